@@ -47,13 +47,13 @@ fn main() -> io::Result<()> {
     let out = PathBuf::from(env::var("OUT_DIR").map_err(io::Error::other)?);
     let pages_folder = out.join("pages");
     fs::create_dir_all(&pages_folder)?;
-    let mut list = String::from("static PAGES: &[File] = &[\n");
+    let mut list = String::from("static PAGES: &[DocsFile] = &[\n");
     for (number, (address, html)) in site::pages(&documents).iter().enumerate() {
         let path = pages_folder.join(format!("{number}.html"));
         fs::write(&path, html)?;
         entry(&mut list, address, &path)?;
     }
-    list.push_str("];\nstatic FILES: &[File] = &[\n");
+    list.push_str("];\nstatic FILES: &[DocsFile] = &[\n");
     for name in files.keys().filter(|name| !name.ends_with(".md")) {
         entry(&mut list, &site::address_of(name), &root.join(name))?;
     }
@@ -64,7 +64,7 @@ fn main() -> io::Result<()> {
 
 fn entry(list: &mut String, address: &str, path: &Path) -> io::Result<()> {
     let path = path.display().to_string();
-    writeln!(list, "    File {{ address: {address:?}, bytes: include_bytes!({path:?}) }},")
+    writeln!(list, "    DocsFile {{ address: {address:?}, bytes: include_bytes!({path:?}) }},")
         .map_err(io::Error::other)
 }
 

@@ -207,8 +207,11 @@ fn shown(map: &PresenceMap) -> Value {
         .users
         .iter()
         .map(|(name, user)| {
-            let clients: serde_json::Map<String, Value> =
-                user.clients.iter().map(|(client, guest)| (client.clone(), guest.state.clone())).collect();
+            let clients: serde_json::Map<String, Value> = user
+                .clients
+                .iter()
+                .map(|(client, membership)| (client.clone(), membership.state.clone()))
+                .collect();
             (name.clone(), json!({"name": user.name, "clients": clients}))
         })
         .collect();

@@ -4,7 +4,7 @@
 use crate::Error;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Address {
+pub(crate) struct ServerUrl {
     pub secure: bool,
     pub host: String,
     pub port: u16,
@@ -12,8 +12,8 @@ pub(crate) struct Address {
     pub path: String,
 }
 
-impl Address {
-    pub fn parse(url: &str) -> Result<Address, Error> {
+impl ServerUrl {
+    pub fn parse(url: &str) -> Result<ServerUrl, Error> {
         let wrong = |why: &str| Error::new("bad_request", format!("{url:?}: {why}"));
         let whole = if url.contains("://") { url.to_owned() } else { format!("http://{url}") };
         if whole.contains('#') {
@@ -44,7 +44,7 @@ impl Address {
             };
         let path = uri.path().trim_end_matches('/');
         let path = path.strip_suffix("/v1/connect").unwrap_or(path).to_owned();
-        Ok(Address { secure, host: host.to_owned(), port, path })
+        Ok(ServerUrl { secure, host: host.to_owned(), port, path })
     }
 
     /// The value of a `Host` header.
@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     fn check(url: &str, authority: &str, poll: &str) {
-        let address = Address::parse(url).expect(url);
+        let address = ServerUrl::parse(url).expect(url);
         assert_eq!(
             (address.authority().as_str(), address.target("/v1/poll", &[]).as_str()),
             (authority, poll),
@@ -101,12 +101,12 @@ mod tests {
         check("https://example.org:8443/tavern/", "example.org:8443", "/tavern/v1/poll");
         check("http://[::1]:7400", "[::1]:7400", "/v1/poll");
         check("http://[::1]", "[::1]", "/v1/poll");
-        assert!(Address::parse("wss://example.org").expect("an address").secure);
+        assert!(ServerUrl::parse("wss://example.org").expect("an address").secure);
     }
 
     #[test]
     fn what_stands_in_a_query_is_escaped() {
-        let address = Address::parse("http://h").expect("an address");
+        let address = ServerUrl::parse("http://h").expect("an address");
         let query = [("user", "Zoë & co".to_owned()), ("session", "a~b".to_owned())];
         assert_eq!(address.target("/v1/connect", &query), "/v1/connect?user=Zo%C3%AB%20%26%20co&session=a~b");
         assert_eq!(encode("game#a/ü"), "game%23a%2F%C3%BC");
@@ -124,7 +124,7 @@ mod tests {
             "http://h#x",
             "",
         ] {
-            let refused = Address::parse(url).expect_err(url);
+            let refused = ServerUrl::parse(url).expect_err(url);
             assert_eq!(refused.code, "bad_request");
         }
     }

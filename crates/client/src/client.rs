@@ -1,14 +1,14 @@
 //! The client handle and its builder.
 
-use crate::address::Address;
+use crate::address::ServerUrl;
 use crate::auth::{self, Auth};
 use crate::channel::{Channel, Pattern};
 use crate::event::Events;
 use crate::link::Transport;
 use crate::me::Me;
 use crate::party::Party;
-use crate::session::{Session, SessionSettings};
-use crate::shared::{Control, Handle, OnSuccess, Shared};
+use crate::session::{ClientSession, SessionSettings};
+use crate::shared::{ClientShared, Control, Handle, OnSuccess};
 use crate::{ConnectionState, Error, tls};
 use rustls::ClientConfig;
 use serde_json::Value;
@@ -90,7 +90,7 @@ impl Builder {
             return Err(Error::new("bad_request", "at least one transport is needed"));
         }
         auth::check(self.auth.as_ref())?;
-        let addresses = self.urls.iter().map(|url| Address::parse(url)).collect::<Result<Vec<_>, _>>()?;
+        let addresses = self.urls.iter().map(|url| ServerUrl::parse(url)).collect::<Result<Vec<_>, _>>()?;
         let tls = self.tls.unwrap_or_else(tls::default_tls);
         let settings = SessionSettings {
             addresses,
@@ -101,10 +101,10 @@ impl Builder {
             backpressure: self.backpressure,
             tls,
         };
-        let shared = Arc::new(Shared::new(self.resume));
+        let shared = Arc::new(ClientShared::new(self.resume));
         let (requests, asked) = mpsc::channel(REQUESTS);
         let (control, told) = mpsc::channel(4);
-        let session = Session::new(settings, shared.clone(), asked);
+        let session = ClientSession::new(settings, shared.clone(), asked);
         // Ends when the last handle is dropped.
         tokio::spawn(session.run(told));
         Ok(Client { handle: Handle { shared, requests, control } })

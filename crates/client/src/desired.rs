@@ -123,7 +123,7 @@ mod tests {
             [
                 r#"subscribe {"channel":"game#1","presence":true}"#,
                 r#"join {"channel":"game#1","state":1}"#,
-                r#"subscribe {"pattern":"news#*"}"#
+                r#"subscribe {"pattern":"update#*"}"#
             ]
         );
         assert!(desired.matches_pattern("news#today") && !desired.matches_pattern("game#1"));

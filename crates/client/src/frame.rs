@@ -8,27 +8,27 @@ use std::sync::Arc;
 
 /// A frame from the server.
 #[derive(Clone, Debug)]
-pub(crate) struct Frame {
+pub(crate) struct ServerFrame {
     pub value: Value,
     /// As the server wrote it.
     pub text: Arc<str>,
 }
 
-impl Frame {
-    pub fn parse(text: &[u8]) -> Result<Frame, LinkEnd> {
+impl ServerFrame {
+    pub fn parse(text: &[u8]) -> Result<ServerFrame, LinkEnd> {
         let wrong = || LinkEnd::new("the server sent something else than a JSON object");
         let text: Arc<str> = std::str::from_utf8(text).map_err(|_| wrong())?.into();
         match serde_json::from_str(&text) {
-            Ok(value @ Value::Object(_)) => Ok(Frame { value, text }),
+            Ok(value @ Value::Object(_)) => Ok(ServerFrame { value, text }),
             _ => Err(wrong()),
         }
     }
 }
 
-impl From<Value> for Frame {
+impl From<Value> for ServerFrame {
     /// A frame that the client made of another answer.
-    fn from(value: Value) -> Frame {
-        Frame { text: value.to_string().into(), value }
+    fn from(value: Value) -> ServerFrame {
+        ServerFrame { text: value.to_string().into(), value }
     }
 }
 
@@ -74,9 +74,9 @@ mod tests {
 
     #[test]
     fn only_objects_are_frames() {
-        assert_eq!(&*Frame::parse(b"{\"a\": 1}").expect("an object").text, "{\"a\": 1}");
+        assert_eq!(&*ServerFrame::parse(b"{\"a\": 1}").expect("an object").text, "{\"a\": 1}");
         for wrong in [&b"[]"[..], b"1", b"{", b"", b"\xff"] {
-            assert!(Frame::parse(wrong).is_err());
+            assert!(ServerFrame::parse(wrong).is_err());
         }
     }
 }

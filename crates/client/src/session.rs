@@ -2,15 +2,15 @@
 //! Must hold: every event is emitted once; every command has one answer, or an unknown outcome; a superseded session never
 //! reconnects by itself.
 
-use crate::address::Address;
+use crate::address::ServerUrl;
 use crate::auth::Auth;
 use crate::backoff::{Backoff, chance};
 use crate::desired::Desired;
 use crate::error::LinkEnd;
 use crate::event::{Event, KEPT};
-use crate::frame::{Frame, Outgoing};
-use crate::link::{Credential, Incoming, Link, SUPERSEDED, TOKEN_EXPIRED, Transport};
-use crate::shared::{CommandRequest, Control, OnSuccess, Shared};
+use crate::frame::{Outgoing, ServerFrame};
+use crate::link::{Link, LinkEvent, SUPERSEDED, SessionCredential, TOKEN_EXPIRED, Transport};
+use crate::shared::{ClientShared, CommandRequest, Control, OnSuccess};
 use crate::{ConnectionState, Error};
 use rustls::ClientConfig;
 use serde_json::{Value, json};
@@ -35,7 +35,7 @@ const BYE_PATIENCE: Duration = Duration::from_secs(2);
 const CATCH_UP: Duration = Duration::from_millis(2);
 
 pub(crate) struct SessionSettings {
-    pub addresses: Vec<Address>,
+    pub addresses: Vec<ServerUrl>,
     pub transports: Vec<Transport>,
     pub auth: Option<Auth>,
     pub statuses: bool,
@@ -73,11 +73,11 @@ impl SentCommand {
     }
 }
 
-pub(crate) struct Session {
+pub(crate) struct ClientSession {
     settings: SessionSettings,
-    shared: Arc<Shared>,
+    shared: Arc<ClientShared>,
     requests: mpsc::Receiver<CommandRequest>,
-    credential: Arc<Credential>,
+    credential: Arc<SessionCredential>,
     session: Option<String>,
     /// The last event that was processed.
     seq: watch::Sender<u64>,
@@ -111,15 +111,15 @@ enum LinkExit {
     Forgotten,
 }
 
-impl Session {
+impl ClientSession {
     pub fn new(
         settings: SessionSettings,
-        shared: Arc<Shared>,
+        shared: Arc<ClientShared>,
         requests: mpsc::Receiver<CommandRequest>,
-    ) -> Session {
+    ) -> ClientSession {
         let ticket = shared.view().ticket.clone();
-        Session {
-            credential: Arc::new(Credential::new(settings.auth.as_ref())),
+        ClientSession {
+            credential: Arc::new(SessionCredential::new(settings.auth.as_ref())),
             settings,
             requests,
             session: ticket.as_ref().map(|(session, _)| session.clone()),
@@ -257,7 +257,7 @@ impl Session {
             Control::Close(done) => {
                 if let Some(link) = link {
                     // If this does not arrive, the server notices by itself.
-                    let _ = timeout(BYE_PATIENCE, self.goodbye(link)).await;
+                    let _ = timeout(BYE_PATIENCE, self.reason(link)).await;
                 }
                 self.session = None;
                 self.seq.send_replace(0);
@@ -268,13 +268,13 @@ impl Session {
         }
     }
 
-    async fn goodbye(&mut self, link: &mut Link) {
+    async fn reason(&mut self, link: &mut Link) {
         let id = self.next_id();
         let _ = link.outgoing.send(json!({"id": id, "op": "bye"}).into()).await;
         while let Some(incoming) = link.incoming.recv().await {
             match incoming {
-                Incoming::Frame(frame) if frame.value["id"] == id => return,
-                Incoming::End(_) => return,
+                LinkEvent::Frame(frame) if frame.value["id"] == id => return,
+                LinkEvent::End(_) => return,
                 _ => {}
             }
         }
@@ -326,16 +326,16 @@ impl Session {
                 () = sleep(CATCH_UP), if self.must_wait() => heard = Instant::now(),
                 count = link.incoming.recv_many(&mut batch, BATCH), if !self.must_wait() => {
                     // With SSE the answers to commands come over another connection, and say nothing about the stream.
-                    let beside = |frame: &Frame| link.transport == Transport::Sse && frame.value.get("id").is_some();
-                    if !batch.iter().all(|incoming| matches!(incoming, Incoming::Frame(frame) if beside(frame))) {
+                    let beside = |frame: &ServerFrame| link.transport == Transport::Sse && frame.value.get("id").is_some();
+                    if !batch.iter().all(|incoming| matches!(incoming, LinkEvent::Frame(frame) if beside(frame))) {
                         heard = Instant::now();
                     }
                     let taken = match count {
                         0 => Err(LinkEnd::new("the link ended")),
                         _ => batch.drain(..).try_for_each(|incoming| match incoming {
-                            Incoming::Frame(frame) => self.take(frame),
-                            Incoming::Alive => Ok(()),
-                            Incoming::End(ending) => Err(ending),
+                            LinkEvent::Frame(frame) => self.take(frame),
+                            LinkEvent::Alive => Ok(()),
+                            LinkEvent::End(ending) => Err(ending),
                         }),
                     };
                     if let Err(ending) = taken {

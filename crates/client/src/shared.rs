@@ -34,7 +34,7 @@ pub(crate) struct Live {
     pub changes: watch::Sender<u64>,
 }
 
-pub(crate) struct Shared {
+pub(crate) struct ClientShared {
     pub events: broadcast::Sender<Received>,
     pub party: watch::Sender<Option<Value>>,
     view: Mutex<SessionView>,
@@ -43,11 +43,11 @@ pub(crate) struct Shared {
     actual: Mutex<HashMap<String, String>>,
 }
 
-impl Shared {
-    pub fn new(ticket: Option<(String, u64)>) -> Shared {
+impl ClientShared {
+    pub fn new(ticket: Option<(String, u64)>) -> ClientShared {
         let ended = Some(Error::new("closed", "not connected"));
         let (state, transport) = (ConnectionState::Closed, None);
-        Shared {
+        ClientShared {
             events: broadcast::channel(crate::event::KEPT).0,
             party: watch::channel(None).0,
             view: Mutex::new(SessionView {
@@ -160,7 +160,7 @@ pub(crate) enum Control {
 /// A handle of the session; when the last is dropped, the session ends after its grace period.
 #[derive(Clone)]
 pub(crate) struct Handle {
-    pub shared: Arc<Shared>,
+    pub shared: Arc<ClientShared>,
     pub requests: mpsc::Sender<CommandRequest>,
     pub control: mpsc::Sender<Control>,
 }

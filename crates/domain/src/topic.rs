@@ -2,7 +2,7 @@
 //! Must hold: the events of a subscription are numbered from 1 without holes, whatever its topics do; an event has the same
 //! number every time it is read.
 
-use crate::delivery::Mark;
+use crate::delivery::LogMark;
 use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -28,7 +28,7 @@ pub fn is_reserved(name: &str) -> bool {
 /// From this position of the log on a subscription has these topics. `seq`: how many events it had been given before;
 /// `counts`: how many each topic had.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Change {
+pub struct TopicsChange {
     pub position: u64,
     pub seq: u64,
     pub counts: BTreeMap<Arc<str>, u64>,
@@ -37,38 +37,39 @@ pub struct Change {
 /// The stored marks of one subscription, by position: where its topics changed (never empty), and positions that a reader
 /// noted, so that a later one need not start from the beginning.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Marks {
-    changes: Vec<Change>,
-    notes: Vec<Mark>,
+pub struct SubscriptionMarks {
+    changes: Vec<TopicsChange>,
+    notes: Vec<LogMark>,
 }
 
 /// A part of the log in which the topics stay the same.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Segment {
+pub struct LogSegment {
     pub topics: Vec<Arc<str>>,
     /// Its last position. `None`: it continues.
     pub until: Option<u64>,
 }
 
-impl Marks {
+impl SubscriptionMarks {
     /// The marks of a new subscription.
-    pub fn begin(position: u64, counts: BTreeMap<Arc<str>, u64>) -> Marks {
-        Marks { changes: [Change { position, seq: 0, counts }].into(), notes: Vec::new() }
+    pub fn begin(position: u64, counts: BTreeMap<Arc<str>, u64>) -> SubscriptionMarks {
+        SubscriptionMarks { changes: [TopicsChange { position, seq: 0, counts }].into(), notes: Vec::new() }
     }
 
     /// From storage. `None`: they are not valid.
-    pub fn restore(changes: Vec<Change>, notes: Vec<Mark>) -> Option<Marks> {
-        let changed = |pair: &[Change]| pair[0].position <= pair[1].position && pair[0].seq <= pair[1].seq;
-        let noted = |pair: &[Mark]| pair[0].position <= pair[1].position && pair[0].seq <= pair[1].seq;
+    pub fn restore(changes: Vec<TopicsChange>, notes: Vec<LogMark>) -> Option<SubscriptionMarks> {
+        let changed =
+            |pair: &[TopicsChange]| pair[0].position <= pair[1].position && pair[0].seq <= pair[1].seq;
+        let noted = |pair: &[LogMark]| pair[0].position <= pair[1].position && pair[0].seq <= pair[1].seq;
         let ordered = changes.windows(2).all(changed) && notes.windows(2).all(noted);
-        (!changes.is_empty() && ordered).then_some(Marks { changes, notes })
+        (!changes.is_empty() && ordered).then_some(SubscriptionMarks { changes, notes })
     }
 
-    pub fn changes(&self) -> &[Change] {
+    pub fn changes(&self) -> &[TopicsChange] {
         &self.changes
     }
 
-    pub fn notes(&self) -> &[Mark] {
+    pub fn notes(&self) -> &[LogMark] {
         &self.notes
     }
 
@@ -77,7 +78,7 @@ impl Marks {
         self.last().counts.keys()
     }
 
-    fn last(&self) -> &Change {
+    fn last(&self) -> &TopicsChange {
         &self.changes[self.changes.len() - 1]
     }
 
@@ -93,14 +94,14 @@ impl Marks {
     pub fn change(&mut self, position: u64, counts: &BTreeMap<Arc<str>, u64>, topics: &[Arc<str>]) {
         let seq = self.seq_at_head(counts);
         let counts = topics.iter().map(|topic| (topic.clone(), counts.get(topic).copied().unwrap_or(0)));
-        let change = Change { position, seq, counts: counts.collect() };
+        let change = TopicsChange { position, seq, counts: counts.collect() };
         // Two changes at one position: the topics in between had no events.
         self.changes.retain(|known| known.position != change.position);
         self.changes.push(change);
     }
 
     /// A reader has reached this mark. True: it is far from the last known one, and was noted.
-    pub fn note(&mut self, reached: Mark) -> bool {
+    pub fn note(&mut self, reached: LogMark) -> bool {
         let known = self.notes.last().map_or(0, |note| note.seq).max(self.last().seq.min(reached.seq));
         let far = reached.seq >= known + NOTE_EVERY;
         if far {
@@ -110,25 +111,25 @@ impl Marks {
     }
 
     /// The part of the log after a position.
-    pub fn segment(&self, after: u64) -> Segment {
+    pub fn segment(&self, after: u64) -> LogSegment {
         let next = self.changes.iter().position(|change| change.position > after);
         let at = next.unwrap_or(self.changes.len()).saturating_sub(1);
         let topics = self.changes[at].counts.keys().cloned().collect();
-        Segment { topics, until: self.changes.get(at + 1).map(|change| change.position) }
+        LogSegment { topics, until: self.changes.get(at + 1).map(|change| change.position) }
     }
 
     /// The last known mark before an event; the oldest if all are later.
-    pub fn before(&self, seq: u64) -> Mark {
+    pub fn before(&self, seq: u64) -> LogMark {
         self.latest(|mark| mark.seq < seq)
     }
 
     /// The last place that is known at or before a position; the oldest when all come later.
-    pub fn at(&self, position: u64) -> Mark {
+    pub fn at(&self, position: u64) -> LogMark {
         self.latest(|mark| mark.position <= position)
     }
 
-    fn latest(&self, is_before: impl Fn(&Mark) -> bool) -> Mark {
-        let place = |change: &Change| Mark { seq: change.seq, position: change.position };
+    fn latest(&self, is_before: impl Fn(&LogMark) -> bool) -> LogMark {
+        let place = |change: &TopicsChange| LogMark { seq: change.seq, position: change.position };
         let changes = self.changes.iter().map(place);
         let known = changes.clone().chain(self.notes.iter().copied()).filter(is_before);
         let oldest = place(&self.changes[0]);
@@ -170,7 +171,7 @@ mod tests {
 
     #[test]
     fn event_numbers_follow_from_topic_counts() {
-        let mut marks = Marks::begin(10, counts(&[("a", 4), ("b", 0)]));
+        let mut marks = SubscriptionMarks::begin(10, counts(&[("a", 4), ("b", 0)]));
         assert_eq!(marks.seq_at_head(&counts(&[("a", 4), ("b", 0)])), 0);
         assert_eq!(marks.seq_at_head(&counts(&[("a", 6), ("b", 1), ("c", 9)])), 3);
         marks.change(20, &counts(&[("a", 6), ("b", 1), ("c", 9)]), &topics(&["b", "c"]));
@@ -184,21 +185,25 @@ mod tests {
 
     #[test]
     fn each_segment_has_its_own_topics() {
-        let mut marks = Marks::begin(10, counts(&[("a", 0)]));
+        let mut marks = SubscriptionMarks::begin(10, counts(&[("a", 0)]));
         marks.change(20, &counts(&[("a", 2)]), &topics(&["b"]));
         marks.change(30, &counts(&[("b", 1)]), &[]);
         let segment = |after| marks.segment(after);
-        assert_eq!(segment(10), Segment { topics: topics(&["a"]), until: Some(20) });
-        assert_eq!(segment(19), Segment { topics: topics(&["a"]), until: Some(20) });
-        assert_eq!(segment(20), Segment { topics: topics(&["b"]), until: Some(30) });
-        assert_eq!(segment(99), Segment { topics: vec![], until: None });
-        assert_eq!(segment(3), Segment { topics: topics(&["a"]), until: Some(20) }, "before its beginning");
+        assert_eq!(segment(10), LogSegment { topics: topics(&["a"]), until: Some(20) });
+        assert_eq!(segment(19), LogSegment { topics: topics(&["a"]), until: Some(20) });
+        assert_eq!(segment(20), LogSegment { topics: topics(&["b"]), until: Some(30) });
+        assert_eq!(segment(99), LogSegment { topics: vec![], until: None });
+        assert_eq!(
+            segment(3),
+            LogSegment { topics: topics(&["a"]), until: Some(20) },
+            "before its beginning"
+        );
     }
 
     #[test]
     fn a_replay_begins_at_the_last_mark_before_it() {
-        let mut marks = Marks::begin(10, counts(&[("a", 0)]));
-        let mark = |position, seq| Mark { position, seq };
+        let mut marks = SubscriptionMarks::begin(10, counts(&[("a", 0)]));
+        let mark = |position, seq| LogMark { position, seq };
         assert!(!marks.note(mark(500, 9_999)), "not far enough");
         assert!(marks.note(mark(500, 10_000)));
         assert!(!marks.note(mark(800, 12_000)));
@@ -212,8 +217,8 @@ mod tests {
 
     #[test]
     fn two_changes_at_one_position_leave_one_mark() {
-        let mut marks = Marks::begin(10, counts(&[("a", 5)]));
+        let mut marks = SubscriptionMarks::begin(10, counts(&[("a", 5)]));
         marks.change(10, &counts(&[("a", 5), ("b", 7)]), &topics(&["b"]));
-        assert_eq!(marks.changes(), [Change { position: 10, seq: 0, counts: counts(&[("b", 7)]) }]);
+        assert_eq!(marks.changes(), [TopicsChange { position: 10, seq: 0, counts: counts(&[("b", 7)]) }]);
     }
 }

@@ -4,11 +4,11 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
-use tavern_domain::presence::{Attendance, Attendee, Home, Visibility};
+use tavern_domain::presence::{Attendance, ChannelClient, NodeEpoch, Visibility};
 use tavern_domain::{ClientId, Epoch, Time};
 use tavern_store::{
-    Answer, AnswerReceiver, Commit, Expect, NodeChange, Presence, PresenceKey, Raise, Row, RowKey, Store,
-    SystemClock, Ticket, Work, Writer,
+    AnswerReceiver, ChannelVersionBump, Commit, Expect, NodeChange, PresenceKey, PresenceRow, Row, RowKey,
+    Store, StoreAnswer, SystemClock, Ticket, Work, Writer,
 };
 
 #[derive(Default)]
@@ -21,10 +21,10 @@ struct Counter {
 }
 
 impl AnswerReceiver for Counter {
-    fn answer(&self, answers: Vec<(Ticket, Answer)>) {
+    fn answer(&self, answers: Vec<(Ticket, StoreAnswer)>) {
         for (_, answer) in &answers {
             match answer {
-                Answer::Committed(receipt) => {
+                StoreAnswer::Committed(receipt) => {
                     if receipt.epoch.is_some() {
                         *self.epoch.lock().unwrap() = receipt.epoch;
                     }
@@ -42,14 +42,14 @@ impl AnswerReceiver for Counter {
 
 fn join(writer: &Writer, channel: String, user: String, n: u64) -> Commit {
     let key = PresenceKey::new(&channel, &user);
-    let attendee = Attendee {
+    let attendee = ChannelClient {
         client: ClientId::from_random(u128::from(n) << 50),
-        home: Home { node: writer.node.clone(), epoch: writer.epoch },
+        node: NodeEpoch { node: writer.node.clone(), epoch: writer.epoch },
         state: None,
         since: Time(1_790_000_000_000),
         lost: None,
     };
-    let presence = Presence {
+    let presence = PresenceRow {
         key: key.clone(),
         anonymous: false,
         name: Some(user.as_str().into()),
@@ -60,7 +60,7 @@ fn join(writer: &Writer, channel: String, user: String, n: u64) -> Commit {
         writer: Some(writer.clone()),
         expects: vec![Expect { key: RowKey::Presence(key), version: 0 }],
         puts: vec![Row::Presence(presence)],
-        raises: vec![Raise { channel: channel.as_str().into(), by: 2 }],
+        raises: vec![ChannelVersionBump { channel: channel.as_str().into(), by: 2 }],
         ..Commit::default()
     }
 }

@@ -3,8 +3,8 @@
 
 /// One thing that was checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Fact {
-    pub health: Health,
+pub struct CheckResult {
+    pub health: CheckHealth,
     /// What was checked, in a word or two.
     pub about: &'static str,
     /// What was found and, if it is not good, what to do.
@@ -12,43 +12,43 @@ pub struct Fact {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Health {
+pub enum CheckHealth {
     Good,
-    Doubtful,
+    Warning,
     Bad,
 }
 
 /// What a check of a store found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StoreFacts {
-    pub facts: Vec<Fact>,
+    pub facts: Vec<CheckResult>,
     /// The tables are as this program makes them: opening the store changes nothing.
     pub is_made: bool,
 }
 
-impl Fact {
-    pub(crate) fn good(about: &'static str, text: impl Into<String>) -> Fact {
-        Fact { health: Health::Good, about, text: text.into() }
+impl CheckResult {
+    pub(crate) fn good(about: &'static str, text: impl Into<String>) -> CheckResult {
+        CheckResult { health: CheckHealth::Good, about, text: text.into() }
     }
 
-    pub(crate) fn doubtful(about: &'static str, text: impl Into<String>) -> Fact {
-        Fact { health: Health::Doubtful, about, text: text.into() }
+    pub(crate) fn doubtful(about: &'static str, text: impl Into<String>) -> CheckResult {
+        CheckResult { health: CheckHealth::Warning, about, text: text.into() }
     }
 
-    pub(crate) fn bad(about: &'static str, text: impl Into<String>) -> Fact {
-        Fact { health: Health::Bad, about, text: text.into() }
+    pub(crate) fn bad(about: &'static str, text: impl Into<String>) -> CheckResult {
+        CheckResult { health: CheckHealth::Bad, about, text: text.into() }
     }
 }
 
 /// Whether the connection is encrypted. Between programs of one machine that does not matter.
-pub(crate) fn secrecy(is_tls: bool, hosts: &[&str], remedy: &str) -> Fact {
+pub(crate) fn secrecy(is_tls: bool, hosts: &[&str], remedy: &str) -> CheckResult {
     let on_loopback = |host: &&str| {
         **host == *"localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
     };
     match is_tls {
-        true => Fact::good("tls", "the connection is encrypted"),
-        false if hosts.iter().all(on_loopback) => Fact::good("tls", "none, on this machine only"),
-        false => Fact::doubtful(
+        true => CheckResult::good("tls", "the connection is encrypted"),
+        false if hosts.iter().all(on_loopback) => CheckResult::good("tls", "none, on this machine only"),
+        false => CheckResult::doubtful(
             "tls",
             format!(
                 "none: passwords and messages are sent in plain text; {remedy}, or use a private network"

@@ -11,35 +11,35 @@
 //! | 4, n | note: length, big-endian, and bytes |
 
 use tavern_domain::Epoch;
-use tavern_store::{BusMessage, Writer};
+use tavern_store::{BusPacket, Writer};
 
 const VERSION: u8 = 1;
 
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Header<'a> {
+pub(crate) struct PacketHeader<'a> {
     pub from: Writer,
     pub n: u64,
     pub note: &'a [u8],
 }
 
-pub(crate) fn length(message: &BusMessage) -> usize {
-    1 + 8 + 8 + 1 + message.from.node.len() + 4 + message.note.len()
+pub(crate) fn length(message: &BusPacket) -> usize {
+    1 + 8 + 8 + 1 + message.from.node.len() + 4 + message.header.len()
 }
 
-pub(crate) fn write(message: &BusMessage, out: &mut Vec<u8>) {
+pub(crate) fn write(message: &BusPacket, out: &mut Vec<u8>) {
     let node = u8::try_from(message.from.node.len()).expect("the name of a node is bounded");
-    let note = u32::try_from(message.note.len()).expect("a note is bounded by its message");
+    let note = u32::try_from(message.header.len()).expect("a note is bounded by its message");
     out.push(VERSION);
     out.extend_from_slice(&message.from.epoch.0.to_be_bytes());
     out.extend_from_slice(&message.n.to_be_bytes());
     out.push(node);
     out.extend_from_slice(message.from.node.as_bytes());
     out.extend_from_slice(&note.to_be_bytes());
-    out.extend_from_slice(&message.note);
+    out.extend_from_slice(&message.header);
 }
 
 /// The header and what follows it.
-pub(crate) fn read(bytes: &[u8]) -> Option<(Header<'_>, &[u8])> {
+pub(crate) fn read(bytes: &[u8]) -> Option<(PacketHeader<'_>, &[u8])> {
     let (&[version], rest) = bytes.split_first_chunk()?;
     let (epoch, rest) = rest.split_first_chunk()?;
     let (n, rest) = rest.split_first_chunk()?;
@@ -49,7 +49,7 @@ pub(crate) fn read(bytes: &[u8]) -> Option<(Header<'_>, &[u8])> {
     let (note, rest) = rest.split_at_checked(u32::from_be_bytes(*length) as usize)?;
     let node = std::str::from_utf8(node).ok().filter(|node| version == VERSION && !node.is_empty())?;
     let from = Writer::new(node, Epoch(u64::from_be_bytes(*epoch)));
-    Some((Header { from, n: u64::from_be_bytes(*n), note }, rest))
+    Some((PacketHeader { from, n: u64::from_be_bytes(*n), note }, rest))
 }
 
 #[cfg(test)]
@@ -60,18 +60,18 @@ mod tests {
 
     #[test]
     fn a_header_is_read_as_it_was_written() {
-        let message = BusMessage {
+        let message = BusPacket {
             subject: Subject::of_channel("tavern", b"game#A").unwrap(),
             from: Writer::new("n1", Epoch(7)),
             n: 3,
-            note: Arc::from(*b"own"),
+            header: Arc::from(*b"own"),
             payload: Arc::from([]),
         };
         let mut whole = Vec::new();
         write(&message, &mut whole);
         assert_eq!(whole.len(), length(&message));
         whole.extend_from_slice(b"payload");
-        let header = Header { from: message.from.clone(), n: 3, note: b"own" };
+        let header = PacketHeader { from: message.from.clone(), n: 3, note: b"own" };
         assert_eq!(read(&whole), Some((header, &b"payload"[..])));
         for end in 0..length(&message) {
             assert_eq!(read(&whole[..end]), None, "cut at {end}");

@@ -28,6 +28,6 @@ mod remote;
 pub mod sqlite;
 mod worker;
 
-pub use fact::{Fact, Health, StoreFacts};
+pub use fact::{CheckHealth, CheckResult, StoreFacts};
 pub use open::{bus_facts, open, open_bus, open_client, store_facts};
 pub use options::{BusOptions, LogBounds};

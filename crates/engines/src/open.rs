@@ -1,14 +1,14 @@
 //! Chooses an engine by its address. Nothing outside this crate names one.
 //! Errors never repeat the address: it may hold a password.
 
-use crate::fact::{Fact, StoreFacts};
+use crate::fact::{CheckResult, StoreFacts};
 use crate::local::LocalBus;
 use crate::options::BusOptions;
 use crate::sqlite::SqliteStore;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
-use tavern_store::blocking::Client;
+use tavern_store::blocking::BlockingStore;
 use tavern_store::memory::MemoryEngine;
 use tavern_store::{AnswerReceiver, Bus, BusError, BusReceiver, Clock, Store, StoreError};
 
@@ -38,8 +38,8 @@ pub fn open(
 }
 
 /// A client of that store that waits for each answer, for tools.
-pub fn open_client(url: &str, clock: Arc<dyn Clock>, timeout: Duration) -> Result<Client, StoreError> {
-    Client::with(timeout, |receiver| open(url, clock, receiver))
+pub fn open_client(url: &str, clock: Arc<dyn Clock>, timeout: Duration) -> Result<BlockingStore, StoreError> {
+    BlockingStore::with(timeout, |receiver| open(url, clock, receiver))
 }
 
 /// `local` reaches the processes that use the same folder; `memory:` reaches no other node. `nats:`, `tls:`, `redis:` and
@@ -70,7 +70,7 @@ pub fn store_facts(url: &str) -> Result<StoreFacts, StoreError> {
     match &*kind(url) {
         "postgres" | "postgresql" => crate::postgres::facts(url),
         "redis" | "rediss" => {
-            let facts = crate::redis::facts(url, crate::redis::Use::Store).map_err(of_store)?;
+            let facts = crate::redis::facts(url, crate::redis::RedisRole::Store).map_err(of_store)?;
             Ok(StoreFacts { facts, is_made: true })
         }
         _ => Ok(StoreFacts { facts: Vec::new(), is_made: true }),
@@ -78,10 +78,10 @@ pub fn store_facts(url: &str) -> Result<StoreFacts, StoreError> {
 }
 
 /// Checks the server behind a bus.
-pub fn bus_facts(url: &str) -> Result<Vec<Fact>, BusError> {
+pub fn bus_facts(url: &str) -> Result<Vec<CheckResult>, BusError> {
     match &*kind(url) {
         "nats" | "tls" => crate::nats::facts(url),
-        "redis" | "rediss" => crate::redis::facts(url, crate::redis::Use::Bus),
+        "redis" | "rediss" => crate::redis::facts(url, crate::redis::RedisRole::Bus),
         _ => Ok(Vec::new()),
     }
 }

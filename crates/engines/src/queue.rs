@@ -4,14 +4,14 @@ use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use tavern_store::limits;
 
-pub(crate) struct Queue<T> {
-    state: Mutex<State<T>>,
+pub(crate) struct WorkQueue<T> {
+    state: Mutex<QueueState<T>>,
     /// Wakes threads; `awaited` wakes tasks.
     ready: Condvar,
     awaited: tokio::sync::Notify,
 }
 
-struct State<T> {
+struct QueueState<T> {
     items: VecDeque<(usize, T)>,
     bytes: usize,
     closed: bool,
@@ -21,22 +21,22 @@ struct State<T> {
 
 /// Why an item was not taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Refused {
+pub(crate) enum QueueRefusal {
     Full,
     Closed,
 }
 
-impl<T> Queue<T> {
-    pub fn new() -> Queue<T> {
-        Queue {
-            state: Mutex::new(State { items: VecDeque::new(), bytes: 0, closed: false, waiting: 0 }),
+impl<T> WorkQueue<T> {
+    pub fn new() -> WorkQueue<T> {
+        WorkQueue {
+            state: Mutex::new(QueueState { items: VecDeque::new(), bytes: 0, closed: false, waiting: 0 }),
             ready: Condvar::new(),
             awaited: tokio::sync::Notify::new(),
         }
     }
 
     /// Queues what fits; returns the rest.
-    pub fn push(&self, items: Vec<(usize, T)>) -> Vec<(Refused, T)> {
+    pub fn push(&self, items: Vec<(usize, T)>) -> Vec<(QueueRefusal, T)> {
         let mut refused = Vec::new();
         if items.is_empty() {
             // No waiter is woken.
@@ -47,7 +47,7 @@ impl<T> Queue<T> {
             let full =
                 state.items.len() >= limits::QUEUED_ITEMS || state.bytes + bytes > limits::QUEUED_BYTES;
             if state.closed || full {
-                refused.push((if state.closed { Refused::Closed } else { Refused::Full }, item));
+                refused.push((if state.closed { QueueRefusal::Closed } else { QueueRefusal::Full }, item));
             } else {
                 state.bytes += bytes;
                 state.items.push_back((bytes, item));
@@ -66,7 +66,7 @@ impl<T> Queue<T> {
     pub fn take(&self, most: usize) -> Option<Vec<T>> {
         let mut state = self.lock();
         state.waiting += 1;
-        let idle = |state: &mut State<T>| state.items.is_empty() && !state.closed;
+        let idle = |state: &mut QueueState<T>| state.items.is_empty() && !state.closed;
         let mut state = self.ready.wait_while(state, idle).unwrap_or_else(PoisonError::into_inner);
         state.waiting -= 1;
         let taken = state.take(most, usize::MAX);
@@ -101,12 +101,12 @@ impl<T> Queue<T> {
         self.awaited.notify_waiters();
     }
 
-    fn lock(&self) -> MutexGuard<'_, State<T>> {
+    fn lock(&self) -> MutexGuard<'_, QueueState<T>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl<T> State<T> {
+impl<T> QueueState<T> {
     fn take(&mut self, most: usize, bytes: usize) -> Vec<T> {
         let (mut taken, mut size) = (Vec::with_capacity(self.items.len().min(most)), 0usize);
         while let Some((bytes_of, _)) = self.items.front() {
@@ -128,10 +128,10 @@ mod tests {
 
     #[test]
     fn a_closed_queue_is_emptied_first() {
-        let queue = Queue::new();
+        let queue = WorkQueue::new();
         assert!(queue.push(vec![(1, 'a'), (1, 'b'), (1, 'c')]).is_empty());
         queue.close();
-        assert_eq!(queue.push(vec![(1, 'd')]), [(Refused::Closed, 'd')]);
+        assert_eq!(queue.push(vec![(1, 'd')]), [(QueueRefusal::Closed, 'd')]);
         assert_eq!(queue.take(2), Some(vec!['a', 'b']));
         assert_eq!(queue.take(2), Some(vec!['c']));
         assert_eq!(queue.take(2), None);
@@ -139,7 +139,7 @@ mod tests {
 
     #[test]
     fn a_thread_that_waits_is_woken_by_what_comes_and_by_the_end() {
-        let queue = Queue::new();
+        let queue = WorkQueue::new();
         std::thread::scope(|scope| {
             let waiting = scope.spawn(|| (queue.take(9), queue.take(9)));
             while queue.lock().waiting == 0 {
@@ -157,9 +157,9 @@ mod tests {
 
     #[test]
     fn a_full_queue_gives_back() {
-        let queue = Queue::new();
+        let queue = WorkQueue::new();
         assert!(queue.push(vec![(limits::QUEUED_BYTES, 'a')]).is_empty());
-        assert_eq!(queue.push(vec![(1, 'b')]), [(Refused::Full, 'b')]);
+        assert_eq!(queue.push(vec![(1, 'b')]), [(QueueRefusal::Full, 'b')]);
         assert_eq!(queue.take(1), Some(vec!['a']));
         assert!(queue.push(vec![(1, 'b')]).is_empty(), "room again");
         assert_eq!(queue.push((0..limits::QUEUED_ITEMS).map(|_| (0, 'c')).collect()).len(), 1);
@@ -167,11 +167,11 @@ mod tests {
 
     #[test]
     fn a_task_takes_no_more_bytes_than_it_asks_for_and_one_too_large_alone() {
-        let next = |queue: &Queue<char>, most, bytes| {
+        let next = |queue: &WorkQueue<char>, most, bytes| {
             let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
             runtime.block_on(queue.next(most, bytes))
         };
-        let queue = Queue::new();
+        let queue = WorkQueue::new();
         assert!(queue.push(vec![(limits::QUEUED_BYTES, 'a')]).is_empty());
         assert_eq!(next(&queue, 1, 1), Some(vec!['a']));
         assert!(queue.push(vec![(2, 'b'), (2, 'c'), (1, 'd')]).is_empty());

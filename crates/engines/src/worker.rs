@@ -1,24 +1,24 @@
 //! The threads of a store and the queues in front of them: wrong work is answered at once, the rest waits for the thread
 //! that writes or the one that reads. Must hold: each work is queued or answered; `stop` returns when the threads have ended.
 
-use crate::queue::{Queue, Refused};
+use crate::queue::{QueueRefusal, WorkQueue};
 use crate::reconnects::Reconnects;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use tavern_store::error::Outage;
-use tavern_store::{Answer, AnswerReceiver, Commit, Read, StoreError, Ticket, Work};
+use tavern_store::{AnswerReceiver, Commit, Read, StoreAnswer, StoreError, Ticket, Work};
 
 pub(crate) struct Workers {
     receiver: Arc<dyn AnswerReceiver>,
-    pub commits: Arc<Queue<(Ticket, Commit)>>,
-    pub reads: Arc<Queue<(Ticket, Read)>>,
+    pub commits: Arc<WorkQueue<(Ticket, Commit)>>,
+    pub reads: Arc<WorkQueue<(Ticket, Read)>>,
     pub reconnects: Arc<Reconnects>,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
 impl Workers {
     pub fn new(receiver: Arc<dyn AnswerReceiver>) -> Workers {
-        let (commits, reads) = (Arc::new(Queue::new()), Arc::new(Queue::new()));
+        let (commits, reads) = (Arc::new(WorkQueue::new()), Arc::new(WorkQueue::new()));
         Workers { receiver, commits, reads, reconnects: Arc::default(), threads: Mutex::default() }
     }
 
@@ -49,7 +49,7 @@ impl Workers {
             match work {
                 Work::Commit(commit) => match commit.check() {
                     Ok(()) => commits.push((bytes, (ticket, commit))),
-                    Err(error) => failed.push((ticket, Answer::Failed(error))),
+                    Err(error) => failed.push((ticket, StoreAnswer::Failed(error))),
                 },
                 Work::Read(read) => reads.push((bytes, (ticket, read))),
             }
@@ -99,9 +99,9 @@ impl Drop for Workers {
     }
 }
 
-fn refused(why: Refused, ticket: Ticket) -> (Ticket, Answer) {
+fn refused(why: QueueRefusal, ticket: Ticket) -> (Ticket, StoreAnswer) {
     match why {
-        Refused::Full => (ticket, Answer::Failed(Outage::Full.into())),
-        Refused::Closed => (ticket, Answer::Failed(Outage::Stopped.into())),
+        QueueRefusal::Full => (ticket, StoreAnswer::Failed(Outage::Full.into())),
+        QueueRefusal::Closed => (ticket, StoreAnswer::Failed(Outage::Stopped.into())),
     }
 }

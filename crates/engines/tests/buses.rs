@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 use tavern_domain::Epoch;
-use tavern_store::{Bus, BusError, BusMessage, BusReceiver, Lost, Subject, Ticket, Writer};
+use tavern_store::{Bus, BusError, BusLoss, BusPacket, BusReceiver, Subject, Ticket, Writer};
 
 #[derive(Default)]
 struct Receiver {
@@ -22,8 +22,8 @@ struct Receiver {
 #[derive(Clone, Debug, PartialEq)]
 enum Heard {
     Confirmed(Ticket, bool),
-    Message(BusMessage),
-    Lost(Lost),
+    Message(BusPacket),
+    Lost(BusLoss),
 }
 
 impl Receiver {
@@ -45,14 +45,14 @@ impl BusReceiver for Receiver {
         self.add([Heard::Confirmed(ticket, outcome.is_ok())]);
     }
 
-    fn messages(&self, messages: Vec<BusMessage>) {
+    fn messages(&self, messages: Vec<BusPacket>) {
         while self.is_blocked.load(Ordering::SeqCst) {
             std::thread::sleep(Duration::from_millis(1));
         }
         self.add(messages.into_iter().map(Heard::Message));
     }
 
-    fn lost(&self, lost: Lost) {
+    fn lost(&self, lost: BusLoss) {
         self.add([Heard::Lost(lost)]);
     }
 }
@@ -81,10 +81,10 @@ impl Node {
         node
     }
 
-    fn message(&self, rest: &str, n: u64, bytes: usize) -> BusMessage {
+    fn message(&self, rest: &str, n: u64, bytes: usize) -> BusPacket {
         let payload = vec![n as u8; bytes].into();
         let from = Writer::new(self.name, Epoch(1));
-        BusMessage { subject: subject(rest), from, n, note: Arc::from(*b"note"), payload }
+        BusPacket { subject: subject(rest), from, n, header: Arc::from(*b"note"), payload }
     }
 
     fn send(&self, rest: &str, numbers: std::ops::Range<u64>) {
@@ -103,7 +103,7 @@ impl Node {
 }
 
 fn has_lost(heard: &[Heard]) -> bool {
-    heard.contains(&Heard::Lost(Lost::Everything))
+    heard.contains(&Heard::Lost(BusLoss::Everything))
 }
 
 fn numbers(heard: &[Heard], rest: &str) -> Vec<u64> {
@@ -178,7 +178,7 @@ fn a_long_message_arrives_whole(server: &Server) {
     let listener = Node::listening(&server.url(), "n1", &[subject("long")]);
     let sender = Node::new(&server.url(), "n2");
     let lengths = [0, 1024 * 1024 - 1, 1024 * 1024, 3_500_000];
-    let messages: Vec<BusMessage> =
+    let messages: Vec<BusPacket> =
         lengths.iter().enumerate().map(|(n, &bytes)| sender.message("long", n as u64, bytes)).collect();
     sender.bus.publish(messages.clone());
     let heard = listener.receiver.until("all", |heard| numbers(heard, "long").len() == lengths.len());

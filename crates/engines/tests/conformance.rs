@@ -11,7 +11,7 @@ use std::sync::{Arc, LazyLock};
 use tavern_domain::Time;
 use tavern_engines::sqlite::SqliteStore;
 use tavern_engines::{BusOptions, LogBounds};
-use tavern_store::conformance::{BusWorld, World};
+use tavern_store::conformance::{BusUnderTest, StoreUnderTest};
 use tavern_store::{AnswerReceiver, Bus, BusReceiver, ManualClock, Store, test_bus, test_store};
 
 const START: Time = Time(1_790_000_000_000);
@@ -41,7 +41,7 @@ impl Folder {
     }
 }
 
-impl World for Folder {
+impl StoreUnderTest for Folder {
     fn open(&self, receiver: Arc<dyn AnswerReceiver>) -> Arc<dyn Store> {
         let folder = self.home.path().join("data");
         Arc::new(SqliteStore::open(&folder, self.clock.clone(), receiver).unwrap())
@@ -52,7 +52,7 @@ impl World for Folder {
     }
 }
 
-impl BusWorld for Folder {
+impl BusUnderTest for Folder {
     fn open(&self, node: &str, receiver: Arc<dyn BusReceiver>) -> Arc<dyn Bus> {
         let folder = self.home.path().join("data");
         let options = BusOptions { node, prefix: "tavern", folder: &folder, bounds: LogBounds::default() };
@@ -72,7 +72,7 @@ impl Database {
     }
 }
 
-impl World for Database {
+impl StoreUnderTest for Database {
     fn open(&self, receiver: Arc<dyn AnswerReceiver>) -> Arc<dyn Store> {
         let clock = self.clock.clone();
         Arc::new(tavern_engines::postgres::PostgresStore::open_by(&self.url, clock, receiver).unwrap())
@@ -121,7 +121,7 @@ impl Clustered {
     }
 }
 
-impl World for Clustered {
+impl StoreUnderTest for Clustered {
     fn open(&self, receiver: Arc<dyn AnswerReceiver>) -> Arc<dyn Store> {
         let clock = self.clock.clone();
         Arc::new(tavern_engines::redis::RedisStore::open_by(&self.url(), clock, receiver).unwrap())
@@ -132,7 +132,7 @@ impl World for Clustered {
     }
 }
 
-impl BusWorld for Clustered {
+impl BusUnderTest for Clustered {
     fn open(&self, node: &str, receiver: Arc<dyn BusReceiver>) -> Arc<dyn Bus> {
         server::open(&self.url(), &self.prefix, node, receiver).unwrap()
     }
@@ -142,7 +142,7 @@ impl BusWorld for Clustered {
     }
 }
 
-impl World for Served {
+impl StoreUnderTest for Served {
     fn open(&self, receiver: Arc<dyn AnswerReceiver>) -> Arc<dyn Store> {
         let url = format!("{}?prefix={}", self.server.url(), self.prefix);
         Arc::new(tavern_engines::redis::RedisStore::open_by(&url, self.clock.clone(), receiver).unwrap())
@@ -153,7 +153,7 @@ impl World for Served {
     }
 }
 
-impl BusWorld for Served {
+impl BusUnderTest for Served {
     fn open(&self, node: &str, receiver: Arc<dyn BusReceiver>) -> Arc<dyn Bus> {
         self.server.open(&self.prefix, node, receiver)
     }

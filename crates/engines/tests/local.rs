@@ -6,7 +6,7 @@ use std::time::Duration;
 use tavern_domain::Epoch;
 use tavern_engines::LogBounds;
 use tavern_engines::{BusOptions, open_bus};
-use tavern_store::{Bus, BusError, BusMessage, BusReceiver, Lost, Subject, SystemClock, Ticket, Writer};
+use tavern_store::{Bus, BusError, BusLoss, BusPacket, BusReceiver, Subject, SystemClock, Ticket, Writer};
 
 #[derive(Default)]
 struct Ear {
@@ -37,11 +37,11 @@ impl BusReceiver for Ear {
         self.add(format!("confirmed {}", outcome.is_ok()));
     }
 
-    fn messages(&self, messages: Vec<BusMessage>) {
+    fn messages(&self, messages: Vec<BusPacket>) {
         messages.iter().for_each(|message| self.add(String::from_utf8_lossy(&message.payload).into_owned()));
     }
 
-    fn lost(&self, lost: Lost) {
+    fn lost(&self, lost: BusLoss) {
         self.add(format!("{lost:?}"));
     }
 }
@@ -52,13 +52,13 @@ fn node(name: &str, folder: &Path) -> (Arc<dyn Bus>, Arc<Ear>) {
     (open_bus("local", &options, Arc::new(SystemClock), ear.clone()).unwrap(), ear)
 }
 
-fn message(n: u64, payload: &[u8]) -> Vec<BusMessage> {
+fn message(n: u64, payload: &[u8]) -> Vec<BusPacket> {
     let subject = Subject::of_channel("tavern", b"game#A").unwrap();
-    vec![BusMessage {
+    vec![BusPacket {
         subject,
         from: Writer::new("one", Epoch(1)),
         n,
-        note: Arc::from([]),
+        header: Arc::from([]),
         payload: payload.into(),
     }]
 }

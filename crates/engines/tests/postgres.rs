@@ -15,10 +15,10 @@ use things::*;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
-use tavern_store::blocking::Client;
+use tavern_store::blocking::BlockingStore;
 use tavern_store::{
-    Answer, Commit, Found, Hold, NodeChange, PresenceKey, Proof, Read, Receipt, Row, RowKey, StoreError,
-    Work, Writer,
+    CloseProof, Commit, Found, NodeChange, PresenceHold, PresenceKey, Read, Receipt, Row, RowKey,
+    StoreAnswer, StoreError, Work, Writer,
 };
 
 #[test]
@@ -27,7 +27,7 @@ fn racing_stores_lose_nothing_and_never_wait_in_a_circle() {
     const ROUNDS: usize = 20;
     const TOGETHER: usize = 30;
     let url = server::fresh();
-    let stores: Vec<Client> = (0..STORES).map(|_| open(&url).unwrap()).collect();
+    let stores: Vec<BlockingStore> = (0..STORES).map(|_| open(&url).unwrap()).collect();
     // Every commit writes two of few documents, in an order of its own, and all of them raise few channels.
     let commit = |store: usize, round: usize, n: usize| {
         let (one, two) = ((n * 7 + store) % 10, (n * 3 + round) % 10);
@@ -43,7 +43,7 @@ fn racing_stores_lose_nothing_and_never_wait_in_a_circle() {
             for round in 0..ROUNDS {
                 let works = (0..TOGETHER).map(|n| commit(store, round, n)).collect();
                 for (n, answer) in client.run(works).into_iter().enumerate() {
-                    let Answer::Committed(receipt) = answer else { panic!("{answer:?}") };
+                    let StoreAnswer::Committed(receipt) = answer else { panic!("{answer:?}") };
                     raised.push((n % 3, receipt.raised[0]));
                 }
             }
@@ -102,7 +102,7 @@ fn a_reader_of_the_tables_never_sees_half_a_change() {
                         let channel = |n: usize| format!("game#{}", n % 2);
                         let works = [arrive(&channel(round), &user), go(&channel(round + 1), &user)];
                         for answer in store.run(works.into_iter().map(Work::Commit).collect()) {
-                            assert!(matches!(answer, Answer::Committed(_)), "{answer:?}");
+                            assert!(matches!(answer, StoreAnswer::Committed(_)), "{answer:?}");
                         }
                     }
                 })
@@ -152,8 +152,8 @@ fn what_a_reader_is_told_of_a_channel_never_goes_back() {
 /// Holds the first store's commit up just before its end, and runs another thing until that is done or waits too.
 fn while_a_commit_ends<T: Send>(
     name: &str,
-    held_up: impl Fn(&Client, &Writer) -> Receipt + Send + Sync,
-    meanwhile: impl Fn(&Client, &Writer) -> T + Send + Sync,
+    held_up: impl Fn(&BlockingStore, &Writer) -> Receipt + Send + Sync,
+    meanwhile: impl Fn(&BlockingStore, &Writer) -> T + Send + Sync,
 ) -> (Receipt, T) {
     let url = server::fresh();
     let stores = [0, 1].map(|_| open(&format!("{url}&application_name={name}")).unwrap());
@@ -203,7 +203,7 @@ fn an_empty_channel_is_told_before_whoever_is_about_to_begin_it() {
 fn whoever_holds_and_whoever_arrives_do_not_miss_each_other() {
     let hold = || {
         let (key, carrier) = (PresenceKey::new("active#1", "ann"), Some("game#1".into()));
-        Row::Hold(Hold { key, carrier, until: None })
+        Row::Hold(PresenceHold { key, carrier, until: None })
     };
     let (arrived, seen) = while_a_commit_ends(
         "held",
@@ -222,7 +222,7 @@ fn closing_an_epoch_waits_for_its_commits_under_way() {
         "fence",
         |store, node| store.commit(Commit { writer: Some(node.clone()), ..put("late") }).unwrap(),
         |store, node| {
-            let close = NodeChange::Close { node: node.clone(), proof: Proof::ProcessGone };
+            let close = NodeChange::Close { node: node.clone(), proof: CloseProof::ProcessGone };
             store.commit(Commit { node: Some(close), ..Commit::default() }).unwrap();
             version(store, "late")
         },
@@ -235,11 +235,11 @@ fn an_epoch_that_ends_inside_a_batch_writes_nothing_after_it() {
     let client = open(&server::fresh()).unwrap();
     let node = open_node(&client, "n1");
     let by_it = |name: &str| Commit { writer: Some(node.clone()), ..put(name) };
-    let close = NodeChange::Close { node: node.clone(), proof: Proof::ProcessGone };
+    let close = NodeChange::Close { node: node.clone(), proof: CloseProof::ProcessGone };
     let close = Commit { node: Some(close), ..Commit::default() };
     let batch = [by_it("before"), close, by_it("after"), put("by another writer")];
     let answers = client.run(batch.into_iter().map(Work::Commit).collect());
-    let fenced = |answer: &Answer| matches!(answer, Answer::Failed(StoreError::Fenced { .. }));
+    let fenced = |answer: &StoreAnswer| matches!(answer, StoreAnswer::Failed(StoreError::Fenced { .. }));
     assert_eq!(answers.iter().map(fenced).collect::<Vec<_>>(), [false, false, true, false]);
     assert!(version(&client, "before") > 0 && version(&client, "after") == 0);
 }
@@ -247,7 +247,7 @@ fn an_epoch_that_ends_inside_a_batch_writes_nothing_after_it() {
 #[test]
 fn of_a_name_that_many_open_one_epoch_stays_open() {
     let url = server::fresh();
-    let stores: Vec<Client> = (0..4).map(|_| open(&url).unwrap()).collect();
+    let stores: Vec<BlockingStore> = (0..4).map(|_| open(&url).unwrap()).collect();
     let mut epochs: Vec<Writer> = thread::scope(|scope| {
         let open = |store| (0..15).map(|_| open_node(store, "n1")).collect::<Vec<_>>();
         let opening: Vec<_> = stores.iter().map(|store| scope.spawn(move || open(store))).collect();
@@ -305,7 +305,7 @@ fn without_a_server_work_is_answered_soon() {
     drop(server);
     let begin = Instant::now();
     for answer in client.run(vec![Work::Commit(put("c")), Work::Read(Read::Time)]) {
-        assert!(matches!(answer, Answer::Failed(StoreError::Unavailable { .. })), "{answer:?}");
+        assert!(matches!(answer, StoreAnswer::Failed(StoreError::Unavailable { .. })), "{answer:?}");
     }
     assert!(begin.elapsed() < Duration::from_secs(10));
 }
@@ -315,7 +315,7 @@ fn a_value_that_postgres_does_not_take_refuses_its_own_commit() {
     let client = open(&server::fresh()).unwrap();
     let works = ["a", "zero\0", "b"].map(|name| Work::Commit(put(name)));
     let answers = client.run(works.into());
-    assert!(matches!(answers[1], Answer::Failed(StoreError::TooLarge { .. })), "{:?}", answers[1]);
+    assert!(matches!(answers[1], StoreAnswer::Failed(StoreError::TooLarge { .. })), "{:?}", answers[1]);
     assert!(version(&client, "a") > 0 && version(&client, "b") > 0);
 }
 

@@ -70,7 +70,11 @@ fn no_reader_skips_an_event_of_racing_transactions() {
 }
 
 /// Reads from its own cursor on, as a worker does, until the writers have ended and nothing is left.
-fn follow(client: &tavern_store::blocking::Client, topics: &[&str], writing: &AtomicUsize) -> Vec<LogEntry> {
+fn follow(
+    client: &tavern_store::blocking::BlockingStore,
+    topics: &[&str],
+    writing: &AtomicUsize,
+) -> Vec<LogEntry> {
     let mut seen: Vec<LogEntry> = Vec::new();
     loop {
         let over = writing.load(Ordering::SeqCst) == 0;

@@ -15,7 +15,9 @@ use std::sync::LazyLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
-use tavern_store::{Answer, Commit, Found, NodeChange, PresenceKey, Proof, Read, StoreError, Work, Writer};
+use tavern_store::{
+    CloseProof, Commit, Found, NodeChange, PresenceKey, Read, StoreAnswer, StoreError, Work, Writer,
+};
 use things::*;
 
 static SHARED: LazyLock<Server> = LazyLock::new(Server::redis);
@@ -30,8 +32,8 @@ fn prefix(url: &str) -> &str {
     url.split_once("prefix=").unwrap().1
 }
 
-fn is_unavailable(answer: &Answer) -> bool {
-    matches!(answer, Answer::Failed(StoreError::Unavailable { .. }))
+fn is_unavailable(answer: &StoreAnswer) -> bool {
+    matches!(answer, StoreAnswer::Failed(StoreError::Unavailable { .. }))
 }
 
 fn cause(error: &StoreError) -> String {
@@ -130,11 +132,11 @@ fn an_epoch_that_ends_inside_a_batch_writes_nothing_after_it() {
     let client = open(&fresh()).unwrap();
     let node = open_node(&client, "n1");
     let by_it = |name: &str| Commit { writer: Some(node.clone()), ..put(name) };
-    let close = NodeChange::Close { node: node.clone(), proof: Proof::ProcessGone };
+    let close = NodeChange::Close { node: node.clone(), proof: CloseProof::ProcessGone };
     let close = Commit { node: Some(close), ..Commit::default() };
     let batch = [by_it("before"), close, by_it("after"), put("by another writer")];
     let answers = client.run(batch.into_iter().map(Work::Commit).collect());
-    let fenced = |answer: &Answer| matches!(answer, Answer::Failed(StoreError::Fenced { .. }));
+    let fenced = |answer: &StoreAnswer| matches!(answer, StoreAnswer::Failed(StoreError::Fenced { .. }));
     assert_eq!(answers.iter().map(fenced).collect::<Vec<_>>(), [false, false, true, false]);
     assert!(version(&client, "before") > 0 && version(&client, "after") == 0);
 }
@@ -167,7 +169,7 @@ fn rivals_in_one_channel_are_counted_one_by_one() {
         let client = open(&url).unwrap();
         let works = (0..EACH).map(|user| Work::Commit(arrive("game#A", &format!("{n}/{user}")))).collect();
         let raised = |answer| match answer {
-            Answer::Committed(receipt) => receipt.raised[0],
+            StoreAnswer::Committed(receipt) => receipt.raised[0],
             other => panic!("{other:?}"),
         };
         client.run(works).into_iter().map(raised).collect::<Vec<_>>()

@@ -13,16 +13,17 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
-use tavern_store::blocking::Client;
+use tavern_store::blocking::BlockingStore;
 use tavern_store::{
-    BusError, BusMessage, BusReceiver, Commit, Expect, Found, Lost, Read, RowKey, StoreError, Subject, Ticket,
+    BusError, BusLoss, BusPacket, BusReceiver, Commit, Expect, Found, Read, RowKey, StoreError, Subject,
+    Ticket,
 };
 use things::*;
 
 /// The hash slot of the prefix `tavern`.
 const SLOT: u16 = 1_684;
 
-fn sum(client: &Client) -> Option<(u64, u64)> {
+fn sum(client: &BlockingStore) -> Option<(u64, u64)> {
     match client.read(Read::Document(key("sum"))) {
         Ok(Found::Document(found)) => {
             let found = found?;
@@ -34,7 +35,7 @@ fn sum(client: &Client) -> Option<(u64, u64)> {
 }
 
 /// Adds one, however often it takes. Counts how often the outcome was unknown.
-fn add(client: &Client) -> u64 {
+fn add(client: &BlockingStore) -> u64 {
     let (begin, mut unknown) = (Instant::now(), 0);
     loop {
         assert!(begin.elapsed() < PATIENCE, "it does not come back");
@@ -57,7 +58,7 @@ fn a_slot_moves_while_it_is_written() {
     clients[0].commit(Commit { puts: vec![document("sum", "0")], ..Commit::default() }).unwrap();
     clients[0].commit(arrive("game#A", "ann")).unwrap();
     let done = AtomicBool::new(false);
-    let count = |client: &Client| {
+    let count = |client: &BlockingStore| {
         let (mut added, mut unknown) = (0, 0);
         while !done.load(Ordering::SeqCst) {
             unknown += add(client);
@@ -99,11 +100,11 @@ impl BusReceiver for Ear {
         let _ = self.0.send(if outcome.is_ok() { "confirmed" } else { "refused" });
     }
 
-    fn messages(&self, _: Vec<BusMessage>) {
+    fn messages(&self, _: Vec<BusPacket>) {
         let _ = self.0.send("messages");
     }
 
-    fn lost(&self, _: Lost) {
+    fn lost(&self, _: BusLoss) {
         let _ = self.0.send("lost");
     }
 }

@@ -7,7 +7,7 @@ mod server;
 use authority::Authority;
 use server::{PATIENCE, Server};
 use std::sync::{Arc, mpsc};
-use tavern_store::{BusError, BusMessage, BusReceiver, Lost, Subject, Ticket};
+use tavern_store::{BusError, BusLoss, BusPacket, BusReceiver, Subject, Ticket};
 
 struct Receiver(mpsc::Sender<Ticket>);
 
@@ -17,9 +17,9 @@ impl BusReceiver for Receiver {
         self.0.send(ticket).unwrap();
     }
 
-    fn messages(&self, _messages: Vec<BusMessage>) {}
+    fn messages(&self, _messages: Vec<BusPacket>) {}
 
-    fn lost(&self, lost: Lost) {
+    fn lost(&self, lost: BusLoss) {
         panic!("nothing is lost here, but {lost:?}");
     }
 }

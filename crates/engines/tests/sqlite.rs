@@ -9,15 +9,15 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 use tavern_domain::{Scopes, Time};
 use tavern_engines::sqlite::SqliteStore;
-use tavern_store::blocking::Client;
+use tavern_store::blocking::BlockingStore;
 use tavern_store::{
-    Answer, AnswerReceiver, ApiKey, Commit, Deadline, Document, DocumentKey, Found, NodeChange, Proof, Read,
-    Row, Store, StoreError, SystemClock, Ticket, Work, Writer,
+    AnswerReceiver, ApiKey, CloseProof, Commit, Deadline, Document, DocumentKey, Found, NodeChange, Read,
+    Row, Store, StoreAnswer, StoreError, SystemClock, Ticket, Work, Writer,
 };
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
-fn open(folder: &Path) -> Result<Client, StoreError> {
+fn open(folder: &Path) -> Result<BlockingStore, StoreError> {
     tavern_engines::open_client(&format!("sqlite:{}", folder.display()), Arc::new(SystemClock), PATIENCE)
 }
 
@@ -29,7 +29,7 @@ fn put(name: &str, bytes: usize) -> Commit {
     Commit { puts: vec![document(name, bytes)], ..Commit::default() }
 }
 
-fn version(client: &Client, name: &str) -> u64 {
+fn version(client: &BlockingStore, name: &str) -> u64 {
     match client.read(Read::Document(DocumentKey::new("thing", name))).unwrap() {
         Found::Document(found) => found.map_or(0, |found| found.version),
         other => panic!("{other:?}"),
@@ -44,10 +44,10 @@ fn an_epoch_that_ends_inside_a_batch_writes_nothing_after_it() {
     let opened = client.commit(change(NodeChange::Open { name: "n1".into(), lease_ms: 60_000 })).unwrap();
     let writer = Writer::new("n1", opened.epoch.unwrap());
     let by_it = |name: &str| Commit { writer: Some(writer.clone()), ..put(name, 1) };
-    let close = change(NodeChange::Close { node: writer.clone(), proof: Proof::ProcessGone });
+    let close = change(NodeChange::Close { node: writer.clone(), proof: CloseProof::ProcessGone });
     let batch = [by_it("before"), close, by_it("after"), put("by another writer", 1)];
     let answers = client.run(batch.into_iter().map(Work::Commit).collect());
-    let fenced = |answer: &Answer| matches!(answer, Answer::Failed(StoreError::Fenced { .. }));
+    let fenced = |answer: &StoreAnswer| matches!(answer, StoreAnswer::Failed(StoreError::Fenced { .. }));
     assert_eq!(answers.iter().map(fenced).collect::<Vec<_>>(), [false, false, true, false]);
     assert!(version(&client, "before") > 0 && version(&client, "after") == 0);
 }
@@ -84,11 +84,11 @@ struct Reporter {
 }
 
 impl AnswerReceiver for Reporter {
-    fn answer(&self, answers: Vec<(Ticket, Answer)>) {
+    fn answer(&self, answers: Vec<(Ticket, StoreAnswer)>) {
         let mut out = std::io::stdout().lock();
         for (ticket, answer) in &answers {
             match answer {
-                Answer::Committed(_) => writeln!(out, "ack {}", ticket.0).unwrap(),
+                StoreAnswer::Committed(_) => writeln!(out, "ack {}", ticket.0).unwrap(),
                 other => writeln!(out, "failed {other:?}").unwrap(),
             }
         }
@@ -274,7 +274,7 @@ fn a_folder_that_cannot_be_written_is_refused_with_its_name() {
 #[test]
 fn a_full_disk_refuses_the_batch_and_heals() {
     let home = tempfile::tempdir().unwrap();
-    let client = Client::with(PATIENCE, |inbox| {
+    let client = BlockingStore::with(PATIENCE, |inbox| {
         Ok(Arc::new(SqliteStore::open_within(home.path(), Arc::new(SystemClock), inbox, Some(60))?))
     })
     .unwrap();

@@ -7,33 +7,34 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
-use tavern_domain::presence::{Attendance, Attendee, Home};
+use tavern_domain::presence::{Attendance, ChannelClient, NodeEpoch};
 use tavern_domain::{ClientId, Epoch, Time};
-use tavern_store::blocking::Client;
+use tavern_store::blocking::BlockingStore;
 use tavern_store::{
-    Commit, Deadline, Expect, Found, Presence, PresenceKey, Raise, Read, Row, RowKey, SystemClock,
+    ChannelVersionBump, Commit, Deadline, Expect, Found, PresenceKey, PresenceRow, Read, Row, RowKey,
+    SystemClock,
 };
 
 const PATIENCE: Duration = Duration::from_secs(30);
 const USERS: u128 = 400;
 const CHANNELS: [&str; 2] = ["game#A", "game#B"];
 
-fn open(folder: &Path) -> Client {
+fn open(folder: &Path) -> BlockingStore {
     tavern_engines::open_client(&format!("sqlite:{}", folder.display()), Arc::new(SystemClock), PATIENCE)
         .unwrap()
 }
 
 /// Everybody has two clients that an unknown node holder_is_open for, and a deadline.
-fn fill(client: &Client) {
+fn fill(client: &BlockingStore) {
     for user in 0..USERS {
-        let attendee = |n: u128| Attendee {
+        let attendee = |n: u128| ChannelClient {
             client: ClientId::from_random(user * 2 + n),
-            home: Home { node: "gone".into(), epoch: Epoch(1) },
+            node: NodeEpoch { node: "gone".into(), epoch: Epoch(1) },
             state: None,
             since: Time(7),
             lost: None,
         };
-        let rows = CHANNELS.map(|channel| Presence {
+        let rows = CHANNELS.map(|channel| PresenceRow {
             key: PresenceKey::new(channel, &format!("user{user}")),
             anonymous: false,
             name: None,
@@ -42,7 +43,7 @@ fn fill(client: &Client) {
         });
         let deadlines =
             rows.iter().map(|row| Deadline::new(Time(9), "grace", &row.key.to_string())).collect();
-        let raises = CHANNELS.map(|channel| Raise { channel: channel.into(), by: 3 }).to_vec();
+        let raises = CHANNELS.map(|channel| ChannelVersionBump { channel: channel.into(), by: 3 }).to_vec();
         let puts = rows.map(Row::Presence).to_vec();
         client.commit(Commit { puts, raises, deadlines, ..Commit::default() }).unwrap();
     }
@@ -70,7 +71,7 @@ fn role_sweeps_until_killed() {
                 let deadline = RowKey::Deadline { kind: "grace".into(), name: stray.key.to_string().into() };
                 commit.expects.push(Expect { key: key.clone(), version: found.version });
                 commit.deletes.extend([key, deadline]);
-                commit.raises.push(Raise { channel: stray.key.channel.clone(), by: 3 });
+                commit.raises.push(ChannelVersionBump { channel: stray.key.channel.clone(), by: 3 });
             }
             client.commit(commit).unwrap();
             println!("swept");

@@ -7,15 +7,17 @@ mod server;
 
 use std::sync::Arc;
 use std::time::Duration;
-use tavern_domain::presence::{Attendance, Attendee, Departed, Departure, Home, Lost, State, Visibility};
+use tavern_domain::presence::{
+    Attendance, ChannelClient, ClientState, LastDeparture, LostClient, NodeEpoch, OfflineReason, Visibility,
+};
 use tavern_domain::{ClientId, Epoch, Scopes, SessionKey, Time};
-use tavern_store::blocking::Client;
+use tavern_store::blocking::BlockingStore;
 use tavern_store::memory::MemoryEngine;
 use tavern_store::{
-    Answer, AnswerReceiver, ApiKey, Append, Clock, Commit, Deadline, Document, DocumentKey, Expect, Follow,
-    FreedMessages, Hold, LogEntry, ManualClock, NewInboxMessage, NodeChange, Presence, PresenceKey, Proof,
-    Raise, Read, Row, RowKey, RowKind, Seen, Store, StoreError, StoredSession, TakeLease, Trim, User, Work,
-    Writer,
+    AnswerReceiver, ApiKey, Append, ChannelVersionBump, Clock, CloseProof, Commit, Deadline, Document,
+    DocumentKey, Expect, Follow, FreedMessages, LastSeenUpdate, LogEntry, ManualClock, NewInboxMessage,
+    NodeChange, PresenceHold, PresenceKey, PresenceRow, Read, Row, RowKey, RowKind, Store, StoreAnswer,
+    StoreError, StoredSession, TakeLease, Trim, UserRow, Work, Writer,
 };
 
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -66,25 +68,26 @@ impl Dice {
         PresenceKey::new(self.pick(&CHANNELS), self.pick(&USERS))
     }
 
-    fn home(&mut self, nodes: &[Writer]) -> Home {
+    fn home(&mut self, nodes: &[Writer]) -> NodeEpoch {
         match nodes {
-            [] => Home { node: "gone".into(), epoch: Epoch(1) },
-            _ => Home::from(&nodes[self.roll(nodes.len())]),
+            [] => NodeEpoch { node: "gone".into(), epoch: Epoch(1) },
+            _ => NodeEpoch::from(&nodes[self.roll(nodes.len())]),
         }
     }
 
-    fn presence(&mut self, nodes: &[Writer]) -> Presence {
+    fn presence(&mut self, nodes: &[Writer]) -> PresenceRow {
         let count = 1 + self.roll(3);
-        let clients = (0..count).map(|n| Attendee {
+        let clients = (0..count).map(|n| ChannelClient {
             client: ClientId::from_random(n as u128),
-            home: self.home(nodes),
-            state: self.one_in(2).then(|| State { text: "{\"s\": 1}".into(), meaning: u64::MAX }),
+            node: self.home(nodes),
+            state: self.one_in(2).then(|| ClientState { text: "{\"s\": 1}".into(), digest: u64::MAX }),
             since: self.time(),
-            lost: self.one_in(3).then(|| Lost { at: Time(3), until: self.time() }),
+            lost: self.one_in(3).then(|| LostClient { at: Time(3), until: self.time() }),
         });
         let clients = clients.collect();
-        let departed = self.one_in(4).then(|| Departed { reason: Departure::Bye, seen: self.time() });
-        Presence {
+        let departed =
+            self.one_in(4).then(|| LastDeparture { reason: OfflineReason::Bye, seen: self.time() });
+        PresenceRow {
             key: self.presence_key(),
             anonymous: self.one_in(3),
             name: self.one_in(2).then(|| "Ä\"".into()),
@@ -98,7 +101,7 @@ impl Dice {
             0..3 => Row::Presence(self.presence(nodes)),
             3 => {
                 let carrier = self.one_in(2).then(|| self.pick(&CHANNELS).into());
-                Row::Hold(Hold {
+                Row::Hold(PresenceHold {
                     key: self.presence_key(),
                     carrier,
                     until: self.one_in(2).then(|| self.time()),
@@ -110,7 +113,11 @@ impl Dice {
             }),
             5 => {
                 let last_seen = self.one_in(2).then(|| self.time());
-                Row::User(User { user: self.pick(&USERS).into(), last_seen, visibility: Visibility::Nobody })
+                Row::User(UserRow {
+                    user: self.pick(&USERS).into(),
+                    last_seen,
+                    visibility: Visibility::Nobody,
+                })
             }
             6 => Row::Follow(Follow {
                 follower: self.pick(&USERS).into(),
@@ -151,7 +158,7 @@ impl Dice {
             [] => Writer::new("n9", Epoch(9)),
             _ => nodes[self.roll(nodes.len())].clone(),
         };
-        let proof = if self.one_in(2) { Proof::LeaseEnded } else { Proof::ProcessGone };
+        let proof = if self.one_in(2) { CloseProof::LeaseEnded } else { CloseProof::ProcessGone };
         match self.roll(6) {
             0 | 1 => NodeChange::Open { name: self.pick(&NAMES).into(), lease_ms: self.roll(50) as u64 },
             2 => NodeChange::Renew { node, lease_ms: self.roll(50) as u64 },
@@ -165,8 +172,8 @@ impl Dice {
 /// Two stores that should be one.
 struct Twins {
     clock: Arc<ManualClock>,
-    memory: Client,
-    other: Client,
+    memory: BlockingStore,
+    other: BlockingStore,
     /// Lives of nodes that were ever opened.
     nodes: Vec<Writer>,
 }
@@ -175,15 +182,15 @@ impl Twins {
     fn new(open: impl FnOnce(Arc<ManualClock>, Arc<dyn AnswerReceiver>) -> Arc<dyn Store>) -> Twins {
         let clock = Arc::new(ManualClock::at(START));
         let hall = MemoryEngine::new(clock.clone());
-        let memory = Client::with(PATIENCE, |inbox| Ok(hall.store("one", inbox))).unwrap();
-        let other = Client::with(PATIENCE, |inbox| Ok(open(clock.clone(), inbox))).unwrap();
+        let memory = BlockingStore::with(PATIENCE, |inbox| Ok(hall.store("one", inbox))).unwrap();
+        let other = BlockingStore::with(PATIENCE, |inbox| Ok(open(clock.clone(), inbox))).unwrap();
         Twins { clock, memory, other, nodes: Vec::new() }
     }
 
     /// What a row's version is, most of the time.
-    fn version(&self, dice: &mut Dice, key: &RowKey) -> u64 {
-        if dice.one_in(6) {
-            return [0, 1, u64::MAX][dice.roll(3)];
+    fn version(&self, rng: &mut Dice, key: &RowKey) -> u64 {
+        if rng.one_in(6) {
+            return [0, 1, u64::MAX][rng.roll(3)];
         }
         let probe = Expect { key: key.clone(), version: u64::MAX };
         match self.memory.commit(Commit { expects: vec![probe], ..Commit::default() }) {
@@ -194,26 +201,26 @@ impl Twins {
         }
     }
 
-    fn commit(&self, dice: &mut Dice) -> Commit {
+    fn commit(&self, rng: &mut Dice) -> Commit {
         let mut commit = Commit::default();
-        if dice.one_in(2) && !self.nodes.is_empty() {
-            commit.writer = Some(self.nodes[dice.roll(self.nodes.len())].clone());
+        if rng.one_in(2) && !self.nodes.is_empty() {
+            commit.writer = Some(self.nodes[rng.roll(self.nodes.len())].clone());
         }
-        if dice.one_in(5) {
-            commit.node = Some(dice.change(&self.nodes));
+        if rng.one_in(5) {
+            commit.node = Some(rng.change(&self.nodes));
         }
-        for _ in 0..dice.roll(3) {
-            let key = dice.deletion(&self.nodes);
-            let version = self.version(dice, &key);
+        for _ in 0..rng.roll(3) {
+            let key = rng.deletion(&self.nodes);
+            let version = self.version(rng, &key);
             commit.expects.push(Expect { key, version });
         }
-        commit.deletes = (0..dice.roll(3)).map(|_| dice.deletion(&self.nodes)).collect();
-        commit.puts = (0..dice.roll(4)).map(|_| dice.row(&self.nodes)).collect();
-        if dice.one_in(4) {
+        commit.deletes = (0..rng.roll(3)).map(|_| rng.deletion(&self.nodes)).collect();
+        commit.puts = (0..rng.roll(4)).map(|_| rng.row(&self.nodes)).collect();
+        if rng.one_in(4) {
             // The kind of commit that has a step of its own.
-            let presence = dice.presence(&self.nodes);
+            let presence = rng.presence(&self.nodes);
             let key = RowKey::Presence(presence.key.clone());
-            let version = self.version(dice, &key);
+            let version = self.version(rng, &key);
             let writer = commit.writer.take();
             let (expects, puts) = (vec![Expect { key, version }], vec![Row::Presence(presence)]);
             commit = Commit { writer, expects, puts, ..Commit::default() };
@@ -227,50 +234,53 @@ impl Twins {
             .collect();
         raised.sort();
         raised.dedup();
-        commit.raises =
-            raised.into_iter().map(|channel| Raise { channel, by: dice.roll(4) as u32 }).collect();
-        if dice.one_in(2) {
-            self.more(dice, &mut commit);
+        commit.raises = raised
+            .into_iter()
+            .map(|channel| ChannelVersionBump { channel, by: rng.roll(4) as u32 })
+            .collect();
+        if rng.one_in(2) {
+            self.more(rng, &mut commit);
         }
         commit
     }
 
-    fn more(&self, dice: &mut Dice, commit: &mut Commit) {
-        commit.seen =
-            (0..dice.roll(2)).map(|_| Seen { user: dice.pick(&USERS).into(), at: dice.time() }).collect();
+    fn more(&self, rng: &mut Dice, commit: &mut Commit) {
+        commit.seen = (0..rng.roll(2))
+            .map(|_| LastSeenUpdate { user: rng.pick(&USERS).into(), at: rng.time() })
+            .collect();
         commit.deadlines =
-            (0..dice.roll(3)).map(|_| Deadline::new(dice.time(), "grace", dice.pick(&NAMES))).collect();
+            (0..rng.roll(3)).map(|_| Deadline::new(rng.time(), "grace", rng.pick(&NAMES))).collect();
         if commit.writer.is_some() {
-            commit.takes = NAMES[..dice.roll(3)]
+            commit.takes = NAMES[..rng.roll(3)]
                 .iter()
                 .map(|name| TakeLease { name: (*name).into(), lease_ms: 5 })
                 .collect();
         }
-        for _ in 0..dice.roll(3) {
-            let id = dice.one_in(2).then(|| dice.pick(&["i", "j", "k", ""]).into());
-            commit.appends.push(Append { topic: dice.pick(&NAMES).into(), id, body: dice.bytes() });
+        for _ in 0..rng.roll(3) {
+            let id = rng.one_in(2).then(|| rng.pick(&["i", "j", "k", ""]).into());
+            commit.appends.push(Append { topic: rng.pick(&NAMES).into(), id, body: rng.bytes() });
         }
-        if dice.one_in(4) {
+        if rng.one_in(4) {
             // Above the head or not, and with a topic's count as it comes.
-            let (position, count) = (1 + dice.roll(120) as u64, 1 + dice.roll(40) as u64);
-            let id = dice.one_in(2).then(|| dice.pick(&["i", "j", "k", ""]).into());
-            let (topic, body) = (dice.pick(&NAMES).into(), dice.bytes());
+            let (position, count) = (1 + rng.roll(120) as u64, 1 + rng.roll(40) as u64);
+            let id = rng.one_in(2).then(|| rng.pick(&["i", "j", "k", ""]).into());
+            let (topic, body) = (rng.pick(&NAMES).into(), rng.bytes());
             commit.restores.push(LogEntry { position, topic, count, at: Time(START.0), id, body });
         }
-        if dice.one_in(6) {
-            commit.trim = Some(Trim { before: dice.roll(30) as u64, ids_before: dice.roll(30) as u64 });
+        if rng.one_in(6) {
+            commit.trim = Some(Trim { before: rng.roll(30) as u64, ids_before: rng.roll(30) as u64 });
         }
-        if dice.one_in(3) {
-            let through = [0, START.0 * 1000 + dice.roll(40) as u64, u64::MAX][dice.roll(3)];
+        if rng.one_in(3) {
+            let through = [0, START.0 * 1000 + rng.roll(40) as u64, u64::MAX][rng.roll(3)];
             commit.freed_messages =
-                vec![FreedMessages { user: dice.pick(&USERS).into(), through, unread: dice.one_in(2) }];
+                vec![FreedMessages { user: rng.pick(&USERS).into(), through, unread: rng.one_in(2) }];
         }
-        for _ in 0..dice.roll(3) {
+        for _ in 0..rng.roll(3) {
             commit.inbox_messages.push(NewInboxMessage {
-                user: dice.pick(&USERS).into(),
-                body: dice.bytes(),
-                max_messages: dice.roll(4),
-                max_bytes: dice.roll(80),
+                user: rng.pick(&USERS).into(),
+                body: rng.bytes(),
+                max_messages: rng.roll(4),
+                max_bytes: rng.roll(80),
             });
         }
     }
@@ -280,7 +290,9 @@ impl Twins {
         let (one, other) = (self.memory.run(works(&commits)), self.other.run(works(&commits)));
         for ((one, other), commit) in one.iter().zip(&other).zip(&commits) {
             assert_eq!(format!("{one:?}"), format!("{other:?}"), "{what}: {commit:#?}");
-            if let (Answer::Committed(receipt), Some(NodeChange::Open { name, .. })) = (one, &commit.node) {
+            if let (StoreAnswer::Committed(receipt), Some(NodeChange::Open { name, .. })) =
+                (one, &commit.node)
+            {
                 self.nodes.push(Writer::new(name, receipt.epoch.unwrap()));
             }
         }
@@ -331,13 +343,13 @@ impl Twins {
 
 fn check(back: bool, open: impl Fn(u64, Arc<ManualClock>, Arc<dyn AnswerReceiver>) -> Arc<dyn Store>) {
     for seed in 1..=SEEDS {
-        let mut dice = Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        let mut rng = Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
         let mut twins = Twins::new(|clock, inbox| open(seed, clock, inbox));
         for round in 0..ROUNDS {
             let what = format!("seed {seed}, round {round}");
-            let commits = (0..1 + dice.roll(6)).map(|_| twins.commit(&mut dice)).collect();
+            let commits = (0..1 + rng.roll(6)).map(|_| twins.commit(&mut rng)).collect();
             twins.run(commits, &what);
-            match dice.roll(5) {
+            match rng.roll(5) {
                 // An engine need not keep the time of a batch in which everything was refused.
                 0 if back => twins.clock.set(Time(twins.clock.now().0 - 2)),
                 1 => twins.clock.advance(3),

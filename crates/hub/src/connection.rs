@@ -6,7 +6,7 @@ pub struct LinkId(pub u32);
 
 /// How events are written for a transport.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Format {
+pub enum EventFormat {
     WebSocket,
     Sse,
     Poll,
@@ -17,13 +17,13 @@ pub enum Format {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Link {
     pub id: LinkId,
-    pub format: Format,
+    pub format: EventFormat,
 }
 
 /// Why the server closes a transport, and whether the client should come back.
 /// Close codes: 4000–4499 mean "do not retry as you are", 4500–4999 mean "come back".
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Goodbye {
+pub enum CloseReason {
     /// A newer transport was attached to the session.
     Superseded,
     /// The client said `bye`.
@@ -44,32 +44,32 @@ pub enum Goodbye {
     Ended,
 }
 
-impl Goodbye {
+impl CloseReason {
     pub fn code(self) -> u16 {
         match self {
-            Goodbye::Bye => 1000,
-            Goodbye::Superseded => 4000,
-            Goodbye::TokenExpired => 4001,
-            Goodbye::Unauthenticated => 4002,
-            Goodbye::Abuse => 4003,
-            Goodbye::SlowReader => 4500,
-            Goodbye::Silent => 4501,
-            Goodbye::Closing => 4502,
-            Goodbye::Ended => 4503,
+            CloseReason::Bye => 1000,
+            CloseReason::Superseded => 4000,
+            CloseReason::TokenExpired => 4001,
+            CloseReason::Unauthenticated => 4002,
+            CloseReason::Abuse => 4003,
+            CloseReason::SlowReader => 4500,
+            CloseReason::Silent => 4501,
+            CloseReason::Closing => 4502,
+            CloseReason::Ended => 4503,
         }
     }
 
     pub fn reason(self) -> &'static str {
         match self {
-            Goodbye::Superseded => "superseded",
-            Goodbye::Bye => "bye",
-            Goodbye::TokenExpired => "token expired",
-            Goodbye::Unauthenticated => "unauthenticated",
-            Goodbye::Abuse => "too many refused commands",
-            Goodbye::SlowReader => "slow reader",
-            Goodbye::Silent => "silent",
-            Goodbye::Closing => "closing",
-            Goodbye::Ended => "the session has ended",
+            CloseReason::Superseded => "superseded",
+            CloseReason::Bye => "bye",
+            CloseReason::TokenExpired => "token expired",
+            CloseReason::Unauthenticated => "unauthenticated",
+            CloseReason::Abuse => "too many refused commands",
+            CloseReason::SlowReader => "slow reader",
+            CloseReason::Silent => "silent",
+            CloseReason::Closing => "closing",
+            CloseReason::Ended => "the session has ended",
         }
     }
 }

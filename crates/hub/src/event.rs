@@ -7,7 +7,7 @@ use std::cell::{Cell, OnceCell};
 use std::rc::Rc;
 use std::sync::Arc;
 use tavern_domain::{ClientId, Epoch, Time};
-use tavern_wire::json::{self, Payload, Sender};
+use tavern_wire::json::{self, MessageSender, Payload};
 use tavern_wire::resp;
 
 /// Where the number of the shard stands in the number of a message.
@@ -22,14 +22,14 @@ pub struct Author {
 
 /// Which word of which speaker this is, among all nodes: what comes on two ways is known by it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Origin {
+pub struct MessageId {
     pub node: Arc<str>,
     pub epoch: Epoch,
     /// Grows with the words of one shard; the shard stands in its top bits.
     pub n: u64,
 }
 
-impl Origin {
+impl MessageId {
     pub(crate) fn shard(&self) -> u8 {
         (self.n >> SHARD_BITS) as u8
     }
@@ -37,7 +37,7 @@ impl Origin {
 
 /// A published message. It is kept as the frame a RESP2 subscriber gets: that copy of the payload serves all others.
 #[derive(Debug)]
-pub struct Words {
+pub struct Message {
     frame: Box<[u8]>,
     channel_at: u32,
     channel_len: u32,
@@ -47,12 +47,18 @@ pub struct Words {
     json: bool,
     author: Option<Author>,
     /// None while nobody else could hear it.
-    origin: Option<Origin>,
+    origin: Option<MessageId>,
 }
 
-impl Words {
-    pub fn new(space: Space, channel: &[u8], payload: &[u8], json: bool, author: Option<Author>) -> Words {
-        let kind = if space == Space::Shard { "smessage" } else { "message" };
+impl Message {
+    pub fn new(
+        space: Namespace,
+        channel: &[u8],
+        payload: &[u8],
+        json: bool,
+        author: Option<Author>,
+    ) -> Message {
+        let kind = if space == Namespace::Shard { "smessage" } else { "message" };
         // The frame's overhead is below 64 bytes: two lengths of at most 20 digits and fixed marks.
         let mut frame = Vec::with_capacity(64 + channel.len() + payload.len());
         resp::message_frame(&mut frame, kind, channel, payload);
@@ -61,7 +67,7 @@ impl Words {
         let channel_at = payload_at - (1 + digits + 2) - 2 - channel.len();
         debug_assert_eq!(&frame[channel_at..channel_at + channel.len()], channel);
         debug_assert_eq!(&frame[payload_at..payload_at + payload.len()], payload);
-        Words {
+        Message {
             frame: frame.into_boxed_slice(),
             channel_at: channel_at as u32,
             channel_len: channel.len() as u32,
@@ -73,11 +79,11 @@ impl Words {
         }
     }
 
-    pub fn with_origin(self, origin: Option<Origin>) -> Words {
-        Words { origin, ..self }
+    pub fn with_origin(self, origin: Option<MessageId>) -> Message {
+        Message { origin, ..self }
     }
 
-    pub fn origin(&self) -> Option<&Origin> {
+    pub fn origin(&self) -> Option<&MessageId> {
         self.origin.as_ref()
     }
 
@@ -109,7 +115,7 @@ impl Words {
         let mut client = String::new();
         let sender = self.author.as_ref().map(|author| {
             author.client.write(&mut client);
-            Sender { user: author.user.as_deref(), client: Some(client.as_str()) }
+            MessageSender { user: author.user.as_deref(), client: Some(client.as_str()) }
         });
         // A JSON listener can only have named this channel if it is UTF-8; patterns skip the others.
         let channel = String::from_utf8_lossy(self.channel());
@@ -125,7 +131,7 @@ fn decimal_digits(number: usize) -> usize {
 /// The sets of names that people listen to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
-pub enum Space {
+pub enum Namespace {
     Channel,
     Pattern,
     /// Shard channels of the Redis protocol: the same names mean other channels there.
@@ -141,23 +147,23 @@ pub const SPACES: usize = 5;
 
 /// Physical bytes of all events alive on one shard, each counted once however many mailboxes hold it.
 #[derive(Debug, Default)]
-pub struct Pool {
+pub struct EventMemory {
     bytes: Cell<usize>,
 }
 
-impl Pool {
+impl EventMemory {
     pub fn bytes(&self) -> usize {
         self.bytes.get()
     }
 }
 
 #[derive(Debug)]
-enum Body {
-    Message(Arc<Words>),
+enum EventBody {
+    Message(Arc<Message>),
     /// The same words for a Redis connection that listens by pattern.
     Pattern {
         pattern: Arc<[u8]>,
-        words: Arc<Words>,
+        words: Arc<Message>,
         frame: OnceCell<Box<[u8]>>,
     },
     /// Everything after `{"seq":N` of an event that only JSON sessions get.
@@ -166,7 +172,7 @@ enum Body {
 
 /// A change of a watched channel, as far as it concerns whether somebody has heard it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Told {
+pub struct WatchedVersion {
     pub channel: Arc<str>,
     /// The version that it follows.
     pub from: u64,
@@ -175,67 +181,77 @@ pub struct Told {
 
 #[derive(Debug)]
 pub struct Event {
-    body: Body,
-    told: Option<Told>,
+    body: EventBody,
+    told: Option<WatchedVersion>,
     json: OnceCell<Box<[u8]>>,
     pub at: Time,
     pub slow_reader: SlowReader,
     size: u32,
-    pool: Rc<Pool>,
+    pool: Rc<EventMemory>,
 }
 
 /// What an event costs beside its bytes: the structure itself and its place in a mailbox.
 const OVERHEAD: usize = 128;
 
 impl Event {
-    pub fn message(words: Arc<Words>, at: Time, slow_reader: SlowReader, pool: &Rc<Pool>) -> Rc<Event> {
+    pub fn message(
+        words: Arc<Message>,
+        at: Time,
+        slow_reader: SlowReader,
+        pool: &Rc<EventMemory>,
+    ) -> Rc<Event> {
         let size = words.frame.len() + OVERHEAD;
-        Event::new(Body::Message(words), OnceCell::new(), at, slow_reader, size, pool)
+        Event::new(EventBody::Message(words), OnceCell::new(), at, slow_reader, size, pool)
     }
 
-    pub fn by_pattern(pattern: Arc<[u8]>, words: Arc<Words>, at: Time, pool: &Rc<Pool>) -> Rc<Event> {
+    pub fn by_pattern(
+        pattern: Arc<[u8]>,
+        words: Arc<Message>,
+        at: Time,
+        pool: &Rc<EventMemory>,
+    ) -> Rc<Event> {
         let size = words.frame.len() + pattern.len() + OVERHEAD;
-        let body = Body::Pattern { pattern, words, frame: OnceCell::new() };
+        let body = EventBody::Pattern { pattern, words, frame: OnceCell::new() };
         Event::new(body, OnceCell::new(), at, SlowReader::Close, size, pool)
     }
 
     /// An event for JSON sessions only, given as everything after `{"seq":N`.
-    pub fn json(tail: Box<[u8]>, at: Time, slow_reader: SlowReader, pool: &Rc<Pool>) -> Rc<Event> {
+    pub fn json(tail: Box<[u8]>, at: Time, slow_reader: SlowReader, pool: &Rc<EventMemory>) -> Rc<Event> {
         let size = tail.len() + OVERHEAD;
-        Event::new(Body::Json, OnceCell::from(tail), at, slow_reader, size, pool)
+        Event::new(EventBody::Json, OnceCell::from(tail), at, slow_reader, size, pool)
     }
 
     /// An event for those who watch a channel.
-    pub fn presence(tail: Box<[u8]>, at: Time, told: Told, pool: &Rc<Pool>) -> Rc<Event> {
+    pub fn presence(tail: Box<[u8]>, at: Time, told: WatchedVersion, pool: &Rc<EventMemory>) -> Rc<Event> {
         let size = tail.len() + OVERHEAD;
         pool.bytes.set(pool.bytes.get() + size);
         let (json, told) = (OnceCell::from(tail), Some(told));
         let (slow_reader, pool) = (SlowReader::Gap, pool.clone());
-        Rc::new(Event { body: Body::Json, told, json, at, slow_reader, size: size as u32, pool })
+        Rc::new(Event { body: EventBody::Json, told, json, at, slow_reader, size: size as u32, pool })
     }
 
     fn new(
-        body: Body,
+        body: EventBody,
         json: OnceCell<Box<[u8]>>,
         at: Time,
         slow_reader: SlowReader,
         size: usize,
-        pool: &Rc<Pool>,
+        pool: &Rc<EventMemory>,
     ) -> Rc<Event> {
         pool.bytes.set(pool.bytes.get() + size);
         Rc::new(Event { body, told: None, json, at, slow_reader, size: size as u32, pool: pool.clone() })
     }
 
     /// Whose word it is, for a message that was heard by several nodes.
-    pub fn origin(&self) -> Option<&Origin> {
+    pub fn origin(&self) -> Option<&MessageId> {
         match &self.body {
-            Body::Message(words) | Body::Pattern { words, .. } => words.origin(),
-            Body::Json => None,
+            EventBody::Message(words) | EventBody::Pattern { words, .. } => words.origin(),
+            EventBody::Json => None,
         }
     }
 
     /// What it tells about a watched channel.
-    pub fn told(&self) -> Option<&Told> {
+    pub fn told(&self) -> Option<&WatchedVersion> {
         self.told.as_ref()
     }
 
@@ -247,21 +263,21 @@ impl Event {
     /// The JSON form after `{"seq":N`.
     pub fn json_tail(&self) -> &[u8] {
         self.json.get_or_init(|| match &self.body {
-            Body::Message(words) | Body::Pattern { words, .. } => words.json_tail(),
-            Body::Json => unreachable!("made with its tail"),
+            EventBody::Message(words) | EventBody::Pattern { words, .. } => words.json_tail(),
+            EventBody::Json => unreachable!("made with its tail"),
         })
     }
 
     /// The RESP2 form; RESP3 differs in its first byte. None: Redis connections do not get such events.
     pub fn resp_frame(&self) -> Option<&[u8]> {
         match &self.body {
-            Body::Message(words) => Some(&words.frame),
-            Body::Pattern { pattern, words, frame } => Some(frame.get_or_init(|| {
+            EventBody::Message(words) => Some(&words.frame),
+            EventBody::Pattern { pattern, words, frame } => Some(frame.get_or_init(|| {
                 let mut out = Vec::with_capacity(96 + pattern.len() + words.frame.len());
                 resp::pmessage_frame(&mut out, pattern, words.channel(), words.payload());
                 out.into_boxed_slice()
             })),
-            Body::Json => None,
+            EventBody::Json => None,
         }
     }
 }
@@ -276,8 +292,8 @@ impl Drop for Event {
 mod tests {
     use super::*;
 
-    fn tail(words: Words) -> String {
-        let pool = Rc::new(Pool::default());
+    fn tail(words: Message) -> String {
+        let pool = Rc::new(EventMemory::default());
         let event = Event::message(Arc::new(words), Time(1), SlowReader::Gap, &pool);
         String::from_utf8(event.json_tail().to_vec()).unwrap()
     }
@@ -285,26 +301,26 @@ mod tests {
     #[test]
     fn words_find_their_channel_and_payload_in_the_frame() {
         for payload in [&b""[..], b"x", b"{\"a\":1}", &[b'y'; 12_345]] {
-            let words = Words::new(Space::Channel, b"game#A", payload, false, None);
+            let words = Message::new(Namespace::Channel, b"game#A", payload, false, None);
             assert_eq!(words.channel(), b"game#A");
             assert_eq!(words.payload(), payload);
         }
-        let shard = Words::new(Space::Shard, b"", b"z", false, None);
+        let shard = Message::new(Namespace::Shard, b"", b"z", false, None);
         assert!(shard.frame().starts_with(b"*3\r\n$8\r\nsmessage\r\n$0\r\n\r\n"));
     }
 
     #[test]
     fn a_redis_payload_is_json_when_it_can_be() {
-        let json = Words::new(Space::Channel, b"game#A", b"{\"a\":1}", false, None);
+        let json = Message::new(Namespace::Channel, b"game#A", b"{\"a\":1}", false, None);
         assert_eq!(tail(json), r#","event":"message","channel":"game#A","data":{"a":1}}"#);
-        let text = Words::new(Space::Channel, b"game#A", b"hi", false, None);
+        let text = Message::new(Namespace::Channel, b"game#A", b"hi", false, None);
         assert_eq!(tail(text), r#","event":"message","channel":"game#A","data":"hi"}"#);
     }
 
     #[test]
     fn the_pool_counts_an_event_once_and_until_its_last_reader_is_gone() {
-        let pool = Rc::new(Pool::default());
-        let words = Arc::new(Words::new(Space::Channel, b"a", b"b", false, None));
+        let pool = Rc::new(EventMemory::default());
+        let words = Arc::new(Message::new(Namespace::Channel, b"a", b"b", false, None));
         let event = Event::message(words, Time(1), SlowReader::Gap, &pool);
         let other = event.clone();
         assert_eq!(pool.bytes(), event.size());

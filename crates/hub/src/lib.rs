@@ -22,17 +22,19 @@ pub mod topics;
 mod transaction;
 pub mod user;
 
-pub use connection::{Format, Goodbye, Link, LinkId};
-pub use core::authorize::{Permit, Question, Verdict};
+pub use connection::{CloseReason, EventFormat, Link, LinkId};
+pub use core::authorize::{AuthorizeAnswer, AuthorizeQuery, Permission};
 pub use core::command::{Caller, Flow};
 pub use core::listener::ListenerId;
 pub use core::render::{PollFlags, Scratch, read_session};
-pub use core::{Attached, Core, Effects, Parcel, Poll};
-pub use event::{Author, Space, Words};
+pub use core::{Attached, Core, Effects, Poll, ShardMessage};
+pub use event::{Author, Message, Namespace};
 pub use liveness::{Liveness, LivenessEffects, LivenessEvent, LivenessRules, LivenessTask};
 pub use migration::{LookupResult, PackedSession, SessionLookup, may_have_missed};
-pub use node::{Carried, ChannelNews, Dice, Gate, Incoming, Node, PersonNews, Roll};
+pub use node::{
+    ChannelUpdate, InterestState, Node, NodeQuery, RandomSource, ReceivedMessage, TokenVerifier, UserNotice,
+};
 pub use presence::members_of;
 pub use rows::StaleUser;
 pub use settings::{AuthorizeRules, InboxRules, KindRules, PartyRules, Settings, SlowReader};
-pub use shard::{Input, Order, Shard};
+pub use shard::{ServiceCommand, Shard, ShardEvent};

@@ -4,12 +4,13 @@ use crate::settings::InboxRules;
 use crate::user::own_channel;
 use std::sync::Arc;
 use tavern_domain::Time;
-use tavern_domain::party::Guest;
-use tavern_domain::presence::Home;
-use tavern_engine::{
-    Commit, Deadline, Document, DocumentKey, Hold, NewLetter, PresenceKey, Row, RowKey, Versioned,
+use tavern_domain::party::Membership;
+use tavern_domain::presence::NodeEpoch;
+use tavern_store::{
+    Commit, Deadline, Document, DocumentKey, NewInboxMessage, PresenceHold, PresenceKey, Row, RowKey,
+    Versioned,
 };
-use tavern_wire::record::{self, RecordError, read_guest, write_guest};
+use tavern_wire::record::{self, RecordError, read_membership, write_membership};
 
 /// The kinds of deadlines. The grace period of a lost client:
 pub(crate) const GRACE: &str = "grace";
@@ -28,7 +29,7 @@ pub(crate) const FORGET: &str = "forget";
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StaleUser {
     pub user: Arc<str>,
-    pub homes: Vec<Home>,
+    pub nodes: Vec<NodeEpoch>,
 }
 
 /// The channel of a party: its members are present there and hear it.
@@ -64,10 +65,10 @@ pub(crate) fn hold_of(
     user: &Arc<str>,
     with: Option<Arc<str>>,
     ttl_ms: Option<u64>,
-) -> Hold {
+) -> PresenceHold {
     // Without a channel or a time, every client of the user carries it.
     let carrier = with.or_else(|| ttl_ms.is_none().then(|| own_channel(user)));
-    Hold {
+    PresenceHold {
         key: PresenceKey { channel: channel.clone(), user: user.clone() },
         carrier,
         until: ttl_ms.map(|ttl_ms| now + ttl_ms),
@@ -102,42 +103,47 @@ pub(crate) fn add_inbox_message(
         commit.deadlines.push(due);
     }
     let (most_letters, most_bytes) = (rules.letters, rules.bytes);
-    commit.inbox_messages.push(NewLetter { user, body, max_messages: most_letters, max_bytes: most_bytes });
+    commit.inbox_messages.push(NewInboxMessage {
+        user,
+        body,
+        max_messages: most_letters,
+        max_bytes: most_bytes,
+    });
 }
 
 /// What the store keeps of a user for the sake of parties: their party and the invites they have.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Membership {
+pub(crate) struct MembershipRow {
     pub version: u64,
-    pub guest: Guest,
+    pub membership: Membership,
 }
 
-impl Membership {
+impl MembershipRow {
     pub fn key(user: &str) -> DocumentKey {
         DocumentKey::new(record::GUEST, user)
     }
 
-    pub fn read(found: Option<&Versioned<Arc<[u8]>>>) -> Result<Membership, RecordError> {
-        let Some(found) = found else { return Ok(Membership::default()) };
-        Ok(Membership { version: found.version, guest: read_guest(&found.row)? })
+    pub fn read(found: Option<&Versioned<Arc<[u8]>>>) -> Result<MembershipRow, RecordError> {
+        let Some(found) = found else { return Ok(MembershipRow::default()) };
+        Ok(MembershipRow { version: found.version, membership: read_membership(&found.row)? })
     }
 
     /// A party or an invite depends on whether the user is there.
     pub fn is_concerned(&self) -> bool {
-        self.guest.party.is_some() || !self.guest.invites.is_empty()
+        self.membership.party.is_some() || !self.membership.invites.is_empty()
     }
 
     /// Adds to the commit that ends a user's presence what their party must know: that it must look at them, and whether
-    /// they said goodbye. An invite and a goodbye never miss each other, because each expects what the other changes.
+    /// they said reason. An invite and a reason never miss each other, because each expects what the other changes.
     pub fn note_departure(&self, now: Time, user: &Arc<str>, said_bye: bool, commit: &mut Commit) {
         if !self.is_concerned() {
             return;
         }
         commit.deadlines.push(Deadline::new(now, GUEST, user));
         if said_bye {
-            let key = Membership::key(user);
-            let guest = Guest { bye: Some(now), ..self.guest.clone() };
-            commit.puts.push(Row::Document(Document { key, body: write_guest(&guest).into() }));
+            let key = MembershipRow::key(user);
+            let membership = Membership { logged_out: Some(now), ..self.membership.clone() };
+            commit.puts.push(Row::Document(Document { key, body: write_membership(&membership).into() }));
         }
     }
 }

@@ -1,8 +1,8 @@
 //! What the hub is told once, at boot: bounds, times, rules per channel kind. Plain values, no parsing.
 
 use std::collections::BTreeMap;
-use tavern_domain::party::Rules;
-use tavern_domain::presence::{Activities, Mode, Thresholds};
+use tavern_domain::party::PartyLimits;
+use tavern_domain::presence::{Activities, PresenceMode, Thresholds};
 use tavern_domain::{Epoch, Verbs};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,7 +19,7 @@ pub struct KindRules {
     pub grace_ms: u64,
     pub slow_reader: SlowReader,
     /// How watchers are told; None: as the size of the room allows.
-    pub presence_mode: Option<Mode>,
+    pub presence_mode: Option<PresenceMode>,
     /// What everybody may do there.
     pub allow: Verbs,
 }
@@ -74,7 +74,7 @@ pub struct Settings {
 /// What the configuration says about parties.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct PartyRules {
-    pub rules: Rules,
+    pub rules: PartyLimits,
     /// How long a user who floods is blocked.
     pub block_ms: u64,
 }

@@ -7,9 +7,9 @@ use crate::core::{Core, Feature};
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 use std::sync::Arc;
-use tavern_engine::{
-    Answer, Commit, Document, DocumentKey, Expect, Found, Hold, Person, Presence, PresenceKey, Read, Receipt,
-    RowKey, StoreError, Ticket, Versioned, Work,
+use tavern_store::{
+    Commit, Document, DocumentKey, Expect, Found, PresenceHold, PresenceKey, PresenceRow, Read, Receipt,
+    RowKey, StoreAnswer, StoreError, Ticket, UserSnapshot, Versioned, Work,
 };
 
 /// Conflicts in a row after which a transaction gives up: as many writers would have to change the same rows meanwhile.
@@ -19,10 +19,10 @@ pub(crate) trait Decision {
     /// What the transaction means once it is committed.
     type Outcome;
 
-    fn decide(&mut self, core: &Core, facts: &Facts) -> Step<Self::Outcome>;
+    fn decide(&mut self, core: &Core, facts: &Facts) -> DecisionStep<Self::Outcome>;
 }
 
-pub(crate) enum Step<T> {
+pub(crate) enum DecisionStep<T> {
     /// Load these too, then ask again. Never empty.
     Need(Vec<Need>),
     Commit {
@@ -32,7 +32,7 @@ pub(crate) enum Step<T> {
     /// There is nothing to write.
     Done(T),
     /// It cannot be decided: what was loaded cannot be used.
-    Fail(Answer),
+    Fail(StoreAnswer),
     /// Something that is not in the store is missing. The feature resumes the transaction, which loads everything anew.
     Pause,
 }
@@ -52,14 +52,14 @@ pub(crate) enum Need {
 #[derive(Default)]
 pub(crate) struct Facts {
     documents: Vec<(DocumentKey, Option<Versioned<Document>>)>,
-    presences: Vec<(PresenceKey, Option<Versioned<Presence>>)>,
-    holds: Vec<(PresenceKey, Option<Versioned<Hold>>)>,
-    people: Vec<(Arc<str>, Person)>,
+    presences: Vec<(PresenceKey, Option<Versioned<PresenceRow>>)>,
+    holds: Vec<(PresenceKey, Option<Versioned<PresenceHold>>)>,
+    people: Vec<(Arc<str>, UserSnapshot)>,
 }
 
 impl Facts {
     /// A presence that is known without reading it. If it is stale, the commit conflicts and it is read.
-    pub fn assuming(key: PresenceKey, known: Option<Versioned<Presence>>) -> Facts {
+    pub fn assuming(key: PresenceKey, known: Option<Versioned<PresenceRow>>) -> Facts {
         Facts { presences: vec![(key, known)], ..Facts::default() }
     }
 
@@ -67,15 +67,15 @@ impl Facts {
         find(&self.documents, key).map(Option::as_ref)
     }
 
-    pub fn presence(&self, key: &PresenceKey) -> Option<Option<&Versioned<Presence>>> {
+    pub fn presence(&self, key: &PresenceKey) -> Option<Option<&Versioned<PresenceRow>>> {
         find(&self.presences, key).map(Option::as_ref)
     }
 
-    pub fn hold(&self, key: &PresenceKey) -> Option<Option<&Versioned<Hold>>> {
+    pub fn hold(&self, key: &PresenceKey) -> Option<Option<&Versioned<PresenceHold>>> {
         find(&self.holds, key).map(Option::as_ref)
     }
 
-    pub fn person(&self, user: &Arc<str>) -> Option<&Person> {
+    pub fn person(&self, user: &Arc<str>) -> Option<&UserSnapshot> {
         find(&self.people, user)
     }
 
@@ -118,20 +118,20 @@ fn find<'a, K: PartialEq, T>(rows: &'a [(K, T)], key: &K) -> Option<&'a T> {
 
 /// What became of a transaction.
 #[expect(clippy::large_enum_variant, reason = "moved once or twice; a box each would cost more")]
-pub(crate) enum Progress<D: Decision> {
+pub(crate) enum TransactionProgress<D: Decision> {
     /// The store is asked.
     Waits,
     /// It must be resumed, by its number.
     Paused(u64),
-    Ended(D, Ended<D::Outcome>),
+    Ended(D, TransactionEnd<D::Outcome>),
 }
 
-pub(crate) enum Ended<T> {
+pub(crate) enum TransactionEnd<T> {
     Committed(T, Receipt),
     Done(T),
     /// The store did not do what it must. `unknown`: the commit may have happened all the same, and would have meant this.
     Failed {
-        answer: Answer,
+        answer: StoreAnswer,
         unknown: Option<T>,
     },
 }
@@ -140,22 +140,22 @@ pub(crate) enum Ended<T> {
 pub(crate) struct Transactions<D: Decision> {
     feature: Feature,
     numbers: u64,
-    running: HashMap<u64, Box<Running<D>>, RandomState>,
-    asked: HashMap<Ticket, Asked, RandomState>,
+    running: HashMap<u64, Box<RunningTransaction<D>>, RandomState>,
+    asked: HashMap<Ticket, StoreRequest, RandomState>,
 }
 
-struct Running<D: Decision> {
+struct RunningTransaction<D: Decision> {
     decision: D,
     facts: Facts,
     /// Reads that are not answered yet.
     open: usize,
-    failed: Option<Answer>,
+    failed: Option<StoreAnswer>,
     /// What the commit under way means.
     outcome: Option<D::Outcome>,
     tries: u8,
 }
 
-enum Asked {
+enum StoreRequest {
     Read(u64, Need),
     Commit(u64),
 }
@@ -165,9 +165,9 @@ impl<D: Decision> Transactions<D> {
         Transactions { feature, numbers: 0, running: HashMap::default(), asked: HashMap::default() }
     }
 
-    pub fn begin(&mut self, core: &mut Core, decision: D, facts: Facts) -> Progress<D> {
+    pub fn begin(&mut self, core: &mut Core, decision: D, facts: Facts) -> TransactionProgress<D> {
         self.numbers += 1;
-        let running = Running { decision, facts, open: 0, failed: None, outcome: None, tries: 0 };
+        let running = RunningTransaction { decision, facts, open: 0, failed: None, outcome: None, tries: 0 };
         self.running.insert(self.numbers, Box::new(running));
         self.run(core, self.numbers)
     }
@@ -182,83 +182,96 @@ impl<D: Decision> Transactions<D> {
     }
 
     /// Runs a paused transaction again, from what is in the store now.
-    pub fn resume(&mut self, core: &mut Core, number: u64) -> Progress<D> {
-        let Some(running) = self.running.get_mut(&number) else { return Progress::Waits };
+    pub fn resume(&mut self, core: &mut Core, number: u64) -> TransactionProgress<D> {
+        let Some(running) = self.running.get_mut(&number) else { return TransactionProgress::Waits };
         running.facts = Facts::default();
         self.run(core, number)
     }
 
     /// Ends a paused transaction because what it waits for cannot be had.
-    pub fn fail(&mut self, number: u64, answer: Answer) -> Progress<D> {
+    pub fn fail(&mut self, number: u64, answer: StoreAnswer) -> TransactionProgress<D> {
         match self.running.remove(&number) {
-            Some(running) => Progress::Ended(running.decision, Ended::Failed { answer, unknown: None }),
-            None => Progress::Waits,
+            Some(running) => {
+                TransactionProgress::Ended(running.decision, TransactionEnd::Failed { answer, unknown: None })
+            }
+            None => TransactionProgress::Waits,
         }
     }
 
-    pub fn answered(&mut self, core: &mut Core, ticket: Ticket, answer: Answer) -> Progress<D> {
+    pub fn answered(
+        &mut self,
+        core: &mut Core,
+        ticket: Ticket,
+        answer: StoreAnswer,
+    ) -> TransactionProgress<D> {
         match self.asked.remove(&ticket) {
-            Some(Asked::Read(number, need)) => self.loaded(core, number, need, answer),
-            Some(Asked::Commit(number)) => self.committed(core, number, answer),
-            None => Progress::Waits,
+            Some(StoreRequest::Read(number, need)) => self.loaded(core, number, need, answer),
+            Some(StoreRequest::Commit(number)) => self.committed(core, number, answer),
+            None => TransactionProgress::Waits,
         }
     }
 
-    fn run(&mut self, core: &mut Core, number: u64) -> Progress<D> {
-        let Some(running) = self.running.get_mut(&number) else { return Progress::Waits };
+    fn run(&mut self, core: &mut Core, number: u64) -> TransactionProgress<D> {
+        let Some(running) = self.running.get_mut(&number) else { return TransactionProgress::Waits };
         match running.decision.decide(core, &running.facts) {
-            Step::Need(needs) => {
+            DecisionStep::Need(needs) => {
                 assert!(!needs.is_empty(), "a decision that needs something says what");
                 running.open = needs.len();
                 for need in needs {
                     let ticket = core.submit(self.feature, Work::Read(read_of(&need)));
-                    self.asked.insert(ticket, Asked::Read(number, need));
+                    self.asked.insert(ticket, StoreRequest::Read(number, need));
                 }
-                Progress::Waits
+                TransactionProgress::Waits
             }
-            Step::Commit { mut commit, outcome } => {
+            DecisionStep::Commit { mut commit, outcome } => {
                 commit.expects.extend(running.facts.expects());
                 running.outcome = Some(outcome);
                 let ticket = core.submit(self.feature, Work::Commit(commit));
-                self.asked.insert(ticket, Asked::Commit(number));
-                Progress::Waits
+                self.asked.insert(ticket, StoreRequest::Commit(number));
+                TransactionProgress::Waits
             }
-            Step::Done(outcome) => self.end(number, Ended::Done(outcome)),
-            Step::Fail(answer) => self.end(number, Ended::Failed { answer, unknown: None }),
-            Step::Pause => Progress::Paused(number),
+            DecisionStep::Done(outcome) => self.end(number, TransactionEnd::Done(outcome)),
+            DecisionStep::Fail(answer) => self.end(number, TransactionEnd::Failed { answer, unknown: None }),
+            DecisionStep::Pause => TransactionProgress::Paused(number),
         }
     }
 
-    fn loaded(&mut self, core: &mut Core, number: u64, need: Need, answer: Answer) -> Progress<D> {
-        let Some(running) = self.running.get_mut(&number) else { return Progress::Waits };
+    fn loaded(
+        &mut self,
+        core: &mut Core,
+        number: u64,
+        need: Need,
+        answer: StoreAnswer,
+    ) -> TransactionProgress<D> {
+        let Some(running) = self.running.get_mut(&number) else { return TransactionProgress::Waits };
         running.open -= 1;
         match answer {
-            Answer::Read(found) => {
+            StoreAnswer::Read(found) => {
                 if !running.facts.add(need, found) {
                     let what = "the store answered another question".to_owned();
-                    running.failed = Some(Answer::Failed(StoreError::Corrupt { what, source: None }));
+                    running.failed = Some(StoreAnswer::Failed(StoreError::Corrupt { what, source: None }));
                 }
             }
             answer => running.failed = Some(answer),
         }
         if running.open > 0 {
-            return Progress::Waits;
+            return TransactionProgress::Waits;
         }
         match running.failed.take() {
-            Some(answer) => self.end(number, Ended::Failed { answer, unknown: None }),
+            Some(answer) => self.end(number, TransactionEnd::Failed { answer, unknown: None }),
             None => self.run(core, number),
         }
     }
 
-    fn committed(&mut self, core: &mut Core, number: u64, answer: Answer) -> Progress<D> {
-        let Some(running) = self.running.get_mut(&number) else { return Progress::Waits };
+    fn committed(&mut self, core: &mut Core, number: u64, answer: StoreAnswer) -> TransactionProgress<D> {
+        let Some(running) = self.running.get_mut(&number) else { return TransactionProgress::Waits };
         let outcome = running.outcome.take();
         match (answer, outcome) {
-            (Answer::Committed(receipt), Some(outcome)) => {
-                self.end(number, Ended::Committed(outcome, receipt))
+            (StoreAnswer::Committed(receipt), Some(outcome)) => {
+                self.end(number, TransactionEnd::Committed(outcome, receipt))
             }
             // A deadline that was set anew means something else: whoever set it looks after it.
-            (Answer::Failed(StoreError::Conflict { key, .. }), _)
+            (StoreAnswer::Failed(StoreError::Conflict { key, .. }), _)
                 if running.tries < TRIES && !matches!(key, RowKey::Deadline { .. }) =>
             {
                 running.tries += 1;
@@ -268,17 +281,17 @@ impl<D: Decision> Transactions<D> {
                 self.resume(core, number)
             }
             (answer, outcome) => {
-                let refused = matches!(&answer, Answer::Failed(error) if error.is_refusal());
+                let refused = matches!(&answer, StoreAnswer::Failed(error) if error.is_refusal());
                 let unknown = outcome.filter(|_| !refused);
-                self.end(number, Ended::Failed { answer, unknown })
+                self.end(number, TransactionEnd::Failed { answer, unknown })
             }
         }
     }
 
-    fn end(&mut self, number: u64, ended: Ended<D::Outcome>) -> Progress<D> {
+    fn end(&mut self, number: u64, ended: TransactionEnd<D::Outcome>) -> TransactionProgress<D> {
         match self.running.remove(&number) {
-            Some(running) => Progress::Ended(running.decision, ended),
-            None => Progress::Waits,
+            Some(running) => TransactionProgress::Ended(running.decision, ended),
+            None => TransactionProgress::Waits,
         }
     }
 }
@@ -295,14 +308,14 @@ fn read_of(need: &Need) -> Read {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::node::{Dice, Gate, Node};
+    use crate::node::{Node, RandomSource, TokenVerifier};
     use crate::settings::Settings;
     use tavern_domain::{Identity, Time};
     use tavern_wire::error::{Code, Refusal};
 
     struct NoTokens;
 
-    impl Gate for NoTokens {
+    impl TokenVerifier for NoTokens {
         fn verify(&self, _: &str, _: Time) -> Result<Identity, Refusal> {
             Err(Refusal::from(Code::Unauthenticated))
         }
@@ -310,8 +323,8 @@ mod tests {
 
     struct Zeros;
 
-    impl Dice for Zeros {
-        fn roll(&mut self) -> u128 {
+    impl RandomSource for Zeros {
+        fn next(&mut self) -> u128 {
             0
         }
     }
@@ -326,17 +339,17 @@ mod tests {
     impl Decision for Count {
         type Outcome = u32;
 
-        fn decide(&mut self, _: &Core, facts: &Facts) -> Step<u32> {
+        fn decide(&mut self, _: &Core, facts: &Facts) -> DecisionStep<u32> {
             let missing = self.keys.iter().filter(|key| facts.document(key).is_none());
             let missing: Vec<Need> = missing.cloned().map(Need::Document).collect();
             if !missing.is_empty() {
-                return Step::Need(missing);
+                return DecisionStep::Need(missing);
             }
             if std::mem::take(&mut self.pauses) {
-                return Step::Pause;
+                return DecisionStep::Pause;
             }
             self.decided += 1;
-            Step::Commit { commit: Commit::default(), outcome: self.decided }
+            DecisionStep::Commit { commit: Commit::default(), outcome: self.decided }
         }
     }
 
@@ -349,13 +362,13 @@ mod tests {
         DocumentKey::new("test", name)
     }
 
-    fn row(name: &str, version: u64) -> Answer {
+    fn row(name: &str, version: u64) -> StoreAnswer {
         let row = Document { key: key(name), body: Arc::from(*b"{}") };
-        Answer::Read(Found::Document(Some(Versioned { version, row })))
+        StoreAnswer::Read(Found::Document(Some(Versioned { version, row })))
     }
 
-    fn conflict(key: RowKey) -> Answer {
-        Answer::Failed(StoreError::Conflict { key, expected: 1, found: 2 })
+    fn conflict(key: RowKey) -> StoreAnswer {
+        StoreAnswer::Failed(StoreError::Conflict { key, expected: 1, found: 2 })
     }
 
     impl Fixture {
@@ -365,7 +378,10 @@ mod tests {
             let mut transactions = Transactions::new(Feature::Party);
             let keys = names.iter().map(|name| key(name)).collect();
             let decision = Count { keys, decided: 0, pauses };
-            assert!(matches!(transactions.begin(&mut core, decision, Facts::default()), Progress::Waits));
+            assert!(matches!(
+                transactions.begin(&mut core, decision, Facts::default()),
+                TransactionProgress::Waits
+            ));
             Fixture { core, transactions }
         }
 
@@ -374,7 +390,7 @@ mod tests {
         }
 
         /// Answers the only work under way.
-        fn answer(&mut self, answer: Answer) -> Progress<Count> {
+        fn answer(&mut self, answer: StoreAnswer) -> TransactionProgress<Count> {
             let work = self.work();
             assert_eq!(work.len(), 1);
             self.transactions.answered(&mut self.core, work[0].0, answer)
@@ -387,9 +403,9 @@ mod tests {
         let reads = fixture.work();
         assert_eq!(reads.len(), 2);
         let Fixture { core, transactions } = &mut fixture;
-        assert!(matches!(transactions.answered(core, reads[0].0, row("a", 7)), Progress::Waits));
-        let none = Answer::Read(Found::Document(None));
-        assert!(matches!(transactions.answered(core, reads[1].0, none), Progress::Waits));
+        assert!(matches!(transactions.answered(core, reads[0].0, row("a", 7)), TransactionProgress::Waits));
+        let none = StoreAnswer::Read(Found::Document(None));
+        assert!(matches!(transactions.answered(core, reads[1].0, none), TransactionProgress::Waits));
         let commits = fixture.work();
         let Work::Commit(commit) = &commits[0].1 else { panic!("it commits") };
         let expects = [("a", 7), ("b", 0)].map(|(name, version)| {
@@ -397,9 +413,9 @@ mod tests {
             Expect { key, version }
         });
         assert_eq!(commit.expects, expects);
-        let answer = Answer::Committed(Receipt::default());
+        let answer = StoreAnswer::Committed(Receipt::default());
         let progress = fixture.transactions.answered(&mut fixture.core, commits[0].0, answer);
-        assert!(matches!(progress, Progress::Ended(_, Ended::Committed(1, _))));
+        assert!(matches!(progress, TransactionProgress::Ended(_, TransactionEnd::Committed(1, _))));
         assert!(!fixture.transactions.owns(commits[0].0));
     }
 
@@ -407,13 +423,14 @@ mod tests {
     fn conflict_loads_and_decides_anew_until_it_gives_up() {
         let mut fixture = Fixture::begin(&["a"], false);
         for _ in 0..TRIES {
-            assert!(matches!(fixture.answer(row("a", 1)), Progress::Waits));
+            assert!(matches!(fixture.answer(row("a", 1)), TransactionProgress::Waits));
             let again = fixture.answer(conflict(RowKey::Document(key("a"))));
-            assert!(matches!(again, Progress::Waits));
+            assert!(matches!(again, TransactionProgress::Waits));
         }
-        assert!(matches!(fixture.answer(row("a", 1)), Progress::Waits));
+        assert!(matches!(fixture.answer(row("a", 1)), TransactionProgress::Waits));
         let progress = fixture.answer(conflict(RowKey::Document(key("a"))));
-        let Progress::Ended(decision, Ended::Failed { unknown: None, .. }) = progress else {
+        let TransactionProgress::Ended(decision, TransactionEnd::Failed { unknown: None, .. }) = progress
+        else {
             panic!("it gives up, and nothing happened")
         };
         assert_eq!(decision.decided, u32::from(TRIES) + 1);
@@ -424,7 +441,10 @@ mod tests {
         let mut fixture = Fixture::begin(&["a"], false);
         fixture.answer(row("a", 1));
         let deadline = RowKey::Deadline { kind: "party".into(), name: "1".into() };
-        assert!(matches!(fixture.answer(conflict(deadline)), Progress::Ended(_, Ended::Failed { .. })));
+        assert!(matches!(
+            fixture.answer(conflict(deadline)),
+            TransactionProgress::Ended(_, TransactionEnd::Failed { .. })
+        ));
     }
 
     #[test]
@@ -432,8 +452,11 @@ mod tests {
         let mut fixture = Fixture::begin(&["a"], false);
         fixture.answer(row("a", 1));
         let lost = StoreError::timeout();
-        let progress = fixture.answer(Answer::Failed(lost));
-        assert!(matches!(progress, Progress::Ended(_, Ended::Failed { unknown: Some(1), .. })));
+        let progress = fixture.answer(StoreAnswer::Failed(lost));
+        assert!(matches!(
+            progress,
+            TransactionProgress::Ended(_, TransactionEnd::Failed { unknown: Some(1), .. })
+        ));
     }
 
     #[test]
@@ -441,20 +464,23 @@ mod tests {
         let mut fixture = Fixture::begin(&["a", "b"], false);
         let reads = fixture.work();
         let Fixture { core, transactions } = &mut fixture;
-        let lost = Answer::Failed(StoreError::timeout());
-        assert!(matches!(transactions.answered(core, reads[0].0, lost), Progress::Waits));
+        let lost = StoreAnswer::Failed(StoreError::timeout());
+        assert!(matches!(transactions.answered(core, reads[0].0, lost), TransactionProgress::Waits));
         let progress = transactions.answered(core, reads[1].0, row("b", 1));
-        assert!(matches!(progress, Progress::Ended(_, Ended::Failed { unknown: None, .. })));
-        assert!(matches!(transactions.answered(core, reads[1].0, row("b", 1)), Progress::Waits));
+        assert!(matches!(
+            progress,
+            TransactionProgress::Ended(_, TransactionEnd::Failed { unknown: None, .. })
+        ));
+        assert!(matches!(transactions.answered(core, reads[1].0, row("b", 1)), TransactionProgress::Waits));
     }
 
     #[test]
     fn resumed_transaction_loads_anew() {
         let mut fixture = Fixture::begin(&["a"], true);
-        let Progress::Paused(number) = fixture.answer(row("a", 1)) else { panic!("it pauses") };
+        let TransactionProgress::Paused(number) = fixture.answer(row("a", 1)) else { panic!("it pauses") };
         let progress = fixture.transactions.resume(&mut fixture.core, number);
-        assert!(matches!(progress, Progress::Waits));
-        assert!(matches!(fixture.answer(row("a", 2)), Progress::Waits));
+        assert!(matches!(progress, TransactionProgress::Waits));
+        assert!(matches!(fixture.answer(row("a", 2)), TransactionProgress::Waits));
         let commits = fixture.work();
         let Work::Commit(commit) = &commits[0].1 else { panic!("it commits") };
         assert_eq!(commit.expects[0].version, 2);

@@ -1,33 +1,33 @@
 //! Channels: who hears what, rights, the app's hook, words between shards.
 
 #[allow(dead_code, reason = "each binary uses a part of it")]
-mod house;
+mod harness;
 
-use house::{House, code, frames};
+use harness::{TestNode, code, frames};
 use tavern_domain::Verb;
 use tavern_hub::*;
 
-fn house() -> House {
-    House::new(Settings { commands_per_second: 0, ..Settings::default() })
+fn node() -> TestNode {
+    TestNode::new(Settings { commands_per_second: 0, ..Settings::default() })
 }
 
 #[test]
 fn a_session_that_matches_twice_hears_once_and_redis_twice() {
-    let mut house = house();
-    let (mut ann, _) = house.guest("ann");
-    house.say(&mut ann, r#"{"op":"subscribe","channel":"game#A"}"#);
-    house.say(&mut ann, r#"{"op":"subscribe","pattern":"game#*"}"#);
-    house.say(&mut ann, r#"{"op":"subscribe","pattern":"*"}"#);
+    let mut node = node();
+    let (mut ann, _) = node.client("ann");
+    node.say(&mut ann, r#"{"op":"subscribe","channel":"game#A"}"#);
+    node.say(&mut ann, r#"{"op":"subscribe","pattern":"game#*"}"#);
+    node.say(&mut ann, r#"{"op":"subscribe","pattern":"*"}"#);
     let redis = tavern_hub::core::redis::open(
-        &mut house.shards[0].core,
-        Link { id: LinkId(99), format: Format::Resp2 },
+        &mut node.shards[0].core,
+        Link { id: LinkId(99), format: EventFormat::Resp2 },
     );
-    house.shards[0].subscribe(redis, Space::Channel, b"game#A");
-    house.shards[0].subscribe(redis, Space::Pattern, b"game#*");
-    assert_eq!(house.publish("game#A", "hi"), 5, "receivers are subscriptions");
-    assert_eq!(house.hear_numbers(&ann), [1]);
+    node.shards[0].subscribe(redis, Namespace::Channel, b"game#A");
+    node.shards[0].subscribe(redis, Namespace::Pattern, b"game#*");
+    assert_eq!(node.publish("game#A", "hi"), 5, "receivers are subscriptions");
+    assert_eq!(node.hear_numbers(&ann), [1]);
     let mut scratch = Scratch::default();
-    scratch.fill(&mut house.shards[0].core, redis, LinkId(99), usize::MAX);
+    scratch.fill(&mut node.shards[0].core, redis, LinkId(99), usize::MAX);
     let text = String::from_utf8(scratch.bytes.clone()).unwrap();
     let expected = "*3\r\n$7\r\nmessage\r\n$6\r\ngame#A\r\n$2\r\nhi\r\n\
                     *4\r\n$8\r\npmessage\r\n$6\r\ngame#*\r\n$6\r\ngame#A\r\n$2\r\nhi\r\n";
@@ -36,25 +36,25 @@ fn a_session_that_matches_twice_hears_once_and_redis_twice() {
 
 #[test]
 fn names_outside_the_grammar_stay_with_redis() {
-    let mut house = house();
-    let (mut ann, _) = house.guest("ann");
-    house.say(&mut ann, r#"{"op":"subscribe","pattern":"*"}"#);
-    house.publish("News Sport", "hi");
-    assert!(house.hear(&ann).is_empty());
-    assert_eq!(code(&house.say(&mut ann, r#"{"op":"subscribe","channel":"News Sport"}"#)), "bad_request");
+    let mut node = node();
+    let (mut ann, _) = node.client("ann");
+    node.say(&mut ann, r#"{"op":"subscribe","pattern":"*"}"#);
+    node.publish("News Sport", "hi");
+    assert!(node.hear(&ann).is_empty());
+    assert_eq!(code(&node.say(&mut ann, r#"{"op":"subscribe","channel":"News Sport"}"#)), "bad_request");
 }
 
 #[test]
 fn data_passes_through_byte_for_byte() {
-    let mut house = house();
-    let (mut ann, hello) = house.guest("ann");
-    house.say(&mut ann, r#"{"op":"subscribe","channel":"game#A"}"#);
+    let mut node = node();
+    let (mut ann, hello) = node.client("ann");
+    node.say(&mut ann, r#"{"op":"subscribe","channel":"game#A"}"#);
     let data = r#"{ "n" : 1.50e3, "t":"\u00fc" }"#;
     let reply =
-        house.say(&mut ann, &format!(r#"{{"id":"x","op":"publish","channel":"game#A","data":{data}}}"#));
+        node.say(&mut ann, &format!(r#"{{"id":"x","op":"publish","channel":"game#A","data":{data}}}"#));
     assert_eq!(reply, serde_json::json!({"id": "x", "ok": {"receivers": 1}}));
     let mut scratch = Scratch::default();
-    scratch.fill(&mut house.shards[0].core, ann.listener.unwrap(), ann.link.id, usize::MAX);
+    scratch.fill(&mut node.shards[0].core, ann.listener.unwrap(), ann.link.id, usize::MAX);
     let text = String::from_utf8_lossy(&scratch.bytes).into_owned();
     assert!(
         text.contains(&format!(r#"{{"seq":1,"event":"message","channel":"game#A","data":{data},"from":{{"#))
@@ -65,9 +65,9 @@ fn data_passes_through_byte_for_byte() {
 
 #[test]
 fn every_verb_needs_its_right() {
-    let mut house = house();
-    let (mut ann, _) = house.guest("ann:game#*=subscribe");
-    let (mut bob, _) = house.guest("bob:game#*=publish");
+    let mut node = node();
+    let (mut ann, _) = node.client("ann:game#*=subscribe");
+    let (mut bob, _) = node.client("bob:game#*=publish");
     for (frame, ann_may, bob_may) in [
         (r#"{"op":"subscribe","channel":"game#A"}"#, true, false),
         (r#"{"op":"subscribe","pattern":"game#A*"}"#, true, false),
@@ -78,45 +78,45 @@ fn every_verb_needs_its_right() {
     ] {
         for (caller, may) in [(&mut ann, ann_may), (&mut bob, bob_may)] {
             let expected = if may { "ok" } else { "not_allowed" };
-            assert_eq!(code(&house.say(caller, frame)), expected, "{frame}");
+            assert_eq!(code(&node.say(caller, frame)), expected, "{frame}");
         }
     }
 }
 
 #[test]
 fn nobody_publishes_to_reserved_kinds() {
-    let mut house = house();
-    let (mut ann, _) = house.guest("ann");
+    let mut node = node();
+    let (mut ann, _) = node.client("ann");
     for channel in ["user#ann", "party#1", "tavern", "tavern#x"] {
-        let reply = house.say(&mut ann, &format!(r#"{{"op":"publish","channel":"{channel}","data":1}}"#));
+        let reply = node.say(&mut ann, &format!(r#"{{"op":"publish","channel":"{channel}","data":1}}"#));
         assert_eq!(code(&reply), "not_allowed", "{channel}");
     }
 }
 
 #[test]
 fn subscriptions_are_idempotent_and_bounded() {
-    let mut house = House::new(Settings { channels_per_session: 2, ..Settings::default() });
-    let (mut ann, _) = house.guest("ann");
+    let mut node = TestNode::new(Settings { channels_per_session: 2, ..Settings::default() });
+    let (mut ann, _) = node.client("ann");
     for channel in ["a", "a", "b", "b"] {
-        let reply = house.say(&mut ann, &format!(r#"{{"op":"subscribe","channel":"{channel}"}}"#));
+        let reply = node.say(&mut ann, &format!(r#"{{"op":"subscribe","channel":"{channel}"}}"#));
         assert_eq!(code(&reply), "ok");
     }
-    assert_eq!(code(&house.say(&mut ann, r#"{"op":"subscribe","channel":"c"}"#)), "too_large");
-    assert_eq!(house.publish("a", "1"), 1);
+    assert_eq!(code(&node.say(&mut ann, r#"{"op":"subscribe","channel":"c"}"#)), "too_large");
+    assert_eq!(node.publish("a", "1"), 1);
     for _ in 0..2 {
-        assert_eq!(code(&house.say(&mut ann, r#"{"op":"unsubscribe","channel":"a"}"#)), "ok");
+        assert_eq!(code(&node.say(&mut ann, r#"{"op":"unsubscribe","channel":"a"}"#)), "ok");
     }
-    assert_eq!(house.publish("a", "1"), 0);
-    assert_eq!(code(&house.say(&mut ann, r#"{"op":"subscribe","channel":"c"}"#)), "ok");
+    assert_eq!(node.publish("a", "1"), 0);
+    assert_eq!(code(&node.say(&mut ann, r#"{"op":"subscribe","channel":"c"}"#)), "ok");
 }
 
 #[test]
 fn a_message_that_is_too_large_is_refused() {
-    let mut house = House::new(Settings { message_bytes: 10, ..Settings::default() });
-    let (mut ann, _) = house.guest("ann");
-    assert_eq!(code(&house.say(&mut ann, r#"{"op":"publish","channel":"a","data":"12345678"}"#)), "ok");
+    let mut node = TestNode::new(Settings { message_bytes: 10, ..Settings::default() });
+    let (mut ann, _) = node.client("ann");
+    assert_eq!(code(&node.say(&mut ann, r#"{"op":"publish","channel":"a","data":"12345678"}"#)), "ok");
     assert_eq!(
-        code(&house.say(&mut ann, r#"{"op":"publish","channel":"a","data":"123456789"}"#)),
+        code(&node.say(&mut ann, r#"{"op":"publish","channel":"a","data":"123456789"}"#)),
         "too_large"
     );
 }
@@ -124,63 +124,63 @@ fn a_message_that_is_too_large_is_refused() {
 #[test]
 fn the_app_may_put_a_spectator_elsewhere() {
     let rules = AuthorizeRules { cache_ms: 5_000 };
-    let mut house = House::new(Settings { authorize: Some(rules), ..Settings::default() });
-    let (mut ann, _) = house.guest("ann:none=subscribe");
+    let mut node = TestNode::new(Settings { authorize: Some(rules), ..Settings::default() });
+    let (mut ann, _) = node.client("ann:none=subscribe");
     let frame = r#"{"id":1,"op":"subscribe","channel":"game#G"}"#;
-    let (flow, reply) = house.flow(&mut ann, frame);
+    let (flow, reply) = node.flow(&mut ann, frame);
     assert_eq!((flow, reply.is_null()), (Flow::Wait, true));
-    assert_eq!(house.flow(&mut ann, frame).0, Flow::Wait, "asked once, waited for twice");
-    let questions = std::mem::take(&mut house.shards[0].effects.questions);
+    assert_eq!(node.flow(&mut ann, frame).0, Flow::Wait, "asked once, waited for twice");
+    let questions = std::mem::take(&mut node.shards[0].effects.questions);
     assert_eq!(questions.len(), 1);
     assert_eq!((questions[0].user.as_deref(), questions[0].verb), (Some("ann"), Verb::Subscribe));
     tavern_hub::core::authorize::answer(
-        &mut house.shards[0].core,
+        &mut node.shards[0].core,
         questions[0].clone(),
-        Verdict::Instead("gametv#G".into()),
+        AuthorizeAnswer::Instead("gametv#G".into()),
     );
-    assert!(house.shards[0].effects.ready.contains(&ann.link.id));
-    assert_eq!(house.say(&mut ann, frame)["ok"]["channel"], "gametv#G");
-    assert_eq!(house.publish("game#G", "1"), 0);
-    assert_eq!(house.publish("gametv#G", "1"), 1);
-    house.pass(5_000);
-    assert_eq!(house.flow(&mut ann, frame).0, Flow::Wait, "the answer has aged");
+    assert!(node.shards[0].effects.ready.contains(&ann.link.id));
+    assert_eq!(node.say(&mut ann, frame)["ok"]["channel"], "gametv#G");
+    assert_eq!(node.publish("game#G", "1"), 0);
+    assert_eq!(node.publish("gametv#G", "1"), 1);
+    node.pass(5_000);
+    assert_eq!(node.flow(&mut ann, frame).0, Flow::Wait, "the answer has aged");
 }
 
 #[test]
 fn words_reach_listeners_of_the_other_shard_in_order() {
-    let mut house = House::new(Settings { shards: 2, ..Settings::default() });
-    let mut ann = house.socket();
+    let mut node = TestNode::new(Settings { shards: 2, ..Settings::default() });
+    let mut ann = node.socket();
     for frame in [r#"{"op":"hello","token":"ann"}"#, r#"{"op":"subscribe","channel":"game#A"}"#] {
-        if house.run(1, &mut ann, frame).0 == Flow::Wait {
-            house.find_no_party(1);
-            house.run(1, &mut ann, frame);
+        if node.run(1, &mut ann, frame).0 == Flow::Wait {
+            node.find_no_party(1);
+            node.run(1, &mut ann, frame);
         }
     }
     for n in 0..3 {
-        assert_eq!(house.publish("game#A", &n.to_string()), 1);
+        assert_eq!(node.publish("game#A", &n.to_string()), 1);
     }
-    assert_eq!(house.publish("game#B", "x"), 0);
-    let parcels = std::mem::take(&mut house.shards[0].effects.parcels[1]);
+    assert_eq!(node.publish("game#B", "x"), 0);
+    let parcels = std::mem::take(&mut node.shards[0].effects.shard_messages[1]);
     assert_eq!(parcels.len(), 3, "only what somebody there listens to");
     for parcel in parcels {
-        house.shards[1].receive(house.now, parcel);
+        node.shards[1].receive(node.now, parcel);
     }
     let mut scratch = Scratch::default();
-    scratch.fill(&mut house.shards[1].core, ann.listener.unwrap(), ann.link.id, usize::MAX);
+    scratch.fill(&mut node.shards[1].core, ann.listener.unwrap(), ann.link.id, usize::MAX);
     let data: Vec<u64> = frames(&scratch.bytes).iter().map(|event| event["data"].as_u64().unwrap()).collect();
     assert_eq!(data, [0, 1, 2]);
 }
 
 #[test]
 fn a_redis_connection_that_never_reads_is_closed() {
-    let mut house = House::new(Settings { redis_pending_bytes: 5_000, ..Settings::default() });
+    let mut node = TestNode::new(Settings { redis_pending_bytes: 5_000, ..Settings::default() });
     let redis = tavern_hub::core::redis::open(
-        &mut house.shards[0].core,
-        Link { id: LinkId(9), format: Format::Resp3 },
+        &mut node.shards[0].core,
+        Link { id: LinkId(9), format: EventFormat::Resp3 },
     );
-    house.shards[0].subscribe(redis, Space::Channel, b"a");
+    node.shards[0].subscribe(redis, Namespace::Channel, b"a");
     for _ in 0..100 {
-        house.publish("a", "0123456789");
+        node.publish("a", "0123456789");
     }
-    assert_eq!(house.closes(), [(LinkId(9), Goodbye::SlowReader)]);
+    assert_eq!(node.closes(), [(LinkId(9), CloseReason::SlowReader)]);
 }

@@ -1,76 +1,79 @@
 //! What apps say about users, over two nodes in virtual time: riding on the clients of another channel, and times.
 
 #[allow(dead_code, reason = "each binary uses a part of it")]
-mod house;
+mod harness;
 
-use house::code;
-use house::street::Street;
+use harness::cluster::TestCluster;
+use harness::code;
 use serde_json::Value;
-use tavern_hub::{Caller, Order};
-use tavern_hub::{Input, LivenessTask};
+use tavern_hub::{Caller, ServiceCommand};
+use tavern_hub::{LivenessTask, ShardEvent};
 
 const RESUME: u64 = 2_000;
 const GRACE: u64 = 15_000;
 
 struct Scene {
-    street: Street,
+    cluster: TestCluster,
     watcher: Caller,
     orders: u64,
 }
 
 impl Scene {
     fn new() -> Scene {
-        let mut street = Street::new(Some(0));
-        let mut watcher = street.house(1).guest("watcher").0;
-        street.settle();
-        street.say(1, &mut watcher, r#"{"op":"subscribe","channel":"active#G","presence":true}"#);
-        Scene { street, watcher, orders: 0 }
+        let mut cluster = TestCluster::new(Some(0));
+        let mut watcher = cluster.node(1).client("watcher").0;
+        cluster.settle();
+        cluster.say(1, &mut watcher, r#"{"op":"subscribe","channel":"active#G","presence":true}"#);
+        Scene { cluster, watcher, orders: 0 }
     }
 
-    fn guest(&mut self, at: usize, user: &str) -> Caller {
-        let caller = self.street.house(at).guest(user).0;
-        self.street.settle();
+    fn client(&mut self, at: usize, user: &str) -> Caller {
+        let caller = self.cluster.node(at).client(user).0;
+        self.cluster.settle();
         caller
     }
 
     #[track_caller]
     fn say(&mut self, at: usize, caller: &mut Caller, op: &str, channel: &str) {
-        let reply = self.street.say(at, caller, &format!(r#"{{"op":"{op}","channel":"{channel}"}}"#));
+        let reply = self.cluster.say(at, caller, &format!(r#"{{"op":"{op}","channel":"{channel}"}}"#));
         assert_eq!(code(&reply), "ok", "{op} {channel}: {reply}");
     }
 
     /// Gives an order to a node, and waits for it.
-    fn order(&mut self, at: usize, order: Order) -> String {
+    fn order(&mut self, at: usize, order: ServiceCommand) -> String {
         self.orders += 1;
         let number = self.orders;
-        let house = self.street.house(at);
-        let now = house.now;
-        house.shards[0].handle(now, Input::Order { number, order });
-        self.street.settle();
-        let done = std::mem::take(&mut self.street.house(at).shards[0].effects.orders);
+        let node = self.cluster.node(at);
+        let now = node.now;
+        node.shards[0].handle(now, ShardEvent::Order { number, order });
+        self.cluster.settle();
+        let done = std::mem::take(&mut self.cluster.node(at).shards[0].effects.orders);
         let (_, outcome) = done.into_iter().find(|(done, _)| *done == number).expect("an outcome");
         outcome.map_or_else(|refusal| refusal.code.as_str().to_owned(), |_| "ok".to_owned())
     }
 
     fn hold(&mut self, at: usize, with: Option<&str>, ttl_ms: Option<u64>) {
         let (channel, user) = ("active#G".into(), "ann".into());
-        let order = Order::Hold { channel, user, with: with.map(Into::into), ttl_ms };
+        let order = ServiceCommand::Hold { channel, user, with: with.map(Into::into), ttl_ms };
         assert_eq!(self.order(at, order), "ok");
     }
 
     fn release(&mut self, at: usize) {
-        assert_eq!(self.order(at, Order::Release { channel: "active#G".into(), user: "ann".into() }), "ok");
+        assert_eq!(
+            self.order(at, ServiceCommand::Release { channel: "active#G".into(), user: "ann".into() }),
+            "ok"
+        );
     }
 
     #[track_caller]
     fn check(&mut self, expected: &str) {
         let watcher = self.watcher.clone();
-        let told: Vec<String> = self.street.house(1).hear(&watcher).iter().map(words).collect();
+        let told: Vec<String> = self.cluster.node(1).hear(&watcher).iter().map(words).collect();
         assert_eq!(told.join("; "), expected);
     }
 
     fn lose(&mut self, at: usize, caller: &Caller) {
-        self.street.house(at).detach(caller);
+        self.cluster.node(at).detach(caller);
     }
 }
 
@@ -89,20 +92,20 @@ const CAME: &str = "user_online ann; client_online ann";
 #[test]
 fn somebody_rides_on_the_clients_of_another_channel() {
     let mut scene = Scene::new();
-    let mut ann = scene.guest(0, "ann");
+    let mut ann = scene.client(0, "ann");
     scene.hold(1, Some("game#G"), None);
     scene.check("");
     scene.say(0, &mut ann, "join", "game#G");
     scene.check(CAME);
     let client = ann.listener.unwrap();
-    let client = scene.street.house(0).shards[0].listener(client).unwrap().session().unwrap().client;
+    let client = scene.cluster.node(0).shards[0].listener(client).unwrap().session().unwrap().client;
     let mut watcher = scene.watcher.clone();
-    let who = scene.street.say(1, &mut watcher, r#"{"op":"who","channel":"active#G"}"#);
+    let who = scene.cluster.say(1, &mut watcher, r#"{"op":"who","channel":"active#G"}"#);
     assert_eq!(who["ok"]["users"][0]["clients"][0]["client"], client.to_string(), "the carrier's id");
     scene.hold(0, Some("game#G"), None);
     scene.say(0, &mut ann, "join", "game#G");
     scene.check("");
-    let mut tab = scene.guest(1, "ann");
+    let mut tab = scene.client(1, "ann");
     scene.say(1, &mut tab, "join", "game#G");
     scene.check("client_online ann");
     scene.say(1, &mut tab, "leave", "game#G");
@@ -121,31 +124,31 @@ fn somebody_rides_on_the_clients_of_another_channel() {
 #[test]
 fn who_is_put_in_while_he_is_there_comes_at_once_with_all_of_his_clients() {
     let mut scene = Scene::new();
-    let (_one, two) = (scene.guest(0, "ann"), scene.guest(1, "ann"));
+    let (_one, two) = (scene.client(0, "ann"), scene.client(1, "ann"));
     scene.hold(0, None, None);
     scene.check("user_online ann; client_online ann; client_online ann");
     scene.lose(1, &two);
-    scene.street.live(RESUME);
+    scene.cluster.live(RESUME);
     scene.check("client_offline ann lost");
-    let _three = scene.guest(0, "ann");
+    let _three = scene.client(0, "ann");
     scene.check("client_online ann");
 }
 
 #[test]
 fn a_tab_that_dies_and_comes_back_is_in_the_game_again() {
     let mut scene = Scene::new();
-    let mut ann = scene.guest(0, "ann");
+    let mut ann = scene.client(0, "ann");
     scene.say(0, &mut ann, "join", "game#G");
     scene.hold(0, Some("game#G"), None);
     scene.check(CAME);
     scene.lose(0, &ann);
-    scene.street.live(RESUME);
+    scene.cluster.live(RESUME);
     scene.check("client_offline ann lost");
-    scene.street.live(GRACE - RESUME - 1);
+    scene.cluster.live(GRACE - RESUME - 1);
     scene.check("");
-    scene.street.live(1);
+    scene.cluster.live(1);
     scene.check("user_offline ann lost");
-    let mut back = scene.guest(1, "ann");
+    let mut back = scene.client(1, "ann");
     scene.say(1, &mut back, "join", "game#G");
     scene.check(CAME);
 }
@@ -155,31 +158,31 @@ fn a_time_holds_somebody_without_a_client_and_ends() {
     let mut scene = Scene::new();
     scene.hold(0, None, Some(5_000));
     scene.check(CAME);
-    scene.street.live(4_000);
+    scene.cluster.live(4_000);
     scene.hold(1, None, Some(5_000));
     scene.check("");
-    scene.street.live(4_999);
+    scene.cluster.live(4_999);
     scene.check("");
-    scene.street.live(1);
+    scene.cluster.live(1);
     scene.check("client_offline ann expired; user_offline ann expired");
-    scene.street.live(60_000);
+    scene.cluster.live(60_000);
     scene.check("");
     scene.hold(0, None, Some(5_000));
     scene.check(CAME);
     scene.release(1);
     scene.check("client_offline ann removed; user_offline ann removed");
-    scene.street.live(10_000);
+    scene.cluster.live(10_000);
     scene.check("");
 }
 
 #[test]
 fn a_ride_with_a_time_ends_at_that_time() {
     let mut scene = Scene::new();
-    let mut ann = scene.guest(0, "ann");
+    let mut ann = scene.client(0, "ann");
     scene.say(0, &mut ann, "join", "game#G");
     scene.hold(1, Some("game#G"), Some(3_000));
     scene.check(CAME);
-    scene.street.live(3_000);
+    scene.cluster.live(3_000);
     scene.check("client_offline ann expired; user_offline ann expired");
     scene.say(0, &mut ann, "leave", "game#G");
     scene.say(0, &mut ann, "join", "game#G");
@@ -189,14 +192,14 @@ fn a_ride_with_a_time_ends_at_that_time() {
 #[test]
 fn who_is_taken_out_does_not_come_back_by_himself() {
     let mut scene = Scene::new();
-    let mut ann = scene.guest(0, "ann");
+    let mut ann = scene.client(0, "ann");
     scene.say(0, &mut ann, "join", "active#G");
     scene.check(CAME);
     scene.release(1);
     scene.check("client_offline ann removed; user_offline ann removed");
-    let now = scene.street.house(0).now;
-    scene.street.house(0).shards[0].handle(now, Input::Liveness(LivenessTask::Announce));
-    scene.street.settle();
+    let now = scene.cluster.node(0).now;
+    scene.cluster.node(0).shards[0].handle(now, ShardEvent::Liveness(LivenessTask::Announce));
+    scene.cluster.settle();
     scene.check("");
     scene.release(1);
     scene.check("");
@@ -207,7 +210,7 @@ fn what_cannot_be_is_refused() {
     let mut scene = Scene::new();
     let mut check = |channel: &str, user: &str, with: Option<&str>, expected: &str| {
         let (channel, user) = (channel.into(), user.into());
-        let order = Order::Hold { channel, user, with: with.map(Into::into), ttl_ms: None };
+        let order = ServiceCommand::Hold { channel, user, with: with.map(Into::into), ttl_ms: None };
         assert_eq!(scene.order(0, order), expected);
     };
     check("user#ann", "ann", None, "not_allowed");

@@ -1,14 +1,14 @@
 //! Liveness in virtual time: leases, closed epochs, take-over, sweeps, a store that is down or slow.
 
 use std::sync::{Arc, Mutex};
-use tavern_domain::presence::{Attendance, Attendee, Departure, Home};
+use tavern_domain::presence::{Attendance, ChannelClient, NodeEpoch, OfflineReason};
 use tavern_domain::{ClientId, Epoch, Identity, Time};
-use tavern_engine::memory::{Faults, Hall, MemoryStore, Outcome, WorkFate};
-use tavern_engine::{
-    Answer, Commit, Deadline, Found, Inbox, ManualClock, NodeChange, Presence, PresenceKey, Raise, Read, Row,
-    Store, Ticket, Work, Writer,
+use tavern_hub::{Liveness, LivenessEvent, LivenessRules, LivenessTask, Node, Settings, TokenVerifier};
+use tavern_store::memory::{Faults, MemoryEngine, MemoryStore, WorkFault, WorkOutcome};
+use tavern_store::{
+    AnswerReceiver, ChannelVersionBump, Commit, Deadline, Found, ManualClock, NodeChange, PresenceKey,
+    PresenceRow, Read, Row, Store, StoreAnswer, Ticket, Work, Writer,
 };
-use tavern_hub::{Gate, Liveness, LivenessEvent, LivenessRules, LivenessTask, Node, Settings};
 use tavern_wire::error::{Code, Refusal};
 
 const RULES: LivenessRules = LivenessRules {
@@ -22,7 +22,7 @@ const RULES: LivenessRules = LivenessRules {
 /// Refuses every token: these tests have no clients.
 struct RefuseAll;
 
-impl Gate for RefuseAll {
+impl TokenVerifier for RefuseAll {
     fn verify(&self, _token: &str, _now: Time) -> Result<Identity, Refusal> {
         Err(Refusal::new(Code::Unauthenticated, "no clients here"))
     }
@@ -40,21 +40,21 @@ enum StoreHealth {
 struct StoreFaults(Arc<Mutex<StoreHealth>>);
 
 impl Faults for StoreFaults {
-    fn work(&mut self, node: &str, _work: &Work) -> WorkFate {
+    fn work(&mut self, node: &str, _work: &Work) -> WorkFault {
         match *self.0.lock().unwrap() {
-            _ if node == "setup" => WorkFate::NONE,
-            StoreHealth::Up => WorkFate::NONE,
-            StoreHealth::Down => WorkFate { outcome: Outcome::FailBefore, ..WorkFate::NONE },
-            StoreHealth::Slow => WorkFate { before_ms: 60_000, ..WorkFate::NONE },
+            _ if node == "setup" => WorkFault::NONE,
+            StoreHealth::Up => WorkFault::NONE,
+            StoreHealth::Down => WorkFault { outcome: WorkOutcome::FailBefore, ..WorkFault::NONE },
+            StoreHealth::Slow => WorkFault { before_ms: 60_000, ..WorkFault::NONE },
         }
     }
 }
 
 #[derive(Default)]
-struct Answers(Mutex<Vec<(Ticket, Answer)>>);
+struct Answers(Mutex<Vec<(Ticket, StoreAnswer)>>);
 
-impl Inbox for Answers {
-    fn answer(&self, answers: Vec<(Ticket, Answer)>) {
+impl AnswerReceiver for Answers {
+    fn answer(&self, answers: Vec<(Ticket, StoreAnswer)>) {
         self.0.lock().unwrap().extend(answers);
     }
 }
@@ -62,7 +62,7 @@ impl Inbox for Answers {
 /// The node under test, and its store.
 struct Harness {
     clock: Arc<ManualClock>,
-    hall: Arc<Hall>,
+    hall: Arc<MemoryEngine>,
     health: Arc<Mutex<StoreHealth>>,
     node: Arc<Node>,
     liveness: Liveness,
@@ -79,7 +79,7 @@ impl Harness {
     fn new() -> Harness {
         let clock = Arc::new(ManualClock::at(Time(1_000_000)));
         let health = Arc::new(Mutex::new(StoreHealth::Up));
-        let hall = Hall::stepped(clock.clone(), Box::new(StoreFaults(health.clone())));
+        let hall = MemoryEngine::stepped(clock.clone(), Box::new(StoreFaults(health.clone())));
         let answers: Arc<Answers> = Arc::default();
         let store = hall.store("own", answers.clone());
         let epoch = open(&hall, "own", RULES.lease_ms);
@@ -103,7 +103,7 @@ impl Harness {
     }
 
     fn now(&self) -> Time {
-        use tavern_engine::Clock;
+        use tavern_store::Clock;
         self.clock.now()
     }
 
@@ -138,14 +138,14 @@ impl Harness {
         *self.health.lock().unwrap() = health;
     }
 
-    fn nodes(&self) -> Vec<tavern_engine::Node> {
+    fn nodes(&self) -> Vec<tavern_store::NodeRow> {
         match ask(&self.hall, Work::Read(Read::Nodes { after: None, limit: 100 })) {
-            Answer::Read(Found::Nodes(page)) => page.rows,
+            StoreAnswer::Read(Found::Nodes(page)) => page.rows,
             other => panic!("expected nodes, got {other:?}"),
         }
     }
 
-    fn taken(&self) -> Vec<(Arc<str>, Departure, Time)> {
+    fn taken(&self) -> Vec<(Arc<str>, OfflineReason, Time)> {
         let taken = self.tasks.iter().filter_map(|task| match task {
             LivenessTask::TakeOver(taken) => Some((taken.0.key.user.clone(), taken.2.reason, taken.2.at)),
             _ => None,
@@ -159,7 +159,7 @@ impl Harness {
 }
 
 /// Asks the store as another node, for which it is always up.
-fn ask(hall: &Arc<Hall>, work: Work) -> Answer {
+fn ask(hall: &Arc<MemoryEngine>, work: Work) -> StoreAnswer {
     let answers: Arc<Answers> = Arc::default();
     hall.store("setup", answers.clone()).submit(vec![(Ticket(0), work)]);
     hall.settle();
@@ -167,37 +167,37 @@ fn ask(hall: &Arc<Hall>, work: Work) -> Answer {
     answer.expect("no answer").1
 }
 
-fn open(hall: &Arc<Hall>, name: &str, lease_ms: u64) -> Epoch {
+fn open(hall: &Arc<MemoryEngine>, name: &str, lease_ms: u64) -> Epoch {
     let open = NodeChange::Open { name: name.into(), lease_ms };
     match ask(hall, Work::Commit(Commit { node: Some(open), ..Commit::default() })) {
-        Answer::Committed(receipt) => receipt.epoch.unwrap(),
+        StoreAnswer::Committed(receipt) => receipt.epoch.unwrap(),
         other => panic!("expected an epoch, got {other:?}"),
     }
 }
 
-fn change(hall: &Arc<Hall>, change: NodeChange) {
+fn change(hall: &Arc<MemoryEngine>, change: NodeChange) {
     let answer = ask(hall, Work::Commit(Commit { node: Some(change), ..Commit::default() }));
-    assert!(matches!(answer, Answer::Committed(_)), "{answer:?}");
+    assert!(matches!(answer, StoreAnswer::Committed(_)), "{answer:?}");
 }
 
-fn put(hall: &Arc<Hall>, user: &str, home: &Writer) {
-    let client = Attendee {
+fn put(hall: &Arc<MemoryEngine>, user: &str, home: &Writer) {
+    let client = ChannelClient {
         client: ClientId::from_random(1),
-        home: Home::from(home),
+        node: NodeEpoch::from(home),
         state: None,
         since: Time(7),
         lost: None,
     };
-    let row = Presence {
+    let row = PresenceRow {
         key: PresenceKey::new("game#A", user),
         anonymous: false,
         name: None,
         visibility: tavern_domain::presence::Visibility::Everyone,
         attendance: Attendance::restore(vec![client], Time(7), None),
     };
-    let raises = vec![Raise { channel: "game#A".into(), by: 2 }];
+    let raises = vec![ChannelVersionBump { channel: "game#A".into(), by: 2 }];
     let commit = Commit { puts: vec![Row::Presence(row)], raises, ..Commit::default() };
-    assert!(matches!(ask(hall, Work::Commit(commit)), Answer::Committed(_)));
+    assert!(matches!(ask(hall, Work::Commit(commit)), StoreAnswer::Committed(_)));
 }
 
 #[test]
@@ -218,7 +218,7 @@ fn fenced_node_opens_a_new_epoch_and_announces_its_clients() {
     let before = harness.node.epoch();
     harness.pass(2_000);
     let node = Writer::new("own", before);
-    change(&harness.hall, NodeChange::Close { node, proof: tavern_engine::Proof::ProcessGone });
+    change(&harness.hall, NodeChange::Close { node, proof: tavern_store::CloseProof::ProcessGone });
     harness.pass(2_000);
     assert_eq!(harness.count(|task| matches!(task, LivenessTask::Announce)), 1);
     assert!(harness.node.epoch() > before);
@@ -234,7 +234,7 @@ fn own_earlier_epoch_is_taken_over_after_the_announcement() {
     let before = Writer::new("own", harness.node.epoch());
     harness.pass(2_000);
     put(&harness.hall, "ann", &before);
-    change(&harness.hall, NodeChange::Close { node: before, proof: tavern_engine::Proof::ProcessGone });
+    change(&harness.hall, NodeChange::Close { node: before, proof: tavern_store::CloseProof::ProcessGone });
     harness.pass(2_000);
     let announced = harness.tasks.iter().position(|task| matches!(task, LivenessTask::Announce));
     assert!(announced.is_some() && harness.taken().is_empty());
@@ -257,7 +257,7 @@ fn dead_node_is_closed_when_its_lease_expires_and_its_clients_are_lost() {
     );
     assert_eq!(
         harness.taken(),
-        [(Arc::from("ann"), Departure::NodeDown, closed_at)],
+        [(Arc::from("ann"), OfflineReason::NodeDown, closed_at)],
         "at once, not a heartbeat later"
     );
 }
@@ -281,7 +281,7 @@ fn epoch_closed_by_another_node_is_taken_over_at_the_next_check() {
         }
     }
     // After this node has read the nodes, before it closes the epoch itself.
-    change(&harness.hall, NodeChange::Close { node: other, proof: tavern_engine::Proof::LeaseEnded });
+    change(&harness.hall, NodeChange::Close { node: other, proof: tavern_store::CloseProof::LeaseEnded });
     harness.clock.advance(1);
     harness.settle();
     assert!(harness.taken().is_empty());
@@ -312,7 +312,7 @@ fn clients_of_a_stopped_node_have_the_whole_grace_period() {
     harness.pass(14_900);
     assert!(harness.taken().is_empty());
     harness.pass(2_100);
-    assert_eq!(harness.taken(), [(Arc::from("ann"), Departure::Lost, Time(1_000_000))]);
+    assert_eq!(harness.taken(), [(Arc::from("ann"), OfflineReason::Lost, Time(1_000_000))]);
     harness.pass(60_000);
     assert_eq!(harness.nodes().len(), 2, "a node with presences left is kept");
 }
@@ -427,7 +427,7 @@ fn only_presences_without_a_living_node_are_swept() {
     harness.pass(2_200);
     let swept: Vec<_> = harness.tasks.iter().filter(|task| matches!(task, LivenessTask::Sweep(_))).collect();
     let [LivenessTask::Sweep(stale)] = swept[..] else { panic!("{swept:?}") };
-    assert_eq!((&*stale.user, &stale.homes[..]), ("ann", &[Home::from(&gone)][..]));
+    assert_eq!((&*stale.user, &stale.nodes[..]), ("ann", &[NodeEpoch::from(&gone)][..]));
     let reported =
         |event: &&LivenessEvent| matches!(event, LivenessEvent::StalePresence(key) if &*key.user == "ann");
     assert_eq!(harness.events.iter().filter(reported).count(), 1);

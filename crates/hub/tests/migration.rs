@@ -2,10 +2,10 @@
 //! lost, repeated or late and whichever node dies, at most one node has the session.
 
 #[allow(dead_code, reason = "each binary uses a part of it")]
-mod house;
+mod harness;
 
-use house::scene::{Scene, data, word};
-use house::street::Street;
+use harness::cluster::TestCluster;
+use harness::migration::{Scene, data, word};
 use serde_json::{Value, json};
 use tavern_hub::*;
 
@@ -13,23 +13,23 @@ use tavern_hub::*;
 fn session_moves_to_the_node_where_its_client_resumes() {
     let mut scene = Scene::new();
     scene.publish(2, "game#A", "1");
-    scene.street.settle();
+    scene.cluster.settle();
     assert_eq!(data(&scene.hear(0, &scene.ann.clone())), ["1"]);
     scene.publish(1, "chat#x", "2");
-    scene.street.settle();
+    scene.cluster.settle();
     let ann = scene.resume(1, 1);
-    assert_eq!(scene.street.house(0).closes(), [(scene.ann.link.id, Goodbye::Superseded)]);
+    assert_eq!(scene.cluster.node(0).closes(), [(scene.ann.link.id, CloseReason::Superseded)]);
     assert_eq!(data(&scene.hear(1, &ann)), ["2"], "unread events move with the session");
     for at in [0, 1, 2] {
         scene.publish(at, "game#A", "3");
         scene.publish(at, "chat#y", "4");
     }
-    scene.street.settle();
+    scene.cluster.settle();
     let heard = scene.hear(1, &ann);
     assert_eq!(data(&heard).len(), 6, "from every node, once");
     assert_eq!(heard.last().unwrap()["seq"], 8, "seq continues");
     assert_eq!(scene.owners(), [1]);
-    assert_eq!(scene.street.house(0).shards[0].listener_count(), 0);
+    assert_eq!(scene.cluster.node(0).shards[0].listener_count(), 0);
 }
 
 #[test]
@@ -50,17 +50,17 @@ fn first_session_secret_resumes_on_every_node() {
 #[test]
 fn lookup_by_another_user_or_with_a_wrong_secret_changes_nothing() {
     let mut scene = Scene::new();
-    let mut eve = scene.street.house(1).socket();
-    let reply = scene.street.say(1, &mut eve, &scene.hello("eve", 0));
+    let mut eve = scene.cluster.node(1).socket();
+    let reply = scene.cluster.say(1, &mut eve, &scene.hello("eve", 0));
     assert_eq!((&reply["ok"]["resumed"], &reply["ok"]["user"]), (&json!(false), &json!("eve")));
     let wrong = scene.session.replacen(&scene.session[..4], "bcdf", 1);
     let right = std::mem::replace(&mut scene.session, wrong);
     let (_, hello) = scene.come(1, 0);
     assert_eq!(hello["resumed"], false, "a wrong secret");
     scene.session = right;
-    assert!(scene.street.house(0).closes().is_empty());
+    assert!(scene.cluster.node(0).closes().is_empty());
     scene.publish(1, "game#A", "1");
-    scene.street.settle();
+    scene.cluster.settle();
     assert_eq!(data(&scene.hear(0, &scene.ann.clone())), ["1"]);
     assert_eq!(scene.owners(), [0]);
 }
@@ -68,28 +68,28 @@ fn lookup_by_another_user_or_with_a_wrong_secret_changes_nothing() {
 #[test]
 fn unknown_session_is_denied_when_all_nodes_have_answered_or_after_a_second() {
     let mut scene = Scene::new();
-    scene.street.say(0, &mut scene.ann, r#"{"op":"bye"}"#);
-    let before = scene.street.house(1).now;
+    scene.cluster.say(0, &mut scene.ann, r#"{"op":"bye"}"#);
+    let before = scene.cluster.node(1).now;
     assert_eq!(scene.come(1, 0).1["resumed"], false);
-    assert_eq!(scene.street.house(1).now, before);
-    scene.street.crash(2);
+    assert_eq!(scene.cluster.node(1).now, before);
+    scene.cluster.crash(2);
     assert_eq!(scene.come(1, 0).1["resumed"], false);
-    let waited = scene.street.house(1).now.since(before);
+    let waited = scene.cluster.node(1).now.since(before);
     assert!((1_000..1_300).contains(&waited), "{waited}");
 }
 
 #[test]
 fn unanswered_lookup_opens_a_new_session_after_a_second() {
     let mut scene = Scene::new();
-    scene.street.set_fate(|_, _, parcel| if word(parcel) == "ask" { vec![] } else { vec![0] });
-    let before = scene.street.house(1).now;
+    scene.cluster.set_fate(|_, _, packet| if word(packet) == "ask" { vec![] } else { vec![0] });
+    let before = scene.cluster.node(1).now;
     let (_, hello) = scene.come(1, 0);
     assert_eq!(hello["resumed"], false);
-    let waited = scene.street.house(1).now.since(before);
+    let waited = scene.cluster.node(1).now.since(before);
     assert!((1_000..1_300).contains(&waited), "{waited}");
     assert_eq!(scene.owners(), [0]);
-    assert!(scene.street.house(0).closes().is_empty());
-    scene.street.heal();
+    assert!(scene.cluster.node(0).closes().is_empty());
+    scene.cluster.heal();
     scene.resume(2, 0);
     assert_eq!(scene.owners(), [2]);
 }
@@ -102,20 +102,20 @@ fn every_message_may_be_lost_once_repeated_or_late() {
         {
             let mut scene = Scene::new();
             scene.publish(2, "game#A", "1");
-            scene.street.settle();
+            scene.cluster.settle();
             let mut first = true;
             let fate = copies.clone();
-            scene.street.set_fate(move |_, _, parcel| {
-                let hit = word(parcel) == lost && std::mem::take(&mut first);
+            scene.cluster.set_fate(move |_, _, packet| {
+                let hit = word(packet) == lost && std::mem::take(&mut first);
                 if hit { fate.clone() } else { vec![0] }
             });
             let ann = scene.resume(1, 0);
             scene.publish(0, "game#A", "2");
-            scene.street.settle();
+            scene.cluster.settle();
             assert_eq!(data(&scene.hear(1, &ann)), ["1", "2"], "{lost} {kind}");
-            scene.street.live(6_000);
+            scene.cluster.live(6_000);
             assert_eq!(scene.owners(), [1], "{lost} {kind}");
-            assert_eq!(scene.street.house(0).shards[0].listener_count(), 0, "{lost} {kind}");
+            assert_eq!(scene.cluster.node(0).shards[0].listener_count(), 0, "{lost} {kind}");
         }
     }
 }
@@ -124,14 +124,14 @@ fn every_message_may_be_lost_once_repeated_or_late() {
 fn session_stays_on_one_node_when_a_message_never_arrives() {
     for lost in ["here", "give", "given", "taken"] {
         let mut scene = Scene::new();
-        scene.street.set_fate(move |_, _, parcel| if word(parcel) == lost { vec![] } else { vec![0] });
+        scene.cluster.set_fate(move |_, _, packet| if word(packet) == lost { vec![] } else { vec![0] });
         let (_, hello) = scene.come(1, 0);
         assert_eq!(hello["resumed"], lost == "taken", "{lost}");
-        scene.street.live(8_000);
-        scene.street.heal();
+        scene.cluster.live(8_000);
+        scene.cluster.heal();
         assert_eq!(scene.owners(), [usize::from(lost == "taken")], "{lost}");
         scene.resume(2, 0);
-        scene.street.live(8_000);
+        scene.cluster.live(8_000);
         assert_eq!(scene.owners(), [2], "{lost}");
     }
 }
@@ -141,17 +141,17 @@ fn two_nodes_that_ask_at_once_get_the_session_one_after_the_other() {
     let mut scene = Scene::new();
     scene.publish(0, "game#A", "1");
     let hello = scene.hello("ann", 0);
-    let mut callers = [1, 2].map(|at| (at, scene.street.house(at).socket()));
+    let mut callers = [1, 2].map(|at| (at, scene.cluster.node(at).socket()));
     for (at, caller) in &mut callers {
-        assert_eq!(scene.street.house(*at).flow(caller, &hello).0, Flow::Wait);
+        assert_eq!(scene.cluster.node(*at).flow(caller, &hello).0, Flow::Wait);
     }
     let mut resumed = 0;
     for _ in 0..3_000 {
-        scene.street.pass(1);
+        scene.cluster.pass(1);
         for (at, caller) in &mut callers {
-            let ready = std::mem::take(&mut scene.street.house(*at).shards[0].effects.ready);
+            let ready = std::mem::take(&mut scene.cluster.node(*at).shards[0].effects.ready);
             if ready.contains(&caller.link.id) {
-                let (flow, reply) = scene.street.house(*at).flow(caller, &hello);
+                let (flow, reply) = scene.cluster.node(*at).flow(caller, &hello);
                 if flow != Flow::Wait {
                     resumed += usize::from(reply["ok"]["resumed"] == true);
                 }
@@ -166,19 +166,19 @@ fn two_nodes_that_ask_at_once_get_the_session_one_after_the_other() {
 #[test]
 fn client_that_returns_to_the_old_node_during_the_move_keeps_its_session() {
     let mut scene = Scene::new();
-    scene.street.set_fate(|_, _, parcel| if word(parcel) == "give" { vec![] } else { vec![0] });
-    let mut away = scene.street.house(1).socket();
+    scene.cluster.set_fate(|_, _, packet| if word(packet) == "give" { vec![] } else { vec![0] });
+    let mut away = scene.cluster.node(1).socket();
     let hello = scene.hello("ann", 0);
-    assert_eq!(scene.street.house(1).flow(&mut away, &hello).0, Flow::Wait);
-    scene.street.settle();
+    assert_eq!(scene.cluster.node(1).flow(&mut away, &hello).0, Flow::Wait);
+    scene.cluster.settle();
     assert_eq!(scene.owners(), [0usize; 0], "frozen");
     scene.resume(0, 0);
-    scene.street.heal();
-    scene.street.live(8_000);
+    scene.cluster.heal();
+    scene.cluster.live(8_000);
     assert_eq!(scene.owners(), [0]);
-    let ready = std::mem::take(&mut scene.street.house(1).shards[0].effects.ready);
+    let ready = std::mem::take(&mut scene.cluster.node(1).shards[0].effects.ready);
     assert_eq!(ready, [away.link.id]);
-    assert_eq!(scene.street.house(1).say(&mut away, &hello)["ok"]["resumed"], false);
+    assert_eq!(scene.cluster.node(1).say(&mut away, &hello)["ok"]["resumed"], false);
 }
 
 #[test]
@@ -186,20 +186,20 @@ fn old_node_may_die_at_any_step() {
     for dies in ["here", "give", "given", "taken"] {
         let mut scene = Scene::new();
         scene.publish(0, "game#A", "1");
-        scene.street.settle();
+        scene.cluster.settle();
         // From this message on everything to and from the old node is lost.
         let mut gone = false;
-        scene.street.set_fate(move |from, to, parcel| {
-            gone |= word(parcel) == dies;
+        scene.cluster.set_fate(move |from, to, packet| {
+            gone |= word(packet) == dies;
             if gone && (from == "one" || to == "one") { vec![] } else { vec![0] }
         });
         let (_, hello) = scene.come(1, 0);
         assert_eq!(hello["resumed"], dies == "taken", "{dies}");
-        scene.street.crash(0);
-        scene.street.live(8_000);
+        scene.cluster.crash(0);
+        scene.cluster.live(8_000);
         let owners: Vec<usize> = scene.owners().into_iter().filter(|at| *at != 0).collect();
         assert_eq!(owners, if dies == "taken" { vec![1] } else { vec![] }, "{dies}");
-        let listeners = scene.street.house(1).shards[0].listener_count();
+        let listeners = scene.cluster.node(1).shards[0].listener_count();
         assert_eq!(listeners, 1, "{dies}: only the new session");
     }
 }
@@ -209,16 +209,16 @@ fn new_node_may_die_at_any_step() {
     for dies in ["ask", "here", "give", "given", "taken"] {
         let mut scene = Scene::new();
         let mut gone = false;
-        scene.street.set_fate(move |from, to, parcel| {
-            gone |= word(parcel) == dies;
+        scene.cluster.set_fate(move |from, to, packet| {
+            gone |= word(packet) == dies;
             if gone && (from == "two" || to == "two") { vec![] } else { vec![0] }
         });
-        let mut caller = scene.street.house(1).socket();
+        let mut caller = scene.cluster.node(1).socket();
         let hello = scene.hello("ann", 0);
-        assert_eq!(scene.street.house(1).flow(&mut caller, &hello).0, Flow::Wait);
-        scene.street.settle();
-        scene.street.crash(1);
-        scene.street.live(8_000);
+        assert_eq!(scene.cluster.node(1).flow(&mut caller, &hello).0, Flow::Wait);
+        scene.cluster.settle();
+        scene.cluster.crash(1);
+        scene.cluster.live(8_000);
         let owners: Vec<usize> = scene.owners().into_iter().filter(|at| *at != 1).collect();
         assert_eq!(owners, if dies == "taken" { vec![] } else { vec![0] }, "{dies}");
     }
@@ -231,9 +231,9 @@ fn messages_published_during_the_move_arrive_once_and_in_publish_order() {
         let mut scene = Scene::new();
         if seed % 2 == 0 {
             // The new node receives these channels already, for another session.
-            let (mut bob, _) = scene.street.house(1).guest("bob");
-            scene.street.say(1, &mut bob, r#"{"op":"subscribe","channel":"game#A"}"#);
-            scene.street.say(1, &mut bob, r#"{"op":"subscribe","pattern":"chat#*"}"#);
+            let (mut bob, _) = scene.cluster.node(1).client("bob");
+            scene.cluster.say(1, &mut bob, r#"{"op":"subscribe","channel":"game#A"}"#);
+            scene.cluster.say(1, &mut bob, r#"{"op":"subscribe","pattern":"chat#*"}"#);
         }
         let delay = move |from: &str, to: &str| {
             let sum = from
@@ -243,7 +243,7 @@ fn messages_published_during_the_move_arrive_once_and_in_publish_order() {
             (sum.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) % 12
         };
         // No delay towards the old node: it can only store what it has received.
-        scene.street.set_fate(move |from, to, _| vec![if to == "one" { 0 } else { delay(from, to) }]);
+        scene.cluster.set_fate(move |from, to, _| vec![if to == "one" { 0 } else { delay(from, to) }]);
         let mut published = 0;
         let mut publish = |scene: &mut Scene| {
             for at in [0, 1, 2] {
@@ -251,7 +251,7 @@ fn messages_published_during_the_move_arrive_once_and_in_publish_order() {
             }
             published += 1;
         };
-        let mut caller = scene.street.house(1).socket();
+        let mut caller = scene.cluster.node(1).socket();
         let hello = scene.hello("ann", 0);
         let mut done = Value::Null;
         for turn in 0..400 {
@@ -263,17 +263,17 @@ fn messages_published_during_the_move_arrive_once_and_in_publish_order() {
                 let old = scene.ann.clone();
                 let heard = scene.hear(0, &old);
                 let seq = heard.last().unwrap()["seq"].as_u64().unwrap();
-                scene.street.say(0, &mut old.clone(), &format!(r#"{{"op":"ack","seq":{seq}}}"#));
+                scene.cluster.say(0, &mut old.clone(), &format!(r#"{{"op":"ack","seq":{seq}}}"#));
                 let hello = hello.replace("\"seq\":0", &format!("\"seq\":{seq}"));
-                assert_eq!(scene.street.house(1).flow(&mut caller, &hello).0, Flow::Wait);
+                assert_eq!(scene.cluster.node(1).flow(&mut caller, &hello).0, Flow::Wait);
                 check_order(&heard, &mut [None; 3]);
                 done = json!({"hello": hello, "heard": heard});
             }
-            scene.street.pass(1);
-            let ready = std::mem::take(&mut scene.street.house(1).shards[0].effects.ready);
+            scene.cluster.pass(1);
+            let ready = std::mem::take(&mut scene.cluster.node(1).shards[0].effects.ready);
             if ready.contains(&caller.link.id) {
                 let hello = done["hello"].as_str().unwrap().to_owned();
-                let reply = scene.street.say(1, &mut caller, &hello);
+                let reply = scene.cluster.say(1, &mut caller, &hello);
                 assert_eq!(reply["ok"]["resumed"], true, "seed {seed}: {reply}");
             }
         }
@@ -301,7 +301,7 @@ fn large_mailbox_moves_completely() {
     for _ in 0..1_000 {
         scene.publish(2, "game#A", &payload);
     }
-    scene.street.settle();
+    scene.cluster.settle();
     let ann = scene.resume(1, 0);
     assert_eq!(scene.hear(1, &ann).len(), 1_000);
 }
@@ -310,17 +310,19 @@ fn large_mailbox_moves_completely() {
 fn mailbox_that_overflows_during_the_move_has_a_gap() {
     let mut scene = Scene::new();
     scene.publish(2, "game#A", "0");
-    scene.street.settle();
-    scene.street.set_fate(|_, to, parcel| vec![if word(parcel) == "given" && to == "two" { 500 } else { 0 }]);
-    let mut caller = scene.street.house(1).socket();
+    scene.cluster.settle();
+    scene
+        .cluster
+        .set_fate(|_, to, packet| vec![if word(packet) == "given" && to == "two" { 500 } else { 0 }]);
+    let mut caller = scene.cluster.node(1).socket();
     let hello = scene.hello("ann", 0);
-    assert_eq!(scene.street.house(1).flow(&mut caller, &hello).0, Flow::Wait);
-    scene.street.settle();
+    assert_eq!(scene.cluster.node(1).flow(&mut caller, &hello).0, Flow::Wait);
+    scene.cluster.settle();
     for n in 1..=1_100 {
         scene.publish(2, "game#A", &n.to_string());
     }
-    scene.street.settle();
-    let reply = scene.street.say(1, &mut caller, &hello);
+    scene.cluster.settle();
+    let reply = scene.cluster.say(1, &mut caller, &hello);
     assert_eq!(reply["ok"]["resumed"], true);
     let heard = scene.hear(1, &caller);
     assert_eq!(heard[0], json!({"seq": 77, "event": "gap", "from": 1, "to": 77}));
@@ -334,11 +336,11 @@ fn poll_moves_a_session_and_a_single_command_does_not_take_it_from_its_socket() 
     let node = node.to_owned();
     let detached = SessionLookup { key, node: &node, identity: None, detached_only: true };
     let look_up = |scene: &mut Scene, lookup: &SessionLookup<'_>, link| {
-        let now = scene.street.house(1).now;
-        assert_eq!(scene.street.house(1).shards[0].look_up(now, lookup, link), LookupResult::Wait);
-        scene.street.live(20);
-        assert_eq!(scene.street.house(1).shards[0].effects.ready.pop(), Some(link));
-        scene.street.house(1).shards[0].look_up(now, lookup, link)
+        let now = scene.cluster.node(1).now;
+        assert_eq!(scene.cluster.node(1).shards[0].look_up(now, lookup, link), LookupResult::Wait);
+        scene.cluster.live(20);
+        assert_eq!(scene.cluster.node(1).shards[0].effects.ready.pop(), Some(link));
+        scene.cluster.node(1).shards[0].look_up(now, lookup, link)
     };
     assert_eq!(look_up(&mut scene, &detached, LinkId(901)), LookupResult::AttachedTo("one".into()));
     assert_eq!(scene.owners(), [0]);
@@ -351,17 +353,17 @@ fn poll_moves_a_session_and_a_single_command_does_not_take_it_from_its_socket() 
 #[test]
 fn message_that_another_shard_was_publishing_when_the_session_arrived_is_delivered() {
     let settings = Settings { shards: 2, ..Settings::default() };
-    let mut scene = Scene::on(Street::with(Some(0), None, &settings));
-    let now = scene.street.house(1).now;
-    scene.street.house(1).shards[1].publish(now, Space::Channel, b"game#A", b"\"late\"", true, None);
-    let mut caller = scene.street.house(1).socket();
+    let mut scene = Scene::on(TestCluster::with(Some(0), None, &settings));
+    let now = scene.cluster.node(1).now;
+    scene.cluster.node(1).shards[1].publish(now, Namespace::Channel, b"game#A", b"\"late\"", true, None);
+    let mut caller = scene.cluster.node(1).socket();
     let hello = scene.hello("ann", 0);
-    let (flow, _) = scene.street.house(1).flow(&mut caller, &hello);
+    let (flow, _) = scene.cluster.node(1).flow(&mut caller, &hello);
     assert_eq!(flow, Flow::Wait);
-    scene.street.live(100);
-    assert!(scene.street.house(1).shards[0].effects.ready.is_empty(), "not before it is on the bus");
-    assert!(scene.street.house(1).shards[1].speak());
-    scene.street.live(100);
-    assert_eq!(scene.street.say(1, &mut caller, &hello)["ok"]["resumed"], true);
+    scene.cluster.live(100);
+    assert!(scene.cluster.node(1).shards[0].effects.ready.is_empty(), "not before it is on the bus");
+    assert!(scene.cluster.node(1).shards[1].speak());
+    scene.cluster.live(100);
+    assert_eq!(scene.cluster.say(1, &mut caller, &hello)["ok"]["resumed"], true);
     assert_eq!(data(&scene.hear(1, &caller)), ["\"late\""]);
 }

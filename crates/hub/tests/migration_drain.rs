@@ -2,9 +2,9 @@
 //! for the store.
 
 #[allow(dead_code, reason = "each binary uses a part of it")]
-mod house;
+mod harness;
 
-use house::scene::{Scene, data, watch, word};
+use harness::migration::{Scene, data, watch, word};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use tavern_hub::*;
@@ -14,19 +14,19 @@ const DRAIN: u64 = 15_000;
 /// Stops the first node. Returns the sessions that no other node took.
 fn stop(scene: &mut Scene, ms: u64) -> Vec<PackedSession> {
     let living: Vec<Arc<str>> = ["two".into(), "three".into()].into();
-    let now = scene.street.house(0).now;
-    scene.street.house(0).shards[0].drain(now, &living, DRAIN);
-    scene.street.settle();
+    let now = scene.cluster.node(0).now;
+    scene.cluster.node(0).shards[0].drain(now, &living, DRAIN);
+    scene.cluster.settle();
     for _ in 0..ms {
-        if scene.street.house(0).shards[0].in_transit() == 0 {
+        if scene.cluster.node(0).shards[0].in_transit() == 0 {
             break;
         }
-        scene.street.pass(1);
+        scene.cluster.pass(1);
     }
-    let now = scene.street.house(0).now;
-    let packed = scene.street.house(0).shards[0].pack(now);
-    scene.street.settle();
-    scene.street.crash(0);
+    let now = scene.cluster.node(0).now;
+    let packed = scene.cluster.node(0).shards[0].pack(now);
+    scene.cluster.settle();
+    scene.cluster.crash(0);
     packed
 }
 
@@ -34,14 +34,14 @@ fn stop(scene: &mut Scene, ms: u64) -> Vec<PackedSession> {
 fn sessions_move_to_other_nodes_and_go_on_collecting_events() {
     let mut scene = Scene::new();
     scene.publish(2, "game#A", "1");
-    scene.street.settle();
+    scene.cluster.settle();
     let packed = stop(&mut scene, 5_000);
     assert!(packed.is_empty());
-    assert_eq!(scene.street.house(0).closes(), [(scene.ann.link.id, Goodbye::Closing)]);
+    assert_eq!(scene.cluster.node(0).closes(), [(scene.ann.link.id, CloseReason::Closing)]);
     for n in 2..5 {
         scene.publish(1, "game#A", &n.to_string());
         scene.publish(2, "chat#x", &n.to_string());
-        scene.street.live(1_000);
+        scene.cluster.live(1_000);
     }
     // On any node.
     for at in [1, 2] {
@@ -53,22 +53,22 @@ fn sessions_move_to_other_nodes_and_go_on_collecting_events() {
 #[test]
 fn many_sessions_are_spread_over_the_other_nodes() {
     let mut scene = Scene::new();
-    let mut guests = Vec::new();
+    let mut memberships = Vec::new();
     for n in 0..600 {
-        let (mut caller, hello) = scene.street.house(0).guest(&format!("u{n}"));
-        scene.street.say(0, &mut caller, &format!(r#"{{"op":"subscribe","channel":"own#{n}"}}"#));
-        guests.push(hello["session"].as_str().unwrap().to_owned());
+        let (mut caller, hello) = scene.cluster.node(0).client(&format!("u{n}"));
+        scene.cluster.say(0, &mut caller, &format!(r#"{{"op":"subscribe","channel":"own#{n}"}}"#));
+        memberships.push(hello["session"].as_str().unwrap().to_owned());
     }
     assert!(stop(&mut scene, 5_000).is_empty());
-    let counts = [1, 2].map(|at| scene.street.house(at).shards[0].listener_count());
+    let counts = [1, 2].map(|at| scene.cluster.node(at).shards[0].listener_count());
     assert_eq!(counts.iter().sum::<usize>(), 601);
     assert!(counts.iter().all(|count| (250..=350).contains(count)), "{counts:?}");
     for n in (0..600).step_by(7) {
         scene.publish(1, &format!("own#{n}"), "\"hi\"");
-        scene.street.settle();
-        let mut caller = scene.street.house(2).socket();
-        let hello = format!(r#"{{"op":"hello","token":"u{n}","session":"{}","seq":0}}"#, guests[n]);
-        assert_eq!(scene.street.say(2, &mut caller, &hello)["ok"]["resumed"], true);
+        scene.cluster.settle();
+        let mut caller = scene.cluster.node(2).socket();
+        let hello = format!(r#"{{"op":"hello","token":"u{n}","session":"{}","seq":0}}"#, memberships[n]);
+        assert_eq!(scene.cluster.say(2, &mut caller, &hello)["ok"]["resumed"], true);
         assert_eq!(data(&scene.hear(2, &caller)), ["\"hi\""]);
     }
 }
@@ -76,21 +76,21 @@ fn many_sessions_are_spread_over_the_other_nodes() {
 #[test]
 fn drained_client_that_resumes_in_time_is_not_shown_offline() {
     let mut scene = Scene::new();
-    let watcher = watch(&mut scene.street, 2);
+    let watcher = watch(&mut scene.cluster, 2);
     let mut ann = scene.ann.clone();
-    scene.street.say(0, &mut ann, r#"{"op":"join","channel":"game#A","state":1}"#);
+    scene.cluster.say(0, &mut ann, r#"{"op":"join","channel":"game#A","state":1}"#);
     scene.hear(2, &watcher);
     stop(&mut scene, 5_000);
-    let stopped = scene.street.house(2).now;
-    while scene.street.house(2).now.since(stopped) < DRAIN - 100 {
-        scene.street.live(10);
+    let stopped = scene.cluster.node(2).now;
+    while scene.cluster.node(2).now.since(stopped) < DRAIN - 100 {
+        scene.cluster.live(10);
         assert_eq!(scene.hear(2, &watcher), [Value::Null; 0]);
     }
     let ann = scene.resume(1, 0);
-    scene.street.live(30_000);
+    scene.cluster.live(30_000);
     assert_eq!(scene.hear(2, &watcher), [Value::Null; 0], "ann came back in time");
-    scene.street.house(1).detach(&ann);
-    scene.street.live(30_000);
+    scene.cluster.node(1).detach(&ann);
+    scene.cluster.live(30_000);
     let told: Vec<Value> = scene.hear(2, &watcher).iter().map(|event| event["event"].clone()).collect();
     assert_eq!(told, ["client_offline", "user_offline"], "the next disconnect has the usual grace period");
 }
@@ -98,29 +98,29 @@ fn drained_client_that_resumes_in_time_is_not_shown_offline() {
 #[test]
 fn client_lost_before_the_stop_is_shown_online_again_when_it_resumes() {
     let mut scene = Scene::new();
-    let watcher = watch(&mut scene.street, 2);
+    let watcher = watch(&mut scene.cluster, 2);
     let mut ann = scene.ann.clone();
-    scene.street.say(0, &mut ann, r#"{"op":"join","channel":"game#A"}"#);
-    scene.street.house(0).detach(&ann);
-    scene.street.live(3_000);
+    scene.cluster.say(0, &mut ann, r#"{"op":"join","channel":"game#A"}"#);
+    scene.cluster.node(0).detach(&ann);
+    scene.cluster.live(3_000);
     stop(&mut scene, 5_000);
-    scene.street.live(2_000);
+    scene.cluster.live(2_000);
     let told = |scene: &mut Scene| -> Vec<Value> {
         scene.hear(2, &watcher).iter().map(|event| event["event"].clone()).collect()
     };
     assert_eq!(told(&mut scene), ["user_online", "client_online", "client_offline"]);
     scene.resume(1, 0);
-    scene.street.live(20_000);
+    scene.cluster.live(20_000);
     assert_eq!(told(&mut scene), ["client_online"]);
 }
 
 /// Ann joins the channel and loses the connection a second before the node stops. Returns the time of the disconnect.
 fn disconnect_before_the_stop(scene: &mut Scene) -> u64 {
     let mut ann = scene.ann.clone();
-    scene.street.say(0, &mut ann, r#"{"op":"join","channel":"game#A"}"#);
-    scene.street.house(0).detach(&ann);
-    let disconnected = scene.street.now().ms();
-    scene.street.live(1_000);
+    scene.cluster.say(0, &mut ann, r#"{"op":"join","channel":"game#A"}"#);
+    scene.cluster.node(0).detach(&ann);
+    let disconnected = scene.cluster.now().ms();
+    scene.cluster.live(1_000);
     disconnected
 }
 
@@ -134,42 +134,42 @@ fn told_last_seen(scene: &mut Scene, watcher: &Caller) -> Value {
 #[test]
 fn stop_keeps_the_time_of_an_earlier_disconnect() {
     let mut scene = Scene::new();
-    let watcher = watch(&mut scene.street, 2);
+    let watcher = watch(&mut scene.cluster, 2);
     let disconnected = disconnect_before_the_stop(&mut scene);
     assert!(stop(&mut scene, 5_000).is_empty());
-    scene.street.live(DRAIN + 1_000);
+    scene.cluster.live(DRAIN + 1_000);
     assert_eq!(told_last_seen(&mut scene, &watcher), disconnected);
 }
 
 #[test]
 fn session_that_no_node_takes_keeps_the_time_of_its_disconnect() {
     let mut scene = Scene::new();
-    let watcher = watch(&mut scene.street, 2);
+    let watcher = watch(&mut scene.cluster, 2);
     let disconnected = disconnect_before_the_stop(&mut scene);
-    scene.street.set_fate(|_, _, parcel| if word(parcel) == "offer" { vec![] } else { vec![0] });
+    scene.cluster.set_fate(|_, _, packet| if word(packet) == "offer" { vec![] } else { vec![0] });
     let packed = stop(&mut scene, 20_000);
     assert_eq!(packed[0].detached_at.ms(), disconnected);
-    scene.street.heal();
-    let now = scene.street.house(1).now;
-    assert!(scene.street.house(1).shards[0].adopt(now, &packed[0]));
-    scene.street.live(DRAIN + 1_000);
+    scene.cluster.heal();
+    let now = scene.cluster.node(1).now;
+    assert!(scene.cluster.node(1).shards[0].adopt(now, &packed[0]));
+    scene.cluster.live(DRAIN + 1_000);
     assert_eq!(told_last_seen(&mut scene, &watcher), disconnected);
 }
 
 #[test]
 fn detached_client_does_not_survive_from_one_stop_to_the_next() {
     let mut scene = Scene::new();
-    let watcher = watch(&mut scene.street, 2);
+    let watcher = watch(&mut scene.cluster, 2);
     let disconnected = disconnect_before_the_stop(&mut scene);
     let mut at = 0;
-    while scene.street.now().ms() < disconnected + 2 * DRAIN + 1_000 {
+    while scene.cluster.now().ms() < disconnected + 2 * DRAIN + 1_000 {
         // Each node that takes the session stops too.
         let next: Arc<str> = format!("next{at}").into();
-        let to = scene.street.build(&next);
-        scene.street.introduce();
-        let now = scene.street.house(at).now;
-        scene.street.house(at).shards[0].drain(now, &[next], DRAIN);
-        scene.street.live(5_000);
+        let to = scene.cluster.build(&next);
+        scene.cluster.introduce();
+        let now = scene.cluster.node(at).now;
+        scene.cluster.node(at).shards[0].drain(now, &[next], DRAIN);
+        scene.cluster.live(5_000);
         at = to;
     }
     assert_eq!(told_last_seen(&mut scene, &watcher), disconnected);
@@ -178,11 +178,11 @@ fn detached_client_does_not_survive_from_one_stop_to_the_next() {
 #[test]
 fn client_that_arrives_before_its_session_waits_for_it() {
     let mut scene = Scene::new();
-    scene.street.set_fate(|_, _, parcel| vec![if word(parcel).is_empty() { 0 } else { 200 }]);
+    scene.cluster.set_fate(|_, _, packet| vec![if word(packet).is_empty() { 0 } else { 200 }]);
     let living: Vec<Arc<str>> = ["two".into()].into();
-    let now = scene.street.house(0).now;
-    scene.street.house(0).shards[0].drain(now, &living, DRAIN);
-    scene.street.live(100);
+    let now = scene.cluster.node(0).now;
+    scene.cluster.node(0).shards[0].drain(now, &living, DRAIN);
+    scene.cluster.live(100);
     scene.resume(1, 0);
 }
 
@@ -190,13 +190,13 @@ fn client_that_arrives_before_its_session_waits_for_it() {
 fn node_that_was_offered_a_session_and_adopts_it_finds_it() {
     let mut scene = Scene::new();
     // The nodes listen for it, but the owner never hears that.
-    scene.street.set_fate(|_, _, parcel| if word(parcel) == "give" { vec![] } else { vec![0] });
+    scene.cluster.set_fate(|_, _, packet| if word(packet) == "give" { vec![] } else { vec![0] });
     let packed = stop(&mut scene, 2_000);
-    scene.street.heal();
+    scene.cluster.heal();
     for at in [1, 2] {
-        let now = scene.street.house(at).now;
-        scene.street.house(at).shards[0].adopt(now, &packed[0]);
-        scene.street.settle();
+        let now = scene.cluster.node(at).now;
+        scene.cluster.node(at).shards[0].adopt(now, &packed[0]);
+        scene.cluster.settle();
         assert!(scene.owners().contains(&at), "node {at} was offered the session and adopted it");
     }
 }
@@ -204,25 +204,25 @@ fn node_that_was_offered_a_session_and_adopts_it_finds_it() {
 #[test]
 fn session_that_no_node_takes_is_packed_and_can_be_adopted_by_any_node() {
     let mut scene = Scene::new();
-    let watcher = watch(&mut scene.street, 2);
+    let watcher = watch(&mut scene.cluster, 2);
     let mut ann = scene.ann.clone();
-    scene.street.say(0, &mut ann, r#"{"op":"subscribe","channel":"game#A","presence":true}"#);
-    scene.street.say(0, &mut ann, r#"{"op":"join","channel":"game#A"}"#);
+    scene.cluster.say(0, &mut ann, r#"{"op":"subscribe","channel":"game#A","presence":true}"#);
+    scene.cluster.say(0, &mut ann, r#"{"op":"join","channel":"game#A"}"#);
     scene.publish(2, "game#A", "1");
-    scene.street.settle();
+    scene.cluster.settle();
     scene.hear(2, &watcher);
-    scene.street.set_fate(|_, _, parcel| if word(parcel) == "offer" { vec![] } else { vec![0] });
+    scene.cluster.set_fate(|_, _, packet| if word(packet) == "offer" { vec![] } else { vec![0] });
     let packed = stop(&mut scene, 20_000);
     assert_eq!(packed.len(), 1);
-    scene.street.heal();
-    let now = scene.street.house(1).now;
-    assert!(scene.street.house(1).shards[0].adopt(now, &packed[0]));
-    scene.street.live(10);
+    scene.cluster.heal();
+    let now = scene.cluster.node(1).now;
+    assert!(scene.cluster.node(1).shards[0].adopt(now, &packed[0]));
+    scene.cluster.live(10);
     let ann = scene.resume(2, 0);
     let heard = scene.hear(2, &ann);
     let events: Vec<&Value> = heard.iter().map(|event| &event["event"]).collect();
     assert_eq!(events, ["user_online", "client_online", "message"]);
-    scene.street.live(20_000);
+    scene.cluster.live(20_000);
     assert_eq!(scene.hear(2, &watcher), [Value::Null; 0]);
 }
 
@@ -230,15 +230,15 @@ fn session_that_no_node_takes_is_packed_and_can_be_adopted_by_any_node() {
 fn adopted_watcher_gets_a_gap_for_missed_presence_changes() {
     let mut scene = Scene::new();
     let mut ann = scene.ann.clone();
-    scene.street.say(0, &mut ann, r#"{"op":"subscribe","channel":"game#A","presence":true}"#);
-    scene.street.set_fate(|_, _, parcel| if word(parcel) == "offer" { vec![] } else { vec![0] });
+    scene.cluster.say(0, &mut ann, r#"{"op":"subscribe","channel":"game#A","presence":true}"#);
+    scene.cluster.set_fate(|_, _, packet| if word(packet) == "offer" { vec![] } else { vec![0] });
     let packed = stop(&mut scene, 20_000);
-    scene.street.heal();
-    let (mut bob, _) = scene.street.house(2).guest("bob");
-    scene.street.say(2, &mut bob, r#"{"op":"join","channel":"game#A"}"#);
-    let now = scene.street.house(1).now;
-    assert!(scene.street.house(1).shards[0].adopt(now, &packed[0]));
-    scene.street.live(10);
+    scene.cluster.heal();
+    let (mut bob, _) = scene.cluster.node(2).client("bob");
+    scene.cluster.say(2, &mut bob, r#"{"op":"join","channel":"game#A"}"#);
+    let now = scene.cluster.node(1).now;
+    assert!(scene.cluster.node(1).shards[0].adopt(now, &packed[0]));
+    scene.cluster.live(10);
     let ann = scene.resume(1, 0);
     assert_eq!(scene.hear(1, &ann), [json!({"seq": 1, "event": "gap", "channel": "game#A"})]);
 }
@@ -247,16 +247,16 @@ fn adopted_watcher_gets_a_gap_for_missed_presence_changes() {
 fn session_adopted_late_gets_a_gap_for_each_subscription() {
     let mut scene = Scene::new();
     scene.publish(2, "game#A", "1");
-    scene.street.settle();
-    scene.street.set_fate(|_, _, parcel| if word(parcel) == "offer" { vec![] } else { vec![0] });
+    scene.cluster.settle();
+    scene.cluster.set_fate(|_, _, packet| if word(packet) == "offer" { vec![] } else { vec![0] });
     let packed = stop(&mut scene, 20_000);
-    scene.street.heal();
+    scene.cluster.heal();
     scene.publish(2, "game#A", "2");
-    let now = scene.street.house(1).now;
-    assert!(scene.street.house(1).shards[0].adopt_late(now, &packed[0]));
-    scene.street.live(10);
+    let now = scene.cluster.node(1).now;
+    assert!(scene.cluster.node(1).shards[0].adopt_late(now, &packed[0]));
+    scene.cluster.live(10);
     scene.publish(2, "game#A", "3");
-    scene.street.settle();
+    scene.cluster.settle();
     let ann = scene.resume(1, 0);
     let heard = scene.hear(1, &ann);
     let events: Vec<String> = heard
@@ -271,8 +271,8 @@ fn session_adopted_late_gets_a_gap_for_each_subscription() {
 fn node_that_stops_declines_offers() {
     let mut scene = Scene::new();
     let living: Vec<Arc<str>> = ["three".into()].into();
-    let now = scene.street.house(1).now;
-    scene.street.house(1).shards[0].drain(now, &living, DRAIN);
+    let now = scene.cluster.node(1).now;
+    scene.cluster.node(1).shards[0].drain(now, &living, DRAIN);
     assert!(stop(&mut scene, 5_000).is_empty());
     assert_eq!(scene.owners(), [2], "the third node has it");
 }
@@ -280,16 +280,16 @@ fn node_that_stops_declines_offers() {
 #[test]
 fn client_that_waits_on_a_stopping_node_is_not_told_that_its_session_is_gone() {
     let mut scene = Scene::new();
-    scene.street.set_fate(|_, _, parcel| vec![if word(parcel).is_empty() { 0 } else { 50 }]);
-    let mut caller = scene.street.house(1).socket();
+    scene.cluster.set_fate(|_, _, parcel| vec![if word(parcel).is_empty() { 0 } else { 50 }]);
+    let mut caller = scene.cluster.node(1).socket();
     let hello = scene.hello("ann", 0);
-    assert_eq!(scene.street.house(1).flow(&mut caller, &hello).0, Flow::Wait);
-    scene.street.live(10);
-    let now = scene.street.house(1).now;
-    scene.street.house(1).shards[0].drain(now, &["three".into()], DRAIN);
-    scene.street.live(8_000);
-    assert!(scene.street.house(1).shards[0].effects.ready.is_empty(), "it gets `closing` instead");
-    scene.street.heal();
+    assert_eq!(scene.cluster.node(1).flow(&mut caller, &hello).0, Flow::Wait);
+    scene.cluster.live(10);
+    let now = scene.cluster.node(1).now;
+    scene.cluster.node(1).shards[0].drain(now, &["three".into()], DRAIN);
+    scene.cluster.live(8_000);
+    assert!(scene.cluster.node(1).shards[0].effects.ready.is_empty(), "it gets `closing` instead");
+    scene.cluster.heal();
     scene.resume(2, 0);
 }
 
@@ -298,26 +298,26 @@ fn nodes_that_stop_together_lose_no_session() {
     for delay in 0..40 {
         let mut scene = Scene::new();
         scene.publish(2, "game#A", "1");
-        scene.street.settle();
-        scene.street.set_fate(move |_, _, parcel| vec![if word(parcel).is_empty() { 0 } else { delay % 7 }]);
-        scene.street.set_work_fate(move |_, _| tavern_engine::memory::WorkFate {
+        scene.cluster.settle();
+        scene.cluster.set_fate(move |_, _, parcel| vec![if word(parcel).is_empty() { 0 } else { delay % 7 }]);
+        scene.cluster.set_work_fate(move |_, _| tavern_store::memory::WorkFault {
             before_ms: delay % 3,
             after_ms: delay % 5,
-            ..tavern_engine::memory::WorkFate::NONE
+            ..tavern_store::memory::WorkFault::NONE
         });
         let names: [Arc<str>; 3] = ["one".into(), "two".into(), "three".into()];
         for at in 0..3 {
             let others: Vec<Arc<str>> = names.iter().filter(|name| **name != names[at]).cloned().collect();
-            let now = scene.street.house(at).now;
-            scene.street.house(at).shards[0].drain(now, &others, DRAIN);
-            scene.street.live(delay / 2);
+            let now = scene.cluster.node(at).now;
+            scene.cluster.node(at).shards[0].drain(now, &others, DRAIN);
+            scene.cluster.live(delay / 2);
         }
-        scene.street.live(12_000);
+        scene.cluster.live(12_000);
         let mut packed = Vec::new();
         for at in 0..3 {
-            assert_eq!(scene.street.house(at).shards[0].in_transit(), 0);
-            let now = scene.street.house(at).now;
-            packed.extend(scene.street.house(at).shards[0].pack(now));
+            assert_eq!(scene.cluster.node(at).shards[0].in_transit(), 0);
+            let now = scene.cluster.node(at).now;
+            packed.extend(scene.cluster.node(at).shards[0].pack(now));
         }
         assert_eq!(packed.len(), 1, "delay {delay}");
         assert_eq!(packed[0].body.events.len(), 1);

@@ -2,26 +2,26 @@
 //! change and gets none twice.
 
 #[allow(dead_code, reason = "each binary uses a part of it")]
-mod house;
+mod harness;
 
-use house::scene::{Scene, watch, word};
+use harness::migration::{Scene, watch, word};
 use serde_json::{Value, json};
-use tavern_engine::Work;
-use tavern_engine::memory::WorkFate;
 use tavern_hub::*;
+use tavern_store::Work;
+use tavern_store::memory::WorkFault;
 
 #[test]
 fn move_of_a_present_client_is_not_shown_to_watchers() {
     let mut scene = Scene::new();
-    let watchers = [0, 1, 2].map(|at| watch(&mut scene.street, at));
+    let watchers = [0, 1, 2].map(|at| watch(&mut scene.cluster, at));
     let mut ann = scene.ann.clone();
-    scene.street.say(0, &mut ann, r#"{"op":"join","channel":"game#A","state":{"x":1}}"#);
+    scene.cluster.say(0, &mut ann, r#"{"op":"join","channel":"game#A","state":{"x":1}}"#);
     for (at, watcher) in watchers.iter().enumerate() {
         assert_eq!(scene.hear(at, watcher).len(), 2, "ann is online");
     }
     for at in [1, 2, 0, 1] {
         scene.resume(at, 0);
-        scene.street.live(20_000);
+        scene.cluster.live(20_000);
     }
     for (at, watcher) in watchers.iter().enumerate() {
         assert_eq!(scene.hear(at, watcher), [Value::Null; 0], "watchers are told nothing");
@@ -29,43 +29,43 @@ fn move_of_a_present_client_is_not_shown_to_watchers() {
     let (_, hello) = scene.come(1, 0);
     assert_eq!(hello["resumed"], true);
     let mut asker = watchers[2].clone();
-    let who = scene.street.say(2, &mut asker, r#"{"op":"who","channel":"game#A"}"#);
+    let who = scene.cluster.say(2, &mut asker, r#"{"op":"who","channel":"game#A"}"#);
     assert_eq!(who["ok"]["users"][0]["clients"][0]["state"], json!({"x": 1}));
     // The new node reports the client as lost when its transport is lost there.
     let ann = scene.resume(2, 0);
-    scene.street.house(2).detach(&ann);
-    scene.street.live(2_010);
+    scene.cluster.node(2).detach(&ann);
+    scene.cluster.live(2_010);
     assert_eq!(scene.hear(0, &watchers[0])[0]["event"], "client_offline");
 }
 
 #[test]
 fn client_that_comes_back_at_once_is_not_reported_lost_by_its_old_node() {
     let mut scene = Scene::new();
-    let watcher = watch(&mut scene.street, 2);
+    let watcher = watch(&mut scene.cluster, 2);
     let mut ann = scene.ann.clone();
-    scene.street.say(0, &mut ann, r#"{"op":"join","channel":"game#A"}"#);
+    scene.cluster.say(0, &mut ann, r#"{"op":"join","channel":"game#A"}"#);
     scene.hear(2, &watcher);
     for at in [1, 0, 1, 0, 2, 0] {
         scene.resume(at, 0);
-        scene.street.live(900);
+        scene.cluster.live(900);
     }
-    scene.street.live(20_000);
+    scene.cluster.live(20_000);
     assert_eq!(scene.hear(2, &watcher), [Value::Null; 0]);
 }
 
 #[test]
 fn client_whose_new_node_dies_during_the_move_is_reported_lost_by_the_old_one() {
     let mut scene = Scene::new();
-    let watcher = watch(&mut scene.street, 2);
+    let watcher = watch(&mut scene.cluster, 2);
     let mut ann = scene.ann.clone();
-    scene.street.say(0, &mut ann, r#"{"op":"join","channel":"game#A"}"#);
+    scene.cluster.say(0, &mut ann, r#"{"op":"join","channel":"game#A"}"#);
     scene.hear(2, &watcher);
-    let mut caller = scene.street.house(1).socket();
+    let mut caller = scene.cluster.node(1).socket();
     let hello = scene.hello("ann", 0);
-    assert_eq!(scene.street.house(1).flow(&mut caller, &hello).0, Flow::Wait);
+    assert_eq!(scene.cluster.node(1).flow(&mut caller, &hello).0, Flow::Wait);
     // The new node takes the session and dies before it announces the client.
-    scene.street.stop_when_taken(1);
-    scene.street.live(60_000);
+    scene.cluster.stop_when_taken(1);
+    scene.cluster.live(60_000);
     let told: Vec<Value> = scene.hear(2, &watcher).iter().map(|event| event["event"].clone()).collect();
     assert_eq!(told, ["client_offline", "user_offline"]);
     assert_eq!(scene.owners().into_iter().filter(|at| *at != 1).count(), 0);
@@ -76,40 +76,40 @@ fn watcher_that_moves_gets_every_change_once() {
     for slow in 0..40u64 {
         let mut scene = Scene::new();
         let mut ann = scene.ann.clone();
-        scene.street.say(0, &mut ann, r#"{"op":"subscribe","channel":"game#A","presence":true}"#);
-        let other = if slow % 2 == 0 { Some(watch(&mut scene.street, 1)) } else { None };
-        let mut guests: Vec<(usize, Caller)> =
-            (0..30).map(|n| (n % 3, scene.street.house(n % 3).guest(&format!("u{n}")).0)).collect();
-        scene.street.set_fate(move |from, to, parcel| match (word(parcel), from, to) {
+        scene.cluster.say(0, &mut ann, r#"{"op":"subscribe","channel":"game#A","presence":true}"#);
+        let other = if slow % 2 == 0 { Some(watch(&mut scene.cluster, 1)) } else { None };
+        let mut memberships: Vec<(usize, Caller)> =
+            (0..30).map(|n| (n % 3, scene.cluster.node(n % 3).client(&format!("u{n}")).0)).collect();
+        scene.cluster.set_fate(move |from, to, packet| match (word(packet), from, to) {
             ("", _, "two") => vec![slow % 7],
             ("", _, "one") => vec![slow % 3],
             _ => vec![slow % 5],
         });
         let join = |scene: &mut Scene, (at, caller): &mut (usize, Caller)| {
             assert_eq!(
-                scene.street.house(*at).flow(caller, r#"{"op":"join","channel":"game#A"}"#).0,
+                scene.cluster.node(*at).flow(caller, r#"{"op":"join","channel":"game#A"}"#).0,
                 Flow::Wait
             );
-            scene.street.pass(1);
+            scene.cluster.pass(1);
         };
-        for guest in &mut guests[..10] {
-            join(&mut scene, guest);
+        for membership in &mut memberships[..10] {
+            join(&mut scene, membership);
         }
-        let mut caller = scene.street.house(1).socket();
+        let mut caller = scene.cluster.node(1).socket();
         let hello = scene.hello("ann", 0);
-        let mut flow = scene.street.house(1).flow(&mut caller, &hello).0;
-        for guest in &mut guests[10..] {
-            join(&mut scene, guest);
-            let ready = std::mem::take(&mut scene.street.house(1).shards[0].effects.ready);
+        let mut flow = scene.cluster.node(1).flow(&mut caller, &hello).0;
+        for membership in &mut memberships[10..] {
+            join(&mut scene, membership);
+            let ready = std::mem::take(&mut scene.cluster.node(1).shards[0].effects.ready);
             if ready.contains(&caller.link.id) {
-                flow = scene.street.house(1).flow(&mut caller, &hello).0;
+                flow = scene.cluster.node(1).flow(&mut caller, &hello).0;
             }
         }
-        scene.street.live(100);
+        scene.cluster.live(100);
         if flow == Flow::Wait {
-            scene.street.say(1, &mut caller, &hello);
+            scene.cluster.say(1, &mut caller, &hello);
         }
-        scene.street.live(2_000);
+        scene.cluster.live(2_000);
         let events = scene.hear(1, &caller);
         let versions: Vec<u64> = events.iter().map(|event| event["version"].as_u64().unwrap_or(0)).collect();
         let first = versions[0];
@@ -120,29 +120,29 @@ fn watcher_that_moves_gets_every_change_once() {
 
 /// Ann joins on the first node, whose commits take `ms`.
 fn begin_slow_join(scene: &mut Scene, ms: u64) {
-    scene.street.set_work_fate(move |node, work| {
+    scene.cluster.set_work_fate(move |node, work| {
         let slow = node == "one" && matches!(work, Work::Commit(_));
-        WorkFate { before_ms: if slow { ms } else { 0 }, ..WorkFate::NONE }
+        WorkFault { before_ms: if slow { ms } else { 0 }, ..WorkFault::NONE }
     });
     let mut ann = scene.ann.clone();
     let join = r#"{"op":"join","channel":"game#A"}"#;
-    assert_eq!(scene.street.house(0).flow(&mut ann, join).0, Flow::Wait);
+    assert_eq!(scene.cluster.node(0).flow(&mut ann, join).0, Flow::Wait);
 }
 
 #[test]
 fn session_moves_after_its_undecided_join_is_committed() {
     let mut scene = Scene::new();
-    let watcher = watch(&mut scene.street, 2);
+    let watcher = watch(&mut scene.cluster, 2);
     begin_slow_join(&mut scene, 1_000);
     let ann = scene.resume(1, 0);
-    scene.street.heal();
+    scene.cluster.heal();
     let events = |scene: &mut Scene| -> Vec<Value> {
         scene.hear(2, &watcher).iter().map(|event| event["event"].clone()).collect()
     };
-    scene.street.live(20_000);
+    scene.cluster.live(20_000);
     assert_eq!(events(&mut scene), ["user_online", "client_online"]);
-    scene.street.house(1).detach(&ann);
-    scene.street.live(20_000);
+    scene.cluster.node(1).detach(&ann);
+    scene.cluster.live(20_000);
     assert_eq!(events(&mut scene), ["client_offline", "user_offline"], "the new node reports the loss");
 }
 
@@ -158,13 +158,13 @@ fn session_whose_join_stays_undecided_does_not_move() {
 fn session_with_an_undecided_join_is_usable_again_when_the_new_node_dies() {
     let mut scene = Scene::new();
     begin_slow_join(&mut scene, 30_000);
-    let mut caller = scene.street.house(1).socket();
+    let mut caller = scene.cluster.node(1).socket();
     let hello = scene.hello("ann", 0);
-    assert_eq!(scene.street.house(1).flow(&mut caller, &hello).0, Flow::Wait);
-    scene.street.live(100);
-    scene.street.crash(1);
+    assert_eq!(scene.cluster.node(1).flow(&mut caller, &hello).0, Flow::Wait);
+    scene.cluster.live(100);
+    scene.cluster.crash(1);
     assert_eq!(scene.owners(), [0usize; 0], "frozen");
-    scene.street.live(5_000);
+    scene.cluster.live(5_000);
     assert_eq!(scene.owners(), [0]);
 }
 
@@ -172,26 +172,26 @@ fn session_with_an_undecided_join_is_usable_again_when_the_new_node_dies() {
 fn watcher_that_knows_more_than_its_new_node_gets_a_gap_instead_of_a_difference() {
     let mut scene = Scene::new();
     let mut ann = scene.ann.clone();
-    scene.street.say(0, &mut ann, r#"{"op":"subscribe","channel":"game#A","presence":true}"#);
-    let (mut cid, _) = scene.street.house(2).guest("cid");
-    scene.street.say(2, &mut cid, r#"{"op":"join","channel":"game#A"}"#);
-    let stale = watch(&mut scene.street, 1);
+    scene.cluster.say(0, &mut ann, r#"{"op":"subscribe","channel":"game#A","presence":true}"#);
+    let (mut cid, _) = scene.cluster.node(2).client("cid");
+    scene.cluster.say(2, &mut cid, r#"{"op":"join","channel":"game#A"}"#);
+    let stale = watch(&mut scene.cluster, 1);
     // The second node misses what happens on the third.
-    scene.street.set_fate(|_, to, parcel| match (to, parcel.subject.kind()) {
+    scene.cluster.set_fate(|_, to, packet| match (to, packet.subject.kind()) {
         ("two", "_presence") => vec![],
         _ => vec![0],
     });
-    let (mut bob, _) = scene.street.house(2).guest("bob");
-    scene.street.say(2, &mut bob, r#"{"op":"join","channel":"game#A"}"#);
-    scene.street.say(2, &mut bob, r#"{"op":"leave","channel":"game#A"}"#);
-    scene.street.settle();
+    let (mut bob, _) = scene.cluster.node(2).client("bob");
+    scene.cluster.say(2, &mut bob, r#"{"op":"join","channel":"game#A"}"#);
+    scene.cluster.say(2, &mut bob, r#"{"op":"leave","channel":"game#A"}"#);
+    scene.cluster.settle();
     assert_eq!(scene.hear(0, &ann).len(), 6, "cid came, bob came and went");
     let ann = scene.resume(1, 6);
     // What bob did cancels out for the second node, but not for ann, who has heard a part of it.
-    scene.street.say(2, &mut bob, r#"{"op":"join","channel":"game#A"}"#);
-    let now = scene.street.house(1).now;
-    scene.street.house(1).shards[0].handle(now, Input::Liveness(LivenessTask::Compare));
-    scene.street.live(2_000);
+    scene.cluster.say(2, &mut bob, r#"{"op":"join","channel":"game#A"}"#);
+    let now = scene.cluster.node(1).now;
+    scene.cluster.node(1).shards[0].handle(now, ShardEvent::Liveness(LivenessTask::Compare));
+    scene.cluster.live(2_000);
     assert_eq!(scene.hear(1, &stale)[0]["event"], "presence");
     assert_eq!(scene.hear(1, &ann), [json!({"seq": 7, "event": "gap", "channel": "game#A"})]);
 }

@@ -2,11 +2,11 @@
 //! unknown outcome of a removal the session may be lost, but is never on two nodes.
 
 #[allow(dead_code, reason = "each binary uses a part of it")]
-mod house;
+mod harness;
 
-use house::scene::{Scene, data, word};
-use tavern_engine::memory::{Outcome, WorkFate};
-use tavern_engine::{Read, Row, RowKey, Work};
+use harness::migration::{Scene, data, word};
+use tavern_store::memory::{WorkFault, WorkOutcome};
+use tavern_store::{Read, Row, RowKey, Work};
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Request {
@@ -32,15 +32,15 @@ fn request_of(work: &Work) -> Request {
 
 /// Ann resumes on the second node; one request of one node fails once. Checks whether the session moved and which nodes have
 /// it when everything has timed out.
-fn check(node: &'static str, request: Request, outcome: Outcome, resumed: bool, owners: &[usize]) {
+fn check(node: &'static str, request: Request, outcome: WorkOutcome, resumed: bool, owners: &[usize]) {
     let mut scene = Scene::new();
     scene.publish(2, "game#A", "1");
-    scene.street.settle();
+    scene.cluster.settle();
     let mut failed = false;
-    scene.street.set_work_fate(move |from, work| {
+    scene.cluster.set_work_fate(move |from, work| {
         let fails = !failed && from == node && request_of(work) == request;
         failed |= fails;
-        if fails { WorkFate { outcome, ..WorkFate::NONE } } else { WorkFate::NONE }
+        if fails { WorkFault { outcome, ..WorkFault::NONE } } else { WorkFault::NONE }
     });
     let (caller, hello) = scene.come(1, 0);
     let case = format!("{request:?} by {node}: {outcome:?}");
@@ -48,41 +48,41 @@ fn check(node: &'static str, request: Request, outcome: Outcome, resumed: bool, 
     if resumed {
         assert_eq!(data(&scene.hear(1, &caller)), ["1"], "{case}");
     }
-    scene.street.live(12_000);
+    scene.cluster.live(12_000);
     assert_eq!(scene.owners(), owners, "{case}");
 }
 
 #[test]
 fn put_is_retried_after_an_unknown_outcome() {
-    check("one", Request::Put, Outcome::FailBefore, true, &[1]);
-    check("one", Request::Put, Outcome::FailAfter, true, &[1]);
+    check("one", Request::Put, WorkOutcome::FailBefore, true, &[1]);
+    check("one", Request::Put, WorkOutcome::FailAfter, true, &[1]);
 }
 
 #[test]
 fn fetch_is_retried() {
-    check("two", Request::Fetch, Outcome::FailBefore, true, &[1]);
+    check("two", Request::Fetch, WorkOutcome::FailBefore, true, &[1]);
 }
 
 #[test]
 fn session_is_taken_back_when_the_new_node_could_not_remove_it() {
-    check("two", Request::Remove, Outcome::FailBefore, false, &[0]);
+    check("two", Request::Remove, WorkOutcome::FailBefore, false, &[0]);
 }
 
 #[test]
 fn session_is_on_no_node_when_the_answer_to_its_removal_is_lost() {
-    check("two", Request::Remove, Outcome::FailAfter, false, &[]);
+    check("two", Request::Remove, WorkOutcome::FailAfter, false, &[]);
 }
 
 /// The new node never learns that the session is stored; the old node takes it back without an answer.
 #[test]
 fn session_is_on_no_node_when_the_answer_to_taking_it_back_is_lost() {
     let mut scene = Scene::new();
-    scene.street.set_fate(|_, _, parcel| if word(parcel) == "given" { vec![] } else { vec![0] });
-    scene.street.set_work_fate(|_, work| match request_of(work) {
-        Request::Remove => WorkFate { outcome: Outcome::FailAfter, ..WorkFate::NONE },
-        _ => WorkFate::NONE,
+    scene.cluster.set_fate(|_, _, packet| if word(packet) == "given" { vec![] } else { vec![0] });
+    scene.cluster.set_work_fate(|_, work| match request_of(work) {
+        Request::Remove => WorkFault { outcome: WorkOutcome::FailAfter, ..WorkFault::NONE },
+        _ => WorkFault::NONE,
     });
     assert_eq!(scene.come(1, 0).1["resumed"], false);
-    scene.street.live(12_000);
+    scene.cluster.live(12_000);
     assert_eq!(scene.owners(), [0usize; 0]);
 }

@@ -2,13 +2,13 @@
 //! cross an invite, a store that fails.
 
 #[allow(dead_code, reason = "each binary uses a part of it")]
-mod house;
+mod harness;
 
-use house::code;
-use house::parlour::{GRACE, INVITE, OWN_GRACE, Parlour, RESUME, settings};
+use harness::code;
+use harness::party_cluster::{GRACE, INVITE, OWN_GRACE, PartyCluster, RESUME, settings};
 use std::sync::{Arc, Mutex};
-use tavern_engine::memory::{Outcome, WorkFate};
-use tavern_engine::{Commit, Row, Work};
+use tavern_store::memory::{WorkFault, WorkOutcome};
+use tavern_store::{Commit, Row, Work};
 
 fn user(name: &str) -> String {
     format!(r#""user":"{name}""#)
@@ -25,206 +25,206 @@ fn writes_party(work: &Work) -> bool {
 }
 
 fn deletes_party(work: &Work) -> bool {
-    let party = |key: &tavern_engine::RowKey| matches!(key, tavern_engine::RowKey::Document(key) if key.kind() == "party");
+    let party = |key: &tavern_store::RowKey| matches!(key, tavern_store::RowKey::Document(key) if key.kind() == "party");
     matches!(work, Work::Commit(commit) if commit.deletes.iter().any(party))
 }
 
-/// Whether a work is the goodbye of a user: his own presence is taken away.
-fn is_goodbye(work: &Work) -> bool {
+/// Whether a work is the reason of a user: his own presence is taken away.
+fn is_close(work: &Work) -> bool {
     let own = |commit: &Commit| {
-        let key = |key: &tavern_engine::RowKey| matches!(key, tavern_engine::RowKey::Presence(key) if key.channel.starts_with("user#"));
+        let key = |key: &tavern_store::RowKey| matches!(key, tavern_store::RowKey::Presence(key) if key.channel.starts_with("user#"));
         commit.deletes.iter().any(key)
     };
     matches!(work, Work::Commit(commit) if own(commit))
 }
 
-fn ann_and_bob(nodes: usize) -> (Parlour, usize, usize) {
-    let mut parlour = Parlour::new(nodes, &settings());
-    let ann = parlour.come(0, "ann");
-    let bob = parlour.come(1, "bob");
-    (parlour, ann, bob)
+fn ann_and_bob(nodes: usize) -> (PartyCluster, usize, usize) {
+    let mut parties = PartyCluster::new(nodes, &settings());
+    let ann = parties.come(0, "ann");
+    let bob = parties.come(1, "bob");
+    (parties, ann, bob)
 }
 
 #[test]
 fn an_invite_and_an_accept_on_two_nodes_are_one_party() {
-    let (mut parlour, ann, bob) = ann_and_bob(2);
-    let id = parlour.join(ann, bob);
-    assert_eq!(parlour.told("ann"), ["bob accept"]);
-    assert_eq!(parlour.told("bob"), ["ann invite"]);
-    assert_eq!(parlour.party(id).unwrap().members.len(), 2);
-    parlour.check().unwrap();
+    let (mut parties, ann, bob) = ann_and_bob(2);
+    let id = parties.join(ann, bob);
+    assert_eq!(parties.told("ann"), ["bob accept"]);
+    assert_eq!(parties.told("bob"), ["ann invite"]);
+    assert_eq!(parties.party(id).unwrap().members.len(), 2);
+    parties.check().unwrap();
 }
 
 #[test]
 fn mutual_accepts_that_meet_in_the_store_end_in_one_party_whoever_is_first() {
     for (slow_ann, slow_bob) in [(0, 0), (0, 3), (3, 0), (2, 2)] {
-        let (mut parlour, ann, bob) = ann_and_bob(2);
-        let (hers, his) = (parlour.invite(ann, bob), parlour.invite(bob, ann));
-        parlour.street.set_work_fate(move |node, _| {
+        let (mut parties, ann, bob) = ann_and_bob(2);
+        let (hers, his) = (parties.invite(ann, bob), parties.invite(bob, ann));
+        parties.cluster.set_work_fate(move |node, _| {
             let before_ms = if node == "one" { slow_ann } else { slow_bob };
-            WorkFate { before_ms, ..WorkFate::NONE }
+            WorkFault { before_ms, ..WorkFault::NONE }
         });
-        parlour.begin(ann, "party.accept", &number(his));
-        parlour.begin(bob, "party.accept", &number(hers));
-        let replies = [parlour.answer(ann), parlour.answer(bob)];
-        parlour.live(20);
+        parties.begin(ann, "party.accept", &number(his));
+        parties.begin(bob, "party.accept", &number(hers));
+        let replies = [parties.answer(ann), parties.answer(bob)];
+        parties.live(20);
         let won: Vec<usize> = (0..2).filter(|at| code(&replies[*at]) == "ok").collect();
         assert_eq!(won.len(), 1, "{replies:?}");
         let (party, shown) = (&replies[won[0]]["ok"]["party"], &replies[1 - won[0]]["error"]["party"]);
         assert_eq!(party, shown, "the crossing accept shows them together");
-        let kept = parlour.kept();
+        let kept = parties.kept();
         assert_eq!(kept.parties.len(), 1);
         assert_eq!(kept.parties.values().next().unwrap().members.len(), 2);
-        parlour.check().unwrap();
+        parties.check().unwrap();
     }
 }
 
 #[test]
 fn a_lost_answer_is_asked_for_again_with_the_same_request_and_done_once() {
-    let (mut parlour, ann, bob) = ann_and_bob(2);
+    let (mut parties, ann, bob) = ann_and_bob(2);
     // The commit happens, and whoever asked hears that the store is not there.
     let hit = Arc::new(Mutex::new(false));
     let once = hit.clone();
-    parlour.street.set_work_fate(move |_, work| {
+    parties.cluster.set_work_fate(move |_, work| {
         let first = writes_party(work) && !std::mem::replace(&mut *once.lock().unwrap(), writes_party(work));
-        let outcome = if first { Outcome::FailAfter } else { Outcome::Perform };
-        WorkFate { outcome, ..WorkFate::NONE }
+        let outcome = if first { WorkOutcome::FailAfter } else { WorkOutcome::Perform };
+        WorkFault { outcome, ..WorkFault::NONE }
     });
     let more = format!(r#"{},"rid":"r1""#, user("bob"));
-    assert_eq!(code(&parlour.say(ann, "party.invite", &more)), "unavailable");
-    parlour.street.heal();
-    let window = parlour.come(1, "ann");
-    let id = parlour.ok(window, "party.invite", &more)["party_id"].as_u64().unwrap();
-    assert_eq!(parlour.party(id).unwrap().version, 1);
-    assert_eq!(parlour.told("bob"), ["ann invite"]);
-    parlour.hear(bob);
-    assert_eq!(parlour.seats[bob].numbers.len(), 1);
+    assert_eq!(code(&parties.say(ann, "party.invite", &more)), "unavailable");
+    parties.cluster.heal();
+    let window = parties.come(1, "ann");
+    let id = parties.ok(window, "party.invite", &more)["party_id"].as_u64().unwrap();
+    assert_eq!(parties.party(id).unwrap().version, 1);
+    assert_eq!(parties.told("bob"), ["ann invite"]);
+    parties.hear(bob);
+    assert_eq!(parties.seats[bob].numbers.len(), 1);
     // Without an id the store's word is all there is: an invite that is open is acknowledged.
-    assert_eq!(parlour.invite(window, bob), id);
-    assert_eq!(parlour.told("bob").len(), 1);
+    assert_eq!(parties.invite(window, bob), id);
+    assert_eq!(parties.told("bob").len(), 1);
 }
 
 #[test]
 fn a_node_that_dies_between_the_commit_and_the_answer_has_done_it_once() {
-    let (mut parlour, ann, bob) = ann_and_bob(3);
-    let id = parlour.join(ann, bob);
-    parlour.street.set_work_fate(|node, work| match node == "one" && writes_party(work) {
-        true => WorkFate { after_ms: 60_000, ..WorkFate::NONE },
-        false => WorkFate::NONE,
+    let (mut parties, ann, bob) = ann_and_bob(3);
+    let id = parties.join(ann, bob);
+    parties.cluster.set_work_fate(|node, work| match node == "one" && writes_party(work) {
+        true => WorkFault { after_ms: 60_000, ..WorkFault::NONE },
+        false => WorkFault::NONE,
     });
-    parlour.begin(ann, "party.go", r#""rid":"g","params":{"m":1}"#);
-    parlour.live(5);
-    assert!(parlour.is_busy(ann));
-    let queued = parlour.party(id).unwrap();
+    parties.begin(ann, "party.go", r#""rid":"g","params":{"m":1}"#);
+    parties.live(5);
+    assert!(parties.is_busy(ann));
+    let queued = parties.party(id).unwrap();
     assert!(queued.go.is_some(), "the commit has happened");
-    parlour.crash(0);
-    parlour.street.heal();
+    parties.crash(0);
+    parties.cluster.heal();
     // Ann is on the third node before anybody has noticed, and asks again.
-    let again = parlour.come(2, "ann");
+    let again = parties.come(2, "ann");
     assert_eq!(
-        parlour.ok(again, "party.go", r#""rid":"g","params":{"m":1}"#)["go_id"],
+        parties.ok(again, "party.go", r#""rid":"g","params":{"m":1}"#)["go_id"],
         queued.go.unwrap().id
     );
-    assert_eq!(parlour.told("bob"), ["ann invite", "ann party_go"]);
-    parlour.hear(again);
-    parlour.take_over(0, 1);
-    parlour.live(OWN_GRACE + GRACE + 100);
-    parlour.look_after(1);
-    parlour.live(10);
-    assert_eq!(parlour.party(id).unwrap().members.len(), 2, "her other session keeps her");
-    assert!(parlour.party(id).unwrap().go.is_some());
-    parlour.check().unwrap();
+    assert_eq!(parties.told("bob"), ["ann invite", "ann party_go"]);
+    parties.hear(again);
+    parties.take_over(0, 1);
+    parties.live(OWN_GRACE + GRACE + 100);
+    parties.look_after(1);
+    parties.live(10);
+    assert_eq!(parties.party(id).unwrap().members.len(), 2, "her other session keeps her");
+    assert!(parties.party(id).unwrap().go.is_some());
+    parties.check().unwrap();
 }
 
 #[test]
 fn members_of_a_dead_node_are_away_then_gone_and_their_leader_is_followed() {
-    let mut parlour = Parlour::new(3, &settings());
-    let (ann, bob, cid) = (parlour.come(0, "ann"), parlour.come(0, "bob"), parlour.come(1, "cid"));
-    let id = parlour.join(ann, bob);
-    parlour.join(ann, cid);
-    parlour.ok(ann, "party.go", "");
-    parlour.crash(0);
-    parlour.take_over(0, 2);
-    let party = parlour.party(id).unwrap();
+    let mut parties = PartyCluster::new(3, &settings());
+    let (ann, bob, cid) = (parties.come(0, "ann"), parties.come(0, "bob"), parties.come(1, "cid"));
+    let id = parties.join(ann, bob);
+    parties.join(ann, cid);
+    parties.ok(ann, "party.go", "");
+    parties.crash(0);
+    parties.take_over(0, 2);
+    let party = parties.party(id).unwrap();
     assert!(party.go.is_none(), "there is no ticket with somebody who is lost");
     let away: Vec<bool> = party.members.iter().map(|member| member.away.is_some()).collect();
     assert_eq!(away, [true, true, false]);
     assert_eq!(&*party.leader().user, "ann", "a leader in grace keeps the lead");
     // The second one is back in time; of the other the deadline is fired by a node that never knew him.
-    parlour.live(OWN_GRACE);
-    let back = parlour.come(1, "bob");
-    parlour.live(GRACE + 100);
-    parlour.look_after(1);
-    parlour.live(10);
-    let party = parlour.party(id).unwrap();
+    parties.live(OWN_GRACE);
+    let back = parties.come(1, "bob");
+    parties.live(GRACE + 100);
+    parties.look_after(1);
+    parties.live(10);
+    let party = parties.party(id).unwrap();
     let members: Vec<&str> = party.members.iter().map(|member| &*member.user).collect();
     assert_eq!(members, ["bob", "cid"]);
-    let told = parlour.told("cid");
+    let told = parties.told("cid");
     assert_eq!(told[told.len() - 3..], ["bob online", "ann leave timeout", "bob leader"]);
     assert_eq!(told.iter().filter(|word| word.contains("go_cancel")).count(), 1);
-    assert_eq!(parlour.ok(back, "party.get", "")["party"]["members"][0]["user"], "bob");
-    parlour.check().unwrap();
+    assert_eq!(parties.ok(back, "party.get", "")["party"]["members"][0]["user"], "bob");
+    parties.check().unwrap();
 }
 
 #[test]
 fn an_invite_of_a_dead_node_expires_by_another_one() {
-    let (mut parlour, ann, bob) = ann_and_bob(3);
-    let id = parlour.invite(ann, bob);
-    parlour.crash(0);
-    let again = parlour.come(2, "ann");
-    parlour.live(INVITE - 100);
-    parlour.look_after(1);
-    parlour.live(5);
-    assert!(parlour.party(id).is_some(), "not before its time");
-    parlour.live(200);
-    parlour.look_after(1);
-    parlour.look_after(2);
-    parlour.live(5);
-    assert!(parlour.party(id).is_none());
-    assert_eq!(parlour.told("ann"), ["bob decline expired", "ann disband empty"]);
+    let (mut parties, ann, bob) = ann_and_bob(3);
+    let id = parties.invite(ann, bob);
+    parties.crash(0);
+    let again = parties.come(2, "ann");
+    parties.live(INVITE - 100);
+    parties.look_after(1);
+    parties.live(5);
+    assert!(parties.party(id).is_some(), "not before its time");
+    parties.live(200);
+    parties.look_after(1);
+    parties.look_after(2);
+    parties.live(5);
+    assert!(parties.party(id).is_none());
+    assert_eq!(parties.told("ann"), ["bob decline expired", "ann disband empty"]);
     assert_eq!(
-        parlour.told("bob"),
+        parties.told("bob"),
         ["ann invite", "bob invite_cancel expired"].map(|word| word.replace("bob i", "ann i"))
     );
-    parlour.hear(again);
-    assert_eq!(parlour.seats[again].numbers.len(), 2);
-    parlour.check().unwrap();
+    parties.hear(again);
+    assert_eq!(parties.seats[again].numbers.len(), 2);
+    parties.check().unwrap();
 }
 
-/// A goodbye and an invite under way at the same time. In every order the invite ends, and both sides know it.
+/// A reason and an invite under way at the same time. In every order the invite ends, and both sides know it.
 #[test]
 fn a_goodbye_that_crosses_an_invite_never_leaves_it_open() {
     let mut orders = [0, 0];
     for (goodbye_ms, invite_ms) in [(0, 4), (4, 0), (0, 0), (1, 2), (2, 1), (8, 1), (1, 8)] {
-        let (mut parlour, ann, bob) = ann_and_bob(2);
-        parlour.street.set_work_fate(move |_, work| {
+        let (mut parties, ann, bob) = ann_and_bob(2);
+        parties.cluster.set_work_fate(move |_, work| {
             let before_ms = match work {
-                work if is_goodbye(work) => goodbye_ms,
+                work if is_close(work) => goodbye_ms,
                 work if writes_party(work) => invite_ms,
                 _ => 0,
             };
-            WorkFate { before_ms, ..WorkFate::NONE }
+            WorkFault { before_ms, ..WorkFault::NONE }
         });
-        parlour.begin(bob, "bye", "");
-        parlour.begin(ann, "party.invite", &user("bob"));
-        let reply = parlour.answer(ann);
-        parlour.street.heal();
-        parlour.live(1_000);
-        let kept = parlour.kept();
+        parties.begin(bob, "bye", "");
+        parties.begin(ann, "party.invite", &user("bob"));
+        let reply = parties.answer(ann);
+        parties.cluster.heal();
+        parties.live(1_000);
+        let kept = parties.kept();
         assert!(kept.parties.is_empty(), "{goodbye_ms} against {invite_ms}: {kept:?} after {reply}");
         match code(&reply) {
             "ok" => {
                 orders[0] += 1;
-                assert_eq!(parlour.told("ann"), ["bob decline logout", "ann disband empty"]);
-                assert_eq!(parlour.told("bob"), ["ann invite", "ann invite_cancel logout"]);
+                assert_eq!(parties.told("ann"), ["bob decline logout", "ann disband empty"]);
+                assert_eq!(parties.told("bob"), ["ann invite", "ann invite_cancel logout"]);
             }
             refused => {
                 orders[1] += 1;
                 assert_eq!(refused, "user_not_logged");
-                assert!(parlour.told("ann").is_empty() && parlour.told("bob").is_empty());
+                assert!(parties.told("ann").is_empty() && parties.told("bob").is_empty());
             }
         }
-        parlour.check().unwrap();
+        parties.check().unwrap();
     }
     assert!(orders.iter().all(|count| *count > 0), "both orders were seen: {orders:?}");
 }
@@ -233,136 +233,139 @@ fn a_goodbye_that_crosses_an_invite_never_leaves_it_open() {
 #[test]
 fn a_goodbye_that_crosses_an_accept_ends_the_membership() {
     for (goodbye_ms, accept_ms) in [(0, 4), (4, 0), (0, 0), (1, 2), (2, 1)] {
-        let (mut parlour, ann, bob) = ann_and_bob(2);
-        let id = parlour.invite(ann, bob);
-        parlour.street.set_work_fate(move |_, work| {
+        let (mut parties, ann, bob) = ann_and_bob(2);
+        let id = parties.invite(ann, bob);
+        parties.cluster.set_work_fate(move |_, work| {
             let before_ms = match work {
-                work if is_goodbye(work) => goodbye_ms,
+                work if is_close(work) => goodbye_ms,
                 work if writes_party(work) => accept_ms,
                 _ => 0,
             };
-            WorkFate { before_ms, ..WorkFate::NONE }
+            WorkFault { before_ms, ..WorkFault::NONE }
         });
         // Both over transports of their own, as a client that polls does.
-        parlour.begin(bob, "party.accept", &number(id));
-        let mut other = parlour.street.house(1).socket();
+        parties.begin(bob, "party.accept", &number(id));
+        let mut other = parties.cluster.node(1).socket();
         other.passing = true;
-        other.listener = parlour.seats[bob].caller.listener;
-        parlour.street.house(1).run(0, &mut other, r#"{"op":"bye"}"#);
-        parlour.live(20);
-        parlour.street.heal();
-        parlour.live(RESUME + OWN_GRACE + GRACE + 1_000);
-        parlour.look_after(0);
-        parlour.live(10);
-        assert!(parlour.kept().parties.is_empty(), "{goodbye_ms} against {accept_ms}: {:?}", parlour.kept());
-        parlour.check().unwrap();
+        other.listener = parties.seats[bob].caller.listener;
+        parties.cluster.node(1).run(0, &mut other, r#"{"op":"bye"}"#);
+        parties.live(20);
+        parties.cluster.heal();
+        parties.live(RESUME + OWN_GRACE + GRACE + 1_000);
+        parties.look_after(0);
+        parties.live(10);
+        assert!(parties.kept().parties.is_empty(), "{goodbye_ms} against {accept_ms}: {:?}", parties.kept());
+        parties.check().unwrap();
     }
 }
 
-/// He comes again before his party has heard of his goodbye: he is out, and is not told that he is in.
+/// He comes again before his party has heard of his reason: he is out, and is not told that he is in.
 #[test]
 fn who_comes_right_after_his_goodbye_finds_no_party() {
-    let (mut parlour, ann, bob) = ann_and_bob(3);
-    let id = parlour.join(ann, bob);
-    parlour.street.set_work_fate(|_, work| match writes_party(work) || deletes_party(work) {
-        true => WorkFate { before_ms: 500, ..WorkFate::NONE },
-        false => WorkFate::NONE,
+    let (mut parties, ann, bob) = ann_and_bob(3);
+    let id = parties.join(ann, bob);
+    parties.cluster.set_work_fate(|_, work| match writes_party(work) || deletes_party(work) {
+        true => WorkFault { before_ms: 500, ..WorkFault::NONE },
+        false => WorkFault::NONE,
     });
-    parlour.begin(bob, "bye", "");
-    parlour.live(5);
-    let again = parlour.come(2, "bob");
-    let hello = &parlour.seats[again].hello;
+    parties.begin(bob, "bye", "");
+    parties.live(5);
+    let again = parties.come(2, "bob");
+    let hello = &parties.seats[again].hello;
     assert!(hello["party"].is_null() && hello.get("party").is_some(), "{hello}");
-    assert!(parlour.party(id).is_some(), "his party does not know it yet");
-    parlour.live(1_000);
-    assert!(parlour.party(id).is_none());
-    assert_eq!(parlour.told("ann"), ["bob accept", "bob leave logout", "ann disband empty"]);
-    parlour.check().unwrap();
+    assert!(parties.party(id).is_some(), "his party does not know it yet");
+    parties.live(1_000);
+    assert!(parties.party(id).is_none());
+    assert_eq!(parties.told("ann"), ["bob accept", "bob leave logout", "ann disband empty"]);
+    parties.check().unwrap();
 }
 
 #[test]
 fn a_store_that_fails_refuses_and_changes_nothing() {
-    let (mut parlour, ann, bob) = ann_and_bob(2);
-    let id = parlour.join(ann, bob);
-    let before = parlour.party(id);
+    let (mut parties, ann, bob) = ann_and_bob(2);
+    let id = parties.join(ann, bob);
+    let before = parties.party(id);
     for what in ["reads", "commits"] {
-        parlour.street.set_work_fate(move |_, work| {
+        parties.cluster.set_work_fate(move |_, work| {
             match matches!(work, Work::Read(_)) == (what == "reads") {
-                true => WorkFate { outcome: Outcome::FailBefore, ..WorkFate::NONE },
-                false => WorkFate::NONE,
+                true => WorkFault { outcome: WorkOutcome::FailBefore, ..WorkFault::NONE },
+                false => WorkFault::NONE,
             }
         });
         for (op, more) in [("party.leave", ""), ("party.kick", r#""user":"bob""#), ("party.go", "")] {
-            let reply = parlour.say(ann, op, more);
+            let reply = parties.say(ann, op, more);
             assert_eq!(code(&reply), "unavailable", "{op}");
             assert_eq!(reply["error"]["party"]["party_id"], id, "the party as it is known is in the refusal");
         }
-        parlour.street.heal();
-        assert_eq!(parlour.party(id), before);
+        parties.cluster.heal();
+        assert_eq!(parties.party(id), before);
     }
-    assert_eq!(parlour.told("bob"), ["ann invite"]);
-    parlour.ok(ann, "party.go", "");
+    assert_eq!(parties.told("bob"), ["ann invite"]);
+    parties.ok(ann, "party.go", "");
 }
 
 #[test]
 fn a_session_that_moves_to_another_node_is_given_each_letter_once() {
-    let (mut parlour, ann, bob) = ann_and_bob(3);
-    let id = parlour.join(ann, bob);
-    parlour.hear(bob);
+    let (mut parties, ann, bob) = ann_and_bob(3);
+    let id = parties.join(ann, bob);
+    parties.hear(bob);
     for data in 0..3 {
-        parlour.ok(ann, "party.set_data", &format!(r#""data":{{"n":{data}}}"#));
+        parties.ok(ann, "party.set_data", &format!(r#""data":{{"n":{data}}}"#));
     }
-    parlour.hear(bob);
+    parties.hear(bob);
     let (numbers, session) =
-        (parlour.seats[bob].numbers.clone(), parlour.seats[bob].replies[0]["ok"]["session"].clone());
+        (parties.seats[bob].numbers.clone(), parties.seats[bob].replies[0]["ok"]["session"].clone());
     assert_eq!(numbers.len(), 4);
     // Two more that it did not see, then it comes to the third node with what it has: five events, numbered from 1.
-    parlour.ok(ann, "party.set_data", r#""data":{"n":7}"#);
-    parlour.lose(bob);
-    parlour.ok(ann, "party.set_data", r#""data":{"n":8}"#);
-    let all: Vec<u64> = parlour.letters("bob").iter().map(|(n, _)| *n).collect();
+    parties.ok(ann, "party.set_data", r#""data":{"n":7}"#);
+    parties.lose(bob);
+    parties.ok(ann, "party.set_data", r#""data":{"n":8}"#);
+    let all: Vec<u64> = parties.letters("bob").iter().map(|(n, _)| *n).collect();
     let more = format!(r#","session":{session},"seq":{}"#, numbers.len());
-    let moved = parlour.greet(2, "bob", &more);
-    let reply = parlour.seats[moved].replies[0].clone();
+    let moved = parties.greet(2, "bob", &more);
+    let reply = parties.seats[moved].replies[0].clone();
     assert_eq!(reply["ok"]["resumed"], true, "{reply}");
     assert_eq!(reply["ok"]["party"]["data"]["n"], 8);
-    parlour.live(5);
-    parlour.hear(moved);
-    assert_eq!([numbers, parlour.seats[moved].numbers.clone()].concat(), all, "each once, none left out");
+    parties.live(5);
+    parties.hear(moved);
+    assert_eq!([numbers, parties.seats[moved].numbers.clone()].concat(), all, "each once, none left out");
     // And it hears on.
-    parlour.ok(ann, "party.kick", &user("bob"));
-    parlour.live(5);
-    parlour.hear(moved);
-    assert_eq!(parlour.told("bob").last().unwrap(), "ann kick kicked");
-    assert_eq!(parlour.seats[moved].numbers.last(), parlour.letters("bob").last().map(|(n, _)| *n).as_ref());
-    assert!(parlour.party(id).is_none());
+    parties.ok(ann, "party.kick", &user("bob"));
+    parties.live(5);
+    parties.hear(moved);
+    assert_eq!(parties.told("bob").last().unwrap(), "ann kick kicked");
+    assert_eq!(parties.seats[moved].numbers.last(), parties.letters("bob").last().map(|(n, _)| *n).as_ref());
+    assert!(parties.party(id).is_none());
 }
 
 #[test]
 fn what_was_kept_of_somebody_for_a_while_is_forgotten_when_its_time_is_over() {
-    let (mut parlour, ann, bob) = ann_and_bob(2);
-    let id = parlour.invite(ann, bob);
-    parlour.ok(bob, "party.decline", &number(id));
-    let kept = parlour.kept();
-    assert!(kept.parties.is_empty() && kept.guests.contains_key("ann"), "whom she invited, and who declined");
-    parlour.live(61_000);
-    parlour.look_after(1);
-    parlour.live(10);
-    assert!(parlour.kept().guests.is_empty(), "{:?}", parlour.kept().guests);
+    let (mut parties, ann, bob) = ann_and_bob(2);
+    let id = parties.invite(ann, bob);
+    parties.ok(bob, "party.decline", &number(id));
+    let kept = parties.kept();
+    assert!(
+        kept.parties.is_empty() && kept.memberships.contains_key("ann"),
+        "whom she invited, and who declined"
+    );
+    parties.live(61_000);
+    parties.look_after(1);
+    parties.live(10);
+    assert!(parties.kept().memberships.is_empty(), "{:?}", parties.kept().memberships);
 }
 
 #[test]
 fn who_has_accepted_may_speak_at_once() {
-    let (mut parlour, ann, bob) = ann_and_bob(2);
-    let id = parlour.invite(ann, bob);
+    let (mut parties, ann, bob) = ann_and_bob(2);
+    let id = parties.invite(ann, bob);
     // Once he is in, nothing is read for long: what he knows he knows from his own commit.
     let joined = Arc::new(Mutex::new(false));
-    parlour.street.set_work_fate(move |_, work| {
+    parties.cluster.set_work_fate(move |_, work| {
         let mut joined = joined.lock().unwrap();
         *joined |= writes_party(work);
-        let reads = matches!(work, Work::Read(tavern_engine::Read::Document(_)));
-        WorkFate { after_ms: if *joined && reads { 1_000 } else { 0 }, ..WorkFate::NONE }
+        let reads = matches!(work, Work::Read(tavern_store::Read::Document(_)));
+        WorkFault { after_ms: if *joined && reads { 1_000 } else { 0 }, ..WorkFault::NONE }
     });
-    parlour.ok(bob, "party.accept", &number(id));
-    assert_eq!(code(&parlour.say(bob, "party.say", r#""data":1"#)), "ok");
+    parties.ok(bob, "party.accept", &number(id));
+    assert_eq!(code(&parties.say(bob, "party.say", r#""data":1"#)), "ok");
 }

@@ -1,17 +1,17 @@
 //! A random campaign over parties: people on three nodes do whatever comes to their mind while works of the store are slow, fail
-//! before or after they happened, sessions are lost, say goodbye and return, and nodes die. What must hold of the documents
+//! before or after they happened, sessions are lost, say reason and return, and nodes die. What must hold of the documents
 //! holds after every step; in the end every invite has ended once, and nobody was told anything twice.
 //! `TAVERN_PARTY_SEEDS=1000` runs more seeds, `TAVERN_PARTY_SEED=7` one.
 
 #[allow(dead_code, reason = "each binary uses a part of it")]
-mod house;
+mod harness;
 
-use house::parlour::{GRACE, INVITE, OWN_GRACE, Parlour, RESUME, settings, words};
+use harness::party_cluster::{GRACE, INVITE, OWN_GRACE, PartyCluster, RESUME, settings, words};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
-use tavern_engine::memory::{Outcome, WorkFate};
 use tavern_hub::{PartyRules, Settings};
+use tavern_store::memory::{WorkFault, WorkOutcome};
 
 const USERS: [&str; 6] = ["ann", "bob", "cid", "dan", "eve", "fay"];
 const NODES: usize = 4;
@@ -30,8 +30,8 @@ impl Dice {
 }
 
 struct Campaign {
-    parlour: Parlour,
-    dice: Dice,
+    parties: PartyCluster,
+    rng: Dice,
     dead: Vec<usize>,
     /// How often something was answered, by its code: a campaign that is only refused shows nothing.
     codes: BTreeMap<String, usize>,
@@ -39,15 +39,15 @@ struct Campaign {
 
 impl Campaign {
     fn new(seed: u64) -> Campaign {
-        let mut dice = Dice(seed);
+        let mut rng = Dice(seed);
         let mut settings = settings();
         let rules = &mut settings.parties.rules;
-        rules.require_ready = dice.roll(2) == 0;
-        let parlour = Parlour::new(
+        rules.require_ready = rng.roll(2) == 0;
+        let parties = PartyCluster::new(
             NODES,
             &Settings { parties: PartyRules { block_ms: 0, ..settings.parties }, ..settings },
         );
-        let mut campaign = Campaign { parlour, dice, dead: Vec::new(), codes: BTreeMap::new() };
+        let mut campaign = Campaign { parties, rng, dead: Vec::new(), codes: BTreeMap::new() };
         for user in USERS {
             campaign.come(user);
         }
@@ -57,7 +57,7 @@ impl Campaign {
 
     fn node(&mut self) -> usize {
         loop {
-            let at = self.dice.roll(NODES as u64) as usize;
+            let at = self.rng.roll(NODES as u64) as usize;
             if !self.dead.contains(&at) {
                 return at;
             }
@@ -66,67 +66,67 @@ impl Campaign {
 
     fn come(&mut self, user: &str) {
         let at = self.node();
-        self.parlour.come(at, user);
+        self.parties.come(at, user);
     }
 
     /// The store is slow, and sometimes fails; what it fails at may have happened.
     fn make_trouble(&mut self) {
-        let dice = Arc::new(Mutex::new(Dice(self.dice.roll(u64::MAX))));
-        self.parlour.street.set_work_fate(move |_, _| {
-            let mut dice = dice.lock().unwrap();
-            let outcome = match dice.roll(60) {
-                0 => Outcome::FailBefore,
-                1 => Outcome::FailAfter,
-                _ => Outcome::Perform,
+        let rng = Arc::new(Mutex::new(Dice(self.rng.roll(u64::MAX))));
+        self.parties.cluster.set_work_fate(move |_, _| {
+            let mut rng = rng.lock().unwrap();
+            let outcome = match rng.roll(60) {
+                0 => WorkOutcome::FailBefore,
+                1 => WorkOutcome::FailAfter,
+                _ => WorkOutcome::Perform,
             };
-            WorkFate { before_ms: dice.roll(4), outcome, after_ms: dice.roll(4) }
+            WorkFault { before_ms: rng.roll(4), outcome, after_ms: rng.roll(4) }
         });
     }
 
     fn seats(&self, user: &str) -> Vec<usize> {
-        let seats = self.parlour.seats.iter().enumerate();
+        let seats = self.parties.seats.iter().enumerate();
         seats.filter(|(_, seat)| seat.user == user && !seat.lost).map(|(at, _)| at).collect()
     }
 
     fn step(&mut self) {
-        let user = USERS[self.dice.roll(USERS.len() as u64) as usize];
+        let user = USERS[self.rng.roll(USERS.len() as u64) as usize];
         let seats = self.seats(user);
-        let Some(&who) = seats.get(self.dice.roll(seats.len().max(1) as u64) as usize) else {
+        let Some(&who) = seats.get(self.rng.roll(seats.len().max(1) as u64) as usize) else {
             // Nobody of his is there: perhaps he comes back.
-            if self.dice.roll(3) == 0 {
+            if self.rng.roll(3) == 0 {
                 self.come(user);
             }
             return;
         };
-        match self.dice.roll(100) {
-            0..4 => self.parlour.lose(who),
-            4..8 if !self.parlour.is_busy(who) => {
-                self.parlour.begin(who, "bye", "");
-                self.parlour.seats[who].lost = true;
+        match self.rng.roll(100) {
+            0..4 => self.parties.lose(who),
+            4..8 if !self.parties.is_busy(who) => {
+                self.parties.begin(who, "bye", "");
+                self.parties.seats[who].lost = true;
             }
             8..11 if seats.len() < 2 => self.come(user),
             11 if self.dead.len() < 2 => {
                 let at = self.node();
-                self.parlour.crash(at);
+                self.parties.crash(at);
                 self.dead.push(at);
                 let by = self.node();
-                self.parlour.take_over(at, by);
+                self.parties.take_over(at, by);
             }
-            _ if !self.parlour.is_busy(who) => self.command(who),
+            _ if !self.parties.is_busy(who) => self.command(who),
             _ => {}
         }
     }
 
     fn command(&mut self, who: usize) {
-        let other = USERS[self.dice.roll(USERS.len() as u64) as usize];
-        let kept = self.parlour.kept();
-        let user = self.parlour.seats[who].user.clone();
-        let guest = kept.guests.get(user.as_str()).cloned().unwrap_or_default();
-        let party = guest.party.and_then(|id| kept.parties.get(&id));
+        let other = USERS[self.rng.roll(USERS.len() as u64) as usize];
+        let kept = self.parties.kept();
+        let user = self.parties.seats[who].user.clone();
+        let membership = kept.memberships.get(user.as_str()).cloned().unwrap_or_default();
+        let party = membership.party.and_then(|id| kept.parties.get(&id));
         let go = party.and_then(|party| party.go.as_ref()).map_or(1, |go| go.id);
-        let invited = guest.invites.first().copied().unwrap_or(1);
+        let invited = membership.invites.first().copied().unwrap_or(1);
         let target = format!(r#""user":"{other}""#);
-        let (op, mut more) = match self.dice.roll(30) {
+        let (op, mut more) = match self.rng.roll(30) {
             0..10 => ("invite", target),
             10..17 => ("accept", format!(r#""party_id":{invited}"#)),
             17 => ("decline", format!(r#""party_id":{invited}"#)),
@@ -135,63 +135,63 @@ impl Campaign {
             20 => ("leave", r#""message":"tea""#.into()),
             21 => ("promote", target),
             22 => ("disband", String::from(r#""message":"enough""#)),
-            23 => ("set_data", format!(r#""data":{{"n":{}}}"#, self.dice.roll(100))),
+            23 => ("set_data", format!(r#""data":{{"n":{}}}"#, self.rng.roll(100))),
             24..26 => ("go", r#""params":1"#.into()),
             26 => ("cancel_go", r#""x":1"#.into()),
             27 => ("block", target),
             28 => ("unblock", target),
             _ => ("ready", format!(r#""go_id":{go}"#)),
         };
-        if self.dice.roll(4) == 0 {
-            more.push_str(&format!(r#","rid":"r{}""#, self.dice.roll(20)));
+        if self.rng.roll(4) == 0 {
+            more.push_str(&format!(r#","rid":"r{}""#, self.rng.roll(20)));
         }
-        self.parlour.begin(who, &format!("party.{op}"), &more);
+        self.parties.begin(who, &format!("party.{op}"), &more);
     }
 
     fn look_after(&mut self) {
         let by = self.node();
-        self.parlour.look_after(by);
+        self.parties.look_after(by);
     }
 
     fn run(&mut self, steps: u64) {
         for step in 0..steps {
             self.step();
-            let ms = self.dice.roll(12);
-            let ms = if self.dice.roll(25) == 0 { ms * 60 } else { ms };
-            self.parlour.live(ms);
+            let ms = self.rng.roll(12);
+            let ms = if self.rng.roll(25) == 0 { ms * 60 } else { ms };
+            self.parties.live(ms);
             if step % 8 == 0 {
                 self.look_after();
             }
-            self.parlour.check().unwrap_or_else(|wrong| panic!("after step {step}: {wrong}"));
+            self.parties.check().unwrap_or_else(|wrong| panic!("after step {step}: {wrong}"));
         }
-        self.parlour.street.heal();
+        self.parties.cluster.heal();
         // Everybody goes, and everything that is due happens.
-        for who in 0..self.parlour.seats.len() {
-            self.parlour.hear(who);
-            if !self.parlour.seats[who].lost {
-                self.parlour.lose(who);
+        for who in 0..self.parties.seats.len() {
+            self.parties.hear(who);
+            if !self.parties.seats[who].lost {
+                self.parties.lose(who);
             }
         }
         for _ in 0..12 {
-            self.parlour.live((RESUME + OWN_GRACE + GRACE + INVITE) / 4);
+            self.parties.live((RESUME + OWN_GRACE + GRACE + INVITE) / 4);
             self.look_after();
         }
-        self.parlour.live(100);
-        for seat in &self.parlour.seats {
+        self.parties.live(100);
+        for seat in &self.parties.seats {
             for reply in &seat.replies {
-                *self.codes.entry(house::code(reply).to_owned()).or_default() += 1;
+                *self.codes.entry(harness::code(reply).to_owned()).or_default() += 1;
             }
         }
     }
 
     /// In the end nobody has a party, every invite has ended once, and nobody was told anything twice.
     fn judge(&mut self) {
-        self.parlour.check().unwrap();
-        let kept = self.parlour.kept();
+        self.parties.check().unwrap();
+        let kept = self.parties.kept();
         assert!(kept.parties.is_empty(), "a party is left behind: {kept:?}");
         let letters: Vec<(&str, Value)> = USERS
             .iter()
-            .flat_map(|user| self.parlour.letters(user).into_iter().map(|(_, letter)| (*user, letter)))
+            .flat_map(|user| self.parties.letters(user).into_iter().map(|(_, letter)| (*user, letter)))
             .collect();
         told_once(&letters);
         for (user, letter) in &letters {
@@ -215,19 +215,19 @@ fn told_once(letters: &[(&str, Value)]) {
     }
 }
 
-/// An invite that arrived has one end. The host gets one closing letter for it unless he took it back himself; its guest gets one
+/// An invite that arrived has one end. The host gets one closing letter for it unless he took it back himself; its membership gets one
 /// unless he answered himself.
-fn ended_once(letters: &[(&str, Value)], guest: &str, invite: &Value) {
+fn ended_once(letters: &[(&str, Value)], membership: &str, invite: &Value) {
     let of_party = letters.iter().filter(|(_, letter)| letter["party_id"] == invite["party_id"]);
     let closes = |to: &str, letter: &Value| match letter["cmd"].as_str().unwrap() {
-        "invite_cancel" => to == guest,
-        "accept" | "decline" | "uninvited" | "join" => letter["uid"] == guest,
+        "invite_cancel" => to == membership,
+        "accept" | "decline" | "uninvited" | "join" => letter["uid"] == membership,
         _ => false,
     };
     let later: Vec<&(&str, Value)> =
         of_party.filter(|(to, letter)| version(letter) > version(invite) && closes(to, letter)).collect();
     let Some(first) = later.iter().map(|(_, letter)| version(letter)).min() else {
-        panic!("the invite of {guest} has no end: {invite}")
+        panic!("the invite of {membership} has no end: {invite}")
     };
     let end: Vec<&&(&str, Value)> = later.iter().filter(|(_, letter)| version(letter) == first).collect();
     let count = |cmds: &[&str]| {
@@ -235,9 +235,9 @@ fn ended_once(letters: &[(&str, Value)], guest: &str, invite: &Value) {
     };
     let words: Vec<String> = end.iter().map(|(to, letter)| format!("{to}: {}", words(letter))).collect();
     let reason = end.iter().find_map(|(_, letter)| letter["reason"].as_str());
-    let by_guest = count(&["accept"]) == 1 || reason == Some("declined");
+    let by_membership = count(&["accept"]) == 1 || reason == Some("declined");
     assert_eq!(count(&["accept", "decline"]), usize::from(reason != Some("cancelled")), "{words:?}");
-    assert_eq!(count(&["invite_cancel"]), usize::from(!by_guest), "{words:?}");
+    assert_eq!(count(&["invite_cancel"]), usize::from(!by_membership), "{words:?}");
 }
 
 #[test]

@@ -1,24 +1,24 @@
 //! Follows, statuses and last seen over two nodes in virtual time, with times to the millisecond.
 
 #[allow(dead_code, reason = "each binary uses a part of it")]
-mod house;
+mod harness;
 
-use house::code;
-use house::gossip::{GRACE, HOLD, RESUME, Scene, settings, shown, words};
-use house::street::Street;
+use harness::cluster::TestCluster;
+use harness::code;
+use harness::people::{GRACE, HOLD, RESUME, Scene, settings, shown, words};
 use serde_json::Value;
 use tavern_hub::{Caller, Settings};
-use tavern_hub::{Input, LivenessTask};
+use tavern_hub::{LivenessTask, ShardEvent};
 
 #[test]
 fn follower_hears_the_status_at_once_and_every_change_on_every_tab() {
     let mut scene = Scene::new();
-    let (mut bob, bobs_other) = (scene.guest(0, "bob"), scene.guest(1, "bob"));
+    let (mut bob, bobs_other) = (scene.client(0, "bob"), scene.client(1, "bob"));
     scene.follow(0, &mut bob, "ann");
     for (at, tab) in [(0, &bob), (1, &bobs_other)] {
         scene.check(at, tab, "ann offline none");
     }
-    let mut ann = scene.guest(1, "ann");
+    let mut ann = scene.client(1, "ann");
     scene.join(1, &mut ann, "game#A");
     scene.join(1, &mut ann, "game#A");
     scene.say(1, &mut ann, r#"{"op":"update","channel":"game#A","state":{"x":1}}"#);
@@ -36,42 +36,42 @@ fn follower_hears_the_status_at_once_and_every_change_on_every_tab() {
 #[test]
 fn second_tab_is_no_change_and_a_status_is_complete() {
     let mut scene = Scene::new();
-    let (mut bob, mut ann) = (scene.guest(0, "bob"), scene.guest(0, "ann"));
+    let (mut bob, mut ann) = (scene.client(0, "bob"), scene.client(0, "ann"));
     scene.join(0, &mut ann, "game#A");
     scene.follow(0, &mut bob, "ann");
     let told = scene.heard(0, &bob);
     assert_eq!(shown(&told[0]["status"]), "ann online [game#A]");
     assert_eq!(told[0]["status"]["activities"][0]["activity"], "in_game_channel");
-    let mut other = scene.guest(1, "ann");
+    let mut other = scene.client(1, "ann");
     scene.join(1, &mut other, "game#A");
     scene.say(0, &mut ann, r#"{"op":"bye"}"#);
-    scene.street.live(HOLD * 3);
+    scene.cluster.live(HOLD * 3);
     scene.check(0, &bob, "");
 }
 
 #[test]
 fn disconnect_is_told_a_second_later_and_a_loss_after_its_grace_period() {
     let mut scene = Scene::new();
-    let (mut bob, mut ann) = (scene.guest(0, "bob"), scene.guest(1, "ann"));
+    let (mut bob, mut ann) = (scene.client(0, "bob"), scene.client(1, "ann"));
     scene.join(1, &mut ann, "game#A");
     scene.follow(0, &mut bob, "ann");
     scene.heard(0, &bob);
     scene.say(1, &mut ann, r#"{"op":"bye"}"#);
-    scene.street.live(HOLD - 1);
+    scene.cluster.live(HOLD - 1);
     scene.check(0, &bob, "");
-    scene.street.live(1);
+    scene.cluster.live(1);
     scene.check(0, &bob, "ann offline disconnected");
 
-    let ann = scene.guest(1, "ann");
+    let ann = scene.client(1, "ann");
     scene.check(0, &bob, "ann online none user#ann");
     scene.lose(1, &ann);
-    scene.street.live(RESUME - 1);
+    scene.cluster.live(RESUME - 1);
     scene.check(0, &bob, "");
-    scene.street.live(1);
+    scene.cluster.live(1);
     scene.check(0, &bob, "ann leaving none user#ann");
-    scene.street.live(GRACE - RESUME + HOLD - 1);
+    scene.cluster.live(GRACE - RESUME + HOLD - 1);
     scene.check(0, &bob, "");
-    scene.street.live(1);
+    scene.cluster.live(1);
     scene.check(0, &bob, "ann offline disconnected");
 }
 
@@ -79,21 +79,21 @@ fn disconnect_is_told_a_second_later_and_a_loss_after_its_grace_period() {
 fn page_switch_between_nodes_shows_no_disconnect() {
     for bye_first in [true, false] {
         let mut scene = Scene::new();
-        let (mut bob, mut ann) = (scene.guest(0, "bob"), scene.guest(1, "ann"));
+        let (mut bob, mut ann) = (scene.client(0, "bob"), scene.client(1, "ann"));
         scene.join(1, &mut ann, "game#A");
         scene.follow(0, &mut bob, "ann");
         scene.heard(0, &bob);
         let mut page;
         if bye_first {
             scene.say(1, &mut ann, r#"{"op":"bye"}"#);
-            scene.street.live(HOLD / 2);
-            page = scene.guest(0, "ann");
+            scene.cluster.live(HOLD / 2);
+            page = scene.client(0, "ann");
         } else {
-            page = scene.guest(0, "ann");
+            page = scene.client(0, "ann");
             scene.say(1, &mut ann, r#"{"op":"bye"}"#);
         }
         scene.join(0, &mut page, "game#B");
-        scene.street.live(HOLD * 5);
+        scene.cluster.live(HOLD * 5);
         let told: Vec<Value> = scene.heard(0, &bob);
         assert!(told.iter().all(|event| event["status"]["online"] == true), "{told:?}");
         assert_eq!(shown(&told.last().unwrap()["status"]), "ann online [game#B]");
@@ -103,8 +103,8 @@ fn page_switch_between_nodes_shows_no_disconnect() {
 #[test]
 fn unfollow_ends_the_updates() {
     let mut scene = Scene::new();
-    let (mut bob, mut ann) = (scene.guest(0, "bob"), scene.guest(1, "ann"));
-    let other = scene.guest(1, "bob");
+    let (mut bob, mut ann) = (scene.client(0, "bob"), scene.client(1, "ann"));
+    let other = scene.client(1, "bob");
     scene.follow(0, &mut bob, "ann");
     scene.say(0, &mut bob, r#"{"op":"unfollow","user":"ann"}"#);
     for (at, tab) in [(0, &bob), (1, &other)] {
@@ -124,32 +124,32 @@ fn unfollow_ends_the_updates() {
 #[test]
 fn hello_sends_the_status_of_every_followee() {
     let mut scene = Scene::new();
-    let mut bob = scene.guest(0, "bob");
-    let mut ann = scene.guest(1, "ann");
+    let mut bob = scene.client(0, "bob");
+    let mut ann = scene.client(1, "ann");
     scene.join(1, &mut ann, "game#A");
     for whom in ["ann", "cid"] {
         scene.follow(0, &mut bob, whom);
     }
-    let reads = scene.street.reads();
-    let mut fresh = scene.street.house(1).socket();
+    let reads = scene.cluster.reads();
+    let mut fresh = scene.cluster.node(1).socket();
     scene.say(1, &mut fresh, r#"{"op":"hello","token":"bob","status":true}"#);
-    scene.street.settle();
+    scene.cluster.settle();
     let told = scene.heard(1, &fresh);
     assert_eq!(told.len(), 1, "{told:?}");
     let statuses: Vec<String> = told[0]["statuses"].as_array().unwrap().iter().map(shown).collect();
     assert_eq!(statuses, ["ann online [game#A]", "cid offline"]);
     let expected = 7;
     assert_eq!(
-        scene.street.reads() - reads,
+        scene.cluster.reads() - reads,
         expected,
         "the party twice, the inbox, the user, their own channel, the follow list, the followees"
     );
     // All followees are loaded by now: the next one reads nothing.
-    let reads = scene.street.reads();
+    let reads = scene.cluster.reads();
     scene.say(1, &mut fresh, r#"{"op":"hello","status":true}"#);
     assert_eq!(scene.heard(1, &fresh)[0]["statuses"].as_array().unwrap().len(), 2);
-    assert_eq!(scene.street.reads(), reads);
-    let mut nobody = scene.street.house(0).socket();
+    assert_eq!(scene.cluster.reads(), reads);
+    let mut nobody = scene.cluster.node(0).socket();
     scene.say(0, &mut nobody, r#"{"op":"hello","token":"nobody","status":true}"#);
     scene.check(0, &nobody, "statuses []");
 }
@@ -157,7 +157,7 @@ fn hello_sends_the_status_of_every_followee() {
 #[test]
 fn lists_are_paged_and_status_can_be_queried() {
     let mut scene = Scene::new();
-    let mut bob = scene.guest(0, "bob");
+    let mut bob = scene.client(0, "bob");
     for whom in ["ann", "cid", "dan"] {
         scene.follow(0, &mut bob, whom);
     }
@@ -165,7 +165,7 @@ fn lists_are_paged_and_status_can_be_queried() {
     assert_eq!(part, serde_json::json!({"users": ["ann", "cid"], "next": "cid"}));
     let part = scene.ask(0, &mut bob, r#"{"op":"following","limit":2,"after":"cid"}"#);
     assert_eq!(part, serde_json::json!({"users": ["dan"]}));
-    let mut ann = scene.guest(1, "ann");
+    let mut ann = scene.client(1, "ann");
     assert_eq!(scene.ask(1, &mut ann, r#"{"op":"followers"}"#), serde_json::json!({"users": ["bob"]}));
     let reply = scene.ask(0, &mut bob, r#"{"op":"status","users":["ann","zoe"]}"#);
     let statuses: Vec<String> = reply["statuses"].as_array().unwrap().iter().map(shown).collect();
@@ -175,10 +175,10 @@ fn lists_are_paged_and_status_can_be_queried() {
 #[test]
 fn invalid_commands_are_refused() {
     let settings = Settings { following: 2, ..settings() };
-    let mut scene = Scene { street: Street::with(Some(0), None, &settings) };
-    let (mut bob, mut nobody) = (scene.guest(0, "bob"), scene.guest(0, "nobody"));
+    let mut scene = Scene { cluster: TestCluster::with(Some(0), None, &settings) };
+    let (mut bob, mut nobody) = (scene.client(0, "bob"), scene.client(0, "nobody"));
     let mut check = |who: &mut Caller, frame: &str, expected: &str| {
-        let reply = scene.street.say(0, who, frame);
+        let reply = scene.cluster.say(0, who, frame);
         assert_eq!(code(&reply), expected, "{frame}: {reply}");
     };
     check(&mut bob, r#"{"op":"follow","user":"bob"}"#, "bad_request");
@@ -206,47 +206,47 @@ fn invalid_commands_are_refused() {
 #[test]
 fn change_costs_one_bus_message_however_many_follow() {
     let mut scene = Scene::new();
-    let mut ann = scene.guest(1, "ann");
-    let mut followers: Vec<Caller> = (0..50).map(|n| scene.guest(0, &format!("f{n}"))).collect();
+    let mut ann = scene.client(1, "ann");
+    let mut followers: Vec<Caller> = (0..50).map(|n| scene.client(0, &format!("f{n}"))).collect();
     for caller in &mut followers {
         scene.follow(0, caller, "ann");
     }
-    let (reads, carried) = (scene.street.reads(), scene.street.carried());
-    let before = (scene.count(1, "rumours"), scene.count(0, "statuses"));
+    let (reads, carried) = (scene.cluster.reads(), scene.cluster.carried());
+    let before = (scene.count(1, "user_updates"), scene.count(0, "statuses"));
     scene.join(1, &mut ann, "game#A");
-    assert_eq!(scene.count(1, "rumours") - before.0, 1);
+    assert_eq!(scene.count(1, "user_updates") - before.0, 1);
     assert_eq!(scene.count(0, "statuses") - before.1, 50);
-    assert_eq!(scene.street.reads(), reads, "followers are not looked up");
-    assert_eq!(scene.street.carried() - carried, 1, "one bus message");
+    assert_eq!(scene.cluster.reads(), reads, "followers are not looked up");
+    assert_eq!(scene.cluster.carried() - carried, 1, "one bus message");
 }
 
 #[test]
 fn lost_update_is_found_at_the_heartbeat() {
-    let mut scene = Scene { street: Street::with(Some(0), Some(1), &settings()) };
-    let (mut bob, mut ann) = (scene.guest(0, "bob"), scene.guest(1, "ann"));
+    let mut scene = Scene { cluster: TestCluster::with(Some(0), Some(1), &settings()) };
+    let (mut bob, mut ann) = (scene.client(0, "bob"), scene.client(1, "ann"));
     scene.follow(0, &mut bob, "ann");
     scene.check(0, &bob, "ann online none");
     scene.join(1, &mut ann, "game#A");
     scene.check(0, &bob, "");
-    scene.street.house(0).handle(Input::Liveness(LivenessTask::Compare));
-    scene.street.settle();
+    scene.cluster.node(0).handle(ShardEvent::Liveness(LivenessTask::Compare));
+    scene.cluster.settle();
     scene.check(0, &bob, "ann online [game#A] none");
 
     // So is a follow, an unfollow and a change of visibility.
-    let mut tab = scene.guest(1, "bob");
+    let mut tab = scene.client(1, "bob");
     scene.heard(1, &tab);
     scene.say(0, &mut bob, r#"{"op":"unfollow","user":"ann"}"#);
     scene.follow(0, &mut bob, "cid");
-    scene.street.house(1).handle(Input::Liveness(LivenessTask::Compare));
-    scene.street.settle();
+    scene.cluster.node(1).handle(ShardEvent::Liveness(LivenessTask::Compare));
+    scene.cluster.settle();
     scene.heard(1, &tab);
-    let _cid = scene.guest(1, "cid");
+    let _cid = scene.client(1, "cid");
     scene.join(1, &mut ann, "game#B");
     scene.check(1, &tab, "cid online none user#cid");
-    let mut anns_tab = scene.guest(0, "ann");
+    let mut anns_tab = scene.client(0, "ann");
     scene.say(1, &mut ann, r#"{"op":"visibility","value":"nobody"}"#);
-    scene.street.house(0).handle(Input::Liveness(LivenessTask::Compare));
-    scene.street.settle();
+    scene.cluster.node(0).handle(ShardEvent::Liveness(LivenessTask::Compare));
+    scene.cluster.settle();
     scene.join(0, &mut anns_tab, "game#C");
     let who = scene.ask(1, &mut tab, r#"{"op":"who","channel":"game#C"}"#);
     assert_eq!(who["users"][0]["user"], Value::Null);
@@ -255,33 +255,33 @@ fn lost_update_is_found_at_the_heartbeat() {
 #[test]
 fn last_seen_is_recorded_while_online_and_on_departure_but_not_on_arrival() {
     let mut scene = Scene::new();
-    let mut bob = scene.guest(0, "bob");
+    let mut bob = scene.client(0, "bob");
     let seen = |scene: &mut Scene, bob: &mut Caller| {
         let reply = scene.ask(0, bob, r#"{"op":"status","users":["ann"]}"#);
         reply["statuses"][0]["last_seen"].as_u64()
     };
-    let mut ann = scene.guest(1, "ann");
-    let came = scene.street.house(0).now.0;
-    scene.street.live(30_000);
+    let mut ann = scene.client(1, "ann");
+    let came = scene.cluster.node(0).now.0;
+    scene.cluster.live(30_000);
     assert_eq!(seen(&mut scene, &mut bob), None, "not when she comes");
-    scene.street.live(90_000);
+    scene.cluster.live(90_000);
     let first = seen(&mut scene, &mut bob).unwrap();
     assert!(first >= came + 60_000, "{} ms after she came", first - came);
-    scene.street.live(60_000);
+    scene.cluster.live(60_000);
     assert_eq!(seen(&mut scene, &mut bob), Some(first + 60_000));
-    scene.street.live(10_000);
-    let left = scene.street.house(0).now.0;
+    scene.cluster.live(10_000);
+    let left = scene.cluster.node(0).now.0;
     scene.say(1, &mut ann, r#"{"op":"bye"}"#);
     assert_eq!(seen(&mut scene, &mut bob), Some(left));
-    let _again = scene.guest(1, "ann");
+    let _again = scene.client(1, "ann");
     assert_eq!(seen(&mut scene, &mut bob), Some(left), "since she was last here");
-    let _nobody = scene.guest(1, "nobody");
-    scene.street.live(120_000);
+    let _nobody = scene.client(1, "nobody");
+    scene.cluster.live(120_000);
 }
 
 /// Resumes a session on another node.
 fn move_to(scene: &mut Scene, at: usize, user: &str, session: &str, seq: u64) -> Caller {
-    let mut caller = scene.street.house(at).socket();
+    let mut caller = scene.cluster.node(at).socket();
     let hello = format!(r#"{{"op":"hello","token":"{user}","session":"{session}","seq":{seq}}}"#);
     let reply = scene.ask(at, &mut caller, &hello);
     assert_eq!(reply["resumed"], true, "{reply}");
@@ -290,31 +290,31 @@ fn move_to(scene: &mut Scene, at: usize, user: &str, session: &str, seq: u64) ->
 
 #[test]
 fn follower_that_moves_between_nodes_hears_only_what_it_missed() {
-    let mut scene = Scene { street: Street::of(3) };
-    let (mut bob, hello) = scene.street.house(0).guest("bob");
-    scene.street.settle();
+    let mut scene = Scene { cluster: TestCluster::of(3) };
+    let (mut bob, hello) = scene.cluster.node(0).client("bob");
+    scene.cluster.settle();
     let session = hello["session"].as_str().unwrap().to_owned();
-    let (mut ann, mut cid) = (scene.guest(2, "ann"), scene.guest(2, "cid"));
+    let (mut ann, mut cid) = (scene.client(2, "ann"), scene.client(2, "cid"));
     for whom in ["ann", "cid"] {
         scene.follow(0, &mut bob, whom);
     }
     let seq = scene.heard(0, &bob).last().unwrap()["seq"].as_u64().unwrap();
     let bob = move_to(&mut scene, 1, "bob", &session, seq);
-    scene.street.live(100);
+    scene.cluster.live(100);
     scene.check(1, &bob, "");
     scene.join(2, &mut ann, "game#A");
     scene.check(1, &bob, "ann online [game#A] none game#A");
     // Node two hears no more updates: what happens meanwhile is told by the node that bob moves to next.
-    scene.street.set_fate(|_, to, parcel| match parcel.subject.kind() == "_people" && to == "two" {
+    scene.cluster.set_fate(|_, to, parcel| match parcel.subject.kind() == "_people" && to == "two" {
         true => vec![],
         false => vec![0],
     });
     scene.say(2, &mut ann, r#"{"op":"leave","channel":"game#A"}"#);
     scene.join(2, &mut cid, "game#B");
     scene.check(1, &bob, "");
-    scene.street.heal();
+    scene.cluster.heal();
     let bob = move_to(&mut scene, 0, "bob", &session, seq + 1);
-    scene.street.live(100);
+    scene.cluster.live(100);
     let mut told: Vec<String> = scene.heard(0, &bob).iter().map(words).collect();
     told.sort();
     assert_eq!(told, ["ann online none", "cid online [game#B] none"]);
@@ -324,12 +324,12 @@ fn follower_that_moves_between_nodes_hears_only_what_it_missed() {
 fn change_needs_no_follower_lookup_with_ten_thousand_followers() {
     let mut scene = Scene::new();
     let users: Vec<String> = (0..10_000).map(|n| format!("f{n}")).collect();
-    scene.street.follow_all(&users, "ann");
-    let _followers: Vec<Caller> = (0..50).map(|n| scene.guest(0, &users[n * 7])).collect();
-    let mut ann = scene.guest(1, "ann");
-    let (reads, carried) = (scene.street.reads(), scene.street.carried());
-    let before = (scene.count(1, "rumours"), scene.count(0, "statuses"));
+    scene.cluster.follow_all(&users, "ann");
+    let _followers: Vec<Caller> = (0..50).map(|n| scene.client(0, &users[n * 7])).collect();
+    let mut ann = scene.client(1, "ann");
+    let (reads, carried) = (scene.cluster.reads(), scene.cluster.carried());
+    let before = (scene.count(1, "user_updates"), scene.count(0, "statuses"));
     scene.join(1, &mut ann, "game#A");
-    assert_eq!((scene.count(1, "rumours") - before.0, scene.count(0, "statuses") - before.1), (1, 50));
-    assert_eq!((scene.street.reads(), scene.street.carried()), (reads, carried + 1));
+    assert_eq!((scene.count(1, "user_updates") - before.0, scene.count(0, "statuses") - before.1), (1, 50));
+    assert_eq!((scene.cluster.reads(), scene.cluster.carried()), (reads, carried + 1));
 }

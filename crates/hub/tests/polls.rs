@@ -1,9 +1,9 @@
 //! Long-polls and sessions that survive a restart.
 
 #[allow(dead_code, reason = "each binary uses a part of it")]
-mod house;
+mod harness;
 
-use house::House;
+use harness::TestNode;
 use serde_json::Value;
 use tavern_domain::SessionKey;
 use tavern_hub::*;
@@ -13,24 +13,24 @@ struct Poller {
     cursor: u64,
 }
 
-fn arrive(house: &mut House) -> Poller {
-    let mut caller = house.socket();
+fn arrive(node: &mut TestNode) -> Poller {
+    let mut caller = node.socket();
     caller.passing = true;
-    let hello = house.say(&mut caller, r#"{"op":"hello","token":"ann"}"#);
-    house.say(&mut caller, r#"{"op":"subscribe","channel":"game#A"}"#);
+    let hello = node.say(&mut caller, r#"{"op":"hello","token":"ann"}"#);
+    node.say(&mut caller, r#"{"op":"subscribe","channel":"game#A"}"#);
     let (key, _) = read_session(hello["ok"]["session"].as_str().unwrap()).unwrap();
     Poller { key, cursor: 0 }
 }
 
 impl Poller {
-    fn poll(&self, house: &mut House, link: u32, timeout_ms: u64) -> Poll {
-        house.shards[0].poll(house.now, self.key, None, LinkId(link), Some(self.cursor), timeout_ms)
+    fn poll(&self, node: &mut TestNode, link: u32, timeout_ms: u64) -> Poll {
+        node.shards[0].poll(node.now, self.key, None, LinkId(link), Some(self.cursor), timeout_ms)
     }
 
-    fn answer(&self, house: &mut House) -> Value {
-        let id = house.shards[0].find_session(self.key).unwrap();
+    fn answer(&self, node: &mut TestNode) -> Value {
+        let id = node.shards[0].find_session(self.key).unwrap();
         let mut body = Vec::new();
-        house.shards[0].render_poll(house.now, id, PollFlags::default(), &mut body);
+        node.shards[0].render_poll(node.now, id, PollFlags::default(), &mut body);
         serde_json::from_slice(&body).unwrap()
     }
 }
@@ -41,69 +41,69 @@ fn numbers(answer: &Value) -> Vec<u64> {
 
 #[test]
 fn a_lost_answer_is_repeated_with_the_same_numbers_until_a_cursor_covers_it() {
-    let mut house = House::new(Settings::default());
-    let mut ann = arrive(&mut house);
-    house.publish("game#A", "1");
-    house.publish("game#A", "2");
+    let mut node = TestNode::new(Settings::default());
+    let mut ann = arrive(&mut node);
+    node.publish("game#A", "1");
+    node.publish("game#A", "2");
     for _ in 0..3 {
-        assert_eq!(ann.poll(&mut house, 7, 0), Poll::Ready { reset: false });
-        let answer = ann.answer(&mut house);
+        assert_eq!(ann.poll(&mut node, 7, 0), Poll::Ready { reset: false });
+        let answer = ann.answer(&mut node);
         assert_eq!(
             (numbers(&answer), &answer["cursor"], &answer["more"]),
             (vec![1, 2], &2.into(), &false.into())
         );
     }
     ann.cursor = 1;
-    ann.poll(&mut house, 7, 0);
-    assert_eq!(numbers(&ann.answer(&mut house)), [2]);
+    ann.poll(&mut node, 7, 0);
+    assert_eq!(numbers(&ann.answer(&mut node)), [2]);
     ann.cursor = 2;
-    assert_eq!(ann.poll(&mut house, 7, 0), Poll::Ready { reset: false });
-    let empty = ann.answer(&mut house);
+    assert_eq!(ann.poll(&mut node, 7, 0), Poll::Ready { reset: false });
+    let empty = ann.answer(&mut node);
     assert_eq!((numbers(&empty), &empty["cursor"]), (vec![], &2.into()));
 }
 
 #[test]
 fn a_parked_poll_is_woken_by_an_event_or_by_its_time() {
-    let mut house = House::new(Settings::default());
-    let ann = arrive(&mut house);
-    assert_eq!(ann.poll(&mut house, 7, 15_000), Poll::Parked);
-    assert!(house.shards[0].effects.dirty.is_empty());
-    house.publish("game#A", "1");
-    assert_eq!(house.shards[0].effects.dirty.len(), 1);
-    house.shards[0].effects.dirty.clear();
-    assert_eq!(numbers(&ann.answer(&mut house)), [1]);
+    let mut node = TestNode::new(Settings::default());
+    let ann = arrive(&mut node);
+    assert_eq!(ann.poll(&mut node, 7, 15_000), Poll::Parked);
+    assert!(node.shards[0].effects.dirty.is_empty());
+    node.publish("game#A", "1");
+    assert_eq!(node.shards[0].effects.dirty.len(), 1);
+    node.shards[0].effects.dirty.clear();
+    assert_eq!(numbers(&ann.answer(&mut node)), [1]);
     let ann = Poller { cursor: 1, ..ann };
-    let begin = house.now;
-    assert_eq!(ann.poll(&mut house, 8, 15_000), Poll::Parked);
-    while house.shards[0].effects.dirty.is_empty() {
-        house.pass(10);
+    let begin = node.now;
+    assert_eq!(ann.poll(&mut node, 8, 15_000), Poll::Parked);
+    while node.shards[0].effects.dirty.is_empty() {
+        node.pass(10);
     }
-    let parked = house.now.since(begin);
+    let parked = node.now.since(begin);
     assert!((13_500..=16_520).contains(&parked), "{parked} ms");
 }
 
 #[test]
 fn a_newer_poll_supersedes_a_parked_one() {
-    let mut house = House::new(Settings::default());
-    let ann = arrive(&mut house);
-    assert_eq!(ann.poll(&mut house, 7, 15_000), Poll::Parked);
-    assert_eq!(ann.poll(&mut house, 8, 15_000), Poll::Parked);
-    assert_eq!(house.closes(), [(LinkId(7), Goodbye::Superseded)]);
+    let mut node = TestNode::new(Settings::default());
+    let ann = arrive(&mut node);
+    assert_eq!(ann.poll(&mut node, 7, 15_000), Poll::Parked);
+    assert_eq!(ann.poll(&mut node, 8, 15_000), Poll::Parked);
+    assert_eq!(node.closes(), [(LinkId(7), CloseReason::Superseded)]);
 }
 
 #[test]
 fn a_cursor_ahead_of_the_mailbox_resets_and_one_below_tells_of_the_gap() {
-    let mut house = House::new(Settings { mailbox_events: 3, ..Settings::default() });
-    let mut ann = arrive(&mut house);
+    let mut node = TestNode::new(Settings { mailbox_events: 3, ..Settings::default() });
+    let mut ann = arrive(&mut node);
     for n in 0..6 {
-        house.publish("game#A", &n.to_string());
+        node.publish("game#A", &n.to_string());
     }
     ann.cursor = 99;
-    assert_eq!(ann.poll(&mut house, 7, 0), Poll::Ready { reset: true });
-    assert_eq!(numbers(&ann.answer(&mut house)), [4, 5, 6]);
+    assert_eq!(ann.poll(&mut node, 7, 0), Poll::Ready { reset: true });
+    assert_eq!(numbers(&ann.answer(&mut node)), [4, 5, 6]);
     ann.cursor = 1;
-    ann.poll(&mut house, 8, 0);
-    let answer = ann.answer(&mut house);
+    ann.poll(&mut node, 8, 0);
+    let answer = ann.answer(&mut node);
     assert_eq!(answer["gap"], true);
     assert_eq!(numbers(&answer), [3, 4, 5, 6]);
     assert_eq!(answer["events"][0]["event"], "gap");
@@ -111,55 +111,55 @@ fn a_cursor_ahead_of_the_mailbox_resets_and_one_below_tells_of_the_gap() {
 
 #[test]
 fn an_answer_is_bounded_and_says_that_there_is_more() {
-    let mut house = House::new(Settings::default());
-    let mut ann = arrive(&mut house);
+    let mut node = TestNode::new(Settings::default());
+    let mut ann = arrive(&mut node);
     for n in 0..150 {
-        house.publish("game#A", &n.to_string());
+        node.publish("game#A", &n.to_string());
     }
-    ann.poll(&mut house, 7, 0);
-    let answer = ann.answer(&mut house);
+    ann.poll(&mut node, 7, 0);
+    let answer = ann.answer(&mut node);
     assert_eq!((numbers(&answer).len(), &answer["more"]), (100, &true.into()));
     ann.cursor = 150;
-    ann.poll(&mut house, 7, 0);
-    ann.answer(&mut house);
+    ann.poll(&mut node, 7, 0);
+    ann.answer(&mut node);
     let payload = "y".repeat(30_000);
     for _ in 0..4 {
-        house.publish("game#A", &payload);
+        node.publish("game#A", &payload);
     }
-    ann.poll(&mut house, 7, 0);
-    let answer = ann.answer(&mut house);
+    ann.poll(&mut node, 7, 0);
+    let answer = ann.answer(&mut node);
     assert_eq!((numbers(&answer).len(), &answer["more"]), (2, &true.into()));
 }
 
 #[test]
 fn a_polling_session_lives_while_it_polls() {
-    let mut house = House::new(Settings::default());
-    let ann = arrive(&mut house);
+    let mut node = TestNode::new(Settings::default());
+    let ann = arrive(&mut node);
     for link in 0..20 {
-        assert_eq!(ann.poll(&mut house, link, 0), Poll::Ready { reset: false });
-        ann.answer(&mut house);
-        house.pass(40_000);
+        assert_eq!(ann.poll(&mut node, link, 0), Poll::Ready { reset: false });
+        ann.answer(&mut node);
+        node.pass(40_000);
     }
     // 45 s of silence, 15 s of grace, 60 s of margin.
-    house.pass(70_000);
-    assert_eq!(house.shards[0].listener_count(), 1);
-    house.pass(15_000);
-    assert_eq!(ann.poll(&mut house, 99, 0), Poll::Unknown);
+    node.pass(70_000);
+    assert_eq!(node.shards[0].listener_count(), 1);
+    node.pass(15_000);
+    assert_eq!(ann.poll(&mut node, 99, 0), Poll::Unknown);
 }
 
 #[test]
 fn a_restart_is_noticed_by_nobody() {
-    let mut house = House::new(Settings::default());
-    let (mut ann, hello) = house.guest("ann");
-    house.say(&mut ann, r#"{"op":"subscribe","channel":"game#A"}"#);
-    house.say(&mut ann, r#"{"op":"subscribe","pattern":"lobby#*"}"#);
-    house.publish("game#A", "1");
-    house.hear(&ann);
-    house.publish("game#A", "2");
-    let packed = house.shards[0].pack(house.now);
-    assert_eq!(house.closes(), [(ann.link.id, Goodbye::Closing)]);
-    assert_eq!(house.publish("game#A", "lost on nobody"), 0);
-    let mut reborn = House::new(Settings::default());
+    let mut node = TestNode::new(Settings::default());
+    let (mut ann, hello) = node.client("ann");
+    node.say(&mut ann, r#"{"op":"subscribe","channel":"game#A"}"#);
+    node.say(&mut ann, r#"{"op":"subscribe","pattern":"lobby#*"}"#);
+    node.publish("game#A", "1");
+    node.hear(&ann);
+    node.publish("game#A", "2");
+    let packed = node.shards[0].pack(node.now);
+    assert_eq!(node.closes(), [(ann.link.id, CloseReason::Closing)]);
+    assert_eq!(node.publish("game#A", "lost on nobody"), 0);
+    let mut reborn = TestNode::new(Settings::default());
     for session in &packed {
         assert!(reborn.shards[0].adopt(reborn.now, session));
         assert!(!reborn.shards[0].adopt(reborn.now, session), "once");

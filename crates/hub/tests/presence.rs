@@ -1,14 +1,14 @@
 //! Presence over two nodes in virtual time, with times to the millisecond: the events of the specification, to the letter.
 
 #[allow(dead_code, reason = "each binary uses a part of it")]
-mod house;
+mod harness;
 
-use house::code;
-use house::street::Street;
+use harness::cluster::TestCluster;
+use harness::code;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use tavern_hub::Caller;
-use tavern_hub::{Input, LivenessTask};
+use tavern_hub::{LivenessTask, ShardEvent};
 
 const RESUME: u64 = 2_000;
 const GRACE: u64 = 15_000;
@@ -24,7 +24,7 @@ fn words(event: &Value) -> String {
 }
 
 struct Scene {
-    street: Street,
+    cluster: TestCluster,
     /// One on each node.
     watchers: [Caller; 2],
     seen: [u64; 2],
@@ -32,31 +32,31 @@ struct Scene {
 
 impl Scene {
     fn new() -> Scene {
-        Scene::on(Street::new(Some(0)))
+        Scene::on(TestCluster::new(Some(0)))
     }
 
-    fn on(mut street: Street) -> Scene {
+    fn on(mut cluster: TestCluster) -> Scene {
         let watchers = [0, 1].map(|at| {
-            let (mut caller, _) = street.house(at).guest("watcher");
+            let (mut caller, _) = cluster.node(at).client("watcher");
             let reply =
-                street.say(at, &mut caller, r#"{"op":"subscribe","channel":"game#A","presence":true}"#);
+                cluster.say(at, &mut caller, r#"{"op":"subscribe","channel":"game#A","presence":true}"#);
             assert_eq!(reply["ok"]["members"]["count"], 0, "{reply}");
             caller
         });
-        Scene { street, watchers, seen: [0, 0] }
+        Scene { cluster, watchers, seen: [0, 0] }
     }
 
-    fn guest(&mut self, at: usize, user: &str) -> Caller {
-        self.street.house(at).guest(user).0
+    fn client(&mut self, at: usize, user: &str) -> Caller {
+        self.cluster.node(at).client(user).0
     }
 
     fn say(&mut self, at: usize, caller: &mut Caller, frame: &str) {
-        let reply = self.street.say(at, caller, frame);
+        let reply = self.cluster.say(at, caller, frame);
         assert_eq!(code(&reply), "ok", "{frame}: {reply}");
     }
 
     fn join(&mut self, at: usize, user: &str) -> Caller {
-        let mut caller = self.guest(at, user);
+        let mut caller = self.client(at, user);
         self.say(at, &mut caller, r#"{"op":"join","channel":"game#A"}"#);
         caller
     }
@@ -64,7 +64,7 @@ impl Scene {
     /// What the watcher of one node was told since it was last asked.
     fn heard(&mut self, at: usize) -> Vec<Value> {
         let watcher = self.watchers[at].clone();
-        self.street.house(at).hear(&watcher)
+        self.cluster.node(at).hear(&watcher)
     }
 
     /// Both watchers were told this, with versions that have no hole.
@@ -85,7 +85,7 @@ impl Scene {
     }
 
     fn drop_socket(&mut self, at: usize, caller: &Caller) {
-        self.street.house(at).detach(caller);
+        self.cluster.node(at).detach(caller);
     }
 }
 
@@ -110,13 +110,13 @@ fn a_loss_is_told_when_its_time_has_come_and_not_before() {
     let ann = scene.join(0, "ann");
     scene.check("user_online ann; client_online ann null");
     scene.drop_socket(0, &ann);
-    scene.street.live(RESUME - 1);
+    scene.cluster.live(RESUME - 1);
     scene.check("");
-    scene.street.live(1);
+    scene.cluster.live(1);
     scene.check("client_offline ann lost");
-    scene.street.live(GRACE - RESUME - 1);
+    scene.cluster.live(GRACE - RESUME - 1);
     scene.check("");
-    scene.street.live(1);
+    scene.cluster.live(1);
     scene.check("user_offline ann lost");
 }
 
@@ -125,10 +125,10 @@ fn another_tab_on_another_node_ends_the_grace() {
     let mut scene = Scene::new();
     let ann = scene.join(0, "ann");
     scene.drop_socket(0, &ann);
-    scene.street.live(5_000);
+    scene.cluster.live(5_000);
     scene.check("user_online ann; client_online ann null; client_offline ann lost");
     let mut other = scene.join(1, "ann");
-    scene.street.live(60_000);
+    scene.cluster.live(60_000);
     scene.check("client_online ann null");
     scene.say(1, &mut other, r#"{"op":"leave","channel":"game#A"}"#);
     scene.check("client_offline ann left; user_offline ann left");
@@ -140,14 +140,14 @@ fn an_explicit_departure_waits_for_the_tab_that_was_lost_elsewhere() {
     let lost = scene.join(0, "ann");
     let mut other = scene.join(1, "ann");
     scene.drop_socket(0, &lost);
-    scene.street.live(3_000);
+    scene.cluster.live(3_000);
     scene.say(1, &mut other, r#"{"op":"leave","channel":"game#A"}"#);
     scene.check(
         "user_online ann; client_online ann null; client_online ann null; client_offline ann lost; client_offline ann left",
     );
-    scene.street.live(GRACE - 3_000 - 1);
+    scene.cluster.live(GRACE - 3_000 - 1);
     scene.check("");
-    scene.street.live(1);
+    scene.cluster.live(1);
     scene.check("user_offline ann left");
 }
 
@@ -156,16 +156,16 @@ fn a_session_that_comes_back_in_its_window_was_never_away() {
     let mut scene = Scene::new();
     let ann = scene.join(0, "ann");
     let id = ann.listener.unwrap();
-    let session = scene.street.house(0).shards[0].listener(id).unwrap().session().unwrap().key;
-    let identity = scene.street.house(0).shards[0].listener(id).unwrap().session().unwrap().identity.clone();
+    let session = scene.cluster.node(0).shards[0].listener(id).unwrap().session().unwrap().key;
+    let identity = scene.cluster.node(0).shards[0].listener(id).unwrap().session().unwrap().identity.clone();
     scene.check("user_online ann; client_online ann null");
     for (away, told) in [(RESUME - 1, ""), (RESUME + 1, "client_offline ann lost; client_online ann null")] {
         scene.drop_socket(0, &ann);
-        scene.street.live(away);
-        let house = scene.street.house(0);
-        let now = house.now;
-        assert!(house.shards[0].attach(now, session, &identity, ann.link, None).is_some());
-        scene.street.live(GRACE * 2);
+        scene.cluster.live(away);
+        let node = scene.cluster.node(0);
+        let now = node.now;
+        assert!(node.shards[0].attach(now, session, &identity, ann.link, None).is_some());
+        scene.cluster.live(GRACE * 2);
         scene.check(told);
     }
 }
@@ -176,16 +176,16 @@ fn a_bus_that_loses_news_is_healed_by_reading() {
 }
 
 fn heal(lose_every: u64) {
-    let mut scene = Scene::on(Street::losing(Some(0), Some(lose_every)));
+    let mut scene = Scene::on(TestCluster::losing(Some(0), Some(lose_every)));
     let mut known: [BTreeMap<String, Vec<String>>; 2] = [BTreeMap::new(), BTreeMap::new()];
     let mut users: Vec<(usize, Caller)> =
-        (0..6).map(|n| (n % 2, scene.guest(n % 2, &format!("user{n}")))).collect();
+        (0..6).map(|n| (n % 2, scene.client(n % 2, &format!("user{n}")))).collect();
     for turn in 0..12 {
         for (n, (at, caller)) in users.iter_mut().enumerate() {
             let op = if (turn + n) % 3 == 0 { "leave" } else { "join" };
             scene.say(*at, caller, &format!(r#"{{"op":"{op}","channel":"game#A"}}"#));
         }
-        scene.street.live(1_200);
+        scene.cluster.live(1_200);
         for at in [0, 1] {
             for event in scene.heard(at) {
                 follow(&mut known[at], &event);
@@ -194,16 +194,16 @@ fn heal(lose_every: u64) {
     }
     // The last word may be the one that was lost: the heartbeat finds out.
     for at in [0, 1] {
-        scene.street.house(at).handle(Input::Liveness(LivenessTask::Compare));
+        scene.cluster.node(at).handle(ShardEvent::Liveness(LivenessTask::Compare));
     }
-    scene.street.live(1_200);
+    scene.cluster.live(1_200);
     for at in [0, 1] {
         for event in scene.heard(at) {
             follow(&mut known[at], &event);
         }
     }
     let (at, asker) = &mut users[0];
-    let who = scene.street.say(*at, asker, r#"{"op":"who","channel":"game#A"}"#);
+    let who = scene.cluster.say(*at, asker, r#"{"op":"who","channel":"game#A"}"#);
     let there = by_user(&who["ok"]["users"]);
     assert_eq!(known, [there.clone(), there]);
 }
@@ -253,25 +253,29 @@ fn whoever_is_swept_goes_with_every_word_and_once() {
     scene.join(1, "ann");
     scene.join(0, "bob");
     scene.check("user_online ann; client_online ann null; user_online bob; client_online bob null");
-    let epoch = scene.street.house(1).shards[0].node().epoch();
-    let home = tavern_domain::presence::Home { node: "two".into(), epoch };
-    let before = scene.street.commits();
+    let epoch = scene.cluster.node(1).shards[0].node().epoch();
+    let home = tavern_domain::presence::NodeEpoch { node: "two".into(), epoch };
+    let before = scene.cluster.commits();
     for user in ["ann", "bob", "ann"] {
-        let stale = tavern_hub::StaleUser { user: user.into(), homes: vec![home.clone()] };
-        scene.street.house(0).handle(Input::Liveness(LivenessTask::Sweep(stale)));
-        let commits = scene.street.commits();
-        scene.street.settle();
-        assert_eq!(scene.street.commits() - commits, u64::from(user == "ann" && commits == before), "{user}");
+        let stale = tavern_hub::StaleUser { user: user.into(), nodes: vec![home.clone()] };
+        scene.cluster.node(0).handle(ShardEvent::Liveness(LivenessTask::Sweep(stale)));
+        let commits = scene.cluster.commits();
+        scene.cluster.settle();
+        assert_eq!(
+            scene.cluster.commits() - commits,
+            u64::from(user == "ann" && commits == before),
+            "{user}"
+        );
     }
     scene.check("client_offline ann node_down; user_offline ann node_down");
-    let swept = scene.street.house(0).shards[0].node().stats[0].presences_swept.get();
+    let swept = scene.cluster.node(0).shards[0].node().stats[0].presences_swept.get();
     assert_eq!(swept, 2, "there and in her own channel");
 }
 
 #[test]
 fn commands_have_their_refusals() {
     let mut scene = Scene::new();
-    let mut ann = scene.guest(0, "ann");
+    let mut ann = scene.client(0, "ann");
     for (frame, refused) in [
         (r#"{"op":"update","channel":"game#A","state":1}"#, "not_found"),
         (r#"{"op":"join","channel":"user#bob"}"#, "not_allowed"),
@@ -279,68 +283,69 @@ fn commands_have_their_refusals() {
         (r#"{"op":"leave","channel":"game#A"}"#, "ok"),
         (r#"{"op":"who","channel":"game#A"}"#, "ok"),
     ] {
-        assert_eq!(code(&scene.street.say(0, &mut ann, frame)), refused, "{frame}");
+        assert_eq!(code(&scene.cluster.say(0, &mut ann, frame)), refused, "{frame}");
     }
     let long = format!(r#"{{"op":"join","channel":"game#A","state":"{}"}}"#, "x".repeat(4_095));
-    assert_eq!(code(&scene.street.say(0, &mut ann, &long)), "too_large");
+    assert_eq!(code(&scene.cluster.say(0, &mut ann, &long)), "too_large");
     scene.check("");
 }
 
 #[test]
 fn an_answer_reaches_only_the_transport_that_waited_for_it() {
     let mut scene = Scene::new();
-    let mut ann = scene.guest(0, "ann");
-    let (flow, _) = scene.street.house(0).flow(&mut ann, r#"{"op":"join","channel":"game#A"}"#);
+    let mut ann = scene.client(0, "ann");
+    let (flow, _) = scene.cluster.node(0).flow(&mut ann, r#"{"op":"join","channel":"game#A"}"#);
     assert_eq!(flow, tavern_hub::Flow::Wait);
     scene.drop_socket(0, &ann);
-    scene.street.settle();
+    scene.cluster.settle();
     // Another client with the number of the transport that is gone.
-    let mut eve = scene.guest(0, "eve");
+    let mut eve = scene.client(0, "eve");
     eve.link = ann.link;
-    let reply = scene.street.say(0, &mut eve, r#"{"op":"update","channel":"game#A","state":1}"#);
+    let reply = scene.cluster.say(0, &mut eve, r#"{"op":"update","channel":"game#A","state":1}"#);
     assert_eq!(code(&reply), "not_found", "not the answer to somebody else's command");
 }
 
 #[test]
 fn news_come_here_from_the_moment_a_channel_is_read_for_a_watcher() {
     let mut scene = Scene::new();
-    let node = scene.street.house(0).shards[0].node().clone();
-    let hears =
-        || node.registry.find(tavern_hub::Space::Presence, b"game#B").is_some_and(|entry| entry.mask() == 1);
-    let mut eve = scene.guest(0, "eve");
+    let node = scene.cluster.node(0).shards[0].node().clone();
+    let hears = || {
+        node.registry.find(tavern_hub::Namespace::Presence, b"game#B").is_some_and(|entry| entry.mask() == 1)
+    };
+    let mut eve = scene.client(0, "eve");
     let frame = r#"{"op":"subscribe","channel":"game#B","presence":true}"#;
-    while scene.street.house(0).shards[0].effects.work.is_empty() {
-        assert_eq!(scene.street.house(0).flow(&mut eve, frame).0, tavern_hub::Flow::Wait);
-        if scene.street.house(0).shards[0].effects.work.is_empty() {
-            scene.street.settle();
+    while scene.cluster.node(0).shards[0].effects.work.is_empty() {
+        assert_eq!(scene.cluster.node(0).flow(&mut eve, frame).0, tavern_hub::Flow::Wait);
+        if scene.cluster.node(0).shards[0].effects.work.is_empty() {
+            scene.cluster.settle();
         }
     }
     assert!(hears(), "what happens while it is read must be heard");
-    scene.street.settle();
+    scene.cluster.settle();
     assert!(hears(), "and until the watcher is told");
     scene.drop_socket(0, &eve);
-    scene.street.live(3_000);
+    scene.cluster.live(3_000);
     assert!(!hears(), "but not for somebody who has gone");
 }
 
 /// Arrivals and departures of many, in no order, on both nodes.
 fn flap(settings: &tavern_hub::Settings, users: usize, turns: usize) {
-    let mut scene = Scene::on(Street::with(Some(0), None, settings));
-    let mut guests: Vec<(usize, Caller)> =
-        (0..users).map(|n| (n % 2, scene.guest(n % 2, &format!("user{n}")))).collect();
+    let mut scene = Scene::on(TestCluster::with(Some(0), None, settings));
+    let mut memberships: Vec<(usize, Caller)> =
+        (0..users).map(|n| (n % 2, scene.client(n % 2, &format!("user{n}")))).collect();
     let mut known: [BTreeMap<String, Vec<String>>; 2] = [BTreeMap::new(), BTreeMap::new()];
-    let mut dice = 7u64;
+    let mut rng = 7u64;
     for turn in 0..turns {
         for _ in 0..users / 4 {
-            dice = dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            let n = (dice >> 33) as usize % users;
-            let (at, caller) = &mut guests[n];
-            let op = if (dice >> 60).is_multiple_of(3) { "leave" } else { "join" };
+            rng = rng.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            let n = (rng >> 33) as usize % users;
+            let (at, caller) = &mut memberships[n];
+            let op = if (rng >> 60).is_multiple_of(3) { "leave" } else { "join" };
             scene.say(*at, caller, &format!(r#"{{"op":"{op}","channel":"game#A"}}"#));
         }
-        scene.street.live(300);
-        let (at, asker) = &mut guests[turn];
-        let who = scene.street.say(*at, asker, r#"{"op":"who","channel":"game#A","limit":1000}"#);
+        scene.cluster.live(300);
+        let (at, asker) = &mut memberships[turn];
+        let who = scene.cluster.say(*at, asker, r#"{"op":"who","channel":"game#A","limit":1000}"#);
         let there = by_user(&who["ok"]["users"]);
         for (at, known) in known.iter_mut().enumerate() {
             for event in scene.heard(at) {
@@ -364,11 +369,11 @@ fn a_crowd_is_told_once_in_a_tick_however_evenly_it_comes() {
     for n in 0..200 {
         scene.join(0, &format!("early-{n}"));
     }
-    scene.street.live(300);
+    scene.cluster.live(300);
     scene.heard(0);
     for n in 0..50 {
         scene.join(0, &format!("late-{n}"));
-        scene.street.live(20);
+        scene.cluster.live(20);
     }
     let told = scene.heard(0);
     assert!(told.iter().all(|event| event["event"] == "presence"));

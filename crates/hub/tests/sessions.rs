@@ -1,33 +1,33 @@
 //! Sessions by the protocol: hello, resume, supersede, bye, acknowledgement, gaps, polls, limits.
 
 #[allow(dead_code, reason = "each binary uses a part of it")]
-mod house;
+mod harness;
 
-use house::{House, code};
+use harness::{TestNode, code};
 use tavern_hub::*;
 
-fn house() -> House {
-    House::new(Settings { commands_per_second: 0, ..Settings::default() })
+fn node() -> TestNode {
+    TestNode::new(Settings { commands_per_second: 0, ..Settings::default() })
 }
 
 const SUBSCRIBE: &str = r#"{"id":1,"op":"subscribe","channel":"game#A"}"#;
 
 #[test]
 fn commands_before_hello_are_refused() {
-    let mut house = house();
-    let mut caller = house.socket();
+    let mut node = node();
+    let mut caller = node.socket();
     for frame in [SUBSCRIBE, r#"{"op":"publish","channel":"a","data":1}"#, r#"{"op":"ack","seq":1}"#] {
-        assert_eq!(code(&house.say(&mut caller, frame)), "unauthenticated");
+        assert_eq!(code(&node.say(&mut caller, frame)), "unauthenticated");
     }
-    assert_eq!(code(&house.say(&mut caller, r#"{"op":"hello","token":"bad"}"#)), "unauthenticated");
-    assert_eq!(code(&house.say(&mut caller, r#"{"op":"hello"}"#)), "unauthenticated");
-    assert_eq!(code(&house.say(&mut caller, r#"{"op":"ping"}"#)), "ok");
+    assert_eq!(code(&node.say(&mut caller, r#"{"op":"hello","token":"bad"}"#)), "unauthenticated");
+    assert_eq!(code(&node.say(&mut caller, r#"{"op":"hello"}"#)), "unauthenticated");
+    assert_eq!(code(&node.say(&mut caller, r#"{"op":"ping"}"#)), "ok");
 }
 
 #[test]
 fn hello_tells_who_and_where() {
-    let mut house = house();
-    let (_, hello) = house.guest("ann");
+    let mut node = node();
+    let (_, hello) = node.client("ann");
     assert_eq!(hello["user"], "ann");
     assert_eq!(hello["node"], "node");
     assert_eq!(hello["resumed"], false);
@@ -39,114 +39,114 @@ fn hello_tells_who_and_where() {
 
 #[test]
 fn a_resumed_session_misses_nothing_and_keeps_its_client() {
-    let mut house = house();
-    let (mut first, hello) = house.guest("ann");
-    house.say(&mut first, SUBSCRIBE);
-    house.publish("game#A", "1");
-    assert_eq!(house.hear_numbers(&first), [1]);
-    house.detach(&first);
-    house.publish("game#A", "2");
-    house.publish("game#A", "3");
-    house.pass(60_000);
-    let mut second = house.socket();
+    let mut node = node();
+    let (mut first, hello) = node.client("ann");
+    node.say(&mut first, SUBSCRIBE);
+    node.publish("game#A", "1");
+    assert_eq!(node.hear_numbers(&first), [1]);
+    node.detach(&first);
+    node.publish("game#A", "2");
+    node.publish("game#A", "3");
+    node.pass(60_000);
+    let mut second = node.socket();
     let session = hello["session"].as_str().unwrap();
     let again =
-        house.say(&mut second, &format!(r#"{{"op":"hello","token":"ann","session":"{session}","seq":1}}"#));
+        node.say(&mut second, &format!(r#"{{"op":"hello","token":"ann","session":"{session}","seq":1}}"#));
     assert_eq!(again["ok"]["resumed"], true);
     assert_eq!(again["ok"]["client"], hello["client"]);
     assert_eq!(again["ok"]["seq"], 3);
-    assert_eq!(house.hear_numbers(&second), [2, 3]);
+    assert_eq!(node.hear_numbers(&second), [2, 3]);
 }
 
 #[test]
 fn a_session_is_forgotten_after_its_window() {
-    let mut house = house();
-    let (mut first, hello) = house.guest("ann");
-    house.say(&mut first, SUBSCRIBE);
-    house.detach(&first);
-    house.pass(74_000);
-    assert_eq!(house.shards[0].listener_count(), 1);
-    house.pass(3_000);
-    assert_eq!(house.shards[0].listener_count(), 0);
-    assert_eq!(house.publish("game#A", "1"), 0);
+    let mut node = node();
+    let (mut first, hello) = node.client("ann");
+    node.say(&mut first, SUBSCRIBE);
+    node.detach(&first);
+    node.pass(74_000);
+    assert_eq!(node.shards[0].listener_count(), 1);
+    node.pass(3_000);
+    assert_eq!(node.shards[0].listener_count(), 0);
+    assert_eq!(node.publish("game#A", "1"), 0);
     let session = hello["session"].as_str().unwrap();
-    let mut second = house.socket();
+    let mut second = node.socket();
     let again =
-        house.say(&mut second, &format!(r#"{{"op":"hello","token":"ann","session":"{session}","seq":0}}"#));
+        node.say(&mut second, &format!(r#"{{"op":"hello","token":"ann","session":"{session}","seq":0}}"#));
     assert_eq!(again["ok"]["resumed"], false);
     assert_ne!(again["ok"]["client"], hello["client"]);
 }
 
 #[test]
 fn another_user_cannot_resume_and_disturbs_nobody() {
-    let mut house = house();
-    let (mut ann, hello) = house.guest("ann");
-    house.say(&mut ann, SUBSCRIBE);
-    let mut bob = house.socket();
+    let mut node = node();
+    let (mut ann, hello) = node.client("ann");
+    node.say(&mut ann, SUBSCRIBE);
+    let mut bob = node.socket();
     let session = hello["session"].as_str().unwrap();
-    let reply = house.say(&mut bob, &format!(r#"{{"op":"hello","token":"bob","session":"{session}"}}"#));
+    let reply = node.say(&mut bob, &format!(r#"{{"op":"hello","token":"bob","session":"{session}"}}"#));
     assert_eq!(reply["ok"]["resumed"], false);
     assert_eq!(reply["ok"]["user"], "bob");
-    assert!(house.closes().is_empty(), "ann keeps her transport");
-    house.publish("game#A", "1");
-    assert_eq!(house.hear_numbers(&ann), [1]);
+    assert!(node.closes().is_empty(), "ann keeps her transport");
+    node.publish("game#A", "1");
+    assert_eq!(node.hear_numbers(&ann), [1]);
 }
 
 #[test]
 fn a_newer_transport_supersedes_the_older() {
-    let mut house = house();
-    let (mut first, hello) = house.guest("ann");
-    house.say(&mut first, SUBSCRIBE);
-    let mut second = house.socket();
+    let mut node = node();
+    let (mut first, hello) = node.client("ann");
+    node.say(&mut first, SUBSCRIBE);
+    let mut second = node.socket();
     let session = hello["session"].as_str().unwrap();
-    house.say(&mut second, &format!(r#"{{"op":"hello","token":"ann","session":"{session}","seq":0}}"#));
-    assert_eq!(house.closes(), [(first.link.id, Goodbye::Superseded)]);
+    node.say(&mut second, &format!(r#"{{"op":"hello","token":"ann","session":"{session}","seq":0}}"#));
+    assert_eq!(node.closes(), [(first.link.id, CloseReason::Superseded)]);
     // The older one going away later changes nothing for the newer.
-    house.detach(&first);
-    house.publish("game#A", "1");
-    assert_eq!(house.shards[0].effects.dirty.len(), 1);
-    assert_eq!(house.hear_numbers(&second), [1]);
+    node.detach(&first);
+    node.publish("game#A", "1");
+    assert_eq!(node.shards[0].effects.dirty.len(), 1);
+    assert_eq!(node.hear_numbers(&second), [1]);
 }
 
 #[test]
 fn a_transport_that_was_superseded_in_the_same_moment_takes_nothing() {
-    let mut house = house();
-    let (mut first, hello) = house.guest("ann");
-    house.say(&mut first, SUBSCRIBE);
-    house.publish("game#A", "1");
-    assert_eq!(house.hear_numbers(&first), [1]);
-    let mut second = house.socket();
+    let mut node = node();
+    let (mut first, hello) = node.client("ann");
+    node.say(&mut first, SUBSCRIBE);
+    node.publish("game#A", "1");
+    assert_eq!(node.hear_numbers(&first), [1]);
+    let mut second = node.socket();
     let session = hello["session"].as_str().unwrap();
-    house.say(&mut second, &format!(r#"{{"op":"hello","token":"ann","session":"{session}","seq":0}}"#));
+    node.say(&mut second, &format!(r#"{{"op":"hello","token":"ann","session":"{session}","seq":0}}"#));
     // The older one is written to before it is closed: what it would take the newer one would never see.
-    assert!(house.hear(&first).is_empty());
-    assert_eq!(house.hear_numbers(&second), [1]);
+    assert!(node.hear(&first).is_empty());
+    assert_eq!(node.hear_numbers(&second), [1]);
 }
 
 #[test]
 fn bye_ends_the_session_at_once() {
-    let mut house = house();
-    let (mut ann, hello) = house.guest("ann");
-    house.say(&mut ann, SUBSCRIBE);
-    let (flow, reply) = house.flow(&mut ann, r#"{"id":9,"op":"bye"}"#);
-    assert_eq!(flow, Flow::Close(Goodbye::Bye));
+    let mut node = node();
+    let (mut ann, hello) = node.client("ann");
+    node.say(&mut ann, SUBSCRIBE);
+    let (flow, reply) = node.flow(&mut ann, r#"{"id":9,"op":"bye"}"#);
+    assert_eq!(flow, Flow::Close(CloseReason::Bye));
     assert_eq!(reply["id"], 9);
-    assert_eq!(house.publish("game#A", "1"), 0);
-    let mut again = house.socket();
+    assert_eq!(node.publish("game#A", "1"), 0);
+    let mut again = node.socket();
     let session = hello["session"].as_str().unwrap();
-    let reply = house.say(&mut again, &format!(r#"{{"op":"hello","token":"ann","session":"{session}"}}"#));
+    let reply = node.say(&mut again, &format!(r#"{{"op":"hello","token":"ann","session":"{session}"}}"#));
     assert_eq!(reply["ok"]["resumed"], false);
 }
 
 #[test]
 fn a_slow_reader_is_told_what_it_missed_in_its_place() {
-    let mut house = House::new(Settings { mailbox_events: 4, ..Settings::default() });
-    let (mut ann, _) = house.guest("ann");
-    house.say(&mut ann, SUBSCRIBE);
+    let mut node = TestNode::new(Settings { mailbox_events: 4, ..Settings::default() });
+    let (mut ann, _) = node.client("ann");
+    node.say(&mut ann, SUBSCRIBE);
     for n in 1..=10 {
-        house.publish("game#A", &n.to_string());
+        node.publish("game#A", &n.to_string());
     }
-    let events = house.hear(&ann);
+    let events = node.hear(&ann);
     assert_eq!(events[0]["event"], "gap");
     assert_eq!((&events[0]["seq"], &events[0]["from"], &events[0]["to"]), (&6.into(), &1.into(), &6.into()));
     let data: Vec<u64> = events[1..].iter().map(|event| event["data"].as_u64().unwrap()).collect();
@@ -159,65 +159,65 @@ fn a_kind_may_close_its_slow_readers_instead() {
     settings
         .kinds
         .insert("game".into(), KindRules { slow_reader: SlowReader::Close, ..KindRules::default() });
-    let mut house = House::new(settings);
-    let (mut ann, hello) = house.guest("ann");
-    house.say(&mut ann, SUBSCRIBE);
+    let mut node = TestNode::new(settings);
+    let (mut ann, hello) = node.client("ann");
+    node.say(&mut ann, SUBSCRIBE);
     for n in 1..=10 {
-        house.publish("game#A", &n.to_string());
+        node.publish("game#A", &n.to_string());
     }
-    assert_eq!(house.closes(), [(ann.link.id, Goodbye::SlowReader)], "once");
-    house.detach(&ann);
-    let mut again = house.socket();
+    assert_eq!(node.closes(), [(ann.link.id, CloseReason::SlowReader)], "once");
+    node.detach(&ann);
+    let mut again = node.socket();
     let session = hello["session"].as_str().unwrap();
     let reply =
-        house.say(&mut again, &format!(r#"{{"op":"hello","token":"ann","session":"{session}","seq":0}}"#));
+        node.say(&mut again, &format!(r#"{{"op":"hello","token":"ann","session":"{session}","seq":0}}"#));
     assert_eq!(reply["ok"]["resumed"], true, "the session may be resumed");
-    assert_eq!(house.hear(&again)[0]["event"], "gap");
+    assert_eq!(node.hear(&again)[0]["event"], "gap");
 }
 
 #[test]
 fn acknowledged_events_are_freed_and_claims_beyond_what_was_sent_refused() {
-    let mut house = house();
-    let (mut ann, _) = house.guest("ann");
-    house.say(&mut ann, SUBSCRIBE);
-    house.publish("game#A", "1");
-    assert_eq!(code(&house.say(&mut ann, r#"{"op":"ack","seq":1}"#)), "bad_request");
-    house.hear(&ann);
-    assert_eq!(code(&house.say(&mut ann, r#"{"op":"ack","seq":1}"#)), "ok");
-    assert!(house.shards[0].listener(ann.listener.unwrap()).unwrap().mailbox.is_empty());
+    let mut node = node();
+    let (mut ann, _) = node.client("ann");
+    node.say(&mut ann, SUBSCRIBE);
+    node.publish("game#A", "1");
+    assert_eq!(code(&node.say(&mut ann, r#"{"op":"ack","seq":1}"#)), "bad_request");
+    node.hear(&ann);
+    assert_eq!(code(&node.say(&mut ann, r#"{"op":"ack","seq":1}"#)), "ok");
+    assert!(node.shards[0].listener(ann.listener.unwrap()).unwrap().mailbox.is_empty());
 }
 
 #[test]
 fn sent_history_is_kept_for_a_while_only() {
-    let mut house = house();
-    let (mut ann, _) = house.guest("ann");
-    house.say(&mut ann, SUBSCRIBE);
-    house.publish("game#A", "1");
-    house.hear(&ann);
-    let kept = |house: &House| house.shards[0].listener(ann.listener.unwrap()).unwrap().mailbox.len();
-    house.pass(29_000);
-    assert_eq!(kept(&house), 1);
-    house.pass(3_000);
-    assert_eq!(kept(&house), 0);
+    let mut node = node();
+    let (mut ann, _) = node.client("ann");
+    node.say(&mut ann, SUBSCRIBE);
+    node.publish("game#A", "1");
+    node.hear(&ann);
+    let kept = |node: &TestNode| node.shards[0].listener(ann.listener.unwrap()).unwrap().mailbox.len();
+    node.pass(29_000);
+    assert_eq!(kept(&node), 1);
+    node.pass(3_000);
+    assert_eq!(kept(&node), 0);
 }
 
 #[test]
 fn all_mailboxes_together_stay_within_their_budget() {
     let budget = 200_000;
-    let mut house = House::new(Settings { mailbox_total_bytes: budget, ..Settings::default() });
-    let mut guests: Vec<Caller> = (0..20).map(|n| house.guest(&format!("user{n}")).0).collect();
-    for (n, guest) in guests.iter_mut().enumerate() {
-        house.say(guest, &format!(r#"{{"op":"subscribe","channel":"room#{}"}}"#, n % 10));
+    let mut node = TestNode::new(Settings { mailbox_total_bytes: budget, ..Settings::default() });
+    let mut memberships: Vec<Caller> = (0..20).map(|n| node.client(&format!("user{n}")).0).collect();
+    for (n, membership) in memberships.iter_mut().enumerate() {
+        node.say(membership, &format!(r#"{{"op":"subscribe","channel":"room#{}"}}"#, n % 10));
     }
     let payload = "x".repeat(1000);
     for n in 0..2000 {
-        house.publish(&format!("room#{}", n % 10), &payload);
+        node.publish(&format!("room#{}", n % 10), &payload);
     }
-    house.pass(2_000);
-    let held = house.shards[0].node().stats[0].event_bytes.get() as usize;
+    node.pass(2_000);
+    let held = node.shards[0].node().stats[0].event_bytes.get() as usize;
     assert!(held <= budget + budget / 4, "{held} bytes are held");
-    for guest in &guests {
-        let events = house.hear(guest);
+    for membership in &memberships {
+        let events = node.hear(membership);
         assert_eq!(events[0]["event"], "gap", "nothing is dropped in silence");
         assert_eq!(events.last().unwrap()["seq"], 200);
     }
@@ -225,63 +225,63 @@ fn all_mailboxes_together_stay_within_their_budget() {
 
 #[test]
 fn too_many_commands_are_refused_with_a_time_and_abuse_ends_it() {
-    let mut house = House::new(Settings { commands_per_second: 10, ..Settings::default() });
-    let (mut ann, _) = house.guest("ann");
+    let mut node = TestNode::new(Settings { commands_per_second: 10, ..Settings::default() });
+    let (mut ann, _) = node.client("ann");
     let mut refused = None;
     for _ in 0..25 {
-        let reply = house.say(&mut ann, r#"{"op":"ping"}"#);
+        let reply = node.say(&mut ann, r#"{"op":"ping"}"#);
         if code(&reply) == "rate_limited" {
             refused = Some(reply);
             break;
         }
     }
     let wait = refused.expect("refused")["error"]["retry_after_ms"].as_u64().unwrap();
-    house.pass(wait);
-    assert_eq!(code(&house.say(&mut ann, r#"{"op":"ping"}"#)), "ok");
+    node.pass(wait);
+    assert_eq!(code(&node.say(&mut ann, r#"{"op":"ping"}"#)), "ok");
     let mut flow = Flow::Done;
     for _ in 0..1100 {
-        flow = house.flow(&mut ann, "{broken").0;
+        flow = node.flow(&mut ann, "{broken").0;
         if flow != Flow::Done {
             break;
         }
     }
-    assert_eq!(flow, Flow::Close(Goodbye::Abuse));
+    assert_eq!(flow, Flow::Close(CloseReason::Abuse));
 }
 
 #[test]
 fn a_stranger_who_only_breaks_things_is_shown_out() {
-    let mut house = house();
-    let mut stranger = house.socket();
-    let refusals = (0..2000).take_while(|_| house.flow(&mut stranger, "{broken").0 == Flow::Done).count();
+    let mut node = node();
+    let mut stranger = node.socket();
+    let refusals = (0..2000).take_while(|_| node.flow(&mut stranger, "{broken").0 == Flow::Done).count();
     assert_eq!(refusals, 999);
 }
 
 #[test]
 fn an_expired_token_ends_its_session_unless_a_fresh_one_comes() {
-    let mut house = house();
-    let (mut ann, _) = house.guest("ann@1010");
-    let (mut bob, _) = house.guest("bob@1010");
-    house.pass(5_000);
-    assert_eq!(code(&house.say(&mut bob, r#"{"op":"hello","token":"bob@1100"}"#)), "ok");
-    assert_eq!(code(&house.say(&mut bob, r#"{"op":"hello","token":"ann"}"#)), "conflict");
-    house.now = house.now + 5_000;
-    assert_eq!(code(&house.say(&mut ann, SUBSCRIBE)), "unauthenticated");
-    house.pass(2_000);
-    assert_eq!(house.closes(), [(ann.link.id, Goodbye::TokenExpired)]);
-    assert_eq!(code(&house.say(&mut bob, SUBSCRIBE)), "ok");
+    let mut node = node();
+    let (mut ann, _) = node.client("ann@1010");
+    let (mut bob, _) = node.client("bob@1010");
+    node.pass(5_000);
+    assert_eq!(code(&node.say(&mut bob, r#"{"op":"hello","token":"bob@1100"}"#)), "ok");
+    assert_eq!(code(&node.say(&mut bob, r#"{"op":"hello","token":"ann"}"#)), "conflict");
+    node.now = node.now + 5_000;
+    assert_eq!(code(&node.say(&mut ann, SUBSCRIBE)), "unauthenticated");
+    node.pass(2_000);
+    assert_eq!(node.closes(), [(ann.link.id, CloseReason::TokenExpired)]);
+    assert_eq!(code(&node.say(&mut bob, SUBSCRIBE)), "ok");
 }
 
 #[test]
 fn a_hello_for_a_session_of_another_shard_moves_there() {
-    let mut house = House::new(Settings { shards: 2, ..Settings::default() });
-    let mut ann = house.socket();
-    house.run(1, &mut ann, r#"{"op":"hello","token":"ann"}"#);
-    house.find_no_party(1);
-    let hello = house.run(1, &mut ann, r#"{"op":"hello","token":"ann"}"#).1;
+    let mut node = TestNode::new(Settings { shards: 2, ..Settings::default() });
+    let mut ann = node.socket();
+    node.run(1, &mut ann, r#"{"op":"hello","token":"ann"}"#);
+    node.find_no_party(1);
+    let hello = node.run(1, &mut ann, r#"{"op":"hello","token":"ann"}"#).1;
     let session = hello["ok"]["session"].as_str().unwrap();
-    let mut again = house.socket();
+    let mut again = node.socket();
     let (flow, reply) =
-        house.flow(&mut again, &format!(r#"{{"op":"hello","token":"ann","session":"{session}","seq":0}}"#));
+        node.flow(&mut again, &format!(r#"{{"op":"hello","token":"ann","session":"{session}","seq":0}}"#));
     assert_eq!(flow, Flow::Move(1));
     assert!(reply.is_null(), "the other shard answers");
 }

@@ -1,39 +1,39 @@
 //! Publishing to topics through a shard: claims, what is read, conflicts and lost answers. The store is played by hand.
 
 #[allow(dead_code, reason = "each binary uses a part of it")]
-mod house;
+mod harness;
 
-use house::House;
-use tavern_engine::{
-    Answer, Appended, Commit, Document, DocumentKey, Found, Read, Receipt, RowKey, StoreError, Ticket,
+use harness::TestNode;
+use tavern_hub::topics::{Published, TopicCaller, TopicCommand, TopicReply};
+use tavern_hub::{Settings, ShardEvent};
+use tavern_store::{
+    Appended, Commit, Document, DocumentKey, Found, Read, Receipt, RowKey, StoreAnswer, StoreError, Ticket,
     Versioned, Work,
 };
-use tavern_hub::topics::{Published, TopicCaller, TopicCommand, TopicReply};
-use tavern_hub::{Input, Settings};
 use tavern_wire::error::{Code, Refusal};
-use tavern_wire::json::event::NewEvent;
-use tavern_wire::record::{self, TOPIC, Topic};
+use tavern_wire::json::event::PublishedEvent;
+use tavern_wire::record::{self, TOPIC, TopicRecord};
 
 struct Publisher {
-    house: House,
+    node: TestNode,
     number: u64,
 }
 
 impl Publisher {
     fn new() -> Publisher {
-        Publisher { house: House::new(Settings::default()), number: 0 }
+        Publisher { node: TestNode::new(Settings::default()), number: 0 }
     }
 
     fn publish(&mut self, key: &str, topic: &str) {
         self.number += 1;
-        let event = NewEvent { id: None, body: b"{}".to_vec() };
+        let event = PublishedEvent { id: None, body: b"{}".to_vec() };
         let command = TopicCommand::Publish { topic: topic.into(), once: None, events: vec![event] };
         let caller = TopicCaller { id: key.into(), admin: false };
-        self.house.handle(Input::Topic { number: self.number, caller, command });
+        self.node.handle(ShardEvent::Topic { number: self.number, caller, command });
     }
 
     fn work(&mut self) -> (Ticket, Work) {
-        let mut work = std::mem::take(&mut self.house.shards[0].effects.work);
+        let mut work = std::mem::take(&mut self.node.shards[0].effects.work);
         assert_eq!(work.len(), 1, "one request to the store at a time");
         work.remove(0)
     }
@@ -44,21 +44,21 @@ impl Publisher {
         let key = DocumentKey::new(TOPIC, topic);
         assert!(matches!(work, Work::Read(Read::Document(asked)) if asked == key));
         let found = found.map(|(version, publisher)| {
-            let topic = Topic { publisher: publisher.map(Into::into), created_at: 5 };
+            let topic = TopicRecord { publisher: publisher.map(Into::into), created_at: 5 };
             Versioned { version, row: Document { key, body: record::write(&topic).into() } }
         });
-        self.house.handle(Input::Answer(ticket, Answer::Read(Found::Document(found))));
+        self.node.handle(ShardEvent::Answer(ticket, StoreAnswer::Read(Found::Document(found))));
     }
 
-    fn commit(&mut self, answer: Answer) -> Commit {
+    fn commit(&mut self, answer: StoreAnswer) -> Commit {
         let (ticket, Work::Commit(commit)) = self.work() else { panic!("no commit") };
-        self.house.handle(Input::Answer(ticket, answer));
+        self.node.handle(ShardEvent::Answer(ticket, answer));
         commit
     }
 
     fn reply(&mut self) -> Result<TopicReply, Refusal> {
-        assert!(self.house.shards[0].effects.work.is_empty(), "nothing more is asked");
-        let mut replies = std::mem::take(&mut self.house.shards[0].topic_effects().replies);
+        assert!(self.node.shards[0].effects.work.is_empty(), "nothing more is asked");
+        let mut replies = std::mem::take(&mut self.node.shards[0].topic_effects().replies);
         assert_eq!(replies.len(), 1, "one reply");
         let (number, reply) = replies.remove(0);
         assert_eq!(number, self.number);
@@ -70,9 +70,9 @@ impl Publisher {
     }
 }
 
-fn committed(put: &[u64], seq: u64) -> Answer {
+fn committed(put: &[u64], seq: u64) -> StoreAnswer {
     let appended = vec![Appended { position: seq, count: seq, again: false }];
-    Answer::Committed(Receipt { put: put.to_vec(), appended, ..Receipt::default() })
+    StoreAnswer::Committed(Receipt { put: put.to_vec(), appended, ..Receipt::default() })
 }
 
 fn accepted(seq: u64) -> TopicReply {
@@ -96,7 +96,7 @@ fn the_first_publish_claims_and_the_next_reads_nothing() {
     let next = publisher.commit(committed(&[], 2));
     assert_eq!((expected(&next), next.puts.len(), next.appends.len()), (vec![7], 0, 1));
     assert_eq!(publisher.reply(), Ok(accepted(2)));
-    let published = &publisher.house.shards[0].topic_effects().published;
+    let published = &publisher.node.shards[0].topic_effects().published;
     assert_eq!(published[..], [("orders".into(), 1, 0), ("orders".into(), 1, 0)]);
 }
 
@@ -118,7 +118,7 @@ fn a_stale_claim_conflicts_and_is_read_again() {
     // Meanwhile an admin has moved it.
     publisher.publish("a", "orders");
     let key = RowKey::Document(DocumentKey::new(TOPIC, "orders"));
-    publisher.commit(Answer::Failed(StoreError::Conflict { key, expected: 7, found: 8 }));
+    publisher.commit(StoreAnswer::Failed(StoreError::Conflict { key, expected: 7, found: 8 }));
     publisher.read("orders", Some((8, Some("b"))));
     assert_eq!(publisher.refused(), Code::Claimed);
 }
@@ -131,7 +131,7 @@ fn an_unknown_outcome_is_told_and_the_claim_is_read_again() {
     publisher.commit(committed(&[], 1));
     assert_eq!(publisher.reply(), Ok(accepted(1)));
     publisher.publish("a", "orders");
-    publisher.commit(Answer::Failed(StoreError::timeout()));
+    publisher.commit(StoreAnswer::Failed(StoreError::timeout()));
     assert_eq!(publisher.refused(), Code::Unavailable);
     publisher.publish("a", "orders");
     publisher.read("orders", Some((7, Some("a"))));

@@ -1,7 +1,7 @@
 //! Which processes receive a channel: a publisher's cache, valid for one version of the subscriptions and filled from
 //! the database. Must hold: what is cached for the current version is what the database says.
 
-use crate::database::Counters;
+use crate::database::FolderCounters;
 use crate::limits;
 use crate::message::{InterestKind, Namespace};
 use rusqlite::{Connection, params};
@@ -63,7 +63,7 @@ impl AudienceCache {
     }
 
     /// Drops what is stale for the transaction that read these counters.
-    pub fn refresh(&mut self, database: &Connection, counters: &Counters) -> rusqlite::Result<()> {
+    pub fn refresh(&mut self, database: &Connection, counters: &FolderCounters) -> rusqlite::Result<()> {
         if self.version != counters.subscriptions_version {
             self.channels = Default::default();
         }

@@ -30,15 +30,15 @@ pub struct FolderIdentity {
 }
 
 #[derive(Debug)]
-pub struct Folder {
+pub struct LocalFolder {
     pub path: PathBuf,
     pub directory: OwnedFd,
     pub identity: FolderIdentity,
 }
 
-impl Folder {
+impl LocalFolder {
     /// Finds the folder, creating it if it does not exist.
-    pub fn open(path: &Path) -> Result<Folder, Error> {
+    pub fn open(path: &Path) -> Result<LocalFolder, Error> {
         let fault = |doing: &str, error: io::Error| Error::io(path, doing, error);
         check_length(path, &std::path::absolute(path).map_err(|error| fault("it cannot be found", error))?)?;
         if !path.is_dir() {
@@ -58,7 +58,7 @@ impl Folder {
             .map_err(|error| fault("it cannot be opened", error.into()))?;
         let stat = rustix::fs::fstat(&directory).map_err(|error| fault("it cannot be read", error.into()))?;
         let identity = FolderIdentity { device: stat.st_dev as u64, inode: stat.st_ino as u64 };
-        Ok(Folder { path: absolute, directory, identity })
+        Ok(LocalFolder { path: absolute, directory, identity })
     }
 
     /// Opens one of our files, creating it with access for its owner only.

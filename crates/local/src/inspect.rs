@@ -1,6 +1,6 @@
 //! Questions about a folder: who subscribes to what, and how much waits.
 
-use crate::database::{Counters, now_ms};
+use crate::database::{FolderCounters, now_ms};
 use crate::error::Error;
 use crate::folder::{DATABASE, WAL};
 use crate::message::{InterestKind, Namespace};
@@ -75,7 +75,7 @@ impl Inspector<'_> {
     pub fn stat(self) -> Result<Stat, Error> {
         let (counters, oldest, mut processes) = self.read(|database| {
             let oldest: Option<i64> = database.query_row("SELECT min(at) FROM log", [], |row| row.get(0))?;
-            Ok((Counters::read(database)?, oldest, read_processes(database)?))
+            Ok((FolderCounters::read(database)?, oldest, read_processes(database)?))
         })?;
         let database = &self.0.process.database;
         processes.iter_mut().for_each(|process| process.alive = database.is_alive(process.id as i64));
@@ -95,7 +95,7 @@ impl Inspector<'_> {
         self.0.process.check()?;
         let mut receiver = self.0.receiver();
         let own = receiver.subscribers.count_of(subscriber) as i64;
-        let counters = receiver.read(&self.0.process, Counters::read)?;
+        let counters = receiver.read(&self.0.process, FolderCounters::read)?;
         Ok((counters.subscriptions <= own).then_some(counters.subscriptions_version))
     }
 

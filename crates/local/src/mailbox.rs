@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 const MESSAGE_OVERHEAD: usize = 64;
 
 #[derive(Debug)]
-pub struct Mailbox {
+pub struct ProcessMailbox {
     messages: VecDeque<Message>,
     bytes: usize,
     max_messages: usize,
@@ -16,10 +16,10 @@ pub struct Mailbox {
     gap: Option<u64>,
 }
 
-impl Mailbox {
-    pub fn new(max_messages: u64, max_bytes: u64) -> Mailbox {
+impl ProcessMailbox {
+    pub fn new(max_messages: u64, max_bytes: u64) -> ProcessMailbox {
         let (max_messages, max_bytes) = (max_messages.max(1) as usize, max_bytes.max(1) as usize);
-        Mailbox { messages: VecDeque::new(), bytes: 0, max_messages, max_bytes, gap: None }
+        ProcessMailbox { messages: VecDeque::new(), bytes: 0, max_messages, max_bytes, gap: None }
     }
 
     pub fn push(&mut self, message: Message) {
@@ -93,7 +93,7 @@ mod tests {
 
     #[test]
     fn a_full_mailbox_drops_the_oldest_and_reports_a_gap_first() {
-        let mut mailbox = Mailbox::new(2, 1 << 20);
+        let mut mailbox = ProcessMailbox::new(2, 1 << 20);
         (1..=5).for_each(|id| mailbox.push(message(id)));
         assert_eq!(mailbox.take(), Some(Message::Gap { lost: 3 }));
         assert_eq!(mailbox.take(), Some(message(4)));
@@ -103,17 +103,17 @@ mod tests {
 
     #[test]
     fn bytes_are_bounded_and_a_single_message_always_fits() {
-        let mut mailbox = Mailbox::new(100, 150);
+        let mut mailbox = ProcessMailbox::new(100, 150);
         (1..=4).for_each(|id| mailbox.push(message(id)));
         assert_eq!(mailbox.take(), Some(Message::Gap { lost: 2 }));
-        let mut tiny = Mailbox::new(100, 1);
+        let mut tiny = ProcessMailbox::new(100, 1);
         tiny.push(message(1));
         assert_eq!(tiny.take(), Some(message(1)));
     }
 
     #[test]
     fn a_gap_is_read_where_the_messages_were_lost() {
-        let mut mailbox = Mailbox::new(100, 1 << 20);
+        let mut mailbox = ProcessMailbox::new(100, 1 << 20);
         mailbox.push(message(1));
         mailbox.push_gap(2);
         mailbox.push_gap(3);

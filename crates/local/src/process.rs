@@ -2,9 +2,9 @@
 //! subscription and unregisters with its last handle. Must hold: a number is used once; a process that dies between
 //! two steps leaves nothing that its row does not name.
 
-use crate::database::{Counters, Database, forget_process, now_ms};
+use crate::database::{Database, FolderCounters, forget_process, now_ms};
 use crate::error::Error;
-use crate::folder::{Folder, wake_file};
+use crate::folder::{LocalFolder, wake_file};
 use crate::options::Options;
 use crate::waker::Waker;
 use rusqlite::params;
@@ -25,7 +25,7 @@ pub struct Process {
 }
 
 impl Process {
-    pub fn open(folder: Folder, options: &Options) -> Result<Process, Error> {
+    pub fn open(folder: LocalFolder, options: &Options) -> Result<Process, Error> {
         let waker = Waker::new(&folder)?;
         let database = Database::open(folder, options.busy_timeout)?;
         Ok(Process {
@@ -108,7 +108,7 @@ impl Process {
     }
 
     /// Locks the next free number. A number can be locked without a row when its holder failed to store it.
-    fn claim_number(&self, counters: &mut Counters) -> io::Result<i64> {
+    fn claim_number(&self, counters: &mut FolderCounters) -> io::Result<i64> {
         loop {
             counters.last_process += 1;
             if self.database.locks.claim(counters.last_process)? {

@@ -2,14 +2,14 @@
 //! processes that were subscribed when it was committed; no process sees it before the commit.
 
 use crate::audience::Audience;
-use crate::database::{Counters, bound, is_sweep_due, now_ms};
+use crate::database::{FolderCounters, bound, is_sweep_due, now_ms};
 use crate::error::Error;
 use crate::limits;
 use crate::message::{Draft, Namespace};
 use crate::open_folder::OpenFolder;
 use crate::options::Options;
 use crate::routing::Matches;
-use crate::waker::Signal;
+use crate::waker::WakeSignal;
 use rusqlite::{Connection, params};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -104,7 +104,7 @@ impl Publisher<'_> {
                 }
             }
         };
-        self.signal_all(&batch.queued, Signal::Read);
+        self.signal_all(&batch.queued, WakeSignal::Read);
         let dead: Vec<i64> = batch.seen.iter().filter(|(_, alive)| !**alive).map(|(id, _)| *id).collect();
         let database = &self.folder.process.database;
         // The messages are published even if this fails. A later publish or sweep retries.
@@ -149,7 +149,7 @@ impl Publisher<'_> {
         })
     }
 
-    fn signal_all(self, processes: &BTreeSet<i64>, signal: Signal) {
+    fn signal_all(self, processes: &BTreeSet<i64>, signal: WakeSignal) {
         let process = &self.folder.process;
         let (waker, here) = (process.waker(), process.number());
         for &other in processes {
@@ -157,7 +157,7 @@ impl Publisher<'_> {
                 waker.wake(other, signal);
                 continue;
             }
-            if signal == Signal::Narrow {
+            if signal == WakeSignal::Narrow {
                 self.folder.receiver().subscribers.request_narrow();
                 process.woken.notify_all();
             }
@@ -183,7 +183,7 @@ impl Publisher<'_> {
         let mut asked: Option<Instant> = None;
         while self.folder.version() == version {
             if asked.is_none_or(|at| at.elapsed() >= Duration::from_millis(limits::NARROW_REPEAT_MS)) {
-                self.signal_all(processes, Signal::Narrow);
+                self.signal_all(processes, WakeSignal::Narrow);
                 asked = Some(Instant::now());
             }
             if began.elapsed() >= Duration::from_millis(limits::NARROW_MS) {
@@ -198,7 +198,7 @@ impl Publisher<'_> {
     fn write_one(
         self,
         database: &Connection,
-        counters: &mut Counters,
+        counters: &mut FolderCounters,
         batch: &mut WrittenBatch,
         draft: &Draft<'_>,
         audience: &Audience,
@@ -234,7 +234,7 @@ impl Publisher<'_> {
     fn append(
         self,
         database: &Connection,
-        counters: &mut Counters,
+        counters: &mut FolderCounters,
         draft: &Draft<'_>,
     ) -> rusqlite::Result<()> {
         let size = size(draft) as i64;

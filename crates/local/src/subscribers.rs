@@ -1,6 +1,6 @@
 //! The subscribers of this process, one per handle, with their mailboxes and routes.
 
-use crate::mailbox::Mailbox;
+use crate::mailbox::ProcessMailbox;
 use crate::message::{Interest, InterestKind, Message, Publication};
 use crate::options::Options;
 use crate::routing::RoutingTable;
@@ -8,16 +8,16 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 #[derive(Default)]
-pub struct Subscribers {
+pub struct LocalSubscribers {
     pub routes: RoutingTable,
-    by_id: HashMap<u64, Subscriber>,
+    by_id: HashMap<u64, LocalSubscriber>,
     last_id: u64,
     /// How often a publisher has asked this process to narrow.
     narrow_requests: u64,
 }
 
-pub struct Subscriber {
-    mailbox: Mailbox,
+pub struct LocalSubscriber {
+    mailbox: ProcessMailbox,
     pub interests: BTreeSet<Interest>,
     /// False: it does not receive what it publishes itself.
     echo: bool,
@@ -26,17 +26,17 @@ pub struct Subscriber {
     narrow_seen: u64,
 }
 
-impl Subscriber {
+impl LocalSubscriber {
     fn subscribes_to_everything(&self) -> bool {
         self.interests.iter().any(|interest| interest.kind == InterestKind::Everything)
     }
 }
 
-impl Subscribers {
+impl LocalSubscribers {
     pub fn add(&mut self, options: &Options) -> u64 {
         self.last_id += 1;
-        let subscriber = Subscriber {
-            mailbox: Mailbox::new(options.log_messages, options.log_bytes),
+        let subscriber = LocalSubscriber {
+            mailbox: ProcessMailbox::new(options.log_messages, options.log_bytes),
             interests: BTreeSet::new(),
             echo: options.echo,
             interrupted: false,
@@ -53,11 +53,11 @@ impl Subscribers {
         !gone.interests.is_empty()
     }
 
-    pub fn get(&self, id: u64) -> Option<&Subscriber> {
+    pub fn get(&self, id: u64) -> Option<&LocalSubscriber> {
         self.by_id.get(&id)
     }
 
-    pub fn get_mut(&mut self, id: u64) -> Option<&mut Subscriber> {
+    pub fn get_mut(&mut self, id: u64) -> Option<&mut LocalSubscriber> {
         self.by_id.get_mut(&id)
     }
 
@@ -146,7 +146,7 @@ impl Subscribers {
         interrupted || asked
     }
 
-    fn is_asked_to_narrow(&self, subscriber: &Subscriber) -> bool {
+    fn is_asked_to_narrow(&self, subscriber: &LocalSubscriber) -> bool {
         subscriber.narrow_seen != self.narrow_requests && subscriber.subscribes_to_everything()
     }
 }

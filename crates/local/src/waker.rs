@@ -2,7 +2,7 @@
 //! changed in the database, never what. A full socket already has a signal, so nothing more needs to be sent.
 
 use crate::error::Error;
-use crate::folder::{Folder, wake_file};
+use crate::folder::{LocalFolder, wake_file};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
@@ -14,7 +14,7 @@ use std::time::Duration;
 /// What a datagram asks a process to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub enum Signal {
+pub enum WakeSignal {
     /// Read the queue.
     Read = b'l',
     /// Replace a subscription to everything by the names that are really wanted.
@@ -32,7 +32,7 @@ pub struct Waker {
 
 impl Waker {
     /// Can wake others at once; others can wake it after `bind`.
-    pub fn new(folder: &Folder) -> Result<Waker, Error> {
+    pub fn new(folder: &LocalFolder) -> Result<Waker, Error> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::DGRAM, flags, None);
         let socket = socket.map_err(|error| fault("cannot create a socket", error.into()))?;
@@ -45,7 +45,7 @@ impl Waker {
     }
 
     /// From now on other processes can wake this one by its number.
-    pub fn bind(&self, folder: &Folder, process: i64) -> Result<(), Error> {
+    pub fn bind(&self, folder: &LocalFolder, process: i64) -> Result<(), Error> {
         // A file left over from before the database was removed and its numbers began again. We hold the number's lock.
         folder.remove(&wake_file(process));
         let address = self.address(process).map_err(|error| {
@@ -56,7 +56,7 @@ impl Waker {
     }
 
     /// Wakes another process. A missing socket is no error: the lock tells whether the process is alive.
-    pub fn wake(&self, process: i64, signal: Signal) {
+    pub fn wake(&self, process: i64, signal: WakeSignal) {
         if let Ok(address) = self.address(process) {
             let _ = rustix::net::sendto(&self.socket, &[signal as u8], SendFlags::DONTWAIT, &address);
         }
@@ -74,7 +74,7 @@ impl Waker {
         let mut byte = [0u8; 1];
         loop {
             match rustix::net::recv(&self.socket, &mut byte, RecvFlags::DONTWAIT) {
-                Ok(_) => narrow |= byte[0] == Signal::Narrow as u8,
+                Ok(_) => narrow |= byte[0] == WakeSignal::Narrow as u8,
                 Err(Errno::INTR) => {}
                 Err(_) => return narrow,
             }

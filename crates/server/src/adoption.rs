@@ -4,7 +4,7 @@
 //! before it is used here.
 
 use crate::clock::NodeClock;
-use crate::health::Health;
+use crate::health::NodeHealth;
 use crate::shard::Shards;
 use crate::shard::input::ShardInput;
 use crate::store_client::{StoreClient, StoreClientError};
@@ -15,7 +15,7 @@ use tavern_domain::Time;
 use tavern_hub::{Node, PackedSession, may_have_missed};
 use tavern_store::limits::PAGE_ROWS;
 use tavern_store::{
-    Clock, Commit, Expect, Found, Node as StoredNode, Read, RowKey, StoreError, StoredSession, Versioned,
+    Clock, Commit, Expect, Found, NodeRow as StoredNode, Read, RowKey, StoreError, StoredSession, Versioned,
     Writer,
 };
 use tokio::sync::{Notify, oneshot};
@@ -26,7 +26,7 @@ pub struct Adoption {
     pub store: Arc<StoreClient>,
     pub clock: Arc<NodeClock>,
     pub shards: Shards,
-    pub health: Arc<Health>,
+    pub health: Arc<NodeHealth>,
     /// Notified when another node has left sessions in the store, and when the server stops.
     pub wake: Arc<Notify>,
 }
@@ -50,7 +50,7 @@ impl Adoption {
     /// One look: who lives, and what the others left. At the start this node has published nothing yet.
     pub async fn look(&self, at_start: bool) -> Result<(), StoreClientError> {
         let (now, nodes) = read_nodes(&self.store, &self.clock).await?;
-        self.set_neighbours(now, &nodes);
+        self.set_other_nodes(now, &nodes);
         let open: BTreeSet<&Writer> =
             nodes.iter().filter(|node| node.closed_at.is_none()).map(|node| &node.writer).collect();
         let own = self.node.settings.node.as_str();
@@ -73,16 +73,16 @@ impl Adoption {
     /// The other nodes that live at this moment.
     pub async fn living_nodes(&self) -> Result<Vec<Arc<str>>, StoreClientError> {
         let (now, nodes) = read_nodes(&self.store, &self.clock).await?;
-        self.set_neighbours(now, &nodes);
-        Ok(self.node.neighbours().to_vec())
+        self.set_other_nodes(now, &nodes);
+        Ok(self.node.other_nodes().to_vec())
     }
 
-    fn set_neighbours(&self, now: Time, nodes: &[StoredNode]) {
+    fn set_other_nodes(&self, now: Time, nodes: &[StoredNode]) {
         let own = self.node.settings.node.as_str();
         let lives = |node: &&StoredNode| {
             node.closed_at.is_none() && now < node.lease_until && *node.writer.node != *own
         };
-        self.node.set_neighbours(nodes.iter().filter(lives).map(|node| node.writer.node.clone()).collect());
+        self.node.set_other_nodes(nodes.iter().filter(lives).map(|node| node.writer.node.clone()).collect());
     }
 
     /// Takes sessions out of the store and gives them to their shards.

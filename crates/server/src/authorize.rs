@@ -12,7 +12,7 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
-use tavern_hub::{Question, Verdict};
+use tavern_hub::{AuthorizeAnswer, AuthorizeQuery};
 use tavern_wire::json::{HookRequest, HookResponse};
 use tokio::sync::Semaphore;
 
@@ -60,8 +60,8 @@ impl AuthorizeHook {
     /// Asks the app; `answer` is called with the verdict, on the runtime.
     pub fn ask(
         self: &Arc<AuthorizeHook>,
-        question: Question,
-        answer: impl FnOnce(Question, Verdict) + Send + 'static,
+        question: AuthorizeQuery,
+        answer: impl FnOnce(AuthorizeQuery, AuthorizeAnswer) + Send + 'static,
     ) {
         let hook = self.clone();
         self.runtime.spawn(async move {
@@ -70,17 +70,17 @@ impl AuthorizeHook {
                 hook.decide(&question).await
             });
             // A panic denies too: the shard waits for an answer.
-            let decided = panics::contain(deciding).await.unwrap_or(Ok(Ok(Verdict::Deny)));
+            let decided = panics::contain(deciding).await.unwrap_or(Ok(Ok(AuthorizeAnswer::Deny)));
             let verdict = decided.unwrap_or(Err(HookError::Timeout)).unwrap_or_else(|error| {
                 hook.log_failure(&error, &question);
-                Verdict::Deny
+                AuthorizeAnswer::Deny
             });
             answer(question, verdict);
         });
     }
 
     /// At most one line per interval: a dead app must not fill the log.
-    fn log_failure(&self, error: &HookError, question: &Question) {
+    fn log_failure(&self, error: &HookError, question: &AuthorizeQuery) {
         let mut logged_at = self.logged_at.lock().unwrap_or_else(PoisonError::into_inner);
         if logged_at.is_none_or(|at| at.elapsed() >= LOG_INTERVAL) {
             *logged_at = Some(Instant::now());
@@ -88,7 +88,7 @@ impl AuthorizeHook {
         }
     }
 
-    async fn decide(&self, question: &Question) -> Result<Verdict, HookError> {
+    async fn decide(&self, question: &AuthorizeQuery) -> Result<AuthorizeAnswer, HookError> {
         let request = HookRequest {
             user: question.user.as_deref(),
             channel: &question.channel,
@@ -108,9 +108,9 @@ impl AuthorizeHook {
         let body = body.map_err(|error| HookError::Body(error.to_string()))?.to_bytes();
         let answered = HookResponse::parse(&body).map_err(|error| HookError::Body(error.to_string()))?;
         Ok(match answered.channel {
-            _ if !answered.allow => Verdict::Deny,
-            Some(other) if *other != *question.channel => Verdict::Instead(other.into()),
-            _ => Verdict::Allow,
+            _ if !answered.allow => AuthorizeAnswer::Deny,
+            Some(other) if *other != *question.channel => AuthorizeAnswer::Instead(other.into()),
+            _ => AuthorizeAnswer::Allow,
         })
     }
 }

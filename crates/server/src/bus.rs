@@ -9,11 +9,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use tavern_hub::node::registry::shards_of;
-use tavern_hub::{Incoming, Input, LinkId, Node, Parcel as Words};
-use tavern_store::{BusError, BusInbox, Interest, Lost, Parcel, Ticket};
+use tavern_hub::{LinkId, Node, ReceivedMessage, ShardEvent, ShardMessage as Words};
+use tavern_store::{BusError, BusLoss, BusPacket, BusReceiver, Interest, Ticket};
 use tokio::sync::Notify;
 
-pub struct BusReceiver {
+pub struct BusDispatcher {
     pub node: Arc<Node>,
     pub shards: Shards,
     /// Notified when another node has left sessions in the store.
@@ -25,7 +25,7 @@ pub struct BusReceiver {
 /// A full shard is looked at again after this long.
 const RETRY: Duration = Duration::from_millis(1);
 
-impl BusReceiver {
+impl BusDispatcher {
     /// Waits until the shard takes it: the bus keeps the rest meanwhile, as far as its bounds go.
     fn put(&self, shard: usize, words: Vec<Words>) {
         if words.is_empty() {
@@ -35,11 +35,11 @@ impl BusReceiver {
         while queue.is_full() && !queue.is_closed() {
             std::thread::sleep(RETRY);
         }
-        queue.force(ShardInput::Parcels(words));
+        queue.force(ShardInput::Packets(words));
     }
 }
 
-impl BusInbox for BusReceiver {
+impl BusReceiver for BusDispatcher {
     fn confirmed(&self, ticket: Ticket, outcome: Result<(), BusError>) {
         if let Err(error) = &outcome {
             tracing::warn!(%error, "bus subscription failed");
@@ -49,36 +49,36 @@ impl BusInbox for BusReceiver {
             ready.entry(shard).or_default().push(link);
         }
         for (shard, links) in ready {
-            self.shards.force(shard, ShardInput::Hub(Input::BusReady(links)));
+            self.shards.force(shard, ShardInput::Hub(ShardEvent::BusReady(links)));
         }
     }
 
-    fn messages(&self, parcels: Vec<Parcel>) {
+    fn messages(&self, packets: Vec<BusPacket>) {
         fault::strikes("bus");
         let mut heard: Vec<Vec<Words>> = (0..self.shards.len()).map(|_| Vec::new()).collect();
-        for parcel in &parcels {
-            match self.node.receive(parcel) {
-                Some(Incoming::Words { space, words, mask }) => {
+        for packet in &packets {
+            match self.node.receive(packet) {
+                Some(ReceivedMessage::Words { space, words, mask }) => {
                     shards_of(mask)
                         .for_each(|shard| heard[shard].push(Words { space, words: words.clone() }));
                 }
-                Some(Incoming::Presence { told, mask }) => {
+                Some(ReceivedMessage::Presence { told, mask }) => {
                     shards_of(mask).for_each(|shard| {
-                        self.shards.force(shard, ShardInput::Hub(Input::Presence(told.clone())))
+                        self.shards.force(shard, ShardInput::Hub(ShardEvent::Presence(told.clone())))
                     });
                 }
-                Some(Incoming::Person { told, mask }) => {
+                Some(ReceivedMessage::Person { told, mask }) => {
                     shards_of(mask).for_each(|shard| {
-                        self.shards.force(shard, ShardInput::Hub(Input::Status(told.clone())))
+                        self.shards.force(shard, ShardInput::Hub(ShardEvent::Status(told.clone())))
                     });
                 }
-                Some(Incoming::Session { shard, from, letter }) => {
+                Some(ReceivedMessage::Session { shard, from, letter }) => {
                     // Messages that came before it are handed over before it.
                     self.put(shard, std::mem::take(&mut heard[shard]));
-                    self.shards.force(shard, ShardInput::Hub(Input::Migration { from, letter }));
+                    self.shards.force(shard, ShardInput::Hub(ShardEvent::Migration { from, letter }));
                 }
-                Some(Incoming::NodeLeft) => self.adoption.notify_one(),
-                Some(Incoming::Subscription(name)) => self.wakeups.nudged(name),
+                Some(ReceivedMessage::NodeLeft) => self.adoption.notify_one(),
+                Some(ReceivedMessage::Subscription(name)) => self.wakeups.nudged(name),
                 None => {}
             }
         }
@@ -87,17 +87,17 @@ impl BusInbox for BusReceiver {
         }
     }
 
-    fn lost(&self, lost: Lost) {
+    fn lost(&self, lost: BusLoss) {
         let channel = match &lost {
-            Lost::Everything => None,
-            Lost::On(subject) => match subject.channel() {
+            BusLoss::Everything => None,
+            BusLoss::On(subject) => match subject.channel() {
                 Some(name) => Some(Arc::<[u8]>::from(name)),
                 // Not a channel: its subscribers read again by themselves.
                 None => return,
             },
         };
         tracing::warn!("bus messages lost");
-        self.shards.force_all(|| ShardInput::Hub(Input::BusLost(channel.clone())));
+        self.shards.force_all(|| ShardInput::Hub(ShardEvent::BusLost(channel.clone())));
     }
 
     fn interests(&self) -> Vec<Interest> {

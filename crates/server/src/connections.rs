@@ -33,7 +33,7 @@ pub struct Connections {
 
 /// One open connection in the counts; given back when dropped.
 #[derive(Debug)]
-pub struct Slot {
+pub struct ConnectionSlot {
     connections: Arc<Connections>,
     /// None for a trusted proxy, which stands for many clients.
     address: Option<IpAddr>,
@@ -56,13 +56,13 @@ impl Connections {
     }
 
     /// None: there are too many already.
-    pub fn admit(self: &Arc<Connections>, address: Option<IpAddr>) -> Option<Slot> {
+    pub fn admit(self: &Arc<Connections>, address: Option<IpAddr>) -> Option<ConnectionSlot> {
         if self.open.fetch_add(1, Ordering::AcqRel) >= self.most {
             self.open.fetch_sub(1, Ordering::AcqRel);
             self.refused.fetch_add(1, Ordering::Relaxed);
             return None;
         }
-        let slot = Slot { connections: self.clone(), address: None };
+        let slot = ConnectionSlot { connections: self.clone(), address: None };
         if let Some(address) = address {
             return slot.count_for(address);
         }
@@ -75,9 +75,9 @@ impl Connections {
     }
 }
 
-impl Slot {
+impl ConnectionSlot {
     /// Counts the connection for an address; None when that address has too many.
-    pub fn count_for(mut self, address: IpAddr) -> Option<Slot> {
+    pub fn count_for(mut self, address: IpAddr) -> Option<ConnectionSlot> {
         let connections = self.connections.clone();
         {
             let mut addresses = connections.addresses();
@@ -94,7 +94,7 @@ impl Slot {
     }
 }
 
-impl Drop for Slot {
+impl Drop for ConnectionSlot {
     fn drop(&mut self) {
         self.connections.open.fetch_sub(1, Ordering::AcqRel);
         let Some(address) = self.address else { return };
@@ -123,7 +123,7 @@ pub async fn accept(
     listener: TcpListener,
     connections: Arc<Connections>,
     proxies: Vec<Cidr>,
-    serve: impl Fn(TcpStream, SocketAddr, Slot),
+    serve: impl Fn(TcpStream, SocketAddr, ConnectionSlot),
 ) {
     loop {
         match listener.accept().await {

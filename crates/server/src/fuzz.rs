@@ -3,7 +3,7 @@
 //! for use by servers.
 
 use crate::auth::Credential;
-use crate::config::{Config, Flag, Mode, Sources};
+use crate::config::{Config, Flag, ServerMode, Sources};
 use crate::http::request::{self, Query};
 use crate::http::{connect, origin};
 use base64::Engine;
@@ -141,7 +141,7 @@ fn credentials(parts: &Parts, query: &Query) {
 fn configs() -> &'static [Config; 2] {
     static CONFIGS: OnceLock<[Config; 2]> = OnceLock::new();
     CONFIGS.get_or_init(|| {
-        [Mode::Dev, Mode::Serve].map(|mode| {
+        [ServerMode::Dev, ServerMode::Serve].map(|mode| {
             let flag = |key: &str, text: &str| Flag { flag: key.into(), key: key.into(), text: text.into() };
             let flags = vec![
                 flag("secret", "a secret for this alone, long enough for a server"),
@@ -164,13 +164,15 @@ fn origins(parts: &Parts) {
         assert_eq!(allowed.is_none(), !parts.headers.contains_key(ORIGIN));
         if let Some(Ok(echoed)) = allowed {
             assert_eq!(echoed.to_str().ok(), Some(page), "only what was sent is told to be allowed");
-            let own = config.mode == Mode::Serve && !host.is_empty() && place == Some(host);
-            let near = config.mode == Mode::Dev && place.is_some_and(is_near);
+            let own = config.mode == ServerMode::Serve && !host.is_empty() && place == Some(host);
+            let near = config.mode == ServerMode::Dev && place.is_some_and(is_near);
             assert!(own || near || page == "https://play.example", "{page:?} at {host:?}");
         }
         let meant = origin::host_allowed(config, &parts.headers);
-        assert!(meant || config.mode == Mode::Dev);
-        assert!(!meant || config.mode == Mode::Serve || !parts.headers.contains_key(HOST) || is_near(host));
+        assert!(meant || config.mode == ServerMode::Dev);
+        assert!(
+            !meant || config.mode == ServerMode::Serve || !parts.headers.contains_key(HOST) || is_near(host)
+        );
     }
 }
 

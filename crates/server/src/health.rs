@@ -6,14 +6,14 @@ use std::sync::{Arc, OnceLock};
 use tavern_hub::Node;
 
 #[derive(Debug, Default)]
-pub struct Health {
+pub struct NodeHealth {
     stopping: AtomicBool,
     /// The store did not take the last renewal of the node's lease.
     store_down: AtomicBool,
     failed_part: OnceLock<Arc<str>>,
 }
 
-impl Health {
+impl NodeHealth {
     pub fn begin_stop(&self) {
         self.stopping.store(true, Ordering::Relaxed);
     }
@@ -52,7 +52,7 @@ mod tests {
 
     #[test]
     fn the_first_failed_part_is_reported() {
-        let health = Health::default();
+        let health = NodeHealth::default();
         assert_eq!(health.failed_part(), None);
         health.set_failed("liveness".into());
         health.set_failed("shard-0".into());
@@ -61,7 +61,7 @@ mod tests {
 
     #[test]
     fn the_store_goes_down_and_up() {
-        let health = Health::default();
+        let health = NodeHealth::default();
         assert!(health.is_store_up());
         assert!(health.set_store_up(false), "it was up");
         assert!(!health.set_store_up(false) && !health.is_store_up());

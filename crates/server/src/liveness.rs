@@ -3,7 +3,7 @@
 
 use crate::clock::NodeClock;
 use crate::config::Config;
-use crate::health::Health;
+use crate::health::NodeHealth;
 use crate::shard::Shards;
 use crate::shard::input::ShardInput;
 use crate::store_client::StoreClient;
@@ -11,8 +11,8 @@ use crate::topics::Wakeups;
 use std::sync::Arc;
 use std::time::Duration;
 use tavern_domain::Time;
-use tavern_hub::{Input, Liveness, LivenessEvent, LivenessRules, LivenessTask, Node};
-use tavern_store::{Answer, Ticket};
+use tavern_hub::{Liveness, LivenessEvent, LivenessRules, LivenessTask, Node, ShardEvent};
+use tavern_store::{StoreAnswer, Ticket};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
@@ -21,13 +21,13 @@ pub struct LivenessDriver {
     pub store: Arc<StoreClient>,
     pub clock: Arc<NodeClock>,
     pub shards: Shards,
-    pub health: Arc<Health>,
+    pub health: Arc<NodeHealth>,
     /// Told of deliveries whose worker did not renew its deadline.
     pub wakeups: Arc<Wakeups>,
 }
 
 /// Requests to the store that are not answered yet. Bounded: little is asked at a time, and each has a timeout.
-type Requests = JoinSet<(Ticket, Option<Answer>)>;
+type PendingRequests = JoinSet<(Ticket, Option<StoreAnswer>)>;
 
 impl LivenessDriver {
     pub async fn run(self, rules: LivenessRules) {
@@ -36,7 +36,7 @@ impl LivenessDriver {
         let now = || Time(began.elapsed().as_millis() as u64);
         let mut liveness = Liveness::new(self.node.clone(), rules, now());
         let mut arrivals = self.arrivals();
-        let mut requests = Requests::new();
+        let mut requests = PendingRequests::new();
         loop {
             let renewed = self.carry_out(&mut liveness, &mut requests);
             if renewed && self.arrivals() != arrivals {
@@ -71,13 +71,13 @@ impl LivenessDriver {
     }
 
     /// True: the store has taken the lease.
-    fn carry_out(&self, liveness: &mut Liveness, requests: &mut Requests) -> bool {
+    fn carry_out(&self, liveness: &mut Liveness, requests: &mut PendingRequests) -> bool {
         for (ticket, work) in liveness.effects.work.drain(..) {
             let (store, clock) = (self.store.clone(), self.clock.clone());
             requests.spawn(async move {
                 let began = clock.moment();
                 let answer = store.answer_to(work).await;
-                if let Some(Answer::Committed(receipt)) = &answer {
+                if let Some(StoreAnswer::Committed(receipt)) = &answer {
                     clock.heard(began, receipt.time);
                 }
                 (ticket, answer)
@@ -101,9 +101,9 @@ impl LivenessDriver {
             }
             // These concern every shard, the others any one.
             LivenessTask::Compare | LivenessTask::Announce => {
-                self.shards.force_all(|| ShardInput::Hub(Input::Liveness(task.clone())));
+                self.shards.force_all(|| ShardInput::Hub(ShardEvent::Liveness(task.clone())));
             }
-            task => self.shards.force(0, ShardInput::Hub(Input::Liveness(task))),
+            task => self.shards.force(0, ShardInput::Hub(ShardEvent::Liveness(task))),
         }
     }
 

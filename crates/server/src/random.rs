@@ -1,6 +1,6 @@
 //! Random bytes for ids and secrets, from the operating system by way of the crypto library.
 
-use tavern_hub::Dice;
+use tavern_hub::RandomSource;
 
 /// Lower case, safe in URLs, headers and shells, without the look-alikes i, l, o and u.
 const DIGITS: &[u8; 32] = b"0123456789bcdfghjkmnpqrstvwxyzae";
@@ -36,8 +36,8 @@ impl Default for SystemRandom {
     }
 }
 
-impl Dice for SystemRandom {
-    fn roll(&mut self) -> u128 {
+impl RandomSource for SystemRandom {
+    fn next(&mut self) -> u128 {
         if self.used == self.pool.len() {
             fill_random(&mut self.pool);
             self.used = 0;
@@ -61,7 +61,7 @@ mod tests {
         assert_ne!(random_text(40), random_text(40));
         assert_ne!(random_bits(), random_bits());
         let mut random = SystemRandom::default();
-        let rolls: std::collections::BTreeSet<u128> = (0..200).map(|_| random.roll()).collect();
+        let rolls: std::collections::BTreeSet<u128> = (0..200).map(|_| random.next()).collect();
         assert_eq!(rolls.len(), 200, "no piece is used twice");
     }
 }

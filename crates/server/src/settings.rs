@@ -4,8 +4,8 @@ use crate::config::{self, Config};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tavern_domain::Epoch;
-use tavern_domain::party::Rules;
-use tavern_domain::presence::{Activities, Mode, Thresholds};
+use tavern_domain::party::PartyLimits;
+use tavern_domain::presence::{Activities, PresenceMode, Thresholds};
 use tavern_hub::{AuthorizeRules, InboxRules, KindRules, PartyRules, Settings, SlowReader};
 
 pub fn of(config: &Config, epoch: Epoch) -> Settings {
@@ -17,9 +17,9 @@ pub fn of(config: &Config, epoch: Epoch) -> Settings {
         },
         presence_mode: match kind.presence_mode {
             config::PresenceMode::Auto => None,
-            config::PresenceMode::Full => Some(Mode::Full),
-            config::PresenceMode::Coalesced => Some(Mode::Coalesced),
-            config::PresenceMode::Counts => Some(Mode::Counts),
+            config::PresenceMode::Full => Some(PresenceMode::Full),
+            config::PresenceMode::Coalesced => Some(PresenceMode::Coalesced),
+            config::PresenceMode::Counts => Some(PresenceMode::Counts),
         },
         allow: kind.allow,
     };
@@ -65,7 +65,7 @@ pub fn of(config: &Config, epoch: Epoch) -> Settings {
 
 fn parties(parties: &config::PartiesConfig) -> PartyRules {
     let small = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
-    let rules = Rules {
+    let rules = PartyLimits {
         max_members: small(parties.max_members),
         invite_ms: parties.invite_ms,
         gather_ms: parties.gather_ms,
@@ -80,9 +80,10 @@ fn parties(parties: &config::PartiesConfig) -> PartyRules {
 
 /// What being in a channel means, and what followers are told of it.
 fn activities(config: &Config) -> Activities {
-    type Words = Vec<(Arc<str>, Arc<str>)>;
-    let by_kind = |word: fn(&config::KindConfig) -> &str| -> Words { words(&config.kinds, word) };
-    let by_channel = |word: fn(&config::ChannelConfig) -> &str| -> Words { words(&config.channels, word) };
+    type WordPairs = Vec<(Arc<str>, Arc<str>)>;
+    let by_kind = |word: fn(&config::KindConfig) -> &str| -> WordPairs { words(&config.kinds, word) };
+    let by_channel =
+        |word: fn(&config::ChannelConfig) -> &str| -> WordPairs { words(&config.channels, word) };
     Activities {
         kinds: by_kind(|kind| &kind.activity),
         channels: by_channel(|channel| &channel.activity),
@@ -104,7 +105,7 @@ fn words<T>(tables: &BTreeMap<String, T>, word: fn(&T) -> &str) -> Vec<(Arc<str>
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{Mode as ServerMode, Sources};
+    use crate::config::{ServerMode, Sources};
 
     fn activities_of(text: &str) -> Activities {
         let folder = tempfile::tempdir().unwrap();

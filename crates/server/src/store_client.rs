@@ -2,13 +2,15 @@
 //! the server, each awaited. Must hold: nothing is looked up for the work of a shard; its ticket says whose it is.
 
 use crate::auth::KeySource;
-use crate::metrics::{Kind, Series, Source};
+use crate::metrics::{MetricKind, MetricSource, Series};
 use crate::supervisor::fault;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
-use tavern_store::{Answer, ApiKey, Commit, Found, Inbox, Read, Receipt, Store, StoreError, Ticket, Work};
+use tavern_store::{
+    AnswerReceiver, ApiKey, Commit, Found, Read, Receipt, Store, StoreAnswer, StoreError, Ticket, Work,
+};
 use tokio::sync::oneshot;
 
 /// How long the store may take to answer a request.
@@ -20,20 +22,20 @@ const SHARD_SHIFT: u32 = 48;
 #[derive(Default)]
 pub struct StoreClient {
     store: OnceLock<Arc<dyn Store>>,
-    waiting: Mutex<HashMap<Ticket, Waiter>>,
+    waiting: Mutex<HashMap<Ticket, StoreWaiter>>,
     tickets: AtomicU64,
     shards: OnceLock<Arc<dyn ShardAnswers>>,
-    counts: Counts,
+    counts: StoreCounts,
 }
 
 /// Takes the answers to the work of shards.
 pub trait ShardAnswers: Send + Sync {
-    fn deliver(&self, shard: usize, answers: Vec<(Ticket, Answer)>);
+    fn deliver(&self, shard: usize, answers: Vec<(Ticket, StoreAnswer)>);
 }
 
 /// What the store did with the work that it was given, for the metrics.
 #[derive(Default)]
-struct Counts {
+struct StoreCounts {
     done: AtomicU64,
     /// A conflict, or the node is fenced.
     refused: AtomicU64,
@@ -43,14 +45,16 @@ struct Counts {
     waited_us: AtomicU64,
 }
 
-impl Counts {
-    fn note(&self, answers: &[(Ticket, Answer)]) {
+impl StoreCounts {
+    fn note(&self, answers: &[(Ticket, StoreAnswer)]) {
         let (mut done, mut refused, mut failed) = (0, 0, 0);
         for (_, answer) in answers {
             match answer {
-                Answer::Committed(_) | Answer::Read(_) => done += 1,
-                Answer::Failed(StoreError::Unavailable { .. } | StoreError::Corrupt { .. }) => failed += 1,
-                Answer::Failed(_) => refused += 1,
+                StoreAnswer::Committed(_) | StoreAnswer::Read(_) => done += 1,
+                StoreAnswer::Failed(StoreError::Unavailable { .. } | StoreError::Corrupt { .. }) => {
+                    failed += 1
+                }
+                StoreAnswer::Failed(_) => refused += 1,
             }
         }
         for (counter, count) in [(&self.done, done), (&self.refused, refused), (&self.failed, failed)] {
@@ -59,8 +63,8 @@ impl Counts {
     }
 }
 
-enum Waiter {
-    Any(oneshot::Sender<Answer>),
+enum StoreWaiter {
+    Any(oneshot::Sender<StoreAnswer>),
     Key(oneshot::Sender<Result<Option<ApiKey>, StoreError>>),
 }
 
@@ -82,7 +86,7 @@ impl StoreClient {
         self.store.get()
     }
 
-    fn submit(&self, work: Work, waiter: Waiter) {
+    fn submit(&self, work: Work, waiter: StoreWaiter) {
         let ticket = Ticket(self.tickets.fetch_add(1, Ordering::Relaxed));
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner).insert(ticket, waiter);
         if let Some(store) = self.store.get() {
@@ -106,19 +110,19 @@ impl StoreClient {
         }
     }
 
-    async fn ask(&self, work: Work) -> Result<Answer, StoreClientError> {
+    async fn ask(&self, work: Work) -> Result<StoreAnswer, StoreClientError> {
         match self.answer_to(work).await {
-            Some(Answer::Failed(error)) => Err(error.into()),
+            Some(StoreAnswer::Failed(error)) => Err(error.into()),
             Some(answer) => Ok(answer),
             None => Err(StoreClientError::Timeout),
         }
     }
 
     /// Whatever the store answers. None: nothing in time.
-    pub async fn answer_to(&self, work: Work) -> Option<Answer> {
+    pub async fn answer_to(&self, work: Work) -> Option<StoreAnswer> {
         let (sender, answer) = oneshot::channel();
         let began = Instant::now();
-        self.submit(work, Waiter::Any(sender));
+        self.submit(work, StoreWaiter::Any(sender));
         let answer = tokio::time::timeout(TIMEOUT, answer).await;
         // One that timed out counts with the whole timeout.
         self.counts.asked.fetch_add(1, Ordering::Relaxed);
@@ -128,26 +132,26 @@ impl StoreClient {
 
     pub async fn commit(&self, commit: Commit) -> Result<Receipt, StoreClientError> {
         match self.ask(Work::Commit(commit)).await? {
-            Answer::Committed(receipt) => Ok(receipt),
+            StoreAnswer::Committed(receipt) => Ok(receipt),
             other => unreachable!("a commit was answered with {other:?}"),
         }
     }
 
     pub async fn read(&self, read: Read) -> Result<Found, StoreClientError> {
         match self.ask(Work::Read(read)).await? {
-            Answer::Read(found) => Ok(found),
+            StoreAnswer::Read(found) => Ok(found),
             other => unreachable!("a read was answered with {other:?}"),
         }
     }
 }
 
-impl Source for StoreClient {
+impl MetricSource for StoreClient {
     fn gather(&self, all: &mut Vec<Series>) {
         let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let counts = &self.counts;
         let mut answers = Series::new(
             "tavern_store_answers_total",
-            Kind::Counter,
+            MetricKind::Counter,
             "Answers of the store, by what they say",
         );
         for (outcome, counter) in
@@ -164,27 +168,27 @@ impl Source for StoreClient {
             ),
             ("tavern_store_wait_us_count", "Questions in tavern_store_wait_us_sum", &counts.asked),
         ] {
-            all.push(Series::one(name, Kind::Counter, help, get(counter)));
+            all.push(Series::one(name, MetricKind::Counter, help, get(counter)));
         }
     }
 }
 
 impl StoreClient {
     /// Who asked may have given up; then the answer is dropped.
-    fn answer_waiter(&self, ticket: Ticket, answer: Answer) {
+    fn answer_waiter(&self, ticket: Ticket, answer: StoreAnswer) {
         match self.waiting.lock().unwrap_or_else(PoisonError::into_inner).remove(&ticket) {
-            Some(Waiter::Any(sender)) => drop(sender.send(answer)),
-            Some(Waiter::Key(sender)) => drop(sender.send(key_of(answer))),
+            Some(StoreWaiter::Any(sender)) => drop(sender.send(answer)),
+            Some(StoreWaiter::Key(sender)) => drop(sender.send(key_of(answer))),
             None => {}
         }
     }
 }
 
-impl Inbox for StoreClient {
-    fn answer(&self, answers: Vec<(Ticket, Answer)>) {
+impl AnswerReceiver for StoreClient {
+    fn answer(&self, answers: Vec<(Ticket, StoreAnswer)>) {
         fault::strikes("store");
         self.counts.note(&answers);
-        let mut by_shard: BTreeMap<usize, Vec<(Ticket, Answer)>> = BTreeMap::new();
+        let mut by_shard: BTreeMap<usize, Vec<(Ticket, StoreAnswer)>> = BTreeMap::new();
         for (ticket, answer) in answers {
             match (ticket.0 >> SHARD_SHIFT).checked_sub(1) {
                 Some(shard) => {
@@ -204,14 +208,14 @@ impl Inbox for StoreClient {
 
 impl KeySource for StoreClient {
     fn find(&self, hash: [u8; 32], reply: oneshot::Sender<Result<Option<ApiKey>, StoreError>>) {
-        self.submit(Work::Read(Read::KeyByHash(hash)), Waiter::Key(reply));
+        self.submit(Work::Read(Read::KeyByHash(hash)), StoreWaiter::Key(reply));
     }
 }
 
-fn key_of(answer: Answer) -> Result<Option<ApiKey>, StoreError> {
+fn key_of(answer: StoreAnswer) -> Result<Option<ApiKey>, StoreError> {
     match answer {
-        Answer::Read(Found::Key(key)) => Ok(key.map(|versioned| versioned.row)),
-        Answer::Failed(error) => Err(error),
+        StoreAnswer::Read(Found::Key(key)) => Ok(key.map(|versioned| versioned.row)),
+        StoreAnswer::Failed(error) => Err(error),
         other => unreachable!("a key lookup was answered with {other:?}"),
     }
 }
@@ -225,13 +229,13 @@ mod tests {
     #[test]
     fn answers_are_counted_by_what_they_say() {
         let client = StoreClient::default();
-        let failed = |error| (Ticket(1), Answer::Failed(error));
+        let failed = |error| (Ticket(1), StoreAnswer::Failed(error));
         let away =
             StoreError::Unavailable { retry_after_ms: 1, source: Arc::new(std::io::Error::other("away")) };
         let first = StoreError::UnknownNode { node: Writer { node: "a".into(), epoch: Epoch(1) } };
         client.answer(vec![
-            (Ticket(1), Answer::Read(Found::Key(None))),
-            (Ticket(1), Answer::Read(Found::Key(None))),
+            (Ticket(1), StoreAnswer::Read(Found::Key(None))),
+            (Ticket(1), StoreAnswer::Read(Found::Key(None))),
             failed(away),
             failed(first),
         ]);

@@ -3,7 +3,10 @@
 use bytes::Bytes;
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, Stdio};
-use tavern::webhook::{Answer, Keys, Policy, Post, Sender, Settings, SigningSecret, Target, sign};
+use tavern::webhook::{
+    Policy, SenderSettings, SigningKeys, SigningSecret, WebhookAnswer, WebhookRequest, WebhookSender,
+    WebhookTarget, sign,
+};
 use tavern_domain::delivery::{DeliveryOutcome, EndpointReply};
 
 const BODY: &str = r#"{"subscription":"deploys","first_seq":1,"last_seq":2,"events":[
@@ -27,15 +30,15 @@ impl Receiver {
     }
 
     /// Posts to it, signed with this secret a while ago.
-    fn post(&self, secret: &SigningSecret, age_s: u64) -> Answer {
+    fn post(&self, secret: &SigningSecret, age_s: u64) -> WebhookAnswer {
         let policy = Policy { allow_http: true, allow_private: true, ..Policy::default() };
-        let target = Target::parse(&self.url, &policy).unwrap();
+        let target = WebhookTarget::parse(&self.url, &policy).unwrap();
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs();
-        let headers = sign(&Keys::from(secret.clone()), "b_7", now - age_s, BODY.as_bytes()).to_vec();
-        let post = Post { target, headers, body: Bytes::from_static(BODY.as_bytes()) };
+        let headers = sign(&SigningKeys::from(secret.clone()), "b_7", now - age_s, BODY.as_bytes()).to_vec();
+        let post = WebhookRequest { target, headers, body: Bytes::from_static(BODY.as_bytes()) };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
-            let sender = Sender::new(Settings { policy, ..Settings::default() }).unwrap();
+            let sender = WebhookSender::new(SenderSettings { policy, ..SenderSettings::default() }).unwrap();
             sender.post(&post).await
         })
     }

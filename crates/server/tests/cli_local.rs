@@ -161,10 +161,10 @@ fn messages_go_from_process_to_process() {
     assert!(status.success());
     let lines: Vec<&str> = rest.lines().collect();
     assert_eq!(
-        lines[0], r#"{"event":"message","channel":"news","data":{"a": 1.50}}"#,
+        lines[0], r#"{"event":"message","channel":"update","data":{"a": 1.50}}"#,
         "JSON stays as it was"
     );
-    assert_eq!(lines[1], r#"{"event":"message","channel":"news","data":"quoted"}"#);
+    assert_eq!(lines[1], r#"{"event":"message","channel":"update","data":"quoted"}"#);
     assert_eq!(lines.len(), 2);
     assert_eq!(files(&folder), CLEAN);
     assert_eq!(publish(&folder, "news", "nobody again"), 0);

@@ -199,9 +199,9 @@ fn check(case: &Case) {
     let mut connection = server.connect();
     assert_eq!(connection.get("/readyz").0, 200, "{part}");
     // A server that is alone hears nothing on its bus.
-    let neighbour = (*set == ["neighbour"]).then(|| {
+    let neighbour = (*set == ["other_node"]).then(|| {
         let (folder, data) = (tempfile::tempdir().unwrap(), server.folder.path().join("data"));
-        Server::start_on(folder, &data, "neighbour:none", &[])
+        Server::start_on(folder, &data, "other_node:none", &[])
     });
     let mut speaker = neighbour.as_ref().map(|other| TcpStream::connect(&other.redis).unwrap());
     let mut redis = TcpStream::connect(&server.redis).unwrap();

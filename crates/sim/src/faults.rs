@@ -6,8 +6,8 @@
 use crate::rng::Rng;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use tavern_store::memory::{self, Outcome, ParcelFate, WorkFate};
-use tavern_store::{Commit, Parcel, Read, RowKey, Work};
+use tavern_store::memory::{self, MessageFault, WorkFault, WorkOutcome};
+use tavern_store::{BusPacket, Commit, Read, RowKey, Work};
 
 /// The longest delay of a repeated bus message.
 const REPEAT_MS: usize = 8_000;
@@ -146,7 +146,7 @@ fn delay(rng: &mut Rng, level: usize) -> u64 {
 }
 
 impl memory::Faults for Faults {
-    fn work(&mut self, node: &str, work: &Work) -> WorkFate {
+    fn work(&mut self, node: &str, work: &Work) -> WorkFault {
         let mut state = self.state();
         let (level, cut) = (state.level, state.cut.get(node).copied().unwrap_or_default());
         let random = |rng: &mut Rng| {
@@ -165,27 +165,27 @@ impl memory::Faults for Faults {
         let mut words = fate.split(' ');
         let mut ms = words.next().unwrap_or_default().parse().unwrap_or(0);
         let mut outcome = match words.next() {
-            Some("fails") => Outcome::FailBefore,
-            Some("unknown") => Outcome::FailAfter,
-            _ => Outcome::Perform,
+            Some("fails") => WorkOutcome::FailBefore,
+            Some("unknown") => WorkOutcome::FailAfter,
+            _ => WorkOutcome::Perform,
         };
         let after_ms = words.next().unwrap_or_default().parse().unwrap_or(0);
         if cut.store {
             ms += cut.silent_ms;
-            outcome = if cut.silent_ms > 0 { Outcome::Perform } else { Outcome::FailBefore };
+            outcome = if cut.silent_ms > 0 { WorkOutcome::Perform } else { WorkOutcome::FailBefore };
         }
-        WorkFate { before_ms: ms, outcome, after_ms }
+        WorkFault { before_ms: ms, outcome, after_ms }
     }
 
-    fn message(&mut self, from: &str, to: &str, parcel: &Parcel) -> ParcelFate {
+    fn message(&mut self, from: &str, to: &str, packet: &BusPacket) -> MessageFault {
         let mut state = self.state();
         let cut = [from, to].iter().any(|name| state.cut.get(*name).is_some_and(|cut| cut.bus));
         let ordered = state.ordered_channels;
         let (level, loss) = (state.level, state.level + state.bus_loss);
-        if ordered && parcel.subject.channel().is_some() {
+        if ordered && packet.subject.channel().is_some() {
             return match cut {
-                true => ParcelFate { copies: Vec::new(), reported: true },
-                false => ParcelFate { copies: vec![CHANNEL_MS], reported: false },
+                true => MessageFault { copies: Vec::new(), reported: true },
+                false => MessageFault { copies: vec![CHANNEL_MS], reported: false },
             };
         }
         let random = |rng: &mut Rng| {
@@ -198,10 +198,10 @@ impl memory::Faults for Faults {
             }
             number(first)
         };
-        let subject = || format!("bus {from} {to} {}", subject_of(parcel));
+        let subject = || format!("bus {from} {to} {}", subject_of(packet));
         let fate = state.decide(subject, random);
         if cut || fate == "lost" {
-            return ParcelFate::lost();
+            return MessageFault::lost();
         }
         let least = if ordered { CHANNEL_MS } else { 0 };
         let mut copies: Vec<u64> = fate.split(' ').filter_map(|ms| ms.parse().ok()).collect();
@@ -209,7 +209,7 @@ impl memory::Faults for Faults {
             copies.push(0);
         }
         copies.iter_mut().for_each(|ms| *ms += least);
-        ParcelFate { copies, reported: false }
+        MessageFault { copies, reported: false }
     }
 
     fn subscribe(&mut self, node: &str) -> Option<u64> {
@@ -225,9 +225,9 @@ impl memory::Faults for Faults {
     }
 }
 
-fn subject_of(parcel: &Parcel) -> String {
-    let name = parcel.subject.channel().or_else(|| parcel.subject.rest()).unwrap_or_default();
-    format!("{} {}", parcel.subject.kind(), String::from_utf8_lossy(&name))
+fn subject_of(packet: &BusPacket) -> String {
+    let name = packet.subject.channel().or_else(|| packet.subject.rest()).unwrap_or_default();
+    format!("{} {}", packet.subject.kind(), String::from_utf8_lossy(&name))
 }
 
 /// What a work is about, in words that stay the same when the code around it changes.

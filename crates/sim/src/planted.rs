@@ -3,7 +3,7 @@
 
 use crate::rng::Rng;
 use std::collections::BTreeMap;
-use tavern_store::Parcel;
+use tavern_store::BusPacket;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum PlantedFault {
@@ -103,7 +103,7 @@ pub struct Planted {
     struck: bool,
     pub rng: Rng,
     /// Bus messages that are held back or come again, by node and subject.
-    pub kept: BTreeMap<(usize, String), Parcel>,
+    pub kept: BTreeMap<(usize, String), BusPacket>,
 }
 
 impl Planted {

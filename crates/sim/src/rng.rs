@@ -1,6 +1,6 @@
 //! The one source of chance in a run: a seed gives the same numbers on every machine.
 
-use tavern_hub::Dice;
+use tavern_hub::RandomSource;
 
 /// SplitMix64: small, even, and good enough to choose what happens next.
 #[derive(Clone, Debug)]
@@ -34,8 +34,8 @@ impl Rng {
     }
 }
 
-impl Dice for Rng {
-    fn roll(&mut self) -> u128 {
+impl RandomSource for Rng {
+    fn next(&mut self) -> u128 {
         u128::from(self.number()) << 64 | u128::from(self.number())
     }
 }

@@ -158,11 +158,11 @@ impl Run {
     /// One thing happens, then some time passes.
     fn step(&mut self) -> Outcome {
         let trouble = self.profile.trouble;
-        let dice = self.rng.below(1000);
-        self.cluster.trace.note(dice as u64);
-        let actions = if dice < trouble.nodes {
+        let pick = self.rng.below(1000);
+        self.cluster.trace.note(pick as u64);
+        let actions = if pick < trouble.nodes {
             self.choose_trouble()
-        } else if dice < trouble.nodes + trouble.level {
+        } else if pick < trouble.nodes + trouble.level {
             self.choose_level()
         } else {
             self.workload.choose(&self.cluster, &mut self.rng)
@@ -198,13 +198,13 @@ impl Run {
         let ms = if short { self.rng.below(3_000) } else { self.rng.below(22_000) } as u64;
         let until = self.cluster.now + ms + 1;
         let (crash, stop, sleep) = (trouble.crash, trouble.crash + trouble.stop, trouble.sleep);
-        let dice = self.rng.below(stop + sleep + trouble.cut);
-        if dice < stop {
+        let pick = self.rng.below(stop + sleep + trouble.cut);
+        if pick < stop {
             let start = self.choose_start(node);
             self.plan(until, start);
-            return vec![format!("node {node} {}", if dice < crash { "crash" } else { "stop" })];
+            return vec![format!("node {node} {}", if pick < crash { "crash" } else { "stop" })];
         }
-        if dice < stop + sleep {
+        if pick < stop + sleep {
             self.plan(until, format!("node {node} wake"));
             return vec![format!("node {node} sleep")];
         }

@@ -3,35 +3,35 @@
 use crate::commit::{Commit, Receipt};
 use crate::error::StoreError;
 use crate::read::{Found, Read};
-use crate::store::{Answer, AnswerReceiver, Store, Ticket, Work};
+use crate::store::{AnswerReceiver, Store, StoreAnswer, Ticket, Work};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-pub struct Client {
+pub struct BlockingStore {
     store: Arc<dyn Store>,
-    answers: Arc<Answers>,
+    answers: Arc<PendingAnswers>,
     tickets: AtomicU64,
     timeout: Duration,
 }
 
 #[derive(Default)]
-struct Answers {
+struct PendingAnswers {
     /// Tickets that a caller waits for, with the answer once it is there.
-    waiting: Mutex<BTreeMap<Ticket, Option<Answer>>>,
+    waiting: Mutex<BTreeMap<Ticket, Option<StoreAnswer>>>,
     arrived: Condvar,
 }
 
-impl Client {
+impl BlockingStore {
     /// On a store that `open` makes.
     pub fn with(
         timeout: Duration,
         open: impl FnOnce(Arc<dyn AnswerReceiver>) -> Result<Arc<dyn Store>, StoreError>,
-    ) -> Result<Client, StoreError> {
-        let answers = Arc::new(Answers::default());
+    ) -> Result<BlockingStore, StoreError> {
+        let answers = Arc::new(PendingAnswers::default());
         let store = open(answers.clone())?;
-        Ok(Client { store, answers, tickets: AtomicU64::new(1), timeout })
+        Ok(BlockingStore { store, answers, tickets: AtomicU64::new(1), timeout })
     }
 
     pub fn store(&self) -> &Arc<dyn Store> {
@@ -40,28 +40,28 @@ impl Client {
 
     pub fn commit(&self, commit: Commit) -> Result<Receipt, StoreError> {
         match self.run(vec![Work::Commit(commit)]).remove(0) {
-            Answer::Committed(receipt) => Ok(receipt),
-            Answer::Failed(error) => Err(error),
-            Answer::Read(found) => unreachable!("a commit was answered with {found:?}"),
+            StoreAnswer::Committed(receipt) => Ok(receipt),
+            StoreAnswer::Failed(error) => Err(error),
+            StoreAnswer::Read(found) => unreachable!("a commit was answered with {found:?}"),
         }
     }
 
     pub fn read(&self, read: Read) -> Result<Found, StoreError> {
         match self.run(vec![Work::Read(read)]).remove(0) {
-            Answer::Read(found) => Ok(found),
-            Answer::Failed(error) => Err(error),
-            Answer::Committed(receipt) => unreachable!("a read was answered with {receipt:?}"),
+            StoreAnswer::Read(found) => Ok(found),
+            StoreAnswer::Failed(error) => Err(error),
+            StoreAnswer::Committed(receipt) => unreachable!("a read was answered with {receipt:?}"),
         }
     }
 
     /// Submits all works together; the answers come back in the same order.
-    pub fn run(&self, works: Vec<Work>) -> Vec<Answer> {
+    pub fn run(&self, works: Vec<Work>) -> Vec<StoreAnswer> {
         let first = self.tickets.fetch_add(works.len() as u64, Ordering::Relaxed);
         let tickets: Vec<Ticket> = (first..).map(Ticket).take(works.len()).collect();
         self.answers.lock().extend(tickets.iter().map(|&ticket| (ticket, None)));
         self.store.submit(tickets.iter().copied().zip(works).collect());
         let waiting = self.answers.lock();
-        let late = |waiting: &mut BTreeMap<Ticket, Option<Answer>>| {
+        let late = |waiting: &mut BTreeMap<Ticket, Option<StoreAnswer>>| {
             tickets.iter().any(|ticket| waiting.get(ticket).is_none_or(Option::is_none))
         };
         let (mut waiting, _) = self
@@ -73,25 +73,25 @@ impl Client {
         tickets
             .iter()
             .map(answer)
-            .map(|answer| answer.unwrap_or_else(|| Answer::Failed(StoreError::timeout())))
+            .map(|answer| answer.unwrap_or_else(|| StoreAnswer::Failed(StoreError::timeout())))
             .collect()
     }
 }
 
-impl Drop for Client {
+impl Drop for BlockingStore {
     fn drop(&mut self) {
         self.store.stop();
     }
 }
 
-impl Answers {
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<Ticket, Option<Answer>>> {
+impl PendingAnswers {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<Ticket, Option<StoreAnswer>>> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl AnswerReceiver for Answers {
-    fn answer(&self, answers: Vec<(Ticket, Answer)>) {
+impl AnswerReceiver for PendingAnswers {
+    fn answer(&self, answers: Vec<(Ticket, StoreAnswer)>) {
         let mut waiting = self.lock();
         for (ticket, answer) in answers {
             // The caller of an answer that came too late has stopped waiting.

@@ -17,9 +17,9 @@ pub struct SessionBody {
     pub unlimited: bool,
     pub scopes: Scopes,
     pub rights: Rights,
-    pub subscriptions: Vec<Subscription>,
+    pub subscriptions: Vec<SessionSubscription>,
     pub last_seq: u64,
-    pub events: Vec<StoredEvent>,
+    pub events: Vec<MailboxEvent>,
     /// The channels its client is present in, with its state there.
     pub presences: Vec<(Arc<str>, Option<Arc<str>>)>,
     /// It was reached by polls, which come and go.
@@ -29,7 +29,7 @@ pub struct SessionBody {
     pub window_ms: u64,
     /// The version up to which it was told about each channel it watches.
     pub told: Vec<(Arc<str>, u64)>,
-    pub heard: Vec<Stream>,
+    pub heard: Vec<BusPosition>,
     /// A digest of what it was told last about each of those whom its user follows.
     pub statuses: Vec<(Arc<str>, u64)>,
     /// The highest letter that was put into its mailbox.
@@ -40,7 +40,7 @@ pub struct SessionBody {
 
 /// The words of one shard of one life of a node, up to the last one that could be heard.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Stream {
+pub struct BusPosition {
     pub node: Arc<str>,
     pub epoch: Epoch,
     pub shard: u8,
@@ -48,7 +48,7 @@ pub struct Stream {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Subscription {
+pub struct SessionSubscription {
     pub name: Box<[u8]>,
     pub pattern: bool,
     pub presence: bool,
@@ -56,7 +56,7 @@ pub struct Subscription {
 
 /// An event of the mailbox, without its `seq` in the text.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct StoredEvent {
+pub struct MailboxEvent {
     pub seq: u64,
     pub event: Arc<[u8]>,
 }
@@ -244,23 +244,23 @@ impl GrantRecord {
 }
 
 impl SubscriptionRecord {
-    fn of(subscription: &Subscription) -> SubscriptionRecord {
-        let Subscription { name, pattern, presence } = subscription;
+    fn of(subscription: &SessionSubscription) -> SubscriptionRecord {
+        let SessionSubscription { name, pattern, presence } = subscription;
         SubscriptionRecord { name: name.to_vec(), pattern: *pattern, presence: *presence }
     }
 
-    fn subscription(self) -> Subscription {
-        Subscription { name: self.name.into(), pattern: self.pattern, presence: self.presence }
+    fn subscription(self) -> SessionSubscription {
+        SessionSubscription { name: self.name.into(), pattern: self.pattern, presence: self.presence }
     }
 }
 
 impl EventRecord {
-    fn of(event: &StoredEvent) -> EventRecord {
+    fn of(event: &MailboxEvent) -> EventRecord {
         EventRecord { seq: event.seq, event: event.event.to_vec() }
     }
 
-    fn event(self) -> StoredEvent {
-        StoredEvent { seq: self.seq, event: self.event.into() }
+    fn event(self) -> MailboxEvent {
+        MailboxEvent { seq: self.seq, event: self.event.into() }
     }
 }
 
@@ -285,14 +285,14 @@ impl NumberRecord {
 }
 
 impl StreamRecord {
-    fn of(stream: &Stream) -> StreamRecord {
+    fn of(stream: &BusPosition) -> StreamRecord {
         let (node, epoch, shard) = (stream.node.to_string(), stream.epoch.0, stream.shard.into());
         StreamRecord { node, epoch, shard, n: stream.n }
     }
 
-    fn stream(self) -> Result<Stream, BodyError> {
+    fn stream(self) -> Result<BusPosition, BodyError> {
         let shard = u8::try_from(self.shard).map_err(|_| BodyError::Unknown)?;
-        Ok(Stream { node: self.node.into(), epoch: Epoch(self.epoch), shard, n: self.n })
+        Ok(BusPosition { node: self.node.into(), epoch: Epoch(self.epoch), shard, n: self.n })
     }
 }
 
@@ -307,17 +307,17 @@ mod tests {
             scopes: [Scope::Publish, Scope::Admin].into_iter().collect(),
             rights: Rights::all(),
             subscriptions: vec![
-                Subscription { name: (*b"game#A").into(), pattern: false, presence: true },
-                Subscription { name: (*b"l\0bby*").into(), pattern: true, presence: false },
+                SessionSubscription { name: (*b"game#A").into(), pattern: false, presence: true },
+                SessionSubscription { name: (*b"l\0bby*").into(), pattern: true, presence: false },
             ],
             last_seq: 9,
-            events: vec![StoredEvent { seq: 9, event: Arc::from(*b"{}") }],
+            events: vec![MailboxEvent { seq: 9, event: Arc::from(*b"{}") }],
             presences: vec![("game#A".into(), Some("{}".into())), ("lobby".into(), None)],
             polling: true,
             lost: true,
             window_ms: 7,
             told: vec![("game#A".into(), 5)],
-            heard: vec![Stream { node: "n1".into(), epoch: Epoch(3), shard: 2, n: 9 }],
+            heard: vec![BusPosition { node: "n1".into(), epoch: Epoch(3), shard: 2, n: 9 }],
             statuses: vec![("bob".into(), u64::MAX)],
             letters: 4,
             post: vec![(9, 4)],

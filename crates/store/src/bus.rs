@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 pub trait Bus: Send + Sync {
     /// Never blocks. Nothing is answered: a loss shows as a gap in `n`.
-    fn publish(&self, batch: Vec<BusMessage>);
+    fn publish(&self, batch: Vec<BusPacket>);
 
     /// True: every message published from now on will arrive. Else the receiver gets `confirmed` when that is so.
     fn subscribe(&self, interests: Vec<Interest>, ticket: Ticket) -> bool;
@@ -63,9 +63,9 @@ pub trait BusReceiver: Send + Sync {
     fn confirmed(&self, ticket: Ticket, outcome: Result<(), BusError>);
 
     /// May block while the node is overloaded: the bus then buffers what follows, as far as it can.
-    fn messages(&self, messages: Vec<BusMessage>);
+    fn messages(&self, messages: Vec<BusPacket>);
 
-    fn lost(&self, lost: Lost);
+    fn lost(&self, lost: BusLoss);
 
     /// Everything that the node listens to at this moment.
     fn interests(&self) -> Vec<Interest> {
@@ -74,7 +74,7 @@ pub trait BusReceiver: Send + Sync {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct BusMessage {
+pub struct BusPacket {
     pub subject: Subject,
     /// `Writer::outsider` for a message from or to programs that are not nodes.
     pub from: Writer,
@@ -82,13 +82,13 @@ pub struct BusMessage {
     /// session that migrates uses it to skip messages it already has. A node that listens to some subjects sees gaps.
     pub n: u64,
     /// What the node put beside the payload; opaque to the engine.
-    pub note: Arc<[u8]>,
+    pub header: Arc<[u8]>,
     pub payload: Arc<[u8]>,
 }
 
 /// Messages that the bus knows it did not deliver.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Lost {
+pub enum BusLoss {
     /// The connection broke, or this node was too slow.
     Everything,
     On(Subject),

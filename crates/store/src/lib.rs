@@ -85,9 +85,9 @@ pub mod store;
 pub mod subject;
 
 pub use body::SessionBody;
-pub use bus::{Bus, BusCounts, BusError, BusMessage, BusReceiver, Lost};
+pub use bus::{Bus, BusCounts, BusError, BusLoss, BusPacket, BusReceiver};
 pub use clock::{Clock, ManualClock, SystemClock};
-pub use commit::{Commit, Expect, NodeChange, Proof, Receipt};
+pub use commit::{CloseProof, Commit, Expect, NodeChange, Receipt};
 pub use deadline::Deadline;
 pub use document::{Document, DocumentKey};
 pub use error::StoreError;
@@ -96,26 +96,14 @@ pub use interest::Interest;
 pub use key::ApiKey;
 pub use lease::{Lease, TakeLease};
 pub use log::{Append, Appended, LogEnds, LogEntry, LogPage, TopicPage, Trim};
-pub use node::{Node, Writer};
+pub use node::{NodeRow, Writer};
 pub use page::{Page, Versioned};
-pub use presence::{Held, Hold, Presence, PresenceKey, Raise, Roster, StalePresence};
+pub use presence::{
+    ChannelVersionBump, HeldPresence, PresenceHold, PresenceKey, PresencePage, PresenceRow, StalePresence,
+};
 pub use read::{Found, Read};
 pub use row::{Row, RowKey, RowKind};
 pub use session::StoredSession;
-pub use social::{Edge, Follow, Person, Seen, User};
-pub use store::{Answer, AnswerReceiver, Store, Ticket, Work};
+pub use social::{Follow, FollowRow, LastSeenUpdate, UserRow, UserSnapshot};
+pub use store::{AnswerReceiver, Store, StoreAnswer, Ticket, Work};
 pub use subject::{Subject, SubjectError};
-
-/// Names that hub, sim and server still use for what is renamed here.
-mod retired {
-    pub use crate::bus::{BusCounts as Counts, BusMessage as Parcel, BusReceiver as BusInbox};
-    pub use crate::inbox::{
-        FreedMessages as Freed, InboxMessage as Letter, InboxPage as Letters, NewInboxMessage as NewLetter,
-    };
-    pub use crate::lease::TakeLease as Take;
-    pub use crate::log::{LogEnds as Log, LogEntry as Entry, LogPage as Stretch, TopicPage as Topics};
-    pub use crate::presence::StalePresence as Stray;
-    pub use crate::store::AnswerReceiver as Inbox;
-}
-#[doc(hidden)]
-pub use retired::*;

@@ -13,13 +13,13 @@ pub struct Writer {
 
 /// A node as the store sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Node {
+pub struct NodeRow {
     pub writer: Writer,
     pub opened_at: Time,
     pub lease_until: Time,
     /// Set once; the moment of loss for its clients.
     pub closed_at: Option<Time>,
-    /// It said goodbye itself.
+    /// It said reason itself.
     pub clean: bool,
 }
 

@@ -7,7 +7,7 @@ use crate::page::{Page, Versioned};
 use std::fmt;
 use std::sync::Arc;
 use tavern_domain::Time;
-use tavern_domain::presence::{Attendance, Home, Visibility};
+use tavern_domain::presence::{Attendance, NodeEpoch, Visibility};
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PresenceKey {
@@ -17,7 +17,7 @@ pub struct PresenceKey {
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub struct Presence {
+pub struct PresenceRow {
     pub key: PresenceKey,
     pub anonymous: bool,
     pub name: Option<Arc<str>>,
@@ -28,7 +28,7 @@ pub struct Presence {
 
 /// An app says that a user is in a channel, until it says otherwise.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Hold {
+pub struct PresenceHold {
     pub key: PresenceKey,
     /// The user is present as long as they are in this channel. None: without any client.
     pub carrier: Option<Arc<str>>,
@@ -37,7 +37,7 @@ pub struct Hold {
 
 /// A user whose presence a commit changed is held in a channel.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Held {
+pub struct HeldPresence {
     pub carrier: PresenceKey,
     pub channel: Arc<str>,
 }
@@ -45,19 +45,19 @@ pub struct Held {
 /// A channel's version grows by the number of changes that its watchers see. Every commit that touches a presence names
 /// its channel here, also when `by` is 0.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Raise {
+pub struct ChannelVersionBump {
     pub channel: Arc<str>,
     pub by: u32,
 }
 
 /// A page of the users in a channel, and the version it belongs to.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Roster {
+pub struct PresencePage {
     /// Of an empty channel: at least any earlier version of it, and below every later one.
     pub version: u64,
     /// In the channel, not only in this page.
     pub users: u64,
-    pub page: Page<Versioned<Presence>>,
+    pub page: Page<Versioned<PresenceRow>>,
 }
 
 /// A presence that no node will end: its clients are of epochs that the store does not know, or, when none is named,
@@ -65,7 +65,7 @@ pub struct Roster {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StalePresence {
     pub key: PresenceKey,
-    pub homes: Vec<Home>,
+    pub nodes: Vec<NodeEpoch>,
 }
 
 impl PresenceKey {
@@ -81,10 +81,10 @@ impl fmt::Display for PresenceKey {
     }
 }
 
-impl Presence {
+impl PresenceRow {
     pub fn bytes(&self) -> usize {
-        let state = |client: &tavern_domain::presence::Attendee| {
-            client.state.as_ref().map_or(0, |state| state.text.len()) + client.home.node.len() + 64
+        let state = |client: &tavern_domain::presence::ChannelClient| {
+            client.state.as_ref().map_or(0, |state| state.text.len()) + client.node.node.len() + 64
         };
         let clients: usize = self.attendance.clients().iter().map(state).sum();
         self.key.channel.len()
@@ -93,28 +93,28 @@ impl Presence {
             + clients
     }
 
-    /// The unknown homes of clients that joined by `before`; None: this presence is not stale.
-    pub fn stale_homes(&self, before: Time, is_known: impl Fn(&Home) -> bool) -> Option<Vec<Home>> {
-        let mut homes: Vec<Home> = Vec::new();
+    /// The unknown nodes of clients that joined by `before`; None: this presence is not stale.
+    pub fn stale_nodes(&self, before: Time, is_known: impl Fn(&NodeEpoch) -> bool) -> Option<Vec<NodeEpoch>> {
+        let mut nodes: Vec<NodeEpoch> = Vec::new();
         for client in self.attendance.living().filter(|client| client.since <= before) {
             // A presence set by an app has no node.
-            let known = client.home.node.is_empty() || is_known(&client.home);
-            if !known && !homes.contains(&client.home) {
-                homes.push(client.home.clone());
+            let known = client.node.node.is_empty() || is_known(&client.node);
+            if !known && !nodes.contains(&client.node) {
+                nodes.push(client.node.clone());
             }
         }
         let overdue = self.attendance.next_wake().is_some_and(|until| until <= before);
-        (overdue || !homes.is_empty()).then_some(homes)
+        (overdue || !nodes.is_empty()).then_some(nodes)
     }
 
     /// Whether one of the clients is of this epoch of a node.
     pub fn is_at(&self, home: &Writer) -> bool {
-        self.attendance.living().any(|client| client.home == Home::from(home))
+        self.attendance.living().any(|client| client.node == NodeEpoch::from(home))
     }
 }
 
-impl From<&Writer> for Home {
-    fn from(writer: &Writer) -> Home {
-        Home { node: writer.node.clone(), epoch: writer.epoch }
+impl From<&Writer> for NodeEpoch {
+    fn from(writer: &Writer) -> NodeEpoch {
+        NodeEpoch { node: writer.node.clone(), epoch: writer.epoch }
     }
 }

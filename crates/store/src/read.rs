@@ -6,12 +6,12 @@ use crate::inbox::InboxPage;
 use crate::key::ApiKey;
 use crate::lease::Lease;
 use crate::log::{LogPage, TopicPage};
-use crate::node::{Node, Writer};
+use crate::node::{NodeRow, Writer};
 use crate::page::{Page, Versioned};
-use crate::presence::{Hold, Presence, PresenceKey, Roster, StalePresence};
+use crate::presence::{PresenceHold, PresenceKey, PresencePage, PresenceRow, StalePresence};
 use crate::row::{Row, RowKey, RowKind};
 use crate::session::StoredSession;
-use crate::social::{Edges, Person};
+use crate::social::{FollowPage, UserSnapshot};
 use std::sync::Arc;
 use tavern_domain::{ClientId, Time};
 
@@ -123,15 +123,15 @@ pub enum Found {
     Keys(Page<Versioned<ApiKey>>),
     Session(Option<Versioned<StoredSession>>),
     Sessions(Page<Versioned<StoredSession>>),
-    Nodes(Page<Node>),
+    Nodes(Page<NodeRow>),
     Deadlines(Page<Deadline>),
     Document(Option<Versioned<Document>>),
-    Presence(Option<Versioned<Presence>>),
-    Roster(Roster),
-    People(Vec<Person>),
-    Hold(Option<Versioned<Hold>>),
-    Edges(Edges),
-    Presences(Page<Versioned<Presence>>),
+    Presence(Option<Versioned<PresenceRow>>),
+    Roster(PresencePage),
+    People(Vec<UserSnapshot>),
+    Hold(Option<Versioned<PresenceHold>>),
+    Edges(FollowPage),
+    Presences(Page<Versioned<PresenceRow>>),
     StalePresences(Page<StalePresence>),
     Rows(Page<Versioned<Row>>),
     Lease(Option<Versioned<Lease>>),

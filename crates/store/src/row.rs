@@ -5,9 +5,9 @@ use crate::deadline::Deadline;
 use crate::document::{Document, DocumentKey};
 use crate::key::ApiKey;
 use crate::lease::Lease;
-use crate::presence::{Hold, Presence, PresenceKey};
+use crate::presence::{PresenceHold, PresenceKey, PresenceRow};
 use crate::session::StoredSession;
-use crate::social::{Follow, User};
+use crate::social::{Follow, UserRow};
 use std::fmt;
 use std::sync::Arc;
 use tavern_domain::ClientId;
@@ -18,9 +18,9 @@ pub enum Row {
     Key(ApiKey),
     Session(StoredSession),
     Document(Document),
-    Presence(Presence),
-    Hold(Hold),
-    User(User),
+    Presence(PresenceRow),
+    Hold(PresenceHold),
+    User(UserRow),
     Follow(Follow),
     Lease(Lease),
 }

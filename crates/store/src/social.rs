@@ -2,13 +2,13 @@
 //! Must hold: last seen never goes back; a pair follows once.
 
 use crate::page::{Page, Versioned};
-use crate::presence::Presence;
+use crate::presence::PresenceRow;
 use std::sync::Arc;
 use tavern_domain::Time;
 use tavern_domain::presence::Visibility;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct User {
+pub struct UserRow {
     pub user: Arc<str>,
     /// The store keeps the latest of all it was given.
     pub last_seen: Option<Time>,
@@ -24,7 +24,7 @@ pub struct Follow {
 
 /// One row of a list of follows, and whether the other user follows back.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Edge {
+pub struct FollowRow {
     pub follow: Follow,
     pub version: u64,
     pub mutual: bool,
@@ -32,20 +32,20 @@ pub struct Edge {
 
 /// A user was seen at a time. Changes nothing else.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Seen {
+pub struct LastSeenUpdate {
     pub user: Arc<str>,
     pub at: Time,
 }
 
 /// Everything about one user at one moment.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Person {
+pub struct UserSnapshot {
     pub user: Arc<str>,
-    pub known: Option<Versioned<User>>,
+    pub known: Option<Versioned<UserRow>>,
     /// By channel; bounded by `limits::PAGE_ROWS`.
-    pub presences: Vec<Versioned<Presence>>,
+    pub presences: Vec<Versioned<PresenceRow>>,
     /// The user and the viewer follow each other.
     pub mutual: bool,
 }
 
-pub type Edges = Page<Edge>;
+pub type FollowPage = Page<FollowRow>;

@@ -36,7 +36,7 @@ pub trait Store: Send + Sync {
 
 /// Given to an engine when it is opened. Must be quick and must not wait for the engine.
 pub trait AnswerReceiver: Send + Sync {
-    fn answer(&self, answers: Vec<(Ticket, Answer)>);
+    fn answer(&self, answers: Vec<(Ticket, StoreAnswer)>);
 }
 
 #[derive(Clone, Debug)]
@@ -60,7 +60,7 @@ impl Work {
 }
 
 #[derive(Clone, Debug)]
-pub enum Answer {
+pub enum StoreAnswer {
     Committed(Receipt),
     Read(Found),
     Failed(StoreError),

@@ -2,10 +2,10 @@
 
 use std::sync::{Arc, Mutex};
 use tavern_domain::Time;
-use tavern_store::conformance::{BusWorld, World};
+use tavern_store::conformance::{BusUnderTest, StoreUnderTest};
 use tavern_store::memory::{MemoryBus, MemoryEngine, MemoryStore, NoFaults};
 use tavern_store::{
-    AnswerReceiver, Bus, BusMessage, BusReceiver, Interest, ManualClock, Store, Ticket, Work, test_bus,
+    AnswerReceiver, Bus, BusPacket, BusReceiver, Interest, ManualClock, Store, Ticket, Work, test_bus,
     test_store,
 };
 
@@ -33,7 +33,7 @@ impl Immediate {
     }
 }
 
-impl World for Immediate {
+impl StoreUnderTest for Immediate {
     fn open(&self, receiver: Arc<dyn AnswerReceiver>) -> Arc<dyn Store> {
         self.engine.store("node", receiver)
     }
@@ -43,7 +43,7 @@ impl World for Immediate {
     }
 }
 
-impl BusWorld for Immediate {
+impl BusUnderTest for Immediate {
     fn open(&self, node: &str, receiver: Arc<dyn BusReceiver>) -> Arc<dyn Bus> {
         self.engine.bus(node, receiver)
     }
@@ -85,7 +85,7 @@ impl Stepped {
     }
 }
 
-impl World for Stepped {
+impl StoreUnderTest for Stepped {
     fn open(&self, receiver: Arc<dyn AnswerReceiver>) -> Arc<dyn Store> {
         Arc::new(Settled::new(self, self.engine.store("node", receiver)))
     }
@@ -95,7 +95,7 @@ impl World for Stepped {
     }
 }
 
-impl BusWorld for Stepped {
+impl BusUnderTest for Stepped {
     fn open(&self, node: &str, receiver: Arc<dyn BusReceiver>) -> Arc<dyn Bus> {
         Arc::new(Settled::new(self, self.engine.bus(node, receiver)))
     }
@@ -122,7 +122,7 @@ impl Store for Settled<MemoryStore> {
 }
 
 impl Bus for Settled<MemoryBus> {
-    fn publish(&self, batch: Vec<BusMessage>) {
+    fn publish(&self, batch: Vec<BusPacket>) {
         self.inner.publish(batch);
         self.settle();
     }

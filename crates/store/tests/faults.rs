@@ -4,8 +4,8 @@ use std::sync::{Arc, Mutex};
 use tavern_domain::{Epoch, Time};
 use tavern_store::memory::{Faults, MemoryEngine, MessageFault, WorkFault, WorkOutcome};
 use tavern_store::{
-    Answer, AnswerReceiver, Bus, BusError, BusMessage, BusReceiver, Commit, Document, DocumentKey, Found,
-    Lost, ManualClock, Read, Row, Store, StoreError, Subject, Ticket, Work, Writer,
+    AnswerReceiver, Bus, BusError, BusLoss, BusPacket, BusReceiver, Commit, Document, DocumentKey, Found,
+    ManualClock, Read, Row, Store, StoreAnswer, StoreError, Subject, Ticket, Work, Writer,
 };
 
 /// Takes the next fault from a list.
@@ -19,20 +19,20 @@ impl Faults for Script {
         if self.works.is_empty() { WorkFault::NONE } else { self.works.remove(0) }
     }
 
-    fn message(&mut self, _from: &str, _to: &str, _message: &BusMessage) -> MessageFault {
+    fn message(&mut self, _from: &str, _to: &str, _message: &BusPacket) -> MessageFault {
         if self.messages.is_empty() { MessageFault::once() } else { self.messages.remove(0) }
     }
 }
 
 #[derive(Default)]
 struct Receiver {
-    answers: Mutex<Vec<(Ticket, Answer)>>,
+    answers: Mutex<Vec<(Ticket, StoreAnswer)>>,
     numbers: Mutex<Vec<u64>>,
-    lost: Mutex<Vec<Lost>>,
+    lost: Mutex<Vec<BusLoss>>,
 }
 
 impl AnswerReceiver for Receiver {
-    fn answer(&self, answers: Vec<(Ticket, Answer)>) {
+    fn answer(&self, answers: Vec<(Ticket, StoreAnswer)>) {
         self.answers.lock().unwrap().extend(answers);
     }
 }
@@ -42,11 +42,11 @@ impl BusReceiver for Receiver {
         outcome.unwrap();
     }
 
-    fn messages(&self, messages: Vec<BusMessage>) {
+    fn messages(&self, messages: Vec<BusPacket>) {
         self.numbers.lock().unwrap().extend(messages.iter().map(|message| message.n));
     }
 
-    fn lost(&self, lost: Lost) {
+    fn lost(&self, lost: BusLoss) {
         self.lost.lock().unwrap().push(lost);
     }
 }
@@ -69,8 +69,8 @@ fn get() -> Work {
     Work::Read(Read::Document(DocumentKey::new("thing", "a")))
 }
 
-fn is_there(answer: &Answer) -> bool {
-    matches!(answer, Answer::Read(Found::Document(Some(_))))
+fn is_there(answer: &StoreAnswer) -> bool {
+    matches!(answer, StoreAnswer::Read(Found::Document(Some(_))))
 }
 
 #[test]
@@ -81,7 +81,7 @@ fn work_can_fail_before_and_after_it_happened() {
         assert!(receiver.answers.lock().unwrap().is_empty(), "nothing happens before a step");
         engine.settle();
         let answers = receiver.answers.lock().unwrap();
-        assert!(matches!(answers[0].1, Answer::Failed(StoreError::Unavailable { .. })));
+        assert!(matches!(answers[0].1, StoreAnswer::Failed(StoreError::Unavailable { .. })));
         assert_eq!(is_there(&answers[1].1), there);
     }
 }
@@ -134,17 +134,17 @@ fn messages_can_be_lost_duplicated_delayed_and_reordered() {
     engine.settle();
     let from = Writer::new("n1", Epoch(1));
     let (note, payload): (Arc<[u8]>, Arc<[u8]>) = (Arc::from(*b""), Arc::from(*b""));
-    let message = |n| BusMessage {
+    let message = |n| BusPacket {
         subject: subject.clone(),
         from: from.clone(),
         n,
-        note: note.clone(),
+        header: note.clone(),
         payload: payload.clone(),
     };
     sender.publish((0..5).map(message).collect());
     engine.settle();
     assert_eq!(*receiver.numbers.lock().unwrap(), [1, 1, 3]);
-    assert_eq!(*receiver.lost.lock().unwrap(), [Lost::On(subject.clone())]);
+    assert_eq!(*receiver.lost.lock().unwrap(), [BusLoss::On(subject.clone())]);
     clock.advance(20);
     engine.settle();
     assert_eq!(*receiver.numbers.lock().unwrap(), [1, 1, 3, 2]);

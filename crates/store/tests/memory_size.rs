@@ -4,11 +4,11 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
-use tavern_domain::presence::{Attendance, Attendee, Home, Visibility};
+use tavern_domain::presence::{Attendance, ChannelClient, NodeEpoch, Visibility};
 use tavern_domain::{ClientId, Epoch, Time};
-use tavern_store::blocking::Client;
+use tavern_store::blocking::BlockingStore;
 use tavern_store::memory::MemoryEngine;
-use tavern_store::{Commit, ManualClock, Presence, PresenceKey, Raise, Row};
+use tavern_store::{ChannelVersionBump, Commit, ManualClock, PresenceKey, PresenceRow, Row};
 
 /// Of one presence, with its channel, its indexes and the unused room of maps.
 const MOST_BYTES: usize = 200;
@@ -37,28 +37,28 @@ static ALLOCATOR: Counting = Counting;
 /// As a hub commits it: every commit has names of its own.
 fn join(channel: usize, user: usize) -> Commit {
     let (channel, user) = (format!("hall#{channel}"), format!("guest-{user}"));
-    let client = Attendee {
+    let client = ChannelClient {
         client: ClientId::from_random((user.len() as u128) << 70 | 7),
-        home: Home { node: "node-1".into(), epoch: Epoch(1_790_000_000_000_000) },
+        node: NodeEpoch { node: "node-1".into(), epoch: Epoch(1_790_000_000_000_000) },
         state: None,
         since: Time(1_790_000_000_000),
         lost: None,
     };
-    let presence = Presence {
+    let presence = PresenceRow {
         key: PresenceKey::new(&channel, &user),
         anonymous: false,
         name: Some(format!("The name of {user}").into()),
         visibility: Visibility::Everyone,
         attendance: Attendance::restore(vec![client], Time(1_790_000_000_000), None),
     };
-    let raises = vec![Raise { channel: channel.as_str().into(), by: 2 }];
+    let raises = vec![ChannelVersionBump { channel: channel.as_str().into(), by: 2 }];
     Commit { puts: vec![Row::Presence(presence)], raises, ..Commit::default() }
 }
 
 fn bytes_each(place: impl Fn(usize) -> (usize, usize)) -> usize {
     let engine = MemoryEngine::new(Arc::new(ManualClock::at(Time(1_790_000_000_000))));
     let client =
-        Client::with(Duration::from_secs(60), |answers| Ok(engine.store("node-1", answers))).unwrap();
+        BlockingStore::with(Duration::from_secs(60), |answers| Ok(engine.store("node-1", answers))).unwrap();
     let before = LIVE.load(Ordering::Relaxed);
     for n in 0..PRESENCES {
         // Not in the order of their names.

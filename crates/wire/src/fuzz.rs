@@ -42,11 +42,11 @@ pub fn resp(data: &[u8]) {
     }
     let mut frame = Vec::new();
     resp::pmessage_frame(&mut frame, data, data, data);
-    let Ok(Some((resp::Value::List(parts), used))) = resp::read_value(&frame) else {
+    let Ok(Some((resp::RespValue::List(parts), used))) = resp::read_value(&frame) else {
         panic!("a frame is not read back");
     };
-    let part = |value: &resp::Value| match value {
-        resp::Value::Bulk(place) => frame[place.clone()].to_vec(),
+    let part = |value: &resp::RespValue| match value {
+        resp::RespValue::Bulk(place) => frame[place.clone()].to_vec(),
         other => panic!("{other:?} in a frame"),
     };
     assert_eq!(used, frame.len());

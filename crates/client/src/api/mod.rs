@@ -15,7 +15,7 @@ pub use subscriptions::{
 pub use topics::{EventsPublished, NewEvent, Topic};
 pub use users::{UserChannel, UserClient, UserReport, UserSummary};
 
-use crate::address::{Address, encode};
+use crate::address::{ServerUrl, encode};
 use crate::auth::{self, Auth, remaining};
 use crate::shared::lock;
 use crate::{Error, tls};
@@ -60,7 +60,7 @@ pub struct Api {
 }
 
 struct ApiShared {
-    address: Address,
+    address: ServerUrl,
     auth: Auth,
     /// The last token of a source.
     token: Mutex<Option<String>>,
@@ -104,7 +104,7 @@ impl Api {
 
     /// The same with a TLS configuration of one's own, such as that of [`trust_pem`](crate::trust_pem).
     pub fn with_tls(url: &str, auth: Auth, tls: Arc<ClientConfig>) -> Result<Api, Error> {
-        let address = Address::parse(url)?;
+        let address = ServerUrl::parse(url)?;
         auth::check(Some(&auth))?;
         let mut connector = HttpConnector::new();
         connector.enforce_http(false);
@@ -189,7 +189,7 @@ impl Api {
         body: Option<(&'static str, String)>,
         wait: Duration,
     ) -> Result<(u16, Bytes), Error> {
-        let Address { secure, .. } = &self.shared.address;
+        let ServerUrl { secure, .. } = &self.shared.address;
         let authority = self.shared.address.authority();
         let scheme = if *secure { "https" } else { "http" };
         let mut request =

@@ -2,10 +2,10 @@
 //! Must hold: every wait has a timeout; every answer has a bound.
 
 use super::stream;
-use super::{ANSWER_PATIENCE, Credential, Incoming, MESSAGE_BYTES};
-use crate::address::Address;
+use super::{ANSWER_PATIENCE, LinkEvent, MESSAGE_BYTES, SessionCredential};
+use crate::address::ServerUrl;
 use crate::error::{LinkEnd, OpenError};
-use crate::frame::{Frame, Outgoing};
+use crate::frame::{Outgoing, ServerFrame};
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Incoming as Body;
@@ -18,18 +18,18 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-pub(super) struct Connection {
-    address: Address,
+pub(super) struct HttpLink {
+    address: ServerUrl,
     tls: Arc<ClientConfig>,
-    credential: Arc<Credential>,
+    credential: Arc<SessionCredential>,
     sender: Option<SendRequest<Full<Bytes>>>,
     /// Drives the connection.
     driver: JoinSet<()>,
 }
 
-impl Connection {
-    pub fn new(address: Address, tls: Arc<ClientConfig>, credential: Arc<Credential>) -> Connection {
-        Connection { address, tls, credential, sender: None, driver: JoinSet::new() }
+impl HttpLink {
+    pub fn new(address: ServerUrl, tls: Arc<ClientConfig>, credential: Arc<SessionCredential>) -> HttpLink {
+        HttpLink { address, tls, credential, sender: None, driver: JoinSet::new() }
     }
 
     /// Sends one request; returns before the body of the answer is read.
@@ -65,14 +65,19 @@ impl Connection {
     }
 
     /// Posts JSON and reads the whole answer.
-    pub async fn post(&mut self, path: &str, body: String, patience: Duration) -> Result<Frame, OpenError> {
+    pub async fn post(
+        &mut self,
+        path: &str,
+        body: String,
+        patience: Duration,
+    ) -> Result<ServerFrame, OpenError> {
         let target = self.address.target(path, &self.credential.query());
         let posting = async {
             let answer = self.request("POST", &target, Bytes::from(body)).await?;
             let status = answer.status().as_u16();
             let body = Limited::new(answer.into_body(), MESSAGE_BYTES).collect().await;
             let body = body.map_err(|error| OpenError::Lost(error.to_string()))?.to_bytes();
-            match Frame::parse(&body) {
+            match ServerFrame::parse(&body) {
                 Ok(answer) => Ok(answer),
                 Err(_) => Err(super::refusal(status, &body)),
             }
@@ -90,10 +95,10 @@ impl Connection {
 
 /// Sends commands one after the other, so that they keep their order.
 pub(super) async fn commands(
-    mut connection: Connection,
+    mut connection: HttpLink,
     session: String,
     mut commands: mpsc::Receiver<Outgoing>,
-    tell: mpsc::Sender<Incoming>,
+    tell: mpsc::Sender<LinkEvent>,
 ) {
     while let Some(mut command) = commands.recv().await {
         let id = command.members["id"].clone();
@@ -101,11 +106,11 @@ pub(super) async fn commands(
         let told = match connection.post("/v1/command", command.text(), ANSWER_PATIENCE).await {
             Ok(mut answer) => {
                 answer.value["id"] = id;
-                Incoming::Frame(answer)
+                LinkEvent::Frame(answer)
             }
-            Err(error) => Incoming::End(link_end(error)),
+            Err(error) => LinkEvent::End(link_end(error)),
         };
-        let over = matches!(told, Incoming::End(_));
+        let over = matches!(told, LinkEvent::End(_));
         if tell.send(told).await.is_err() || over {
             return;
         }

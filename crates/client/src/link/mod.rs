@@ -7,10 +7,10 @@ mod sse;
 pub(crate) mod stream;
 mod websocket;
 
-use crate::address::Address;
+use crate::address::ServerUrl;
 use crate::auth::Auth;
 use crate::error::{Error, LinkEnd, OpenError};
-use crate::frame::{Frame, Outgoing};
+use crate::frame::{Outgoing, ServerFrame};
 use rustls::ClientConfig;
 use serde_json::Value;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -55,8 +55,8 @@ impl Transport {
 }
 
 #[derive(Debug)]
-pub(crate) enum Incoming {
-    Frame(Frame),
+pub(crate) enum LinkEvent {
+    Frame(ServerFrame),
     /// The server is alive: a ping or a part of a frame.
     Alive,
     End(LinkEnd),
@@ -65,7 +65,7 @@ pub(crate) enum Incoming {
 /// An open link.
 pub(crate) struct Link {
     pub transport: Transport,
-    pub incoming: mpsc::Receiver<Incoming>,
+    pub incoming: mpsc::Receiver<LinkEvent>,
     pub outgoing: mpsc::Sender<Outgoing>,
     // Dropped with the link, and its tasks with it.
     _tasks: JoinSet<()>,
@@ -73,14 +73,14 @@ pub(crate) struct Link {
 
 /// The credential of a session; its token may be renewed.
 #[derive(Default)]
-pub(crate) struct Credential {
+pub(crate) struct SessionCredential {
     pub user: Option<String>,
     pub key: Option<String>,
     token: Mutex<Option<String>>,
 }
 
-impl Credential {
-    pub fn new(auth: Option<&Auth>) -> Credential {
+impl SessionCredential {
+    pub fn new(auth: Option<&Auth>) -> SessionCredential {
         let (mut user, mut key, mut token) = (None, None, None);
         match auth {
             Some(Auth::User(name)) => user = Some(name.clone()),
@@ -88,7 +88,7 @@ impl Credential {
             Some(Auth::Token(text)) => token = Some(text.clone()),
             Some(Auth::Source(_)) | None => {}
         }
-        Credential { user, key, token: Mutex::new(token) }
+        SessionCredential { user, key, token: Mutex::new(token) }
     }
 
     pub fn token(&self) -> Option<String> {
@@ -116,9 +116,9 @@ impl Credential {
 
 /// What a link is opened with.
 pub(crate) struct LinkRequest {
-    pub address: Address,
+    pub address: ServerUrl,
     pub tls: Arc<ClientConfig>,
-    pub credential: Arc<Credential>,
+    pub credential: Arc<SessionCredential>,
     /// The session to resume, after the event of this number.
     pub resume: Option<(String, u64)>,
     pub statuses: bool,

@@ -1,13 +1,13 @@
 //! Long-poll: one request after the other; each acknowledges the events of the previous one.
 //! Must hold: only events that the session has processed are acknowledged.
 
-use super::http::{self, Connection};
+use super::http::{self, HttpLink};
 use super::{
-    ANSWER_PATIENCE, INCOMING, Incoming, Link, LinkRequest, OPEN_PATIENCE, OUTGOING, SUPERSEDED, Transport,
+    ANSWER_PATIENCE, INCOMING, Link, LinkEvent, LinkRequest, OPEN_PATIENCE, OUTGOING, SUPERSEDED, Transport,
     checked,
 };
 use crate::error::{Error, LinkEnd, OpenError};
-use crate::frame::Frame;
+use crate::frame::ServerFrame;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
@@ -19,7 +19,7 @@ const POLL_MS: u64 = 15_000;
 
 pub(super) async fn open(request: LinkRequest) -> Result<(Value, Link), OpenError> {
     let connection =
-        || Connection::new(request.address.clone(), request.tls.clone(), request.credential.clone());
+        || HttpLink::new(request.address.clone(), request.tls.clone(), request.credential.clone());
     let mut first = connection();
     let mut asked = json!({"op": "hello"});
     if let Some((session, seq)) = &request.resume {
@@ -42,11 +42,11 @@ pub(super) async fn open(request: LinkRequest) -> Result<(Value, Link), OpenErro
 }
 
 async fn poll(
-    mut connection: Connection,
+    mut connection: HttpLink,
     session: String,
     mut cursor: u64,
     mut taken: watch::Receiver<u64>,
-    tell: mpsc::Sender<Incoming>,
+    tell: mpsc::Sender<LinkEvent>,
 ) {
     let patience = Duration::from_millis(POLL_MS + POLL_MS / 10) + ANSWER_PATIENCE;
     loop {
@@ -59,13 +59,13 @@ async fn poll(
         {
             Ok(frames) => frames,
             Err(ending) => {
-                let _ = tell.send(Incoming::End(ending)).await;
+                let _ = tell.send(LinkEvent::End(ending)).await;
                 return;
             }
         };
         let last = frames.iter().filter_map(|frame| frame.value["seq"].as_u64()).max();
         for frame in frames {
-            if tell.send(Incoming::Frame(frame)).await.is_err() {
+            if tell.send(LinkEvent::Frame(frame)).await.is_err() {
                 return;
             }
         }
@@ -79,8 +79,8 @@ async fn poll(
 }
 
 /// The frames in the answer to a poll.
-fn frames(answer: Frame) -> Result<Vec<Frame>, LinkEnd> {
-    let Frame { value, text } = answer;
+fn frames(answer: ServerFrame) -> Result<Vec<ServerFrame>, LinkEnd> {
+    let ServerFrame { value, text } = answer;
     if let Some(error) = value.get("error") {
         return Err(http::link_end(OpenError::Refused(Error::from_wire(Some(error)))));
     }
@@ -92,8 +92,8 @@ fn frames(answer: Frame) -> Result<Vec<Frame>, LinkEnd> {
     }
     let PolledEvents { events } =
         serde_json::from_str(&text).map_err(|error| LinkEnd::new(error.to_string()))?;
-    let parsed = events.into_iter().map(|event| Frame::parse(event.get().as_bytes()));
-    let mut frames = parsed.collect::<Result<Vec<Frame>, LinkEnd>>()?;
+    let parsed = events.into_iter().map(|event| ServerFrame::parse(event.get().as_bytes()));
+    let mut frames = parsed.collect::<Result<Vec<ServerFrame>, LinkEnd>>()?;
     if value["gap"] == true && !frames.iter().any(|frame| frame.value["event"] == "gap") {
         frames.insert(0, json!({"event": "gap"}).into());
     }
@@ -117,7 +117,7 @@ mod tests {
     #[test]
     fn events_of_an_answer_keep_their_text() {
         let answer =
-            Frame::parse(br#"{"events":[{"seq":1,"data":1.50}, {"seq": 2}],"gap":true,"party":null}"#);
+            ServerFrame::parse(br#"{"events":[{"seq":1,"data":1.50}, {"seq": 2}],"gap":true,"party":null}"#);
         let frames = frames(answer.expect("a frame")).expect("frames");
         let texts: Vec<&str> = frames.iter().map(|frame| &*frame.text).collect();
         assert_eq!(

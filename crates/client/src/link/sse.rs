@@ -1,12 +1,12 @@
 //! Server-sent events: one endless response, and commands on a second connection.
 
-use super::http::{self, Connection};
+use super::http::{self, HttpLink};
 use super::{
-    ANSWER_PATIENCE, INCOMING, Incoming, Link, LinkRequest, MESSAGE_BYTES, OUTGOING, Transport, checked,
+    ANSWER_PATIENCE, INCOMING, Link, LinkEvent, LinkRequest, MESSAGE_BYTES, OUTGOING, Transport, checked,
     refusal,
 };
 use crate::error::{LinkEnd, OpenError};
-use crate::frame::Frame;
+use crate::frame::ServerFrame;
 use bytes::Bytes;
 use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming as Body;
@@ -19,7 +19,7 @@ const REFUSAL_BYTES: usize = 4_096;
 
 pub(super) async fn open(request: LinkRequest) -> Result<(Value, Link), OpenError> {
     let connection =
-        || Connection::new(request.address.clone(), request.tls.clone(), request.credential.clone());
+        || HttpLink::new(request.address.clone(), request.tls.clone(), request.credential.clone());
     let mut events = connection();
     let target = request.address.target("/v1/stream", &request.query());
     let answer = events.request("GET", &target, Bytes::new()).await?;
@@ -56,14 +56,14 @@ pub(super) async fn open(request: LinkRequest) -> Result<(Value, Link), OpenErro
 }
 
 /// Holds the connection too: the stream ends with it.
-async fn read(mut stream: SseStream, _connection: Connection, tell: mpsc::Sender<Incoming>) {
+async fn read(mut stream: SseStream, _connection: HttpLink, tell: mpsc::Sender<LinkEvent>) {
     loop {
         let told = match stream.next().await {
-            Ok(Some(frame)) => Incoming::Frame(frame),
-            Ok(None) => Incoming::Alive,
-            Err(ending) => Incoming::End(ending),
+            Ok(Some(frame)) => LinkEvent::Frame(frame),
+            Ok(None) => LinkEvent::Alive,
+            Err(ending) => LinkEvent::End(ending),
         };
-        let over = matches!(told, Incoming::End(_));
+        let over = matches!(told, LinkEvent::End(_));
         if tell.send(told).await.is_err() || over {
             return;
         }
@@ -78,9 +78,9 @@ struct SseStream {
 
 impl SseStream {
     /// The next frame; None: bytes came without completing one.
-    async fn next(&mut self) -> Result<Option<Frame>, LinkEnd> {
+    async fn next(&mut self) -> Result<Option<ServerFrame>, LinkEnd> {
         if let Some(block) = self.ready.pop_front() {
-            return Frame::parse(&block).map(Some);
+            return ServerFrame::parse(&block).map(Some);
         }
         let piece = match self.body.frame().await {
             Some(Ok(piece)) => piece.into_data().unwrap_or_default(),
@@ -88,7 +88,7 @@ impl SseStream {
             None => return Err(LinkEnd::new("the stream ended")),
         };
         self.ready = self.blocks.feed(&piece)?;
-        self.ready.pop_front().map(|block| Frame::parse(&block)).transpose()
+        self.ready.pop_front().map(|block| ServerFrame::parse(&block)).transpose()
     }
 }
 

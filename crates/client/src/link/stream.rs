@@ -1,6 +1,6 @@
 //! A connection to a server, plain or TLS.
 
-use crate::address::Address;
+use crate::address::ServerUrl;
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 use std::io;
@@ -12,7 +12,7 @@ use tokio_rustls::TlsConnector;
 pub(crate) trait Io: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Io for T {}
 
-pub(crate) async fn connect(address: &Address, tls: &Arc<ClientConfig>) -> io::Result<Box<dyn Io>> {
+pub(crate) async fn connect(address: &ServerUrl, tls: &Arc<ClientConfig>) -> io::Result<Box<dyn Io>> {
     let stream = TcpStream::connect((address.host.as_str(), address.port)).await?;
     stream.set_nodelay(true)?;
     if !address.secure {

@@ -2,10 +2,10 @@
 //! Must hold: a message larger than `MESSAGE_BYTES` is refused before it is kept.
 
 use super::stream::{self, Io};
-use super::{INCOMING, Incoming, Link, LinkRequest, MESSAGE_BYTES, OUTGOING, Transport, checked, refusal};
+use super::{INCOMING, Link, LinkEvent, LinkRequest, MESSAGE_BYTES, OUTGOING, Transport, checked, refusal};
 use crate::backoff::random;
 use crate::error::{LinkEnd, OpenError};
-use crate::frame::{Frame, Outgoing};
+use crate::frame::{Outgoing, ServerFrame};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
@@ -57,9 +57,9 @@ async fn hello(link: &mut Link, request: &LinkRequest, implicit: bool) -> Result
     }
     loop {
         match link.incoming.recv().await {
-            Some(Incoming::Frame(frame)) => return checked(&frame.value),
-            Some(Incoming::Alive) => {}
-            Some(Incoming::End(ending)) => return Err(OpenError::Lost(ending.why)),
+            Some(LinkEvent::Frame(frame)) => return checked(&frame.value),
+            Some(LinkEvent::Alive) => {}
+            Some(LinkEvent::End(ending)) => return Err(OpenError::Lost(ending.why)),
             None => return Err(OpenError::Lost("the connection ended".into())),
         }
     }
@@ -122,24 +122,24 @@ fn accept(nonce: &str) -> String {
 async fn read(
     mut reader: ReadHalf<Box<dyn Io>>,
     input: Vec<u8>,
-    tell: mpsc::Sender<Incoming>,
+    tell: mpsc::Sender<LinkEvent>,
     pong: mpsc::Sender<Vec<u8>>,
 ) {
     let mut frames = Frames { input, taken: 0, message: Vec::new() };
     let ending = loop {
         match frames.next() {
-            Ok(Some(Piece::Message(text))) => match Frame::parse(&text) {
+            Ok(Some(WebSocketMessage::Message(text))) => match ServerFrame::parse(&text) {
                 Ok(frame) => {
-                    if tell.send(Incoming::Frame(frame)).await.is_err() {
+                    if tell.send(LinkEvent::Frame(frame)).await.is_err() {
                         return;
                     }
                 }
                 Err(ending) => break ending,
             },
-            Ok(Some(Piece::Ping(payload))) => {
+            Ok(Some(WebSocketMessage::Ping(payload))) => {
                 // Drop further pings while two pongs wait.
                 let _ = pong.try_send(payload);
-                if tell.send(Incoming::Alive).await.is_err() {
+                if tell.send(LinkEvent::Alive).await.is_err() {
                     return;
                 }
             }
@@ -154,11 +154,11 @@ async fn read(
             Err(ending) => break ending,
         }
     };
-    let _ = tell.send(Incoming::End(ending)).await;
+    let _ = tell.send(LinkEvent::End(ending)).await;
 }
 
 /// A decoded WebSocket message.
-enum Piece {
+enum WebSocketMessage {
     Message(Vec<u8>),
     Ping(Vec<u8>),
 }
@@ -173,7 +173,7 @@ struct Frames {
 }
 
 impl Frames {
-    fn next(&mut self) -> Result<Option<Piece>, LinkEnd> {
+    fn next(&mut self) -> Result<Option<WebSocketMessage>, LinkEnd> {
         loop {
             let room = MESSAGE_BYTES - self.message.len();
             let input = &self.input[self.taken..];
@@ -187,7 +187,7 @@ impl Frames {
             let payload = input[head.head_len..end].to_vec();
             self.taken += end;
             match head.opcode {
-                Opcode::Ping => return Ok(Some(Piece::Ping(payload))),
+                Opcode::Ping => return Ok(Some(WebSocketMessage::Ping(payload))),
                 Opcode::Pong => {}
                 Opcode::Close => {
                     return Err(match ws::parse_close(&payload).ok().flatten() {
@@ -198,7 +198,7 @@ impl Frames {
                 Opcode::Text | Opcode::Binary | Opcode::Continuation => {
                     self.message.extend_from_slice(&payload);
                     if head.fin {
-                        return Ok(Some(Piece::Message(std::mem::take(&mut self.message))));
+                        return Ok(Some(WebSocketMessage::Message(std::mem::take(&mut self.message))));
                     }
                 }
             }
@@ -254,8 +254,8 @@ mod tests {
             taken: 0,
             message: Vec::new(),
         };
-        assert!(matches!(frames.next(), Ok(Some(Piece::Ping(payload))) if payload == b"x"));
-        assert!(matches!(frames.next(), Ok(Some(Piece::Message(text))) if text == b"{\"a\"}"));
+        assert!(matches!(frames.next(), Ok(Some(WebSocketMessage::Ping(payload))) if payload == b"x"));
+        assert!(matches!(frames.next(), Ok(Some(WebSocketMessage::Message(text))) if text == b"{\"a\"}"));
         assert!(matches!(frames.next(), Err(LinkEnd { code: Some(4000), .. })));
         let mut part = Frames { input: vec![0x81, 5, b'a'], taken: 0, message: Vec::new() };
         assert!(matches!(part.next(), Ok(None)));

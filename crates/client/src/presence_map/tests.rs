@@ -19,7 +19,7 @@ fn words(map: &PresenceMap) -> String {
     let clients = |clients: &BTreeMap<String, PresentClient>| {
         clients
             .iter()
-            .map(|(client, guest)| format!("{client}={}", guest.state))
+            .map(|(client, membership)| format!("{client}={}", membership.state))
             .collect::<Vec<_>>()
             .join(" ")
     };

@@ -1,6 +1,6 @@
 //! Commands and their answers: sending, success, refusal, retry, and unknown outcomes after a lost link.
 
-use super::{SentCommand, Session};
+use super::{ClientSession, SentCommand};
 use crate::Error;
 use crate::error::LinkEnd;
 use crate::event::Event;
@@ -15,7 +15,7 @@ use tokio::time::Instant;
 const TRIES: u32 = 5;
 const AGAIN_MS: u64 = 125;
 
-impl Session {
+impl ClientSession {
     pub(super) fn next_id(&mut self) -> u64 {
         self.ids += 1;
         self.ids

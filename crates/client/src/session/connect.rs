@@ -1,7 +1,7 @@
 //! Opening a link: which address, which transport, which token, and what the answer to hello means.
 //! Must hold: a permanent refusal ends the client; a new session restores subscriptions and presences before queued commands.
 
-use super::Session;
+use super::ClientSession;
 use crate::auth::{Auth, remaining};
 use crate::backoff::chance;
 use crate::error::OpenError;
@@ -19,7 +19,7 @@ const TOKEN_PATIENCE: Duration = Duration::from_secs(20);
 /// Refusals of hello that are retried. Any other ends the client.
 const RETRY: [&str; 7] = ["rate_limited", "busy", "unavailable", "internal", "gone", "conflict", "blocked"];
 
-impl Session {
+impl ClientSession {
     /// Retries until a link is open; a failure may select another transport or address, or end the client.
     pub(super) async fn connect(&mut self) -> Result<Link, Error> {
         let mut failures = 0;

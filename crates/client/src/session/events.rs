@@ -1,12 +1,12 @@
 //! Frames from the server: updates of the live state, and events for the app. Must hold: no event and no inbox message is
 //! delivered twice.
 
-use super::Session;
+use super::ClientSession;
 use crate::Error;
 use crate::desired;
 use crate::error::LinkEnd;
 use crate::event::{Event, Gap, Message};
-use crate::frame::Frame;
+use crate::frame::ServerFrame;
 use crate::link::SUPERSEDED;
 use crate::party_snapshot::after_event;
 use crate::presence_map::{self, Applied, PresenceMap};
@@ -15,9 +15,9 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::sync::Arc;
 
-impl Session {
-    pub(super) fn take(&mut self, frame: Frame) -> Result<(), LinkEnd> {
-        let Frame { value: frame, text } = frame;
+impl ClientSession {
+    pub(super) fn take(&mut self, frame: ServerFrame) -> Result<(), LinkEnd> {
+        let ServerFrame { value: frame, text } = frame;
         if frame["event"].is_string() {
             return self.take_event(frame, &text);
         }

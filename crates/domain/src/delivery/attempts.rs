@@ -1,6 +1,6 @@
 //! The attempts in flight. The batch of one may be gone: a replay removed it, and its outcome is ignored.
 
-use super::Reason;
+use super::BatchReason;
 use crate::time::Time;
 use alloc::vec::Vec;
 
@@ -13,14 +13,14 @@ pub(super) struct Attempts(Vec<Attempt>);
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Attempt {
     batch: u64,
-    pub reason: Reason,
+    pub reason: BatchReason,
     since: Time,
     /// Another attempt failed since it began: one fault of the endpoint is counted once.
     pub stale: bool,
 }
 
 impl Attempts {
-    pub fn begin(&mut self, now: Time, batch: u64, reason: Reason) {
+    pub fn begin(&mut self, now: Time, batch: u64, reason: BatchReason) {
         self.0.push(Attempt { batch, reason, since: now, stale: false });
     }
 

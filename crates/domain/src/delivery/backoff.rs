@@ -11,7 +11,7 @@ pub const QUICK_MS: u64 = 200;
 
 /// The retry policy of the server, the same for every endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Patience {
+pub struct RetryPolicy {
     pub backoff_min_ms: u64,
     pub backoff_max_ms: u64,
     /// After this long with nothing but failures a subscription is disabled; 0: never.
@@ -20,7 +20,7 @@ pub struct Patience {
 
 /// The state of an endpoint whose last attempt failed. Meanwhile only the oldest batch is sent, as a probe.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Trouble {
+pub struct EndpointFailure {
     /// Since when there are only failures. `None`: the endpoint is throttling.
     pub failing_since: Option<Time>,
     /// Failed attempts in a row, as the backoff counts them.
@@ -36,9 +36,9 @@ pub(super) enum Pace {
     Quick,
 }
 
-impl Trouble {
+impl EndpointFailure {
     /// An attempt failed. Returns since when there are only failures.
-    pub(super) fn fail(&mut self, now: Time, patience: &Patience, pace: Pace, roll: u64) -> Time {
+    pub(super) fn fail(&mut self, now: Time, patience: &RetryPolicy, pace: Pace, roll: u64) -> Time {
         let wait_ms = match pace {
             Pace::Quick => patience.quick_ms(roll),
             Pace::Backoff => {
@@ -54,7 +54,7 @@ impl Trouble {
     pub(super) fn throttle(
         &mut self,
         now: Time,
-        patience: &Patience,
+        patience: &RetryPolicy,
         after_ms: Option<u64>,
         fresh: bool,
         roll: u64,
@@ -72,7 +72,7 @@ impl Trouble {
     }
 }
 
-impl Patience {
+impl RetryPolicy {
     /// The wait before a quick retry.
     pub(super) fn quick_ms(&self, roll: u64) -> u64 {
         within(self.least_ms(), QUICK_MS.min(self.backoff_min_ms), roll)
@@ -112,7 +112,8 @@ fn within(least: u64, most: u64, roll: u64) -> u64 {
 mod tests {
     use super::*;
 
-    const POLICY: Patience = Patience { backoff_min_ms: 1_000, backoff_max_ms: 600_000, disable_after_ms: 5 };
+    const POLICY: RetryPolicy =
+        RetryPolicy { backoff_min_ms: 1_000, backoff_max_ms: 600_000, disable_after_ms: 5 };
 
     #[test]
     fn the_first_retry_is_quick_and_the_ceiling_doubles_up_to_the_maximum() {
@@ -129,9 +130,9 @@ mod tests {
             assert_eq!(waits(most - least + 1), least, "{failures}");
         }
         assert!((64..200).all(|failures| POLICY.backoff_ms(failures, u64::MAX) <= 600_000));
-        let hasty = Patience { backoff_min_ms: 10, backoff_max_ms: 20, disable_after_ms: 0 };
+        let hasty = RetryPolicy { backoff_min_ms: 10, backoff_max_ms: 20, disable_after_ms: 0 };
         assert_eq!((hasty.quick_ms(5), hasty.backoff_ms(9, 15)), (10, 20));
-        let rash = Patience { backoff_min_ms: 0, backoff_max_ms: 0, disable_after_ms: 0 };
+        let rash = RetryPolicy { backoff_min_ms: 0, backoff_max_ms: 0, disable_after_ms: 0 };
         assert_eq!(rash.backoff_ms(9, 15), 0);
     }
 
@@ -143,6 +144,6 @@ mod tests {
     #[test]
     fn a_subscription_is_given_up_after_the_configured_time_or_never() {
         assert_eq!([14, 15].map(|now| POLICY.gives_up(Time(now), Time(10))), [false, true]);
-        assert!(!Patience { disable_after_ms: 0, ..POLICY }.gives_up(Time::NEVER, Time(10)));
+        assert!(!RetryPolicy { disable_after_ms: 0, ..POLICY }.gives_up(Time::NEVER, Time(10)));
     }
 }

@@ -1,40 +1,40 @@
 //! A sealed batch and the runs of entries it is made of. It knows where its events are in the log, not their content.
 //! Must hold: number and runs never change; what is cut out of a batch keeps its seqs, in order, each once.
 
-use super::Reason;
+use super::BatchReason;
 use crate::time::Time;
 use alloc::vec::Vec;
 
 /// A position in the log, with the number of the subscription's events up to there.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Mark {
+pub struct LogMark {
     pub seq: u64,
     pub position: u64,
 }
 
 /// Consecutive entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Run {
+pub struct EntryRange {
     /// Where to begin reading: the first event after this position has the next seq. It may be before `first`.
-    pub after: Mark,
+    pub after: LogMark,
     pub first: u64,
     pub last: u64,
     /// The events were dropped: one gap entry with the seq `first` stands for all of them.
     pub gap: bool,
 }
 
-impl Run {
+impl EntryRange {
     /// How many entries of a body it is.
     pub fn entries(&self) -> u64 {
         if self.gap { 1 } else { self.last - self.first + 1 }
     }
 
     /// The entry of this seq alone.
-    fn only(&self, seq: u64) -> Option<Run> {
+    fn only(&self, seq: u64) -> Option<EntryRange> {
         if self.gap {
             return (seq == self.first).then_some(*self);
         }
-        (self.first..=self.last).contains(&seq).then_some(Run { first: seq, last: seq, ..*self })
+        (self.first..=self.last).contains(&seq).then_some(EntryRange { first: seq, last: seq, ..*self })
     }
 }
 
@@ -43,9 +43,9 @@ pub struct Batch {
     /// Counts the batches of its subscription; the batch id is made from it.
     pub number: u64,
     /// In the order of the body.
-    pub runs: Vec<Run>,
+    pub ranges: Vec<EntryRange>,
     /// Why it was sealed.
-    pub reason: Reason,
+    pub reason: BatchReason,
     /// When its first event was accepted, or that of the batch it was cut from.
     pub accepted: Time,
     /// How often it was sent, as of the last save.
@@ -58,22 +58,22 @@ pub struct Batch {
 
 impl Batch {
     pub fn entries(&self) -> u64 {
-        self.runs.iter().map(Run::entries).sum()
+        self.ranges.iter().map(EntryRange::entries).sum()
     }
 
     pub fn first_seq(&self) -> u64 {
-        self.runs.first().map_or(0, |run| run.first)
+        self.ranges.first().map_or(0, |run| run.first)
     }
 
     pub fn last_seq(&self) -> u64 {
-        self.runs.last().map_or(0, |run| run.last)
+        self.ranges.last().map_or(0, |run| run.last)
     }
 
     /// The entries in two halves; the first one is the larger.
-    pub(super) fn halves(&self) -> (Vec<Run>, Vec<Run>) {
+    pub(super) fn halves(&self) -> (Vec<EntryRange>, Vec<EntryRange>) {
         let mut room = self.entries().div_ceil(2);
         let (mut front, mut back) = (Vec::new(), Vec::new());
-        for run in &self.runs {
+        for run in &self.ranges {
             let taken = run.entries().min(room);
             room -= taken;
             if taken == run.entries() {
@@ -82,19 +82,19 @@ impl Batch {
                 back.push(*run);
             } else {
                 let middle = run.first + taken;
-                front.push(Run { last: middle - 1, ..*run });
-                back.push(Run { first: middle, ..*run });
+                front.push(EntryRange { last: middle - 1, ..*run });
+                back.push(EntryRange { first: middle, ..*run });
             }
         }
         (front, back)
     }
 
     /// The entries with these seqs, in the order of the body. Unknown seqs are ignored.
-    pub(super) fn pick(&self, mut seqs: Vec<u64>) -> Vec<Run> {
+    pub(super) fn pick(&self, mut seqs: Vec<u64>) -> Vec<EntryRange> {
         seqs.sort_unstable();
         seqs.dedup();
-        let mut picked: Vec<Run> = Vec::new();
-        for run in &self.runs {
+        let mut picked: Vec<EntryRange> = Vec::new();
+        for run in &self.ranges {
             let from = seqs.partition_point(|&seq| seq < run.first);
             for entry in seqs[from..].iter().map_while(|&seq| run.only(seq)) {
                 match picked.last_mut() {
@@ -107,7 +107,7 @@ impl Batch {
     }
 }
 
-fn joins(last: &Run, next: &Run) -> bool {
+fn joins(last: &EntryRange, next: &EntryRange) -> bool {
     last.after == next.after && last.last + 1 == next.first
 }
 
@@ -123,15 +123,15 @@ mod tests {
             let (gap, word) = (word.starts_with('!'), word.trim_start_matches('!'));
             let (first, last) = word.split_once('-').unwrap_or((word, word));
             let (first, last) = (first.parse().unwrap(), last.parse().unwrap());
-            Run { after: Mark { seq: first - 1, position: 10 * (first - 1) }, first, last, gap }
+            EntryRange { after: LogMark { seq: first - 1, position: 10 * (first - 1) }, first, last, gap }
         };
-        let (number, reason, accepted) = (1, Reason::Full, Time::ZERO);
+        let (number, reason, accepted) = (1, BatchReason::Full, Time::ZERO);
         let runs = words.split(' ').map(run).collect();
-        Batch { number, runs, reason, accepted, attempts: 0, refusals: 0, suspect: false }
+        Batch { number, ranges: runs, reason, accepted, attempts: 0, refusals: 0, suspect: false }
     }
 
-    fn show(runs: &[Run]) -> String {
-        let one = |run: &Run| {
+    fn show(runs: &[EntryRange]) -> String {
+        let one = |run: &EntryRange| {
             format!("{}{}-{}@{}", ["", "!"][usize::from(run.gap)], run.first, run.last, run.after.seq)
         };
         runs.iter().map(one).collect::<Vec<_>>().join(" ")

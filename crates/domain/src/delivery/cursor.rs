@@ -2,27 +2,27 @@
 //! Must hold: the cursor moves over what is in a batch, and over nothing else except by a replay; at most one batch more
 //! than may be in flight is sealed ahead, so that sealing the next one and settling the last share a save.
 
-use super::batch::{Batch, Mark, Run};
-use super::{Delivery, Effect, Item, LETTERS, Letter, Reason, Why};
+use super::batch::{Batch, EntryRange, LogMark};
+use super::{BatchReason, Delivery, DeliveryEffect, DisabledReason, LETTERS, QueuedEvent, RetriedDeadLetter};
 use crate::time::Time;
 use alloc::vec::Vec;
 
 impl Delivery {
-    pub(super) fn take(&mut self, now: Time, items: Vec<Item>) {
+    pub(super) fn take(&mut self, now: Time, items: Vec<QueuedEvent>) {
         for item in items {
-            if self.open_batch.room(&self.rules, self.progress.shed.is_some()).is_none() {
+            if self.open_batch.room(&self.rules, self.progress.dropped.is_some()).is_none() {
                 break;
             }
             if item.seq == self.held().seq + 1 {
                 // A time in the future, from a clock that was ahead, must not delay the batch.
-                self.open_batch.push(Item { accepted: item.accepted.min(now), ..item });
+                self.open_batch.push(QueuedEvent { accepted: item.accepted.min(now), ..item });
             }
         }
     }
 
     /// The last event that is held here; reading continues after it.
-    pub(super) fn held(&self) -> Mark {
-        let last = self.open_batch.last().map(|item| Mark { seq: item.seq, position: item.position });
+    pub(super) fn held(&self) -> LogMark {
+        let last = self.open_batch.last().map(|item| LogMark { seq: item.seq, position: item.position });
         last.unwrap_or(self.progress.reached())
     }
 
@@ -44,64 +44,64 @@ impl Delivery {
             let after = self.progress.reached();
             let mut sealed = after;
             for item in (0..items).filter_map(|_| self.open_batch.pop()) {
-                sealed = Mark { seq: item.seq, position: item.position };
+                sealed = LogMark { seq: item.seq, position: item.position };
             }
-            let events = Run { after, first: after.seq + 1, last: sealed.seq, gap: false };
+            let events = EntryRange { after, first: after.seq + 1, last: sealed.seq, gap: false };
             let runs = gap.into_iter().chain((items > 0).then_some(events)).collect();
             let batch = self.new_batch(runs, reason, accepted.unwrap_or(now));
             self.progress.batches.push(batch);
             self.progress.sealed = sealed;
-            self.progress.shed = None;
+            self.progress.dropped = None;
         }
     }
 
     /// A batch with a new number, which must be saved before it is sent.
-    pub(super) fn new_batch(&mut self, runs: Vec<Run>, reason: Reason, accepted: Time) -> Batch {
+    pub(super) fn new_batch(&mut self, runs: Vec<EntryRange>, reason: BatchReason, accepted: Time) -> Batch {
         assert!(!runs.is_empty(), "a batch is not empty");
         self.progress.numbered += 1;
         self.saves.make_urgent();
         let number = self.progress.numbered;
-        Batch { number, runs, reason, accepted, attempts: 0, refusals: 0, suspect: false }
+        Batch { number, ranges: runs, reason, accepted, attempts: 0, refusals: 0, suspect: false }
     }
 
     pub(super) fn enable(&mut self) {
-        if self.progress.disabled.take().is_some() | self.progress.trouble.take().is_some() {
+        if self.progress.disabled.take().is_some() | self.progress.failure.take().is_some() {
             self.saves.make_urgent();
         }
     }
 
     /// The first reason stays.
-    pub(super) fn disable(&mut self, why: Why, effects: &mut Vec<Effect>) {
+    pub(super) fn disable(&mut self, why: DisabledReason, effects: &mut Vec<DeliveryEffect>) {
         if self.progress.disabled.is_none() {
             self.progress.disabled = Some(why);
             self.open_batch.clear();
             self.saves.make_urgent();
-            effects.push(Effect::Disabled(why));
+            effects.push(DeliveryEffect::Disabled(why));
         }
     }
 
-    pub(super) fn rewind(&mut self, to: Mark) {
+    pub(super) fn rewind(&mut self, to: LogMark) {
         if self.progress.rewind(to) {
             self.open_batch.clear();
             self.saves.make_urgent();
         }
     }
 
-    pub(super) fn shed(&mut self, now: Time, through: Mark, effects: &mut Vec<Effect>) {
+    pub(super) fn shed(&mut self, now: Time, through: LogMark, effects: &mut Vec<DeliveryEffect>) {
         if let Some((first, last)) = self.progress.shed(now, through) {
             while self.open_batch.first().is_some_and(|item| item.seq <= through.seq) {
                 self.open_batch.pop();
             }
             self.saves.make_urgent();
-            effects.push(Effect::Lost { first, last });
+            effects.push(DeliveryEffect::Lost { first, last });
         }
     }
 
     /// Dead letters come after what is sealed, out of their order. They were refused before, so one more refusal parks them
     /// again and later events do not wait long. A dead letter that is retried twice is sent once.
-    pub(super) fn retry(&mut self, now: Time, letters: Vec<Letter>) {
+    pub(super) fn retry(&mut self, now: Time, letters: Vec<RetriedDeadLetter>) {
         let (mut runs, mut bytes) = (Vec::new(), 0);
-        for Letter { run, bytes: size } in letters.into_iter().take(LETTERS) {
+        for RetriedDeadLetter { run, bytes: size } in letters.into_iter().take(LETTERS) {
             if self.saves.is_retried(run.first) || self.progress.holds(run.first) {
                 continue;
             }
@@ -120,8 +120,8 @@ impl Delivery {
         }
     }
 
-    fn append(&mut self, now: Time, runs: Vec<Run>) {
-        let batch = self.new_batch(runs, Reason::Retry, now);
+    fn append(&mut self, now: Time, runs: Vec<EntryRange>) {
+        let batch = self.new_batch(runs, BatchReason::Retry, now);
         self.progress.batches.push(Batch { suspect: true, ..batch });
     }
 }

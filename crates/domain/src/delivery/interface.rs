@@ -1,14 +1,14 @@
 //! The inputs and effects of a delivery, and its settings.
 
-use super::batch::{Mark, Run};
-use super::progress::{Reason, Why};
+use super::batch::{EntryRange, LogMark};
+use super::progress::{BatchReason, DisabledReason};
 use super::reply::EndpointReply;
 use crate::time::Time;
 use alloc::vec::Vec;
 
 /// The settings of one subscription.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Rules {
+pub struct DeliveryRules {
     /// How long an event may wait for its batch to fill.
     pub timeout_ms: u64,
     pub max_events: u32,
@@ -20,7 +20,7 @@ pub struct Rules {
     pub concurrency: u32,
 }
 
-impl Rules {
+impl DeliveryRules {
     /// Bytes for the entries of a body.
     pub(super) fn room(&self) -> u64 {
         self.max_bytes.saturating_sub(u64::from(self.envelope_bytes))
@@ -37,7 +37,7 @@ impl Rules {
 
 /// An event as read from the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Item {
+pub struct QueuedEvent {
     pub seq: u64,
     pub position: u64,
     /// Encoded, with its separator.
@@ -47,15 +47,15 @@ pub struct Item {
 
 /// A dead letter to retry, with its encoded size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Letter {
-    pub run: Run,
+pub struct RetriedDeadLetter {
+    pub run: EntryRange,
     pub bytes: u32,
 }
 
 #[derive(Clone, Debug)]
-pub enum Input {
+pub enum DeliveryInput {
     /// Events from the log, in order. Those that do not follow the events held here are ignored: see `want`.
-    Items(Vec<Item>),
+    Items(Vec<QueuedEvent>),
     /// The last `Save` is durable.
     Saved,
     /// An attempt has ended. Every attempt that was started must end.
@@ -64,30 +64,30 @@ pub enum Input {
         reply: EndpointReply<u64>,
         roll: u64,
     },
-    Rules(Rules),
+    Rules(DeliveryRules),
     /// Send again, at once, whatever the endpoint did before.
     Enable,
     Disable,
     /// Replay: send everything after this mark again.
-    Rewind(Mark),
+    Rewind(LogMark),
     /// Retention removed the log up to here: events that are in no batch become a gap.
     Shed {
-        through: Mark,
+        through: LogMark,
     },
-    Retry(Vec<Letter>),
+    Retry(Vec<RetriedDeadLetter>),
     /// The node stops: nothing new begins.
     Stop,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Effect {
+pub enum DeliveryEffect {
     /// Store `progress()` as it is now, in one commit with these dead letters: newly parked, or taken back (by seq). There
     /// is no other save until `Saved`.
     Save {
-        parked: Vec<Run>,
+        parked: Vec<EntryRange>,
         retried: Vec<u64>,
     },
-    Disabled(Why),
+    Disabled(DisabledReason),
     /// The endpoint works again.
     Recovered,
     /// These will never be delivered; a gap entry will say so.
@@ -99,8 +99,8 @@ pub enum Effect {
 
 /// What to read from the log: the events after a mark, at least one if there is any.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Want {
-    pub after: Mark,
+pub struct LogRequest {
+    pub after: LogMark,
     pub events: u32,
     /// Stop reading once this many bytes are reached.
     pub bytes: u64,
@@ -108,9 +108,9 @@ pub struct Want {
 
 /// An attempt for the hub to execute.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Sending {
+pub struct AttemptStart {
     pub batch: u64,
     /// From 1.
     pub attempt: u32,
-    pub reason: Reason,
+    pub reason: BatchReason,
 }

@@ -16,11 +16,15 @@ mod reply;
 mod saves;
 
 pub use attempts::SLOW_MS;
-pub use backoff::{Patience, QUICK_MS, RETRY_AFTER_MAX_MS, Trouble};
-pub use batch::{Batch, Mark, Run};
-pub use interface::{Effect, Input, Item, Letter, Rules, Sending, Want};
+pub use backoff::{EndpointFailure, QUICK_MS, RETRY_AFTER_MAX_MS, RetryPolicy};
+pub use batch::{Batch, EntryRange, LogMark};
+pub use interface::{
+    AttemptStart, DeliveryEffect, DeliveryInput, DeliveryRules, LogRequest, QueuedEvent, RetriedDeadLetter,
+};
 pub use open_batch::GAP_BYTES;
-pub use progress::{Health, Last, Progress, Reason, Shed, Why};
+pub use progress::{
+    BatchReason, DeliveryProgress, DisabledReason, DroppedEvents, LastAttempt, SubscriptionHealth,
+};
 pub use reply::{DeliveryOutcome, EndpointReply};
 pub use saves::SETTLE_MS;
 
@@ -37,9 +41,9 @@ pub const LETTERS: usize = 1_000;
 
 #[derive(Clone, Debug)]
 pub struct Delivery {
-    progress: Progress,
-    rules: Rules,
-    patience: Patience,
+    progress: DeliveryProgress,
+    rules: DeliveryRules,
+    patience: RetryPolicy,
     open_batch: OpenBatch,
     attempts: Attempts,
     saves: Saves,
@@ -50,9 +54,14 @@ pub struct Delivery {
 
 impl Delivery {
     /// Continues from stored progress. Sealed batches are sent again as they are. Call `wake` once.
-    pub fn new(now: Time, mut progress: Progress, rules: Rules, patience: Patience) -> Delivery {
-        if let Some(trouble) = &mut progress.trouble {
-            trouble.retry_at = trouble.retry_at.min(patience.latest(now));
+    pub fn new(
+        now: Time,
+        mut progress: DeliveryProgress,
+        rules: DeliveryRules,
+        patience: RetryPolicy,
+    ) -> Delivery {
+        if let Some(failure) = &mut progress.failure {
+            failure.retry_at = failure.retry_at.min(patience.latest(now));
         }
         Delivery {
             saves: Saves::new(progress.numbered),
@@ -66,30 +75,30 @@ impl Delivery {
         }
     }
 
-    pub fn handle(&mut self, now: Time, input: Input, effects: &mut Vec<Effect>) {
+    pub fn handle(&mut self, now: Time, input: DeliveryInput, effects: &mut Vec<DeliveryEffect>) {
         match input {
-            Input::Items(items) => self.take(now, items),
-            Input::Saved => self.saves.confirm(),
-            Input::Answered { batch, reply, roll } => self.answer(now, batch, reply, roll, effects),
-            Input::Rules(rules) => self.rules = rules,
-            Input::Enable => self.enable(),
-            Input::Disable => self.disable(Why::Asked, effects),
-            Input::Rewind(to) => self.rewind(to),
-            Input::Shed { through } => self.shed(now, through, effects),
-            Input::Retry(letters) => self.retry(now, letters),
-            Input::Stop => self.stopping = true,
+            DeliveryInput::Items(items) => self.take(now, items),
+            DeliveryInput::Saved => self.saves.confirm(),
+            DeliveryInput::Answered { batch, reply, roll } => self.answer(now, batch, reply, roll, effects),
+            DeliveryInput::Rules(rules) => self.rules = rules,
+            DeliveryInput::Enable => self.enable(),
+            DeliveryInput::Disable => self.disable(DisabledReason::Asked, effects),
+            DeliveryInput::Rewind(to) => self.rewind(to),
+            DeliveryInput::Shed { through } => self.shed(now, through, effects),
+            DeliveryInput::Retry(letters) => self.retry(now, letters),
+            DeliveryInput::Stop => self.stopping = true,
         }
         self.wake(now, effects);
     }
 
     /// Seals what is ready by now and saves what must be saved.
-    pub fn wake(&mut self, now: Time, effects: &mut Vec<Effect>) {
+    pub fn wake(&mut self, now: Time, effects: &mut Vec<DeliveryEffect>) {
         self.woken_at = now;
         self.seal(now);
         let at_once = self.stopping || self.progress.batches.is_empty() && self.open_batch.is_empty();
         if self.saves.is_due(now, at_once) {
             let (parked, retried) = self.saves.begin(self.progress.numbered);
-            effects.push(Effect::Save { parked, retried });
+            effects.push(DeliveryEffect::Save { parked, retried });
         }
     }
 
@@ -97,20 +106,20 @@ impl Delivery {
     pub fn next_wake(&self) -> Option<Time> {
         let gap = self.progress.gap_since();
         let age = if self.may_seal() { self.open_batch.deadline(&self.rules, gap) } else { None };
-        let retry = self.progress.trouble.map(|trouble| trouble.retry_at).filter(|&at| self.could_start(at));
+        let retry = self.progress.failure.map(|failure| failure.retry_at).filter(|&at| self.could_start(at));
         // A retry that is due by now makes `is_ready` true already, and waits for the hub.
         [age, self.saves.next_wake(), retry.filter(|&at| at > self.woken_at)].into_iter().flatten().min()
     }
 
     /// What to read from the log, if it can be used. Nothing is read ahead for an endpoint that fails or is slow: every event
     /// of its topics would cost a read, and none of them could be sent.
-    pub fn want(&self, now: Time) -> Option<Want> {
+    pub fn want(&self, now: Time) -> Option<LogRequest> {
         let slow = self.attempts.has_slow(now);
-        if self.is_idle() || ((slow || self.progress.trouble.is_some()) && !self.may_seal()) {
+        if self.is_idle() || ((slow || self.progress.failure.is_some()) && !self.may_seal()) {
             return None;
         }
-        let (events, bytes) = self.open_batch.room(&self.rules, self.progress.shed.is_some())?;
-        Some(Want { after: self.held(), events, bytes })
+        let (events, bytes) = self.open_batch.room(&self.rules, self.progress.dropped.is_some())?;
+        Some(LogRequest { after: self.held(), events, bytes })
     }
 
     /// Whether there is something to send.
@@ -119,16 +128,16 @@ impl Delivery {
     }
 
     /// Begins an attempt, if there is something to send.
-    pub fn start(&mut self, now: Time) -> Option<Sending> {
+    pub fn start(&mut self, now: Time) -> Option<AttemptStart> {
         let at = self.next_up(now)?;
         let batch = &mut self.progress.batches[at];
         batch.attempts = batch.attempts.saturating_add(1);
-        let reason = if self.progress.trouble.is_some() { Reason::Probe } else { batch.reason };
+        let reason = if self.progress.failure.is_some() { BatchReason::Probe } else { batch.reason };
         self.attempts.begin(now, batch.number, reason);
-        Some(Sending { batch: batch.number, attempt: batch.attempts, reason })
+        Some(AttemptStart { batch: batch.number, attempt: batch.attempts, reason })
     }
 
-    pub fn progress(&self) -> &Progress {
+    pub fn progress(&self) -> &DeliveryProgress {
         &self.progress
     }
 
@@ -165,8 +174,8 @@ impl Delivery {
     }
 
     fn could_start(&self, now: Time) -> bool {
-        let lanes = match self.progress.trouble {
-            Some(trouble) if now < trouble.retry_at => return false,
+        let lanes = match self.progress.failure {
+            Some(failure) if now < failure.retry_at => return false,
             Some(_) => 1,
             None => self.rules.lanes(),
         };

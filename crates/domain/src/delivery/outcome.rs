@@ -4,7 +4,10 @@
 
 use super::backoff::Pace;
 use super::batch::Batch;
-use super::{Delivery, DeliveryOutcome, Effect, EndpointReply, Last, REFUSALS, Reason, Why};
+use super::{
+    BatchReason, Delivery, DeliveryEffect, DeliveryOutcome, DisabledReason, EndpointReply, LastAttempt,
+    REFUSALS,
+};
 use crate::time::Time;
 use alloc::vec::Vec;
 
@@ -15,7 +18,7 @@ struct EndedAttempt {
     /// It began after the last failure, so its outcome says something about the endpoint.
     fresh: bool,
     /// A random number for the backoff.
-    roll: u64,
+    random: u64,
 }
 
 impl Delivery {
@@ -25,16 +28,17 @@ impl Delivery {
         number: u64,
         reply: EndpointReply<u64>,
         roll: u64,
-        effects: &mut Vec<Effect>,
+        effects: &mut Vec<DeliveryEffect>,
     ) {
         let Some(attempt) = self.attempts.end(number) else { return };
         let Some(at) = self.progress.find(number) else { return };
-        let ended = EndedAttempt { now, fresh: !attempt.stale || self.progress.trouble.is_none(), roll };
-        self.progress.last = Some(Last { at: now, reason: attempt.reason, outcome: reply.outcome });
+        let ended =
+            EndedAttempt { now, fresh: !attempt.stale || self.progress.failure.is_none(), random: roll };
+        self.progress.last = Some(LastAttempt { at: now, reason: attempt.reason, outcome: reply.outcome });
         match reply.outcome {
             DeliveryOutcome::Delivered => self.settle(ended, at, effects),
             DeliveryOutcome::Partly => self.keep(ended, at, reply.failed, effects),
-            DeliveryOutcome::Gone => self.disable(Why::Gone, effects),
+            DeliveryOutcome::Gone => self.disable(DisabledReason::Gone, effects),
             DeliveryOutcome::TooLarge if self.progress.batches[at].entries() > 1 => self.split(at, false),
             DeliveryOutcome::TooLarge => self.park(ended, at, effects),
             DeliveryOutcome::Throttled => self.throttle(ended, reply.retry_after_ms),
@@ -43,47 +47,47 @@ impl Delivery {
         }
     }
 
-    fn settle(&mut self, ended: EndedAttempt, at: usize, effects: &mut Vec<Effect>) {
+    fn settle(&mut self, ended: EndedAttempt, at: usize, effects: &mut Vec<DeliveryEffect>) {
         self.progress.batches.remove(at);
         self.saves.settle(ended.now);
-        match &mut self.progress.trouble {
+        match &mut self.progress.failure {
             Some(_) if ended.fresh => {
-                self.progress.trouble = None;
+                self.progress.failure = None;
                 self.saves.make_urgent();
-                effects.push(Effect::Recovered);
+                effects.push(DeliveryEffect::Recovered);
             }
             // It began before the failure: the endpoint has not recovered, but not everything fails.
-            Some(trouble) => trouble.failing_since = None,
+            Some(failure) => failure.failing_since = None,
             None => {}
         }
     }
 
     /// The endpoint acknowledged all but these entries.
-    fn keep(&mut self, ended: EndedAttempt, at: usize, failed: Vec<u64>, effects: &mut Vec<Effect>) {
+    fn keep(&mut self, ended: EndedAttempt, at: usize, failed: Vec<u64>, effects: &mut Vec<DeliveryEffect>) {
         let batch = &self.progress.batches[at];
         let (entries, accepted, runs) = (batch.entries(), batch.accepted, batch.pick(failed));
         if runs.is_empty() {
             return self.settle(ended, at, effects);
         }
-        self.progress.batches[at] = self.new_batch(runs, Reason::Recut, accepted);
+        self.progress.batches[at] = self.new_batch(runs, BatchReason::Recut, accepted);
         let fewer = self.progress.batches[at].entries() < entries;
         if fewer && ended.fresh {
             // It took some: the backoff starts from the beginning.
-            self.progress.trouble = None;
+            self.progress.failure = None;
         }
         self.fail(ended, Pace::Backoff, effects);
     }
 
     fn throttle(&mut self, ended: EndedAttempt, after_ms: Option<u64>) {
         self.saves.make_urgent();
-        let trouble = self.progress.trouble.get_or_insert_default();
-        trouble.throttle(ended.now, &self.patience, after_ms, ended.fresh, ended.roll);
+        let failure = self.progress.failure.get_or_insert_default();
+        failure.throttle(ended.now, &self.patience, after_ms, ended.fresh, ended.random);
         if ended.fresh {
             self.attempts.mark_stale();
         }
     }
 
-    fn refuse(&mut self, ended: EndedAttempt, at: usize, effects: &mut Vec<Effect>) {
+    fn refuse(&mut self, ended: EndedAttempt, at: usize, effects: &mut Vec<DeliveryEffect>) {
         let batch = &mut self.progress.batches[at];
         batch.refusals = batch.refusals.saturating_add(1);
         if !batch.suspect && batch.refusals < REFUSALS {
@@ -98,9 +102,9 @@ impl Delivery {
 
     /// The only entry of a batch becomes a dead letter. The rest of the batch it was split from continues quickly; but an
     /// endpoint that refuses everything must not turn a queue into dead letters at full speed.
-    fn park(&mut self, ended: EndedAttempt, at: usize, effects: &mut Vec<Effect>) {
+    fn park(&mut self, ended: EndedAttempt, at: usize, effects: &mut Vec<DeliveryEffect>) {
         let batch = self.progress.batches.remove(at);
-        self.saves.park(batch.runs);
+        self.saves.park(batch.ranges);
         let next = self.progress.batches.first();
         let pace = if next.is_some_and(|batch| batch.suspect) { Pace::Quick } else { Pace::Backoff };
         self.fail(ended, pace, effects);
@@ -110,23 +114,23 @@ impl Delivery {
         let batch = self.progress.batches.remove(at);
         let (front, back) = batch.halves();
         for (runs, at) in [(front, at), (back, at + 1)] {
-            let half = self.new_batch(runs, Reason::Recut, batch.accepted);
+            let half = self.new_batch(runs, BatchReason::Recut, batch.accepted);
             let half = Batch { suspect: suspect || batch.suspect, ..half };
             self.progress.batches.insert(at, half);
         }
     }
 
-    fn fail(&mut self, ended: EndedAttempt, pace: Pace, effects: &mut Vec<Effect>) {
+    fn fail(&mut self, ended: EndedAttempt, pace: Pace, effects: &mut Vec<DeliveryEffect>) {
         self.saves.make_urgent();
         // One fault of the endpoint hits every attempt in flight, and is counted once.
         if !ended.fresh {
             return;
         }
-        let trouble = self.progress.trouble.get_or_insert_default();
-        let since = trouble.fail(ended.now, &self.patience, pace, ended.roll);
+        let failure = self.progress.failure.get_or_insert_default();
+        let since = failure.fail(ended.now, &self.patience, pace, ended.random);
         self.attempts.mark_stale();
         if self.patience.gives_up(ended.now, since) {
-            self.disable(Why::Failing, effects);
+            self.disable(DisabledReason::Failing, effects);
         }
     }
 }

@@ -1,7 +1,7 @@
 //! When the progress is saved. One save is in progress at a time, and a settled batch waits a little, so that its save is
 //! shared with the next batch. Must hold: a batch is durable only after the save that holds it was confirmed.
 
-use super::batch::Run;
+use super::batch::EntryRange;
 use crate::time::Time;
 use alloc::vec::Vec;
 
@@ -20,7 +20,7 @@ pub(super) struct Saves {
     /// Since when a settled batch waits to be saved.
     settled_at: Option<Time>,
     /// Entries that became dead letters since the last save.
-    parked: Vec<Run>,
+    parked: Vec<EntryRange>,
     /// Dead letters that were taken back since the last save, by seq.
     retried: Vec<u64>,
 }
@@ -45,7 +45,7 @@ impl Saves {
         self.settled_at.get_or_insert(now);
     }
 
-    pub fn park(&mut self, runs: Vec<Run>) {
+    pub fn park(&mut self, runs: Vec<EntryRange>) {
         self.parked.extend(runs);
     }
 
@@ -64,7 +64,7 @@ impl Saves {
     }
 
     /// Begins a save of everything up to a batch. Returns the dead letters that were parked and retried.
-    pub fn begin(&mut self, numbered: u64) -> (Vec<Run>, Vec<u64>) {
+    pub fn begin(&mut self, numbered: u64) -> (Vec<EntryRange>, Vec<u64>) {
         self.in_progress = Some(numbered);
         (self.urgent, self.settled_at) = (false, None);
         (core::mem::take(&mut self.parked), core::mem::take(&mut self.retried))

@@ -1,7 +1,7 @@
 //! A party as it is stored: its members, its open invites, its ticket.
 //! Must hold: the first member leads; a ticket with a deadline is still gathering, one without is queued.
 
-use super::User;
+use super::UserId;
 use super::event::Actor;
 use crate::time::Time;
 use alloc::sync::Arc;
@@ -14,59 +14,59 @@ pub struct Party {
     /// Starts at 1 and grows by one with each change.
     pub version: u64,
     /// The first one leads.
-    pub members: Vec<Member>,
+    pub members: Vec<PartyMember>,
     /// The open invites.
-    pub pending: Vec<Pending>,
+    pub pending: Vec<PartyInvite>,
     /// The ticket.
-    pub go: Option<Go>,
+    pub go: Option<MatchTicket>,
     /// A JSON object, as the leader sent it.
     pub data: Option<Arc<str>>,
 }
 
 /// A member of a party.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Member {
-    pub user: User,
+pub struct PartyMember {
+    pub user: UserId,
     pub name: Option<Arc<str>>,
     pub since: Time,
     /// `None`: online.
-    pub away: Option<Away>,
+    pub away: Option<MemberDisconnect>,
 }
 
 /// When a member disconnected, and until when their seat is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Away {
+pub struct MemberDisconnect {
     pub since: Time,
     pub until: Time,
 }
 
 /// An open invite. It takes a seat, so that accepting it never finds the party full.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Pending {
-    pub user: User,
+pub struct PartyInvite {
+    pub user: UserId,
     pub name: Option<Arc<str>>,
-    pub by: User,
+    pub by: UserId,
     pub expires: Time,
     /// The invitee blocks the inviter: they never see it, and the party cannot tell.
-    pub dark: bool,
+    pub hidden: bool,
 }
 
 /// A ticket: the whole group wants a match.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Go {
+pub struct MatchTicket {
     /// The version of the change that created it, so it is unique within the party.
     pub id: u64,
-    pub members: Vec<User>,
+    pub members: Vec<UserId>,
     /// JSON, as the leader sent it.
     pub params: Option<Arc<str>>,
-    pub ready: Vec<User>,
+    pub ready: Vec<UserId>,
     /// Until when all members must be ready. `None`: queued.
     pub until: Option<Time>,
 }
 
 /// The state of a party.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum State {
+pub enum PartyState {
     /// One member and an open invite.
     Forming,
     Idle,
@@ -74,28 +74,28 @@ pub enum State {
     Queued,
 }
 
-impl State {
+impl PartyState {
     pub fn as_str(self) -> &'static str {
         match self {
-            State::Forming => "forming",
-            State::Idle => "idle",
-            State::Gathering => "gathering",
-            State::Queued => "queued",
+            PartyState::Forming => "forming",
+            PartyState::Idle => "idle",
+            PartyState::Gathering => "gathering",
+            PartyState::Queued => "queued",
         }
     }
 }
 
 impl Party {
-    pub fn state(&self) -> State {
+    pub fn state(&self) -> PartyState {
         match &self.go {
-            Some(go) if go.until.is_some() => State::Gathering,
-            Some(_) => State::Queued,
-            None if self.members.len() < 2 => State::Forming,
-            None => State::Idle,
+            Some(go) if go.until.is_some() => PartyState::Gathering,
+            Some(_) => PartyState::Queued,
+            None if self.members.len() < 2 => PartyState::Forming,
+            None => PartyState::Idle,
         }
     }
 
-    pub fn leader(&self) -> &Member {
+    pub fn leader(&self) -> &PartyMember {
         self.members.first().expect("a party has a member")
     }
 
@@ -106,25 +106,25 @@ impl Party {
         invites.chain(away).chain(self.go.as_ref().and_then(|go| go.until)).min()
     }
 
-    pub fn member(&self, user: &str) -> Option<&Member> {
+    pub fn member(&self, user: &str) -> Option<&PartyMember> {
         self.members.iter().find(|member| *member.user == *user)
     }
 
-    pub fn invite_of(&self, user: &str) -> Option<&Pending> {
+    pub fn invite_of(&self, user: &str) -> Option<&PartyInvite> {
         self.pending.iter().find(|pending| *pending.user == *user)
     }
 
-    pub(super) fn users(&self) -> Vec<User> {
+    pub(super) fn users(&self) -> Vec<UserId> {
         self.members.iter().map(|member| member.user.clone()).collect()
     }
 
     /// Who is told how an invite ended: the inviter, or the leader if the inviter has left.
-    pub(super) fn host_of(&self, pending: &Pending) -> User {
+    pub(super) fn host_of(&self, pending: &PartyInvite) -> UserId {
         self.member(&pending.by).unwrap_or(self.leader()).user.clone()
     }
 
     /// A user with the display name that the party knows.
-    pub(super) fn actor(&self, user: &User) -> Actor {
+    pub(super) fn actor(&self, user: &UserId) -> Actor {
         let name = match (self.member(user), self.invite_of(user)) {
             (Some(member), _) => member.name.clone(),
             (None, Some(pending)) => pending.name.clone(),
@@ -133,13 +133,13 @@ impl Party {
         Actor { user: user.clone(), name }
     }
 
-    pub(super) fn member_mut(&mut self, user: &str) -> &mut Member {
+    pub(super) fn member_mut(&mut self, user: &str) -> &mut PartyMember {
         let found = self.members.iter_mut().find(|member| *member.user == *user);
         found.expect("they are a member")
     }
 
     /// Removes the invite of a user.
-    pub(super) fn take_invite(&mut self, user: &str) -> Pending {
+    pub(super) fn take_invite(&mut self, user: &str) -> PartyInvite {
         let at = self.pending.iter().position(|pending| *pending.user == *user);
         self.pending.remove(at.expect("they are invited"))
     }

@@ -2,43 +2,46 @@
 //! Must hold: the facts are never changed; a party that differs from the stored one has a higher version.
 
 use super::event::Actor;
-use super::{Changes, Guest, Letter, Need, Party, Refusal, Reply, Rules, Standing, Table, User, Word};
+use super::{
+    Membership, Party, PartyChanges, PartyEvent, PartyEventKind, PartyFacts, PartyLimits, PartyNeed,
+    PartyRefusal, PartyReply, UserId, UserPresence,
+};
 use crate::time::Time;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 /// Why a command ended without a reply of its own.
-pub(super) enum Stop {
+pub(super) enum PartyStop {
     /// A fact is missing.
     Need,
     /// With the time after which a retry makes sense.
-    Refused(Refusal, Option<u64>),
+    Refused(PartyRefusal, Option<u64>),
     /// The request was answered before, with this.
-    Repeated(Reply),
+    Repeated(PartyReply),
 }
 
-impl From<Refusal> for Stop {
-    fn from(why: Refusal) -> Stop {
-        Stop::Refused(why, None)
+impl From<PartyRefusal> for PartyStop {
+    fn from(why: PartyRefusal) -> PartyStop {
+        PartyStop::Refused(why, None)
     }
 }
 
-pub(super) type Step<T = ()> = Result<T, Stop>;
+pub(super) type PartyStep<T = ()> = Result<T, PartyStop>;
 
 pub(super) struct PartyDraft<'a> {
     pub now: Time,
-    pub rules: &'a Rules,
-    facts: &'a Table,
-    needs: Vec<Need>,
+    pub rules: &'a PartyLimits,
+    facts: &'a PartyFacts,
+    needs: Vec<PartyNeed>,
     parties: BTreeMap<u64, Option<Party>>,
-    records: BTreeMap<User, Guest>,
-    pub changes: Changes,
+    records: BTreeMap<UserId, Membership>,
+    pub changes: PartyChanges,
     /// Where the messages of the command itself begin, after those of deadlines that were due.
     command_from: usize,
 }
 
 impl<'a> PartyDraft<'a> {
-    pub fn new(now: Time, rules: &'a Rules, facts: &'a Table) -> PartyDraft<'a> {
+    pub fn new(now: Time, rules: &'a PartyLimits, facts: &'a PartyFacts) -> PartyDraft<'a> {
         PartyDraft {
             now,
             rules,
@@ -46,46 +49,46 @@ impl<'a> PartyDraft<'a> {
             needs: Vec::new(),
             parties: BTreeMap::new(),
             records: BTreeMap::new(),
-            changes: Changes::default(),
+            changes: PartyChanges::default(),
             command_from: 0,
         }
     }
 
     /// Stops unless all of these are loaded.
-    pub fn require(&mut self, needs: impl IntoIterator<Item = Need>) -> Step {
+    pub fn require(&mut self, needs: impl IntoIterator<Item = PartyNeed>) -> PartyStep {
         for need in needs {
             if !self.facts.has(&need) && !self.needs.contains(&need) {
                 self.needs.push(need);
             }
         }
-        if self.needs.is_empty() { Ok(()) } else { Err(Stop::Need) }
+        if self.needs.is_empty() { Ok(()) } else { Err(PartyStop::Need) }
     }
 
     /// What must be loaded before the command can be decided.
-    pub fn into_needs(self) -> Vec<Need> {
+    pub fn into_needs(self) -> Vec<PartyNeed> {
         assert!(!self.needs.is_empty(), "only a missing fact leaves a command undecided");
         self.needs
     }
 
     /// A user's record as it is stored.
-    pub fn stored_record(&mut self, user: &User) -> Step<&'a Guest> {
-        self.require([Need::Guest(user.clone())])?;
-        Ok(self.facts.guest(user).expect("it is loaded"))
+    pub fn stored_record(&mut self, user: &UserId) -> PartyStep<&'a Membership> {
+        self.require([PartyNeed::Membership(user.clone())])?;
+        Ok(self.facts.membership(user).expect("it is loaded"))
     }
 
     /// A party as it is stored.
-    pub fn stored_party(&mut self, id: u64) -> Step<Option<&'a Party>> {
-        self.require([Need::Party(id)])?;
+    pub fn stored_party(&mut self, id: u64) -> PartyStep<Option<&'a Party>> {
+        self.require([PartyNeed::Party(id)])?;
         Ok(self.facts.party(id).expect("it is loaded"))
     }
 
     /// The party that a user's record names, if the record is loaded.
-    pub fn known_party_of(&self, user: &User) -> Option<u64> {
-        self.facts.guest(user).and_then(|record| record.party)
+    pub fn known_party_of(&self, user: &UserId) -> Option<u64> {
+        self.facts.membership(user).and_then(|record| record.party)
     }
 
     /// The working copy of a user's record.
-    pub fn record(&mut self, user: &User) -> Step<&mut Guest> {
+    pub fn record(&mut self, user: &UserId) -> PartyStep<&mut Membership> {
         if !self.records.contains_key(user) {
             let stored = self.stored_record(user)?.clone();
             self.records.insert(user.clone(), stored);
@@ -93,19 +96,19 @@ impl<'a> PartyDraft<'a> {
         Ok(self.records.get_mut(user).expect("it was inserted"))
     }
 
-    pub fn standing(&mut self, user: &User) -> Step<&'a Standing> {
-        self.require([Need::Standing(user.clone())])?;
-        Ok(self.facts.standing(user).expect("it is loaded"))
+    pub fn presence(&mut self, user: &UserId) -> PartyStep<&'a UserPresence> {
+        self.require([PartyNeed::Presence(user.clone())])?;
+        Ok(self.facts.presence(user).expect("it is loaded"))
     }
 
     /// A party id that was never used.
-    pub fn new_id(&mut self) -> Step<u64> {
-        self.require([Need::Id])?;
+    pub fn new_id(&mut self) -> PartyStep<u64> {
+        self.require([PartyNeed::Id])?;
         Ok(self.facts.id.expect("it is loaded"))
     }
 
     /// Makes the working copy of a party. False: there is one already.
-    pub fn load(&mut self, id: u64) -> Step<bool> {
+    pub fn load(&mut self, id: u64) -> PartyStep<bool> {
         if self.parties.contains_key(&id) {
             return Ok(false);
         }
@@ -143,17 +146,18 @@ impl<'a> PartyDraft<'a> {
 
     /// Every check has passed and every due deadline is applied: what follows is the command itself.
     pub fn begin_command(&mut self) {
-        self.command_from = self.changes.letters.len();
+        self.command_from = self.changes.events.len();
     }
 
-    pub fn tell(&mut self, id: u64, to: &User, actor: &Actor, what: Word) {
+    pub fn tell(&mut self, id: u64, to: &UserId, actor: &Actor, what: PartyEventKind) {
         let version = self.party(id).version;
         let Actor { user, name } = actor.clone();
-        let letter = Letter { to: to.clone(), party_id: id, version, at: self.now, actor: user, name, what };
-        self.changes.letters.push(letter);
+        let letter =
+            PartyEvent { to: to.clone(), party_id: id, version, at: self.now, actor: user, name, kind: what };
+        self.changes.events.push(letter);
     }
 
-    pub fn tell_members(&mut self, id: u64, actor: &Actor, what: &Word) {
+    pub fn tell_members(&mut self, id: u64, actor: &Actor, what: &PartyEventKind) {
         for user in self.party(id).users() {
             self.tell(id, &user, actor, what.clone());
         }
@@ -163,14 +167,15 @@ impl<'a> PartyDraft<'a> {
     pub fn discard(&mut self) {
         self.parties.clear();
         self.records.clear();
-        self.changes = Changes::default();
+        self.changes = PartyChanges::default();
     }
 
     /// Moves the working copies that differ from what is stored into `changes`.
     pub fn collect(&mut self) {
         // The end of a party comes last, and due deadlines before what the command did.
-        let from = self.command_from.min(self.changes.letters.len());
-        self.changes.letters[from..].sort_by_key(|letter| matches!(letter.what, Word::Disband { .. }));
+        let from = self.command_from.min(self.changes.events.len());
+        self.changes.events[from..]
+            .sort_by_key(|letter| matches!(letter.kind, PartyEventKind::Disband { .. }));
         for (id, party) in core::mem::take(&mut self.parties) {
             let before = self.facts.party(id).flatten();
             if party.as_ref() != before {
@@ -183,9 +188,9 @@ impl<'a> PartyDraft<'a> {
             }
         }
         for (user, mut record) in core::mem::take(&mut self.records) {
-            if self.facts.guest(&user) != Some(&record) {
+            if self.facts.membership(&user) != Some(&record) {
                 record.prune(self.now);
-                self.changes.guests.push((user, record));
+                self.changes.memberships.push((user, record));
             }
         }
     }

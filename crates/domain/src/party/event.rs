@@ -2,51 +2,51 @@
 //! Must hold: every member gets exactly one message for every change of the party, with the version of the change, so that
 //! applying the messages to an old snapshot gives the new one, and a missing one is noticed.
 
-use super::User;
+use super::UserId;
 use crate::time::Time;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 /// A message to one user about a party.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Letter {
-    pub to: User,
+pub struct PartyEvent {
+    pub to: UserId,
     pub party_id: u64,
     pub version: u64,
     pub at: Time,
     /// The user it is about: who did it, or whom it happened to.
-    pub actor: User,
+    pub actor: UserId,
     /// Their display name.
     pub name: Option<Arc<str>>,
-    pub what: Word,
+    pub kind: PartyEventKind,
 }
 
 /// What happened.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Word {
+pub enum PartyEventKind {
     /// To the invitee.
     Invite {
         expires: Time,
     },
     /// To an invitee who did not end the invite themselves.
     InviteCancel {
-        reason: Reason,
+        reason: PartyReason,
     },
     /// To the members: the actor has invited a user. The first one creates the party.
     Invited {
-        user: User,
+        user: UserId,
         name: Option<Arc<str>>,
         expires: Time,
     },
     /// To the members who get neither accept nor decline: the invite of the actor has ended.
     Uninvited {
-        reason: Reason,
+        reason: PartyReason,
     },
     /// To the inviter, or to the leader if the inviter has left: the actor has joined.
     Accept,
     /// To the same user: the invite of the actor has ended otherwise. With `Reason::Logout` the error is "user not logged".
     Decline {
-        reason: Reason,
+        reason: PartyReason,
         message: Option<Arc<str>>,
     },
     /// To the other members: the actor has joined.
@@ -57,17 +57,17 @@ pub enum Word {
     },
     /// To the others: the actor is no longer a member.
     Leave {
-        reason: Reason,
-        by: Option<User>,
+        reason: PartyReason,
+        by: Option<UserId>,
         message: Option<Arc<str>>,
     },
     /// The actor leads; `by` is the earlier leader, unless they have left.
     Leader {
-        by: Option<User>,
+        by: Option<UserId>,
     },
     /// The party has ended.
     Disband {
-        reason: Reason,
+        reason: PartyReason,
         message: Option<Arc<str>>,
     },
     Data {
@@ -76,7 +76,7 @@ pub enum Word {
     /// The leader created a ticket. `queued`: all members are ready.
     PartyGo {
         go_id: u64,
-        members: Vec<User>,
+        members: Vec<UserId>,
         params: Option<Arc<str>>,
         queued: bool,
     },
@@ -93,13 +93,13 @@ pub enum Word {
     /// Members are missing (progress 201), or the matchmaker failed.
     GoFailed {
         go_id: u64,
-        missing: Vec<User>,
+        missing: Vec<UserId>,
         details: Option<Arc<str>>,
     },
     /// The ticket was cancelled because of the actor.
     GoCancel {
         go_id: u64,
-        reason: Reason,
+        reason: PartyReason,
     },
     /// The actor disconnected, and their seat is kept.
     Offline,
@@ -109,7 +109,7 @@ pub enum Word {
 
 /// Why something ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reason {
+pub enum PartyReason {
     /// The invitee declined.
     Declined,
     /// The leader cancelled the invite or the ticket.
@@ -132,39 +132,39 @@ pub enum Reason {
     Empty,
 }
 
-impl Reason {
+impl PartyReason {
     pub fn as_str(self) -> &'static str {
         match self {
-            Reason::Declined => "declined",
-            Reason::Cancelled => "cancelled",
-            Reason::Expired => "expired",
-            Reason::JoinedOtherParty => "joined_other_party",
-            Reason::PartyQueued => "party_queued",
-            Reason::Left => "left",
-            Reason::Kicked => "kicked",
-            Reason::Timeout => "timeout",
-            Reason::Logout => "logout",
-            Reason::Offline => "offline",
-            Reason::Disbanded => "disbanded",
-            Reason::Empty => "empty",
+            PartyReason::Declined => "declined",
+            PartyReason::Cancelled => "cancelled",
+            PartyReason::Expired => "expired",
+            PartyReason::JoinedOtherParty => "joined_other_party",
+            PartyReason::PartyQueued => "party_queued",
+            PartyReason::Left => "left",
+            PartyReason::Kicked => "kicked",
+            PartyReason::Timeout => "timeout",
+            PartyReason::Logout => "logout",
+            PartyReason::Offline => "offline",
+            PartyReason::Disbanded => "disbanded",
+            PartyReason::Empty => "empty",
         }
     }
 }
 
 /// An event for other services. A ticket is announced when it is queued, and its end only then.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Told {
-    Created { id: u64, leader: User },
-    Joined { id: u64, user: User },
-    Left { id: u64, user: User, reason: Reason },
-    Disbanded { id: u64, reason: Reason },
-    Go { id: u64, go_id: u64, members: Vec<User>, params: Option<Arc<str>> },
+pub enum PartyTopicEvent {
+    Created { id: u64, leader: UserId },
+    Joined { id: u64, user: UserId },
+    Left { id: u64, user: UserId, reason: PartyReason },
+    Disbanded { id: u64, reason: PartyReason },
+    Go { id: u64, go_id: u64, members: Vec<UserId>, params: Option<Arc<str>> },
     GoCancelled { id: u64, go_id: u64 },
 }
 
 /// The user a message is about.
 #[derive(Clone, Debug)]
 pub(super) struct Actor {
-    pub user: User,
+    pub user: UserId,
     pub name: Option<Arc<str>>,
 }

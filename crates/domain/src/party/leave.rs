@@ -1,55 +1,55 @@
 //! How members and invites leave a party, and how it ends, whatever the cause.
 //! Must hold: each side of an invite that did not end it is told once; a party with one member and no invite ends.
 
-use super::draft::{PartyDraft, Step};
+use super::draft::{PartyDraft, PartyStep};
 use super::event::Actor;
-use super::{Reason, Told, User, Word, ticket};
+use super::{PartyEventKind, PartyReason, PartyTopicEvent, UserId, ticket};
 use alloc::sync::Arc;
 
 /// How an invite ends.
 pub(super) struct InviteEnd {
-    pub reason: Reason,
+    pub reason: PartyReason,
     pub message: Option<Arc<str>>,
     /// The user who ended it by a command about this invite; the reply to that command is their notice.
-    pub by: Option<User>,
+    pub by: Option<UserId>,
 }
 
-impl From<Reason> for InviteEnd {
-    fn from(reason: Reason) -> InviteEnd {
+impl From<PartyReason> for InviteEnd {
+    fn from(reason: PartyReason) -> InviteEnd {
         InviteEnd { reason, message: None, by: None }
     }
 }
 
 /// How a member leaves.
 pub(super) struct MemberDeparture {
-    pub reason: Reason,
+    pub reason: PartyReason,
     /// The leader who kicked them.
-    pub by: Option<User>,
+    pub by: Option<UserId>,
     pub message: Option<Arc<str>>,
 }
 
-impl From<Reason> for MemberDeparture {
-    fn from(reason: Reason) -> MemberDeparture {
+impl From<PartyReason> for MemberDeparture {
+    fn from(reason: PartyReason) -> MemberDeparture {
         MemberDeparture { reason, by: None, message: None }
     }
 }
 
-pub(super) fn end_invite(draft: &mut PartyDraft<'_>, id: u64, user: &User, end: InviteEnd) -> Step {
+pub(super) fn end_invite(draft: &mut PartyDraft<'_>, id: u64, user: &UserId, end: InviteEnd) -> PartyStep {
     let pending = draft.change(id).take_invite(user);
     let host = draft.party(id).host_of(&pending);
     let InviteEnd { reason, message, by } = end;
     let invitee = Actor { user: user.clone(), name: pending.name.clone() };
-    if !pending.dark {
+    if !pending.hidden {
         draft.record(user)?.invites.retain(|invite| *invite != id);
         if by.as_ref() != Some(user) {
             let actor = draft.party(id).actor(by.as_ref().unwrap_or(&pending.by));
-            draft.tell(id, user, &actor, Word::InviteCancel { reason });
+            draft.tell(id, user, &actor, PartyEventKind::InviteCancel { reason });
         }
     }
     for member in draft.party(id).users() {
         let what = match member == host && by.as_ref() != Some(&host) {
-            true => Word::Decline { reason, message: message.clone() },
-            false => Word::Uninvited { reason },
+            true => PartyEventKind::Decline { reason, message: message.clone() },
+            false => PartyEventKind::Uninvited { reason },
         };
         draft.tell(id, &member, &invitee, what);
     }
@@ -60,14 +60,14 @@ pub(super) fn end_invite(draft: &mut PartyDraft<'_>, id: u64, user: &User, end: 
 pub(super) fn remove_member(
     draft: &mut PartyDraft<'_>,
     id: u64,
-    user: &User,
+    user: &UserId,
     departure: MemberDeparture,
-) -> Step {
+) -> PartyStep {
     let MemberDeparture { reason, by, message } = departure;
     let actor = draft.party(id).actor(user);
-    draft.changes.told.push(Told::Left { id, user: user.clone(), reason });
+    draft.changes.topic_events.push(PartyTopicEvent::Left { id, user: user.clone(), reason });
     if draft.party(id).members.len() == 1 {
-        return dissolve(draft, id, &actor, Reason::Disbanded, Reason::Empty, None);
+        return dissolve(draft, id, &actor, PartyReason::Disbanded, PartyReason::Empty, None);
     }
     ticket::cancel(draft, id, &actor, reason);
     draft.record(user)?.party = None;
@@ -76,10 +76,10 @@ pub(super) fn remove_member(
     draft.changes.left.push((id, user.clone()));
     if let Some(by) = &by {
         let leader = draft.party(id).actor(by);
-        draft.tell(id, user, &leader, Word::Kick { message: message.clone() });
+        draft.tell(id, user, &leader, PartyEventKind::Kick { message: message.clone() });
     }
-    let leave = Word::Leave { reason, by, message };
-    if reason == Reason::Timeout {
+    let leave = PartyEventKind::Leave { reason, by, message };
+    if reason == PartyReason::Timeout {
         // They did not leave themselves, and may be reconnecting at this moment.
         draft.tell(id, user, &actor, leave.clone());
     }
@@ -93,19 +93,19 @@ pub(super) fn remove_member(
     end_if_empty(draft, id)
 }
 
-pub(super) fn make_leader(draft: &mut PartyDraft<'_>, id: u64, user: &User, by: Option<User>) {
+pub(super) fn make_leader(draft: &mut PartyDraft<'_>, id: u64, user: &UserId, by: Option<UserId>) {
     draft.change(id).put_first(user);
     let actor = draft.party(id).actor(user);
-    draft.tell_members(id, &actor, &Word::Leader { by });
+    draft.tell_members(id, &actor, &PartyEventKind::Leader { by });
 }
 
 /// Ends a party that has one member and no invite.
-pub(super) fn end_if_empty(draft: &mut PartyDraft<'_>, id: u64) -> Step {
+pub(super) fn end_if_empty(draft: &mut PartyDraft<'_>, id: u64) -> PartyStep {
     if !draft.exists(id) || draft.party(id).members.len() > 1 || !draft.party(id).pending.is_empty() {
         return Ok(());
     }
     let last = draft.party(id).actor(&draft.party(id).leader().user);
-    end(draft, id, &last, Reason::Empty, None)
+    end(draft, id, &last, PartyReason::Empty, None)
 }
 
 /// Ends the ticket and the invites for one reason, and then the party for another.
@@ -113,10 +113,10 @@ pub(super) fn dissolve(
     draft: &mut PartyDraft<'_>,
     id: u64,
     actor: &Actor,
-    invites: Reason,
-    reason: Reason,
+    invites: PartyReason,
+    reason: PartyReason,
     message: Option<Arc<str>>,
-) -> Step {
+) -> PartyStep {
     ticket::cancel(draft, id, actor, invites);
     while let Some(pending) = draft.party(id).pending.first() {
         let user = pending.user.clone();
@@ -129,17 +129,17 @@ fn end(
     draft: &mut PartyDraft<'_>,
     id: u64,
     actor: &Actor,
-    reason: Reason,
+    reason: PartyReason,
     message: Option<Arc<str>>,
-) -> Step {
+) -> PartyStep {
     let users = draft.party(id).users();
     draft.change(id);
-    draft.tell_members(id, actor, &Word::Disband { reason, message });
+    draft.tell_members(id, actor, &PartyEventKind::Disband { reason, message });
     for user in users {
         draft.record(&user)?.party = None;
         draft.changes.left.push((id, user));
     }
-    draft.changes.told.push(Told::Disbanded { id, reason });
+    draft.changes.topic_events.push(PartyTopicEvent::Disbanded { id, reason });
     draft.remove(id);
     Ok(())
 }

@@ -12,34 +12,34 @@ mod document;
 mod draft;
 mod event;
 mod facts;
-mod goodbye;
 mod leave;
+mod logout;
+mod membership;
 mod presence;
 mod reply;
 mod request;
 mod settle;
 mod ticket;
-mod user;
 
-pub use document::{Away, Go, Member, Party, Pending, State};
-pub use event::{Letter, Reason, Told, Word};
-pub use facts::{Need, Standing, Table};
-pub use reply::{Refusal, Reply};
-pub use request::{Call, Command};
-pub use user::{Done, Guest};
+pub use document::{MatchTicket, MemberDisconnect, Party, PartyInvite, PartyMember, PartyState};
+pub use event::{PartyEvent, PartyEventKind, PartyReason, PartyTopicEvent};
+pub use facts::{PartyFacts, PartyNeed, UserPresence};
+pub use membership::{CompletedRequest, Membership};
+pub use reply::{PartyRefusal, PartyReply};
+pub use request::{PartyCommand, PartyRequest};
 
 use crate::time::Time;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use draft::{PartyDraft, Step, Stop};
+use draft::{PartyDraft, PartyStep, PartyStop};
 
 /// The id of a user.
-pub type User = Arc<str>;
+pub type UserId = Arc<str>;
 
 /// The limits of parties, from the configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Rules {
+pub struct PartyLimits {
     /// Members and open invites together, 2 to 64.
     pub max_members: u32,
     /// How long an invite stays open.
@@ -57,9 +57,9 @@ pub struct Rules {
     pub require_ready: bool,
 }
 
-impl Default for Rules {
-    fn default() -> Rules {
-        Rules {
+impl Default for PartyLimits {
+    fn default() -> PartyLimits {
+        PartyLimits {
             max_members: 5,
             invite_ms: 60_000,
             gather_ms: 10_000,
@@ -74,59 +74,59 @@ impl Default for Rules {
 
 /// What must be written in one commit.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Changes {
+pub struct PartyChanges {
     /// `None`: the party is deleted.
     pub parties: Vec<(u64, Option<Party>)>,
     /// An empty record is to be deleted.
-    pub guests: Vec<(User, Guest)>,
+    pub memberships: Vec<(UserId, Membership)>,
     /// Messages to users, in the order of delivery.
-    pub letters: Vec<Letter>,
+    pub events: Vec<PartyEvent>,
     /// Events for the topic of parties.
-    pub told: Vec<Told>,
+    pub topic_events: Vec<PartyTopicEvent>,
     /// Users who became members.
-    pub entered: Vec<(u64, User)>,
+    pub entered: Vec<(u64, UserId)>,
     /// Users who are no longer members.
-    pub left: Vec<(u64, User)>,
+    pub left: Vec<(u64, UserId)>,
 }
 
-impl Changes {
+impl PartyChanges {
     pub fn is_empty(&self) -> bool {
-        *self == Changes::default()
+        *self == PartyChanges::default()
     }
 }
 
 /// The result of one run.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Turn {
+pub enum PartyTurn {
     /// Load these, add them to the facts and run again. Never empty.
-    Need(Vec<Need>),
+    Need(Vec<PartyNeed>),
     Answered {
-        reply: Reply,
-        changes: Changes,
+        reply: PartyReply,
+        changes: PartyChanges,
     },
 }
 
 /// Decides one command on the facts that were loaded.
-pub fn run(now: Time, rules: &Rules, facts: &Table, call: &Call) -> Turn {
+pub fn run(now: Time, rules: &PartyLimits, facts: &PartyFacts, call: &PartyRequest) -> PartyTurn {
     assert!((2..=64).contains(&rules.max_members), "a party has 2 to 64 members");
     let mut draft = PartyDraft::new(now, rules, facts);
     let decided = decide(&mut draft, call);
     match conclude(&mut draft, call, decided) {
-        Ok(reply) => Turn::Answered { reply, changes: draft.changes },
-        Err(_) => Turn::Need(draft.into_needs()),
+        Ok(reply) => PartyTurn::Answered { reply, changes: draft.changes },
+        Err(_) => PartyTurn::Need(draft.into_needs()),
     }
 }
 
-fn decide(draft: &mut PartyDraft<'_>, call: &Call) -> Step<Reply> {
+fn decide(draft: &mut PartyDraft<'_>, call: &PartyRequest) -> PartyStep<PartyReply> {
     if let Some(user) = call.user.as_ref().filter(|_| call.is_sound()) {
         // Before the request id is looked up: both are loaded in one round trip.
         draft.require(commands::prefetch(draft, user, call))?;
     }
     if let Some(reply) = answered_before(draft, call)? {
-        return Err(Stop::Repeated(reply));
+        return Err(PartyStop::Repeated(reply));
     }
     if !call.is_sound() {
-        return Err(Refusal::BadRequest.into());
+        return Err(PartyRefusal::BadRequest.into());
     }
     match &call.user {
         Some(user) => commands::of_user(draft, user, call),
@@ -135,27 +135,31 @@ fn decide(draft: &mut PartyDraft<'_>, call: &Call) -> Step<Reply> {
 }
 
 /// The stored reply, if a request with this id was answered before.
-fn answered_before(draft: &mut PartyDraft<'_>, call: &Call) -> Step<Option<Reply>> {
+fn answered_before(draft: &mut PartyDraft<'_>, call: &PartyRequest) -> PartyStep<Option<PartyReply>> {
     let (Some(user), Some(rid)) = (&call.user, &call.rid) else { return Ok(None) };
     let now = draft.now;
     Ok(draft.stored_record(user)?.answered(now, rid).cloned())
 }
 
 /// The final reply. A command that was refused or repeated changes nothing but the list of answered requests.
-fn conclude(draft: &mut PartyDraft<'_>, call: &Call, decided: Step<Reply>) -> Step<Reply> {
+fn conclude(
+    draft: &mut PartyDraft<'_>,
+    call: &PartyRequest,
+    decided: PartyStep<PartyReply>,
+) -> PartyStep<PartyReply> {
     let reply = match decided {
         Ok(reply) => {
             remember(draft, call, &reply)?;
             draft.collect();
             return Ok(reply);
         }
-        Err(Stop::Need) => return Err(Stop::Need),
-        Err(Stop::Repeated(reply)) => {
+        Err(PartyStop::Need) => return Err(PartyStop::Need),
+        Err(PartyStop::Repeated(reply)) => {
             let party = stored_party(draft, call)?;
             return Ok(reply.with_party(party));
         }
-        Err(Stop::Refused(why, retry_after_ms)) => {
-            Reply::Refused { why, retry_after_ms, party: stored_party(draft, call)? }
+        Err(PartyStop::Refused(why, retry_after_ms)) => {
+            PartyReply::Refused { why, retry_after_ms, party: stored_party(draft, call)? }
         }
     };
     // Deadlines that are due are dropped too: they are applied when their own timer fires.
@@ -166,7 +170,7 @@ fn conclude(draft: &mut PartyDraft<'_>, call: &Call, decided: Step<Reply>) -> St
 }
 
 /// The caller's party as it is stored, without deadlines that are due: clients apply later messages to it.
-fn stored_party(draft: &mut PartyDraft<'_>, call: &Call) -> Step<Option<Box<Party>>> {
+fn stored_party(draft: &mut PartyDraft<'_>, call: &PartyRequest) -> PartyStep<Option<Box<Party>>> {
     let Some(user) = &call.user else { return Ok(None) };
     let Some(id) = draft.stored_record(user)?.party else { return Ok(None) };
     let party = draft.stored_party(id)?.filter(|party| party.member(user).is_some());
@@ -175,11 +179,13 @@ fn stored_party(draft: &mut PartyDraft<'_>, call: &Call) -> Step<Option<Box<Part
 
 /// Stores the reply to a request with an id, so that it is executed once. A request that was not executed may be retried
 /// with the same id, and a flood of them writes nothing.
-fn remember(draft: &mut PartyDraft<'_>, call: &Call, reply: &Reply) -> Step {
+fn remember(draft: &mut PartyDraft<'_>, call: &PartyRequest, reply: &PartyReply) -> PartyStep {
     let (Some(user), Some(rid)) = (&call.user, &call.rid) else { return Ok(()) };
     let executed = match reply {
-        Reply::Refused { why, .. } => !matches!(why, Refusal::BadRequest | Refusal::RateLimited),
-        _ => call.command != Command::Get,
+        PartyReply::Refused { why, .. } => {
+            !matches!(why, PartyRefusal::BadRequest | PartyRefusal::RateLimited)
+        }
+        _ => call.command != PartyCommand::Get,
     };
     if executed {
         let now = draft.now;

@@ -6,7 +6,7 @@ use alloc::boxed::Box;
 
 /// The reply to one command.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Reply {
+pub enum PartyReply {
     Nothing,
     /// The reply to get and accept.
     Party(Option<Box<Party>>),
@@ -18,7 +18,7 @@ pub enum Reply {
         go_id: u64,
     },
     Refused {
-        why: Refusal,
+        why: PartyRefusal,
         retry_after_ms: Option<u64>,
         /// The caller's party as it is stored, so that a client can resynchronise.
         party: Option<Box<Party>>,
@@ -27,7 +27,7 @@ pub enum Reply {
 
 /// Why a command was refused, in the order in which they are checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Refusal {
+pub enum PartyRefusal {
     BadRequest,
     RateLimited,
     NoSuchParty,
@@ -46,71 +46,75 @@ pub enum Refusal {
     PartyFull,
 }
 
-impl Refusal {
-    pub const ALL: [Refusal; 16] = [
-        Refusal::BadRequest,
-        Refusal::RateLimited,
-        Refusal::NoSuchParty,
-        Refusal::NotMember,
-        Refusal::NotLeader,
-        Refusal::VersionConflict,
-        Refusal::NoSuchGo,
-        Refusal::Busy,
-        Refusal::SelfTarget,
-        Refusal::NoSuchUser,
-        Refusal::TargetNotMember,
-        Refusal::UserNotLogged,
-        Refusal::AlreadyMember,
-        Refusal::UserInParty,
-        Refusal::NoInvite,
-        Refusal::PartyFull,
+impl PartyRefusal {
+    pub const ALL: [PartyRefusal; 16] = [
+        PartyRefusal::BadRequest,
+        PartyRefusal::RateLimited,
+        PartyRefusal::NoSuchParty,
+        PartyRefusal::NotMember,
+        PartyRefusal::NotLeader,
+        PartyRefusal::VersionConflict,
+        PartyRefusal::NoSuchGo,
+        PartyRefusal::Busy,
+        PartyRefusal::SelfTarget,
+        PartyRefusal::NoSuchUser,
+        PartyRefusal::TargetNotMember,
+        PartyRefusal::UserNotLogged,
+        PartyRefusal::AlreadyMember,
+        PartyRefusal::UserInParty,
+        PartyRefusal::NoInvite,
+        PartyRefusal::PartyFull,
     ];
 
     pub fn as_str(self) -> &'static str {
         match self {
-            Refusal::BadRequest => "bad_request",
-            Refusal::RateLimited => "rate_limited",
-            Refusal::NoSuchParty => "no_such_party",
-            Refusal::NotMember => "not_member",
-            Refusal::NotLeader => "not_leader",
-            Refusal::VersionConflict => "version_conflict",
-            Refusal::NoSuchGo => "no_such_go",
-            Refusal::Busy => "busy",
-            Refusal::SelfTarget => "self_target",
-            Refusal::NoSuchUser => "no_such_user",
-            Refusal::TargetNotMember => "target_not_member",
-            Refusal::UserNotLogged => "user_not_logged",
-            Refusal::AlreadyMember => "already_member",
-            Refusal::UserInParty => "user_in_party",
-            Refusal::NoInvite => "no_invite",
-            Refusal::PartyFull => "party_full",
+            PartyRefusal::BadRequest => "bad_request",
+            PartyRefusal::RateLimited => "rate_limited",
+            PartyRefusal::NoSuchParty => "no_such_party",
+            PartyRefusal::NotMember => "not_member",
+            PartyRefusal::NotLeader => "not_leader",
+            PartyRefusal::VersionConflict => "version_conflict",
+            PartyRefusal::NoSuchGo => "no_such_go",
+            PartyRefusal::Busy => "busy",
+            PartyRefusal::SelfTarget => "self_target",
+            PartyRefusal::NoSuchUser => "no_such_user",
+            PartyRefusal::TargetNotMember => "target_not_member",
+            PartyRefusal::UserNotLogged => "user_not_logged",
+            PartyRefusal::AlreadyMember => "already_member",
+            PartyRefusal::UserInParty => "user_in_party",
+            PartyRefusal::NoInvite => "no_invite",
+            PartyRefusal::PartyFull => "party_full",
         }
     }
 
-    pub fn parse(text: &str) -> Option<Refusal> {
-        Refusal::ALL.into_iter().find(|refusal| refusal.as_str() == text)
+    pub fn parse(text: &str) -> Option<PartyRefusal> {
+        PartyRefusal::ALL.into_iter().find(|refusal| refusal.as_str() == text)
     }
 }
 
-impl Reply {
-    pub(super) fn of(party: &Party) -> Reply {
-        Reply::Party(Some(Box::new(party.clone())))
+impl PartyReply {
+    pub(super) fn of(party: &Party) -> PartyReply {
+        PartyReply::Party(Some(Box::new(party.clone())))
     }
 
     /// The small form that is stored for a request id.
-    pub(super) fn without_party(&self) -> Reply {
+    pub(super) fn without_party(&self) -> PartyReply {
         match self {
-            Reply::Party(_) => Reply::Party(None),
-            Reply::Refused { why, .. } => Reply::Refused { why: *why, retry_after_ms: None, party: None },
+            PartyReply::Party(_) => PartyReply::Party(None),
+            PartyReply::Refused { why, .. } => {
+                PartyReply::Refused { why: *why, retry_after_ms: None, party: None }
+            }
             other => other.clone(),
         }
     }
 
     /// The stored form with the party as it is now.
-    pub(super) fn with_party(self, party: Option<Box<Party>>) -> Reply {
+    pub(super) fn with_party(self, party: Option<Box<Party>>) -> PartyReply {
         match self {
-            Reply::Party(_) => Reply::Party(party),
-            Reply::Refused { why, retry_after_ms, .. } => Reply::Refused { why, retry_after_ms, party },
+            PartyReply::Party(_) => PartyReply::Party(party),
+            PartyReply::Refused { why, retry_after_ms, .. } => {
+                PartyReply::Refused { why, retry_after_ms, party }
+            }
             other => other,
         }
     }

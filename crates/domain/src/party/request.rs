@@ -1,14 +1,14 @@
 //! A command with its context, and the limits of what it may hold.
 
-use super::User;
+use super::UserId;
 use crate::limits;
 use alloc::sync::Arc;
 
 /// A command with its context.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Call {
+pub struct PartyRequest {
     /// `None`: the server or an app.
-    pub user: Option<User>,
+    pub user: Option<UserId>,
     /// The caller's display name.
     pub name: Option<Arc<str>>,
     /// The party that the caller believes to be in. Accept, decline, block and unblock ignore it.
@@ -17,18 +17,18 @@ pub struct Call {
     pub if_version: Option<u64>,
     /// The request id: a request with the same id is executed once.
     pub rid: Option<Arc<str>>,
-    pub command: Command,
+    pub command: PartyCommand,
 }
 
 /// What a user, the server or the matchmaker asks for.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Command {
+pub enum PartyCommand {
     Get,
     Invite {
-        user: User,
+        user: UserId,
     },
     CancelInvite {
-        user: User,
+        user: UserId,
     },
     Accept {
         party_id: u64,
@@ -38,14 +38,14 @@ pub enum Command {
         message: Option<Arc<str>>,
     },
     Kick {
-        user: User,
+        user: UserId,
         message: Option<Arc<str>>,
     },
     Leave {
         message: Option<Arc<str>>,
     },
     Promote {
-        user: User,
+        user: UserId,
     },
     Disband {
         message: Option<Arc<str>>,
@@ -61,10 +61,10 @@ pub enum Command {
         go_id: u64,
     },
     Block {
-        user: User,
+        user: UserId,
     },
     Unblock {
-        user: User,
+        user: UserId,
     },
     /// From the server: a deadline of the party has passed.
     Wake {
@@ -72,7 +72,7 @@ pub enum Command {
     },
     /// From the server: a user's presence has changed, or they logged out.
     Check {
-        user: User,
+        user: UserId,
     },
     /// From the matchmaker: the answer to a ticket.
     Answer {
@@ -83,10 +83,10 @@ pub enum Command {
     },
 }
 
-impl Call {
+impl PartyRequest {
     /// Whether it is within the limits of a request. That JSON is valid is checked where it is parsed.
     pub fn is_sound(&self) -> bool {
-        let user = |user: &User| !user.is_empty() && user.len() <= limits::USER_BYTES;
+        let user = |user: &UserId| !user.is_empty() && user.len() <= limits::USER_BYTES;
         let message = |message: &Option<Arc<str>>| {
             let fits = |text: &Arc<str>| {
                 text.len() <= limits::PARTY_MESSAGE_BYTES && !text.chars().any(char::is_control)
@@ -97,17 +97,21 @@ impl Call {
         let rid = |rid: &Arc<str>| !rid.is_empty() && rid.len() <= limits::PARTY_RID_BYTES;
         self.rid.as_ref().is_none_or(rid)
             && match &self.command {
-                Command::Get | Command::CancelGo | Command::Accept { .. } => true,
-                Command::Ready { .. } | Command::Wake { .. } => true,
-                Command::Invite { user: target } | Command::CancelInvite { user: target } => user(target),
-                Command::Promote { user: target } | Command::Check { user: target } => user(target),
-                Command::Block { user: target } | Command::Unblock { user: target } => user(target),
-                Command::Kick { user: target, message: said } => user(target) && message(said),
-                Command::Decline { message: said, .. } => message(said),
-                Command::Leave { message: said } | Command::Disband { message: said } => message(said),
-                Command::SetData { data } => json(data),
-                Command::Go { params } => params.as_ref().is_none_or(json),
-                Command::Answer { details, .. } => details.as_ref().is_none_or(json),
+                PartyCommand::Get | PartyCommand::CancelGo | PartyCommand::Accept { .. } => true,
+                PartyCommand::Ready { .. } | PartyCommand::Wake { .. } => true,
+                PartyCommand::Invite { user: target } | PartyCommand::CancelInvite { user: target } => {
+                    user(target)
+                }
+                PartyCommand::Promote { user: target } | PartyCommand::Check { user: target } => user(target),
+                PartyCommand::Block { user: target } | PartyCommand::Unblock { user: target } => user(target),
+                PartyCommand::Kick { user: target, message: said } => user(target) && message(said),
+                PartyCommand::Decline { message: said, .. } => message(said),
+                PartyCommand::Leave { message: said } | PartyCommand::Disband { message: said } => {
+                    message(said)
+                }
+                PartyCommand::SetData { data } => json(data),
+                PartyCommand::Go { params } => params.as_ref().is_none_or(json),
+                PartyCommand::Answer { details, .. } => details.as_ref().is_none_or(json),
             }
     }
 }

@@ -1,20 +1,20 @@
 //! Applies deadlines that have passed. Must hold: a deadline at t has passed at t; deadlines are applied in their order,
 //! and before anything else is done with a party.
 
-use super::draft::{PartyDraft, Step};
+use super::draft::{PartyDraft, PartyStep};
 use super::leave::{end_if_empty, end_invite, remove_member};
-use super::{Party, Reason, Standing, User, presence, ticket};
+use super::{Party, PartyReason, UserId, UserPresence, presence, ticket};
 use crate::time::Time;
 
 /// A deadline of a party.
 enum PartyDeadline {
-    Invite(User),
+    Invite(UserId),
     Gathering,
-    Away(User),
+    Away(UserId),
 }
 
 /// Loads a party and applies the deadlines that have passed. False: the party does not exist, or has ended by now.
-pub(super) fn open(draft: &mut PartyDraft<'_>, id: u64) -> Step<bool> {
+pub(super) fn open(draft: &mut PartyDraft<'_>, id: u64) -> PartyStep<bool> {
     if draft.load(id)? {
         settle(draft, id)?;
     }
@@ -22,7 +22,7 @@ pub(super) fn open(draft: &mut PartyDraft<'_>, id: u64) -> Step<bool> {
 }
 
 /// The party of a user, settled. A record that does not agree with the party is corrected.
-pub(super) fn party_of(draft: &mut PartyDraft<'_>, user: &User) -> Step<Option<u64>> {
+pub(super) fn party_of(draft: &mut PartyDraft<'_>, user: &UserId) -> PartyStep<Option<u64>> {
     let Some(id) = draft.record(user)?.party else { return Ok(None) };
     if open(draft, id)? && draft.party(id).member(user).is_some() {
         return Ok(Some(id));
@@ -32,11 +32,11 @@ pub(super) fn party_of(draft: &mut PartyDraft<'_>, user: &User) -> Step<Option<u
 }
 
 /// Applies the deadlines of a loaded party that have passed.
-pub(super) fn settle(draft: &mut PartyDraft<'_>, id: u64) -> Step {
+pub(super) fn settle(draft: &mut PartyDraft<'_>, id: u64) -> PartyStep {
     while draft.exists(id) {
         let Some(deadline) = first_passed(draft.party(id), draft.now) else { break };
         match deadline {
-            PartyDeadline::Invite(user) => end_invite(draft, id, &user, Reason::Expired.into())?,
+            PartyDeadline::Invite(user) => end_invite(draft, id, &user, PartyReason::Expired.into())?,
             PartyDeadline::Gathering => ticket::fail_gathering(draft, id, None),
             PartyDeadline::Away(user) => time_out(draft, id, &user)?,
         }
@@ -46,18 +46,18 @@ pub(super) fn settle(draft: &mut PartyDraft<'_>, id: u64) -> Step {
 }
 
 /// A member's time away is over. They leave, unless they are back, or were back and disconnected again.
-fn time_out(draft: &mut PartyDraft<'_>, id: u64, user: &User) -> Step {
+fn time_out(draft: &mut PartyDraft<'_>, id: u64, user: &UserId) -> PartyStep {
     // A logout also ends invites; that happens with the user's own next command or check.
-    if draft.record(user)?.bye.is_some() {
-        return remove_member(draft, id, user, Reason::Logout.into());
+    if draft.record(user)?.logged_out.is_some() {
+        return remove_member(draft, id, user, PartyReason::Logout.into());
     }
     let since = draft.party(id).member(user).and_then(|member| member.away).map(|away| away.since);
-    match draft.standing(user)? {
-        Standing::Online { .. } => presence::come_back(draft, id, user),
-        Standing::Lost { since: again, .. } if since.is_some_and(|since| since < *again) => {
+    match draft.presence(user)? {
+        UserPresence::Online { .. } => presence::come_back(draft, id, user),
+        UserPresence::Lost { since: again, .. } if since.is_some_and(|since| since < *again) => {
             presence::lose_again(draft, id, user)?;
         }
-        _ => return remove_member(draft, id, user, Reason::Timeout.into()),
+        _ => return remove_member(draft, id, user, PartyReason::Timeout.into()),
     }
     Ok(())
 }

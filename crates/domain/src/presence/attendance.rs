@@ -12,27 +12,27 @@ use alloc::vec::Vec;
 
 /// The state of a client: JSON, and a digest that is equal for equal values, however they are written.
 #[derive(Clone, Debug)]
-pub struct State {
+pub struct ClientState {
     pub text: Arc<str>,
-    pub meaning: u64,
+    pub digest: u64,
 }
 
-impl PartialEq for State {
-    fn eq(&self, other: &State) -> bool {
-        self.meaning == other.meaning
+impl PartialEq for ClientState {
+    fn eq(&self, other: &ClientState) -> bool {
+        self.digest == other.digest
     }
 }
 
 /// The node that a client is connected to, in one of its lifetimes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Home {
+pub struct NodeEpoch {
     pub node: Arc<str>,
     pub epoch: Epoch,
 }
 
 /// Why a client or user went offline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Departure {
+pub enum OfflineReason {
     Left,
     Bye,
     Lost,
@@ -41,130 +41,130 @@ pub enum Departure {
     Expired,
 }
 
-impl Departure {
+impl OfflineReason {
     pub fn as_str(self) -> &'static str {
         match self {
-            Departure::Left => "left",
-            Departure::Bye => "bye",
-            Departure::Lost => "lost",
-            Departure::NodeDown => "node_down",
-            Departure::Removed => "removed",
-            Departure::Expired => "expired",
+            OfflineReason::Left => "left",
+            OfflineReason::Bye => "bye",
+            OfflineReason::Lost => "lost",
+            OfflineReason::NodeDown => "node_down",
+            OfflineReason::Removed => "removed",
+            OfflineReason::Expired => "expired",
         }
     }
 
-    pub fn parse(text: &str) -> Option<Departure> {
+    pub fn parse(text: &str) -> Option<OfflineReason> {
         let all = [
-            Departure::Left,
-            Departure::Bye,
-            Departure::Lost,
-            Departure::NodeDown,
-            Departure::Removed,
-            Departure::Expired,
+            OfflineReason::Left,
+            OfflineReason::Bye,
+            OfflineReason::Lost,
+            OfflineReason::NodeDown,
+            OfflineReason::Removed,
+            OfflineReason::Expired,
         ];
         all.into_iter().find(|departure| departure.as_str() == text)
     }
 
     /// It was asked for, and there is no grace period.
     pub fn is_explicit(self) -> bool {
-        !matches!(self, Departure::Lost | Departure::NodeDown)
+        !matches!(self, OfflineReason::Lost | OfflineReason::NodeDown)
     }
 }
 
 /// A client that is present, or that was lost and is within its grace period.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Attendee {
+pub struct ChannelClient {
     pub client: ClientId,
-    pub home: Home,
-    pub state: Option<State>,
+    pub node: NodeEpoch,
+    pub state: Option<ClientState>,
     pub since: Time,
-    pub lost: Option<Lost>,
+    pub lost: Option<LostClient>,
 }
 
 /// When a client was lost, and when its grace period ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Lost {
+pub struct LostClient {
     pub at: Time,
     pub until: Time,
 }
 
 /// The last departure: why, and when one of the departed clients was last seen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Departed {
-    pub reason: Departure,
+pub struct LastDeparture {
+    pub reason: OfflineReason,
     pub seen: Time,
 }
 
 /// How clients are lost: when, and for how long they may come back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Loss {
+pub struct ClientLoss {
     pub at: Time,
     pub grace_ms: u64,
-    pub reason: Departure,
+    pub reason: OfflineReason,
 }
 
 #[derive(Clone, Debug)]
-pub enum Input {
+pub enum AttendanceInput {
     /// A client joins. Without a state, an earlier one stays.
     Join {
         client: ClientId,
-        home: Home,
-        state: Option<State>,
+        home: NodeEpoch,
+        state: Option<ClientState>,
     },
     Update {
         client: ClientId,
-        state: State,
+        state: ClientState,
     },
     /// A client leaves explicitly.
     Leave {
         client: ClientId,
-        reason: Departure,
+        reason: OfflineReason,
     },
     /// An app removes the user with all their clients.
     Remove {
-        reason: Departure,
+        reason: OfflineReason,
     },
     /// A client did not resume in time.
     Lose {
         client: ClientId,
-        loss: Loss,
+        loss: ClientLoss,
     },
     /// The same, only if the client is still connected to this node.
     LoseAt {
         client: ClientId,
         node: Arc<str>,
-        loss: Loss,
+        loss: ClientLoss,
     },
     /// All clients of one lifetime of a node are lost.
     LoseHome {
-        home: Home,
-        loss: Loss,
+        home: NodeEpoch,
+        loss: ClientLoss,
     },
     /// These lifetimes of nodes are unknown: their clients go without a grace period.
     Sweep {
-        homes: Vec<Home>,
+        nodes: Vec<NodeEpoch>,
     },
 }
 
 /// What watchers see.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Change {
+pub enum AttendanceChange {
     UserOnline,
     ClientOnline {
         client: ClientId,
-        state: Option<State>,
+        state: Option<ClientState>,
     },
     ClientUpdated {
         client: ClientId,
-        state: State,
+        state: ClientState,
     },
     ClientOffline {
         client: ClientId,
-        reason: Departure,
+        reason: OfflineReason,
     },
     UserOffline {
         last_seen: Time,
-        reason: Departure,
+        reason: OfflineReason,
     },
     /// The user's visibility changed.
     Face {
@@ -179,64 +179,68 @@ pub enum Change {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Attendance {
     /// Sorted by id. Lost ones are dropped when any client arrives.
-    clients: Vec<Attendee>,
+    clients: Vec<ChannelClient>,
     /// Since when the user is present; meaningless while they are not.
     since: Time,
-    departed: Option<Departed>,
+    departed: Option<LastDeparture>,
 }
 
 impl Attendance {
     /// From storage. The clients may be in any order.
-    pub fn restore(mut clients: Vec<Attendee>, since: Time, departed: Option<Departed>) -> Attendance {
+    pub fn restore(
+        mut clients: Vec<ChannelClient>,
+        since: Time,
+        departed: Option<LastDeparture>,
+    ) -> Attendance {
         clients.sort_by_key(|attendee| attendee.client);
         Attendance { clients, since, departed }
     }
 
-    pub fn handle(&mut self, now: Time, input: Input, changes: &mut Vec<Change>) {
+    pub fn handle(&mut self, now: Time, input: AttendanceInput, changes: &mut Vec<AttendanceChange>) {
         match input {
-            Input::Join { client, home, state } => self.join(now, client, home, state, changes),
-            Input::Update { client, state } => self.update(client, state, changes),
-            Input::Leave { client, reason } => {
+            AttendanceInput::Join { client, home, state } => self.join(now, client, home, state, changes),
+            AttendanceInput::Update { client, state } => self.update(client, state, changes),
+            AttendanceInput::Leave { client, reason } => {
                 assert!(reason.is_explicit(), "a lost client does not leave explicitly");
                 if let Some(at) = self.find_living(client) {
                     self.clients.remove(at);
-                    self.depart(client, Departed { reason, seen: now }, changes);
+                    self.depart(client, LastDeparture { reason, seen: now }, changes);
                 }
             }
-            Input::Remove { reason } => {
+            AttendanceInput::Remove { reason } => {
                 assert!(reason.is_explicit(), "a lost client does not leave explicitly");
                 // Without a grace period.
                 for attendee in core::mem::take(&mut self.clients).iter().filter(|one| one.lost.is_none()) {
-                    self.depart(attendee.client, Departed { reason, seen: now }, changes);
+                    self.depart(attendee.client, LastDeparture { reason, seen: now }, changes);
                 }
                 if let Some(departed) = &mut self.departed {
                     departed.reason = reason;
                 }
             }
-            Input::Lose { client, loss } => {
+            AttendanceInput::Lose { client, loss } => {
                 if let Some(at) = self.find_living(client) {
                     self.lose(now, at, loss, changes);
                 }
             }
-            Input::LoseAt { client, node, loss } => {
-                let stays = |at: &usize| self.clients[*at].home.node == node;
+            AttendanceInput::LoseAt { client, node, loss } => {
+                let stays = |at: &usize| self.clients[*at].node.node == node;
                 if let Some(at) = self.find_living(client).filter(stays) {
                     self.lose(now, at, loss, changes);
                 }
             }
-            Input::LoseHome { home, loss } => {
-                let of_home = |attendee: &Attendee| attendee.lost.is_none() && attendee.home == home;
-                while let Some(at) = self.clients.iter().position(of_home) {
+            AttendanceInput::LoseHome { home, loss } => {
+                let of_node = |attendee: &ChannelClient| attendee.lost.is_none() && attendee.node == home;
+                while let Some(at) = self.clients.iter().position(of_node) {
                     self.lose(now, at, loss, changes);
                 }
             }
-            Input::Sweep { homes } => self.sweep(now, &homes, changes),
+            AttendanceInput::Sweep { nodes } => self.sweep(now, &nodes, changes),
         }
         self.settle(now, changes);
     }
 
     /// Applies deadlines that have passed.
-    pub fn wake(&mut self, now: Time, changes: &mut Vec<Change>) {
+    pub fn wake(&mut self, now: Time, changes: &mut Vec<AttendanceChange>) {
         self.settle(now, changes);
     }
 
@@ -252,9 +256,9 @@ impl Attendance {
         &mut self,
         now: Time,
         client: ClientId,
-        home: Home,
-        state: Option<State>,
-        changes: &mut Vec<Change>,
+        home: NodeEpoch,
+        state: Option<ClientState>,
+        changes: &mut Vec<AttendanceChange>,
     ) {
         // A deadline that has passed ends the earlier presence: this join begins a new one.
         self.settle(now, changes);
@@ -263,7 +267,7 @@ impl Attendance {
         self.clients.retain(|attendee| attendee.lost.is_none());
         match self.find(client) {
             Ok(at) => {
-                self.clients[at].home = home;
+                self.clients[at].node = home;
                 if let Some(state) = state {
                     self.change_state(at, state, changes);
                 }
@@ -271,67 +275,68 @@ impl Attendance {
             Err(at) => {
                 if !was_there {
                     self.since = now;
-                    changes.push(Change::UserOnline);
+                    changes.push(AttendanceChange::UserOnline);
                 }
-                changes.push(Change::ClientOnline { client, state: state.clone() });
+                changes.push(AttendanceChange::ClientOnline { client, state: state.clone() });
                 // Most users have one client: save memory.
                 self.clients.reserve_exact(1);
-                self.clients.insert(at, Attendee { client, home, state, since: now, lost: None });
+                self.clients.insert(at, ChannelClient { client, node: home, state, since: now, lost: None });
             }
         }
     }
 
-    fn update(&mut self, client: ClientId, state: State, changes: &mut Vec<Change>) {
+    fn update(&mut self, client: ClientId, state: ClientState, changes: &mut Vec<AttendanceChange>) {
         match self.find_living(client) {
             Some(at) => self.change_state(at, state, changes),
-            None => changes.push(Change::NotFound),
+            None => changes.push(AttendanceChange::NotFound),
         }
     }
 
-    fn change_state(&mut self, at: usize, state: State, changes: &mut Vec<Change>) {
+    fn change_state(&mut self, at: usize, state: ClientState, changes: &mut Vec<AttendanceChange>) {
         let attendee = &mut self.clients[at];
         if attendee.state.as_ref() != Some(&state) {
             attendee.state = Some(state.clone());
-            changes.push(Change::ClientUpdated { client: attendee.client, state });
+            changes.push(AttendanceChange::ClientUpdated { client: attendee.client, state });
         }
     }
 
-    fn lose(&mut self, now: Time, at: usize, loss: Loss, changes: &mut Vec<Change>) {
+    fn lose(&mut self, now: Time, at: usize, loss: ClientLoss, changes: &mut Vec<AttendanceChange>) {
         assert!(!loss.reason.is_explicit(), "an explicit departure is not a loss");
         // A time in the future, from a clock that was ahead, must not extend the grace period.
         let seen = loss.at.min(now);
         let attendee = &mut self.clients[at];
-        attendee.lost = Some(Lost { at: seen, until: seen + loss.grace_ms });
+        attendee.lost = Some(LostClient { at: seen, until: seen + loss.grace_ms });
         let client = attendee.client;
-        self.depart(client, Departed { reason: loss.reason, seen }, changes);
+        self.depart(client, LastDeparture { reason: loss.reason, seen }, changes);
     }
 
-    fn sweep(&mut self, now: Time, homes: &[Home], changes: &mut Vec<Change>) {
-        let is_stale = |attendee: &Attendee| attendee.lost.is_none() && homes.contains(&attendee.home);
+    fn sweep(&mut self, now: Time, nodes: &[NodeEpoch], changes: &mut Vec<AttendanceChange>) {
+        let is_stale = |attendee: &ChannelClient| attendee.lost.is_none() && nodes.contains(&attendee.node);
         while let Some(at) = self.clients.iter().position(is_stale) {
             // Its arrival is the last time it is known to have been present.
-            let loss = Loss { at: self.clients[at].since, grace_ms: 0, reason: Departure::NodeDown };
+            let loss =
+                ClientLoss { at: self.clients[at].since, grace_ms: 0, reason: OfflineReason::NodeDown };
             self.lose(now, at, loss, changes);
         }
     }
 
-    fn depart(&mut self, client: ClientId, departed: Departed, changes: &mut Vec<Change>) {
+    fn depart(&mut self, client: ClientId, departed: LastDeparture, changes: &mut Vec<AttendanceChange>) {
         let seen = self.departed.map_or(departed.seen, |earlier| earlier.seen.max(departed.seen));
-        self.departed = Some(Departed { seen, ..departed });
-        changes.push(Change::ClientOffline { client, reason: departed.reason });
+        self.departed = Some(LastDeparture { seen, ..departed });
+        changes.push(AttendanceChange::ClientOffline { client, reason: departed.reason });
     }
 
     /// The user goes offline when no client is present and every deadline has passed.
-    fn settle(&mut self, now: Time, changes: &mut Vec<Change>) {
-        let over = |lost: Lost| now >= lost.until;
+    fn settle(&mut self, now: Time, changes: &mut Vec<AttendanceChange>) {
+        let over = |lost: LostClient| now >= lost.until;
         if self.living().next().is_some() {
             // A deadline that passed while another client is present has no effect.
             self.clients.retain(|attendee| !attendee.lost.is_some_and(over));
-        } else if let Some(Departed { reason, seen }) = self.departed
+        } else if let Some(LastDeparture { reason, seen }) = self.departed
             && self.clients.iter().filter_map(|attendee| attendee.lost).all(over)
         {
             *self = Attendance::default();
-            changes.push(Change::UserOffline { last_seen: seen, reason });
+            changes.push(AttendanceChange::UserOffline { last_seen: seen, reason });
         }
     }
 
@@ -354,12 +359,12 @@ impl Attendance {
     }
 
     /// The clients that are present.
-    pub fn living(&self) -> impl Iterator<Item = &Attendee> {
+    pub fn living(&self) -> impl Iterator<Item = &ChannelClient> {
         self.clients.iter().filter(|attendee| attendee.lost.is_none())
     }
 
     /// All clients that must be stored, also lost ones.
-    pub fn clients(&self) -> &[Attendee] {
+    pub fn clients(&self) -> &[ChannelClient] {
         &self.clients
     }
 
@@ -377,7 +382,7 @@ impl Attendance {
         self.since
     }
 
-    pub fn departed(&self) -> Option<Departed> {
+    pub fn departed(&self) -> Option<LastDeparture> {
         self.departed
     }
 }

@@ -2,13 +2,13 @@
 //! number of users, with hysteresis, so that it does not flap at a threshold.
 //! Must hold: changes that cancel out within a tick are not told; the differences add up to the current state.
 
-use super::room::{Difference, Member, Snapshot};
+use super::room::{RoomDifference, RoomMember, RoomSnapshot};
 use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
 
 /// How much watchers of a channel are told.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Mode {
+pub enum PresenceMode {
     /// Every change, as it happens.
     #[default]
     Full,
@@ -18,12 +18,12 @@ pub enum Mode {
     Counts,
 }
 
-impl Mode {
+impl PresenceMode {
     pub fn as_str(self) -> &'static str {
         match self {
-            Mode::Full => "full",
-            Mode::Coalesced => "coalesced",
-            Mode::Counts => "counts",
+            PresenceMode::Full => "full",
+            PresenceMode::Coalesced => "coalesced",
+            PresenceMode::Counts => "counts",
         }
     }
 }
@@ -37,7 +37,7 @@ pub struct Thresholds {
 
 impl Thresholds {
     /// The next mode for this many users. It goes down only below four fifths of the threshold that led up.
-    pub fn mode(self, mode: Mode, users: usize) -> Mode {
+    pub fn mode(self, mode: PresenceMode, users: usize) -> PresenceMode {
         let up = self.reached(users, 5);
         let kept = self.reached(users, 4);
         if up > mode {
@@ -50,29 +50,29 @@ impl Thresholds {
     }
 
     /// The mode if the thresholds were scaled by this many fifths.
-    fn reached(self, users: usize, fifths: usize) -> Mode {
+    fn reached(self, users: usize, fifths: usize) -> PresenceMode {
         let at = |threshold: usize| users.saturating_mul(5) >= threshold.saturating_mul(fifths);
         if at(self.counts_at) {
-            Mode::Counts
+            PresenceMode::Counts
         } else if at(self.coalesce_at) {
-            Mode::Coalesced
+            PresenceMode::Coalesced
         } else {
-            Mode::Full
+            PresenceMode::Full
         }
     }
 }
 
 /// The users that changed since the last tick, as they were then.
 #[derive(Clone, Debug, Default)]
-pub struct Tick {
+pub struct TickChanges {
     from: u64,
-    touched: BTreeMap<Arc<str>, Option<Member>>,
+    touched: BTreeMap<Arc<str>, Option<RoomMember>>,
 }
 
-impl Tick {
+impl TickChanges {
     /// A tick that begins at a version of the channel.
-    pub fn at(version: u64) -> Tick {
-        Tick { from: version, touched: BTreeMap::new() }
+    pub fn at(version: u64) -> TickChanges {
+        TickChanges { from: version, touched: BTreeMap::new() }
     }
 
     /// The version of the channel at the last tick.
@@ -81,8 +81,8 @@ impl Tick {
     }
 
     /// The members at the last tick.
-    pub fn members<'a>(&'a self, room: &'a Snapshot) -> BTreeMap<&'a Arc<str>, &'a Member> {
-        let mut members: BTreeMap<&Arc<str>, &Member> = room.members.iter().collect();
+    pub fn members<'a>(&'a self, room: &'a RoomSnapshot) -> BTreeMap<&'a Arc<str>, &'a RoomMember> {
+        let mut members: BTreeMap<&Arc<str>, &RoomMember> = room.members.iter().collect();
         for (user, before) in &self.touched {
             match before {
                 Some(member) => members.insert(user, member),
@@ -93,15 +93,16 @@ impl Tick {
     }
 
     /// Remembers a user before they change, once per tick.
-    pub fn touch(&mut self, room: &Snapshot, user: &Arc<str>) {
+    pub fn touch(&mut self, room: &RoomSnapshot, user: &Arc<str>) {
         if !self.touched.contains_key(user) {
             self.touched.insert(user.clone(), room.members.get(user).cloned());
         }
     }
 
     /// Ends the tick. Returns the difference, and begins the next tick. `None`: all changes cancelled out.
-    pub fn settle(&mut self, room: &Snapshot) -> Option<Difference> {
-        let mut difference = Difference { from: self.from, to: room.version, ..Difference::default() };
+    pub fn settle(&mut self, room: &RoomSnapshot) -> Option<RoomDifference> {
+        let mut difference =
+            RoomDifference { from: self.from, to: room.version, ..RoomDifference::default() };
         difference.count = room.members.len();
         for (user, before) in core::mem::take(&mut self.touched) {
             difference.add(&user, before.as_ref(), room.members.get(&user));
@@ -120,46 +121,46 @@ impl Tick {
 mod tests {
     use super::*;
     use crate::id::ClientId;
-    use crate::presence::Seen;
+    use crate::presence::RoomClient;
     use crate::time::Time;
 
     #[test]
     fn a_mode_begins_at_its_threshold_and_ends_below_four_fifths() {
         let thresholds = Thresholds { coalesce_at: 200, counts_at: 5_000 };
-        let mut mode = Mode::Full;
-        let mut check = |users: usize, expected: Mode| {
+        let mut mode = PresenceMode::Full;
+        let mut check = |users: usize, expected: PresenceMode| {
             mode = thresholds.mode(mode, users);
             assert_eq!(mode, expected, "{users}");
         };
-        check(199, Mode::Full);
-        check(200, Mode::Coalesced);
-        check(160, Mode::Coalesced);
-        check(159, Mode::Full);
-        check(199, Mode::Full);
-        check(5_000, Mode::Counts);
-        check(4_000, Mode::Counts);
-        check(3_999, Mode::Coalesced);
-        check(5_000, Mode::Counts);
-        check(0, Mode::Full);
+        check(199, PresenceMode::Full);
+        check(200, PresenceMode::Coalesced);
+        check(160, PresenceMode::Coalesced);
+        check(159, PresenceMode::Full);
+        check(199, PresenceMode::Full);
+        check(5_000, PresenceMode::Counts);
+        check(4_000, PresenceMode::Counts);
+        check(3_999, PresenceMode::Coalesced);
+        check(5_000, PresenceMode::Counts);
+        check(0, PresenceMode::Full);
     }
 
-    fn set(room: &mut Snapshot, user: &Arc<str>, clients: &[u128]) {
+    fn set(room: &mut RoomSnapshot, user: &Arc<str>, clients: &[u128]) {
         room.version += 1;
         if clients.is_empty() {
             room.members.remove(user);
             return;
         }
-        let seen = Seen { state: None, since: Time(0) };
+        let seen = RoomClient { state: None, since: Time(0) };
         let clients = clients.iter().map(|n| (ClientId::from_random(*n), seen.clone())).collect();
-        room.members.insert(user.clone(), Member { clients, ..Member::default() });
+        room.members.insert(user.clone(), RoomMember { clients, ..RoomMember::default() });
     }
 
     #[test]
     fn changes_that_cancel_out_within_a_tick_are_not_told() {
         let (ann, bob): (Arc<str>, Arc<str>) = ("ann".into(), "bob".into());
-        let mut room = Snapshot::default();
+        let mut room = RoomSnapshot::default();
         set(&mut room, &ann, &[1]);
-        let mut tick = Tick::at(room.version);
+        let mut tick = TickChanges::at(room.version);
         for (user, clients) in [(&bob, &[2u128][..]), (&ann, &[]), (&bob, &[]), (&ann, &[1])] {
             tick.touch(&room, user);
             set(&mut room, user, clients);

@@ -4,7 +4,7 @@
 //! Must hold: an older fact changes nothing; the last status told is the current one; the same status is not told twice.
 
 use super::attendance::Attendance;
-use super::status::{Activities, Status, Turn, Whereabouts};
+use super::status::{Activities, Status, StatusCause, UserChannel};
 use super::visibility::Visibility;
 use crate::channel::Channel;
 use crate::time::Time;
@@ -14,12 +14,12 @@ use alloc::vec::Vec;
 
 /// A fact about a user, with the version of the row it is about.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Fact {
+pub enum UserFact {
     /// The user is in a channel, or no longer.
     Place {
         channel: Arc<str>,
         version: u64,
-        stay: Option<Stay>,
+        stay: Option<ChannelStay>,
         /// When they were last there, if they have left.
         last_seen: Option<Time>,
         name: Option<Arc<str>>,
@@ -30,14 +30,15 @@ pub enum Fact {
     },
 }
 
-impl Fact {
+impl UserFact {
     /// Whether it replaces another fact about the same row.
-    pub fn supersedes(&self, other: &Fact) -> bool {
+    pub fn supersedes(&self, other: &UserFact) -> bool {
         match (self, other) {
-            (Fact::Place { channel, version, .. }, Fact::Place { channel: old, version: older, .. }) => {
-                channel == old && version >= older
-            }
-            (Fact::Shown { version, .. }, Fact::Shown { version: older, .. }) => version >= older,
+            (
+                UserFact::Place { channel, version, .. },
+                UserFact::Place { channel: old, version: older, .. },
+            ) => channel == old && version >= older,
+            (UserFact::Shown { version, .. }, UserFact::Shown { version: older, .. }) => version >= older,
             _ => false,
         }
     }
@@ -45,8 +46,8 @@ impl Fact {
 
 /// What nodes tell each other about a user.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Rumour {
-    Fact(Fact),
+pub enum UserUpdate {
+    Fact(UserFact),
     /// They follow another user, or no longer.
     Follows {
         followee: Arc<str>,
@@ -63,25 +64,25 @@ pub enum Rumour {
 
 /// The presence of a user in a channel, summarised.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Stay {
+pub struct ChannelStay {
     pub since: Time,
     /// Within a grace period: all clients are lost.
     pub leaving: bool,
 }
 
-impl Stay {
+impl ChannelStay {
     /// `None`: they are not in the channel.
-    pub fn of(attendance: &Attendance) -> Option<Stay> {
+    pub fn of(attendance: &Attendance) -> Option<ChannelStay> {
         let (since, leaving) = (attendance.since(), attendance.is_leaving());
-        attendance.is_present().then_some(Stay { since, leaving })
+        attendance.is_present().then_some(ChannelStay { since, leaving })
     }
 }
 
 /// A status to tell followers, and why.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Tidings {
+pub struct StatusUpdate {
     pub status: Status,
-    pub turn: Turn,
+    pub cause: StatusCause,
     pub channel: Option<Arc<str>>,
 }
 
@@ -102,11 +103,11 @@ struct KnownChannel {
     channel: Arc<str>,
     version: u64,
     at: Time,
-    stay: Option<Stay>,
+    stay: Option<ChannelStay>,
 }
 
 /// What a fact changed.
-struct Moved {
+struct FactEffect {
     channel: Option<Arc<str>>,
     /// Whether the user came or went; `None`: neither.
     arrived: Option<bool>,
@@ -128,7 +129,7 @@ impl Followee {
         now: Time,
         visibility: Option<(u64, Visibility)>,
         last_seen: Option<Time>,
-        facts: impl Iterator<Item = Fact>,
+        facts: impl Iterator<Item = UserFact>,
     ) -> Followee {
         let (shown_version, visibility) = visibility.unwrap_or_default();
         let mut followee = Followee { visibility, shown_version, last_seen, ..Followee::default() };
@@ -143,7 +144,7 @@ impl Followee {
         activities: &Activities,
         hold_ms: u64,
         mut read: Followee,
-    ) -> Option<Tidings> {
+    ) -> Option<StatusUpdate> {
         let believed = self.believed(activities);
         read.places.extend(self.places.drain(..).filter(|place| place.stay.is_none()));
         read.places.sort_by(|a, b| (&a.channel, b.version).cmp(&(&b.channel, a.version)));
@@ -151,24 +152,30 @@ impl Followee {
         read.name = read.name.or(self.name.take());
         read.last_seen = read.last_seen.max(self.last_seen);
         *self = Followee { held: self.held.take(), ..read };
-        self.tell(now, activities, hold_ms, believed, (Turn::None, None))
+        self.tell(now, activities, hold_ms, believed, (StatusCause::None, None))
     }
 
     /// Applies a fact. Returns what followers must be told. A disconnect is held back for `hold_ms`.
-    pub fn hear(&mut self, now: Time, activities: &Activities, hold_ms: u64, fact: Fact) -> Option<Tidings> {
+    pub fn hear(
+        &mut self,
+        now: Time,
+        activities: &Activities,
+        hold_ms: u64,
+        fact: UserFact,
+    ) -> Option<StatusUpdate> {
         let believed = self.believed(activities);
         let moved = self.take(now, fact)?;
         let turn = match (&moved.channel, moved.arrived) {
             (Some(channel), Some(arrived)) => activities.turn(channel, arrived),
-            _ => Turn::None,
+            _ => StatusCause::None,
         };
         self.tell(now, activities, hold_ms, believed, (turn, moved.channel))
     }
 
     /// Releases a disconnect that was held back long enough.
-    pub fn wake(&mut self, now: Time, activities: &Activities) -> Option<Tidings> {
+    pub fn wake(&mut self, now: Time, activities: &Activities) -> Option<StatusUpdate> {
         let held = self.held.take_if(|held| now >= held.due)?;
-        self.tell(now, activities, 0, held.believed, (Turn::Disconnected, None))
+        self.tell(now, activities, 0, held.believed, (StatusCause::Disconnected, None))
     }
 
     pub fn next_wake(&self) -> Option<Time> {
@@ -179,8 +186,8 @@ impl Followee {
     pub fn status(&self, activities: &Activities) -> Status {
         let own = self.places.iter().find(|place| is_own(&place.channel)).and_then(|place| place.stay);
         let stays = self.places.iter().filter_map(|place| Some((&place.channel, place.stay?)));
-        let places: Vec<Whereabouts> = stays
-            .map(|(channel, stay)| Whereabouts { channel: channel.clone(), since: stay.since })
+        let places: Vec<UserChannel> = stays
+            .map(|(channel, stay)| UserChannel { channel: channel.clone(), since: stay.since })
             .collect();
         activities.status(own.is_some(), own.is_some_and(|stay| stay.leaving), &places, self.last_seen)
     }
@@ -200,8 +207,8 @@ impl Followee {
         activities: &Activities,
         hold_ms: u64,
         believed: Status,
-        (mut turn, mut channel): (Turn, Option<Arc<str>>),
-    ) -> Option<Tidings> {
+        (mut turn, mut channel): (StatusCause, Option<Arc<str>>),
+    ) -> Option<StatusUpdate> {
         let mut returned = false;
         if self.is_online() {
             // They are back: drop the disconnect that was held back.
@@ -212,8 +219,8 @@ impl Followee {
         }
         let status = self.status(activities);
         if believed.online && !status.online {
-            turn = Turn::Disconnected;
-        } else if returned && turn == Turn::None {
+            turn = StatusCause::Disconnected;
+        } else if returned && turn == StatusCause::None {
             // They arrived in a channel while the disconnect was held back: that is the change to tell.
             let came = status.activities.iter().find(|one| !believed.channels.contains(&one.channel));
             if let Some(came) = came {
@@ -223,20 +230,20 @@ impl Followee {
         // While they are online, a changed `last_seen` alone is not worth telling.
         let same = Status { last_seen: believed.last_seen, ..status.clone() } == believed;
         let same = same && (status.online || status.last_seen == believed.last_seen);
-        (!same).then_some(Tidings { status, turn, channel })
+        (!same).then_some(StatusUpdate { status, cause: turn, channel })
     }
 
     /// Applies a fact. `None`: it is known already, or older than what is known.
-    fn take(&mut self, now: Time, fact: Fact) -> Option<Moved> {
+    fn take(&mut self, now: Time, fact: UserFact) -> Option<FactEffect> {
         match fact {
-            Fact::Shown { version, visibility } => {
+            UserFact::Shown { version, visibility } => {
                 if version <= self.shown_version {
                     return None;
                 }
                 (self.shown_version, self.visibility) = (version, visibility);
-                Some(Moved { channel: None, arrived: None })
+                Some(FactEffect { channel: None, arrived: None })
             }
-            Fact::Place { channel, version, stay, last_seen, name } => {
+            UserFact::Place { channel, version, stay, last_seen, name } => {
                 let was = self.keep(now, &channel, version, stay)?;
                 if name.is_some() {
                     self.name = name;
@@ -245,13 +252,19 @@ impl Followee {
                     self.last_seen = self.last_seen.max(last_seen);
                 }
                 let arrived = Some(stay.is_some()).filter(|is| *is != was);
-                Some(Moved { channel: Some(channel), arrived })
+                Some(FactEffect { channel: Some(channel), arrived })
             }
         }
     }
 
     /// Stores a presence. Returns whether they were in the channel before. `None`: it is older than what is known.
-    fn keep(&mut self, now: Time, channel: &Arc<str>, version: u64, stay: Option<Stay>) -> Option<bool> {
+    fn keep(
+        &mut self,
+        now: Time,
+        channel: &Arc<str>,
+        version: u64,
+        stay: Option<ChannelStay>,
+    ) -> Option<bool> {
         self.places.retain(|place| place.stay.is_some() || now.since(place.at) < LEFT_MS);
         match self.places.binary_search_by(|place| place.channel.cmp(channel)) {
             Ok(at) if self.places[at].version >= version => None,

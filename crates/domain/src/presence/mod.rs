@@ -8,9 +8,15 @@ pub mod room;
 pub mod status;
 pub mod visibility;
 
-pub use attendance::{Attendance, Attendee, Change, Departed, Departure, Home, Input, Loss, Lost, State};
-pub use crowd::{Mode, Thresholds, Tick};
-pub use followee::{Fact, Followee, Rumour, Stay, Tidings};
-pub use room::{Difference, Entry, Gone, Heard, Member, News, Room, Seen, Snapshot, Turned};
-pub use status::{Activities, Activity, Status, Turn, Whereabouts};
+pub use attendance::{
+    Attendance, AttendanceChange, AttendanceInput, ChannelClient, ClientLoss, ClientState, LastDeparture,
+    LostClient, NodeEpoch, OfflineReason,
+};
+pub use crowd::{PresenceMode, Thresholds, TickChanges};
+pub use followee::{ChannelStay, Followee, StatusUpdate, UserFact, UserUpdate};
+pub use room::{
+    Applied, DepartedClient, PresenceUpdate, PresentClient, Room, RoomClient, RoomDifference, RoomMember,
+    RoomSnapshot, VisibilityChanged,
+};
+pub use status::{Activities, Activity, Status, StatusCause, UserChannel};
 pub use visibility::{Viewer, Visibility};

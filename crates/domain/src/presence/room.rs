@@ -2,7 +2,7 @@
 //! than once, and emits them in order and once, or reports that one is missing and the channel must be read again.
 //! Must hold: a snapshot with the changes after it equals the later snapshot; a version is emitted once.
 
-use super::attendance::{Attendance, Change, State};
+use super::attendance::{Attendance, AttendanceChange, ClientState};
 use super::visibility::Visibility;
 use crate::id::ClientId;
 use crate::sorted::Sorted;
@@ -13,33 +13,33 @@ use alloc::vec::Vec;
 
 /// One user of a channel.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Member {
+pub struct RoomMember {
     pub name: Option<Arc<str>>,
     pub anonymous: bool,
     pub visibility: Visibility,
     pub since: Time,
     /// Within a grace period: all clients are lost.
     pub leaving: bool,
-    pub clients: Sorted<ClientId, Seen>,
+    pub clients: Sorted<ClientId, RoomClient>,
 }
 
 /// One client of a user.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Seen {
-    pub state: Option<State>,
+pub struct RoomClient {
+    pub state: Option<ClientState>,
     pub since: Time,
 }
 
 /// What one commit changed for one user. The channel's version is `to` after it, and grew by one with each change.
 #[derive(Clone, Debug, PartialEq)]
-pub struct News {
+pub struct PresenceUpdate {
     pub user: Arc<str>,
     pub name: Option<Arc<str>>,
     pub anonymous: bool,
     /// The user's visibility after these changes.
     pub visibility: Visibility,
     pub at: Time,
-    pub changes: Vec<Change>,
+    pub changes: Vec<AttendanceChange>,
     pub to: u64,
     /// The channel was empty before: its versions begin again, above the earlier ones.
     pub begins: bool,
@@ -47,7 +47,7 @@ pub struct News {
 
 /// The result of `Room::hear`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Heard {
+pub enum Applied {
     /// It was applied, with those that had waited for it: see `Room::take_told`.
     Told,
     /// It was applied before.
@@ -58,24 +58,24 @@ pub enum Heard {
 
 /// The members of a channel at a version.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Snapshot {
+pub struct RoomSnapshot {
     pub version: u64,
-    pub members: BTreeMap<Arc<str>, Member>,
+    pub members: BTreeMap<Arc<str>, RoomMember>,
 }
 
 /// A channel as its watchers see it.
 #[derive(Clone, Debug, Default)]
 pub struct Room {
-    now: Snapshot,
+    now: RoomSnapshot,
     /// Changes that wait for a missing one, by the version before their first change.
-    waiting: BTreeMap<u64, News>,
-    told: Vec<News>,
+    waiting: BTreeMap<u64, PresenceUpdate>,
+    told: Vec<PresenceUpdate>,
 }
 
 /// Changes that may wait for a missing one. With more it is cheaper to read the channel again.
 const WAITING_MAX: usize = 256;
 
-impl News {
+impl PresenceUpdate {
     fn from(&self) -> u64 {
         self.to.saturating_sub(self.changes.len() as u64)
     }
@@ -83,11 +83,11 @@ impl News {
 
 impl Room {
     /// Begins with a snapshot. Every change after it is emitted.
-    pub fn new(snapshot: Snapshot) -> Room {
+    pub fn new(snapshot: RoomSnapshot) -> Room {
         Room { now: snapshot, ..Room::default() }
     }
 
-    pub fn snapshot(&self) -> &Snapshot {
+    pub fn snapshot(&self) -> &RoomSnapshot {
         &self.now
     }
 
@@ -96,41 +96,41 @@ impl Room {
     }
 
     /// Applies the changes of one commit.
-    pub fn hear(&mut self, news: News) -> Heard {
-        if news.to <= self.now.version {
-            return Heard::Old;
+    pub fn hear(&mut self, update: PresenceUpdate) -> Applied {
+        if update.to <= self.now.version {
+            return Applied::Old;
         }
-        let restarts = news.begins && self.now.members.is_empty();
-        if news.from() != self.now.version && !restarts {
+        let restarts = update.begins && self.now.members.is_empty();
+        if update.from() != self.now.version && !restarts {
             if self.waiting.len() < WAITING_MAX {
-                self.waiting.insert(news.from(), news);
+                self.waiting.insert(update.from(), update);
             }
-            return Heard::Hole;
+            return Applied::Hole;
         }
-        self.tell(news);
+        self.tell(update);
         self.tell_waiting();
-        Heard::Told
+        Applied::Told
     }
 
     /// The channel was read again. Returns what differs from before; the versions in the difference are right even if nothing
     /// else is different. `catch_up` applies the changes that had waited.
-    pub fn replace(&mut self, snapshot: Snapshot) -> Difference {
+    pub fn replace(&mut self, snapshot: RoomSnapshot) -> RoomDifference {
         if snapshot.version < self.now.version {
             // It is older than what was emitted meanwhile.
-            return Difference::between(&self.now, &self.now);
+            return RoomDifference::between(&self.now, &self.now);
         }
         if snapshot.members.is_empty() && self.now.members.is_empty() {
             // The next arrival begins new versions; until then the last one stays.
-            return Difference::between(&self.now, &self.now);
+            return RoomDifference::between(&self.now, &self.now);
         }
-        let difference = Difference::between(&self.now, &snapshot);
+        let difference = RoomDifference::between(&self.now, &snapshot);
         self.now = snapshot;
         difference
     }
 
     /// Users with waiting changes.
     pub fn awaited(&self) -> impl Iterator<Item = &Arc<str>> {
-        self.waiting.values().map(|news| &news.user)
+        self.waiting.values().map(|update| &update.user)
     }
 
     /// Applies the changes that had waited for a read.
@@ -144,135 +144,137 @@ impl Room {
     }
 
     /// The changes emitted since the last call, in order.
-    pub fn take_told(&mut self) -> Vec<News> {
+    pub fn take_told(&mut self) -> Vec<PresenceUpdate> {
         core::mem::take(&mut self.told)
     }
 
-    fn tell(&mut self, news: News) {
-        for change in &news.changes {
-            self.now.apply(&news, change);
+    fn tell(&mut self, update: PresenceUpdate) {
+        for change in &update.changes {
+            self.now.apply(&update, change);
         }
-        self.now.version = news.to;
-        self.told.push(news);
+        self.now.version = update.to;
+        self.told.push(update);
     }
 
     /// Applies the changes that can be applied now.
     fn tell_waiting(&mut self) {
         loop {
             let version = self.now.version;
-            self.waiting.retain(|_, news| news.to > version);
+            self.waiting.retain(|_, update| update.to > version);
             let empty = self.now.members.is_empty();
-            let next = self.waiting.iter().find(|(from, news)| **from == version || empty && news.begins);
+            let next = self.waiting.iter().find(|(from, update)| **from == version || empty && update.begins);
             let Some(from) = next.map(|(from, _)| *from) else { return };
-            if let Some(news) = self.waiting.remove(&from) {
-                self.tell(news);
+            if let Some(update) = self.waiting.remove(&from) {
+                self.tell(update);
             }
         }
     }
 }
 
-impl Snapshot {
+impl RoomSnapshot {
     /// Adds a user from storage.
-    pub fn insert(&mut self, user: Arc<str>, shown: Member, attendance: &Attendance) {
+    pub fn insert(&mut self, user: Arc<str>, shown: RoomMember, attendance: &Attendance) {
         if !attendance.is_present() {
             return;
         }
-        let seen = |client: &super::Attendee| Seen { state: client.state.clone(), since: client.since };
+        let seen =
+            |client: &super::ChannelClient| RoomClient { state: client.state.clone(), since: client.since };
         let clients = attendance.living().map(|client| (client.client, seen(client))).collect();
         let (since, leaving) = (attendance.since(), attendance.is_leaving());
-        self.members.insert(user, Member { since, leaving, clients, ..shown });
+        self.members.insert(user, RoomMember { since, leaving, clients, ..shown });
     }
 
-    fn apply(&mut self, news: &News, change: &Change) {
+    fn apply(&mut self, update: &PresenceUpdate, change: &AttendanceChange) {
         match change {
-            Change::UserOnline => {
-                let member = Member {
-                    name: news.name.clone(),
-                    anonymous: news.anonymous,
-                    visibility: news.visibility,
-                    since: news.at,
-                    ..Member::default()
+            AttendanceChange::UserOnline => {
+                let member = RoomMember {
+                    name: update.name.clone(),
+                    anonymous: update.anonymous,
+                    visibility: update.visibility,
+                    since: update.at,
+                    ..RoomMember::default()
                 };
-                self.members.insert(news.user.clone(), member);
+                self.members.insert(update.user.clone(), member);
             }
-            Change::UserOffline { .. } => {
-                self.members.remove(&news.user);
+            AttendanceChange::UserOffline { .. } => {
+                self.members.remove(&update.user);
             }
-            Change::ClientOnline { client, state } => {
-                if let Some(member) = self.members.get_mut(&news.user) {
+            AttendanceChange::ClientOnline { client, state } => {
+                if let Some(member) = self.members.get_mut(&update.user) {
                     member.leaving = false;
-                    member.clients.insert(*client, Seen { state: state.clone(), since: news.at });
+                    member.clients.insert(*client, RoomClient { state: state.clone(), since: update.at });
                 }
             }
-            Change::ClientUpdated { client, state } => {
-                let member = self.members.get_mut(&news.user);
+            AttendanceChange::ClientUpdated { client, state } => {
+                let member = self.members.get_mut(&update.user);
                 if let Some(seen) = member.and_then(|member| member.clients.get_mut(client)) {
                     seen.state = Some(state.clone());
                 }
             }
-            Change::ClientOffline { client, .. } => {
-                if let Some(member) = self.members.get_mut(&news.user) {
+            AttendanceChange::ClientOffline { client, .. } => {
+                if let Some(member) = self.members.get_mut(&update.user) {
                     member.clients.remove(client);
                     member.leaving = member.clients.is_empty();
                 }
             }
-            Change::Face { to, .. } => {
-                if let Some(member) = self.members.get_mut(&news.user) {
+            AttendanceChange::Face { to, .. } => {
+                if let Some(member) = self.members.get_mut(&update.user) {
                     member.visibility = *to;
                 }
             }
-            Change::NotFound => {}
+            AttendanceChange::NotFound => {}
         }
     }
 }
 
 /// What changed between two versions. Entries are absolute: the state at the later version.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Difference {
+pub struct RoomDifference {
     pub from: u64,
     pub to: u64,
-    pub joined: Vec<Entry>,
-    pub updated: Vec<Entry>,
-    pub left: Vec<Gone>,
+    pub joined: Vec<PresentClient>,
+    pub updated: Vec<PresentClient>,
+    pub left: Vec<DepartedClient>,
     /// Users whose visibility changed.
-    pub faces: Vec<Turned>,
+    pub visibility_changed: Vec<VisibilityChanged>,
     /// The number of users at the later version.
     pub count: usize,
 }
 
 /// A client that is present. Without a client: a user within a grace period.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Entry {
+pub struct PresentClient {
     pub user: Arc<str>,
     pub anonymous: bool,
     pub visibility: Visibility,
     /// The user has arrived with this client.
     pub arrives: bool,
     pub client: Option<ClientId>,
-    pub state: Option<State>,
+    pub state: Option<ClientState>,
 }
 
 /// A user who stayed and whose visibility changed.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Turned {
+pub struct VisibilityChanged {
     pub user: Arc<str>,
     pub from: Visibility,
     pub to: Visibility,
-    pub clients: Sorted<ClientId, Seen>,
+    pub clients: Sorted<ClientId, RoomClient>,
 }
 
 /// A client that went offline. Without a client: the user with all their clients.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Gone {
+pub struct DepartedClient {
     pub user: Arc<str>,
     pub anonymous: bool,
     pub visibility: Visibility,
     pub client: Option<ClientId>,
 }
 
-impl Difference {
-    pub fn between(before: &Snapshot, after: &Snapshot) -> Difference {
-        let mut difference = Difference { from: before.version, to: after.version, ..Difference::default() };
+impl RoomDifference {
+    pub fn between(before: &RoomSnapshot, after: &RoomSnapshot) -> RoomDifference {
+        let mut difference =
+            RoomDifference { from: before.version, to: after.version, ..RoomDifference::default() };
         difference.count = after.members.len();
         let users = before
             .members
@@ -285,25 +287,29 @@ impl Difference {
     }
 
     pub fn is_empty(&self) -> bool {
-        self.joined.is_empty() && self.updated.is_empty() && self.left.is_empty() && self.faces.is_empty()
+        self.joined.is_empty()
+            && self.updated.is_empty()
+            && self.left.is_empty()
+            && self.visibility_changed.is_empty()
     }
 
     /// The part of it that is about some users. `None`: there is none.
-    pub fn only(&self, about: impl Fn(&str, Visibility) -> bool) -> Option<Difference> {
-        let entry = |entry: &&Entry| about(&entry.user, entry.visibility);
-        let turned = |turned: &&Turned| about(&turned.user, turned.from) || about(&turned.user, turned.to);
-        let part = Difference {
+    pub fn only(&self, about: impl Fn(&str, Visibility) -> bool) -> Option<RoomDifference> {
+        let entry = |entry: &&PresentClient| about(&entry.user, entry.visibility);
+        let turned =
+            |turned: &&VisibilityChanged| about(&turned.user, turned.from) || about(&turned.user, turned.to);
+        let part = RoomDifference {
             joined: self.joined.iter().filter(entry).cloned().collect(),
             updated: self.updated.iter().filter(entry).cloned().collect(),
             left: self.left.iter().filter(|gone| about(&gone.user, gone.visibility)).cloned().collect(),
-            faces: self.faces.iter().filter(turned).cloned().collect(),
+            visibility_changed: self.visibility_changed.iter().filter(turned).cloned().collect(),
             ..*self
         };
         (!part.is_empty()).then_some(part)
     }
 
     /// Adds one user, as they were before and are after.
-    pub(crate) fn add(&mut self, user: &Arc<str>, before: Option<&Member>, after: Option<&Member>) {
+    pub(crate) fn add(&mut self, user: &Arc<str>, before: Option<&RoomMember>, after: Option<&RoomMember>) {
         let (Some(before), Some(after)) = (before, after) else {
             if let Some(after) = after {
                 self.join(user, after, None);
@@ -314,7 +320,7 @@ impl Difference {
         };
         if before.visibility != after.visibility {
             // Some viewers see them leave and some see them come, with their state as it is now.
-            self.faces.push(Turned {
+            self.visibility_changed.push(VisibilityChanged {
                 user: user.clone(),
                 from: before.visibility,
                 to: after.visibility,
@@ -327,9 +333,9 @@ impl Difference {
     }
 
     /// Adds the clients of a user. `known`: those that were present before; `None`: the user has just arrived.
-    fn join(&mut self, user: &Arc<str>, member: &Member, known: Option<&Sorted<ClientId, Seen>>) {
+    fn join(&mut self, user: &Arc<str>, member: &RoomMember, known: Option<&Sorted<ClientId, RoomClient>>) {
         let mut arrives = known.is_none();
-        let mut entry = |client, state| Entry {
+        let mut entry = |client, state| PresentClient {
             arrives: core::mem::take(&mut arrives),
             user: user.clone(),
             anonymous: member.anonymous,
@@ -351,9 +357,9 @@ impl Difference {
         }
     }
 
-    fn leave(&mut self, user: &Arc<str>, member: &Member, client: Option<ClientId>) {
-        let Member { anonymous, visibility, .. } = *member;
-        self.left.push(Gone { user: user.clone(), anonymous, visibility, client });
+    fn leave(&mut self, user: &Arc<str>, member: &RoomMember, client: Option<ClientId>) {
+        let RoomMember { anonymous, visibility, .. } = *member;
+        self.left.push(DepartedClient { user: user.clone(), anonymous, visibility, client });
     }
 }
 

@@ -42,14 +42,14 @@ pub struct Status {
 
 /// A channel that a user is in.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Whereabouts {
+pub struct UserChannel {
     pub channel: Arc<str>,
     pub since: Time,
 }
 
 /// Why followers are told of a status.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Turn {
+pub enum StatusCause {
     None,
     /// The user's last session is gone.
     Disconnected,
@@ -57,12 +57,12 @@ pub enum Turn {
     Word(Arc<str>),
 }
 
-impl Turn {
+impl StatusCause {
     pub fn as_str(&self) -> &str {
         match self {
-            Turn::None => "none",
-            Turn::Disconnected => "disconnected",
-            Turn::Word(word) => word,
+            StatusCause::None => "none",
+            StatusCause::Disconnected => "disconnected",
+            StatusCause::Word(word) => word,
         }
     }
 }
@@ -75,14 +75,14 @@ impl Activities {
     }
 
     /// The word for an arrival in a channel, or for a departure from it.
-    pub fn turn(&self, channel: &str, arrived: bool) -> Turn {
+    pub fn turn(&self, channel: &str, arrived: bool) -> StatusCause {
         let kind = kind_of(channel);
         if kind == "user" {
-            return if arrived { Turn::None } else { Turn::Disconnected };
+            return if arrived { StatusCause::None } else { StatusCause::Disconnected };
         }
         let words = if arrived { &self.arrivals } else { &self.departures };
         let word = find(words, channel).or_else(|| find(words, kind));
-        word.map_or(Turn::None, |word| Turn::Word(word.clone()))
+        word.map_or(StatusCause::None, |word| StatusCause::Word(word.clone()))
     }
 
     /// The status of a user who is in these channels. `online` and `leaving` are those of their own `user#` channel.
@@ -90,13 +90,13 @@ impl Activities {
         &self,
         online: bool,
         leaving: bool,
-        places: &[Whereabouts],
+        places: &[UserChannel],
         last_seen: Option<Time>,
     ) -> Status {
-        let mut places: Vec<&Whereabouts> = places.iter().filter(|_| online).collect();
+        let mut places: Vec<&UserChannel> = places.iter().filter(|_| online).collect();
         places.retain(|place| Channel::parse(&place.channel).is_ok_and(|channel| channel.kind != "user"));
         places.sort_by(|a, b| a.channel.cmp(&b.channel));
-        let activity = |place: &&Whereabouts| Activity {
+        let activity = |place: &&UserChannel| Activity {
             activity: self.of(&place.channel).clone(),
             channel: place.channel.clone(),
             since: place.since,

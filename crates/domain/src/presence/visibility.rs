@@ -31,7 +31,7 @@ impl Visibility {
     /// Whether a viewer can see the user. Users always see themselves.
     pub fn shows(self, viewer: Viewer) -> bool {
         match (self, viewer) {
-            (_, Viewer::Himself) | (Visibility::Everyone, _) => true,
+            (_, Viewer::Themselves) | (Visibility::Everyone, _) => true,
             (Visibility::FollowersIFollow, Viewer::Other { mutual }) => mutual,
             (Visibility::Nobody, Viewer::Other { .. }) => false,
         }
@@ -41,7 +41,7 @@ impl Visibility {
 /// Who looks at a user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Viewer {
-    Himself,
+    Themselves,
     /// `mutual`: they follow each other.
     Other {
         mutual: bool,
@@ -65,7 +65,7 @@ mod tests {
                 (to_stranger, to_friend),
                 "{value}"
             );
-            assert!(visibility.shows(Viewer::Himself));
+            assert!(visibility.shows(Viewer::Themselves));
         }
         assert_eq!(Visibility::parse("friends"), None);
     }

@@ -51,23 +51,23 @@ pub enum Step {
 }
 
 /// A save: the progress and the changes of dead letters.
-type Save = (Progress, Vec<Run>, Vec<u64>);
+type Save = (DeliveryProgress, Vec<EntryRange>, Vec<u64>);
 
 pub struct World {
     pub now: Time,
     pub delivery: Delivery,
-    pub rules: Rules,
-    pub patience: Patience,
-    log: Vec<Item>,
+    pub rules: DeliveryRules,
+    pub patience: RetryPolicy,
+    log: Vec<QueuedEvent>,
     floor: u64,
-    stored: Progress,
-    letters: BTreeMap<u64, Run>,
+    stored: DeliveryProgress,
+    letters: BTreeMap<u64, EntryRange>,
     saving: Option<Save>,
     flights: Vec<u64>,
     /// The events that the endpoint acknowledged, and how often.
     acknowledged: BTreeMap<u64, u32>,
     /// Every batch that was ever sent, by number.
-    sent: BTreeMap<u64, Vec<Run>>,
+    sent: BTreeMap<u64, Vec<EntryRange>>,
     numbered: u64,
     most_events: u64,
     most_lanes: u64,
@@ -77,27 +77,32 @@ pub struct World {
     pub disorder: bool,
 }
 
-pub const PATIENCE: Patience =
-    Patience { backoff_min_ms: 1_000, backoff_max_ms: 60_000, disable_after_ms: 0 };
+pub const PATIENCE: RetryPolicy =
+    RetryPolicy { backoff_min_ms: 1_000, backoff_max_ms: 60_000, disable_after_ms: 0 };
 /// Longer than any endpoint here asks for.
 pub const THROTTLE_MS: u64 = 90_000;
 
-fn mark(seq: u64) -> Mark {
-    Mark { seq, position: 3 * seq }
+fn mark(seq: u64) -> LogMark {
+    LogMark { seq, position: 3 * seq }
 }
 
 impl World {
-    pub fn new(concurrency: u32, patience: Patience) -> World {
-        let rules =
-            Rules { timeout_ms: 500, max_events: 4, max_bytes: 1_000, envelope_bytes: 50, concurrency };
+    pub fn new(concurrency: u32, patience: RetryPolicy) -> World {
+        let rules = DeliveryRules {
+            timeout_ms: 500,
+            max_events: 4,
+            max_bytes: 1_000,
+            envelope_bytes: 50,
+            concurrency,
+        };
         World {
             now: Time(1_000_000),
-            delivery: Delivery::new(Time(1_000_000), Progress::default(), rules, patience),
+            delivery: Delivery::new(Time(1_000_000), DeliveryProgress::default(), rules, patience),
             rules,
             patience,
             log: Vec::new(),
             floor: 0,
-            stored: Progress::default(),
+            stored: DeliveryProgress::default(),
             letters: BTreeMap::new(),
             saving: None,
             flights: Vec::new(),
@@ -115,7 +120,12 @@ impl World {
         match step {
             Step::Publish { count, bytes } => {
                 for seq in (self.log.len() as u64 + 1..).take(count as usize) {
-                    self.log.push(Item { seq, position: mark(seq).position, bytes, accepted: self.now });
+                    self.log.push(QueuedEvent {
+                        seq,
+                        position: mark(seq).position,
+                        bytes,
+                        accepted: self.now,
+                    });
                 }
             }
             Step::Read { most } => self.read(most),
@@ -127,39 +137,40 @@ impl World {
             Step::Start => self.start(),
             Step::Answer { flight, reply, roll } => self.answer(flight, reply, roll),
             Step::ChangeRules { timeout_ms, max_events, max_bytes, concurrency } => {
-                self.rules = Rules { timeout_ms, max_events, max_bytes, concurrency, ..self.rules };
+                self.rules = DeliveryRules { timeout_ms, max_events, max_bytes, concurrency, ..self.rules };
                 self.most_events = self.most_events.max(u64::from(max_events));
                 self.most_lanes = self.most_lanes.max(u64::from(concurrency));
-                self.turn(Some(Input::Rules(self.rules)));
+                self.turn(Some(DeliveryInput::Rules(self.rules)));
             }
-            Step::Enable => self.turn(Some(Input::Enable)),
-            Step::Disable => self.turn(Some(Input::Disable)),
+            Step::Enable => self.turn(Some(DeliveryInput::Enable)),
+            Step::Disable => self.turn(Some(DeliveryInput::Disable)),
             Step::Rewind { percent } => {
                 (self.repeats, self.disorder) = (true, true);
-                self.turn(Some(Input::Rewind(mark(self.log.len() as u64 * percent / 100))));
+                self.turn(Some(DeliveryInput::Rewind(mark(self.log.len() as u64 * percent / 100))));
             }
             Step::ShedLog { percent } => {
                 self.floor = self.floor.max(self.log.len() as u64 * percent / 100);
-                self.turn(Some(Input::Shed { through: mark(self.floor) }));
+                self.turn(Some(DeliveryInput::Shed { through: mark(self.floor) }));
             }
             Step::Retry => {
                 self.disorder = true;
-                let letters = self.letters.values().map(|&run| Letter { run, bytes: 100 }).collect();
-                self.turn(Some(Input::Retry(letters)));
+                let letters =
+                    self.letters.values().map(|&run| RetriedDeadLetter { run, bytes: 100 }).collect();
+                self.turn(Some(DeliveryInput::Retry(letters)));
             }
             Step::Crash { saved } => self.crash(saved),
         }
         self.check();
     }
 
-    fn turn(&mut self, input: Option<Input>) {
+    fn turn(&mut self, input: Option<DeliveryInput>) {
         let mut effects = Vec::new();
         match input {
             Some(input) => self.delivery.handle(self.now, input, &mut effects),
             None => self.delivery.wake(self.now, &mut effects),
         }
         for effect in effects {
-            if let Effect::Save { parked, retried } = effect {
+            if let DeliveryEffect::Save { parked, retried } = effect {
                 assert!(self.saving.is_none(), "one save at a time");
                 self.saving = Some((self.delivery.progress().clone(), parked, retried));
             }
@@ -173,17 +184,17 @@ impl World {
         assert!(held <= self.most_events, "{held} events are held");
         assert_eq!(want.after, mark(want.after.seq), "positions are those of the log");
         if want.after.seq < self.floor {
-            return self.turn(Some(Input::Shed { through: mark(self.floor) }));
+            return self.turn(Some(DeliveryInput::Shed { through: mark(self.floor) }));
         }
         let follow = self.log.iter().filter(|item| item.seq > want.after.seq);
         let items = follow.take(most.min(want.events as usize)).copied().collect();
-        self.turn(Some(Input::Items(items)));
+        self.turn(Some(DeliveryInput::Items(items)));
     }
 
     fn save(&mut self) {
         if self.saving.is_some() {
             self.store();
-            self.turn(Some(Input::Saved));
+            self.turn(Some(DeliveryInput::Saved));
         }
     }
 
@@ -200,21 +211,21 @@ impl World {
     }
 
     fn start(&mut self) {
-        let troubled = self.delivery.progress().trouble;
+        let troubled = self.delivery.progress().failure;
         let ready = self.delivery.is_ready(self.now);
         let sending = self.delivery.start(self.now);
         assert_eq!(ready, sending.is_some());
-        let Some(Sending { batch: number, reason, .. }) = sending else { return };
+        let Some(AttemptStart { batch: number, reason, .. }) = sending else { return };
         self.flights.push(number);
         let batch = self.delivery.batch(number).expect("what is sent is not settled");
         let stored = self.stored.batches.iter().find(|stored| stored.number == number);
-        assert_eq!(stored.map(|stored| &stored.runs), Some(&batch.runs), "a save comes before");
-        let first = self.sent.entry(number).or_insert_with(|| batch.runs.clone());
-        assert_eq!(first, &batch.runs, "a batch never changes");
+        assert_eq!(stored.map(|stored| &stored.ranges), Some(&batch.ranges), "a save comes before");
+        let first = self.sent.entry(number).or_insert_with(|| batch.ranges.clone());
+        assert_eq!(first, &batch.ranges, "a batch never changes");
         assert!(self.delivery.in_flight() as u64 <= u64::from(self.rules.concurrency));
         let oldest = self.delivery.progress().batches[0].number;
-        if let Some(trouble) = troubled {
-            assert!(trouble.retry_at <= self.now && reason == Reason::Probe);
+        if let Some(failure) = troubled {
+            assert!(failure.retry_at <= self.now && reason == BatchReason::Probe);
             assert_eq!((self.delivery.in_flight(), number), (1, oldest), "a probe is the oldest, alone");
         }
         assert!(self.rules.concurrency > 1 || number == oldest, "one at a time means in order");
@@ -226,7 +237,7 @@ impl World {
         }
         let batch = self.flights.remove(flight % self.flights.len());
         self.receive(batch, &reply);
-        self.turn(Some(Input::Answered { batch, reply, roll }));
+        self.turn(Some(DeliveryInput::Answered { batch, reply, roll }));
     }
 
     /// Records what the endpoint acknowledged.
@@ -279,7 +290,7 @@ impl World {
         }
         let progress = self.delivery.progress();
         assert_eq!((progress.batches.len(), progress.sealed.seq), (0, self.log.len() as u64), "{progress:?}");
-        assert!(self.delivery.is_at_rest() && progress.trouble.is_none());
+        assert!(self.delivery.is_at_rest() && progress.failure.is_none());
         assert_eq!(progress, &self.stored);
         self.now
     }

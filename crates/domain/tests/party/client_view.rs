@@ -4,17 +4,18 @@
 use std::collections::BTreeMap;
 use tavern_domain::Time;
 use tavern_domain::party::{
-    Away, Call, Changes, Go, Letter, Member, Party, Pending, Reason, Reply, User, Word,
+    MatchTicket, MemberDisconnect, Party, PartyChanges, PartyEvent, PartyEventKind, PartyInvite, PartyMember,
+    PartyReason, PartyReply, PartyRequest, UserId,
 };
 
 /// What every member may see of a party.
 pub fn seen(party: &Party) -> Party {
     let mut seen = party.clone();
     for member in &mut seen.members {
-        member.away = member.away.map(|_| Away { since: Time(0), until: Time(0) });
+        member.away = member.away.map(|_| MemberDisconnect { since: Time(0), until: Time(0) });
     }
     for pending in &mut seen.pending {
-        pending.dark = false;
+        pending.hidden = false;
     }
     if let Some(go) = &mut seen.go {
         go.until = go.until.map(|_| Time(0));
@@ -22,10 +23,15 @@ pub fn seen(party: &Party) -> Party {
     seen
 }
 
-pub fn update(views: &mut BTreeMap<User, Party>, reply: &Reply, call: &Call, changes: &Changes) {
-    for letter in &changes.letters {
+pub fn update(
+    views: &mut BTreeMap<UserId, Party>,
+    reply: &PartyReply,
+    call: &PartyRequest,
+    changes: &PartyChanges,
+) {
+    for letter in &changes.events {
         // A user who logs out knows it, and has no party when they return.
-        if let Word::Leave { reason: Reason::Logout, .. } = letter.what {
+        if let PartyEventKind::Leave { reason: PartyReason::Logout, .. } = letter.kind {
             views.remove(&letter.actor);
         }
         match views.get_mut(&letter.to) {
@@ -49,14 +55,14 @@ pub fn update(views: &mut BTreeMap<User, Party>, reply: &Reply, call: &Call, cha
             views.remove(user);
         }
     }
-    if let (Reply::Party(Some(party)), Some(user)) = (reply, &call.user) {
+    if let (PartyReply::Party(Some(party)), Some(user)) = (reply, &call.user) {
         views.insert(user.clone(), seen(party));
     }
 }
 
-fn is_in_reply(letter: &Letter, reply: &Reply, call: &Call) -> bool {
+fn is_in_reply(letter: &PartyEvent, reply: &PartyReply, call: &PartyRequest) -> bool {
     match reply {
-        Reply::Party(Some(party)) => {
+        PartyReply::Party(Some(party)) => {
             call.user.as_ref() == Some(&letter.to)
                 && party.id == letter.party_id
                 && party.version >= letter.version
@@ -66,11 +72,11 @@ fn is_in_reply(letter: &Letter, reply: &Reply, call: &Call) -> bool {
 }
 
 /// The view after the first message about the user's own party.
-fn first(letter: &Letter) -> Option<Party> {
-    match &letter.what {
-        Word::Invited { user, name, expires } => {
+fn first(letter: &PartyEvent) -> Option<Party> {
+    match &letter.kind {
+        PartyEventKind::Invited { user, name, expires } => {
             assert_eq!((letter.version, &letter.actor), (1, &letter.to), "{letter:?}");
-            let leader = Member {
+            let leader = PartyMember {
                 user: letter.actor.clone(),
                 name: letter.name.clone(),
                 since: letter.at,
@@ -88,47 +94,62 @@ fn first(letter: &Letter) -> Option<Party> {
             })
         }
         // To a user who is not a member.
-        Word::Invite { .. } | Word::InviteCancel { .. } => None,
+        PartyEventKind::Invite { .. } | PartyEventKind::InviteCancel { .. } => None,
         _ => panic!("{letter:?} is about another party"),
     }
 }
 
-fn pending(letter: &Letter, user: &User, name: &Option<std::sync::Arc<str>>, expires: Time) -> Pending {
-    Pending { user: user.clone(), name: name.clone(), by: letter.actor.clone(), expires, dark: false }
+fn pending(
+    letter: &PartyEvent,
+    user: &UserId,
+    name: &Option<std::sync::Arc<str>>,
+    expires: Time,
+) -> PartyInvite {
+    PartyInvite { user: user.clone(), name: name.clone(), by: letter.actor.clone(), expires, hidden: false }
 }
 
 /// Applies a message. True: it was the last one.
-fn fold(view: &mut Party, letter: &Letter) -> bool {
+fn fold(view: &mut Party, letter: &PartyEvent) -> bool {
     assert_eq!(letter.version, view.version + 1, "{letter:?} does not follow on {view:?}");
     view.version = letter.version;
     let actor = &letter.actor;
     let away = |view: &mut Party, away| {
         view.members.iter_mut().find(|member| member.user == *actor).unwrap().away = away;
     };
-    match &letter.what {
-        Word::Invite { .. } | Word::InviteCancel { .. } => panic!("{letter:?} to a member"),
-        Word::Invited { user, name, expires } => view.pending.push(pending(letter, user, name, *expires)),
-        Word::Uninvited { .. } | Word::Decline { .. } => uninvite(view, actor),
-        Word::Accept | Word::Join => {
+    match &letter.kind {
+        PartyEventKind::Invite { .. } | PartyEventKind::InviteCancel { .. } => {
+            panic!("{letter:?} to a member")
+        }
+        PartyEventKind::Invited { user, name, expires } => {
+            view.pending.push(pending(letter, user, name, *expires))
+        }
+        PartyEventKind::Uninvited { .. } | PartyEventKind::Decline { .. } => uninvite(view, actor),
+        PartyEventKind::Accept | PartyEventKind::Join => {
             uninvite(view, actor);
             let name = letter.name.clone();
-            view.members.push(Member { user: actor.clone(), name, since: letter.at, away: None });
+            view.members.push(PartyMember { user: actor.clone(), name, since: letter.at, away: None });
         }
-        Word::Kick { .. } | Word::Disband { .. } => return true,
-        Word::Leave { .. } if *actor == letter.to => return true,
-        Word::Leave { .. } => view.members.retain(|member| member.user != *actor),
-        Word::Leader { .. } => {
+        PartyEventKind::Kick { .. } | PartyEventKind::Disband { .. } => return true,
+        PartyEventKind::Leave { .. } if *actor == letter.to => return true,
+        PartyEventKind::Leave { .. } => view.members.retain(|member| member.user != *actor),
+        PartyEventKind::Leader { .. } => {
             let at = view.members.iter().position(|member| member.user == *actor).unwrap();
             let leader = view.members.remove(at);
             view.members.insert(0, leader);
         }
-        Word::Data { data } => view.data = Some(data.clone()),
-        Word::PartyGo { go_id, members, params, queued } => {
+        PartyEventKind::Data { data } => view.data = Some(data.clone()),
+        PartyEventKind::PartyGo { go_id, members, params, queued } => {
             let ready = if *queued { members.clone() } else { Vec::new() };
             let until = (!queued).then_some(Time(0));
-            view.go = Some(Go { id: *go_id, members: members.clone(), params: params.clone(), ready, until });
+            view.go = Some(MatchTicket {
+                id: *go_id,
+                members: members.clone(),
+                params: params.clone(),
+                ready,
+                until,
+            });
         }
-        Word::Ready { go_id, queued } => {
+        PartyEventKind::Ready { go_id, queued } => {
             let go = view.go.as_mut().unwrap();
             assert_eq!(go.id, *go_id);
             go.ready.push(actor.clone());
@@ -136,17 +157,17 @@ fn fold(view: &mut Party, letter: &Letter) -> bool {
                 go.until = None;
             }
         }
-        Word::PartyMatched { go_id, .. } | Word::GoCancel { go_id, .. } => {
+        PartyEventKind::PartyMatched { go_id, .. } | PartyEventKind::GoCancel { go_id, .. } => {
             assert_eq!(view.go.take().unwrap().id, *go_id);
         }
-        Word::GoFailed { .. } => view.go = None,
-        Word::Offline => away(view, Some(Away { since: Time(0), until: Time(0) })),
-        Word::Online => away(view, None),
+        PartyEventKind::GoFailed { .. } => view.go = None,
+        PartyEventKind::Offline => away(view, Some(MemberDisconnect { since: Time(0), until: Time(0) })),
+        PartyEventKind::Online => away(view, None),
     }
     false
 }
 
-fn uninvite(view: &mut Party, user: &User) {
+fn uninvite(view: &mut Party, user: &UserId) {
     let before = view.pending.len();
     view.pending.retain(|pending| pending.user != *user);
     assert_eq!(view.pending.len() + 1, before, "{user} was not invited");

@@ -3,7 +3,7 @@
 
 use crate::world::{RULES, World, call};
 use std::collections::BTreeSet;
-use tavern_domain::party::{Call, Changes, Command, Need, Reply};
+use tavern_domain::party::{PartyChanges, PartyCommand, PartyNeed, PartyReply, PartyRequest};
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Act {
@@ -16,10 +16,10 @@ enum Act {
 
 #[derive(Clone)]
 struct Under {
-    call: Call,
-    reply: Reply,
-    changes: Changes,
-    read: BTreeSet<Need>,
+    call: PartyRequest,
+    reply: PartyReply,
+    changes: PartyChanges,
+    read: BTreeSet<PartyNeed>,
     seen: World,
 }
 
@@ -30,7 +30,7 @@ struct Side {
     script: Vec<Act>,
     done: usize,
     under: Option<Under>,
-    replies: Vec<Reply>,
+    replies: Vec<PartyReply>,
 }
 
 impl Side {
@@ -38,15 +38,15 @@ impl Side {
         Side { who, other, script: script.to_vec(), done: 0, under: None, replies: Vec::new() }
     }
 
-    fn command(&self, world: &World, act: Act) -> Command {
+    fn command(&self, world: &World, act: Act) -> PartyCommand {
         // The party of the other's invite, as far as this user knows; else one that never existed.
-        let party_id = world.guest(self.who).invites.first().copied().unwrap_or(99);
+        let party_id = world.membership(self.who).invites.first().copied().unwrap_or(99);
         match act {
-            Act::Invite => Command::Invite { user: self.other.into() },
-            Act::Cancel => Command::CancelInvite { user: self.other.into() },
-            Act::Accept => Command::Accept { party_id },
-            Act::Decline => Command::Decline { party_id, message: None },
-            Act::Leave => Command::Leave { message: None },
+            Act::Invite => PartyCommand::Invite { user: self.other.into() },
+            Act::Cancel => PartyCommand::CancelInvite { user: self.other.into() },
+            Act::Accept => PartyCommand::Accept { party_id },
+            Act::Decline => PartyCommand::Decline { party_id, message: None },
+            Act::Leave => PartyCommand::Leave { message: None },
         }
     }
 
@@ -61,11 +61,11 @@ impl Side {
                 self.under = Some(Under { call, reply, changes, read, seen: world.clone() });
             }
             Some(under) => {
-                let same = |need: &Need| match need {
-                    Need::Party(id) => world.parties.get(id) == under.seen.parties.get(id),
-                    Need::Guest(who) => world.guest(who) == under.seen.guest(who),
-                    Need::Standing(who) => world.standing(who) == under.seen.standing(who),
-                    Need::Id => true,
+                let same = |need: &PartyNeed| match need {
+                    PartyNeed::Party(id) => world.parties.get(id) == under.seen.parties.get(id),
+                    PartyNeed::Membership(who) => world.membership(who) == under.seen.membership(who),
+                    PartyNeed::Presence(who) => world.presence(who) == under.seen.presence(who),
+                    PartyNeed::Id => true,
                 };
                 if under.read.iter().all(same) {
                     world.commit(&under.call, &under.reply, &under.changes);
@@ -123,11 +123,11 @@ fn two_users_who_invite_each_other_end_in_exactly_one_party() {
         assert_eq!(world.parties.len(), 1);
         let party = world.parties.values().next().unwrap();
         assert_eq!((party.members.len(), party.pending.len()), (2, 0), "{party:?}");
-        let accepted = |reply: &&Reply| matches!(reply, Reply::Party(Some(_)));
+        let accepted = |reply: &&PartyReply| matches!(reply, PartyReply::Party(Some(_)));
         let replies = sides.iter().flat_map(|side| &side.replies);
         assert_eq!(replies.clone().filter(accepted).count(), 1, "the first accept wins");
         for reply in replies {
-            if let Reply::Refused { party: shown, .. } = reply {
+            if let PartyReply::Refused { party: shown, .. } = reply {
                 assert_eq!(shown.as_deref(), Some(party), "the other one is shown the two of them");
             }
         }

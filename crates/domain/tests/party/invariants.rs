@@ -4,19 +4,28 @@ use crate::client_view::seen;
 use crate::world::World;
 use std::collections::BTreeSet;
 use tavern_domain::limits;
-use tavern_domain::party::{Call, Changes, Command, Letter, Party, Pending, Reply, State, Told, User, Word};
+use tavern_domain::party::{
+    Party, PartyChanges, PartyCommand, PartyEvent, PartyEventKind, PartyInvite, PartyReply, PartyRequest,
+    PartyState, PartyTopicEvent, UserId,
+};
 
-pub fn check(before: &World, after: &mut World, call: &Call, reply: &Reply, changes: &Changes) {
-    if matches!(reply, Reply::Refused { .. }) {
-        assert!(changes.parties.is_empty() && changes.letters.is_empty() && changes.told.is_empty());
-        assert!(changes.guests.is_empty() || call.rid.is_some(), "a refused command changes nothing");
+pub fn check(
+    before: &World,
+    after: &mut World,
+    call: &PartyRequest,
+    reply: &PartyReply,
+    changes: &PartyChanges,
+) {
+    if matches!(reply, PartyReply::Refused { .. }) {
+        assert!(changes.parties.is_empty() && changes.events.is_empty() && changes.topic_events.is_empty());
+        assert!(changes.memberships.is_empty() || call.rid.is_some(), "a refused command changes nothing");
     }
-    if let Command::Check { user } = &call.command {
-        assert_eq!(after.guest(user).bye, None, "a goodbye is heard once");
+    if let PartyCommand::Check { user } = &call.command {
+        assert_eq!(after.membership(user).logged_out, None, "a goodbye is heard once");
     }
     attend(after, call, reply, changes);
     documents(after);
-    guests(after);
+    memberships(after);
     let ids: BTreeSet<u64> = before.parties.keys().chain(after.parties.keys()).copied().collect();
     for id in ids {
         versions(before, after, id, changes);
@@ -32,7 +41,7 @@ pub fn check(before: &World, after: &mut World, call: &Call, reply: &Reply, chan
 }
 
 /// Topic events agree with the stored parties.
-fn attend(after: &mut World, call: &Call, reply: &Reply, changes: &Changes) {
+fn attend(after: &mut World, call: &PartyRequest, reply: &PartyReply, changes: &PartyChanges) {
     for (id, user) in &changes.entered {
         assert!(after.present.insert((*id, user.clone())), "{user} entered twice");
     }
@@ -43,36 +52,36 @@ fn attend(after: &mut World, call: &Call, reply: &Reply, changes: &Changes) {
         let id = party.id;
         party.members.iter().map(move |member| (id, member.user.clone())).collect::<Vec<_>>()
     };
-    let present: BTreeSet<(u64, User)> = after.parties.values().flat_map(members).collect();
+    let present: BTreeSet<(u64, UserId)> = after.parties.values().flat_map(members).collect();
     assert_eq!(after.present, present);
-    if let (Command::Answer { party, go_id, .. }, Reply::Nothing) = (&call.command, reply) {
+    if let (PartyCommand::Answer { party, go_id, .. }, PartyReply::Nothing) = (&call.command, reply) {
         assert!(after.tickets.remove(&(*party, *go_id)));
     }
-    for told in &changes.told {
+    for told in &changes.topic_events {
         match told {
-            Told::Go { id, go_id, members, .. } => {
+            PartyTopicEvent::Go { id, go_id, members, .. } => {
                 assert!(after.tickets.insert((*id, *go_id)), "a ticket is told once");
                 let party = &after.parties[id];
                 assert!(party.members.iter().map(|member| &member.user).eq(members));
             }
-            Told::GoCancelled { id, go_id } => assert!(after.tickets.remove(&(*id, *go_id))),
-            Told::Disbanded { id, .. } => assert!(!after.parties.contains_key(id)),
-            Told::Left { id, user, .. } => assert!(changes.left.contains(&(*id, user.clone()))),
-            Told::Joined { id, user } | Told::Created { id, leader: user } => {
+            PartyTopicEvent::GoCancelled { id, go_id } => assert!(after.tickets.remove(&(*id, *go_id))),
+            PartyTopicEvent::Disbanded { id, .. } => assert!(!after.parties.contains_key(id)),
+            PartyTopicEvent::Left { id, user, .. } => assert!(changes.left.contains(&(*id, user.clone()))),
+            PartyTopicEvent::Joined { id, user } | PartyTopicEvent::Created { id, leader: user } => {
                 assert!(changes.entered.contains(&(*id, user.clone())));
             }
         }
     }
-    let queued = |party: &&Party| party.state() == State::Queued;
+    let queued = |party: &&Party| party.state() == PartyState::Queued;
     let queued = after.parties.values().filter(queued).map(|party| (party.id, party.go.as_ref().unwrap().id));
     assert_eq!(after.tickets, queued.collect());
 }
 
 fn documents(world: &World) {
     for party in world.parties.values() {
-        let members: Vec<&User> = party.members.iter().map(|member| &member.user).collect();
-        let invited: Vec<&User> = party.pending.iter().map(|pending| &pending.user).collect();
-        let all: BTreeSet<&User> = members.iter().chain(&invited).copied().collect();
+        let members: Vec<&UserId> = party.members.iter().map(|member| &member.user).collect();
+        let invited: Vec<&UserId> = party.pending.iter().map(|pending| &pending.user).collect();
+        let all: BTreeSet<&UserId> = members.iter().chain(&invited).copied().collect();
         assert_eq!(all.len(), members.len() + invited.len(), "no user is both a member and invited");
         assert!(all.len() <= world.rules.max_members as usize);
         assert!(members.len() > 1 || members.len() == 1 && !invited.is_empty(), "{party:?} is empty");
@@ -83,36 +92,36 @@ fn documents(world: &World) {
             assert_eq!(go.until.is_none(), go.ready.len() == members.len());
         }
         for member in &members {
-            assert_eq!(world.guest(member).party, Some(party.id), "the index and the members agree");
+            assert_eq!(world.membership(member).party, Some(party.id), "the index and the members agree");
         }
-        for pending in party.pending.iter().filter(|pending| !pending.dark) {
-            assert!(world.guest(&pending.user).invites.contains(&party.id));
+        for pending in party.pending.iter().filter(|pending| !pending.hidden) {
+            assert!(world.membership(&pending.user).invites.contains(&party.id));
         }
     }
 }
 
-fn guests(world: &World) {
-    for (user, guest) in &world.guests {
-        if let Some(id) = guest.party {
+fn memberships(world: &World) {
+    for (user, membership) in &world.memberships {
+        if let Some(id) = membership.party {
             assert!(world.parties[&id].member(user).is_some(), "the index and the members agree");
         }
-        let distinct: BTreeSet<&u64> = guest.invites.iter().collect();
-        assert_eq!(distinct.len(), guest.invites.len());
-        for id in &guest.invites {
-            assert!(world.parties[id].invite_of(user).is_some_and(|pending| !pending.dark));
+        let distinct: BTreeSet<&u64> = membership.invites.iter().collect();
+        assert_eq!(distinct.len(), membership.invites.len());
+        for id in &membership.invites {
+            assert!(world.parties[id].invite_of(user).is_some_and(|pending| !pending.hidden));
         }
-        assert!(guest.invites.len() <= limits::PARTY_INCOMING);
-        assert!(guest.blocks.len() <= limits::PARTY_BLOCKS);
-        assert!(guest.declined.len() <= limits::PARTY_DECLINED);
-        assert!(guest.sent.len() <= world.rules.invites_per_minute as usize);
-        assert!(guest.done.len() <= limits::PARTY_DONE);
+        assert!(membership.invites.len() <= limits::PARTY_INCOMING);
+        assert!(membership.blocks.len() <= limits::PARTY_BLOCKS);
+        assert!(membership.declined.len() <= limits::PARTY_DECLINED);
+        assert!(membership.sent.len() <= world.rules.invites_per_minute as usize);
+        assert!(membership.done.len() <= limits::PARTY_DONE);
     }
 }
 
 /// Every change has a version, and every version a message.
-fn versions(before: &World, after: &World, id: u64, changes: &Changes) {
+fn versions(before: &World, after: &World, id: u64, changes: &PartyChanges) {
     let old = before.parties.get(&id).map_or(0, |party| party.version);
-    let mut letters = changes.letters.iter().filter(|letter| letter.party_id == id);
+    let mut letters = changes.events.iter().filter(|letter| letter.party_id == id);
     let told: Vec<u64> = letters.clone().map(|letter| letter.version).collect();
     assert!(told.is_sorted(), "in the order of the changes");
     let told: BTreeSet<u64> = told.into_iter().collect();
@@ -121,61 +130,73 @@ fn versions(before: &World, after: &World, id: u64, changes: &Changes) {
         Some(party) => assert_eq!(party.version, old + told.len() as u64),
         None => {
             let last = letters.next_back().expect("the end is told");
-            assert!(matches!(last.what, Word::Disband { .. }), "{last:?}");
+            assert!(matches!(last.kind, PartyEventKind::Disband { .. }), "{last:?}");
         }
     }
     assert_eq!(told.is_empty(), before.parties.get(&id) == after.parties.get(&id), "no change, no letter");
 }
 
 /// Every invite ends once, and each side that did not end it is told once.
-fn invites(before: &World, after: &World, id: u64, call: &Call, reply: &Reply, changes: &Changes) {
+fn invites(
+    before: &World,
+    after: &World,
+    id: u64,
+    call: &PartyRequest,
+    reply: &PartyReply,
+    changes: &PartyChanges,
+) {
     let none = Vec::new();
     let old = before.parties.get(&id).map_or(&none, |party| &party.pending);
     let new = after.parties.get(&id).map_or(&none, |party| &party.pending);
-    let count = |of: &dyn Fn(&Letter) -> bool| {
-        changes.letters.iter().filter(|letter| letter.party_id == id && of(letter)).count()
+    let count = |of: &dyn Fn(&PartyEvent) -> bool| {
+        changes.events.iter().filter(|letter| letter.party_id == id && of(letter)).count()
     };
     // A user who is invited again at the moment when their invite expires has an invite afterwards too.
-    let invited_again = |user: &User| {
-        count(&|letter| matches!(&letter.what, Word::Invited { user: to, .. } if to == user)) > 0
+    let invited_again = |user: &UserId| {
+        count(&|letter| matches!(&letter.kind, PartyEventKind::Invited { user: to, .. } if to == user)) > 0
     };
-    let kept = |pending: &Pending| new.contains(pending) && !invited_again(&pending.user);
+    let kept = |pending: &PartyInvite| new.contains(pending) && !invited_again(&pending.user);
     for pending in old {
         let user = &pending.user;
         let ended = usize::from(!kept(pending));
-        let itself = matches!(&call.command, Command::Accept { party_id } | Command::Decline { party_id, .. }
+        let itself = matches!(&call.command, PartyCommand::Accept { party_id } | PartyCommand::Decline { party_id, .. }
             if *party_id == id && call.user.as_ref() == Some(user));
-        let itself = usize::from(itself && !matches!(reply, Reply::Refused { .. }));
+        let itself = usize::from(itself && !matches!(reply, PartyReply::Refused { .. }));
         let host = host_of(before, id, pending, changes);
-        let cancelled = matches!(&call.command, Command::CancelInvite { user: target }
+        let cancelled = matches!(&call.command, PartyCommand::CancelInvite { user: target }
             if target == user && call.user.as_ref() == Some(&host));
         let heard = count(&|letter| {
             letter.actor == *user
-                && (matches!(letter.what, Word::Accept | Word::Decline { .. })
-                    || cancelled && letter.to == host && matches!(letter.what, Word::Uninvited { .. }))
+                && (matches!(letter.kind, PartyEventKind::Accept | PartyEventKind::Decline { .. })
+                    || cancelled
+                        && letter.to == host
+                        && matches!(letter.kind, PartyEventKind::Uninvited { .. }))
         });
         assert_eq!(heard, ended, "what the inviter of {user} hears of its end");
-        let cancels = count(&|letter| letter.to == *user && matches!(letter.what, Word::InviteCancel { .. }));
-        let expected = if pending.dark { 0 } else { ended - itself.min(ended) };
+        let cancels =
+            count(&|letter| letter.to == *user && matches!(letter.kind, PartyEventKind::InviteCancel { .. }));
+        let expected = if pending.hidden { 0 } else { ended - itself.min(ended) };
         assert_eq!(cancels, expected, "what {user} is told of the end of their invite");
     }
     for pending in new.iter().filter(|pending| !old.contains(pending) || invited_again(&pending.user)) {
-        let arrived =
-            count(&|letter| letter.to == pending.user && matches!(letter.what, Word::Invite { .. }));
-        assert_eq!(arrived, usize::from(!pending.dark), "an invite arrives once, or nowhere");
+        let arrived = count(&|letter| {
+            letter.to == pending.user && matches!(letter.kind, PartyEventKind::Invite { .. })
+        });
+        assert_eq!(arrived, usize::from(!pending.hidden), "an invite arrives once, or nowhere");
     }
 }
 
 /// Who is told of an invite's end: deadlines were applied before, and the inviter may have left.
-fn host_of(before: &World, id: u64, pending: &Pending, changes: &Changes) -> User {
+fn host_of(before: &World, id: u64, pending: &PartyInvite, changes: &PartyChanges) -> UserId {
     let party = &before.parties[&id];
-    let mut letters = changes.letters.iter().filter(|letter| letter.party_id == id);
-    let gone =
-        letters.clone().any(|letter| letter.actor == pending.by && matches!(letter.what, Word::Leave { .. }));
+    let mut letters = changes.events.iter().filter(|letter| letter.party_id == id);
+    let gone = letters
+        .clone()
+        .any(|letter| letter.actor == pending.by && matches!(letter.kind, PartyEventKind::Leave { .. }));
     if party.member(&pending.by).is_some() && !gone {
         return pending.by.clone();
     }
-    match letters.rfind(|letter| matches!(letter.what, Word::Leader { .. })) {
+    match letters.rfind(|letter| matches!(letter.kind, PartyEventKind::Leader { .. })) {
         Some(letter) => letter.actor.clone(),
         None => party.leader().user.clone(),
     }

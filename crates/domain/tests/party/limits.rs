@@ -6,11 +6,12 @@ use std::sync::Arc;
 use tavern_domain::Time;
 use tavern_domain::limits;
 use tavern_domain::party::{
-    Call, Command, Member, Party, Pending, Refusal, Reply, Rules, Standing, Table, Turn, run,
+    Party, PartyCommand, PartyFacts, PartyInvite, PartyLimits, PartyMember, PartyRefusal, PartyReply,
+    PartyRequest, PartyTurn, UserPresence, run,
 };
 
-const THREE_A_MINUTE: Rules = Rules { invites_per_minute: 3, ..RULES };
-const ROOMY: Rules = Rules { max_members: 64, max_pending: 64, invites_per_minute: 500, ..RULES };
+const THREE_A_MINUTE: PartyLimits = PartyLimits { invites_per_minute: 3, ..RULES };
+const ROOMY: PartyLimits = PartyLimits { max_members: 64, max_pending: 64, invites_per_minute: 500, ..RULES };
 
 #[test]
 fn invites_per_minute_are_limited_except_repeated_ones() {
@@ -28,7 +29,7 @@ fn invites_per_minute_are_limited_except_repeated_ones() {
 
 #[test]
 fn open_invites_of_one_user_are_limited() {
-    let rules = Rules { max_pending: 2, ..RULES };
+    let rules = PartyLimits { max_pending: 2, ..RULES };
     let story = "ann invites bob; 5s: ann invites cid; 6s: ann invites dan";
     check_by(rules, story, "rate_limited 54000 | 1 v2 forming: ann +bob +cid");
     let story = "ann invites bob; 5s: ann invites cid; 6s: cid accepts; ann invites dan";
@@ -37,7 +38,7 @@ fn open_invites_of_one_user_are_limited() {
 
 #[test]
 fn invites_of_an_earlier_leader_do_not_count() {
-    let rules = Rules { max_pending: 1, ..RULES };
+    let rules = PartyLimits { max_pending: 1, ..RULES };
     let story = "ann invites bob; bob accepts; ann invites cid; ann promotes bob; bob invites dan";
     let expected = "dan: invite bob, bob+ann: invited bob dan | 1 v5 idle: bob ann +cid +dan";
     check_by(rules, story, expected);
@@ -64,32 +65,35 @@ fn a_user_who_declined_cannot_be_invited_again_at_once() {
 fn open_invites_to_one_user_are_limited() {
     let mut world = World::new(RULES);
     // A blocked inviter is refused like the others, and cannot tell.
-    let blocked = user(&format!("guest{}", limits::PARTY_INCOMING));
-    world.standings.insert(blocked.clone(), Standing::Absent);
-    world.act(&call("bob", Command::Block { user: blocked }));
+    let blocked = user(&format!("user{}", limits::PARTY_INCOMING));
+    world.presences.insert(blocked.clone(), UserPresence::Absent);
+    world.act(&call("bob", PartyCommand::Block { user: blocked }));
     for at in 0..=limits::PARTY_INCOMING {
-        let who = format!("guest{at}");
-        world.standings.insert(user(&who), Standing::Online { name: None });
-        let reply = world.act(&call(&who, Command::Invite { user: user("bob") })).0;
+        let who = format!("user{at}");
+        world.presences.insert(user(&who), UserPresence::Online { name: None });
+        let reply = world.act(&call(&who, PartyCommand::Invite { user: user("bob") })).0;
         match at < limits::PARTY_INCOMING {
-            true => assert!(matches!(reply, Reply::Invited { .. }), "{at}: {reply:?}"),
-            false => assert!(matches!(reply, Reply::Refused { why: Refusal::RateLimited, .. }), "{reply:?}"),
+            true => assert!(matches!(reply, PartyReply::Invited { .. }), "{at}: {reply:?}"),
+            false => assert!(
+                matches!(reply, PartyReply::Refused { why: PartyRefusal::RateLimited, .. }),
+                "{reply:?}"
+            ),
         }
     }
-    world.act(&call("bob", Command::Accept { party_id: 7 }));
+    world.act(&call("bob", PartyCommand::Accept { party_id: 7 }));
     assert_eq!(world.parties.len(), 1, "all others have ended");
 }
 
 #[test]
 fn blocks_are_limited() {
     let mut world = World::new(RULES);
-    let block = |at: usize| call("bob", Command::Block { user: user(&format!("guest{at}")) });
+    let block = |at: usize| call("bob", PartyCommand::Block { user: user(&format!("user{at}")) });
     for at in 0..=limits::PARTY_BLOCKS {
-        world.standings.insert(user(&format!("guest{at}")), Standing::Absent);
+        world.presences.insert(user(&format!("user{at}")), UserPresence::Absent);
         let reply = world.act(&block(at)).0;
-        assert_eq!(reply == Reply::Nothing, at < limits::PARTY_BLOCKS, "{at}: {reply:?}");
+        assert_eq!(reply == PartyReply::Nothing, at < limits::PARTY_BLOCKS, "{at}: {reply:?}");
     }
-    assert_eq!(world.act(&block(5)).0, Reply::Nothing, "who is blocked already");
+    assert_eq!(world.act(&block(5)).0, PartyReply::Nothing, "who is blocked already");
 }
 
 #[test]
@@ -126,12 +130,12 @@ fn a_request_with_an_id_is_executed_once() {
 fn a_repeated_request_is_shown_the_party_as_it_is_now() {
     let mut world = World::new(RULES);
     tell(&mut world, "ann invites bob; bob accepts #a; ann sets {}");
-    let again = Call { rid: Some("#a".into()), ..call("bob", Command::Accept { party_id: 1 }) };
+    let again = PartyRequest { rid: Some("#a".into()), ..call("bob", PartyCommand::Accept { party_id: 1 }) };
     let (reply, changes) = world.act(&again);
-    assert_eq!(reply, Reply::Party(Some(Box::new(world.parties[&1].clone()))));
+    assert_eq!(reply, PartyReply::Party(Some(Box::new(world.parties[&1].clone()))));
     assert!(changes.is_empty());
-    assert_eq!(world.guest("bob").done[0].reply, Reply::Party(None), "no party is remembered");
-    let get = Call { rid: Some("#b".into()), ..call("bob", Command::Get) };
+    assert_eq!(world.membership("bob").done[0].reply, PartyReply::Party(None), "no party is remembered");
+    let get = PartyRequest { rid: Some("#b".into()), ..call("bob", PartyCommand::Get) };
     assert!(world.act(&get).1.is_empty(), "asking is not remembered at all");
 }
 
@@ -139,10 +143,10 @@ fn a_repeated_request_is_shown_the_party_as_it_is_now() {
 fn stored_replies_are_limited() {
     let mut world = World::new(RULES);
     for at in 0..40 {
-        let leave = Command::Leave { message: None };
-        world.act(&Call { rid: Some(format!("{at}").into()), ..call("ann", leave) });
+        let leave = PartyCommand::Leave { message: None };
+        world.act(&PartyRequest { rid: Some(format!("{at}").into()), ..call("ann", leave) });
     }
-    let kept: Vec<Arc<str>> = world.guest("ann").done.into_iter().map(|done| done.rid).collect();
+    let kept: Vec<Arc<str>> = world.membership("ann").done.into_iter().map(|done| done.rid).collect();
     assert_eq!(kept.len(), limits::PARTY_DONE);
     assert_eq!((&*kept[0], &*kept[15]), ("24", "39"), "the last ones");
 }
@@ -151,14 +155,14 @@ fn stored_replies_are_limited() {
 fn stored_declines_are_limited() {
     let mut world = World::new(ROOMY);
     for at in 0..limits::PARTY_DECLINED + 9 {
-        let who = format!("guest{at}");
+        let who = format!("user{at}");
         world.now = Time(at as u64);
-        world.standings.insert(user(&who), Standing::Online { name: None });
-        world.act(&call("ann", Command::Invite { user: user(&who) }));
-        let party_id = world.guest(&who).invites[0];
-        world.act(&call(&who, Command::Decline { party_id, message: None }));
+        world.presences.insert(user(&who), UserPresence::Online { name: None });
+        world.act(&call("ann", PartyCommand::Invite { user: user(&who) }));
+        let party_id = world.membership(&who).invites[0];
+        world.act(&call(&who, PartyCommand::Decline { party_id, message: None }));
     }
-    let declined = world.guest("ann").declined;
+    let declined = world.membership("ann").declined;
     assert_eq!(declined.len(), limits::PARTY_DECLINED);
     assert_eq!(&*declined[0].0, "guest9", "the one that ends first is forgotten first");
 }
@@ -167,30 +171,35 @@ fn stored_declines_are_limited() {
 fn an_empty_user_record_is_deleted() {
     let mut world = World::new(RULES);
     tell(&mut world, "ann invites bob; bob accepts; bob blocks cid");
-    assert_eq!((world.guest("ann").forgotten_at(), world.guest("bob").forgotten_at()), (None, None));
+    assert_eq!(
+        (world.membership("ann").forgotten_at(), world.membership("bob").forgotten_at()),
+        (None, None)
+    );
     tell(&mut world, "eve blocks cid #a");
-    assert_eq!(world.guest("eve").forgotten_at(), None, "a wish lasts");
+    assert_eq!(world.membership("eve").forgotten_at(), None, "a wish lasts");
     tell(&mut world, "200s: bob unblocks cid; bob leaves");
-    assert_eq!(world.guests.get("bob"), None);
-    assert_eq!(world.guests.get("ann"), None, "what she sent is over and forgotten");
+    assert_eq!(world.memberships.get("bob"), None);
+    assert_eq!(world.memberships.get("ann"), None, "what she sent is over and forgotten");
     tell(&mut world, "ann invites bob; 210s: bob declines #a");
-    assert_eq!(world.guest("ann").forgotten_at(), Some(Time(260_000)), "a minute after the invite");
-    assert_eq!(world.guest("bob").forgotten_at(), Some(Time(330_000)), "two minutes after the request");
+    assert_eq!(world.membership("ann").forgotten_at(), Some(Time(260_000)), "a minute after the invite");
+    assert_eq!(world.membership("bob").forgotten_at(), Some(Time(330_000)), "two minutes after the request");
 }
 
 #[test]
 fn a_party_of_five_with_two_invites_takes_less_than_two_kibibytes() {
     let mut world = World::new(ROOMY);
-    let named =
-        |at: usize, command| Call { name: Some("A Name Of Sixteen".into()), ..call(&id_of(at), command) };
+    let named = |at: usize, command| PartyRequest {
+        name: Some("A Name Of Sixteen".into()),
+        ..call(&id_of(at), command)
+    };
     for at in 0..7 {
         let name = Some("A Name Of Sixteen".into());
-        world.standings.insert(user(&id_of(at)), Standing::Online { name });
+        world.presences.insert(user(&id_of(at)), UserPresence::Online { name });
     }
     for at in 1..7 {
-        world.act(&named(0, Command::Invite { user: user(&id_of(at)) }));
+        world.act(&named(0, PartyCommand::Invite { user: user(&id_of(at)) }));
         if at < 5 {
-            world.act(&named(at, Command::Accept { party_id: 1 }));
+            world.act(&named(at, PartyCommand::Accept { party_id: 1 }));
         }
     }
     let party = &world.parties[&1];
@@ -202,8 +211,8 @@ fn a_party_of_five_with_two_invites_takes_less_than_two_kibibytes() {
     let pending = party.pending.iter();
     let pending: usize = pending.map(|one| text(&one.user) + name(&one.name) + text(&one.by)).sum();
     let bytes = size_of::<Party>()
-        + party.members.capacity() * size_of::<Member>()
-        + party.pending.capacity() * size_of::<Pending>()
+        + party.members.capacity() * size_of::<PartyMember>()
+        + party.pending.capacity() * size_of::<PartyInvite>()
         + members
         + pending;
     assert!(bytes < 2048, "{bytes} bytes");
@@ -218,10 +227,10 @@ fn id_of(at: usize) -> String {
 fn a_first_invite_takes_two_round_trips_with_or_without_a_request_id() {
     let world = World::new(RULES);
     let rounds = |rid: Option<&str>| {
-        let invite = call("ann", Command::Invite { user: user("bob") });
-        let call = Call { rid: rid.map(Arc::from), ..invite };
-        let (mut facts, mut rounds) = (Table::default(), 0);
-        while let Turn::Need(needs) = run(world.now, &world.rules, &facts, &call) {
+        let invite = call("ann", PartyCommand::Invite { user: user("bob") });
+        let call = PartyRequest { rid: rid.map(Arc::from), ..invite };
+        let (mut facts, mut rounds) = (PartyFacts::default(), 0);
+        while let PartyTurn::Need(needs) = run(world.now, &world.rules, &facts, &call) {
             needs.iter().for_each(|need| world.read(&mut facts, need));
             rounds += 1;
         }

@@ -3,7 +3,7 @@
 use crate::script::{check, tell};
 use crate::world::{RULES, World};
 use tavern_domain::Time;
-use tavern_domain::party::Away;
+use tavern_domain::party::MemberDisconnect;
 
 #[test]
 fn a_disconnected_member_keeps_their_seat() {
@@ -188,7 +188,7 @@ fn presence_of_a_user_without_a_party_changes_nothing() {
 fn a_seat_is_kept_until_both_grace_periods_end() {
     let mut world = World::new(RULES);
     tell(&mut world, "ann invites bob; bob accepts; 5s: bob is lost unchecked; 9s: check bob");
-    let away = Some(Away { since: Time(5_000), until: Time(50_000) });
+    let away = Some(MemberDisconnect { since: Time(5_000), until: Time(50_000) });
     assert_eq!(world.parties[&1].members[1].away, away);
     assert_eq!(world.parties[&1].next_wake(), Some(Time(50_000)));
 }

@@ -3,7 +3,7 @@
 
 use crate::world::{RULES, World, call, server, user};
 use proptest::prelude::*;
-use tavern_domain::party::{Call, Command, Rules, Standing};
+use tavern_domain::party::{PartyCommand, PartyLimits, PartyRequest, UserPresence};
 
 const USERS: [&str; 6] = ["ann", "bob", "cid", "dan", "eve", "fay"];
 
@@ -52,40 +52,40 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 1..120)
 }
 
-fn command(world: &World, who: &str, what: u8, target: &str) -> Command {
+fn command(world: &World, who: &str, what: u8, target: &str) -> PartyCommand {
     let target = user(target);
-    let guest = world.guest(who);
-    let own = guest.party.and_then(|id| world.parties.get(&id));
-    let first = guest.invites.first().copied().unwrap_or(1 + u64::from(what) % 5);
-    let last = guest.invites.last().copied().unwrap_or(first);
+    let membership = world.membership(who);
+    let own = membership.party.and_then(|id| world.parties.get(&id));
+    let first = membership.invites.first().copied().unwrap_or(1 + u64::from(what) % 5);
+    let last = membership.invites.last().copied().unwrap_or(first);
     let go_id = own.and_then(|party| party.go.as_ref()).map_or(0, |go| go.id);
     let message = (what.is_multiple_of(2)).then(|| "so".into());
     match what {
-        0..=10 => Command::Invite { user: target },
-        11..=16 => Command::Accept { party_id: first },
-        17 | 18 => Command::Accept { party_id: last },
-        19 | 20 => Command::Decline { party_id: last, message },
-        21 | 22 => Command::CancelInvite { user: target },
-        23 | 24 => Command::Kick { user: target, message },
-        25 | 26 => Command::Leave { message },
-        27 => Command::Promote { user: target },
-        28 => Command::Disband { message },
-        29 => Command::SetData { data: r#"{"a":1}"#.into() },
-        30..=32 => Command::Go { params: None },
-        33 => Command::CancelGo,
-        34..=36 => Command::Ready { go_id },
-        37 => Command::Block { user: target },
-        38 => Command::Unblock { user: target },
-        _ => Command::Get,
+        0..=10 => PartyCommand::Invite { user: target },
+        11..=16 => PartyCommand::Accept { party_id: first },
+        17 | 18 => PartyCommand::Accept { party_id: last },
+        19 | 20 => PartyCommand::Decline { party_id: last, message },
+        21 | 22 => PartyCommand::CancelInvite { user: target },
+        23 | 24 => PartyCommand::Kick { user: target, message },
+        25 | 26 => PartyCommand::Leave { message },
+        27 => PartyCommand::Promote { user: target },
+        28 => PartyCommand::Disband { message },
+        29 => PartyCommand::SetData { data: r#"{"a":1}"#.into() },
+        30..=32 => PartyCommand::Go { params: None },
+        33 => PartyCommand::CancelGo,
+        34..=36 => PartyCommand::Ready { go_id },
+        37 => PartyCommand::Block { user: target },
+        38 => PartyCommand::Unblock { user: target },
+        _ => PartyCommand::Get,
     }
 }
 
 fn play(world: &mut World, step: &Step) {
     match *step {
         Step::Act { who, what, target, named, rid } => {
-            let own = world.guest(USERS[who]).party;
+            let own = world.membership(USERS[who]).party;
             let version = own.and_then(|id| world.parties.get(&id)).map(|party| party.version);
-            let call = Call {
+            let call = PartyRequest {
                 party: match named {
                     0 => Some(1),
                     1..=3 => own,
@@ -107,26 +107,26 @@ fn play(world: &mut World, step: &Step) {
         }
         Step::Stand { who, how, checked } => {
             let now = world.now;
-            let standing = match how {
-                0 => Standing::Lost { since: now, until: now + 15_000, node_down: checked },
-                1 => Standing::Absent,
-                _ => Standing::Online { name: None },
+            let presence = match how {
+                0 => UserPresence::Lost { since: now, until: now + 15_000, node_down: checked },
+                1 => UserPresence::Absent,
+                _ => UserPresence::Online { name: None },
             };
             match how {
                 3 => world.say_bye(USERS[who]),
-                _ => drop(world.standings.insert(user(USERS[who]), standing)),
+                _ => drop(world.presences.insert(user(USERS[who]), presence)),
             }
             if checked {
-                world.act(&server(Command::Check { user: user(USERS[who]) }));
+                world.act(&server(PartyCommand::Check { user: user(USERS[who]) }));
             }
         }
         Step::Check { who } => {
-            world.act(&server(Command::Check { user: user(USERS[who]) }));
+            world.act(&server(PartyCommand::Check { user: user(USERS[who]) }));
         }
         Step::Answer { party, stale, matched } => {
             let go_id = world.parties.get(&party).and_then(|party| party.go.as_ref()).map_or(7, |go| go.id);
             let go_id = if stale { go_id - 1 } else { go_id };
-            world.act(&server(Command::Answer { party, go_id, matched, details: None }));
+            world.act(&server(PartyCommand::Answer { party, go_id, matched, details: None }));
         }
     }
 }
@@ -136,15 +136,15 @@ proptest! {
 
     #[test]
     fn random_histories_keep_the_invariants(steps in steps(), require_ready: bool, max_members in 2..5u32) {
-        let mut world = World::new(Rules { require_ready, max_members, ..RULES });
+        let mut world = World::new(PartyLimits { require_ready, max_members, ..RULES });
         for step in &steps {
             play(&mut world, step);
         }
         // After all users have logged out only blocks, declines and stored replies are left.
         for who in USERS {
             world.say_bye(who);
-            world.act(&server(Command::Check { user: user(who) }));
-            prop_assert_eq!(world.guest(who).party, None);
+            world.act(&server(PartyCommand::Check { user: user(who) }));
+            prop_assert_eq!(world.membership(who).party, None);
         }
         world.now = world.now + 60_000;
         world.wake();

@@ -10,13 +10,16 @@
 
 use crate::world::{RULES, World, call, server, user};
 use tavern_domain::Time;
-use tavern_domain::party::{Call, Changes, Command, Letter, Reply, Rules, Standing, Word};
+use tavern_domain::party::{
+    PartyChanges, PartyCommand, PartyEvent, PartyEventKind, PartyLimits, PartyReply, PartyRequest,
+    UserPresence,
+};
 
 pub fn check(story: &str, expected: &str) {
     check_by(RULES, story, expected);
 }
 
-pub fn check_by(rules: Rules, story: &str, expected: &str) {
+pub fn check_by(rules: PartyLimits, story: &str, expected: &str) {
     assert_eq!(tell(&mut World::new(rules), story), expected, "{story}");
 }
 
@@ -35,9 +38,9 @@ fn step(world: &mut World, words: &str) -> String {
         world.now = Time(time.parse::<u64>().unwrap() * 1_000);
     }
     let parts: Vec<&str> = words.split(' ').collect();
-    let check = |who: &str| server(Command::Check { user: user(who) });
+    let check = |who: &str| server(PartyCommand::Check { user: user(who) });
     let call = match parts[..] {
-        ["wake"] => return show(&Reply::Nothing, &world.wake()),
+        ["wake"] => return show(&PartyReply::Nothing, &world.wake()),
         ["check", who] => check(who),
         [who, "is", "lost" | "down" | "absent" | "back"] | [who, "says", "bye"] => {
             stand(world, who, parts[2]);
@@ -47,7 +50,7 @@ fn step(world: &mut World, words: &str) -> String {
             stand(world, who, state);
             return String::new();
         }
-        [verdict @ ("matched" | "failed"), party, go_id] => server(Command::Answer {
+        [verdict @ ("matched" | "failed"), party, go_id] => server(PartyCommand::Answer {
             party: party.parse().unwrap(),
             go_id: go_id.parse().unwrap(),
             matched: verdict == "matched",
@@ -64,20 +67,20 @@ fn stand(world: &mut World, who: &str, state: &str) {
     match state {
         "lost" | "down" => {
             let (until, node_down) = (now + 15_000, state == "down");
-            world.standings.insert(user(who), Standing::Lost { since: now, until, node_down });
+            world.presences.insert(user(who), UserPresence::Lost { since: now, until, node_down });
         }
         "absent" => {
-            world.standings.insert(user(who), Standing::Absent);
+            world.presences.insert(user(who), UserPresence::Absent);
         }
         "back" => {
-            world.standings.insert(user(who), Standing::Online { name: None });
+            world.presences.insert(user(who), UserPresence::Online { name: None });
         }
         "bye" => world.say_bye(who),
         _ => panic!("{state:?} is no standing"),
     }
 }
 
-pub fn read(world: &World, parts: &[&str]) -> Call {
+pub fn read(world: &World, parts: &[&str]) -> PartyRequest {
     let (parts, rid) = match parts {
         [parts @ .., last] if last.starts_with('#') => (parts, Some(*last)),
         parts => (parts, None),
@@ -91,111 +94,117 @@ pub fn read(world: &World, parts: &[&str]) -> Call {
         parts => (parts, None),
     };
     let who = parts[0];
-    let first = || world.guest(who).invites.first().copied().unwrap_or(99);
+    let first = || world.membership(who).invites.first().copied().unwrap_or(99);
     let go = || {
-        let party = world.guest(who).party.and_then(|id| world.parties[&id].go.as_ref());
+        let party = world.membership(who).party.and_then(|id| world.parties[&id].go.as_ref());
         party.map_or(0, |go| go.id)
     };
     let number = |text: &str| text.parse().unwrap();
     let command = match parts[1..] {
-        ["gets"] => Command::Get,
-        ["invites", target] => Command::Invite { user: user(target) },
-        ["cancels", target] => Command::CancelInvite { user: user(target) },
-        ["accepts"] => Command::Accept { party_id: first() },
-        ["accepts", id] => Command::Accept { party_id: number(id) },
-        ["declines"] => Command::Decline { party_id: first(), message: None },
+        ["gets"] => PartyCommand::Get,
+        ["invites", target] => PartyCommand::Invite { user: user(target) },
+        ["cancels", target] => PartyCommand::CancelInvite { user: user(target) },
+        ["accepts"] => PartyCommand::Accept { party_id: first() },
+        ["accepts", id] => PartyCommand::Accept { party_id: number(id) },
+        ["declines"] => PartyCommand::Decline { party_id: first(), message: None },
         ["declines", "saying", message] => {
-            Command::Decline { party_id: first(), message: Some(message.into()) }
+            PartyCommand::Decline { party_id: first(), message: Some(message.into()) }
         }
-        ["declines", id] => Command::Decline { party_id: number(id), message: None },
-        ["kicks", target] => Command::Kick { user: user(target), message: None },
+        ["declines", id] => PartyCommand::Decline { party_id: number(id), message: None },
+        ["kicks", target] => PartyCommand::Kick { user: user(target), message: None },
         ["kicks", target, "saying", message] => {
-            Command::Kick { user: user(target), message: Some(message.into()) }
+            PartyCommand::Kick { user: user(target), message: Some(message.into()) }
         }
-        ["leaves"] => Command::Leave { message: None },
-        ["leaves", "saying", message] => Command::Leave { message: Some(message.into()) },
-        ["promotes", target] => Command::Promote { user: user(target) },
-        ["disbands"] => Command::Disband { message: None },
-        ["disbands", "saying", message] => Command::Disband { message: Some(message.into()) },
-        ["sets", data] => Command::SetData { data: data.into() },
-        ["goes"] => Command::Go { params: None },
-        ["stops"] => Command::CancelGo,
-        ["is", "ready"] => Command::Ready { go_id: go() },
-        ["is", "ready", id] => Command::Ready { go_id: number(id) },
-        ["blocks", target] => Command::Block { user: user(target) },
-        ["unblocks", target] => Command::Unblock { user: user(target) },
+        ["leaves"] => PartyCommand::Leave { message: None },
+        ["leaves", "saying", message] => PartyCommand::Leave { message: Some(message.into()) },
+        ["promotes", target] => PartyCommand::Promote { user: user(target) },
+        ["disbands"] => PartyCommand::Disband { message: None },
+        ["disbands", "saying", message] => PartyCommand::Disband { message: Some(message.into()) },
+        ["sets", data] => PartyCommand::SetData { data: data.into() },
+        ["goes"] => PartyCommand::Go { params: None },
+        ["stops"] => PartyCommand::CancelGo,
+        ["is", "ready"] => PartyCommand::Ready { go_id: go() },
+        ["is", "ready", id] => PartyCommand::Ready { go_id: number(id) },
+        ["blocks", target] => PartyCommand::Block { user: user(target) },
+        ["unblocks", target] => PartyCommand::Unblock { user: user(target) },
         _ => panic!("{parts:?} is no step"),
     };
-    Call { party, if_version, rid: rid.map(Into::into), ..call(who, command) }
+    PartyRequest { party, if_version, rid: rid.map(Into::into), ..call(who, command) }
 }
 
-fn show(reply: &Reply, changes: &Changes) -> String {
+fn show(reply: &PartyReply, changes: &PartyChanges) -> String {
     let mut told: Vec<String> = Vec::new();
-    let mut letters = changes.letters.iter().peekable();
+    let mut letters = changes.events.iter().peekable();
     while let Some(letter) = letters.next() {
         let mut to = letter.to.to_string();
-        let same = |next: &&Letter| {
-            (next.party_id, next.version, &next.what) == (letter.party_id, letter.version, &letter.what)
+        let same = |next: &&PartyEvent| {
+            (next.party_id, next.version, &next.kind) == (letter.party_id, letter.version, &letter.kind)
         };
         while let Some(next) = letters.next_if(same) {
             to = format!("{to}+{}", next.to);
         }
-        told.push(format!("{to}: {} {}{}", name(&letter.what), letter.actor, detail(&letter.what)));
+        told.push(format!("{to}: {} {}{}", name(&letter.kind), letter.actor, detail(&letter.kind)));
     }
     match reply {
-        Reply::Refused { why, retry_after_ms: Some(ms), .. } => told.push(format!("{} {ms}", why.as_str())),
-        Reply::Refused { why, .. } => told.push(why.as_str().into()),
-        Reply::Gone { go_id } => told.push(format!("go {go_id}")),
-        Reply::Invited { .. } | Reply::Nothing | Reply::Party(_) => {}
+        PartyReply::Refused { why, retry_after_ms: Some(ms), .. } => {
+            told.push(format!("{} {ms}", why.as_str()))
+        }
+        PartyReply::Refused { why, .. } => told.push(why.as_str().into()),
+        PartyReply::Gone { go_id } => told.push(format!("go {go_id}")),
+        PartyReply::Invited { .. } | PartyReply::Nothing | PartyReply::Party(_) => {}
     }
     if told.is_empty() { "nothing".into() } else { told.join(", ") }
 }
 
-fn name(word: &Word) -> &'static str {
+fn name(word: &PartyEventKind) -> &'static str {
     match word {
-        Word::Invite { .. } => "invite",
-        Word::InviteCancel { .. } => "invite_cancel",
-        Word::Invited { .. } => "invited",
-        Word::Uninvited { .. } => "uninvited",
-        Word::Accept => "accept",
-        Word::Decline { .. } => "decline",
-        Word::Join => "join",
-        Word::Kick { .. } => "kick",
-        Word::Leave { .. } => "leave",
-        Word::Leader { .. } => "leader",
-        Word::Disband { .. } => "disband",
-        Word::Data { .. } => "data",
-        Word::PartyGo { .. } => "party_go",
-        Word::Ready { .. } => "ready",
-        Word::PartyMatched { .. } => "party_matched",
-        Word::GoFailed { .. } => "go_failed",
-        Word::GoCancel { .. } => "go_cancel",
-        Word::Offline => "offline",
-        Word::Online => "online",
+        PartyEventKind::Invite { .. } => "invite",
+        PartyEventKind::InviteCancel { .. } => "invite_cancel",
+        PartyEventKind::Invited { .. } => "invited",
+        PartyEventKind::Uninvited { .. } => "uninvited",
+        PartyEventKind::Accept => "accept",
+        PartyEventKind::Decline { .. } => "decline",
+        PartyEventKind::Join => "join",
+        PartyEventKind::Kick { .. } => "kick",
+        PartyEventKind::Leave { .. } => "leave",
+        PartyEventKind::Leader { .. } => "leader",
+        PartyEventKind::Disband { .. } => "disband",
+        PartyEventKind::Data { .. } => "data",
+        PartyEventKind::PartyGo { .. } => "party_go",
+        PartyEventKind::Ready { .. } => "ready",
+        PartyEventKind::PartyMatched { .. } => "party_matched",
+        PartyEventKind::GoFailed { .. } => "go_failed",
+        PartyEventKind::GoCancel { .. } => "go_cancel",
+        PartyEventKind::Offline => "offline",
+        PartyEventKind::Online => "online",
     }
 }
 
-fn detail(word: &Word) -> String {
+fn detail(word: &PartyEventKind) -> String {
     let said = |message: &Option<std::sync::Arc<str>>| {
         message.as_ref().map_or(String::new(), |text| format!(" saying {text}"))
     };
     match word {
-        Word::InviteCancel { reason } | Word::GoCancel { reason, .. } => format!(" {}", reason.as_str()),
-        Word::Invited { user, .. } => format!(" {user}"),
-        Word::Uninvited { reason } => format!(" {}", reason.as_str()),
-        Word::Decline { reason, message } | Word::Disband { reason, message } => {
+        PartyEventKind::InviteCancel { reason } | PartyEventKind::GoCancel { reason, .. } => {
+            format!(" {}", reason.as_str())
+        }
+        PartyEventKind::Invited { user, .. } => format!(" {user}"),
+        PartyEventKind::Uninvited { reason } => format!(" {}", reason.as_str()),
+        PartyEventKind::Decline { reason, message } | PartyEventKind::Disband { reason, message } => {
             format!(" {}{}", reason.as_str(), said(message))
         }
-        Word::Kick { message } => said(message),
-        Word::Leave { reason, by, message } => {
+        PartyEventKind::Kick { message } => said(message),
+        PartyEventKind::Leave { reason, by, message } => {
             let by = by.as_ref().map_or(String::new(), |by| format!(" by {by}"));
             format!(" {}{by}{}", reason.as_str(), said(message))
         }
-        Word::Leader { by: Some(by) } => format!(" by {by}"),
-        Word::Data { data } => format!(" {data}"),
-        Word::PartyGo { go_id, members, .. } => format!(" {go_id} {}", members.join("+")),
-        Word::Ready { go_id, queued } => format!(" {go_id}{}", if *queued { " queued" } else { "" }),
-        Word::GoFailed { missing, .. } => format!(" missing {}", missing.join("+")),
+        PartyEventKind::Leader { by: Some(by) } => format!(" by {by}"),
+        PartyEventKind::Data { data } => format!(" {data}"),
+        PartyEventKind::PartyGo { go_id, members, .. } => format!(" {go_id} {}", members.join("+")),
+        PartyEventKind::Ready { go_id, queued } => {
+            format!(" {go_id}{}", if *queued { " queued" } else { "" })
+        }
+        PartyEventKind::GoFailed { missing, .. } => format!(" missing {}", missing.join("+")),
         _ => String::new(),
     }
 }
@@ -206,7 +215,7 @@ fn show_party(party: &tavern_domain::party::Party) -> String {
         people = format!("{people} {}{}", if member.away.is_some() { "~" } else { "" }, member.user);
     }
     for pending in &party.pending {
-        people = format!("{people} {}{}", if pending.dark { "-" } else { "+" }, pending.user);
+        people = format!("{people} {}{}", if pending.hidden { "-" } else { "+" }, pending.user);
     }
     format!("{} v{} {}:{people}", party.id, party.version, party.state().as_str())
 }

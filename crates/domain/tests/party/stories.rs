@@ -2,9 +2,9 @@
 
 use crate::script::{check, check_by};
 use crate::world::RULES;
-use tavern_domain::party::Rules;
+use tavern_domain::party::PartyLimits;
 
-const TWO: Rules = Rules { max_members: 2, ..RULES };
+const TWO: PartyLimits = PartyLimits { max_members: 2, ..RULES };
 
 #[test]
 fn the_first_invite_creates_a_party() {

@@ -2,9 +2,9 @@
 
 use crate::script::{check, check_by};
 use crate::world::RULES;
-use tavern_domain::party::Rules;
+use tavern_domain::party::PartyLimits;
 
-const READY: Rules = Rules { require_ready: true, ..RULES };
+const READY: PartyLimits = PartyLimits { require_ready: true, ..RULES };
 
 #[test]
 fn go_queues_a_ticket_at_once() {

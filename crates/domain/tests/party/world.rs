@@ -6,10 +6,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tavern_domain::Time;
 use tavern_domain::party::{
-    Call, Changes, Command, Guest, Need, Party, Reply, Rules, Standing, Table, Turn, User, run,
+    Membership, Party, PartyChanges, PartyCommand, PartyFacts, PartyLimits, PartyNeed, PartyReply,
+    PartyRequest, PartyTurn, UserId, UserPresence, run,
 };
 
-pub const RULES: Rules = Rules {
+pub const RULES: PartyLimits = PartyLimits {
     max_members: 4,
     invite_ms: 60_000,
     gather_ms: 10_000,
@@ -22,42 +23,42 @@ pub const RULES: Rules = Rules {
 
 #[derive(Clone)]
 pub struct World {
-    pub rules: Rules,
+    pub rules: PartyLimits,
     pub now: Time,
     pub parties: BTreeMap<u64, Party>,
-    pub guests: BTreeMap<User, Guest>,
-    pub standings: BTreeMap<User, Standing>,
+    pub memberships: BTreeMap<UserId, Membership>,
+    pub presences: BTreeMap<UserId, UserPresence>,
     pub next_id: u64,
     /// What each user knows of their party, from messages and replies alone.
-    pub views: BTreeMap<User, Party>,
+    pub views: BTreeMap<UserId, Party>,
     /// The members of parties, by `entered` and `left`.
-    pub present: BTreeSet<(u64, User)>,
+    pub present: BTreeSet<(u64, UserId)>,
     /// The tickets other services know of.
     pub tickets: BTreeSet<(u64, u64)>,
     pub ended: BTreeSet<u64>,
 }
 
-pub fn user(name: &str) -> User {
+pub fn user(name: &str) -> UserId {
     Arc::from(name)
 }
 
-pub fn call(who: &str, command: Command) -> Call {
-    Call { user: Some(user(who)), name: None, party: None, if_version: None, rid: None, command }
+pub fn call(who: &str, command: PartyCommand) -> PartyRequest {
+    PartyRequest { user: Some(user(who)), name: None, party: None, if_version: None, rid: None, command }
 }
 
-pub fn server(command: Command) -> Call {
-    Call { user: None, name: None, party: None, if_version: None, rid: None, command }
+pub fn server(command: PartyCommand) -> PartyRequest {
+    PartyRequest { user: None, name: None, party: None, if_version: None, rid: None, command }
 }
 
 impl World {
     /// The named users are online, except old, who is absent, and zoe, whom the store has never seen.
-    pub fn new(rules: Rules) -> World {
+    pub fn new(rules: PartyLimits) -> World {
         let mut world = World {
             rules,
             now: Time(0),
             parties: BTreeMap::new(),
-            guests: BTreeMap::new(),
-            standings: BTreeMap::new(),
+            memberships: BTreeMap::new(),
+            presences: BTreeMap::new(),
             next_id: 1,
             views: BTreeMap::new(),
             present: BTreeSet::new(),
@@ -65,37 +66,37 @@ impl World {
             ended: BTreeSet::new(),
         };
         for name in ["ann", "bob", "cid", "dan", "eve", "fay", "gus", "hal"] {
-            world.standings.insert(user(name), Standing::Online { name: None });
+            world.presences.insert(user(name), UserPresence::Online { name: None });
         }
-        world.standings.insert(user("old"), Standing::Absent);
+        world.presences.insert(user("old"), UserPresence::Absent);
         world
     }
 
-    pub fn guest(&self, who: &str) -> Guest {
-        self.guests.get(who).cloned().unwrap_or_default()
+    pub fn membership(&self, who: &str) -> Membership {
+        self.memberships.get(who).cloned().unwrap_or_default()
     }
 
-    pub fn standing(&self, who: &str) -> Standing {
-        self.standings.get(who).cloned().unwrap_or(Standing::Never)
+    pub fn presence(&self, who: &str) -> UserPresence {
+        self.presences.get(who).cloned().unwrap_or(UserPresence::Never)
     }
 
-    pub fn read(&self, facts: &mut Table, need: &Need) {
+    pub fn read(&self, facts: &mut PartyFacts, need: &PartyNeed) {
         match need {
-            Need::Party(id) => facts.put_party(*id, self.parties.get(id).cloned()),
-            Need::Guest(who) => facts.put_guest(who.clone(), self.guest(who)),
-            Need::Standing(who) => facts.put_standing(who.clone(), self.standing(who)),
-            Need::Id => facts.id = Some(self.next_id),
+            PartyNeed::Party(id) => facts.put_party(*id, self.parties.get(id).cloned()),
+            PartyNeed::Membership(who) => facts.put_membership(who.clone(), self.membership(who)),
+            PartyNeed::Presence(who) => facts.put_presence(who.clone(), self.presence(who)),
+            PartyNeed::Id => facts.id = Some(self.next_id),
         }
     }
 
     /// Decides a command without committing it. Returns also what was loaded for it.
-    pub fn decide(&self, call: &Call) -> (Reply, Changes, BTreeSet<Need>) {
-        let mut facts = Table::default();
+    pub fn decide(&self, call: &PartyRequest) -> (PartyReply, PartyChanges, BTreeSet<PartyNeed>) {
+        let mut facts = PartyFacts::default();
         let mut read = BTreeSet::new();
         loop {
             match run(self.now, &self.rules, &facts, call) {
-                Turn::Answered { reply, changes } => return (reply, changes, read),
-                Turn::Need(needs) => {
+                PartyTurn::Answered { reply, changes } => return (reply, changes, read),
+                PartyTurn::Need(needs) => {
                     assert!(!needs.is_empty(), "{call:?}");
                     for need in needs {
                         self.read(&mut facts, &need);
@@ -107,24 +108,24 @@ impl World {
     }
 
     /// The same with all facts loaded: those that are not needed must not matter.
-    fn decide_knowing_all(&self, call: &Call) -> (Reply, Changes) {
-        let mut facts = Table::default();
-        self.read(&mut facts, &Need::Id);
+    fn decide_knowing_all(&self, call: &PartyRequest) -> (PartyReply, PartyChanges) {
+        let mut facts = PartyFacts::default();
+        self.read(&mut facts, &PartyNeed::Id);
         for id in 0..=self.next_id + 9 {
-            self.read(&mut facts, &Need::Party(id));
+            self.read(&mut facts, &PartyNeed::Party(id));
         }
         let named = ["ann", "bob", "cid", "dan", "eve", "fay", "gus", "hal", "old", "zoe", ""].map(user);
-        for who in self.guests.keys().chain(self.standings.keys()).chain(&named) {
-            self.read(&mut facts, &Need::Guest(who.clone()));
-            self.read(&mut facts, &Need::Standing(who.clone()));
+        for who in self.memberships.keys().chain(self.presences.keys()).chain(&named) {
+            self.read(&mut facts, &PartyNeed::Membership(who.clone()));
+            self.read(&mut facts, &PartyNeed::Presence(who.clone()));
         }
         match run(self.now, &self.rules, &facts, call) {
-            Turn::Answered { reply, changes } => (reply, changes),
-            Turn::Need(needs) => panic!("{needs:?} is not in the store"),
+            PartyTurn::Answered { reply, changes } => (reply, changes),
+            PartyTurn::Need(needs) => panic!("{needs:?} is not in the store"),
         }
     }
 
-    pub fn act(&mut self, call: &Call) -> (Reply, Changes) {
+    pub fn act(&mut self, call: &PartyRequest) -> (PartyReply, PartyChanges) {
         let (reply, changes, _) = self.decide(call);
         assert_eq!(self.decide_knowing_all(call), (reply.clone(), changes.clone()));
         self.commit(call, &reply, &changes);
@@ -132,7 +133,7 @@ impl World {
     }
 
     /// Commits the changes of a command, and checks the invariants.
-    pub fn commit(&mut self, call: &Call, reply: &Reply, changes: &Changes) {
+    pub fn commit(&mut self, call: &PartyRequest, reply: &PartyReply, changes: &PartyChanges) {
         let before = self.clone();
         for (id, party) in &changes.parties {
             match party {
@@ -147,10 +148,10 @@ impl World {
                 }
             }
         }
-        for (who, guest) in &changes.guests {
-            match guest.is_empty() {
-                true => self.guests.remove(who),
-                false => self.guests.insert(who.clone(), guest.clone()),
+        for (who, membership) in &changes.memberships {
+            match membership.is_empty() {
+                true => self.memberships.remove(who),
+                false => self.memberships.insert(who.clone(), membership.clone()),
             };
         }
         client_view::update(&mut self.views, reply, call, changes);
@@ -158,14 +159,14 @@ impl World {
     }
 
     /// Fires every timer that is due.
-    pub fn wake(&mut self) -> Changes {
-        let mut all = Changes::default();
+    pub fn wake(&mut self) -> PartyChanges {
+        let mut all = PartyChanges::default();
         let due = |party: &&Party| party.next_wake().is_some_and(|at| at <= self.now);
         let due: Vec<u64> = self.parties.values().filter(due).map(|party| party.id).collect();
         for party in due {
-            let (reply, changes) = self.act(&server(Command::Wake { party }));
-            assert_eq!(reply, Reply::Nothing);
-            all.letters.extend(changes.letters);
+            let (reply, changes) = self.act(&server(PartyCommand::Wake { party }));
+            assert_eq!(reply, PartyReply::Nothing);
+            all.events.extend(changes.events);
         }
         let late = self.parties.values().find(|party| party.next_wake().is_some_and(|at| at <= self.now));
         assert_eq!(late, None, "what was due has happened");
@@ -173,8 +174,8 @@ impl World {
     }
 
     pub fn say_bye(&mut self, who: &str) {
-        self.standings.insert(user(who), Standing::Absent);
+        self.presences.insert(user(who), UserPresence::Absent);
         let now = self.now;
-        self.guests.entry(user(who)).or_default().bye = Some(now);
+        self.memberships.entry(user(who)).or_default().logged_out = Some(now);
     }
 }

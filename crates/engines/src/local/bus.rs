@@ -4,7 +4,7 @@
 //! between.
 
 use super::name;
-use super::shared::{Job, NEVER, Shared, weight};
+use super::shared::{Job, LocalShared, NEVER, weight};
 use super::{reader, writer};
 use crate::options::BusOptions;
 use std::sync::atomic::Ordering;
@@ -12,10 +12,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use tavern_local::{Interrupter, Local, Options};
-use tavern_store::{Bus, BusCounts, BusError, BusMessage, BusReceiver, Interest, Ticket, limits};
+use tavern_store::{Bus, BusCounts, BusError, BusPacket, BusReceiver, Interest, Ticket, limits};
 
 pub struct LocalBus {
-    shared: Arc<Shared>,
+    shared: Arc<LocalShared>,
     interrupter: Interrupter,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
@@ -42,7 +42,7 @@ impl LocalBus {
         };
         local.add_interests(interests).map_err(writer::unavailable)?;
         let alone_at = local.version_if_alone().map_err(writer::unavailable)?.unwrap_or(NEVER);
-        let shared = Arc::new(Shared::new(local.clone(), options.prefix, receiver));
+        let shared = Arc::new(LocalShared::new(local.clone(), options.prefix, receiver));
         shared.alone_at.store(alone_at, Ordering::Release);
         shared.is_wide.store(is_wide, Ordering::SeqCst);
         let interrupter = local.interrupter();
@@ -65,7 +65,7 @@ fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<JoinHandle<(
 }
 
 impl Bus for LocalBus {
-    fn publish(&self, mut batch: Vec<BusMessage>) {
+    fn publish(&self, mut batch: Vec<BusPacket>) {
         let shared = &self.shared;
         {
             let local = shared.local.read().unwrap_or_else(PoisonError::into_inner);

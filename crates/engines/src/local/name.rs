@@ -1,10 +1,10 @@
 //! How subjects and bus messages are stored in the folder. A channel's messages are published under its own name, so that
 //! users of the library can receive and publish them; everything else is private to nodes. The sender is in the header.
 
-use crate::header::{self, Header};
+use crate::header::{self, PacketHeader};
 use std::sync::Arc;
 use tavern_local::{Draft, Interest as FolderInterest, Namespace, Publication};
-use tavern_store::{BusMessage, Interest, Subject, Writer};
+use tavern_store::{BusPacket, Interest, Subject, Writer};
 
 /// Everything that is published in the folder.
 pub fn everything() -> [FolderInterest; 2] {
@@ -61,7 +61,7 @@ pub fn is_loss(prefix: &str, publication: &Publication) -> bool {
 }
 
 /// What is stored beside the payload.
-pub fn header(message: &BusMessage) -> Vec<u8> {
+pub fn header(message: &BusPacket) -> Vec<u8> {
     let mut out = Vec::with_capacity(header::length(message));
     header::write(message, &mut out);
     out
@@ -76,19 +76,19 @@ pub fn draft<'a>(
 }
 
 /// A message for nodes. Without a header of a node it is an outsider's.
-pub fn message(prefix: &str, publication: &Publication) -> Option<BusMessage> {
+pub fn message(prefix: &str, publication: &Publication) -> Option<BusPacket> {
     let subject = match publication.namespace() {
         Namespace::Public => Subject::of_channel(prefix, publication.channel()).ok()?,
         Namespace::Private => Subject::parse(std::str::from_utf8(publication.channel()).ok()?).ok()?,
     };
     // An outsider numbers nothing: its id in the log is its number.
-    let outsider = || Header { from: Writer::outsider(), n: publication.id(), note: &[] };
-    let Header { from, n, note } =
+    let outsider = || PacketHeader { from: Writer::outsider(), n: publication.id(), note: &[] };
+    let PacketHeader { from, n, note } =
         header::read(publication.header()).map_or_else(outsider, |(header, _)| header);
     if from.is_outsider() && publication.namespace() == Namespace::Private {
         return None;
     }
-    Some(BusMessage { subject, from, n, note: note.into(), payload: Arc::from(publication.payload()) })
+    Some(BusPacket { subject, from, n, header: note.into(), payload: Arc::from(publication.payload()) })
 }
 
 #[cfg(test)]

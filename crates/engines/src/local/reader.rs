@@ -1,11 +1,11 @@
 //! The thread that reads the folder and hands messages to the node.
 
 use super::name;
-use super::shared::{Job, Shared};
+use super::shared::{Job, LocalShared};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use tavern_local::{Local, Message};
-use tavern_store::{BusMessage, Lost};
+use tavern_store::{BusLoss, BusPacket};
 
 /// Messages handed over together.
 const DELIVER_BATCH: usize = 256;
@@ -14,7 +14,7 @@ const WIDEN_AFTER: Duration = Duration::from_secs(30);
 /// The longest wait for a message.
 const WAIT: Duration = Duration::from_secs(1);
 
-pub fn run(shared: &Shared, local: &Local) {
+pub fn run(shared: &LocalShared, local: &Local) {
     let mut heard_at = Instant::now();
     let mut last_id = 0;
     while !shared.is_stopping.load(Ordering::SeqCst) {
@@ -42,7 +42,7 @@ pub fn run(shared: &Shared, local: &Local) {
 }
 
 /// Gives the node one message and those that follow it. A message that matches several subscriptions comes several times.
-fn deliver(shared: &Shared, local: &Local, first: Message, last_id: &mut u64) {
+fn deliver(shared: &LocalShared, local: &Local, first: Message, last_id: &mut u64) {
     let mut messages = Vec::new();
     let mut next = Some(first);
     while let Some(message) = next.take() {
@@ -57,7 +57,7 @@ fn deliver(shared: &Shared, local: &Local, first: Message, last_id: &mut u64) {
                 *last_id = loss.map_or(*last_id, |publication| publication.id());
                 hand_over(shared, std::mem::take(&mut messages));
                 shared.counts.losses.fetch_add(1, Ordering::Relaxed);
-                shared.receiver.lost(Lost::Everything);
+                shared.receiver.lost(BusLoss::Everything);
             }
         }
         if messages.len() < DELIVER_BATCH {
@@ -68,7 +68,7 @@ fn deliver(shared: &Shared, local: &Local, first: Message, last_id: &mut u64) {
     hand_over(shared, messages);
 }
 
-fn hand_over(shared: &Shared, messages: Vec<BusMessage>) {
+fn hand_over(shared: &LocalShared, messages: Vec<BusPacket>) {
     if !messages.is_empty() {
         shared.counts.received.fetch_add(messages.len() as u64, Ordering::Relaxed);
         shared.receiver.messages(messages);

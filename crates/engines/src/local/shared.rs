@@ -4,12 +4,12 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
 use tavern_local::{Interest as FolderInterest, Local, SubscriptionsVersion};
-use tavern_store::{BusCounts, BusMessage, BusReceiver, Interest, Ticket};
+use tavern_store::{BusCounts, BusPacket, BusReceiver, Interest, Ticket};
 
 /// No version of the subscriptions in a folder has this number.
 pub const NEVER: u64 = u64::MAX;
 
-pub struct Shared {
+pub struct LocalShared {
     /// None after `stop`.
     pub local: RwLock<Option<Arc<Local>>>,
     pub version: SubscriptionsVersion,
@@ -19,17 +19,17 @@ pub struct Shared {
     pub is_wide: AtomicBool,
     pub prefix: Arc<str>,
     pub receiver: Arc<dyn BusReceiver>,
-    state: Mutex<State>,
+    state: Mutex<LocalState>,
     /// There is a new job.
     pub changed: Condvar,
     pub waiting_bytes: AtomicUsize,
     pub waiting: AtomicUsize,
     pub is_stopping: AtomicBool,
-    pub counts: Counters,
+    pub counts: LocalCounters,
 }
 
 #[derive(Default)]
-pub struct Counters {
+pub struct LocalCounters {
     pub sent: AtomicU64,
     pub received: AtomicU64,
     pub failed: AtomicU64,
@@ -37,7 +37,7 @@ pub struct Counters {
 }
 
 #[derive(Default)]
-pub struct State {
+pub struct LocalState {
     pub jobs: VecDeque<Job>,
     /// What is subscribed to by name. Asked for again it holds at once.
     pub subscribed: HashSet<Interest>,
@@ -46,7 +46,7 @@ pub struct State {
 }
 
 pub enum Job {
-    Publish(Vec<BusMessage>),
+    Publish(Vec<BusPacket>),
     Subscribe(Vec<Interest>, Ticket),
     Unsubscribe(Vec<Interest>),
     Narrow,
@@ -56,9 +56,9 @@ pub enum Job {
     Stop,
 }
 
-impl Shared {
-    pub fn new(local: Arc<Local>, prefix: &str, receiver: Arc<dyn BusReceiver>) -> Shared {
-        Shared {
+impl LocalShared {
+    pub fn new(local: Arc<Local>, prefix: &str, receiver: Arc<dyn BusReceiver>) -> LocalShared {
+        LocalShared {
             version: local.subscriptions_version(),
             alone_at: AtomicU64::new(NEVER),
             is_wide: AtomicBool::new(false),
@@ -69,12 +69,12 @@ impl Shared {
             waiting_bytes: AtomicUsize::new(0),
             waiting: AtomicUsize::new(0),
             is_stopping: AtomicBool::new(false),
-            counts: Counters::default(),
+            counts: LocalCounters::default(),
             local: RwLock::new(Some(local)),
         }
     }
 
-    pub fn state(&self) -> MutexGuard<'_, State> {
+    pub fn state(&self) -> MutexGuard<'_, LocalState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -92,7 +92,7 @@ impl Shared {
     }
 }
 
-impl Counters {
+impl LocalCounters {
     pub fn read(&self) -> BusCounts {
         BusCounts {
             sent: self.sent.load(Ordering::Relaxed),
@@ -104,6 +104,6 @@ impl Counters {
 }
 
 /// What a message counts for in the bounded queue.
-pub fn weight(message: &BusMessage) -> usize {
-    message.payload.len() + message.note.len() + message.subject.as_str().len()
+pub fn weight(message: &BusPacket) -> usize {
+    message.payload.len() + message.header.len() + message.subject.as_str().len()
 }

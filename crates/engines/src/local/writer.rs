@@ -2,12 +2,12 @@
 //! subscriptions by name.
 
 use super::name;
-use super::shared::{Job, NEVER, Shared, weight};
+use super::shared::{Job, LocalShared, NEVER, weight};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 use tavern_local::{Error, Interest as FolderInterest, Local};
-use tavern_store::{BusError, BusMessage, Interest, Ticket, limits};
+use tavern_store::{BusError, BusPacket, Interest, Ticket, limits};
 
 /// Messages published in one transaction.
 const PUBLISH_BATCH: usize = 256;
@@ -20,7 +20,7 @@ pub fn unavailable(error: Error) -> BusError {
     BusError::Unavailable { retry_after_ms: limits::RETRY_AFTER_MS, source: Arc::new(error) }
 }
 
-pub fn run(shared: &Shared, local: &Local) {
+pub fn run(shared: &LocalShared, local: &Local) {
     // Messages were lost and the others do not know.
     let mut has_lost = false;
     loop {
@@ -42,7 +42,7 @@ pub fn run(shared: &Shared, local: &Local) {
 }
 
 /// While a loss is not reported it does not wait for ever.
-fn next_job(shared: &Shared, has_lost: bool) -> Job {
+fn next_job(shared: &LocalShared, has_lost: bool) -> Job {
     let mut state = shared.state();
     loop {
         if let Some(job) = state.jobs.pop_front() {
@@ -61,7 +61,7 @@ fn next_job(shared: &Shared, has_lost: bool) -> Job {
 }
 
 /// Checks whether any other process listens, if the subscriptions have changed since it was last known.
-fn check_alone(shared: &Shared, local: &Local) {
+fn check_alone(shared: &LocalShared, local: &Local) {
     if !shared.is_alone()
         && let Ok(alone_at) = local.version_if_alone()
     {
@@ -71,7 +71,7 @@ fn check_alone(shared: &Shared, local: &Local) {
 
 /// Publishes this batch, and what came meanwhile, in one transaction; before it the report of a loss, if there was one.
 /// False: there is a loss that the others do not know of.
-fn publish(shared: &Shared, local: &Local, mut batch: Vec<BusMessage>, has_lost: bool) -> bool {
+fn publish(shared: &LocalShared, local: &Local, mut batch: Vec<BusPacket>, has_lost: bool) -> bool {
     {
         let mut state = shared.state();
         while batch.len() < PUBLISH_BATCH
@@ -111,7 +111,7 @@ fn publish(shared: &Shared, local: &Local, mut batch: Vec<BusMessage>, has_lost:
 }
 
 /// Subscribes to this, and to what was asked for meanwhile, in one transaction.
-fn subscribe(shared: &Shared, local: &Local, mut interests: Vec<Interest>, ticket: Ticket) {
+fn subscribe(shared: &LocalShared, local: &Local, mut interests: Vec<Interest>, ticket: Ticket) {
     let mut tickets = vec![ticket];
     {
         let mut state = shared.state();
@@ -129,7 +129,7 @@ fn subscribe(shared: &Shared, local: &Local, mut interests: Vec<Interest>, ticke
     }
 }
 
-fn begin(shared: &Shared, local: &Local, interests: &[Interest]) -> Result<(), Error> {
+fn begin(shared: &LocalShared, local: &Local, interests: &[Interest]) -> Result<(), Error> {
     if shared.is_wide() {
         return Ok(());
     }
@@ -146,7 +146,7 @@ fn begin(shared: &Shared, local: &Local, interests: &[Interest]) -> Result<(), E
 }
 
 /// Removes the subscriptions that no interest needs any more. These were taken out of `subscribed` before.
-fn end(shared: &Shared, local: &Local, interests: &[Interest]) -> Result<(), Error> {
+fn end(shared: &LocalShared, local: &Local, interests: &[Interest]) -> Result<(), Error> {
     let mut unneeded = Vec::new();
     let mut state = shared.state();
     for interest in in_folder(shared, interests) {
@@ -162,12 +162,15 @@ fn end(shared: &Shared, local: &Local, interests: &[Interest]) -> Result<(), Err
     local.remove_interests(unneeded).map(drop)
 }
 
-fn in_folder<'a>(shared: &'a Shared, interests: &'a [Interest]) -> impl Iterator<Item = FolderInterest> + 'a {
+fn in_folder<'a>(
+    shared: &'a LocalShared,
+    interests: &'a [Interest],
+) -> impl Iterator<Item = FolderInterest> + 'a {
     interests.iter().flat_map(|interest| name::interests(&shared.prefix, interest))
 }
 
 /// Subscribes by name, then drops the subscription to everything.
-fn narrow(shared: &Shared, local: &Local) {
+fn narrow(shared: &LocalShared, local: &Local) {
     if !shared.is_wide.swap(false, Ordering::SeqCst) {
         return;
     }
@@ -185,7 +188,7 @@ fn narrow(shared: &Shared, local: &Local) {
 }
 
 /// No other process is there: subscribes to everything, then drops the names.
-fn widen(shared: &Shared, local: &Local) {
+fn widen(shared: &LocalShared, local: &Local) {
     if shared.is_wide() || !matches!(local.version_if_alone(), Ok(Some(_))) {
         return;
     }

@@ -1,8 +1,8 @@
 //! What an operator should know about a NATS server.
 
 use super::protocol::{self, Nats, Server};
-use crate::fact::{Fact, secrecy, version_number};
-use crate::remote::{Protocol, ask, broken};
+use crate::fact::{CheckResult, secrecy, version_number};
+use crate::remote::{BusProtocol, ask, broken};
 use tavern_store::BusError;
 
 /// The oldest servers that were tested.
@@ -10,7 +10,7 @@ const OLDEST: (u32, u32) = (2, 0);
 /// Below this a full message with its header is sent in parts.
 const COMFORTABLE: usize = 128 * 1024;
 
-pub fn facts(url: &str) -> Result<Vec<Fact>, BusError> {
+pub fn facts(url: &str) -> Result<Vec<CheckResult>, BusError> {
     let address = protocol::parse(url)?;
     let hosts: Vec<String> = address.hosts.iter().map(|host| host.name.clone()).collect();
     let mut nats = Nats::new(address, "doctor")?;
@@ -23,21 +23,24 @@ pub fn facts(url: &str) -> Result<Vec<Fact>, BusError> {
     ])
 }
 
-fn version(server: &Server) -> Fact {
+fn version(server: &Server) -> CheckResult {
     let text = format!("NATS {}", server.version);
     match version_number(&server.version) {
-        found if found < OLDEST => Fact::doubtful("version", format!("{text}; tested with 2.0 and newer")),
-        _ => Fact::good("version", text),
+        found if found < OLDEST => {
+            CheckResult::doubtful("version", format!("{text}; tested with 2.0 and newer"))
+        }
+        _ => CheckResult::good("version", text),
     }
 }
 
-fn payload(max_message: usize) -> Fact {
+fn payload(max_message: usize) -> CheckResult {
     let text = format!("max_payload is {} KiB", max_message / 1024);
     match max_message {
-        ..COMFORTABLE => {
-            Fact::doubtful("payload", format!("{text}: longer messages are sent in parts; set it to 1 MiB"))
-        }
-        _ => Fact::good("payload", text),
+        ..COMFORTABLE => CheckResult::doubtful(
+            "payload",
+            format!("{text}: longer messages are sent in parts; set it to 1 MiB"),
+        ),
+        _ => CheckResult::good("payload", text),
     }
 }
 

@@ -2,7 +2,7 @@
 //! The server is asked not to echo the node's own messages.
 
 use super::credentials::Credentials;
-use crate::remote::{Address, Frame, Host, Protocol, Socket, Tls, broken, dial, line};
+use crate::remote::{BusFrame, BusProtocol, BusSocket, BusTls, Host, ServerAddress, broken, dial, line};
 use bytes::BytesMut;
 use serde_json::{Value, json};
 use std::collections::HashMap;
@@ -18,14 +18,14 @@ const DEFAULT_MAX: usize = 1024 * 1024;
 const PORT: u16 = 4222;
 const OPTIONS: &[&str] = &["token", "creds", "ca"];
 
-pub fn parse(url: &str) -> Result<Address, BusError> {
-    Address::parse(url, PORT, OPTIONS)
+pub fn parse(url: &str) -> Result<ServerAddress, BusError> {
+    ServerAddress::parse(url, PORT, OPTIONS)
 }
 
 pub struct Nats {
-    address: Address,
+    address: ServerAddress,
     node: String,
-    tls: Tls,
+    tls: BusTls,
     max_message: usize,
     /// The server knows subscriptions by number.
     numbers: HashMap<Subject, u64>,
@@ -41,8 +41,8 @@ pub struct Server {
 }
 
 impl Nats {
-    pub fn new(address: Address, node: &str) -> Result<Nats, BusError> {
-        let tls = Tls::new(address.options.get("ca").map(String::as_str))?;
+    pub fn new(address: ServerAddress, node: &str) -> Result<Nats, BusError> {
+        let tls = BusTls::new(address.options.get("ca").map(String::as_str))?;
         let nats = Nats {
             address,
             node: node.to_owned(),
@@ -88,14 +88,14 @@ impl Nats {
         Ok(format!("CONNECT {options}\r\nPING\r\n").into_bytes())
     }
 
-    pub async fn log_in(&mut self, host: &Host) -> io::Result<(Socket, BytesMut, Server)> {
+    pub async fn log_in(&mut self, host: &Host) -> io::Result<(BusSocket, BytesMut, Server)> {
         let mut plain = dial(host).await?;
         let mut input = BytesMut::new();
         let first = read_line(&mut plain, &mut input).await?;
         let info = first.strip_prefix("INFO ").ok_or_else(|| broken("not a NATS server"))?;
         let info: Value = serde_json::from_str(info).map_err(|_| broken("not a NATS server"))?;
         let is_tls = self.address.scheme == "tls" || info["tls_required"].as_bool().unwrap_or(false);
-        let mut socket: Socket = if is_tls { self.tls.wrap(plain, host).await? } else { Box::new(plain) };
+        let mut socket: BusSocket = if is_tls { self.tls.wrap(plain, host).await? } else { Box::new(plain) };
         let version = info["version"].as_str().unwrap_or("unknown").to_owned();
         let max_message =
             info["max_payload"].as_u64().map_or(DEFAULT_MAX, |bytes| bytes as usize).min(LARGEST);
@@ -124,14 +124,14 @@ async fn read_line(socket: &mut (impl AsyncRead + Unpin), input: &mut BytesMut) 
     }
 }
 
-impl Protocol for Nats {
+impl BusProtocol for Nats {
     const NAME: &'static str = "nats";
 
     fn hosts(&self) -> &[Host] {
         &self.address.hosts
     }
 
-    async fn connect(&mut self, host: &Host) -> io::Result<(Socket, BytesMut)> {
+    async fn connect(&mut self, host: &Host) -> io::Result<(BusSocket, BytesMut)> {
         self.numbers.clear();
         let (socket, input, server) = self.log_in(host).await?;
         self.max_message = server.max_message;
@@ -166,11 +166,11 @@ impl Protocol for Nats {
         out.extend_from_slice(b"PONG\r\n");
     }
 
-    fn read(input: &mut BytesMut) -> io::Result<Option<Frame>> {
+    fn read(input: &mut BytesMut) -> io::Result<Option<BusFrame>> {
         let Some((found, used)) = line(input)? else { return Ok(None) };
         let frame = match found {
-            b"PONG" => Frame::Pong,
-            b"PING" => Frame::Ping,
+            b"PONG" => BusFrame::Pong,
+            b"PING" => BusFrame::Ping,
             other if other.starts_with(b"MSG ") => {
                 let Some((subject, length)) = message(other) else {
                     return Err(broken("a message cannot be read"));
@@ -179,16 +179,16 @@ impl Protocol for Nats {
                     return Ok(None);
                 }
                 let whole = input.split_to(used + length + 2).freeze();
-                return Ok(Some(Frame::Message {
+                return Ok(Some(BusFrame::Message {
                     subject: whole.slice(4..4 + subject),
                     body: whole.slice(used..used + length),
                 }));
             }
             other if other.starts_with(b"-ERR") => {
-                Frame::Refused(broken(&String::from_utf8_lossy(other)).to_string())
+                BusFrame::Refused(broken(&String::from_utf8_lossy(other)).to_string())
             }
             // An update of the server's settings: not needed.
-            other if other.starts_with(b"INFO") || other == b"+OK" => Frame::Other,
+            other if other.starts_with(b"INFO") || other == b"+OK" => BusFrame::Other,
             other => return Err(broken(&String::from_utf8_lossy(other))),
         };
         let _ = input.split_to(used);
@@ -217,7 +217,7 @@ mod tests {
             input.extend_from_slice(&[byte]);
             read.extend(Nats::read(&mut input).unwrap());
         }
-        let message = |subject: &'static str, body: &'static str| Frame::Message {
+        let message = |subject: &'static str, body: &'static str| BusFrame::Message {
             subject: subject.into(),
             body: body.into(),
         };
@@ -225,11 +225,11 @@ mod tests {
             read,
             [
                 message("p.game.A", "he\r\no"),
-                Frame::Ping,
+                BusFrame::Ping,
                 message("p.b.c", ""),
-                Frame::Other,
-                Frame::Refused("-ERR 'No'".into()),
-                Frame::Pong
+                BusFrame::Other,
+                BusFrame::Refused("-ERR 'No'".into()),
+                BusFrame::Pong
             ]
         );
         assert!(input.is_empty());

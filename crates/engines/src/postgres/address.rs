@@ -7,7 +7,7 @@ use tavern_store::StoreError;
 use tokio_postgres::Config;
 use tokio_postgres::config::SslMode;
 
-pub(super) struct Address {
+pub(super) struct PostgresAddress {
     pub config: Config,
     /// The schema of the tables. Clusters with different schemas share a database and nothing else.
     pub schema: String,
@@ -22,8 +22,8 @@ const CONNECT: Duration = Duration::from_secs(5);
 /// After which a silent server counts as gone.
 const SILENCE: Duration = Duration::from_secs(5);
 
-impl Address {
-    pub fn parse(url: &str) -> Result<Address, StoreError> {
+impl PostgresAddress {
+    pub fn parse(url: &str) -> Result<PostgresAddress, StoreError> {
         let (front, query) = url.split_once('?').unwrap_or((url, ""));
         let (mut schema, mut mode, mut roots, mut rest) = (SCHEMA.to_string(), "prefer", None, Vec::new());
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
@@ -61,7 +61,7 @@ impl Address {
         // The library's default is two hours.
         config.keepalives_idle(SILENCE).keepalives_interval(SILENCE).keepalives_retries(2);
         config.tcp_user_timeout(SILENCE);
-        Ok(Address { config, schema, verified, roots })
+        Ok(PostgresAddress { config, schema, verified, roots })
     }
 }
 
@@ -83,11 +83,11 @@ mod tests {
     #[test]
     fn what_is_ours_is_taken_out_of_the_address() {
         let url = "postgres://me:hush@db:5433/app?schema=blue&sslmode=verify-full&connect_timeout=3";
-        let address = Address::parse(url).unwrap();
+        let address = PostgresAddress::parse(url).unwrap();
         assert_eq!((&*address.schema, address.verified), ("blue", true));
         assert_eq!(address.config.get_ports(), [5433]);
         assert_eq!(address.config.get_connect_timeout(), Some(&Duration::from_secs(3)));
-        assert_eq!(Address::parse("postgresql://db/app").unwrap().schema, "tavern");
+        assert_eq!(PostgresAddress::parse("postgresql://db/app").unwrap().schema, "tavern");
     }
 
     #[test]
@@ -99,7 +99,7 @@ mod tests {
             "postgres://me:hush@db/app?sslmode=hush",
             "postgres://me:hush@db/app?hush=1",
         ] {
-            let text = Address::parse(url).map(drop).unwrap_err().to_string();
+            let text = PostgresAddress::parse(url).map(drop).unwrap_err().to_string();
             assert!(!text.contains("hush"), "{text}");
         }
     }

@@ -2,9 +2,11 @@
 
 use super::connection::Statement;
 use super::{document, hold, key, lease, presence, session, social};
-use tavern_store::{ApiKey, Deadline, Document, Follow, Hold, Lease, Presence, Row, StoredSession, User};
+use tavern_store::{
+    ApiKey, Deadline, Document, Follow, Lease, PresenceHold, PresenceRow, Row, StoredSession, UserRow,
+};
 
-pub(super) enum Change {
+pub(super) enum RowChange {
     Put(Row, u64),
     Set(Deadline),
     Delete,
@@ -16,9 +18,9 @@ pub(super) struct Puts<'a> {
     keys: Vec<(&'a ApiKey, u64)>,
     sessions: Vec<(&'a StoredSession, u64)>,
     documents: Vec<(&'a Document, u64)>,
-    pub presences: Vec<(&'a Presence, u64)>,
-    holds: Vec<(&'a Hold, u64)>,
-    users: Vec<(&'a User, u64)>,
+    pub presences: Vec<(&'a PresenceRow, u64)>,
+    holds: Vec<(&'a PresenceHold, u64)>,
+    users: Vec<(&'a UserRow, u64)>,
     follows: Vec<(&'a Follow, u64)>,
     leases: Vec<(&'a Lease, u64)>,
 }

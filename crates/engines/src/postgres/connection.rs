@@ -1,9 +1,9 @@
 //! One connection to the server, and statements that are sent together. Must hold: the statements of one `run` follow each
 //! other on the connection without those of another `run` between them, so a transaction may share its connection.
 
-use super::address::Address;
+use super::address::PostgresAddress;
 use super::error::PostgresError;
-use super::tls::Tls;
+use super::tls::PostgresTls;
 use futures_util::future::join_all;
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -15,7 +15,7 @@ use tokio_postgres::{Client, Row};
 /// Longer than the server's own statement timeout: a connection that is late here is given up.
 pub(super) const TIMEOUT: Duration = Duration::from_secs(15);
 
-pub(super) struct Connection {
+pub(super) struct PostgresConnection {
     pub client: Client,
     prepared: RefCell<HashMap<&'static str, tokio_postgres::Statement>>,
     driver: JoinHandle<()>,
@@ -38,8 +38,11 @@ impl<'a> Statement<'a> {
     }
 }
 
-impl Connection {
-    pub async fn open(address: &Address, tls: &Tls) -> Result<Connection, PostgresError> {
+impl PostgresConnection {
+    pub async fn open(
+        address: &PostgresAddress,
+        tls: &PostgresTls,
+    ) -> Result<PostgresConnection, PostgresError> {
         let opening = async {
             let (client, io) = address.config.connect(tls.clone()).await?;
             let driver = tokio::spawn(async move {
@@ -47,7 +50,7 @@ impl Connection {
                     tracing::debug!(%error, "postgres connection ended");
                 }
             });
-            let connection = Connection { client, prepared: RefCell::default(), driver };
+            let connection = PostgresConnection { client, prepared: RefCell::default(), driver };
             connection.client.batch_execute(&settings(&address.schema)).await?;
             Ok(connection)
         };
@@ -84,7 +87,7 @@ impl Connection {
     }
 }
 
-impl Drop for Connection {
+impl Drop for PostgresConnection {
     fn drop(&mut self) {
         self.driver.abort();
     }

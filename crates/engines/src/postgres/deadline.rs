@@ -1,6 +1,6 @@
 //! Deadlines: the table `deadlines`. Their version is their due time.
 
-use super::connection::{Connection, Statement};
+use super::connection::{PostgresConnection, Statement};
 use super::error::PostgresError;
 use super::statements::RowStatements;
 use super::value::{read_time, text, time};
@@ -28,7 +28,7 @@ pub(super) fn set<'a>(rows: &[&'a Deadline]) -> Statement<'a> {
 }
 
 pub(super) async fn due(
-    connection: &Connection,
+    connection: &PostgresConnection,
     by: Time,
     after: Option<&Deadline>,
     limit: u32,

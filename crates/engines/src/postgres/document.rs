@@ -1,6 +1,6 @@
 //! Documents: the table `documents`.
 
-use super::connection::{Connection, Statement};
+use super::connection::{PostgresConnection, Statement};
 use super::error::PostgresError;
 use super::statements::RowStatements;
 use super::value::{get as column, number, read_number};
@@ -28,7 +28,7 @@ pub(super) fn put<'a>(rows: &[(&'a Document, u64)]) -> Statement<'a> {
 }
 
 pub(super) async fn get(
-    connection: &Connection,
+    connection: &PostgresConnection,
     key: &DocumentKey,
 ) -> Result<Option<Versioned<Document>>, PostgresError> {
     let sql = "SELECT version, body FROM documents WHERE kind = $1 AND name = $2";
@@ -39,7 +39,7 @@ pub(super) async fn get(
 }
 
 pub(super) async fn rows(
-    connection: &Connection,
+    connection: &PostgresConnection,
     after: Option<&RowKey>,
     limit: u32,
 ) -> Result<Page<Versioned<Row>>, PostgresError> {

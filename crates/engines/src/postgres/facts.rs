@@ -1,11 +1,11 @@
 //! What an operator should know about a Postgres server.
 
-use super::address::Address;
+use super::address::PostgresAddress;
 use super::error::PostgresError;
-use super::tls::Tls;
+use super::tls::PostgresTls;
 use super::value::get;
 use super::{connection, schema};
-use crate::fact::{Fact, StoreFacts, secrecy};
+use crate::fact::{CheckResult, StoreFacts, secrecy};
 use tavern_store::StoreError;
 use tokio_postgres::config::Host;
 use tokio_postgres::{Client, Row};
@@ -16,8 +16,8 @@ const OLDEST: i32 = 120_000;
 const CONNECTIONS: i64 = 4;
 
 pub fn facts(url: &str) -> Result<StoreFacts, StoreError> {
-    let address = Address::parse(url)?;
-    let tls = Tls::new(&address)?;
+    let address = PostgresAddress::parse(url)?;
+    let tls = PostgresTls::new(&address)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| PostgresError::Connector(error.to_string()))?;
     runtime.block_on(async {
@@ -26,7 +26,7 @@ pub fn facts(url: &str) -> Result<StoreFacts, StoreError> {
     })
 }
 
-async fn look(address: &Address, tls: Tls) -> Result<StoreFacts, StoreError> {
+async fn look(address: &PostgresAddress, tls: PostgresTls) -> Result<StoreFacts, StoreError> {
     // Without the settings of the store: an old server would refuse them, and should still report its version.
     let (client, connection) = address.config.connect(tls).await.map_err(PostgresError::from)?;
     let driver = tokio::spawn(connection);
@@ -35,7 +35,7 @@ async fn look(address: &Address, tls: Tls) -> Result<StoreFacts, StoreError> {
     found
 }
 
-async fn ask(client: &Client, address: &Address) -> Result<StoreFacts, StoreError> {
+async fn ask(client: &Client, address: &PostgresAddress) -> Result<StoreFacts, StoreError> {
     let sql = "SELECT current_setting('server_version_num')::int, split_part(current_setting('server_version'), ' ', 1),
         coalesce((SELECT ssl FROM pg_stat_ssl WHERE pid = pg_backend_pid()), false),
         pg_is_in_recovery() OR current_setting('default_transaction_read_only')::bool,
@@ -61,72 +61,81 @@ async fn ask(client: &Client, address: &Address) -> Result<StoreFacts, StoreErro
     ];
     if get::<bool>(&row, 3)? {
         let text = "takes no writes: it is a standby, or read-only; give the address of the primary";
-        facts.push(Fact::bad("writing", text));
+        facts.push(CheckResult::bad("writing", text));
     }
     let is_made = tables(client, address, &mut facts).await?;
     Ok(StoreFacts { is_made: is_made && !facts.iter().any(|fact| fact.about == "writing"), facts })
 }
 
-fn version(row: &Row) -> Result<Fact, PostgresError> {
+fn version(row: &Row) -> Result<CheckResult, PostgresError> {
     let text = format!("Postgres {}", get::<&str>(row, 1)?);
     Ok(match get::<i32>(row, 0)? {
-        number if number < OLDEST => Fact::bad("version", format!("{text}; 12 or newer is needed")),
-        _ => Fact::good("version", text),
+        number if number < OLDEST => CheckResult::bad("version", format!("{text}; 12 or newer is needed")),
+        _ => CheckResult::good("version", text),
     })
 }
 
-fn durability(row: &Row) -> Result<Fact, PostgresError> {
+fn durability(row: &Row) -> Result<CheckResult, PostgresError> {
     let (fsync, pages) = (get::<bool>(row, 4)?, get::<bool>(row, 5)?);
     let (commit, standbys) = (get::<&str>(row, 6)?, get::<bool>(row, 7)?);
     let shown = format!("synchronous_commit={commit}");
     Ok(match (fsync, pages, commit) {
-        (false, ..) => Fact::doubtful(
+        (false, ..) => CheckResult::doubtful(
             "durability",
             "fsync=off: a crash of the machine may damage the whole database; set fsync=on",
         ),
-        (_, false, _) => Fact::doubtful(
+        (_, false, _) => CheckResult::doubtful(
             "durability",
             "full_page_writes=off: a crash of the machine may damage tables; set it on",
         ),
-        (.., "off") => Fact::doubtful(
+        (.., "off") => CheckResult::doubtful(
             "durability",
             format!("{shown}: what was acknowledged may be lost in a crash; set it on"),
         ),
-        (.., "local" | "remote_write") if standbys => Fact::doubtful(
+        (.., "local" | "remote_write") if standbys => CheckResult::doubtful(
             "durability",
             format!("{shown}: a failover may lose what was acknowledged; set it on"),
         ),
-        _ if standbys => Fact::good("durability", format!("{shown}, with synchronous standbys")),
-        _ => Fact::good("durability", format!("{shown}; a standby, if there is one, may lag at a failover")),
+        _ if standbys => CheckResult::good("durability", format!("{shown}, with synchronous standbys")),
+        _ => CheckResult::good(
+            "durability",
+            format!("{shown}; a standby, if there is one, may lag at a failover"),
+        ),
     })
 }
 
-fn connections(row: &Row) -> Result<Fact, PostgresError> {
+fn connections(row: &Row) -> Result<CheckResult, PostgresError> {
     let (most, used) = (get::<i64>(row, 8)?, get::<Option<i64>>(row, 9)?.unwrap_or(0));
     let text = format!("{used} of {most} in use, a node takes {CONNECTIONS}");
     Ok(match most - used {
-        ..CONNECTIONS => Fact::bad("connections", format!("{text}: raise max_connections")),
+        ..CONNECTIONS => CheckResult::bad("connections", format!("{text}: raise max_connections")),
         free if free < 5 * CONNECTIONS => {
-            Fact::doubtful("connections", format!("{text}; few are left: raise max_connections"))
+            CheckResult::doubtful("connections", format!("{text}; few are left: raise max_connections"))
         }
-        _ => Fact::good("connections", text),
+        _ => CheckResult::good("connections", text),
     })
 }
 
 /// True: they are as this program creates them.
-async fn tables(client: &Client, address: &Address, facts: &mut Vec<Fact>) -> Result<bool, StoreError> {
+async fn tables(
+    client: &Client,
+    address: &PostgresAddress,
+    facts: &mut Vec<CheckResult>,
+) -> Result<bool, StoreError> {
     let (schema, known) = (&address.schema, schema::VERSION);
     let found = match schema::version(client, schema).await {
         Ok(found) => found,
         Err(StoreError::Corrupt { what, .. }) => {
-            facts.push(Fact::bad("tables", format!("{what}; choose another with ?schema=")));
+            facts.push(CheckResult::bad("tables", format!("{what}; choose another with ?schema=")));
             return Ok(false);
         }
         Err(error) => return Err(error),
     };
     let fact = match found {
-        Some(found) if found == known => Fact::good("tables", format!("version {found} in schema {schema}")),
-        Some(found) => Fact::bad(
+        Some(found) if found == known => {
+            CheckResult::good("tables", format!("version {found} in schema {schema}"))
+        }
+        Some(found) => CheckResult::bad(
             "tables",
             format!(
                 "version {found} in schema {schema}, this program uses {known}: start the tavern version that wrote them, or choose another schema with ?schema="
@@ -137,11 +146,11 @@ async fn tables(client: &Client, address: &Address, facts: &mut Vec<Fact>) -> Re
                 ELSE bool_or(has_schema_privilege(oid, 'CREATE')) END FROM pg_namespace WHERE nspname = $1";
             let row = client.query_one(sql, &[schema]).await.map_err(PostgresError::from)?;
             match get::<bool>(&row, 0)? {
-                true => Fact::doubtful(
+                true => CheckResult::doubtful(
                     "tables",
                     format!("none in schema {schema} yet; the first server that starts makes them"),
                 ),
-                false => Fact::bad(
+                false => CheckResult::bad(
                     "tables",
                     format!("none in schema {schema}, and this user may not make them: see docs/operate.md"),
                 ),

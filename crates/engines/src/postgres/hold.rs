@@ -1,11 +1,11 @@
 //! Presences set by apps: the table `holds`.
 
-use super::connection::{Connection, Statement};
+use super::connection::{PostgresConnection, Statement};
 use super::error::PostgresError;
 use super::statements::RowStatements;
 use super::value::{number, read_number, read_time_or_none, text, text_or_none, time};
 use std::collections::BTreeSet;
-use tavern_store::{Hold, Page, PresenceKey, RowKey, Versioned, limits, row};
+use tavern_store::{Page, PresenceHold, PresenceKey, RowKey, Versioned, limits, row};
 use tokio_postgres::Row;
 
 pub(super) const KIND: RowStatements = RowStatements {
@@ -29,12 +29,12 @@ pub(super) fn load_carried(carriers: &BTreeSet<PresenceKey>) -> Statement<'_> {
         .with(carriers.iter().map(|key| &*key.user).collect::<Vec<_>>())
 }
 
-pub(super) fn loaded(row: &Row) -> Result<Hold, PostgresError> {
+pub(super) fn loaded(row: &Row) -> Result<PresenceHold, PostgresError> {
     let key = PresenceKey { channel: text(row, 2)?, user: text(row, 3)? };
-    Ok(Hold { key, carrier: text_or_none(row, 4)?, until: read_time_or_none(row, 5)? })
+    Ok(PresenceHold { key, carrier: text_or_none(row, 4)?, until: read_time_or_none(row, 5)? })
 }
 
-pub(super) fn put<'a>(rows: &[(&'a Hold, u64)]) -> Statement<'a> {
+pub(super) fn put<'a>(rows: &[(&'a PresenceHold, u64)]) -> Statement<'a> {
     let sql = "UPDATE holds h SET version = k.version, carrier = k.carrier, until = k.until
         FROM unnest($1::text[], $2::text[], $3::bigint[], $4::text[], $5::bigint[])
             AS k (channel_name, user_id, version, carrier, until)
@@ -48,9 +48,9 @@ pub(super) fn put<'a>(rows: &[(&'a Hold, u64)]) -> Statement<'a> {
 }
 
 pub(super) async fn get(
-    connection: &Connection,
+    connection: &PostgresConnection,
     key: &PresenceKey,
-) -> Result<Option<Versioned<Hold>>, PostgresError> {
+) -> Result<Option<Versioned<PresenceHold>>, PostgresError> {
     let sql = "SELECT 0::bigint, version, channel_name, user_id, carrier, until FROM holds
         WHERE channel_name = $1 AND user_id = $2";
     let rows = connection.one(Statement::new(sql).with(&*key.channel).with(&*key.user)).await?;
@@ -59,7 +59,7 @@ pub(super) async fn get(
 }
 
 pub(super) async fn rows(
-    connection: &Connection,
+    connection: &PostgresConnection,
     after: Option<&RowKey>,
     limit: u32,
 ) -> Result<Page<Versioned<row::Row>>, PostgresError> {

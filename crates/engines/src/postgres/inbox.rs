@@ -1,24 +1,24 @@
 //! Inboxes: the tables `inbox_messages` and `inboxes`. Must hold: an inbox changes only under the lock of its row.
 
-use super::connection::{Connection, Statement};
+use super::connection::{PostgresConnection, Statement};
 use super::error::PostgresError;
 use super::value::{get as column, number, read_number, read_time, text, time};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
-use tavern_store::commit::{InboxCounts, Removed};
+use tavern_store::commit::{InboxCounts, RemovedMessages};
 use tavern_store::{InboxMessage, InboxPage, Page, limits};
 use tokio_postgres::Row;
 
 /// The inboxes that a batch has locked, and how they change.
 #[derive(Default)]
-pub(super) struct Inboxes {
-    loaded: BTreeMap<Arc<str>, UserInbox>,
+pub(super) struct LockedInboxes {
+    loaded: BTreeMap<Arc<str>, LockedInbox>,
     removed: BTreeMap<Arc<str>, u64>,
     added: Vec<(Arc<str>, InboxMessage)>,
 }
 
 #[derive(Default)]
-struct UserInbox {
+struct LockedInbox {
     counts: InboxCounts,
     /// Number and length of each message, the oldest first.
     messages: VecDeque<(u64, usize)>,
@@ -42,16 +42,16 @@ pub(super) fn load(users: &BTreeSet<Arc<str>>) -> [Statement<'_>; 2] {
     ]
 }
 
-impl Inboxes {
-    pub fn load(inboxes: &[Row], messages: &[Row]) -> Result<Inboxes, PostgresError> {
-        let mut loaded = Inboxes::default();
+impl LockedInboxes {
+    pub fn load(inboxes: &[Row], messages: &[Row]) -> Result<LockedInboxes, PostgresError> {
+        let mut loaded = LockedInboxes::default();
         for row in inboxes {
             let counts = InboxCounts {
                 last: read_number(row, 1)?,
                 dropped: read_number(row, 2)?,
                 ..InboxCounts::default()
             };
-            loaded.loaded.insert(text(row, 0)?, UserInbox { counts, ..UserInbox::default() });
+            loaded.loaded.insert(text(row, 0)?, LockedInbox { counts, ..LockedInbox::default() });
         }
         for row in messages {
             let (n, bytes) = (read_number(row, 1)?, read_number(row, 2)? as usize);
@@ -73,18 +73,18 @@ impl Inboxes {
         self.added.push((user.clone(), message.clone()));
     }
 
-    pub fn remove(&mut self, user: &Arc<str>, through: u64) -> Removed {
+    pub fn remove(&mut self, user: &Arc<str>, through: u64) -> RemovedMessages {
         let messages = &mut self.change(user).messages;
         let removed = std::iter::from_fn(|| messages.pop_front_if(|(n, _)| *n <= through)).collect();
         self.forget(user, removed)
     }
 
-    pub fn remove_oldest(&mut self, user: &Arc<str>) -> Removed {
+    pub fn remove_oldest(&mut self, user: &Arc<str>) -> RemovedMessages {
         let removed = self.change(user).messages.pop_front().into_iter().collect();
         self.forget(user, removed)
     }
 
-    fn forget(&mut self, user: &Arc<str>, removed: Removed) -> Removed {
+    fn forget(&mut self, user: &Arc<str>, removed: RemovedMessages) -> RemovedMessages {
         if removed.messages > 0 {
             self.removed.insert(user.clone(), removed.through);
             self.added.retain(|(to, message)| to != user || message.n > removed.through);
@@ -96,7 +96,7 @@ impl Inboxes {
         self.change(user).counts = *counts;
     }
 
-    fn change(&mut self, user: &Arc<str>) -> &mut UserInbox {
+    fn change(&mut self, user: &Arc<str>) -> &mut LockedInbox {
         self.loaded.get_mut(user).unwrap_or_else(|| panic!("the inbox of {user} is not locked"))
     }
 
@@ -142,7 +142,7 @@ impl Inboxes {
 }
 
 pub(super) async fn page(
-    connection: &Connection,
+    connection: &PostgresConnection,
     user: &str,
     after: u64,
     limit: u32,

@@ -1,6 +1,6 @@
 //! API keys: the table `api_keys`.
 
-use super::connection::{Connection, Statement};
+use super::connection::{PostgresConnection, Statement};
 use super::error::PostgresError;
 use super::statements::RowStatements;
 use super::value::{get, number, read_number, read_time, read_time_or_none, text, time};
@@ -34,7 +34,7 @@ pub(super) fn put<'a>(rows: &[(&'a ApiKey, u64)]) -> Statement<'a> {
 }
 
 pub(super) async fn by_hash(
-    connection: &Connection,
+    connection: &PostgresConnection,
     hash: &[u8; 32],
 ) -> Result<Option<Versioned<ApiKey>>, PostgresError> {
     let sql = "SELECT id, version, name, hash, scopes, created_at, revoked_at FROM api_keys
@@ -43,7 +43,7 @@ pub(super) async fn by_hash(
 }
 
 pub(super) async fn page(
-    connection: &Connection,
+    connection: &PostgresConnection,
     after: Option<&str>,
     limit: u32,
 ) -> Result<Page<Versioned<ApiKey>>, PostgresError> {

@@ -1,6 +1,6 @@
 //! Leases: the table `leases`.
 
-use super::connection::{Connection, Statement};
+use super::connection::{PostgresConnection, Statement};
 use super::error::PostgresError;
 use super::statements::RowStatements;
 use super::value::{get as column, number, read_number, read_time, text, time};
@@ -46,7 +46,7 @@ pub(super) fn put<'a>(rows: &[(&'a Lease, u64)]) -> Statement<'a> {
 }
 
 pub(super) async fn get(
-    connection: &Connection,
+    connection: &PostgresConnection,
     name: &str,
 ) -> Result<Option<Versioned<Lease>>, PostgresError> {
     let sql = "SELECT 0::bigint, version, name, node, epoch, until FROM leases WHERE name = $1";

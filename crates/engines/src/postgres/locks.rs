@@ -41,7 +41,7 @@ pub(super) const KINDS: [&RowStatements; 9] = [
     &deadline::KIND,
 ];
 
-pub(super) type Names<'a> = (Vec<Cow<'a, str>>, Vec<Cow<'a, str>>);
+pub(super) type LockNames<'a> = (Vec<Cow<'a, str>>, Vec<Cow<'a, str>>);
 
 impl LockSet {
     pub fn of<'a>(commits: impl Iterator<Item = &'a Commit>) -> LockSet {
@@ -161,7 +161,7 @@ fn kind_of(key: &RowKey) -> usize {
 }
 
 /// The two columns of each key; the second is empty where one is enough.
-pub(super) fn names<'a>(keys: impl Iterator<Item = &'a RowKey>) -> Names<'a> {
+pub(super) fn names<'a>(keys: impl Iterator<Item = &'a RowKey>) -> LockNames<'a> {
     keys.map(|key| -> (Cow<'a, str>, Cow<'a, str>) {
         match key {
             RowKey::Key(id) => ((&**id).into(), "".into()),

@@ -1,7 +1,7 @@
 //! The log of topics: the tables `events`, `event_log`, `topics` and `event_ids`. Must hold: a transaction that appends or
 //! trims holds the one row of `event_log` until COMMIT, so positions become visible in order and no reader skips one.
 
-use super::connection::{Connection, Statement};
+use super::connection::{PostgresConnection, Statement};
 use super::error::PostgresError;
 use super::value::{get as column, number, read_number, read_time, text, text_or_none, time};
 use std::collections::{BTreeMap, BTreeSet};
@@ -157,7 +157,7 @@ fn ends(rows: &[Row]) -> Result<LogEnds, PostgresError> {
 
 /// Each topic is read from its own index, so the cost is that of what is read.
 pub(super) async fn page(
-    connection: &Connection,
+    connection: &PostgresConnection,
     topics: &[Arc<str>],
     after: u64,
     limit: u32,
@@ -200,7 +200,7 @@ fn read(row: &Row) -> Result<LogEntry, PostgresError> {
 }
 
 pub(super) async fn topics(
-    connection: &Connection,
+    connection: &PostgresConnection,
     names: &[Arc<str>],
     after: Option<&str>,
     limit: u32,

@@ -1,12 +1,12 @@
 //! Nodes and their leases: the table `nodes`.
 
-use super::connection::{Connection, Statement};
+use super::connection::{PostgresConnection, Statement};
 use super::error::PostgresError;
 use super::value::{get, number, read_number, read_time, read_time_or_none, text, time};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use tavern_domain::Epoch;
-use tavern_store::{Node, Page, Writer, limits};
+use tavern_store::{NodeRow, Page, Writer, limits};
 use tokio_postgres::Row;
 
 /// Two transactions that open the same name take turns, also when it has no row yet.
@@ -36,7 +36,7 @@ pub(super) fn lock<'a>(
     }
 }
 
-pub(super) fn put<'a>(node: &'a Node) -> Statement<'a> {
+pub(super) fn put<'a>(node: &'a NodeRow) -> Statement<'a> {
     let sql = "INSERT INTO nodes (name, epoch, opened_at, lease_until, closed_at, clean) VALUES ($1, $2, $3, $4, $5, $6)
         ON CONFLICT (name, epoch) DO UPDATE SET lease_until = excluded.lease_until, closed_at = excluded.closed_at,
         clean = excluded.clean";
@@ -55,10 +55,10 @@ pub(super) fn forget(node: &Writer) -> Statement<'_> {
 }
 
 pub(super) async fn page(
-    connection: &Connection,
+    connection: &PostgresConnection,
     after: Option<&Writer>,
     limit: u32,
-) -> Result<Page<Node>, PostgresError> {
+) -> Result<Page<NodeRow>, PostgresError> {
     let sql = "SELECT name, epoch, opened_at, lease_until, closed_at, clean FROM nodes
         WHERE (name, epoch) > ($1, $2) ORDER BY name, epoch LIMIT $3";
     let (name, epoch) = after.map_or(("", 0), |writer| (&*writer.node, number(writer.epoch.0)));
@@ -67,8 +67,8 @@ pub(super) async fn page(
     Page::fill(limit, |_| 0, rows.iter().map(read))
 }
 
-pub(super) fn read(row: &Row) -> Result<Node, PostgresError> {
-    Ok(Node {
+pub(super) fn read(row: &Row) -> Result<NodeRow, PostgresError> {
+    Ok(NodeRow {
         writer: Writer { node: text(row, 0)?, epoch: Epoch(read_number(row, 1)?) },
         opened_at: read_time(row, 2)?,
         lease_until: read_time(row, 3)?,

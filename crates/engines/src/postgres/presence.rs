@@ -7,8 +7,8 @@ use super::value::{number, time};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use tavern_domain::Time;
-use tavern_domain::presence::Attendee;
-use tavern_store::{Presence, PresenceKey};
+use tavern_domain::presence::ChannelClient;
+use tavern_store::{PresenceKey, PresenceRow};
 
 pub(super) const KIND: RowStatements = RowStatements {
     lock: "INSERT INTO presences (channel_name, user_id, version, anonymous, since, visibility)
@@ -22,7 +22,7 @@ pub(super) const KIND: RowStatements = RowStatements {
 
 /// A row of `channel_presences`; an empty channel has none.
 #[derive(Clone, Copy, Default)]
-pub(super) struct Channel {
+pub(super) struct ChannelRow {
     pub version: u64,
     pub users: u64,
     pub updated: Time,
@@ -47,7 +47,7 @@ pub(super) fn load_channels(channels: &BTreeSet<Arc<str>>) -> Statement<'_> {
     Statement::new(sql).with(channels.iter().map(|name| &**name).collect::<Vec<_>>())
 }
 
-pub(super) fn put_channels<'a>(channels: &[(&'a Arc<str>, &'a Channel)]) -> Statement<'a> {
+pub(super) fn put_channels<'a>(channels: &[(&'a Arc<str>, &'a ChannelRow)]) -> Statement<'a> {
     let sql =
         "UPDATE channel_presences c SET version = k.version, users = k.users, last_updated = k.last_updated
         FROM unnest($1::text[], $2::bigint[], $3::bigint[], $4::bigint[])
@@ -73,7 +73,7 @@ pub(super) fn forget_clients<'a>(keys: &[&'a PresenceKey]) -> Statement<'a> {
         .with(keys.iter().map(|key| &*key.user).collect::<Vec<_>>())
 }
 
-pub(super) fn put<'a>(rows: &[(&'a Presence, u64)]) -> Statement<'a> {
+pub(super) fn put<'a>(rows: &[(&'a PresenceRow, u64)]) -> Statement<'a> {
     let sql =
         "UPDATE presences p SET version = k.version, anonymous = k.anonymous, name = k.name, since = k.since,
             left_reason = k.left_reason, left_at = k.left_at, visibility = k.visibility
@@ -81,7 +81,7 @@ pub(super) fn put<'a>(rows: &[(&'a Presence, u64)]) -> Statement<'a> {
             $8::bigint[], $9::text[])
             AS k (channel_name, user_id, version, anonymous, name, since, left_reason, left_at, visibility)
         WHERE p.channel_name = k.channel_name AND p.user_id = k.user_id";
-    let departed = |row: &Presence| row.attendance.departed();
+    let departed = |row: &PresenceRow| row.attendance.departed();
     Statement::new(sql)
         .with(rows.iter().map(|(row, _)| &*row.key.channel).collect::<Vec<_>>())
         .with(rows.iter().map(|(row, _)| &*row.key.user).collect::<Vec<_>>())
@@ -94,27 +94,27 @@ pub(super) fn put<'a>(rows: &[(&'a Presence, u64)]) -> Statement<'a> {
         .with(rows.iter().map(|(row, _)| row.visibility.as_str()).collect::<Vec<_>>())
 }
 
-pub(super) fn put_clients<'a>(rows: &[(&'a Presence, u64)]) -> Statement<'a> {
+pub(super) fn put_clients<'a>(rows: &[(&'a PresenceRow, u64)]) -> Statement<'a> {
     let sql = "INSERT INTO user_channel_presences
             (user_id, channel_name, connection_id, node, epoch, state, meaning, since, lost_at, lost_until)
         SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::bigint[], $6::text[], $7::bigint[],
             $8::bigint[], $9::bigint[], $10::bigint[])";
-    let clients: Vec<(&'a PresenceKey, &'a Attendee)> = rows
+    let clients: Vec<(&'a PresenceKey, &'a ChannelClient)> = rows
         .iter()
         .flat_map(|(row, _)| row.attendance.clients().iter().map(|client| (&row.key, client)))
         .collect();
-    let state = |client: &'a Attendee| client.state.as_ref();
+    let state = |client: &'a ChannelClient| client.state.as_ref();
     Statement::new(sql)
         .with(clients.iter().map(|(key, _)| &*key.user).collect::<Vec<_>>())
         .with(clients.iter().map(|(key, _)| &*key.channel).collect::<Vec<_>>())
         .with(clients.iter().map(|(_, client)| client.client.to_string()).collect::<Vec<_>>())
-        .with(clients.iter().map(|(_, client)| &*client.home.node).collect::<Vec<_>>())
-        .with(clients.iter().map(|(_, client)| number(client.home.epoch.0)).collect::<Vec<_>>())
+        .with(clients.iter().map(|(_, client)| &*client.node.node).collect::<Vec<_>>())
+        .with(clients.iter().map(|(_, client)| number(client.node.epoch.0)).collect::<Vec<_>>())
         .with(clients.iter().map(|(_, client)| state(client).map(|state| &*state.text)).collect::<Vec<_>>())
         .with(
             clients
                 .iter()
-                .map(|(_, client)| state(client).map(|state| state.meaning.cast_signed()))
+                .map(|(_, client)| state(client).map(|state| state.digest.cast_signed()))
                 .collect::<Vec<_>>(),
         )
         .with(clients.iter().map(|(_, client)| time(client.since)).collect::<Vec<_>>())

@@ -1,14 +1,14 @@
 //! Reads. Several share a connection and are under way at once.
 
-use super::connection::Connection;
+use super::connection::PostgresConnection;
 use super::error::PostgresError;
-use super::writer::ServerClock;
+use super::writer::PostgresClock;
 use super::{deadline, document, hold, inbox, key, lease, log, node, roster, session, social};
 use tavern_store::{Found, Read, RowKind};
 
 pub(super) async fn read(
-    connection: &Connection,
-    clock: &ServerClock,
+    connection: &PostgresConnection,
+    clock: &PostgresClock,
     read: &Read,
 ) -> Result<Found, PostgresError> {
     Ok(match read {
@@ -44,7 +44,7 @@ pub(super) async fn read(
             Found::Edges(social::followers(connection, user, after.as_deref(), *limit).await?)
         }
         Read::PresencesAt { home, after, limit } => {
-            Found::Presences(roster::at_home(connection, home, after.as_ref(), *limit).await?)
+            Found::Presences(roster::at_node(connection, home, after.as_ref(), *limit).await?)
         }
         Read::StalePresences { before, limit } => {
             Found::StalePresences(roster::stale(connection, *before, *limit).await?)

@@ -1,10 +1,10 @@
 //! A connection that is made again after it was lost. Retries run in the background, with a growing pause, and are logged.
 //! Must hold: a caller waits only briefly for a new connection.
 
-use super::address::Address;
-use super::connection::Connection;
+use super::address::PostgresAddress;
+use super::connection::PostgresConnection;
 use super::error::PostgresError;
-use super::tls::Tls;
+use super::tls::PostgresTls;
 use crate::reconnects::Reconnects;
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,29 +19,29 @@ const GRACE: Duration = Duration::from_secs(1);
 
 /// Where the database is.
 #[derive(Clone)]
-pub(super) struct Database {
-    pub address: Arc<Address>,
-    pub tls: Tls,
+pub(super) struct PostgresDatabase {
+    pub address: Arc<PostgresAddress>,
+    pub tls: PostgresTls,
     /// One connection succeeded: the others retry at once.
     pub reached: Arc<Notify>,
     pub reconnects: Arc<Reconnects>,
 }
 
 pub(super) struct Reconnecting {
-    database: Database,
-    connection: Option<Connection>,
+    database: PostgresDatabase,
+    connection: Option<PostgresConnection>,
     /// Retries until there is a new connection.
-    retrying: Option<JoinHandle<Connection>>,
+    retrying: Option<JoinHandle<PostgresConnection>>,
     /// The grace is over: until the connection is back no caller waits.
     is_down: bool,
 }
 
-impl Database {
-    pub async fn connect(&self) -> Result<Connection, PostgresError> {
-        Connection::open(&self.address, &self.tls).await
+impl PostgresDatabase {
+    pub async fn connect(&self) -> Result<PostgresConnection, PostgresError> {
+        PostgresConnection::open(&self.address, &self.tls).await
     }
 
-    async fn retry(self) -> Connection {
+    async fn retry(self) -> PostgresConnection {
         let mut pause = FIRST_PAUSE;
         loop {
             match self.connect().await {
@@ -63,12 +63,12 @@ impl Database {
 }
 
 impl Reconnecting {
-    pub fn new(database: Database, connection: Connection) -> Reconnecting {
+    pub fn new(database: PostgresDatabase, connection: PostgresConnection) -> Reconnecting {
         Reconnecting { database, connection: Some(connection), retrying: None, is_down: false }
     }
 
     /// The connection. `NotConnected`: there is none, and the grace is over.
-    pub async fn get(&mut self) -> Result<&Connection, PostgresError> {
+    pub async fn get(&mut self) -> Result<&PostgresConnection, PostgresError> {
         if self.connection.as_ref().is_some_and(|connection| connection.client.is_closed()) {
             self.lose();
         }

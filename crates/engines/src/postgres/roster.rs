@@ -1,7 +1,7 @@
 //! Reading presences: by channel, by user, by node, and the stale ones. Must hold: each read is of one moment; the version
 //! of an empty channel is at least any that it had, and below any that it will have.
 
-use super::connection::{Connection, Statement};
+use super::connection::{PostgresConnection, Statement};
 use super::error::PostgresError;
 use super::presence::LOCK_CHANNELS;
 use super::value::{
@@ -10,10 +10,12 @@ use super::value::{
 use std::iter::Peekable;
 use std::slice::Iter;
 use std::sync::Arc;
-use tavern_domain::presence::{Attendance, Attendee, Departed, Departure, Home, Lost, State, Visibility};
+use tavern_domain::presence::{
+    Attendance, ChannelClient, ClientState, LastDeparture, LostClient, NodeEpoch, OfflineReason, Visibility,
+};
 use tavern_domain::{ClientId, Epoch, Time};
 use tavern_store::{
-    Page, Presence, PresenceKey, Roster, RowKey, StalePresence, Versioned, Writer, limits, row,
+    Page, PresenceKey, PresencePage, PresenceRow, RowKey, StalePresence, Versioned, Writer, limits, row,
 };
 use tokio_postgres::Row;
 
@@ -34,9 +36,9 @@ const USERS: usize = 18;
 const KNOWN: usize = 17;
 
 pub(super) async fn get_all(
-    connection: &Connection,
+    connection: &PostgresConnection,
     keys: impl Iterator<Item = &PresenceKey>,
-) -> Result<Vec<Versioned<Presence>>, PostgresError> {
+) -> Result<Vec<Versioned<PresenceRow>>, PostgresError> {
     let sql = with_clients!(
         "",
         "(SELECT DISTINCT channel_name, user_id FROM unnest($1::text[], $2::text[]) AS k (channel_name, user_id)) AS k
@@ -50,11 +52,11 @@ pub(super) async fn get_all(
 }
 
 pub(super) async fn roster(
-    connection: &Connection,
+    connection: &PostgresConnection,
     channel: &str,
     after: Option<&str>,
     limit: u32,
-) -> Result<Roster, PostgresError> {
+) -> Result<PresencePage, PostgresError> {
     let sql = with_clients!(
         ", h.version, h.users",
         "(SELECT 1) AS one LEFT JOIN channel_presences h ON h.channel_name = $1
@@ -91,18 +93,18 @@ fn count(rows: &[Row]) -> Result<(u64, u64), PostgresError> {
     }
 }
 
-fn page_of(rows: &[Row], floor: u64, limit: u32) -> Result<Roster, PostgresError> {
+fn page_of(rows: &[Row], floor: u64, limit: u32) -> Result<PresencePage, PostgresError> {
     let (version, users) = count(rows)?;
     let version = if users == 0 { floor } else { version };
-    Ok(Roster { version, users, page: Page::fill(limit, |row| row.row.bytes(), gather(rows))? })
+    Ok(PresencePage { version, users, page: Page::fill(limit, |row| row.row.bytes(), gather(rows))? })
 }
 
 pub(super) async fn of_user(
-    connection: &Connection,
+    connection: &PostgresConnection,
     user: &str,
     after: Option<&str>,
     limit: u32,
-) -> Result<Page<Versioned<Presence>>, PostgresError> {
+) -> Result<Page<Versioned<PresenceRow>>, PostgresError> {
     let sql = with_clients!(
         "",
         "(SELECT DISTINCT channel_name FROM user_channel_presences WHERE user_id = $1 AND channel_name > $2
@@ -132,12 +134,12 @@ pub(super) fn of_users(users: Vec<&str>) -> Statement<'_> {
 }
 
 /// Presences with a client of one epoch of a node, by channel and user.
-pub(super) async fn at_home(
-    connection: &Connection,
+pub(super) async fn at_node(
+    connection: &PostgresConnection,
     home: &Writer,
     after: Option<&PresenceKey>,
     limit: u32,
-) -> Result<Page<Versioned<Presence>>, PostgresError> {
+) -> Result<Page<Versioned<PresenceRow>>, PostgresError> {
     let sql = with_clients!(
         "",
         "(SELECT DISTINCT channel_name, user_id FROM user_channel_presences
@@ -155,7 +157,7 @@ pub(super) async fn at_home(
 }
 
 pub(super) async fn rows(
-    connection: &Connection,
+    connection: &PostgresConnection,
     after: Option<&RowKey>,
     limit: u32,
 ) -> Result<Page<Versioned<row::Row>>, PostgresError> {
@@ -176,7 +178,7 @@ pub(super) async fn rows(
 
 /// Scans all clients: done seldom.
 pub(super) async fn stale(
-    connection: &Connection,
+    connection: &PostgresConnection,
     before: Time,
     limit: u32,
 ) -> Result<Page<StalePresence>, PostgresError> {
@@ -197,13 +199,13 @@ pub(super) async fn stale(
     let mut known = Vec::new();
     for row in &rows {
         if column(row, KNOWN)? {
-            known.push(Home { node: text(row, 10)?, epoch: Epoch(read_number(row, 11)?) });
+            known.push(NodeEpoch { node: text(row, 10)?, epoch: Epoch(read_number(row, 11)?) });
         }
     }
     let strays = gather(&rows).filter_map(|row| {
         row.map(|row| {
-            let homes = row.row.stale_homes(before, |home| known.contains(home));
-            homes.map(|homes| StalePresence { key: row.row.key, homes })
+            let nodes = row.row.stale_nodes(before, |home| known.contains(home));
+            nodes.map(|nodes| StalePresence { key: row.row.key, nodes })
         })
         .transpose()
     });
@@ -211,21 +213,21 @@ pub(super) async fn stale(
 }
 
 /// Puts presences together from the rows of their clients, which follow each other.
-pub(super) fn gather(rows: &[Row]) -> Presences<'_> {
-    Presences(rows.iter().peekable())
+pub(super) fn gather(rows: &[Row]) -> PresenceRows<'_> {
+    PresenceRows(rows.iter().peekable())
 }
 
-pub(super) struct Presences<'a>(Peekable<Iter<'a, Row>>);
+pub(super) struct PresenceRows<'a>(Peekable<Iter<'a, Row>>);
 
-impl Presences<'_> {
-    fn next_presence(&mut self) -> Result<Option<Versioned<Presence>>, PostgresError> {
+impl PresenceRows<'_> {
+    fn next_presence(&mut self) -> Result<Option<Versioned<PresenceRow>>, PostgresError> {
         let Some(first) = self.0.next() else { return Ok(None) };
         // A channel without presences on this page is one row of its own.
         if column::<Option<&str>>(first, 0)?.is_none() {
             return Ok(None);
         }
         let mut found = begin(first)?;
-        let mut clients: Vec<Attendee> = client(first, None)?.into_iter().collect();
+        let mut clients: Vec<ChannelClient> = client(first, None)?.into_iter().collect();
         while let Some(row) = self.0.peek() {
             let key = &found.row.key;
             if column::<&str>(row, 1)? != &*key.user || column::<&str>(row, 0)? != &*key.channel {
@@ -241,16 +243,16 @@ impl Presences<'_> {
     }
 }
 
-impl Iterator for Presences<'_> {
-    type Item = Result<Versioned<Presence>, PostgresError>;
+impl Iterator for PresenceRows<'_> {
+    type Item = Result<Versioned<PresenceRow>, PostgresError>;
 
     fn next(&mut self) -> Option<Self::Item> {
         self.next_presence().transpose()
     }
 }
 
-fn begin(row: &Row) -> Result<Versioned<Presence>, PostgresError> {
-    let presence = Presence {
+fn begin(row: &Row) -> Result<Versioned<PresenceRow>, PostgresError> {
+    let presence = PresenceRow {
         key: PresenceKey { channel: text(row, 0)?, user: text(row, 1)? },
         anonymous: column(row, 3)?,
         name: text_or_none(row, 4)?,
@@ -261,27 +263,27 @@ fn begin(row: &Row) -> Result<Versioned<Presence>, PostgresError> {
     Ok(Versioned { version: read_number(row, 2)?, row: presence })
 }
 
-fn departed(row: &Row) -> Result<Option<Departed>, PostgresError> {
+fn departed(row: &Row) -> Result<Option<LastDeparture>, PostgresError> {
     let Some(reason) = column::<Option<&str>>(row, 6)? else { return Ok(None) };
-    let reason = Departure::parse(reason).ok_or(PostgresError::Unexpected("unknown reason"))?;
-    Ok(read_time_or_none(row, 7)?.map(|seen| Departed { reason, seen }))
+    let reason = OfflineReason::parse(reason).ok_or(PostgresError::Unexpected("unknown reason"))?;
+    Ok(read_time_or_none(row, 7)?.map(|seen| LastDeparture { reason, seen }))
 }
 
 /// The client before usually has the same node, and shares its name.
-fn client(row: &Row, before: Option<&Attendee>) -> Result<Option<Attendee>, PostgresError> {
+fn client(row: &Row, before: Option<&ChannelClient>) -> Result<Option<ChannelClient>, PostgresError> {
     let Some(id) = column::<Option<&str>>(row, 9)? else { return Ok(None) };
     let node: &str = column(row, 10)?;
     let node = match before {
-        Some(before) if *before.home.node == *node => before.home.node.clone(),
+        Some(before) if *before.node.node == *node => before.node.node.clone(),
         _ => Arc::from(node),
     };
     let state = text_or_none(row, 12)?.zip(column::<Option<i64>>(row, 13)?);
     let lost = read_time_or_none(row, 15)?.zip(read_time_or_none(row, 16)?);
-    Ok(Some(Attendee {
+    Ok(Some(ChannelClient {
         client: ClientId::parse(id).ok_or(PostgresError::Unexpected("not a client id"))?,
-        home: Home { node, epoch: Epoch(read_number(row, 11)?) },
-        state: state.map(|(text, meaning)| State { text, meaning: meaning.cast_unsigned() }),
+        node: NodeEpoch { node, epoch: Epoch(read_number(row, 11)?) },
+        state: state.map(|(text, meaning)| ClientState { text, digest: meaning.cast_unsigned() }),
         since: read_time(row, 14)?,
-        lost: lost.map(|(at, until)| Lost { at, until }),
+        lost: lost.map(|(at, until)| LostClient { at, until }),
     }))
 }

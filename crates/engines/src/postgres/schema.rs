@@ -1,7 +1,7 @@
 //! The tables: one schema, created under a lock, whose version is in `schema_version`.
 //! Must hold: a schema of another version, or of another program, is refused and left as it is.
 
-use super::connection::Connection;
+use super::connection::PostgresConnection;
 use super::error::PostgresError;
 use tavern_store::StoreError;
 use tokio_postgres::Client;
@@ -11,7 +11,7 @@ const SCHEMA: &str = include_str!("schema.sql");
 pub(super) const VERSION: u64 = 1;
 
 /// Creates the tables where there are none.
-pub(super) async fn create(connection: &Connection, schema: &str) -> Result<(), StoreError> {
+pub(super) async fn create(connection: &PostgresConnection, schema: &str) -> Result<(), StoreError> {
     let outcome = create_locked(connection, schema).await;
     let end = if outcome.is_ok() { "COMMIT" } else { "ROLLBACK" };
     let ended = connection.client.batch_execute(end).await.map_err(PostgresError::from);
@@ -19,7 +19,7 @@ pub(super) async fn create(connection: &Connection, schema: &str) -> Result<(), 
     Ok(ended?)
 }
 
-async fn create_locked(connection: &Connection, schema: &str) -> Result<(), StoreError> {
+async fn create_locked(connection: &PostgresConnection, schema: &str) -> Result<(), StoreError> {
     run(connection, "BEGIN").await?;
     // Nodes that start together take turns, however long creating the tables takes.
     run(connection, "SET LOCAL statement_timeout = 0").await?;
@@ -59,6 +59,6 @@ pub(super) async fn version(client: &Client, schema: &str) -> Result<Option<u64>
     Ok(Some(row.get::<_, i64>(0).unsigned_abs()))
 }
 
-async fn run(connection: &Connection, sql: &str) -> Result<(), PostgresError> {
+async fn run(connection: &PostgresConnection, sql: &str) -> Result<(), PostgresError> {
     Ok(connection.client.batch_execute(sql).await?)
 }

@@ -1,6 +1,6 @@
 //! Stored sessions: the table `sessions`. The secret is stored in plain text: the node that adopts the session needs it.
 
-use super::connection::{Connection, Statement};
+use super::connection::{PostgresConnection, Statement};
 use super::error::PostgresError;
 use super::statements::RowStatements;
 use super::value::{
@@ -42,7 +42,7 @@ pub(super) fn put<'a>(rows: &[(&'a StoredSession, u64)]) -> Statement<'a> {
 }
 
 pub(super) async fn get_all(
-    connection: &Connection,
+    connection: &PostgresConnection,
     clients: impl Iterator<Item = ClientId>,
 ) -> Result<Vec<Versioned<StoredSession>>, PostgresError> {
     let sql = "SELECT client, version, secret, user_id, name, node, epoch, body, detached_at, expires_at
@@ -52,7 +52,7 @@ pub(super) async fn get_all(
 }
 
 pub(super) async fn page(
-    connection: &Connection,
+    connection: &PostgresConnection,
     node: Option<&str>,
     after: Option<ClientId>,
     limit: u32,

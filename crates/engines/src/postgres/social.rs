@@ -1,6 +1,6 @@
 //! Users and follows: the tables `user_presences` and `follows`.
 
-use super::connection::{Connection, Statement};
+use super::connection::{PostgresConnection, Statement};
 use super::error::PostgresError;
 use super::roster;
 use super::statements::RowStatements;
@@ -8,7 +8,9 @@ use super::value::{get, number, read_number, read_time, read_time_or_none, text,
 use std::collections::HashMap;
 use std::sync::Arc;
 use tavern_domain::presence::Visibility;
-use tavern_store::{Edge, Follow, Page, Person, Presence, RowKey, User, Versioned, limits, row};
+use tavern_store::{
+    Follow, FollowRow, Page, PresenceRow, RowKey, UserRow, UserSnapshot, Versioned, limits, row,
+};
 use tokio_postgres::Row;
 
 pub(super) const USERS: RowStatements = RowStatements {
@@ -33,15 +35,15 @@ pub(super) const FOLLOWS: RowStatements = RowStatements {
 };
 
 /// From the columns of `USERS.load`.
-pub(super) fn loaded_user(row: &Row) -> Result<User, PostgresError> {
-    Ok(User {
+pub(super) fn loaded_user(row: &Row) -> Result<UserRow, PostgresError> {
+    Ok(UserRow {
         user: text(row, 2)?,
         last_seen: read_time_or_none(row, 3)?,
         visibility: Visibility::parse(get(row, 4)?).ok_or(PostgresError::Unexpected("no visibility"))?,
     })
 }
 
-pub(super) fn put_users<'a>(rows: &[(&'a User, u64)]) -> Statement<'a> {
+pub(super) fn put_users<'a>(rows: &[(&'a UserRow, u64)]) -> Statement<'a> {
     let sql = "UPDATE user_presences u SET version = k.version, last_seen = k.last_seen, visibility = k.visibility
         FROM unnest($1::text[], $2::bigint[], $3::bigint[], $4::text[]) AS k (user_id, version, last_seen, visibility)
         WHERE u.user_id = k.user_id";
@@ -65,10 +67,10 @@ pub(super) fn put_follows<'a>(rows: &[(&'a Follow, u64)]) -> Statement<'a> {
 
 /// Everything about these users, of one moment.
 pub(super) async fn people(
-    connection: &Connection,
+    connection: &PostgresConnection,
     users: &[Arc<str>],
     viewer: Option<&str>,
-) -> Result<Vec<Person>, PostgresError> {
+) -> Result<Vec<UserSnapshot>, PostgresError> {
     let known = "SELECT 0::bigint, version, user_id, last_seen, visibility FROM user_presences
         WHERE user_id = ANY ($1)";
     let mutual = "SELECT there.follower FROM follows there
@@ -90,12 +92,12 @@ pub(super) async fn people(
         known.insert(user.user.clone(), Versioned { version: read_number(row, 1)?, row: user });
     }
     let mutual = found[2].iter().map(|row| get(row, 0)).collect::<Result<Vec<&str>, _>>()?;
-    let mut presences: HashMap<Arc<str>, Vec<Versioned<Presence>>> = HashMap::new();
+    let mut presences: HashMap<Arc<str>, Vec<Versioned<PresenceRow>>> = HashMap::new();
     for presence in roster::gather(&found[3]) {
         let presence = presence?;
         presences.entry(presence.row.key.user.clone()).or_default().push(presence);
     }
-    let person = |user: &Arc<str>| Person {
+    let person = |user: &Arc<str>| UserSnapshot {
         user: user.clone(),
         known: known.get(user).cloned(),
         presences: presences.get(user).cloned().unwrap_or_default(),
@@ -105,11 +107,11 @@ pub(super) async fn people(
 }
 
 pub(super) async fn following(
-    connection: &Connection,
+    connection: &PostgresConnection,
     user: &str,
     after: Option<&str>,
     limit: u32,
-) -> Result<Page<Edge>, PostgresError> {
+) -> Result<Page<FollowRow>, PostgresError> {
     let sql = "SELECT follower, followee, since, version,
         EXISTS (SELECT FROM follows b WHERE b.follower = f.followee AND b.followee = f.follower)
         FROM follows f WHERE follower = $1 AND followee > $2 ORDER BY followee LIMIT $3";
@@ -118,9 +120,9 @@ pub(super) async fn following(
 
 /// The first page of each of them.
 pub(super) async fn following_all(
-    connection: &Connection,
+    connection: &PostgresConnection,
     users: impl Iterator<Item = &Arc<str>>,
-) -> Result<HashMap<Arc<str>, Page<Edge>>, PostgresError> {
+) -> Result<HashMap<Arc<str>, Page<FollowRow>>, PostgresError> {
     // A join, not an EXISTS: for many rows the planner would rather scan the whole table. Limited afterwards: with a limit
     // inside, the planner may choose the index of the other direction when the table was empty at the time of planning.
     let sql = "SELECT f.follower, f.followee, f.since, f.version, b.version IS NOT NULL
@@ -130,28 +132,28 @@ pub(super) async fn following_all(
         WHERE f.n <= $2 ORDER BY f.follower, f.followee";
     let names: Vec<&str> = users.map(|user| &**user).collect();
     let rows = connection.one(Statement::new(sql).with(names).with(i64::from(limits::PAGE_ROWS) + 1)).await?;
-    let mut edges: HashMap<Arc<str>, Vec<Edge>> = HashMap::new();
+    let mut edges: HashMap<Arc<str>, Vec<FollowRow>> = HashMap::new();
     for row in &rows {
         let edge = edge(row)?;
         edges.entry(edge.follow.follower.clone()).or_default().push(edge);
     }
-    let page = |edges: Vec<Edge>| {
+    let page = |edges: Vec<FollowRow>| {
         Page::fill(limits::PAGE_ROWS, |_| 64, edges.into_iter().map(Ok::<_, PostgresError>))
     };
     edges.into_iter().map(|(user, edges)| Ok((user, page(edges)?))).collect()
 }
 
-fn edge(row: &Row) -> Result<Edge, PostgresError> {
+fn edge(row: &Row) -> Result<FollowRow, PostgresError> {
     let follow = Follow { follower: text(row, 0)?, followee: text(row, 1)?, since: read_time(row, 2)? };
-    Ok(Edge { follow, version: read_number(row, 3)?, mutual: get(row, 4)? })
+    Ok(FollowRow { follow, version: read_number(row, 3)?, mutual: get(row, 4)? })
 }
 
 pub(super) async fn followers(
-    connection: &Connection,
+    connection: &PostgresConnection,
     user: &str,
     after: Option<&str>,
     limit: u32,
-) -> Result<Page<Edge>, PostgresError> {
+) -> Result<Page<FollowRow>, PostgresError> {
     let sql = "SELECT follower, followee, since, version,
         EXISTS (SELECT FROM follows b WHERE b.follower = f.followee AND b.followee = f.follower)
         FROM follows f WHERE followee = $1 AND follower > $2 ORDER BY follower LIMIT $3";
@@ -159,12 +161,12 @@ pub(super) async fn followers(
 }
 
 async fn edges(
-    connection: &Connection,
+    connection: &PostgresConnection,
     sql: &'static str,
     user: &str,
     after: Option<&str>,
     limit: u32,
-) -> Result<Page<Edge>, PostgresError> {
+) -> Result<Page<FollowRow>, PostgresError> {
     let limit = limit.clamp(1, limits::PAGE_ROWS);
     let statement = Statement::new(sql).with(user).with(after.unwrap_or("")).with(i64::from(limit) + 1);
     let rows = connection.one(statement).await?;
@@ -172,7 +174,7 @@ async fn edges(
 }
 
 pub(super) async fn user_rows(
-    connection: &Connection,
+    connection: &PostgresConnection,
     after: Option<&RowKey>,
     limit: u32,
 ) -> Result<Page<Versioned<row::Row>>, PostgresError> {
@@ -189,7 +191,7 @@ pub(super) async fn user_rows(
 }
 
 pub(super) async fn follow_rows(
-    connection: &Connection,
+    connection: &PostgresConnection,
     after: Option<&RowKey>,
     limit: u32,
 ) -> Result<Page<Versioned<row::Row>>, PostgresError> {

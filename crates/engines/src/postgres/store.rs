@@ -2,19 +2,21 @@
 //! connection while there is none is answered `Unavailable`.
 //! Must hold: every work is answered once, also when its connection ends; no work outlives its timeout.
 
-use super::address::Address;
-use super::connection::{Connection, TIMEOUT};
+use super::address::PostgresAddress;
+use super::connection::{PostgresConnection, TIMEOUT};
 use super::error::PostgresError;
 use super::read_batch::ReadBatch;
-use super::reconnect::{Database, Reconnecting};
+use super::reconnect::{PostgresDatabase, Reconnecting};
 use super::schema;
-use super::tls::Tls;
-use super::writer::{self, BatchWriter, ServerClock};
-use crate::queue::Queue;
+use super::tls::PostgresTls;
+use super::writer::{self, PostgresClock, PostgresWriter};
+use crate::queue::WorkQueue;
 use crate::worker::{Started, Workers};
 use futures_util::future::join_all;
 use std::sync::Arc;
-use tavern_store::{Answer, AnswerReceiver, Clock, Commit, Read, Store, StoreError, Ticket, Work, limits};
+use tavern_store::{
+    AnswerReceiver, Clock, Commit, Read, Store, StoreAnswer, StoreError, Ticket, Work, limits,
+};
 
 /// Connections that read: a slow read holds up only those that share its connection.
 const READERS: usize = 2;
@@ -47,13 +49,14 @@ impl PostgresStore {
         clock: Option<Arc<dyn Clock>>,
         receiver: Arc<dyn AnswerReceiver>,
     ) -> Result<PostgresStore, StoreError> {
-        let address = Address::parse(url)?;
+        let address = PostgresAddress::parse(url)?;
         let store = PostgresStore { workers: Workers::new(receiver.clone()) };
-        let (tls, reconnects) = (Tls::new(&address)?, store.workers.reconnects.clone());
-        let database = Database { address: Arc::new(address), tls, reached: Arc::default(), reconnects };
+        let (tls, reconnects) = (PostgresTls::new(&address)?, store.workers.reconnects.clone());
+        let database =
+            PostgresDatabase { address: Arc::new(address), tls, reached: Arc::default(), reconnects };
         let (commits, reads) = (store.workers.commits.clone(), store.workers.reads.clone());
-        let clock = ServerClock(clock);
-        let worker = move |database: &Database, connection| Worker {
+        let clock = PostgresClock(clock);
+        let worker = move |database: &PostgresDatabase, connection| PostgresWorker {
             connection: Reconnecting::new(database.clone(), connection),
             clock: clock.clone(),
             receiver: receiver.clone(),
@@ -65,7 +68,8 @@ impl PostgresStore {
         })?;
         store.workers.start("tavern-store-r", async move |started: Started| {
             let connections = join_all((0..READERS).map(|_| database.connect())).await;
-            let connections: Result<Vec<Connection>, PostgresError> = connections.into_iter().collect();
+            let connections: Result<Vec<PostgresConnection>, PostgresError> =
+                connections.into_iter().collect();
             let Some(connections) = started.report(connections.map_err(StoreError::from)) else { return };
             let workers = connections.into_iter().map(|connection| reading(&database, connection));
             join_all(workers.map(|worker| worker.read_all(&reads))).await;
@@ -75,7 +79,7 @@ impl PostgresStore {
 }
 
 /// The first connection creates the tables.
-async fn first(database: &Database) -> Result<Connection, StoreError> {
+async fn first(database: &PostgresDatabase) -> Result<PostgresConnection, StoreError> {
     let connection = database.connect().await?;
     schema::create(&connection, &database.address.schema).await?;
     Ok(connection)
@@ -104,14 +108,14 @@ impl Store for PostgresStore {
 }
 
 /// What one connection works with.
-struct Worker {
+struct PostgresWorker {
     connection: Reconnecting,
-    clock: ServerClock,
+    clock: PostgresClock,
     receiver: Arc<dyn AnswerReceiver>,
 }
 
-impl Worker {
-    async fn write_all(mut self, queue: &Queue<(Ticket, Commit)>) {
+impl PostgresWorker {
+    async fn write_all(mut self, queue: &WorkQueue<(Ticket, Commit)>) {
         let mut lane = None;
         while let Some(batch) = queue.next(limits::BATCH_COMMITS, BATCH_BYTES).await {
             let commits: Vec<&Commit> = batch.iter().map(|(_, commit)| commit).collect();
@@ -121,7 +125,7 @@ impl Worker {
                     Some(lane) => lane,
                     None => *lane.insert(writer::choose_lane(connection).await?),
                 };
-                BatchWriter { connection, clock: &self.clock, lane }.write(&commits).await
+                PostgresWriter { connection, clock: &self.clock, lane }.write(&commits).await
             };
             let outcome = tokio::time::timeout(TIMEOUT, writing).await.unwrap_or(Err(PostgresError::Timeout));
             if outcome.as_ref().is_err_and(PostgresError::ends_connection) {
@@ -130,8 +134,9 @@ impl Worker {
             let tickets = batch.iter().map(|(ticket, _)| *ticket);
             let answers = match outcome {
                 Ok(outcomes) => {
-                    let answer =
-                        |outcome: Result<_, _>| outcome.map_or_else(Answer::Failed, Answer::Committed);
+                    let answer = |outcome: Result<_, _>| {
+                        outcome.map_or_else(StoreAnswer::Failed, StoreAnswer::Committed)
+                    };
                     tickets.zip(outcomes.into_iter().map(answer)).collect()
                 }
                 Err(error) => {
@@ -142,14 +147,14 @@ impl Worker {
                         "postgres batch failed"
                     );
                     let error = StoreError::from(error);
-                    tickets.map(|ticket| (ticket, Answer::Failed(error.clone()))).collect()
+                    tickets.map(|ticket| (ticket, StoreAnswer::Failed(error.clone()))).collect()
                 }
             };
             self.receiver.answer(answers);
         }
     }
 
-    async fn read_all(mut self, queue: &Queue<(Ticket, Read)>) {
+    async fn read_all(mut self, queue: &WorkQueue<(Ticket, Read)>) {
         while let Some(batch) = queue.next(READS, usize::MAX).await {
             let (receiver, clock) = (&self.receiver, &self.clock);
             let is_lost = match self.connection.get().await {
@@ -160,7 +165,8 @@ impl Worker {
                 }
                 Err(error) => {
                     let error = StoreError::from(error);
-                    let failed = batch.iter().map(|(ticket, _)| (*ticket, Answer::Failed(error.clone())));
+                    let failed =
+                        batch.iter().map(|(ticket, _)| (*ticket, StoreAnswer::Failed(error.clone())));
                     receiver.answer(failed.collect());
                     false
                 }
@@ -174,8 +180,8 @@ impl Worker {
 
 /// True: the connection is unusable.
 async fn answer_batch(
-    connection: &Connection,
-    clock: &ServerClock,
+    connection: &PostgresConnection,
+    clock: &PostgresClock,
     receiver: &dyn AnswerReceiver,
     batch: ReadBatch<'_>,
 ) -> bool {

@@ -1,21 +1,21 @@
 //! The tables as one transaction of the writer sees them: what was locked and loaded, and how the commits of the batch change
 //! it, in memory. Must hold: only locked rows are read or changed; `changes` deletes every row that was only reserved.
 
-use super::change::{Change, Puts};
+use super::change::{Puts, RowChange};
 use super::connection::Statement;
 use super::error::PostgresError;
 use super::locks::{KINDS, LockSet, names};
-use super::presence::Channel;
+use super::presence::ChannelRow;
 use super::value::{get as column, read_number, read_time};
 use super::{deadline, hold, inbox, lease, log, node, presence, social};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use tavern_domain::Time;
 use tavern_domain::presence::Visibility;
-use tavern_store::commit::{InboxCounts, LeaseState, Removed, Tables};
+use tavern_store::commit::{InboxCounts, LeaseState, RemovedMessages, Tables};
 use tavern_store::{
-    Deadline, Hold, InboxMessage, LogEntry, Node, PresenceKey, Row, RowKey, Seen, StoreError, Trim, User,
-    Versioned, Writer,
+    Deadline, InboxMessage, LastSeenUpdate, LogEntry, NodeRow, PresenceHold, PresenceKey, Row, RowKey,
+    StoreError, Trim, UserRow, Versioned, Writer,
 };
 use tokio_postgres::Row as PgRow;
 
@@ -23,15 +23,15 @@ pub(super) struct PostgresTables<'a> {
     locks: &'a LockSet,
     /// Of every row that is locked; 0: absent.
     versions: HashMap<RowKey, u64>,
-    nodes: BTreeMap<Writer, Node>,
-    channels: BTreeMap<Arc<str>, Channel>,
-    users: HashMap<Arc<str>, User>,
-    holds: BTreeMap<PresenceKey, Hold>,
+    nodes: BTreeMap<Writer, NodeRow>,
+    channels: BTreeMap<Arc<str>, ChannelRow>,
+    users: HashMap<Arc<str>, UserRow>,
+    holds: BTreeMap<PresenceKey, PresenceHold>,
     leases: HashMap<Arc<str>, LeaseState>,
-    inboxes: inbox::Inboxes,
+    inboxes: inbox::LockedInboxes,
     log: Option<log::LogChanges>,
     /// The last thing that happened to each row.
-    changes: BTreeMap<RowKey, Change>,
+    changes: BTreeMap<RowKey, RowChange>,
     changed_nodes: BTreeSet<Writer>,
 }
 
@@ -70,11 +70,11 @@ impl<'a> PostgresTables<'a> {
             locks,
             versions: locks.rows.iter().cloned().map(|key| (key, 0)).collect(),
             nodes: BTreeMap::new(),
-            channels: locks.channels.iter().map(|name| (name.clone(), Channel::default())).collect(),
+            channels: locks.channels.iter().map(|name| (name.clone(), ChannelRow::default())).collect(),
             users: HashMap::new(),
             holds: BTreeMap::new(),
             leases: HashMap::new(),
-            inboxes: inbox::Inboxes::default(),
+            inboxes: inbox::LockedInboxes::default(),
             log: None,
             changes: BTreeMap::new(),
             changed_nodes: BTreeSet::new(),
@@ -94,7 +94,7 @@ impl<'a> PostgresTables<'a> {
             let names: Vec<&Arc<str>> = locks.channels.iter().collect();
             for row in found.next().into_iter().flatten() {
                 let (version, users) = (read_number(row, 1)?, read_number(row, 2)?);
-                let channel = Channel { version, users, updated: read_time(row, 3)?, changed: false };
+                let channel = ChannelRow { version, users, updated: read_time(row, 3)?, changed: false };
                 tables.channels.insert(names[place(row)?].clone(), channel);
             }
         }
@@ -106,7 +106,7 @@ impl<'a> PostgresTables<'a> {
         }
         let mut next = || found.next().map_or(&[][..], |rows| rows);
         if !locks.inboxes.is_empty() {
-            tables.inboxes = inbox::Inboxes::load(next(), next())?;
+            tables.inboxes = inbox::LockedInboxes::load(next(), next())?;
         }
         if locks.log.is_some() {
             tables.log = Some(log::LogChanges::load(next(), next(), next())?);
@@ -139,9 +139,9 @@ impl<'a> PostgresTables<'a> {
         let (mut puts, mut set) = (Puts::default(), Vec::new());
         for change in self.changes.values() {
             match change {
-                Change::Put(row, version) => puts.add(row, *version),
-                Change::Set(deadline) => set.push(deadline),
-                Change::Delete => {}
+                RowChange::Put(row, version) => puts.add(row, *version),
+                RowChange::Set(deadline) => set.push(deadline),
+                RowChange::Delete => {}
             }
         }
         self.deletes(&puts, &mut statements);
@@ -186,7 +186,7 @@ impl<'a> PostgresTables<'a> {
         }
     }
 
-    fn change(&mut self, key: RowKey, version: u64, change: Change) {
+    fn change(&mut self, key: RowKey, version: u64, change: RowChange) {
         let earlier = self.versions.insert(key.clone(), version);
         assert!(earlier.is_some(), "{key} is not locked");
         self.changes.insert(key, change);
@@ -196,7 +196,7 @@ impl<'a> PostgresTables<'a> {
         self.log.as_mut().expect("the log is locked")
     }
 
-    fn channel_of(&mut self, key: &PresenceKey) -> &mut Channel {
+    fn channel_of(&mut self, key: &PresenceKey) -> &mut ChannelRow {
         let channel = self.channels.get_mut(&key.channel).expect("a presence changes with its channel");
         channel.changed = true;
         channel
@@ -233,7 +233,7 @@ impl Tables for PostgresTables<'_> {
             }
             Row::Key(_) | Row::Session(_) | Row::Document(_) | Row::Follow(_) => {}
         }
-        self.change(row.key(), version, Change::Put(row, version));
+        self.change(row.key(), version, RowChange::Put(row, version));
         Ok(())
     }
 
@@ -247,24 +247,24 @@ impl Tables for PostgresTables<'_> {
             RowKey::Lease(name) => drop(self.leases.remove(name)),
             _ => {}
         }
-        self.change(key.clone(), 0, Change::Delete);
+        self.change(key.clone(), 0, RowChange::Delete);
         Ok(())
     }
 
     fn set_deadline(&mut self, deadline: &Deadline) -> Result<(), StoreError> {
-        self.change(deadline.key(), deadline.due.0, Change::Set(deadline.clone()));
+        self.change(deadline.key(), deadline.due.0, RowChange::Set(deadline.clone()));
         Ok(())
     }
 
-    fn node(&mut self, node: &Writer) -> Result<Option<Node>, StoreError> {
+    fn node(&mut self, node: &Writer) -> Result<Option<NodeRow>, StoreError> {
         Ok(self.nodes.get(node).cloned())
     }
 
-    fn epochs(&mut self, name: &str) -> Result<Vec<Node>, StoreError> {
+    fn epochs(&mut self, name: &str) -> Result<Vec<NodeRow>, StoreError> {
         Ok(self.nodes.values().filter(|node| &*node.writer.node == name).cloned().collect())
     }
 
-    fn put_node(&mut self, node: &Node) -> Result<(), StoreError> {
+    fn put_node(&mut self, node: &NodeRow) -> Result<(), StoreError> {
         self.changed_nodes.insert(node.writer.clone());
         self.nodes.insert(node.writer.clone(), node.clone());
         Ok(())
@@ -288,14 +288,14 @@ impl Tables for PostgresTables<'_> {
     }
 
     fn forget_channel(&mut self, name: &Arc<str>) -> Result<(), StoreError> {
-        self.channels.insert(name.clone(), Channel { changed: true, ..Channel::default() });
+        self.channels.insert(name.clone(), ChannelRow { changed: true, ..ChannelRow::default() });
         Ok(())
     }
 
-    fn see(&mut self, seen: &Seen, version: u64) -> Result<(), StoreError> {
+    fn see(&mut self, seen: &LastSeenUpdate, version: u64) -> Result<(), StoreError> {
         let key = RowKey::User(seen.user.clone());
         let known = self.version(&key)?;
-        let user = self.users.entry(seen.user.clone()).or_insert_with(|| User {
+        let user = self.users.entry(seen.user.clone()).or_insert_with(|| UserRow {
             user: seen.user.clone(),
             last_seen: None,
             visibility: Visibility::Everyone,
@@ -303,14 +303,15 @@ impl Tables for PostgresTables<'_> {
         if user.last_seen < Some(seen.at) {
             user.last_seen = Some(seen.at);
             let (user, version) = (user.clone(), if known > 0 { known } else { version });
-            self.change(key, version, Change::Put(Row::User(user), version));
+            self.change(key, version, RowChange::Put(Row::User(user), version));
         }
         Ok(())
     }
 
     fn held_by(&mut self, carrier: &PresenceKey) -> Result<Vec<Arc<str>>, StoreError> {
-        let carried =
-            |hold: &&Hold| hold.key.user == carrier.user && hold.carrier.as_ref() == Some(&carrier.channel);
+        let carried = |hold: &&PresenceHold| {
+            hold.key.user == carrier.user && hold.carrier.as_ref() == Some(&carrier.channel)
+        };
         Ok(self.holds.values().filter(carried).map(|hold| hold.key.channel.clone()).collect())
     }
     fn lease(&mut self, name: &Arc<str>) -> Result<Option<LeaseState>, StoreError> {
@@ -355,11 +356,11 @@ impl Tables for PostgresTables<'_> {
         Ok(())
     }
 
-    fn remove_messages(&mut self, user: &Arc<str>, through: u64) -> Result<Removed, StoreError> {
+    fn remove_messages(&mut self, user: &Arc<str>, through: u64) -> Result<RemovedMessages, StoreError> {
         Ok(self.inboxes.remove(user, through))
     }
 
-    fn remove_oldest(&mut self, user: &Arc<str>) -> Result<Removed, StoreError> {
+    fn remove_oldest(&mut self, user: &Arc<str>) -> Result<RemovedMessages, StoreError> {
         Ok(self.inboxes.remove_oldest(user))
     }
 

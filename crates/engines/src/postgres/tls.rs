@@ -1,7 +1,7 @@
 //! TLS to the database, through rustls. Must hold: with `verify-full` only the named server is accepted; without it the
 //! connection is encrypted and any certificate is accepted, as usual with Postgres.
 
-use super::address::Address;
+use super::address::PostgresAddress;
 use super::error::PostgresError;
 use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
@@ -20,10 +20,10 @@ use tokio_postgres::tls::{ChannelBinding, MakeTlsConnect, TlsConnect, TlsStream}
 use tokio_rustls::TlsConnector;
 
 #[derive(Clone)]
-pub(super) struct Tls(TlsConnector);
+pub(super) struct PostgresTls(TlsConnector);
 
-impl Tls {
-    pub fn new(address: &Address) -> Result<Tls, PostgresError> {
+impl PostgresTls {
+    pub fn new(address: &PostgresAddress) -> Result<PostgresTls, PostgresError> {
         let wrong =
             |what: &str, error: &dyn std::fmt::Display| PostgresError::Connector(format!("{what}: {error}"));
         let provider = Arc::new(aws_lc_rs::default_provider());
@@ -48,27 +48,27 @@ impl Tls {
         } else {
             config.dangerous().with_custom_certificate_verifier(Arc::new(AcceptAny(provider)))
         };
-        Ok(Tls(TlsConnector::from(Arc::new(config.with_no_client_auth()))))
+        Ok(PostgresTls(TlsConnector::from(Arc::new(config.with_no_client_auth()))))
     }
 }
 
-impl MakeTlsConnect<Socket> for Tls {
+impl MakeTlsConnect<Socket> for PostgresTls {
     type Stream = Wrapped;
-    type TlsConnect = Named;
+    type TlsConnect = TlsAttempt;
     type Error = io::Error;
 
-    fn make_tls_connect(&mut self, host: &str) -> io::Result<Named> {
+    fn make_tls_connect(&mut self, host: &str) -> io::Result<TlsAttempt> {
         // A Unix socket has no name and no TLS.
         let name = if host.is_empty() { "localhost" } else { host };
         let name = ServerName::try_from(name.to_string()).map_err(io::Error::other)?;
-        Ok(Named(self.0.clone(), name))
+        Ok(TlsAttempt(self.0.clone(), name))
     }
 }
 
 /// One connection to be made.
-pub(super) struct Named(TlsConnector, ServerName<'static>);
+pub(super) struct TlsAttempt(TlsConnector, ServerName<'static>);
 
-impl TlsConnect<Socket> for Named {
+impl TlsConnect<Socket> for TlsAttempt {
     type Stream = Wrapped;
     type Error = io::Error;
     type Future = Pin<Box<dyn Future<Output = io::Result<Wrapped>> + Send>>;

@@ -2,7 +2,7 @@
 //! engines applies them in memory, and the changes are written with COMMIT in a second round trip.
 //! Must hold: a refusal concerns its own commit only; so does a value that the server rejects.
 
-use super::connection::{Connection, Statement};
+use super::connection::{PostgresConnection, Statement};
 use super::error::PostgresError;
 use super::locks::LockSet;
 use super::tables::PostgresTables;
@@ -18,27 +18,27 @@ const TRIES: usize = 5;
 
 const CLOCK: &str = "SELECT max(time_ms), max(floor), (extract(epoch FROM clock_timestamp()) * 1000)::bigint FROM store_clock";
 
-pub(super) type Outcomes = Vec<Result<Receipt, StoreError>>;
+pub(super) type CommitResults = Vec<Result<Receipt, StoreError>>;
 
 /// The server's clock, unless a test brings its own.
 #[derive(Clone, Default)]
-pub(super) struct ServerClock(pub Option<Arc<dyn Clock>>);
+pub(super) struct PostgresClock(pub Option<Arc<dyn Clock>>);
 
-pub(super) struct BatchWriter<'a> {
-    pub connection: &'a Connection,
-    pub clock: &'a ServerClock,
+pub(super) struct PostgresWriter<'a> {
+    pub connection: &'a PostgresConnection,
+    pub clock: &'a PostgresClock,
     /// Of `store_clock`.
     pub lane: i32,
 }
 
 /// In turn, so that no two stores share a lane while there are enough.
-pub(super) async fn choose_lane(connection: &Connection) -> Result<i32, PostgresError> {
+pub(super) async fn choose_lane(connection: &PostgresConnection) -> Result<i32, PostgresError> {
     let sql = "SELECT (nextval('store_lanes') % (SELECT count(*) FROM store_clock))::int";
     let rows = connection.one(Statement::new(sql)).await?;
     get(rows.first().ok_or(PostgresError::Unexpected("store_clock is empty"))?, 0)
 }
 
-impl ServerClock {
+impl PostgresClock {
     /// The stored time and floor as this connection sees them, and the wall clock.
     fn read(&self, rows: &[tokio_postgres::Row]) -> Result<(VersionClock, Time), PostgresError> {
         let row = rows.first().ok_or(PostgresError::Unexpected("store_clock is empty"))?;
@@ -47,15 +47,15 @@ impl ServerClock {
         Ok((stored, wall))
     }
 
-    pub async fn time(&self, connection: &Connection) -> Result<Time, PostgresError> {
+    pub async fn time(&self, connection: &PostgresConnection) -> Result<Time, PostgresError> {
         let (mut stored, wall) = self.read(&connection.one(Statement::new(CLOCK)).await?)?;
         Ok(stored.advance(wall))
     }
 }
 
-impl BatchWriter<'_> {
+impl PostgresWriter<'_> {
     /// An error means that nothing of the batch was written, or that the outcome is unknown.
-    pub async fn write(&self, commits: &[&Commit]) -> Result<Outcomes, PostgresError> {
+    pub async fn write(&self, commits: &[&Commit]) -> Result<CommitResults, PostgresError> {
         match self.persist(commits).await {
             Err(error) if error.is_refused_value() && commits.len() > 1 => {
                 let mut outcomes = Vec::with_capacity(commits.len());
@@ -72,7 +72,7 @@ impl BatchWriter<'_> {
         }
     }
 
-    async fn persist(&self, commits: &[&Commit]) -> Result<Outcomes, PostgresError> {
+    async fn persist(&self, commits: &[&Commit]) -> Result<CommitResults, PostgresError> {
         let mut tries = 1;
         loop {
             match self.attempt(commits).await {
@@ -94,7 +94,7 @@ impl BatchWriter<'_> {
         }
     }
 
-    async fn attempt(&self, commits: &[&Commit]) -> Result<Outcomes, PostgresError> {
+    async fn attempt(&self, commits: &[&Commit]) -> Result<CommitResults, PostgresError> {
         let locks = LockSet::of(commits.iter().copied());
         let (locking, nodes) = locks.statements();
         let locked = locking.len();
@@ -108,7 +108,7 @@ impl BatchWriter<'_> {
         let mut tables = PostgresTables::load(&locks, nodes, &found[locked + 1..])?;
 
         // The tables are in memory and cannot fail: a commit that is not applied was refused.
-        let outcomes: Outcomes =
+        let outcomes: CommitResults =
             commits.iter().map(|commit| commit::apply(&mut tables, &mut clock, wall, commit)).collect();
         if outcomes.iter().all(Result::is_err) {
             self.connection.one(Statement::new("ROLLBACK")).await?;

@@ -12,11 +12,11 @@
 //! | `wait` | how many replicas must confirm a commit before it is answered, or `aof`: the server's disk must |
 
 use super::socket::ask;
-use crate::remote::{Address, Host, Socket, Tls, broken, dial};
+use crate::remote::{BusSocket, BusTls, Host, ServerAddress, broken, dial};
 use bytes::BytesMut;
 use std::io;
 use tavern_store::BusError;
-use tavern_wire::resp::Value;
+use tavern_wire::resp::RespValue;
 
 const PORT: u16 = 6379;
 const SENTINEL_PORT: u16 = 26379;
@@ -30,17 +30,17 @@ const MAX_REPLICAS: u64 = 64;
 #[derive(Clone)]
 pub struct RedisAddress {
     pub hosts: Vec<Host>,
-    pub kind: Kind,
+    pub kind: RedisMode,
     pub prefix: String,
     pub durability: Durability,
     user: Option<String>,
     password: Option<String>,
     database: u32,
-    tls: Option<Tls>,
+    tls: Option<BusTls>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum RedisMode {
     Single,
     Sentinel { service: String },
     Cluster,
@@ -58,17 +58,17 @@ impl RedisAddress {
     pub fn parse(url: &str) -> Result<RedisAddress, BusError> {
         let scheme = url.split("://").next().unwrap_or("");
         let port = if scheme.ends_with("-sentinel") { SENTINEL_PORT } else { PORT };
-        let mut address = Address::parse(url, port, &OPTIONS)?;
+        let mut address = ServerAddress::parse(url, port, &OPTIONS)?;
         let wrong = |what| BusError::Malformed { what };
         let service = address.options.remove("service");
         let (secure, kind) = match scheme {
-            "redis" => (false, Kind::Single),
-            "rediss" => (true, Kind::Single),
-            "redis-cluster" => (false, Kind::Cluster),
-            "rediss-cluster" => (true, Kind::Cluster),
+            "redis" => (false, RedisMode::Single),
+            "rediss" => (true, RedisMode::Single),
+            "redis-cluster" => (false, RedisMode::Cluster),
+            "rediss-cluster" => (true, RedisMode::Cluster),
             "redis-sentinel" | "rediss-sentinel" => {
                 let service = service.unwrap_or_else(|| SERVICE.into());
-                (scheme == "rediss-sentinel", Kind::Sentinel { service })
+                (scheme == "rediss-sentinel", RedisMode::Sentinel { service })
             }
             _ => return Err(wrong("scheme")),
         };
@@ -76,7 +76,7 @@ impl RedisAddress {
             "" => 0,
             number => number.parse().map_err(|_| wrong("number of the database"))?,
         };
-        if database > 0 && kind == Kind::Cluster {
+        if database > 0 && kind == RedisMode::Cluster {
             return Err(wrong("number of the database: a cluster has only 0"));
         }
         let durability = match address.options.remove("wait").as_deref() {
@@ -94,8 +94,8 @@ impl RedisAddress {
             return Err(wrong("option prefix"));
         }
         let authorities = address.options.remove("ca");
-        let tls = if secure { Some(Tls::new(authorities.as_deref())?) } else { None };
-        let Address { user, password, hosts, .. } = address;
+        let tls = if secure { Some(BusTls::new(authorities.as_deref())?) } else { None };
+        let ServerAddress { user, password, hosts, .. } = address;
         Ok(RedisAddress { hosts, kind, prefix, durability, user, password, database, tls })
     }
 
@@ -105,7 +105,7 @@ impl RedisAddress {
     }
 
     /// Connects to a server and logs in; returns what it sent after that.
-    pub async fn log_in(&self, host: &Host) -> io::Result<(Socket, BytesMut)> {
+    pub async fn log_in(&self, host: &Host) -> io::Result<(BusSocket, BytesMut)> {
         let (mut socket, mut input) = self.connect(host).await?;
         self.hello(&mut socket, &mut input).await?;
         if self.database > 0 {
@@ -114,7 +114,7 @@ impl RedisAddress {
         Ok((socket, input))
     }
 
-    async fn hello(&self, socket: &mut Socket, input: &mut BytesMut) -> io::Result<()> {
+    async fn hello(&self, socket: &mut BusSocket, input: &mut BytesMut) -> io::Result<()> {
         let mut command: Vec<&[u8]> = vec![b"HELLO", b"3"];
         if let Some(password) = &self.password {
             let user = self.user.as_deref().unwrap_or("default");
@@ -123,9 +123,9 @@ impl RedisAddress {
         ask(socket, input, &command).await.map(drop)
     }
 
-    async fn connect(&self, host: &Host) -> io::Result<(Socket, BytesMut)> {
+    async fn connect(&self, host: &Host) -> io::Result<(BusSocket, BytesMut)> {
         let plain = dial(host).await?;
-        let socket: Socket = match &self.tls {
+        let socket: BusSocket = match &self.tls {
             Some(tls) => tls.wrap(plain, host).await?,
             None => Box::new(plain),
         };
@@ -133,9 +133,9 @@ impl RedisAddress {
     }
 
     /// Changes when the server restarts; None: this login may not ask.
-    pub async fn run_id(&self, socket: &mut Socket, input: &mut BytesMut) -> io::Result<Option<String>> {
+    pub async fn run_id(&self, socket: &mut BusSocket, input: &mut BytesMut) -> io::Result<Option<String>> {
         Ok(match ask(socket, input, &[b"INFO", b"server"]).await {
-            Ok((Value::Bulk(place), received)) => {
+            Ok((RespValue::Bulk(place), received)) => {
                 let text = String::from_utf8_lossy(&received[place]).into_owned();
                 text.lines().find_map(|line| line.strip_prefix("run_id:")).map(str::to_owned)
             }
@@ -145,7 +145,7 @@ impl RedisAddress {
 
     /// The primary: the host itself, or the one that it names as a sentinel.
     pub async fn primary(&self, host: &Host) -> io::Result<Host> {
-        let Kind::Sentinel { service } = &self.kind else { return Ok(host.clone()) };
+        let RedisMode::Sentinel { service } = &self.kind else { return Ok(host.clone()) };
         let (mut socket, mut input) = self.connect(host).await?;
         let command = [b"SENTINEL", &b"GET-MASTER-ADDR-BY-NAME"[..], service.as_bytes()];
         let answer = match ask(&mut socket, &mut input, &command).await {
@@ -157,8 +157,8 @@ impl RedisAddress {
             answer => answer?,
         };
         match answer {
-            (Value::List(parts), received) => match &parts[..] {
-                [Value::Bulk(name), Value::Bulk(port)] => {
+            (RespValue::List(parts), received) => match &parts[..] {
+                [RespValue::Bulk(name), RespValue::Bulk(port)] => {
                     let name = String::from_utf8_lossy(&received[name.clone()]).into_owned();
                     let port = String::from_utf8_lossy(&received[port.clone()]).parse();
                     Ok(Host { name, port: port.map_err(|_| broken("a sentinel sent no port"))? })
@@ -177,10 +177,10 @@ mod tests {
     #[test]
     fn an_address_is_parsed() {
         let address = RedisAddress::parse("redis://ann:s%20t@h/2?prefix=p:q&wait=2").unwrap();
-        assert_eq!((address.kind, address.database, &*address.prefix), (Kind::Single, 2, "p:q"));
+        assert_eq!((address.kind, address.database, &*address.prefix), (RedisMode::Single, 2, "p:q"));
         assert_eq!((address.durability, address.hosts[0].port), (Durability::Replicas(2), 6379));
         let address = RedisAddress::parse("redis-sentinel://a,b:1?service=x&wait=aof").unwrap();
-        assert_eq!(address.kind, Kind::Sentinel { service: "x".into() });
+        assert_eq!(address.kind, RedisMode::Sentinel { service: "x".into() });
         assert_eq!(
             (address.durability, address.hosts[0].port, address.hosts[1].port),
             (Durability::Disk, 26379, 1)

@@ -7,12 +7,12 @@
 use super::address::RedisAddress;
 use super::socket::{self, ask};
 use crate::options::BusOptions;
-use crate::remote::{Frame, Host, Protocol, RemoteBus, Socket, broken};
+use crate::remote::{BusFrame, BusProtocol, BusSocket, Host, RemoteBus, broken};
 use bytes::BytesMut;
 use std::io;
 use std::sync::Arc;
 use tavern_store::{BusError, BusReceiver, Subject};
-use tavern_wire::resp::{self, Value};
+use tavern_wire::resp::{self, RespValue};
 
 /// Redis takes far more; a server with shorter messages stays responsive for others.
 const MAX_MESSAGE: usize = 1024 * 1024;
@@ -22,10 +22,10 @@ pub fn open(
     options: &BusOptions<'_>,
     receiver: Arc<dyn BusReceiver>,
 ) -> Result<RemoteBus, BusError> {
-    RemoteBus::open(Redis(RedisAddress::parse(url)?), options, receiver)
+    RemoteBus::open(RedisProtocol(RedisAddress::parse(url)?), options, receiver)
 }
 
-struct Redis(RedisAddress);
+struct RedisProtocol(RedisAddress);
 
 /// The command, and the name of what it is about. No character of a subject is special in a pattern.
 fn listening<'a>(exact: &'a str, wide: &'a str, subject: &Subject) -> (&'a str, String) {
@@ -35,14 +35,14 @@ fn listening<'a>(exact: &'a str, wide: &'a str, subject: &Subject) -> (&'a str, 
     }
 }
 
-impl Protocol for Redis {
+impl BusProtocol for RedisProtocol {
     const NAME: &'static str = "redis";
 
     fn hosts(&self) -> &[Host] {
         &self.0.hosts
     }
 
-    async fn connect(&mut self, host: &Host) -> io::Result<(Socket, BytesMut)> {
+    async fn connect(&mut self, host: &Host) -> io::Result<(BusSocket, BytesMut)> {
         let host = self.0.primary(host).await?;
         let (mut socket, mut input) = self.0.log_in(&host).await?;
         // A server that still loads its file takes messages and subscriptions, but answers no ping.
@@ -78,21 +78,26 @@ impl Protocol for Redis {
     /// A Redis server sends no pings.
     fn pong(_out: &mut Vec<u8>) {}
 
-    fn read(input: &mut BytesMut) -> io::Result<Option<Frame>> {
+    fn read(input: &mut BytesMut) -> io::Result<Option<BusFrame>> {
         let Some((value, used)) = socket::read(input)? else { return Ok(None) };
         let whole = input.split_to(used).freeze();
         Ok(Some(match value {
-            Value::Simple(text) if &whole[text.clone()] == b"PONG" => Frame::Pong,
-            Value::Error(text) => Frame::Refused(broken(&String::from_utf8_lossy(&whole[text])).to_string()),
-            Value::List(parts) => match &parts[..] {
-                [Value::Bulk(kind), .., Value::Bulk(subject), Value::Bulk(body)]
+            RespValue::Simple(text) if &whole[text.clone()] == b"PONG" => BusFrame::Pong,
+            RespValue::Error(text) => {
+                BusFrame::Refused(broken(&String::from_utf8_lossy(&whole[text])).to_string())
+            }
+            RespValue::List(parts) => match &parts[..] {
+                [RespValue::Bulk(kind), .., RespValue::Bulk(subject), RespValue::Bulk(body)]
                     if matches!(&whole[kind.clone()], b"message" | b"pmessage") =>
                 {
-                    Frame::Message { subject: whole.slice(subject.clone()), body: whole.slice(body.clone()) }
+                    BusFrame::Message {
+                        subject: whole.slice(subject.clone()),
+                        body: whole.slice(body.clone()),
+                    }
                 }
-                _ => Frame::Other,
+                _ => BusFrame::Other,
             },
-            _ => Frame::Other,
+            _ => BusFrame::Other,
         }))
     }
 }
@@ -109,21 +114,21 @@ mod tests {
         let mut input = BytesMut::new();
         for &byte in received {
             input.extend_from_slice(&[byte]);
-            read.extend(Redis::read(&mut input).unwrap());
+            read.extend(RedisProtocol::read(&mut input).unwrap());
         }
-        let message = |subject: &'static str, body: &'static str| Frame::Message {
+        let message = |subject: &'static str, body: &'static str| BusFrame::Message {
             subject: subject.into(),
             body: body.into(),
         };
         assert_eq!(
             read,
             [
-                Frame::Other,
+                BusFrame::Other,
                 message("p.game.A", "he\r\no"),
-                Frame::Pong,
+                BusFrame::Pong,
                 message("p.b.c", ""),
-                Frame::Other,
-                Frame::Refused("NOPERM no".into())
+                BusFrame::Other,
+                BusFrame::Refused("NOPERM no".into())
             ]
         );
     }

@@ -1,26 +1,26 @@
 //! The server's clock, unless a test brings its own.
 
-use super::connection::Reply;
+use super::connection::RedisReply;
 use super::error::RedisError;
 use super::pages::Pages;
-use super::schema::Table;
-use super::script::Request;
+use super::schema::RedisTable;
+use super::script::ScriptCall;
 use futures_util::future::join;
 use std::sync::Arc;
 use tavern_domain::Time;
 use tavern_store::Clock;
 
 #[derive(Clone, Default)]
-pub(super) struct ServerClock(pub Option<Arc<dyn Clock>>);
+pub(super) struct RedisClock(pub Option<Arc<dyn Clock>>);
 
-impl ServerClock {
+impl RedisClock {
     pub async fn time(&self, pages: &Pages<'_>) -> Result<Time, RedisError> {
         let (pool, keys) = (pages.pool, pages.keys);
-        let stored = Request::plain(keys.slot, &[b"HGET", keys.get(Table::Clock), b"time"]);
-        let wall = Request::plain(keys.slot, &[b"TIME"]);
+        let stored = ScriptCall::plain(keys.slot, &[b"HGET", keys.get(RedisTable::Clock), b"time"]);
+        let wall = ScriptCall::plain(keys.slot, &[b"TIME"]);
         let (stored, wall) = join(pool.ask(&stored), pool.ask(&wall)).await;
         let stored = match stored? {
-            Reply::Nothing => Time(0),
+            RedisReply::Nothing => Time(0),
             time => Time(time.number()?),
         };
         let wall = match &self.0 {

@@ -2,9 +2,9 @@
 //! the algorithm of all engines (`tavern_store::commit::apply`) takes them.
 
 use super::encoder::Encoder;
-use super::schema::Table;
+use super::schema::RedisTable;
 use super::{deadline, document, hold, inbox, key, lease, log, presence, session, social};
-use tavern_store::{Commit, NodeChange, Presence, PresenceKey, Proof, Row, RowKey, Writer};
+use tavern_store::{CloseProof, Commit, NodeChange, PresenceKey, PresenceRow, Row, RowKey, Writer};
 
 pub(super) fn encode(to: &mut Encoder, commit: &Commit) {
     let mut steps = Encoder::default();
@@ -30,7 +30,7 @@ pub(super) fn carriers(commit: &Commit) -> impl Iterator<Item = PresenceKey> {
 }
 
 /// A commit that only puts one presence that it expects, and raises its channel: most commits are of this kind.
-fn presence_only(commit: &Commit) -> Option<(&Presence, u64, u32)> {
+fn presence_only(commit: &Commit) -> Option<(&PresenceRow, u64, u32)> {
     let Commit { expects, puts, raises, .. } = commit;
     let ([expect], [Row::Presence(presence)], [raise]) = (&expects[..], &puts[..], &raises[..]) else {
         return None;
@@ -47,7 +47,7 @@ fn presence_only(commit: &Commit) -> Option<(&Presence, u64, u32)> {
 }
 
 /// The same as its steps, in fewer arguments.
-fn encode_presence(to: &mut Encoder, presence: &Presence, expected: u64, by: u32) {
+fn encode_presence(to: &mut Encoder, presence: &PresenceRow, expected: u64, by: u32) {
     let (json, entries) = presence::encode(presence);
     to.text("J");
     to.text(&presence.key.channel);
@@ -107,7 +107,7 @@ fn encode_node(to: &mut Encoder, change: &NodeChange) {
         NodeChange::Close { node, proof } => {
             to.text("NC");
             to.writer(node);
-            to.number((*proof == Proof::LeaseEnded).into());
+            to.number((*proof == CloseProof::LeaseEnded).into());
         }
         NodeChange::Stop { node } => {
             to.text("NS");
@@ -152,15 +152,15 @@ fn encode_put(to: &mut Encoder, row: &Row) {
 /// The table and the field of a row.
 fn place(to: &mut Encoder, key: &RowKey) {
     match key {
-        RowKey::Key(id) => to.place(Table::ApiKeys, &[id]),
-        RowKey::Session(client) => to.place(Table::Sessions, &[&client.to_string()]),
-        RowKey::Document(key) => to.place(Table::Documents, &[key.kind(), key.name()]),
-        RowKey::Presence(key) => to.place(Table::Presences, &[&key.channel, &key.user]),
-        RowKey::Hold(key) => to.place(Table::Holds, &[&key.channel, &key.user]),
-        RowKey::User(user) => to.place(Table::Users, &[user]),
-        RowKey::Follow { follower, followee } => to.place(Table::Follows, &[follower, followee]),
-        RowKey::Lease(name) => to.place(Table::Leases, &[name]),
-        RowKey::Deadline { kind, name } => to.place(Table::Deadlines, &[kind, name]),
+        RowKey::Key(id) => to.place(RedisTable::ApiKeys, &[id]),
+        RowKey::Session(client) => to.place(RedisTable::Sessions, &[&client.to_string()]),
+        RowKey::Document(key) => to.place(RedisTable::Documents, &[key.kind(), key.name()]),
+        RowKey::Presence(key) => to.place(RedisTable::Presences, &[&key.channel, &key.user]),
+        RowKey::Hold(key) => to.place(RedisTable::Holds, &[&key.channel, &key.user]),
+        RowKey::User(user) => to.place(RedisTable::Users, &[user]),
+        RowKey::Follow { follower, followee } => to.place(RedisTable::Follows, &[follower, followee]),
+        RowKey::Lease(name) => to.place(RedisTable::Leases, &[name]),
+        RowKey::Deadline { kind, name } => to.place(RedisTable::Deadlines, &[kind, name]),
     }
 }
 
@@ -169,33 +169,33 @@ fn lists(to: &mut Encoder, key: &RowKey) {
     match key {
         RowKey::Key(id) => {
             to.number(1);
-            to.place(Table::ApiKeyIds, &[id]);
+            to.place(RedisTable::ApiKeyIds, &[id]);
         }
         RowKey::Session(client) => {
             to.number(1);
-            to.place(Table::SessionIds, &[&client.to_string()]);
+            to.place(RedisTable::SessionIds, &[&client.to_string()]);
         }
         RowKey::Presence(key) => {
             to.number(2);
-            to.place(Table::Roster, &[&key.channel, &key.user]);
-            to.place(Table::Places, &[&key.user, &key.channel]);
+            to.place(RedisTable::Roster, &[&key.channel, &key.user]);
+            to.place(RedisTable::Places, &[&key.user, &key.channel]);
         }
         RowKey::Follow { follower, followee } => {
             to.number(2);
-            to.place(Table::Following, &[follower, followee]);
-            to.place(Table::Followers, &[followee, follower]);
+            to.place(RedisTable::Following, &[follower, followee]);
+            to.place(RedisTable::Followers, &[followee, follower]);
         }
         RowKey::Document(key) => {
             to.number(1);
-            to.place(Table::DocumentIds, &[key.kind(), key.name()]);
+            to.place(RedisTable::DocumentIds, &[key.kind(), key.name()]);
         }
         RowKey::Hold(key) => {
             to.number(1);
-            to.place(Table::HoldIds, &[&key.channel, &key.user]);
+            to.place(RedisTable::HoldIds, &[&key.channel, &key.user]);
         }
         RowKey::User(user) => {
             to.number(1);
-            to.place(Table::UserIds, &[user]);
+            to.place(RedisTable::UserIds, &[user]);
         }
         RowKey::Lease(_) | RowKey::Deadline { .. } => to.number(0),
     }

@@ -3,13 +3,13 @@
 
 use super::error::RedisError;
 use super::socket;
-use crate::remote::{Socket, broken, read_more};
+use crate::remote::{BusSocket, broken, read_more};
 use bytes::{Bytes, BytesMut};
 use std::collections::VecDeque;
 use std::io;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
-use tavern_wire::resp::{self, Value};
+use tavern_wire::resp::{self, RespValue};
 use tokio::io::{AsyncWriteExt, ReadHalf, WriteHalf};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
@@ -22,56 +22,56 @@ const WRITE_BYTES: usize = 256 * 1024;
 const REPLY_BYTES: usize = 128 * 1024 * 1024;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Reply {
+pub(super) enum RedisReply {
     Nothing,
     Number(i64),
     Text(Bytes),
-    List(Vec<Reply>),
+    List(Vec<RedisReply>),
     /// Inside a list; an error by itself is a `RedisError`.
     Error(String),
 }
 
-type Waiter = oneshot::Sender<Reply>;
+type ReplySender = oneshot::Sender<RedisReply>;
 
-pub(super) struct Connection {
+pub(super) struct RedisConnection {
     /// Bounded by the callers, who wait for their replies.
-    requests: mpsc::UnboundedSender<(Bytes, Waiter)>,
+    requests: mpsc::UnboundedSender<(Bytes, ReplySender)>,
     driver: JoinHandle<()>,
 }
 
 /// A reply that has not come yet.
-pub(super) struct Pending(oneshot::Receiver<Reply>);
+pub(super) struct PendingReply(oneshot::Receiver<RedisReply>);
 
-impl Pending {
-    pub async fn reply(self) -> Result<Reply, RedisError> {
+impl PendingReply {
+    pub async fn reply(self) -> Result<RedisReply, RedisError> {
         match tokio::time::timeout(TIMEOUT, self.0).await {
             Err(_) => Err(RedisError::Timeout),
             Ok(Err(_)) => Err(RedisError::Lost),
-            Ok(Ok(Reply::Error(text))) => Err(RedisError::Refused(text)),
+            Ok(Ok(RedisReply::Error(text))) => Err(RedisError::Refused(text)),
             Ok(Ok(reply)) => Ok(reply),
         }
     }
 }
 
-impl Connection {
-    pub fn new(socket: Socket) -> Connection {
+impl RedisConnection {
+    pub fn new(socket: BusSocket) -> RedisConnection {
         let (requests, asked) = mpsc::unbounded_channel();
         let driver = tokio::spawn(async move {
             if let Err(error) = drive(socket, asked).await {
                 tracing::debug!(%error, "redis connection ended");
             }
         });
-        Connection { requests, driver }
+        RedisConnection { requests, driver }
     }
 
-    pub fn send(&self, command: Bytes) -> Pending {
+    pub fn send(&self, command: Bytes) -> PendingReply {
         let (waiter, reply) = oneshot::channel();
         // A connection that has ended drops the sender, which answers the request.
         let _ = self.requests.send((command, waiter));
-        Pending(reply)
+        PendingReply(reply)
     }
 
-    pub async fn ask(&self, parts: &[&[u8]]) -> Result<Reply, RedisError> {
+    pub async fn ask(&self, parts: &[&[u8]]) -> Result<RedisReply, RedisError> {
         let mut out = Vec::new();
         resp::command(&mut out, parts);
         self.send(out.into()).reply().await
@@ -82,13 +82,13 @@ impl Connection {
     }
 }
 
-impl Drop for Connection {
+impl Drop for RedisConnection {
     fn drop(&mut self) {
         self.driver.abort();
     }
 }
 
-async fn drive(socket: Socket, asked: mpsc::UnboundedReceiver<(Bytes, Waiter)>) -> io::Result<()> {
+async fn drive(socket: BusSocket, asked: mpsc::UnboundedReceiver<(Bytes, ReplySender)>) -> io::Result<()> {
     let (incoming, outgoing) = tokio::io::split(socket);
     let waiting = Mutex::new(VecDeque::new());
     tokio::select! {
@@ -98,9 +98,9 @@ async fn drive(socket: Socket, asked: mpsc::UnboundedReceiver<(Bytes, Waiter)>) 
 }
 
 async fn send_all(
-    mut socket: WriteHalf<Socket>,
-    mut asked: mpsc::UnboundedReceiver<(Bytes, Waiter)>,
-    waiting: &Mutex<VecDeque<Waiter>>,
+    mut socket: WriteHalf<BusSocket>,
+    mut asked: mpsc::UnboundedReceiver<(Bytes, ReplySender)>,
+    waiting: &Mutex<VecDeque<ReplySender>>,
 ) -> io::Result<()> {
     let mut out = Vec::new();
     while let Some((command, waiter)) = asked.recv().await {
@@ -123,7 +123,10 @@ async fn send_all(
     Ok(())
 }
 
-async fn receive_all(mut socket: ReadHalf<Socket>, waiting: &Mutex<VecDeque<Waiter>>) -> io::Result<()> {
+async fn receive_all(
+    mut socket: ReadHalf<BusSocket>,
+    waiting: &Mutex<VecDeque<ReplySender>>,
+) -> io::Result<()> {
     let mut input = BytesMut::new();
     loop {
         while let Some((value, used)) = socket::read(&input)? {
@@ -137,37 +140,43 @@ async fn receive_all(mut socket: ReadHalf<Socket>, waiting: &Mutex<VecDeque<Wait
     }
 }
 
-fn reply(value: Value, whole: &Bytes) -> Reply {
+fn reply(value: RespValue, whole: &Bytes) -> RedisReply {
     match value {
-        Value::Null => Reply::Nothing,
-        Value::Int(number) => Reply::Number(number),
-        Value::Simple(place) | Value::Bulk(place) | Value::Scalar(place) => Reply::Text(whole.slice(place)),
-        Value::Error(place) => Reply::Error(broken(&String::from_utf8_lossy(&whole[place])).to_string()),
-        Value::List(parts) => Reply::List(parts.into_iter().map(|part| reply(part, whole)).collect()),
+        RespValue::Null => RedisReply::Nothing,
+        RespValue::Int(number) => RedisReply::Number(number),
+        RespValue::Simple(place) | RespValue::Bulk(place) | RespValue::Scalar(place) => {
+            RedisReply::Text(whole.slice(place))
+        }
+        RespValue::Error(place) => {
+            RedisReply::Error(broken(&String::from_utf8_lossy(&whole[place])).to_string())
+        }
+        RespValue::List(parts) => {
+            RedisReply::List(parts.into_iter().map(|part| reply(part, whole)).collect())
+        }
     }
 }
 
-impl Reply {
-    pub fn list(self) -> Result<Vec<Reply>, RedisError> {
+impl RedisReply {
+    pub fn list(self) -> Result<Vec<RedisReply>, RedisError> {
         match self {
-            Reply::List(parts) => Ok(parts),
+            RedisReply::List(parts) => Ok(parts),
             _ => Err(RedisError::Unexpected("a reply is not a list")),
         }
     }
 
     pub fn text(&self) -> Result<&Bytes, RedisError> {
         match self {
-            Reply::Text(text) => Ok(text),
+            RedisReply::Text(text) => Ok(text),
             _ => Err(RedisError::Unexpected("a reply is not text")),
         }
     }
 
     pub fn number(&self) -> Result<u64, RedisError> {
         match self {
-            Reply::Number(number) => {
+            RedisReply::Number(number) => {
                 u64::try_from(*number).map_err(|_| RedisError::Unexpected("a number is negative"))
             }
-            Reply::Text(text) => super::value::number(text),
+            RedisReply::Text(text) => super::value::number(text),
             _ => Err(RedisError::Unexpected("a reply is not a number")),
         }
     }

@@ -3,7 +3,7 @@
 use super::encoder::{Encoder, IndexEntries, padded};
 use super::error::RedisError;
 use super::pages::{Pages, Range};
-use super::schema::Table;
+use super::schema::RedisTable;
 use super::value::{Json, names, number};
 use tavern_domain::Time;
 use tavern_store::{Deadline, Page};
@@ -12,10 +12,10 @@ pub(super) fn put(encoder: &mut Encoder, deadline: &Deadline) {
     // Version 0 means absent, so nothing is due at 0.
     let due = deadline.due.max(Time(1));
     encoder.text("T");
-    encoder.place(Table::Deadlines, &[&deadline.kind, &deadline.name]);
+    encoder.place(RedisTable::Deadlines, &[&deadline.kind, &deadline.name]);
     encoder.argument(&Json::new().end_with_due(due));
     let member = [&padded(due.0), &*deadline.kind, &*deadline.name];
-    encoder.argument(&IndexEntries::default().with(Table::DeadlinesDue, &member).0);
+    encoder.argument(&IndexEntries::default().with(RedisTable::DeadlinesDue, &member).0);
 }
 
 pub(super) async fn due(
@@ -26,7 +26,7 @@ pub(super) async fn due(
 ) -> Result<Page<Deadline>, RedisError> {
     let range =
         Range::by(by, after.map(|last| [padded(last.due.0), last.kind.to_string(), last.name.to_string()]));
-    let found = pages.range(Table::DeadlinesDue, range, None, limit).await?;
+    let found = pages.range(RedisTable::DeadlinesDue, range, None, limit).await?;
     found.members(limit, |member| {
         let [due, kind, name] = names::<3>(member)?;
         Ok(Deadline { due: Time(number(due.as_bytes())?), kind: kind.into(), name: name.into() })

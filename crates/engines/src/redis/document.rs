@@ -3,7 +3,7 @@
 use super::encoder::IndexEntries;
 use super::error::RedisError;
 use super::pages::Pages;
-use super::schema::Table;
+use super::schema::RedisTable;
 use super::value::{Json, StoredRow};
 use tavern_store::{Document, DocumentKey, Versioned};
 
@@ -15,7 +15,7 @@ pub(super) async fn get(
     pages: &Pages<'_>,
     key: &DocumentKey,
 ) -> Result<Option<Versioned<Document>>, RedisError> {
-    let row = pages.row(Table::Documents, &[key.kind(), key.name()]).await?;
+    let row = pages.row(RedisTable::Documents, &[key.kind(), key.name()]).await?;
     row.map(|row| read(key.clone(), &row)).transpose()
 }
 

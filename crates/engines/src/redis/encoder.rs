@@ -1,6 +1,6 @@
 //! Arguments of a script, encoded one after the other.
 
-use super::schema::Table;
+use super::schema::RedisTable;
 use std::io::Write;
 use tavern_store::Writer;
 use tavern_wire::resp;
@@ -36,7 +36,7 @@ impl Encoder {
         self.scratch = digits;
     }
 
-    pub fn table(&mut self, table: Table) {
+    pub fn table(&mut self, table: RedisTable) {
         self.number(table as u64);
     }
 
@@ -55,7 +55,7 @@ impl Encoder {
     }
 
     /// A table, and a field or member of it.
-    pub fn place(&mut self, table: Table, names: &[&str]) {
+    pub fn place(&mut self, table: RedisTable, names: &[&str]) {
         self.table(table);
         self.names(names);
     }
@@ -70,7 +70,7 @@ impl Encoder {
 pub(super) struct IndexEntries(pub Vec<u8>);
 
 impl IndexEntries {
-    pub fn with(mut self, table: Table, names: &[&str]) -> IndexEntries {
+    pub fn with(mut self, table: RedisTable, names: &[&str]) -> IndexEntries {
         let length = names.iter().map(|name| name.len()).sum::<usize>() + names.len() - 1;
         let _ = write!(self.0, "{}:{length}:", table as u8);
         for (n, name) in names.iter().enumerate() {

@@ -2,17 +2,17 @@
 
 use super::address::RedisAddress;
 use super::socket;
-use crate::fact::{Fact, secrecy, version_number};
-use crate::remote::{Socket, ask, broken};
+use crate::fact::{CheckResult, secrecy, version_number};
+use crate::remote::{BusSocket, ask, broken};
 use bytes::BytesMut;
 use std::collections::BTreeMap;
 use std::io;
 use tavern_store::BusError;
-use tavern_wire::resp::Value;
+use tavern_wire::resp::RespValue;
 
 /// What the server is used for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Use {
+pub enum RedisRole {
     Store,
     Bus,
 }
@@ -20,15 +20,15 @@ pub enum Use {
 /// The first with RESP3.
 const OLDEST: (u32, u32) = (6, 0);
 
-type Settings = BTreeMap<String, String>;
+type RedisSettings = BTreeMap<String, String>;
 
-pub fn facts(url: &str, duty: Use) -> Result<Vec<Fact>, BusError> {
+pub fn facts(url: &str, duty: RedisRole) -> Result<Vec<CheckResult>, BusError> {
     let address = RedisAddress::parse(url)?;
     let (info, config) = ask(read_settings(&address))?;
     let hosts: Vec<&str> = address.hosts.iter().map(|host| &*host.name).collect();
     let secrecy = secrecy(address.is_tls(), &hosts, "write rediss:// instead of redis://");
     let mut facts = vec![version(&info), secrecy];
-    if duty == Use::Store {
+    if duty == RedisRole::Store {
         facts.extend([durability(&info, &config), eviction(&info, &config)]);
         facts.extend(role(&info));
     }
@@ -36,7 +36,7 @@ pub fn facts(url: &str, duty: Use) -> Result<Vec<Fact>, BusError> {
 }
 
 /// Both are optional: their commands may be forbidden.
-async fn read_settings(address: &RedisAddress) -> io::Result<(Option<Settings>, Option<Settings>)> {
+async fn read_settings(address: &RedisAddress) -> io::Result<(Option<RedisSettings>, Option<RedisSettings>)> {
     let mut outcome = Err(broken("the address has no server"));
     for host in &address.hosts {
         outcome = match address.primary(host).await {
@@ -59,14 +59,14 @@ async fn read_settings(address: &RedisAddress) -> io::Result<(Option<Settings>, 
         config.extend(policy);
     }
     let pairs = |parts: Vec<String>| {
-        parts.chunks_exact(2).map(|pair| (pair[0].clone(), pair[1].clone())).collect::<Settings>()
+        parts.chunks_exact(2).map(|pair| (pair[0].clone(), pair[1].clone())).collect::<RedisSettings>()
     };
     Ok((info, config.map(pairs)))
 }
 
 /// The texts of a reply; None: the command is not allowed.
 async fn texts(
-    socket: &mut Socket,
+    socket: &mut BusSocket,
     input: &mut BytesMut,
     parts: &[&[u8]],
 ) -> io::Result<Option<Vec<String>>> {
@@ -74,68 +74,71 @@ async fn texts(
         Err(error) if error.kind() == io::ErrorKind::InvalidData => return Ok(None),
         reply => reply?,
     };
-    let text = |value: &Value| match value {
-        Value::Bulk(place) | Value::Simple(place) => {
+    let text = |value: &RespValue| match value {
+        RespValue::Bulk(place) | RespValue::Simple(place) => {
             String::from_utf8_lossy(&received[place.clone()]).into_owned()
         }
         _ => String::new(),
     };
     Ok(Some(match &value {
-        Value::List(parts) => parts.iter().map(text).collect(),
+        RespValue::List(parts) => parts.iter().map(text).collect(),
         value => vec![text(value)],
     }))
 }
 
 /// `name:value`, one each line.
-fn lines(text: &str) -> Settings {
+fn lines(text: &str) -> RedisSettings {
     let pairs = text.lines().filter_map(|line| line.split_once(':'));
     pairs.map(|(name, value)| (name.to_owned(), value.trim().to_owned())).collect()
 }
 
-fn version(info: &Option<Settings>) -> Fact {
+fn version(info: &Option<RedisSettings>) -> CheckResult {
     let Some(version) = info.as_ref().and_then(|info| info.get("redis_version")) else {
-        return Fact::doubtful("version", "this user may not ask (INFO); 6.0 or newer is needed");
+        return CheckResult::doubtful("version", "this user may not ask (INFO); 6.0 or newer is needed");
     };
     match version_number(version) {
-        found if found < OLDEST => Fact::bad("version", format!("Redis {version}; 6.0 or newer is needed")),
-        _ => Fact::good("version", format!("Redis {version}")),
+        found if found < OLDEST => {
+            CheckResult::bad("version", format!("Redis {version}; 6.0 or newer is needed"))
+        }
+        _ => CheckResult::good("version", format!("Redis {version}")),
     }
 }
 
-fn durability(info: &Option<Settings>, config: &Option<Settings>) -> Fact {
+fn durability(info: &Option<RedisSettings>, config: &Option<RedisSettings>) -> CheckResult {
     let aof = info.as_ref().and_then(|info| info.get("aof_enabled")).map(|on| on == "1");
     let fsync = config.as_ref().and_then(|config| config.get("appendfsync")).map(String::as_str);
     match (aof, fsync) {
-        (None, _) => Fact::doubtful(
+        (None, _) => CheckResult::doubtful(
             "durability",
             "this user may not ask (INFO): check appendonly=yes and appendfsync=everysec yourself",
         ),
-        (Some(false), _) => Fact::doubtful(
+        (Some(false), _) => CheckResult::doubtful(
             "durability",
             "appendonly=no: a restart of Redis loses everything since its last snapshot; set appendonly yes",
         ),
-        (_, Some("no")) => Fact::doubtful(
+        (_, Some("no")) => CheckResult::doubtful(
             "durability",
             "appendfsync=no: a crash of the machine may lose half a minute; set it to everysec or always",
         ),
         (_, fsync) => {
             let shown = fsync.unwrap_or("unknown");
-            Fact::good("durability", format!("appendonly=yes, appendfsync={shown}"))
+            CheckResult::good("durability", format!("appendonly=yes, appendfsync={shown}"))
         }
     }
 }
 
-fn eviction(info: &Option<Settings>, config: &Option<Settings>) -> Fact {
-    let of =
-        |settings: &Option<Settings>, name: &str| settings.as_ref().and_then(|all| all.get(name)).cloned();
+fn eviction(info: &Option<RedisSettings>, config: &Option<RedisSettings>) -> CheckResult {
+    let of = |settings: &Option<RedisSettings>, name: &str| {
+        settings.as_ref().and_then(|all| all.get(name)).cloned()
+    };
     let policy = of(info, "maxmemory_policy").or_else(|| of(config, "maxmemory-policy"));
     match policy.as_deref() {
-        None => Fact::doubtful(
+        None => CheckResult::doubtful(
             "eviction",
             "this user may not ask (INFO): check maxmemory-policy=noeviction yourself",
         ),
-        Some("noeviction") => Fact::good("eviction", "maxmemory-policy=noeviction"),
-        Some(other) => Fact::bad(
+        Some("noeviction") => CheckResult::good("eviction", "maxmemory-policy=noeviction"),
+        Some(other) => CheckResult::bad(
             "eviction",
             format!(
                 "maxmemory-policy={other}: Redis may evict rows when memory is short; set it to noeviction"
@@ -144,9 +147,12 @@ fn eviction(info: &Option<Settings>, config: &Option<Settings>) -> Fact {
     }
 }
 
-fn role(info: &Option<Settings>) -> Option<Fact> {
+fn role(info: &Option<RedisSettings>) -> Option<CheckResult> {
     let role = info.as_ref()?.get("role")?;
     (role != "master").then(|| {
-        Fact::bad("writing", format!("takes no writes: it is a {role}; give the address of the primary"))
+        CheckResult::bad(
+            "writing",
+            format!("takes no writes: it is a {role}; give the address of the primary"),
+        )
     })
 }

@@ -4,27 +4,30 @@
 use super::encoder::IndexEntries;
 use super::error::RedisError;
 use super::pages::Pages;
-use super::schema::Table;
+use super::schema::RedisTable;
 use super::value::{Json, StoredRow};
-use tavern_store::{Hold, PresenceKey, Versioned};
+use tavern_store::{PresenceHold, PresenceKey, Versioned};
 
-pub(super) fn encode(hold: &Hold) -> (Vec<u8>, IndexEntries) {
+pub(super) fn encode(hold: &PresenceHold) -> (Vec<u8>, IndexEntries) {
     let json = Json::new().text("user", &hold.key.user).text_or_none("carrier", hold.carrier.as_deref());
     let entries = match &hold.carrier {
         Some(carrier) => {
-            IndexEntries::default().with(Table::Carried, &[carrier, &hold.key.user, &hold.key.channel])
+            IndexEntries::default().with(RedisTable::Carried, &[carrier, &hold.key.user, &hold.key.channel])
         }
         None => IndexEntries::default(),
     };
     (json.time_or_none("until", hold.until).end(), entries)
 }
 
-pub(super) async fn get(pages: &Pages<'_>, key: &PresenceKey) -> Result<Option<Versioned<Hold>>, RedisError> {
-    let row = pages.row(Table::Holds, &[&key.channel, &key.user]).await?;
+pub(super) async fn get(
+    pages: &Pages<'_>,
+    key: &PresenceKey,
+) -> Result<Option<Versioned<PresenceHold>>, RedisError> {
+    let row = pages.row(RedisTable::Holds, &[&key.channel, &key.user]).await?;
     row.map(|row| read(key.clone(), &row)).transpose()
 }
 
-pub(super) fn read(key: PresenceKey, row: &StoredRow) -> Result<Versioned<Hold>, RedisError> {
+pub(super) fn read(key: PresenceKey, row: &StoredRow) -> Result<Versioned<PresenceHold>, RedisError> {
     let (carrier, until) = (row.text_or_none("carrier"), row.time_or_none("until")?);
-    Ok(Versioned { version: row.version()?, row: Hold { key, carrier, until } })
+    Ok(Versioned { version: row.version()?, row: PresenceHold { key, carrier, until } })
 }

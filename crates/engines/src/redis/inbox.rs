@@ -3,7 +3,7 @@
 use super::encoder::{Encoder, padded};
 use super::error::RedisError;
 use super::pages::Pages;
-use super::schema::Table;
+use super::schema::RedisTable;
 use super::value::{Json, StoredRow, names, number};
 use tavern_store::{FreedMessages, InboxMessage, InboxPage, NewInboxMessage};
 
@@ -29,7 +29,8 @@ pub(super) async fn page(
     after: u64,
     limit: u32,
 ) -> Result<InboxPage, RedisError> {
-    let tables = [Table::Clock, Table::Inboxes, Table::InboxMessageIds, Table::InboxMessages];
+    let tables =
+        [RedisTable::Clock, RedisTable::Inboxes, RedisTable::InboxMessageIds, RedisTable::InboxMessages];
     let (inbox, _, found) = pages.beneath(tables, user, Some(&padded(after)), limit).await?;
     let dropped = if inbox.is_empty() { 0 } else { StoredRow::parse(&inbox)?.number("dropped")? };
     let page = found.page(

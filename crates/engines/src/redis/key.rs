@@ -3,7 +3,7 @@
 use super::encoder::IndexEntries;
 use super::error::RedisError;
 use super::pages::Pages;
-use super::schema::Table;
+use super::schema::RedisTable;
 use super::value::{Json, StoredRow, names};
 use std::fmt::Write;
 use tavern_domain::{Scope, Scopes};
@@ -13,7 +13,7 @@ pub(super) fn encode(key: &ApiKey) -> (Vec<u8>, IndexEntries) {
     let scopes = key.scopes.iter().map(Scope::as_str).collect::<Vec<_>>().join(",");
     let json = Json::new().text("name", &key.name).text("hash", &hex(&key.hash)).text("scopes", &scopes);
     let json = json.number("created_at", key.created_at.0).time_or_none("revoked_at", key.revoked_at);
-    (json.end(), IndexEntries::default().with(Table::ApiKeyHashes, &[&hex(&key.hash), &key.id]))
+    (json.end(), IndexEntries::default().with(RedisTable::ApiKeyHashes, &[&hex(&key.hash), &key.id]))
 }
 
 pub(super) async fn by_hash(
@@ -21,7 +21,7 @@ pub(super) async fn by_hash(
     hash: &[u8; 32],
 ) -> Result<Option<Versioned<ApiKey>>, RedisError> {
     let hex = hex(hash);
-    let found = pages.under(Table::ApiKeyHashes, &[&hex], None, Table::ApiKeys, 1).await?;
+    let found = pages.under(RedisTable::ApiKeyHashes, &[&hex], None, RedisTable::ApiKeys, 1).await?;
     Ok(found.page(1, |_| 0, |field, row: &mut StoredRow| read(names::<1>(field)?[0], row))?.rows.pop())
 }
 
@@ -30,7 +30,7 @@ pub(super) async fn page(
     after: Option<&str>,
     limit: u32,
 ) -> Result<Page<Versioned<ApiKey>>, RedisError> {
-    let found = pages.under(Table::ApiKeyIds, &[], after, Table::ApiKeys, limit).await?;
+    let found = pages.under(RedisTable::ApiKeyIds, &[], after, RedisTable::ApiKeys, limit).await?;
     found.page(limit, |_| 0, |field, row: &mut StoredRow| read(names::<1>(field)?[0], row))
 }
 

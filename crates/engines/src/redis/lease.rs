@@ -3,7 +3,7 @@
 use super::encoder::{Encoder, IndexEntries};
 use super::error::RedisError;
 use super::pages::Pages;
-use super::schema::Table;
+use super::schema::RedisTable;
 use super::value::Json;
 use std::sync::Arc;
 use tavern_domain::Epoch;
@@ -33,7 +33,7 @@ pub(super) fn take(encoder: &mut Encoder, take: &TakeLease, writer: &Writer) {
 }
 
 pub(super) async fn get(pages: &Pages<'_>, name: &Arc<str>) -> Result<Option<Versioned<Lease>>, RedisError> {
-    let Some(row) = pages.row(Table::Leases, &[name]).await? else { return Ok(None) };
+    let Some(row) = pages.row(RedisTable::Leases, &[name]).await? else { return Ok(None) };
     let holder = Writer::new(row.str("node")?, Epoch(row.number("epoch")?));
     let lease = Lease { name: name.clone(), holder, until: row.time("until")? };
     Ok(Some(Versioned { version: row.version()?, row: lease }))

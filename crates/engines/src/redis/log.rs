@@ -1,11 +1,11 @@
 //! The log of topics: the stream `log`, whose ids are positions, its ends in `log-ends`, the list `log-topics` by topic and
 //! position, the numbers `topics` with the list `topic-names`, and `event-ids` with the list `event-ids-at` by position.
 
-use super::connection::Reply;
+use super::connection::RedisReply;
 use super::encoder::{Encoder, padded};
 use super::error::RedisError;
 use super::pages::{Pages, SENT_BYTES};
-use super::schema::Table;
+use super::schema::RedisTable;
 use super::script::{LOG, TOPICS};
 use super::value::{number, text};
 use std::collections::BTreeSet;
@@ -50,7 +50,7 @@ pub(super) async fn page(
     arguments.number(u64::from(limit.clamp(1, limits::PAGE_ROWS)) + 1);
     arguments.number(SENT_BYTES as u64);
     topics.iter().collect::<BTreeSet<_>>().into_iter().for_each(|topic| arguments.text(topic));
-    let tables = [Table::LogEnds, Table::Log, Table::LogTopics];
+    let tables = [RedisTable::LogEnds, RedisTable::Log, RedisTable::LogTopics];
     let parts = pages.pool.ask(&LOG.on(pages.keys, &tables, &arguments)).await?.list()?;
     let [first, head, bytes, more, entries @ ..] = &parts[..] else {
         return Err(RedisError::Unexpected("a short page of the log"));
@@ -62,10 +62,10 @@ pub(super) async fn page(
 }
 
 /// As a stream returns it: the id, then names and values in turn.
-fn entry(reply: &Reply) -> Result<LogEntry, RedisError> {
+fn entry(reply: &RedisReply) -> Result<LogEntry, RedisError> {
     let wrong = RedisError::Unexpected("an event was changed");
-    let Reply::List(parts) = reply else { return Err(wrong) };
-    let [id, Reply::List(fields)] = &parts[..] else { return Err(wrong) };
+    let RedisReply::List(parts) = reply else { return Err(wrong) };
+    let [id, RedisReply::List(fields)] = &parts[..] else { return Err(wrong) };
     let position = text(id.text()?)?.split('-').next().unwrap_or_default();
     let [_, topic, _, count, _, at, _, body, given @ ..] = &fields[..] else { return Err(wrong) };
     let given = match given {
@@ -106,13 +106,13 @@ pub(super) async fn topics(
         // None of them is left: a name that no topic has returns the ends of the log alone.
         arguments.text("");
     }
-    let tables = [Table::LogEnds, Table::Topics, Table::TopicNames];
+    let tables = [RedisTable::LogEnds, RedisTable::Topics, RedisTable::TopicNames];
     let parts = pages.pool.ask(&TOPICS.on(pages.keys, &tables, &arguments)).await?.list()?;
     let [first, head, bytes, counts @ ..] = &parts[..] else {
         return Err(RedisError::Unexpected("a short list of topics"));
     };
     let log = LogEnds { first: first.number()?, head: head.number()?, bytes: bytes.number()? };
-    let read = |pair: &[Reply]| {
+    let read = |pair: &[RedisReply]| {
         let [name, count] = pair else { return Err(RedisError::Unexpected("a short list of topics")) };
         Ok((Arc::from(text(name.text()?)?), count.number()?))
     };

@@ -36,5 +36,5 @@ mod value;
 mod writer;
 
 pub use bus::open;
-pub use facts::{Use, facts};
+pub use facts::{RedisRole, facts};
 pub use store::RedisStore;

@@ -1,12 +1,12 @@
 //! Rows by name, and pages of lists with their rows. Must hold: a page is of one moment, and the server sends no more of it
 //! than fits.
 
-use super::connection::Reply;
+use super::connection::RedisReply;
 use super::encoder::{Encoder, padded};
 use super::error::RedisError;
-use super::pool::Pool;
-use super::schema::{Keys, Table};
-use super::script::{PAGE, Request, UNDER};
+use super::pool::ConnectionPool;
+use super::schema::{RedisKeys, RedisTable};
+use super::script::{PAGE, ScriptCall, UNDER};
 use super::value::{StoredRow, number};
 use bytes::Bytes;
 use tavern_domain::Time;
@@ -17,8 +17,8 @@ pub(super) const SENT_BYTES: usize = 2 * limits::PAGE_BYTES;
 
 /// Reads rows and pages of lists.
 pub(super) struct Pages<'a> {
-    pub pool: &'a Pool,
-    pub keys: &'a Keys,
+    pub pool: &'a ConnectionPool,
+    pub keys: &'a RedisKeys,
 }
 
 /// A range of a list, as ZRANGEBYLEX takes it.
@@ -32,7 +32,7 @@ pub(super) struct Range {
 /// Members with their rows.
 pub(super) struct FoundRows {
     more: bool,
-    parts: Vec<Reply>,
+    parts: Vec<RedisReply>,
     front: usize,
 }
 
@@ -67,11 +67,11 @@ impl Range {
 
 impl Pages<'_> {
     /// One row.
-    pub async fn row(&self, table: Table, field: &[&str]) -> Result<Option<StoredRow>, RedisError> {
+    pub async fn row(&self, table: RedisTable, field: &[&str]) -> Result<Option<StoredRow>, RedisError> {
         let field = field.join("\0");
         let parts = [b"HGET", self.keys.get(table), field.as_bytes()];
-        match self.pool.ask(&Request::plain(self.keys.slot, &parts)).await? {
-            Reply::Nothing => Ok(None),
+        match self.pool.ask(&ScriptCall::plain(self.keys.slot, &parts)).await? {
+            RedisReply::Nothing => Ok(None),
             reply => StoredRow::parse(reply.text()?).map(Some),
         }
     }
@@ -79,10 +79,10 @@ impl Pages<'_> {
     /// The rows whose names follow `front` in a list.
     pub async fn under(
         &self,
-        list: Table,
+        list: RedisTable,
         front: &[&str],
         after: Option<&str>,
-        rows: Table,
+        rows: RedisTable,
         limit: u32,
     ) -> Result<FoundRows, RedisError> {
         let after = after.map(|name| [name]);
@@ -92,9 +92,9 @@ impl Pages<'_> {
 
     pub async fn range(
         &self,
-        list: Table,
+        list: RedisTable,
         range: Range,
-        rows: Option<Table>,
+        rows: Option<RedisTable>,
         limit: u32,
     ) -> Result<FoundRows, RedisError> {
         let how = rows.map_or(String::new(), |_| range.front.to_string());
@@ -107,9 +107,9 @@ impl Pages<'_> {
     /// `how`: how `page.lua` finds a row by a member.
     pub async fn pick(
         &self,
-        list: Table,
+        list: RedisTable,
         range: &Range,
-        rows: Table,
+        rows: RedisTable,
         how: &str,
         limit: u32,
     ) -> Result<FoundRows, RedisError> {
@@ -134,7 +134,7 @@ impl Pages<'_> {
     /// and the rows it lists.
     pub async fn beneath(
         &self,
-        tables: [Table; 4],
+        tables: [RedisTable; 4],
         name: &str,
         after: Option<&str>,
         limit: u32,

@@ -2,10 +2,10 @@
 //! Must hold: a request is retried only when the server says that it was not done; a request whose outcome is unknown is not;
 //! a caller waits only briefly for a connection.
 
-use super::address::{Kind, RedisAddress};
-use super::connection::{Connection, Reply};
+use super::address::{RedisAddress, RedisMode};
+use super::connection::{RedisConnection, RedisReply};
 use super::error::RedisError;
-use super::script::Request;
+use super::script::ScriptCall;
 use super::value::text;
 use crate::reconnects::Reconnects;
 use crate::remote::{Host, broken};
@@ -23,26 +23,26 @@ const GRACE: Duration = Duration::from_secs(2);
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
-pub(super) struct Pool {
+pub(super) struct ConnectionPool {
     address: RedisAddress,
-    state: Mutex<State>,
+    state: Mutex<PoolState>,
 }
 
 #[derive(Default)]
-struct State {
+struct PoolState {
     /// The primary, unless it is a cluster.
     primary: Option<Host>,
     /// The cluster's slots: from, to, server.
     slots: Vec<(u16, u16, Host)>,
-    connections: HashMap<Host, Arc<Connection>>,
+    connections: HashMap<Host, Arc<RedisConnection>>,
     /// No server was reached: until then requests fail at once; and the pause before the next attempt.
     down: Option<(Instant, Duration)>,
     reconnects: Arc<Reconnects>,
 }
 
-impl Pool {
-    pub fn new(address: RedisAddress, reconnects: Arc<Reconnects>) -> Pool {
-        Pool { address, state: Mutex::new(State { reconnects, ..State::default() }) }
+impl ConnectionPool {
+    pub fn new(address: RedisAddress, reconnects: Arc<Reconnects>) -> ConnectionPool {
+        ConnectionPool { address, state: Mutex::new(PoolState { reconnects, ..PoolState::default() }) }
     }
 
     /// Connects to the server that has this slot, to show that the address is right.
@@ -51,12 +51,16 @@ impl Pool {
     }
 
     /// Sends a request and retries it while that is safe.
-    pub async fn ask(&self, request: &Request) -> Result<Reply, RedisError> {
+    pub async fn ask(&self, request: &ScriptCall) -> Result<RedisReply, RedisError> {
         self.ask_all(request, &[]).await
     }
 
     /// The same, followed by `more` on the same connection; then the reply is the list of all replies.
-    pub async fn ask_all(&self, request: &Request, more: &[bytes::Bytes]) -> Result<Reply, RedisError> {
+    pub async fn ask_all(
+        &self,
+        request: &ScriptCall,
+        more: &[bytes::Bytes],
+    ) -> Result<RedisReply, RedisError> {
         let begin = Instant::now();
         let mut pause = FIRST_PAUSE;
         loop {
@@ -92,7 +96,7 @@ impl Pool {
         }
     }
 
-    async fn connection(&self, slot: u16) -> Result<(Host, Arc<Connection>), RedisError> {
+    async fn connection(&self, slot: u16) -> Result<(Host, Arc<RedisConnection>), RedisError> {
         let begin = Instant::now();
         let mut pause = FIRST_PAUSE;
         loop {
@@ -127,9 +131,9 @@ impl Pool {
         &self,
         error: &RedisError,
         asked: &Host,
-        request: &Request,
+        request: &ScriptCall,
         more: &[bytes::Bytes],
-    ) -> Result<Reply, RedisError> {
+    ) -> Result<RedisReply, RedisError> {
         let host = redirection(error, asked)?;
         let connection = self.state.lock().await.connect_to(&self.address, &host).await?;
         let asking = connection.send((&b"*1\r\n$6\r\nASKING\r\n"[..]).into());
@@ -145,10 +149,10 @@ impl Pool {
 }
 
 async fn send(
-    connection: &Connection,
-    request: &Request,
+    connection: &RedisConnection,
+    request: &ScriptCall,
     more: &[bytes::Bytes],
-) -> Result<Reply, RedisError> {
+) -> Result<RedisReply, RedisError> {
     let first = connection.send(request.command.clone());
     let rest: Vec<_> = more.iter().map(|command| connection.send(command.clone())).collect();
     let reply = first.reply().await?;
@@ -156,7 +160,7 @@ async fn send(
     for pending in rest {
         answers.push(pending.reply().await?);
     }
-    Ok(if more.is_empty() { answers.remove(0) } else { Reply::List(answers) })
+    Ok(if more.is_empty() { answers.remove(0) } else { RedisReply::List(answers) })
 }
 
 /// `MOVED 42 host:port`, and the same with ASK. Without a name it is a port of the server that sent it.
@@ -169,13 +173,13 @@ fn redirection(error: &RedisError, asked: &Host) -> Result<Host, RedisError> {
     Ok(Host { name: name.to_owned(), port })
 }
 
-impl State {
+impl PoolState {
     async fn connect(
         &mut self,
         address: &RedisAddress,
         slot: u16,
-    ) -> Result<(Host, Arc<Connection>), RedisError> {
-        if address.kind == Kind::Cluster {
+    ) -> Result<(Host, Arc<RedisConnection>), RedisError> {
+        if address.kind == RedisMode::Cluster {
             if self.slots.is_empty() {
                 self.slots = read_slots(self, address).await?;
             }
@@ -210,7 +214,7 @@ impl State {
         &mut self,
         address: &RedisAddress,
         host: &Host,
-    ) -> Result<(Host, Arc<Connection>), RedisError> {
+    ) -> Result<(Host, Arc<RedisConnection>), RedisError> {
         let host = within(address.primary(host)).await?;
         let connection = self.connect_to(address, &host).await?;
         // A login that may not ask for the role does not learn it; a replica will refuse writes.
@@ -224,7 +228,7 @@ impl State {
         Ok((host, connection))
     }
 
-    fn open_connection(&self, host: &Host) -> Option<Arc<Connection>> {
+    fn open_connection(&self, host: &Host) -> Option<Arc<RedisConnection>> {
         self.connections.get(host).filter(|connection| !connection.is_closed()).cloned()
     }
 
@@ -232,7 +236,7 @@ impl State {
         &mut self,
         address: &RedisAddress,
         host: &Host,
-    ) -> Result<Arc<Connection>, RedisError> {
+    ) -> Result<Arc<RedisConnection>, RedisError> {
         if let Some(connection) = self.open_connection(host) {
             return Ok(connection);
         }
@@ -241,12 +245,12 @@ impl State {
         if !early.is_empty() {
             return Err(broken("the server sent something unasked").into());
         }
-        let connection = Arc::new(Connection::new(socket));
+        let connection = Arc::new(RedisConnection::new(socket));
         self.connections.insert(host.clone(), connection.clone());
         Ok(connection)
     }
 
-    fn lose(&mut self, host: &Host, connection: &Arc<Connection>) {
+    fn lose(&mut self, host: &Host, connection: &Arc<RedisConnection>) {
         if self.connections.get(host).is_some_and(|known| Arc::ptr_eq(known, connection)) {
             self.connections.remove(host);
             self.slots.clear();
@@ -268,7 +272,10 @@ async fn within<T>(reaching: impl Future<Output = io::Result<T>>) -> Result<T, R
 }
 
 /// Asks any server for the slots, connected ones before those of the address.
-async fn read_slots(state: &mut State, address: &RedisAddress) -> Result<Vec<(u16, u16, Host)>, RedisError> {
+async fn read_slots(
+    state: &mut PoolState,
+    address: &RedisAddress,
+) -> Result<Vec<(u16, u16, Host)>, RedisError> {
     let mut outcome = Err(RedisError::NotConnected);
     let known: Vec<Host> = state.connections.keys().cloned().collect();
     for host in known.iter().chain(&address.hosts) {
@@ -285,17 +292,17 @@ async fn read_slots(state: &mut State, address: &RedisAddress) -> Result<Vec<(u1
     outcome
 }
 
-fn slot_range(range: Reply, asked: &Host) -> Result<(u16, u16, Host), RedisError> {
+fn slot_range(range: RedisReply, asked: &Host) -> Result<(u16, u16, Host), RedisError> {
     let mut parts = range.list()?.into_iter();
     let mut next = || parts.next().ok_or(RedisError::Unexpected("slots without servers"));
     let slot =
-        |reply: Reply| u16::try_from(reply.number()?).map_err(|_| RedisError::Unexpected("not a slot"));
+        |reply: RedisReply| u16::try_from(reply.number()?).map_err(|_| RedisError::Unexpected("not a slot"));
     let (from, to) = (slot(next()?)?, slot(next()?)?);
     let master = next()?.list()?;
     let [name, port, ..] = &master[..] else { return Err(RedisError::Unexpected("slots without servers")) };
     // A server that does not know its own name has the one under which it was asked.
     let name = match name {
-        Reply::Text(name) if !name.is_empty() && name != "?" => text(name)?.to_owned(),
+        RedisReply::Text(name) if !name.is_empty() && name != "?" => text(name)?.to_owned(),
         _ => asked.name.clone(),
     };
     let port = u16::try_from(port.number()?).map_err(|_| RedisError::Unexpected("not a port"))?;

@@ -1,6 +1,6 @@
 //! Reads. Several are in flight at once.
 
-use super::clock::ServerClock;
+use super::clock::RedisClock;
 use super::error::RedisError;
 use super::pages::Pages;
 use super::{
@@ -8,7 +8,7 @@ use super::{
 };
 use tavern_store::{Found, Read};
 
-pub(super) async fn read(pages: &Pages<'_>, clock: &ServerClock, read: &Read) -> Result<Found, RedisError> {
+pub(super) async fn read(pages: &Pages<'_>, clock: &RedisClock, read: &Read) -> Result<Found, RedisError> {
     Ok(match read {
         Read::Time => Found::Time(clock.time(pages).await?),
         Read::KeyByHash(hash) => Found::Key(key::by_hash(pages, hash).await?),
@@ -40,7 +40,7 @@ pub(super) async fn read(pages: &Pages<'_>, clock: &ServerClock, read: &Read) ->
             Found::Edges(social::followers(pages, user, after.as_deref(), *limit).await?)
         }
         Read::PresencesAt { home, after, limit } => {
-            Found::Presences(roster::at_home(pages, home, after.as_ref(), *limit).await?)
+            Found::Presences(roster::at_node(pages, home, after.as_ref(), *limit).await?)
         }
         Read::StalePresences { before, limit } => {
             Found::StalePresences(roster::stale(pages, *before, *limit).await?)

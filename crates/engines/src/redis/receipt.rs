@@ -5,7 +5,7 @@ use super::commit::carriers;
 use super::error::RedisError;
 use super::value::{number, text};
 use tavern_domain::{Epoch, Time};
-use tavern_store::{Appended, Commit, Held, NodeChange, Receipt, StoreError, Writer};
+use tavern_store::{Appended, Commit, HeldPresence, NodeChange, Receipt, StoreError, Writer};
 
 /// The outcome of one commit.
 pub(super) fn read(commit: &Commit, answer: &[u8]) -> Result<Result<Receipt, StoreError>, RedisError> {
@@ -92,7 +92,7 @@ fn receipt<'a>(
     }
     for carrier in carriers(commit) {
         for _ in 0..number(next()?)? {
-            receipt.held.push(Held { carrier: carrier.clone(), channel: text(next()?)?.into() });
+            receipt.held.push(HeldPresence { carrier: carrier.clone(), channel: text(next()?)?.into() });
         }
     }
     for _ in &commit.takes {

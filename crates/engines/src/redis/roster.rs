@@ -4,18 +4,18 @@
 use super::encoder::padded;
 use super::error::RedisError;
 use super::pages::{Pages, Range};
-use super::schema::Table;
+use super::schema::RedisTable;
 use super::value::{StoredRow, names, number};
 use super::{node, presence};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use tavern_domain::presence::Home;
+use tavern_domain::presence::NodeEpoch;
 use tavern_domain::{Epoch, Time};
-use tavern_store::{Page, Presence, PresenceKey, Roster, StalePresence, Versioned, Writer, limits};
+use tavern_store::{Page, PresenceKey, PresencePage, PresenceRow, StalePresence, Versioned, Writer, limits};
 
-type Presences = Page<Versioned<Presence>>;
+type PresencesPage = Page<Versioned<PresenceRow>>;
 
-fn bytes(row: &Versioned<Presence>) -> usize {
+fn bytes(row: &Versioned<PresenceRow>) -> usize {
     row.row.bytes()
 }
 
@@ -24,8 +24,8 @@ pub(super) async fn roster(
     channel: &str,
     after: Option<&str>,
     limit: u32,
-) -> Result<Roster, RedisError> {
-    let tables = [Table::Clock, Table::Channels, Table::Roster, Table::Presences];
+) -> Result<PresencePage, RedisError> {
+    let tables = [RedisTable::Clock, RedisTable::Channels, RedisTable::Roster, RedisTable::Presences];
     let (row, floor, found) = pages.beneath(tables, channel, after, limit).await?;
     let (version, users) = match row.is_empty() {
         true => (floor, 0),
@@ -35,7 +35,7 @@ pub(super) async fn roster(
         }
     };
     let page = found.page(limit, bytes, presence::named)?;
-    Ok(Roster { version, users, page })
+    Ok(PresencePage { version, users, page })
 }
 
 pub(super) async fn of_user(
@@ -43,10 +43,10 @@ pub(super) async fn of_user(
     user: &str,
     after: Option<&str>,
     limit: u32,
-) -> Result<Presences, RedisError> {
+) -> Result<PresencesPage, RedisError> {
     let after = after.map(|channel| [channel]);
     let range = Range::under(&[user], after.as_ref().map(|after| &after[..]));
-    let found = pages.pick(Table::Places, &range, Table::Presences, "swap", limit).await?;
+    let found = pages.pick(RedisTable::Places, &range, RedisTable::Presences, "swap", limit).await?;
     found.page(limit, bytes, |member, row| {
         let [user, channel] = names::<2>(member)?;
         presence::read(PresenceKey::new(channel, user), row)
@@ -54,15 +54,15 @@ pub(super) async fn of_user(
 }
 
 /// Presences with a client of one epoch of a node, by channel and user.
-pub(super) async fn at_home(
+pub(super) async fn at_node(
     pages: &Pages<'_>,
     home: &Writer,
     after: Option<&PresenceKey>,
     limit: u32,
-) -> Result<Presences, RedisError> {
+) -> Result<PresencesPage, RedisError> {
     let after = after.map(|key| [&*key.channel, &*key.user]);
     let range = Range::under(&[&home.node, &padded(home.epoch.0)], after.as_ref().map(|after| &after[..]));
-    let found = pages.range(Table::Homes, range, Some(Table::Presences), limit).await?;
+    let found = pages.range(RedisTable::Homes, range, Some(RedisTable::Presences), limit).await?;
     found.page(limit, bytes, presence::named)
 }
 
@@ -76,13 +76,13 @@ pub(super) async fn stale(
     let limit = limit.clamp(1, limits::PAGE_ROWS);
     let nodes = known(pages).await?;
     let mut search = Search { limit: limit as usize, before, found: BTreeMap::new() };
-    for home in homes(pages).await? {
+    for home in stored_nodes(pages).await? {
         if home.node.is_empty() || nodes.contains(&home) {
             continue;
         }
         let mut after = None;
         loop {
-            let page = at_home(pages, &home, after.as_ref(), limits::PAGE_ROWS).await?;
+            let page = at_node(pages, &home, after.as_ref(), limits::PAGE_ROWS).await?;
             after = page.rows.last().map(|row| row.row.key.clone());
             page.rows.into_iter().for_each(|row| search.add(row.row, &nodes));
             if !page.more {
@@ -93,8 +93,8 @@ pub(super) async fn stale(
     overdue(pages, &mut search, &nodes).await?;
     let nodes = known(pages).await?;
     let rows = search.found.into_values().filter_map(|row| {
-        let homes = row.stale_homes(before, |home| is_known(&nodes, home))?;
-        Some(Ok::<_, RedisError>(StalePresence { key: row.key, homes }))
+        let nodes = row.stale_nodes(before, |home| is_known(&nodes, home))?;
+        Some(Ok::<_, RedisError>(StalePresence { key: row.key, nodes }))
     });
     Page::fill(limit, |_| 64, rows)
 }
@@ -103,7 +103,7 @@ async fn known(pages: &Pages<'_>) -> Result<BTreeSet<Writer>, RedisError> {
     Ok(node::all(pages).await?.into_iter().map(|node| node.writer).collect())
 }
 
-fn is_known(nodes: &BTreeSet<Writer>, home: &Home) -> bool {
+fn is_known(nodes: &BTreeSet<Writer>, home: &NodeEpoch) -> bool {
     nodes.contains(&Writer { node: home.node.clone(), epoch: home.epoch })
 }
 
@@ -111,12 +111,12 @@ fn is_known(nodes: &BTreeSet<Writer>, home: &Home) -> bool {
 struct Search {
     limit: usize,
     before: Time,
-    found: BTreeMap<(Arc<str>, Arc<str>), Presence>,
+    found: BTreeMap<(Arc<str>, Arc<str>), PresenceRow>,
 }
 
 impl Search {
-    fn add(&mut self, presence: Presence, nodes: &BTreeSet<Writer>) {
-        if presence.stale_homes(self.before, |home| is_known(nodes, home)).is_none() {
+    fn add(&mut self, presence: PresenceRow, nodes: &BTreeSet<Writer>) {
+        if presence.stale_nodes(self.before, |home| is_known(nodes, home)).is_none() {
             return;
         }
         self.found.insert((presence.key.user.clone(), presence.key.channel.clone()), presence);
@@ -131,7 +131,7 @@ async fn overdue(pages: &Pages<'_>, search: &mut Search, nodes: &BTreeSet<Writer
     let mut after: Option<[String; 3]> = None;
     loop {
         let range = Range::by(search.before, after.take());
-        let found = pages.pick(Table::Graces, &range, Table::Graces, "", limits::PAGE_ROWS).await?;
+        let found = pages.pick(RedisTable::Graces, &range, RedisTable::Graces, "", limits::PAGE_ROWS).await?;
         let page = found.members(limits::PAGE_ROWS, |member| {
             let [until, user, channel] = names::<3>(member)?;
             Ok([until, user, channel].map(str::to_owned))
@@ -149,15 +149,16 @@ async fn overdue(pages: &Pages<'_>, search: &mut Search, nodes: &BTreeSet<Writer
 }
 
 /// Every epoch of a node that has a presence, found by skipping through the list.
-async fn homes(pages: &Pages<'_>) -> Result<Vec<Writer>, RedisError> {
+async fn stored_nodes(pages: &Pages<'_>) -> Result<Vec<Writer>, RedisError> {
     let mut found = Vec::new();
     let mut from = b"-".to_vec();
     loop {
         let range = Range { from, to: b"+".to_vec(), front: 0 };
-        let page = pages.pick(Table::Homes, &range, Table::Homes, "", 1).await?.members(1, |member| {
-            let [node, epoch, _, _] = names::<4>(member)?;
-            Ok((node.to_owned(), epoch.to_owned()))
-        })?;
+        let page =
+            pages.pick(RedisTable::Homes, &range, RedisTable::Homes, "", 1).await?.members(1, |member| {
+                let [node, epoch, _, _] = names::<4>(member)?;
+                Ok((node.to_owned(), epoch.to_owned()))
+            })?;
         let Some((node, epoch)) = page.rows.first() else { return Ok(found) };
         found.push(Writer::new(node, Epoch(number(epoch.as_bytes())?)));
         from = [b"(", node.as_bytes(), b"\0", epoch.as_bytes(), b"\0\xff"].concat();

@@ -2,7 +2,7 @@
 
 use super::error::RedisError;
 use super::pages::{Pages, Range};
-use super::schema::Table;
+use super::schema::RedisTable;
 use super::value::{StoredRow, names};
 use super::{document, hold, presence, social};
 use tavern_store::{DocumentKey, Page, PresenceKey, Row, RowKey, RowKind, Versioned};
@@ -14,11 +14,11 @@ pub(super) async fn page(
     limit: u32,
 ) -> Result<Page<Versioned<Row>>, RedisError> {
     let (list, rows) = match kind {
-        RowKind::Document => (Table::DocumentIds, Table::Documents),
-        RowKind::Presence => (Table::Roster, Table::Presences),
-        RowKind::Hold => (Table::HoldIds, Table::Holds),
-        RowKind::User => (Table::UserIds, Table::Users),
-        RowKind::Follow => (Table::Following, Table::Follows),
+        RowKind::Document => (RedisTable::DocumentIds, RedisTable::Documents),
+        RowKind::Presence => (RedisTable::Roster, RedisTable::Presences),
+        RowKind::Hold => (RedisTable::HoldIds, RedisTable::Holds),
+        RowKind::User => (RedisTable::UserIds, RedisTable::Users),
+        RowKind::Follow => (RedisTable::Following, RedisTable::Follows),
     };
     let (first, second) = RowKey::names(after);
     let after = after.map(|_| if kind == RowKind::User { vec![first] } else { vec![first, second] });

@@ -7,7 +7,7 @@ pub(super) const VERSION: u64 = 1;
 
 /// In the order in which the commit script gets them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Table {
+pub(super) enum RedisTable {
     Clock = 1,
     Nodes,
     Presences,
@@ -98,18 +98,18 @@ pub(super) fn lua() -> String {
 
 /// The full names of the keys, and the hash slot they are in.
 #[derive(Clone)]
-pub(super) struct Keys {
+pub(super) struct RedisKeys {
     names: Vec<String>,
     pub slot: u16,
 }
 
-impl Keys {
-    pub fn new(prefix: &str) -> Keys {
+impl RedisKeys {
+    pub fn new(prefix: &str) -> RedisKeys {
         let names = NAMES.iter().map(|name| format!("{{{prefix}}}:{name}")).collect();
-        Keys { names, slot: slot(prefix.as_bytes()) }
+        RedisKeys { names, slot: slot(prefix.as_bytes()) }
     }
 
-    pub fn get(&self, table: Table) -> &[u8] {
+    pub fn get(&self, table: RedisTable) -> &[u8] {
         self.names[table as usize - 1].as_bytes()
     }
 
@@ -136,16 +136,16 @@ mod tests {
 
     #[test]
     fn tables_have_the_names_and_numbers_that_scripts_know() {
-        let keys = Keys::new("tavern");
+        let keys = RedisKeys::new("tavern");
         for (table, name) in [
-            (Table::Clock, "clock"),
-            (Table::Channels, "channels"),
-            (Table::UserIds, "user-ids"),
-            (Table::InboxMessageIds, "inbox-message-ids"),
+            (RedisTable::Clock, "clock"),
+            (RedisTable::Channels, "channels"),
+            (RedisTable::UserIds, "user-ids"),
+            (RedisTable::InboxMessageIds, "inbox-message-ids"),
         ] {
             assert_eq!(keys.get(table), format!("{{tavern}}:{name}").as_bytes());
         }
-        assert_eq!(Table::InboxMessageIds as usize, NAMES.len());
+        assert_eq!(RedisTable::InboxMessageIds as usize, NAMES.len());
         let lua = lua();
         assert!(
             lua.starts_with("local CLOCK, NODES, ")

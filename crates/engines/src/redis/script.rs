@@ -2,20 +2,20 @@
 //! says so before it does anything (`NOSCRIPT`), and gets it again.
 
 use super::encoder::Encoder;
-use super::schema::{self, Keys, Table};
+use super::schema::{self, RedisKeys, RedisTable};
 use aws_lc_rs::digest::{SHA1_FOR_LEGACY_USE_ONLY, digest};
 use bytes::Bytes;
 use std::fmt::Write;
 use std::sync::LazyLock;
 use tavern_wire::resp;
 
-pub(super) struct Script {
+pub(super) struct LuaScript {
     text: String,
     name: String,
 }
 
 /// One script in parts: a prelude, the steps of each kind, and the loop that runs them.
-pub(super) static COMMIT: LazyLock<Script> = LazyLock::new(|| {
+pub(super) static COMMIT: LazyLock<LuaScript> = LazyLock::new(|| {
     let steps = concat!(
         include_str!("scripts/commit/1_prelude.lua"),
         include_str!("scripts/commit/2_nodes.lua"),
@@ -25,34 +25,38 @@ pub(super) static COMMIT: LazyLock<Script> = LazyLock::new(|| {
         include_str!("scripts/commit/6_inbox.lua"),
         include_str!("scripts/commit/7_run.lua"),
     );
-    Script::new(schema::lua() + steps)
+    LuaScript::new(schema::lua() + steps)
 });
-pub(super) static PAGE: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("scripts/page.lua")));
-pub(super) static UNDER: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("scripts/under.lua")));
-pub(super) static LOG: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("scripts/log.lua")));
-pub(super) static TOPICS: LazyLock<Script> =
-    LazyLock::new(|| Script::new(include_str!("scripts/topics.lua")));
-pub(super) static PERSON: LazyLock<Script> =
-    LazyLock::new(|| Script::new(include_str!("scripts/person.lua")));
-pub(super) static EDGES: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("scripts/edges.lua")));
+pub(super) static PAGE: LazyLock<LuaScript> =
+    LazyLock::new(|| LuaScript::new(include_str!("scripts/page.lua")));
+pub(super) static UNDER: LazyLock<LuaScript> =
+    LazyLock::new(|| LuaScript::new(include_str!("scripts/under.lua")));
+pub(super) static LOG: LazyLock<LuaScript> =
+    LazyLock::new(|| LuaScript::new(include_str!("scripts/log.lua")));
+pub(super) static TOPICS: LazyLock<LuaScript> =
+    LazyLock::new(|| LuaScript::new(include_str!("scripts/topics.lua")));
+pub(super) static PERSON: LazyLock<LuaScript> =
+    LazyLock::new(|| LuaScript::new(include_str!("scripts/person.lua")));
+pub(super) static EDGES: LazyLock<LuaScript> =
+    LazyLock::new(|| LuaScript::new(include_str!("scripts/edges.lua")));
 
 /// One command for the server that has a slot.
 #[derive(Clone)]
-pub(super) struct Request {
+pub(super) struct ScriptCall {
     pub slot: u16,
     pub command: Bytes,
-    pub script: Option<&'static Script>,
+    pub script: Option<&'static LuaScript>,
 }
 
-impl Script {
-    fn new(text: impl Into<String>) -> Script {
+impl LuaScript {
+    fn new(text: impl Into<String>) -> LuaScript {
         let text = text.into();
         let name = digest(&SHA1_FOR_LEGACY_USE_ONLY, text.as_bytes());
         let name = name.as_ref().iter().fold(String::new(), |mut name, byte| {
             let _ = write!(name, "{byte:02x}");
             name
         });
-        Script { text, name }
+        LuaScript { text, name }
     }
 
     pub fn load(&self) -> Bytes {
@@ -62,11 +66,11 @@ impl Script {
     }
 
     /// With all keys of the store.
-    pub fn on_all(&'static self, keys: &Keys, arguments: &Encoder) -> Request {
+    pub fn on_all(&'static self, keys: &RedisKeys, arguments: &Encoder) -> ScriptCall {
         self.run(keys.slot, keys.all(), arguments)
     }
 
-    pub fn on(&'static self, keys: &Keys, tables: &[Table], arguments: &Encoder) -> Request {
+    pub fn on(&'static self, keys: &RedisKeys, tables: &[RedisTable], arguments: &Encoder) -> ScriptCall {
         self.run(keys.slot, tables.iter().map(|&table| keys.get(table)), arguments)
     }
 
@@ -75,7 +79,7 @@ impl Script {
         slot: u16,
         keys: impl ExactSizeIterator<Item = &'a [u8]>,
         arguments: &Encoder,
-    ) -> Request {
+    ) -> ScriptCall {
         let mut out = Vec::with_capacity(arguments.out.len() + 2048);
         let count = keys.len();
         resp::array(&mut out, 3 + count + arguments.count);
@@ -84,14 +88,14 @@ impl Script {
         }
         keys.for_each(|key| resp::bulk(&mut out, key));
         out.extend_from_slice(&arguments.out);
-        Request { slot, command: out.into(), script: Some(self) }
+        ScriptCall { slot, command: out.into(), script: Some(self) }
     }
 }
 
-impl Request {
-    pub fn plain(slot: u16, parts: &[&[u8]]) -> Request {
+impl ScriptCall {
+    pub fn plain(slot: u16, parts: &[&[u8]]) -> ScriptCall {
         let mut out = Vec::new();
         resp::command(&mut out, parts);
-        Request { slot, command: out.into(), script: None }
+        ScriptCall { slot, command: out.into(), script: None }
     }
 }

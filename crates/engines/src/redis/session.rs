@@ -4,7 +4,7 @@
 use super::encoder::IndexEntries;
 use super::error::RedisError;
 use super::pages::Pages;
-use super::schema::Table;
+use super::schema::RedisTable;
 use super::value::{Json, StoredRow, names};
 use tavern_domain::{ClientId, Epoch, SessionKey};
 use tavern_store::{Page, StoredSession, Versioned, Writer};
@@ -20,14 +20,14 @@ pub(super) fn encode(session: &StoredSession) -> (Vec<u8>, IndexEntries) {
         .number("expires_at", session.expires_at.0)
         .body(&session.body);
     let owner = [&*session.owner.node, &session.client.to_string()];
-    (json.end(), IndexEntries::default().with(Table::SessionOwners, &owner))
+    (json.end(), IndexEntries::default().with(RedisTable::SessionOwners, &owner))
 }
 
 pub(super) async fn get(
     pages: &Pages<'_>,
     client: ClientId,
 ) -> Result<Option<Versioned<StoredSession>>, RedisError> {
-    let row = pages.row(Table::Sessions, &[&client.to_string()]).await?;
+    let row = pages.row(RedisTable::Sessions, &[&client.to_string()]).await?;
     row.map(|row| read(client, &row)).transpose()
 }
 
@@ -39,9 +39,13 @@ pub(super) async fn page(
 ) -> Result<Page<Versioned<StoredSession>>, RedisError> {
     let after = after.map(|client| client.to_string());
     let found = match node {
-        None => pages.under(Table::SessionIds, &[], after.as_deref(), Table::Sessions, limit).await?,
+        None => {
+            pages.under(RedisTable::SessionIds, &[], after.as_deref(), RedisTable::Sessions, limit).await?
+        }
         Some(node) => {
-            pages.under(Table::SessionOwners, &[node], after.as_deref(), Table::Sessions, limit).await?
+            pages
+                .under(RedisTable::SessionOwners, &[node], after.as_deref(), RedisTable::Sessions, limit)
+                .await?
         }
     };
     found.page(

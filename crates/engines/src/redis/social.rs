@@ -1,24 +1,24 @@
 //! Users and follows: the rows `users` by name, `follows` by follower and followee, the lists `user-ids`,
 //! `following` and `followers`.
 
-use super::connection::Reply;
+use super::connection::RedisReply;
 use super::encoder::{Encoder, IndexEntries};
 use super::error::RedisError;
 use super::pages::{Pages, Range};
 use super::presence;
-use super::schema::Table;
+use super::schema::RedisTable;
 use super::script::{EDGES, PERSON};
 use super::value::{Json, StoredRow, names};
 use futures_util::future::join_all;
 use std::sync::Arc;
 use tavern_domain::presence::Visibility;
-use tavern_store::social::Edges;
-use tavern_store::{Edge, Follow, Page, Person, Seen, User, Versioned, limits};
+use tavern_store::social::FollowPage;
+use tavern_store::{Follow, FollowRow, LastSeenUpdate, Page, UserRow, UserSnapshot, Versioned, limits};
 
 /// People read at once: each may have a page of presences.
 const CHUNK: usize = 32;
 
-pub(super) fn put_user(encoder: &mut Encoder, user: &User) {
+pub(super) fn put_user(encoder: &mut Encoder, user: &UserRow) {
     encoder.text("U");
     encoder.text(&user.user);
     match user.last_seen {
@@ -28,7 +28,7 @@ pub(super) fn put_user(encoder: &mut Encoder, user: &User) {
     encoder.argument(&rest(user.visibility));
 }
 
-pub(super) fn see(encoder: &mut Encoder, seen: &Seen) {
+pub(super) fn see(encoder: &mut Encoder, seen: &LastSeenUpdate) {
     encoder.text("S");
     encoder.text(&seen.user);
     encoder.number(seen.at.0);
@@ -48,7 +48,7 @@ pub(super) async fn people(
     pages: &Pages<'_>,
     users: &[Arc<str>],
     viewer: Option<&str>,
-) -> Result<Vec<Person>, RedisError> {
+) -> Result<Vec<UserSnapshot>, RedisError> {
     let users = &users[..users.len().min(limits::PAGE_ROWS as usize)];
     let mut people = Vec::with_capacity(users.len());
     for few in users.chunks(CHUNK) {
@@ -58,8 +58,12 @@ pub(super) async fn people(
     Ok(people)
 }
 
-async fn person(pages: &Pages<'_>, user: &Arc<str>, viewer: Option<&str>) -> Result<Person, RedisError> {
-    let tables = [Table::Users, Table::Follows, Table::Places, Table::Presences];
+async fn person(
+    pages: &Pages<'_>,
+    user: &Arc<str>,
+    viewer: Option<&str>,
+) -> Result<UserSnapshot, RedisError> {
+    let tables = [RedisTable::Users, RedisTable::Follows, RedisTable::Places, RedisTable::Presences];
     let mut arguments = Encoder::default();
     arguments.text(user);
     arguments.text(viewer.unwrap_or(""));
@@ -68,7 +72,7 @@ async fn person(pages: &Pages<'_>, user: &Arc<str>, viewer: Option<&str>) -> Res
     read_person(user, &parts)
 }
 
-fn read_person(user: &Arc<str>, parts: &[Reply]) -> Result<Person, RedisError> {
+fn read_person(user: &Arc<str>, parts: &[RedisReply]) -> Result<UserSnapshot, RedisError> {
     let [known, mutual, places @ ..] = parts else {
         return Err(RedisError::Unexpected("a short answer about a person"));
     };
@@ -81,13 +85,13 @@ fn read_person(user: &Arc<str>, parts: &[Reply]) -> Result<Person, RedisError> {
         let [field, row] = pair else { return Err(RedisError::Unexpected("a short answer about a person")) };
         presences.push(presence::named(field.text()?, &mut StoredRow::parse(row.text()?)?)?);
     }
-    Ok(Person { user: user.clone(), known, presences, mutual: mutual.text()? == "1" })
+    Ok(UserSnapshot { user: user.clone(), known, presences, mutual: mutual.text()? == "1" })
 }
 
-pub(super) fn read_user(user: &Arc<str>, row: &StoredRow) -> Result<Versioned<User>, RedisError> {
+pub(super) fn read_user(user: &Arc<str>, row: &StoredRow) -> Result<Versioned<UserRow>, RedisError> {
     let visibility =
         Visibility::parse(row.str("visibility")?).ok_or(RedisError::Unexpected("unknown visibility"))?;
-    let user = User { user: user.clone(), last_seen: row.time_or_none("last_seen")?, visibility };
+    let user = UserRow { user: user.clone(), last_seen: row.time_or_none("last_seen")?, visibility };
     Ok(Versioned { version: row.version()?, row: user })
 }
 
@@ -96,8 +100,8 @@ pub(super) async fn following(
     user: &str,
     after: Option<&str>,
     limit: u32,
-) -> Result<Edges, RedisError> {
-    edges(pages, Table::Following, user, after, limit, "same").await
+) -> Result<FollowPage, RedisError> {
+    edges(pages, RedisTable::Following, user, after, limit, "same").await
 }
 
 pub(super) async fn followers(
@@ -105,18 +109,18 @@ pub(super) async fn followers(
     user: &str,
     after: Option<&str>,
     limit: u32,
-) -> Result<Edges, RedisError> {
-    edges(pages, Table::Followers, user, after, limit, "swap").await
+) -> Result<FollowPage, RedisError> {
+    edges(pages, RedisTable::Followers, user, after, limit, "swap").await
 }
 
 async fn edges(
     pages: &Pages<'_>,
-    list: Table,
+    list: RedisTable,
     user: &str,
     after: Option<&str>,
     limit: u32,
     how: &str,
-) -> Result<Edges, RedisError> {
+) -> Result<FollowPage, RedisError> {
     let after = after.map(|name| [name]);
     let range = Range::under(&[user], after.as_ref().map(|after| &after[..]));
     let limit = limit.clamp(1, limits::PAGE_ROWS);
@@ -125,18 +129,18 @@ async fn edges(
     arguments.argument(&range.to);
     arguments.number(u64::from(limit) + 1);
     arguments.text(how);
-    let request = EDGES.on(pages.keys, &[list, Table::Follows], &arguments);
+    let request = EDGES.on(pages.keys, &[list, RedisTable::Follows], &arguments);
     let parts = pages.pool.ask(&request).await?.list()?;
     Page::fill(limit, |_| 64, parts.chunks(3).map(read_edge))
 }
 
-fn read_edge(parts: &[Reply]) -> Result<Edge, RedisError> {
+fn read_edge(parts: &[RedisReply]) -> Result<FollowRow, RedisError> {
     let [field, row, back] = parts else {
         return Err(RedisError::Unexpected("a short answer about a follow"));
     };
     let [follower, followee] = names::<2>(field.text()?)?;
     let found = read_follow(follower, followee, &StoredRow::parse(row.text()?)?)?;
-    Ok(Edge { follow: found.row, version: found.version, mutual: back.text()? == "1" })
+    Ok(FollowRow { follow: found.row, version: found.version, mutual: back.text()? == "1" })
 }
 
 pub(super) fn read_follow(

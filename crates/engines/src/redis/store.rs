@@ -2,17 +2,19 @@
 //! connection while there is none is answered `Unavailable`. Must hold: every work is answered once, also when its connection ends.
 
 use super::address::RedisAddress;
-use super::clock::ServerClock;
+use super::clock::RedisClock;
 use super::pages::Pages;
-use super::pool::Pool;
+use super::pool::ConnectionPool;
 use super::reader;
-use super::schema::{Keys, Table, VERSION};
-use super::script::Request;
-use super::writer::BatchWriter;
-use crate::queue::Queue;
+use super::schema::{RedisKeys, RedisTable, VERSION};
+use super::script::ScriptCall;
+use super::writer::RedisWriter;
+use crate::queue::WorkQueue;
 use crate::worker::{Started, Workers};
 use std::sync::Arc;
-use tavern_store::{Answer, AnswerReceiver, BusError, Clock, Commit, Read, Store, StoreError, Ticket, Work};
+use tavern_store::{
+    AnswerReceiver, BusError, Clock, Commit, Read, Store, StoreAnswer, StoreError, Ticket, Work,
+};
 use tokio::task::JoinSet;
 
 /// Runs of the script in flight: while one runs the next is on the wire.
@@ -28,11 +30,11 @@ pub struct RedisStore {
 }
 
 /// What the tasks of one thread share.
-struct Worker {
-    pool: Pool,
-    keys: Keys,
+struct RedisWorker {
+    pool: ConnectionPool,
+    keys: RedisKeys,
     address: RedisAddress,
-    clock: ServerClock,
+    clock: RedisClock,
     receiver: Arc<dyn AnswerReceiver>,
 }
 
@@ -64,12 +66,13 @@ impl RedisStore {
         let (commits, reads) = (store.workers.commits.clone(), store.workers.reads.clone());
         let reconnects = store.workers.reconnects.clone();
         let worker = move |address: RedisAddress| {
-            let (pool, keys) = (Pool::new(address.clone(), reconnects.clone()), Keys::new(&address.prefix));
-            Arc::new(Worker {
+            let (pool, keys) =
+                (ConnectionPool::new(address.clone(), reconnects.clone()), RedisKeys::new(&address.prefix));
+            Arc::new(RedisWorker {
                 pool,
                 keys,
                 address,
-                clock: ServerClock(clock.clone()),
+                clock: RedisClock(clock.clone()),
                 receiver: receiver.clone(),
             })
         };
@@ -116,21 +119,21 @@ impl Store for RedisStore {
     }
 }
 
-impl Worker {
+impl RedisWorker {
     /// Refuses a store of another version.
     async fn begin(&self) -> Result<(), StoreError> {
-        let (slot, clock) = (self.keys.slot, self.keys.get(Table::Clock));
+        let (slot, clock) = (self.keys.slot, self.keys.get(RedisTable::Clock));
         self.pool.open(slot).await?;
         let known = VERSION.to_string();
-        self.pool.ask(&Request::plain(slot, &[b"HSETNX", clock, b"version", known.as_bytes()])).await?;
-        let found = self.pool.ask(&Request::plain(slot, &[b"HGET", clock, b"version"])).await?.number()?;
+        self.pool.ask(&ScriptCall::plain(slot, &[b"HSETNX", clock, b"version", known.as_bytes()])).await?;
+        let found = self.pool.ask(&ScriptCall::plain(slot, &[b"HGET", clock, b"version"])).await?.number()?;
         match found {
             VERSION => Ok(()),
             found => Err(StoreError::SchemaVersion { found, known: VERSION }),
         }
     }
 
-    async fn write_all(self: Arc<Worker>, queue: &Queue<(Ticket, Commit)>) {
+    async fn write_all(self: Arc<RedisWorker>, queue: &WorkQueue<(Ticket, Commit)>) {
         let mut in_flight = JoinSet::new();
         while let Some(batch) = queue.next(BATCH_COMMITS, BATCH_BYTES).await {
             let worker = self.clone();
@@ -145,25 +148,26 @@ impl Worker {
     async fn write(&self, batch: Vec<(Ticket, Commit)>) {
         let commits: Vec<&Commit> = batch.iter().map(|(_, commit)| commit).collect();
         let durability = self.address.durability;
-        let writer = BatchWriter { pool: &self.pool, keys: &self.keys, clock: &self.clock, durability };
+        let writer = RedisWriter { pool: &self.pool, keys: &self.keys, clock: &self.clock, durability };
         let outcome = writer.write(&commits).await;
         let tickets = batch.iter().map(|(ticket, _)| *ticket);
         let answers = match outcome {
             Ok(outcomes) => {
-                let answer = |outcome: Result<_, _>| outcome.map_or_else(Answer::Failed, Answer::Committed);
+                let answer =
+                    |outcome: Result<_, _>| outcome.map_or_else(StoreAnswer::Failed, StoreAnswer::Committed);
                 tickets.zip(outcomes.into_iter().map(answer)).collect()
             }
             Err(error) => {
                 let commits = batch.len();
                 tracing::warn!(error = &error as &dyn std::error::Error, commits, "redis batch failed");
                 let error = StoreError::from(error);
-                tickets.map(|ticket| (ticket, Answer::Failed(error.clone()))).collect()
+                tickets.map(|ticket| (ticket, StoreAnswer::Failed(error.clone()))).collect()
             }
         };
         self.receiver.answer(answers);
     }
 
-    async fn read_all(self: Arc<Worker>, queue: &Queue<(Ticket, Read)>) {
+    async fn read_all(self: Arc<RedisWorker>, queue: &WorkQueue<(Ticket, Read)>) {
         let mut in_flight = JoinSet::new();
         while let Some(batch) = queue.next(READS, usize::MAX).await {
             for (ticket, read) in batch {
@@ -171,7 +175,8 @@ impl Worker {
                 in_flight.spawn(async move {
                     let pages = Pages { pool: &worker.pool, keys: &worker.keys };
                     let outcome = reader::read(&pages, &worker.clock, &read).await;
-                    let answer = outcome.map_err(StoreError::from).map_or_else(Answer::Failed, Answer::Read);
+                    let answer =
+                        outcome.map_err(StoreError::from).map_or_else(StoreAnswer::Failed, StoreAnswer::Read);
                     // One by one: pages can be large.
                     worker.receiver.answer(vec![(ticket, answer)]);
                 });

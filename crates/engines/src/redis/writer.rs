@@ -2,12 +2,12 @@
 //! a batch that replicas or the disk did not confirm in time is an error.
 
 use super::address::Durability;
-use super::clock::ServerClock;
-use super::connection::Reply;
+use super::clock::RedisClock;
+use super::connection::RedisReply;
 use super::encoder::Encoder;
 use super::error::RedisError;
-use super::pool::Pool;
-use super::schema::Keys;
+use super::pool::ConnectionPool;
+use super::schema::RedisKeys;
 use super::script::COMMIT;
 use super::{commit, receipt};
 use bytes::Bytes;
@@ -18,18 +18,18 @@ use tavern_wire::resp;
 /// How long replicas or the disk may take: less than callers wait for an answer.
 const CONFIRM_WITHIN: Duration = Duration::from_secs(2);
 
-pub(super) type Outcomes = Vec<Result<Receipt, StoreError>>;
+pub(super) type ScriptResults = Vec<Result<Receipt, StoreError>>;
 
-pub(super) struct BatchWriter<'a> {
-    pub pool: &'a Pool,
-    pub keys: &'a Keys,
-    pub clock: &'a ServerClock,
+pub(super) struct RedisWriter<'a> {
+    pub pool: &'a ConnectionPool,
+    pub keys: &'a RedisKeys,
+    pub clock: &'a RedisClock,
     pub durability: Durability,
 }
 
-impl BatchWriter<'_> {
+impl RedisWriter<'_> {
     /// An error means that nothing was written, or that the outcome is unknown.
-    pub async fn write(&self, commits: &[&Commit]) -> Result<Outcomes, RedisError> {
+    pub async fn write(&self, commits: &[&Commit]) -> Result<ScriptResults, RedisError> {
         let mut arguments = Encoder::default();
         match &self.clock.0 {
             Some(clock) => arguments.number(clock.now().0),
@@ -66,11 +66,11 @@ impl BatchWriter<'_> {
         Some(out.into())
     }
 
-    fn check(&self, reply: Reply) -> Result<(), RedisError> {
+    fn check(&self, reply: RedisReply) -> Result<(), RedisError> {
         let (found, wanted) = match self.durability {
             Durability::Primary => return Ok(()),
             Durability::Replicas(count) => (reply.number()?, count),
-            Durability::Disk => (reply.list()?.first().map_or(Ok(0), Reply::number)?, 1),
+            Durability::Disk => (reply.list()?.first().map_or(Ok(0), RedisReply::number)?, 1),
         };
         if found < wanted { Err(RedisError::NotReplicated { found, wanted }) } else { Ok(()) }
     }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use tavern_store::BusError;
 
 #[derive(Clone, PartialEq, Eq)]
-pub struct Address {
+pub struct ServerAddress {
     pub scheme: String,
     pub user: Option<String>,
     pub password: Option<String>,
@@ -25,9 +25,9 @@ pub struct Host {
 /// Servers that one address may name.
 const HOSTS: usize = 32;
 
-impl Address {
+impl ServerAddress {
     /// `port` stands where none is written; only the `known` options are taken.
-    pub fn parse(url: &str, port: u16, known: &[&str]) -> Result<Address, BusError> {
+    pub fn parse(url: &str, port: u16, known: &[&str]) -> Result<ServerAddress, BusError> {
         let (scheme, rest) = url.split_once("://").ok_or(BusError::Malformed { what: "scheme" })?;
         let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
         let (rest, path) = rest.split_once('/').unwrap_or((rest, ""));
@@ -51,7 +51,7 @@ impl Address {
             }
             options.insert(name.to_owned(), decode(value).ok_or(BusError::Malformed { what: "option" })?);
         }
-        Ok(Address { scheme: scheme.to_owned(), user, password, hosts, path: path.to_owned(), options })
+        Ok(ServerAddress { scheme: scheme.to_owned(), user, password, hosts, path: path.to_owned(), options })
     }
 }
 
@@ -108,11 +108,11 @@ mod tests {
     #[test]
     fn an_address_is_read_in_its_parts() {
         let address =
-            Address::parse("nats://ann:p%40ss@a:1,[::1]:2,c?token=x%20y", 4222, &["token"]).unwrap();
+            ServerAddress::parse("nats://ann:p%40ss@a:1,[::1]:2,c?token=x%20y", 4222, &["token"]).unwrap();
         assert_eq!((address.user.as_deref(), address.password.as_deref()), (Some("ann"), Some("p@ss")));
         assert_eq!(address.hosts, [host("a", 1), host("::1", 2), host("c", 4222)]);
         assert_eq!(address.options["token"], "x y");
-        let address = Address::parse("redis://:secret@h/3", 6379, &[]).unwrap();
+        let address = ServerAddress::parse("redis://:secret@h/3", 6379, &[]).unwrap();
         assert_eq!((address.user, address.password.as_deref()), (None, Some("secret")));
         assert_eq!((address.hosts, &*address.path), (vec![host("h", 6379)], "3"));
     }
@@ -128,7 +128,8 @@ mod tests {
             "redis://a,,b",
             "redis://h:99999",
         ] {
-            let error = Address::parse(url, 1, &["ca"]).err().unwrap_or_else(|| panic!("{url} was taken"));
+            let error =
+                ServerAddress::parse(url, 1, &["ca"]).err().unwrap_or_else(|| panic!("{url} was taken"));
             assert!(!error.to_string().contains("secret"), "{error}");
         }
     }

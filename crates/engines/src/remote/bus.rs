@@ -2,15 +2,15 @@
 
 use super::connection;
 use super::outbox::Outbox;
-use super::protocol::Protocol;
-use super::reader::Delivery;
-use super::shared::{Shared, unavailable};
+use super::protocol::BusProtocol;
+use super::reader::BusDelivery;
+use super::shared::{RemoteShared, unavailable};
 use crate::options::BusOptions;
 use std::io;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
-use tavern_store::{Bus, BusCounts, BusError, BusMessage, BusReceiver, Interest, Subject, Ticket};
+use tavern_store::{Bus, BusCounts, BusError, BusPacket, BusReceiver, Interest, Subject, Ticket};
 use tokio::sync::mpsc;
 
 /// Batches between the socket and the receiver.
@@ -19,13 +19,13 @@ const LOSS_KIND: &str = "_bus";
 
 pub struct RemoteBus {
     name: &'static str,
-    shared: Arc<Shared>,
+    shared: Arc<RemoteShared>,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
 impl RemoteBus {
     /// Returns when the server was reached, so that a wrong address shows at once.
-    pub fn open<P: Protocol>(
+    pub fn open<P: BusProtocol>(
         protocol: P,
         options: &BusOptions<'_>,
         receiver: Arc<dyn BusReceiver>,
@@ -35,7 +35,7 @@ impl RemoteBus {
         let mut outbox = Outbox::default();
         // For the bus itself: its messages carry nothing for the receiver.
         outbox.interests.add(&loss_subject.clone().into(), 0);
-        let shared = Arc::new(Shared::new(options.node, loss_subject, outbox));
+        let shared = Arc::new(RemoteShared::new(options.node, loss_subject, outbox));
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(|error| unavailable(Arc::new(error)))?;
         let (deliveries, waiting) = mpsc::channel(BATCHES);
@@ -71,20 +71,20 @@ fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<JoinHandle<(
 }
 
 /// The thread that calls the receiver.
-fn hand_over(shared: &Shared, receiver: &dyn BusReceiver, mut waiting: mpsc::Receiver<Delivery>) {
+fn hand_over(shared: &RemoteShared, receiver: &dyn BusReceiver, mut waiting: mpsc::Receiver<BusDelivery>) {
     while let Some(delivery) = waiting.blocking_recv() {
         if shared.is_stopping() {
             continue;
         }
         match delivery {
-            Delivery::Messages(messages) => {
+            BusDelivery::Messages(messages) => {
                 shared.counts.received.fetch_add(messages.len() as u64, Ordering::Relaxed);
                 receiver.messages(messages);
             }
-            Delivery::Confirmed(tickets, outcome) => {
+            BusDelivery::Confirmed(tickets, outcome) => {
                 tickets.into_iter().for_each(|ticket| receiver.confirmed(ticket, outcome.clone()));
             }
-            Delivery::Lost(lost) => {
+            BusDelivery::Lost(lost) => {
                 shared.counts.losses.fetch_add(1, Ordering::Relaxed);
                 receiver.lost(lost);
             }
@@ -93,7 +93,7 @@ fn hand_over(shared: &Shared, receiver: &dyn BusReceiver, mut waiting: mpsc::Rec
 }
 
 impl Bus for RemoteBus {
-    fn publish(&self, batch: Vec<BusMessage>) {
+    fn publish(&self, batch: Vec<BusPacket>) {
         let mut outbox = self.shared.outbox();
         let failed = outbox.publish(batch);
         self.shared.note_fullness(&outbox);

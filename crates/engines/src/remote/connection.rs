@@ -2,10 +2,10 @@
 //! to again before the loss is reported; a server that is silent for a while counts as gone; no caller waits long for it.
 
 use super::line::broken;
-use super::protocol::Protocol;
-use super::reader::{Delivery, FrameReader};
-use super::shared::{Shared, unavailable};
-use super::socket::{Socket, read_more};
+use super::protocol::BusProtocol;
+use super::reader::{BusDelivery, FrameReader};
+use super::shared::{RemoteShared, unavailable};
+use super::socket::{BusSocket, read_more};
 use super::writer::FrameWriter;
 pub use super::writer::PING_EVERY;
 use bytes::BytesMut;
@@ -32,18 +32,18 @@ const STOP_TIMEOUT: Duration = Duration::from_secs(1);
 /// The longest frame of a server. Messages of a node are shorter: longer ones are sent in parts.
 const FRAME_BYTES: usize = 64 * 1024 * 1024;
 
-type Reached = std::sync::mpsc::Sender<io::Result<()>>;
+type FirstConnect = std::sync::mpsc::Sender<io::Result<()>>;
 
-pub async fn run<P: Protocol>(
-    shared: &Shared,
+pub async fn run<P: BusProtocol>(
+    shared: &RemoteShared,
     mut protocol: P,
-    deliveries: mpsc::Sender<Delivery>,
-    reached: Reached,
+    deliveries: mpsc::Sender<BusDelivery>,
+    reached: FirstConnect,
 ) {
     let mut reader = FrameReader::default();
     let mut pause = FIRST_PAUSE;
     let mut is_reconnect = false;
-    let mut away = Away::new(shared, &deliveries);
+    let mut away = Disconnected::new(shared, &deliveries);
     while !shared.is_stopping() {
         match away.during(connect(&mut protocol)).await {
             Ok((socket, input)) => {
@@ -60,7 +60,7 @@ pub async fn run<P: Protocol>(
                 let ended =
                     transfer(shared, &mut protocol, writer, &mut reader, &deliveries, socket, input).await;
                 let failed = shared.outbox().disconnect();
-                away = Away::new(shared, &deliveries);
+                away = Disconnected::new(shared, &deliveries);
                 shared.counts.failed.fetch_add(failed as u64, Ordering::Relaxed);
                 if let Err(error) = ended {
                     tracing::warn!(bus = P::NAME, %error, failed, "bus connection lost");
@@ -86,15 +86,15 @@ pub async fn run<P: Protocol>(
 }
 
 /// The time without a connection: subscriptions that wait for one fail now and then.
-struct Away<'a> {
-    shared: &'a Shared,
-    deliveries: &'a mpsc::Sender<Delivery>,
+struct Disconnected<'a> {
+    shared: &'a RemoteShared,
+    deliveries: &'a mpsc::Sender<BusDelivery>,
     until: tokio::time::Instant,
 }
 
-impl<'a> Away<'a> {
-    fn new(shared: &'a Shared, deliveries: &'a mpsc::Sender<Delivery>) -> Away<'a> {
-        Away { shared, deliveries, until: tokio::time::Instant::now() + GRACE }
+impl<'a> Disconnected<'a> {
+    fn new(shared: &'a RemoteShared, deliveries: &'a mpsc::Sender<BusDelivery>) -> Disconnected<'a> {
+        Disconnected { shared, deliveries, until: tokio::time::Instant::now() + GRACE }
     }
 
     async fn during<T>(&mut self, trying: impl Future<Output = T>) -> T {
@@ -108,14 +108,14 @@ impl<'a> Away<'a> {
             if !waiting.is_empty() {
                 let away = Err(unavailable(Arc::new(broken("the server is away"))));
                 // The receiver is gone only when the bus stops.
-                let _ = self.deliveries.send(Delivery::Confirmed(waiting, away)).await;
+                let _ = self.deliveries.send(BusDelivery::Confirmed(waiting, away)).await;
             }
         }
     }
 }
 
 /// One round over the servers; the first that accepts us.
-async fn connect<P: Protocol>(protocol: &mut P) -> io::Result<(Socket, BytesMut)> {
+async fn connect<P: BusProtocol>(protocol: &mut P) -> io::Result<(BusSocket, BytesMut)> {
     let mut outcome = Err(broken("the address has no server"));
     for host in protocol.hosts().to_vec() {
         let reached = tokio::time::timeout(CONNECT_TIMEOUT, protocol.connect(&host)).await;
@@ -131,13 +131,13 @@ fn random() -> u64 {
     RandomState::new().build_hasher().finish()
 }
 
-async fn transfer<P: Protocol>(
-    shared: &Shared,
+async fn transfer<P: BusProtocol>(
+    shared: &RemoteShared,
     protocol: &mut P,
     writer: FrameWriter,
     reader: &mut FrameReader,
-    deliveries: &mpsc::Sender<Delivery>,
-    socket: Socket,
+    deliveries: &mpsc::Sender<BusDelivery>,
+    socket: BusSocket,
     input: BytesMut,
 ) -> io::Result<()> {
     let (incoming, outgoing) = tokio::io::split(socket);
@@ -148,7 +148,7 @@ async fn transfer<P: Protocol>(
     }
 }
 
-async fn stopped(shared: &Shared) {
+async fn stopped(shared: &RemoteShared) {
     while !shared.is_stopping() {
         shared.ending.notified().await;
     }
@@ -156,11 +156,11 @@ async fn stopped(shared: &Shared) {
 }
 
 /// Writes the outbox.
-async fn send<P: Protocol>(
-    shared: &Shared,
+async fn send<P: BusProtocol>(
+    shared: &RemoteShared,
     protocol: &mut P,
     mut writer: FrameWriter,
-    mut socket: WriteHalf<Socket>,
+    mut socket: WriteHalf<BusSocket>,
 ) -> io::Result<()> {
     loop {
         let out = writer.fill(shared, protocol);
@@ -179,11 +179,11 @@ async fn send<P: Protocol>(
 }
 
 /// Reads what comes. Ends without an error when the last ping was answered.
-async fn receive<P: Protocol>(
-    shared: &Shared,
+async fn receive<P: BusProtocol>(
+    shared: &RemoteShared,
     reader: &mut FrameReader,
-    deliveries: &mpsc::Sender<Delivery>,
-    mut socket: ReadHalf<Socket>,
+    deliveries: &mpsc::Sender<BusDelivery>,
+    mut socket: ReadHalf<BusSocket>,
     mut input: BytesMut,
 ) -> io::Result<()> {
     loop {

@@ -8,9 +8,9 @@
 //! delivered whole or not at all. A message without a prefix is not a node's and is dropped, because nothing tells its
 //! copies apart, and the server, not the bus, decides who may publish to clients.
 
-use crate::header::{self, Header};
+use crate::header::{self, PacketHeader};
 use std::collections::HashMap;
-use tavern_store::{BusMessage, Subject};
+use tavern_store::{BusPacket, Subject};
 
 const MARK: &[u8; 2] = b"TV";
 const VERSION: u8 = 1;
@@ -27,14 +27,14 @@ const STREAMS: usize = 4096;
 const PARTIAL_BYTES: usize = 64 * 1024 * 1024;
 
 /// Numbers the messages of one connection.
-pub struct Stream {
+pub struct PacketNumbers {
     stream: u64,
     serial: u64,
 }
 
-impl Stream {
-    pub fn new(stream: u64) -> Stream {
-        Stream { stream, serial: 0 }
+impl PacketNumbers {
+    pub fn new(stream: u64) -> PacketNumbers {
+        PacketNumbers { stream, serial: 0 }
     }
 
     /// The lengths of the parts of a body of `length`, if it can be sent.
@@ -62,18 +62,18 @@ impl Stream {
     }
 }
 
-pub fn body_bytes(message: &BusMessage) -> usize {
+pub fn body_bytes(message: &BusPacket) -> usize {
     header::length(message) + message.payload.len()
 }
 
-pub fn body(message: &BusMessage, out: &mut Vec<u8>) {
+pub fn body(message: &BusPacket, out: &mut Vec<u8>) {
     header::write(message, out);
     out.extend_from_slice(&message.payload);
 }
 
-fn open(subject: &Subject, body: &[u8]) -> Option<BusMessage> {
-    let (Header { from, n, note }, payload) = header::read(body)?;
-    Some(BusMessage { subject: subject.clone(), from, n, note: note.into(), payload: payload.into() })
+fn open(subject: &Subject, body: &[u8]) -> Option<BusPacket> {
+    let (PacketHeader { from, n, note }, payload) = header::read(body)?;
+    Some(BusPacket { subject: subject.clone(), from, n, header: note.into(), payload: payload.into() })
 }
 
 /// Puts messages together from their parts.
@@ -81,26 +81,26 @@ fn open(subject: &Subject, body: &[u8]) -> Option<BusMessage> {
 pub struct Reassembler {
     /// This node's own stream, whose losses it knows.
     pub own: u64,
-    streams: HashMap<u64, Received>,
+    streams: HashMap<u64, PartialPacket>,
     partial_bytes: usize,
 }
 
 #[derive(Default)]
-struct Received {
+struct PartialPacket {
     serial: u64,
     /// The message of which only the first parts have come.
     partial: Option<(Subject, Vec<u8>)>,
 }
 
 #[derive(Debug, PartialEq, Eq)]
-pub enum Read {
-    Message(BusMessage),
+pub enum Reassembled {
+    Message(BusPacket),
     /// A part of a message, or a copy.
     Nothing,
     /// A message of which a part is missing.
     Incomplete(Subject),
     /// Both: the first was on that subject.
-    MessageAfterIncomplete(Subject, BusMessage),
+    MessageAfterIncomplete(Subject, BusPacket),
     /// A node reports that messages of its were lost.
     Loss,
     /// Not from a node.
@@ -108,39 +108,41 @@ pub enum Read {
 }
 
 impl Reassembler {
-    pub fn read(&mut self, subject: &Subject, message: &[u8]) -> Read {
-        let Some((&[t, v, VERSION, flags], rest)) = message.split_first_chunk() else { return Read::Foreign };
-        let Some((stream, rest)) = rest.split_first_chunk().filter(|_| [t, v] == *MARK) else {
-            return Read::Foreign;
+    pub fn read(&mut self, subject: &Subject, message: &[u8]) -> Reassembled {
+        let Some((&[t, v, VERSION, flags], rest)) = message.split_first_chunk() else {
+            return Reassembled::Foreign;
         };
-        let Some((serial, part)) = rest.split_first_chunk() else { return Read::Foreign };
+        let Some((stream, rest)) = rest.split_first_chunk().filter(|_| [t, v] == *MARK) else {
+            return Reassembled::Foreign;
+        };
+        let Some((serial, part)) = rest.split_first_chunk() else { return Reassembled::Foreign };
         let (stream, serial) = (u64::from_be_bytes(*stream), u64::from_be_bytes(*serial));
         if self.streams.len() >= STREAMS && !self.streams.contains_key(&stream) {
             self.streams.retain(|_, received| received.partial.is_some());
         }
         let received = self.streams.entry(stream).or_default();
         if serial <= received.serial {
-            return Read::Nothing;
+            return Reassembled::Nothing;
         }
         let follows = serial == received.serial + 1;
         received.serial = serial;
         let partial = received.partial.take();
         self.partial_bytes -= partial.as_ref().map_or(0, |(_, body)| body.len());
         if flags & LOSS != 0 {
-            return if stream == self.own { Read::Nothing } else { Read::Loss };
+            return if stream == self.own { Reassembled::Nothing } else { Reassembled::Loss };
         }
         if flags & FIRST != 0 {
             let incomplete = partial.map(|(on, _)| on);
             if flags & LAST == 0 {
                 self.partial_bytes += part.len();
                 received.partial = Some((subject.clone(), part.to_vec()));
-                return incomplete.map_or(Read::Nothing, Read::Incomplete);
+                return incomplete.map_or(Reassembled::Nothing, Reassembled::Incomplete);
             }
             return match (open(subject, part), incomplete) {
-                (Some(message), None) => Read::Message(message),
-                (Some(message), Some(on)) => Read::MessageAfterIncomplete(on, message),
-                (None, Some(on)) => Read::Incomplete(on),
-                (None, None) => Read::Foreign,
+                (Some(message), None) => Reassembled::Message(message),
+                (Some(message), Some(on)) => Reassembled::MessageAfterIncomplete(on, message),
+                (None, Some(on)) => Reassembled::Incomplete(on),
+                (None, None) => Reassembled::Foreign,
             };
         }
         match partial {
@@ -152,15 +154,15 @@ impl Reassembler {
             {
                 body.extend_from_slice(part);
                 if flags & LAST != 0 {
-                    return open(subject, &body).map_or(Read::Foreign, Read::Message);
+                    return open(subject, &body).map_or(Reassembled::Foreign, Reassembled::Message);
                 }
                 self.partial_bytes += body.len();
                 received.partial = Some((on, body));
-                Read::Nothing
+                Reassembled::Nothing
             }
-            Some((on, _)) => Read::Incomplete(on),
+            Some((on, _)) => Reassembled::Incomplete(on),
             // It began before this node listened.
-            None => Read::Nothing,
+            None => Reassembled::Nothing,
         }
     }
 }
@@ -176,16 +178,16 @@ mod tests {
         Subject::new("p", "game", rest.as_bytes()).unwrap()
     }
 
-    fn message(bytes: usize) -> BusMessage {
+    fn message(bytes: usize) -> BusPacket {
         let payload = (0..bytes).map(|at| at as u8).collect::<Vec<_>>().into();
         let (from, note) = (Writer::new("n1", Epoch(7)), Arc::from(*b"note"));
-        BusMessage { subject: subject("A"), from, n: 9, note, payload }
+        BusPacket { subject: subject("A"), from, n: 9, header: note, payload }
     }
 
-    fn messages(stream: &mut Stream, message: &BusMessage, max_message: usize) -> Vec<Vec<u8>> {
+    fn messages(stream: &mut PacketNumbers, message: &BusPacket, max_message: usize) -> Vec<Vec<u8>> {
         let mut whole = Vec::new();
         body(message, &mut whole);
-        let lengths: Vec<usize> = Stream::parts(whole.len(), max_message).unwrap().collect();
+        let lengths: Vec<usize> = PacketNumbers::parts(whole.len(), max_message).unwrap().collect();
         let mut rest = &whole[..];
         let mut messages = Vec::new();
         for (at, &length) in lengths.iter().enumerate() {
@@ -202,58 +204,60 @@ mod tests {
 
     #[test]
     fn a_message_is_read_once_as_it_was_sent() {
-        let (mut stream, mut reader) = (Stream::new(1), Reassembler::default());
+        let (mut stream, mut reader) = (PacketNumbers::new(1), Reassembler::default());
         for bytes in [0, 1, 1000] {
             let sent = message(bytes);
             let parts = messages(&mut stream, &sent, 2000);
-            assert_eq!(reader.read(&sent.subject, &parts[0]), Read::Message(sent.clone()));
-            assert_eq!(reader.read(&sent.subject, &parts[0]), Read::Nothing, "a copy");
+            assert_eq!(reader.read(&sent.subject, &parts[0]), Reassembled::Message(sent.clone()));
+            assert_eq!(reader.read(&sent.subject, &parts[0]), Reassembled::Nothing, "a copy");
         }
     }
 
     #[test]
     fn a_long_message_is_put_together() {
-        let (mut stream, mut reader) = (Stream::new(1), Reassembler::default());
+        let (mut stream, mut reader) = (PacketNumbers::new(1), Reassembler::default());
         let sent = message(1000);
         let parts = messages(&mut stream, &sent, 100);
         assert!(parts.len() > 10);
         for (at, message) in parts.iter().enumerate() {
             let read = reader.read(&sent.subject, message);
-            let expected = if at + 1 == parts.len() { Read::Message(sent.clone()) } else { Read::Nothing };
+            let expected =
+                if at + 1 == parts.len() { Reassembled::Message(sent.clone()) } else { Reassembled::Nothing };
             assert_eq!(read, expected);
-            assert_eq!(reader.read(&sent.subject, message), Read::Nothing, "a copy");
+            assert_eq!(reader.read(&sent.subject, message), Reassembled::Nothing, "a copy");
         }
     }
 
     #[test]
     fn a_message_with_a_missing_part_is_reported_once() {
-        let (mut stream, mut reader) = (Stream::new(1), Reassembler::default());
+        let (mut stream, mut reader) = (PacketNumbers::new(1), Reassembler::default());
         let sent = message(300);
         let parts = messages(&mut stream, &sent, 100);
-        assert_eq!(reader.read(&sent.subject, &parts[0]), Read::Nothing);
-        assert_eq!(reader.read(&sent.subject, &parts[2]), Read::Incomplete(sent.subject.clone()));
-        assert_eq!(reader.read(&sent.subject, &parts[3]), Read::Nothing);
+        assert_eq!(reader.read(&sent.subject, &parts[0]), Reassembled::Nothing);
+        assert_eq!(reader.read(&sent.subject, &parts[2]), Reassembled::Incomplete(sent.subject.clone()));
+        assert_eq!(reader.read(&sent.subject, &parts[3]), Reassembled::Nothing);
     }
 
     #[test]
     fn an_incomplete_message_is_reported_when_another_one_follows() {
-        let (mut stream, mut reader) = (Stream::new(1), Reassembler::default());
+        let (mut stream, mut reader) = (PacketNumbers::new(1), Reassembler::default());
         let (long, short) = (message(300), message(1));
         let parts = messages(&mut stream, &long, 100);
-        assert_eq!(reader.read(&long.subject, &parts[0]), Read::Nothing);
+        assert_eq!(reader.read(&long.subject, &parts[0]), Reassembled::Nothing);
         let next = messages(&mut stream, &short, 100);
-        let expected = Read::MessageAfterIncomplete(long.subject.clone(), short.clone());
+        let expected = Reassembled::MessageAfterIncomplete(long.subject.clone(), short.clone());
         assert_eq!(reader.read(&short.subject, &next[0]), expected);
     }
 
     #[test]
     fn streams_are_independent() {
-        let (mut one, mut two, mut reader) = (Stream::new(1), Stream::new(2), Reassembler::default());
+        let (mut one, mut two, mut reader) =
+            (PacketNumbers::new(1), PacketNumbers::new(2), Reassembler::default());
         let sent = message(150);
         let (first, second) = (messages(&mut one, &sent, 100), messages(&mut two, &sent, 100));
         let mut whole = 0;
         for message in first.iter().zip(&second).flat_map(|(a, b)| [a, b, a, b]) {
-            whole += usize::from(matches!(reader.read(&sent.subject, message), Read::Message(_)));
+            whole += usize::from(matches!(reader.read(&sent.subject, message), Reassembled::Message(_)));
         }
         assert_eq!(whole, 2);
     }
@@ -262,9 +266,9 @@ mod tests {
     fn a_message_that_no_node_sent_is_foreign() {
         let mut reader = Reassembler::default();
         let mut prefix = Vec::new();
-        Stream::new(3).prefix(true, true, &mut prefix);
+        PacketNumbers::new(3).prefix(true, true, &mut prefix);
         for message in [&b""[..], b"hello", b"TV\x02\x03aaaaaaaabbbbbbbb", b"TV\x01\x03aaaa", &prefix] {
-            assert_eq!(reader.read(&subject("A"), message), Read::Foreign);
+            assert_eq!(reader.read(&subject("A"), message), Reassembled::Foreign);
         }
     }
 }

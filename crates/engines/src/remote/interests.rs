@@ -6,7 +6,7 @@ use std::collections::{BTreeSet, HashMap};
 use tavern_store::{Interest, Subject};
 
 #[derive(Default)]
-pub struct Interests {
+pub struct InterestTable {
     /// The number of the ping that will confirm it; None: it holds.
     interests: HashMap<Interest, Option<u64>>,
     /// Those of them that name more than one subject.
@@ -15,7 +15,7 @@ pub struct Interests {
     subjects: HashMap<Subject, usize>,
 }
 
-impl Interests {
+impl InterestTable {
     pub fn holds(&self, interests: &[Interest]) -> bool {
         interests.iter().all(|interest| matches!(self.interests.get(interest), Some(None)))
     }
@@ -95,7 +95,7 @@ mod tests {
 
     #[test]
     fn a_shared_subject_is_asked_for_once() {
-        let mut interests = Interests::default();
+        let mut interests = InterestTable::default();
         assert_eq!(interests.add(&glob("game#a*"), 1).len(), 2);
         assert_eq!(interests.add(&glob("game#b*"), 1), []);
         assert_eq!(interests.add(&Subject::every_rest("p", "game").unwrap().into(), 1), []);
@@ -107,7 +107,7 @@ mod tests {
 
     #[test]
     fn an_interest_that_was_removed_and_added_again_waits_for_its_own_ping() {
-        let mut interests = Interests::default();
+        let mut interests = InterestTable::default();
         let game = exact("A");
         interests.add(&game, 1);
         interests.remove(&game);

@@ -22,8 +22,8 @@ mod shared;
 mod socket;
 mod writer;
 
-pub(crate) use address::{Address, Host};
+pub(crate) use address::{Host, ServerAddress};
 pub(crate) use bus::{RemoteBus, ask};
 pub(crate) use line::{broken, line};
-pub(crate) use protocol::{Frame, Protocol};
-pub(crate) use socket::{Socket, Tls, dial, read_more};
+pub(crate) use protocol::{BusFrame, BusProtocol};
+pub(crate) use socket::{BusSocket, BusTls, dial, read_more};

@@ -2,22 +2,22 @@
 //! connection takes out. Must hold: the queue is bounded; a ticket is answered once, by the pong of the ping that carries it
 //! or of the first ping of a later connection.
 
-use super::interests::Interests;
+use super::interests::InterestTable;
 use std::collections::VecDeque;
-use tavern_store::{BusMessage, Interest, Subject, Ticket, limits};
+use tavern_store::{BusPacket, Interest, Subject, Ticket, limits};
 
 /// Beyond this many times the bound at which it is full, messages are refused.
 const OVERFULL: usize = 2;
 
 #[derive(Default)]
 pub struct Outbox {
-    pub interests: Interests,
-    messages: VecDeque<BusMessage>,
+    pub interests: InterestTable,
+    messages: VecDeque<BusPacket>,
     bytes: usize,
-    commands: Vec<Command>,
+    commands: Vec<OutboxCommand>,
     /// What the next ping will confirm.
-    next: Ping,
-    in_flight: VecDeque<Ping>,
+    next: PendingPing,
+    in_flight: VecDeque<PendingPing>,
     /// Pings of the server that are not answered.
     pub pongs: usize,
     is_connected: bool,
@@ -31,14 +31,14 @@ pub struct Outbox {
 }
 
 #[derive(Debug, PartialEq, Eq)]
-pub enum Command {
+pub enum OutboxCommand {
     Subscribe(Subject),
     Unsubscribe(Subject),
 }
 
 /// A ping, and what its pong will confirm.
 #[derive(Default)]
-pub struct Ping {
+pub struct PendingPing {
     number: u64,
     pub tickets: Vec<Ticket>,
     interests: Vec<Interest>,
@@ -53,7 +53,7 @@ pub struct Ping {
 
 impl Outbox {
     /// Returns how many were refused.
-    pub fn publish(&mut self, batch: Vec<BusMessage>) -> usize {
+    pub fn publish(&mut self, batch: Vec<BusPacket>) -> usize {
         if !self.is_connected || self.fullness() >= OVERFULL {
             self.has_lost = true;
             return batch.len();
@@ -78,7 +78,7 @@ impl Outbox {
         }
         for interest in &interests {
             let fresh = self.interests.add(interest, self.next.number);
-            self.commands.extend(fresh.into_iter().map(Command::Subscribe));
+            self.commands.extend(fresh.into_iter().map(OutboxCommand::Subscribe));
         }
         self.next.tickets.push(ticket);
         self.next.interests.extend(interests);
@@ -88,15 +88,15 @@ impl Outbox {
     pub fn unsubscribe(&mut self, interests: &[Interest]) {
         for interest in interests {
             let unneeded = self.interests.remove(interest);
-            self.commands.extend(unneeded.into_iter().map(Command::Unsubscribe));
+            self.commands.extend(unneeded.into_iter().map(OutboxCommand::Unsubscribe));
         }
     }
 
-    pub fn commands(&mut self) -> Vec<Command> {
+    pub fn commands(&mut self) -> Vec<OutboxCommand> {
         std::mem::take(&mut self.commands)
     }
 
-    pub fn next_message(&mut self) -> Option<BusMessage> {
+    pub fn next_message(&mut self) -> Option<BusPacket> {
         let message = self.messages.pop_front()?;
         self.bytes -= weight(&message);
         self.writing += 1;
@@ -120,14 +120,14 @@ impl Outbox {
     /// A ping is written after all commands so far.
     pub fn ping_sent(&mut self, is_last: bool) {
         let number = self.next.number + 1;
-        let mut ping = std::mem::replace(&mut self.next, Ping { number, ..Ping::default() });
+        let mut ping = std::mem::replace(&mut self.next, PendingPing { number, ..PendingPing::default() });
         ping.is_last = is_last;
         ping.written = self.written + self.writing as u64;
         self.in_flight.push_back(ping);
     }
 
     /// The pong of the oldest ping came.
-    pub fn pong_received(&mut self) -> Option<Ping> {
+    pub fn pong_received(&mut self) -> Option<PendingPing> {
         let ping = self.in_flight.pop_front()?;
         self.confirmed = ping.written;
         // After a reconnect one refusal must not end all the others, which were granted before.
@@ -158,7 +158,7 @@ impl Outbox {
         let (interests, subjects) = self.interests.restart(self.next.number);
         self.next.interests = interests;
         self.next.is_reconnect = is_reconnect;
-        self.commands = subjects.into_iter().map(Command::Subscribe).collect();
+        self.commands = subjects.into_iter().map(OutboxCommand::Subscribe).collect();
         (self.written, self.confirmed) = (0, 0);
         self.is_connected = true;
         std::mem::take(&mut self.has_lost)
@@ -194,8 +194,8 @@ impl Outbox {
     }
 }
 
-fn weight(message: &BusMessage) -> usize {
-    message.payload.len() + message.note.len() + message.subject.as_str().len()
+fn weight(message: &BusPacket) -> usize {
+    message.payload.len() + message.header.len() + message.subject.as_str().len()
 }
 
 #[cfg(test)]
@@ -208,9 +208,9 @@ mod tests {
         Subject::new("p", "game", b"A").unwrap().into()
     }
 
-    fn message() -> BusMessage {
+    fn message() -> BusPacket {
         let subject = Subject::new("p", "game", b"A").unwrap();
-        BusMessage { subject, from: Writer::outsider(), n: 0, note: Arc::from([]), payload: Arc::from([]) }
+        BusPacket { subject, from: Writer::outsider(), n: 0, header: Arc::from([]), payload: Arc::from([]) }
     }
 
     #[test]

@@ -3,20 +3,20 @@
 //! never allocates because of an announced length.
 
 use super::address::Host;
-use super::socket::Socket;
+use super::socket::BusSocket;
 use bytes::{Bytes, BytesMut};
 use std::future::Future;
 use std::io;
 use tavern_store::Subject;
 
-pub trait Protocol: Send + 'static {
+pub trait BusProtocol: Send + 'static {
     const NAME: &'static str;
 
     /// The servers, tried in turn.
     fn hosts(&self) -> &[Host];
 
     /// Connects to a server and logs in; returns what it sent after that. The connection has no subscriptions.
-    fn connect(&mut self, host: &Host) -> impl Future<Output = io::Result<(Socket, BytesMut)>>;
+    fn connect(&mut self, host: &Host) -> impl Future<Output = io::Result<(BusSocket, BytesMut)>>;
 
     /// The longest message that the server takes.
     fn max_message(&self) -> usize;
@@ -33,11 +33,11 @@ pub trait Protocol: Send + 'static {
     fn pong(out: &mut Vec<u8>);
 
     /// Takes the next frame out of what was read. None: it is not complete.
-    fn read(input: &mut BytesMut) -> io::Result<Option<Frame>>;
+    fn read(input: &mut BytesMut) -> io::Result<Option<BusFrame>>;
 }
 
 #[derive(Debug, PartialEq, Eq)]
-pub enum Frame {
+pub enum BusFrame {
     Message {
         subject: Bytes,
         body: Bytes,

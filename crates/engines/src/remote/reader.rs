@@ -1,15 +1,15 @@
 //! Reading: frames of the server become deliveries to the receiver. Knows no socket. Must hold: copies of a message, the
 //! node's own messages and those it did not subscribe to are dropped; what came before a confirmation is delivered before it.
 
-use super::fragment::{Read, Reassembler};
+use super::fragment::{Reassembled, Reassembler};
 use super::line::broken;
-use super::protocol::{Frame, Protocol};
-use super::shared::{Shared, unavailable};
+use super::protocol::{BusFrame, BusProtocol};
+use super::shared::{RemoteShared, unavailable};
 use bytes::BytesMut;
 use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
-use tavern_store::{BusError, BusMessage, Lost, Subject, Ticket};
+use tavern_store::{BusError, BusLoss, BusPacket, Subject, Ticket};
 
 /// Messages delivered together.
 const DELIVER_BATCH: usize = 256;
@@ -17,20 +17,20 @@ const DELIVER_BATCH: usize = 256;
 const HELD_MESSAGES: usize = 4096;
 
 /// What the receiver gets, in order.
-pub enum Delivery {
-    Messages(Vec<BusMessage>),
+pub enum BusDelivery {
+    Messages(Vec<BusPacket>),
     Confirmed(Vec<Ticket>, Result<(), BusError>),
-    Lost(Lost),
+    Lost(BusLoss),
 }
 
 /// What was read and is not delivered. It outlives the connection: the answer to a ticket must not be lost with it.
 #[derive(Default)]
 pub struct FrameReader {
     pub reassembler: Reassembler,
-    pub deliveries: VecDeque<Delivery>,
-    messages: Vec<BusMessage>,
+    pub deliveries: VecDeque<BusDelivery>,
+    messages: Vec<BusPacket>,
     /// Came after a reconnect, before the loss was reported.
-    held: Vec<BusMessage>,
+    held: Vec<BusPacket>,
     pub is_last: bool,
     /// A message without a prefix was logged.
     has_logged_foreign: bool,
@@ -38,12 +38,12 @@ pub struct FrameReader {
 
 impl FrameReader {
     /// True: no whole frame is left in the input.
-    pub fn read<P: Protocol>(&mut self, shared: &Shared, input: &mut BytesMut) -> io::Result<bool> {
+    pub fn read<P: BusProtocol>(&mut self, shared: &RemoteShared, input: &mut BytesMut) -> io::Result<bool> {
         let outbox = &mut *shared.outbox();
         while self.messages.len() < DELIVER_BATCH {
             match P::read(input)? {
                 None => return Ok(true),
-                Some(Frame::Message { subject, body }) => {
+                Some(BusFrame::Message { subject, body }) => {
                     let subject =
                         std::str::from_utf8(&subject).ok().and_then(|text| Subject::parse(text).ok());
                     let Some(subject) = subject.filter(|subject| outbox.interests.hears(subject)) else {
@@ -53,11 +53,11 @@ impl FrameReader {
                     let is_reconnecting = outbox.is_reconnecting();
                     self.take_read(shared, read, is_reconnecting);
                 }
-                Some(Frame::Ping) => {
+                Some(BusFrame::Ping) => {
                     outbox.pongs += 1;
                     shared.changed.notify_one();
                 }
-                Some(Frame::Pong) => {
+                Some(BusFrame::Pong) => {
                     let Some(ping) = outbox.pong_received() else {
                         return Err(broken("a pong without a ping"));
                     };
@@ -68,31 +68,31 @@ impl FrameReader {
                     let refused = || unavailable(Arc::new(broken("the server refused the subscription")));
                     let outcome = if ping.is_refused { Err(refused()) } else { Ok(()) };
                     if !ping.tickets.is_empty() {
-                        self.add(Delivery::Confirmed(ping.tickets, outcome));
+                        self.add(BusDelivery::Confirmed(ping.tickets, outcome));
                     }
                     shared.changed.notify_one();
                 }
-                Some(Frame::Refused(text)) => {
+                Some(BusFrame::Refused(text)) => {
                     tracing::warn!(bus = P::NAME, text, "bus server refused a command");
                     outbox.refuse();
                 }
-                Some(Frame::Other) => {}
+                Some(BusFrame::Other) => {}
             }
         }
         Ok(false)
     }
 
-    fn take_read(&mut self, shared: &Shared, read: Read, is_reconnecting: bool) {
+    fn take_read(&mut self, shared: &RemoteShared, read: Reassembled, is_reconnecting: bool) {
         match read {
-            Read::Message(message) => self.take_from(shared, message, is_reconnecting),
-            Read::MessageAfterIncomplete(subject, message) => {
-                self.add(Delivery::Lost(Lost::On(subject)));
+            Reassembled::Message(message) => self.take_from(shared, message, is_reconnecting),
+            Reassembled::MessageAfterIncomplete(subject, message) => {
+                self.add(BusDelivery::Lost(BusLoss::On(subject)));
                 self.take_from(shared, message, is_reconnecting);
             }
-            Read::Nothing => {}
-            Read::Incomplete(subject) => self.add(Delivery::Lost(Lost::On(subject))),
-            Read::Loss => self.add(Delivery::Lost(Lost::Everything)),
-            Read::Foreign => {
+            Reassembled::Nothing => {}
+            Reassembled::Incomplete(subject) => self.add(BusDelivery::Lost(BusLoss::On(subject))),
+            Reassembled::Loss => self.add(BusDelivery::Lost(BusLoss::Everything)),
+            Reassembled::Foreign => {
                 if !std::mem::replace(&mut self.has_logged_foreign, true) {
                     tracing::warn!("ignoring bus message without a Tavern prefix");
                 }
@@ -100,13 +100,13 @@ impl FrameReader {
         }
     }
 
-    fn take_from(&mut self, shared: &Shared, message: BusMessage, is_reconnecting: bool) {
+    fn take_from(&mut self, shared: &RemoteShared, message: BusPacket, is_reconnecting: bool) {
         if message.from.node != shared.node {
             self.take(message, is_reconnecting);
         }
     }
 
-    fn take(&mut self, message: BusMessage, is_reconnecting: bool) {
+    fn take(&mut self, message: BusPacket, is_reconnecting: bool) {
         if !is_reconnecting {
             return self.messages.push(message);
         }
@@ -119,18 +119,18 @@ impl FrameReader {
 
     /// Messages that came meanwhile follow the loss.
     fn report_loss(&mut self) {
-        self.add(Delivery::Lost(Lost::Everything));
+        self.add(BusDelivery::Lost(BusLoss::Everything));
         self.messages.append(&mut self.held);
     }
 
-    fn add(&mut self, delivery: Delivery) {
+    fn add(&mut self, delivery: BusDelivery) {
         self.end_batch();
         self.deliveries.push_back(delivery);
     }
 
     pub fn end_batch(&mut self) {
         if !self.messages.is_empty() {
-            self.deliveries.push_back(Delivery::Messages(std::mem::take(&mut self.messages)));
+            self.deliveries.push_back(BusDelivery::Messages(std::mem::take(&mut self.messages)));
         }
     }
 }
@@ -141,13 +141,13 @@ mod tests {
     use tavern_domain::Epoch;
     use tavern_store::node::Writer;
 
-    fn message(n: u64) -> BusMessage {
+    fn message(n: u64) -> BusPacket {
         let subject = Subject::of_channel("tavern", b"game#A").unwrap();
-        BusMessage {
+        BusPacket {
             subject,
             from: Writer::new("one", Epoch(1)),
             n,
-            note: Arc::from([]),
+            header: Arc::from([]),
             payload: Arc::from([]),
         }
     }
@@ -155,11 +155,11 @@ mod tests {
     fn delivered(reader: &mut FrameReader) -> Vec<String> {
         reader.end_batch();
         let text = |delivery| match delivery {
-            Delivery::Messages(messages) => {
+            BusDelivery::Messages(messages) => {
                 format!("{:?}", messages.iter().map(|message| message.n).collect::<Vec<u64>>())
             }
-            Delivery::Lost(_) => "lost".to_owned(),
-            Delivery::Confirmed(..) => "confirmed".to_owned(),
+            BusDelivery::Lost(_) => "lost".to_owned(),
+            BusDelivery::Confirmed(..) => "confirmed".to_owned(),
         };
         reader.deliveries.drain(..).map(text).collect()
     }

@@ -8,7 +8,7 @@ use tavern_store::error::Cause;
 use tavern_store::{BusCounts, BusError, Subject, limits};
 use tokio::sync::Notify;
 
-pub struct Shared {
+pub struct RemoteShared {
     pub node: Arc<str>,
     /// The subject on which buses report losses to each other.
     pub loss_subject: Subject,
@@ -21,20 +21,20 @@ pub struct Shared {
     began: Instant,
     /// When the server last sent something, in milliseconds since `began`.
     heard_ms: AtomicU64,
-    pub counts: Counters,
+    pub counts: RemoteCounters,
 }
 
 #[derive(Default)]
-pub struct Counters {
+pub struct RemoteCounters {
     pub sent: AtomicU64,
     pub received: AtomicU64,
     pub failed: AtomicU64,
     pub losses: AtomicU64,
 }
 
-impl Shared {
-    pub fn new(node: &str, loss_subject: Subject, outbox: Outbox) -> Shared {
-        Shared {
+impl RemoteShared {
+    pub fn new(node: &str, loss_subject: Subject, outbox: Outbox) -> RemoteShared {
+        RemoteShared {
             node: node.into(),
             loss_subject,
             outbox: Mutex::new(outbox),
@@ -44,7 +44,7 @@ impl Shared {
             is_stopping: AtomicBool::new(false),
             began: Instant::now(),
             heard_ms: AtomicU64::new(0),
-            counts: Counters::default(),
+            counts: RemoteCounters::default(),
         }
     }
 
@@ -84,7 +84,7 @@ impl Shared {
     }
 }
 
-impl Counters {
+impl RemoteCounters {
     pub fn read(&self) -> BusCounts {
         BusCounts {
             sent: self.sent.load(Ordering::Relaxed),

@@ -20,7 +20,7 @@ pub trait Duplex: AsyncRead + AsyncWrite + Unpin + Send {}
 
 impl<T: AsyncRead + AsyncWrite + Unpin + Send> Duplex for T {}
 
-pub type Socket = Box<dyn Duplex>;
+pub type BusSocket = Box<dyn Duplex>;
 
 pub async fn dial(host: &Host) -> io::Result<TcpStream> {
     let socket = TcpStream::connect((host.name.as_str(), host.port)).await?;
@@ -46,11 +46,11 @@ pub async fn read_more(
 
 /// The authorities to trust.
 #[derive(Clone)]
-pub struct Tls(TlsConnector);
+pub struct BusTls(TlsConnector);
 
-impl Tls {
+impl BusTls {
     /// The public authorities, or only those in a PEM file.
-    pub fn new(authorities: Option<&str>) -> Result<Tls, BusError> {
+    pub fn new(authorities: Option<&str>) -> Result<BusTls, BusError> {
         let mut roots = RootCertStore::empty();
         match authorities {
             None => roots.extend(webpki_roots::TLS_SERVER_ROOTS.iter().cloned()),
@@ -69,10 +69,10 @@ impl Tls {
             source: Arc::new(error),
         })?;
         let config = config.with_root_certificates(roots).with_no_client_auth();
-        Ok(Tls(TlsConnector::from(Arc::new(config))))
+        Ok(BusTls(TlsConnector::from(Arc::new(config))))
     }
 
-    pub async fn wrap(&self, socket: TcpStream, host: &Host) -> io::Result<Socket> {
+    pub async fn wrap(&self, socket: TcpStream, host: &Host) -> io::Result<BusSocket> {
         let name = ServerName::try_from(host.name.clone()).map_err(io::Error::other)?;
         Ok(Box::new(self.0.connect(name, socket).await?))
     }

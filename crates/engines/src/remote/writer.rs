@@ -1,13 +1,13 @@
 //! Writing: the content of the outbox as commands of the server. Knows no socket. Must hold: messages of one connection are
 //! numbered in the order in which they are written, and a subscription is written before the ping that confirms it.
 
-use super::fragment::{self, Stream};
-use super::outbox::Command;
-use super::protocol::Protocol;
-use super::shared::Shared;
+use super::fragment::{self, PacketNumbers};
+use super::outbox::OutboxCommand;
+use super::protocol::BusProtocol;
+use super::shared::RemoteShared;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
-use tavern_store::{BusMessage, Subject};
+use tavern_store::{BusPacket, Subject};
 
 /// The server is asked this often whether it is there.
 pub const PING_EVERY: Duration = Duration::from_secs(5);
@@ -15,7 +15,7 @@ pub const PING_EVERY: Duration = Duration::from_secs(5);
 const WRITE_BYTES: usize = 256 * 1024;
 
 pub struct FrameWriter {
-    stream: Stream,
+    stream: PacketNumbers,
     /// Where to report that messages were lost before this connection.
     loss_subject: Option<Subject>,
     pinged_at: Instant,
@@ -24,16 +24,21 @@ pub struct FrameWriter {
 
 impl FrameWriter {
     pub fn new(stream: u64, loss_subject: Option<Subject>) -> FrameWriter {
-        FrameWriter { stream: Stream::new(stream), loss_subject, pinged_at: Instant::now(), is_last: false }
+        FrameWriter {
+            stream: PacketNumbers::new(stream),
+            loss_subject,
+            pinged_at: Instant::now(),
+            is_last: false,
+        }
     }
 
-    pub fn fill<P: Protocol>(&mut self, shared: &Shared, protocol: &mut P) -> Vec<u8> {
+    pub fn fill<P: BusProtocol>(&mut self, shared: &RemoteShared, protocol: &mut P) -> Vec<u8> {
         let mut out = Vec::new();
         let outbox = &mut *shared.outbox();
         for command in outbox.commands() {
             match command {
-                Command::Subscribe(subject) => protocol.subscribe(&subject, &mut out),
-                Command::Unsubscribe(subject) => protocol.unsubscribe(&subject, &mut out),
+                OutboxCommand::Subscribe(subject) => protocol.subscribe(&subject, &mut out),
+                OutboxCommand::Unsubscribe(subject) => protocol.unsubscribe(&subject, &mut out),
             }
         }
         (0..std::mem::take(&mut outbox.pongs)).for_each(|_| P::pong(&mut out));
@@ -62,12 +67,12 @@ impl FrameWriter {
     }
 
     /// False: it is too long.
-    fn write<P: Protocol>(&mut self, message: &BusMessage, protocol: &P, out: &mut Vec<u8>) -> bool {
+    fn write<P: BusProtocol>(&mut self, message: &BusPacket, protocol: &P, out: &mut Vec<u8>) -> bool {
         if message.from.is_outsider() {
             return write_plain(message, protocol, out);
         }
         let length = fragment::body_bytes(message);
-        let Some(parts) = Stream::parts(length, protocol.max_message()) else {
+        let Some(parts) = PacketNumbers::parts(length, protocol.max_message()) else {
             tracing::warn!(bytes = length, "bus message too long");
             return false;
         };
@@ -94,7 +99,7 @@ impl FrameWriter {
 }
 
 /// For programs that are not nodes: the payload alone.
-fn write_plain<P: Protocol>(message: &BusMessage, protocol: &P, out: &mut Vec<u8>) -> bool {
+fn write_plain<P: BusProtocol>(message: &BusPacket, protocol: &P, out: &mut Vec<u8>) -> bool {
     if message.payload.len() > protocol.max_message() {
         tracing::warn!(bytes = message.payload.len(), "bus message for services too long");
         return false;

@@ -9,17 +9,17 @@ use std::sync::Arc;
 use tavern_store::StoreError;
 
 #[derive(Clone, Debug)]
-pub(super) struct Folder(PathBuf);
+pub(super) struct SqliteFolder(PathBuf);
 
 /// One user of the folder's lock file.
 pub(super) struct Lock(File);
 
 /// Until dropped, no other process or thread writes into the folder.
-pub(super) struct Held<'a>(&'a File);
+pub(super) struct WriteGuard<'a>(&'a File);
 
-impl Folder {
+impl SqliteFolder {
     /// The path is made absolute, so that a later change of directory has no effect.
-    pub fn open(path: &Path) -> Result<Folder, StoreError> {
+    pub fn open(path: &Path) -> Result<SqliteFolder, StoreError> {
         let fault = |reason: &str, error| fault(path, reason, error);
         let made = DirBuilder::new().recursive(true).mode(0o700).create(path);
         made.map_err(|error| fault("it cannot be created", error))?;
@@ -30,7 +30,7 @@ impl Folder {
             let reason = format!("it is on a network file system ({network}), where locks are not reliable");
             return Err(StoreError::Folder { path: path.into(), reason, source: None });
         }
-        let folder = Folder(folder);
+        let folder = SqliteFolder(folder);
         // Created here and not by SQLite, for its permissions, which the files beside it inherit.
         folder.file("tavern.db")?;
         Ok(folder)
@@ -53,17 +53,17 @@ impl Folder {
 
 impl Lock {
     /// Waits for its turn. The operating system frees the lock of a process that dies.
-    pub fn hold(&self) -> io::Result<Held<'_>> {
+    pub fn hold(&self) -> io::Result<WriteGuard<'_>> {
         loop {
             match self.0.lock() {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                outcome => return outcome.map(|()| Held(&self.0)),
+                outcome => return outcome.map(|()| WriteGuard(&self.0)),
             }
         }
     }
 }
 
-impl Drop for Held<'_> {
+impl Drop for WriteGuard<'_> {
     fn drop(&mut self) {
         if let Err(error) = self.0.unlock() {
             tracing::error!(%error, "folder lock not released");
@@ -88,7 +88,7 @@ mod tests {
     #[test]
     fn a_new_folder_is_private() {
         let home = tempfile::tempdir().unwrap();
-        let folder = Folder::open(&home.path().join("a b").join("c")).unwrap();
+        let folder = SqliteFolder::open(&home.path().join("a b").join("c")).unwrap();
         let mode = |path: &Path| path.metadata().unwrap().permissions().mode() & 0o777;
         assert_eq!(mode(&folder.0), 0o700);
         assert_eq!(mode(&folder.database()), 0o600);
@@ -97,7 +97,7 @@ mod tests {
     #[test]
     fn two_users_of_the_lock_exclude_each_other() {
         let home = tempfile::tempdir().unwrap();
-        let folder = Folder::open(home.path()).unwrap();
+        let folder = SqliteFolder::open(home.path()).unwrap();
         let (one, two) = (folder.lock().unwrap(), folder.lock().unwrap());
         let held = one.hold().unwrap();
         assert!(two.0.try_lock().is_err());

@@ -3,7 +3,7 @@
 use super::value::{number, read_number, read_time_or_none, time};
 use rusqlite::{Connection, Error, OptionalExtension};
 use std::sync::Arc;
-use tavern_store::{Hold, Page, PresenceKey, Row, RowKey, Versioned};
+use tavern_store::{Page, PresenceHold, PresenceKey, Row, RowKey, Versioned};
 
 pub(super) fn version(connection: &Connection, key: &PresenceKey) -> Result<u64, Error> {
     let sql = "SELECT version FROM holds WHERE channel_name = ?1 AND user_id = ?2";
@@ -11,17 +11,20 @@ pub(super) fn version(connection: &Connection, key: &PresenceKey) -> Result<u64,
     Ok(statement.query_row((&key.channel, &key.user), |row| read_number(row, 0)).optional()?.unwrap_or(0))
 }
 
-pub(super) fn get(connection: &Connection, key: &PresenceKey) -> Result<Option<Versioned<Hold>>, Error> {
+pub(super) fn get(
+    connection: &Connection,
+    key: &PresenceKey,
+) -> Result<Option<Versioned<PresenceHold>>, Error> {
     let sql = "SELECT version, carrier, until FROM holds WHERE channel_name = ?1 AND user_id = ?2";
     let mut statement = connection.prepare_cached(sql)?;
     let found = statement.query_row((&key.channel, &key.user), |row| {
-        let hold = Hold { key: key.clone(), carrier: row.get(1)?, until: read_time_or_none(row, 2)? };
+        let hold = PresenceHold { key: key.clone(), carrier: row.get(1)?, until: read_time_or_none(row, 2)? };
         Ok(Versioned { version: read_number(row, 0)?, row: hold })
     });
     found.optional()
 }
 
-pub(super) fn put(connection: &Connection, hold: &Hold, version: u64) -> Result<(), Error> {
+pub(super) fn put(connection: &Connection, hold: &PresenceHold, version: u64) -> Result<(), Error> {
     let sql = "INSERT OR REPLACE INTO holds (channel_name, user_id, version, carrier, until)
         VALUES (?1, ?2, ?3, ?4, ?5)";
     let values = (&hold.key.channel, &hold.key.user, number(version), &hold.carrier, hold.until.map(time));
@@ -55,7 +58,7 @@ pub(super) fn rows(
         WHERE (channel_name, user_id) > (?1, ?2) ORDER BY channel_name, user_id";
     let read = |row: &rusqlite::Row<'_>| {
         let key = PresenceKey { channel: row.get(0)?, user: row.get(1)? };
-        let hold = Hold { key, carrier: row.get(3)?, until: read_time_or_none(row, 4)? };
+        let hold = PresenceHold { key, carrier: row.get(3)?, until: read_time_or_none(row, 4)? };
         Ok(Versioned { version: read_number(row, 2)?, row: Row::Hold(hold) })
     };
     let mut statement = connection.prepare_cached(sql)?;

@@ -2,7 +2,7 @@
 
 use super::value::{number, read_number, read_time, time};
 use rusqlite::{Connection, Error, OptionalExtension, Row};
-use tavern_store::commit::{InboxCounts, Removed};
+use tavern_store::commit::{InboxCounts, RemovedMessages};
 use tavern_store::{InboxMessage, InboxPage, Page};
 
 pub(super) fn counts(connection: &Connection, user: &str) -> Result<InboxCounts, Error> {
@@ -24,12 +24,12 @@ pub(super) fn add(connection: &Connection, user: &str, message: &InboxMessage) -
     connection.prepare_cached(sql)?.execute(values).map(drop)
 }
 
-pub(super) fn remove(connection: &Connection, user: &str, through: u64) -> Result<Removed, Error> {
+pub(super) fn remove(connection: &Connection, user: &str, through: u64) -> Result<RemovedMessages, Error> {
     let sql = "SELECT coalesce(max(n), 0), count(*), coalesce(sum(length(body)), 0) FROM inbox_messages \
         WHERE user_id = ?1 AND n <= ?2";
     let read = |row: &Row<'_>| {
         let (messages, bytes) = (read_number(row, 1)? as usize, read_number(row, 2)? as usize);
-        Ok(Removed { through: read_number(row, 0)?, messages, bytes })
+        Ok(RemovedMessages { through: read_number(row, 0)?, messages, bytes })
     };
     let removed = connection.prepare_cached(sql)?.query_row((user, number(through)), read)?;
     if removed.messages > 0 {
@@ -39,7 +39,7 @@ pub(super) fn remove(connection: &Connection, user: &str, through: u64) -> Resul
     Ok(removed)
 }
 
-pub(super) fn remove_oldest(connection: &Connection, user: &str) -> Result<Removed, Error> {
+pub(super) fn remove_oldest(connection: &Connection, user: &str) -> Result<RemovedMessages, Error> {
     let sql = "DELETE FROM inbox_messages WHERE user_id = ?1 AND n = (SELECT min(n) FROM inbox_messages WHERE user_id = ?1) \
         RETURNING n, length(body)";
     let read = |row: &Row<'_>| Ok((read_number(row, 0)?, read_number(row, 1)? as usize));

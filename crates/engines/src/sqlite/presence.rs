@@ -3,8 +3,8 @@
 use super::value::{number, read_number, read_time, time};
 use rusqlite::{Connection, Error, OptionalExtension, Row, params};
 use tavern_domain::Time;
-use tavern_domain::presence::Attendee;
-use tavern_store::{Presence, PresenceKey};
+use tavern_domain::presence::ChannelClient;
+use tavern_store::{PresenceKey, PresenceRow};
 
 pub(super) fn version(connection: &Connection, key: &PresenceKey) -> Result<u64, Error> {
     let sql = "SELECT version FROM presences WHERE channel_name = ?1 AND user_id = ?2";
@@ -13,22 +13,22 @@ pub(super) fn version(connection: &Connection, key: &PresenceKey) -> Result<u64,
     Ok(found.unwrap_or(0))
 }
 
-pub(super) fn insert(connection: &Connection, presence: &Presence, version: u64) -> Result<(), Error> {
+pub(super) fn insert(connection: &Connection, presence: &PresenceRow, version: u64) -> Result<(), Error> {
     let sql = "INSERT INTO presences
         (channel_name, user_id, version, anonymous, name, since, left_reason, left_at, visibility)
         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)";
     put(connection, sql, presence, version)
 }
 
-pub(super) fn update(connection: &Connection, presence: &Presence, version: u64) -> Result<(), Error> {
+pub(super) fn update(connection: &Connection, presence: &PresenceRow, version: u64) -> Result<(), Error> {
     let sql = "UPDATE presences SET version = ?3, anonymous = ?4, name = ?5, since = ?6, left_reason = ?7, left_at = ?8,
         visibility = ?9 WHERE channel_name = ?1 AND user_id = ?2";
     forget_clients(connection, &presence.key)?;
     put(connection, sql, presence, version)
 }
 
-fn put(connection: &Connection, sql: &str, presence: &Presence, version: u64) -> Result<(), Error> {
-    let Presence { key, anonymous, name, visibility, attendance } = presence;
+fn put(connection: &Connection, sql: &str, presence: &PresenceRow, version: u64) -> Result<(), Error> {
+    let PresenceRow { key, anonymous, name, visibility, attendance } = presence;
     let departed = attendance.departed();
     connection.prepare_cached(sql)?.execute(params![
         key.channel,
@@ -44,7 +44,7 @@ fn put(connection: &Connection, sql: &str, presence: &Presence, version: u64) ->
     attendance.clients().iter().try_for_each(|client| put_client(connection, key, client))
 }
 
-fn put_client(connection: &Connection, key: &PresenceKey, client: &Attendee) -> Result<(), Error> {
+fn put_client(connection: &Connection, key: &PresenceKey, client: &ChannelClient) -> Result<(), Error> {
     let sql = "INSERT INTO user_channel_presences
         (user_id, channel_name, connection_id, node, epoch, state, meaning, since, lost_at, lost_until)
         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)";
@@ -54,10 +54,10 @@ fn put_client(connection: &Connection, key: &PresenceKey, client: &Attendee) -> 
             key.user,
             key.channel,
             client.client.to_string(),
-            client.home.node,
-            number(client.home.epoch.0),
+            client.node.node,
+            number(client.node.epoch.0),
             client.state.as_ref().map(|state| &state.text),
-            client.state.as_ref().map(|state| state.meaning.cast_signed()),
+            client.state.as_ref().map(|state| state.digest.cast_signed()),
             time(client.since),
             client.lost.map(|lost| time(lost.at)),
             client.lost.map(|lost| time(lost.until)),

@@ -45,7 +45,7 @@ fn find(from: &Connection, wall: Time, read: &Read) -> Result<Found, rusqlite::E
             Found::Edges(social::followers(from, user, after.as_deref(), *limit)?)
         }
         Read::PresencesAt { home, after, limit } => {
-            Found::Presences(roster::at_home(from, home, after.as_ref(), *limit)?)
+            Found::Presences(roster::at_node(from, home, after.as_ref(), *limit)?)
         }
         Read::StalePresences { before, limit } => {
             Found::StalePresences(roster::stale(from, *before, *limit)?)

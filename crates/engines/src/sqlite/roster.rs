@@ -5,14 +5,21 @@ use super::{node, presence};
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, Error, Row, Rows, params};
 use std::sync::Arc;
-use tavern_domain::presence::{Attendance, Attendee, Departed, Departure, Home, Lost, State, Visibility};
+use tavern_domain::presence::{
+    Attendance, ChannelClient, ClientState, LastDeparture, LostClient, NodeEpoch, OfflineReason, Visibility,
+};
 use tavern_domain::{ClientId, Epoch, Time};
-use tavern_store::{Page, Presence, PresenceKey, Roster, RowKey, StalePresence, Versioned, Writer, limits};
+use tavern_store::{
+    Page, PresenceKey, PresencePage, PresenceRow, RowKey, StalePresence, Versioned, Writer, limits,
+};
 
-pub(super) fn get(connection: &Connection, key: &PresenceKey) -> Result<Option<Versioned<Presence>>, Error> {
+pub(super) fn get(
+    connection: &Connection,
+    key: &PresenceKey,
+) -> Result<Option<Versioned<PresenceRow>>, Error> {
     let rows = "WHERE p.channel_name = ?1 AND p.user_id = ?2";
     let mut statement = connection.prepare_cached(&with_clients(rows))?;
-    let mut found = Presences::new(statement.query((&key.channel, &key.user))?);
+    let mut found = PresenceAssembler::new(statement.query((&key.channel, &key.user))?);
     found.next().transpose()
 }
 
@@ -21,14 +28,14 @@ pub(super) fn roster(
     name: &str,
     after: Option<&str>,
     limit: u32,
-) -> Result<Roster, Error> {
+) -> Result<PresencePage, Error> {
     let moment = connection.unchecked_transaction()?;
     let (version, users, _) = presence::channel(&moment, name)?;
     let version = if users == 0 { read_clock(&moment)?.floor } else { version };
     let rows = "WHERE p.channel_name = ?1 AND p.user_id > ?2 ORDER BY p.user_id";
     let mut statement = moment.prepare_cached(&with_clients(rows))?;
-    let rows = Presences::new(statement.query((name, after.unwrap_or("")))?);
-    Ok(Roster { version, users, page: Page::fill(limit, |row| row.row.bytes(), rows)? })
+    let rows = PresenceAssembler::new(statement.query((name, after.unwrap_or("")))?);
+    Ok(PresencePage { version, users, page: Page::fill(limit, |row| row.row.bytes(), rows)? })
 }
 
 pub(super) fn of_user(
@@ -36,12 +43,12 @@ pub(super) fn of_user(
     user: &str,
     after: Option<&str>,
     limit: u32,
-) -> Result<Page<Versioned<Presence>>, Error> {
+) -> Result<Page<Versioned<PresenceRow>>, Error> {
     let rows = "WHERE p.user_id = ?1 AND p.channel_name IN
             (SELECT channel_name FROM user_channel_presences WHERE user_id = ?1 AND channel_name > ?2)
         ORDER BY p.channel_name";
     let mut statement = connection.prepare_cached(&with_clients(rows))?;
-    let rows = Presences::new(statement.query((user, after.unwrap_or("")))?);
+    let rows = PresenceAssembler::new(statement.query((user, after.unwrap_or("")))?);
     Page::fill(limit, |row| row.row.bytes(), rows)
 }
 
@@ -52,18 +59,18 @@ pub(super) fn rows(
 ) -> Result<Page<Versioned<tavern_store::row::Row>>, Error> {
     let rows = "WHERE (p.channel_name, p.user_id) > (?1, ?2) ORDER BY p.channel_name, p.user_id";
     let mut statement = connection.prepare_cached(&with_clients(rows))?;
-    let rows = Presences::new(statement.query(RowKey::names(after))?);
+    let rows = PresenceAssembler::new(statement.query(RowKey::names(after))?);
     let rows = rows.map(|row| row.map(|row| row.map(tavern_store::row::Row::Presence)));
     Page::fill(limit, |row| row.row.bytes(), rows)
 }
 
 /// Presences with a client of one epoch of a node, by channel and user.
-pub(super) fn at_home(
+pub(super) fn at_node(
     connection: &Connection,
     home: &Writer,
     after: Option<&PresenceKey>,
     limit: u32,
-) -> Result<Page<Versioned<Presence>>, Error> {
+) -> Result<Page<Versioned<PresenceRow>>, Error> {
     // One more than the page, which shows that there are more.
     let rows =
         "WHERE (p.channel_name, p.user_id) IN (SELECT DISTINCT channel_name, user_id FROM user_channel_presences
@@ -74,7 +81,7 @@ pub(super) fn at_home(
     let (channel, user) = after.map_or(("", ""), |key| (&*key.channel, &*key.user));
     let mut statement = connection.prepare_cached(&with_clients(rows))?;
     let values = params![home.node, number(home.epoch.0), channel, user, limit];
-    Page::fill(limit, |row| row.row.bytes(), Presences::new(statement.query(values)?))
+    Page::fill(limit, |row| row.row.bytes(), PresenceAssembler::new(statement.query(values)?))
 }
 
 /// Scans all clients: done seldom.
@@ -86,25 +93,25 @@ pub(super) fn stale(connection: &Connection, before: Time, limit: u32) -> Result
                 OR lost_until <= ?1)
         ORDER BY p.user_id, p.channel_name";
     let mut statement = moment.prepare_cached(&with_clients(rows))?;
-    let rows = Presences::new(statement.query([time(before)])?);
+    let rows = PresenceAssembler::new(statement.query([time(before)])?);
     let stale = rows.map(|row| stale_presence(&moment, &row?.row, before));
     Page::fill(limit, |_| 64, stale.filter_map(Result::transpose))
 }
 
 fn stale_presence(
     connection: &Connection,
-    presence: &Presence,
+    presence: &PresenceRow,
     before: Time,
 ) -> Result<Option<StalePresence>, Error> {
     let mut known = Vec::new();
     for client in presence.attendance.living() {
-        let home = Writer { node: client.home.node.clone(), epoch: client.home.epoch };
+        let home = Writer { node: client.node.node.clone(), epoch: client.node.epoch };
         if node::get(connection, &home)?.is_some() {
-            known.push(client.home.clone());
+            known.push(client.node.clone());
         }
     }
-    let homes = presence.stale_homes(before, |home| known.contains(home));
-    Ok(homes.map(|homes| StalePresence { key: presence.key.clone(), homes }))
+    let nodes = presence.stale_nodes(before, |home| known.contains(home));
+    Ok(nodes.map(|nodes| StalePresence { key: presence.key.clone(), nodes }))
 }
 
 /// Each client of a presence is a row that repeats the presence. One statement reads one moment.
@@ -117,32 +124,33 @@ fn with_clients(rows: &str) -> String {
 }
 
 /// Puts presences together from the rows of their clients, which follow each other.
-struct Presences<'a> {
+struct PresenceAssembler<'a> {
     rows: Rows<'a>,
     /// Its clients may go on in the next row.
-    begun: Option<Begun>,
+    begun: Option<PartialPresence>,
     /// The last one read: most rows have the same, and share it.
     node: Arc<str>,
 }
 
-struct Begun {
+struct PartialPresence {
     version: u64,
-    presence: Presence,
+    presence: PresenceRow,
     since: Time,
-    departed: Option<Departed>,
-    clients: Vec<Attendee>,
+    departed: Option<LastDeparture>,
+    clients: Vec<ChannelClient>,
 }
 
-impl<'a> Presences<'a> {
-    fn new(rows: Rows<'a>) -> Presences<'a> {
-        Presences { rows, begun: None, node: "".into() }
+impl<'a> PresenceAssembler<'a> {
+    fn new(rows: Rows<'a>) -> PresenceAssembler<'a> {
+        PresenceAssembler { rows, begun: None, node: "".into() }
     }
 
-    fn next_presence(&mut self) -> Result<Option<Versioned<Presence>>, Error> {
+    fn next_presence(&mut self) -> Result<Option<Versioned<PresenceRow>>, Error> {
         while let Some(row) = self.rows.next()? {
             let (channel, user) = (row.get_ref(0)?.as_str()?, row.get_ref(1)?.as_str()?);
-            let same =
-                |begun: &Begun| *begun.presence.key.user == *user && *begun.presence.key.channel == *channel;
+            let same = |begun: &PartialPresence| {
+                *begun.presence.key.user == *user && *begun.presence.key.channel == *channel
+            };
             let ended = match &self.begun {
                 Some(begun) if same(begun) => None,
                 begun => {
@@ -163,45 +171,48 @@ impl<'a> Presences<'a> {
                 return Ok(Some(ended.end()));
             }
         }
-        Ok(self.begun.take().map(Begun::end))
+        Ok(self.begun.take().map(PartialPresence::end))
     }
 }
 
-impl Iterator for Presences<'_> {
-    type Item = Result<Versioned<Presence>, Error>;
+impl Iterator for PresenceAssembler<'_> {
+    type Item = Result<Versioned<PresenceRow>, Error>;
 
     fn next(&mut self) -> Option<Self::Item> {
         self.next_presence().transpose()
     }
 }
 
-impl Begun {
-    fn end(mut self) -> Versioned<Presence> {
+impl PartialPresence {
+    fn end(mut self) -> Versioned<PresenceRow> {
         self.presence.attendance = Attendance::restore(self.clients, self.since, self.departed);
         Versioned { version: self.version, row: self.presence }
     }
 }
 
-fn begin(row: &Row<'_>, channel: Arc<str>) -> Result<Begun, Error> {
+fn begin(row: &Row<'_>, channel: Arc<str>) -> Result<PartialPresence, Error> {
     let reason = match row.get_ref(6)? {
         ValueRef::Null => None,
-        reason => Some(Departure::parse(reason.as_str()?).ok_or_else(|| unexpected(6, "unknown reason"))?),
+        reason => {
+            Some(OfflineReason::parse(reason.as_str()?).ok_or_else(|| unexpected(6, "unknown reason"))?)
+        }
     };
-    let departed = reason.zip(read_time_or_none(row, 7)?).map(|(reason, seen)| Departed { reason, seen });
+    let departed =
+        reason.zip(read_time_or_none(row, 7)?).map(|(reason, seen)| LastDeparture { reason, seen });
     let key = PresenceKey { channel, user: row.get(1)? };
     let (anonymous, name) = (row.get(3)?, row.get(4)?);
     let visibility =
         Visibility::parse(row.get_ref(16)?.as_str()?).ok_or_else(|| unexpected(16, "unknown visibility"))?;
-    Ok(Begun {
+    Ok(PartialPresence {
         version: read_number(row, 2)?,
-        presence: Presence { key, anonymous, name, visibility, attendance: Attendance::default() },
+        presence: PresenceRow { key, anonymous, name, visibility, attendance: Attendance::default() },
         since: read_time(row, 5)?,
         departed,
         clients: Vec::with_capacity(1),
     })
 }
 
-fn client(row: &Row<'_>, node: &mut Arc<str>) -> Result<Option<Attendee>, Error> {
+fn client(row: &Row<'_>, node: &mut Arc<str>) -> Result<Option<ChannelClient>, Error> {
     let id = match row.get_ref(8)? {
         ValueRef::Null => return Ok(None),
         id => ClientId::parse(id.as_str()?).ok_or_else(|| unexpected(8, "not a client id"))?,
@@ -213,11 +224,13 @@ fn client(row: &Row<'_>, node: &mut Arc<str>) -> Result<Option<Attendee>, Error>
     let state: Option<Arc<str>> = row.get(11)?;
     let meaning: Option<i64> = row.get(12)?;
     let lost = read_time_or_none(row, 14)?.zip(read_time_or_none(row, 15)?);
-    Ok(Some(Attendee {
+    Ok(Some(ChannelClient {
         client: id,
-        home: Home { node: node.clone(), epoch: Epoch(read_number(row, 10)?) },
-        state: state.zip(meaning).map(|(text, meaning)| State { text, meaning: meaning.cast_unsigned() }),
+        node: NodeEpoch { node: node.clone(), epoch: Epoch(read_number(row, 10)?) },
+        state: state
+            .zip(meaning)
+            .map(|(text, meaning)| ClientState { text, digest: meaning.cast_unsigned() }),
         since: read_time(row, 13)?,
-        lost: lost.map(|(at, until)| Lost { at, until }),
+        lost: lost.map(|(at, until)| LostClient { at, until }),
     }))
 }

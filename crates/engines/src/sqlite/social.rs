@@ -3,7 +3,9 @@
 use super::value::{number, read_number, read_time, read_time_or_none, time, unexpected};
 use rusqlite::{Connection, Error, OptionalExtension, Row};
 use tavern_domain::presence::Visibility;
-use tavern_store::{Edge, Follow, Page, Person, RowKey, Seen, User, Versioned, limits};
+use tavern_store::{
+    Follow, FollowRow, LastSeenUpdate, Page, RowKey, UserRow, UserSnapshot, Versioned, limits,
+};
 
 pub(super) fn user_version(connection: &Connection, user: &str) -> Result<u64, Error> {
     let sql = "SELECT version FROM user_presences WHERE user_id = ?1";
@@ -11,14 +13,14 @@ pub(super) fn user_version(connection: &Connection, user: &str) -> Result<u64, E
     Ok(found.unwrap_or(0))
 }
 
-pub(super) fn user(connection: &Connection, user: &str) -> Result<Option<Versioned<User>>, Error> {
+pub(super) fn user(connection: &Connection, user: &str) -> Result<Option<Versioned<UserRow>>, Error> {
     let sql = "SELECT version, last_seen, visibility, user_id FROM user_presences WHERE user_id = ?1";
     connection.prepare_cached(sql)?.query_row([user], read_user).optional()
 }
 
-fn read_user(row: &Row<'_>) -> Result<Versioned<User>, Error> {
+fn read_user(row: &Row<'_>) -> Result<Versioned<UserRow>, Error> {
     let visibility: String = row.get(2)?;
-    let user = User {
+    let user = UserRow {
         user: row.get(3)?,
         last_seen: read_time_or_none(row, 1)?,
         visibility: Visibility::parse(&visibility).ok_or_else(|| unexpected(2, "no visibility"))?,
@@ -51,13 +53,13 @@ pub(super) fn follow_rows(
         WHERE (follower, followee) > (?1, ?2) ORDER BY follower, followee";
     let mut statement = connection.prepare_cached(sql)?;
     let rows = statement.query_map(RowKey::names(after), |row| {
-        let Edge { follow, version, .. } = read(row)?;
+        let FollowRow { follow, version, .. } = read(row)?;
         Ok(Versioned { version, row: tavern_store::row::Row::Follow(follow) })
     })?;
     Page::fill(limit, |row| row.row.bytes(), rows)
 }
 
-pub(super) fn put_user(connection: &Connection, user: &User, version: u64) -> Result<(), Error> {
+pub(super) fn put_user(connection: &Connection, user: &UserRow, version: u64) -> Result<(), Error> {
     let sql = "INSERT INTO user_presences (user_id, version, last_seen, visibility) VALUES (?1, ?2, ?3, ?4)
         ON CONFLICT DO UPDATE SET version = excluded.version, visibility = excluded.visibility,
         last_seen = CASE WHEN last_seen IS NULL OR excluded.last_seen > last_seen THEN excluded.last_seen ELSE last_seen END";
@@ -65,7 +67,7 @@ pub(super) fn put_user(connection: &Connection, user: &User, version: u64) -> Re
     connection.prepare_cached(sql)?.execute(values).map(drop)
 }
 
-pub(super) fn see(connection: &Connection, seen: &Seen, version: u64) -> Result<(), Error> {
+pub(super) fn see(connection: &Connection, seen: &LastSeenUpdate, version: u64) -> Result<(), Error> {
     let sql = "INSERT INTO user_presences (user_id, version, last_seen, visibility) VALUES (?1, ?2, ?3, ?4)
         ON CONFLICT DO UPDATE SET last_seen = excluded.last_seen WHERE last_seen IS NULL OR excluded.last_seen > last_seen";
     let values = (&seen.user, number(version), time(seen.at), Visibility::Everyone.as_str());
@@ -77,7 +79,7 @@ pub(super) fn person(
     connection: &Connection,
     name: &std::sync::Arc<str>,
     viewer: Option<&str>,
-) -> Result<Person, Error> {
+) -> Result<UserSnapshot, Error> {
     let moment = connection.unchecked_transaction()?;
     let mutual = match viewer {
         Some(viewer) => {
@@ -85,7 +87,7 @@ pub(super) fn person(
         }
         None => false,
     };
-    Ok(Person {
+    Ok(UserSnapshot {
         user: name.clone(),
         known: user(&moment, name)?,
         presences: super::roster::of_user(&moment, name, None, limits::PAGE_ROWS)?.rows,
@@ -119,7 +121,7 @@ pub(super) fn following(
     user: &str,
     after: Option<&str>,
     limit: u32,
-) -> Result<Page<Edge>, Error> {
+) -> Result<Page<FollowRow>, Error> {
     let sql = "SELECT follower, followee, since, version,
         EXISTS (SELECT 1 FROM follows b WHERE b.follower = f.followee AND b.followee = f.follower)
         FROM follows f WHERE follower = ?1 AND followee > ?2 ORDER BY followee";
@@ -131,7 +133,7 @@ pub(super) fn followers(
     user: &str,
     after: Option<&str>,
     limit: u32,
-) -> Result<Page<Edge>, Error> {
+) -> Result<Page<FollowRow>, Error> {
     let sql = "SELECT follower, followee, since, version,
         EXISTS (SELECT 1 FROM follows b WHERE b.follower = f.followee AND b.followee = f.follower)
         FROM follows f WHERE followee = ?1 AND follower > ?2 ORDER BY follower";
@@ -144,12 +146,12 @@ fn edges(
     user: &str,
     after: Option<&str>,
     limit: u32,
-) -> Result<Page<Edge>, Error> {
+) -> Result<Page<FollowRow>, Error> {
     let mut statement = connection.prepare_cached(sql)?;
     Page::fill(limit, |_| 64, statement.query_map((user, after.unwrap_or("")), read)?)
 }
 
-fn read(row: &Row<'_>) -> Result<Edge, Error> {
+fn read(row: &Row<'_>) -> Result<FollowRow, Error> {
     let follow = Follow { follower: row.get(0)?, followee: row.get(1)?, since: read_time(row, 2)? };
-    Ok(Edge { follow, version: read_number(row, 3)?, mutual: row.get(4)? })
+    Ok(FollowRow { follow, version: read_number(row, 3)?, mutual: row.get(4)? })
 }

@@ -1,22 +1,24 @@
 //! The SQLite store: a thread that writes and a thread that reads, and their queues. The writer drains its queue into one
 //! transaction. Must hold: every work is answered once.
 
-use super::folder::{Folder, Lock};
+use super::folder::{Lock, SqliteFolder};
 use super::value::{fault, read_clock};
 use super::{reader, schema, writer};
-use crate::queue::Queue;
+use crate::queue::WorkQueue;
 use crate::worker::Workers;
 use rusqlite::Connection;
 use std::path::Path;
 use std::sync::Arc;
-use tavern_store::{Answer, AnswerReceiver, Clock, Commit, Read, Store, StoreError, Ticket, Work, limits};
+use tavern_store::{
+    AnswerReceiver, Clock, Commit, Read, Store, StoreAnswer, StoreError, Ticket, Work, limits,
+};
 
 pub struct SqliteStore {
     workers: Workers,
 }
 
 /// What one thread works with.
-struct Worker {
+struct SqliteWorker {
     connection: Connection,
     lock: Lock,
     clock: Arc<dyn Clock>,
@@ -38,7 +40,7 @@ impl SqliteStore {
         receiver: Arc<dyn AnswerReceiver>,
         max_pages: Option<u32>,
     ) -> Result<SqliteStore, StoreError> {
-        let folder = Folder::open(folder)?;
+        let folder = SqliteFolder::open(folder)?;
         let (writing, reading) = (folder.lock()?, folder.lock()?);
         let held = writing.hold().map_err(StoreError::unavailable)?;
         let mut writer = schema::connect(&folder.database())?;
@@ -54,8 +56,8 @@ impl SqliteStore {
 
         let store = SqliteStore { workers: Workers::new(receiver.clone()) };
         let (commits, reads) = (store.workers.commits.clone(), store.workers.reads.clone());
-        let writer = Worker { connection: writer, lock: writing, clock: clock.clone() };
-        let reader = Worker { connection: reader, lock: reading, clock };
+        let writer = SqliteWorker { connection: writer, lock: writing, clock: clock.clone() };
+        let reader = SqliteWorker { connection: reader, lock: reading, clock };
         let answers = receiver.clone();
         store.workers.spawn("tavern-store-w", move || writer.write_all(&commits, &*answers))?;
         store.workers.spawn("tavern-store-r", move || reader.read_all(&reads, &*receiver))?;
@@ -81,20 +83,21 @@ impl Store for SqliteStore {
     }
 }
 
-impl Worker {
-    fn write_all(mut self, queue: &Queue<(Ticket, Commit)>, receiver: &dyn AnswerReceiver) {
+impl SqliteWorker {
+    fn write_all(mut self, queue: &WorkQueue<(Ticket, Commit)>, receiver: &dyn AnswerReceiver) {
         while let Some(batch) = queue.take(limits::BATCH_COMMITS) {
             let tickets = batch.iter().map(|(ticket, _)| *ticket);
             let answers = match writer::write(&mut self.connection, &self.lock, &*self.clock, &batch) {
                 Ok(outcomes) => {
-                    let answer =
-                        |outcome: Result<_, _>| outcome.map_or_else(Answer::Failed, Answer::Committed);
+                    let answer = |outcome: Result<_, _>| {
+                        outcome.map_or_else(StoreAnswer::Failed, StoreAnswer::Committed)
+                    };
                     tickets.zip(outcomes.into_iter().map(answer)).collect()
                 }
                 Err(error) => {
                     let commits = batch.len();
                     tracing::warn!(error = &error as &dyn std::error::Error, commits, "sqlite batch failed");
-                    tickets.map(|ticket| (ticket, Answer::Failed(error.clone()))).collect()
+                    tickets.map(|ticket| (ticket, StoreAnswer::Failed(error.clone()))).collect()
                 }
             };
             receiver.answer(answers);
@@ -102,12 +105,12 @@ impl Worker {
         self.close();
     }
 
-    fn read_all(self, queue: &Queue<(Ticket, Read)>, receiver: &dyn AnswerReceiver) {
+    fn read_all(self, queue: &WorkQueue<(Ticket, Read)>, receiver: &dyn AnswerReceiver) {
         while let Some(batch) = queue.take(limits::BATCH_COMMITS) {
             for (ticket, read) in batch {
                 let found = reader::read(&self.connection, self.clock.now(), &read);
                 // One by one: pages can be large.
-                receiver.answer(vec![(ticket, found.map_or_else(Answer::Failed, Answer::Read))]);
+                receiver.answer(vec![(ticket, found.map_or_else(StoreAnswer::Failed, StoreAnswer::Read))]);
             }
         }
         self.close();

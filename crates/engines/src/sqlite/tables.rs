@@ -8,26 +8,26 @@ use rusqlite::{Connection, Error};
 use std::collections::HashMap;
 use std::sync::Arc;
 use tavern_domain::Time;
-use tavern_store::commit::{InboxCounts, LeaseState, Removed, Tables};
+use tavern_store::commit::{InboxCounts, LeaseState, RemovedMessages, Tables};
 use tavern_store::{
-    Deadline, InboxMessage, LogEntry, Node, Presence, PresenceKey, Row, RowKey, Seen, StoreError, Trim,
-    Writer,
+    Deadline, InboxMessage, LastSeenUpdate, LogEntry, NodeRow, PresenceKey, PresenceRow, Row, RowKey,
+    StoreError, Trim, Writer,
 };
 
 pub(super) struct SqliteTables<'a> {
     connection: &'a Connection,
     /// Nearly all commits of a batch have the same writer.
-    node: Option<(Writer, Option<Node>)>,
+    node: Option<(Writer, Option<NodeRow>)>,
     /// A presence is expected, then changed: its version is read once.
     presence: Option<(PresenceKey, u64)>,
-    channels: HashMap<Arc<str>, Channel>,
+    channels: HashMap<Arc<str>, SqliteChannel>,
     /// Whether there are any holds: usually not.
     holds: Option<bool>,
     log: Option<log::LogCounts>,
 }
 
 /// A row of `channel_presences`; an empty channel has none.
-struct Channel {
+struct SqliteChannel {
     version: u64,
     users: u64,
     updated: Time,
@@ -49,7 +49,7 @@ impl<'a> SqliteTables<'a> {
     /// The last step before COMMIT.
     pub fn write_counts(&mut self) -> Result<(), Error> {
         for (name, channel) in self.channels.drain().filter(|(_, channel)| channel.changed) {
-            let Channel { version, users, updated, .. } = channel;
+            let SqliteChannel { version, users, updated, .. } = channel;
             match users {
                 0 => presence::forget_channel(self.connection, &name)?,
                 _ => presence::put_channel(self.connection, &name, version, users, updated)?,
@@ -58,10 +58,10 @@ impl<'a> SqliteTables<'a> {
         self.log.take().map_or(Ok(()), |log| log.write(self.connection))
     }
 
-    fn count(&mut self, name: &Arc<str>) -> Result<&mut Channel, Error> {
+    fn count(&mut self, name: &Arc<str>) -> Result<&mut SqliteChannel, Error> {
         if !self.channels.contains_key(name) {
             let (version, users, updated) = presence::channel(self.connection, name)?;
-            self.channels.insert(name.clone(), Channel { version, users, updated, changed: false });
+            self.channels.insert(name.clone(), SqliteChannel { version, users, updated, changed: false });
         }
         Ok(self.channels.get_mut(name).expect("it was just inserted"))
     }
@@ -84,7 +84,7 @@ impl<'a> SqliteTables<'a> {
         Ok(version)
     }
 
-    fn put_presence(&mut self, presence: &Presence, version: u64) -> Result<(), Error> {
+    fn put_presence(&mut self, presence: &PresenceRow, version: u64) -> Result<(), Error> {
         let new = self.presence_version(&presence.key)? == 0;
         if new {
             presence::insert(self.connection, presence, version)?;
@@ -164,7 +164,7 @@ impl Tables for SqliteTables<'_> {
         deadline::set(self.connection, deadline).map_err(fault)
     }
 
-    fn node(&mut self, node: &Writer) -> Result<Option<Node>, StoreError> {
+    fn node(&mut self, node: &Writer) -> Result<Option<NodeRow>, StoreError> {
         match &self.node {
             Some((known, found)) if known == node => Ok(found.clone()),
             _ => {
@@ -175,11 +175,11 @@ impl Tables for SqliteTables<'_> {
         }
     }
 
-    fn epochs(&mut self, name: &str) -> Result<Vec<Node>, StoreError> {
+    fn epochs(&mut self, name: &str) -> Result<Vec<NodeRow>, StoreError> {
         node::epochs(self.connection, name).map_err(fault)
     }
 
-    fn put_node(&mut self, node: &Node) -> Result<(), StoreError> {
+    fn put_node(&mut self, node: &NodeRow) -> Result<(), StoreError> {
         self.node = None;
         node::put(self.connection, node).map_err(fault)
     }
@@ -206,7 +206,7 @@ impl Tables for SqliteTables<'_> {
         Ok(())
     }
 
-    fn see(&mut self, seen: &Seen, version: u64) -> Result<(), StoreError> {
+    fn see(&mut self, seen: &LastSeenUpdate, version: u64) -> Result<(), StoreError> {
         social::see(self.connection, seen, version).map_err(fault)
     }
 
@@ -258,11 +258,11 @@ impl Tables for SqliteTables<'_> {
         inbox::add(self.connection, user, message).map_err(fault)
     }
 
-    fn remove_messages(&mut self, user: &Arc<str>, through: u64) -> Result<Removed, StoreError> {
+    fn remove_messages(&mut self, user: &Arc<str>, through: u64) -> Result<RemovedMessages, StoreError> {
         inbox::remove(self.connection, user, through).map_err(fault)
     }
 
-    fn remove_oldest(&mut self, user: &Arc<str>) -> Result<Removed, StoreError> {
+    fn remove_oldest(&mut self, user: &Arc<str>) -> Result<RemovedMessages, StoreError> {
         inbox::remove_oldest(self.connection, user).map_err(fault)
     }
 

@@ -7,7 +7,7 @@ use super::value::{fault, read_clock, write_clock};
 use rusqlite::{Connection, TransactionBehavior};
 use tavern_store::{Clock, Commit, Receipt, StoreError, Ticket, commit};
 
-pub(super) type Outcomes = Vec<Result<Receipt, StoreError>>;
+pub(super) type WriteResults = Vec<Result<Receipt, StoreError>>;
 
 /// An error means that nothing of the batch was written, or that COMMIT itself failed.
 pub(super) fn write(
@@ -15,7 +15,7 @@ pub(super) fn write(
     lock: &Lock,
     wall: &dyn Clock,
     batch: &[(Ticket, Commit)],
-) -> Result<Outcomes, StoreError> {
+) -> Result<WriteResults, StoreError> {
     let _held = lock.hold().map_err(StoreError::unavailable)?;
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(fault)?;
     let mut clock = read_clock(&transaction).map_err(fault)?;

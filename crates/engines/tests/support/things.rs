@@ -5,22 +5,22 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
-use tavern_domain::presence::{Attendance, Attendee, Home, Visibility};
+use tavern_domain::presence::{Attendance, ChannelClient, NodeEpoch, Visibility};
 use tavern_domain::{ClientId, Epoch, Time};
-use tavern_store::blocking::Client;
+use tavern_store::blocking::BlockingStore;
 use tavern_store::{
-    Commit, Document, DocumentKey, Expect, Found, NodeChange, Presence, PresenceKey, Raise, Read, Row,
-    RowKey, StoreError, SystemClock, Writer,
+    ChannelVersionBump, Commit, Document, DocumentKey, Expect, Found, NodeChange, PresenceKey, PresenceRow,
+    Read, Row, RowKey, StoreError, SystemClock, Writer,
 };
 
 /// Long enough for a loaded machine; nothing waits for it unless a test fails.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
-pub fn open(url: &str) -> Result<Client, StoreError> {
+pub fn open(url: &str) -> Result<BlockingStore, StoreError> {
     tavern_engines::open_client(url, Arc::new(SystemClock), PATIENCE)
 }
 
-pub fn open_node(client: &Client, name: &str) -> Writer {
+pub fn open_node(client: &BlockingStore, name: &str) -> Writer {
     let node = Some(NodeChange::Open { name: name.into(), lease_ms: 60_000 });
     let receipt = client.commit(Commit { node, ..Commit::default() }).unwrap();
     Writer::new(name, receipt.epoch.unwrap())
@@ -38,7 +38,7 @@ pub fn put(name: &str) -> Commit {
     Commit { puts: vec![document(name, "x")], ..Commit::default() }
 }
 
-pub fn version(client: &Client, name: &str) -> u64 {
+pub fn version(client: &BlockingStore, name: &str) -> u64 {
     match client.read(Read::Document(key(name))).unwrap() {
         Found::Document(found) => found.map_or(0, |found| found.version),
         other => panic!("{other:?}"),
@@ -46,29 +46,37 @@ pub fn version(client: &Client, name: &str) -> u64 {
 }
 
 pub fn arrive(channel: &str, user: &str) -> Commit {
-    let client = Attendee {
+    let client = ChannelClient {
         client: ClientId::from_random(1),
-        home: Home { node: "n1".into(), epoch: Epoch(1) },
+        node: NodeEpoch { node: "n1".into(), epoch: Epoch(1) },
         state: None,
         since: Time(7),
         lost: None,
     };
-    let row = Row::Presence(Presence {
+    let row = Row::Presence(PresenceRow {
         key: PresenceKey::new(channel, user),
         anonymous: false,
         name: None,
         visibility: Visibility::Everyone,
         attendance: Attendance::restore(vec![client], Time(7), None),
     });
-    Commit { puts: vec![row], raises: vec![Raise { channel: channel.into(), by: 2 }], ..Commit::default() }
+    Commit {
+        puts: vec![row],
+        raises: vec![ChannelVersionBump { channel: channel.into(), by: 2 }],
+        ..Commit::default()
+    }
 }
 
 pub fn go(channel: &str, user: &str) -> Commit {
     let deletes = vec![RowKey::Presence(PresenceKey::new(channel, user))];
-    Commit { deletes, raises: vec![Raise { channel: channel.into(), by: 2 }], ..Commit::default() }
+    Commit {
+        deletes,
+        raises: vec![ChannelVersionBump { channel: channel.into(), by: 2 }],
+        ..Commit::default()
+    }
 }
 
-pub fn roster(client: &Client, channel: &str) -> (u64, u64) {
+pub fn roster(client: &BlockingStore, channel: &str) -> (u64, u64) {
     match client.read(Read::Roster { channel: channel.into(), after: None, limit: 10 }).unwrap() {
         Found::Roster(roster) => (roster.version, roster.users),
         other => panic!("{other:?}"),
@@ -76,7 +84,7 @@ pub fn roster(client: &Client, channel: &str) -> (u64, u64) {
 }
 
 /// Makes documents, each once, while `cut` ends the connections of the store again and again. How many were made.
-pub fn make_through_cuts(client: &Client, most: usize, cut: impl Fn()) -> i64 {
+pub fn make_through_cuts(client: &BlockingStore, most: usize, cut: impl Fn()) -> i64 {
     let done = AtomicBool::new(false);
     let make = || {
         let mut cuts = 0;

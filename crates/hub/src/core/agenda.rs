@@ -3,11 +3,11 @@
 
 use crate::core::listener::ListenerId;
 use crate::core::wheel::Wheel;
-use crate::event::Space;
+use crate::event::Namespace;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use tavern_domain::Time;
-use tavern_engine::PresenceKey;
+use tavern_store::PresenceKey;
 
 /// What is due. A timer may be stale: who handles it looks at what is so by then.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -47,7 +47,7 @@ pub(crate) enum Timer {
     /// A session left: does its new node vouch for the client?
     Departed,
     /// The bus need not carry a name any more, unless it has a listener again.
-    NameUnused(Space, Arc<[u8]>),
+    NameUnused(Namespace, Arc<[u8]>),
 }
 
 pub(crate) struct Agenda {

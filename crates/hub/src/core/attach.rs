@@ -1,8 +1,8 @@
 //! Sessions come, go and come back: opening, attaching a transport, detaching it, parking a poll.
 //! Must hold: a session has at most one transport; a newer one supersedes the older; only its own user resumes it.
 
-use crate::connection::{Format, Goodbye, Link, LinkId};
-use crate::core::listener::{ListenerId, Who};
+use crate::connection::{CloseReason, EventFormat, Link, LinkId};
+use crate::core::listener::{ListenerId, ListenerKind};
 use crate::core::session::Session;
 use crate::core::{Core, Notice};
 use tavern_domain::{ClientId, Identity, SessionKey, Time};
@@ -19,11 +19,11 @@ impl Core {
     /// A new session, with or without a transport.
     pub(crate) fn open_session(&mut self, identity: Identity, link: Option<Link>) -> ListenerId {
         let now = self.now;
-        let key = SessionKey::from_random(self.dice.roll(), self.index, self.node.settings.shards);
-        let client = ClientId::from_random(self.dice.roll());
+        let key = SessionKey::from_random(self.rng.next(), self.index, self.node.settings.shards);
+        let client = ClientId::from_random(self.rng.next());
         let mut session = Session::new(key, client, identity, now);
         session.polling = link.is_none();
-        let id = self.listeners.insert(Who::Session(Box::new(session)), link);
+        let id = self.listeners.insert(ListenerKind::Session(Box::new(session)), link);
         self.sessions.insert(key.half(), id);
         self.stats.sessions_opened.add(1);
         self.add_user_session(id);
@@ -69,7 +69,7 @@ impl Core {
             listener.mailbox.rewind(listener.mailbox.first() - 1);
         }
         let session = listener.session_mut()?;
-        session.polling = link.format == Format::Poll;
+        session.polling = link.format == EventFormat::Poll;
         session.heard_at = now;
         // A token that is not older than the one before says what holds from now on.
         if identity.expires >= session.identity.expires {
@@ -89,7 +89,7 @@ impl Core {
             session.parked_until = None;
         }
         if let Some(old) = listener.link.take() {
-            self.effects.closes.push((old.id, Goodbye::Superseded));
+            self.effects.closes.push((old.id, CloseReason::Superseded));
             self.stats.sessions_superseded.add(1);
         }
         self.effects.dirty.retain(|dirty| *dirty != id);

@@ -13,14 +13,14 @@ use tavern_domain::{Identity, Time, Verb, pattern};
 
 /// What the app's hook is asked.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Question {
+pub struct AuthorizeQuery {
     pub user: Option<Arc<str>>,
     pub channel: Arc<str>,
     pub verb: Verb,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum AuthorizeAnswer {
     Allow,
     Deny,
     /// Allowed on another channel: a spectator of `game#G` is put on `gametv#G`.
@@ -29,12 +29,12 @@ pub enum Verdict {
 
 /// The answer to a right that was asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Permit {
+pub enum Permission {
     Yes,
     No,
     Instead(Arc<str>),
     /// The app must be asked; the command runs again when it has answered.
-    Ask(Question),
+    Ask(AuthorizeQuery),
 }
 
 /// Answers cached on one shard. Beyond this the expired ones go, and if that is not enough all of them.
@@ -45,13 +45,13 @@ const ANSWER_MIN_MS: u64 = 250;
 /// Decides what an identity may do, with the answers of the app's hook as far as they are cached.
 #[derive(Debug, Default)]
 pub struct Authorizer {
-    kept: HashMap<Question, (Verdict, Time), RandomState>,
+    kept: HashMap<AuthorizeQuery, (AuthorizeAnswer, Time), RandomState>,
     /// Questions that the hook has not answered yet, and who waits.
-    asked: HashMap<Question, Vec<LinkId>, RandomState>,
+    asked: HashMap<AuthorizeQuery, Vec<LinkId>, RandomState>,
 }
 
 impl Authorizer {
-    fn keep(&mut self, now: Time, question: Question, verdict: Verdict, cache_ms: u64) {
+    fn keep(&mut self, now: Time, question: AuthorizeQuery, verdict: AuthorizeAnswer, cache_ms: u64) {
         if self.kept.len() >= ANSWERS_MAX {
             self.kept.retain(|_, (_, until)| *until > now);
             if self.kept.len() >= ANSWERS_MAX {
@@ -61,7 +61,7 @@ impl Authorizer {
         self.kept.insert(question, (verdict, now + cache_ms.max(ANSWER_MIN_MS)));
     }
 
-    fn find(&self, now: Time, question: &Question) -> Option<&Verdict> {
+    fn find(&self, now: Time, question: &AuthorizeQuery) -> Option<&AuthorizeAnswer> {
         self.kept.get(question).filter(|(_, until)| now < *until).map(|(verdict, _)| verdict)
     }
 
@@ -71,12 +71,12 @@ impl Authorizer {
 }
 
 /// Whether an identity may do this on a channel.
-pub fn permit(core: &Core, identity: &Identity, verb: Verb, channel: &Channel<'_>) -> Permit {
+pub fn permit(core: &Core, identity: &Identity, verb: Verb, channel: &Channel<'_>) -> Permission {
     decide(core.now, &core.node.settings, &core.authorizer, identity, verb, channel)
 }
 
 /// Notes that a transport's command waits for the hook's answer.
-pub fn ask(core: &mut Core, question: Question, link: LinkId) {
+pub fn ask(core: &mut Core, question: AuthorizeQuery, link: LinkId) {
     let waiting = core.authorizer.asked.entry(question.clone()).or_default();
     if waiting.is_empty() {
         core.effects.questions.push(question);
@@ -85,7 +85,7 @@ pub fn ask(core: &mut Core, question: Question, link: LinkId) {
 }
 
 /// The hook has answered: commands that waited for it may run again.
-pub fn answer(core: &mut Core, question: Question, verdict: Verdict) {
+pub fn answer(core: &mut Core, question: AuthorizeQuery, verdict: AuthorizeAnswer) {
     let cache_ms = core.node.settings.authorize.map_or(0, |rules| rules.cache_ms);
     if let Some(waiting) = core.authorizer.asked.remove(&question) {
         core.effects.ready.extend(waiting);
@@ -100,28 +100,28 @@ fn decide(
     identity: &Identity,
     verb: Verb,
     channel: &Channel<'_>,
-) -> Permit {
+) -> Permission {
     if channel.is_reserved() && matches!(verb, Verb::Publish | Verb::Join) {
-        return Permit::No;
+        return Permission::No;
     }
     // Its members hear a party by themselves, and nobody else does.
     if is_private(channel.name) {
-        return Permit::No;
+        return Permission::No;
     }
     if identity.rights.allows(verb, channel.name) {
-        return Permit::Yes;
+        return Permission::Yes;
     }
     let name = std::str::from_utf8(channel.name).ok().filter(|_| channel.reach == Reach::Everyone);
     if let (Some(_), Some(name)) = (settings.authorize, name) {
-        let question = Question { user: identity.user.clone(), channel: name.into(), verb };
+        let question = AuthorizeQuery { user: identity.user.clone(), channel: name.into(), verb };
         return match answers.find(now, &question) {
-            Some(Verdict::Allow) => Permit::Yes,
-            Some(Verdict::Deny) => Permit::No,
-            Some(Verdict::Instead(other)) => Permit::Instead(other.clone()),
-            None => Permit::Ask(question),
+            Some(AuthorizeAnswer::Allow) => Permission::Yes,
+            Some(AuthorizeAnswer::Deny) => Permission::No,
+            Some(AuthorizeAnswer::Instead(other)) => Permission::Instead(other.clone()),
+            None => Permission::Ask(question),
         };
     }
-    if settings.kind(channel.kind).allow.has(verb) { Permit::Yes } else { Permit::No }
+    if settings.kind(channel.kind).allow.has(verb) { Permission::Yes } else { Permission::No }
 }
 
 /// A party's channel: its members hear it because the server subscribes them; no name or pattern gives a right to it.
@@ -169,7 +169,7 @@ mod tests {
         }
     }
 
-    fn ask(settings: &Settings, answers: &Authorizer, who: &Identity, verb: Verb, name: &str) -> Permit {
+    fn ask(settings: &Settings, answers: &Authorizer, who: &Identity, verb: Verb, name: &str) -> Permission {
         decide(Time(1000), settings, answers, who, verb, &Channel::parse(name).unwrap())
     }
 
@@ -178,12 +178,12 @@ mod tests {
         let mut settings = Settings::default();
         let none = Authorizer::default();
         let ann = identity("game#*", &[Verb::Subscribe]);
-        assert_eq!(ask(&settings, &none, &ann, Verb::Subscribe, "game#1"), Permit::Yes);
-        assert_eq!(ask(&settings, &none, &ann, Verb::Publish, "game#1"), Permit::No);
+        assert_eq!(ask(&settings, &none, &ann, Verb::Subscribe, "game#1"), Permission::Yes);
+        assert_eq!(ask(&settings, &none, &ann, Verb::Publish, "game#1"), Permission::No);
         let open = KindRules { allow: Verbs::ALL, ..KindRules::default() };
         settings.kinds.insert("lobby".into(), open);
-        assert_eq!(ask(&settings, &none, &ann, Verb::Publish, "lobby#x"), Permit::Yes);
-        assert_eq!(ask(&settings, &none, &ann, Verb::Publish, "chat#x"), Permit::No);
+        assert_eq!(ask(&settings, &none, &ann, Verb::Publish, "lobby#x"), Permission::Yes);
+        assert_eq!(ask(&settings, &none, &ann, Verb::Publish, "chat#x"), Permission::No);
         assert!(permit_pattern(&settings, &ann, b"lobby#*"));
         assert!(!permit_pattern(&settings, &ann, b"*"));
     }
@@ -194,13 +194,19 @@ mod tests {
         for name in ["user#ann", "party#1", "tavern#x"] {
             assert_eq!(
                 ask(&Settings::default(), &Authorizer::default(), &all, Verb::Publish, name),
-                Permit::No
+                Permission::No
             );
-            assert_eq!(ask(&Settings::default(), &Authorizer::default(), &all, Verb::Join, name), Permit::No);
+            assert_eq!(
+                ask(&Settings::default(), &Authorizer::default(), &all, Verb::Join, name),
+                Permission::No
+            );
         }
         let settings = Settings::default();
-        assert_eq!(ask(&settings, &Authorizer::default(), &all, Verb::Subscribe, "party#1"), Permit::No);
-        assert_eq!(ask(&settings, &Authorizer::default(), &all, Verb::Subscribe, "user#ann"), Permit::Yes);
+        assert_eq!(ask(&settings, &Authorizer::default(), &all, Verb::Subscribe, "party#1"), Permission::No);
+        assert_eq!(
+            ask(&settings, &Authorizer::default(), &all, Verb::Subscribe, "user#ann"),
+            Permission::Yes
+        );
     }
 
     #[test]
@@ -209,16 +215,16 @@ mod tests {
         let settings = Settings { authorize: Some(rules), ..Settings::default() };
         let mut answers = Authorizer::default();
         let ann = identity("none", &[]);
-        let Permit::Ask(question) = ask(&settings, &answers, &ann, Verb::Subscribe, "game#G") else {
+        let Permission::Ask(question) = ask(&settings, &answers, &ann, Verb::Subscribe, "game#G") else {
             panic!("asks")
         };
-        answers.keep(Time(600), question.clone(), Verdict::Instead("gametv#G".into()), 500);
-        let instead = Permit::Instead("gametv#G".into());
+        answers.keep(Time(600), question.clone(), AuthorizeAnswer::Instead("gametv#G".into()), 500);
+        let instead = Permission::Instead("gametv#G".into());
         assert_eq!(ask(&settings, &answers, &ann, Verb::Subscribe, "game#G"), instead);
         let other = ask(&settings, &answers, &ann, Verb::Publish, "game#G");
-        assert!(matches!(other, Permit::Ask(_)), "another verb is another question");
-        answers.keep(Time(500), question, Verdict::Allow, 500);
+        assert!(matches!(other, Permission::Ask(_)), "another verb is another question");
+        answers.keep(Time(500), question, AuthorizeAnswer::Allow, 500);
         let later = ask(&settings, &answers, &ann, Verb::Subscribe, "game#G");
-        assert!(matches!(later, Permit::Ask(_)), "at its end an answer has ended");
+        assert!(matches!(later, Permission::Ask(_)), "at its end an answer has ended");
     }
 }

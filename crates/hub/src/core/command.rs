@@ -1,15 +1,15 @@
 //! A command on its way: who sent it, what its outcome can be, and what every command needs: a session, a right, a reply.
 
-use super::{Claim, Core, Reply};
-use crate::connection::{Goodbye, Link};
-use crate::core::authorize::{self, Permit};
+use super::{CommandReply, Core, ReplyTo};
+use crate::connection::{CloseReason, Link};
+use crate::core::authorize::{self, Permission};
 use crate::core::listener::ListenerId;
 use crate::core::session::STRIKES_MAX;
-use crate::event::Space;
-use crate::node::Carried;
+use crate::event::Namespace;
+use crate::node::InterestState;
 use std::sync::Arc;
 use tavern_domain::{Channel, Identity, Verb};
-use tavern_engine::limits::RETRY_AFTER_MS;
+use tavern_store::limits::RETRY_AFTER_MS;
 use tavern_wire::error::{Code, Refusal};
 use tavern_wire::json;
 
@@ -68,29 +68,29 @@ pub enum Flow {
     /// The reply comes by `Shard::next_reply` when the link is named in `Effects::ready`; only for who runs ahead.
     Begun,
     /// Write the reply, then close.
-    Close(Goodbye),
+    Close(CloseReason),
     /// The session lives on another shard: the transport must go there and say the same again.
     Move(usize),
 }
 
-pub(crate) enum Stop {
+pub(crate) enum CommandStop {
     Refused(Refusal),
     Wait,
     /// A change of presence is under way.
-    Begun(Claim),
+    Begun(ReplyTo),
     Move(usize),
 }
 
-impl From<Refusal> for Stop {
-    fn from(refusal: Refusal) -> Stop {
-        Stop::Refused(refusal)
+impl From<Refusal> for CommandStop {
+    fn from(refusal: Refusal) -> CommandStop {
+        CommandStop::Refused(refusal)
     }
 }
 
-pub(crate) type Step<T> = Result<T, Stop>;
+pub(crate) type CommandResult<T> = Result<T, CommandStop>;
 
-pub(crate) fn refuse<T>(code: Code, message: impl Into<std::borrow::Cow<'static, str>>) -> Step<T> {
-    Err(Stop::Refused(Refusal::new(code, message)))
+pub(crate) fn refuse<T>(code: Code, message: impl Into<std::borrow::Cow<'static, str>>) -> CommandResult<T> {
+    Err(CommandStop::Refused(Refusal::new(code, message)))
 }
 
 /// Writes the reply to a command.
@@ -98,7 +98,7 @@ pub(crate) fn reply(
     core: &mut Core,
     caller: &mut Caller,
     id: Option<&str>,
-    reply: Reply,
+    reply: CommandReply,
     out: &mut Vec<u8>,
 ) -> Flow {
     match reply {
@@ -116,13 +116,13 @@ pub(crate) fn reply(
     }
 }
 
-pub(crate) fn take_command(core: &mut Core, caller: &Caller) -> Step<()> {
+pub(crate) fn take_command(core: &mut Core, caller: &Caller) -> CommandResult<()> {
     let now = core.now;
     let per_second = core.node.settings.commands_per_second;
     let session = caller.listener.and_then(|id| core.listeners.get_mut(id)?.session_mut());
     let taken = session.map_or(Ok(()), |session| session.take_command(now, per_second));
     taken.map_err(|retry_after_ms| {
-        Stop::Refused(Refusal::new(Code::RateLimited, "too many commands").retry_after(retry_after_ms))
+        CommandStop::Refused(Refusal::new(Code::RateLimited, "too many commands").retry_after(retry_after_ms))
     })
 }
 
@@ -137,26 +137,26 @@ fn refused(core: &mut Core, caller: &mut Caller, code: Code) -> Flow {
             caller.strikes >= STRIKES_MAX
         }
     };
-    if abuse { Flow::Close(Goodbye::Abuse) } else { Flow::Done }
+    if abuse { Flow::Close(CloseReason::Abuse) } else { Flow::Done }
 }
 /// Begins to listen once the bus carries the name here.
 pub(crate) fn carried_subscribe(
     core: &mut Core,
     caller: &Caller,
     id: ListenerId,
-    space: Space,
+    space: Namespace,
     name: &str,
-) -> Step<()> {
+) -> CommandResult<()> {
     let node = core.node.clone();
     let mut hold = node.carrier.hold();
     match hold.carry(space, name.as_bytes(), Some((core.index, caller.link.id))) {
-        Carried::Yes => core.subscribe(id, space, name.as_bytes()),
-        Carried::Wait => {
+        InterestState::Yes => core.subscribe(id, space, name.as_bytes()),
+        InterestState::Wait => {
             // Whoever waits may be gone before it is carried.
             core.linger(space, name.as_bytes().into());
-            return Err(Stop::Wait);
+            return Err(CommandStop::Wait);
         }
-        Carried::Failed => return unavailable(),
+        InterestState::Failed => return unavailable(),
     };
     Ok(())
 }
@@ -168,34 +168,34 @@ pub(crate) fn permitted(
     id: ListenerId,
     verb: Verb,
     channel: &Channel<'_>,
-) -> Step<Arc<str>> {
+) -> CommandResult<Arc<str>> {
     let name = std::str::from_utf8(channel.name).unwrap_or_default();
     let Some(session) = core.listeners.get(id).and_then(|listener| listener.session()) else {
         return refuse(Code::Gone, "the session has ended; say hello again");
     };
     match authorize::permit(core, &session.identity, verb, channel) {
-        Permit::Yes => Ok(name.into()),
-        Permit::No => not_allowed(verb, name),
-        Permit::Instead(other) => match Channel::parse(&other) {
+        Permission::Yes => Ok(name.into()),
+        Permission::No => not_allowed(verb, name),
+        Permission::Instead(other) => match Channel::parse(&other) {
             Ok(channel) if !channel.is_reserved() => Ok(other),
             _ => refuse(Code::Internal, "the authorize hook named a channel that cannot be used"),
         },
-        Permit::Ask(question) => {
+        Permission::Ask(question) => {
             authorize::ask(core, question, caller.link.id);
-            Err(Stop::Wait)
+            Err(CommandStop::Wait)
         }
     }
 }
 
-pub(crate) fn parse_channel(name: &str) -> Step<Channel<'_>> {
+pub(crate) fn parse_channel(name: &str) -> CommandResult<Channel<'_>> {
     Channel::parse(name).or_else(|error| refuse(Code::BadRequest, error.to_string()))
 }
 
-pub(crate) fn unavailable<T>() -> Step<T> {
+pub(crate) fn unavailable<T>() -> CommandResult<T> {
     let refusal = Refusal::new(Code::Unavailable, "the bus between nodes does not answer");
-    Err(Stop::Refused(refusal.retry_after(RETRY_AFTER_MS)))
+    Err(CommandStop::Refused(refusal.retry_after(RETRY_AFTER_MS)))
 }
 
-pub(crate) fn not_allowed<T>(verb: Verb, name: &str) -> Step<T> {
+pub(crate) fn not_allowed<T>(verb: Verb, name: &str) -> CommandResult<T> {
     refuse(Code::NotAllowed, format!("no right to {} {name:?}", verb.as_str()))
 }

@@ -1,13 +1,13 @@
 //! What the server must carry out after calling a shard.
 
-use crate::connection::{Goodbye, LinkId};
-use crate::core::authorize::Question;
+use crate::connection::{CloseReason, LinkId};
+use crate::core::authorize::AuthorizeQuery;
 use crate::core::listener::ListenerId;
-use crate::core::replies::Reply;
-use crate::event::{Space, Words};
-use crate::node::{ChannelNews, PersonNews};
+use crate::core::replies::CommandReply;
+use crate::event::{Message, Namespace};
+use crate::node::{ChannelUpdate, UserNotice};
 use std::sync::Arc;
-use tavern_engine::{Ticket, Work};
+use tavern_store::{Ticket, Work};
 
 /// Buffers are reused: drain them, keep them.
 #[derive(Debug, Default)]
@@ -15,36 +15,36 @@ pub struct Effects {
     /// Listeners with something to write.
     pub dirty: Vec<ListenerId>,
     /// Transports to close, after what was written to them.
-    pub closes: Vec<(LinkId, Goodbye)>,
+    pub closes: Vec<(LinkId, CloseReason)>,
     /// Messages for the other shards, by shard number.
-    pub parcels: Vec<Vec<Parcel>>,
+    pub shard_messages: Vec<Vec<ShardMessage>>,
     /// Messages for the other nodes.
-    pub abroad: Vec<tavern_engine::Parcel>,
+    pub bus_messages: Vec<tavern_store::BusPacket>,
     /// What the store must do.
     pub work: Vec<(Ticket, Work)>,
     /// Presence changes for other shards, by shard number.
-    pub news: Vec<(usize, ChannelNews)>,
+    pub update: Vec<(usize, ChannelUpdate)>,
     /// Status updates for other shards, by shard number.
-    pub rumours: Vec<(usize, PersonNews)>,
+    pub user_updates: Vec<(usize, UserNotice)>,
     /// Replies to commands of apps, by their numbers.
-    pub orders: Vec<(u64, Reply)>,
+    pub orders: Vec<(u64, CommandReply)>,
     /// The server's own topics to which events were added.
     pub topics: Vec<&'static str>,
     /// Questions for the authorize hook.
-    pub questions: Vec<Question>,
+    pub questions: Vec<AuthorizeQuery>,
     /// Transports whose waiting command can run again.
     pub ready: Vec<LinkId>,
 }
 
 impl Effects {
     pub fn new(shards: usize) -> Effects {
-        Effects { parcels: (0..shards).map(|_| Vec::new()).collect(), ..Effects::default() }
+        Effects { shard_messages: (0..shards).map(|_| Vec::new()).collect(), ..Effects::default() }
     }
 }
 
 /// A message from one shard to another.
 #[derive(Clone, Debug)]
-pub struct Parcel {
-    pub space: Space,
-    pub words: Arc<Words>,
+pub struct ShardMessage {
+    pub space: Namespace,
+    pub words: Arc<Message>,
 }

@@ -2,9 +2,9 @@
 //! Holds the mailbox and the book of places. A session outlives its transport; a Redis listener does not.
 
 use crate::connection::Link;
-use crate::core::Marks;
+use crate::core::HeardElsewhere;
 use crate::core::mailbox::Mailbox;
-use crate::core::routing::Places;
+use crate::core::routing::Subscriptions;
 use crate::core::session::Session;
 use crate::event::SPACES;
 
@@ -16,7 +16,7 @@ pub struct ListenerId {
 }
 
 #[derive(Debug)]
-pub enum Who {
+pub enum ListenerKind {
     Session(Box<Session>),
     Redis {
         /// False after `TAVERN.MODE poll`: the client asks, nothing is pushed.
@@ -29,16 +29,16 @@ pub enum Who {
 #[derive(Debug)]
 pub struct Listener {
     generation: u32,
-    pub who: Who,
+    pub who: ListenerKind,
     pub link: Option<Link>,
     /// It stands in the list of those to be written to.
     pub dirty: bool,
     /// The last delivery it got, so that a name and a pattern together give one event.
     pub stamp: u64,
     pub mailbox: Mailbox,
-    pub places: Places,
+    pub places: Subscriptions,
     /// What it has heard on another node, while some of that may still arrive here.
-    pub marks: Option<Box<Marks>>,
+    pub marks: Option<Box<HeardElsewhere>>,
     /// Subscriptions by space: channels, patterns, shard channels, watched channels; nobody subscribes to people.
     pub counts: [u32; SPACES],
 }
@@ -46,59 +46,59 @@ pub struct Listener {
 impl Listener {
     pub fn session(&self) -> Option<&Session> {
         match &self.who {
-            Who::Session(session) => Some(session),
-            Who::Redis { .. } => None,
+            ListenerKind::Session(session) => Some(session),
+            ListenerKind::Redis { .. } => None,
         }
     }
 
     pub fn session_mut(&mut self) -> Option<&mut Session> {
         match &mut self.who {
-            Who::Session(session) => Some(session),
-            Who::Redis { .. } => None,
+            ListenerKind::Session(session) => Some(session),
+            ListenerKind::Redis { .. } => None,
         }
     }
 
     pub fn is_redis(&self) -> bool {
-        matches!(self.who, Who::Redis { .. })
+        matches!(self.who, ListenerKind::Redis { .. })
     }
 
     /// Whether a new event should be written at the end of the turn.
     pub fn wants_writing(&self) -> bool {
-        self.link.is_some() && !matches!(self.who, Who::Redis { pushing: false, waiting: false })
+        self.link.is_some() && !matches!(self.who, ListenerKind::Redis { pushing: false, waiting: false })
     }
 }
 
 /// The listeners of one shard.
 #[derive(Debug, Default)]
 pub struct Listeners {
-    slots: Vec<Slot>,
+    slots: Vec<ListenerSlot>,
     free: Vec<u32>,
     len: usize,
 }
 
 #[derive(Debug)]
-enum Slot {
+enum ListenerSlot {
     Free { next_generation: u32 },
     Used(Listener),
 }
 
 impl Listeners {
-    pub fn insert(&mut self, who: Who, link: Option<Link>) -> ListenerId {
+    pub fn insert(&mut self, who: ListenerKind, link: Option<Link>) -> ListenerId {
         let index = self.free.pop().unwrap_or_else(|| {
-            self.slots.push(Slot::Free { next_generation: 0 });
+            self.slots.push(ListenerSlot::Free { next_generation: 0 });
             (self.slots.len() - 1) as u32
         });
-        let Slot::Free { next_generation: generation } = self.slots[index as usize] else {
+        let ListenerSlot::Free { next_generation: generation } = self.slots[index as usize] else {
             unreachable!("a free slot is free")
         };
-        self.slots[index as usize] = Slot::Used(Listener {
+        self.slots[index as usize] = ListenerSlot::Used(Listener {
             generation,
             who,
             link,
             dirty: false,
             stamp: 0,
             mailbox: Mailbox::default(),
-            places: Places::default(),
+            places: Subscriptions::default(),
             marks: None,
             counts: [0; SPACES],
         });
@@ -109,25 +109,26 @@ impl Listeners {
     pub fn remove(&mut self, id: ListenerId) -> Option<Listener> {
         self.get(id)?;
         let next_generation = id.generation.wrapping_add(1);
-        let slot = std::mem::replace(&mut self.slots[id.index as usize], Slot::Free { next_generation });
+        let slot =
+            std::mem::replace(&mut self.slots[id.index as usize], ListenerSlot::Free { next_generation });
         self.free.push(id.index);
         self.len -= 1;
         match slot {
-            Slot::Used(listener) => Some(listener),
-            Slot::Free { .. } => None,
+            ListenerSlot::Used(listener) => Some(listener),
+            ListenerSlot::Free { .. } => None,
         }
     }
 
     pub fn get(&self, id: ListenerId) -> Option<&Listener> {
         match self.slots.get(id.index as usize) {
-            Some(Slot::Used(listener)) if listener.generation == id.generation => Some(listener),
+            Some(ListenerSlot::Used(listener)) if listener.generation == id.generation => Some(listener),
             _ => None,
         }
     }
 
     pub fn get_mut(&mut self, id: ListenerId) -> Option<&mut Listener> {
         match self.slots.get_mut(id.index as usize) {
-            Some(Slot::Used(listener)) if listener.generation == id.generation => Some(listener),
+            Some(ListenerSlot::Used(listener)) if listener.generation == id.generation => Some(listener),
             _ => None,
         }
     }
@@ -135,15 +136,15 @@ impl Listeners {
     /// For numbers that stand in a roster: those listeners exist.
     pub fn at(&mut self, index: u32) -> &mut Listener {
         match &mut self.slots[index as usize] {
-            Slot::Used(listener) => listener,
-            Slot::Free { .. } => panic!("the roster names a listener that is gone"),
+            ListenerSlot::Used(listener) => listener,
+            ListenerSlot::Free { .. } => panic!("the roster names a listener that is gone"),
         }
     }
 
     /// The listener at a number, if there is one; for sweeps over all of them.
     pub fn id_at(&self, index: u32) -> Option<ListenerId> {
         match self.slots.get(index as usize) {
-            Some(Slot::Used(listener)) => Some(ListenerId { index, generation: listener.generation }),
+            Some(ListenerSlot::Used(listener)) => Some(ListenerId { index, generation: listener.generation }),
             _ => None,
         }
     }
@@ -173,9 +174,9 @@ mod tests {
     #[test]
     fn a_reused_number_is_another_listener() {
         let mut listeners = Listeners::default();
-        let first = listeners.insert(Who::Redis { pushing: true, waiting: false }, None);
+        let first = listeners.insert(ListenerKind::Redis { pushing: true, waiting: false }, None);
         assert!(listeners.remove(first).is_some());
-        let second = listeners.insert(Who::Redis { pushing: true, waiting: false }, None);
+        let second = listeners.insert(ListenerKind::Redis { pushing: true, waiting: false }, None);
         assert_eq!(first.index, second.index);
         assert!(listeners.get(first).is_none());
         assert!(listeners.remove(first).is_none());

@@ -1,10 +1,10 @@
 //! Words of other nodes that were lost on their way here: everybody who may have missed some is told.
 //! A Redis connection cannot be told and is closed, so that its client subscribes anew.
 
-use crate::connection::Goodbye;
-use crate::core::routing::PlaceIndex;
+use crate::connection::CloseReason;
+use crate::core::routing::RouteIndex;
 use crate::core::{Core, Notice};
-use crate::event::{Event, Space};
+use crate::event::{Event, Namespace};
 use crate::settings::SlowReader;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -15,9 +15,10 @@ pub(crate) fn messages_lost(core: &mut Core, channel: Option<&[u8]>) {
     let places = match channel {
         None => core.roster.heard(),
         Some(name) => {
-            let mut places: Vec<PlaceIndex> = core.roster.find(Space::Channel, name).into_iter().collect();
+            let mut places: Vec<RouteIndex> =
+                core.roster.find(Namespace::Channel, name).into_iter().collect();
             for entry in core.node.registry.matching(name) {
-                places.extend(core.roster.find(Space::Pattern, &entry.name));
+                places.extend(core.roster.find(Namespace::Pattern, &entry.name));
             }
             places
         }
@@ -27,19 +28,19 @@ pub(crate) fn messages_lost(core: &mut Core, channel: Option<&[u8]>) {
     }
 }
 
-fn tell_loss(core: &mut Core, index: PlaceIndex) {
+fn tell_loss(core: &mut Core, index: RouteIndex) {
     let now = core.now;
     let place = core.roster.place(index);
     let name = String::from_utf8_lossy(&place.entry.name);
-    if place.space == Space::Presence {
+    if place.space == Namespace::Presence {
         // What happened can be read: watchers hear the difference.
         let channel: Arc<str> = name.into();
         return core.notify(Notice::ChannelStale { channel });
     }
     let mut tail = Vec::new();
     match place.space {
-        Space::Pattern => json::pattern_gap_tail(&mut tail, &name),
-        Space::Channel | Space::Shard | Space::Presence | Space::People => {
+        Namespace::Pattern => json::pattern_gap_tail(&mut tail, &name),
+        Namespace::Channel | Namespace::Shard | Namespace::Presence | Namespace::People => {
             json::channel_gap_tail(&mut tail, &name)
         }
     }
@@ -50,7 +51,7 @@ fn tell_loss(core: &mut Core, index: PlaceIndex) {
             core.tell(listener, &event);
         } else if let Some(link) = core.listeners.at(listener).link.take() {
             core.listeners.at(listener).dirty = false;
-            core.effects.closes.push((link.id, Goodbye::SlowReader));
+            core.effects.closes.push((link.id, CloseReason::SlowReader));
             core.stats.closed_lost.add(1);
         }
     }

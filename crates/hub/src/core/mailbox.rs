@@ -19,7 +19,7 @@ pub struct Mailbox {
 }
 
 #[derive(Clone, Copy, Debug)]
-pub struct Bounds {
+pub struct MailboxLimits {
     pub events: usize,
     pub bytes: usize,
 }
@@ -37,7 +37,7 @@ impl Mailbox {
     }
 
     /// Adds an event; tells how many unread ones had to go for it. History goes first.
-    pub fn push(&mut self, event: Rc<Event>, bounds: Bounds) -> usize {
+    pub fn push(&mut self, event: Rc<Event>, bounds: MailboxLimits) -> usize {
         self.bytes += event.size();
         self.ring.push_back(event);
         let mut dropped = 0;
@@ -177,14 +177,14 @@ impl Mailbox {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::event::Pool;
+    use crate::event::EventMemory;
     use crate::settings::SlowReader;
     use proptest::prelude::*;
 
-    const ROOMY: Bounds = Bounds { events: 1000, bytes: 1 << 20 };
+    const ROOMY: MailboxLimits = MailboxLimits { events: 1000, bytes: 1 << 20 };
 
     fn event(at: u64) -> Rc<Event> {
-        Event::json(Box::from(*b"}"), Time(at), SlowReader::Gap, &Rc::new(Pool::default()))
+        Event::json(Box::from(*b"}"), Time(at), SlowReader::Gap, &Rc::new(EventMemory::default()))
     }
 
     fn numbers(mailbox: &Mailbox) -> Vec<u64> {
@@ -205,7 +205,7 @@ mod tests {
 
     #[test]
     fn history_goes_before_anything_unread() {
-        let bounds = Bounds { events: 3, bytes: 1 << 20 };
+        let bounds = MailboxLimits { events: 3, bytes: 1 << 20 };
         let mut mailbox = Mailbox::default();
         for at in 0..3 {
             assert_eq!(mailbox.push(event(at), bounds), 0);
@@ -238,7 +238,7 @@ mod tests {
 
     #[test]
     fn one_event_larger_than_the_mailbox_is_kept_alone() {
-        let bounds = Bounds { events: 10, bytes: 1 };
+        let bounds = MailboxLimits { events: 10, bytes: 1 };
         let mut mailbox = Mailbox::default();
         mailbox.push(event(1), bounds);
         assert_eq!(numbers(&mailbox), [1]);
@@ -271,7 +271,7 @@ mod tests {
         /// Whatever happens: gap and unread events together are exactly the numbers after what was sent.
         #[test]
         fn gap_and_unread_cover_everything_after_the_cursor(steps in prop::collection::vec(step(), 0..120)) {
-            let bounds = Bounds { events: 6, bytes: 800 };
+            let bounds = MailboxLimits { events: 6, bytes: 800 };
             let mut mailbox = Mailbox::default();
             let mut pushed = 0;
             for step in steps {

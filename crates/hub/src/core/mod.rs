@@ -26,29 +26,29 @@ pub mod wheel;
 
 pub(crate) use agenda::{Agenda, Timer};
 pub use attach::Attached;
-pub use effects::{Effects, Parcel};
+pub use effects::{Effects, ShardMessage};
 pub(crate) use notice::Notice;
 pub use poll::Poll;
-pub use replies::Reply;
-pub(crate) use replies::{Claim, PIPELINE_MAX, Replies};
-pub use streams::Marks;
-use streams::Streams;
-pub(crate) use users::{Edge, Users};
+pub use replies::CommandReply;
+pub(crate) use replies::{PIPELINE_MAX, Replies, ReplyTo};
+use streams::BusPositions;
+pub use streams::HeardElsewhere;
+pub(crate) use users::{FollowedUser, Users};
 
-use crate::event::{Pool, Space};
-use crate::node::{Dice, LINGER_MS, Node};
+use crate::event::{EventMemory, Namespace};
+use crate::node::{LINGER_MS, Node, RandomSource};
 use authorize::Authorizer;
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 use listener::{Listener, ListenerId, Listeners};
-use routing::{PlaceIndex, Roster};
+use routing::{RouteIndex, RoutingTable};
 use session::Session;
 use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
 use tavern_domain::{Channel, Time};
-use tavern_engine::limits::RETRY_AFTER_MS;
-use tavern_engine::{Answer, DocumentKey, StoreError, Ticket, Versioned, Work, Writer};
+use tavern_store::limits::RETRY_AFTER_MS;
+use tavern_store::{DocumentKey, StoreAnswer, StoreError, Ticket, Versioned, Work, Writer};
 use tavern_wire::error::{Code, Refusal};
 
 pub struct Core {
@@ -59,15 +59,15 @@ pub struct Core {
     /// By half of the key, which is enough to find one; the whole key is compared afterwards.
     pub(crate) sessions: HashMap<u64, ListenerId, RandomState>,
     pub(crate) users: Users,
-    pub(crate) roster: Roster,
+    pub(crate) roster: RoutingTable,
     pub(crate) agenda: Agenda,
-    pub(crate) pool: Rc<Pool>,
+    pub(crate) pool: Rc<EventMemory>,
     pub authorizer: Authorizer,
-    pub(crate) dice: Box<dyn Dice>,
+    pub(crate) rng: Box<dyn RandomSource>,
     sweeper: sweep::Sweeper,
     pub(crate) stats: Arc<crate::node::stats::Stats>,
     pub(crate) replies: Replies,
-    pub(crate) streams: Streams,
+    pub(crate) streams: BusPositions,
     /// Documents of local users as they were last read or written here. May be stale: a commit expects their version.
     pub(crate) documents: HashMap<DocumentKey, Option<Versioned<Arc<[u8]>>>, RandomState>,
     notices: VecDeque<Notice>,
@@ -115,7 +115,7 @@ impl Feature {
 }
 
 /// How far the watchers of a channel's presence were told. Presence knows it; migration asks.
-pub(crate) trait Watched {
+pub(crate) trait WatchedVersions {
     /// The version that watchers here were told.
     fn told(&self, channel: &str) -> Option<u64>;
     /// The version from which a new watcher is told on.
@@ -125,11 +125,11 @@ pub(crate) trait Watched {
 }
 
 impl Core {
-    pub(crate) fn new(node: Arc<Node>, index: usize, dice: Box<dyn Dice>, now: Time) -> Core {
+    pub(crate) fn new(node: Arc<Node>, index: usize, rng: Box<dyn RandomSource>, now: Time) -> Core {
         let shards = node.settings.shards;
         assert!(index < shards && shards <= crate::node::registry::SHARDS_MAX);
         Core {
-            roster: Roster::new(index, node.registry.clone()),
+            roster: RoutingTable::new(index, node.registry.clone()),
             stats: node.stats[index].clone(),
             sweeper: sweep::Sweeper::new(now, node.budget_bytes()),
             effects: Effects::new(shards),
@@ -141,9 +141,9 @@ impl Core {
             agenda: Agenda::new(now),
             pool: Rc::default(),
             authorizer: Authorizer::default(),
-            dice,
+            rng,
             replies: Replies::default(),
-            streams: Streams::default(),
+            streams: BusPositions::default(),
             documents: HashMap::default(),
             notices: VecDeque::new(),
             tickets: 0,
@@ -210,10 +210,10 @@ impl Core {
     }
 
     /// A command has its reply.
-    pub(crate) fn finish(&mut self, claim: Claim, reply: Reply) {
+    pub(crate) fn finish(&mut self, claim: ReplyTo, reply: CommandReply) {
         match claim {
-            Claim::Order(number) => self.effects.orders.push((number, reply)),
-            Claim::Link { link, number } => {
+            ReplyTo::Order(number) => self.effects.orders.push((number, reply)),
+            ReplyTo::Link { link, number } => {
                 if self.replies.keep(link, number, reply) {
                     self.effects.ready.push(link);
                 }
@@ -231,7 +231,7 @@ impl Core {
     }
 
     /// Begins to listen; false when it did already. The sums are right before the caller hears of it.
-    pub fn subscribe(&mut self, id: ListenerId, space: Space, name: &[u8]) -> bool {
+    pub fn subscribe(&mut self, id: ListenerId, space: Namespace, name: &[u8]) -> bool {
         let place = self.make_place(space, name);
         let Some(listener) = self.listeners.get_mut(id) else { return false };
         let new = self.roster.add(place, id.index, &mut listener.places);
@@ -240,19 +240,19 @@ impl Core {
     }
 
     /// Stops listening; false when it did not listen.
-    pub(crate) fn unsubscribe(&mut self, id: ListenerId, space: Space, name: &[u8]) -> bool {
+    pub(crate) fn unsubscribe(&mut self, id: ListenerId, space: Namespace, name: &[u8]) -> bool {
         let Some(place) = self.roster.find(space, name) else { return false };
         self.leave_place(id, place)
     }
 
-    fn leave_place(&mut self, id: ListenerId, place: PlaceIndex) -> bool {
+    fn leave_place(&mut self, id: ListenerId, place: RouteIndex) -> bool {
         let Some(listener) = self.listeners.get_mut(id) else { return false };
         let Some(position) = listener.places.remove(&place) else { return false };
         let space = self.roster.place(place).space;
         listener.counts[space as usize] -= 1;
         let name = self.roster.place(place).entry.name.clone();
         let removed = self.roster.remove(place, position);
-        if space == Space::Presence
+        if space == Namespace::Presence
             && self.roster.find(space, &name).is_none()
             && let Ok(channel) = std::str::from_utf8(&name)
         {
@@ -268,20 +268,20 @@ impl Core {
     }
 
     /// No listener here wants a name any more, or not yet: the bus carries it for a while.
-    pub fn linger(&mut self, space: Space, name: Arc<[u8]>) {
+    pub fn linger(&mut self, space: Namespace, name: Arc<[u8]>) {
         if self.node.carrier.is_by_name() {
             self.agenda.set(self.now + LINGER_MS, Timer::NameUnused(space, name));
         }
     }
 
     /// The names a listener listens to in one space, in no order.
-    pub fn subscriptions(&self, id: ListenerId, space: Space) -> Vec<Arc<[u8]>> {
+    pub fn subscriptions(&self, id: ListenerId, space: Namespace) -> Vec<Arc<[u8]>> {
         let Some(listener) = self.listeners.get(id) else { return Vec::new() };
         let places = listener.places.keys().map(|&place| self.roster.place(place));
         places.filter(|place| place.space == space).map(|place| place.entry.name.clone()).collect()
     }
 
-    fn make_place(&mut self, space: Space, name: &[u8]) -> PlaceIndex {
+    fn make_place(&mut self, space: Namespace, name: &[u8]) -> RouteIndex {
         let settings = &self.node.settings;
         self.roster.make(space, name, || *settings.kind(kind_of(name)))
     }
@@ -289,7 +289,7 @@ impl Core {
     /// Forgets a listener: it listens nowhere from now on.
     pub(crate) fn remove(&mut self, id: ListenerId) {
         let Some(listener) = self.listeners.get(id) else { return };
-        let places: Vec<PlaceIndex> = listener.places.keys().copied().collect();
+        let places: Vec<RouteIndex> = listener.places.keys().copied().collect();
         for place in places {
             self.leave_place(id, place);
         }
@@ -311,12 +311,12 @@ fn kind_of(name: &[u8]) -> &str {
 }
 
 /// What a client is told when the store did not do what it was asked.
-pub(crate) fn refusal(answer: &Answer) -> Refusal {
+pub(crate) fn refusal(answer: &StoreAnswer) -> Refusal {
     match answer {
-        Answer::Failed(StoreError::TooLarge { .. }) => {
+        StoreAnswer::Failed(StoreError::TooLarge { .. }) => {
             Refusal::new(Code::TooLarge, "the store takes no more of this")
         }
-        Answer::Failed(StoreError::Conflict { .. }) => {
+        StoreAnswer::Failed(StoreError::Conflict { .. }) => {
             Refusal::new(Code::Conflict, "too many changes at once").retry_after(RETRY_AFTER_MS)
         }
         _ => Refusal::new(Code::Unavailable, "the store does not answer").retry_after(RETRY_AFTER_MS),

@@ -2,11 +2,11 @@
 //! concerns, so features need not know each other.
 
 use crate::core::listener::ListenerId;
-use crate::node::ChannelNews;
+use crate::node::ChannelUpdate;
 use std::sync::Arc;
-use tavern_domain::presence::{Loss, Rumour, State, Visibility};
+use tavern_domain::presence::{ClientLoss, ClientState, UserUpdate, Visibility};
 use tavern_domain::{ClientId, Identity};
-use tavern_engine::{Answer, PresenceKey};
+use tavern_store::{PresenceKey, StoreAnswer};
 
 #[derive(Debug)]
 pub(crate) enum Notice {
@@ -23,15 +23,15 @@ pub(crate) enum Notice {
     /// A watched channel was read; watchers are told about changes after `base`.
     ChannelLoaded { channel: Arc<str>, base: u64 },
     /// The presence of a channel changed: its watchers here must hear it.
-    PresenceChanged(ChannelNews),
+    PresenceChanged(ChannelUpdate),
     /// Something about a user changed: their sessions and followers on all nodes must hear it.
-    StatusUpdate { user: Arc<str>, update: Rumour },
+    StatusUpdate { user: Arc<str>, update: UserUpdate },
     /// A user's inbox or party may have changed.
     InboxChanged { user: Arc<str> },
     /// The visibility of a local user is known: joins that waited for it can go on.
     VisibilityLoaded { user: Arc<str> },
     /// The store did not tell the visibility of a local user: commands that wait for it are refused.
-    VisibilityFailed { user: Arc<str>, answer: Answer },
+    VisibilityFailed { user: Arc<str>, answer: StoreAnswer },
     /// A local user is visible to others than before, in every channel their sessions are present in.
     VisibilityChanged { user: Arc<str>, visibility: Visibility },
     /// A user is visible to others than before in one channel.
@@ -47,9 +47,9 @@ pub(crate) enum Notice {
     /// A session stays here after all: its client is announced again wherever it is present.
     SessionStays { id: ListenerId },
     /// A session came from another node: its client is present under this node from now on.
-    PresenceMoved { id: ListenerId, channel: Arc<str>, state: Option<State> },
+    PresenceMoved { id: ListenerId, channel: Arc<str>, state: Option<ClientState> },
     /// The node that took a session over does not vouch for its client.
-    ClientLost { identity: Box<Identity>, client: ClientId, channel: Arc<str>, loss: Loss },
+    ClientLost { identity: Box<Identity>, client: ClientId, channel: Arc<str>, loss: ClientLoss },
     /// A session came from another node with the statuses its client knows.
     StatusesMoved { id: ListenerId, told: Vec<(Arc<str>, u64)> },
     /// A session must be packed up for another node.

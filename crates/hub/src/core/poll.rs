@@ -1,7 +1,7 @@
 //! Long-polls: one arrives, is answered or parked, and is answered empty when its time is over.
 
 use super::Core;
-use crate::connection::{Format, Link, LinkId};
+use crate::connection::{EventFormat, Link, LinkId};
 use crate::core::listener::ListenerId;
 use tavern_domain::{Identity, SessionKey, limits};
 
@@ -28,7 +28,7 @@ pub(crate) fn arrive(
     let now = core.now;
     let Some(id) = core.find_session(key) else { return Poll::Unknown };
     let Some(identity) = identity_of(core, id, identity) else { return Poll::Unknown };
-    let link = Link { id: link, format: Format::Poll };
+    let link = Link { id: link, format: EventFormat::Poll };
     let Some(attached) = core.attach(key, &identity, link, cursor) else { return Poll::Unknown };
     let timeout_ms = jittered(core, timeout_ms.min(limits::POLL_PARK_MAX_MS));
     let Some(listener) = core.listeners.get_mut(id) else { return Poll::Unknown };
@@ -63,7 +63,7 @@ fn jittered(core: &mut Core, ms: u64) -> u64 {
     if tenth == 0 {
         return ms;
     }
-    ms - tenth + (core.dice.roll() % (2 * tenth as u128 + 1)) as u64
+    ms - tenth + (core.rng.next() % (2 * tenth as u128 + 1)) as u64
 }
 
 pub(crate) fn is_due(core: &mut Core, id: ListenerId) {

@@ -1,12 +1,12 @@
 //! Publishing: to the listeners of this shard, to the other shards and to the other nodes.
 
-use super::{Core, Parcel, sweep};
-use crate::connection::Goodbye;
+use super::{Core, ShardMessage, sweep};
+use crate::connection::CloseReason;
 use crate::core::authorize;
 use crate::core::listener::ListenerId;
-use crate::core::mailbox::Bounds;
-use crate::core::routing::{PlaceIndex, Roster};
-use crate::event::{Author, Event, Space, Words};
+use crate::core::mailbox::MailboxLimits;
+use crate::core::routing::{RouteIndex, RoutingTable};
+use crate::event::{Author, Event, Message, Namespace};
 use crate::node::Node;
 use crate::node::registry::shards_of;
 use crate::settings::SlowReader;
@@ -19,7 +19,7 @@ impl Core {
     pub fn publish(
         &mut self,
         now: Time,
-        space: Space,
+        space: Namespace,
         channel: &[u8],
         payload: &[u8],
         json: bool,
@@ -29,18 +29,19 @@ impl Core {
         let abroad = self.node.carrier.reaches_others();
         if abroad && !self.speaks {
             self.speaks = true;
-            self.node.carrier.speech.begin(self.index);
+            self.node.carrier.publish_order.begin(self.index);
         }
-        let patterned =
-            space == Space::Channel && self.node.registry.has_patterns() && !authorize::is_private(channel);
+        let patterned = space == Namespace::Channel
+            && self.node.registry.has_patterns()
+            && !authorize::is_private(channel);
         let place = match self.roster.find(space, channel) {
             Some(place) => place,
             // Alone on this node and without patterns, a name nobody listens to needs no place.
             None if self.node.settings.shards == 1 && !patterned => {
                 if abroad {
                     let origin = Some(self.node.origin(self.index));
-                    let words = Words::new(space, channel, payload, json, author).with_origin(origin);
-                    self.effects.abroad.extend(self.node.parcel(space, &words));
+                    let words = Message::new(space, channel, payload, json, author).with_origin(origin);
+                    self.effects.bus_messages.extend(self.node.packet(space, &words));
                 }
                 return 0;
             }
@@ -58,13 +59,13 @@ impl Core {
             return receivers;
         }
         let origin = abroad.then(|| self.node.origin(self.index));
-        let words = Arc::new(Words::new(space, channel, payload, json, author).with_origin(origin));
+        let words = Arc::new(Message::new(space, channel, payload, json, author).with_origin(origin));
         if abroad {
-            self.effects.abroad.extend(self.node.parcel(space, &words));
+            self.effects.bus_messages.extend(self.node.packet(space, &words));
         }
         let here = 1u64 << self.index;
         for shard in shards_of(mask & !here) {
-            self.effects.parcels[shard].push(Parcel { space, words: words.clone() });
+            self.effects.shard_messages[shard].push(ShardMessage { space, words: words.clone() });
         }
         if mask & here != 0 {
             self.deliver(now, place, words);
@@ -74,26 +75,26 @@ impl Core {
 
     /// Gives the bus what other nodes may hear. True: there was something.
     pub fn speak(&mut self) -> bool {
-        if self.effects.abroad.is_empty() {
+        if self.effects.bus_messages.is_empty() {
             return false;
         }
-        let abroad = std::mem::take(&mut self.effects.abroad);
+        let abroad = std::mem::take(&mut self.effects.bus_messages);
         if let Some(bus) = self.node.carrier.bus() {
             bus.publish(abroad);
         }
         if std::mem::take(&mut self.speaks) {
-            self.node.carrier.speech.end(self.index);
+            self.node.carrier.publish_order.end(self.index);
         }
         true
     }
 
     /// Takes words that were published on another shard, or on another node.
-    pub fn receive(&mut self, now: Time, parcel: Parcel) {
-        let place = self.make_place(parcel.space, parcel.words.channel());
-        self.deliver(now, place, parcel.words);
+    pub fn receive(&mut self, now: Time, packet: ShardMessage) {
+        let place = self.make_place(packet.space, packet.words.channel());
+        self.deliver(now, place, packet.words);
     }
 
-    fn deliver(&mut self, now: Time, index: PlaceIndex, words: Arc<Words>) {
+    fn deliver(&mut self, now: Time, index: RouteIndex, words: Arc<Message>) {
         self.stamp += 1;
         if let Some(origin) = words.origin() {
             self.streams.hear(origin);
@@ -114,12 +115,12 @@ impl Core {
         }
     }
 
-    fn deliver_by_patterns(&mut self, now: Time, index: PlaceIndex, event: &Rc<Event>, words: Arc<Words>) {
+    fn deliver_by_patterns(&mut self, now: Time, index: RouteIndex, event: &Rc<Event>, words: Arc<Message>) {
         self.roster.matches(index);
         let matches = std::mem::take(&mut self.roster.place_mut(index).matches);
         let public = Channel::parse_redis(words.channel()).is_ok_and(|c| c.reach == Reach::Everyone);
         for entry in &matches.1 {
-            let Some(place) = self.roster.find(Space::Pattern, &entry.name) else { continue };
+            let Some(place) = self.roster.find(Namespace::Pattern, &entry.name) else { continue };
             let mut for_redis: Option<Rc<Event>> = None;
             let listeners = std::mem::take(&mut self.roster.place_mut(place).listeners);
             for &listener in &listeners {
@@ -147,7 +148,7 @@ impl Core {
         let redis = listener.is_redis();
         let mut event = event.clone();
         let bounds = if redis {
-            Bounds { events: usize::MAX, bytes: settings.redis_pending_bytes }
+            MailboxLimits { events: usize::MAX, bytes: settings.redis_pending_bytes }
         } else {
             if listener.stamp == stamp {
                 return;
@@ -157,7 +158,7 @@ impl Core {
                 let Some(rest) = marks.rest_of(&event, self.now, &self.pool) else { return };
                 event = rest;
             }
-            Bounds { events: settings.mailbox_events, bytes: settings.mailbox_bytes }
+            MailboxLimits { events: settings.mailbox_events, bytes: settings.mailbox_bytes }
         };
         let slow_reader = event.slow_reader;
         let dropped = listener.mailbox.push(event, bounds);
@@ -187,8 +188,8 @@ impl Core {
     }
 }
 
-fn words_have_patterns(node: &Node, roster: &Roster, index: PlaceIndex) -> bool {
-    roster.place(index).space == Space::Channel && node.registry.has_patterns()
+fn words_have_patterns(node: &Node, roster: &RoutingTable, index: RouteIndex) -> bool {
+    roster.place(index).space == Namespace::Channel && node.registry.has_patterns()
 }
 
 #[cold]
@@ -199,7 +200,7 @@ pub(crate) fn overflowed(core: &mut Core, index: u32, dropped: usize, policy: Sl
         // Without a link it is closed once; the rest of the turn finds nobody to write to.
         if let Some(link) = listener.link.take() {
             listener.dirty = false;
-            core.effects.closes.push((link.id, Goodbye::SlowReader));
+            core.effects.closes.push((link.id, CloseReason::SlowReader));
             core.stats.closed_slow.add(1);
         }
     }

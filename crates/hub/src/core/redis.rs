@@ -1,18 +1,18 @@
 //! Listeners of the Redis protocol: they live as long as their connection.
 
 use super::Core;
-use crate::connection::{Format, Link};
-use crate::core::listener::{ListenerId, Who};
+use crate::connection::{EventFormat, Link};
+use crate::core::listener::{ListenerId, ListenerKind};
 
 /// A Redis connection that begins to listen.
 pub fn open(core: &mut Core, link: Link) -> ListenerId {
-    core.listeners.insert(Who::Redis { pushing: true, waiting: false }, Some(link))
+    core.listeners.insert(ListenerKind::Redis { pushing: true, waiting: false }, Some(link))
 }
 
 /// `TAVERN.MODE`: whether a Redis listener is pushed to, or asks.
 pub fn set_pushing(core: &mut Core, id: ListenerId, on: bool) {
     let Some(listener) = core.listeners.get_mut(id) else { return };
-    if let Who::Redis { pushing, .. } = &mut listener.who {
+    if let ListenerKind::Redis { pushing, .. } = &mut listener.who {
         *pushing = on;
     }
     core.mark_dirty(id);
@@ -21,14 +21,14 @@ pub fn set_pushing(core: &mut Core, id: ListenerId, on: bool) {
 /// `TAVERN.WAIT`: whether a Redis listener that asks wants to be told of the next event.
 pub fn set_waiting(core: &mut Core, id: ListenerId, on: bool) {
     if let Some(listener) = core.listeners.get_mut(id)
-        && let Who::Redis { waiting, .. } = &mut listener.who
+        && let ListenerKind::Redis { waiting, .. } = &mut listener.who
     {
         *waiting = on;
         listener.dirty = false;
     }
 }
 
-pub fn set_format(core: &mut Core, id: ListenerId, format: Format) {
+pub fn set_format(core: &mut Core, id: ListenerId, format: EventFormat) {
     if let Some(link) = core.listeners.get_mut(id).and_then(|listener| listener.link.as_mut()) {
         link.format = format;
     }

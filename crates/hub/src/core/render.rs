@@ -1,7 +1,7 @@
 //! Events into bytes, for each way they travel. What a socket refuses stays in the mailbox as references.
 //! Must hold: an event is marked as sent only when all of its bytes were taken, or the caller keeps the rest.
 
-use crate::connection::{Format, LinkId};
+use crate::connection::{EventFormat, LinkId};
 use crate::core::listener::ListenerId;
 use crate::core::{Core, poll};
 use tavern_domain::limits;
@@ -46,7 +46,7 @@ impl Scratch {
         let Some(link) = listener.link.filter(|link| link.id == to) else { return false };
         listener.dirty = false;
         match link.format {
-            Format::Resp2 | Format::Resp3 => {
+            EventFormat::Resp2 | EventFormat::Resp3 => {
                 for event in (0..).map_while(|index| listener.mailbox.front(index)) {
                     if self.bytes.len() >= room {
                         return true;
@@ -56,7 +56,7 @@ impl Scratch {
                 }
                 false
             }
-            Format::WebSocket | Format::Sse | Format::Poll => {
+            EventFormat::WebSocket | EventFormat::Sse | EventFormat::Poll => {
                 if let Some((from, to)) = listener.mailbox.gap() {
                     self.body.clear();
                     json::gap_tail(&mut self.body, from, to);
@@ -125,7 +125,7 @@ pub(crate) fn render_poll(
     let gap = listener.mailbox.gap();
     if let Some((from, to)) = gap {
         json::gap_tail(&mut body, from, to);
-        append_json(out, to, &body, Format::Poll);
+        append_json(out, to, &body, EventFormat::Poll);
         (cursor, count) = (to, 1);
     }
     for (seq, event) in listener.mailbox.unread_events() {
@@ -136,7 +136,7 @@ pub(crate) fn render_poll(
             more = true;
             break;
         }
-        append_json(out, seq, tail, Format::Poll);
+        append_json(out, seq, tail, EventFormat::Poll);
         (cursor, count) = (seq, count + 1);
     }
     let PollFlags { reset, superseded } = flags;
@@ -152,7 +152,7 @@ pub fn take_messages(
     core: &mut Core,
     id: ListenerId,
     most: usize,
-    format: Format,
+    format: EventFormat,
     out: &mut Vec<u8>,
 ) -> usize {
     let Some(listener) = core.listeners.get_mut(id) else { return 0 };
@@ -166,32 +166,32 @@ pub fn take_messages(
     taken
 }
 
-fn append_resp(out: &mut Vec<u8>, frame: &[u8], format: Format) {
+fn append_resp(out: &mut Vec<u8>, frame: &[u8], format: EventFormat) {
     let at = out.len();
     out.extend_from_slice(frame);
-    if format == Format::Resp3 && !frame.is_empty() {
+    if format == EventFormat::Resp3 && !frame.is_empty() {
         out[at] = b'>';
     }
 }
 
-fn append_json(out: &mut Vec<u8>, seq: u64, tail: &[u8], format: Format) {
+fn append_json(out: &mut Vec<u8>, seq: u64, tail: &[u8], format: EventFormat) {
     match format {
-        Format::WebSocket => {
+        EventFormat::WebSocket => {
             ws::write_event(out, seq, tail);
         }
-        Format::Sse => {
+        EventFormat::Sse => {
             // Through a small buffer: SSE rewrites raw newlines.
             let mut event = Vec::with_capacity(tail.len() + 32);
             json::seq_head(&mut event, seq);
             event.extend_from_slice(tail);
             sse::event(out, Some(seq), &event);
         }
-        Format::Poll => {
+        EventFormat::Poll => {
             json::seq_head(out, seq);
             out.extend_from_slice(tail);
             out.push(b',');
         }
-        Format::Resp2 | Format::Resp3 => unreachable!("a JSON event on a Redis connection"),
+        EventFormat::Resp2 | EventFormat::Resp3 => unreachable!("a JSON event on a Redis connection"),
     }
 }
 

@@ -9,14 +9,14 @@ use std::collections::VecDeque;
 use tavern_wire::error::Refusal;
 
 /// What a finished command answers: the body of its reply, or why not.
-pub type Reply = Result<Vec<u8>, Refusal>;
+pub type CommandReply = Result<Vec<u8>, Refusal>;
 
 /// Commands of one transport that are begun and not answered: enough to share a commit, few enough to hold.
 pub(crate) const PIPELINE_MAX: usize = 64;
 
 /// Who gets a reply. A transport's number is used again, the number of its command is not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Claim {
+pub(crate) enum ReplyTo {
     Link {
         link: LinkId,
         number: u64,
@@ -29,43 +29,43 @@ pub(crate) enum Claim {
 pub(crate) struct Replies {
     numbers: u64,
     /// The command that each waiting transport waits for, and its reply once it is there.
-    waiting: HashMap<LinkId, Waiting, RandomState>,
+    waiting: HashMap<LinkId, WaitingCommand, RandomState>,
     /// Commands of transports that pipeline, in their order. A transport without any is not here.
-    pipelined: HashMap<LinkId, VecDeque<Pipelined>, RandomState>,
+    pipelined: HashMap<LinkId, VecDeque<PipelinedCommand>, RandomState>,
 }
 
-struct Waiting {
+struct WaitingCommand {
     number: u64,
     /// The command's own id, echoed in its reply.
     id: Option<Box<str>>,
     /// The command runs again when what it waits for is there; only a refusal is its reply.
     runs_again: bool,
-    reply: Option<Reply>,
+    reply: Option<CommandReply>,
 }
 
-struct Pipelined {
+struct PipelinedCommand {
     number: u64,
     /// The command's own id, echoed in its reply.
     id: Option<Box<str>>,
-    reply: Option<Reply>,
+    reply: Option<CommandReply>,
 }
 
 impl Replies {
     /// A transport's command waits for its reply from now on.
-    pub fn claim(&mut self, link: LinkId) -> Claim {
+    pub fn claim(&mut self, link: LinkId) -> ReplyTo {
         self.wait(link, false)
     }
 
     /// A transport's command waits for something, and then runs again.
-    pub fn claim_to_run_again(&mut self, link: LinkId) -> Claim {
+    pub fn claim_to_run_again(&mut self, link: LinkId) -> ReplyTo {
         self.wait(link, true)
     }
 
-    fn wait(&mut self, link: LinkId, runs_again: bool) -> Claim {
+    fn wait(&mut self, link: LinkId, runs_again: bool) -> ReplyTo {
         self.numbers += 1;
         let number = self.numbers;
-        self.waiting.insert(link, Waiting { number, id: None, runs_again, reply: None });
-        Claim::Link { link, number }
+        self.waiting.insert(link, WaitingCommand { number, id: None, runs_again, reply: None });
+        ReplyTo::Link { link, number }
     }
 
     /// Remembers the id of the command that waits, so that it need not be parsed again.
@@ -76,7 +76,7 @@ impl Replies {
     }
 
     /// The reply to a transport's waiting command, with the command's id. None: it is not there, or the command runs again.
-    pub fn take(&mut self, link: LinkId) -> Option<(Option<Box<str>>, Reply)> {
+    pub fn take(&mut self, link: LinkId) -> Option<(Option<Box<str>>, CommandReply)> {
         self.waiting.get(&link)?.reply.as_ref()?;
         let waiting = self.waiting.remove(&link)?;
         let reply = waiting.reply.filter(|reply| reply.is_err() || !waiting.runs_again)?;
@@ -84,7 +84,7 @@ impl Replies {
     }
 
     /// Keeps a reply for the transport that waits for it. False: none does, or an earlier reply must come first.
-    pub fn keep(&mut self, link: LinkId, number: u64, reply: Reply) -> bool {
+    pub fn keep(&mut self, link: LinkId, number: u64, reply: CommandReply) -> bool {
         let pipelined = self.pipelined.get_mut(&link);
         if let Some(pipelined) = pipelined
             && let Ok(at) = pipelined.binary_search_by_key(&number, |begun| begun.number)
@@ -116,25 +116,25 @@ impl Replies {
     }
 
     /// The command has begun; its reply comes by `next`.
-    pub fn pipeline(&mut self, claim: Claim, id: Option<&str>) {
-        let Claim::Link { link, number } = claim else { return };
+    pub fn pipeline(&mut self, claim: ReplyTo, id: Option<&str>) {
+        let ReplyTo::Link { link, number } = claim else { return };
         let reply = self.waiting.remove(&link).and_then(|waiting| waiting.reply);
-        self.push(link, Pipelined { number, id: id.map(Box::from), reply });
+        self.push(link, PipelinedCommand { number, id: id.map(Box::from), reply });
     }
 
     /// A reply that must not overtake those before it.
-    pub fn keep_in_turn(&mut self, link: LinkId, id: Option<&str>, reply: Reply) {
+    pub fn keep_in_turn(&mut self, link: LinkId, id: Option<&str>, reply: CommandReply) {
         self.numbers += 1;
         let number = self.numbers;
-        self.push(link, Pipelined { number, id: id.map(Box::from), reply: Some(reply) });
+        self.push(link, PipelinedCommand { number, id: id.map(Box::from), reply: Some(reply) });
     }
 
-    fn push(&mut self, link: LinkId, begun: Pipelined) {
+    fn push(&mut self, link: LinkId, begun: PipelinedCommand) {
         self.pipelined.entry(link).or_default().push_back(begun);
     }
 
     /// The next reply of a transport that pipelines. None: it is not there yet.
-    pub fn next(&mut self, link: LinkId) -> Option<(Option<Box<str>>, Reply)> {
+    pub fn next(&mut self, link: LinkId) -> Option<(Option<Box<str>>, CommandReply)> {
         let pipelined = self.pipelined.get_mut(&link)?;
         let reply = pipelined.front_mut()?.reply.take()?;
         let id = pipelined.pop_front()?.id;

@@ -1,43 +1,43 @@
 //! One shard's listeners by name. Lists of listener numbers; who they are is known to `listener`.
 //! Must hold: a listener stands at most once in a list; its own book of places agrees with the list.
 
-use crate::event::{SPACES, Space};
-use crate::node::registry::{Entry, Registry};
+use crate::event::{Namespace, SPACES};
+use crate::node::registry::{NameEntry, Registry};
 use crate::settings::KindRules;
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 use std::sync::Arc;
 
 pub type ListenerIndex = u32;
-pub type PlaceIndex = u32;
+pub type RouteIndex = u32;
 
 /// The places a listener stands in: place → position in its list.
-pub type Places = HashMap<PlaceIndex, u32, RandomState>;
+pub type Subscriptions = HashMap<RouteIndex, u32, RandomState>;
 
 /// One name on this shard.
-pub struct Place {
-    pub space: Space,
-    pub entry: Arc<Entry>,
+pub struct Route {
+    pub space: Namespace,
+    pub entry: Arc<NameEntry>,
     pub rules: KindRules,
     pub listeners: Vec<ListenerIndex>,
     /// Patterns that match this name: (version of the set, entries). Channels only.
-    pub matches: (u64, Vec<Arc<Entry>>),
+    pub matches: (u64, Vec<Arc<NameEntry>>),
 }
 
 /// What follows from a listener that left a place.
-pub struct Removed {
+pub struct RemovedListener {
     /// Another listener stands at another position now: its book must follow.
     pub moved: Option<(ListenerIndex, u32)>,
     /// Nobody on this node listens to this any more.
-    pub unheard: Option<(Space, Arc<[u8]>)>,
+    pub unheard: Option<(Namespace, Arc<[u8]>)>,
 }
 
-pub struct Roster {
+pub struct RoutingTable {
     shard: usize,
     registry: Arc<Registry>,
-    names: [HashMap<Arc<[u8]>, PlaceIndex, RandomState>; SPACES],
-    places: Vec<Option<Place>>,
-    free: Vec<PlaceIndex>,
+    names: [HashMap<Arc<[u8]>, RouteIndex, RandomState>; SPACES],
+    places: Vec<Option<Route>>,
+    free: Vec<RouteIndex>,
     /// Places without listeners, kept so that a publisher finds its channel; swept when they grow many.
     unheard: usize,
 }
@@ -45,26 +45,26 @@ pub struct Roster {
 /// Names kept for publishers only. Beyond this they are forgotten together and looked up anew.
 const UNHEARD_MAX: usize = 10_000;
 
-impl Roster {
-    pub fn new(shard: usize, registry: Arc<Registry>) -> Roster {
+impl RoutingTable {
+    pub fn new(shard: usize, registry: Arc<Registry>) -> RoutingTable {
         let names = std::array::from_fn(|_| HashMap::default());
-        Roster { shard, registry, names, places: Vec::new(), free: Vec::new(), unheard: 0 }
+        RoutingTable { shard, registry, names, places: Vec::new(), free: Vec::new(), unheard: 0 }
     }
 
-    pub fn find(&self, space: Space, name: &[u8]) -> Option<PlaceIndex> {
+    pub fn find(&self, space: Namespace, name: &[u8]) -> Option<RouteIndex> {
         self.names[space as usize].get(name).copied()
     }
 
-    pub fn place(&self, index: PlaceIndex) -> &Place {
+    pub fn place(&self, index: RouteIndex) -> &Route {
         self.places[index as usize].as_ref().expect("a place in use")
     }
 
-    pub fn place_mut(&mut self, index: PlaceIndex) -> &mut Place {
+    pub fn place_mut(&mut self, index: RouteIndex) -> &mut Route {
         self.places[index as usize].as_mut().expect("a place in use")
     }
 
     /// The place of a name, made when there is none.
-    pub fn make(&mut self, space: Space, name: &[u8], rules: impl FnOnce() -> KindRules) -> PlaceIndex {
+    pub fn make(&mut self, space: Namespace, name: &[u8], rules: impl FnOnce() -> KindRules) -> RouteIndex {
         if let Some(index) = self.find(space, name) {
             return index;
         }
@@ -73,7 +73,7 @@ impl Roster {
         }
         let entry = self.registry.intern(space, name);
         let key = entry.name.clone();
-        let place = Place { space, entry, rules: rules(), listeners: Vec::new(), matches: (0, Vec::new()) };
+        let place = Route { space, entry, rules: rules(), listeners: Vec::new(), matches: (0, Vec::new()) };
         let index = match self.free.pop() {
             Some(index) => {
                 self.places[index as usize] = Some(place);
@@ -81,7 +81,7 @@ impl Roster {
             }
             None => {
                 self.places.push(Some(place));
-                (self.places.len() - 1) as PlaceIndex
+                (self.places.len() - 1) as RouteIndex
             }
         };
         self.names[space as usize].insert(key, index);
@@ -90,7 +90,7 @@ impl Roster {
     }
 
     /// Adds a listener; false when it stands there already.
-    pub fn add(&mut self, index: PlaceIndex, listener: ListenerIndex, book: &mut Places) -> bool {
+    pub fn add(&mut self, index: RouteIndex, listener: ListenerIndex, book: &mut Subscriptions) -> bool {
         if book.contains_key(&index) {
             return false;
         }
@@ -105,7 +105,7 @@ impl Roster {
     }
 
     /// Takes a listener out.
-    pub fn remove(&mut self, index: PlaceIndex, position: u32) -> Removed {
+    pub fn remove(&mut self, index: RouteIndex, position: u32) -> RemovedListener {
         let shard = self.shard;
         let place = self.place_mut(index);
         place.listeners.swap_remove(position as usize);
@@ -116,10 +116,10 @@ impl Roster {
         if empty {
             self.drop_place(index);
         }
-        Removed { moved, unheard }
+        RemovedListener { moved, unheard }
     }
 
-    fn drop_place(&mut self, index: PlaceIndex) {
+    fn drop_place(&mut self, index: RouteIndex) {
         let place = self.places[index as usize].take().expect("a place in use");
         self.names[place.space as usize].remove(&place.entry.name);
         self.free.push(index);
@@ -127,10 +127,10 @@ impl Roster {
     }
 
     /// The places with listeners.
-    pub fn heard(&self) -> Vec<PlaceIndex> {
-        let heard = |slot: &Option<Place>| slot.as_ref().is_some_and(|place| !place.listeners.is_empty());
+    pub fn heard(&self) -> Vec<RouteIndex> {
+        let heard = |slot: &Option<Route>| slot.as_ref().is_some_and(|place| !place.listeners.is_empty());
         let places = self.places.iter().enumerate().filter(|(_, slot)| heard(slot));
-        places.map(|(index, _)| index as PlaceIndex).collect()
+        places.map(|(index, _)| index as RouteIndex).collect()
     }
 
     /// Forgets names that only publishers used.
@@ -140,14 +140,14 @@ impl Roster {
         }
         for index in 0..self.places.len() {
             if self.places[index].as_ref().is_some_and(|place| place.listeners.is_empty()) {
-                self.drop_place(index as PlaceIndex);
+                self.drop_place(index as RouteIndex);
             }
         }
         self.unheard = 0;
     }
 
     /// Brings the list of matching patterns of a channel up to date and gives it.
-    pub fn matches(&mut self, index: PlaceIndex) -> &[Arc<Entry>] {
+    pub fn matches(&mut self, index: RouteIndex) -> &[Arc<NameEntry>] {
         let version = self.registry.pattern_version();
         let place = self.places[index as usize].as_mut().expect("a place in use");
         if place.matches.0 != version {
@@ -164,9 +164,9 @@ mod tests {
     #[test]
     fn leaving_keeps_the_books_of_those_who_stay() {
         let registry = Registry::new();
-        let mut roster = Roster::new(0, registry.clone());
-        let place = roster.make(Space::Channel, b"a", KindRules::default);
-        let mut books: Vec<Places> = (0..4).map(|_| Places::default()).collect();
+        let mut roster = RoutingTable::new(0, registry.clone());
+        let place = roster.make(Namespace::Channel, b"a", KindRules::default);
+        let mut books: Vec<Subscriptions> = (0..4).map(|_| Subscriptions::default()).collect();
         for (listener, book) in books.iter_mut().enumerate() {
             assert!(roster.add(place, listener as u32, book));
             assert!(!roster.add(place, listener as u32, book), "twice is once");
@@ -179,27 +179,27 @@ mod tests {
         }
         assert_eq!(roster.place(place).listeners, [2]);
         assert_eq!(books[2][&place], 0);
-        assert_eq!(registry.total(Space::Channel, b"a"), 1);
+        assert_eq!(registry.total(Namespace::Channel, b"a"), 1);
     }
 
     #[test]
     fn an_empty_place_is_forgotten_everywhere() {
         let registry = Registry::new();
-        let mut roster = Roster::new(0, registry.clone());
-        let place = roster.make(Space::Pattern, b"a*", KindRules::default);
-        let mut book = Places::default();
+        let mut roster = RoutingTable::new(0, registry.clone());
+        let place = roster.make(Namespace::Pattern, b"a*", KindRules::default);
+        let mut book = Subscriptions::default();
         roster.add(place, 0, &mut book);
         assert!(roster.remove(place, 0).unheard.is_some());
-        assert_eq!(roster.find(Space::Pattern, b"a*"), None);
-        assert!(registry.find(Space::Pattern, b"a*").is_none());
+        assert_eq!(roster.find(Namespace::Pattern, b"a*"), None);
+        assert!(registry.find(Namespace::Pattern, b"a*").is_none());
     }
 
     #[test]
     fn names_of_publishers_are_bounded() {
         let registry = Registry::new();
-        let mut roster = Roster::new(0, registry.clone());
+        let mut roster = RoutingTable::new(0, registry.clone());
         for n in 0..UNHEARD_MAX + 5 {
-            roster.make(Space::Channel, n.to_string().as_bytes(), KindRules::default);
+            roster.make(Namespace::Channel, n.to_string().as_bytes(), KindRules::default);
         }
         assert!(roster.names[0].len() <= UNHEARD_MAX);
     }

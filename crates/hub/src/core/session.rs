@@ -4,7 +4,7 @@
 use crate::user::is_own_channel;
 use std::collections::VecDeque;
 use std::sync::Arc;
-use tavern_domain::presence::State;
+use tavern_domain::presence::ClientState;
 use tavern_domain::rate::{Allowance, Bucket};
 use tavern_domain::{ClientId, Identity, SessionKey, Sorted, Time};
 
@@ -21,7 +21,7 @@ pub struct Session {
     /// A parked poll answers empty at this moment.
     pub parked_until: Option<Time>,
     /// The channels its client is present in, with the state it gave there.
-    pub present: Present,
+    pub present: JoinedChannels,
     /// The channels where its client is all there is of its user, with the version of that presence and its beginning:
     /// it can go from there without asking what else there is.
     pub alone: Sorted<Arc<str>, (u64, Time)>,
@@ -42,11 +42,11 @@ pub struct Session {
 
 /// The channels that a client is present in, with the state it gave there.
 #[derive(Debug, Default)]
-pub struct Present(Sorted<Arc<str>, Option<State>>);
+pub struct JoinedChannels(Sorted<Arc<str>, Option<ClientState>>);
 
-impl Present {
+impl JoinedChannels {
     /// Without a state an earlier one stays.
-    pub fn enter(&mut self, channel: &Arc<str>, state: Option<State>) {
+    pub fn enter(&mut self, channel: &Arc<str>, state: Option<ClientState>) {
         let known = self.0.or_default(channel.clone());
         if state.is_some() {
             *known = state;
@@ -54,11 +54,11 @@ impl Present {
     }
 
     /// Gives the state it had there, if it was there.
-    pub fn leave(&mut self, channel: &str) -> Option<Option<State>> {
+    pub fn leave(&mut self, channel: &str) -> Option<Option<ClientState>> {
         self.0.remove(channel)
     }
 
-    pub fn state(&self, channel: &str) -> Option<&Option<State>> {
+    pub fn state(&self, channel: &str) -> Option<&Option<ClientState>> {
         self.0.get(channel)
     }
 
@@ -79,7 +79,7 @@ impl Present {
         self.0.keys()
     }
 
-    pub fn all(&self) -> Vec<(Arc<str>, Option<State>)> {
+    pub fn all(&self) -> Vec<(Arc<str>, Option<ClientState>)> {
         self.0.iter().map(|(channel, state)| (channel.clone(), state.clone())).collect()
     }
 
@@ -88,9 +88,9 @@ impl Present {
     }
 }
 
-impl FromIterator<(Arc<str>, Option<State>)> for Present {
-    fn from_iter<I: IntoIterator<Item = (Arc<str>, Option<State>)>>(all: I) -> Present {
-        let mut present = Present::default();
+impl FromIterator<(Arc<str>, Option<ClientState>)> for JoinedChannels {
+    fn from_iter<I: IntoIterator<Item = (Arc<str>, Option<ClientState>)>>(all: I) -> JoinedChannels {
+        let mut present = JoinedChannels::default();
         all.into_iter().for_each(|(channel, state)| present.enter(&channel, state));
         present
     }
@@ -109,7 +109,7 @@ impl Session {
             heard_at: now,
             polling: false,
             parked_until: None,
-            present: Present::default(),
+            present: JoinedChannels::default(),
             alone: Sorted::new(),
             window_ms: None,
             lost: false,

@@ -1,6 +1,6 @@
 //! How far this shard has heard each publisher of each node, so that a session that moves does not hear a message twice.
 
-use crate::event::{Event, Origin, Pool};
+use crate::event::{Event, EventMemory, MessageId};
 use crate::settings::SlowReader;
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
@@ -8,21 +8,21 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
 use tavern_domain::{Epoch, Time};
-use tavern_engine::body::Stream;
+use tavern_store::body::BusPosition;
 use tavern_wire::json;
 
 /// What a session has heard on another node: it must not hear it again here.
 #[derive(Clone, Debug, Default)]
-pub struct Marks {
-    pub streams: Vec<Stream>,
+pub struct HeardElsewhere {
+    pub streams: Vec<BusPosition>,
     pub told: Vec<(Arc<str>, u64)>,
     /// Until when something of it may still be under way.
     pub until: Time,
 }
 
-impl Marks {
+impl HeardElsewhere {
     /// What is left of an event for the session. `None`: it has heard all of it.
-    pub(crate) fn rest_of(&self, event: &Rc<Event>, now: Time, pool: &Rc<Pool>) -> Option<Rc<Event>> {
+    pub(crate) fn rest_of(&self, event: &Rc<Event>, now: Time, pool: &Rc<EventMemory>) -> Option<Rc<Event>> {
         let Some(told) = event.told() else {
             return (!self.has_heard(event)).then(|| event.clone());
         };
@@ -51,12 +51,12 @@ impl Marks {
 
 /// The last message heard from each shard of each node.
 #[derive(Default)]
-pub(crate) struct Streams {
+pub(crate) struct BusPositions {
     heard: HashMap<Arc<str>, Vec<(u8, Epoch, u64)>, RandomState>,
 }
 
-impl Streams {
-    pub fn hear(&mut self, origin: &Origin) {
+impl BusPositions {
+    pub fn hear(&mut self, origin: &MessageId) {
         let Some(streams) = self.heard.get_mut(&*origin.node) else {
             self.heard.insert(origin.node.clone(), vec![(origin.shard(), origin.epoch, origin.n)]);
             return;
@@ -69,13 +69,13 @@ impl Streams {
     }
 
     /// The last message heard of each stream, here or where the session was before.
-    pub fn last(&self, before: Option<&Marks>) -> Vec<Stream> {
+    pub fn last(&self, before: Option<&HeardElsewhere>) -> Vec<BusPosition> {
         let own = self.heard.iter().flat_map(|(node, streams)| {
             let stream =
-                |&(shard, epoch, n): &(u8, Epoch, u64)| Stream { node: node.clone(), epoch, shard, n };
+                |&(shard, epoch, n): &(u8, Epoch, u64)| BusPosition { node: node.clone(), epoch, shard, n };
             streams.iter().map(stream)
         });
-        let mut last: BTreeMap<(Arc<str>, u8), Stream> = BTreeMap::new();
+        let mut last: BTreeMap<(Arc<str>, u8), BusPosition> = BTreeMap::new();
         for stream in own.chain(before.into_iter().flat_map(|marks| marks.streams.iter().cloned())) {
             let known = last.entry((stream.node.clone(), stream.shard)).or_insert_with(|| stream.clone());
             if (known.epoch, known.n) < (stream.epoch, stream.n) {

@@ -1,7 +1,7 @@
 //! What a shard looks after by itself: expired tokens and sessions, old history, the memory of all mailboxes.
 //! An idle session owns no timer: the sweep passes over all listeners in small pieces, all of them each second.
 
-use crate::connection::Goodbye;
+use crate::connection::CloseReason;
 use crate::core::listener::ListenerId;
 use crate::core::publish::overflowed;
 use crate::core::{Core, Notice};
@@ -17,11 +17,11 @@ pub struct Sweeper {
     due: Time,
     /// Above this many bytes of events, memory is freed at once.
     pub relieve_above: usize,
-    round: Round,
+    round: SweepCounts,
 }
 
 #[derive(Default)]
-struct Round {
+struct SweepCounts {
     sessions: u64,
     detached: u64,
     redis: u64,
@@ -32,7 +32,7 @@ struct Round {
 
 impl Sweeper {
     pub fn new(now: Time, budget: usize) -> Sweeper {
-        Sweeper { next: 0, due: now + PIECE_MS, relieve_above: budget, round: Round::default() }
+        Sweeper { next: 0, due: now + PIECE_MS, relieve_above: budget, round: SweepCounts::default() }
     }
 }
 
@@ -105,7 +105,7 @@ fn look_at(core: &mut Core, id: ListenerId) {
     }
     if now >= session.identity.expires {
         if let Some(link) = link {
-            core.effects.closes.push((link.id, Goodbye::TokenExpired));
+            core.effects.closes.push((link.id, CloseReason::TokenExpired));
         }
         core.stats.sessions_expired.add(1);
         core.notify(Notice::SessionEnds { id });

@@ -20,12 +20,12 @@ pub(crate) struct LocalUser {
     pub sessions: Vec<ListenerId>,
     /// None: not loaded yet.
     pub visibility: Option<Visibility>,
-    pub following: HashMap<Arc<str>, Edge, RandomState>,
+    pub following: HashMap<Arc<str>, FollowedUser, RandomState>,
 }
 
 /// A local user follows somebody.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Edge {
+pub(crate) struct FollowedUser {
     pub version: u64,
     /// The other follows back.
     pub mutual: bool,
@@ -90,7 +90,7 @@ impl Users {
     /// Whether a viewer may see a user with this visibility.
     pub fn sees(&self, viewer: Option<&str>, user: &str, visibility: Visibility) -> bool {
         let viewer = match viewer {
-            Some(viewer) if viewer == user => Viewer::Himself,
+            Some(viewer) if viewer == user => Viewer::Themselves,
             Some(viewer) => Viewer::Other { mutual: self.is_mutual(viewer, user) },
             None => Viewer::Other { mutual: false },
         };

@@ -4,35 +4,35 @@
 //! what was dropped unread is told as a gap.
 
 use crate::core::listener::ListenerId;
-use crate::core::{Claim, Core, Feature, Notice, Timer, refusal};
+use crate::core::{Core, Feature, Notice, ReplyTo, Timer, refusal};
 use crate::rows::{INBOX, ONCE, add_inbox_message};
-use crate::transaction::{Decision, Facts, Need, Step, Transactions};
+use crate::transaction::{Decision, DecisionStep, Facts, Need, Transactions};
 use crate::user::{is_user, own_channel};
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use tavern_domain::presence::Rumour;
-use tavern_engine::limits::{PAGE_ROWS, RETRY_AFTER_MS};
-use tavern_engine::{
-    Answer, Commit, Deadline, Document, DocumentKey, Expect, Found, Freed, Letters, Read, Row, RowKey,
-    StoreError, Ticket, Work,
+use tavern_domain::presence::UserUpdate;
+use tavern_store::limits::{PAGE_ROWS, RETRY_AFTER_MS};
+use tavern_store::{
+    Commit, Deadline, Document, DocumentKey, Expect, Found, FreedMessages, InboxPage, Read, Row, RowKey,
+    StoreAnswer, StoreError, Ticket, Work,
 };
 use tavern_wire::error::{Code, Refusal};
-use tavern_wire::json::letter as json;
+use tavern_wire::json::inbox as json;
 
 /// How long it is remembered that a request with an idempotency key was carried out.
 const ONCE_MS: u64 = 24 * 3_600_000;
 
 /// What was asked of the store about inboxes.
-pub(crate) enum Task {
+pub(crate) enum InboxRequest {
     Read { user: Arc<str> },
-    Post { user: Arc<str>, claim: Claim },
+    Post { user: Arc<str>, claim: ReplyTo },
 }
 
 pub(crate) struct Inbox {
     frees: Transactions<FreeInbox>,
-    under_way: HashMap<Ticket, Task, RandomState>,
+    under_way: HashMap<Ticket, InboxRequest, RandomState>,
     /// Inboxes that are being read. True: something came meanwhile, it is read again.
     reading: BTreeMap<Arc<str>, bool>,
 }
@@ -61,15 +61,15 @@ impl Inbox {
         let Some(after) = sessions.iter().filter_map(letters).min() else { return };
         self.reading.insert(user.clone(), false);
         let read = Read::Inbox { user: user.clone(), after, limit: PAGE_ROWS };
-        self.ask_inbox(core, Task::Read { user: user.clone() }, Work::Read(read));
+        self.ask_inbox(core, InboxRequest::Read { user: user.clone() }, Work::Read(read));
     }
 
-    fn ask_inbox(&mut self, core: &mut Core, task: Task, work: Work) {
+    fn ask_inbox(&mut self, core: &mut Core, task: InboxRequest, work: Work) {
         self.under_way.insert(core.submit(Feature::Inbox, work), task);
     }
 
     /// The store has answered something about an inbox.
-    pub(crate) fn answered(&mut self, core: &mut Core, ticket: Ticket, answer: Answer) {
+    pub(crate) fn answered(&mut self, core: &mut Core, ticket: Ticket, answer: StoreAnswer) {
         let now = core.now;
         if self.frees.owns(ticket) {
             // If the store does not answer, some node looks again with the next heartbeat.
@@ -78,28 +78,28 @@ impl Inbox {
         }
         let Some(task) = self.under_way.remove(&ticket) else { return };
         match (task, answer) {
-            (Task::Read { user }, Answer::Read(Found::Inbox(letters))) => {
+            (InboxRequest::Read { user }, StoreAnswer::Read(Found::Inbox(letters))) => {
                 self.letters_read(core, &user, &letters);
             }
-            (Task::Read { user }, _) => {
+            (InboxRequest::Read { user }, _) => {
                 self.reading.remove(&user);
                 core.agenda.set(now + RETRY_AFTER_MS, Timer::RetryInbox(user));
             }
-            (Task::Post { user, claim }, Answer::Committed(receipt)) => {
+            (InboxRequest::Post { user, claim }, StoreAnswer::Committed(receipt)) => {
                 let letter = receipt.inbox_numbers.first().copied().unwrap_or(0);
-                core.stats.letters_written.add(receipt.inbox_numbers.len() as u64);
+                core.stats.inbox_messages_stored.add(receipt.inbox_numbers.len() as u64);
                 core.finish(claim, Ok(json::posted(letter)));
-                core.notify(Notice::StatusUpdate { user, update: Rumour::Mail });
+                core.notify(Notice::StatusUpdate { user, update: UserUpdate::Mail });
             }
             // Only the key of a request is expected: the letter was posted before.
-            (Task::Post { claim, .. }, Answer::Failed(StoreError::Conflict { .. })) => {
+            (InboxRequest::Post { claim, .. }, StoreAnswer::Failed(StoreError::Conflict { .. })) => {
                 core.finish(claim, Ok(json::posted_before()));
             }
-            (Task::Post { claim, .. }, answer) => core.finish(claim, Err(refusal(&answer))),
+            (InboxRequest::Post { claim, .. }, answer) => core.finish(claim, Err(refusal(&answer))),
         }
     }
 
-    fn letters_read(&mut self, core: &mut Core, user: &Arc<str>, letters: &Letters) {
+    fn letters_read(&mut self, core: &mut Core, user: &Arc<str>, letters: &InboxPage) {
         for id in core.users.sessions(user).to_vec() {
             self.put_letters(core, id, user, letters);
         }
@@ -109,14 +109,14 @@ impl Inbox {
         }
     }
 
-    fn put_letters(&mut self, core: &mut Core, id: ListenerId, user: &str, letters: &Letters) {
+    fn put_letters(&mut self, core: &mut Core, id: ListenerId, user: &str, letters: &InboxPage) {
         let Some(had) = core.session(id).map(|session| session.letters) else { return };
         if letters.dropped > had {
             self.put_letter(core, id, letters.dropped, json::gap_tail(&own_channel(user), letters.dropped));
         }
         for letter in letters.page.rows.iter().filter(|letter| letter.n > had) {
             self.put_letter(core, id, letter.n, json::tail(letter.n, &letter.body));
-            core.stats.letters_put.add(1);
+            core.stats.inbox_messages_delivered.add(1);
         }
     }
 
@@ -145,7 +145,7 @@ impl Inbox {
             through = letter;
         }
         let Some(user) = session.identity.user.clone().filter(|_| through > 0) else { return };
-        let freed = vec![Freed { user, through, unread: false }];
+        let freed = vec![FreedMessages { user, through, unread: false }];
         let commit = Commit { writer: Some(core.writer()), freed_messages: freed, ..Commit::default() };
         // If the store does not take it, the letters come again: at least once is the promise.
         core.submit(Feature::None, Work::Commit(commit));
@@ -158,7 +158,7 @@ impl Inbox {
         user: Arc<str>,
         data: &str,
         once: Option<&str>,
-        claim: Claim,
+        claim: ReplyTo,
     ) {
         let now = core.now;
         let settings = &core.node.settings;
@@ -176,7 +176,7 @@ impl Inbox {
             commit.puts.push(Row::Document(Document { key, body: Arc::from(*b"{}") }));
             commit.deadlines.push(Deadline::new(now + ONCE_MS, ONCE, once));
         }
-        self.ask_inbox(core, Task::Post { user, claim }, Work::Commit(commit));
+        self.ask_inbox(core, InboxRequest::Post { user, claim }, Work::Commit(commit));
     }
 
     /// A request may be forgotten.
@@ -202,10 +202,10 @@ struct FreeInbox(Deadline);
 impl Decision for FreeInbox {
     type Outcome = ();
 
-    fn decide(&mut self, core: &Core, facts: &Facts) -> Step<()> {
+    fn decide(&mut self, core: &Core, facts: &Facts) -> DecisionStep<()> {
         let (now, deadline) = (core.now, &self.0);
         let Some(person) = facts.person(&deadline.name) else {
-            return Step::Need(vec![Need::Person(deadline.name.clone())]);
+            return DecisionStep::Need(vec![Need::Person(deadline.name.clone())]);
         };
         let keep_ms = core.node.settings.inbox.keep_ms;
         let own = own_channel(&person.user);
@@ -222,9 +222,13 @@ impl Decision for FreeInbox {
         if until > now {
             commit.deadlines.push(Deadline::new(until, INBOX, &person.user));
         } else {
-            commit.freed_messages.push(Freed { user: person.user.clone(), through: u64::MAX, unread: true });
+            commit.freed_messages.push(FreedMessages {
+                user: person.user.clone(),
+                through: u64::MAX,
+                unread: true,
+            });
             commit.deletes.push(deadline.key());
         }
-        Step::Commit { commit, outcome: () }
+        DecisionStep::Commit { commit, outcome: () }
     }
 }

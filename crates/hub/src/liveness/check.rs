@@ -2,15 +2,15 @@
 //! and then, stale presences. Must hold: one request at a time, so that a slow store slows the check down and is not
 //! flooded by it.
 
-use super::{Liveness, LivenessEvent, LivenessTask, Pending};
+use super::{Liveness, LivenessEvent, LivenessTask, PendingRequest};
 use crate::rows::StaleUser;
 use std::collections::VecDeque;
-use tavern_domain::presence::{Departure, Home, Loss};
+use tavern_domain::presence::{ClientLoss, NodeEpoch, OfflineReason};
 use tavern_domain::{Channel, Time};
-use tavern_engine::limits::PAGE_ROWS;
-use tavern_engine::{
-    Answer, Deadline, Found, Node, NodeChange, Page, Presence, PresenceKey, Proof, Read, StoreError, Stray,
-    Versioned, Work, Writer,
+use tavern_store::limits::PAGE_ROWS;
+use tavern_store::{
+    CloseProof, Deadline, Found, NodeChange, NodeRow, Page, PresenceKey, PresenceRow, Read, StalePresence,
+    StoreAnswer, StoreError, Versioned, Work, Writer,
 };
 
 /// The node that wrote a deadline settles it; others wait this long for that.
@@ -20,7 +20,7 @@ pub(super) struct NodeCheck {
     /// The store's time when the check began.
     at: Time,
     /// Nodes still to be checked.
-    nodes: VecDeque<Node>,
+    nodes: VecDeque<NodeRow>,
     step: CheckStep,
 }
 
@@ -28,10 +28,10 @@ pub(super) struct NodeCheck {
 enum CheckStep {
     Time,
     Nodes,
-    Close(Node),
+    Close(NodeRow),
     Forget,
     Presences {
-        node: Node,
+        node: NodeRow,
         closed_at: Time,
         /// How many presences of the epoch were found so far.
         found: usize,
@@ -48,39 +48,41 @@ impl Liveness {
 
     fn submit_check(&mut self, now: Time, check: NodeCheck, work: Work) {
         let ticket = self.submit(work);
-        self.check = Some(Pending { ticket, since: now, what: check });
+        self.check = Some(PendingRequest { ticket, since: now, what: check });
     }
 
-    pub(super) fn check_answered(&mut self, now: Time, mut check: NodeCheck, answer: Answer) {
+    pub(super) fn check_answered(&mut self, now: Time, mut check: NodeCheck, answer: StoreAnswer) {
         match (&check.step, answer) {
-            (CheckStep::Time, Answer::Read(Found::Time(time))) => {
+            (CheckStep::Time, StoreAnswer::Read(Found::Time(time))) => {
                 check.at = time;
                 self.read_nodes(now, check, None);
             }
-            (CheckStep::Nodes, Answer::Read(Found::Nodes(page))) => self.nodes_read(now, check, page),
-            (CheckStep::Presences { .. }, Answer::Read(Found::Presences(page))) => {
+            (CheckStep::Nodes, StoreAnswer::Read(Found::Nodes(page))) => self.nodes_read(now, check, page),
+            (CheckStep::Presences { .. }, StoreAnswer::Read(Found::Presences(page))) => {
                 self.presences_read(now, check, page);
             }
-            (CheckStep::Deadlines, Answer::Read(Found::Deadlines(page))) => {
+            (CheckStep::Deadlines, StoreAnswer::Read(Found::Deadlines(page))) => {
                 self.deadlines_read(now, check, page);
             }
-            (CheckStep::Strays, Answer::Read(Found::StalePresences(page))) => self.strays_read(now, page),
-            (CheckStep::Close(node), Answer::Committed(receipt)) => {
+            (CheckStep::Strays, StoreAnswer::Read(Found::StalePresences(page))) => {
+                self.strays_read(now, page)
+            }
+            (CheckStep::Close(node), StoreAnswer::Committed(receipt)) => {
                 // The node that closed the epoch handles it at once. Others leave that to it and see at their next check
                 // what is left.
                 if receipt.closed_at == Some(receipt.time) {
-                    let closed = Node { closed_at: receipt.closed_at, ..node.clone() };
+                    let closed = NodeRow { closed_at: receipt.closed_at, ..node.clone() };
                     check.nodes.push_front(closed);
                 }
                 self.check_next(now, check);
             }
-            (CheckStep::Forget, Answer::Committed(_)) => self.check_next(now, check),
+            (CheckStep::Forget, StoreAnswer::Committed(_)) => self.check_next(now, check),
             // Another node was faster, or the node renewed its lease after all.
             (
                 CheckStep::Close(_) | CheckStep::Forget,
-                Answer::Failed(StoreError::Leased { .. } | StoreError::UnknownNode { .. }),
+                StoreAnswer::Failed(StoreError::Leased { .. } | StoreError::UnknownNode { .. }),
             ) => self.check_next(now, check),
-            (_, Answer::Failed(error)) => {
+            (_, StoreAnswer::Failed(error)) => {
                 self.effects.events.push(LivenessEvent::CheckPostponed(error));
                 self.effects.tasks.push(LivenessTask::Compare);
             }
@@ -93,7 +95,7 @@ impl Liveness {
         self.submit_check(now, NodeCheck { step: CheckStep::Nodes, ..check }, Work::Read(read));
     }
 
-    fn nodes_read(&mut self, now: Time, mut check: NodeCheck, page: Page<Node>) {
+    fn nodes_read(&mut self, now: Time, mut check: NodeCheck, page: Page<NodeRow>) {
         let last = page.rows.last().map(|node| node.writer.clone());
         let own = self.writer();
         check.nodes.extend(page.rows.into_iter().filter(|node| node.writer != own));
@@ -123,7 +125,7 @@ impl Liveness {
             }
             if check.at >= node.lease_until && self.may_close(now) {
                 self.effects.events.push(LivenessEvent::LeaseEnded(node.writer.clone()));
-                let close = NodeChange::Close { node: node.writer.clone(), proof: Proof::LeaseEnded };
+                let close = NodeChange::Close { node: node.writer.clone(), proof: CloseProof::LeaseEnded };
                 let check = NodeCheck { step: CheckStep::Close(node), ..check };
                 return self.submit_check(now, check, self.commit(close));
             }
@@ -145,7 +147,7 @@ impl Liveness {
     }
 
     /// Presences of a closed epoch are marked as lost; an epoch without presences is forgotten.
-    fn presences_read(&mut self, now: Time, mut check: NodeCheck, page: Page<Versioned<Presence>>) {
+    fn presences_read(&mut self, now: Time, mut check: NodeCheck, page: Page<Versioned<PresenceRow>>) {
         let at = check.at;
         let CheckStep::Presences { node, closed_at, found } = &mut check.step else { return };
         *found += page.rows.len();
@@ -168,15 +170,15 @@ impl Liveness {
 
     /// A node that stopped cleanly left its sessions in the store: its clients have the whole grace period to come back
     /// before watchers are told. The clients of a dead node are lost at once.
-    fn take_over(&mut self, at: Time, node: &Node, closed_at: Time, presence: Presence) {
+    fn take_over(&mut self, at: Time, node: &NodeRow, closed_at: Time, presence: PresenceRow) {
         let kind = Channel::parse(&presence.key.channel).map_or("", |channel| channel.kind);
         let grace_ms = self.node.settings.kind(kind).grace_ms;
         if node.clean && at < closed_at + grace_ms.max(self.rules.drain_ms) {
             return;
         }
-        let reason = if node.clean { Departure::Lost } else { Departure::NodeDown };
-        let home = Home::from(&node.writer);
-        let taken = (presence, home, Loss { at: closed_at, grace_ms, reason });
+        let reason = if node.clean { OfflineReason::Lost } else { OfflineReason::NodeDown };
+        let home = NodeEpoch::from(&node.writer);
+        let taken = (presence, home, ClientLoss { at: closed_at, grace_ms, reason });
         self.effects.tasks.push(LivenessTask::TakeOver(Box::new(taken)));
     }
 
@@ -190,13 +192,13 @@ impl Liveness {
     }
 
     /// One page per heartbeat: the next page is read when these presences are removed.
-    fn strays_read(&mut self, now: Time, page: Page<Stray>) {
+    fn strays_read(&mut self, now: Time, page: Page<StalePresence>) {
         self.sweep_due = if page.more { now } else { now + self.rules.sweep_ms };
         let mut users: Vec<StaleUser> = Vec::new();
-        for Stray { key, homes } in page.rows {
+        for StalePresence { key, nodes } in page.rows {
             match users.last_mut().filter(|stale| stale.user == key.user) {
-                Some(stale) => stale.homes.extend(homes),
-                None => users.push(StaleUser { user: key.user.clone(), homes }),
+                Some(stale) => stale.nodes.extend(nodes),
+                None => users.push(StaleUser { user: key.user.clone(), nodes }),
             }
             self.effects.events.push(LivenessEvent::StalePresence(key));
         }

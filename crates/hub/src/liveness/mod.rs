@@ -11,9 +11,10 @@ use crate::rows::StaleUser;
 use check::NodeCheck;
 use std::sync::Arc;
 use tavern_domain::Time;
-use tavern_domain::presence::{Home, Loss};
-use tavern_engine::{
-    Answer, Commit, Deadline, NodeChange, Presence, PresenceKey, Receipt, StoreError, Ticket, Work, Writer,
+use tavern_domain::presence::{ClientLoss, NodeEpoch};
+use tavern_store::{
+    Commit, Deadline, NodeChange, PresenceKey, PresenceRow, Receipt, StoreAnswer, StoreError, Ticket, Work,
+    Writer,
 };
 
 /// Intervals and timeouts.
@@ -32,7 +33,7 @@ pub struct LivenessRules {
 #[derive(Clone, Debug)]
 pub enum LivenessTask {
     /// Any one shard: a presence whose node is gone, and how its clients were lost.
-    TakeOver(Box<(Presence, Home, Loss)>),
+    TakeOver(Box<(PresenceRow, NodeEpoch, ClientLoss)>),
     /// Any one shard: a deadline that its node did not settle in time.
     Overdue(Deadline),
     /// Any one shard: presences that no node will end.
@@ -77,19 +78,19 @@ pub struct Liveness {
     /// When the next lease of another node expires, unless it is renewed.
     check_due: Time,
     sweep_due: Time,
-    lease: Option<Pending<LeaseChange>>,
+    lease: Option<PendingRequest<LeaseChange>>,
     /// The current epoch must end: the store may have lost some of its commits.
     replaces_epoch: bool,
     /// When the store last confirmed the lease.
     renewed_at: Time,
     /// Until then no node is declared dead: during a long store outage the others could not renew either.
     lenient_until: Time,
-    check: Option<Pending<NodeCheck>>,
+    check: Option<PendingRequest<NodeCheck>>,
     pub effects: LivenessEffects,
 }
 
 /// Work in flight, since when, and what its answer is for.
-struct Pending<T> {
+struct PendingRequest<T> {
     ticket: Ticket,
     since: Time,
     what: T,
@@ -150,7 +151,7 @@ impl Liveness {
     }
 
     /// The store answered. A late answer to work that was submitted again changes nothing.
-    pub fn answered(&mut self, now: Time, ticket: Ticket, answer: Answer) {
+    pub fn answered(&mut self, now: Time, ticket: Ticket, answer: StoreAnswer) {
         if let Some(pending) = self.lease.take_if(|pending| pending.ticket == ticket) {
             self.lease_answered(now, pending.what, answer);
         } else if let Some(pending) = self.check.take_if(|pending| pending.ticket == ticket) {
@@ -163,13 +164,13 @@ impl Liveness {
         now >= since + (self.rules.lease_ms / 2).max(self.rules.heartbeat_ms)
     }
 
-    fn lease_answered(&mut self, now: Time, what: LeaseChange, answer: Answer) {
+    fn lease_answered(&mut self, now: Time, what: LeaseChange, answer: StoreAnswer) {
         match (what, answer) {
-            (LeaseChange::Renew, Answer::Failed(StoreError::Fenced { .. })) => {
+            (LeaseChange::Renew, StoreAnswer::Failed(StoreError::Fenced { .. })) => {
                 self.effects.events.push(LivenessEvent::Fenced);
                 self.open_epoch(now);
             }
-            (LeaseChange::Renew, Answer::Failed(error)) => {
+            (LeaseChange::Renew, StoreAnswer::Failed(error)) => {
                 self.effects.events.push(LivenessEvent::NotRenewed(Some(error)));
             }
             (LeaseChange::Renew, _) => {
@@ -179,19 +180,22 @@ impl Liveness {
                     self.replace_epoch(now);
                 }
             }
-            (LeaseChange::Stop, Answer::Committed(_) | Answer::Failed(StoreError::Fenced { .. })) => {
+            (
+                LeaseChange::Stop,
+                StoreAnswer::Committed(_) | StoreAnswer::Failed(StoreError::Fenced { .. }),
+            ) => {
                 self.open_epoch(now);
             }
             // Retried after the next renewal.
             (LeaseChange::Stop, _) => {}
-            (LeaseChange::Open, Answer::Committed(receipt)) => {
+            (LeaseChange::Open, StoreAnswer::Committed(receipt)) => {
                 self.lease_confirmed(now);
                 self.epoch_opened(&receipt);
             }
-            (LeaseChange::Open, Answer::Failed(error)) => {
+            (LeaseChange::Open, StoreAnswer::Failed(error)) => {
                 self.effects.events.push(LivenessEvent::NotOpened(error));
             }
-            (LeaseChange::Open, Answer::Read(_)) => {}
+            (LeaseChange::Open, StoreAnswer::Read(_)) => {}
         }
     }
 
@@ -245,7 +249,7 @@ impl Liveness {
 
     fn submit_lease(&mut self, now: Time, what: LeaseChange, work: Work) {
         let ticket = self.submit(work);
-        self.lease = Some(Pending { ticket, since: now, what });
+        self.lease = Some(PendingRequest { ticket, since: now, what });
     }
 
     fn submit(&mut self, work: Work) -> Ticket {

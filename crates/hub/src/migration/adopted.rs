@@ -3,17 +3,17 @@
 
 use super::arrival;
 use super::packed::PackedSession;
-use crate::core::listener::{ListenerId, Who};
+use crate::core::listener::{ListenerId, ListenerKind};
 use crate::core::session::Session;
-use crate::core::{Core, Notice, Watched};
-use crate::event::Space;
+use crate::core::{Core, Notice, WatchedVersions};
+use crate::event::Namespace;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use tavern_engine::{Node, Writer};
+use tavern_store::{NodeRow, Writer};
 
 /// Whether messages may have been published while a session of a stopped node lay in the store, as far as the store knows
-/// the nodes. Not if every other node had said goodbye before. A node whose lease ended may be alive and publish.
-pub fn may_have_missed(owner: &Writer, adopter: &str, nodes: &[Node]) -> bool {
+/// the nodes. Not if every other node had said reason before. A node whose lease ended may be alive and publish.
+pub fn may_have_missed(owner: &Writer, adopter: &str, nodes: &[NodeRow]) -> bool {
     let stored = nodes.iter().find(|node| node.writer == *owner).and_then(|node| node.closed_at);
     let others = nodes.iter().filter(|node| *node.writer.node != *adopter && node.writer.node != owner.node);
     others.into_iter().any(|node| match (stored, node.closed_at) {
@@ -27,17 +27,17 @@ pub fn may_have_missed(owner: &Writer, adopter: &str, nodes: &[Node]) -> bool {
 pub(super) struct AdoptedWatchers(BTreeMap<Arc<str>, Vec<(ListenerId, u64)>>);
 
 impl AdoptedWatchers {
-    pub fn adopt(&mut self, core: &mut Core, watched: &dyn Watched, packed: &PackedSession) {
+    pub fn adopt(&mut self, core: &mut Core, watched: &dyn WatchedVersions, packed: &PackedSession) {
         let session = Session::new(packed.key, packed.client, packed.identity(), packed.detached_at);
-        let id = core.listeners.insert(Who::Session(Box::new(session)), None);
+        let id = core.listeners.insert(ListenerKind::Session(Box::new(session)), None);
         let mut bases = BTreeMap::new();
         for subscription in &packed.body.subscriptions {
-            let space = if subscription.pattern { Space::Pattern } else { Space::Channel };
+            let space = if subscription.pattern { Namespace::Pattern } else { Namespace::Channel };
             subscribe(core, id, space, &subscription.name);
             if subscription.presence
                 && let Ok(name) = std::str::from_utf8(&subscription.name)
             {
-                subscribe(core, id, Space::Presence, name.as_bytes());
+                subscribe(core, id, Namespace::Presence, name.as_bytes());
                 let channel: Arc<str> = name.into();
                 match watched.base(&channel) {
                     Some(base) => drop(bases.insert(channel, base)),
@@ -60,7 +60,7 @@ impl AdoptedWatchers {
 }
 
 /// Does not wait until the bus carries the name.
-fn subscribe(core: &mut Core, id: ListenerId, space: Space, name: &[u8]) {
+fn subscribe(core: &mut Core, id: ListenerId, space: Namespace, name: &[u8]) {
     let node = core.node.clone();
     node.carrier.hold().carry(space, name, None);
     core.subscribe(id, space, name);
@@ -73,7 +73,7 @@ mod tests {
 
     #[test]
     fn a_gap_is_due_when_another_node_outlived_the_owner() {
-        let node = |name: &str, closed_at: Option<u64>, clean: bool| Node {
+        let node = |name: &str, closed_at: Option<u64>, clean: bool| NodeRow {
             writer: Writer::new(name, Epoch(1)),
             opened_at: Time(0),
             lease_until: Time(1_000),
@@ -81,8 +81,8 @@ mod tests {
             clean,
         };
         let owner = node("a", Some(100), true);
-        let check = |others: &[Node], expected: bool| {
-            let nodes: Vec<Node> = others.iter().cloned().chain([owner.clone()]).collect();
+        let check = |others: &[NodeRow], expected: bool| {
+            let nodes: Vec<NodeRow> = others.iter().cloned().chain([owner.clone()]).collect();
             assert_eq!(may_have_missed(&owner.writer, "b", &nodes), expected, "{others:?}");
         };
         check(&[], false);

@@ -2,16 +2,16 @@
 //! Must hold: events the session has already are not added again; events that may be missing are announced as a gap.
 
 use super::packed::PackedSession;
-use crate::core::listener::{ListenerId, Who};
-use crate::core::mailbox::{Bounds, Mailbox};
-use crate::core::session::{Present, Session};
-use crate::core::{Core, Marks, Notice};
+use crate::core::listener::{ListenerId, ListenerKind};
+use crate::core::mailbox::{Mailbox, MailboxLimits};
+use crate::core::session::{JoinedChannels, Session};
+use crate::core::{Core, HeardElsewhere, Notice};
 use crate::event::Event;
 use crate::settings::SlowReader;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use tavern_domain::presence::State;
-use tavern_engine::SessionBody;
+use tavern_domain::presence::ClientState;
+use tavern_store::SessionBody;
 use tavern_wire::json;
 use tavern_wire::json::presence::meaning;
 
@@ -28,7 +28,8 @@ pub(super) fn install(
 ) {
     let now = core.now;
     let body = &packed.body;
-    let marks = Marks { streams: body.heard.clone(), told: body.told.clone(), until: now + DUPLICATES_MS };
+    let marks =
+        HeardElsewhere { streams: body.heard.clone(), told: body.told.clone(), until: now + DUPLICATES_MS };
     let mailbox = restore_mailbox(core, body);
     let Some(listener) = core.listeners.get_mut(id) else { return };
     let collected = std::mem::replace(&mut listener.mailbox, mailbox);
@@ -36,7 +37,7 @@ pub(super) fn install(
     session.window_ms = (body.window_ms > 0).then_some(body.window_ms);
     (session.polling, session.lost) = (body.polling, body.lost);
     (session.letters, session.post) = (body.letters, body.post.iter().copied().collect());
-    listener.who = Who::Session(Box::new(session));
+    listener.who = ListenerKind::Session(Box::new(session));
     listener.marks = Some(Box::new(marks));
     core.sessions.insert(packed.key.half(), id);
     core.add_user_session(id);
@@ -52,7 +53,7 @@ pub(super) fn install(
 /// The whole mailbox is unread again: the client names its cursor when it resumes.
 fn restore_mailbox(core: &Core, body: &SessionBody) -> Mailbox {
     // No bound in bytes: it was within the bounds of its old node, and the same events may be a little larger here.
-    let bounds = Bounds { events: core.node.settings.mailbox_events, bytes: usize::MAX };
+    let bounds = MailboxLimits { events: core.node.settings.mailbox_events, bytes: usize::MAX };
     let before = body.events.first().map_or(body.last_seq, |event| event.seq - 1);
     let mut mailbox = Mailbox::after(before, before);
     for stored in &body.events {
@@ -65,7 +66,7 @@ fn restore_mailbox(core: &Core, body: &SessionBody) -> Mailbox {
 /// Adds the events that were collected here before the session arrived, without those it has already.
 fn append_collected(core: &mut Core, id: ListenerId, collected: &Mailbox) {
     let settings = &core.node.settings;
-    let bounds = Bounds { events: settings.mailbox_events, bytes: settings.mailbox_bytes };
+    let bounds = MailboxLimits { events: settings.mailbox_events, bytes: settings.mailbox_bytes };
     let Some(listener) = core.listeners.get_mut(id) else { return };
     if collected.first() > 1 {
         // More events were collected than fit. The events from the old node are older still: drop them too.
@@ -87,9 +88,9 @@ fn append_collected(core: &mut Core, id: ListenerId, collected: &Mailbox) {
 
 /// Announces the client under this node, which watchers do not notice. A client that was reported lost stays lost.
 fn restore_presence(core: &mut Core, id: ListenerId, body: &SessionBody) {
-    let state = |text: &Arc<str>| State { text: text.clone(), meaning: meaning(text) };
+    let state = |text: &Arc<str>| ClientState { text: text.clone(), digest: meaning(text) };
     let present = body.presences.iter().map(|(channel, text)| (channel.clone(), text.as_ref().map(state)));
-    let present: Present = present.collect();
+    let present: JoinedChannels = present.collect();
     let Some(session) = core.session_mut(id) else { return };
     session.present = present;
     if session.lost {

@@ -5,7 +5,7 @@ use crate::core::session::Session;
 use crate::core::{Core, Notice, Timer};
 use std::collections::VecDeque;
 use std::sync::Arc;
-use tavern_domain::presence::{Departure, Loss};
+use tavern_domain::presence::{ClientLoss, OfflineReason};
 use tavern_domain::{ClientId, Identity, Time};
 
 /// How long the new node has to announce the client.
@@ -58,8 +58,11 @@ impl DepartedSessions {
                 continue;
             }
             for channel in departed.channels {
-                let loss =
-                    Loss { at: departed.at, grace_ms: core.grace_ms(&channel), reason: Departure::Lost };
+                let loss = ClientLoss {
+                    at: departed.at,
+                    grace_ms: core.grace_ms(&channel),
+                    reason: OfflineReason::Lost,
+                };
                 let (identity, client) = (Box::new(departed.identity.clone()), departed.client);
                 core.notify(Notice::ClientLost { identity, client, channel, loss });
             }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use tavern_domain::{Identity, SessionKey};
-use tavern_wire::bus::letter::Claim;
+use tavern_wire::bus::migration::SessionClaim;
 
 /// Who looks for a session.
 #[derive(Clone, Debug)]
@@ -29,12 +29,12 @@ pub enum LookupResult {
 }
 
 impl SessionLookup<'_> {
-    pub(super) fn claim(&self) -> Claim {
+    pub(super) fn claim(&self) -> SessionClaim {
         match self.identity {
-            None => Claim::Secret,
+            None => SessionClaim::Secret,
             Some(identity) => match &identity.user {
-                Some(user) => Claim::User(user.to_string()),
-                None => Claim::Anonymous,
+                Some(user) => SessionClaim::User(user.to_string()),
+                None => SessionClaim::Anonymous,
             },
         }
     }

@@ -20,15 +20,15 @@ pub(crate) use packed::{pack, watched_by};
 
 use crate::connection::LinkId;
 use crate::core::listener::ListenerId;
-use crate::core::{Core, Watched};
+use crate::core::{Core, WatchedVersions};
 use adopted::AdoptedWatchers;
 use incoming::IncomingMoves;
 use outgoing::OutgoingMoves;
 use protocol::{MoveId, send};
 use std::sync::Arc;
 use tavern_domain::ClientId;
-use tavern_engine::{Answer, Ticket};
-use tavern_wire::bus::letter::{Claim, Letter, Says};
+use tavern_store::{StoreAnswer, Ticket};
+use tavern_wire::bus::migration::{MigrationAction, MigrationRequest, SessionClaim};
 
 #[derive(Default)]
 pub(crate) struct Migration {
@@ -58,37 +58,54 @@ impl Migration {
     }
 
     /// A message of another node about a session.
-    pub fn message(&mut self, core: &mut Core, watched: &dyn Watched, from: &Arc<str>, message: Letter) {
+    pub fn message(
+        &mut self,
+        core: &mut Core,
+        watched: &dyn WatchedVersions,
+        from: &Arc<str>,
+        message: MigrationRequest,
+    ) {
         let id = MoveId { key: message.key, number: message.number };
-        match message.says {
-            Says::Ask { claim, gentle } => self.asked(core, from, id, &claim, gentle),
-            Says::Give { versions } => self.outgoing.give(core, watched, from, id, versions),
-            Says::Taken => self.outgoing.taken(core, from, id),
-            Says::Offer { names } => self.incoming.offered(core, watched, from, id, names),
-            Says::Here { names } => self.incoming.found(core, watched, from, id, names),
-            Says::Given { client, version } => self.incoming.given(core, from, id, client, version),
-            Says::No => {
-                self.incoming.not_found(core, from, id, &Says::No);
+        match message.step {
+            MigrationAction::Ask { claim, gentle } => self.asked(core, from, id, &claim, gentle),
+            MigrationAction::Give { versions } => self.outgoing.give(core, watched, from, id, versions),
+            MigrationAction::Taken => self.outgoing.taken(core, from, id),
+            MigrationAction::Offer { names } => self.incoming.offered(core, watched, from, id, names),
+            MigrationAction::Here { names } => self.incoming.found(core, watched, from, id, names),
+            MigrationAction::Given { client, version } => {
+                self.incoming.given(core, from, id, client, version)
+            }
+            MigrationAction::No => {
+                self.incoming.not_found(core, from, id, &MigrationAction::No);
                 self.outgoing.declined(core, from, id);
             }
-            says @ (Says::Moving | Says::Refused | Says::Attached) => {
+            says @ (MigrationAction::Moving | MigrationAction::Refused | MigrationAction::Attached) => {
                 self.incoming.not_found(core, from, id, &says);
             }
         }
     }
 
     /// Another node looks for a session.
-    fn asked(&mut self, core: &mut Core, from: &Arc<str>, id: MoveId, claim: &Claim, detached_only: bool) {
+    fn asked(
+        &mut self,
+        core: &mut Core,
+        from: &Arc<str>,
+        id: MoveId,
+        claim: &SessionClaim,
+        detached_only: bool,
+    ) {
         let answer = match core.find_held(id.key) {
             Some(listener) => self.outgoing.asked(core, listener, from, id, claim, detached_only),
-            None if self.incoming.is_under_way(id) || self.outgoing.departed.has(id.half()) => Says::Moving,
-            None => Says::No,
+            None if self.incoming.is_under_way(id) || self.outgoing.departed.has(id.half()) => {
+                MigrationAction::Moving
+            }
+            None => MigrationAction::No,
         };
         send(core, Some(from), id, answer);
     }
 
     /// The store answered.
-    pub fn answered(&mut self, core: &mut Core, ticket: Ticket, answer: Answer) {
+    pub fn answered(&mut self, core: &mut Core, ticket: Ticket, answer: StoreAnswer) {
         match self.incoming.owns(ticket) {
             true => self.incoming.answered(core, ticket, answer),
             false => self.outgoing.answered(core, ticket, answer),
@@ -101,12 +118,12 @@ impl Migration {
     }
 
     /// The bus carries the subscriptions of an incoming session, or failed to.
-    pub fn bus_ready(&mut self, core: &mut Core, watched: &dyn Watched, link: LinkId) {
+    pub fn bus_ready(&mut self, core: &mut Core, watched: &dyn WatchedVersions, link: LinkId) {
         self.incoming.bus_ready(core, watched, link);
     }
 
     /// The timer of a session that moves.
-    pub fn is_due(&mut self, core: &mut Core, watched: &dyn Watched, half: u64) {
+    pub fn is_due(&mut self, core: &mut Core, watched: &dyn WatchedVersions, half: u64) {
         self.incoming.is_due(core, half);
         self.outgoing.is_due(core, watched, half);
     }
@@ -128,7 +145,7 @@ impl Migration {
     }
 
     /// Adopts a session from the store, detached. False: it has expired, or is here already.
-    pub fn adopt(&mut self, core: &mut Core, watched: &dyn Watched, packed: &PackedSession) -> bool {
+    pub fn adopt(&mut self, core: &mut Core, watched: &dyn WatchedVersions, packed: &PackedSession) -> bool {
         if core.now >= packed.expires_at || core.find_held(packed.key).is_some() {
             return false;
         }
@@ -140,7 +157,12 @@ impl Migration {
 
     /// The same for a session that was in the store while other nodes published: nobody knows what it missed, so each
     /// subscription gets a gap.
-    pub fn adopt_late(&mut self, core: &mut Core, watched: &dyn Watched, packed: &PackedSession) -> bool {
+    pub fn adopt_late(
+        &mut self,
+        core: &mut Core,
+        watched: &dyn WatchedVersions,
+        packed: &PackedSession,
+    ) -> bool {
         let adopted = self.adopt(core, watched, packed);
         if let Some(id) = core.find_held(packed.key).filter(|_| adopted) {
             arrival::add_gaps(core, id, &packed.body);
@@ -151,7 +173,7 @@ impl Migration {
     /// The node stops: its sessions are offered to the nodes `to`. Each transport is closed when another node has its session.
     pub fn drain(&mut self, core: &mut Core, to: &[Arc<str>], drain_ms: u64) {
         self.refuse_sessions();
-        core.node.set_neighbours(to.to_vec());
+        core.node.set_other_nodes(to.to_vec());
         self.incoming.cancel(core);
         self.outgoing.drain(core, drain_ms);
     }

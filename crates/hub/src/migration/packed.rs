@@ -4,11 +4,11 @@ use crate::core::Core;
 use crate::core::listener::ListenerId;
 use crate::core::mailbox::Mailbox;
 use crate::core::sweep::session_expires_at;
-use crate::event::Space;
+use crate::event::Namespace;
 use std::sync::Arc;
 use tavern_domain::{ClientId, Identity, SessionKey, Time};
-use tavern_engine::body::{BodyError, StoredEvent, Subscription};
-use tavern_engine::{SessionBody, StoredSession, Writer, limits};
+use tavern_store::body::{BodyError, MailboxEvent, SessionSubscription};
+use tavern_store::{SessionBody, StoredSession, Writer, limits};
 
 /// The bound of a packed mailbox: the size of a row is bounded. Older events are dropped and become a gap.
 const EVENTS_BYTES: usize = limits::BODY_BYTES / 2;
@@ -70,21 +70,21 @@ impl PackedSession {
     }
 }
 
-pub(super) fn subscriptions(core: &Core, id: ListenerId) -> Vec<Subscription> {
+pub(super) fn subscriptions(core: &Core, id: ListenerId) -> Vec<SessionSubscription> {
     let watched = watched_by(core, id);
     let names = |space| core.subscriptions(id, space).into_iter().map(move |name| (name, space));
-    let all = names(Space::Channel).chain(names(Space::Pattern));
-    all.map(|(name, space)| Subscription {
-        presence: space == Space::Channel && watched.iter().any(|channel| channel.as_bytes() == &*name),
+    let all = names(Namespace::Channel).chain(names(Namespace::Pattern));
+    all.map(|(name, space)| SessionSubscription {
+        presence: space == Namespace::Channel && watched.iter().any(|channel| channel.as_bytes() == &*name),
         name: (*name).into(),
-        pattern: space == Space::Pattern,
+        pattern: space == Namespace::Pattern,
     })
     .collect()
 }
 
 /// The channels whose presence a session watches.
 pub(crate) fn watched_by(core: &Core, id: ListenerId) -> Vec<Arc<str>> {
-    let names = core.subscriptions(id, Space::Presence).into_iter();
+    let names = core.subscriptions(id, Namespace::Presence).into_iter();
     names.filter_map(|name| std::str::from_utf8(&name).ok().map(Arc::from)).collect()
 }
 
@@ -132,11 +132,11 @@ pub(crate) fn pack(
     })
 }
 
-fn pack_events(mailbox: &Mailbox) -> Vec<StoredEvent> {
+fn pack_events(mailbox: &Mailbox) -> Vec<MailboxEvent> {
     let kept = (0..mailbox.len()).filter_map(|index| mailbox.front(index));
     let events = kept.zip(mailbox.first()..);
-    let mut events: Vec<StoredEvent> =
-        events.map(|(event, seq)| StoredEvent { seq, event: event.json_tail().into() }).collect();
+    let mut events: Vec<MailboxEvent> =
+        events.map(|(event, seq)| MailboxEvent { seq, event: event.json_tail().into() }).collect();
     let mut bytes: usize = 0;
     let fits = events.iter().rev().take_while(|event| {
         bytes += event.event.len() + 16;

@@ -3,8 +3,8 @@
 
 use crate::core::Core;
 use tavern_domain::{ClientId, Identity, SessionKey};
-use tavern_engine::{Commit, Expect, RowKey, Writer};
-use tavern_wire::bus::letter::{Claim, Letter, Says};
+use tavern_store::{Commit, Expect, RowKey, Writer};
+use tavern_wire::bus::migration::{MigrationAction, MigrationRequest, SessionClaim};
 
 /// A message without an answer is sent again after this long, then after twice as long, and so on: a node that does not
 /// answer may be overloaded.
@@ -19,7 +19,7 @@ pub(super) struct MoveId {
 
 impl MoveId {
     pub fn new(core: &mut Core, key: SessionKey) -> MoveId {
-        MoveId { key, number: core.dice.roll() as u64 }
+        MoveId { key, number: core.rng.next() as u64 }
     }
 
     /// Moves are found by half of the session's key, as sessions are.
@@ -29,17 +29,17 @@ impl MoveId {
 }
 
 /// Sends a message to one node, or to all.
-pub(super) fn send(core: &mut Core, to: Option<&str>, id: MoveId, says: Says) {
-    let message = Letter { key: id.key, number: id.number, says };
-    core.effects.abroad.extend(core.node.letter_parcel(to, &message));
+pub(super) fn send(core: &mut Core, to: Option<&str>, id: MoveId, says: MigrationAction) {
+    let message = MigrationRequest { key: id.key, number: id.number, step: says };
+    core.effects.bus_messages.extend(core.node.migration_packet(to, &message));
 }
 
 /// Whether a claim matches the user of a session.
-pub(super) fn matches_claim(claim: &Claim, identity: &Identity) -> bool {
+pub(super) fn matches_claim(claim: &SessionClaim, identity: &Identity) -> bool {
     match claim {
-        Claim::Secret => true,
-        Claim::Anonymous => identity.user.is_none(),
-        Claim::User(user) => identity.user.as_deref() == Some(user),
+        SessionClaim::Secret => true,
+        SessionClaim::Anonymous => identity.user.is_none(),
+        SessionClaim::User(user) => identity.user.as_deref() == Some(user),
     }
 }
 

@@ -1,44 +1,44 @@
 //! What all shards of one node share: settings, the registry of names, counters, the check of tokens.
 
-mod abroad;
-pub mod carrier;
+pub mod bus_interests;
+mod bus_messages;
+mod discovery;
+mod publish_order;
 pub mod registry;
-mod roll;
-mod speech;
 pub mod stats;
 
-pub use abroad::{ChannelNews, Incoming, PersonNews};
-use carrier::Carrier;
-pub use carrier::{Carried, LINGER_MS};
+use bus_interests::BusInterests;
+pub use bus_interests::{InterestState, LINGER_MS};
+pub use bus_messages::{ChannelUpdate, ReceivedMessage, UserNotice};
+pub use discovery::NodeQuery;
+pub(crate) use publish_order::PendingPublishes;
 use registry::Registry;
-pub use roll::Roll;
-pub(crate) use speech::Unsaid;
 use stats::Stats;
 
 use crate::settings::Settings;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use tavern_domain::presence::Home;
+use tavern_domain::presence::NodeEpoch;
 use tavern_domain::{Epoch, Identity, Time};
 use tavern_wire::error::Refusal;
 
 /// Tells who a token speaks for. Pure arithmetic over the token and the time; it asks nobody.
-pub trait Gate: Send + Sync {
+pub trait TokenVerifier: Send + Sync {
     fn verify(&self, token: &str, now: Time) -> Result<Identity, Refusal>;
 }
 
 /// Where ids and jitter come from: the operating system in production, a seed in the simulator.
-pub trait Dice {
-    fn roll(&mut self) -> u128;
+pub trait RandomSource {
+    fn next(&mut self) -> u128;
 }
 
 pub struct Node {
     pub settings: Settings,
     pub registry: Arc<Registry>,
     pub stats: Vec<Arc<Stats>>,
-    pub gate: Box<dyn Gate>,
+    pub gate: Box<dyn TokenVerifier>,
     /// The way to the other nodes.
-    pub carrier: Carrier,
+    pub carrier: BusInterests,
     pub(crate) name: Arc<str>,
     epoch: AtomicU64,
     /// Somebody subscribes to the topic of presence.
@@ -46,16 +46,16 @@ pub struct Node {
     /// The same for the topic of parties.
     tells_parties: AtomicBool,
     /// The other nodes that live, as far as is known.
-    neighbours: Mutex<Arc<[Arc<str>]>>,
+    other_nodes: Mutex<Arc<[Arc<str>]>>,
 }
 
 impl Node {
-    pub fn new(settings: Settings, gate: Box<dyn Gate>) -> Arc<Node> {
+    pub fn new(settings: Settings, gate: Box<dyn TokenVerifier>) -> Arc<Node> {
         let stats = (0..settings.shards).map(|_| Arc::default()).collect();
-        let carrier = Carrier::new(&settings.prefix, settings.shards);
+        let carrier = BusInterests::new(&settings.prefix, settings.shards);
         let name = settings.node.as_str().into();
         let epoch = AtomicU64::new(settings.epoch.0);
-        let (registry, neighbours) = (Registry::new(), Mutex::new(Arc::from([])));
+        let (registry, other_nodes) = (Registry::new(), Mutex::new(Arc::from([])));
         let (tells_presence, tells_parties) = (AtomicBool::new(false), AtomicBool::new(false));
         Arc::new(Node {
             settings,
@@ -67,7 +67,7 @@ impl Node {
             epoch,
             tells_presence,
             tells_parties,
-            neighbours,
+            other_nodes,
         })
     }
 
@@ -77,8 +77,8 @@ impl Node {
     }
 
     /// Who vouches for the clients of this node now.
-    pub(crate) fn home(&self) -> Home {
-        Home { node: self.name.clone(), epoch: self.epoch() }
+    pub(crate) fn home(&self) -> NodeEpoch {
+        NodeEpoch { node: self.name.clone(), epoch: self.epoch() }
     }
 
     /// Others took this node for dead: it lives on under a new epoch.
@@ -104,13 +104,13 @@ impl Node {
         self.tells_parties.store(on, Ordering::Relaxed);
     }
 
-    pub fn neighbours(&self) -> Arc<[Arc<str>]> {
-        self.neighbours.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    pub fn other_nodes(&self) -> Arc<[Arc<str>]> {
+        self.other_nodes.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Told whenever somebody has looked who lives.
-    pub fn set_neighbours(&self, names: Vec<Arc<str>>) {
-        *self.neighbours.lock().unwrap_or_else(PoisonError::into_inner) = names.into();
+    pub fn set_other_nodes(&self, names: Vec<Arc<str>>) {
+        *self.other_nodes.lock().unwrap_or_else(PoisonError::into_inner) = names.into();
     }
 
     /// One shard's part of the memory for mailboxes.

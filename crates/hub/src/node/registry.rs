@@ -2,7 +2,7 @@
 //! listen. Shared by all shards; each shard keeps its own lists of listeners (`roster`).
 //! Must hold: a shard's bit is set before its subscriber hears "subscribed"; only that shard changes its bit.
 
-use crate::event::Space;
+use crate::event::Namespace;
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 use std::collections::BTreeMap;
@@ -23,7 +23,7 @@ pub fn shards_of(mut mask: u64) -> impl Iterator<Item = usize> {
 }
 
 #[derive(Debug)]
-pub struct Entry {
+pub struct NameEntry {
     pub name: Arc<[u8]>,
     total: AtomicU32,
     mask: AtomicU64,
@@ -31,9 +31,9 @@ pub struct Entry {
     holders: AtomicU32,
 }
 
-impl Entry {
-    fn new(name: &[u8]) -> Entry {
-        Entry {
+impl NameEntry {
+    fn new(name: &[u8]) -> NameEntry {
+        NameEntry {
             name: name.into(),
             total: AtomicU32::new(0),
             mask: AtomicU64::new(0),
@@ -69,22 +69,22 @@ impl Entry {
     }
 }
 
-type Names = HashMap<Arc<[u8]>, Arc<Entry>, RandomState>;
+type NameMap = HashMap<Arc<[u8]>, Arc<NameEntry>, RandomState>;
 
 #[derive(Default)]
 struct Patterns {
-    names: Names,
+    names: NameMap,
     /// Patterns by the literal they begin with, and how many patterns have a literal of each length.
-    by_literal: HashMap<Box<[u8]>, Vec<Arc<Entry>>, RandomState>,
+    by_literal: HashMap<Box<[u8]>, Vec<Arc<NameEntry>>, RandomState>,
     lengths: BTreeMap<usize, usize>,
 }
 
 #[derive(Default)]
 pub struct Registry {
-    channels: RwLock<Names>,
-    shard_channels: RwLock<Names>,
-    watched: RwLock<Names>,
-    people: RwLock<Names>,
+    channels: RwLock<NameMap>,
+    shard_channels: RwLock<NameMap>,
+    watched: RwLock<NameMap>,
+    people: RwLock<NameMap>,
     patterns: RwLock<Patterns>,
     /// Grows with every change of the set of patterns, so that shards know when their matches are old.
     pattern_version: AtomicU64,
@@ -97,13 +97,13 @@ impl Registry {
     }
 
     /// The entry of a name, made when there is none. Whoever asks holds it until `forget`.
-    pub fn intern(&self, space: Space, name: &[u8]) -> Arc<Entry> {
+    pub fn intern(&self, space: Namespace, name: &[u8]) -> Arc<NameEntry> {
         match space {
-            Space::Channel => intern(&mut write(&self.channels), name),
-            Space::Shard => intern(&mut write(&self.shard_channels), name),
-            Space::Presence => intern(&mut write(&self.watched), name),
-            Space::People => intern(&mut write(&self.people), name),
-            Space::Pattern => {
+            Namespace::Channel => intern(&mut write(&self.channels), name),
+            Namespace::Shard => intern(&mut write(&self.shard_channels), name),
+            Namespace::Presence => intern(&mut write(&self.watched), name),
+            Namespace::People => intern(&mut write(&self.people), name),
+            Namespace::Pattern => {
                 let mut patterns = write(&self.patterns);
                 let known = patterns.names.len();
                 let entry = intern(&mut patterns.names, name);
@@ -119,32 +119,32 @@ impl Registry {
         }
     }
 
-    pub fn find(&self, space: Space, name: &[u8]) -> Option<Arc<Entry>> {
+    pub fn find(&self, space: Namespace, name: &[u8]) -> Option<Arc<NameEntry>> {
         match space {
-            Space::Channel => read(&self.channels).get(name).cloned(),
-            Space::Shard => read(&self.shard_channels).get(name).cloned(),
-            Space::Presence => read(&self.watched).get(name).cloned(),
-            Space::People => read(&self.people).get(name).cloned(),
-            Space::Pattern => read(&self.patterns).names.get(name).cloned(),
+            Namespace::Channel => read(&self.channels).get(name).cloned(),
+            Namespace::Shard => read(&self.shard_channels).get(name).cloned(),
+            Namespace::Presence => read(&self.watched).get(name).cloned(),
+            Namespace::People => read(&self.people).get(name).cloned(),
+            Namespace::Pattern => read(&self.patterns).names.get(name).cloned(),
         }
     }
 
     /// Gives back what `intern` gave. The last holder's name is gone.
-    pub fn forget(&self, space: Space, entry: &Arc<Entry>) {
+    pub fn forget(&self, space: Namespace, entry: &Arc<NameEntry>) {
         match space {
-            Space::Channel => {
+            Namespace::Channel => {
                 forget(&mut write(&self.channels), entry);
             }
-            Space::Shard => {
+            Namespace::Shard => {
                 forget(&mut write(&self.shard_channels), entry);
             }
-            Space::Presence => {
+            Namespace::Presence => {
                 forget(&mut write(&self.watched), entry);
             }
-            Space::People => {
+            Namespace::People => {
                 forget(&mut write(&self.people), entry);
             }
-            Space::Pattern => {
+            Namespace::Pattern => {
                 let mut patterns = write(&self.patterns);
                 if forget(&mut patterns.names, entry) {
                     patterns.forget_literal(entry);
@@ -164,9 +164,9 @@ impl Registry {
     }
 
     /// The patterns that match a name, in order of their text. Asks only those whose literal the name begins with.
-    pub fn matching(&self, name: &[u8]) -> Vec<Arc<Entry>> {
+    pub fn matching(&self, name: &[u8]) -> Vec<Arc<NameEntry>> {
         let patterns = read(&self.patterns);
-        let mut found: Vec<Arc<Entry>> = Vec::new();
+        let mut found: Vec<Arc<NameEntry>> = Vec::new();
         for &length in patterns.lengths.keys().take_while(|&&length| length <= name.len()) {
             let candidates = patterns.by_literal.get(&name[..length]).into_iter().flatten();
             found.extend(candidates.filter(|entry| pattern::matches(&entry.name, name)).cloned());
@@ -180,28 +180,28 @@ impl Registry {
         read(&self.patterns).names.values().filter(|entry| entry.total() > 0).count()
     }
 
-    pub fn total(&self, space: Space, name: &[u8]) -> u32 {
+    pub fn total(&self, space: Namespace, name: &[u8]) -> u32 {
         self.find(space, name).map_or(0, |entry| entry.total())
     }
 
     /// Names with at least one subscription, in no order, with their totals.
-    pub fn listened(&self, space: Space) -> Vec<(Arc<[u8]>, u32)> {
-        let collect = |names: &Names| {
+    pub fn listened(&self, space: Namespace) -> Vec<(Arc<[u8]>, u32)> {
+        let collect = |names: &NameMap| {
             let totals = names.values().map(|entry| (entry.name.clone(), entry.total()));
             totals.filter(|(_, total)| *total > 0).collect()
         };
         match space {
-            Space::Channel => collect(&read(&self.channels)),
-            Space::Shard => collect(&read(&self.shard_channels)),
-            Space::Presence => collect(&read(&self.watched)),
-            Space::People => collect(&read(&self.people)),
-            Space::Pattern => collect(&read(&self.patterns).names),
+            Namespace::Channel => collect(&read(&self.channels)),
+            Namespace::Shard => collect(&read(&self.shard_channels)),
+            Namespace::Presence => collect(&read(&self.watched)),
+            Namespace::People => collect(&read(&self.people)),
+            Namespace::Pattern => collect(&read(&self.patterns).names),
         }
     }
 }
 
 impl Patterns {
-    fn forget_literal(&mut self, entry: &Arc<Entry>) {
+    fn forget_literal(&mut self, entry: &Arc<NameEntry>) {
         let literal = pattern::literal_prefix(&entry.name);
         if let Some(known) = self.by_literal.get_mut(literal) {
             known.retain(|other| !Arc::ptr_eq(other, entry));
@@ -218,11 +218,11 @@ impl Patterns {
     }
 }
 
-fn intern(names: &mut Names, name: &[u8]) -> Arc<Entry> {
+fn intern(names: &mut NameMap, name: &[u8]) -> Arc<NameEntry> {
     let entry = match names.get(name) {
         Some(entry) => entry.clone(),
         None => {
-            let entry = Arc::new(Entry::new(name));
+            let entry = Arc::new(NameEntry::new(name));
             names.insert(entry.name.clone(), entry.clone());
             entry
         }
@@ -232,7 +232,7 @@ fn intern(names: &mut Names, name: &[u8]) -> Arc<Entry> {
 }
 
 /// True when that was the last holder.
-fn forget(names: &mut Names, entry: &Arc<Entry>) -> bool {
+fn forget(names: &mut NameMap, entry: &Arc<NameEntry>) -> bool {
     let last = entry.holders.fetch_sub(1, Ordering::Relaxed) == 1;
     if last {
         assert_eq!(entry.total(), 0, "a name is forgotten after its last subscription");
@@ -257,16 +257,16 @@ mod tests {
     #[test]
     fn a_name_is_one_entry_until_nobody_needs_it() {
         let registry = Registry::new();
-        let one = registry.intern(Space::Channel, b"a");
-        let two = registry.intern(Space::Channel, b"a");
+        let one = registry.intern(Namespace::Channel, b"a");
+        let two = registry.intern(Namespace::Channel, b"a");
         assert!(Arc::ptr_eq(&one, &two));
         one.added(0, true);
-        registry.forget(Space::Channel, &two);
-        assert_eq!(registry.total(Space::Channel, b"a"), 1);
+        registry.forget(Namespace::Channel, &two);
+        assert_eq!(registry.total(Namespace::Channel, b"a"), 1);
         one.removed(0, true);
         assert_eq!(one.mask(), 0);
-        registry.forget(Space::Channel, &one);
-        assert!(registry.find(Space::Channel, b"a").is_none());
+        registry.forget(Namespace::Channel, &one);
+        assert!(registry.find(Namespace::Channel, b"a").is_none());
     }
 
     #[test]
@@ -280,16 +280,16 @@ mod tests {
     #[test]
     fn spaces_do_not_meet() {
         let registry = Registry::new();
-        registry.intern(Space::Shard, b"a").added(0, true);
-        assert_eq!(registry.total(Space::Channel, b"a"), 0);
-        assert_eq!(registry.total(Space::Shard, b"a"), 1);
+        registry.intern(Namespace::Shard, b"a").added(0, true);
+        assert_eq!(registry.total(Namespace::Channel, b"a"), 0);
+        assert_eq!(registry.total(Namespace::Shard, b"a"), 1);
     }
 
     #[test]
     fn patterns_are_found_by_their_literal() {
         let registry = Registry::new();
         for text in ["game#*", "game#1", "*", "lobby#*", "g[ab]me#*", "game#1*"] {
-            registry.intern(Space::Pattern, text.as_bytes()).added(0, true);
+            registry.intern(Namespace::Pattern, text.as_bytes()).added(0, true);
         }
         let found = registry.matching(b"game#1");
         let names: Vec<&str> = found.iter().map(|e| std::str::from_utf8(&e.name).unwrap()).collect();
@@ -301,14 +301,14 @@ mod tests {
     fn every_change_of_the_patterns_shows_in_the_version() {
         let registry = Registry::new();
         let before = registry.pattern_version();
-        let entry = registry.intern(Space::Pattern, b"x*");
+        let entry = registry.intern(Namespace::Pattern, b"x*");
         let with = registry.pattern_version();
         assert!(with > before);
-        registry.intern(Space::Pattern, b"x*");
+        registry.intern(Namespace::Pattern, b"x*");
         assert_eq!(registry.pattern_version(), with);
-        registry.forget(Space::Pattern, &entry);
+        registry.forget(Namespace::Pattern, &entry);
         assert_eq!(registry.pattern_version(), with, "somebody else holds it");
-        registry.forget(Space::Pattern, &entry);
+        registry.forget(Namespace::Pattern, &entry);
         assert!(registry.pattern_version() > with);
         assert!(registry.matching(b"xy").is_empty());
     }

@@ -27,10 +27,10 @@ counters! {
     dropped_budget,
     /// Transports closed because their reader was too slow.
     closed_slow,
-    /// Redis connections closed because words of another node were lost on the way.
+    /// Redis connections closed because messages of another node were lost.
     closed_lost,
     /// What was told about users: once for each change, however many followers there are.
-    rumours,
+    user_updates,
     /// Statuses put into mailboxes of followers.
     statuses,
     sessions_opened,
@@ -39,8 +39,8 @@ counters! {
     sessions_ended,
     sessions_expired,
     /// Sessions that came from other nodes, and that went to them.
-    sessions_came,
-    sessions_left,
+    sessions_migrated_in,
+    sessions_migrated_out,
     /// Presences that no living node vouched for, removed by the sweep.
     presences_swept,
     commands,
@@ -49,9 +49,9 @@ counters! {
     /// somebody else was first.
     party_commands,
     party_conflicts,
-    /// Letters that were written, and letters that were put into mailboxes of sessions.
-    letters_written,
-    letters_put,
+    /// Inbox messages stored, and inbox messages put into mailboxes of sessions.
+    inbox_messages_stored,
+    inbox_messages_delivered,
     /// Gauges, set at each sweep.
     sessions,
     sessions_detached,

@@ -1,15 +1,15 @@
 //! The commands about parties, of sessions and of apps on behalf of users.
 
 use super::{Parties, PartyDecision};
-use crate::core::command::{Caller, Step, Stop};
+use crate::core::command::{Caller, CommandResult, CommandStop};
 use crate::core::listener::ListenerId;
-use crate::core::{Claim, Core};
-use crate::event::{Author, Space};
+use crate::core::{Core, ReplyTo};
+use crate::event::{Author, Namespace};
 use crate::rows::party_channel;
 use std::sync::Arc;
-use tavern_domain::party::{Call, Command};
+use tavern_domain::party::{PartyCommand, PartyRequest};
 use tavern_wire::error::{Code, Refusal};
-use tavern_wire::json::party::Wish;
+use tavern_wire::json::party::PartyOp;
 use tavern_wire::json::reply;
 
 impl Parties {
@@ -19,44 +19,44 @@ impl Parties {
         core: &mut Core,
         caller: &Caller,
         id: ListenerId,
-        wish: Result<Wish, Refusal>,
+        wish: Result<PartyOp, Refusal>,
         body: &mut Vec<u8>,
-    ) -> Step<()> {
+    ) -> CommandResult<()> {
         let session = core.listeners.get(id).and_then(|listener| listener.session());
         let who = session.map(|session| (session.identity.clone(), session.client));
         let Some((identity, client)) = who else { return Ok(()) };
         let Some(user) = identity.user.clone() else {
             let message = "somebody without a name has no party; say hello with a token that names a user";
             let refusal = Refusal::new(Code::Unauthenticated, message);
-            return Err(Stop::Refused(refusal.with_party("null".into())));
+            return Err(CommandStop::Refused(refusal.with_party("null".into())));
         };
         // Before it is looked at whether he is shut out.
         let sound = wish.and_then(|wish| match &wish {
-            Wish::Call(call) if !call.is_sound() => Err(Refusal::from(Code::BadRequest)),
+            PartyOp::Call(call) if !call.is_sound() => Err(Refusal::from(Code::BadRequest)),
             _ => Ok(wish),
         });
         match sound.map_err(|refusal| refusal.with_party(self.views.text(Some(&user))))? {
-            Wish::Say(data) => {
+            PartyOp::Say(data) => {
                 self.say(core, &user, &data, Author { user: Some(user.clone()), client }, body)
             }
-            Wish::Call(call) => {
-                let call = Call { user: Some(user.clone()), name: identity.name, ..call };
+            PartyOp::Call(call) => {
+                let call = PartyRequest { user: Some(user.clone()), name: identity.name, ..call };
                 self.admit(core, &user, &call.command)?;
                 let claim = core.replies.claim(caller.link.id);
                 self.begin(core, PartyDecision::new(call, Some(claim)));
-                Err(Stop::Wait)
+                Err(CommandStop::Wait)
             }
         }
     }
 
     /// Somebody who floods is not heard for a while.
-    fn admit(&mut self, core: &mut Core, user: &Arc<str>, command: &Command) -> Step<()> {
+    fn admit(&mut self, core: &mut Core, user: &Arc<str>, command: &PartyCommand) -> CommandResult<()> {
         let now = core.now;
         match self.floods.blocked_ms(now, user, command) {
             None => Ok(()),
             Some(ms) => {
                 let refusal = Refusal::from(Code::Blocked).retry_after(ms);
-                Err(Stop::Refused(refusal.with_party(self.views.text(Some(user)))))
+                Err(CommandStop::Refused(refusal.with_party(self.views.text(Some(user)))))
             }
         }
     }
@@ -69,9 +69,9 @@ impl Parties {
         data: &str,
         author: Author,
         body: &mut Vec<u8>,
-    ) -> Step<()> {
+    ) -> CommandResult<()> {
         let now = core.now;
-        let refuse = |refusal: Refusal| Err(Stop::Refused(refusal));
+        let refuse = |refusal: Refusal| Err(CommandStop::Refused(refusal));
         let most = core.node.settings.message_bytes;
         if data.len() > most {
             let message = format!("data has {} bytes, at most {most} are allowed", data.len());
@@ -83,15 +83,15 @@ impl Parties {
         };
         let channel = party_channel(party);
         let receivers =
-            core.publish(now, Space::Channel, channel.as_bytes(), data.as_bytes(), true, Some(author));
+            core.publish(now, Namespace::Channel, channel.as_bytes(), data.as_bytes(), true, Some(author));
         reply::published(body, receivers, None);
         Ok(())
     }
 
     /// A command of an app, or of a user whom an app speaks for.
-    pub(crate) fn order(&mut self, core: &mut Core, call: Call, limited: bool, claim: Claim) {
+    pub(crate) fn order(&mut self, core: &mut Core, call: PartyRequest, limited: bool, claim: ReplyTo) {
         if let Some(user) = call.user.as_ref().filter(|_| limited)
-            && let Err(Stop::Refused(refusal)) = self.admit(core, user, &call.command)
+            && let Err(CommandStop::Refused(refusal)) = self.admit(core, user, &call.command)
         {
             return core.finish(claim, Err(refusal));
         }

@@ -1,16 +1,16 @@
 //! What follows from a party command: the reply, what the sessions here know of the party, and who else must hear of it.
 
 use super::Parties;
-use super::decision::{Decided, PartyDecision, Pause, reply_of};
-use crate::core::{Claim, Core, Notice, Timer, refusal};
+use super::decision::{PartyDecision, PartyOutcome, PartyPause, reply_of};
+use crate::core::{Core, Notice, ReplyTo, Timer, refusal};
 use crate::rows::member_key;
-use crate::transaction::{Ended, Facts, Progress};
+use crate::transaction::{Facts, TransactionEnd, TransactionProgress};
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use tavern_domain::party::{Changes, Refusal, Reply};
-use tavern_domain::presence::Rumour;
+use tavern_domain::party::{PartyChanges, PartyRefusal, PartyReply};
+use tavern_domain::presence::UserUpdate;
 use tavern_domain::topic::PARTIES;
-use tavern_engine::{Answer, Receipt};
+use tavern_store::{Receipt, StoreAnswer};
 
 /// How soon a command that waits for a user to be online looks again.
 const LOOK_MS: u64 = 100;
@@ -28,17 +28,17 @@ impl Parties {
         self.progressed(core, progress);
     }
 
-    pub(super) fn progressed(&mut self, core: &mut Core, progress: Progress<PartyDecision>) {
+    pub(super) fn progressed(&mut self, core: &mut Core, progress: TransactionProgress<PartyDecision>) {
         match progress {
-            Progress::Waits => {}
-            Progress::Paused(number) => self.paused(core, number),
-            Progress::Ended(decision, ended) => self.ended(core, decision, ended),
+            TransactionProgress::Waits => {}
+            TransactionProgress::Paused(number) => self.paused(core, number),
+            TransactionProgress::Ended(decision, ended) => self.ended(core, decision, ended),
         }
     }
 
     fn paused(&mut self, core: &mut Core, number: u64) {
         let Some(decision) = self.transactions.get_mut(number) else { return };
-        if decision.waits_for == Some(Pause::User) {
+        if decision.waits_for == Some(PartyPause::User) {
             return core.agenda.set(core.now + LOOK_MS, Timer::RetryParty(number));
         }
         self.give_id(core, number);
@@ -54,16 +54,18 @@ impl Parties {
     }
 
     /// Party ids cannot be had.
-    pub(super) fn fail_paused(&mut self, core: &mut Core, number: u64, answer: Answer) {
+    pub(super) fn fail_paused(&mut self, core: &mut Core, number: u64, answer: StoreAnswer) {
         let progress = self.transactions.fail(number, answer);
         self.progressed(core, progress);
     }
 
-    fn ended(&mut self, core: &mut Core, decision: PartyDecision, ended: Ended<Decided>) {
+    fn ended(&mut self, core: &mut Core, decision: PartyDecision, ended: TransactionEnd<PartyOutcome>) {
         match ended {
-            Ended::Done(decided) => self.reply(core, &decision, &decided.reply),
-            Ended::Committed(decided, receipt) => self.committed(core, &decision, &decided, &receipt),
-            Ended::Failed { answer, unknown } => {
+            TransactionEnd::Done(decided) => self.reply(core, &decision, &decided.reply),
+            TransactionEnd::Committed(decided, receipt) => {
+                self.committed(core, &decision, &decided, &receipt)
+            }
+            TransactionEnd::Failed { answer, unknown } => {
                 self.refuse(core, &decision, &answer);
                 if let Some(decided) = unknown {
                     // It may have happened all the same, and whoever asks again is only told that it did.
@@ -74,15 +76,17 @@ impl Parties {
     }
 
     /// The store did not do what it must. What is due is looked at again by its deadline.
-    fn refuse(&mut self, core: &mut Core, decision: &PartyDecision, answer: &Answer) {
+    fn refuse(&mut self, core: &mut Core, decision: &PartyDecision, answer: &StoreAnswer) {
         if let Some(claim) = decision.claim {
             let refusal = refusal(answer).with_party(self.views.text(decision.call.user.as_deref()));
             core.finish(claim, Err(refusal));
         }
     }
 
-    fn reply(&mut self, core: &mut Core, decision: &PartyDecision, reply: &Reply) {
-        if let (Reply::Refused { why: Refusal::RateLimited, .. }, Some(user)) = (reply, &decision.call.user) {
+    fn reply(&mut self, core: &mut Core, decision: &PartyDecision, reply: &PartyReply) {
+        if let (PartyReply::Refused { why: PartyRefusal::RateLimited, .. }, Some(user)) =
+            (reply, &decision.call.user)
+        {
             self.floods.strike(core.now, user, core.node.settings.parties.block_ms);
         }
         if let Some(claim) = decision.claim {
@@ -91,8 +95,14 @@ impl Parties {
     }
 
     /// It is so: the caller gets the reply, then everybody whom it concerns is told.
-    fn committed(&mut self, core: &mut Core, decision: &PartyDecision, decided: &Decided, receipt: &Receipt) {
-        let Decided { reply, changes } = decided;
+    fn committed(
+        &mut self,
+        core: &mut Core,
+        decision: &PartyDecision,
+        decided: &PartyOutcome,
+        receipt: &Receipt,
+    ) {
+        let PartyOutcome { reply, changes } = decided;
         // Whoever is answered may speak of it at once.
         for (id, user) in &changes.left {
             self.has_become(core, user, *id, None);
@@ -103,7 +113,7 @@ impl Parties {
             }
         }
         self.reply(core, decision, reply);
-        core.stats.letters_written.add(receipt.inbox_numbers.len() as u64);
+        core.stats.inbox_messages_stored.add(receipt.inbox_numbers.len() as u64);
         if !receipt.appended.is_empty() {
             core.effects.topics.push(PARTIES);
         }
@@ -118,21 +128,21 @@ impl Parties {
         let actor = decision.call.user.clone();
         spread_mail(core, actor.clone(), changes);
         // An app may speak for a user who is not there: their party must notice.
-        if let Some(actor) = actor.filter(|_| matches!(decision.claim, Some(Claim::Order(_)))) {
-            self.look_at_guest(core, &actor, false);
+        if let Some(actor) = actor.filter(|_| matches!(decision.claim, Some(ReplyTo::Order(_)))) {
+            self.check_membership(core, &actor, false);
         }
     }
 }
 
 /// Everybody concerned looks into their inbox, and at their party.
-fn spread_mail(core: &mut Core, actor: Option<Arc<str>>, changes: &Changes) {
-    let mut concerned: BTreeSet<Arc<str>> = changes.letters.iter().map(|letter| letter.to.clone()).collect();
+fn spread_mail(core: &mut Core, actor: Option<Arc<str>>, changes: &PartyChanges) {
+    let mut concerned: BTreeSet<Arc<str>> = changes.events.iter().map(|letter| letter.to.clone()).collect();
     concerned.extend(actor);
     // Members who were away for too long get no message, and their sessions may come back.
     concerned.extend(changes.left.iter().map(|(_, user)| user.clone()));
     let parties = changes.parties.iter().filter_map(|(_, party)| party.as_ref());
     concerned.extend(parties.flat_map(|party| &party.members).map(|member| member.user.clone()));
     for user in concerned {
-        core.notify(Notice::StatusUpdate { user, update: Rumour::Mail });
+        core.notify(Notice::StatusUpdate { user, update: UserUpdate::Mail });
     }
 }

@@ -1,46 +1,46 @@
 //! One command about parties as a decision: the rows that the rules ask for are loaded, the rules decide, and what they say
 //! is one commit. Must hold: everything that was read is expected by the commit.
 
-use crate::core::{Claim, Core, Reply as CommandReply};
-use crate::rows::{FORGET, Membership, PARTY, add_inbox_message, hold_deadline, member_key, own_key};
-use crate::transaction::{Decision, Facts, Need, Step};
+use crate::core::{CommandReply, Core, ReplyTo};
+use crate::rows::{FORGET, MembershipRow, PARTY, add_inbox_message, hold_deadline, member_key, own_key};
+use crate::transaction::{Decision, DecisionStep, Facts, Need};
 use crate::user::own_channel;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use tavern_domain::Time;
 use tavern_domain::party::{
-    self, Call, Changes, Command, Letter, Need as PartyNeed, Refusal as No, Reply, Standing, Table, Turn,
-    Word,
+    self, PartyChanges, PartyCommand, PartyEvent, PartyEventKind, PartyFacts, PartyNeed, PartyRefusal as No,
+    PartyReply, PartyRequest, PartyTurn, UserPresence,
 };
-use tavern_domain::presence::Departure;
+use tavern_domain::presence::OfflineReason;
 use tavern_domain::topic::PARTIES;
-use tavern_engine::{
-    Answer, Append, Commit, Deadline, Document, DocumentKey, Expect, Hold, Presence, Row, RowKey, StoreError,
-    Versioned,
+use tavern_store::{
+    Append, Commit, Deadline, Document, DocumentKey, Expect, PresenceHold, PresenceRow, Row, RowKey,
+    StoreAnswer, StoreError, Versioned,
 };
 use tavern_wire::error::{Code, Refusal};
 use tavern_wire::json::event::stored;
 use tavern_wire::json::party as json;
-use tavern_wire::record::{self, RecordError, read_guest, read_party, write_guest, write_party};
+use tavern_wire::record::{self, RecordError, read_membership, read_party, write_membership, write_party};
 
 /// The presence of a user who said hello a moment ago may not be committed yet: looked at again, this often.
 const LOOKS: u8 = 3;
 
 pub(super) struct PartyDecision {
-    pub call: Call,
-    pub claim: Option<Claim>,
+    pub call: PartyRequest,
+    pub claim: Option<ReplyTo>,
     /// The deadline that asked for it; it goes with the commit.
     deadline: Option<(RowKey, Option<Time>)>,
-    table: Table,
+    table: PartyFacts,
     /// What the rules asked for and is being loaded.
     asked: Vec<PartyNeed>,
     looks: u8,
     /// Why it is paused.
-    pub waits_for: Option<Pause>,
+    pub waits_for: Option<PartyPause>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Pause {
+pub(super) enum PartyPause {
     /// A party id.
     Id,
     /// A user who may be about to be online.
@@ -48,18 +48,18 @@ pub(super) enum Pause {
 }
 
 /// What a command means once it is committed.
-pub(super) struct Decided {
-    pub reply: Reply,
-    pub changes: Changes,
+pub(super) struct PartyOutcome {
+    pub reply: PartyReply,
+    pub changes: PartyChanges,
 }
 
 impl PartyDecision {
-    pub fn new(call: Call, claim: Option<Claim>) -> PartyDecision {
+    pub fn new(call: PartyRequest, claim: Option<ReplyTo>) -> PartyDecision {
         PartyDecision {
             call,
             claim,
             deadline: None,
-            table: Table::default(),
+            table: PartyFacts::default(),
             asked: Vec::new(),
             looks: 0,
             waits_for: None,
@@ -67,8 +67,8 @@ impl PartyDecision {
     }
 
     /// A command of the server itself.
-    pub fn of_server(command: Command) -> PartyDecision {
-        let call = Call { user: None, name: None, party: None, if_version: None, rid: None, command };
+    pub fn of_server(command: PartyCommand) -> PartyDecision {
+        let call = PartyRequest { user: None, name: None, party: None, if_version: None, rid: None, command };
         PartyDecision::new(call, None)
     }
 
@@ -92,17 +92,20 @@ impl PartyDecision {
                         self.table.put_party(id, party);
                     }
                 }
-                PartyNeed::Guest(user) => {
-                    if let Some(found) = facts.document(&Membership::key(&user)) {
-                        let guest = found.map(|found| read_guest(&found.row.body)).transpose()?;
-                        self.table.put_guest(user, guest.unwrap_or_default());
+                PartyNeed::Membership(user) => {
+                    if let Some(found) = facts.document(&MembershipRow::key(&user)) {
+                        let membership = found.map(|found| read_membership(&found.row.body)).transpose()?;
+                        self.table.put_membership(user, membership.unwrap_or_default());
                     }
                 }
-                PartyNeed::Standing(user) => match (facts.presence(&own_key(&user)), facts.person(&user)) {
-                    (Some(Some(found)), _) => self.table.put_standing(user, standing_of(found)),
+                PartyNeed::Presence(user) => match (facts.presence(&own_key(&user)), facts.person(&user)) {
+                    (Some(Some(found)), _) => self.table.put_presence(user, presence_of(found)),
                     (Some(None), Some(person)) => {
                         let known = person.known.is_some();
-                        self.table.put_standing(user, if known { Standing::Absent } else { Standing::Never });
+                        self.table.put_presence(
+                            user,
+                            if known { UserPresence::Absent } else { UserPresence::Never },
+                        );
                     }
                     _ => {}
                 },
@@ -116,25 +119,25 @@ impl PartyDecision {
     fn rows_of(needs: &[PartyNeed], facts: &Facts) -> Vec<Need> {
         let row = |need: &PartyNeed| match need {
             PartyNeed::Party(id) => Some(Need::Document(party_key(*id))),
-            PartyNeed::Guest(user) => Some(Need::Document(Membership::key(user))),
-            PartyNeed::Standing(user) if facts.presence(&own_key(user)).is_some() => {
+            PartyNeed::Membership(user) => Some(Need::Document(MembershipRow::key(user))),
+            PartyNeed::Presence(user) if facts.presence(&own_key(user)).is_some() => {
                 Some(Need::Person(user.clone()))
             }
-            PartyNeed::Standing(user) => Some(Need::Presence(own_key(user))),
+            PartyNeed::Presence(user) => Some(Need::Presence(own_key(user))),
             PartyNeed::Id => None,
         };
         needs.iter().filter_map(row).collect()
     }
 
     /// Whether the invited user may be about to be online.
-    fn looks_again(&mut self, reply: &Reply) -> bool {
-        let absent = matches!(reply, Reply::Refused { why: No::UserNotLogged | No::NoSuchUser, .. });
-        let again = absent && self.looks < LOOKS && matches!(self.call.command, Command::Invite { .. });
+    fn looks_again(&mut self, reply: &PartyReply) -> bool {
+        let absent = matches!(reply, PartyReply::Refused { why: No::UserNotLogged | No::NoSuchUser, .. });
+        let again = absent && self.looks < LOOKS && matches!(self.call.command, PartyCommand::Invite { .. });
         self.looks += u8::from(again);
         again
     }
 
-    fn commit_of(&self, core: &Core, changes: &Changes) -> Commit {
+    fn commit_of(&self, core: &Core, changes: &PartyChanges) -> Commit {
         let now = core.now;
         let mut commit = Commit { writer: Some(core.writer()), ..Commit::default() };
         if let Some((key, due)) = &self.deadline {
@@ -157,18 +160,20 @@ impl PartyDecision {
                 None => commit.deletes.push(RowKey::Document(key)),
             }
         }
-        for (user, guest) in &changes.guests {
-            let key = Membership::key(user);
-            match guest.is_empty() {
+        for (user, membership) in &changes.memberships {
+            let key = MembershipRow::key(user);
+            match membership.is_empty() {
                 true => commit.deletes.push(RowKey::Document(key)),
                 false => {
-                    let over = guest.forgotten_at().map(|at| Deadline::new(at, FORGET, user));
+                    let over = membership.forgotten_at().map(|at| Deadline::new(at, FORGET, user));
                     commit.deadlines.extend(over);
-                    commit.puts.push(Row::Document(Document { key, body: write_guest(guest).into() }));
+                    commit
+                        .puts
+                        .push(Row::Document(Document { key, body: write_membership(membership).into() }));
                 }
             }
         }
-        for letter in changes.letters.iter().filter(|letter| is_news(letter, self.call.user.as_deref())) {
+        for letter in changes.events.iter().filter(|letter| is_update(letter, self.call.user.as_deref())) {
             let body = json::letter(letter, &core.node.name);
             add_inbox_message(&core.node.settings.inbox, now, &mut commit, letter.to.clone(), body.into());
         }
@@ -181,7 +186,7 @@ impl PartyDecision {
             commit.deadlines.push(hold_deadline(now, &member_key(*id, user)));
         }
         if core.node.tells_parties() {
-            commit.appends = changes.told.iter().map(|told| append(core, told)).collect();
+            commit.appends = changes.topic_events.iter().map(|told| append(core, told)).collect();
         }
         // A deadline that another part of this commit sets is not deleted by it, and nothing twice.
         let mut named: BTreeSet<RowKey> = commit.deadlines.iter().map(Deadline::key).collect();
@@ -191,40 +196,41 @@ impl PartyDecision {
 }
 
 impl Decision for PartyDecision {
-    type Outcome = Decided;
+    type Outcome = PartyOutcome;
 
-    fn decide(&mut self, core: &Core, facts: &Facts) -> Step<Decided> {
+    fn decide(&mut self, core: &Core, facts: &Facts) -> DecisionStep<PartyOutcome> {
         if facts.is_empty() {
             let id = self.table.id;
-            self.table = Table::default();
+            self.table = PartyFacts::default();
             self.table.id = id;
             self.asked.clear();
         }
         if let Err(error) = self.take_in(facts) {
             let what = error.to_string();
-            return Step::Fail(Answer::Failed(StoreError::Corrupt { what, source: None }));
+            return DecisionStep::Fail(StoreAnswer::Failed(StoreError::Corrupt { what, source: None }));
         }
         self.waits_for = None;
         match party::run(core.now, &core.node.settings.parties.rules, &self.table, &self.call) {
-            Turn::Need(needs) => {
+            PartyTurn::Need(needs) => {
                 let rows = PartyDecision::rows_of(&needs, facts);
                 self.asked = needs;
                 if rows.is_empty() {
-                    self.waits_for = Some(Pause::Id);
-                    return Step::Pause;
+                    self.waits_for = Some(PartyPause::Id);
+                    return DecisionStep::Pause;
                 }
-                Step::Need(rows)
+                DecisionStep::Need(rows)
             }
-            Turn::Answered { reply, .. } if self.looks_again(&reply) => {
-                self.waits_for = Some(Pause::User);
-                Step::Pause
+            PartyTurn::Answered { reply, .. } if self.looks_again(&reply) => {
+                self.waits_for = Some(PartyPause::User);
+                DecisionStep::Pause
             }
-            Turn::Answered { reply, changes } if changes.is_empty() && self.deadline.is_none() => {
-                Step::Done(Decided { reply, changes })
+            PartyTurn::Answered { reply, changes } if changes.is_empty() && self.deadline.is_none() => {
+                DecisionStep::Done(PartyOutcome { reply, changes })
             }
-            Turn::Answered { reply, changes } => {
-                Step::Commit { commit: self.commit_of(core, &changes), outcome: Decided { reply, changes } }
-            }
+            PartyTurn::Answered { reply, changes } => DecisionStep::Commit {
+                commit: self.commit_of(core, &changes),
+                outcome: PartyOutcome { reply, changes },
+            },
         }
     }
 }
@@ -233,29 +239,31 @@ fn party_key(id: u64) -> DocumentKey {
     DocumentKey::new(record::PARTY, &id.to_string())
 }
 
-fn append(core: &Core, told: &party::Told) -> Append {
+fn append(core: &Core, told: &party::PartyTopicEvent) -> Append {
     let (kind, data) = json::told(told);
     let body = stored(kind, None, core.now.ms(), &String::from_utf8_lossy(&data));
     Append { topic: PARTIES.into(), id: None, body: body.into() }
 }
 
 /// What somebody did himself he knows from the answer; that he is away or back he knows too.
-fn is_news(letter: &Letter, caller: Option<&str>) -> bool {
-    match letter.what {
-        Word::Invited { .. } | Word::Uninvited { .. } | Word::Ready { .. } => Some(&*letter.to) != caller,
-        Word::Offline | Word::Online => letter.to != letter.actor,
+fn is_update(letter: &PartyEvent, caller: Option<&str>) -> bool {
+    match letter.kind {
+        PartyEventKind::Invited { .. } | PartyEventKind::Uninvited { .. } | PartyEventKind::Ready { .. } => {
+            Some(&*letter.to) != caller
+        }
+        PartyEventKind::Offline | PartyEventKind::Online => letter.to != letter.actor,
         _ => true,
     }
 }
 
 /// The reply as JSON.
-pub(super) fn reply_of(reply: &Reply) -> CommandReply {
+pub(super) fn reply_of(reply: &PartyReply) -> CommandReply {
     Ok(match reply {
-        Reply::Nothing => Vec::new(),
-        Reply::Party(party) => json::party_reply(party.as_deref()),
-        Reply::Invited { party_id } => json::invited_reply(*party_id),
-        Reply::Gone { go_id } => json::going_reply(*go_id),
-        Reply::Refused { why, retry_after_ms, party } => {
+        PartyReply::Nothing => Vec::new(),
+        PartyReply::Party(party) => json::party_reply(party.as_deref()),
+        PartyReply::Invited { party_id } => json::invited_reply(*party_id),
+        PartyReply::Gone { go_id } => json::going_reply(*go_id),
+        PartyReply::Refused { why, retry_after_ms, party } => {
             let code = Code::parse(why.as_str()).unwrap_or(Code::Internal);
             let mut text = Vec::new();
             json::snapshot(&mut text, party.as_deref());
@@ -266,19 +274,19 @@ pub(super) fn reply_of(reply: &Reply) -> CommandReply {
     })
 }
 
-fn hold(party: u64, user: &Arc<str>, until: Option<Time>) -> Hold {
-    Hold { key: member_key(party, user), carrier: Some(own_channel(user)), until }
+fn hold(party: u64, user: &Arc<str>, until: Option<Time>) -> PresenceHold {
+    PresenceHold { key: member_key(party, user), carrier: Some(own_channel(user)), until }
 }
 
 /// Where somebody is, by his own channel.
-fn standing_of(found: &Versioned<Presence>) -> Standing {
+fn presence_of(found: &Versioned<PresenceRow>) -> UserPresence {
     let attendance = &found.row.attendance;
     if attendance.living().next().is_some() {
-        return Standing::Online { name: found.row.name.clone() };
+        return UserPresence::Online { name: found.row.name.clone() };
     }
     let lost = attendance.clients().iter().filter_map(|client| client.lost);
     let (since, until) =
         lost.fold((Time(0), Time(0)), |(since, until), lost| (since.max(lost.at), until.max(lost.until)));
-    let node_down = attendance.departed().is_some_and(|departed| departed.reason == Departure::NodeDown);
-    Standing::Lost { since, until, node_down }
+    let node_down = attendance.departed().is_some_and(|departed| departed.reason == OfflineReason::NodeDown);
+    UserPresence::Lost { since, until, node_down }
 }

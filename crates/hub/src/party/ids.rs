@@ -3,16 +3,16 @@
 
 use super::Parties;
 use crate::core::Core;
-use crate::transaction::{Decision, Ended, Facts, Need, Progress, Step};
+use crate::transaction::{Decision, DecisionStep, Facts, Need, TransactionEnd, TransactionProgress};
 use std::sync::Arc;
-use tavern_engine::{Commit, Document, DocumentKey, Row};
+use tavern_store::{Commit, Document, DocumentKey, Row};
 use tavern_wire::record::{NEXT, PARTIES};
 
 /// Ids in one block. What a node does not use of it is never used.
 const BLOCK: u64 = 1_000;
 
 #[derive(Default)]
-pub(super) struct Reserve {
+pub(super) struct PartyIds {
     next: u64,
     end: u64,
     /// A block is being reserved.
@@ -28,15 +28,15 @@ impl Decision for ReserveIds {
     /// The first id of the block.
     type Outcome = u64;
 
-    fn decide(&mut self, core: &Core, facts: &Facts) -> Step<u64> {
+    fn decide(&mut self, core: &Core, facts: &Facts) -> DecisionStep<u64> {
         let key = DocumentKey::new(PARTIES, NEXT);
-        let Some(found) = facts.document(&key) else { return Step::Need(vec![Need::Document(key)]) };
+        let Some(found) = facts.document(&key) else { return DecisionStep::Need(vec![Need::Document(key)]) };
         let kept = found.and_then(|found| std::str::from_utf8(&found.row.body).ok()?.trim().parse().ok());
         let first = kept.unwrap_or(0).max(core.now.ms() * 1_000);
         let body: Arc<[u8]> = (first + BLOCK).to_string().into_bytes().into();
         let puts = vec![Row::Document(Document { key, body })];
         let commit = Commit { writer: Some(core.writer()), puts, ..Commit::default() };
-        Step::Commit { commit, outcome: first }
+        DecisionStep::Commit { commit, outcome: first }
     }
 }
 
@@ -56,16 +56,16 @@ impl Parties {
         None
     }
 
-    pub(super) fn reserved(&mut self, core: &mut Core, progress: Progress<ReserveIds>) {
-        let Progress::Ended(_, ended) = progress else { return };
+    pub(super) fn reserved(&mut self, core: &mut Core, progress: TransactionProgress<ReserveIds>) {
+        let TransactionProgress::Ended(_, ended) = progress else { return };
         self.ids.asking = false;
         let waiting = std::mem::take(&mut self.ids.waiting);
         match ended {
-            Ended::Committed(first, _) | Ended::Done(first) => {
+            TransactionEnd::Committed(first, _) | TransactionEnd::Done(first) => {
                 (self.ids.next, self.ids.end) = (first, first + BLOCK);
                 waiting.into_iter().for_each(|number| self.give_id(core, number));
             }
-            Ended::Failed { answer, .. } => {
+            TransactionEnd::Failed { answer, .. } => {
                 waiting.into_iter().for_each(|number| self.fail_paused(core, number, answer.clone()));
             }
         }

@@ -5,15 +5,15 @@
 mod command;
 mod committed;
 mod decision;
-mod flood;
 mod forget;
 mod ids;
+mod refusal_limit;
 mod view;
 
 use decision::PartyDecision;
 use forget::ForgetMembership;
 use ids::ReserveIds;
-use view::Glance;
+use view::PartyRead;
 
 use crate::connection::LinkId;
 use crate::core::{Core, Feature};
@@ -22,18 +22,18 @@ use crate::transaction::{Facts, Transactions};
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 use std::sync::Arc;
-use tavern_domain::party::Command;
-use tavern_engine::{Answer, Deadline, Read, Ticket, Work};
+use tavern_domain::party::PartyCommand;
+use tavern_store::{Deadline, Read, StoreAnswer, Ticket, Work};
 
 pub(crate) struct Parties {
     transactions: Transactions<PartyDecision>,
     reservations: Transactions<ReserveIds>,
     forgets: Transactions<ForgetMembership>,
     /// Party snapshots that are being read.
-    glances: HashMap<Ticket, Glance, RandomState>,
-    ids: ids::Reserve,
-    floods: flood::Floods,
-    views: view::Views,
+    glances: HashMap<Ticket, PartyRead, RandomState>,
+    ids: ids::PartyIds,
+    floods: refusal_limit::RefusalLimits,
+    views: view::PartyViews,
 }
 
 impl Parties {
@@ -43,9 +43,9 @@ impl Parties {
             reservations: Transactions::new(Feature::Party),
             forgets: Transactions::new(Feature::Party),
             glances: HashMap::default(),
-            ids: ids::Reserve::default(),
-            floods: flood::Floods::default(),
-            views: view::Views::default(),
+            ids: ids::PartyIds::default(),
+            floods: refusal_limit::RefusalLimits::default(),
+            views: view::PartyViews::default(),
         }
     }
 
@@ -53,7 +53,7 @@ impl Parties {
         self.views.forget_link(link);
     }
 
-    pub(crate) fn answered(&mut self, core: &mut Core, ticket: Ticket, answer: Answer) {
+    pub(crate) fn answered(&mut self, core: &mut Core, ticket: Ticket, answer: StoreAnswer) {
         if self.transactions.owns(ticket) {
             let progress = self.transactions.answered(core, ticket, answer);
             self.progressed(core, progress);
@@ -70,7 +70,7 @@ impl Parties {
 
     /// Something of a party ends by itself.
     pub(crate) fn wake_party(&mut self, core: &mut Core, party: u64) {
-        self.begin(core, PartyDecision::of_server(Command::Wake { party }));
+        self.begin(core, PartyDecision::of_server(PartyCommand::Wake { party }));
     }
 
     /// A deadline that some node wrote down and none has settled.
@@ -80,29 +80,29 @@ impl Parties {
                 self.forgets.begin(core, ForgetMembership(deadline.clone()), Facts::default());
                 return;
             }
-            GUEST => Command::Check { user: deadline.name.clone() },
+            GUEST => PartyCommand::Check { user: deadline.name.clone() },
             _ => match deadline.name.parse() {
-                Ok(party) => Command::Wake { party },
+                Ok(party) => PartyCommand::Wake { party },
                 Err(_) => return,
             },
         };
         self.begin(core, PartyDecision::of_server(command).settling(deadline.key(), Some(deadline.due)));
     }
 
-    fn read_for(&mut self, core: &mut Core, glance: Glance, read: Read) {
+    fn read_for(&mut self, core: &mut Core, glance: PartyRead, read: Read) {
         self.glances.insert(core.submit(Feature::Party, Work::Read(read)), glance);
     }
 
     /// A user connected, or connected again: their party looks at them.
     pub(crate) fn user_connected(&mut self, core: &mut Core, user: &Arc<str>) {
         if self.views.party_of(user).is_some() {
-            self.look_at_guest(core, user, false);
+            self.check_membership(core, user, false);
         }
     }
 
     /// A user's presence changed: their party looks at them. `recorded`: the deadline that asked for it goes with it.
-    pub(crate) fn look_at_guest(&mut self, core: &mut Core, user: &Arc<str>, recorded: bool) {
-        let check = PartyDecision::of_server(Command::Check { user: user.clone() });
+    pub(crate) fn check_membership(&mut self, core: &mut Core, user: &Arc<str>, recorded: bool) {
+        let check = PartyDecision::of_server(PartyCommand::Check { user: user.clone() });
         // The deadline goes with the user's presence, which the transaction expects: whatever else sets it changes that.
         let key = Deadline::new(core.now, GUEST, user).key();
         self.begin(core, if recorded { check.settling(key, None) } else { check });

@@ -5,16 +5,16 @@
 use super::{Parties, PartyDecision};
 use crate::connection::LinkId;
 use crate::core::{Core, Timer};
-use crate::event::Space;
-use crate::rows::{Membership, party_channel};
+use crate::event::Namespace;
+use crate::rows::{MembershipRow, party_channel};
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tavern_domain::Time;
-use tavern_domain::party::{Command, Party};
-use tavern_engine::limits::RETRY_AFTER_MS;
-use tavern_engine::{Answer, DocumentKey, Found, Read, Versioned};
+use tavern_domain::party::{Party, PartyCommand};
+use tavern_store::limits::RETRY_AFTER_MS;
+use tavern_store::{DocumentKey, Found, Read, StoreAnswer, Versioned};
 use tavern_wire::json::party as json;
 use tavern_wire::record::{self, read_party};
 
@@ -27,9 +27,9 @@ const TRIES: u8 = 3;
 
 /// What is known of a user's party here.
 #[derive(Default)]
-struct View {
+struct PartyView {
     /// None: not known.
-    party: Option<Known>,
+    party: Option<EncodedParty>,
     /// It is being read; true: it has changed meanwhile and is read again.
     reading: Option<bool>,
     at: Time,
@@ -38,28 +38,28 @@ struct View {
     until: Time,
 }
 
-struct Known {
+struct EncodedParty {
     id: Option<u64>,
     /// The snapshot as JSON, or `null`.
     text: Box<str>,
 }
 
 #[derive(Default)]
-pub(super) struct Views {
-    users: BTreeMap<Arc<str>, View>,
+pub(super) struct PartyViews {
+    users: BTreeMap<Arc<str>, PartyView>,
     /// Whom a transport waits to greet.
     waiting: HashMap<LinkId, Arc<str>, RandomState>,
 }
 
-/// What was asked of the store: first the guest, then his party.
+/// What was asked of the store: first the membership, then his party.
 #[derive(Clone)]
-pub(crate) struct Glance {
+pub(crate) struct PartyRead {
     user: Arc<str>,
-    guest: Option<Box<Membership>>,
+    membership: Option<Box<MembershipRow>>,
     tries: u8,
 }
 
-impl Views {
+impl PartyViews {
     /// The party that a user's sessions listen to.
     pub fn party_of(&self, user: &str) -> Option<u64> {
         self.users.get(user)?.party.as_ref()?.id
@@ -144,41 +144,41 @@ impl Parties {
         if let Some(view) = self.views.users.get_mut(user) {
             view.reading = Some(false);
         }
-        self.read_guest(core, Glance { user: user.clone(), guest: None, tries: 0 });
+        self.read_membership(core, PartyRead { user: user.clone(), membership: None, tries: 0 });
     }
 
-    fn read_guest(&mut self, core: &mut Core, glance: Glance) {
+    fn read_membership(&mut self, core: &mut Core, glance: PartyRead) {
         let read = Read::Document(DocumentKey::new(record::GUEST, &glance.user));
         self.read_for(core, glance, read);
     }
 
-    pub(super) fn glanced(&mut self, core: &mut Core, mut glance: Glance, answer: Answer) {
-        let Answer::Read(Found::Document(found)) = answer else {
+    pub(super) fn glanced(&mut self, core: &mut Core, mut glance: PartyRead, answer: StoreAnswer) {
+        let StoreAnswer::Read(Found::Document(found)) = answer else {
             return self.unseen(core, &glance.user);
         };
-        let Some(guest) = &glance.guest else {
+        let Some(membership) = &glance.membership else {
             let found = found.map(|found| Versioned { version: found.version, row: found.row.body });
-            let Ok(guest) = Membership::read(found.as_ref()) else {
+            let Ok(membership) = MembershipRow::read(found.as_ref()) else {
                 return self.unseen(core, &glance.user);
             };
             if core.users.contains(&glance.user) {
-                core.documents.insert(Membership::key(&glance.user), found);
+                core.documents.insert(MembershipRow::key(&glance.user), found);
             }
-            let guest = Box::new(guest);
-            // Who has said goodbye is out, though his party may not know yet.
-            let party = guest.guest.party.filter(|_| guest.guest.bye.is_none());
+            let membership = Box::new(membership);
+            // Who has said reason is out, though his party may not know yet.
+            let party = membership.membership.party.filter(|_| membership.membership.logged_out.is_none());
             let Some(party) = party else {
                 return self.seen(core, &glance.user, None);
             };
-            glance.guest = Some(guest);
+            glance.membership = Some(membership);
             let read = Read::Document(DocumentKey::new(record::PARTY, &party.to_string()));
             return self.read_for(core, glance, read);
         };
-        let id = guest.guest.party.unwrap_or(0);
+        let id = membership.membership.party.unwrap_or(0);
         match found.map(|found| read_party(id, &found.row.body)).transpose() {
             Ok(Some(party)) => self.seen(core, &glance.user, Some(party)),
             Ok(None) if glance.tries < TRIES => {
-                self.read_guest(core, Glance { guest: None, tries: glance.tries + 1, ..glance });
+                self.read_membership(core, PartyRead { membership: None, tries: glance.tries + 1, ..glance });
             }
             Ok(None) => self.seen(core, &glance.user, None),
             Err(_) => self.unseen(core, &glance.user),
@@ -209,7 +209,7 @@ impl Parties {
         let text = String::from_utf8(text).unwrap_or_default().into_boxed_str();
         let id = party.map(|party| party.id);
         let Some(view) = self.views.users.get_mut(user) else { return };
-        view.party = Some(Known { id, text });
+        view.party = Some(EncodedParty { id, text });
         view.at = now;
         let again = view.reading.take().unwrap_or(false);
         let links = self.views.take_links(user);
@@ -223,7 +223,7 @@ impl Parties {
         core.effects.ready.extend(links);
         self.listen_to_party(core, user, id);
         if away {
-            self.begin(core, PartyDecision::of_server(Command::Check { user: user.clone() }));
+            self.begin(core, PartyDecision::of_server(PartyCommand::Check { user: user.clone() }));
         }
         if again {
             self.party_changed(core, user);
@@ -247,19 +247,19 @@ impl Parties {
     fn listen_to_party(&mut self, core: &mut Core, user: &Arc<str>, party: Option<u64>) {
         let channel = party.map(party_channel);
         for id in core.users.sessions(user).to_vec() {
-            let heard = core.subscriptions(id, Space::Channel);
+            let heard = core.subscriptions(id, Namespace::Channel);
             let others = heard.iter().filter(|name| name.starts_with(b"party#"));
             let mut there = false;
             for name in others.cloned().collect::<Vec<_>>() {
                 match channel.as_ref().is_some_and(|channel| *channel.as_bytes() == *name) {
                     true => there = true,
-                    false => drop(core.unsubscribe(id, Space::Channel, &name)),
+                    false => drop(core.unsubscribe(id, Namespace::Channel, &name)),
                 }
             }
             if let Some(channel) = channel.as_ref().filter(|_| !there) {
                 let node = core.node.clone();
-                node.carrier.hold().carry(Space::Channel, channel.as_bytes(), None);
-                core.subscribe(id, Space::Channel, channel.as_bytes());
+                node.carrier.hold().carry(Namespace::Channel, channel.as_bytes(), None);
+                core.subscribe(id, Namespace::Channel, channel.as_bytes());
             }
         }
     }
@@ -271,7 +271,7 @@ impl Parties {
 
     /// The last session of a user here has ended.
     pub(crate) fn user_left(&mut self, core: &mut Core, user: &str) {
-        core.documents.remove(&Membership::key(user));
+        core.documents.remove(&MembershipRow::key(user));
         self.views.forget(user);
     }
 

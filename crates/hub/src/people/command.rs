@@ -3,22 +3,22 @@
 
 use super::statuses::reply_for;
 use super::visibility::{StoredVisibility, VisibilityDecision};
-use crate::core::command::{Caller, Step, Stop, refuse};
+use crate::core::command::{Caller, CommandResult, CommandStop, refuse};
 use crate::core::listener::ListenerId;
-use crate::core::{Claim, Core, Feature, Notice, refusal};
-use crate::transaction::{Ended, Facts, Progress, Transactions};
+use crate::core::{Core, Feature, Notice, ReplyTo, refusal};
+use crate::transaction::{Facts, TransactionEnd, TransactionProgress, Transactions};
 use crate::user::is_user;
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 use std::borrow::Cow;
 use std::sync::Arc;
-use tavern_domain::presence::{Rumour, Visibility};
-use tavern_engine::social::Edges;
-use tavern_engine::{
-    Answer, Commit, Expect, Follow, Found, Read, Receipt, Row, RowKey, StoreError, Ticket, Work,
+use tavern_domain::presence::{UserUpdate, Visibility};
+use tavern_store::social::FollowPage;
+use tavern_store::{
+    Commit, Expect, Follow, Found, Read, Receipt, Row, RowKey, StoreAnswer, StoreError, Ticket, Work,
 };
 use tavern_wire::error::Code;
-use tavern_wire::json::{Part, person as json};
+use tavern_wire::json::{PageRequest, status as json};
 
 /// Users in one reply to `following` and `followers`, unless the command asks for fewer, and at most.
 const LIST_USERS: u64 = 100;
@@ -28,7 +28,7 @@ const STATUS_USERS: usize = 100;
 
 pub(crate) struct PeopleCommands {
     visibility: Transactions<VisibilityDecision>,
-    requests: HashMap<Ticket, (Claim, PeopleRequest), RandomState>,
+    requests: HashMap<Ticket, (ReplyTo, PeopleRequest), RandomState>,
 }
 
 /// What was asked of the store for a command.
@@ -54,7 +54,7 @@ impl PeopleCommands {
         id: ListenerId,
         whom: &str,
         on: bool,
-    ) -> Step<()> {
+    ) -> CommandResult<()> {
         let user = named_user(core, id)?;
         let followee = user_id(whom)?;
         if on && user == followee {
@@ -67,7 +67,7 @@ impl PeopleCommands {
         }
         let claim = core.replies.claim(caller.link.id);
         self.follow(core, user, followee, on, claim);
-        Err(Stop::Wait)
+        Err(CommandStop::Wait)
     }
 
     /// Records that a user follows another, or does not any more.
@@ -77,7 +77,7 @@ impl PeopleCommands {
         follower: Arc<str>,
         followee: Arc<str>,
         on: bool,
-        claim: Claim,
+        claim: ReplyTo,
     ) {
         let key = RowKey::Follow { follower: follower.clone(), followee: followee.clone() };
         let mut commit = Commit { writer: Some(core.writer()), ..Commit::default() };
@@ -98,9 +98,9 @@ impl PeopleCommands {
         core: &mut Core,
         caller: &Caller,
         id: ListenerId,
-        part: &Part<'_>,
+        part: &PageRequest<'_>,
         followers: bool,
-    ) -> Step<()> {
+    ) -> CommandResult<()> {
         let user = named_user(core, id)?;
         let after = part.after.as_deref().map(Arc::from);
         let limit = part.limit.unwrap_or(LIST_USERS).clamp(1, LIST_USERS_MAX) as u32;
@@ -110,7 +110,7 @@ impl PeopleCommands {
         };
         let claim = core.replies.claim(caller.link.id);
         self.submit(core, claim, request, Work::Read(read));
-        Err(Stop::Wait)
+        Err(CommandStop::Wait)
     }
 
     pub fn op_status(
@@ -119,16 +119,16 @@ impl PeopleCommands {
         caller: &Caller,
         id: ListenerId,
         users: &[Cow<'_, str>],
-    ) -> Step<()> {
+    ) -> CommandResult<()> {
         let viewer = named_user(core, id)?;
         if users.len() > STATUS_USERS {
             return refuse(Code::TooLarge, format!("status takes at most {STATUS_USERS} users at once"));
         }
-        let users = users.iter().map(|user| user_id(user)).collect::<Step<Vec<Arc<str>>>>()?;
+        let users = users.iter().map(|user| user_id(user)).collect::<CommandResult<Vec<Arc<str>>>>()?;
         let claim = core.replies.claim(caller.link.id);
         let read = Read::People { users, viewer: Some(viewer.clone()) };
         self.submit(core, claim, PeopleRequest::Statuses { viewer }, Work::Read(read));
-        Err(Stop::Wait)
+        Err(CommandStop::Wait)
     }
 
     pub fn op_visibility(
@@ -137,33 +137,33 @@ impl PeopleCommands {
         caller: &Caller,
         id: ListenerId,
         value: Visibility,
-    ) -> Step<()> {
+    ) -> CommandResult<()> {
         let user = named_user(core, id)?;
         let claim = core.replies.claim(caller.link.id);
         self.set_visibility(core, user, value, claim);
-        Err(Stop::Wait)
+        Err(CommandStop::Wait)
     }
 
     /// Changes who can see a user.
-    pub fn set_visibility(&mut self, core: &mut Core, user: Arc<str>, value: Visibility, claim: Claim) {
+    pub fn set_visibility(&mut self, core: &mut Core, user: Arc<str>, value: Visibility, claim: ReplyTo) {
         let decision = VisibilityDecision { user, value, claim };
         let begun = self.visibility.begin(core, decision, Facts::default());
-        debug_assert!(matches!(begun, Progress::Waits), "it needs the stored visibility first");
+        debug_assert!(matches!(begun, TransactionProgress::Waits), "it needs the stored visibility first");
     }
 
     /// Gives a user whose visibility may have been committed although the store did not say so.
-    pub fn answered(&mut self, core: &mut Core, ticket: Ticket, answer: Answer) -> Option<Arc<str>> {
+    pub fn answered(&mut self, core: &mut Core, ticket: Ticket, answer: StoreAnswer) -> Option<Arc<str>> {
         if let Some((claim, request)) = self.requests.remove(&ticket) {
             request_answered(core, claim, request, answer);
             return None;
         }
         match self.visibility.answered(core, ticket, answer) {
-            Progress::Ended(decision, ended) => visibility_ended(core, decision, ended),
-            Progress::Waits | Progress::Paused(_) => None,
+            TransactionProgress::Ended(decision, ended) => visibility_ended(core, decision, ended),
+            TransactionProgress::Waits | TransactionProgress::Paused(_) => None,
         }
     }
 
-    fn submit(&mut self, core: &mut Core, claim: Claim, request: PeopleRequest, work: Work) {
+    fn submit(&mut self, core: &mut Core, claim: ReplyTo, request: PeopleRequest, work: Work) {
         self.requests.insert(core.submit(Feature::People, work), (claim, request));
     }
 }
@@ -171,39 +171,39 @@ impl PeopleCommands {
 fn visibility_ended(
     core: &mut Core,
     decision: VisibilityDecision,
-    ended: Ended<Option<StoredVisibility>>,
+    ended: TransactionEnd<Option<StoredVisibility>>,
 ) -> Option<Arc<str>> {
     let VisibilityDecision { user, claim, .. } = decision;
     match ended {
-        Ended::Failed { answer, unknown } => {
+        TransactionEnd::Failed { answer, unknown } => {
             core.finish(claim, Err(refusal(&answer)));
             return unknown.map(|_| user);
         }
-        Ended::Committed(Some(stored), receipt) => {
+        TransactionEnd::Committed(Some(stored), receipt) => {
             core.finish(claim, Ok(Vec::new()));
             let version = receipt.put.first().copied().unwrap_or(0);
             StoredVisibility { version, ..stored }.tell(core, &user);
         }
-        Ended::Committed(None, _) | Ended::Done(_) => core.finish(claim, Ok(Vec::new())),
+        TransactionEnd::Committed(None, _) | TransactionEnd::Done(_) => core.finish(claim, Ok(Vec::new())),
     }
     None
 }
 
-fn request_answered(core: &mut Core, claim: Claim, request: PeopleRequest, answer: Answer) {
+fn request_answered(core: &mut Core, claim: ReplyTo, request: PeopleRequest, answer: StoreAnswer) {
     let reply = match (request, answer) {
-        (PeopleRequest::Follow { follower, followee, on }, Answer::Committed(receipt)) => {
+        (PeopleRequest::Follow { follower, followee, on }, StoreAnswer::Committed(receipt)) => {
             follow_committed(core, follower, followee, on, &receipt);
             Ok(Vec::new())
         }
         // They follow them already.
-        (PeopleRequest::Follow { .. }, Answer::Failed(StoreError::Conflict { .. })) => Ok(Vec::new()),
-        (PeopleRequest::Following, Answer::Read(Found::Edges(page))) => {
+        (PeopleRequest::Follow { .. }, StoreAnswer::Failed(StoreError::Conflict { .. })) => Ok(Vec::new()),
+        (PeopleRequest::Following, StoreAnswer::Read(Found::Edges(page))) => {
             Ok(list_reply(&page, |follow| &follow.followee))
         }
-        (PeopleRequest::Followers, Answer::Read(Found::Edges(page))) => {
+        (PeopleRequest::Followers, StoreAnswer::Read(Found::Edges(page))) => {
             Ok(list_reply(&page, |follow| &follow.follower))
         }
-        (PeopleRequest::Statuses { viewer }, Answer::Read(Found::People(people))) => {
+        (PeopleRequest::Statuses { viewer }, StoreAnswer::Read(Found::People(people))) => {
             Ok(reply_for(core, &viewer, &people))
         }
         (_, answer) => Err(refusal(&answer)),
@@ -213,11 +213,11 @@ fn request_answered(core: &mut Core, claim: Claim, request: PeopleRequest, answe
 
 fn follow_committed(core: &mut Core, follower: Arc<str>, followee: Arc<str>, on: bool, receipt: &Receipt) {
     let version = receipt.put.first().or(receipt.deleted.first()).copied().unwrap_or(0);
-    let update = Rumour::Follows { followee, version, on };
+    let update = UserUpdate::Follows { followee, version, on };
     core.notify(Notice::StatusUpdate { user: follower, update });
 }
 
-fn list_reply(page: &Edges, name: impl Fn(&Follow) -> &Arc<str>) -> Vec<u8> {
+fn list_reply(page: &FollowPage, name: impl Fn(&Follow) -> &Arc<str>) -> Vec<u8> {
     let names: Vec<&str> = page.rows.iter().map(|edge| &**name(&edge.follow)).collect();
     let mut body = Vec::new();
     json::users(&mut body, &names, names.last().copied().filter(|_| page.more));
@@ -225,7 +225,7 @@ fn list_reply(page: &Edges, name: impl Fn(&Follow) -> &Arc<str>) -> Vec<u8> {
 }
 
 /// The user of a session.
-fn named_user(core: &Core, id: ListenerId) -> Step<Arc<str>> {
+fn named_user(core: &Core, id: ListenerId) -> CommandResult<Arc<str>> {
     match core.user_of(id) {
         Some(user) => Ok(user),
         None => refuse(
@@ -235,7 +235,7 @@ fn named_user(core: &Core, id: ListenerId) -> Step<Arc<str>> {
     }
 }
 
-fn user_id(name: &str) -> Step<Arc<str>> {
+fn user_id(name: &str) -> CommandResult<Arc<str>> {
     match is_user(name) {
         true => Ok(name.into()),
         false => refuse(Code::BadRequest, "a user id has 1 to 128 bytes and no control characters"),

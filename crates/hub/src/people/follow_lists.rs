@@ -5,8 +5,8 @@
 
 use super::status_feed::KnownStatuses;
 use crate::core::listener::ListenerId;
-use crate::core::{Core, Edge};
-use crate::node::registry::Entry;
+use crate::core::{Core, FollowedUser};
+use crate::node::registry::NameEntry;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tavern_domain::Time;
@@ -21,7 +21,7 @@ pub(super) struct FollowLists {
 
 /// The follow list of one local user.
 struct FollowList {
-    entry: Arc<Entry>,
+    entry: Arc<NameEntry>,
     /// The version of the user's visibility that is known.
     visibility_version: u64,
     unfollowed: Vec<Unfollowed>,
@@ -61,7 +61,7 @@ impl FollowLists {
         self.lists.keys()
     }
 
-    pub fn add_user(&mut self, user: Arc<str>, entry: Arc<Entry>) {
+    pub fn add_user(&mut self, user: Arc<str>, entry: Arc<NameEntry>) {
         let list = FollowList {
             entry,
             visibility_version: 0,
@@ -75,7 +75,7 @@ impl FollowLists {
         self.lists.insert(user, Box::new(list));
     }
 
-    pub fn remove_user(&mut self, user: &str) -> Option<Arc<Entry>> {
+    pub fn remove_user(&mut self, user: &str) -> Option<Arc<NameEntry>> {
         self.lists.remove(user).map(|list| list.entry)
     }
 
@@ -109,7 +109,13 @@ impl FollowLists {
     }
 
     /// A local user follows somebody. True: this is new.
-    pub fn follow(&mut self, core: &mut Core, user: &Arc<str>, followee: &Arc<str>, edge: Edge) -> bool {
+    pub fn follow(
+        &mut self,
+        core: &mut Core,
+        user: &Arc<str>,
+        followee: &Arc<str>,
+        edge: FollowedUser,
+    ) -> bool {
         let Some(list) = self.lists.get(user) else { return false };
         let Some(local) = core.users.get_mut(user) else { return false };
         if list.unfollowed.iter().any(|other| other.followee == *followee && other.version > edge.version) {
@@ -118,7 +124,7 @@ impl FollowLists {
         if let Some(known) = local.following.get_mut(followee) {
             known.round = edge.round;
             if edge.version >= known.version {
-                *known = Edge { greeted: known.greeted, ..edge };
+                *known = FollowedUser { greeted: known.greeted, ..edge };
             }
             return false;
         }

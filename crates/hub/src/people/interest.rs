@@ -3,8 +3,8 @@
 
 use crate::connection::LinkId;
 use crate::core::Core;
-use crate::event::Space;
-use crate::node::registry::Entry;
+use crate::event::Namespace;
+use crate::node::registry::NameEntry;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -30,18 +30,18 @@ pub(super) struct UserInterests {
 
 impl UserInterests {
     /// Updates about a user are routed to this shard from now on.
-    pub fn add(&self, core: &Core, user: &str) -> Arc<Entry> {
-        let entry = core.node.registry.intern(Space::People, user.as_bytes());
+    pub fn add(&self, core: &Core, user: &str) -> Arc<NameEntry> {
+        let entry = core.node.registry.intern(Namespace::People, user.as_bytes());
         entry.added(core.index, true);
         entry
     }
 
     /// `last`: this shard has no other reason to hear about the user.
-    pub fn remove(&self, core: &mut Core, entry: &Arc<Entry>, last: bool) {
+    pub fn remove(&self, core: &mut Core, entry: &Arc<NameEntry>, last: bool) {
         let unheard = entry.removed(core.index, last);
-        core.node.registry.forget(Space::People, entry);
+        core.node.registry.forget(Namespace::People, entry);
         if unheard {
-            core.linger(Space::People, entry.name.clone());
+            core.linger(Namespace::People, entry.name.clone());
         }
     }
 
@@ -55,11 +55,12 @@ impl UserInterests {
             self.refused = true;
             return users;
         }
-        let waits = hold.carry_each(users.iter().map(|user| (Space::People, user.as_bytes())), Some(link));
+        let waits =
+            hold.carry_each(users.iter().map(|user| (Namespace::People, user.as_bytes())), Some(link));
         drop(hold);
         let (pending, carried) = users.into_iter().zip(waits).partition::<Vec<_>, _>(|(_, waits)| *waits);
         for (user, _) in pending {
-            core.linger(Space::People, user.as_bytes().into());
+            core.linger(Namespace::People, user.as_bytes().into());
             self.pending.insert((user, role));
         }
         carried.into_iter().map(|(user, _)| user).collect()

@@ -4,7 +4,7 @@
 use crate::core::listener::ListenerId;
 use crate::core::{Core, Feature, Timer};
 use std::sync::Arc;
-use tavern_engine::{Commit, Seen, Work};
+use tavern_store::{Commit, LastSeenUpdate, Work};
 
 /// Users in one commit.
 const BATCH: usize = 500;
@@ -32,7 +32,7 @@ impl LastSeen {
         let is_seen = |user: &&Arc<str>| core.users.sessions(user).iter().any(|id| is_seen(core, *id));
         let users: Vec<Arc<str>> = core.users.names().filter(is_seen).cloned().collect();
         for part in users.chunks(BATCH) {
-            let seen = part.iter().map(|user| Seen { user: user.clone(), at: core.now }).collect();
+            let seen = part.iter().map(|user| LastSeenUpdate { user: user.clone(), at: core.now }).collect();
             let commit = Commit { writer: Some(core.writer()), seen, ..Commit::default() };
             core.submit(Feature::None, Work::Commit(commit));
         }

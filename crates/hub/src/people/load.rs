@@ -5,8 +5,8 @@ use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 use std::sync::Arc;
 use tavern_domain::Time;
-use tavern_engine::limits::{PAGE_ROWS, RETRY_AFTER_MS};
-use tavern_engine::{Read, Ticket, Work};
+use tavern_store::limits::{PAGE_ROWS, RETRY_AFTER_MS};
+use tavern_store::{Read, Ticket, Work};
 
 #[derive(Clone, Debug)]
 pub(super) enum UserLoad {

@@ -6,10 +6,10 @@ use super::interest::UserRole;
 use super::load::UserLoad;
 use super::person::visibility_of;
 use super::visibility::StoredVisibility;
-use crate::core::{Core, Edge, Notice};
+use crate::core::{Core, FollowedUser, Notice};
 use std::sync::Arc;
-use tavern_engine::social::Edges;
-use tavern_engine::{Answer, Found, Person};
+use tavern_store::social::FollowPage;
+use tavern_store::{Found, StoreAnswer, UserSnapshot};
 
 /// Users in one read.
 const BATCH: usize = 200;
@@ -31,24 +31,24 @@ impl People {
         }
     }
 
-    pub(super) fn loaded(&mut self, core: &mut Core, load: UserLoad, answer: Answer) {
+    pub(super) fn loaded(&mut self, core: &mut Core, load: UserLoad, answer: StoreAnswer) {
         match (load, answer) {
-            (UserLoad::Local(user), Answer::Read(Found::People(people))) => {
+            (UserLoad::Local(user), StoreAnswer::Read(Found::People(people))) => {
                 if let Some(person) = people.first() {
                     self.local_loaded(core, &user, person);
                 }
             }
-            (UserLoad::Following { user, .. }, Answer::Read(Found::Edges(page))) => {
+            (UserLoad::Following { user, .. }, StoreAnswer::Read(Found::Edges(page))) => {
                 self.following_loaded(core, &user, page);
             }
-            (UserLoad::Followees(_), Answer::Read(Found::People(people))) => {
+            (UserLoad::Followees(_), StoreAnswer::Read(Found::People(people))) => {
                 people.iter().for_each(|person| self.followee_loaded(core, person));
             }
-            (UserLoad::Visibility(user), Answer::Read(Found::People(people))) => {
+            (UserLoad::Visibility(user), StoreAnswer::Read(Found::People(people))) => {
                 // If it was committed no one was told, and the same change again would find nothing to do.
                 people.first().into_iter().for_each(|person| StoredVisibility::of(person).tell(core, &user));
             }
-            (UserLoad::FollowsBack { user, followee }, Answer::Read(Found::People(people))) => {
+            (UserLoad::FollowsBack { user, followee }, StoreAnswer::Read(Found::People(people))) => {
                 let mutual = people.first().is_some_and(|person| person.mutual);
                 self.follows_back_loaded(core, &user, &followee, mutual);
             }
@@ -61,7 +61,7 @@ impl People {
         }
     }
 
-    fn local_loaded(&mut self, core: &mut Core, user: &Arc<str>, person: &Person) {
+    fn local_loaded(&mut self, core: &mut Core, user: &Arc<str>, person: &UserSnapshot) {
         let (version, visibility) = visibility_of(person).unwrap_or_default();
         self.visibility_changed(core, user, version, visibility);
         let Some(local) = core.users.get_mut(user) else { return };
@@ -69,7 +69,7 @@ impl People {
         core.notify(Notice::VisibilityLoaded { user: user.clone() });
     }
 
-    fn following_loaded(&mut self, core: &mut Core, user: &Arc<str>, page: Edges) {
+    fn following_loaded(&mut self, core: &mut Core, user: &Arc<str>, page: FollowPage) {
         let after = page.rows.last().map(|edge| edge.follow.followee.clone());
         let Some(round) = self.follows.round(user) else { return };
         // A follow that only a later reading of the list finds was not announced: it is greeted now.
@@ -78,7 +78,7 @@ impl People {
         for edge in page.rows {
             let followee = &edge.follow.followee;
             let known = core.users.follows(user, followee);
-            let kept = Edge { version: edge.version, mutual: edge.mutual, round, greeted };
+            let kept = FollowedUser { version: edge.version, mutual: edge.mutual, round, greeted };
             new.extend(self.begin_following(core, user, followee, kept));
             if greeted && !known && core.users.follows(user, followee) {
                 greets.push(followee.clone());
@@ -96,7 +96,7 @@ impl People {
         self.send_waiting(core, user);
     }
 
-    fn followee_loaded(&mut self, core: &mut Core, person: &Person) {
+    fn followee_loaded(&mut self, core: &mut Core, person: &UserSnapshot) {
         let Some(greets) = self.feed.loaded(core, person) else { return };
         for follower in core.users.followers(&person.user).to_vec() {
             self.follows.remove_missing(&follower);
@@ -119,7 +119,7 @@ impl People {
         core: &mut Core,
         user: &Arc<str>,
         followee: &Arc<str>,
-        edge: Edge,
+        edge: FollowedUser,
     ) -> Option<Arc<str>> {
         if !self.follows.follow(core, user, followee, edge) {
             return None;

@@ -20,9 +20,9 @@ mod visibility;
 pub(crate) use interest::PEOPLE_LINK;
 
 use crate::core::listener::ListenerId;
-use crate::core::{Core, Edge, Notice};
-use crate::event::Space;
-use crate::node::PersonNews;
+use crate::core::{Core, FollowedUser, Notice};
+use crate::event::Namespace;
+use crate::node::UserNotice;
 use crate::node::registry::shards_of;
 use command::PeopleCommands;
 use follow_lists::{FollowLists, WaitingSession};
@@ -33,8 +33,8 @@ use rotation::Rotation;
 use service_feed::ServiceFeed;
 use status_feed::{KnownStatuses, StatusFeed};
 use std::sync::Arc;
-use tavern_domain::presence::{Fact, Rumour, Visibility};
-use tavern_engine::{Answer, Ticket};
+use tavern_domain::presence::{UserFact, UserUpdate, Visibility};
+use tavern_store::{StoreAnswer, Ticket};
 
 /// Followed users that a node compares with the store at each heartbeat; each shard its part.
 const CHECK_FOLLOWED: usize = 500;
@@ -61,7 +61,7 @@ impl People {
         &mut self.commands
     }
 
-    pub fn answered(&mut self, core: &mut Core, ticket: Ticket, answer: Answer) {
+    pub fn answered(&mut self, core: &mut Core, ticket: Ticket, answer: StoreAnswer) {
         if let Some(load) = self.loads.take(ticket) {
             self.loaded(core, load, answer);
         } else if self.services.owns(ticket) {
@@ -107,38 +107,38 @@ impl People {
     }
 
     /// Publishes an update about a user, committed on this shard: once, however many followers there are.
-    pub fn publish(&mut self, core: &mut Core, user: &Arc<str>, update: Rumour) {
+    pub fn publish(&mut self, core: &mut Core, user: &Arc<str>, update: UserUpdate) {
         self.services.status_changed(core, user, &update);
-        let news = PersonNews { user: user.clone(), rumour: Arc::new(update) };
-        core.stats.rumours.add(1);
-        core.effects.abroad.extend(core.node.rumour_parcel(&news));
-        let entry = core.node.registry.find(Space::People, user.as_bytes());
+        let update = UserNotice { user: user.clone(), update: Arc::new(update) };
+        core.stats.user_updates.add(1);
+        core.effects.bus_messages.extend(core.node.user_packet(&update));
+        let entry = core.node.registry.find(Namespace::People, user.as_bytes());
         let others = entry.map_or(0, |entry| entry.mask()) & !(1u64 << core.index);
-        core.effects.rumours.extend(shards_of(others).map(|shard| (shard, news.clone())));
-        self.hear(core, &news);
+        core.effects.user_updates.extend(shards_of(others).map(|shard| (shard, update.clone())));
+        self.hear(core, &update);
     }
 
     /// An update about a user, from this shard, another one, or another node.
-    pub fn hear(&mut self, core: &mut Core, news: &PersonNews) {
-        let user = &news.user;
-        match &*news.rumour {
-            Rumour::Fact(fact) => {
-                if let Fact::Shown { version, visibility } = fact {
+    pub fn hear(&mut self, core: &mut Core, update: &UserNotice) {
+        let user = &update.user;
+        match &*update.update {
+            UserUpdate::Fact(fact) => {
+                if let UserFact::Shown { version, visibility } = fact {
                     self.visibility_changed(core, user, *version, *visibility);
                 }
                 self.feed.hear(core, user, fact);
             }
-            Rumour::Follows { followee, version, on: true } => {
+            UserUpdate::Follows { followee, version, on: true } => {
                 self.hear_follow(core, user, followee, *version);
             }
-            Rumour::Follows { followee, version, on: false } => {
+            UserUpdate::Follows { followee, version, on: false } => {
                 self.mutual_changed(core, user, followee, false);
                 if self.follows.unfollow(core, user, followee, *version) {
                     self.unwatch(core, user, followee);
                 }
             }
-            Rumour::Removed { channel } => forget_presence(core, user, channel),
-            Rumour::Mail => core.notify(Notice::InboxChanged { user: user.clone() }),
+            UserUpdate::Removed { channel } => forget_presence(core, user, channel),
+            UserUpdate::Mail => core.notify(Notice::InboxChanged { user: user.clone() }),
         }
     }
 
@@ -239,7 +239,7 @@ impl People {
                 std::mem::replace(&mut edge.greeted, true)
             }
             None => {
-                let edge = Edge { version, mutual: false, round, greeted: true };
+                let edge = FollowedUser { version, mutual: false, round, greeted: true };
                 let new = self.begin_following(core, user, followee, edge);
                 self.watch(core, new.into_iter().collect());
                 false

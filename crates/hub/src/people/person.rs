@@ -1,26 +1,26 @@
 //! What a stored user means to somebody who looks at them.
 
 use tavern_domain::Time;
-use tavern_domain::presence::{Fact, Followee, Stay, Visibility};
-use tavern_engine::{Person, Presence, Versioned};
+use tavern_domain::presence::{ChannelStay, Followee, UserFact, Visibility};
+use tavern_store::{PresenceRow, UserSnapshot, Versioned};
 
 /// The stored visibility and its version. None: it was never set.
-pub(super) fn visibility_of(person: &Person) -> Option<(u64, Visibility)> {
+pub(super) fn visibility_of(person: &UserSnapshot) -> Option<(u64, Visibility)> {
     person.known.as_ref().map(|row| (row.version, row.row.visibility))
 }
 
 /// A user as their followers know them. Anonymous presences are left out.
-pub(super) fn followee_of(now: Time, person: &Person) -> Followee {
+pub(super) fn followee_of(now: Time, person: &UserSnapshot) -> Followee {
     let last_seen = person.known.as_ref().and_then(|row| row.row.last_seen);
     let facts = person.presences.iter().filter(|row| !row.row.anonymous).map(fact_of);
     Followee::read(now, visibility_of(person), last_seen, facts)
 }
 
-fn fact_of(row: &Versioned<Presence>) -> Fact {
-    Fact::Place {
+fn fact_of(row: &Versioned<PresenceRow>) -> UserFact {
+    UserFact::Place {
         channel: row.row.key.channel.clone(),
         version: row.version,
-        stay: Stay::of(&row.row.attendance),
+        stay: ChannelStay::of(&row.row.attendance),
         last_seen: None,
         name: row.row.name.clone(),
     }

@@ -8,10 +8,10 @@ use crate::core::{Core, Feature, Timer};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tavern_domain::Time;
-use tavern_domain::presence::{Fact, Rumour, Status, Turn, Visibility};
-use tavern_engine::limits::RETRY_AFTER_MS;
-use tavern_engine::{Answer, Found, Person, Read, Ticket, Work};
-use tavern_wire::bus::service::{self, Told};
+use tavern_domain::presence::{Status, StatusCause, UserFact, UserUpdate, Visibility};
+use tavern_store::limits::RETRY_AFTER_MS;
+use tavern_store::{Found, Read, StoreAnswer, Ticket, UserSnapshot, Work};
+use tavern_wire::bus::service::{self, StatusEvent};
 
 /// Users in one read.
 const BATCH: usize = 500;
@@ -33,7 +33,7 @@ struct ServiceRead {
 
 /// What changed, and in which channel.
 struct StatusChange {
-    turn: Turn,
+    turn: StatusCause,
     channel: Option<Arc<str>>,
 }
 
@@ -43,19 +43,19 @@ impl ServiceFeed {
     }
 
     /// An update about a user was committed on this shard.
-    pub fn status_changed(&mut self, core: &mut Core, user: &Arc<str>, update: &Rumour) {
-        let Rumour::Fact(fact) = update else { return };
+    pub fn status_changed(&mut self, core: &mut Core, user: &Arc<str>, update: &UserUpdate) {
+        let UserUpdate::Fact(fact) = update else { return };
         if !core.node.carrier.bus().is_some_and(|bus| bus.reaches_services()) {
             return;
         }
         let change = match fact {
-            Fact::Place { channel, stay, .. } => {
+            UserFact::Place { channel, stay, .. } => {
                 let turn = core.node.settings.activities.turn(channel, stay.is_some());
                 StatusChange { turn, channel: Some(channel.clone()) }
             }
-            Fact::Shown { .. } => StatusChange { turn: Turn::None, channel: None },
+            UserFact::Shown { .. } => StatusChange { turn: StatusCause::None, channel: None },
         };
-        if change.turn == Turn::Disconnected {
+        if change.turn == StatusCause::Disconnected {
             let due = core.now + core.node.settings.disconnect_ms;
             self.delayed.insert((due, user.clone()), change);
             core.agenda.set(due, Timer::ServiceFeed);
@@ -79,9 +79,9 @@ impl ServiceFeed {
         self.reading = Some(ServiceRead { ticket, changes });
     }
 
-    pub fn answered(&mut self, core: &mut Core, answer: Answer) {
+    pub fn answered(&mut self, core: &mut Core, answer: StoreAnswer) {
         let Some(ServiceRead { changes, .. }) = self.reading.take() else { return };
-        let Answer::Read(Found::People(people)) = answer else {
+        let StoreAnswer::Read(Found::People(people)) = answer else {
             let due = core.now + RETRY_AFTER_MS;
             self.delayed.extend(changes.into_iter().map(|(user, change)| ((due, user), change)));
             return core.agenda.set(due, Timer::ServiceFeed);
@@ -114,7 +114,7 @@ impl ServiceFeed {
     }
 }
 
-fn publish(core: &mut Core, change: &StatusChange, person: &Person) {
+fn publish(core: &mut Core, change: &StatusChange, person: &UserSnapshot) {
     let followee = followee_of(core.now, person);
     // It is not known who reads this, so only what everybody may see is published.
     let visible = followee.visibility == Visibility::Everyone;
@@ -122,12 +122,12 @@ fn publish(core: &mut Core, change: &StatusChange, person: &Person) {
         true => followee.status(&core.node.settings.activities),
         false => Status::default(),
     };
-    let activity = service::encode(&Told {
+    let activity = service::encode(&StatusEvent {
         user: &person.user,
-        turn: if visible { change.turn.clone() } else { Turn::Disconnected },
+        turn: if visible { change.turn.clone() } else { StatusCause::Disconnected },
         channel: change.channel.as_deref().filter(|_| visible),
         name: followee.name.as_deref().filter(|_| visible),
         status: &status,
     });
-    core.effects.abroad.extend(core.node.service_parcel(&person.user, activity));
+    core.effects.bus_messages.extend(core.node.service_packet(&person.user, activity));
 }

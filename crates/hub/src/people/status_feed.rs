@@ -7,44 +7,44 @@ use super::statuses::{digest, send_all};
 use crate::core::listener::ListenerId;
 use crate::core::{Core, Timer};
 use crate::event::Event;
-use crate::node::registry::Entry;
+use crate::node::registry::NameEntry;
 use crate::settings::SlowReader;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tavern_domain::Time;
-use tavern_domain::presence::{Fact, Followee, Status, Tidings, Turn, Viewer, Visibility};
-use tavern_engine::Person;
-use tavern_wire::json::person as json;
+use tavern_domain::presence::{Followee, Status, StatusCause, StatusUpdate, UserFact, Viewer, Visibility};
+use tavern_store::UserSnapshot;
+use tavern_wire::json::status as json;
 
 /// The statuses that a session was told last: followees, and a digest of each status.
 pub(super) type KnownStatuses = Vec<(Arc<str>, u64)>;
 
 #[derive(Default)]
 pub(super) struct StatusFeed {
-    followed: BTreeMap<Arc<str>, Box<Followed>>,
+    followed: BTreeMap<Arc<str>, Box<FolloweeState>>,
 }
 
 /// A user whom a local user follows.
-struct Followed {
+struct FolloweeState {
     followee: Followee,
-    entry: Arc<Entry>,
+    entry: Arc<NameEntry>,
     /// They were read at least once.
     loaded: bool,
-    loading: Option<Box<Loading>>,
+    loading: Option<Box<FolloweeLoad>>,
 }
 
 /// A followed user who is being read.
 #[derive(Default)]
-struct Loading {
+struct FolloweeLoad {
     /// Reads that are not answered yet: what is heard is kept until the last of them.
     open: u32,
-    heard: Vec<Fact>,
+    heard: Vec<UserFact>,
     /// Local users who began to follow just now, and are told the status when it is known.
     greets: Vec<Arc<str>>,
 }
 
 /// What was known of a followed user before a change.
-struct Before {
+struct StatusBefore {
     visibility: Visibility,
     wake: Option<Time>,
 }
@@ -63,13 +63,13 @@ impl StatusFeed {
         self.followed.keys()
     }
 
-    pub fn add(&mut self, user: Arc<str>, entry: Arc<Entry>) {
-        let followed = Followed { followee: Followee::default(), entry, loaded: false, loading: None };
+    pub fn add(&mut self, user: Arc<str>, entry: Arc<NameEntry>) {
+        let followed = FolloweeState { followee: Followee::default(), entry, loaded: false, loading: None };
         self.followed.insert(user, Box::new(followed));
     }
 
     /// No local user follows them any more.
-    pub fn remove(&mut self, core: &mut Core, user: &Arc<str>) -> Option<Arc<Entry>> {
+    pub fn remove(&mut self, core: &mut Core, user: &Arc<str>) -> Option<Arc<NameEntry>> {
         let followed = self.followed.remove(user)?;
         if let Some(due) = followed.followee.next_wake() {
             core.agenda.cancel(due, Timer::DisconnectShown(user.clone()));
@@ -93,7 +93,7 @@ impl StatusFeed {
     }
 
     /// A user was read. Gives who is to be greeted if it was the first time.
-    pub fn loaded(&mut self, core: &mut Core, person: &Person) -> Option<Vec<Arc<str>>> {
+    pub fn loaded(&mut self, core: &mut Core, person: &UserSnapshot) -> Option<Vec<Arc<str>>> {
         let now = core.now;
         let settings = &core.node.settings;
         let followed = self.followed.get_mut(&person.user)?;
@@ -114,7 +114,7 @@ impl StatusFeed {
     }
 
     /// Something about a user became so.
-    pub fn hear(&mut self, core: &mut Core, user: &Arc<str>, fact: &Fact) {
+    pub fn hear(&mut self, core: &mut Core, user: &Arc<str>, fact: &UserFact) {
         let settings = &core.node.settings;
         let Some(followed) = self.followed.get_mut(user) else { return };
         if let Some(loading) = &mut followed.loading {
@@ -134,7 +134,7 @@ impl StatusFeed {
     /// A disconnect was held back long enough.
     pub fn show_disconnect(&mut self, core: &mut Core, user: &Arc<str>) {
         let Some(followed) = self.followed.get_mut(user) else { return };
-        let before = Before { wake: None, ..followed.before() };
+        let before = StatusBefore { wake: None, ..followed.before() };
         let update = followed.followee.wake(core.now, &core.node.settings.activities);
         self.changed(core, user, before, update);
     }
@@ -197,12 +197,12 @@ impl StatusFeed {
         }
     }
 
-    fn loaded_user(&self, user: &str) -> Option<&Followed> {
+    fn loaded_user(&self, user: &str) -> Option<&FolloweeState> {
         self.followed.get(user).map(|followed| &**followed).filter(|followed| followed.loaded)
     }
 
     /// A followed user may have changed: sets the timer of a held disconnect and tells the followers what they may know.
-    fn changed(&self, core: &mut Core, user: &Arc<str>, before: Before, update: Option<Tidings>) {
+    fn changed(&self, core: &mut Core, user: &Arc<str>, before: StatusBefore, update: Option<StatusUpdate>) {
         let Some(followed) = self.followed.get(user) else { return };
         let after = followed.before();
         if before.wake != after.wake {
@@ -233,7 +233,8 @@ impl StatusFeed {
         if is && !was {
             self.tell_status(core, user, follower);
         } else if was && !is && self.last_status(core, user).online {
-            let gone = Tidings { status: Status::default(), turn: Turn::Disconnected, channel: None };
+            let gone =
+                StatusUpdate { status: Status::default(), cause: StatusCause::Disconnected, channel: None };
             self.tell_followers(core, user, std::slice::from_ref(follower), &gone);
         }
     }
@@ -259,7 +260,13 @@ impl StatusFeed {
         }
     }
 
-    fn tell_followers(&self, core: &mut Core, user: &Arc<str>, followers: &[Arc<str>], update: &Tidings) {
+    fn tell_followers(
+        &self,
+        core: &mut Core,
+        user: &Arc<str>,
+        followers: &[Arc<str>],
+        update: &StatusUpdate,
+    ) {
         let sessions: Vec<ListenerId> =
             followers.iter().flat_map(|follower| core.users.sessions(follower).iter().copied()).collect();
         if !sessions.is_empty() {
@@ -267,7 +274,13 @@ impl StatusFeed {
         }
     }
 
-    fn tell_sessions(&self, core: &mut Core, user: &Arc<str>, sessions: &[ListenerId], update: &Tidings) {
+    fn tell_sessions(
+        &self,
+        core: &mut Core,
+        user: &Arc<str>,
+        sessions: &[ListenerId],
+        update: &StatusUpdate,
+    ) {
         // Whom a user hides from is not told their name either.
         let name = self.followed.get(user).and_then(|followed| followed.followee.name.clone());
         let name = name.filter(|_| update.status.online);
@@ -283,13 +296,13 @@ impl StatusFeed {
     }
 }
 
-impl Followed {
-    fn before(&self) -> Before {
-        Before { visibility: self.followee.visibility, wake: self.followee.next_wake() }
+impl FolloweeState {
+    fn before(&self) -> StatusBefore {
+        StatusBefore { visibility: self.followee.visibility, wake: self.followee.next_wake() }
     }
 
     /// One of the reads was answered: what was heard since it began, and who is to be greeted.
-    fn take_heard(&mut self) -> (Vec<Fact>, Vec<Arc<str>>) {
+    fn take_heard(&mut self) -> (Vec<UserFact>, Vec<Arc<str>>) {
         let Some(loading) = self.loading.as_mut() else { return Default::default() };
         loading.open = loading.open.saturating_sub(1);
         let (heard, greets) = (loading.heard.clone(), std::mem::take(&mut loading.greets));
@@ -301,6 +314,6 @@ impl Followed {
 }
 
 /// A status that is told as it is, without what changed.
-fn unexplained(status: Status) -> Tidings {
-    Tidings { status, turn: Turn::None, channel: None }
+fn unexplained(status: Status) -> StatusUpdate {
+    StatusUpdate { status, cause: StatusCause::None, channel: None }
 }

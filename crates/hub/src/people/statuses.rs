@@ -6,8 +6,8 @@ use crate::core::Core;
 use crate::core::listener::ListenerId;
 use std::sync::Arc;
 use tavern_domain::presence::{Status, Viewer};
-use tavern_engine::Person;
-use tavern_wire::json::person::{self as json, Doing};
+use tavern_store::UserSnapshot;
+use tavern_wire::json::status::{self as json, UserStatusView};
 
 /// The largest `statuses` event: a part of what a mailbox holds by default.
 const EVENT_BYTES: usize = 512 * 1024;
@@ -24,7 +24,7 @@ pub(super) fn send_all(core: &mut Core, id: ListenerId, statuses: &[UserStatus])
     }
 }
 
-fn split(statuses: &[Doing<'_>], tails: &mut Vec<Vec<u8>>) {
+fn split(statuses: &[UserStatusView<'_>], tails: &mut Vec<Vec<u8>>) {
     let mut tail = Vec::new();
     json::statuses_tail(&mut tail, statuses);
     if tail.len() <= EVENT_BYTES || statuses.len() < 2 {
@@ -36,11 +36,11 @@ fn split(statuses: &[Doing<'_>], tails: &mut Vec<Vec<u8>>) {
 }
 
 /// The reply to `status`: what a viewer may see of users who were read for them.
-pub(super) fn reply_for(core: &Core, viewer: &str, people: &[Person]) -> Vec<u8> {
-    let status = |person: &Person| {
+pub(super) fn reply_for(core: &Core, viewer: &str, people: &[UserSnapshot]) -> Vec<u8> {
+    let status = |person: &UserSnapshot| {
         let followee = followee_of(core.now, person);
         let viewer = match *viewer == *person.user {
-            true => Viewer::Himself,
+            true => Viewer::Themselves,
             false => Viewer::Other { mutual: person.mutual },
         };
         match followee.visibility.shows(viewer) {
@@ -57,9 +57,9 @@ pub(super) fn reply_for(core: &Core, viewer: &str, people: &[Person]) -> Vec<u8>
     body
 }
 
-fn as_json(statuses: &[UserStatus]) -> Vec<Doing<'_>> {
+fn as_json(statuses: &[UserStatus]) -> Vec<UserStatusView<'_>> {
     let statuses = statuses.iter();
-    statuses.map(|(user, name, status)| Doing { user, name: name.as_deref(), status }).collect()
+    statuses.map(|(user, name, status)| UserStatusView { user, name: name.as_deref(), status }).collect()
 }
 
 /// Equal for statuses that look equal to a client. It travels between nodes, so it must not depend on the build.

@@ -2,16 +2,16 @@
 //! Must hold: a change is told with the version under which it is stored.
 
 use super::person::visibility_of;
-use crate::core::{Claim, Core, Notice};
-use crate::transaction::{Decision, Facts, Need, Step};
+use crate::core::{Core, Notice, ReplyTo};
+use crate::transaction::{Decision, DecisionStep, Facts, Need};
 use std::sync::Arc;
-use tavern_domain::presence::{Fact, Rumour, Visibility};
-use tavern_engine::{Commit, Expect, Person, PresenceKey, Row, RowKey, User};
+use tavern_domain::presence::{UserFact, UserUpdate, Visibility};
+use tavern_store::{Commit, Expect, PresenceKey, Row, RowKey, UserRow, UserSnapshot};
 
 pub(super) struct VisibilityDecision {
     pub user: Arc<str>,
     pub value: Visibility,
-    pub claim: Claim,
+    pub claim: ReplyTo,
 }
 
 /// The visibility of a user as it is stored, and where they are present with their name.
@@ -25,27 +25,27 @@ impl Decision for VisibilityDecision {
     /// None: it is stored already.
     type Outcome = Option<StoredVisibility>;
 
-    fn decide(&mut self, core: &Core, facts: &Facts) -> Step<Self::Outcome> {
+    fn decide(&mut self, core: &Core, facts: &Facts) -> DecisionStep<Self::Outcome> {
         let Some(person) = facts.person(&self.user) else {
-            return Step::Need(vec![Need::Person(self.user.clone())]);
+            return DecisionStep::Need(vec![Need::Person(self.user.clone())]);
         };
         let stored = StoredVisibility::of(person);
         if stored.visibility == self.value {
-            return Step::Done(None);
+            return DecisionStep::Done(None);
         }
-        let row = User { user: self.user.clone(), last_seen: None, visibility: self.value };
+        let row = UserRow { user: self.user.clone(), last_seen: None, visibility: self.value };
         let commit = Commit {
             writer: Some(core.writer()),
             expects: vec![Expect { key: RowKey::User(self.user.clone()), version: stored.version }],
             puts: vec![Row::User(row)],
             ..Commit::default()
         };
-        Step::Commit { commit, outcome: Some(StoredVisibility { visibility: self.value, ..stored }) }
+        DecisionStep::Commit { commit, outcome: Some(StoredVisibility { visibility: self.value, ..stored }) }
     }
 }
 
 impl StoredVisibility {
-    pub fn of(person: &Person) -> StoredVisibility {
+    pub fn of(person: &UserSnapshot) -> StoredVisibility {
         let (version, visibility) = visibility_of(person).unwrap_or_default();
         let named = person.presences.iter().filter(|row| !row.row.anonymous);
         StoredVisibility { version, visibility, presences: named.map(|row| row.row.key.clone()).collect() }
@@ -54,7 +54,7 @@ impl StoredVisibility {
     /// Tells the user's sessions and followers, and the channels they are present in.
     pub fn tell(self, core: &mut Core, user: &Arc<str>) {
         let StoredVisibility { version, visibility, presences } = self;
-        let update = Rumour::Fact(Fact::Shown { version, visibility });
+        let update = UserUpdate::Fact(UserFact::Shown { version, visibility });
         core.notify(Notice::StatusUpdate { user: user.clone(), update });
         for key in presences {
             core.notify(Notice::VisibilityChangedIn { key, visibility });

@@ -4,20 +4,23 @@
 use super::rooms::Rooms;
 use crate::core::listener::ListenerId;
 use crate::core::{Core, Timer, Users};
-use crate::event::{Event, Space, Told};
+use crate::event::{Event, Namespace, WatchedVersion};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tavern_domain::Channel;
-use tavern_domain::presence::{Change, Difference, Member, Mode, News, Room, Tick, Turned, Visibility};
+use tavern_domain::presence::{
+    AttendanceChange, PresenceMode, PresenceUpdate, Room, RoomDifference, RoomMember, TickChanges,
+    Visibility, VisibilityChanged,
+};
 use tavern_wire::json::presence as json;
 
 /// A channel that somebody on this shard watches.
 pub(super) struct WatchedRoom {
     pub room: Room,
-    mode: Mode,
-    tick: Tick,
+    mode: PresenceMode,
+    tick: TickChanges,
     /// The members as anybody may see them, for those who come at the same version.
-    encoded: Option<(u64, Mode, Arc<[u8]>)>,
+    encoded: Option<(u64, PresenceMode, Arc<[u8]>)>,
     /// Its end is set.
     ticking: bool,
 }
@@ -25,31 +28,36 @@ pub(super) struct WatchedRoom {
 impl WatchedRoom {
     fn version(&self) -> u64 {
         match self.mode {
-            Mode::Full => self.room.version(),
+            PresenceMode::Full => self.room.version(),
             // As it was at the last tick: the next one is told from there.
-            Mode::Coalesced | Mode::Counts => self.tick.version(),
+            PresenceMode::Coalesced | PresenceMode::Counts => self.tick.version(),
         }
     }
 
-    fn shown(&self) -> BTreeMap<&Arc<str>, &Member> {
+    fn shown(&self) -> BTreeMap<&Arc<str>, &RoomMember> {
         let snapshot = self.room.snapshot();
         match self.mode {
-            Mode::Full => snapshot.members.iter().collect(),
-            Mode::Coalesced | Mode::Counts => self.tick.members(snapshot),
+            PresenceMode::Full => snapshot.members.iter().collect(),
+            PresenceMode::Coalesced | PresenceMode::Counts => self.tick.members(snapshot),
         }
     }
 
     /// The members as JSON, at the version from which a newcomer will be told on. `follows`: whom he follows, for a crowd
     /// in which only those are named.
-    fn members(&self, sees: json::Sees<'_>, follows: impl Fn(&str) -> bool) -> Arc<[u8]> {
+    fn members(&self, sees: json::CanSee<'_>, follows: impl Fn(&str) -> bool) -> Arc<[u8]> {
         let mut members = self.shown();
         let count = members.len() as u64;
-        if self.mode == Mode::Counts {
+        if self.mode == PresenceMode::Counts {
             members.retain(|user, member| follows(user) && sees(user, member.visibility));
         }
-        let users = (self.mode != Mode::Counts || !members.is_empty()).then(|| members.into_iter().collect());
+        let users =
+            (self.mode != PresenceMode::Counts || !members.is_empty()).then(|| members.into_iter().collect());
         let mut body = Vec::new();
-        json::members(&mut body, &json::Members { version: self.version(), count, users, next: None }, sees);
+        json::members(
+            &mut body,
+            &json::MemberPage { version: self.version(), count, users, next: None },
+            sees,
+        );
         body.into()
     }
 
@@ -69,9 +77,9 @@ impl WatchedRoom {
     /// The version from which somebody who begins to watch is told on. In an emptied channel numbers begin anew.
     pub fn base(&self) -> u64 {
         match self.mode {
-            Mode::Full if self.room.snapshot().members.is_empty() => 0,
-            Mode::Full => self.room.version(),
-            Mode::Coalesced | Mode::Counts => self.tick.version(),
+            PresenceMode::Full if self.room.snapshot().members.is_empty() => 0,
+            PresenceMode::Full => self.room.version(),
+            PresenceMode::Coalesced | PresenceMode::Counts => self.tick.version(),
         }
     }
 
@@ -83,15 +91,15 @@ impl WatchedRoom {
 
     /// News that wait behind a hole may change somebody in any later tick: when it closes.
     fn touch_awaited(&mut self) {
-        if self.mode != Mode::Full {
+        if self.mode != PresenceMode::Full {
             self.room.awaited().for_each(|user| self.tick.touch(self.room.snapshot(), user));
         }
     }
 
     /// Somebody is about to change.
-    pub fn touch(&mut self, news: &News) {
-        if self.mode != Mode::Full {
-            self.tick.touch(self.room.snapshot(), &news.user);
+    pub fn touch(&mut self, update: &PresenceUpdate) {
+        if self.mode != PresenceMode::Full {
+            self.tick.touch(self.room.snapshot(), &update.user);
             self.touch_awaited();
         }
     }
@@ -99,12 +107,12 @@ impl WatchedRoom {
 
 impl Rooms {
     pub(super) fn watched(&self, core: &Core, channel: &str, room: Room) -> WatchedRoom {
-        let mode = self.mode_of(core, channel, Mode::Full, room.snapshot().members.len());
-        WatchedRoom { tick: Tick::at(room.version()), room, mode, encoded: None, ticking: false }
+        let mode = self.mode_of(core, channel, PresenceMode::Full, room.snapshot().members.len());
+        WatchedRoom { tick: TickChanges::at(room.version()), room, mode, encoded: None, ticking: false }
     }
 
     /// What a channel of this size is told, coming from a mode.
-    fn mode_of(&self, core: &Core, channel: &str, mode: Mode, users: usize) -> Mode {
+    fn mode_of(&self, core: &Core, channel: &str, mode: PresenceMode, users: usize) -> PresenceMode {
         let settings = &core.node.settings;
         let kind = Channel::parse(channel).map_or("", |channel| channel.kind);
         settings.kind(kind).presence_mode.unwrap_or_else(|| settings.crowds.mode(mode, users))
@@ -115,9 +123,9 @@ impl Rooms {
         let tick_ms = core.node.settings.tick_ms;
         let Some(watched) = self.rooms.get_mut(channel) else { return };
         let told = watched.room.take_told();
-        if watched.mode == Mode::Full {
-            for news in told {
-                self.tell_news(core, channel, &news);
+        if watched.mode == PresenceMode::Full {
+            for update in told {
+                self.tell_update(core, channel, &update);
             }
         } else if !told.is_empty() && !std::mem::replace(&mut watched.ticking, true) {
             core.agenda.set(core.now + tick_ms, Timer::PresenceTick(channel.clone()));
@@ -133,11 +141,11 @@ impl Rooms {
         id: ListenerId,
     ) -> Option<Arc<[u8]>> {
         let user = core.user_of(id);
-        let eyes = Eyes { users: &core.users, user: user.as_deref() };
+        let eyes = RoomViewer { users: &core.users, user: user.as_deref() };
         let watched = self.rooms.get_mut(channel)?;
         // Only those who are close to somebody who hides, or in a crowd, see more than anybody.
-        let counts = watched.mode == Mode::Counts;
-        let more = |(user, member): (&Arc<str>, &Member)| {
+        let counts = watched.mode == PresenceMode::Counts;
+        let more = |(user, member): (&Arc<str>, &RoomMember)| {
             (counts || member.visibility != Visibility::Everyone) && eyes.is_close(user)
         };
         if eyes.user.is_none() || !watched.room.snapshot().members.iter().any(more) {
@@ -147,22 +155,22 @@ impl Rooms {
         Some(watched.members(&sees, |user| eyes.follows(user)))
     }
 
-    fn tell_news(&mut self, core: &mut Core, channel: &Arc<str>, news: &News) {
-        let first = news.to + 1 - news.changes.len() as u64;
-        for (at, change) in news.changes.iter().enumerate() {
+    fn tell_update(&mut self, core: &mut Core, channel: &Arc<str>, update: &PresenceUpdate) {
+        let first = update.to + 1 - update.changes.len() as u64;
+        for (at, change) in update.changes.iter().enumerate() {
             let version = first + at as u64;
-            if let Change::Face { from, to } = change {
-                self.tell_face(core, channel, news, (*from, *to), version);
+            if let AttendanceChange::Face { from, to } = change {
+                self.tell_face(core, channel, update, (*from, *to), version);
                 continue;
             }
-            let close: BTreeSet<u32> = match news.visibility {
+            let close: BTreeSet<u32> = match update.visibility {
                 Visibility::Everyone => BTreeSet::new(),
-                _ => core.users.sessions_close_to(&news.user).map(|id| id.index).collect(),
+                _ => core.users.sessions_close_to(&update.user).map(|id| id.index).collect(),
             };
             self.tell_watchers(core, channel, (version - 1, version), &close, |eyes| {
                 let mut tail = Vec::new();
                 let sees = |user: &str, visibility| eyes.sees(user, visibility);
-                json::change_tail(&mut tail, channel, news, change, version, &sees);
+                json::change_tail(&mut tail, channel, update, change, version, &sees);
                 tail
             });
         }
@@ -173,17 +181,23 @@ impl Rooms {
         &mut self,
         core: &mut Core,
         channel: &Arc<str>,
-        news: &News,
+        update: &PresenceUpdate,
         (from, to): (Visibility, Visibility),
         version: u64,
     ) {
         let Some(watched) = self.rooms.get(channel) else { return };
         let members = &watched.room.snapshot().members;
-        let clients = members.get(&news.user).map(|member| member.clients.clone()).unwrap_or_default();
-        let faces = vec![Turned { user: news.user.clone(), from, to, clients }];
+        let clients = members.get(&update.user).map(|member| member.clients.clone()).unwrap_or_default();
+        let faces = vec![VisibilityChanged { user: update.user.clone(), from, to, clients }];
         let count = members.len();
-        let difference = Difference { from: version - 1, to: version, faces, count, ..Difference::default() };
-        self.tell_difference(core, channel, &difference, Mode::Full);
+        let difference = RoomDifference {
+            from: version - 1,
+            to: version,
+            visibility_changed: faces,
+            count,
+            ..RoomDifference::default()
+        };
+        self.tell_difference(core, channel, &difference, PresenceMode::Full);
     }
 
     /// The crowd has grown or shrunk past a threshold: watchers are told how they will be told from now on.
@@ -198,7 +212,7 @@ impl Rooms {
         let Some(watched) = self.rooms.get_mut(channel) else { return };
         watched.mode = mode;
         let version = watched.room.version();
-        watched.tick = Tick::at(version);
+        watched.tick = TickChanges::at(version);
         self.tell_watchers(core, channel, (version, version), &BTreeSet::new(), |_| {
             let mut tail = Vec::new();
             json::mode_tail(&mut tail, channel, mode, version);
@@ -218,7 +232,7 @@ impl Rooms {
     pub(crate) fn end_tick(&mut self, core: &mut Core, channel: &Arc<str>) {
         let Some(watched) = self.rooms.get_mut(channel) else { return };
         let mode = watched.mode;
-        if mode != Mode::Full
+        if mode != PresenceMode::Full
             && let Some(difference) = watched.tick.settle(watched.room.snapshot())
         {
             self.tell_difference(core, channel, &difference, mode);
@@ -226,29 +240,42 @@ impl Rooms {
     }
 
     /// The room was read again: what was not told yet is told as one difference.
-    pub(super) fn tell_reading(&mut self, core: &mut Core, channel: &Arc<str>, mut difference: Difference) {
+    pub(super) fn tell_reading(
+        &mut self,
+        core: &mut Core,
+        channel: &Arc<str>,
+        mut difference: RoomDifference,
+    ) {
         let Some(watched) = self.rooms.get_mut(channel) else { return };
         let mode = watched.mode;
         // Versions that have passed are told even if nobody is different: whoever counts must not miss any.
         if difference.to == difference.from {
             return;
         }
-        if mode != Mode::Full {
+        if mode != PresenceMode::Full {
             // A tick that cancelled out was told to nobody.
             difference.from = watched.tick.version();
         }
-        watched.tick = Tick::at(difference.to);
+        watched.tick = TickChanges::at(difference.to);
         self.tell_difference(core, channel, &difference, mode);
     }
 
-    fn tell_difference(&mut self, core: &mut Core, channel: &str, difference: &Difference, mode: Mode) {
+    fn tell_difference(
+        &mut self,
+        core: &mut Core,
+        channel: &str,
+        difference: &RoomDifference,
+        mode: PresenceMode,
+    ) {
         let close = self.close_to(core, difference, mode);
         self.tell_watchers(core, channel, (difference.from, difference.to), &close, |eyes| {
             let mut tail = Vec::new();
             let sees = |user: &str, visibility| eyes.sees(user, visibility);
             match mode {
-                Mode::Full | Mode::Coalesced => json::difference_tail(&mut tail, channel, difference, &sees),
-                Mode::Counts => {
+                PresenceMode::Full | PresenceMode::Coalesced => {
+                    json::difference_tail(&mut tail, channel, difference, &sees)
+                }
+                PresenceMode::Counts => {
                     match difference.only(|user, shown| eyes.follows(user) && sees(user, shown)) {
                         Some(followed) => json::difference_tail(&mut tail, channel, &followed, &sees),
                         None => json::count_tail(&mut tail, channel, difference),
@@ -260,13 +287,13 @@ impl Rooms {
     }
 
     /// The sessions that see more of a difference than anybody does.
-    fn close_to(&self, core: &Core, difference: &Difference, mode: Mode) -> BTreeSet<u32> {
-        let more = |visibility| mode == Mode::Counts || visibility != Visibility::Everyone;
+    fn close_to(&self, core: &Core, difference: &RoomDifference, mode: PresenceMode) -> BTreeSet<u32> {
+        let more = |visibility| mode == PresenceMode::Counts || visibility != Visibility::Everyone;
         let entries = difference.joined.iter().chain(&difference.updated);
         let entries = entries.map(|entry| (&entry.user, entry.visibility));
         let left = difference.left.iter().map(|gone| (&gone.user, gone.visibility));
         // Whoever is close sees a face turn otherwise than anybody, whichever way it turned.
-        let faces = difference.faces.iter().map(|turned| (&turned.user, Visibility::Nobody));
+        let faces = difference.visibility_changed.iter().map(|turned| (&turned.user, Visibility::Nobody));
         let users = entries.chain(left).chain(faces).filter(|(_, visibility)| more(*visibility));
         let sessions = users.flat_map(|(user, _)| core.users.sessions_close_to(user));
         sessions.map(|id| id.index).collect()
@@ -279,14 +306,14 @@ impl Rooms {
         channel: &str,
         (from, version): (u64, u64),
         close: &BTreeSet<u32>,
-        write: impl Fn(Eyes<'_>) -> Vec<u8>,
+        write: impl Fn(RoomViewer<'_>) -> Vec<u8>,
     ) {
         let now = core.now;
-        let Some(place) = core.roster.find(Space::Presence, channel.as_bytes()) else { return };
+        let Some(place) = core.roster.find(Namespace::Presence, channel.as_bytes()) else { return };
         let pool = core.pool.clone();
-        let told = Told { channel: channel.into(), from, version };
+        let told = WatchedVersion { channel: channel.into(), from, version };
         let event = |tail: Vec<u8>| Event::presence(tail.into_boxed_slice(), now, told.clone(), &pool);
-        let shared = event(write(Eyes { users: &core.users, user: None }));
+        let shared = event(write(RoomViewer { users: &core.users, user: None }));
         let listeners = std::mem::take(&mut core.roster.place_mut(place).listeners);
         for &listener in &listeners {
             if !close.contains(&listener) {
@@ -295,7 +322,7 @@ impl Rooms {
             }
             let session = core.listeners.at(listener).session();
             let user = session.and_then(|session| session.identity.user.clone());
-            let own = event(write(Eyes { users: &core.users, user: user.as_deref() }));
+            let own = event(write(RoomViewer { users: &core.users, user: user.as_deref() }));
             core.tell(listener, &own);
         }
         core.roster.place_mut(place).listeners = listeners;
@@ -304,12 +331,12 @@ impl Rooms {
 
 /// Who looks at a room; nobody in particular sees what anybody may.
 #[derive(Clone, Copy)]
-struct Eyes<'a> {
+struct RoomViewer<'a> {
     users: &'a Users,
     user: Option<&'a str>,
 }
 
-impl Eyes<'_> {
+impl RoomViewer<'_> {
     fn sees(self, user: &str, visibility: Visibility) -> bool {
         self.users.sees(self.user, user, visibility)
     }

@@ -1,17 +1,17 @@
 //! One change of one user's presence in one channel: what happens, to whom, and who waits for it.
 
-use crate::core::Claim;
+use crate::core::ReplyTo;
 use crate::core::listener::ListenerId;
-use crate::rows::Membership;
+use crate::rows::MembershipRow;
 use std::sync::Arc;
 use tavern_domain::ClientId;
-use tavern_domain::presence::{Departure, Input, Visibility};
-use tavern_engine::PresenceKey;
+use tavern_domain::presence::{AttendanceInput, OfflineReason, Visibility};
+use tavern_store::PresenceKey;
 
 /// What happens to a user in a channel.
 #[derive(Clone, Debug)]
 pub(crate) enum PresenceAction {
-    Input(Input),
+    Input(AttendanceInput),
     /// Time has passed.
     Wake,
     /// The user is visible to others than before.
@@ -19,7 +19,7 @@ pub(crate) enum PresenceAction {
     /// An app or a party holds the user there: bring them to where their carrier is. These clients have gone from the
     /// carrier. `own` stands for the user when no client has to carry them.
     SyncHeld {
-        gone: Vec<(ClientId, Departure)>,
+        gone: Vec<(ClientId, OfflineReason)>,
         own: ClientId,
     },
     /// An app takes the user out.
@@ -36,13 +36,13 @@ pub(crate) struct PresenceChange {
     pub action: PresenceAction,
     /// The session that does it, while it is here.
     pub listener: Option<ListenerId>,
-    pub claim: Option<Claim>,
+    pub claim: Option<ReplyTo>,
     /// It joins where it was: read first.
     pub again: bool,
     /// The outcome of its commit is unknown: only find out whether it happened.
     pub unknown: bool,
     /// The user's membership as it was cached when the change began. May be stale.
-    pub cached_membership: Option<Membership>,
+    pub cached_membership: Option<MembershipRow>,
 }
 
 impl PresenceChange {
@@ -66,18 +66,20 @@ impl PresenceChange {
     pub fn is_by_itself(&self) -> bool {
         let own = matches!(
             self.action,
-            PresenceAction::Input(Input::Join { .. } | Input::Lose { .. } | Input::LoseAt { .. })
+            PresenceAction::Input(
+                AttendanceInput::Join { .. } | AttendanceInput::Lose { .. } | AttendanceInput::LoseAt { .. }
+            )
         );
         self.claim.is_none() && self.listener.is_some() && own
     }
 
     /// The user leaves on purpose, or is taken out.
     pub fn is_departure(&self) -> bool {
-        matches!(self.action, PresenceAction::Input(Input::Leave { .. }) | PresenceAction::Release)
+        matches!(self.action, PresenceAction::Input(AttendanceInput::Leave { .. }) | PresenceAction::Release)
     }
 
     pub fn is_join(&self) -> bool {
-        matches!(self.action, PresenceAction::Input(Input::Join { .. }))
+        matches!(self.action, PresenceAction::Input(AttendanceInput::Join { .. }))
     }
 
     /// It is about the user's own channel, which says whether they are online at all.

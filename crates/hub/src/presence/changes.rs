@@ -3,29 +3,30 @@
 //! goes with it; followers and watchers hear of a change after it is committed.
 
 use super::change::{PresenceAction, PresenceChange};
-use super::decision::{Changed, Outcome, PresenceDecision};
+use super::decision::{CommittedPresence, PresenceDecision, PresenceOutcome};
 use super::hold::HoldDecision;
 use super::queue::ChangeQueue;
-use super::sweep::{SweepDecision, Swept, receipt_of};
+use super::sweep::{SweepDecision, SweptPresence, receipt_of};
 use super::topic::tell_topic;
 use crate::core::listener::ListenerId;
-use crate::core::{Claim, Core, Feature, Notice, Reply, Timer, refusal};
-use crate::event::Space;
-use crate::node::ChannelNews;
+use crate::core::{CommandReply, Core, Feature, Notice, ReplyTo, Timer, refusal};
+use crate::event::Namespace;
+use crate::node::ChannelUpdate;
 use crate::node::registry::shards_of;
 use crate::rows::{GRACE, StaleUser, remove_hold};
-use crate::transaction::{Ended, Facts, Progress, Transactions};
+use crate::transaction::{Facts, TransactionEnd, TransactionProgress, Transactions};
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use tavern_domain::presence::{
-    Attendance, Attendee, Change, Departure, Fact, Input, Loss, News, Rumour, Stay,
+    Attendance, AttendanceChange, AttendanceInput, ChannelClient, ChannelStay, ClientLoss, OfflineReason,
+    PresenceUpdate, UserFact, UserUpdate,
 };
 use tavern_domain::{ClientId, Time};
-use tavern_engine::limits::RETRY_AFTER_MS;
-use tavern_engine::{
-    Answer, Commit, Expect, Hold, Presence as PresenceRow, PresenceKey, Receipt, RowKey, StoreError, Ticket,
+use tavern_store::limits::RETRY_AFTER_MS;
+use tavern_store::{
+    Commit, Expect, PresenceHold, PresenceKey, PresenceRow, Receipt, RowKey, StoreAnswer, StoreError, Ticket,
     Versioned, Work,
 };
 
@@ -71,7 +72,7 @@ impl PresenceChanges {
     }
 
     /// Puts a user into a channel for an app.
-    pub fn hold(&mut self, core: &mut Core, hold: Hold, claim: Claim) {
+    pub fn hold(&mut self, core: &mut Core, hold: PresenceHold, claim: ReplyTo) {
         let decision = PresenceDecision::Hold(HoldDecision { hold, claim });
         let progress = self.transactions.begin(core, decision, Facts::default());
         self.progressed(core, progress);
@@ -92,7 +93,7 @@ impl PresenceChanges {
         self.start_next(core);
     }
 
-    pub fn answered(&mut self, core: &mut Core, ticket: Ticket, answer: Answer) {
+    pub fn answered(&mut self, core: &mut Core, ticket: Ticket, answer: StoreAnswer) {
         let progress = self.transactions.answered(core, ticket, answer);
         self.progressed(core, progress);
         self.start_next(core);
@@ -124,13 +125,13 @@ impl PresenceChanges {
         self.queue.starting = false;
     }
 
-    fn progressed(&mut self, core: &mut Core, progress: Progress<PresenceDecision>) {
-        let Progress::Ended(decision, ended) = progress else { return };
+    fn progressed(&mut self, core: &mut Core, progress: TransactionProgress<PresenceDecision>) {
+        let TransactionProgress::Ended(decision, ended) = progress else { return };
         match decision {
             PresenceDecision::Hold(hold) => self.hold_ended(core, hold, &ended),
             PresenceDecision::Sweep(_) => {
                 // What could not be swept is found again by the next sweep.
-                if let Ended::Committed(Outcome::Swept(swept, commit), receipt) = ended {
+                if let TransactionEnd::Committed(PresenceOutcome::Swept(swept, commit), receipt) = ended {
                     self.swept(core, swept, &commit, &receipt);
                 }
             }
@@ -148,9 +149,14 @@ impl PresenceChanges {
         }
     }
 
-    fn hold_ended(&mut self, core: &mut Core, decision: HoldDecision, ended: &Ended<Outcome>) {
+    fn hold_ended(
+        &mut self,
+        core: &mut Core,
+        decision: HoldDecision,
+        ended: &TransactionEnd<PresenceOutcome>,
+    ) {
         let HoldDecision { hold, claim } = decision;
-        if let Ended::Failed { answer, .. } = ended {
+        if let TransactionEnd::Failed { answer, .. } = ended {
             return core.finish(claim, Err(refusal(answer)));
         }
         if let Some(until) = hold.until {
@@ -160,22 +166,27 @@ impl PresenceChanges {
         self.begin(core, PresenceChange { claim: Some(claim), ..change });
     }
 
-    fn change_ended(&mut self, core: &mut Core, change: PresenceChange, ended: Ended<Outcome>) {
+    fn change_ended(
+        &mut self,
+        core: &mut Core,
+        change: PresenceChange,
+        ended: TransactionEnd<PresenceOutcome>,
+    ) {
         match ended {
-            Ended::Committed(Outcome::Changed(changed), receipt) => {
+            TransactionEnd::Committed(PresenceOutcome::Changed(changed), receipt) => {
                 self.committed(core, change, changed, &receipt);
             }
-            Ended::Committed(..) => self.end(core, &change, Ok(Vec::new())),
-            Ended::Done(Outcome::Refused(refusal)) => self.end(core, &change, Err(refusal)),
-            Ended::Done(Outcome::FoundOut(attendee)) => {
-                if let Some(Attendee { client, home, state, .. }) = attendee {
+            TransactionEnd::Committed(..) => self.end(core, &change, Ok(Vec::new())),
+            TransactionEnd::Done(PresenceOutcome::Refused(refusal)) => self.end(core, &change, Err(refusal)),
+            TransactionEnd::Done(PresenceOutcome::FoundOut(attendee)) => {
+                if let Some(ChannelClient { client, node: home, state, .. }) = attendee {
                     // It happened: its session must know.
-                    let action = PresenceAction::Input(Input::Join { client, home, state });
+                    let action = PresenceAction::Input(AttendanceInput::Join { client, home, state });
                     self.note(core, &PresenceChange { action, ..change.clone() });
                 }
                 self.queue.leave(&change.key);
             }
-            Ended::Done(Outcome::Unchanged { version, wakes }) => {
+            TransactionEnd::Done(PresenceOutcome::Unchanged { version, wakes }) => {
                 match change.action {
                     PresenceAction::Wake if !wakes => forget_deadline(core, &change.key, version),
                     PresenceAction::Release => forget_hold(core, &change.key),
@@ -184,12 +195,14 @@ impl PresenceChanges {
                 self.note(core, &change);
                 self.end(core, &change, Ok(Vec::new()));
             }
-            Ended::Done(_) => self.queue.leave(&change.key),
-            Ended::Failed { answer, unknown } => self.failed(core, change, unknown.is_some(), &answer),
+            TransactionEnd::Done(_) => self.queue.leave(&change.key),
+            TransactionEnd::Failed { answer, unknown } => {
+                self.failed(core, change, unknown.is_some(), &answer)
+            }
         }
     }
 
-    fn end(&mut self, core: &mut Core, change: &PresenceChange, reply: Reply) {
+    fn end(&mut self, core: &mut Core, change: &PresenceChange, reply: CommandReply) {
         self.queue.leave(&change.key);
         if let Some(claim) = change.claim {
             core.finish(claim, reply);
@@ -198,13 +211,17 @@ impl PresenceChanges {
 
     /// The store did not take a change: the caller is told. What may have happened all the same is found out; a departure is
     /// tried again, and so is what no one waits for and would not be repeated otherwise.
-    fn failed(&mut self, core: &mut Core, mut change: PresenceChange, unknown: bool, answer: &Answer) {
+    fn failed(&mut self, core: &mut Core, mut change: PresenceChange, unknown: bool, answer: &StoreAnswer) {
         let Some(claim) = change.claim.take() else { return self.try_later(core, change, answer) };
         core.finish(claim, Err(refusal(answer)));
-        let too_large = matches!(answer, Answer::Failed(StoreError::TooLarge { .. }));
+        let too_large = matches!(answer, StoreAnswer::Failed(StoreError::TooLarge { .. }));
         match &change.action {
-            PresenceAction::Input(Input::Leave { .. }) if !too_large => self.try_later(core, change, answer),
-            PresenceAction::Input(Input::Join { .. } | Input::Update { .. }) if unknown => {
+            PresenceAction::Input(AttendanceInput::Leave { .. }) if !too_large => {
+                self.try_later(core, change, answer)
+            }
+            PresenceAction::Input(AttendanceInput::Join { .. } | AttendanceInput::Update { .. })
+                if unknown =>
+            {
                 change.unknown = true;
                 self.start(core, change);
             }
@@ -213,7 +230,7 @@ impl PresenceChanges {
     }
 
     /// It keeps its place in the queue. Commands behind it are told at once that the store does not answer.
-    fn try_later(&mut self, core: &mut Core, change: PresenceChange, answer: &Answer) {
+    fn try_later(&mut self, core: &mut Core, change: PresenceChange, answer: &StoreAnswer) {
         for claim in self.queue.give_up(&change.key) {
             core.finish(claim, Err(refusal(answer)));
         }
@@ -223,8 +240,14 @@ impl PresenceChanges {
     }
 
     /// It is so: the caller gets the reply, then everybody whom it concerns is told.
-    fn committed(&mut self, core: &mut Core, change: PresenceChange, changed: Changed, receipt: &Receipt) {
-        let Changed { at, changes, due, stay, alone, concerns_party } = changed;
+    fn committed(
+        &mut self,
+        core: &mut Core,
+        change: PresenceChange,
+        changed: CommittedPresence,
+        receipt: &Receipt,
+    ) {
+        let CommittedPresence { at, changes, due, stay, alone, concerns_party } = changed;
         if let Some(due) = due {
             core.agenda.set(due, Timer::GraceEnds(change.key.clone()));
         }
@@ -242,7 +265,7 @@ impl PresenceChanges {
         }
     }
 
-    fn swept(&mut self, core: &mut Core, swept: Vec<Swept>, commit: &Commit, receipt: &Receipt) {
+    fn swept(&mut self, core: &mut Core, swept: Vec<SweptPresence>, commit: &Commit, receipt: &Receipt) {
         tell_topic(core, receipt);
         for (at, swept) in swept.into_iter().enumerate() {
             let part = receipt_of(&swept, at, commit, receipt);
@@ -257,8 +280,8 @@ impl PresenceChanges {
         core: &mut Core,
         change: PresenceChange,
         at: Time,
-        changes: Vec<Change>,
-        stay: Option<Stay>,
+        changes: Vec<AttendanceChange>,
+        stay: Option<ChannelStay>,
         receipt: &Receipt,
     ) {
         self.move_held(core, &change, &changes, receipt);
@@ -274,23 +297,30 @@ impl PresenceChanges {
         }
         let PresenceChange { key, name, anonymous, .. } = change;
         let visibility = change.visibility.unwrap_or_default();
-        let news = Arc::new(News { user: key.user, name, anonymous, visibility, at, changes, to, begins });
-        let told = ChannelNews { channel: key.channel, news };
-        core.effects.abroad.extend(core.node.news_parcel(&told));
-        let entry = core.node.registry.find(Space::Presence, told.channel.as_bytes());
+        let update =
+            Arc::new(PresenceUpdate { user: key.user, name, anonymous, visibility, at, changes, to, begins });
+        let told = ChannelUpdate { channel: key.channel, update };
+        core.effects.bus_messages.extend(core.node.presence_packet(&told));
+        let entry = core.node.registry.find(Namespace::Presence, told.channel.as_bytes());
         let mask = entry.map_or(0, |entry| entry.mask()) & !(1u64 << core.index);
-        core.effects.news.extend(shards_of(mask).map(|shard| (shard, told.clone())));
+        core.effects.update.extend(shards_of(mask).map(|shard| (shard, told.clone())));
         core.notify(Notice::PresenceChanged(told));
     }
 
     /// A carrier has moved: what it carries moves along.
-    fn move_held(&mut self, core: &mut Core, change: &PresenceChange, changes: &[Change], receipt: &Receipt) {
+    fn move_held(
+        &mut self,
+        core: &mut Core,
+        change: &PresenceChange,
+        changes: &[AttendanceChange],
+        receipt: &Receipt,
+    ) {
         for held in &receipt.held {
             // A client that joined there itself stays by itself.
             let session = change.listener.and_then(|id| core.session(id));
             let stays = session.is_some_and(|session| session.present.has(&held.channel));
             let gone = changes.iter().filter_map(|change| match change {
-                Change::ClientOffline { client, reason } if !stays => Some((*client, *reason)),
+                AttendanceChange::ClientOffline { client, reason } if !stays => Some((*client, *reason)),
                 _ => None,
             });
             let gone = gone.collect();
@@ -304,9 +334,9 @@ impl PresenceChanges {
     fn note(&mut self, core: &mut Core, change: &PresenceChange) {
         let Some(id) = change.listener else { return };
         let joined = match &change.action {
-            PresenceAction::Input(Input::Join { state, .. }) => state.clone(),
-            PresenceAction::Input(Input::Update { state, .. }) => Some(state.clone()),
-            PresenceAction::Input(Input::Leave { .. }) => {
+            PresenceAction::Input(AttendanceInput::Join { state, .. }) => state.clone(),
+            PresenceAction::Input(AttendanceInput::Update { state, .. }) => Some(state.clone()),
+            PresenceAction::Input(AttendanceInput::Leave { .. }) => {
                 // It may have come back by itself while this waited.
                 if let Some(session) = core.session_mut(id) {
                     session.present.leave(&change.key.channel);
@@ -318,7 +348,7 @@ impl PresenceChanges {
         let channel = change.key.channel.clone();
         let Some(session) = core.session_mut(id) else {
             // It ended while it was joining: nothing else would take it out again.
-            if let PresenceAction::Input(Input::Join { client, .. }) = &change.action
+            if let PresenceAction::Input(AttendanceInput::Join { client, .. }) = &change.action
                 && !self.queue.has_followers(change)
             {
                 core.notify(Notice::ClientWithoutSession { key: change.key.clone(), client: *client });
@@ -348,9 +378,9 @@ impl PresenceChanges {
 pub(super) fn sync_held(
     core: &mut Core,
     key: PresenceKey,
-    gone: Vec<(ClientId, Departure)>,
+    gone: Vec<(ClientId, OfflineReason)>,
 ) -> PresenceChange {
-    let own = ClientId::from_random(core.dice.roll());
+    let own = ClientId::from_random(core.rng.next());
     PresenceChange::of(key, PresenceAction::SyncHeld { gone, own })
 }
 
@@ -361,9 +391,15 @@ pub(super) fn loss_of(core: &Core, id: ListenerId, channel: &str) -> Option<Pres
 }
 
 pub(super) fn loss_at(core: &Core, id: ListenerId, channel: &str, at: Time) -> Option<PresenceChange> {
-    let loss = Loss { at, grace_ms: core.grace_ms(channel), reason: Departure::Lost };
+    let loss = ClientLoss { at, grace_ms: core.grace_ms(channel), reason: OfflineReason::Lost };
     let node = core.node.name.clone();
-    super::session::change_of(core, id, channel, |client| Input::LoseAt { client, node, loss }, None)
+    super::session::change_of(
+        core,
+        id,
+        channel,
+        |client| AttendanceInput::LoseAt { client, node, loss },
+        None,
+    )
 }
 
 /// The presence that a session is about to leave or lose, when it is known without reading. A client that leaves on purpose
@@ -373,14 +409,14 @@ fn known(core: &mut Core, change: &PresenceChange) -> Option<Versioned<PresenceR
     let session = core.session_mut(change.listener?)?;
     let channel = &change.key.channel;
     let state = match &change.action {
-        PresenceAction::Input(Input::Leave { .. }) => session.present.leave(channel),
-        PresenceAction::Input(Input::Lose { .. } | Input::LoseAt { .. }) => {
+        PresenceAction::Input(AttendanceInput::Leave { .. }) => session.present.leave(channel),
+        PresenceAction::Input(AttendanceInput::Lose { .. } | AttendanceInput::LoseAt { .. }) => {
             session.present.state(channel).cloned()
         }
         _ => return None,
     };
     let (version, since) = session.alone.remove(channel)?;
-    let client = Attendee { client: session.client, home, state: state?, since, lost: None };
+    let client = ChannelClient { client: session.client, node: home, state: state?, since, lost: None };
     let attendance = Attendance::restore(vec![client], since, None);
     let PresenceChange { key, name, anonymous, visibility, .. } = change.clone();
     let visibility = visibility.unwrap_or_default();
@@ -401,21 +437,22 @@ fn tell_followers(
     core: &mut Core,
     change: &PresenceChange,
     version: u64,
-    stay: Option<Stay>,
-    changes: &[Change],
+    stay: Option<ChannelStay>,
+    changes: &[AttendanceChange],
 ) {
     let last_seen = changes.iter().find_map(|change| match change {
-        Change::UserOffline { last_seen, .. } => Some(*last_seen),
+        AttendanceChange::UserOffline { last_seen, .. } => Some(*last_seen),
         _ => None,
     });
     let (channel, user) = (change.key.channel.clone(), change.key.user.clone());
     let name = change.name.clone();
-    let fact = Fact::Place { channel: channel.clone(), version, stay, last_seen, name };
-    core.notify(Notice::StatusUpdate { user: user.clone(), update: Rumour::Fact(fact) });
-    let removed =
-        |change: &Change| matches!(change, Change::ClientOffline { reason: Departure::Removed, .. });
+    let fact = UserFact::Place { channel: channel.clone(), version, stay, last_seen, name };
+    core.notify(Notice::StatusUpdate { user: user.clone(), update: UserUpdate::Fact(fact) });
+    let removed = |change: &AttendanceChange| {
+        matches!(change, AttendanceChange::ClientOffline { reason: OfflineReason::Removed, .. })
+    };
     if changes.iter().any(removed) {
-        core.notify(Notice::StatusUpdate { user, update: Rumour::Removed { channel } });
+        core.notify(Notice::StatusUpdate { user, update: UserUpdate::Removed { channel } });
     }
 }
 
@@ -437,17 +474,21 @@ fn forget_hold(core: &mut Core, key: &PresenceKey) {
 }
 
 /// A client of the user is connected.
-fn is_arrival(changes: &[Change]) -> bool {
-    changes.iter().any(|change| matches!(change, Change::UserOnline | Change::ClientOnline { .. }))
+fn is_arrival(changes: &[AttendanceChange]) -> bool {
+    changes
+        .iter()
+        .any(|change| matches!(change, AttendanceChange::UserOnline | AttendanceChange::ClientOnline { .. }))
 }
 
 /// Whether a user's status may be another now.
-fn concerns_followers(change: &PresenceChange, changes: &[Change]) -> bool {
+fn concerns_followers(change: &PresenceChange, changes: &[AttendanceChange]) -> bool {
     let own = change.is_own_channel();
     changes.iter().any(|change| match change {
-        Change::UserOnline | Change::UserOffline { .. } => true,
-        Change::ClientOnline { .. } => own,
-        Change::ClientOffline { reason, .. } => own || *reason == Departure::Removed,
-        Change::ClientUpdated { .. } | Change::Face { .. } | Change::NotFound => false,
+        AttendanceChange::UserOnline | AttendanceChange::UserOffline { .. } => true,
+        AttendanceChange::ClientOnline { .. } => own,
+        AttendanceChange::ClientOffline { reason, .. } => own || *reason == OfflineReason::Removed,
+        AttendanceChange::ClientUpdated { .. }
+        | AttendanceChange::Face { .. }
+        | AttendanceChange::NotFound => false,
     })
 }

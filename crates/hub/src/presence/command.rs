@@ -4,16 +4,16 @@
 use super::Presence;
 use crate::core::Core;
 use crate::core::command::{
-    Caller, Step, Stop, carried_subscribe, parse_channel, permitted, refuse, unavailable,
+    Caller, CommandResult, CommandStop, carried_subscribe, parse_channel, permitted, refuse, unavailable,
 };
 use crate::core::listener::ListenerId;
-use crate::event::Space;
-use crate::node::Carried;
+use crate::event::Namespace;
+use crate::node::InterestState;
 use std::sync::Arc;
 use tavern_domain::Verb;
-use tavern_domain::presence::{Departure, State};
+use tavern_domain::presence::{ClientState, OfflineReason};
 use tavern_wire::error::Code;
-use tavern_wire::json::{Join, Subscribe, Update, Who, presence::meaning};
+use tavern_wire::json::{JoinRequest, SubscribeRequest, UpdateRequest, WhoRequest, presence::meaning};
 
 impl Presence {
     pub(crate) fn op_join(
@@ -21,8 +21,8 @@ impl Presence {
         core: &mut Core,
         caller: &Caller,
         id: ListenerId,
-        join: &Join<'_>,
-    ) -> Step<()> {
+        join: &JoinRequest<'_>,
+    ) -> CommandResult<()> {
         let state = join.state.map(|text| state_of(core, text)).transpose()?;
         let channel = parse_channel(&join.channel)?;
         let name = permitted(core, caller, id, Verb::Join, &channel)?;
@@ -33,7 +33,7 @@ impl Presence {
         }
         let claim = core.replies.claim(caller.link.id);
         self.join(core, id, &name, state, Some(claim));
-        Err(Stop::Begun(claim))
+        Err(CommandStop::Begun(claim))
     }
 
     pub(crate) fn op_update(
@@ -41,14 +41,14 @@ impl Presence {
         core: &mut Core,
         caller: &Caller,
         id: ListenerId,
-        update: &Update<'_>,
-    ) -> Step<()> {
+        update: &UpdateRequest<'_>,
+    ) -> CommandResult<()> {
         let state = state_of(core, update.state)?;
         let channel = parse_channel(&update.channel)?;
         let name = permitted(core, caller, id, Verb::Join, &channel)?;
         let claim = core.replies.claim(caller.link.id);
         self.update(core, id, &name, state, claim);
-        Err(Stop::Begun(claim))
+        Err(CommandStop::Begun(claim))
     }
 
     /// Leaving needs no right: whoever could come may go.
@@ -58,13 +58,13 @@ impl Presence {
         caller: &Caller,
         id: ListenerId,
         channel: &str,
-    ) -> Step<()> {
+    ) -> CommandResult<()> {
         if parse_channel(channel)?.is_reserved() {
             return refuse(Code::NotAllowed, format!("nobody leaves {channel:?} by name; the server does"));
         }
         let claim = core.replies.claim(caller.link.id);
-        self.leave(core, id, channel, Departure::Left, Some(claim));
-        Err(Stop::Begun(claim))
+        self.leave(core, id, channel, OfflineReason::Left, Some(claim));
+        Err(CommandStop::Begun(claim))
     }
 
     pub(crate) fn op_who(
@@ -72,14 +72,14 @@ impl Presence {
         core: &mut Core,
         caller: &Caller,
         id: ListenerId,
-        who: &Who<'_>,
-    ) -> Step<()> {
+        who: &WhoRequest<'_>,
+    ) -> CommandResult<()> {
         let channel = parse_channel(&who.channel)?;
         let name = permitted(core, caller, id, Verb::Presence, &channel)?;
         let claim = core.replies.claim(caller.link.id);
         let viewer = core.user_of(id);
         self.rooms.ask_who(core, &name, who, viewer, claim);
-        Err(Stop::Wait)
+        Err(CommandStop::Wait)
     }
 
     /// `subscribe {presence:true}`: listens to the channel and watches who is there.
@@ -88,29 +88,29 @@ impl Presence {
         core: &mut Core,
         caller: &Caller,
         id: ListenerId,
-        subscribe: &Subscribe<'_>,
+        subscribe: &SubscribeRequest<'_>,
         name: &Arc<str>,
         body: &mut Vec<u8>,
-    ) -> Step<()> {
-        if matches!(subscribe.target, tavern_wire::json::Target::Pattern(_)) {
+    ) -> CommandResult<()> {
+        if matches!(subscribe.target, tavern_wire::json::SubscribeTarget::Pattern(_)) {
             return refuse(Code::BadRequest, "presence is watched channel by channel; a pattern has none");
         }
         let channel = parse_channel(name)?;
         permitted(core, caller, id, Verb::Presence, &channel)?;
         // Carried first, read then: what happens in between is heard.
-        carried_subscribe(core, caller, id, Space::Channel, name)?;
+        carried_subscribe(core, caller, id, Namespace::Channel, name)?;
         carry_presence(core, caller, name)?;
         let Some(members) = self.rooms.members(core, name, id, caller.link.id) else {
-            return Err(Stop::Wait);
+            return Err(CommandStop::Wait);
         };
-        core.subscribe(id, Space::Presence, name.as_bytes());
-        self.rooms.release_news(core, name);
+        core.subscribe(id, Namespace::Presence, name.as_bytes());
+        self.rooms.release_updates(core, name);
         tavern_wire::json::reply::members(body, &members);
         Ok(())
     }
 }
 
-fn state_of(core: &Core, text: &str) -> Step<State> {
+fn state_of(core: &Core, text: &str) -> CommandResult<ClientState> {
     let most = core.node.settings.state_bytes;
     if text.len() > most {
         return refuse(
@@ -118,18 +118,18 @@ fn state_of(core: &Core, text: &str) -> Step<State> {
             format!("the state has {} bytes, at most {most} are allowed", text.len()),
         );
     }
-    Ok(State { text: text.into(), meaning: meaning(text) })
+    Ok(ClientState { text: text.into(), digest: meaning(text) })
 }
 
-fn carry_presence(core: &mut Core, caller: &Caller, name: &str) -> Step<()> {
+fn carry_presence(core: &mut Core, caller: &Caller, name: &str) -> CommandResult<()> {
     let node = core.node.clone();
     let link = Some((core.index, caller.link.id));
-    match node.carrier.hold().carry(Space::Presence, name.as_bytes(), link) {
-        Carried::Yes => Ok(()),
-        Carried::Wait => {
-            core.linger(Space::Presence, name.as_bytes().into());
-            Err(Stop::Wait)
+    match node.carrier.hold().carry(Namespace::Presence, name.as_bytes(), link) {
+        InterestState::Yes => Ok(()),
+        InterestState::Wait => {
+            core.linger(Namespace::Presence, name.as_bytes().into());
+            Err(CommandStop::Wait)
         }
-        Carried::Failed => unavailable(),
+        InterestState::Failed => unavailable(),
     }
 }

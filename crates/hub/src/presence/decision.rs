@@ -3,16 +3,18 @@
 
 use super::change::{PresenceAction, PresenceChange};
 use super::hold::{self, HoldDecision};
-use super::sweep::{SweepDecision, Swept};
+use super::sweep::{SweepDecision, SweptPresence};
 use super::topic::transitions;
 use crate::core::Core;
 use crate::core::listener::ListenerId;
-use crate::rows::{GRACE, Membership, remove_hold};
-use crate::transaction::{Decision, Facts, Need, Step};
+use crate::rows::{GRACE, MembershipRow, remove_hold};
+use crate::transaction::{Decision, DecisionStep, Facts, Need};
 use tavern_domain::Time;
-use tavern_domain::presence::{Attendance, Attendee, Change, Departure, Home, Input, Stay};
-use tavern_engine::{
-    Commit, Deadline, Expect, Presence as PresenceRow, Raise, Row, RowKey, Seen, Versioned, Writer,
+use tavern_domain::presence::{
+    Attendance, AttendanceChange, AttendanceInput, ChannelClient, ChannelStay, NodeEpoch, OfflineReason,
+};
+use tavern_store::{
+    ChannelVersionBump, Commit, Deadline, Expect, LastSeenUpdate, PresenceRow, Row, RowKey, Versioned, Writer,
 };
 use tavern_wire::error::{Code, Refusal};
 
@@ -24,7 +26,7 @@ pub(super) enum PresenceDecision {
     Sweep(SweepDecision),
 }
 
-pub(super) enum Outcome {
+pub(super) enum PresenceOutcome {
     Refused(Refusal),
     /// The session does something else by now.
     Dropped,
@@ -34,19 +36,19 @@ pub(super) enum Outcome {
         wakes: bool,
     },
     /// What was found of a client whose change had an unknown outcome.
-    FoundOut(Option<Attendee>),
-    Changed(Changed),
+    FoundOut(Option<ChannelClient>),
+    Changed(CommittedPresence),
     Held,
-    Swept(Vec<Swept>, Box<Commit>),
+    Swept(Vec<SweptPresence>, Box<Commit>),
 }
 
 /// What a committed change means.
-pub(super) struct Changed {
+pub(super) struct CommittedPresence {
     pub at: Time,
-    pub changes: Vec<Change>,
+    pub changes: Vec<AttendanceChange>,
     /// When the next grace period ends.
     pub due: Option<Time>,
-    pub stay: Option<Stay>,
+    pub stay: Option<ChannelStay>,
     /// Since when the client is all there is of its user.
     pub alone: Option<Time>,
     /// A party or an invite depends on it.
@@ -54,9 +56,9 @@ pub(super) struct Changed {
 }
 
 impl Decision for PresenceDecision {
-    type Outcome = Outcome;
+    type Outcome = PresenceOutcome;
 
-    fn decide(&mut self, core: &Core, facts: &Facts) -> Step<Outcome> {
+    fn decide(&mut self, core: &Core, facts: &Facts) -> DecisionStep<PresenceOutcome> {
         match self {
             PresenceDecision::Hold(hold) => hold.decide(core, facts),
             PresenceDecision::Sweep(sweep) => sweep.decide(core, facts),
@@ -68,20 +70,20 @@ impl Decision for PresenceDecision {
     }
 }
 
-fn decide_change(change: &mut PresenceChange, core: &Core, facts: &Facts) -> Step<Outcome> {
+fn decide_change(change: &mut PresenceChange, core: &Core, facts: &Facts) -> DecisionStep<PresenceOutcome> {
     let Some(found) = facts.presence(&change.key) else {
-        return Step::Need(vec![Need::Presence(change.key.clone())]);
+        return DecisionStep::Need(vec![Need::Presence(change.key.clone())]);
     };
     if change.unknown {
-        return Step::Done(Outcome::FoundOut(find_out(change, found)));
+        return DecisionStep::Done(PresenceOutcome::FoundOut(find_out(change, found)));
     }
     if change.is_join() && change.listener.is_some_and(|id| !is_settled(core, id)) {
         // It has ended or moves: joining for it now would take it from the node that vouches for it.
         let refusal = Refusal::new(Code::Gone, "the session has ended; say hello again");
-        return Step::Done(Outcome::Refused(refusal));
+        return DecisionStep::Done(PresenceOutcome::Refused(refusal));
     }
     if !is_still_meant(core, change) {
-        return Step::Done(Outcome::Dropped);
+        return DecisionStep::Done(PresenceOutcome::Dropped);
     }
     insist(core, change, found);
     if let Some(found) = found.filter(|_| change.listener.is_none()) {
@@ -99,23 +101,26 @@ fn decide_change(change: &mut PresenceChange, core: &Core, facts: &Facts) -> Ste
         && from != to
         && attendance.is_present()
     {
-        changes.push(Change::Face { from, to });
+        changes.push(AttendanceChange::Face { from, to });
     }
-    if changes.contains(&Change::NotFound) {
+    if changes.contains(&AttendanceChange::NotFound) {
         // A grace period that is over by now ends by its own deadline.
         let refusal =
             Refusal::new(Code::NotFound, "this client is not present in the channel; join it first");
-        return Step::Done(Outcome::Refused(refusal));
+        return DecisionStep::Done(PresenceOutcome::Refused(refusal));
     }
     if attendance == before && changes.is_empty() {
         let version = found.map_or(0, |found| found.version);
-        return Step::Done(Outcome::Unchanged { version, wakes: before.next_wake().is_some() });
+        return DecisionStep::Done(PresenceOutcome::Unchanged {
+            version,
+            wakes: before.next_wake().is_some(),
+        });
     }
     let mut commit = commit_of(core, change, home, &before, attendance.clone(), &changes);
     let mut concerns_party = false;
     if concerns_parties(change, &before, &attendance, &changes) {
         let Some(membership) = membership_of(change, facts, &mut commit) else {
-            return Step::Need(vec![Need::Document(Membership::key(&change.key.user))]);
+            return DecisionStep::Need(vec![Need::Document(MembershipRow::key(&change.key.user))]);
         };
         concerns_party = membership.is_concerned();
         membership.note_departure(core.now, &change.key.user, said_bye(&changes), &mut commit);
@@ -123,22 +128,27 @@ fn decide_change(change: &mut PresenceChange, core: &Core, facts: &Facts) -> Ste
     if matches!(change.action, PresenceAction::Release) {
         remove_hold(&mut commit, &change.key);
     }
-    let outcome = Outcome::Changed(changed(core, change, &attendance, changes, concerns_party));
-    Step::Commit { commit, outcome }
+    let outcome = PresenceOutcome::Changed(changed(core, change, &attendance, changes, concerns_party));
+    DecisionStep::Commit { commit, outcome }
 }
 
-fn apply(now: Time, change: &mut PresenceChange, home: &Home, attendance: &mut Attendance) -> Vec<Change> {
+fn apply(
+    now: Time,
+    change: &mut PresenceChange,
+    home: &NodeEpoch,
+    attendance: &mut Attendance,
+) -> Vec<AttendanceChange> {
     let mut changes = Vec::new();
     match change.action.clone() {
         // A client that joins is vouched for by the present epoch, however long ago it began to join.
-        PresenceAction::Input(Input::Join { client, state, .. }) => {
-            attendance.handle(now, Input::Join { client, home: home.clone(), state }, &mut changes);
+        PresenceAction::Input(AttendanceInput::Join { client, state, .. }) => {
+            attendance.handle(now, AttendanceInput::Join { client, home: home.clone(), state }, &mut changes);
         }
         PresenceAction::Input(input) => attendance.handle(now, input, &mut changes),
         PresenceAction::Wake => attendance.wake(now, &mut changes),
         PresenceAction::SetVisibility(visibility) => change.visibility = Some(visibility),
         PresenceAction::Release => {
-            attendance.handle(now, Input::Remove { reason: Departure::Removed }, &mut changes);
+            attendance.handle(now, AttendanceInput::Remove { reason: OfflineReason::Removed }, &mut changes);
         }
         PresenceAction::SyncHeld { .. } => unreachable!("held users are decided by themselves"),
     }
@@ -146,11 +156,11 @@ fn apply(now: Time, change: &mut PresenceChange, home: &Home, attendance: &mut A
 }
 
 /// The user's membership: loaded, or cached and then expected by the commit. None: it must be loaded.
-fn membership_of(change: &mut PresenceChange, facts: &Facts, commit: &mut Commit) -> Option<Membership> {
-    let key = Membership::key(&change.key.user);
+fn membership_of(change: &mut PresenceChange, facts: &Facts, commit: &mut Commit) -> Option<MembershipRow> {
+    let key = MembershipRow::key(&change.key.user);
     if let Some(found) = facts.document(&key) {
         let found = found.map(|found| Versioned { version: found.version, row: found.row.body.clone() });
-        return Some(Membership::read(found.as_ref()).unwrap_or_default());
+        return Some(MembershipRow::read(found.as_ref()).unwrap_or_default());
     }
     // If the cached one is stale the commit conflicts, and then it is loaded.
     let cached = change.cached_membership.take()?;
@@ -162,22 +172,23 @@ pub(super) fn changed(
     core: &Core,
     change: &PresenceChange,
     attendance: &Attendance,
-    changes: Vec<Change>,
+    changes: Vec<AttendanceChange>,
     concerns_party: bool,
-) -> Changed {
-    Changed {
+) -> CommittedPresence {
+    CommittedPresence {
         at: core.now,
         changes,
         due: attendance.next_wake(),
-        stay: Stay::of(attendance),
+        stay: ChannelStay::of(attendance),
         alone: change.listener.and(attendance.alone()),
         concerns_party,
     }
 }
 
 /// The client of a change whose outcome was unknown, if it is present.
-fn find_out(change: &PresenceChange, found: Option<&Versioned<PresenceRow>>) -> Option<Attendee> {
-    let PresenceAction::Input(Input::Join { client, .. } | Input::Update { client, .. }) = &change.action
+fn find_out(change: &PresenceChange, found: Option<&Versioned<PresenceRow>>) -> Option<ChannelClient> {
+    let PresenceAction::Input(AttendanceInput::Join { client, .. } | AttendanceInput::Update { client, .. }) =
+        &change.action
     else {
         return None;
     };
@@ -193,11 +204,11 @@ fn is_still_meant(core: &Core, change: &mut PresenceChange) -> bool {
     let present = session.and_then(|session| session.present.state(&change.key.channel));
     match &mut change.action {
         // With the state it has by now, not the one it had when the store did not answer.
-        PresenceAction::Input(Input::Join { state, .. }) => match present {
+        PresenceAction::Input(AttendanceInput::Join { state, .. }) => match present {
             Some(now) if session.is_some_and(|session| !session.lost) => *state = now.clone(),
             _ => return false,
         },
-        PresenceAction::Input(Input::Lose { .. } | Input::LoseAt { .. }) => {
+        PresenceAction::Input(AttendanceInput::Lose { .. } | AttendanceInput::LoseAt { .. }) => {
             return session.is_none_or(|session| session.lost);
         }
         _ => {}
@@ -207,12 +218,13 @@ fn is_still_meant(core: &Core, change: &mut PresenceChange) -> bool {
 
 /// A client that was taken for lost while its session lives is present as far as it knows: its update is a join.
 fn insist(core: &Core, change: &mut PresenceChange, found: Option<&Versioned<PresenceRow>>) {
-    let PresenceAction::Input(Input::Update { client, state }) = &change.action else { return };
+    let PresenceAction::Input(AttendanceInput::Update { client, state }) = &change.action else { return };
     let living = found.is_some_and(|found| found.row.attendance.living().any(|a| a.client == *client));
     let session = change.listener.and_then(|id| core.session(id));
     if !living && session.is_some_and(|session| session.present.has(&change.key.channel)) {
         let (client, state) = (*client, Some(state.clone()));
-        change.action = PresenceAction::Input(Input::Join { client, home: core.node.home(), state });
+        change.action =
+            PresenceAction::Input(AttendanceInput::Join { client, home: core.node.home(), state });
     }
 }
 
@@ -226,31 +238,33 @@ fn concerns_parties(
     change: &PresenceChange,
     before: &Attendance,
     after: &Attendance,
-    changes: &[Change],
+    changes: &[AttendanceChange],
 ) -> bool {
-    let gone = changes.iter().any(|change| matches!(change, Change::UserOffline { .. }));
+    let gone = changes.iter().any(|change| matches!(change, AttendanceChange::UserOffline { .. }));
     let lost = before.living().next().is_some() && after.living().next().is_none();
     change.is_own_channel() && (gone || lost)
 }
 
 /// The user left on purpose.
-fn said_bye(changes: &[Change]) -> bool {
-    changes.iter().any(|change| matches!(change, Change::UserOffline { reason, .. } if reason.is_explicit()))
+fn said_bye(changes: &[AttendanceChange]) -> bool {
+    changes
+        .iter()
+        .any(|change| matches!(change, AttendanceChange::UserOffline { reason, .. } if reason.is_explicit()))
 }
 
 /// The commit that makes a change so. What it expects is added by whoever loaded it.
 pub(super) fn commit_of(
     core: &Core,
     change: &PresenceChange,
-    home: Home,
+    home: NodeEpoch,
     before: &Attendance,
     attendance: Attendance,
-    changes: &[Change],
+    changes: &[AttendanceChange],
 ) -> Commit {
     let deadline = change.key.to_string();
     let mut commit = Commit {
         writer: Some(Writer { node: home.node, epoch: home.epoch }),
-        raises: vec![Raise { channel: change.key.channel.clone(), by: changes.len() as u32 }],
+        raises: vec![ChannelVersionBump { channel: change.key.channel.clone(), by: changes.len() as u32 }],
         ..Commit::default()
     };
     match attendance.next_wake() {
@@ -267,10 +281,10 @@ pub(super) fn commit_of(
     } else {
         commit.deletes.push(RowKey::Presence(change.key.clone()));
     }
-    if let Some(Change::UserOffline { last_seen, .. }) = changes.last()
+    if let Some(AttendanceChange::UserOffline { last_seen, .. }) = changes.last()
         && change.is_own_channel()
     {
-        commit.seen.push(Seen { user: change.key.user.clone(), at: *last_seen });
+        commit.seen.push(LastSeenUpdate { user: change.key.user.clone(), at: *last_seen });
     }
     commit.appends = transitions(core, change, changes);
     commit

@@ -3,27 +3,29 @@
 //! when a carrier leaves, is lost or comes back, what it carries follows, on every node.
 
 use super::change::{PresenceAction, PresenceChange};
-use super::decision::{Outcome, changed, commit_of};
-use crate::core::{Claim, Core};
+use super::decision::{PresenceOutcome, changed, commit_of};
+use crate::core::{Core, ReplyTo};
 use crate::rows::{HOLD, hold_deadline_key, remove_hold};
-use crate::transaction::{Facts, Need, Step};
-use tavern_domain::presence::{Attendance, Change, Departure, Home, Input, Loss};
+use crate::transaction::{DecisionStep, Facts, Need};
+use tavern_domain::presence::{
+    Attendance, AttendanceChange, AttendanceInput, ClientLoss, NodeEpoch, OfflineReason,
+};
 use tavern_domain::{ClientId, Epoch, Time};
-use tavern_engine::{
-    Commit, Deadline, Expect, Hold, Presence as PresenceRow, PresenceKey, Row, RowKey, Versioned,
+use tavern_store::{
+    Commit, Deadline, Expect, PresenceHold, PresenceKey, PresenceRow, Row, RowKey, Versioned,
 };
 
 /// A hold on its way into the store.
 pub(super) struct HoldDecision {
-    pub hold: Hold,
-    pub claim: Claim,
+    pub hold: PresenceHold,
+    pub claim: ReplyTo,
 }
 
 impl HoldDecision {
-    pub fn decide(&self, core: &Core, facts: &Facts) -> Step<Outcome> {
+    pub fn decide(&self, core: &Core, facts: &Facts) -> DecisionStep<PresenceOutcome> {
         let hold = &self.hold;
         if facts.hold(&hold.key).is_none() {
-            return Step::Need(vec![Need::Hold(hold.key.clone())]);
+            return DecisionStep::Need(vec![Need::Hold(hold.key.clone())]);
         }
         let mut commit =
             Commit { writer: Some(core.writer()), puts: vec![Row::Hold(hold.clone())], ..Commit::default() };
@@ -31,28 +33,32 @@ impl HoldDecision {
             Some(until) => commit.deadlines.push(Deadline::new(until, HOLD, &hold.key.to_string())),
             None => commit.deletes.push(hold_deadline_key(&hold.key)),
         }
-        Step::Commit { commit, outcome: Outcome::Held }
+        DecisionStep::Commit { commit, outcome: PresenceOutcome::Held }
     }
 }
 
 /// Who vouches for a user whom an app put somewhere without a client: no node.
-fn nowhere() -> Home {
-    Home { node: "".into(), epoch: Epoch(0) }
+fn nowhere() -> NodeEpoch {
+    NodeEpoch { node: "".into(), epoch: Epoch(0) }
 }
 
 /// Brings a user who is held to where their carrier is.
-pub(super) fn decide_held(change: &mut PresenceChange, core: &Core, facts: &Facts) -> Step<Outcome> {
+pub(super) fn decide_held(
+    change: &mut PresenceChange,
+    core: &Core,
+    facts: &Facts,
+) -> DecisionStep<PresenceOutcome> {
     let PresenceAction::SyncHeld { gone, own } = &change.action else {
-        return Step::Done(Outcome::Dropped);
+        return DecisionStep::Done(PresenceOutcome::Dropped);
     };
-    let unchanged = || Step::Done(Outcome::Unchanged { version: 0, wakes: true });
+    let unchanged = || DecisionStep::Done(PresenceOutcome::Unchanged { version: 0, wakes: true });
     let hold = match facts.hold(&change.key) {
-        None => return Step::Need(vec![Need::Hold(change.key.clone())]),
+        None => return DecisionStep::Need(vec![Need::Hold(change.key.clone())]),
         Some(None) => return unchanged(),
         Some(Some(hold)) => hold,
     };
     let Some(person) = facts.person(&change.key.user) else {
-        return Step::Need(vec![Need::Person(change.key.user.clone())]);
+        return DecisionStep::Need(vec![Need::Person(change.key.user.clone())]);
     };
     let now = core.now;
     let at = |channel: &str| person.presences.iter().find(|row| *row.row.key.channel == *channel);
@@ -79,7 +85,7 @@ pub(super) fn decide_held(change: &mut PresenceChange, core: &Core, facts: &Fact
         }
         let mut commit = Commit { writer: Some(core.writer()), ..Commit::default() };
         remove_hold(&mut commit, &change.key);
-        return Step::Commit { commit, outcome: Outcome::Held };
+        return DecisionStep::Commit { commit, outcome: PresenceOutcome::Held };
     }
     let mut commit = commit_of(core, change, core.node.home(), &before, attendance.clone(), &changes);
     // If a carrier moves meanwhile, all of this is decided again.
@@ -94,8 +100,8 @@ pub(super) fn decide_held(change: &mut PresenceChange, core: &Core, facts: &Fact
     if over {
         remove_hold(&mut commit, &change.key);
     }
-    let outcome = Outcome::Changed(changed(core, change, &attendance, changes, false));
-    Step::Commit { commit, outcome }
+    let outcome = PresenceOutcome::Changed(changed(core, change, &attendance, changes, false));
+    DecisionStep::Commit { commit, outcome }
 }
 
 /// Every client that carries the user is there, and the user alone if no client has to.
@@ -104,16 +110,16 @@ fn arrive(
     attendance: &mut Attendance,
     carrier: Option<&Versioned<PresenceRow>>,
     own: Option<ClientId>,
-    changes: &mut Vec<Change>,
+    changes: &mut Vec<AttendanceChange>,
 ) {
     let carriers = carrier.into_iter().flat_map(|row| row.row.attendance.living());
     for client in carriers {
-        let input = Input::Join { client: client.client, home: client.home.clone(), state: None };
+        let input = AttendanceInput::Join { client: client.client, home: client.node.clone(), state: None };
         attendance.handle(now, input, changes);
     }
-    let there = attendance.living().any(|client| client.home == nowhere());
+    let there = attendance.living().any(|client| client.node == nowhere());
     if let Some(client) = own.filter(|_| !there) {
-        attendance.handle(now, Input::Join { client, home: nowhere(), state: None }, changes);
+        attendance.handle(now, AttendanceInput::Join { client, home: nowhere(), state: None }, changes);
     }
 }
 
@@ -122,9 +128,9 @@ fn depart(
     now: Time,
     attendance: &mut Attendance,
     carrier: Option<&Versioned<PresenceRow>>,
-    gone: &[(ClientId, Departure)],
+    gone: &[(ClientId, OfflineReason)],
     grace_ms: u64,
-    changes: &mut Vec<Change>,
+    changes: &mut Vec<AttendanceChange>,
 ) {
     let clients = carrier.map_or(&[][..], |row| row.row.attendance.clients());
     for (client, reason) in gone {
@@ -133,15 +139,19 @@ fn depart(
             Some(known) if known.lost.is_none() => {}
             Some(known) => {
                 let at = known.lost.map_or(now, |lost| lost.at);
-                let reason = if reason.is_explicit() { Departure::Lost } else { *reason };
-                attendance.handle(now, Input::Lose { client, loss: Loss { at, grace_ms, reason } }, changes);
+                let reason = if reason.is_explicit() { OfflineReason::Lost } else { *reason };
+                attendance.handle(
+                    now,
+                    AttendanceInput::Lose { client, loss: ClientLoss { at, grace_ms, reason } },
+                    changes,
+                );
             }
             None if reason.is_explicit() => {
-                attendance.handle(now, Input::Leave { client, reason: *reason }, changes);
+                attendance.handle(now, AttendanceInput::Leave { client, reason: *reason }, changes);
             }
             None => {
-                let loss = Loss { at: now, grace_ms, reason: *reason };
-                attendance.handle(now, Input::Lose { client, loss }, changes);
+                let loss = ClientLoss { at: now, grace_ms, reason: *reason };
+                attendance.handle(now, AttendanceInput::Lose { client, loss }, changes);
             }
         }
     }
@@ -152,13 +162,13 @@ fn expire(
     now: Time,
     attendance: &mut Attendance,
     carrier: Option<&Versioned<PresenceRow>>,
-    changes: &mut Vec<Change>,
+    changes: &mut Vec<AttendanceChange>,
 ) {
     let carriers =
         carrier.into_iter().flat_map(|row| row.row.attendance.living()).map(|client| client.client);
-    let alone = attendance.living().filter(|client| client.home == nowhere()).map(|client| client.client);
+    let alone = attendance.living().filter(|client| client.node == nowhere()).map(|client| client.client);
     let riders: Vec<ClientId> = carriers.chain(alone).collect();
     for client in riders {
-        attendance.handle(now, Input::Leave { client, reason: Departure::Expired }, changes);
+        attendance.handle(now, AttendanceInput::Leave { client, reason: OfflineReason::Expired }, changes);
     }
 }

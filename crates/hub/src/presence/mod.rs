@@ -17,30 +17,30 @@ mod topic;
 pub use rooms::members_of;
 
 use crate::core::listener::ListenerId;
-use crate::core::{Claim, Core, Watched};
-use crate::node::ChannelNews;
+use crate::core::{Core, ReplyTo, WatchedVersions};
+use crate::node::ChannelUpdate;
 use crate::rows::StaleUser;
 use changes::PresenceChanges;
 use rooms::Rooms;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use tavern_domain::presence::State;
-use tavern_engine::{Answer, Hold, Ticket};
+use tavern_domain::presence::ClientState;
+use tavern_store::{PresenceHold, StoreAnswer, Ticket};
 
 pub(crate) struct Presence {
     changes: PresenceChanges,
     /// Channels whose presence is watched from this shard.
     rooms: Rooms,
     /// Joins that wait until the visibility of their user is known.
-    put_off: BTreeMap<Arc<str>, Vec<PutOff>>,
+    put_off: BTreeMap<Arc<str>, Vec<WaitingJoin>>,
 }
 
 /// A join that waits until the visibility of its user is known.
-struct PutOff {
+struct WaitingJoin {
     listener: ListenerId,
     channel: Arc<str>,
-    state: Option<State>,
-    claim: Option<Claim>,
+    state: Option<ClientState>,
+    claim: Option<ReplyTo>,
 }
 
 impl Presence {
@@ -48,7 +48,7 @@ impl Presence {
         Presence { changes: PresenceChanges::new(), rooms: Rooms::default(), put_off: BTreeMap::new() }
     }
 
-    pub fn answered(&mut self, core: &mut Core, ticket: Ticket, answer: Answer) {
+    pub fn answered(&mut self, core: &mut Core, ticket: Ticket, answer: StoreAnswer) {
         match self.changes.owns(ticket) {
             true => self.changes.answered(core, ticket, answer),
             false => self.rooms.answered(core, ticket, answer),
@@ -61,7 +61,7 @@ impl Presence {
     }
 
     /// An app puts a user into a channel.
-    pub fn hold(&mut self, core: &mut Core, hold: Hold, claim: Claim) {
+    pub fn hold(&mut self, core: &mut Core, hold: PresenceHold, claim: ReplyTo) {
         self.changes.hold(core, hold, claim);
     }
 
@@ -71,8 +71,8 @@ impl Presence {
     }
 
     /// A change of a watched channel, from this shard, another one, or another node.
-    pub fn hear_news(&mut self, core: &mut Core, told: &ChannelNews) {
-        self.rooms.hear_news(core, told);
+    pub fn apply_update(&mut self, core: &mut Core, told: &ChannelUpdate) {
+        self.rooms.apply_update(core, told);
     }
 
     /// The watched channels, for timers and notices about them.
@@ -86,7 +86,7 @@ impl Presence {
     }
 }
 
-impl Watched for Presence {
+impl WatchedVersions for Presence {
     fn told(&self, channel: &str) -> Option<u64> {
         self.rooms.told(channel)
     }

@@ -2,14 +2,14 @@
 //! that one has made. Must hold: of one user in one channel one change at a time is under way on a shard; none is overtaken.
 
 use super::change::PresenceChange;
-use crate::core::Claim;
+use crate::core::ReplyTo;
 use crate::core::listener::ListenerId;
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 use hashbrown::hash_map::Entry;
 use std::collections::VecDeque;
 use std::sync::Arc;
-use tavern_engine::PresenceKey;
+use tavern_store::PresenceKey;
 
 #[derive(Default)]
 pub(super) struct ChangeQueue {
@@ -52,7 +52,7 @@ impl ChangeQueue {
 
     /// The change at the head of a line is tried again later: gives the claims of those who wait behind it, so that they are
     /// not kept waiting as well. Departures stay without their claim, and happen in their turn.
-    pub fn give_up(&mut self, key: &PresenceKey) -> Vec<Claim> {
+    pub fn give_up(&mut self, key: &PresenceKey) -> Vec<ReplyTo> {
         let Some(line) = self.waiting.get_mut(key) else { return Vec::new() };
         let mut claims = Vec::new();
         line.retain_mut(|change| match change.claim.take() {

@@ -1,38 +1,38 @@
-//! Watching a channel: it is read once, then kept by the news of its changes. A hole is healed by reading again.
+//! Watching a channel: it is read once, then kept by the update of its changes. A hole is healed by reading again.
 //! Must hold: a watcher hears every change after its snapshot, in order and once.
 
 use super::audience::WatchedRoom;
 use crate::connection::LinkId;
 use crate::core::listener::ListenerId;
-use crate::core::{Claim, Core, Feature, Notice, Reply, Timer, refusal};
-use crate::event::Space;
-use crate::node::ChannelNews;
-use crate::node::registry::Entry;
+use crate::core::{CommandReply, Core, Feature, Notice, ReplyTo, Timer, refusal};
+use crate::event::Namespace;
+use crate::node::ChannelUpdate;
+use crate::node::registry::NameEntry;
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use tavern_domain::presence::{Heard, Member, Room, Snapshot};
-use tavern_engine::{Answer, Found, Presence as PresenceRow, Read, Roster, Ticket, Versioned, Work};
+use tavern_domain::presence::{Applied, Room, RoomMember, RoomSnapshot};
+use tavern_store::{Found, PresencePage, PresenceRow, Read, StoreAnswer, Ticket, Versioned, Work};
 use tavern_wire::error::{Code, Refusal};
-use tavern_wire::json::Who;
+use tavern_wire::json::WhoRequest;
 use tavern_wire::json::presence as json;
 
 /// The channels whose presence is watched from this shard.
 #[derive(Default)]
 pub(crate) struct Rooms {
     pub(super) rooms: HashMap<Arc<str>, WatchedRoom, RandomState>,
-    under_way: HashMap<Ticket, Question, RandomState>,
+    under_way: HashMap<Ticket, RoomRequest, RandomState>,
     /// Channels that are being read before they can be watched.
-    reading: BTreeMap<Arc<str>, Reading>,
+    reading: BTreeMap<Arc<str>, RoomLoad>,
     /// Channels without a watcher whose changes come here: they are being read for one.
-    held: HashMap<Arc<str>, Arc<Entry>, RandomState>,
+    held: HashMap<Arc<str>, Arc<NameEntry>, RandomState>,
     /// Channels that are further in the store than here, and how far.
     behind: BTreeMap<Arc<str>, u64>,
 }
 
 /// What was asked of the store.
-enum Question {
+enum RoomRequest {
     /// A page of a channel's members.
     Members {
         channel: Arc<str>,
@@ -42,7 +42,7 @@ enum Question {
         channel: Arc<str>,
     },
     Who {
-        claim: Claim,
+        claim: ReplyTo,
         counts_only: bool,
         viewer: Option<Arc<str>>,
     },
@@ -50,20 +50,20 @@ enum Question {
 
 /// A channel that is being read, page by page, and what was heard of it meanwhile.
 #[derive(Default)]
-pub(super) struct Reading {
-    snapshot: Snapshot,
+pub(super) struct RoomLoad {
+    snapshot: RoomSnapshot,
     after: Option<Arc<str>>,
-    heard: Vec<ChannelNews>,
+    heard: Vec<ChannelUpdate>,
     /// There was more to hear than is kept: what was read is not enough.
     overflowed: bool,
-    claims: Vec<Claim>,
+    claims: Vec<ReplyTo>,
 }
 
 /// Users in one answer to `who`, unless it asks for fewer.
 const WHO_USERS: u64 = 100;
 /// One page of a channel's members.
 const PAGE: u32 = 1000;
-/// How long missing news may take before the channel is read again.
+/// How long missing update may take before the channel is read again.
 const HOLE_MS: u64 = 1_000;
 /// How long a channel that was read may wait for its first watcher.
 const FRESH_MS: u64 = 1_000;
@@ -71,22 +71,22 @@ const FRESH_MS: u64 = 1_000;
 const HEARD_MAX: usize = 10_000;
 
 impl Rooms {
-    pub fn answered(&mut self, core: &mut Core, ticket: Ticket, answer: Answer) {
+    pub fn answered(&mut self, core: &mut Core, ticket: Ticket, answer: StoreAnswer) {
         match (self.under_way.remove(&ticket), answer) {
-            (Some(Question::Members { channel }), answer) => self.roster_read(core, channel, answer),
-            (Some(Question::Compare { channel }), Answer::Read(Found::Roster(roster))) => {
+            (Some(RoomRequest::Members { channel }), answer) => self.roster_read(core, channel, answer),
+            (Some(RoomRequest::Compare { channel }), StoreAnswer::Read(Found::Roster(roster))) => {
                 self.compare(core, &channel, &roster);
             }
-            (Some(Question::Who { claim, counts_only, viewer }), answer) => {
+            (Some(RoomRequest::Who { claim, counts_only, viewer }), answer) => {
                 let reply = who_read(core, counts_only, viewer.as_deref(), answer);
                 core.finish(claim, reply);
             }
             // Compared again with the next heartbeat.
-            (Some(Question::Compare { .. }) | None, _) => {}
+            (Some(RoomRequest::Compare { .. }) | None, _) => {}
         }
     }
 
-    fn ask(&mut self, core: &mut Core, question: Question, work: Work) {
+    fn ask(&mut self, core: &mut Core, question: RoomRequest, work: Work) {
         self.under_way.insert(core.submit(Feature::Presence, work), question);
     }
 
@@ -117,7 +117,7 @@ impl Rooms {
             return self.room_members(core, channel, id);
         }
         // From before the reading on: what happens meanwhile must be heard.
-        self.hold_news(core, channel);
+        self.hold_update(core, channel);
         let known = self.reading.contains_key(channel);
         let claim = core.replies.claim_to_run_again(link);
         self.reading.entry(channel.clone()).or_default().claims.push(claim);
@@ -128,21 +128,21 @@ impl Rooms {
     }
 
     /// News of a channel come to this shard although nobody here watches it yet.
-    fn hold_news(&mut self, core: &mut Core, channel: &Arc<str>) {
+    fn hold_update(&mut self, core: &mut Core, channel: &Arc<str>) {
         if !self.held.contains_key(channel) && !is_watched(core, channel) {
-            let entry = core.node.registry.intern(Space::Presence, channel.as_bytes());
+            let entry = core.node.registry.intern(Namespace::Presence, channel.as_bytes());
             entry.added(core.index, true);
             self.held.insert(channel.clone(), entry);
         }
     }
 
     /// Somebody watches it now, or nobody will.
-    pub(crate) fn release_news(&mut self, core: &mut Core, channel: &str) {
+    pub(crate) fn release_updates(&mut self, core: &mut Core, channel: &str) {
         let Some(entry) = self.held.remove(channel) else { return };
         let unheard = entry.removed(core.index, !is_watched(core, channel));
-        core.node.registry.forget(Space::Presence, &entry);
+        core.node.registry.forget(Namespace::Presence, &entry);
         if unheard {
-            core.linger(Space::Presence, entry.name.clone());
+            core.linger(Namespace::Presence, entry.name.clone());
         }
     }
 
@@ -150,17 +150,17 @@ impl Rooms {
     fn forget_unwatched(&mut self, core: &mut Core, channel: &str) {
         if !is_watched(core, channel) {
             self.rooms.remove(channel);
-            self.release_news(core, channel);
+            self.release_updates(core, channel);
         }
     }
 
     fn read_roster(&mut self, core: &mut Core, channel: Arc<str>, after: Option<Arc<str>>) {
         let work = Work::Read(Read::Roster { channel: channel.clone(), after, limit: PAGE });
-        self.ask(core, Question::Members { channel }, work);
+        self.ask(core, RoomRequest::Members { channel }, work);
     }
 
-    pub(super) fn roster_read(&mut self, core: &mut Core, channel: Arc<str>, answer: Answer) {
-        let Answer::Read(Found::Roster(roster)) = answer else {
+    pub(super) fn roster_read(&mut self, core: &mut Core, channel: Arc<str>, answer: StoreAnswer) {
+        let StoreAnswer::Read(Found::Roster(roster)) = answer else {
             if let Some(reading) = self.reading.remove(&channel) {
                 for claim in reading.claims {
                     core.finish(claim, Err(refusal(&answer)));
@@ -174,11 +174,11 @@ impl Rooms {
         let Some(reading) = self.reading.get_mut(&channel) else { return };
         // Pages of two versions do not fit together.
         if reading.after.is_some() && reading.snapshot.version != roster.version {
-            (reading.snapshot, reading.after) = (Snapshot::default(), None);
+            (reading.snapshot, reading.after) = (RoomSnapshot::default(), None);
             return self.read_roster(core, channel, None);
         }
         reading.snapshot.version = roster.version;
-        let Roster { page, .. } = roster;
+        let PresencePage { page, .. } = roster;
         reading.after = page.rows.last().map(|row| row.row.key.user.clone());
         for row in page.rows {
             insert(&mut reading.snapshot, row);
@@ -192,7 +192,7 @@ impl Rooms {
     }
 
     /// The channel is known: watchers are told what is different, newcomers that they can begin.
-    fn settle_reading(&mut self, core: &mut Core, channel: Arc<str>, reading: Reading) {
+    fn settle_reading(&mut self, core: &mut Core, channel: Arc<str>, reading: RoomLoad) {
         match self.rooms.get(&channel) {
             Some(_) => {
                 self.end_tick(core, &channel);
@@ -214,8 +214,8 @@ impl Rooms {
                 core.notify(Notice::ChannelLoaded { channel: channel.clone(), base });
             }
         }
-        for news in reading.heard {
-            self.hear_news(core, &news);
+        for update in reading.heard {
+            self.apply_update(core, &update);
         }
         if reading.overflowed {
             self.read_again(core, &channel);
@@ -228,7 +228,7 @@ impl Rooms {
     }
 
     /// News of a channel, from this shard, another one, or another node.
-    pub fn hear_news(&mut self, core: &mut Core, told: &ChannelNews) {
+    pub fn apply_update(&mut self, core: &mut Core, told: &ChannelUpdate) {
         if let Some(reading) = self.reading.get_mut(&told.channel) {
             if reading.heard.len() < HEARD_MAX {
                 reading.heard.push(told.clone());
@@ -237,11 +237,11 @@ impl Rooms {
             }
         }
         let Some(watched) = self.rooms.get_mut(&told.channel) else { return };
-        watched.touch(&told.news);
-        match watched.room.hear((*told.news).clone()) {
-            Heard::Told => self.tell_room(core, &told.channel),
-            Heard::Old => {}
-            Heard::Hole => {
+        watched.touch(&told.update);
+        match watched.room.hear((*told.update).clone()) {
+            Applied::Told => self.tell_room(core, &told.channel),
+            Applied::Old => {}
+            Applied::Hole => {
                 // News of two nodes may overtake each other: what is missing is usually on its way.
                 core.agenda.set(core.now + HOLE_MS, Timer::ChannelCheck(told.channel.clone()));
             }
@@ -272,12 +272,12 @@ impl Rooms {
         channels.sort();
         for channel in channels {
             let read = Read::Roster { channel: channel.clone(), after: None, limit: 1 };
-            self.ask(core, Question::Compare { channel }, Work::Read(read));
+            self.ask(core, RoomRequest::Compare { channel }, Work::Read(read));
         }
     }
 
     /// The store is further than this room: what is missing may be on its way, for a while.
-    pub(super) fn compare(&mut self, core: &mut Core, channel: &Arc<str>, roster: &Roster) {
+    pub(super) fn compare(&mut self, core: &mut Core, channel: &Arc<str>, roster: &PresencePage) {
         let Some(watched) = self.rooms.get(channel) else { return };
         let nobody = roster.users == 0 && watched.room.snapshot().members.is_empty();
         if roster.version > watched.room.version() && !nobody {
@@ -289,7 +289,7 @@ impl Rooms {
     /// Something is missing: the channel is read again, once at a time.
     pub(crate) fn read_again(&mut self, core: &mut Core, channel: &Arc<str>) {
         if !self.reading.contains_key(channel) {
-            self.reading.insert(channel.clone(), Reading::default());
+            self.reading.insert(channel.clone(), RoomLoad::default());
             self.read_roster(core, channel.clone(), None);
         }
     }
@@ -299,9 +299,9 @@ impl Rooms {
         &mut self,
         core: &mut Core,
         channel: &str,
-        who: &Who<'_>,
+        who: &WhoRequest<'_>,
         viewer: Option<Arc<str>>,
-        claim: Claim,
+        claim: ReplyTo,
     ) {
         let limit = who.limit.unwrap_or(WHO_USERS).clamp(1, u64::from(PAGE)) as u32;
         let read = Read::Roster {
@@ -309,7 +309,7 @@ impl Rooms {
             after: who.after.as_deref().map(Arc::from),
             limit: if who.counts_only { 1 } else { limit },
         };
-        let question = Question::Who { claim, counts_only: who.counts_only, viewer };
+        let question = RoomRequest::Who { claim, counts_only: who.counts_only, viewer };
         self.ask(core, question, Work::Read(read));
     }
 }
@@ -319,34 +319,38 @@ fn internal() -> Refusal {
 }
 
 /// A part of a channel's members as JSON. None: that is no roster.
-pub fn members_of(found: Found, counts_only: bool, sees: json::Sees<'_>) -> Option<Vec<u8>> {
-    let Found::Roster(Roster { version, users: count, page }) = found else { return None };
+pub fn members_of(found: Found, counts_only: bool, sees: json::CanSee<'_>) -> Option<Vec<u8>> {
+    let Found::Roster(PresencePage { version, users: count, page }) = found else { return None };
     let more = page.more && !counts_only;
-    let mut snapshot = Snapshot::default();
+    let mut snapshot = RoomSnapshot::default();
     for row in page.rows {
         insert(&mut snapshot, row);
     }
-    let users: Vec<(&Arc<str>, &Member)> = snapshot.members.iter().collect();
+    let users: Vec<(&Arc<str>, &RoomMember)> = snapshot.members.iter().collect();
     let next = users.last().filter(|_| more).map(|(user, _)| &***user);
     let mut body = Vec::new();
     let users = (!counts_only).then_some(users);
-    json::members(&mut body, &json::Members { version, count, users, next }, sees);
+    json::members(&mut body, &json::MemberPage { version, count, users, next }, sees);
     Some(body)
 }
 
-fn insert(snapshot: &mut Snapshot, row: Versioned<PresenceRow>) {
+fn insert(snapshot: &mut RoomSnapshot, row: Versioned<PresenceRow>) {
     let PresenceRow { key, anonymous, name, visibility, attendance } = row.row;
-    snapshot.insert(key.user, Member { name, anonymous, visibility, ..Member::default() }, &attendance);
+    snapshot.insert(
+        key.user,
+        RoomMember { name, anonymous, visibility, ..RoomMember::default() },
+        &attendance,
+    );
 }
 
 fn is_watched(core: &Core, channel: &str) -> bool {
-    core.roster.find(Space::Presence, channel.as_bytes()).is_some()
+    core.roster.find(Namespace::Presence, channel.as_bytes()).is_some()
 }
 
-fn who_read(core: &Core, counts_only: bool, viewer: Option<&str>, answer: Answer) -> Reply {
+fn who_read(core: &Core, counts_only: bool, viewer: Option<&str>, answer: StoreAnswer) -> CommandReply {
     let sees = |user: &str, visibility| core.users.sees(viewer, user, visibility);
     match answer {
-        Answer::Read(found) => members_of(found, counts_only, &sees).ok_or_else(internal),
+        StoreAnswer::Read(found) => members_of(found, counts_only, &sees).ok_or_else(internal),
         answer => Err(refusal(&answer)),
     }
 }

@@ -3,17 +3,19 @@
 
 use super::change::{PresenceAction, PresenceChange};
 use super::changes::{loss_at, sync_held};
-use super::{Presence, PutOff};
+use super::{Presence, WaitingJoin};
 use crate::core::listener::ListenerId;
 use crate::core::session::Session;
-use crate::core::{Claim, Core, refusal};
-use crate::rows::{self, HOLD, Membership};
+use crate::core::{Core, ReplyTo, refusal};
+use crate::rows::{self, HOLD, MembershipRow};
 use crate::user::{is_own_channel, own_channel};
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use tavern_domain::presence::{Departure, Home, Input, Loss, State, Visibility};
+use tavern_domain::presence::{
+    AttendanceInput, ClientLoss, ClientState, NodeEpoch, OfflineReason, Visibility,
+};
 use tavern_domain::{ClientId, Identity, Time};
-use tavern_engine::{Answer, Deadline, Presence as PresenceRow, PresenceKey};
+use tavern_store::{Deadline, PresenceKey, PresenceRow, StoreAnswer};
 
 impl Presence {
     /// Joins a channel, or sets another state there. The claim gets the reply once it is committed.
@@ -22,19 +24,19 @@ impl Presence {
         core: &mut Core,
         id: ListenerId,
         channel: &str,
-        state: Option<State>,
-        claim: Option<Claim>,
+        state: Option<ClientState>,
+        claim: Option<ReplyTo>,
     ) {
         // The user's visibility must be known first.
         let user = core.user_of(id);
         if let Some(user) =
             user.filter(|user| core.users.contains(user) && core.users.visibility(user).is_none())
         {
-            let put_off = PutOff { listener: id, channel: channel.into(), state, claim };
+            let put_off = WaitingJoin { listener: id, channel: channel.into(), state, claim };
             return self.put_off.entry(user).or_default().push(put_off);
         }
         let home = core.node.home();
-        let join = |client| Input::Join { client, home, state };
+        let join = |client| AttendanceInput::Join { client, home, state };
         self.change(core, id, channel, join, claim);
     }
 
@@ -44,10 +46,11 @@ impl Presence {
         core: &mut Core,
         id: ListenerId,
         channel: &str,
-        state: Option<State>,
+        state: Option<ClientState>,
     ) {
         let home = core.node.home();
-        if let Some(change) = change_of(core, id, channel, |client| Input::Join { client, home, state }, None)
+        if let Some(change) =
+            change_of(core, id, channel, |client| AttendanceInput::Join { client, home, state }, None)
         {
             self.changes.begin(core, PresenceChange { again: true, ..change });
         }
@@ -58,10 +61,10 @@ impl Presence {
         core: &mut Core,
         id: ListenerId,
         channel: &str,
-        state: State,
-        claim: Claim,
+        state: ClientState,
+        claim: ReplyTo,
     ) {
-        self.change(core, id, channel, |client| Input::Update { client, state }, Some(claim));
+        self.change(core, id, channel, |client| AttendanceInput::Update { client, state }, Some(claim));
     }
 
     pub(crate) fn leave(
@@ -69,14 +72,14 @@ impl Presence {
         core: &mut Core,
         id: ListenerId,
         channel: &str,
-        reason: Departure,
-        claim: Option<Claim>,
+        reason: OfflineReason,
+        claim: Option<ReplyTo>,
     ) {
-        self.change(core, id, channel, |client| Input::Leave { client, reason }, claim);
+        self.change(core, id, channel, |client| AttendanceInput::Leave { client, reason }, claim);
     }
 
     /// Leaves every channel on purpose.
-    pub(crate) fn leave_all(&mut self, core: &mut Core, id: ListenerId, reason: Departure) {
+    pub(crate) fn leave_all(&mut self, core: &mut Core, id: ListenerId, reason: OfflineReason) {
         let mut channels = present(core, id);
         // Also the channels it has only begun to join.
         let user = key_user(core, id);
@@ -98,8 +101,8 @@ impl Presence {
         core: &mut Core,
         id: ListenerId,
         channel: &str,
-        input: impl FnOnce(ClientId) -> Input,
-        claim: Option<Claim>,
+        input: impl FnOnce(ClientId) -> AttendanceInput,
+        claim: Option<ReplyTo>,
     ) {
         if let Some(change) = change_of(core, id, channel, input, claim) {
             self.changes.begin(core, change);
@@ -160,10 +163,19 @@ impl Presence {
     }
 
     /// A client of a node that is gone.
-    pub(crate) fn take_over(&mut self, core: &mut Core, presence: &PresenceRow, home: Home, loss: Loss) {
+    pub(crate) fn take_over(
+        &mut self,
+        core: &mut Core,
+        presence: &PresenceRow,
+        home: NodeEpoch,
+        loss: ClientLoss,
+    ) {
         self.changes.begin(
             core,
-            PresenceChange::of(presence.key.clone(), PresenceAction::Input(Input::LoseHome { home, loss })),
+            PresenceChange::of(
+                presence.key.clone(),
+                PresenceAction::Input(AttendanceInput::LoseHome { home, loss }),
+            ),
         );
     }
 
@@ -174,16 +186,17 @@ impl Presence {
         who: &Identity,
         client: ClientId,
         channel: &str,
-        loss: Loss,
+        loss: ClientLoss,
     ) {
         let user = who.user.clone().unwrap_or_else(|| client.to_string().into());
         let key = PresenceKey { channel: channel.into(), user };
         let node = core.node.name.clone();
-        let change = PresenceChange::of(key, PresenceAction::Input(Input::LoseAt { client, node, loss }));
+        let change =
+            PresenceChange::of(key, PresenceAction::Input(AttendanceInput::LoseAt { client, node, loss }));
         self.changes.begin(core, change);
     }
 
-    /// The session ends without a goodbye: its user may come back with another session.
+    /// The session ends without a reason: its user may come back with another session.
     pub(crate) fn lose_all(&mut self, core: &mut Core, id: ListenerId) {
         let now = core.now;
         let Some(listener) = core.listeners.get(id) else { return };
@@ -202,7 +215,7 @@ impl Presence {
     }
 
     /// An app takes a user out of a channel.
-    pub(crate) fn release(&mut self, core: &mut Core, key: PresenceKey, claim: Claim) {
+    pub(crate) fn release(&mut self, core: &mut Core, key: PresenceKey, claim: ReplyTo) {
         let change = PresenceChange::of(key, PresenceAction::Release);
         self.changes.begin(core, PresenceChange { claim: Some(claim), ..change });
     }
@@ -234,7 +247,7 @@ impl Presence {
     }
 
     /// The visibility of a user could not be loaded: commands that wait for it are refused, the rest waits on.
-    pub(crate) fn visibility_failed(&mut self, core: &mut Core, user: &Arc<str>, answer: &Answer) {
+    pub(crate) fn visibility_failed(&mut self, core: &mut Core, user: &Arc<str>, answer: &StoreAnswer) {
         let Some(put_off) = self.put_off.get_mut(user) else { return };
         for one in put_off.extract_if(.., |one| one.claim.is_some()) {
             if let Some(claim) = one.claim {
@@ -263,11 +276,11 @@ impl Presence {
     /// A client joined although its session has ended: it is lost from now on.
     pub(crate) fn lose_client(&mut self, core: &mut Core, key: PresenceKey, client: ClientId) {
         let now = core.now;
-        let loss = Loss { at: now, grace_ms: core.grace_ms(&key.channel), reason: Departure::Lost };
+        let loss = ClientLoss { at: now, grace_ms: core.grace_ms(&key.channel), reason: OfflineReason::Lost };
         let node = core.node.name.clone();
         self.changes.begin(
             core,
-            PresenceChange::of(key, PresenceAction::Input(Input::LoseAt { client, node, loss })),
+            PresenceChange::of(key, PresenceAction::Input(AttendanceInput::LoseAt { client, node, loss })),
         );
     }
 
@@ -300,8 +313,8 @@ pub(super) fn change_of(
     core: &Core,
     id: ListenerId,
     channel: &str,
-    input: impl FnOnce(ClientId) -> Input,
-    claim: Option<Claim>,
+    input: impl FnOnce(ClientId) -> AttendanceInput,
+    claim: Option<ReplyTo>,
 ) -> Option<PresenceChange> {
     let session = core.session(id)?;
     let user = session.identity.user.clone();
@@ -323,6 +336,6 @@ pub(super) fn change_of(
 }
 
 /// What is cached of the user's membership; the commit finds out whether it is stale.
-fn membership_in_cache(core: &Core, user: &str) -> Option<Membership> {
-    Membership::read(core.documents.get(&Membership::key(user))?.as_ref()).ok()
+fn membership_in_cache(core: &Core, user: &str) -> Option<MembershipRow> {
+    MembershipRow::read(core.documents.get(&MembershipRow::key(user))?.as_ref()).ok()
 }

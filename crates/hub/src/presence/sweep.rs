@@ -2,26 +2,26 @@
 //! Must hold: one user is one commit, which looks again: everything of theirs that is stale goes, or nothing.
 
 use super::change::{PresenceAction, PresenceChange};
-use super::decision::{Outcome, commit_of};
+use super::decision::{PresenceOutcome, commit_of};
 use crate::core::Core;
 use crate::rows::StaleUser;
-use crate::transaction::{Facts, Need, Step};
-use tavern_domain::presence::{Change, Input, Stay};
-use tavern_engine::{Commit, Expect, Receipt, RowKey};
+use crate::transaction::{DecisionStep, Facts, Need};
+use tavern_domain::presence::{AttendanceChange, AttendanceInput, ChannelStay};
+use tavern_store::{Commit, Expect, Receipt, RowKey};
 
 pub(super) struct SweepDecision(pub StaleUser);
 
 /// One channel of a user who is swept.
-pub(super) struct Swept {
+pub(super) struct SweptPresence {
     pub change: PresenceChange,
-    pub changes: Vec<Change>,
-    pub stay: Option<Stay>,
+    pub changes: Vec<AttendanceChange>,
+    pub stay: Option<ChannelStay>,
 }
 
 impl SweepDecision {
-    pub fn decide(&self, core: &Core, facts: &Facts) -> Step<Outcome> {
+    pub fn decide(&self, core: &Core, facts: &Facts) -> DecisionStep<PresenceOutcome> {
         let Some(person) = facts.person(&self.0.user) else {
-            return Step::Need(vec![Need::Person(self.0.user.clone())]);
+            return DecisionStep::Need(vec![Need::Person(self.0.user.clone())]);
         };
         let mut swept = Vec::new();
         let mut whole = Commit { writer: Some(core.writer()), ..Commit::default() };
@@ -29,7 +29,7 @@ impl SweepDecision {
             let before = &row.row.attendance;
             let mut attendance = before.clone();
             let mut changes = Vec::new();
-            let input = Input::Sweep { homes: self.0.homes.clone() };
+            let input = AttendanceInput::Sweep { nodes: self.0.nodes.clone() };
             attendance.handle(core.now, input.clone(), &mut changes);
             if attendance == *before {
                 continue;
@@ -40,7 +40,7 @@ impl SweepDecision {
                 visibility: Some(row.row.visibility),
                 ..PresenceChange::of(row.row.key.clone(), PresenceAction::Input(input))
             };
-            let stay = Stay::of(&attendance);
+            let stay = ChannelStay::of(&attendance);
             let part = commit_of(core, &change, core.node.home(), before, attendance, &changes);
             let key = RowKey::Presence(change.key.clone());
             whole.expects.push(Expect { key, version: row.version });
@@ -50,17 +50,20 @@ impl SweepDecision {
             whole.deadlines.extend(part.deadlines);
             whole.seen.extend(part.seen);
             whole.appends.extend(part.appends);
-            swept.push(Swept { change, changes, stay });
+            swept.push(SweptPresence { change, changes, stay });
         }
         if swept.is_empty() {
-            return Step::Done(Outcome::Dropped);
+            return DecisionStep::Done(PresenceOutcome::Dropped);
         }
-        Step::Commit { commit: whole.clone(), outcome: Outcome::Swept(swept, Box::new(whole)) }
+        DecisionStep::Commit {
+            commit: whole.clone(),
+            outcome: PresenceOutcome::Swept(swept, Box::new(whole)),
+        }
     }
 }
 
 /// The part of a sweep's receipt that is about one of its channels.
-pub(super) fn receipt_of(swept: &Swept, at: usize, commit: &Commit, receipt: &Receipt) -> Receipt {
+pub(super) fn receipt_of(swept: &SweptPresence, at: usize, commit: &Commit, receipt: &Receipt) -> Receipt {
     let key = RowKey::Presence(swept.change.key.clone());
     let put = commit.puts.iter().position(|row| row.key() == key).map(|at| receipt.put[at]);
     let deleted = commit.deletes.iter().position(|row| *row == key).map(|at| receipt.deleted[at]);

@@ -3,18 +3,18 @@
 
 use super::change::PresenceChange;
 use crate::core::Core;
-use tavern_domain::presence::Change;
+use tavern_domain::presence::AttendanceChange;
 use tavern_domain::topic::PRESENCE;
-use tavern_engine::{Append, Receipt};
+use tavern_store::{Append, Receipt};
 use tavern_wire::json::event::{stored, transition};
 
-pub(super) fn transitions(core: &Core, change: &PresenceChange, changes: &[Change]) -> Vec<Append> {
+pub(super) fn transitions(core: &Core, change: &PresenceChange, changes: &[AttendanceChange]) -> Vec<Append> {
     if !core.node.tells_presence() || !change.is_own_channel() {
         return Vec::new();
     }
     let told = changes.iter().filter_map(|change| match change {
-        Change::UserOnline => Some(("online", None)),
-        Change::UserOffline { last_seen, reason } => Some(("offline", Some((last_seen, reason)))),
+        AttendanceChange::UserOnline => Some(("online", None)),
+        AttendanceChange::UserOffline { last_seen, reason } => Some(("offline", Some((last_seen, reason)))),
         _ => None,
     });
     told.map(|(kind, left)| {

@@ -2,20 +2,20 @@
 //! The same code serves WebSocket, SSE, long-poll and single HTTP commands; it knows only the caller's link.
 
 use super::Shard;
-use crate::connection::Goodbye;
+use crate::connection::CloseReason;
 use crate::core::authorize;
 use crate::core::command::{
-    Caller, Flow, Step, Stop, carried_subscribe, not_allowed, parse_channel, permitted, refuse, reply,
-    take_command,
+    Caller, CommandResult, CommandStop, Flow, carried_subscribe, not_allowed, parse_channel, permitted,
+    refuse, reply, take_command,
 };
 use crate::core::listener::ListenerId;
 use crate::core::{Core, Notice, PIPELINE_MAX};
-use crate::event::{Author, Space};
+use crate::event::{Author, Namespace};
 use std::sync::Arc;
-use tavern_domain::presence::Departure;
+use tavern_domain::presence::OfflineReason;
 use tavern_domain::{Time, Verb, limits};
 use tavern_wire::error::Code;
-use tavern_wire::json::{self, Op, Publish, Subscribe, Target};
+use tavern_wire::json::{self, Op, PublishRequest, SubscribeRequest, SubscribeTarget};
 
 impl Shard {
     /// Runs one command. The reply is appended to `out`.
@@ -53,7 +53,7 @@ impl Shard {
             self.migration.forget_link(caller.link.id);
         }
         let after = match request.op {
-            Op::Bye => Flow::Close(Goodbye::Bye),
+            Op::Bye => Flow::Close(CloseReason::Bye),
             Op::Hello(_) => Flow::Greeted,
             _ => Flow::Done,
         };
@@ -64,21 +64,21 @@ impl Shard {
                 Flow::Done => after,
                 flow => flow,
             },
-            Err(Stop::Refused(refusal)) if behind => {
+            Err(CommandStop::Refused(refusal)) if behind => {
                 self.core.replies.keep_in_turn(caller.link.id, id, Err(refusal));
                 Flow::Begun
             }
-            Err(Stop::Refused(refusal)) => reply(&mut self.core, caller, id, Err(refusal), out),
-            Err(Stop::Begun(claim)) if caller.pipelines => {
+            Err(CommandStop::Refused(refusal)) => reply(&mut self.core, caller, id, Err(refusal), out),
+            Err(CommandStop::Begun(claim)) if caller.pipelines => {
                 self.core.replies.pipeline(claim, id);
                 Flow::Begun
             }
-            Err(Stop::Wait | Stop::Begun(_)) => {
+            Err(CommandStop::Wait | CommandStop::Begun(_)) => {
                 self.core.replies.note_id(caller.link.id, id);
                 caller.waited = true;
                 Flow::Wait
             }
-            Err(Stop::Move(shard)) => Flow::Move(shard),
+            Err(CommandStop::Move(shard)) => Flow::Move(shard),
         }
     }
 
@@ -88,7 +88,7 @@ impl Shard {
         Some(reply(&mut self.core, caller, id.as_deref(), answer, out))
     }
 
-    fn perform(&mut self, caller: &mut Caller, op: Op<'_>, body: &mut Vec<u8>) -> Step<()> {
+    fn perform(&mut self, caller: &mut Caller, op: Op<'_>, body: &mut Vec<u8>) -> CommandResult<()> {
         match op {
             Op::Hello(hello) => self.hello(caller, &hello, body),
             Op::Ping => Ok(()),
@@ -125,8 +125,8 @@ impl Shard {
                     Op::Bye => {
                         let own = self.core.listeners.get(id).and_then(|listener| listener.link);
                         let other = own.filter(|link| link.id != caller.link.id);
-                        self.core.effects.closes.extend(other.map(|link| (link.id, Goodbye::Ended)));
-                        self.presence.leave_all(&mut self.core, id, Departure::Bye);
+                        self.core.effects.closes.extend(other.map(|link| (link.id, CloseReason::Ended)));
+                        self.presence.leave_all(&mut self.core, id, OfflineReason::Bye);
                         self.core.notify(Notice::SessionEnds { id });
                         caller.listener = None;
                         Ok(())
@@ -141,15 +141,15 @@ impl Shard {
         &mut self,
         caller: &Caller,
         id: ListenerId,
-        subscribe: &Subscribe<'_>,
+        subscribe: &SubscribeRequest<'_>,
         body: &mut Vec<u8>,
-    ) -> Step<()> {
-        let (space, name): (Space, Arc<str>) = match &subscribe.target {
-            Target::Channel(name) => {
+    ) -> CommandResult<()> {
+        let (space, name): (Namespace, Arc<str>) = match &subscribe.target {
+            SubscribeTarget::Channel(name) => {
                 let channel = parse_channel(name)?;
-                (Space::Channel, permitted(&mut self.core, caller, id, Verb::Subscribe, &channel)?)
+                (Namespace::Channel, permitted(&mut self.core, caller, id, Verb::Subscribe, &channel)?)
             }
-            Target::Pattern(pattern) => {
+            SubscribeTarget::Pattern(pattern) => {
                 if pattern.is_empty() || pattern.len() > limits::CHANNEL_BYTES {
                     return refuse(Code::BadRequest, "a pattern has 1 to 255 bytes");
                 }
@@ -160,7 +160,7 @@ impl Shard {
                 {
                     return not_allowed(Verb::Subscribe, pattern);
                 }
-                (Space::Pattern, pattern.as_ref().into())
+                (Namespace::Pattern, pattern.as_ref().into())
             }
         };
         let most = self.core.node.settings.channels_per_session;
@@ -184,7 +184,7 @@ impl Shard {
         Ok(())
     }
 
-    fn op_ack(&mut self, id: ListenerId, seq: u64) -> Step<()> {
+    fn op_ack(&mut self, id: ListenerId, seq: u64) -> CommandResult<()> {
         let Some(listener) = self.core.listeners.get_mut(id) else { return Ok(()) };
         if seq > listener.mailbox.sent() {
             let sent = listener.mailbox.sent();
@@ -216,7 +216,7 @@ fn may_pipeline(core: &Core, caller: &Caller, op: &Op<'_>) -> bool {
     changes && begun < PIPELINE_MAX
 }
 
-fn session_of(core: &Core, caller: &Caller) -> Step<ListenerId> {
+fn session_of(core: &Core, caller: &Caller) -> CommandResult<ListenerId> {
     let Some(id) = caller.listener else {
         return refuse(Code::Unauthenticated, "say hello with a token first");
     };
@@ -228,13 +228,13 @@ fn session_of(core: &Core, caller: &Caller) -> Step<ListenerId> {
     }
 }
 
-fn op_unsubscribe(core: &mut Core, id: ListenerId, target: &Target<'_>) -> Step<()> {
+fn op_unsubscribe(core: &mut Core, id: ListenerId, target: &SubscribeTarget<'_>) -> CommandResult<()> {
     match target {
-        Target::Channel(name) => {
-            core.unsubscribe(id, Space::Presence, name.as_bytes());
-            core.unsubscribe(id, Space::Channel, name.as_bytes())
+        SubscribeTarget::Channel(name) => {
+            core.unsubscribe(id, Namespace::Presence, name.as_bytes());
+            core.unsubscribe(id, Namespace::Channel, name.as_bytes())
         }
-        Target::Pattern(pattern) => core.unsubscribe(id, Space::Pattern, pattern.as_bytes()),
+        SubscribeTarget::Pattern(pattern) => core.unsubscribe(id, Namespace::Pattern, pattern.as_bytes()),
     };
     Ok(())
 }
@@ -243,9 +243,9 @@ fn op_publish(
     core: &mut Core,
     caller: &Caller,
     id: ListenerId,
-    publish: &Publish<'_>,
+    publish: &PublishRequest<'_>,
     body: &mut Vec<u8>,
-) -> Step<()> {
+) -> CommandResult<()> {
     let most = core.node.settings.message_bytes;
     if publish.data.len() > most {
         return refuse(
@@ -259,15 +259,15 @@ fn op_publish(
         .session(id)
         .map(|session| Author { user: session.identity.user.clone(), client: session.client });
     let receivers =
-        core.publish(core.now, Space::Channel, name.as_bytes(), publish.data.as_bytes(), true, author);
+        core.publish(core.now, Namespace::Channel, name.as_bytes(), publish.data.as_bytes(), true, author);
     let other = (*name != *publish.channel).then_some(&*name);
     json::reply::published(body, receivers, other);
     Ok(())
 }
 
 /// Says which channel is used when it is not the one that was asked for.
-fn write_instead(target: &Target<'_>, name: &str, body: &mut Vec<u8>) {
-    if let Target::Channel(asked) = target
+fn write_instead(target: &SubscribeTarget<'_>, name: &str, body: &mut Vec<u8>) {
+    if let SubscribeTarget::Channel(asked) = target
         && asked != name
     {
         json::reply::channel(body, name);

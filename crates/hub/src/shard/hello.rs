@@ -1,18 +1,23 @@
 //! `hello`: who a client is, and the session it comes back to or begins.
 
 use super::Shard;
-use crate::core::command::{Caller, Step, Stop, refuse};
+use crate::core::command::{Caller, CommandResult, CommandStop, refuse};
 use crate::core::listener::ListenerId;
 use crate::core::render::{read_session, session_text};
 use crate::core::{Core, Notice};
 use crate::migration::{LookupResult, SessionLookup};
 use tavern_domain::{Identity, SessionKey};
 use tavern_wire::error::Code;
-use tavern_wire::json::Hello;
+use tavern_wire::json::HelloRequest;
 use tavern_wire::json::reply::{self, HelloReply};
 
 impl Shard {
-    pub(super) fn hello(&mut self, caller: &mut Caller, hello: &Hello<'_>, body: &mut Vec<u8>) -> Step<()> {
+    pub(super) fn hello(
+        &mut self,
+        caller: &mut Caller,
+        hello: &HelloRequest<'_>,
+        body: &mut Vec<u8>,
+    ) -> CommandResult<()> {
         let own = caller.listener.and_then(|id| self.core.listeners.get(id)?.session());
         let identity = match &hello.token {
             Some(token) => self.core.node.gate.verify(token, self.core.now)?,
@@ -25,7 +30,7 @@ impl Shard {
         if let Some((key, _)) = hello.session.as_deref().and_then(read_session)
             && key.shard(self.core.node.settings.shards) != self.core.index
         {
-            return Err(Stop::Move(key.shard(self.core.node.settings.shards)));
+            return Err(CommandStop::Move(key.shard(self.core.node.settings.shards)));
         }
         let mut resumed = None;
         if let Some(text) = &hello.session {
@@ -33,7 +38,7 @@ impl Shard {
         }
         // Whoever comes back in time must not be late because of the store.
         if resumed.is_none() && !self.party.meet(&mut self.core, identity.user.as_ref(), caller.link.id) {
-            return Err(Stop::Wait);
+            return Err(CommandStop::Wait);
         }
         let (id, reset) = match resumed {
             Some(attached) => attached,
@@ -56,12 +61,12 @@ impl Shard {
         identity: &Identity,
         text: &str,
         seq: Option<u64>,
-    ) -> Step<Option<(ListenerId, bool)>> {
+    ) -> CommandResult<Option<(ListenerId, bool)>> {
         let Some((key, node)) = read_session(text) else { return Ok(None) };
         if !caller.sought {
             let lookup = SessionLookup { key, node, identity: Some(identity), detached_only: false };
             if self.migration.look_up(&mut self.core, &lookup, caller.link.id) == LookupResult::Wait {
-                return Err(Stop::Wait);
+                return Err(CommandStop::Wait);
             }
         }
         let known = self.core.find_session(key);
@@ -128,7 +133,7 @@ fn rewind_own(
 }
 
 /// Without a session to come back to: the one this transport has, with a fresh token, or a new one.
-fn keep_or_open(core: &mut Core, caller: &Caller, identity: Identity) -> Step<ListenerId> {
+fn keep_or_open(core: &mut Core, caller: &Caller, identity: Identity) -> CommandResult<ListenerId> {
     let Some(id) = caller.listener.filter(|id| core.listeners.get(*id).is_some()) else {
         let link = (!caller.passing).then_some(caller.link);
         return Ok(core.open_session(identity, link));

@@ -3,20 +3,20 @@
 
 mod command;
 mod hello;
-mod order;
 mod pack;
+mod service_command;
 
-pub use order::Order;
+pub use service_command::ServiceCommand;
 
 use crate::connection::{Link, LinkId};
 use crate::core::listener::ListenerId;
 use crate::core::render::{self, PollFlags};
 use crate::core::{Attached, Core, Feature, Notice, Poll, Timer, loss, poll, sweep};
-use crate::event::Space;
+use crate::event::Namespace;
 use crate::inbox::Inbox;
 use crate::liveness::LivenessTask;
 use crate::migration::{LookupResult, Migration, SessionLookup};
-use crate::node::{ChannelNews, Dice, Node, PersonNews};
+use crate::node::{ChannelUpdate, Node, RandomSource, UserNotice};
 use crate::party::Parties;
 use crate::people::{PEOPLE_LINK, People};
 use crate::presence::Presence;
@@ -25,8 +25,8 @@ use crate::topics::{TopicCaller, TopicCommand, TopicEffects, Topics};
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use tavern_domain::{Identity, SessionKey, Time};
-use tavern_engine::{Answer, Deadline, Ticket};
-use tavern_wire::bus::letter::Letter;
+use tavern_store::{Deadline, StoreAnswer, Ticket};
+use tavern_wire::bus::migration::MigrationRequest;
 
 pub struct Shard {
     pub core: Core,
@@ -40,21 +40,21 @@ pub struct Shard {
 
 /// What reaches a shard beside the commands of its transports.
 #[derive(Debug)]
-pub enum Input {
+pub enum ShardEvent {
     /// The store has answered.
-    Answer(Ticket, Answer),
+    Answer(Ticket, StoreAnswer),
     /// A presence change, from another shard or node.
-    Presence(ChannelNews),
+    Presence(ChannelUpdate),
     /// Something about a user, from another shard or node.
-    Status(PersonNews),
+    Status(UserNotice),
     /// A message of another node about a session that moves.
-    Migration { from: Arc<str>, letter: Letter },
+    Migration { from: Arc<str>, letter: MigrationRequest },
     /// The bus carries, or refused, what these waited for.
     BusReady(Vec<LinkId>),
     /// Messages of one channel were lost between nodes, or of all channels.
     BusLost(Option<Arc<[u8]>>),
     /// A command of an app; its number is named in `Effects::orders` with the reply.
-    Order { number: u64, order: Order },
+    Order { number: u64, order: ServiceCommand },
     /// A command about topics; its number is named in the topic effects with the reply.
     Topic { number: u64, caller: TopicCaller, command: TopicCommand },
     /// A task of the node's liveness.
@@ -62,9 +62,9 @@ pub enum Input {
 }
 
 impl Shard {
-    pub fn new(node: Arc<Node>, index: usize, dice: Box<dyn Dice>, now: Time) -> Shard {
+    pub fn new(node: Arc<Node>, index: usize, rng: Box<dyn RandomSource>, now: Time) -> Shard {
         Shard {
-            core: Core::new(node, index, dice, now),
+            core: Core::new(node, index, rng, now),
             presence: Presence::new(),
             people: People::default(),
             inbox: Inbox::new(),
@@ -74,31 +74,33 @@ impl Shard {
         }
     }
 
-    pub fn handle(&mut self, now: Time, input: Input) {
+    pub fn handle(&mut self, now: Time, input: ShardEvent) {
         self.core.now = now;
         let core = &mut self.core;
         match input {
-            Input::Answer(ticket, answer) => self.answered(ticket, answer),
-            Input::Presence(told) => self.presence.hear_news(core, &told),
-            Input::Status(told) => self.people.hear(core, &told),
-            Input::Migration { from, letter } => {
+            ShardEvent::Answer(ticket, answer) => self.answered(ticket, answer),
+            ShardEvent::Presence(told) => self.presence.apply_update(core, &told),
+            ShardEvent::Status(told) => self.people.hear(core, &told),
+            ShardEvent::Migration { from, letter } => {
                 self.migration.message(core, &self.presence, &from, letter);
             }
-            Input::BusReady(links) => self.bus_ready(links),
-            Input::BusLost(channel) => {
+            ShardEvent::BusReady(links) => self.bus_ready(links),
+            ShardEvent::BusLost(channel) => {
                 loss::messages_lost(core, channel.as_deref());
                 if channel.is_none() {
                     self.people.check(core, true);
                 }
             }
-            Input::Order { number, order } => self.order(number, order),
-            Input::Topic { number, caller, command } => self.topics.handle(core, number, caller, command),
-            Input::Liveness(task) => self.liveness_task(task),
+            ShardEvent::Order { number, order } => self.order(number, order),
+            ShardEvent::Topic { number, caller, command } => {
+                self.topics.handle(core, number, caller, command)
+            }
+            ShardEvent::Liveness(task) => self.liveness_task(task),
         }
         self.route();
     }
 
-    fn answered(&mut self, ticket: Ticket, answer: Answer) {
+    fn answered(&mut self, ticket: Ticket, answer: StoreAnswer) {
         let core = &mut self.core;
         match Feature::of(ticket) {
             Feature::Presence => self.presence.answered(core, ticket, answer),
@@ -181,7 +183,7 @@ impl Shard {
             Notice::ChannelLoaded { channel, base } => {
                 self.migration.channel_loaded(core, &channel, base);
             }
-            Notice::PresenceChanged(told) => self.presence.hear_news(core, &told),
+            Notice::PresenceChanged(told) => self.presence.apply_update(core, &told),
             Notice::StatusUpdate { user, update } => self.people.publish(core, &user, update),
             Notice::InboxChanged { user } => {
                 self.inbox.mail_came(core, &user);
@@ -198,7 +200,7 @@ impl Shard {
                 self.presence.set_visibility_in(core, key, visibility);
             }
             Notice::MemberChanged { user, recorded } => {
-                self.party.look_at_guest(core, &user, recorded);
+                self.party.check_membership(core, &user, recorded);
             }
             Notice::UserConnected { user } => self.party.user_connected(core, &user),
             Notice::HoldChanged { key } => self.presence.sync_held(core, key),
@@ -361,7 +363,7 @@ impl Shard {
     }
 
     /// Stops listening; false when it did not listen.
-    pub fn unsubscribe(&mut self, id: ListenerId, space: Space, name: &[u8]) -> bool {
+    pub fn unsubscribe(&mut self, id: ListenerId, space: Namespace, name: &[u8]) -> bool {
         let left = self.core.unsubscribe(id, space, name);
         self.route();
         left

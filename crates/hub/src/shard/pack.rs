@@ -2,8 +2,8 @@
 //! part of a packed session.
 
 use super::Shard;
-use crate::connection::Goodbye;
-use crate::core::Watched;
+use crate::connection::CloseReason;
+use crate::core::WatchedVersions;
 use crate::core::listener::ListenerId;
 use crate::migration::{self, PackedSession};
 use std::sync::Arc;
@@ -22,7 +22,7 @@ impl Shard {
                 continue;
             };
             if let Some(link) = listener.link {
-                self.core.effects.closes.push((link.id, Goodbye::Closing));
+                self.core.effects.closes.push((link.id, CloseReason::Closing));
                 self.detach(now, id, link.id);
             }
             if self.migration.owns_session(&self.core, id) {

@@ -1,12 +1,12 @@
 //! What the server publishes about deliveries on its own topic, `tavern.deliveries`.
 
-use tavern_domain::delivery::Why;
+use tavern_domain::delivery::DisabledReason;
 use tavern_domain::topic::DELIVERIES;
-use tavern_engine::Append;
+use tavern_store::Append;
 use tavern_wire::json::event::stored;
 
 /// Nothing is sent to a subscription any more.
-pub fn disabled(subscription: &str, why: Why, now_ms: u64) -> Append {
+pub fn disabled(subscription: &str, why: DisabledReason, now_ms: u64) -> Append {
     announcement("disabled", subscription, &format!(",\"why\":\"{}\"", why.as_str()), now_ms)
 }
 

@@ -3,7 +3,7 @@
 //! budget; a count is kept in so many parts at most; what was counted is counted again when the topics change.
 
 use std::collections::VecDeque;
-use tavern_domain::delivery::Mark;
+use tavern_domain::delivery::LogMark;
 
 /// A budget is counted in parts of about this share: the cursor goes to the end of one.
 const PARTS: u64 = 32;
@@ -14,36 +14,36 @@ pub struct Backlog {
     /// Of the marks with which it was counted.
     marks: u64,
     /// Where the first part begins.
-    from: Mark,
+    from: LogMark,
     parts: VecDeque<Part>,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Part {
     /// Its last event.
-    last: Mark,
+    last: LogMark,
     bytes: u64,
 }
 
 impl Backlog {
     /// Counting begins after what is in batches or dropped.
-    pub fn new(marks: u64, reached: Mark) -> Backlog {
+    pub fn new(marks: u64, reached: LogMark) -> Backlog {
         Backlog { marks, from: reached, parts: VecDeque::new() }
     }
 
     /// Whether what was counted goes on from here: with other marks the same events may have other numbers, and whoever goes
     /// back in the log has more waiting than was counted.
-    pub fn continues(&self, marks: u64, reached: Mark) -> bool {
+    pub fn continues(&self, marks: u64, reached: LogMark) -> bool {
         self.marks == marks && self.from.seq <= reached.seq && reached.seq <= self.counted().seq
     }
 
     /// Counted through here.
-    pub fn counted(&self) -> Mark {
+    pub fn counted(&self) -> LogMark {
         self.parts.back().map_or(self.from, |part| part.last)
     }
 
     /// An event that follows what was counted.
-    pub fn count(&mut self, at: Mark, bytes: u64, budget: u64) {
+    pub fn count(&mut self, at: LogMark, bytes: u64, budget: u64) {
         match self.parts.back_mut() {
             Some(part) if part.bytes + bytes <= budget / PARTS => {
                 *part = Part { last: at, bytes: part.bytes + bytes };
@@ -53,14 +53,14 @@ impl Backlog {
     }
 
     /// Everything through here does not wait any more.
-    pub fn reach(&mut self, reached: Mark) {
+    pub fn reach(&mut self, reached: LogMark) {
         while self.parts.front().is_some_and(|part| part.last.seq <= reached.seq) {
             self.from = self.parts.pop_front().map_or(self.from, |part| part.last);
         }
     }
 
     /// Where the cursor must go, if more waits than the budget allows. A part of which something was taken does not count.
-    pub fn over(&self, reached: Mark, budget: u64) -> Option<Mark> {
+    pub fn over(&self, reached: LogMark, budget: u64) -> Option<LogMark> {
         let begun = self.from.seq < reached.seq;
         let skipped = self.parts.front().filter(|_| begun).map_or(0, |part| part.bytes);
         let mut waits: u64 = self.parts.iter().map(|part| part.bytes).sum::<u64>() - skipped;
@@ -85,8 +85,8 @@ impl Backlog {
 mod tests {
     use super::*;
 
-    fn mark(seq: u64) -> Mark {
-        Mark { seq, position: seq * 10 }
+    fn mark(seq: u64) -> LogMark {
+        LogMark { seq, position: seq * 10 }
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use tavern_domain::topic::{NAME_BYTES, is_name};
 use tavern_domain::{Identity, Scope};
 use tavern_wire::error::{Code, Refusal};
-use tavern_wire::json::event::NewEvent;
+use tavern_wire::json::event::PublishedEvent;
 
 /// Who publishes and owns when no key is shown.
 const NOBODY: &str = "dev";
@@ -36,7 +36,7 @@ impl TopicCaller {
 pub enum TopicCommand {
     /// Adds events to a topic. `once` is the `Idempotency-Key`, short enough for an id: events without an id get one made
     /// from it.
-    Publish { topic: Arc<str>, once: Option<String>, events: Vec<NewEvent> },
+    Publish { topic: Arc<str>, once: Option<String>, events: Vec<PublishedEvent> },
 }
 
 #[derive(Debug, PartialEq, Eq)]

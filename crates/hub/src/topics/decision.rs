@@ -3,11 +3,11 @@
 use super::command::{TopicCaller, TopicCommand};
 use super::publish::{Claims, Publication};
 use crate::core::Core;
-use crate::transaction::{Decision, Facts, Step};
-use tavern_engine::limits::RETRY_AFTER_MS;
-use tavern_engine::{Answer, StoreError, Versioned};
+use crate::transaction::{Decision, DecisionStep, Facts};
+use tavern_store::limits::RETRY_AFTER_MS;
+use tavern_store::{StoreAnswer, StoreError, Versioned};
 use tavern_wire::error::{Code, Refusal};
-use tavern_wire::record::Topic;
+use tavern_wire::record::TopicRecord;
 
 pub(super) struct TopicDecision {
     /// Its reply is given under this number.
@@ -19,7 +19,7 @@ pub(super) struct TopicDecision {
 /// What a command means once it is committed.
 pub(super) enum Decided {
     /// With the claim of the topic, and its version unless the commit writes it.
-    Published(Versioned<Topic>),
+    Published(Versioned<TopicRecord>),
 }
 
 impl TopicDecision {
@@ -39,22 +39,22 @@ impl TopicDecision {
 impl Decision for TopicDecision {
     type Outcome = Result<Decided, Refusal>;
 
-    fn decide(&mut self, core: &Core, facts: &Facts) -> Step<Result<Decided, Refusal>> {
+    fn decide(&mut self, core: &Core, facts: &Facts) -> DecisionStep<Result<Decided, Refusal>> {
         self.publication.decide(core, facts, &self.caller)
     }
 }
 
 /// What the caller is told when the store did not do what it must.
-pub(super) fn refusal(answer: &Answer) -> Refusal {
+pub(super) fn refusal(answer: &StoreAnswer) -> Refusal {
     match answer {
-        Answer::Failed(StoreError::TooLarge { what, found, limit }) => {
+        StoreAnswer::Failed(StoreError::TooLarge { what, found, limit }) => {
             Refusal::new(Code::TooLarge, format!("{what}: {found}, at most {limit}"))
         }
-        Answer::Failed(StoreError::Conflict { .. }) => {
+        StoreAnswer::Failed(StoreError::Conflict { .. }) => {
             Refusal::new(Code::Unavailable, "others change the same thing all the time; try again")
                 .retry_after(RETRY_AFTER_MS)
         }
-        Answer::Failed(StoreError::Corrupt { .. }) => {
+        StoreAnswer::Failed(StoreError::Corrupt { .. }) => {
             Refusal::new(Code::Internal, "a record in the store cannot be read; the server's log says which")
         }
         _ => Refusal::new(Code::Unavailable, "the store does not answer; try again")

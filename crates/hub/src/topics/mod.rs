@@ -20,13 +20,13 @@ pub use publish::once_bytes;
 pub use reading::{Reading, Took};
 
 use crate::core::{Core, Feature};
-use crate::transaction::{Ended, Facts, Progress, Transactions};
+use crate::transaction::{Facts, TransactionEnd, TransactionProgress, Transactions};
 use decision::{Decided, TopicDecision, refusal};
 use publish::{Claims, Publication};
 use std::sync::Arc;
-use tavern_engine::{Answer, Receipt, Ticket, Versioned};
+use tavern_store::{Receipt, StoreAnswer, Ticket, Versioned};
 use tavern_wire::error::Refusal;
-use tavern_wire::record::Topic;
+use tavern_wire::record::TopicRecord;
 
 /// What the server must carry out. Buffers are reused: drain them, keep them.
 #[derive(Debug, Default)]
@@ -62,22 +62,22 @@ impl Topics {
         }
     }
 
-    pub fn answered(&mut self, core: &mut Core, ticket: Ticket, answer: Answer) {
+    pub fn answered(&mut self, core: &mut Core, ticket: Ticket, answer: StoreAnswer) {
         let progress = self.transactions.answered(core, ticket, answer);
         self.progressed(progress);
     }
 
-    fn progressed(&mut self, progress: Progress<TopicDecision>) {
-        let Progress::Ended(decision, ended) = progress else { return };
+    fn progressed(&mut self, progress: TransactionProgress<TopicDecision>) {
+        let TransactionProgress::Ended(decision, ended) = progress else { return };
         let publication = &decision.publication;
         let reply = match ended {
-            Ended::Committed(Ok(Decided::Published(claim)), receipt) => {
+            TransactionEnd::Committed(Ok(Decided::Published(claim)), receipt) => {
                 Ok(TopicReply::Published(self.published(publication, claim, &receipt)))
             }
-            Ended::Done(Ok(Decided::Published(_))) => unreachable!("events are committed"),
-            Ended::Done(Err(refused)) | Ended::Committed(Err(refused), _) => Err(refused),
+            TransactionEnd::Done(Ok(Decided::Published(_))) => unreachable!("events are committed"),
+            TransactionEnd::Done(Err(refused)) | TransactionEnd::Committed(Err(refused), _) => Err(refused),
             // The claim may be another by now, or the commit may have happened all the same.
-            Ended::Failed { answer, .. } => {
+            TransactionEnd::Failed { answer, .. } => {
                 self.claims.forget(&publication.topic);
                 Err(refusal(&answer))
             }
@@ -88,7 +88,7 @@ impl Topics {
     fn published(
         &mut self,
         publication: &Publication,
-        claim: Versioned<Topic>,
+        claim: Versioned<TopicRecord>,
         receipt: &Receipt,
     ) -> Published {
         let version = receipt.put.first().copied().unwrap_or(claim.version);

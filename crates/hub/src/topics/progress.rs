@@ -5,27 +5,29 @@
 
 use super::delivery::rules;
 use tavern_domain::Time;
-use tavern_domain::delivery::{Delivery, Effect, Input, Patience, Progress, Why};
+use tavern_domain::delivery::{
+    Delivery, DeliveryEffect, DeliveryInput, DeliveryProgress, DisabledReason, RetryPolicy,
+};
 use tavern_wire::error::{Code, Refusal};
-use tavern_wire::record::Subscription;
+use tavern_wire::record::SubscriptionSettings;
 
 /// What a command makes of the progress.
 pub struct ProgressChange {
-    pub progress: Progress,
+    pub progress: DeliveryProgress,
     /// Dead letters that are delivered again, by number.
     pub retried: Vec<u64>,
     /// It is disabled from now on.
-    pub disabled: Option<Why>,
+    pub disabled: Option<DisabledReason>,
 }
 
 impl ProgressChange {
     /// None: the command changes nothing.
     pub fn of(
         now: Time,
-        patience: Patience,
-        subscription: &Subscription,
-        progress: &Progress,
-        input: Input,
+        patience: RetryPolicy,
+        subscription: &SubscriptionSettings,
+        progress: &DeliveryProgress,
+        input: DeliveryInput,
     ) -> Option<ProgressChange> {
         if subscription.pull {
             return of_pulled(progress, input);
@@ -36,9 +38,9 @@ impl ProgressChange {
         let (mut saved, mut disabled) = (None, None);
         for effect in effects {
             match effect {
-                Effect::Save { retried, .. } => saved = Some(retried),
-                Effect::Disabled(why) => disabled = Some(why),
-                Effect::Recovered | Effect::Lost { .. } => {}
+                DeliveryEffect::Save { retried, .. } => saved = Some(retried),
+                DeliveryEffect::Disabled(why) => disabled = Some(why),
+                DeliveryEffect::Recovered | DeliveryEffect::Lost { .. } => {}
             }
         }
         saved.map(|retried| ProgressChange { progress: delivery.progress().clone(), retried, disabled })
@@ -46,18 +48,18 @@ impl ProgressChange {
 }
 
 /// A subscription that is pulled sets its own pace: nothing is sealed and nothing is sent.
-fn of_pulled(progress: &Progress, input: Input) -> Option<ProgressChange> {
+fn of_pulled(progress: &DeliveryProgress, input: DeliveryInput) -> Option<ProgressChange> {
     let mut after = progress.clone();
     let disabled = match input {
-        Input::Enable => {
+        DeliveryInput::Enable => {
             after.disabled = None;
             None
         }
-        Input::Disable => {
-            after.disabled = after.disabled.or(Some(Why::Asked));
+        DeliveryInput::Disable => {
+            after.disabled = after.disabled.or(Some(DisabledReason::Asked));
             after.disabled.filter(|_| progress.disabled.is_none())
         }
-        Input::Rewind(to) => {
+        DeliveryInput::Rewind(to) => {
             after.rewind(to);
             None
         }
@@ -67,8 +69,8 @@ fn of_pulled(progress: &Progress, input: Input) -> Option<ProgressChange> {
 }
 
 /// A subscription that is pulled has no batches: what was sealed and is not settled comes again.
-pub fn unseal(progress: &mut Progress, log_first: u64) -> Result<(), Refusal> {
-    let runs = progress.batches.iter().flat_map(|batch| &batch.runs);
+pub fn unseal(progress: &mut DeliveryProgress, log_first: u64) -> Result<(), Refusal> {
+    let runs = progress.batches.iter().flat_map(|batch| &batch.ranges);
     let Some(oldest) = runs.map(|run| run.after).min_by_key(|mark| mark.seq) else { return Ok(()) };
     if oldest.position + 1 < log_first {
         let message = "events that wait for delivery are not in the log any more and cannot be pulled; \
@@ -77,46 +79,54 @@ pub fn unseal(progress: &mut Progress, log_first: u64) -> Result<(), Refusal> {
     }
     progress.rewind(oldest);
     progress.batches.clear();
-    progress.trouble = None;
+    progress.failure = None;
     Ok(())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tavern_domain::delivery::{Batch, Mark, Reason, Run};
+    use tavern_domain::delivery::{Batch, BatchReason, EntryRange, LogMark};
 
     #[test]
     fn pulled_subscription_is_disabled_and_enabled_without_a_batch() {
-        let begun = Progress::starting(Mark { seq: 4, position: 40 });
-        let off = of_pulled(&begun, Input::Disable).unwrap();
-        assert_eq!((off.progress.disabled, off.disabled), (Some(Why::Asked), Some(Why::Asked)));
-        assert!(of_pulled(&off.progress, Input::Disable).is_none(), "it is so already");
-        assert_eq!(of_pulled(&off.progress, Input::Enable).unwrap().progress, begun);
-        assert!(of_pulled(&begun, Input::Enable).is_none());
-        let back = of_pulled(&begun, Input::Rewind(Mark { seq: 1, position: 7 })).unwrap();
-        assert_eq!(back.progress.sealed, Mark { seq: 1, position: 7 });
-        assert!(of_pulled(&begun, Input::Rewind(Mark { seq: 4, position: 40 })).is_none());
+        let begun = DeliveryProgress::starting(LogMark { seq: 4, position: 40 });
+        let off = of_pulled(&begun, DeliveryInput::Disable).unwrap();
+        assert_eq!(
+            (off.progress.disabled, off.disabled),
+            (Some(DisabledReason::Asked), Some(DisabledReason::Asked))
+        );
+        assert!(of_pulled(&off.progress, DeliveryInput::Disable).is_none(), "it is so already");
+        assert_eq!(of_pulled(&off.progress, DeliveryInput::Enable).unwrap().progress, begun);
+        assert!(of_pulled(&begun, DeliveryInput::Enable).is_none());
+        let back = of_pulled(&begun, DeliveryInput::Rewind(LogMark { seq: 1, position: 7 })).unwrap();
+        assert_eq!(back.progress.sealed, LogMark { seq: 1, position: 7 });
+        assert!(of_pulled(&begun, DeliveryInput::Rewind(LogMark { seq: 4, position: 40 })).is_none());
     }
 
-    fn sealed() -> Progress {
-        let run = |seq: u64| Run {
-            after: Mark { seq, position: 10 * seq },
+    fn sealed() -> DeliveryProgress {
+        let run = |seq: u64| EntryRange {
+            after: LogMark { seq, position: 10 * seq },
             first: seq + 1,
             last: seq + 2,
             gap: false,
         };
         let batch = |number, seq| Batch {
             number,
-            runs: vec![run(seq)],
-            reason: Reason::Full,
+            ranges: vec![run(seq)],
+            reason: BatchReason::Full,
             accepted: Time(0),
             attempts: 1,
             refusals: 0,
             suspect: false,
         };
-        let sealed = Mark { seq: 9, position: 90 };
-        Progress { batches: vec![batch(1, 5), batch(2, 7)], numbered: 2, sealed, ..Progress::default() }
+        let sealed = LogMark { seq: 9, position: 90 };
+        DeliveryProgress {
+            batches: vec![batch(1, 5), batch(2, 7)],
+            numbered: 2,
+            sealed,
+            ..DeliveryProgress::default()
+        }
     }
 
     #[test]

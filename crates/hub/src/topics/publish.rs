@@ -5,28 +5,28 @@
 use super::command::{Published, TopicCaller, check_topic_name};
 use super::decision::Decided;
 use crate::core::Core;
-use crate::transaction::{Facts, Need, Step};
+use crate::transaction::{DecisionStep, Facts, Need};
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 use std::sync::Arc;
 use tavern_domain::topic::is_reserved;
-use tavern_engine::limits::ID_BYTES;
-use tavern_engine::{
-    Answer, Append, Appended, Commit, Document, DocumentKey, Expect, Row, RowKey, StoreError, Versioned,
+use tavern_store::limits::ID_BYTES;
+use tavern_store::{
+    Append, Appended, Commit, Document, DocumentKey, Expect, Row, RowKey, StoreAnswer, StoreError, Versioned,
 };
 use tavern_wire::error::{Code, Refusal};
-use tavern_wire::json::event::{KEY_ID, NewEvent};
-use tavern_wire::record::{self, TOPIC, Topic};
+use tavern_wire::json::event::{KEY_ID, PublishedEvent};
+use tavern_wire::record::{self, TOPIC, TopicRecord};
 
 /// Claims remembered: enough for every busy topic.
 const CLAIMS: usize = 10_000;
 
 /// The claims of the topics that were published to from here. They may be stale: a commit expects their version.
 #[derive(Default)]
-pub(super) struct Claims(HashMap<Arc<str>, Versioned<Topic>, RandomState>);
+pub(super) struct Claims(HashMap<Arc<str>, Versioned<TopicRecord>, RandomState>);
 
 impl Claims {
-    pub fn keep(&mut self, name: &Arc<str>, topic: Versioned<Topic>) {
+    pub fn keep(&mut self, name: &Arc<str>, topic: Versioned<TopicRecord>) {
         if let Some(known) = self.0.get_mut(name) {
             *known = topic;
             return;
@@ -47,7 +47,7 @@ pub(super) struct Publication {
     pub topic: Arc<str>,
     appends: Vec<Append>,
     /// The claim as it is known here, until it was tried.
-    known: Option<Versioned<Topic>>,
+    known: Option<Versioned<TopicRecord>>,
 }
 
 impl Publication {
@@ -55,7 +55,7 @@ impl Publication {
         topic: Arc<str>,
         caller: &TopicCaller,
         once: Option<&str>,
-        events: Vec<NewEvent>,
+        events: Vec<PublishedEvent>,
         claims: &Claims,
     ) -> Result<Publication, Refusal> {
         check_topic_name(&topic)?;
@@ -65,9 +65,9 @@ impl Publication {
             return Err(Refusal::new(Code::NotAllowed, message));
         }
         // A claim that would refuse it, or has to be changed, is read as it is now.
-        let own = |known: &&Versioned<Topic>| known.row.publisher.as_deref() == Some(&*caller.id);
+        let own = |known: &&Versioned<TopicRecord>| known.row.publisher.as_deref() == Some(&*caller.id);
         let known = claims.0.get(&*topic).filter(own).cloned();
-        let append = |(at, event): (usize, NewEvent)| {
+        let append = |(at, event): (usize, PublishedEvent)| {
             let id = event.id.or_else(|| once.map(|once| made_id(&caller.id, once, at)));
             Append { topic: topic.clone(), id: id.map(Into::into), body: event.body.into() }
         };
@@ -80,7 +80,7 @@ impl Publication {
         core: &Core,
         facts: &Facts,
         caller: &TopicCaller,
-    ) -> Step<Result<Decided, Refusal>> {
+    ) -> DecisionStep<Result<Decided, Refusal>> {
         let mut commit = Commit { writer: Some(core.writer()), ..Commit::default() };
         let key = DocumentKey::new(TOPIC, &self.topic);
         let topic = match (self.known.take(), facts.document(&key)) {
@@ -88,19 +88,22 @@ impl Publication {
                 commit.expects.push(Expect { key: RowKey::Document(key.clone()), version: known.version });
                 Some(known)
             }
-            (None, None) => return Step::Need(vec![Need::Document(key)]),
+            (None, None) => return DecisionStep::Need(vec![Need::Document(key)]),
             (None, Some(None)) => None,
             (None, Some(Some(found))) => match record::read(&found.row.body) {
                 Ok(row) => Some(Versioned { version: found.version, row }),
                 Err(error) => {
                     let what = format!("the record of topic {:?}: {error}", self.topic);
-                    return Step::Fail(Answer::Failed(StoreError::Corrupt { what, source: None }));
+                    return DecisionStep::Fail(StoreAnswer::Failed(StoreError::Corrupt {
+                        what,
+                        source: None,
+                    }));
                 }
             },
         };
         let version = topic.as_ref().map_or(0, |topic| topic.version);
         let row = match claim(caller, topic.as_ref().map(|topic| &topic.row), core.now.ms()) {
-            Err(refused) => return Step::Done(Err(refused)),
+            Err(refused) => return DecisionStep::Done(Err(refused)),
             Ok(Some(claimed)) => {
                 let body = record::write(&claimed).into();
                 commit.puts.push(Row::Document(Document { key, body }));
@@ -113,7 +116,7 @@ impl Publication {
         };
         // Kept for another try, and for the reply: the bodies are shared.
         commit.appends = self.appends.clone();
-        Step::Commit { commit, outcome: Ok(Decided::Published(Versioned { version, row })) }
+        DecisionStep::Commit { commit, outcome: Ok(Decided::Published(Versioned { version, row })) }
     }
 
     /// Counts what was added and what was known. The numbers are those of what was added, or of the first time.
@@ -123,12 +126,16 @@ impl Publication {
 }
 
 /// The topic as it must become before this caller publishes to it; none when it is so already.
-fn claim(caller: &TopicCaller, topic: Option<&Topic>, now_ms: u64) -> Result<Option<Topic>, Refusal> {
-    let claimed = |created_at| Topic { publisher: Some(caller.id.clone()), created_at };
+fn claim(
+    caller: &TopicCaller,
+    topic: Option<&TopicRecord>,
+    now_ms: u64,
+) -> Result<Option<TopicRecord>, Refusal> {
+    let claimed = |created_at| TopicRecord { publisher: Some(caller.id.clone()), created_at };
     match topic {
         None => Ok(Some(claimed(now_ms))),
-        Some(Topic { publisher: None, created_at }) => Ok(Some(claimed(*created_at))),
-        Some(Topic { publisher: Some(publisher), .. }) if caller.owns(publisher) => Ok(None),
+        Some(TopicRecord { publisher: None, created_at }) => Ok(Some(claimed(*created_at))),
+        Some(TopicRecord { publisher: Some(publisher), .. }) if caller.owns(publisher) => Ok(None),
         Some(_) => {
             let message =
                 "another key publishes to this topic; an admin can move it with PUT /v1/topics/{topic}";
@@ -206,9 +213,10 @@ mod tests {
     #[test]
     fn a_topic_has_one_publisher() {
         let caller = |id: &str| TopicCaller { id: id.into(), admin: true };
-        let topic = |publisher: Option<&str>| Topic { publisher: publisher.map(Into::into), created_at: 3 };
-        let claimed = |topic: Option<&Topic>| claim(&caller("a"), topic, 9).unwrap();
-        assert_eq!(claimed(None), Some(Topic { publisher: Some("a".into()), created_at: 9 }));
+        let topic =
+            |publisher: Option<&str>| TopicRecord { publisher: publisher.map(Into::into), created_at: 3 };
+        let claimed = |topic: Option<&TopicRecord>| claim(&caller("a"), topic, 9).unwrap();
+        assert_eq!(claimed(None), Some(TopicRecord { publisher: Some("a".into()), created_at: 9 }));
         assert_eq!(claimed(Some(&topic(None))), Some(topic(Some("a"))), "the first who publishes has it");
         assert_eq!(claimed(Some(&topic(Some("a")))), None);
         assert_eq!(claim(&caller("b"), Some(&topic(Some("a"))), 9).unwrap_err().code, Code::Claimed);

@@ -2,33 +2,33 @@
 //! Must hold: wherever a walk begins, an event gets the same number; a change of topics counts from its mark on.
 
 use std::sync::Arc;
-use tavern_domain::delivery::Mark;
-use tavern_domain::topic::Marks;
-use tavern_engine::{Entry, Read, Stretch};
+use tavern_domain::delivery::LogMark;
+use tavern_domain::topic::SubscriptionMarks;
+use tavern_store::{LogEntry, LogPage, Read};
 
 #[derive(Clone, Debug)]
 pub struct Reading {
-    marks: Arc<Marks>,
-    at: Mark,
+    marks: Arc<SubscriptionMarks>,
+    at: LogMark,
 }
 
 /// What one read gave.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Took {
     /// With their numbers.
-    pub events: Vec<(u64, Entry)>,
+    pub events: Vec<(u64, LogEntry)>,
     /// There may be more right away.
     pub more: bool,
 }
 
 impl Reading {
     /// Begins after a place, at which that many events of the subscription lie behind.
-    pub fn new(marks: Arc<Marks>, after: Mark) -> Reading {
+    pub fn new(marks: Arc<SubscriptionMarks>, after: LogMark) -> Reading {
         Reading { marks, at: after }
     }
 
     /// How far it has come.
-    pub fn at(&self) -> Mark {
+    pub fn at(&self) -> LogMark {
         self.at
     }
 
@@ -47,7 +47,7 @@ impl Reading {
     }
 
     /// The answer to the last `read`.
-    pub fn take(&mut self, stretch: Stretch) -> Took {
+    pub fn take(&mut self, stretch: LogPage) -> Took {
         let until = self.marks.segment(self.at.position).until;
         let mut events = Vec::with_capacity(stretch.page.rows.len());
         let mut passed = !stretch.page.more;
@@ -56,7 +56,7 @@ impl Reading {
                 passed = true;
                 break;
             }
-            self.at = Mark { seq: self.at.seq + 1, position: entry.position };
+            self.at = LogMark { seq: self.at.seq + 1, position: entry.position };
             events.push((self.at.seq, entry));
         }
         match until {
@@ -72,13 +72,13 @@ impl Reading {
 mod tests {
     use super::*;
     use tavern_domain::Time;
-    use tavern_engine::{Log, Page};
+    use tavern_store::{LogEnds, Page};
 
     /// What the store would answer: events of two topics in turn, from position 1 on.
-    fn answer(read: &Read) -> Stretch {
+    fn answer(read: &Read) -> LogPage {
         let Read::Log { topics, after, limit } = read else { panic!("{read:?}") };
         let of = |position: u64| if position % 2 == 1 { "a" } else { "b" };
-        let entry = |position: u64| Entry {
+        let entry = |position: u64| LogEntry {
             position,
             topic: of(position).into(),
             count: position.div_ceil(2),
@@ -86,14 +86,14 @@ mod tests {
             id: None,
             body: Arc::from(*b"{}"),
         };
-        let all: Vec<Entry> =
+        let all: Vec<LogEntry> =
             (after + 1..=20).map(entry).filter(|entry| topics.contains(&entry.topic)).collect();
         let more = all.len() > *limit as usize;
         let rows = all.into_iter().take(*limit as usize).collect();
-        Stretch { log: Log { first: 1, head: 20, bytes: 0 }, page: Page { rows, more } }
+        LogPage { log: LogEnds { first: 1, head: 20, bytes: 0 }, page: Page { rows, more } }
     }
 
-    fn walk(marks: &Arc<Marks>, from: Mark, limit: u32) -> Vec<(u64, u64)> {
+    fn walk(marks: &Arc<SubscriptionMarks>, from: LogMark, limit: u32) -> Vec<(u64, u64)> {
         let mut reading = Reading::new(marks.clone(), from);
         let mut all = Vec::new();
         while let Some(read) = reading.read(limit) {
@@ -108,28 +108,28 @@ mod tests {
 
     #[test]
     fn numbers_are_the_same_wherever_and_however_it_is_read() {
-        let mut marks = Marks::begin(4, [("a".into(), 2)].into());
+        let mut marks = SubscriptionMarks::begin(4, [("a".into(), 2)].into());
         // Between two of its events: what is read last before it lies before it.
         marks.change(10, &[("a".into(), 5)].into(), &[]);
         marks.change(12, &[("a".into(), 6), ("b".into(), 6)].into(), &["a".into(), "b".into()]);
         let marks = Arc::new(marks);
-        let all = walk(&marks, Mark { seq: 0, position: 4 }, 1_000);
+        let all = walk(&marks, LogMark { seq: 0, position: 4 }, 1_000);
         let seqs: Vec<u64> = all.iter().map(|(seq, _)| *seq).collect();
         assert_eq!(seqs, (1..=all.len() as u64).collect::<Vec<_>>());
         let positions: Vec<u64> = all.iter().map(|(_, position)| *position).collect();
         assert_eq!(positions, [5, 7, 9, 13, 14, 15, 16, 17, 18, 19, 20]);
         for limit in 1..9 {
-            assert_eq!(walk(&marks, Mark { seq: 0, position: 4 }, limit), all, "in pages of {limit}");
+            assert_eq!(walk(&marks, LogMark { seq: 0, position: 4 }, limit), all, "in pages of {limit}");
         }
         for (at, (seq, position)) in all.iter().enumerate() {
-            let rest = walk(&marks, Mark { seq: *seq, position: *position }, 2);
+            let rest = walk(&marks, LogMark { seq: *seq, position: *position }, 2);
             assert_eq!(rest, all[at + 1..], "after {position}");
         }
     }
 
     #[test]
     fn without_topics_nothing_will_come() {
-        let marks = Arc::new(Marks::begin(4, [].into()));
-        assert!(Reading::new(marks, Mark { seq: 0, position: 4 }).read(10).is_none());
+        let marks = Arc::new(SubscriptionMarks::begin(4, [].into()));
+        assert!(Reading::new(marks, LogMark { seq: 0, position: 4 }).read(10).is_none());
     }
 }

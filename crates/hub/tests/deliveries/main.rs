@@ -3,13 +3,13 @@
 //! that was under way, the same to the byte. `TAVERN_DELIVERY_SEEDS=5000` runs more seeds.
 
 #[allow(dead_code, reason = "each binary uses a part of it")]
-#[path = "../house/mod.rs"]
-mod house;
+#[path = "../harness/mod.rs"]
+mod harness;
 mod world;
 
 use std::collections::VecDeque;
 use tavern_domain::Time;
-use tavern_hub::Dice;
+use tavern_hub::RandomSource;
 use world::{SETTINGS, Temper, World};
 
 #[test]
@@ -109,19 +109,19 @@ fn whatever_fails_every_event_arrives_in_order() {
         let mut chaos: VecDeque<u64> = (0..120).collect();
         let (mut a, mut b) = (0, 0);
         while let Some(n) = chaos.pop_front() {
-            let at = (world.dice.roll() % 3) as usize;
-            let topic = if world.dice.roll().is_multiple_of(2) { "a" } else { "b" };
+            let at = (world.rng.next() % 3) as usize;
+            let topic = if world.rng.next().is_multiple_of(2) { "a" } else { "b" };
             *(if topic == "a" { &mut a } else { &mut b }) += 1;
             world.publish(at, topic, n);
-            let pause = (world.dice.roll() % 400) as u64;
+            let pause = (world.rng.next() % 400) as u64;
             world.pass(pause);
-            if world.dice.roll().is_multiple_of(15) {
-                let victim = (world.dice.roll() % 3) as usize;
+            if world.rng.next().is_multiple_of(15) {
+                let victim = (world.rng.next() % 3) as usize;
                 world.crash(victim);
             }
-            if world.dice.roll().is_multiple_of(25) {
-                let victim = (world.dice.roll() % 3) as usize;
-                world.asleep[victim] = world.now() + (world.dice.roll() % 60_000) as u64;
+            if world.rng.next().is_multiple_of(25) {
+                let victim = (world.rng.next() % 3) as usize;
+                world.asleep[victim] = world.now() + (world.rng.next() % 60_000) as u64;
             }
         }
         world.temper = Temper::Good;

@@ -1,24 +1,24 @@
 //! The nodes, their workers, the store, the endpoints and the time between them.
 //! Must hold: nothing happens but by the seed.
 
-use crate::house::{Counting, Names};
+use crate::harness::{Counting, Names};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
-use tavern_domain::delivery::{DeliveryOutcome, EndpointReply, Mark, Patience, Progress};
-use tavern_domain::topic::Marks;
+use tavern_domain::delivery::{DeliveryOutcome, DeliveryProgress, EndpointReply, LogMark, RetryPolicy};
+use tavern_domain::topic::SubscriptionMarks;
 use tavern_domain::{Epoch, Time};
-use tavern_engine::memory::{Faults, Hall, MemoryStore, Outcome as Fate, ParcelFate, WorkFate};
-use tavern_engine::{
-    Answer, Append, Clock, Commit, Deadline, Document, DocumentKey, Found, Inbox, ManualClock, NodeChange,
-    Parcel, Proof, Read, Row, Store, Ticket, Work, Writer,
-};
 use tavern_hub::topics::delivery::{DeliveryNotice, DeliverySettings, DeliveryWorker, Post};
-use tavern_hub::{Dice, Node, Settings};
-use tavern_wire::json::event::{Format, stored};
-use tavern_wire::record::{self, Subscription};
+use tavern_hub::{Node, RandomSource, Settings};
+use tavern_store::memory::{Faults, MemoryEngine, MemoryStore, MessageFault, WorkFault, WorkOutcome as Fate};
+use tavern_store::{
+    AnswerReceiver, Append, BusPacket, Clock, CloseProof, Commit, Deadline, Document, DocumentKey, Found,
+    ManualClock, NodeChange, Read, Row, Store, StoreAnswer, Ticket, Work, Writer,
+};
+use tavern_wire::json::event::{BatchFormat, stored};
+use tavern_wire::record::{self, SubscriptionSettings};
 
 pub const SETTINGS: DeliverySettings = DeliverySettings {
-    patience: Patience { backoff_min_ms: 1_000, backoff_max_ms: 20_000, disable_after_ms: 0 },
+    patience: RetryPolicy { backoff_min_ms: 1_000, backoff_max_ms: 20_000, disable_after_ms: 0 },
     lease_ms: 30_000,
     look_ms: 2_000,
 };
@@ -27,30 +27,30 @@ pub const SETTINGS: DeliverySettings = DeliverySettings {
 type Flight = (Time, usize, Arc<str>, u64, EndpointReply<String>);
 
 #[derive(Default)]
-struct Answers(Mutex<Vec<(Ticket, Answer)>>);
+struct Answers(Mutex<Vec<(Ticket, StoreAnswer)>>);
 
-impl Inbox for Answers {
-    fn answer(&self, answers: Vec<(Ticket, Answer)>) {
+impl AnswerReceiver for Answers {
+    fn answer(&self, answers: Vec<(Ticket, StoreAnswer)>) {
         self.0.lock().unwrap().extend(answers);
     }
 }
 
 /// The store's luck: every so many works it fails before or after the commit.
 struct Luck {
-    dice: Counting,
+    rng: Counting,
     unlucky: bool,
 }
 
 impl Faults for Luck {
-    fn message(&mut self, _: &str, _: &str, _: &Parcel) -> ParcelFate {
-        ParcelFate::once()
+    fn message(&mut self, _: &str, _: &str, _: &BusPacket) -> MessageFault {
+        MessageFault::once()
     }
 
-    fn work(&mut self, _: &str, _: &Work) -> WorkFate {
-        match self.unlucky.then(|| self.dice.roll() % 40) {
-            Some(0) => WorkFate { outcome: Fate::FailBefore, ..WorkFate::NONE },
-            Some(1) => WorkFate { outcome: Fate::FailAfter, ..WorkFate::NONE },
-            _ => WorkFate::NONE,
+    fn work(&mut self, _: &str, _: &Work) -> WorkFault {
+        match self.unlucky.then(|| self.rng.next() % 40) {
+            Some(0) => WorkFault { outcome: Fate::FailBefore, ..WorkFault::NONE },
+            Some(1) => WorkFault { outcome: Fate::FailAfter, ..WorkFault::NONE },
+            _ => WorkFault::NONE,
         }
     }
 
@@ -80,7 +80,7 @@ pub type Got = (u64, Vec<u64>, Vec<u8>);
 
 pub struct World {
     clock: Arc<ManualClock>,
-    hall: Arc<Hall>,
+    hall: Arc<MemoryEngine>,
     teller: Arc<MemoryStore>,
     told: Arc<Answers>,
     pub nodes: Vec<Option<TestNode>>,
@@ -90,19 +90,19 @@ pub struct World {
     pub deaf: u128,
     /// When the nodes look next for what is overdue.
     sweep: Time,
-    pub dice: Counting,
+    pub rng: Counting,
     pub temper: Temper,
     pub flights: Vec<Flight>,
     /// What each endpoint has got, in order.
     pub got: BTreeMap<Arc<str>, Vec<Got>>,
     tickets: u64,
-    troubles: Vec<String>,
+    failures: Vec<String>,
 }
 
 impl World {
     pub fn new(seed: u128, nodes: usize, unlucky: bool, temper: Temper) -> World {
         let clock = Arc::new(ManualClock::at(Time(1_000_000)));
-        let hall = Hall::stepped(clock.clone(), Box::new(Luck { dice: Counting::new(seed), unlucky }));
+        let hall = MemoryEngine::stepped(clock.clone(), Box::new(Luck { rng: Counting::new(seed), unlucky }));
         let told = Arc::new(Answers::default());
         let teller = hall.store("teller", told.clone());
         let mut world = World {
@@ -114,12 +114,12 @@ impl World {
             asleep: vec![Time(0); nodes],
             deaf: 0,
             sweep: Time(0),
-            dice: Counting::new(seed + 1),
+            rng: Counting::new(seed + 1),
             temper,
             flights: Vec::new(),
             got: BTreeMap::new(),
             tickets: 1 << 40,
-            troubles: Vec::new(),
+            failures: Vec::new(),
         };
         for at in 0..nodes {
             let node = world.open(at);
@@ -138,7 +138,7 @@ impl World {
         store: &Arc<MemoryStore>,
         told: &Arc<Answers>,
         commit: &Commit,
-    ) -> tavern_engine::Receipt {
+    ) -> tavern_store::Receipt {
         loop {
             self.tickets += 1;
             let ticket = Ticket(self.tickets);
@@ -152,7 +152,7 @@ impl World {
                 drop(answers);
                 assert!(self.hall.step(), "the store answers");
             };
-            if let Answer::Committed(receipt) = found {
+            if let StoreAnswer::Committed(receipt) = found {
                 return receipt;
             }
         }
@@ -167,7 +167,7 @@ impl World {
         let epoch = self.commit(&store, &answers, &commit).epoch.unwrap_or(Epoch(0));
         let settings = Settings { node: name.clone(), epoch, ..Settings::default() };
         let node = Node::new(settings, Box::new(Names));
-        let seed = self.dice.roll();
+        let seed = self.rng.next();
         let worker = DeliveryWorker::new(node, SETTINGS, Box::new(Counting::new(seed)), self.now());
         TestNode { worker, store, answers, writer: Writer::new(&name, epoch) }
     }
@@ -177,7 +177,7 @@ impl World {
         let Some(node) = self.nodes[at].take() else { return };
         self.flights.retain(|(_, of, ..)| *of != at);
         self.asleep[at] = Time(0);
-        let close = NodeChange::Close { node: node.writer, proof: Proof::ProcessGone };
+        let close = NodeChange::Close { node: node.writer, proof: CloseProof::ProcessGone };
         let (teller, told) = (self.teller.clone(), self.told.clone());
         self.commit(&teller, &told, &Commit { node: Some(close), ..Commit::default() });
         let now = self.now();
@@ -192,7 +192,7 @@ impl World {
 
     pub fn subscribe_for(&mut self, name: &str, topics: &[&str], concurrency: u32, max_bytes: u64) {
         let topics: Vec<Arc<str>> = topics.iter().map(|topic| Arc::from(*topic)).collect();
-        let subscription = Subscription {
+        let subscription = SubscriptionSettings {
             name: name.into(),
             owner: "k".into(),
             topics: topics.clone(),
@@ -201,7 +201,7 @@ impl World {
             max_events: 5,
             max_bytes,
             max_backlog_bytes: 0,
-            format: Format::Standard,
+            format: BatchFormat::Standard,
             concurrency,
             pull: false,
             uuid: None,
@@ -215,8 +215,12 @@ impl World {
         };
         let puts = vec![
             row(record::SUBSCRIPTION, name, record::write(&subscription)),
-            row(record::MARKS, name, record::write_marks(&Marks::begin(0, counts))),
-            row(record::DELIVERY, name, record::write_progress(&Progress::starting(Mark::default()))),
+            row(record::MARKS, name, record::write_marks(&SubscriptionMarks::begin(0, counts))),
+            row(
+                record::DELIVERY,
+                name,
+                record::write_progress(&DeliveryProgress::starting(LogMark::default())),
+            ),
             row(record::EVENTS, record::SUBSCRIPTIONS, Vec::new()),
         ];
         let (teller, told) = (self.teller.clone(), self.told.clone());
@@ -261,13 +265,13 @@ impl World {
         let nudges = std::mem::take(&mut effects.nudges);
         for notice in std::mem::take(&mut effects.notices) {
             if let DeliveryNotice::Trouble { what, .. } = notice {
-                self.troubles.push(what);
+                self.failures.push(what);
             }
         }
         let quiet = work.is_empty() && posts.is_empty() && nudges.is_empty();
         node.store.submit(work);
         for name in nudges {
-            if self.deaf > 0 && self.dice.roll().is_multiple_of(self.deaf) {
+            if self.deaf > 0 && self.rng.next().is_multiple_of(self.deaf) {
                 continue;
             }
             for other in (0..self.nodes.len()).filter(|other| *other != at) {
@@ -285,7 +289,7 @@ impl World {
         let temper = match self.temper {
             Temper::Good => 0,
             Temper::Bad => 90,
-            Temper::Moody => self.dice.roll() % 100,
+            Temper::Moody => self.rng.next() % 100,
         };
         let (gets, reply) = match temper {
             0..60 => (true, DeliveryOutcome::Delivered.into()),
@@ -298,7 +302,7 @@ impl World {
             let seqs = post.events.iter().map(|event| event.seq()).collect();
             self.got.entry(name.clone()).or_default().push((post.batch, seqs, post.body()));
         }
-        let hang = if temper == 0 { 1 } else { 1 + (self.dice.roll() % 3_000) as u64 };
+        let hang = if temper == 0 { 1 } else { 1 + (self.rng.next() % 3_000) as u64 };
         self.flights.push((self.now() + hang, at, name, post.batch, reply));
     }
 
@@ -312,7 +316,7 @@ impl World {
             let mut answers = self.told.0.lock().unwrap();
             if let Some(at) = answers.iter().position(|(known, _)| *known == ticket) {
                 return match answers.remove(at).1 {
-                    Answer::Read(Found::Deadlines(page)) => page.rows,
+                    StoreAnswer::Read(Found::Deadlines(page)) => page.rows,
                     _ => Vec::new(),
                 };
             }
@@ -387,6 +391,6 @@ impl World {
         }
         let expected: std::collections::BTreeSet<u64> = (1..=events).collect();
         assert_eq!(all, expected, "{name} has everything without holes");
-        assert_eq!(self.troubles, [] as [String; 0]);
+        assert_eq!(self.failures, [] as [String; 0]);
     }
 }

@@ -4,7 +4,7 @@ use rusqlite::{Connection, Row, params};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counters {
+pub struct FolderCounters {
     pub last_id: i64,
     pub last_process: i64,
     pub subscriptions_version: u64,
@@ -15,12 +15,12 @@ pub struct Counters {
     pub swept_at: i64,
 }
 
-impl Counters {
-    pub fn read(database: &Connection) -> rusqlite::Result<Counters> {
+impl FolderCounters {
+    pub fn read(database: &Connection) -> rusqlite::Result<FolderCounters> {
         let sql = "SELECT last_id, last_process, subscriptions_version, patterns_version, subscriptions, \
                    log_messages, log_bytes, swept_at FROM counters";
         database.prepare_cached(sql)?.query_row([], |row: &Row<'_>| {
-            Ok(Counters {
+            Ok(FolderCounters {
                 last_id: row.get(0)?,
                 last_process: row.get(1)?,
                 subscriptions_version: row.get::<_, i64>(2)? as u64,
@@ -53,13 +53,13 @@ impl Counters {
 /// Runs one write transaction with the counters. All of it or nothing. Returns the counters it left.
 pub fn transact<T>(
     database: &Connection,
-    work: impl FnOnce(&Connection, &mut Counters) -> rusqlite::Result<T>,
-) -> rusqlite::Result<(T, Counters)> {
+    work: impl FnOnce(&Connection, &mut FolderCounters) -> rusqlite::Result<T>,
+) -> rusqlite::Result<(T, FolderCounters)> {
     let run = |sql: &str| database.prepare_cached(sql)?.execute([]);
     // A read transaction that becomes a write transaction fails at once when another process writes.
     run("BEGIN IMMEDIATE")?;
     let result = (|| {
-        let before = Counters::read(database)?;
+        let before = FolderCounters::read(database)?;
         let mut counters = before;
         let done = work(database, &mut counters)?;
         if counters != before {

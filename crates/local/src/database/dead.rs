@@ -1,7 +1,7 @@
 //! Removes what dead processes left. Must hold: only a process whose lock is free loses its subscriptions.
 
 use super::log::trim;
-use super::{Counters, Database, now_ms, processes};
+use super::{Database, FolderCounters, now_ms, processes};
 use crate::error::Error;
 use crate::folder::wake_file;
 use crate::limits;
@@ -48,14 +48,18 @@ impl Database {
 }
 
 /// Whether the last sweep was long ago.
-pub fn is_sweep_due(counters: &Counters) -> bool {
+pub fn is_sweep_due(counters: &FolderCounters) -> bool {
     let since = now_ms() - counters.swept_at;
     // A negative age: the clock was set back, so sweep now rather than wait.
     !(0..limits::SWEEP_MS as i64).contains(&since)
 }
 
 /// Removes everything of one process.
-pub fn forget_process(database: &Connection, counters: &mut Counters, process: i64) -> rusqlite::Result<()> {
+pub fn forget_process(
+    database: &Connection,
+    counters: &mut FolderCounters,
+    process: i64,
+) -> rusqlite::Result<()> {
     let run = |sql: &str| database.prepare_cached(sql)?.execute([process]);
     let ended = run("DELETE FROM subscription WHERE process = ?1")?;
     run("DELETE FROM queue WHERE process = ?1")?;

@@ -1,13 +1,13 @@
 //! Removes messages from the log: those that every process has acknowledged, and the oldest when a limit is exceeded.
 //! Must hold: the log never exceeds its limits; a process that loses a message finds that in its `lost` count.
 
-use super::{Counters, now_ms, processes};
+use super::{FolderCounters, now_ms, processes};
 use crate::limits;
 use crate::options::Options;
 use rusqlite::{Connection, OptionalExtension, params};
 
 /// Removes messages that no queue refers to, the oldest first, a limited number at a time. Returns how many.
-pub fn trim(database: &Connection, counters: &mut Counters) -> rusqlite::Result<usize> {
+pub fn trim(database: &Connection, counters: &mut FolderCounters) -> rusqlite::Result<usize> {
     let sql = "SELECT min(first) FROM \
                (SELECT (SELECT min(id) FROM queue WHERE process = process.id) AS first FROM process)";
     let floor: Option<i64> = database.prepare_cached(sql)?.query_row([], |row| row.get(0))?;
@@ -15,8 +15,12 @@ pub fn trim(database: &Connection, counters: &mut Counters) -> rusqlite::Result<
 }
 
 /// Keeps the log within its limits. Processes that had not read what goes find it in their `lost` count.
-pub fn bound(database: &Connection, counters: &mut Counters, options: &Options) -> rusqlite::Result<()> {
-    let bounds = LogBounds::new(options);
+pub fn bound(
+    database: &Connection,
+    counters: &mut FolderCounters,
+    options: &Options,
+) -> rusqlite::Result<()> {
+    let bounds = LogLimits::new(options);
     loop {
         let full = counters.log_messages > bounds.messages || counters.log_bytes > bounds.bytes;
         let aged = !full && oldest(database)?.is_some_and(|(_, at)| at < bounds.oldest_at);
@@ -31,19 +35,19 @@ pub fn bound(database: &Connection, counters: &mut Counters, options: &Options) 
 }
 
 /// The limits of the log at one moment.
-struct LogBounds {
+struct LogLimits {
     messages: i64,
     bytes: i64,
     /// Messages published before this are too old, in ms since 1970.
     oldest_at: i64,
 }
 
-impl LogBounds {
-    fn new(options: &Options) -> LogBounds {
+impl LogLimits {
+    fn new(options: &Options) -> LogLimits {
         let number = |bound: u64| i64::try_from(bound).unwrap_or(i64::MAX);
         let age = i64::try_from(options.log_age.as_millis()).unwrap_or(i64::MAX);
         let (messages, bytes) = (number(options.log_messages), number(options.log_bytes));
-        LogBounds { messages, bytes, oldest_at: now_ms().saturating_sub(age) }
+        LogLimits { messages, bytes, oldest_at: now_ms().saturating_sub(age) }
     }
 }
 
@@ -54,7 +58,7 @@ fn oldest(database: &Connection) -> rusqlite::Result<Option<(i64, i64)>> {
 }
 
 /// Removes messages with an id below `floor`, a limited number at a time. Returns how many.
-fn remove_below(database: &Connection, counters: &mut Counters, floor: i64) -> rusqlite::Result<usize> {
+fn remove_below(database: &Connection, counters: &mut FolderCounters, floor: i64) -> rusqlite::Result<usize> {
     let Some((first, _)) = oldest(database)? else { return Ok(0) };
     let floor = floor.min(first + limits::TRIM as i64);
     let mut statement = database.prepare_cached("DELETE FROM log WHERE id < ?1 RETURNING size")?;
@@ -72,8 +76,8 @@ fn remove_below(database: &Connection, counters: &mut Counters, floor: i64) -> r
 /// than needed, so that this is rare. Returns how many.
 fn drop_oldest(
     database: &Connection,
-    counters: &mut Counters,
-    bounds: &LogBounds,
+    counters: &mut FolderCounters,
+    bounds: &LogLimits,
     full: bool,
 ) -> rusqlite::Result<usize> {
     let last = last_to_drop(database, counters, bounds, full)?;
@@ -94,8 +98,8 @@ fn drop_oldest(
 /// The newest message that must go, or zero.
 fn last_to_drop(
     database: &Connection,
-    counters: &Counters,
-    bounds: &LogBounds,
+    counters: &FolderCounters,
+    bounds: &LogLimits,
     full: bool,
 ) -> rusqlite::Result<i64> {
     let spare = |bound: i64| if full { bound - bound / 10 } else { bound };

@@ -7,12 +7,12 @@ mod dead;
 mod log;
 
 use crate::error::Error;
-use crate::folder::{DATABASE, Folder, LOCK, WAL};
+use crate::folder::{DATABASE, LOCK, LocalFolder, WAL};
 use crate::limits;
 use crate::locks::Locks;
 use crate::version::SharedVersion;
 use counters::transact;
-pub use counters::{Counters, now_ms};
+pub use counters::{FolderCounters, now_ms};
 pub use dead::{forget_process, is_sweep_due};
 pub use log::{bound, trim};
 use rusqlite::config::DbConfig;
@@ -27,20 +27,20 @@ const STATEMENTS: usize = 64;
 const WRITES_PER_CHECK: u32 = 1024;
 
 pub struct Database {
-    pub folder: Folder,
+    pub folder: LocalFolder,
     pub locks: Locks,
     pub version: Arc<SharedVersion>,
-    writer: Mutex<Writer>,
+    writer: Mutex<DatabaseWriter>,
 }
 
-struct Writer {
+struct DatabaseWriter {
     connection: Connection,
     writes: u32,
 }
 
 impl Database {
     /// Opens the database of a folder, creating it if it does not exist.
-    pub fn open(folder: Folder, timeout: Duration) -> Result<Database, Error> {
+    pub fn open(folder: LocalFolder, timeout: Duration) -> Result<Database, Error> {
         let locks = Locks::new(folder.file(LOCK)?);
         let (version, connection) = {
             let _lock = locks.write_lock(&folder.path, timeout)?;
@@ -50,7 +50,7 @@ impl Database {
             align_versions(&connection, &version).map_err(|error| sqlite_error(&folder, error))?;
             (version, connection)
         };
-        let writer = Mutex::new(Writer { connection, writes: 0 });
+        let writer = Mutex::new(DatabaseWriter { connection, writes: 0 });
         Ok(Database { folder, locks, version: Arc::new(version), writer })
     }
 
@@ -58,7 +58,7 @@ impl Database {
     pub fn write<T>(
         &self,
         timeout: Duration,
-        work: impl FnOnce(&Connection, &mut Counters) -> rusqlite::Result<T>,
+        work: impl FnOnce(&Connection, &mut FolderCounters) -> rusqlite::Result<T>,
     ) -> Result<T, Error> {
         let mut writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
         let _lock = self.locks.write_lock(&self.folder.path, timeout)?;
@@ -91,7 +91,7 @@ impl Database {
 }
 
 /// Opens the database, creating it if it does not exist. The caller holds the write lock.
-fn create(folder: &Folder) -> Result<Connection, Error> {
+fn create(folder: &LocalFolder) -> Result<Connection, Error> {
     // Created here and not by SQLite, for its permissions, which SQLite's own files inherit. Only if it is missing:
     // closing it would release the locks of other connections of this process.
     if !folder.has(DATABASE) {
@@ -115,7 +115,7 @@ fn create(folder: &Folder) -> Result<Connection, Error> {
     Ok(database)
 }
 
-fn connect(folder: &Folder) -> Result<Connection, Error> {
+fn connect(folder: &LocalFolder) -> Result<Connection, Error> {
     let fault = |error| sqlite_error(folder, error);
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let database = Connection::open_with_flags(folder.path.join(DATABASE), flags).map_err(fault)?;
@@ -130,7 +130,7 @@ fn connect(folder: &Folder) -> Result<Connection, Error> {
 
 /// Makes the version in the database and the shared one agree, upwards.
 fn align_versions(database: &Connection, version: &SharedVersion) -> rusqlite::Result<()> {
-    let stored = Counters::read(database)?.subscriptions_version;
+    let stored = FolderCounters::read(database)?.subscriptions_version;
     // A process may have died after its commit and before it raised the shared version.
     version.raise(stored);
     let shared = version.get();
@@ -160,7 +160,7 @@ fn checkpoint(database: &Connection) -> rusqlite::Result<()> {
 }
 
 /// Says what an error of SQLite means for the caller.
-fn sqlite_error(folder: &Folder, error: rusqlite::Error) -> Error {
+fn sqlite_error(folder: &LocalFolder, error: rusqlite::Error) -> Error {
     let path = || folder.path.clone();
     match error.sqlite_error_code() {
         Some(ErrorCode::DiskFull) => Error::Full { path: path() },

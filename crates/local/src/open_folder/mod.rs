@@ -6,10 +6,10 @@ mod wait;
 
 use crate::audience::AudienceCache;
 use crate::error::Error;
-use crate::folder::{Folder, FolderIdentity};
+use crate::folder::{FolderIdentity, LocalFolder};
 use crate::options::Options;
 use crate::process::Process;
-use crate::receiver::Receiver;
+use crate::receiver::FolderReceiver;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -20,7 +20,7 @@ pub struct OpenFolder {
     identity: FolderIdentity,
     pub process: Process,
     audiences: Mutex<AudienceCache>,
-    receiver: Mutex<Receiver>,
+    receiver: Mutex<FolderReceiver>,
 }
 
 /// The folders that this process has open, each with the number of its handles.
@@ -41,7 +41,7 @@ impl OpenFolder {
         if opener != 0 && opener != pid {
             return Err(Error::Forked);
         }
-        let folder = Folder::open(path)?;
+        let folder = LocalFolder::open(path)?;
         let mut open = lock(&OPEN);
         OPENER.store(pid, Ordering::SeqCst);
         if let Some(entry) = open.values_mut().find(|entry| entry.folder.identity == folder.identity) {
@@ -85,21 +85,21 @@ impl OpenFolder {
         removed.and(unregistered)
     }
 
-    fn new(folder: Folder, options: &Options) -> Result<OpenFolder, Error> {
+    fn new(folder: LocalFolder, options: &Options) -> Result<OpenFolder, Error> {
         Ok(OpenFolder {
             identity: folder.identity,
             process: Process::open(folder, options)?,
             audiences: Mutex::default(),
-            receiver: Mutex::new(Receiver::new()),
+            receiver: Mutex::new(FolderReceiver::new()),
         })
     }
 
-    pub fn receiver(&self) -> MutexGuard<'_, Receiver> {
+    pub fn receiver(&self) -> MutexGuard<'_, FolderReceiver> {
         lock(&self.receiver)
     }
 
     /// The receiver, unless another thread holds it.
-    pub fn try_receiver(&self) -> Option<MutexGuard<'_, Receiver>> {
+    pub fn try_receiver(&self) -> Option<MutexGuard<'_, FolderReceiver>> {
         try_lock(&self.receiver)
     }
 

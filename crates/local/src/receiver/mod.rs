@@ -4,19 +4,19 @@
 mod queue;
 mod subscribe;
 
-use crate::database::{Counters, is_sweep_due};
+use crate::database::{FolderCounters, is_sweep_due};
 use crate::error::Error;
 use crate::limits;
 use crate::options::Options;
 use crate::process::Process;
 use crate::routing::RoutingTable;
-use crate::subscribers::Subscribers;
+use crate::subscribers::LocalSubscribers;
 use queue::ProcessQueue;
 use rusqlite::Connection;
 use std::time::{Duration, Instant};
 
-pub struct Receiver {
-    pub subscribers: Subscribers,
+pub struct FolderReceiver {
+    pub subscribers: LocalSubscribers,
     queue: ProcessQueue,
     /// Another process took this one for dead, and it has not registered again yet.
     displaced: bool,
@@ -27,10 +27,10 @@ pub struct Receiver {
     maintained_at: Instant,
 }
 
-impl Receiver {
-    pub fn new() -> Receiver {
-        Receiver {
-            subscribers: Subscribers::default(),
+impl FolderReceiver {
+    pub fn new() -> FolderReceiver {
+        FolderReceiver {
+            subscribers: LocalSubscribers::default(),
             queue: ProcessQueue::default(),
             displaced: false,
             departed: Vec::new(),
@@ -138,7 +138,7 @@ impl Receiver {
         let _ = process.database.locks.claim(process.number());
         self.acknowledge(process, timeout)?;
         self.remove_departed(process, timeout)?;
-        let counters = self.read(process, Counters::read)?;
+        let counters = self.read(process, FolderCounters::read)?;
         if is_sweep_due(&counters) {
             process.database.sweep(timeout)?;
         }

@@ -1,8 +1,8 @@
 //! Subscribing and unsubscribing: first in the database for publishers to see, then in memory.
 //! Must hold: what was published before an unsubscription, and counted, is still delivered.
 
-use super::Receiver;
-use crate::database::Counters;
+use super::FolderReceiver;
+use crate::database::FolderCounters;
 use crate::error::Error;
 use crate::limits;
 use crate::message::{Interest, InterestKind};
@@ -11,7 +11,7 @@ use rusqlite::{Connection, params};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-impl Receiver {
+impl FolderReceiver {
     /// Subscribes to what is not subscribed to yet. Returns how many subscriptions the subscriber has then.
     pub fn add_interests(
         &mut self,
@@ -160,7 +160,7 @@ fn change(
 /// Removes every subscription of one subscriber.
 fn delete_all(
     database: &Connection,
-    counters: &mut Counters,
+    counters: &mut FolderCounters,
     process: i64,
     subscriber: u64,
 ) -> rusqlite::Result<()> {
@@ -173,7 +173,7 @@ fn delete_all(
 }
 
 /// Makes publishers drop what they cached.
-fn count_change(counters: &mut Counters, part: &[Interest], by: i64) {
+fn count_change(counters: &mut FolderCounters, part: &[Interest], by: i64) {
     counters.subscriptions_version += 1;
     counters.patterns_version +=
         u64::from(part.iter().any(|interest| interest.kind != InterestKind::Channel));

@@ -2,7 +2,7 @@
 //! Must hold: outside dev mode a name grants nothing.
 
 use super::{AuthError, Keyring, Verifier, token};
-use crate::config::Mode;
+use crate::config::ServerMode;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use std::sync::{Arc, LazyLock};
@@ -54,13 +54,13 @@ impl Credential {
 
 /// Turns credentials into identities. Shared by every transport.
 pub struct Authenticator {
-    mode: Mode,
+    mode: ServerMode,
     verifier: Verifier,
     keyring: Keyring,
 }
 
 impl Authenticator {
-    pub fn new(mode: Mode, verifier: Verifier, keyring: Keyring) -> Authenticator {
+    pub fn new(mode: ServerMode, verifier: Verifier, keyring: Keyring) -> Authenticator {
         Authenticator { mode, verifier, keyring }
     }
 
@@ -72,7 +72,7 @@ impl Authenticator {
     /// moment ago. `None`: the store must be asked, through `admit`.
     pub fn admit_now(&self, credential: &Credential, now: Time) -> Option<Result<Identity, AuthError>> {
         match credential {
-            Credential::User(name) if self.mode == Mode::Dev => Some(dev_identity(Some(name))),
+            Credential::User(name) if self.mode == ServerMode::Dev => Some(dev_identity(Some(name))),
             Credential::User(_) => Some(Err(AuthError::Missing)),
             Credential::Token(text) => Some(match self.keyring.admin(text) {
                 Some(identity) => Ok(identity),
@@ -92,14 +92,14 @@ impl Authenticator {
 
     /// A client without a credential: anonymous with every right in dev mode, refused otherwise.
     pub fn admit_unnamed(&self) -> Result<Identity, AuthError> {
-        if self.mode == Mode::Dev { dev_identity(None) } else { Err(AuthError::Missing) }
+        if self.mode == ServerMode::Dev { dev_identity(None) } else { Err(AuthError::Missing) }
     }
 }
 
 /// Checks the tokens of `hello` for the hub. A key that must be looked up first does not belong there.
 pub struct HelloTokens(pub Arc<Authenticator>);
 
-impl tavern_hub::Gate for HelloTokens {
+impl tavern_hub::TokenVerifier for HelloTokens {
     fn verify(&self, token: &str, now: Time) -> Result<Identity, Refusal> {
         let decided = self.0.admit_now(&Credential::of(token), now);
         let decided = decided.unwrap_or(Err(AuthError::Malformed));
@@ -161,16 +161,16 @@ mod tests {
     fn a_name_is_enough_in_dev_mode_only() {
         let gate = |mode| {
             let verifier =
-                Verifier::from_secret(&crate::config::Secret::new("0123456789abcdef0123456789abcdef"));
+                Verifier::from_secret(&crate::config::SecretText::new("0123456789abcdef0123456789abcdef"));
             Authenticator::new(mode, verifier, Keyring::without_store(None))
         };
         let ann = Credential::User("ann".into());
-        let dev = gate(Mode::Dev).admit_now(&ann, Time(1)).unwrap().unwrap();
+        let dev = gate(ServerMode::Dev).admit_now(&ann, Time(1)).unwrap().unwrap();
         assert_eq!((dev.user.as_deref(), dev.unlimited), (Some("ann"), true));
-        assert_eq!(gate(Mode::Serve).admit_now(&ann, Time(1)), Some(Err(AuthError::Missing)));
-        assert_eq!(gate(Mode::Serve).admit_unnamed(), Err(AuthError::Missing));
-        assert!(gate(Mode::Dev).admit_unnamed().unwrap().user.is_none());
+        assert_eq!(gate(ServerMode::Serve).admit_now(&ann, Time(1)), Some(Err(AuthError::Missing)));
+        assert_eq!(gate(ServerMode::Serve).admit_unnamed(), Err(AuthError::Missing));
+        assert!(gate(ServerMode::Dev).admit_unnamed().unwrap().user.is_none());
         let nameless = Credential::User(String::new());
-        assert_eq!(gate(Mode::Dev).admit_now(&nameless, Time(1)), Some(Err(AuthError::UserName)));
+        assert_eq!(gate(ServerMode::Dev).admit_now(&nameless, Time(1)), Some(Err(AuthError::UserName)));
     }
 }

@@ -1,7 +1,7 @@
 //! API keys: `tvk_<id>_<secret>`. The store keeps only a hash; a running server caches the keys it has just seen. Must hold: a key that was revoked is refused at most `FRESH_MS` later; the key itself is stored nowhere.
 
 use super::AuthError;
-use crate::config::Secret;
+use crate::config::SecretText;
 use crate::random::random_text;
 use aws_lc_rs::{constant_time, digest};
 use std::collections::HashMap;
@@ -39,13 +39,13 @@ pub enum KeyError {
 }
 
 /// A new key: the row for the store, and the text that is shown once.
-pub struct FreshKey {
+pub struct NewKey {
     pub row: ApiKey,
-    pub text: Secret,
+    pub text: SecretText,
 }
 
 /// Makes a key. Nothing is stored yet.
-pub fn mint(name: &str, scopes: Scopes, now: Time) -> Result<FreshKey, KeyError> {
+pub fn mint(name: &str, scopes: Scopes, now: Time) -> Result<NewKey, KeyError> {
     if name.is_empty() || name.len() > NAME_BYTES || name.chars().any(char::is_control) {
         return Err(KeyError::Name);
     }
@@ -56,7 +56,7 @@ pub fn mint(name: &str, scopes: Scopes, now: Time) -> Result<FreshKey, KeyError>
     let text = format!("tvk_{id}_{}", random_text(SECRET_CHARS));
     let hash = hash(&text);
     let row = ApiKey { id: id.into(), name: name.into(), hash, scopes, created_at: now, revoked_at: None };
-    Ok(FreshKey { row, text: Secret::new(text) })
+    Ok(NewKey { row, text: SecretText::new(text) })
 }
 
 /// Reads `publish,events`.
@@ -80,24 +80,24 @@ pub trait KeySource: Send + Sync {
 
 /// The keys of a running server.
 pub struct Keyring {
-    admin: Option<Secret>,
+    admin: Option<SecretText>,
     source: Option<Arc<dyn KeySource>>,
-    seen: Mutex<HashMap<[u8; 32], Seen>>,
+    seen: Mutex<HashMap<[u8; 32], CachedKey>>,
 }
 
 #[derive(Clone)]
-struct Seen {
+struct CachedKey {
     asked_at: Instant,
     outcome: Result<Identity, AuthError>,
 }
 
 impl Keyring {
-    pub fn new(admin: Option<Secret>, source: Arc<dyn KeySource>) -> Keyring {
+    pub fn new(admin: Option<SecretText>, source: Arc<dyn KeySource>) -> Keyring {
         Keyring { admin, source: Some(source), seen: Mutex::default() }
     }
 
     /// A keyring that knows only the configured admin key.
-    pub fn without_store(admin: Option<Secret>) -> Keyring {
+    pub fn without_store(admin: Option<SecretText>) -> Keyring {
         Keyring { admin, source: None, seen: Mutex::default() }
     }
 
@@ -131,7 +131,7 @@ impl Keyring {
             _ => return Err(AuthError::Unavailable),
         };
         let outcome = judge(presented, &hash, found);
-        self.remember(hash, Seen { asked_at, outcome: outcome.clone() });
+        self.remember(hash, CachedKey { asked_at, outcome: outcome.clone() });
         outcome
     }
 
@@ -140,7 +140,7 @@ impl Keyring {
         seen.get(hash).filter(|seen| seen.is_fresh(now)).map(|seen| seen.outcome.clone())
     }
 
-    fn remember(&self, hash: [u8; 32], fresh: Seen) {
+    fn remember(&self, hash: [u8; 32], fresh: CachedKey) {
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         if seen.len() >= KEPT {
             let now = fresh.asked_at;
@@ -153,7 +153,7 @@ impl Keyring {
     }
 }
 
-impl Seen {
+impl CachedKey {
     fn is_fresh(&self, now: Instant) -> bool {
         now.saturating_duration_since(self.asked_at) < Duration::from_millis(FRESH_MS)
     }
@@ -213,10 +213,10 @@ mod tests {
         }
     }
 
-    fn ring(keys: &[&FreshKey]) -> (Arc<Shelf>, Keyring) {
+    fn ring(keys: &[&NewKey]) -> (Arc<Shelf>, Keyring) {
         let keys = Mutex::new(keys.iter().map(|key| key.row.clone()).collect());
         let shelf = Arc::new(Shelf { keys, asked: AtomicUsize::new(0) });
-        (shelf.clone(), Keyring::new(Some(Secret::new("open sesame")), shelf))
+        (shelf.clone(), Keyring::new(Some(SecretText::new("open sesame")), shelf))
     }
 
     #[tokio::test]
@@ -259,7 +259,7 @@ mod tests {
         for n in 0..=KEPT as u64 {
             let mut hash = [0; 32];
             hash[..8].copy_from_slice(&n.to_le_bytes());
-            ring.remember(hash, Seen { asked_at: Instant::now(), outcome: Err(AuthError::UnknownKey) });
+            ring.remember(hash, CachedKey { asked_at: Instant::now(), outcome: Err(AuthError::UnknownKey) });
         }
         assert!(ring.seen.lock().unwrap().len() <= KEPT);
     }

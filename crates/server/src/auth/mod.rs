@@ -6,8 +6,8 @@ mod key;
 mod token;
 
 pub use credential::{Authenticator, Credential, HelloTokens, all_rights};
-pub use key::{FRESH_MS, FreshKey, KeyError, KeySource, Keyring, mint, parse_scopes};
-pub use token::{Claims, TOKEN_BYTES, TokenKeyError, Verifier, sign};
+pub use key::{FRESH_MS, KeyError, KeySource, Keyring, NewKey, mint, parse_scopes};
+pub use token::{TOKEN_BYTES, TokenClaims, TokenKeyError, Verifier, sign};
 
 /// Why a credential was not accepted. All of them are `unauthenticated` for the client except `Unavailable`.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

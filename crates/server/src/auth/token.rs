@@ -3,7 +3,7 @@
 //! zero, so a token expires at exactly its `exp`.
 
 use super::AuthError;
-use crate::config::{Config, Secret};
+use crate::config::{Config, SecretText};
 use jsonwebtoken::errors::ErrorKind;
 use jsonwebtoken::{Algorithm, AlgorithmFamily, DecodingKey, EncodingKey, Header, Validation};
 use serde::{Deserialize, Serialize};
@@ -19,7 +19,7 @@ const PATTERN_BYTES: usize = limits::REDIS_CHANNEL_BYTES;
 
 /// What a token says. Times are seconds, as in every JWT; a fraction is allowed because many libraries write one.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct Claims {
+pub struct TokenClaims {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sub: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -67,7 +67,7 @@ impl Verifier {
         Ok(Verifier { keys })
     }
 
-    pub fn from_secret(secret: &Secret) -> Verifier {
+    pub fn from_secret(secret: &SecretText) -> Verifier {
         Verifier { keys: vec![TrustedKey::from_secret(secret)] }
     }
 
@@ -84,7 +84,7 @@ impl Verifier {
         // The header only chooses among keys whose algorithm is fixed.
         let mut refusal = AuthError::Algorithm;
         for key in self.keys.iter().filter(fits) {
-            match jsonwebtoken::decode::<Claims>(token, &key.key, &key.validation) {
+            match jsonwebtoken::decode::<TokenClaims>(token, &key.key, &key.validation) {
                 Ok(data) => return identity(data.claims, now),
                 Err(error) => refusal = refused(error.kind()),
             }
@@ -94,7 +94,7 @@ impl Verifier {
 }
 
 impl TrustedKey {
-    fn from_secret(secret: &Secret) -> TrustedKey {
+    fn from_secret(secret: &SecretText) -> TrustedKey {
         let key = DecodingKey::from_secret(secret.expose().as_bytes());
         TrustedKey { kid: None, algorithm: Algorithm::HS256, key, validation: validation(Algorithm::HS256) }
     }
@@ -139,14 +139,14 @@ fn refused(error: &ErrorKind) -> AuthError {
 }
 
 /// Signs claims with the secret.
-pub fn sign(secret: &Secret, claims: &Claims) -> Result<String, AuthError> {
+pub fn sign(secret: &SecretText, claims: &TokenClaims) -> Result<String, AuthError> {
     let key = EncodingKey::from_secret(secret.expose().as_bytes());
     let token = jsonwebtoken::encode(&Header::new(Algorithm::HS256), claims, &key);
     let token = token.map_err(|_| AuthError::Malformed)?;
     if token.len() > TOKEN_BYTES { Err(AuthError::TooLong) } else { Ok(token) }
 }
 
-fn identity(claims: Claims, now: Time) -> Result<Identity, AuthError> {
+fn identity(claims: TokenClaims, now: Time) -> Result<Identity, AuthError> {
     let expires =
         moment(claims.exp.as_ref().ok_or(AuthError::NoExpiry)?).ok_or(AuthError::Claim("exp is no time"))?;
     if now >= expires {

@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 
 const NOW: Time = Time(1_800_000_000_000);
 
-fn secret() -> Secret {
-    Secret::new("0123456789abcdef0123456789abcdef")
+fn secret() -> SecretText {
+    SecretText::new("0123456789abcdef0123456789abcdef")
 }
 
 fn signed(algorithm: Algorithm, key: &str, claims: &Value) -> String {
@@ -143,7 +143,7 @@ fn a_public_key_is_never_an_hmac_secret() {
 
 #[test]
 fn a_signed_token_verifies() {
-    let claims = Claims { sub: Some("ann".into()), exp: Some(EXP.into()), ..Claims::default() };
+    let claims = TokenClaims { sub: Some("ann".into()), exp: Some(EXP.into()), ..TokenClaims::default() };
     let token = sign(&secret(), &claims).unwrap();
     assert_eq!(Verifier::from_secret(&secret()).verify(&token, NOW).unwrap().user.as_deref(), Some("ann"));
 }

@@ -2,13 +2,13 @@
 
 use crate::auth;
 use crate::clock::NodeClock;
-use crate::config::Mode;
-use crate::connections::{self, Slot};
-use crate::http::{self, Api, HttpServer};
-use crate::resp::{Peer, RespServer};
+use crate::config::ServerMode;
+use crate::connections::{self, ConnectionSlot};
+use crate::http::{self, HttpApi, HttpServer};
+use crate::resp::{RedisPeer, RespServer};
 use crate::shard::Shards;
-use crate::shard::conn::{Conn, Protocol};
-use crate::shard::input::{Arrival, ShardInput};
+use crate::shard::conn::{Conn, SocketProtocol};
+use crate::shard::input::{NewSocket, ShardInput};
 use crate::tls::TlsReloader;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use tokio::net::{TcpListener, TcpStream};
 const HANDSHAKE: Duration = Duration::from_secs(10);
 
 pub struct HttpAcceptor {
-    pub api: Arc<Api>,
+    pub api: Arc<HttpApi>,
     pub tls: Option<Arc<TlsReloader>>,
 }
 
@@ -70,7 +70,7 @@ impl RedisAcceptor {
         socket: TcpStream,
         tls: Option<Box<rustls::ServerConnection>>,
         peer: SocketAddr,
-        slot: Slot,
+        slot: ConnectionSlot,
     ) {
         let local = socket.local_addr().unwrap_or(peer);
         let Ok(socket) = socket.into_std() else { return };
@@ -78,7 +78,7 @@ impl RedisAcceptor {
         let shard = self.shards.next();
         let info = self.resp.clients.register(shard, LinkId(0), peer, local, self.clock.now());
         let client = info.id;
-        let identity = (self.resp.config.mode == Mode::Dev).then(|| Identity {
+        let identity = (self.resp.config.mode == ServerMode::Dev).then(|| Identity {
             user: None,
             name: None,
             rights: auth::all_rights(),
@@ -87,9 +87,9 @@ impl RedisAcceptor {
             scopes: Scopes::ALL,
             key: None,
         });
-        let protocol = Protocol::Redis(Box::new(Peer::new(LinkId(0), identity, info)));
+        let protocol = SocketProtocol::Redis(Box::new(RedisPeer::new(LinkId(0), identity, info)));
         let conn = Conn::new(socket, tls, protocol, slot);
-        let arrival = Arrival { conn, input: Vec::new(), commands: Vec::new(), hello: None };
+        let arrival = NewSocket { conn, input: Vec::new(), commands: Vec::new(), hello: None };
         if self.shards.put(shard, ShardInput::Arrival(Box::new(arrival))).is_err() {
             self.resp.clients.leave(client);
             tracing::warn!(shard, "connection refused: shard queue full");

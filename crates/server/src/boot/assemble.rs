@@ -5,15 +5,15 @@ use crate::authorize::AuthorizeHook;
 use crate::clock::NodeClock;
 use crate::config::Config;
 use crate::connections::{self, Connections};
-use crate::health::Health;
-use crate::http::{Api, IdempotencyKeys, Pings};
+use crate::health::NodeHealth;
+use crate::http::{HttpApi, IdempotencyKeys, Pings};
 use crate::metrics::{MetricSources, NodeMetrics};
 use crate::resp::RespServer;
 use crate::resp::clients::Clients;
 use crate::samples::Samples;
 use crate::settings;
 use crate::shard::queue::ShardQueue;
-use crate::shard::worker::{Seed, WAKE};
+use crate::shard::worker::{ShardStart, WAKE};
 use crate::shard::{ShardContext, ShardLimits, Shards};
 use crate::store_client::StoreClient;
 use crate::topics::TopicsApi;
@@ -52,7 +52,7 @@ pub struct Parts {
     pub config: Arc<Config>,
     pub clock: Arc<NodeClock>,
     pub store: Arc<StoreClient>,
-    pub health: Arc<Health>,
+    pub health: Arc<NodeHealth>,
     pub node: Arc<Node>,
     pub shards: Shards,
     pub connections: Arc<Connections>,
@@ -69,9 +69,9 @@ impl Parts {
         config: Arc<Config>,
         clock: Arc<NodeClock>,
         store: Arc<StoreClient>,
-        health: Arc<Health>,
+        health: Arc<NodeHealth>,
         epoch: Epoch,
-    ) -> anyhow::Result<(Parts, Vec<Seed>)> {
+    ) -> anyhow::Result<(Parts, Vec<ShardStart>)> {
         let started = Instant::now();
         let keyring = Keyring::new(config.admin_key.clone(), store.clone());
         let authenticator = Arc::new(Authenticator::new(config.mode, Verifier::new(&config)?, keyring));
@@ -117,7 +117,7 @@ impl Parts {
         });
         // Each shard makes its own state inside its thread; here only what can travel.
         let seeds = polls.into_iter().enumerate();
-        let seeds = seeds.map(|(index, poll)| Seed::new(index, context.clone(), poll));
+        let seeds = seeds.map(|(index, poll)| ShardStart::new(index, context.clone(), poll));
         let numbers = NodeMetrics {
             node: node.clone(),
             health: health.clone(),
@@ -145,8 +145,8 @@ impl Parts {
         Ok((parts, seeds.collect::<Result<_, _>>()?))
     }
 
-    pub fn api(&self) -> Arc<Api> {
-        Arc::new(Api {
+    pub fn api(&self) -> Arc<HttpApi> {
+        Arc::new(HttpApi {
             config: self.config.clone(),
             node: self.node.clone(),
             shards: self.shards.clone(),

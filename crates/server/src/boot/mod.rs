@@ -9,7 +9,7 @@ mod start;
 mod stop;
 
 use crate::config::Config;
-use crate::health::Health;
+use crate::health::NodeHealth;
 use crate::supervisor::{RUNTIME_THREAD, Supervisor};
 use anyhow::Context;
 use std::sync::Arc;
@@ -35,7 +35,7 @@ pub fn run(config: Config, announce: impl FnOnce(&Config)) -> anyhow::Result<()>
         .enable_all()
         .build()
         .context("cannot start the tokio runtime")?;
-    let health = Arc::new(Health::default());
+    let health = Arc::new(NodeHealth::default());
     let supervisor = Supervisor::new(health.clone(), exit_after_deadline);
     supervisor.watch_panics();
     let outcome = runtime.block_on(serve(config, health, &supervisor, announce));
@@ -45,7 +45,7 @@ pub fn run(config: Config, announce: impl FnOnce(&Config)) -> anyhow::Result<()>
 
 async fn serve(
     config: Config,
-    health: Arc<Health>,
+    health: Arc<NodeHealth>,
     supervisor: &Supervisor,
     announce: impl FnOnce(&Config),
 ) -> anyhow::Result<()> {

@@ -3,16 +3,16 @@
 use super::accept::{HttpAcceptor, RedisAcceptor};
 use super::assemble::{Parts, Ports};
 use crate::adoption::Adoption;
-use crate::bus::BusReceiver;
+use crate::bus::BusDispatcher;
 use crate::clock::NodeClock;
 use crate::config::Config;
-use crate::health::Health;
+use crate::health::NodeHealth;
 use crate::liveness::{self, LivenessDriver};
 use crate::random::SystemRandom;
 use crate::samples::Sampler;
-use crate::shard::worker::Seed;
+use crate::shard::worker::ShardStart;
 use crate::store_client::StoreClient;
-use crate::supervisor::{Supervisor, Task};
+use crate::supervisor::{SupervisedTask, Supervisor};
 use crate::tls::TlsReloader;
 use crate::topics::{BatchSender, delivery, keeper, matchmaker};
 use anyhow::Context;
@@ -25,28 +25,28 @@ use tavern_store::{Commit, NodeChange};
 use tokio::sync::Notify;
 
 /// A server that listens.
-pub struct Running {
+pub struct RunningServer {
     pub parts: Parts,
     pub adoption: Arc<Adoption>,
     pub tasks: Tasks,
 }
 
 pub struct Tasks {
-    pub liveness: Task,
-    pub adoption: Task,
-    pub delivery: Task,
+    pub liveness: SupervisedTask,
+    pub adoption: SupervisedTask,
+    pub delivery: SupervisedTask,
     /// Ends the delivery task when what it has sent is answered.
     pub stop_delivery: Arc<Notify>,
-    pub acceptors: Vec<Task>,
+    pub acceptors: Vec<SupervisedTask>,
     /// Tasks with nothing to finish.
-    pub others: Vec<Task>,
+    pub others: Vec<SupervisedTask>,
 }
 
 pub async fn start(
     mut config: Config,
-    health: Arc<Health>,
+    health: Arc<NodeHealth>,
     supervisor: &Supervisor,
-) -> anyhow::Result<Running> {
+) -> anyhow::Result<RunningServer> {
     // Ports first: a second server on them should fail before it touches the store.
     let ports = Ports::bind(&mut config)?;
     let tls = match &config.tls {
@@ -73,7 +73,7 @@ pub async fn start(
     start_shards(seeds, supervisor)?;
     adoption.look(true).await?;
     let tasks = start_tasks(&parts, &adoption, ports, tls, supervisor)?;
-    Ok(Running { parts, adoption, tasks })
+    Ok(RunningServer { parts, adoption, tasks })
 }
 
 fn start_tasks(
@@ -157,7 +157,7 @@ async fn open_epoch(config: &Config, store: &StoreClient, clock: &NodeClock) -> 
 /// From here on the node hears the others, and they hear it.
 fn open_bus(parts: &Parts, adoption: &Adoption) -> anyhow::Result<()> {
     let config = &parts.config;
-    let receiver = Arc::new(BusReceiver {
+    let receiver = Arc::new(BusDispatcher {
         node: parts.node.clone(),
         shards: parts.shards.clone(),
         adoption: adoption.wake.clone(),
@@ -181,7 +181,7 @@ fn open_bus(parts: &Parts, adoption: &Adoption) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn start_shards(seeds: Vec<Seed>, supervisor: &Supervisor) -> anyhow::Result<()> {
+fn start_shards(seeds: Vec<ShardStart>, supervisor: &Supervisor) -> anyhow::Result<()> {
     for seed in seeds {
         let name = seed.name();
         let run = move || {

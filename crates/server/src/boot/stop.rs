@@ -1,14 +1,14 @@
 //! The stop: sessions go to living nodes and their clients are told; what no node took goes to the store; the node says
-//! goodbye. After a failure the same, as far as it goes, in less time.
-//! Must hold: a node some of whose sessions are lost says no goodbye: its lease ends instead, and then the other nodes
+//! reason. After a failure the same, as far as it goes, in less time.
+//! Must hold: a node some of whose sessions are lost says no reason: its lease ends instead, and then the other nodes
 //! treat its clients as lost.
 
 use super::assemble::Parts;
-use super::start::{Running, Tasks};
+use super::start::{RunningServer, Tasks};
 use crate::adoption::Adoption;
 use crate::shard::Shards;
 use crate::shard::input::ShardInput;
-use crate::supervisor::{Supervisor, Task};
+use crate::supervisor::{SupervisedTask, Supervisor};
 use std::sync::Arc;
 use std::time::Duration;
 use tavern_hub::PackedSession;
@@ -24,8 +24,8 @@ const LOOK: Duration = Duration::from_millis(10);
 /// How often, every `LOOK`, connections are given to end by themselves.
 const LAST_LOOKS: usize = 30;
 
-pub async fn stop(running: Running, supervisor: &Supervisor, failed: bool) -> anyhow::Result<()> {
-    let Running { parts, adoption, tasks } = running;
+pub async fn stop(running: RunningServer, supervisor: &Supervisor, failed: bool) -> anyhow::Result<()> {
+    let RunningServer { parts, adoption, tasks } = running;
     let Tasks { liveness, adoption: adopting, delivery, stop_delivery, acceptors, others } = tasks;
     let timeout = Duration::from_millis(parts.config.sessions.drain_ms);
     let timeout = if failed { timeout.min(FAILURE_DRAIN) } else { timeout };
@@ -39,9 +39,9 @@ pub async fn stop(running: Running, supervisor: &Supervisor, failed: bool) -> an
         true => drop(tokio::time::timeout(FAILURE_DRAIN, finished).await),
         false => finished.await,
     }
-    others.iter().for_each(Task::abort);
+    others.iter().for_each(SupervisedTask::abort);
     let stopped = tokio::time::timeout(timeout, drain(&parts, &adoption, timeout, &liveness)).await;
-    acceptors.iter().for_each(Task::abort);
+    acceptors.iter().for_each(SupervisedTask::abort);
     liveness.abort();
     let drained = stopped.unwrap_or_else(|_| {
         tracing::error!(?timeout, "drain timed out; some sessions are lost");
@@ -62,7 +62,12 @@ pub async fn stop(running: Running, supervisor: &Supervisor, failed: bool) -> an
     drained
 }
 
-async fn drain(parts: &Parts, adoption: &Adoption, timeout: Duration, liveness: &Task) -> anyhow::Result<()> {
+async fn drain(
+    parts: &Parts,
+    adoption: &Adoption,
+    timeout: Duration,
+    liveness: &SupervisedTask,
+) -> anyhow::Result<()> {
     let node = &parts.node;
     // It may live under another epoch than it began with.
     let writer = Writer::new(&node.settings.node, node.epoch());
@@ -76,15 +81,15 @@ async fn drain(parts: &Parts, adoption: &Adoption, timeout: Duration, liveness: 
     let shards = parts.shards.len();
     let complete = frozen.len() == shards && packed.len() == shards;
     keep_sessions(parts, &writer, packed.into_iter().flatten().collect()).await?;
-    // A renewal after the goodbye would be refused, and the node would think that it was taken for dead.
+    // A renewal after the reason would be refused, and the node would think that it was taken for dead.
     liveness.abort();
     if !complete {
         tracing::warn!("a shard has failed; the node's lease ends by itself");
         return Ok(());
     }
     let stop = NodeChange::Stop { node: writer.clone() };
-    let goodbye = Commit { writer: Some(writer), node: Some(stop), ..Commit::default() };
-    parts.store.commit(goodbye).await?;
+    let reason = Commit { writer: Some(writer), node: Some(stop), ..Commit::default() };
+    parts.store.commit(reason).await?;
     node.say_left();
     Ok(())
 }

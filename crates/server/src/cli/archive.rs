@@ -7,11 +7,13 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
-use tavern_domain::presence::{Attendance, Attendee, Departed, Departure, Home, Lost, State, Visibility};
+use tavern_domain::presence::{
+    Attendance, ChannelClient, ClientState, LastDeparture, LostClient, NodeEpoch, OfflineReason, Visibility,
+};
 use tavern_domain::{ClientId, Epoch, Scope, Scopes, SessionKey, Time};
 use tavern_store::{
-    ApiKey, Deadline, Document, DocumentKey, Entry, Follow, Hold, Presence, PresenceKey, Row, StoredSession,
-    User, Writer,
+    ApiKey, Deadline, Document, DocumentKey, Follow, LogEntry, PresenceHold, PresenceKey, PresenceRow, Row,
+    StoredSession, UserRow, Writer,
 };
 use tavern_wire::json::presence::meaning;
 
@@ -20,8 +22,8 @@ pub const FORMAT: u32 = 2;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
-pub enum Line {
-    Tavern(Header),
+pub enum ArchiveLine {
+    Tavern(ArchiveHeader),
     Key(KeyLine),
     User(UserLine),
     Follow(FollowLine),
@@ -33,11 +35,11 @@ pub enum Line {
     Session(SessionLine),
     Presence(PresenceLine),
     Deadline(DeadlineLine),
-    End(End),
+    End(ArchiveEnd),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Header {
+pub struct ArchiveHeader {
     pub format: u32,
     pub program: String,
     pub store: String,
@@ -48,7 +50,7 @@ pub struct Header {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct End {
+pub struct ArchiveEnd {
     pub lines: u64,
 }
 
@@ -167,17 +169,17 @@ pub struct DeadlineLine {
 
 /// What a line puts into a store.
 #[derive(Debug)]
-pub enum Put {
+pub enum ImportedItem {
     Row(Row),
     Deadline(Deadline),
-    Event(Entry),
+    Event(LogEntry),
     Log(LogLine),
 }
 
-impl Line {
-    pub fn of_row(row: &Row) -> anyhow::Result<Line> {
+impl ArchiveLine {
+    pub fn of_row(row: &Row) -> anyhow::Result<ArchiveLine> {
         Ok(match row {
-            Row::Key(key) => Line::Key(KeyLine {
+            Row::Key(key) => ArchiveLine::Key(KeyLine {
                 id: key.id.to_string(),
                 name: key.name.to_string(),
                 hash: STANDARD.encode(key.hash),
@@ -185,40 +187,40 @@ impl Line {
                 created_at: key.created_at.ms(),
                 revoked_at: key.revoked_at.map(Time::ms),
             }),
-            Row::User(user) => Line::User(UserLine {
+            Row::User(user) => ArchiveLine::User(UserLine {
                 user: user.user.to_string(),
                 visibility: user.visibility.as_str().to_owned(),
                 last_seen: user.last_seen.map(Time::ms),
             }),
-            Row::Follow(follow) => Line::Follow(FollowLine {
+            Row::Follow(follow) => ArchiveLine::Follow(FollowLine {
                 follower: follow.follower.to_string(),
                 followee: follow.followee.to_string(),
                 since: follow.since.ms(),
             }),
-            Row::Hold(hold) => Line::Hold(HoldLine {
+            Row::Hold(hold) => ArchiveLine::Hold(HoldLine {
                 channel: hold.key.channel.to_string(),
                 user: hold.key.user.to_string(),
                 carrier: hold.carrier.as_deref().map(str::to_owned),
                 until: hold.until.map(Time::ms),
             }),
-            Row::Document(document) => Line::Document(DocumentLine {
+            Row::Document(document) => ArchiveLine::Document(DocumentLine {
                 kind: document.key.kind().to_owned(),
                 name: document.key.name().to_owned(),
                 body: STANDARD.encode(&document.body),
             }),
-            Row::Session(session) => Line::Session(of_session(session)),
-            Row::Presence(presence) => Line::Presence(of_presence(presence)),
+            Row::Session(session) => ArchiveLine::Session(of_session(session)),
+            Row::Presence(presence) => ArchiveLine::Presence(of_presence(presence)),
             Row::Lease(lease) => bail!("the lease {} is nothing to be moved", lease.name),
         })
     }
 
     /// A topic that had so many events before the log begins.
-    pub fn of_topic(topic: &str, count: u64, position: u64) -> Line {
-        Line::Topic(TopicLine { topic: topic.to_owned(), count, position })
+    pub fn of_topic(topic: &str, count: u64, position: u64) -> ArchiveLine {
+        ArchiveLine::Topic(TopicLine { topic: topic.to_owned(), count, position })
     }
 
-    pub fn of_event(entry: &Entry) -> Line {
-        Line::Event(EventLine {
+    pub fn of_event(entry: &LogEntry) -> ArchiveLine {
+        ArchiveLine::Event(EventLine {
             position: entry.position,
             topic: entry.topic.to_string(),
             count: entry.count,
@@ -228,8 +230,8 @@ impl Line {
         })
     }
 
-    pub fn of_deadline(deadline: &Deadline) -> Line {
-        Line::Deadline(DeadlineLine {
+    pub fn of_deadline(deadline: &Deadline) -> ArchiveLine {
+        ArchiveLine::Deadline(DeadlineLine {
             kind: deadline.kind.to_string(),
             name: deadline.name.to_string(),
             due: deadline.due.ms(),
@@ -237,34 +239,34 @@ impl Line {
     }
 
     /// None: the first or the last line.
-    pub fn put(self) -> anyhow::Result<Option<Put>> {
+    pub fn put(self) -> anyhow::Result<Option<ImportedItem>> {
         Ok(Some(match self {
-            Line::Tavern(_) | Line::End(_) => return Ok(None),
-            Line::Key(key) => Put::Row(Row::Key(read_key(key)?)),
-            Line::User(user) => Put::Row(Row::User(User {
+            ArchiveLine::Tavern(_) | ArchiveLine::End(_) => return Ok(None),
+            ArchiveLine::Key(key) => ImportedItem::Row(Row::Key(read_key(key)?)),
+            ArchiveLine::User(user) => ImportedItem::Row(Row::User(UserRow {
                 user: user.user.into(),
                 last_seen: user.last_seen.map(Time),
                 visibility: visibility(&user.visibility)?,
             })),
-            Line::Follow(follow) => Put::Row(Row::Follow(Follow {
+            ArchiveLine::Follow(follow) => ImportedItem::Row(Row::Follow(Follow {
                 follower: follow.follower.into(),
                 followee: follow.followee.into(),
                 since: Time(follow.since),
             })),
-            Line::Hold(hold) => Put::Row(Row::Hold(Hold {
+            ArchiveLine::Hold(hold) => ImportedItem::Row(Row::Hold(PresenceHold {
                 key: PresenceKey::new(&hold.channel, &hold.user),
                 carrier: hold.carrier.map(Arc::from),
                 until: hold.until.map(Time),
             })),
-            Line::Document(document) => {
+            ArchiveLine::Document(document) => {
                 let body = STANDARD.decode(document.body)?.into();
                 check_kind(&document.kind)?;
-                Put::Row(Row::Document(Document {
+                ImportedItem::Row(Row::Document(Document {
                     key: DocumentKey::new(&document.kind, &document.name),
                     body,
                 }))
             }
-            Line::Topic(TopicLine { topic, count, position }) => Put::Event(Entry {
+            ArchiveLine::Topic(TopicLine { topic, count, position }) => ImportedItem::Event(LogEntry {
                 position,
                 topic: topic.into(),
                 count,
@@ -272,7 +274,7 @@ impl Line {
                 id: None,
                 body: Arc::from(*b""),
             }),
-            Line::Event(event) => Put::Event(Entry {
+            ArchiveLine::Event(event) => ImportedItem::Event(LogEntry {
                 position: event.position,
                 topic: event.topic.into(),
                 count: event.count,
@@ -280,12 +282,12 @@ impl Line {
                 id: event.id.map(Arc::from),
                 body: STANDARD.decode(event.body)?.into(),
             }),
-            Line::Log(log) => Put::Log(log),
-            Line::Session(session) => Put::Row(Row::Session(read_session(session)?)),
-            Line::Presence(presence) => Put::Row(Row::Presence(read_presence(presence)?)),
-            Line::Deadline(deadline) => {
+            ArchiveLine::Log(log) => ImportedItem::Log(log),
+            ArchiveLine::Session(session) => ImportedItem::Row(Row::Session(read_session(session)?)),
+            ArchiveLine::Presence(presence) => ImportedItem::Row(Row::Presence(read_presence(presence)?)),
+            ArchiveLine::Deadline(deadline) => {
                 check_kind(&deadline.kind)?;
-                Put::Deadline(Deadline::new(Time(deadline.due), &deadline.kind, &deadline.name))
+                ImportedItem::Deadline(Deadline::new(Time(deadline.due), &deadline.kind, &deadline.name))
             }
         }))
     }
@@ -307,12 +309,12 @@ fn of_session(session: &StoredSession) -> SessionLine {
     }
 }
 
-fn of_presence(presence: &Presence) -> PresenceLine {
+fn of_presence(presence: &PresenceRow) -> PresenceLine {
     let attendance = &presence.attendance;
-    let client = |client: &Attendee| ClientPart {
+    let client = |client: &ChannelClient| ClientPart {
         client: client.client.to_string(),
-        node: client.home.node.to_string(),
-        epoch: client.home.epoch.0,
+        node: client.node.node.to_string(),
+        epoch: client.node.epoch.0,
         state: client.state.as_ref().map(|state| state.text.to_string()),
         since: client.since.ms(),
         lost: client.lost.map(|lost| (lost.at.ms(), lost.until.ms())),
@@ -358,25 +360,25 @@ fn read_session(session: SessionLine) -> anyhow::Result<StoredSession> {
     })
 }
 
-fn read_presence(presence: PresenceLine) -> anyhow::Result<Presence> {
-    let client = |part: ClientPart| -> anyhow::Result<Attendee> {
-        Ok(Attendee {
+fn read_presence(presence: PresenceLine) -> anyhow::Result<PresenceRow> {
+    let client = |part: ClientPart| -> anyhow::Result<ChannelClient> {
+        Ok(ChannelClient {
             client: client_id(&part.client)?,
-            home: Home { node: part.node.into(), epoch: Epoch(part.epoch) },
-            state: part.state.map(|text| State { meaning: meaning(&text), text: text.into() }),
+            node: NodeEpoch { node: part.node.into(), epoch: Epoch(part.epoch) },
+            state: part.state.map(|text| ClientState { digest: meaning(&text), text: text.into() }),
             since: Time(part.since),
-            lost: part.lost.map(|(at, until)| Lost { at: Time(at), until: Time(until) }),
+            lost: part.lost.map(|(at, until)| LostClient { at: Time(at), until: Time(until) }),
         })
     };
     let departed = match presence.departed {
         None => None,
         Some(part) => {
-            let reason = Departure::parse(&part.reason).context("a reason is unknown")?;
-            Some(Departed { reason, seen: Time(part.seen) })
+            let reason = OfflineReason::parse(&part.reason).context("a reason is unknown")?;
+            Some(LastDeparture { reason, seen: Time(part.seen) })
         }
     };
     let clients = presence.clients.into_iter().map(client).collect::<anyhow::Result<_>>()?;
-    Ok(Presence {
+    Ok(PresenceRow {
         key: PresenceKey::new(&presence.channel, &presence.user),
         anonymous: presence.anonymous,
         name: presence.name.map(Arc::from),
@@ -406,16 +408,16 @@ mod tests {
 
     #[test]
     fn rows_are_read_as_they_were_written() {
-        let home = Home { node: "a".into(), epoch: Epoch(1_794_771_279_710_000) };
-        let client = |n: u128, lost| Attendee {
+        let home = NodeEpoch { node: "a".into(), epoch: Epoch(1_794_771_279_710_000) };
+        let client = |n: u128, lost| ChannelClient {
             client: ClientId::from_random(n),
-            home: home.clone(),
-            state: Some(State { text: "{\"x\":1 }".into(), meaning: meaning("{\"x\":1 }") }),
+            node: home.clone(),
+            state: Some(ClientState { text: "{\"x\":1 }".into(), digest: meaning("{\"x\":1 }") }),
             since: Time(5),
             lost,
         };
-        let lost = Some(Lost { at: Time(6), until: Time::NEVER });
-        let departed = Some(Departed { reason: Departure::NodeDown, seen: Time(4) });
+        let lost = Some(LostClient { at: Time(6), until: Time::NEVER });
+        let departed = Some(LastDeparture { reason: OfflineReason::NodeDown, seen: Time(4) });
         let rows = [
             Row::Key(ApiKey {
                 id: "k".into(),
@@ -425,9 +427,17 @@ mod tests {
                 created_at: Time(1),
                 revoked_at: Some(Time(2)),
             }),
-            Row::User(User { user: "änn".into(), last_seen: Some(Time(9)), visibility: Visibility::Nobody }),
+            Row::User(UserRow {
+                user: "änn".into(),
+                last_seen: Some(Time(9)),
+                visibility: Visibility::Nobody,
+            }),
             Row::Follow(Follow { follower: "a".into(), followee: "b".into(), since: Time(3) }),
-            Row::Hold(Hold { key: PresenceKey::new("g#1", "u"), carrier: Some("g#2".into()), until: None }),
+            Row::Hold(PresenceHold {
+                key: PresenceKey::new("g#1", "u"),
+                carrier: Some("g#2".into()),
+                until: None,
+            }),
             Row::Document(Document {
                 key: DocumentKey::new("party", "4/2"),
                 body: Arc::from(&b"\0\xff"[..]),
@@ -442,7 +452,7 @@ mod tests {
                 detached_at: None,
                 expires_at: Time::NEVER,
             }),
-            Row::Presence(Presence {
+            Row::Presence(PresenceRow {
                 key: PresenceKey::new("g#1", "u"),
                 anonymous: true,
                 name: None,
@@ -451,25 +461,25 @@ mod tests {
             }),
         ];
         for row in rows {
-            let text = serde_json::to_string(&Line::of_row(&row).unwrap()).unwrap();
+            let text = serde_json::to_string(&ArchiveLine::of_row(&row).unwrap()).unwrap();
             assert!(!text.contains('\n'));
-            match serde_json::from_str::<Line>(&text).unwrap().put().unwrap() {
-                Some(Put::Row(read)) => assert_eq!(read, row, "{text}"),
+            match serde_json::from_str::<ArchiveLine>(&text).unwrap().put().unwrap() {
+                Some(ImportedItem::Row(read)) => assert_eq!(read, row, "{text}"),
                 other => panic!("{other:?}"),
             }
         }
         for id in [None, Some("order-1".into())] {
             let body = Arc::from(&b"{\"type\":\"x\"}"[..]);
-            let entry = Entry { position: 9, topic: "t".into(), count: 4, at: Time(3), id, body };
-            let text = serde_json::to_string(&Line::of_event(&entry)).unwrap();
-            match serde_json::from_str::<Line>(&text).unwrap().put().unwrap() {
-                Some(Put::Event(read)) => assert_eq!(read, entry, "{text}"),
+            let entry = LogEntry { position: 9, topic: "t".into(), count: 4, at: Time(3), id, body };
+            let text = serde_json::to_string(&ArchiveLine::of_event(&entry)).unwrap();
+            match serde_json::from_str::<ArchiveLine>(&text).unwrap().put().unwrap() {
+                Some(ImportedItem::Event(read)) => assert_eq!(read, entry, "{text}"),
                 other => panic!("{other:?}"),
             }
         }
         let deadline = Deadline::new(Time(7), "grace", "x");
-        match Line::of_deadline(&deadline).put().unwrap() {
-            Some(Put::Deadline(read)) => assert_eq!(read, deadline),
+        match ArchiveLine::of_deadline(&deadline).put().unwrap() {
+            Some(ImportedItem::Deadline(read)) => assert_eq!(read, deadline),
             other => panic!("{other:?}"),
         }
     }
@@ -477,9 +487,9 @@ mod tests {
     #[test]
     fn foreign_lines_are_refused() {
         for text in ["{}", "{\"key\":{}}", "{\"rocket\":{}}", "[]", "{\"deadline\":{\"kind\":\"x\"}}"] {
-            assert!(serde_json::from_str::<Line>(text).is_err(), "{text}");
+            assert!(serde_json::from_str::<ArchiveLine>(text).is_err(), "{text}");
         }
         let wrong = "{\"document\":{\"kind\":\"No Word\",\"name\":\"n\",\"body\":\"\"}}";
-        assert!(serde_json::from_str::<Line>(wrong).unwrap().put().is_err());
+        assert!(serde_json::from_str::<ArchiveLine>(wrong).unwrap().put().is_err());
     }
 }

@@ -3,7 +3,7 @@
 use super::options::ConfigOptions;
 use super::{print_line, table};
 use crate::auth::Verifier;
-use crate::config::{EffectiveValue, Mode, example};
+use crate::config::{EffectiveValue, ServerMode, example};
 use serde_json::{Value, json};
 use std::process::ExitCode;
 
@@ -27,7 +27,7 @@ pub fn run(args: CheckArgs) -> anyhow::Result<ExitCode> {
         print_line(example::file(&[]).trim_end())?;
         return Ok(ExitCode::SUCCESS);
     }
-    let mode = if args.dev { Mode::Dev } else { Mode::Serve };
+    let mode = if args.dev { ServerMode::Dev } else { ServerMode::Serve };
     let loaded = args.options.load(mode, true)?;
     let mut errors: Vec<String> = loaded.errors.iter().map(ToString::to_string).collect();
     if let Err(error) = Verifier::new(&loaded.config) {

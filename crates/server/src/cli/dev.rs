@@ -4,7 +4,7 @@
 use super::options::ConfigOptions;
 use super::table::{self, Colour, paint};
 use super::{print_line, token};
-use crate::config::{Config, Mode, dev};
+use crate::config::{Config, ServerMode, dev};
 use anyhow::Context;
 use std::collections::BTreeMap;
 use std::process::ExitCode;
@@ -21,7 +21,7 @@ const USER: &str = "ann";
 const TOKEN_TTL_MS: u64 = 30 * 86_400_000;
 
 pub fn run(args: DevArgs) -> anyhow::Result<ExitCode> {
-    let mut config = args.options.load(Mode::Dev, true)?.valid()?;
+    let mut config = args.options.load(ServerMode::Dev, true)?.valid()?;
     dev::provide(&mut config)
         .with_context(|| format!("cannot keep the dev secret in {}", config.data.display()))?;
     crate::boot::run(config, greet)?;
@@ -138,7 +138,7 @@ mod tests {
 
     fn config(folder: &std::path::Path) -> Config {
         let sources = Sources {
-            mode: Mode::Dev,
+            mode: ServerMode::Dev,
             file: None,
             environment: vec![("TAVERN_DATA".into(), folder.display().to_string())],
             flags: Vec::new(),

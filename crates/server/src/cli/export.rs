@@ -1,19 +1,19 @@
 //! `tavern export`: everything that a store keeps, as lines of JSON on stdout. `tavern import` reads them.
 //! Must hold: memory is bounded by a page; a file that ends without its last line is not whole, and import says so.
 
-use super::archive::{End, FORMAT, Header, Line, LogLine};
+use super::archive::{ArchiveEnd, ArchiveHeader, ArchiveLine, FORMAT, LogLine};
 use super::options::StoreOptions;
-use crate::config::Mode;
+use crate::config::ServerMode;
 use anyhow::{Context, bail};
 use std::io::{BufWriter, Write};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 use tavern_domain::Time;
-use tavern_store::blocking::Client;
+use tavern_store::blocking::BlockingStore;
 use tavern_store::limits::PAGE_ROWS;
 use tavern_store::{
-    Clock, Deadline, Found, Log, Read, Row, RowKind, Stretch, SystemClock, Topics, Versioned,
+    Clock, Deadline, Found, LogEnds, LogPage, Read, Row, RowKind, SystemClock, TopicPage, Versioned,
 };
 
 #[derive(clap::Args)]
@@ -44,7 +44,13 @@ pub fn run(args: ExportArgs) -> anyhow::Result<ExitCode> {
     let store = client.store().name().to_owned();
     let program = env!("CARGO_PKG_VERSION").to_owned();
     let live = !alive.is_empty();
-    export.line(&Line::Tavern(Header { format: FORMAT, program, store, time: time.ms(), live }))?;
+    export.line(&ArchiveLine::Tavern(ArchiveHeader {
+        format: FORMAT,
+        program,
+        store,
+        time: time.ms(),
+        live,
+    }))?;
     export.keys()?;
     for kind in [RowKind::User, RowKind::Follow, RowKind::Hold, RowKind::Document] {
         export.rows(kind)?;
@@ -61,7 +67,7 @@ pub fn run(args: ExportArgs) -> anyhow::Result<ExitCode> {
         );
     }
     let lines = export.lines - 1;
-    export.line(&Line::End(End { lines }))?;
+    export.line(&ArchiveLine::End(ArchiveEnd { lines }))?;
     export.out.flush()?;
     eprintln!("exported {lines} rows");
     if live {
@@ -71,8 +77,8 @@ pub fn run(args: ExportArgs) -> anyhow::Result<ExitCode> {
 }
 
 /// A store that exists.
-pub fn open(options: StoreOptions) -> anyhow::Result<Client> {
-    let config = options.with_secret(None).load(Mode::Serve, false)?.valid()?;
+pub fn open(options: StoreOptions) -> anyhow::Result<BlockingStore> {
+    let config = options.with_secret(None).load(ServerMode::Serve, false)?.valid()?;
     if config.store.starts_with("sqlite:") && !config.data.join("tavern.db").exists() {
         bail!("there is no store in {}", config.data.display());
     }
@@ -80,7 +86,7 @@ pub fn open(options: StoreOptions) -> anyhow::Result<Client> {
 }
 
 /// The store's time, and the names of the servers that run on it.
-pub fn running_servers(client: &Client) -> anyhow::Result<(Time, Vec<String>)> {
+pub fn running_servers(client: &BlockingStore) -> anyhow::Result<(Time, Vec<String>)> {
     let now = match client.read(Read::Time)? {
         Found::Time(now) => now,
         _ => SystemClock.now(),
@@ -100,7 +106,7 @@ pub fn running_servers(client: &Client) -> anyhow::Result<(Time, Vec<String>)> {
 }
 
 struct Export<'a, W> {
-    client: &'a Client,
+    client: &'a BlockingStore,
     out: W,
     lines: u64,
     highest: u64,
@@ -117,14 +123,14 @@ impl<W: Write> Export<'_, W> {
         Ok(())
     }
 
-    fn topics(&self, after: Option<Arc<str>>) -> anyhow::Result<Topics> {
+    fn topics(&self, after: Option<Arc<str>>) -> anyhow::Result<TopicPage> {
         match self.client.read(Read::Topics { names: Vec::new(), after, limit: PAGE_ROWS })? {
             Found::Topics(topics) => Ok(topics),
             _ => bail!("the store answered something else than topics"),
         }
     }
 
-    fn stretch(&self, topics: Vec<Arc<str>>, after: u64, limit: u32) -> anyhow::Result<Stretch> {
+    fn stretch(&self, topics: Vec<Arc<str>>, after: u64, limit: u32) -> anyhow::Result<LogPage> {
         match self.client.read(Read::Log { topics, after, limit })? {
             Found::Log(stretch) => Ok(stretch),
             _ => bail!("the store answered something else than events"),
@@ -133,7 +139,7 @@ impl<W: Write> Export<'_, W> {
 
     /// The events with their positions and counts, and before them the topics that have had more than are kept.
     fn log(&mut self) -> anyhow::Result<()> {
-        let Log { first, head, .. } = self.topics(None)?.log;
+        let LogEnds { first, head, .. } = self.topics(None)?.log;
         if head == 0 {
             return Ok(());
         }
@@ -155,23 +161,23 @@ impl<W: Write> Export<'_, W> {
         let begins =
             begins.context("the log of topics is inconsistent: events are missing at its beginning")?;
         for (position, (topic, count)) in (begins..).zip(&earlier) {
-            self.line(&Line::of_topic(topic, *count, position))?;
+            self.line(&ArchiveLine::of_topic(topic, *count, position))?;
         }
         let mut after = first - 1;
         loop {
             let page = self.stretch(Vec::new(), after, PAGE_ROWS)?.page;
             for entry in &page.rows {
-                self.line(&Line::of_event(entry))?;
+                self.line(&ArchiveLine::of_event(entry))?;
             }
             after = page.rows.last().map_or(after, |entry| entry.position);
             if !page.more {
                 break;
             }
         }
-        self.line(&Line::Log(LogLine { first, head }))
+        self.line(&ArchiveLine::Log(LogLine { first, head }))
     }
 
-    fn line(&mut self, line: &Line) -> anyhow::Result<()> {
+    fn line(&mut self, line: &ArchiveLine) -> anyhow::Result<()> {
         serde_json::to_writer(&mut self.out, line).map_err(std::io::Error::from)?;
         self.out.write_all(b"\n")?;
         self.lines += 1;
@@ -183,7 +189,7 @@ impl<W: Write> Export<'_, W> {
 
     fn row(&mut self, version: u64, row: &Row) -> anyhow::Result<()> {
         self.highest = self.highest.max(version);
-        self.line(&Line::of_row(row)?)
+        self.line(&ArchiveLine::of_row(row)?)
     }
 
     fn keys(&mut self) -> anyhow::Result<()> {
@@ -245,7 +251,7 @@ impl<W: Write> Export<'_, W> {
             };
             after = page.rows.last().cloned();
             for deadline in &page.rows {
-                self.line(&Line::of_deadline(deadline))?;
+                self.line(&ArchiveLine::of_deadline(deadline))?;
             }
             if !page.more {
                 return Ok(());

@@ -29,15 +29,15 @@ pub fn publish(folder: &Path, channel: &[u8], payload: &[u8]) -> anyhow::Result<
 }
 
 /// What to listen to, and for how long.
-pub struct Wanted<'a> {
+pub struct ListenRequest<'a> {
     pub channels: &'a [OsString],
     pub patterns: &'a [OsString],
     pub count: Option<u64>,
     pub wait: Option<Duration>,
 }
 
-pub fn subscribe(folder: &Path, wanted: &Wanted<'_>) -> anyhow::Result<()> {
-    let signals = StopSignals::catch()?;
+pub fn subscribe(folder: &Path, wanted: &ListenRequest<'_>) -> anyhow::Result<()> {
+    let signals = FolderSignals::catch()?;
     let local = open(folder, "tavern subscribe")?;
     let channels = wanted.channels.iter().map(|name| Interest::channel(name.as_bytes()));
     let patterns = wanted.patterns.iter().map(|name| Interest::pattern(name.as_bytes()));
@@ -57,7 +57,7 @@ fn open(folder: &Path, program: &str) -> Result<Local, Error> {
 }
 
 /// Prints messages until the count or the time is reached.
-fn print_messages(listener: &FolderListener, wanted: &Wanted<'_>) -> anyhow::Result<()> {
+fn print_messages(listener: &FolderListener, wanted: &ListenRequest<'_>) -> anyhow::Result<()> {
     let end = wanted.wait.and_then(|wait| Instant::now().checked_add(wait));
     let mut printed = 0;
     while let Some(message) = listener.next(end)? {
@@ -134,19 +134,19 @@ impl FolderListener {
 }
 
 /// SIGTERM and SIGINT, caught before anything is put into the folder.
-struct StopSignals {
+struct FolderSignals {
     runtime: tokio::runtime::Runtime,
     terminate: tokio::signal::unix::Signal,
     interrupt: tokio::signal::unix::Signal,
 }
 
-impl StopSignals {
-    fn catch() -> anyhow::Result<StopSignals> {
+impl FolderSignals {
+    fn catch() -> anyhow::Result<FolderSignals> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
         let entered = runtime.enter();
         let (terminate, interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
         drop(entered);
-        Ok(StopSignals { runtime, terminate, interrupt })
+        Ok(FolderSignals { runtime, terminate, interrupt })
     }
 
     fn wait(mut self, listener: &FolderListener) {

@@ -2,10 +2,10 @@
 //! Must hold: no existing row is changed, because every row is expected to be absent; an import that fails says which rows
 //! are stored; versions do not repeat, because the new store's time is not before that of the export.
 
-use super::archive::{FORMAT, Header, Line, Put};
+use super::archive::{ArchiveHeader, ArchiveLine, FORMAT, ImportedItem};
 use super::export::running_servers;
 use super::options::StoreOptions;
-use crate::config::Mode;
+use crate::config::ServerMode;
 use anyhow::{Context, bail};
 use std::collections::BTreeSet;
 use std::io::{BufRead, Read as _};
@@ -13,8 +13,8 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 use tavern_domain::Time;
-use tavern_store::blocking::Client;
-use tavern_store::{Commit, Expect, Found, Raise, Read, Row, RowKind, SystemClock, Trim};
+use tavern_store::blocking::BlockingStore;
+use tavern_store::{ChannelVersionBump, Commit, Expect, Found, Read, Row, RowKind, SystemClock, Trim};
 
 #[derive(clap::Args)]
 pub struct ImportArgs {
@@ -32,10 +32,10 @@ const LINE_BYTES: u64 = 16 * 1024 * 1024;
 const PROGRESS: u64 = 50_000;
 
 pub fn run(args: ImportArgs) -> anyhow::Result<ExitCode> {
-    let config = args.options.with_secret(None).load(Mode::Serve, false)?.valid()?;
+    let config = args.options.with_secret(None).load(ServerMode::Serve, false)?.valid()?;
     let client = tavern_engines::open_client(&config.store, Arc::new(SystemClock), PATIENCE)?;
     let mut input = std::io::stdin().lock();
-    let Some(Line::Tavern(header)) = next(&mut input)? else {
+    let Some(ArchiveLine::Tavern(header)) = next(&mut input)? else {
         bail!("not an export: the first line must be the header that `tavern export` writes");
     };
     check(&client, &header)?;
@@ -63,7 +63,7 @@ pub fn run(args: ImportArgs) -> anyhow::Result<ExitCode> {
     }
 }
 
-fn check(client: &Client, header: &Header) -> anyhow::Result<()> {
+fn check(client: &BlockingStore, header: &ArchiveHeader) -> anyhow::Result<()> {
     if header.format != FORMAT {
         bail!(
             "the file has format {}, this program reads format {FORMAT}: use the tavern that wrote it, {}",
@@ -90,7 +90,7 @@ fn check(client: &Client, header: &Header) -> anyhow::Result<()> {
 }
 
 /// What is in the store that an import could collide with.
-fn occupied(client: &Client) -> anyhow::Result<Option<&'static str>> {
+fn occupied(client: &BlockingStore) -> anyhow::Result<Option<&'static str>> {
     let rows = |kind| Read::Rows { kind, after: None, limit: 1 };
     for (what, read) in [
         ("API keys", Read::Keys { after: None, limit: 1 }),
@@ -119,7 +119,7 @@ fn occupied(client: &Client) -> anyhow::Result<Option<&'static str>> {
 }
 
 /// The next line. None: the input has ended.
-fn next(input: &mut impl BufRead) -> anyhow::Result<Option<Line>> {
+fn next(input: &mut impl BufRead) -> anyhow::Result<Option<ArchiveLine>> {
     let mut text = Vec::new();
     input.by_ref().take(LINE_BYTES).read_until(b'\n', &mut text)?;
     match text.last() {
@@ -130,7 +130,7 @@ fn next(input: &mut impl BufRead) -> anyhow::Result<Option<Line>> {
 }
 
 struct Import<'a> {
-    client: &'a Client,
+    client: &'a BlockingStore,
     commit: Commit,
     raised: BTreeSet<Arc<str>>,
     /// Of the last event.
@@ -147,7 +147,7 @@ impl Import<'_> {
             let Some(line) = next(input)? else {
                 bail!("the file is truncated: its last line is missing");
             };
-            if let Line::End(end) = &line {
+            if let ArchiveLine::End(end) = &line {
                 self.carry_out()?;
                 if end.lines != self.done {
                     bail!("the file should have {} rows and has {}", end.lines, self.done);
@@ -162,19 +162,21 @@ impl Import<'_> {
         }
     }
 
-    fn add(&mut self, put: Put) -> anyhow::Result<()> {
+    fn add(&mut self, put: ImportedItem) -> anyhow::Result<()> {
         match put {
-            Put::Row(row) => {
+            ImportedItem::Row(row) => {
                 if let Row::Presence(presence) = &row
                     && self.raised.insert(presence.key.channel.clone())
                 {
-                    self.commit.raises.push(Raise { channel: presence.key.channel.clone(), by: 1 });
+                    self.commit
+                        .raises
+                        .push(ChannelVersionBump { channel: presence.key.channel.clone(), by: 1 });
                 }
                 self.bytes += weight(&row);
                 self.commit.expects.push(Expect { key: row.key(), version: 0 });
                 self.commit.puts.push(row);
             }
-            Put::Event(entry) => {
+            ImportedItem::Event(entry) => {
                 if entry.position <= self.position {
                     bail!("the events of the log are not in their order");
                 }
@@ -182,14 +184,14 @@ impl Import<'_> {
                 self.bytes += 200 + entry.body.len();
                 self.commit.restores.push(entry);
             }
-            Put::Log(log) => {
+            ImportedItem::Log(log) => {
                 // The events are stored by now: drop the placeholders of earlier ones.
                 if log.head != self.position || log.first > log.head + 1 {
                     bail!("the log should end at {} and ends at {}", log.head, self.position);
                 }
                 self.commit.trim = Some(Trim { before: log.first, ids_before: 0 });
             }
-            Put::Deadline(deadline) => {
+            ImportedItem::Deadline(deadline) => {
                 self.commit.expects.push(Expect { key: deadline.key(), version: 0 });
                 self.commit.deadlines.push(deadline);
             }
@@ -221,7 +223,7 @@ fn weight(row: &Row) -> usize {
         Row::Session(session) => session.body.len(),
         Row::Document(document) => document.body.len(),
         Row::Presence(presence) => {
-            let state = |text: &tavern_domain::presence::State| text.text.len();
+            let state = |text: &tavern_domain::presence::ClientState| text.text.len();
             presence
                 .attendance
                 .clients()

@@ -3,14 +3,14 @@
 use super::options::StoreOptions;
 use super::{moment, print_line, table};
 use crate::auth::{mint, parse_scopes};
-use crate::config::Mode;
+use crate::config::ServerMode;
 use anyhow::bail;
 use serde_json::json;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 use tavern_domain::{Scope, Scopes};
-use tavern_store::blocking::Client;
+use tavern_store::blocking::BlockingStore;
 use tavern_store::{ApiKey, Clock, Commit, Expect, Found, Read, Row, SystemClock, Versioned};
 
 #[derive(clap::Args)]
@@ -62,8 +62,8 @@ pub fn run(args: KeyArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn open(options: StoreOptions) -> anyhow::Result<Client> {
-    let config = options.with_secret(None).load(Mode::Serve, false)?.valid()?;
+fn open(options: StoreOptions) -> anyhow::Result<BlockingStore> {
+    let config = options.with_secret(None).load(ServerMode::Serve, false)?.valid()?;
     Ok(tavern_engines::open_client(&config.store, Arc::new(SystemClock), PATIENCE)?)
 }
 
@@ -122,7 +122,7 @@ fn revoke(asked: &str, options: StoreOptions) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn all(store: &Client) -> anyhow::Result<Vec<Versioned<ApiKey>>> {
+fn all(store: &BlockingStore) -> anyhow::Result<Vec<Versioned<ApiKey>>> {
     let mut keys: Vec<Versioned<ApiKey>> = Vec::new();
     loop {
         let after = keys.last().map(|key| key.row.id.clone());

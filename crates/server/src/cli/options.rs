@@ -2,7 +2,7 @@
 //! which folder to use instead of one.
 
 use crate::config::example::help;
-use crate::config::{Config, Flag, Loaded, Mode, Sources};
+use crate::config::{Config, Flag, Loaded, ServerMode, Sources};
 use anyhow::{Context, bail};
 use std::path::PathBuf;
 use tavern_client::{Api, Auth, Builder, Client, Transport, trust_pem};
@@ -69,7 +69,7 @@ impl StoreOptions {
 
 impl ConfigOptions {
     /// Reads all layers. `for_server` asks for what only a server needs.
-    pub fn load(self, mode: Mode, for_server: bool) -> anyhow::Result<Loaded> {
+    pub fn load(self, mode: ServerMode, for_server: bool) -> anyhow::Result<Loaded> {
         let file = self.config.clone();
         let flags = self.flags()?;
         // A variable that is not UTF-8 cannot be one of ours.

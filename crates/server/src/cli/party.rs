@@ -123,7 +123,7 @@ fn parse(text: &str, what: &str) -> anyhow::Result<Value> {
 
 /// The number of an event, by which it is acknowledged.
 #[derive(Deserialize)]
-struct Numbered {
+struct SeqField {
     seq: Option<u64>,
 }
 
@@ -144,7 +144,7 @@ async fn watch(server: &ServerOptions, count: u64) -> anyhow::Result<()> {
                 print_line(&line::one_line(&json))?;
                 printed += 1;
                 // Printed is delivered: it must not come again with the next session.
-                if let Numbered { seq: Some(seq) } = serde_json::from_str(&json)? {
+                if let SeqField { seq: Some(seq) } = serde_json::from_str(&json)? {
                     client.command("ack", json!({"seq": seq}), true).await?;
                 }
             }

@@ -1,7 +1,7 @@
 //! `tavern serve`: a server for real.
 
 use super::options::ConfigOptions;
-use crate::config::Mode;
+use crate::config::ServerMode;
 use std::process::ExitCode;
 
 #[derive(clap::Args)]
@@ -11,7 +11,7 @@ pub struct ServeArgs {
 }
 
 pub fn run(args: ServeArgs) -> anyhow::Result<ExitCode> {
-    let config = args.options.load(Mode::Serve, true)?.valid()?;
+    let config = args.options.load(ServerMode::Serve, true)?.valid()?;
     crate::boot::run(config, |_| {})?;
     Ok(ExitCode::SUCCESS)
 }

@@ -36,7 +36,7 @@ pub fn run(args: SubscribeArgs) -> anyhow::Result<ExitCode> {
     let wait = wait.map(Duration::from_millis);
     match folder.data {
         Some(data) => {
-            let wanted = folder::Wanted { channels: &channel, patterns: &pattern, count, wait };
+            let wanted = folder::ListenRequest { channels: &channel, patterns: &pattern, count, wait };
             folder::subscribe(&data, &wanted)?;
         }
         None => {

@@ -3,8 +3,8 @@
 use super::moment::parse_duration;
 use super::options::StoreOptions;
 use super::print_line;
-use crate::auth::{Claims, Verifier, sign};
-use crate::config::{Mode, Secret, dev};
+use crate::auth::{TokenClaims, Verifier, sign};
+use crate::config::{SecretText, ServerMode, dev};
 use anyhow::{Context, bail};
 use std::collections::BTreeMap;
 use std::process::ExitCode;
@@ -36,7 +36,7 @@ pub struct TokenArgs {
 }
 
 pub fn run(args: TokenArgs) -> anyhow::Result<ExitCode> {
-    let config = args.options.with_secret(args.secret).load(Mode::Serve, false)?.valid()?;
+    let config = args.options.with_secret(args.secret).load(ServerMode::Serve, false)?.valid()?;
     let secret = match config.secret.or_else(|| dev::kept_secret(&config.data)) {
         Some(secret) => secret,
         None => bail!(
@@ -55,7 +55,7 @@ pub fn run(args: TokenArgs) -> anyhow::Result<ExitCode> {
 
 /// A token that ends `ttl_ms` from now. It is read back, so that a token that servers would refuse is never given out.
 pub(super) fn make(
-    secret: &Secret,
+    secret: &SecretText,
     user: Option<String>,
     name: Option<String>,
     ttl_ms: u64,
@@ -65,7 +65,7 @@ pub(super) fn make(
     // The claim counts seconds, so an end inside a second moves to its end.
     let exp = (now + ttl_ms).ms().div_ceil(1_000);
     let allow = (!allow.is_empty()).then_some(allow);
-    let token = sign(secret, &Claims { sub: user, name, exp: Some(exp.into()), nbf: None, allow })?;
+    let token = sign(secret, &TokenClaims { sub: user, name, exp: Some(exp.into()), nbf: None, allow })?;
     Verifier::from_secret(secret).verify(&token, now).context("no server would accept this token")?;
     Ok(token)
 }
@@ -96,7 +96,7 @@ mod tests {
 
     #[test]
     fn a_token_that_servers_refuse_is_not_made() {
-        let secret = Secret::new("0123456789abcdef0123456789abcdef");
+        let secret = SecretText::new("0123456789abcdef0123456789abcdef");
         assert!(make(&secret, Some(String::new()), None, 1_000, BTreeMap::new()).is_err());
         assert!(make(&secret, Some("ann".into()), None, 1_000, BTreeMap::new()).is_ok());
     }

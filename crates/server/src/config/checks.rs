@@ -5,7 +5,7 @@ use super::kinds::KINDS;
 use super::place::check_bus;
 use super::sections::TopLevel;
 use super::values::Values;
-use super::{Cidr, Config, Mode, Origin, TlsFiles, Value};
+use super::{Cidr, Config, ConfigValue, ServerMode, TlsFiles, ValueSource};
 use serde_json::json;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -30,7 +30,7 @@ pub(super) fn threads(values: &mut Values, given: usize) -> usize {
     }
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let threads = (cores * 3 / 4).max(1);
-    values.show("threads", json!(threads), Origin::Derived(format!("three quarters of {cores} cores")));
+    values.show("threads", json!(threads), ValueSource::Derived(format!("three quarters of {cores} cores")));
     threads
 }
 
@@ -40,7 +40,7 @@ pub(super) fn json_frame_bytes(values: &mut Values, given: usize, message_bytes:
         return given;
     }
     let derived = message_bytes + 4_096;
-    let origin = Origin::Derived("limits.message_bytes + 4096".into());
+    let origin = ValueSource::Derived("limits.message_bytes + 4096".into());
     values.show("limits.json_frame_bytes", json!(derived), origin);
     derived
 }
@@ -116,8 +116,10 @@ pub(super) fn check(values: &mut Values, config: &Config, for_server: bool) {
 fn check_secrets(values: &mut Values, config: &Config) {
     match &config.secret {
         // With public keys alone tokens can be checked too.
-        None if config.mode == Mode::Serve && config.token_keys.is_empty() => values.fail_general(NO_SECRET),
-        Some(secret) if config.mode == Mode::Serve && secret.expose().len() < SECRET_BYTES => {
+        None if config.mode == ServerMode::Serve && config.token_keys.is_empty() => {
+            values.fail_general(NO_SECRET)
+        }
+        Some(secret) if config.mode == ServerMode::Serve && secret.expose().len() < SECRET_BYTES => {
             let found = secret.expose().len();
             let message = format!(
                 "secret has {found} bytes and needs at least {SECRET_BYTES}: make one with `openssl rand -hex 32`"
@@ -135,7 +137,7 @@ fn check_secrets(values: &mut Values, config: &Config) {
 
 fn check_texts(values: &mut Values, config: &Config) {
     for name in ["secret", "admin_key", "parties.matchmaker_secret"] {
-        if matches!(values.given(name), Some((Value::Text(text), _)) if text.is_empty()) {
+        if matches!(values.given(name), Some((ConfigValue::Text(text), _)) if text.is_empty()) {
             values.fail(name, format!("{name} is empty"));
         }
     }
@@ -242,7 +244,7 @@ fn check_verbs(values: &mut Values) {
     let is_allow = |name: &&str| name.starts_with(KINDS) && name.ends_with(".allow");
     let names: Vec<String> = values.given_names().filter(is_allow).map(str::to_owned).collect();
     for name in names {
-        let Some((Value::List(verbs), _)) = values.given(&name).cloned() else { continue };
+        let Some((ConfigValue::List(verbs), _)) = values.given(&name).cloned() else { continue };
         for text in verbs.iter().filter(|text| Verb::parse(text).is_none()) {
             let all = Verb::ALL.map(Verb::as_str).join(", ");
             values.fail(&name, format!("{name}: {text:?} is no verb; the verbs are {all}"));

@@ -1,7 +1,7 @@
 //! The secrets of dev mode: created once per data folder and kept there, so that tokens and keys survive a restart.
 //! Must hold: only the owner can read the files; two servers that start at once agree on one secret.
 
-use super::{Config, Mode, Origin, Secret};
+use super::{Config, SecretText, ServerMode, ValueSource};
 use serde_json::json;
 use std::fs;
 use std::io::{self, Write};
@@ -13,43 +13,43 @@ const KEY_FILE: &str = "dev-key";
 
 /// Gives a dev configuration the secret and the admin key of its folder where it has none of its own.
 pub fn provide(config: &mut Config) -> io::Result<()> {
-    assert_eq!(config.mode, Mode::Dev);
+    assert_eq!(config.mode, ServerMode::Dev);
     fs::create_dir_all(&config.data)?;
     if config.secret.is_none() {
         config.secret = Some(keep(&config.data, SECRET_FILE, || crate::random::random_text(52))?);
         let place = config.data.join(SECRET_FILE).display().to_string();
-        config.note("secret", json!("(hidden)"), Origin::Derived(place));
+        config.note("secret", json!("(hidden)"), ValueSource::Derived(place));
     }
     if config.admin_key.is_none() {
         let fresh = || format!("tvk_dev_{}", crate::random::random_text(40));
         config.admin_key = Some(keep(&config.data, KEY_FILE, fresh)?);
         let place = config.data.join(KEY_FILE).display().to_string();
-        config.note("admin_key", json!("(hidden)"), Origin::Derived(place));
+        config.note("admin_key", json!("(hidden)"), ValueSource::Derived(place));
     }
     Ok(())
 }
 
 /// The secret that a dev server left in this folder.
-pub fn kept_secret(folder: &Path) -> Option<Secret> {
+pub fn kept_secret(folder: &Path) -> Option<SecretText> {
     read(&folder.join(SECRET_FILE)).ok()
 }
 
 /// The admin key that a dev server left in this folder.
-pub fn kept_key(folder: &Path) -> Option<Secret> {
+pub fn kept_key(folder: &Path) -> Option<SecretText> {
     read(&folder.join(KEY_FILE)).ok()
 }
 
-fn read(path: &Path) -> io::Result<Secret> {
+fn read(path: &Path) -> io::Result<SecretText> {
     let text = fs::read_to_string(path)?;
     let text = text.trim();
     if text.len() < 32 {
         let problem = format!("{} is damaged: remove it to get a new one", path.display());
         return Err(io::Error::new(io::ErrorKind::InvalidData, problem));
     }
-    Ok(Secret::new(text))
+    Ok(SecretText::new(text))
 }
 
-fn keep(folder: &Path, name: &str, fresh: impl FnOnce() -> String) -> io::Result<Secret> {
+fn keep(folder: &Path, name: &str, fresh: impl FnOnce() -> String) -> io::Result<SecretText> {
     let path = folder.join(name);
     match read(&path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}

@@ -2,10 +2,10 @@
 //! `listen`, `--set key=value` is any key. Must hold: an unknown `TAVERN_` variable is an error, because a mistyped one would
 //! be ignored and noticed too late.
 
-use super::layer::{Given, read_text};
-use super::origin::{ConfigError, Origin};
+use super::layer::{SetKey, read_text};
+use super::origin::{ConfigError, ValueSource};
 use super::schema;
-use super::sections::{KindConfig, Section};
+use super::sections::{ConfigSection, KindConfig};
 
 const PREFIX: &str = "TAVERN_";
 
@@ -21,14 +21,14 @@ pub struct Flag {
 
 pub fn read_environment(
     variables: impl IntoIterator<Item = (String, String)>,
-) -> (Vec<Given>, Vec<ConfigError>) {
+) -> (Vec<SetKey>, Vec<ConfigError>) {
     let (mut given, mut errors) = (Vec::new(), Vec::new());
     for (variable, text) in variables {
         let Some(rest) = variable.strip_prefix(PREFIX) else { continue };
         if OTHERS.contains(&variable.as_str()) || belongs_to_an_orchestrator(rest) {
             continue;
         }
-        let origin = Origin::Environment(variable.clone());
+        let origin = ValueSource::Environment(variable.clone());
         let Some(name) = key_of(rest) else {
             let names = schema::keys().map(|key| key.name);
             let hint = match schema::nearest(&rest.to_lowercase().replace("__", "_"), names) {
@@ -43,10 +43,10 @@ pub fn read_environment(
     (given, errors)
 }
 
-pub fn read_flags(flags: impl IntoIterator<Item = Flag>) -> (Vec<Given>, Vec<ConfigError>) {
+pub fn read_flags(flags: impl IntoIterator<Item = Flag>) -> (Vec<SetKey>, Vec<ConfigError>) {
     let (mut given, mut errors) = (Vec::new(), Vec::new());
     for Flag { flag, key, text } in flags {
-        let origin = Origin::Flag(flag);
+        let origin = ValueSource::Flag(flag);
         if schema::find(&key).is_none() {
             let hint = match schema::nearest(&key, schema::keys().map(|key| key.name)) {
                 Some(meant) => format!("; did you mean \"{meant}\"?"),
@@ -60,10 +60,16 @@ pub fn read_flags(flags: impl IntoIterator<Item = Flag>) -> (Vec<Given>, Vec<Con
     (given, errors)
 }
 
-fn read(name: String, text: &str, origin: Origin, given: &mut Vec<Given>, errors: &mut Vec<ConfigError>) {
+fn read(
+    name: String,
+    text: &str,
+    origin: ValueSource,
+    given: &mut Vec<SetKey>,
+    errors: &mut Vec<ConfigError>,
+) {
     let Some(key) = schema::find(&name) else { unreachable!("the name was found before") };
     match read_text(&name, key, text) {
-        Ok(value) => given.push(Given { name, value, origin }),
+        Ok(value) => given.push(SetKey { name, value, origin }),
         Err(message) => errors.push(ConfigError::at(&origin, message)),
     }
 }

@@ -1,8 +1,8 @@
 //! The example file and the reference page, written from the schema. Must hold: they name every key, with its meaning,
 //! default and bounds; a test compares them with `packaging/tavern.toml` and `docs/configuration.md`.
 
-use super::schema::{self, Key, Preset, Type};
-use super::sections::{BUILT_IN, ChannelConfig, KindConfig, Section, TokenKeyConfig};
+use super::schema::{self, DefaultValue, Key, Type};
+use super::sections::{BUILT_IN, ChannelConfig, ConfigSection, KindConfig, TokenKeyConfig};
 use std::fmt::Write;
 
 const WIDTH: usize = 118;
@@ -68,7 +68,7 @@ fn entry(out: &mut String, key: &Key, name: &str, set: Option<&str>) {
         (None, Some(example)) => {
             let _ = writeln!(out, "#{name} = {example}");
         }
-        (None, None) if key.shape.preset == Preset::Absent => {}
+        (None, None) if key.shape.preset == DefaultValue::Absent => {}
         (None, None) => {
             let _ = writeln!(out, "#{name} = {}", toml(key.shape.preset));
         }
@@ -124,8 +124,8 @@ pub fn help(name: &str) -> String {
     let Some(key) = schema::find(name) else { unreachable!("{name} is no key") };
     let meaning = key.meaning.trim().trim_end_matches('.');
     match key.shape.preset {
-        Preset::Text(text) if !text.is_empty() => format!("{meaning} [default: {text}]"),
-        Preset::Integer(number) => format!("{meaning} [default: {number}]"),
+        DefaultValue::Text(text) if !text.is_empty() => format!("{meaning} [default: {text}]"),
+        DefaultValue::Integer(number) => format!("{meaning} [default: {number}]"),
         _ => meaning.to_owned(),
     }
 }
@@ -140,10 +140,10 @@ fn table(out: &mut String, title: &str, text: &str) {
 
 fn row(out: &mut String, key: &Key, name: &str) {
     let mut preset = match key.shape.preset {
-        Preset::Absent | Preset::Text("") => String::new(),
+        DefaultValue::Absent | DefaultValue::Text("") => String::new(),
         preset => format!("`{}`", toml(preset)),
     };
-    if let (Preset::Integer(number), Some(said)) = (key.shape.preset, spoken(name, key.shape.preset)) {
+    if let (DefaultValue::Integer(number), Some(said)) = (key.shape.preset, spoken(name, key.shape.preset)) {
         preset = if number == 0 { preset } else { format!("{preset} ({said})") };
     }
     if let Some(dev) = key.shape.dev {
@@ -164,8 +164,8 @@ fn bounds(key: &Key) -> Option<String> {
 }
 
 /// A default in the unit in which people say it.
-fn spoken(name: &str, preset: Preset) -> Option<String> {
-    let Preset::Integer(number) = preset else { return None };
+fn spoken(name: &str, preset: DefaultValue) -> Option<String> {
+    let DefaultValue::Integer(number) = preset else { return None };
     let units: &[(u64, &str)] = if name.ends_with("_ms") {
         &[(86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1_000, "s")]
     } else if name.ends_with("bytes") {
@@ -177,13 +177,13 @@ fn spoken(name: &str, preset: Preset) -> Option<String> {
     Some(format!("{} {unit}", number / size))
 }
 
-fn toml(preset: Preset) -> String {
+fn toml(preset: DefaultValue) -> String {
     match preset {
-        Preset::Absent => String::new(),
-        Preset::Text(text) => format!("{text:?}"),
-        Preset::Flag(flag) => flag.to_string(),
-        Preset::Integer(number) => number.to_string(),
-        Preset::List(items) => {
+        DefaultValue::Absent => String::new(),
+        DefaultValue::Text(text) => format!("{text:?}"),
+        DefaultValue::Flag(flag) => flag.to_string(),
+        DefaultValue::Integer(number) => number.to_string(),
+        DefaultValue::List(items) => {
             format!("[{}]", items.iter().map(|item| format!("{item:?}")).collect::<Vec<_>>().join(", "))
         }
     }
@@ -252,7 +252,7 @@ mod tests {
         let text = file(&[]);
         for key in schema::keys().filter(|key| key.shape.kind != Type::Secret) {
             let name = key.name.rsplit('.').next().unwrap();
-            let derived = key.shape.preset == Preset::Absent && key.shape.example.is_none();
+            let derived = key.shape.preset == DefaultValue::Absent && key.shape.example.is_none();
             assert!(derived || text.contains(&format!("\n#{name} = ")), "{}", key.name);
         }
         let is_key = |line: &&str| line.starts_with('#') && !line.starts_with("# ") && *line != "#";
@@ -264,10 +264,10 @@ mod tests {
 
     #[test]
     fn defaults_are_said_as_people_say_them() {
-        assert_eq!(spoken("a_ms", Preset::Integer(15_000)).as_deref(), Some("15 s"));
-        assert_eq!(spoken("a_ms", Preset::Integer(604_800_000)).as_deref(), Some("7 d"));
-        assert_eq!(spoken("a_bytes", Preset::Integer(65_536)).as_deref(), Some("64 KiB"));
-        assert_eq!(spoken("a_ms", Preset::Integer(250)), None);
-        assert_eq!(spoken("count", Preset::Integer(1_000)), None);
+        assert_eq!(spoken("a_ms", DefaultValue::Integer(15_000)).as_deref(), Some("15 s"));
+        assert_eq!(spoken("a_ms", DefaultValue::Integer(604_800_000)).as_deref(), Some("7 d"));
+        assert_eq!(spoken("a_bytes", DefaultValue::Integer(65_536)).as_deref(), Some("64 KiB"));
+        assert_eq!(spoken("a_ms", DefaultValue::Integer(250)), None);
+        assert_eq!(spoken("count", DefaultValue::Integer(1_000)), None);
     }
 }

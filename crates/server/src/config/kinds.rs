@@ -2,9 +2,9 @@
 //! Must hold: a kind takes from `[kinds.default]` what neither it nor the built-in meaning of its name says.
 
 use super::schema;
-use super::sections::{BUILT_IN, ChannelConfig, KindConfig, Section, TokenKeyConfig};
+use super::sections::{BUILT_IN, ChannelConfig, ConfigSection, KindConfig, TokenKeyConfig};
 use super::values::{Values, preset, shown};
-use super::{Origin, Value};
+use super::{ConfigValue, ValueSource};
 use std::collections::{BTreeMap, BTreeSet};
 
 pub(super) const KINDS: &str = "kinds.";
@@ -74,7 +74,7 @@ fn named(written: &BTreeSet<String>, prefix: &str) -> BTreeSet<String> {
 }
 
 /// One field of a table: its own, the built-in one, that of `[kinds.default]`, or the default of the key.
-fn take(values: &mut Values, prefix: &str, name: &str, field: &str, shows: bool) -> Option<Value> {
+fn take(values: &mut Values, prefix: &str, name: &str, field: &str, shows: bool) -> Option<ConfigValue> {
     let full = format!("{prefix}{name}.{field}");
     let Some(key) = schema::find(&full) else { unreachable!("{full} is no key") };
     let table = format!("{prefix}{name}");
@@ -82,9 +82,9 @@ fn take(values: &mut Values, prefix: &str, name: &str, field: &str, shows: bool)
     let (value, origin, shows) = if let Some((value, origin)) = values.given(&full).cloned() {
         (Some(value), origin, true)
     } else if let Some(text) = built_in {
-        (Some(Value::Text(text.to_owned())), Origin::Default, true)
+        (Some(ConfigValue::Text(text.to_owned())), ValueSource::Default, true)
     } else if let Some((value, _)) = values.given(&format!("{prefix}{DEFAULT}.{field}")).cloned() {
-        (Some(value), Origin::Derived("kinds.default".into()), shows)
+        (Some(value), ValueSource::Derived("kinds.default".into()), shows)
     } else {
         let (value, origin) = preset(&key.shape, values.mode);
         (value, origin, shows)

@@ -2,14 +2,14 @@
 //! values of the right type. Must hold: what is unknown, of a wrong type or out of its bounds is an error at its
 //! place, never skipped.
 
-use super::origin::{ConfigError, Origin};
+use super::origin::{ConfigError, ValueSource};
 use super::schema::{self, Key, Type};
 use std::sync::Arc;
 use toml::de::{DeTable, DeValue};
 
 // No Debug: a value may be a secret.
 #[derive(Clone)]
-pub enum Value {
+pub enum ConfigValue {
     Text(String),
     Flag(bool),
     List(Vec<String>),
@@ -17,13 +17,13 @@ pub enum Value {
 }
 
 /// A key that was set.
-pub struct Given {
+pub struct SetKey {
     pub name: String,
-    pub value: Value,
-    pub origin: Origin,
+    pub value: ConfigValue,
+    pub origin: ValueSource,
 }
 
-type Outcome = (Vec<Given>, Vec<ConfigError>);
+type ReadKeys = (Vec<SetKey>, Vec<ConfigError>);
 
 /// A file of more than this is not a configuration.
 pub const FILE_BYTES: u64 = 1 << 20;
@@ -31,7 +31,7 @@ const TOKEN_KEYS_MAX: usize = 32;
 const TEXT_BYTES: usize = 8_192;
 
 /// Reads `tavern.toml`.
-pub fn read_file(path: &str, text: &str) -> Outcome {
+pub fn read_file(path: &str, text: &str) -> ReadKeys {
     let mut reader = FileReader { path: path.into(), text, given: Vec::new(), errors: Vec::new() };
     match DeTable::parse(text) {
         Ok(table) => reader.table("", table.get_ref()),
@@ -46,7 +46,7 @@ pub fn read_file(path: &str, text: &str) -> Outcome {
 struct FileReader<'a> {
     path: Arc<str>,
     text: &'a str,
-    given: Vec<Given>,
+    given: Vec<SetKey>,
     errors: Vec<ConfigError>,
 }
 
@@ -72,7 +72,7 @@ impl FileReader<'_> {
                 DeValue::Table(_) => self.unknown_table(section, name, &at),
                 other => match schema::find(&full) {
                     Some(key) => match typed(&full, key, other) {
-                        Ok(value) => self.given.push(Given { name: full, value, origin: at }),
+                        Ok(value) => self.given.push(SetKey { name: full, value, origin: at }),
                         Err(message) => self.fail(&at, message),
                     },
                     None => self.unknown_key(section, name, &at),
@@ -90,7 +90,7 @@ impl FileReader<'_> {
         }
     }
 
-    fn unknown_table(&mut self, section: &str, name: &str, at: &Origin) {
+    fn unknown_table(&mut self, section: &str, name: &str, at: &ValueSource) {
         let message = match section {
             "kinds" => format!("{name:?} is no channel kind: a kind is [a-z][a-z0-9_-]{{0,31}}"),
             "channels" => format!("{name:?} is no channel: write [channels.\"game#1\"]"),
@@ -104,7 +104,7 @@ impl FileReader<'_> {
         self.fail(at, message);
     }
 
-    fn unknown_key(&mut self, section: &str, name: &str, at: &Origin) {
+    fn unknown_key(&mut self, section: &str, name: &str, at: &ValueSource) {
         if section.is_empty() && schema::sections().contains(&name) {
             return self.fail(at, format!("{name} is a section: write [{name}]"));
         }
@@ -119,21 +119,21 @@ impl FileReader<'_> {
         self.fail(at, format!("unknown key {name:?}{place}{hint}"));
     }
 
-    fn fail(&mut self, at: &Origin, message: impl Into<String>) {
+    fn fail(&mut self, at: &ValueSource, message: impl Into<String>) {
         self.errors.push(ConfigError::at(at, message));
     }
 
-    fn origin(&self, offset: usize) -> Origin {
+    fn origin(&self, offset: usize) -> ValueSource {
         let before = self.text.get(..offset).unwrap_or(self.text);
         let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
         let line = before.matches('\n').count() + 1;
         let column = before[line_start..].chars().count() + 1;
-        Origin::File { path: self.path.clone(), line, column }
+        ValueSource::File { path: self.path.clone(), line, column }
     }
 }
 
 /// Reads a value of the file as its key wants it.
-fn typed(name: &str, key: &Key, value: &DeValue<'_>) -> Result<Value, String> {
+fn typed(name: &str, key: &Key, value: &DeValue<'_>) -> Result<ConfigValue, String> {
     match (key.shape.kind, value) {
         (Type::Integer { .. }, DeValue::Integer(written)) => {
             match i128::from_str_radix(written.as_str(), written.radix()) {
@@ -141,11 +141,11 @@ fn typed(name: &str, key: &Key, value: &DeValue<'_>) -> Result<Value, String> {
                 Err(_) => Err(format!("{name} = {written} is out of range")),
             }
         }
-        (Type::Flag, DeValue::Boolean(flag)) => Ok(Value::Flag(*flag)),
+        (Type::Flag, DeValue::Boolean(flag)) => Ok(ConfigValue::Flag(*flag)),
         (Type::List, DeValue::Array(items)) => {
             let texts = items.iter().map(|item| item.get_ref().as_str().map(str::to_owned));
             let list: Option<Vec<String>> = texts.collect();
-            list.map(Value::List).ok_or_else(|| format!("{name} is a list of texts: [\"a\", \"b\"]"))
+            list.map(ConfigValue::List).ok_or_else(|| format!("{name} is a list of texts: [\"a\", \"b\"]"))
         }
         (Type::Text | Type::Secret | Type::Link | Type::Choice(_), DeValue::String(text)) => {
             chosen(name, key, text)
@@ -155,7 +155,7 @@ fn typed(name: &str, key: &Key, value: &DeValue<'_>) -> Result<Value, String> {
 }
 
 /// Reads a value that came as text, from the environment or a flag.
-pub fn read_text(name: &str, key: &Key, text: &str) -> Result<Value, String> {
+pub fn read_text(name: &str, key: &Key, text: &str) -> Result<ConfigValue, String> {
     let text = text.trim();
     match key.shape.kind {
         Type::Integer { .. } => match text.replace('_', "").parse::<i128>() {
@@ -163,27 +163,27 @@ pub fn read_text(name: &str, key: &Key, text: &str) -> Result<Value, String> {
             Err(_) => Err(format!("{name} must be an integer, not {text:?}")),
         },
         Type::Flag => match text {
-            "true" | "1" | "yes" | "on" => Ok(Value::Flag(true)),
-            "false" | "0" | "no" | "off" | "" => Ok(Value::Flag(false)),
+            "true" | "1" | "yes" | "on" => Ok(ConfigValue::Flag(true)),
+            "false" | "0" | "no" | "off" | "" => Ok(ConfigValue::Flag(false)),
             _ => Err(format!("{name} must be true or false, not {text:?}")),
         },
         Type::List => {
             let items = text.split(',').map(str::trim).filter(|item| !item.is_empty());
-            Ok(Value::List(items.map(str::to_owned).collect()))
+            Ok(ConfigValue::List(items.map(str::to_owned).collect()))
         }
         Type::Text | Type::Secret | Type::Link | Type::Choice(_) => chosen(name, key, text),
     }
 }
 
-fn bounded(name: &str, key: &Key, number: i128) -> Result<Value, String> {
+fn bounded(name: &str, key: &Key, number: i128) -> Result<ConfigValue, String> {
     let Type::Integer { min, max } = key.shape.kind else { unreachable!("only integers are bounded") };
     match u64::try_from(number) {
-        Ok(number) if (min..=max).contains(&number) => Ok(Value::Integer(number)),
+        Ok(number) if (min..=max).contains(&number) => Ok(ConfigValue::Integer(number)),
         _ => Err(format!("{name} = {number} is out of range: {min} to {max}")),
     }
 }
 
-fn chosen(name: &str, key: &Key, text: &str) -> Result<Value, String> {
+fn chosen(name: &str, key: &Key, text: &str) -> Result<ConfigValue, String> {
     if text.len() > TEXT_BYTES {
         return Err(format!("{name} is longer than {TEXT_BYTES} bytes"));
     }
@@ -194,7 +194,7 @@ fn chosen(name: &str, key: &Key, text: &str) -> Result<Value, String> {
         Type::Choice(choices) if !choices.contains(&text) => {
             Err(format!("{name} = {text:?} is none of: {}", choices.join(", ")))
         }
-        _ => Ok(Value::Text(text.to_owned())),
+        _ => Ok(ConfigValue::Text(text.to_owned())),
     }
 }
 
@@ -266,9 +266,9 @@ mod tests {
     #[test]
     fn text_is_read_as_its_key_wants_it() {
         let read = |name: &str, text: &str| read_text(name, schema::find(name).unwrap(), text);
-        assert!(matches!(read("sessions.resume_ms", "1_500"), Ok(Value::Integer(1500))));
-        assert!(matches!(read("events.allow_http", "true"), Ok(Value::Flag(true))));
-        assert!(matches!(read("origins", "a, b,"), Ok(Value::List(list)) if list == ["a", "b"]));
+        assert!(matches!(read("sessions.resume_ms", "1_500"), Ok(ConfigValue::Integer(1500))));
+        assert!(matches!(read("events.allow_http", "true"), Ok(ConfigValue::Flag(true))));
+        assert!(matches!(read("origins", "a, b,"), Ok(ConfigValue::List(list)) if list == ["a", "b"]));
         for (name, text) in [("sessions.resume_ms", "abc"), ("events.allow_http", "maybe"), ("log", "xml")] {
             assert!(read(name, text).is_err(), "{name}={text}");
         }

@@ -18,16 +18,16 @@ mod values;
 
 pub use cidr::Cidr;
 pub use environment::Flag;
-pub use origin::{ConfigError, ConfigErrors, Origin};
-pub use secret::{Secret, without_password};
+pub use origin::{ConfigError, ConfigErrors, ValueSource};
+pub use secret::{SecretText, without_password};
 pub use sections::{
     AuthorizeConfig, ChannelConfig, EventsConfig, InboxConfig, KindConfig, LimitsConfig, LocalBusConfig,
     LogFormat, MetricsConfig, NodesConfig, PartiesConfig, PresenceConfig, PresenceMode, SessionsConfig,
     SlowReader, TokenKeyConfig,
 };
 
-use layer::{Given, Value};
-use sections::{Section, TopLevel};
+use layer::{ConfigValue, SetKey};
+use sections::{ConfigSection, TopLevel};
 use values::Values;
 
 use std::collections::BTreeMap;
@@ -36,7 +36,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mode {
+pub enum ServerMode {
     /// Everything is allowed, on loopback only.
     Dev,
     /// For real: denies by default.
@@ -45,7 +45,7 @@ pub enum Mode {
 
 #[derive(Clone)]
 pub struct Config {
-    pub mode: Mode,
+    pub mode: ServerMode,
     pub listen: SocketAddr,
     /// The Redis protocol; absent when switched off with `resp = ""`.
     pub resp: Option<SocketAddr>,
@@ -54,8 +54,8 @@ pub struct Config {
     pub store: String,
     pub bus: String,
     pub node: String,
-    pub secret: Option<Secret>,
-    pub admin_key: Option<Secret>,
+    pub secret: Option<SecretText>,
+    pub admin_key: Option<SecretText>,
     /// Shards; the zero of the file is already resolved.
     pub threads: usize,
     /// Web origins that may connect, as browsers write them; `*` means any.
@@ -95,12 +95,12 @@ pub struct TlsFiles {
 pub struct EffectiveValue {
     pub key: String,
     pub value: serde_json::Value,
-    pub origin: Origin,
+    pub origin: ValueSource,
 }
 
 /// What a configuration is made of.
 pub struct Sources {
-    pub mode: Mode,
+    pub mode: ServerMode,
     /// The file to read. Absent: `tavern.toml` in this folder, if there is one.
     pub file: Option<PathBuf>,
     pub environment: Vec<(String, String)>,
@@ -194,9 +194,9 @@ impl Config {
     }
 
     /// Where the value of a key came from.
-    pub fn origin(&self, key: &str) -> Origin {
+    pub fn origin(&self, key: &str) -> ValueSource {
         let found = self.entries.iter().find(|entry| entry.key == key);
-        found.map_or(Origin::Default, |entry| entry.origin.clone())
+        found.map_or(ValueSource::Default, |entry| entry.origin.clone())
     }
 
     /// Every effective value, fit to be shown.
@@ -205,7 +205,7 @@ impl Config {
     }
 
     /// Sets what is only known after reading, such as the secrets of dev mode.
-    fn note(&mut self, key: &str, value: serde_json::Value, origin: Origin) {
+    fn note(&mut self, key: &str, value: serde_json::Value, origin: ValueSource) {
         if let Some(entry) = self.entries.iter_mut().find(|entry| entry.key == key) {
             (entry.value, entry.origin) = (value, origin);
         }

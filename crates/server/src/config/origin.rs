@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Origin {
+pub enum ValueSource {
     Default,
     /// The default of dev mode, which differs.
     DevMode,
@@ -20,27 +20,27 @@ pub enum Origin {
     Derived(String),
 }
 
-impl Origin {
+impl ValueSource {
     /// How strong it is: a stronger one wins.
     pub(super) fn strength(&self) -> u8 {
         match self {
-            Origin::Default | Origin::DevMode | Origin::Derived(_) => 0,
-            Origin::File { .. } => 1,
-            Origin::Environment(_) => 2,
-            Origin::Flag(_) => 3,
+            ValueSource::Default | ValueSource::DevMode | ValueSource::Derived(_) => 0,
+            ValueSource::File { .. } => 1,
+            ValueSource::Environment(_) => 2,
+            ValueSource::Flag(_) => 3,
         }
     }
 }
 
-impl fmt::Display for Origin {
+impl fmt::Display for ValueSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Origin::Default => f.write_str("default"),
-            Origin::DevMode => f.write_str("dev mode"),
-            Origin::File { path, line, .. } => write!(f, "{path}:{line}"),
-            Origin::Environment(variable) => f.write_str(variable),
-            Origin::Flag(flag) => f.write_str(flag),
-            Origin::Derived(from) => write!(f, "derived: {from}"),
+            ValueSource::Default => f.write_str("default"),
+            ValueSource::DevMode => f.write_str("dev mode"),
+            ValueSource::File { path, line, .. } => write!(f, "{path}:{line}"),
+            ValueSource::Environment(variable) => f.write_str(variable),
+            ValueSource::Flag(flag) => f.write_str(flag),
+            ValueSource::Derived(from) => write!(f, "derived: {from}"),
         }
     }
 }
@@ -48,12 +48,12 @@ impl fmt::Display for Origin {
 /// One thing that is wrong, at its place. The message says what to write instead.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub struct ConfigError {
-    pub place: Option<Origin>,
+    pub place: Option<ValueSource>,
     pub message: String,
 }
 
 impl ConfigError {
-    pub fn at(place: &Origin, message: impl Into<String>) -> ConfigError {
+    pub fn at(place: &ValueSource, message: impl Into<String>) -> ConfigError {
         let written = place.strength() > 0;
         ConfigError { place: written.then(|| place.clone()), message: message.into() }
     }
@@ -67,7 +67,7 @@ impl fmt::Display for ConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.place {
             // Editors and terminals jump to `file:line:column`.
-            Some(Origin::File { path, line, column }) => write!(f, "{path}:{line}:{column}: ")?,
+            Some(ValueSource::File { path, line, column }) => write!(f, "{path}:{line}:{column}: ")?,
             Some(place) => write!(f, "{place}: ")?,
             None => {}
         }

@@ -3,13 +3,13 @@
 
 use super::sections::TopLevel;
 use super::values::Values;
-use super::{Mode, Origin, without_password};
+use super::{ServerMode, ValueSource, without_password};
 use serde_json::json;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use tavern_domain::limits;
 
-pub(super) struct Places {
+pub(super) struct Addresses {
     pub listen: SocketAddr,
     pub resp: Option<SocketAddr>,
     pub data: PathBuf,
@@ -31,7 +31,7 @@ const STORES: &str = "sqlite:FOLDER, redis://HOST:PORT or postgres://HOST/DATABA
 const BUSES: &str = "local, redis://HOST:PORT or nats://HOST:PORT";
 const NOWHERE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
-pub(super) fn places(values: &mut Values, top: &TopLevel) -> Places {
+pub(super) fn places(values: &mut Values, top: &TopLevel) -> Addresses {
     let listen = address(values, "listen", &top.listen).unwrap_or(NOWHERE);
     let resp = match top.resp.as_str() {
         "" | "off" => {
@@ -50,7 +50,7 @@ pub(super) fn places(values: &mut Values, top: &TopLevel) -> Places {
     let (data, store) = folder_and_store(values, top);
     let bus = bus(values, top, &store);
     let node = node(values, top, listen);
-    Places { listen, resp, data, store, bus, node }
+    Addresses { listen, resp, data, store, bus, node }
 }
 
 fn address(values: &mut Values, name: &str, text: &str) -> Option<SocketAddr> {
@@ -60,7 +60,7 @@ fn address(values: &mut Values, name: &str, text: &str) -> Option<SocketAddr> {
         values.fail(name, message);
         return None;
     };
-    if values.mode == Mode::Dev && !address.ip().is_loopback() {
+    if values.mode == ServerMode::Dev && !address.ip().is_loopback() {
         let message = format!(
             "{name} = {text}: dev mode lets everybody in and listens on loopback only; \
              use 127.0.0.1:{}, or `tavern serve` with a secret",
@@ -81,8 +81,8 @@ fn folder_and_store(values: &mut Values, top: &TopLevel) -> (PathBuf, String) {
         check_folder(values, &folder);
         let store = format!("{SQLITE}{folder}");
         let origin = match &data_origin {
-            Origin::Default => Origin::Default,
-            given => Origin::Derived(format!("data, {given}")),
+            ValueSource::Default => ValueSource::Default,
+            given => ValueSource::Derived(format!("data, {given}")),
         };
         values.show("store", json!(store), origin);
         return (folder.into(), store);
@@ -98,7 +98,7 @@ fn folder_and_store(values: &mut Values, top: &TopLevel) -> (PathBuf, String) {
     }
     let folder = match folder_of(&store) {
         Some(folder) => {
-            values.show("data", json!(folder), Origin::Derived("store".into()));
+            values.show("data", json!(folder), ValueSource::Derived("store".into()));
             folder
         }
         None => top.data.clone(),
@@ -128,9 +128,9 @@ fn bus(values: &mut Values, top: &TopLevel, store: &str) -> String {
     }
     // A Redis that keeps the facts can carry messages too; a Postgres cannot.
     let (bus, origin) = if store.starts_with("redis") {
-        (store.to_owned(), Origin::Derived("store".into()))
+        (store.to_owned(), ValueSource::Derived("store".into()))
     } else {
-        ("local".to_owned(), Origin::Default)
+        ("local".to_owned(), ValueSource::Default)
     };
     values.show("bus", json!(without_password(&bus)), origin);
     bus
@@ -161,7 +161,7 @@ fn node(values: &mut Values, top: &TopLevel, listen: SocketAddr) -> String {
         port => (u32::from(port), "host name and port"),
     };
     let node = format!("{}-{tail}", host_name());
-    values.show("node", json!(node), Origin::Derived(from.into()));
+    values.show("node", json!(node), ValueSource::Derived(from.into()));
     node
 }
 

@@ -2,7 +2,7 @@
 //! else; the file, the environment, the flags, `tavern check`, the example file and the reference page all read that list.
 
 use super::kinds::{CHANNELS, KINDS, TOKENS};
-use super::sections::{self, ChannelConfig, KindConfig, Section, TokenKeyConfig};
+use super::sections::{self, ChannelConfig, ConfigSection, KindConfig, TokenKeyConfig};
 
 /// What a value looks like.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,7 +23,7 @@ pub enum Type {
 
 /// A default.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Preset {
+pub enum DefaultValue {
     /// No value of its own: absent, or derived from other keys.
     Absent,
     Text(&'static str),
@@ -34,11 +34,11 @@ pub enum Preset {
 
 /// Type, bounds and defaults of a key.
 #[derive(Clone, Copy, Debug)]
-pub struct Shape {
+pub struct KeySchema {
     pub kind: Type,
-    pub preset: Preset,
+    pub preset: DefaultValue,
     /// What dev mode takes instead.
-    pub dev: Option<Preset>,
+    pub dev: Option<DefaultValue>,
     /// A value for the example file, as TOML, where the default says nothing.
     pub example: Option<&'static str>,
 }
@@ -48,40 +48,40 @@ pub struct Key {
     pub name: &'static str,
     /// For people: what the value does. The unit is the end of the name: `_ms`, `_bytes`.
     pub meaning: &'static str,
-    pub shape: Shape,
+    pub shape: KeySchema,
 }
 
-impl Shape {
-    pub const fn new(kind: Type, preset: Preset) -> Shape {
-        Shape { kind, preset, dev: None, example: None }
+impl KeySchema {
+    pub const fn new(kind: Type, preset: DefaultValue) -> KeySchema {
+        KeySchema { kind, preset, dev: None, example: None }
     }
 
-    pub const fn integer(preset: u64, min: u64, max: u64) -> Shape {
-        Shape::new(Type::Integer { min, max }, Preset::Integer(preset))
+    pub const fn integer(preset: u64, min: u64, max: u64) -> KeySchema {
+        KeySchema::new(Type::Integer { min, max }, DefaultValue::Integer(preset))
     }
 
-    pub const fn text(preset: &'static str) -> Shape {
-        Shape::new(Type::Text, Preset::Text(preset))
+    pub const fn text(preset: &'static str) -> KeySchema {
+        KeySchema::new(Type::Text, DefaultValue::Text(preset))
     }
 
-    pub const fn flag(preset: bool) -> Shape {
-        Shape::new(Type::Flag, Preset::Flag(preset))
+    pub const fn flag(preset: bool) -> KeySchema {
+        KeySchema::new(Type::Flag, DefaultValue::Flag(preset))
     }
 
-    pub const fn list(preset: &'static [&'static str]) -> Shape {
-        Shape::new(Type::List, Preset::List(preset))
+    pub const fn list(preset: &'static [&'static str]) -> KeySchema {
+        KeySchema::new(Type::List, DefaultValue::List(preset))
     }
 
-    pub const fn choice(choices: &'static [&'static str]) -> Shape {
-        Shape::new(Type::Choice(choices), Preset::Text(choices[0]))
+    pub const fn choice(choices: &'static [&'static str]) -> KeySchema {
+        KeySchema::new(Type::Choice(choices), DefaultValue::Text(choices[0]))
     }
 
-    pub const fn in_dev(mut self, preset: Preset) -> Shape {
+    pub const fn in_dev(mut self, preset: DefaultValue) -> KeySchema {
         self.dev = Some(preset);
         self
     }
 
-    pub const fn example(mut self, toml: &'static str) -> Shape {
+    pub const fn example(mut self, toml: &'static str) -> KeySchema {
         self.example = Some(toml);
         self
     }
@@ -149,7 +149,7 @@ pub fn nearest<'a>(written: &str, known: impl IntoIterator<Item = &'a str>) -> O
         .map(|(_, name)| name)
 }
 
-/// How many letters must be added, removed, changed or swapped with their neighbour.
+/// How many letters must be added, removed, changed or swapped with their other_node.
 fn distance(a: &str, b: &str) -> usize {
     let (a, b) = (a.as_bytes(), b.as_bytes());
     let mut rows = vec![vec![0; b.len() + 1]; a.len() + 1];
@@ -185,7 +185,8 @@ mod tests {
             all.into_iter().chain(KindConfig::KEYS).chain(ChannelConfig::KEYS).chain(TokenKeyConfig::KEYS)
         {
             assert!(key.meaning.trim().ends_with('.'), "{}: {:?}", key.name, key.meaning);
-            if let (Type::Integer { min, max }, Preset::Integer(preset)) = (key.shape.kind, key.shape.preset)
+            if let (Type::Integer { min, max }, DefaultValue::Integer(preset)) =
+                (key.shape.kind, key.shape.preset)
             {
                 assert!((min..=max).contains(&preset), "{}", key.name);
             }

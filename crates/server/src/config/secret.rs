@@ -4,11 +4,11 @@
 use std::fmt;
 
 #[derive(Clone)]
-pub struct Secret(Box<str>);
+pub struct SecretText(Box<str>);
 
-impl Secret {
-    pub fn new(text: impl Into<Box<str>>) -> Secret {
-        Secret(text.into())
+impl SecretText {
+    pub fn new(text: impl Into<Box<str>>) -> SecretText {
+        SecretText(text.into())
     }
 
     /// The text itself. Every use of this is a place to look at.
@@ -21,13 +21,13 @@ impl Secret {
     }
 }
 
-impl fmt::Debug for Secret {
+impl fmt::Debug for SecretText {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Secret(hidden)")
     }
 }
 
-impl fmt::Display for Secret {
+impl fmt::Display for SecretText {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("(hidden)")
     }
@@ -67,7 +67,7 @@ mod tests {
 
     #[test]
     fn a_secret_is_not_printed() {
-        let secret = Secret::new("sesame");
+        let secret = SecretText::new("sesame");
         assert!(!format!("{secret:?} {secret}").contains("sesame"));
         assert!(secret.matches("sesame"));
         assert!(!secret.matches("sesam"));

@@ -1,9 +1,9 @@
 //! Every key of the configuration, declared once: its name with its unit, what it means, its type, bounds and default, and
 //! the field of `Config` that it becomes. Must hold: nothing else in the program states a default of a key.
 
-use super::schema::{Key, Preset, Shape, Type};
+use super::schema::{DefaultValue, Key, KeySchema, Type};
 use super::values::{FromValue, Values};
-use super::{Secret, Value};
+use super::{ConfigValue, SecretText};
 use std::path::PathBuf;
 use tavern_domain::{Verb, Verbs};
 
@@ -14,13 +14,13 @@ const YEAR_MS: u64 = 366 * DAY_MS;
 const TIB: u64 = 1 << 40;
 
 /// A table of the file.
-pub(super) trait Section: Sized {
+pub(super) trait ConfigSection: Sized {
     /// Before the names of its keys: `sessions.`.
     const PREFIX: &'static str;
     const KEYS: &'static [Key];
 
     /// Takes each field from where `get` finds it by its name.
-    fn from_values(get: impl FnMut(&str) -> Option<Value>) -> Self;
+    fn from_values(get: impl FnMut(&str) -> Option<ConfigValue>) -> Self;
 
     fn read(values: &mut Values) -> Self {
         Self::from_values(|field| values.take(&format!("{}{field}", Self::PREFIX)))
@@ -41,7 +41,7 @@ macro_rules! section {
             $( $(#[doc = $meaning])+ pub $field: $type, )+
         }
 
-        impl Section for $name {
+        impl ConfigSection for $name {
             const PREFIX: &'static str = $prefix;
             const KEYS: &'static [Key] = &[
                 $( Key {
@@ -51,7 +51,7 @@ macro_rules! section {
                 }, )+
             ];
 
-            fn from_values(mut get: impl FnMut(&str) -> Option<Value>) -> $name {
+            fn from_values(mut get: impl FnMut(&str) -> Option<ConfigValue>) -> $name {
                 $name { $( $field: FromValue::from_value(get(stringify!($field))), )+ }
             }
         }
@@ -71,7 +71,7 @@ macro_rules! choice {
         }
 
         impl FromValue for $name {
-            fn from_value(value: Option<Value>) -> $name {
+            fn from_value(value: Option<ConfigValue>) -> $name {
                 let word = String::from_value(value);
                 let found = $name::WORDS.iter().position(|known| **known == word);
                 $name::ALL[found.unwrap_or(0)]
@@ -120,8 +120,8 @@ choice! {
     }
 }
 
-const fn absent(kind: Type) -> Shape {
-    Shape::new(kind, Preset::Absent)
+const fn absent(kind: Type) -> KeySchema {
+    KeySchema::new(kind, DefaultValue::Absent)
 }
 
 section! {
@@ -129,11 +129,11 @@ section! {
     "" => TopLevel {
         /// The address for HTTP and WebSocket. Use another than loopback only with TLS, or behind a proxy named in
         /// trusted_proxies.
-        listen: String = Shape::text("127.0.0.1:7400");
+        listen: String = KeySchema::text("127.0.0.1:7400");
         /// The address for the Redis protocol; "off" for none.
-        resp: String = Shape::text("127.0.0.1:7401");
+        resp: String = KeySchema::text("127.0.0.1:7401");
         /// The data folder; the same as store = "sqlite:FOLDER". Several servers on one folder are a cluster.
-        data: String = Shape::text("./tavern-data");
+        data: String = KeySchema::text("./tavern-data");
         /// Where facts are kept: sqlite:FOLDER, redis://… or postgres://…; without it the data folder.
         store: Option<String> = absent(Type::Link).example("\"postgres://tavern@db/app?sslmode=verify-full\"");
         /// What connects the nodes: local, redis://… or nats://…; without it a Redis store, or else the data folder.
@@ -142,48 +142,48 @@ section! {
         node: Option<String> = absent(Type::Text).example("\"inn-1\"");
         /// Signs and checks tokens, at least 32 bytes, the same on all nodes. Set TAVERN_SECRET instead: others can read
         /// this file, and see flags in the list of processes.
-        secret: Option<Secret> = absent(Type::Secret);
+        secret: Option<SecretText> = absent(Type::Secret);
         /// An API key with every scope. Better: `tavern key create`, which makes keys that can do less and be revoked.
-        admin_key: Option<Secret> = absent(Type::Secret);
+        admin_key: Option<SecretText> = absent(Type::Secret);
         /// Shards; 0: three quarters of the cores.
-        threads: usize = Shape::integer(0, 0, 1024);
+        threads: usize = KeySchema::integer(0, 0, 1024);
         /// Web origins whose pages may connect; "*" means any.
-        origins: Vec<String> = Shape::list(&[]).example("[\"https://app.example\"]");
+        origins: Vec<String> = KeySchema::list(&[]).example("[\"https://app.example\"]");
         /// Address ranges of proxies whose X-Forwarded-For is believed.
-        trusted_proxies: Vec<String> = Shape::list(&[]).example("[\"10.0.0.0/8\"]");
+        trusted_proxies: Vec<String> = KeySchema::list(&[]).example("[\"10.0.0.0/8\"]");
         /// The certificate chain, PEM; reloaded when it changes.
         tls_cert: Option<String> = absent(Type::Text).example("\"/etc/tavern/cert.pem\"");
         /// The private key of the certificate, PEM.
         tls_key: Option<String> = absent(Type::Text).example("\"/etc/tavern/key.pem\"");
         /// Keeps installations apart that share a Redis or NATS server.
-        prefix: String = Shape::text("tavern");
+        prefix: String = KeySchema::text("tavern");
         /// The format of the log: text, or json for machines.
-        log: LogFormat = Shape::choice(LogFormat::WORDS);
+        log: LogFormat = KeySchema::choice(LogFormat::WORDS);
         /// What is logged: error, warn, info, debug, trace, or by module: info,tavern=debug.
-        log_level: String = Shape::text("info");
+        log_level: String = KeySchema::text("info");
     }
 }
 
 section! {
     "sessions." => SessionsConfig {
         /// A connection loss shorter than this is not visible to others.
-        resume_ms: u64 = Shape::integer(2_000, 0, MINUTE_MS);
+        resume_ms: u64 = KeySchema::integer(2_000, 0, MINUTE_MS);
         /// A silent connection is pinged after this time, and given up after a second one.
-        heartbeat_ms: u64 = Shape::integer(15_000, 100, HOUR_MS);
+        heartbeat_ms: u64 = KeySchema::integer(15_000, 100, HOUR_MS);
         /// A long-polling session without a poll for this long has lost its connection.
-        poll_idle_ms: u64 = Shape::integer(45_000, 1_000, HOUR_MS);
+        poll_idle_ms: u64 = KeySchema::integer(45_000, 1_000, HOUR_MS);
         /// How long a stopping server keeps sessions for their clients to reconnect elsewhere. TimeoutStopSec of the service
         /// must be longer.
-        drain_ms: u64 = Shape::integer(15_000, 0, 10 * MINUTE_MS);
+        drain_ms: u64 = KeySchema::integer(15_000, 0, 10 * MINUTE_MS);
     }
 }
 
 section! {
     "nodes." => NodesConfig {
         /// How often a node renews its lease.
-        heartbeat_ms: u64 = Shape::integer(2_000, 50, MINUTE_MS);
+        heartbeat_ms: u64 = KeySchema::integer(2_000, 50, MINUTE_MS);
         /// A node that has not renewed its lease for this long counts as dead.
-        lease_ms: u64 = Shape::integer(10_000, 200, 10 * MINUTE_MS);
+        lease_ms: u64 = KeySchema::integer(10_000, 200, 10 * MINUTE_MS);
     }
 }
 
@@ -191,71 +191,71 @@ section! {
     /// The local bus: how much the folder keeps for processes that have not read it.
     "local." => LocalBusConfig {
         /// Messages that the local bus keeps.
-        log_messages: u64 = Shape::integer(100_000, 16, 1 << 32);
+        log_messages: u64 = KeySchema::integer(100_000, 16, 1 << 32);
         /// Bytes that the local bus keeps.
-        log_bytes: u64 = Shape::integer(64 << 20, 1 << 16, TIB);
+        log_bytes: u64 = KeySchema::integer(64 << 20, 1 << 16, TIB);
         /// How long the local bus keeps messages.
-        log_age_ms: u64 = Shape::integer(HOUR_MS, 1_000, YEAR_MS);
+        log_age_ms: u64 = KeySchema::integer(HOUR_MS, 1_000, YEAR_MS);
     }
 }
 
 section! {
     "limits." => LimitsConfig {
         /// The largest message.
-        message_bytes: usize = Shape::integer(65_536, 1, 64 << 20);
+        message_bytes: usize = KeySchema::integer(65_536, 1, 64 << 20);
         /// Events that wait for one session.
-        mailbox_events: usize = Shape::integer(1_024, 1, 1 << 24);
+        mailbox_events: usize = KeySchema::integer(1_024, 1, 1 << 24);
         /// Bytes of events that wait for one session.
-        mailbox_bytes: usize = Shape::integer(1 << 20, 1_024, 1 << 32);
+        mailbox_bytes: usize = KeySchema::integer(1 << 20, 1_024, 1 << 32);
         /// How long sent events are kept for a session that resumes.
-        mailbox_sent_ms: u64 = Shape::integer(30_000, 0, HOUR_MS);
+        mailbox_sent_ms: u64 = KeySchema::integer(30_000, 0, HOUR_MS);
         /// Bytes of events that wait for all sessions together.
-        mailbox_total_bytes: usize = Shape::integer(1 << 30, 1 << 16, TIB);
+        mailbox_total_bytes: usize = KeySchema::integer(1 << 30, 1 << 16, TIB);
         /// Channels that one session may subscribe to.
-        channels_per_session: usize = Shape::integer(256, 1, 1 << 20);
+        channels_per_session: usize = KeySchema::integer(256, 1, 1 << 20);
         /// Commands of one session in a second, with bursts of twice as many; 0: no limit.
-        commands_per_second: u32 = Shape::integer(100, 0, 1_000_000).in_dev(Preset::Integer(0));
+        commands_per_second: u32 = KeySchema::integer(100, 0, 1_000_000).in_dev(DefaultValue::Integer(0));
         /// Connections from one address.
-        connections_per_address: usize = Shape::integer(1_000, 1, 10_000_000);
+        connections_per_address: usize = KeySchema::integer(1_000, 1, 10_000_000);
         /// The largest presence state.
-        state_bytes: usize = Shape::integer(4_096, 0, 1 << 20);
+        state_bytes: usize = KeySchema::integer(4_096, 0, 1 << 20);
         /// Connections of this node. LimitNOFILE of the service must be 200 more.
-        connections: usize = Shape::integer(100_000, 1, 10_000_000);
+        connections: usize = KeySchema::integer(100_000, 1, 10_000_000);
         /// Bytes of unfinished input of all connections together.
-        partial_total_bytes: usize = Shape::integer(256 << 20, 1 << 16, TIB);
+        partial_total_bytes: usize = KeySchema::integer(256 << 20, 1 << 16, TIB);
         /// How long the head of an HTTP request may take.
-        http_header_ms: u64 = Shape::integer(10_000, 100, 10 * MINUTE_MS);
+        http_header_ms: u64 = KeySchema::integer(10_000, 100, 10 * MINUTE_MS);
         /// The largest JSON frame: a message and what stands around it; without it limits.message_bytes and 4096 more.
         json_frame_bytes: usize = absent(Type::Integer { min: 1, max: 65 << 20 }).example("69632");
         /// Messages that wait for one shard.
-        shard_queue: usize = Shape::integer(65_536, 16, 1 << 26);
+        shard_queue: usize = KeySchema::integer(65_536, 16, 1 << 26);
         /// Unread bytes of a Redis connection before it is closed.
-        redis_pending_bytes: usize = Shape::integer(32 << 20, 1_024, 1 << 32);
+        redis_pending_bytes: usize = KeySchema::integer(32 << 20, 1_024, 1 << 32);
         /// Requests with an Idempotency-Key whose answer is remembered.
-        idempotency_keys: usize = Shape::integer(100_000, 0, 1 << 26);
+        idempotency_keys: usize = KeySchema::integer(100_000, 0, 1 << 26);
         /// Users that one user may follow.
-        following: usize = Shape::integer(5_000, 0, 100_000);
+        following: usize = KeySchema::integer(5_000, 0, 100_000);
     }
 }
 
 section! {
     "presence." => PresenceConfig {
         /// How often watchers of a large channel are told what changed.
-        tick_ms: u64 = Shape::integer(250, 10, MINUTE_MS);
+        tick_ms: u64 = KeySchema::integer(250, 10, MINUTE_MS);
         /// From so many users in a channel on, its watchers get changes collected.
-        coalesce_at: u64 = Shape::integer(200, 1, 1 << 32);
+        coalesce_at: u64 = KeySchema::integer(200, 1, 1 << 32);
         /// From so many users in a channel on, its watchers get numbers only.
-        counts_at: u64 = Shape::integer(5_000, 1, 1 << 32);
+        counts_at: u64 = KeySchema::integer(5_000, 1, 1 << 32);
         /// How long followers are not told of a disconnect, in case the user reconnects.
-        disconnect_coalesce_ms: u64 = Shape::integer(1_000, 0, MINUTE_MS);
+        disconnect_coalesce_ms: u64 = KeySchema::integer(1_000, 0, MINUTE_MS);
         /// How often the last seen time of a user who is online is stored.
-        last_seen_ms: u64 = Shape::integer(MINUTE_MS, 1_000, DAY_MS);
+        last_seen_ms: u64 = KeySchema::integer(MINUTE_MS, 1_000, DAY_MS);
         /// How often each node looks for presences that no node owns.
-        sweep_ms: u64 = Shape::integer(MINUTE_MS, 100, DAY_MS);
+        sweep_ms: u64 = KeySchema::integer(MINUTE_MS, 100, DAY_MS);
         /// Presences that no node owns are removed when they are older than this.
-        sweep_age_ms: u64 = Shape::integer(2 * MINUTE_MS, 100, DAY_MS);
+        sweep_age_ms: u64 = KeySchema::integer(2 * MINUTE_MS, 100, DAY_MS);
         /// Activities in the order in which a status lists them; others come last.
-        priority: Vec<String> = Shape::list(&[
+        priority: Vec<String> = KeySchema::list(&[
             "playing", "in_game_channel", "watching", "solving_puzzles", "annotating", "online",
         ]);
     }
@@ -264,40 +264,40 @@ section! {
 section! {
     "authorize." => AuthorizeConfig {
         /// The authorize hook: your app is asked with the user and the channel; empty: none.
-        url: Option<String> = Shape::new(Type::Link, Preset::Text("")).example("\"https://app.example/may\"");
+        url: Option<String> = KeySchema::new(Type::Link, DefaultValue::Text("")).example("\"https://app.example/may\"");
         /// How long an answer of the hook is cached.
-        cache_ms: u64 = Shape::integer(5_000, 0, HOUR_MS);
+        cache_ms: u64 = KeySchema::integer(5_000, 0, HOUR_MS);
     }
 }
 
 section! {
     "events." => EventsConfig {
         /// Whether webhooks may go to http:// addresses.
-        allow_http: bool = Shape::flag(false).in_dev(Preset::Flag(true));
+        allow_http: bool = KeySchema::flag(false).in_dev(DefaultValue::Flag(true));
         /// Whether webhooks may go to private addresses.
-        allow_private: bool = Shape::flag(false).in_dev(Preset::Flag(true));
+        allow_private: bool = KeySchema::flag(false).in_dev(DefaultValue::Flag(true));
         /// The first wait before a failed delivery is retried.
-        backoff_min_ms: u64 = Shape::integer(1_000, 1, DAY_MS);
+        backoff_min_ms: u64 = KeySchema::integer(1_000, 1, DAY_MS);
         /// The longest wait before a failed delivery is retried.
-        backoff_max_ms: u64 = Shape::integer(10 * MINUTE_MS, 1, 7 * DAY_MS);
+        backoff_max_ms: u64 = KeySchema::integer(10 * MINUTE_MS, 1, 7 * DAY_MS);
         /// How long a node owns the delivery of a subscription without renewing.
-        lease_ms: u64 = Shape::integer(30_000, 1_000, tavern_store::limits::LEASE_MS);
+        lease_ms: u64 = KeySchema::integer(30_000, 1_000, tavern_store::limits::LEASE_MS);
         /// How long connecting to an endpoint may take.
-        connect_timeout_ms: u64 = Shape::integer(2_000, 10, MINUTE_MS);
+        connect_timeout_ms: u64 = KeySchema::integer(2_000, 10, MINUTE_MS);
         /// How long an endpoint may take to answer.
-        request_timeout_ms: u64 = Shape::integer(20_000, 10, 10 * MINUTE_MS);
+        request_timeout_ms: u64 = KeySchema::integer(20_000, 10, 10 * MINUTE_MS);
         /// Bytes of events that are kept; beyond it the oldest are dropped, down to events.low_bytes.
-        max_bytes: u64 = Shape::integer(1 << 30, 1 << 16, 1 << 50);
+        max_bytes: u64 = KeySchema::integer(1 << 30, 1 << 16, 1 << 50);
         /// Down to how many bytes the oldest events are dropped.
-        low_bytes: u64 = Shape::integer(858_993_459, 1, 1 << 50);
+        low_bytes: u64 = KeySchema::integer(858_993_459, 1, 1 << 50);
         /// How long events are kept for subscriptions that do not keep up.
-        retention_ms: u64 = Shape::integer(7 * DAY_MS, 1_000, 10 * YEAR_MS);
+        retention_ms: u64 = KeySchema::integer(7 * DAY_MS, 1_000, 10 * YEAR_MS);
         /// Event ids that are remembered to drop duplicates.
-        dedupe_max: u64 = Shape::integer(1_000_000, 0, 1 << 32);
+        dedupe_max: u64 = KeySchema::integer(1_000_000, 0, 1 << 32);
         /// How long a replaced secret still signs beside the new one.
-        rotation_ms: u64 = Shape::integer(DAY_MS, 0, YEAR_MS);
+        rotation_ms: u64 = KeySchema::integer(DAY_MS, 0, YEAR_MS);
         /// A subscription whose deliveries have failed for this long is disabled.
-        disable_after_ms: u64 = Shape::integer(5 * DAY_MS, 0, YEAR_MS);
+        disable_after_ms: u64 = KeySchema::integer(5 * DAY_MS, 0, YEAR_MS);
     }
 }
 
@@ -305,53 +305,53 @@ section! {
     /// Where the server's numbers are sent, beside `/metrics` for Prometheus.
     "metrics." => MetricsConfig {
         /// A StatsD receiver, HOST:PORT; empty: none.
-        statsd: String = Shape::text("").example("\"127.0.0.1:8125\"");
+        statsd: String = KeySchema::text("").example("\"127.0.0.1:8125\"");
         /// The beginning of every StatsD name.
-        statsd_prefix: String = Shape::text("tavern.");
+        statsd_prefix: String = KeySchema::text("tavern.");
         /// How often StatsD is sent.
-        statsd_ms: u64 = Shape::integer(10_000, 100, HOUR_MS);
+        statsd_ms: u64 = KeySchema::integer(10_000, 100, HOUR_MS);
         /// How often the numbers are logged; 0: never.
-        log_ms: u64 = Shape::integer(0, 0, DAY_MS);
+        log_ms: u64 = KeySchema::integer(0, 0, DAY_MS);
     }
 }
 
 section! {
     "parties." => PartiesConfig {
         /// Members of a party.
-        max_members: usize = Shape::integer(5, 2, 64);
+        max_members: usize = KeySchema::integer(5, 2, 64);
         /// How long an invite is valid.
-        invite_ms: u64 = Shape::integer(MINUTE_MS, 1, DAY_MS);
+        invite_ms: u64 = KeySchema::integer(MINUTE_MS, 1, DAY_MS);
         /// How long members have to be ready after `go`.
-        gather_ms: u64 = Shape::integer(10_000, 1, HOUR_MS);
+        gather_ms: u64 = KeySchema::integer(10_000, 1, HOUR_MS);
         /// How long a member who is offline stays in the party.
-        grace_ms: u64 = Shape::integer(30_000, 0, HOUR_MS);
+        grace_ms: u64 = KeySchema::integer(30_000, 0, HOUR_MS);
         /// How soon a user who declined may be invited again.
-        reinvite_ms: u64 = Shape::integer(30_000, 0, DAY_MS);
+        reinvite_ms: u64 = KeySchema::integer(30_000, 0, DAY_MS);
         /// Invites that one user may send in a minute.
-        invites_per_minute: u32 = Shape::integer(20, 1, 100_000);
+        invites_per_minute: u32 = KeySchema::integer(20, 1, 100_000);
         /// Open invites of one party.
-        max_pending: usize = Shape::integer(8, 1, 10_000);
+        max_pending: usize = KeySchema::integer(8, 1, 10_000);
         /// How long the party commands of a user are refused who was refused for sending too many.
-        block_ms: u64 = Shape::integer(MINUTE_MS, 0, YEAR_MS);
+        block_ms: u64 = KeySchema::integer(MINUTE_MS, 0, YEAR_MS);
         /// Whether every member must say `ready` before a ticket is created.
-        require_ready: bool = Shape::flag(false);
+        require_ready: bool = KeySchema::flag(false);
         /// The matchmaker's endpoint for tickets; empty: none.
         matchmaker_url: Option<String> =
-            Shape::new(Type::Link, Preset::Text("")).example("\"https://matchmaker.example/tickets\"");
+            KeySchema::new(Type::Link, DefaultValue::Text("")).example("\"https://matchmaker.example/tickets\"");
         /// Signs what is posted to the matchmaker: whsec_…. Set TAVERN_PARTIES_MATCHMAKER_SECRET instead of writing it
         /// here.
-        matchmaker_secret: Option<Secret> = absent(Type::Secret);
+        matchmaker_secret: Option<SecretText> = absent(Type::Secret);
     }
 }
 
 section! {
     "inbox." => InboxConfig {
         /// Messages in the inbox of one user; beyond it the oldest is dropped.
-        messages: usize = Shape::integer(256, 1, 1 << 20);
+        messages: usize = KeySchema::integer(256, 1, 1 << 20);
         /// Bytes in the inbox of one user.
-        bytes: usize = Shape::integer(65_536, 256, 1 << 30);
+        bytes: usize = KeySchema::integer(65_536, 256, 1 << 30);
         /// How long a message waits for its user.
-        keep_ms: u64 = Shape::integer(10 * MINUTE_MS, 0, YEAR_MS);
+        keep_ms: u64 = KeySchema::integer(10 * MINUTE_MS, 0, YEAR_MS);
     }
 }
 
@@ -359,19 +359,19 @@ section! {
     /// One `[kinds.NAME]`: the channels of a kind. What a kind does not say comes from `[kinds.default]`.
     "" => KindConfig {
         /// How long a user whose clients are lost still counts as present.
-        grace_ms: u64 = Shape::integer(15_000, 0, 600_000);
+        grace_ms: u64 = KeySchema::integer(15_000, 0, 600_000);
         /// What a client gets whose mailbox overflows: a gap event, or its connection closed.
-        slow_reader: SlowReader = Shape::choice(SlowReader::WORDS);
+        slow_reader: SlowReader = KeySchema::choice(SlowReader::WORDS);
         /// How watchers are told about presence: full, coalesced, counts, or auto by the size of the channel.
-        presence_mode: PresenceMode = Shape::choice(PresenceMode::WORDS);
+        presence_mode: PresenceMode = KeySchema::choice(PresenceMode::WORDS);
         /// What being in such a channel means, in the status of a user.
-        activity: String = Shape::text("online");
+        activity: String = KeySchema::text("online");
         /// The change that followers are told when a user arrives; empty: none.
-        arrival_change: String = Shape::text("");
+        arrival_change: String = KeySchema::text("");
         /// The change that followers are told when a user leaves; empty: none.
-        departure_change: String = Shape::text("");
+        departure_change: String = KeySchema::text("");
         /// What everybody may do there: subscribe, publish, join, presence.
-        allow: Verbs = Shape::list(&[]).in_dev(Preset::List(&["subscribe", "publish", "join", "presence"]));
+        allow: Verbs = KeySchema::list(&[]).in_dev(DefaultValue::List(&["subscribe", "publish", "join", "presence"]));
     }
 }
 
@@ -379,11 +379,11 @@ section! {
     /// One `[channels."NAME"]`: what being in this one channel means; empty: the same as in others of its kind.
     "" => ChannelConfig {
         /// What being in the channel means, in the status of a user.
-        activity: String = Shape::text("");
+        activity: String = KeySchema::text("");
         /// The change that followers are told when a user arrives.
-        arrival_change: String = Shape::text("");
+        arrival_change: String = KeySchema::text("");
         /// The change that followers are told when a user leaves.
-        departure_change: String = Shape::text("");
+        departure_change: String = KeySchema::text("");
     }
 }
 
@@ -418,7 +418,7 @@ pub const BUILT_IN: &[(&str, &str, &str)] = &[
 
 impl FromValue for Verbs {
     /// Unknown verbs are reported by `checks`.
-    fn from_value(value: Option<Value>) -> Verbs {
+    fn from_value(value: Option<ConfigValue>) -> Verbs {
         let words = Vec::<String>::from_value(value);
         words.iter().filter_map(|word| Verb::parse(word)).fold(Verbs::NONE, Verbs::with)
     }

@@ -12,7 +12,7 @@ fn flags(flags: &[(&str, &str)]) -> Vec<Flag> {
     flags.iter().map(flag).collect()
 }
 
-fn load(mode: Mode, text: &str, environment: &[(&str, &str)], given: &[(&str, &str)]) -> Loaded {
+fn load(mode: ServerMode, text: &str, environment: &[(&str, &str)], given: &[(&str, &str)]) -> Loaded {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join(FILE);
     std::fs::write(&file, text).unwrap();
@@ -21,13 +21,13 @@ fn load(mode: Mode, text: &str, environment: &[(&str, &str)], given: &[(&str, &s
 }
 
 fn dev(text: &str) -> Config {
-    load(Mode::Dev, text, &[], &[]).valid().unwrap()
+    load(ServerMode::Dev, text, &[], &[]).valid().unwrap()
 }
 
 const LONG: &str = "0123456789abcdef0123456789abcdef";
 
 fn serve_errors(given: &[(&str, &str)]) -> Vec<String> {
-    let loaded = load(Mode::Serve, "", &[], given);
+    let loaded = load(ServerMode::Serve, "", &[], given);
     loaded.errors.iter().map(ToString::to_string).collect()
 }
 
@@ -35,15 +35,15 @@ fn serve_errors(given: &[(&str, &str)]) -> Vec<String> {
 fn the_stronger_layer_wins_and_is_named() {
     let text = "listen = \"127.0.0.1:1\"\n[sessions]\nresume_ms = 1\nheartbeat_ms = 200\n";
     let environment = [("TAVERN_LISTEN", "127.0.0.1:2"), ("TAVERN_SESSIONS_RESUME_MS", "2")];
-    let loaded = load(Mode::Dev, text, &environment, &[("listen", "127.0.0.1:3")]);
+    let loaded = load(ServerMode::Dev, text, &environment, &[("listen", "127.0.0.1:3")]);
     let config = loaded.valid().unwrap();
     assert_eq!(config.listen.port(), 3);
-    assert_eq!(config.origin("listen"), Origin::Flag("--listen".into()));
+    assert_eq!(config.origin("listen"), ValueSource::Flag("--listen".into()));
     assert_eq!(config.sessions.resume_ms, 2);
     assert_eq!(config.origin("sessions.resume_ms").to_string(), "TAVERN_SESSIONS_RESUME_MS");
     assert_eq!(config.sessions.heartbeat_ms, 200);
     assert!(config.origin("sessions.heartbeat_ms").to_string().ends_with("tavern.toml:4"));
-    assert_eq!(config.origin("sessions.drain_ms"), Origin::Default);
+    assert_eq!(config.origin("sessions.drain_ms"), ValueSource::Default);
 }
 
 #[test]
@@ -59,14 +59,14 @@ fn every_key_is_shown_once() {
 fn the_empty_dev_configuration_allows_everything_on_loopback() {
     let config = dev("");
     assert_eq!(config.kind("anything").allow, Verbs::ALL);
-    assert_eq!(config.origin("kinds.default.allow"), Origin::DevMode);
+    assert_eq!(config.origin("kinds.default.allow"), ValueSource::DevMode);
     assert_eq!(config.limits.commands_per_second, 0);
     assert!(config.events.allow_http && config.events.allow_private);
     assert_eq!(config.resp.unwrap().port(), 7401);
     assert_eq!(config.store, "sqlite:./tavern-data");
     assert_eq!(config.bus, "local");
     assert_eq!(config.limits.json_frame_bytes, 65_536 + 4_096);
-    let outside = load(Mode::Dev, "", &[], &[("listen", "0.0.0.0:7400"), ("resp", "10.0.0.1:7401")]);
+    let outside = load(ServerMode::Dev, "", &[], &[("listen", "0.0.0.0:7400"), ("resp", "10.0.0.1:7401")]);
     assert_eq!(outside.errors.len(), 2);
 }
 
@@ -75,7 +75,7 @@ fn serve_denies_by_default_and_needs_a_secret() {
     assert!(serve_errors(&[])[0].contains("openssl rand -hex 32"));
     assert_eq!(serve_errors(&[("secret", LONG)]), [""; 0]);
     assert!(serve_errors(&[("secret", "short")])[0].contains("has 5 bytes"));
-    let config = load(Mode::Serve, "", &[], &[("secret", LONG)]).valid().unwrap();
+    let config = load(ServerMode::Serve, "", &[], &[("secret", LONG)]).valid().unwrap();
     assert_eq!(config.kind("game").allow, Verbs::NONE);
     assert_eq!(config.limits.commands_per_second, 100);
     assert!(!format!("{config:?} {:?}", config.entries()).contains(LONG));
@@ -105,14 +105,14 @@ fn built_in_kinds_and_channels_have_words_that_can_be_replaced() {
     assert_eq!(config.kind("lobby").activity, "online");
     let puzzles = &config.channels["lobby#puzzles"];
     assert_eq!((&*puzzles.activity, &*puzzles.arrival_change), ("puzzling", "solving_puzzles"));
-    let wrong = load(Mode::Dev, "[channels.lobby]\nactivity = \"x\"\n", &[], &[]);
+    let wrong = load(ServerMode::Dev, "[channels.lobby]\nactivity = \"x\"\n", &[], &[]);
     assert!(wrong.errors[0].to_string().contains("\"lobby\" is no channel"), "{}", wrong.errors[0]);
 }
 
 #[test]
 fn data_and_store_say_the_same_thing() {
     let store = |text: &str, given: &[(&str, &str)]| {
-        let loaded = load(Mode::Dev, text, &[], given);
+        let loaded = load(ServerMode::Dev, text, &[], given);
         (loaded.config.store.clone(), loaded.config.data.clone(), loaded.errors.len())
     };
     assert_eq!(store("", &[("data", "/d")]), ("sqlite:/d".into(), "/d".into(), 0));
@@ -150,7 +150,7 @@ fn what_does_not_fit_together_is_told_together() {
 #[test]
 fn a_named_file_must_exist() {
     let sources = |file: &str| Sources {
-        mode: Mode::Dev,
+        mode: ServerMode::Dev,
         file: Some(file.into()),
         environment: Vec::new(),
         flags: Vec::new(),

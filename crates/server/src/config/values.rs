@@ -1,28 +1,30 @@
 //! The values of all keys while a `Config` is made of them: what was given, the defaults for the rest, what `tavern check`
 //! shows, and what is wrong. Must hold: every value that is taken is shown once, with its origin and without secrets.
 
-use super::schema::{self, Preset, Shape, Type};
-use super::{ConfigError, EffectiveValue, Given, Mode, Origin, Secret, Value, without_password};
+use super::schema::{self, DefaultValue, KeySchema, Type};
+use super::{
+    ConfigError, ConfigValue, EffectiveValue, SecretText, ServerMode, SetKey, ValueSource, without_password,
+};
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 pub(super) struct Values {
-    pub mode: Mode,
-    given: BTreeMap<String, (Value, Origin)>,
+    pub mode: ServerMode,
+    given: BTreeMap<String, (ConfigValue, ValueSource)>,
     entries: Vec<EffectiveValue>,
     errors: Vec<ConfigError>,
 }
 
 impl Values {
     /// Of a key that was given several times the last one counts.
-    pub fn new(mode: Mode, given: Vec<Given>, errors: Vec<ConfigError>) -> Values {
-        let given = given.into_iter().map(|Given { name, value, origin }| (name, (value, origin)));
+    pub fn new(mode: ServerMode, given: Vec<SetKey>, errors: Vec<ConfigError>) -> Values {
+        let given = given.into_iter().map(|SetKey { name, value, origin }| (name, (value, origin)));
         Values { mode, given: given.collect(), entries: Vec::new(), errors }
     }
 
     /// The value from a file, a variable or a flag.
-    pub fn given(&self, name: &str) -> Option<&(Value, Origin)> {
+    pub fn given(&self, name: &str) -> Option<&(ConfigValue, ValueSource)> {
         self.given.get(name)
     }
 
@@ -31,12 +33,12 @@ impl Values {
     }
 
     /// Where the value of a key comes from.
-    pub fn origin(&self, name: &str) -> Origin {
-        self.given(name).map_or(Origin::Default, |(_, origin)| origin.clone())
+    pub fn origin(&self, name: &str) -> ValueSource {
+        self.given(name).map_or(ValueSource::Default, |(_, origin)| origin.clone())
     }
 
     /// The effective value: given, or the default of this mode. Absent keys stay absent.
-    pub fn take(&mut self, name: &str) -> Option<Value> {
+    pub fn take(&mut self, name: &str) -> Option<ConfigValue> {
         let Some(key) = schema::find(name) else { unreachable!("{name} is no key") };
         let (value, origin) = match self.given(name) {
             Some((value, origin)) => (Some(value.clone()), origin.clone()),
@@ -47,7 +49,7 @@ impl Values {
     }
 
     /// Sets the line of `tavern check` for a key, for a value that was derived.
-    pub fn show(&mut self, name: &str, value: serde_json::Value, origin: Origin) {
+    pub fn show(&mut self, name: &str, value: serde_json::Value, origin: ValueSource) {
         self.entries.retain(|entry| entry.key != name);
         self.entries.push(EffectiveValue { key: name.to_owned(), value, origin });
     }
@@ -73,91 +75,93 @@ impl Values {
 }
 
 /// The default of this mode.
-pub(super) fn preset(shape: &Shape, mode: Mode) -> (Option<Value>, Origin) {
-    match shape.dev.filter(|_| mode == Mode::Dev) {
-        Some(preset) => (from_preset(preset), Origin::DevMode),
-        None => (from_preset(shape.preset), Origin::Default),
+pub(super) fn preset(shape: &KeySchema, mode: ServerMode) -> (Option<ConfigValue>, ValueSource) {
+    match shape.dev.filter(|_| mode == ServerMode::Dev) {
+        Some(preset) => (from_preset(preset), ValueSource::DevMode),
+        None => (from_preset(shape.preset), ValueSource::Default),
     }
 }
 
-fn from_preset(preset: Preset) -> Option<Value> {
+fn from_preset(preset: DefaultValue) -> Option<ConfigValue> {
     match preset {
-        Preset::Absent => None,
-        Preset::Text(text) => Some(Value::Text(text.to_owned())),
-        Preset::Flag(flag) => Some(Value::Flag(flag)),
-        Preset::List(list) => Some(Value::List(list.iter().map(|&item| item.to_owned()).collect())),
-        Preset::Integer(number) => Some(Value::Integer(number)),
+        DefaultValue::Absent => None,
+        DefaultValue::Text(text) => Some(ConfigValue::Text(text.to_owned())),
+        DefaultValue::Flag(flag) => Some(ConfigValue::Flag(flag)),
+        DefaultValue::List(list) => {
+            Some(ConfigValue::List(list.iter().map(|&item| item.to_owned()).collect()))
+        }
+        DefaultValue::Integer(number) => Some(ConfigValue::Integer(number)),
     }
 }
 
 /// The value as it may be seen.
-pub(super) fn shown(kind: Type, value: Option<&Value>) -> serde_json::Value {
+pub(super) fn shown(kind: Type, value: Option<&ConfigValue>) -> serde_json::Value {
     match (kind, value) {
         (_, None) => serde_json::Value::Null,
         (Type::Secret, Some(_)) => json!("(hidden)"),
-        (Type::Link, Some(Value::Text(link))) => json!(without_password(link)),
-        (_, Some(Value::Text(text))) => json!(text),
-        (_, Some(Value::Flag(flag))) => json!(flag),
-        (_, Some(Value::List(list))) => json!(list),
-        (_, Some(Value::Integer(number))) => json!(number),
+        (Type::Link, Some(ConfigValue::Text(link))) => json!(without_password(link)),
+        (_, Some(ConfigValue::Text(text))) => json!(text),
+        (_, Some(ConfigValue::Flag(flag))) => json!(flag),
+        (_, Some(ConfigValue::List(list))) => json!(list),
+        (_, Some(ConfigValue::Integer(number))) => json!(number),
     }
 }
 
 /// A field of a section. The layers have checked the type; whatever does not fit is as if absent.
 pub(super) trait FromValue {
-    fn from_value(value: Option<Value>) -> Self;
+    fn from_value(value: Option<ConfigValue>) -> Self;
 }
 
 impl FromValue for u64 {
-    fn from_value(value: Option<Value>) -> u64 {
-        if let Some(Value::Integer(number)) = value { number } else { 0 }
+    fn from_value(value: Option<ConfigValue>) -> u64 {
+        if let Some(ConfigValue::Integer(number)) = value { number } else { 0 }
     }
 }
 
 impl FromValue for u32 {
-    fn from_value(value: Option<Value>) -> u32 {
+    fn from_value(value: Option<ConfigValue>) -> u32 {
         u32::try_from(u64::from_value(value)).unwrap_or(u32::MAX)
     }
 }
 
 impl FromValue for usize {
-    fn from_value(value: Option<Value>) -> usize {
+    fn from_value(value: Option<ConfigValue>) -> usize {
         usize::try_from(u64::from_value(value)).unwrap_or(usize::MAX)
     }
 }
 
 impl FromValue for bool {
-    fn from_value(value: Option<Value>) -> bool {
-        matches!(value, Some(Value::Flag(true)))
+    fn from_value(value: Option<ConfigValue>) -> bool {
+        matches!(value, Some(ConfigValue::Flag(true)))
     }
 }
 
 impl FromValue for String {
-    fn from_value(value: Option<Value>) -> String {
-        if let Some(Value::Text(text)) = value { text } else { String::new() }
+    fn from_value(value: Option<ConfigValue>) -> String {
+        if let Some(ConfigValue::Text(text)) = value { text } else { String::new() }
     }
 }
 
 impl FromValue for PathBuf {
-    fn from_value(value: Option<Value>) -> PathBuf {
+    fn from_value(value: Option<ConfigValue>) -> PathBuf {
         String::from_value(value).into()
     }
 }
 
 impl FromValue for Vec<String> {
-    fn from_value(value: Option<Value>) -> Vec<String> {
-        if let Some(Value::List(list)) = value { list } else { Vec::new() }
+    fn from_value(value: Option<ConfigValue>) -> Vec<String> {
+        if let Some(ConfigValue::List(list)) = value { list } else { Vec::new() }
     }
 }
 
 impl FromValue for Option<String> {
-    fn from_value(value: Option<Value>) -> Option<String> {
+    fn from_value(value: Option<ConfigValue>) -> Option<String> {
         Some(String::from_value(value)).filter(|text| !text.is_empty())
     }
 }
 
-impl FromValue for Option<Secret> {
-    fn from_value(value: Option<Value>) -> Option<Secret> {
-        Option::<String>::from_value(value).map(Secret::new)
+impl FromValue for Option<SecretText> {
+    fn from_value(value: Option<ConfigValue>) -> Option<SecretText> {
+        Option::<String>::from_value(value).map(SecretText::new)
     }
 }

@@ -6,7 +6,7 @@ use crate::auth::Authenticator;
 use crate::clock::NodeClock;
 use crate::config::Config;
 use crate::connections::Connections;
-use crate::health::Health;
+use crate::health::NodeHealth;
 use crate::metrics::MetricSources;
 use crate::samples::Samples;
 use crate::shard::Shards;
@@ -18,7 +18,7 @@ use tavern_domain::Time;
 use tavern_hub::Node;
 use tavern_store::Clock;
 
-pub struct Api {
+pub struct HttpApi {
     pub config: Arc<Config>,
     pub node: Arc<Node>,
     pub shards: Shards,
@@ -26,7 +26,7 @@ pub struct Api {
     pub store: Arc<StoreClient>,
     pub authenticator: Arc<Authenticator>,
     pub topics: Arc<TopicsApi>,
-    pub health: Arc<Health>,
+    pub health: Arc<NodeHealth>,
     pub connections: Arc<Connections>,
     pub metrics: Arc<MetricSources>,
     pub samples: Arc<Samples>,
@@ -35,7 +35,7 @@ pub struct Api {
     pub pings: Pings,
 }
 
-impl Api {
+impl HttpApi {
     pub fn now(&self) -> Time {
         self.clock.now()
     }

@@ -2,7 +2,7 @@
 //! Must hold: a page runs no script but ours, writes no markup from text and reaches no server but this one; a file that
 //! the browser has is not sent again.
 
-use super::body::{Answer, Body, whole};
+use super::body::{HttpResponse, ResponseBody, whole};
 use aws_lc_rs::digest::{SHA256, digest};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -16,7 +16,7 @@ const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; c
                       require-trusted-types-for 'script'; trusted-types 'none'";
 
 /// A file, or 304 if the browser has it.
-pub fn give(kind: &'static str, body: Bytes, asked: &HeaderMap) -> Answer {
+pub fn give(kind: &'static str, body: Bytes, asked: &HeaderMap) -> HttpResponse {
     // Revalidated each time: after an update no page mixes old and new files.
     let mut answer = tagged(kind, body, asked, "no-cache");
     guard(answer.headers_mut());
@@ -24,10 +24,10 @@ pub fn give(kind: &'static str, body: Bytes, asked: &HeaderMap) -> Answer {
 }
 
 /// The same without the headers of pages; `keep` is the Cache-Control value.
-pub fn tagged(kind: &'static str, body: Bytes, asked: &HeaderMap, keep: &'static str) -> Answer {
+pub fn tagged(kind: &'static str, body: Bytes, asked: &HeaderMap, keep: &'static str) -> HttpResponse {
     let tag = tag_of(&body);
     let mut answer = if has_it(asked, &tag) {
-        let mut unchanged = Response::new(Body::Whole(None));
+        let mut unchanged = Response::new(ResponseBody::Whole(None));
         *unchanged.status_mut() = StatusCode::NOT_MODIFIED;
         unchanged
     } else {

@@ -10,12 +10,12 @@ use std::task::{Context, Poll};
 use tavern_wire::error::{Code, Refusal};
 use tavern_wire::json;
 
-pub enum Body {
+pub enum ResponseBody {
     Whole(Option<Bytes>),
-    Events(super::stream::Events),
+    Events(super::stream::EventStream),
 }
 
-impl HttpBody for Body {
+impl HttpBody for ResponseBody {
     type Data = Bytes;
     type Error = Infallible;
 
@@ -24,30 +24,32 @@ impl HttpBody for Body {
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
         match &mut *self {
-            Body::Whole(bytes) => Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes)))),
-            Body::Events(events) => {
+            ResponseBody::Whole(bytes) => Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes)))),
+            ResponseBody::Events(events) => {
                 events.poll(context).map(|bytes| bytes.map(|bytes| Ok(Frame::data(bytes))))
             }
         }
     }
 
     fn is_end_stream(&self) -> bool {
-        matches!(self, Body::Whole(None))
+        matches!(self, ResponseBody::Whole(None))
     }
 
     fn size_hint(&self) -> SizeHint {
         match self {
-            Body::Whole(bytes) => SizeHint::with_exact(bytes.as_ref().map_or(0, |bytes| bytes.len() as u64)),
-            Body::Events(_) => SizeHint::default(),
+            ResponseBody::Whole(bytes) => {
+                SizeHint::with_exact(bytes.as_ref().map_or(0, |bytes| bytes.len() as u64))
+            }
+            ResponseBody::Events(_) => SizeHint::default(),
         }
     }
 }
 
-pub type Answer = Response<Body>;
+pub type HttpResponse = Response<ResponseBody>;
 
-pub fn whole(status: StatusCode, kind: &'static str, body: impl Into<Bytes>) -> Answer {
+pub fn whole(status: StatusCode, kind: &'static str, body: impl Into<Bytes>) -> HttpResponse {
     let body: Bytes = body.into();
-    let mut response = Response::new(Body::Whole((!body.is_empty()).then_some(body)));
+    let mut response = Response::new(ResponseBody::Whole((!body.is_empty()).then_some(body)));
     *response.status_mut() = status;
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
     response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
@@ -55,16 +57,16 @@ pub fn whole(status: StatusCode, kind: &'static str, body: impl Into<Bytes>) -> 
 }
 
 /// A typed body of the API.
-pub fn typed(body: &impl serde::Serialize) -> Answer {
+pub fn typed(body: &impl serde::Serialize) -> HttpResponse {
     json(json::api::encode(body))
 }
 
-pub fn json(body: impl Into<Bytes>) -> Answer {
+pub fn json(body: impl Into<Bytes>) -> HttpResponse {
     whole(StatusCode::OK, "application/json", body)
 }
 
 /// JSON with the status of the refusal in it, if there is one.
-pub fn json_with(code: Option<Code>, body: Vec<u8>) -> Answer {
+pub fn json_with(code: Option<Code>, body: Vec<u8>) -> HttpResponse {
     let mut answer = json(body);
     if let Some(code) = code {
         *answer.status_mut() = status(code);
@@ -72,7 +74,7 @@ pub fn json_with(code: Option<Code>, body: Vec<u8>) -> Answer {
     answer
 }
 
-pub fn refusal(refusal: &Refusal) -> Answer {
+pub fn refusal(refusal: &Refusal) -> HttpResponse {
     let mut body = Vec::new();
     json::reply_error(&mut body, None, refusal);
     let mut answer = json_with(Some(refusal.code), body);
@@ -90,6 +92,6 @@ fn status(code: Code) -> StatusCode {
     StatusCode::from_u16(code.http_status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
 }
 
-pub fn text(status: StatusCode, body: &'static str) -> Answer {
+pub fn text(status: StatusCode, body: &'static str) -> HttpResponse {
     whole(status, "text/plain; charset=utf-8", body)
 }

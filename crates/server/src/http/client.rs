@@ -2,13 +2,13 @@
 //! Must hold: what is served is the file in `clients/js`, byte for byte, and not sent again to a browser that has it.
 
 use super::asset;
-use super::body::Answer;
+use super::body::HttpResponse;
 use bytes::Bytes;
 use http::header::HeaderMap;
 
 const SCRIPT: &[u8] = include_bytes!("../../../../clients/js/tavern.js");
 
-pub fn script(headers: &HeaderMap) -> Answer {
+pub fn script(headers: &HeaderMap) -> HttpResponse {
     // Short: after an update pages have the new client within minutes.
     let keep = "public, max-age=300";
     asset::tagged("text/javascript; charset=utf-8", Bytes::from_static(SCRIPT), headers, keep)

@@ -1,12 +1,12 @@
 //! The WebSocket handshake. Afterwards the socket moves to a shard and leaves HTTP.
 
-use super::body::{Answer, Body, refusal};
+use super::body::{HttpResponse, ResponseBody, refusal};
 use super::request::{self, Query};
-use super::server::{Connection, Tls};
-use crate::connections::Slot;
+use super::server::{HttpConnection, HttpTlsStream};
+use crate::connections::ConnectionSlot;
 use crate::shard::Shards;
-use crate::shard::conn::{Conn, Protocol};
-use crate::shard::input::{Arrival, ImplicitHello, SessionName, ShardInput};
+use crate::shard::conn::{Conn, SocketProtocol};
+use crate::shard::input::{ImplicitHello, NewSocket, SessionName, ShardInput};
 use crate::shard::websocket::WebSocket;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -21,11 +21,11 @@ use hyper::body::Incoming;
 use hyper::upgrade::Upgraded;
 use hyper_util::rt::TokioIo;
 use tavern_domain::Identity;
-use tavern_hub::{Caller, Format, Link, LinkId};
+use tavern_hub::{Caller, EventFormat, Link, LinkId};
 use tavern_wire::error::{Code, Refusal};
 use tokio::net::TcpStream;
 
-pub async fn connect(connection: &Connection, request: Request<Incoming>) -> Answer {
+pub async fn connect(connection: &HttpConnection, request: Request<Incoming>) -> HttpResponse {
     let (parts, body) = request.into_parts();
     match prepare(connection, &parts).await {
         Ok((accept, protocol, accepted)) => {
@@ -44,17 +44,17 @@ pub async fn connect(connection: &Connection, request: Request<Incoming>) -> Ans
 }
 
 /// An accepted client whose socket is not upgraded yet.
-struct Accepted {
+struct AcceptedUpgrade {
     identity: Option<Identity>,
     hello: Option<ImplicitHello>,
     shard: usize,
-    slot: Slot,
+    slot: ConnectionSlot,
 }
 
 async fn prepare(
-    connection: &Connection,
+    connection: &HttpConnection,
     parts: &Parts,
-) -> Result<(HeaderValue, Option<HeaderValue>, Accepted), Refusal> {
+) -> Result<(HeaderValue, Option<HeaderValue>, AcceptedUpgrade), Refusal> {
     let api = &connection.api;
     let accept = accept_key(parts)?;
     let query = Query::of(parts);
@@ -70,7 +70,7 @@ async fn prepare(
         );
     };
     let protocol = parts.headers.get(SEC_WEBSOCKET_PROTOCOL).and_then(first_protocol);
-    Ok((accept, protocol, Accepted { identity, hello, shard, slot }))
+    Ok((accept, protocol, AcceptedUpgrade { identity, hello, shard, slot }))
 }
 
 /// The answer to the client's key, if this is a proper handshake.
@@ -105,8 +105,8 @@ pub(crate) fn first_protocol(offered: &HeaderValue) -> Option<HeaderValue> {
     HeaderValue::from_str(&first).ok()
 }
 
-fn switching(accept: HeaderValue, protocol: Option<HeaderValue>) -> Answer {
-    let mut response = Response::new(Body::Whole(None));
+fn switching(accept: HeaderValue, protocol: Option<HeaderValue>) -> HttpResponse {
+    let mut response = Response::new(ResponseBody::Whole(None));
     *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
     let headers = response.headers_mut();
     headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
@@ -118,7 +118,7 @@ fn switching(accept: HeaderValue, protocol: Option<HeaderValue>) -> Answer {
     response
 }
 
-impl Accepted {
+impl AcceptedUpgrade {
     fn hand_over(self, shards: &Shards, upgraded: Upgraded) {
         let (socket, tls, input) = match take_socket(upgraded) {
             Ok(taken) => taken,
@@ -127,11 +127,11 @@ impl Accepted {
                 return;
             }
         };
-        let link = Link { id: LinkId(0), format: Format::WebSocket };
+        let link = Link { id: LinkId(0), format: EventFormat::WebSocket };
         let caller = Caller::new(link, self.identity).running_ahead();
-        let protocol = Protocol::WebSocket(Box::new(WebSocket::new(caller)));
+        let protocol = SocketProtocol::WebSocket(Box::new(WebSocket::new(caller)));
         let conn = Conn::new(socket, tls, protocol, self.slot);
-        let arrival = Arrival { conn, input, commands: Vec::new(), hello: self.hello };
+        let arrival = NewSocket { conn, input, commands: Vec::new(), hello: self.hello };
         // The client sees its connection close and retries.
         if shards.put(self.shard, ShardInput::Arrival(Box::new(arrival))).is_err() {
             tracing::warn!(shard = self.shard, "connection refused: shard queue full");
@@ -139,10 +139,10 @@ impl Accepted {
     }
 }
 
-type Taken = (mio::net::TcpStream, Option<Box<rustls::ServerConnection>>, Vec<u8>);
+type RawSocket = (mio::net::TcpStream, Option<Box<rustls::ServerConnection>>, Vec<u8>);
 
 /// The socket of an upgraded connection, its TLS state, and what was already read.
-fn take_socket(upgraded: Upgraded) -> std::io::Result<Taken> {
+fn take_socket(upgraded: Upgraded) -> std::io::Result<RawSocket> {
     let upgraded = match upgraded.downcast::<TokioIo<TcpStream>>() {
         Ok(parts) => {
             let socket = parts.io.into_inner().into_std()?;
@@ -150,7 +150,7 @@ fn take_socket(upgraded: Upgraded) -> std::io::Result<Taken> {
         }
         Err(upgraded) => upgraded,
     };
-    match upgraded.downcast::<TokioIo<Tls>>() {
+    match upgraded.downcast::<TokioIo<HttpTlsStream>>() {
         Ok(parts) => {
             let (socket, tls) = parts.io.into_inner().into_inner();
             let socket = mio::net::TcpStream::from_std(socket.into_std()?);

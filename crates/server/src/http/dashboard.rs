@@ -3,24 +3,24 @@
 //! that the browser has is not sent again.
 
 use super::asset;
-use super::body::{Answer, refusal};
+use super::body::{HttpResponse, refusal};
 use bytes::Bytes;
 use http::header::HeaderMap;
 use tavern_wire::error::{Code, Refusal};
 
-struct File {
+struct DashboardFile {
     name: &'static str,
     bytes: &'static [u8],
 }
 
 macro_rules! files {
     ($($name:literal),* $(,)?) => {
-        &[$(File { name: $name, bytes: include_bytes!(concat!("../../../../dashboard/", $name)) }),*]
+        &[$(DashboardFile { name: $name, bytes: include_bytes!(concat!("../../../../dashboard/", $name)) }),*]
     };
 }
 
 /// Every file of the folder; a test finds missing ones.
-static FILES: &[File] = files![
+static FILES: &[DashboardFile] = files![
     "index.html",
     "app.js",
     "channels.js",
@@ -40,20 +40,20 @@ static FILES: &[File] = files![
     "users.js",
 ];
 
-pub fn index(headers: &HeaderMap) -> Answer {
+pub fn index(headers: &HeaderMap) -> HttpResponse {
     serve("index.html", headers).unwrap_or_else(|| missing("/"))
 }
 
-pub fn asset(path: &str, headers: &HeaderMap) -> Answer {
+pub fn asset(path: &str, headers: &HeaderMap) -> HttpResponse {
     let name = path.strip_prefix("/assets/").filter(|name| *name != "index.html");
     name.and_then(|name| serve(name, headers)).unwrap_or_else(|| missing(path))
 }
 
-fn missing(path: &str) -> Answer {
+fn missing(path: &str) -> HttpResponse {
     refusal(&Refusal::new(Code::NotFound, format!("nothing at {path}")))
 }
 
-fn serve(name: &str, headers: &HeaderMap) -> Option<Answer> {
+fn serve(name: &str, headers: &HeaderMap) -> Option<HttpResponse> {
     let file = FILES.iter().find(|file| file.name == name)?;
     Some(asset::give(asset::kind(name), Bytes::from_static(file.bytes), headers))
 }

@@ -2,12 +2,12 @@
 //! needs besides them: grace periods, and the events that a service would get.
 //! Must hold: outside dev mode and from other machines only a page that says so is served.
 
-use super::api::Api;
+use super::api::HttpApi;
 use super::asset;
-use super::body::{Answer, json, refusal, typed};
+use super::body::{HttpResponse, json, refusal, typed};
 use super::request::Query;
-use super::server::Connection;
-use crate::config::{Config, Mode};
+use super::server::HttpConnection;
+use crate::config::{Config, ServerMode};
 use crate::topics::office::{self, Question, Wish};
 use bytes::Bytes;
 use http::request::Parts;
@@ -23,19 +23,19 @@ const OWNER: &str = "tavern";
 /// The kind of channel that the page is in.
 const LOBBY: &str = "lobby";
 
-struct File {
+struct DemoFile {
     name: &'static str,
     bytes: &'static [u8],
 }
 
 macro_rules! files {
     ($($name:literal),* $(,)?) => {
-        &[$(File { name: $name, bytes: include_bytes!(concat!("../../../../demo/", $name)) }),*]
+        &[$(DemoFile { name: $name, bytes: include_bytes!(concat!("../../../../demo/", $name)) }),*]
     };
 }
 
 /// Every file of the folder; a test finds missing ones.
-static FILES: &[File] = files![
+static FILES: &[DemoFile] = files![
     "app.js",
     "chat.js",
     "demo.css",
@@ -52,8 +52,8 @@ static FILES: &[File] = files![
     "serve.html",
 ];
 
-pub async fn answer(connection: &Connection, parts: &Parts) -> Answer {
-    let here = connection.api.config.mode == Mode::Dev && connection.peer.ip().is_loopback();
+pub async fn answer(connection: &HttpConnection, parts: &Parts) -> HttpResponse {
+    let here = connection.api.config.mode == ServerMode::Dev && connection.peer.ip().is_loopback();
     match parts.uri.path() {
         "/demo" | "/demo/" => file(if here { "index.html" } else { "serve.html" }, parts),
         "/demo/house.json" if here => settings(&connection.api.config),
@@ -69,19 +69,19 @@ pub async fn answer(connection: &Connection, parts: &Parts) -> Answer {
 }
 
 /// One of the files that both the demo and the documents use.
-pub fn file(name: &str, parts: &Parts) -> Answer {
+pub fn file(name: &str, parts: &Parts) -> HttpResponse {
     match FILES.iter().find(|file| file.name == name) {
         Some(file) => asset::give(asset::kind(name), Bytes::from_static(file.bytes), &parts.headers),
         None => missing(name),
     }
 }
 
-fn missing(path: &str) -> Answer {
+fn missing(path: &str) -> HttpResponse {
     refusal(&Refusal::new(Code::NotFound, format!("nothing at {path}")))
 }
 
 /// The grace periods that the page shows.
-fn settings(config: &Config) -> Answer {
+fn settings(config: &Config) -> HttpResponse {
     typed(&DemoSettings {
         grace_ms: config.kind(LOBBY).grace_ms,
         matchmaker: config.parties.matchmaker_url.is_some(),
@@ -91,7 +91,7 @@ fn settings(config: &Config) -> Answer {
 
 /// What a service would get: the next events of a subscription that the page keeps. Events that one window has
 /// acknowledged can still be read by another.
-async fn events(api: &Api, parts: &Parts) -> Result<Answer, Refusal> {
+async fn events(api: &HttpApi, parts: &Parts) -> Result<HttpResponse, Refusal> {
     let query = Query::of(parts);
     let wait = Duration::from_millis(query.number("wait_ms")?.unwrap_or(0));
     let question = Question { after: query.number("after")?, wait, limit: office::LIMIT };

@@ -1,26 +1,26 @@
 //! The documents at `/docs`: pages that the build script made of the Markdown files, and the files that they link to.
 //! Must hold: every link between documents leads to a page and a heading that exist; a page holds no script.
 
-use super::body::{Answer, refusal};
+use super::body::{HttpResponse, refusal};
 use super::{asset, demo};
 use bytes::Bytes;
 use http::request::Parts;
 use tavern_wire::error::{Code, Refusal};
 
-struct File {
+struct DocsFile {
     address: &'static str,
     bytes: &'static [u8],
 }
 
 include!(concat!(env!("OUT_DIR"), "/docs_site.rs"));
 
-pub fn answer(parts: &Parts) -> Answer {
+pub fn answer(parts: &Parts) -> HttpResponse {
     let path = parts.uri.path();
     let address = path.strip_suffix('/').unwrap_or(path);
     if address == "/docs/style.css" {
         return demo::file("docs.css", parts);
     }
-    let find = |files: &'static [File]| files.iter().find(|file| file.address == address);
+    let find = |files: &'static [DocsFile]| files.iter().find(|file| file.address == address);
     let (kind, file) = match (find(PAGES), find(FILES)) {
         (Some(page), _) => ("text/html; charset=utf-8", page),
         (None, Some(file)) => (asset::kind(file.address), file),

@@ -11,11 +11,11 @@ pub const KEY_BYTES: usize = 255;
 
 pub struct IdempotencyKeys {
     most: usize,
-    state: Mutex<State>,
+    state: Mutex<KeyTable>,
 }
 
 #[derive(Default)]
-struct State {
+struct KeyTable {
     answers: HashMap<String, Option<Vec<u8>>>,
     order: VecDeque<(Instant, String)>,
 }

@@ -2,8 +2,8 @@
 //! which are counted on this node.
 //! Must hold: a page costs at most two reads for each channel in it; users' own channels are listed only when asked for.
 
-use super::api::Api;
-use super::body::{Answer, typed};
+use super::api::HttpApi;
+use super::body::{HttpResponse, typed};
 use super::request::Query;
 use super::rest::page_of;
 use http::request::Parts;
@@ -11,12 +11,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use tavern_domain::Channel;
 use tavern_domain::limits::{CHANNEL_BYTES, USER_BYTES};
-use tavern_hub::Space;
+use tavern_hub::Namespace;
 use tavern_hub::user::{is_own_channel, own_channel};
 use tavern_store::limits::{PAGE_ROWS, RETRY_AFTER_MS};
-use tavern_store::{Found, Presence, PresenceKey, Read, Row, RowKey, RowKind, User};
+use tavern_store::{Found, PresenceKey, PresenceRow, Read, Row, RowKey, RowKind, UserRow};
 use tavern_wire::error::{Code, Refusal};
-use tavern_wire::json::api::{ChannelCount, ChannelList, UserList, UserSummary};
+use tavern_wire::json::api::{ChannelCount, ChannelList, UserList, UserListEntry};
 
 /// Sorts after a name and before any longer name that begins with it: names hold no control characters.
 const END: char = '\u{1}';
@@ -24,18 +24,18 @@ const END: char = '\u{1}';
 const AFTER_USERS: &str = "user$";
 
 #[derive(Default)]
-struct Counted {
+struct ChannelCounts {
     subscriptions: u32,
     present: u64,
 }
 
 /// Channels with a subscription on this node; with `present=true` also those with users in them, and how many.
-pub async fn channels(api: &Api, parts: &Parts) -> Result<Answer, Refusal> {
+pub async fn channels(api: &HttpApi, parts: &Parts) -> Result<HttpResponse, Refusal> {
     let (after, limit) = page_of(parts)?;
     let query = Query::of(parts);
     let (prefix, present) = (prefix(&query, CHANNEL_BYTES)?, query.get("present") == Some("true"));
-    let mut found: BTreeMap<String, Counted> = BTreeMap::new();
-    for (name, total) in api.node.registry.listened(Space::Channel) {
+    let mut found: BTreeMap<String, ChannelCounts> = BTreeMap::new();
+    for (name, total) in api.node.registry.listened(Namespace::Channel) {
         let Ok(name) = std::str::from_utf8(&name) else { continue };
         let wanted = name.starts_with(prefix) && (after.is_empty() || name > after.as_str());
         if wanted && Channel::parse(name).is_ok() {
@@ -49,7 +49,7 @@ pub async fn channels(api: &Api, parts: &Parts) -> Result<Answer, Refusal> {
         }
     }
     let more = found.len() > limit;
-    let rows: Vec<(String, Counted)> = found.into_iter().take(limit).collect();
+    let rows: Vec<(String, ChannelCounts)> = found.into_iter().take(limit).collect();
     let next = rows.last().filter(|_| more).map(|(name, _)| name.clone());
     let channels = rows.into_iter().map(|(channel, counted)| ChannelCount {
         channel,
@@ -61,7 +61,7 @@ pub async fn channels(api: &Api, parts: &Parts) -> Result<Answer, Refusal> {
 
 /// The first channels with users in them, by name.
 async fn channels_with_users(
-    api: &Api,
+    api: &HttpApi,
     prefix: &str,
     after: &str,
     limit: usize,
@@ -103,20 +103,20 @@ async fn channels_with_users(
     }
 }
 
-async fn presences(api: &Api, from: PresenceKey) -> Result<(Vec<Presence>, bool), Refusal> {
+async fn presences(api: &HttpApi, from: PresenceKey) -> Result<(Vec<PresenceRow>, bool), Refusal> {
     let (rows, more) = rows(api, RowKind::Presence, RowKey::Presence(from), PAGE_ROWS).await?;
     let presence = |row| if let Row::Presence(presence) = row { Some(presence) } else { None };
     Ok((rows.into_iter().filter_map(presence).collect(), more))
 }
 
-async fn rows(api: &Api, kind: RowKind, after: RowKey, limit: u32) -> Result<(Vec<Row>, bool), Refusal> {
+async fn rows(api: &HttpApi, kind: RowKind, after: RowKey, limit: u32) -> Result<(Vec<Row>, bool), Refusal> {
     match api.store.read(Read::Rows { kind, after: Some(after), limit }).await {
         Ok(Found::Rows(page)) => Ok((page.rows.into_iter().map(|found| found.row).collect(), page.more)),
         _ => Err(unavailable()),
     }
 }
 
-async fn count_users(api: &Api, channel: &Arc<str>) -> Result<u64, Refusal> {
+async fn count_users(api: &HttpApi, channel: &Arc<str>) -> Result<u64, Refusal> {
     match api.store.read(Read::Roster { channel: channel.clone(), after: None, limit: 1 }).await {
         Ok(Found::Roster(roster)) => Ok(roster.users),
         _ => Err(unavailable()),
@@ -137,7 +137,7 @@ fn prefix(query: &Query, most: usize) -> Result<&str, Refusal> {
 }
 
 #[derive(Default)]
-struct Known {
+struct UserEntry {
     online: bool,
     leaving: bool,
     name: Option<Arc<str>>,
@@ -145,13 +145,13 @@ struct Known {
 }
 
 /// Users by name: those online, and those who were.
-pub async fn users(api: &Api, parts: &Parts) -> Result<Answer, Refusal> {
+pub async fn users(api: &HttpApi, parts: &Parts) -> Result<HttpResponse, Refusal> {
     let (after, limit) = page_of(parts)?;
     let query = Query::of(parts);
     let prefix = prefix(&query, USER_BYTES)?;
     let from = if after.as_str() > prefix { format!("{after}{END}") } else { prefix.to_owned() };
     let wanted = limit as u32 + 1;
-    let mut found: BTreeMap<Arc<str>, Known> = BTreeMap::new();
+    let mut found: BTreeMap<Arc<str>, UserEntry> = BTreeMap::new();
     let start = PresenceKey::new(&own_channel(&from), "");
     let (online, _) = rows(api, RowKind::Presence, RowKey::Presence(start), wanted).await?;
     for row in online {
@@ -160,7 +160,7 @@ pub async fn users(api: &Api, parts: &Parts) -> Result<Answer, Refusal> {
             break;
         }
         let leaving = presence.attendance.is_leaving();
-        let known = Known { online: true, leaving, name: presence.name, last_seen: None };
+        let known = UserEntry { online: true, leaving, name: presence.name, last_seen: None };
         found.insert(presence.key.user, known);
     }
     // Pages begin after a key: the user whose name is exactly the prefix is read separately.
@@ -176,16 +176,16 @@ pub async fn users(api: &Api, parts: &Parts) -> Result<Answer, Refusal> {
     };
     let (known, _) = rows(api, RowKind::User, RowKey::User(from.as_str().into()), wanted).await?;
     let known = known.into_iter().filter_map(|row| if let Row::User(user) = row { Some(user) } else { None });
-    for User { user, last_seen, .. } in exact.into_iter().chain(known) {
+    for UserRow { user, last_seen, .. } in exact.into_iter().chain(known) {
         if !user.starts_with(prefix) {
             break;
         }
         found.entry(user).or_default().last_seen = last_seen.map(tavern_domain::Time::ms);
     }
     let more = found.len() > limit;
-    let rows: Vec<(Arc<str>, Known)> = found.into_iter().take(limit).collect();
+    let rows: Vec<(Arc<str>, UserEntry)> = found.into_iter().take(limit).collect();
     let next = rows.last().filter(|_| more).map(|(user, _)| user.clone());
-    let users = rows.into_iter().map(|(user, known)| UserSummary {
+    let users = rows.into_iter().map(|(user, known)| UserListEntry {
         last_seen: known.last_seen,
         leaving: known.leaving,
         name: known.name,

@@ -24,7 +24,7 @@ mod stream;
 mod topics;
 mod user;
 
-pub use api::Api;
+pub use api::HttpApi;
 pub use idempotency::IdempotencyKeys;
 pub use party::Pings;
 pub use server::{HttpServer, serve};

@@ -1,10 +1,10 @@
 //! `/openapi.json`: the description of the HTTP interface. Written by hand, checked by a test against the routes.
 
-use super::body::{Answer, json};
+use super::body::{HttpResponse, json};
 
 const DESCRIPTION: &str = include_str!("../../assets/openapi.json");
 
-pub fn page() -> Answer {
+pub fn page() -> HttpResponse {
     json(DESCRIPTION.replace("{{version}}", env!("CARGO_PKG_VERSION")))
 }
 

@@ -1,6 +1,6 @@
 //! Web origins: which pages may talk to this server. Requests without an `Origin` are not from a page.
 
-use crate::config::{Config, Mode};
+use crate::config::{Config, ServerMode};
 use http::HeaderMap;
 use http::header::{HOST, HeaderName, HeaderValue, ORIGIN};
 
@@ -9,7 +9,7 @@ pub fn allowed<'a>(config: &Config, headers: &'a HeaderMap) -> Option<Result<&'a
     let origin = headers.get(ORIGIN)?;
     let text = origin.to_str().unwrap_or_default();
     let host = headers.get(HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
-    let dev = config.mode == Mode::Dev;
+    let dev = config.mode == ServerMode::Dev;
     // In dev mode a user name is enough to log in, so DNS rebinding must not work.
     let same = !dev && text.split_once("://").is_some_and(|(_, rest)| !host.is_empty() && rest == host);
     let listed = config.origins.iter().any(|allowed| allowed == "*" || allowed == text);
@@ -20,7 +20,7 @@ pub fn allowed<'a>(config: &Config, headers: &'a HeaderMap) -> Option<Result<&'a
 /// is refused: it is DNS rebinding by a web page.
 pub fn host_allowed(config: &Config, headers: &HeaderMap) -> bool {
     let Some(host) = headers.get(HOST) else { return true };
-    config.mode != Mode::Dev || host.to_str().is_ok_and(is_loopback_host)
+    config.mode != ServerMode::Dev || host.to_str().is_ok_and(is_loopback_host)
 }
 
 fn is_loopback(origin: &str) -> bool {

@@ -1,15 +1,15 @@
 //! The overview for operators: this node's numbers with their last two minutes, and its settings in effect.
 //! Must hold: the numbers are those of `/metrics`; no secret is shown, because settings are shown through `entries` alone.
 
-use super::api::Api;
-use super::body::{Answer, typed};
-use crate::config::{Config, Mode};
+use super::api::HttpApi;
+use super::body::{HttpResponse, typed};
+use crate::config::{Config, ServerMode};
 use crate::health::is_bus_up;
 use crate::metrics::{Label, Series};
 use crate::samples;
 use tavern_wire::json::api::{EventSums, Overview, SettingValue, SettingsReport};
 
-pub fn overview(api: &Api) -> Answer {
+pub fn overview(api: &HttpApi) -> HttpResponse {
     let sums = api.topics.counters.sums();
     let lines = api.samples.lines();
     typed(&Overview {
@@ -44,11 +44,11 @@ fn of_the_node(series: &Series) -> Vec<(String, u64)> {
 }
 
 fn mode(config: &Config) -> &'static str {
-    if config.mode == Mode::Dev { "dev" } else { "serve" }
+    if config.mode == ServerMode::Dev { "dev" } else { "serve" }
 }
 
 /// Every setting in effect, as `tavern check` shows it.
-pub fn settings(config: &Config) -> Answer {
+pub fn settings(config: &Config) -> HttpResponse {
     let entries = config.entries();
     let values = entries.iter().map(|entry| SettingValue {
         key: &entry.key,

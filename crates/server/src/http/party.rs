@@ -1,12 +1,12 @@
 //! Parties over HTTP: for services that hold a key with the scope `parties`, and in the form of the first party servers:
 //! `POST /party` with form fields, `/party/ping` that waits for events.
 
-use super::api::Api;
-use super::body::{Answer, json, json_with};
+use super::api::HttpApi;
+use super::body::{HttpResponse, json, json_with};
 use super::people::carry_out;
 use super::request::{self, Query, decode};
 use super::rest::{holder_of, page_of};
-use super::server::Connection;
+use super::server::HttpConnection;
 use super::session::{put, stopping};
 use crate::shard::input::{HttpPoll, SessionName, ShardInput};
 use bytes::Bytes;
@@ -14,14 +14,14 @@ use http::request::Parts;
 use hyper::body::Incoming;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
-use tavern_domain::party::{Call, Command};
+use tavern_domain::party::{PartyCommand, PartyRequest};
 use tavern_domain::{Identity, Scope, limits};
-use tavern_hub::Order;
+use tavern_hub::ServiceCommand;
 use tavern_store::limits::RETRY_AFTER_MS;
 use tavern_store::{DocumentKey, Found, Read, Row, RowKey, RowKind};
 use tavern_wire::error::{Code, Refusal};
-use tavern_wire::json::api::{FormRefusal, PartyList, Ping, encode, form_command};
-use tavern_wire::json::party::{self, Wish};
+use tavern_wire::json::api::{FormRefusal, PartyList, PingReply, encode, form_command};
+use tavern_wire::json::party::{self, PartyOp};
 use tavern_wire::record::{PARTY, read_party};
 use tokio::sync::oneshot;
 
@@ -31,27 +31,32 @@ const BODY_BYTES: usize = 16 * 1024;
 const PINGS: usize = 100_000;
 
 /// The routes below `/v1/parties` and `/v1/users/{user}/party`.
-pub async fn answer(api: &Api, parts: &Parts, path: &[&str], body: Incoming) -> Result<Answer, Refusal> {
+pub async fn answer(
+    api: &HttpApi,
+    parts: &Parts,
+    path: &[&str],
+    body: Incoming,
+) -> Result<HttpResponse, Refusal> {
     holder_of(api, parts, &[Scope::Parties]).await?;
     match (parts.method.as_str(), path) {
         ("GET", ["parties"]) => list(api, parts).await,
         ("GET", ["parties", id]) => {
-            let call = Call { party: Some(number("party", id)?), ..without_user(Command::Get) };
+            let call = PartyRequest { party: Some(number("party", id)?), ..without_user(PartyCommand::Get) };
             order(api, call).await
         }
         ("POST", ["parties", id, "go", go_id]) => {
             let body = request::body(body, BODY_BYTES).await?;
             let (matched, details) = party::parse_answer(&body)?;
             let (party, go_id) = (number("party", id)?, number("go", go_id)?);
-            order(api, without_user(Command::Answer { party, go_id, matched, details })).await
+            order(api, without_user(PartyCommand::Answer { party, go_id, matched, details })).await
         }
         ("GET", ["users", user, "party"]) => {
-            order(api, Call { user: Some((*user).into()), ..without_user(Command::Get) }).await
+            order(api, PartyRequest { user: Some((*user).into()), ..without_user(PartyCommand::Get) }).await
         }
         ("POST", ["users", user, "party"]) => {
             let body = request::body(body, BODY_BYTES).await?;
             let call = called(party::parse(&body)?)?;
-            order(api, Call { user: Some((*user).into()), ..call }).await
+            order(api, PartyRequest { user: Some((*user).into()), ..call }).await
         }
         (method, path) => {
             let message = format!("no route for {method} /v1/{}", path.join("/"));
@@ -65,26 +70,26 @@ fn number(what: &str, text: &str) -> Result<u64, Refusal> {
         .map_err(|_| Refusal::new(Code::BadRequest, format!("the {what} id must be a number, not {text:?}")))
 }
 
-fn without_user(command: Command) -> Call {
-    Call { user: None, name: None, party: None, if_version: None, rid: None, command }
+fn without_user(command: PartyCommand) -> PartyRequest {
+    PartyRequest { user: None, name: None, party: None, if_version: None, rid: None, command }
 }
 
-fn called(wish: Wish) -> Result<Call, Refusal> {
+fn called(wish: PartyOp) -> Result<PartyRequest, Refusal> {
     match wish {
-        Wish::Call(call) => Ok(call),
-        Wish::Say(_) => {
+        PartyOp::Call(call) => Ok(call),
+        PartyOp::Say(_) => {
             let message = "only a session can say something in a party: use the op party.say";
             Err(Refusal::new(Code::BadRequest, message))
         }
     }
 }
 
-async fn order(api: &Api, call: Call) -> Result<Answer, Refusal> {
-    carry_out(api, Order::Party { call: Box::new(call), limited: false }).await.map(json)
+async fn order(api: &HttpApi, call: PartyRequest) -> Result<HttpResponse, Refusal> {
+    carry_out(api, ServiceCommand::Party { call: Box::new(call), limited: false }).await.map(json)
 }
 
 /// Parties by id, from the store: the same on every node.
-async fn list(api: &Api, parts: &Parts) -> Result<Answer, Refusal> {
+async fn list(api: &HttpApi, parts: &Parts) -> Result<HttpResponse, Refusal> {
     let (after, limit) = page_of(parts)?;
     let key = RowKey::Document(DocumentKey::new(PARTY, &after));
     let read = Read::Rows { kind: RowKind::Document, after: Some(key), limit: limit as u32 };
@@ -106,7 +111,7 @@ async fn list(api: &Api, parts: &Parts) -> Result<Answer, Refusal> {
 }
 
 /// The user of a request of the old form.
-async fn user_of(api: &Api, parts: &Parts) -> Result<(Identity, Arc<str>), Refusal> {
+async fn user_of(api: &HttpApi, parts: &Parts) -> Result<(Identity, Arc<str>), Refusal> {
     let identity = request::identity(api, parts, &Query::of(parts)).await?;
     let identity = identity.ok_or_else(|| Refusal::new(Code::Unauthenticated, "a token is needed"))?;
     match identity.user.clone() {
@@ -116,23 +121,23 @@ async fn user_of(api: &Api, parts: &Parts) -> Result<(Identity, Arc<str>), Refus
 }
 
 /// `POST /party` with `action=party&cmd=…`. Answers with the members of the reply, or with `error` as a text beside its code.
-pub async fn form(connection: &Connection, parts: &Parts, body: Incoming) -> Answer {
+pub async fn form(connection: &HttpConnection, parts: &Parts, body: Incoming) -> HttpResponse {
     match carry_form(&connection.api, parts, body).await {
         Ok(reply) => json(reply),
         Err(refusal) => json_with(Some(refusal.code), encode(&FormRefusal::of(&refusal))),
     }
 }
 
-async fn carry_form(api: &Api, parts: &Parts, body: Incoming) -> Result<Vec<u8>, Refusal> {
+async fn carry_form(api: &HttpApi, parts: &Parts, body: Incoming) -> Result<Vec<u8>, Refusal> {
     let (identity, user) = user_of(api, parts).await?;
     let body = request::body(body, BODY_BYTES).await?;
     let call = read_form(&body)?;
-    let call = Call { user: Some(user), name: identity.name, ..call };
-    carry_out(api, Order::Party { call: Box::new(call), limited: true }).await
+    let call = PartyRequest { user: Some(user), name: identity.name, ..call };
+    carry_out(api, ServiceCommand::Party { call: Box::new(call), limited: true }).await
 }
 
 /// The command in a form.
-fn read_form(body: &Bytes) -> Result<Call, Refusal> {
+fn read_form(body: &Bytes) -> Result<PartyRequest, Refusal> {
     let text =
         std::str::from_utf8(body).map_err(|_| Refusal::new(Code::BadRequest, "the form is not UTF-8"))?;
     let fields = text.split('&').filter(|pair| !pair.is_empty()).map(|pair| {
@@ -161,7 +166,7 @@ impl Pings {
 }
 
 /// `/party/ping`: waits for party events; acknowledges those of the previous answer.
-pub async fn ping(connection: &Connection, parts: &Parts) -> Result<Answer, Refusal> {
+pub async fn ping(connection: &HttpConnection, parts: &Parts) -> Result<HttpResponse, Refusal> {
     let api = &connection.api;
     let (identity, user) = user_of(api, parts).await?;
     let known = api.pings.of(&user);
@@ -174,7 +179,8 @@ pub async fn ping(connection: &Connection, parts: &Parts) -> Result<Answer, Refu
     let input = HttpPoll { named: session.is_some(), session, identity, cursor, timeout_ms, answer: reply };
     put(api, shard, ShardInput::Poll(Box::new(input)))?;
     let (_, body) = waiting.await.map_err(|_| stopping())??;
-    let ping = Ping::of_poll(&body).ok_or_else(|| Refusal::new(Code::Internal, "the poll has no answer"))?;
+    let ping =
+        PingReply::of_poll(&body).ok_or_else(|| Refusal::new(Code::Internal, "the poll has no answer"))?;
     api.pings.keep(user, ping.session, ping.cursor);
     Ok(json(ping.body))
 }
@@ -187,12 +193,15 @@ mod tests {
     fn old_names_in_a_form_are_understood() {
         let read = |form: &'static str| read_form(&Bytes::from_static(form.as_bytes()));
         let call = read("action=party&cmd=invite&invite_login=b%C3%BCb&rid=r1").unwrap();
-        assert_eq!((call.command, call.rid.as_deref()), (Command::Invite { user: "büb".into() }, Some("r1")));
+        assert_eq!(
+            (call.command, call.rid.as_deref()),
+            (PartyCommand::Invite { user: "büb".into() }, Some("r1"))
+        );
         let call = read("cmd=kick&target_uid=7&user_msg=good+bye&party_id=5").unwrap();
-        let kick = Command::Kick { user: "7".into(), message: Some("good bye".into()) };
+        let kick = PartyCommand::Kick { user: "7".into(), message: Some("good bye".into()) };
         assert_eq!((call.command, call.party), (kick, Some(5)));
         let call = read("cmd=set_data&data={\"a\":1}").unwrap();
-        assert_eq!(call.command, Command::SetData { data: r#"{"a":1}"#.into() });
+        assert_eq!(call.command, PartyCommand::SetData { data: r#"{"a":1}"#.into() });
         for bad in ["", "cmd=dance", "cmd=accept", "cmd=accept&party_id=x", "cmd=say&data=1"] {
             assert_eq!(read(bad).unwrap_err().code, Code::BadRequest, "{bad}");
         }

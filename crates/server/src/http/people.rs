@@ -1,47 +1,52 @@
 //! Follows, visibility, presence and inbox messages for services: the users' own commands, for any user. They run on a
 //! shard, which notifies the sessions they concern.
 
-use super::api::Api;
-use super::body::{Answer, json};
+use super::api::HttpApi;
+use super::body::{HttpResponse, json};
 use super::request;
 use super::rest::{idempotency_key, run_once};
 use super::session::{put, stopping};
-use crate::shard::input::{HttpOrder, ShardInput};
+use crate::shard::input::{HttpServiceCommand, ShardInput};
 use http::request::Parts;
 use hyper::body::Incoming;
 use std::sync::Arc;
-use tavern_hub::Order;
+use tavern_hub::ServiceCommand;
 use tavern_store::limits::RETRY_AFTER_MS;
-use tavern_store::{Edge, Found, Read};
+use tavern_store::{FollowRow, Found, Read};
 use tavern_wire::error::{Code, Refusal};
 use tavern_wire::json::api::{EMPTY, HoldRequest, parse_hold, parse_visibility};
 use tavern_wire::json::parse_message_body;
-use tavern_wire::json::person;
+use tavern_wire::json::status;
 use tokio::sync::oneshot;
 
-pub async fn follow(api: &Api, user: &str, whom: &str, on: bool) -> Result<Answer, Refusal> {
-    order(api, Order::Follow { follower: user.into(), followee: whom.into(), on }).await
+pub async fn follow(api: &HttpApi, user: &str, whom: &str, on: bool) -> Result<HttpResponse, Refusal> {
+    order(api, ServiceCommand::Follow { follower: user.into(), followee: whom.into(), on }).await
 }
 
-pub async fn show(api: &Api, user: &str, body: Incoming) -> Result<Answer, Refusal> {
+pub async fn show(api: &HttpApi, user: &str, body: Incoming) -> Result<HttpResponse, Refusal> {
     let body = request::body(body, api.config.limits.json_frame_bytes).await?;
     let value = parse_visibility(&body)?;
-    order(api, Order::Show { user: user.into(), value }).await
+    order(api, ServiceCommand::Show { user: user.into(), value }).await
 }
 
 /// Makes a user present in a channel for as long as the app says so.
-pub async fn hold(api: &Api, channel: &str, user: &str, body: Incoming) -> Result<Answer, Refusal> {
+pub async fn hold(api: &HttpApi, channel: &str, user: &str, body: Incoming) -> Result<HttpResponse, Refusal> {
     let body = request::body(body, api.config.limits.json_frame_bytes).await?;
     let HoldRequest { with, ttl_ms } = parse_hold(&body)?;
-    order(api, Order::Hold { channel: channel.into(), user: user.into(), with, ttl_ms }).await
+    order(api, ServiceCommand::Hold { channel: channel.into(), user: user.into(), with, ttl_ms }).await
 }
 
-pub async fn release(api: &Api, channel: &str, user: &str) -> Result<Answer, Refusal> {
-    order(api, Order::Release { channel: channel.into(), user: user.into() }).await
+pub async fn release(api: &HttpApi, channel: &str, user: &str) -> Result<HttpResponse, Refusal> {
+    order(api, ServiceCommand::Release { channel: channel.into(), user: user.into() }).await
 }
 
 /// A durable inbox message. A request with a key is done once, also when it is retried on another node.
-pub async fn write(api: &Api, parts: &Parts, user: &str, body: Incoming) -> Result<Answer, Refusal> {
+pub async fn write(
+    api: &HttpApi,
+    parts: &Parts,
+    user: &str,
+    body: Incoming,
+) -> Result<HttpResponse, Refusal> {
     let body = request::body(body, api.config.limits.json_frame_bytes).await?;
     let data: Arc<str> = parse_message_body(&body)?.into();
     let once = idempotency_key(parts, &format!("user#{user}"))?;
@@ -49,18 +54,18 @@ pub async fn write(api: &Api, parts: &Parts, user: &str, body: Incoming) -> Resu
         let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, once.as_bytes());
         digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect::<String>().into()
     });
-    let letter = Order::Letter { user: user.into(), data, once: named };
+    let letter = ServiceCommand::Letter { user: user.into(), data, once: named };
     run_once(api, once.as_deref(), carry_out(api, letter)).await
 }
 
 /// Runs an order on a shard and waits for its outcome.
-pub async fn order(api: &Api, order: Order) -> Result<Answer, Refusal> {
+pub async fn order(api: &HttpApi, order: ServiceCommand) -> Result<HttpResponse, Refusal> {
     carry_out(api, order).await.map(json)
 }
 
-pub async fn carry_out(api: &Api, order: Order) -> Result<Vec<u8>, Refusal> {
+pub async fn carry_out(api: &HttpApi, order: ServiceCommand) -> Result<Vec<u8>, Refusal> {
     let (answer, waiting) = oneshot::channel();
-    let input = ShardInput::Order(Box::new(HttpOrder { order, answer }));
+    let input = ShardInput::Order(Box::new(HttpServiceCommand { order, answer }));
     put(api, api.shards.next(), input)?;
     let body = waiting.await.map_err(|_| stopping())??;
     Ok(if body.is_empty() { EMPTY.to_vec() } else { body })
@@ -68,12 +73,12 @@ pub async fn carry_out(api: &Api, order: Order) -> Result<Vec<u8>, Refusal> {
 
 /// Whom a user follows, or who follows them.
 pub async fn list(
-    api: &Api,
+    api: &HttpApi,
     user: &str,
     followers: bool,
     after: &str,
     limit: usize,
-) -> Result<Answer, Refusal> {
+) -> Result<HttpResponse, Refusal> {
     let (user, after): (Arc<str>, _) = (user.into(), (!after.is_empty()).then(|| after.into()));
     let limit = limit as u32;
     let read = match followers {
@@ -83,11 +88,12 @@ pub async fn list(
     let Ok(Found::Edges(page)) = api.store.read(read).await else {
         return Err(Refusal::new(Code::Unavailable, "the store does not answer").retry_after(RETRY_AFTER_MS));
     };
-    let name =
-        |edge: &Edge| if followers { edge.follow.follower.clone() } else { edge.follow.followee.clone() };
+    let name = |edge: &FollowRow| {
+        if followers { edge.follow.follower.clone() } else { edge.follow.followee.clone() }
+    };
     let names: Vec<Arc<str>> = page.rows.iter().map(name).collect();
     let names: Vec<&str> = names.iter().map(|name| &**name).collect();
     let mut body = Vec::new();
-    person::users(&mut body, &names, names.last().copied().filter(|_| page.more));
+    status::users(&mut body, &names, names.last().copied().filter(|_| page.more));
     Ok(json(body))
 }

@@ -1,8 +1,8 @@
 //! Reading requests: who sends them, what is in the query, the bounded body.
 
-use super::api::Api;
+use super::api::HttpApi;
 use crate::auth::{AuthError, Credential};
-use crate::config::{Cidr, Mode};
+use crate::config::{Cidr, ServerMode};
 use bytes::Bytes;
 use http::HeaderMap;
 use http::header::AUTHORIZATION;
@@ -96,9 +96,9 @@ pub fn credential(parts: &Parts, query: &Query) -> Result<Option<Credential>, Re
 }
 
 /// The identity behind the request; None without a credential.
-pub async fn identity(api: &Api, parts: &Parts, query: &Query) -> Result<Option<Identity>, Refusal> {
+pub async fn identity(api: &HttpApi, parts: &Parts, query: &Query) -> Result<Option<Identity>, Refusal> {
     match credential(parts, query)? {
-        Some(Credential::User(_)) if api.config.mode != Mode::Dev => {
+        Some(Credential::User(_)) if api.config.mode != ServerMode::Dev => {
             Err(Refusal::new(Code::Unauthenticated, "?user= works in dev mode only; send a token"))
         }
         Some(credential) => admit(api, &credential).await.map(Some),
@@ -106,7 +106,7 @@ pub async fn identity(api: &Api, parts: &Parts, query: &Query) -> Result<Option<
     }
 }
 
-pub async fn admit(api: &Api, credential: &Credential) -> Result<Identity, Refusal> {
+pub async fn admit(api: &HttpApi, credential: &Credential) -> Result<Identity, Refusal> {
     api.authenticator.admit(credential, api.now()).await.map_err(unauthenticated)
 }
 
@@ -146,7 +146,7 @@ async fn drain(mut incoming: Incoming) {
 }
 
 /// The address a request came from: the peer's, or what a trusted proxy says of it. The last untrusted hop counts.
-pub fn client_address(api: &Api, peer: SocketAddr, parts: &Parts) -> IpAddr {
+pub fn client_address(api: &HttpApi, peer: SocketAddr, parts: &Parts) -> IpAddr {
     forwarded_address(&api.config.trusted_proxies, peer.ip(), &parts.headers)
 }
 

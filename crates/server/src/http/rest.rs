@@ -1,10 +1,10 @@
 //! The server API, for services that hold an API key. Each route names the scope it needs.
 
-use super::api::Api;
-use super::body::{Answer, json, refusal, typed};
+use super::api::HttpApi;
+use super::body::{HttpResponse, json, refusal, typed};
 use super::idempotency::{KEY_BYTES, KeyState};
 use super::request::{self, Query, decode};
-use super::server::Connection;
+use super::server::HttpConnection;
 use super::session::{put, stopping};
 use super::{lists, overview, party, people, topics};
 use crate::shard::input::{HttpPublish, ShardInput};
@@ -24,12 +24,12 @@ use tokio::sync::oneshot;
 const PAGE: usize = 100;
 const PAGE_MAX: usize = 1000;
 
-pub async fn route(connection: &Connection, request: Request<Incoming>) -> Answer {
+pub async fn route(connection: &HttpConnection, request: Request<Incoming>) -> HttpResponse {
     let (parts, body) = request.into_parts();
     answer(connection, &parts, body).await.unwrap_or_else(|refused| refusal(&refused))
 }
 
-async fn answer(connection: &Connection, parts: &Parts, body: Incoming) -> Result<Answer, Refusal> {
+async fn answer(connection: &HttpConnection, parts: &Parts, body: Incoming) -> Result<HttpResponse, Refusal> {
     let api = &connection.api;
     let path = parts.uri.path().trim_start_matches("/v1/").to_owned();
     let segments: Vec<String> = path.split('/').map(|segment| decode(segment, false)).collect();
@@ -108,12 +108,12 @@ async fn answer(connection: &Connection, parts: &Parts, body: Incoming) -> Resul
 }
 
 /// The identity of the API key in the request, if it has the scope.
-async fn holder(api: &Api, parts: &Parts, scope: Scope) -> Result<Identity, Refusal> {
+async fn holder(api: &HttpApi, parts: &Parts, scope: Scope) -> Result<Identity, Refusal> {
     holder_of(api, parts, &[scope]).await
 }
 
 /// The identity of the API key in the request, if it has one of these scopes.
-pub async fn holder_of(api: &Api, parts: &Parts, scopes: &[Scope]) -> Result<Identity, Refusal> {
+pub async fn holder_of(api: &HttpApi, parts: &Parts, scopes: &[Scope]) -> Result<Identity, Refusal> {
     let identity = request::identity(api, parts, &Query::of(parts)).await?;
     let Some(identity) = identity else {
         return Err(Refusal::new(Code::Unauthenticated, "an API key is needed: Authorization: Bearer KEY"));
@@ -126,7 +126,7 @@ pub async fn holder_of(api: &Api, parts: &Parts, scopes: &[Scope]) -> Result<Ide
     Ok(identity)
 }
 
-async fn publish(api: &Api, parts: &Parts, name: &str, body: Incoming) -> Result<Answer, Refusal> {
+async fn publish(api: &HttpApi, parts: &Parts, name: &str, body: Incoming) -> Result<HttpResponse, Refusal> {
     let bad = |message: String| Refusal::new(Code::BadRequest, message);
     let channel = Channel::parse(name).map_err(|error| bad(error.to_string()))?;
     if channel.is_reserved() {
@@ -146,10 +146,10 @@ async fn publish(api: &Api, parts: &Parts, name: &str, body: Incoming) -> Result
 
 /// Runs a request, or repeats the answer to an earlier one with the same key.
 pub async fn run_once(
-    api: &Api,
+    api: &HttpApi,
     once: Option<&str>,
     work: impl Future<Output = Result<Vec<u8>, Refusal>>,
-) -> Result<Answer, Refusal> {
+) -> Result<HttpResponse, Refusal> {
     if let Some(once) = once {
         match api.idempotency.begin(once, Instant::now()) {
             KeyState::New => {}
@@ -169,7 +169,7 @@ pub async fn run_once(
     outcome.map(json)
 }
 
-async fn send(api: &Api, name: &str, data: &str) -> Result<Vec<u8>, Refusal> {
+async fn send(api: &HttpApi, name: &str, data: &str) -> Result<Vec<u8>, Refusal> {
     let (answer, waiting) = oneshot::channel();
     // All of a channel's messages go through one shard, so that one service has one order.
     let shard = name.bytes().fold(0usize, |sum, byte| sum.wrapping_mul(31).wrapping_add(byte as usize));
@@ -200,7 +200,7 @@ pub fn page_of(parts: &Parts) -> Result<(String, usize), Refusal> {
 }
 
 /// Who is in a channel, from the store: the same on every node.
-async fn presence(api: &Api, parts: &Parts, name: &str) -> Result<Answer, Refusal> {
+async fn presence(api: &HttpApi, parts: &Parts, name: &str) -> Result<HttpResponse, Refusal> {
     Channel::parse(name).map_err(|error| Refusal::new(Code::BadRequest, error.to_string()))?;
     let (after, limit) = page_of(parts)?;
     let counts_only = Query::of(parts).get("counts_only") == Some("true");
@@ -218,7 +218,7 @@ async fn presence(api: &Api, parts: &Parts, name: &str) -> Result<Answer, Refusa
     }
 }
 
-async fn session(api: &Api, client: &str) -> Result<Answer, Refusal> {
+async fn session(api: &HttpApi, client: &str) -> Result<HttpResponse, Refusal> {
     let unknown = || Refusal::new(Code::NotFound, format!("no session of client {client:?} on this node"));
     let client = ClientId::parse(client).ok_or_else(unknown)?;
     for shard in 0..api.shards.len() {
@@ -233,7 +233,7 @@ async fn session(api: &Api, client: &str) -> Result<Answer, Refusal> {
 }
 
 /// Every node that the store knows, with details of this one.
-async fn nodes(api: &Api) -> Result<Answer, Refusal> {
+async fn nodes(api: &HttpApi) -> Result<HttpResponse, Refusal> {
     let Ok((now, known)) = crate::adoption::read_nodes(&api.store, &api.clock).await else {
         return Err(Refusal::new(Code::Unavailable, "the store does not answer").retry_after(RETRY_AFTER_MS));
     };

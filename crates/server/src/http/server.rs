@@ -1,13 +1,13 @@
 //! Serves one HTTP connection: its requests in turn, each to its handler.
 //! Must hold: a hostile request costs bounded time and memory and gets an answer; routes are in one table.
 
-use super::api::Api;
-use super::body::{Answer, Body, refusal, text, whole};
+use super::api::HttpApi;
+use super::body::{HttpResponse, ResponseBody, refusal, text, whole};
 use super::{client, connect, dashboard, demo, docs_site, openapi, origin, party, rest, session, stream};
-use crate::connections::Slot;
+use crate::connections::ConnectionSlot;
 use crate::health::is_bus_up;
 use crate::metrics;
-use crate::shard::input::HttpAnswer;
+use crate::shard::input::CommandAnswer;
 use crate::supervisor::{fault, panics};
 use http::{HeaderValue, Method, Response, StatusCode};
 use hyper::Request;
@@ -23,7 +23,7 @@ use tavern_wire::error::{Code, Refusal};
 use tokio::net::TcpStream;
 use tokio::sync::oneshot;
 
-pub type Tls = tokio_rustls::server::TlsStream<TcpStream>;
+pub type HttpTlsStream = tokio_rustls::server::TlsStream<TcpStream>;
 
 /// Request heads larger than this are refused; hyper refuses more than 100 headers by itself.
 const HEAD_BYTES: usize = 16 * 1024;
@@ -31,17 +31,17 @@ const HEAD_BYTES: usize = 16 * 1024;
 const HANDSHAKE: Duration = Duration::from_secs(10);
 
 /// One HTTP connection and what its requests need.
-pub struct Connection {
-    pub api: Arc<Api>,
+pub struct HttpConnection {
+    pub api: Arc<HttpApi>,
     pub peer: SocketAddr,
     /// Taken along when the connection becomes a WebSocket.
-    slot: Mutex<Option<Slot>>,
+    slot: Mutex<Option<ConnectionSlot>>,
     proxied: bool,
 }
 
-impl Connection {
+impl HttpConnection {
     /// The slot for a connection that leaves HTTP; behind a proxy it is counted for the client's own address.
-    pub fn take_slot(&self, address: IpAddr) -> Option<Slot> {
+    pub fn take_slot(&self, address: IpAddr) -> Option<ConnectionSlot> {
         let slot = self.slot.lock().unwrap_or_else(PoisonError::into_inner).take()?;
         if self.proxied { slot.count_for(address) } else { Some(slot) }
     }
@@ -50,13 +50,14 @@ impl Connection {
 /// What every connection is served with.
 #[derive(Clone)]
 pub struct HttpServer {
-    pub api: Arc<Api>,
+    pub api: Arc<HttpApi>,
     pub tls: Option<Arc<crate::tls::TlsReloader>>,
 }
 
-pub async fn serve(server: HttpServer, socket: TcpStream, peer: SocketAddr, slot: Slot) {
+pub async fn serve(server: HttpServer, socket: TcpStream, peer: SocketAddr, slot: ConnectionSlot) {
     let proxied = server.api.config.trusted_proxies.iter().any(|proxy| proxy.contains(peer.ip()));
-    let connection = Arc::new(Connection { api: server.api, peer, slot: Mutex::new(Some(slot)), proxied });
+    let connection =
+        Arc::new(HttpConnection { api: server.api, peer, slot: Mutex::new(Some(slot)), proxied });
     match &server.tls {
         None => serve_io(TokioIo::new(socket), connection).await,
         Some(tls) => {
@@ -69,7 +70,7 @@ pub async fn serve(server: HttpServer, socket: TcpStream, peer: SocketAddr, slot
     }
 }
 
-async fn serve_io<I>(io: I, connection: Arc<Connection>)
+async fn serve_io<I>(io: I, connection: Arc<HttpConnection>)
 where
     I: hyper::rt::Read + hyper::rt::Write + Unpin + Send + 'static,
 {
@@ -80,8 +81,8 @@ where
         async move {
             let (step, page) = begun.await.unwrap_or_else(|panicked| (failed(panicked), None));
             let mut answer = match step {
-                Step::Answer(answer) => answer,
-                Step::Wait(waiting) => session::answered(waiting.await),
+                RequestStep::Answer(answer) => answer,
+                RequestStep::Wait(waiting) => session::answered(waiting.await),
             };
             if let Some(page) = page {
                 origin::add_cors(answer.headers_mut(), &page);
@@ -102,20 +103,24 @@ where
 }
 
 /// What a request needs before it can be answered.
-enum Step {
-    Answer(Answer),
+enum RequestStep {
+    Answer(HttpResponse),
     /// A poll that waits.
-    Wait(oneshot::Receiver<HttpAnswer>),
+    Wait(oneshot::Receiver<CommandAnswer>),
 }
 
-fn failed(panicked: panics::Panicked) -> Step {
-    Step::Answer(refusal(&Refusal::new(Code::Internal, panicked.to_string())))
+fn failed(panicked: panics::Panicked) -> RequestStep {
+    RequestStep::Answer(refusal(&Refusal::new(Code::Internal, panicked.to_string())))
 }
 
 /// Checks the web origin of a request, then routes it. Returns the origin for the CORS headers.
-async fn begin(connection: Arc<Connection>, request: Request<Incoming>) -> (Step, Option<HeaderValue>) {
+async fn begin(
+    connection: Arc<HttpConnection>,
+    request: Request<Incoming>,
+) -> (RequestStep, Option<HeaderValue>) {
     let config = &connection.api.config;
-    let refused = |message: &'static str| Step::Answer(refusal(&Refusal::new(Code::NotAllowed, message)));
+    let refused =
+        |message: &'static str| RequestStep::Answer(refusal(&Refusal::new(Code::NotAllowed, message)));
     if !origin::host_allowed(config, request.headers()) {
         return (refused("in dev mode the Host must be a loopback name or address"), None);
     }
@@ -131,17 +136,17 @@ async fn begin(connection: Arc<Connection>, request: Request<Incoming>) -> (Step
     };
     let step = if request.method() == Method::POST && request.uri().path() == "/v1/poll" {
         match session::begin_poll(&connection, request).await {
-            Ok(waiting) => Step::Wait(waiting),
-            Err(refused) => Step::Answer(refusal(&refused)),
+            Ok(waiting) => RequestStep::Wait(waiting),
+            Err(refused) => RequestStep::Answer(refusal(&refused)),
         }
     } else {
-        Step::Answer(Box::pin(route(&connection, request)).await)
+        RequestStep::Answer(Box::pin(route(&connection, request)).await)
     };
     (step, page)
 }
 
 /// The first reason why this node should get no new clients, or that it should.
-fn readiness(api: &Api) -> Answer {
+fn readiness(api: &HttpApi) -> HttpResponse {
     let health = &api.health;
     let reason = match health.failed_part() {
         Some(part) => format!("{part} has failed\n"),
@@ -153,13 +158,13 @@ fn readiness(api: &Api) -> Answer {
     whole(StatusCode::SERVICE_UNAVAILABLE, "text/plain; charset=utf-8", reason)
 }
 
-async fn route(connection: &Arc<Connection>, request: Request<Incoming>) -> Answer {
+async fn route(connection: &Arc<HttpConnection>, request: Request<Incoming>) -> HttpResponse {
     let api = &connection.api;
     let path = request.uri().path().to_owned();
     let method = request.method().clone();
     fault::strikes("request");
     if method == Method::OPTIONS {
-        let mut response = Response::new(Body::Whole(None));
+        let mut response = Response::new(ResponseBody::Whole(None));
         *response.status_mut() = StatusCode::NO_CONTENT;
         return response;
     }

@@ -1,10 +1,10 @@
 //! Long-polls and single commands: one request, one input for the shard of its session, one answer.
 
-use super::api::Api;
-use super::body::{Answer, json_with, refusal};
+use super::api::HttpApi;
+use super::body::{HttpResponse, json_with, refusal};
 use super::request::{self, Query};
-use super::server::Connection;
-use crate::shard::input::{HttpAnswer, HttpCommand, HttpPoll, SessionName, ShardInput};
+use super::server::HttpConnection;
+use crate::shard::input::{CommandAnswer, HttpCommand, HttpPoll, SessionName, ShardInput};
 use http::request::Parts;
 use hyper::Request;
 use hyper::body::Incoming;
@@ -23,7 +23,7 @@ pub fn stopping() -> Refusal {
     Refusal::new(Code::Unavailable, "the server is stopping").retry_after(1000)
 }
 
-pub fn put(api: &Api, shard: usize, input: ShardInput) -> Result<(), Refusal> {
+pub fn put(api: &HttpApi, shard: usize, input: ShardInput) -> Result<(), Refusal> {
     let busy = || Refusal::new(Code::Unavailable, "the server is overloaded; retry later").retry_after(500);
     api.shards.put(shard, input).map_err(|_| busy())
 }
@@ -31,9 +31,9 @@ pub fn put(api: &Api, shard: usize, input: ShardInput) -> Result<(), Refusal> {
 /// Begins a poll. Only the receiver of its answer is kept while it is parked, nothing that would keep the connection's
 /// buffers alive.
 pub async fn begin_poll(
-    connection: &Connection,
+    connection: &HttpConnection,
     request: Request<Incoming>,
-) -> Result<oneshot::Receiver<HttpAnswer>, Refusal> {
+) -> Result<oneshot::Receiver<CommandAnswer>, Refusal> {
     let (parts, incoming) = request.into_parts();
     let parts = &parts;
     let api = &connection.api;
@@ -60,7 +60,7 @@ pub async fn begin_poll(
 }
 
 /// Puts an input that may wait a moment, so that many polls at once wake their shard once.
-fn put_lazily(api: &Api, shard: usize, input: ShardInput) -> Result<(), Refusal> {
+fn put_lazily(api: &HttpApi, shard: usize, input: ShardInput) -> Result<(), Refusal> {
     let queue = api.shards.queue(shard);
     let busy = || Refusal::new(Code::Unavailable, "the server is overloaded; retry later").retry_after(500);
     if queue.put_quietly(input).map_err(|_| busy())? {
@@ -73,7 +73,7 @@ fn put_lazily(api: &Api, shard: usize, input: ShardInput) -> Result<(), Refusal>
     Ok(())
 }
 
-pub async fn command(connection: &Connection, parts: &Parts, incoming: Incoming) -> Answer {
+pub async fn command(connection: &HttpConnection, parts: &Parts, incoming: Incoming) -> HttpResponse {
     match begin_command(connection, parts, incoming).await {
         Ok(waiting) => answered(waiting.await),
         Err(refused) => refusal(&refused),
@@ -81,10 +81,10 @@ pub async fn command(connection: &Connection, parts: &Parts, incoming: Incoming)
 }
 
 async fn begin_command(
-    connection: &Connection,
+    connection: &HttpConnection,
     parts: &Parts,
     incoming: Incoming,
-) -> Result<oneshot::Receiver<HttpAnswer>, Refusal> {
+) -> Result<oneshot::Receiver<CommandAnswer>, Refusal> {
     let api = &connection.api;
     let frame = request::body(incoming, api.config.limits.json_frame_bytes).await?;
     let identity = identity(api, parts, None).await?;
@@ -97,14 +97,14 @@ async fn begin_command(
     Ok(waiting)
 }
 
-async fn identity(api: &Api, parts: &Parts, token: Option<&str>) -> Result<Option<Identity>, Refusal> {
+async fn identity(api: &HttpApi, parts: &Parts, token: Option<&str>) -> Result<Option<Identity>, Refusal> {
     match token {
         Some(token) => request::admit(api, &crate::auth::Credential::of(token)).await.map(Some),
         None => request::identity(api, parts, &Query::of(parts)).await,
     }
 }
 
-pub fn answered(answer: Result<HttpAnswer, oneshot::error::RecvError>) -> Answer {
+pub fn answered(answer: Result<CommandAnswer, oneshot::error::RecvError>) -> HttpResponse {
     match answer {
         Ok(Ok((code, body))) => json_with(code, body),
         Ok(Err(refused)) => refusal(&refused),

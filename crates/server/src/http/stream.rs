@@ -1,8 +1,8 @@
 //! SSE: a session's events as a response that does not end.
 
-use super::body::{Answer, Body, refusal, whole};
+use super::body::{HttpResponse, ResponseBody, refusal, whole};
 use super::request::{self, Query};
-use super::server::Connection;
+use super::server::HttpConnection;
 use crate::shard::Shards;
 use crate::shard::input::{HttpStream, SessionName, ShardInput};
 use bytes::Bytes;
@@ -23,7 +23,7 @@ const PIECES: usize = 4;
 const CHANNELS: usize = 16;
 
 /// The body of an SSE response, which a shard fills piece by piece.
-pub struct Events {
+pub struct EventStream {
     pieces: mpsc::Receiver<Bytes>,
     link: LinkId,
     shard: usize,
@@ -31,7 +31,7 @@ pub struct Events {
     shards: Shards,
 }
 
-impl Events {
+impl EventStream {
     pub fn poll(&mut self, context: &mut Context<'_>) -> Poll<Option<Bytes>> {
         let piece = self.pieces.poll_recv(context);
         if piece.is_ready() && self.wants_room.swap(false, Ordering::AcqRel) {
@@ -41,11 +41,11 @@ impl Events {
     }
 }
 
-pub async fn stream(connection: &Connection, parts: &Parts) -> Answer {
+pub async fn stream(connection: &HttpConnection, parts: &Parts) -> HttpResponse {
     match open(connection, parts).await {
         Ok(events) => {
             let mut answer = whole(StatusCode::OK, "text/event-stream", Bytes::new());
-            *answer.body_mut() = Body::Events(events);
+            *answer.body_mut() = ResponseBody::Events(events);
             // A proxy must not buffer the stream.
             let name = HeaderName::from_static("x-accel-buffering");
             answer.headers_mut().insert(name, HeaderValue::from_static("no"));
@@ -55,7 +55,7 @@ pub async fn stream(connection: &Connection, parts: &Parts) -> Answer {
     }
 }
 
-async fn open(connection: &Connection, parts: &Parts) -> Result<Events, Refusal> {
+async fn open(connection: &HttpConnection, parts: &Parts) -> Result<EventStream, Refusal> {
     let api = &connection.api;
     let query = Query::of(parts);
     let identity = request::identity(api, parts, &query).await?;
@@ -78,5 +78,5 @@ async fn open(connection: &Connection, parts: &Parts) -> Result<Events, Refusal>
         HttpStream { session, identity, seq, channels, events, wants_room: wants_room.clone(), begun };
     super::session::put(api, shard, ShardInput::Stream(Box::new(request)))?;
     let link = beginning.await.map_err(|_| super::session::stopping())??;
-    Ok(Events { pieces, link, shard, wants_room, shards: api.shards.clone() })
+    Ok(EventStream { pieces, link, shard, wants_room, shards: api.shards.clone() })
 }

@@ -1,8 +1,8 @@
 //! Topics and subscriptions over HTTP: which route does what, and which scope it needs. Publishing is decided by the
 //! hub, the rest by the office.
 
-use super::api::Api;
-use super::body::{Answer, json, typed, whole};
+use super::api::HttpApi;
+use super::body::{HttpResponse, json, typed, whole};
 use super::idempotency::KeyState;
 use super::request::{self, Query};
 use super::rest::{holder_of, idempotency_key, page_of};
@@ -30,7 +30,12 @@ const REPLY_TIMEOUT: Duration = Duration::from_secs(10);
 /// Settings with all their headers, or a list of all dead letters that are tried at once.
 const SETTINGS_BYTES: usize = 256 * 1024;
 
-pub async fn answer(api: &Api, parts: &Parts, segments: &[&str], body: Incoming) -> Result<Answer, Refusal> {
+pub async fn answer(
+    api: &HttpApi,
+    parts: &Parts,
+    segments: &[&str],
+    body: Incoming,
+) -> Result<HttpResponse, Refusal> {
     let scopes: &[Scope] = match (parts.method.as_str(), segments) {
         ("POST", ["topics", _, "events"]) => &[Scope::Events],
         ("PUT", ["topics", _]) => &[Scope::Admin],
@@ -98,26 +103,26 @@ struct Assignment {
 }
 
 /// Moves the claim on a topic, or clears it.
-async fn assign(api: &Api, topic: &str, body: &[u8]) -> Result<Answer, Refusal> {
+async fn assign(api: &HttpApi, topic: &str, body: &[u8]) -> Result<HttpResponse, Refusal> {
     let assignment: Assignment = object(body, "give {\"publisher\": KEY} with the id of a key, or null")?;
     told(office::assign(&api.topics, topic, assignment.publisher.map(Into::into)).await?)
 }
 
-async fn caller(api: &Api, parts: &Parts, scopes: &[Scope]) -> Result<TopicCaller, Refusal> {
+async fn caller(api: &HttpApi, parts: &Parts, scopes: &[Scope]) -> Result<TopicCaller, Refusal> {
     holder_of(api, parts, scopes).await.map(|identity| TopicCaller::of(&identity))
 }
 
-fn told(value: serde_json::Value) -> Result<Answer, Refusal> {
+fn told(value: serde_json::Value) -> Result<HttpResponse, Refusal> {
     Ok(json(value.to_string()))
 }
 
 async fn publish(
-    api: &Api,
+    api: &HttpApi,
     parts: &Parts,
     caller: &TopicCaller,
     topic: &str,
     body: &[u8],
-) -> Result<Answer, Refusal> {
+) -> Result<HttpResponse, Refusal> {
     let accepted = |body| Ok(whole(StatusCode::ACCEPTED, "application/json", body));
     let Some(once) = idempotency_key(parts, &format!("events\n{topic}"))? else {
         let published = add_events(api, caller, topic, None, body).await?;
@@ -148,7 +153,7 @@ async fn publish(
 
 /// Parses the events and gives them to a shard. `once` is the `Idempotency-Key`, if there was one.
 async fn add_events(
-    api: &Api,
+    api: &HttpApi,
     caller: &TopicCaller,
     topic: &str,
     once: Option<&str>,
@@ -162,7 +167,11 @@ async fn add_events(
 }
 
 /// Gives a command to a shard and waits for its reply.
-async fn carry_out(api: &Api, caller: &TopicCaller, command: TopicCommand) -> Result<TopicReply, Refusal> {
+async fn carry_out(
+    api: &HttpApi,
+    caller: &TopicCaller,
+    command: TopicCommand,
+) -> Result<TopicReply, Refusal> {
     let (answer, waiting) = oneshot::channel();
     let topic = HttpTopic { caller: caller.clone(), command, answer };
     session::put(api, api.shards.next(), ShardInput::Topic(Box::new(topic)))?;
@@ -187,7 +196,7 @@ fn report(topic: &str, published: &Published) -> Vec<u8> {
     encode(&PublishReport { topic, first_seq, last_seq, accepted, duplicates })
 }
 
-async fn put(api: &Api, caller: &TopicCaller, name: &str, body: &[u8]) -> Result<Answer, Refusal> {
+async fn put(api: &HttpApi, caller: &TopicCaller, name: &str, body: &[u8]) -> Result<HttpResponse, Refusal> {
     let wish = Wish::parse(body)?;
     let put = office::put(&api.topics, caller, name, wish).await?;
     let mut answer = office::settings(caller, &put.subscription);

@@ -1,25 +1,25 @@
 //! `GET /v1/users/{user}`: where a user is, what they do, and why they count as online; and their inbox. From the store:
 //! the same on every node.
 
-use super::api::Api;
-use super::body::{Answer, typed};
+use super::api::HttpApi;
+use super::body::{HttpResponse, typed};
 use std::sync::Arc;
 use tavern_domain::Time;
-use tavern_domain::party::Guest;
-use tavern_domain::presence::{Attendee, Visibility, Whereabouts};
+use tavern_domain::party::Membership;
+use tavern_domain::presence::{ChannelClient, UserChannel, Visibility};
 use tavern_hub::user::is_own_channel;
 use tavern_store::limits::{PAGE_ROWS, RETRY_AFTER_MS};
-use tavern_store::{DocumentKey, Found, Letters, Presence, Read};
+use tavern_store::{DocumentKey, Found, InboxPage, PresenceRow, Read};
 use tavern_wire::error::{Code, Refusal};
 use tavern_wire::json::api::{
-    ActivityReport, ChannelPresence, ClientPresence, InboxList, InboxMessage, UserReport, raw,
+    ActivityReport, ChannelPresence, ClientPresence, InboxList, InboxMessageReport, UserDetails, raw,
 };
-use tavern_wire::record::{GUEST, read_guest};
+use tavern_wire::record::{GUEST, read_membership};
 
 /// Channels of one user that are shown.
 const CHANNELS_MAX: usize = 10_000;
 
-pub async fn user(api: &Api, name: &str) -> Result<Answer, Refusal> {
+pub async fn user(api: &HttpApi, name: &str) -> Result<HttpResponse, Refusal> {
     let user = named(name)?;
     let presences = presences(api, &user).await.map_err(|()| unavailable())?;
     let Ok(Found::Time(now)) = api.store.read(Read::Time).await else { return Err(unavailable()) };
@@ -34,7 +34,7 @@ pub async fn user(api: &Api, name: &str) -> Result<Answer, Refusal> {
     let own = presences.iter().find(|presence| is_own_channel(&presence.key.channel));
     let online = own.is_some();
     let leaving = own.is_some_and(|presence| presence.attendance.is_leaving());
-    let places: Vec<Whereabouts> = presences.iter().map(whereabouts).collect();
+    let places: Vec<UserChannel> = presences.iter().map(whereabouts).collect();
     // A user within the grace period has not gone yet: their last-seen time would have to be taken back.
     let last_seen = if online { last_seen } else { last_seen.max(left) };
     let status = api.node.settings.activities.status(online, leaving, &places, last_seen);
@@ -44,7 +44,7 @@ pub async fn user(api: &Api, name: &str) -> Result<Answer, Refusal> {
         since: one.since.ms(),
     });
     let membership = membership(api, name).await?;
-    Ok(typed(&UserReport {
+    Ok(typed(&UserDetails {
         activities: activities.collect(),
         channels: presences.iter().map(|presence| channel(now, presence)).collect(),
         invites: membership.invites.to_vec(),
@@ -66,17 +66,17 @@ fn named(name: &str) -> Result<Arc<str>, Refusal> {
 }
 
 /// Their party, and those that have invited them.
-async fn membership(api: &Api, name: &str) -> Result<Guest, Refusal> {
+async fn membership(api: &HttpApi, name: &str) -> Result<Membership, Refusal> {
     match api.store.read(Read::Document(DocumentKey::new(GUEST, name))).await {
-        Ok(Found::Document(Some(found))) => read_guest(&found.row.body)
+        Ok(Found::Document(Some(found))) => read_membership(&found.row.body)
             .map_err(|_| Refusal::new(Code::Internal, "cannot read this user's party record")),
-        Ok(Found::Document(None)) => Ok(Guest::default()),
+        Ok(Found::Document(None)) => Ok(Membership::default()),
         _ => Err(unavailable()),
     }
 }
 
 /// The messages in their inbox, oldest first. Reading them here acknowledges nothing.
-pub async fn letters(api: &Api, name: &str, after: &str, limit: usize) -> Result<Answer, Refusal> {
+pub async fn letters(api: &HttpApi, name: &str, after: &str, limit: usize) -> Result<HttpResponse, Refusal> {
     let user = named(name)?;
     let after: u64 = match after {
         "" => 0,
@@ -84,18 +84,19 @@ pub async fn letters(api: &Api, name: &str, after: &str, limit: usize) -> Result
             .parse()
             .map_err(|_| Refusal::new(Code::BadRequest, "after must be the number of an inbox message"))?,
     };
-    let Ok(Found::Inbox(Letters { dropped, page })) =
+    let Ok(Found::Inbox(InboxPage { dropped, page })) =
         api.store.read(Read::Inbox { user, after, limit: limit as u32 }).await
     else {
         return Err(unavailable());
     };
     let next = page.rows.last().filter(|_| page.more).map(|letter| letter.n);
-    let letters = page.rows.iter().map(|letter| InboxMessage::new(letter.n, letter.at.ms(), &letter.body));
+    let letters =
+        page.rows.iter().map(|letter| InboxMessageReport::new(letter.n, letter.at.ms(), &letter.body));
     Ok(typed(&InboxList { dropped_through: dropped, letters: letters.collect(), next }))
 }
 
-async fn presences(api: &Api, user: &Arc<str>) -> Result<Vec<Presence>, ()> {
-    let mut all: Vec<Presence> = Vec::new();
+async fn presences(api: &HttpApi, user: &Arc<str>) -> Result<Vec<PresenceRow>, ()> {
+    let mut all: Vec<PresenceRow> = Vec::new();
     loop {
         let after = all.last().map(|presence| presence.key.channel.clone());
         let read = Read::ChannelsOf { user: user.clone(), after, limit: PAGE_ROWS };
@@ -111,11 +112,11 @@ fn unavailable() -> Refusal {
     Refusal::new(Code::Unavailable, "the store does not answer").retry_after(RETRY_AFTER_MS)
 }
 
-fn whereabouts(presence: &Presence) -> Whereabouts {
-    Whereabouts { channel: presence.key.channel.clone(), since: presence.attendance.since() }
+fn whereabouts(presence: &PresenceRow) -> UserChannel {
+    UserChannel { channel: presence.key.channel.clone(), since: presence.attendance.since() }
 }
 
-fn channel(now: Time, presence: &Presence) -> ChannelPresence<'_> {
+fn channel(now: Time, presence: &PresenceRow) -> ChannelPresence<'_> {
     let attendance = &presence.attendance;
     ChannelPresence {
         channel: &presence.key.channel,
@@ -126,19 +127,19 @@ fn channel(now: Time, presence: &Presence) -> ChannelPresence<'_> {
     }
 }
 
-fn client(client: &Attendee) -> ClientPresence<'_> {
+fn client(client: &ChannelClient) -> ClientPresence<'_> {
     ClientPresence {
         client: client.client.to_string(),
-        epoch: client.home.epoch.0,
+        epoch: client.node.epoch.0,
         kept_until: client.lost.map(|lost| lost.until.ms()),
         lost_at: client.lost.map(|lost| lost.at.ms()),
-        node: &client.home.node,
+        node: &client.node.node,
         since: client.since.ms(),
         state: client.state.as_ref().and_then(|state| raw(&state.text)),
     }
 }
 
-fn why(now: Time, presences: &[Presence]) -> String {
+fn why(now: Time, presences: &[PresenceRow]) -> String {
     if presences.is_empty() {
         return "no client is present, and no grace period is running".to_owned();
     }

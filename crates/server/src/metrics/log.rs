@@ -29,16 +29,16 @@ fn line(all: &[Series]) -> (String, usize) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::series::Kind;
+    use super::super::series::MetricKind;
     use super::*;
 
     #[test]
     fn a_line_is_json_and_says_what_it_left_out() {
-        let mut many = Series::new("tavern_x_total", Kind::Counter, "Many");
+        let mut many = Series::new("tavern_x_total", MetricKind::Counter, "Many");
         for n in 0..5_000u64 {
             many.add([("topic", format!("t{n}").into())], n);
         }
-        let (text, left_out) = line(&[Series::one("tavern_up", Kind::Gauge, "One", 1), many]);
+        let (text, left_out) = line(&[Series::one("tavern_up", MetricKind::Gauge, "One", 1), many]);
         let read: serde_json::Map<String, serde_json::Value> = serde_json::from_str(&text).unwrap();
         assert!(text.len() <= LINE_BYTES && left_out > 0);
         assert_eq!(read.len() + left_out, 5_001);

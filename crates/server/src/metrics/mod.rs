@@ -9,23 +9,23 @@ mod statsd;
 
 pub use node::NodeMetrics;
 pub use page::page;
-pub use series::{Kind, Label, Series};
+pub use series::{Label, MetricKind, Series};
 
 use crate::config::MetricsConfig;
 use std::sync::Arc;
 
 /// A part of the server that has numbers to show.
-pub trait Source: Send + Sync {
+pub trait MetricSource: Send + Sync {
     fn gather(&self, all: &mut Vec<Series>);
 }
 
 /// Every source, in the order in which their numbers are shown.
 pub struct MetricSources {
-    sources: Vec<Arc<dyn Source>>,
+    sources: Vec<Arc<dyn MetricSource>>,
 }
 
 impl MetricSources {
-    pub fn new(sources: Vec<Arc<dyn Source>>) -> Arc<MetricSources> {
+    pub fn new(sources: Vec<Arc<dyn MetricSource>>) -> Arc<MetricSources> {
         Arc::new(MetricSources { sources })
     }
 

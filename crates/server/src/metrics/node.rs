@@ -1,93 +1,133 @@
 //! The numbers of the node itself: the shards' counters summed, connections, store, bus, the process.
 
-use super::{Kind, Series, Source};
+use super::{MetricKind, MetricSource, Series};
 use crate::connections::Connections;
-use crate::health::{Health, is_bus_up};
+use crate::health::{NodeHealth, is_bus_up};
 use crate::supervisor::panics;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
-use tavern_hub::{Node, Space};
+use tavern_hub::{Namespace, Node};
 
 /// (counter of a shard, series, kind, help). What follows a `/` is the value of the label `reason`.
-const SHARDS: &[(&str, &str, Kind, &str)] = &[
-    ("published", "tavern_messages_published_total", Kind::Counter, "Messages published on this node"),
-    ("delivered", "tavern_events_delivered_total", Kind::Counter, "Events put into mailboxes"),
-    ("dropped_full", "tavern_events_dropped_total/mailbox_full", Kind::Counter, "Unread events dropped"),
-    ("dropped_budget", "tavern_events_dropped_total/memory", Kind::Counter, "Unread events dropped"),
+const SHARDS: &[(&str, &str, MetricKind, &str)] = &[
+    ("published", "tavern_messages_published_total", MetricKind::Counter, "Messages published on this node"),
+    ("delivered", "tavern_events_delivered_total", MetricKind::Counter, "Events put into mailboxes"),
+    (
+        "dropped_full",
+        "tavern_events_dropped_total/mailbox_full",
+        MetricKind::Counter,
+        "Unread events dropped",
+    ),
+    ("dropped_budget", "tavern_events_dropped_total/memory", MetricKind::Counter, "Unread events dropped"),
     (
         "closed_slow",
-        "tavern_transports_closed_slow_total",
-        Kind::Counter,
-        "Transports closed for slow reading",
+        "tavern_connections_closed_slow_total",
+        MetricKind::Counter,
+        "Connections closed because the client read too slowly",
     ),
     (
         "closed_lost",
-        "tavern_transports_closed_lost_total",
-        Kind::Counter,
+        "tavern_connections_closed_lost_total",
+        MetricKind::Counter,
         "Redis connections closed because messages of another node were lost",
     ),
-    ("rumours", "tavern_rumours_total", Kind::Counter, "Status updates of users, each counted once"),
-    ("statuses", "tavern_statuses_total", Kind::Counter, "Statuses put into mailboxes of followers"),
-    ("sessions_opened", "tavern_sessions_opened_total", Kind::Counter, "Sessions opened"),
+    (
+        "user_updates",
+        "tavern_user_updates_total",
+        MetricKind::Counter,
+        "Status changes of users, each counted once",
+    ),
+    (
+        "statuses",
+        "tavern_status_events_total",
+        MetricKind::Counter,
+        "Statuses put into mailboxes of followers",
+    ),
+    ("sessions_opened", "tavern_sessions_opened_total", MetricKind::Counter, "Sessions opened"),
     (
         "sessions_resumed",
         "tavern_sessions_resumed_total",
-        Kind::Counter,
-        "Transports attached to a living session",
+        MetricKind::Counter,
+        "Connections attached to an existing session",
     ),
     (
         "sessions_superseded",
         "tavern_sessions_superseded_total",
-        Kind::Counter,
-        "Transports replaced by a newer one",
+        MetricKind::Counter,
+        "Connections replaced by a newer one of the same session",
     ),
-    ("sessions_ended", "tavern_sessions_ended_total", Kind::Counter, "Sessions ended"),
+    ("sessions_ended", "tavern_sessions_ended_total", MetricKind::Counter, "Sessions ended"),
     (
         "sessions_expired",
         "tavern_sessions_expired_total",
-        Kind::Counter,
+        MetricKind::Counter,
         "Sessions that expired without being resumed",
     ),
-    ("sessions_came", "tavern_sessions_came_total", Kind::Counter, "Sessions that came from other nodes"),
-    ("sessions_left", "tavern_sessions_left_total", Kind::Counter, "Sessions that went to other nodes"),
+    (
+        "sessions_migrated_in",
+        "tavern_sessions_migrated_in_total",
+        MetricKind::Counter,
+        "Sessions moved here from other nodes",
+    ),
+    (
+        "sessions_migrated_out",
+        "tavern_sessions_migrated_out_total",
+        MetricKind::Counter,
+        "Sessions moved to other nodes",
+    ),
     (
         "presences_swept",
         "tavern_presences_swept_total",
-        Kind::Counter,
-        "Presences removed that no living node vouched for",
+        MetricKind::Counter,
+        "Stale presences removed: no living node had these clients",
     ),
-    ("commands", "tavern_commands_total", Kind::Counter, "Commands of the JSON protocol"),
-    ("refused", "tavern_commands_refused_total", Kind::Counter, "Commands refused"),
-    ("party_commands", "tavern_party_commands_total", Kind::Counter, "Commands about parties"),
+    ("commands", "tavern_commands_total", MetricKind::Counter, "Commands of the JSON protocol"),
+    ("refused", "tavern_commands_refused_total", MetricKind::Counter, "Commands refused"),
+    ("party_commands", "tavern_party_commands_total", MetricKind::Counter, "Commands about parties"),
     (
         "party_conflicts",
         "tavern_party_conflicts_total",
-        Kind::Counter,
-        "Times a command about a party began anew because another was first",
+        MetricKind::Counter,
+        "Party commands retried after a version conflict",
     ),
-    ("letters_written", "tavern_letters_written_total", Kind::Counter, "Letters written to users"),
-    ("letters_put", "tavern_letters_put_total", Kind::Counter, "Letters put into mailboxes of sessions"),
-    ("sessions", "tavern_sessions", Kind::Gauge, "Sessions alive"),
-    ("sessions_detached", "tavern_sessions_detached", Kind::Gauge, "Sessions without a transport"),
-    ("redis_listeners", "tavern_redis_listeners", Kind::Gauge, "Redis connections that subscribed"),
-    ("mailbox_events", "tavern_mailbox_events", Kind::Gauge, "Events kept in all mailboxes"),
-    ("mailbox_bytes", "tavern_mailbox_bytes", Kind::Gauge, "Logical bytes kept in all mailboxes"),
-    ("event_bytes", "tavern_event_bytes", Kind::Gauge, "Physical bytes of all events, each counted once"),
-    ("polls_parked", "tavern_polls_parked", Kind::Gauge, "Long-polls that wait"),
+    (
+        "inbox_messages_stored",
+        "tavern_inbox_messages_stored_total",
+        MetricKind::Counter,
+        "Inbox messages stored",
+    ),
+    (
+        "inbox_messages_delivered",
+        "tavern_inbox_messages_delivered_total",
+        MetricKind::Counter,
+        "Inbox messages put into mailboxes of sessions",
+    ),
+    ("sessions", "tavern_sessions", MetricKind::Gauge, "Sessions alive"),
+    ("sessions_detached", "tavern_sessions_detached", MetricKind::Gauge, "Sessions without a connection"),
+    ("redis_listeners", "tavern_redis_listeners", MetricKind::Gauge, "Redis connections that subscribed"),
+    ("mailbox_events", "tavern_mailbox_events", MetricKind::Gauge, "Events kept in all mailboxes"),
+    ("mailbox_bytes", "tavern_mailbox_bytes", MetricKind::Gauge, "Logical bytes kept in all mailboxes"),
+    (
+        "event_bytes",
+        "tavern_event_bytes",
+        MetricKind::Gauge,
+        "Physical bytes of all events, each counted once",
+    ),
+    ("polls_parked", "tavern_polls_parked", MetricKind::Gauge, "Long-polls waiting for an event"),
 ];
 
 pub struct NodeMetrics {
     pub node: Arc<Node>,
-    pub health: Arc<Health>,
+    pub health: Arc<NodeHealth>,
     pub connections: Arc<Connections>,
     pub started: Instant,
     /// The folder of a store on this machine. None: there is no disk to look at.
     pub data: Option<PathBuf>,
 }
 
-impl Source for NodeMetrics {
+impl MetricSource for NodeMetrics {
     fn gather(&self, all: &mut Vec<Series>) {
         self.gather_shards(all);
         self.gather_process(all);
@@ -115,48 +155,68 @@ impl NodeMetrics {
         let registry = &node.registry;
         let bus = node.carrier.bus().map(|bus| bus.counts()).unwrap_or_default();
         let store_up = self.health.is_store_up();
-        let more: [(&'static str, Kind, &'static str, u64); 13] = [
-            ("tavern_store_up", Kind::Gauge, "1 while the store takes the node's lease", u64::from(store_up)),
-            ("tavern_bus_up", Kind::Gauge, "1 while the bus answers", u64::from(is_bus_up(node))),
-            ("tavern_bus_sent_total", Kind::Counter, "Messages handed to the bus for other nodes", bus.sent),
-            ("tavern_bus_received_total", Kind::Counter, "Messages that came from other nodes", bus.received),
-            ("tavern_bus_failed_total", Kind::Counter, "Messages the bus could not carry", bus.failed),
+        let more: [(&'static str, MetricKind, &'static str, u64); 13] = [
+            (
+                "tavern_store_up",
+                MetricKind::Gauge,
+                "1 while the store takes the node's lease",
+                u64::from(store_up),
+            ),
+            ("tavern_bus_up", MetricKind::Gauge, "1 while the bus answers", u64::from(is_bus_up(node))),
+            (
+                "tavern_bus_sent_total",
+                MetricKind::Counter,
+                "Messages handed to the bus for other nodes",
+                bus.sent,
+            ),
+            (
+                "tavern_bus_received_total",
+                MetricKind::Counter,
+                "Messages that came from other nodes",
+                bus.received,
+            ),
+            ("tavern_bus_failed_total", MetricKind::Counter, "Messages the bus could not carry", bus.failed),
             (
                 "tavern_bus_losses_total",
-                Kind::Counter,
+                MetricKind::Counter,
                 "Times messages of others were lost on the way",
                 bus.losses,
             ),
-            ("tavern_connections", Kind::Gauge, "Open connections", connections.open() as u64),
+            ("tavern_connections", MetricKind::Gauge, "Open connections", connections.open() as u64),
             (
                 "tavern_connections_accepted_total",
-                Kind::Counter,
+                MetricKind::Counter,
                 "Accepted",
                 connections.accepted.load(Ordering::Relaxed),
             ),
             (
                 "tavern_connections_refused_total",
-                Kind::Counter,
+                MetricKind::Counter,
                 "Over a limit",
                 connections.refused.load(Ordering::Relaxed),
             ),
             (
                 "tavern_channels",
-                Kind::Gauge,
+                MetricKind::Gauge,
                 "Channels with a subscription",
-                registry.listened(Space::Channel).len() as u64,
+                registry.listened(Namespace::Channel).len() as u64,
             ),
-            ("tavern_patterns", Kind::Gauge, "Patterns with a subscription", registry.pattern_count() as u64),
+            (
+                "tavern_patterns",
+                MetricKind::Gauge,
+                "Patterns with a subscription",
+                registry.pattern_count() as u64,
+            ),
             (
                 "tavern_panics_total",
-                Kind::Counter,
+                MetricKind::Counter,
                 "Panics in this process; the log has each of them",
                 panics::count(),
             ),
-            ("tavern_uptime_seconds", Kind::Gauge, "Since the start", self.started.elapsed().as_secs()),
+            ("tavern_uptime_seconds", MetricKind::Gauge, "Since the start", self.started.elapsed().as_secs()),
         ];
         all.extend(more.map(|(name, kind, help, number)| Series::one(name, kind, help, number)));
-        let mut info = Series::new("tavern_info", Kind::Gauge, "Version and node");
+        let mut info = Series::new("tavern_info", MetricKind::Gauge, "Version and node");
         let (version, name) = (env!("CARGO_PKG_VERSION"), node.settings.node.as_str());
         info.add([("version", version.into()), ("node", name.into())], 1);
         all.push(info);
@@ -167,7 +227,7 @@ impl NodeMetrics {
 fn free_bytes(folder: &PathBuf) -> Option<Series> {
     let stat = rustix::fs::statvfs(folder).ok()?;
     let free = stat.f_bavail.saturating_mul(stat.f_frsize);
-    Some(Series::one("tavern_disk_free_bytes", Kind::Gauge, "Room left for the data folder", free))
+    Some(Series::one("tavern_disk_free_bytes", MetricKind::Gauge, "Room left for the data folder", free))
 }
 
 fn find(counters: &[(&'static str, u64)], name: &str) -> u64 {

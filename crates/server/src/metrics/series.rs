@@ -3,17 +3,17 @@
 use std::sync::Arc;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum MetricKind {
     /// Grows for as long as the server runs.
     Counter,
     Gauge,
 }
 
-impl Kind {
+impl MetricKind {
     pub fn as_str(self) -> &'static str {
         match self {
-            Kind::Counter => "counter",
-            Kind::Gauge => "gauge",
+            MetricKind::Counter => "counter",
+            MetricKind::Gauge => "gauge",
         }
     }
 }
@@ -23,17 +23,17 @@ pub type Label = (&'static str, Arc<str>);
 #[derive(Clone, Debug)]
 pub struct Series {
     pub name: &'static str,
-    pub kind: Kind,
+    pub kind: MetricKind,
     pub help: &'static str,
     pub rows: Vec<(Vec<Label>, u64)>,
 }
 
 impl Series {
-    pub fn new(name: &'static str, kind: Kind, help: &'static str) -> Series {
+    pub fn new(name: &'static str, kind: MetricKind, help: &'static str) -> Series {
         Series { name, kind, help, rows: Vec::new() }
     }
 
-    pub fn one(name: &'static str, kind: Kind, help: &'static str, value: u64) -> Series {
+    pub fn one(name: &'static str, kind: MetricKind, help: &'static str, value: u64) -> Series {
         Series { rows: vec![(Vec::new(), value)], ..Series::new(name, kind, help) }
     }
 

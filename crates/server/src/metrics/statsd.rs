@@ -2,7 +2,7 @@
 //! what was added since the last time, gauges as they are. Must hold: a datagram is never longer than `DATAGRAM_BYTES`; nothing waits for the
 //! receiver; what the socket refused is sent the next time.
 
-use super::{Kind, Label, MetricSources, Series};
+use super::{Label, MetricKind, MetricSources, Series};
 use crate::config::MetricsConfig;
 use std::collections::HashMap;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
@@ -117,8 +117,8 @@ impl Sent {
         }
         let prefix = &self.prefix;
         match series.kind {
-            Kind::Gauge => Some((format!("{prefix}{name}:{value}|g|#{tags}"), None)),
-            Kind::Counter => {
+            MetricKind::Gauge => Some((format!("{prefix}{name}:{value}|g|#{tags}"), None)),
+            MetricKind::Counter => {
                 let key = series.named(labels);
                 let added = value.saturating_sub(self.values.get(&key).copied().unwrap_or(0));
                 (added > 0).then(|| (format!("{prefix}{name}:{added}|c|#{tags}"), Some((key, value))))
@@ -140,7 +140,7 @@ fn clean(text: &str) -> String {
 mod tests {
     use super::*;
 
-    fn series(kind: Kind, count: u64) -> Series {
+    fn series(kind: MetricKind, count: u64) -> Series {
         let mut series = Series::new("tavern_x_total", kind, "X");
         for n in 0..count {
             series.add([("topic", format!("topic-{n}").into())], n + 1);
@@ -151,7 +151,7 @@ mod tests {
     #[test]
     fn counters_go_as_what_was_added_and_gauges_as_they_are() {
         let mut sent = Sent::new("app.", "n|1");
-        let one = |value| [Series::one("tavern_a_total", Kind::Counter, "A", value)];
+        let one = |value| [Series::one("tavern_a_total", MetricKind::Counter, "A", value)];
         let text = |sent: &Sent, value| -> Vec<String> {
             sent.datagrams(&one(value)).into_iter().map(|datagram| datagram.text).collect()
         };
@@ -160,14 +160,14 @@ mod tests {
         sent.datagrams(&one(7)).into_iter().for_each(|datagram| sent.note(datagram));
         assert_eq!(text(&sent, 7), [""; 0], "nothing was added");
         assert_eq!(text(&sent, 9), ["app.a_total:2|c|#node:n_1"]);
-        let gauge = [Series::one("tavern_b", Kind::Gauge, "B", 0)];
+        let gauge = [Series::one("tavern_b", MetricKind::Gauge, "B", 0)];
         assert_eq!(sent.datagrams(&gauge)[0].text, "app.b:0|g|#node:n_1");
     }
 
     #[test]
     fn datagrams_are_short_and_hold_everything_once() {
         let mut sent = Sent::new("tavern.", "n");
-        let all = [series(Kind::Counter, 1_000), series(Kind::Gauge, 10)];
+        let all = [series(MetricKind::Counter, 1_000), series(MetricKind::Gauge, 10)];
         let datagrams = sent.datagrams(&all);
         let lines: Vec<&str> = datagrams.iter().flat_map(|datagram| datagram.text.lines()).collect();
         assert!(datagrams.len() > 1 && datagrams.iter().all(|one| one.text.len() <= DATAGRAM_BYTES));

@@ -9,7 +9,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
 use tavern_domain::{Identity, Time};
-use tavern_hub::{Format, LinkId, ListenerId, Scratch, Shard};
+use tavern_hub::{EventFormat, LinkId, ListenerId, Scratch, Shard};
 use tavern_wire::resp::{Limits, Parsed, Parser, Proto};
 
 pub mod clients;
@@ -17,7 +17,7 @@ mod command;
 mod rights;
 
 /// The state of one Redis connection beside its socket.
-pub struct Peer {
+pub struct RedisPeer {
     pub link: LinkId,
     pub parser: Parser,
     /// There once it has subscribed to something.
@@ -35,7 +35,7 @@ pub struct Peer {
 
 /// What the loop must do with the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Next {
+pub enum RedisNext {
     Go,
     /// The command could not run yet: it stays in the input and runs again when the connection is woken.
     Stall,
@@ -63,7 +63,7 @@ pub trait OtherShards: Send + Sync {
 }
 
 /// What a command may use.
-pub struct Context<'a> {
+pub struct RedisContext<'a> {
     pub now: Time,
     pub hub: &'a mut Shard,
     pub scratch: &'a mut Scratch,
@@ -72,9 +72,9 @@ pub struct Context<'a> {
     pub ranges: &'a mut Vec<Range<usize>>,
 }
 
-impl Peer {
-    pub fn new(link: LinkId, identity: Option<Identity>, info: Arc<ClientInfo>) -> Peer {
-        Peer {
+impl RedisPeer {
+    pub fn new(link: LinkId, identity: Option<Identity>, info: Arc<ClientInfo>) -> RedisPeer {
+        RedisPeer {
             link,
             parser: Parser::default(),
             listener: None,
@@ -87,16 +87,21 @@ impl Peer {
         }
     }
 
-    pub fn format(&self) -> Format {
+    pub fn format(&self) -> EventFormat {
         match self.proto {
-            Proto::Resp2 => Format::Resp2,
-            Proto::Resp3 => Format::Resp3,
+            Proto::Resp2 => EventFormat::Resp2,
+            Proto::Resp3 => EventFormat::Resp3,
         }
     }
 }
 
 /// Runs as many commands as are complete; returns how many bytes they took. A command that must wait is not taken.
-pub fn consume(out: &mut Vec<u8>, peer: &mut Peer, context: &mut Context<'_>, input: &[u8]) -> (usize, Next) {
+pub fn consume(
+    out: &mut Vec<u8>,
+    peer: &mut RedisPeer,
+    context: &mut RedisContext<'_>,
+    input: &[u8],
+) -> (usize, RedisNext) {
     let mut at = 0;
     let mut ranges = std::mem::take(context.ranges);
     let next = loop {
@@ -106,11 +111,11 @@ pub fn consume(out: &mut Vec<u8>, peer: &mut Peer, context: &mut Context<'_>, in
             Err(error) => {
                 tavern_wire::resp::error(out, &error.to_string());
                 at = input.len();
-                break Next::Close;
+                break RedisNext::Close;
             }
         };
         let (consumed, next) = match parsed {
-            Parsed::Need => break Next::Go,
+            Parsed::Need => break RedisNext::Go,
             Parsed::Command { consumed } => {
                 let args = Args::Ranges { input: &input[at..], ranges: &ranges };
                 (consumed, command::run(out, peer, context, &args))
@@ -119,24 +124,24 @@ pub fn consume(out: &mut Vec<u8>, peer: &mut Peer, context: &mut Context<'_>, in
                 (consumed, command::run(out, peer, context, &Args::Owned(&args)))
             }
         };
-        if next == Next::Stall {
+        if next == RedisNext::Stall {
             peer.parser = Parser::default();
             break next;
         }
         at += consumed;
-        if next != Next::Go {
+        if next != RedisNext::Go {
             break next;
         }
     };
     *context.ranges = ranges;
-    if next == Next::Close {
+    if next == RedisNext::Close {
         leave(peer, context);
     }
     (at, next)
 }
 
 /// A closed client is counted nowhere any more, even while its socket lingers.
-fn leave(peer: &mut Peer, context: &mut Context<'_>) {
+fn leave(peer: &mut RedisPeer, context: &mut RedisContext<'_>) {
     if let Some(id) = peer.listener.take() {
         context.hub.end(id);
     }
@@ -146,7 +151,7 @@ fn leave(peer: &mut Peer, context: &mut Context<'_>) {
 /// A message somewhat too large is read and refused, and the connection stays; one far too large closes it.
 const ARG_BYTES_LEAST: usize = 64 * 1024;
 
-fn limits(peer: &Peer, context: &Context<'_>) -> Limits {
+fn limits(peer: &RedisPeer, context: &RedisContext<'_>) -> Limits {
     let most = &context.server.config.limits;
     let arg = most.message_bytes.max(ARG_BYTES_LEAST).saturating_mul(2);
     Limits {
@@ -190,7 +195,7 @@ impl<'a> Args<'a> {
 }
 
 /// Writes the messages that wait in front of a reply.
-pub fn append_messages(out: &mut Vec<u8>, peer: &Peer, hub: &mut Shard, scratch: &mut Scratch) {
+pub fn append_messages(out: &mut Vec<u8>, peer: &RedisPeer, hub: &mut Shard, scratch: &mut Scratch) {
     let Some(id) = peer.listener else { return };
     let Some(listener) = hub.listener(id) else { return };
     if !listener.mailbox.has_unread() || !listener.wants_writing() || peer.waiting_until.is_some() {

@@ -1,17 +1,17 @@
 //! What a Redis client may do: the rights of its token or key on the channels it names, and how often it may ask.
 //! Must hold: the rights of all names are known before anything changes; a question to the app stalls the command.
 
-use crate::config::Mode;
-use crate::resp::command::{Own, Spec};
-use crate::resp::{Args, Context, Peer};
+use crate::config::ServerMode;
+use crate::resp::command::{CommandSpec, TavernFlags};
+use crate::resp::{Args, RedisContext, RedisPeer};
 use std::borrow::Cow;
 use tavern_domain::rate::Allowance;
 use tavern_domain::{Channel, Scope, Verb, limits};
-use tavern_hub::{Permit, core::authorize};
+use tavern_hub::{Permission, core::authorize};
 
 /// What the arguments of a command name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Names {
+pub enum NamedArguments {
     None,
     /// Every argument is a channel to listen to.
     Listened,
@@ -34,30 +34,30 @@ const LONG_NAME: &str = "ERR a channel or pattern has at most 512 bytes";
 const BAD_REDIRECT: &str = "ERR the authorize hook named a channel that cannot be used";
 
 /// Whether it may do what only operators may.
-pub fn is_admin(peer: &Peer, context: &Context<'_>) -> bool {
-    context.server.config.mode == Mode::Dev
+pub fn is_admin(peer: &RedisPeer, context: &RedisContext<'_>) -> bool {
+    context.server.config.mode == ServerMode::Dev
         || peer.identity.as_ref().is_some_and(|identity| identity.scopes.has(Scope::Admin))
 }
 
 /// Whether it may know that a channel has subscribers. Clients with an API key may.
-pub fn may_see(peer: &Peer, context: &Context<'_>, name: &[u8]) -> bool {
-    if context.server.config.mode == Mode::Dev {
+pub fn may_see(peer: &RedisPeer, context: &RedisContext<'_>, name: &[u8]) -> bool {
+    if context.server.config.mode == ServerMode::Dev {
         return true;
     }
     let Some(identity) = &peer.identity else { return false };
     let Ok(channel) = Channel::parse_redis(name) else { return false };
-    let may = |verb| authorize::permit(&context.hub.core, identity, verb, &channel) == Permit::Yes;
+    let may = |verb| authorize::permit(&context.hub.core, identity, verb, &channel) == Permission::Yes;
     !identity.scopes.is_empty() || may(Verb::Subscribe) || may(Verb::Publish)
 }
 
 /// Takes one command off the allowance. Once for each command, also when it stalls in between.
-pub fn pay(peer: &mut Peer, context: &Context<'_>, spec: &Spec) -> Result<(), Halt> {
+pub fn pay(peer: &mut RedisPeer, context: &RedisContext<'_>, spec: &CommandSpec) -> Result<(), Halt> {
     let Some(identity) = &peer.identity else { return Ok(()) };
     let per_second = context.hub.node().settings.commands_per_second;
-    if identity.unlimited || per_second == 0 || !spec.own.has(Own::LIMITED) {
+    if identity.unlimited || per_second == 0 || !spec.own.has(TavernFlags::LIMITED) {
         return Ok(());
     }
-    if context.server.config.mode == Mode::Dev || peer.state.stalled {
+    if context.server.config.mode == ServerMode::Dev || peer.state.stalled {
         return Ok(());
     }
     let allowance = Allowance { per_second, burst: per_second.saturating_mul(2) };
@@ -67,16 +67,21 @@ pub fn pay(peer: &mut Peer, context: &Context<'_>, spec: &Spec) -> Result<(), Ha
 }
 
 /// Looks at every name that a command uses.
-pub fn check(peer: &Peer, context: &mut Context<'_>, spec: &Spec, args: &Args<'_>) -> Result<(), Halt> {
+pub fn check(
+    peer: &RedisPeer,
+    context: &mut RedisContext<'_>,
+    spec: &CommandSpec,
+    args: &Args<'_>,
+) -> Result<(), Halt> {
     match spec.names {
-        Names::None => Ok(()),
-        Names::Patterns => check_patterns(peer, context, args),
-        Names::Published => used(peer, context, Verb::Publish, args.at(1)).map(|_| ()),
-        Names::Listened => check_channels(peer, context, args),
+        NamedArguments::None => Ok(()),
+        NamedArguments::Patterns => check_patterns(peer, context, args),
+        NamedArguments::Published => used(peer, context, Verb::Publish, args.at(1)).map(|_| ()),
+        NamedArguments::Listened => check_channels(peer, context, args),
     }
 }
 
-fn check_patterns(peer: &Peer, context: &Context<'_>, args: &Args<'_>) -> Result<(), Halt> {
+fn check_patterns(peer: &RedisPeer, context: &RedisContext<'_>, args: &Args<'_>) -> Result<(), Halt> {
     let Some(identity) = &peer.identity else { return refuse(NO_CHANNEL) };
     for pattern in args.iter().skip(1) {
         if pattern.len() > limits::REDIS_CHANNEL_BYTES {
@@ -89,7 +94,7 @@ fn check_patterns(peer: &Peer, context: &Context<'_>, args: &Args<'_>) -> Result
     Ok(())
 }
 
-fn check_channels(peer: &Peer, context: &mut Context<'_>, args: &Args<'_>) -> Result<(), Halt> {
+fn check_channels(peer: &RedisPeer, context: &mut RedisContext<'_>, args: &Args<'_>) -> Result<(), Halt> {
     let mut stalled = false;
     for name in args.iter().skip(1) {
         match used(peer, context, Verb::Subscribe, name) {
@@ -109,21 +114,21 @@ fn check_channels(peer: &Peer, context: &mut Context<'_>, args: &Args<'_>) -> Re
 
 /// The channel that is used when this one is named: itself, or the one the app puts in its place.
 pub fn used<'n>(
-    peer: &Peer,
-    context: &mut Context<'_>,
+    peer: &RedisPeer,
+    context: &mut RedisContext<'_>,
     verb: Verb,
     name: &'n [u8],
 ) -> Result<Cow<'n, [u8]>, Halt> {
     let Ok(channel) = Channel::parse_redis(name) else { return refuse(LONG_NAME) };
     let Some(identity) = &peer.identity else { return refuse(NO_CHANNEL) };
     match authorize::permit(&context.hub.core, identity, verb, &channel) {
-        Permit::Yes => Ok(Cow::Borrowed(name)),
-        Permit::No => refuse(NO_CHANNEL),
-        Permit::Instead(other) => match Channel::parse(&other) {
+        Permission::Yes => Ok(Cow::Borrowed(name)),
+        Permission::No => refuse(NO_CHANNEL),
+        Permission::Instead(other) => match Channel::parse(&other) {
             Ok(channel) if !channel.is_reserved() => Ok(Cow::Owned(other.as_bytes().to_vec())),
             _ => refuse(BAD_REDIRECT),
         },
-        Permit::Ask(question) => {
+        Permission::Ask(question) => {
             authorize::ask(&mut context.hub.core, question, peer.link);
             Err(Halt::Stall)
         }

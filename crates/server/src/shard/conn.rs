@@ -1,8 +1,8 @@
 //! One socket of a shard: its bytes in and out, and the protocol on it. Knows no commands.
 //! Must hold: an idle connection owns no buffer; a connection that is closing takes no more commands.
 
-use crate::connections::Slot;
-use crate::resp::Peer;
+use crate::connections::ConnectionSlot;
+use crate::resp::RedisPeer;
 use crate::shard::input::ImplicitHello;
 use crate::shard::websocket::WebSocket;
 use mio::net::TcpStream;
@@ -13,7 +13,7 @@ use tavern_hub::ListenerId;
 pub struct Conn {
     pub socket: TcpStream,
     pub tls: Option<Box<rustls::ServerConnection>>,
-    pub protocol: Protocol,
+    pub protocol: SocketProtocol,
     /// Written before any event: replies, and the rest of an event that was begun.
     pub out: Vec<u8>,
     /// An unfinished command or frame.
@@ -22,14 +22,14 @@ pub struct Conn {
     pub stalled: Option<Box<Stalled>>,
     /// Milliseconds since the shard's start at which something was last read.
     pub heard_ms: u32,
-    pub state: State,
+    pub state: SocketState,
     /// Its slot in the counts of connections; given back when it is dropped.
-    _slot: Slot,
+    _slot: ConnectionSlot,
 }
 
-pub enum Protocol {
+pub enum SocketProtocol {
     WebSocket(Box<WebSocket>),
-    Redis(Box<Peer>),
+    Redis(Box<RedisPeer>),
     /// Taken out while it is worked on.
     Taken,
 }
@@ -42,7 +42,7 @@ pub struct Stalled {
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-pub struct State {
+pub struct SocketState {
     /// The socket refused bytes; it will say when it has room.
     pub blocked: bool,
     /// It is in the list of connections with events.
@@ -64,8 +64,8 @@ impl Conn {
     pub fn new(
         socket: TcpStream,
         tls: Option<Box<rustls::ServerConnection>>,
-        protocol: Protocol,
-        slot: Slot,
+        protocol: SocketProtocol,
+        slot: ConnectionSlot,
     ) -> Conn {
         Conn {
             socket,
@@ -75,22 +75,22 @@ impl Conn {
             input: Vec::new(),
             stalled: None,
             heard_ms: 0,
-            state: State::default(),
+            state: SocketState::default(),
             _slot: slot,
         }
     }
 
     pub fn listener(&self) -> Option<ListenerId> {
         match &self.protocol {
-            Protocol::WebSocket(socket) => socket.caller.listener,
-            Protocol::Redis(peer) => peer.listener,
-            Protocol::Taken => None,
+            SocketProtocol::WebSocket(socket) => socket.caller.listener,
+            SocketProtocol::Redis(peer) => peer.listener,
+            SocketProtocol::Taken => None,
         }
     }
 
     /// A Redis connection in `TAVERN.WAIT`.
     pub fn is_waiting(&self) -> bool {
-        matches!(&self.protocol, Protocol::Redis(peer) if peer.waiting_until.is_some())
+        matches!(&self.protocol, SocketProtocol::Redis(peer) if peer.waiting_until.is_some())
     }
 
     /// Reads what is there. `Ok(0)` is the end.

@@ -5,15 +5,15 @@
 
 use crate::shard::conn::Conn;
 use crate::shard::input::ShardInput;
-use crate::shard::links::Target;
-use crate::shard::worker::Worker;
+use crate::shard::links::LinkTarget;
+use crate::shard::worker::ShardWorker;
 use crate::shard::{polls, socket_writer, streams};
-use tavern_hub::{Format, Input, LinkId, Verdict};
+use tavern_hub::{AuthorizeAnswer, EventFormat, LinkId, ShardEvent};
 
 /// Connections with events that are written to in one turn before new input is looked at.
 const EVENTS_PER_TURN: usize = 16;
 
-impl Worker {
+impl ShardWorker {
     /// Carries out the effects of this turn.
     pub fn flush(&mut self) {
         self.flush_some(EVENTS_PER_TURN);
@@ -25,7 +25,7 @@ impl Worker {
     }
 
     fn flush_some(&mut self, most: usize) {
-        self.send_parcels();
+        self.send_packets();
         self.ask_app();
         self.run_ready();
         self.submit_work();
@@ -51,14 +51,14 @@ impl Worker {
     }
 
     /// Gives each other shard its messages as one batch, and the bus what other nodes may hear.
-    fn send_parcels(&mut self) {
+    fn send_packets(&mut self) {
         let state = &mut self.state;
-        for (shard, parcels) in state.hub.effects.parcels.iter_mut().enumerate() {
-            if parcels.is_empty() {
+        for (shard, packets) in state.hub.effects.shard_messages.iter_mut().enumerate() {
+            if packets.is_empty() {
                 continue;
             }
             let queue = state.context.shards.queue(shard);
-            queue.force(ShardInput::Parcels(std::mem::take(parcels)));
+            queue.force(ShardInput::Packets(std::mem::take(packets)));
             state.congested |= queue.is_full();
         }
         if state.hub.speak()
@@ -72,11 +72,11 @@ impl Worker {
     fn submit_work(&mut self) {
         let state = &mut self.state;
         let context = &state.context;
-        for (shard, change) in state.hub.effects.news.drain(..) {
-            context.shards.force(shard, ShardInput::Hub(Input::Presence(change)));
+        for (shard, change) in state.hub.effects.update.drain(..) {
+            context.shards.force(shard, ShardInput::Hub(ShardEvent::Presence(change)));
         }
-        for (shard, change) in state.hub.effects.rumours.drain(..) {
-            context.shards.force(shard, ShardInput::Hub(Input::Status(change)));
+        for (shard, change) in state.hub.effects.user_updates.drain(..) {
+            context.shards.force(shard, ShardInput::Hub(ShardEvent::Status(change)));
         }
         for topic in state.hub.effects.topics.drain(..) {
             context.wakeups.published(topic.into());
@@ -108,7 +108,7 @@ impl Worker {
             let answer = move |question, verdict| shards.force(shard, ShardInput::Verdict(question, verdict));
             match &context.authorize {
                 Some(hook) => hook.ask(question, answer),
-                None => answer(question, Verdict::Deny),
+                None => answer(question, AuthorizeAnswer::Deny),
             }
         }
     }
@@ -120,10 +120,10 @@ impl Worker {
         }
         for link in std::mem::take(&mut self.state.hub.effects.ready) {
             match self.state.links.get_mut(link) {
-                Some(Target::Socket(_)) => self.reader.resume(&mut self.state, link),
-                Some(Target::Request(_)) => self.requests.resume(&mut self.state, link),
-                Some(Target::Stream(_)) => streams::subscribe(&mut self.state, link),
-                Some(Target::Seeking(_)) => self.requests.resume_seeking(&mut self.state, link),
+                Some(LinkTarget::Socket(_)) => self.reader.resume(&mut self.state, link),
+                Some(LinkTarget::Request(_)) => self.requests.resume(&mut self.state, link),
+                Some(LinkTarget::Stream(_)) => streams::subscribe(&mut self.state, link),
+                Some(LinkTarget::Seeking(_)) => self.requests.resume_seeking(&mut self.state, link),
                 _ => {}
             }
         }
@@ -134,8 +134,8 @@ impl Worker {
         for id in dirty.drain(..) {
             let Some(link) = self.state.hub.listener(id).and_then(|listener| listener.link) else { continue };
             match link.format {
-                Format::Poll => polls::answer(&mut self.state, link.id, id),
-                Format::Sse => streams::write(&mut self.state, link.id),
+                EventFormat::Poll => polls::answer(&mut self.state, link.id, id),
+                EventFormat::Sse => streams::write(&mut self.state, link.id),
                 _ => self.touch_listener(link.id),
             }
         }
@@ -152,11 +152,11 @@ impl Worker {
     }
 
     fn carry_closes(&mut self) {
-        while let Some((link, goodbye)) = self.state.hub.effects.closes.pop() {
+        while let Some((link, reason)) = self.state.hub.effects.closes.pop() {
             match self.state.links.get_mut(link) {
-                Some(Target::Socket(_)) => socket_writer::say_goodbye(&mut self.state, link, goodbye),
-                Some(Target::Stream(_)) => streams::end(&mut self.state, link, goodbye),
-                Some(Target::Poll(_)) => polls::end(&mut self.state, link, goodbye),
+                Some(LinkTarget::Socket(_)) => socket_writer::write_close(&mut self.state, link, reason),
+                Some(LinkTarget::Stream(_)) => streams::end(&mut self.state, link, reason),
+                Some(LinkTarget::Poll(_)) => polls::end(&mut self.state, link, reason),
                 _ => {}
             }
         }

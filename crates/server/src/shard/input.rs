@@ -7,23 +7,25 @@ use std::sync::atomic::AtomicBool;
 use tavern_domain::{ClientId, Identity, SessionKey};
 use tavern_hub::PackedSession;
 use tavern_hub::topics::{TopicCaller, TopicCommand, TopicReply};
-use tavern_hub::{Input, LinkId, Order, Parcel, Question, Verdict, read_session};
-use tavern_store::{Answer as StoreAnswer, Ticket};
+use tavern_hub::{
+    AuthorizeAnswer, AuthorizeQuery, LinkId, ServiceCommand, ShardEvent, ShardMessage, read_session,
+};
+use tavern_store::{StoreAnswer, Ticket};
 use tavern_wire::error::{Code, Refusal};
 use tavern_wire::json::api::SessionReport;
 use tokio::sync::{mpsc, oneshot};
 
 pub enum ShardInput {
     /// Messages published on another shard or node.
-    Parcels(Vec<Parcel>),
+    Packets(Vec<ShardMessage>),
     /// The store has answered what this shard asked.
     Answers(Vec<(Ticket, StoreAnswer)>),
     /// For the hub, from another shard, the bus or liveness.
-    Hub(Input),
+    Hub(ShardEvent),
     /// What the app has decided.
-    Verdict(Question, Verdict),
+    Verdict(AuthorizeQuery, AuthorizeAnswer),
     /// A connection after its handshake.
-    Arrival(Box<Arrival>),
+    Arrival(Box<NewSocket>),
     /// An `AUTH` with an API key was looked up for this connection.
     Login(LinkId, u64, Result<Identity, AuthError>),
     /// Close a Redis connection (`CLIENT KILL`); the number guards against a link that was given out again.
@@ -36,7 +38,7 @@ pub enum ShardInput {
     StreamRoom(LinkId),
     Publish(Box<HttpPublish>),
     /// A command of an app for its users.
-    Order(Box<HttpOrder>),
+    Order(Box<HttpServiceCommand>),
     /// A command about topics.
     Topic(Box<HttpTopic>),
     /// Describe the session of a client.
@@ -72,14 +74,14 @@ impl ShardInput {
     /// How much of the queue's bound it takes.
     pub fn weight(&self) -> usize {
         match self {
-            ShardInput::Parcels(parcels) => parcels.len().max(1),
+            ShardInput::Packets(packets) => packets.len().max(1),
             _ => 1,
         }
     }
 }
 
 /// A socket and what was read from it so far.
-pub struct Arrival {
+pub struct NewSocket {
     pub conn: Conn,
     pub input: Vec<u8>,
     /// Commands to run before the input: a hello that asked for a session of this shard.
@@ -110,13 +112,13 @@ pub struct ImplicitHello {
 
 /// The answer to an HTTP request: the body, and the code of the refusal in it, which fixes the status; or a refusal that
 /// still has to be written.
-pub type HttpAnswer = Result<(Option<Code>, Vec<u8>), Refusal>;
+pub type CommandAnswer = Result<(Option<Code>, Vec<u8>), Refusal>;
 
 pub struct HttpCommand {
     pub frame: Vec<u8>,
     pub session: Option<SessionName>,
     pub identity: Option<Identity>,
-    pub answer: oneshot::Sender<HttpAnswer>,
+    pub answer: oneshot::Sender<CommandAnswer>,
 }
 
 pub struct HttpPoll {
@@ -126,7 +128,7 @@ pub struct HttpPoll {
     pub identity: Option<Identity>,
     pub cursor: Option<u64>,
     pub timeout_ms: u64,
-    pub answer: oneshot::Sender<HttpAnswer>,
+    pub answer: oneshot::Sender<CommandAnswer>,
 }
 
 pub struct HttpStream {
@@ -148,8 +150,8 @@ pub struct HttpPublish {
     pub answer: oneshot::Sender<u32>,
 }
 
-pub struct HttpOrder {
-    pub order: Order,
+pub struct HttpServiceCommand {
+    pub order: ServiceCommand,
     /// The body of the answer, or why not.
     pub answer: oneshot::Sender<Result<Vec<u8>, Refusal>>,
 }

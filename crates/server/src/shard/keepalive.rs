@@ -1,12 +1,12 @@
 //! Keeps attached transports alive: pings the silent, ends the dead, gives buffers back.
 //! An idle connection owns no timer; all connections are looked at each second, in pieces.
 
-use crate::shard::conn::Protocol;
-use crate::shard::links::{Links, Target};
+use crate::shard::conn::SocketProtocol;
+use crate::shard::links::{LinkTarget, Links};
 use crate::shard::state::ShardState;
 use crate::shard::{polls, socket_writer, streams};
 use tavern_domain::Time;
-use tavern_hub::{Goodbye, LinkId};
+use tavern_hub::{CloseReason, LinkId};
 use tavern_wire::ws;
 
 const PIECES: u32 = 8;
@@ -43,10 +43,10 @@ impl Keepalive {
         let end = (self.next + span.div_ceil(PIECES).max(PIECE_LINKS)).min(span);
         for link in (self.next..end).map(LinkId) {
             match state.links.get_mut(link) {
-                Some(Target::Socket(_)) => check_socket(state, link),
-                Some(Target::Stream(_)) => streams::keep_alive(state, link),
-                Some(Target::Poll(_)) => polls::drop_if_closed(state, link),
-                Some(Target::Request(_) | Target::Seeking(_)) | None => {}
+                Some(LinkTarget::Socket(_)) => check_socket(state, link),
+                Some(LinkTarget::Stream(_)) => streams::keep_alive(state, link),
+                Some(LinkTarget::Poll(_)) => polls::drop_if_closed(state, link),
+                Some(LinkTarget::Request(_) | LinkTarget::Seeking(_)) | None => {}
             }
         }
         self.next = if end >= span { 0 } else { end };
@@ -66,19 +66,19 @@ fn check_socket(state: &mut ShardState, link: LinkId) {
     }
     conn.release();
     let listener = match &conn.protocol {
-        Protocol::WebSocket(socket) => socket.caller.listener,
-        Protocol::Redis(peer) if peer.identity.is_none() && silent_ms > HELLO_MS => {
+        SocketProtocol::WebSocket(socket) => socket.caller.listener,
+        SocketProtocol::Redis(peer) if peer.identity.is_none() && silent_ms > HELLO_MS => {
             return socket_writer::close(state, link);
         }
-        Protocol::Redis(_) | Protocol::Taken => return,
+        SocketProtocol::Redis(_) | SocketProtocol::Taken => return,
     };
     if listener.is_none() && silent_ms > HELLO_MS && conn.stalled.is_none() {
-        state.hub.effects.closes.push((link, Goodbye::Unauthenticated));
+        state.hub.effects.closes.push((link, CloseReason::Unauthenticated));
     } else if silent_ms >= heartbeat_ms.saturating_mul(2) && conn.state.pinged {
         if let Some(id) = listener {
             state.hub.detach(state.now, id, link);
         }
-        state.hub.effects.closes.push((link, Goodbye::Silent));
+        state.hub.effects.closes.push((link, CloseReason::Silent));
     } else if silent_ms >= heartbeat_ms && !conn.state.pinged {
         conn.state.pinged = true;
         ws::write_head(&mut conn.out, ws::Opcode::Ping, 0);

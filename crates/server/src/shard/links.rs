@@ -2,23 +2,23 @@
 //! Must hold: a number is not given out again in the turn in which it was given back, so that no late effect of that
 //! turn reaches another client.
 
-use crate::resp::Peer;
-use crate::shard::conn::{Conn, Protocol};
-use crate::shard::input::{HttpAnswer, HttpCommand, HttpPoll, HttpStream};
+use crate::resp::RedisPeer;
+use crate::shard::conn::{Conn, SocketProtocol};
+use crate::shard::input::{CommandAnswer, HttpCommand, HttpPoll, HttpStream};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use tavern_hub::{Caller, LinkId, ListenerId};
 use tokio::sync::{mpsc, oneshot};
 
-pub enum Target {
+pub enum LinkTarget {
     Socket(Box<Conn>),
     Stream(Box<StreamLink>),
     Poll(PollLink),
     /// A command over HTTP that waits for the app's answer.
     Request(Box<RequestLink>),
     /// A request whose session is looked for on other nodes.
-    Seeking(Box<Seeking>),
+    Seeking(Box<WaitingForSession>),
 }
 
 pub struct StreamLink {
@@ -35,11 +35,11 @@ pub struct StreamLink {
 
 pub struct PollLink {
     pub listener: Option<ListenerId>,
-    pub answer: Option<oneshot::Sender<HttpAnswer>>,
+    pub answer: Option<oneshot::Sender<CommandAnswer>>,
 }
 
 /// What is done when the session was found, or was not.
-pub enum Seeking {
+pub enum WaitingForSession {
     Command(HttpCommand),
     Poll(HttpPoll),
     Stream(HttpStream),
@@ -48,12 +48,12 @@ pub enum Seeking {
 pub struct RequestLink {
     pub caller: Caller,
     pub frame: Vec<u8>,
-    pub answer: oneshot::Sender<HttpAnswer>,
+    pub answer: oneshot::Sender<CommandAnswer>,
 }
 
 #[derive(Default)]
 pub struct Links {
-    slots: Vec<Option<Target>>,
+    slots: Vec<Option<LinkTarget>>,
     free: Vec<u32>,
     retired: Vec<u32>,
 }
@@ -68,18 +68,18 @@ impl Links {
         LinkId(index)
     }
 
-    pub fn put(&mut self, link: LinkId, target: Target) {
+    pub fn put(&mut self, link: LinkId, target: LinkTarget) {
         self.slots[link.0 as usize] = Some(target);
     }
 
     /// Takes a target out to work on it; `put` it back, or `retire` its number.
-    pub fn take(&mut self, link: LinkId) -> Option<Target> {
+    pub fn take(&mut self, link: LinkId) -> Option<LinkTarget> {
         self.slots.get_mut(link.0 as usize)?.take()
     }
 
     pub fn take_conn(&mut self, link: LinkId) -> Option<Box<Conn>> {
         match self.take(link)? {
-            Target::Socket(conn) => Some(conn),
+            LinkTarget::Socket(conn) => Some(conn),
             other => {
                 self.put(link, other);
                 None
@@ -87,21 +87,21 @@ impl Links {
         }
     }
 
-    pub fn get_mut(&mut self, link: LinkId) -> Option<&mut Target> {
+    pub fn get_mut(&mut self, link: LinkId) -> Option<&mut LinkTarget> {
         self.slots.get_mut(link.0 as usize)?.as_mut()
     }
 
     pub fn conn_mut(&mut self, link: LinkId) -> Option<&mut Conn> {
         match self.get_mut(link)? {
-            Target::Socket(conn) => Some(conn),
+            LinkTarget::Socket(conn) => Some(conn),
             _ => None,
         }
     }
 
     /// A Redis connection, unless the link was given to another client meanwhile.
-    pub fn peer_mut(&mut self, link: LinkId, client: u64) -> Option<&mut Peer> {
+    pub fn peer_mut(&mut self, link: LinkId, client: u64) -> Option<&mut RedisPeer> {
         match &mut self.conn_mut(link)?.protocol {
-            Protocol::Redis(peer) if peer.info.id == client => Some(peer),
+            SocketProtocol::Redis(peer) if peer.info.id == client => Some(peer),
             _ => None,
         }
     }
@@ -121,8 +121,8 @@ impl Links {
     }
 
     pub fn conns(&self) -> Vec<LinkId> {
-        let is_conn = |(index, slot): (usize, &Option<Target>)| {
-            matches!(slot, Some(Target::Socket(_))).then_some(LinkId(index as u32))
+        let is_conn = |(index, slot): (usize, &Option<LinkTarget>)| {
+            matches!(slot, Some(LinkTarget::Socket(_))).then_some(LinkId(index as u32))
         };
         self.slots.iter().enumerate().filter_map(is_conn).collect()
     }

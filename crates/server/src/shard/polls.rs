@@ -1,10 +1,10 @@
 //! Long-polls: one is answered at once, or parked under a link until there is an event or its time is over.
 
-use crate::shard::input::{HttpAnswer, HttpPoll};
-use crate::shard::links::{PollLink, Seeking, Target};
+use crate::shard::input::{CommandAnswer, HttpPoll};
+use crate::shard::links::{LinkTarget, PollLink, WaitingForSession};
 use crate::shard::requests::gone;
 use crate::shard::state::ShardState;
-use tavern_hub::{Goodbye, LinkId, ListenerId, LookupResult, Poll, PollFlags};
+use tavern_hub::{CloseReason, LinkId, ListenerId, LookupResult, Poll, PollFlags};
 use tavern_wire::error::{Code, Refusal};
 use tokio::sync::oneshot;
 
@@ -17,7 +17,7 @@ pub fn begin(state: &mut ShardState, link: LinkId, poll: HttpPoll) {
     let (name, identity) = (poll.session.as_ref(), poll.identity.as_ref());
     let waits = name.is_some_and(|name| state.look_up(name, identity, false, link) == LookupResult::Wait);
     if waits || !state.load_party(name, identity, link) {
-        return state.links.put(link, Target::Seeking(Box::new(Seeking::Poll(poll))));
+        return state.links.put(link, LinkTarget::Seeking(Box::new(WaitingForSession::Poll(poll))));
     }
     let HttpPoll { session, named, identity, cursor, timeout_ms, answer } = poll;
     let session = session.map(|name| name.key);
@@ -37,7 +37,7 @@ pub fn begin(state: &mut ShardState, link: LinkId, poll: HttpPoll) {
         outcome = Poll::Ready { reset: named };
     }
     match outcome {
-        Poll::Parked => state.links.put(link, Target::Poll(PollLink { listener, answer: Some(answer) })),
+        Poll::Parked => state.links.put(link, LinkTarget::Poll(PollLink { listener, answer: Some(answer) })),
         Poll::Ready { reset } => {
             state.links.retire(link);
             let id = listener.expect("a session that answered exists");
@@ -47,7 +47,7 @@ pub fn begin(state: &mut ShardState, link: LinkId, poll: HttpPoll) {
     }
 }
 
-fn send(state: &mut ShardState, id: ListenerId, flags: PollFlags, answer: oneshot::Sender<HttpAnswer>) {
+fn send(state: &mut ShardState, id: ListenerId, flags: PollFlags, answer: oneshot::Sender<CommandAnswer>) {
     let mut body = Vec::with_capacity(256);
     state.hub.render_poll(state.now, id, flags, &mut body);
     // A client that is gone gets the same events with its next poll.
@@ -56,27 +56,27 @@ fn send(state: &mut ShardState, id: ListenerId, flags: PollFlags, answer: onesho
 
 /// There is an event for a parked poll, or its time is over.
 pub fn answer(state: &mut ShardState, link: LinkId, id: ListenerId) {
-    if let Some(Target::Poll(PollLink { answer: Some(answer), .. })) = state.links.take(link) {
+    if let Some(LinkTarget::Poll(PollLink { answer: Some(answer), .. })) = state.links.take(link) {
         state.links.retire(link);
         send(state, id, PollFlags::default(), answer);
     }
 }
 
 /// Ends a parked poll from our side.
-pub fn end(state: &mut ShardState, link: LinkId, goodbye: Goodbye) {
-    let Some(Target::Poll(PollLink { listener, answer: Some(answer) })) = state.links.take(link) else {
+pub fn end(state: &mut ShardState, link: LinkId, reason: CloseReason) {
+    let Some(LinkTarget::Poll(PollLink { listener, answer: Some(answer) })) = state.links.take(link) else {
         return;
     };
     state.links.retire(link);
-    let refusal = match (goodbye, listener) {
-        (Goodbye::Superseded, Some(id)) => {
+    let refusal = match (reason, listener) {
+        (CloseReason::Superseded, Some(id)) => {
             return send(state, id, PollFlags { superseded: true, ..PollFlags::default() }, answer);
         }
-        (Goodbye::Closing, _) => {
+        (CloseReason::Closing, _) => {
             let refusal = Refusal::new(Code::Unavailable, "the server is stopping");
             refusal.retry_after(state.reconnect_after_ms())
         }
-        (Goodbye::TokenExpired, _) => Refusal::new(Code::Unauthenticated, "the token has expired"),
+        (CloseReason::TokenExpired, _) => Refusal::new(Code::Unauthenticated, "the token has expired"),
         _ => gone(),
     };
     let _ = answer.send(Err(refusal));
@@ -84,7 +84,7 @@ pub fn end(state: &mut ShardState, link: LinkId, goodbye: Goodbye) {
 
 /// Ends a parked poll whose client went away.
 pub fn drop_if_closed(state: &mut ShardState, link: LinkId) {
-    let Some(Target::Poll(poll)) = state.links.get_mut(link) else { return };
+    let Some(LinkTarget::Poll(poll)) = state.links.get_mut(link) else { return };
     if poll.answer.as_ref().is_some_and(|answer| answer.is_closed()) {
         let listener = poll.listener;
         state.links.retire(link);

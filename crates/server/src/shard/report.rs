@@ -3,7 +3,7 @@
 use crate::shard::state::ShardState;
 use tavern_domain::{ClientId, Time};
 use tavern_hub::core::{attach, sweep};
-use tavern_hub::{Format, ListenerId, Space};
+use tavern_hub::{EventFormat, ListenerId, Namespace};
 use tavern_wire::json::api::{MailboxReport, SessionReport};
 
 /// None: the client has no session on this shard.
@@ -14,10 +14,10 @@ pub fn of_client(state: &ShardState, client: ClientId) -> Option<SessionReport> 
     let session = listener.session()?;
     let settings = &state.context.node.settings;
     let transport = listener.link.map(|link| match link.format {
-        Format::WebSocket => "websocket",
-        Format::Sse => "sse",
-        Format::Poll => "poll",
-        Format::Resp2 | Format::Resp3 => "redis",
+        EventFormat::WebSocket => "websocket",
+        EventFormat::Sse => "sse",
+        EventFormat::Poll => "poll",
+        EventFormat::Resp2 | EventFormat::Resp3 => "redis",
     });
     let lost_at = session.lost_at(settings.poll_idle_ms);
     let online = transport.is_some() || now < lost_at;
@@ -47,8 +47,8 @@ pub fn of_client(state: &ShardState, client: ClientId) -> Option<SessionReport> 
         heard_at: session.heard_at.ms(),
         expires_at: transport.is_none().then_some(expires_at.ms()),
         token_expires_at: (session.identity.expires != Time::NEVER).then_some(session.identity.expires.ms()),
-        channels: names(state, id, Space::Channel),
-        patterns: names(state, id, Space::Pattern),
+        channels: names(state, id, Namespace::Channel),
+        patterns: names(state, id, Namespace::Pattern),
         mailbox: MailboxReport {
             first: mailbox.first(),
             last: mailbox.last(),
@@ -59,7 +59,7 @@ pub fn of_client(state: &ShardState, client: ClientId) -> Option<SessionReport> 
     })
 }
 
-fn names(state: &ShardState, id: ListenerId, space: Space) -> Vec<String> {
+fn names(state: &ShardState, id: ListenerId, space: Namespace) -> Vec<String> {
     let names = state.hub.subscriptions(id, space);
     let mut names: Vec<String> =
         names.iter().map(|name| String::from_utf8_lossy(name).into_owned()).collect();

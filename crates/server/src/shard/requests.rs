@@ -1,27 +1,27 @@
 //! Single requests over HTTP: commands, publishing, orders of apps. Those whose session is looked for on other nodes, or
 //! whose command waits, are kept under a link.
 
-use crate::shard::input::{HttpCommand, HttpOrder, HttpPublish, HttpTopic, SessionName};
-use crate::shard::links::{RequestLink, Seeking, Target};
+use crate::shard::input::{HttpCommand, HttpPublish, HttpServiceCommand, HttpTopic, SessionName};
+use crate::shard::links::{LinkTarget, RequestLink, WaitingForSession};
 use crate::shard::state::ShardState;
 use crate::shard::{polls, streams};
 use std::collections::HashMap;
 use tavern_hub::topics::TopicReply;
-use tavern_hub::{Caller, Flow, Format, Goodbye, Input, Link, LinkId, LookupResult, Space};
+use tavern_hub::{Caller, CloseReason, EventFormat, Flow, Link, LinkId, LookupResult, Namespace, ShardEvent};
 use tavern_wire::error::{Code, Refusal};
 use tavern_wire::json;
 use tokio::sync::oneshot;
 
 /// Where the outcome of an order goes.
-type OrderAnswer = oneshot::Sender<Result<Vec<u8>, Refusal>>;
+type ServiceAnswer = oneshot::Sender<Result<Vec<u8>, Refusal>>;
 
 /// Where the reply to a command about topics goes.
 type TopicAnswer = oneshot::Sender<Result<TopicReply, Refusal>>;
 
 #[derive(Default)]
-pub struct Requests {
+pub struct HttpRequests {
     /// Who waits for an order of an app, by number.
-    orders: HashMap<u64, OrderAnswer>,
+    orders: HashMap<u64, ServiceAnswer>,
     last_order: u64,
     /// Who waits for a command about topics, by number.
     topics: HashMap<u64, TopicAnswer>,
@@ -32,7 +32,7 @@ pub fn gone() -> Refusal {
     Refusal::new(Code::Gone, "the session has ended; say hello again")
 }
 
-impl Requests {
+impl HttpRequests {
     pub fn command(&mut self, state: &mut ShardState, command: HttpCommand) {
         let link = state.new_link();
         begin_command(state, link, command);
@@ -40,38 +40,38 @@ impl Requests {
 
     /// The session of a waiting request was found, or was not.
     pub fn resume_seeking(&mut self, state: &mut ShardState, link: LinkId) {
-        let Some(Target::Seeking(seeking)) = state.links.take(link) else { return };
+        let Some(LinkTarget::Seeking(seeking)) = state.links.take(link) else { return };
         match *seeking {
-            Seeking::Command(command) => begin_command(state, link, command),
-            Seeking::Poll(poll) => polls::begin(state, link, poll),
-            Seeking::Stream(stream) => streams::begin(state, link, stream),
+            WaitingForSession::Command(command) => begin_command(state, link, command),
+            WaitingForSession::Poll(poll) => polls::begin(state, link, poll),
+            WaitingForSession::Stream(stream) => streams::begin(state, link, stream),
         }
     }
 
     /// A waiting command may run.
     pub fn resume(&mut self, state: &mut ShardState, link: LinkId) {
-        if let Some(Target::Request(request)) = state.links.take(link) {
+        if let Some(LinkTarget::Request(request)) = state.links.take(link) {
             run(state, *request);
         }
     }
 
     pub fn publish(&mut self, state: &mut ShardState, publish: HttpPublish) {
         let name = publish.channel.as_bytes();
-        let receivers = state.hub.publish(state.now, Space::Channel, name, &publish.data, true, None);
+        let receivers = state.hub.publish(state.now, Namespace::Channel, name, &publish.data, true, None);
         let _ = publish.answer.send(receivers);
     }
 
-    pub fn order(&mut self, state: &mut ShardState, order: HttpOrder) {
+    pub fn order(&mut self, state: &mut ShardState, order: HttpServiceCommand) {
         self.last_order += 1;
         self.orders.insert(self.last_order, order.answer);
-        state.hub.handle(state.now, Input::Order { number: self.last_order, order: order.order });
+        state.hub.handle(state.now, ShardEvent::Order { number: self.last_order, order: order.order });
     }
 
     pub fn topic(&mut self, state: &mut ShardState, topic: HttpTopic) {
         self.last_topic += 1;
         let (number, HttpTopic { caller, command, answer }) = (self.last_topic, topic);
         self.topics.insert(number, answer);
-        state.hub.handle(state.now, Input::Topic { number, caller, command });
+        state.hub.handle(state.now, ShardEvent::Topic { number, caller, command });
     }
 
     /// The client may have gone away; its command is carried out all the same.
@@ -98,7 +98,9 @@ fn begin_command(state: &mut ShardState, link: LinkId, command: HttpCommand) {
     if let Some(name) = command.session.as_ref().filter(unknown) {
         match state.look_up(name, command.identity.as_ref(), !is_hello(&command.frame), link) {
             LookupResult::Wait => {
-                return state.links.put(link, Target::Seeking(Box::new(Seeking::Command(command))));
+                return state
+                    .links
+                    .put(link, LinkTarget::Seeking(Box::new(WaitingForSession::Command(command))));
             }
             LookupResult::AttachedTo(node) => {
                 state.links.retire(link);
@@ -119,10 +121,10 @@ fn begin_command(state: &mut ShardState, link: LinkId, command: HttpCommand) {
     }
 }
 
-type Refused = (oneshot::Sender<crate::shard::input::HttpAnswer>, Refusal);
+type RefusedRequest = (oneshot::Sender<crate::shard::input::CommandAnswer>, Refusal);
 
 /// The command with the session it runs in, unless there is none or it belongs to another user.
-fn request_of(state: &ShardState, link: LinkId, command: HttpCommand) -> Result<RequestLink, Refused> {
+fn request_of(state: &ShardState, link: LinkId, command: HttpCommand) -> Result<RequestLink, RefusedRequest> {
     let HttpCommand { frame, session, identity, answer } = command;
     let listener = session.as_ref().and_then(|name| state.hub.find_session(name.key));
     if session.is_some() && listener.is_none() && identity.is_none() {
@@ -133,7 +135,7 @@ fn request_of(state: &ShardState, link: LinkId, command: HttpCommand) -> Result<
         let message = "the session belongs to another user than the token";
         return Err((answer, Refusal::new(Code::NotAllowed, message)));
     }
-    let link = Link { id: link, format: Format::Poll };
+    let link = Link { id: link, format: EventFormat::Poll };
     let mut caller = Caller::passing(link, listener, identity);
     caller.sought = session.is_some();
     Ok(RequestLink { caller, frame, answer })
@@ -146,10 +148,10 @@ fn run(state: &mut ShardState, mut request: RequestLink) {
         state.hub.heard(state.now, id);
     }
     match state.hub.command(state.now, &mut request.caller, &request.frame, &mut state.reply) {
-        Flow::Wait => state.links.put(link, Target::Request(Box::new(request))),
+        Flow::Wait => state.links.put(link, LinkTarget::Request(Box::new(request))),
         flow => {
             state.links.retire(link);
-            if flow == Flow::Close(Goodbye::Abuse)
+            if flow == Flow::Close(CloseReason::Abuse)
                 && let Some(id) = request.caller.listener
             {
                 state.hub.end(id);

@@ -9,19 +9,19 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use tavern_domain::Identity;
 use tavern_hub::LinkId;
-use tavern_store::{Answer, Ticket};
+use tavern_store::{StoreAnswer, Ticket};
 
 #[derive(Clone)]
-pub struct Shards(Arc<Inner>);
+pub struct Shards(Arc<ShardQueues>);
 
-struct Inner {
+struct ShardQueues {
     queues: Vec<Arc<ShardQueue>>,
     next: AtomicUsize,
 }
 
 impl Shards {
     pub fn new(queues: Vec<Arc<ShardQueue>>) -> Shards {
-        Shards(Arc::new(Inner { queues, next: AtomicUsize::new(0) }))
+        Shards(Arc::new(ShardQueues { queues, next: AtomicUsize::new(0) }))
     }
 
     pub fn len(&self) -> usize {
@@ -63,7 +63,7 @@ impl Shards {
 }
 
 impl ShardAnswers for Shards {
-    fn deliver(&self, shard: usize, answers: Vec<(Ticket, Answer)>) {
+    fn deliver(&self, shard: usize, answers: Vec<(Ticket, StoreAnswer)>) {
         self.force(shard, ShardInput::Answers(answers));
     }
 }

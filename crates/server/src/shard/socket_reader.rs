@@ -3,17 +3,17 @@
 
 use crate::auth::AuthError;
 use crate::resp;
-use crate::shard::conn::{Conn, Protocol, State};
-use crate::shard::input::{Arrival, ImplicitHello, ShardInput};
-use crate::shard::links::Target;
+use crate::shard::conn::{Conn, SocketProtocol, SocketState};
+use crate::shard::input::{ImplicitHello, NewSocket, ShardInput};
+use crate::shard::links::LinkTarget;
 use crate::shard::state::ShardState;
-use crate::shard::websocket::{self, Next};
+use crate::shard::websocket::{self, WebSocketNext};
 use mio::{Interest, Token};
 use std::io;
 use std::ops::Range;
 use tavern_domain::{Identity, Time};
 use tavern_hub::core::wheel::Wheel;
-use tavern_hub::{Goodbye, LinkId, LookupResult};
+use tavern_hub::{CloseReason, LinkId, LookupResult};
 use tavern_wire::ws;
 
 /// Bytes read from one socket in one turn.
@@ -63,7 +63,7 @@ impl SocketReader {
             if state.congested && conn.stalled.is_none() {
                 state.unread.push(link);
             }
-            state.links.put(link, Target::Socket(conn));
+            state.links.put(link, LinkTarget::Socket(conn));
             return;
         }
         let mut buffer = std::mem::take(&mut self.buffer);
@@ -111,17 +111,22 @@ impl SocketReader {
         self.follow(state, conn, link, next);
     }
 
-    fn consume(&mut self, state: &mut ShardState, conn: &mut Conn, input: &mut [u8]) -> (usize, Next) {
+    fn consume(
+        &mut self,
+        state: &mut ShardState,
+        conn: &mut Conn,
+        input: &mut [u8],
+    ) -> (usize, WebSocketNext) {
         // The protocol is taken out of the connection, so that both can be worked on.
-        let protocol = std::mem::replace(&mut conn.protocol, Protocol::Taken);
+        let protocol = std::mem::replace(&mut conn.protocol, SocketProtocol::Taken);
         let (protocol, taken, next) = match protocol {
-            Protocol::WebSocket(mut socket) => {
+            SocketProtocol::WebSocket(mut socket) => {
                 let mut context = state.websocket_context();
                 let (taken, next) = websocket::consume(conn, &mut socket, &mut context, input);
-                (Protocol::WebSocket(socket), taken, next)
+                (SocketProtocol::WebSocket(socket), taken, next)
             }
-            Protocol::Redis(mut peer) => {
-                let mut context = resp::Context {
+            SocketProtocol::Redis(mut peer) => {
+                let mut context = resp::RedisContext {
                     now: state.now,
                     hub: &mut state.hub,
                     scratch: &mut state.scratch,
@@ -135,42 +140,42 @@ impl SocketReader {
                     self.waits.set(until, peer.link);
                 }
                 let next = match next {
-                    resp::Next::Go => Next::Go,
-                    resp::Next::Stall => Next::Stall,
-                    resp::Next::Close => Next::Close(Goodbye::Bye),
+                    resp::RedisNext::Go => WebSocketNext::Go,
+                    resp::RedisNext::Stall => WebSocketNext::Stall,
+                    resp::RedisNext::Close => WebSocketNext::Close(CloseReason::Bye),
                 };
-                (Protocol::Redis(peer), taken, next)
+                (SocketProtocol::Redis(peer), taken, next)
             }
-            Protocol::Taken => (Protocol::Taken, input.len(), Next::Go),
+            SocketProtocol::Taken => (SocketProtocol::Taken, input.len(), WebSocketNext::Go),
         };
         conn.protocol = protocol;
         (taken, next)
     }
 
     /// Does what a transport asked for after its commands.
-    fn follow(&mut self, state: &mut ShardState, conn: &mut Conn, link: LinkId, next: Next) {
+    fn follow(&mut self, state: &mut ShardState, conn: &mut Conn, link: LinkId, next: WebSocketNext) {
         match next {
-            Next::Go => {}
-            Next::Stall => {
+            WebSocketNext::Go => {}
+            WebSocketNext::Stall => {
                 conn.stalled.get_or_insert_default();
             }
-            Next::Close(goodbye) => {
-                if matches!(conn.protocol, Protocol::WebSocket(_)) {
-                    websocket::write_goodbye(&mut conn.out, goodbye, 0);
+            WebSocketNext::Close(reason) => {
+                if matches!(conn.protocol, SocketProtocol::WebSocket(_)) {
+                    websocket::write_close(&mut conn.out, reason, 0);
                 }
                 conn.state.closing = true;
             }
-            Next::End(code, reason) => {
+            WebSocketNext::End(code, reason) => {
                 ws::write_close(&mut conn.out, code, reason);
                 conn.state.closing = true;
             }
-            Next::Move(shard) => self.move_away(state, conn, link, shard),
+            WebSocketNext::Move(shard) => self.move_away(state, conn, link, shard),
         }
     }
 
     /// The session that a client asks for lives on another shard: the socket goes there.
     fn move_away(&mut self, state: &mut ShardState, conn: &mut Conn, link: LinkId, shard: usize) {
-        let Protocol::WebSocket(socket) = &mut conn.protocol else { return };
+        let SocketProtocol::WebSocket(socket) = &mut conn.protocol else { return };
         if let Some(unused) = socket.caller.listener.take() {
             let session = state.hub.listener(unused).and_then(|listener| listener.session());
             socket.caller.identity = session.map(|session| session.identity.clone());
@@ -190,15 +195,15 @@ impl SocketReader {
             state.partial_bytes -= input.len();
             let stalled = conn.stalled.take();
             let commands = stalled.map(|stalled| stalled.frames.into_iter().collect()).unwrap_or_default();
-            conn.state = State::default();
-            let arrival = Arrival { conn: *conn, input, commands, hello: None };
+            conn.state = SocketState::default();
+            let arrival = NewSocket { conn: *conn, input, commands, hello: None };
             state.context.shards.force(shard, ShardInput::Arrival(Box::new(arrival)));
         }
     }
 
     /// A connection comes to this shard, fresh from its handshake or from another shard.
-    pub fn arrive(&mut self, state: &mut ShardState, arrival: Arrival) {
-        let Arrival { mut conn, input, commands, hello } = arrival;
+    pub fn arrive(&mut self, state: &mut ShardState, arrival: NewSocket) {
+        let NewSocket { mut conn, input, commands, hello } = arrival;
         let link = state.new_link();
         let interest = Interest::READABLE | Interest::WRITABLE;
         if let Err(error) = state.registry.register(&mut conn.socket, Token(link.0 as usize), interest) {
@@ -208,12 +213,12 @@ impl SocketReader {
         }
         conn.heard_ms = state.since_start();
         match &mut conn.protocol {
-            Protocol::WebSocket(socket) => socket.caller.link.id = link,
-            Protocol::Redis(peer) => {
+            SocketProtocol::WebSocket(socket) => socket.caller.link.id = link,
+            SocketProtocol::Redis(peer) => {
                 peer.link = link;
                 peer.info.moved(state.index, link);
             }
-            Protocol::Taken => {}
+            SocketProtocol::Taken => {}
         }
         let mut conn = Box::new(conn);
         if let Some(hello) = hello
@@ -226,7 +231,7 @@ impl SocketReader {
         }
         state.partial_bytes += input.len();
         conn.input = input;
-        state.links.put(link, Target::Socket(conn));
+        state.links.put(link, LinkTarget::Socket(conn));
         state.touch(link);
         self.resume(state, link);
         // Edge-triggered: what came before the registration wakes no one.
@@ -285,32 +290,32 @@ fn keep_input(state: &mut ShardState, conn: &mut Conn, rest: Vec<u8>) {
 }
 
 /// Writes replies that are there, then runs stalled commands until one stalls again.
-fn run_stalled(state: &mut ShardState, conn: &mut Conn) -> Next {
-    let protocol = std::mem::replace(&mut conn.protocol, Protocol::Taken);
-    let Protocol::WebSocket(mut socket) = protocol else {
+fn run_stalled(state: &mut ShardState, conn: &mut Conn) -> WebSocketNext {
+    let protocol = std::mem::replace(&mut conn.protocol, SocketProtocol::Taken);
+    let SocketProtocol::WebSocket(mut socket) = protocol else {
         conn.stalled = None;
         conn.protocol = protocol;
-        return Next::Go;
+        return WebSocketNext::Go;
     };
     let mut context = state.websocket_context();
     let mut next = websocket::reply(conn, &mut socket, &mut context);
     let mut stalled = conn.stalled.take().unwrap_or_default();
-    while next == Next::Go
+    while next == WebSocketNext::Go
         && let Some(frame) = stalled.frames.pop_front()
     {
         next = websocket::run(conn, &mut socket, &mut context, &frame);
-        if matches!(next, Next::Stall | Next::Move(_)) {
+        if matches!(next, WebSocketNext::Stall | WebSocketNext::Move(_)) {
             stalled.frames.push_front(frame);
             conn.stalled = Some(std::mem::take(&mut stalled));
         }
     }
-    conn.protocol = Protocol::WebSocket(socket);
+    conn.protocol = SocketProtocol::WebSocket(socket);
     next
 }
 
 /// Says hello for a client whose token came with its connection. False: its session is looked for.
 fn say_hello(state: &mut ShardState, conn: &mut Conn, hello: &ImplicitHello) -> bool {
-    let Protocol::WebSocket(socket) = &mut conn.protocol else { return true };
+    let SocketProtocol::WebSocket(socket) = &mut conn.protocol else { return true };
     let Some(identity) = socket.caller.identity.clone() else { return true };
     let link = socket.caller.link;
     let mut attached = None;

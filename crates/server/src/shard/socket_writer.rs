@@ -1,13 +1,13 @@
 //! Writing: replies first, then events, each connection once per flush. What a socket refuses stays in the mailbox as
 //! references. Must hold: an event counts as sent only when all its bytes were taken, or the rest is kept.
 
-use crate::shard::conn::{Conn, Protocol};
-use crate::shard::links::Target;
+use crate::shard::conn::{Conn, SocketProtocol};
+use crate::shard::links::LinkTarget;
 use crate::shard::state::ShardState;
 use crate::shard::websocket;
 use std::io;
 use std::net::Shutdown;
-use tavern_hub::{Goodbye, LinkId, ListenerId};
+use tavern_hub::{CloseReason, LinkId, ListenerId};
 
 /// Bytes put together for one write.
 const WRITE_BYTES: usize = 256 * 1024;
@@ -54,7 +54,7 @@ pub fn write(state: &mut ShardState, link: LinkId) {
         }
         Written::Blocked | Written::Dead => {}
     }
-    state.links.put(link, Target::Socket(conn));
+    state.links.put(link, LinkTarget::Socket(conn));
     if matches!(written, Written::Dead) {
         state.drop_conn(link);
     }
@@ -133,20 +133,20 @@ fn keep_unwritten(state: &mut ShardState, conn: &mut Conn, listener: Option<List
 }
 
 /// Ends a connection from our side, with the reason where the protocol has one.
-pub fn say_goodbye(state: &mut ShardState, link: LinkId, goodbye: Goodbye) {
+pub fn write_close(state: &mut ShardState, link: LinkId, reason: CloseReason) {
     let reconnect_after_ms = state.reconnect_after_ms();
     let Some(conn) = state.links.conn_mut(link) else { return };
     match &mut conn.protocol {
-        Protocol::WebSocket(socket) => {
+        SocketProtocol::WebSocket(socket) => {
             // The session stays behind: this transport must not end it when it goes.
-            if goodbye != Goodbye::SlowReader {
+            if reason != CloseReason::SlowReader {
                 socket.caller.listener = None;
             }
-            websocket::write_goodbye(&mut conn.out, goodbye, reconnect_after_ms);
+            websocket::write_close(&mut conn.out, reason, reconnect_after_ms);
             conn.state.closing = true;
             write(state, link);
         }
-        Protocol::Redis(_) | Protocol::Taken => state.drop_conn(link),
+        SocketProtocol::Redis(_) | SocketProtocol::Taken => state.drop_conn(link),
     }
 }
 
@@ -155,7 +155,7 @@ pub fn close(state: &mut ShardState, link: LinkId) {
     let Some(conn) = state.links.conn_mut(link) else { return };
     conn.state.closing = true;
     // It hears nothing any more, so it counts nowhere while its socket lingers.
-    if let Protocol::Redis(peer) = &mut conn.protocol
+    if let SocketProtocol::Redis(peer) = &mut conn.protocol
         && let Some(listener) = peer.listener.take()
     {
         state.hub.end(listener);
@@ -175,8 +175,8 @@ pub fn close_all(state: &mut ShardState) {
     for link in state.links.conns() {
         let Some(conn) = state.links.conn_mut(link) else { continue };
         match &conn.protocol {
-            Protocol::WebSocket(_) if conn.state.closing => {}
-            Protocol::WebSocket(_) => say_goodbye(state, link, Goodbye::Closing),
+            SocketProtocol::WebSocket(_) if conn.state.closing => {}
+            SocketProtocol::WebSocket(_) => write_close(state, link, CloseReason::Closing),
             _ => state.drop_conn(link),
         }
     }

@@ -3,9 +3,9 @@
 
 use crate::random::random_bits;
 use crate::shard::ShardContext;
-use crate::shard::conn::{Conn, Protocol};
+use crate::shard::conn::{Conn, SocketProtocol};
 use crate::shard::input::SessionName;
-use crate::shard::links::{Links, Target};
+use crate::shard::links::{LinkTarget, Links};
 use crate::shard::websocket;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -107,7 +107,7 @@ impl ShardState {
     /// Gives a connection its place back, or ends it.
     pub fn put_back(&mut self, conn: Box<Conn>, link: LinkId, keep: bool) {
         let touched = !conn.out.is_empty() || conn.state.closing;
-        self.links.put(link, Target::Socket(conn));
+        self.links.put(link, LinkTarget::Socket(conn));
         if !keep {
             self.drop_conn(link);
         } else if touched {
@@ -124,7 +124,7 @@ impl ShardState {
             self.hub.detach(self.now, listener, link);
         }
         self.hub.release_link(link);
-        if let Protocol::Redis(peer) = &conn.protocol {
+        if let SocketProtocol::Redis(peer) = &conn.protocol {
             self.context.resp.clients.leave(peer.info.id);
         }
         self.links.retire(link);
@@ -156,8 +156,8 @@ impl ShardState {
     }
 
     /// What the WebSocket transport needs.
-    pub fn websocket_context(&mut self) -> websocket::Context<'_> {
-        websocket::Context {
+    pub fn websocket_context(&mut self) -> websocket::WebSocketContext<'_> {
+        websocket::WebSocketContext {
             now: self.now,
             hub: &mut self.hub,
             scratch: &mut self.scratch,

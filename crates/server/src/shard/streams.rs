@@ -2,12 +2,12 @@
 //! Must hold: an event counts as sent when the response has taken its piece.
 
 use crate::shard::input::HttpStream;
-use crate::shard::links::{Seeking, StreamLink, Target};
+use crate::shard::links::{LinkTarget, StreamLink, WaitingForSession};
 use crate::shard::requests::gone;
 use crate::shard::state::ShardState;
 use std::sync::atomic::Ordering;
 use tavern_domain::{Identity, SessionKey};
-use tavern_hub::{Caller, Flow, Format, Goodbye, Link, LinkId, ListenerId, LookupResult};
+use tavern_hub::{Caller, CloseReason, EventFormat, Flow, Link, LinkId, ListenerId, LookupResult};
 use tavern_wire::error::{Code, Refusal};
 use tavern_wire::{json, sse};
 use tokio::sync::mpsc::error::TrySendError;
@@ -24,10 +24,10 @@ pub fn begin(state: &mut ShardState, id: LinkId, request: HttpStream) {
     let (name, identity) = (request.session.as_ref(), request.identity.as_ref());
     let waits = name.is_some_and(|name| state.look_up(name, identity, false, id) == LookupResult::Wait);
     if waits || !state.load_party(name, identity, id) {
-        return state.links.put(id, Target::Seeking(Box::new(Seeking::Stream(request))));
+        return state.links.put(id, LinkTarget::Seeking(Box::new(WaitingForSession::Stream(request))));
     }
     let HttpStream { session, identity, seq, channels, events, begun, wants_room } = request;
-    let link = Link { id, format: Format::Sse };
+    let link = Link { id, format: EventFormat::Sse };
     let (listener, resumed, reset) = match attach(state, session.map(|name| name.key), identity, seq, link) {
         Ok(attached) => attached,
         Err(refusal) => {
@@ -46,7 +46,7 @@ pub fn begin(state: &mut ShardState, id: LinkId, request: HttpStream) {
     let written_ms = state.since_start();
     let asked = channels.iter().map(|channel| json::subscribe_command(channel)).collect();
     let stream = StreamLink { listener, asked, events, blocked: false, wants_room, written_ms };
-    state.links.put(id, Target::Stream(Box::new(stream)));
+    state.links.put(id, LinkTarget::Stream(Box::new(stream)));
     let _ = begun.send(Ok(id));
     subscribe(state, id);
     write(state, id);
@@ -80,9 +80,9 @@ fn attach(
 /// stream, before all events of their channels.
 pub fn subscribe(state: &mut ShardState, link: LinkId) {
     loop {
-        let Some(Target::Stream(stream)) = state.links.get_mut(link) else { return };
+        let Some(LinkTarget::Stream(stream)) = state.links.get_mut(link) else { return };
         let Some(frame) = stream.asked.pop_front() else { return };
-        let mut caller = Caller::new(Link { id: link, format: Format::Sse }, None);
+        let mut caller = Caller::new(Link { id: link, format: EventFormat::Sse }, None);
         caller.listener = Some(stream.listener);
         state.reply.clear();
         if state.hub.command(state.now, &mut caller, &frame, &mut state.reply) == Flow::Wait {
@@ -100,7 +100,7 @@ pub fn subscribe(state: &mut ShardState, link: LinkId) {
 pub fn write(state: &mut ShardState, link: LinkId) {
     loop {
         let now_ms = state.since_start();
-        let Some(Target::Stream(stream)) = state.links.get_mut(link) else { return };
+        let Some(LinkTarget::Stream(stream)) = state.links.get_mut(link) else { return };
         if stream.blocked {
             return;
         }
@@ -130,7 +130,7 @@ pub fn write(state: &mut ShardState, link: LinkId) {
 }
 
 pub fn has_room(state: &mut ShardState, link: LinkId) {
-    if let Some(Target::Stream(stream)) = state.links.get_mut(link) {
+    if let Some(LinkTarget::Stream(stream)) = state.links.get_mut(link) {
         stream.blocked = false;
         write(state, link);
     }
@@ -138,22 +138,22 @@ pub fn has_room(state: &mut ShardState, link: LinkId) {
 
 /// The client went away: its session is detached.
 fn drop_stream(state: &mut ShardState, link: LinkId) {
-    if let Some(Target::Stream(stream)) = state.links.take(link) {
+    if let Some(LinkTarget::Stream(stream)) = state.links.take(link) {
         state.links.retire(link);
         state.hub.detach(state.now, stream.listener, link);
     }
 }
 
 /// Ends a stream from our side, with the reason as its last event.
-pub fn end(state: &mut ShardState, link: LinkId, goodbye: Goodbye) {
+pub fn end(state: &mut ShardState, link: LinkId, reason: CloseReason) {
     let reconnect_after_ms = state.reconnect_after_ms();
-    let Some(Target::Stream(stream)) = state.links.take(link) else { return };
+    let Some(LinkTarget::Stream(stream)) = state.links.take(link) else { return };
     state.links.retire(link);
     let mut event = Vec::new();
-    match goodbye {
-        Goodbye::Superseded => json::superseded(&mut event),
-        Goodbye::Closing => json::closing(&mut event, reconnect_after_ms),
-        _ => json::reply_error(&mut event, None, &Refusal::new(Code::Gone, goodbye.reason())),
+    match reason {
+        CloseReason::Superseded => json::superseded(&mut event),
+        CloseReason::Closing => json::closing(&mut event, reconnect_after_ms),
+        _ => json::reply_error(&mut event, None, &Refusal::new(Code::Gone, reason.reason())),
     }
     let mut piece = Vec::new();
     sse::event(&mut piece, None, &event);
@@ -165,7 +165,7 @@ pub fn end(state: &mut ShardState, link: LinkId, goodbye: Goodbye) {
 pub fn keep_alive(state: &mut ShardState, link: LinkId) {
     let now_ms = state.since_start();
     let heartbeat_ms = state.context.limits.heartbeat_ms;
-    let Some(Target::Stream(stream)) = state.links.get_mut(link) else { return };
+    let Some(LinkTarget::Stream(stream)) = state.links.get_mut(link) else { return };
     if stream.events.is_closed() {
         drop_stream(state, link);
     } else if now_ms.saturating_sub(stream.written_ms) >= heartbeat_ms && !stream.blocked {

@@ -3,7 +3,7 @@
 
 use crate::shard::conn::Conn;
 use tavern_domain::Time;
-use tavern_hub::{Caller, Flow, Goodbye, Scratch, Shard};
+use tavern_hub::{Caller, CloseReason, Flow, Scratch, Shard};
 use tavern_wire::{json, ws};
 
 /// The state of one WebSocket beside its socket.
@@ -16,11 +16,11 @@ pub struct WebSocket {
 
 /// What the loop must do with the connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Next {
+pub enum WebSocketNext {
     Go,
     /// A command waits; read no more until it has run.
     Stall,
-    Close(Goodbye),
+    Close(CloseReason),
     /// The peer broke the protocol, or closed: answer with this code.
     End(u16, &'static str),
     Move(usize),
@@ -33,7 +33,7 @@ impl WebSocket {
 }
 
 /// What the transport needs of its shard.
-pub struct Context<'a> {
+pub struct WebSocketContext<'a> {
     pub now: Time,
     pub hub: &'a mut Shard,
     pub scratch: &'a mut Scratch,
@@ -47,20 +47,20 @@ pub struct Context<'a> {
 pub fn consume(
     conn: &mut Conn,
     socket: &mut WebSocket,
-    context: &mut Context<'_>,
+    context: &mut WebSocketContext<'_>,
     input: &mut [u8],
-) -> (usize, Next) {
+) -> (usize, WebSocketNext) {
     let mut at = 0;
     loop {
         let head = match ws::read_head(&input[at..], ws::Role::Server, context.frame_bytes) {
             Ok(Some(head)) => head,
-            Ok(None) => return (at, Next::Go),
-            Err(error) => return (input.len(), Next::End(error.close_code(), "broken frame")),
+            Ok(None) => return (at, WebSocketNext::Go),
+            Err(error) => return (input.len(), WebSocketNext::End(error.close_code(), "broken frame")),
         };
         let begin = at + head.head_len;
         let end = begin + head.payload_len;
         if end > input.len() {
-            return (at, Next::Go);
+            return (at, WebSocketNext::Go);
         }
         let payload = &mut input[begin..end];
         if let Some(mask) = head.mask {
@@ -68,7 +68,7 @@ pub fn consume(
         }
         at = end;
         let next = take_frame(conn, socket, context, &head, &input[begin..end]);
-        if next != Next::Go {
+        if next != WebSocketNext::Go {
             return (at, next);
         }
     }
@@ -77,34 +77,34 @@ pub fn consume(
 fn take_frame(
     conn: &mut Conn,
     socket: &mut WebSocket,
-    context: &mut Context<'_>,
+    context: &mut WebSocketContext<'_>,
     head: &ws::Head,
     payload: &[u8],
-) -> Next {
+) -> WebSocketNext {
     match head.opcode {
         ws::Opcode::Ping => {
             ws::write_head(&mut conn.out, ws::Opcode::Pong, payload.len());
             conn.out.extend_from_slice(payload);
-            Next::Go
+            WebSocketNext::Go
         }
-        ws::Opcode::Pong => Next::Go,
+        ws::Opcode::Pong => WebSocketNext::Go,
         ws::Opcode::Close => match ws::parse_close(payload) {
-            Ok(_) => Next::End(1000, ""),
-            Err(error) => Next::End(error.close_code(), "broken close frame"),
+            Ok(_) => WebSocketNext::End(1000, ""),
+            Err(error) => WebSocketNext::End(error.close_code(), "broken close frame"),
         },
         ws::Opcode::Text | ws::Opcode::Binary if socket.fragmented => {
-            Next::End(1002, "a message inside a message")
+            WebSocketNext::End(1002, "a message inside a message")
         }
         ws::Opcode::Text | ws::Opcode::Binary if head.fin => run_message(conn, socket, context, payload),
-        ws::Opcode::Continuation if !socket.fragmented => Next::End(1002, "nothing to continue"),
+        ws::Opcode::Continuation if !socket.fragmented => WebSocketNext::End(1002, "nothing to continue"),
         ws::Opcode::Text | ws::Opcode::Binary | ws::Opcode::Continuation => {
             if socket.fragments.len() + payload.len() > context.frame_bytes {
-                return Next::End(1009, "message too large");
+                return WebSocketNext::End(1009, "message too large");
             }
             socket.fragmented = !head.fin;
             socket.fragments.extend_from_slice(payload);
             if !head.fin {
-                return Next::Go;
+                return WebSocketNext::Go;
             }
             let message = std::mem::take(&mut socket.fragments);
             run_message(conn, socket, context, &message)
@@ -112,12 +112,17 @@ fn take_frame(
     }
 }
 
-fn run_message(conn: &mut Conn, socket: &mut WebSocket, context: &mut Context<'_>, message: &[u8]) -> Next {
+fn run_message(
+    conn: &mut Conn,
+    socket: &mut WebSocket,
+    context: &mut WebSocketContext<'_>,
+    message: &[u8],
+) -> WebSocketNext {
     let mut commands = json::commands(message);
     while let Some(command) = commands.next() {
         match run(conn, socket, context, command) {
-            Next::Go => {}
-            next @ (Next::Stall | Next::Move(_)) => {
+            WebSocketNext::Go => {}
+            next @ (WebSocketNext::Stall | WebSocketNext::Move(_)) => {
                 let stalled = conn.stalled.get_or_insert_default();
                 stalled.frames.push_back(command.to_vec());
                 stalled.frames.extend(commands.map(<[u8]>::to_vec));
@@ -126,29 +131,41 @@ fn run_message(conn: &mut Conn, socket: &mut WebSocket, context: &mut Context<'_
             next => return next,
         }
     }
-    Next::Go
+    WebSocketNext::Go
 }
 
 /// Runs one command; its reply comes after the events before it.
-pub fn run(conn: &mut Conn, socket: &mut WebSocket, context: &mut Context<'_>, command: &[u8]) -> Next {
+pub fn run(
+    conn: &mut Conn,
+    socket: &mut WebSocket,
+    context: &mut WebSocketContext<'_>,
+    command: &[u8],
+) -> WebSocketNext {
     context.reply.clear();
     let flow = context.hub.command(context.now, &mut socket.caller, command, context.reply);
     follow(conn, socket, context, flow)
 }
 
 /// Writes the replies of commands that ran ahead, as far as they are there.
-pub fn reply(conn: &mut Conn, socket: &mut WebSocket, context: &mut Context<'_>) -> Next {
+pub fn reply(conn: &mut Conn, socket: &mut WebSocket, context: &mut WebSocketContext<'_>) -> WebSocketNext {
     loop {
         context.reply.clear();
-        let Some(flow) = context.hub.next_reply(&mut socket.caller, context.reply) else { return Next::Go };
+        let Some(flow) = context.hub.next_reply(&mut socket.caller, context.reply) else {
+            return WebSocketNext::Go;
+        };
         let next = follow(conn, socket, context, flow);
-        if next != Next::Go {
+        if next != WebSocketNext::Go {
             return next;
         }
     }
 }
 
-fn follow(conn: &mut Conn, socket: &WebSocket, context: &mut Context<'_>, flow: Flow) -> Next {
+fn follow(
+    conn: &mut Conn,
+    socket: &WebSocket,
+    context: &mut WebSocketContext<'_>,
+    flow: Flow,
+) -> WebSocketNext {
     if !context.reply.is_empty() {
         if flow != Flow::Greeted {
             append_events(conn, context, &socket.caller);
@@ -157,15 +174,15 @@ fn follow(conn: &mut Conn, socket: &WebSocket, context: &mut Context<'_>, flow: 
         conn.out.extend_from_slice(context.reply);
     }
     match flow {
-        Flow::Done | Flow::Greeted | Flow::Begun => Next::Go,
-        Flow::Wait => Next::Stall,
-        Flow::Close(goodbye) => Next::Close(goodbye),
-        Flow::Move(shard) => Next::Move(shard),
+        Flow::Done | Flow::Greeted | Flow::Begun => WebSocketNext::Go,
+        Flow::Wait => WebSocketNext::Stall,
+        Flow::Close(reason) => WebSocketNext::Close(reason),
+        Flow::Move(shard) => WebSocketNext::Move(shard),
     }
 }
 
 /// Writes unread events in front of a reply: after "unsubscribed" nothing of that channel may follow.
-fn append_events(conn: &mut Conn, context: &mut Context<'_>, caller: &Caller) {
+fn append_events(conn: &mut Conn, context: &mut WebSocketContext<'_>, caller: &Caller) {
     let Some(id) = caller.listener else { return };
     if !context.hub.listener(id).is_some_and(|listener| listener.mailbox.has_unread()) {
         return;
@@ -178,16 +195,16 @@ fn append_events(conn: &mut Conn, context: &mut Context<'_>, caller: &Caller) {
 }
 
 /// The frames that close a connection from our side.
-pub fn write_goodbye(out: &mut Vec<u8>, goodbye: Goodbye, reconnect_after_ms: u64) {
+pub fn write_close(out: &mut Vec<u8>, reason: CloseReason, reconnect_after_ms: u64) {
     let mut event = Vec::new();
-    match goodbye {
-        Goodbye::Superseded => json::superseded(&mut event),
-        Goodbye::Closing => json::closing(&mut event, reconnect_after_ms),
+    match reason {
+        CloseReason::Superseded => json::superseded(&mut event),
+        CloseReason::Closing => json::closing(&mut event, reconnect_after_ms),
         _ => {}
     }
     if !event.is_empty() {
         ws::write_head(out, ws::Opcode::Text, event.len());
         out.extend_from_slice(&event);
     }
-    ws::write_close(out, goodbye.code(), goodbye.reason());
+    ws::write_close(out, reason.code(), reason.reason());
 }

@@ -6,7 +6,7 @@ use crate::shard::ShardContext;
 use crate::shard::input::ShardInput;
 use crate::shard::keepalive::Keepalive;
 use crate::shard::queue::ShardQueue;
-use crate::shard::requests::Requests;
+use crate::shard::requests::HttpRequests;
 use crate::shard::socket_reader::SocketReader;
 use crate::shard::state::ShardState;
 use crate::shard::{polls, report, socket_writer, streams};
@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tavern_domain::Time;
 use tavern_hub::core::authorize;
-use tavern_hub::{Input, LinkId, Shard};
+use tavern_hub::{LinkId, Shard, ShardEvent};
 use tavern_store::Clock;
 
 /// The waker of the queue; sockets have their link numbers.
@@ -32,17 +32,17 @@ const CONGESTED_MS: u64 = 1;
 const STOP_LINGER_MS: u64 = 500;
 
 /// A shard before it runs: what can travel to its thread.
-pub struct Seed {
+pub struct ShardStart {
     index: usize,
     context: Arc<ShardContext>,
     poll: mio::Poll,
     registry: mio::Registry,
 }
 
-impl Seed {
-    pub fn new(index: usize, context: Arc<ShardContext>, poll: mio::Poll) -> std::io::Result<Seed> {
+impl ShardStart {
+    pub fn new(index: usize, context: Arc<ShardContext>, poll: mio::Poll) -> std::io::Result<ShardStart> {
         let registry = poll.registry().try_clone()?;
-        Ok(Seed { index, context, poll, registry })
+        Ok(ShardStart { index, context, poll, registry })
     }
 
     pub fn now(&self) -> Time {
@@ -66,25 +66,25 @@ impl Seed {
     pub fn run(self, hub: Shard) {
         let queue = self.context.shards.queue(self.index).clone();
         // However the shard ends, its senders must not wait for it.
-        let _closing = Closing(queue.clone());
+        let _closing = QueueCloser(queue.clone());
         let name = self.name();
-        Worker::new(self, queue, hub).run(&name);
+        ShardWorker::new(self, queue, hub).run(&name);
     }
 }
 
 /// Closes the queue of a shard that has ended or panicked.
-struct Closing(Arc<ShardQueue>);
+struct QueueCloser(Arc<ShardQueue>);
 
-impl Drop for Closing {
+impl Drop for QueueCloser {
     fn drop(&mut self) {
         self.0.close();
     }
 }
 
-pub struct Worker {
+pub struct ShardWorker {
     pub state: ShardState,
     pub reader: SocketReader,
-    pub requests: Requests,
+    pub requests: HttpRequests,
     keepalive: Keepalive,
     queue: Arc<ShardQueue>,
     poll: mio::Poll,
@@ -98,14 +98,14 @@ pub struct Worker {
     stop_at: Option<Time>,
 }
 
-impl Worker {
-    fn new(seed: Seed, queue: Arc<ShardQueue>, hub: Shard) -> Worker {
+impl ShardWorker {
+    fn new(seed: ShardStart, queue: Arc<ShardQueue>, hub: Shard) -> ShardWorker {
         let now = seed.now();
-        let Seed { index, context, poll, registry } = seed;
-        Worker {
+        let ShardStart { index, context, poll, registry } = seed;
+        ShardWorker {
             state: ShardState::new(index, context, hub, registry, now),
             reader: SocketReader::new(now),
-            requests: Requests::default(),
+            requests: HttpRequests::default(),
             keepalive: Keepalive::new(now),
             queue,
             poll,
@@ -228,16 +228,16 @@ impl Worker {
         let now = self.state.now;
         let state = &mut self.state;
         match input {
-            ShardInput::Parcels(parcels) => {
-                for parcel in parcels {
-                    self.state.hub.receive(now, parcel);
+            ShardInput::Packets(packets) => {
+                for packet in packets {
+                    self.state.hub.receive(now, packet);
                     self.received += 1;
                     self.flush_if_many();
                 }
             }
             ShardInput::Answers(answers) => {
                 for (ticket, answer) in answers {
-                    self.state.hub.handle(now, Input::Answer(ticket, answer));
+                    self.state.hub.handle(now, ShardEvent::Answer(ticket, answer));
                     self.received += 1;
                     self.flush_if_many();
                 }

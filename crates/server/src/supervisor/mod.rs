@@ -6,7 +6,7 @@
 pub mod fault;
 pub mod panics;
 
-use crate::health::Health;
+use crate::health::NodeHealth;
 use std::future::Future;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use tokio::sync::Notify;
@@ -16,10 +16,10 @@ use tokio::task::JoinHandle;
 pub const RUNTIME_THREAD: &str = "runtime";
 
 #[derive(Clone)]
-pub struct Supervisor(Arc<Shared>);
+pub struct Supervisor(Arc<SupervisorState>);
 
-struct Shared {
-    health: Arc<Health>,
+struct SupervisorState {
+    health: Arc<NodeHealth>,
     failure: OnceLock<Failure>,
     failed: Notify,
     threads: Mutex<Vec<std::thread::JoinHandle<()>>>,
@@ -32,11 +32,11 @@ struct Shared {
 #[error("{part} {reason}")]
 pub struct Failure {
     pub part: Arc<str>,
-    pub reason: Reason,
+    pub reason: FailureReason,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Reason {
+pub enum FailureReason {
     #[error("panicked: {0}")]
     Panicked(String),
     #[error("returned before the server stopped")]
@@ -45,14 +45,14 @@ pub enum Reason {
 
 /// Whether a part may return while the server runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Life {
+enum PartLifetime {
     UntilStop,
     Once,
 }
 
 impl Supervisor {
-    pub fn new(health: Arc<Health>, on_failure: impl Fn() + Send + Sync + 'static) -> Supervisor {
-        Supervisor(Arc::new(Shared {
+    pub fn new(health: Arc<NodeHealth>, on_failure: impl Fn() + Send + Sync + 'static) -> Supervisor {
+        Supervisor(Arc::new(SupervisorState {
             health,
             failure: OnceLock::new(),
             failed: Notify::new(),
@@ -68,24 +68,29 @@ impl Supervisor {
             if thread != RUNTIME_THREAD
                 && let Some(shared) = shared.upgrade()
             {
-                shared.fail(thread, Reason::Panicked(message.to_owned()));
+                shared.fail(thread, FailureReason::Panicked(message.to_owned()));
             }
         });
     }
 
     /// Starts a task that runs until the server stops.
-    pub fn task(&self, name: &str, work: impl Future<Output = ()> + Send + 'static) -> Task {
-        self.spawn(name, Life::UntilStop, work)
+    pub fn task(&self, name: &str, work: impl Future<Output = ()> + Send + 'static) -> SupervisedTask {
+        self.spawn(name, PartLifetime::UntilStop, work)
     }
 
     /// Starts a task that ends by itself when its work is done.
-    pub fn task_once(&self, name: &str, work: impl Future<Output = ()> + Send + 'static) -> Task {
-        self.spawn(name, Life::Once, work)
+    pub fn task_once(&self, name: &str, work: impl Future<Output = ()> + Send + 'static) -> SupervisedTask {
+        self.spawn(name, PartLifetime::Once, work)
     }
 
-    fn spawn(&self, name: &str, life: Life, work: impl Future<Output = ()> + Send + 'static) -> Task {
-        let part = Part { shared: self.0.clone(), name: name.into(), life };
-        Task(tokio::spawn(async move {
+    fn spawn(
+        &self,
+        name: &str,
+        life: PartLifetime,
+        work: impl Future<Output = ()> + Send + 'static,
+    ) -> SupervisedTask {
+        let part = SupervisedPart { shared: self.0.clone(), name: name.into(), life };
+        SupervisedTask(tokio::spawn(async move {
             let part = part;
             fault::until_due(&part.name, work).await;
         }))
@@ -93,7 +98,8 @@ impl Supervisor {
 
     /// Starts a thread that runs until the server stops.
     pub fn thread(&self, name: &str, work: impl FnOnce() + Send + 'static) -> std::io::Result<()> {
-        let part = Part { shared: self.0.clone(), name: name.into(), life: Life::UntilStop };
+        let part =
+            SupervisedPart { shared: self.0.clone(), name: name.into(), life: PartLifetime::UntilStop };
         let run = move || {
             let _part = part;
             work();
@@ -125,8 +131,8 @@ impl Supervisor {
     }
 }
 
-impl Shared {
-    fn fail(&self, part: &str, reason: Reason) {
+impl SupervisorState {
+    fn fail(&self, part: &str, reason: FailureReason) {
         let failure = Failure { part: part.into(), reason };
         if self.failure.set(failure.clone()).is_err() {
             return;
@@ -140,9 +146,9 @@ impl Shared {
 }
 
 /// A task that was started by the supervisor.
-pub struct Task(JoinHandle<()>);
+pub struct SupervisedTask(JoinHandle<()>);
 
-impl Task {
+impl SupervisedTask {
     pub fn abort(&self) {
         self.0.abort();
     }
@@ -154,18 +160,18 @@ impl Task {
 }
 
 /// Lives as long as its thread or task; its drop is the end of the part.
-struct Part {
-    shared: Arc<Shared>,
+struct SupervisedPart {
+    shared: Arc<SupervisorState>,
     name: Arc<str>,
-    life: Life,
+    life: PartLifetime,
 }
 
-impl Drop for Part {
+impl Drop for SupervisedPart {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            self.shared.fail(&self.name, Reason::Panicked(panics::last_message()));
-        } else if self.life == Life::UntilStop && !self.shared.health.is_stopping() {
-            self.shared.fail(&self.name, Reason::Returned);
+            self.shared.fail(&self.name, FailureReason::Panicked(panics::last_message()));
+        } else if self.life == PartLifetime::UntilStop && !self.shared.health.is_stopping() {
+            self.shared.fail(&self.name, FailureReason::Returned);
         }
     }
 }
@@ -175,8 +181,8 @@ mod tests {
     use super::*;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
-    fn supervisor() -> (Supervisor, Arc<Health>, Arc<AtomicUsize>) {
-        let (health, calls) = (Arc::new(Health::default()), Arc::new(AtomicUsize::new(0)));
+    fn supervisor() -> (Supervisor, Arc<NodeHealth>, Arc<AtomicUsize>) {
+        let (health, calls) = (Arc::new(NodeHealth::default()), Arc::new(AtomicUsize::new(0)));
         let counted = calls.clone();
         let supervisor = Supervisor::new(health.clone(), move || {
             counted.fetch_add(1, Ordering::Relaxed);
@@ -190,14 +196,14 @@ mod tests {
         panicking.task("delivery", async { panic!("planted") }).ended().await;
         let failure = panicking.failed().await;
         assert_eq!(&*failure.part, "delivery");
-        assert!(matches!(failure.reason, Reason::Panicked(_)));
+        assert!(matches!(failure.reason, FailureReason::Panicked(_)));
         panicking.task("retention", async {}).ended().await;
         assert_eq!(panicking.failure(), Some(failure), "the first failure stays");
         assert_eq!((health.failed_part(), calls.load(Ordering::Relaxed)), (Some("delivery"), 1));
 
         let (returning, _, _) = supervisor();
         returning.task("retention", async {}).ended().await;
-        assert_eq!(returning.failure().unwrap().reason, Reason::Returned);
+        assert_eq!(returning.failure().unwrap().reason, FailureReason::Returned);
     }
 
     #[tokio::test]

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use tavern_hub::topics::{Backlog, Reading};
 use tavern_store::limits::PAGE_ROWS;
 use tavern_wire::error::Refusal;
-use tavern_wire::record::{self, EVENTS, SUBSCRIPTION, SUBSCRIPTIONS, Subscription};
+use tavern_wire::record::{self, EVENTS, SUBSCRIPTION, SUBSCRIPTIONS, SubscriptionSettings};
 
 /// Pages that are counted of one subscription in one look: the rest comes at the next.
 const PAGES: u32 = 64;
@@ -31,7 +31,7 @@ impl Budgets {
     /// One look at all of them.
     pub async fn attend(&mut self, api: &TopicsApi) -> Result<(), Refusal> {
         let own = api.config.node.as_str();
-        if api.node.neighbours().iter().any(|name| **name < *own) {
+        if api.node.other_nodes().iter().any(|name| **name < *own) {
             self.bounded.values_mut().for_each(|(_, counted)| *counted = None);
             return Ok(());
         }
@@ -53,7 +53,7 @@ impl Budgets {
         }
         let mut before = std::mem::take(&mut self.bounded);
         for found in ledger::all(api, SUBSCRIPTION).await? {
-            let read = ledger::found(Some(found), |bytes| record::read::<Subscription>(bytes))?;
+            let read = ledger::found(Some(found), |bytes| record::read::<SubscriptionSettings>(bytes))?;
             if let Some(one) = read.map(|kept| kept.row).filter(|one| one.max_backlog_bytes > 0) {
                 let counted = before
                     .remove(&one.name)
@@ -95,7 +95,7 @@ async fn attend_one(
             return Ok(None);
         }
         for (seq, entry) in &took.events {
-            let at = tavern_domain::delivery::Mark { seq: *seq, position: entry.position };
+            let at = tavern_domain::delivery::LogMark { seq: *seq, position: entry.position };
             backlog.count(at, entry.body.len() as u64, budget);
         }
         if !took.more {

@@ -1,9 +1,9 @@
 //! What was counted about events, for the metrics. Must hold: one row for each subscription and topic that is known, no more.
 
-use crate::metrics::{Kind, Label, Series, Source};
+use crate::metrics::{Label, MetricKind, MetricSource, Series};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use tavern_domain::delivery::{DeliveryOutcome, Reason};
+use tavern_domain::delivery::{BatchReason, DeliveryOutcome};
 use tavern_hub::topics::delivery::DeliveryNotice;
 
 /// Names beyond this many share one row, so that nobody can fill the memory with names.
@@ -78,7 +78,7 @@ impl TopicCounters {
                 let row = row(&mut counts.subscriptions, subscription);
                 *row.outcomes.entry(outcome.as_str()).or_default() += 1;
                 if *outcome == DeliveryOutcome::Delivered {
-                    *row.reasons.entry(Reason::as_str(*reason)).or_default() += 1;
+                    *row.reasons.entry(BatchReason::as_str(*reason)).or_default() += 1;
                     row.events += events;
                     row.waited_ms += waited_ms;
                     row.delivered += 1;
@@ -118,7 +118,7 @@ impl TopicCounters {
     }
 }
 
-impl Source for TopicCounters {
+impl MetricSource for TopicCounters {
     fn gather(&self, all: &mut Vec<Series>) {
         let counts = self.counts();
         let mut put = |name, kind, help, rows: &mut dyn Iterator<Item = (Vec<Label>, u64)>| {
@@ -130,20 +130,20 @@ impl Source for TopicCounters {
         let subscriptions = || counts.subscriptions.iter();
         put(
             "tavern_topic_events_total",
-            Kind::Counter,
+            MetricKind::Counter,
             "Events accepted here",
             &mut topics().map(|(name, row)| (vec![topic(name)], row.events)),
         );
         put(
             "tavern_topic_duplicates_total",
-            Kind::Counter,
+            MetricKind::Counter,
             "Events whose id was known",
             &mut topics().map(|(name, row)| (vec![topic(name)], row.duplicates)),
         );
         let by = |name: &Arc<str>, label, value: &'static str| vec![of(name), (label, value.into())];
         put(
             "tavern_deliveries_total",
-            Kind::Counter,
+            MetricKind::Counter,
             "Attempts to deliver, by what became of them",
             &mut subscriptions().flat_map(|(name, row)| {
                 row.outcomes.iter().map(move |(outcome, count)| (by(name, "outcome", outcome), *count))
@@ -151,7 +151,7 @@ impl Source for TopicCounters {
         );
         put(
             "tavern_batches_total",
-            Kind::Counter,
+            MetricKind::Counter,
             "Batches delivered, by why they left",
             &mut subscriptions().flat_map(|(name, row)| {
                 row.reasons.iter().map(move |(reason, count)| (by(name, "reason", reason), *count))
@@ -159,18 +159,23 @@ impl Source for TopicCounters {
         );
         for (name, help, pick) in SUMS {
             let mut rows = subscriptions().map(|(name, row)| (vec![of(name)], pick(row)));
-            put(name, Kind::Counter, help, &mut rows);
+            put(name, MetricKind::Counter, help, &mut rows);
         }
         put(
             "tavern_subscription_oldest_ms",
-            Kind::Gauge,
+            MetricKind::Gauge,
             "Age of the oldest event that this node is to deliver",
             &mut counts.oldest_ms.iter().map(|(name, age)| (vec![of(name)], *age)),
         );
-        all.push(Series::one("tavern_webhooks_in_flight", Kind::Gauge, "Posts under way", counts.in_flight));
+        all.push(Series::one(
+            "tavern_webhooks_in_flight",
+            MetricKind::Gauge,
+            "Posts under way",
+            counts.in_flight,
+        ));
         all.push(Series::one(
             "tavern_delivery_leases_taken_over_total",
-            Kind::Counter,
+            MetricKind::Counter,
             "Subscriptions taken over from another worker",
             counts.taken_over,
         ));

@@ -1,4 +1,4 @@
-//! Drives the node's worker: gives it time, news, the store's answers and the endpoints' answers, carries its work to the
+//! Drives the node's worker: gives it time, update, the store's answers and the endpoints' answers, carries its work to the
 //! store and its posts to the sender. The rules are in `tavern_hub::events`.
 
 use super::counters::TopicCounters;
@@ -8,10 +8,10 @@ use crate::supervisor::panics;
 use crate::topics::TopicsApi;
 use std::sync::Arc;
 use std::time::Duration;
-use tavern_domain::delivery::{DeliveryOutcome, EndpointReply, Patience};
+use tavern_domain::delivery::{DeliveryOutcome, EndpointReply, RetryPolicy};
 use tavern_domain::topic::{PARTIES, PRESENCE};
 use tavern_hub::topics::delivery::{DeliveryNotice, DeliverySettings, DeliveryWorker};
-use tavern_store::{Answer, StoreError, Ticket};
+use tavern_store::{StoreAnswer, StoreError, Ticket};
 use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinSet;
 
@@ -29,11 +29,11 @@ pub async fn keep(api: Arc<TopicsApi>, sender: Arc<BatchSender>, stop: Arc<Notif
     let settings = settings(&api);
     let mut worker =
         DeliveryWorker::new(api.node.clone(), settings, Box::new(SystemRandom::default()), api.now());
-    let mut asked: JoinSet<(Ticket, Answer)> = JoinSet::new();
+    let mut asked: JoinSet<(Ticket, StoreAnswer)> = JoinSet::new();
     // Bounded by the worker's own bound of posts.
     let (done, mut posts) = mpsc::unbounded_channel::<Posted>();
     let mut told = api.now();
-    let mut neighbours = api.node.neighbours();
+    let mut other_nodes = api.node.other_nodes();
     let mut ending: Option<tokio::time::Instant> = None;
     loop {
         carry_out(&api, &mut worker, &mut asked, &sender, &done);
@@ -74,19 +74,19 @@ pub async fn keep(api: Arc<TopicsApi>, sender: Arc<BatchSender>, stop: Arc<Notif
         }
         api.node.tell_presence(!worker.is_ready() || worker.has_subscription(PRESENCE));
         api.node.tell_parties(!worker.is_ready() || worker.has_subscription(PARTIES));
-        let living = api.node.neighbours();
-        if neighbours.iter().any(|known| !living.contains(known)) {
+        let living = api.node.other_nodes();
+        if other_nodes.iter().any(|known| !living.contains(known)) {
             // What it worked on is somebody's now.
             worker.look_all(now);
         }
-        neighbours = living;
+        other_nodes = living;
     }
 }
 
 fn settings(api: &TopicsApi) -> DeliverySettings {
     let events = &api.config.events;
     DeliverySettings {
-        patience: Patience {
+        patience: RetryPolicy {
             backoff_min_ms: events.backoff_min_ms,
             backoff_max_ms: events.backoff_max_ms,
             disable_after_ms: events.disable_after_ms,
@@ -99,7 +99,7 @@ fn settings(api: &TopicsApi) -> DeliverySettings {
 fn carry_out(
     api: &Arc<TopicsApi>,
     worker: &mut DeliveryWorker,
-    asked: &mut JoinSet<(Ticket, Answer)>,
+    asked: &mut JoinSet<(Ticket, StoreAnswer)>,
     sender: &Arc<BatchSender>,
     done: &mpsc::UnboundedSender<Posted>,
 ) {
@@ -107,7 +107,7 @@ fn carry_out(
         let api = api.clone();
         asked.spawn(async move {
             let answer = api.store.answer_to(work).await;
-            (ticket, answer.unwrap_or_else(|| Answer::Failed(StoreError::timeout())))
+            (ticket, answer.unwrap_or_else(|| StoreAnswer::Failed(StoreError::timeout())))
         });
     }
     for post in worker.effects().posts.drain(..) {

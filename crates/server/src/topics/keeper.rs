@@ -8,15 +8,15 @@ use crate::topics::TopicsApi;
 use std::sync::Arc;
 use std::time::Duration;
 use tavern_domain::Time;
-use tavern_domain::delivery::{Batch, Progress};
-use tavern_domain::topic::{DELIVERIES, Marks};
+use tavern_domain::delivery::{Batch, DeliveryProgress};
+use tavern_domain::topic::{DELIVERIES, SubscriptionMarks};
 use tavern_hub::topics::delivery::DeliveryNotice;
 use tavern_hub::topics::{Reading, announcement};
 use tavern_store::limits::PAGE_ROWS;
-use tavern_store::{Log, Read, Trim, Versioned};
+use tavern_store::{LogEnds, Read, Trim, Versioned};
 use tavern_wire::error::{Code, Refusal};
 use tavern_wire::json::event::shown_id;
-use tavern_wire::record::{self, COPY, Copied, DELIVERY, EVENTS, LOG, MARKS};
+use tavern_wire::record::{self, COPY, CopiedEvent, DELIVERY, EVENTS, LOG, MARKS};
 
 /// How often the bytes are looked at, and after how many such looks the ages.
 const LOOK: Duration = Duration::from_secs(2);
@@ -72,12 +72,12 @@ pub async fn attend(api: &TopicsApi, ages: bool) -> Result<(), Refusal> {
     Ok(())
 }
 
-async fn ends(api: &TopicsApi) -> Result<Log, Refusal> {
+async fn ends(api: &TopicsApi) -> Result<LogEnds, Refusal> {
     Ok(ledger::counts(api, Vec::new()).await?.log)
 }
 
 /// The first position that was accepted no longer ago than this.
-async fn first_since(api: &TopicsApi, log: &Log, now: Time, age_ms: u64) -> Result<u64, Refusal> {
+async fn first_since(api: &TopicsApi, log: &LogEnds, now: Time, age_ms: u64) -> Result<u64, Refusal> {
     let (mut old, mut young) = (log.first, log.head + 1);
     while old < young {
         let middle = old + (young - old) / 2;
@@ -91,7 +91,7 @@ async fn first_since(api: &TopicsApi, log: &Log, now: Time, age_ms: u64) -> Resu
 }
 
 /// The first position from which the log holds no more than so many bytes.
-async fn first_within(api: &TopicsApi, log: &Log, low_bytes: u64) -> Result<u64, Refusal> {
+async fn first_within(api: &TopicsApi, log: &LogEnds, low_bytes: u64) -> Result<u64, Refusal> {
     let (mut bytes, mut before) = (log.bytes, log.first);
     while bytes > low_bytes {
         let read = Read::Log { topics: Vec::new(), after: before - 1, limit: PAGE_ROWS };
@@ -115,10 +115,10 @@ async fn first_within(api: &TopicsApi, log: &Log, low_bytes: u64) -> Result<u64,
 pub(super) struct Behind {
     pub name: Arc<str>,
     pub version: u64,
-    pub progress: Progress,
+    pub progress: DeliveryProgress,
     /// What it is not given any more, by its numbers.
     pub lost: Option<(u64, u64)>,
-    pub copies: Vec<(u64, Vec<Copied>)>,
+    pub copies: Vec<(u64, Vec<CopiedEvent>)>,
 }
 
 /// Drops everything before a position. False: somebody was quicker.
@@ -209,7 +209,8 @@ async fn look_at(
     let name: Arc<str> = delivery.row.key.name().into();
     let strange = |_| Refusal::new(Code::Internal, "a record in the store cannot be read");
     let mut progress = record::read_progress(&delivery.row.body).map_err(strange)?;
-    let under_way = |batch: &&Batch| batch.runs.iter().any(|run| !run.gap && run.after.position + 1 < before);
+    let under_way =
+        |batch: &&Batch| batch.ranges.iter().any(|run| !run.gap && run.after.position + 1 < before);
     let batches: Vec<Batch> = progress.batches.iter().filter(under_way).cloned().collect();
     if progress.reached().position + 1 >= before && batches.is_empty() {
         return Ok(None);
@@ -234,9 +235,13 @@ async fn look_at(
 }
 
 /// The events of a batch, as the log has them.
-async fn copy(api: &TopicsApi, marks: &Arc<Marks>, batch: &Batch) -> Result<Vec<Copied>, Refusal> {
+async fn copy(
+    api: &TopicsApi,
+    marks: &Arc<SubscriptionMarks>,
+    batch: &Batch,
+) -> Result<Vec<CopiedEvent>, Refusal> {
     let mut copies = Vec::new();
-    for run in batch.runs.iter().filter(|run| !run.gap) {
+    for run in batch.ranges.iter().filter(|run| !run.gap) {
         let mut reading = Reading::new(marks.clone(), run.after);
         while reading.at().seq < run.last {
             let left = run.last - reading.at().seq;
@@ -244,7 +249,7 @@ async fn copy(api: &TopicsApi, marks: &Arc<Marks>, batch: &Batch) -> Result<Vec<
             let Some(read) = reading.read(limit) else { break };
             let took = reading.take(place::stretch(api, read).await?);
             let wanted = took.events.iter().filter(|(seq, _)| (run.first..=run.last).contains(seq));
-            copies.extend(wanted.map(|(seq, entry)| Copied {
+            copies.extend(wanted.map(|(seq, entry)| CopiedEvent {
                 seq: *seq,
                 id: shown_id(entry.id.as_deref(), entry.position).into(),
                 topic: entry.topic.clone(),

@@ -18,7 +18,7 @@ pub use wakeups::Wakeups;
 
 use crate::clock::NodeClock;
 use crate::config::Config;
-use crate::health::Health;
+use crate::health::NodeHealth;
 use crate::store_client::StoreClient;
 use std::sync::Arc;
 use tavern_domain::Time;
@@ -31,7 +31,7 @@ pub struct TopicsApi {
     pub node: Arc<Node>,
     pub clock: Arc<NodeClock>,
     pub store: Arc<StoreClient>,
-    pub health: Arc<Health>,
+    pub health: Arc<NodeHealth>,
     /// Wakes the delivery worker and those who pull.
     pub wakeups: Arc<Wakeups>,
     pub counters: Arc<TopicCounters>,

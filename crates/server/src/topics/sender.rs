@@ -1,27 +1,30 @@
 //! Makes a signed request of a batch and posts it. Knows formats and headers, not when or why.
 //! Must hold: the same batch is the same body at every attempt; no secret and no body reaches the log.
 
-use crate::config::{Config, Mode};
-use crate::webhook::{self, Answer, Keys, Policy, Sender, SenderError, Settings, SigningSecret, Target};
+use crate::config::{Config, ServerMode};
+use crate::webhook::{
+    self, Policy, SenderError, SenderSettings, SigningKeys, SigningSecret, WebhookAnswer, WebhookSender,
+    WebhookTarget,
+};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use http::header::{AUTHORIZATION, HeaderName, HeaderValue};
 use std::time::Duration;
 use tavern_domain::delivery::{DeliveryOutcome, EndpointReply};
 use tavern_hub::topics::delivery::Post;
-use tavern_wire::json::event::Format;
-use tavern_wire::record::Subscription;
+use tavern_wire::json::event::BatchFormat;
+use tavern_wire::record::SubscriptionSettings;
 
 const ATTEMPT: HeaderName = HeaderName::from_static("tavern-attempt");
 
 pub struct BatchSender {
-    sender: Sender,
+    sender: WebhookSender,
     policy: Policy,
 }
 
 /// Which addresses may be called. In dev mode all of them: it runs on this machine only.
 pub fn policy(config: &Config) -> Policy {
-    let dev = config.mode == Mode::Dev;
+    let dev = config.mode == ServerMode::Dev;
     Policy {
         allow_http: config.events.allow_http || dev,
         allow_private: config.events.allow_private || dev,
@@ -32,11 +35,11 @@ pub fn policy(config: &Config) -> Policy {
 impl BatchSender {
     pub fn new(config: &Config) -> Result<BatchSender, SenderError> {
         let events = &config.events;
-        let sender = Sender::new(Settings {
+        let sender = WebhookSender::new(SenderSettings {
             policy: policy(config),
             connect_timeout: Duration::from_millis(events.connect_timeout_ms),
             request_timeout: Duration::from_millis(events.request_timeout_ms),
-            ..Settings::default()
+            ..SenderSettings::default()
         })?;
         Ok(BatchSender { sender, policy: policy(config) })
     }
@@ -44,7 +47,7 @@ impl BatchSender {
     pub async fn post(&self, post: &Post, now_s: u64) -> EndpointReply<String> {
         let subscription = &post.subscription;
         let callback = subscription.callback.as_deref().unwrap_or_default();
-        let target = match Target::parse(callback, &self.policy) {
+        let target = match WebhookTarget::parse(callback, &self.policy) {
             Ok(target) => target,
             Err(error) => {
                 tracing::debug!(subscription = %subscription.name, %error, "callback cannot be called");
@@ -53,8 +56,8 @@ impl BatchSender {
         };
         let body = bytes::Bytes::from(post.body());
         let headers = headers(post, now_s, &body);
-        let Answer { reply, status, took, detail } =
-            self.sender.post(&webhook::Post { target, headers, body }).await;
+        let WebhookAnswer { reply, status, took, detail } =
+            self.sender.post(&webhook::WebhookRequest { target, headers, body }).await;
         if reply.outcome != DeliveryOutcome::Delivered {
             let (name, took_ms) = (&subscription.name, took.as_millis() as u64);
             tracing::debug!(subscription = %name, batch = post.batch, ?status, took_ms, detail, "webhook attempt failed");
@@ -73,12 +76,12 @@ fn headers(post: &Post, now_s: u64, body: &[u8]) -> Vec<(HeaderName, HeaderValue
         }
     }
     match subscription.format {
-        Format::Standard => {
+        BatchFormat::Standard => {
             if let Some(keys) = keys(subscription, now_s) {
                 headers.extend(webhook::sign(&keys, &post.id(), now_s, body));
             }
         }
-        Format::Routemaster => {
+        BatchFormat::Routemaster => {
             let uuid = subscription.uuid.as_deref().unwrap_or_default();
             let basic = format!("Basic {}", STANDARD.encode(format!("{uuid}:x")));
             headers.extend(HeaderValue::try_from(basic).ok().map(|value| (AUTHORIZATION, value)));
@@ -88,12 +91,12 @@ fn headers(post: &Post, now_s: u64, body: &[u8]) -> Vec<(HeaderName, HeaderValue
 }
 
 /// The newest secret, and the one before it while it still counts.
-fn keys(subscription: &Subscription, now_s: u64) -> Option<Keys> {
+fn keys(subscription: &SubscriptionSettings, now_s: u64) -> Option<SigningKeys> {
     let live = |until: Option<u64>| until.is_none_or(|until| now_s * 1000 < until);
     let mut secrets = subscription
         .secrets
         .iter()
         .filter(|secret| live(secret.until))
         .filter_map(|secret| SigningSecret::parse(&secret.text).ok());
-    Some(Keys { current: secrets.next()?, former: secrets.next() })
+    Some(SigningKeys { current: secrets.next()?, former: secrets.next() })
 }

@@ -100,7 +100,7 @@ impl Wakeups {
     }
 
     /// To be made before one looks; then awaited.
-    pub fn news(&self) -> tokio::sync::futures::Notified<'_> {
+    pub fn update(&self) -> tokio::sync::futures::Notified<'_> {
         self.pulls.notified()
     }
 }

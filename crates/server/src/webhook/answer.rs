@@ -15,7 +15,7 @@ const RETRY_AFTER_MS: u64 = 3_600_000;
 const DETAIL_BYTES: usize = 240;
 
 #[derive(Clone, Debug)]
-pub struct Answer {
+pub struct WebhookAnswer {
     pub reply: EndpointReply<String>,
     /// None when the endpoint did not answer.
     pub status: Option<u16>,
@@ -26,13 +26,13 @@ pub struct Answer {
 
 /// As much of a body as was read.
 #[derive(Debug, Default)]
-pub(super) struct Body {
+pub(super) struct ReadBody {
     pub bytes: Vec<u8>,
-    pub end: End,
+    pub end: BodyEnd,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum End {
+pub(super) enum BodyEnd {
     #[default]
     Whole,
     /// There is more than we read.
@@ -51,7 +51,7 @@ pub(super) fn wants_body(status: StatusCode) -> bool {
 pub(super) fn judge(
     status: StatusCode,
     headers: &HeaderMap,
-    body: &Body,
+    body: &ReadBody,
     now: SystemTime,
 ) -> (EndpointReply<String>, String) {
     let outcome = match status.as_u16() {
@@ -71,27 +71,27 @@ pub(super) fn judge(
     (outcome.into(), shown(status))
 }
 
-fn judge_success(status: StatusCode, body: &Body) -> (EndpointReply<String>, String) {
+fn judge_success(status: StatusCode, body: &ReadBody) -> (EndpointReply<String>, String) {
     let failed = |why: &str| (DeliveryOutcome::Failed.into(), format!("{}, but {why}", shown(status)));
     let delivered = (DeliveryOutcome::Delivered.into(), shown(status));
     let begins = body.bytes.trim_ascii_start().first();
     match body.end {
-        End::Whole => match named(&body.bytes) {
-            Named::Nothing => delivered,
-            Named::Events(ids) => {
+        BodyEnd::Whole => match named(&body.bytes) {
+            FailedIds::Nothing => delivered,
+            FailedIds::Events(ids) => {
                 let detail = format!("{}, {} events failed", shown(status), ids.len());
                 (EndpointReply::partly(ids), detail)
             }
-            Named::Unclear => failed("its list of failed events cannot be read"),
+            FailedIds::Unclear => failed("its list of failed events cannot be read"),
         },
         // What we did not read may be the list of failed events, or the rest of it: then all are sent again.
-        End::Cut if begins == Some(&b'{') && names_failed(&body.bytes) => {
+        BodyEnd::Cut if begins == Some(&b'{') && names_failed(&body.bytes) => {
             failed("its list of failed events is too long")
         }
-        End::Cut => delivered,
-        End::Late | End::Broken if begins.is_some_and(|byte| *byte != b'{') => delivered,
-        End::Late => failed("its body did not end in time"),
-        End::Broken => failed("its body broke off"),
+        BodyEnd::Cut => delivered,
+        BodyEnd::Late | BodyEnd::Broken if begins.is_some_and(|byte| *byte != b'{') => delivered,
+        BodyEnd::Late => failed("its body did not end in time"),
+        BodyEnd::Broken => failed("its body broke off"),
     }
 }
 
@@ -101,24 +101,24 @@ fn names_failed(bytes: &[u8]) -> bool {
 
 const FAILED: &[u8] = br#""failed""#;
 
-enum Named {
+enum FailedIds {
     Nothing,
     Events(Vec<String>),
     Unclear,
 }
 
 #[derive(Deserialize)]
-struct Said {
+struct AnswerFields {
     failed: Option<Value>,
 }
 
 /// The events that a body names as failed. Anything but a list under `failed` is a success.
-fn named(body: &[u8]) -> Named {
+fn named(body: &[u8]) -> FailedIds {
     if body.trim_ascii_start().first() != Some(&b'{') {
-        return Named::Nothing;
+        return FailedIds::Nothing;
     }
-    let Ok(Said { failed: Some(Value::Array(ids)) }) = serde_json::from_slice(body) else {
-        return Named::Nothing;
+    let Ok(AnswerFields { failed: Some(Value::Array(ids)) }) = serde_json::from_slice(body) else {
+        return FailedIds::Nothing;
     };
     let text = |id: Value| match id {
         Value::String(text) => Some(text),
@@ -127,9 +127,9 @@ fn named(body: &[u8]) -> Named {
         _ => None,
     };
     match ids.into_iter().map(text).collect::<Option<Vec<String>>>() {
-        Some(ids) if ids.is_empty() => Named::Nothing,
-        Some(ids) => Named::Events(ids),
-        None => Named::Unclear,
+        Some(ids) if ids.is_empty() => FailedIds::Nothing,
+        Some(ids) => FailedIds::Events(ids),
+        None => FailedIds::Unclear,
     }
 }
 

@@ -12,11 +12,16 @@ fn plain(outcome: DeliveryOutcome) -> EndpointReply<String> {
     outcome.into()
 }
 
-fn reply(status: u16, headers: &[(http::HeaderName, &str)], body: &str, end: End) -> EndpointReply<String> {
+fn reply(
+    status: u16,
+    headers: &[(http::HeaderName, &str)],
+    body: &str,
+    end: BodyEnd,
+) -> EndpointReply<String> {
     let status = StatusCode::from_u16(status).expect("a status");
     let value = |text: &str| HeaderValue::from_str(text).expect("a value");
     let headers = headers.iter().map(|(name, text)| (name.clone(), value(text))).collect();
-    let body = Body { bytes: body.as_bytes().to_vec(), end };
+    let body = ReadBody { bytes: body.as_bytes().to_vec(), end };
     judge(status, &headers, &body, UNIX_EPOCH + NOW).0
 }
 
@@ -34,7 +39,7 @@ fn a_status_has_its_meaning() {
         ),
     ] {
         for status in statuses {
-            assert_eq!(reply(*status, &[], "", End::Whole), expected, "{status}");
+            assert_eq!(reply(*status, &[], "", BodyEnd::Whole), expected, "{status}");
         }
     }
 }
@@ -57,10 +62,10 @@ fn failed_events_are_named_in_json() {
         (r#"{"failed":[{"id":"a"}]}"#, plain(DeliveryOutcome::Failed)),
         (r#"{"failed":["a",null]}"#, plain(DeliveryOutcome::Failed)),
     ] {
-        assert_eq!(reply(200, &[], body, End::Whole), expected, "{body}");
+        assert_eq!(reply(200, &[], body, BodyEnd::Whole), expected, "{body}");
     }
     assert_eq!(
-        reply(500, &[], r#"{"failed":["a"]}"#, End::Whole),
+        reply(500, &[], r#"{"failed":["a"]}"#, BodyEnd::Whole),
         plain(DeliveryOutcome::Failed),
         "only a 2xx is asked"
     );
@@ -69,16 +74,16 @@ fn failed_events_are_named_in_json() {
 #[test]
 fn a_body_that_was_not_read_to_its_end_loses_no_event() {
     for (body, end, expected) in [
-        ("<html>", End::Cut, plain(DeliveryOutcome::Delivered)),
-        (r#"{"rows":[1,2"#, End::Cut, plain(DeliveryOutcome::Delivered)),
-        (r#"{"failed":["a","#, End::Cut, plain(DeliveryOutcome::Failed)),
-        (r#"{"ok":1,"failed" :["a","#, End::Cut, plain(DeliveryOutcome::Failed)),
-        ("<html>", End::Late, plain(DeliveryOutcome::Delivered)),
-        ("", End::Late, plain(DeliveryOutcome::Failed)),
-        (" {", End::Late, plain(DeliveryOutcome::Failed)),
-        ("<html>", End::Broken, plain(DeliveryOutcome::Delivered)),
-        ("", End::Broken, plain(DeliveryOutcome::Failed)),
-        (r#"{"failed":["#, End::Broken, plain(DeliveryOutcome::Failed)),
+        ("<html>", BodyEnd::Cut, plain(DeliveryOutcome::Delivered)),
+        (r#"{"rows":[1,2"#, BodyEnd::Cut, plain(DeliveryOutcome::Delivered)),
+        (r#"{"failed":["a","#, BodyEnd::Cut, plain(DeliveryOutcome::Failed)),
+        (r#"{"ok":1,"failed" :["a","#, BodyEnd::Cut, plain(DeliveryOutcome::Failed)),
+        ("<html>", BodyEnd::Late, plain(DeliveryOutcome::Delivered)),
+        ("", BodyEnd::Late, plain(DeliveryOutcome::Failed)),
+        (" {", BodyEnd::Late, plain(DeliveryOutcome::Failed)),
+        ("<html>", BodyEnd::Broken, plain(DeliveryOutcome::Delivered)),
+        ("", BodyEnd::Broken, plain(DeliveryOutcome::Failed)),
+        (r#"{"failed":["#, BodyEnd::Broken, plain(DeliveryOutcome::Failed)),
     ] {
         assert_eq!(reply(200, &[], body, end), expected, "{body} {end:?}");
     }
@@ -104,7 +109,7 @@ fn retry_after_is_seconds_or_a_date_and_at_most_an_hour() {
         ("", None),
     ] {
         for status in [429, 503] {
-            let found = reply(status, &[(RETRY_AFTER, text)], "", End::Whole);
+            let found = reply(status, &[(RETRY_AFTER, text)], "", BodyEnd::Whole);
             assert_eq!(found, EndpointReply::throttled(after_ms), "{text:?}");
         }
     }

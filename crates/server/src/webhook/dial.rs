@@ -68,7 +68,7 @@ struct Dialler {
 }
 
 impl Dialler {
-    async fn dial(&self, uri: &Uri) -> Result<Wire, DialError> {
+    async fn dial(&self, uri: &Uri) -> Result<WebhookSocket, DialError> {
         let plain = uri.scheme_str() != Some("https");
         if plain && !self.policy.allow_http {
             return Err(DialError::Plain);
@@ -91,14 +91,14 @@ impl Dialler {
         Err(failure)
     }
 
-    fn wire(&self, socket: TcpStream, address: SocketAddr) -> Result<Wire, DialError> {
+    fn wire(&self, socket: TcpStream, address: SocketAddr) -> Result<WebhookSocket, DialError> {
         let failed = |source| DialError::Connect { address, source };
         socket.set_nodelay(true).map_err(failed)?;
         #[cfg(target_os = "linux")]
         socket2::SockRef::from(&socket)
             .set_tcp_user_timeout(Some(self.timeouts.unacknowledged))
             .map_err(failed)?;
-        Ok(Wire { io: TokioIo::new(socket), mark: Mark::default() })
+        Ok(WebhookSocket { io: TokioIo::new(socket), mark: AnsweredBefore::default() })
     }
 
     /// The allowed addresses of a host.
@@ -132,9 +132,9 @@ impl Dialler {
 type Dialling<T, E> = Pin<Box<dyn Future<Output = Result<T, E>> + Send>>;
 
 impl Service<Uri> for Dialler {
-    type Response = Wire;
+    type Response = WebhookSocket;
     type Error = DialError;
-    type Future = Dialling<Wire, DialError>;
+    type Future = Dialling<WebhookSocket, DialError>;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), DialError>> {
         Poll::Ready(Ok(()))
@@ -168,9 +168,9 @@ impl Connector {
 }
 
 impl Service<Uri> for Connector {
-    type Response = MaybeHttpsStream<Wire>;
+    type Response = MaybeHttpsStream<WebhookSocket>;
     type Error = DialError;
-    type Future = Dialling<MaybeHttpsStream<Wire>, DialError>;
+    type Future = Dialling<MaybeHttpsStream<WebhookSocket>, DialError>;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), DialError>> {
         Poll::Ready(Ok(()))
@@ -190,16 +190,16 @@ impl Service<Uri> for Connector {
 }
 
 /// A connected socket. Clones of its mark go with every answer and error of the connection.
-pub(super) struct Wire {
+pub(super) struct WebhookSocket {
     io: TokioIo<TcpStream>,
-    mark: Mark,
+    mark: AnsweredBefore,
 }
 
 /// Whether this connection has answered before: if so, an end without an answer means that it was idle for too long.
 #[derive(Clone, Default)]
-pub(super) struct Mark(Arc<AtomicBool>);
+pub(super) struct AnsweredBefore(Arc<AtomicBool>);
 
-impl Mark {
+impl AnsweredBefore {
     pub fn answered(&self) {
         self.0.store(true, Ordering::Relaxed);
     }
@@ -209,13 +209,13 @@ impl Mark {
     }
 }
 
-impl Connection for Wire {
+impl Connection for WebhookSocket {
     fn connected(&self) -> Connected {
         Connected::new().extra(self.mark.clone())
     }
 }
 
-impl Read for Wire {
+impl Read for WebhookSocket {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -225,7 +225,7 @@ impl Read for Wire {
     }
 }
 
-impl Write for Wire {
+impl Write for WebhookSocket {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,

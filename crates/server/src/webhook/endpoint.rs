@@ -1,7 +1,7 @@
 //! Endpoints for tests of the sender: one that does to each request what a script says, byte for byte, and one that speaks
 //! TLS and whatever HTTP was agreed on. Both count.
 
-use super::Target;
+use super::WebhookTarget;
 use super::address::Policy;
 use bytes::Bytes;
 use http::{Request, Response, Version};
@@ -28,7 +28,7 @@ use tokio_rustls::TlsAcceptor;
 
 /// What an endpoint does after it has read a request.
 #[derive(Clone, Debug)]
-pub enum Step {
+pub enum EndpointStep {
     Say(String),
     /// So many times, until the other end has had enough.
     Repeat(&'static str, usize),
@@ -39,17 +39,17 @@ pub enum Step {
 }
 
 /// The head of an answer with this status and no body.
-pub fn status(line: &str) -> Vec<Step> {
-    vec![Step::Say(format!("HTTP/1.1 {line}\r\ncontent-length: 0\r\n\r\n"))]
+pub fn status(line: &str) -> Vec<EndpointStep> {
+    vec![EndpointStep::Say(format!("HTTP/1.1 {line}\r\ncontent-length: 0\r\n\r\n"))]
 }
 
 /// A whole answer.
-pub fn ok(body: &str) -> Vec<Step> {
-    vec![Step::Say(format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{body}", body.len()))]
+pub fn ok(body: &str) -> Vec<EndpointStep> {
+    vec![EndpointStep::Say(format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{body}", body.len()))]
 }
 
 #[derive(Default)]
-pub struct Counts {
+pub struct EndpointCounts {
     pub connections: AtomicUsize,
     pub requests: AtomicUsize,
     pub ended: AtomicUsize,
@@ -57,33 +57,33 @@ pub struct Counts {
     pub seen: Mutex<Vec<String>>,
 }
 
-impl Counts {
+impl EndpointCounts {
     fn saw(&self, text: String) -> usize {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner).push(text);
         self.requests.fetch_add(1, Ordering::SeqCst)
     }
 }
 
-pub struct Endpoint {
+pub struct TestEndpoint {
     pub address: SocketAddr,
-    pub counts: Arc<Counts>,
+    pub counts: Arc<EndpointCounts>,
     task: JoinHandle<()>,
 }
 
-impl Drop for Endpoint {
+impl Drop for TestEndpoint {
     fn drop(&mut self) {
         self.task.abort();
     }
 }
 
-impl Endpoint {
+impl TestEndpoint {
     /// `script` is given the number of the connection and of the request in it.
     pub async fn scripted(
         at: &str,
-        script: impl Fn(usize, usize) -> Vec<Step> + Send + Sync + 'static,
-    ) -> Endpoint {
+        script: impl Fn(usize, usize) -> Vec<EndpointStep> + Send + Sync + 'static,
+    ) -> TestEndpoint {
         let script = Arc::new(script);
-        Endpoint::start(at, move |socket, connection, counts| {
+        TestEndpoint::start(at, move |socket, connection, counts| {
             let script = script.clone();
             async move {
                 let _ = play(socket, connection, &counts, &*script).await;
@@ -93,10 +93,10 @@ impl Endpoint {
         .await
     }
 
-    /// Answers every request with 200 over TLS; a connection says goodbye after so many of them.
-    pub async fn sealed(authority: &Authority, protocols: &[&str], most: usize) -> Endpoint {
+    /// Answers every request with 200 over TLS; a connection says reason after so many of them.
+    pub async fn sealed(authority: &Authority, protocols: &[&str], most: usize) -> TestEndpoint {
         let acceptor = authority.acceptor(protocols);
-        Endpoint::start("127.0.0.1", move |socket, _, counts| {
+        TestEndpoint::start("127.0.0.1", move |socket, _, counts| {
             let acceptor = acceptor.clone();
             async move {
                 let Ok(socket) = acceptor.accept(socket).await else { return };
@@ -131,11 +131,11 @@ impl Endpoint {
 
     async fn start<F: Future<Output = ()> + Send + 'static>(
         at: &str,
-        serve: impl Fn(TcpStream, usize, Arc<Counts>) -> F + Send + Sync + 'static,
-    ) -> Endpoint {
+        serve: impl Fn(TcpStream, usize, Arc<EndpointCounts>) -> F + Send + Sync + 'static,
+    ) -> TestEndpoint {
         let listener = TcpListener::bind((at, 0)).await.expect("a port");
         let address = listener.local_addr().expect("an address");
-        let counts = Arc::new(Counts::default());
+        let counts = Arc::new(EndpointCounts::default());
         let mine = counts.clone();
         let task = tokio::spawn(async move {
             let mut served = tokio::task::JoinSet::new();
@@ -144,13 +144,13 @@ impl Endpoint {
                 served.spawn(serve(socket, connection, mine.clone()));
             }
         });
-        Endpoint { address, counts, task }
+        TestEndpoint { address, counts, task }
     }
 
-    pub fn target(&self, scheme: &str, host: &str) -> Target {
+    pub fn target(&self, scheme: &str, host: &str) -> WebhookTarget {
         let policy = Policy { allow_http: true, allow_private: true, ..Policy::default() };
         let text = format!("{scheme}://{host}:{}/hook?a=1", self.address.port());
-        Target::parse(&text, &policy).expect("a target")
+        WebhookTarget::parse(&text, &policy).expect("a target")
     }
 
     pub fn connections(&self) -> usize {
@@ -169,8 +169,8 @@ impl Endpoint {
 async fn play(
     socket: TcpStream,
     connection: usize,
-    counts: &Counts,
-    script: &(impl Fn(usize, usize) -> Vec<Step> + ?Sized),
+    counts: &EndpointCounts,
+    script: &(impl Fn(usize, usize) -> Vec<EndpointStep> + ?Sized),
 ) -> std::io::Result<()> {
     let mut socket = BufStream::new(socket);
     for number in 0.. {
@@ -178,20 +178,20 @@ async fn play(
         counts.saw(head);
         for step in script(connection, number) {
             match step {
-                Step::Say(text) => {
+                EndpointStep::Say(text) => {
                     socket.write_all(text.as_bytes()).await?;
                     socket.flush().await?;
                 }
-                Step::Repeat(text, times) => {
+                EndpointStep::Repeat(text, times) => {
                     for _ in 0..times {
                         socket.write_all(text.as_bytes()).await?;
                     }
                 }
-                Step::Wait(time) => tokio::time::sleep(time).await,
-                Step::Hang => {
+                EndpointStep::Wait(time) => tokio::time::sleep(time).await,
+                EndpointStep::Hang => {
                     socket.read_u8().await?;
                 }
-                Step::Close => return Ok(()),
+                EndpointStep::Close => return Ok(()),
             }
         }
     }

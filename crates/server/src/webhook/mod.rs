@@ -14,10 +14,10 @@ mod sign;
 mod target;
 
 pub use address::{Forbidden, Policy};
-pub use answer::Answer;
-pub use resolve::{Addresses, Resolver, SystemResolver};
-pub use sender::{Post, Sender, SenderError, Settings, may_send};
+pub use answer::WebhookAnswer;
+pub use resolve::{ResolvedAddresses, Resolver, SystemResolver};
+pub use sender::{SenderError, SenderSettings, WebhookRequest, WebhookSender, may_send};
 pub use sign::{
-    ID, Keys, SIGNATURE, SecretError, SigningSecret, TIMESTAMP, TOLERANCE_S, VerifyError, sign, verify,
+    ID, SIGNATURE, SecretError, SigningKeys, SigningSecret, TIMESTAMP, TOLERANCE_S, VerifyError, sign, verify,
 };
-pub use target::{TARGET_BYTES, Target, TargetError};
+pub use target::{TARGET_BYTES, TargetError, WebhookTarget};

@@ -12,11 +12,11 @@ use tokio::sync::Semaphore;
 /// cannot be interrupted; the others wait within their own timeouts.
 const AT_ONCE: usize = 64;
 
-pub type Addresses<'a> = Pin<Box<dyn Future<Output = io::Result<Vec<IpAddr>>> + Send + 'a>>;
+pub type ResolvedAddresses<'a> = Pin<Box<dyn Future<Output = io::Result<Vec<IpAddr>>> + Send + 'a>>;
 
 /// Where names are looked up. A test has its own.
 pub trait Resolver: Send + Sync {
-    fn look_up<'a>(&'a self, name: &'a str) -> Addresses<'a>;
+    fn look_up<'a>(&'a self, name: &'a str) -> ResolvedAddresses<'a>;
 }
 
 /// The resolver of the machine.
@@ -31,7 +31,7 @@ impl Default for SystemResolver {
 }
 
 impl Resolver for SystemResolver {
-    fn look_up<'a>(&'a self, name: &'a str) -> Addresses<'a> {
+    fn look_up<'a>(&'a self, name: &'a str) -> ResolvedAddresses<'a> {
         Box::pin(async move {
             let turn = self.turns.clone().acquire_owned().await.map_err(io::Error::other)?;
             let name = name.to_owned();

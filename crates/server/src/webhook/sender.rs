@@ -3,10 +3,10 @@
 //! little else; a post that an idle connection lost without an answer is sent again on another, so it may arrive twice.
 
 use super::address::Policy;
-use super::answer::{Answer, Body, End, causes, judge, wants_body};
-use super::dial::{Connector, DialTimeouts, Mark};
+use super::answer::{BodyEnd, ReadBody, WebhookAnswer, causes, judge, wants_body};
+use super::dial::{AnsweredBefore, Connector, DialTimeouts};
 use super::resolve::{Resolver, SystemResolver};
-use super::target::Target;
+use super::target::WebhookTarget;
 use bytes::Bytes;
 use http::header::{self, HeaderName, HeaderValue};
 use http::{Extensions, Method, Request, Response};
@@ -44,7 +44,7 @@ const STALE_MAX: usize = 3;
 const DRAIN: Duration = Duration::from_millis(500);
 
 /// The defaults are those of the manual.
-pub struct Settings {
+pub struct SenderSettings {
     pub policy: Policy,
     /// To look up a name and connect; a TLS handshake has as much again.
     pub connect_timeout: Duration,
@@ -59,9 +59,9 @@ pub struct Settings {
     pub resolver: Arc<dyn Resolver>,
 }
 
-impl Default for Settings {
-    fn default() -> Settings {
-        Settings {
+impl Default for SenderSettings {
+    fn default() -> SenderSettings {
+        SenderSettings {
             policy: Policy::default(),
             connect_timeout: Duration::from_secs(2),
             request_timeout: Duration::from_secs(20),
@@ -83,14 +83,14 @@ pub enum SenderError {
 
 /// What is sent. The body is shared, never copied.
 #[derive(Clone, Debug)]
-pub struct Post {
-    pub target: Target,
+pub struct WebhookRequest {
+    pub target: WebhookTarget,
     /// Those that `may_send` refuses are left out.
     pub headers: Vec<(HeaderName, HeaderValue)>,
     pub body: Bytes,
 }
 
-pub struct Sender {
+pub struct WebhookSender {
     client: Client<Connector, Full<Bytes>>,
     request_timeout: Duration,
     answer_bytes: usize,
@@ -115,9 +115,9 @@ pub fn may_send(name: &HeaderName) -> bool {
     !reserved.contains(name)
 }
 
-impl Sender {
-    pub fn new(settings: Settings) -> Result<Sender, SenderError> {
-        let Settings { policy, connect_timeout, request_timeout, .. } = settings;
+impl WebhookSender {
+    pub fn new(settings: SenderSettings) -> Result<WebhookSender, SenderError> {
+        let SenderSettings { policy, connect_timeout, request_timeout, .. } = settings;
         let tls = tls(settings.authorities)?;
         let timeouts = DialTimeouts { connect: connect_timeout, unacknowledged: request_timeout / 2 };
         let connector = Connector::new(policy, settings.resolver, tls, timeouts);
@@ -135,10 +135,10 @@ impl Sender {
             .http2_keep_alive_interval(PING_EVERY)
             .http2_keep_alive_timeout(PING_PATIENCE)
             .build(connector);
-        Ok(Sender { client, request_timeout, answer_bytes: settings.answer_bytes })
+        Ok(WebhookSender { client, request_timeout, answer_bytes: settings.answer_bytes })
     }
 
-    pub async fn post(&self, post: &Post) -> Answer {
+    pub async fn post(&self, post: &WebhookRequest) -> WebhookAnswer {
         let began = Instant::now();
         let until = began + self.request_timeout;
         let failed = |detail: String| (DeliveryOutcome::Failed.into(), None, detail);
@@ -152,16 +152,16 @@ impl Sender {
             Ok(Err(error)) => failed(told(&error)),
             Err(_) => failed(format!("no answer within {} ms", self.request_timeout.as_millis())),
         };
-        Answer { reply, status, took: began.elapsed(), detail }
+        WebhookAnswer { reply, status, took: began.elapsed(), detail }
     }
 
     /// The head of the answer, over as many stale connections as that takes.
-    async fn respond(&self, post: &Post) -> Result<Response<Incoming>, Error> {
+    async fn respond(&self, post: &WebhookRequest) -> Result<Response<Incoming>, Error> {
         let mut stale = 0;
         loop {
             match self.client.request(request(post)).await {
                 Ok(response) => {
-                    if let Some(mark) = response.extensions().get::<Mark>() {
+                    if let Some(mark) = response.extensions().get::<AnsweredBefore>() {
                         mark.answered();
                     }
                     return Ok(response);
@@ -173,30 +173,30 @@ impl Sender {
     }
 
     /// Reads a body as far as it matters.
-    async fn read(&self, mut body: Incoming, wanted: bool, until: Instant) -> Body {
-        let mut read = Body::default();
+    async fn read(&self, mut body: Incoming, wanted: bool, until: Instant) -> ReadBody {
+        let mut read = ReadBody::default();
         let drained = until.min(Instant::now() + DRAIN);
         while !body.is_end_stream() {
             // Only an object can change what the status says.
             let wanted = wanted && read.bytes.trim_ascii_start().first().is_none_or(|byte| *byte == b'{');
             let frame = match timeout_at(if wanted { until } else { drained }, body.frame()).await {
                 Ok(Some(Ok(frame))) => frame,
-                Ok(Some(Err(_))) => return Body { end: End::Broken, ..read },
+                Ok(Some(Err(_))) => return ReadBody { end: BodyEnd::Broken, ..read },
                 Ok(None) => break,
-                Err(_) => return Body { end: End::Late, ..read },
+                Err(_) => return ReadBody { end: BodyEnd::Late, ..read },
             };
             let Ok(bytes) = frame.into_data() else { continue };
             let room = self.answer_bytes - read.bytes.len();
             read.bytes.extend_from_slice(&bytes[..bytes.len().min(room)]);
             if bytes.len() > room {
-                return Body { end: End::Cut, ..read };
+                return ReadBody { end: BodyEnd::Cut, ..read };
             }
         }
         read
     }
 }
 
-fn request(post: &Post) -> Request<Full<Bytes>> {
+fn request(post: &WebhookRequest) -> Request<Full<Bytes>> {
     let mut request = Request::new(Full::new(post.body.clone()));
     *request.method_mut() = Method::POST;
     *request.uri_mut() = post.target.uri().clone();
@@ -219,7 +219,7 @@ fn was_stale(error: &Error) -> bool {
     }
     let source = std::error::Error::source(error).and_then(|source| source.downcast_ref::<hyper::Error>());
     let ended = source.is_some_and(|source| !source.is_parse() && !source.is_user() && !source.is_timeout());
-    ended && extensions.get::<Mark>().is_some_and(Mark::has_answered)
+    ended && extensions.get::<AnsweredBefore>().is_some_and(AnsweredBefore::has_answered)
 }
 
 /// The cause of an error, without the library's wrappers.

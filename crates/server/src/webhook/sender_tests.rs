@@ -1,7 +1,7 @@
 //! The sender against endpoints that hang, lie and break off.
 
-use super::super::endpoint::{Authority, Endpoint, Step, ok, status};
-use super::super::resolve::Addresses;
+use super::super::endpoint::{Authority, EndpointStep, TestEndpoint, ok, status};
+use super::super::resolve::ResolvedAddresses;
 use super::*;
 use crate::config::Cidr;
 use std::net::IpAddr;
@@ -19,41 +19,43 @@ impl Script {
 }
 
 impl Resolver for Script {
-    fn look_up<'a>(&'a self, _: &'a str) -> Addresses<'a> {
+    fn look_up<'a>(&'a self, _: &'a str) -> ResolvedAddresses<'a> {
         let mut answers = self.0.lock().expect("not poisoned");
         let answer = if answers.len() > 1 { answers.pop() } else { answers.last().cloned() };
         Box::pin(async move { Ok(answer.unwrap_or_default()) })
     }
 }
 
-fn open() -> Settings {
-    Settings {
+fn open() -> SenderSettings {
+    SenderSettings {
         policy: Policy { allow_http: true, allow_private: true, ..Policy::default() },
         connect_timeout: Duration::from_secs(2),
         request_timeout: Duration::from_secs(10),
-        ..Settings::default()
+        ..SenderSettings::default()
     }
 }
 
 /// Short timeouts, for endpoints that use all of them.
-fn hasty() -> Settings {
-    Settings {
+fn hasty() -> SenderSettings {
+    SenderSettings {
         connect_timeout: Duration::from_millis(200),
         request_timeout: Duration::from_millis(400),
         ..open()
     }
 }
 
-fn sender(settings: Settings) -> Sender {
-    Sender::new(settings).expect("a sender")
+fn sender(settings: SenderSettings) -> WebhookSender {
+    WebhookSender::new(settings).expect("a sender")
 }
 
-fn post(target: Target) -> Post {
-    Post { target, headers: Vec::new(), body: Bytes::from_static(b"{\"events\":[]}") }
+fn post(target: WebhookTarget) -> WebhookRequest {
+    WebhookRequest { target, headers: Vec::new(), body: Bytes::from_static(b"{\"events\":[]}") }
 }
 
-async fn plain(script: impl Fn(usize, usize) -> Vec<Step> + Send + Sync + 'static) -> (Endpoint, Post) {
-    let endpoint = Endpoint::scripted("127.0.0.1", script).await;
+async fn plain(
+    script: impl Fn(usize, usize) -> Vec<EndpointStep> + Send + Sync + 'static,
+) -> (TestEndpoint, WebhookRequest) {
+    let endpoint = TestEndpoint::scripted("127.0.0.1", script).await;
     let post = post(endpoint.target("http", "127.0.0.1"));
     (endpoint, post)
 }
@@ -77,8 +79,8 @@ async fn posts_share_a_connection() {
 #[tokio::test]
 async fn over_tls_many_posts_share_one_http2_connection() {
     let authority = Authority::new();
-    let endpoint = Endpoint::sealed(&authority, &["h2", "http/1.1"], usize::MAX).await;
-    let sender = Arc::new(sender(Settings {
+    let endpoint = TestEndpoint::sealed(&authority, &["h2", "http/1.1"], usize::MAX).await;
+    let sender = Arc::new(sender(SenderSettings {
         authorities: vec![authority.certificate()],
         resolver: Script::new(&[&["127.0.0.1"]]),
         ..open()
@@ -99,8 +101,8 @@ async fn over_tls_many_posts_share_one_http2_connection() {
 #[tokio::test]
 async fn over_tls_http1_is_spoken_with_those_who_know_no_other() {
     let authority = Authority::new();
-    let endpoint = Endpoint::sealed(&authority, &["http/1.1"], usize::MAX).await;
-    let sender = sender(Settings { authorities: vec![authority.certificate()], ..open() });
+    let endpoint = TestEndpoint::sealed(&authority, &["http/1.1"], usize::MAX).await;
+    let sender = sender(SenderSettings { authorities: vec![authority.certificate()], ..open() });
     let post = post(endpoint.target("https", "127.0.0.1"));
     for _ in 0..5 {
         let answer = sender.post(&post).await;
@@ -112,13 +114,14 @@ async fn over_tls_http1_is_spoken_with_those_who_know_no_other() {
 #[tokio::test]
 async fn a_certificate_must_be_trusted_and_fit_the_name() {
     let authority = Authority::new();
-    let endpoint = Endpoint::sealed(&authority, &["h2"], usize::MAX).await;
+    let endpoint = TestEndpoint::sealed(&authority, &["h2"], usize::MAX).await;
     let resolver = || Script::new(&[&["127.0.0.1"]]);
-    let strange = sender(Settings { resolver: resolver(), ..open() });
+    let strange = sender(SenderSettings { resolver: resolver(), ..open() });
     let answer = strange.post(&post(endpoint.target("https", "hook.example"))).await;
     assert_eq!((answer.reply.outcome, answer.status), (DeliveryOutcome::Failed, None));
     assert!(answer.detail.contains("UnknownIssuer"), "{}", answer.detail);
-    let settings = Settings { authorities: vec![authority.certificate()], resolver: resolver(), ..open() };
+    let settings =
+        SenderSettings { authorities: vec![authority.certificate()], resolver: resolver(), ..open() };
     let answer = sender(settings).post(&post(endpoint.target("https", "other.example"))).await;
     assert_eq!(answer.reply.outcome, DeliveryOutcome::Failed);
     assert!(answer.detail.contains("not valid for name"), "{}", answer.detail);
@@ -154,7 +157,7 @@ async fn each_status_comes_through() {
 
 #[tokio::test]
 async fn an_endpoint_that_hangs_is_given_up() {
-    let (endpoint, post) = plain(|_, _| vec![Step::Hang]).await;
+    let (endpoint, post) = plain(|_, _| vec![EndpointStep::Hang]).await;
     let answer = sender(hasty()).post(&post).await;
     assert_eq!((answer.reply.outcome, answer.status), (DeliveryOutcome::Failed, None));
     assert_eq!(answer.detail, "no answer within 400 ms");
@@ -173,8 +176,8 @@ async fn an_endpoint_that_hangs_is_given_up() {
 async fn a_handshake_that_hangs_is_given_up() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let text = format!("https://{}/", listener.local_addr().expect("an address"));
-    let target = Target::parse(&text, &open().policy).expect("a target");
-    let settings = Settings { request_timeout: Duration::from_secs(10), ..hasty() };
+    let target = WebhookTarget::parse(&text, &open().policy).expect("a target");
+    let settings = SenderSettings { request_timeout: Duration::from_secs(10), ..hasty() };
     let answer = sender(settings).post(&post(target)).await;
     assert_eq!(answer.reply.outcome, DeliveryOutcome::Failed);
     assert!(answer.detail.contains("handshake"), "{}", answer.detail);
@@ -189,17 +192,18 @@ async fn a_slow_body_ends_with_the_time() {
         (r#"{"failed":["e1""#, DeliveryOutcome::Failed),
     ] {
         let said = began(body);
-        let (_endpoint, post) = plain(move |_, _| vec![Step::Say(said.clone()), Step::Hang]).await;
+        let (_endpoint, post) =
+            plain(move |_, _| vec![EndpointStep::Say(said.clone()), EndpointStep::Hang]).await;
         let answer = sender(hasty()).post(&post).await;
         assert_eq!((answer.reply.outcome, answer.status), (expected, Some(200)), "{body}: {}", answer.detail);
         assert!(answer.took < Duration::from_secs(2), "{:?}", answer.took);
     }
     // A body in pieces is no slow one.
-    let pieces = |text: &str| Step::Say(text.to_owned());
+    let pieces = |text: &str| EndpointStep::Say(text.to_owned());
     let script = vec![
         pieces("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"),
         pieces("a\r\n{\"failed\":\r\n"),
-        Step::Wait(Duration::from_millis(20)),
+        EndpointStep::Wait(Duration::from_millis(20)),
         pieces("7\r\n[\"e1\"]}\r\n0\r\n\r\n"),
     ];
     let (_endpoint, post) = plain(move |_, _| script.clone()).await;
@@ -210,8 +214,10 @@ async fn a_slow_body_ends_with_the_time() {
 #[tokio::test]
 async fn a_large_answer_is_not_read_to_its_end() {
     let head = "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n".to_owned();
-    let (_endpoint, post) =
-        plain(move |_, _| vec![Step::Say(head.clone()), Step::Repeat("4\r\nword\r\n", usize::MAX)]).await;
+    let (_endpoint, post) = plain(move |_, _| {
+        vec![EndpointStep::Say(head.clone()), EndpointStep::Repeat("4\r\nword\r\n", usize::MAX)]
+    })
+    .await;
     let answer = sender(open()).post(&post).await;
     assert_eq!(answer.reply.outcome, DeliveryOutcome::Delivered, "{}", answer.detail);
     assert!(answer.took < Duration::from_secs(5), "{:?}", answer.took);
@@ -221,9 +227,9 @@ async fn a_large_answer_is_not_read_to_its_end() {
 async fn a_large_head_is_no_answer() {
     for (field, times) in [("x-a: 0123456789abcdef\r\n", usize::MAX), ("a: b\r\n", 500)] {
         let script = vec![
-            Step::Say("HTTP/1.1 200 OK\r\n".into()),
-            Step::Repeat(field, times),
-            Step::Say("content-length: 0\r\n\r\n".into()),
+            EndpointStep::Say("HTTP/1.1 200 OK\r\n".into()),
+            EndpointStep::Repeat(field, times),
+            EndpointStep::Say("content-length: 0\r\n\r\n".into()),
         ];
         let (endpoint, post) = plain(move |_, _| script.clone()).await;
         let answer = sender(open()).post(&post).await;
@@ -239,12 +245,13 @@ async fn a_large_head_is_no_answer() {
 
 #[tokio::test]
 async fn an_answer_that_is_not_http_is_a_failure_and_not_tried_again() {
-    let (endpoint, post) = plain(|_, _| vec![Step::Say("SSH-2.0-x\r\n\r\n".into()), Step::Close]).await;
+    let (endpoint, post) =
+        plain(|_, _| vec![EndpointStep::Say("SSH-2.0-x\r\n\r\n".into()), EndpointStep::Close]).await;
     let sender = sender(open());
     let answer = sender.post(&post).await;
     assert_eq!((answer.reply.outcome, answer.status), (DeliveryOutcome::Failed, None), "{}", answer.detail);
     assert_eq!(endpoint.requests(), 1);
-    let (endpoint, post) = plain(|_, _| vec![Step::Close]).await;
+    let (endpoint, post) = plain(|_, _| vec![EndpointStep::Close]).await;
     let answer = sender.post(&post).await;
     assert_eq!(answer.reply.outcome, DeliveryOutcome::Failed, "{}", answer.detail);
     assert_eq!(endpoint.requests(), 1, "a new connection that says nothing is not tried again");
@@ -253,7 +260,8 @@ async fn an_answer_that_is_not_http_is_a_failure_and_not_tried_again() {
 #[tokio::test]
 async fn a_connection_that_was_closed_while_idle_costs_nothing() {
     // Each connection answers once and then takes one more post without a word.
-    let (endpoint, post) = plain(|_, number| if number == 0 { ok("") } else { vec![Step::Close] }).await;
+    let (endpoint, post) =
+        plain(|_, number| if number == 0 { ok("") } else { vec![EndpointStep::Close] }).await;
     let sender = sender(open());
     for _ in 0..20 {
         let answer = sender.post(&post).await;
@@ -261,7 +269,7 @@ async fn a_connection_that_was_closed_while_idle_costs_nothing() {
     }
     assert_eq!((endpoint.connections(), endpoint.requests()), (20, 39), "each was lost once and sent again");
     // Each connection ends right after its first answer, without having said so.
-    let (_endpoint, post) = plain(|_, _| [ok(""), vec![Step::Close]].concat()).await;
+    let (_endpoint, post) = plain(|_, _| [ok(""), vec![EndpointStep::Close]].concat()).await;
     for _ in 0..20 {
         let answer = sender.post(&post).await;
         assert_eq!(answer.reply.outcome, DeliveryOutcome::Delivered, "{}", answer.detail);
@@ -271,8 +279,8 @@ async fn a_connection_that_was_closed_while_idle_costs_nothing() {
 #[tokio::test]
 async fn an_http2_connection_that_says_goodbye_costs_nothing() {
     let authority = Authority::new();
-    let endpoint = Endpoint::sealed(&authority, &["h2"], 3).await;
-    let sender = Arc::new(sender(Settings { authorities: vec![authority.certificate()], ..open() }));
+    let endpoint = TestEndpoint::sealed(&authority, &["h2"], 3).await;
+    let sender = Arc::new(sender(SenderSettings { authorities: vec![authority.certificate()], ..open() }));
     let post = post(endpoint.target("https", "127.0.0.1"));
     for _ in 0..10 {
         let mut posting = tokio::task::JoinSet::new();
@@ -291,32 +299,32 @@ async fn an_http2_connection_that_says_goodbye_costs_nothing() {
 async fn forbidden_addresses_are_not_dialled() {
     let (endpoint, open_post) = plain(|_, _| ok("")).await;
     let closed = || Policy { allow_http: true, ..Policy::default() };
-    let answer = sender(Settings { policy: closed(), ..open() }).post(&open_post).await;
+    let answer = sender(SenderSettings { policy: closed(), ..open() }).post(&open_post).await;
     assert_eq!(answer.reply.outcome, DeliveryOutcome::Failed);
     assert_eq!(answer.detail, "127.0.0.1 is not allowed: it is this machine");
     for addresses in [&["127.0.0.1"][..], &["10.0.0.1", "::1"], &["::ffff:127.0.0.1"], &[]] {
-        let settings = Settings { policy: closed(), resolver: Script::new(&[addresses]), ..open() };
+        let settings = SenderSettings { policy: closed(), resolver: Script::new(&[addresses]), ..open() };
         let answer = sender(settings).post(&post(endpoint.target("http", "hook.example"))).await;
         assert_eq!(answer.reply.outcome, DeliveryOutcome::Failed);
         let told = if addresses.is_empty() { "no address" } else { "has no allowed address" };
         assert!(answer.detail.contains(told), "{}", answer.detail);
     }
-    let plain_forbidden = Settings { policy: Policy::default(), ..open() };
+    let plain_forbidden = SenderSettings { policy: Policy::default(), ..open() };
     let answer = sender(plain_forbidden).post(&open_post).await;
     assert_eq!(answer.detail, "http:// is not allowed");
     assert_eq!(endpoint.connections(), 0);
 }
 
 /// One address of this machine stands for a public one.
-fn as_if_public(address: &str, resolver: Arc<Script>) -> Settings {
+fn as_if_public(address: &str, resolver: Arc<Script>) -> SenderSettings {
     let allowed = vec![Cidr::parse(address).expect("a range")];
-    Settings { policy: Policy { allow_http: true, allowed, ..Policy::default() }, resolver, ..open() }
+    SenderSettings { policy: Policy { allow_http: true, allowed, ..Policy::default() }, resolver, ..open() }
 }
 
 #[tokio::test]
 async fn a_name_that_moves_to_a_forbidden_address_is_not_followed() {
-    let close_after = |_, _| [ok(""), vec![Step::Close]].concat();
-    let endpoint = Endpoint::scripted("0.0.0.0", close_after).await;
+    let close_after = |_, _| [ok(""), vec![EndpointStep::Close]].concat();
+    let endpoint = TestEndpoint::scripted("0.0.0.0", close_after).await;
     let resolver = Script::new(&[&["127.0.0.2"], &["127.0.0.2"], &["127.0.0.1"]]);
     let sender = sender(as_if_public("127.0.0.2", resolver));
     let post = post(endpoint.target("http", "hook.example"));
@@ -334,7 +342,7 @@ async fn a_name_that_moves_to_a_forbidden_address_is_not_followed() {
 
 #[tokio::test]
 async fn of_several_addresses_an_allowed_one_that_answers_is_used() {
-    let endpoint = Endpoint::scripted("127.0.0.2", |_, _| ok("")).await;
+    let endpoint = TestEndpoint::scripted("127.0.0.2", |_, _| ok("")).await;
     let post = post(endpoint.target("http", "hook.example"));
     // The second refuses connections, and the first and last would be forbidden.
     let names = Script::new(&[&["127.0.0.1", "127.0.0.3", "127.0.0.2", "10.0.0.1"]]);
@@ -392,7 +400,7 @@ fn posts_keep_few_connections() {
     let elsewhere = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
     let elsewhere = elsewhere.expect("a runtime");
     let endpoint = || elsewhere.block_on(plain(|_, _| ok("{}")));
-    let endpoints: Vec<(Endpoint, Post)> = (0..10).map(|_| endpoint()).collect();
+    let endpoints: Vec<(TestEndpoint, WebhookRequest)> = (0..10).map(|_| endpoint()).collect();
     let here = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     let sender = Arc::new(sender(open()));
     let busy = cpu_time();

@@ -98,19 +98,19 @@ impl fmt::Debug for SigningSecret {
 
 /// The secret that signs now, and the one before it while it is being changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Keys {
+pub struct SigningKeys {
     pub current: SigningSecret,
     pub former: Option<SigningSecret>,
 }
 
-impl From<SigningSecret> for Keys {
-    fn from(current: SigningSecret) -> Keys {
-        Keys { current, former: None }
+impl From<SigningSecret> for SigningKeys {
+    fn from(current: SigningSecret) -> SigningKeys {
+        SigningKeys { current, former: None }
     }
 }
 
 /// The three headers of a message, as a post wants them. `id` is ours and fit for a header.
-pub fn sign(keys: &Keys, id: &str, timestamp_s: u64, body: &[u8]) -> [(HeaderName, HeaderValue); 3] {
+pub fn sign(keys: &SigningKeys, id: &str, timestamp_s: u64, body: &[u8]) -> [(HeaderName, HeaderValue); 3] {
     let mut digits = itoa::Buffer::new();
     let timestamp = digits.format(timestamp_s);
     let mut signature = String::with_capacity(2 * (VERSION.len() + TAG_CHARS + 1));
@@ -179,7 +179,7 @@ mod tests {
     /// 2026-11-15T10:08:20Z.
     const NOW: u64 = 1_794_737_300;
 
-    fn message(keys: &Keys, id: &str, at: u64, body: &[u8]) -> HeaderMap {
+    fn message(keys: &SigningKeys, id: &str, at: u64, body: &[u8]) -> HeaderMap {
         sign(keys, id, at, body).into_iter().collect()
     }
 
@@ -196,7 +196,7 @@ mod tests {
     #[test]
     fn the_library_of_the_specification_believes_both_secrets() {
         let (current, former) = (SigningSecret::generate(), SigningSecret::generate());
-        let keys = Keys { current: current.clone(), former: Some(former.clone()) };
+        let keys = SigningKeys { current: current.clone(), former: Some(former.clone()) };
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).expect("after 1970");
         let body = r#"{"events":["ü"]}"#.as_bytes();
         let signed = message(&keys, "b_1", now.as_secs(), body);
@@ -213,7 +213,7 @@ mod tests {
     #[test]
     fn what_was_changed_or_is_old_is_not_believed() {
         let secret = SigningSecret::generate();
-        let keys = Keys::from(secret.clone());
+        let keys = SigningKeys::from(secret.clone());
         let signed = message(&keys, "b_1", NOW, b"body");
         let check = |headers: &HeaderMap, body: &[u8], now| verify(&secret, headers, body, now);
         assert_eq!(check(&signed, b"body", NOW), Ok(()));
@@ -250,7 +250,7 @@ mod tests {
         let secret = SigningSecret::generate();
         assert_eq!(SigningSecret::parse(&secret.expose()), Ok(secret.clone()));
         assert_ne!(SigningSecret::generate(), secret);
-        let printed = format!("{:?}", Keys::from(secret.clone()));
+        let printed = format!("{:?}", SigningKeys::from(secret.clone()));
         assert!(!printed.contains(&secret.expose()[PREFIX.len()..]), "{printed}");
         let of = |bytes: usize| format!("whsec_{}", STANDARD.encode(vec![7; bytes]));
         for (text, expected) in [

@@ -14,7 +14,7 @@ const NAME_BYTES: usize = 253;
 const LABEL_BYTES: usize = 63;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Target(Uri);
+pub struct WebhookTarget(Uri);
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TargetError {
@@ -42,8 +42,8 @@ pub enum TargetError {
     Malformed,
 }
 
-impl Target {
-    pub fn parse(text: &str, policy: &Policy) -> Result<Target, TargetError> {
+impl WebhookTarget {
+    pub fn parse(text: &str, policy: &Policy) -> Result<WebhookTarget, TargetError> {
         if text.len() > TARGET_BYTES {
             return Err(TargetError::TooLong);
         }
@@ -86,7 +86,7 @@ impl Target {
         if uri.host() != Some(host) || uri.port().map(|found| found.as_str().to_owned()).as_deref() != port {
             return Err(TargetError::Malformed);
         }
-        Ok(Target(uri))
+        Ok(WebhookTarget(uri))
     }
 
     pub fn uri(&self) -> &Uri {
@@ -99,7 +99,7 @@ impl Target {
     }
 }
 
-impl fmt::Display for Target {
+impl fmt::Display for WebhookTarget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
     }

@@ -2,8 +2,8 @@
 
 use super::*;
 
-fn parse(text: &str) -> Result<Target, TargetError> {
-    Target::parse(text, &Policy::default())
+fn parse(text: &str) -> Result<WebhookTarget, TargetError> {
+    WebhookTarget::parse(text, &Policy::default())
 }
 
 #[test]
@@ -143,9 +143,9 @@ fn what_is_a_target_is_kept_as_it_is() {
         assert_eq!(target.to_string().trim_end_matches('/'), text.trim_end_matches('/'));
     }
     for text in ["http://127.0.0.1:9/x", "http://localhost:9", "https://[::1]/", "http://10.0.0.1"] {
-        Target::parse(text, &open).expect(text);
+        WebhookTarget::parse(text, &open).expect(text);
     }
-    let odd = Target::parse("http://127.1/", &open);
+    let odd = WebhookTarget::parse("http://127.1/", &open);
     assert_eq!(odd, Err(TargetError::Spelling(Ipv4Addr::LOCALHOST)), "allowed, but one spelling only");
     assert_eq!(parse("https://h.example:1/secret").expect("a target").authority(), "h.example:1");
 }

@@ -10,7 +10,8 @@ use super::signal::{Exit, Signal};
 use std::collections::{BTreeMap, BTreeSet};
 use tavern_domain::Time;
 use tavern_store::{
-    Answer, Commit, Expect, Found, Read, RowKey, StoreError, StoredSession, Ticket, Versioned, Work, Writer,
+    Commit, Expect, Found, Read, RowKey, StoreAnswer, StoreError, StoredSession, Ticket, Versioned, Work,
+    Writer,
 };
 
 const PAGE: u32 = 100;
@@ -58,27 +59,27 @@ impl Adoption {
 
 impl Cluster {}
 
-pub(super) fn adoption_answered(cluster: &mut Cluster, at: usize, ticket: Ticket, answer: Answer) {
+pub(super) fn adoption_answered(cluster: &mut Cluster, at: usize, ticket: Ticket, answer: StoreAnswer) {
     let Some(running) = cluster.nodes[at].running() else { return };
     let (adoption, port) = (&mut running.adoption, &mut running.port);
     if ticket != LOOK {
         return session_answered(cluster, at, ticket, answer);
     }
     match (std::mem::take(&mut adoption.stage), answer) {
-        (Stage::AskingTime, Answer::Read(Found::Time(time))) => {
+        (Stage::AskingTime, StoreAnswer::Read(Found::Time(time))) => {
             adoption.stage = Stage::AskingNodes(time);
             port.submit(Asker::Adoption, LOOK, Work::Read(Read::Nodes { after: None, limit: PAGE }));
         }
-        (Stage::AskingNodes(time), Answer::Read(Found::Nodes(page))) => {
+        (Stage::AskingNodes(time), StoreAnswer::Read(Found::Nodes(page))) => {
             let own = running.hub.settings.node.as_str();
             let open = page.rows.iter().filter(|node| node.closed_at.is_none());
             let lives = open.clone().filter(|node| time < node.lease_until && *node.writer.node != *own);
-            running.hub.set_neighbours(lives.map(|node| node.writer.node.clone()).collect());
+            running.hub.set_other_nodes(lives.map(|node| node.writer.node.clone()).collect());
             adoption.stage = Stage::AskingSessions(open.map(|node| node.writer.clone()).collect());
             let read = Read::Sessions { node: None, after: None, limit: PAGE };
             port.submit(Asker::Adoption, LOOK, Work::Read(read));
         }
-        (Stage::AskingSessions(open), Answer::Read(Found::Sessions(page))) => {
+        (Stage::AskingSessions(open), StoreAnswer::Read(Found::Sessions(page))) => {
             adoption.stage = Stage::Taking;
             let writer = Writer::new(&running.hub.settings.node, running.hub.epoch());
             for found in page.rows.into_iter().filter(|found| !open.contains(&found.row.owner)) {
@@ -92,19 +93,19 @@ pub(super) fn adoption_answered(cluster: &mut Cluster, at: usize, ticket: Ticket
     }
 }
 
-pub(super) fn session_answered(cluster: &mut Cluster, at: usize, ticket: Ticket, answer: Answer) {
+pub(super) fn session_answered(cluster: &mut Cluster, at: usize, ticket: Ticket, answer: StoreAnswer) {
     let local = cluster.nodes[at].local(cluster.now);
     let Some(running) = cluster.nodes[at].running() else { return };
     let Some(stored) = running.adoption.taking.remove(&ticket.0) else { return };
     let client = stored.client;
-    let late = running.adoption.looked || !running.hub.neighbours().is_empty();
+    let late = running.adoption.looked || !running.hub.other_nodes().is_empty();
     match answer {
-        Answer::Committed(_) => {
+        StoreAnswer::Committed(_) => {
             let adopted = adopt(running, stored, local, late);
             cluster.signals.extend(adopted.then_some(Signal::Adopted { node: at, session: client }));
         }
         // Another node was quicker.
-        Answer::Failed(StoreError::Conflict { .. }) => {}
+        StoreAnswer::Failed(StoreError::Conflict { .. }) => {}
         _ if !running.adoption.looked => return process::exit(cluster, at, Exit::StoreFailed),
         _ => {}
     }

@@ -37,7 +37,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use tavern_domain::Time;
 use tavern_hub::{LivenessRules, Scratch};
-use tavern_store::memory::Hall;
+use tavern_store::memory::MemoryEngine;
 use tavern_store::{Found, ManualClock, Read};
 
 pub struct Cluster {
@@ -49,7 +49,7 @@ pub struct Cluster {
     /// Times that a node was taken for dead and began a new epoch.
     pub new_epochs: usize,
     clock: Arc<ManualClock>,
-    engine: Arc<Hall>,
+    engine: Arc<MemoryEngine>,
     rng: Rng,
     rules: LivenessRules,
     moves: bool,
@@ -91,7 +91,7 @@ impl Cluster {
         Cluster {
             now: BEGINS,
             nodes: nodes.collect(),
-            engine: Hall::stepped(clock.clone(), Box::new(faults.clone())),
+            engine: MemoryEngine::stepped(clock.clone(), Box::new(faults.clone())),
             planted: Planted::new(fault, rng.fork()),
             faults,
             trace,

@@ -8,8 +8,10 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use tavern_domain::rights::Rights;
 use tavern_domain::{Identity, Scopes, Time};
-use tavern_hub::{ChannelNews, Gate, Liveness, LivenessRules, Node as HubNode, PersonNews, Settings, Shard};
-use tavern_store::memory::Hall;
+use tavern_hub::{
+    ChannelUpdate, Liveness, LivenessRules, Node as HubNode, Settings, Shard, TokenVerifier, UserNotice,
+};
+use tavern_store::memory::MemoryEngine;
 use tavern_store::{Bus, Ticket, Work, Writer};
 use tavern_wire::error::{Code, Refusal};
 
@@ -57,9 +59,9 @@ pub struct Running {
 
 /// What one shard tells another.
 pub enum Mail {
-    Message(tavern_hub::Parcel),
-    Presence(ChannelNews),
-    Status(PersonNews),
+    Message(tavern_hub::ShardMessage),
+    Presence(ChannelUpdate),
+    Status(UserNotice),
 }
 
 impl Node {
@@ -138,7 +140,7 @@ impl Running {
         name: &str,
         settings: Settings,
         port: Port,
-        engine: &Arc<Hall>,
+        engine: &Arc<MemoryEngine>,
         rng: &mut Rng,
         (now, local): (Time, Time),
         rules: LivenessRules,
@@ -174,7 +176,7 @@ impl Running {
 /// Tokens are `token-of-` and the user.
 struct Tokens;
 
-impl Gate for Tokens {
+impl TokenVerifier for Tokens {
     fn verify(&self, token: &str, _now: Time) -> Result<Identity, Refusal> {
         let Some(user) = token.strip_prefix("token-of-") else {
             return Err(Refusal::new(Code::Unauthenticated, "not a token"));

@@ -3,8 +3,10 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
-use tavern_store::memory::{Hall, MemoryStore};
-use tavern_store::{Answer, BusError, BusInbox, Inbox, Lost, Parcel, Store, Ticket, Work};
+use tavern_store::memory::{MemoryEngine, MemoryStore};
+use tavern_store::{
+    AnswerReceiver, BusError, BusLoss, BusPacket, BusReceiver, Store, StoreAnswer, Ticket, Work,
+};
 
 /// Who asked the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,16 +27,16 @@ pub struct Port {
 
 #[derive(Default)]
 pub struct PortInbox {
-    answers: Mutex<Vec<(Ticket, Answer)>>,
+    answers: Mutex<Vec<(Ticket, StoreAnswer)>>,
     messages: Mutex<Vec<Arrived>>,
 }
 
 /// What the bus has said, in its order.
 #[derive(Clone, Debug)]
 pub enum Arrived {
-    Message(Parcel),
+    Message(BusPacket),
     Confirmed(Ticket, Result<(), BusError>),
-    Lost(Lost),
+    Lost(BusLoss),
 }
 
 fn take<T>(queue: &Mutex<Vec<T>>) -> Vec<T> {
@@ -49,28 +51,28 @@ fn is_empty<T>(queue: &Mutex<Vec<T>>) -> bool {
     queue.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
 }
 
-impl Inbox for PortInbox {
-    fn answer(&self, answers: Vec<(Ticket, Answer)>) {
+impl AnswerReceiver for PortInbox {
+    fn answer(&self, answers: Vec<(Ticket, StoreAnswer)>) {
         put(&self.answers, answers);
     }
 }
 
-impl BusInbox for PortInbox {
+impl BusReceiver for PortInbox {
     fn confirmed(&self, ticket: Ticket, outcome: Result<(), BusError>) {
         put(&self.messages, [Arrived::Confirmed(ticket, outcome)]);
     }
 
-    fn messages(&self, parcels: Vec<Parcel>) {
-        put(&self.messages, parcels.into_iter().map(Arrived::Message));
+    fn messages(&self, packets: Vec<BusPacket>) {
+        put(&self.messages, packets.into_iter().map(Arrived::Message));
     }
 
-    fn lost(&self, lost: Lost) {
+    fn lost(&self, lost: BusLoss) {
         put(&self.messages, [Arrived::Lost(lost)]);
     }
 }
 
 impl Port {
-    pub fn new(engine: &Arc<Hall>, name: &str) -> Port {
+    pub fn new(engine: &Arc<MemoryEngine>, name: &str) -> Port {
         let inbox: Arc<PortInbox> = Arc::default();
         Port { store: engine.store(name, inbox.clone()), inbox, asked: BTreeMap::new(), tickets: 0 }
     }
@@ -81,7 +83,7 @@ impl Port {
     }
 
     /// An answer that the store itself never gave.
-    pub fn answer(&mut self, asker: Asker, own: Ticket, answer: Answer) {
+    pub fn answer(&mut self, asker: Asker, own: Ticket, answer: StoreAnswer) {
         let ticket = self.ticket(asker, own);
         put(&self.inbox.answers, [(ticket, answer)]);
     }
@@ -92,7 +94,7 @@ impl Port {
         Ticket(self.tickets)
     }
 
-    pub fn take_answers(&mut self) -> Vec<(Asker, Ticket, Answer)> {
+    pub fn take_answers(&mut self) -> Vec<(Asker, Ticket, StoreAnswer)> {
         let answers = take(&self.inbox.answers);
         let known = answers.into_iter().filter_map(|(ticket, answer)| {
             let (asker, own) = self.asked.remove(&ticket.0)?;

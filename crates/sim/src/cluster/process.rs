@@ -1,5 +1,5 @@
 //! How a process of a node starts and ends, as the server does it. It opens an epoch, takes up sessions that were left in
-//! the store, and runs; when it stops it hands its sessions to other nodes, puts the rest into the store, says goodbye and
+//! the store, and runs; when it stops it hands its sessions to other nodes, puts the rest into the store, says reason and
 //! is gone. A failure of the store on the way ends the process.
 
 use super::Cluster;
@@ -12,7 +12,7 @@ use tavern_domain::{ClientId, Epoch, Time};
 use tavern_hub::PackedSession;
 use tavern_hub::Settings;
 use tavern_store::{
-    Answer, Commit, Found, NodeChange, Page, Read, Row, RowKey, StoredSession, Ticket, Versioned, Work,
+    Commit, Found, NodeChange, Page, Read, Row, RowKey, StoreAnswer, StoredSession, Ticket, Versioned, Work,
     Writer,
 };
 
@@ -121,7 +121,7 @@ pub(super) fn continue_start(cluster: &mut Cluster, at: usize) {
     // It asks one thing at a time.
     let Some((_, _, answer)) = starting.port.take_answers().pop() else { return };
     match answer {
-        Answer::Committed(receipt) => {
+        StoreAnswer::Committed(receipt) => {
             starting.epoch = receipt.epoch;
             match cluster.moves {
                 // Sessions are taken up by whoever finds them, before this node is ready.
@@ -129,7 +129,7 @@ pub(super) fn continue_start(cluster: &mut Cluster, at: usize) {
                 false => starting.ask_sessions(&name, None),
             }
         }
-        Answer::Read(Found::Sessions(page)) => {
+        StoreAnswer::Read(Found::Sessions(page)) => {
             let more = page.more;
             let last = starting.keep(page);
             match more {
@@ -175,29 +175,29 @@ pub(super) fn open(cluster: &mut Cluster, at: usize) {
 }
 
 /// The store has answered the process itself.
-pub(super) fn process_answered(cluster: &mut Cluster, at: usize, answer: Answer) {
+pub(super) fn process_answered(cluster: &mut Cluster, at: usize, answer: StoreAnswer) {
     let Some(running) = cluster.nodes[at].running() else { return };
     if running.leaves_by.is_some() {
         return neighbours_found(cluster, at, answer);
     }
     match answer {
         // The sessions that it took up could not be removed: the start has failed.
-        Answer::Failed(_) => exit(cluster, at, Exit::StoreFailed),
+        StoreAnswer::Failed(_) => exit(cluster, at, Exit::StoreFailed),
         _ => running.ready = true,
     }
 }
 
 /// Who else lives is known: the sessions are offered to them.
-pub(super) fn neighbours_found(cluster: &mut Cluster, at: usize, answer: Answer) {
+pub(super) fn neighbours_found(cluster: &mut Cluster, at: usize, answer: StoreAnswer) {
     let (now, own) = (cluster.now, cluster.nodes[at].name.clone());
     let local = cluster.nodes[at].local(now);
     let drain_ms = cluster.rules.drain_ms;
     let Some(running) = cluster.nodes[at].running() else { return };
     let nodes = match answer {
-        Answer::Read(Found::Nodes(page)) => page.rows,
+        StoreAnswer::Read(Found::Nodes(page)) => page.rows,
         _ => Vec::new(),
     };
-    let lives = |node: &tavern_store::Node| {
+    let lives = |node: &tavern_store::NodeRow| {
         node.closed_at.is_none() && now < node.lease_until && *node.writer.node != *own
     };
     let living: Vec<Arc<str>> =
@@ -248,7 +248,7 @@ pub(super) fn continue_stop(cluster: &mut Cluster, at: usize) {
         if asker != Asker::Process {
             continue;
         }
-        if !matches!(answer, Answer::Committed(_)) {
+        if !matches!(answer, StoreAnswer::Committed(_)) {
             return exit(cluster, at, Exit::StoreFailed);
         }
         if stopping.sessions {

@@ -3,7 +3,7 @@
 use super::socket::ConnectionId;
 use serde_json::Value;
 use tavern_domain::{ClientId, Time};
-use tavern_hub::Goodbye;
+use tavern_hub::CloseReason;
 
 #[derive(Clone, Debug)]
 pub enum Signal {
@@ -58,7 +58,7 @@ pub enum Ended {
     /// By the client itself.
     Client,
     /// The node said why.
-    Node(Goodbye),
+    Node(CloseReason),
     /// With its process.
     Process,
 }

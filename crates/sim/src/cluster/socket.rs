@@ -9,7 +9,7 @@ use serde_json::Value;
 use std::collections::VecDeque;
 use tavern_domain::{ClientId, SessionKey};
 use tavern_hub::{
-    Caller, Flow, Format, Goodbye, Link, LinkId, ListenerId, Poll, PollFlags, Shard, read_session,
+    Caller, CloseReason, EventFormat, Flow, Link, LinkId, ListenerId, Poll, PollFlags, Shard, read_session,
 };
 use tavern_wire::ws;
 
@@ -62,7 +62,7 @@ impl Cluster {
     pub fn connect(&mut self, client: usize, node: usize, shard: usize) -> ConnectionId {
         assert!(self.nodes[node].is_open());
         let id = new_connection(self);
-        let caller = Caller::new(Link { id: LinkId(id.0), format: Format::WebSocket }, None);
+        let caller = Caller::new(Link { id: LinkId(id.0), format: EventFormat::WebSocket }, None);
         let socket = Socket {
             client,
             node,
@@ -114,8 +114,8 @@ impl Cluster {
                 Flow::Begun => unreachable!("these sockets wait for the answer to each command"),
             }
             take_reply(self, id, &flow, &reply);
-            if let Flow::Close(goodbye) = flow {
-                return self.end_connection(id, Ended::Node(goodbye));
+            if let Flow::Close(reason) = flow {
+                return self.end_connection(id, Ended::Node(reason));
             }
         }
     }
@@ -141,7 +141,7 @@ impl Cluster {
     pub(super) fn write(&mut self, link: Link) {
         let Some(id) = self.connections.get(&link.id.0).copied() else { return };
         match link.format {
-            Format::Poll => self.answer_poll(id, false),
+            EventFormat::Poll => self.answer_poll(id, false),
             _ => self.flush(id),
         }
     }
@@ -231,16 +231,16 @@ impl Cluster {
     }
 
     /// The node ends a transport.
-    pub(super) fn close(&mut self, link: LinkId, goodbye: Goodbye) {
+    pub(super) fn close(&mut self, link: LinkId, reason: CloseReason) {
         let Some(id) = self.connections.get(&link.0).copied() else { return };
-        if goodbye == Goodbye::SlowReader {
+        if reason == CloseReason::SlowReader {
             self.detach(id);
         } else if let Some(socket) = self.sockets.get(&id)
             && let Some(running) = self.nodes[socket.node].running()
         {
             running.shards[socket.shard].release_link(link);
         }
-        self.end_connection(id, Ended::Node(goodbye));
+        self.end_connection(id, Ended::Node(reason));
     }
 
     fn end_connection(&mut self, id: ConnectionId, why: Ended) {

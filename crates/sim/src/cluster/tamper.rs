@@ -5,15 +5,15 @@ use super::port::Asker;
 use crate::planted::{Planted, PlantedFault};
 use std::collections::VecDeque;
 use std::sync::Arc;
-use tavern_domain::presence::{Attendance, Departure, Home, Loss, Lost, News};
+use tavern_domain::presence::{Attendance, ClientLoss, LostClient, NodeEpoch, OfflineReason, PresenceUpdate};
 use tavern_domain::{Channel, Time};
 use tavern_hub::{LivenessTask, Node as HubNode};
-use tavern_store::memory::Hall;
+use tavern_store::memory::MemoryEngine;
 use tavern_store::{
-    Answer, Commit, Expect, Found, Parcel, Presence, Read, Receipt, Row, RowKey, RowKind, StoreError, Work,
-    Writer,
+    BusPacket, Commit, Expect, Found, PresenceRow, Read, Receipt, Row, RowKey, RowKind, StoreAnswer,
+    StoreError, Work, Writer,
 };
-use tavern_wire::bus::{BusMessage, news};
+use tavern_wire::bus::{BusMessage, presence};
 
 /// How much later than its grace period a client is kept.
 const LATE_MS: u64 = 4_000;
@@ -26,15 +26,15 @@ pub fn loses_answer(planted: &mut Planted, asker: Asker) -> bool {
 /// A commit of a shard on its way to the store, or an answer that the store never gave.
 pub fn commit(
     planted: &mut Planted,
-    engine: &Hall,
+    engine: &MemoryEngine,
     now: Time,
     mut commit: Commit,
     conflict: bool,
-) -> Result<Work, Box<Answer>> {
+) -> Result<Work, Box<StoreAnswer>> {
     if conflict && let Some(expect) = commit.expects.first() {
         let (key, expected) = (expect.key.clone(), expect.version);
         let found = expected + 1;
-        return Err(Box::new(Answer::Failed(StoreError::Conflict { key, expected, found })));
+        return Err(Box::new(StoreAnswer::Failed(StoreError::Conflict { key, expected, found })));
     }
     match planted.fault() {
         Some(PlantedFault::NoFencing) => {
@@ -65,7 +65,7 @@ pub fn commit(
             if is_arrival(&commit) && planted.strikes(PlantedFault::EarlyReply, 10) =>
         {
             let receipt = Receipt { time: now, raised: vec![1], begun: vec![false], ..Receipt::default() };
-            return Err(Box::new(Answer::Committed(receipt)));
+            return Err(Box::new(StoreAnswer::Committed(receipt)));
         }
         _ => {}
     }
@@ -81,7 +81,7 @@ fn prolong(planted: &mut Planted, commit: &mut Commit) {
         }
         let mut clients = presence.attendance.clients().to_vec();
         for client in &mut clients {
-            client.lost = client.lost.map(|lost| Lost { until: lost.until + LATE_MS, ..lost });
+            client.lost = client.lost.map(|lost| LostClient { until: lost.until + LATE_MS, ..lost });
         }
         let (since, departed) = (presence.attendance.since(), presence.attendance.departed());
         presence.attendance = Attendance::restore(clients, since, departed);
@@ -95,11 +95,11 @@ fn is_arrival(commit: &Commit) -> bool {
 }
 
 /// A bus message on its way into a node.
-pub fn bus_message(planted: &mut Planted, at: usize, message: Parcel) -> Vec<Parcel> {
+pub fn bus_message(planted: &mut Planted, at: usize, message: BusPacket) -> Vec<BusPacket> {
     let key = (at, format!("{:?}", message.subject));
     match planted.fault() {
         Some(PlantedFault::WrongVersion) if planted.strikes(PlantedFault::WrongVersion, 15) => {
-            vec![renumbered(&message, |news| news.to + 1)]
+            vec![renumbered(&message, |update| update.to + 1)]
         }
         Some(PlantedFault::SwappedVersions) => match planted.kept.remove(&key) {
             Some(held) => match (read(&held), read(&message)) {
@@ -116,36 +116,36 @@ pub fn bus_message(planted: &mut Planted, at: usize, message: Parcel) -> Vec<Par
             None => vec![message],
         },
         Some(PlantedFault::RepeatedChange) => {
-            let to = read(&message).map_or(0, |news| news.to);
+            let to = read(&message).map_or(0, |update| update.to);
             let old = planted.kept.get(&key).cloned();
             let again = old.filter(|_| planted.strikes(PlantedFault::RepeatedChange, 20));
             if again.is_none() {
                 planted.kept.entry(key).or_insert_with(|| message.clone());
             }
-            let again = again.map(|old| renumbered(&old, |news| to + news.changes.len() as u64));
+            let again = again.map(|old| renumbered(&old, |update| to + update.changes.len() as u64));
             [message].into_iter().chain(again).collect()
         }
         _ => vec![message],
     }
 }
 
-fn read(message: &Parcel) -> Option<News> {
+fn read(message: &BusPacket) -> Option<PresenceUpdate> {
     match BusMessage::decode(&message.payload)? {
-        BusMessage::Presence(news) => Some(news),
+        BusMessage::Presence(update) => Some(update),
         _ => None,
     }
 }
 
-fn renumbered(message: &Parcel, to: impl FnOnce(&News) -> u64) -> Parcel {
-    let Some(mut news) = read(message) else { return message.clone() };
-    news.to = to(&news);
-    Parcel { payload: Arc::from(news::encode(&news)), ..message.clone() }
+fn renumbered(message: &BusPacket, to: impl FnOnce(&PresenceUpdate) -> u64) -> BusPacket {
+    let Some(mut update) = read(message) else { return message.clone() };
+    update.to = to(&update);
+    BusPacket { payload: Arc::from(presence::encode(&update)), ..message.clone() }
 }
 
 /// A task of the node's liveness on its way to the shards. None: it is forgotten.
 pub fn liveness_task(
     planted: &mut Planted,
-    engine: &Hall,
+    engine: &MemoryEngine,
     now: Time,
     hub: &HubNode,
     task: LivenessTask,
@@ -170,7 +170,12 @@ pub fn liveness_task(
 }
 
 /// A client whose node lives.
-fn false_takeover(planted: &mut Planted, engine: &Hall, now: Time, hub: &HubNode) -> Option<LivenessTask> {
+fn false_takeover(
+    planted: &mut Planted,
+    engine: &MemoryEngine,
+    now: Time,
+    hub: &HubNode,
+) -> Option<LivenessTask> {
     let own = hub.settings.node.as_str();
     let Found::Rows(page) = engine.peek(Read::Rows { kind: RowKind::Presence, after: None, limit: 1000 })
     else {
@@ -180,15 +185,15 @@ fn false_takeover(planted: &mut Planted, engine: &Hall, now: Time, hub: &HubNode
         Row::Presence(presence) => Some(presence),
         _ => None,
     });
-    let living = |presence: &Presence| {
+    let living = |presence: &PresenceRow| {
         let mut clients = presence.attendance.living();
         let client = clients.find(|client| {
-            *client.home.node != *own
-                && is_open(engine, &Writer { node: client.home.node.clone(), epoch: client.home.epoch })
+            *client.node.node != *own
+                && is_open(engine, &Writer { node: client.node.node.clone(), epoch: client.node.epoch })
         })?;
-        Some(client.home.clone())
+        Some(client.node.clone())
     };
-    let (presence, home): (Presence, Home) =
+    let (presence, home): (PresenceRow, NodeEpoch) =
         presences.filter(|presence| !presence.key.channel.starts_with("user#")).find_map(|presence| {
             let home = living(&presence)?;
             Some((presence, home))
@@ -196,11 +201,11 @@ fn false_takeover(planted: &mut Planted, engine: &Hall, now: Time, hub: &HubNode
     planted.strike();
     let kind = Channel::parse(&presence.key.channel).map_or("", |channel| channel.kind);
     let grace_ms = hub.settings.kind(kind).grace_ms;
-    let loss = Loss { at: now, grace_ms, reason: Departure::NodeDown };
+    let loss = ClientLoss { at: now, grace_ms, reason: OfflineReason::NodeDown };
     Some(LivenessTask::TakeOver(Box::new((presence, home, loss))))
 }
 
-fn is_open(engine: &Hall, writer: &Writer) -> bool {
+fn is_open(engine: &MemoryEngine, writer: &Writer) -> bool {
     let Found::Nodes(page) = engine.peek(Read::Nodes { after: None, limit: 1000 }) else { return false };
     page.rows.iter().any(|node| node.writer == *writer && node.closed_at.is_none())
 }

@@ -10,8 +10,8 @@ use super::tamper;
 use std::sync::Arc;
 use tavern_domain::Time;
 use tavern_hub::node::registry::shards_of;
-use tavern_hub::{Effects, Incoming, Input, LivenessTask, Parcel as ShardMessage};
-use tavern_store::{Lost, Parcel, Ticket, Work};
+use tavern_hub::{Effects, LivenessTask, ReceivedMessage, ShardEvent, ShardMessage};
+use tavern_store::{BusLoss, BusPacket, Ticket, Work};
 
 impl Cluster {
     /// What the store and the bus have said to a node. False: nothing.
@@ -49,7 +49,7 @@ impl Cluster {
             let Some(running) = self.nodes[at].running() else { return };
             match asker {
                 Asker::Shard(shard) => {
-                    running.shards[shard].handle(local, Input::Answer(ticket, answer));
+                    running.shards[shard].handle(local, ShardEvent::Answer(ticket, answer));
                 }
                 Asker::Liveness => running.liveness.answered(now, ticket, answer),
                 Asker::Adoption => adoption::adoption_answered(self, at, ticket, answer),
@@ -67,20 +67,20 @@ impl Cluster {
                 Arrived::Message(message) => self.hear(at, local, message),
                 Arrived::Confirmed(ticket, outcome) => {
                     for (shard, link) in running.hub.carrier.confirmed(ticket, outcome) {
-                        running.shards[shard].handle(local, Input::BusReady(vec![link]));
+                        running.shards[shard].handle(local, ShardEvent::BusReady(vec![link]));
                     }
                 }
                 Arrived::Lost(lost) => {
                     let channel = match &lost {
-                        Lost::Everything => None,
-                        Lost::On(subject) => match subject.channel() {
+                        BusLoss::Everything => None,
+                        BusLoss::On(subject) => match subject.channel() {
                             Some(name) => Some(name),
                             None => continue,
                         },
                     };
                     let channel: Option<Arc<[u8]>> = channel.map(Arc::from);
                     for shard in &mut running.shards {
-                        shard.handle(local, Input::BusLost(channel.clone()));
+                        shard.handle(local, ShardEvent::BusLost(channel.clone()));
                     }
                 }
             }
@@ -88,7 +88,7 @@ impl Cluster {
     }
 
     /// A message of another node.
-    fn hear(&mut self, at: usize, local: Time, message: Parcel) {
+    fn hear(&mut self, at: usize, local: Time, message: BusPacket) {
         for message in tamper::bus_message(&mut self.planted, at, message) {
             self.trace
                 .say(self.now, || format!("n{at} hears {:?} of {}", message.subject, message.from.node));
@@ -96,19 +96,19 @@ impl Cluster {
             let Some(running) = self.nodes[at].running() else { return };
             let shards = &mut running.shards;
             match running.hub.receive(&message) {
-                Some(Incoming::Words { space, words, mask }) => shards_of(mask).for_each(|shard| {
+                Some(ReceivedMessage::Words { space, words, mask }) => shards_of(mask).for_each(|shard| {
                     shards[shard].receive(local, ShardMessage { space, words: words.clone() });
                 }),
-                Some(Incoming::Presence { told, mask }) => shards_of(mask)
-                    .for_each(|shard| shards[shard].handle(local, Input::Presence(told.clone()))),
-                Some(Incoming::Person { told, mask }) => {
+                Some(ReceivedMessage::Presence { told, mask }) => shards_of(mask)
+                    .for_each(|shard| shards[shard].handle(local, ShardEvent::Presence(told.clone()))),
+                Some(ReceivedMessage::Person { told, mask }) => {
                     shards_of(mask)
-                        .for_each(|shard| shards[shard].handle(local, Input::Status(told.clone())));
+                        .for_each(|shard| shards[shard].handle(local, ShardEvent::Status(told.clone())));
                 }
-                Some(Incoming::Session { shard, from, letter }) if moves => {
-                    shards[shard].handle(local, Input::Migration { from, letter });
+                Some(ReceivedMessage::Session { shard, from, letter }) if moves => {
+                    shards[shard].handle(local, ShardEvent::Migration { from, letter });
                 }
-                Some(Incoming::NodeLeft) if moves => adoption::look_for_sessions(self, at),
+                Some(ReceivedMessage::NodeLeft) if moves => adoption::look_for_sessions(self, at),
                 _ => {}
             }
         }
@@ -162,12 +162,12 @@ impl Cluster {
         let Some(running) = self.nodes[at].running() else { return true };
         let effects = &mut running.shards[shard].effects;
         let mut mail: Vec<(usize, Mail)> = Vec::new();
-        for (to, messages) in effects.parcels.iter_mut().enumerate() {
+        for (to, messages) in effects.shard_messages.iter_mut().enumerate() {
             mail.extend(messages.drain(..).map(|message| (to, Mail::Message(message))));
         }
-        mail.extend(effects.news.drain(..).map(|(to, told)| (to, Mail::Presence(told))));
-        mail.extend(effects.rumours.drain(..).map(|(to, told)| (to, Mail::Status(told))));
-        let Effects { dirty, closes, abroad, work, ready, topics, .. } = effects;
+        mail.extend(effects.update.drain(..).map(|(to, told)| (to, Mail::Presence(told))));
+        mail.extend(effects.user_updates.drain(..).map(|(to, told)| (to, Mail::Status(told))));
+        let Effects { dirty, closes, bus_messages: abroad, work, ready, topics, .. } = effects;
         topics.clear();
         let quiet = dirty.is_empty() && closes.is_empty() && abroad.is_empty() && work.is_empty();
         if quiet && ready.is_empty() && mail.is_empty() {
@@ -187,7 +187,7 @@ impl Cluster {
             let link = running.shards[shard].listener(id).and_then(|listener| listener.link);
             link.inspect(|link| self.write(*link));
         }
-        closes.into_iter().for_each(|(link, goodbye)| self.close(link, goodbye));
+        closes.into_iter().for_each(|(link, reason)| self.close(link, reason));
         ready.into_iter().for_each(|link| self.ready(link));
         false
     }
@@ -257,15 +257,15 @@ impl Cluster {
                 LivenessTask::Compare => {
                     shards
                         .iter_mut()
-                        .for_each(|shard| shard.handle(local, Input::Liveness(LivenessTask::Compare)));
+                        .for_each(|shard| shard.handle(local, ShardEvent::Liveness(LivenessTask::Compare)));
                 }
                 LivenessTask::Announce => {
                     shards
                         .iter_mut()
-                        .for_each(|shard| shard.handle(local, Input::Liveness(LivenessTask::Announce)));
+                        .for_each(|shard| shard.handle(local, ShardEvent::Liveness(LivenessTask::Announce)));
                 }
                 // Any one shard does the rest.
-                task => shards[0].handle(local, Input::Liveness(task)),
+                task => shards[0].handle(local, ShardEvent::Liveness(task)),
             }
         }
         quiet
@@ -280,8 +280,8 @@ fn deliver_mail(running: &mut Running, to: usize, now: Time, local: Time) {
     {
         match mail {
             Mail::Message(message) => running.shards[to].receive(local, message),
-            Mail::Presence(told) => running.shards[to].handle(local, Input::Presence(told)),
-            Mail::Status(told) => running.shards[to].handle(local, Input::Status(told)),
+            Mail::Presence(told) => running.shards[to].handle(local, ShardEvent::Presence(told)),
+            Mail::Status(told) => running.shards[to].handle(local, ShardEvent::Status(told)),
         }
     }
 }

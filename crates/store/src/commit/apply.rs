@@ -7,7 +7,7 @@ use super::version::VersionClock;
 use super::{inbox, lease, log, node};
 use crate::deadline::Deadline;
 use crate::error::StoreError;
-use crate::presence::{Held, Raise};
+use crate::presence::{ChannelVersionBump, HeldPresence};
 use crate::row::{Row, RowKey};
 use tavern_domain::Time;
 
@@ -72,12 +72,14 @@ pub fn apply(
     Ok(receipt)
 }
 
-fn held(tables: &mut impl Tables, commit: &Commit) -> Result<Vec<Held>, StoreError> {
+fn held(tables: &mut impl Tables, commit: &Commit) -> Result<Vec<HeldPresence>, StoreError> {
     let mut held = Vec::new();
     for key in commit.puts.iter().map(Row::key).chain(commit.deletes.iter().cloned()) {
         if let RowKey::Presence(carrier) = key {
             let channels = tables.held_by(&carrier)?;
-            held.extend(channels.into_iter().map(|channel| Held { carrier: carrier.clone(), channel }));
+            held.extend(
+                channels.into_iter().map(|channel| HeldPresence { carrier: carrier.clone(), channel }),
+            );
         }
     }
     Ok(held)
@@ -88,7 +90,7 @@ fn raise_channel(
     tables: &mut impl Tables,
     clock: &mut VersionClock,
     now: Time,
-    raise: &Raise,
+    raise: &ChannelVersionBump,
 ) -> Result<(u64, bool), StoreError> {
     let (last, users) = tables.channel(&raise.channel)?;
     let version = match (last, raise.by) {

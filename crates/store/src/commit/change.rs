@@ -5,9 +5,9 @@ use crate::inbox::{FreedMessages, NewInboxMessage};
 use crate::lease::TakeLease;
 use crate::log::{Append, Appended, LogEntry, Trim};
 use crate::node::Writer;
-use crate::presence::{Held, Raise};
+use crate::presence::{ChannelVersionBump, HeldPresence};
 use crate::row::{Row, RowKey};
-use crate::social::Seen;
+use crate::social::LastSeenUpdate;
 use std::sync::Arc;
 use tavern_domain::{Epoch, Time};
 
@@ -23,9 +23,9 @@ pub struct Commit {
     /// Deleting an absent row is no error.
     pub deletes: Vec<RowKey>,
     /// The channels whose presences change, each once.
-    pub raises: Vec<Raise>,
+    pub raises: Vec<ChannelVersionBump>,
     /// When users were last seen; never goes back.
-    pub seen: Vec<Seen>,
+    pub seen: Vec<LastSeenUpdate>,
     pub deadlines: Vec<Deadline>,
     /// Leases for the writer, each once.
     pub takes: Vec<TakeLease>,
@@ -55,7 +55,7 @@ pub enum NodeChange {
     /// Extends the lease; never shortens it. A closed epoch is `Fenced`.
     Renew { node: Writer, lease_ms: u64 },
     /// The first step of a take-over. Closing again changes nothing and answers the same `closed_at`.
-    Close { node: Writer, proof: Proof },
+    Close { node: Writer, proof: CloseProof },
     /// A clean shutdown.
     Stop { node: Writer },
     /// The last step of a take-over: nothing of the closed epoch is left.
@@ -64,7 +64,7 @@ pub enum NodeChange {
 
 /// Why an epoch may be closed by another node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Proof {
+pub enum CloseProof {
     /// Its lease has ended by the store's time; checked by the store.
     LeaseEnded,
     /// Its process is known to be gone (its lock file is free).
@@ -84,7 +84,7 @@ pub struct Receipt {
     /// Whether the channel was empty before: its versions begin anew.
     pub begun: Vec<bool>,
     /// The channels in which an app holds the users whose presence was put or deleted.
-    pub held: Vec<Held>,
+    pub held: Vec<HeldPresence>,
     /// The number of each lease, in the order of `takes`. A later commit that expects it is refused when another node
     /// has taken the lease.
     pub taken: Vec<u64>,

@@ -4,7 +4,7 @@
 use super::change::{Commit, NodeChange};
 use crate::error::StoreError;
 use crate::limits;
-use crate::presence::{Hold, Presence, PresenceKey};
+use crate::presence::{PresenceHold, PresenceKey, PresenceRow};
 use crate::row::{Row, RowKey};
 use std::collections::BTreeSet;
 
@@ -92,16 +92,16 @@ fn check_row(row: &Row) -> Result<(), StoreError> {
     row.texts().into_iter().flatten().try_for_each(check_text)?;
     match row {
         Row::Presence(presence) => check_clients(presence),
-        Row::Hold(Hold { key, carrier: Some(carrier), .. }) => {
+        Row::Hold(PresenceHold { key, carrier: Some(carrier), .. }) => {
             check_key(&RowKey::Hold(PresenceKey { channel: carrier.clone(), user: key.user.clone() }))
         }
         _ => Ok(()),
     }
 }
 
-fn check_clients(presence: &Presence) -> Result<(), StoreError> {
+fn check_clients(presence: &PresenceRow) -> Result<(), StoreError> {
     for client in presence.attendance.clients() {
-        check_text(&client.home.node)?;
+        check_text(&client.node.node)?;
         client.state.as_ref().map_or(Ok(()), |state| check_text(&state.text))?;
     }
     Ok(())

@@ -2,7 +2,7 @@
 //! the highest dropped number is kept until the user has read past it.
 
 use super::change::{Commit, Receipt};
-use super::tables::{InboxCounts, Removed, Tables};
+use super::tables::{InboxCounts, RemovedMessages, Tables};
 use super::version::VersionClock;
 use crate::error::StoreError;
 use crate::inbox::{FreedMessages, InboxMessage, NewInboxMessage};
@@ -65,7 +65,7 @@ fn add(
     Ok(n)
 }
 
-fn lose(inbox: &mut InboxCounts, removed: Removed) {
+fn lose(inbox: &mut InboxCounts, removed: RemovedMessages) {
     inbox.messages = inbox.messages.saturating_sub(removed.messages);
     inbox.bytes = inbox.bytes.saturating_sub(removed.bytes);
 }

@@ -12,6 +12,6 @@ mod tables;
 mod version;
 
 pub use apply::apply;
-pub use change::{Commit, Expect, NodeChange, Proof, Receipt};
-pub use tables::{InboxCounts, LeaseState, Removed, Tables};
+pub use change::{CloseProof, Commit, Expect, NodeChange, Receipt};
+pub use tables::{InboxCounts, LeaseState, RemovedMessages, Tables};
 pub use version::VersionClock;

@@ -1,10 +1,10 @@
 //! Steps in the life of a node: opened, renewed, closed, stopped, forgotten. Must hold: a closed epoch stays closed.
 
-use super::change::{NodeChange, Proof, Receipt};
+use super::change::{CloseProof, NodeChange, Receipt};
 use super::tables::Tables;
 use super::version::VersionClock;
 use crate::error::StoreError;
-use crate::node::{Node, Writer};
+use crate::node::{NodeRow, Writer};
 use tavern_domain::Epoch;
 
 pub(super) fn change(
@@ -23,7 +23,7 @@ pub(super) fn change(
             }
             let last = epochs.last().map_or(0, |node| node.writer.epoch.0);
             let epoch = Epoch(clock.begin(last));
-            tables.put_node(&Node {
+            tables.put_node(&NodeRow {
                 writer: Writer { node: name.clone(), epoch },
                 opened_at: now,
                 lease_until: now + *lease_ms,
@@ -42,7 +42,7 @@ pub(super) fn change(
             let unknown = || StoreError::UnknownNode { node: writer.clone() };
             let mut node = tables.node(writer)?.ok_or_else(unknown)?;
             if node.closed_at.is_none() {
-                if *proof == Proof::LeaseEnded && now < node.lease_until {
+                if *proof == CloseProof::LeaseEnded && now < node.lease_until {
                     return Err(StoreError::Leased { node: writer.clone(), until: node.lease_until });
                 }
                 node.closed_at = Some(now);
@@ -70,7 +70,7 @@ pub(super) fn change(
 }
 
 /// Fencing: an epoch that is closed or forgotten writes nothing more.
-pub(super) fn open(tables: &mut impl Tables, writer: &Writer) -> Result<Node, StoreError> {
+pub(super) fn open(tables: &mut impl Tables, writer: &Writer) -> Result<NodeRow, StoreError> {
     match tables.node(writer)? {
         Some(node) if node.closed_at.is_none() => Ok(node),
         _ => Err(StoreError::Fenced { node: writer.node.clone(), epoch: writer.epoch }),

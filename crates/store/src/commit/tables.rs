@@ -5,11 +5,11 @@ use crate::error::StoreError;
 use crate::inbox::InboxMessage;
 use crate::lease::Lease;
 use crate::log::{LogEntry, Trim};
-use crate::node::{Node, Writer};
+use crate::node::{NodeRow, Writer};
 use crate::page::Versioned;
 use crate::presence::PresenceKey;
 use crate::row::{Row, RowKey};
-use crate::social::Seen;
+use crate::social::LastSeenUpdate;
 use std::sync::Arc;
 use tavern_domain::Time;
 
@@ -19,17 +19,17 @@ pub trait Tables {
     fn put(&mut self, row: &Row, version: u64) -> Result<(), StoreError>;
     fn delete(&mut self, key: &RowKey) -> Result<(), StoreError>;
     fn set_deadline(&mut self, deadline: &Deadline) -> Result<(), StoreError>;
-    fn node(&mut self, node: &Writer) -> Result<Option<Node>, StoreError>;
+    fn node(&mut self, node: &Writer) -> Result<Option<NodeRow>, StoreError>;
     /// Every epoch of that name, in order.
-    fn epochs(&mut self, name: &str) -> Result<Vec<Node>, StoreError>;
-    fn put_node(&mut self, node: &Node) -> Result<(), StoreError>;
+    fn epochs(&mut self, name: &str) -> Result<Vec<NodeRow>, StoreError>;
+    fn put_node(&mut self, node: &NodeRow) -> Result<(), StoreError>;
     fn forget_node(&mut self, node: &Writer) -> Result<(), StoreError>;
     /// Version and number of users of a channel; zeros for an empty one.
     fn channel(&mut self, name: &Arc<str>) -> Result<(u64, u64), StoreError>;
     fn set_channel(&mut self, name: &Arc<str>, version: u64, now: Time) -> Result<(), StoreError>;
     fn forget_channel(&mut self, name: &Arc<str>) -> Result<(), StoreError>;
     /// Keeps the latest time; a user who is not known yet gets the version.
-    fn see(&mut self, seen: &Seen, version: u64) -> Result<(), StoreError>;
+    fn see(&mut self, seen: &LastSeenUpdate, version: u64) -> Result<(), StoreError>;
     /// The channels in which an app holds a user while they are in this one.
     fn held_by(&mut self, carrier: &PresenceKey) -> Result<Vec<Arc<str>>, StoreError>;
     fn lease(&mut self, name: &Arc<str>) -> Result<Option<LeaseState>, StoreError>;
@@ -46,8 +46,8 @@ pub trait Tables {
     fn inbox(&mut self, user: &Arc<str>) -> Result<InboxCounts, StoreError>;
     fn add_message(&mut self, user: &Arc<str>, message: &InboxMessage) -> Result<(), StoreError>;
     /// Removes the messages up to this number.
-    fn remove_messages(&mut self, user: &Arc<str>, through: u64) -> Result<Removed, StoreError>;
-    fn remove_oldest(&mut self, user: &Arc<str>) -> Result<Removed, StoreError>;
+    fn remove_messages(&mut self, user: &Arc<str>, through: u64) -> Result<RemovedMessages, StoreError>;
+    fn remove_oldest(&mut self, user: &Arc<str>) -> Result<RemovedMessages, StoreError>;
     /// All zeros: there is nothing left to know, and no row.
     fn set_inbox(&mut self, user: &Arc<str>, counts: &InboxCounts) -> Result<(), StoreError>;
 }
@@ -73,17 +73,17 @@ pub struct InboxCounts {
 
 /// Messages that were removed from an inbox.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Removed {
+pub struct RemovedMessages {
     /// The highest number among them; 0: there was none.
     pub through: u64,
     pub messages: usize,
     pub bytes: usize,
 }
 
-impl FromIterator<(u64, usize)> for Removed {
+impl FromIterator<(u64, usize)> for RemovedMessages {
     /// Number and length of each, the oldest first.
-    fn from_iter<T: IntoIterator<Item = (u64, usize)>>(messages: T) -> Removed {
-        messages.into_iter().fold(Removed::default(), |removed, (n, bytes)| Removed {
+    fn from_iter<T: IntoIterator<Item = (u64, usize)>>(messages: T) -> RemovedMessages {
+        messages.into_iter().fold(RemovedMessages::default(), |removed, (n, bytes)| RemovedMessages {
             through: n,
             messages: removed.messages + 1,
             bytes: removed.bytes + bytes,

@@ -2,8 +2,8 @@
 //! not arrive is shown by a later message that does.
 
 use super::fixture::PATIENCE;
-use super::world::BusWorld;
-use crate::bus::{Bus, BusError, BusMessage, BusReceiver, Lost};
+use super::world::BusUnderTest;
+use crate::bus::{Bus, BusError, BusLoss, BusPacket, BusReceiver};
 use crate::interest::Interest;
 use crate::node::Writer;
 use crate::store::Ticket;
@@ -13,39 +13,39 @@ use std::sync::{Arc, Condvar, Mutex};
 use tavern_domain::Epoch;
 
 /// A node on the bus, and what it has received.
-struct Node {
+struct BusNode {
     name: &'static str,
     bus: Arc<dyn Bus>,
-    receiver: Arc<Receiver>,
+    receiver: Arc<TestReceiver>,
 }
 
 #[derive(Default)]
-struct Receiver {
-    heard: Mutex<Heard>,
+struct TestReceiver {
+    heard: Mutex<ReceivedPackets>,
     arrived: Condvar,
 }
 
 #[derive(Default)]
-struct Heard {
+struct ReceivedPackets {
     confirmed: Vec<Ticket>,
-    messages: Vec<BusMessage>,
+    messages: Vec<BusPacket>,
     /// What the node listens to, for a bus that asks.
     interests: Vec<Interest>,
 }
 
-impl BusReceiver for Receiver {
+impl BusReceiver for TestReceiver {
     fn confirmed(&self, ticket: Ticket, outcome: Result<(), BusError>) {
         outcome.expect("the subscription holds");
         self.heard.lock().unwrap().confirmed.push(ticket);
         self.arrived.notify_all();
     }
 
-    fn messages(&self, messages: Vec<BusMessage>) {
+    fn messages(&self, messages: Vec<BusPacket>) {
         self.heard.lock().unwrap().messages.extend(messages);
         self.arrived.notify_all();
     }
 
-    fn lost(&self, lost: Lost) {
+    fn lost(&self, lost: BusLoss) {
         panic!("nothing is lost here, but {lost:?}");
     }
 
@@ -54,10 +54,10 @@ impl BusReceiver for Receiver {
     }
 }
 
-impl Node {
-    fn new(world: &dyn BusWorld, name: &'static str) -> Node {
-        let receiver = Arc::new(Receiver::default());
-        Node { name, bus: world.open(name, receiver.clone()), receiver }
+impl BusNode {
+    fn new(world: &dyn BusUnderTest, name: &'static str) -> BusNode {
+        let receiver = Arc::new(TestReceiver::default());
+        BusNode { name, bus: world.open(name, receiver.clone()), receiver }
     }
 
     fn subscribe(&self, subjects: &[Subject], ticket: u64) {
@@ -81,11 +81,11 @@ impl Node {
 
     fn send(&self, subject: &Subject, numbers: std::ops::Range<u64>) {
         let from = Writer::new(self.name, Epoch(1));
-        let message = |n: u64| BusMessage {
+        let message = |n: u64| BusPacket {
             subject: subject.clone(),
             from: from.clone(),
             n,
-            note: Arc::from(*b"note"),
+            header: Arc::from(*b"note"),
             payload: n.to_string().into_bytes().into(),
         };
         self.bus.publish(numbers.map(message).collect());
@@ -98,7 +98,7 @@ impl Node {
         heard.messages.iter().map(|message| (message.subject.to_string(), message.n)).collect()
     }
 
-    fn wait(&self, done: impl Fn(&Heard) -> bool) {
+    fn wait(&self, done: impl Fn(&ReceivedPackets) -> bool) {
         let heard = self.receiver.heard.lock().unwrap();
         let (_heard, waited) =
             self.receiver.arrived.wait_timeout_while(heard, PATIENCE, |heard| !done(heard)).unwrap();
@@ -106,7 +106,7 @@ impl Node {
     }
 }
 
-fn subject(world: &dyn BusWorld, rest: &str) -> Subject {
+fn subject(world: &dyn BusUnderTest, rest: &str) -> Subject {
     Subject::new(world.prefix(), "game", rest.as_bytes()).unwrap()
 }
 
@@ -114,8 +114,8 @@ fn numbers(messages: &[(String, u64)], subject: &Subject) -> Vec<u64> {
     messages.iter().filter(|(on, _)| on == subject.as_str()).map(|(_, n)| *n).collect()
 }
 
-pub(super) fn a_confirmed_subscription_gets_every_later_message(world: &dyn BusWorld) {
-    let (sender, listener) = (Node::new(world, "n1"), Node::new(world, "n2"));
+pub(super) fn a_confirmed_subscription_gets_every_later_message(world: &dyn BusUnderTest) {
+    let (sender, listener) = (BusNode::new(world, "n1"), BusNode::new(world, "n2"));
     let game = subject(world, "A b.c");
     sender.send(&game, 0..3);
     listener.subscribe(from_ref(&game), 1);
@@ -126,11 +126,11 @@ pub(super) fn a_confirmed_subscription_gets_every_later_message(world: &dyn BusW
     let heard = listener.receiver.heard.lock().unwrap();
     let message = heard.messages.last().unwrap();
     assert_eq!((&message.from, &*message.payload), (&Writer::new("n1", Epoch(1)), &b"49"[..]));
-    assert_eq!(&*message.note, b"note");
+    assert_eq!(&*message.header, b"note");
 }
 
-pub(super) fn after_unsubscribing_nothing_arrives(world: &dyn BusWorld) {
-    let (sender, listener) = (Node::new(world, "n1"), Node::new(world, "n2"));
+pub(super) fn after_unsubscribing_nothing_arrives(world: &dyn BusUnderTest) {
+    let (sender, listener) = (BusNode::new(world, "n1"), BusNode::new(world, "n2"));
     let (left, kept, new) = (subject(world, "left"), subject(world, "kept"), subject(world, "new"));
     listener.subscribe(&[left.clone(), kept.clone()], 1);
     sender.send(&left, 0..1);
@@ -142,8 +142,8 @@ pub(super) fn after_unsubscribing_nothing_arrives(world: &dyn BusWorld) {
     assert_eq!(numbers(&listener.until(&kept, 0), &left), [0]);
 }
 
-pub(super) fn a_node_does_not_get_its_own_messages(world: &dyn BusWorld) {
-    let (one, two) = (Node::new(world, "n1"), Node::new(world, "n2"));
+pub(super) fn a_node_does_not_get_its_own_messages(world: &dyn BusUnderTest) {
+    let (one, two) = (BusNode::new(world, "n1"), BusNode::new(world, "n2"));
     let game = subject(world, "A");
     one.subscribe(&[game.clone(), Subject::everything(world.prefix()).unwrap()], 1);
     two.subscribe(from_ref(&game), 1);
@@ -153,9 +153,9 @@ pub(super) fn a_node_does_not_get_its_own_messages(world: &dyn BusWorld) {
     assert_eq!(numbers(&one.until(&game, 100), &game), [100]);
 }
 
-pub(super) fn messages_of_one_publisher_arrive_in_order(world: &dyn BusWorld) {
-    let senders = [Node::new(world, "n1"), Node::new(world, "n2")];
-    let listener = Node::new(world, "n3");
+pub(super) fn messages_of_one_publisher_arrive_in_order(world: &dyn BusUnderTest) {
+    let senders = [BusNode::new(world, "n1"), BusNode::new(world, "n2")];
+    let listener = BusNode::new(world, "n3");
     let (game, done) = (subject(world, "A"), subject(world, "done"));
     listener.subscribe(&[game.clone(), done.clone()], 1);
     std::thread::scope(|scope| {
@@ -171,14 +171,14 @@ pub(super) fn messages_of_one_publisher_arrive_in_order(world: &dyn BusWorld) {
     listener.until(&done, 1);
     let heard = listener.receiver.heard.lock().unwrap();
     for sender in &senders {
-        let of_sender = |message: &&BusMessage| *message.from.node == *sender.name && message.subject == game;
+        let of_sender = |message: &&BusPacket| *message.from.node == *sender.name && message.subject == game;
         let numbers: Vec<u64> = heard.messages.iter().filter(of_sender).map(|message| message.n).collect();
         assert_eq!(numbers, (0..500).collect::<Vec<_>>());
     }
 }
 
-pub(super) fn two_nodes_get_each_others_messages(world: &dyn BusWorld) {
-    let nodes = [Node::new(world, "n1"), Node::new(world, "n2")];
+pub(super) fn two_nodes_get_each_others_messages(world: &dyn BusUnderTest) {
+    let nodes = [BusNode::new(world, "n1"), BusNode::new(world, "n2")];
     let game = subject(world, "A");
     nodes.iter().for_each(|node| node.subscribe(from_ref(&game), 7));
     nodes[0].send(&game, 1..2);
@@ -187,8 +187,8 @@ pub(super) fn two_nodes_get_each_others_messages(world: &dyn BusWorld) {
     assert_eq!(numbers(&nodes[1].until(&game, 1), &game), [1]);
 }
 
-pub(super) fn overlapping_subscriptions_deliver_once(world: &dyn BusWorld) {
-    let (sender, listener) = (Node::new(world, "n1"), Node::new(world, "n2"));
+pub(super) fn overlapping_subscriptions_deliver_once(world: &dyn BusUnderTest) {
+    let (sender, listener) = (BusNode::new(world, "n1"), BusNode::new(world, "n2"));
     let game = subject(world, "A");
     let kind = Subject::every_rest(world.prefix(), "game").unwrap();
     listener.subscribe(&[game.clone(), kind.clone()], 1);
@@ -204,8 +204,9 @@ pub(super) fn overlapping_subscriptions_deliver_once(world: &dyn BusWorld) {
     assert_eq!(heard[2_000..], [2_000, 2_001], "the wide subscription is still there");
 }
 
-pub(super) fn wide_subjects_match_their_kind(world: &dyn BusWorld) {
-    let (sender, kind, all) = (Node::new(world, "n1"), Node::new(world, "n2"), Node::new(world, "n3"));
+pub(super) fn wide_subjects_match_their_kind(world: &dyn BusUnderTest) {
+    let (sender, kind, all) =
+        (BusNode::new(world, "n1"), BusNode::new(world, "n2"), BusNode::new(world, "n3"));
     kind.subscribe(&[Subject::every_rest(world.prefix(), "game").unwrap()], 1);
     all.subscribe(&[Subject::everything(world.prefix()).unwrap()], 1);
     let (game, empty) = (subject(world, "A"), subject(world, ""));
@@ -214,13 +215,13 @@ pub(super) fn wide_subjects_match_their_kind(world: &dyn BusWorld) {
     for subject in [&foreign, &lobby, &game, &empty] {
         sender.send(subject, 0..1);
     }
-    let heard = |node: &Node| node.until(&empty, 0).into_iter().map(|(on, _)| on).collect::<Vec<_>>();
+    let heard = |node: &BusNode| node.until(&empty, 0).into_iter().map(|(on, _)| on).collect::<Vec<_>>();
     assert_eq!(heard(&kind), [game.as_str(), empty.as_str()]);
     assert_eq!(heard(&all), [lobby.as_str(), game.as_str(), empty.as_str()]);
 }
 
-pub(super) fn patterns_match_channels(world: &dyn BusWorld) {
-    let (sender, listener) = (Node::new(world, "n1"), Node::new(world, "n2"));
+pub(super) fn patterns_match_channels(world: &dyn BusUnderTest) {
+    let (sender, listener) = (BusNode::new(world, "n1"), BusNode::new(world, "n2"));
     let pattern = |glob: &[u8]| Interest::Channels { prefix: world.prefix().into(), glob: glob.into() };
     listener.listen(vec![pattern(b"game#[ab]*"), pattern(b"*z"), pattern(b"game#a*")], 1);
     let names: [&[u8]; 6] = [b"game#a", b"game#c", b"\xffz", b"game#bz", b"other#a", b"game#az"];
@@ -238,8 +239,8 @@ pub(super) fn patterns_match_channels(world: &dyn BusWorld) {
     assert_eq!(heard, [0, 2, 3, 5, 11]);
 }
 
-pub(super) fn a_repeated_subscription_holds_at_once(world: &dyn BusWorld) {
-    let (sender, listener) = (Node::new(world, "n1"), Node::new(world, "n2"));
+pub(super) fn a_repeated_subscription_holds_at_once(world: &dyn BusUnderTest) {
+    let (sender, listener) = (BusNode::new(world, "n1"), BusNode::new(world, "n2"));
     let game = subject(world, "A");
     listener.subscribe(from_ref(&game), 1);
     sender.send(&game, 0..1);
@@ -252,14 +253,15 @@ pub(super) fn a_repeated_subscription_holds_at_once(world: &dyn BusWorld) {
     listener.until(&game, 1);
 }
 
-pub(super) fn a_node_with_others_is_not_alone(world: &dyn BusWorld) {
-    let (sender, listener) = (Node::new(world, "n1"), Node::new(world, "n2"));
+pub(super) fn a_node_with_others_is_not_alone(world: &dyn BusUnderTest) {
+    let (sender, listener) = (BusNode::new(world, "n1"), BusNode::new(world, "n2"));
     listener.subscribe(&[subject(world, "A")], 1);
     assert!(!sender.bus.is_alone());
 }
 
-pub(super) fn a_stopped_node_gets_nothing(world: &dyn BusWorld) {
-    let (sender, stopped, witness) = (Node::new(world, "n1"), Node::new(world, "n2"), Node::new(world, "n3"));
+pub(super) fn a_stopped_node_gets_nothing(world: &dyn BusUnderTest) {
+    let (sender, stopped, witness) =
+        (BusNode::new(world, "n1"), BusNode::new(world, "n2"), BusNode::new(world, "n3"));
     let game = subject(world, "A");
     stopped.subscribe(from_ref(&game), 1);
     witness.subscribe(from_ref(&game), 1);

@@ -2,11 +2,11 @@
 
 use super::fixture::*;
 
-pub(super) fn deadlines(client: &Client, by: Time) -> Page<Deadline> {
+pub(super) fn deadlines(client: &BlockingStore, by: Time) -> Page<Deadline> {
     deadlines_after(client, by, None, 100)
 }
 
-fn deadlines_after(client: &Client, by: Time, after: Option<Deadline>, limit: u32) -> Page<Deadline> {
+fn deadlines_after(client: &BlockingStore, by: Time, after: Option<Deadline>, limit: u32) -> Page<Deadline> {
     match client.read(Read::DueDeadlines { by, after, limit }) {
         Ok(Found::Deadlines(page)) => page,
         other => panic!("no deadlines but {other:?}"),
@@ -23,7 +23,7 @@ fn settle(key: RowKey, due: Time) -> Commit {
     Commit { expects, deletes: vec![key], ..Commit::default() }
 }
 
-pub(super) fn deadlines_come_in_order_of_time(world: &dyn World) {
+pub(super) fn deadlines_come_in_order_of_time(world: &dyn StoreUnderTest) {
     let client = client(world);
     client
         .commit(set(&[(30, "grace", "c"), (10, "invite", "a"), (20, "grace", "b"), (10, "grace", "z")]))
@@ -36,7 +36,7 @@ pub(super) fn deadlines_come_in_order_of_time(world: &dyn World) {
     assert_eq!(names(u64::MAX), "zabc");
 }
 
-pub(super) fn setting_a_deadline_again_moves_it(world: &dyn World) {
+pub(super) fn setting_a_deadline_again_moves_it(world: &dyn StoreUnderTest) {
     let client = client(world);
     client.commit(set(&[(10, "grace", "a")])).unwrap();
     client.commit(set(&[(20, "grace", "a"), (15, "invite", "a")])).unwrap();
@@ -45,7 +45,7 @@ pub(super) fn setting_a_deadline_again_moves_it(world: &dyn World) {
     assert_eq!(deadlines(&client, Time(14)).rows, []);
 }
 
-pub(super) fn a_deadline_that_moved_is_not_settled(world: &dyn World) {
+pub(super) fn a_deadline_that_moved_is_not_settled(world: &dyn StoreUnderTest) {
     let client = client(world);
     client.commit(set(&[(10, "grace", "a")])).unwrap();
     let seen = deadlines(&client, Time(10)).rows.remove(0);
@@ -56,7 +56,7 @@ pub(super) fn a_deadline_that_moved_is_not_settled(world: &dyn World) {
     assert_conflict(client.commit(settle(seen.key(), Time(20))), (seen.key(), 20, 0));
 }
 
-pub(super) fn deadlines_come_in_pages(world: &dyn World) {
+pub(super) fn deadlines_come_in_pages(world: &dyn StoreUnderTest) {
     let client = client(world);
     client
         .commit(set(&[(10, "b", "x"), (10, "a", "y"), (10, "a", "x"), (20, "a", "z"), (30, "a", "w")]))

@@ -6,7 +6,7 @@ use crate::clock::Clock;
 use std::sync::Barrier;
 use tavern_domain::Scopes;
 
-pub(super) fn a_met_expectation_raises_the_version_by_one(world: &dyn World) {
+pub(super) fn a_met_expectation_raises_the_version_by_one(world: &dyn StoreUnderTest) {
     let client = client(world);
     let first = client.commit(put("a", "1")).unwrap().put[0];
     let second = client.commit(Commit { expects: vec![expect("a", first)], ..put("a", "2") }).unwrap();
@@ -15,7 +15,7 @@ pub(super) fn a_met_expectation_raises_the_version_by_one(world: &dyn World) {
     assert_eq!(text(&client, "a").as_deref(), Some("2"));
 }
 
-pub(super) fn a_conflict_reports_the_version_found(world: &dyn World) {
+pub(super) fn a_conflict_reports_the_version_found(world: &dyn StoreUnderTest) {
     let client = client(world);
     let found = client.commit(put("a", "1")).unwrap().put[0];
     let key = RowKey::Document(key("a"));
@@ -26,7 +26,7 @@ pub(super) fn a_conflict_reports_the_version_found(world: &dyn World) {
     assert_eq!(text(&client, "a").as_deref(), Some("1"));
 }
 
-pub(super) fn version_zero_means_absent(world: &dyn World) {
+pub(super) fn version_zero_means_absent(world: &dyn StoreUnderTest) {
     let client = client(world);
     let create = || Commit { expects: vec![expect("a", 0)], ..put("a", "1") };
     let version = client.commit(create()).unwrap().put[0];
@@ -35,7 +35,7 @@ pub(super) fn version_zero_means_absent(world: &dyn World) {
     assert_conflict(outcome, (RowKey::Document(key("b")), 7, 0));
 }
 
-pub(super) fn one_unmet_expectation_refuses_the_whole_commit(world: &dyn World) {
+pub(super) fn one_unmet_expectation_refuses_the_whole_commit(world: &dyn StoreUnderTest) {
     let client = client(world);
     client.commit(put("old", "stays")).unwrap();
     let a = client.commit(put("a", "1")).unwrap().put[0];
@@ -68,7 +68,7 @@ pub(super) fn one_unmet_expectation_refuses_the_whole_commit(world: &dyn World) 
     assert_eq!(deadline::deadlines(&client, Time::NEVER).rows.len(), 1);
 }
 
-pub(super) fn a_put_without_expectation_writes(world: &dyn World) {
+pub(super) fn a_put_without_expectation_writes(world: &dyn StoreUnderTest) {
     let client = client(world);
     let first = client.commit(put("a", "1")).unwrap().put[0];
     let twice = Commit { puts: vec![row("a", "2"), row("a", "3")], ..Commit::default() };
@@ -76,7 +76,7 @@ pub(super) fn a_put_without_expectation_writes(world: &dyn World) {
     assert_eq!(text(&client, "a").as_deref(), Some("3"));
 }
 
-pub(super) fn versions_begin_at_the_stores_time(world: &dyn World) {
+pub(super) fn versions_begin_at_the_stores_time(world: &dyn StoreUnderTest) {
     let client = client(world);
     let receipt = client.commit(put("a", "1")).unwrap();
     assert_eq!(receipt.put, [receipt.time.0 * 1000]);
@@ -88,7 +88,7 @@ pub(super) fn versions_begin_at_the_stores_time(world: &dyn World) {
     assert_eq!(again.put, [receipt.put[0] + 1], "only the beginning follows the clock");
 }
 
-pub(super) fn versions_grow_through_deletion(world: &dyn World) {
+pub(super) fn versions_grow_through_deletion(world: &dyn StoreUnderTest) {
     // The clock stands still and then goes back: the hardest case for a number that begins with the time.
     let client = client(world);
     let mut last = 0;
@@ -106,7 +106,7 @@ pub(super) fn versions_grow_through_deletion(world: &dyn World) {
     }
 }
 
-pub(super) fn a_row_deleted_and_put_in_one_commit_is_new(world: &dyn World) {
+pub(super) fn a_row_deleted_and_put_in_one_commit_is_new(world: &dyn StoreUnderTest) {
     let client = client(world);
     let first = client.commit(put("a", "1")).unwrap().put[0];
     let receipt = client.commit(Commit { puts: vec![row("a", "2")], ..delete("a") }).unwrap();
@@ -114,25 +114,25 @@ pub(super) fn a_row_deleted_and_put_in_one_commit_is_new(world: &dyn World) {
     assert_eq!(text(&client, "a").as_deref(), Some("2"));
 }
 
-pub(super) fn a_refusal_concerns_only_its_own_commit(world: &dyn World) {
+pub(super) fn a_refusal_concerns_only_its_own_commit(world: &dyn StoreUnderTest) {
     let client = client(world);
     let works = (0..30).map(|n| {
         let expects = if n % 3 == 1 { vec![expect("missing", 7)] } else { Vec::new() };
         Work::Commit(Commit { expects, ..put(&format!("d{n}"), "x") })
     });
     for (n, answer) in client.run(works.collect()).into_iter().enumerate() {
-        let refused = matches!(answer, Answer::Failed(StoreError::Conflict { .. }));
+        let refused = matches!(answer, StoreAnswer::Failed(StoreError::Conflict { .. }));
         assert_eq!(refused, n % 3 == 1, "{n}: {answer:?}");
         assert_eq!(version(&client, &format!("d{n}")) == 0, refused, "{n}");
     }
 }
 
-pub(super) fn of_two_racing_commits_exactly_one_wins(world: &dyn World) {
+pub(super) fn of_two_racing_commits_exactly_one_wins(world: &dyn StoreUnderTest) {
     let clients = [client(world), client(world)];
     let start = Barrier::new(clients.len());
     for round in 0..40 {
         let name = format!("r{round}");
-        let race = |client: &Client| {
+        let race = |client: &BlockingStore| {
             start.wait();
             client.commit(Commit { expects: vec![expect(&name, 0)], ..put(&name, "x") })
         };
@@ -147,11 +147,11 @@ pub(super) fn of_two_racing_commits_exactly_one_wins(world: &dyn World) {
     }
 }
 
-pub(super) fn concurrent_increments_are_not_lost(world: &dyn World) {
+pub(super) fn concurrent_increments_are_not_lost(world: &dyn StoreUnderTest) {
     const EACH: u64 = 25;
     let clients = [client(world), client(world), client(world)];
     let first = clients[0].commit(put("sum", "0")).unwrap().put[0];
-    let count = |client: &Client| {
+    let count = |client: &BlockingStore| {
         for _ in 0..EACH {
             loop {
                 let found = read(client, "sum").unwrap();

@@ -1,14 +1,14 @@
 //! What the store cases share: names, a client, and commits and reads of documents.
 
-pub(super) use super::world::World;
-pub(super) use crate::blocking::Client;
+pub(super) use super::world::StoreUnderTest;
+pub(super) use crate::blocking::BlockingStore;
 pub(super) use crate::limits;
 pub(super) use crate::{
-    Answer, AnswerReceiver, ApiKey, Append, Commit, Deadline, Document, DocumentKey, Edge, Expect, Follow,
-    Found, FreedMessages, Held, Hold, InboxPage, Lease, LogEnds, LogEntry, LogPage, NewInboxMessage, Node,
-    NodeChange, Page, Person, Presence, PresenceKey, Proof, Raise, Read, Receipt, Roster, Row, RowKey,
-    RowKind, Seen, StalePresence, StoreError, StoredSession, TakeLease, Ticket, TopicPage, Trim, User,
-    Versioned, Work, Writer,
+    AnswerReceiver, ApiKey, Append, ChannelVersionBump, CloseProof, Commit, Deadline, Document, DocumentKey,
+    Expect, Follow, FollowRow, Found, FreedMessages, HeldPresence, InboxPage, LastSeenUpdate, Lease, LogEnds,
+    LogEntry, LogPage, NewInboxMessage, NodeChange, NodeRow, Page, PresenceHold, PresenceKey, PresencePage,
+    PresenceRow, Read, Receipt, Row, RowKey, RowKind, StalePresence, StoreAnswer, StoreError, StoredSession,
+    TakeLease, Ticket, TopicPage, Trim, UserRow, UserSnapshot, Versioned, Work, Writer,
 };
 pub(super) use std::sync::Arc;
 use std::time::Duration;
@@ -19,18 +19,18 @@ pub(super) use tavern_domain::{ClientId, Epoch, Time};
 pub(super) const PATIENCE: Duration = Duration::from_secs(30);
 pub(super) const LEASE_MS: u64 = 10_000;
 
-pub(super) fn client(world: &dyn World) -> Client {
-    Client::with(PATIENCE, |inbox| Ok(world.open(inbox))).expect("the world opens")
+pub(super) fn client(world: &dyn StoreUnderTest) -> BlockingStore {
+    BlockingStore::with(PATIENCE, |inbox| Ok(world.open(inbox))).expect("the world opens")
 }
 
-pub(super) fn now(client: &Client) -> Time {
+pub(super) fn now(client: &BlockingStore) -> Time {
     match client.read(Read::Time) {
         Ok(Found::Time(time)) => time,
         other => panic!("no time but {other:?}"),
     }
 }
 
-pub(super) fn open_node(client: &Client, name: &str) -> Writer {
+pub(super) fn open_node(client: &BlockingStore, name: &str) -> Writer {
     let node = Some(NodeChange::Open { name: name.into(), lease_ms: LEASE_MS });
     let receipt = client.commit(Commit { node, ..Commit::default() }).expect("a node opens");
     Writer::new(name, receipt.epoch.expect("an epoch was opened"))
@@ -56,18 +56,18 @@ pub(super) fn expect(name: &str, version: u64) -> Expect {
     Expect { key: RowKey::Document(key(name)), version }
 }
 
-pub(super) fn read(client: &Client, name: &str) -> Option<Versioned<Document>> {
+pub(super) fn read(client: &BlockingStore, name: &str) -> Option<Versioned<Document>> {
     match client.read(Read::Document(key(name))) {
         Ok(Found::Document(found)) => found,
         other => panic!("no document but {other:?}"),
     }
 }
 
-pub(super) fn version(client: &Client, name: &str) -> u64 {
+pub(super) fn version(client: &BlockingStore, name: &str) -> u64 {
     read(client, name).map_or(0, |found| found.version)
 }
 
-pub(super) fn text(client: &Client, name: &str) -> Option<String> {
+pub(super) fn text(client: &BlockingStore, name: &str) -> Option<String> {
     read(client, name).map(|found| String::from_utf8_lossy(&found.row.body).into_owned())
 }
 

@@ -16,7 +16,7 @@ fn free(user: &str, through: u64, unread: bool) -> Commit {
     Commit { freed_messages: vec![FreedMessages { user: user.into(), through, unread }], ..Commit::default() }
 }
 
-fn inbox(client: &Client, user: &str, after: u64, limit: u32) -> InboxPage {
+fn inbox(client: &BlockingStore, user: &str, after: u64, limit: u32) -> InboxPage {
     match client.read(Read::Inbox { user: user.into(), after, limit }) {
         Ok(Found::Inbox(inbox)) => inbox,
         other => panic!("no inbox but {other:?}"),
@@ -27,7 +27,7 @@ fn bodies(inbox: &InboxPage) -> Vec<String> {
     inbox.page.rows.iter().map(|message| String::from_utf8_lossy(&message.body).into_owned()).collect()
 }
 
-pub(super) fn messages_are_numbered_per_inbox(world: &dyn World) {
+pub(super) fn messages_are_numbered_per_inbox(world: &dyn StoreUnderTest) {
     let client = client(world);
     let receipt =
         client.commit(add(vec![message("ann", "1"), message("bob", "x"), message("ann", "2")])).unwrap();
@@ -44,7 +44,7 @@ pub(super) fn messages_are_numbered_per_inbox(world: &dyn World) {
     assert_eq!(inbox(&client, "nobody", 0, 10).page.rows, []);
 }
 
-pub(super) fn a_message_is_added_with_its_commit(world: &dyn World) {
+pub(super) fn a_message_is_added_with_its_commit(world: &dyn StoreUnderTest) {
     let client = client(world);
     let refused = Commit { expects: vec![expect("party", 7)], ..add(vec![message("ann", "no")]) };
     assert_conflict(client.commit(refused), (RowKey::Document(key("party")), 7, 0));
@@ -61,7 +61,7 @@ pub(super) fn a_message_is_added_with_its_commit(world: &dyn World) {
     );
 }
 
-pub(super) fn freed_messages_are_removed_and_numbers_continue(world: &dyn World) {
+pub(super) fn freed_messages_are_removed_and_numbers_continue(world: &dyn StoreUnderTest) {
     let client = client(world);
     let numbers = client.commit(add(vec![message("ann", "1"), message("ann", "2")])).unwrap().inbox_numbers;
     client.commit(free("ann", numbers[0], false)).unwrap();
@@ -75,7 +75,7 @@ pub(super) fn freed_messages_are_removed_and_numbers_continue(world: &dyn World)
     assert_eq!(inbox(&client, "ann", 0, 10).dropped, 0);
 }
 
-pub(super) fn a_full_inbox_drops_the_oldest_and_reports_it(world: &dyn World) {
+pub(super) fn a_full_inbox_drops_the_oldest_and_reports_it(world: &dyn StoreUnderTest) {
     let client = client(world);
     let two = |body: &str| NewInboxMessage { max_messages: 2, ..message("ann", body) };
     let numbers = client.commit(add(vec![two("1"), two("2"), two("3")])).unwrap().inbox_numbers;
@@ -95,7 +95,7 @@ pub(super) fn a_full_inbox_drops_the_oldest_and_reports_it(world: &dyn World) {
     assert_eq!(inbox(&client, "ann", 0, 10).dropped, 0);
 }
 
-pub(super) fn expired_messages_are_reported_as_dropped(world: &dyn World) {
+pub(super) fn expired_messages_are_reported_as_dropped(world: &dyn StoreUnderTest) {
     let client = client(world);
     let numbers = client.commit(add(vec![message("ann", "1"), message("ann", "2")])).unwrap().inbox_numbers;
     client.commit(free("ann", numbers[1], true)).unwrap();

@@ -19,21 +19,21 @@ fn create(key: ApiKey) -> Commit {
     Commit { expects, puts: vec![Row::Key(key)], ..Commit::default() }
 }
 
-fn by_hash(client: &Client, hash: u8) -> Option<Versioned<ApiKey>> {
+fn by_hash(client: &BlockingStore, hash: u8) -> Option<Versioned<ApiKey>> {
     match client.read(Read::KeyByHash([hash; 32])) {
         Ok(Found::Key(found)) => found,
         other => panic!("no key but {other:?}"),
     }
 }
 
-fn page(client: &Client, after: Option<&str>, limit: u32) -> Page<Versioned<ApiKey>> {
+fn page(client: &BlockingStore, after: Option<&str>, limit: u32) -> Page<Versioned<ApiKey>> {
     match client.read(Read::Keys { after: after.map(Arc::from), limit }) {
         Ok(Found::Keys(page)) => page,
         other => panic!("no keys but {other:?}"),
     }
 }
 
-pub(super) fn a_key_is_found_by_its_hash(world: &dyn World) {
+pub(super) fn a_key_is_found_by_its_hash(world: &dyn StoreUnderTest) {
     let client = client(world);
     let none = ApiKey { scopes: Scopes::NONE, ..api_key("k2", 2) };
     let version = client.commit(create(api_key("k1", 1))).unwrap().put[0];
@@ -44,7 +44,7 @@ pub(super) fn a_key_is_found_by_its_hash(world: &dyn World) {
     assert!(matches!(client.commit(create(api_key("k1", 9))), Err(StoreError::Conflict { .. })));
 }
 
-pub(super) fn keys_come_in_pages(world: &dyn World) {
+pub(super) fn keys_come_in_pages(world: &dyn StoreUnderTest) {
     let client = client(world);
     for (hash, id) in ["c", "a", "d", "b"].into_iter().enumerate() {
         client.commit(create(api_key(id, hash as u8))).unwrap();
@@ -57,7 +57,7 @@ pub(super) fn keys_come_in_pages(world: &dyn World) {
     assert_eq!(page(&client, Some("d"), 3).rows, []);
 }
 
-pub(super) fn a_revoked_key_says_when(world: &dyn World) {
+pub(super) fn a_revoked_key_says_when(world: &dyn StoreUnderTest) {
     let client = client(world);
     let version = client.commit(create(api_key("k1", 1))).unwrap().put[0];
     let revoked = ApiKey { revoked_at: Some(Time(9)), ..api_key("k1", 1) };
@@ -66,7 +66,7 @@ pub(super) fn a_revoked_key_says_when(world: &dyn World) {
     assert_eq!(by_hash(&client, 1), Some(Versioned { version: version + 1, row: revoked }));
 }
 
-pub(super) fn a_deleted_key_is_gone(world: &dyn World) {
+pub(super) fn a_deleted_key_is_gone(world: &dyn StoreUnderTest) {
     let client = client(world);
     client.commit(create(api_key("k1", 1))).unwrap();
     client.commit(Commit { deletes: vec![RowKey::Key("k1".into())], ..Commit::default() }).unwrap();

@@ -9,7 +9,7 @@ fn take(writer: &Writer, name: &str) -> Commit {
     Commit { writer: Some(writer.clone()), takes, ..Commit::default() }
 }
 
-fn lease(client: &Client, name: &str) -> Option<Versioned<Lease>> {
+fn lease(client: &BlockingStore, name: &str) -> Option<Versioned<Lease>> {
     match client.read(Read::Lease(name.into())) {
         Ok(Found::Lease(found)) => found,
         other => panic!("no lease but {other:?}"),
@@ -25,7 +25,7 @@ fn assert_taken(outcome: Result<Receipt, StoreError>, by: &Writer) {
     assert!(matches!(&outcome, Err(StoreError::LeaseHeld { by: holder, .. }) if holder == by), "{outcome:?}");
 }
 
-pub(super) fn a_lease_has_one_holder(world: &dyn World) {
+pub(super) fn a_lease_has_one_holder(world: &dyn StoreUnderTest) {
     let client = client(world);
     let (one, two) = (open_node(&client, "n1"), open_node(&client, "n2"));
     let receipt = client.commit(take(&one, "mail")).unwrap();
@@ -36,7 +36,7 @@ pub(super) fn a_lease_has_one_holder(world: &dyn World) {
     client.commit(take(&two, "other")).unwrap();
 }
 
-pub(super) fn extending_a_lease_keeps_its_version(world: &dyn World) {
+pub(super) fn extending_a_lease_keeps_its_version(world: &dyn StoreUnderTest) {
     let client = client(world);
     let one = open_node(&client, "n1");
     let first = client.commit(take(&one, "mail")).unwrap();
@@ -46,7 +46,7 @@ pub(super) fn extending_a_lease_keeps_its_version(world: &dyn World) {
     assert_eq!(lease(&client, "mail").unwrap().row.until, again.time + WORK_MS);
 }
 
-pub(super) fn an_ended_lease_is_taken_with_a_higher_version(world: &dyn World) {
+pub(super) fn an_ended_lease_is_taken_with_a_higher_version(world: &dyn StoreUnderTest) {
     let client = client(world);
     let (one, two) = (open_node(&client, "n1"), open_node(&client, "n2"));
     let first = client.commit(take(&one, "mail")).unwrap().taken[0];
@@ -61,7 +61,7 @@ pub(super) fn an_ended_lease_is_taken_with_a_higher_version(world: &dyn World) {
     assert_conflict(client.commit(late), (RowKey::Lease("mail".into()), first, second));
 }
 
-pub(super) fn the_leases_of_a_closed_epoch_are_free(world: &dyn World) {
+pub(super) fn the_leases_of_a_closed_epoch_are_free(world: &dyn StoreUnderTest) {
     let client = client(world);
     let (one, two) = (open_node(&client, "n1"), open_node(&client, "n2"));
     let first = client.commit(take(&one, "mail")).unwrap().taken[0];
@@ -70,7 +70,7 @@ pub(super) fn the_leases_of_a_closed_epoch_are_free(world: &dyn World) {
     assert!(client.commit(take(&two, "mail")).unwrap().taken[0] > first);
 }
 
-pub(super) fn a_deleted_lease_is_free_and_its_version_grows(world: &dyn World) {
+pub(super) fn a_deleted_lease_is_free_and_its_version_grows(world: &dyn StoreUnderTest) {
     let client = client(world);
     let (one, two) = (open_node(&client, "n1"), open_node(&client, "n2"));
     let first = client.commit(take(&one, "mail")).unwrap().taken[0];

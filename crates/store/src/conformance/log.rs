@@ -12,7 +12,7 @@ fn append(events: &[(&str, &str)]) -> Commit {
     Commit { appends, ..Commit::default() }
 }
 
-fn log(client: &Client, topics: &[&str], after: u64, limit: u32) -> LogPage {
+fn log(client: &BlockingStore, topics: &[&str], after: u64, limit: u32) -> LogPage {
     let topics = topics.iter().map(|topic| Arc::from(*topic)).collect();
     match client.read(Read::Log { topics, after, limit }) {
         Ok(Found::Log(stretch)) => stretch,
@@ -20,7 +20,7 @@ fn log(client: &Client, topics: &[&str], after: u64, limit: u32) -> LogPage {
     }
 }
 
-fn counts(client: &Client, names: &[&str], after: Option<&str>, limit: u32) -> TopicPage {
+fn counts(client: &BlockingStore, names: &[&str], after: Option<&str>, limit: u32) -> TopicPage {
     let names = names.iter().map(|name| Arc::from(*name)).collect();
     match client.read(Read::Topics { names, after: after.map(Arc::from), limit }) {
         Ok(Found::Topics(topics)) => topics,
@@ -36,7 +36,7 @@ fn shown(stretch: &LogPage) -> Vec<String> {
     stretch.page.rows.iter().map(line).collect()
 }
 
-pub(super) fn events_count_without_gaps(world: &dyn World) {
+pub(super) fn events_count_without_gaps(world: &dyn StoreUnderTest) {
     let client = client(world);
     assert_eq!(log(&client, &[], 0, 10).log, LogEnds { first: 1, head: 0, bytes: 0 });
     let receipt = client.commit(append(&[("a", "x"), ("b", "yy"), ("a", "z")])).unwrap();
@@ -51,7 +51,7 @@ pub(super) fn events_count_without_gaps(world: &dyn World) {
     assert_eq!((topics.page.rows, topics.log.head), (vec![("a".into(), 2), ("b".into(), 2)], 4));
 }
 
-pub(super) fn a_refused_commit_appends_nothing(world: &dyn World) {
+pub(super) fn a_refused_commit_appends_nothing(world: &dyn StoreUnderTest) {
     let client = client(world);
     let refused = Commit { expects: vec![expect("missing", 7)], ..append(&[("a", "x")]) };
     assert_conflict(client.commit(refused), (RowKey::Document(key("missing")), 7, 0));
@@ -59,7 +59,7 @@ pub(super) fn a_refused_commit_appends_nothing(world: &dyn World) {
     assert_eq!(shown(&log(&client, &[], 0, 10)), ["1 a1 y"]);
 }
 
-pub(super) fn an_event_id_is_accepted_once_per_topic(world: &dyn World) {
+pub(super) fn an_event_id_is_accepted_once_per_topic(world: &dyn StoreUnderTest) {
     let client = client(world);
     let one = |topic, body| Commit { appends: vec![event(topic, Some("i"), body)], ..Commit::default() };
     let first = client.commit(one("a", "x")).unwrap().appended.remove(0);
@@ -76,7 +76,7 @@ pub(super) fn an_event_id_is_accepted_once_per_topic(world: &dyn World) {
     assert_eq!(kept.id.as_deref(), Some("j"));
 }
 
-pub(super) fn several_topics_are_read_as_one_list(world: &dyn World) {
+pub(super) fn several_topics_are_read_as_one_list(world: &dyn StoreUnderTest) {
     let client = client(world);
     let names = ["a", "b", "c"];
     let events: Vec<_> = (0..30).map(|n| (names[n % 3], "x")).collect();
@@ -105,7 +105,7 @@ pub(super) fn several_topics_are_read_as_one_list(world: &dyn World) {
     assert_eq!(few.page.rows.iter().map(|entry| entry.position).collect::<Vec<_>>(), [1, 4, 7, 10, 13]);
 }
 
-pub(super) fn a_page_of_the_log_is_bounded_in_bytes(world: &dyn World) {
+pub(super) fn a_page_of_the_log_is_bounded_in_bytes(world: &dyn StoreUnderTest) {
     let client = client(world);
     let large = "x".repeat(limits::PAGE_BYTES / 2);
     client.commit(append(&[("a", &large), ("a", &large)])).unwrap();
@@ -116,7 +116,7 @@ pub(super) fn a_page_of_the_log_is_bounded_in_bytes(world: &dyn World) {
     }
 }
 
-pub(super) fn trimming_removes_the_oldest_and_keeps_the_counts(world: &dyn World) {
+pub(super) fn trimming_removes_the_oldest_and_keeps_the_counts(world: &dyn StoreUnderTest) {
     let client = client(world);
     let named = |n: u32| event("a", Some(&format!("i{n}")), "xx");
     client.commit(Commit { appends: (1..=6).map(named).collect(), ..Commit::default() }).unwrap();
@@ -136,7 +136,7 @@ pub(super) fn trimming_removes_the_oldest_and_keeps_the_counts(world: &dyn World
     assert_eq!(shown(&log(&client, &["a"], 0, 10)), ["8 a8 y"]);
 }
 
-pub(super) fn restored_events_keep_their_positions(world: &dyn World) {
+pub(super) fn restored_events_keep_their_positions(world: &dyn StoreUnderTest) {
     let client = client(world);
     let entry = |position, topic: &str, count, id: Option<&str>, body: &str| LogEntry {
         position,
@@ -171,7 +171,7 @@ pub(super) fn restored_events_keep_their_positions(world: &dyn World) {
     assert_eq!(shown(&log(&client, &["b"], 0, 10)), ["22 b4 yy"]);
 }
 
-pub(super) fn topics_come_in_pages_and_by_name(world: &dyn World) {
+pub(super) fn topics_come_in_pages_and_by_name(world: &dyn StoreUnderTest) {
     let client = client(world);
     let events: Vec<_> = ["d", "b", "a", "c", "a"].iter().map(|topic| (*topic, "x")).collect();
     client.commit(append(&events)).unwrap();
@@ -184,7 +184,7 @@ pub(super) fn topics_come_in_pages_and_by_name(world: &dyn World) {
     assert_eq!(some.page.rows, [("a".into(), 2), ("c".into(), 1)]);
 }
 
-pub(super) fn a_reader_never_skips_concurrent_appends(world: &dyn World) {
+pub(super) fn a_reader_never_skips_concurrent_appends(world: &dyn StoreUnderTest) {
     const APPENDERS: usize = 3;
     const ROUNDS: usize = 40;
     let barrier = Barrier::new(APPENDERS + 1);

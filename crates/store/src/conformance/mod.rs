@@ -19,7 +19,7 @@ mod social;
 mod work;
 mod world;
 
-pub use world::{BusCase, BusWorld, Case, Exclusion, World, assert_complete};
+pub use world::{BusCase, BusUnderTest, Exclusion, StoreCase, StoreUnderTest, assert_complete};
 
 /// Calls a macro with what follows its name in parentheses, and the list of store cases as `module::name`.
 #[macro_export]
@@ -140,10 +140,10 @@ macro_rules! bus_cases {
     };
 }
 
-pub fn cases() -> &'static [Case] {
+pub fn cases() -> &'static [StoreCase] {
     macro_rules! list {
         (() $($module:ident :: $name:ident),* $(,)?) => {
-            &[$(Case { name: concat!(stringify!($module), "::", stringify!($name)), run: $module::$name }),*]
+            &[$(StoreCase { name: concat!(stringify!($module), "::", stringify!($name)), run: $module::$name }),*]
         };
     }
     store_cases!(list)

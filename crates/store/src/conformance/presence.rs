@@ -1,20 +1,22 @@
 //! Presences, the versions of channels, and the lists they are found in.
 
 use super::fixture::*;
-use tavern_domain::presence::{Attendance, Attendee, Departed, Departure, Home, Lost, State};
+use tavern_domain::presence::{
+    Attendance, ChannelClient, ClientState, LastDeparture, LostClient, NodeEpoch, OfflineReason,
+};
 
-fn attendee(n: u128, node: &str) -> Attendee {
-    Attendee {
+fn attendee(n: u128, node: &str) -> ChannelClient {
+    ChannelClient {
         client: ClientId::from_random(n),
-        home: Home { node: node.into(), epoch: Epoch(1) },
+        node: NodeEpoch { node: node.into(), epoch: Epoch(1) },
         state: None,
         since: Time(7),
         lost: None,
     }
 }
 
-fn presence(channel: &str, user: &str, clients: Vec<Attendee>) -> Presence {
-    Presence {
+fn presence(channel: &str, user: &str, clients: Vec<ChannelClient>) -> PresenceRow {
+    PresenceRow {
         key: PresenceKey::new(channel, user),
         anonymous: false,
         name: None,
@@ -23,8 +25,8 @@ fn presence(channel: &str, user: &str, clients: Vec<Attendee>) -> Presence {
     }
 }
 
-fn raise(channel: &str, by: u32) -> Raise {
-    Raise { channel: channel.into(), by }
+fn raise(channel: &str, by: u32) -> ChannelVersionBump {
+    ChannelVersionBump { channel: channel.into(), by }
 }
 
 /// A user joins a channel, which is two changes.
@@ -38,60 +40,61 @@ fn go(channel: &str, user: &str) -> Commit {
     Commit { deletes: vec![key], raises: vec![raise(channel, 2)], ..Commit::default() }
 }
 
-fn get(client: &Client, channel: &str, user: &str) -> Option<Versioned<Presence>> {
+fn get(client: &BlockingStore, channel: &str, user: &str) -> Option<Versioned<PresenceRow>> {
     match client.read(Read::Presence(PresenceKey::new(channel, user))) {
         Ok(Found::Presence(found)) => found,
         other => panic!("no presence but {other:?}"),
     }
 }
 
-fn roster(client: &Client, channel: &str, after: Option<&str>, limit: u32) -> Roster {
+fn roster(client: &BlockingStore, channel: &str, after: Option<&str>, limit: u32) -> PresencePage {
     match client.read(Read::Roster { channel: channel.into(), after: after.map(Arc::from), limit }) {
         Ok(Found::Roster(roster)) => roster,
         other => panic!("no roster but {other:?}"),
     }
 }
 
-fn presences(client: &Client, read: Read) -> Page<Versioned<Presence>> {
+fn presences(client: &BlockingStore, read: Read) -> Page<Versioned<PresenceRow>> {
     match client.read(read) {
         Ok(Found::Presences(page)) => page,
         other => panic!("no presences but {other:?}"),
     }
 }
 
-fn names(page: &Page<Versioned<Presence>>) -> Vec<String> {
+fn names(page: &Page<Versioned<PresenceRow>>) -> Vec<String> {
     page.rows.iter().map(|row| format!("{} in {}", row.row.key.user, row.row.key.channel)).collect()
 }
 
-pub(super) fn a_presence_is_read_as_it_was_put(world: &dyn World) {
+pub(super) fn a_presence_is_read_as_it_was_put(world: &dyn StoreUnderTest) {
     let client = client(world);
-    let state = |text: &str, meaning| Some(State { text: text.into(), meaning });
+    let state = |text: &str, meaning| Some(ClientState { text: text.into(), digest: meaning });
     let clients = vec![
-        Attendee { state: state("{\"ü\": 1}", u64::MAX), ..attendee(9, "n1") },
-        Attendee { lost: Some(Lost { at: Time(8), until: Time::NEVER }), ..attendee(1, "n2") },
-        Attendee { state: state("null", 0), ..attendee(5, "n2") },
+        ChannelClient { state: state("{\"ü\": 1}", u64::MAX), ..attendee(9, "n1") },
+        ChannelClient { lost: Some(LostClient { at: Time(8), until: Time::NEVER }), ..attendee(1, "n2") },
+        ChannelClient { state: state("null", 0), ..attendee(5, "n2") },
     ];
-    let departed = Some(Departed { reason: Departure::NodeDown, seen: Time(8) });
-    let full = Presence {
+    let departed = Some(LastDeparture { reason: OfflineReason::NodeDown, seen: Time(8) });
+    let full = PresenceRow {
         name: Some("Älice".into()),
         visibility: Visibility::FollowersIFollow,
         attendance: Attendance::restore(clients, Time(3), departed),
         ..presence("game#A b", "al/ice", Vec::new())
     };
-    let bare = Presence { anonymous: true, ..presence("game#A b", "zoe", vec![attendee(2, "n1")]) };
+    let bare = PresenceRow { anonymous: true, ..presence("game#A b", "zoe", vec![attendee(2, "n1")]) };
     let puts = [&full, &bare].map(|row| Row::Presence(row.clone())).to_vec();
     let commit = Commit { puts, raises: vec![raise("game#A b", 4)], ..Commit::default() };
     let receipt = client.commit(commit).unwrap();
     for (row, version) in [full.clone(), bare].into_iter().zip(receipt.put) {
         assert_eq!(get(&client, "game#A b", &row.key.user), Some(Versioned { version, row }));
     }
-    let less = Presence { attendance: Attendance::restore(vec![attendee(9, "n3")], Time(3), None), ..full };
+    let less =
+        PresenceRow { attendance: Attendance::restore(vec![attendee(9, "n3")], Time(3), None), ..full };
     let put = vec![Row::Presence(less.clone())];
     client.commit(Commit { puts: put, raises: vec![raise("game#A b", 1)], ..Commit::default() }).unwrap();
     assert_eq!(get(&client, "game#A b", "al/ice").unwrap().row, less, "nothing of the earlier one stays");
 }
 
-pub(super) fn a_channels_version_counts_its_changes(world: &dyn World) {
+pub(super) fn a_channels_version_counts_its_changes(world: &dyn StoreUnderTest) {
     let client = client(world);
     let first = client.commit(arrive("game#A", "ann")).unwrap();
     let begun = first.raised[0];
@@ -114,7 +117,7 @@ pub(super) fn a_channels_version_counts_its_changes(world: &dyn World) {
     );
 }
 
-pub(super) fn a_channel_exists_as_long_as_it_has_users(world: &dyn World) {
+pub(super) fn a_channel_exists_as_long_as_it_has_users(world: &dyn StoreUnderTest) {
     let client = client(world);
     client.commit(arrive("game#A", "ann")).unwrap();
     client.commit(arrive("game#A", "bob")).unwrap();
@@ -131,7 +134,7 @@ pub(super) fn a_channel_exists_as_long_as_it_has_users(world: &dyn World) {
     assert!(again.raised[0] > empty.version, "and before everything that will be told");
 }
 
-pub(super) fn users_of_a_channel_do_not_conflict_with_each_other(world: &dyn World) {
+pub(super) fn users_of_a_channel_do_not_conflict_with_each_other(world: &dyn StoreUnderTest) {
     let client = client(world);
     let absent = |user: &str| Expect { key: RowKey::Presence(PresenceKey::new("game#A", user)), version: 0 };
     for user in ["ann", "bob"] {
@@ -147,7 +150,7 @@ pub(super) fn users_of_a_channel_do_not_conflict_with_each_other(world: &dyn Wor
     assert_eq!(receipt.put, [found + 1]);
 }
 
-pub(super) fn a_roster_comes_in_pages_with_its_version(world: &dyn World) {
+pub(super) fn a_roster_comes_in_pages_with_its_version(world: &dyn StoreUnderTest) {
     let client = client(world);
     let users: Vec<String> = (0..25).map(|n| format!("user {n:02}")).collect();
     for user in users.iter().rev() {
@@ -167,7 +170,7 @@ pub(super) fn a_roster_comes_in_pages_with_its_version(world: &dyn World) {
     assert_eq!(listed, users);
 }
 
-pub(super) fn a_users_channels_come_in_pages(world: &dyn World) {
+pub(super) fn a_users_channels_come_in_pages(world: &dyn StoreUnderTest) {
     let client = client(world);
     for channel in ["lobby#1", "game#A", "game#B"] {
         client.commit(arrive(channel, "ann")).unwrap();
@@ -183,9 +186,10 @@ pub(super) fn a_users_channels_come_in_pages(world: &dyn World) {
     assert_eq!((names(&second), second.more), (vec!["ann in lobby#1".to_string()], false));
 }
 
-pub(super) fn presences_of_an_epoch_are_found(world: &dyn World) {
+pub(super) fn presences_of_an_epoch_are_found(world: &dyn StoreUnderTest) {
     let client = client(world);
-    let lost = |n| Attendee { lost: Some(Lost { at: Time(1), until: Time(2) }), ..attendee(n, "n1") };
+    let lost =
+        |n| ChannelClient { lost: Some(LostClient { at: Time(1), until: Time(2) }), ..attendee(n, "n1") };
     let rows = [
         presence("game#A", "ann", vec![attendee(1, "n1"), attendee(2, "n2")]),
         presence("game#A", "bob", vec![attendee(3, "n2")]),
@@ -205,26 +209,26 @@ pub(super) fn presences_of_an_epoch_are_found(world: &dyn World) {
     assert!(at(Writer::new("n1", Epoch(2)), None).rows.is_empty(), "another epoch of the node");
 }
 
-fn stale(client: &Client, before: Time, limit: u32) -> Page<StalePresence> {
+fn stale(client: &BlockingStore, before: Time, limit: u32) -> Page<StalePresence> {
     match client.read(Read::StalePresences { before, limit }) {
         Ok(Found::StalePresences(page)) => page,
         other => panic!("no stale presences but {other:?}"),
     }
 }
 
-fn put_all(client: &Client, rows: Vec<Presence>) {
+fn put_all(client: &BlockingStore, rows: Vec<PresenceRow>) {
     let puts = rows.into_iter().map(Row::Presence).collect();
     let raises = vec![raise("game#A", 9), raise("game#B", 9)];
     client.commit(Commit { puts, raises, ..Commit::default() }).unwrap();
 }
 
-pub(super) fn a_presence_of_an_unknown_epoch_is_stale(world: &dyn World) {
+pub(super) fn a_presence_of_an_unknown_epoch_is_stale(world: &dyn StoreUnderTest) {
     let client = client(world);
     let (open, closed) = (open_node(&client, "n1"), open_node(&client, "n2"));
     let close = NodeChange::Stop { node: closed.clone() };
     client.commit(Commit { node: Some(close), ..Commit::default() }).unwrap();
-    let at = |n, home: &Writer| Attendee { home: Home::from(home), ..attendee(n, "") };
-    let late = |n| Attendee { since: Time(9), ..attendee(n, "n9") };
+    let at = |n, home: &Writer| ChannelClient { node: NodeEpoch::from(home), ..attendee(n, "") };
+    let late = |n| ChannelClient { since: Time(9), ..attendee(n, "n9") };
     let rows = vec![
         presence("game#A", "ann", vec![at(1, &open), attendee(2, "n1"), attendee(3, "n9")]),
         presence("game#A", "bob", vec![at(4, &open), at(5, &closed), late(6)]),
@@ -232,36 +236,38 @@ pub(super) fn a_presence_of_an_unknown_epoch_is_stale(world: &dyn World) {
         presence("game#B", "ann", vec![attendee(3, "n9")]),
     ];
     put_all(&client, rows);
-    let home = |node: &str| Home { node: node.into(), epoch: Epoch(1) };
-    let ann = StalePresence { key: PresenceKey::new("game#A", "ann"), homes: vec![home("n1"), home("n9")] };
-    let also = StalePresence { key: PresenceKey::new("game#B", "ann"), homes: vec![home("n9")] };
-    let cid = StalePresence { key: PresenceKey::new("game#A", "cid"), homes: vec![home("n9")] };
+    let home = |node: &str| NodeEpoch { node: node.into(), epoch: Epoch(1) };
+    let ann = StalePresence { key: PresenceKey::new("game#A", "ann"), nodes: vec![home("n1"), home("n9")] };
+    let also = StalePresence { key: PresenceKey::new("game#B", "ann"), nodes: vec![home("n9")] };
+    let cid = StalePresence { key: PresenceKey::new("game#A", "cid"), nodes: vec![home("n9")] };
     let found = stale(&client, Time(8), 10);
     let mut rows = found.rows;
-    rows.iter_mut().for_each(|presence| presence.homes.sort_by(|one, two| one.node.cmp(&two.node)));
+    rows.iter_mut().for_each(|presence| presence.nodes.sort_by(|one, two| one.node.cmp(&two.node)));
     assert_eq!((rows, found.more), (vec![ann.clone(), also, cid], false), "by user");
     let first = stale(&client, Time(8), 1);
     assert_eq!((first.rows[0].key.clone(), first.rows.len(), first.more), (ann.key, 1, true));
     assert!(stale(&client, Time(6), 10).rows.is_empty(), "too young");
 }
 
-pub(super) fn a_presence_after_its_last_deadline_is_stale(world: &dyn World) {
+pub(super) fn a_presence_after_its_last_deadline_is_stale(world: &dyn StoreUnderTest) {
     let client = client(world);
     let known = open_node(&client, "n1");
-    let lost =
-        |n, until| Attendee { lost: Some(Lost { at: Time(8), until: Time(until) }), ..attendee(n, "n9") };
-    let here = Attendee { home: Home::from(&known), ..attendee(5, "") };
+    let lost = |n, until| ChannelClient {
+        lost: Some(LostClient { at: Time(8), until: Time(until) }),
+        ..attendee(n, "n9")
+    };
+    let here = ChannelClient { node: NodeEpoch::from(&known), ..attendee(5, "") };
     let rows = vec![
         presence("game#A", "ann", vec![lost(1, 20), lost(2, 30)]),
         presence("game#A", "bob", vec![lost(3, 20), lost(4, 31)]),
         presence("game#A", "cid", vec![lost(6, 20), here]),
     ];
     put_all(&client, rows);
-    let ann = StalePresence { key: PresenceKey::new("game#A", "ann"), homes: Vec::new() };
+    let ann = StalePresence { key: PresenceKey::new("game#A", "ann"), nodes: Vec::new() };
     assert_eq!(stale(&client, Time(30), 10).rows, [ann]);
 }
 
-pub(super) fn a_fenced_node_changes_no_presence(world: &dyn World) {
+pub(super) fn a_fenced_node_changes_no_presence(world: &dyn StoreUnderTest) {
     let client = client(world);
     let old = open_node(&client, "n1");
     open_node(&client, "n1");
@@ -270,11 +276,15 @@ pub(super) fn a_fenced_node_changes_no_presence(world: &dyn World) {
     assert_eq!(roster(&client, "game#A", None, 10).users, 0);
 }
 
-fn hold(channel: &str, user: &str, carrier: Option<&str>, until: Option<u64>) -> Hold {
-    Hold { key: PresenceKey::new(channel, user), carrier: carrier.map(Arc::from), until: until.map(Time) }
+fn hold(channel: &str, user: &str, carrier: Option<&str>, until: Option<u64>) -> PresenceHold {
+    PresenceHold {
+        key: PresenceKey::new(channel, user),
+        carrier: carrier.map(Arc::from),
+        until: until.map(Time),
+    }
 }
 
-pub(super) fn a_hold_is_read_as_it_was_put(world: &dyn World) {
+pub(super) fn a_hold_is_read_as_it_was_put(world: &dyn StoreUnderTest) {
     let client = client(world);
     let read = |key: &PresenceKey| match client.read(Read::Hold(key.clone())) {
         Ok(Found::Hold(found)) => found,
@@ -291,7 +301,7 @@ pub(super) fn a_hold_is_read_as_it_was_put(world: &dyn World) {
     }
 }
 
-pub(super) fn a_change_of_a_carrier_reports_the_holds(world: &dyn World) {
+pub(super) fn a_change_of_a_carrier_reports_the_holds(world: &dyn StoreUnderTest) {
     let client = client(world);
     assert_eq!(client.commit(arrive("game#1", "ann")).unwrap().held, []);
     let holds = [
@@ -303,14 +313,15 @@ pub(super) fn a_change_of_a_carrier_reports_the_holds(world: &dyn World) {
     ];
     let puts = holds.into_iter().map(Row::Hold).collect();
     client.commit(Commit { puts, ..Commit::default() }).unwrap();
-    let held = |channel: &str| Held { carrier: PresenceKey::new("game#1", "ann"), channel: channel.into() };
+    let held =
+        |channel: &str| HeldPresence { carrier: PresenceKey::new("game#1", "ann"), channel: channel.into() };
     assert_eq!(client.commit(arrive("game#1", "ann")).unwrap().held, [held("active#1"), held("active#2")]);
     let moved = hold("active#2", "ann", Some("game#9"), None);
     client.commit(Commit { puts: vec![Row::Hold(moved)], ..Commit::default() }).unwrap();
     assert_eq!(client.commit(go("game#1", "ann")).unwrap().held, [held("active#1")], "leaving too");
 }
 
-pub(super) fn commits_of_one_batch_count_one_by_one(world: &dyn World) {
+pub(super) fn commits_of_one_batch_count_one_by_one(world: &dyn StoreUnderTest) {
     let client = client(world);
     let users: Vec<String> = (0..9).map(|n| format!("user {n}")).collect();
     let key = |user: &str| RowKey::Presence(PresenceKey::new("game#A", user));
@@ -321,9 +332,9 @@ pub(super) fn commits_of_one_batch_count_one_by_one(world: &dyn World) {
         works.insert(4, Work::Commit(refused));
         works.push(Work::Commit(commit("game#B", "ann")));
         let mut answers = client.run(works);
-        assert!(matches!(answers.remove(4), Answer::Failed(StoreError::Conflict { .. })));
+        assert!(matches!(answers.remove(4), StoreAnswer::Failed(StoreError::Conflict { .. })));
         let receipt = |answer| match answer {
-            Answer::Committed(receipt) => receipt,
+            StoreAnswer::Committed(receipt) => receipt,
             other => panic!("no receipt but {other:?}"),
         };
         let mut receipts: Vec<_> = answers.into_iter().take(users.len()).map(receipt).collect();

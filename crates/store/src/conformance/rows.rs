@@ -3,7 +3,7 @@
 use super::fixture::*;
 use super::presence;
 
-fn all(client: &Client, kind: RowKind, limit: u32) -> Vec<Versioned<Row>> {
+fn all(client: &BlockingStore, kind: RowKind, limit: u32) -> Vec<Versioned<Row>> {
     let (mut rows, mut after): (Vec<Versioned<Row>>, _) = (Vec::new(), None);
     loop {
         let page = match client.read(Read::Rows { kind, after, limit }) {
@@ -19,12 +19,12 @@ fn all(client: &Client, kind: RowKind, limit: u32) -> Vec<Versioned<Row>> {
     }
 }
 
-pub(super) fn every_row_of_a_kind_is_listed_by_its_key(world: &dyn World) {
+pub(super) fn every_row_of_a_kind_is_listed_by_its_key(world: &dyn StoreUnderTest) {
     let client = client(world);
     let document =
         |kind, name| Row::Document(Document { key: DocumentKey::new(kind, name), body: Arc::from(*b"x") });
     let hold = |channel, user, carrier: Option<&str>| {
-        Row::Hold(Hold {
+        Row::Hold(PresenceHold {
             key: PresenceKey::new(channel, user),
             carrier: carrier.map(Arc::from),
             until: Some(Time(9)),
@@ -34,7 +34,7 @@ pub(super) fn every_row_of_a_kind_is_listed_by_its_key(world: &dyn World) {
         Row::Follow(Follow { follower: follower.into(), followee: followee.into(), since: Time(3) })
     };
     let user = |name: &str, last_seen| {
-        Row::User(User { user: name.into(), last_seen, visibility: Visibility::Nobody })
+        Row::User(UserRow { user: name.into(), last_seen, visibility: Visibility::Nobody })
     };
     for (kind, wanted) in [
         (RowKind::Document, vec![document("a", "2"), document("a", "3"), document("b", "1")]),
@@ -52,7 +52,7 @@ pub(super) fn every_row_of_a_kind_is_listed_by_its_key(world: &dyn World) {
     }
 }
 
-pub(super) fn every_presence_is_listed_by_channel_and_user(world: &dyn World) {
+pub(super) fn every_presence_is_listed_by_channel_and_user(world: &dyn StoreUnderTest) {
     let client = client(world);
     for (channel, user) in [("b", "ann"), ("a", "bob"), ("a", "ann"), ("c", "ann")] {
         client.commit(presence::arrive(channel, user)).unwrap();

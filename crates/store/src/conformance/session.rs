@@ -21,7 +21,7 @@ fn store(sessions: impl IntoIterator<Item = StoredSession>) -> Commit {
     Commit { puts: sessions.into_iter().map(Row::Session).collect(), ..Commit::default() }
 }
 
-fn get(client: &Client, id: ClientId) -> Option<Versioned<StoredSession>> {
+fn get(client: &BlockingStore, id: ClientId) -> Option<Versioned<StoredSession>> {
     match client.read(Read::Session(id)) {
         Ok(Found::Session(found)) => found,
         other => panic!("no session but {other:?}"),
@@ -29,7 +29,7 @@ fn get(client: &Client, id: ClientId) -> Option<Versioned<StoredSession>> {
 }
 
 fn page(
-    client: &Client,
+    client: &BlockingStore,
     node: Option<&str>,
     after: Option<ClientId>,
     limit: u32,
@@ -40,7 +40,7 @@ fn page(
     }
 }
 
-fn walk(client: &Client, node: Option<&str>, limit: u32) -> Vec<String> {
+fn walk(client: &BlockingStore, node: Option<&str>, limit: u32) -> Vec<String> {
     let mut listed: Vec<ClientId> = Vec::new();
     loop {
         let page = page(client, node, listed.last().copied(), limit);
@@ -52,7 +52,7 @@ fn walk(client: &Client, node: Option<&str>, limit: u32) -> Vec<String> {
     }
 }
 
-pub(super) fn a_session_is_read_as_it_was_stored(world: &dyn World) {
+pub(super) fn a_session_is_read_as_it_was_stored(world: &dyn StoreUnderTest) {
     let client = client(world);
     let full = session(1, "n1");
     let bare = StoredSession {
@@ -69,7 +69,7 @@ pub(super) fn a_session_is_read_as_it_was_stored(world: &dyn World) {
     }
 }
 
-pub(super) fn sessions_come_in_pages_by_node_and_all(world: &dyn World) {
+pub(super) fn sessions_come_in_pages_by_node_and_all(world: &dyn StoreUnderTest) {
     let client = client(world);
     let sessions: Vec<_> = (0..20).map(|n| session(n, if n % 4 == 0 { "n2" } else { "n1" })).collect();
     client.commit(store(sessions.clone())).unwrap();
@@ -87,7 +87,7 @@ pub(super) fn sessions_come_in_pages_by_node_and_all(world: &dyn World) {
     }
 }
 
-pub(super) fn a_page_is_bounded_in_bytes(world: &dyn World) {
+pub(super) fn a_page_is_bounded_in_bytes(world: &dyn StoreUnderTest) {
     let client = client(world);
     let body: Arc<[u8]> = vec![7; limits::PAGE_BYTES / 2 - 10].into();
     let sessions = (0..5).map(|n| StoredSession { body: body.clone(), ..session(n, "n1") });
@@ -97,7 +97,7 @@ pub(super) fn a_page_is_bounded_in_bytes(world: &dyn World) {
     assert_eq!(walk(&client, None, 100).len(), 5);
 }
 
-pub(super) fn ownership_moves_once(world: &dyn World) {
+pub(super) fn ownership_moves_once(world: &dyn StoreUnderTest) {
     let client = client(world);
     let version = client.commit(store([session(1, "n1")])).unwrap().put[0];
     let key = RowKey::Session(session(1, "n1").client);
@@ -109,7 +109,7 @@ pub(super) fn ownership_moves_once(world: &dyn World) {
     assert_eq!(page(&client, Some("n1"), None, 10).rows, []);
 }
 
-pub(super) fn a_deleted_session_is_gone(world: &dyn World) {
+pub(super) fn a_deleted_session_is_gone(world: &dyn StoreUnderTest) {
     let client = client(world);
     client.commit(store([session(1, "n1"), session(2, "n1")])).unwrap();
     let gone = session(1, "n1").client;

@@ -3,15 +3,15 @@
 use super::fixture::*;
 use super::presence;
 
-fn user(name: &str, last_seen: Option<u64>) -> User {
-    User { user: name.into(), last_seen: last_seen.map(Time), visibility: Visibility::Everyone }
+fn user(name: &str, last_seen: Option<u64>) -> UserRow {
+    UserRow { user: name.into(), last_seen: last_seen.map(Time), visibility: Visibility::Everyone }
 }
 
-fn keep(client: &Client, user: User) -> u64 {
+fn keep(client: &BlockingStore, user: UserRow) -> u64 {
     client.commit(Commit { puts: vec![Row::User(user)], ..Commit::default() }).unwrap().put[0]
 }
 
-fn people(client: &Client, names: &[&str], viewer: Option<&str>) -> Vec<Person> {
+fn people(client: &BlockingStore, names: &[&str], viewer: Option<&str>) -> Vec<UserSnapshot> {
     let users = names.iter().map(|name| Arc::from(*name)).collect();
     match client.read(Read::People { users, viewer: viewer.map(Arc::from) }) {
         Ok(Found::People(people)) => people,
@@ -19,7 +19,7 @@ fn people(client: &Client, names: &[&str], viewer: Option<&str>) -> Vec<Person> 
     }
 }
 
-fn users(client: &Client, names: &[&str]) -> Vec<Option<Versioned<User>>> {
+fn users(client: &BlockingStore, names: &[&str]) -> Vec<Option<Versioned<UserRow>>> {
     people(client, names, None).into_iter().map(|person| person.known).collect()
 }
 
@@ -28,32 +28,32 @@ pub(super) fn follow(follower: &str, followee: &str, since: u64) -> Commit {
     Commit { puts: vec![Row::Follow(follow)], ..Commit::default() }
 }
 
-fn edges(client: &Client, read: Read) -> Page<Edge> {
+fn edges(client: &BlockingStore, read: Read) -> Page<FollowRow> {
     match client.read(read) {
         Ok(Found::Edges(page)) => page,
         other => panic!("no follows but {other:?}"),
     }
 }
 
-fn following(client: &Client, user: &str, after: Option<&str>, limit: u32) -> Page<Edge> {
+fn following(client: &BlockingStore, user: &str, after: Option<&str>, limit: u32) -> Page<FollowRow> {
     edges(client, Read::Following { user: user.into(), after: after.map(Arc::from), limit })
 }
 
-fn followers(client: &Client, user: &str, after: Option<&str>, limit: u32) -> Page<Edge> {
+fn followers(client: &BlockingStore, user: &str, after: Option<&str>, limit: u32) -> Page<FollowRow> {
     edges(client, Read::Followers { user: user.into(), after: after.map(Arc::from), limit })
 }
 
-fn shown(page: &Page<Edge>) -> Vec<String> {
-    let arrow = |edge: &Edge| if edge.mutual { "<>" } else { ">" };
+fn shown(page: &Page<FollowRow>) -> Vec<String> {
+    let arrow = |edge: &FollowRow| if edge.mutual { "<>" } else { ">" };
     page.rows
         .iter()
         .map(|edge| format!("{}{}{}", edge.follow.follower, arrow(edge), edge.follow.followee))
         .collect()
 }
 
-pub(super) fn users_are_read_together_in_the_order_asked(world: &dyn World) {
+pub(super) fn users_are_read_together_in_the_order_asked(world: &dyn StoreUnderTest) {
     let client = client(world);
-    let ann = User { visibility: Visibility::FollowersIFollow, ..user("ann", Some(5)) };
+    let ann = UserRow { visibility: Visibility::FollowersIFollow, ..user("ann", Some(5)) };
     let version = keep(&client, ann.clone());
     keep(&client, user("bob", None));
     let found = users(&client, &["bob", "nobody", "ann"]);
@@ -61,20 +61,20 @@ pub(super) fn users_are_read_together_in_the_order_asked(world: &dyn World) {
     assert_eq!((&found[1], &found[2]), (&None, &Some(Versioned { version, row: ann })));
 }
 
-pub(super) fn people_are_read_with_their_presences(world: &dyn World) {
+pub(super) fn people_are_read_with_their_presences(world: &dyn StoreUnderTest) {
     let client = client(world);
     for (channel, user) in [("lobby", "ann"), ("game#1", "ann"), ("game#1", "bob"), ("game#2", "cid")] {
         client.commit(presence::arrive(channel, user)).unwrap();
     }
     let found = people(&client, &["ann", "dan"], None);
-    let channels = |person: &Person| -> Vec<String> {
+    let channels = |person: &UserSnapshot| -> Vec<String> {
         person.presences.iter().map(|row| row.row.key.channel.to_string()).collect()
     };
     assert_eq!((&*found[0].user, channels(&found[0])), ("ann", vec!["game#1".into(), "lobby".into()]));
     assert_eq!((&*found[1].user, channels(&found[1]), &found[1].known), ("dan", vec![], &None));
 }
 
-pub(super) fn people_are_read_with_mutual_follows(world: &dyn World) {
+pub(super) fn people_are_read_with_mutual_follows(world: &dyn StoreUnderTest) {
     let client = client(world);
     for (follower, followee) in [("ann", "bob"), ("bob", "ann"), ("ann", "cid"), ("dan", "ann")] {
         client.commit(follow(follower, followee, 1)).unwrap();
@@ -85,11 +85,11 @@ pub(super) fn people_are_read_with_mutual_follows(world: &dyn World) {
     assert!(!people(&client, &["bob"], None)[0].mutual, "nobody asks");
 }
 
-pub(super) fn last_seen_changes_nothing_else(world: &dyn World) {
+pub(super) fn last_seen_changes_nothing_else(world: &dyn StoreUnderTest) {
     let client = client(world);
-    let hidden = User { visibility: Visibility::Nobody, ..user("ann", Some(5)) };
+    let hidden = UserRow { visibility: Visibility::Nobody, ..user("ann", Some(5)) };
     let version = keep(&client, hidden);
-    let see = |user: &str, at| Seen { user: user.into(), at: Time(at) };
+    let see = |user: &str, at| LastSeenUpdate { user: user.into(), at: Time(at) };
     let seen = vec![see("ann", 9), see("ann", 7), see("bob", 3)];
     client.commit(Commit { seen, ..Commit::default() }).unwrap();
     let found = users(&client, &["ann", "bob"]);
@@ -100,7 +100,7 @@ pub(super) fn last_seen_changes_nothing_else(world: &dyn World) {
     assert_eq!((bob.row, bob.version > 0), (user("bob", Some(3)), true));
 }
 
-pub(super) fn last_seen_never_goes_back(world: &dyn World) {
+pub(super) fn last_seen_never_goes_back(world: &dyn StoreUnderTest) {
     let client = client(world);
     for (given, kept) in [(Some(5), Some(5)), (Some(3), Some(5)), (None, Some(5)), (Some(9), Some(9))] {
         keep(&client, user("ann", given));
@@ -109,7 +109,7 @@ pub(super) fn last_seen_never_goes_back(world: &dyn World) {
     }
 }
 
-pub(super) fn follows_are_found_from_both_ends(world: &dyn World) {
+pub(super) fn follows_are_found_from_both_ends(world: &dyn StoreUnderTest) {
     let client = client(world);
     for (follower, followee) in
         [("ann", "bob"), ("ann", "cid"), ("bob", "ann"), ("cid", "bob"), ("anna", "bob")]
@@ -124,7 +124,7 @@ pub(super) fn follows_are_found_from_both_ends(world: &dyn World) {
     assert_eq!(shown(&following(&client, "ann", Some("bob"), 1)), ["ann>cid"]);
 }
 
-pub(super) fn a_follow_is_one_row_and_can_end(world: &dyn World) {
+pub(super) fn a_follow_is_one_row_and_can_end(world: &dyn StoreUnderTest) {
     let client = client(world);
     client.commit(follow("ann", "bob", 1)).unwrap();
     client.commit(follow("ann", "bob", 2)).unwrap();

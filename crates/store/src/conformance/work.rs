@@ -7,13 +7,13 @@ use std::sync::{Condvar, Mutex};
 
 /// Counts the answers to each ticket.
 #[derive(Default)]
-struct Counts {
-    answers: Mutex<BTreeMap<u64, Vec<Answer>>>,
+struct AnswerCounts {
+    answers: Mutex<BTreeMap<u64, Vec<StoreAnswer>>>,
     arrived: Condvar,
 }
 
-impl AnswerReceiver for Counts {
-    fn answer(&self, answers: Vec<(Ticket, Answer)>) {
+impl AnswerReceiver for AnswerCounts {
+    fn answer(&self, answers: Vec<(Ticket, StoreAnswer)>) {
         let mut counts = self.answers.lock().unwrap();
         for (ticket, answer) in answers {
             counts.entry(ticket.0).or_default().push(answer);
@@ -22,7 +22,7 @@ impl AnswerReceiver for Counts {
     }
 }
 
-pub(super) fn unknown_rows_are_not_found(world: &dyn World) {
+pub(super) fn unknown_rows_are_not_found(world: &dyn StoreUnderTest) {
     let client = client(world);
     let none = |read: Read| client.read(read).unwrap();
     assert_eq!(none(Read::Document(key("nothing"))), Found::Document(None));
@@ -41,7 +41,7 @@ pub(super) fn unknown_rows_are_not_found(world: &dyn World) {
     assert_conflict(client.commit(Commit { expects, ..Commit::default() }), missing);
 }
 
-pub(super) fn bounds_are_the_same_everywhere(world: &dyn World) {
+pub(super) fn bounds_are_the_same_everywhere(world: &dyn StoreUnderTest) {
     let client = client(world);
     let body = |bytes| "x".repeat(bytes);
     client.commit(put("largest", &body(limits::BODY_BYTES - "thing".len() - "largest".len()))).unwrap();
@@ -69,17 +69,21 @@ pub(super) fn bounds_are_the_same_everywhere(world: &dyn World) {
     }
 }
 
-pub(super) fn a_zero_byte_in_a_text_is_refused(world: &dyn World) {
+pub(super) fn a_zero_byte_in_a_text_is_refused(world: &dyn StoreUnderTest) {
     let client = client(world);
     let hold = |channel: &str, carrier: &str| {
-        Row::Hold(Hold { key: PresenceKey::new(channel, "ann"), carrier: Some(carrier.into()), until: None })
+        Row::Hold(PresenceHold {
+            key: PresenceKey::new(channel, "ann"),
+            carrier: Some(carrier.into()),
+            until: None,
+        })
     };
     let key = |key: RowKey| Commit { deletes: vec![key], ..Commit::default() };
     let follow = |follower: &str, followee: &str| {
         key(RowKey::Follow { follower: follower.into(), followee: followee.into() })
     };
-    let seen = Seen { user: "a\0".into(), at: Time(1) };
-    let raise = Raise { channel: "a\0b".into(), by: 1 };
+    let seen = LastSeenUpdate { user: "a\0".into(), at: Time(1) };
+    let raise = ChannelVersionBump { channel: "a\0b".into(), by: 1 };
     let named = NodeChange::Open { name: "n\0".into(), lease_ms: 1 };
     for (what, commit) in [
         ("document", put("zero\0", "x")),
@@ -103,11 +107,11 @@ pub(super) fn a_zero_byte_in_a_text_is_refused(world: &dyn World) {
     assert_eq!(text(&client, "body").as_deref(), Some("a\0b"), "a body is no text");
 }
 
-pub(super) fn the_name_of_a_carrier_is_bounded(world: &dyn World) {
+pub(super) fn the_name_of_a_carrier_is_bounded(world: &dyn StoreUnderTest) {
     let client = client(world);
     let hold = |bytes: usize| {
         let (key, carrier) = (PresenceKey::new("active#1", "ann"), Some("c".repeat(bytes).into()));
-        Commit { puts: vec![Row::Hold(Hold { key, carrier, until: None })], ..Commit::default() }
+        Commit { puts: vec![Row::Hold(PresenceHold { key, carrier, until: None })], ..Commit::default() }
     };
     let most = limits::NAME_BYTES - "ann".len();
     client.commit(hold(most)).unwrap();
@@ -124,24 +128,24 @@ fn mixed(count: u64) -> Vec<(Ticket, Work)> {
     (0..count).map(|n| (Ticket(n), work(n))).collect()
 }
 
-pub(super) fn every_work_is_answered_once(world: &dyn World) {
-    let counts = Arc::new(Counts::default());
+pub(super) fn every_work_is_answered_once(world: &dyn StoreUnderTest) {
+    let counts = Arc::new(AnswerCounts::default());
     let store = world.open(counts.clone());
     for batch in mixed(80).chunks(9) {
         store.submit(batch.to_vec());
     }
     store.submit(Vec::new());
     let answers = counts.answers.lock().unwrap();
-    let waiting = |answers: &mut BTreeMap<u64, Vec<Answer>>| answers.len() < 80;
+    let waiting = |answers: &mut BTreeMap<u64, Vec<StoreAnswer>>| answers.len() < 80;
     let (answers, waited) = counts.arrived.wait_timeout_while(answers, PATIENCE, waiting).unwrap();
     assert!(!waited.timed_out(), "only {} answers", answers.len());
     for (n, answers) in answers.iter() {
         let right = matches!(
             (n % 4, &answers[..]),
-            (0, [Answer::Committed(_)])
-                | (1, [Answer::Read(_)])
-                | (2, [Answer::Failed(StoreError::Conflict { .. })])
-                | (3, [Answer::Failed(StoreError::TooLarge { .. })])
+            (0, [StoreAnswer::Committed(_)])
+                | (1, [StoreAnswer::Read(_)])
+                | (2, [StoreAnswer::Failed(StoreError::Conflict { .. })])
+                | (3, [StoreAnswer::Failed(StoreError::TooLarge { .. })])
         );
         assert!(right, "{n}: {answers:?}");
     }
@@ -149,8 +153,8 @@ pub(super) fn every_work_is_answered_once(world: &dyn World) {
     store.stop();
 }
 
-pub(super) fn stopping_finishes_what_was_submitted(world: &dyn World) {
-    let counts = Arc::new(Counts::default());
+pub(super) fn stopping_finishes_what_was_submitted(world: &dyn StoreUnderTest) {
+    let counts = Arc::new(AnswerCounts::default());
     let store = world.open(counts.clone());
     store.submit(mixed(80));
     store.stop();
@@ -160,15 +164,15 @@ pub(super) fn stopping_finishes_what_was_submitted(world: &dyn World) {
     (0..80).step_by(4).for_each(|n| assert_ne!(version(&client, &format!("d{n}")), 0));
 }
 
-pub(super) fn a_stopped_store_is_unavailable(world: &dyn World) {
+pub(super) fn a_stopped_store_is_unavailable(world: &dyn StoreUnderTest) {
     let client = client(world);
     client.store().stop();
     for answer in client.run(vec![Work::Commit(put("a", "x")), Work::Read(Read::Time)]) {
-        assert!(matches!(answer, Answer::Failed(StoreError::Unavailable { .. })), "{answer:?}");
+        assert!(matches!(answer, StoreAnswer::Failed(StoreError::Unavailable { .. })), "{answer:?}");
     }
 }
 
-pub(super) fn another_handle_sees_committed_rows(world: &dyn World) {
+pub(super) fn another_handle_sees_committed_rows(world: &dyn StoreUnderTest) {
     let (one, two) = (client(world), client(world));
     for n in 0..20 {
         let (writing, reading) = if n % 2 == 0 { (&one, &two) } else { (&two, &one) };
@@ -178,7 +182,7 @@ pub(super) fn another_handle_sees_committed_rows(world: &dyn World) {
     }
 }
 
-pub(super) fn reads_of_one_batch_are_answered_as_if_alone(world: &dyn World) {
+pub(super) fn reads_of_one_batch_are_answered_as_if_alone(world: &dyn StoreUnderTest) {
     let client = client(world);
     for (channel, user) in [("game#1", "ann"), ("game#1", "bob"), ("lobby", "ann")] {
         client.commit(presence::arrive(channel, user)).unwrap();
@@ -213,7 +217,7 @@ pub(super) fn reads_of_one_batch_are_answered_as_if_alone(world: &dyn World) {
     let together = client.run(reads.into_iter().map(Work::Read).collect());
     for (at, (alone, together)) in alone.into_iter().zip(together).enumerate() {
         match together {
-            Answer::Read(found) => assert_eq!(found, alone, "the read at {at}"),
+            StoreAnswer::Read(found) => assert_eq!(found, alone, "the read at {at}"),
             other => panic!("the read at {at} was answered with {other:?}"),
         }
     }

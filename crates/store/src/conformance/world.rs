@@ -6,13 +6,13 @@ use crate::store::{AnswerReceiver, Store};
 use std::sync::Arc;
 
 /// A fresh store for one case. Opening it again gives another handle to the same data, as another process would have.
-pub trait World: Sync {
+pub trait StoreUnderTest: Sync {
     fn open(&self, receiver: Arc<dyn AnswerReceiver>) -> Arc<dyn Store>;
     fn clock(&self) -> &ManualClock;
 }
 
 /// A fresh bus for one case.
-pub trait BusWorld: Sync {
+pub trait BusUnderTest: Sync {
     fn open(&self, node: &str, receiver: Arc<dyn BusReceiver>) -> Arc<dyn Bus>;
 
     /// In front of every subject of the case. Worlds that share a server have one each.
@@ -22,15 +22,15 @@ pub trait BusWorld: Sync {
 }
 
 #[derive(Clone, Copy)]
-pub struct Case {
+pub struct StoreCase {
     pub name: &'static str,
-    pub run: fn(&dyn World),
+    pub run: fn(&dyn StoreUnderTest),
 }
 
 #[derive(Clone, Copy)]
 pub struct BusCase {
     pub name: &'static str,
-    pub run: fn(&dyn BusWorld),
+    pub run: fn(&dyn BusUnderTest),
 }
 
 /// A case that an engine does not run.

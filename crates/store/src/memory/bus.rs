@@ -1,31 +1,31 @@
 //! The in-process bus: the nodes that joined it and what each of them listens to.
 
-use crate::bus::{BusMessage, BusReceiver};
+use crate::bus::{BusPacket, BusReceiver};
 use crate::interest::Interest;
 use crate::subject::Subject;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 #[derive(Default)]
-pub(super) struct Subscribers {
-    joined: BTreeMap<u64, Subscriber>,
+pub(super) struct BusSubscribers {
+    joined: BTreeMap<u64, BusSubscriber>,
     next: u64,
 }
 
-struct Subscriber {
+struct BusSubscriber {
     node: Arc<str>,
     receiver: Arc<dyn BusReceiver>,
     exact: BTreeSet<Subject>,
     wide: BTreeSet<Interest>,
 }
 
-impl Subscribers {
+impl BusSubscribers {
     /// The node of that name will not get its own messages.
     pub fn join(&mut self, node: &str, receiver: Arc<dyn BusReceiver>) -> u64 {
         let id = self.next;
         self.next += 1;
         let (exact, wide) = (BTreeSet::new(), BTreeSet::new());
-        self.joined.insert(id, Subscriber { node: node.into(), receiver, exact, wide });
+        self.joined.insert(id, BusSubscriber { node: node.into(), receiver, exact, wide });
         id
     }
 
@@ -73,7 +73,7 @@ impl Subscribers {
     }
 
     /// Who gets the message. The sender does not.
-    pub fn matching(&self, message: &BusMessage) -> Vec<(u64, Arc<str>)> {
+    pub fn matching(&self, message: &BusPacket) -> Vec<(u64, Arc<str>)> {
         let others = self.joined.iter().filter(|(_, subscriber)| subscriber.node != message.from.node);
         others
             .filter(|(_, subscriber)| subscriber.hears(&message.subject))
@@ -82,7 +82,7 @@ impl Subscribers {
     }
 }
 
-impl Subscriber {
+impl BusSubscriber {
     fn hears(&self, subject: &Subject) -> bool {
         self.exact.contains(subject) || self.wide.iter().any(|wide| wide.hears(subject))
     }

@@ -3,16 +3,16 @@
 //! wrong; this is how the simulator drives it.
 //! Must hold: the same calls in the same order give the same answers; a receiver is never called under the lock.
 
-use super::bus::Subscribers;
+use super::bus::BusSubscribers;
 use super::fault::{Faults, WorkFault, WorkOutcome};
 use super::tables::MemoryTables;
-use crate::bus::{BusError, BusMessage, BusReceiver, Lost};
+use crate::bus::{BusError, BusLoss, BusPacket, BusReceiver};
 use crate::clock::Clock;
 use crate::error::{Outage, StoreError};
 use crate::interest::Interest;
 use crate::limits;
 use crate::read::{Found, Read};
-use crate::store::{Answer, AnswerReceiver, Ticket, Work};
+use crate::store::{AnswerReceiver, StoreAnswer, Ticket, Work};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -20,7 +20,7 @@ use tavern_domain::Time;
 
 pub struct MemoryEngine {
     clock: Arc<dyn Clock>,
-    state: Mutex<State>,
+    state: Mutex<EngineState>,
 }
 
 /// Where the answers of one node go.
@@ -30,22 +30,22 @@ pub(super) struct NodeAnswers {
     pub crashed: AtomicBool,
 }
 
-struct State {
+struct EngineState {
     tables: MemoryTables,
-    subscribers: Subscribers,
+    subscribers: BusSubscribers,
     /// Only the stepped mode has faults and an agenda. The agenda is bounded by what the simulator submits.
     faults: Option<Box<dyn Faults>>,
-    agenda: BTreeMap<(Time, u64), Task>,
+    agenda: BTreeMap<(Time, u64), EngineTask>,
     tasks: u64,
     commits: u64,
 }
 
-enum Task {
+enum EngineTask {
     Perform { answers: Arc<NodeAnswers>, ticket: Ticket, work: Work, fault: WorkFault },
-    Answer { answers: Arc<NodeAnswers>, ticket: Ticket, answer: Answer },
+    Answer { answers: Arc<NodeAnswers>, ticket: Ticket, answer: StoreAnswer },
     Subscribe { subscriber: u64, interests: Vec<Interest>, ticket: Ticket, outcome: Result<(), BusError> },
-    Deliver { subscriber: u64, message: BusMessage },
-    Lose { subscriber: u64, lost: Lost },
+    Deliver { subscriber: u64, message: BusPacket },
+    Lose { subscriber: u64, lost: BusLoss },
 }
 
 impl MemoryEngine {
@@ -61,8 +61,8 @@ impl MemoryEngine {
 
     fn with_faults(clock: Arc<dyn Clock>, faults: Option<Box<dyn Faults>>) -> Arc<MemoryEngine> {
         let (tables, subscribers, agenda) =
-            (MemoryTables::default(), Subscribers::default(), BTreeMap::new());
-        let state = State { tables, subscribers, faults, agenda, tasks: 0, commits: 0 };
+            (MemoryTables::default(), BusSubscribers::default(), BTreeMap::new());
+        let state = EngineState { tables, subscribers, faults, agenda, tasks: 0, commits: 0 };
         Arc::new(MemoryEngine { clock, state: Mutex::new(state) })
     }
 
@@ -74,22 +74,22 @@ impl MemoryEngine {
             return false;
         };
         match entry.remove() {
-            Task::Perform { answers, ticket, work, fault } => {
-                let mut answer = Answer::Failed(StoreError::from(Outage::Injected));
+            EngineTask::Perform { answers, ticket, work, fault } => {
+                let mut answer = StoreAnswer::Failed(StoreError::from(Outage::Injected));
                 if fault.outcome != WorkOutcome::FailBefore {
                     let done = state.tables.perform(now, &work);
-                    state.commits += u64::from(matches!(done, Answer::Committed(_)));
+                    state.commits += u64::from(matches!(done, StoreAnswer::Committed(_)));
                     if fault.outcome == WorkOutcome::Perform {
                         answer = done;
                     }
                 }
-                state.add(now + fault.after_ms, Task::Answer { answers, ticket, answer });
+                state.add(now + fault.after_ms, EngineTask::Answer { answers, ticket, answer });
             }
-            Task::Answer { answers, ticket, answer } => {
+            EngineTask::Answer { answers, ticket, answer } => {
                 drop(state);
                 answers.answer(vec![(ticket, answer)]);
             }
-            Task::Subscribe { subscriber, interests, ticket, outcome } => {
+            EngineTask::Subscribe { subscriber, interests, ticket, outcome } => {
                 if outcome.is_ok() {
                     state.subscribers.subscribe(subscriber, interests);
                 }
@@ -97,12 +97,12 @@ impl MemoryEngine {
                 drop(state);
                 receiver.inspect(|receiver| receiver.confirmed(ticket, outcome));
             }
-            Task::Deliver { subscriber, message } => {
+            EngineTask::Deliver { subscriber, message } => {
                 let receiver = state.subscribers.receiver(subscriber);
                 drop(state);
                 receiver.inspect(|receiver| receiver.messages(vec![message]));
             }
-            Task::Lose { subscriber, lost } => {
+            EngineTask::Lose { subscriber, lost } => {
                 let receiver = state.subscribers.receiver(subscriber);
                 drop(state);
                 receiver.inspect(|receiver| receiver.lost(lost));
@@ -120,7 +120,7 @@ impl MemoryEngine {
     pub fn peek(&self, read: Read) -> Found {
         let now = self.clock.now();
         match self.lock().tables.perform(now, &Work::Read(read)) {
-            Answer::Read(found) => found,
+            StoreAnswer::Read(found) => found,
             other => unreachable!("a read was answered with {other:?}"),
         }
     }
@@ -135,7 +135,7 @@ impl MemoryEngine {
         self.lock().agenda.first_key_value().map(|((due, _), _)| *due)
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, EngineState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -154,7 +154,7 @@ impl MemoryEngine {
             let fault =
                 state.faults.as_mut().map_or(WorkFault::NONE, |faults| faults.work(&answers.node, &work));
             let answers = answers.clone();
-            state.add(now + fault.before_ms, Task::Perform { answers, ticket, work, fault });
+            state.add(now + fault.before_ms, EngineTask::Perform { answers, ticket, work, fault });
         }
     }
 
@@ -166,10 +166,10 @@ impl MemoryEngine {
         self.lock().subscribers.leave(subscriber);
     }
 
-    pub(super) fn publish(&self, batch: Vec<BusMessage>) {
+    pub(super) fn publish(&self, batch: Vec<BusPacket>) {
         let now = self.clock.now();
         let mut state = self.lock();
-        let mut delivered: BTreeMap<u64, Vec<BusMessage>> = BTreeMap::new();
+        let mut delivered: BTreeMap<u64, Vec<BusPacket>> = BTreeMap::new();
         for message in batch {
             for (subscriber, to) in state.subscribers.matching(&message) {
                 let Some(faults) = state.faults.as_mut() else {
@@ -178,10 +178,13 @@ impl MemoryEngine {
                 };
                 let fault = faults.message(&message.from.node, &to, &message);
                 for after_ms in fault.copies {
-                    state.add(now + after_ms, Task::Deliver { subscriber, message: message.clone() });
+                    state.add(now + after_ms, EngineTask::Deliver { subscriber, message: message.clone() });
                 }
                 if fault.reported {
-                    state.add(now, Task::Lose { subscriber, lost: Lost::On(message.subject.clone()) });
+                    state.add(
+                        now,
+                        EngineTask::Lose { subscriber, lost: BusLoss::On(message.subject.clone()) },
+                    );
                 }
             }
         }
@@ -213,7 +216,10 @@ impl MemoryEngine {
             source: Arc::new(Outage::Injected),
         };
         let outcome = if delay_ms.is_some() { Ok(()) } else { Err(refused()) };
-        state.add(now + delay_ms.unwrap_or(0), Task::Subscribe { subscriber, interests, ticket, outcome });
+        state.add(
+            now + delay_ms.unwrap_or(0),
+            EngineTask::Subscribe { subscriber, interests, ticket, outcome },
+        );
         false
     }
 
@@ -222,15 +228,15 @@ impl MemoryEngine {
     }
 }
 
-impl State {
-    fn add(&mut self, due: Time, task: Task) {
+impl EngineState {
+    fn add(&mut self, due: Time, task: EngineTask) {
         self.agenda.insert((due, self.tasks), task);
         self.tasks += 1;
     }
 }
 
 impl NodeAnswers {
-    pub fn answer(&self, answers: Vec<(Ticket, Answer)>) {
+    pub fn answer(&self, answers: Vec<(Ticket, StoreAnswer)>) {
         if !self.crashed.load(Ordering::SeqCst) {
             self.receiver.answer(answers);
         }

@@ -1,6 +1,6 @@
 //! What goes wrong in stepped mode. Decided outside, by the simulator and its seed; carried out by the engine.
 
-use crate::bus::BusMessage;
+use crate::bus::BusPacket;
 use crate::store::Work;
 
 /// Asked once for each work, each recipient of a message and each subscribe. By default nothing goes wrong.
@@ -9,7 +9,7 @@ pub trait Faults: Send {
         WorkFault::NONE
     }
 
-    fn message(&mut self, _from: &str, _to: &str, _message: &BusMessage) -> MessageFault {
+    fn message(&mut self, _from: &str, _to: &str, _message: &BusPacket) -> MessageFault {
         MessageFault::once()
     }
 
@@ -41,7 +41,7 @@ pub enum WorkOutcome {
     FailAfter,
 }
 
-/// One entry for each copy that arrives, with its delay: none is a loss, two a duplicate, unequal delays of neighbours a
+/// One entry for each copy that arrives, with its delay: none is a loss, two a duplicate, unequal delays of other_nodes a
 /// reordering.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MessageFault {

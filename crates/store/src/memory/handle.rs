@@ -1,10 +1,10 @@
 //! One node's handles to the shared engine: its store and its bus.
 
 use super::engine::{MemoryEngine, NodeAnswers};
-use crate::bus::{Bus, BusMessage, BusReceiver};
+use crate::bus::{Bus, BusPacket, BusReceiver};
 use crate::error::Outage;
 use crate::interest::Interest;
-use crate::store::{Answer, AnswerReceiver, Store, Ticket, Work};
+use crate::store::{AnswerReceiver, Store, StoreAnswer, Ticket, Work};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -48,7 +48,7 @@ impl MemoryStore {
 impl Store for MemoryStore {
     fn submit(&self, work: Vec<(Ticket, Work)>) {
         if self.stopped.load(Ordering::SeqCst) {
-            let failed = |(ticket, _)| (ticket, Answer::Failed(Outage::Stopped.into()));
+            let failed = |(ticket, _)| (ticket, StoreAnswer::Failed(Outage::Stopped.into()));
             return self.answers.answer(work.into_iter().map(failed).collect());
         }
         self.engine.submit(&self.answers, work);
@@ -69,7 +69,7 @@ impl Store for MemoryStore {
 }
 
 impl Bus for MemoryBus {
-    fn publish(&self, batch: Vec<BusMessage>) {
+    fn publish(&self, batch: Vec<BusPacket>) {
         self.engine.publish(batch);
     }
 

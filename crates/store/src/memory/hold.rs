@@ -2,14 +2,14 @@
 
 use super::page::rows;
 use crate::page::{Page, Versioned};
-use crate::presence::{Hold, PresenceKey};
+use crate::presence::{PresenceHold, PresenceKey};
 use crate::row::{Row, RowKey};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 #[derive(Default)]
 pub(super) struct Holds {
-    rows: BTreeMap<PresenceKey, Versioned<Hold>>,
+    rows: BTreeMap<PresenceKey, Versioned<PresenceHold>>,
     /// By carrier, the channels in which the user is held.
     carried: BTreeMap<PresenceKey, BTreeSet<Arc<str>>>,
 }
@@ -19,7 +19,7 @@ impl Holds {
         self.rows.get(key).map_or(0, |row| row.version)
     }
 
-    pub fn get(&self, key: &PresenceKey) -> Option<Versioned<Hold>> {
+    pub fn get(&self, key: &PresenceKey) -> Option<Versioned<PresenceHold>> {
         self.rows.get(key).cloned()
     }
 
@@ -31,7 +31,7 @@ impl Holds {
         rows(&self.rows, after, limit, Row::Hold)
     }
 
-    pub fn put(&mut self, hold: &Hold, version: u64) {
+    pub fn put(&mut self, hold: &PresenceHold, version: u64) {
         self.delete(&hold.key);
         if let Some(carrier) = carrier(hold) {
             self.carried.entry(carrier).or_default().insert(hold.key.channel.clone());
@@ -54,7 +54,7 @@ impl Holds {
     }
 }
 
-fn carrier(hold: &Hold) -> Option<PresenceKey> {
+fn carrier(hold: &PresenceHold) -> Option<PresenceKey> {
     let channel = hold.carrier.clone()?;
     Some(PresenceKey { channel, user: hold.key.user.clone() })
 }

@@ -1,22 +1,22 @@
 //! Inboxes, in memory.
 
 use super::page::page;
-use crate::commit::{InboxCounts, Removed};
+use crate::commit::{InboxCounts, RemovedMessages};
 use crate::inbox::{InboxMessage, InboxPage};
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
 
 #[derive(Default)]
-pub(super) struct Inboxes(BTreeMap<Arc<str>, UserInbox>);
+pub(super) struct MemoryInboxes(BTreeMap<Arc<str>, MemoryInbox>);
 
 #[derive(Default)]
-struct UserInbox {
+struct MemoryInbox {
     counts: InboxCounts,
     messages: BTreeMap<u64, InboxMessage>,
 }
 
-impl Inboxes {
+impl MemoryInboxes {
     pub fn counts(&self, user: &str) -> InboxCounts {
         self.0.get(user).map(|inbox| inbox.counts).unwrap_or_default()
     }
@@ -25,14 +25,14 @@ impl Inboxes {
         self.0.entry(user.clone()).or_default().messages.insert(message.n, message.clone());
     }
 
-    pub fn remove(&mut self, user: &str, through: u64) -> Removed {
-        let Some(inbox) = self.0.get_mut(user) else { return Removed::default() };
+    pub fn remove(&mut self, user: &str, through: u64) -> RemovedMessages {
+        let Some(inbox) = self.0.get_mut(user) else { return RemovedMessages::default() };
         let kept = inbox.messages.split_off(&through.saturating_add(1));
         let removed = std::mem::replace(&mut inbox.messages, kept);
         removed.iter().map(|(n, message)| (*n, message.body.len())).collect()
     }
 
-    pub fn remove_oldest(&mut self, user: &str) -> Removed {
+    pub fn remove_oldest(&mut self, user: &str) -> RemovedMessages {
         let oldest = self.0.get_mut(user).and_then(|inbox| inbox.messages.pop_first());
         oldest.iter().map(|(n, message)| (*n, message.body.len())).collect()
     }

@@ -8,24 +8,24 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 #[derive(Default)]
-pub(super) struct Events {
+pub(super) struct EventLog {
     /// By position.
     entries: BTreeMap<u64, LogEntry>,
     head: u64,
     bytes: u64,
-    topics: BTreeMap<Arc<str>, Topic>,
+    topics: BTreeMap<Arc<str>, TopicLog>,
     /// By topic and id: position and count.
     ids: BTreeMap<(Arc<str>, Arc<str>), (u64, u64)>,
 }
 
 #[derive(Default)]
-struct Topic {
+struct TopicLog {
     count: u64,
     /// Of the events that are stored.
     positions: BTreeMap<u64, ()>,
 }
 
-impl Events {
+impl EventLog {
     pub fn head(&self) -> u64 {
         self.head
     }

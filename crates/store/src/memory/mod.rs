@@ -20,9 +20,5 @@ mod social;
 mod tables;
 
 pub use engine::MemoryEngine;
-#[doc(hidden)]
-pub use engine::MemoryEngine as Hall;
 pub use fault::{Faults, MessageFault, NoFaults, WorkFault, WorkOutcome};
-#[doc(hidden)]
-pub use fault::{MessageFault as ParcelFate, WorkFault as WorkFate, WorkOutcome as Outcome};
 pub use handle::{MemoryBus, MemoryStore};

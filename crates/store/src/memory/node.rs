@@ -1,21 +1,21 @@
 //! Nodes and their leases, in memory.
 
 use super::page::page;
-use crate::node::{Node, Writer};
+use crate::node::{NodeRow, Writer};
 use crate::page::Page;
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use tavern_domain::Epoch;
 
 #[derive(Default)]
-pub(super) struct Nodes(BTreeMap<Writer, Node>);
+pub(super) struct Nodes(BTreeMap<Writer, NodeRow>);
 
 impl Nodes {
-    pub fn get(&self, node: &Writer) -> Option<Node> {
+    pub fn get(&self, node: &Writer) -> Option<NodeRow> {
         self.0.get(node).cloned()
     }
 
-    pub fn epochs(&self, name: &str) -> Vec<Node> {
+    pub fn epochs(&self, name: &str) -> Vec<NodeRow> {
         let from = Writer::new(name, Epoch(0));
         self.0
             .range(from..)
@@ -24,7 +24,7 @@ impl Nodes {
             .collect()
     }
 
-    pub fn put(&mut self, node: &Node) {
+    pub fn put(&mut self, node: &NodeRow) {
         self.0.insert(node.writer.clone(), node.clone());
     }
 
@@ -32,7 +32,7 @@ impl Nodes {
         self.0.remove(node);
     }
 
-    pub fn page(&self, after: Option<&Writer>, limit: u32) -> Page<Node> {
+    pub fn page(&self, after: Option<&Writer>, limit: u32) -> Page<NodeRow> {
         let from = after.map_or(Bound::Unbounded, Bound::Excluded);
         page(limit, |_| 0, self.0.range((from, Bound::Unbounded)).map(|(_, node)| node.clone()))
     }

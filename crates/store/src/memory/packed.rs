@@ -6,9 +6,11 @@
 //! each client: id (10 bytes), flags, since, state (8 bytes of meaning, text), lost.
 
 use crate::page::Versioned;
-use crate::presence::{Presence, PresenceKey};
+use crate::presence::{PresenceKey, PresenceRow};
 use std::sync::Arc;
-use tavern_domain::presence::{Attendance, Attendee, Departed, Departure, Home, Lost, State, Visibility};
+use tavern_domain::presence::{
+    Attendance, ChannelClient, ClientState, LastDeparture, LostClient, NodeEpoch, OfflineReason, Visibility,
+};
 use tavern_domain::{ClientId, Time};
 
 const ANONYMOUS: u8 = 1;
@@ -26,32 +28,32 @@ const SAME_SINCE: u8 = 4;
 
 const CLIENT_BYTES: usize = 10;
 
-const DEPARTURES: [Departure; 6] = [
-    Departure::Left,
-    Departure::Bye,
-    Departure::Lost,
-    Departure::NodeDown,
-    Departure::Removed,
-    Departure::Expired,
+const DEPARTURES: [OfflineReason; 6] = [
+    OfflineReason::Left,
+    OfflineReason::Bye,
+    OfflineReason::Lost,
+    OfflineReason::NodeDown,
+    OfflineReason::Removed,
+    OfflineReason::Expired,
 ];
 
-pub(super) struct Packed(Box<[u8]>);
+pub(super) struct PackedPresence(Box<[u8]>);
 
-/// The homes of all clients, each once, with the number of clients that refer to it.
+/// The nodes of all clients, each once, with the number of clients that refer to it.
 #[derive(Default)]
-pub(super) struct Homes(Vec<(Home, usize)>);
+pub(super) struct NodeEpochs(Vec<(NodeEpoch, usize)>);
 
-impl Homes {
-    pub fn find(&self, home: &Home) -> Option<u64> {
+impl NodeEpochs {
+    pub fn find(&self, home: &NodeEpoch) -> Option<u64> {
         let found = self.0.iter().position(|(known, clients)| *clients > 0 && known == home)?;
         Some(found as u64)
     }
 
-    fn get(&self, id: u64) -> &Home {
+    fn get(&self, id: u64) -> &NodeEpoch {
         &self.0[id as usize].0
     }
 
-    fn acquire(&mut self, home: &Home) -> u64 {
+    fn acquire(&mut self, home: &NodeEpoch) -> u64 {
         if let Some(id) = self.find(home) {
             self.0[id as usize].1 += 1;
             return id;
@@ -64,17 +66,17 @@ impl Homes {
         free as u64
     }
 
-    /// The presence is gone: its homes have fewer clients.
-    pub fn release(&mut self, packed: &Packed) {
-        for id in packed.homes() {
+    /// The presence is gone: its nodes have fewer clients.
+    pub fn release(&mut self, packed: &PackedPresence) {
+        for id in packed.nodes() {
             self.0[id as usize].1 -= 1;
         }
     }
 }
 
-impl Packed {
-    pub fn new(presence: &Presence, version: u64, homes: &mut Homes) -> Packed {
-        let Presence { key, anonymous, name, visibility, attendance } = presence;
+impl PackedPresence {
+    pub fn new(presence: &PresenceRow, version: u64, nodes: &mut NodeEpochs) -> PackedPresence {
+        let PresenceRow { key, anonymous, name, visibility, attendance } = presence;
         let clients = attendance.clients();
         let mut out = Vec::with_capacity(64);
         put_number(&mut out, version);
@@ -92,7 +94,7 @@ impl Packed {
         );
         put_number(&mut out, clients.len() as u64);
         for client in clients {
-            put_number(&mut out, homes.acquire(&client.home));
+            put_number(&mut out, nodes.acquire(&client.node));
         }
         put_number(&mut out, attendance.since().0);
         if let Some(name) = name.as_deref().filter(|_| !is_user) {
@@ -106,26 +108,26 @@ impl Packed {
         for client in clients {
             put_client(&mut out, client, attendance.since());
         }
-        Packed(out.into_boxed_slice())
+        PackedPresence(out.into_boxed_slice())
     }
 
     pub fn version(&self) -> u64 {
-        Unpacking(&self.0).number()
+        PackedReader(&self.0).number()
     }
 
     /// The home of each client, by its number in `Homes`.
-    pub fn homes(&self) -> impl Iterator<Item = u64> {
-        let mut from = Unpacking(&self.0);
+    pub fn nodes(&self) -> impl Iterator<Item = u64> {
+        let mut from = PackedReader(&self.0);
         from.number();
         from.byte();
         let clients = from.number();
         (0..clients).map(move |_| from.number())
     }
 
-    pub fn unpack(&self, key: PresenceKey, homes: &Homes) -> Versioned<Presence> {
-        let mut from = Unpacking(&self.0);
+    pub fn unpack(&self, key: PresenceKey, nodes: &NodeEpochs) -> Versioned<PresenceRow> {
+        let mut from = PackedReader(&self.0);
         let (version, flags, count) = (from.number(), from.byte(), from.number());
-        let homes: Vec<&Home> = (0..count).map(|_| homes.get(from.number())).collect();
+        let nodes: Vec<&NodeEpoch> = (0..count).map(|_| nodes.get(from.number())).collect();
         let since = Time(from.number());
         let name = match flags & (NAMED | NAMED_AS_USER) {
             0 => None,
@@ -133,15 +135,15 @@ impl Packed {
             _ => Some(from.text()),
         };
         let departed = (flags & DEPARTED != 0)
-            .then(|| Departed { reason: DEPARTURES[from.byte() as usize], seen: Time(from.number()) });
+            .then(|| LastDeparture { reason: DEPARTURES[from.byte() as usize], seen: Time(from.number()) });
         let visibility = match flags & (FOLLOWERS_I_FOLLOW | NOBODY) {
             0 => Visibility::Everyone,
             FOLLOWERS_I_FOLLOW => Visibility::FollowersIFollow,
             _ => Visibility::Nobody,
         };
-        let clients = homes.into_iter().map(|home| from.client(home.clone(), since)).collect();
+        let clients = nodes.into_iter().map(|home| from.client(home.clone(), since)).collect();
         let attendance = Attendance::restore(clients, since, departed);
-        let row = Presence { key, anonymous: flags & ANONYMOUS != 0, name, visibility, attendance };
+        let row = PresenceRow { key, anonymous: flags & ANONYMOUS != 0, name, visibility, attendance };
         Versioned { version, row }
     }
 }
@@ -150,7 +152,7 @@ fn flag(set: bool, flag: u8) -> u8 {
     if set { flag } else { 0 }
 }
 
-fn put_client(out: &mut Vec<u8>, client: &Attendee, since: Time) {
+fn put_client(out: &mut Vec<u8>, client: &ChannelClient, since: Time) {
     out.extend_from_slice(&client.client.bits().to_le_bytes()[..CLIENT_BYTES]);
     out.push(
         flag(client.state.is_some(), HAS_STATE)
@@ -161,7 +163,7 @@ fn put_client(out: &mut Vec<u8>, client: &Attendee, since: Time) {
         put_number(out, client.since.0);
     }
     if let Some(state) = &client.state {
-        out.extend_from_slice(&state.meaning.to_le_bytes());
+        out.extend_from_slice(&state.digest.to_le_bytes());
         put_text(out, &state.text);
     }
     if let Some(lost) = client.lost {
@@ -184,9 +186,9 @@ fn put_text(out: &mut Vec<u8>, text: &str) {
 }
 
 /// What is left to read. Panics on bytes that were not packed here.
-struct Unpacking<'a>(&'a [u8]);
+struct PackedReader<'a>(&'a [u8]);
 
-impl<'a> Unpacking<'a> {
+impl<'a> PackedReader<'a> {
     fn take(&mut self, bytes: usize) -> &'a [u8] {
         let (taken, rest) = self.0.split_at(bytes);
         self.0 = rest;
@@ -214,7 +216,7 @@ impl<'a> Unpacking<'a> {
         std::str::from_utf8(self.take(bytes)).expect("a text was packed").into()
     }
 
-    fn client(&mut self, home: Home, joined: Time) -> Attendee {
+    fn client(&mut self, home: NodeEpoch, joined: Time) -> ChannelClient {
         let mut bits = [0; 16];
         bits[..CLIENT_BYTES].copy_from_slice(self.take(CLIENT_BYTES));
         let client = ClientId::from_random(u128::from_le_bytes(bits));
@@ -222,10 +224,11 @@ impl<'a> Unpacking<'a> {
         let since = if flags & SAME_SINCE != 0 { joined } else { Time(self.number()) };
         let state = (flags & HAS_STATE != 0).then(|| {
             let meaning = self.take(8).try_into().map(u64::from_le_bytes).expect("eight bytes were taken");
-            State { text: self.text(), meaning }
+            ClientState { text: self.text(), digest: meaning }
         });
-        let lost = (flags & LOST != 0).then(|| Lost { at: Time(self.number()), until: Time(self.number()) });
-        Attendee { client, home, state, since, lost }
+        let lost =
+            (flags & LOST != 0).then(|| LostClient { at: Time(self.number()), until: Time(self.number()) });
+        ChannelClient { client, node: home, state, since, lost }
     }
 }
 
@@ -234,17 +237,23 @@ mod tests {
     use super::*;
     use tavern_domain::Epoch;
 
-    fn home(node: &str, epoch: u64) -> Home {
-        Home { node: node.into(), epoch: Epoch(epoch) }
+    fn home(node: &str, epoch: u64) -> NodeEpoch {
+        NodeEpoch { node: node.into(), epoch: Epoch(epoch) }
     }
 
-    fn client(bits: u128, home: Home, since: u64) -> Attendee {
-        Attendee { client: ClientId::from_random(bits), home, state: None, since: Time(since), lost: None }
+    fn client(bits: u128, home: NodeEpoch, since: u64) -> ChannelClient {
+        ChannelClient {
+            client: ClientId::from_random(bits),
+            node: home,
+            state: None,
+            since: Time(since),
+            lost: None,
+        }
     }
 
-    fn presences() -> Vec<Presence> {
+    fn presences() -> Vec<PresenceRow> {
         let key = PresenceKey::new("game#A", "ann");
-        let plain = Presence {
+        let plain = PresenceRow {
             key,
             anonymous: false,
             name: None,
@@ -253,24 +262,24 @@ mod tests {
         };
         let full = vec![
             client(u128::MAX, home("n1", u64::MAX), 0),
-            Attendee {
-                state: Some(State { text: "{\"a\":\"\u{fc}\"}".into(), meaning: u64::MAX }),
-                lost: Some(Lost { at: Time(1), until: Time::NEVER }),
+            ChannelClient {
+                state: Some(ClientState { text: "{\"a\":\"\u{fc}\"}".into(), digest: u64::MAX }),
+                lost: Some(LostClient { at: Time(1), until: Time::NEVER }),
                 ..client(7, home("", 0), 1_790_000_000_001)
             },
         ];
         let mut presences = vec![
             plain.clone(),
-            Presence { name: Some("ann".into()), anonymous: true, ..plain.clone() },
-            Presence { name: Some("".into()), visibility: Visibility::Nobody, ..plain.clone() },
+            PresenceRow { name: Some("ann".into()), anonymous: true, ..plain.clone() },
+            PresenceRow { name: Some("".into()), visibility: Visibility::Nobody, ..plain.clone() },
         ];
-        presences.extend(DEPARTURES.map(|reason| Presence {
+        presences.extend(DEPARTURES.map(|reason| PresenceRow {
             name: Some("Ann".into()),
             visibility: Visibility::FollowersIFollow,
             attendance: Attendance::restore(
                 full.clone(),
                 Time(1_790_000_000_000),
-                Some(Departed { reason, seen: Time::NEVER }),
+                Some(LastDeparture { reason, seen: Time::NEVER }),
             ),
             ..plain.clone()
         }));
@@ -279,30 +288,32 @@ mod tests {
 
     #[test]
     fn what_is_packed_is_unpacked_the_same() {
-        let mut homes = Homes::default();
+        let mut nodes = NodeEpochs::default();
         for (presence, version) in presences().into_iter().zip([1, u64::MAX, 127, 128].into_iter().cycle()) {
-            let packed = Packed::new(&presence, version, &mut homes);
+            let packed = PackedPresence::new(&presence, version, &mut nodes);
             assert_eq!(packed.version(), version);
             let key = presence.key.clone();
-            assert_eq!(packed.unpack(key, &homes), Versioned { version, row: presence });
+            assert_eq!(packed.unpack(key, &nodes), Versioned { version, row: presence });
         }
     }
 
     #[test]
     fn homes_without_clients_are_used_again() {
-        let mut homes = Homes::default();
+        let mut nodes = NodeEpochs::default();
         let at = |node: &str| {
             let attendance = Attendance::restore(vec![client(1, home(node, 1), 1)], Time(1), None);
-            Presence { attendance, ..presences().remove(0) }
+            PresenceRow { attendance, ..presences().remove(0) }
         };
-        let packed: Vec<Packed> =
-            ["n1", "n2", "n1"].map(|node| Packed::new(&at(node), 1, &mut homes)).into_iter().collect();
-        assert_eq!((homes.find(&home("n1", 1)), homes.find(&home("n2", 1))), (Some(0), Some(1)));
-        homes.release(&packed[0]);
-        assert_eq!(homes.find(&home("n1", 1)), Some(0), "one client is left");
-        homes.release(&packed[2]);
-        assert_eq!(homes.find(&home("n1", 1)), None);
-        Packed::new(&at("n3"), 1, &mut homes);
-        assert_eq!((homes.find(&home("n3", 1)), homes.0.len()), (Some(0), 2));
+        let packed: Vec<PackedPresence> = ["n1", "n2", "n1"]
+            .map(|node| PackedPresence::new(&at(node), 1, &mut nodes))
+            .into_iter()
+            .collect();
+        assert_eq!((nodes.find(&home("n1", 1)), nodes.find(&home("n2", 1))), (Some(0), Some(1)));
+        nodes.release(&packed[0]);
+        assert_eq!(nodes.find(&home("n1", 1)), Some(0), "one client is left");
+        nodes.release(&packed[2]);
+        assert_eq!(nodes.find(&home("n1", 1)), None);
+        PackedPresence::new(&at("n3"), 1, &mut nodes);
+        assert_eq!((nodes.find(&home("n3", 1)), nodes.0.len()), (Some(0), 2));
     }
 }

@@ -1,42 +1,42 @@
 //! Presences, in memory: by channel and user, and by user and channel. Each name is stored once.
 
 use super::node::Nodes;
-use super::packed::{Homes, Packed};
+use super::packed::{NodeEpochs, PackedPresence};
 use super::page::page;
 use crate::node::Writer;
 use crate::page::{Page, Versioned};
-use crate::presence::{Presence, PresenceKey, Roster, StalePresence};
+use crate::presence::{PresenceKey, PresencePage, PresenceRow, StalePresence};
 use crate::row::{Row, RowKey};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::sync::Arc;
 use tavern_domain::Time;
-use tavern_domain::presence::Home;
+use tavern_domain::presence::NodeEpoch;
 
 #[derive(Default)]
-pub(super) struct Presences {
-    channels: BTreeMap<Arc<str>, Channel>,
+pub(super) struct MemoryPresences {
+    channels: BTreeMap<Arc<str>, MemoryChannel>,
     /// User, then channel.
     by_user: BTreeSet<(Arc<str>, Arc<str>)>,
-    homes: Homes,
+    nodes: NodeEpochs,
 }
 
 #[derive(Default)]
-struct Channel {
+struct MemoryChannel {
     version: u64,
-    users: BTreeMap<Arc<str>, Packed>,
+    users: BTreeMap<Arc<str>, PackedPresence>,
 }
 
-impl Presences {
+impl MemoryPresences {
     pub fn version(&self, key: &PresenceKey) -> u64 {
-        self.packed(key).map_or(0, Packed::version)
+        self.packed(key).map_or(0, PackedPresence::version)
     }
 
-    pub fn get(&self, key: &PresenceKey) -> Option<Versioned<Presence>> {
-        Some(self.packed(key)?.unpack(key.clone(), &self.homes))
+    pub fn get(&self, key: &PresenceKey) -> Option<Versioned<PresenceRow>> {
+        Some(self.packed(key)?.unpack(key.clone(), &self.nodes))
     }
 
-    fn packed(&self, key: &PresenceKey) -> Option<&Packed> {
+    fn packed(&self, key: &PresenceKey) -> Option<&PackedPresence> {
         self.channels.get(&key.channel)?.users.get(&key.user)
     }
 
@@ -45,16 +45,16 @@ impl Presences {
             RowKey::Presence(key) => Some(key),
             _ => None,
         });
-        let rows = self.after(after).map(|(key, packed)| packed.unpack(key, &self.homes));
+        let rows = self.after(after).map(|(key, packed)| packed.unpack(key, &self.nodes));
         page(limit, |row| row.row.bytes(), rows.map(|row| row.map(Row::Presence)))
     }
 
-    pub fn put(&mut self, presence: &Presence, version: u64) {
-        let packed = Packed::new(presence, version, &mut self.homes);
+    pub fn put(&mut self, presence: &PresenceRow, version: u64) {
+        let packed = PackedPresence::new(presence, version, &mut self.nodes);
         let key = &presence.key;
         let channel = self.channels.entry(key.channel.clone()).or_default();
         if let Some(place) = channel.users.get_mut(&key.user) {
-            self.homes.release(&std::mem::replace(place, packed));
+            self.nodes.release(&std::mem::replace(place, packed));
             return;
         }
         let user = self.known_user(&key.user);
@@ -74,7 +74,7 @@ impl Presences {
     pub fn delete(&mut self, key: &PresenceKey) {
         let channel = self.channels.get_mut(&key.channel);
         if let Some(packed) = channel.and_then(|channel| channel.users.remove(&key.user)) {
-            self.homes.release(&packed);
+            self.nodes.release(&packed);
             self.by_user.remove(&(key.user.clone(), key.channel.clone()));
         }
     }
@@ -92,16 +92,16 @@ impl Presences {
         self.channels.remove(name);
     }
 
-    pub fn roster(&self, name: &Arc<str>, after: Option<&Arc<str>>, limit: u32) -> Roster {
+    pub fn roster(&self, name: &Arc<str>, after: Option<&Arc<str>>, limit: u32) -> PresencePage {
         let (version, users) = self.channel(name);
         let after = after.map_or(Bound::Unbounded, Bound::Excluded);
         let found = self.channels.get_key_value(name);
         let rows = found.into_iter().flat_map(|(name, channel)| {
             channel.users.range::<Arc<str>, _>((after, Bound::Unbounded)).map(|(user, packed)| {
-                packed.unpack(PresenceKey { channel: name.clone(), user: user.clone() }, &self.homes)
+                packed.unpack(PresenceKey { channel: name.clone(), user: user.clone() }, &self.nodes)
             })
         });
-        Roster { version, users, page: page(limit, |row| row.row.bytes(), rows) }
+        PresencePage { version, users, page: page(limit, |row| row.row.bytes(), rows) }
     }
 
     pub fn of_user(
@@ -109,7 +109,7 @@ impl Presences {
         user: &Arc<str>,
         after: Option<&Arc<str>>,
         limit: u32,
-    ) -> Page<Versioned<Presence>> {
+    ) -> Page<Versioned<PresenceRow>> {
         let after = match after {
             Some(channel) => Bound::Excluded(from(user, Some(channel))),
             None => Bound::Included(from(user, None)),
@@ -118,30 +118,31 @@ impl Presences {
         page(limit, |row| row.row.bytes(), keys.filter_map(|pair| self.get(&key_of(pair))))
     }
 
-    pub fn at_home(
+    pub fn at_node(
         &self,
         writer: &Writer,
         after: Option<&PresenceKey>,
         limit: u32,
-    ) -> Page<Versioned<Presence>> {
-        let home = self.homes.find(&Home::from(writer));
-        let rows = self.after(after).filter(|(_, packed)| packed.homes().any(|id| Some(id) == home));
-        let rows = rows.map(|(key, packed)| packed.unpack(key, &self.homes));
+    ) -> Page<Versioned<PresenceRow>> {
+        let home = self.nodes.find(&NodeEpoch::from(writer));
+        let rows = self.after(after).filter(|(_, packed)| packed.nodes().any(|id| Some(id) == home));
+        let rows = rows.map(|(key, packed)| packed.unpack(key, &self.nodes));
         page(limit, |row| row.row.bytes(), rows.filter(|row| row.row.is_at(writer)))
     }
 
     pub fn stale(&self, nodes: &Nodes, before: Time, limit: u32) -> Page<StalePresence> {
-        let known = |home: &Home| nodes.get(&Writer { node: home.node.clone(), epoch: home.epoch }).is_some();
+        let known =
+            |home: &NodeEpoch| nodes.get(&Writer { node: home.node.clone(), epoch: home.epoch }).is_some();
         let stale = self.by_user.iter().filter_map(|pair| {
             let presence = self.get(&key_of(pair))?.row;
-            let homes = presence.stale_homes(before, known)?;
-            Some(StalePresence { key: presence.key, homes })
+            let nodes = presence.stale_nodes(before, known)?;
+            Some(StalePresence { key: presence.key, nodes })
         });
         page(limit, |_| 64, stale)
     }
 
     /// All of them after a key, by channel and user.
-    fn after(&self, after: Option<&PresenceKey>) -> impl Iterator<Item = (PresenceKey, &Packed)> {
+    fn after(&self, after: Option<&PresenceKey>) -> impl Iterator<Item = (PresenceKey, &PackedPresence)> {
         let channels = match after {
             Some(key) => self.channels.range::<str, _>((Bound::Included(&*key.channel), Bound::Unbounded)),
             None => self.channels.range::<str, _>((Bound::Unbounded::<&str>, Bound::Unbounded)),

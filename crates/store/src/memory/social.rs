@@ -3,33 +3,33 @@
 use super::page::{page, rows};
 use crate::page::{Page, Versioned};
 use crate::row::{Row, RowKey};
-use crate::social::{Edge, Follow, Seen, User};
+use crate::social::{Follow, FollowRow, LastSeenUpdate, UserRow};
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
 use tavern_domain::presence::Visibility;
 
 #[derive(Default)]
-pub(super) struct People {
-    users: BTreeMap<Arc<str>, Versioned<User>>,
+pub(super) struct MemoryPeople {
+    users: BTreeMap<Arc<str>, Versioned<UserRow>>,
     /// Follower, then followee.
     follows: BTreeMap<(Arc<str>, Arc<str>), Versioned<Follow>>,
     /// Followee, then follower.
     followers: BTreeMap<(Arc<str>, Arc<str>), ()>,
 }
 
-impl People {
+impl MemoryPeople {
     pub fn user_version(&self, user: &str) -> u64 {
         self.users.get(user).map_or(0, |row| row.version)
     }
 
-    pub fn user(&self, user: &str) -> Option<Versioned<User>> {
+    pub fn user(&self, user: &str) -> Option<Versioned<UserRow>> {
         self.users.get(user).cloned()
     }
 
-    pub fn put_user(&mut self, user: &User, version: u64) {
+    pub fn put_user(&mut self, user: &UserRow, version: u64) {
         let before = self.users.get(&user.user).and_then(|row| row.row.last_seen);
-        let row = User { last_seen: user.last_seen.max(before), ..user.clone() };
+        let row = UserRow { last_seen: user.last_seen.max(before), ..user.clone() };
         self.users.insert(user.user.clone(), Versioned { version, row });
     }
 
@@ -49,9 +49,9 @@ impl People {
         rows(&self.follows, after.as_ref(), limit, Row::Follow)
     }
 
-    pub fn see(&mut self, seen: &Seen, version: u64) {
+    pub fn see(&mut self, seen: &LastSeenUpdate, version: u64) {
         let known = self.users.entry(seen.user.clone()).or_insert_with(|| {
-            let row = User { user: seen.user.clone(), last_seen: None, visibility: Visibility::Everyone };
+            let row = UserRow { user: seen.user.clone(), last_seen: None, visibility: Visibility::Everyone };
             Versioned { version, row }
         });
         known.row.last_seen = known.row.last_seen.max(Some(seen.at));
@@ -81,23 +81,23 @@ impl People {
         self.followers.remove(&(followee.clone(), follower.clone()));
     }
 
-    pub fn following(&self, user: &Arc<str>, after: Option<&Arc<str>>, limit: u32) -> Page<Edge> {
+    pub fn following(&self, user: &Arc<str>, after: Option<&Arc<str>>, limit: u32) -> Page<FollowRow> {
         let rows = self.follows.range((from(user, after), Bound::Unbounded));
         let rows = rows.take_while(|((follower, _), _)| follower == user);
         page(limit, |_| 64, rows.map(|(_, row)| self.edge(row)))
     }
 
-    pub fn followers(&self, user: &Arc<str>, after: Option<&Arc<str>>, limit: u32) -> Page<Edge> {
+    pub fn followers(&self, user: &Arc<str>, after: Option<&Arc<str>>, limit: u32) -> Page<FollowRow> {
         let rows = self.followers.range((from(user, after), Bound::Unbounded));
         let rows = rows.take_while(|((followee, _), ())| followee == user);
         let row = |follower: &Arc<str>| self.follows.get(&(follower.clone(), user.clone()));
         page(limit, |_| 64, rows.filter_map(|((_, follower), ())| Some(self.edge(row(follower)?))))
     }
 
-    fn edge(&self, row: &Versioned<Follow>) -> Edge {
+    fn edge(&self, row: &Versioned<Follow>) -> FollowRow {
         let follow = row.row.clone();
         let back = (follow.followee.clone(), follow.follower.clone());
-        Edge { follow, version: row.version, mutual: self.follows.contains_key(&back) }
+        FollowRow { follow, version: row.version, mutual: self.follows.contains_key(&back) }
     }
 }
 

@@ -3,27 +3,27 @@
 use super::deadline::Deadlines;
 use super::document::Documents;
 use super::hold::Holds;
-use super::inbox::Inboxes;
-use super::key::Keys;
+use super::inbox::MemoryInboxes;
+use super::key::ApiKeys;
 use super::lease::Leases;
-use super::log::Events;
+use super::log::EventLog;
 use super::node::Nodes;
-use super::presence::Presences;
+use super::presence::MemoryPresences;
 use super::session::Sessions;
-use super::social::People;
-use crate::commit::{self, Commit, InboxCounts, LeaseState, Receipt, Removed, Tables, VersionClock};
+use super::social::MemoryPeople;
+use crate::commit::{self, Commit, InboxCounts, LeaseState, Receipt, RemovedMessages, Tables, VersionClock};
 use crate::deadline::Deadline;
 use crate::error::StoreError;
 use crate::inbox::InboxMessage;
 use crate::limits;
 use crate::log::{LogEntry, Trim};
-use crate::node::{Node, Writer};
+use crate::node::{NodeRow, Writer};
 use crate::page::{Page, Versioned};
-use crate::presence::{PresenceKey, Roster};
+use crate::presence::{PresenceKey, PresencePage};
 use crate::read::{Found, Read};
 use crate::row::{Row, RowKey, RowKind};
-use crate::social::{Person, Seen};
-use crate::store::{Answer, Work};
+use crate::social::{LastSeenUpdate, UserSnapshot};
+use crate::store::{StoreAnswer, Work};
 use std::sync::Arc;
 use tavern_domain::Time;
 
@@ -31,23 +31,25 @@ use tavern_domain::Time;
 pub(super) struct MemoryTables {
     clock: VersionClock,
     nodes: Nodes,
-    keys: Keys,
+    keys: ApiKeys,
     sessions: Sessions,
     documents: Documents,
-    presences: Presences,
-    people: People,
+    presences: MemoryPresences,
+    people: MemoryPeople,
     holds: Holds,
     deadlines: Deadlines,
     leases: Leases,
-    events: Events,
-    inboxes: Inboxes,
+    events: EventLog,
+    inboxes: MemoryInboxes,
 }
 
 impl MemoryTables {
-    pub fn perform(&mut self, wall: Time, work: &Work) -> Answer {
+    pub fn perform(&mut self, wall: Time, work: &Work) -> StoreAnswer {
         match work {
-            Work::Commit(commit) => self.commit(wall, commit).map_or_else(Answer::Failed, Answer::Committed),
-            Work::Read(read) => Answer::Read(self.read(wall, read)),
+            Work::Commit(commit) => {
+                self.commit(wall, commit).map_or_else(StoreAnswer::Failed, StoreAnswer::Committed)
+            }
+            Work::Read(read) => StoreAnswer::Read(self.read(wall, read)),
         }
     }
 
@@ -77,7 +79,7 @@ impl MemoryTables {
             Read::Roster { channel, after, limit } => {
                 let roster = self.presences.roster(channel, after.as_ref(), *limit);
                 Found::Roster(match roster.users {
-                    0 => Roster { version: self.clock.floor, ..roster },
+                    0 => PresencePage { version: self.clock.floor, ..roster },
                     _ => roster,
                 })
             }
@@ -96,7 +98,7 @@ impl MemoryTables {
                 Found::Edges(self.people.followers(user, after.as_ref(), *limit))
             }
             Read::PresencesAt { home, after, limit } => {
-                Found::Presences(self.presences.at_home(home, after.as_ref(), *limit))
+                Found::Presences(self.presences.at_node(home, after.as_ref(), *limit))
             }
             Read::StalePresences { before, limit } => {
                 Found::StalePresences(self.presences.stale(&self.nodes, *before, *limit))
@@ -121,8 +123,8 @@ impl MemoryTables {
         }
     }
 
-    fn person(&self, user: &Arc<str>, viewer: Option<&Arc<str>>) -> Person {
-        Person {
+    fn person(&self, user: &Arc<str>, viewer: Option<&Arc<str>>) -> UserSnapshot {
+        UserSnapshot {
             user: user.clone(),
             known: self.people.user(user),
             presences: self.presences.of_user(user, None, limits::PAGE_ROWS).rows,
@@ -180,15 +182,15 @@ impl Tables for MemoryTables {
         Ok(())
     }
 
-    fn node(&mut self, node: &Writer) -> Result<Option<Node>, StoreError> {
+    fn node(&mut self, node: &Writer) -> Result<Option<NodeRow>, StoreError> {
         Ok(self.nodes.get(node))
     }
 
-    fn epochs(&mut self, name: &str) -> Result<Vec<Node>, StoreError> {
+    fn epochs(&mut self, name: &str) -> Result<Vec<NodeRow>, StoreError> {
         Ok(self.nodes.epochs(name))
     }
 
-    fn put_node(&mut self, node: &Node) -> Result<(), StoreError> {
+    fn put_node(&mut self, node: &NodeRow) -> Result<(), StoreError> {
         self.nodes.put(node);
         Ok(())
     }
@@ -212,7 +214,7 @@ impl Tables for MemoryTables {
         Ok(())
     }
 
-    fn see(&mut self, seen: &Seen, version: u64) -> Result<(), StoreError> {
+    fn see(&mut self, seen: &LastSeenUpdate, version: u64) -> Result<(), StoreError> {
         self.people.see(seen, version);
         Ok(())
     }
@@ -258,11 +260,11 @@ impl Tables for MemoryTables {
         Ok(())
     }
 
-    fn remove_messages(&mut self, user: &Arc<str>, through: u64) -> Result<Removed, StoreError> {
+    fn remove_messages(&mut self, user: &Arc<str>, through: u64) -> Result<RemovedMessages, StoreError> {
         Ok(self.inboxes.remove(user, through))
     }
 
-    fn remove_oldest(&mut self, user: &Arc<str>) -> Result<Removed, StoreError> {
+    fn remove_oldest(&mut self, user: &Arc<str>) -> Result<RemovedMessages, StoreError> {
         Ok(self.inboxes.remove_oldest(user))
     }
 

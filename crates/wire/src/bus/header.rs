@@ -7,7 +7,7 @@ use tavern_domain::ClientId;
 
 /// The header of a channel message.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Header<'a> {
+pub struct ChannelHeader<'a> {
     /// The payload is known to be JSON.
     pub json: bool,
     /// The client that published it, if it was one.
@@ -25,7 +25,7 @@ pub struct ReceivedHeader {
     pub user: Option<String>,
 }
 
-pub fn encode(header: Header<'_>) -> Vec<u8> {
+pub fn encode(header: ChannelHeader<'_>) -> Vec<u8> {
     let client = header.client.map(|client| client.to_string());
     MessageHeader { json: header.json, client, user: header.user.map(Into::into) }.encode_to_vec()
 }
@@ -46,10 +46,10 @@ mod tests {
         for (json, client, user) in
             [(true, client, Some("anné")), (false, client, None), (true, None, None), (false, None, None)]
         {
-            let read = decode(&encode(Header { json, client, user }));
+            let read = decode(&encode(ChannelHeader { json, client, user }));
             assert_eq!(read, ReceivedHeader { json, client, user: user.map(Into::into) });
         }
-        assert!(encode(Header::default()).is_empty());
+        assert!(encode(ChannelHeader::default()).is_empty());
     }
 
     #[test]

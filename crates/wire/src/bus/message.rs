@@ -11,9 +11,9 @@ pub struct Envelope {
 #[derive(Clone, PartialEq, Oneof)]
 pub enum EnvelopeKind {
     #[prost(message, tag = "1")]
-    Presence(PresenceChange),
+    Presence(PresenceMessage),
     #[prost(message, tag = "2")]
-    User(UserUpdate),
+    User(UserUpdateRecord),
     #[prost(message, tag = "3")]
     Migration(MigrationMessage),
     #[prost(message, tag = "4")]
@@ -36,7 +36,7 @@ pub struct MessageHeader {
 pub struct Empty {}
 
 #[derive(Clone, PartialEq, Message)]
-pub struct PresenceChange {
+pub struct PresenceMessage {
     #[prost(string, tag = "1")]
     pub user: String,
     #[prost(string, optional, tag = "2")]
@@ -66,9 +66,9 @@ pub enum PresenceEventKind {
     #[prost(message, tag = "1")]
     UserOnline(Empty),
     #[prost(message, tag = "2")]
-    ClientOnline(ClientState),
+    ClientOnline(ClientStateRecord),
     #[prost(message, tag = "3")]
-    ClientUpdated(ClientState),
+    ClientUpdated(ClientStateRecord),
     #[prost(message, tag = "4")]
     ClientOffline(ClientOffline),
     #[prost(message, tag = "5")]
@@ -78,7 +78,7 @@ pub enum PresenceEventKind {
 }
 
 #[derive(Clone, PartialEq, Message)]
-pub struct ClientState {
+pub struct ClientStateRecord {
     #[prost(string, tag = "1")]
     pub client: String,
     #[prost(message, optional, tag = "2")]
@@ -118,19 +118,19 @@ pub struct VisibilityChange {
 }
 
 #[derive(Clone, PartialEq, Message)]
-pub struct UserUpdate {
-    #[prost(oneof = "UserUpdateKind", tags = "1, 2, 3, 4, 5")]
-    pub update: Option<UserUpdateKind>,
+pub struct UserUpdateRecord {
+    #[prost(oneof = "UserUpdateRecordKind", tags = "1, 2, 3, 4, 5")]
+    pub update: Option<UserUpdateRecordKind>,
 }
 
 #[derive(Clone, PartialEq, Oneof)]
-pub enum UserUpdateKind {
+pub enum UserUpdateRecordKind {
     #[prost(message, tag = "1")]
-    Channel(ChannelPresence),
+    Channel(ChannelPresenceRecord),
     #[prost(message, tag = "2")]
     Visibility(UserVisibility),
     #[prost(message, tag = "3")]
-    Follow(Follow),
+    Follow(FollowRecord),
     #[prost(string, tag = "4")]
     RemovedFrom(String),
     #[prost(message, tag = "5")]
@@ -138,13 +138,13 @@ pub enum UserUpdateKind {
 }
 
 #[derive(Clone, PartialEq, Message)]
-pub struct ChannelPresence {
+pub struct ChannelPresenceRecord {
     #[prost(string, tag = "1")]
     pub channel: String,
     #[prost(uint64, tag = "2")]
     pub version: u64,
     #[prost(message, optional, tag = "3")]
-    pub stay: Option<Stay>,
+    pub stay: Option<StayRecord>,
     #[prost(uint64, optional, tag = "4")]
     pub last_seen: Option<u64>,
     #[prost(string, optional, tag = "5")]
@@ -152,7 +152,7 @@ pub struct ChannelPresence {
 }
 
 #[derive(Clone, Copy, PartialEq, Message)]
-pub struct Stay {
+pub struct StayRecord {
     #[prost(uint64, tag = "1")]
     pub since: u64,
     #[prost(bool, tag = "2")]
@@ -168,7 +168,7 @@ pub struct UserVisibility {
 }
 
 #[derive(Clone, PartialEq, Message)]
-pub struct Follow {
+pub struct FollowRecord {
     #[prost(string, tag = "1")]
     pub followee: String,
     #[prost(uint64, tag = "2")]
@@ -200,13 +200,13 @@ pub enum MigrationStep {
     #[prost(message, tag = "7")]
     Attached(Empty),
     #[prost(message, tag = "8")]
-    Here(Interests),
+    Here(InterestList),
     #[prost(message, tag = "9")]
-    Offer(Interests),
+    Offer(InterestList),
     #[prost(message, tag = "10")]
     Give(Versions),
     #[prost(message, tag = "11")]
-    Given(Given),
+    Given(GivenVersion),
     #[prost(message, tag = "12")]
     Taken(Empty),
 }
@@ -230,13 +230,13 @@ pub enum AskClaim {
 }
 
 #[derive(Clone, PartialEq, Message)]
-pub struct Interests {
+pub struct InterestList {
     #[prost(message, repeated, tag = "1")]
-    pub interests: Vec<Interest>,
+    pub interests: Vec<InterestRecord>,
 }
 
 #[derive(Clone, PartialEq, Message)]
-pub struct Interest {
+pub struct InterestRecord {
     #[prost(string, tag = "1")]
     pub name: String,
     #[prost(bool, tag = "2")]
@@ -260,7 +260,7 @@ pub struct Version {
 }
 
 #[derive(Clone, PartialEq, Message)]
-pub struct Given {
+pub struct GivenVersion {
     #[prost(string, tag = "1")]
     pub client: String,
     #[prost(uint64, tag = "2")]
@@ -276,19 +276,19 @@ pub struct FolloweeActivity {
     #[prost(string, tag = "3")]
     pub meta: String,
     #[prost(message, optional, tag = "4")]
-    pub status: Option<Status>,
+    pub status: Option<StatusRecord>,
     #[prost(string, tag = "5")]
     pub change: String,
 }
 
 #[derive(Clone, PartialEq, Message)]
-pub struct Status {
+pub struct StatusRecord {
     #[prost(bool, tag = "1")]
     pub online: bool,
     #[prost(bool, tag = "2")]
     pub leaving: bool,
     #[prost(message, repeated, tag = "3")]
-    pub activities: Vec<Activity>,
+    pub activities: Vec<ActivityRecord>,
     #[prost(string, repeated, tag = "4")]
     pub channels: Vec<String>,
     #[prost(uint64, optional, tag = "5")]
@@ -298,7 +298,7 @@ pub struct Status {
 }
 
 #[derive(Clone, PartialEq, Message)]
-pub struct Activity {
+pub struct ActivityRecord {
     #[prost(string, tag = "1")]
     pub activity: String,
     #[prost(string, tag = "2")]

@@ -3,28 +3,28 @@
 //! bytes that cannot be read are no message.
 
 pub mod header;
-pub mod letter;
 mod message;
-pub mod news;
+pub mod migration;
 pub mod people;
+pub mod presence;
 pub mod service;
 
-use crate::bus::letter::Letter;
+use crate::bus::migration::MigrationRequest;
 use message::{Empty, EnvelopeKind};
 use prost::Message as _;
 use std::sync::Arc;
-use tavern_domain::presence::{News, Rumour, Visibility};
+use tavern_domain::presence::{PresenceUpdate, UserUpdate, Visibility};
 
 /// A message from another node. Channel messages are not among them: their payload is what was published, with a
 /// [`header`].
 #[derive(Clone, Debug)]
 pub enum BusMessage {
     /// The presence of the channel that the subject names has changed.
-    Presence(News),
+    Presence(PresenceUpdate),
     /// Something about the user that the subject names.
-    Person(Rumour),
+    Person(UserUpdate),
     /// A session moves between nodes.
-    Session(Letter),
+    Session(MigrationRequest),
     /// A node that stops has left sessions in the store.
     NodeLeft,
     /// A subscription has events to deliver. An empty name: subscriptions were changed.
@@ -35,9 +35,9 @@ impl BusMessage {
     /// `None`: not a message that this release understands.
     pub fn decode(bytes: &[u8]) -> Option<BusMessage> {
         Some(match message::Envelope::decode(bytes).ok()?.kind? {
-            EnvelopeKind::Presence(change) => BusMessage::Presence(news::read(change)?),
+            EnvelopeKind::Presence(change) => BusMessage::Presence(presence::read(change)?),
             EnvelopeKind::User(update) => BusMessage::Person(people::read(update)?),
-            EnvelopeKind::Migration(step) => BusMessage::Session(letter::read(step)?),
+            EnvelopeKind::Migration(step) => BusMessage::Session(migration::read(step)?),
             EnvelopeKind::NodeLeft(_) => BusMessage::NodeLeft,
             EnvelopeKind::Subscription(name) => BusMessage::Subscription(name.into()),
         })

@@ -3,53 +3,60 @@
 use super::message;
 use super::{envelope, visibility, visibility_number};
 use tavern_domain::Time;
-use tavern_domain::presence::{Fact, Rumour, Stay};
+use tavern_domain::presence::{ChannelStay, UserFact, UserUpdate};
 
-pub fn encode(rumour: &Rumour) -> Vec<u8> {
-    let update = match rumour {
-        Rumour::Fact(Fact::Place { channel, version, stay, last_seen, name }) => {
-            message::UserUpdateKind::Channel(message::ChannelPresence {
+pub fn encode(update: &UserUpdate) -> Vec<u8> {
+    let update = match update {
+        UserUpdate::Fact(UserFact::Place { channel, version, stay, last_seen, name }) => {
+            message::UserUpdateRecordKind::Channel(message::ChannelPresenceRecord {
                 channel: channel.to_string(),
                 version: *version,
-                stay: stay.map(|stay| message::Stay { since: stay.since.ms(), leaving: stay.leaving }),
+                stay: stay.map(|stay| message::StayRecord { since: stay.since.ms(), leaving: stay.leaving }),
                 last_seen: last_seen.map(Time::ms),
                 name: name.as_ref().map(ToString::to_string),
             })
         }
-        Rumour::Fact(Fact::Shown { version, visibility }) => {
-            message::UserUpdateKind::Visibility(message::UserVisibility {
+        UserUpdate::Fact(UserFact::Shown { version, visibility }) => {
+            message::UserUpdateRecordKind::Visibility(message::UserVisibility {
                 version: *version,
                 visibility: visibility_number(*visibility),
             })
         }
-        Rumour::Follows { followee, version, on } => message::UserUpdateKind::Follow(message::Follow {
-            followee: followee.to_string(),
-            version: *version,
-            on: *on,
-        }),
-        Rumour::Removed { channel } => message::UserUpdateKind::RemovedFrom(channel.to_string()),
-        Rumour::Mail => message::UserUpdateKind::Inbox(message::Empty {}),
+        UserUpdate::Follows { followee, version, on } => {
+            message::UserUpdateRecordKind::Follow(message::FollowRecord {
+                followee: followee.to_string(),
+                version: *version,
+                on: *on,
+            })
+        }
+        UserUpdate::Removed { channel } => message::UserUpdateRecordKind::RemovedFrom(channel.to_string()),
+        UserUpdate::Mail => message::UserUpdateRecordKind::Inbox(message::Empty {}),
     };
-    envelope(message::EnvelopeKind::User(message::UserUpdate { update: Some(update) }))
+    envelope(message::EnvelopeKind::User(message::UserUpdateRecord { update: Some(update) }))
 }
 
-pub(super) fn read(message: message::UserUpdate) -> Option<Rumour> {
+pub(super) fn read(message: message::UserUpdateRecord) -> Option<UserUpdate> {
     Some(match message.update? {
-        message::UserUpdateKind::Channel(place) => Rumour::Fact(Fact::Place {
+        message::UserUpdateRecordKind::Channel(place) => UserUpdate::Fact(UserFact::Place {
             channel: place.channel.into(),
             version: place.version,
-            stay: place.stay.map(|stay| Stay { since: Time(stay.since), leaving: stay.leaving }),
+            stay: place.stay.map(|stay| ChannelStay { since: Time(stay.since), leaving: stay.leaving }),
             last_seen: place.last_seen.map(Time),
             name: place.name.map(Into::into),
         }),
-        message::UserUpdateKind::Visibility(shown) => {
-            Rumour::Fact(Fact::Shown { version: shown.version, visibility: visibility(shown.visibility)? })
+        message::UserUpdateRecordKind::Visibility(shown) => UserUpdate::Fact(UserFact::Shown {
+            version: shown.version,
+            visibility: visibility(shown.visibility)?,
+        }),
+        message::UserUpdateRecordKind::Follow(follows) => UserUpdate::Follows {
+            followee: follows.followee.into(),
+            version: follows.version,
+            on: follows.on,
+        },
+        message::UserUpdateRecordKind::RemovedFrom(channel) => {
+            UserUpdate::Removed { channel: channel.into() }
         }
-        message::UserUpdateKind::Follow(follows) => {
-            Rumour::Follows { followee: follows.followee.into(), version: follows.version, on: follows.on }
-        }
-        message::UserUpdateKind::RemovedFrom(channel) => Rumour::Removed { channel: channel.into() },
-        message::UserUpdateKind::Inbox(_) => Rumour::Mail,
+        message::UserUpdateRecordKind::Inbox(_) => UserUpdate::Mail,
     })
 }
 
@@ -62,7 +69,7 @@ mod tests {
     #[test]
     fn a_user_update_is_read_back_as_it_was_written() {
         let place = |stay, last_seen| {
-            Rumour::Fact(Fact::Place {
+            UserUpdate::Fact(UserFact::Place {
                 channel: "game#ü".into(),
                 version: u64::MAX,
                 stay,
@@ -70,19 +77,19 @@ mod tests {
                 name: Some("Ann".into()),
             })
         };
-        let shown = |visibility| Rumour::Fact(Fact::Shown { version: 3, visibility });
-        for rumour in [
-            place(Some(Stay { since: Time(0), leaving: true }), None),
+        let shown = |visibility| UserUpdate::Fact(UserFact::Shown { version: 3, visibility });
+        for update in [
+            place(Some(ChannelStay { since: Time(0), leaving: true }), None),
             place(None, Some(Time(7))),
             shown(Visibility::Everyone),
             shown(Visibility::FollowersIFollow),
             shown(Visibility::Nobody),
-            Rumour::Follows { followee: "bob".into(), version: 9, on: true },
-            Rumour::Removed { channel: "game#A".into() },
-            Rumour::Mail,
+            UserUpdate::Follows { followee: "bob".into(), version: 9, on: true },
+            UserUpdate::Removed { channel: "game#A".into() },
+            UserUpdate::Mail,
         ] {
-            match BusMessage::decode(&encode(&rumour)) {
-                Some(BusMessage::Person(read)) => assert_eq!(read, rumour),
+            match BusMessage::decode(&encode(&update)) {
+                Some(BusMessage::Person(read)) => assert_eq!(read, update),
                 other => panic!("{other:?}"),
             }
         }

@@ -1,14 +1,14 @@
 //! What other services are told about a user: `FolloweeActivity` of `proto/tavern.proto`.
 
-use super::message::{Activity, FolloweeActivity, Status as Message};
+use super::message::{ActivityRecord, FolloweeActivity, StatusRecord as Message};
 use prost::Message as _;
 use tavern_domain::Time;
-use tavern_domain::presence::{Status, Turn};
+use tavern_domain::presence::{Status, StatusCause};
 
 /// A change of a user's status.
-pub struct Told<'a> {
+pub struct StatusEvent<'a> {
     pub user: &'a str,
-    pub turn: Turn,
+    pub turn: StatusCause,
     pub channel: Option<&'a str>,
     pub name: Option<&'a str>,
     pub status: &'a Status,
@@ -25,8 +25,8 @@ const ACTIVITY_TYPES: [&str; 7] = [
     "in_game_channel",
 ];
 
-pub fn encode(told: &Told<'_>) -> Vec<u8> {
-    let activity = |activity: &tavern_domain::presence::Activity| Activity {
+pub fn encode(told: &StatusEvent<'_>) -> Vec<u8> {
+    let activity = |activity: &tavern_domain::presence::Activity| ActivityRecord {
         activity: activity.activity.to_string(),
         channel: activity.channel.to_string(),
         since: activity.since.ms(),
@@ -64,9 +64,9 @@ mod tests {
             channels: vec!["activegame#A".into(), "lobby#x".into()],
             last_seen: Some(Time(9)),
         };
-        let told = Told {
+        let told = StatusEvent {
             user: "ann",
-            turn: Turn::Word("started_game".into()),
+            turn: StatusCause::Word("started_game".into()),
             channel: Some("activegame#A"),
             name: Some("Ann"),
             status: &status,
@@ -80,7 +80,7 @@ mod tests {
         // The bytes on the bus: field 1 is the enum, field 2 the user.
         assert!(encode(&told).starts_with(b"\x08\x02\x12\x03ann\x1a\x0cactivegame#A"));
         // A word of the application's own is in `change` alone.
-        let told = Told { turn: Turn::Word("drafting".into()), ..told };
+        let told = StatusEvent { turn: StatusCause::Word("drafting".into()), ..told };
         let read = FolloweeActivity::decode(&*encode(&told)).unwrap();
         assert_eq!((read.atype, &*read.change), (0, "drafting"));
     }

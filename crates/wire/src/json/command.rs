@@ -28,7 +28,7 @@ fn id(channel: &str) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Op, Subscribe, parse_request};
+    use super::super::{Op, SubscribeRequest, parse_request};
     use super::*;
 
     #[test]
@@ -37,7 +37,7 @@ mod tests {
             let frame = subscribe_command(channel);
             let request = parse_request(&frame).unwrap();
             assert!(request.id.is_some());
-            assert!(matches!(request.op, Op::Subscribe(Subscribe { .. })), "{channel}");
+            assert!(matches!(request.op, Op::Subscribe(SubscribeRequest { .. })), "{channel}");
         }
     }
 }

@@ -51,7 +51,7 @@ pub fn seq_head(out: &mut Vec<u8>, seq: u64) {
 
 /// Who published a message. Unknown parts are omitted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Sender<'a> {
+pub struct MessageSender<'a> {
     pub user: Option<&'a str>,
     pub client: Option<&'a str>,
 }
@@ -66,7 +66,7 @@ pub enum Payload<'a> {
 }
 
 /// `,"event":"message","channel":…,"data":…,"from":{…}}`; bytes that are not UTF-8 add `"encoding":"base64"` after `data`.
-pub fn message_tail(out: &mut Vec<u8>, channel: &str, payload: Payload<'_>, from: Option<Sender<'_>>) {
+pub fn message_tail(out: &mut Vec<u8>, channel: &str, payload: Payload<'_>, from: Option<MessageSender<'_>>) {
     out.extend_from_slice(b",\"event\":\"message\",\"channel\":");
     string(out, channel);
     out.extend_from_slice(b",\"data\":");
@@ -87,7 +87,7 @@ pub fn message_tail(out: &mut Vec<u8>, channel: &str, payload: Payload<'_>, from
     out.push(b'}');
 }
 
-fn sender(out: &mut Vec<u8>, from: Sender<'_>) {
+fn sender(out: &mut Vec<u8>, from: MessageSender<'_>) {
     out.extend_from_slice(b",\"from\":{");
     if let Some(user) = from.user {
         out.extend_from_slice(b"\"user\":");
@@ -229,7 +229,7 @@ mod tests {
 
     #[test]
     fn a_message_is_head_and_tail() {
-        let both = Sender { user: Some("ann"), client: Some("c1") };
+        let both = MessageSender { user: Some("ann"), client: Some("c1") };
         check(
             |out| {
                 seq_head(out, 18);
@@ -243,9 +243,9 @@ mod tests {
     fn unknown_parts_of_the_sender_are_omitted() {
         for (from, expected) in [
             (None, r#""data":1}"#),
-            (Some(Sender::default()), r#""data":1,"from":{}}"#),
-            (Some(Sender { user: Some("a"), client: None }), r#""data":1,"from":{"user":"a"}}"#),
-            (Some(Sender { user: None, client: Some("b") }), r#""data":1,"from":{"client":"b"}}"#),
+            (Some(MessageSender::default()), r#""data":1,"from":{}}"#),
+            (Some(MessageSender { user: Some("a"), client: None }), r#""data":1,"from":{"user":"a"}}"#),
+            (Some(MessageSender { user: None, client: Some("b") }), r#""data":1,"from":{"client":"b"}}"#),
         ] {
             let expected = format!(r#","event":"message","channel":"c",{expected}"#);
             check(|out| message_tail(out, "c", Payload::Json(b"1"), from), &expected);
@@ -285,7 +285,7 @@ mod tests {
 
     #[test]
     fn the_encoding_is_between_data_and_from() {
-        let from = Some(Sender { user: Some("a"), client: None });
+        let from = Some(MessageSender { user: Some("a"), client: None });
         let expected =
             r#","event":"message","channel":"c","data":"/w==","encoding":"base64","from":{"user":"a"}}"#;
         check(|out| message_tail(out, "c", Payload::Bytes(b"\xff"), from), expected);

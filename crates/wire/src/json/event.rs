@@ -25,7 +25,7 @@ pub const GAP: &str = "tavern.gap";
 
 /// An event as it was sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NewEvent {
+pub struct PublishedEvent {
     pub id: Option<String>,
     /// As it is stored in the log: `{"type":…,"url":…,"time":…,"data":…}`.
     pub body: Vec<u8>,
@@ -46,7 +46,7 @@ struct EventFields<'a> {
 }
 
 /// Parses one event, or a list of them. An event without a time gets the current one.
-pub fn parse_events(body: &[u8], now_ms: u64) -> Result<Vec<NewEvent>, Refusal> {
+pub fn parse_events(body: &[u8], now_ms: u64) -> Result<Vec<PublishedEvent>, Refusal> {
     if body.get(skip_space(body, 0)) != Some(&b'[') {
         return Ok(vec![parse_event(body, now_ms)?]);
     }
@@ -66,7 +66,7 @@ pub fn parse_events(body: &[u8], now_ms: u64) -> Result<Vec<NewEvent>, Refusal> 
     each.collect()
 }
 
-fn parse_event(json: &[u8], now_ms: u64) -> Result<NewEvent, Refusal> {
+fn parse_event(json: &[u8], now_ms: u64) -> Result<PublishedEvent, Refusal> {
     let fields: EventFields<'_> = field::object(json)?;
     let bounded = |name: &'static str, text: &str, most: usize| match text.len() <= most {
         true => Ok(()),
@@ -97,7 +97,7 @@ fn parse_event(json: &[u8], now_ms: u64) -> Result<NewEvent, Refusal> {
     bounded("data", data, DATA_BYTES)?;
     let time = moment("time", fields.time)?.unwrap_or(now_ms);
     let body = stored(&kind, url.as_deref(), time, data);
-    Ok(NewEvent { id: id.map(Cow::into_owned), body })
+    Ok(PublishedEvent { id: id.map(Cow::into_owned), body })
 }
 
 /// An event as it is stored in the log. `data` is JSON.
@@ -120,7 +120,7 @@ pub fn stored(kind: &str, url: Option<&str>, time_ms: u64, data: &str) -> Vec<u8
 
 /// An event of a batch.
 #[derive(Clone, Copy, Debug)]
-pub struct Numbered<'a> {
+pub struct BatchEvent<'a> {
     pub seq: u64,
     pub id: &'a str,
     pub topic: &'a str,
@@ -131,41 +131,41 @@ pub struct Numbered<'a> {
 /// The format of batches.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Format {
+pub enum BatchFormat {
     #[default]
     Standard,
     Routemaster,
 }
 
-impl Format {
+impl BatchFormat {
     /// The largest size of an event in a batch, with its separator.
     pub fn bytes_of(self, id: &str, topic: &str, body: &[u8]) -> usize {
         match self {
-            Format::Standard => body.len() + 6 * id.len() + topic.len() + 64,
-            Format::Routemaster => body.len() + topic.len() + 64,
+            BatchFormat::Standard => body.len() + 6 * id.len() + topic.len() + 64,
+            BatchFormat::Routemaster => body.len() + topic.len() + 64,
         }
     }
 
     /// The size of a batch without events.
     pub fn envelope_bytes(self, subscription: &str) -> usize {
         match self {
-            Format::Standard => subscription.len() + 128,
-            Format::Routemaster => 2,
+            BatchFormat::Standard => subscription.len() + 128,
+            BatchFormat::Routemaster => 2,
         }
     }
 
-    pub fn batch<'a>(self, subscription: &str, pieces: &[Piece<'a>]) -> Vec<u8> {
+    pub fn batch<'a>(self, subscription: &str, pieces: &[BatchEntry<'a>]) -> Vec<u8> {
         match self {
-            Format::Standard => standard(subscription, pieces),
-            Format::Routemaster => routemaster(pieces),
+            BatchFormat::Standard => standard(subscription, pieces),
+            BatchFormat::Routemaster => routemaster(pieces),
         }
     }
 }
 
 /// One entry of a batch.
 #[derive(Clone, Copy, Debug)]
-pub enum Piece<'a> {
-    Event(Numbered<'a>),
+pub enum BatchEntry<'a> {
+    Event(BatchEvent<'a>),
     /// Events that were dropped.
     Gap {
         first: u64,
@@ -173,19 +173,19 @@ pub enum Piece<'a> {
     },
 }
 
-fn standard(subscription: &str, pieces: &[Piece<'_>]) -> Vec<u8> {
-    let bytes = |piece: &Piece<'_>| match piece {
-        Piece::Event(event) => event.body.len() + event.id.len() + event.topic.len() + 64,
-        Piece::Gap { .. } => 128,
+fn standard(subscription: &str, pieces: &[BatchEntry<'_>]) -> Vec<u8> {
+    let bytes = |piece: &BatchEntry<'_>| match piece {
+        BatchEntry::Event(event) => event.body.len() + event.id.len() + event.topic.len() + 64,
+        BatchEntry::Gap { .. } => 128,
     };
     let mut out = Vec::with_capacity(pieces.iter().map(bytes).sum::<usize>() + subscription.len() + 128);
     let first = pieces.first().map_or(0, |piece| match piece {
-        Piece::Event(event) => event.seq,
-        Piece::Gap { first, .. } => *first,
+        BatchEntry::Event(event) => event.seq,
+        BatchEntry::Gap { first, .. } => *first,
     });
     let last = pieces.last().map_or(0, |piece| match piece {
-        Piece::Event(event) => event.seq,
-        Piece::Gap { last, .. } => *last,
+        BatchEntry::Event(event) => event.seq,
+        BatchEntry::Gap { last, .. } => *last,
     });
     out.extend_from_slice(b"{\"subscription\":");
     quote(&mut out, subscription);
@@ -200,8 +200,8 @@ fn standard(subscription: &str, pieces: &[Piece<'_>]) -> Vec<u8> {
             out.push(b',');
         }
         match piece {
-            Piece::Event(event) => entry(&mut out, *event),
-            Piece::Gap { first, last } => gap_entry(&mut out, *first, *last),
+            BatchEntry::Event(event) => entry(&mut out, *event),
+            BatchEntry::Gap { first, last } => gap_entry(&mut out, *first, *last),
         }
     }
     out.extend_from_slice(b"]}");
@@ -209,7 +209,7 @@ fn standard(subscription: &str, pieces: &[Piece<'_>]) -> Vec<u8> {
 }
 
 /// One event as subscribers see it.
-pub fn entry(out: &mut Vec<u8>, event: Numbered<'_>) {
+pub fn entry(out: &mut Vec<u8>, event: BatchEvent<'_>) {
     out.extend_from_slice(b"{\"seq\":");
     out.extend_from_slice(itoa::Buffer::new().format(event.seq).as_bytes());
     out.extend_from_slice(b",\"id\":");
@@ -237,7 +237,7 @@ pub fn gap_entry(out: &mut Vec<u8>, first: u64, last: u64) {
 }
 
 #[derive(Deserialize)]
-struct StoredEvent<'a> {
+struct LoggedEvent<'a> {
     #[serde(borrow, rename = "type")]
     kind: &'a RawValue,
     #[serde(borrow)]
@@ -248,15 +248,15 @@ struct StoredEvent<'a> {
     data: &'a RawValue,
 }
 
-fn routemaster(pieces: &[Piece<'_>]) -> Vec<u8> {
+fn routemaster(pieces: &[BatchEntry<'_>]) -> Vec<u8> {
     let mut out = vec![b'['];
     for piece in pieces {
         if out.len() > 1 {
             out.push(b',');
         }
         match piece {
-            Piece::Event(event) => classic_entry(&mut out, *event),
-            Piece::Gap { first, last } => {
+            BatchEntry::Event(event) => classic_entry(&mut out, *event),
+            BatchEntry::Gap { first, last } => {
                 let data = format!("{{\"first_seq\":{first},\"last_seq\":{last}}}");
                 out.extend_from_slice(
                     format!("{{\"topic\":\"{GAP}\",\"type\":\"noop\",\"data\":{data}}}").as_bytes(),
@@ -268,9 +268,9 @@ fn routemaster(pieces: &[Piece<'_>]) -> Vec<u8> {
     out
 }
 
-fn classic_entry(out: &mut Vec<u8>, event: Numbered<'_>) {
+fn classic_entry(out: &mut Vec<u8>, event: BatchEvent<'_>) {
     // The server wrote it; anything else is shown unchanged.
-    let Ok(kept) = serde_json::from_slice::<StoredEvent<'_>>(event.body) else {
+    let Ok(kept) = serde_json::from_slice::<LoggedEvent<'_>>(event.body) else {
         return out.extend_from_slice(event.body);
     };
     out.extend_from_slice(b"{\"topic\":");
@@ -306,7 +306,7 @@ pub fn transition(user: &str, name: Option<&str>, left: Option<(u64, &str)>) -> 
 mod tests {
     use super::*;
 
-    fn body(event: &NewEvent) -> &str {
+    fn body(event: &PublishedEvent) -> &str {
         std::str::from_utf8(&event.body).unwrap()
     }
 
@@ -370,11 +370,15 @@ mod tests {
         let kept = stored("update", Some("http://x/\"1\""), 5, r#"{"a":[1]}"#);
         let bare = stored("noop", None, 6, "null");
         let events = [
-            Numbered { seq: 3, id: "a\"b", topic: "orders", body: &kept },
-            Numbered { seq: 4, id: "evt-9", topic: "users", body: &bare },
+            BatchEvent { seq: 3, id: "a\"b", topic: "orders", body: &kept },
+            BatchEvent { seq: 4, id: "evt-9", topic: "users", body: &bare },
         ];
-        let pieces = [Piece::Event(events[0]), Piece::Event(events[1]), Piece::Gap { first: 5, last: 9 }];
-        let standard = String::from_utf8(Format::Standard.batch("mine", &pieces)).unwrap();
+        let pieces = [
+            BatchEntry::Event(events[0]),
+            BatchEntry::Event(events[1]),
+            BatchEntry::Gap { first: 5, last: 9 },
+        ];
+        let standard = String::from_utf8(BatchFormat::Standard.batch("mine", &pieces)).unwrap();
         assert_eq!(
             standard,
             concat!(
@@ -384,7 +388,7 @@ mod tests {
                 r#"{"seq":5,"type":"tavern.gap","data":{"first_seq":5,"last_seq":9}}]}"#
             )
         );
-        let classic = String::from_utf8(Format::Routemaster.batch("mine", &pieces)).unwrap();
+        let classic = String::from_utf8(BatchFormat::Routemaster.batch("mine", &pieces)).unwrap();
         assert_eq!(
             classic,
             concat!(
@@ -393,7 +397,7 @@ mod tests {
                 r#"{"topic":"tavern.gap","type":"noop","data":{"first_seq":5,"last_seq":9}}]"#
             )
         );
-        for (format, text) in [(Format::Standard, standard), (Format::Routemaster, classic)] {
+        for (format, text) in [(BatchFormat::Standard, standard), (BatchFormat::Routemaster, classic)] {
             let most: usize =
                 events.iter().map(|event| format.bytes_of(event.id, event.topic, event.body)).sum();
             assert!(text.len() <= most + 192 + format.envelope_bytes("mine"), "{format:?}");

@@ -10,28 +10,28 @@ mod encode;
 pub mod event;
 mod field;
 mod frame;
-pub mod letter;
+pub mod inbox;
 mod moment;
 mod numbers;
 pub mod party;
-pub mod person;
 pub mod presence;
 pub mod reply;
 mod request;
 mod scan;
+pub mod status;
 
 pub use authorize::{HookRequest, HookResponse};
 pub use body::{PollRequest, parse_message_body, parse_poll, session_of};
 pub use command::subscribe_command;
 pub use encode::{
-    Payload, Sender, channel_gap_tail, closing, gap_tail, message_tail, pattern_gap_tail, reply_error,
+    MessageSender, Payload, channel_gap_tail, closing, gap_tail, message_tail, pattern_gap_tail, reply_error,
     reply_ok, seq_head, string, superseded,
 };
 pub use frame::commands;
 pub use moment::parse_moment;
 pub use numbers::NumberLine;
 pub use request::{
-    BadRequest, Hello, ID_BYTES, Join, OPS, Op, Part, Publish, Request, Subscribe, Target, Update, Who,
-    parse_request, read_visibility,
+    BadRequest, HelloRequest, ID_BYTES, JoinRequest, OPS, Op, PageRequest, ParsedCommand, PublishRequest,
+    SubscribeRequest, SubscribeTarget, UpdateRequest, WhoRequest, parse_request, read_visibility,
 };
 pub use scan::{depth_ok, is_json};

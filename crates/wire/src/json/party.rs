@@ -6,15 +6,17 @@ use super::field::{Raw, need, number, object, present, refuse, text};
 use crate::error::Refusal;
 use serde::Deserialize;
 use std::sync::Arc;
-use tavern_domain::party::{Call, Command, Letter, Party, Reason, Told, Word};
+use tavern_domain::party::{
+    Party, PartyCommand, PartyEvent, PartyEventKind, PartyReason, PartyRequest, PartyTopicEvent,
+};
 
 /// Keys in the data of a party, at most.
 const DATA_KEYS: usize = 30;
 
 /// A command about parties.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Wish {
-    Call(Call),
+pub enum PartyOp {
+    Call(PartyRequest),
     /// A message to all members: raw JSON.
     Say(Arc<str>),
 }
@@ -59,7 +61,7 @@ pub const COMMANDS: [&str; 16] = [
 ];
 
 #[derive(Deserialize)]
-struct Body<'a> {
+struct PartyBody<'a> {
     #[serde(borrow, default, deserialize_with = "present")]
     cmd: Raw<'a>,
     #[serde(borrow, default, deserialize_with = "present")]
@@ -81,8 +83,8 @@ struct Body<'a> {
 }
 
 /// A command as an HTTP body: `{"cmd": "invite", …}`, with the members of the op.
-pub fn parse(body: &[u8]) -> Result<Wish, Refusal> {
-    let body: Body<'_> = object(body)?;
+pub fn parse(body: &[u8]) -> Result<PartyOp, Refusal> {
+    let body: PartyBody<'_> = object(body)?;
     let fields = PartyFields {
         user: body.user,
         party_id: body.party_id,
@@ -109,29 +111,29 @@ pub fn parse_answer(body: &[u8]) -> Result<(bool, Option<Arc<str>>), Refusal> {
 }
 
 /// Parses a command.
-pub(super) fn read(command: &str, fields: &PartyFields<'_>) -> Result<Wish, Refusal> {
+pub(super) fn read(command: &str, fields: &PartyFields<'_>) -> Result<PartyOp, Refusal> {
     let party = number("party_id", fields.party_id)?;
     let given = |name, raw| text(name, raw).map(|text| text.map(|text| Arc::<str>::from(&*text)));
     let user = || need("user", given("user", fields.user)?);
     let message = || given("message", fields.message);
     let party_id = || need("party_id", party);
     let command = match command {
-        "get" => Command::Get,
-        "invite" => Command::Invite { user: user()? },
-        "cancel_invite" => Command::CancelInvite { user: user()? },
-        "accept" => Command::Accept { party_id: party_id()? },
-        "decline" => Command::Decline { party_id: party_id()?, message: message()? },
-        "kick" => Command::Kick { user: user()?, message: message()? },
-        "leave" => Command::Leave { message: message()? },
-        "promote" => Command::Promote { user: user()? },
-        "disband" => Command::Disband { message: message()? },
-        "set_data" => Command::SetData { data: read_data(need("data", fields.data)?.get())? },
-        "go" => Command::Go { params: fields.params.map(|params| params.get().into()) },
-        "cancel_go" => Command::CancelGo,
-        "ready" => Command::Ready { go_id: need("go_id", number("go_id", fields.go_id)?)? },
-        "block" => Command::Block { user: user()? },
-        "unblock" => Command::Unblock { user: user()? },
-        "say" => return Ok(Wish::Say(need("data", fields.data)?.get().into())),
+        "get" => PartyCommand::Get,
+        "invite" => PartyCommand::Invite { user: user()? },
+        "cancel_invite" => PartyCommand::CancelInvite { user: user()? },
+        "accept" => PartyCommand::Accept { party_id: party_id()? },
+        "decline" => PartyCommand::Decline { party_id: party_id()?, message: message()? },
+        "kick" => PartyCommand::Kick { user: user()?, message: message()? },
+        "leave" => PartyCommand::Leave { message: message()? },
+        "promote" => PartyCommand::Promote { user: user()? },
+        "disband" => PartyCommand::Disband { message: message()? },
+        "set_data" => PartyCommand::SetData { data: read_data(need("data", fields.data)?.get())? },
+        "go" => PartyCommand::Go { params: fields.params.map(|params| params.get().into()) },
+        "cancel_go" => PartyCommand::CancelGo,
+        "ready" => PartyCommand::Ready { go_id: need("go_id", number("go_id", fields.go_id)?)? },
+        "block" => PartyCommand::Block { user: user()? },
+        "unblock" => PartyCommand::Unblock { user: user()? },
+        "say" => return Ok(PartyOp::Say(need("data", fields.data)?.get().into())),
         _ => {
             let message = format!("unknown command of parties; the known ones are {}", COMMANDS.join(", "));
             return Err(refuse(message));
@@ -139,7 +141,7 @@ pub(super) fn read(command: &str, fields: &PartyFields<'_>) -> Result<Wish, Refu
     };
     let if_version = number("if_version", fields.if_version)?;
     let rid = given("rid", fields.rid)?;
-    Ok(Wish::Call(Call { user: None, name: None, party, if_version, rid, command }))
+    Ok(PartyOp::Call(PartyRequest { user: None, name: None, party, if_version, rid, command }))
 }
 
 /// The data of a party: one object with few keys.
@@ -189,8 +191,8 @@ fn optional(out: &mut Vec<u8>, text: Option<&str>) {
 }
 
 /// A message as the inbox stores it. `server` is the node that wrote it.
-pub fn letter(letter: &Letter, server: &str) -> Vec<u8> {
-    let mut out = format!("{{\"event\":\"party\",\"cmd\":\"{}\"", cmd(&letter.what)).into_bytes();
+pub fn letter(letter: &PartyEvent, server: &str) -> Vec<u8> {
+    let mut out = format!("{{\"event\":\"party\",\"cmd\":\"{}\"", cmd(&letter.kind)).into_bytes();
     let numbers = format!(
         ",\"party_id\":{},\"version\":{},\"ts\":{},\"user\":",
         letter.party_id,
@@ -201,32 +203,32 @@ pub fn letter(letter: &Letter, server: &str) -> Vec<u8> {
     string(&mut out, letter.name.as_deref().unwrap_or(&letter.actor));
     member(&mut out, "uid", &letter.actor);
     member(&mut out, "server", server);
-    details(&mut out, &letter.what);
+    details(&mut out, &letter.kind);
     out.push(b'}');
     out
 }
 
-fn cmd(word: &Word) -> &'static str {
+fn cmd(word: &PartyEventKind) -> &'static str {
     match word {
-        Word::Invite { .. } => "invite",
-        Word::InviteCancel { .. } => "invite_cancel",
-        Word::Invited { .. } => "invited",
-        Word::Uninvited { .. } => "uninvited",
-        Word::Accept => "accept",
-        Word::Decline { .. } => "decline",
-        Word::Join => "join",
-        Word::Kick { .. } => "kick",
-        Word::Leave { .. } => "leave",
-        Word::Leader { .. } => "leader",
-        Word::Disband { .. } => "disband",
-        Word::Data { .. } => "data",
-        Word::PartyGo { .. } => "party_go",
-        Word::Ready { .. } => "ready",
-        Word::PartyMatched { .. } => "party_matched",
-        Word::GoFailed { .. } => "go_failed",
-        Word::GoCancel { .. } => "go_cancel",
-        Word::Offline => "offline",
-        Word::Online => "online",
+        PartyEventKind::Invite { .. } => "invite",
+        PartyEventKind::InviteCancel { .. } => "invite_cancel",
+        PartyEventKind::Invited { .. } => "invited",
+        PartyEventKind::Uninvited { .. } => "uninvited",
+        PartyEventKind::Accept => "accept",
+        PartyEventKind::Decline { .. } => "decline",
+        PartyEventKind::Join => "join",
+        PartyEventKind::Kick { .. } => "kick",
+        PartyEventKind::Leave { .. } => "leave",
+        PartyEventKind::Leader { .. } => "leader",
+        PartyEventKind::Disband { .. } => "disband",
+        PartyEventKind::Data { .. } => "data",
+        PartyEventKind::PartyGo { .. } => "party_go",
+        PartyEventKind::Ready { .. } => "ready",
+        PartyEventKind::PartyMatched { .. } => "party_matched",
+        PartyEventKind::GoFailed { .. } => "go_failed",
+        PartyEventKind::GoCancel { .. } => "go_cancel",
+        PartyEventKind::Offline => "offline",
+        PartyEventKind::Online => "online",
     }
 }
 
@@ -235,12 +237,12 @@ fn member(out: &mut Vec<u8>, name: &str, text: &str) {
     string(out, text);
 }
 
-fn reason(out: &mut Vec<u8>, reason: Reason) {
+fn reason(out: &mut Vec<u8>, reason: PartyReason) {
     member(out, "reason", reason.as_str());
 }
 
 /// A reason for programs, and the message of the user who caused it.
-fn spoken(out: &mut Vec<u8>, why: Reason, message: Option<&str>) {
+fn spoken(out: &mut Vec<u8>, why: PartyReason, message: Option<&str>) {
     reason(out, why);
     if let Some(message) = message {
         member(out, "message", message);
@@ -281,53 +283,55 @@ fn go_id(out: &mut Vec<u8>, id: u64) {
     out.extend_from_slice(format!(",\"go_id\":{id}").as_bytes());
 }
 
-fn details(out: &mut Vec<u8>, word: &Word) {
+fn details(out: &mut Vec<u8>, word: &PartyEventKind) {
     match word {
-        Word::Invite { expires } => {
+        PartyEventKind::Invite { expires } => {
             out.extend_from_slice(format!(",\"expires_at\":{}", expires.ms()).as_bytes());
         }
-        Word::Invited { user, name, expires } => {
+        PartyEventKind::Invited { user, name, expires } => {
             member(out, "invitee", user);
             if let Some(name) = name {
                 member(out, "invitee_name", name);
             }
             out.extend_from_slice(format!(",\"expires_at\":{}", expires.ms()).as_bytes());
         }
-        Word::InviteCancel { reason: why } | Word::Uninvited { reason: why } => reason(out, *why),
-        Word::Decline { reason: why @ Reason::Logout, .. } => {
+        PartyEventKind::InviteCancel { reason: why } | PartyEventKind::Uninvited { reason: why } => {
+            reason(out, *why)
+        }
+        PartyEventKind::Decline { reason: why @ PartyReason::Logout, .. } => {
             reason(out, *why);
             member(out, "error", "user not logged");
         }
-        Word::Decline { reason: why, message } => spoken(out, *why, message.as_deref()),
-        Word::Kick { message } => spoken(out, Reason::Kicked, message.as_deref()),
-        Word::Leave { reason: why, by, message } => {
+        PartyEventKind::Decline { reason: why, message } => spoken(out, *why, message.as_deref()),
+        PartyEventKind::Kick { message } => spoken(out, PartyReason::Kicked, message.as_deref()),
+        PartyEventKind::Leave { reason: why, by, message } => {
             spoken(out, *why, message.as_deref());
             if let Some(by) = by {
                 member(out, "by", by);
             }
         }
-        Word::Leader { by } => {
+        PartyEventKind::Leader { by } => {
             if let Some(by) = by {
                 member(out, "by", by);
             }
         }
-        Word::Disband { reason: why, message } => spoken(out, *why, message.as_deref()),
-        Word::Data { data } => json(out, "data", Some(data)),
-        Word::PartyGo { go_id: id, members, params, queued } => {
+        PartyEventKind::Disband { reason: why, message } => spoken(out, *why, message.as_deref()),
+        PartyEventKind::Data { data } => json(out, "data", Some(data)),
+        PartyEventKind::PartyGo { go_id: id, members, params, queued } => {
             go_id(out, *id);
             users(out, "members", members);
             json(out, "params", params.as_deref());
             state(out, *queued);
         }
-        Word::Ready { go_id: id, queued } => {
+        PartyEventKind::Ready { go_id: id, queued } => {
             go_id(out, *id);
             state(out, *queued);
         }
-        Word::PartyMatched { go_id: id, details } => {
+        PartyEventKind::PartyMatched { go_id: id, details } => {
             go_id(out, *id);
             members(out, details.as_deref());
         }
-        Word::GoFailed { go_id: id, missing, details } => {
+        PartyEventKind::GoFailed { go_id: id, missing, details } => {
             go_id(out, *id);
             if !missing.is_empty() {
                 out.extend_from_slice(b",\"progress\":201");
@@ -335,11 +339,11 @@ fn details(out: &mut Vec<u8>, word: &Word) {
             }
             members(out, details.as_deref());
         }
-        Word::GoCancel { go_id: id, reason: why } => {
+        PartyEventKind::GoCancel { go_id: id, reason: why } => {
             go_id(out, *id);
             reason(out, *why);
         }
-        Word::Accept | Word::Join | Word::Offline | Word::Online => {}
+        PartyEventKind::Accept | PartyEventKind::Join | PartyEventKind::Offline | PartyEventKind::Online => {}
     }
 }
 
@@ -348,38 +352,38 @@ fn state(out: &mut Vec<u8>, queued: bool) {
 }
 
 /// An event for other services: its type and its data.
-pub fn told(told: &Told) -> (&'static str, Vec<u8>) {
+pub fn told(told: &PartyTopicEvent) -> (&'static str, Vec<u8>) {
     let begin = |id: u64| format!("{{\"party_id\":{id}").into_bytes();
     let (kind, mut out) = match told {
-        Told::Created { id, leader } => {
+        PartyTopicEvent::Created { id, leader } => {
             let mut out = begin(*id);
             member(&mut out, "leader", leader);
             ("party.created", out)
         }
-        Told::Joined { id, user } => {
+        PartyTopicEvent::Joined { id, user } => {
             let mut out = begin(*id);
             member(&mut out, "user", user);
             ("party.joined", out)
         }
-        Told::Left { id, user, reason: why } => {
+        PartyTopicEvent::Left { id, user, reason: why } => {
             let mut out = begin(*id);
             member(&mut out, "user", user);
             reason(&mut out, *why);
             ("party.left", out)
         }
-        Told::Disbanded { id, reason: why } => {
+        PartyTopicEvent::Disbanded { id, reason: why } => {
             let mut out = begin(*id);
             reason(&mut out, *why);
             ("party.disbanded", out)
         }
-        Told::Go { id, go_id: go, members, params } => {
+        PartyTopicEvent::Go { id, go_id: go, members, params } => {
             let mut out = begin(*id);
             go_id(&mut out, *go);
             users(&mut out, "members", members);
             json(&mut out, "params", params.as_deref());
             ("party.go", out)
         }
-        Told::GoCancelled { id, go_id: go } => {
+        PartyTopicEvent::GoCancelled { id, go_id: go } => {
             let mut out = begin(*id);
             go_id(&mut out, *go);
             ("party.go_cancelled", out)

@@ -5,11 +5,12 @@ use super::encode::{number, string};
 use std::sync::Arc;
 use tavern_domain::ClientId;
 use tavern_domain::presence::{
-    Change, Difference, Entry, Gone, Member, Mode, News, State, Turned, Visibility,
+    AttendanceChange, ClientState, DepartedClient, PresenceMode, PresenceUpdate, PresentClient,
+    RoomDifference, RoomMember, Visibility, VisibilityChanged,
 };
 
 /// Whether the reader may see a user with this visibility. Users they may not see appear as anonymous.
-pub type Sees<'a> = &'a dyn Fn(&str, Visibility) -> bool;
+pub type CanSee<'a> = &'a dyn Fn(&str, Visibility) -> bool;
 
 /// What everyone may see.
 pub fn anybody(_user: &str, visibility: Visibility) -> bool {
@@ -20,63 +21,64 @@ pub fn anybody(_user: &str, visibility: Visibility) -> bool {
 pub fn change_tail(
     out: &mut Vec<u8>,
     channel: &str,
-    news: &News,
-    change: &Change,
+    update: &PresenceUpdate,
+    change: &AttendanceChange,
     version: u64,
-    sees: Sees<'_>,
+    sees: CanSee<'_>,
 ) {
     let event = match change {
-        Change::UserOnline => "user_online",
-        Change::ClientOnline { .. } => "client_online",
-        Change::ClientUpdated { .. } => "client_updated",
-        Change::ClientOffline { .. } => "client_offline",
-        Change::UserOffline { .. } => "user_offline",
-        Change::Face { .. } | Change::NotFound => return,
+        AttendanceChange::UserOnline => "user_online",
+        AttendanceChange::ClientOnline { .. } => "client_online",
+        AttendanceChange::ClientUpdated { .. } => "client_updated",
+        AttendanceChange::ClientOffline { .. } => "client_offline",
+        AttendanceChange::UserOffline { .. } => "user_offline",
+        AttendanceChange::Face { .. } | AttendanceChange::NotFound => return,
     };
     head(out, event, channel);
     member(out, "version", |out| number(out, version));
-    let hidden = !sees(&news.user, news.visibility);
+    let hidden = !sees(&update.user, update.visibility);
     // The client's id and its state would identify the user.
     let client_id = |out: &mut Vec<u8>, client: &ClientId| match hidden {
         true => out.extend_from_slice(b"null"),
         false => string(out, &client.to_string()),
     };
-    let shown = |given: Option<&'_ State>| given.filter(|_| !hidden).map(|state| state.text.clone());
-    member(out, "user", |out| user(out, &news.user, news.anonymous || hidden));
+    let shown = |given: Option<&'_ ClientState>| given.filter(|_| !hidden).map(|state| state.text.clone());
+    member(out, "user", |out| user(out, &update.user, update.anonymous || hidden));
     match change {
-        Change::UserOnline => {
-            member(out, "name", |out| optional(out, news.name.as_ref().filter(|_| !hidden)))
+        AttendanceChange::UserOnline => {
+            member(out, "name", |out| optional(out, update.name.as_ref().filter(|_| !hidden)))
         }
-        Change::ClientOnline { client, state: given } => {
+        AttendanceChange::ClientOnline { client, state: given } => {
             member(out, "client", |out| client_id(out, client));
             member(out, "state", |out| raw(out, shown(given.as_ref()).as_deref()));
         }
-        Change::ClientUpdated { client, state: given } => {
+        AttendanceChange::ClientUpdated { client, state: given } => {
             member(out, "client", |out| client_id(out, client));
             member(out, "state", |out| raw(out, shown(Some(given)).as_deref()));
         }
-        Change::ClientOffline { client, reason } => {
+        AttendanceChange::ClientOffline { client, reason } => {
             member(out, "client", |out| client_id(out, client));
             member(out, "explicit", |out| boolean(out, reason.is_explicit()));
             member(out, "reason", |out| string(out, reason.as_str()));
         }
-        Change::UserOffline { last_seen, reason } => {
+        AttendanceChange::UserOffline { last_seen, reason } => {
             member(out, "last_seen", |out| number(out, last_seen.ms()));
             member(out, "reason", |out| string(out, reason.as_str()));
         }
-        Change::Face { .. } | Change::NotFound => {}
+        AttendanceChange::Face { .. } | AttendanceChange::NotFound => {}
     }
     out.push(b'}');
 }
 
 /// The tail of a `presence` event: a difference.
-pub fn difference_tail(out: &mut Vec<u8>, channel: &str, difference: &Difference, sees: Sees<'_>) {
-    let mut joined: Vec<Shown<'_>> =
+pub fn difference_tail(out: &mut Vec<u8>, channel: &str, difference: &RoomDifference, sees: CanSee<'_>) {
+    let mut joined: Vec<ShownUser<'_>> =
         difference.joined.iter().filter_map(|entry| arrived(entry, sees)).collect();
     let updated = difference.updated.iter().filter(|entry| sees(&entry.user, entry.visibility));
-    let updated: Vec<Shown<'_>> = updated.filter_map(|entry| arrived(entry, sees)).collect();
-    let mut left: Vec<Shown<'_>> = difference.left.iter().filter_map(|gone| departed(gone, sees)).collect();
-    difference.faces.iter().for_each(|turned| turn(turned, sees, &mut joined, &mut left));
+    let updated: Vec<ShownUser<'_>> = updated.filter_map(|entry| arrived(entry, sees)).collect();
+    let mut left: Vec<ShownUser<'_>> =
+        difference.left.iter().filter_map(|gone| departed(gone, sees)).collect();
+    difference.visibility_changed.iter().for_each(|turned| turn(turned, sees, &mut joined, &mut left));
     head(out, "presence", channel);
     member(out, "from_version", |out| number(out, difference.from));
     member(out, "version", |out| number(out, difference.to));
@@ -88,7 +90,7 @@ pub fn difference_tail(out: &mut Vec<u8>, channel: &str, difference: &Difference
 }
 
 /// The tail of a `presence` event in counts mode: only the number of users.
-pub fn count_tail(out: &mut Vec<u8>, channel: &str, difference: &Difference) {
+pub fn count_tail(out: &mut Vec<u8>, channel: &str, difference: &RoomDifference) {
     head(out, "presence", channel);
     member(out, "from_version", |out| number(out, difference.from));
     member(out, "version", |out| number(out, difference.to));
@@ -97,7 +99,7 @@ pub fn count_tail(out: &mut Vec<u8>, channel: &str, difference: &Difference) {
 }
 
 /// The tail of the event that announces a new mode.
-pub fn mode_tail(out: &mut Vec<u8>, channel: &str, mode: Mode, version: u64) {
+pub fn mode_tail(out: &mut Vec<u8>, channel: &str, mode: PresenceMode, version: u64) {
     head(out, "presence_mode", channel);
     member(out, "mode", |out| string(out, mode.as_str()));
     member(out, "version", |out| number(out, version));
@@ -105,16 +107,16 @@ pub fn mode_tail(out: &mut Vec<u8>, channel: &str, mode: Mode, version: u64) {
 }
 
 /// The members of a channel, or a page of them.
-pub struct Members<'a> {
+pub struct MemberPage<'a> {
     pub version: u64,
     pub count: u64,
     /// `None`: only the count was asked for.
-    pub users: Option<Vec<(&'a Arc<str>, &'a Member)>>,
+    pub users: Option<Vec<(&'a Arc<str>, &'a RoomMember)>>,
     /// The next page begins after this one.
     pub next: Option<&'a str>,
 }
 
-pub fn members(out: &mut Vec<u8>, members: &Members<'_>, sees: Sees<'_>) {
+pub fn members(out: &mut Vec<u8>, members: &MemberPage<'_>, sees: CanSee<'_>) {
     out.extend_from_slice(b"{\"version\":");
     number(out, members.version);
     if let Some(users) = &members.users {
@@ -127,7 +129,7 @@ pub fn members(out: &mut Vec<u8>, members: &Members<'_>, sees: Sees<'_>) {
     out.push(b'}');
 }
 
-fn present(out: &mut Vec<u8>, name: &Arc<str>, shown: &Member, sees: Sees<'_>) {
+fn present(out: &mut Vec<u8>, name: &Arc<str>, shown: &RoomMember, sees: CanSee<'_>) {
     let hidden = !sees(name, shown.visibility);
     out.extend_from_slice(b"{\"user\":");
     user(out, name, shown.anonymous || hidden);
@@ -150,35 +152,35 @@ fn present(out: &mut Vec<u8>, name: &Arc<str>, shown: &Member, sees: Sees<'_>) {
 }
 
 /// A user in a difference, as one reader sees them.
-struct Shown<'a> {
+struct ShownUser<'a> {
     /// `None`: anonymous.
     user: Option<&'a str>,
     client: Option<String>,
-    state: Option<&'a State>,
+    state: Option<&'a ClientState>,
 }
 
-impl Shown<'_> {
-    const NOBODY: Shown<'static> = Shown { user: None, client: None, state: None };
+impl ShownUser<'_> {
+    const NOBODY: ShownUser<'static> = ShownUser { user: None, client: None, state: None };
 }
 
-fn arrived<'a>(entry: &'a Entry, sees: Sees<'_>) -> Option<Shown<'a>> {
+fn arrived<'a>(entry: &'a PresentClient, sees: CanSee<'_>) -> Option<ShownUser<'a>> {
     if !sees(&entry.user, entry.visibility) {
         // A user counts once, however many clients they have.
-        return entry.arrives.then_some(Shown::NOBODY);
+        return entry.arrives.then_some(ShownUser::NOBODY);
     }
-    Some(Shown {
+    Some(ShownUser {
         user: (!entry.anonymous).then_some(&entry.user),
         client: entry.client.map(|client| client.to_string()),
         state: entry.state.as_ref(),
     })
 }
 
-fn departed<'a>(gone: &'a Gone, sees: Sees<'_>) -> Option<Shown<'a>> {
+fn departed<'a>(gone: &'a DepartedClient, sees: CanSee<'_>) -> Option<ShownUser<'a>> {
     if !sees(&gone.user, gone.visibility) {
-        return gone.client.is_none().then_some(Shown::NOBODY);
+        return gone.client.is_none().then_some(ShownUser::NOBODY);
     }
     let client = gone.client.map(|client| client.to_string());
-    Some(Shown {
+    Some(ShownUser {
         user: (!gone.anonymous).then_some(&gone.user),
         // An anonymous user is one client, and identified by it.
         client: client.or_else(|| gone.anonymous.then(|| gone.user.to_string())),
@@ -187,22 +189,27 @@ fn departed<'a>(gone: &'a Gone, sees: Sees<'_>) -> Option<Shown<'a>> {
 }
 
 /// Some readers see the user leave and an anonymous one come, some the reverse; for the others nothing changes.
-fn turn<'a>(turned: &'a Turned, sees: Sees<'_>, joined: &mut Vec<Shown<'a>>, left: &mut Vec<Shown<'a>>) {
+fn turn<'a>(
+    turned: &'a VisibilityChanged,
+    sees: CanSee<'_>,
+    joined: &mut Vec<ShownUser<'a>>,
+    left: &mut Vec<ShownUser<'a>>,
+) {
     let user = Some(&*turned.user);
     match (sees(&turned.user, turned.from), sees(&turned.user, turned.to)) {
         (true, false) => {
-            left.push(Shown { user, ..Shown::NOBODY });
+            left.push(ShownUser { user, ..ShownUser::NOBODY });
             joined.retain(|shown| shown.user != user);
-            joined.push(Shown::NOBODY);
+            joined.push(ShownUser::NOBODY);
         }
         (false, true) => {
             left.retain(|shown| shown.user != user);
-            left.push(Shown::NOBODY);
+            left.push(ShownUser::NOBODY);
             joined.retain(|shown| shown.user != user);
             if turned.clients.is_empty() {
-                joined.push(Shown { user, ..Shown::NOBODY });
+                joined.push(ShownUser { user, ..ShownUser::NOBODY });
             }
-            joined.extend(turned.clients.iter().map(|(client, seen)| Shown {
+            joined.extend(turned.clients.iter().map(|(client, seen)| ShownUser {
                 user,
                 client: Some(client.to_string()),
                 state: seen.state.as_ref(),
@@ -212,7 +219,7 @@ fn turn<'a>(turned: &'a Turned, sees: Sees<'_>, joined: &mut Vec<Shown<'a>>, lef
     }
 }
 
-fn entry(out: &mut Vec<u8>, shown: &Shown<'_>, with_state: bool) {
+fn entry(out: &mut Vec<u8>, shown: &ShownUser<'_>, with_state: bool) {
     out.extend_from_slice(b"{\"user\":");
     match shown.user {
         Some(user) => string(out, user),
@@ -263,7 +270,7 @@ fn optional(out: &mut Vec<u8>, text: Option<&Arc<str>>) {
     }
 }
 
-fn state(out: &mut Vec<u8>, state: Option<&State>) {
+fn state(out: &mut Vec<u8>, state: Option<&ClientState>) {
     raw(out, state.map(|state| &*state.text));
 }
 
@@ -280,10 +287,10 @@ fn boolean(out: &mut Vec<u8>, on: bool) {
 mod tests {
     use super::*;
     use tavern_domain::Time;
-    use tavern_domain::presence::{Departure, Seen};
+    use tavern_domain::presence::{OfflineReason, RoomClient};
 
-    fn check(change: Change, expected: &str) {
-        let news = News {
+    fn check(change: AttendanceChange, expected: &str) {
+        let update = PresenceUpdate {
             user: "ann".into(),
             name: Some("Ann".into()),
             anonymous: false,
@@ -294,32 +301,32 @@ mod tests {
             begins: false,
         };
         let mut out = Vec::new();
-        change_tail(&mut out, "game#A", &news, &change, 9, &anybody);
+        change_tail(&mut out, "game#A", &update, &change, 9, &anybody);
         assert_eq!(String::from_utf8(out).unwrap(), expected);
     }
 
     #[test]
     fn every_change_has_its_event() {
         let client = ClientId::from_random(1);
-        let state = State { text: "{\"x\":1}".into(), meaning: 1 };
+        let state = ClientState { text: "{\"x\":1}".into(), digest: 1 };
         check(
-            Change::UserOnline,
+            AttendanceChange::UserOnline,
             r#","event":"user_online","channel":"game#A","version":9,"user":"ann","name":"Ann"}"#,
         );
         check(
-            Change::ClientOnline { client, state: None },
+            AttendanceChange::ClientOnline { client, state: None },
             r#","event":"client_online","channel":"game#A","version":9,"user":"ann","client":"0000000000000001","state":null}"#,
         );
         check(
-            Change::ClientUpdated { client, state },
+            AttendanceChange::ClientUpdated { client, state },
             r#","event":"client_updated","channel":"game#A","version":9,"user":"ann","client":"0000000000000001","state":{"x":1}}"#,
         );
         check(
-            Change::ClientOffline { client, reason: Departure::NodeDown },
+            AttendanceChange::ClientOffline { client, reason: OfflineReason::NodeDown },
             r#","event":"client_offline","channel":"game#A","version":9,"user":"ann","client":"0000000000000001","explicit":false,"reason":"node_down"}"#,
         );
         check(
-            Change::UserOffline { last_seen: Time(5), reason: Departure::Left },
+            AttendanceChange::UserOffline { last_seen: Time(5), reason: OfflineReason::Left },
             r#","event":"user_offline","channel":"game#A","version":9,"user":"ann","last_seen":5,"reason":"left"}"#,
         );
     }
@@ -327,11 +334,11 @@ mod tests {
     #[test]
     fn members_are_listed_by_user_and_anonymous_ones_without_a_name() {
         let client = ClientId::from_random(1);
-        let seen = Seen { state: None, since: Time(2) };
-        let ann = Member { since: Time(1), clients: [(client, seen)].into(), ..Member::default() };
-        let ghost = Member { anonymous: true, leaving: true, ..Member::default() };
+        let seen = RoomClient { state: None, since: Time(2) };
+        let ann = RoomMember { since: Time(1), clients: [(client, seen)].into(), ..RoomMember::default() };
+        let ghost = RoomMember { anonymous: true, leaving: true, ..RoomMember::default() };
         let (name, id): (Arc<str>, Arc<str>) = ("ann".into(), "0000000000000002".into());
-        let shown = Members {
+        let shown = MemberPage {
             version: 7,
             count: 3,
             users: Some(vec![(&name, &ann), (&id, &ghost)]),
@@ -347,16 +354,26 @@ mod tests {
     fn a_difference_shows_the_current_state() {
         let client = Some(ClientId::from_random(1));
         let visibility = Visibility::Everyone;
-        let entry =
-            Entry { user: "ann".into(), anonymous: false, visibility, arrives: true, client, state: None };
-        let ghost = Gone { user: "0000000000000009".into(), anonymous: true, visibility, client: None };
-        let difference = Difference {
+        let entry = PresentClient {
+            user: "ann".into(),
+            anonymous: false,
+            visibility,
+            arrives: true,
+            client,
+            state: None,
+        };
+        let ghost =
+            DepartedClient { user: "0000000000000009".into(), anonymous: true, visibility, client: None };
+        let difference = RoomDifference {
             from: 3,
             to: 8,
             joined: vec![entry],
-            left: vec![Gone { user: "bob".into(), anonymous: false, visibility, client: None }, ghost],
+            left: vec![
+                DepartedClient { user: "bob".into(), anonymous: false, visibility, client: None },
+                ghost,
+            ],
             count: 4,
-            ..Difference::default()
+            ..RoomDifference::default()
         };
         let mut out = Vec::new();
         difference_tail(&mut out, "game#A", &difference, &anybody);
@@ -365,8 +382,8 @@ mod tests {
     }
     #[test]
     fn a_hidden_user_is_counted_and_never_named() {
-        let hidden = |change: Change| {
-            let news = News {
+        let hidden = |change: AttendanceChange| {
+            let update = PresenceUpdate {
                 user: "ann".into(),
                 name: Some("Ann".into()),
                 anonymous: false,
@@ -377,7 +394,7 @@ mod tests {
                 begins: false,
             };
             let mut out = Vec::new();
-            change_tail(&mut out, "game#A", &news, &change, 9, &anybody);
+            change_tail(&mut out, "game#A", &update, &change, 9, &anybody);
             let text = String::from_utf8(out).unwrap();
             assert!(text.contains("\"user\":null"), "{text}");
             assert!(
@@ -386,22 +403,27 @@ mod tests {
             );
         };
         let client = ClientId::from_random(1);
-        let state = State { text: "\"secret\"".into(), meaning: 1 };
-        hidden(Change::UserOnline);
-        hidden(Change::ClientOnline { client, state: Some(state.clone()) });
-        hidden(Change::ClientUpdated { client, state });
-        hidden(Change::ClientOffline { client, reason: Departure::Left });
-        hidden(Change::UserOffline { last_seen: Time(5), reason: Departure::Left });
+        let state = ClientState { text: "\"secret\"".into(), digest: 1 };
+        hidden(AttendanceChange::UserOnline);
+        hidden(AttendanceChange::ClientOnline { client, state: Some(state.clone()) });
+        hidden(AttendanceChange::ClientUpdated { client, state });
+        hidden(AttendanceChange::ClientOffline { client, reason: OfflineReason::Left });
+        hidden(AttendanceChange::UserOffline { last_seen: Time(5), reason: OfflineReason::Left });
     }
 
     #[test]
     fn a_change_of_visibility_is_a_departure_for_some_and_an_arrival_for_others() {
-        let seen = tavern_domain::presence::Seen { state: None, since: Time(2) };
+        let seen = tavern_domain::presence::RoomClient { state: None, since: Time(2) };
         let clients = [(ClientId::from_random(1), seen)];
-        let check = |from, to, sees: Sees<'_>, expected: &str| {
-            let turned = Turned { user: "ann".into(), from, to, clients: clients.clone().into() };
-            let difference =
-                Difference { from: 3, to: 4, faces: vec![turned], count: 1, ..Difference::default() };
+        let check = |from, to, sees: CanSee<'_>, expected: &str| {
+            let turned = VisibilityChanged { user: "ann".into(), from, to, clients: clients.clone().into() };
+            let difference = RoomDifference {
+                from: 3,
+                to: 4,
+                visibility_changed: vec![turned],
+                count: 1,
+                ..RoomDifference::default()
+            };
             let mut out = Vec::new();
             difference_tail(&mut out, "game#A", &difference, sees);
             let text = String::from_utf8(out).unwrap();

@@ -14,7 +14,7 @@ pub const ID_BYTES: usize = 64;
 
 /// A parsed command; borrows from its frame.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Request<'a> {
+pub struct ParsedCommand<'a> {
     /// The raw JSON token, a number or a string, echoed as it is.
     pub id: Option<&'a str>,
     pub op: Op<'a>,
@@ -22,24 +22,24 @@ pub struct Request<'a> {
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum Op<'a> {
-    Hello(Hello<'a>),
-    Subscribe(Subscribe<'a>),
-    Unsubscribe(Target<'a>),
-    Publish(Publish<'a>),
-    Join(Join<'a>),
-    Update(Update<'a>),
+    Hello(HelloRequest<'a>),
+    Subscribe(SubscribeRequest<'a>),
+    Unsubscribe(SubscribeTarget<'a>),
+    Publish(PublishRequest<'a>),
+    Join(JoinRequest<'a>),
+    Update(UpdateRequest<'a>),
     Leave {
         channel: Cow<'a, str>,
     },
-    Who(Who<'a>),
+    Who(WhoRequest<'a>),
     Follow {
         user: Cow<'a, str>,
     },
     Unfollow {
         user: Cow<'a, str>,
     },
-    Following(Part<'a>),
-    Followers(Part<'a>),
+    Following(PageRequest<'a>),
+    Followers(PageRequest<'a>),
     Status {
         users: Vec<Cow<'a, str>>,
     },
@@ -47,7 +47,7 @@ pub enum Op<'a> {
         value: Visibility,
     },
     /// An invalid one is refused later, where the caller's party is known.
-    Party(Result<party::Wish, Refusal>),
+    Party(Result<party::PartyOp, Refusal>),
     Ack {
         seq: u64,
     },
@@ -56,21 +56,21 @@ pub enum Op<'a> {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Join<'a> {
+pub struct JoinRequest<'a> {
     pub channel: Cow<'a, str>,
     /// Raw JSON; absent: an earlier state stays.
     pub state: Option<&'a str>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Update<'a> {
+pub struct UpdateRequest<'a> {
     pub channel: Cow<'a, str>,
     /// Raw JSON.
     pub state: &'a str,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Who<'a> {
+pub struct WhoRequest<'a> {
     pub channel: Cow<'a, str>,
     pub counts_only: bool,
     /// The last user of the page before.
@@ -80,14 +80,14 @@ pub struct Who<'a> {
 
 /// A page of a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Part<'a> {
+pub struct PageRequest<'a> {
     /// The last entry of the page before.
     pub after: Option<Cow<'a, str>>,
     pub limit: Option<u64>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Hello<'a> {
+pub struct HelloRequest<'a> {
     pub token: Option<Cow<'a, str>>,
     pub session: Option<Cow<'a, str>>,
     pub seq: Option<u64>,
@@ -95,19 +95,19 @@ pub struct Hello<'a> {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Target<'a> {
+pub enum SubscribeTarget<'a> {
     Channel(Cow<'a, str>),
     Pattern(Cow<'a, str>),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Subscribe<'a> {
-    pub target: Target<'a>,
+pub struct SubscribeRequest<'a> {
+    pub target: SubscribeTarget<'a>,
     pub presence: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Publish<'a> {
+pub struct PublishRequest<'a> {
     pub channel: Cow<'a, str>,
     /// Raw JSON, byte for byte.
     pub data: &'a str,
@@ -195,12 +195,12 @@ struct RequestFields<'a> {
     rid: Raw<'a>,
 }
 
-pub fn parse_request(frame: &[u8]) -> Result<Request<'_>, BadRequest<'_>> {
+pub fn parse_request(frame: &[u8]) -> Result<ParsedCommand<'_>, BadRequest<'_>> {
     let fields: RequestFields<'_> =
         field::object(frame).map_err(|refusal| BadRequest { id: find_id(frame), refusal })?;
     let id = read_id(fields.id).map_err(|refusal| BadRequest { id: None, refusal })?;
     match read_op(&fields) {
-        Ok(op) => Ok(Request { id, op }),
+        Ok(op) => Ok(ParsedCommand { id, op }),
         Err(refusal) => Err(BadRequest { id, refusal }),
     }
 }
@@ -218,26 +218,26 @@ fn read_id(raw: Raw<'_>) -> Result<Option<&str>, Refusal> {
 fn read_op<'a>(fields: &RequestFields<'a>) -> Result<Op<'a>, Refusal> {
     let op = need("op", text("op", fields.op)?)?;
     Ok(match op.as_ref() {
-        "publish" => Op::Publish(Publish {
+        "publish" => Op::Publish(PublishRequest {
             channel: need("channel", text("channel", fields.channel)?)?,
             data: need("data", fields.data)?.get(),
         }),
         "ack" => Op::Ack { seq: need("seq", number("seq", fields.seq)?)? },
-        "subscribe" => Op::Subscribe(Subscribe {
+        "subscribe" => Op::Subscribe(SubscribeRequest {
             target: read_target(fields)?,
             presence: boolean("presence", fields.presence)?.unwrap_or(false),
         }),
         "unsubscribe" => Op::Unsubscribe(read_target(fields)?),
-        "join" => Op::Join(Join {
+        "join" => Op::Join(JoinRequest {
             channel: need("channel", text("channel", fields.channel)?)?,
             state: fields.state.map(|state| state.get()),
         }),
-        "update" => Op::Update(Update {
+        "update" => Op::Update(UpdateRequest {
             channel: need("channel", text("channel", fields.channel)?)?,
             state: need("state", fields.state)?.get(),
         }),
         "leave" => Op::Leave { channel: need("channel", text("channel", fields.channel)?)? },
-        "who" => Op::Who(Who {
+        "who" => Op::Who(WhoRequest {
             channel: need("channel", text("channel", fields.channel)?)?,
             counts_only: boolean("counts_only", fields.counts_only)?.unwrap_or(false),
             after: text("after", fields.after)?,
@@ -251,7 +251,7 @@ fn read_op<'a>(fields: &RequestFields<'a>) -> Result<Op<'a>, Refusal> {
         "visibility" => {
             Op::Visibility { value: read_visibility(need("value", text("value", fields.value)?)?)? }
         }
-        "hello" => Op::Hello(Hello {
+        "hello" => Op::Hello(HelloRequest {
             token: text("token", fields.token)?,
             session: text("session", fields.session)?,
             seq: number("seq", fields.seq)?,
@@ -267,7 +267,7 @@ fn read_op<'a>(fields: &RequestFields<'a>) -> Result<Op<'a>, Refusal> {
     })
 }
 
-fn read_party(command: &str, fields: &RequestFields<'_>) -> Result<party::Wish, Refusal> {
+fn read_party(command: &str, fields: &RequestFields<'_>) -> Result<party::PartyOp, Refusal> {
     let given = party::PartyFields {
         user: fields.user,
         party_id: fields.party_id,
@@ -281,8 +281,8 @@ fn read_party(command: &str, fields: &RequestFields<'_>) -> Result<party::Wish, 
     party::read(command, &given)
 }
 
-fn read_part<'a>(fields: &RequestFields<'a>) -> Result<Part<'a>, Refusal> {
-    Ok(Part { after: text("after", fields.after)?, limit: number("limit", fields.limit)? })
+fn read_part<'a>(fields: &RequestFields<'a>) -> Result<PageRequest<'a>, Refusal> {
+    Ok(PageRequest { after: text("after", fields.after)?, limit: number("limit", fields.limit)? })
 }
 
 /// Parses a visibility.
@@ -291,10 +291,10 @@ pub fn read_visibility(value: impl AsRef<str>) -> Result<Visibility, Refusal> {
         .ok_or_else(|| refuse("the field `value` must be everyone, followers_i_follow or nobody"))
 }
 
-fn read_target<'a>(fields: &RequestFields<'a>) -> Result<Target<'a>, Refusal> {
+fn read_target<'a>(fields: &RequestFields<'a>) -> Result<SubscribeTarget<'a>, Refusal> {
     match (text("channel", fields.channel)?, text("pattern", fields.pattern)?) {
-        (Some(channel), None) => Ok(Target::Channel(channel)),
-        (None, Some(pattern)) => Ok(Target::Pattern(pattern)),
+        (Some(channel), None) => Ok(SubscribeTarget::Channel(channel)),
+        (None, Some(pattern)) => Ok(SubscribeTarget::Pattern(pattern)),
         (Some(_), Some(_)) => Err(refuse("give the field `channel` or the field `pattern`, not both")),
         (None, None) => Err(refuse("the field `channel` or the field `pattern` is missing")),
     }

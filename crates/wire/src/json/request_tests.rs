@@ -4,7 +4,7 @@ use super::*;
 use crate::error::Code;
 
 fn check(frame: &str, id: Option<&str>, op: Op<'_>) {
-    assert_eq!(parse_request(frame.as_bytes()), Ok(Request { id, op }), "{frame}");
+    assert_eq!(parse_request(frame.as_bytes()), Ok(ParsedCommand { id, op }), "{frame}");
 }
 
 fn check_bad(frame: impl AsRef<[u8]>, id: Option<&str>, words: &str) {
@@ -17,43 +17,46 @@ fn check_bad(frame: impl AsRef<[u8]>, id: Option<&str>, words: &str) {
 
 #[test]
 fn every_op_is_parsed() {
-    let channel = || Target::Channel("game#A".into());
+    let channel = || SubscribeTarget::Channel("game#A".into());
     check(
         r#"{"id":7,"op":"subscribe","channel":"game#A","presence":true}"#,
         Some("7"),
-        Op::Subscribe(Subscribe { target: channel(), presence: true }),
+        Op::Subscribe(SubscribeRequest { target: channel(), presence: true }),
     );
     check(
         r#"{"op":"subscribe","pattern":"game#*","presence":null}"#,
         None,
-        Op::Subscribe(Subscribe { target: Target::Pattern("game#*".into()), presence: false }),
+        Op::Subscribe(SubscribeRequest {
+            target: SubscribeTarget::Pattern("game#*".into()),
+            presence: false,
+        }),
     );
     check(r#"{"id":"x","op":"unsubscribe","channel":"game#A"}"#, Some("\"x\""), Op::Unsubscribe(channel()));
     check(
         r#"{"op":"publish","channel":"game#A","data":{"id":1, "op":[]}}"#,
         None,
-        Op::Publish(Publish { channel: "game#A".into(), data: r#"{"id":1, "op":[]}"# }),
+        Op::Publish(PublishRequest { channel: "game#A".into(), data: r#"{"id":1, "op":[]}"# }),
     );
     check(
         r#"{"op":"join","channel":"game#A","state":{"x": 1}}"#,
         None,
-        Op::Join(Join { channel: "game#A".into(), state: Some(r#"{"x": 1}"#) }),
+        Op::Join(JoinRequest { channel: "game#A".into(), state: Some(r#"{"x": 1}"#) }),
     );
     check(
         r#"{"op":"join","channel":"game#A"}"#,
         None,
-        Op::Join(Join { channel: "game#A".into(), state: None }),
+        Op::Join(JoinRequest { channel: "game#A".into(), state: None }),
     );
     check(
         r#"{"op":"update","channel":"game#A","state":null}"#,
         None,
-        Op::Update(Update { channel: "game#A".into(), state: "null" }),
+        Op::Update(UpdateRequest { channel: "game#A".into(), state: "null" }),
     );
     check(r#"{"op":"leave","channel":"game#A"}"#, None, Op::Leave { channel: "game#A".into() });
     check(
         r#"{"op":"who","channel":"game#A","counts_only":true,"after":"bob","limit":5}"#,
         None,
-        Op::Who(Who {
+        Op::Who(WhoRequest {
             channel: "game#A".into(),
             counts_only: true,
             after: Some("bob".into()),
@@ -62,9 +65,9 @@ fn every_op_is_parsed() {
     );
     check(r#"{"op":"follow","user":"bob"}"#, None, Op::Follow { user: "bob".into() });
     check(r#"{"op":"unfollow","user":"b\u006fb"}"#, None, Op::Unfollow { user: "bob".into() });
-    let part = Part { after: Some("bob".into()), limit: Some(5) };
+    let part = PageRequest { after: Some("bob".into()), limit: Some(5) };
     check(r#"{"op":"following","after":"bob","limit":5}"#, None, Op::Following(part));
-    check(r#"{"op":"followers"}"#, None, Op::Followers(Part { after: None, limit: None }));
+    check(r#"{"op":"followers"}"#, None, Op::Followers(PageRequest { after: None, limit: None }));
     let users = vec!["ann".into(), "b\"b".into()];
     check(r#"{"op":"status","users":["ann","b\"b"]}"#, None, Op::Status { users });
     check(r#"{"op":"visibility","value":"nobody"}"#, None, Op::Visibility { value: Visibility::Nobody });
@@ -72,9 +75,14 @@ fn every_op_is_parsed() {
     check(
         r#"{"op":"hello","token":"t","session":"s","seq":3,"status":true}"#,
         None,
-        Op::Hello(Hello { token: Some("t".into()), session: Some("s".into()), seq: Some(3), status: true }),
+        Op::Hello(HelloRequest {
+            token: Some("t".into()),
+            session: Some("s".into()),
+            seq: Some(3),
+            status: true,
+        }),
     );
-    check(r#"{"op":"hello"}"#, None, Op::Hello(Hello::default()));
+    check(r#"{"op":"hello"}"#, None, Op::Hello(HelloRequest::default()));
     check(r#"{"op":"bye"}"#, None, Op::Bye);
     check(r#"{"op":"ping"}"#, None, Op::Ping);
 }
@@ -115,7 +123,7 @@ fn data_keeps_its_bytes() {
     for data in ["null", "1.00", "\"\\u0041\\/\"", "[ 1 ,\t2 ]", "{\"a\":1,\"a\":2}", "18446744073709551616"]
     {
         let frame = format!(r#"{{"data":  {data}  ,"op":"publish","channel":"c"}}"#);
-        let expected = Op::Publish(Publish { channel: "c".into(), data });
+        let expected = Op::Publish(PublishRequest { channel: "c".into(), data });
         assert_eq!(parse_request(frame.as_bytes()).unwrap().op, expected);
     }
 }

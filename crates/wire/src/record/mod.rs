@@ -4,15 +4,15 @@
 mod party;
 mod progress;
 
-pub use party::{GUEST, NEXT, PARTIES, PARTY, read_guest, read_party, write_guest, write_party};
+pub use party::{GUEST, NEXT, PARTIES, PARTY, read_membership, read_party, write_membership, write_party};
 pub use progress::{read_progress, write_progress};
 
-use crate::json::event::Format;
+use crate::json::event::BatchFormat;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
-use tavern_domain::delivery::Mark;
+use tavern_domain::delivery::LogMark;
 use tavern_domain::topic;
 
 /// The kinds of documents.
@@ -41,14 +41,14 @@ pub fn copy_name(subscription: &str, batch: u64) -> String {
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Topic {
+pub struct TopicRecord {
     /// The id of the key that publishes. `None`: the first key that does.
     pub publisher: Option<Arc<str>>,
     pub created_at: u64,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Subscription {
+pub struct SubscriptionSettings {
     pub name: Arc<str>,
     /// The id of the key that created it.
     pub owner: Arc<str>,
@@ -61,7 +61,7 @@ pub struct Subscription {
     /// Bytes of queued events; above it the oldest become a gap. 0: only the log as a whole is limited.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub max_backlog_bytes: u64,
-    pub format: Format,
+    pub format: BatchFormat,
     pub concurrency: u32,
     #[serde(default)]
     pub pull: bool,
@@ -71,7 +71,7 @@ pub struct Subscription {
     #[serde(default)]
     pub headers: BTreeMap<String, String>,
     /// The newest first.
-    pub secrets: Vec<Secret>,
+    pub secrets: Vec<SigningSecretRecord>,
     pub created_at: u64,
 }
 
@@ -81,7 +81,7 @@ fn is_zero(number: &u64) -> bool {
 
 /// A signing secret. `Debug` does not show it.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Secret {
+pub struct SigningSecretRecord {
     /// `whsec_…`
     pub text: String,
     /// Until when an older secret also signs.
@@ -89,7 +89,7 @@ pub struct Secret {
     pub until: Option<u64>,
 }
 
-impl fmt::Debug for Secret {
+impl fmt::Debug for SigningSecretRecord {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Secret").field("until", &self.until).finish_non_exhaustive()
     }
@@ -112,7 +112,7 @@ struct StoredChange {
 
 /// A dead letter: an event that the subscriber refused.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Dead {
+pub struct DeadLetterRecord {
     pub seq: u64,
     /// It is a gap up to this number: there is no event.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -129,7 +129,7 @@ pub struct Dead {
 
 /// An event of an unsettled batch, stored outside the log: a document of `COPY` is a list of them, by number.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Copied {
+pub struct CopiedEvent {
     pub seq: u64,
     pub id: Arc<str>,
     pub topic: Arc<str>,
@@ -160,8 +160,8 @@ pub fn read<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, RecordError> {
     Ok(serde_json::from_slice(bytes)?)
 }
 
-pub fn write_marks(marks: &topic::Marks) -> Vec<u8> {
-    let change = |change: &topic::Change| StoredChange {
+pub fn write_marks(marks: &topic::SubscriptionMarks) -> Vec<u8> {
+    let change = |change: &topic::TopicsChange| StoredChange {
         position: change.position,
         seq: change.seq,
         topics: change.counts.clone(),
@@ -170,16 +170,16 @@ pub fn write_marks(marks: &topic::Marks) -> Vec<u8> {
     write(&StoredMarks { changes: marks.changes().iter().map(change).collect(), notes: notes.collect() })
 }
 
-pub fn read_marks(bytes: &[u8]) -> Result<topic::Marks, RecordError> {
+pub fn read_marks(bytes: &[u8]) -> Result<topic::SubscriptionMarks, RecordError> {
     let marks: StoredMarks = read(bytes)?;
-    let change = |stored: StoredChange| topic::Change {
+    let change = |stored: StoredChange| topic::TopicsChange {
         position: stored.position,
         seq: stored.seq,
         counts: stored.topics,
     };
-    let notes = marks.notes.into_iter().map(|(seq, position)| Mark { seq, position });
+    let notes = marks.notes.into_iter().map(|(seq, position)| LogMark { seq, position });
     let changes = marks.changes.into_iter().map(change).collect();
-    topic::Marks::restore(changes, notes.collect()).ok_or(RecordError::Marks)
+    topic::SubscriptionMarks::restore(changes, notes.collect()).ok_or(RecordError::Marks)
 }
 
 #[cfg(test)]
@@ -188,7 +188,7 @@ mod tests {
 
     #[test]
     fn marks_are_read_back_and_unordered_ones_are_refused() {
-        let mut marks = topic::Marks::begin(3, [("a".into(), 1)].into());
+        let mut marks = topic::SubscriptionMarks::begin(3, [("a".into(), 1)].into());
         marks.change(9, &[("a".into(), 4)].into(), &["b".into()]);
         assert_eq!(read_marks(&write_marks(&marks)).unwrap(), marks);
         for bad in ["[]", "{}", r#"[{"position":5,"seq":1,"topics":{}},{"position":4,"seq":1,"topics":{}}]"#]
@@ -199,7 +199,7 @@ mod tests {
 
     #[test]
     fn a_subscription_is_read_back_and_debug_hides_its_secrets() {
-        let subscription = Subscription {
+        let subscription = SubscriptionSettings {
             name: "s".into(),
             owner: "k1".into(),
             topics: vec!["a".into()],
@@ -208,16 +208,16 @@ mod tests {
             max_events: 100,
             max_bytes: 1 << 20,
             max_backlog_bytes: 1 << 24,
-            format: Format::Routemaster,
+            format: BatchFormat::Routemaster,
             concurrency: 1,
             pull: false,
             uuid: None,
             headers: BTreeMap::new(),
-            secrets: vec![Secret { text: "whsec_abc".into(), until: None }],
+            secrets: vec![SigningSecretRecord { text: "whsec_abc".into(), until: None }],
             created_at: 5,
         };
         let bytes = write(&subscription);
-        assert_eq!(read::<Subscription>(&bytes).unwrap(), subscription);
+        assert_eq!(read::<SubscriptionSettings>(&bytes).unwrap(), subscription);
         assert!(!format!("{subscription:?}").contains("whsec"));
     }
 }

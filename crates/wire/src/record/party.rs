@@ -5,7 +5,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use std::sync::Arc;
 use tavern_domain::Time;
-use tavern_domain::party::{Away, Done, Go, Guest, Member, Party, Pending, Refusal, Reply};
+use tavern_domain::party::{
+    CompletedRequest, MatchTicket, MemberDisconnect, Membership, Party, PartyInvite, PartyMember,
+    PartyRefusal, PartyReply,
+};
 
 /// The kinds of documents: parties by id, user records by user.
 pub const PARTY: &str = "party";
@@ -21,9 +24,9 @@ struct StoredParty {
     version: u64,
     members: Vec<StoredMember>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pending: Vec<StoredPending>,
+    pending: Vec<StoredInvite>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    go: Option<StoredGo>,
+    go: Option<StoredTicket>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     data: Option<Box<RawValue>>,
 }
@@ -40,7 +43,7 @@ struct StoredMember {
 }
 
 #[derive(Serialize, Deserialize)]
-struct StoredPending {
+struct StoredInvite {
     user: Text,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     name: Option<Text>,
@@ -51,7 +54,7 @@ struct StoredPending {
 }
 
 #[derive(Serialize, Deserialize)]
-struct StoredGo {
+struct StoredTicket {
     go_id: u64,
     members: Vec<Text>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -64,7 +67,7 @@ struct StoredGo {
 }
 
 #[derive(Default, Serialize, Deserialize)]
-struct StoredGuest {
+struct StoredMembership {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     party: Option<u64>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -76,13 +79,13 @@ struct StoredGuest {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     sent: Vec<u64>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    done: Vec<StoredDone>,
+    done: Vec<StoredRequest>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     bye: Option<u64>,
 }
 
 #[derive(Serialize, Deserialize)]
-struct StoredDone {
+struct StoredRequest {
     rid: Text,
     at: u64,
     reply: StoredPartyReply,
@@ -100,20 +103,20 @@ enum StoredPartyReply {
 }
 
 pub fn write_party(party: &Party) -> Vec<u8> {
-    let member = |member: &Member| StoredMember {
+    let member = |member: &PartyMember| StoredMember {
         user: member.user.clone(),
         name: member.name.clone(),
         since: member.since.ms(),
         away: member.away.map(|away| (away.since.ms(), away.until.ms())),
     };
-    let pending = |pending: &Pending| StoredPending {
+    let pending = |pending: &PartyInvite| StoredInvite {
         user: pending.user.clone(),
         name: pending.name.clone(),
         by: pending.by.clone(),
         expires_at: pending.expires.ms(),
-        dark: pending.dark,
+        dark: pending.hidden,
     };
-    let go = |go: &Go| StoredGo {
+    let go = |go: &MatchTicket| StoredTicket {
         go_id: go.id,
         members: go.members.clone(),
         params: go.params.as_deref().and_then(raw),
@@ -137,20 +140,20 @@ fn raw(text: &str) -> Option<Box<RawValue>> {
 /// `id` is the name of its document.
 pub fn read_party(id: u64, bytes: &[u8]) -> Result<Party, RecordError> {
     let stored: StoredParty = read(bytes)?;
-    let member = |stored: StoredMember| Member {
+    let member = |stored: StoredMember| PartyMember {
         user: stored.user,
         name: stored.name,
         since: Time(stored.since),
-        away: stored.away.map(|(since, until)| Away { since: Time(since), until: Time(until) }),
+        away: stored.away.map(|(since, until)| MemberDisconnect { since: Time(since), until: Time(until) }),
     };
-    let pending = |stored: StoredPending| Pending {
+    let pending = |stored: StoredInvite| PartyInvite {
         user: stored.user,
         name: stored.name,
         by: stored.by,
         expires: Time(stored.expires_at),
-        dark: stored.dark,
+        hidden: stored.dark,
     };
-    let go = |stored: StoredGo| Go {
+    let go = |stored: StoredTicket| MatchTicket {
         id: stored.go_id,
         members: stored.members,
         params: stored.params.map(|raw| raw.get().into()),
@@ -170,52 +173,52 @@ pub fn read_party(id: u64, bytes: &[u8]) -> Result<Party, RecordError> {
     })
 }
 
-pub fn write_guest(guest: &Guest) -> Vec<u8> {
-    let done = |done: &Done| StoredDone {
+pub fn write_membership(membership: &Membership) -> Vec<u8> {
+    let done = |done: &CompletedRequest| StoredRequest {
         rid: done.rid.clone(),
         at: done.at.ms(),
         reply: match &done.reply {
-            Reply::Nothing => StoredPartyReply::Ok,
-            Reply::Party(_) => StoredPartyReply::Party,
-            Reply::Invited { party_id } => StoredPartyReply::Invited(*party_id),
-            Reply::Gone { go_id } => StoredPartyReply::Gone(*go_id),
-            Reply::Refused { why, .. } => StoredPartyReply::Refused(why.as_str().into()),
+            PartyReply::Nothing => StoredPartyReply::Ok,
+            PartyReply::Party(_) => StoredPartyReply::Party,
+            PartyReply::Invited { party_id } => StoredPartyReply::Invited(*party_id),
+            PartyReply::Gone { go_id } => StoredPartyReply::Gone(*go_id),
+            PartyReply::Refused { why, .. } => StoredPartyReply::Refused(why.as_str().into()),
         },
     };
-    write(&StoredGuest {
-        party: guest.party,
-        invites: guest.invites.clone(),
-        blocks: guest.blocks.clone(),
-        declined: guest.declined.iter().map(|(user, until)| (user.clone(), until.ms())).collect(),
-        sent: guest.sent.iter().map(|at| at.ms()).collect(),
-        done: guest.done.iter().map(done).collect(),
-        bye: guest.bye.map(Time::ms),
+    write(&StoredMembership {
+        party: membership.party,
+        invites: membership.invites.clone(),
+        blocks: membership.blocks.clone(),
+        declined: membership.declined.iter().map(|(user, until)| (user.clone(), until.ms())).collect(),
+        sent: membership.sent.iter().map(|at| at.ms()).collect(),
+        done: membership.done.iter().map(done).collect(),
+        bye: membership.logged_out.map(Time::ms),
     })
 }
 
-pub fn read_guest(bytes: &[u8]) -> Result<Guest, RecordError> {
-    let stored: StoredGuest = read(bytes)?;
-    let done = |stored: StoredDone| {
+pub fn read_membership(bytes: &[u8]) -> Result<Membership, RecordError> {
+    let stored: StoredMembership = read(bytes)?;
+    let done = |stored: StoredRequest| {
         let reply = match stored.reply {
-            StoredPartyReply::Ok => Reply::Nothing,
-            StoredPartyReply::Party => Reply::Party(None),
-            StoredPartyReply::Invited(party_id) => Reply::Invited { party_id },
-            StoredPartyReply::Gone(go_id) => Reply::Gone { go_id },
+            StoredPartyReply::Ok => PartyReply::Nothing,
+            StoredPartyReply::Party => PartyReply::Party(None),
+            StoredPartyReply::Invited(party_id) => PartyReply::Invited { party_id },
+            StoredPartyReply::Gone(go_id) => PartyReply::Gone { go_id },
             StoredPartyReply::Refused(code) => {
-                let why = Refusal::parse(&code).ok_or(RecordError::Word)?;
-                Reply::Refused { why, retry_after_ms: None, party: None }
+                let why = PartyRefusal::parse(&code).ok_or(RecordError::Word)?;
+                PartyReply::Refused { why, retry_after_ms: None, party: None }
             }
         };
-        Ok(Done { rid: stored.rid, at: Time(stored.at), reply })
+        Ok(CompletedRequest { rid: stored.rid, at: Time(stored.at), reply })
     };
-    Ok(Guest {
+    Ok(Membership {
         party: stored.party,
         invites: stored.invites,
         blocks: stored.blocks,
         declined: stored.declined.into_iter().map(|(user, until)| (user, Time(until))).collect(),
         sent: stored.sent.into_iter().map(Time).collect(),
         done: stored.done.into_iter().map(done).collect::<Result<_, RecordError>>()?,
-        bye: stored.bye.map(Time),
+        logged_out: stored.bye.map(Time),
     })
 }
 
@@ -224,7 +227,7 @@ mod tests {
     use super::*;
 
     fn party() -> Party {
-        let member = |user: &str, away| Member {
+        let member = |user: &str, away| PartyMember {
             user: user.into(),
             name: Some(user.to_uppercase().into()),
             since: Time(1),
@@ -233,15 +236,18 @@ mod tests {
         Party {
             id: 7,
             version: 3,
-            members: vec![member("ann", None), member("bob", Some(Away { since: Time(4), until: Time(5) }))],
-            pending: vec![Pending {
+            members: vec![
+                member("ann", None),
+                member("bob", Some(MemberDisconnect { since: Time(4), until: Time(5) })),
+            ],
+            pending: vec![PartyInvite {
                 user: "cy".into(),
                 name: None,
                 by: "ann".into(),
                 expires: Time(9),
-                dark: true,
+                hidden: true,
             }],
-            go: Some(Go {
+            go: Some(MatchTicket {
                 id: 2,
                 members: vec!["ann".into(), "bob".into()],
                 params: Some(r#"{"map": 1}"#.into()),
@@ -262,26 +268,26 @@ mod tests {
 
     #[test]
     fn a_user_record_is_read_back_as_it_was_written() {
-        let refused = Reply::Refused { why: Refusal::PartyFull, retry_after_ms: None, party: None };
+        let refused = PartyReply::Refused { why: PartyRefusal::PartyFull, retry_after_ms: None, party: None };
         let replies = [
-            Reply::Nothing,
-            Reply::Party(None),
-            Reply::Invited { party_id: 5 },
-            Reply::Gone { go_id: 6 },
+            PartyReply::Nothing,
+            PartyReply::Party(None),
+            PartyReply::Invited { party_id: 5 },
+            PartyReply::Gone { go_id: 6 },
             refused,
         ];
-        let done = |reply| Done { rid: "r".into(), at: Time(2), reply };
-        let guest = Guest {
+        let done = |reply| CompletedRequest { rid: "r".into(), at: Time(2), reply };
+        let membership = Membership {
             party: Some(7),
             invites: vec![8, 9],
             blocks: vec!["x".into()],
             declined: vec![("y".into(), Time(3))],
             sent: vec![Time(4)],
             done: replies.into_iter().map(done).collect(),
-            bye: Some(Time(5)),
+            logged_out: Some(Time(5)),
         };
-        assert_eq!(read_guest(&write_guest(&guest)).unwrap(), guest);
-        assert_eq!(read_guest(b"{}").unwrap(), Guest::default());
+        assert_eq!(read_membership(&write_membership(&membership)).unwrap(), membership);
+        assert_eq!(read_membership(b"{}").unwrap(), Membership::default());
     }
 
     #[test]
@@ -290,6 +296,6 @@ mod tests {
             assert!(read_party(1, bad.as_bytes()).is_err(), "{bad}");
         }
         let bad = r#"{"done":[{"rid":"a","at":1,"reply":{"refused":"no_such_word"}}]}"#;
-        assert!(read_guest(bad.as_bytes()).is_err());
+        assert!(read_membership(bad.as_bytes()).is_err());
     }
 }

@@ -4,7 +4,8 @@ use super::RecordError;
 use serde::{Deserialize, Serialize};
 use tavern_domain::Time;
 use tavern_domain::delivery::{
-    Batch, DeliveryOutcome, Last, Mark, Progress, Reason, Run, Shed, Trouble, Why,
+    Batch, BatchReason, DeliveryOutcome, DeliveryProgress, DisabledReason, DroppedEvents, EndpointFailure,
+    EntryRange, LastAttempt, LogMark,
 };
 
 #[derive(Serialize, Deserialize)]
@@ -16,7 +17,7 @@ struct StoredProgress {
     batches: Vec<StoredBatch>,
     numbered: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    trouble: Option<StoredTrouble>,
+    failure: Option<StoredFailure>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     disabled: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -30,7 +31,7 @@ struct StoredMark(u64, u64);
 #[derive(Serialize, Deserialize)]
 struct StoredBatch {
     number: u64,
-    runs: Vec<StoredRun>,
+    runs: Vec<StoredRange>,
     reason: String,
     accepted: u64,
     attempts: u32,
@@ -39,7 +40,7 @@ struct StoredBatch {
 }
 
 #[derive(Serialize, Deserialize)]
-struct StoredRun {
+struct StoredRange {
     after: StoredMark,
     first: u64,
     last: u64,
@@ -48,22 +49,22 @@ struct StoredRun {
 }
 
 #[derive(Serialize, Deserialize)]
-struct StoredTrouble {
+struct StoredFailure {
     failing_since: Option<u64>,
     failures: u32,
     retry_at: u64,
 }
 
-pub fn write_progress(progress: &Progress) -> Vec<u8> {
+pub fn write_progress(progress: &DeliveryProgress) -> Vec<u8> {
     super::write(&StoredProgress {
         sealed: stored_mark(progress.sealed),
-        shed: progress.shed.map(|shed| (stored_mark(shed.through), shed.at.ms())),
+        shed: progress.dropped.map(|shed| (stored_mark(shed.through), shed.at.ms())),
         batches: progress.batches.iter().map(stored_batch).collect(),
         numbered: progress.numbered,
-        trouble: progress.trouble.map(|trouble| StoredTrouble {
-            failing_since: trouble.failing_since.map(Time::ms),
-            failures: trouble.failures,
-            retry_at: trouble.retry_at.ms(),
+        failure: progress.failure.map(|failure| StoredFailure {
+            failing_since: failure.failing_since.map(Time::ms),
+            failures: failure.failures,
+            retry_at: failure.retry_at.ms(),
         }),
         disabled: progress.disabled.map(|why| why.as_str().to_owned()),
         last: progress
@@ -72,38 +73,41 @@ pub fn write_progress(progress: &Progress) -> Vec<u8> {
     })
 }
 
-pub fn read_progress(bytes: &[u8]) -> Result<Progress, RecordError> {
+pub fn read_progress(bytes: &[u8]) -> Result<DeliveryProgress, RecordError> {
     let stored: StoredProgress = super::read(bytes)?;
     let last = stored.last.map(|(at, reason, outcome)| {
-        let reason = Reason::parse(&reason).ok_or(RecordError::Word)?;
+        let reason = BatchReason::parse(&reason).ok_or(RecordError::Word)?;
         let outcome = DeliveryOutcome::parse(&outcome).ok_or(RecordError::Word)?;
-        Ok::<_, RecordError>(Last { at: Time(at), reason, outcome })
+        Ok::<_, RecordError>(LastAttempt { at: Time(at), reason, outcome })
     });
-    Ok(Progress {
+    Ok(DeliveryProgress {
         sealed: mark(stored.sealed),
-        shed: stored.shed.map(|(through, at)| Shed { through: mark(through), at: Time(at) }),
+        dropped: stored.shed.map(|(through, at)| DroppedEvents { through: mark(through), at: Time(at) }),
         batches: stored.batches.into_iter().map(batch).collect::<Result<_, _>>()?,
         numbered: stored.numbered,
-        trouble: stored.trouble.map(|trouble| Trouble {
-            failing_since: trouble.failing_since.map(Time),
-            failures: trouble.failures,
-            retry_at: Time(trouble.retry_at),
+        failure: stored.failure.map(|failure| EndpointFailure {
+            failing_since: failure.failing_since.map(Time),
+            failures: failure.failures,
+            retry_at: Time(failure.retry_at),
         }),
-        disabled: stored.disabled.map(|why| Why::parse(&why).ok_or(RecordError::Word)).transpose()?,
+        disabled: stored
+            .disabled
+            .map(|why| DisabledReason::parse(&why).ok_or(RecordError::Word))
+            .transpose()?,
         last: last.transpose()?,
     })
 }
 
-fn stored_mark(mark: Mark) -> StoredMark {
+fn stored_mark(mark: LogMark) -> StoredMark {
     StoredMark(mark.seq, mark.position)
 }
 
-fn mark(stored_mark: StoredMark) -> Mark {
-    Mark { seq: stored_mark.0, position: stored_mark.1 }
+fn mark(stored_mark: StoredMark) -> LogMark {
+    LogMark { seq: stored_mark.0, position: stored_mark.1 }
 }
 
 fn stored_batch(batch: &Batch) -> StoredBatch {
-    let run = |run: &Run| StoredRun {
+    let run = |run: &EntryRange| StoredRange {
         after: stored_mark(run.after),
         first: run.first,
         last: run.last,
@@ -111,7 +115,7 @@ fn stored_batch(batch: &Batch) -> StoredBatch {
     };
     StoredBatch {
         number: batch.number,
-        runs: batch.runs.iter().map(run).collect(),
+        runs: batch.ranges.iter().map(run).collect(),
         reason: batch.reason.as_str().to_owned(),
         accepted: batch.accepted.ms(),
         attempts: batch.attempts,
@@ -121,14 +125,15 @@ fn stored_batch(batch: &Batch) -> StoredBatch {
 }
 
 fn batch(stored: StoredBatch) -> Result<Batch, RecordError> {
-    let run = |stored: StoredRun| {
-        let run = Run { after: mark(stored.after), first: stored.first, last: stored.last, gap: stored.gap };
+    let run = |stored: StoredRange| {
+        let run =
+            EntryRange { after: mark(stored.after), first: stored.first, last: stored.last, gap: stored.gap };
         (run.first <= run.last && run.after.seq < run.first).then_some(run).ok_or(RecordError::Run)
     };
     Ok(Batch {
         number: stored.number,
-        runs: stored.runs.into_iter().map(run).collect::<Result<_, _>>()?,
-        reason: Reason::parse(&stored.reason).ok_or(RecordError::Word)?,
+        ranges: stored.runs.into_iter().map(run).collect::<Result<_, _>>()?,
+        reason: BatchReason::parse(&stored.reason).ok_or(RecordError::Word)?,
         accepted: Time(stored.accepted),
         attempts: stored.attempts,
         refusals: stored.refusals,
@@ -142,24 +147,28 @@ mod tests {
 
     #[test]
     fn progress_is_read_back() {
-        let bare = Progress::starting(Mark { seq: 3, position: 9 });
+        let bare = DeliveryProgress::starting(LogMark { seq: 3, position: 9 });
         assert_eq!(read_progress(&write_progress(&bare)).unwrap(), bare);
-        let run = Run { after: Mark { seq: 3, position: 9 }, first: 4, last: 6, gap: false };
-        let whole = Progress {
-            shed: Some(Shed { through: Mark { seq: 9, position: 30 }, at: Time(7) }),
+        let run = EntryRange { after: LogMark { seq: 3, position: 9 }, first: 4, last: 6, gap: false };
+        let whole = DeliveryProgress {
+            dropped: Some(DroppedEvents { through: LogMark { seq: 9, position: 30 }, at: Time(7) }),
             batches: vec![Batch {
                 number: 2,
-                runs: vec![run, Run { first: 8, last: 8, gap: true, ..run }],
-                reason: Reason::Bytes,
+                ranges: vec![run, EntryRange { first: 8, last: 8, gap: true, ..run }],
+                reason: BatchReason::Bytes,
                 accepted: Time(5),
                 attempts: 3,
                 refusals: 1,
                 suspect: true,
             }],
             numbered: 2,
-            trouble: Some(Trouble { failing_since: Some(Time(1)), failures: 4, retry_at: Time(8) }),
-            disabled: Some(Why::Gone),
-            last: Some(Last { at: Time(6), reason: Reason::Probe, outcome: DeliveryOutcome::Throttled }),
+            failure: Some(EndpointFailure { failing_since: Some(Time(1)), failures: 4, retry_at: Time(8) }),
+            disabled: Some(DisabledReason::Gone),
+            last: Some(LastAttempt {
+                at: Time(6),
+                reason: BatchReason::Probe,
+                outcome: DeliveryOutcome::Throttled,
+            }),
             ..bare
         };
         assert_eq!(read_progress(&write_progress(&whole)).unwrap(), whole);
@@ -167,9 +176,9 @@ mod tests {
 
     #[test]
     fn invalid_progress_is_refused() {
-        let text = String::from_utf8(write_progress(&Progress {
-            disabled: Some(Why::Asked),
-            ..Progress::default()
+        let text = String::from_utf8(write_progress(&DeliveryProgress {
+            disabled: Some(DisabledReason::Asked),
+            ..DeliveryProgress::default()
         }));
         let strange = text.unwrap().replace("asked", "tired");
         assert!(read_progress(strange.as_bytes()).is_err());

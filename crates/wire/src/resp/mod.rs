@@ -7,7 +7,7 @@ mod reply;
 mod write;
 
 pub use parse::{Limits, Parsed, Parser, UNAUTHENTICATED_ARG_BYTES, UNAUTHENTICATED_ARGS};
-pub use reply::{REPLY_DEPTH, Value, read_value};
+pub use reply::{REPLY_DEPTH, RespValue, read_value};
 pub use write::{
     Proto, array, boolean, bulk, bulk_head, command, double, error, int, map, message_frame, null_array,
     null_bulk, pmessage_frame, push, set, simple, verbatim,

@@ -11,7 +11,7 @@ use std::ops::Range;
 pub const REPLY_DEPTH: usize = 32;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Value {
+pub enum RespValue {
     Simple(Range<usize>),
     Error(Range<usize>),
     Int(i64),
@@ -20,13 +20,13 @@ pub enum Value {
     /// `_`, and the null string and null array of RESP2.
     Null,
     /// Arrays, sets and pushes; maps as alternating keys and values.
-    List(Vec<Value>),
+    List(Vec<RespValue>),
     /// Booleans, doubles and big numbers, as they are written.
     Scalar(Range<usize>),
 }
 
 /// Parses the value at the start of `buf`, and returns how many bytes it has. `None`: more bytes are needed.
-pub fn read_value(buf: &[u8]) -> Result<Option<(Value, usize)>, RespError> {
+pub fn read_value(buf: &[u8]) -> Result<Option<(RespValue, usize)>, RespError> {
     let mut input = ReplyInput { buf, at: 0 };
     Ok(input.value(REPLY_DEPTH)?.map(|value| (value, input.at)))
 }
@@ -37,7 +37,7 @@ struct ReplyInput<'a> {
 }
 
 impl ReplyInput<'_> {
-    fn value(&mut self, depth: usize) -> Result<Option<Value>, RespError> {
+    fn value(&mut self, depth: usize) -> Result<Option<RespValue>, RespError> {
         if depth == 0 {
             return Err(RespError::Reply("the reply nests too deep"));
         }
@@ -47,12 +47,12 @@ impl ReplyInput<'_> {
         };
         let text = line.start + 1..line.end;
         Ok(Some(match mark {
-            b'+' => Value::Simple(text),
-            b'-' => Value::Error(text),
-            b':' => Value::Int(integer(rest).ok_or(RespError::Reply("invalid integer"))?),
-            b'(' | b',' | b'#' => Value::Scalar(text),
-            b'_' if rest.is_empty() => Value::Null,
-            b'$' | b'*' if rest == b"-1" => Value::Null,
+            b'+' => RespValue::Simple(text),
+            b'-' => RespValue::Error(text),
+            b':' => RespValue::Int(integer(rest).ok_or(RespError::Reply("invalid integer"))?),
+            b'(' | b',' | b'#' => RespValue::Scalar(text),
+            b'_' if rest.is_empty() => RespValue::Null,
+            b'$' | b'*' if rest == b"-1" => RespValue::Null,
             b'$' | b'!' | b'=' => return self.string(*mark, length(rest)?),
             b'*' | b'~' | b'>' => return self.list(length(rest)?, depth),
             b'%' => return self.list(length(rest)?.saturating_mul(2), depth),
@@ -65,7 +65,7 @@ impl ReplyInput<'_> {
         }))
     }
 
-    fn string(&mut self, mark: u8, len: usize) -> Result<Option<Value>, RespError> {
+    fn string(&mut self, mark: u8, len: usize) -> Result<Option<RespValue>, RespError> {
         let rest = &self.buf[self.at..];
         if rest.len() < len.saturating_add(2) {
             return Ok(None);
@@ -76,14 +76,14 @@ impl ReplyInput<'_> {
         let text = self.at..self.at + len;
         self.at += len + 2;
         Ok(Some(match mark {
-            b'$' => Value::Bulk(text),
-            b'!' => Value::Error(text),
-            _ if rest[..len].get(3) == Some(&b':') => Value::Bulk(text.start + 4..text.end),
+            b'$' => RespValue::Bulk(text),
+            b'!' => RespValue::Error(text),
+            _ if rest[..len].get(3) == Some(&b':') => RespValue::Bulk(text.start + 4..text.end),
             _ => return Err(RespError::Reply("a verbatim string without a format")),
         }))
     }
 
-    fn list(&mut self, len: usize, depth: usize) -> Result<Option<Value>, RespError> {
+    fn list(&mut self, len: usize, depth: usize) -> Result<Option<RespValue>, RespError> {
         let mut items = Vec::new();
         for _ in 0..len {
             match self.value(depth - 1)? {
@@ -91,7 +91,7 @@ impl ReplyInput<'_> {
                 None => return Ok(None),
             }
         }
-        Ok(Some(Value::List(items)))
+        Ok(Some(RespValue::List(items)))
     }
 
     /// The next line, without its line break.
@@ -117,7 +117,7 @@ fn length(digits: &[u8]) -> Result<usize, RespError> {
 mod tests {
     use super::*;
 
-    fn check(input: &str, expected: Value) {
+    fn check(input: &str, expected: RespValue) {
         assert_eq!(read_value(input.as_bytes()), Ok(Some((expected, input.len()))), "{input:?}");
         for len in 0..input.len() {
             assert_eq!(read_value(&input.as_bytes()[..len]), Ok(None), "{:?}", &input[..len]);
@@ -126,23 +126,26 @@ mod tests {
 
     #[test]
     fn every_type_is_parsed() {
-        check("+OK\r\n", Value::Simple(1..3));
-        check("-ERR no\r\n", Value::Error(1..7));
-        check("!6\r\nERR no\r\n", Value::Error(4..10));
-        check(":-7\r\n", Value::Int(-7));
-        check("$3\r\na\r\n\r\n", Value::Bulk(4..7));
-        check("$-1\r\n", Value::Null);
-        check("*-1\r\n", Value::Null);
-        check("_\r\n", Value::Null);
-        check("*2\r\n$1\r\na\r\n*0\r\n", Value::List(vec![Value::Bulk(8..9), Value::List(vec![])]));
-        check("~1\r\n:1\r\n", Value::List(vec![Value::Int(1)]));
-        check(">1\r\n+x\r\n", Value::List(vec![Value::Simple(5..6)]));
-        check("%1\r\n+a\r\n:1\r\n", Value::List(vec![Value::Simple(5..6), Value::Int(1)]));
-        check("#t\r\n", Value::Scalar(1..2));
-        check(",-inf\r\n", Value::Scalar(1..5));
-        check("(123456789012345678901\r\n", Value::Scalar(1..22));
-        check("=6\r\ntxt:hi\r\n", Value::Bulk(8..10));
-        check("|1\r\n+ttl\r\n:1\r\n+OK\r\n", Value::Simple(15..17));
+        check("+OK\r\n", RespValue::Simple(1..3));
+        check("-ERR no\r\n", RespValue::Error(1..7));
+        check("!6\r\nERR no\r\n", RespValue::Error(4..10));
+        check(":-7\r\n", RespValue::Int(-7));
+        check("$3\r\na\r\n\r\n", RespValue::Bulk(4..7));
+        check("$-1\r\n", RespValue::Null);
+        check("*-1\r\n", RespValue::Null);
+        check("_\r\n", RespValue::Null);
+        check(
+            "*2\r\n$1\r\na\r\n*0\r\n",
+            RespValue::List(vec![RespValue::Bulk(8..9), RespValue::List(vec![])]),
+        );
+        check("~1\r\n:1\r\n", RespValue::List(vec![RespValue::Int(1)]));
+        check(">1\r\n+x\r\n", RespValue::List(vec![RespValue::Simple(5..6)]));
+        check("%1\r\n+a\r\n:1\r\n", RespValue::List(vec![RespValue::Simple(5..6), RespValue::Int(1)]));
+        check("#t\r\n", RespValue::Scalar(1..2));
+        check(",-inf\r\n", RespValue::Scalar(1..5));
+        check("(123456789012345678901\r\n", RespValue::Scalar(1..22));
+        check("=6\r\ntxt:hi\r\n", RespValue::Bulk(8..10));
+        check("|1\r\n+ttl\r\n:1\r\n+OK\r\n", RespValue::Simple(15..17));
     }
 
     #[test]

@@ -24,10 +24,10 @@ fn a_failing_endpoint_is_probed_with_its_oldest_batch_alone() {
 #[test]
 fn one_fault_of_all_attempts_in_flight_counts_once() {
     let (_, world) = tell(
-        World::new(Rules { concurrency: 3, ..RULES }, PATIENCE),
+        World::new(DeliveryRules { concurrency: 3, ..RULES }, PATIENCE),
         "0: publish 9; 1: 1 failed; 2: 2 failed; 3: 3 failed",
     );
-    assert_eq!(world.delivery.progress.trouble.unwrap().failures, 1);
+    assert_eq!(world.delivery.progress.failure.unwrap().failures, 1);
     assert_eq!(world.delivery.next_wake(), Some(Time(101)));
 }
 
@@ -39,11 +39,11 @@ fn a_throttling_endpoint_gets_its_time_and_is_not_failing() {
     );
     check("0: publish 3; 1: 1 throttled 0; 100; 101", "0: 1: 1-3 full; 101: 1 again: 1-3 probe");
     let health = |story| tell(World::new(RULES, PATIENCE), story).1.delivery.progress.health();
-    assert_eq!(health("0: publish 3; 1: 1 throttled"), Health::Throttled);
-    assert_eq!(health("0: publish 3; 1: 1 failed; 101: 1 throttled 5"), Health::Throttled);
-    assert_eq!(health("0: publish 3; 1: 1 throttled; 101: 1 failed"), Health::Failing);
-    assert_eq!(health("0: publish 3; 1: 1 delivered"), Health::Healthy);
-    assert_eq!(health("0: disable"), Health::Disabled(Why::Asked));
+    assert_eq!(health("0: publish 3; 1: 1 throttled"), SubscriptionHealth::Throttled);
+    assert_eq!(health("0: publish 3; 1: 1 failed; 101: 1 throttled 5"), SubscriptionHealth::Throttled);
+    assert_eq!(health("0: publish 3; 1: 1 throttled; 101: 1 failed"), SubscriptionHealth::Failing);
+    assert_eq!(health("0: publish 3; 1: 1 delivered"), SubscriptionHealth::Healthy);
+    assert_eq!(health("0: disable"), SubscriptionHealth::Disabled(DisabledReason::Asked));
 }
 
 #[test]
@@ -64,7 +64,7 @@ fn the_longest_of_several_retry_afters_counts() {
 
 #[test]
 fn a_subscription_that_only_fails_is_disabled_and_loses_nothing() {
-    let patience = Patience { disable_after_ms: 1_000, ..PATIENCE };
+    let patience = RetryPolicy { disable_after_ms: 1_000, ..PATIENCE };
     let tell = |story| tell(World::new(RULES, patience), story).0;
     assert_eq!(
         tell(
@@ -161,19 +161,25 @@ fn a_clock_that_was_ahead_does_not_stop_a_queue() {
 fn the_last_attempt_is_stored() {
     let last = |story| tell(World::new(RULES, PATIENCE), story).1.delivery.progress.last.unwrap();
     let told = last("0: publish 3; 1: 1 delivered");
-    assert_eq!(told, Last { at: Time(1), reason: Reason::Full, outcome: DeliveryOutcome::Delivered });
+    assert_eq!(
+        told,
+        LastAttempt { at: Time(1), reason: BatchReason::Full, outcome: DeliveryOutcome::Delivered }
+    );
     let told = last("0: publish 1; 500; 501: 1 failed; 601; 602: 1 refused");
-    assert_eq!(told, Last { at: Time(602), reason: Reason::Probe, outcome: DeliveryOutcome::Refused });
+    assert_eq!(
+        told,
+        LastAttempt { at: Time(602), reason: BatchReason::Probe, outcome: DeliveryOutcome::Refused }
+    );
 }
 
 #[test]
 fn reasons_and_verdicts_are_read_back_as_they_were_written() {
-    assert!(Reason::ALL.iter().all(|&reason| Reason::parse(reason.as_str()) == Some(reason)));
+    assert!(BatchReason::ALL.iter().all(|&reason| BatchReason::parse(reason.as_str()) == Some(reason)));
     assert!(
         DeliveryOutcome::ALL.iter().all(|&outcome| DeliveryOutcome::parse(outcome.as_str()) == Some(outcome))
     );
     assert_eq!(
-        ["asked", "gone", "failing", "x"].map(Why::parse),
-        [Some(Why::Asked), Some(Why::Gone), Some(Why::Failing), None]
+        ["asked", "gone", "failing", "x"].map(DisabledReason::parse),
+        [Some(DisabledReason::Asked), Some(DisabledReason::Gone), Some(DisabledReason::Failing), None]
     );
 }

@@ -72,8 +72,10 @@ fn with_concurrency_one_the_next_batch_waits_until_this_one_is_settled() {
 
 #[test]
 fn with_more_concurrency_one_batch_more_than_in_flight_is_sealed() {
-    let (told, world) =
-        tell(World::new(Rules { concurrency: 2, ..RULES }, PATIENCE), "0: publish 15; 5: 2 delivered");
+    let (told, world) = tell(
+        World::new(DeliveryRules { concurrency: 2, ..RULES }, PATIENCE),
+        "0: publish 15; 5: 2 delivered",
+    );
     assert_eq!(told, "0: 1: 1-3 full, 2: 4-6 full; 5: 3: 7-9 full");
     assert_eq!((world.delivery.progress.batches.len(), world.delivery.in_flight()), (3, 2));
     assert_eq!(world.delivery.want(world.delivery.woken_at), None, "one batch is held besides");
@@ -150,11 +152,11 @@ fn reading_is_bounded_by_what_a_batch_needs() {
     let (_, mut world) = tell(World::new(RULES, PATIENCE), "0: publish 2");
     assert_eq!(
         world.delivery.want(world.delivery.woken_at),
-        Some(Want { after: mark(2), events: 1, bytes: 700 })
+        Some(LogRequest { after: mark(2), events: 1, bytes: 700 })
     );
     let items = |seqs: &[u64]| {
-        let item = |&seq: &u64| Item { seq, position: 10 * seq, bytes: 100, accepted: Time(0) };
-        Input::Items(seqs.iter().map(item).collect())
+        let item = |&seq: &u64| QueuedEvent { seq, position: 10 * seq, bytes: 100, accepted: Time(0) };
+        DeliveryInput::Items(seqs.iter().map(item).collect())
     };
     let mut effects = Vec::new();
     world.delivery.handle(Time(1), items(&[4, 5]), &mut effects);

@@ -97,7 +97,7 @@ fn a_replay_from_before_a_gap_sends_the_events_that_are_left() {
 
 #[test]
 fn pulling_moves_only_the_cursor() {
-    let mut progress = Progress::starting(mark(4));
+    let mut progress = DeliveryProgress::starting(mark(4));
     assert_eq!(progress.queued(9), 5);
     assert!(progress.acknowledge(mark(6)));
     assert!(!progress.acknowledge(mark(5)) && !progress.acknowledge(mark(6)));
@@ -105,9 +105,9 @@ fn pulling_moves_only_the_cursor() {
     assert_eq!(progress.shed(Time(1), mark(8)), Some((7, 8)));
     assert_eq!((progress.reached(), progress.queued(9)), (mark(8), 2));
     assert_eq!(progress.shed(Time(1), mark(8)), None);
-    assert!(progress.acknowledge(mark(8)) && progress.shed.is_none());
+    assert!(progress.acknowledge(mark(8)) && progress.dropped.is_none());
     assert!(progress.rewind(mark(4)) && !progress.rewind(mark(4)));
-    assert_eq!(progress, Progress::starting(mark(4)));
+    assert_eq!(progress, DeliveryProgress::starting(mark(4)));
 }
 
 #[test]

@@ -18,21 +18,22 @@ use alloc::string::{String, ToString};
 
 struct World {
     delivery: Delivery,
-    rules: Rules,
-    saved: Progress,
+    rules: DeliveryRules,
+    saved: DeliveryProgress,
     holding: bool,
-    log: Vec<Item>,
+    log: Vec<QueuedEvent>,
     told: Vec<String>,
-    effects: Vec<Effect>,
+    effects: Vec<DeliveryEffect>,
 }
 
-const RULES: Rules =
-    Rules { timeout_ms: 500, max_events: 3, max_bytes: 1_000, envelope_bytes: 100, concurrency: 1 };
-const PATIENCE: Patience = Patience { backoff_min_ms: 1_000, backoff_max_ms: 60_000, disable_after_ms: 0 };
+const RULES: DeliveryRules =
+    DeliveryRules { timeout_ms: 500, max_events: 3, max_bytes: 1_000, envelope_bytes: 100, concurrency: 1 };
+const PATIENCE: RetryPolicy =
+    RetryPolicy { backoff_min_ms: 1_000, backoff_max_ms: 60_000, disable_after_ms: 0 };
 
 impl World {
-    fn new(rules: Rules, patience: Patience) -> World {
-        let progress = Progress::default();
+    fn new(rules: DeliveryRules, patience: RetryPolicy) -> World {
+        let progress = DeliveryProgress::default();
         World {
             delivery: Delivery::new(Time(0), progress.clone(), rules, patience),
             rules,
@@ -48,19 +49,22 @@ impl World {
         let (words, roll) = words.split_once(" ~").unwrap_or((words, "0"));
         let parts: Vec<&str> = words.split(' ').collect();
         let number = |text: &str| text.parse::<u64>().unwrap_or_else(|_| panic!("{words:?} is no step"));
-        let answer = |batch: &str, reply| Input::Answered { batch: number(batch), reply, roll: number(roll) };
+        let answer =
+            |batch: &str, reply| DeliveryInput::Answered { batch: number(batch), reply, roll: number(roll) };
         let input = match parts[..] {
             [""] => return self.delivery.wake(now, &mut self.effects),
             ["publish", count, ref more @ ..] => return self.publish(now, number(count), more),
             ["crash"] => return self.crash(now),
             ["hold", "saves"] => return self.holding = true,
-            ["saved"] => Input::Saved,
-            ["stop"] => Input::Stop,
-            ["enable"] => Input::Enable,
-            ["disable"] => Input::Disable,
-            ["replay", "after", seq] => Input::Rewind(mark(number(seq))),
-            ["shed", seq] => Input::Shed { through: mark(number(seq)) },
-            ["retry", ref seqs @ ..] => Input::Retry(seqs.iter().map(|seq| letter(number(seq))).collect()),
+            ["saved"] => DeliveryInput::Saved,
+            ["stop"] => DeliveryInput::Stop,
+            ["enable"] => DeliveryInput::Enable,
+            ["disable"] => DeliveryInput::Disable,
+            ["replay", "after", seq] => DeliveryInput::Rewind(mark(number(seq))),
+            ["shed", seq] => DeliveryInput::Shed { through: mark(number(seq)) },
+            ["retry", ref seqs @ ..] => {
+                DeliveryInput::Retry(seqs.iter().map(|seq| letter(number(seq))).collect())
+            }
             [batch, "delivered"] => answer(batch, DeliveryOutcome::Delivered.into()),
             [batch, "names", ref seqs @ ..] => {
                 answer(batch, EndpointReply::partly(seqs.iter().map(|seq| number(seq)).collect()))
@@ -71,13 +75,13 @@ impl World {
             [batch, "throttled", ms] => answer(batch, EndpointReply::throttled(Some(number(ms)))),
             [batch, "refused"] => answer(batch, DeliveryOutcome::Refused.into()),
             [batch, "failed"] => answer(batch, DeliveryOutcome::Failed.into()),
-            [rule, value] => Input::Rules(self.rule(rule, number(value))),
+            [rule, value] => DeliveryInput::Rules(self.rule(rule, number(value))),
             _ => panic!("{words:?} is no step"),
         };
         self.delivery.handle(now, input, &mut self.effects);
     }
 
-    fn rule(&mut self, rule: &str, value: u64) -> Rules {
+    fn rule(&mut self, rule: &str, value: u64) -> DeliveryRules {
         let small = u32::try_from(value).unwrap();
         match rule {
             "timeout" => self.rules.timeout_ms = value,
@@ -97,7 +101,7 @@ impl World {
             _ => panic!("{more:?} is no event"),
         };
         for seq in (self.log.len() as u64 + 1..).take(count as usize) {
-            self.log.push(Item { seq, position: mark(seq).position, bytes, accepted });
+            self.log.push(QueuedEvent { seq, position: mark(seq).position, bytes, accepted });
         }
     }
 
@@ -119,26 +123,26 @@ impl World {
             for effect in core::mem::take(&mut self.effects) {
                 self.carry_out(now, effect);
             }
-            while let Some(Sending { batch, attempt, reason }) = self.delivery.start(now) {
+            while let Some(AttemptStart { batch, attempt, reason }) = self.delivery.start(now) {
                 let again = if attempt > 1 { " again" } else { "" };
-                let runs = show(&self.delivery.batch(batch).unwrap().runs);
+                let runs = show(&self.delivery.batch(batch).unwrap().ranges);
                 self.told.push(format!("{batch}{again}: {runs} {}", reason.as_str()));
             }
             let Some(want) = self.delivery.want(now) else { break };
             let follow = self.log.iter().filter(|item| item.seq > want.after.seq);
-            let items: Vec<Item> = follow.take(want.events as usize).copied().collect();
+            let items: Vec<QueuedEvent> = follow.take(want.events as usize).copied().collect();
             if items.is_empty() {
                 break;
             }
-            self.delivery.handle(now, Input::Items(items), &mut self.effects);
+            self.delivery.handle(now, DeliveryInput::Items(items), &mut self.effects);
         }
         assert!(self.effects.is_empty());
         assert!(self.delivery.next_wake().is_none_or(|wake| wake > now), "what is due is done");
     }
 
-    fn carry_out(&mut self, now: Time, effect: Effect) {
+    fn carry_out(&mut self, now: Time, effect: DeliveryEffect) {
         match effect {
-            Effect::Save { parked, retried } => {
+            DeliveryEffect::Save { parked, retried } => {
                 self.saved = self.delivery.progress().clone();
                 let parked = parked.iter().map(|run| format!("parks {}", show(core::slice::from_ref(run))));
                 let retried = retried.iter().map(|seq| format!("takes back {seq}"));
@@ -146,12 +150,12 @@ impl World {
                 if self.holding {
                     self.told.push("save".into());
                 } else {
-                    self.delivery.handle(now, Input::Saved, &mut self.effects);
+                    self.delivery.handle(now, DeliveryInput::Saved, &mut self.effects);
                 }
             }
-            Effect::Disabled(why) => self.told.push(format!("disabled {}", why.as_str())),
-            Effect::Recovered => self.told.push("recovered".into()),
-            Effect::Lost { first, last } => self.told.push(format!("lost {first}-{last}")),
+            DeliveryEffect::Disabled(why) => self.told.push(format!("disabled {}", why.as_str())),
+            DeliveryEffect::Recovered => self.told.push("recovered".into()),
+            DeliveryEffect::Lost { first, last } => self.told.push(format!("lost {first}-{last}")),
         }
         // The effects of a save come before what follows from it.
         for effect in core::mem::take(&mut self.effects) {
@@ -160,16 +164,19 @@ impl World {
     }
 }
 
-fn mark(seq: u64) -> Mark {
-    Mark { seq, position: 10 * seq }
+fn mark(seq: u64) -> LogMark {
+    LogMark { seq, position: 10 * seq }
 }
 
-fn letter(seq: u64) -> Letter {
-    Letter { run: Run { after: mark(seq - 1), first: seq, last: seq, gap: false }, bytes: 100 }
+fn letter(seq: u64) -> RetriedDeadLetter {
+    RetriedDeadLetter {
+        run: EntryRange { after: mark(seq - 1), first: seq, last: seq, gap: false },
+        bytes: 100,
+    }
 }
 
-fn show(runs: &[Run]) -> String {
-    let one = |run: &Run| match (run.gap, run.first == run.last) {
+fn show(runs: &[EntryRange]) -> String {
+    let one = |run: &EntryRange| match (run.gap, run.first == run.last) {
         (true, _) => format!("!{}-{}", run.first, run.last),
         (false, true) => run.first.to_string(),
         (false, false) => format!("{}-{}", run.first, run.last),

@@ -84,22 +84,27 @@ fn a_batch_refused_five_times_is_split_until_the_bad_event_is_alone() {
 /// With the longest waits that the random number can give.
 #[test]
 fn the_search_for_a_bad_event_ignores_the_backoff() {
-    let mut world = World::new(Rules { max_events: 64, max_bytes: 100_000, ..RULES }, PATIENCE);
+    let mut world = World::new(DeliveryRules { max_events: 64, max_bytes: 100_000, ..RULES }, PATIENCE);
     world.step(Time(0), "publish 64");
     world.pump(Time(0));
     let (mut now, mut refusals) = (Time(0), 0);
     let mut parked_at = None;
     while parked_at.is_none() {
         let batch = world.in_flight().unwrap();
-        let bad =
-            world.delivery.batch(batch).unwrap().runs.iter().any(|run| (run.first..=run.last).contains(&40));
+        let bad = world
+            .delivery
+            .batch(batch)
+            .unwrap()
+            .ranges
+            .iter()
+            .any(|run| (run.first..=run.last).contains(&40));
         let outcome = if bad { DeliveryOutcome::Refused } else { DeliveryOutcome::Delivered };
         refusals += u64::from(bad);
-        let failures = world.delivery.progress.trouble.map_or(0, |trouble| trouble.failures);
+        let failures = world.delivery.progress.failure.map_or(0, |trouble| trouble.failures);
         let roll = if failures == 0 { 100 } else { (1_000 << (failures - 1)) - 100 };
         world.delivery.handle(
             now,
-            Input::Answered { batch, reply: outcome.into(), roll },
+            DeliveryInput::Answered { batch, reply: outcome.into(), roll },
             &mut world.effects,
         );
         world.pump(now);
@@ -159,13 +164,14 @@ fn refusals_survive_a_crash() {
 
 #[test]
 fn an_endpoint_that_refuses_everything_does_not_park_a_queue_at_full_speed() {
-    let mut world = World::new(Rules { max_events: 1, ..RULES }, PATIENCE);
+    let mut world = World::new(DeliveryRules { max_events: 1, ..RULES }, PATIENCE);
     world.step(Time(0), "publish 1000");
     let mut now = Time(0);
     while now < Time(3_600_000) {
         world.pump(now);
         if let Some(batch) = world.in_flight() {
-            let answer = Input::Answered { batch, reply: DeliveryOutcome::TooLarge.into(), roll: 30_000 };
+            let answer =
+                DeliveryInput::Answered { batch, reply: DeliveryOutcome::TooLarge.into(), roll: 30_000 };
             world.delivery.handle(now, answer, &mut world.effects);
         } else {
             now = world.delivery.next_wake().unwrap();
@@ -202,7 +208,7 @@ fn retried_dead_letters_share_batches_within_the_limits() {
     check("0: retry 1 1; 1: 1 delivered", "0: takes back 1, 1: 1 retry");
     let (_, mut world) = tell(World::new(RULES, PATIENCE), "0: disable");
     let letters = (1..=2 * LETTERS as u64).map(letter).collect();
-    world.delivery.handle(Time(1), Input::Retry(letters), &mut world.effects);
+    world.delivery.handle(Time(1), DeliveryInput::Retry(letters), &mut world.effects);
     world.pump(Time(1));
     assert_eq!(world.told.len(), LETTERS, "so many at once");
 }

@@ -4,19 +4,20 @@
 
 use super::CommandHandler;
 use crate::limits;
-use crate::party::draft::{Step, Stop};
-use crate::party::goodbye::{apply_logout, end_invites, open_invites};
+use crate::party::draft::{PartyStep, PartyStop};
 use crate::party::leave::{InviteEnd, dissolve, end_if_empty, end_invite};
+use crate::party::logout::{apply_logout, end_invites, open_invites};
 use crate::party::settle::{open, party_of};
 use crate::party::{
-    Member, Need, Party, Pending, Reason, Refusal, Reply, Standing, Told, User, Word, presence,
+    Party, PartyEventKind, PartyInvite, PartyMember, PartyNeed, PartyReason, PartyRefusal, PartyReply,
+    PartyTopicEvent, UserId, UserPresence, presence,
 };
 use crate::time::Time;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 impl CommandHandler<'_, '_> {
-    pub(super) fn invite(&mut self, target: &User) -> Step<Reply> {
+    pub(super) fn invite(&mut self, target: &UserId) -> PartyStep<PartyReply> {
         // The target's logout may end the caller's party too.
         apply_logout(self.draft, target)?;
         let own = party_of(self.draft, self.user)?;
@@ -31,41 +32,48 @@ impl CommandHandler<'_, '_> {
             self.check_version(0)?;
         }
         if let Some(id) = repeated {
-            return Ok(Reply::Invited { party_id: id });
+            return Ok(PartyReply::Invited { party_id: id });
         }
         self.check_not_self(target)?;
-        let name = match self.draft.standing(target)? {
-            Standing::Never => return Err(Refusal::NoSuchUser.into()),
-            Standing::Online { name } => name.clone(),
-            Standing::Lost { .. } | Standing::Absent => return Err(Refusal::UserNotLogged.into()),
+        let name = match self.draft.presence(target)? {
+            UserPresence::Never => return Err(PartyRefusal::NoSuchUser.into()),
+            UserPresence::Online { name } => name.clone(),
+            UserPresence::Lost { .. } | UserPresence::Absent => {
+                return Err(PartyRefusal::UserNotLogged.into());
+            }
         };
         if let Some(theirs) = party_of(self.draft, target)? {
             if own == Some(theirs) {
-                return Err(Refusal::AlreadyMember.into());
+                return Err(PartyRefusal::AlreadyMember.into());
             }
             if self.draft.party(theirs).members.len() > 1 {
-                return Err(Refusal::UserInParty.into());
+                return Err(PartyRefusal::UserInParty.into());
             }
         }
         if let Some(id) = own {
             let party = self.draft.party(id);
             if party.members.len() + party.pending.len() >= self.draft.rules.max_members as usize {
-                return Err(Refusal::PartyFull.into());
+                return Err(PartyRefusal::PartyFull.into());
             }
         }
         self.send_invite(own, target, name)
     }
 
-    fn send_invite(&mut self, own: Option<u64>, target: &User, name: Option<Arc<str>>) -> Step<Reply> {
+    fn send_invite(
+        &mut self,
+        own: Option<u64>,
+        target: &UserId,
+        name: Option<Arc<str>>,
+    ) -> PartyStep<PartyReply> {
         let dark = self.draft.record(target)?.blocks.contains(self.user);
         let expires = self.draft.now + self.draft.rules.invite_ms;
         let by = self.user.clone();
-        let pending = Pending { user: target.clone(), name: name.clone(), by, expires, dark };
+        let pending = PartyInvite { user: target.clone(), name: name.clone(), by, expires, hidden: dark };
         let id = match own {
             Some(id) => id,
             None => {
                 // The caller's presence is applied to the new party below: load both in one round trip.
-                self.draft.require([Need::Id, Need::Standing(self.user.clone())])?;
+                self.draft.require([PartyNeed::Id, PartyNeed::Presence(self.user.clone())])?;
                 self.draft.new_id()?
             }
         };
@@ -79,31 +87,36 @@ impl CommandHandler<'_, '_> {
         let actor = self.caller(id);
         if !dark {
             self.draft.record(target)?.invites.push(id);
-            self.draft.tell(id, target, &actor, Word::Invite { expires });
+            self.draft.tell(id, target, &actor, PartyEventKind::Invite { expires });
         }
-        self.draft.tell_members(id, &actor, &Word::Invited { user: target.clone(), name, expires });
+        self.draft.tell_members(id, &actor, &PartyEventKind::Invited { user: target.clone(), name, expires });
         if own.is_none() {
             presence::apply(self.draft, id, self.user)?;
         }
-        Ok(Reply::Invited { party_id: id })
+        Ok(PartyReply::Invited { party_id: id })
     }
 
-    fn create_party(&mut self, id: u64, pending: Pending) -> Step {
+    fn create_party(&mut self, id: u64, pending: PartyInvite) -> PartyStep {
         let user = self.user.clone();
-        let leader =
-            Member { user: user.clone(), name: self.call.name.clone(), since: self.draft.now, away: None };
+        let leader = PartyMember {
+            user: user.clone(),
+            name: self.call.name.clone(),
+            since: self.draft.now,
+            away: None,
+        };
         let members = Vec::from([leader]);
         let pending = Vec::from([pending]);
         self.draft.create(Party { id, version: 1, members, pending, go: None, data: None });
         self.draft.record(self.user)?.party = Some(id);
         self.draft.changes.entered.push((id, user.clone()));
-        self.draft.changes.told.push(Told::Created { id, leader: user });
+        self.draft.changes.topic_events.push(PartyTopicEvent::Created { id, leader: user });
         Ok(())
     }
 
-    fn check_rate(&mut self, target: &User, own: Option<u64>) -> Step {
+    fn check_rate(&mut self, target: &UserId, own: Option<u64>) -> PartyStep {
         let (now, rules) = (self.draft.now, self.draft.rules);
-        let refused = |until: Time| Err(Stop::Refused(Refusal::RateLimited, Some(until.since(now).max(1))));
+        let refused =
+            |until: Time| Err(PartyStop::Refused(PartyRefusal::RateLimited, Some(until.since(now).max(1))));
         let record = self.draft.record(self.user)?;
         record.prune(now);
         let (sent, first) = (record.sent.len(), record.sent.first().copied());
@@ -128,43 +141,43 @@ impl CommandHandler<'_, '_> {
         Ok(())
     }
 
-    pub(super) fn cancel_invite(&mut self, target: &User) -> Step<Reply> {
+    pub(super) fn cancel_invite(&mut self, target: &UserId) -> PartyStep<PartyReply> {
         let id = self.led_party()?;
         self.check_not_self(target)?;
         if self.draft.party(id).invite_of(target).is_none() {
             self.check_known(target)?;
-            return Err(Refusal::NoInvite.into());
+            return Err(PartyRefusal::NoInvite.into());
         }
         self.draft.begin_command();
-        let end = InviteEnd { reason: Reason::Cancelled, message: None, by: Some(self.user.clone()) };
+        let end = InviteEnd { reason: PartyReason::Cancelled, message: None, by: Some(self.user.clone()) };
         end_invite(self.draft, id, target, end)?;
         end_if_empty(self.draft, id)?;
-        Ok(Reply::Nothing)
+        Ok(PartyReply::Nothing)
     }
 
     /// The caller must see an invite to this party, and not be a member of it.
-    fn check_invited(&mut self, id: u64) -> Step {
+    fn check_invited(&mut self, id: u64) -> PartyStep {
         match self.draft.party(id).invite_of(self.user) {
-            Some(pending) if !pending.dark => Ok(()),
-            _ => Err(Refusal::NoInvite.into()),
+            Some(pending) if !pending.hidden => Ok(()),
+            _ => Err(PartyRefusal::NoInvite.into()),
         }
     }
 
-    fn check_not_own(&mut self, id: u64) -> Step {
+    fn check_not_own(&mut self, id: u64) -> PartyStep {
         if !open(self.draft, id)? {
-            return Err(Refusal::NoSuchParty.into());
+            return Err(PartyRefusal::NoSuchParty.into());
         }
         match self.draft.party(id).member(self.user) {
-            Some(_) => Err(Refusal::AlreadyMember.into()),
+            Some(_) => Err(PartyRefusal::AlreadyMember.into()),
             None => Ok(()),
         }
     }
 
-    pub(super) fn accept(&mut self, id: u64) -> Step<Reply> {
+    pub(super) fn accept(&mut self, id: u64) -> PartyStep<PartyReply> {
         let own = party_of(self.draft, self.user)?;
         self.check_not_own(id)?;
         if own.is_some_and(|own| self.draft.party(own).members.len() > 1) {
-            return Err(Refusal::UserInParty.into());
+            return Err(PartyRefusal::UserInParty.into());
         }
         self.check_invited(id)?;
         open_invites(self.draft, self.user)?;
@@ -172,18 +185,18 @@ impl CommandHandler<'_, '_> {
         self.join(id)?;
         // They may have disconnected while the command was on its way, and no later check would find it.
         presence::apply(self.draft, id, self.user)?;
-        end_invites(self.draft, self.user, Reason::JoinedOtherParty)?;
+        end_invites(self.draft, self.user, PartyReason::JoinedOtherParty)?;
         if let Some(own) = own.filter(|own| self.draft.exists(*own)) {
             let actor = self.caller(own);
-            let (user, reason) = (self.user.clone(), Reason::JoinedOtherParty);
-            self.draft.changes.told.push(Told::Left { id: own, user, reason });
-            dissolve(self.draft, own, &actor, Reason::JoinedOtherParty, Reason::Empty, None)?;
+            let (user, reason) = (self.user.clone(), PartyReason::JoinedOtherParty);
+            self.draft.changes.topic_events.push(PartyTopicEvent::Left { id: own, user, reason });
+            dissolve(self.draft, own, &actor, PartyReason::JoinedOtherParty, PartyReason::Empty, None)?;
         }
         self.draft.record(self.user)?.party = Some(id);
-        Ok(Reply::of(self.draft.party(id)))
+        Ok(PartyReply::of(self.draft.party(id)))
     }
 
-    fn join(&mut self, id: u64) -> Step {
+    fn join(&mut self, id: u64) -> PartyStep {
         self.draft.record(self.user)?.invites.retain(|invite| *invite != id);
         let actor = self.caller(id);
         let (user, since) = (self.user.clone(), self.draft.now);
@@ -191,48 +204,48 @@ impl CommandHandler<'_, '_> {
         let pending = party.take_invite(&user);
         let host = party.host_of(&pending);
         let others = party.users();
-        party.members.push(Member { user: user.clone(), name: actor.name.clone(), since, away: None });
+        party.members.push(PartyMember { user: user.clone(), name: actor.name.clone(), since, away: None });
         for other in others {
-            let what = if other == host { Word::Accept } else { Word::Join };
+            let what = if other == host { PartyEventKind::Accept } else { PartyEventKind::Join };
             self.draft.tell(id, &other, &actor, what);
         }
         self.draft.changes.entered.push((id, user.clone()));
-        self.draft.changes.told.push(Told::Joined { id, user });
+        self.draft.changes.topic_events.push(PartyTopicEvent::Joined { id, user });
         Ok(())
     }
 
-    pub(super) fn decline(&mut self, id: u64, message: Option<Arc<str>>) -> Step<Reply> {
+    pub(super) fn decline(&mut self, id: u64, message: Option<Arc<str>>) -> PartyStep<PartyReply> {
         self.check_not_own(id)?;
         self.check_invited(id)?;
         self.draft.begin_command();
         let inviter = self.draft.party(id).invite_of(self.user).map(|pending| pending.by.clone());
         let inviter = inviter.expect("they are invited");
-        let end = InviteEnd { reason: Reason::Declined, message, by: Some(self.user.clone()) };
+        let end = InviteEnd { reason: PartyReason::Declined, message, by: Some(self.user.clone()) };
         end_invite(self.draft, id, self.user, end)?;
         let (now, until) = (self.draft.now, self.draft.now + self.draft.rules.reinvite_ms);
         self.draft.record(&inviter)?.was_declined(now, self.user.clone(), until);
         end_if_empty(self.draft, id)?;
-        Ok(Reply::Nothing)
+        Ok(PartyReply::Nothing)
     }
 
     /// Blocks a user's invites. Those sent before stay, and may be declined.
-    pub(super) fn block(&mut self, target: &User) -> Step<Reply> {
+    pub(super) fn block(&mut self, target: &UserId) -> PartyStep<PartyReply> {
         let blocks = &self.draft.record(self.user)?.blocks;
         let (full, blocked) = (blocks.len() >= limits::PARTY_BLOCKS, blocks.contains(target));
         if full && !blocked {
-            return Err(Refusal::BadRequest.into());
+            return Err(PartyRefusal::BadRequest.into());
         }
         self.check_not_self(target)?;
         if !blocked {
             self.check_known(target)?;
             self.draft.record(self.user)?.blocks.push(target.clone());
         }
-        Ok(Reply::Nothing)
+        Ok(PartyReply::Nothing)
     }
 
     /// Ends a block. Invites that were sent meanwhile stay hidden.
-    pub(super) fn unblock(&mut self, target: &User) -> Step<Reply> {
+    pub(super) fn unblock(&mut self, target: &UserId) -> PartyStep<PartyReply> {
         self.draft.record(self.user)?.blocks.retain(|blocked| blocked != target);
-        Ok(Reply::Nothing)
+        Ok(PartyReply::Nothing)
     }
 }

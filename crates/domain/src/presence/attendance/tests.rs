@@ -15,66 +15,69 @@ fn client(tab: &str) -> ClientId {
     ClientId::from_random(tab.parse().unwrap())
 }
 
-fn home(tab: &str) -> Home {
+fn home(tab: &str) -> NodeEpoch {
     node(if tab < "5" { "a" } else { "b" })
 }
 
-fn node(name: &str) -> Home {
-    Home { node: name.into(), epoch: Epoch(1) }
+fn node(name: &str) -> NodeEpoch {
+    NodeEpoch { node: name.into(), epoch: Epoch(1) }
 }
 
-fn state(text: &str) -> State {
-    State { text: text.into(), meaning: text.bytes().fold(7, |sum, byte| sum * 31 + u64::from(byte)) }
+fn state(text: &str) -> ClientState {
+    ClientState { text: text.into(), digest: text.bytes().fold(7, |sum, byte| sum * 31 + u64::from(byte)) }
 }
 
 fn tab(client: ClientId) -> String {
     client.to_string().trim_start_matches('0').to_string()
 }
 
-fn read(words: &str, now: u64) -> Input {
+fn read(words: &str, now: u64) -> AttendanceInput {
     let parts: Vec<&str> = words.split([' ', ',']).filter(|part| !part.is_empty()).collect();
-    let loss = |at: u64, grace_ms: u64| Loss { at: Time(at), grace_ms, reason: Departure::Lost };
+    let loss = |at: u64, grace_ms: u64| ClientLoss { at: Time(at), grace_ms, reason: OfflineReason::Lost };
     match parts[..] {
-        ["tab", t, "joins"] => Input::Join { client: client(t), home: home(t), state: None },
+        ["tab", t, "joins"] => AttendanceInput::Join { client: client(t), home: home(t), state: None },
         ["tab", t, "joins", "as", s] => {
-            Input::Join { client: client(t), home: home(t), state: Some(state(s)) }
+            AttendanceInput::Join { client: client(t), home: home(t), state: Some(state(s)) }
         }
-        ["tab", t, "becomes", s] => Input::Update { client: client(t), state: state(s) },
-        ["tab", t, "leaves"] => Input::Leave { client: client(t), reason: Departure::Left },
-        ["tab", t, "says", "bye"] => Input::Leave { client: client(t), reason: Departure::Bye },
-        ["tab", t, "is", "lost"] => Input::Lose { client: client(t), loss: loss(now, GRACE) },
+        ["tab", t, "becomes", s] => AttendanceInput::Update { client: client(t), state: state(s) },
+        ["tab", t, "leaves"] => AttendanceInput::Leave { client: client(t), reason: OfflineReason::Left },
+        ["tab", t, "says", "bye"] => AttendanceInput::Leave { client: client(t), reason: OfflineReason::Bye },
+        ["tab", t, "is", "lost"] => AttendanceInput::Lose { client: client(t), loss: loss(now, GRACE) },
         ["tab", t, "was", "lost", "at", at] => {
-            Input::Lose { client: client(t), loss: loss(at.parse().unwrap(), GRACE) }
+            AttendanceInput::Lose { client: client(t), loss: loss(at.parse().unwrap(), GRACE) }
         }
         ["tab", t, "is", "lost", "grace", g] => {
-            Input::Lose { client: client(t), loss: loss(now, g.parse().unwrap()) }
+            AttendanceInput::Lose { client: client(t), loss: loss(now, g.parse().unwrap()) }
         }
         ["node", n, "misses", t] => {
-            Input::LoseAt { client: client(t), node: node(n).node, loss: loss(now, GRACE) }
+            AttendanceInput::LoseAt { client: client(t), node: node(n).node, loss: loss(now, GRACE) }
         }
         ["node", n, "dies"] => {
-            let loss = Loss { reason: Departure::NodeDown, ..loss(now, GRACE) };
-            Input::LoseHome { home: node(n), loss }
+            let loss = ClientLoss { reason: OfflineReason::NodeDown, ..loss(now, GRACE) };
+            AttendanceInput::LoseHome { home: node(n), loss }
         }
-        ["node", n, "is", "unknown"] => Input::Sweep { homes: alloc::vec![node(n)] },
-        ["a", "sweep"] => Input::Sweep { homes: Vec::new() },
+        ["node", n, "is", "unknown"] => AttendanceInput::Sweep { nodes: alloc::vec![node(n)] },
+        ["a", "sweep"] => AttendanceInput::Sweep { nodes: Vec::new() },
         _ => panic!("{words:?} is no step"),
     }
 }
 
-fn show(change: &Change) -> String {
-    let named =
-        |state: &Option<State>| state.as_ref().map_or(String::new(), |state| format!(" {}", state.text));
+fn show(change: &AttendanceChange) -> String {
+    let named = |state: &Option<ClientState>| {
+        state.as_ref().map_or(String::new(), |state| format!(" {}", state.text))
+    };
     match change {
-        Change::UserOnline => "online".into(),
-        Change::ClientOnline { client, state } => format!("+{}{}", tab(*client), named(state)),
-        Change::ClientUpdated { client, state } => format!("~{} {}", tab(*client), state.text),
-        Change::ClientOffline { client, reason } => format!("-{} {}", tab(*client), reason.as_str()),
-        Change::UserOffline { last_seen, reason } => {
+        AttendanceChange::UserOnline => "online".into(),
+        AttendanceChange::ClientOnline { client, state } => format!("+{}{}", tab(*client), named(state)),
+        AttendanceChange::ClientUpdated { client, state } => format!("~{} {}", tab(*client), state.text),
+        AttendanceChange::ClientOffline { client, reason } => {
+            format!("-{} {}", tab(*client), reason.as_str())
+        }
+        AttendanceChange::UserOffline { last_seen, reason } => {
             format!("offline {} seen {}", reason.as_str(), last_seen.ms())
         }
-        Change::Face { .. } => "face".into(),
-        Change::NotFound => "not found".into(),
+        AttendanceChange::Face { .. } => "face".into(),
+        AttendanceChange::NotFound => "not found".into(),
     }
 }
 
@@ -227,7 +230,7 @@ fn a_dead_node_loses_its_own_clients_only() {
 fn a_client_that_moved_is_not_lost_with_its_old_node() {
     let (_, mut attendance) = tell("0: tab 5 joins");
     let mut changes = Vec::new();
-    let moved = Input::Join { client: client("5"), home: node("c"), state: None };
+    let moved = AttendanceInput::Join { client: client("5"), home: node("c"), state: None };
     attendance.handle(Time(1), moved, &mut changes);
     attendance.handle(Time(2), read("node b dies", 2), &mut changes);
     assert_eq!((changes, attendance.living().count()), (Vec::new(), 1));
@@ -282,20 +285,22 @@ fn the_changes_add_up_to_the_current_state() {
             }
             for change in &changes {
                 match change {
-                    Change::UserOnline => assert!(!core::mem::replace(&mut online, true)),
-                    Change::UserOffline { .. } => {
+                    AttendanceChange::UserOnline => assert!(!core::mem::replace(&mut online, true)),
+                    AttendanceChange::UserOffline { .. } => {
                         assert!(core::mem::replace(&mut online, false) && shown.is_empty());
                     }
-                    Change::ClientOnline { client, .. } => {
+                    AttendanceChange::ClientOnline { client, .. } => {
                         assert!(online && !shown.contains(client));
                         shown.push(*client);
                     }
-                    Change::ClientOffline { client, .. } => {
+                    AttendanceChange::ClientOffline { client, .. } => {
                         assert!(shown.contains(client));
                         shown.retain(|other| other != client);
                     }
-                    Change::ClientUpdated { client, .. } => assert!(shown.contains(client)),
-                    Change::Face { .. } | Change::NotFound => panic!("not an input of this story"),
+                    AttendanceChange::ClientUpdated { client, .. } => assert!(shown.contains(client)),
+                    AttendanceChange::Face { .. } | AttendanceChange::NotFound => {
+                        panic!("not an input of this story")
+                    }
                 }
             }
             shown.sort();

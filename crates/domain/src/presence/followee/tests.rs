@@ -27,18 +27,18 @@ impl Scene {
         Scene { followee: Followee::default(), version: 0, told: Vec::new() }
     }
 
-    fn fact(&mut self, channel: &str, there: bool) -> Fact {
+    fn fact(&mut self, channel: &str, there: bool) -> UserFact {
         self.version += 1;
-        Fact::Place {
+        UserFact::Place {
             channel: channel.into(),
             version: self.version,
-            stay: there.then_some(Stay { since: Time(1), leaving: false }),
+            stay: there.then_some(ChannelStay { since: Time(1), leaving: false }),
             last_seen: None,
             name: None,
         }
     }
 
-    fn hear(&mut self, now: u64, fact: Fact) {
+    fn hear(&mut self, now: u64, fact: UserFact) {
         let told = self.followee.hear(Time(now), &activities(), HOLD, fact);
         self.note(told);
     }
@@ -53,10 +53,10 @@ impl Scene {
         self.note(told);
     }
 
-    fn note(&mut self, told: Option<Tidings>) {
-        let words = |told: Tidings| {
+    fn note(&mut self, told: Option<StatusUpdate>) {
+        let words = |told: StatusUpdate| {
             let online = if told.status.online { "online" } else { "offline" };
-            format!("{online} {} {}", told.status.channels.join("+"), told.turn.as_str())
+            format!("{online} {} {}", told.status.channels.join("+"), told.cause.as_str())
         };
         self.told.extend(told.map(words));
     }
@@ -91,7 +91,8 @@ fn a_short_disconnect_is_not_told() {
     scene.wake(5_000);
     scene.check(&[]);
     let last_seen = Some(Time(7));
-    let gone = Fact::Place { channel: "user#ann".into(), version: 100, stay: None, last_seen, name: None };
+    let gone =
+        UserFact::Place { channel: "user#ann".into(), version: 100, stay: None, last_seen, name: None };
     scene.hear(6_000, gone);
     scene.version = 100;
     scene.step(6_001, "user#ann", true);
@@ -168,7 +169,7 @@ fn reading_a_user_again_tells_only_what_differs() {
 fn an_older_visibility_is_ignored() {
     let mut followee = Followee::default();
     for (version, visibility) in [(2, Visibility::Nobody), (1, Visibility::Everyone)] {
-        followee.hear(Time(0), &activities(), HOLD, Fact::Shown { version, visibility });
+        followee.hear(Time(0), &activities(), HOLD, UserFact::Shown { version, visibility });
     }
     assert_eq!(followee.visibility, Visibility::Nobody);
 }

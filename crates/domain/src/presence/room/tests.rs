@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::id::Epoch;
-use crate::presence::{Departure, Home, Input, Loss};
+use crate::presence::{AttendanceInput, ClientLoss, NodeEpoch, OfflineReason};
 use alloc::format;
 use alloc::string::ToString;
 
@@ -24,19 +24,19 @@ struct Truth {
 
 impl Truth {
     /// A random input for a random user. `None`: it changed nothing.
-    fn step(&mut self, now: u64, dice: &mut Dice) -> Option<News> {
-        let user: Arc<str> = format!("user{}", dice.roll(4)).into();
-        let client = ClientId::from_random(u128::from(dice.roll(3)));
-        let home = Home { node: "a".into(), epoch: Epoch(1) };
-        let state = |n: u64| State { text: n.to_string().into(), meaning: n };
-        let input = match dice.roll(6) {
-            0 | 1 => Some(Input::Join { client, home, state: Some(state(dice.roll(3))) }),
-            2 => Some(Input::Leave { client, reason: Departure::Left }),
+    fn step(&mut self, now: u64, rng: &mut Dice) -> Option<PresenceUpdate> {
+        let user: Arc<str> = format!("user{}", rng.roll(4)).into();
+        let client = ClientId::from_random(u128::from(rng.roll(3)));
+        let home = NodeEpoch { node: "a".into(), epoch: Epoch(1) };
+        let state = |n: u64| ClientState { text: n.to_string().into(), digest: n };
+        let input = match rng.roll(6) {
+            0 | 1 => Some(AttendanceInput::Join { client, home, state: Some(state(rng.roll(3))) }),
+            2 => Some(AttendanceInput::Leave { client, reason: OfflineReason::Left }),
             3 => {
-                let loss = Loss { at: Time(now), grace_ms: dice.roll(40), reason: Departure::Lost };
-                Some(Input::Lose { client, loss })
+                let loss = ClientLoss { at: Time(now), grace_ms: rng.roll(40), reason: OfflineReason::Lost };
+                Some(AttendanceInput::Lose { client, loss })
             }
-            4 => Some(Input::Join { client, home, state: None }),
+            4 => Some(AttendanceInput::Join { client, home, state: None }),
             _ => None,
         };
         let attendance = self.users.entry(user.clone()).or_default();
@@ -50,12 +50,12 @@ impl Truth {
         }
         // An empty channel begins new versions, above the earlier ones.
         let others = self.users.iter().any(|(other, a)| *other != user && a.is_present());
-        let begins = !others && changes.first() == Some(&Change::UserOnline);
+        let begins = !others && changes.first() == Some(&AttendanceChange::UserOnline);
         if begins {
             self.version += 100;
         }
         self.version += changes.len() as u64;
-        Some(News {
+        Some(PresenceUpdate {
             user,
             name: None,
             anonymous: false,
@@ -67,10 +67,10 @@ impl Truth {
         })
     }
 
-    fn snapshot(&self) -> Snapshot {
-        let mut snapshot = Snapshot { version: self.version, ..Snapshot::default() };
+    fn snapshot(&self) -> RoomSnapshot {
+        let mut snapshot = RoomSnapshot { version: self.version, ..RoomSnapshot::default() };
         for (user, attendance) in &self.users {
-            snapshot.insert(user.clone(), Member::default(), attendance);
+            snapshot.insert(user.clone(), RoomMember::default(), attendance);
         }
         snapshot
     }
@@ -79,14 +79,14 @@ impl Truth {
 #[test]
 fn a_snapshot_with_the_changes_after_it_equals_the_later_snapshot() {
     for seed in 0..2_000 {
-        let mut dice = Dice(seed);
+        let mut rng = Dice(seed);
         let (mut truth, mut now) = (Truth::default(), 0);
         let mut room = Room::new(truth.snapshot());
-        for _ in 0..dice.roll(60) {
-            now += dice.roll(15);
-            let Some(news) = truth.step(now, &mut dice) else { continue };
-            assert_eq!(room.hear(news.clone()), Heard::Told);
-            assert_eq!(room.hear(news), Heard::Old, "once");
+        for _ in 0..rng.roll(60) {
+            now += rng.roll(15);
+            let Some(update) = truth.step(now, &mut rng) else { continue };
+            assert_eq!(room.hear(update.clone()), Applied::Told);
+            assert_eq!(room.hear(update), Applied::Old, "once");
             assert_eq!(*room.snapshot(), truth.snapshot());
         }
     }
@@ -95,28 +95,28 @@ fn a_snapshot_with_the_changes_after_it_equals_the_later_snapshot() {
 #[test]
 fn late_and_reordered_changes_are_emitted_in_order() {
     for seed in 0..2_000 {
-        let mut dice = Dice(seed);
+        let mut rng = Dice(seed);
         let (mut truth, mut now) = (Truth::default(), 0);
         let mut room = Room::new(truth.snapshot());
-        let mut under_way: Vec<News> = Vec::new();
+        let mut under_way: Vec<PresenceUpdate> = Vec::new();
         let mut versions = Vec::new();
         for _ in 0..40 {
-            now += dice.roll(15);
-            under_way.extend(truth.step(now, &mut dice));
-            if !under_way.is_empty() && dice.roll(3) > 0 {
-                let at = dice.roll(under_way.len().min(3) as u64) as usize;
-                let news = under_way.remove(at);
-                if dice.roll(5) == 0 {
-                    under_way.push(news.clone());
+            now += rng.roll(15);
+            under_way.extend(truth.step(now, &mut rng));
+            if !under_way.is_empty() && rng.roll(3) > 0 {
+                let at = rng.roll(under_way.len().min(3) as u64) as usize;
+                let update = under_way.remove(at);
+                if rng.roll(5) == 0 {
+                    under_way.push(update.clone());
                 }
-                room.hear(news);
+                room.hear(update);
             }
-            versions.extend(room.take_told().iter().map(|news| news.to));
+            versions.extend(room.take_told().iter().map(|update| update.to));
         }
-        for news in under_way.drain(..) {
-            room.hear(news);
+        for update in under_way.drain(..) {
+            room.hear(update);
         }
-        versions.extend(room.take_told().iter().map(|news| news.to));
+        versions.extend(room.take_told().iter().map(|update| update.to));
         assert!(versions.is_sorted() && !room.has_hole(), "{versions:?}");
         assert_eq!(*room.snapshot(), truth.snapshot());
     }
@@ -125,25 +125,25 @@ fn late_and_reordered_changes_are_emitted_in_order() {
 #[test]
 fn a_missing_change_is_healed_by_reading_again() {
     for seed in 0..2_000 {
-        let mut dice = Dice(seed);
+        let mut rng = Dice(seed);
         let (mut truth, mut now) = (Truth::default(), 0);
         let mut room = Room::new(truth.snapshot());
         // A watcher that knows only changes and differences.
         let mut watcher = room.snapshot().clone();
         for _ in 0..50 {
-            now += dice.roll(15);
-            let Some(news) = truth.step(now, &mut dice) else { continue };
-            if dice.roll(4) == 0 {
+            now += rng.roll(15);
+            let Some(update) = truth.step(now, &mut rng) else { continue };
+            if rng.roll(4) == 0 {
                 continue;
             }
-            if room.hear(news) == Heard::Hole {
+            if room.hear(update) == Applied::Hole {
                 let difference = room.replace(truth.snapshot());
                 follow(&mut watcher, &difference);
                 room.catch_up();
             }
-            for news in room.take_told() {
-                news.changes.iter().for_each(|change| watcher.apply(&news, change));
-                watcher.version = news.to;
+            for update in room.take_told() {
+                update.changes.iter().for_each(|change| watcher.apply(&update, change));
+                watcher.version = update.to;
             }
             assert_eq!(shown(&watcher), shown(room.snapshot()));
         }
@@ -153,7 +153,7 @@ fn a_missing_change_is_healed_by_reading_again() {
 }
 
 /// Applies a `presence` event as a client does.
-fn follow(watcher: &mut Snapshot, difference: &Difference) {
+fn follow(watcher: &mut RoomSnapshot, difference: &RoomDifference) {
     assert_eq!(watcher.version, difference.from);
     for gone in &difference.left {
         match gone.client {
@@ -164,17 +164,17 @@ fn follow(watcher: &mut Snapshot, difference: &Difference) {
     for entry in difference.joined.iter().chain(&difference.updated) {
         let member = watcher.members.entry(entry.user.clone()).or_default();
         if let Some(client) = entry.client {
-            member.clients.insert(client, Seen { state: entry.state.clone(), since: Time(0) });
+            member.clients.insert(client, RoomClient { state: entry.state.clone(), since: Time(0) });
         }
     }
     watcher.version = difference.to;
 }
 
 /// Users and their clients with their states; times are not part of a difference.
-type Shown = Vec<(Arc<str>, Vec<(ClientId, Option<State>)>)>;
+type Shown = Vec<(Arc<str>, Vec<(ClientId, Option<ClientState>)>)>;
 
-fn shown(snapshot: &Snapshot) -> Shown {
-    let clients = |member: &Member| {
+fn shown(snapshot: &RoomSnapshot) -> Shown {
+    let clients = |member: &RoomMember| {
         member.clients.iter().map(|(client, seen)| (*client, seen.state.clone())).collect::<Vec<_>>()
     };
     snapshot.members.iter().map(|(user, member)| (user.clone(), clients(member))).collect()
@@ -182,7 +182,7 @@ fn shown(snapshot: &Snapshot) -> Shown {
 
 #[test]
 fn an_old_snapshot_changes_nothing() {
-    let mut dice = Dice(3);
+    let mut rng = Dice(3);
     let mut truth = Truth::default();
     let mut room = Room::new(truth.snapshot());
     let mut old = truth.snapshot();
@@ -190,7 +190,7 @@ fn an_old_snapshot_changes_nothing() {
         if now == 10 {
             old = truth.snapshot();
         }
-        truth.step(now, &mut dice).map(|news| room.hear(news));
+        truth.step(now, &mut rng).map(|update| room.hear(update));
     }
     let before = room.snapshot().clone();
     assert!(old.version > 0 && room.replace(old).is_empty());
@@ -199,41 +199,44 @@ fn an_old_snapshot_changes_nothing() {
 
 #[test]
 fn a_user_who_changes_visibility_stays_a_member() {
-    let member = |visibility, clients: &[u128]| Member {
+    let member = |visibility, clients: &[u128]| RoomMember {
         visibility,
         clients: clients
             .iter()
-            .map(|n| (ClientId::from_random(*n), Seen { state: None, since: Time(0) }))
+            .map(|n| (ClientId::from_random(*n), RoomClient { state: None, since: Time(0) }))
             .collect(),
-        ..Member::default()
+        ..RoomMember::default()
     };
-    let of = |member| Snapshot { version: 5, members: [("ann".into(), member)].into() };
-    let difference = Difference::between(
+    let of = |member| RoomSnapshot { version: 5, members: [("ann".into(), member)].into() };
+    let difference = RoomDifference::between(
         &of(member(Visibility::Everyone, &[1, 2])),
         &of(member(Visibility::Nobody, &[2, 3])),
     );
-    assert_eq!((difference.joined.len(), difference.left.len(), difference.faces.len()), (1, 1, 1));
+    assert_eq!(
+        (difference.joined.len(), difference.left.len(), difference.visibility_changed.len()),
+        (1, 1, 1)
+    );
     assert!(!difference.joined[0].arrives && !difference.is_empty());
     assert!(difference.only(|user, _| user == "bob").is_none());
     assert_eq!(difference.only(|user, _| user == "ann"), Some(difference));
     let same =
-        Difference::between(&of(member(Visibility::Nobody, &[])), &of(member(Visibility::Nobody, &[])));
+        RoomDifference::between(&of(member(Visibility::Nobody, &[])), &of(member(Visibility::Nobody, &[])));
     assert!(same.is_empty(), "still in the grace period");
 }
 
 #[test]
 fn a_snapshot_without_differences_still_moves_the_version() {
     let mut truth = Truth::default();
-    let mut dice = Dice(7);
+    let mut rng = Dice(7);
     while truth.snapshot().members.is_empty() {
-        truth.step(1, &mut dice);
+        truth.step(1, &mut rng);
     }
     let mut room = Room::new(truth.snapshot());
-    let later = Snapshot { version: truth.version + 2, ..truth.snapshot() };
+    let later = RoomSnapshot { version: truth.version + 2, ..truth.snapshot() };
     let difference = room.replace(later);
     assert!(difference.is_empty() && difference.to == difference.from + 2);
-    let empty = Snapshot { version: truth.version + 9, ..Snapshot::default() };
+    let empty = RoomSnapshot { version: truth.version + 9, ..RoomSnapshot::default() };
     assert_eq!(room.replace(empty.clone()).to, empty.version);
-    let still = room.replace(Snapshot { version: truth.version + 20, ..Snapshot::default() });
+    let still = room.replace(RoomSnapshot { version: truth.version + 20, ..RoomSnapshot::default() });
     assert_eq!((still.from, still.to), (empty.version, empty.version), "an empty channel keeps its version");
 }

@@ -28,8 +28,8 @@ fn activities() -> Activities {
 }
 
 fn status(channels: &[&str]) -> Status {
-    let places: Vec<Whereabouts> =
-        channels.iter().map(|name| Whereabouts { channel: (*name).into(), since: Time(1) }).collect();
+    let places: Vec<UserChannel> =
+        channels.iter().map(|name| UserChannel { channel: (*name).into(), since: Time(1) }).collect();
     activities().status(true, false, &places, None)
 }
 
@@ -55,7 +55,7 @@ fn the_users_own_channel_is_not_listed() {
 
 #[test]
 fn an_offline_user_has_no_activities() {
-    let places = [Whereabouts { channel: "game#A".into(), since: Time(1) }];
+    let places = [UserChannel { channel: "game#A".into(), since: Time(1) }];
     let status = activities().status(false, true, &places, Some(Time(9)));
     assert_eq!(status, Status { last_seen: Some(Time(9)), ..Status::default() });
 }

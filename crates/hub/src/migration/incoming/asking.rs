@@ -8,7 +8,7 @@ use crate::core::{Core, Timer};
 use crate::migration::lookup::{LookupResult, SessionLookup};
 use crate::migration::protocol::{MoveId, RETRY_MS, send};
 use std::sync::Arc;
-use tavern_wire::bus::letter::Says;
+use tavern_wire::bus::migration::MigrationAction;
 
 /// Sessions on their way to one shard. Beyond it other nodes are not asked: made-up secrets must not flood the bus.
 const INCOMING_MAX: usize = 20_000;
@@ -28,7 +28,7 @@ impl IncomingMoves {
     }
 
     fn ask(&mut self, core: &mut Core, lookup: &SessionLookup<'_>, link: LinkId) {
-        let named = core.node.neighbours().iter().find(|name| &***name == lookup.node).cloned();
+        let named = core.node.other_nodes().iter().find(|name| &***name == lookup.node).cloned();
         let id = MoveId::new(core, lookup.key);
         let mut incoming = self.begin(core, id, IncomingStage::Asking);
         incoming.add_link(link);
@@ -49,23 +49,26 @@ impl IncomingMoves {
     }
 
     /// A node does not have the session, or does not give it.
-    pub fn not_found(&mut self, core: &mut Core, from: &Arc<str>, id: MoveId, says: &Says) {
+    pub fn not_found(&mut self, core: &mut Core, from: &Arc<str>, id: MoveId, says: &MigrationAction) {
         let half = id.half();
-        let neighbours = core.node.neighbours();
+        let other_nodes = core.node.other_nodes();
         let Some(incoming) = self.moves.get_mut(&half).filter(|known| known.id.number == id.number) else {
             return;
         };
         let asking = !incoming.is_under_way();
         match says {
-            Says::No if !asking && incoming.owner == *from => self.fail(core, half, &LookupResult::NotFound),
+            MigrationAction::No if !asking && incoming.owner == *from => {
+                self.fail(core, half, &LookupResult::NotFound)
+            }
             _ if !asking => {}
-            Says::Refused => self.fail(core, half, &LookupResult::NotFound),
-            Says::Attached => self.fail(core, half, &LookupResult::AttachedTo(from.clone())),
-            Says::No => {
+            MigrationAction::Refused => self.fail(core, half, &LookupResult::NotFound),
+            MigrationAction::Attached => self.fail(core, half, &LookupResult::AttachedTo(from.clone())),
+            MigrationAction::No => {
                 incoming.without.insert(from.clone());
                 if !incoming.asked_all {
                     self.ask_all(core, half);
-                } else if !neighbours.is_empty() && neighbours.iter().all(|n| incoming.without.contains(n)) {
+                } else if !other_nodes.is_empty() && other_nodes.iter().all(|n| incoming.without.contains(n))
+                {
                     self.fail(core, half, &LookupResult::NotFound);
                 }
             }

@@ -2,14 +2,14 @@
 
 use crate::connection::LinkId;
 use crate::core::listener::ListenerId;
-use crate::event::Space;
+use crate::event::Namespace;
 use crate::migration::packed::PackedSession;
 use crate::migration::protocol::{MoveId, RETRY_MS};
-use crate::node::Unsaid;
+use crate::node::PendingPublishes;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tavern_domain::{ClientId, Time};
-use tavern_wire::bus::letter::{Claim, Name, Says};
+use tavern_wire::bus::migration::{MigrationAction, MovedSubscription, SessionClaim};
 
 /// How long the other nodes have to say that they have a session.
 pub(super) const ASK_MS: u64 = 1_000;
@@ -18,20 +18,20 @@ pub(super) const MOVE_MS: u64 = 5_000;
 
 pub(super) struct IncomingMove {
     pub id: MoveId,
-    pub claim: Claim,
+    pub claim: SessionClaim,
     pub detached_only: bool,
     pub stage: IncomingStage,
     /// The node that has the session.
     pub owner: Arc<str>,
     /// What the session subscribes to.
-    pub names: Vec<Name>,
+    pub names: Vec<MovedSubscription>,
     /// By which the bus names this move.
     pub wait: LinkId,
     /// Collects events for the session before it is here.
     pub listener: Option<ListenerId>,
     /// What other shards of this node were publishing when the listener was subscribed: the owner must receive it before it
     /// stores the session.
-    pub unpublished: Unsaid,
+    pub unpublished: PendingPublishes,
     /// For each watched channel, the version after which this node tells about changes; `None` while it is loaded.
     pub bases: BTreeMap<Arc<str>, Option<u64>>,
     pub asked_all: bool,
@@ -67,14 +67,14 @@ impl IncomingMove {
     pub fn new(id: MoveId, stage: IncomingStage, owner: Arc<str>, wait: LinkId, now: Time) -> IncomingMove {
         IncomingMove {
             id,
-            claim: Claim::Secret,
+            claim: SessionClaim::Secret,
             detached_only: false,
             stage,
             owner,
             names: Vec::new(),
             wait,
             listener: None,
-            unpublished: Unsaid::new(),
+            unpublished: PendingPublishes::new(),
             bases: BTreeMap::new(),
             asked_all: true,
             without: BTreeSet::new(),
@@ -112,20 +112,20 @@ impl IncomingMove {
         }
     }
 
-    pub fn question(&self) -> Says {
-        Says::Ask { claim: self.claim.clone(), gentle: self.detached_only }
+    pub fn question(&self) -> MigrationAction {
+        MigrationAction::Ask { claim: self.claim.clone(), gentle: self.detached_only }
     }
 
     /// The routing table entries of the subscriptions.
-    pub fn entries(&self) -> impl Iterator<Item = (Space, &[u8])> {
+    pub fn entries(&self) -> impl Iterator<Item = (Namespace, &[u8])> {
         self.names.iter().flat_map(|known| {
-            let space = if known.pattern { Space::Pattern } else { Space::Channel };
-            let watched = known.presence.then_some((Space::Presence, known.name.as_bytes()));
+            let space = if known.pattern { Namespace::Pattern } else { Namespace::Channel };
+            let watched = known.presence.then_some((Namespace::Presence, known.name.as_bytes()));
             [(space, known.name.as_bytes())].into_iter().chain(watched)
         })
     }
 
-    pub fn owned_entries(&self) -> Vec<(Space, Arc<[u8]>)> {
+    pub fn owned_entries(&self) -> Vec<(Namespace, Arc<[u8]>)> {
         self.entries().map(|(space, name)| (space, name.into())).collect()
     }
 }

@@ -11,19 +11,19 @@ use super::lookup::LookupResult;
 use super::packed::PackedSession;
 use super::protocol::{MoveId, RETRY_MS, send, take_from_store};
 use crate::connection::LinkId;
-use crate::core::listener::{ListenerId, Who};
+use crate::core::listener::{ListenerId, ListenerKind};
 use crate::core::session::Session;
-use crate::core::{Core, Feature, Notice, Timer, Watched};
-use crate::event::Space;
-use crate::node::Carried;
+use crate::core::{Core, Feature, Notice, Timer, WatchedVersions};
+use crate::event::Namespace;
+use crate::node::InterestState;
 use entry::{IncomingMove, IncomingStage, MOVE_MS};
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tavern_domain::{ClientId, Identity, Rights, Scopes, SessionKey, Time};
-use tavern_engine::{Answer, Found, Read, StoreError, Ticket, Work};
-use tavern_wire::bus::letter::{Name, Says};
+use tavern_store::{Found, Read, StoreAnswer, StoreError, Ticket, Work};
+use tavern_wire::bus::migration::{MigrationAction, MovedSubscription};
 
 /// How soon to look again whether another shard has published what it was publishing.
 const UNPUBLISHED_MS: u64 = 2;
@@ -102,15 +102,15 @@ impl IncomingMoves {
     pub fn found(
         &mut self,
         core: &mut Core,
-        watched: &dyn Watched,
+        watched: &dyn WatchedVersions,
         from: &Arc<str>,
         id: MoveId,
-        names: Vec<Name>,
+        names: Vec<MovedSubscription>,
     ) {
         let Some(incoming) = self.moves.get_mut(&id.half()).filter(|known| known.id.number == id.number)
         else {
             // Too late: no client waits for it any more.
-            return send(core, Some(from), id, Says::No);
+            return send(core, Some(from), id, MigrationAction::No);
         };
         if incoming.is_under_way() {
             return;
@@ -124,10 +124,10 @@ impl IncomingMoves {
     pub fn offered(
         &mut self,
         core: &mut Core,
-        watched: &dyn Watched,
+        watched: &dyn WatchedVersions,
         from: &Arc<str>,
         id: MoveId,
-        names: Vec<Name>,
+        names: Vec<MovedSubscription>,
     ) {
         let half = id.half();
         let known = self.moves.get(&half);
@@ -136,7 +136,7 @@ impl IncomingMoves {
         }
         let busy = known.is_some_and(IncomingMove::is_under_way);
         if busy || self.refuses || core.find_held(id.key).is_some() {
-            return send(core, Some(from), id, Says::No);
+            return send(core, Some(from), id, MigrationAction::No);
         }
         // Its client may be here already and wait for it.
         let mut incoming = match self.moves.remove(&half) {
@@ -154,40 +154,40 @@ impl IncomingMoves {
         link.0 & WAIT_BIT != 0
     }
 
-    pub fn bus_ready(&mut self, core: &mut Core, watched: &dyn Watched, link: LinkId) {
+    pub fn bus_ready(&mut self, core: &mut Core, watched: &dyn WatchedVersions, link: LinkId) {
         if let Some(half) = self.waits.get(&(link.0 & !WAIT_BIT)).copied() {
             self.subscribe(core, watched, half);
         }
     }
 
     /// Begins to collect events when the bus carries all subscriptions.
-    fn subscribe(&mut self, core: &mut Core, watched: &dyn Watched, half: u64) {
+    fn subscribe(&mut self, core: &mut Core, watched: &dyn WatchedVersions, half: u64) {
         let subscribing = |incoming: &&IncomingMove| matches!(incoming.stage, IncomingStage::Subscribing);
         let Some(incoming) = self.moves.get(&half).filter(subscribing) else { return };
         let (node, wait) = (core.node.clone(), incoming.wait);
         let mut hold = node.carrier.hold();
         match hold.carry_all(incoming.entries(), Some((core.index, wait))) {
-            Carried::Yes => self.collect(core, watched, half),
-            Carried::Wait => {
+            InterestState::Yes => self.collect(core, watched, half),
+            InterestState::Wait => {
                 // If the move fails, nothing else makes the bus drop these names.
                 let entries = incoming.owned_entries();
                 entries.into_iter().for_each(|(space, name)| core.linger(space, name));
             }
-            Carried::Failed => {
+            InterestState::Failed => {
                 drop(hold);
                 self.fail(core, half, &LookupResult::NotFound);
             }
         }
     }
 
-    fn collect(&mut self, core: &mut Core, watched: &dyn Watched, half: u64) {
+    fn collect(&mut self, core: &mut Core, watched: &dyn WatchedVersions, half: u64) {
         let Some(incoming) = self.moves.get_mut(&half) else { return };
         let mut session = Session::new(incoming.id.key, ClientId::from_random(0), placeholder(), core.now);
         session.frozen = true;
-        let id = core.listeners.insert(Who::Session(Box::new(session)), None);
+        let id = core.listeners.insert(ListenerKind::Session(Box::new(session)), None);
         for (space, name) in incoming.owned_entries() {
             core.subscribe(id, space, &name);
-            if space == Space::Presence
+            if space == Namespace::Presence
                 && let Ok(channel) = std::str::from_utf8(&name)
             {
                 let (channel, base): (Arc<str>, _) = (channel.into(), watched.base(channel));
@@ -197,7 +197,7 @@ impl IncomingMoves {
                 incoming.bases.insert(channel, base);
             }
         }
-        incoming.unpublished = core.node.carrier.speech.unsaid(core.index);
+        incoming.unpublished = core.node.carrier.publish_order.unsaid(core.index);
         (incoming.listener, incoming.stage) = (Some(id), IncomingStage::Loading);
         self.request(core, half);
     }
@@ -223,7 +223,7 @@ impl IncomingMoves {
         if !loaded || !matches!(incoming.stage, IncomingStage::Loading | IncomingStage::Requesting) {
             return;
         }
-        if !core.node.carrier.speech.is_said(&incoming.unpublished) {
+        if !core.node.carrier.publish_order.is_said(&incoming.unpublished) {
             incoming.due = now + UNPUBLISHED_MS;
             return core.agenda.set(incoming.due, Timer::Migration(half));
         }
@@ -232,13 +232,13 @@ impl IncomingMoves {
         core.agenda.set(incoming.due, Timer::Migration(half));
         let bases = incoming.bases.iter();
         let versions = bases.map(|(channel, base)| (channel.to_string(), base.unwrap_or(0))).collect();
-        send(core, Some(&incoming.owner), incoming.id, Says::Give { versions });
+        send(core, Some(&incoming.owner), incoming.id, MigrationAction::Give { versions });
     }
 
     /// The session is in the store.
     pub fn given(&mut self, core: &mut Core, from: &Arc<str>, id: MoveId, client: ClientId, version: u64) {
         let Some(incoming) = self.moves.get_mut(&id.half()).filter(|known| known.is_from(from, id)) else {
-            return send(core, Some(from), id, Says::No);
+            return send(core, Some(from), id, MigrationAction::No);
         };
         if matches!(incoming.stage, IncomingStage::Requesting) {
             incoming.stage = IncomingStage::Fetching { client, version };
@@ -255,7 +255,7 @@ impl IncomingMoves {
         self.requests.contains_key(&ticket)
     }
 
-    pub fn answered(&mut self, core: &mut Core, ticket: Ticket, answer: Answer) {
+    pub fn answered(&mut self, core: &mut Core, ticket: Ticket, answer: StoreAnswer) {
         match self.requests.remove(&ticket) {
             Some((id, IncomingRequest::Fetch)) => self.fetched(core, id, answer),
             Some((id, IncomingRequest::Take)) => self.took(core, id, &answer),
@@ -263,15 +263,15 @@ impl IncomingMoves {
         }
     }
 
-    fn fetched(&mut self, core: &mut Core, id: MoveId, answer: Answer) {
+    fn fetched(&mut self, core: &mut Core, id: MoveId, answer: StoreAnswer) {
         let (now, half) = (core.now, id.half());
         let Some(incoming) = self.moves.get_mut(&half).filter(|known| known.id.number == id.number) else {
             return;
         };
         let IncomingStage::Fetching { client, version } = incoming.stage else { return };
         let found = match answer {
-            Answer::Read(Found::Session(found)) => found,
-            Answer::Failed(StoreError::Unavailable { .. }) => {
+            StoreAnswer::Read(Found::Session(found)) => found,
+            StoreAnswer::Failed(StoreError::Unavailable { .. }) => {
                 // The owner is asked again and names the version again.
                 (incoming.stage, incoming.due) = (IncomingStage::Requesting, now + RETRY_MS);
                 return core.agenda.set(incoming.due, Timer::Migration(half));
@@ -287,7 +287,7 @@ impl IncomingMoves {
         self.submit(core, id, IncomingRequest::Take, Work::Commit(commit));
     }
 
-    fn took(&mut self, core: &mut Core, id: MoveId, answer: &Answer) {
+    fn took(&mut self, core: &mut Core, id: MoveId, answer: &StoreAnswer) {
         let taking = |incoming: &&IncomingMove| {
             incoming.id.number == id.number && matches!(incoming.stage, IncomingStage::Taking(_))
         };
@@ -295,7 +295,7 @@ impl IncomingMoves {
             return;
         }
         // An unknown outcome counts as a failure: a session may be lost, but never be on two nodes.
-        if !matches!(answer, Answer::Committed(_)) {
+        if !matches!(answer, StoreAnswer::Committed(_)) {
             return self.fail(core, id.half(), &LookupResult::NotFound);
         }
         let Some(incoming) = self.remove(id.half()) else { return };
@@ -308,9 +308,9 @@ impl IncomingMoves {
         }
         let bases = incoming.bases.into_iter().map(|(channel, base)| (channel, base.unwrap_or(0))).collect();
         arrival::install(core, listener, &packed, bases);
-        core.stats.sessions_came.add(1);
+        core.stats.sessions_migrated_in.add(1);
         core.effects.ready.extend(incoming.links);
-        send(core, Some(&incoming.owner), incoming.id, Says::Taken);
+        send(core, Some(&incoming.owner), incoming.id, MigrationAction::Taken);
     }
 
     pub fn is_due(&mut self, core: &mut Core, half: u64) {
@@ -341,7 +341,7 @@ impl IncomingMoves {
         }
         if incoming.is_under_way() {
             // The owner need not wait for this node. If the owner itself said no, it ignores this.
-            send(core, Some(&incoming.owner), incoming.id, Says::No);
+            send(core, Some(&incoming.owner), incoming.id, MigrationAction::No);
         }
         if self.refuses {
             // The node stops: clients that wait are told so, and find the session on another node.

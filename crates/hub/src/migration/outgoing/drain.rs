@@ -5,13 +5,13 @@
 
 use super::entry::OutgoingStage;
 use super::{FROZEN_MS, OutgoingMoves, subscriptions_of};
-use crate::connection::{Goodbye, LinkId};
+use crate::connection::{CloseReason, LinkId};
 use crate::core::Core;
 use crate::core::listener::ListenerId;
 use crate::migration::protocol::{MoveId, send};
 use crate::user::is_own_channel;
 use std::sync::Arc;
-use tavern_wire::bus::letter::Says;
+use tavern_wire::bus::migration::MigrationAction;
 
 /// How many nodes a session is offered to.
 const OFFERS_MAX: usize = 2;
@@ -30,10 +30,10 @@ pub(super) struct DrainOffer {
 }
 
 impl OutgoingMoves {
-    /// Offers all sessions of this shard to the neighbours of the node.
+    /// Offers all sessions of this shard to the other_nodes of the node.
     pub fn drain(&mut self, core: &mut Core, drain_ms: u64) {
         self.drain_ms = drain_ms;
-        if !core.node.neighbours().is_empty() {
+        if !core.node.other_nodes().is_empty() {
             self.queue = core.listeners.ids().collect();
         }
         self.offer_queued(core);
@@ -41,7 +41,7 @@ impl OutgoingMoves {
 
     /// Offers as many sessions as may be offered at once.
     pub(super) fn offer_queued(&mut self, core: &mut Core) {
-        let nodes = core.node.neighbours();
+        let nodes = core.node.other_nodes();
         while self.moves.len() < OFFERED_MAX
             && !nodes.is_empty()
             && let Some(listener) = self.queue.pop_front()
@@ -62,19 +62,19 @@ impl OutgoingMoves {
     pub(super) fn send_offer(&self, core: &mut Core, half: u64) {
         let Some(outgoing) = self.moves.get(&half) else { return };
         let names = subscriptions_of(core, outgoing.listener);
-        send(core, Some(&outgoing.to), outgoing.id, Says::Offer { names });
+        send(core, Some(&outgoing.to), outgoing.id, MigrationAction::Offer { names });
     }
 
     /// Offers a session to the next node. After a few it stays here, and is stored when the node closes its epoch.
     pub(super) fn offer_next(&mut self, core: &mut Core, half: u64) {
-        let nodes = core.node.neighbours();
+        let nodes = core.node.other_nodes();
         let Some(outgoing) = self.moves.get_mut(&half) else { return };
         let Some(offer) = outgoing.drain.as_mut() else { return };
         offer.declined += 1;
         if offer.declined >= OFFERS_MAX || nodes.is_empty() {
             let link = offer.link;
             self.unfreeze(core, half);
-            core.effects.closes.extend(link.map(|link| (link, Goodbye::Closing)));
+            core.effects.closes.extend(link.map(|link| (link, CloseReason::Closing)));
             return self.offer_queued(core);
         }
         let next = nodes.iter().position(|name| *name == outgoing.to).map_or(0, |at| at + 1);

@@ -12,9 +12,9 @@ use super::departed::DepartedSessions;
 use super::lookup::{LookupResult, SessionLookup};
 use super::packed::{PackedSession, subscriptions};
 use super::protocol::{MoveId, RETRY_MS, matches_claim, send, take_from_store};
-use crate::connection::{Format, Goodbye, Link, LinkId};
+use crate::connection::{CloseReason, EventFormat, Link, LinkId};
 use crate::core::listener::ListenerId;
-use crate::core::{Core, Feature, Notice, Timer, Watched};
+use crate::core::{Core, Feature, Notice, Timer, WatchedVersions};
 use drain::{DrainOffer, OFFER_MS};
 use entry::{OutgoingMove, OutgoingStage};
 use foldhash::fast::RandomState;
@@ -22,8 +22,8 @@ use hashbrown::HashMap;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use tavern_domain::{ClientId, SessionKey};
-use tavern_engine::{Answer, Commit, Expect, Row, RowKey, StoreError, Ticket, Work};
-use tavern_wire::bus::letter::{Claim, Name, Says};
+use tavern_store::{Commit, Expect, Row, RowKey, StoreAnswer, StoreError, Ticket, Work};
+use tavern_wire::bus::migration::{MigrationAction, MovedSubscription, SessionClaim};
 
 /// How long a session stays frozen for a node that asked for it and then is silent.
 const FROZEN_MS: u64 = 5_000;
@@ -97,28 +97,28 @@ impl OutgoingMoves {
         listener: ListenerId,
         from: &Arc<str>,
         id: MoveId,
-        claim: &Claim,
+        claim: &SessionClaim,
         detached_only: bool,
-    ) -> Says {
+    ) -> MigrationAction {
         let now = core.now;
-        let Some(session) = core.session(listener) else { return Says::No };
+        let Some(session) = core.session(listener) else { return MigrationAction::No };
         if !matches_claim(claim, &session.identity) || now >= session.identity.expires {
-            return Says::Refused;
+            return MigrationAction::Refused;
         }
-        let pushed = |link: Link| link.format != Format::Poll;
+        let pushed = |link: Link| link.format != EventFormat::Poll;
         if detached_only && core.listener(listener).and_then(|known| known.link).is_some_and(pushed) {
-            return Says::Attached;
+            return MigrationAction::Attached;
         }
         let busy = |outgoing: &OutgoingMove| {
             let other = outgoing.to != *from && now < outgoing.began + SILENT_MS;
             other || outgoing.drain.is_some() || outgoing.may_be_stored()
         };
         if self.moves.get(&id.half()).is_some_and(busy) {
-            return Says::Moving;
+            return MigrationAction::Moving;
         }
         core.supersede(listener);
         self.freeze(core, listener, id, from.clone(), None);
-        Says::Here { names: subscriptions_of(core, listener) }
+        MigrationAction::Here { names: subscriptions_of(core, listener) }
     }
 
     fn freeze(
@@ -155,13 +155,13 @@ impl OutgoingMoves {
     pub fn give(
         &mut self,
         core: &mut Core,
-        watched: &dyn Watched,
+        watched: &dyn WatchedVersions,
         from: &Arc<str>,
         id: MoveId,
         versions: BTreeMap<String, u64>,
     ) {
         let Some(outgoing) = self.moves.get_mut(&id.half()).filter(|known| known.is_to(from, id)) else {
-            return send(core, Some(from), id, Says::No);
+            return send(core, Some(from), id, MigrationAction::No);
         };
         match outgoing.stage {
             OutgoingStage::Announced => {
@@ -170,13 +170,13 @@ impl OutgoingMoves {
                 self.store_when_caught_up(core, watched, id.half());
             }
             OutgoingStage::Stored { client, version } => {
-                send(core, Some(from), id, Says::Given { client, version });
+                send(core, Some(from), id, MigrationAction::Given { client, version });
             }
             OutgoingStage::CatchingUp(_) | OutgoingStage::Storing { .. } | OutgoingStage::Reclaiming => {}
         }
     }
 
-    fn store_when_caught_up(&mut self, core: &mut Core, watched: &dyn Watched, half: u64) {
+    fn store_when_caught_up(&mut self, core: &mut Core, watched: &dyn WatchedVersions, half: u64) {
         let now = core.now;
         let Some(outgoing) = self.moves.get(&half) else { return };
         let OutgoingStage::CatchingUp(versions) = &outgoing.stage else { return };
@@ -231,7 +231,7 @@ impl OutgoingMoves {
         self.requests.insert(ticket, (id, request));
     }
 
-    pub fn answered(&mut self, core: &mut Core, ticket: Ticket, answer: Answer) {
+    pub fn answered(&mut self, core: &mut Core, ticket: Ticket, answer: StoreAnswer) {
         match self.requests.remove(&ticket) {
             Some((id, OutgoingRequest::Put)) => self.stored(core, id, answer),
             Some((id, OutgoingRequest::Reclaim)) => self.reclaimed(core, id, &answer),
@@ -239,28 +239,28 @@ impl OutgoingMoves {
         }
     }
 
-    fn stored(&mut self, core: &mut Core, id: MoveId, answer: Answer) {
+    fn stored(&mut self, core: &mut Core, id: MoveId, answer: StoreAnswer) {
         let half = id.half();
         let Some(outgoing) = self.moves.get_mut(&half).filter(|known| known.id.number == id.number) else {
             return;
         };
         let OutgoingStage::Storing { uncertain } = outgoing.stage else { return };
         let version = match answer {
-            Answer::Committed(receipt) => receipt.put.first().copied().unwrap_or(0),
+            StoreAnswer::Committed(receipt) => receipt.put.first().copied().unwrap_or(0),
             // The first attempt succeeded. No other node can have taken it: none knows the version.
-            Answer::Failed(StoreError::Conflict { found, .. }) if uncertain => found,
-            Answer::Failed(StoreError::Unavailable { .. }) => {
+            StoreAnswer::Failed(StoreError::Conflict { found, .. }) if uncertain => found,
+            StoreAnswer::Failed(StoreError::Unavailable { .. }) => {
                 outgoing.stage = OutgoingStage::Storing { uncertain: true };
                 return self.wake_in(core, half, RETRY_MS);
             }
             // Other nodes closed this epoch, and may have adopted the session from the store.
-            Answer::Failed(StoreError::Fenced { .. }) if uncertain => return self.depart(core, half),
+            StoreAnswer::Failed(StoreError::Fenced { .. }) if uncertain => return self.depart(core, half),
             _ => return self.unfreeze(core, half),
         };
         let Some(client) = core.session(outgoing.listener).map(|session| session.client) else { return };
         outgoing.stage = OutgoingStage::Stored { client, version };
         outgoing.until = core.now + RECLAIM_MS;
-        send(core, Some(&outgoing.to), id, Says::Given { client, version });
+        send(core, Some(&outgoing.to), id, MigrationAction::Given { client, version });
         self.wake_in(core, half, RECLAIM_MS);
     }
 
@@ -290,7 +290,7 @@ impl OutgoingMoves {
         }
     }
 
-    pub fn is_due(&mut self, core: &mut Core, watched: &dyn Watched, half: u64) {
+    pub fn is_due(&mut self, core: &mut Core, watched: &dyn WatchedVersions, half: u64) {
         let now = core.now;
         let Some(outgoing) = self.moves.get(&half).filter(|outgoing| outgoing.due <= now) else { return };
         match outgoing.stage {
@@ -319,7 +319,7 @@ impl OutgoingMoves {
         self.submit(core, id, OutgoingRequest::Reclaim, Work::Commit(commit));
     }
 
-    fn reclaimed(&mut self, core: &mut Core, id: MoveId, answer: &Answer) {
+    fn reclaimed(&mut self, core: &mut Core, id: MoveId, answer: &StoreAnswer) {
         let reclaiming = |outgoing: &&OutgoingMove| {
             outgoing.id.number == id.number && matches!(outgoing.stage, OutgoingStage::Reclaiming)
         };
@@ -327,7 +327,7 @@ impl OutgoingMoves {
             return;
         }
         match answer {
-            Answer::Committed(_) => self.unfreeze(core, id.half()),
+            StoreAnswer::Committed(_) => self.unfreeze(core, id.half()),
             // Another node has it. An unknown outcome counts as that: a session may be lost, but never be on two nodes.
             _ => self.depart(core, id.half()),
         }
@@ -363,12 +363,12 @@ impl OutgoingMoves {
         let Some(outgoing) = self.moves.remove(&half) else { return };
         core.effects.ready.extend(outgoing.links);
         if let Some(link) = outgoing.drain.and_then(|offer| offer.link) {
-            core.effects.closes.push((link, Goodbye::Closing));
+            core.effects.closes.push((link, CloseReason::Closing));
         }
         let Some(session) = core.session_mut(outgoing.listener) else { return };
         self.departed.add(now, half, session);
         DepartedSessions::schedule_check(core);
-        core.stats.sessions_left.add(1);
+        core.stats.sessions_migrated_out.add(1);
         core.notify(Notice::SessionEnds { id: outgoing.listener });
         self.offer_queued(core);
     }
@@ -383,9 +383,9 @@ pub(crate) fn restart_window(core: &mut Core, id: ListenerId) {
     }
 }
 
-fn subscriptions_of(core: &Core, id: ListenerId) -> Vec<Name> {
+fn subscriptions_of(core: &Core, id: ListenerId) -> Vec<MovedSubscription> {
     let text = |name: &[u8]| String::from_utf8_lossy(name).into_owned();
-    let name = |known: tavern_engine::body::Subscription| Name {
+    let name = |known: tavern_store::body::SessionSubscription| MovedSubscription {
         name: text(&known.name),
         pattern: known.pattern,
         presence: known.presence,

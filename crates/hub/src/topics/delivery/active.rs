@@ -7,17 +7,17 @@ use crate::topics::Reading;
 use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
 use std::sync::Arc;
 use tavern_domain::Time;
-use tavern_domain::delivery::{Batch, Delivery, EndpointReply, Mark, Run, Sending};
-use tavern_domain::topic::Marks;
-use tavern_engine::{DocumentKey, Entry, Expect, RowKey};
+use tavern_domain::delivery::{AttemptStart, Batch, Delivery, EndpointReply, EntryRange, LogMark};
+use tavern_domain::topic::SubscriptionMarks;
+use tavern_store::{DocumentKey, Expect, LogEntry, RowKey};
 use tavern_wire::json::event::shown_id;
-use tavern_wire::record::{self, Copied, Dead};
+use tavern_wire::record::{self, CopiedEvent, DeadLetterRecord};
 
 pub(super) struct Active {
     /// Answers to the requests of an earlier life are ignored.
     pub life: u64,
     pub machine: Delivery,
-    pub marks: Arc<Marks>,
+    pub marks: Arc<SubscriptionMarks>,
     pub marks_version: u64,
     /// Of the document that holds the progress.
     pub version: u64,
@@ -25,7 +25,7 @@ pub(super) struct Active {
     pub reading: Option<Reading>,
     pub reads: bool,
     /// By number: of what is not sealed and of unsettled batches.
-    pub events: BTreeMap<u64, Entry>,
+    pub events: BTreeMap<u64, LogEntry>,
     /// Numbers of events that the log does not keep any more: a batch that is cut from them takes its copy along.
     pub copied: BTreeSet<u64>,
     /// The batches that have a copy.
@@ -46,13 +46,19 @@ pub(super) struct Active {
 
 /// The events of a sealed batch, on their way from the log.
 pub(super) struct Fetch {
-    pub sending: Sending,
-    pub runs: VecDeque<Run>,
+    pub sending: AttemptStart,
+    pub runs: VecDeque<EntryRange>,
     pub reading: Option<Reading>,
 }
 
 impl Active {
-    pub fn new(life: u64, machine: Delivery, lease: Lease, marks: (Marks, u64), version: u64) -> Active {
+    pub fn new(
+        life: u64,
+        machine: Delivery,
+        lease: Lease,
+        marks: (SubscriptionMarks, u64),
+        version: u64,
+    ) -> Active {
         Active {
             life,
             machine,
@@ -88,7 +94,7 @@ impl Active {
     pub fn is_done(&self, unread: bool) -> bool {
         let progress = self.machine.progress();
         let nothing =
-            progress.batches.is_empty() && progress.shed.is_none() && self.machine.oldest().is_none();
+            progress.batches.is_empty() && progress.dropped.is_none() && self.machine.oldest().is_none();
         let disabled = progress.disabled.is_some();
         (disabled || nothing && !unread) && self.machine.is_at_rest() && !self.reads && !self.lease.taking
     }
@@ -96,7 +102,7 @@ impl Active {
     /// The entries of a batch. None: not all of its events are here.
     pub fn entries(&self, batch: &Batch) -> Option<Vec<Posted>> {
         let mut entries = Vec::new();
-        for run in &batch.runs {
+        for run in &batch.ranges {
             if run.gap {
                 entries.push(Posted::Gap { first: run.first, last: run.last });
                 continue;
@@ -109,8 +115,8 @@ impl Active {
     }
 
     /// The dead letters that a run makes.
-    pub fn dead_letters(&self, run: &Run, now: Time) -> Vec<Dead> {
-        let letter = |seq: u64, gap_through: Option<u64>, entry: Option<&Entry>| Dead {
+    pub fn dead_letters(&self, run: &EntryRange, now: Time) -> Vec<DeadLetterRecord> {
+        let letter = |seq: u64, gap_through: Option<u64>, entry: Option<&LogEntry>| DeadLetterRecord {
             seq,
             gap_through,
             after: (run.after.seq, run.after.position),
@@ -127,16 +133,16 @@ impl Active {
     }
 
     /// Copies for batches that were cut from one that has a copy.
-    pub fn new_copies(&mut self) -> Vec<(u64, Vec<Copied>)> {
+    pub fn new_copies(&mut self) -> Vec<(u64, Vec<CopiedEvent>)> {
         let mut made = Vec::new();
         for batch in &self.machine.progress().batches {
-            let runs = || batch.runs.iter().filter(|run| !run.gap);
-            let gone = |run: &Run| self.copied.range(run.first..=run.last).next().is_some();
+            let runs = || batch.ranges.iter().filter(|run| !run.gap);
+            let gone = |run: &EntryRange| self.copied.range(run.first..=run.last).next().is_some();
             if self.copies.contains(&batch.number) || !runs().any(gone) {
                 continue;
             }
             let events = runs().flat_map(|run| self.events.range(run.first..=run.last));
-            let copied = |(seq, entry): (&u64, &Entry)| Copied {
+            let copied = |(seq, entry): (&u64, &LogEntry)| CopiedEvent {
                 seq: *seq,
                 id: shown_id(entry.id.as_deref(), entry.position).into(),
                 topic: entry.topic.clone(),
@@ -157,7 +163,7 @@ impl Active {
             *seq > reached
                 || batches
                     .iter()
-                    .flat_map(|batch| &batch.runs)
+                    .flat_map(|batch| &batch.ranges)
                     .any(|run| run.first <= *seq && *seq <= run.last)
         });
     }
@@ -168,7 +174,7 @@ impl Active {
             // Full: it holds what it took; the reading goes on behind it.
             return;
         };
-        let Mark { seq, .. } = want.after;
+        let LogMark { seq, .. } = want.after;
         self.events.retain(|held, _| *held <= seq);
     }
 

@@ -7,11 +7,11 @@ use super::shared::{Request, Shared};
 use crate::topics::Reading;
 use std::sync::Arc;
 use tavern_domain::Time;
-use tavern_domain::delivery::{DeliveryOutcome, Input, Item, Sending};
-use tavern_engine::limits::PAGE_ROWS;
-use tavern_engine::{DocumentKey, Entry, Read, Stretch, Work};
-use tavern_wire::json::event::{Format, shown_id};
-use tavern_wire::record::{self, Copied};
+use tavern_domain::delivery::{AttemptStart, DeliveryInput, DeliveryOutcome, QueuedEvent};
+use tavern_store::limits::PAGE_ROWS;
+use tavern_store::{DocumentKey, LogEntry, LogPage, Read, Work};
+use tavern_wire::json::event::{BatchFormat, shown_id};
+use tavern_wire::record::{self, CopiedEvent};
 
 impl DeliveryQueue {
     /// Reads as much as the machine wants, if there may be anything.
@@ -30,22 +30,23 @@ impl DeliveryQueue {
             active.reads = true;
             shared.ask(Request::Events(name, active.life), Work::Read(read));
         }
-        // Whatever is published from now on is news again.
+        // Whatever is published from now on is update again.
         self.unread = false;
     }
 
-    pub(super) fn read_events(&mut self, shared: &mut Shared, now: Time, stretch: Stretch) {
+    pub(super) fn read_events(&mut self, shared: &mut Shared, now: Time, stretch: LogPage) {
         let format = self.subscription.format;
         let Some(active) = self.active() else { return };
         active.reads = false;
         let Some(reading) = active.reading.as_mut() else { return };
         let took = reading.take(stretch);
-        let items: Vec<Item> = took.events.iter().map(|(seq, entry)| item(format, *seq, entry)).collect();
+        let items: Vec<QueuedEvent> =
+            took.events.iter().map(|(seq, entry)| item(format, *seq, entry)).collect();
         let last = items.last().map(|item| item.seq);
         active.events.extend(took.events);
         // Disabled meanwhile: it is read again when it is enabled.
         self.unread |= took.more;
-        self.give(shared, now, Some(Input::Items(items)));
+        self.give(shared, now, Some(DeliveryInput::Items(items)));
         let Some(active) = self.active() else { return };
         active.forget_ahead(now);
         // A batch that is full of bytes had no room for all of them: nobody else will say that there are more.
@@ -57,13 +58,13 @@ impl DeliveryQueue {
     }
 
     /// Posts a batch, after its events were read if they are not here.
-    pub(super) fn send(&mut self, shared: &mut Shared, now: Time, sending: Sending) {
+    pub(super) fn send(&mut self, shared: &mut Shared, now: Time, sending: AttemptStart) {
         let subscription = self.subscription.clone();
         let Some(active) = self.active() else { return };
         let Some(batch) = active.machine.batch(sending.batch) else { return };
         match active.entries(batch) {
             Some(events) => {
-                let Sending { batch: number, attempt, reason } = sending;
+                let AttemptStart { batch: number, attempt, reason } = sending;
                 let accepted = batch.accepted;
                 self.posts.insert(number, None);
                 shared.posts += 1;
@@ -71,7 +72,7 @@ impl DeliveryQueue {
                 shared.effects.posts.push(post);
             }
             None => {
-                let runs = batch.runs.iter().filter(|run| !run.gap).copied().collect();
+                let runs = batch.ranges.iter().filter(|run| !run.gap).copied().collect();
                 active.fetches.insert(sending.batch, Fetch { sending, runs, reading: None });
                 self.fetch(shared, now, sending.batch);
             }
@@ -96,7 +97,7 @@ impl DeliveryQueue {
         }
     }
 
-    pub(super) fn fetched(&mut self, shared: &mut Shared, now: Time, batch: u64, stretch: Stretch) {
+    pub(super) fn fetched(&mut self, shared: &mut Shared, now: Time, batch: u64, stretch: LogPage) {
         let name = self.name().clone();
         let Some(active) = self.active() else { return };
         let Some(fetch) = active.fetches.get_mut(&batch) else { return };
@@ -124,12 +125,12 @@ impl DeliveryQueue {
 
     /// The copy of a batch whose events the log does not keep any more.
     pub(super) fn fetched_copy(&mut self, shared: &mut Shared, now: Time, batch: u64, body: &[u8]) {
-        let Ok(copies) = record::read::<Vec<Copied>>(body) else {
+        let Ok(copies) = record::read::<Vec<CopiedEvent>>(body) else {
             return self.events_missing(shared, now, batch);
         };
         let Some(active) = self.active() else { return };
         for copy in copies {
-            let entry = Entry {
+            let entry = LogEntry {
                 // Its position is of no use any more.
                 position: 0,
                 topic: copy.topic,
@@ -152,18 +153,18 @@ impl DeliveryQueue {
 
     /// The events of a batch cannot be found: retried like a failed attempt, and reported.
     pub(super) fn events_missing(&mut self, shared: &mut Shared, now: Time, batch: u64) {
-        shared.trouble(self.name(), format!("the events of batch {batch} are not in the log"));
+        shared.failure(self.name(), format!("the events of batch {batch} are not in the log"));
         let roll = shared.roll();
         let Some(active) = self.active() else { return };
         active.fetches.remove(&batch);
         active.started.remove(&batch);
         let reply = DeliveryOutcome::Failed.into();
-        self.give(shared, now, Some(Input::Answered { batch, reply, roll }));
+        self.give(shared, now, Some(DeliveryInput::Answered { batch, reply, roll }));
     }
 }
 
-fn item(format: Format, seq: u64, entry: &Entry) -> Item {
+fn item(format: BatchFormat, seq: u64, entry: &LogEntry) -> QueuedEvent {
     let bytes = format.bytes_of(&shown_id(entry.id.as_deref(), entry.position), &entry.topic, &entry.body);
     let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
-    Item { seq, position: entry.position, bytes, accepted: entry.at }
+    QueuedEvent { seq, position: entry.position, bytes, accepted: entry.at }
 }

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 use tavern_domain::Time;
-use tavern_engine::{Deadline, Expect, Receipt, RowKey, Take};
+use tavern_store::{Deadline, Expect, Receipt, RowKey, TakeLease};
 
 /// The kind of these deadlines; their names are those of the subscriptions.
 pub const DELIVERY: &str = "delivery";
@@ -71,8 +71,8 @@ impl Lease {
     }
 }
 
-pub(super) fn take(name: &str, lease_ms: u64) -> Take {
-    Take { name: lease_name(name), lease_ms }
+pub(super) fn take(name: &str, lease_ms: u64) -> TakeLease {
+    TakeLease { name: lease_name(name), lease_ms }
 }
 
 fn lease_name(name: &str) -> Arc<str> {

@@ -17,13 +17,13 @@ pub use post::{DeliveryNotice, Post, Posted};
 pub use shared::{DeliveryEffects, DeliverySettings};
 pub use worker::DeliveryWorker;
 
-use tavern_domain::delivery::Rules;
-use tavern_wire::record::Subscription;
+use tavern_domain::delivery::DeliveryRules;
+use tavern_wire::record::SubscriptionSettings;
 
 /// The settings of a subscription as the rules of its delivery know them.
-pub fn rules(subscription: &Subscription) -> Rules {
+pub fn rules(subscription: &SubscriptionSettings) -> DeliveryRules {
     let envelope = subscription.format.envelope_bytes(&subscription.name);
-    Rules {
+    DeliveryRules {
         timeout_ms: subscription.timeout_ms,
         max_events: subscription.max_events,
         max_bytes: subscription.max_bytes,

@@ -3,19 +3,19 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 use tavern_domain::Time;
-use tavern_domain::delivery::{DeliveryOutcome, Effect, Reason, Why};
-use tavern_engine::Entry;
-use tavern_wire::json::event::{Numbered, Piece, shown_id};
-use tavern_wire::record::Subscription;
+use tavern_domain::delivery::{BatchReason, DeliveryEffect, DeliveryOutcome, DisabledReason};
+use tavern_store::LogEntry;
+use tavern_wire::json::event::{BatchEntry, BatchEvent, shown_id};
+use tavern_wire::record::SubscriptionSettings;
 
 /// An attempt that somebody must make, and answer once by subscription and number.
 #[derive(Clone, Debug)]
 pub struct Post {
-    pub subscription: Arc<Subscription>,
+    pub subscription: Arc<SubscriptionSettings>,
     /// The number of the batch.
     pub batch: u64,
     pub attempt: u32,
-    pub reason: Reason,
+    pub reason: BatchReason,
     /// When the first event was accepted.
     pub accepted: Time,
     pub events: Vec<Posted>,
@@ -26,7 +26,7 @@ pub struct Post {
 pub enum Posted {
     Event {
         seq: u64,
-        entry: Entry,
+        entry: LogEntry,
     },
     /// These were dropped.
     Gap {
@@ -41,14 +41,14 @@ pub enum DeliveryNotice {
     /// An attempt has ended; its batch was cut so long after its first event was accepted.
     Attempted {
         subscription: Arc<str>,
-        reason: Reason,
+        reason: BatchReason,
         outcome: DeliveryOutcome,
         events: u64,
         waited_ms: u64,
     },
     Disabled {
         subscription: Arc<str>,
-        why: Why,
+        why: DisabledReason,
     },
     Recovered {
         subscription: Arc<str>,
@@ -76,13 +76,15 @@ pub enum DeliveryNotice {
 
 impl DeliveryNotice {
     /// What is to be told of an effect of the machine.
-    pub(super) fn of(name: &Arc<str>, effect: &Effect) -> Option<DeliveryNotice> {
+    pub(super) fn of(name: &Arc<str>, effect: &DeliveryEffect) -> Option<DeliveryNotice> {
         let subscription = name.clone();
         Some(match effect {
-            Effect::Disabled(why) => DeliveryNotice::Disabled { subscription, why: *why },
-            Effect::Recovered => DeliveryNotice::Recovered { subscription },
-            Effect::Lost { first, last } => DeliveryNotice::Lost { subscription, first: *first, last: *last },
-            Effect::Save { .. } => return None,
+            DeliveryEffect::Disabled(why) => DeliveryNotice::Disabled { subscription, why: *why },
+            DeliveryEffect::Recovered => DeliveryNotice::Recovered { subscription },
+            DeliveryEffect::Lost { first, last } => {
+                DeliveryNotice::Lost { subscription, first: *first, last: *last }
+            }
+            DeliveryEffect::Save { .. } => return None,
         })
     }
 }
@@ -96,7 +98,7 @@ impl Post {
     /// The body: the same at every attempt.
     pub fn body(&self) -> Vec<u8> {
         let ids: Vec<Cow<'_, str>> = self.events.iter().map(Posted::id).collect();
-        let pieces: Vec<Piece<'_>> =
+        let pieces: Vec<BatchEntry<'_>> =
             self.events.iter().zip(&ids).map(|(event, id)| event.piece(id)).collect();
         self.subscription.format.batch(&self.subscription.name, &pieces)
     }
@@ -110,12 +112,12 @@ impl Posted {
         }
     }
 
-    fn piece<'a>(&'a self, id: &'a str) -> Piece<'a> {
+    fn piece<'a>(&'a self, id: &'a str) -> BatchEntry<'a> {
         match self {
             Posted::Event { seq, entry } => {
-                Piece::Event(Numbered { seq: *seq, id, topic: &entry.topic, body: &entry.body })
+                BatchEntry::Event(BatchEvent { seq: *seq, id, topic: &entry.topic, body: &entry.body })
             }
-            Posted::Gap { first, last } => Piece::Gap { first: *first, last: *last },
+            Posted::Gap { first, last } => BatchEntry::Gap { first: *first, last: *last },
         }
     }
 

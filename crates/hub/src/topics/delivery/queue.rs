@@ -10,9 +10,9 @@ use super::shared::{Request, Shared};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tavern_domain::Time;
-use tavern_domain::delivery::{Delivery, Effect, EndpointReply, Input};
-use tavern_engine::{Commit, Deadline, Document, DocumentKey, Expect, Read, StoreError, Versioned, Work};
-use tavern_wire::record::{self, Subscription};
+use tavern_domain::delivery::{Delivery, DeliveryEffect, DeliveryInput, EndpointReply};
+use tavern_store::{Commit, Deadline, Document, DocumentKey, Expect, Read, StoreError, Versioned, Work};
+use tavern_wire::record::{self, SubscriptionSettings};
 
 /// When to try again after an error that only the operator can fix.
 const HOPELESS_MS: u64 = 30_000;
@@ -20,7 +20,7 @@ const HOPELESS_MS: u64 = 30_000;
 const AFTERWARDS_MS: u64 = 100;
 
 pub(super) struct DeliveryQueue {
-    pub subscription: Arc<Subscription>,
+    pub subscription: Arc<SubscriptionSettings>,
     /// Of its document.
     pub version: u64,
     pub state: State,
@@ -58,7 +58,7 @@ pub(super) struct Load {
 }
 
 impl DeliveryQueue {
-    pub fn new(subscription: Arc<Subscription>, version: u64) -> DeliveryQueue {
+    pub fn new(subscription: Arc<SubscriptionSettings>, version: u64) -> DeliveryQueue {
         DeliveryQueue {
             subscription,
             version,
@@ -148,7 +148,7 @@ impl DeliveryQueue {
                 self.unread = true;
                 self.give(shared, now, None);
             }
-            (Err(error), _) | (_, Err(error)) => shared.trouble(self.name(), error.to_string()),
+            (Err(error), _) | (_, Err(error)) => shared.failure(self.name(), error.to_string()),
         }
     }
 
@@ -161,7 +161,7 @@ impl DeliveryQueue {
     }
 
     /// Gives the machine something, or only the time, and carries out what it wants.
-    pub fn give(&mut self, shared: &mut Shared, now: Time, input: Option<Input>) {
+    pub fn give(&mut self, shared: &mut Shared, now: Time, input: Option<DeliveryInput>) {
         let mut effects = Vec::new();
         let Some(active) = self.active() else { return };
         match input {
@@ -172,7 +172,7 @@ impl DeliveryQueue {
         let mut save = None;
         for effect in effects {
             match effect {
-                Effect::Save { parked, retried } => save = Some((parked, retried)),
+                DeliveryEffect::Save { parked, retried } => save = Some((parked, retried)),
                 other => told.push(other),
             }
         }
@@ -281,13 +281,19 @@ impl DeliveryQueue {
     }
 
     /// Its settings have changed.
-    pub fn change(&mut self, shared: &mut Shared, now: Time, subscription: Arc<Subscription>, version: u64) {
+    pub fn change(
+        &mut self,
+        shared: &mut Shared,
+        now: Time,
+        subscription: Arc<SubscriptionSettings>,
+        version: u64,
+    ) {
         (self.subscription, self.version) = (subscription, version);
         if self.subscription.pull && matches!(self.state, State::Active(_)) {
             self.state = State::Idle;
         }
         let rules = rules(&self.subscription);
-        self.give(shared, now, Some(Input::Rules(rules)));
+        self.give(shared, now, Some(DeliveryInput::Rules(rules)));
         // Its topics may be others, and with them its marks.
         self.check(shared);
     }
@@ -336,7 +342,7 @@ impl DeliveryQueue {
             // The node gets a new epoch in a moment.
             StoreError::Fenced { .. } => 1_000,
             error => {
-                shared.trouble(self.name(), error.to_string());
+                shared.failure(self.name(), error.to_string());
                 HOPELESS_MS
             }
         };
@@ -392,6 +398,6 @@ impl DeliveryQueue {
             let outcome = reply.outcome;
             shared.notify(DeliveryNotice::Attempted { subscription, reason, outcome, events, waited_ms });
         }
-        self.give(shared, now, Some(Input::Answered { batch, reply, roll }));
+        self.give(shared, now, Some(DeliveryInput::Answered { batch, reply, roll }));
     }
 }

@@ -9,8 +9,8 @@ use super::shared::{Request, Shared};
 use crate::topics::announcement;
 use std::sync::Arc;
 use tavern_domain::Time;
-use tavern_domain::delivery::{Effect, Input, Run};
-use tavern_engine::{Append, Commit, Deadline, Document, DocumentKey, Receipt, Row, RowKey, Work};
+use tavern_domain::delivery::{DeliveryEffect, DeliveryInput, EntryRange};
+use tavern_store::{Append, Commit, Deadline, Document, DocumentKey, Receipt, Row, RowKey, Work};
 use tavern_wire::record;
 
 impl DeliveryQueue {
@@ -60,9 +60,9 @@ impl DeliveryQueue {
         &mut self,
         shared: &mut Shared,
         now: Time,
-        parked: &[Run],
+        parked: &[EntryRange],
         retried: &[u64],
-        told: &[Effect],
+        told: &[DeliveryEffect],
     ) {
         let lease_ms = shared.settings.lease_ms;
         let name = self.name().clone();
@@ -87,7 +87,7 @@ impl DeliveryQueue {
         active.saved = Some(active.machine.progress().batches.iter().map(|batch| batch.number).collect());
         // Not before: what is parked waits for its save.
         active.prune();
-        let parked: u64 = parked.iter().map(Run::entries).sum();
+        let parked: u64 = parked.iter().map(EntryRange::entries).sum();
         let deletes = retried
             .iter()
             .map(|seq| RowKey::Document(DocumentKey::new(record::DEAD, &record::dead_name(&name, *seq))))
@@ -128,17 +128,17 @@ impl DeliveryQueue {
         self.lease_granted(shared, receipt);
         self.posts.retain(|batch, reply| reply.is_none() || durable.contains(batch));
         shared.announced |= !receipt.appended.is_empty();
-        self.give(shared, now, Some(Input::Saved));
+        self.give(shared, now, Some(DeliveryInput::Saved));
     }
 }
 
 /// What is published on the topic of deliveries.
-fn announcements(name: &str, now_ms: u64, parked: u64, told: &[Effect]) -> Vec<Append> {
-    let of_effect = |effect: &Effect| match effect {
-        Effect::Disabled(why) => Some(announcement::disabled(name, *why, now_ms)),
-        Effect::Recovered => Some(announcement::recovered(name, now_ms)),
-        Effect::Lost { first, last } => Some(announcement::shed(name, *first, *last, now_ms)),
-        Effect::Save { .. } => None,
+fn announcements(name: &str, now_ms: u64, parked: u64, told: &[DeliveryEffect]) -> Vec<Append> {
+    let of_effect = |effect: &DeliveryEffect| match effect {
+        DeliveryEffect::Disabled(why) => Some(announcement::disabled(name, *why, now_ms)),
+        DeliveryEffect::Recovered => Some(announcement::recovered(name, now_ms)),
+        DeliveryEffect::Lost { first, last } => Some(announcement::shed(name, *first, *last, now_ms)),
+        DeliveryEffect::Save { .. } => None,
     };
     let parked = (parked > 0).then(|| announcement::dead_lettered(name, parked, now_ms));
     told.iter().filter_map(of_effect).chain(parked).collect()

@@ -2,12 +2,12 @@
 //! Must hold: a request is answered once; loads and posts under way are counted.
 
 use super::post::{DeliveryNotice, Post};
-use crate::node::{Dice, Node};
+use crate::node::{Node, RandomSource};
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 use tavern_domain::Time;
-use tavern_domain::delivery::Patience;
-use tavern_engine::{Commit, Deadline, Expect, Ticket, Work, Writer};
+use tavern_domain::delivery::RetryPolicy;
+use tavern_store::{Commit, Deadline, Expect, Ticket, Work, Writer};
 
 /// Queues that are loaded at once: a node that starts looks at all of them.
 const LOADS: usize = 64;
@@ -18,7 +18,7 @@ const LINGER_MS: u64 = 10_000;
 
 #[derive(Clone, Copy, Debug)]
 pub struct DeliverySettings {
-    pub patience: Patience,
+    pub patience: RetryPolicy,
     /// How long a worker has a subscription without renewing its lease.
     pub lease_ms: u64,
     /// How often it looks whether other nodes have changed subscriptions.
@@ -30,7 +30,7 @@ pub struct DeliverySettings {
 pub struct DeliveryEffects {
     pub work: Vec<(Ticket, Work)>,
     pub posts: Vec<Post>,
-    /// Subscriptions with news whose worker is another node.
+    /// Subscriptions with update whose worker is another node.
     pub nudges: Vec<Arc<str>>,
     pub notices: Vec<DeliveryNotice>,
 }
@@ -63,7 +63,7 @@ pub(super) enum Request {
 pub(super) struct Shared {
     node: Arc<Node>,
     pub settings: DeliverySettings,
-    dice: Box<dyn Dice + Send>,
+    rng: Box<dyn RandomSource + Send>,
     tickets: u64,
     requests: HashMap<Ticket, Request>,
     lives: u64,
@@ -84,11 +84,11 @@ pub(super) struct Shared {
 }
 
 impl Shared {
-    pub fn new(node: Arc<Node>, settings: DeliverySettings, dice: Box<dyn Dice + Send>) -> Shared {
+    pub fn new(node: Arc<Node>, settings: DeliverySettings, rng: Box<dyn RandomSource + Send>) -> Shared {
         Shared {
             node,
             settings,
-            dice,
+            rng,
             tickets: 0,
             requests: HashMap::new(),
             lives: 0,
@@ -109,7 +109,7 @@ impl Shared {
     }
 
     pub fn roll(&mut self) -> u64 {
-        self.dice.roll() as u64
+        self.rng.next() as u64
     }
 
     /// A number for the next life of a queue.
@@ -133,7 +133,7 @@ impl Shared {
         self.effects.notices.push(notice);
     }
 
-    pub fn trouble(&mut self, name: &Arc<str>, what: String) {
+    pub fn failure(&mut self, name: &Arc<str>, what: String) {
         self.notify(DeliveryNotice::Trouble { subscription: name.clone(), what });
     }
 

@@ -8,9 +8,9 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use tavern_domain::Time;
 use tavern_domain::topic::DELIVERIES;
-use tavern_engine::limits::PAGE_ROWS;
-use tavern_engine::{Answer, Document, DocumentKey, Found, Read, Row, RowKey, RowKind, Versioned, Work};
-use tavern_wire::record::{self, EVENTS, SUBSCRIPTION, SUBSCRIPTIONS, Subscription};
+use tavern_store::limits::PAGE_ROWS;
+use tavern_store::{Document, DocumentKey, Found, Read, Row, RowKey, RowKind, StoreAnswer, Versioned, Work};
+use tavern_wire::record::{self, EVENTS, SUBSCRIPTION, SUBSCRIPTIONS, SubscriptionSettings};
 
 impl DeliveryWorker {
     pub(super) fn look(&mut self) {
@@ -20,9 +20,9 @@ impl DeliveryWorker {
         }
     }
 
-    pub(super) fn looked(&mut self, answer: Answer) {
+    pub(super) fn looked(&mut self, answer: StoreAnswer) {
         self.looks = false;
-        let Answer::Read(Found::Document(found)) = answer else { return };
+        let StoreAnswer::Read(Found::Document(found)) = answer else { return };
         let version = found.map_or(0, |found| found.version);
         if self.listed != Some(version) {
             self.looks = true;
@@ -42,9 +42,9 @@ impl DeliveryWorker {
         now: Time,
         version: u64,
         mut names: BTreeSet<Arc<str>>,
-        answer: Answer,
+        answer: StoreAnswer,
     ) {
-        let Answer::Read(Found::Rows(page)) = answer else {
+        let StoreAnswer::Read(Found::Rows(page)) = answer else {
             self.looks = false;
             return;
         };
@@ -77,9 +77,9 @@ impl DeliveryWorker {
         self.shared.ask(Request::One(name.clone()), Work::Read(Read::Document(key)));
     }
 
-    pub(super) fn one_read(&mut self, now: Time, name: &Arc<str>, answer: Answer) {
+    pub(super) fn one_read(&mut self, now: Time, name: &Arc<str>, answer: StoreAnswer) {
         match answer {
-            Answer::Read(Found::Document(Some(found))) => {
+            StoreAnswer::Read(Found::Document(Some(found))) => {
                 self.learn(now, &found);
                 let Some(queue) = self.queues.get_mut(name) else { return };
                 match &mut queue.state {
@@ -89,7 +89,7 @@ impl DeliveryWorker {
                     _ => queue.feed(&mut self.shared, now),
                 }
             }
-            Answer::Read(_) => self.forget(name),
+            StoreAnswer::Read(_) => self.forget(name),
             // The next look tells.
             _ => self.listed = None,
         }
@@ -100,9 +100,9 @@ impl DeliveryWorker {
         if self.queues.get(&name).is_some_and(|queue| queue.version == found.version) {
             return;
         }
-        let subscription: Subscription = match record::read(&found.row.body) {
+        let subscription: SubscriptionSettings = match record::read(&found.row.body) {
             Ok(subscription) => subscription,
-            Err(error) => return self.shared.trouble(&name, error.to_string()),
+            Err(error) => return self.shared.failure(&name, error.to_string()),
         };
         let subscription = Arc::new(subscription);
         let before = self.queues.get(&name).map(|queue| queue.subscription.clone());
@@ -133,7 +133,7 @@ impl DeliveryWorker {
         self.unlist(&queue.subscription);
     }
 
-    fn unlist(&mut self, subscription: &Subscription) {
+    fn unlist(&mut self, subscription: &SubscriptionSettings) {
         for topic in &subscription.topics {
             if let Some(names) = self.topics.get_mut(topic) {
                 names.remove(&subscription.name);

@@ -5,14 +5,14 @@
 
 use super::queue::{DeliveryQueue, State};
 use super::shared::{DeliveryEffects, DeliverySettings, Request, Shared};
-use crate::node::{Dice, Node};
+use crate::node::{Node, RandomSource};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tavern_domain::Time;
-use tavern_domain::delivery::{EndpointReply, Input};
+use tavern_domain::delivery::{DeliveryInput, EndpointReply};
 use tavern_domain::topic::DELIVERIES;
-use tavern_engine::{Answer, Deadline, Found, Ticket};
-use tavern_wire::record::Subscription;
+use tavern_store::{Deadline, Found, StoreAnswer, Ticket};
+use tavern_wire::record::SubscriptionSettings;
 
 pub struct DeliveryWorker {
     pub(super) shared: Shared,
@@ -29,11 +29,11 @@ impl DeliveryWorker {
     pub fn new(
         node: Arc<Node>,
         settings: DeliverySettings,
-        dice: Box<dyn Dice + Send>,
+        rng: Box<dyn RandomSource + Send>,
         now: Time,
     ) -> DeliveryWorker {
         DeliveryWorker {
-            shared: Shared::new(node, settings, dice),
+            shared: Shared::new(node, settings, rng),
             queues: BTreeMap::new(),
             topics: BTreeMap::new(),
             look_due: now,
@@ -58,7 +58,7 @@ impl DeliveryWorker {
     }
 
     /// All subscriptions, by name.
-    pub fn subscriptions(&self) -> impl Iterator<Item = &Arc<Subscription>> {
+    pub fn subscriptions(&self) -> impl Iterator<Item = &Arc<SubscriptionSettings>> {
         self.queues.values().map(|queue| &queue.subscription)
     }
 
@@ -169,7 +169,7 @@ impl DeliveryWorker {
     pub fn stop(&mut self, now: Time) {
         self.shared.stopping = true;
         for queue in self.queues.values_mut() {
-            queue.give(&mut self.shared, now, Some(Input::Stop));
+            queue.give(&mut self.shared, now, Some(DeliveryInput::Stop));
         }
         self.advance(now);
     }
@@ -193,7 +193,7 @@ impl DeliveryWorker {
     }
 
     /// The store has answered.
-    pub fn answered(&mut self, now: Time, ticket: Ticket, answer: Answer) {
+    pub fn answered(&mut self, now: Time, ticket: Ticket, answer: StoreAnswer) {
         let Some(request) = self.shared.take_request(ticket) else { return };
         match request {
             Request::Look => self.looked(answer),
@@ -205,7 +205,7 @@ impl DeliveryWorker {
         self.advance(now);
     }
 
-    fn queue_answered(&mut self, now: Time, request: Request, answer: Answer) {
+    fn queue_answered(&mut self, now: Time, request: Request, answer: StoreAnswer) {
         let (Request::Progress(name)
         | Request::Marks(name)
         | Request::Check(name)
@@ -219,16 +219,16 @@ impl DeliveryWorker {
         let Some(queue) = self.queues.get_mut(name) else { return };
         let shared = &mut self.shared;
         match (request, answer) {
-            (Request::Progress(_), Answer::Read(Found::Document(found))) => {
+            (Request::Progress(_), StoreAnswer::Read(Found::Document(found))) => {
                 queue.loaded(shared, now, |load| load.progress = Some(found));
             }
-            (Request::Marks(_), Answer::Read(Found::Document(found))) => {
+            (Request::Marks(_), StoreAnswer::Read(Found::Document(found))) => {
                 queue.loaded(shared, now, |load| load.marks = Some(found));
             }
-            (Request::Progress(_) | Request::Marks(_), Answer::Failed(error)) => {
+            (Request::Progress(_) | Request::Marks(_), StoreAnswer::Failed(error)) => {
                 queue.load_failed(shared, now, &error);
             }
-            (Request::Check(_), Answer::Read(Found::Document(found))) => {
+            (Request::Check(_), StoreAnswer::Read(Found::Document(found))) => {
                 queue.checked(shared, found.map_or(0, |found| found.version));
             }
             (Request::Check(_), _) => {}
@@ -239,19 +239,19 @@ impl DeliveryWorker {
                 | Request::Save(_, life),
                 _,
             ) if life != queue.life() => {}
-            (Request::Events(..), Answer::Read(Found::Log(stretch))) => {
+            (Request::Events(..), StoreAnswer::Read(Found::Log(stretch))) => {
                 queue.read_events(shared, now, stretch);
             }
-            (Request::Fetch(_, _, batch), Answer::Read(Found::Log(stretch))) => {
+            (Request::Fetch(_, _, batch), StoreAnswer::Read(Found::Log(stretch))) => {
                 queue.fetched(shared, now, batch, stretch);
             }
-            (Request::Fetch(_, _, batch), Answer::Read(Found::Document(Some(copy)))) => {
+            (Request::Fetch(_, _, batch), StoreAnswer::Read(Found::Document(Some(copy)))) => {
                 queue.fetched_copy(shared, now, batch, &copy.row.body);
             }
-            (Request::Fetch(_, _, batch), Answer::Read(_)) => queue.events_missing(shared, now, batch),
-            (Request::Take(..), Answer::Committed(receipt)) => queue.lease_taken(shared, now, &receipt),
-            (Request::Save(..), Answer::Committed(receipt)) => queue.saved(shared, now, &receipt),
-            (_, Answer::Failed(error)) => queue.failed(shared, now, error),
+            (Request::Fetch(_, _, batch), StoreAnswer::Read(_)) => queue.events_missing(shared, now, batch),
+            (Request::Take(..), StoreAnswer::Committed(receipt)) => queue.lease_taken(shared, now, &receipt),
+            (Request::Save(..), StoreAnswer::Committed(receipt)) => queue.saved(shared, now, &receipt),
+            (_, StoreAnswer::Failed(error)) => queue.failed(shared, now, error),
             (request, answer) => unreachable!("{request:?} was answered with {answer:?}"),
         }
     }

@@ -1,7 +1,7 @@
 //! The bus: its server, how long a message takes, and which nodes answer on it. The doctor opens two connections that stand
 //! in for two nodes. Must hold: a folder without a bus stays without; only the doctor receives its own messages.
 
-use super::{Finding, bad, doubtful, from_engine, good, trouble};
+use super::{Finding, bad, doubtful, failure, from_engine, good};
 use crate::cli::{local, table};
 use crate::config::Config;
 use std::collections::BTreeSet;
@@ -11,9 +11,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tavern_domain::Epoch;
 use tavern_engines::{BusOptions, LogBounds};
-use tavern_hub::Roll;
+use tavern_hub::NodeQuery;
 use tavern_local::Stat;
-use tavern_store::{Bus, BusError, BusInbox, Interest, Lost, Parcel, Subject, SystemClock, Ticket, Writer};
+use tavern_store::{
+    Bus, BusError, BusLoss, BusPacket, BusReceiver, Interest, Subject, SystemClock, Ticket, Writer,
+};
 
 const PATIENCE: Duration = Duration::from_secs(3);
 /// How long to wait for nodes that the store does not know, once all that it knows have answered.
@@ -30,7 +32,7 @@ pub fn look(config: &Config, nodes: Option<&[Arc<str>]>, findings: &mut Vec<Find
     }
     match tavern_engines::bus_facts(&config.bus) {
         Ok(facts) => findings.extend(facts.into_iter().map(|fact| from_engine("bus", fact))),
-        Err(error) => return findings.push(trouble("bus", error)),
+        Err(error) => return findings.push(failure("bus", error)),
     }
     match probe(config, nodes.unwrap_or_default()) {
         Ok(probe) => {
@@ -39,7 +41,7 @@ pub fn look(config: &Config, nodes: Option<&[Arc<str>]>, findings: &mut Vec<Find
                 findings.extend(membership(config, nodes, &probe.answered));
             }
         }
-        Err(error) => findings.push(trouble("bus", error)),
+        Err(error) => findings.push(failure("bus", error)),
     }
 }
 
@@ -54,21 +56,21 @@ fn probe(config: &Config, nodes: &[Arc<str>]) -> Result<Probe, anyhow::Error> {
     let (speaker, _) = open(config, &names[0])?;
     let (listener, events) = open(config, &names[1])?;
     let subject = Subject::new(&config.prefix, DOCTOR, names[0].as_bytes())?;
-    let roll = Roll::call(&config.prefix, &names[1], lot)?;
+    let roll = NodeQuery::call(&config.prefix, &names[1], lot)?;
     let interests = vec![Interest::Subject(subject.clone()), roll.answers];
     if !listener.subscribe(interests, Ticket(1)) {
         events.confirmed()?;
     }
-    let message = Parcel {
+    let message = BusPacket {
         subject: subject.clone(),
         from: Writer::new(&names[0], Epoch(0)),
         n: 1,
-        note: Arc::from([]),
+        header: Arc::from([]),
         payload: Arc::from(*b"doctor"),
     };
     let began = Instant::now();
     speaker.publish(vec![message]);
-    let trip = events.message(PATIENCE).filter(|parcel| parcel.subject == subject).map(|_| began.elapsed());
+    let trip = events.message(PATIENCE).filter(|packet| packet.subject == subject).map(|_| began.elapsed());
     listener.publish(vec![roll.question]);
     let mut answered = BTreeSet::new();
     let end = Instant::now() + PATIENCE;
@@ -76,7 +78,7 @@ fn probe(config: &Config, nodes: &[Arc<str>]) -> Result<Probe, anyhow::Error> {
         let all = nodes.iter().all(|node| answered.contains(node));
         let wait = if all { UNKNOWN_NODES } else { end.saturating_duration_since(Instant::now()) };
         match events.message(wait) {
-            Some(parcel) => drop(answered.insert(parcel.from.node.clone())),
+            Some(packet) => drop(answered.insert(packet.from.node.clone())),
             None => break,
         }
     }
@@ -100,7 +102,7 @@ fn open(config: &Config, name: &str) -> Result<(Arc<dyn Bus>, ProbeEvents), BusE
 
 enum ProbeEvent {
     Confirmed(Result<(), BusError>),
-    Message(Parcel),
+    Message(BusPacket),
 }
 
 struct ProbeInbox(Mutex<Sender<ProbeEvent>>);
@@ -112,16 +114,16 @@ impl ProbeInbox {
     }
 }
 
-impl BusInbox for ProbeInbox {
+impl BusReceiver for ProbeInbox {
     fn confirmed(&self, _ticket: Ticket, outcome: Result<(), BusError>) {
         self.put(ProbeEvent::Confirmed(outcome));
     }
 
-    fn messages(&self, parcels: Vec<Parcel>) {
-        parcels.into_iter().for_each(|parcel| self.put(ProbeEvent::Message(parcel)));
+    fn messages(&self, packets: Vec<BusPacket>) {
+        packets.into_iter().for_each(|packet| self.put(ProbeEvent::Message(packet)));
     }
 
-    fn lost(&self, _lost: Lost) {}
+    fn lost(&self, _lost: BusLoss) {}
 }
 
 struct ProbeEvents(Receiver<ProbeEvent>);
@@ -137,11 +139,11 @@ impl ProbeEvents {
         }
     }
 
-    fn message(&self, patience: Duration) -> Option<Parcel> {
+    fn message(&self, patience: Duration) -> Option<BusPacket> {
         let end = Instant::now() + patience;
         loop {
             match self.0.recv_timeout(end.saturating_duration_since(Instant::now())) {
-                Ok(ProbeEvent::Message(parcel)) => return Some(parcel),
+                Ok(ProbeEvent::Message(packet)) => return Some(packet),
                 Ok(ProbeEvent::Confirmed(_)) => {}
                 Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => return None,
             }

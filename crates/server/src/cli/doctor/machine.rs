@@ -4,7 +4,7 @@ use super::{Finding, bad, doubtful, good};
 use crate::auth::Verifier;
 use crate::cli::certificate::not_after;
 use crate::cli::moment;
-use crate::config::{Config, Mode};
+use crate::config::{Config, ServerMode};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use std::io::{Read, Write};
@@ -146,7 +146,7 @@ pub fn tls(config: &Config, findings: &mut Vec<Finding>) {
 
 /// Settings that are valid and often a mistake.
 pub fn exposure(config: &Config, findings: &mut Vec<Finding>) {
-    if config.mode == Mode::Dev {
+    if config.mode == ServerMode::Dev {
         return;
     }
     if config.tls.is_none() && !config.listen.ip().is_loopback() && config.trusted_proxies.is_empty() {

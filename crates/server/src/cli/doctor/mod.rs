@@ -8,11 +8,11 @@ mod store;
 use super::options::ConfigOptions;
 use super::table::{self, Colour, paint};
 use super::{describe, print_line};
-use crate::config::Mode;
+use crate::config::ServerMode;
 use serde_json::{Value, json};
 use std::borrow::Cow;
 use std::process::ExitCode;
-use tavern_engines::{Fact, Health};
+use tavern_engines::{CheckHealth, CheckResult};
 
 #[derive(clap::Args)]
 pub struct DoctorArgs {
@@ -27,13 +27,13 @@ pub struct DoctorArgs {
 }
 
 struct Finding {
-    verdict: Health,
+    verdict: CheckHealth,
     subject: Cow<'static, str>,
     detail: String,
 }
 
 pub fn run(args: DoctorArgs) -> anyhow::Result<ExitCode> {
-    let mode = if args.dev { Mode::Dev } else { Mode::Serve };
+    let mode = if args.dev { ServerMode::Dev } else { ServerMode::Serve };
     let loaded = args.options.load(mode, true)?;
     let mut findings = Vec::new();
     for error in &loaded.errors {
@@ -54,7 +54,7 @@ pub fn run(args: DoctorArgs) -> anyhow::Result<ExitCode> {
     }
     machine::tls(config, &mut findings);
     machine::exposure(config, &mut findings);
-    let healthy = findings.iter().all(|finding| finding.verdict != Health::Bad);
+    let healthy = findings.iter().all(|finding| finding.verdict != CheckHealth::Bad);
     if args.json {
         print_json(&findings, healthy)?
     } else {
@@ -63,11 +63,11 @@ pub fn run(args: DoctorArgs) -> anyhow::Result<ExitCode> {
     Ok(if healthy { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-fn label(verdict: Health) -> &'static str {
+fn label(verdict: CheckHealth) -> &'static str {
     match verdict {
-        Health::Good => "ok",
-        Health::Doubtful => "warn",
-        Health::Bad => "fail",
+        CheckHealth::Good => "ok",
+        CheckHealth::Warning => "warn",
+        CheckHealth::Bad => "fail",
     }
 }
 
@@ -75,9 +75,9 @@ fn print_table(findings: &[Finding]) -> anyhow::Result<()> {
     let colour = table::wants_colour();
     let row = |finding: &Finding| {
         let shade = match finding.verdict {
-            Health::Good => Colour::Green,
-            Health::Doubtful => Colour::Yellow,
-            Health::Bad => Colour::Red,
+            CheckHealth::Good => Colour::Green,
+            CheckHealth::Warning => Colour::Yellow,
+            CheckHealth::Bad => Colour::Red,
         };
         let label = paint(label(finding.verdict), shade, colour);
         vec![label, finding.subject.to_string(), table::plain(&finding.detail)]
@@ -93,24 +93,24 @@ fn print_json(findings: &[Finding], healthy: bool) -> anyhow::Result<()> {
 }
 
 fn good(subject: impl Into<Cow<'static, str>>, detail: impl Into<String>) -> Finding {
-    Finding { verdict: Health::Good, subject: subject.into(), detail: detail.into() }
+    Finding { verdict: CheckHealth::Good, subject: subject.into(), detail: detail.into() }
 }
 
 fn doubtful(subject: impl Into<Cow<'static, str>>, detail: impl Into<String>) -> Finding {
-    Finding { verdict: Health::Doubtful, subject: subject.into(), detail: detail.into() }
+    Finding { verdict: CheckHealth::Warning, subject: subject.into(), detail: detail.into() }
 }
 
 fn bad(subject: impl Into<Cow<'static, str>>, detail: impl Into<String>) -> Finding {
-    Finding { verdict: Health::Bad, subject: subject.into(), detail: detail.into() }
+    Finding { verdict: CheckHealth::Bad, subject: subject.into(), detail: detail.into() }
 }
 
 /// What an engine reports about its server.
-fn from_engine(of: &str, fact: Fact) -> Finding {
+fn from_engine(of: &str, fact: CheckResult) -> Finding {
     Finding { verdict: fact.health, subject: format!("{of} {}", fact.about).into(), detail: fact.text }
 }
 
 /// Why an engine cannot be used, and what to do about it. `key` is what the configuration calls it.
-fn trouble(key: &'static str, error: impl Into<anyhow::Error>) -> Finding {
+fn failure(key: &'static str, error: impl Into<anyhow::Error>) -> Finding {
     let text = describe(&error.into());
     let lower = text.to_lowercase();
     let says = |words: &[&str]| words.iter().any(|word| lower.contains(word));

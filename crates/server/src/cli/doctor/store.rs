@@ -1,15 +1,17 @@
 //! The store: its server, how long a commit and a read take, its clock, and the nodes on it.
 //! Must hold: tables that are missing or old are left so; then nothing is written.
 
-use super::{Finding, bad, doubtful, from_engine, good, trouble};
+use super::{Finding, bad, doubtful, failure, from_engine, good};
 use crate::cli::moment;
 use crate::config::Config;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tavern_domain::Time;
-use tavern_store::blocking::Client;
+use tavern_store::blocking::BlockingStore;
 use tavern_store::limits::PAGE_ROWS;
-use tavern_store::{Clock, Commit, Document, DocumentKey, Found, Node, Read, Row, StoreError, SystemClock};
+use tavern_store::{
+    Clock, Commit, Document, DocumentKey, Found, NodeRow, Read, Row, StoreError, SystemClock,
+};
 
 const PATIENCE: Duration = Duration::from_secs(5);
 /// A commit slower than this makes every command that waits for one feel slow.
@@ -33,7 +35,7 @@ pub fn look(config: &Config, findings: &mut Vec<Finding>) -> Option<Vec<Arc<str>
             }
         }
         Err(error) => {
-            findings.push(trouble("store", error));
+            findings.push(failure("store", error));
             return None;
         }
     }
@@ -44,7 +46,7 @@ pub fn look(config: &Config, findings: &mut Vec<Finding>) -> Option<Vec<Arc<str>
             Some(nodes(config, &report, findings))
         }
         Err(error) => {
-            findings.push(trouble("store", error));
+            findings.push(failure("store", error));
             None
         }
     }
@@ -56,7 +58,7 @@ struct StoreReport {
     read: Duration,
     apart_ms: u64,
     now: Time,
-    nodes: Vec<Node>,
+    nodes: Vec<NodeRow>,
 }
 
 /// Writes a document, reads it back, removes it; then looks at the store's clock and its nodes.
@@ -85,8 +87,8 @@ fn probe(config: &Config) -> Result<StoreReport, StoreError> {
     Ok(StoreReport { name: client.store().name(), write, read, apart_ms, now, nodes })
 }
 
-fn all_nodes(client: &Client) -> Result<Vec<Node>, StoreError> {
-    let mut nodes: Vec<Node> = Vec::new();
+fn all_nodes(client: &BlockingStore) -> Result<Vec<NodeRow>, StoreError> {
+    let mut nodes: Vec<NodeRow> = Vec::new();
     loop {
         let after = nodes.last().map(|node| node.writer.clone());
         let Found::Nodes(page) = client.read(Read::Nodes { after, limit: PAGE_ROWS })? else {
@@ -125,7 +127,7 @@ fn clock(apart_ms: u64) -> Finding {
 /// The nodes on this store. A lease that has expired without being closed means that no living node has taken over yet.
 fn nodes(config: &Config, report: &StoreReport, findings: &mut Vec<Finding>) -> Vec<Arc<str>> {
     let now = report.now;
-    let open: Vec<&Node> = report.nodes.iter().filter(|node| node.closed_at.is_none()).collect();
+    let open: Vec<&NodeRow> = report.nodes.iter().filter(|node| node.closed_at.is_none()).collect();
     for node in open.iter().take(NODES_SHOWN) {
         let subject = format!("node {}", node.writer.node);
         let epoch = format!("epoch {}, since {}", node.writer.epoch.0, moment::show(node.opened_at));

@@ -53,7 +53,7 @@ const BODY_BYTES: usize = 64 << 20;
 /// For the last answers to leave, after the last batch.
 const LAST_ANSWERS: Duration = Duration::from_secs(1);
 
-struct Receiver {
+struct WebhookReceiver {
     secret: Option<SigningSecret>,
     status: StatusCode,
     delay: Duration,
@@ -67,7 +67,7 @@ struct Receiver {
 
 pub fn run(args: ReceiveArgs) -> anyhow::Result<ExitCode> {
     let secret = args.secret.as_deref().map(SigningSecret::parse).transpose()?;
-    let receiver = Arc::new(Receiver {
+    let receiver = Arc::new(WebhookReceiver {
         secret,
         status: StatusCode::from_u16(args.status)?,
         delay: Duration::from_millis(args.delay_ms),
@@ -83,7 +83,7 @@ pub fn run(args: ReceiveArgs) -> anyhow::Result<ExitCode> {
     failure.map_or(Ok(ExitCode::SUCCESS), |error| Err(error.into()))
 }
 
-async fn listen(port: u16, receiver: &Arc<Receiver>) -> anyhow::Result<()> {
+async fn listen(port: u16, receiver: &Arc<WebhookReceiver>) -> anyhow::Result<()> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).await;
     let listener = listener.with_context(|| format!("cannot listen on 127.0.0.1:{port}"))?;
     eprintln!("listening on http://{}/", listener.local_addr()?);
@@ -115,7 +115,7 @@ async fn listen(port: u16, receiver: &Arc<Receiver>) -> anyhow::Result<()> {
     Ok(())
 }
 
-impl Receiver {
+impl WebhookReceiver {
     async fn answer(&self, request: Request<Incoming>) -> Response<Full<Bytes>> {
         let (head, body) = request.into_parts();
         let Ok(body) = Limited::new(body, BODY_BYTES).collect().await else {

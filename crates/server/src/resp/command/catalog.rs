@@ -1,26 +1,26 @@
 //! COMMAND: describes the commands of the table, and the HELP of every container of subcommands.
 
-use super::table::{self, Flags, Spec, TABLE};
-use super::{Call, text};
-use crate::resp::Next;
-use crate::resp::rights::Names;
+use super::table::{self, CommandSpec, Flags, TABLE};
+use super::{RedisCall, text};
+use crate::resp::RedisNext;
+use crate::resp::rights::NamedArguments;
 use tavern_domain::pattern;
 use tavern_wire::resp::{self as reply, Proto};
 
-pub fn command(call: &mut Call<'_, '_>) -> Next {
+pub fn command(call: &mut RedisCall<'_, '_>) -> RedisNext {
     reply::array(call.out, TABLE.len());
     for spec in TABLE {
         write_info(call.out, call.peer.proto, spec);
     }
-    Next::Go
+    RedisNext::Go
 }
 
-pub fn count(call: &mut Call<'_, '_>) -> Next {
+pub fn count(call: &mut RedisCall<'_, '_>) -> RedisNext {
     reply::int(call.out, TABLE.len() as i64);
-    Next::Go
+    RedisNext::Go
 }
 
-pub fn info(call: &mut Call<'_, '_>) -> Next {
+pub fn info(call: &mut RedisCall<'_, '_>) -> RedisNext {
     if call.args.len() == 2 {
         return command(call);
     }
@@ -32,18 +32,18 @@ pub fn info(call: &mut Call<'_, '_>) -> Next {
             None => reply::null_bulk(call.out, proto),
         }
     }
-    Next::Go
+    RedisNext::Go
 }
 
-pub fn docs(call: &mut Call<'_, '_>) -> Next {
-    let named: Vec<&Spec> = call.rest(2).filter_map(table::find).collect();
-    let specs: Vec<&Spec> = if call.args.len() == 2 { TABLE.iter().collect() } else { named };
+pub fn docs(call: &mut RedisCall<'_, '_>) -> RedisNext {
+    let named: Vec<&CommandSpec> = call.rest(2).filter_map(table::find).collect();
+    let specs: Vec<&CommandSpec> = if call.args.len() == 2 { TABLE.iter().collect() } else { named };
     write_docs(call.out, call.peer.proto, &specs);
-    Next::Go
+    RedisNext::Go
 }
 
-pub fn list(call: &mut Call<'_, '_>) -> Next {
-    let keep: Box<dyn Fn(&Spec) -> bool> = match call.args.len() {
+pub fn list(call: &mut RedisCall<'_, '_>) -> RedisNext {
+    let keep: Box<dyn Fn(&CommandSpec) -> bool> = match call.args.len() {
         2 => Box::new(|_| true),
         5 if call.is(2, "filterby") && call.is(3, "pattern") => {
             let glob = call.args.at(4).to_ascii_lowercase();
@@ -67,12 +67,12 @@ pub fn list(call: &mut Call<'_, '_>) -> Next {
     for name in names {
         reply::bulk(call.out, name.as_bytes());
     }
-    Next::Go
+    RedisNext::Go
 }
 
 /// `HELP` of a container.
-pub fn help(call: &mut Call<'_, '_>) -> Next {
-    let Some(parent) = table::find(call.args.at(0)) else { return Next::Go };
+pub fn help(call: &mut RedisCall<'_, '_>) -> RedisNext {
+    let Some(parent) = table::find(call.args.at(0)) else { return RedisNext::Go };
     reply::array(call.out, 1 + parent.subcommands.len() * 2);
     let name = parent.name.to_uppercase();
     reply::simple(call.out, &format!("{name} <subcommand> [<arg> [value] [opt] ...]. Subcommands are:"));
@@ -80,7 +80,7 @@ pub fn help(call: &mut Call<'_, '_>) -> Next {
         reply::simple(call.out, &sub.word().to_uppercase());
         reply::simple(call.out, &format!("    {}", sub.summary));
     }
-    Next::Go
+    RedisNext::Go
 }
 
 const FLAGS: [(Flags, &str); 12] = [
@@ -122,15 +122,15 @@ fn categories(flags: Flags) -> impl Iterator<Item = &'static str> {
     named.chain(flags.has(Flags::SCRIPTING).then_some("@scripting"))
 }
 
-fn write_info(out: &mut Vec<u8>, proto: Proto, spec: &Spec) {
+fn write_info(out: &mut Vec<u8>, proto: Proto, spec: &CommandSpec) {
     reply::array(out, 10);
     reply::bulk(out, spec.name.as_bytes());
     reply::int(out, i64::from(spec.arity));
-    write_words(out, proto, FLAGS.iter().filter(|(flag, _)| spec.flags.has(*flag)).map(|(_, name)| *name));
+    write_message(out, proto, FLAGS.iter().filter(|(flag, _)| spec.flags.has(*flag)).map(|(_, name)| *name));
     for place in keys(spec) {
         reply::int(out, place);
     }
-    write_words(out, proto, categories(spec.flags));
+    write_message(out, proto, categories(spec.flags));
     // Tips and key specifications: none.
     reply::set(out, 0, proto);
     reply::set(out, 0, proto);
@@ -141,15 +141,15 @@ fn write_info(out: &mut Vec<u8>, proto: Proto, spec: &Spec) {
 }
 
 /// Shard channels count as keys: first, last, step.
-fn keys(spec: &Spec) -> [i64; 3] {
+fn keys(spec: &CommandSpec) -> [i64; 3] {
     match (spec.name, spec.names) {
-        ("spublish", Names::Published) => [1, 1, 1],
+        ("spublish", NamedArguments::Published) => [1, 1, 1],
         ("ssubscribe" | "sunsubscribe", _) => [1, -1, 1],
         _ => [0, 0, 0],
     }
 }
 
-fn write_words(out: &mut Vec<u8>, proto: Proto, words: impl Iterator<Item = &'static str>) {
+fn write_message(out: &mut Vec<u8>, proto: Proto, words: impl Iterator<Item = &'static str>) {
     let words: Vec<&str> = words.collect();
     reply::set(out, words.len(), proto);
     for word in words {
@@ -157,11 +157,11 @@ fn write_words(out: &mut Vec<u8>, proto: Proto, words: impl Iterator<Item = &'st
     }
 }
 
-fn write_docs(out: &mut Vec<u8>, proto: Proto, specs: &[&Spec]) {
+fn write_docs(out: &mut Vec<u8>, proto: Proto, specs: &[&CommandSpec]) {
     reply::map(out, specs.len(), proto);
     for spec in specs {
         reply::bulk(out, spec.name.as_bytes());
-        let subs: Vec<&Spec> = spec.subcommands.iter().collect();
+        let subs: Vec<&CommandSpec> = spec.subcommands.iter().collect();
         reply::map(out, 3 + usize::from(!subs.is_empty()), proto);
         for (key, value) in [("summary", spec.summary), ("since", spec.since), ("group", spec.group)] {
             reply::bulk(out, key.as_bytes());
@@ -177,7 +177,7 @@ fn write_docs(out: &mut Vec<u8>, proto: Proto, specs: &[&Spec]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tavern_wire::resp::{Value, read_value};
+    use tavern_wire::resp::{RespValue, read_value};
 
     fn written(write: impl Fn(&mut Vec<u8>)) -> Vec<u8> {
         let mut out = Vec::new();
@@ -212,12 +212,12 @@ mod tests {
     #[test]
     fn every_reply_can_be_parsed() {
         for proto in [Proto::Resp2, Proto::Resp3] {
-            let all: Vec<&Spec> = TABLE.iter().collect();
+            let all: Vec<&CommandSpec> = TABLE.iter().collect();
             let out = written(|out| write_docs(out, proto, &all));
             let (value, taken) = read_value(&out).unwrap().unwrap();
             assert_eq!(taken, out.len());
             match value {
-                Value::List(values) => assert_eq!(values.len(), TABLE.len() * 2),
+                RespValue::List(values) => assert_eq!(values.len(), TABLE.len() * 2),
                 other => panic!("{other:?}"),
             }
             for spec in TABLE {

@@ -1,9 +1,9 @@
 //! CONFIG: settings under the names Redis gives them, for clients that look at them. They cannot be changed this
 //! way: `CONFIG SET` of a known name is accepted and changes nothing.
 
-use super::{Call, connection, text};
+use super::{RedisCall, connection, text};
 use crate::config::Config;
-use crate::resp::Next;
+use crate::resp::RedisNext;
 use std::collections::HashSet;
 use tavern_domain::pattern;
 use tavern_wire::resp as reply;
@@ -60,7 +60,7 @@ fn matching<'a>(globs: impl Iterator<Item = &'a [u8]>, all: &mut Vec<(&'static s
     all.retain(|(name, _)| globs.iter().any(|glob| pattern::matches(glob, name.as_bytes())));
 }
 
-pub fn get(call: &mut Call<'_, '_>) -> Next {
+pub fn get(call: &mut RedisCall<'_, '_>) -> RedisNext {
     let mut found = settings(&call.context.server.config);
     matching(call.rest(2), &mut found);
     let proto = call.proto();
@@ -69,17 +69,17 @@ pub fn get(call: &mut Call<'_, '_>) -> Next {
         reply::bulk(call.out, name.as_bytes());
         reply::bulk(call.out, value.as_bytes());
     }
-    Next::Go
+    RedisNext::Go
 }
 
-pub fn set(call: &mut Call<'_, '_>) -> Next {
+pub fn set(call: &mut RedisCall<'_, '_>) -> RedisNext {
     let args: Vec<&[u8]> = call.rest(2).collect();
     let known = settings(&call.context.server.config);
     match check_set(&args, &known) {
         Ok(()) => call.ok(),
         Err(error) => {
             text::error(call.out, &error);
-            Next::Go
+            RedisNext::Go
         }
     }
 }
@@ -106,7 +106,7 @@ fn check_set(args: &[&[u8]], known: &[(&'static str, String)]) -> Result<(), Vec
 }
 
 /// Counters of this server only grow: readers take differences.
-pub fn resetstat(call: &mut Call<'_, '_>) -> Next {
+pub fn resetstat(call: &mut RedisCall<'_, '_>) -> RedisNext {
     call.ok()
 }
 

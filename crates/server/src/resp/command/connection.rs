@@ -1,10 +1,10 @@
 //! The connection itself: PING, ECHO, QUIT, RESET, HELLO, AUTH, SELECT.
 //! Must hold: a credential is never part of a reply or a log line; a failed login changes nothing.
 
-use super::{Call, PeerState, pubsub, text, transaction};
+use super::{PeerState, RedisCall, pubsub, text, transaction};
 use crate::auth::{AuthError, Credential};
-use crate::config::Mode;
-use crate::resp::Next;
+use crate::config::ServerMode;
+use crate::resp::RedisNext;
 use crate::resp::clients::{DEFAULT_USER, NO_EVICT, NO_TOUCH};
 use crate::supervisor::panics;
 use tavern_domain::Identity;
@@ -23,7 +23,7 @@ const HELLO_NO_AUTH: &str = "NOAUTH HELLO must be called with the client already
                              the RESP protocol version at the same time";
 pub const BAD_NAME: &str = "ERR Client names cannot contain spaces, newlines or special characters.";
 
-pub fn ping(call: &mut Call<'_, '_>) -> Next {
+pub fn ping(call: &mut RedisCall<'_, '_>) -> RedisNext {
     if call.args.len() > 2 {
         return call.error("ERR wrong number of arguments for 'ping' command");
     }
@@ -38,20 +38,20 @@ pub fn ping(call: &mut Call<'_, '_>) -> Next {
     } else {
         reply::simple(call.out, "PONG");
     }
-    Next::Go
+    RedisNext::Go
 }
 
-pub fn echo(call: &mut Call<'_, '_>) -> Next {
+pub fn echo(call: &mut RedisCall<'_, '_>) -> RedisNext {
     reply::bulk(call.out, call.args.at(1));
-    Next::Go
+    RedisNext::Go
 }
 
-pub fn quit(call: &mut Call<'_, '_>) -> Next {
+pub fn quit(call: &mut RedisCall<'_, '_>) -> RedisNext {
     call.ok();
-    Next::Close
+    RedisNext::Close
 }
 
-pub fn select(call: &mut Call<'_, '_>) -> Next {
+pub fn select(call: &mut RedisCall<'_, '_>) -> RedisNext {
     let Some(index) = text::integer(call.args.at(1)) else { return call.error(text::NOT_AN_INTEGER) };
     match u8::try_from(index) {
         Ok(db) if db < DATABASES => {
@@ -62,7 +62,7 @@ pub fn select(call: &mut Call<'_, '_>) -> Next {
     }
 }
 
-pub fn reset(call: &mut Call<'_, '_>) -> Next {
+pub fn reset(call: &mut RedisCall<'_, '_>) -> RedisNext {
     transaction::discard(call.peer);
     if let Some(id) = call.peer.listener.take() {
         call.context.hub.end(id);
@@ -81,10 +81,10 @@ pub fn reset(call: &mut Call<'_, '_>) -> Next {
     texts.user = None;
     drop(texts);
     reply::simple(call.out, "RESET");
-    Next::Go
+    RedisNext::Go
 }
 
-pub fn auth(call: &mut Call<'_, '_>) -> Next {
+pub fn auth(call: &mut RedisCall<'_, '_>) -> RedisNext {
     let (user, password) = match call.args.len() {
         2 => (None, call.args.at(1)),
         3 => (Some(call.args.at(1)), call.args.at(2)),
@@ -93,7 +93,7 @@ pub fn auth(call: &mut Call<'_, '_>) -> Next {
     match login(call, user, password) {
         Login::In => call.ok(),
         Login::Refused(error) => call.error(&error),
-        Login::Asked => Next::Stall,
+        Login::Asked => RedisNext::Stall,
     }
 }
 
@@ -105,7 +105,7 @@ enum Login {
 }
 
 /// The password is a token or an API key; the user name tells nothing more.
-fn login(call: &mut Call<'_, '_>, user: Option<&[u8]>, password: &[u8]) -> Login {
+fn login(call: &mut RedisCall<'_, '_>, user: Option<&[u8]>, password: &[u8]) -> Login {
     let outcome = match call.peer.login.take() {
         Some(outcome) => outcome,
         // Woken for another reason.
@@ -134,7 +134,7 @@ fn login(call: &mut Call<'_, '_>, user: Option<&[u8]>, password: &[u8]) -> Login
         }
         Err(AuthError::Unavailable) => Login::Refused("ERR cannot check API keys now; retry".to_string()),
         // Dev mode is a Redis without a password: any password of the default user is accepted.
-        Err(_) if call.context.server.config.mode == Mode::Dev => match user {
+        Err(_) if call.context.server.config.mode == ServerMode::Dev => match user {
             None => Login::Refused(NO_PASSWORD.to_string()),
             Some(user) if user == DEFAULT_USER.as_bytes() => Login::In,
             Some(_) => Login::Refused(WRONG_PASS.to_string()),
@@ -143,13 +143,13 @@ fn login(call: &mut Call<'_, '_>, user: Option<&[u8]>, password: &[u8]) -> Login
     }
 }
 
-fn enter(call: &mut Call<'_, '_>, identity: Identity) {
+fn enter(call: &mut RedisCall<'_, '_>, identity: Identity) {
     call.peer.info.texts().user = identity.user.clone();
     call.peer.identity = Some(identity);
 }
 
 /// Looks the key up in the store, on the runtime; then the command runs again.
-fn look_up(call: &mut Call<'_, '_>, credential: Credential) {
+fn look_up(call: &mut RedisCall<'_, '_>, credential: Credential) {
     call.peer.state.asked_login = true;
     let server = call.context.server.clone();
     let info = call.peer.info.clone();
@@ -165,14 +165,14 @@ fn look_up(call: &mut Call<'_, '_>, credential: Credential) {
 
 /// The options of `HELLO`.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Hello<'a> {
+struct HelloOptions<'a> {
     proto: Option<Proto>,
     auth: Option<(&'a [u8], &'a [u8])>,
     name: Option<&'a [u8]>,
 }
 
-fn parse_hello<'a>(args: &[&'a [u8]]) -> Result<Hello<'a>, Vec<u8>> {
-    let mut hello = Hello::default();
+fn parse_hello<'a>(args: &[&'a [u8]]) -> Result<HelloOptions<'a>, Vec<u8>> {
+    let mut hello = HelloOptions::default();
     let Some((version, mut options)) = args.split_first() else { return Ok(hello) };
     hello.proto = Some(match text::integer(version) {
         Some(2) => Proto::Resp2,
@@ -202,20 +202,20 @@ fn parse_hello<'a>(args: &[&'a [u8]]) -> Result<Hello<'a>, Vec<u8>> {
     Ok(hello)
 }
 
-pub fn hello(call: &mut Call<'_, '_>) -> Next {
+pub fn hello(call: &mut RedisCall<'_, '_>) -> RedisNext {
     let args: Vec<&[u8]> = call.rest(1).collect();
     let hello = match parse_hello(&args) {
         Ok(hello) => hello,
         Err(error) => {
             text::error(call.out, &error);
-            return Next::Go;
+            return RedisNext::Go;
         }
     };
     if let Some((user, password)) = hello.auth {
         match login(call, Some(user), password) {
             Login::In => {}
             Login::Refused(error) => return call.error(&error),
-            Login::Asked => return Next::Stall,
+            Login::Asked => return RedisNext::Stall,
         }
     }
     if !super::is_current(call.peer, call.context) {
@@ -232,10 +232,10 @@ pub fn hello(call: &mut Call<'_, '_>) -> Next {
         }
     }
     greet(call);
-    Next::Go
+    RedisNext::Go
 }
 
-fn greet(call: &mut Call<'_, '_>) {
+fn greet(call: &mut RedisCall<'_, '_>) {
     let proto = call.proto();
     let out = &mut *call.out;
     reply::map(out, 7, proto);
@@ -259,7 +259,7 @@ fn greet(call: &mut Call<'_, '_>) {
 mod tests {
     use super::*;
 
-    fn check(line: &str, expected: Result<Hello<'_>, &str>) {
+    fn check(line: &str, expected: Result<HelloOptions<'_>, &str>) {
         let args: Vec<&[u8]> = line.split_whitespace().map(str::as_bytes).collect();
         let expected = expected.map_err(|error| error.as_bytes().to_vec());
         assert_eq!(parse_hello(&args), expected, "HELLO {line}");
@@ -267,15 +267,18 @@ mod tests {
 
     #[test]
     fn hello_is_read_as_redis_reads_it() {
-        let three = || Hello { proto: Some(Proto::Resp3), ..Hello::default() };
-        check("", Ok(Hello::default()));
+        let three = || HelloOptions { proto: Some(Proto::Resp3), ..HelloOptions::default() };
+        check("", Ok(HelloOptions::default()));
         check("3", Ok(three()));
         check("4", Err("NOPROTO unsupported protocol version"));
         check("x", Err("ERR Protocol version is not an integer or out of range"));
         check("3 FOO", Err("ERR Syntax error in HELLO option 'FOO'"));
         check("3 AUTH a", Err("ERR Syntax error in HELLO option 'AUTH'"));
-        check("3 auth a b", Ok(Hello { auth: Some((b"a", b"b")), ..three() }));
-        check("3 SETNAME q AUTH a b", Ok(Hello { auth: Some((b"a", b"b")), name: Some(b"q"), ..three() }));
+        check("3 auth a b", Ok(HelloOptions { auth: Some((b"a", b"b")), ..three() }));
+        check(
+            "3 SETNAME q AUTH a b",
+            Ok(HelloOptions { auth: Some((b"a", b"b")), name: Some(b"q"), ..three() }),
+        );
         check("3 SETNAME q\u{e9}", Err(BAD_NAME));
     }
 }

@@ -1,9 +1,9 @@
 //! CLIENT KILL: closes connections of this node, by address or by what `CLIENT LIST` shows of them.
 //! Must hold: a client that kills itself gets its reply first.
 
-use super::client::Kind;
-use super::{Call, text};
-use crate::resp::Next;
+use super::client::ClientKind;
+use super::{RedisCall, text};
+use crate::resp::RedisNext;
 use crate::resp::clients::{ClientInfo, DEFAULT_USER};
 use tavern_domain::Time;
 use tavern_wire::resp as reply;
@@ -12,7 +12,7 @@ use tavern_wire::resp as reply;
 #[derive(Debug, PartialEq, Eq)]
 struct Filter {
     id: Option<u64>,
-    kind: Option<Kind>,
+    kind: Option<ClientKind>,
     addr: Option<Vec<u8>>,
     laddr: Option<Vec<u8>>,
     user: Option<Vec<u8>>,
@@ -41,7 +41,7 @@ impl Filter {
                     Some(id) if id > 0 => filter.id = Some(id),
                     _ => return fail("ERR client-id should be greater than 0"),
                 },
-                b"type" => filter.kind = Some(Kind::parse(value)?),
+                b"type" => filter.kind = Some(ClientKind::parse(value)?),
                 b"addr" => filter.addr = Some(value.to_vec()),
                 b"laddr" => filter.laddr = Some(value.to_vec()),
                 b"user" => filter.user = Some(value.to_vec()),
@@ -78,7 +78,7 @@ fn is_user(client: &ClientInfo, name: &[u8]) -> bool {
     client.texts().user.as_deref().unwrap_or(DEFAULT_USER).as_bytes() == name
 }
 
-pub fn kill(call: &mut Call<'_, '_>) -> Next {
+pub fn kill(call: &mut RedisCall<'_, '_>) -> RedisNext {
     // The old form: an address alone, which may be one's own.
     if call.args.len() == 3 {
         let filter = Filter { addr: Some(call.args.at(2).to_vec()), skip_me: false, ..Filter::ALL };
@@ -94,14 +94,14 @@ pub fn kill(call: &mut Call<'_, '_>) -> Next {
         Ok(filter) => filter,
         Err(error) => {
             text::error(call.out, &error);
-            return Next::Go;
+            return RedisNext::Go;
         }
     };
     if let Some(user) = filter.user.as_deref().filter(|user| *user != DEFAULT_USER.as_bytes()) {
         // Users are known by their connections only.
         if !call.context.server.clients.list().iter().any(|client| is_user(client, user)) {
             text::error(call.out, &[b"ERR No such user '", text::quoted(user, 128), b"'"].concat());
-            return Next::Go;
+            return RedisNext::Go;
         }
     }
     let (killed, next) = close(call, &filter);
@@ -110,9 +110,9 @@ pub fn kill(call: &mut Call<'_, '_>) -> Next {
 }
 
 /// Closes all that match; returns how many, and whether the caller is one of them.
-fn close(call: &mut Call<'_, '_>, filter: &Filter) -> (i64, Next) {
+fn close(call: &mut RedisCall<'_, '_>, filter: &Filter) -> (i64, RedisNext) {
     let server = call.context.server;
-    let (mut killed, mut next) = (0, Next::Go);
+    let (mut killed, mut next) = (0, RedisNext::Go);
     for client in server.clients.list() {
         let own = client.id == call.peer.info.id;
         if own && filter.skip_me || !filter.fits(&client, call.context.now) {
@@ -120,7 +120,7 @@ fn close(call: &mut Call<'_, '_>, filter: &Filter) -> (i64, Next) {
         }
         killed += 1;
         if own {
-            next = Next::Close;
+            next = RedisNext::Close;
             continue;
         }
         // Out of the list at once; its shard closes the socket in its next turn.
@@ -147,7 +147,7 @@ mod tests {
         check("ID 0", Err("ERR client-id should be greater than 0"));
         check(
             "TYPE pubsub SKIPME no",
-            Ok(Filter { kind: Some(Kind::Pubsub), skip_me: false, ..Filter::ALL }),
+            Ok(Filter { kind: Some(ClientKind::Pubsub), skip_me: false, ..Filter::ALL }),
         );
         check("TYPE foo", Err("ERR Unknown client type 'foo'"));
         check("SKIPME x", Err("ERR syntax error"));

@@ -15,20 +15,20 @@ mod text;
 mod transaction;
 
 use crate::resp::rights::{self, Halt};
-use crate::resp::{Args, Context, Next, Peer, append_messages};
+use crate::resp::{Args, RedisContext, RedisNext, RedisPeer, append_messages};
 use std::borrow::Cow;
 use tavern_domain::rate::Bucket;
 use tavern_wire::resp::{self as reply, Proto};
 
 #[cfg(test)]
 pub use table::code_of;
-pub use table::{Own, Spec, name_of};
+pub use table::{CommandSpec, TavernFlags, name_of};
 
 /// What commands remember about a connection. Owns no memory until a transaction begins.
 #[derive(Debug, Default)]
 pub struct PeerState {
     transaction: Option<Box<transaction::Transaction>>,
-    replies: Replies,
+    replies: ReplyMode,
     /// After `TAVERN.MODE poll`: nothing is pushed.
     pub polls: bool,
     /// The command ran before and stalled: it is counted already, and its questions are asked.
@@ -40,7 +40,7 @@ pub struct PeerState {
 
 /// `CLIENT REPLY`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Replies {
+struct ReplyMode {
     off: bool,
     /// This command is not answered.
     skip: bool,
@@ -55,25 +55,30 @@ impl PeerState {
 
     /// Nothing stands between a command and its reply.
     fn is_plain(&self) -> bool {
-        self.transaction.is_none() && self.replies == Replies::default()
+        self.transaction.is_none() && self.replies == ReplyMode::default()
     }
 }
 
 /// One command being run: its client, its arguments, and where its reply goes.
-struct Call<'a, 'd> {
+struct RedisCall<'a, 'd> {
     out: &'a mut Vec<u8>,
-    peer: &'a mut Peer,
-    context: &'a mut Context<'d>,
+    peer: &'a mut RedisPeer,
+    context: &'a mut RedisContext<'d>,
     args: &'a Args<'a>,
-    spec: &'static Spec,
+    spec: &'static CommandSpec,
     /// Inside `EXEC`: it cannot wait, and it was counted when it was queued.
     in_exec: bool,
 }
 
-type Run = fn(&mut Call<'_, '_>) -> Next;
+type CommandFn = fn(&mut RedisCall<'_, '_>) -> RedisNext;
 
 /// Runs one command.
-pub fn run(out: &mut Vec<u8>, peer: &mut Peer, context: &mut Context<'_>, args: &Args<'_>) -> Next {
+pub fn run(
+    out: &mut Vec<u8>,
+    peer: &mut RedisPeer,
+    context: &mut RedisContext<'_>,
+    args: &Args<'_>,
+) -> RedisNext {
     // Publishing is what most commands do: it is recognised before anything else.
     if args.len() == 3
         && args.at(0).eq_ignore_ascii_case(b"publish")
@@ -84,23 +89,23 @@ pub fn run(out: &mut Vec<u8>, peer: &mut Peer, context: &mut Context<'_>, args: 
         let spec = &table::PUBLISH;
         peer.info.touch(context.now, table::PUBLISH_CODE);
         append_messages(out, peer, context.hub, context.scratch);
-        let next = pubsub::publish(&mut Call { out, peer, context, args, spec, in_exec: false });
-        peer.state.stalled = next == Next::Stall;
+        let next = pubsub::publish(&mut RedisCall { out, peer, context, args, spec, in_exec: false });
+        peer.state.stalled = next == RedisNext::Stall;
         return next;
     }
     if args.is_empty() {
-        return Next::Go;
+        return RedisNext::Go;
     }
     if text::is_http(args) {
         text::warn_of_http();
-        return Next::Close;
+        return RedisNext::Close;
     }
     append_messages(out, peer, context.hub, context.scratch);
     let (shard, _) = peer.info.place();
     context.hub.node().stats[shard].commands.add(1);
     let next = dispatch(out, peer, context, args);
-    peer.state.stalled = next == Next::Stall;
-    if next != Next::Stall {
+    peer.state.stalled = next == RedisNext::Stall;
+    if next != RedisNext::Stall {
         let replies = &mut peer.state.replies;
         replies.skip = std::mem::take(&mut replies.skip_next);
     }
@@ -108,11 +113,16 @@ pub fn run(out: &mut Vec<u8>, peer: &mut Peer, context: &mut Context<'_>, args: 
 }
 
 /// The client is logged in and its token has not expired.
-fn is_current(peer: &Peer, context: &Context<'_>) -> bool {
+fn is_current(peer: &RedisPeer, context: &RedisContext<'_>) -> bool {
     peer.identity.as_ref().is_some_and(|identity| context.now < identity.expires)
 }
 
-fn dispatch(out: &mut Vec<u8>, peer: &mut Peer, context: &mut Context<'_>, args: &Args<'_>) -> Next {
+fn dispatch(
+    out: &mut Vec<u8>,
+    peer: &mut RedisPeer,
+    context: &mut RedisContext<'_>,
+    args: &Args<'_>,
+) -> RedisNext {
     let mark = out.len();
     let (spec, code) = match table::resolve(args) {
         Ok(found) => found,
@@ -131,19 +141,19 @@ fn dispatch(out: &mut Vec<u8>, peer: &mut Peer, context: &mut Context<'_>, args:
         reject(out, peer, Some(spec), error.as_bytes());
         let expired = peer.identity.is_some() && !is_current(peer, context);
         hush(out, peer, mark);
-        return if expired { Next::Close } else { Next::Go };
+        return if expired { RedisNext::Close } else { RedisNext::Go };
     }
-    if peer.state.transaction.is_some() && !spec.own.has(Own::NOT_QUEUED) {
+    if peer.state.transaction.is_some() && !spec.own.has(TavernFlags::NOT_QUEUED) {
         return queue(out, peer, context, spec, args);
     }
-    perform(&mut Call { out, peer, context, args, spec, in_exec: false })
+    perform(&mut RedisCall { out, peer, context, args, spec, in_exec: false })
 }
 
 /// Runs a command that may run. Its reply is dropped when the client wants none; what is pushed stays.
-fn perform(call: &mut Call<'_, '_>) -> Next {
+fn perform(call: &mut RedisCall<'_, '_>) -> RedisNext {
     let mark = call.out.len();
     let next = (call.spec.run)(call);
-    let pushed = call.spec.own.has(Own::PUSHES) && call.out.get(mark) != Some(&b'-');
+    let pushed = call.spec.own.has(TavernFlags::PUSHES) && call.out.get(mark) != Some(&b'-');
     if !pushed {
         hush(call.out, call.peer, mark);
     }
@@ -152,11 +162,11 @@ fn perform(call: &mut Call<'_, '_>) -> Next {
 
 fn queue(
     out: &mut Vec<u8>,
-    peer: &mut Peer,
-    context: &mut Context<'_>,
-    spec: &'static Spec,
+    peer: &mut RedisPeer,
+    context: &mut RedisContext<'_>,
+    spec: &'static CommandSpec,
     args: &Args<'_>,
-) -> Next {
+) -> RedisNext {
     let mark = out.len();
     let foreseen = rights::pay(peer, context, spec).and_then(|()| rights::check(peer, context, spec, args));
     match foreseen {
@@ -164,33 +174,33 @@ fn queue(
             Ok(()) => reply::simple(out, "QUEUED"),
             Err(error) => reject(out, peer, Some(spec), error.as_bytes()),
         },
-        Err(Halt::Stall) => return Next::Stall,
+        Err(Halt::Stall) => return RedisNext::Stall,
         Err(Halt::Refuse(error)) => reject(out, peer, Some(spec), error.as_bytes()),
     }
     hush(out, peer, mark)
 }
 
 /// Whether this client may run this command at all, now.
-fn admit(peer: &Peer, context: &Context<'_>, spec: &Spec) -> Result<(), Cow<'static, str>> {
+fn admit(peer: &RedisPeer, context: &RedisContext<'_>, spec: &CommandSpec) -> Result<(), Cow<'static, str>> {
     if !spec.flags.has(table::Flags::NO_AUTH) {
         if !is_current(peer, context) {
             return Err("NOAUTH Authentication required.".into());
         }
-        if spec.own.has(Own::NEEDS_ADMIN) && !rights::is_admin(peer, context) {
+        if spec.own.has(TavernFlags::NEEDS_ADMIN) && !rights::is_admin(peer, context) {
             let user = peer.info.user();
             return Err(
                 format!("NOPERM User {user} has no permissions to run the '{}' command", spec.name).into()
             );
         }
     }
-    if !spec.own.has(Own::WHILE_SUBSCRIBED) && is_confined(peer, context) {
+    if !spec.own.has(TavernFlags::WHILE_SUBSCRIBED) && is_confined(peer, context) {
         return Err(confined(spec.name).into());
     }
     Ok(())
 }
 
 /// A RESP2 connection that is pushed to cannot tell a reply from a message, so it may not run everything.
-fn is_confined(peer: &Peer, context: &Context<'_>) -> bool {
+fn is_confined(peer: &RedisPeer, context: &RedisContext<'_>) -> bool {
     peer.proto == Proto::Resp2 && !peer.state.polls && pubsub::is_subscribed(peer, context.hub)
 }
 
@@ -202,7 +212,7 @@ fn confined(name: &str) -> String {
 }
 
 /// Refuses a command before it ran. A transaction that it should have been part of cannot run any more.
-fn reject(out: &mut Vec<u8>, peer: &mut Peer, spec: Option<&Spec>, error: &[u8]) {
+fn reject(out: &mut Vec<u8>, peer: &mut RedisPeer, spec: Option<&CommandSpec>, error: &[u8]) {
     if spec.is_some_and(|spec| spec.name == "exec") {
         let reason = error.strip_prefix(b"ERR ").unwrap_or(error);
         text::error(out, &[b"EXECABORT Transaction discarded because of: ", reason].concat());
@@ -215,27 +225,27 @@ fn reject(out: &mut Vec<u8>, peer: &mut Peer, spec: Option<&Spec>, error: &[u8])
     text::error(out, error);
 }
 
-fn hush(out: &mut Vec<u8>, peer: &Peer, mark: usize) -> Next {
+fn hush(out: &mut Vec<u8>, peer: &RedisPeer, mark: usize) -> RedisNext {
     if peer.state.is_quiet() {
         out.truncate(mark);
     }
-    Next::Go
+    RedisNext::Go
 }
 
-impl<'a> Call<'a, '_> {
-    fn ok(&mut self) -> Next {
+impl<'a> RedisCall<'a, '_> {
+    fn ok(&mut self) -> RedisNext {
         reply::simple(self.out, "OK");
-        Next::Go
+        RedisNext::Go
     }
 
-    fn error(&mut self, text: &str) -> Next {
+    fn error(&mut self, text: &str) -> RedisNext {
         reply::error(self.out, text);
-        Next::Go
+        RedisNext::Go
     }
 
-    fn halt(&mut self, halt: Halt) -> Next {
+    fn halt(&mut self, halt: Halt) -> RedisNext {
         match halt {
-            Halt::Stall => Next::Stall,
+            Halt::Stall => RedisNext::Stall,
             Halt::Refuse(text) => self.error(&text),
         }
     }

@@ -2,31 +2,31 @@
 //! Must hold: one confirmation per argument; channels and patterns share a counter, shard channels have their own;
 //! a publisher that listens to itself gets the number first, then the message.
 
-use super::{Call, text};
+use super::{RedisCall, text};
 use crate::resp::rights::{self, Halt};
-use crate::resp::{Next, Peer};
+use crate::resp::{RedisNext, RedisPeer};
 use std::borrow::Cow;
 use std::collections::HashSet;
 use tavern_domain::{Verb, pattern};
-use tavern_hub::node::carrier::Hold;
-use tavern_hub::{Carried, Link, ListenerId, Shard, Space};
+use tavern_hub::node::bus_interests::InterestGuard;
+use tavern_hub::{InterestState, Link, ListenerId, Namespace, Shard};
 use tavern_wire::resp as reply;
 
-pub fn is_subscribed(peer: &Peer, hub: &Shard) -> bool {
+pub fn is_subscribed(peer: &RedisPeer, hub: &Shard) -> bool {
     peer.listener
         .and_then(|id| hub.listener(id))
         .is_some_and(|listener| listener.counts.iter().any(|&n| n > 0))
 }
 
-pub fn publish(call: &mut Call<'_, '_>) -> Next {
-    speak(call, Space::Channel)
+pub fn publish(call: &mut RedisCall<'_, '_>) -> RedisNext {
+    speak(call, Namespace::Channel)
 }
 
-pub fn spublish(call: &mut Call<'_, '_>) -> Next {
-    speak(call, Space::Shard)
+pub fn spublish(call: &mut RedisCall<'_, '_>) -> RedisNext {
+    speak(call, Namespace::Shard)
 }
 
-fn speak(call: &mut Call<'_, '_>, space: Space) -> Next {
+fn speak(call: &mut RedisCall<'_, '_>, space: Namespace) -> RedisNext {
     if !call.in_exec
         && let Err(halt) = rights::pay(call.peer, call.context, call.spec)
     {
@@ -44,22 +44,22 @@ fn speak(call: &mut Call<'_, '_>, space: Space) -> Next {
     }
     let receivers = call.context.hub.publish(call.context.now, space, &channel, payload, false, None);
     reply::int(call.out, i64::from(receivers));
-    Next::Go
+    RedisNext::Go
 }
 
-pub fn subscribe(call: &mut Call<'_, '_>) -> Next {
-    listen(call, Space::Channel)
+pub fn subscribe(call: &mut RedisCall<'_, '_>) -> RedisNext {
+    listen(call, Namespace::Channel)
 }
 
-pub fn psubscribe(call: &mut Call<'_, '_>) -> Next {
-    listen(call, Space::Pattern)
+pub fn psubscribe(call: &mut RedisCall<'_, '_>) -> RedisNext {
+    listen(call, Namespace::Pattern)
 }
 
-pub fn ssubscribe(call: &mut Call<'_, '_>) -> Next {
-    listen(call, Space::Shard)
+pub fn ssubscribe(call: &mut RedisCall<'_, '_>) -> RedisNext {
+    listen(call, Namespace::Shard)
 }
 
-fn listen(call: &mut Call<'_, '_>, space: Space) -> Next {
+fn listen(call: &mut RedisCall<'_, '_>, space: Namespace) -> RedisNext {
     let paid = if call.in_exec { Ok(()) } else { rights::pay(call.peer, call.context, call.spec) };
     let checked = paid.and_then(|()| rights::check(call.peer, call.context, call.spec, call.args));
     if let Err(halt) = checked.and_then(|()| leave_room(call, space)) {
@@ -73,7 +73,7 @@ fn listen(call: &mut Call<'_, '_>, space: Space) -> Next {
     }
     let id = open(call);
     for name in call.rest(1) {
-        if space == Space::Pattern {
+        if space == Namespace::Pattern {
             call.context.hub.subscribe(id, space, name);
             confirm(call, space, "psubscribe", Some(name));
             continue;
@@ -81,29 +81,29 @@ fn listen(call: &mut Call<'_, '_>, space: Space) -> Next {
         // Known to be allowed since the check above: same moment, same answers.
         let Ok(used) = rights::used(call.peer, call.context, Verb::Subscribe, name) else { continue };
         call.context.hub.subscribe(id, space, &used);
-        confirm(call, space, if space == Space::Shard { "ssubscribe" } else { "subscribe" }, Some(&used));
+        confirm(call, space, if space == Namespace::Shard { "ssubscribe" } else { "subscribe" }, Some(&used));
     }
     show_counts(call);
-    Next::Go
+    RedisNext::Go
 }
 
 /// Asks the bus for everything that is listened to from now on. Inside `EXEC` nothing can wait for its answer.
-fn carry(call: &mut Call<'_, '_>, space: Space, hold: &mut Hold<'_>) -> Result<(), Halt> {
+fn carry(call: &mut RedisCall<'_, '_>, space: Namespace, hold: &mut InterestGuard<'_>) -> Result<(), Halt> {
     let link = (!call.in_exec).then_some((call.context.hub.index, call.peer.link));
     let mut waits = false;
     for name in call.rest(1) {
         let used = match space {
-            Space::Pattern => Cow::Borrowed(name),
+            Namespace::Pattern => Cow::Borrowed(name),
             _ => rights::used(call.peer, call.context, Verb::Subscribe, name)?,
         };
         match hold.carry(space, &used, link) {
-            Carried::Yes => {}
-            Carried::Wait => {
+            InterestState::Yes => {}
+            InterestState::Wait => {
                 // The connection may be gone before the bus confirms.
                 call.context.hub.linger(space, (*used).into());
                 waits = !call.in_exec;
             }
-            Carried::Failed => return Err(Halt::Refuse(NO_BUS.into())),
+            InterestState::Failed => return Err(Halt::Refuse(NO_BUS.into())),
         }
     }
     if waits { Err(Halt::Stall) } else { Ok(()) }
@@ -112,7 +112,7 @@ fn carry(call: &mut Call<'_, '_>, space: Space, hold: &mut Hold<'_>) -> Result<(
 const NO_BUS: &str = "TRYAGAIN the bus between nodes does not answer";
 
 /// A session listens to so many names and no more. Keys and dev mode have no such bound.
-fn leave_room(call: &Call<'_, '_>, space: Space) -> Result<(), Halt> {
+fn leave_room(call: &RedisCall<'_, '_>, space: Namespace) -> Result<(), Halt> {
     if call.peer.identity.as_ref().is_none_or(|identity| identity.unlimited) {
         return Ok(());
     }
@@ -136,7 +136,7 @@ fn leave_room(call: &Call<'_, '_>, space: Space) -> Result<(), Halt> {
 }
 
 /// The listener of this connection; made with the first subscription.
-fn open(call: &mut Call<'_, '_>) -> ListenerId {
+fn open(call: &mut RedisCall<'_, '_>) -> ListenerId {
     if let Some(id) = call.peer.listener.filter(|id| call.context.hub.listener(*id).is_some()) {
         return id;
     }
@@ -149,19 +149,19 @@ fn open(call: &mut Call<'_, '_>) -> ListenerId {
     id
 }
 
-pub fn unsubscribe(call: &mut Call<'_, '_>) -> Next {
-    leave(call, Space::Channel, "unsubscribe")
+pub fn unsubscribe(call: &mut RedisCall<'_, '_>) -> RedisNext {
+    leave(call, Namespace::Channel, "unsubscribe")
 }
 
-pub fn punsubscribe(call: &mut Call<'_, '_>) -> Next {
-    leave(call, Space::Pattern, "punsubscribe")
+pub fn punsubscribe(call: &mut RedisCall<'_, '_>) -> RedisNext {
+    leave(call, Namespace::Pattern, "punsubscribe")
 }
 
-pub fn sunsubscribe(call: &mut Call<'_, '_>) -> Next {
-    leave(call, Space::Shard, "sunsubscribe")
+pub fn sunsubscribe(call: &mut RedisCall<'_, '_>) -> RedisNext {
+    leave(call, Namespace::Shard, "sunsubscribe")
 }
 
-fn leave(call: &mut Call<'_, '_>, space: Space, kind: &str) -> Next {
+fn leave(call: &mut RedisCall<'_, '_>, space: Namespace, kind: &str) -> RedisNext {
     let id = call.peer.listener;
     if call.args.len() > 1 {
         for name in call.rest(1) {
@@ -183,22 +183,22 @@ fn leave(call: &mut Call<'_, '_>, space: Space, kind: &str) -> Next {
         }
     }
     show_counts(call);
-    Next::Go
+    RedisNext::Go
 }
 
 /// Channels, patterns, shard channels.
-fn counts(call: &Call<'_, '_>) -> [u32; 3] {
+fn counts(call: &RedisCall<'_, '_>) -> [u32; 3] {
     let listener = call.peer.listener.and_then(|id| call.context.hub.listener(id));
     listener.map_or([0; 3], |listener| [listener.counts[0], listener.counts[1], listener.counts[2]])
 }
 
-fn show_counts(call: &mut Call<'_, '_>) {
+fn show_counts(call: &mut RedisCall<'_, '_>) {
     call.peer.info.set_counts(counts(call));
 }
 
-fn confirm(call: &mut Call<'_, '_>, space: Space, kind: &str, name: Option<&[u8]>) {
+fn confirm(call: &mut RedisCall<'_, '_>, space: Namespace, kind: &str, name: Option<&[u8]>) {
     let [channels, patterns, shards] = counts(call);
-    let count = if space == Space::Shard { shards } else { channels + patterns };
+    let count = if space == Namespace::Shard { shards } else { channels + patterns };
     let proto = call.proto();
     reply::push(call.out, 3, proto);
     reply::bulk(call.out, kind.as_bytes());
@@ -209,18 +209,18 @@ fn confirm(call: &mut Call<'_, '_>, space: Space, kind: &str, name: Option<&[u8]
     reply::int(call.out, i64::from(count));
 }
 
-pub fn channels(call: &mut Call<'_, '_>) -> Next {
-    show_channels(call, Space::Channel)
+pub fn channels(call: &mut RedisCall<'_, '_>) -> RedisNext {
+    show_channels(call, Namespace::Channel)
 }
 
-pub fn shardchannels(call: &mut Call<'_, '_>) -> Next {
-    show_channels(call, Space::Shard)
+pub fn shardchannels(call: &mut RedisCall<'_, '_>) -> RedisNext {
+    show_channels(call, Namespace::Shard)
 }
 
-fn show_channels(call: &mut Call<'_, '_>, space: Space) -> Next {
+fn show_channels(call: &mut RedisCall<'_, '_>, space: Namespace) -> RedisNext {
     if call.args.len() > 3 {
         text::error(call.out, &text::wrong_subcommand("pubsub", call.args.at(1)));
-        return Next::Go;
+        return RedisNext::Go;
     }
     let glob = (call.args.len() == 3).then(|| call.args.at(2));
     let mut names = call.context.hub.node().registry.listened(space);
@@ -231,18 +231,18 @@ fn show_channels(call: &mut Call<'_, '_>, space: Space) -> Next {
     for (name, _) in names {
         reply::bulk(call.out, &name);
     }
-    Next::Go
+    RedisNext::Go
 }
 
-pub fn numsub(call: &mut Call<'_, '_>) -> Next {
-    show_totals(call, Space::Channel)
+pub fn numsub(call: &mut RedisCall<'_, '_>) -> RedisNext {
+    show_totals(call, Namespace::Channel)
 }
 
-pub fn shardnumsub(call: &mut Call<'_, '_>) -> Next {
-    show_totals(call, Space::Shard)
+pub fn shardnumsub(call: &mut RedisCall<'_, '_>) -> RedisNext {
+    show_totals(call, Namespace::Shard)
 }
 
-fn show_totals(call: &mut Call<'_, '_>, space: Space) -> Next {
+fn show_totals(call: &mut RedisCall<'_, '_>, space: Namespace) -> RedisNext {
     reply::array(call.out, (call.args.len() - 2) * 2);
     for name in call.rest(2) {
         let seen = rights::may_see(call.peer, call.context, name);
@@ -250,12 +250,12 @@ fn show_totals(call: &mut Call<'_, '_>, space: Space) -> Next {
         reply::bulk(call.out, name);
         reply::int(call.out, i64::from(total));
     }
-    Next::Go
+    RedisNext::Go
 }
 
-pub fn numpat(call: &mut Call<'_, '_>) -> Next {
+pub fn numpat(call: &mut RedisCall<'_, '_>) -> RedisNext {
     reply::int(call.out, call.context.hub.node().registry.pattern_count() as i64);
-    Next::Go
+    RedisNext::Go
 }
 
 const HELP: [&str; 14] = [
@@ -275,10 +275,10 @@ const HELP: [&str; 14] = [
     "    Prints this help.",
 ];
 
-pub fn help(call: &mut Call<'_, '_>) -> Next {
+pub fn help(call: &mut RedisCall<'_, '_>) -> RedisNext {
     reply::array(call.out, HELP.len());
     for line in HELP {
         reply::simple(call.out, line);
     }
-    Next::Go
+    RedisNext::Go
 }

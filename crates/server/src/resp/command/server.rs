@@ -1,18 +1,18 @@
 //! The node as a Redis server: INFO, DBSIZE, FLUSHALL, FLUSHDB, FUNCTION FLUSH, DEBUG. There are no keys, so nothing
 //! can be counted or flushed; test suites and clients that ask get the answers of an empty server.
 
-use super::{Call, connection, text};
-use crate::resp::Next;
+use super::{RedisCall, connection, text};
+use crate::resp::RedisNext;
 use std::fmt::Write;
-use tavern_hub::Space;
+use tavern_hub::Namespace;
 use tavern_wire::resp as reply;
 
-pub fn dbsize(call: &mut Call<'_, '_>) -> Next {
+pub fn dbsize(call: &mut RedisCall<'_, '_>) -> RedisNext {
     reply::int(call.out, 0);
-    Next::Go
+    RedisNext::Go
 }
 
-pub fn flush(call: &mut Call<'_, '_>) -> Next {
+pub fn flush(call: &mut RedisCall<'_, '_>) -> RedisNext {
     match call.args.len() {
         1 => call.ok(),
         2 if call.is(1, "sync") || call.is(1, "async") => call.ok(),
@@ -20,14 +20,14 @@ pub fn flush(call: &mut Call<'_, '_>) -> Next {
     }
 }
 
-pub fn function_flush(call: &mut Call<'_, '_>) -> Next {
+pub fn function_flush(call: &mut RedisCall<'_, '_>) -> RedisNext {
     match call.args.len() {
         2 => call.ok(),
         3 if call.is(2, "sync") || call.is(2, "async") => call.ok(),
         3 => call.error("ERR FUNCTION FLUSH only supports SYNC|ASYNC option"),
         _ => {
             text::error(call.out, &text::wrong_subcommand("function", call.args.at(1)));
-            Next::Go
+            RedisNext::Go
         }
     }
 }
@@ -36,7 +36,7 @@ pub fn function_flush(call: &mut Call<'_, '_>) -> Next {
 const LOGGED_BYTES: usize = 512;
 
 /// What test suites use and what can be done here without harm. Sleeping would stop a whole shard.
-pub fn debug(call: &mut Call<'_, '_>) -> Next {
+pub fn debug(call: &mut RedisCall<'_, '_>) -> RedisNext {
     let word = call.args.at(1).to_ascii_lowercase();
     match (word.as_slice(), call.args.len()) {
         (b"log", 3) => {
@@ -63,11 +63,11 @@ pub fn debug(call: &mut Call<'_, '_>) -> Next {
             for line in lines {
                 reply::simple(call.out, line);
             }
-            Next::Go
+            RedisNext::Go
         }
         _ => {
             text::error(call.out, &text::wrong_subcommand("debug", call.args.at(1)));
-            Next::Go
+            RedisNext::Go
         }
     }
 }
@@ -78,9 +78,9 @@ fn asks_for_time(seconds: &[u8]) -> bool {
     seconds.is_some_and(|seconds| seconds > 0.0)
 }
 
-type Section = fn(&Call<'_, '_>, &mut String);
+type InfoSection = fn(&RedisCall<'_, '_>, &mut String);
 
-const SECTIONS: [(&str, Section); 7] = [
+const SECTIONS: [(&str, InfoSection); 7] = [
     ("Server", write_server),
     ("Clients", write_clients),
     ("Memory", write_memory),
@@ -90,7 +90,7 @@ const SECTIONS: [(&str, Section); 7] = [
     ("Keyspace", |_, _| {}),
 ];
 
-pub fn info(call: &mut Call<'_, '_>) -> Next {
+pub fn info(call: &mut RedisCall<'_, '_>) -> RedisNext {
     let wanted: Vec<Vec<u8>> = call.rest(1).map(<[u8]>::to_ascii_lowercase).collect();
     let whole = [&b"default"[..], b"all", b"everything"];
     let all = wanted.is_empty() || wanted.iter().any(|word| whole.contains(&word.as_slice()));
@@ -106,7 +106,7 @@ pub fn info(call: &mut Call<'_, '_>) -> Next {
         write(call, &mut text);
     }
     reply::verbatim(call.out, call.proto(), "txt", text.as_bytes());
-    Next::Go
+    RedisNext::Go
 }
 
 /// One fact per line. Writing to a String cannot fail.
@@ -114,7 +114,7 @@ fn fact(text: &mut String, name: &str, value: impl std::fmt::Display) {
     let _ = write!(text, "{name}:{value}\r\n");
 }
 
-fn write_server(call: &Call<'_, '_>, text: &mut String) {
+fn write_server(call: &RedisCall<'_, '_>, text: &mut String) {
     let config = &call.context.server.config;
     let uptime = call.context.server.started.elapsed().as_secs();
     fact(text, "redis_version", connection::REDIS_VERSION);
@@ -132,7 +132,7 @@ fn write_server(call: &Call<'_, '_>, text: &mut String) {
     fact(text, "io_threads_active", u8::from(config.threads > 1));
 }
 
-fn write_clients(call: &Call<'_, '_>, text: &mut String) {
+fn write_clients(call: &RedisCall<'_, '_>, text: &mut String) {
     let clients = call.context.server.clients.list();
     fact(text, "connected_clients", clients.len());
     fact(text, "cluster_connections", 0);
@@ -142,7 +142,7 @@ fn write_clients(call: &Call<'_, '_>, text: &mut String) {
     fact(text, "pubsub_clients", clients.iter().filter(|client| client.listens()).count());
 }
 
-fn write_memory(call: &Call<'_, '_>, text: &mut String) {
+fn write_memory(call: &RedisCall<'_, '_>, text: &mut String) {
     let used = resident_bytes();
     fact(text, "used_memory", used);
     fact(text, "used_memory_human", format_args!("{:.2}M", used as f64 / (1024.0 * 1024.0)));
@@ -161,7 +161,7 @@ fn resident_bytes() -> u64 {
     pages.unwrap_or(0) * rustix::param::page_size() as u64
 }
 
-fn write_stats(call: &Call<'_, '_>, text: &mut String) {
+fn write_stats(call: &RedisCall<'_, '_>, text: &mut String) {
     let node = call.context.hub.node();
     let sum = |pick: fn(&tavern_hub::node::stats::Stats) -> u64| {
         node.stats.iter().map(|stats| pick(stats)).sum::<u64>()
@@ -181,22 +181,22 @@ fn write_stats(call: &Call<'_, '_>, text: &mut String) {
     fact(text, "evicted_keys", 0);
     fact(text, "keyspace_hits", 0);
     fact(text, "keyspace_misses", 0);
-    fact(text, "pubsub_channels", node.registry.listened(Space::Channel).len());
+    fact(text, "pubsub_channels", node.registry.listened(Namespace::Channel).len());
     fact(text, "pubsub_patterns", node.registry.pattern_count());
-    fact(text, "pubsubshard_channels", node.registry.listened(Space::Shard).len());
+    fact(text, "pubsubshard_channels", node.registry.listened(Namespace::Shard).len());
     fact(text, "client_output_buffer_limit_disconnections", sum(|stats| stats.closed_slow.get()));
     fact(text, "tavern_published", sum(|stats| stats.published.get()));
     fact(text, "tavern_delivered", sum(|stats| stats.delivered.get()));
 }
 
-fn write_replication(_: &Call<'_, '_>, text: &mut String) {
+fn write_replication(_: &RedisCall<'_, '_>, text: &mut String) {
     fact(text, "role", "master");
     fact(text, "connected_slaves", 0);
     fact(text, "master_failover_state", "no-failover");
     fact(text, "master_repl_offset", 0);
 }
 
-fn write_cpu(_: &Call<'_, '_>, text: &mut String) {
+fn write_cpu(_: &RedisCall<'_, '_>, text: &mut String) {
     let ticks = rustix::param::clock_ticks_per_second().max(1) as f64;
     let (user, system) = cpu_ticks().unwrap_or_default();
     fact(text, "used_cpu_sys", format_args!("{:.6}", system as f64 / ticks));

@@ -1,22 +1,24 @@
 //! The table of commands: names, arities, flags and families as in Redis, and our own: who may run
 //! them when. Must hold: every command that runs stands here, and `COMMAND` shows nothing else.
 
-use super::{Run, catalog, client, config, connection, kill, pubsub, server, tavern, text, transaction};
+use super::{
+    CommandFn, catalog, client, config, connection, kill, pubsub, server, tavern, text, transaction,
+};
 use crate::resp::Args;
-use crate::resp::rights::Names;
+use crate::resp::rights::NamedArguments;
 
 /// One command or subcommand.
-pub struct Spec {
+pub struct CommandSpec {
     /// In full: `client|kill`.
     pub name: &'static str,
     /// The number of arguments with the name itself; negative: at least that many.
     pub arity: i32,
     pub flags: Flags,
-    pub own: Own,
+    pub own: TavernFlags,
     /// What its arguments name.
-    pub names: Names,
-    pub(super) run: Run,
-    pub subcommands: &'static [Spec],
+    pub names: NamedArguments,
+    pub(super) run: CommandFn,
+    pub subcommands: &'static [CommandSpec],
     pub group: &'static str,
     pub since: &'static str,
     pub summary: &'static str,
@@ -57,45 +59,45 @@ impl Flags {
 
 /// Our own flags of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Own(u8);
+pub struct TavernFlags(u8);
 
-impl Own {
-    pub const NONE: Own = Own(0);
+impl TavernFlags {
+    pub const NONE: TavernFlags = TavernFlags(0);
     /// Allowed on a RESP2 connection that listens.
-    pub const WHILE_SUBSCRIBED: Own = Own(1);
+    pub const WHILE_SUBSCRIBED: TavernFlags = TavernFlags(1);
     /// Needs an API key with scope `admin`, outside dev mode.
-    pub const NEEDS_ADMIN: Own = Own(2);
+    pub const NEEDS_ADMIN: TavernFlags = TavernFlags(2);
     /// Its answer is pushed, so `CLIENT REPLY` does not silence it.
-    pub const PUSHES: Own = Own(4);
+    pub const PUSHES: TavernFlags = TavernFlags(4);
     /// Runs at once inside `MULTI`.
-    pub const NOT_QUEUED: Own = Own(8);
+    pub const NOT_QUEUED: TavernFlags = TavernFlags(8);
     /// Counts against the rate of a session.
-    pub const LIMITED: Own = Own(16);
+    pub const LIMITED: TavernFlags = TavernFlags(16);
 
-    pub const fn and(self, other: Own) -> Own {
-        Own(self.0 | other.0)
+    pub const fn and(self, other: TavernFlags) -> TavernFlags {
+        TavernFlags(self.0 | other.0)
     }
 
-    pub const fn has(self, other: Own) -> bool {
+    pub const fn has(self, other: TavernFlags) -> bool {
         self.0 & other.0 != 0
     }
 }
 
-impl Spec {
+impl CommandSpec {
     const fn new(
         name: &'static str,
         arity: i32,
         group: &'static str,
-        run: Run,
+        run: CommandFn,
         summary: &'static str,
-    ) -> Spec {
-        let (flags, own) = (Flags::NONE, Own::NONE);
-        Spec {
+    ) -> CommandSpec {
+        let (flags, own) = (Flags::NONE, TavernFlags::NONE);
+        CommandSpec {
             name,
             arity,
             flags,
             own,
-            names: Names::None,
+            names: NamedArguments::None,
             run,
             subcommands: &[],
             group,
@@ -104,24 +106,24 @@ impl Spec {
         }
     }
 
-    const fn flags(self, flags: Flags) -> Spec {
-        Spec { flags: Flags(self.flags.0 | flags.0), ..self }
+    const fn flags(self, flags: Flags) -> CommandSpec {
+        CommandSpec { flags: Flags(self.flags.0 | flags.0), ..self }
     }
 
-    const fn own(self, own: Own) -> Spec {
-        Spec { own: Own(self.own.0 | own.0), ..self }
+    const fn own(self, own: TavernFlags) -> CommandSpec {
+        CommandSpec { own: TavernFlags(self.own.0 | own.0), ..self }
     }
 
-    const fn names(self, names: Names) -> Spec {
-        Spec { names, ..self }
+    const fn names(self, names: NamedArguments) -> CommandSpec {
+        CommandSpec { names, ..self }
     }
 
-    const fn since(self, since: &'static str) -> Spec {
-        Spec { since, ..self }
+    const fn since(self, since: &'static str) -> CommandSpec {
+        CommandSpec { since, ..self }
     }
 
-    const fn with(self, subcommands: &'static [Spec]) -> Spec {
-        Spec { subcommands, ..self }
+    const fn with(self, subcommands: &'static [CommandSpec]) -> CommandSpec {
+        CommandSpec { subcommands, ..self }
     }
 
     fn accepts(&self, count: usize) -> bool {
@@ -138,10 +140,10 @@ impl Spec {
 }
 
 /// What is said of a command that cannot run, and which one it was, if it is known.
-type Unfit = (Option<&'static Spec>, Vec<u8>);
+type CannotRun = (Option<&'static CommandSpec>, Vec<u8>);
 
 /// Finds a command and sees that it has as many arguments as it needs. The number is its code, for `name_of`.
-pub fn resolve(args: &Args<'_>) -> Result<(&'static Spec, u16), Unfit> {
+pub fn resolve(args: &Args<'_>) -> Result<(&'static CommandSpec, u16), CannotRun> {
     let name = args.at(0);
     let Some(index) = TABLE.iter().position(|spec| name.eq_ignore_ascii_case(spec.name.as_bytes())) else {
         return Err((None, text::unknown_command(args)));
@@ -150,7 +152,7 @@ pub fn resolve(args: &Args<'_>) -> Result<(&'static Spec, u16), Unfit> {
     let mut code = index as u16 + 1;
     if !spec.subcommands.is_empty() && args.len() > 1 {
         let word = args.at(1);
-        let of_word = |sub: &Spec| word.eq_ignore_ascii_case(sub.word().as_bytes());
+        let of_word = |sub: &CommandSpec| word.eq_ignore_ascii_case(sub.word().as_bytes());
         let Some(index) = spec.subcommands.iter().position(of_word) else {
             return Err((None, text::unknown_subcommand(spec.name, word)));
         };
@@ -165,7 +167,7 @@ pub fn resolve(args: &Args<'_>) -> Result<(&'static Spec, u16), Unfit> {
 }
 
 /// Finds by full name, as `COMMAND INFO` does.
-pub fn find(name: &[u8]) -> Option<&'static Spec> {
+pub fn find(name: &[u8]) -> Option<&'static CommandSpec> {
     let all = TABLE.iter().flat_map(|spec| std::iter::once(spec).chain(spec.subcommands));
     all.into_iter().find(|spec| name.eq_ignore_ascii_case(spec.name.as_bytes()))
 }
@@ -190,93 +192,140 @@ const SESSION: Flags = QUIET.and(Flags::NOSCRIPT).and(Flags::CONNECTION);
 const LOGIN: Flags = SESSION.and(Flags::FAST).and(Flags::NO_AUTH).and(Flags::ALLOW_BUSY);
 const OPERATOR: Flags = QUIET.and(Flags::NOSCRIPT).and(Flags::ADMIN).and(Flags::DANGEROUS);
 const MULTI: Flags = QUIET.and(Flags::NOSCRIPT).and(Flags::TRANSACTION);
-const CONFIRMED: Own = Own::WHILE_SUBSCRIBED.and(Own::PUSHES);
-const ASKED: Own = CONFIRMED.and(Own::LIMITED);
+const CONFIRMED: TavernFlags = TavernFlags::WHILE_SUBSCRIBED.and(TavernFlags::PUSHES);
+const ASKED: TavernFlags = CONFIRMED.and(TavernFlags::LIMITED);
 
 /// The command of the hot path and its code: the first of the table.
-pub static PUBLISH: Spec = PUBLISH_SPEC;
+pub static PUBLISH: CommandSpec = PUBLISH_SPEC;
 pub const PUBLISH_CODE: u16 = 1;
-const PUBLISH_SPEC: Spec = Spec::new("publish", 3, "pubsub", pubsub::publish, "Sends a message to a channel")
-    .flags(PUBSUB.and(Flags::FAST))
-    .own(Own::LIMITED)
-    .names(Names::Published)
-    .since("2.0.0");
+const PUBLISH_SPEC: CommandSpec =
+    CommandSpec::new("publish", 3, "pubsub", pubsub::publish, "Sends a message to a channel")
+        .flags(PUBSUB.and(Flags::FAST))
+        .own(TavernFlags::LIMITED)
+        .names(NamedArguments::Published)
+        .since("2.0.0");
 
-const fn help(name: &'static str) -> Spec {
-    Spec::new(name, 2, "server", catalog::help, "Prints this help.").flags(QUIET).since("5.0.0")
+const fn help(name: &'static str) -> CommandSpec {
+    CommandSpec::new(name, 2, "server", catalog::help, "Prints this help.").flags(QUIET).since("5.0.0")
 }
 
-pub static TABLE: &[Spec] = &[
+pub static TABLE: &[CommandSpec] = &[
     PUBLISH_SPEC,
-    Spec::new("ping", -1, "connection", connection::ping, "Answers, with the argument if there is one")
-        .flags(Flags::FAST.and(Flags::CONNECTION))
-        .own(Own::WHILE_SUBSCRIBED),
-    Spec::new("subscribe", -2, "pubsub", pubsub::subscribe, "Listens to channels")
+    CommandSpec::new(
+        "ping",
+        -1,
+        "connection",
+        connection::ping,
+        "Answers, with the argument if there is one",
+    )
+    .flags(Flags::FAST.and(Flags::CONNECTION))
+    .own(TavernFlags::WHILE_SUBSCRIBED),
+    CommandSpec::new("subscribe", -2, "pubsub", pubsub::subscribe, "Listens to channels")
         .flags(LISTEN)
         .own(ASKED)
-        .names(Names::Listened)
+        .names(NamedArguments::Listened)
         .since("2.0.0"),
-    Spec::new("unsubscribe", -1, "pubsub", pubsub::unsubscribe, "Stops listening to channels")
+    CommandSpec::new("unsubscribe", -1, "pubsub", pubsub::unsubscribe, "Stops listening to channels")
         .flags(LISTEN)
         .own(CONFIRMED)
         .since("2.0.0"),
-    Spec::new("psubscribe", -2, "pubsub", pubsub::psubscribe, "Listens to all channels that match patterns")
-        .flags(LISTEN)
-        .own(ASKED)
-        .names(Names::Patterns)
-        .since("2.0.0"),
-    Spec::new("punsubscribe", -1, "pubsub", pubsub::punsubscribe, "Stops listening to patterns")
+    CommandSpec::new(
+        "psubscribe",
+        -2,
+        "pubsub",
+        pubsub::psubscribe,
+        "Listens to all channels that match patterns",
+    )
+    .flags(LISTEN)
+    .own(ASKED)
+    .names(NamedArguments::Patterns)
+    .since("2.0.0"),
+    CommandSpec::new("punsubscribe", -1, "pubsub", pubsub::punsubscribe, "Stops listening to patterns")
         .flags(LISTEN)
         .own(CONFIRMED)
         .since("2.0.0"),
-    Spec::new("ssubscribe", -2, "pubsub", pubsub::ssubscribe, "Listens to shard channels")
+    CommandSpec::new("ssubscribe", -2, "pubsub", pubsub::ssubscribe, "Listens to shard channels")
         .flags(LISTEN)
         .own(ASKED)
-        .names(Names::Listened)
+        .names(NamedArguments::Listened)
         .since("7.0.0"),
-    Spec::new("sunsubscribe", -1, "pubsub", pubsub::sunsubscribe, "Stops listening to shard channels")
+    CommandSpec::new("sunsubscribe", -1, "pubsub", pubsub::sunsubscribe, "Stops listening to shard channels")
         .flags(LISTEN)
         .own(CONFIRMED)
         .since("7.0.0"),
-    Spec::new("spublish", 3, "pubsub", pubsub::spublish, "Sends a message to a shard channel")
+    CommandSpec::new("spublish", 3, "pubsub", pubsub::spublish, "Sends a message to a shard channel")
         .flags(PUBSUB.and(Flags::FAST))
-        .own(Own::LIMITED)
-        .names(Names::Published)
+        .own(TavernFlags::LIMITED)
+        .names(NamedArguments::Published)
         .since("7.0.0"),
-    Spec::new("pubsub", -2, "pubsub", catalog::help, "Tells who listens where").since("2.8.0").with(&[
-        Spec::new("pubsub|channels", -2, "pubsub", pubsub::channels, "The channels with subscriptions")
+    CommandSpec::new("pubsub", -2, "pubsub", catalog::help, "Tells who listens where").since("2.8.0").with(
+        &[
+            CommandSpec::new(
+                "pubsub|channels",
+                -2,
+                "pubsub",
+                pubsub::channels,
+                "The channels with subscriptions",
+            )
             .flags(PUBSUB)
             .since("2.8.0"),
-        Spec::new("pubsub|numsub", -2, "pubsub", pubsub::numsub, "How many listen to each channel")
+            CommandSpec::new(
+                "pubsub|numsub",
+                -2,
+                "pubsub",
+                pubsub::numsub,
+                "How many listen to each channel",
+            )
             .flags(PUBSUB)
             .since("2.8.0"),
-        Spec::new("pubsub|numpat", 2, "pubsub", pubsub::numpat, "How many patterns are listened to")
+            CommandSpec::new(
+                "pubsub|numpat",
+                2,
+                "pubsub",
+                pubsub::numpat,
+                "How many patterns are listened to",
+            )
             .flags(PUBSUB)
             .since("2.8.0"),
-        Spec::new("pubsub|shardchannels", -2, "pubsub", pubsub::shardchannels, "The shard channels in use")
+            CommandSpec::new(
+                "pubsub|shardchannels",
+                -2,
+                "pubsub",
+                pubsub::shardchannels,
+                "The shard channels in use",
+            )
             .flags(PUBSUB)
             .since("7.0.0"),
-        Spec::new(
-            "pubsub|shardnumsub",
-            -2,
-            "pubsub",
-            pubsub::shardnumsub,
-            "How many listen to shard channels",
-        )
-        .flags(PUBSUB)
-        .since("7.0.0"),
-        Spec::new("pubsub|help", 2, "pubsub", pubsub::help, "Prints this help.").flags(QUIET).since("6.2.0"),
-    ]),
-    Spec::new("echo", 2, "connection", connection::echo, "Gives the argument back")
+            CommandSpec::new(
+                "pubsub|shardnumsub",
+                -2,
+                "pubsub",
+                pubsub::shardnumsub,
+                "How many listen to shard channels",
+            )
+            .flags(PUBSUB)
+            .since("7.0.0"),
+            CommandSpec::new("pubsub|help", 2, "pubsub", pubsub::help, "Prints this help.")
+                .flags(QUIET)
+                .since("6.2.0"),
+        ],
+    ),
+    CommandSpec::new("echo", 2, "connection", connection::echo, "Gives the argument back")
         .flags(QUIET.and(Flags::FAST).and(Flags::CONNECTION)),
-    Spec::new("quit", -1, "connection", connection::quit, "Closes the connection")
+    CommandSpec::new("quit", -1, "connection", connection::quit, "Closes the connection")
         .flags(LOGIN)
-        .own(Own::WHILE_SUBSCRIBED.and(Own::NOT_QUEUED)),
-    Spec::new("reset", 1, "connection", connection::reset, "Makes the connection as it was when it began")
-        .flags(LOGIN)
-        .own(Own::WHILE_SUBSCRIBED.and(Own::NOT_QUEUED))
-        .since("6.2.0"),
-    Spec::new(
+        .own(TavernFlags::WHILE_SUBSCRIBED.and(TavernFlags::NOT_QUEUED)),
+    CommandSpec::new(
+        "reset",
+        1,
+        "connection",
+        connection::reset,
+        "Makes the connection as it was when it began",
+    )
+    .flags(LOGIN)
+    .own(TavernFlags::WHILE_SUBSCRIBED.and(TavernFlags::NOT_QUEUED))
+    .since("6.2.0"),
+    CommandSpec::new(
         "hello",
         -1,
         "connection",
@@ -285,88 +334,107 @@ pub static TABLE: &[Spec] = &[
     )
     .flags(LOGIN)
     .since("6.0.0"),
-    Spec::new("auth", -2, "connection", connection::auth, "Logs in with a token or an API key").flags(LOGIN),
-    Spec::new("select", 2, "connection", connection::select, "Accepts the number of a database")
+    CommandSpec::new("auth", -2, "connection", connection::auth, "Logs in with a token or an API key")
+        .flags(LOGIN),
+    CommandSpec::new("select", 2, "connection", connection::select, "Accepts the number of a database")
         .flags(QUIET.and(Flags::FAST).and(Flags::CONNECTION)),
-    Spec::new("client", -2, "connection", catalog::help, "About connections").since("2.4.0").with(&[
-        Spec::new("client|id", 2, "connection", client::id, "This connection's number")
+    CommandSpec::new("client", -2, "connection", catalog::help, "About connections").since("2.4.0").with(&[
+        CommandSpec::new("client|id", 2, "connection", client::id, "This connection's number")
             .flags(SESSION)
             .since("5.0.0"),
-        Spec::new("client|setname", 3, "connection", client::setname, "Names this connection")
+        CommandSpec::new("client|setname", 3, "connection", client::setname, "Names this connection")
             .flags(SESSION)
             .since("2.6.9"),
-        Spec::new("client|getname", 2, "connection", client::getname, "This connection's name")
+        CommandSpec::new("client|getname", 2, "connection", client::getname, "This connection's name")
             .flags(SESSION)
             .since("2.6.9"),
-        Spec::new("client|setinfo", 4, "connection", client::setinfo, "Says which library the client uses")
-            .flags(SESSION)
-            .since("7.2.0"),
-        Spec::new("client|list", -2, "connection", client::list, "Shows connections")
+        CommandSpec::new(
+            "client|setinfo",
+            4,
+            "connection",
+            client::setinfo,
+            "Says which library the client uses",
+        )
+        .flags(SESSION)
+        .since("7.2.0"),
+        CommandSpec::new("client|list", -2, "connection", client::list, "Shows connections")
             .flags(OPERATOR.and(Flags::CONNECTION))
-            .own(Own::NEEDS_ADMIN)
+            .own(TavernFlags::NEEDS_ADMIN)
             .since("2.4.0"),
-        Spec::new("client|kill", -3, "connection", kill::kill, "Closes connections")
+        CommandSpec::new("client|kill", -3, "connection", kill::kill, "Closes connections")
             .flags(OPERATOR.and(Flags::CONNECTION))
-            .own(Own::NEEDS_ADMIN)
+            .own(TavernFlags::NEEDS_ADMIN)
             .since("2.4.0"),
-        Spec::new("client|reply", 3, "connection", client::reply_mode, "Whether commands are answered")
-            .flags(SESSION)
-            .since("3.2.0"),
-        Spec::new("client|info", 2, "connection", client::info, "Shows this connection")
+        CommandSpec::new(
+            "client|reply",
+            3,
+            "connection",
+            client::reply_mode,
+            "Whether commands are answered",
+        )
+        .flags(SESSION)
+        .since("3.2.0"),
+        CommandSpec::new("client|info", 2, "connection", client::info, "Shows this connection")
             .flags(SESSION)
             .since("6.2.0"),
-        Spec::new("client|no-evict", 3, "connection", client::no_evict, "Accepted, changes nothing")
+        CommandSpec::new("client|no-evict", 3, "connection", client::no_evict, "Accepted, changes nothing")
             .flags(OPERATOR.and(Flags::CONNECTION))
             .since("7.0.0"),
-        Spec::new("client|no-touch", 3, "connection", client::no_touch, "Accepted, changes nothing")
+        CommandSpec::new("client|no-touch", 3, "connection", client::no_touch, "Accepted, changes nothing")
             .flags(SESSION)
             .since("7.2.0"),
         help("client|help"),
     ]),
-    Spec::new("command", -1, "server", catalog::command, "Tells about commands")
+    CommandSpec::new("command", -1, "server", catalog::command, "Tells about commands")
         .flags(QUIET.and(Flags::CONNECTION))
         .since("2.8.13")
         .with(&[
-            Spec::new("command|count", 2, "server", catalog::count, "How many commands there are")
+            CommandSpec::new("command|count", 2, "server", catalog::count, "How many commands there are")
                 .flags(QUIET.and(Flags::CONNECTION))
                 .since("2.8.13"),
-            Spec::new("command|docs", -2, "server", catalog::docs, "What commands are for")
+            CommandSpec::new("command|docs", -2, "server", catalog::docs, "What commands are for")
                 .flags(QUIET.and(Flags::CONNECTION))
                 .since("7.0.0"),
-            Spec::new("command|info", -2, "server", catalog::info, "Arity and flags of commands")
+            CommandSpec::new("command|info", -2, "server", catalog::info, "Arity and flags of commands")
                 .flags(QUIET.and(Flags::CONNECTION))
                 .since("2.8.13"),
-            Spec::new("command|list", -2, "server", catalog::list, "The names of commands")
+            CommandSpec::new("command|list", -2, "server", catalog::list, "The names of commands")
                 .flags(QUIET.and(Flags::CONNECTION))
                 .since("7.0.0"),
             help("command|help"),
         ]),
-    Spec::new("info", -1, "server", server::info, "Facts and counters of this node")
+    CommandSpec::new("info", -1, "server", server::info, "Facts and counters of this node")
         .flags(QUIET.and(Flags::DANGEROUS)),
-    Spec::new("config", -2, "server", catalog::help, "Settings under the names of Redis")
+    CommandSpec::new("config", -2, "server", catalog::help, "Settings under the names of Redis")
         .since("2.0.0")
         .with(&[
-            Spec::new("config|get", -3, "server", config::get, "Shows settings")
+            CommandSpec::new("config|get", -3, "server", config::get, "Shows settings")
                 .flags(OPERATOR)
                 .since("2.0.0"),
-            Spec::new("config|set", -4, "server", config::set, "Accepted for known names, changes nothing")
-                .flags(OPERATOR)
-                .own(Own::NEEDS_ADMIN)
-                .since("2.0.0"),
-            Spec::new("config|resetstat", 2, "server", config::resetstat, "Accepted, changes nothing")
+            CommandSpec::new(
+                "config|set",
+                -4,
+                "server",
+                config::set,
+                "Accepted for known names, changes nothing",
+            )
+            .flags(OPERATOR)
+            .own(TavernFlags::NEEDS_ADMIN)
+            .since("2.0.0"),
+            CommandSpec::new("config|resetstat", 2, "server", config::resetstat, "Accepted, changes nothing")
                 .flags(OPERATOR)
                 .since("2.0.0"),
             help("config|help"),
         ]),
-    Spec::new("multi", 1, "transactions", transaction::multi, "Begins a transaction")
+    CommandSpec::new("multi", 1, "transactions", transaction::multi, "Begins a transaction")
         .flags(MULTI.and(Flags::FAST).and(Flags::ALLOW_BUSY))
-        .own(Own::NOT_QUEUED)
+        .own(TavernFlags::NOT_QUEUED)
         .since("1.2.0"),
-    Spec::new("exec", 1, "transactions", transaction::exec, "Runs what was queued since MULTI")
+    CommandSpec::new("exec", 1, "transactions", transaction::exec, "Runs what was queued since MULTI")
         .flags(MULTI.and(Flags::SKIP_SLOWLOG))
-        .own(Own::NOT_QUEUED.and(Own::PUSHES))
+        .own(TavernFlags::NOT_QUEUED.and(TavernFlags::PUSHES))
         .since("1.2.0"),
-    Spec::new(
+    CommandSpec::new(
         "discard",
         1,
         "transactions",
@@ -374,27 +442,35 @@ pub static TABLE: &[Spec] = &[
         "Forgets what was queued since MULTI",
     )
     .flags(MULTI.and(Flags::FAST).and(Flags::ALLOW_BUSY))
-    .own(Own::NOT_QUEUED)
+    .own(TavernFlags::NOT_QUEUED)
     .since("2.0.0"),
-    Spec::new("flushall", -1, "server", server::flush, "Accepted, changes nothing")
+    CommandSpec::new("flushall", -1, "server", server::flush, "Accepted, changes nothing")
         .flags(Flags::WRITE.and(Flags::KEYSPACE).and(Flags::DANGEROUS))
-        .own(Own::NEEDS_ADMIN),
-    Spec::new("flushdb", -1, "server", server::flush, "Accepted, changes nothing")
+        .own(TavernFlags::NEEDS_ADMIN),
+    CommandSpec::new("flushdb", -1, "server", server::flush, "Accepted, changes nothing")
         .flags(Flags::WRITE.and(Flags::KEYSPACE).and(Flags::DANGEROUS))
-        .own(Own::NEEDS_ADMIN),
-    Spec::new("function", -2, "scripting", catalog::help, "There are no functions here").since("7.0.0").with(
-        &[
-            Spec::new("function|flush", -2, "scripting", server::function_flush, "Accepted, changes nothing")
-                .flags(Flags::WRITE.and(Flags::NOSCRIPT).and(Flags::SCRIPTING))
-                .own(Own::NEEDS_ADMIN)
-                .since("7.0.0"),
+        .own(TavernFlags::NEEDS_ADMIN),
+    CommandSpec::new("function", -2, "scripting", catalog::help, "There are no functions here")
+        .since("7.0.0")
+        .with(&[
+            CommandSpec::new(
+                "function|flush",
+                -2,
+                "scripting",
+                server::function_flush,
+                "Accepted, changes nothing",
+            )
+            .flags(Flags::WRITE.and(Flags::NOSCRIPT).and(Flags::SCRIPTING))
+            .own(TavernFlags::NEEDS_ADMIN)
+            .since("7.0.0"),
             help("function|help"),
-        ],
-    ),
-    Spec::new("dbsize", 1, "server", server::dbsize, "Always 0: there are no keys")
+        ]),
+    CommandSpec::new("dbsize", 1, "server", server::dbsize, "Always 0: there are no keys")
         .flags(Flags::READONLY.and(Flags::FAST).and(Flags::KEYSPACE)),
-    Spec::new("debug", -2, "server", server::debug, "For test suites").flags(OPERATOR).own(Own::NEEDS_ADMIN),
-    Spec::new(
+    CommandSpec::new("debug", -2, "server", server::debug, "For test suites")
+        .flags(OPERATOR)
+        .own(TavernFlags::NEEDS_ADMIN),
+    CommandSpec::new(
         "tavern.mode",
         2,
         "pubsub",
@@ -402,13 +478,13 @@ pub static TABLE: &[Spec] = &[
         "push: messages come by themselves; poll: they are asked for",
     )
     .flags(LISTEN.and(Flags::FAST))
-    .own(Own::WHILE_SUBSCRIBED)
+    .own(TavernFlags::WHILE_SUBSCRIBED)
     .since("7.2.0"),
-    Spec::new("tavern.poll", -1, "pubsub", tavern::poll, "Takes what is queued, without waiting")
+    CommandSpec::new("tavern.poll", -1, "pubsub", tavern::poll, "Takes what is queued, without waiting")
         .flags(LISTEN.and(Flags::FAST))
-        .own(Own::WHILE_SUBSCRIBED)
+        .own(TavernFlags::WHILE_SUBSCRIBED)
         .since("7.2.0"),
-    Spec::new(
+    CommandSpec::new(
         "tavern.wait",
         -2,
         "pubsub",
@@ -416,7 +492,7 @@ pub static TABLE: &[Spec] = &[
         "Takes what is queued, or waits for the next message",
     )
     .flags(LISTEN.and(Flags::BLOCKING))
-    .own(Own::WHILE_SUBSCRIBED)
+    .own(TavernFlags::WHILE_SUBSCRIBED)
     .since("7.2.0"),
 ];
 

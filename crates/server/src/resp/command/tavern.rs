@@ -2,15 +2,15 @@
 //! messages when it wants them. Since nothing comes unasked there, a RESP2 connection in poll mode may run every
 //! command while it listens. Must hold: a message is either pushed or taken, never both.
 
-use super::{Call, pubsub, text};
-use crate::resp::Next;
+use super::{RedisCall, pubsub, text};
+use crate::resp::RedisNext;
 use tavern_domain::Time;
 use tavern_wire::resp as reply;
 
 const NEEDS_POLL: &str = "ERR the connection is in push mode, say TAVERN.MODE poll first";
 const NO_SUBSCRIPTION: &str = "ERR the connection listens to nothing, so it would wait for nothing";
 
-pub fn mode(call: &mut Call<'_, '_>) -> Next {
+pub fn mode(call: &mut RedisCall<'_, '_>) -> RedisNext {
     let polls = match call.args.at(1).to_ascii_lowercase().as_slice() {
         b"poll" => true,
         b"push" => false,
@@ -24,7 +24,7 @@ pub fn mode(call: &mut Call<'_, '_>) -> Next {
     call.ok()
 }
 
-pub fn poll(call: &mut Call<'_, '_>) -> Next {
+pub fn poll(call: &mut RedisCall<'_, '_>) -> RedisNext {
     if call.args.len() > 2 {
         return call.error(text::SYNTAX);
     }
@@ -38,7 +38,7 @@ pub fn poll(call: &mut Call<'_, '_>) -> Next {
     answer(call, count)
 }
 
-pub fn wait(call: &mut Call<'_, '_>) -> Next {
+pub fn wait(call: &mut RedisCall<'_, '_>) -> RedisNext {
     let (ms, count) = match (timeout(call), count(call, 2)) {
         _ if call.args.len() > 3 => return call.error(text::SYNTAX),
         (Ok(ms), Ok(count)) => (ms, count),
@@ -66,10 +66,10 @@ pub fn wait(call: &mut Call<'_, '_>) -> Next {
     let until = if ms == 0 { Time::NEVER } else { now + ms };
     call.peer.waiting_until.get_or_insert(until);
     tavern_hub::core::redis::set_waiting(&mut call.context.hub.core, id, true);
-    Next::Stall
+    RedisNext::Stall
 }
 
-fn answer(call: &mut Call<'_, '_>, count: usize) -> Next {
+fn answer(call: &mut RedisCall<'_, '_>, count: usize) -> RedisNext {
     let format = call.peer.format();
     let mut messages = Vec::new();
     let taken = call.peer.listener.map_or(0, |id| {
@@ -77,16 +77,16 @@ fn answer(call: &mut Call<'_, '_>, count: usize) -> Next {
     });
     reply::array(call.out, taken);
     call.out.extend_from_slice(&messages);
-    Next::Go
+    RedisNext::Go
 }
 
-fn timeout(call: &Call<'_, '_>) -> Result<u64, &'static str> {
+fn timeout(call: &RedisCall<'_, '_>) -> Result<u64, &'static str> {
     let ms = text::integer(call.args.at(1)).ok_or("ERR timeout is not an integer or out of range")?;
     u64::try_from(ms).map_err(|_| "ERR timeout is negative")
 }
 
 /// How many to take at most; all when it is not said.
-fn count(call: &Call<'_, '_>, index: usize) -> Result<usize, &'static str> {
+fn count(call: &RedisCall<'_, '_>, index: usize) -> Result<usize, &'static str> {
     if index >= call.args.len() {
         return Ok(usize::MAX);
     }

@@ -1,8 +1,8 @@
 //! Commands against a real hub: one shard, several connections, no sockets.
 
 use super::*;
-use crate::auth::{AuthError, Authenticator, Claims, HelloTokens, Keyring, Verifier, sign};
-use crate::config::{Config, Flag, Mode, Secret, Sources};
+use crate::auth::{AuthError, Authenticator, HelloTokens, Keyring, TokenClaims, Verifier, sign};
+use crate::config::{Config, Flag, SecretText, ServerMode, Sources};
 use crate::connections::Connections;
 use crate::resp::clients::{ClientInfo, Clients};
 use crate::resp::{OtherShards, RespServer};
@@ -10,15 +10,15 @@ use std::sync::{Arc, Mutex};
 use std::time::Instant;
 use tavern_domain::{Identity, Time};
 use tavern_hub::core::authorize;
-use tavern_hub::{Dice, LinkId, Node, Question, Scratch, Settings, Shard, Verdict};
+use tavern_hub::{AuthorizeAnswer, AuthorizeQuery, LinkId, Node, RandomSource, Scratch, Settings, Shard};
 
 const SECRET: &str = "0123456789abcdef0123456789abcdef";
 const ADMIN: &str = "the-key-of-the-operator";
 
 struct Counting(u128);
 
-impl Dice for Counting {
-    fn roll(&mut self) -> u128 {
+impl RandomSource for Counting {
+    fn next(&mut self) -> u128 {
         self.0 += 1;
         self.0
     }
@@ -43,12 +43,12 @@ struct World {
     server: Arc<RespServer>,
     killed: Arc<Killed>,
     ranges: Vec<std::ops::Range<usize>>,
-    peers: Vec<Peer>,
+    peers: Vec<RedisPeer>,
     // Lives as long as the server that uses it.
     _runtime: tokio::runtime::Runtime,
 }
 
-fn world(mode: Mode, settings: Settings) -> World {
+fn world(mode: ServerMode, settings: Settings) -> World {
     let flag = |key: &str, text: &str| Flag { flag: format!("--{key}"), key: key.into(), text: text.into() };
     let sources = Sources {
         mode,
@@ -59,8 +59,8 @@ fn world(mode: Mode, settings: Settings) -> World {
     };
     let loaded = Config::load(sources);
     let config = Arc::new(loaded.config);
-    let verifier = Verifier::from_secret(&Secret::new(SECRET));
-    let keyring = Keyring::without_store(Some(Secret::new(ADMIN)));
+    let verifier = Verifier::from_secret(&SecretText::new(SECRET));
+    let keyring = Keyring::without_store(Some(SecretText::new(ADMIN)));
     let authenticator = Arc::new(Authenticator::new(mode, verifier, keyring));
     let node = Node::new(settings, Box::new(HelloTokens(authenticator.clone())));
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
@@ -88,7 +88,7 @@ fn world(mode: Mode, settings: Settings) -> World {
 }
 
 fn dev() -> World {
-    world(Mode::Dev, Settings::default())
+    world(ServerMode::Dev, Settings::default())
 }
 
 impl World {
@@ -102,15 +102,15 @@ impl World {
             self.now,
         );
         let identity: Option<Identity> = self.server.authenticator.admit_unnamed().ok();
-        self.peers.push(Peer::new(link, identity, info));
+        self.peers.push(RedisPeer::new(link, identity, info));
         self.peers.len() - 1
     }
 
-    fn try_say(&mut self, who: usize, line: &str) -> (String, Next) {
+    fn try_say(&mut self, who: usize, line: &str) -> (String, RedisNext) {
         let words: Vec<Vec<u8>> = line.split(' ').map(|word| word.as_bytes().to_vec()).collect();
         let mut out = Vec::new();
         let World { now, hub, scratch, server, ranges, peers, .. } = self;
-        let mut context = Context { now: *now, hub, scratch, server, ranges };
+        let mut context = RedisContext { now: *now, hub, scratch, server, ranges };
         let next = run(&mut out, &mut peers[who], &mut context, &Args::Owned(&words));
         (String::from_utf8_lossy(&out).replace("\r\n", " ").trim_end().to_string(), next)
     }
@@ -118,7 +118,7 @@ impl World {
     /// What a connection reads after each of these lines, line breaks shown as spaces.
     fn say(&mut self, who: usize, line: &str) -> String {
         let (out, next) = self.try_say(who, line);
-        assert_eq!(next, Next::Go, "{line}");
+        assert_eq!(next, RedisNext::Go, "{line}");
         out
     }
 
@@ -133,14 +133,14 @@ impl World {
         let allow = allow.iter().map(|(pattern, verbs)| {
             (pattern.to_string(), verbs.iter().map(|verb| verb.to_string()).collect())
         });
-        let claims = Claims {
+        let claims = TokenClaims {
             sub: Some("ann".into()),
             name: None,
             exp: Some(((self.now.ms() + ttl_ms) / 1000).into()),
             nbf: None,
             allow: Some(allow.collect()),
         };
-        sign(&Secret::new(SECRET), &claims).unwrap()
+        sign(&SecretText::new(SECRET), &claims).unwrap()
     }
 }
 
@@ -269,22 +269,22 @@ fn a_wait_ends_with_a_message_or_with_its_time() {
     let (ann, bob) = (world.join(), world.join());
     world.say(ann, "TAVERN.MODE poll");
     world.say(ann, "SUBSCRIBE a");
-    assert_eq!(world.try_say(ann, "TAVERN.WAIT 50"), (String::new(), Next::Stall));
+    assert_eq!(world.try_say(ann, "TAVERN.WAIT 50"), (String::new(), RedisNext::Stall));
     assert_eq!(world.peers[ann].waiting_until, Some(world.now + 50));
     world.say(bob, "PUBLISH a x");
     assert_eq!(world.hub.effects.dirty.len(), 1, "the loop hears of it");
     assert_eq!(world.say(ann, "TAVERN.WAIT 50"), "*1 *3 $7 message $1 a $1 x");
     assert_eq!(world.peers[ann].waiting_until, None);
-    assert_eq!(world.try_say(ann, "TAVERN.WAIT 50").1, Next::Stall);
+    assert_eq!(world.try_say(ann, "TAVERN.WAIT 50").1, RedisNext::Stall);
     world.now = world.now + 49;
-    assert_eq!(world.try_say(ann, "TAVERN.WAIT 50").1, Next::Stall);
+    assert_eq!(world.try_say(ann, "TAVERN.WAIT 50").1, RedisNext::Stall);
     world.now = world.now + 1;
     assert_eq!(world.say(ann, "TAVERN.WAIT 50"), "*0");
 }
 
 #[test]
 fn commands_before_login_are_refused() {
-    let mut world = world(Mode::Serve, Settings::default());
+    let mut world = world(ServerMode::Serve, Settings::default());
     let ann = world.join();
     assert_eq!(world.say(ann, "PING"), "-NOAUTH Authentication required.");
     assert_eq!(world.say(ann, "PUBLISH a x"), "-NOAUTH Authentication required.");
@@ -314,20 +314,20 @@ const WRONG: &str = "-WRONGPASS invalid username-password pair or user is disabl
 
 #[test]
 fn an_expired_token_ends_the_connection() {
-    let mut world = world(Mode::Serve, Settings::default());
+    let mut world = world(ServerMode::Serve, Settings::default());
     let ann = world.join();
     let token = world.token(&[("*", &["publish"])], 5_000);
     assert_eq!(world.say(ann, &format!("AUTH {token}")), "+OK");
     assert_eq!(world.say(ann, "PUBLISH a x"), ":0");
     world.now = world.now + 6_000;
-    let closed = ("-NOAUTH Authentication required.".to_string(), Next::Close);
+    let closed = ("-NOAUTH Authentication required.".to_string(), RedisNext::Close);
     assert_eq!(world.try_say(ann, "PUBLISH a x"), closed);
 }
 
 #[test]
 fn a_session_has_a_rate_and_a_number_of_channels() {
     let settings = Settings { commands_per_second: 1, channels_per_session: 2, ..Settings::default() };
-    let mut world = world(Mode::Serve, settings);
+    let mut world = world(ServerMode::Serve, settings);
     let ann = world.join();
     let token = world.token(&[("*", &["publish", "subscribe"])], 60_000);
     world.say(ann, &format!("HELLO 3 AUTH x {token}"));
@@ -344,16 +344,16 @@ fn a_session_has_a_rate_and_a_number_of_channels() {
 fn the_app_is_asked_before_anything_changes() {
     let rules = tavern_hub::AuthorizeRules { cache_ms: 5_000 };
     let settings = Settings { authorize: Some(rules), commands_per_second: 1, ..Settings::default() };
-    let mut world = world(Mode::Serve, settings);
+    let mut world = world(ServerMode::Serve, settings);
     let ann = world.join();
     let token = world.token(&[], 60_000);
     world.say(ann, &format!("AUTH {token}"));
-    assert_eq!(world.try_say(ann, "SUBSCRIBE game#1 game#2").1, Next::Stall);
-    let questions: Vec<Question> = std::mem::take(&mut world.hub.effects.questions);
+    assert_eq!(world.try_say(ann, "SUBSCRIBE game#1 game#2").1, RedisNext::Stall);
+    let questions: Vec<AuthorizeQuery> = std::mem::take(&mut world.hub.effects.questions);
     assert_eq!(questions.len(), 2, "all of them at once");
-    let verdicts = [Verdict::Allow, Verdict::Instead("gametv#2".into())];
+    let verdicts = [AuthorizeAnswer::Allow, AuthorizeAnswer::Instead("gametv#2".into())];
     for (question, verdict) in questions.into_iter().zip(verdicts) {
-        assert_eq!(world.try_say(ann, "SUBSCRIBE game#1 game#2").1, Next::Stall);
+        assert_eq!(world.try_say(ann, "SUBSCRIBE game#1 game#2").1, RedisNext::Stall);
         authorize::answer(&mut world.hub.core, question, verdict);
     }
     let confirmed = "*3 $9 subscribe $6 game#1 :1 *3 $9 subscribe $8 gametv#2 :2";
@@ -379,7 +379,7 @@ fn clients_see_and_close_each_other() {
     assert_eq!(*world.killed.0.lock().unwrap(), [(0, LinkId(1), 2)]);
     assert_eq!(world.say(ann, "CLIENT KILL 1.2.3.4:5"), "-ERR No such client");
     assert_eq!(world.say(ann, "CLIENT KILL USER nobody"), "-ERR No such user 'nobody'");
-    assert_eq!(world.try_say(ann, "CLIENT KILL ID 1 SKIPME no"), (":1".to_string(), Next::Close));
+    assert_eq!(world.try_say(ann, "CLIENT KILL ID 1 SKIPME no"), (":1".to_string(), RedisNext::Close));
 }
 
 #[test]
@@ -419,6 +419,6 @@ fn small_commands_reply_as_redis() {
         assert_eq!(world.say(ann, line), expected.trim_end(), "{line}");
     }
     assert!(world.say(ann, "INFO").contains("redis_version:7.2.4"));
-    assert_eq!(world.try_say(ann, "POST / HTTP/1.1"), (String::new(), Next::Close));
-    assert_eq!(world.try_say(ann, "QUIT"), ("+OK".to_string(), Next::Close));
+    assert_eq!(world.try_say(ann, "POST / HTTP/1.1"), (String::new(), RedisNext::Close));
+    assert_eq!(world.try_say(ann, "QUIT"), ("+OK".to_string(), RedisNext::Close));
 }

@@ -2,9 +2,9 @@
 //! shard. Must hold: a transaction with a rejected command does not run; messages that it causes to its own
 //! connection come after the whole answer.
 
-use super::{Call, perform, table};
+use super::{RedisCall, perform, table};
 use crate::resp::rights::{self, Halt};
-use crate::resp::{Args, Next, Peer};
+use crate::resp::{Args, RedisNext, RedisPeer};
 use tavern_wire::resp as reply;
 
 #[derive(Debug, Default)]
@@ -20,7 +20,7 @@ const TRANSACTION_BYTES: usize = 4 << 20;
 /// What a kept argument takes beside its bytes.
 const ARGUMENT_BYTES: usize = 32;
 
-pub fn multi(call: &mut Call<'_, '_>) -> Next {
+pub fn multi(call: &mut RedisCall<'_, '_>) -> RedisNext {
     if call.peer.state.transaction.is_some() {
         return call.error("ERR MULTI calls can not be nested");
     }
@@ -30,7 +30,7 @@ pub fn multi(call: &mut Call<'_, '_>) -> Next {
 }
 
 /// Keeps a command for `EXEC`.
-pub fn enqueue(peer: &mut Peer, args: &Args<'_>) -> Result<(), &'static str> {
+pub fn enqueue(peer: &mut RedisPeer, args: &Args<'_>) -> Result<(), &'static str> {
     let Some(transaction) = &mut peer.state.transaction else { return Ok(()) };
     let bytes: usize = args.iter().map(|arg| arg.len() + ARGUMENT_BYTES).sum();
     if transaction.bytes + bytes > TRANSACTION_BYTES {
@@ -42,19 +42,19 @@ pub fn enqueue(peer: &mut Peer, args: &Args<'_>) -> Result<(), &'static str> {
     Ok(())
 }
 
-pub fn discard(peer: &mut Peer) -> Option<Box<Transaction>> {
+pub fn discard(peer: &mut RedisPeer) -> Option<Box<Transaction>> {
     peer.info.set_multi(-1);
     peer.state.transaction.take()
 }
 
-pub fn discard_command(call: &mut Call<'_, '_>) -> Next {
+pub fn discard_command(call: &mut RedisCall<'_, '_>) -> RedisNext {
     match discard(call.peer) {
         Some(_) => call.ok(),
         None => call.error("ERR DISCARD without MULTI"),
     }
 }
 
-pub fn exec(call: &mut Call<'_, '_>) -> Next {
+pub fn exec(call: &mut RedisCall<'_, '_>) -> RedisNext {
     let Some(transaction) = discard(call.peer) else {
         return call.error("ERR EXEC without MULTI");
     };
@@ -64,22 +64,22 @@ pub fn exec(call: &mut Call<'_, '_>) -> Next {
     if must_ask(call, &transaction) {
         call.peer.info.set_multi(transaction.queued.len() as i32);
         call.peer.state.transaction = Some(transaction);
-        return Next::Stall;
+        return RedisNext::Stall;
     }
     if !call.peer.state.is_quiet() {
         reply::array(call.out, transaction.queued.len());
     }
-    let mut next = Next::Go;
+    let mut next = RedisNext::Go;
     for command in &transaction.queued {
-        if run_queued(call, command) == Next::Close {
-            next = Next::Close;
+        if run_queued(call, command) == RedisNext::Close {
+            next = RedisNext::Close;
         }
     }
     next
 }
 
 /// What was allowed when it was queued may have to be asked again. All of it, before the first command runs.
-fn must_ask(call: &mut Call<'_, '_>, transaction: &Transaction) -> bool {
+fn must_ask(call: &mut RedisCall<'_, '_>, transaction: &Transaction) -> bool {
     let mut asks = false;
     for command in &transaction.queued {
         let args = Args::Owned(command);
@@ -90,17 +90,17 @@ fn must_ask(call: &mut Call<'_, '_>, transaction: &Transaction) -> bool {
     asks
 }
 
-fn run_queued(call: &mut Call<'_, '_>, command: &[Vec<u8>]) -> Next {
+fn run_queued(call: &mut RedisCall<'_, '_>, command: &[Vec<u8>]) -> RedisNext {
     let args = Args::Owned(command);
-    let Ok((spec, _)) = table::resolve(&args) else { return Next::Go };
+    let Ok((spec, _)) = table::resolve(&args) else { return RedisNext::Go };
     let (out, peer, context) = (&mut *call.out, &mut *call.peer, &mut *call.context);
-    let next = perform(&mut Call { out, peer, context, args: &args, spec, in_exec: true });
-    if next == Next::Stall {
+    let next = perform(&mut RedisCall { out, peer, context, args: &args, spec, in_exec: true });
+    if next == RedisNext::Stall {
         // Only after an AUTH in the same transaction, whose new rights could not be checked in advance.
         if !call.peer.state.is_quiet() {
             reply::error(call.out, "ERR the rights are not known yet, try again outside of MULTI");
         }
-        return Next::Go;
+        return RedisNext::Go;
     }
     next
 }

@@ -11,7 +11,9 @@ use tavern_domain::topic::is_reserved;
 use tavern_hub::topics::{TopicCaller, check_topic_name};
 use tavern_store::Versioned;
 use tavern_wire::error::{Code, Refusal};
-use tavern_wire::record::{self, EVENTS, SUBSCRIPTION, SUBSCRIPTIONS, Subscription, TOPIC, Topic};
+use tavern_wire::record::{
+    self, EVENTS, SUBSCRIPTION, SUBSCRIPTIONS, SubscriptionSettings, TOPIC, TopicRecord,
+};
 
 const PUBLISHER_BYTES: usize = 64;
 
@@ -23,7 +25,7 @@ pub async fn topics(api: &TopicsApi, after: &str, limit: usize) -> Result<Value,
     let mut found = Vec::with_capacity(page.rows.len());
     for row in page.rows {
         let name: Arc<str> = row.row.key.name().into();
-        let topic = ledger::found(Some(row), |bytes| record::read::<Topic>(bytes))?;
+        let topic = ledger::found(Some(row), |bytes| record::read::<TopicRecord>(bytes))?;
         found.extend(topic.map(|topic| (name, topic.row)));
     }
     Ok(json!({"topics": shown(api, found).await?, "next": next}))
@@ -35,9 +37,9 @@ pub async fn topic(api: &TopicsApi, name: &str) -> Result<Value, Refusal> {
     shown.pop().ok_or_else(ledger::unexpected)
 }
 
-async fn existing(api: &TopicsApi, name: &str) -> Result<Kept<Topic>, Refusal> {
+async fn existing(api: &TopicsApi, name: &str) -> Result<Kept<TopicRecord>, Refusal> {
     check_topic_name(name)?;
-    let topic: Option<Kept<Topic>> = ledger::record(api, TOPIC, name).await?;
+    let topic: Option<Kept<TopicRecord>> = ledger::record(api, TOPIC, name).await?;
     topic.ok_or_else(|| {
         let message =
             format!("there is no topic {name:?}: it begins with its first event or its first subscription");
@@ -45,7 +47,7 @@ async fn existing(api: &TopicsApi, name: &str) -> Result<Kept<Topic>, Refusal> {
     })
 }
 
-async fn shown(api: &TopicsApi, topics: Vec<(Arc<str>, Topic)>) -> Result<Vec<Value>, Refusal> {
+async fn shown(api: &TopicsApi, topics: Vec<(Arc<str>, TopicRecord)>) -> Result<Vec<Value>, Refusal> {
     if topics.is_empty() {
         return Ok(Vec::new());
     }
@@ -57,7 +59,7 @@ async fn shown(api: &TopicsApi, topics: Vec<(Arc<str>, Topic)>) -> Result<Vec<Va
             *subscribed.entry(topic).or_default() += 1;
         }
     }
-    let one = |(name, topic): (Arc<str>, Topic)| {
+    let one = |(name, topic): (Arc<str>, TopicRecord)| {
         json!({
             "topic": &*name,
             "publisher": topic.publisher.as_deref(),
@@ -69,11 +71,11 @@ async fn shown(api: &TopicsApi, topics: Vec<(Arc<str>, Topic)>) -> Result<Vec<Va
     Ok(topics.into_iter().map(one).collect())
 }
 
-async fn subscriptions(api: &TopicsApi) -> Result<Vec<(String, Subscription)>, Refusal> {
+async fn subscriptions(api: &TopicsApi) -> Result<Vec<(String, SubscriptionSettings)>, Refusal> {
     let mut all = Vec::new();
     for row in ledger::all(api, SUBSCRIPTION).await? {
         let name = row.row.key.name().to_owned();
-        let read = ledger::found(Some(row), |bytes| record::read::<Subscription>(bytes))?;
+        let read = ledger::found(Some(row), |bytes| record::read::<SubscriptionSettings>(bytes))?;
         all.extend(read.map(|subscription| (name, subscription.row)));
     }
     Ok(all)
@@ -94,9 +96,9 @@ pub async fn assign(api: &TopicsApi, name: &str, publisher: Option<Arc<str>>) ->
     let mut tries = Tries::default();
     loop {
         tries.another().await?;
-        let known: Option<Kept<Topic>> = ledger::record(api, TOPIC, name).await?;
+        let known: Option<Kept<TopicRecord>> = ledger::record(api, TOPIC, name).await?;
         let created_at = known.as_ref().map_or_else(|| now_ms(api), |known| known.row.created_at);
-        let topic = Topic { publisher: publisher.clone(), created_at };
+        let topic = TopicRecord { publisher: publisher.clone(), created_at };
         let mut edit = Edit::new(api);
         edit.expect(TOPIC, name, known.map_or(0, |known| known.version));
         edit.put(TOPIC, name, record::write(&topic));

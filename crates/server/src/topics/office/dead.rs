@@ -9,12 +9,14 @@ use crate::topics::TopicsApi;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
-use tavern_domain::delivery::{Batch, GAP_BYTES, Input, LETTERS, Letter, Mark, Run};
+use tavern_domain::delivery::{
+    Batch, DeliveryInput, EntryRange, GAP_BYTES, LETTERS, LogMark, RetriedDeadLetter,
+};
 use tavern_hub::topics::TopicCaller;
 use tavern_store::limits::PAGE_ROWS;
 use tavern_wire::error::{Code, Refusal};
-use tavern_wire::json::event::Format;
-use tavern_wire::record::{self, COPY, Copied, DEAD, Dead};
+use tavern_wire::json::event::BatchFormat;
+use tavern_wire::record::{self, COPY, CopiedEvent, DEAD, DeadLetterRecord};
 
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -38,7 +40,7 @@ impl Wish {
         object(body, "give {} for all, or {\"ids\": […]} with ids or seqs of dead letters")
     }
 
-    fn names(&self, letter: &Dead) -> bool {
+    fn names(&self, letter: &DeadLetterRecord) -> bool {
         let named = |name: &Named| match name {
             Named::Seq(seq) => *seq == letter.seq,
             Named::Id(id) => **id == *letter.id,
@@ -71,7 +73,7 @@ pub async fn dead_letters(
     Ok(json!({"dead_letters": shown, "next": next}))
 }
 
-fn shown(letter: &Dead) -> Value {
+fn shown(letter: &DeadLetterRecord) -> Value {
     // The server wrote it; what is no JSON is shown as it is.
     let event: Value = serde_json::from_str::<&RawValue>(&letter.event)
         .ok()
@@ -87,11 +89,16 @@ fn shown(letter: &Dead) -> Value {
     })
 }
 
-async fn page(api: &TopicsApi, name: &str, after: &str, limit: u32) -> Result<(Vec<Dead>, bool), Refusal> {
+async fn page(
+    api: &TopicsApi,
+    name: &str,
+    after: &str,
+    limit: u32,
+) -> Result<(Vec<DeadLetterRecord>, bool), Refusal> {
     let page = ledger::list(api, DEAD, &format!("{name}/"), after, limit).await?;
     let mut letters = Vec::with_capacity(page.rows.len());
     for row in page.rows {
-        let letter = ledger::found(Some(row), |bytes| record::read::<Dead>(bytes))?;
+        let letter = ledger::found(Some(row), |bytes| record::read::<DeadLetterRecord>(bytes))?;
         letters.extend(letter.map(|letter| letter.row));
     }
     Ok((letters, page.more))
@@ -107,7 +114,7 @@ pub async fn retry(api: &TopicsApi, caller: &TopicCaller, name: &str, wish: &Wis
         let (letters, more) = wanted(api, name, wish).await?;
         let format = queue.subscription.row.format;
         let each = letters.iter().map(|letter| as_letter(format, letter)).collect();
-        let Some(outcome) = machine::order(api, &queue, Input::Retry(each)) else {
+        let Some(outcome) = machine::order(api, &queue, DeliveryInput::Retry(each)) else {
             return Ok(json!({"retried": 0, "more": false}));
         };
         let mut edit = Edit::new(api);
@@ -131,7 +138,7 @@ pub async fn retry(api: &TopicsApi, caller: &TopicCaller, name: &str, wish: &Wis
 }
 
 /// The letters that are asked for, and whether there are more than can be tried at once.
-async fn wanted(api: &TopicsApi, name: &str, wish: &Wish) -> Result<(Vec<Dead>, bool), Refusal> {
+async fn wanted(api: &TopicsApi, name: &str, wish: &Wish) -> Result<(Vec<DeadLetterRecord>, bool), Refusal> {
     let (mut letters, mut after) = (Vec::new(), String::new());
     loop {
         let (found, more) = page(api, name, &after, PAGE_ROWS).await?;
@@ -148,23 +155,28 @@ async fn wanted(api: &TopicsApi, name: &str, wish: &Wish) -> Result<(Vec<Dead>, 
     }
 }
 
-fn as_letter(format: Format, letter: &Dead) -> Letter {
+fn as_letter(format: BatchFormat, letter: &DeadLetterRecord) -> RetriedDeadLetter {
     let (seq, position) = letter.after;
     let last = letter.gap_through.unwrap_or(letter.seq);
-    let run =
-        Run { after: Mark { seq, position }, first: letter.seq, last, gap: letter.gap_through.is_some() };
+    let run = EntryRange {
+        after: LogMark { seq, position },
+        first: letter.seq,
+        last,
+        gap: letter.gap_through.is_some(),
+    };
     let bytes = format.bytes_of(&letter.id, &letter.topic, letter.event.as_bytes());
     let bytes = if run.gap { GAP_BYTES } else { u32::try_from(bytes).unwrap_or(u32::MAX) };
-    Letter { run, bytes }
+    RetriedDeadLetter { run, bytes }
 }
 
 /// The events of a batch, if the log may have lost one of them.
-fn copy(batch: &Batch, letters: &[Dead], log_first: u64) -> Option<Vec<Copied>> {
-    if batch.runs.iter().all(|run| run.gap || run.after.position + 1 >= log_first) {
+fn copy(batch: &Batch, letters: &[DeadLetterRecord], log_first: u64) -> Option<Vec<CopiedEvent>> {
+    if batch.ranges.iter().all(|run| run.gap || run.after.position + 1 >= log_first) {
         return None;
     }
-    let of_batch = |letter: &&Dead| batch.runs.iter().any(|run| !run.gap && run.first == letter.seq);
-    let copied = |letter: &Dead| Copied {
+    let of_batch =
+        |letter: &&DeadLetterRecord| batch.ranges.iter().any(|run| !run.gap && run.first == letter.seq);
+    let copied = |letter: &DeadLetterRecord| CopiedEvent {
         seq: letter.seq,
         id: letter.id.clone(),
         topic: letter.topic.clone(),
@@ -177,10 +189,10 @@ fn copy(batch: &Batch, letters: &[Dead], log_first: u64) -> Option<Vec<Copied>> 
 mod tests {
     use super::*;
     use tavern_domain::Time;
-    use tavern_domain::delivery::Reason;
+    use tavern_domain::delivery::BatchReason;
 
-    fn dead(seq: u64, id: &str) -> Dead {
-        Dead {
+    fn dead(seq: u64, id: &str) -> DeadLetterRecord {
+        DeadLetterRecord {
             seq,
             gap_through: None,
             after: (seq - 1, 10 * seq),
@@ -209,11 +221,11 @@ mod tests {
     #[test]
     fn a_batch_that_the_log_has_lost_a_part_of_is_copied() {
         let letters = [dead(3, "a"), dead(7, "b"), dead(9, "c")];
-        let runs = letters[..2].iter().map(|letter| as_letter(Format::Standard, letter).run).collect();
+        let runs = letters[..2].iter().map(|letter| as_letter(BatchFormat::Standard, letter).run).collect();
         let batch = Batch {
             number: 1,
-            runs,
-            reason: Reason::Retry,
+            ranges: runs,
+            reason: BatchReason::Retry,
             accepted: Time(0),
             attempts: 0,
             refusals: 0,

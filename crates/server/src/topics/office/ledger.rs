@@ -11,7 +11,7 @@ use tavern_domain::Time;
 use tavern_store::limits::{PAGE_ROWS, RETRY_AFTER_MS};
 use tavern_store::{
     Append, Commit, Document, DocumentKey, Expect, Found, Page, Read, Receipt, Row, RowKey, RowKind,
-    StoreError, Topics, Trim, Versioned, Writer,
+    StoreError, TopicPage, Trim, Versioned, Writer,
 };
 use tavern_wire::error::{Code, Refusal};
 use tavern_wire::record::{self, RecordError};
@@ -171,7 +171,7 @@ pub async fn all(api: &TopicsApi, kind: &str) -> Result<Vec<Versioned<Document>>
 }
 
 /// How many events these topics have had, and the log at the same moment. No more than a page of them.
-pub async fn counts(api: &TopicsApi, names: Vec<Arc<str>>) -> Result<Topics, Refusal> {
+pub async fn counts(api: &TopicsApi, names: Vec<Arc<str>>) -> Result<TopicPage, Refusal> {
     match read(api, Read::Topics { names, after: None, limit: PAGE_ROWS }).await? {
         Found::Topics(topics) => Ok(topics),
         _ => Err(unexpected()),

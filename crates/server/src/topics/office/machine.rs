@@ -6,14 +6,14 @@ use super::ledger::{Edit, Tries, now_ms};
 use super::queue::Queue;
 use crate::config::EventsConfig;
 use crate::topics::TopicsApi;
-use tavern_domain::delivery::{Input, Mark, Patience};
+use tavern_domain::delivery::{DeliveryInput, LogMark, RetryPolicy};
 use tavern_domain::topic::DELIVERIES;
 use tavern_hub::topics::{ProgressChange, TopicCaller, announcement};
 use tavern_wire::error::Refusal;
 use tavern_wire::record::{self, DELIVERY, EVENTS, LOG};
 
-pub fn patience(events: &EventsConfig) -> Patience {
-    Patience {
+pub fn patience(events: &EventsConfig) -> RetryPolicy {
+    RetryPolicy {
         backoff_min_ms: events.backoff_min_ms,
         backoff_max_ms: events.backoff_max_ms,
         disable_after_ms: events.disable_after_ms,
@@ -21,7 +21,7 @@ pub fn patience(events: &EventsConfig) -> Patience {
 }
 
 /// Carries out an order. None: it changes nothing.
-pub fn order(api: &TopicsApi, queue: &Queue, input: Input) -> Option<ProgressChange> {
+pub fn order(api: &TopicsApi, queue: &Queue, input: DeliveryInput) -> Option<ProgressChange> {
     let (subscription, progress) = (&queue.subscription.row, &queue.delivery.row);
     ProgressChange::of(api.now(), patience(&api.config.events), subscription, progress, input)
 }
@@ -49,7 +49,7 @@ pub async fn switch(api: &TopicsApi, caller: &TopicCaller, name: &str, on: bool)
     loop {
         tries.another().await?;
         let queue = Queue::open(api, caller, name).await?;
-        let input = if on { Input::Enable } else { Input::Disable };
+        let input = if on { DeliveryInput::Enable } else { DeliveryInput::Disable };
         if carried_out(api, &queue, input, Edit::new(api)).await?.is_some() {
             return Ok(());
         }
@@ -58,16 +58,16 @@ pub async fn switch(api: &TopicsApi, caller: &TopicCaller, name: &str, on: bool)
 
 /// Everything after this place comes again, if the log was not cut since this version of it. None: somebody else was
 /// quicker; false: it has not come yet.
-pub async fn rewind(api: &TopicsApi, queue: &Queue, to: Mark, log: u64) -> Result<Option<bool>, Refusal> {
+pub async fn rewind(api: &TopicsApi, queue: &Queue, to: LogMark, log: u64) -> Result<Option<bool>, Refusal> {
     let mut edit = Edit::new(api);
     edit.expect(EVENTS, LOG, log);
-    carried_out(api, queue, Input::Rewind(to), edit).await
+    carried_out(api, queue, DeliveryInput::Rewind(to), edit).await
 }
 
 async fn carried_out(
     api: &TopicsApi,
     queue: &Queue,
-    input: Input,
+    input: DeliveryInput,
     mut edit: Edit,
 ) -> Result<Option<bool>, Refusal> {
     let Some(outcome) = order(api, queue, input) else { return Ok(Some(false)) };

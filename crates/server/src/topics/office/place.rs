@@ -5,14 +5,14 @@ use super::ledger::{self, Tries};
 use super::subscription::by_name;
 use crate::topics::TopicsApi;
 use std::sync::Arc;
-use tavern_domain::delivery::Mark;
-use tavern_domain::topic::Marks;
+use tavern_domain::delivery::LogMark;
+use tavern_domain::topic::SubscriptionMarks;
 use tavern_hub::topics::{Reading, Took};
 use tavern_store::limits::PAGE_ROWS;
-use tavern_store::{Found, Log, Read, Stretch};
+use tavern_store::{Found, LogEnds, LogPage, Read};
 use tavern_wire::error::Refusal;
 
-pub async fn stretch(api: &TopicsApi, read: Read) -> Result<Stretch, Refusal> {
+pub async fn stretch(api: &TopicsApi, read: Read) -> Result<LogPage, Refusal> {
     match ledger::read(api, read).await? {
         Found::Log(stretch) => Ok(stretch),
         _ => Err(ledger::unexpected()),
@@ -24,7 +24,7 @@ pub async fn step(
     api: &TopicsApi,
     reading: &mut Reading,
     limit: u32,
-) -> Result<Option<(Log, Took)>, Refusal> {
+) -> Result<Option<(LogEnds, Took)>, Refusal> {
     let Some(read) = reading.read(limit) else { return Ok(None) };
     let stretch = stretch(api, read).await?;
     let log = stretch.log.clone();
@@ -34,10 +34,10 @@ pub async fn step(
 /// Reads on from a place until the event with this number lies behind. None: there are not so many.
 pub async fn forward(
     api: &TopicsApi,
-    marks: &Arc<Marks>,
-    from: Mark,
+    marks: &Arc<SubscriptionMarks>,
+    from: LogMark,
     seq: u64,
-) -> Result<Option<Mark>, Refusal> {
+) -> Result<Option<LogMark>, Refusal> {
     let mut reading = Reading::new(marks.clone(), from);
     while reading.at().seq < seq {
         let limit = u32::try_from(seq - reading.at().seq).unwrap_or(PAGE_ROWS).min(PAGE_ROWS);
@@ -50,7 +50,11 @@ pub async fn forward(
 }
 
 /// A place behind which so many events lie at most, and after which the log has everything. None: it begins later.
-pub async fn before(api: &TopicsApi, marks: &Arc<Marks>, seq: u64) -> Result<Option<Mark>, Refusal> {
+pub async fn before(
+    api: &TopicsApi,
+    marks: &Arc<SubscriptionMarks>,
+    seq: u64,
+) -> Result<Option<LogMark>, Refusal> {
     let first = beginning(api, marks).await?;
     if first.seq > seq {
         return Ok(None);
@@ -60,7 +64,7 @@ pub async fn before(api: &TopicsApi, marks: &Arc<Marks>, seq: u64) -> Result<Opt
 }
 
 /// The place right before the oldest event of a subscription that the log keeps.
-pub async fn beginning(api: &TopicsApi, marks: &Arc<Marks>) -> Result<Mark, Refusal> {
+pub async fn beginning(api: &TopicsApi, marks: &Arc<SubscriptionMarks>) -> Result<LogMark, Refusal> {
     let mut tries = Tries::default();
     loop {
         tries.another().await?;
@@ -75,14 +79,14 @@ pub async fn beginning(api: &TopicsApi, marks: &Arc<Marks>) -> Result<Mark, Refu
 /// begin at `first` any more.
 pub async fn at(
     api: &TopicsApi,
-    marks: &Arc<Marks>,
+    marks: &Arc<SubscriptionMarks>,
     position: u64,
     first: u64,
-) -> Result<Option<Mark>, Refusal> {
+) -> Result<Option<LogMark>, Refusal> {
     let oldest = &marks.changes()[0];
     let change = marks.changes().iter().rev().find(|change| change.position <= position).unwrap_or(oldest);
     if change.position >= position {
-        return Ok(Some(Mark { seq: change.seq, position: change.position }));
+        return Ok(Some(LogMark { seq: change.seq, position: change.position }));
     }
     let names: Vec<Arc<str>> = change.counts.keys().cloned().collect();
     let mut seq = change.seq;
@@ -105,5 +109,5 @@ pub async fn at(
             seq += had.saturating_sub(*before);
         }
     }
-    Ok(Some(Mark { seq, position }))
+    Ok(Some(LogMark { seq, position }))
 }

@@ -9,12 +9,12 @@ use crate::topics::TopicsApi;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
-use tavern_domain::delivery::Mark;
-use tavern_domain::topic::Marks;
+use tavern_domain::delivery::LogMark;
+use tavern_domain::topic::SubscriptionMarks;
 use tavern_hub::topics::{Reading, TopicCaller, unseal};
 use tavern_store::limits::PAGE_ROWS;
 use tavern_wire::error::{Code, Refusal};
-use tavern_wire::json::event::{Format, Numbered, entry, gap_entry, shown_id};
+use tavern_wire::json::event::{BatchEvent, BatchFormat, entry, gap_entry, shown_id};
 use tavern_wire::record::{self, DELIVERY, MARKS};
 use tokio::time::Instant;
 
@@ -40,16 +40,16 @@ pub struct Question {
 
 /// Where the last answers ended, so that their acknowledgement needs no reading.
 #[derive(Default)]
-pub struct Handed(Mutex<HashMap<Arc<str>, (u64, Mark)>>);
+pub struct Handed(Mutex<HashMap<Arc<str>, (u64, LogMark)>>);
 
 impl Handed {
-    fn get(&self, queue: &Queue, seq: u64) -> Option<Mark> {
+    fn get(&self, queue: &Queue, seq: u64) -> Option<LogMark> {
         let handed = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let (version, mark) = handed.get(queue.name())?;
         (*version == queue.marks.version && mark.seq == seq).then_some(*mark)
     }
 
-    fn keep(&self, queue: &Queue, mark: Mark) {
+    fn keep(&self, queue: &Queue, mark: LogMark) {
         let mut handed = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if handed.len() >= HANDED && !handed.contains_key(queue.name()) {
             handed.clear();
@@ -64,7 +64,7 @@ struct Events {
     count: u32,
     first: u64,
     /// Where they end.
-    last: Mark,
+    last: LogMark,
 }
 
 pub async fn pull(
@@ -102,10 +102,10 @@ pub async fn pull(
 async fn rung(api: &TopicsApi, until: Instant, is_there: impl Fn() -> bool) {
     tokio::time::sleep_until(until.min(Instant::now() + PAUSE)).await;
     loop {
-        let news = api.wakeups.news();
-        tokio::pin!(news);
-        news.as_mut().enable();
-        if is_there() || tokio::time::timeout_at(until, news).await.is_err() {
+        let update = api.wakeups.update();
+        tokio::pin!(update);
+        update.as_mut().enable();
+        if is_there() || tokio::time::timeout_at(until, update).await.is_err() {
             return;
         }
     }
@@ -125,7 +125,7 @@ async fn keep(api: &TopicsApi, queue: &Queue) -> Result<bool, Refusal> {
     let mut edit = Edit::new(api);
     edit.expect(DELIVERY, name, queue.delivery.version);
     edit.put(DELIVERY, name, record::write_progress(&queue.delivery.row));
-    let mut marks = Marks::clone(&queue.marks.row);
+    let mut marks = SubscriptionMarks::clone(&queue.marks.row);
     // Whether or not they are noted now: by other marks the numbers would be others.
     edit.expect(MARKS, name, queue.marks.version);
     if marks.note(queue.delivery.row.sealed) {
@@ -172,12 +172,12 @@ async fn settle(
 }
 
 /// Where the event with this number lies, which is after what was acknowledged.
-async fn locate(api: &TopicsApi, queue: &Queue, seq: u64) -> Result<Mark, Refusal> {
+async fn locate(api: &TopicsApi, queue: &Queue, seq: u64) -> Result<LogMark, Refusal> {
     let (progress, marks) = (&queue.delivery.row, &queue.marks.row);
-    if let Some(shed) = progress.shed.filter(|shed| seq <= shed.through.seq) {
+    if let Some(shed) = progress.dropped.filter(|shed| seq <= shed.through.seq) {
         // In the middle of a gap there is no event: one reads on behind it anyway.
         let position = if seq == shed.through.seq { shed.through.position } else { progress.sealed.position };
-        return Ok(Mark { seq, position });
+        return Ok(LogMark { seq, position });
     }
     if let Some(mark) = api.office.handed.get(queue, seq) {
         return Ok(mark);
@@ -213,8 +213,8 @@ async fn look(api: &TopicsApi, queue: &Queue, question: Question) -> Result<Even
         let most = u32::try_from(progress.sealed.seq - after).unwrap_or(limit).min(limit);
         return gather(api, queue, Events::from(from), most).await;
     }
-    let mut events = Events::from(Mark { seq: after, ..progress.sealed });
-    if let Some(shed) = progress.shed.filter(|shed| shed.through.seq > after) {
+    let mut events = Events::from(LogMark { seq: after, ..progress.sealed });
+    if let Some(shed) = progress.dropped.filter(|shed| shed.through.seq > after) {
         gap_entry(&mut events.entries, after + 1, shed.through.seq);
         (events.count, events.first, events.last) = (1, after + 1, shed.through);
     } else if after > progress.sealed.seq {
@@ -238,12 +238,12 @@ async fn gather(api: &TopicsApi, queue: &Queue, mut events: Events, limit: u32) 
         }
         for (seq, event) in &took.events {
             let id = shown_id(event.id.as_deref(), event.position);
-            let bytes = Format::Standard.bytes_of(&id, &event.topic, &event.body);
+            let bytes = BatchFormat::Standard.bytes_of(&id, &event.topic, &event.body);
             if events.count > 0 && events.entries.len() + bytes > room {
                 return Ok(events);
             }
-            events.push(Mark { seq: *seq, position: event.position }, |out| {
-                entry(out, Numbered { seq: *seq, id: &id, topic: &event.topic, body: &event.body });
+            events.push(LogMark { seq: *seq, position: event.position }, |out| {
+                entry(out, BatchEvent { seq: *seq, id: &id, topic: &event.topic, body: &event.body });
             });
         }
         if !took.more {
@@ -260,11 +260,11 @@ async fn is_current(api: &TopicsApi, queue: &Queue) -> Result<bool, Refusal> {
 }
 
 impl Events {
-    fn from(last: Mark) -> Events {
+    fn from(last: LogMark) -> Events {
         Events { entries: Vec::new(), count: 0, first: 0, last }
     }
 
-    fn push(&mut self, at: Mark, write: impl FnOnce(&mut Vec<u8>)) {
+    fn push(&mut self, at: LogMark, write: impl FnOnce(&mut Vec<u8>)) {
         match self.count {
             0 => self.first = at.seq,
             _ => self.entries.push(b','),

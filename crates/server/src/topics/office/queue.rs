@@ -4,19 +4,19 @@
 use super::ledger::{self, Kept};
 use crate::topics::TopicsApi;
 use std::sync::Arc;
-use tavern_domain::delivery::Progress;
-use tavern_domain::topic::Marks;
+use tavern_domain::delivery::DeliveryProgress;
+use tavern_domain::topic::SubscriptionMarks;
 use tavern_hub::topics::TopicCaller;
 use tavern_store::Versioned;
 use tavern_wire::error::{Code, Refusal};
-use tavern_wire::record::{DELIVERY, MARKS, SUBSCRIPTION, Subscription, read_marks, read_progress};
+use tavern_wire::record::{DELIVERY, MARKS, SUBSCRIPTION, SubscriptionSettings, read_marks, read_progress};
 
 const NAME_BYTES: usize = 64;
 
 pub struct Queue {
-    pub subscription: Kept<Subscription>,
-    pub delivery: Kept<Progress>,
-    pub marks: Kept<Arc<Marks>>,
+    pub subscription: Kept<SubscriptionSettings>,
+    pub delivery: Kept<DeliveryProgress>,
+    pub marks: Kept<Arc<SubscriptionMarks>>,
 }
 
 impl Queue {
@@ -37,7 +37,7 @@ impl Queue {
         let delivery = ledger::document(api, DELIVERY, name).await?;
         let (marks, subscription) = tokio::join!(
             ledger::document(api, MARKS, name),
-            ledger::record::<Subscription>(api, SUBSCRIPTION, name)
+            ledger::record::<SubscriptionSettings>(api, SUBSCRIPTION, name)
         );
         let delivery = ledger::found(delivery, read_progress)?;
         let marks = ledger::found(marks?, |bytes| read_marks(bytes).map(Arc::new))?;
@@ -55,7 +55,7 @@ impl Queue {
     }
 }
 
-pub fn allow(caller: &TopicCaller, subscription: &Subscription) -> Result<(), Refusal> {
+pub fn allow(caller: &TopicCaller, subscription: &SubscriptionSettings) -> Result<(), Refusal> {
     if caller.may(&subscription.owner) {
         return Ok(());
     }

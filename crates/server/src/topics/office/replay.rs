@@ -9,8 +9,8 @@ use crate::topics::TopicsApi;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::sync::Arc;
-use tavern_domain::delivery::Mark;
-use tavern_domain::topic::Marks;
+use tavern_domain::delivery::LogMark;
+use tavern_domain::topic::SubscriptionMarks;
 use tavern_hub::topics::TopicCaller;
 use tavern_store::Read;
 use tavern_wire::error::{Code, Refusal};
@@ -74,7 +74,7 @@ pub async fn replay(api: &TopicsApi, caller: &TopicCaller, name: &str, from: Fro
     }
 }
 
-async fn by_seq(api: &TopicsApi, marks: &Arc<Marks>, seq: u64) -> Result<Mark, Refusal> {
+async fn by_seq(api: &TopicsApi, marks: &Arc<SubscriptionMarks>, seq: u64) -> Result<LogMark, Refusal> {
     let Some(near) = place::before(api, marks, seq - 1).await? else {
         let first = place::beginning(api, marks).await?.seq + 1;
         return Err(bad(format!(
@@ -86,7 +86,7 @@ async fn by_seq(api: &TopicsApi, marks: &Arc<Marks>, seq: u64) -> Result<Mark, R
 }
 
 /// The place right before the first event that was accepted then or later.
-async fn by_time(api: &TopicsApi, marks: &Arc<Marks>, ms: u64) -> Result<Mark, Refusal> {
+async fn by_time(api: &TopicsApi, marks: &Arc<SubscriptionMarks>, ms: u64) -> Result<LogMark, Refusal> {
     let mut tries = Tries::default();
     loop {
         tries.another().await?;

@@ -8,17 +8,17 @@ use super::subscription::by_name;
 use crate::topics::TopicsApi;
 use serde_json::{Value, json};
 use tavern_domain::Time;
-use tavern_domain::delivery::{Batch, Health, Progress, Reason};
+use tavern_domain::delivery::{Batch, BatchReason, DeliveryProgress, SubscriptionHealth};
 use tavern_hub::topics::{Reading, TopicCaller};
 use tavern_wire::error::Refusal;
-use tavern_wire::record::{DEAD, SUBSCRIPTION, Subscription};
+use tavern_wire::record::{DEAD, SUBSCRIPTION, SubscriptionSettings};
 
 /// Dead letters that are counted.
 const COUNTED: usize = 10_000;
 const HIDDEN: &str = "(hidden)";
 
 /// What it was told to be.
-pub fn settings(caller: &TopicCaller, subscription: &Subscription) -> Value {
+pub fn settings(caller: &TopicCaller, subscription: &SubscriptionSettings) -> Value {
     let own = caller.owns(&subscription.owner);
     let shown = |value: &str| if own { value.to_owned() } else { HIDDEN.to_owned() };
     let headers: serde_json::Map<String, Value> =
@@ -65,14 +65,14 @@ async fn brief(api: &TopicsApi, caller: &TopicCaller, queue: &Queue) -> Result<V
     Ok(report)
 }
 
-fn state(progress: &Progress, seq: u64) -> Value {
+fn state(progress: &DeliveryProgress, seq: u64) -> Value {
     let (health, why) = match progress.health() {
-        Health::Healthy => ("healthy", None),
-        Health::Throttled => ("throttled", None),
-        Health::Failing => ("failing", None),
-        Health::Disabled(why) => ("disabled", Some(why.as_str())),
+        SubscriptionHealth::Healthy => ("healthy", None),
+        SubscriptionHealth::Throttled => ("throttled", None),
+        SubscriptionHealth::Failing => ("failing", None),
+        SubscriptionHealth::Disabled(why) => ("disabled", Some(why.as_str())),
     };
-    let trouble = progress.trouble;
+    let failure = progress.failure;
     let last = progress.last.map(
         |last| json!({"at": last.at.ms(), "reason": last.reason.as_str(), "verdict": last.outcome.as_str()}),
     );
@@ -82,9 +82,9 @@ fn state(progress: &Progress, seq: u64) -> Value {
         "queued": progress.queued(seq),
         "health": health,
         "why": why,
-        "failing_since": trouble.and_then(|trouble| trouble.failing_since).map(Time::ms),
-        "failures": trouble.map_or(0, |trouble| trouble.failures),
-        "retry_at": trouble.map(|trouble| trouble.retry_at.ms()),
+        "failing_since": failure.and_then(|failure| failure.failing_since).map(Time::ms),
+        "failures": failure.map_or(0, |failure| failure.failures),
+        "retry_at": failure.map(|failure| failure.retry_at.ms()),
         "last": last,
         "batches": progress.batches.iter().map(batch).collect::<Vec<_>>(),
     })
@@ -104,8 +104,8 @@ fn batch(batch: &Batch) -> Value {
 }
 
 /// Everything through here is settled. Dead letters that are tried again had their turn.
-fn acknowledged(progress: &Progress) -> u64 {
-    let open = progress.batches.iter().filter(|batch| batch.reason != Reason::Retry);
+fn acknowledged(progress: &DeliveryProgress) -> u64 {
+    let open = progress.batches.iter().filter(|batch| batch.reason != BatchReason::Retry);
     open.map(|batch| batch.first_seq().saturating_sub(1)).fold(progress.sealed.seq, u64::min)
 }
 
@@ -113,7 +113,7 @@ fn acknowledged(progress: &Progress) -> u64 {
 async fn oldest(api: &TopicsApi, queue: &Queue) -> Result<Option<Time>, Refusal> {
     let progress = &queue.delivery.row;
     let sealed = progress.batches.iter().map(|batch| batch.accepted).min();
-    if let Some(at) = sealed.or(progress.shed.map(|shed| shed.at)) {
+    if let Some(at) = sealed.or(progress.dropped.map(|shed| shed.at)) {
         return Ok(Some(at));
     }
     let mut reading = Reading::new(queue.marks.row.clone(), progress.sealed);
@@ -153,7 +153,8 @@ pub async fn list(
         let page = ledger::list(api, SUBSCRIPTION, "", &after, u32::MAX).await?;
         for found in page.rows {
             let name = found.row.key.name().to_owned();
-            let one = ledger::found(Some(found), |bytes| tavern_wire::record::read::<Subscription>(bytes))?;
+            let one =
+                ledger::found(Some(found), |bytes| tavern_wire::record::read::<SubscriptionSettings>(bytes))?;
             if one.is_some_and(|one| caller.may(&one.row.owner))
                 && let Some(queue) = Queue::find(api, &name).await?
             {
@@ -175,23 +176,33 @@ pub async fn list(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tavern_domain::delivery::{Mark, Run, Why};
+    use tavern_domain::delivery::{DisabledReason, EntryRange, LogMark};
 
     #[test]
     fn what_waits_and_what_is_settled() {
-        let run = |first, last| Run { after: Mark { seq: first - 1, position: 1 }, first, last, gap: false };
+        let run = |first, last| EntryRange {
+            after: LogMark { seq: first - 1, position: 1 },
+            first,
+            last,
+            gap: false,
+        };
         let batch = |number, first, last, reason| Batch {
             number,
-            runs: vec![run(first, last)],
+            ranges: vec![run(first, last)],
             reason,
             accepted: Time(5),
             attempts: 2,
             refusals: 0,
             suspect: false,
         };
-        let sealed = Mark { seq: 9, position: 90 };
-        let batches = vec![batch(3, 6, 9, Reason::Full), batch(4, 2, 2, Reason::Retry)];
-        let progress = Progress { sealed, batches, disabled: Some(Why::Gone), ..Progress::default() };
+        let sealed = LogMark { seq: 9, position: 90 };
+        let batches = vec![batch(3, 6, 9, BatchReason::Full), batch(4, 2, 2, BatchReason::Retry)];
+        let progress = DeliveryProgress {
+            sealed,
+            batches,
+            disabled: Some(DisabledReason::Gone),
+            ..DeliveryProgress::default()
+        };
         let state = state(&progress, 12);
         assert_eq!((&state["acknowledged"], &state["queued"]), (&5.into(), &8.into()));
         assert_eq!((&state["health"], &state["why"]), (&"disabled".into(), &"gone".into()));

@@ -4,7 +4,7 @@
 use super::body::object;
 use crate::config::Config;
 use crate::topics::policy;
-use crate::webhook::{Policy, SigningSecret, Target, may_send};
+use crate::webhook::{Policy, SigningSecret, WebhookTarget, may_send};
 use http::header::{HeaderName, HeaderValue};
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -12,8 +12,8 @@ use std::sync::Arc;
 use tavern_domain::topic::{DELIVERIES, PARTIES, PRESENCE, is_reserved};
 use tavern_hub::topics::check_topic_name;
 use tavern_wire::error::{Code, Refusal};
-use tavern_wire::json::event::Format;
-use tavern_wire::record::{Secret, Subscription};
+use tavern_wire::json::event::BatchFormat;
+use tavern_wire::record::{SigningSecretRecord, SubscriptionSettings};
 
 /// Topics of one subscription: one read counts them all, the old ones and the new.
 const TOPICS_MAX: usize = 256;
@@ -36,7 +36,7 @@ pub struct Wish {
     max_events: Option<u64>,
     max_bytes: Option<u64>,
     max_backlog_bytes: Option<u64>,
-    format: Option<Format>,
+    format: Option<BatchFormat>,
     secret: Option<String>,
     uuid: Option<String>,
     headers: Option<BTreeMap<String, String>>,
@@ -59,7 +59,7 @@ impl Terms {
 
 /// A subscription as it is wanted, and the secret if one was made.
 pub struct Wanted {
-    pub subscription: Subscription,
+    pub subscription: SubscriptionSettings,
     pub made_secret: Option<String>,
 }
 
@@ -77,7 +77,7 @@ impl Wish {
         if self.topics.is_none() {
             return Err(bad("`topics` is missing: a new subscription names the topics it receives"));
         }
-        let blank = Subscription {
+        let blank = SubscriptionSettings {
             name: name.into(),
             owner: owner.clone(),
             topics: Vec::new(),
@@ -86,7 +86,7 @@ impl Wish {
             max_events: 100,
             max_bytes: 1 << 20,
             max_backlog_bytes: 0,
-            format: Format::Standard,
+            format: BatchFormat::Standard,
             concurrency: 1,
             pull: false,
             uuid: None,
@@ -97,21 +97,22 @@ impl Wish {
         let mut wanted = self.change(blank, now_ms, terms)?;
         if wanted.subscription.secrets.is_empty() {
             let text = SigningSecret::generate().expose();
-            wanted.subscription.secrets.push(Secret { text: text.clone(), until: None });
+            wanted.subscription.secrets.push(SigningSecretRecord { text: text.clone(), until: None });
             wanted.made_secret = Some(text);
         }
         Ok(wanted)
     }
 
     /// What is given takes the place of what was.
-    pub fn change(self, before: Subscription, now_ms: u64, terms: &Terms) -> Result<Wanted, Refusal> {
+    pub fn change(self, before: SubscriptionSettings, now_ms: u64, terms: &Terms) -> Result<Wanted, Refusal> {
         let mut after = before;
         if let Some(topics) = &self.topics {
             after.topics = checked_topics(topics)?;
         }
         if let Some(callback) = &self.callback {
             // A name is looked at again whenever it is dialled.
-            Target::parse(callback, &terms.policy).map_err(|error| bad(format!("`callback`: {error}")))?;
+            WebhookTarget::parse(callback, &terms.policy)
+                .map_err(|error| bad(format!("`callback`: {error}")))?;
             after.callback = Some(callback.as_str().into());
         }
         if let Some(headers) = self.headers {
@@ -212,15 +213,21 @@ fn check_headers(headers: &BTreeMap<String, String>) -> Result<(), Refusal> {
 }
 
 /// A new secret signs at once; the one before it signs along for a while.
-fn rotate(secrets: &mut Vec<Secret>, text: &str, now_ms: u64, rotation_ms: u64) -> Result<(), Refusal> {
+fn rotate(
+    secrets: &mut Vec<SigningSecretRecord>,
+    text: &str,
+    now_ms: u64,
+    rotation_ms: u64,
+) -> Result<(), Refusal> {
     SigningSecret::parse(text).map_err(|error| bad(format!("`secret`: {error}")))?;
     if secrets.first().is_some_and(|current| current.text == text) {
         return Ok(());
     }
-    let former = secrets
-        .first()
-        .map(|former| Secret { text: former.text.clone(), until: Some(now_ms.saturating_add(rotation_ms)) });
-    *secrets = vec![Secret { text: text.to_owned(), until: None }];
+    let former = secrets.first().map(|former| SigningSecretRecord {
+        text: former.text.clone(),
+        until: Some(now_ms.saturating_add(rotation_ms)),
+    });
+    *secrets = vec![SigningSecretRecord { text: text.to_owned(), until: None }];
     secrets.extend(former.filter(|_| rotation_ms > 0));
     Ok(())
 }

@@ -13,7 +13,7 @@ fn begin(json: &str) -> Result<Wanted, Refusal> {
     Wish::parse(json.as_bytes())?.begin("s", &"k".into(), 5, &terms())
 }
 
-fn change(before: &Subscription, json: &str) -> Result<Subscription, Refusal> {
+fn change(before: &SubscriptionSettings, json: &str) -> Result<SubscriptionSettings, Refusal> {
     Ok(Wish::parse(json.as_bytes())?.change(before.clone(), 7, &terms())?.subscription)
 }
 
@@ -41,11 +41,11 @@ fn what_is_omitted_or_null_stays() {
         r#"{"topics":null,"callback":null,"timeout_ms":null,"headers":null,"secret":null,"pull":null}"#;
     assert_eq!(change(&before, nulls).unwrap(), before);
     let bounded = change(&before, r#"{"max_backlog_bytes":70000}"#).unwrap();
-    assert_eq!(bounded, Subscription { max_backlog_bytes: 70_000, ..before.clone() });
+    assert_eq!(bounded, SubscriptionSettings { max_backlog_bytes: 70_000, ..before.clone() });
     assert_eq!(change(&bounded, "{}").unwrap(), bounded);
     assert_eq!(change(&bounded, r#"{"max_backlog_bytes":0}"#).unwrap(), before);
     let after = change(&before, r#"{"topics":["c"],"max_bytes":2048}"#).unwrap();
-    assert_eq!(after, Subscription { topics: vec!["c".into()], max_bytes: 2048, ..before });
+    assert_eq!(after, SubscriptionSettings { topics: vec!["c".into()], max_bytes: 2048, ..before });
 }
 
 #[test]
@@ -92,6 +92,6 @@ fn an_old_secret_signs_along_for_a_while() {
     let again = change(&before, &format!(r#"{{"secret":"{SECRET}"}}"#)).unwrap();
     assert_eq!(again, before, "the same one is no new one");
     let after = change(&before, &format!(r#"{{"secret":"{OTHER}"}}"#)).unwrap();
-    let secret = |text: &str, until| Secret { text: text.into(), until };
+    let secret = |text: &str, until| SigningSecretRecord { text: text.into(), until };
     assert_eq!(after.secrets, [secret(OTHER, None), secret(SECRET, Some(1_007))]);
 }

@@ -8,12 +8,14 @@ use super::settings::{Terms, Wanted, Wish};
 use crate::topics::TopicsApi;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use tavern_domain::delivery::{Mark, Progress};
-use tavern_domain::topic::{Marks, is_reserved};
+use tavern_domain::delivery::{DeliveryProgress, LogMark};
+use tavern_domain::topic::{SubscriptionMarks, is_reserved};
 use tavern_hub::topics::{TopicCaller, unseal};
-use tavern_store::Topics;
+use tavern_store::TopicPage;
 use tavern_wire::error::Refusal;
-use tavern_wire::record::{self, DEAD, DELIVERY, MARKS, SUBSCRIPTION, Subscription, TOPIC, Topic};
+use tavern_wire::record::{
+    self, DEAD, DELIVERY, MARKS, SUBSCRIPTION, SubscriptionSettings, TOPIC, TopicRecord,
+};
 
 /// Who publishes the server's own topics.
 const SERVER: &str = "tavern";
@@ -22,7 +24,7 @@ const SWEPT: u32 = 500;
 
 /// A subscription that was put.
 pub struct Put {
-    pub subscription: Subscription,
+    pub subscription: SubscriptionSettings,
     pub created: bool,
     /// To be shown this once.
     pub secret: Option<String>,
@@ -59,15 +61,15 @@ pub async fn put(api: &TopicsApi, caller: &TopicCaller, name: &str, wish: Wish) 
 }
 
 /// It starts now.
-async fn begin(api: &TopicsApi, edit: &mut Edit, subscription: &Subscription) -> Result<(), Refusal> {
+async fn begin(api: &TopicsApi, edit: &mut Edit, subscription: &SubscriptionSettings) -> Result<(), Refusal> {
     let (name, topics) = (&subscription.name, &subscription.topics);
     found_topics(api, edit, topics.iter()).await?;
     let known = ledger::counts(api, topics.clone()).await?;
     let head = known.log.head;
     let known = by_name(known);
     let counts = topics.iter().map(|topic| (topic.clone(), known.get(topic).copied().unwrap_or(0)));
-    let marks = Marks::begin(head, counts.collect());
-    let progress = Progress::starting(Mark { seq: 0, position: head });
+    let marks = SubscriptionMarks::begin(head, counts.collect());
+    let progress = DeliveryProgress::starting(LogMark { seq: 0, position: head });
     edit.expect(MARKS, name, 0);
     edit.expect(DELIVERY, name, 0);
     edit.put(MARKS, name, record::write_marks(&marks));
@@ -80,7 +82,7 @@ async fn follow(
     api: &TopicsApi,
     edit: &mut Edit,
     before: &Queue,
-    after: &Subscription,
+    after: &SubscriptionSettings,
 ) -> Result<(), Refusal> {
     let old: BTreeSet<&Arc<str>> = before.subscription.row.topics.iter().collect();
     let new: BTreeSet<&Arc<str>> = after.topics.iter().collect();
@@ -105,9 +107,9 @@ async fn change_topics(
     edit: &mut Edit,
     before: &Queue,
     topics: &[Arc<str>],
-) -> Result<Topics, Refusal> {
+) -> Result<TopicPage, Refusal> {
     let name = before.name();
-    let mut marks = Marks::clone(&before.marks.row);
+    let mut marks = SubscriptionMarks::clone(&before.marks.row);
     let names: BTreeSet<Arc<str>> = marks.topics().chain(topics).cloned().collect();
     let known = ledger::counts(api, names.into_iter().collect()).await?;
     marks.change(known.log.head, &by_name(known.clone()), topics);
@@ -116,25 +118,25 @@ async fn change_topics(
     Ok(known)
 }
 
-/// Topics that nobody has heard of are made, unclaimed. Those that exist must not end meanwhile.
+/// TopicPage that nobody has heard of are made, unclaimed. Those that exist must not end meanwhile.
 async fn found_topics(
     api: &TopicsApi,
     edit: &mut Edit,
     names: impl Iterator<Item = &Arc<str>>,
 ) -> Result<(), Refusal> {
     for name in names {
-        let known: Option<Kept<Topic>> = ledger::record(api, TOPIC, name).await?;
+        let known: Option<Kept<TopicRecord>> = ledger::record(api, TOPIC, name).await?;
         edit.expect(TOPIC, name, version(known.as_ref()));
         if known.is_none() {
             let publisher = is_reserved(name).then(|| SERVER.into());
-            let topic = Topic { publisher, created_at: now_ms(api) };
+            let topic = TopicRecord { publisher, created_at: now_ms(api) };
             edit.put(TOPIC, name, record::write(&topic));
         }
     }
     Ok(())
 }
 
-pub fn by_name(topics: Topics) -> BTreeMap<Arc<str>, u64> {
+pub fn by_name(topics: TopicPage) -> BTreeMap<Arc<str>, u64> {
     topics.page.rows.into_iter().collect()
 }
 

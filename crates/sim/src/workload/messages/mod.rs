@@ -12,7 +12,7 @@ use crate::planted::PlantedFault;
 use crate::rng::Rng;
 use client::{Client, Transport};
 use std::collections::BTreeMap;
-use tavern_hub::{Goodbye, LivenessRules, Settings, SlowReader};
+use tavern_hub::{CloseReason, LivenessRules, Settings, SlowReader};
 
 pub const STEPS: usize = 1_500;
 const SHARDS: usize = 2;
@@ -183,11 +183,11 @@ impl Workload for Messages {
     fn choose(&mut self, _cluster: &Cluster, rng: &mut Rng) -> Vec<String> {
         let who = rng.below(CLIENTS);
         let channel = rng.below(CHANNELS);
-        let dice = rng.below(1000);
-        if self.clients[who].is_detached() && dice < 400 {
+        let pick = rng.below(1000);
+        if self.clients[who].is_detached() && pick < 400 {
             return vec![self.choose_return(rng, who)];
         }
-        vec![match dice {
+        vec![match pick {
             0..550 => format!("client {who} publish {channel}"),
             550..640 => format!("client {who} subscribe {channel} {}", u8::from(rng.chance(20))),
             640..660 => format!("client {who} unsubscribe {channel}"),
@@ -254,7 +254,7 @@ impl Workload for Messages {
                 let known = self.clients[client].transport;
                 if known == Transport::Socket(connection) || known == Transport::Poll(connection) {
                     self.clients[client].detach(cluster.now);
-                    if why == Ended::Node(Goodbye::SlowReader) {
+                    if why == Ended::Node(CloseReason::SlowReader) {
                         self.count("closed slow readers");
                     }
                 }

@@ -34,7 +34,7 @@ impl Presence {
                 if text != Some(format!("{{\"s\":{state}}}")) {
                     return Err(format!("client {who} is present with {text:?}, not {state}"));
                 }
-                if !self.judge.is_home_open(&kept.home) {
+                if !self.judge.is_home_open(&kept.node) {
                     return Err(format!("no living node vouches for client {who}"));
                 }
             }

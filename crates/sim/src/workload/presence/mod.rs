@@ -23,7 +23,7 @@ use client::{Client, Command, Watch};
 use std::collections::BTreeMap;
 use store_judge::StoreJudge;
 use tavern_domain::Time;
-use tavern_domain::presence::Mode;
+use tavern_domain::presence::PresenceMode;
 use tavern_hub::{KindRules, LivenessRules, Settings};
 
 pub const STEPS: usize = 500;
@@ -138,7 +138,7 @@ impl Workload for Presence {
         };
         for (number, (channel, grace_ms)) in CHANNELS.iter().enumerate() {
             let kind = channel.split('#').next().unwrap_or_default();
-            let presence_mode = (variant >> number & 1 == 1).then_some(Mode::Coalesced);
+            let presence_mode = (variant >> number & 1 == 1).then_some(PresenceMode::Coalesced);
             let rules = KindRules { grace_ms: *grace_ms, presence_mode, ..KindRules::default() };
             settings.kinds.insert(kind.into(), rules);
         }

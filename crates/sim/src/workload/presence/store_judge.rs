@@ -8,9 +8,9 @@ use super::{CHANNELS, RESUME_MS, SKEW_MS};
 use crate::cluster::Cluster;
 use crate::workload::Outcome;
 use std::collections::{BTreeMap, BTreeSet};
-use tavern_domain::presence::{Attendance, Attendee, Home, Lost};
+use tavern_domain::presence::{Attendance, ChannelClient, LostClient, NodeEpoch};
 use tavern_domain::{ClientId, Time};
-use tavern_store::{Found, Node, PresenceKey, Read, Writer};
+use tavern_store::{Found, NodeRow, PresenceKey, Read, Writer};
 
 /// How long the store may take for what a client asked.
 const PATIENCE_MS: u64 = 10_000;
@@ -23,7 +23,7 @@ pub struct StoreJudge {
     rows: BTreeMap<(usize, String), Attendance>,
     pub history: [BTreeMap<u64, Snapshot>; CHANNELS.len()],
     pub clients: BTreeMap<ClientId, ClientHistory>,
-    nodes: BTreeMap<Writer, Node>,
+    nodes: BTreeMap<Writer, NodeRow>,
     /// Presences that were ended because their node died, and grace periods that ran out: a campaign needs some.
     pub taken_over: u64,
     pub expired: u64,
@@ -141,7 +141,7 @@ impl StoreJudge {
 
     fn audit(&mut self, now: Time, channel: usize, before: &Attendance, after: &Attendance) -> Outcome {
         let arrived = after.living().any(|client| {
-            find(before, client.client).is_none_or(|was| was.lost.is_some() || was.home != client.home)
+            find(before, client.client).is_none_or(|was| was.lost.is_some() || was.node != client.node)
         });
         let ids: BTreeSet<ClientId> =
             before.clients().iter().chain(after.clients()).map(|client| client.client).collect();
@@ -158,15 +158,15 @@ impl StoreJudge {
         &mut self,
         now: Time,
         channel: usize,
-        (was, is): (Option<&Attendee>, Option<&Attendee>),
+        (was, is): (Option<&ChannelClient>, Option<&ChannelClient>),
         arrived: bool,
         after: &Attendance,
     ) -> Outcome {
-        let lost = |client: Option<&Attendee>| client.and_then(|client| client.lost);
+        let lost = |client: Option<&ChannelClient>| client.and_then(|client| client.lost);
         match (was, is) {
             (_, Some(is)) if is.lost.is_none() => {
-                if was.is_none_or(|was| was.home != is.home) {
-                    self.check_home(&is.home)?;
+                if was.is_none_or(|was| was.node != is.node) {
+                    self.check_home(&is.node)?;
                 }
                 let asked =
                     self.clients.get(&is.client).is_some_and(|fact| fact.joins.contains_key(&channel));
@@ -189,8 +189,8 @@ impl StoreJudge {
     }
 
     /// A join that changes nothing else also means that the user is back.
-    fn joined_since(&self, channel: usize, row: &Attendance, lost: Lost) -> bool {
-        let moved = |client: &Attendee| {
+    fn joined_since(&self, channel: usize, row: &Attendance, lost: LostClient) -> bool {
+        let moved = |client: &ChannelClient| {
             let fact = self.clients.get(&client.client)?;
             let returned = fact.away.iter().filter_map(|away| away.until).max();
             fact.joins.get(&channel).copied().max(returned)
@@ -199,7 +199,7 @@ impl StoreJudge {
     }
 
     /// Only an open epoch writes.
-    fn check_home(&self, home: &Home) -> Outcome {
+    fn check_home(&self, home: &NodeEpoch) -> Outcome {
         let writer = Writer { node: home.node.clone(), epoch: home.epoch };
         match self.nodes.get(&writer) {
             Some(node) if node.closed_at.is_none() => Ok(()),
@@ -207,12 +207,12 @@ impl StoreJudge {
         }
     }
 
-    fn check_loss(&mut self, now: Time, channel: usize, was: &Attendee, loss: Lost) -> Outcome {
+    fn check_loss(&mut self, now: Time, channel: usize, was: &ChannelClient, loss: LostClient) -> Outcome {
         let grace = CHANNELS[channel].1;
         if loss.until != loss.at + grace {
             return Err(format!("lost at {} and kept until {}", loss.at.ms(), loss.until.ms()));
         }
-        if let Some((closed_at, clean)) = self.closed(&was.home)
+        if let Some((closed_at, clean)) = self.closed(&was.node)
             && loss.at.ms().abs_diff(closed_at.ms()) <= SKEW_MS
         {
             self.taken_over += 1;
@@ -234,12 +234,12 @@ impl StoreJudge {
     }
 
     /// A client that was there is not any more, in one step.
-    fn check_departure(&self, now: Time, channel: usize, was: &Attendee, present: bool) -> Outcome {
+    fn check_departure(&self, now: Time, channel: usize, was: &ChannelClient, present: bool) -> Outcome {
         let fact = self.clients.get(&was.client);
         if fact.is_some_and(|fact| fact.leaves.contains(&channel)) {
             return Ok(());
         }
-        let closed = self.closed(&was.home).map(|(closed_at, _)| closed_at);
+        let closed = self.closed(&was.node).map(|(closed_at, _)| closed_at);
         // It may be back: the store takes its time for what was decided while it was away.
         let lately = |away: &&Away| {
             away.until.is_none_or(|until| until >= away.from + RESUME_MS && until + PATIENCE_MS >= now)
@@ -247,19 +247,19 @@ impl StoreJudge {
         let detached = fact.and_then(|fact| fact.away.iter().find(lately)).map(|away| away.from);
         let grace = CHANNELS[channel].1;
         let over = |since: Time| now + SKEW_MS >= since + grace;
-        if [closed, detached].into_iter().flatten().any(over) || !self.knows(&was.home) {
+        if [closed, detached].into_iter().flatten().any(over) || !self.knows(&was.node) {
             return Ok(());
         }
         let rest = if present { "its user stays" } else { "its user too" };
         Err(format!("is gone, {rest}, and neither left nor was lost long enough"))
     }
 
-    fn closed(&self, home: &Home) -> Option<(Time, bool)> {
+    fn closed(&self, home: &NodeEpoch) -> Option<(Time, bool)> {
         let node = self.nodes.get(&Writer { node: home.node.clone(), epoch: home.epoch })?;
         Some((node.closed_at?, node.clean))
     }
 
-    fn knows(&self, home: &Home) -> bool {
+    fn knows(&self, home: &NodeEpoch) -> bool {
         self.nodes.contains_key(&Writer { node: home.node.clone(), epoch: home.epoch })
     }
 
@@ -276,16 +276,16 @@ impl StoreJudge {
         self.rows.iter().map(|((channel, user), row)| (*channel, user, row))
     }
 
-    pub fn is_home_open(&self, home: &Home) -> bool {
+    pub fn is_home_open(&self, home: &NodeEpoch) -> bool {
         self.check_home(home).is_ok()
     }
 
-    pub fn nodes(&self) -> impl Iterator<Item = &Node> {
+    pub fn nodes(&self) -> impl Iterator<Item = &NodeRow> {
         self.nodes.values()
     }
 }
 
-pub fn find(row: &Attendance, client: ClientId) -> Option<&Attendee> {
+pub fn find(row: &Attendance, client: ClientId) -> Option<&ChannelClient> {
     row.clients().iter().find(|attendee| attendee.client == client)
 }
 
@@ -299,7 +299,7 @@ pub fn roster(cluster: &Cluster, channel: usize) -> (u64, BTreeMap<String, Atten
 
 pub fn snapshot_of(rows: &BTreeMap<String, Attendance>) -> Snapshot {
     let state =
-        |client: &Attendee| client.state.as_ref().map_or("null".into(), |state| state.text.to_string());
+        |client: &ChannelClient| client.state.as_ref().map_or("null".into(), |state| state.text.to_string());
     let clients = |row: &Attendance| row.living().map(|c| (c.client.to_string(), state(c))).collect();
     rows.iter().map(|(user, row)| (user.clone(), clients(row))).collect()
 }

@@ -13,12 +13,12 @@ pub use channel::{ChannelCount, ChannelList, Receivers};
 pub use node::{
     DemoSettings, EventSums, LocalNode, NodeList, NodeReport, Overview, SettingValue, SettingsReport,
 };
-pub use party::{FormRefusal, PartyList, Ping, form_command};
+pub use party::{FormRefusal, PartyList, PingReply, form_command};
 pub use session::{MailboxReport, SessionReport};
 pub use topic::{Deleted, NewSubscription, PublishReport};
 pub use user::{
-    ActivityReport, ChannelPresence, ClientPresence, HoldRequest, InboxList, InboxMessage, UserList,
-    UserReport, UserSummary, parse_hold, parse_visibility,
+    ActivityReport, ChannelPresence, ClientPresence, HoldRequest, InboxList, InboxMessageReport, UserDetails,
+    UserList, UserListEntry, parse_hold, parse_visibility,
 };
 
 use serde::Serialize;

@@ -89,7 +89,7 @@ pub fn form_command(fields: impl Iterator<Item = (String, String)>) -> Vec<u8> {
 
 /// `/party/ping`: made of the answer to a poll.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Ping {
+pub struct PingReply {
     pub session: String,
     pub cursor: u64,
     pub body: Vec<u8>,
@@ -119,16 +119,16 @@ struct PingBody<'a> {
     party_events: Vec<&'a RawValue>,
 }
 
-impl Ping {
+impl PingReply {
     /// Keeps the events about parties. None: the answer cannot be read.
-    pub fn of_poll(answer: &[u8]) -> Option<Ping> {
+    pub fn of_poll(answer: &[u8]) -> Option<PingReply> {
         let Polled { session, cursor, party, events } = serde_json::from_slice(answer).ok()?;
         let is_party = |event: &&RawValue| {
             serde_json::from_str::<EventName<'_>>(event.get()).is_ok_and(|name| name.event == "party")
         };
         let party_events = events.into_iter().filter(is_party).collect();
         let body = encode(&PingBody { party, party_events });
-        Some(Ping { session: session.into_owned(), cursor, body })
+        Some(PingReply { session: session.into_owned(), cursor, body })
     }
 }
 
@@ -144,13 +144,13 @@ mod tests {
     #[test]
     fn a_ping_has_the_events_of_parties_alone() {
         let answer = br#"{"session":"s","cursor":7,"party":{"party_id":5},"events":[{"seq":6,"event":"message"},{"seq":7,"event":"party","x":1}]}"#;
-        let ping = Ping::of_poll(answer).unwrap();
+        let ping = PingReply::of_poll(answer).unwrap();
         assert_eq!((ping.session.as_str(), ping.cursor), ("s", 7));
         let expected = r#"{"party":{"party_id":5},"party_events":[{"seq":7,"event":"party","x":1}]}"#;
         assert_eq!(String::from_utf8(ping.body).unwrap(), expected);
-        let empty = Ping::of_poll(br#"{"session":"s","cursor":0,"party":null,"events":[]}"#).unwrap();
+        let empty = PingReply::of_poll(br#"{"session":"s","cursor":0,"party":null,"events":[]}"#).unwrap();
         assert_eq!(empty.body, br#"{"party":null,"party_events":[]}"#);
-        assert_eq!(Ping::of_poll(b"{"), None);
+        assert_eq!(PingReply::of_poll(b"{"), None);
     }
 
     #[test]

@@ -12,11 +12,11 @@ use tavern_domain::presence::Visibility;
 #[derive(Clone, Debug, Serialize)]
 pub struct UserList {
     pub next: Option<Arc<str>>,
-    pub users: Vec<UserSummary>,
+    pub users: Vec<UserListEntry>,
 }
 
 #[derive(Clone, Debug, Serialize)]
-pub struct UserSummary {
+pub struct UserListEntry {
     pub last_seen: Option<u64>,
     pub leaving: bool,
     pub name: Option<Arc<str>>,
@@ -26,7 +26,7 @@ pub struct UserSummary {
 
 /// `GET /v1/users/{user}`.
 #[derive(Clone, Debug, Serialize)]
-pub struct UserReport<'a> {
+pub struct UserDetails<'a> {
     pub activities: Vec<ActivityReport<'a>>,
     pub channels: Vec<ChannelPresence<'a>>,
     pub invites: Vec<u64>,
@@ -76,21 +76,21 @@ pub struct ClientPresence<'a> {
 #[derive(Clone, Debug, Serialize)]
 pub struct InboxList<'a> {
     pub dropped_through: u64,
-    pub letters: Vec<InboxMessage<'a>>,
+    pub letters: Vec<InboxMessageReport<'a>>,
     pub next: Option<u64>,
 }
 
 #[derive(Clone, Copy, Debug, Serialize)]
-pub struct InboxMessage<'a> {
+pub struct InboxMessageReport<'a> {
     pub at: u64,
     pub event: Option<&'a RawValue>,
     pub letter: u64,
 }
 
-impl InboxMessage<'_> {
-    pub fn new(number: u64, at: u64, event: &[u8]) -> InboxMessage<'_> {
+impl InboxMessageReport<'_> {
+    pub fn new(number: u64, at: u64, event: &[u8]) -> InboxMessageReport<'_> {
         let event = std::str::from_utf8(event).ok().and_then(raw);
-        InboxMessage { at, event, letter: number }
+        InboxMessageReport { at, event, letter: number }
     }
 }
 
@@ -161,7 +161,7 @@ mod tests {
         assert_eq!(encode(&lost), expected.as_bytes());
         let there = ClientPresence { kept_until: None, lost_at: None, state: None, ..lost };
         assert_eq!(encode(&there), br#"{"client":"c","epoch":1,"node":"n","since":7,"state":null}"#);
-        assert_eq!(encode(&InboxMessage::new(3, 5, b"{")), br#"{"at":5,"event":null,"letter":3}"#);
+        assert_eq!(encode(&InboxMessageReport::new(3, 5, b"{")), br#"{"at":5,"event":null,"letter":3}"#);
     }
 
     #[test]

@@ -1,19 +1,19 @@
-//! People with parties on a street: commands may be under way at the same time on several nodes, nodes die and others look
+//! People with parties on a cluster: commands may be under way at the same time on several nodes, nodes die and others look
 //! after what they left, and what is kept is read from a desk.
 //! Must hold: nothing here knows the rules; `check` says what must hold of the documents at any moment.
 
-use super::street::Street;
+use super::cluster::TestCluster;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tavern_domain::Time;
-use tavern_domain::party::{Guest, Party};
-use tavern_domain::presence::{Departure, Home, Loss};
-use tavern_engine::limits::PAGE_ROWS;
-use tavern_engine::{Found, Read, Row, RowKind, Writer};
+use tavern_domain::party::{Membership, Party};
+use tavern_domain::presence::{ClientLoss, NodeEpoch, OfflineReason};
 use tavern_hub::{Caller, Flow, InboxRules, KindRules, PartyRules, Settings};
-use tavern_hub::{Input, LivenessTask};
-use tavern_wire::record::{self, read_guest, read_party};
+use tavern_hub::{LivenessTask, ShardEvent};
+use tavern_store::limits::PAGE_ROWS;
+use tavern_store::{Found, Read, Row, RowKind, Writer};
+use tavern_wire::record::{self, read_membership, read_party};
 
 pub const INVITE: u64 = 800;
 pub const GATHER: u64 = 300;
@@ -23,14 +23,14 @@ pub const RESUME: u64 = 100;
 pub const SEATS: u32 = 4;
 
 pub fn settings() -> Settings {
-    let rules = tavern_domain::party::Rules {
+    let rules = tavern_domain::party::PartyLimits {
         max_members: SEATS,
         invite_ms: INVITE,
         gather_ms: GATHER,
         grace_ms: GRACE,
         reinvite_ms: 100,
         invites_per_minute: 100_000,
-        ..tavern_domain::party::Rules::default()
+        ..tavern_domain::party::PartyLimits::default()
     };
     let own = KindRules { grace_ms: OWN_GRACE, ..KindRules::default() };
     Settings {
@@ -57,8 +57,8 @@ pub struct Seat {
     pub hello: Value,
 }
 
-pub struct Parlour {
-    pub street: Street,
+pub struct PartyCluster {
+    pub cluster: TestCluster,
     pub seats: Vec<Seat>,
     /// The parties that were seen, with their last version, and those that are over.
     living: BTreeMap<u64, u64>,
@@ -69,13 +69,13 @@ pub struct Parlour {
 #[derive(Debug, Default)]
 pub struct Kept {
     pub parties: BTreeMap<u64, Party>,
-    pub guests: BTreeMap<Arc<str>, Guest>,
+    pub memberships: BTreeMap<Arc<str>, Membership>,
 }
 
-impl Parlour {
-    pub fn new(nodes: usize, settings: &Settings) -> Parlour {
-        let street = Street::sized(nodes, settings);
-        Parlour { street, seats: Vec::new(), living: BTreeMap::new(), over: BTreeSet::new() }
+impl PartyCluster {
+    pub fn new(nodes: usize, settings: &Settings) -> PartyCluster {
+        let cluster = TestCluster::sized(nodes, settings);
+        PartyCluster { cluster, seats: Vec::new(), living: BTreeMap::new(), over: BTreeSet::new() }
     }
 
     /// Somebody comes, and is known to be there.
@@ -85,7 +85,7 @@ impl Parlour {
 
     /// A new transport says hello, with more than a name; it is answered and is another seat.
     pub fn greet(&mut self, at: usize, user: &str, more: &str) -> usize {
-        let caller = self.street.house(at).socket();
+        let caller = self.cluster.node(at).socket();
         let (name, replies, numbers) = (user.to_owned(), Vec::new(), Vec::new());
         self.seats.push(Seat {
             user: name,
@@ -116,7 +116,7 @@ impl Parlour {
 
     fn run(&mut self, who: usize, frame: String) {
         let seat = &mut self.seats[who];
-        let (flow, reply) = self.street.house(seat.at).run(0, &mut seat.caller, &frame);
+        let (flow, reply) = self.cluster.node(seat.at).run(0, &mut seat.caller, &frame);
         match flow {
             Flow::Wait => seat.frame = Some(frame),
             _ => seat.replies.push(reply),
@@ -130,16 +130,16 @@ impl Parlour {
     /// Everything that can happen now happens, and whoever can be answered is.
     pub fn settle(&mut self) {
         loop {
-            self.street.settle();
+            self.cluster.settle();
             let mut ready = Vec::new();
             for (who, seat) in self.seats.iter().enumerate() {
-                let links = &self.street.house(seat.at).shards[0].effects.ready;
+                let links = &self.cluster.node(seat.at).shards[0].effects.ready;
                 if seat.frame.is_some() && links.contains(&seat.caller.link.id) {
                     ready.push(who);
                 }
             }
             let ats: BTreeSet<usize> = self.seats.iter().map(|seat| seat.at).collect();
-            ats.into_iter().for_each(|at| self.street.house(at).shards[0].effects.ready.clear());
+            ats.into_iter().for_each(|at| self.cluster.node(at).shards[0].effects.ready.clear());
             if ready.is_empty() {
                 return;
             }
@@ -153,7 +153,7 @@ impl Parlour {
     pub fn live(&mut self, ms: u64) {
         for _ in 0..ms {
             self.settle();
-            self.street.pass(1);
+            self.cluster.pass(1);
         }
         self.settle();
     }
@@ -183,15 +183,15 @@ impl Parlour {
 
     /// One invites the other, who accepts; the number of the party.
     #[track_caller]
-    pub fn join(&mut self, host: usize, guest: usize) -> u64 {
-        let id = self.invite(host, guest);
-        self.ok(guest, "party.accept", &format!(r#""party_id":{id}"#));
+    pub fn join(&mut self, host: usize, membership: usize) -> u64 {
+        let id = self.invite(host, membership);
+        self.ok(membership, "party.accept", &format!(r#""party_id":{id}"#));
         id
     }
 
     #[track_caller]
-    pub fn invite(&mut self, host: usize, guest: usize) -> u64 {
-        let user = self.seats[guest].user.clone();
+    pub fn invite(&mut self, host: usize, membership: usize) -> u64 {
+        let user = self.seats[membership].user.clone();
         self.ok(host, "party.invite", &format!(r#""user":"{user}""#))["party_id"].as_u64().unwrap()
     }
 
@@ -200,12 +200,12 @@ impl Parlour {
         let seat = &mut self.seats[who];
         seat.lost = true;
         seat.frame = None;
-        self.street.house(seat.at).detach(&seat.caller);
+        self.cluster.node(seat.at).detach(&seat.caller);
     }
 
     /// A node ends without a word, and with it what its people asked for.
     pub fn crash(&mut self, at: usize) {
-        self.street.crash(at);
+        self.cluster.crash(at);
         for seat in self.seats.iter_mut().filter(|seat| seat.at == at) {
             seat.lost = true;
             seat.frame = None;
@@ -214,17 +214,21 @@ impl Parlour {
 
     /// Another node takes over the presences of a dead one, as its liveness asks it to.
     pub fn take_over(&mut self, dead: usize, by: usize) {
-        let settings = &self.street.house(dead).shards[0].node().settings;
+        let settings = &self.cluster.node(dead).shards[0].node().settings;
         let home = Writer { node: settings.node.as_str().into(), epoch: settings.epoch };
         let read = Read::PresencesAt { home: home.clone(), after: None, limit: PAGE_ROWS };
-        let Found::Presences(page) = self.street.look(read) else { panic!("no page") };
-        let at = self.street.now();
+        let Found::Presences(page) = self.cluster.look(read) else { panic!("no page") };
+        let at = self.cluster.now();
         for row in page.rows {
             let grace_ms = if row.row.key.channel.starts_with("user#") { OWN_GRACE } else { 0 };
-            let loss = Loss { at, grace_ms, reason: Departure::NodeDown };
-            self.street.house(by).shards[0].handle(
+            let loss = ClientLoss { at, grace_ms, reason: OfflineReason::NodeDown };
+            self.cluster.node(by).shards[0].handle(
                 at,
-                Input::Liveness(LivenessTask::TakeOver(Box::new((row.row.clone(), Home::from(&home), loss)))),
+                ShardEvent::Liveness(LivenessTask::TakeOver(Box::new((
+                    row.row.clone(),
+                    NodeEpoch::from(&home),
+                    loss,
+                )))),
             );
         }
         self.settle();
@@ -232,19 +236,19 @@ impl Parlour {
 
     /// A node settles overdue deadlines, as its liveness asks it to.
     pub fn look_after(&mut self, by: usize) {
-        let now = self.street.now();
+        let now = self.cluster.now();
         let read = Read::DueDeadlines { by: now, after: None, limit: PAGE_ROWS };
-        let Found::Deadlines(page) = self.street.look(read) else { panic!("no page") };
+        let Found::Deadlines(page) = self.cluster.look(read) else { panic!("no page") };
         for deadline in page.rows {
-            self.street.house(by).shards[0]
-                .handle(now, Input::Liveness(LivenessTask::Overdue(deadline.clone())));
+            self.cluster.node(by).shards[0]
+                .handle(now, ShardEvent::Liveness(LivenessTask::Overdue(deadline.clone())));
         }
     }
 
     pub fn kept(&self) -> Kept {
         let mut kept = Kept::default();
         let read = Read::Rows { kind: RowKind::Document, after: None, limit: PAGE_ROWS };
-        let Found::Rows(page) = self.street.look(read) else { panic!("no page") };
+        let Found::Rows(page) = self.cluster.look(read) else { panic!("no page") };
         assert!(!page.more, "one page is enough here");
         for row in page.rows {
             let Row::Document(document) = row.row else { continue };
@@ -253,7 +257,7 @@ impl Parlour {
                 let id = name.parse().unwrap();
                 kept.parties.insert(id, read_party(id, &document.body).unwrap());
             } else if kind == record::GUEST {
-                kept.guests.insert(name.into(), read_guest(&document.body).unwrap());
+                kept.memberships.insert(name.into(), read_membership(&document.body).unwrap());
             }
         }
         kept
@@ -269,7 +273,7 @@ impl Parlour {
         loop {
             let after = found.last().map_or(0, |(n, _)| *n);
             let read = Read::Inbox { user: user.into(), after, limit: PAGE_ROWS };
-            let Found::Inbox(letters) = self.street.look(read) else { panic!("no letters") };
+            let Found::Inbox(letters) = self.cluster.look(read) else { panic!("no letters") };
             let letter = |body: &[u8]| serde_json::from_slice(body).unwrap();
             found.extend(letters.page.rows.iter().map(|row| (row.n, letter(&row.body))));
             if !letters.page.more {
@@ -286,10 +290,10 @@ impl Parlour {
     /// What a session was given: each letter once, in order.
     pub fn hear(&mut self, who: usize) {
         let seat = &mut self.seats[who];
-        if seat.lost || self.street.is_dead(seat.at) {
+        if seat.lost || self.cluster.is_dead(seat.at) {
             return;
         }
-        for event in self.street.house(seat.at).hear(&seat.caller) {
+        for event in self.cluster.node(seat.at).hear(&seat.caller) {
             if let Some(number) = event["letter"].as_u64() {
                 let last = seat.numbers.last().copied().unwrap_or(0);
                 assert!(number > last, "{} was given letter {number} after {last}", seat.user);
@@ -319,24 +323,28 @@ impl Parlour {
             {
                 return wrong("its ticket");
             }
-            let guest = |user: &str| kept.guests.get(user);
-            if users.iter().any(|user| guest(user).and_then(|guest| guest.party) != Some(*id)) {
+            let membership = |user: &str| kept.memberships.get(user);
+            if users.iter().any(|user| membership(user).and_then(|membership| membership.party) != Some(*id))
+            {
                 return wrong("a member does not know");
             }
-            let sees = |user: &str| guest(user).is_some_and(|guest| guest.invites.contains(id));
-            if party.pending.iter().any(|pending| sees(&pending.user) == pending.dark) {
+            let sees =
+                |user: &str| membership(user).is_some_and(|membership| membership.invites.contains(id));
+            if party.pending.iter().any(|pending| sees(&pending.user) == pending.hidden) {
                 return wrong("a guest does not know");
             }
             if self.over.contains(id) || self.living.get(id).is_some_and(|before| *before > party.version) {
                 return wrong("it has come back");
             }
         }
-        for (user, guest) in &kept.guests {
+        for (user, membership) in &kept.memberships {
             let member = |id: u64| kept.parties.get(&id).is_some_and(|party| party.member(user).is_some());
             let invited =
                 |id: u64| kept.parties.get(&id).is_some_and(|party| party.invite_of(user).is_some());
-            if guest.party.is_some_and(|id| !member(id)) || guest.invites.iter().any(|id| !invited(*id)) {
-                return Err(format!("{user} believes {guest:?}"));
+            if membership.party.is_some_and(|id| !member(id))
+                || membership.invites.iter().any(|id| !invited(*id))
+            {
+                return Err(format!("{user} believes {membership:?}"));
             }
         }
         self.over.extend(self.living.keys().filter(|id| !kept.parties.contains_key(id)));
@@ -345,7 +353,7 @@ impl Parlour {
     }
 
     pub fn now(&self) -> Time {
-        self.street.now()
+        self.cluster.now()
     }
 }
 

@@ -3,33 +3,33 @@
 
 use super::Node;
 use super::registry::Registry;
-use crate::event::{Author, Origin, Space, Words};
+use crate::event::{Author, Message, MessageId, Namespace};
 use std::sync::Arc;
 use tavern_domain::Channel;
-use tavern_domain::presence::{News, Rumour};
-use tavern_engine::{Interest, Parcel, Subject, Writer};
+use tavern_domain::presence::{PresenceUpdate, UserUpdate};
+use tavern_store::{BusPacket, Interest, Subject, Writer};
 use tavern_wire::bus::BusMessage;
-use tavern_wire::bus::header::{self, Header};
-use tavern_wire::bus::letter::Letter;
+use tavern_wire::bus::header::{self as channel_header, ChannelHeader};
+use tavern_wire::bus::migration::MigrationRequest;
 
 /// A presence change of one channel, for the shards and nodes that watch it.
 #[derive(Clone, Debug)]
-pub struct ChannelNews {
+pub struct ChannelUpdate {
     pub channel: Arc<str>,
-    pub news: Arc<News>,
+    pub update: Arc<PresenceUpdate>,
 }
 
 /// Something about a user, for the shards and nodes that have their sessions or their followers.
 #[derive(Clone, Debug)]
-pub struct PersonNews {
+pub struct UserNotice {
     pub user: Arc<str>,
-    pub rumour: Arc<Rumour>,
+    pub update: Arc<UserUpdate>,
 }
 
 /// The kind of subject of the Redis protocol's shard channels.
 const SHARD: &str = "_shard";
 
-/// The kind of subject of the news of a channel's presence.
+/// The kind of subject of the update of a channel's presence.
 const PRESENCE: &str = "_presence";
 
 /// The kind of subject of what is told about a user.
@@ -50,15 +50,15 @@ const NUDGE: &str = "_nudge";
 
 /// A message from another node, and whom it concerns here.
 #[derive(Debug)]
-pub enum Incoming {
+pub enum ReceivedMessage {
     /// A channel message, for the shards with listeners.
-    Words { space: Space, words: Arc<Words>, mask: u64 },
+    Words { space: Namespace, words: Arc<Message>, mask: u64 },
     /// For the shards that watch the channel.
-    Presence { told: ChannelNews, mask: u64 },
+    Presence { told: ChannelUpdate, mask: u64 },
     /// For the shards with the user's sessions or followers.
-    Person { told: PersonNews, mask: u64 },
+    Person { told: UserNotice, mask: u64 },
     /// For the shard of the session, from this node.
-    Session { shard: usize, from: Arc<str>, letter: Letter },
+    Session { shard: usize, from: Arc<str>, letter: MigrationRequest },
     /// A node that stops has left sessions in the store.
     NodeLeft,
     /// A subscription has events to deliver.
@@ -66,55 +66,60 @@ pub enum Incoming {
 }
 
 impl Node {
-    /// A parcel for the other nodes.
-    pub(crate) fn parcel(&self, space: Space, words: &Words) -> Option<Parcel> {
+    /// A packet for the other nodes.
+    pub(crate) fn packet(&self, space: Namespace, words: &Message) -> Option<BusPacket> {
         let settings = &self.settings;
-        Some(Parcel {
+        Some(BusPacket {
             subject: subject(&settings.prefix, space, words.channel())?,
             from: Writer { node: self.name.clone(), epoch: self.epoch() },
             n: words.origin().map_or(0, |origin| origin.n),
-            note: note(words).into(),
+            header: note(words).into(),
             payload: words.payload().into(),
         })
     }
 
     /// A message from the bus. `None`: it concerns nothing here, or this release does not understand it.
-    pub fn receive(&self, parcel: &Parcel) -> Option<Incoming> {
-        if let Some(name) = parcel.subject.channel() {
-            return self.receive_words(parcel, Space::Channel, name);
+    pub fn receive(&self, packet: &BusPacket) -> Option<ReceivedMessage> {
+        if let Some(name) = packet.subject.channel() {
+            return self.receive_message(packet, Namespace::Channel, name);
         }
-        if parcel.subject.kind() == SHARD {
-            return self.receive_words(parcel, Space::Shard, parcel.subject.rest()?);
+        if packet.subject.kind() == SHARD {
+            return self.receive_message(packet, Namespace::Shard, packet.subject.rest()?);
         }
-        if parcel.from.is_outsider() {
+        if packet.from.is_outsider() {
             return None;
         }
-        let rest = || String::from_utf8(parcel.subject.rest()?).ok();
-        Some(match BusMessage::decode(&parcel.payload)? {
-            BusMessage::Presence(news) => {
+        let rest = || String::from_utf8(packet.subject.rest()?).ok();
+        Some(match BusMessage::decode(&packet.payload)? {
+            BusMessage::Presence(update) => {
                 let channel = rest()?;
-                let mask = self.registry.find(Space::Presence, channel.as_bytes())?.mask();
-                let told = ChannelNews { channel: channel.into(), news: Arc::new(news) };
-                Incoming::Presence { told, mask }
+                let mask = self.registry.find(Namespace::Presence, channel.as_bytes())?.mask();
+                let told = ChannelUpdate { channel: channel.into(), update: Arc::new(update) };
+                ReceivedMessage::Presence { told, mask }
             }
-            BusMessage::Person(rumour) => {
+            BusMessage::Person(update) => {
                 let user = rest()?;
-                let mask = self.registry.find(Space::People, user.as_bytes())?.mask();
-                let told = PersonNews { user: user.into(), rumour: Arc::new(rumour) };
-                Incoming::Person { told, mask }
+                let mask = self.registry.find(Namespace::People, user.as_bytes())?.mask();
+                let told = UserNotice { user: user.into(), update: Arc::new(update) };
+                ReceivedMessage::Person { told, mask }
             }
             BusMessage::Session(letter) => {
                 let shard = letter.key.shard(self.settings.shards);
-                Incoming::Session { shard, from: parcel.from.node.clone(), letter }
+                ReceivedMessage::Session { shard, from: packet.from.node.clone(), letter }
             }
-            BusMessage::NodeLeft => Incoming::NodeLeft,
-            BusMessage::Subscription(name) => Incoming::Subscription(name),
+            BusMessage::NodeLeft => ReceivedMessage::NodeLeft,
+            BusMessage::Subscription(name) => ReceivedMessage::Subscription(name),
         })
     }
 
-    fn receive_words(&self, parcel: &Parcel, space: Space, name: Vec<u8>) -> Option<Incoming> {
+    fn receive_message(
+        &self,
+        packet: &BusPacket,
+        space: Namespace,
+        name: Vec<u8>,
+    ) -> Option<ReceivedMessage> {
         // The server alone speaks there; whoever shares a folder with it is not the server.
-        if parcel.from.is_outsider() && Channel::parse_redis(&name).is_ok_and(|channel| channel.is_reserved())
+        if packet.from.is_outsider() && Channel::parse_redis(&name).is_ok_and(|channel| channel.is_reserved())
         {
             return None;
         }
@@ -122,19 +127,19 @@ impl Node {
         if mask == 0 {
             return None;
         }
-        let header = header::decode(&parcel.note);
+        let header = channel_header::decode(&packet.header);
         let author = header.client.map(|client| Author { user: header.user.map(Into::into), client });
-        let Writer { node, epoch } = parcel.from.clone();
-        let words = Words::new(space, &name, &parcel.payload, header.json, author);
+        let Writer { node, epoch } = packet.from.clone();
+        let words = Message::new(space, &name, &packet.payload, header.json, author);
         // Where outsiders have no numbers nothing can be known by them.
-        let numbered = !parcel.from.is_outsider() || parcel.n > 0;
-        let words = words.with_origin(numbered.then_some(Origin { node, epoch, n: parcel.n }));
-        Some(Incoming::Words { space, words: Arc::new(words), mask })
+        let numbered = !packet.from.is_outsider() || packet.n > 0;
+        let words = words.with_origin(numbered.then_some(MessageId { node, epoch, n: packet.n }));
+        Some(ReceivedMessage::Words { space, words: Arc::new(words), mask })
     }
 
     /// The name of the next word that a shard says.
-    pub(crate) fn origin(&self, shard: usize) -> Origin {
-        Origin { node: self.name.clone(), epoch: self.epoch(), n: self.carrier.number(shard) }
+    pub(crate) fn origin(&self, shard: usize) -> MessageId {
+        MessageId { node: self.name.clone(), epoch: self.epoch(), n: self.carrier.number(shard) }
     }
 
     /// Begins to hear the letters of other nodes. To be called when the bus is open.
@@ -158,18 +163,18 @@ impl Node {
     }
 
     /// A letter to one node, or to all of them.
-    pub(crate) fn letter_parcel(&self, to: Option<&str>, letter: &Letter) -> Option<Parcel> {
+    pub(crate) fn migration_packet(&self, to: Option<&str>, letter: &MigrationRequest) -> Option<BusPacket> {
         let prefix = &self.settings.prefix;
         let subject = match to {
             Some(node) => Subject::new(prefix, NODE, node.as_bytes()),
             None => Subject::new(prefix, SESSION, b""),
         };
-        Some(Parcel {
+        Some(BusPacket {
             subject: subject.ok()?,
             from: Writer { node: self.name.clone(), epoch: self.epoch() },
             n: self.carrier.number(0),
-            note: Arc::from([]),
-            payload: tavern_wire::bus::letter::encode(letter).into(),
+            header: Arc::from([]),
+            payload: tavern_wire::bus::migration::encode(letter).into(),
         })
     }
 
@@ -177,9 +182,9 @@ impl Node {
     pub fn say_left(&self) {
         let Ok(subject) = Subject::new(&self.settings.prefix, LEFT, b"") else { return };
         let from = Writer { node: self.name.clone(), epoch: self.epoch() };
-        let (note, payload) = (Arc::from([]), tavern_wire::bus::node_left().into());
+        let (header, payload) = (Arc::from([]), tavern_wire::bus::node_left().into());
         if let Some(bus) = self.carrier.bus() {
-            bus.publish(vec![Parcel { subject, from, n: self.carrier.number(0), note, payload }]);
+            bus.publish(vec![BusPacket { subject, from, n: self.carrier.number(0), header, payload }]);
         }
     }
 
@@ -188,86 +193,86 @@ impl Node {
     pub fn nudge(&self, subscription: &str) {
         let Ok(subject) = Subject::new(&self.settings.prefix, NUDGE, b"") else { return };
         let from = Writer { node: self.name.clone(), epoch: self.epoch() };
-        let (note, payload) = (Arc::from([]), tavern_wire::bus::subscription(subscription).into());
+        let (header, payload) = (Arc::from([]), tavern_wire::bus::subscription(subscription).into());
         if let Some(bus) = self.carrier.bus().filter(|bus| !bus.is_alone()) {
-            bus.publish(vec![Parcel { subject, from, n: self.carrier.number(0), note, payload }]);
+            bus.publish(vec![BusPacket { subject, from, n: self.carrier.number(0), header, payload }]);
         }
     }
 }
 
 impl Node {
     /// News for the other nodes.
-    pub(crate) fn news_parcel(&self, told: &ChannelNews) -> Option<Parcel> {
+    pub(crate) fn presence_packet(&self, told: &ChannelUpdate) -> Option<BusPacket> {
         if !self.carrier.reaches_others() {
             return None;
         }
-        Some(Parcel {
-            subject: subject(&self.settings.prefix, Space::Presence, told.channel.as_bytes())?,
+        Some(BusPacket {
+            subject: subject(&self.settings.prefix, Namespace::Presence, told.channel.as_bytes())?,
             from: Writer { node: self.name.clone(), epoch: self.epoch() },
             n: self.carrier.number(0),
-            note: Arc::from([]),
-            payload: tavern_wire::bus::news::encode(&told.news).into(),
+            header: Arc::from([]),
+            payload: tavern_wire::bus::presence::encode(&told.update).into(),
         })
     }
 }
 
 impl Node {
-    /// A rumour for the other nodes.
-    pub(crate) fn rumour_parcel(&self, told: &PersonNews) -> Option<Parcel> {
+    /// A update for the other nodes.
+    pub(crate) fn user_packet(&self, told: &UserNotice) -> Option<BusPacket> {
         if !self.carrier.reaches_others() {
             return None;
         }
-        Some(Parcel {
-            subject: subject(&self.settings.prefix, Space::People, told.user.as_bytes())?,
+        Some(BusPacket {
+            subject: subject(&self.settings.prefix, Namespace::People, told.user.as_bytes())?,
             from: Writer { node: self.name.clone(), epoch: self.epoch() },
             n: self.carrier.number(0),
-            note: Arc::from([]),
-            payload: tavern_wire::bus::people::encode(&told.rumour).into(),
+            header: Arc::from([]),
+            payload: tavern_wire::bus::people::encode(&told.update).into(),
         })
     }
 
     /// Something for other services.
-    pub(crate) fn service_parcel(&self, user: &str, payload: Vec<u8>) -> Option<Parcel> {
-        Some(Parcel {
+    pub(crate) fn service_packet(&self, user: &str, payload: Vec<u8>) -> Option<BusPacket> {
+        Some(BusPacket {
             subject: Subject::new(&self.settings.prefix, FOLLOWERS, user.as_bytes()).ok()?,
             from: Writer::outsider(),
             n: 0,
-            note: Arc::from([]),
+            header: Arc::from([]),
             payload: payload.into(),
         })
     }
 }
 
 /// What the bus must carry here for a name that somebody listens to.
-pub(crate) fn interest(prefix: &Arc<str>, space: Space, name: &[u8]) -> Option<Interest> {
+pub(crate) fn interest(prefix: &Arc<str>, space: Namespace, name: &[u8]) -> Option<Interest> {
     match space {
-        Space::Pattern => Some(Interest::Channels { prefix: prefix.clone(), glob: name.into() }),
+        Namespace::Pattern => Some(Interest::Channels { prefix: prefix.clone(), glob: name.into() }),
         _ => subject(prefix, space, name).map(Interest::Subject),
     }
 }
 
-fn subject(prefix: &str, space: Space, name: &[u8]) -> Option<Subject> {
+fn subject(prefix: &str, space: Namespace, name: &[u8]) -> Option<Subject> {
     match space {
-        Space::Shard => Subject::new(prefix, SHARD, name).ok(),
-        Space::Presence => Subject::new(prefix, PRESENCE, name).ok(),
-        Space::People => Subject::new(prefix, PEOPLE, name).ok(),
+        Namespace::Shard => Subject::new(prefix, SHARD, name).ok(),
+        Namespace::Presence => Subject::new(prefix, PRESENCE, name).ok(),
+        Namespace::People => Subject::new(prefix, PEOPLE, name).ok(),
         _ => Subject::of_channel(prefix, name).ok(),
     }
 }
 
 /// The shards with a listener for a name, by the name itself or by a pattern.
-fn listening(registry: &Registry, space: Space, name: &[u8]) -> u64 {
+fn listening(registry: &Registry, space: Namespace, name: &[u8]) -> u64 {
     let mut mask = registry.find(space, name).map_or(0, |entry| entry.mask());
-    if space == Space::Channel && registry.has_patterns() {
+    if space == Namespace::Channel && registry.has_patterns() {
         mask = registry.matching(name).iter().fold(mask, |mask, entry| mask | entry.mask());
     }
     mask
 }
 
 /// What goes beside the payload of a channel message.
-fn note(words: &Words) -> Vec<u8> {
+fn note(words: &Message) -> Vec<u8> {
     let author = words.author();
     let client = author.map(|author| author.client);
     let user = author.and_then(|author| author.user.as_deref());
-    header::encode(Header { json: words.is_json(), client, user })
+    channel_header::encode(ChannelHeader { json: words.is_json(), client, user })
 }

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tavern_domain::Time;
-use tavern_domain::party::Command;
+use tavern_domain::party::PartyCommand;
 
 /// Refusals for going too fast, within a minute, after which somebody is shut out.
 const STRIKES: u32 = 10;
@@ -13,16 +13,16 @@ const MINUTE_MS: u64 = 60_000;
 const MOST: usize = 10_000;
 
 #[derive(Default)]
-pub(super) struct Floods(BTreeMap<Arc<str>, Flood>);
+pub(super) struct RefusalLimits(BTreeMap<Arc<str>, RefusalLimit>);
 
 #[derive(Clone, Copy)]
-struct Flood {
+struct RefusalLimit {
     since: Time,
     strikes: u32,
     until: Time,
 }
 
-impl Floods {
+impl RefusalLimits {
     /// Somebody was told to slow down.
     pub fn strike(&mut self, now: Time, user: &Arc<str>, block_ms: u64) {
         if self.0.len() >= MOST {
@@ -31,22 +31,25 @@ impl Floods {
         if self.0.len() >= MOST && !self.0.contains_key(user) {
             return;
         }
-        let fresh = Flood { since: now, strikes: 0, until: Time(0) };
+        let fresh = RefusalLimit { since: now, strikes: 0, until: Time(0) };
         let flood = self.0.entry(user.clone()).or_insert(fresh);
         if now.since(flood.since) >= MINUTE_MS {
             *flood = fresh;
         }
         flood.strikes += 1;
         if flood.strikes >= STRIKES {
-            *flood = Flood { since: now, strikes: 0, until: now + block_ms };
+            *flood = RefusalLimit { since: now, strikes: 0, until: now + block_ms };
         }
     }
 
     /// How long somebody is shut out still, from this command.
-    pub fn blocked_ms(&self, now: Time, user: &str, command: &Command) -> Option<u64> {
+    pub fn blocked_ms(&self, now: Time, user: &str, command: &PartyCommand) -> Option<u64> {
         let free = matches!(
             command,
-            Command::Get | Command::Leave { .. } | Command::Decline { .. } | Command::Accept { .. }
+            PartyCommand::Get
+                | PartyCommand::Leave { .. }
+                | PartyCommand::Decline { .. }
+                | PartyCommand::Accept { .. }
         );
         let flood = self.0.get(user).filter(|flood| !free && now < flood.until)?;
         Some(flood.until.since(now))
@@ -59,8 +62,8 @@ mod tests {
 
     #[test]
     fn ten_refusals_within_a_minute_shut_out_for_a_while_but_not_from_leaving() {
-        let (mut floods, ann) = (Floods::default(), Arc::from("ann"));
-        let invite = Command::Invite { user: "bob".into() };
+        let (mut floods, ann) = (RefusalLimits::default(), Arc::from("ann"));
+        let invite = PartyCommand::Invite { user: "bob".into() };
         for at in 0..9 {
             floods.strike(Time(at), &ann, 500);
         }
@@ -68,16 +71,16 @@ mod tests {
         floods.strike(Time(9), &ann, 500);
         assert_eq!(floods.blocked_ms(Time(9), "ann", &invite), Some(500));
         assert_eq!(floods.blocked_ms(Time(9), "bob", &invite), None);
-        assert_eq!(floods.blocked_ms(Time(9), "ann", &Command::Leave { message: None }), None);
+        assert_eq!(floods.blocked_ms(Time(9), "ann", &PartyCommand::Leave { message: None }), None);
         assert_eq!(floods.blocked_ms(Time(509), "ann", &invite), None);
     }
 
     #[test]
     fn refusals_that_come_slowly_are_forgotten() {
-        let (mut floods, ann) = (Floods::default(), Arc::from("ann"));
+        let (mut floods, ann) = (RefusalLimits::default(), Arc::from("ann"));
         for at in 0..30 {
             floods.strike(Time(at * 7_000), &ann, 500);
         }
-        assert_eq!(floods.blocked_ms(Time(30 * 7_000), "ann", &Command::CancelGo), None);
+        assert_eq!(floods.blocked_ms(Time(30 * 7_000), "ann", &PartyCommand::CancelGo), None);
     }
 }

@@ -2,104 +2,105 @@
 //! heard meanwhile. Followers hear the current status, once.
 
 #[allow(dead_code, reason = "each binary uses a part of it")]
-mod house;
+mod harness;
 
-use house::gossip::Scene;
-use tavern_engine::memory::WorkFate;
-use tavern_engine::{Read, Work};
-use tavern_hub::{Input, LivenessTask};
+use harness::people::Scene;
+use tavern_hub::{LivenessTask, ShardEvent};
+use tavern_store::memory::WorkFault;
+use tavern_store::{Read, Work};
 
 const SOON: u64 = 10;
 const LATE: u64 = 50;
 
 /// The list of followees is read after this long and comes back after that long; commits are answered after a time too.
 fn delay_lists(scene: &mut Scene, before_ms: u64, after_ms: u64, commit_ms: u64) {
-    scene.street.set_work_fate(move |_, work| match work {
-        Work::Read(Read::Following { .. }) => WorkFate { before_ms, after_ms, ..WorkFate::NONE },
-        Work::Commit(_) => WorkFate { after_ms: commit_ms, ..WorkFate::NONE },
-        Work::Read(_) => WorkFate::NONE,
+    scene.cluster.set_work_fate(move |_, work| match work {
+        Work::Read(Read::Following { .. }) => WorkFault { before_ms, after_ms, ..WorkFault::NONE },
+        Work::Commit(_) => WorkFault { after_ms: commit_ms, ..WorkFault::NONE },
+        Work::Read(_) => WorkFault::NONE,
     });
 }
 
 #[test]
 fn follow_found_in_the_list_before_its_commit_is_answered_is_greeted() {
     let mut scene = Scene::new();
-    let _ann = scene.guest(1, "ann");
+    let _ann = scene.client(1, "ann");
     delay_lists(&mut scene, SOON, 0, LATE);
-    let mut bob = scene.guest(0, "bob");
+    let mut bob = scene.client(0, "bob");
     scene.follow(0, &mut bob, "ann");
-    scene.street.live(LATE * 2);
+    scene.cluster.live(LATE * 2);
     scene.check(0, &bob, "ann online none");
 }
 
 #[test]
 fn follow_survives_a_list_that_was_read_before_it() {
     let mut scene = Scene::new();
-    let mut ann = scene.guest(1, "ann");
+    let mut ann = scene.client(1, "ann");
     delay_lists(&mut scene, 0, LATE, SOON);
-    let mut bob = scene.guest(0, "bob");
+    let mut bob = scene.client(0, "bob");
     scene.follow(0, &mut bob, "ann");
     scene.check(0, &bob, "ann online none");
-    scene.street.live(LATE * 2);
+    scene.cluster.live(LATE * 2);
     scene.join(1, &mut ann, "game#A");
-    scene.street.live(LATE * 2);
+    scene.cluster.live(LATE * 2);
     scene.check(0, &bob, "ann online [game#A] in_game_channel game#A");
 }
 
 #[test]
 fn follow_whose_update_was_lost_is_greeted_on_the_other_tab_when_found() {
     let mut scene = Scene::new();
-    let _ann = scene.guest(1, "ann");
-    let (mut bob, tab) = (scene.guest(0, "bob"), scene.guest(1, "bob"));
-    scene.street.set_fate(|_, _, _| Vec::new());
+    let _ann = scene.client(1, "ann");
+    let (mut bob, tab) = (scene.client(0, "bob"), scene.client(1, "bob"));
+    scene.cluster.set_fate(|_, _, _| Vec::new());
     scene.follow(0, &mut bob, "ann");
     scene.check(0, &bob, "ann online none");
     scene.check(1, &tab, "");
-    scene.street.heal();
-    scene.street.house(1).handle(Input::Liveness(LivenessTask::Compare));
-    scene.street.settle();
+    scene.cluster.heal();
+    scene.cluster.node(1).handle(ShardEvent::Liveness(LivenessTask::Compare));
+    scene.cluster.settle();
     scene.check(1, &tab, "ann online none");
-    scene.street.house(1).handle(Input::Liveness(LivenessTask::Compare));
-    scene.street.settle();
+    scene.cluster.node(1).handle(ShardEvent::Liveness(LivenessTask::Compare));
+    scene.cluster.settle();
     scene.check(1, &tab, "");
 }
 
 #[test]
 fn read_older_than_what_was_heard_undoes_nothing() {
     let mut scene = Scene::new();
-    let (mut bob, mut ann) = (scene.guest(0, "bob"), scene.guest(1, "ann"));
+    let (mut bob, mut ann) = (scene.client(0, "bob"), scene.client(1, "ann"));
     scene.follow(0, &mut bob, "ann");
     scene.check(0, &bob, "ann online none");
-    scene.street.set_work_fate(|_, work| match work {
-        Work::Read(Read::People { .. }) => WorkFate { after_ms: LATE, ..WorkFate::NONE },
-        _ => WorkFate::NONE,
+    scene.cluster.set_work_fate(|_, work| match work {
+        Work::Read(Read::People { .. }) => WorkFault { after_ms: LATE, ..WorkFault::NONE },
+        _ => WorkFault::NONE,
     });
     // Two reads at once: the second one must know what was heard during both.
     for _ in 0..2 {
-        scene.street.house(0).handle(Input::BusLost(None));
-        scene.street.live(SOON);
+        scene.cluster.node(0).handle(ShardEvent::BusLost(None));
+        scene.cluster.live(SOON);
     }
     scene.join(1, &mut ann, "game#A");
-    scene.street.live(LATE * 2);
+    scene.cluster.live(LATE * 2);
     scene.check(0, &bob, "ann online [game#A] in_game_channel game#A");
 }
 
 #[test]
 fn unfollow_during_a_move_ends_the_updates() {
     let mut scene = Scene::new();
-    let (mut ann, mut bob, mut cid) = (scene.guest(0, "ann"), scene.guest(0, "bob"), scene.guest(1, "cid"));
+    let (mut ann, mut bob, mut cid) =
+        (scene.client(0, "ann"), scene.client(0, "bob"), scene.client(1, "cid"));
     scene.follow(0, &mut bob, "ann");
     scene.follow(1, &mut cid, "ann");
     scene.check(0, &bob, "ann online none");
     let session = scene.ask(0, &mut bob, r#"{"op":"hello"}"#)["session"].as_str().unwrap().to_owned();
     // The new node takes a while to load the follow list; meanwhile ann does something.
     delay_lists(&mut scene, LATE, LATE, 0);
-    let mut back = scene.street.house(1).socket();
+    let mut back = scene.cluster.node(1).socket();
     let hello = format!(r#"{{"op":"hello","token":"bob","session":"{session}","seq":1}}"#);
     assert_eq!(scene.ask(1, &mut back, &hello)["resumed"], true);
     scene.join(0, &mut ann, "game#A");
     scene.say(1, &mut back, r#"{"op":"unfollow","user":"ann"}"#);
     scene.heard(1, &back);
-    scene.street.live(LATE * 5);
+    scene.cluster.live(LATE * 5);
     scene.check(1, &back, "");
 }

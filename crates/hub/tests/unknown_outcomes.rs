@@ -2,29 +2,30 @@
 //! test wants.
 
 #[allow(dead_code, reason = "each binary uses a part of it")]
-mod house;
+mod harness;
 
-use house::{House, code};
+use harness::{TestNode, code};
 use serde_json::Value;
 use std::sync::{Arc, Mutex};
 use tavern_domain::{Epoch, Time};
-use tavern_engine::memory::{Hall, MemoryStore};
-use tavern_engine::{
-    Answer, Commit, Deadline, Found, Inbox, ManualClock, NodeChange, Read, Store, StoreError, Ticket, Work,
-};
 use tavern_hub::*;
+use tavern_store::memory::{MemoryEngine, MemoryStore};
+use tavern_store::{
+    AnswerReceiver, Commit, Deadline, Found, ManualClock, NodeChange, Read, Store, StoreAnswer, StoreError,
+    Ticket, Work,
+};
 
 #[derive(Default)]
-struct Letters(Mutex<Vec<(Ticket, Answer)>>);
+struct Letters(Mutex<Vec<(Ticket, StoreAnswer)>>);
 
-impl Inbox for Letters {
-    fn answer(&self, answers: Vec<(Ticket, Answer)>) {
+impl AnswerReceiver for Letters {
+    fn answer(&self, answers: Vec<(Ticket, StoreAnswer)>) {
         self.0.lock().unwrap().extend(answers);
     }
 }
 
 struct Counter {
-    house: House,
+    node: TestNode,
     store: Arc<MemoryStore>,
     letters: Arc<Letters>,
     /// Works that were asked for and not carried out.
@@ -34,36 +35,36 @@ struct Counter {
 
 impl Counter {
     fn new() -> Counter {
-        let hall = Hall::new(Arc::new(ManualClock::at(Time(1_000_000))));
+        let hall = MemoryEngine::new(Arc::new(ManualClock::at(Time(1_000_000))));
         let letters: Arc<Letters> = Arc::default();
         let store = hall.store("one", letters.clone());
         let open = NodeChange::Open { name: "one".into(), lease_ms: 600_000 };
         store.submit(vec![(Ticket(0), Work::Commit(Commit { node: Some(open), ..Commit::default() }))]);
         let opened = letters.0.lock().unwrap().pop();
-        let Some((_, Answer::Committed(receipt))) = opened else { panic!("no epoch") };
+        let Some((_, StoreAnswer::Committed(receipt))) = opened else { panic!("no epoch") };
         let epoch = receipt.epoch.unwrap_or(Epoch(0));
         let settings = Settings { node: "one".into(), epoch, commands_per_second: 0, ..Settings::default() };
-        let mut house = House::new(settings);
-        let watcher = house.guest("watcher").0;
-        let mut counter = Counter { house, store, letters, held: Vec::new(), watcher };
+        let mut node = TestNode::new(settings);
+        let watcher = node.client("watcher").0;
+        let mut counter = Counter { node, store, letters, held: Vec::new(), watcher };
         let mut watcher = counter.watcher.clone();
         counter.say(&mut watcher, r#"{"op":"subscribe","channel":"game#A","presence":true}"#);
         counter
     }
 
     /// Somebody who is in his own channel by now.
-    fn guest(&mut self, user: &str) -> Caller {
-        let caller = self.house.guest(user).0;
+    fn client(&mut self, user: &str) -> Caller {
+        let caller = self.node.client(user).0;
         self.settle();
         caller
     }
 
     fn collect(&mut self) -> usize {
-        self.held.extend(std::mem::take(&mut self.house.shards[0].effects.work));
+        self.held.extend(std::mem::take(&mut self.node.shards[0].effects.work));
         self.held.len()
     }
 
-    fn ask(&self, work: Work) -> Answer {
+    fn ask(&self, work: Work) -> StoreAnswer {
         self.store.submit(vec![(Ticket(0), work)]);
         self.letters.0.lock().unwrap().pop().unwrap().1
     }
@@ -72,7 +73,7 @@ impl Counter {
     fn perform(&mut self, at: usize) {
         let (ticket, work) = self.held.remove(at);
         let answer = self.ask(work);
-        self.house.shards[0].handle(self.house.now, Input::Answer(ticket, answer));
+        self.node.shards[0].handle(self.node.now, ShardEvent::Answer(ticket, answer));
         self.collect();
     }
 
@@ -84,7 +85,7 @@ impl Counter {
         }
         let source = Arc::new(std::io::Error::other("down"));
         let error = StoreError::Unavailable { retry_after_ms: 250, source };
-        self.house.shards[0].handle(self.house.now, Input::Answer(ticket, Answer::Failed(error)));
+        self.node.shards[0].handle(self.node.now, ShardEvent::Answer(ticket, StoreAnswer::Failed(error)));
         self.collect();
     }
 
@@ -95,7 +96,7 @@ impl Counter {
     }
 
     fn pass(&mut self, ms: u64) {
-        self.house.pass(ms);
+        self.node.pass(ms);
         self.collect();
     }
 
@@ -108,15 +109,15 @@ impl Counter {
     }
 
     fn begin(&mut self, caller: &mut Caller, frame: &str) {
-        assert_eq!(self.house.flow(caller, frame).0, Flow::Wait);
+        assert_eq!(self.node.flow(caller, frame).0, Flow::Wait);
         self.collect();
     }
 
     /// The answer to a command that was begun.
     fn answer(&mut self, caller: &mut Caller, frame: &str) -> Value {
-        assert!(self.house.shards[0].effects.ready.contains(&caller.link.id), "{frame} has no answer");
-        self.house.shards[0].effects.ready.retain(|link| *link != caller.link.id);
-        self.house.say(caller, frame)
+        assert!(self.node.shards[0].effects.ready.contains(&caller.link.id), "{frame} has no answer");
+        self.node.shards[0].effects.ready.retain(|link| *link != caller.link.id);
+        self.node.say(caller, frame)
     }
 
     fn say(&mut self, caller: &mut Caller, frame: &str) -> Value {
@@ -126,20 +127,24 @@ impl Counter {
     }
 
     fn heard(&mut self) -> String {
-        let events = self.house.hear(&self.watcher.clone());
+        let events = self.node.hear(&self.watcher.clone());
         let words = events.iter().map(|event| event["event"].as_str().unwrap().to_owned());
         words.collect::<Vec<_>>().join(" ")
     }
 
     fn count(&self) -> u64 {
         let read = Read::Roster { channel: "game#A".into(), after: None, limit: 10 };
-        let Answer::Read(Found::Roster(roster)) = self.ask(Work::Read(read)) else { panic!("no roster") };
+        let StoreAnswer::Read(Found::Roster(roster)) = self.ask(Work::Read(read)) else {
+            panic!("no roster")
+        };
         roster.users
     }
 
     fn deadlines(&self) -> Vec<Deadline> {
         let read = Read::DueDeadlines { by: Time::NEVER, after: None, limit: 10 };
-        let Answer::Read(Found::Deadlines(page)) = self.ask(Work::Read(read)) else { panic!("no deadlines") };
+        let StoreAnswer::Read(Found::Deadlines(page)) = self.ask(Work::Read(read)) else {
+            panic!("no deadlines")
+        };
         page.rows.into_iter().filter(|deadline| deadline.name.contains("game#A")).collect()
     }
 }
@@ -150,13 +155,13 @@ const LEAVE: &str = r#"{"op":"leave","channel":"game#A"}"#;
 #[test]
 fn a_join_that_was_refused_and_happened_goes_with_its_session() {
     let mut counter = Counter::new();
-    let mut ann = counter.guest("ann");
+    let mut ann = counter.client("ann");
     counter.begin(&mut ann, JOIN);
     counter.fail(0, true);
     assert_eq!(code(&counter.answer(&mut ann, JOIN)), "unavailable");
     counter.settle();
     assert_eq!(counter.count(), 1, "nobody said otherwise");
-    counter.house.detach(&ann);
+    counter.node.detach(&ann);
     counter.live(20_000);
     assert_eq!(counter.count(), 0);
 }
@@ -164,7 +169,7 @@ fn a_join_that_was_refused_and_happened_goes_with_its_session() {
 #[test]
 fn a_leave_that_was_refused_happens_later() {
     let mut counter = Counter::new();
-    let mut ann = counter.guest("ann");
+    let mut ann = counter.client("ann");
     counter.say(&mut ann, JOIN);
     counter.begin(&mut ann, LEAVE);
     counter.fail(0, false);
@@ -176,7 +181,7 @@ fn a_leave_that_was_refused_happens_later() {
 #[test]
 fn what_a_session_asked_last_holds_last() {
     let mut counter = Counter::new();
-    let mut ann = counter.guest("ann");
+    let mut ann = counter.client("ann");
     counter.say(&mut ann, JOIN);
     counter.begin(&mut ann, LEAVE);
     counter.fail(0, false);
@@ -192,8 +197,8 @@ fn what_a_session_asked_last_holds_last() {
 #[test]
 fn commands_behind_one_that_is_tried_again_are_refused_at_once() {
     let mut counter = Counter::new();
-    let mut ann = counter.guest("ann");
-    let mut tab = counter.guest("ann");
+    let mut ann = counter.client("ann");
+    let mut tab = counter.client("ann");
     counter.say(&mut ann, JOIN);
     counter.begin(&mut ann, LEAVE);
     counter.begin(&mut tab, JOIN);
@@ -207,19 +212,19 @@ fn commands_behind_one_that_is_tried_again_are_refused_at_once() {
 #[test]
 fn a_loss_that_the_store_takes_late_does_not_end_somebody_who_is_back() {
     let mut counter = Counter::new();
-    let mut ann = counter.guest("ann");
+    let mut ann = counter.client("ann");
     counter.say(&mut ann, JOIN);
     counter.heard();
     let id = ann.listener.unwrap();
-    let session = counter.house.shards[0].listener(id).unwrap().session().unwrap();
+    let session = counter.node.shards[0].listener(id).unwrap().session().unwrap();
     let (key, identity) = (session.key, session.identity.clone());
-    counter.house.detach(&ann);
+    counter.node.detach(&ann);
     counter.pass(3_000);
     assert_eq!(counter.held.len(), 2, "the loss is on its way, there and in his own channel");
     counter.fail(0, false);
     counter.fail(0, false);
-    let now = counter.house.now;
-    counter.house.shards[0].attach(now, key, &identity, ann.link, None).unwrap();
+    let now = counter.node.now;
+    counter.node.shards[0].attach(now, key, &identity, ann.link, None).unwrap();
     counter.live(30_000);
     assert_eq!((counter.count(), counter.heard().as_str()), (1, ""));
 }
@@ -227,12 +232,12 @@ fn a_loss_that_the_store_takes_late_does_not_end_somebody_who_is_back() {
 #[test]
 fn an_update_that_finds_nobody_is_a_refusal_and_no_event() {
     let mut counter = Counter::new();
-    let (mut ann, mut other) = (counter.guest("ann"), counter.guest("ann"));
+    let (mut ann, mut other) = (counter.client("ann"), counter.client("ann"));
     counter.say(&mut ann, JOIN);
-    counter.house.detach(&ann);
+    counter.node.detach(&ann);
     counter.live(5_000);
     // The grace is over, and nobody has settled it: the update comes first.
-    counter.house.now = counter.house.now + 20_000;
+    counter.node.now = counter.node.now + 20_000;
     let frame = r#"{"op":"update","channel":"game#A","state":2}"#;
     assert_eq!(code(&counter.say(&mut other, frame)), "not_found");
     counter.live(1_000);
@@ -242,16 +247,16 @@ fn an_update_that_finds_nobody_is_a_refusal_and_no_event() {
 #[test]
 fn a_deadline_that_means_something_again_is_not_tidied_away() {
     let mut counter = Counter::new();
-    let mut ann = counter.guest("ann");
+    let mut ann = counter.client("ann");
     counter.say(&mut ann, JOIN);
-    let stale = Deadline::new(counter.house.now, "grace", "6:game#A/ann");
-    let now = counter.house.now;
-    counter.house.shards[0].handle(now, Input::Liveness(LivenessTask::Overdue(stale.clone())));
+    let stale = Deadline::new(counter.node.now, "grace", "6:game#A/ann");
+    let now = counter.node.now;
+    counter.node.shards[0].handle(now, ShardEvent::Liveness(LivenessTask::Overdue(stale.clone())));
     counter.collect();
     counter.perform(0);
     assert_eq!(counter.held.len(), 1, "it will be tidied away");
     let (ticket, tidy) = counter.held.remove(0);
-    counter.house.detach(&ann);
+    counter.node.detach(&ann);
     counter.live(5_000);
     assert_eq!(counter.deadlines().len(), 1);
     counter.held.push((ticket, tidy));
@@ -262,11 +267,11 @@ fn a_deadline_that_means_something_again_is_not_tidied_away() {
 #[test]
 fn goodbye_takes_back_what_was_only_begun() {
     let mut counter = Counter::new();
-    let mut ann = counter.guest("ann");
+    let mut ann = counter.client("ann");
     counter.begin(&mut ann, JOIN);
     counter.fail(0, true);
     counter.answer(&mut ann, JOIN);
-    counter.house.say(&mut ann, r#"{"op":"bye"}"#);
+    counter.node.say(&mut ann, r#"{"op":"bye"}"#);
     counter.settle();
     assert_eq!(counter.count(), 0);
 }

@@ -1,7 +1,7 @@
-//! A scene for what people are told about each other: two nodes, guests, and the words for what they hear.
+//! A scene for what people are told about each other: two nodes, memberships, and the words for what they hear.
 
+use super::cluster::TestCluster;
 use super::code;
-use super::street::Street;
 use serde_json::Value;
 use tavern_domain::presence::Activities;
 use tavern_hub::{Caller, Settings};
@@ -24,23 +24,23 @@ pub fn settings() -> Settings {
 }
 
 pub struct Scene {
-    pub street: Street,
+    pub cluster: TestCluster,
 }
 
 impl Scene {
     pub fn new() -> Scene {
-        Scene { street: Street::with(Some(0), None, &settings()) }
+        Scene { cluster: TestCluster::with(Some(0), None, &settings()) }
     }
 
-    pub fn guest(&mut self, at: usize, user: &str) -> Caller {
-        let caller = self.street.house(at).guest(user).0;
-        self.street.settle();
+    pub fn client(&mut self, at: usize, user: &str) -> Caller {
+        let caller = self.cluster.node(at).client(user).0;
+        self.cluster.settle();
         caller
     }
 
     #[track_caller]
     pub fn ask(&mut self, at: usize, caller: &mut Caller, frame: &str) -> Value {
-        let reply = self.street.say(at, caller, frame);
+        let reply = self.cluster.say(at, caller, frame);
         assert_eq!(code(&reply), "ok", "{frame}: {reply}");
         reply["ok"].clone()
     }
@@ -60,7 +60,7 @@ impl Scene {
 
     /// What a session was told since it was last asked.
     pub fn heard(&mut self, at: usize, caller: &Caller) -> Vec<Value> {
-        self.street.house(at).hear(caller)
+        self.cluster.node(at).hear(caller)
     }
 
     #[track_caller]
@@ -71,11 +71,11 @@ impl Scene {
 
     /// Drops the socket, and has the session die with it.
     pub fn lose(&mut self, at: usize, caller: &Caller) {
-        self.street.house(at).detach(caller);
+        self.cluster.node(at).detach(caller);
     }
 
     pub fn count(&mut self, at: usize, name: &str) -> u64 {
-        let all = self.street.house(at).shards[0].node().stats[0].all();
+        let all = self.cluster.node(at).shards[0].node().stats[0].all();
         all.iter().find(|(known, _)| *known == name).unwrap().1
     }
 }

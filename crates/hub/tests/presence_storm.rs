@@ -3,12 +3,12 @@
 //! hears every word once and in order; whoever watches is told the truth in the end.
 
 #[allow(dead_code, reason = "each binary uses a part of it")]
-mod house;
+mod harness;
 
-use house::street::Street;
+use harness::cluster::TestCluster;
 use serde_json::Value;
-use tavern_engine::memory::{Outcome, WorkFate};
 use tavern_hub::*;
+use tavern_store::memory::{WorkFault, WorkOutcome};
 
 #[derive(Clone)]
 struct Dice(u64);
@@ -25,8 +25,8 @@ impl Dice {
 }
 
 struct Storm {
-    street: Street,
-    dice: Dice,
+    cluster: TestCluster,
+    rng: Dice,
     session: String,
     client: Value,
     /// Where the client is, if anywhere.
@@ -42,14 +42,14 @@ struct Storm {
 
 impl Storm {
     fn new(seed: u64) -> Storm {
-        let mut street = Street::of(3);
-        let (mut ann, hello) = street.house(0).guest("ann");
-        street.say(0, &mut ann, r#"{"op":"subscribe","channel":"game#A"}"#);
-        street.say(0, &mut ann, r#"{"op":"subscribe","pattern":"chat#*"}"#);
-        street.say(0, &mut ann, r#"{"op":"join","channel":"room#R"}"#);
+        let mut cluster = TestCluster::of(3);
+        let (mut ann, hello) = cluster.node(0).client("ann");
+        cluster.say(0, &mut ann, r#"{"op":"subscribe","channel":"game#A"}"#);
+        cluster.say(0, &mut ann, r#"{"op":"subscribe","pattern":"chat#*"}"#);
+        cluster.say(0, &mut ann, r#"{"op":"join","channel":"room#R"}"#);
         Storm {
-            street,
-            dice: Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1),
+            cluster,
+            rng: Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1),
             session: hello["session"].as_str().unwrap().to_owned(),
             client: hello["client"].clone(),
             at: Some((0, ann)),
@@ -62,39 +62,39 @@ impl Storm {
     }
 
     fn begin(&mut self, store_fails: bool) {
-        let mut dice = self.dice.clone();
-        self.street.set_fate(move |_, _, parcel| {
+        let mut rng = self.rng.clone();
+        self.cluster.set_fate(move |_, _, packet| {
             // Words are in order and whole, as every bus gives them; letters are not.
-            if !matches!(parcel.subject.kind(), "_node" | "_session") {
+            if !matches!(packet.subject.kind(), "_node" | "_session") {
                 return vec![0];
             }
-            match dice.roll(10) {
+            match rng.roll(10) {
                 0 => vec![],
-                1 => vec![dice.roll(300), dice.roll(300)],
-                2 | 3 => vec![dice.roll(300)],
+                1 => vec![rng.roll(300), rng.roll(300)],
+                2 | 3 => vec![rng.roll(300)],
                 _ => vec![0],
             }
         });
-        let mut dice = Dice(self.dice.0 ^ 77);
-        self.street.set_work_fate(move |_, _| {
-            let outcome = match dice.roll(20) {
-                0 if store_fails => Outcome::FailBefore,
-                1 if store_fails => Outcome::FailAfter,
-                _ => Outcome::Perform,
+        let mut rng = Dice(self.rng.0 ^ 77);
+        self.cluster.set_work_fate(move |_, _| {
+            let outcome = match rng.roll(20) {
+                0 if store_fails => WorkOutcome::FailBefore,
+                1 if store_fails => WorkOutcome::FailAfter,
+                _ => WorkOutcome::Perform,
             };
-            WorkFate { before_ms: dice.roll(8), outcome, after_ms: dice.roll(8) }
+            WorkFault { before_ms: rng.roll(8), outcome, after_ms: rng.roll(8) }
         });
     }
 
     fn owners(&mut self) -> Vec<usize> {
         let key = read_session(&self.session).unwrap().0;
-        (0..3).filter(|&at| self.street.house(at).shards[0].find_session(key).is_some()).collect()
+        (0..3).filter(|&at| self.cluster.node(at).shards[0].find_session(key).is_some()).collect()
     }
 
     fn speak(&mut self) {
         for at in 0..3 {
-            let (channel, n) = (["game#A", "chat#x"][self.dice.roll(2) as usize], self.said[at]);
-            self.street.house(at).publish(channel, &format!("[{at},{n}]"));
+            let (channel, n) = (["game#A", "chat#x"][self.rng.roll(2) as usize], self.said[at]);
+            self.cluster.node(at).publish(channel, &format!("[{at},{n}]"));
             self.said[at] += 1;
         }
     }
@@ -102,7 +102,7 @@ impl Storm {
     /// The client reads what came; each speaker's words have no hole and none comes twice.
     fn read(&mut self) {
         let Some((at, caller)) = self.at.clone() else { return };
-        for event in self.street.house(at).hear(&caller) {
+        for event in self.cluster.node(at).hear(&caller) {
             assert_eq!(event["seq"], self.seq + 1, "{event}");
             self.seq += 1;
             let (from, n) = (event["data"][0].as_u64().unwrap() as usize, event["data"][1].as_u64().unwrap());
@@ -115,11 +115,11 @@ impl Storm {
     fn run_to(&mut self, at: usize) {
         self.read();
         if let Some((old, caller)) = self.at.take()
-            && self.dice.chance(50)
+            && self.rng.chance(50)
         {
-            self.street.house(old).detach(&caller);
+            self.cluster.node(old).detach(&caller);
         }
-        let caller = self.street.house(at).socket();
+        let caller = self.cluster.node(at).socket();
         let hello =
             format!(r#"{{"op":"hello","token":"ann","session":"{}","seq":{}}}"#, self.session, self.seq);
         self.waiting.push((at, caller, hello));
@@ -128,7 +128,7 @@ impl Storm {
 
     fn try_hello(&mut self, index: usize) {
         let (at, mut caller, hello) = self.waiting[index].clone();
-        let (flow, reply) = self.street.house(at).flow(&mut caller, &hello);
+        let (flow, reply) = self.cluster.node(at).flow(&mut caller, &hello);
         self.waiting[index].1 = caller.clone();
         if flow == Flow::Wait {
             return;
@@ -143,16 +143,16 @@ impl Storm {
                 self.at = Some((at, caller));
             }
         } else {
-            self.street.house(at).say(&mut caller, r#"{"op":"bye"}"#);
+            self.cluster.node(at).say(&mut caller, r#"{"op":"bye"}"#);
         }
     }
 
     fn pass(&mut self) {
-        self.street.pass(1);
+        self.cluster.pass(1);
         let mut index = 0;
         while index < self.waiting.len() {
             let (at, link) = (self.waiting[index].0, self.waiting[index].1.link.id);
-            let ready = &mut self.street.house(at).shards[0].effects.ready;
+            let ready = &mut self.cluster.node(at).shards[0].effects.ready;
             let before = self.waiting.len();
             if let Some(found) = ready.iter().position(|ready| *ready == link) {
                 ready.remove(found);
@@ -166,7 +166,7 @@ impl Storm {
     /// A superseded transport is told so and reads no more.
     fn closes(&mut self) {
         for at in 0..3 {
-            for (link, _) in self.street.house(at).closes() {
+            for (link, _) in self.cluster.node(at).closes() {
                 if self.at.as_ref().is_some_and(|(here, caller)| *here == at && caller.link.id == link) {
                     self.at = None;
                 }
@@ -178,22 +178,22 @@ impl Storm {
 /// Tells how often the client was resumed.
 fn weather(seed: u64, store_fails: bool) -> usize {
     let mut storm = Storm::new(seed);
-    let (mut watcher, _) = storm.street.house(2).guest("watcher");
-    storm.street.say(2, &mut watcher, r#"{"op":"subscribe","channel":"room#R","presence":true}"#);
+    let (mut watcher, _) = storm.cluster.node(2).client("watcher");
+    storm.cluster.say(2, &mut watcher, r#"{"op":"subscribe","channel":"room#R","presence":true}"#);
     storm.begin(store_fails);
     for _ in 0..1_500 {
-        if storm.dice.chance(5) {
+        if storm.rng.chance(5) {
             storm.speak();
         }
-        if storm.dice.chance(1) {
-            let at = storm.dice.roll(3) as usize;
+        if storm.rng.chance(1) {
+            let at = storm.rng.roll(3) as usize;
             storm.run_to(at);
         }
         storm.pass();
         storm.closes();
         storm.read();
     }
-    storm.street.heal();
+    storm.cluster.heal();
     for _ in 0..12_000 {
         storm.pass();
         storm.closes();
@@ -201,10 +201,10 @@ fn weather(seed: u64, store_fails: bool) -> usize {
     let owners = storm.owners();
     assert!(owners.len() == 1 || store_fails, "seed {seed}: it is gone");
     if owners.is_empty() {
-        storm.street.live(30_000);
+        storm.cluster.live(30_000);
     } else {
         storm.at = None;
-        storm.run_to(storm.dice.clone().roll(3) as usize);
+        storm.run_to(storm.rng.clone().roll(3) as usize);
         for _ in 0..100 {
             storm.pass();
         }
@@ -213,9 +213,9 @@ fn weather(seed: u64, store_fails: bool) -> usize {
         assert!(storm.at.is_some(), "seed {seed}: it cannot be resumed");
         storm.read();
         assert_eq!(storm.heard, storm.said, "seed {seed}: to the last word");
-        storm.street.live(3_000);
+        storm.cluster.live(3_000);
     }
-    let who = storm.street.say(2, &mut watcher, r#"{"op":"who","channel":"room#R"}"#);
+    let who = storm.cluster.say(2, &mut watcher, r#"{"op":"who","channel":"room#R"}"#);
     let clients: Vec<&Value> = who["ok"]["users"]
         .as_array()
         .unwrap()

@@ -1,21 +1,22 @@
 //! Visibility, and what watchers of a large channel are told of those they follow, over two nodes in virtual time.
 
 #[allow(dead_code, reason = "each binary uses a part of it")]
-mod house;
+mod harness;
 
-use house::code;
-use house::gossip::{Scene, presence_words, settings, shown, words};
-use house::street::Street;
+use harness::cluster::TestCluster;
+use harness::code;
+use harness::people::{Scene, presence_words, settings, shown, words};
 use serde_json::Value;
 use tavern_domain::presence::{Thresholds, Visibility};
-use tavern_engine::memory::{Outcome, WorkFate};
-use tavern_engine::{Found, Read, Row, Work};
 use tavern_hub::{Caller, Flow, Settings};
+use tavern_store::memory::{WorkFault, WorkOutcome};
+use tavern_store::{Found, Read, Row, Work};
 
 #[test]
 fn hidden_user_is_offline_and_has_no_name_in_a_channel() {
     let mut scene = Scene::new();
-    let (mut ann, mut bob, mut cid) = (scene.guest(0, "ann"), scene.guest(1, "bob"), scene.guest(1, "cid"));
+    let (mut ann, mut bob, mut cid) =
+        (scene.client(0, "ann"), scene.client(1, "bob"), scene.client(1, "cid"));
     for (at, caller) in [(1, &mut bob), (1, &mut cid)] {
         scene.follow(at, caller, "ann");
     }
@@ -72,7 +73,7 @@ fn hidden_user_is_offline_and_has_no_name_in_a_channel() {
 #[test]
 fn follow_back_shows_and_hides_a_user() {
     let mut scene = Scene::new();
-    let (mut ann, mut bob) = (scene.guest(0, "ann"), scene.guest(1, "bob"));
+    let (mut ann, mut bob) = (scene.client(0, "ann"), scene.client(1, "bob"));
     scene.say(0, &mut ann, r#"{"op":"visibility","value":"followers_i_follow"}"#);
     scene.follow(1, &mut bob, "ann");
     scene.check(1, &bob, "ann offline none");
@@ -89,21 +90,21 @@ fn follow_back_shows_and_hides_a_user() {
 #[test]
 fn watcher_of_a_large_channel_hears_of_those_it_follows() {
     let settings = Settings { crowds: Thresholds { coalesce_at: 1, counts_at: 2 }, ..settings() };
-    let mut scene = Scene { street: Street::with(Some(0), None, &settings) };
-    let (mut bob, mut cid) = (scene.guest(0, "bob"), scene.guest(0, "cid"));
+    let mut scene = Scene { cluster: TestCluster::with(Some(0), None, &settings) };
+    let (mut bob, mut cid) = (scene.client(0, "bob"), scene.client(0, "cid"));
     scene.follow(0, &mut bob, "ann");
     for n in 0..5 {
-        let mut guest = scene.guest(1, &format!("u{n}"));
-        scene.join(1, &mut guest, "game#A");
+        let mut membership = scene.client(1, &format!("u{n}"));
+        scene.join(1, &mut membership, "game#A");
     }
     for caller in [&mut bob, &mut cid] {
         let reply = scene.ask(0, caller, r#"{"op":"subscribe","channel":"game#A","presence":true}"#);
         assert_eq!((reply["members"]["count"].as_u64(), reply["members"].get("users")), (Some(5), None));
         scene.heard(0, caller);
     }
-    let mut ann = scene.guest(1, "ann");
+    let mut ann = scene.client(1, "ann");
     scene.join(1, &mut ann, "game#A");
-    scene.street.live(250);
+    scene.cluster.live(250);
     let last = |scene: &mut Scene, caller: &Caller| {
         let heard = scene.heard(0, caller);
         let told = heard.iter().rfind(|event| event["event"] == "presence").map(presence_words);
@@ -114,7 +115,7 @@ fn watcher_of_a_large_channel_hears_of_those_it_follows() {
     let reply = scene.ask(0, &mut bob, r#"{"op":"subscribe","channel":"game#A","presence":true}"#);
     assert_eq!(reply["members"]["users"][0]["user"], "ann");
     scene.say(1, &mut ann, r#"{"op":"leave","channel":"game#A"}"#);
-    scene.street.live(250);
+    scene.cluster.live(250);
     assert_eq!(last(&mut scene, &bob), r#"presence [] [{"user":"ann"}] 5"#);
 }
 
@@ -124,7 +125,7 @@ fn sets_visibility(work: &Work) -> bool {
 
 fn stored_visibility(scene: &Scene, user: &str) -> Visibility {
     let read = Read::People { users: vec![user.into()], viewer: None };
-    let Found::People(people) = scene.street.look(read) else { panic!("no answer about {user}") };
+    let Found::People(people) = scene.cluster.look(read) else { panic!("no answer about {user}") };
     people[0].known.as_ref().unwrap().row.visibility
 }
 
@@ -133,23 +134,23 @@ fn visibility_change_that_conflicts_is_decided_again() {
     const LATE: u64 = 50;
     let mut scene = Scene::new();
     let (mut ann, mut other_tab, mut bob) =
-        (scene.guest(0, "ann"), scene.guest(1, "ann"), scene.guest(1, "bob"));
+        (scene.client(0, "ann"), scene.client(1, "ann"), scene.client(1, "bob"));
     scene.follow(1, &mut bob, "ann");
     scene.check(1, &bob, "ann online none");
     let (attempt, attempts) = std::sync::mpsc::channel();
-    scene.street.set_work_fate(move |node, work| match node == "one" && sets_visibility(work) {
+    scene.cluster.set_work_fate(move |node, work| match node == "one" && sets_visibility(work) {
         true => {
             attempt.send(()).unwrap();
-            WorkFate { before_ms: LATE, ..WorkFate::NONE }
+            WorkFault { before_ms: LATE, ..WorkFault::NONE }
         }
-        false => WorkFate::NONE,
+        false => WorkFault::NONE,
     });
     let hide = r#"{"op":"visibility","value":"nobody"}"#;
-    assert_eq!(scene.street.house(0).run(0, &mut ann, hide).0, Flow::Wait);
-    scene.street.settle();
+    assert_eq!(scene.cluster.node(0).run(0, &mut ann, hide).0, Flow::Wait);
+    scene.cluster.settle();
     scene.say(1, &mut other_tab, r#"{"op":"visibility","value":"followers_i_follow"}"#);
     assert_eq!(stored_visibility(&scene, "ann"), Visibility::FollowersIFollow);
-    scene.street.live(LATE * 3);
+    scene.cluster.live(LATE * 3);
     scene.say(0, &mut ann, hide);
     assert_eq!(attempts.try_iter().count(), 2);
     assert_eq!(stored_visibility(&scene, "ann"), Visibility::Nobody);
@@ -159,26 +160,26 @@ fn visibility_change_that_conflicts_is_decided_again() {
 #[test]
 fn visibility_change_with_an_unknown_outcome_is_told_when_the_store_answers() {
     let mut scene = Scene::new();
-    let (mut ann, mut bob) = (scene.guest(0, "ann"), scene.guest(1, "bob"));
+    let (mut ann, mut bob) = (scene.client(0, "ann"), scene.client(1, "bob"));
     scene.join(0, &mut ann, "game#A");
     scene.follow(1, &mut bob, "ann");
     scene.check(1, &bob, "ann online [game#A] none");
     let mut down = false;
-    scene.street.set_work_fate(move |_, work| {
+    scene.cluster.set_work_fate(move |_, work| {
         down |= sets_visibility(work);
         let outcome = match down {
-            true if sets_visibility(work) => Outcome::FailAfter,
-            true => Outcome::FailBefore,
-            false => Outcome::Perform,
+            true if sets_visibility(work) => WorkOutcome::FailAfter,
+            true => WorkOutcome::FailBefore,
+            false => WorkOutcome::Perform,
         };
-        WorkFate { outcome, ..WorkFate::NONE }
+        WorkFault { outcome, ..WorkFault::NONE }
     });
-    let reply = scene.street.say(0, &mut ann, r#"{"op":"visibility","value":"nobody"}"#);
+    let reply = scene.cluster.say(0, &mut ann, r#"{"op":"visibility","value":"nobody"}"#);
     assert_eq!(code(&reply), "unavailable");
-    scene.street.live(1_000);
+    scene.cluster.live(1_000);
     scene.check(1, &bob, "");
-    scene.street.heal();
-    scene.street.live(1_000);
+    scene.cluster.heal();
+    scene.cluster.live(1_000);
     scene.check(1, &bob, "ann offline disconnected");
     let who = scene.ask(1, &mut bob, r#"{"op":"who","channel":"game#A"}"#);
     assert_eq!(who["users"][0]["user"], Value::Null);

@@ -1,7 +1,7 @@
 //! What is stored about one user for parties. Most users have nothing here, and no row is stored for them.
 //! Must hold: every list is bounded; expired entries are dropped with the next change.
 
-use super::{Reply, User};
+use super::{PartyReply, UserId};
 use crate::limits;
 use crate::time::Time;
 use alloc::sync::Arc;
@@ -9,35 +9,35 @@ use alloc::vec::Vec;
 
 /// What is stored about one user for parties.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Guest {
+pub struct Membership {
     pub party: Option<u64>,
     /// Parties whose invites they see, oldest first.
     pub invites: Vec<u64>,
     /// Users whose invites they do not want to see.
-    pub blocks: Vec<User>,
+    pub blocks: Vec<UserId>,
     /// Users who declined their invites, and until when they must not be invited again.
-    pub declined: Vec<(User, Time)>,
+    pub declined: Vec<(UserId, Time)>,
     /// When they sent invites, within the last minute.
     pub sent: Vec<Time>,
     /// The replies to their last requests with an id.
-    pub done: Vec<Done>,
+    pub done: Vec<CompletedRequest>,
     /// They logged out, and their party does not know yet.
-    pub bye: Option<Time>,
+    pub logged_out: Option<Time>,
 }
 
 /// A request that was answered.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Done {
+pub struct CompletedRequest {
     pub rid: Arc<str>,
     pub at: Time,
     /// Without a party: a repeated request is shown the current one.
-    pub reply: Reply,
+    pub reply: PartyReply,
 }
 
-impl Guest {
+impl Membership {
     /// Nothing has to be stored.
     pub fn is_empty(&self) -> bool {
-        *self == Guest::default()
+        *self == Membership::default()
     }
 
     /// Drops what has expired.
@@ -49,7 +49,11 @@ impl Guest {
 
     /// When everything in it has expired, so that a store may delete it. `None`: it does not expire.
     pub fn forgotten_at(&self) -> Option<Time> {
-        if self.party.is_some() || !self.invites.is_empty() || !self.blocks.is_empty() || self.bye.is_some() {
+        if self.party.is_some()
+            || !self.invites.is_empty()
+            || !self.blocks.is_empty()
+            || self.logged_out.is_some()
+        {
             return None;
         }
         let sent = self.sent.iter().map(|at| *at + limits::PARTY_MINUTE_MS);
@@ -58,22 +62,23 @@ impl Guest {
         sent.chain(declined).chain(done).max()
     }
 
-    pub(super) fn answered(&self, now: Time, rid: &str) -> Option<&Reply> {
-        let fresh = |done: &&Done| *done.rid == *rid && now.since(done.at) < limits::PARTY_DONE_MS;
+    pub(super) fn answered(&self, now: Time, rid: &str) -> Option<&PartyReply> {
+        let fresh =
+            |done: &&CompletedRequest| *done.rid == *rid && now.since(done.at) < limits::PARTY_DONE_MS;
         self.done.iter().find(fresh).map(|done| &done.reply)
     }
 
-    pub(super) fn remember(&mut self, now: Time, rid: Arc<str>, reply: Reply) {
+    pub(super) fn remember(&mut self, now: Time, rid: Arc<str>, reply: PartyReply) {
         self.prune(now);
         // The same id again, after it had expired.
         self.done.retain(|done| done.rid != rid);
         while self.done.len() >= limits::PARTY_DONE {
             self.done.remove(0);
         }
-        self.done.push(Done { rid, at: now, reply });
+        self.done.push(CompletedRequest { rid, at: now, reply });
     }
 
-    pub(super) fn was_declined(&mut self, now: Time, by: User, until: Time) {
+    pub(super) fn was_declined(&mut self, now: Time, by: UserId, until: Time) {
         self.prune(now);
         self.declined.retain(|(user, _)| *user != by);
         while self.declined.len() >= limits::PARTY_DECLINED {

@@ -3,17 +3,17 @@
 use super::encode::{number, string};
 use std::sync::Arc;
 use tavern_domain::Time;
-use tavern_domain::presence::{Activity, Status, Tidings};
+use tavern_domain::presence::{Activity, Status, StatusUpdate};
 
 /// A user and their status.
 #[derive(Clone, Debug)]
-pub struct Doing<'a> {
+pub struct UserStatusView<'a> {
     pub user: &'a str,
     pub name: Option<&'a str>,
     pub status: &'a Status,
 }
 
-pub fn status(out: &mut Vec<u8>, doing: &Doing<'_>) {
+pub fn status(out: &mut Vec<u8>, doing: &UserStatusView<'_>) {
     let Status { online, leaving, activities, channels, last_seen } = doing.status;
     out.extend_from_slice(b"{\"user\":");
     string(out, doing.user);
@@ -39,27 +39,27 @@ fn activity(out: &mut Vec<u8>, activity: &Activity) {
 }
 
 /// The tail of a `status` event.
-pub fn status_tail(out: &mut Vec<u8>, user: &str, name: Option<&str>, tidings: &Tidings) {
+pub fn status_tail(out: &mut Vec<u8>, user: &str, name: Option<&str>, status_update: &StatusUpdate) {
     out.extend_from_slice(b",\"event\":\"status\",\"user\":");
     string(out, user);
     out.extend_from_slice(b",\"status\":");
-    status(out, &Doing { user, name, status: &tidings.status });
+    status(out, &UserStatusView { user, name, status: &status_update.status });
     out.extend_from_slice(b",\"change\":");
-    string(out, tidings.turn.as_str());
+    string(out, status_update.cause.as_str());
     out.extend_from_slice(b",\"channel\":");
-    optional(out, tidings.channel.as_deref(), string);
+    optional(out, status_update.channel.as_deref(), string);
     out.push(b'}');
 }
 
 /// The tail of a `statuses` event.
-pub fn statuses_tail(out: &mut Vec<u8>, people: &[Doing<'_>]) {
+pub fn statuses_tail(out: &mut Vec<u8>, people: &[UserStatusView<'_>]) {
     out.extend_from_slice(b",\"event\":\"statuses\",\"statuses\":");
     list(out, people, status);
     out.push(b'}');
 }
 
 /// The reply to `status`.
-pub fn statuses(out: &mut Vec<u8>, people: &[Doing<'_>]) {
+pub fn statuses(out: &mut Vec<u8>, people: &[UserStatusView<'_>]) {
     out.extend_from_slice(b"{\"statuses\":");
     list(out, people, status);
     out.push(b'}');
@@ -97,7 +97,7 @@ fn optional<T>(out: &mut Vec<u8>, value: Option<T>, write: impl FnOnce(&mut Vec<
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tavern_domain::presence::Turn;
+    use tavern_domain::presence::StatusCause;
 
     #[test]
     fn a_status_event_has_the_whole_status() {
@@ -109,10 +109,13 @@ mod tests {
             channels: vec!["game#A".into()],
             last_seen: Some(Time(3)),
         };
-        let tidings =
-            Tidings { status, turn: Turn::Word("started_game".into()), channel: Some("game#A".into()) };
+        let status_update = StatusUpdate {
+            status,
+            cause: StatusCause::Word("started_game".into()),
+            channel: Some("game#A".into()),
+        };
         let mut out = Vec::new();
-        status_tail(&mut out, "ann", Some("Ann"), &tidings);
+        status_tail(&mut out, "ann", Some("Ann"), &status_update);
         let expected = r#","event":"status","user":"ann","status":{"user":"ann","name":"Ann","online":true,"leaving":false,"activities":[{"activity":"playing","channel":"game#A","since":5}],"channels":["game#A"],"last_seen":3},"change":"started_game","channel":"game#A"}"#;
         assert_eq!(String::from_utf8(out).unwrap(), expected);
     }
@@ -121,7 +124,7 @@ mod tests {
     fn who_was_never_seen_has_nothing() {
         let nothing = Status::default();
         let mut out = Vec::new();
-        statuses(&mut out, &[Doing { user: "bob", name: None, status: &nothing }]);
+        statuses(&mut out, &[UserStatusView { user: "bob", name: None, status: &nothing }]);
         let expected = r#"{"statuses":[{"user":"bob","name":null,"online":false,"leaving":false,"activities":[],"channels":[],"last_seen":null}]}"#;
         assert_eq!(String::from_utf8(out).unwrap(), expected);
     }

@@ -1,16 +1,16 @@
 //! A node with one or two shards and transports that are plain buffers, stepped by hand.
 
-pub mod gossip;
-pub mod parlour;
-pub mod scene;
-pub mod street;
+pub mod cluster;
+pub mod migration;
+pub mod party_cluster;
+pub mod people;
 
 use serde_json::Value;
 use std::sync::Arc;
 use tavern_domain::rights::Grant;
 use tavern_domain::{Identity, Rights, Scopes, Time, Verb};
-use tavern_engine::{Answer, Found, Read, Work};
 use tavern_hub::*;
+use tavern_store::{Found, Read, StoreAnswer, Work};
 use tavern_wire::error::{Code, Refusal};
 use tavern_wire::ws;
 
@@ -22,8 +22,8 @@ impl Counting {
     }
 }
 
-impl Dice for Counting {
-    fn roll(&mut self) -> u128 {
+impl RandomSource for Counting {
+    fn next(&mut self) -> u128 {
         self.0 = self.0.wrapping_mul(0x2360_ed05_1fc6_5da4_4385_df64_9fcc_f645).wrapping_add(99);
         self.0
     }
@@ -32,7 +32,7 @@ impl Dice for Counting {
 /// Tokens are `user` (`nobody` is anonymous), or `user:pattern=verb,verb` for fewer rights, or `user@123` to end at 123 s.
 pub struct Names;
 
-impl Gate for Names {
+impl TokenVerifier for Names {
     fn verify(&self, token: &str, now: Time) -> Result<Identity, Refusal> {
         let (token, expires) = match token.split_once('@') {
             Some((token, end)) => (token, Time(end.parse::<u64>().unwrap() * 1000)),
@@ -61,44 +61,44 @@ impl Gate for Names {
     }
 }
 
-pub struct House {
+pub struct TestNode {
     pub now: Time,
     pub shards: Vec<Shard>,
     links: u32,
 }
 
-impl House {
+impl TestNode {
     /// Gives its first shard an input.
-    pub fn handle(&mut self, input: Input) {
+    pub fn handle(&mut self, input: ShardEvent) {
         self.shards[0].handle(self.now, input);
     }
 
-    pub fn new(settings: Settings) -> House {
+    pub fn new(settings: Settings) -> TestNode {
         let now = Time(1_000_000);
         let shards = settings.shards;
-        // Two nodes roll different dice.
+        // Two nodes roll different rng.
         let seed: u128 = settings.node.bytes().fold(7, |sum, byte| sum * 31 + u128::from(byte));
         let node = Node::new(settings, Box::new(Names));
         let shards =
             (0..shards).map(|i| Shard::new(node.clone(), i, Box::new(Counting(seed + i as u128)), now));
-        House { now, shards: shards.collect(), links: 0 }
+        TestNode { now, shards: shards.collect(), links: 0 }
     }
 
     pub fn socket(&mut self) -> Caller {
         self.links += 1;
-        let link = Link { id: LinkId(self.links), format: Format::WebSocket };
+        let link = Link { id: LinkId(self.links), format: EventFormat::WebSocket };
         Caller::new(link, None)
     }
 
     /// A socket that has said hello.
-    pub fn guest(&mut self, token: &str) -> (Caller, Value) {
+    pub fn client(&mut self, token: &str) -> (Caller, Value) {
         let mut caller = self.socket();
         let hello = self.say(&mut caller, &format!(r#"{{"op":"hello","token":"{token}"}}"#));
         assert!(hello["ok"].is_object(), "{hello}");
         (caller, hello["ok"].clone())
     }
 
-    /// One command in a house without a store, in which nobody has a party.
+    /// One command in a node without a store, in which nobody has a party.
     pub fn flow(&mut self, caller: &mut Caller, frame: &str) -> (Flow, Value) {
         let (flow, reply) = self.run(0, caller, frame);
         if flow != Flow::Wait || !self.find_no_party(0) {
@@ -123,7 +123,7 @@ impl House {
         let (asked, others) = work.into_iter().partition::<Vec<_>, _>(|(_, work)| asks(work));
         shard.effects.work = others;
         for (ticket, _) in &asked {
-            shard.handle(self.now, Input::Answer(*ticket, Answer::Read(Found::Document(None))));
+            shard.handle(self.now, ShardEvent::Answer(*ticket, StoreAnswer::Read(Found::Document(None))));
         }
         !asked.is_empty()
     }
@@ -146,7 +146,14 @@ impl House {
     }
 
     pub fn publish(&mut self, channel: &str, payload: &str) -> u32 {
-        self.shards[0].publish(self.now, Space::Channel, channel.as_bytes(), payload.as_bytes(), false, None)
+        self.shards[0].publish(
+            self.now,
+            Namespace::Channel,
+            channel.as_bytes(),
+            payload.as_bytes(),
+            false,
+            None,
+        )
     }
 
     pub fn detach(&mut self, caller: &Caller) {
@@ -162,7 +169,7 @@ impl House {
         }
     }
 
-    pub fn closes(&mut self) -> Vec<(LinkId, Goodbye)> {
+    pub fn closes(&mut self) -> Vec<(LinkId, CloseReason)> {
         std::mem::take(&mut self.shards[0].effects.closes)
     }
 }

@@ -2,45 +2,45 @@
 //! Shared by all shards. Must hold: a subscription stands in the registry while its hold lasts, so a name is never let
 //! go under somebody who was told that it is carried; a name lingers after its last listener.
 
-use super::abroad;
+use super::bus_messages;
+use super::publish_order::PublishOrder;
 use super::registry::Registry;
-use super::speech::Speech;
 use crate::connection::LinkId;
-use crate::event::{SHARD_BITS, Space};
+use crate::event::{Namespace, SHARD_BITS};
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use tavern_engine::{Bus, BusError, Interest, Ticket};
+use tavern_store::{Bus, BusError, Interest, Ticket};
 
 /// How long a name is carried after its last listener left: a page that is loaded anew asks for the same.
 pub const LINGER_MS: u64 = 30_000;
 
-pub struct Carrier {
+pub struct BusInterests {
     bus: OnceLock<Arc<dyn Bus>>,
     prefix: Arc<str>,
-    book: Mutex<Book>,
+    book: Mutex<PendingInterests>,
     numbered: AtomicU64,
-    pub(crate) speech: Speech,
+    pub(crate) publish_order: PublishOrder,
 }
 
 #[derive(Default)]
-struct Book {
+struct PendingInterests {
     tickets: u64,
     /// What was asked for and is not confirmed, and who waits for it.
     asked: HashMap<Interest, Ticket>,
-    waiting: HashMap<Ticket, Waiting>,
+    waiting: HashMap<Ticket, WaitingLinks>,
     /// Who waited in vain: it hears so when it asks again.
     failed: HashSet<(usize, LinkId)>,
 }
 
-struct Waiting {
+struct WaitingLinks {
     interests: Vec<Interest>,
     links: Vec<(usize, LinkId)>,
 }
 
 /// Whether a name is carried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Carried {
+pub enum InterestState {
     Yes,
     /// The link is named in `Effects::ready` when it is.
     Wait,
@@ -49,19 +49,19 @@ pub enum Carried {
 }
 
 /// While this lasts nothing is let go.
-pub struct Hold<'a> {
-    carrier: &'a Carrier,
-    book: MutexGuard<'a, Book>,
+pub struct InterestGuard<'a> {
+    carrier: &'a BusInterests,
+    book: MutexGuard<'a, PendingInterests>,
 }
 
-impl Carrier {
-    pub fn new(prefix: &str, shards: usize) -> Carrier {
-        Carrier {
+impl BusInterests {
+    pub fn new(prefix: &str, shards: usize) -> BusInterests {
+        BusInterests {
             bus: OnceLock::new(),
             prefix: prefix.into(),
             book: Mutex::default(),
             numbered: AtomicU64::new(0),
-            speech: Speech::new(shards),
+            publish_order: PublishOrder::new(shards),
         }
     }
 
@@ -79,7 +79,7 @@ impl Carrier {
         self.bus.get().is_some_and(|bus| !bus.is_alone())
     }
 
-    /// The number of the next parcel of this node. Numbers of one shard grow in the order in which it speaks.
+    /// The number of the next packet of this node. Numbers of one shard grow in the order in which it speaks.
     pub(crate) fn number(&self, shard: usize) -> u64 {
         (shard as u64) << SHARD_BITS | self.numbered.fetch_add(1, Ordering::Relaxed)
     }
@@ -90,11 +90,11 @@ impl Carrier {
     }
 
     /// To be held while a subscription is made.
-    pub fn hold(&self) -> Hold<'_> {
-        Hold { carrier: self, book: self.book() }
+    pub fn hold(&self) -> InterestGuard<'_> {
+        InterestGuard { carrier: self, book: self.book() }
     }
 
-    fn book(&self) -> MutexGuard<'_, Book> {
+    fn book(&self) -> MutexGuard<'_, PendingInterests> {
         self.book.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -125,20 +125,24 @@ impl Carrier {
         // Whoever subscribes at this moment is in the registry before its hold ends.
         let _book = self.book();
         let mut needs = Vec::new();
-        for space in [Space::Channel, Space::Pattern, Space::Shard, Space::Presence, Space::People] {
+        for space in
+            [Namespace::Channel, Namespace::Pattern, Namespace::Shard, Namespace::Presence, Namespace::People]
+        {
             let names = registry.listened(space);
-            needs.extend(names.iter().filter_map(|(name, _)| abroad::interest(&self.prefix, space, name)));
+            needs.extend(
+                names.iter().filter_map(|(name, _)| bus_messages::interest(&self.prefix, space, name)),
+            );
         }
         needs
     }
 
     /// Nobody here listened to these for a while. Those that nobody listens to now are let go.
-    pub(crate) fn let_go(&self, registry: &Registry, names: &[(Space, Arc<[u8]>)]) {
+    pub(crate) fn let_go(&self, registry: &Registry, names: &[(Namespace, Arc<[u8]>)]) {
         let Some(bus) = self.bus.get().filter(|bus| !bus.hears_everything()) else { return };
         let book = self.book();
         let unheard = names.iter().filter(|(space, name)| registry.total(*space, name) == 0);
         let interests: Vec<Interest> = unheard
-            .filter_map(|(space, name)| abroad::interest(&self.prefix, *space, name))
+            .filter_map(|(space, name)| bus_messages::interest(&self.prefix, *space, name))
             .filter(|interest| !book.asked.contains_key(interest))
             .collect();
         if !interests.is_empty() {
@@ -147,9 +151,9 @@ impl Carrier {
     }
 }
 
-impl Hold<'_> {
+impl InterestGuard<'_> {
     /// Asks for a name. Without a link nobody waits: it is asked for, and that is all.
-    pub fn carry(&mut self, space: Space, name: &[u8], link: Option<(usize, LinkId)>) -> Carried {
+    pub fn carry(&mut self, space: Namespace, name: &[u8], link: Option<(usize, LinkId)>) -> InterestState {
         self.carry_all([(space, name)], link)
     }
 
@@ -157,15 +161,15 @@ impl Hold<'_> {
     /// bus; it asks again until nothing is missing.
     pub fn carry_all<'n>(
         &mut self,
-        names: impl IntoIterator<Item = (Space, &'n [u8])>,
+        names: impl IntoIterator<Item = (Namespace, &'n [u8])>,
         link: Option<(usize, LinkId)>,
-    ) -> Carried {
+    ) -> InterestState {
         if link.is_some_and(|link| self.has_failed(link)) {
-            return Carried::Failed;
+            return InterestState::Failed;
         }
         match self.carry_each(names, link).contains(&true) {
-            true => Carried::Wait,
-            false => Carried::Yes,
+            true => InterestState::Wait,
+            false => InterestState::Yes,
         }
     }
 
@@ -177,12 +181,12 @@ impl Hold<'_> {
     /// Asks for several names at once. Tells for each whether it has to be waited for.
     pub fn carry_each<'n>(
         &mut self,
-        names: impl IntoIterator<Item = (Space, &'n [u8])>,
+        names: impl IntoIterator<Item = (Namespace, &'n [u8])>,
         link: Option<(usize, LinkId)>,
     ) -> Vec<bool> {
         let prefix = &self.carrier.prefix;
         let interests: Vec<Option<Interest>> =
-            names.into_iter().map(|(space, name)| abroad::interest(prefix, space, name)).collect();
+            names.into_iter().map(|(space, name)| bus_messages::interest(prefix, space, name)).collect();
         let Some(bus) = self.carrier.bus.get().filter(|bus| !bus.hears_everything()) else {
             return vec![false; interests.len()];
         };
@@ -194,7 +198,7 @@ impl Hold<'_> {
             let ticket = Ticket(book.tickets);
             if !bus.subscribe(fresh.clone(), ticket) {
                 book.asked.extend(fresh.iter().map(|interest| (interest.clone(), ticket)));
-                book.waiting.insert(ticket, Waiting { interests: fresh, links: Vec::new() });
+                book.waiting.insert(ticket, WaitingLinks { interests: fresh, links: Vec::new() });
             }
         }
         let mut waits = |interest: &Option<Interest>| {

@@ -1,18 +1,18 @@
 //! What an app orders for its users through the server API. The same as the users' own commands, for anybody.
 
 use super::Shard;
-use crate::core::Claim;
+use crate::core::ReplyTo;
 use crate::rows::hold_of;
 use crate::user::is_user;
 use std::sync::Arc;
 use tavern_domain::Channel;
-use tavern_domain::party::Call;
+use tavern_domain::party::PartyRequest;
 use tavern_domain::presence::Visibility;
-use tavern_engine::PresenceKey;
+use tavern_store::PresenceKey;
 use tavern_wire::error::{Code, Refusal};
 
 #[derive(Clone, Debug)]
-pub enum Order {
+pub enum ServiceCommand {
     Follow {
         follower: Arc<str>,
         followee: Arc<str>,
@@ -31,7 +31,7 @@ pub enum Order {
     },
     /// A command about parties, of a user or of the app itself.
     Party {
-        call: Box<Call>,
+        call: Box<PartyRequest>,
         /// It comes from the user himself: whoever floods is not heard.
         limited: bool,
     },
@@ -51,61 +51,63 @@ pub enum Order {
 
 impl Shard {
     /// Runs a command of an app. Its number is named in `Effects::orders` with the reply.
-    pub(super) fn order(&mut self, number: u64, order: Order) {
-        let (core, claim) = (&mut self.core, Claim::Order(number));
+    pub(super) fn order(&mut self, number: u64, order: ServiceCommand) {
+        let (core, claim) = (&mut self.core, ReplyTo::Order(number));
         let now = core.now;
         if let Err(refusal) = check(&order) {
             return core.finish(claim, Err(refusal));
         }
         match order {
-            Order::Follow { follower, followee, on } => {
+            ServiceCommand::Follow { follower, followee, on } => {
                 self.people.commands().follow(core, follower, followee, on, claim);
             }
-            Order::Show { user, value } => self.people.commands().set_visibility(core, user, value, claim),
-            Order::Hold { channel, user, with, ttl_ms } => {
+            ServiceCommand::Show { user, value } => {
+                self.people.commands().set_visibility(core, user, value, claim)
+            }
+            ServiceCommand::Hold { channel, user, with, ttl_ms } => {
                 self.presence.hold(core, hold_of(now, &channel, &user, with, ttl_ms), claim);
             }
-            Order::Party { call, limited } => self.party.order(core, *call, limited, claim),
-            Order::Letter { user, data, once } => {
+            ServiceCommand::Party { call, limited } => self.party.order(core, *call, limited, claim),
+            ServiceCommand::Letter { user, data, once } => {
                 self.inbox.post(core, user, &data, once.as_deref(), claim);
             }
-            Order::Release { channel, user } => {
+            ServiceCommand::Release { channel, user } => {
                 self.presence.release(core, PresenceKey { channel, user }, claim);
             }
         }
     }
 }
 
-fn check(order: &Order) -> Result<(), Refusal> {
+fn check(order: &ServiceCommand) -> Result<(), Refusal> {
     let users: &[&Arc<str>] = match order {
-        Order::Follow { follower, followee, .. } => &[follower, followee],
-        Order::Party { .. } => &[],
-        Order::Show { user, .. }
-        | Order::Hold { user, .. }
-        | Order::Letter { user, .. }
-        | Order::Release { user, .. } => &[user],
+        ServiceCommand::Follow { follower, followee, .. } => &[follower, followee],
+        ServiceCommand::Party { .. } => &[],
+        ServiceCommand::Show { user, .. }
+        | ServiceCommand::Hold { user, .. }
+        | ServiceCommand::Letter { user, .. }
+        | ServiceCommand::Release { user, .. } => &[user],
     };
     if !users.iter().all(|user| is_user(user)) {
         return Err(bad_user());
     }
-    if let Order::Party { call, .. } = order
+    if let ServiceCommand::Party { call, .. } = order
         && !call.user.iter().all(|user| is_user(user))
     {
         return Err(bad_user());
     }
     let channels: &[&Arc<str>] = match order {
-        Order::Hold { channel, with: Some(with), .. } => &[channel, with],
-        Order::Hold { channel, .. } | Order::Release { channel, .. } => &[channel],
+        ServiceCommand::Hold { channel, with: Some(with), .. } => &[channel, with],
+        ServiceCommand::Hold { channel, .. } | ServiceCommand::Release { channel, .. } => &[channel],
         _ => &[],
     };
     for channel in channels {
         check_channel(channel)?;
     }
     match order {
-        Order::Hold { channel, with: Some(with), .. } if channel == with => {
+        ServiceCommand::Hold { channel, with: Some(with), .. } if channel == with => {
             Err(Refusal::new(Code::BadRequest, "nobody is carried by the channel he is put into"))
         }
-        Order::Follow { follower, followee, on: true } if follower == followee => {
+        ServiceCommand::Follow { follower, followee, on: true } if follower == followee => {
             Err(Refusal::new(Code::BadRequest, "users cannot follow themselves"))
         }
         _ => Ok(()),

@@ -1,26 +1,26 @@
 //! Two nodes or more on one hall: a bus between them and a store behind them, stepped by hand in virtual time.
 
-use super::House;
+use super::TestNode;
 use serde_json::Value;
 use std::sync::{Arc, Mutex};
 use tavern_domain::{Epoch, Time};
-use tavern_engine::memory::{Faults, Hall, MemoryStore, ParcelFate, WorkFate};
-use tavern_engine::{
-    Answer, BusError, BusInbox, Clock, Commit, Follow, Found, Inbox, Lost, ManualClock, NodeChange, Parcel,
-    Read, Row, Store, Ticket, Work,
-};
 use tavern_hub::*;
+use tavern_store::memory::{Faults, MemoryEngine, MemoryStore, MessageFault, WorkFault};
+use tavern_store::{
+    AnswerReceiver, BusError, BusLoss, BusPacket, BusReceiver, Clock, Commit, Follow, Found, ManualClock,
+    NodeChange, Read, Row, Store, StoreAnswer, Ticket, Work,
+};
 
 /// What becomes of one work that a node gives to the store.
-pub type WorkFates = Box<dyn FnMut(&str, &Work) -> WorkFate + Send>;
+pub type WorkFates = Box<dyn FnMut(&str, &Work) -> WorkFault + Send>;
 
-/// What becomes of one parcel on its way from one node to another: the delay of each copy.
-pub type Fate = Box<dyn FnMut(&str, &str, &Parcel) -> Vec<u64> + Send>;
+/// What becomes of one packet on its way from one node to another: the delay of each copy.
+pub type Fate = Box<dyn FnMut(&str, &str, &BusPacket) -> Vec<u64> + Send>;
 
 /// Confirms subscriptions after this long, or refuses them.
 pub struct Script {
     confirms_after: Option<u64>,
-    /// Every so many parcels are lost without a word.
+    /// Every so many packets are lost without a word.
     lose_every: Option<u64>,
     carried: u64,
     fate: Arc<Mutex<Option<Fate>>>,
@@ -28,22 +28,22 @@ pub struct Script {
 }
 
 impl Faults for Script {
-    fn message(&mut self, from: &str, to: &str, parcel: &Parcel) -> ParcelFate {
+    fn message(&mut self, from: &str, to: &str, packet: &BusPacket) -> MessageFault {
         self.carried += 1;
         if let Some(fate) = self.fate.lock().unwrap().as_mut() {
-            return ParcelFate { copies: fate(from, to, parcel), reported: false };
+            return MessageFault { copies: fate(from, to, packet), reported: false };
         }
         if self.lose_every.is_some_and(|every| self.carried.is_multiple_of(every)) {
-            return ParcelFate::lost();
+            return MessageFault::lost();
         }
-        match &*parcel.payload {
-            b"\"lost\"" => ParcelFate { copies: Vec::new(), reported: true },
-            _ => ParcelFate::once(),
+        match &*packet.payload {
+            b"\"lost\"" => MessageFault { copies: Vec::new(), reported: true },
+            _ => MessageFault::once(),
         }
     }
 
-    fn work(&mut self, node: &str, work: &Work) -> WorkFate {
-        self.work_fate.lock().unwrap().as_mut().map_or(WorkFate::NONE, |fate| fate(node, work))
+    fn work(&mut self, node: &str, work: &Work) -> WorkFault {
+        self.work_fate.lock().unwrap().as_mut().map_or(WorkFault::NONE, |fate| fate(node, work))
     }
 
     fn subscribe(&mut self, _node: &str) -> Option<u64> {
@@ -53,70 +53,70 @@ impl Faults for Script {
 
 #[derive(Default)]
 pub struct Ear {
-    answers: Mutex<Vec<(Ticket, Answer)>>,
-    words: Mutex<Vec<Parcel>>,
+    answers: Mutex<Vec<(Ticket, StoreAnswer)>>,
+    words: Mutex<Vec<BusPacket>>,
     confirmed: Mutex<Vec<(Ticket, Result<(), BusError>)>>,
-    lost: Mutex<Vec<Lost>>,
+    lost: Mutex<Vec<BusLoss>>,
 }
 
-impl BusInbox for Ear {
+impl BusReceiver for Ear {
     fn confirmed(&self, ticket: Ticket, outcome: Result<(), BusError>) {
         self.confirmed.lock().unwrap().push((ticket, outcome));
     }
 
-    fn messages(&self, parcels: Vec<Parcel>) {
-        self.words.lock().unwrap().extend(parcels);
+    fn messages(&self, packets: Vec<BusPacket>) {
+        self.words.lock().unwrap().extend(packets);
     }
 
-    fn lost(&self, lost: Lost) {
+    fn lost(&self, lost: BusLoss) {
         self.lost.lock().unwrap().push(lost);
     }
 }
 
-impl Inbox for Ear {
-    fn answer(&self, answers: Vec<(Ticket, Answer)>) {
+impl AnswerReceiver for Ear {
+    fn answer(&self, answers: Vec<(Ticket, StoreAnswer)>) {
         self.answers.lock().unwrap().extend(answers);
     }
 }
 
 const NAMES: [&str; 4] = ["one", "two", "three", "four"];
 
-pub struct Street {
+pub struct TestCluster {
     reads: u64,
     commits: u64,
     carried: u64,
     settings: Settings,
     clock: Arc<ManualClock>,
-    hall: Arc<Hall>,
-    houses: Vec<(House, Arc<Ear>)>,
+    hall: Arc<MemoryEngine>,
+    nodes: Vec<(TestNode, Arc<Ear>)>,
     stores: Vec<Arc<MemoryStore>>,
     dead: Vec<usize>,
     fate: Arc<Mutex<Option<Fate>>>,
     work_fate: Arc<Mutex<Option<WorkFates>>>,
 }
 
-impl Street {
-    pub fn new(confirms_after: Option<u64>) -> Street {
-        Street::losing(confirms_after, None)
+impl TestCluster {
+    pub fn new(confirms_after: Option<u64>) -> TestCluster {
+        TestCluster::losing(confirms_after, None)
     }
 
-    /// With a bus that loses every so many parcels.
-    pub fn losing(confirms_after: Option<u64>, lose_every: Option<u64>) -> Street {
-        Street::with(confirms_after, lose_every, &Settings::default())
+    /// With a bus that loses every so many packets.
+    pub fn losing(confirms_after: Option<u64>, lose_every: Option<u64>) -> TestCluster {
+        TestCluster::with(confirms_after, lose_every, &Settings::default())
     }
 
     /// With so many nodes.
-    pub fn of(nodes: usize) -> Street {
-        Street::built(nodes, Some(0), None, &Settings::default())
+    pub fn of(nodes: usize) -> TestCluster {
+        TestCluster::built(nodes, Some(0), None, &Settings::default())
     }
 
     /// With so many nodes of these settings.
-    pub fn sized(nodes: usize, settings: &Settings) -> Street {
-        Street::built(nodes, Some(0), None, settings)
+    pub fn sized(nodes: usize, settings: &Settings) -> TestCluster {
+        TestCluster::built(nodes, Some(0), None, settings)
     }
 
-    pub fn with(confirms_after: Option<u64>, lose_every: Option<u64>, settings: &Settings) -> Street {
-        Street::built(2, confirms_after, lose_every, settings)
+    pub fn with(confirms_after: Option<u64>, lose_every: Option<u64>, settings: &Settings) -> TestCluster {
+        TestCluster::built(2, confirms_after, lose_every, settings)
     }
 
     fn built(
@@ -124,7 +124,7 @@ impl Street {
         confirms_after: Option<u64>,
         lose_every: Option<u64>,
         settings: &Settings,
-    ) -> Street {
+    ) -> TestCluster {
         let clock = Arc::new(ManualClock::at(Time(1_000_000)));
         let fate: Arc<Mutex<Option<Fate>>> = Arc::default();
         let work_fate: Arc<Mutex<Option<WorkFates>>> = Arc::default();
@@ -135,29 +135,29 @@ impl Street {
             fate: fate.clone(),
             work_fate: work_fate.clone(),
         };
-        let hall = Hall::stepped(clock.clone(), Box::new(script));
-        let mut street = Street {
+        let hall = MemoryEngine::stepped(clock.clone(), Box::new(script));
+        let mut cluster = TestCluster {
             reads: 0,
             commits: 0,
             carried: 0,
             settings: settings.clone(),
             clock,
             hall,
-            houses: Vec::new(),
+            nodes: Vec::new(),
             stores: Vec::new(),
             dead: Vec::new(),
             fate,
             work_fate,
         };
         for name in &NAMES[..nodes] {
-            street.build(name);
+            cluster.build(name);
         }
-        street.introduce();
-        street.settle();
-        street
+        cluster.introduce();
+        cluster.settle();
+        cluster
     }
 
-    /// A node opens at the end of the street.
+    /// A node opens at the end of the cluster.
     pub fn build(&mut self, name: &str) -> usize {
         let ear: Arc<Ear> = Arc::default();
         let store = self.hall.store(name, ear.clone());
@@ -166,39 +166,36 @@ impl Street {
         store.submit(vec![(Ticket(0), open)]);
         self.hall.settle();
         let epoch = match ear.answers.lock().unwrap().pop() {
-            Some((_, Answer::Committed(receipt))) => receipt.epoch.unwrap_or(Epoch(0)),
+            Some((_, StoreAnswer::Committed(receipt))) => receipt.epoch.unwrap_or(Epoch(0)),
             other => panic!("no epoch but {other:?}"),
         };
         let settings = Settings { node: name.into(), epoch, commands_per_second: 0, ..self.settings.clone() };
-        let mut house = House::new(settings);
-        house.now = self.clock.now();
-        house.shards[0].node().carrier.set_bus(self.hall.bus(name, ear.clone()));
-        house.shards[0].node().listen();
-        self.houses.push((house, ear));
+        let mut node = TestNode::new(settings);
+        node.now = self.clock.now();
+        node.shards[0].node().carrier.set_bus(self.hall.bus(name, ear.clone()));
+        node.shards[0].node().listen();
+        self.nodes.push((node, ear));
         self.stores.push(store);
-        self.houses.len() - 1
+        self.nodes.len() - 1
     }
 
     /// Everybody knows who else lives.
     pub fn introduce(&mut self) {
-        let names: Vec<Arc<str>> = self
-            .houses
-            .iter()
-            .map(|(house, _)| house.shards[0].node().settings.node.as_str().into())
-            .collect();
-        for (at, (house, _)) in self.houses.iter().enumerate() {
+        let names: Vec<Arc<str>> =
+            self.nodes.iter().map(|(node, _)| node.shards[0].node().settings.node.as_str().into()).collect();
+        for (at, (node, _)) in self.nodes.iter().enumerate() {
             let others = names.iter().enumerate().filter(|(other, _)| *other != at);
-            house.shards[0].node().set_neighbours(others.map(|(_, name)| name.clone()).collect());
+            node.shards[0].node().set_other_nodes(others.map(|(_, name)| name.clone()).collect());
         }
     }
 
-    /// Decides about each parcel from now on.
-    pub fn set_fate(&mut self, fate: impl FnMut(&str, &str, &Parcel) -> Vec<u64> + Send + 'static) {
+    /// Decides about each packet from now on.
+    pub fn set_fate(&mut self, fate: impl FnMut(&str, &str, &BusPacket) -> Vec<u64> + Send + 'static) {
         *self.fate.lock().unwrap() = Some(Box::new(fate));
     }
 
     /// Decides about each work that the store is given.
-    pub fn set_work_fate(&mut self, fate: impl FnMut(&str, &Work) -> WorkFate + Send + 'static) {
+    pub fn set_work_fate(&mut self, fate: impl FnMut(&str, &Work) -> WorkFault + Send + 'static) {
         *self.work_fate.lock().unwrap() = Some(Box::new(fate));
     }
 
@@ -209,7 +206,7 @@ impl Street {
 
     /// Ends without a word.
     pub fn crash(&mut self, at: usize) {
-        self.houses[at].0.shards[0].node().carrier.bus().unwrap().stop();
+        self.nodes[at].0.shards[0].node().carrier.bus().unwrap().stop();
         self.dead.push(at);
     }
 
@@ -231,9 +228,9 @@ impl Street {
         let takes =
             |work: &(Ticket, Work)| matches!(&work.1, Work::Commit(commit) if !commit.deletes.is_empty());
         for _ in 0..1_000 {
-            let work = &self.houses[at].0.shards[0].effects.work;
+            let work = &self.nodes[at].0.shards[0].effects.work;
             if work.iter().any(takes) {
-                let work = std::mem::take(&mut self.houses[at].0.shards[0].effects.work);
+                let work = std::mem::take(&mut self.nodes[at].0.shards[0].effects.work);
                 self.stores[at].submit(work);
                 return self.crash(at);
             }
@@ -242,8 +239,8 @@ impl Street {
         panic!("it takes nothing");
     }
 
-    pub fn house(&mut self, at: usize) -> &mut House {
-        &mut self.houses[at].0
+    pub fn node(&mut self, at: usize) -> &mut TestNode {
+        &mut self.nodes[at].0
     }
 
     /// Hands everything over that is under way, until nothing is.
@@ -253,25 +250,25 @@ impl Street {
 
     /// Does the next thing that is under way. False: nothing is.
     fn step(&mut self) -> bool {
-        for (at, ((house, _), store)) in self.houses.iter_mut().zip(&self.stores).enumerate() {
+        for (at, ((node, _), store)) in self.nodes.iter_mut().zip(&self.stores).enumerate() {
             if self.dead.contains(&at) {
                 continue;
             }
-            let work = std::mem::take(&mut house.shards[0].effects.work);
+            let work = std::mem::take(&mut node.shards[0].effects.work);
             self.reads += work.iter().filter(|(_, work)| matches!(work, Work::Read(_))).count() as u64;
             self.commits += work.iter().filter(|(_, work)| matches!(work, Work::Commit(_))).count() as u64;
             store.submit(work);
-            let abroad = &house.shards[0].effects.abroad;
-            let people = abroad.iter().filter(|parcel| parcel.subject.kind() == "_people");
+            let abroad = &node.shards[0].effects.bus_messages;
+            let people = abroad.iter().filter(|packet| packet.subject.kind() == "_people");
             self.carried += people.count() as u64;
-            house.shards[0].speak();
+            node.shards[0].speak();
         }
         if !self.hall.step() {
             return false;
         }
-        for (at, (house, ear)) in self.houses.iter_mut().enumerate() {
+        for (at, (node, ear)) in self.nodes.iter_mut().enumerate() {
             if !self.dead.contains(&at) {
-                take(house, ear);
+                take(node, ear);
             }
         }
         true
@@ -307,26 +304,26 @@ impl Street {
 
     pub fn pass(&mut self, ms: u64) {
         self.clock.advance(ms);
-        self.houses.iter_mut().for_each(|(house, _)| house.pass(ms));
+        self.nodes.iter_mut().for_each(|(node, _)| node.pass(ms));
         self.settle();
     }
 
     /// Runs a command, again each time what it waited for is there.
     pub fn say(&mut self, at: usize, caller: &mut Caller, frame: &str) -> Value {
         loop {
-            let (flow, reply) = self.house(at).run(0, caller, frame);
+            let (flow, reply) = self.node(at).run(0, caller, frame);
             if flow != Flow::Wait {
                 self.settle();
                 return reply;
             }
             for _ in 0..8_000 {
                 self.settle();
-                if !self.house(at).shards[0].effects.ready.is_empty() {
+                if !self.node(at).shards[0].effects.ready.is_empty() {
                     break;
                 }
                 self.pass(1);
             }
-            let ready = std::mem::take(&mut self.house(at).shards[0].effects.ready);
+            let ready = std::mem::take(&mut self.node(at).shards[0].effects.ready);
             assert!(ready.contains(&caller.link.id), "{frame} waits for ever");
         }
     }
@@ -339,43 +336,44 @@ impl Street {
     /// Subscribes and waits for it.
     pub fn subscribe(&mut self, at: usize, caller: &mut Caller, what: &str) -> Value {
         let frame = format!(r#"{{"op":"subscribe",{what}}}"#);
-        let (flow, reply) = self.house(at).flow(caller, &frame);
+        let (flow, reply) = self.node(at).flow(caller, &frame);
         assert_eq!(flow, Flow::Wait, "{reply}");
         self.settle();
-        let ready = std::mem::take(&mut self.house(at).shards[0].effects.ready);
+        let ready = std::mem::take(&mut self.node(at).shards[0].effects.ready);
         assert_eq!(ready, [caller.link.id], "it can run again");
-        self.house(at).say(caller, &frame)
+        self.node(at).say(caller, &frame)
     }
 }
 
-fn take(house: &mut House, ear: &Ear) {
-    let node = house.shards[0].node().clone();
+fn take(node: &mut TestNode, ear: &Ear) {
+    let hub_node = node.shards[0].node().clone();
     for (ticket, answer) in std::mem::take(&mut *ear.answers.lock().unwrap()) {
-        house.shards[0].handle(house.now, Input::Answer(ticket, answer));
+        node.shards[0].handle(node.now, ShardEvent::Answer(ticket, answer));
     }
-    for parcel in std::mem::take(&mut *ear.words.lock().unwrap()) {
-        let input = match node.receive(&parcel) {
-            Some(Incoming::Session { from, letter, .. }) => Input::Migration { from, letter },
-            Some(Incoming::Presence { told, .. }) => Input::Presence(told),
-            Some(Incoming::Person { told, .. }) => Input::Status(told),
-            Some(Incoming::Words { space, words, mask }) => {
+    for packet in std::mem::take(&mut *ear.words.lock().unwrap()) {
+        let input = match hub_node.receive(&packet) {
+            Some(ReceivedMessage::Session { from, letter, .. }) => ShardEvent::Migration { from, letter },
+            Some(ReceivedMessage::Presence { told, .. }) => ShardEvent::Presence(told),
+            Some(ReceivedMessage::Person { told, .. }) => ShardEvent::Status(told),
+            Some(ReceivedMessage::Words { space, words, mask }) => {
                 assert_eq!(mask, 1);
-                house.shards[0].receive(house.now, tavern_hub::Parcel { space, words });
+                node.shards[0].receive(node.now, tavern_hub::ShardMessage { space, words });
                 continue;
             }
-            Some(Incoming::NodeLeft | Incoming::Subscription(_)) | None => continue,
+            Some(ReceivedMessage::NodeLeft | ReceivedMessage::Subscription(_)) | None => continue,
         };
-        house.shards[0].handle(house.now, input);
+        node.shards[0].handle(node.now, input);
     }
     for (ticket, outcome) in std::mem::take(&mut *ear.confirmed.lock().unwrap()) {
-        let links = node.carrier.confirmed(ticket, outcome);
-        house.shards[0].handle(house.now, Input::BusReady(links.into_iter().map(|(_, link)| link).collect()));
+        let links = hub_node.carrier.confirmed(ticket, outcome);
+        node.shards[0]
+            .handle(node.now, ShardEvent::BusReady(links.into_iter().map(|(_, link)| link).collect()));
     }
     for lost in std::mem::take(&mut *ear.lost.lock().unwrap()) {
         let channel = match lost {
-            Lost::Everything => None,
-            Lost::On(subject) => subject.channel(),
+            BusLoss::Everything => None,
+            BusLoss::On(subject) => subject.channel(),
         };
-        house.shards[0].handle(house.now, Input::BusLost(channel.map(Into::into)));
+        node.shards[0].handle(node.now, ShardEvent::BusLost(channel.map(Into::into)));
     }
 }

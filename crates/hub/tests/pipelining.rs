@@ -1,30 +1,30 @@
 //! Several commands of one transport under way at once: what is answered, in which order, and what it makes of presence.
 
 #[allow(dead_code, reason = "each binary uses a part of it")]
-mod house;
+mod harness;
 
-use house::code;
-use house::street::Street;
+use harness::cluster::TestCluster;
+use harness::code;
 use serde_json::Value;
-use tavern_engine::Work;
-use tavern_hub::{Caller, Flow, Goodbye};
+use tavern_hub::{Caller, CloseReason, Flow};
+use tavern_store::Work;
 
 struct Socket {
-    street: Street,
+    cluster: TestCluster,
     caller: Caller,
 }
 
 impl Socket {
     fn of(user: &str) -> Socket {
-        let mut street = Street::new(Some(0));
-        let caller = street.house(0).guest(user).0.running_ahead();
+        let mut cluster = TestCluster::new(Some(0));
+        let caller = cluster.node(0).client(user).0.running_ahead();
         // He is in his own channel by then.
-        street.settle();
-        Socket { street, caller }
+        cluster.settle();
+        Socket { cluster, caller }
     }
 
     fn begin(&mut self, frame: &str) -> Flow {
-        self.street.house(0).flow(&mut self.caller, frame).0
+        self.cluster.node(0).flow(&mut self.caller, frame).0
     }
 
     fn change(&mut self, id: u64, op: &str, channel: &str) -> Flow {
@@ -36,8 +36,8 @@ impl Socket {
         let mut found = Vec::new();
         loop {
             let mut out = Vec::new();
-            let house = self.street.house(0);
-            if house.shards[0].next_reply(&mut self.caller, &mut out).is_none() {
+            let node = self.cluster.node(0);
+            if node.shards[0].next_reply(&mut self.caller, &mut out).is_none() {
                 return found;
             }
             found.push(serde_json::from_slice(&out).unwrap());
@@ -53,9 +53,9 @@ impl Socket {
     }
 
     fn who(&mut self, channel: &str) -> u64 {
-        let mut other = self.street.house(0).guest("eve").0;
+        let mut other = self.cluster.node(0).client("eve").0;
         let frame = format!(r#"{{"op":"who","channel":"{channel}"}}"#);
-        self.street.say(0, &mut other, &frame)["ok"]["count"].as_u64().unwrap()
+        self.cluster.say(0, &mut other, &frame)["ok"]["count"].as_u64().unwrap()
     }
 }
 
@@ -65,10 +65,10 @@ fn changes_begin_together_and_are_answered_in_order() {
     for id in 1..=8 {
         assert_eq!(ann.change(id, "join", &format!("game#{id}")), Flow::Begun);
     }
-    assert_eq!(ann.street.house(0).shards[0].effects.work.len(), 8, "all of them are with the store");
+    assert_eq!(ann.cluster.node(0).shards[0].effects.work.len(), 8, "all of them are with the store");
     ann.check("");
-    ann.street.settle();
-    assert_eq!(ann.street.house(0).shards[0].effects.ready, [ann.caller.link.id], "told once");
+    ann.cluster.settle();
+    assert_eq!(ann.cluster.node(0).shards[0].effects.ready, [ann.caller.link.id], "told once");
     ann.check("1 ok; 2 ok; 3 ok; 4 ok; 5 ok; 6 ok; 7 ok; 8 ok");
     assert_eq!(ann.who("game#8"), 1);
 }
@@ -79,17 +79,17 @@ fn changes_of_one_channel_wait_for_each_other() {
     for (id, op) in [(1, "join"), (2, "leave"), (3, "join"), (4, "leave"), (5, "leave"), (6, "join")] {
         assert_eq!(ann.change(id, op, "game#A"), Flow::Begun);
     }
-    ann.street.settle();
+    ann.cluster.settle();
     ann.check("1 ok; 2 ok; 3 ok; 4 ok; 5 ok; 6 ok");
     assert_eq!(ann.who("game#A"), 1);
     assert_eq!(ann.change(7, "leave", "game#A"), Flow::Begun);
-    ann.street.settle();
+    ann.cluster.settle();
     ann.check("7 ok");
     assert_eq!(ann.who("game#A"), 0);
     // The session, too, knows where it is: nothing is left to be lost.
     let caller = ann.caller.clone();
-    ann.street.house(0).detach(&caller);
-    ann.street.live(30_000);
+    ann.cluster.node(0).detach(&caller);
+    ann.cluster.live(30_000);
     assert_eq!(ann.who("game#A"), 0);
 }
 
@@ -100,7 +100,7 @@ fn a_refusal_does_not_overtake() {
     assert_eq!(ann.change(2, "join", "No"), Flow::Begun);
     assert_eq!(ann.begin(r#"{"id":3,"op":"update","channel":"game#A","state":1}"#), Flow::Begun);
     assert_eq!(ann.begin(r#"{"id":4,"op":"update","channel":"game#B","state":1}"#), Flow::Begun);
-    ann.street.settle();
+    ann.cluster.settle();
     ann.check("1 ok; 2 bad_request; 3 ok; 4 not_found");
     assert_eq!(ann.change(5, "join", "No"), Flow::Done, "with nothing before it, it is answered at once");
 }
@@ -114,11 +114,11 @@ fn everything_else_waits_for_what_has_begun() {
     for frame in others {
         assert_eq!(ann.begin(frame), Flow::Wait, "{frame}");
     }
-    ann.street.settle();
+    ann.cluster.settle();
     assert_eq!(ann.begin(others[0]), Flow::Wait, "its reply would come before the first");
     ann.check("1 ok");
     assert_eq!(ann.begin(others[0]), Flow::Done);
-    assert_eq!(ann.begin(others[1]), Flow::Close(Goodbye::Bye));
+    assert_eq!(ann.begin(others[1]), Flow::Close(CloseReason::Bye));
 }
 
 #[test]
@@ -126,7 +126,7 @@ fn what_one_transport_has_begun_is_bounded() {
     let mut ann = Socket::of("ann");
     let begun = (1..).take_while(|&id| ann.change(id, "join", &format!("game#{id}")) == Flow::Begun).count();
     assert_eq!(begun, 64);
-    ann.street.settle();
+    ann.cluster.settle();
     assert_eq!(ann.replies().len(), 64);
     assert_eq!(ann.change(65, "join", "game#65"), Flow::Begun);
 }
@@ -137,10 +137,10 @@ fn the_bound_on_channels_is_exact() {
     let (mut ok, mut refused) = (0, 0);
     for id in 1..=300 {
         while ann.change(id, "join", &format!("game#{id}")) == Flow::Wait {
-            ann.street.settle();
+            ann.cluster.settle();
             ok += ann.replies().iter().filter(|reply| code(reply) == "ok").count();
         }
-        ann.street.settle();
+        ann.cluster.settle();
         let replies = ann.replies();
         ok += replies.iter().filter(|reply| code(reply) == "ok").count();
         refused += usize::from(replies.is_empty());
@@ -153,18 +153,18 @@ fn who_is_alone_leaves_and_is_lost_without_reading() {
     let mut ann = Socket::of("ann");
     assert_eq!(ann.change(1, "join", "game#A"), Flow::Begun);
     assert_eq!(ann.change(2, "join", "game#B"), Flow::Begun);
-    ann.street.settle();
+    ann.cluster.settle();
     ann.check("1 ok; 2 ok");
     assert_eq!(ann.change(3, "leave", "game#A"), Flow::Begun);
     let caller = ann.caller.clone();
-    ann.street.house(0).detach(&caller);
-    ann.street.house(0).pass(2_000);
-    let work = &ann.street.house(0).shards[0].effects.work;
+    ann.cluster.node(0).detach(&caller);
+    ann.cluster.node(0).pass(2_000);
+    let work = &ann.cluster.node(0).shards[0].effects.work;
     assert_eq!(work.len(), 3, "both, and his own");
     assert!(work.iter().all(|(_, work)| matches!(work, Work::Commit(_))), "{work:?}");
-    ann.street.settle();
+    ann.cluster.settle();
     assert_eq!((ann.who("game#A"), ann.who("game#B")), (0, 1));
-    ann.street.live(15_000);
+    ann.cluster.live(15_000);
     assert_eq!(ann.who("game#B"), 0);
 }
 
@@ -172,14 +172,14 @@ fn who_is_alone_leaves_and_is_lost_without_reading() {
 fn what_is_known_is_not_believed_when_another_tab_came() {
     let mut ann = Socket::of("ann");
     assert_eq!(ann.change(1, "join", "game#A"), Flow::Begun);
-    ann.street.settle();
-    let mut tab = ann.street.house(1).guest("ann").0;
-    ann.street.say(1, &mut tab, r#"{"op":"join","channel":"game#A"}"#);
+    ann.cluster.settle();
+    let mut tab = ann.cluster.node(1).client("ann").0;
+    ann.cluster.say(1, &mut tab, r#"{"op":"join","channel":"game#A"}"#);
     assert_eq!(ann.change(2, "leave", "game#A"), Flow::Begun);
-    ann.street.settle();
+    ann.cluster.settle();
     ann.check("1 ok; 2 ok");
     assert_eq!(ann.who("game#A"), 1, "the other tab is there");
-    ann.street.say(1, &mut tab, r#"{"op":"leave","channel":"game#A"}"#);
+    ann.cluster.say(1, &mut tab, r#"{"op":"leave","channel":"game#A"}"#);
     assert_eq!(ann.who("game#A"), 0);
 }
 
@@ -188,8 +188,8 @@ fn answers_for_a_transport_that_is_gone_reach_nobody() {
     let mut ann = Socket::of("ann");
     assert_eq!(ann.change(1, "join", "game#A"), Flow::Begun);
     let caller = ann.caller.clone();
-    ann.street.house(0).detach(&caller);
-    ann.street.settle();
+    ann.cluster.node(0).detach(&caller);
+    ann.cluster.settle();
     ann.check("");
     assert_eq!(ann.who("game#A"), 1);
 }

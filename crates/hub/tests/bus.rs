@@ -1,0 +1,152 @@
+//! Two nodes on one bus: who hears whom, what a subscription waits for, what is let go, how a loss is told.
+
+#[allow(dead_code, reason = "each binary uses a part of it")]
+mod harness;
+
+use harness::cluster::TestCluster;
+use harness::code;
+use serde_json::{Value, json};
+use std::sync::Arc;
+use tavern_hub::*;
+use tavern_store::{Interest, Ticket};
+
+fn data(events: &[Value]) -> Vec<&Value> {
+    events.iter().map(|event| &event["data"]).collect()
+}
+
+#[test]
+fn a_message_is_heard_on_both_nodes_with_its_author() {
+    let mut cluster = TestCluster::new(Some(0));
+    let (mut ann, _) = cluster.node(0).client("ann");
+    let (mut bob, hello) = cluster.node(1).client("bob");
+    cluster.subscribe(0, &mut ann, r#""channel":"game#A""#);
+    cluster.subscribe(1, &mut bob, r#""pattern":"game#*""#);
+    let said = cluster.node(1).say(&mut bob, r#"{"op":"publish","channel":"game#A","data":{"n":1}}"#);
+    assert_eq!(said["ok"]["receivers"], 1, "subscriptions on this node");
+    cluster.settle();
+    let heard = cluster.node(0).hear(&ann);
+    assert_eq!(heard[0]["from"], json!({"user": "bob", "client": hello["client"]}));
+    assert_eq!(data(&heard), [&json!({"n": 1})]);
+    assert_eq!(cluster.node(1).hear(&bob).len(), 1, "once, and not again as an echo");
+    cluster.node(0).publish("game#B", "plain");
+    cluster.settle();
+    assert_eq!(data(&cluster.node(1).hear(&bob)), [&json!("plain")], "nobody listens where it was said");
+    assert!(cluster.node(0).hear(&ann).is_empty());
+}
+
+#[test]
+fn a_subscription_is_answered_when_the_bus_carries_it() {
+    let mut cluster = TestCluster::new(Some(40));
+    let (mut ann, _) = cluster.node(0).client("ann");
+    let (mut eve, _) = cluster.node(0).client("eve");
+    let frame = r#"{"op":"subscribe","channel":"game#A"}"#;
+    assert_eq!(cluster.node(0).flow(&mut ann, frame).0, Flow::Wait);
+    assert_eq!(cluster.node(0).flow(&mut eve, frame).0, Flow::Wait, "for the same question");
+    cluster.pass(39);
+    assert!(cluster.node(0).shards[0].effects.ready.is_empty());
+    cluster.node(1).publish("game#A", "early");
+    cluster.pass(1);
+    let ready = std::mem::take(&mut cluster.node(0).shards[0].effects.ready);
+    assert_eq!(ready, [ann.link.id, eve.link.id]);
+    assert!(cluster.node(0).say(&mut ann, frame)["ok"].is_object());
+    assert!(cluster.node(0).say(&mut eve, frame)["ok"].is_object());
+    cluster.node(1).publish("game#A", "late");
+    cluster.settle();
+    assert_eq!(data(&cluster.node(0).hear(&ann)), [&json!("late")]);
+    let (mut kim, _) = cluster.node(0).client("kim");
+    assert_eq!(cluster.node(0).flow(&mut kim, frame).0, Flow::Done, "it is carried already");
+}
+
+#[test]
+fn a_bus_that_refuses_is_told_to_who_waited() {
+    let mut cluster = TestCluster::new(None);
+    let (mut ann, _) = cluster.node(0).client("ann");
+    let reply = cluster.subscribe(0, &mut ann, r#""channel":"game#A""#);
+    assert_eq!(code(&reply), "unavailable");
+    assert!(reply["error"]["retry_after_ms"].as_u64() > Some(0), "{reply}");
+    cluster.node(0).publish("game#A", "hi");
+    assert!(cluster.node(0).hear(&ann).is_empty(), "a refused command has changed nothing");
+}
+
+#[test]
+fn a_name_lingers_and_is_let_go() {
+    let mut cluster = TestCluster::new(Some(0));
+    let (mut ann, _) = cluster.node(0).client("ann");
+    let leave = r#"{"op":"unsubscribe","channel":"game#A"}"#;
+    let carried = |cluster: &mut TestCluster| {
+        let bus = cluster.node(0).shards[0].node().carrier.bus().unwrap().clone();
+        let interest = tavern_store::Subject::of_channel("tavern", b"game#A").unwrap();
+        bus.subscribe(vec![Interest::Subject(interest)], Ticket(u64::MAX))
+    };
+    cluster.subscribe(0, &mut ann, r#""channel":"game#A""#);
+    cluster.node(0).say(&mut ann, leave);
+    cluster.pass(29_000);
+    let frame = r#"{"op":"subscribe","channel":"game#A"}"#;
+    assert_eq!(
+        cluster.node(0).flow(&mut ann, frame).0,
+        Flow::Done,
+        "back within the time: nothing to wait for"
+    );
+    cluster.pass(60_000);
+    assert!(carried(&mut cluster), "somebody listens");
+    cluster.node(0).say(&mut ann, leave);
+    cluster.pass(31_000);
+    assert!(!carried(&mut cluster), "let go");
+}
+
+#[test]
+fn a_loss_is_told_to_those_it_concerns() {
+    let mut cluster = TestCluster::new(Some(0));
+    let (mut ann, _) = cluster.node(0).client("ann");
+    let (mut eve, _) = cluster.node(0).client("eve");
+    cluster.subscribe(0, &mut ann, r#""channel":"game#A""#);
+    cluster.subscribe(0, &mut eve, r#""channel":"game#B""#);
+    let redis = tavern_hub::core::redis::open(
+        &mut cluster.node(0).shards[0].core,
+        Link { id: LinkId(99), format: EventFormat::Resp2 },
+    );
+    cluster.node(0).shards[0].subscribe(redis, Namespace::Pattern, b"game#*");
+    cluster.node(1).publish("game#A", "\"lost\"");
+    cluster.settle();
+    let heard = cluster.node(0).hear(&ann);
+    assert_eq!(heard, [json!({"seq": 1, "event": "gap", "channel": "game#A"})]);
+    assert!(cluster.node(0).hear(&eve).is_empty());
+    assert_eq!(cluster.node(0).closes(), [(LinkId(99), CloseReason::SlowReader)], "it cannot be told");
+    let now = cluster.node(0).now;
+    cluster.node(0).shards[0].handle(now, ShardEvent::BusLost(None));
+    assert_eq!(cluster.node(0).hear(&eve), [json!({"seq": 1, "event": "gap", "channel": "game#B"})]);
+}
+
+#[test]
+fn shard_channels_are_not_channels_on_other_nodes_either() {
+    let mut cluster = TestCluster::new(Some(0));
+    let (mut ann, _) = cluster.node(0).client("ann");
+    cluster.subscribe(0, &mut ann, r#""channel":"game#A""#);
+    let redis = tavern_hub::core::redis::open(
+        &mut cluster.node(0).shards[0].core,
+        Link { id: LinkId(99), format: EventFormat::Resp2 },
+    );
+    let node = cluster.node(0).shards[0].node().clone();
+    node.carrier.hold().carry(Namespace::Shard, b"game#A", None);
+    cluster.settle();
+    cluster.node(0).shards[0].subscribe(redis, Namespace::Shard, b"game#A");
+    let now = cluster.node(1).now;
+    cluster.node(1).shards[0].publish(now, Namespace::Shard, b"game#A", b"x", false, None);
+    cluster.settle();
+    assert!(cluster.node(0).hear(&ann).is_empty());
+    let mut scratch = Scratch::default();
+    scratch.fill(&mut cluster.node(0).shards[0].core, redis, LinkId(99), usize::MAX);
+    assert_eq!(scratch.bytes, b"*3\r\n$8\r\nsmessage\r\n$6\r\ngame#A\r\n$1\r\nx\r\n");
+}
+
+#[test]
+fn outsiders_do_not_speak_for_the_server() {
+    let mut cluster = TestCluster::new(Some(0));
+    let (mut ann, _) = cluster.node(0).client("ann");
+    cluster.subscribe(0, &mut ann, r#""channel":"user#bob""#);
+    let subject = tavern_store::Subject::of_channel("tavern", b"user#bob").unwrap();
+    let from = tavern_store::Writer::outsider();
+    let packet =
+        tavern_store::BusPacket { subject, from, n: 0, header: Arc::from(*b""), payload: Arc::from(*b"x") };
+    assert!(cluster.node(0).shards[0].node().receive(&packet).is_none());
+}

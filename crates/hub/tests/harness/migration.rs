@@ -1,0 +1,95 @@
+//! Ann and her session on three nodes: she comes to one of them and asks for it.
+
+use super::cluster::TestCluster;
+use serde_json::{Value, json};
+use tavern_hub::*;
+use tavern_store::BusPacket;
+use tavern_wire::bus::BusMessage;
+use tavern_wire::bus::migration::MigrationAction;
+
+/// What a letter says, in one word; nothing for other packets.
+pub fn word(packet: &BusPacket) -> &'static str {
+    if !matches!(packet.subject.kind(), "_node" | "_session") {
+        return "";
+    }
+    let Some(BusMessage::Session(letter)) = BusMessage::decode(&packet.payload) else { panic!("{packet:?}") };
+    match letter.step {
+        MigrationAction::Ask { .. } => "ask",
+        MigrationAction::No => "no",
+        MigrationAction::Moving => "moving",
+        MigrationAction::Refused => "refused",
+        MigrationAction::Attached => "attached",
+        MigrationAction::Here { .. } => "here",
+        MigrationAction::Offer { .. } => "offer",
+        MigrationAction::Give { .. } => "give",
+        MigrationAction::Given { .. } => "given",
+        MigrationAction::Taken => "taken",
+    }
+}
+
+pub fn data(events: &[Value]) -> Vec<String> {
+    events.iter().map(|event| event["data"].to_string()).collect()
+}
+
+/// Ann on the first node, listening to a channel and a pattern.
+pub struct Scene {
+    pub cluster: TestCluster,
+    pub ann: Caller,
+    pub session: String,
+    pub client: Value,
+}
+
+impl Scene {
+    pub fn new() -> Scene {
+        Scene::on(TestCluster::of(3))
+    }
+
+    pub fn on(mut cluster: TestCluster) -> Scene {
+        let (mut ann, hello) = cluster.node(0).client("ann");
+        cluster.say(0, &mut ann, r#"{"op":"subscribe","channel":"game#A"}"#);
+        cluster.say(0, &mut ann, r#"{"op":"subscribe","pattern":"chat#*"}"#);
+        let session = hello["session"].as_str().unwrap().to_owned();
+        Scene { cluster, ann, session, client: hello["client"].clone() }
+    }
+
+    pub fn hello(&self, user: &str, seq: u64) -> String {
+        format!(r#"{{"op":"hello","token":"{user}","session":"{}","seq":{seq}}}"#, self.session)
+    }
+
+    /// A new transport on a node, which asks for the session.
+    pub fn come(&mut self, at: usize, seq: u64) -> (Caller, Value) {
+        let mut caller = self.cluster.node(at).socket();
+        let hello = self.hello("ann", seq);
+        let reply = self.cluster.say(at, &mut caller, &hello);
+        (caller, reply["ok"].clone())
+    }
+
+    /// The same, and it must be there.
+    pub fn resume(&mut self, at: usize, seq: u64) -> Caller {
+        let (caller, hello) = self.come(at, seq);
+        assert_eq!((&hello["resumed"], &hello["client"]), (&json!(true), &self.client), "{hello}");
+        caller
+    }
+
+    pub fn publish(&mut self, at: usize, channel: &str, payload: &str) {
+        self.cluster.node(at).publish(channel, payload);
+    }
+
+    pub fn hear(&mut self, at: usize, caller: &Caller) -> Vec<Value> {
+        self.cluster.node(at).hear(caller)
+    }
+
+    /// On how many nodes the session can be used.
+    pub fn owners(&mut self) -> Vec<usize> {
+        let key = read_session(&self.session).unwrap().0;
+        (0..3).filter(|&at| self.cluster.node(at).shards[0].find_session(key).is_some()).collect()
+    }
+}
+
+/// Somebody on a node who watches the channel.
+pub fn watch(cluster: &mut TestCluster, at: usize) -> Caller {
+    let (mut caller, _) = cluster.node(at).client("watcher");
+    let frame = r#"{"op":"subscribe","channel":"game#A","presence":true}"#;
+    assert_eq!(super::code(&cluster.say(at, &mut caller, frame)), "ok");
+    caller
+}
