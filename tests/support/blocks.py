@@ -1,11 +1,25 @@
-"""Finds the shell examples of a Markdown document that are marked to be run.
+"""Finds the examples of a Markdown document that are marked to be run, or to be saved as a file for one that is run.
 
-A marker is `<!-- run -->` or `<!-- run: background; expect TEXT -->` on the line before a ```sh block.
+A marker is an HTML comment on the line before a code block, so readers do not see it:
+
+    <!-- run -->             run this ```sh block
+    <!-- run: OPTIONS -->    the same, with options separated by `;`
+    <!-- save: NAME -->      write this block, in any language, to the file NAME
+
+| option | meaning |
+|---|---|
+| `expect TEXT` | the output must contain TEXT |
+| `background` | another terminal: keep the block running to the end of the document, then end it |
+| `until TEXT` | with `background`: go on when the output contains TEXT |
+| `ready COMMAND` | with `background`: go on when COMMAND succeeds |
+| `take NAME` | in the blocks below, NAME stands for the JSON member of that name (in lower case) in this block's output |
 """
 import dataclasses
 import re
 
-MARKER = re.compile(r"^\s*<!--\s*run\s*(?::\s*(.*?))?\s*-->\s*$")
+MARKER = re.compile(r"^\s*<!--\s*(run|save)\s*(?::\s*(.*?))?\s*-->\s*$")
+FLAGS = {"background"}
+VALUES = {"expect", "until", "ready", "take"}
 
 
 @dataclasses.dataclass
@@ -13,17 +27,23 @@ class Block:
     line: int
     text: str
     options: list
+    # The name of the file that the block is saved to; None: the block is run.
+    file: str | None = None
 
     @property
     def background(self):
         return "background" in self.options
 
+    def value(self, name):
+        """What follows the name of an option; None when the option is not given."""
+        for option in self.options:
+            if option.startswith(name + " "):
+                return option.removeprefix(name + " ")
+        return None
+
     @property
     def expect(self):
-        for option in self.options:
-            if option.startswith("expect "):
-                return option.removeprefix("expect ")
-        return None
+        return self.value("expect")
 
 
 def blocks(document):
@@ -33,12 +53,23 @@ def blocks(document):
         marker = MARKER.match(line)
         if not marker:
             continue
+        action, rest = marker.group(1), marker.group(2) or ""
+        fences = ("```sh", "```bash") if action == "run" else ("```",)
         start = next((i for i in range(at + 1, len(lines)) if lines[i].strip()), None)
-        if start is None or not lines[start].strip().startswith(("```sh", "```bash")):
-            raise ValueError(f"line {at + 1}: a run marker with no ```sh block below it")
+        if start is None or not lines[start].strip().startswith(fences):
+            raise ValueError(f"line {at + 1}: a {action} marker with no {fences[0]} block below it")
         end = next((i for i in range(start + 1, len(lines)) if lines[i].strip() == "```"), None)
         if end is None:
             raise ValueError(f"line {start + 1}: the block has no end")
-        options = [part.strip() for part in (marker.group(1) or "").split(";") if part.strip()]
-        found.append(Block(start + 1, "\n".join(lines[start + 1 : end]) + "\n", options))
+        text = "\n".join(lines[start + 1 : end]) + "\n"
+        if action == "save":
+            if not re.fullmatch(r"[\w.-]+", rest):
+                raise ValueError(f"line {at + 1}: a save marker needs the name of a file")
+            found.append(Block(start + 1, text, [], rest))
+            continue
+        options = [part.strip() for part in rest.split(";") if part.strip()]
+        for option in options:
+            if option not in FLAGS and option.split(" ")[0] not in VALUES:
+                raise ValueError(f"line {at + 1}: unknown option {option!r}")
+        found.append(Block(start + 1, text, options))
     return found

@@ -41,21 +41,34 @@ one
 ```sh
 not marked
 ```
-<!-- run: background; expect two words -->
+<!-- run: background; until ready; expect two words -->
 
 ```bash
 two
 three
 ```
+<!-- save: talk.mjs -->
+```js
+four
+```
 """
     found = blocks(text)
-    assert [block.text for block in found] == ["one\n", "two\nthree\n"]
+    assert [block.text for block in found] == ["one\n", "two\nthree\n", "four\n"]
     assert (found[0].background, found[0].expect) == (False, None)
-    assert (found[1].background, found[1].expect) == (True, "two words")
-    assert [block.line for block in found] == [3, 11]
+    assert (found[1].background, found[1].expect, found[1].value("until")) == (True, "two words", "ready")
+    assert [block.file for block in found] == [None, None, "talk.mjs"]
+    assert [block.line for block in found] == [3, 11, 16]
 
 
-@pytest.mark.parametrize("text", ["<!-- run -->\n", "<!-- run -->\ntext\n", "<!-- run -->\n```sh\nnever closed\n"])
-def test_a_marker_without_a_block_is_a_mistake(text):
+@pytest.mark.parametrize("text", [
+    "<!-- run -->\n",
+    "<!-- run -->\ntext\n",
+    "<!-- run -->\n```sh\nnever closed\n",
+    "<!-- run -->\n```js\nnot shell\n```\n",
+    "<!-- run: expects x -->\n```sh\nls\n```\n",
+    "<!-- save -->\n```js\nno name\n```\n",
+    "<!-- save: ../x -->\n```js\nanother folder\n```\n",
+])
+def test_wrong_marker_is_refused(text):
     with pytest.raises(ValueError):
         blocks(text)
