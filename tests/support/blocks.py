@@ -9,6 +9,7 @@ A marker is an HTML comment on the line before a code block, so readers do not s
 | option | meaning |
 |---|---|
 | `expect TEXT` | the output must contain TEXT |
+| `retry` | with `expect`: run the block again until its output contains the text |
 | `background` | another terminal: keep the block running to the end of the document, then end it |
 | `until TEXT` | with `background`: go on when the output contains TEXT |
 | `ready COMMAND` | with `background`: go on when COMMAND succeeds |
@@ -18,7 +19,7 @@ import dataclasses
 import re
 
 MARKER = re.compile(r"^\s*<!--\s*(run|save)\s*(?::\s*(.*?))?\s*-->\s*$")
-FLAGS = {"background"}
+FLAGS = {"background", "retry"}
 VALUES = {"expect", "until", "ready", "take"}
 
 
@@ -33,6 +34,10 @@ class Block:
     @property
     def background(self):
         return "background" in self.options
+
+    @property
+    def retry(self):
+        return "retry" in self.options
 
     def value(self, name):
         """What follows the name of an option; None when the option is not given."""
