@@ -9,6 +9,7 @@ A marker is an HTML comment on the line before a code block, so readers do not s
 | option | meaning |
 |---|---|
 | `expect TEXT` | the output must contain TEXT |
+| `fails` | the block must end with an error |
 | `retry` | with `expect`: run the block again until its output contains the text |
 | `background` | another terminal: keep the block running to the end of the document, then end it |
 | `until TEXT` | with `background`: go on when the output contains TEXT |
@@ -19,7 +20,7 @@ import dataclasses
 import re
 
 MARKER = re.compile(r"^\s*<!--\s*(run|save)\s*(?::\s*(.*?))?\s*-->\s*$")
-FLAGS = {"background", "retry"}
+FLAGS = {"background", "fails", "retry"}
 VALUES = {"expect", "until", "ready", "take"}
 
 
@@ -34,6 +35,10 @@ class Block:
     @property
     def background(self):
         return "background" in self.options
+
+    @property
+    def fails(self):
+        return "fails" in self.options
 
     @property
     def retry(self):
