@@ -12,9 +12,10 @@ pub fn file(set: &[(&str, &str)]) -> String {
     let mut out = String::new();
     comment(
         &mut out,
-        "The configuration of a server. Keys that are commented out show their default, or an example where that is said. \
-         `tavern check` lists every key with its value and where it came from. Variables (TAVERN_SESSIONS_DRAIN_MS) are \
-         stronger than this file, and flags are stronger than variables. Secrets do not belong here: see tavern.env.",
+        "The configuration of a server. Keys that are commented out show their default, or an example where it says \
+         so. `tavern check` lists every key with its value and where it came from. Environment variables \
+         (TAVERN_SESSIONS_DRAIN_MS) override this file, and flags override environment variables. Do not put secrets \
+         here: use tavern.env.",
     );
     let mut section = "";
     for key in schema::keys() {
@@ -34,18 +35,21 @@ pub fn file(set: &[(&str, &str)]) -> String {
     out.push('\n');
     comment(
         &mut out,
-        "Everything is denied unless a token, this file or the authorize hook allows it. One table for each kind of channel, \
-         [kinds.default] for the others; a kind takes from [kinds.default] what it does not say.",
+        "Everything is denied unless a token, this file or the authorize hook allows it. One table per kind of \
+         channel. [kinds.default] applies to all other kinds, and to keys that a kind does not set.",
     );
     out.push_str("# For example:\n#[kinds.game]\n");
     for key in KindConfig::KEYS {
         entry(&mut out, key, key.name, None);
     }
     out.push('\n');
-    comment(&mut out, "Channels that mean something else than the others of their kind.");
+    comment(&mut out, "Settings of single channels that differ from their kind.");
     out.push_str("# For example:\n#[channels.\"lobby#puzzles\"]\n#activity = \"solving_puzzles\"\n#arrival_change = \"solving_puzzles\"\n");
     out.push('\n');
-    comment(&mut out, "Public keys whose tokens are accepted beside those signed with the secret.");
+    comment(
+        &mut out,
+        "Public keys. Tokens signed with them are accepted, in addition to those signed with the secret.",
+    );
     out.push_str("# For example:\n#[[tokens.keys]]\n#algorithm = \"EdDSA\"\n#file = \"/etc/tavern/token.pem\"\n#kid = \"2026\"\n",
     );
     out
@@ -79,17 +83,18 @@ fn entry(out: &mut String, key: &Key, name: &str, set: Option<&str>) {
 pub fn page() -> String {
     let mut out = String::from(
         "# Configuration\n\n\
-         Every key of `tavern.toml`, made from the program itself. `tavern check` shows the values of a server and where each came from; \
-         `tavern check --example` prints a file with all keys.\n\n\
-         A variable is stronger than the file, a flag is stronger than a variable: `sessions.resume_ms` is `TAVERN_SESSIONS_RESUME_MS` \
-         and `--set sessions.resume_ms=5000`. Times are in milliseconds (`_ms`), sizes in bytes (`_bytes`).\n",
+         Every key of `tavern.toml`. This page is generated from the program. `tavern check` shows the values of a \
+         server and where each came from. `tavern check --example` prints a file with all keys.\n\n\
+         Environment variables override the file, and flags override environment variables. For example, \
+         `sessions.resume_ms` is the variable `TAVERN_SESSIONS_RESUME_MS` and the flag `--set \
+         sessions.resume_ms=5000`. Times are in milliseconds (`_ms`), sizes in bytes (`_bytes`).\n",
     );
     let mut section = None;
     for key in schema::keys() {
         let of = key.name.rsplit_once('.').map_or("", |(of, _)| of);
         if section != Some(of) {
             section = Some(of);
-            let title = if of.is_empty() { "The top of the file".to_owned() } else { format!("`[{of}]`") };
+            let title = if of.is_empty() { "Top level".to_owned() } else { format!("`[{of}]`") };
             table(&mut out, &title, "");
         }
         row(&mut out, key, key.name);
@@ -97,23 +102,25 @@ pub fn page() -> String {
     table(
         &mut out,
         "`[kinds.NAME]`",
-        "One table for each kind of channel; `[kinds.default]` for all others, and for what a kind does not say.",
+        "One table per kind of channel. `[kinds.default]` applies to all other kinds, and to keys that a kind does not set.",
     );
     KindConfig::KEYS.iter().for_each(|key| row(&mut out, key, key.name));
     table(
         &mut out,
         "`[channels.\"NAME\"]`",
-        "Single channels that mean something else than the others of their kind. An empty value is that of the kind.",
+        "Settings of single channels that differ from their kind. An empty value means that of the kind.",
     );
     ChannelConfig::KEYS.iter().for_each(|key| row(&mut out, key, key.name));
-    out.push_str("\nThese kinds and channels mean something without being configured:\n\n| table | key | value |\n|---|---|---|\n");
+    out.push_str(
+        "\nThese kinds and channels have defaults of their own:\n\n| table | key | value |\n|---|---|---|\n",
+    );
     for (table, field, value) in BUILT_IN {
         let _ = writeln!(out, "| `[{}]` | `{field}` | `{value}` |", quoted(table));
     }
     table(
         &mut out,
         "`[[tokens.keys]]`",
-        "Public keys whose tokens are accepted beside those signed with `secret`; up to 32 tables.",
+        "Public keys. Tokens signed with them are accepted, in addition to those signed with `secret`. At most 32 tables.",
     );
     TokenKeyConfig::KEYS.iter().for_each(|key| row(&mut out, key, key.name));
     out

@@ -1,9 +1,9 @@
 //! Every key of the configuration, declared once: its name with its unit, what it means, its type, bounds and default, and
 //! the field of `Config` that it becomes. Must hold: nothing else in the program states a default of a key.
 
-use super::schema::{DefaultValue, Key, KeySchema, Type};
+use super::schema::{Key, DefaultValue, KeySchema, Type};
 use super::values::{FromValue, Values};
-use super::{ConfigValue, SecretText};
+use super::{Secret, Value};
 use std::path::PathBuf;
 use tavern_domain::{Verb, Verbs};
 
@@ -127,39 +127,40 @@ const fn absent(kind: Type) -> KeySchema {
 section! {
     /// The top of the file, as it was written; `place` and `checks` make addresses, folders and certificates of it.
     "" => TopLevel {
-        /// The address for HTTP and WebSocket. Use another than loopback only with TLS, or behind a proxy named in
+        /// The address for HTTP and WebSocket. Use a non-loopback address only with TLS, or behind a proxy named in
         /// trusted_proxies.
         listen: String = KeySchema::text("127.0.0.1:7400");
-        /// The address for the Redis protocol; "off" for none.
+        /// The address for the Redis protocol, or "off".
         resp: String = KeySchema::text("127.0.0.1:7401");
         /// The data folder; the same as store = "sqlite:FOLDER". Several servers on one folder are a cluster.
         data: String = KeySchema::text("./tavern-data");
-        /// Where facts are kept: sqlite:FOLDER, redis://… or postgres://…; without it the data folder.
+        /// The store: sqlite:FOLDER, redis://… or postgres://…; by default SQLite in the data folder.
         store: Option<String> = absent(Type::Link).example("\"postgres://tavern@db/app?sslmode=verify-full\"");
-        /// What connects the nodes: local, redis://… or nats://…; without it a Redis store, or else the data folder.
+        /// The bus that connects the nodes: local, redis://… or nats://…; by default the Redis of the store, else
+        /// local.
         bus: Option<String> = absent(Type::Link).example("\"nats://bus:4222\"");
-        /// The name of this node, the same after every restart; without it made from host name and port.
+        /// The name of this node. It must stay the same across restarts. By default host name and port.
         node: Option<String> = absent(Type::Text).example("\"inn-1\"");
-        /// Signs and checks tokens, at least 32 bytes, the same on all nodes. Set TAVERN_SECRET instead: others can read
-        /// this file, and see flags in the list of processes.
+        /// Signs and checks tokens, at least 32 bytes, the same on all nodes. Set TAVERN_SECRET instead: other users
+        /// may be able to read this file, and can see flags in the process list.
         secret: Option<SecretText> = absent(Type::Secret);
-        /// An API key with every scope. Better: `tavern key create`, which makes keys that can do less and be revoked.
+        /// An API key with every scope. Prefer `tavern key create`: such keys have limited scopes and can be revoked.
         admin_key: Option<SecretText> = absent(Type::Secret);
-        /// Shards; 0: three quarters of the cores.
+        /// The number of shards (threads); 0: three quarters of the cores.
         threads: usize = KeySchema::integer(0, 0, 1024);
         /// Web origins whose pages may connect; "*" means any.
         origins: Vec<String> = KeySchema::list(&[]).example("[\"https://app.example\"]");
-        /// Address ranges of proxies whose X-Forwarded-For is believed.
+        /// Address ranges of proxies whose X-Forwarded-For is trusted.
         trusted_proxies: Vec<String> = KeySchema::list(&[]).example("[\"10.0.0.0/8\"]");
         /// The certificate chain, PEM; reloaded when it changes.
         tls_cert: Option<String> = absent(Type::Text).example("\"/etc/tavern/cert.pem\"");
         /// The private key of the certificate, PEM.
         tls_key: Option<String> = absent(Type::Text).example("\"/etc/tavern/key.pem\"");
-        /// Keeps installations apart that share a Redis or NATS server.
+        /// Separates installations that share a Redis or NATS server.
         prefix: String = KeySchema::text("tavern");
         /// The format of the log: text, or json for machines.
         log: LogFormat = KeySchema::choice(LogFormat::WORDS);
-        /// What is logged: error, warn, info, debug, trace, or by module: info,tavern=debug.
+        /// The log level: error, warn, info, debug, trace, or by module: info,tavern=debug.
         log_level: String = KeySchema::text("info");
     }
 }
@@ -168,9 +169,9 @@ section! {
     "sessions." => SessionsConfig {
         /// A connection loss shorter than this is not visible to others.
         resume_ms: u64 = KeySchema::integer(2_000, 0, MINUTE_MS);
-        /// A silent connection is pinged after this time, and given up after a second one.
+        /// A silent connection is pinged after this time, and closed if it stays silent that long again.
         heartbeat_ms: u64 = KeySchema::integer(15_000, 100, HOUR_MS);
-        /// A long-polling session without a poll for this long has lost its connection.
+        /// A long-polling session counts as disconnected after this long without a poll.
         poll_idle_ms: u64 = KeySchema::integer(45_000, 1_000, HOUR_MS);
         /// How long a stopping server keeps sessions for their clients to reconnect elsewhere. TimeoutStopSec of the service
         /// must be longer.
@@ -219,19 +220,19 @@ section! {
         connections_per_address: usize = KeySchema::integer(1_000, 1, 10_000_000);
         /// The largest presence state.
         state_bytes: usize = KeySchema::integer(4_096, 0, 1 << 20);
-        /// Connections of this node. LimitNOFILE of the service must be 200 more.
+        /// Connections of this node. LimitNOFILE of the service must be at least 200 higher.
         connections: usize = KeySchema::integer(100_000, 1, 10_000_000);
-        /// Bytes of unfinished input of all connections together.
+        /// Bytes of incomplete input of all connections together.
         partial_total_bytes: usize = KeySchema::integer(256 << 20, 1 << 16, TIB);
-        /// How long the head of an HTTP request may take.
+        /// The timeout for reading the headers of an HTTP request.
         http_header_ms: u64 = KeySchema::integer(10_000, 100, 10 * MINUTE_MS);
-        /// The largest JSON frame: a message and what stands around it; without it limits.message_bytes and 4096 more.
+        /// The largest JSON frame: a message with its envelope; by default limits.message_bytes plus 4096.
         json_frame_bytes: usize = absent(Type::Integer { min: 1, max: 65 << 20 }).example("69632");
         /// Messages that wait for one shard.
         shard_queue: usize = KeySchema::integer(65_536, 16, 1 << 26);
         /// Unread bytes of a Redis connection before it is closed.
         redis_pending_bytes: usize = KeySchema::integer(32 << 20, 1_024, 1 << 32);
-        /// Requests with an Idempotency-Key whose answer is remembered.
+        /// How many responses to requests with an Idempotency-Key are remembered.
         idempotency_keys: usize = KeySchema::integer(100_000, 0, 1 << 26);
         /// Users that one user may follow.
         following: usize = KeySchema::integer(5_000, 0, 100_000);
@@ -240,13 +241,13 @@ section! {
 
 section! {
     "presence." => PresenceConfig {
-        /// How often watchers of a large channel are told what changed.
+        /// How often watchers of a large channel get the changes.
         tick_ms: u64 = KeySchema::integer(250, 10, MINUTE_MS);
-        /// From so many users in a channel on, its watchers get changes collected.
+        /// From this many users in a channel, watchers get one event per tick instead of one per change.
         coalesce_at: u64 = KeySchema::integer(200, 1, 1 << 32);
-        /// From so many users in a channel on, its watchers get numbers only.
+        /// From this many users in a channel, watchers get counts, and names only of users they follow.
         counts_at: u64 = KeySchema::integer(5_000, 1, 1 << 32);
-        /// How long followers are not told of a disconnect, in case the user reconnects.
+        /// How long a disconnect is hidden from followers, in case the user reconnects.
         disconnect_coalesce_ms: u64 = KeySchema::integer(1_000, 0, MINUTE_MS);
         /// How often the last seen time of a user who is online is stored.
         last_seen_ms: u64 = KeySchema::integer(MINUTE_MS, 1_000, DAY_MS);
@@ -263,9 +264,9 @@ section! {
 
 section! {
     "authorize." => AuthorizeConfig {
-        /// The authorize hook: your app is asked with the user and the channel; empty: none.
+        /// The URL of the authorize hook in your app, which gets user, channel and verb; empty: none.
         url: Option<String> = KeySchema::new(Type::Link, DefaultValue::Text("")).example("\"https://app.example/may\"");
-        /// How long an answer of the hook is cached.
+        /// How long an answer of the authorize hook is cached.
         cache_ms: u64 = KeySchema::integer(5_000, 0, HOUR_MS);
     }
 }
@@ -276,25 +277,26 @@ section! {
         allow_http: bool = KeySchema::flag(false).in_dev(DefaultValue::Flag(true));
         /// Whether webhooks may go to private addresses.
         allow_private: bool = KeySchema::flag(false).in_dev(DefaultValue::Flag(true));
-        /// The first wait before a failed delivery is retried.
+        /// The shortest backoff before a failed delivery is retried.
         backoff_min_ms: u64 = KeySchema::integer(1_000, 1, DAY_MS);
-        /// The longest wait before a failed delivery is retried.
+        /// The longest backoff before a failed delivery is retried.
         backoff_max_ms: u64 = KeySchema::integer(10 * MINUTE_MS, 1, 7 * DAY_MS);
-        /// How long a node owns the delivery of a subscription without renewing.
+        /// The lease of a node on the delivery of a subscription.
         lease_ms: u64 = KeySchema::integer(30_000, 1_000, tavern_store::limits::LEASE_MS);
-        /// How long connecting to an endpoint may take.
+        /// The timeout for connecting to an endpoint.
         connect_timeout_ms: u64 = KeySchema::integer(2_000, 10, MINUTE_MS);
-        /// How long an endpoint may take to answer.
+        /// The timeout for the response of an endpoint.
         request_timeout_ms: u64 = KeySchema::integer(20_000, 10, 10 * MINUTE_MS);
-        /// Bytes of events that are kept; beyond it the oldest are dropped, down to events.low_bytes.
+        /// The largest size of the event log in bytes; beyond it the oldest events are dropped, down to
+        /// events.low_bytes.
         max_bytes: u64 = KeySchema::integer(1 << 30, 1 << 16, 1 << 50);
-        /// Down to how many bytes the oldest events are dropped.
+        /// The size in bytes that is left after the oldest events were dropped.
         low_bytes: u64 = KeySchema::integer(858_993_459, 1, 1 << 50);
-        /// How long events are kept for subscriptions that do not keep up.
+        /// How long events are kept for slow subscriptions.
         retention_ms: u64 = KeySchema::integer(7 * DAY_MS, 1_000, 10 * YEAR_MS);
-        /// Event ids that are remembered to drop duplicates.
+        /// How many event ids are remembered to drop duplicates.
         dedupe_max: u64 = KeySchema::integer(1_000_000, 0, 1 << 32);
-        /// How long a replaced secret still signs beside the new one.
+        /// How long a replaced secret still signs, in addition to the new one.
         rotation_ms: u64 = KeySchema::integer(DAY_MS, 0, YEAR_MS);
         /// A subscription whose deliveries have failed for this long is disabled.
         disable_after_ms: u64 = KeySchema::integer(5 * DAY_MS, 0, YEAR_MS);
@@ -306,51 +308,50 @@ section! {
     "metrics." => MetricsConfig {
         /// A StatsD receiver, HOST:PORT; empty: none.
         statsd: String = KeySchema::text("").example("\"127.0.0.1:8125\"");
-        /// The beginning of every StatsD name.
+        /// The prefix of every StatsD name.
         statsd_prefix: String = KeySchema::text("tavern.");
-        /// How often StatsD is sent.
+        /// How often metrics are sent to StatsD.
         statsd_ms: u64 = KeySchema::integer(10_000, 100, HOUR_MS);
-        /// How often the numbers are logged; 0: never.
+        /// How often the metrics are logged; 0: never.
         log_ms: u64 = KeySchema::integer(0, 0, DAY_MS);
     }
 }
 
 section! {
     "parties." => PartiesConfig {
-        /// Members of a party.
+        /// The most members of a party.
         max_members: usize = KeySchema::integer(5, 2, 64);
         /// How long an invite is valid.
         invite_ms: u64 = KeySchema::integer(MINUTE_MS, 1, DAY_MS);
-        /// How long members have to be ready after `go`.
+        /// How long members have to send `ready` after `go`.
         gather_ms: u64 = KeySchema::integer(10_000, 1, HOUR_MS);
-        /// How long a member who is offline stays in the party.
+        /// How long an offline member stays in the party, after the grace period of their presence.
         grace_ms: u64 = KeySchema::integer(30_000, 0, HOUR_MS);
-        /// How soon a user who declined may be invited again.
+        /// How long a user who declined cannot be invited again.
         reinvite_ms: u64 = KeySchema::integer(30_000, 0, DAY_MS);
         /// Invites that one user may send in a minute.
         invites_per_minute: u32 = KeySchema::integer(20, 1, 100_000);
-        /// Open invites of one party.
+        /// The most open invites of one party.
         max_pending: usize = KeySchema::integer(8, 1, 10_000);
-        /// How long the party commands of a user are refused who was refused for sending too many.
+        /// How long a user is blocked from party commands after being rate limited ten times in a minute.
         block_ms: u64 = KeySchema::integer(MINUTE_MS, 0, YEAR_MS);
-        /// Whether every member must say `ready` before a ticket is created.
+        /// Whether every member must send `ready` before a ticket is created.
         require_ready: bool = KeySchema::flag(false);
         /// The matchmaker's endpoint for tickets; empty: none.
         matchmaker_url: Option<String> =
             KeySchema::new(Type::Link, DefaultValue::Text("")).example("\"https://matchmaker.example/tickets\"");
-        /// Signs what is posted to the matchmaker: whsec_…. Set TAVERN_PARTIES_MATCHMAKER_SECRET instead of writing it
-        /// here.
+        /// Signs requests to the matchmaker: whsec_…. Set TAVERN_PARTIES_MATCHMAKER_SECRET instead of writing it here.
         matchmaker_secret: Option<SecretText> = absent(Type::Secret);
     }
 }
 
 section! {
     "inbox." => InboxConfig {
-        /// Messages in the inbox of one user; beyond it the oldest is dropped.
+        /// The most messages in the inbox of one user; beyond it the oldest is dropped.
         messages: usize = KeySchema::integer(256, 1, 1 << 20);
-        /// Bytes in the inbox of one user.
+        /// The most bytes in the inbox of one user.
         bytes: usize = KeySchema::integer(65_536, 256, 1 << 30);
-        /// How long a message waits for its user.
+        /// How long messages are kept after the user was last online.
         keep_ms: u64 = KeySchema::integer(10 * MINUTE_MS, 0, YEAR_MS);
     }
 }
@@ -360,17 +361,17 @@ section! {
     "" => KindConfig {
         /// How long a user whose clients are lost still counts as present.
         grace_ms: u64 = KeySchema::integer(15_000, 0, 600_000);
-        /// What a client gets whose mailbox overflows: a gap event, or its connection closed.
+        /// What happens when the mailbox of a client overflows: it gets a gap event, or its connection is closed.
         slow_reader: SlowReader = KeySchema::choice(SlowReader::WORDS);
-        /// How watchers are told about presence: full, coalesced, counts, or auto by the size of the channel.
+        /// How watchers get presence: full, coalesced, counts, or auto by the size of the channel.
         presence_mode: PresenceMode = KeySchema::choice(PresenceMode::WORDS);
-        /// What being in such a channel means, in the status of a user.
+        /// The activity that a user in such a channel has in their status.
         activity: String = KeySchema::text("online");
-        /// The change that followers are told when a user arrives; empty: none.
+        /// The change that followers get when a user arrives; empty: none.
         arrival_change: String = KeySchema::text("");
-        /// The change that followers are told when a user leaves; empty: none.
+        /// The change that followers get when a user leaves; empty: none.
         departure_change: String = KeySchema::text("");
-        /// What everybody may do there: subscribe, publish, join, presence.
+        /// What every client may do there: subscribe, publish, join, presence.
         allow: Verbs = KeySchema::list(&[]).in_dev(DefaultValue::List(&["subscribe", "publish", "join", "presence"]));
     }
 }
@@ -378,11 +379,11 @@ section! {
 section! {
     /// One `[channels."NAME"]`: what being in this one channel means; empty: the same as in others of its kind.
     "" => ChannelConfig {
-        /// What being in the channel means, in the status of a user.
+        /// The activity that a user in the channel has in their status.
         activity: String = KeySchema::text("");
-        /// The change that followers are told when a user arrives.
+        /// The change that followers get when a user arrives.
         arrival_change: String = KeySchema::text("");
-        /// The change that followers are told when a user leaves.
+        /// The change that followers get when a user leaves.
         departure_change: String = KeySchema::text("");
     }
 }
@@ -390,13 +391,13 @@ section! {
 section! {
     /// One `[[tokens.keys]]`: a public key whose tokens are accepted beside those signed with the secret.
     "" => TokenKeyConfig {
-        /// The algorithm of its signatures.
+        /// The signature algorithm.
         algorithm: String = absent(Type::Choice(&[
             "RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "EdDSA",
         ]));
         /// The public key, PEM.
         file: PathBuf = absent(Type::Text);
-        /// Only tokens with this key id; without it any.
+        /// Accept only tokens with this key id; by default any.
         kid: Option<String> = absent(Type::Text);
     }
 }
