@@ -1,9 +1,9 @@
 //! Every key of the configuration, declared once: its name with its unit, what it means, its type, bounds and default, and
 //! the field of `Config` that it becomes. Must hold: nothing else in the program states a default of a key.
 
-use super::schema::{Key, DefaultValue, KeySchema, Type};
+use super::schema::{DefaultValue, Key, KeySchema, Type};
 use super::values::{FromValue, Values};
-use super::{Secret, Value};
+use super::{ConfigValue, SecretText};
 use std::path::PathBuf;
 use tavern_domain::{Verb, Verbs};
 
