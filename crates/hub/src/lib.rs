@@ -18,6 +18,7 @@ mod presence;
 mod rows;
 pub mod settings;
 pub mod shard;
+mod sync;
 pub mod topics;
 mod transaction;
 pub mod user;

@@ -23,6 +23,7 @@ mod settings;
 mod shard;
 mod store_client;
 mod supervisor;
+mod sync;
 mod tls;
 mod topics;
 pub mod webhook;

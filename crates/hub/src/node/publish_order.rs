@@ -1,61 +1,45 @@
-//! Which shards have said something that the bus does not have yet. Shared by all shards of a node.
-//! Must hold: whoever listens in the registry and then sees a shard silent hears everything that shard says from then on;
-//! what was said before is on the bus ahead of whatever the listener writes next.
+//! Which shards are publishing something that is not on the bus yet. Shared by all shards of a node; lock-free, because every
+//! publish passes here.
+//! Must hold, for a shard that adds itself to a name's listeners and then calls `pending`: it receives everything that a shard
+//! not in the result publishes from then on; what a shard in the result publishes is on the bus once `is_published` is true.
 
-use std::sync::atomic::{AtomicU64, Ordering, fence};
+use crate::sync::{AtomicU64, Ordering, fence};
 
 pub(crate) struct PublishOrder {
-    /// Odd: begun, and not on the bus yet.
-    turns: Box<[AtomicU64]>,
+    /// One counter per shard. Odd: a publish has begun and is not on the bus yet.
+    counters: Box<[AtomicU64]>,
 }
 
-/// What was unsaid at a moment: shards and their turns.
+/// The publishes in progress at one moment: shards and their counters.
 pub(crate) type PendingPublishes = Vec<(usize, u64)>;
 
 impl PublishOrder {
     pub fn new(shards: usize) -> PublishOrder {
-        PublishOrder { turns: (0..shards).map(|_| AtomicU64::new(0)).collect() }
+        PublishOrder { counters: (0..shards).map(|_| AtomicU64::new(0)).collect() }
     }
 
-    /// To be called before a shard looks who listens to what it is about to say.
+    /// Call before reading who listens to what is published.
     pub fn begin(&self, shard: usize) {
-        self.turns[shard].fetch_add(1, Ordering::SeqCst);
+        self.counters[shard].fetch_add(1, Ordering::SeqCst);
+        // The listeners must be read after the counter is seen as odd.
         fence(Ordering::SeqCst);
     }
 
-    /// The bus has everything that the shard said.
+    /// Call when everything that the shard published is on the bus.
     pub fn end(&self, shard: usize) {
-        self.turns[shard].fetch_add(1, Ordering::SeqCst);
+        self.counters[shard].fetch_add(1, Ordering::SeqCst);
     }
 
-    /// To be called by a shard after it has begun to listen: what the others may be saying without having seen that.
-    pub fn unsaid(&self, but: usize) -> PendingPublishes {
+    /// Call after adding a listener: the other shards that may be publishing without having seen it.
+    pub fn pending(&self, own_shard: usize) -> PendingPublishes {
+        // The counters must be read after the listener is visible.
         fence(Ordering::SeqCst);
-        let turns = self.turns.iter().map(|turn| turn.load(Ordering::SeqCst)).enumerate();
-        turns.filter(|(shard, turn)| *shard != but && turn % 2 == 1).collect()
+        let counters = self.counters.iter().map(|counter| counter.load(Ordering::SeqCst)).enumerate();
+        counters.filter(|(shard, counter)| *shard != own_shard && counter % 2 == 1).collect()
     }
 
-    /// Whether all of it is on the bus by now.
-    pub fn is_said(&self, unsaid: &PendingPublishes) -> bool {
-        unsaid.iter().all(|(shard, turn)| self.turns[*shard].load(Ordering::SeqCst) != *turn)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_another_shard_has_begun_is_unsaid_until_it_ends() {
-        let publish_order = PublishOrder::new(3);
-        assert_eq!(publish_order.unsaid(0), []);
-        publish_order.begin(1);
-        publish_order.begin(0);
-        let unsaid = publish_order.unsaid(0);
-        assert_eq!(unsaid, [(1, 1)], "what it says itself is in its own order");
-        assert!(!publish_order.is_said(&unsaid));
-        publish_order.end(1);
-        publish_order.begin(1);
-        assert!(publish_order.is_said(&unsaid), "what it says next it says to whoever listens by now");
+    /// Whether all of them are on the bus by now.
+    pub fn is_published(&self, pending: &PendingPublishes) -> bool {
+        pending.iter().all(|(shard, counter)| self.counters[*shard].load(Ordering::SeqCst) != *counter)
     }
 }

@@ -2,6 +2,7 @@
 //! listen. Shared by all shards; each shard keeps its own lists of listeners (`roster`).
 //! Must hold: a shard's bit is set before its subscriber hears "subscribed"; only that shard changes its bit.
 
+pub use super::name_entry::NameEntry;
 use crate::event::Namespace;
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
@@ -20,53 +21,6 @@ pub fn shards_of(mut mask: u64) -> impl Iterator<Item = usize> {
         mask &= mask.wrapping_sub(1);
         shard
     })
-}
-
-#[derive(Debug)]
-pub struct NameEntry {
-    pub name: Arc<[u8]>,
-    total: AtomicU32,
-    mask: AtomicU64,
-    /// Shards that have a place for this name. Changed under the registry's lock only.
-    holders: AtomicU32,
-}
-
-impl NameEntry {
-    fn new(name: &[u8]) -> NameEntry {
-        NameEntry {
-            name: name.into(),
-            total: AtomicU32::new(0),
-            mask: AtomicU64::new(0),
-            holders: AtomicU32::new(0),
-        }
-    }
-
-    /// Subscriptions on this node.
-    pub fn total(&self) -> u32 {
-        self.total.load(Ordering::Acquire)
-    }
-
-    /// Shards with a listener.
-    pub fn mask(&self) -> u64 {
-        self.mask.load(Ordering::Acquire)
-    }
-
-    pub fn added(&self, shard: usize, first: bool) {
-        if first {
-            self.mask.fetch_or(1 << shard, Ordering::AcqRel);
-        }
-        self.total.fetch_add(1, Ordering::AcqRel);
-    }
-
-    /// True: nobody on this node listens any more.
-    pub fn removed(&self, shard: usize, last: bool) -> bool {
-        if last {
-            self.mask.fetch_and(!(1 << shard), Ordering::AcqRel);
-        }
-        let before = self.total.fetch_sub(1, Ordering::AcqRel);
-        assert!(before > 0, "more subscriptions ended than began");
-        before == 1
-    }
 }
 
 type NameMap = HashMap<Arc<[u8]>, Arc<NameEntry>, RandomState>;
@@ -227,13 +181,13 @@ fn intern(names: &mut NameMap, name: &[u8]) -> Arc<NameEntry> {
             entry
         }
     };
-    entry.holders.fetch_add(1, Ordering::Relaxed);
+    entry.hold();
     entry
 }
 
 /// True when that was the last holder.
 fn forget(names: &mut NameMap, entry: &Arc<NameEntry>) -> bool {
-    let last = entry.holders.fetch_sub(1, Ordering::Relaxed) == 1;
+    let last = entry.release();
     if last {
         assert_eq!(entry.total(), 0, "a name is forgotten after its last subscription");
         names.remove(&entry.name);

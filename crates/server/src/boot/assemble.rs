@@ -12,7 +12,7 @@ use crate::resp::RespServer;
 use crate::resp::clients::Clients;
 use crate::samples::Samples;
 use crate::settings;
-use crate::shard::queue::ShardQueue;
+use crate::shard::input::ShardQueue;
 use crate::shard::worker::{ShardStart, WAKE};
 use crate::shard::{ShardContext, ShardLimits, Shards};
 use crate::store_client::StoreClient;

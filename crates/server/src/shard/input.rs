@@ -2,6 +2,7 @@
 
 use crate::auth::AuthError;
 use crate::shard::conn::Conn;
+use crate::shard::queue::{HandoverQueue, Wake, Weigh};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use tavern_domain::{ClientId, Identity, SessionKey};
@@ -14,6 +15,16 @@ use tavern_store::{StoreAnswer, Ticket};
 use tavern_wire::error::{Code, Refusal};
 use tavern_wire::json::api::SessionReport;
 use tokio::sync::{mpsc, oneshot};
+
+/// The queue of one shard.
+pub type ShardQueue = HandoverQueue<ShardInput, mio::Waker>;
+
+impl Wake for mio::Waker {
+    fn wake(&self) {
+        // Fails only when the poll is gone, and with it the shard.
+        let _ = mio::Waker::wake(self);
+    }
+}
 
 pub enum ShardInput {
     /// Messages published on another shard or node.
@@ -70,9 +81,10 @@ impl ShardInput {
                 | ShardInput::Arrival(_)
         )
     }
+}
 
-    /// How much of the queue's bound it takes.
-    pub fn weight(&self) -> usize {
+impl Weigh for ShardInput {
+    fn weight(&self) -> usize {
         match self {
             ShardInput::Packets(packets) => packets.len().max(1),
             _ => 1,

@@ -1,18 +1,27 @@
 //! The queue of a shard, filled by other threads: bounded, with a waker that is used only while the shard sleeps.
 //! Must hold: an input is seen in the next turn at the latest; no wake-up is lost between the last look and the sleep.
 
-use crate::shard::input::ShardInput;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use crate::sync::{AtomicBool, AtomicUsize, Mutex, MutexGuard, Ordering, PoisonError};
 
-pub struct ShardQueue {
-    queue: Mutex<Vec<ShardInput>>,
+/// An item of a queue.
+pub trait Weigh {
+    /// How much of the queue's bound it takes.
+    fn weight(&self) -> usize;
+}
+
+/// Interrupts the sleep of the shard.
+pub trait Wake {
+    fn wake(&self);
+}
+
+pub struct HandoverQueue<T, W> {
+    queue: Mutex<Vec<T>>,
     weight: AtomicUsize,
     bound: usize,
     asleep: AtomicBool,
     /// A caller of `put_quietly` will call `wake` soon.
     wake_promised: AtomicBool,
-    waker: mio::Waker,
+    waker: W,
     /// The shard has ended and takes nothing any more.
     closed: AtomicBool,
 }
@@ -21,10 +30,10 @@ pub struct ShardQueue {
 #[derive(Debug)]
 pub struct Full;
 
-impl ShardQueue {
-    pub fn new(waker: mio::Waker, bound: usize) -> ShardQueue {
-        ShardQueue {
-            queue: Mutex::default(),
+impl<T: Weigh, W: Wake> HandoverQueue<T, W> {
+    pub fn new(waker: W, bound: usize) -> HandoverQueue<T, W> {
+        HandoverQueue {
+            queue: Mutex::new(Vec::new()),
             weight: AtomicUsize::new(0),
             bound,
             asleep: AtomicBool::new(false),
@@ -35,7 +44,7 @@ impl ShardQueue {
     }
 
     /// Adds an input, unless the queue is full.
-    pub fn put(&self, input: ShardInput) -> Result<(), Full> {
+    pub fn put(&self, input: T) -> Result<(), Full> {
         if self.is_full() {
             return Err(Full);
         }
@@ -44,16 +53,15 @@ impl ShardQueue {
     }
 
     /// Adds an input whatever the bound: for what must not be lost and is itself bounded elsewhere.
-    pub fn force(&self, input: ShardInput) {
+    pub fn force(&self, input: T) {
         self.push(input);
         if self.asleep.swap(false, Ordering::SeqCst) {
-            // A waker that fails means that the poll is gone, and with it the shard.
-            let _ = self.waker.wake();
+            self.waker.wake();
         }
     }
 
     /// Adds an input without waking the shard. True: the caller must call `wake` in a moment; no other will.
-    pub fn put_quietly(&self, input: ShardInput) -> Result<bool, Full> {
+    pub fn put_quietly(&self, input: T) -> Result<bool, Full> {
         if self.is_full() {
             return Err(Full);
         }
@@ -65,12 +73,12 @@ impl ShardQueue {
     pub fn wake(&self) {
         self.wake_promised.store(false, Ordering::SeqCst);
         if self.asleep.swap(false, Ordering::SeqCst) {
-            let _ = self.waker.wake();
+            self.waker.wake();
         }
     }
 
     /// An input for a closed queue is dropped, so that the sender learns that no answer comes.
-    fn push(&self, input: ShardInput) {
+    fn push(&self, input: T) {
         let mut queue = self.queue();
         if !self.is_closed() {
             self.weight.fetch_add(input.weight(), Ordering::Relaxed);
@@ -90,7 +98,7 @@ impl ShardQueue {
         drop(left);
     }
 
-    fn queue(&self) -> MutexGuard<'_, Vec<ShardInput>> {
+    fn queue(&self) -> MutexGuard<'_, Vec<T>> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -113,13 +121,13 @@ impl ShardQueue {
     }
 
     /// Takes everything out, into a buffer that is reused.
-    pub fn take(&self, into: &mut Vec<ShardInput>) {
+    pub fn take(&self, into: &mut Vec<T>) {
         self.asleep.store(false, Ordering::Relaxed);
         if self.weight.load(Ordering::Relaxed) == 0 {
             return;
         }
         std::mem::swap(&mut *self.queue(), into);
-        let weight = into.iter().map(ShardInput::weight).sum();
+        let weight = into.iter().map(T::weight).sum();
         self.weight.fetch_sub(weight, Ordering::Relaxed);
     }
 }

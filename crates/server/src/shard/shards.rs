@@ -2,8 +2,9 @@
 
 use crate::auth::AuthError;
 use crate::resp::OtherShards;
+use crate::shard::input::ShardQueue;
 use crate::shard::input::{SessionName, ShardInput};
-use crate::shard::queue::{Full, ShardQueue};
+use crate::shard::queue::Full;
 use crate::store_client::ShardAnswers;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -4,8 +4,8 @@
 
 use crate::shard::ShardContext;
 use crate::shard::input::ShardInput;
+use crate::shard::input::ShardQueue;
 use crate::shard::keepalive::Keepalive;
-use crate::shard::queue::ShardQueue;
 use crate::shard::requests::HttpRequests;
 use crate::shard::socket_reader::SocketReader;
 use crate::shard::state::ShardState;

@@ -197,7 +197,7 @@ impl IncomingMoves {
                 incoming.bases.insert(channel, base);
             }
         }
-        incoming.unpublished = core.node.carrier.publish_order.unsaid(core.index);
+        incoming.unpublished = core.node.carrier.publish_order.pending(core.index);
         (incoming.listener, incoming.stage) = (Some(id), IncomingStage::Loading);
         self.request(core, half);
     }
@@ -223,7 +223,7 @@ impl IncomingMoves {
         if !loaded || !matches!(incoming.stage, IncomingStage::Loading | IncomingStage::Requesting) {
             return;
         }
-        if !core.node.carrier.publish_order.is_said(&incoming.unpublished) {
+        if !core.node.carrier.publish_order.is_published(&incoming.unpublished) {
             incoming.due = now + UNPUBLISHED_MS;
             return core.agenda.set(incoming.due, Timer::Migration(half));
         }
