@@ -2,7 +2,7 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-clients cluster bench bench-quick bench-presence bench-cluster bench-events bench-local fmt fuzz sim torture torture-events torture-local torture-parties bench-parties install clean
+.PHONY: help setup run test test-clients cluster bench bench-quick bench-presence bench-cluster bench-events bench-local fmt fuzz sim mutants torture torture-events torture-local torture-parties bench-parties install clean
 
 help: ## list the routines
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -60,6 +60,9 @@ sim: ## the deterministic simulator, a long run of every workload, then random r
 	cargo run --release -p tavern-sim -- --runs 20000 $(ARGS)
 	PROPTEST_CASES=20000 cargo test --release -p tavern-domain
 	TAVERN_PARTY_SEEDS=2000 TAVERN_DELIVERY_SEEDS=5000 cargo test --release -p tavern-hub --test parties_campaign --test deliveries
+
+mutants: ## change the rules one expression at a time and check that a test notices; ARGS: a smaller sample, e.g. 0/40
+	@scripts/mutants $(ARGS)
 
 torture: ## three servers on every combination of engines while these fail; ARGS go to scripts/torture; writes bench/TORTURE.md
 	@scripts/torture $(ARGS)
