@@ -1,18 +1,18 @@
-// The Tavern client: one session, kept over whatever transport works. README.md tells how it is used.
-// Must hold: an event is told once and in order, or `gap` or `reset` says that some are missing; what was wanted before a loss is
-// so after it; nothing is tried again after `superseded`.
+// The Tavern client: one session over WebSocket, SSE or long-poll.
+// Must hold: each event is emitted once and in order, or `gap` or `reset` reports a loss; subscriptions and presence are restored
+// after a reconnect; no reconnect after `superseded`.
 
-const PENDING_MAX = 1000; // Commands without an answer.
-const HELD_MAX = 1024; // What waits for its first listener, or for a snapshot.
-const UNREAD_MAX = 4096; // What an iterator leaves unread.
-const BLOCK_MAX = 8 << 20; // One event on a stream.
+const PENDING_MAX = 1000; // Commands waiting for a reply.
+const HELD_MAX = 1024; // Events buffered until the first listener or a snapshot.
+const UNREAD_MAX = 4096; // Events buffered for an iterator.
+const BLOCK_MAX = 8 << 20; // Characters of one SSE event.
 const BACKOFF_MS = 250;
 const BACKOFF_MAX_MS = 20_000;
-const STABLE_MS = 5_000; // A link that lived so long was no false start.
-const UPGRADE_MS = 30_000; // When a better transport is tried again.
+const STABLE_MS = 5_000; // A link that lasted this long resets the backoff.
+const UPGRADE_MS = 30_000; // When the best transport is tried again.
 const TRIES_MAX = 5;
 
-/** @import { Ear, Ending, Hello, House, Keeper, Link, Listener, Message, Options, Part, Party, PartyCommands, Pending, Person, State, Status, Ticket, TransportName, Users } from './types.js' */
+/** @import { LinkEvents, Ending, Hello, LinkIo, SessionStorage, Link, Listener, Message, Options, Part, Party, PartyCommands, Pending, PresenceUser, State, Status, Ticket, TransportName, Users } from './types.js' */
 
 export class TavernError extends Error {
   name = 'TavernError';
@@ -48,12 +48,12 @@ export class Emitter {
   once(type, listener) {
     return new Promise((resolve) => {
       /** @param {any} event */
-      const heard = (event) => {
-        this.off(type, heard);
+      const handler = (event) => {
+        this.off(type, handler);
         listener?.(event);
         resolve(event);
       };
-      this.on(type, heard);
+      this.on(type, handler);
     });
   }
 
@@ -81,21 +81,21 @@ function iterate(source, type, client) {
   /** @type {TavernError | undefined} */
   let fault;
   /** @param {any} event */
-  const hear = (event) => {
+  const push = (event) => {
     const reader = waiting.shift();
     if (reader) return reader({ value: event, done: false });
     if (unread.push(event) <= UNREAD_MAX) return;
-    fault = new TavernError('overflow', `more than ${UNREAD_MAX} events were left unread`);
+    fault = new TavernError('overflow', `the iterator is more than ${UNREAD_MAX} events behind`);
     unread.length = 0;
     end();
   };
   const end = () => {
     over = true;
-    source.off(type, hear);
+    source.off(type, push);
     client.off('closed', end);
     for (const reader of waiting.splice(0)) reader({ value: undefined, done: true });
   };
-  source.on(type, hear);
+  source.on(type, push);
   client.on('closed', end);
   return {
     [Symbol.asyncIterator]() {
@@ -104,9 +104,9 @@ function iterate(source, type, client) {
     next() {
       if (unread.length) return Promise.resolve({ value: unread.shift(), done: false });
       if (fault) {
-        const told = fault;
+        const error = fault;
         fault = undefined;
-        return Promise.reject(told);
+        return Promise.reject(error);
       }
       if (over) return Promise.resolve({ value: undefined, done: true });
       return new Promise((resolve) => waiting.push(resolve));
@@ -118,22 +118,22 @@ function iterate(source, type, client) {
   };
 }
 
-/** Who is there: a snapshot and what was told after it. Tells `change`. */
+/** Who is in a channel: a snapshot plus the changes since. Emits `change`. */
 export class Presence extends Emitter {
-  /** @type {Map<string, Person>} */
+  /** @type {Map<string, PresenceUser>} */
   users = new Map();
   /** @type {'full' | 'coalesced' | 'counts'} */
   mode = 'full';
-  /** @type {number | undefined} none while a snapshot is awaited */
+  /** @type {number | undefined} undefined while waiting for a snapshot */
   version;
-  /** Those who are there and not named. */
-  #nameless = 0;
+  /** Users who are present but not named. */
+  #anonymous = 0;
   /** @type {any[]} */
-  #early = [];
+  #waiting = [];
   #refresh;
   #client;
 
-  /** @param {Tavern} client @param {() => void} refresh asks for another snapshot */
+  /** @param {Tavern} client @param {() => void} refresh requests a new snapshot */
   constructor(client, refresh) {
     super();
     this.#client = client;
@@ -141,7 +141,7 @@ export class Presence extends Emitter {
   }
 
   get count() {
-    return this.users.size + this.#nameless;
+    return this.users.size + this.#anonymous;
   }
 
   /** @param {string} user */
@@ -153,48 +153,48 @@ export class Presence extends Emitter {
     return iterate(this, 'change', this.#client);
   }
 
-  doubt() {
+  invalidate() {
     this.version = undefined;
-    this.#early = [];
+    this.#waiting = [];
   }
 
-  /** @param {any} members the answer that holds the members */
+  /** @param {any} members `members` of the reply */
   snapshot(members) {
     this.users.clear();
     for (const { user, name, clients, leaving } of members.users ?? []) {
       if (user === null) continue;
-      const person = this.#person(user, name);
+      const entry = this.#ensure(user, name);
       for (const { client, state } of clients) {
-        person.clients.set(client, state);
-        person.state = state;
+        entry.clients.set(client, state);
+        entry.state = state;
       }
-      person.leaving = leaving === true;
+      entry.leaving = leaving === true;
     }
-    this.#nameless = members.count - this.users.size;
+    this.#anonymous = members.count - this.users.size;
     this.mode = members.users ? 'full' : 'counts';
     this.version = members.version;
     this.emit('change', { event: 'snapshot' });
-    for (const event of this.#early.splice(0)) if (event.version > members.version) this.hear(event);
+    for (const event of this.#waiting.splice(0)) if (event.version > members.version) this.receive(event);
   }
 
   /** @param {any} event */
-  hear(event) {
+  receive(event) {
     if (event.event === 'presence_mode') {
       this.mode = event.mode;
       this.emit('change', event);
       return;
     }
     if (this.version === undefined) {
-      // A snapshot over HTTP may be overtaken by what comes after it.
-      if (this.#early.push(event) > HELD_MAX) this.#early.shift();
+      // Over HTTP, changes can arrive before the snapshot they follow.
+      if (this.#waiting.push(event) > HELD_MAX) this.#waiting.shift();
       return;
     }
     const from = event.from_version ?? event.version - 1;
     if (this.count > 0) {
       if (event.version <= this.version) return;
       if (from > this.version) {
-        this.doubt();
-        this.#early.push(event);
+        this.invalidate();
+        this.#waiting.push(event);
         this.#refresh();
         return;
       }
@@ -209,63 +209,63 @@ export class Presence extends Emitter {
     const { user, client } = event;
     switch (event.event) {
       case 'user_online':
-        if (user === null) this.#nameless++;
-        else this.#person(user, event.name);
+        if (user === null) this.#anonymous++;
+        else this.#ensure(user, event.name);
         break;
       case 'user_offline':
-        if (user === null) this.#nameless = Math.max(0, this.#nameless - 1);
+        if (user === null) this.#anonymous = Math.max(0, this.#anonymous - 1);
         else this.users.delete(user);
         break;
       case 'client_offline':
-        this.#gone(event);
+        this.#offline(event);
         break;
       case 'presence':
         for (const one of event.left ?? []) {
           if (one.client === undefined) this.users.delete(one.user);
-          else this.#gone(one);
+          else this.#offline(one);
         }
-        for (const one of [...(event.joined ?? []), ...(event.updated ?? [])]) this.#here(one);
-        this.#nameless = Math.max(0, event.count - this.users.size);
-        if (!event.joined && this.#nameless > 0) this.mode = 'counts';
+        for (const one of [...(event.joined ?? []), ...(event.updated ?? [])]) this.#online(one);
+        this.#anonymous = Math.max(0, event.count - this.users.size);
+        if (!event.joined && this.#anonymous > 0) this.mode = 'counts';
         else if (event.joined && this.mode === 'full' && event.version - event.from_version > 1) this.mode = 'coalesced';
         break;
       default:
-        if (client) this.#here(event);
+        if (client) this.#online(event);
     }
   }
 
   /** @param {any} entry */
-  #here({ user, client, state }) {
+  #online({ user, client, state }) {
     if (user === null) return;
-    const person = this.#person(user);
+    const entry = this.#ensure(user);
     if (client === undefined) {
-      person.leaving = true;
+      entry.leaving = true;
       return;
     }
-    person.clients.set(client, state);
-    person.state = state;
-    person.leaving = false;
+    entry.clients.set(client, state);
+    entry.state = state;
+    entry.leaving = false;
   }
 
   /** @param {any} entry */
-  #gone({ user, client }) {
-    const person = this.users.get(user);
-    if (!person) return;
-    person.clients.delete(client);
-    person.leaving = person.clients.size === 0;
-    person.state = [...person.clients.values()].pop();
+  #offline({ user, client }) {
+    const entry = this.users.get(user);
+    if (!entry) return;
+    entry.clients.delete(client);
+    entry.leaving = entry.clients.size === 0;
+    entry.state = [...entry.clients.values()].pop();
   }
 
-  /** @param {string} user @param {string | null} [name] @returns {Person} */
-  #person(user, name = null) {
-    let person = this.users.get(user);
-    if (!person) this.users.set(user, (person = { user, name, clients: new Map(), state: undefined, leaving: false }));
-    person.name ??= name;
-    return person;
+  /** @param {string} user @param {string | null} [name] @returns {PresenceUser} */
+  #ensure(user, name = null) {
+    let entry = this.users.get(user);
+    if (!entry) this.users.set(user, (entry = { user, name, clients: new Map(), state: undefined, leaving: false }));
+    entry.name ??= name;
+    return entry;
   }
 }
 
-/** Tells `message` and `gap`. */
+/** Emits `message` and `gap`. */
 export class Channel extends Emitter {
   #client;
   #listens = false;
@@ -273,7 +273,7 @@ export class Channel extends Emitter {
   #joined;
   /** @type {Presence | undefined} */
   #presence;
-  /** @type {Message[] | undefined} what came before anybody listened, as after a page load */
+  /** @type {Message[] | undefined} messages before the first listener, as after a page load */
   #held = [];
 
   /** @param {Tavern} client @param {string} name */
@@ -281,7 +281,7 @@ export class Channel extends Emitter {
     super();
     this.#client = client;
     this.name = name;
-    /** The channel that the server chose instead; usually the same. */
+    /** The channel that the authorize hook chose; usually the same. */
     this.actual = name;
   }
 
@@ -308,7 +308,7 @@ export class Channel extends Emitter {
     }
   }
 
-  /** Ends listening and watching. */
+  /** Stops messages and presence events. */
   async unsubscribe() {
     this.#listens = false;
     this.#presence = undefined;
@@ -322,16 +322,16 @@ export class Channel extends Emitter {
 
   /** @param {any} [state] */
   join(state) {
-    return this.#be('join', state);
+    return this.#setState('join', state);
   }
 
   /** @param {any} state */
   update(state) {
-    return this.#be('update', state);
+    return this.#setState('update', state);
   }
 
   /** @param {string} op @param {any} state @returns {Promise<void>} */
-  async #be(op, state) {
+  async #setState(op, state) {
     const joined = (this.#joined = { state });
     try {
       await this.#client.call(op, { channel: this.name, state });
@@ -351,7 +351,7 @@ export class Channel extends Emitter {
     return this.#client.call('who', { channel: this.name, ...part });
   }
 
-  /** Begins to watch. @returns {Promise<Presence>} */
+  /** Starts watching presence. @returns {Promise<Presence>} */
   async presence() {
     const known = this.#presence;
     if (known?.version !== undefined) return known;
@@ -376,29 +376,29 @@ export class Channel extends Emitter {
     if (presence && ok.members && presence === this.#presence) presence.snapshot(ok.members);
   }
 
-  /** Something was lost: who is there is read again. */
+  /** Events were lost: loads presence again. */
   refresh() {
-    this.#presence?.doubt();
+    this.#presence?.invalidate();
     if (this.#presence) this.#listen().catch(() => {});
   }
 
   restore() {
     const asked = [];
-    if (this.#presence) this.#presence.doubt();
+    if (this.#presence) this.#presence.invalidate();
     if (this.#presence || this.#listens) asked.push(this.#listen());
     if (this.#joined) asked.push(this.join(this.#joined.state));
     return asked;
   }
 
   /** @param {any} event */
-  hear(event) {
-    if (event.event !== 'message') this.#presence?.hear(event);
+  receive(event) {
+    if (event.event !== 'message') this.#presence?.receive(event);
     else if (!this.#held) this.emit('message', event);
     else if (this.#held.push(event) > HELD_MAX) this.#held.shift();
   }
 }
 
-/** Tells `status`, `statuses` and `letter`. */
+/** Emits `status`, `statuses` and `inbox`. */
 export class Me extends Emitter {
   #client;
 
@@ -457,14 +457,14 @@ const PARTY = {
   say: ['data'],
 };
 
-/** The user's party. Tells each letter by its `cmd`, and `change`. A request id lets commands be repeated. */
-export class PartyDesk extends Emitter {
+/** The user's party. Emits each party event under its `cmd`, and `change`. A request id makes commands safe to retry. */
+export class PartyClient extends Emitter {
   /** @type {Party | null} */
   current = null;
   /** @type {Map<number, any>} open invites by party */
   invites = new Map();
   #client;
-  #reads = 0;
+  #reloads = 0;
 
   /** @param {Tavern} client */
   constructor(client) {
@@ -472,25 +472,25 @@ export class PartyDesk extends Emitter {
     this.#client = client;
     for (const [name, members] of Object.entries(PARTY)) {
       /** @param {any[]} given */
-      const command = (...given) => this.#do(name, Object.fromEntries(members.map((member, at) => [member, given[at]])));
+      const command = (...given) => this.#command(name, Object.fromEntries(members.map((member, at) => [member, given[at]])));
       Object.assign(this, { [name]: command });
     }
   }
 
   /** @returns {Promise<Party | null>} */
   async get() {
-    await this.#do('get', {});
+    await this.#command('get', {});
     return this.current;
   }
 
   /** @param {string} name @param {any} members @returns {Promise<any>} */
-  async #do(name, members) {
-    const op = `party.${name.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`)}`;
+  async #command(name, members) {
+    const op = `party.${name.replace(/[A-Z]/g, (capital) => `_${capital.toLowerCase()}`)}`;
     try {
       const ok = await this.#client.call(op, { ...members, rid: name === 'get' ? undefined : requestId() });
       if (name === 'accept' || name === 'decline') this.invites.delete(members.party_id);
       if (ok.party !== undefined) this.#set(ok.party);
-      else if (!['get', 'say', 'block', 'unblock'].includes(name)) this.#read();
+      else if (!['get', 'say', 'block', 'unblock'].includes(name)) this.#reload();
       return ok;
     } catch (error) {
       if (error instanceof TavernError && error.party !== undefined) this.#set(error.party);
@@ -498,11 +498,11 @@ export class PartyDesk extends Emitter {
     }
   }
 
-  /** It may be older than what an answer said. @param {Party | null} [party] */
+  /** The snapshot may be older than the last reply. @param {Party | null} [party] */
   snapshot(party) {
     if (party === undefined) return;
     if (party?.party_id === this.current?.party_id) this.#set(party);
-    else this.#read();
+    else this.#reload();
   }
 
   /** @param {Party | null} party */
@@ -513,49 +513,49 @@ export class PartyDesk extends Emitter {
     this.emit('change', party);
   }
 
-  /** Reads the party, once at a time; again, if it was asked for meanwhile. */
-  async #read() {
-    if (this.#reads++) return;
-    for (let seen = 0; seen !== this.#reads; ) {
-      seen = this.#reads;
+  /** Loads the party; once more if called meanwhile. */
+  async #reload() {
+    if (this.#reloads++) return;
+    for (let seen = 0; seen !== this.#reloads; ) {
+      seen = this.#reloads;
       await this.get().catch(() => {});
     }
-    this.#reads = 0;
+    this.#reloads = 0;
   }
 
-  /** Folds a letter into the snapshot; what it cannot tell is read. @param {any} letter */
-  hear(letter) {
-    const { cmd, party_id, version } = letter;
+  /** Applies an event to the snapshot, or reloads it. @param {any} event */
+  receive(event) {
+    const { cmd, party_id, version } = event;
     const party = this.current;
-    if (cmd === 'invite') this.invites.set(party_id, letter);
+    if (cmd === 'invite') this.invites.set(party_id, event);
     else if (cmd === 'invite_cancel') this.invites.delete(party_id);
     else if (party && party.party_id === party_id) {
-      const next = version > party.version + 1 ? undefined : fold(party, letter, this.#client.user);
-      if (version > party.version) next === undefined ? this.#read() : this.#set(next);
-    } else if (!['decline', 'kick', 'leave', 'disband'].includes(cmd)) this.#read();
-    this.emit(cmd, letter);
+      const next = version > party.version + 1 ? undefined : fold(party, event, this.#client.user);
+      if (version > party.version) next === undefined ? this.#reload() : this.#set(next);
+    } else if (!['decline', 'kick', 'leave', 'disband'].includes(cmd)) this.#reload();
+    this.emit(cmd, event);
   }
 }
 
 /**
- * The party after a letter of the next version; undefined: the letter does not say.
- * @param {Party} party @param {any} letter @param {string | null | undefined} me @returns {Party | null | undefined}
+ * The party after an event with the next version; undefined: the event does not say enough.
+ * @param {Party} party @param {any} event @param {string | null | undefined} me @returns {Party | null | undefined}
  */
-export function fold(party, letter, me) {
-  const { cmd, uid } = letter;
+export function fold(party, event, me) {
+  const { cmd, uid } = event;
   let { members, pending, state, go_id, ...rest } = party;
   const others = members.filter((member) => member.user !== uid);
   const uninvited = pending.filter((invite) => invite.user !== uid);
   switch (cmd) {
     case 'accept':
     case 'join':
-      // Who has no name is called by his id.
-      members = [...others, { user: uid, name: letter.user === uid ? null : letter.user, online: true, since: letter.ts }];
+      // For a user without a display name the server sends their id.
+      members = [...others, { user: uid, name: event.user === uid ? null : event.user, online: true, since: event.ts }];
       pending = uninvited;
       state = 'idle';
       break;
     case 'invited':
-      pending = [...pending, { user: letter.invitee, by: uid, expires_at: letter.expires_at }];
+      pending = [...pending, { user: event.invitee, by: uid, expires_at: event.expires_at }];
       break;
     case 'decline':
     case 'uninvited':
@@ -577,12 +577,12 @@ export function fold(party, letter, me) {
       members = members.map((member) => (member.user === uid ? { ...member, online: cmd === 'online' } : member));
       break;
     case 'data':
-      rest.data = letter.data;
+      rest.data = event.data;
       break;
     case 'party_go':
     case 'ready':
-      ({ state } = letter);
-      go_id = letter.go_id;
+      ({ state } = event);
+      go_id = event.go_id;
       break;
     case 'party_matched':
     case 'go_failed':
@@ -593,11 +593,11 @@ export function fold(party, letter, me) {
     default:
       return undefined;
   }
-  const after = { ...rest, members, pending, state, version: letter.version };
+  const after = { ...rest, members, pending, state, version: event.version };
   return go_id === undefined ? after : { ...after, go_id };
 }
 
-/** One session with a server, or a cluster of them. */
+/** One session with a server or a cluster. */
 export class Tavern extends Emitter {
   /** @type {State} */
   state = 'idle';
@@ -608,11 +608,11 @@ export class Tavern extends Emitter {
   /** @type {string | undefined} */
   node;
   me = new Me(this);
-  party = /** @type {PartyDesk & PartyCommands} */ (new PartyDesk(this));
+  party = /** @type {PartyClient & PartyCommands} */ (new PartyClient(this));
 
   /** @type {Map<string, Channel>} */
   #channels = new Map();
-  /** @type {Map<string, Channel>} names that the server chose instead */
+  /** @type {Map<string, Channel>} by the name that the authorize hook chose */
   #aliases = new Map();
   /** @type {Map<number, Pending>} */
   #pending = new Map();
@@ -626,31 +626,31 @@ export class Tavern extends Emitter {
   #session;
   /** @type {string | undefined} */
   #token;
-  /** @type {Record<string, number>} the last letter of each user */
-  #letters = {};
+  /** @type {Record<string, number>} id of the last inbox message of each user */
+  #inboxIds = {};
   /** @type {Set<TransportName>} */
   #worked = new Set();
   /** @type {TransportName[]} */
   #kinds;
   /** @type {Record<string, any>} */
   #timers = {};
-  #again = false;
+  #restoring = false;
   #seq = 0;
   #acked = 0;
-  #turn = 0;
+  #dialId = 0;
   #nextId = 1;
-  #at = 0;
-  #fails = 0;
+  #index = 0;
+  #failures = 0;
   #attempt = 0;
-  #denied = 0;
+  #denials = 0;
   #openedAt = 0;
-  #heardAt = 0;
+  #aliveAt = 0;
   #heartbeatMs = 15_000;
   /** @type {number | undefined} */
   #retryAfterMs;
   #base;
   #options;
-  /** @type {Keeper | null | undefined} */
+  /** @type {SessionStorage | null | undefined} */
   #storage;
   #fetch;
   #Socket;
@@ -659,22 +659,22 @@ export class Tavern extends Emitter {
   constructor(url = globalThis.location?.origin, options = {}) {
     super();
     this.#base = String(url).replace(/^ws/, 'http').replace(/\/+$/, '');
-    if (!/^https?:\/\/./.test(this.#base)) throw new TypeError(`${url} is no http address`);
+    if (!/^https?:\/\/./.test(this.#base)) throw new TypeError(`${url} is not an address; use http(s)://host:port`);
     this.#options = options;
     this.#fetch = options.fetch ?? globalThis.fetch.bind(globalThis);
     this.#storage = options.storage === undefined ? attempt(() => globalThis.document && sessionStorage) : options.storage;
     this.#Socket = options.WebSocket ?? globalThis.WebSocket;
     const known = Object.keys(LINKS);
     const wanted = options.transports ?? /** @type {TransportName[]} */ (known);
-    for (const kind of wanted) if (!known.includes(kind)) throw new TypeError(`there is no transport ${kind}`);
+    for (const kind of wanted) if (!known.includes(kind)) throw new TypeError(`unknown transport ${kind}; use ${known.join(', ')}`);
     this.#kinds = wanted.filter((kind) => kind !== 'websocket' || this.#Socket);
-    if (!this.#kinds.length) throw new TypeError('no transport is left; this platform has no WebSocket');
+    if (!this.#kinds.length) throw new TypeError('no WebSocket here: pass options.WebSocket or allow another transport');
     if (options.resume) [this.#session, this.#seq] = [options.resume.session, options.resume.seq];
   }
 
   /** @returns {TransportName | undefined} */
   get transport() {
-    return this.state === 'open' ? this.#kinds[this.#at] : undefined;
+    return this.state === 'open' ? this.#kinds[this.#index] : undefined;
   }
 
   /** @returns {Ticket | undefined} */
@@ -682,20 +682,20 @@ export class Tavern extends Emitter {
     return this.#session === undefined ? undefined : { session: this.#session, seq: this.#seq };
   }
 
-  /** Goes on trying until the session is there. */
+  /** Resolves when the session is open; retries until then. */
   connect() {
     if (this.state === 'connecting' || this.state === 'open') return this.#opening?.promise ?? Promise.resolve();
-    this.#again ||= this.state === 'closed';
+    this.#restoring ||= this.state === 'closed';
     this.#ended = undefined;
     this.state = 'connecting';
     this.#load();
-    this.#attend(true);
+    this.#watchPage(true);
     /** @type {any} */
     const opening = (this.#opening ??= {});
     opening.promise ??= new Promise((resolve, reject) => Object.assign(opening, { resolve, reject }));
-    // Whoever does not wait for it hears `closed`.
+    // Callers that do not await it get `closed`.
     opening.promise.catch(() => {});
-    this.#attempt = this.#fails = this.#denied = 0;
+    this.#attempt = this.#failures = this.#denials = 0;
     this.#dial();
     return opening.promise;
   }
@@ -709,36 +709,36 @@ export class Tavern extends Emitter {
     this.#finish(new TavernError('closed', 'the client was closed'));
   }
 
-  /** Keeps the session for `connect`. */
+  /** Keeps the session; `connect` resumes it. */
   suspend() {
     if (this.state !== 'connecting' && this.state !== 'open') return;
     this.#save();
-    this.#attend(false);
-    this.#hangUp();
+    this.#watchPage(false);
+    this.#closeLink();
     this.state = 'suspended';
     this.#release();
   }
 
-  /** @param {string} name @returns {Channel} always the same one for a name */
+  /** @param {string} name @returns {Channel} the same object for the same name */
   channel(name) {
     let channel = this.#channels.get(name);
     if (!channel) this.#channels.set(name, (channel = new Channel(this, name)));
     return channel;
   }
 
-  /** @param {string} op @param {any} [members] @param {boolean} [safe] may be repeated @returns {Promise<any>} */
+  /** @param {string} op @param {any} [members] @param {boolean} [safe] whether it may be retried @returns {Promise<any>} */
   call(op, members, safe = true) {
     return new Promise((resolve, reject) => {
       if (this.#ended) return reject(this.#ended);
-      if (this.#pending.size >= PENDING_MAX) return reject(new TavernError('busy', `${PENDING_MAX} commands are waiting`));
+      if (this.#pending.size >= PENDING_MAX) return reject(new TavernError('busy', `${PENDING_MAX} commands are waiting for a reply`));
       const id = this.#nextId++;
       /** @type {Pending} */
       const pending = { id, frame: { id, op, ...members }, safe, sent: false, tries: 0, timer: 0, resolve, reject };
       pending.timer = setTimeout(() => {
         this.#pending.delete(id);
-        // What it wished for is still wished.
-        this.#again = true;
-        reject(pending.sent && !safe ? unknown() : new TavernError('timeout', `${op} was not answered in time`));
+        // Still wanted by the app: restore it on the next connection.
+        this.#restoring = true;
+        reject(pending.sent && !safe ? unknown() : new TavernError('timeout', `no reply to ${op} in time`));
       }, this.#options.commandTimeoutMs ?? 30_000);
       this.#pending.set(id, pending);
       this.#send(pending);
@@ -759,28 +759,28 @@ export class Tavern extends Emitter {
   }
 
   async #dial() {
-    const turn = ++this.#turn;
-    const mine = () => turn === this.#turn;
+    const dialId = ++this.#dialId;
+    const current = () => dialId === this.#dialId;
     let token;
     try {
-      token = await this.#fresh();
+      token = await this.#freshToken();
     } catch (fault) {
-      if (mine()) this.#lost({ error: new TavernError('unavailable', `getToken failed: ${fault}`) });
+      if (current()) this.#onLost({ error: new TavernError('unavailable', `getToken failed: ${fault}`) });
       return;
     }
-    if (!mine()) return;
-    // What an abandoned link still says is nobody's.
-    /** @type {Ear} */
-    const ear = {
-      hello: (ok) => mine() && this.#greet(ok),
-      frame: (frame) => mine() && this.#hear(frame),
-      party: (party) => mine() && this.party.snapshot(party),
-      alive: () => mine() && (this.#heardAt = Date.now()),
-      end: (why) => mine() && this.#lost(why),
+    if (!current()) return;
+    // Ignores a link that was replaced.
+    /** @type {LinkEvents} */
+    const on = {
+      hello: (ok) => current() && this.#onHello(ok),
+      frame: (frame) => current() && this.#onFrame(frame),
+      party: (party) => current() && this.party.snapshot(party),
+      alive: () => current() && (this.#aliveAt = Date.now()),
+      end: (why) => current() && this.#onLost(why),
     };
-    this.#timer('open', this.#options.connectTimeoutMs ?? 10_000, () => this.#lost({ reached: true }));
-    /** @type {House} */
-    const house = {
+    this.#timer('open', this.#options.connectTimeoutMs ?? 10_000, () => this.#onLost({ reached: true }));
+    /** @type {LinkIo} */
+    const io = {
       token,
       socket: (url) => new this.#Socket(url),
       ticket: () => this.ticket,
@@ -789,11 +789,11 @@ export class Tavern extends Emitter {
       post: (path, body, ms, signal) => this.#post(path, body, ms, signal),
       get: (path, query, signal) => this.#fetch(this.#address(path, query), { headers: this.#headers(), cache: 'no-store', signal }),
     };
-    this.#link = LINKS[this.#kinds[this.#at]](house, ear);
+    this.#link = LINKS[this.#kinds[this.#index]](io, on);
   }
 
   /** @param {Hello} ok */
-  #greet(ok) {
+  #onHello(ok) {
     const had = this.#session !== undefined;
     const kept = ok.resumed && !ok.reset;
     this.#timer('open');
@@ -801,25 +801,25 @@ export class Tavern extends Emitter {
     if (!kept) this.#seq = 0;
     this.#acked = this.#seq;
     [this.client, this.user, this.node, this.#heartbeatMs] = [ok.client, ok.user, ok.node, ok.heartbeat_ms];
-    this.#fails = this.#denied = 0;
+    this.#failures = this.#denials = 0;
     this.#retryAfterMs = undefined;
-    this.#openedAt = this.#heardAt = Date.now();
+    this.#openedAt = this.#aliveAt = Date.now();
     this.state = 'open';
-    const kind = this.#kinds[this.#at];
-    const stands = this.#at > 0 && this.#worked.has(this.#kinds[0]) && !this.#worked.has(kind);
+    const kind = this.#kinds[this.#index];
+    const stands = this.#index > 0 && this.#worked.has(this.#kinds[0]) && !this.#worked.has(kind);
     this.#worked.add(kind);
     if (stands) {
       this.#timer('upgrade', UPGRADE_MS * (1 + Math.random()), () => {
-        this.#at = 0;
-        this.#lost({});
+        this.#index = 0;
+        this.#onLost({});
       });
     }
-    this.#beat(Date.now(), true);
+    this.#heartbeat(Date.now(), true);
     this.#renewLater();
     if (this.#options.statuses) this.call('hello', { status: true }).catch(() => {});
-    // Before anything that waits, so that it finds its channels.
-    const restored = this.#again || (had && !kept) ? this.#restore() : undefined;
-    this.#again = false;
+    // Before waiting commands are sent: they may depend on the channels.
+    const restored = this.#restoring || (had && !kept) ? this.#restore() : undefined;
+    this.#restoring = false;
     for (const pending of [...this.#pending.values()]) this.#send(pending);
     const opening = this.#opening;
     this.#opening = undefined;
@@ -839,11 +839,11 @@ export class Tavern extends Emitter {
   }
 
   /** @param {any} frame */
-  #hear(frame) {
-    if (frame.event !== undefined) return this.#event(frame);
+  #onFrame(frame) {
+    if (frame.event !== undefined) return this.#onEvent(frame);
     const pending = this.#pending.get(frame.id);
     if (!pending?.sent) return;
-    if (frame.error) return this.#refused(pending, frame.error);
+    if (frame.error) return this.#onError(pending, frame.error);
     this.#settle(pending);
     pending.resolve(frame.ok);
   }
@@ -855,14 +855,14 @@ export class Tavern extends Emitter {
   }
 
   /** @param {Pending} pending @param {any} error */
-  #refused(pending, { code, message, ...more }) {
+  #onError(pending, { code, message, ...more }) {
     const again = pending.tries++ < TRIES_MAX;
     const { op } = pending.frame;
-    // It was not carried out: a new session, or a new token, and once more.
+    // Not executed: reconnect with a new session or token, then retry.
     if (again && !['bye', 'hello'].includes(op) && ['gone', 'unauthenticated'].includes(code)) {
       if (op === 'ack') this.#settle(pending);
       pending.sent = false;
-      return this.#lost(this.#options.getToken ? { error: new TavernError(code, message) } : {});
+      return this.#onLost(this.#options.getToken ? { error: new TavernError(code, message) } : {});
     }
     if (again && pending.safe && (code === 'unavailable' || (code === 'rate_limited' && !op.startsWith('party.')))) {
       pending.sent = false;
@@ -874,20 +874,20 @@ export class Tavern extends Emitter {
   }
 
   /** @param {any} event */
-  #event(event) {
+  #onEvent(event) {
     if (event.seq !== undefined) {
       if (event.seq <= this.#seq) return;
       this.#seq = event.seq;
     }
-    if (event.letter !== undefined) {
+    if (event.message_id !== undefined) {
       const user = this.user ?? '';
-      if (event.letter <= (this.#letters[user] ?? 0)) return;
-      this.#letters[user] = event.letter;
+      if (event.message_id <= (this.#inboxIds[user] ?? 0)) return;
+      this.#inboxIds[user] = event.message_id;
     }
     switch (event.event) {
       case 'superseded':
         this.emit('superseded');
-        return this.#finish(new TavernError('superseded', 'the session is in use elsewhere'));
+        return this.#finish(new TavernError('superseded', 'another connection took over this session'));
       case 'closing':
         this.#retryAfterMs = event.reconnect_after_ms;
         this.emit('closing', { reconnectAfterMs: event.reconnect_after_ms });
@@ -906,15 +906,15 @@ export class Tavern extends Emitter {
         this.me.emit('statuses', event.statuses);
         for (const status of event.statuses) this.me.emit('status', { user: status.user, status, change: 'none' });
         return;
-      case 'letter':
-        this.me.emit('letter', event);
+      case 'inbox':
+        this.me.emit('inbox', event);
         return;
       case 'party':
-        this.party.hear(event);
+        this.party.receive(event);
         return;
     }
     if (event.channel?.startsWith('party#')) this.party.emit('say', event);
-    else if (event.channel !== undefined) this.#find(event.channel).hear(event);
+    else if (event.channel !== undefined) this.#find(event.channel).receive(event);
     this.emit(event.event, event);
   }
 
@@ -923,20 +923,20 @@ export class Tavern extends Emitter {
     return this.#aliases.get(name) ?? this.channel(name);
   }
 
-  /** The link is gone: what now? @param {Ending} why */
-  #lost(why) {
+  /** Gives up or schedules the next attempt. @param {Ending} why */
+  #onLost(why) {
     const { code, error } = why;
     const opened = this.state === 'open';
-    const kind = this.#kinds[this.#at];
-    this.#hangUp();
+    const kind = this.#kinds[this.#index];
+    this.#closeLink();
     this.state = 'connecting';
-    if (code === 4000) return this.#event({ event: 'superseded' });
+    if (code === 4000) return this.#onEvent({ event: 'superseded' });
     if (code === 4001 || error?.code === 'unauthenticated') {
       this.#token = undefined;
-      const denied = error ?? new TavernError('unauthenticated', 'the token has expired');
-      if (!this.#options.getToken || ++this.#denied >= TRIES_MAX) return this.#finish(denied);
+      const denied = error ?? new TavernError('unauthenticated', 'the token has expired; pass getToken');
+      if (!this.#options.getToken || ++this.#denials >= TRIES_MAX) return this.#finish(denied);
     } else if (code !== undefined && code > 4001 && code < 4500) {
-      return this.#finish(new TavernError('closed', `the server closed the connection with ${code}`));
+      return this.#finish(new TavernError('closed', `the server closed the connection with code ${code}`));
     } else if (error && ['not_allowed', 'bad_request'].includes(error.code)) {
       return this.#finish(error);
     }
@@ -947,10 +947,10 @@ export class Tavern extends Emitter {
       if (this.state !== 'connecting') return;
     } else if (error && !why.reached) {
     } else if (kind === 'websocket' || why.reached) {
-      if (++this.#fails >= (this.#worked.has(kind) ? 4 : 2)) this.#try(this.#at + 1);
+      if (++this.#failures >= (this.#worked.has(kind) ? 4 : 2)) this.#use(this.#index + 1);
     } else {
-      // No server answered: no transport is to blame.
-      this.#try(0);
+      // No server answered at all: not the fault of this transport.
+      this.#use(0);
     }
     const most = Math.min(BACKOFF_MAX_MS, BACKOFF_MS * 2 ** this.#attempt++);
     const wait = Math.max(this.#retryAfterMs ?? Math.random() * most, error?.retryAfterMs ?? 0);
@@ -959,12 +959,12 @@ export class Tavern extends Emitter {
   }
 
   /** @param {number} at the next transport in turn */
-  #try(at) {
-    this.#fails = 0;
-    this.#at = at % this.#kinds.length;
+  #use(at) {
+    this.#failures = 0;
+    this.#index = at % this.#kinds.length;
   }
 
-  /** Commands that a lost link may or may not have carried. */
+  /** After a lost link: fails sent commands that are not safe to retry. */
   #release() {
     for (const pending of this.#pending.values()) {
       if (pending.sent && !pending.safe) {
@@ -975,19 +975,19 @@ export class Tavern extends Emitter {
     }
   }
 
-  #hangUp() {
-    this.#turn++;
+  #closeLink() {
+    this.#dialId++;
     for (const name of Object.keys(this.#timers)) this.#timer(name);
     const link = this.#link;
     this.#link = undefined;
     link?.close();
   }
 
-  /** The end. @param {TavernError} why */
+  /** Ends the session for good. @param {TavernError} why */
   #finish(why) {
     if (this.state === 'closed') return;
-    this.#hangUp();
-    this.#attend(false);
+    this.#closeLink();
+    this.#watchPage(false);
     this.state = 'closed';
     this.#ended = why;
     [this.#session, this.#seq] = [undefined, 0];
@@ -1001,28 +1001,28 @@ export class Tavern extends Emitter {
   }
 
   /** @param {number} last @param {boolean} even */
-  #beat(last, even) {
+  #heartbeat(last, even) {
     const half = this.#heartbeatMs / 2;
     this.#timer('beat', half, () => {
       const now = Date.now();
-      // The page was asleep, which does not mean that the link is dead.
+      // The page was suspended; the link may still be alive.
       const late = now - last > half * 2;
-      if (!late && now - this.#heardAt > this.#heartbeatMs * 2) return this.#lost({});
+      if (!late && now - this.#aliveAt > this.#heartbeatMs * 2) return this.#onLost({});
       if (even || late) this.#ack();
-      this.#beat(now, !even);
+      this.#heartbeat(now, !even);
     });
   }
 
   #ack() {
     const seq = this.#seq;
     const kind = this.transport;
-    // A page sees no pings: the answer is its sign of life. Not repeated: another session counts anew.
+    // Pages cannot see pings: the reply shows that the link is alive. Not retried: a new session numbers from 1.
     if (!kind || kind === 'poll' || (kind === 'sse' && seq === this.#acked)) return;
     this.call('ack', { seq }, false).then(() => (this.#acked = seq), () => {});
   }
 
-  /** @returns {Promise<string | undefined>} a token that still holds */
-  async #fresh() {
+  /** @returns {Promise<string | undefined>} a token that has not expired */
+  async #freshToken() {
     const { token, getToken } = this.#options;
     if (!getToken) return (this.#token = token);
     const ends = expiry(this.#token);
@@ -1039,7 +1039,7 @@ export class Tavern extends Emitter {
         this.#token = await this.#options.getToken?.();
         if (this.state === 'open') await this.call('hello', { token: this.#token });
       } catch {
-        // The old one may still hold; if not, the server says so.
+        // The old token may still be valid.
       }
       if (this.state === 'open') this.#renewLater();
     });
@@ -1077,21 +1077,20 @@ export class Tavern extends Emitter {
     if (due) this.#timers[name] = setTimeout(due, Math.min(ms ?? 0, 2 ** 31 - 1));
   }
 
-
   /** @param {boolean} on */
-  #attend(on) {
+  #watchPage(on) {
     const page = /** @type {any} */ (globalThis);
     if (!page.document || !page.addEventListener) return;
     const change = on ? 'addEventListener' : 'removeEventListener';
-    for (const type of ['online', 'pagehide', 'pageshow']) page[change](type, this.#notice);
-    page.document[change]('visibilitychange', this.#notice);
+    for (const type of ['online', 'pagehide', 'pageshow']) page[change](type, this.#onPage);
+    page.document[change]('visibilitychange', this.#onPage);
   }
 
   /** @param {any} event */
-  #notice = (event) => {
+  #onPage = (event) => {
     if (event.type === 'pagehide') {
       this.#save();
-      this.#hangUp();
+      this.#closeLink();
       this.state = 'connecting';
       this.#release();
     } else if (event.type === 'pageshow') {
@@ -1113,9 +1112,9 @@ export class Tavern extends Emitter {
     return `tavern ${this.#base} ${this.#options.user ?? ''}`;
   }
 
-  // Only a page that goes writes the session down, and the next one takes it: a copied tab gets a session of its own.
+  // Saved only when the page goes away, removed when loaded: a duplicated tab gets its own session.
   #save() {
-    const kept = { ...this.ticket, letters: this.#letters, transport: this.#kinds[this.#at] };
+    const kept = { ...this.ticket, inbox: this.#inboxIds, transport: this.#kinds[this.#index] };
     attempt(() => this.#storage?.setItem(this.#key, JSON.stringify(kept)));
   }
 
@@ -1124,34 +1123,34 @@ export class Tavern extends Emitter {
     attempt(() => this.#storage?.removeItem(this.#key));
     if (!kept || this.#session !== undefined) return;
     if (typeof kept.session === 'string' && Number.isSafeInteger(kept.seq)) [this.#session, this.#seq] = [kept.session, kept.seq];
-    Object.assign(this.#letters, kept.letters);
-    this.#at = Math.max(0, this.#kinds.indexOf(kept.transport));
+    Object.assign(this.#inboxIds, kept.inbox);
+    this.#index = Math.max(0, this.#kinds.indexOf(kept.transport));
   }
 }
 
-/** @type {Record<TransportName, (house: House, ear: Ear) => Link>} */
+/** @type {Record<TransportName, (io: LinkIo, on: LinkEvents) => Link>} */
 const LINKS = {
-  websocket(house, ear) {
-    // A token in the address would be written into logs.
-    const url = house.address('/v1/connect', house.token === undefined ? house.ticket() : {});
-    const socket = house.socket(url.replace(/^http/, 'ws'));
+  websocket(io, on) {
+    // Never put a token into the URL: URLs end up in logs.
+    const url = io.address('/v1/connect', io.token === undefined ? io.ticket() : {});
+    const socket = io.socket(url.replace(/^http/, 'ws'));
     let greeted = false;
     socket.onopen = () => {
-      if (house.token !== undefined) socket.send(JSON.stringify({ id: 0, op: 'hello', token: house.token, ...house.ticket() }));
+      if (io.token !== undefined) socket.send(JSON.stringify({ id: 0, op: 'hello', token: io.token, ...io.ticket() }));
     };
     socket.onmessage = (/** @type {{data: string}} */ { data }) => {
       const frame = attempt(() => JSON.parse(data));
-      if (!frame) return ear.end({});
-      ear.alive();
-      if (greeted) ear.frame(frame);
-      else if (frame.error) ear.end(ending(frame.error));
+      if (!frame) return on.end({});
+      on.alive();
+      if (greeted) on.frame(frame);
+      else if (frame.error) on.end(ending(frame.error));
       else if (frame.ok) {
         greeted = true;
-        ear.hello(frame.ok);
-      } else ear.frame(frame);
+        on.hello(frame.ok);
+      } else on.frame(frame);
     };
-    socket.onclose = (/** @type {{code: number}} */ { code }) => ear.end({ code });
-    socket.onerror = () => setTimeout(ear.end, 100, {});
+    socket.onclose = (/** @type {{code: number}} */ { code }) => on.end({ code });
+    socket.onerror = () => setTimeout(on.end, 100, {});
     return {
       send: (frame) => socket.send(JSON.stringify(frame)),
       close() {
@@ -1162,20 +1161,20 @@ const LINKS = {
     };
   },
 
-  sse(house, ear) {
+  sse(io, on) {
     const abort = new AbortController();
     const run = async () => {
-      const response = await house.get('/v1/stream', house.ticket(), abort.signal);
+      const response = await io.get('/v1/stream', io.ticket(), abort.signal);
       const stream = /text\/event-stream/.test(response.headers.get('content-type') ?? '');
-      if (!stream || !response.body) return ear.end(ending((await answer(response)).error));
+      if (!stream || !response.body) return on.end(ending((await answer(response)).error));
       const reader = response.body.getReader();
       const decoder = new TextDecoder();
       let text = '';
       let greeted = false;
       for (;;) {
         const { done, value } = await reader.read();
-        if (done || text.length > BLOCK_MAX) return ear.end({ reached: greeted });
-        ear.alive();
+        if (done || text.length > BLOCK_MAX) return on.end({ reached: greeted });
+        on.alive();
         text += decoder.decode(value, { stream: true });
         const blocks = text.split('\n\n');
         text = blocks.pop() ?? '';
@@ -1183,61 +1182,61 @@ const LINKS = {
           const lines = block.split('\n').filter((line) => line.startsWith('data:'));
           if (!lines.length) continue;
           const frame = JSON.parse(lines.map((line) => line.slice(5)).join('\n'));
-          if (greeted || !frame.ok) ear.frame(frame);
+          if (greeted || !frame.ok) on.frame(frame);
           else {
             greeted = true;
-            ear.hello(frame.ok);
+            on.hello(frame.ok);
           }
         }
       }
     };
-    run().catch(() => ear.end({}));
-    return voice(house, ear, abort);
+    run().catch(() => on.end({}));
+    return httpSender(io, on, abort);
   },
 
-  poll(house, ear) {
+  poll(io, on) {
     const abort = new AbortController();
-    const hello = (/** @type {any} */ ticket) => house.post('/v1/command', { id: 0, op: 'hello', ...ticket }, 10_000, abort.signal);
+    const hello = (/** @type {any} */ ticket) => io.post('/v1/command', { id: 0, op: 'hello', ...ticket }, 10_000, abort.signal);
     const run = async () => {
-      const first = await hello(house.ticket());
-      if (first.error) return ear.end(ending(first.error));
-      ear.hello(first.ok);
+      const first = await hello(io.ticket());
+      if (first.error) return on.end(ending(first.error));
+      on.hello(first.ok);
       while (!abort.signal.aborted) {
-        const { session, seq } = /** @type {Ticket} */ (house.ticket());
-        const ask = { session, cursor: seq, timeout_ms: house.pollMs() };
-        const answer = await house.post('/v1/poll', ask, house.pollMs() * 2, abort.signal);
-        if (answer.error) return ear.end(ending(answer.error));
-        ear.alive();
+        const { session, seq } = /** @type {Ticket} */ (io.ticket());
+        const ask = { session, cursor: seq, timeout_ms: io.pollMs() };
+        const answer = await io.post('/v1/poll', ask, io.pollMs() * 2, abort.signal);
+        if (answer.error) return on.end(ending(answer.error));
+        on.alive();
         if (answer.reset) {
-          const anew = await hello({ session: answer.session });
-          if (anew.error) return ear.end(ending(anew.error));
-          ear.hello({ ...anew.ok, reset: true });
+          const again = await hello({ session: answer.session });
+          if (again.error) return on.end(ending(again.error));
+          on.hello({ ...again.ok, reset: true });
         }
-        for (const event of answer.events) ear.frame(event);
-        if (answer.superseded) ear.frame({ event: 'superseded' });
-        else ear.party(answer.party);
+        for (const event of answer.events) on.frame(event);
+        if (answer.superseded) on.frame({ event: 'superseded' });
+        else on.party(answer.party);
       }
     };
-    run().catch(() => ear.end({}));
-    return voice(house, ear, abort);
+    run().catch(() => on.end({}));
+    return httpSender(io, on, abort);
   },
 };
 
-/** Commands by HTTP, in order. @param {House} house @param {Ear} ear @param {AbortController} abort @returns {Link} */
-function voice(house, ear, abort) {
+/** Sends commands over HTTP, one at a time. @param {LinkIo} io @param {LinkEvents} on @param {AbortController} abort @returns {Link} */
+function httpSender(io, on, abort) {
   /** @type {any[]} */
   const waiting = [];
   let busy = false;
-  const speak = async () => {
+  const sendNext = async () => {
     busy = true;
     while (waiting.length && !abort.signal.aborted) {
       const frame = waiting.shift();
       try {
-        const answer = await house.post('/v1/command', { ...frame, session: house.ticket()?.session }, 30_000, abort.signal);
-        ear.alive();
-        ear.frame({ ...answer, id: frame.id });
+        const answer = await io.post('/v1/command', { ...frame, session: io.ticket()?.session }, 30_000, abort.signal);
+        on.alive();
+        on.frame({ ...answer, id: frame.id });
       } catch {
-        ear.end({});
+        on.end({});
       }
     }
     busy = false;
@@ -1245,7 +1244,7 @@ function voice(house, ear, abort) {
   return {
     send(frame) {
       waiting.push(frame);
-      if (!busy) speak();
+      if (!busy) sendNext();
     },
     close: () => abort.abort(),
   };
@@ -1258,12 +1257,12 @@ const answer = (response) =>
 const refusal = ({ code, message, ...more }) => new TavernError(code, message, more);
 /** @param {any} error @returns {Ending} */
 const ending = (error) => ({ error: refusal(error), reached: error.foreign });
-const unknown = () => new TavernError('unknown_outcome', 'the connection was lost before the answer; it may have happened');
-/** Asking again would be answered the same. @param {unknown} error */
+const unknown = () => new TavernError('unknown_outcome', 'the connection was lost before the reply; it may have been executed');
+/** Whether a retry would fail the same way. @param {unknown} error */
 const final = (error) => error instanceof TavernError && !['timeout', 'closed', 'unavailable', 'rate_limited', 'busy'].includes(error.code);
 const requestId = () => Array.from({ length: 2 }, () => Math.random().toString(36).slice(2, 12)).join('');
 
-/** @param {string | undefined} token @returns {number | undefined} when it ends */
+/** @param {string | undefined} token @returns {number | undefined} when it expires */
 function expiry(token) {
   const exp = attempt(() => JSON.parse(atob((token ?? '').split('.')[1].replace(/-/g, '+').replace(/_/g, '/'))).exp);
   return Number.isFinite(exp) ? exp * 1000 : undefined;

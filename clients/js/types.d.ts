@@ -1,11 +1,11 @@
-/** The shapes of what goes in and out of the client. Types only: nothing of this is in the module that runs. */
+/** Types of the client's inputs and outputs. Not part of the module at run time. */
 import type { TavernError } from './tavern.js';
 
 export type TransportName = 'websocket' | 'sse' | 'poll';
 export type State = 'idle' | 'connecting' | 'open' | 'suspended' | 'closed';
 
-/** Where the session waits for the next page load, as sessionStorage does. */
-export interface Keeper {
+/** Keeps the session across page loads, like sessionStorage. */
+export interface SessionStorage {
   getItem(key: string): string | null;
   setItem(key: string, value: string): void;
   removeItem(key: string): void;
@@ -17,25 +17,25 @@ export interface Ticket {
 }
 
 export interface Options {
-  /** A token that is used as long as it lasts. */
+  /** A fixed token. The client closes when it expires. */
   token?: string;
-  /** Asked for a token at first, and again when it has expired or is about to. */
+  /** Called for the first token and again before or after it expires. */
   getToken?: () => string | Promise<string>;
-  /** Dev mode only: a name instead of a token. */
+  /** Dev mode only: a user name instead of a token. */
   user?: string;
-  /** sessionStorage where there is one; null for none. */
-  storage?: Keeper | null;
-  /** In the order they are tried. */
+  /** Default: sessionStorage where it exists; null: none. */
+  storage?: SessionStorage | null;
+  /** In the order in which they are tried. Default: all. */
   transports?: TransportName[];
-  /** Ask for the status of everybody one follows whenever a session begins. */
+  /** Request the statuses of all followed users whenever a session starts. */
   statuses?: boolean;
-  /** How long a command may wait for its answer, reconnects included; 30,000. */
+  /** Timeout of a command, reconnects included. Default: 30,000. */
   commandTimeoutMs?: number;
-  /** How long a transport may take to open; 10,000. */
+  /** Timeout for opening a transport. Default: 10,000. */
   connectTimeoutMs?: number;
-  /** A session to come back to. */
+  /** A session to resume. */
   resume?: Ticket;
-  /** A WebSocket class where there is no global one. */
+  /** A WebSocket class, where no global one exists. */
   WebSocket?: any;
   fetch?: typeof fetch;
 }
@@ -49,7 +49,7 @@ export interface Hello {
   reset?: boolean;
   seq: number;
   heartbeat_ms: number;
-  /** Absent: the server does not know at the moment. */
+  /** Absent: the server does not know it at the moment. */
   party?: Party | null;
 }
 
@@ -60,8 +60,8 @@ export interface Message {
   encoding?: string;
 }
 
-/** Somebody in a channel. `state` is that of the client who said one last; `clients` holds them all. */
-export interface Person {
+/** A user in a channel. `state` is the one set last by any of their clients; `clients` holds the state of each. */
+export interface PresenceUser {
   user: string;
   name: string | null;
   clients: Map<string, any>;
@@ -79,7 +79,7 @@ export interface Status {
   activities: { activity: string; channel: string; since: number }[];
 }
 
-/** A page of a list: `next` goes into `after`. */
+/** Which page of a list: pass `next` of the previous page as `after`. */
 export interface Part {
   after?: string;
   limit?: number;
@@ -92,7 +92,7 @@ export interface Users {
   next?: string;
 }
 
-/** The leader is the first member. */
+/** A party. The first member is the leader. */
 export interface Party {
   party_id: number;
   version: number;
@@ -121,15 +121,15 @@ export interface PartyCommands {
   say(data: any): Promise<any>;
 }
 
-/** Why a link ended. `reached`: a server answered. */
+/** Why a link ended. `reached`: something answered. */
 export interface Ending {
   code?: number;
   error?: TavernError;
   reached?: boolean;
 }
 
-/** What a link tells its client. */
-export interface Ear {
+/** How a link reports to its client. */
+export interface LinkEvents {
   hello(ok: Hello): void;
   frame(frame: any): void;
   party(party?: Party | null): void;
@@ -137,14 +137,14 @@ export interface Ear {
   end(why: Ending): void;
 }
 
-/** A transport under way. */
+/** One connection over one transport. */
 export interface Link {
   send(frame: any): void;
   close(): void;
 }
 
-/** What a link knows of its client. */
-export interface House {
+/** What a link uses of its client. */
+export interface LinkIo {
   token?: string;
   socket(url: string): WebSocket;
   ticket(): Ticket | undefined;
@@ -154,7 +154,7 @@ export interface House {
   post(path: string, body: any, ms: number, signal: AbortSignal): Promise<any>;
 }
 
-/** A command that waits for its answer. */
+/** A command waiting for its reply. */
 export interface Pending {
   id: number;
   frame: any;

@@ -1,9 +1,9 @@
-// Drives the client for clients/scenarios: commands come as JSON lines on stdin, answers and events go to stdout.
+// Drives the client for clients/scenarios: reads commands as JSON lines from stdin, writes replies and events to stdout.
 import readline from 'node:readline';
 import { Tavern, TavernError } from '../tavern.js';
 
-const say = (word) => process.stdout.write(`${JSON.stringify(word)}\n`);
-const tell = (type, event = {}) => say({ event: { ...event, type } });
+const write = (line) => process.stdout.write(`${JSON.stringify(line)}\n`);
+const tell = (type, event = {}) => write({ event: { ...event, type } });
 
 /** @type {Tavern | undefined} */
 let tavern;
@@ -13,14 +13,14 @@ function make({ url, user, tokens, transports, resume, options }) {
   const getToken = () => new Promise((resolve) => {
     const n = asked.size + 1;
     asked.set(n, resolve);
-    say({ ask: 'token', n });
+    write({ ask: 'token', n });
   });
   tavern = new Tavern(url, { user, transports, resume, getToken: tokens ? getToken : undefined, ...options });
   for (const type of ['open', 'reconnecting', 'resumed', 'reset', 'closing', 'superseded']) tavern.on(type, () => tell(type));
   tavern.on('gap', (event) => tell('gap', event));
   tavern.on('closed', ({ code }) => tell('closed', { code }));
   tavern.me.on('status', (event) => tell('status', event));
-  tavern.me.on('letter', (event) => tell('letter', event));
+  tavern.me.on('inbox', (event) => tell('inbox', event));
   for (const cmd of ['invite', 'invite_cancel', 'invited', 'uninvited', 'accept', 'decline', 'join', 'kick', 'leave', 'leader', 'disband',
     'data', 'party_go', 'ready', 'party_matched', 'go_failed', 'go_cancel', 'offline', 'online', 'say']) {
     tavern.party.on(cmd, (event) => tell('party', { cmd, ...event }));
@@ -118,10 +118,10 @@ const COMMANDS = {
 
 async function run(command) {
   try {
-    say({ id: command.id, ok: (await COMMANDS[command.do](command)) ?? {} });
+    write({ id: command.id, ok: (await COMMANDS[command.do](command)) ?? {} });
   } catch (error) {
     const code = error instanceof TavernError ? error.code : 'driver';
-    say({ id: command.id, error: { code, message: String(error?.stack ?? error) } });
+    write({ id: command.id, error: { code, message: String(error?.stack ?? error) } });
   }
 }
 

@@ -1,4 +1,4 @@
-// What a page loads stays small.
+// Size limit of the module that pages load.
 import assert from 'node:assert/strict';
 import fs from 'node:fs';
 import { test } from 'node:test';
@@ -6,7 +6,7 @@ import zlib from 'node:zlib';
 
 const MOST = 12 * 1024;
 
-test('the module has at most 12 KiB gzipped and needs no other', () => {
+test('the module is at most 12 KiB gzipped and imports nothing', () => {
   const text = fs.readFileSync(new URL('../tavern.js', import.meta.url));
   const size = zlib.gzipSync(text, { level: 9 }).length;
   assert.ok(size <= MOST, `${size} bytes`);

@@ -1,49 +1,49 @@
-// A server that a test plays itself: sockets that it opens, answers and drops by hand.
+// A fake server: tests open, answer and drop its sockets by hand.
 import { Tavern } from '../tavern.js';
 
 export const HELLO = { session: 's1', client: 'c1', user: 'ann', node: 'n1', resumed: false, seq: 0, heartbeat_ms: 15_000, party: null };
 
-export const turn = (ms = 0) => new Promise((resolve) => setTimeout(resolve, ms));
+export const sleep = (ms = 0) => new Promise((resolve) => setTimeout(resolve, ms));
 
-/** Waits for a fact. */
+/** Waits until `fact` is true. */
 export async function until(fact, ms = 3000) {
   const end = Date.now() + ms;
   while (!fact()) {
     if (Date.now() > end) throw new Error(`waited for ${fact}`);
-    await turn(2);
+    await sleep(2);
   }
 }
 
-export class House {
+export class FakeServer {
   sockets = [];
   requests = [];
-  /** What a request by HTTP is answered; by default nobody is there. */
+  /** Answers HTTP requests; by default no server is reachable. */
   http = () => {
     throw new TypeError('fetch failed');
   };
 
   constructor() {
-    const house = this;
+    const server = this;
     this.WebSocket = class {
       sent = [];
       closed = false;
       constructor(url) {
         this.url = new URL(url);
-        house.sockets.push(this);
-        house.arrived?.(this);
+        server.sockets.push(this);
+        server.onConnect?.(this);
       }
       send(text) {
         this.sent.push(JSON.parse(text));
-        house.heard?.(this, this.sent.at(-1));
+        server.onCommand?.(this, this.sent.at(-1));
       }
       close() {
         this.closed = true;
       }
-      // What the test does.
+      // Called by tests.
       open() {
         this.onopen?.({});
       }
-      say(frame) {
+      push(frame) {
         this.onmessage?.({ data: JSON.stringify(frame) });
       }
       drop(code = 1006) {
@@ -65,27 +65,27 @@ export class House {
     return this.sockets.at(-1);
   }
 
-  /** A client whose session is open on a socket that answers every command with ok. */
+  /** A client with an open session, on a socket that answers every command with ok. */
   async open(options, hello = {}) {
-    this.heard = (socket, frame) => frame.op !== 'hello' && queueMicrotask(() => socket.say({ id: frame.id, ok: this.ok?.(frame) ?? {} }));
+    this.onCommand = (socket, frame) => frame.op !== 'hello' && queueMicrotask(() => socket.push({ id: frame.id, ok: this.ok?.(frame) ?? {} }));
     const tavern = this.tavern(options);
     const opened = tavern.connect();
     await until(() => this.last);
-    this.greet(hello);
+    this.sendHello(hello);
     await opened;
     return tavern;
   }
 
-  greet(hello = {}) {
+  sendHello(hello = {}) {
     this.last.open();
-    this.last.say({ ok: { ...HELLO, ...hello } });
+    this.last.push({ ok: { ...HELLO, ...hello } });
   }
 
-  /** The next socket after a loss. */
-  async again(hello) {
+  /** The next socket, after a lost connection. */
+  async reconnected(hello) {
     const before = this.sockets.length;
     await until(() => this.sockets.length > before);
-    if (hello) this.greet(hello);
+    if (hello) this.sendHello(hello);
     return this.last;
   }
 }

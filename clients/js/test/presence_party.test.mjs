@@ -1,8 +1,8 @@
-// Presence maps and parties, folded from literal events.
+// Presence maps and party snapshots, built from literal events.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { Presence, fold } from '../tavern.js';
-import { HELLO, House, until } from './house.mjs';
+import { HELLO, FakeServer, until } from './fake_server.mjs';
 
 const ROOM = {
   version: 10, count: 3,
@@ -21,7 +21,7 @@ function room(members = ROOM) {
   return { presence, shown, refreshed: () => refreshed };
 }
 
-test('a snapshot', () => {
+test('a snapshot fills the presence map', () => {
   const { presence, shown } = room();
   assert.deepEqual(shown(), { ann: { a1: 1, a2: 2 }, bob: {} });
   assert.equal(presence.count, 3);
@@ -29,7 +29,7 @@ test('a snapshot', () => {
   assert.deepEqual([presence.get('ann')?.name, presence.get('ann')?.state], ['Ann', 2]);
 });
 
-test('every change, in order; old ones are nothing', () => {
+test('changes apply in order and old ones are ignored', () => {
   const { presence, shown } = room();
   let changes = 0;
   presence.on('change', () => changes++);
@@ -42,16 +42,16 @@ test('every change, in order; old ones are nothing', () => {
     { event: 'user_offline', version: 15, user: 'bob' },
     { event: 'user_online', version: 16, user: null, name: null },
     { event: 'client_online', version: 17, user: null, client: null, state: null },
-  ]) presence.hear(event);
+  ]) presence.receive(event);
   assert.deepEqual(shown(), { ann: { a1: { x: 1 } }, cid: { c1: null } });
   assert.deepEqual([presence.count, presence.version, changes], [4, 17, 7]);
-  presence.hear({ event: 'client_offline', version: 18, user: 'cid', client: 'c1' });
+  presence.receive({ event: 'client_offline', version: 18, user: 'cid', client: 'c1' });
   assert.equal(presence.get('cid')?.leaving, true);
 });
 
-test('the sum of a tick', () => {
+test('a coalesced event applies all its changes', () => {
   const { presence, shown } = room();
-  presence.hear({
+  presence.receive({
     event: 'presence', from_version: 10, version: 20, count: 3,
     left: [{ user: 'bob' }, { user: 'ann', client: 'a1' }, { user: null, client: 'x' }],
     joined: [{ user: 'cid', client: 'c1', state: 5 }, { user: 'dan' }],
@@ -61,31 +61,31 @@ test('the sum of a tick', () => {
   assert.deepEqual([presence.count, presence.mode, presence.get('dan')?.leaving], [3, 'coalesced', true]);
 });
 
-test('a crowd is counted', () => {
+test('in counts mode only the number changes', () => {
   const { presence, shown } = room({ version: 5, count: 7000 });
   assert.deepEqual([presence.count, presence.mode], [7000, 'counts']);
-  presence.hear({ event: 'presence', from_version: 5, version: 9, count: 7002, joined: [{ user: 'ann', client: 'a', state: 1 }], updated: [], left: [] });
-  presence.hear({ event: 'presence', from_version: 9, version: 12, count: 6999 });
+  presence.receive({ event: 'presence', from_version: 5, version: 9, count: 7002, joined: [{ user: 'ann', client: 'a', state: 1 }], updated: [], left: [] });
+  presence.receive({ event: 'presence', from_version: 9, version: 12, count: 6999 });
   assert.deepEqual(shown(), { ann: { a: 1 } });
   assert.deepEqual([presence.count, presence.mode], [6999, 'counts']);
-  presence.hear({ event: 'presence_mode', mode: 'coalesced', version: 12 });
+  presence.receive({ event: 'presence_mode', mode: 'coalesced', version: 12 });
   assert.equal(presence.mode, 'coalesced');
 });
 
-test('a hole asks for another snapshot, and what comes meanwhile waits for it', () => {
+test('a missing version requests a snapshot and buffers later changes', () => {
   const { presence, shown, refreshed } = room();
-  presence.hear({ event: 'client_online', version: 12, user: 'cid', client: 'c1', state: 1 });
-  presence.hear({ event: 'client_updated', version: 13, user: 'cid', client: 'c1', state: 2 });
+  presence.receive({ event: 'client_online', version: 12, user: 'cid', client: 'c1', state: 1 });
+  presence.receive({ event: 'client_updated', version: 13, user: 'cid', client: 'c1', state: 2 });
   assert.equal(refreshed(), 1);
   presence.snapshot({ version: 12, count: 1, users: [{ user: 'cid', name: null, clients: [{ client: 'c1', state: 1 }] }] });
   assert.deepEqual(shown(), { cid: { c1: 2 } });
   assert.deepEqual([presence.version, refreshed()], [13, 1]);
 });
 
-test('an emptied channel may count as it likes', () => {
+test('the version of an empty channel may jump', () => {
   const { presence, shown, refreshed } = room({ version: 40, count: 0, users: [] });
-  presence.hear({ event: 'user_online', version: 90, user: 'ann', name: null });
-  presence.hear({ event: 'client_online', version: 91, user: 'ann', client: 'a', state: null });
+  presence.receive({ event: 'user_online', version: 90, user: 'ann', name: null });
+  presence.receive({ event: 'client_online', version: 91, user: 'ann', client: 'a', state: null });
   assert.deepEqual([shown(), refreshed()], [{ ann: { a: null } }, 0]);
 });
 
@@ -96,21 +96,21 @@ const PARTY = {
   members: [{ user: 'ann', name: 'Ann', online: true, since: 1 }, { user: 'bob', name: 'Bob', online: true, since: 2 }],
   pending: [{ user: 'cid', by: 'ann', expires_at: 99 }],
 };
-const letter = (cmd, uid, more) => ({ event: 'party', cmd, uid, party_id: 7, version: 5, user: `name of ${uid}`, ts: 50, ...more });
+const partyEvent = (cmd, uid, more) => ({ event: 'party', cmd, uid, party_id: 7, version: 5, user: `name of ${uid}`, ts: 50, ...more });
 const names = (party) => party?.members.map(({ user }) => user);
 
 for (const [what, given, me, expected] of [
-  ['accept', letter('accept', 'cid'), 'ann', { members: ['ann', 'bob', 'cid'], pending: 0, state: 'idle' }],
-  ['join', letter('join', 'cid'), 'bob', { members: ['ann', 'bob', 'cid'], pending: 0, state: 'idle' }],
-  ['decline', letter('decline', 'cid', { reason: 'declined' }), 'ann', { members: ['ann', 'bob'], pending: 0, state: 'idle' }],
-  ['invited', letter('invited', 'ann', { invitee: 'dan', expires_at: 60 }), 'bob', { members: ['ann', 'bob'], pending: 2, state: 'idle' }],
-  ['ready', letter('ready', 'bob', { go_id: 5, state: 'queued' }), 'ann', { members: ['ann', 'bob'], pending: 1, state: 'queued', go_id: 5 }],
-  ['uninvited', letter('uninvited', 'cid'), 'bob', { members: ['ann', 'bob'], pending: 0, state: 'idle' }],
-  ['leave', letter('leave', 'bob'), 'ann', { members: ['ann'], pending: 1, state: 'forming' }],
-  ['leader', letter('leader', 'bob'), 'ann', { members: ['bob', 'ann'], pending: 1, state: 'idle' }],
-  ['party_go', letter('party_go', 'ann', { go_id: 5, state: 'gathering' }), 'bob', { members: ['ann', 'bob'], pending: 1, state: 'gathering', go_id: 5 }],
-  ['party_go at once', letter('party_go', 'ann', { go_id: 5, state: 'queued' }), 'bob', { members: ['ann', 'bob'], pending: 1, state: 'queued', go_id: 5 }],
-  ['go_cancel', letter('go_cancel', 'ann', { go_id: 5 }), 'bob', { members: ['ann', 'bob'], pending: 1, state: 'idle' }],
+  ['accept', partyEvent('accept', 'cid'), 'ann', { members: ['ann', 'bob', 'cid'], pending: 0, state: 'idle' }],
+  ['join', partyEvent('join', 'cid'), 'bob', { members: ['ann', 'bob', 'cid'], pending: 0, state: 'idle' }],
+  ['decline', partyEvent('decline', 'cid', { reason: 'declined' }), 'ann', { members: ['ann', 'bob'], pending: 0, state: 'idle' }],
+  ['invited', partyEvent('invited', 'ann', { invitee: 'dan', expires_at: 60 }), 'bob', { members: ['ann', 'bob'], pending: 2, state: 'idle' }],
+  ['ready', partyEvent('ready', 'bob', { go_id: 5, state: 'queued' }), 'ann', { members: ['ann', 'bob'], pending: 1, state: 'queued', go_id: 5 }],
+  ['uninvited', partyEvent('uninvited', 'cid'), 'bob', { members: ['ann', 'bob'], pending: 0, state: 'idle' }],
+  ['leave', partyEvent('leave', 'bob'), 'ann', { members: ['ann'], pending: 1, state: 'forming' }],
+  ['leader', partyEvent('leader', 'bob'), 'ann', { members: ['bob', 'ann'], pending: 1, state: 'idle' }],
+  ['party_go', partyEvent('party_go', 'ann', { go_id: 5, state: 'gathering' }), 'bob', { members: ['ann', 'bob'], pending: 1, state: 'gathering', go_id: 5 }],
+  ['party_go at once', partyEvent('party_go', 'ann', { go_id: 5, state: 'queued' }), 'bob', { members: ['ann', 'bob'], pending: 1, state: 'queued', go_id: 5 }],
+  ['go_cancel', partyEvent('go_cancel', 'ann', { go_id: 5 }), 'bob', { members: ['ann', 'bob'], pending: 1, state: 'idle' }],
 ]) {
   test(`party: ${what}`, () => {
     const after = fold({ ...PARTY, go_id: 5 }, given, me);
@@ -122,59 +122,59 @@ for (const [what, given, me, expected] of [
   });
 }
 
-test('party: its end, one\'s own going, data, who is away', () => {
-  assert.equal(fold(PARTY, letter('disband', 'ann'), 'bob'), null);
-  assert.equal(fold(PARTY, letter('kick', 'bob'), 'bob'), null);
-  assert.equal(fold(PARTY, letter('leave', 'bob', { reason: 'timeout' }), 'bob'), null);
-  assert.deepEqual(fold(PARTY, letter('data', 'ann', { data: { map: 'x' } }), 'bob')?.data, { map: 'x' });
-  assert.deepEqual(fold(PARTY, letter('offline', 'bob'), 'ann')?.members.map(({ online }) => online), [true, false]);
-  assert.equal(fold(PARTY, letter('something new', 'bob'), 'ann'), undefined);
-  assert.deepEqual(names(PARTY), ['ann', 'bob'], 'the old one is as it was');
+test('party: disband, kick and own leave end it; data and offline change it', () => {
+  assert.equal(fold(PARTY, partyEvent('disband', 'ann'), 'bob'), null);
+  assert.equal(fold(PARTY, partyEvent('kick', 'bob'), 'bob'), null);
+  assert.equal(fold(PARTY, partyEvent('leave', 'bob', { reason: 'timeout' }), 'bob'), null);
+  assert.deepEqual(fold(PARTY, partyEvent('data', 'ann', { data: { map: 'x' } }), 'bob')?.data, { map: 'x' });
+  assert.deepEqual(fold(PARTY, partyEvent('offline', 'bob'), 'ann')?.members.map(({ online }) => online), [true, false]);
+  assert.equal(fold(PARTY, partyEvent('something new', 'bob'), 'ann'), undefined);
+  assert.deepEqual(names(PARTY), ['ann', 'bob'], 'the old snapshot is unchanged');
 });
 
-test('a party is kept by hello, answers, letters and refusals', async () => {
-  const house = new House();
+test('the party snapshot follows hello, replies, events and errors', async () => {
+  const server = new FakeServer();
   let truth = { ...PARTY };
-  house.ok = ({ op }) => (op === 'party.get' ? { party: truth } : {});
-  const tavern = await house.open({}, { ...HELLO, party: truth });
+  server.ok = ({ op }) => (op === 'party.get' ? { party: truth } : {});
+  const tavern = await server.open({}, { ...HELLO, party: truth });
   await until(() => tavern.party.current);
   assert.deepEqual(tavern.party.current, PARTY);
-  const told = [];
-  for (const cmd of ['decline', 'change', 'leader', 'invite']) tavern.party.on(cmd, () => told.push(cmd));
-  house.last.say({ seq: 1, letter: 1, ...letter('decline', 'cid') });
+  const emitted = [];
+  for (const cmd of ['decline', 'change', 'leader', 'invite']) tavern.party.on(cmd, () => emitted.push(cmd));
+  server.last.push({ seq: 1, message_id: 1, ...partyEvent('decline', 'cid') });
   assert.deepEqual([tavern.party.current.pending, tavern.party.current.version], [[], 5]);
-  // Version 6 was missed: the party is read.
+  // Version 6 was missed: the party is loaded.
   truth = { ...PARTY, version: 7, members: [...PARTY.members].reverse() };
-  house.last.say({ seq: 2, letter: 2, ...letter('leader', 'bob', { version: 7 }) });
+  server.last.push({ seq: 2, message_id: 2, ...partyEvent('leader', 'bob', { version: 7 }) });
   await until(() => tavern.party.current.version === 7);
   assert.deepEqual(names(tavern.party.current), ['bob', 'ann']);
-  assert.deepEqual(told, ['change', 'decline', 'leader', 'change']);
-  // An old letter changes nothing.
-  house.last.say({ seq: 3, letter: 3, ...letter('disband', 'ann', { version: 6 }) });
+  assert.deepEqual(emitted, ['change', 'decline', 'leader', 'change']);
+  // An old event changes nothing.
+  server.last.push({ seq: 3, message_id: 3, ...partyEvent('disband', 'ann', { version: 6 }) });
   assert.equal(tavern.party.current.version, 7);
-  // Somebody else's party is an invite.
-  house.last.say({ seq: 4, letter: 4, ...letter('invite', 'eve', { party_id: 9, version: 1 }) });
+  // An event of another party: an invite.
+  server.last.push({ seq: 4, message_id: 4, ...partyEvent('invite', 'eve', { party_id: 9, version: 1 }) });
   assert.equal(tavern.party.invites.get(9).uid, 'eve');
-  house.last.say({ seq: 5, letter: 5, ...letter('invite_cancel', 'eve', { party_id: 9, version: 2 }) });
+  server.last.push({ seq: 5, message_id: 5, ...partyEvent('invite_cancel', 'eve', { party_id: 9, version: 2 }) });
   assert.equal(tavern.party.invites.size, 0);
   const said = tavern.party.once('say');
-  house.last.say({ seq: 6, event: 'message', channel: 'party#7', data: 'hi', from: { user: 'bob', client: 'b' } });
+  server.last.push({ seq: 6, event: 'message', channel: 'party#7', data: 'hi', from: { user: 'bob', client: 'b' } });
   assert.equal((await said).data, 'hi');
-  // A refusal repairs.
-  house.heard = (socket, { id }) => queueMicrotask(() => socket.say({ id, error: { code: 'not_member', message: 'no', party: null } }));
+  // An error carries the current party.
+  server.onCommand = (socket, { id }) => queueMicrotask(() => socket.push({ id, error: { code: 'not_member', message: 'no', party: null } }));
   await assert.rejects(tavern.party.kick('bob', 'out'), { code: 'not_member', party: null });
   assert.equal(tavern.party.current, null);
-  const { op, user, message, rid } = house.last.sent.at(-1);
+  const { op, user, message, rid } = server.last.sent.at(-1);
   assert.deepEqual([op, user, message, typeof rid], ['party.kick', 'bob', 'out', 'string']);
   tavern.suspend();
 });
 
-test('every party command has the name and the members of the protocol', async () => {
-  const house = new House();
-  house.ok = () => ({ party: null });
-  const tavern = await house.open();
+test('every party command sends the op and members of the protocol', async () => {
+  const server = new FakeServer();
+  server.ok = () => ({ party: null });
+  const tavern = await server.open();
   const { party } = tavern;
-  const sent = house.last.sent;
+  const sent = server.last.sent;
   sent.length = 0;
   await party.get();
   await party.invite('u'); await party.cancelInvite('u'); await party.accept(1); await party.decline(1, 'm'); await party.kick('u', 'm');
