@@ -35,7 +35,7 @@ def test_the_package_is_installed_from_its_folder_without_a_registry(tmp_path):
 
 
 def test_the_same_sources_give_the_same_wheel(tmp_path):
-    build = "import sys; sys.path.insert(0, 'build'); import wheel_of; print(wheel_of.build_wheel(sys.argv[1]), wheel_of.build_sdist(sys.argv[1]))"
+    build = "import sys; sys.path.insert(0, 'build'); import wheel_backend; print(wheel_backend.build_wheel(sys.argv[1]), wheel_backend.build_sdist(sys.argv[1]))"
     wheels = []
     for name in ("one", "two"):
         (tmp_path / name).mkdir()

@@ -1,11 +1,11 @@
-"""Tavern: presence, messages, parties and letters from Python.
+"""Tavern client: presence, messages, inbox and parties.
 
     async with Tavern("http://127.0.0.1:7400", user="ann") as tavern:
         game = tavern.channel("game#1")
         await game.subscribe(print)
         await game.publish({"hello": "world"})
 
-`tavern_client.sync` is the same without asyncio.
+`tavern_client.sync` offers the same API without asyncio.
 """
 from .channel import Channel, Message, Pattern
 from .client import Tavern

@@ -1,6 +1,6 @@
-"""Where a server is: one address for WebSocket and HTTP.
+"""The address of a server, for WebSocket and HTTP.
 
-Must hold: whatever of http, https, ws and wss was given, both forms of it are known; a wrong address is refused before anything is sent.
+Must hold: http, https, ws and wss URLs all give both forms; an invalid address is rejected before anything is sent.
 """
 from __future__ import annotations
 
@@ -15,29 +15,29 @@ class Address:
     secure: bool
     host: str
     port: int
-    # What stands before /v1/…, for a server behind a path of a proxy; "" or begins with a slash and does not end with one.
+    # Prefix before /v1/… when a proxy serves Tavern under a path: "" or "/prefix" without a trailing slash.
     path: str = ""
 
     @classmethod
     def parse(cls, url: str) -> Address:
         parts = urlsplit(url if "://" in url else f"http://{url}")
         if parts.scheme not in SCHEMES:
-            raise ValueError(f"{url!r}: an address begins with http, https, ws or wss")
+            raise ValueError(f"{url!r}: the scheme must be http, https, ws or wss")
         if not parts.hostname:
-            raise ValueError(f"{url!r} names no host")
+            raise ValueError(f"{url!r} has no host")
         if parts.query or parts.fragment or parts.username is not None:
-            raise ValueError(f"{url!r}: an address is only scheme, host, port and path; give the token beside it")
+            raise ValueError(f"{url!r}: only scheme, host, port and path are allowed; pass the token as an argument")
         secure = SCHEMES[parts.scheme]
         try:
             port = parts.port
         except ValueError:
-            raise ValueError(f"{url!r}: the port is not a number below 65536") from None
+            raise ValueError(f"{url!r}: the port must be a number below 65536") from None
         path = parts.path.rstrip("/").removesuffix("/v1/connect")
         return cls(secure, parts.hostname, port or (443 if secure else 80), quote(path, safe="/%"))
 
     @property
     def authority(self) -> str:
-        """Host and port as they stand in a URL or the Host field."""
+        """Host and port as written in a URL or the Host header."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return host if self.port == (443 if self.secure else 80) else f"{host}:{self.port}"
 

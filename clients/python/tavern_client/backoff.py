@@ -1,6 +1,6 @@
-"""How long to wait before the next try: anything between nothing and a bound that doubles, so that many clients do not come at once.
+"""Exponential backoff with full jitter, so that many clients do not reconnect at once.
 
-Must hold: the bound never exceeds `most_s`; what the server asked for is waited at least.
+Must hold: the random part never exceeds `max_s`; the delay is never shorter than what the server asked for.
 """
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ import random
 from typing import Callable
 
 FIRST_S = 0.25
-MOST_S = 15.0
+MAX_S = 15.0
 
 
 class Backoff:
-    def __init__(self, first_s: float = FIRST_S, most_s: float = MOST_S, dice: Callable[[], float] = random.random) -> None:
-        self.first_s, self.most_s, self.dice = first_s, most_s, dice
+    def __init__(self, first_s: float = FIRST_S, max_s: float = MAX_S, rand: Callable[[], float] = random.random) -> None:
+        self.first_s, self.max_s, self.rand = first_s, max_s, rand
         self.tries = 0
 
     def bound(self) -> float:
-        # The exponent is bounded too: a client may try for weeks.
-        return min(self.most_s, self.first_s * 2.0 ** min(self.tries, 32))
+        # Cap the exponent: a client may retry for weeks.
+        return min(self.max_s, self.first_s * 2.0 ** min(self.tries, 32))
 
-    def next(self, at_least_ms: int | None = None) -> float:
-        """Seconds until the next try, and one try more."""
-        wait = self.dice() * self.bound()
+    def next(self, min_ms: int | None = None) -> float:
+        """Seconds until the next attempt; counts the attempt."""
+        wait = self.rand() * self.bound()
         self.tries += 1
-        return wait + (at_least_ms or 0) / 1000
+        return wait + (min_ms or 0) / 1000
 
     def reset(self) -> None:
         self.tries = 0

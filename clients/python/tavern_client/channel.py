@@ -1,13 +1,13 @@
-"""A channel as an app sees it: messages, who is there, and being there oneself; and a pattern of channels.
+"""Channels and patterns: messages, who is present, own presence.
 
-Must hold: what was asked for and granted is asked for again when the session is another; nothing else is.
+Must hold: a new session restores exactly the subscriptions and presence that the server had granted.
 """
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any, AsyncIterator, Callable
 
-from .command import Wanted
+from .command import RestoreCommand
 from .emitter import Emitter, Stream
 from .errors import TavernError
 from .presence import Presence
@@ -21,11 +21,11 @@ UNSET: Any = object()
 class Message:
     channel: str
     data: Any
-    # Who published it; None: a service, or somebody without a name.
+    # The publisher; None: a service or an anonymous user.
     user: str | None
     client: str | None
     seq: int | None
-    # "base64" when `data` is that of bytes which are no text.
+    # "base64" when the published bytes are not valid text.
     encoding: str | None = None
 
     @classmethod
@@ -34,8 +34,8 @@ class Message:
         return cls(frame["channel"], frame.get("data"), sender.get("user"), sender.get("client"), frame.get("seq"), frame.get("encoding"))
 
 
-class Ear(Emitter):
-    """What can be subscribed to. Emits `message` and `gap`."""
+class Subscribable(Emitter):
+    """A channel or pattern. Emits `message` and `gap`."""
 
     def __init__(self, session: Session, target: Frame) -> None:
         super().__init__()
@@ -44,7 +44,7 @@ class Ear(Emitter):
         self.subscribed = False
 
     async def subscribe(self, listener: Callable[[Message], Any] | None = None) -> None:
-        """Hears messages from the return of this call on; `listener` is called with each."""
+        """Subscribes; messages arrive from the return of this call on. `listener` is called with each."""
         if listener is not None:
             self.on("message", listener)
         await self._subscribe()
@@ -55,8 +55,8 @@ class Ear(Emitter):
     def _granted(self, ok: Frame) -> None:
         self.subscribed = True
 
-    def restoring(self) -> list[Wanted]:
-        """What a new session must be told so that all is as before."""
+    def restoring(self) -> list[RestoreCommand]:
+        """The commands that restore this subscription in a new session."""
         return [("subscribe", self._target, self._granted)] if self.subscribed else []
 
     async def unsubscribe(self) -> None:
@@ -66,11 +66,11 @@ class Ear(Emitter):
         await self._session.ask("unsubscribe", self._target, on_ok=done)
 
     def messages(self) -> Stream[Message]:
-        """The messages from now on, to be read with `async for`. Does not subscribe by itself."""
+        """Messages from now on, for `async for`. Does not subscribe."""
         return self.stream("message")
 
     async def __aiter__(self) -> AsyncIterator[Message]:
-        """Subscribes if need be, and gives each message."""
+        """Subscribes if necessary and yields each message."""
         async with self.messages() as messages:
             if not self.subscribed:
                 await self._subscribe()
@@ -78,25 +78,25 @@ class Ear(Emitter):
                 yield message
 
 
-class Pattern(Ear):
+class Pattern(Subscribable):
     def __init__(self, session: Session, glob: str) -> None:
         super().__init__(session, {"pattern": glob})
         self.glob = glob
 
 
-class Channel(Ear):
-    """Emits `message`, `gap`, and `presence` when the live map has changed."""
+class Channel(Subscribable):
+    """Emits `message`, `gap`, and `presence` when the presence map has changed."""
 
     def __init__(self, session: Session, name: str, redirected: Callable[[str, Channel], None], failed: Callable[[TavernError], None]) -> None:
         super().__init__(session, {"channel": name})
         self.name = name
-        # Where the app's hook put us, when it chose another channel.
+        # The channel that the authorize hook chose, if it redirected us.
         self.actual = name
         self.watching = False
         self.joined = False
         self.state: Any = UNSET
         self._redirected, self._failed = redirected, failed
-        self._presence = Presence(name, self._read_again)
+        self._presence = Presence(name, self._reload)
         self._presence.on("change", lambda event: self.emit("presence", event))
 
     def _granted(self, ok: Frame) -> None:
@@ -107,7 +107,7 @@ class Channel(Ear):
 
     async def _subscribe(self) -> None:
         if self.watching:
-            # To ask without `presence` would say nothing new.
+            # Watching presence includes the subscription.
             self.subscribed = True
             return
         await super()._subscribe()
@@ -118,12 +118,12 @@ class Channel(Ear):
         self._presence.synced = False
 
     async def publish(self, data: Any) -> int:
-        """How many subscriptions on the server's node got it. `unknown_outcome` when the link was lost before the answer: it is not repeated."""
+        """Returns how many subscriptions on the node received it. Never retried: fails with `unknown_outcome` when the connection is lost before the reply."""
         ok = await self._session.ask("publish", {"channel": self.name, "data": data}, repeatable=False)
         return int(ok.get("receivers", 0))
 
     async def join(self, state: Any = UNSET) -> None:
-        """Present in the channel, with a small JSON state."""
+        """Joins the channel with a small JSON state."""
         members = {"channel": self.name} if state is UNSET else {"channel": self.name, "state": state}
 
         def done(ok: Frame) -> None:
@@ -145,49 +145,49 @@ class Channel(Ear):
         await self._session.ask("leave", {"channel": self.name}, on_ok=done)
 
     async def who(self, *, counts_only: bool = False, after: str | None = None, limit: int | None = None) -> Frame:
-        """A snapshot from the server, one page of it."""
+        """One page of a snapshot from the server."""
         given = {"counts_only": counts_only or None, "after": after, "limit": limit}
         members = {name: value for name, value in given.items() if value is not None}
         return await self._session.ask("who", {"channel": self.name, **members})
 
     async def presence(self) -> Presence:
-        """The live map of who is here; watching begins with the first call."""
+        """The live presence map; the first call starts watching."""
         if not self.watching:
-            await self._session.ask("subscribe", {"channel": self.name, "presence": True}, on_ok=self._shown)
+            await self._session.ask("subscribe", {"channel": self.name, "presence": True}, on_ok=self._watched)
         return self._presence
 
-    def _shown(self, ok: Frame) -> None:
+    def _watched(self, ok: Frame) -> None:
         self._granted(ok)
         self.watching = True
         if isinstance(ok.get("members"), dict):
             self._presence.restore(ok["members"])
 
-    def _read_again(self) -> None:
-        """The map has a hole. Asking to watch again gives the whole of it."""
+    def _reload(self) -> None:
+        """The map missed changes: subscribing again returns a full snapshot."""
         if self._session.ended is not None or not self.watching:
             return
-        asked = self._session.begin("subscribe", {"channel": self.name, "presence": True}, on_ok=self._shown)
-        asked.answer.add_done_callback(self._asked)
+        asked = self._session.begin("subscribe", {"channel": self.name, "presence": True}, on_ok=self._watched)
+        asked.answer.add_done_callback(self._reload_done)
 
-    def _asked(self, answer: Any) -> None:
+    def _reload_done(self, answer: Any) -> None:
         if not answer.cancelled() and isinstance(refused := answer.exception(), TavernError):
             self._failed(refused)
 
-    # ---- what the client tells it
+    # ---- called by the client
 
     def take_presence(self, event: Frame) -> None:
-        # Where events and answers come by different connections a change may overtake the snapshot: the map holds it back.
+        # Over HTTP a change can arrive before the snapshot it follows; the map buffers it.
         self._presence.apply(event)
 
     def take_gap(self, event: Frame) -> None:
         self.emit("gap", event)
         self._presence.lose()
 
-    def restoring(self) -> list[Wanted]:
+    def restoring(self) -> list[RestoreCommand]:
         asked = super().restoring()
         if self.watching:
             self._presence.synced = False
-            asked = [("subscribe", {"channel": self.name, "presence": True}, self._shown)]
+            asked = [("subscribe", {"channel": self.name, "presence": True}, self._watched)]
         if self.joined:
             state = {} if self.state is UNSET else {"state": self.state}
             asked.append(("join", {"channel": self.name, **state}, None))

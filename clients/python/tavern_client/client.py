@@ -1,6 +1,6 @@
-"""The client of one session: what an app holds. Takes events from the session and gives them to whom they concern.
+"""The client object that apps use. Routes the events of its session to channels, party and user.
 
-Must hold: one `Channel` for each name; a letter is told once, however often it comes.
+Must hold: one `Channel` per name; an inbox message is emitted once, even if it is delivered again.
 """
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import ssl as tls
 from typing import Any, Sequence
 
 from .address import Address
-from .channel import Channel, Ear, Message, Pattern
-from .command import Wanted
+from .channel import Channel, Subscribable, Message, Pattern
+from .command import RestoreCommand
 from .emitter import Emitter
 from .errors import TIMEOUT, TavernError
 from .glob import matches
-from .lines import LINES
+from .transports import TRANSPORTS
 from .me import Me
 from .party import Party
 from .presence import EVENTS
@@ -25,11 +25,11 @@ Frame = dict[str, Any]
 
 
 class Tavern(Emitter):
-    """A client of the server at `url` (or one of several: the next is tried when one does not answer).
+    """A client of the server at `url`. With several URLs, the next one is tried when a server does not answer.
 
-    Who it is: `token`, or `get_token`, a function or coroutine function that is asked for one whenever it is needed, or in dev mode `user`.
-    With `statuses` each new session begins with the statuses of everybody the user follows.
-    Emits `open`, `reconnecting`, `resumed`, `reset`, `gap`, `closing`, `superseded`, `closed`, `error`, and each event of the server as `event`.
+    Authenticate with `token`, or with `get_token`, a function or coroutine function that returns a new token when one is needed; in dev mode with `user`.
+    With `statuses`, each new session starts with the statuses of all followed users.
+    Emits `open`, `reconnecting`, `resumed`, `reset`, `gap`, `closing`, `superseded`, `closed`, `error`, and each server event as `event`.
     """
 
     def __init__(
@@ -47,47 +47,47 @@ class Tavern(Emitter):
         super().__init__()
         urls = [url] if isinstance(url, str) else list(url)
         if not urls:
-            raise ValueError("at least one address is needed")
+            raise ValueError("pass at least one URL")
         if sum(given is not None for given in (token, get_token, user)) > 1:
-            raise ValueError("give one of token, get_token and user")
-        unknown = [name for name in transports if name not in LINES]
+            raise ValueError("pass only one of token, get_token and user")
+        unknown = [name for name in transports if name not in TRANSPORTS]
         if unknown or not transports:
-            raise ValueError(f"transports are {', '.join(LINES)}; not {unknown}")
+            raise ValueError(f"unknown transports {unknown}; choose from {', '.join(TRANSPORTS)}")
         addresses = [Address.parse(given) for given in urls]
         settings = Settings(addresses, list(transports), token, get_token, user, statuses, ssl)
-        self._session = Session(settings, self._take, self._turn, self._restore)
+        self._session = Session(settings, self._take, self._on_state, self._restore)
         if resume is not None:
             self._session.claim(*resume)
         self._channels: dict[str, Channel] = {}
         self._aliases: dict[str, Channel] = {}
         self._patterns: dict[str, Pattern] = {}
-        self._letter = 0
+        self._last_message_id = 0
         self.me = Me(self._session)
         self.party = Party(self._session)
 
     # ---- connecting
 
     async def connect(self, timeout: float | None = 30.0) -> Tavern:
-        """Returns when the session is there. A refusal is raised; a server that cannot be reached is tried until the time is over."""
+        """Returns when the session is open. Raises when the server refuses; retries an unreachable server until `timeout`."""
         for emitter in self._emitters():
             emitter.open_streams()
         try:
             async with asyncio.timeout(timeout):
                 await self._session.start()
         except TimeoutError:
-            await self._session.stop(goodbye=False)
-            raise TavernError(TIMEOUT, f"no server within {timeout} s: {self._why}") from None
+            await self._session.stop(end_session=False)
+            raise TavernError(TIMEOUT, f"not connected within {timeout} s: {self._last_error}") from None
         return self
 
-    _why = "nobody answered"
+    _last_error = "no attempt finished"
 
     async def close(self) -> None:
-        """Goodbye: present nowhere at once, the session ended."""
-        await self._session.stop(goodbye=True)
+        """Ends the session. The user leaves all channels at once, without a grace period."""
+        await self._session.stop(end_session=True)
 
     async def suspend(self) -> None:
-        """Drops the transport and keeps the session: `connect` goes on with it while the server has it."""
-        await self._session.stop(goodbye=False)
+        """Closes the connection but keeps the session; `connect` resumes it while the server keeps it."""
+        await self._session.stop(end_session=False)
 
     async def __aenter__(self) -> Tavern:
         return await self.connect()
@@ -110,11 +110,11 @@ class Tavern(Emitter):
 
     @property
     def ticket(self) -> tuple[str, int] | None:
-        """What resumes this session from elsewhere: a secret, and the number of the last event. Give it as `resume`."""
+        """The session secret and the last event number. Pass it as `resume` to continue this session elsewhere."""
         ticket = self._session.ticket
         return (ticket.session, ticket.seq) if ticket.session is not None else None
 
-    # ---- what there is
+    # ---- channels and commands
 
     def channel(self, name: str) -> Channel:
         if name not in self._channels:
@@ -122,23 +122,23 @@ class Tavern(Emitter):
         return self._channels[name]
 
     def pattern(self, glob: str) -> Pattern:
-        """All channels that match, as Redis globs do."""
+        """All channels that match a Redis glob."""
         return self._patterns.setdefault(glob, Pattern(self._session, glob))
 
     async def command(self, op: str, *, repeatable: bool = False, timeout: float | None = 30.0, **members: Any) -> Frame:
-        """Any command of the protocol. Repeated after a lost link only if that does no harm: say so."""
+        """Sends any command of the protocol. With `repeatable` it is retried after a lost connection; use it only for idempotent commands."""
         return await self._session.ask(op, members, repeatable, timeout=timeout)
 
-    # ---- what the session tells
+    # ---- called by the session
 
-    def _turn(self, what: str, frame: Frame) -> None:
+    def _on_state(self, what: str, frame: Frame) -> None:
         if what == "trying":
-            self._why = frame["why"]
+            self._last_error = frame["why"]
             return
         if what in ("open", "resumed", "another"):
-            self.party.take_snapshot(frame.get("party"))
+            self.party.set_snapshot(frame.get("party"))
         if what == "another":
-            # Told as a reset when everything that was wanted is there again.
+            # Emitted as `reset` once subscriptions and presence are restored.
             return
         self.emit(what, frame)
         if what == "closed":
@@ -151,25 +151,25 @@ class Tavern(Emitter):
         return [self, self.me, self.party, *self._channels.values(), *self._patterns.values(), *maps]
 
     def _restore(self) -> None:
-        restored: list[Wanted] = []
-        ears: list[Ear] = [*self._channels.values(), *self._patterns.values()]
-        for ear in ears:
-            restored.extend(ear.restoring())
+        restored: list[RestoreCommand] = []
+        subscribables: list[Subscribable] = [*self._channels.values(), *self._patterns.values()]
+        for subscribable in subscribables:
+            restored.extend(subscribable.restoring())
         self._session.restore_with(restored, self._failed)
 
     def _failed(self, refused: TavernError) -> None:
-        """Something that the client does by itself was refused."""
+        """The server refused a command that the client sent on its own."""
         self.emit("error", refused)
 
     def _take(self, frame: Frame) -> None:
         kind = frame["event"]
         if kind == "snapshot":
-            self.party.take_snapshot(frame["party"])
+            self.party.set_snapshot(frame["party"])
             return
-        if isinstance(letter := frame.get("letter"), int):
-            if letter <= self._letter:
+        if isinstance(message_id := frame.get("message_id"), int):
+            if message_id <= self._last_message_id:
                 return
-            self._letter = letter
+            self._last_message_id = message_id
         self.emit("event", frame)
         if kind == "message":
             self._message(frame)
@@ -177,8 +177,8 @@ class Tavern(Emitter):
             if (channel := self._named(frame["channel"])) is not None:
                 channel.take_presence(frame)
         elif kind == "party":
-            self.party.take_letter(frame, self.me.user)
-        elif kind in ("status", "statuses", "letter"):
+            self.party.apply_event(frame, self.me.user)
+        elif kind in ("status", "statuses", "inbox"):
             self.me.emit(kind, frame)
         elif kind == "gap":
             self._gap(frame)
@@ -186,7 +186,7 @@ class Tavern(Emitter):
     def _message(self, frame: Frame) -> None:
         message = Message.from_wire(frame)
         if message.channel.startswith("party#"):
-            # Members listen to it by themselves.
+            # Members receive it without subscribing.
             self.party.emit("say", message)
         if (channel := self._named(message.channel)) is not None and channel.subscribed:
             channel.emit("message", message)
@@ -195,7 +195,7 @@ class Tavern(Emitter):
                 pattern.emit("message", message)
 
     def _gap(self, frame: Frame) -> None:
-        """Of one channel or pattern, or of the whole mailbox."""
+        """A gap in one channel or pattern, or in the whole mailbox."""
         if "channel" in frame:
             channel = self._named(frame["channel"])
             concerned: list[Channel] = [channel] if channel is not None else []

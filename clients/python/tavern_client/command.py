@@ -1,14 +1,14 @@
-"""A command on its way, and what is told with it."""
+"""A command that is waiting to be sent or answered."""
 from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
 from typing import Callable
 
-from .lines import Frame
+from .transports import Frame
 
-# A command that a new session must be told, and what its ok is given to.
-Wanted = tuple[str, Frame, "Callable[[Frame], None] | None"]
+# A command to send in a new session: op, members, and a callback for its ok.
+RestoreCommand = tuple[str, Frame, "Callable[[Frame], None] | None"]
 
 
 @dataclass
@@ -16,15 +16,15 @@ class Command:
     id: int
     frame: Frame
     answer: asyncio.Future[Frame]
-    # May be carried out twice without harm.
+    # Idempotent: may be retried.
     repeatable: bool
-    # Called with the ok before any later frame is read.
+    # Called with the ok before any later frame is processed.
     on_ok: Callable[[Frame], None] | None = None
     sent: bool = False
     tries: int = 0
 
     def fail(self, why: Exception) -> None:
-        """Nobody may be waiting: an acknowledgement that was refused is no failure of the program."""
+        """Fails the command. Reading the exception suppresses the asyncio warning when nothing awaits the reply, as for an ack."""
         if not self.answer.done():
             self.answer.set_exception(why)
             self.answer.exception()

@@ -1,6 +1,6 @@
-"""Who wants to hear what: listeners by name, and streams that are read with `async for`.
+"""Event listeners, and streams of events for `async for`.
 
-Must hold: a listener that fails disturbs neither the others nor the link; a stream holds a bounded number of items, and one that overflows says so.
+Must hold: a failing listener affects neither other listeners nor the connection; a stream is bounded and reports an overflow.
 """
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ STREAM_ITEMS = 16_384
 
 
 class Stream(Generic[T]):
-    """Items in order, for one reader. Ends when it is closed, after what is still in it."""
+    """Items in order, for one reader. After it is ended, buffered items can still be read."""
 
-    def __init__(self, forget: Callable[[Stream[T]], None], most: int = STREAM_ITEMS) -> None:
+    def __init__(self, forget: Callable[[Stream[T]], None], limit: int = STREAM_ITEMS) -> None:
         self._items: collections.deque[T] = collections.deque()
-        self._most = most
+        self._limit = limit
         self._forget = forget
         self._lost = 0
         self._over = False
@@ -32,14 +32,14 @@ class Stream(Generic[T]):
     def push(self, item: T) -> None:
         if self._over:
             return
-        if len(self._items) >= self._most:
+        if len(self._items) >= self._limit:
             self._items.popleft()
             self._lost += 1
         self._items.append(item)
         self._change.set()
 
     def end(self, failure: TavernError | None = None) -> None:
-        """No more items; `failure` is raised behind the last one."""
+        """No more items; `failure` is raised after the last one."""
         self._over, self._failure = True, self._failure or failure
         self._change.set()
 
@@ -49,12 +49,12 @@ class Stream(Generic[T]):
         self.end()
 
     async def next(self, timeout: float | None = None) -> T:
-        """The next item; `TimeoutError` when none comes in time, `StopAsyncIteration` at the end."""
+        """The next item. Raises `TimeoutError` when none arrives in time, `StopAsyncIteration` at the end."""
         async with asyncio.timeout(timeout):
             while True:
                 if self._lost:
                     lost, self._lost = self._lost, 0
-                    raise TavernError(OVERFLOW, f"read too slowly: {lost} items are gone")
+                    raise TavernError(OVERFLOW, f"read too slowly: {lost} items were dropped")
                 if self._items:
                     return self._items.popleft()
                 if self._over:
@@ -79,7 +79,7 @@ class Stream(Generic[T]):
 
 
 class Emitter:
-    """Named events for listeners; a listener may be a function or a coroutine function."""
+    """Named events. A listener is a function or a coroutine function."""
 
     def __init__(self) -> None:
         self._listeners: dict[str, list[Listener]] = {}
@@ -88,7 +88,7 @@ class Emitter:
         self._ended: tuple[TavernError | None] | None = None
 
     def on(self, event: str, listener: Listener) -> Callable[[], None]:
-        """Calls `listener` with each such event from now on; what is returned takes it away again."""
+        """Calls `listener` with each event from now on. Returns a function that removes it."""
         self._listeners.setdefault(event, []).append(listener)
         return lambda: self.off(event, listener)
 
@@ -104,10 +104,10 @@ class Emitter:
         if listener in listeners:
             listeners.remove(listener)
 
-    def stream(self, event: str, most: int = STREAM_ITEMS) -> Stream[Any]:
-        """The same events as an asynchronous iterator, from now on."""
+    def stream(self, event: str, limit: int = STREAM_ITEMS) -> Stream[Any]:
+        """The events from now on, as an asynchronous iterator."""
         streams = self._streams.setdefault(event, [])
-        stream: Stream[Any] = Stream(lambda gone: streams.remove(gone) if gone in streams else None, most)
+        stream: Stream[Any] = Stream(lambda gone: streams.remove(gone) if gone in streams else None, limit)
         streams.append(stream)
         if self._ended is not None:
             stream.end(*self._ended)

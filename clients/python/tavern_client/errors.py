@@ -1,21 +1,21 @@
-"""What can go wrong, as one exception. Its code is one of the server's table, or one of the client's own below.
+"""Exceptions. The code of a `TavernError` is one of the server's error codes or one of the client's own below.
 
-Must hold: `code` decides what to do next; `message` is for people.
+Must hold: `code` is for programs; `message` is for people.
 """
 from __future__ import annotations
 
 from typing import Any
 
-# The client's own codes, beside those of the server.
-CLOSED = "closed"  # this client was closed; make another
-SUPERSEDED = "superseded"  # the session goes on elsewhere; do not come back
-UNKNOWN_OUTCOME = "unknown_outcome"  # sent, and the link was lost before the answer: it may have happened
-TIMEOUT = "timeout"  # no answer within the time that was given
-OVERFLOW = "overflow"  # an iterator was read too slowly, and its oldest items are gone
+# The client's own codes.
+CLOSED = "closed"  # the client is closed; create a new one
+SUPERSEDED = "superseded"  # another connection took over the session; do not reconnect
+UNKNOWN_OUTCOME = "unknown_outcome"  # the connection was lost before the reply; the command may have been executed
+TIMEOUT = "timeout"  # no reply in time
+OVERFLOW = "overflow"  # an iterator was read too slowly; its oldest items were dropped
 
 
 class TavernError(Exception):
-    """A refusal of the server, or the client's own reason for giving up."""
+    """An error reply of the server, or the client's reason for giving up."""
 
     def __init__(self, code: str, message: str, retry_after_ms: int | None = None, party: dict[str, Any] | None = None) -> None:
         super().__init__(f"{code}: {message}")
@@ -26,7 +26,7 @@ class TavernError(Exception):
 
     @classmethod
     def from_wire(cls, error: Any) -> TavernError:
-        """From the `error` member of a reply, whatever it holds."""
+        """From the `error` member of a reply; tolerates any content."""
         known = error if isinstance(error, dict) else {}
         retry, party = known.get("retry_after_ms"), known.get("party")
         return cls(
@@ -38,7 +38,7 @@ class TavernError(Exception):
 
 
 class LinkLost(Exception):
-    """The transport ended. `code` is the WebSocket close code if there was one; `unsent`: the server cannot have seen what was being sent."""
+    """The connection ended. `code` is the WebSocket close code, if any; `unsent`: the server cannot have received the last command."""
 
     def __init__(self, why: str, code: int | None = None, unsent: bool = False) -> None:
         super().__init__(why)
@@ -47,4 +47,4 @@ class LinkLost(Exception):
 
 
 class LinkRefused(Exception):
-    """Somebody answered, and not as this transport must be answered: another transport may fare better."""
+    """Something answered, but not as this transport requires (a proxy, for example). Another transport may work."""

@@ -1,6 +1,6 @@
-"""Patterns as the server reads them: Redis globs over bytes. A message says its channel, not the pattern it was heard through.
+"""Redis glob patterns over bytes. Needed because a message names its channel, not the pattern that matched.
 
-Must hold: the answer is the server's for every pattern and name; no pattern takes exponential time.
+Must hold: the same result as the server for every pattern and name; no exponential time.
 """
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from __future__ import annotations
 def matches(pattern: str, name: str) -> bool:
     glob, text = pattern.encode(), name.encode()
     p = t = 0
-    # Where the last star stands, and how far it reaches: only that one is ever tried anew.
+    # Position of the last star and how much it has consumed: backtracking only ever extends the last star.
     star: int | None = None
     reached = 0
     while t < len(text):
@@ -28,7 +28,7 @@ def matches(pattern: str, name: str) -> bool:
 
 
 def one(glob: bytes, p: int, byte: int) -> int | None:
-    """The place behind the element at `p` if that takes this byte."""
+    """The position after the element at `p` if it matches this byte."""
     if p >= len(glob):
         return None
     if glob[p] == ord("?"):
@@ -44,7 +44,7 @@ def one_of(glob: bytes, p: int, byte: int) -> int | None:
     inverted = glob[p : p + 1] == b"^"
     p += inverted
     found = False
-    # A class that is never closed ends with the pattern, as in Redis.
+    # An unclosed class ends with the pattern, as in Redis.
     while p < len(glob) and glob[p] != ord("]"):
         if glob[p] == ord("\\") and p + 1 < len(glob):
             p += 1

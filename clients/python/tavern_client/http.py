@@ -1,6 +1,6 @@
-"""HTTP/1.1 as the client needs it: a POST with its answer on a connection that is kept, and a response that does not end.
+"""A minimal HTTP/1.1 client: POST over a keep-alive connection, and streaming GET.
 
-Must hold: every wait has a time; what a server sends is bounded before it is kept. One request at a time on one connection.
+Must hold: every wait has a timeout; response size is bounded; one request at a time per connection.
 """
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .address import Address
 from .errors import LinkLost
 
 HEAD_BYTES = 64 * 1024
-# The largest message a server can be configured for, with room for what stands around it.
+# The largest configurable message size plus its envelope.
 BODY_BYTES = 66 << 20
 CONNECT_S = 10.0
 
@@ -26,7 +26,7 @@ class Connection:
 
     async def _begin(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         if self._reader is not None and self._writer is not None:
-            # A server that closed an idle connection is noticed before anything is sent on it.
+            # Detects a keep-alive connection that the server has closed before sending on it.
             if not self._reader.at_eof() and not self._writer.is_closing() and self._reader.exception() is None:
                 return self._reader, self._writer
             self.close()
@@ -48,15 +48,15 @@ class Connection:
                 async for piece in self._body(fields):
                     size += len(piece)
                     if size > BODY_BYTES:
-                        raise ValueError("the answer is too large")
+                        raise ValueError("the response is too large")
                     body_pieces.append(piece)
         except (OSError, EOFError, ValueError, asyncio.LimitOverrunError) as failure:
             self.close()
             if isinstance(failure, TimeoutError):
-                raise LinkLost("the server did not answer in time") from failure
+                raise LinkLost("no response in time") from failure
             raise LinkLost(f"the connection ended: {failure}") from failure
         except BaseException:
-            # The answer to come would be taken for that of the next request.
+            # Cancelled: the pending response would be read as that of the next request.
             self.close()
             raise
         if fields.get("connection", "").lower() == "close":
@@ -64,7 +64,7 @@ class Connection:
         return status, b"".join(body_pieces)
 
     async def get_stream(self, target: str, headers: dict[str, str], timeout: float) -> tuple[int, AsyncIterator[bytes]]:
-        """The status, and the body as it comes."""
+        """The status, and the body as an iterator of chunks."""
         try:
             async with asyncio.timeout(timeout):
                 status, fields = await self._ask("GET", target, headers, b"")
@@ -78,7 +78,7 @@ class Connection:
         lines = [f"{method} {target} HTTP/1.1", f"Host: {self._address.authority}"]
         for name, value in headers.items():
             if "\r" in value or "\n" in value:
-                raise ValueError(f"the field {name} may hold no line break")
+                raise ValueError(f"header {name} must not contain a line break")
             lines.append(f"{name}: {value}")
         writer.write("\r\n".join(lines).encode() + b"\r\n\r\n" + body)
         await writer.drain()
@@ -92,11 +92,11 @@ class Connection:
 
     async def _body(self, fields: dict[str, str]) -> AsyncIterator[bytes]:
         reader = self._reader
-        assert reader is not None, "a body follows a head"
+        assert reader is not None, "called after the head was read"
         if fields.get("transfer-encoding", "").lower() == "chunked":
             while size := int((await reader.readuntil(b"\r\n")).split(b";")[0], 16):
                 if size > BODY_BYTES:
-                    raise ValueError("the answer is too large")
+                    raise ValueError("the response is too large")
                 yield await reader.readexactly(size)
                 await reader.readexactly(2)
             while await reader.readuntil(b"\r\n") != b"\r\n":
@@ -104,7 +104,7 @@ class Connection:
             return
         size = int(fields.get("content-length", "0"))
         if size > BODY_BYTES:
-            raise ValueError("the answer is too large")
+            raise ValueError("the response is too large")
         if size:
             yield await reader.readexactly(size)
 

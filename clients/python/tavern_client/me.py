@@ -1,6 +1,6 @@
-"""The user himself: whom he follows, what they do, who sees him, and his letters.
+"""The user of this session: follows, statuses, visibility, inbox.
 
-Emits `status` when somebody he follows does something else, `statuses` at the beginning if it was asked for, and `letter`.
+Emits `status` when the status of a followed user changes, `statuses` when a session starts (if requested), and `inbox` for each inbox message.
 """
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Me(Emitter):
 
     @property
     def user(self) -> str | None:
-        """The name the server knows us by; None: nobody in particular."""
+        """The user name; None: anonymous."""
         return self._session.hello.get("user")
 
     @property
@@ -28,7 +28,7 @@ class Me(Emitter):
         return self._session.hello.get("client")
 
     async def status(self, users: Iterable[str]) -> list[Status]:
-        """The statuses of up to 100 users, in the order asked."""
+        """The statuses of up to 100 users, in the given order."""
         answer = await self._session.ask("status", {"users": list(users)})
         return list(answer["statuses"])
 
@@ -39,7 +39,7 @@ class Me(Emitter):
         await self._session.ask("unfollow", {"user": user})
 
     async def following(self) -> list[str]:
-        """Everybody he follows, all pages."""
+        """All users that this user follows."""
         return [user async for user in self._pages("following")]
 
     async def followers(self) -> list[str]:

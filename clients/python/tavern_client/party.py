@@ -1,7 +1,6 @@
-"""The user's party: its commands, and a snapshot that the letters keep up to date.
+"""The user's party: its commands, and a snapshot kept up to date by party events.
 
-`fold` knows no sockets. Must hold: `current` is what the server last said, or that with the letters since; a letter that does not fit asks the
-server again instead of guessing.
+Must hold: `current` is the last snapshot plus the events since; an event that does not apply reloads the snapshot instead of guessing.
 """
 from __future__ import annotations
 
@@ -14,15 +13,15 @@ from .errors import TavernError
 from .session import Session
 
 Snapshot = dict[str, Any]
-Letter = dict[str, Any]
+PartyEvent = dict[str, Any]
 
-def fold(party: Snapshot | None, letter: Letter, me: str | None) -> tuple[Snapshot | None, bool]:
-    """The snapshot after a letter, and whether that is certain."""
-    cmd, uid = letter.get("cmd"), letter.get("uid")
-    if party is None or letter.get("party_id") != party["party_id"]:
-        # To have been thrown out of another party, or to be asked into it, changes nothing in ours.
+def fold(party: Snapshot | None, event: PartyEvent, me: str | None) -> tuple[Snapshot | None, bool]:
+    """The snapshot after an event, and whether it is complete (otherwise it must be reloaded)."""
+    cmd, uid = event.get("cmd"), event.get("uid")
+    if party is None or event.get("party_id") != party["party_id"]:
+        # Events of another party do not change ours.
         return party, cmd in ("invite", "invite_cancel", "kick", "disband", "decline", "leave")
-    version = letter.get("version", 0)
+    version = event.get("version", 0)
     if version <= party["version"]:
         return party, True
     if cmd in ("kick", "disband") or (cmd == "leave" and uid == me):
@@ -30,22 +29,22 @@ def fold(party: Snapshot | None, letter: Letter, me: str | None) -> tuple[Snapsh
     new = copy.deepcopy(party)
     new["version"] = version
     certain = version == party["version"] + 1
-    if not change(new, letter):
+    if not change(new, event):
         certain = False
     settle(new)
     return new, certain
 
 
-def change(party: Snapshot, letter: Letter) -> bool:
-    """Applies one letter; False when it does not say enough."""
-    cmd, uid, members = letter.get("cmd"), letter.get("uid"), party["members"]
+def change(party: Snapshot, event: PartyEvent) -> bool:
+    """Applies one event; False when the event does not say enough."""
+    cmd, uid, members = event.get("cmd"), event.get("uid"), party["members"]
     if cmd in ("join", "accept"):
-        # Who has no name is called by his id.
-        name = None if letter.get("user") == uid else letter.get("user")
-        members.append({"user": uid, "name": name, "online": True, "since": letter.get("ts")})
+        # For a user without a display name the server sends their id.
+        name = None if event.get("user") == uid else event.get("user")
+        members.append({"user": uid, "name": name, "online": True, "since": event.get("ts")})
         drop_pending(party, uid)
     elif cmd == "invited":
-        party["pending"].append({"user": letter["invitee"], "by": uid, "expires_at": letter.get("expires_at")})
+        party["pending"].append({"user": event["invitee"], "by": uid, "expires_at": event.get("expires_at")})
     elif cmd in ("decline", "uninvited"):
         drop_pending(party, uid)
     elif cmd == "leave":
@@ -54,18 +53,18 @@ def change(party: Snapshot, letter: Letter) -> bool:
         members.sort(key=lambda member: member["user"] != uid)
         return bool(members) and members[0]["user"] == uid
     elif cmd == "data":
-        party["data"] = letter.get("data")
+        party["data"] = event.get("data")
     elif cmd in ("online", "offline"):
         for member in members:
             if member["user"] == uid:
                 member["online"] = cmd == "online"
     elif cmd in ("party_go", "ready"):
-        party["go_id"], party["state"] = letter["go_id"], letter["state"]
+        party["go_id"], party["state"] = event["go_id"], event["state"]
     elif cmd in ("party_matched", "go_failed", "go_cancel"):
         party.pop("go_id", None)
         party["state"] = "idle"
     else:
-        # What a later server tells is asked for.
+        # An event of a newer server: reload.
         return False
     return True
 
@@ -75,14 +74,14 @@ def drop_pending(party: Snapshot, uid: Any) -> None:
 
 
 def settle(party: Snapshot) -> None:
-    """The state of a party without a go follows from its members."""
+    """Without a ticket, the state depends on the number of members."""
     if party.get("state") in ("forming", "idle"):
         party["state"] = "forming" if len(party["members"]) < 2 else "idle"
 
 
 class Party(Emitter):
-    """`current` is the live snapshot, or None. Emits each letter under its `cmd` and as `letter`, `say` with a `Message` when
-    a member says something, and `change` when `current` has changed."""
+    """`current` is the live snapshot, or None. Emits each party event under its `cmd` and as `event`, `say` with a `Message` when
+    a member sends one, and `change` when `current` has changed."""
 
     def __init__(self, session: Session) -> None:
         super().__init__()
@@ -147,12 +146,12 @@ class Party(Emitter):
     async def _do(self, cmd: str, **members: Any) -> dict[str, Any]:
         asked = {name: value for name, value in members.items() if value is not None}
         if cmd not in ("get", "say"):
-            # With a name of its own the server does it once, however often it is asked; so it may be asked again after a cut.
+            # The request id lets the server dedupe retries.
             asked.setdefault("rid", uuid.uuid4().hex)
 
         def answered(ok: dict[str, Any]) -> None:
             if "party" in ok:
-                self.take_snapshot(ok["party"])
+                self.set_snapshot(ok["party"])
             elif cmd not in ("say", "block", "unblock"):
                 self.refresh()
 
@@ -160,43 +159,43 @@ class Party(Emitter):
             return await self._session.ask(f"party.{cmd}", asked, repeatable=cmd != "say", on_ok=answered)
         except TavernError as refused:
             if refused.party is not None:
-                self.take_snapshot(refused.party)
+                self.set_snapshot(refused.party)
             raise
 
-    # ---- what is told
+    # ---- called by the client
 
-    def take_snapshot(self, party: Snapshot | None) -> None:
+    def set_snapshot(self, party: Snapshot | None) -> None:
         old = self.current
         if party is not None and old is not None and party["party_id"] == old["party_id"] and party["version"] < old["version"]:
-            # Read before the letters that came meanwhile.
+            # Older than the events that arrived meanwhile.
             return
         self.current = party
         if party != old:
             self.emit("change", party)
 
-    def take_letter(self, letter: Letter, me: str | None) -> None:
+    def apply_event(self, event: PartyEvent, me: str | None) -> None:
         old = self.current
         try:
-            self.current, certain = fold(old, letter, me)
+            self.current, certain = fold(old, event, me)
         except (KeyError, TypeError, AttributeError) as surprise:
-            report("a party letter could not be read", surprise)
+            report("cannot apply a party event", surprise)
             certain = False
         if not certain:
             self.refresh()
-        self.emit(str(letter.get("cmd")), letter)
-        self.emit("letter", letter)
+        self.emit(str(event.get("cmd")), event)
+        self.emit("event", event)
         if self.current != old:
             self.emit("change", self.current)
 
     def refresh(self) -> None:
-        """Asks for the snapshot, once for all that want to know."""
+        """Reloads the snapshot; concurrent calls share one request."""
         if self._asking or self._session.ended is not None:
             return
         self._asking = True
 
         def answered(ok: dict[str, Any]) -> None:
             self._asking = False
-            self.take_snapshot(ok.get("party"))
+            self.set_snapshot(ok.get("party"))
 
         command = self._session.begin("party.get", {}, on_ok=answered)
         command.answer.add_done_callback(lambda answer: setattr(self, "_asking", False))

@@ -1,6 +1,6 @@
-"""Who is in a channel, kept up to date from a snapshot and the changes after it. Knows no sockets and no clock.
+"""Who is in a channel: a snapshot plus the changes since. No IO and no clock.
 
-Must hold: snapshot and later events give the later snapshot; whatever cannot be applied asks for a new snapshot and changes nothing.
+Must hold: a snapshot plus later events equals the later snapshot; an event that does not apply requests a new snapshot and changes nothing.
 """
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from .emitter import Emitter
 
 Event = dict[str, Any]
 
-# Changes that wait for a snapshot; beyond these the snapshot is asked for again.
-EARLY = 4_096
+# Limit of changes buffered while waiting for a snapshot; further ones are dropped.
+BUFFERED = 4_096
 EVENTS = frozenset(
     ["user_online", "user_offline", "client_online", "client_updated", "client_offline", "presence", "presence_mode"]
 )
@@ -20,7 +20,7 @@ EVENTS = frozenset(
 
 @dataclass
 class Client:
-    """One session of a user in the channel. `since` is known from snapshots only."""
+    """One session of a user in the channel. Only snapshots contain `since`."""
 
     client: str
     state: Any = None
@@ -33,31 +33,31 @@ class User:
     name: str | None = None
     clients: dict[str, Client] = field(default_factory=dict)
     since: int | None = None
-    # In a grace: his clients are lost, and he may still come back.
+    # In the grace period: all their clients are lost, but they may still return.
     leaving: bool = False
 
 
 class Presence(Emitter):
-    """The live map of one channel. `change` is emitted after each change, with the event that caused it."""
+    """The live presence map of one channel. Emits `change` after each change, with the event that caused it."""
 
     def __init__(self, channel: str, resync: Callable[[], None] = lambda: None) -> None:
         super().__init__()
         self.channel = channel
         self.version = 0
         self.mode = "full"
-        # Users there, those without a name included.
+        # All users, anonymous ones included.
         self.count = 0
         self.users: dict[str, User] = {}
-        # Clients of people without a name.
+        # Clients of anonymous users.
         self.anonymous: dict[str, Client] = {}
         self.synced = False
-        self._early: list[Event] = []
+        self._buffered: list[Event] = []
         self._resync = resync
 
     def restore(self, members: Event) -> None:
-        """Takes a snapshot shaped like the answer to `who`."""
+        """Loads a snapshot in the format of the reply to `who`."""
         if self.synced and members["version"] < self.version:
-            # Read before what was told meanwhile.
+            # Older than the changes that arrived meanwhile.
             return
         self.version, self.count = members["version"], members["count"]
         self.users, self.anonymous = {}, {}
@@ -74,13 +74,13 @@ class Presence(Emitter):
                 leaving = bool(shown.get("leaving", False))
                 self.users[shown["user"]] = User(shown["user"], shown.get("name"), clients, shown.get("since"), leaving)
         self.synced = True
-        early, self._early = self._early, []
+        early, self._buffered = self._buffered, []
         self.emit("change", {"event": "snapshot", "channel": self.channel, "version": self.version})
         for event in early:
             self.apply(event)
 
     def lose(self) -> None:
-        """What is known may be wrong: holds changes back until the next snapshot, and asks for it once."""
+        """Marks the map as stale: requests a snapshot once and buffers changes until it arrives."""
         if self.synced:
             self.synced = False
             self._resync()
@@ -88,18 +88,18 @@ class Presence(Emitter):
     def apply(self, event: Event) -> None:
         version = event["version"]
         if not self.synced:
-            if len(self._early) < EARLY:
-                self._early.append(event)
+            if len(self._buffered) < BUFFERED:
+                self._buffered.append(event)
             return
         if event["event"] == "presence_mode":
-            self._turn(event)
+            self._set_mode(event)
             return
         if version <= self.version:
             return
         before = event.get("from_version", version - 1)
-        # After a channel was empty its version may jump.
+        # The version of an empty channel may jump.
         if before > self.version and self.count > 0:
-            self._early = [event]
+            self._buffered = [event]
             self.lose()
             return
         if event["event"] == "presence":
@@ -109,13 +109,13 @@ class Presence(Emitter):
         self.version = version
         self.emit("change", event)
 
-    def _turn(self, event: Event) -> None:
+    def _set_mode(self, event: Event) -> None:
         if event["version"] < self.version:
             return
         left_counts = self.mode == "counts" and event["mode"] != "counts"
         self.mode = event["mode"]
         if self.mode == "counts":
-            # From now on only some are named: those known would never be told to go.
+            # In counts mode most users are no longer reported, so their departure would be missed.
             self.users, self.anonymous = {}, {}
         self.emit("change", event)
         if left_counts or event["version"] > self.version:
@@ -127,7 +127,7 @@ class Presence(Emitter):
         if kind in ("user_online", "user_offline"):
             self.count += 1 if kind == "user_online" else -1
         if name is None:
-            self._nameless(kind, client, event.get("state"))
+            self._anonymous_change(kind, client, event.get("state"))
             return
         if kind == "user_offline":
             self.users.pop(name, None)
@@ -146,9 +146,9 @@ class Presence(Emitter):
             user.clients.pop(client, None)
             user.leaving = not user.clients
 
-    def _nameless(self, kind: str, client: str | None, state: Any) -> None:
+    def _anonymous_change(self, kind: str, client: str | None, state: Any) -> None:
         if client is None:
-            # Somebody who hides: counted, nothing else.
+            # A hidden user is only counted.
             return
         if kind == "client_offline":
             self.anonymous.pop(client, None)
@@ -159,7 +159,7 @@ class Presence(Emitter):
         for gone in event.get("left", ()):
             name, client = gone["user"], gone.get("client")
             if name is None:
-                self._nameless("client_offline", client, None)
+                self._anonymous_change("client_offline", client, None)
             elif client is None:
                 self.users.pop(name, None)
             elif name in self.users:
@@ -169,7 +169,7 @@ class Presence(Emitter):
         for entry in (*event.get("joined", ()), *event.get("updated", ())):
             name, client = entry["user"], entry.get("client")
             if name is None:
-                self._nameless("client_online", client, entry.get("state"))
+                self._anonymous_change("client_online", client, entry.get("state"))
                 continue
             user = self.users.setdefault(name, User(name, leaving=client is None))
             if client is not None:

@@ -1,4 +1,4 @@
-"""What a client was told at the start, and how long its token holds."""
+"""The options of a client, and the lifetime of its token."""
 from __future__ import annotations
 
 import base64
@@ -27,7 +27,7 @@ class Settings:
 
 
 def remaining(token: str | None) -> float | None:
-    """Seconds until a token ends, as far as it says so."""
+    """Seconds until a token expires, if it contains `exp`."""
     try:
         claims = (token or "").split(".")[1]
         ends = json.loads(base64.urlsafe_b64decode(claims + "=" * (-len(claims) % 4)))["exp"]

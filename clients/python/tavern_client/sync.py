@@ -1,4 +1,4 @@
-"""The same client without asyncio: every call blocks, iterators block with a timeout. The asynchronous client runs in a thread of its own.
+"""The client without asyncio: calls block, iterators block with a timeout. The asynchronous client runs in its own thread.
 
     with Tavern("http://127.0.0.1:7400", user="ann") as tavern:
         game = tavern.channel("game#1")
@@ -7,8 +7,8 @@
             game.publish("hello")
             print(messages.next(timeout=5).data)
 
-Must hold: nothing of the asynchronous client is changed from another thread than its own; when the client is closed its thread has ended.
-Listeners are called in the client's thread and must not call the client: use an iterator for that.
+Must hold: only the client's own thread touches the asynchronous client; closing the client ends its thread.
+Listeners run in the client's thread and must not call the client: use an iterator instead.
 """
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Frame = dict[str, Any]
 
 
 class Loop:
-    """A thread that runs an event loop, and a way to have things done there."""
+    """A thread that runs an event loop and executes work there."""
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
@@ -41,12 +41,12 @@ class Loop:
         if not self._thread.is_alive() or threading.current_thread() is self._thread:
             work.close()
             inside = self._thread.is_alive()
-            raise TavernError(CLOSED, "called from a listener, which runs in the client's own thread" if inside else "this client was closed")
+            raise TavernError(CLOSED, "called from a listener, which runs in the client's thread; use an iterator instead" if inside else "the client was closed")
         done: concurrent.futures.Future[T] = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
             return done.result()
         except BaseException:
-            # Interrupted from outside: nobody waits for it any more.
+            # Interrupted: cancel the work, nothing waits for it any more.
             done.cancel()
             raise
 
@@ -64,7 +64,7 @@ class Loop:
 
 
 class Items(Generic[T]):
-    """Items in order, for one reader that blocks. `timeout` ends a wait with `TimeoutError`; closing the client ends the iteration."""
+    """A blocking iterator for one reader. A wait longer than `timeout` raises `TimeoutError`; closing the client ends the iteration."""
 
     def __init__(self, loop: Loop, stream: emitter.Stream[T], timeout: float | None = None) -> None:
         self._loop, self._stream, self.timeout = loop, stream, timeout
@@ -105,8 +105,8 @@ class Items(Generic[T]):
         self.close()
 
 
-class Voice:
-    """What emits, from outside its thread."""
+class EmitterProxy:
+    """Access to an emitter from another thread."""
 
     def __init__(self, loop: Loop, inner: emitter.Emitter) -> None:
         self._loop, self._emitter = loop, inner
@@ -119,8 +119,8 @@ class Voice:
         return Items(self._loop, self._loop.call(lambda: self._emitter.stream(event)), timeout)
 
 
-class Presence(Voice):
-    """The live map; each reading is a copy of one moment."""
+class Presence(EmitterProxy):
+    """The live presence map; each property returns a copy."""
 
     def __init__(self, loop: Loop, inner: presences.Presence) -> None:
         super().__init__(loop, inner)
@@ -150,34 +150,34 @@ class Presence(Voice):
         return self.stream("change", timeout)
 
 
-class Ear(Voice):
-    def __init__(self, loop: Loop, inner: channels.Ear) -> None:
+class Subscribable(EmitterProxy):
+    def __init__(self, loop: Loop, inner: channels.Subscribable) -> None:
         super().__init__(loop, inner)
-        self._ear = inner
+        self._subscribable = inner
 
     def subscribe(self, listener: Callable[[Message], Any] | None = None) -> None:
-        self._loop.run(self._ear.subscribe(listener))
+        self._loop.run(self._subscribable.subscribe(listener))
 
     def unsubscribe(self) -> None:
-        self._loop.run(self._ear.unsubscribe())
+        self._loop.run(self._subscribable.unsubscribe())
 
     def messages(self, timeout: float | None = None) -> Items[Message]:
-        """The messages from now on. Does not subscribe by itself."""
-        return Items(self._loop, self._loop.call(self._ear.messages), timeout)
+        """Messages from now on. Does not subscribe."""
+        return Items(self._loop, self._loop.call(self._subscribable.messages), timeout)
 
     def __iter__(self) -> Iterator[Message]:
-        """Subscribes if need be, and gives each message."""
+        """Subscribes if necessary and yields each message."""
         with self.messages() as messages:
-            if not self._loop.call(lambda: self._ear.subscribed):
+            if not self._loop.call(lambda: self._subscribable.subscribed):
                 self.subscribe()
             yield from messages
 
 
-class Pattern(Ear):
+class Pattern(Subscribable):
     pass
 
 
-class Channel(Ear):
+class Channel(Subscribable):
     def __init__(self, loop: Loop, inner: channels.Channel) -> None:
         super().__init__(loop, inner)
         self._inner = inner
@@ -202,7 +202,7 @@ class Channel(Ear):
         return Presence(self._loop, self._loop.run(self._inner.presence()))
 
 
-class Me(Voice):
+class Me(EmitterProxy):
     def __init__(self, loop: Loop, inner: me.Me) -> None:
         super().__init__(loop, inner)
         self._inner = inner
@@ -234,8 +234,8 @@ class Me(Voice):
         self._loop.run(self._inner.visibility(value))
 
 
-class Party(Voice):
-    """The commands of a party by their names: `tavern.party.invite("bob")`."""
+class Party(EmitterProxy):
+    """Party commands as methods: `tavern.party.invite("bob")`."""
 
     def __init__(self, loop: Loop, inner: party.Party) -> None:
         super().__init__(loop, inner)
@@ -259,8 +259,8 @@ class Party(Voice):
         return command
 
 
-class Tavern(Voice):
-    """Like the asynchronous `Tavern`, with the same arguments. Connects in `with` or by `connect`."""
+class Tavern(EmitterProxy):
+    """Like the asynchronous `Tavern`, with the same arguments. Connects in `with` or with `connect`."""
 
     def __init__(self, url: str | list[str], **options: Any) -> None:
         loop = Loop()
@@ -278,7 +278,7 @@ class Tavern(Voice):
         return self
 
     def close(self) -> None:
-        """Goodbye; the client cannot be used after it."""
+        """Ends the session; the client cannot be used afterwards."""
         try:
             self._loop.run(self._inner.close())
         except TavernError as again:

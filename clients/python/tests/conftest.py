@@ -1,4 +1,4 @@
-"""The unit tests of the Python client: no server of the project is needed. They import the package from this folder."""
+"""Unit tests of the Python client; they need no Tavern server and import the package from this folder."""
 import pathlib
 import sys
 

@@ -1,4 +1,4 @@
-"""The Python client as an actor of the shared scenarios: JSON lines in, JSON lines out. Decides nothing.
+"""Runs the Python client as an actor of the shared scenarios: JSON lines in, JSON lines out. Contains no checks.
 
     python clients/python/tests/driver.py < commands
 """
@@ -16,17 +16,17 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 from tavern_client import Message, Tavern, TavernError  # noqa: E402
 
 Command = dict[str, Any]
-TURNS = ["open", "reconnecting", "resumed", "reset", "gap", "closing", "superseded", "closed"]
+STATES = ["open", "reconnecting", "resumed", "reset", "gap", "closing", "superseded", "closed"]
 AT_ONCE = 64
 
 
-def say(line: dict[str, Any]) -> None:
+def write(line: dict[str, Any]) -> None:
     sys.stdout.write(json.dumps(line) + "\n")
     sys.stdout.flush()
 
 
-def tell(kind: str, **members: Any) -> None:
-    say({"event": {**members, "type": kind}})
+def emit(kind: str, **members: Any) -> None:
+    write({"event": {**members, "type": kind}})
 
 
 class Driver:
@@ -44,7 +44,7 @@ class Driver:
     async def token(self) -> str:
         number = len(self.asked) + 1
         self.asked[number] = asyncio.get_running_loop().create_future()
-        say({"ask": "token", "n": number})
+        write({"ask": "token", "n": number})
         return await self.asked[number]
 
     def begin(self, command: Command) -> None:
@@ -57,29 +57,29 @@ class Driver:
         if resume := command.get("resume"):
             options["resume"] = (resume["session"], resume["seq"])
         self.client = Tavern(command["url"], **options)
-        for turn in TURNS:
-            self.client.on(turn, functools.partial(self.turn, turn))
+        for state in STATES:
+            self.client.on(state, functools.partial(self.state_changed, state))
         self.client.on("event", self.event)
-        self.client.party.on("say", lambda message: tell("party", cmd="say", data=message.data, uid=message.user, **{"from": {"user": message.user}}))
+        self.client.party.on("say", lambda message: emit("party", cmd="say", data=message.data, uid=message.user, **{"from": {"user": message.user}}))
 
-    def turn(self, turn: str, frame: dict[str, Any]) -> None:
-        tell(turn, **self.shown(turn, frame))
+    def state_changed(self, state: str, frame: dict[str, Any]) -> None:
+        emit(state, **self.members(state, frame))
 
     @staticmethod
-    def shown(turn: str, frame: dict[str, Any]) -> dict[str, Any]:
-        if turn == "gap":
+    def members(state: str, frame: dict[str, Any]) -> dict[str, Any]:
+        if state == "gap":
             return {name: frame[name] for name in ("channel", "pattern", "from", "to") if name in frame}
-        if turn == "closed" and frame["code"] != "closed":
+        if state == "closed" and frame["code"] != "closed":
             return {"code": frame["code"]}
         return {}
 
     @staticmethod
     def event(frame: dict[str, Any]) -> None:
-        if frame["event"] in ("status", "letter", "party"):
-            tell(frame["event"], **{name: value for name, value in frame.items() if name not in ("event", "seq")})
+        if frame["event"] in ("status", "inbox", "party"):
+            emit(frame["event"], **{name: value for name, value in frame.items() if name not in ("event", "seq")})
 
     def message(self, message: Message) -> None:
-        tell("message", channel=message.channel, data=message.data, **{"from": {"user": message.user, "client": message.client}})
+        emit("message", channel=message.channel, data=message.data, **{"from": {"user": message.user, "client": message.client}})
 
     # ---- commands
 
@@ -119,7 +119,7 @@ class Driver:
         if name not in self.watched:
             self.watched.add(name)
             channel.on("message", self.message)
-            channel.on("presence", lambda event: tell("presence", channel=name))
+            channel.on("presence", lambda event: emit("presence", channel=name))
         if command.get("presence"):
             await channel.presence()
         else:
@@ -135,18 +135,18 @@ class Driver:
 
     async def burst(self, command: Command) -> dict[str, Any]:
         channel = self.tavern.channel(command["channel"])
-        room = asyncio.Semaphore(AT_ONCE)
+        slots = asyncio.Semaphore(AT_ONCE)
 
         async def one(number: int) -> None:
             try:
                 await channel.publish(number)
             finally:
-                room.release()
+                slots.release()
 
-        # Each begins in its turn, so that the numbers go out in order.
+        # Tasks start in order, so the numbers are published in order.
         async with asyncio.TaskGroup() as group:
             for number in range(command["from"], command["from"] + command["count"]):
-                await room.acquire()
+                await slots.acquire()
                 group.create_task(one(number))
         return {}
 
@@ -205,11 +205,11 @@ class Driver:
 
     async def answer(self, command: Command, work: Awaitable[dict[str, Any]]) -> None:
         try:
-            say({"id": command["id"], "ok": await work})
+            write({"id": command["id"], "ok": await work})
         except TavernError as error:
-            say({"id": command["id"], "error": {"code": error.code, "message": error.message}})
+            write({"id": command["id"], "error": {"code": error.code, "message": error.message}})
         except Exception as failure:
-            say({"id": command["id"], "error": {"code": "driver", "message": repr(failure)}})
+            write({"id": command["id"], "error": {"code": "driver", "message": repr(failure)}})
 
     async def run(self) -> None:
         reader = asyncio.StreamReader(limit=1 << 24)
@@ -221,7 +221,7 @@ class Driver:
                 self.asked[command["answer"]].set_result(command["token"])
                 continue
             method: Callable[[Command], Awaitable[dict[str, Any]]] = getattr(self, command["do"])
-            # Tasks begin in the order in which they were made.
+            # Tasks start in the order of creation.
             task = asyncio.create_task(self.answer(command, method(command)))
             running.add(task)
             task.add_done_callback(running.discard)
@@ -230,5 +230,5 @@ class Driver:
 if __name__ == "__main__":
     asyncio.new_event_loop().run_until_complete(Driver().run())
     sys.stdout.flush()
-    # At once and without a goodbye.
+    # Exit at once, without ending the session.
     os._exit(0)

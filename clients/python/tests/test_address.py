@@ -1,4 +1,4 @@
-"""Addresses: what is taken, what it means, what is refused."""
+"""Server addresses: accepted forms, their URLs, rejected forms."""
 import pytest
 
 from tavern_client.address import Address
@@ -23,7 +23,7 @@ def test_one_address_serves_every_transport(url, socket, target):
     assert address.target("/v1/poll") == target
 
 
-def test_what_stands_in_a_query_is_escaped():
+def test_query_values_are_escaped():
     query = {"user": "Zoë & co", "session": "a~b", "seq": "7"}
     assert Address.parse("http://h").websocket(query) == "ws://h/v1/connect?user=Zo%C3%AB%20%26%20co&session=a~b&seq=7"
 
@@ -31,10 +31,10 @@ def test_what_stands_in_a_query_is_escaped():
 @pytest.mark.parametrize(
     ("url", "why"),
     [
-        ("ftp://h", "begins with"), ("http://", "names no host"), ("http://h:99999", "port"), ("http://h:x", "port"),
-        ("http://h?token=x", "beside it"), ("http://ann:secret@h", "beside it"), ("http://h#x", "beside it"),
+        ("ftp://h", "scheme must be"), ("http://", "has no host"), ("http://h:99999", "port"), ("http://h:x", "port"),
+        ("http://h?token=x", "as an argument"), ("http://ann:secret@h", "as an argument"), ("http://h#x", "as an argument"),
     ],
 )
-def test_a_wrong_address_is_refused_with_its_reason(url, why):
+def test_an_invalid_address_is_rejected_with_the_reason(url, why):
     with pytest.raises(ValueError, match=why):
         Address.parse(url)

@@ -1,4 +1,4 @@
-"""The live map: snapshots, changes, sums, numbers, holes."""
+"""The presence map: snapshots, changes, coalesced events, counts, missing versions."""
 import random
 
 import pytest
@@ -25,7 +25,7 @@ def event(kind, version, user, **members):
     return {"event": kind, "channel": "game#1", "version": version, "user": user, **members}
 
 
-def test_arrival_change_and_departure():
+def test_join_update_and_leave_change_the_map():
     room, asked = room_at(7, [ANN])
     room.apply(event("user_online", 8, "bob", name="Bob"))
     room.apply(event("client_online", 9, "bob", client="b1", state={"seat": 2}))
@@ -33,7 +33,7 @@ def test_arrival_change_and_departure():
     assert shown(room) == ({"ann": (False, {"a1": 1}), "bob": (False, {"b1": {"seat": 3}})}, {}, 2)
     assert room.users["bob"].name == "Bob" and room.users["ann"].since == 5
     room.apply(event("client_offline", 11, "bob", client="b1", explicit=False, reason="lost"))
-    assert room.users["bob"].leaving, "in his grace he is there, and leaving"
+    assert room.users["bob"].leaving, "in the grace period the user is present and leaving"
     room.apply(event("client_online", 12, "bob", client="b2", state=None))
     assert shown(room)[0]["bob"] == (False, {"b2": None})
     room.apply(event("client_offline", 13, "bob", client="b2", explicit=True, reason="left"))
@@ -41,13 +41,13 @@ def test_arrival_change_and_departure():
     assert shown(room) == ({"ann": (False, {"a1": 1})}, {}, 1) and room.version == 14 and not asked
 
 
-def test_what_is_older_than_the_snapshot_is_not_applied():
+def test_an_event_older_than_the_snapshot_is_ignored():
     room, asked = room_at(7, [ANN])
     room.apply(event("user_offline", 7, "ann", last_seen=1, reason="left"))
     assert shown(room)[2] == 1 and not asked
 
 
-def test_a_hole_asks_once_for_the_whole_and_keeps_what_came_meanwhile():
+def test_a_missing_version_requests_one_snapshot_and_buffers_later_changes():
     room, asked = room_at(7, [ANN])
     room.apply(event("client_online", 10, "ann", client="a3", state=3))
     room.apply(event("client_online", 11, "ann", client="a4", state=4))
@@ -56,14 +56,14 @@ def test_a_hole_asks_once_for_the_whole_and_keeps_what_came_meanwhile():
     assert shown(room)[0] == {"ann": (False, {"a3": 3, "a4": 4})} and room.version == 11 and asked == [True]
 
 
-def test_after_a_channel_was_empty_its_version_may_jump():
+def test_the_version_of_an_empty_channel_may_jump():
     room, asked = room_at(0)
     room.apply(event("user_online", 1_000, "ann", name=None))
     room.apply(event("client_online", 1_001, "ann", client="a1", state=1))
     assert shown(room) == ({"ann": (False, {"a1": 1})}, {}, 1) and not asked
 
 
-def test_changes_that_overtake_the_first_snapshot_wait_for_it():
+def test_changes_before_the_first_snapshot_are_buffered():
     room = Presence("game#1")
     room.apply(event("user_online", 8, "bob", name=None))
     room.apply(event("client_online", 9, "bob", client="b1", state=0))
@@ -72,7 +72,7 @@ def test_changes_that_overtake_the_first_snapshot_wait_for_it():
     assert shown(room) == ({"ann": (False, {"a1": 1}), "bob": (False, {"b1": 0})}, {}, 2)
 
 
-def test_sums_say_what_is_there_now():
+def test_coalesced_events_apply_all_their_changes():
     room, asked = room_at(7, [ANN])
     room.apply({
         "event": "presence", "channel": "game#1", "from_version": 7, "version": 30, "count": 2,
@@ -89,19 +89,19 @@ def test_sums_say_what_is_there_now():
     assert asked == [True]
 
 
-def test_people_without_a_name_are_counted_and_known_by_their_client():
+def test_anonymous_users_are_counted_and_known_by_client():
     room, _ = room_at(1, [{"user": None, "name": None, "clients": [{"client": "x1", "state": 0, "since": 1}], "since": 1}])
     room.apply(event("user_online", 2, None, name=None))
     room.apply(event("client_online", 3, None, client="x2", state=5))
     room.apply(event("user_online", 4, None, name=None))
     room.apply(event("client_online", 5, None, client=None, state=None))
-    assert shown(room) == ({}, {"x1": 0, "x2": 5}, 3), "who hides is a number"
+    assert shown(room) == ({}, {"x1": 0, "x2": 5}, 3), "a hidden user is only counted"
     room.apply(event("client_offline", 6, None, client="x2", explicit=True, reason="left"))
     room.apply(event("user_offline", 7, None, last_seen=1, reason="left"))
     assert shown(room) == ({}, {"x1": 0}, 2)
 
 
-def test_a_crowd_is_a_number_and_names_again_when_it_has_gone():
+def test_counts_mode_keeps_the_number_and_leaving_it_reloads_the_names():
     room, asked = room_at(7, [ANN])
     room.apply({"event": "presence_mode", "channel": "game#1", "mode": "counts", "version": 7})
     assert room.users == {} and room.count == 1 and room.mode == "counts"
@@ -112,18 +112,18 @@ def test_a_crowd_is_a_number_and_names_again_when_it_has_gone():
     })
     assert room.count == 6_001 and set(room.users) == {"friend"} and not asked
     room.apply({"event": "presence_mode", "channel": "game#1", "mode": "coalesced", "version": 12})
-    assert asked == [True], "the names are asked for"
+    assert asked == [True], "a snapshot is requested"
     room.restore({"version": 12, "users": [ANN], "count": 1})
     assert set(room.users) == {"ann"} and room.mode == "coalesced"
 
 
-def test_a_snapshot_without_users_is_that_of_a_crowd():
+def test_a_snapshot_without_users_means_counts_mode():
     room = Presence("game#1")
     room.restore({"version": 3, "count": 9_000})
     assert (room.mode, room.count, room.users) == ("counts", 9_000, {})
 
 
-def test_every_change_is_told():
+def test_every_change_is_emitted_once():
     room, _ = room_at(7, [ANN])
     heard = []
     room.on("change", heard.append)
@@ -133,20 +133,20 @@ def test_every_change_is_told():
 
 
 class Model:
-    """A channel as the server keeps it; gives events and snapshots."""
+    """A model of a channel on the server; produces events and snapshots."""
 
-    def __init__(self, dice):
-        self.dice, self.version, self.users, self.events = dice, 100, {}, []
+    def __init__(self, rand):
+        self.rand, self.version, self.users, self.events = rand, 100, {}, []
 
     def tell(self, kind, user, **members):
         self.version += 1
         self.events.append(event(kind, self.version, user, **members))
 
     def step(self):
-        user, client = self.dice.choice("abcd"), self.dice.choice("123")
+        user, client = self.rand.choice("abcd"), self.rand.choice("123")
         client = user + client
         clients = self.users.get(user)
-        what = self.dice.choice(["join", "join", "update", "leave", "lose", "expire"])
+        what = self.rand.choice(["join", "join", "update", "leave", "lose", "expire"])
         if what == "join" and not (clients and client in clients):
             if clients is None:
                 clients = self.users[user] = {}
@@ -176,9 +176,9 @@ class Model:
 
 
 @pytest.mark.parametrize("seed", range(50))
-def test_snapshot_and_later_events_give_the_later_snapshot_whatever_is_lost(seed):
-    dice = random.Random(seed)
-    model = Model(dice)
+def test_the_map_equals_the_model_despite_lost_events(seed):
+    rand = random.Random(seed)
+    model = Model(rand)
     room = Presence("game#1", lambda: late.append(model.members()))
     late = []
     room.restore(model.members())
@@ -186,10 +186,10 @@ def test_snapshot_and_later_events_give_the_later_snapshot_whatever_is_lost(seed
         before = len(model.events)
         model.step()
         for told in model.events[before:]:
-            if dice.random() < 0.05:
+            if rand.random() < 0.05:
                 continue
             room.apply(told)
-        if late and dice.random() < 0.5:
+        if late and rand.random() < 0.5:
             room.restore(late.pop())
     room.lose()
     late = [model.members()]
@@ -199,7 +199,7 @@ def test_snapshot_and_later_events_give_the_later_snapshot_whatever_is_lost(seed
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_events_without_a_loss_never_ask_again(seed):
+def test_without_loss_no_snapshot_is_requested(seed):
     model = Model(random.Random(seed))
     for _ in range(20):
         model.step()

@@ -1,4 +1,4 @@
-"""The client without asyncio."""
+"""The blocking client."""
 import asyncio
 import pathlib
 import sys
@@ -7,18 +7,18 @@ import threading
 import pytest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
-from house import House  # noqa: E402
+from fake_server import FakeServer  # noqa: E402
 from tavern_client.errors import TavernError  # noqa: E402
 from tavern_client.sync import Loop, Tavern  # noqa: E402
 
 
 @pytest.fixture
-def house():
-    """The server with a script, in a thread of its own."""
+def server():
+    """The scripted server in its own thread."""
     loop = Loop()
 
     async def begin():
-        return await House().__aenter__()
+        return await FakeServer().__aenter__()
 
     served = loop.run(begin())
     served.run = loop.run
@@ -27,39 +27,39 @@ def house():
     loop.stop()
 
 
-def test_calls_block_and_iterators_block_with_a_time(house):
+def test_calls_block_and_iterators_block_with_a_timeout(server):
     threads = threading.active_count()
-    house.replies["publish"] = {"ok": {"receivers": 2}}
-    with Tavern(house.url, user="ann") as tavern:
+    server.replies["publish"] = {"ok": {"receivers": 2}}
+    with Tavern(server.url, user="ann") as tavern:
         channel = tavern.channel("game#1")
         with channel.messages(timeout=0.1) as messages:
             channel.subscribe()
             assert channel.publish(1) == 2
             with pytest.raises(TimeoutError):
                 next(messages)
-            line = house.run(house.line(1))
-            house.run(line.message(1, "x"))
+            connection = server.run(server.connection(1))
+            server.run(connection.message(1, "x"))
             assert messages.next(timeout=5).data == "x"
         assert tavern.me.user == "ann" and tavern.state == "open" and tavern.party.current is None
         rest = channel.messages()
-    assert list(rest) == [], "the end of the client is the end of its iterators"
+    assert list(rest) == [], "closing the client ends its iterators"
     assert threading.active_count() == threads
     with pytest.raises(TavernError, match="closed"):
         channel.publish(1)
 
 
-def test_refusals_are_raised_here(house):
-    house.replies["party.invite"] = {"error": {"code": "party_full", "message": "no", "party": {"party_id": 4, "version": 1}}}
-    with Tavern(house.url, user="ann") as tavern, pytest.raises(TavernError) as refused:
+def test_error_replies_are_raised(server):
+    server.replies["party.invite"] = {"error": {"code": "party_full", "message": "no", "party": {"party_id": 4, "version": 1}}}
+    with Tavern(server.url, user="ann") as tavern, pytest.raises(TavernError) as refused:
         tavern.party.invite("bob")
     assert refused.value.code == "party_full" and refused.value.party["party_id"] == 4
-    with Tavern(house.url, user="ann") as tavern, pytest.raises(AttributeError):
+    with Tavern(server.url, user="ann") as tavern, pytest.raises(AttributeError):
         tavern.party.invent("bob")
 
 
-def test_a_listener_that_calls_the_client_is_told_why_it_cannot(house):
+def test_calling_the_client_from_a_listener_raises_an_explanation(server):
     failures = []
-    with Tavern(house.url, user="ann") as tavern:
+    with Tavern(server.url, user="ann") as tavern:
         channel, heard = tavern.channel("game#1"), threading.Event()
 
         def answer(message):
@@ -70,14 +70,14 @@ def test_a_listener_that_calls_the_client_is_told_why_it_cannot(house):
             heard.set()
 
         channel.subscribe(answer)
-        line = house.run(house.line(1))
-        house.run(line.message(1, "x"))
+        connection = server.run(server.connection(1))
+        server.run(connection.message(1, "x"))
         assert heard.wait(5) and "listener" in failures[0]
 
 
-def test_it_can_be_used_while_a_loop_runs_in_this_thread(house):
+def test_the_client_works_inside_a_running_event_loop(server):
     async def main():
-        with Tavern(house.url, user="ann") as tavern:
+        with Tavern(server.url, user="ann") as tavern:
             return tavern.state
 
     assert asyncio.run(main()) == "open"

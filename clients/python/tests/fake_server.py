@@ -1,4 +1,4 @@
-"""A server with a script, for what a real one does rarely: it answers hello, and does to each line what the test says."""
+"""A scripted server for situations that a real one rarely produces: it answers hello and then does what the test says."""
 import asyncio
 import contextlib
 import json
@@ -7,12 +7,12 @@ import urllib.parse
 import websockets.asyncio.server
 
 
-class House:
-    """`lines` are the connections so far; each knows what it was told and can tell anything."""
+class FakeServer:
+    """`connections` are all connections so far; each records its commands and can send any frame."""
 
     def __init__(self, heartbeat_ms=15_000, hello=None):
-        self.heartbeat_ms, self.lines, self.changed = heartbeat_ms, [], asyncio.Event()
-        # What is answered to the hello of each line; by default the session it names is resumed.
+        self.heartbeat_ms, self.connections, self.changed = heartbeat_ms, [], asyncio.Event()
+        # The reply to the hello of each connection; by default the named session is resumed.
         self.hello = hello or (lambda number, asked: {"ok": self.welcome(asked)})
         self.replies = {}
 
@@ -33,22 +33,22 @@ class House:
         await self.server.wait_closed()
 
     async def serve(self, socket):
-        line = Line(socket)
+        connection = Connection(socket)
         query = dict(urllib.parse.parse_qsl(urllib.parse.urlsplit(socket.request.path).query))
         asked = query if "user" in query else json.loads(await socket.recv())
-        line.hello = asked
-        self.lines.append(line)
-        answer = self.hello(len(self.lines), asked)
-        await line.tell({"id": asked["id"], **answer} if "id" in asked else answer)
+        connection.hello = asked
+        self.connections.append(connection)
+        answer = self.hello(len(self.connections), asked)
+        await connection.send({"id": asked["id"], **answer} if "id" in asked else answer)
         self.changed.set()
         with contextlib.suppress(websockets.exceptions.ConnectionClosed):
             async for text in socket:
                 command = json.loads(text)
-                line.heard.append(command)
+                connection.commands.append(command)
                 self.changed.set()
                 reply = self.replies.get(command["op"], {"ok": {}})
                 if reply is not None:
-                    await line.tell({"id": command["id"], **(reply(command) if callable(reply) else reply)})
+                    await connection.send({"id": command["id"], **(reply(command) if callable(reply) else reply)})
 
     async def until(self, fact, seconds=5):
         async with asyncio.timeout(seconds):
@@ -56,30 +56,30 @@ class House:
                 self.changed.clear()
                 await self.changed.wait()
 
-    async def line(self, number):
-        await self.until(lambda: len(self.lines) >= number)
-        return self.lines[number - 1]
+    async def connection(self, number):
+        await self.until(lambda: len(self.connections) >= number)
+        return self.connections[number - 1]
 
 
 async def eventually(fact, seconds=5):
-    """Waits for a fact of the client, which only shows by looking."""
+    """Polls until a fact about the client is true."""
     async with asyncio.timeout(seconds):
         while not fact():
             await asyncio.sleep(0.005)
 
 
-class Line:
+class Connection:
     def __init__(self, socket):
-        self.socket, self.heard, self.hello = socket, [], None
+        self.socket, self.commands, self.hello = socket, [], None
 
-    async def tell(self, frame):
+    async def send(self, frame):
         await self.socket.send(json.dumps(frame))
 
     async def message(self, seq, data, channel="game#1"):
-        await self.tell({"seq": seq, "event": "message", "channel": channel, "data": data, "from": None})
+        await self.send({"seq": seq, "event": "message", "channel": channel, "data": data, "from": None})
 
     async def close(self, code):
         await self.socket.close(code)
 
     def ops(self):
-        return [command["op"] for command in self.heard]
+        return [command["op"] for command in self.commands]

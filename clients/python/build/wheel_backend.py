@@ -1,7 +1,7 @@
-"""Builds the wheel and the source archive of the package: pure Python, so a wheel is a zip with three small files beside it.
+"""A minimal PEP 517 build backend: builds the wheel and the source archive of this package.
 
-Its own because a build must work without a registry; any other backend would have to be fetched first. Knows only what pyproject.toml here says.
-Must hold: the same sources give the same wheel; a member of [project] that it does not know is an error, not ignored.
+It exists so that the package builds offline; any other backend would have to be downloaded first.
+Must hold: builds are reproducible; an unknown key in [project] is an error.
 """
 import base64
 import hashlib
@@ -19,7 +19,7 @@ KNOWN = {"name", "version", "description", "readme", "requires-python", "license
 def project():
     found = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     if unknown := set(found) - KNOWN:
-        raise ValueError(f"pyproject.toml: this backend does not know {sorted(unknown)}")
+        raise ValueError(f"pyproject.toml: wheel_backend does not support {sorted(unknown)} in [project]")
     return found
 
 
@@ -47,7 +47,7 @@ def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
     name, info = f"{stem()}-py3-none-any.whl", f"{stem()}.dist-info"
     files = {f"{PACKAGE}/{path.name}": path.read_bytes() for path in sources()}
     files[f"{info}/METADATA"] = metadata().encode()
-    files[f"{info}/WHEEL"] = b"Wheel-Version: 1.0\nGenerator: wheel_of\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+    files[f"{info}/WHEEL"] = b"Wheel-Version: 1.0\nGenerator: wheel_backend\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
     record = [f"{path},sha256={digest(content)},{len(content)}" for path, content in files.items()]
     files[f"{info}/RECORD"] = "\n".join([*record, f"{info}/RECORD,,", ""]).encode()
     with zipfile.ZipFile(pathlib.Path(wheel_directory) / name, "w", zipfile.ZIP_DEFLATED) as wheel:
@@ -61,7 +61,7 @@ def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
 def build_sdist(sdist_directory, config_settings=None):
     name = f"{stem()}.tar.gz"
     files = {f"{PACKAGE}/{path.name}": path.read_bytes() for path in sources()}
-    for path in ("pyproject.toml", "README.md", "build/wheel_of.py"):
+    for path in ("pyproject.toml", "README.md", "build/wheel_backend.py"):
         files[path] = (ROOT / path).read_bytes()
     files["PKG-INFO"] = metadata().encode()
     with tarfile.open(pathlib.Path(sdist_directory) / name, "w:gz", format=tarfile.PAX_FORMAT) as archive:

@@ -1,6 +1,6 @@
-"""The ways to a server: WebSocket, SSE and long-poll, each as one line that opens with a hello, sends commands and receives frames.
+"""The transports: WebSocket, SSE and long-poll. Each opens with a hello, sends commands and receives frames.
 
-Must hold: a line lives once; whatever ends it is a `LinkLost`, a `LinkRefused` (another way may work) or the server's own refusal.
+Must hold: an object is used for one connection; it ends with `LinkLost`, `LinkRefused` (another transport may work) or an error of the server.
 """
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SUPERSEDED_CODE = 4000
 
 @dataclass
 class Ticket:
-    """What resumes a session: its secret and the last event that was read."""
+    """What resumes a session: its secret and the last event received."""
 
     session: str | None = None
     seq: int = 0
@@ -36,7 +36,7 @@ class Ticket:
 @dataclass
 class Credential:
     token: str | None = None
-    # In dev mode a name will do.
+    # Dev mode only: a name instead of a token.
     user: str | None = None
 
     def headers(self) -> dict[str, str]:
@@ -46,8 +46,8 @@ class Credential:
         return {"user": self.user} if self.user is not None and self.token is None else {}
 
 
-class Line:
-    """One transport of one session. `deliver` takes frames that come beside the stream."""
+class Transport:
+    """One connection of a session. `deliver` receives frames that do not come through `receive`."""
 
     name = ""
 
@@ -57,14 +57,14 @@ class Line:
         self.deliver: Callable[[Frame], None] = lambda frame: None
 
     async def open(self) -> Frame:
-        """Says hello and gives the answer."""
+        """Sends hello and returns its ok."""
         raise NotImplementedError
 
     async def send(self, frame: Frame) -> None:
         raise NotImplementedError
 
     async def receive(self) -> list[Frame]:
-        """Waits for the next frames. An empty list is a sign of life."""
+        """Waits for the next frames. An empty list still shows that the connection is alive."""
         raise NotImplementedError
 
     async def close(self) -> None:
@@ -77,13 +77,13 @@ class Line:
         return query
 
 
-class WebSocketLine(Line):
+class WebSocketTransport(Transport):
     name = "websocket"
     _socket: websockets.asyncio.client.ClientConnection | None = None
 
     async def open(self) -> Frame:
         by_name = self.credential.token is None and self.credential.user is not None
-        # A token travels inside, where no log of a proxy sees it.
+        # A token is sent in hello, never in the URL: URLs end up in proxy logs.
         url = self.address.websocket(self.resume_query() if by_name else None)
         try:
             self._socket = await websockets.asyncio.client.connect(
@@ -93,14 +93,14 @@ class WebSocketLine(Line):
         except websockets.exceptions.InvalidStatus as refused:
             raise self._refusal(refused) from refused
         except websockets.exceptions.InvalidHandshake as failure:
-            raise LinkRefused(f"no WebSocket there: {failure}") from failure
+            raise LinkRefused(f"WebSocket handshake failed: {failure}") from failure
         except (OSError, EOFError, asyncio.TimeoutError) as failure:
             raise LinkLost(f"cannot reach {self.address.authority}: {failure or 'no answer'}", unsent=True) from failure
         try:
             async with asyncio.timeout(OPEN_S):
                 return await self._hello(by_name)
         except TimeoutError as failure:
-            raise LinkLost("no answer to hello") from failure
+            raise LinkLost("no reply to hello") from failure
 
     async def _hello(self, by_name: bool) -> Frame:
         hello: Frame = {"op": "hello", "id": "hello"}
@@ -110,7 +110,7 @@ class WebSocketLine(Line):
             hello["status"] = True
         if not by_name or self.status:
             await self.send({name: value for name, value in hello.items() if value is not None})
-        # By name the hello is implicit: its answer comes first, and that to our own is nobody's.
+        # With `user` in the URL the hello is implicit and its reply comes first; the reply to our own hello is ignored.
         return checked((await self.receive())[0])
 
     @staticmethod
@@ -137,8 +137,8 @@ class WebSocketLine(Line):
             await self._socket.close()
 
 
-class HttpLine(Line):
-    """What SSE and long-poll share: commands are single requests, one after the other, so that they keep their order."""
+class HttpTransport(Transport):
+    """Shared by SSE and long-poll. Commands are sent one request at a time to keep their order."""
 
     def __init__(self, address: Address, context: tls.SSLContext | None, credential: Credential, ticket: Ticket, status: bool) -> None:
         super().__init__(address, context, credential, ticket, status)
@@ -156,14 +156,14 @@ class HttpLine(Line):
         try:
             return parsed(answer)
         except LinkLost:
-            raise LinkLost(f"answered {status} by something that is no Tavern") if status >= 500 else LinkRefused(f"answered {status}") from None
+            raise LinkLost(f"HTTP {status} from something that is not Tavern") if status >= 500 else LinkRefused(f"HTTP {status}") from None
 
     async def close(self) -> None:
         self._commands.close()
         self._events.close()
 
 
-class SseLine(HttpLine):
+class SseTransport(HttpTransport):
     name = "sse"
     _pieces: AsyncIterator[bytes] | None = None
 
@@ -181,9 +181,9 @@ class SseLine(HttpLine):
                 while not frames:
                     frames = await self.receive()
         except TimeoutError as failure:
-            raise LinkLost("no answer to hello") from failure
+            raise LinkLost("no reply to hello") from failure
         hello = checked(frames[0])
-        # Events that came in the same piece wait for the first reading.
+        # Events in the same chunk wait for the first `receive`.
         self._ahead = frames[1:]
         if self.status:
             await self._post(self._commands, "/v1/command", {"op": "hello", "session": hello["session"], "status": True}, ANSWER_S)
@@ -207,7 +207,7 @@ class SseLine(HttpLine):
     def _frames(self, piece: bytes) -> list[Frame]:
         *lines, self._rest = (self._rest + piece).split(b"\n")
         if len(self._rest) + len(self._data) > BODY_BYTES:
-            raise LinkLost("an event is too large")
+            raise LinkLost("an event exceeds the size limit")
         frames = []
         for line in lines:
             line = line.removesuffix(b"\r")
@@ -219,7 +219,7 @@ class SseLine(HttpLine):
         return frames
 
 
-class PollLine(HttpLine):
+class PollTransport(HttpTransport):
     name = "poll"
 
     async def open(self) -> Frame:
@@ -231,25 +231,25 @@ class PollLine(HttpLine):
         return checked(await self._post(self._commands, "/v1/command", hello, OPEN_S))
 
     async def receive(self) -> list[Frame]:
-        # The cursor is the acknowledgement: all that came before was taken.
+        # The cursor acknowledges everything before it.
         asked = {"session": self.ticket.session, "cursor": self.ticket.seq, "timeout_ms": POLL_MS}
         answer = await self._post(self._events, "/v1/poll", asked, POLL_MS / 1000 * 1.1 + ANSWER_S)
         if "error" in answer:
             error = TavernError.from_wire(answer["error"])
             if error.code == "unauthenticated":
-                raise LinkLost("the token has ended", 4001)
+                raise LinkLost("the token has expired", 4001)
             raise LinkLost(str(error))
         if answer.get("superseded"):
             raise LinkLost("superseded", SUPERSEDED_CODE)
         if answer.get("reset"):
-            raise LinkLost("the server does not know this session as we do")
+            raise LinkLost("the server has reset this session")
         frames: list[Frame] = list(answer.get("events", ()))
         if answer.get("gap") and not any(frame.get("event") == "gap" for frame in frames):
             frames.insert(0, {"event": "gap"})
         return [*frames, {"party": answer["party"]}] if "party" in answer else frames
 
 
-LINES: dict[str, type[Line]] = {line.name: line for line in (WebSocketLine, SseLine, PollLine)}
+TRANSPORTS: dict[str, type[Transport]] = {line.name: line for line in (WebSocketTransport, SseTransport, PollTransport)}
 
 
 def checked(answer: Frame) -> Frame:
@@ -264,18 +264,18 @@ def parsed(text: str | bytes) -> Frame:
     try:
         frame = json.loads(text)
     except ValueError as failure:
-        raise LinkLost("the server sent something else than JSON") from failure
+        raise LinkLost("the server sent invalid JSON") from failure
     if not isinstance(frame, dict):
-        raise LinkLost("the server sent something else than a JSON object")
+        raise LinkLost("the server sent JSON that is not an object")
     return frame
 
 
 def refusal_of(status: int, body: bytes) -> Exception:
-    """What an HTTP answer that is not the expected one means: the server's own refusal, or somebody between us and it."""
+    """Maps an unexpected HTTP response: an error of the server, or of a proxy in between."""
     try:
         error = json.loads(body)["error"]
     except (ValueError, KeyError, TypeError):
-        return LinkLost(f"answered {status}") if status >= 500 else LinkRefused(f"answered {status}")
+        return LinkLost(f"HTTP {status}") if status >= 500 else LinkRefused(f"HTTP {status}")
     return TavernError.from_wire(error)
 
 
