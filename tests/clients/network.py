@@ -1,6 +1,6 @@
-"""The network of one actor: a way to one of several servers that is cut, mended, stalled, slowed, or refuses WebSockets.
+"""A TCP proxy between one actor and the servers. It can be cut, restored, stalled, slowed, or refuse WebSockets.
 
-Must hold: bytes are neither lost nor reordered on a connection that lives; every thread ends when the network does.
+Must hold: bytes on a live connection are neither lost nor reordered; all threads end with the proxy.
 """
 import contextlib
 import socket
@@ -50,26 +50,26 @@ class Network:
 
     @staticmethod
     def is_upgrade(near):
-        """Looks at the beginning without taking it."""
+        """Peeks at the request line."""
         near.settimeout(5)
         begun = near.recv(64, socket.MSG_PEEK)
         near.settimeout(None)
         return begun.startswith(b"GET /v1/connect")
 
     def carry(self, source, sink):
-        """One way of a connection. What waits for its time stays in order."""
+        """Copies one direction of a connection, with delay and rate limit, in order."""
         try:
             while not self.over:
-                words = source.recv(PIECE if self.rate is None else 1024)
-                if not words:
+                chunk = source.recv(PIECE if self.rate is None else 1024)
+                if not chunk:
                     break
                 if self.delay:
                     time.sleep(self.delay)
                 if self.rate:
-                    time.sleep(len(words) / self.rate)
+                    time.sleep(len(chunk) / self.rate)
                 with self.changed:
                     self.changed.wait_for(lambda: not self.stalled or self.over)
-                sink.sendall(words)
+                sink.sendall(chunk)
         except OSError:
             pass
         for end in (source, sink):
@@ -91,7 +91,7 @@ class Network:
                 with contextlib.suppress(OSError):
                     end.shutdown(socket.SHUT_RDWR)
         with self.changed:
-            # What was held back is lost with its connection.
+            # Stalled data is lost with its connection.
             self.stalled = False
             self.changed.notify_all()
 

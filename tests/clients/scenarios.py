@@ -1,7 +1,7 @@
-"""Runs one scenario of clients/scenarios with one client: servers, the network between, the drivers, the judgement.
+"""Runs one scenario of clients/scenarios with one client: starts servers, proxies and drivers, and checks the results.
 
-The steps and the language of the drivers are told in clients/scenarios/README.md. Must hold: every wait has an end, every process
-and thread ends with the scenario, and what a driver said is shown when it fails.
+clients/scenarios/README.md documents the steps and the driver protocol. Must hold: every wait has a timeout, every process and
+thread ends with the scenario, and a failure shows the output of the drivers.
 """
 import contextlib
 import json
@@ -19,14 +19,14 @@ from support import tokens
 from support.process import until
 from support.tavern import Tavern
 
+from .churn import Churn
 from .network import Network
-from .storm import Storm
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 SCENARIOS = ROOT / "clients" / "scenarios"
 ANSWER_S, EXPECT_MS, MESSAGES_MS, QUIET_MS = 90.0, 10_000, 20_000, 300
 
-# A client is known by its driver; one whose driver is not there is not of this checkout.
+# The clients by their drivers; a driver that is not built is left out.
 DRIVERS = {
     "js": (ROOT / "clients/js/test/driver.mjs", lambda path: ["node", "--no-warnings", "--experimental-websocket", path]),
     "python": (ROOT / "clients/python/tests/driver.py", lambda path: [sys.executable, path]),
@@ -65,43 +65,43 @@ class Refused(Exception):
 
 
 class Driver:
-    """One actor: a process, the answers it owes, the events it told."""
+    """One actor: a driver process, its pending replies and its events."""
 
     def __init__(self, command, actor, mint):
         self.actor, self.mint = actor, mint
         self.changed = threading.Condition()
-        self.answers, self.events, self.taken, self.complaints = {}, [], set(), []
+        self.answers, self.events, self.taken, self.stderr = {}, [], set(), []
         self.number, self.over = 0, False
         self.process = subprocess.Popen(
             [str(part) for part in command], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
             env=os.environ | {"PYTHONUNBUFFERED": "1"},
         )
-        self.threads = [threading.Thread(target=each, daemon=True) for each in (self._listen, self._complain)]
+        self.threads = [threading.Thread(target=each, daemon=True) for each in (self._read_stdout, self._read_stderr)]
         for thread in self.threads:
             thread.start()
 
-    def _listen(self):
+    def _read_stdout(self):
         for line in self.process.stdout:
-            word = json.loads(line)
-            if word.get("ask") == "token":
-                self._write({"answer": word["n"], "token": self.mint()})
+            frame = json.loads(line)
+            if frame.get("ask") == "token":
+                self._write({"answer": frame["n"], "token": self.mint()})
                 continue
             with self.changed:
-                if "event" in word:
-                    self.events.append(word["event"])
+                if "event" in frame:
+                    self.events.append(frame["event"])
                 else:
-                    self.answers[word["id"]] = word
+                    self.answers[frame["id"]] = frame
                 self.changed.notify_all()
         with self.changed:
             self.over = True
             self.changed.notify_all()
 
-    def _complain(self):
+    def _read_stderr(self):
         for line in self.process.stderr:
-            self.complaints.append(line.rstrip())
+            self.stderr.append(line.rstrip())
 
-    def _write(self, word):
-        self.process.stdin.write(json.dumps(word) + "\n")
+    def _write(self, frame):
+        self.process.stdin.write(json.dumps(frame) + "\n")
         self.process.stdin.flush()
 
     def begin(self, command):
@@ -111,21 +111,21 @@ class Driver:
 
     def answer(self, number):
         self.until(lambda: number in self.answers, ANSWER_S, "an answer")
-        word = self.answers.pop(number)
-        if "error" in word:
-            raise Refused(word["error"])
-        return word["ok"]
+        frame = self.answers.pop(number)
+        if "error" in frame:
+            raise Refused(frame["error"])
+        return frame["ok"]
 
     def until(self, fact, seconds, what):
         with self.changed:
             if not self.changed.wait_for(lambda: fact() or self.over, seconds) or not fact():
-                raise AssertionError(f"{self.actor}: waited {seconds} s for {what}")
+                raise AssertionError(f"{self.actor}: timed out after {seconds} s waiting for {what}")
 
-    def story(self):
+    def log(self):
         events = [json.dumps(event, ensure_ascii=False) for event in self.events]
         if len(events) > 40:
             events = [*events[:15], f"… {len(events) - 30} more …", *events[-15:]]
-        return "\n".join([f"-- {self.actor} heard", *events, f"-- {self.actor} complained", *self.complaints[-20:]])
+        return "\n".join([f"-- events of {self.actor}", *events, f"-- stderr of {self.actor}", *self.stderr[-20:]])
 
     def stop(self):
         with contextlib.suppress(BrokenPipeError):
@@ -139,8 +139,8 @@ class Driver:
             thread.join(5)
 
 
-class Stage:
-    """A scenario under way."""
+class Run:
+    """A running scenario."""
 
     def __init__(self, scenario, client):
         self.scenario, self.client = scenario, client
@@ -172,14 +172,14 @@ class Stage:
             try:
                 self.step(step)
             except (AssertionError, Refused, TimeoutError, OSError) as failure:
-                stories = "\n".join(driver.story() for driver in self.drivers.values())
-                raise AssertionError(f"step {number}, {json.dumps(step, ensure_ascii=False)}: {failure}\n{stories}") from failure
+                logs = "\n".join(driver.log() for driver in self.drivers.values())
+                raise AssertionError(f"step {number}, {json.dumps(step, ensure_ascii=False)}: {failure}\n{logs}") from failure
 
     def step(self, step):
-        kinds = ["do", "await", "expect", "never", "messages", "presence", "party", "server", "link", "storm", "pause_ms"]
+        kinds = ["do", "await", "expect", "never", "messages", "presence", "party", "server", "link", "churn", "pause_ms"]
         kind = next((kind for kind in kinds if kind in step), None)
         if kind is None:
-            raise AssertionError("no such step")
+            raise AssertionError("unknown step")
         getattr(self, f"on_{kind}")(self.filled(step))
 
     def filled(self, value):
@@ -199,7 +199,7 @@ class Stage:
         driver = self.drivers[actor]
         return driver.answer(driver.begin(command))
 
-    # The actor's own steps.
+    # Steps of actors.
 
     def on_do(self, step):
         driver, actor = self.drivers[step["as"]], self.scenario["actors"][step["as"]]
@@ -218,27 +218,27 @@ class Stage:
             self.later[step["as"], step["later"]] = number
             return
         if "until_ms" not in step:
-            return self.judge(driver, number, step)
+            return self.check(driver, number, step)
         end = time.monotonic() + step["until_ms"] / 1000
         while True:
             answer = driver.answer(number)
             if matches(step["gives"], answer):
                 return
-            assert time.monotonic() < end, f"the answer stays {answer}"
+            assert time.monotonic() < end, f"the last reply is {answer}"
             time.sleep(0.05)
             number = driver.begin(command)
 
     def on_await(self, step):
-        self.judge(self.drivers[step["as"]], self.later.pop((step["as"], step["await"])), step)
+        self.check(self.drivers[step["as"]], self.later.pop((step["as"], step["await"])), step)
 
-    def judge(self, driver, number, step):
+    def check(self, driver, number, step):
         try:
             answer = driver.answer(number)
         except Refused as refused:
             assert refused.code == step.get("fails"), str(refused)
             return
-        assert "fails" not in step, f"it did not fail: {answer}"
-        assert matches(step.get("gives", {}), answer), f"the answer is {answer}"
+        assert "fails" not in step, f"the command succeeded: {answer}"
+        assert matches(step.get("gives", {}), answer), f"the reply is {answer}"
         if "save" in step:
             self.saved[step["save"]] = answer
 
@@ -256,7 +256,7 @@ class Stage:
         driver = self.drivers[step["as"]]
         time.sleep(step.get("for_ms", QUIET_MS) / 1000)
         for at, event in enumerate(list(driver.events)):
-            assert not matches(step["never"], event) or (step.get("untaken") and at in driver.taken), f"it came: {event}"
+            assert not matches(step["never"], event) or (step.get("untaken") and at in driver.taken), f"unexpected event: {event}"
 
     def on_messages(self, step):
         driver = self.drivers[step["as"]]
@@ -278,11 +278,11 @@ class Stage:
         channel, answers = step["presence"], {}
 
         def equal():
-            mine = self.ask(step["as"], do="presence", channel=channel)
-            answers["mine"] = {user: shown["clients"] for user, shown in mine["users"].items()}
-            answers["theirs"] = self.present(channel)
-            named = set(answers["theirs"]) == set(step["users"]) if "users" in step else True
-            return named and answers["mine"] == answers["theirs"] and mine["count"] == len(answers["theirs"])
+            own = self.ask(step["as"], do="presence", channel=channel)
+            answers["own"] = {user: shown["clients"] for user, shown in own["users"].items()}
+            answers["server"] = self.present(channel)
+            named = set(answers["server"]) == set(step["users"]) if "users" in step else True
+            return named and answers["own"] == answers["server"] and own["count"] == len(answers["server"])
 
         try:
             until(equal, "the presence map", step.get("within_ms", EXPECT_MS) / 1000)
@@ -290,7 +290,7 @@ class Stage:
             raise AssertionError(f"the client's map and the server's: {json.dumps(answers)}") from late
 
     def present(self, channel):
-        """What a service is told about a channel."""
+        """The members of a channel as returned by REST."""
         users, after = {}, None
         while True:
             page = self.service("GET", f"/v1/channels/{urllib.parse.quote(channel, safe='')}/presence", {"after": after} if after else {})
@@ -304,17 +304,17 @@ class Stage:
         answers = {}
 
         def equal():
-            answers["mine"] = mine = self.ask(step["as"], do="party_current")["party"]
-            # Asked of the server by a service: the client's own question would repair what it knows.
-            answers["theirs"] = mine and self.service("GET", f"/v1/parties/{mine['party_id']}", {})["party"]
-            return mine is not None and mine == answers["theirs"]
+            answers["own"] = own = self.ask(step["as"], do="party_current")["party"]
+            # By REST: a command of the client itself would update its snapshot.
+            answers["server"] = own and self.service("GET", f"/v1/parties/{own['party_id']}", {})["party"]
+            return own is not None and own == answers["server"]
 
         try:
             until(equal, "the party", step.get("within_ms", EXPECT_MS) / 1000)
         except TimeoutError as late:
             raise AssertionError(f"the client's party and the server's: {json.dumps(answers)}") from late
 
-    # The world's steps.
+    # Steps of servers and networks.
 
     def on_server(self, step):
         action, server = step["server"], self.servers[step.get("node", 0)]
@@ -323,12 +323,12 @@ class Stage:
         if action in ("start", "restart"):
             server.start()
         if action == "stop":
-            assert server.terminate() == 0, "the server did not end well"
+            assert server.terminate() == 0, "the server exited with an error"
         if action == "publish":
             self.service("POST", f"/v1/channels/{urllib.parse.quote(step['channel'], safe='')}/messages", {}, {"data": step["data"]})
         if action == "end_session":
             self.service("POST", "/v1/command", {}, {"op": "bye", "session": step["session"]}, {})
-        if action == "letter":
+        if action == "inbox":
             self.service("POST", f"/v1/users/{urllib.parse.quote(step['user'], safe='')}/messages", {}, {"data": step["data"]})
 
     def service(self, method, path, query, body=None, headers=None):
@@ -347,15 +347,15 @@ class Stage:
             for network in chosen:
                 network.act("mend", {})
 
-    def on_storm(self, step):
-        storm = Storm(self.servers, step["storm"], step["guests"], step["seed"])
-        self.stack.callback(storm.close)
-        storm.rage(step["rounds"])
+    def on_churn(self, step):
+        churn = Churn(self.servers, step["churn"], step["clients"], step["seed"])
+        self.stack.callback(churn.close)
+        churn.run(step["rounds"])
 
     def on_pause_ms(self, step):
         time.sleep(step["pause_ms"] / 1000)
 
 
 def play(scenario, client):
-    with Stage(scenario, client) as stage:
-        stage.play()
+    with Run(scenario, client) as run:
+        run.play()

@@ -1,4 +1,4 @@
-"""The JavaScript client by itself: its own tests, its types, the file that the server gives out, a page that is loaded again."""
+"""The JavaScript client: unit tests, types, the file that the server serves, page reloads."""
 import json
 import pathlib
 import shutil
@@ -11,7 +11,7 @@ from support.json_client import Socket
 from support.process import until
 from support.tavern import Tavern
 
-from .voices import MODULES, Voice, node
+from .client_processes import MODULES, ClientProcess, node
 
 CLIENT = pathlib.Path(__file__).resolve().parents[2] / "clients" / "js"
 TSC = MODULES / "node_modules" / ".bin" / "tsc"
@@ -23,17 +23,17 @@ def run(*command, cwd=CLIENT):
     return done.stdout
 
 
-def test_its_own_tests_pass():
+def test_unit_tests_pass():
     output = run("node", "--test", "--test-reporter=tap", *sorted((CLIENT / "test").glob("*.test.mjs")))
     passed = next(int(line.split()[2]) for line in output.splitlines() if line.startswith("# pass "))
-    assert passed >= 40, "the tests were found"
+    assert passed >= 40, "the tests are found"
 
 
-def test_the_types_hold():
+def test_types_check():
     run(TSC, "-p", ".")
 
 
-def test_the_declarations_are_made_and_can_be_used(tmp_path):
+def test_generated_declarations_work_in_an_app(tmp_path):
     package = tmp_path / "node_modules" / "@tavern" / "client"
     shutil.copytree(CLIENT, package, ignore=shutil.ignore_patterns("test", "*.d.ts"))
     shutil.copy(CLIENT / "types.d.ts", package)
@@ -45,10 +45,10 @@ def test_the_declarations_are_made_and_can_be_used(tmp_path):
 import { Tavern, TavernError, type Presence } from '@tavern/client';
 const tavern = new Tavern('http://localhost:7400', { user: 'ann', transports: ['websocket', 'poll'] });
 const room: Presence = await tavern.channel('game#1').presence();
-const seats: (string | undefined)[] = [...room.users.values()].map((person) => person.user);
+const seats: (string | undefined)[] = [...room.users.values()].map((entry) => entry.user);
 await tavern.party.decline(7, 'no time');
 await tavern.channel('game#1').publish(seats).catch((error: TavernError) => error.retryAfterMs?.toFixed());
-// @ts-expect-error: a user is named by text
+// @ts-expect-error: a user name is a string
 await tavern.me.follow(7);
 export {};
 """)
@@ -60,7 +60,7 @@ def fetch(server, **headers):
     return httpx.get(f"{server.url}/client.js", headers=headers, timeout=5, trust_env=False)
 
 
-def test_the_server_gives_it_out(dev):
+def test_the_server_serves_the_client(dev):
     answer = fetch(dev)
     assert answer.status_code == 200
     assert answer.content == (CLIENT / "tavern.js").read_bytes()
@@ -70,26 +70,26 @@ def test_the_server_gives_it_out(dev):
     assert again.status_code == 304 and not again.content
 
 
-def test_pages_of_listed_origins_may_load_it():
+def test_only_listed_origins_may_load_the_client():
     with Tavern.serve('origins = ["https://play.example"]\n') as server:
         good = fetch(server, origin="https://play.example")
         assert good.status_code == 200 and good.headers["access-control-allow-origin"] == "https://play.example"
         assert fetch(server, origin="https://evil.example").status_code == 403
 
 
-class Page(Voice):
-    """A page in Chromium with the client that the server gives out. It prints what it hears; a line makes it do something."""
+class Page(ClientProcess):
+    """A page in Chromium with the client that the server serves. It prints its events and executes commands from stdin."""
 
     def __init__(self, server):
-        self.words = {}
+        self.messages = {}
         super().__init__("Chromium page", node("page_driver.mjs", server.url))
 
     def take(self, line):
-        for name, word in json.loads(line):
-            self.words.setdefault(name, word)
+        for name, message in json.loads(line):
+            self.messages.setdefault(name, message)
 
     def all(self, kind):
-        return [word[kind] for word in list(self.words.values()) if kind in word]
+        return [message[kind] for message in list(self.messages.values()) if kind in message]
 
 
 @pytest.fixture
@@ -99,8 +99,8 @@ def page(dev):
     page.stop()
 
 
-def test_a_page_that_is_loaded_again_goes_on_where_it_was(dev, page):
-    with Socket(dev, user="watcher") as watcher, Socket(dev, user="speaker") as speaker:
+def test_a_reloaded_page_resumes_its_session(dev, page):
+    with Socket(dev, user="watcher") as watcher, Socket(dev, user="publisher") as publisher:
         page.until(lambda p: p.all("open"), "the page did not open")
         first = page.all("open")[0]
         page.until(lambda p: p.all("subscribed"), "the page did not subscribe")
@@ -108,29 +108,29 @@ def test_a_page_that_is_loaded_again_goes_on_where_it_was(dev, page):
         for round in range(3):
             for number in range(1, 11):
                 if number == 5 and round > 0:
-                    page.say({"do": "reload"})
-                speaker.ok("publish", channel="room#page", data=round * 10 + number)
-            page.until(lambda p: len(p.all("open")) == round + 1, "the page was not loaded again")
-        page.until(lambda p: len(p.all("heard")) >= 30, "not all was heard")
-        assert page.all("heard") == list(range(1, 31)), "nothing lost, nothing twice"
+                    page.send({"do": "reload"})
+                publisher.ok("publish", channel="room#page", data=round * 10 + number)
+            page.until(lambda p: len(p.all("open")) == round + 1, "the page was not reloaded")
+        page.until(lambda p: len(p.all("received")) >= 30, "messages are missing")
+        assert page.all("received") == list(range(1, 31)), "each message once, in order"
         assert [opened["resumed"] for opened in page.all("open")] == [False, True, True]
         assert {opened["client"] for opened in page.all("open")} == {first["client"]}
-        assert not [event for event in watcher.events_so_far() if event["event"].endswith("_offline")], "nobody saw it go"
+        assert not [event for event in watcher.events_so_far() if event["event"].endswith("_offline")], "a reload is not an offline event"
 
 
-def test_a_copied_tab_has_a_session_of_its_own(page):
+def test_a_duplicated_tab_gets_its_own_session(page):
     page.until(lambda p: p.all("subscribed"), "the page did not subscribe")
-    page.say({"do": "copy"})
-    page.until(lambda p: len(p.all("open")) == 2, "the copy did not open")
+    page.send({"do": "copy"})
+    page.until(lambda p: len(p.all("open")) == 2, "the duplicated tab did not open")
     first, copy = page.all("open")
     assert copy["resumed"] is False and copy["client"] != first["client"]
     assert not page.all("superseded")
 
 
-def test_offline_and_online(page):
+def test_a_publish_while_offline_is_sent_once_online(page):
     page.until(lambda p: p.all("subscribed"), "the page did not subscribe")
-    page.say({"do": "offline"})
-    page.say({"do": "publish", "data": "while offline"})
-    page.say({"do": "online"})
-    page.until(lambda p: "while offline" in p.all("heard"), "what was said offline was not published")
-    until(lambda: page.all("heard").count("while offline") == 1, "it is heard once")
+    page.send({"do": "offline"})
+    page.send({"do": "publish", "data": "while offline"})
+    page.send({"do": "online"})
+    page.until(lambda p: "while offline" in p.all("received"), "the message from while offline was not published")
+    until(lambda: page.all("received").count("while offline") == 1, "one delivery")

@@ -1,4 +1,4 @@
-"""The Python client's own tests (clients/python/tests) and the package as it is built."""
+"""The unit tests of the Python client (clients/python/tests) and its package build."""
 import pathlib
 import shutil
 import subprocess
@@ -17,16 +17,16 @@ def run(*command, **options):
     return done.stdout
 
 
-def test_there_are_tests():
+def test_unit_tests_are_found():
     assert len(FILES) >= 7
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_the_clients_own_tests(name):
+def test_unit_tests_pass(name):
     assert " passed" in run("-m", "pytest", "-q", "-p", "no:cacheprovider", HOME / "tests" / name, cwd=HOME)
 
 
-def test_the_package_is_installed_from_its_folder_without_a_registry(tmp_path):
+def test_the_package_installs_offline_from_its_folder(tmp_path):
     shutil.copytree(HOME, tmp_path / "source", ignore=shutil.ignore_patterns("__pycache__"))
     site = tmp_path / "site"
     run("-m", "pip", "install", "-q", "--disable-pip-version-check", "--no-index", "--no-deps", "--target", site, tmp_path / "source")
@@ -34,7 +34,7 @@ def test_the_package_is_installed_from_its_folder_without_a_registry(tmp_path):
     assert str(site) in shown and (site / "tavern_client" / "py.typed").exists()
 
 
-def test_the_same_sources_give_the_same_wheel(tmp_path):
+def test_builds_are_reproducible(tmp_path):
     build = "import sys; sys.path.insert(0, 'build'); import wheel_backend; print(wheel_backend.build_wheel(sys.argv[1]), wheel_backend.build_sdist(sys.argv[1]))"
     wheels = []
     for name in ("one", "two"):

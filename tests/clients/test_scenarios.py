@@ -2,29 +2,26 @@
 import pytest
 
 from .network import Network
-from .scenarios import Stage, clients, load, matches, play, scenarios
+from .scenarios import Run, clients, load, matches, play, scenarios
 
-# What the server does not have yet; the scenarios that need it are not asked.
-LACKS = set()
-SERVER_ACTIONS = {"kill", "start", "restart", "stop", "publish", "letter", "end_session"}
-ASKED = [name for name in scenarios() if load(name).get("needs") not in LACKS]
+SERVER_ACTIONS = {"kill", "start", "restart", "stop", "publish", "inbox", "end_session"}
 
 
-def test_there_are_clients_and_scenarios():
+def test_clients_and_scenarios_are_found():
     assert "js" in clients()
-    assert len(ASKED) > 15
+    assert len(scenarios()) > 15
 
 
-@pytest.mark.parametrize("scenario", ASKED)
+@pytest.mark.parametrize("scenario", scenarios())
 @pytest.mark.parametrize("client", clients())
-def test_the_client_passes(client, scenario):
+def test_client_passes_scenario(client, scenario):
     play(load(scenario), client)
 
 
 @pytest.mark.parametrize("name", scenarios())
-def test_the_scenario_is_well_formed(name):
+def test_scenario_is_well_formed(name):
     scenario = load(name)
-    assert set(scenario) <= {"says", "mode", "nodes", "config", "needs", "actors", "steps"}
+    assert set(scenario) <= {"says", "mode", "nodes", "config", "actors", "steps"}
     for actor in scenario["actors"].values():
         assert set(actor) <= {"user", "node", "transports", "token_ttl_s", "allow"}
     for step in scenario["steps"]:
@@ -38,7 +35,7 @@ def test_the_scenario_is_well_formed(name):
     ([1, {"x": 1}], [1, {"x": 1, "y": 2}], True), ([1], [1, 2], False), ("*", "x", True), (True, 1, False), (None, None, True),
     ({"a": []}, {}, False), (1, 1.0, True),
 ])
-def test_patterns(pattern, value, fits):
+def test_pattern_matching(pattern, value, fits):
     assert matches(pattern, value) is fits
 
 
@@ -49,7 +46,7 @@ def test_patterns(pattern, value, fits):
     {"as": "ann", "do": "publish", "channel": "room#1", "data": 1, "gives": {"receivers": 7}},
     {"as": "ann", "do": "publish", "channel": "room#1", "data": 1, "fails": "not_allowed"},
 ])
-def test_a_scenario_can_fail(step):
+def test_a_wrong_expectation_fails_the_scenario(step):
     scenario = {"actors": {"ann": {}}, "steps": [{"as": "ann", "do": "connect"}, {"as": "ann", "expect": {"type": "open"}}, step]}
-    with Stage(scenario, "js") as stage, pytest.raises(AssertionError, match="step 3"):
-        stage.play()
+    with Run(scenario, "js") as run, pytest.raises(AssertionError, match="step 3"):
+        run.play()

@@ -1,4 +1,4 @@
-// A page with the client in headless Chromium, on an origin of its own; lines say what it must do.
+// A page with the client in headless Chromium on its own origin; executes commands from stdin.
 import fs from 'node:fs';
 import http from 'node:http';
 import readline from 'node:readline';
@@ -25,10 +25,10 @@ const address = `http://127.0.0.1:${site.address().port}/client.html?${new URLSe
 function follow(page) {
   page.on('console', (message) => {
     const text = message.text();
-    if (text.startsWith('voice ')) console.log(text.slice(6));
+    if (text.startsWith('client ')) console.log(text.slice(7));
     else console.error(text);
   });
-  page.on('pageerror', (fault) => console.error(fault));
+  page.on('pageerror', (error) => console.error(error));
   return page;
 }
 
@@ -38,9 +38,9 @@ const acts = {
   reload: () => page.reload(),
   offline: () => context.setOffline(true),
   online: () => context.setOffline(false),
-  publish: ({ data }) => page.evaluate((word) => void window.publish(word), data),
+  publish: ({ data }) => page.evaluate((message) => void window.publish(message), data),
   async copy() {
-    // As a duplicated tab: the same address, with a copy of what the first page keeps.
+    // A duplicated tab: the same URL with a copy of sessionStorage.
     const kept = await page.evaluate(() => JSON.stringify(sessionStorage));
     const other = follow(await context.newPage());
     await other.addInitScript((text) => {

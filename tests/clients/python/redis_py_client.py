@@ -1,4 +1,4 @@
-"""redis-py: listens with its pubsub object and says with its client, at the protocol asked for (`default` lets it choose)."""
+"""redis-py: subscribes with its pubsub object and publishes with its client, with the given protocol (`default`: its own choice)."""
 import json
 import sys
 import threading
@@ -11,16 +11,16 @@ def main(port, channel, protocol):
     client = redis.Redis(host="127.0.0.1", port=int(port), **options)
     pubsub = client.pubsub()
     pubsub.subscribe(channel)
-    threading.Thread(target=say, args=(client, channel), daemon=True).start()
+    threading.Thread(target=publish, args=(client, channel), daemon=True).start()
     for message in pubsub.listen():
         if message["type"] == "subscribe":
             print(json.dumps({"ready": True}), flush=True)
         elif message["type"] == "message":
             assert message["channel"] == channel.encode()
-            print(json.dumps({"heard": json.loads(message["data"])}), flush=True)
+            print(json.dumps({"received": json.loads(message["data"])}), flush=True)
 
 
-def say(client, channel):
+def publish(client, channel):
     for line in sys.stdin:
         client.publish(channel, line.strip())
 

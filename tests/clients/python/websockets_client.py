@@ -1,4 +1,4 @@
-"""Python `websockets`: listens on a channel and says what it is told. See `voices.py` for the lines it speaks."""
+"""Python `websockets`: subscribes to a channel and publishes the lines from stdin. See `client_processes.py` for the format."""
 import asyncio
 import json
 import sys
@@ -12,17 +12,17 @@ async def main(url, channel):
         await socket.send(json.dumps({"id": 1, "op": "subscribe", "channel": channel}))
         assert "ok" in json.loads(await socket.recv())
         print(json.dumps({"ready": True}), flush=True)
-        await asyncio.gather(hear(socket), say(socket, channel))
+        await asyncio.gather(receive(socket), publish(socket, channel))
 
 
-async def hear(socket):
+async def receive(socket):
     async for frame in socket:
         frame = json.loads(frame)
         if frame.get("event") == "message":
-            print(json.dumps({"heard": frame["data"]}), flush=True)
+            print(json.dumps({"received": frame["data"]}), flush=True)
 
 
-async def say(socket, channel):
+async def publish(socket, channel):
     reader = asyncio.StreamReader()
     await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
     while line := await reader.readline():

@@ -1,7 +1,7 @@
-"""Real clients as voices: each listens on one channel and says what it is told.
+"""Real clients as processes. Each subscribes to one channel and publishes what the test sends it.
 
-A voice is a process that prints {"ready": true} once it listens and {"heard": …} for each message, and publishes
-each JSON line it reads. redis-cli and curl are driven here, as nobody could make them speak so. Must hold: `heard` is in the order of arrival.
+A client process prints {"ready": true} once it has subscribed and {"received": …} for each message, and publishes each JSON
+line from its stdin. redis-cli and curl cannot do that; classes here drive them. Must hold: `received` is in the order of arrival.
 """
 import json
 import os
@@ -18,13 +18,13 @@ MODULES = HERE.parents[1] / "target" / "node"
 WAIT = 20.0
 
 
-class Voice:
-    """A client process with its lines."""
+class ClientProcess:
+    """A client process that reads and prints JSON lines."""
 
     def __init__(self, name, command):
         self.name = name
-        self.heard = []
-        self.faults = []
+        self.received = []
+        self.errors = []
         self.changed = threading.Condition()
         self.ready = False
         self.over = False
@@ -33,11 +33,11 @@ class Voice:
             [str(part) for part in command], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
             env=environment,
         )
-        self.threads = [threading.Thread(target=t, daemon=True) for t in (self._listen, self._complain)]
+        self.threads = [threading.Thread(target=t, daemon=True) for t in (self._read_stdout, self._read_stderr)]
         for thread in self.threads:
             thread.start()
 
-    def _listen(self):
+    def _read_stdout(self):
         for line in self.process.stdout:
             with self.changed:
                 self.take(line)
@@ -46,25 +46,25 @@ class Voice:
             self.over = True
             self.changed.notify_all()
 
-    def _complain(self):
+    def _read_stderr(self):
         for line in self.process.stderr:
-            self.faults.append(line.rstrip())
+            self.errors.append(line.rstrip())
 
     def take(self, line):
-        word = json.loads(line)
-        self.ready |= word.get("ready", False)
-        if "heard" in word:
-            self.heard.append(word["heard"])
-        if "fault" in word:
-            self.faults.append(str(word["fault"]))
+        message = json.loads(line)
+        self.ready |= message.get("ready", False)
+        if "received" in message:
+            self.received.append(message["received"])
+        if "error" in message:
+            self.errors.append(str(message["error"]))
 
     def until(self, fact, what):
         with self.changed:
             if not self.changed.wait_for(lambda: fact(self) or self.over, WAIT) or not fact(self):
-                raise AssertionError(f"{self.name}: {what}; heard {self.heard}; complained {self.faults[-10:]}")
+                raise AssertionError(f"{self.name}: {what}; received {self.received}; errors {self.errors[-10:]}")
 
-    def say(self, word):
-        self.process.stdin.write(json.dumps(word, separators=(",", ":")) + "\n")
+    def send(self, data):
+        self.process.stdin.write(json.dumps(data, separators=(",", ":")) + "\n")
         self.process.stdin.flush()
 
     def stop(self):
@@ -85,7 +85,7 @@ class Voice:
             thread.join(5)
 
 
-class RedisCli(Voice):
+class RedisCli(ClientProcess):
     """redis-cli prints three lines per message: the kind, the channel, the payload."""
 
     def __init__(self, name, port, channel, *options):
@@ -102,19 +102,19 @@ class RedisCli(Voice):
             if kind == "subscribe":
                 self.ready = True
             else:
-                self.heard.append(json.loads(last))
+                self.received.append(json.loads(last))
             self.lines.clear()
 
-    def say(self, word):
-        text = json.dumps(word, separators=(",", ":"))
+    def send(self, data):
+        text = json.dumps(data, separators=(",", ":"))
         subprocess.run(
             ["redis-cli", "-p", str(self.port), *self.options, "PUBLISH", self.channel, text], check=True, timeout=10,
             stdout=subprocess.DEVNULL,
         )
 
 
-class Folder(Voice):
-    """Somebody who knows no server: `tavern subscribe --data` and `tavern publish --data` on the server's folder."""
+class Folder(ClientProcess):
+    """A client without a server connection: `tavern subscribe --data` and `tavern publish --data` on the server's folder."""
 
     def __init__(self, name, data, channel):
         self.data, self.channel = data, channel
@@ -127,10 +127,10 @@ class Folder(Voice):
         return any(one["pid"] == self.process.pid and one["channels"] for one in json.loads(done)["processes"])
 
     def take(self, line):
-        self.heard.append(json.loads(line)["data"])
+        self.received.append(json.loads(line)["data"])
 
-    def say(self, word):
-        self.tavern("publish", "--data", self.data, self.channel, json.dumps(word, separators=(",", ":")))
+    def send(self, data):
+        self.tavern("publish", "--data", self.data, self.channel, json.dumps(data, separators=(",", ":")))
 
     def tavern(self, *arguments):
         return subprocess.run([program(), *arguments], check=True, timeout=10, capture_output=True, text=True).stdout
@@ -144,8 +144,8 @@ def curl(url, body, seconds=30):
     return json.loads(done.stdout)
 
 
-class CurlStream(Voice):
-    """`curl -N` on the event stream; commands by other curls that name the session."""
+class CurlStream(ClientProcess):
+    """`curl -N` on the event stream; commands are separate curl requests with the session."""
 
     def __init__(self, name, url, channel):
         self.url, self.channel, self.session = url, channel, None
@@ -160,21 +160,21 @@ class CurlStream(Voice):
             self.command({"op": "subscribe", "channel": self.channel})
             self.ready = True
         elif frame.get("event") == "message":
-            self.heard.append(frame["data"])
+            self.received.append(frame["data"])
 
     def command(self, fields):
         return curl(f"{self.url}/v1/command?user=curl-stream", {"session": self.session} | fields)
 
-    def say(self, word):
-        assert "ok" in self.command({"op": "publish", "channel": self.channel, "data": word})
+    def send(self, data):
+        assert "ok" in self.command({"op": "publish", "channel": self.channel, "data": data})
 
 
 class CurlPoll:
-    """A loop of curls: each poll a new process, the cursor carried from one to the next."""
+    """Long-polls in a loop: a new curl process per poll, with the cursor of the last."""
 
     def __init__(self, name, url, channel):
         self.name, self.url, self.channel = name, url, channel
-        self.heard, self.faults, self.ready, self.over = [], [], False, False
+        self.received, self.errors, self.ready, self.over = [], [], False, False
         self.session = curl(f"{url}/v1/command?user=curl-poll", {"op": "hello"})["ok"]["session"]
         self.command({"op": "subscribe", "channel": channel})
         self.ready = True
@@ -182,7 +182,7 @@ class CurlPoll:
         self.thread = threading.Thread(target=self._poll, daemon=True)
         self.thread.start()
 
-    until = Voice.until
+    until = ClientProcess.until
 
     def command(self, fields):
         return curl(f"{self.url}/v1/command?user=curl-poll", {"session": self.session} | fields)
@@ -195,16 +195,16 @@ class CurlPoll:
                 answer = curl(f"{self.url}/v1/poll?user=curl-poll", body)
                 cursor = answer["cursor"]
                 with self.changed:
-                    self.heard += [event["data"] for event in answer["events"] if event["event"] == "message"]
+                    self.received += [event["data"] for event in answer["events"] if event["event"] == "message"]
                     self.changed.notify_all()
-        except (RuntimeError, KeyError, ValueError) as fault:
+        except (RuntimeError, KeyError, ValueError) as error:
             with self.changed:
-                self.faults.append(repr(fault))
+                self.errors.append(repr(error))
                 self.over = True
                 self.changed.notify_all()
 
-    def say(self, word):
-        assert "ok" in self.command({"op": "publish", "channel": self.channel, "data": word})
+    def send(self, data):
+        assert "ok" in self.command({"op": "publish", "channel": self.channel, "data": data})
 
     def stop(self):
         self.over = True
@@ -219,23 +219,23 @@ def node(script, *arguments):
     return ["node", HERE / "node" / script, MODULES, *arguments]
 
 
-def voices(server, channel):
-    """Everybody, each made when called for."""
+def client_processes(server, channel):
+    """All clients by name, as functions that start them."""
     port = server.resp_port
     return {
         "redis-cli RESP2": lambda n: RedisCli(n, port, channel),
         "redis-cli RESP3": lambda n: RedisCli(n, port, channel, "-3"),
-        "redis-py default": lambda n: Voice(n, python("redis_py_voice.py", port, channel, "default")),
-        "redis-py RESP2": lambda n: Voice(n, python("redis_py_voice.py", port, channel, 2)),
-        "redis-py RESP3": lambda n: Voice(n, python("redis_py_voice.py", port, channel, 3)),
-        "ioredis default": lambda n: Voice(n, node("ioredis_voice.mjs", port, channel, "default")),
-        "ioredis RESP2": lambda n: Voice(n, node("ioredis_voice.mjs", port, channel, 2)),
-        "ioredis RESP3": lambda n: Voice(n, node("ioredis_voice.mjs", port, channel, 3)),
-        "Node ws": lambda n: Voice(n, node("ws_voice.mjs", f"{server.ws_url}?user=node-ws", channel)),
-        "Python websockets": lambda n: Voice(n, python("websockets_voice.py", f"{server.ws_url}?user=py-ws", channel)),
+        "redis-py default": lambda n: ClientProcess(n, python("redis_py_client.py", port, channel, "default")),
+        "redis-py RESP2": lambda n: ClientProcess(n, python("redis_py_client.py", port, channel, 2)),
+        "redis-py RESP3": lambda n: ClientProcess(n, python("redis_py_client.py", port, channel, 3)),
+        "ioredis default": lambda n: ClientProcess(n, node("ioredis_client.mjs", port, channel, "default")),
+        "ioredis RESP2": lambda n: ClientProcess(n, node("ioredis_client.mjs", port, channel, 2)),
+        "ioredis RESP3": lambda n: ClientProcess(n, node("ioredis_client.mjs", port, channel, 3)),
+        "Node ws": lambda n: ClientProcess(n, node("ws_client.mjs", f"{server.ws_url}?user=node-ws", channel)),
+        "Python websockets": lambda n: ClientProcess(n, python("websockets_client.py", f"{server.ws_url}?user=py-ws", channel)),
         "curl long-poll": lambda n: CurlPoll(n, server.url, channel),
         "curl event stream": lambda n: CurlStream(n, server.url, channel),
-        "Chromium WebSocket": lambda n: Voice(n, node("browser_voice.mjs", server.url, channel, "websocket")),
-        "Chromium EventSource": lambda n: Voice(n, node("browser_voice.mjs", server.url, channel, "eventsource")),
+        "Chromium WebSocket": lambda n: ClientProcess(n, node("browser_client.mjs", server.url, channel, "websocket")),
+        "Chromium EventSource": lambda n: ClientProcess(n, node("browser_client.mjs", server.url, channel, "eventsource")),
         "tavern on the folder": lambda n: Folder(n, server.data, channel),
     }
