@@ -1,4 +1,4 @@
-"""Servers for the suites, their logs when a test fails, and who runs what when several processes run them."""
+"""Shared servers, server logs for failing tests, and the distribution of tests over processes."""
 import os
 import pathlib
 
@@ -13,14 +13,14 @@ from support.tavern import Tavern
 def pytest_addoption(parser):
     parser.addoption(
         "--subject", choices=["tavern", "redis"], default="tavern",
-        help="what the Redis conversations are run on beside the oracle; `redis` checks the conversations themselves",
+        help="the server compared with the oracle in the Redis conversations; `redis` checks the conversations themselves",
     )
 
 
-# A browser takes a whole processor, and what is timed beside it would be wrong.
+# A browser uses a whole core and would distort timings of parallel tests.
 BROWSER = ("demo/", "dashboard/")
 
-# These wait for leases, grace periods, backoff and heartbeats of real servers: on a busy machine they may be late.
+# These depend on leases, grace periods, backoff and heartbeats of real servers and may be late on a busy machine.
 TIMING = (
     "cluster/", "demo/", "dashboard/", "clients/test_scenarios.py", "clients/test_js_client.py", "events/test_batches.py",
     "events/test_kills.py", "events/test_retries.py", "events/test_takeover.py", "events/test_fairness.py",
@@ -44,12 +44,12 @@ def pytest_xdist_make_scheduler(config, log):
 
 
 def pytest_terminal_summary(terminalreporter):
-    """Writes down which timing-sensitive tests failed, for a second run of those alone."""
+    """Writes the failed timing-sensitive tests to a file, for a second run alone."""
     if wanted := os.environ.get("TIMING_FAILURES"):
         reports = [report for kind in ("failed", "error") for report in terminalreporter.stats.get(kind, [])]
         failed = {report.nodeid for report in reports}
         timing = {report.nodeid for report in reports if "timing" in report.keywords}
-        # If any other test failed, the run has failed: nothing is tried again.
+        # If any other test failed, nothing is retried.
         again = sorted(timing) if timing == failed else []
         pathlib.Path(wanted).write_text("".join(f"tests/{test}\n" for test in again))
 
@@ -72,13 +72,13 @@ def redis_oracle():
 
 @pytest.fixture(scope="session")
 def dev():
-    """One dev-mode server for all tests that share it; each test uses channels of its own."""
+    """A shared dev-mode server; each test uses its own channels."""
     with Tavern.dev() as server:
         yield server
 
 
 @pytest.fixture(scope="session")
 def serve():
-    """One server as in production: deny by default, rights only by token and key."""
+    """A shared server in production mode: everything is denied unless a token or key allows it."""
     with Tavern.serve() as server:
         yield server

@@ -1,5 +1,5 @@
 """Engines that restart, stall and change hands under servers that work: what is answered, what is told, and that nothing
-which was acknowledged is gone afterwards. docs/guarantees.md tells it in words."""
+which was acknowledged is gone afterwards. docs/guarantees.md tells it in chunk."""
 import contextlib
 import http.client
 import itertools
@@ -13,7 +13,7 @@ import pytest
 
 from support.json_client import Socket
 from support.nats_server import NatsServer
-from support.passage import Passage
+from support.proxy import TcpProxy
 from support.postgres_server import PostgresServer
 from support.process import until
 from support.redis_server import RedisServer
@@ -61,8 +61,8 @@ class RedisStore(RedisServer):
     def resume(self):
         os.kill(self.process.pid, signal.SIGCONT)
 
-    def cli(self, *words):
-        done = subprocess.run(["redis-cli", "-p", str(self.resp_port), *words], capture_output=True, text=True, timeout=10)
+    def cli(self, *chunk):
+        done = subprocess.run(["redis-cli", "-p", str(self.resp_port), *chunk], capture_output=True, text=True, timeout=10)
         assert done.returncode == 0, done.stderr
         return done.stdout.strip()
 
@@ -212,9 +212,9 @@ def test_an_outage_longer_than_every_lease_is_told_to_nobody(two, engine, room):
 def test_a_server_that_is_cut_off_from_the_database(postgres, room):
     """The others take it for dead; when it is back it announces its clients again."""
     schema = f"failures_{next(SCHEMAS)}"
-    with NatsServer() as bus, Passage(postgres.port) as passage, contextlib.ExitStack() as stack:
+    with NatsServer() as bus, TcpProxy(postgres.port) as proxy, contextlib.ExitStack() as stack:
         a = stack.enter_context(Tavern.dev(CONFIG, ["--store", postgres.url(schema), "--bus", bus.url]))
-        far = postgres.url(schema, options="&sslmode=disable").replace(f":{postgres.port}/", f":{passage.port}/")
+        far = postgres.url(schema, options="&sslmode=disable").replace(f":{postgres.port}/", f":{proxy.port}/")
         b = stack.enter_context(Tavern.dev(CONFIG, ["--store", far, "--bus", bus.url]))
         room = room.replace("game#", "brief#")
         with Socket(a, user="watcher") as watcher, Socket(b, user="bob") as bob:
@@ -222,7 +222,7 @@ def test_a_server_that_is_cut_off_from_the_database(postgres, room):
             bob.ok("join", channel=room)
             names = lambda count: [(event["event"], event.get("reason")) for event in (watcher.event(15) for _ in range(count))]
             assert names(2) == [("user_online", None), ("client_online", None)]
-            passage.cut()
+            proxy.cut()
             not_ready(b, "the store does not answer")
             assert readiness(a)[0] == 200
             assert bob.call("update", channel=room, state=1)["error"]["code"] == "unavailable"
@@ -230,7 +230,7 @@ def test_a_server_that_is_cut_off_from_the_database(postgres, room):
             # Its messages still pass: the bus is whole.
             bob.ok("publish", channel=room, data="here")
             assert watcher.event()["data"] == "here"
-            passage.mend()
+            proxy.restore()
             ready(b)
             assert names(2) == [("user_online", None), ("client_online", None)]
             bob.ok("update", channel=room, state=2)
@@ -358,7 +358,7 @@ def test_a_bus_that_is_away(bused, room, channel):
         assert bob.event() == {"seq": 3, "event": "gap", "channel": channel}
         until(lambda: "ok" in bob.call("subscribe", channel=channel + "other"), "it is carried again")
         ann.ok("publish", channel=channel + "other", data=3)
-        until(lambda: bob.event().get("data") == 3, "words pass again")
+        until(lambda: bob.event().get("data") == 3, "chunk pass again")
         assert [event for event in bob.events_so_far() if event["event"] != "gap"] == []
 
 

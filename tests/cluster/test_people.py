@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from support.json_client import Socket, arrive
+from support.json_client import Socket, connect_online
 from support.process import until
 
 CONFIG = """
@@ -61,7 +61,7 @@ def test_followers_on_every_server_hear_the_same(three):
 
 
 def test_a_follow_on_one_server_is_heard_by_the_tabs_on_another(three):
-    with Socket(three[1], user="tab") as tab, arrive(three[2], "bea") as bea:
+    with Socket(three[1], user="tab") as tab, connect_online(three[2], "bea") as bea:
         socket, first = follow(three[0], "tab", "bea")
         assert first == words(tab.event()) == "online  none"
         socket.ok("unfollow", user="bea")
@@ -75,7 +75,7 @@ def test_a_follow_on_one_server_is_heard_by_the_tabs_on_another(three):
 @pytest.mark.parametrize("bye_first", [True, False])
 def test_a_page_switch_between_servers_never_shows_a_disconnect(three, bye_first):
     name = f"cleo{bye_first}"
-    page = arrive(three[0], name)
+    page = connect_online(three[0], name)
     socket, first = follow(three[2], f"of-{name}", name)
     assert first == "online  none"
     for turn in range(6):
@@ -94,7 +94,7 @@ def test_a_page_switch_between_servers_never_shows_a_disconnect(three, bye_first
 
 def test_a_dead_server_disconnects_its_users(combination):
     with combination.cluster(2, CONFIG) as (a, b):
-        dora = arrive(a, "dora")
+        dora = connect_online(a, "dora")
         socket, first = follow(b, "eve", "dora")
         assert first == "online  none"
         began = time.monotonic()
@@ -107,7 +107,7 @@ def test_a_dead_server_disconnects_its_users(combination):
 
 
 def test_hiding_holds_on_every_server(three):
-    with arrive(three[0], "gil") as gil, Socket(three[1], user="hal") as hal:
+    with connect_online(three[0], "gil") as gil, Socket(three[1], user="hal") as hal:
         hal.ok("follow", user="gil")
         assert words(hal.event()) == "online  none"
         gil.ok("visibility", value="nobody")

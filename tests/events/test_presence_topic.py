@@ -4,7 +4,7 @@ import contextlib
 from cluster.combination import Combination, Engines
 from events.conftest import client
 from events.office import pull, put
-from support.json_client import Socket, arrive
+from support.json_client import Socket, connect_online
 from support.process import until
 
 CONFIG = """
@@ -33,11 +33,11 @@ def test_transitions_are_told_once_on_three_nodes():
             # Every node knows of the subscription when its own users are told.
             for n, server in enumerate(servers):
                 def told(n=n, server=server):
-                    arrive(server, f"probe{n}").close()
+                    connect_online(server, f"probe{n}").close()
                     return any(user == f"probe{n}" for _, user, _ in transitions(apis[0]))
                 until(told, f"node {n} to tell of its users", timeout=15)
             # Two windows on two nodes are one user who comes once and goes once.
-            one, two = arrive(servers[0], "ann"), arrive(servers[1], "ann")
+            one, two = connect_online(servers[0], "ann"), connect_online(servers[1], "ann")
             until(lambda: windows(apis[2], "ann") == 2, "both windows to be known")
             one.ok("bye")
             two.drop()

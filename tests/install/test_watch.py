@@ -9,7 +9,7 @@ from events.conftest import client
 from events.endpoint import Endpoint
 from events.office import publish, put, report
 from install.files import PACKAGING
-from support.json_client import Socket, arrive
+from support.json_client import Socket, connect_online
 from support.process import until
 from support.tavern import Tavern
 
@@ -70,7 +70,7 @@ def page():
     """The metrics of a server on which a little of everything has happened."""
     refuses = lambda body: 400 if any(event["type"] == "bad" for event in body["events"]) else 200
     with Tavern.dev(QUICK) as server, Endpoint(refuses) as endpoint, client(server, server.key) as api:
-        with arrive(server, "ann") as ann, arrive(server, "bob") as bob:
+        with connect_online(server, "ann") as ann, connect_online(server, "bob") as bob:
             ann.ok("subscribe", channel="room#1")
             bob.ok("publish", channel="room#1", data="hi")
             party = ann.ok("party.invite", user="bob")["party_id"]

@@ -7,7 +7,7 @@ import time
 import httpx
 import pytest
 
-from support.json_client import Poller, Socket, arrive
+from support.json_client import Poller, Socket, connect_online
 from support.process import until
 from support.tavern import Tavern
 
@@ -23,7 +23,7 @@ def server():
 @pytest.fixture
 def pair(server):
     number = next(COUNT)
-    with arrive(server, f"ann-{number}") as ann, arrive(server, f"bob-{number}") as bob:
+    with connect_online(server, f"ann-{number}") as ann, connect_online(server, f"bob-{number}") as bob:
         yield ann, bob
 
 
@@ -62,7 +62,7 @@ def test_a_service_sees_parties_and_speaks_for_users(server, api, pair):
 
 
 def test_parties_are_listed_in_parts(server, api):
-    with Socket(server, user="host-1") as one, Socket(server, user="host-2") as two, arrive(server, "guest-x") as guest:
+    with Socket(server, user="host-1") as one, Socket(server, user="host-2") as two, connect_online(server, "guest-x") as guest:
         own = {socket.ok("party.invite", user=name(guest))["party_id"] for socket in (one, two)}
         found, after = [], None
         while True:
@@ -109,7 +109,7 @@ def test_the_old_form_works(server, pair):
     assert (bob.event()["cmd"], bob.event()["message"]) == ("invite", "bye bob")
     absent = form(server, name(ann), cmd="invite", invite_login="nobody-ever")
     assert (absent.status_code, absent.json()["code"]) == (404, "no_such_user")
-    with arrive(server, "gone-1"):
+    with connect_online(server, "gone-1"):
         pass
     time.sleep(0.2)
     refused = form(server, name(ann), cmd="invite", invite_login="gone-1")

@@ -1,4 +1,4 @@
-"""A channel of its own for each test, so that tests can share a server."""
+"""A separate channel and user for each test, so that tests can share a server."""
 import itertools
 
 import pytest

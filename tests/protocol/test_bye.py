@@ -1,14 +1,14 @@
-"""A session that is ended over another transport than the one it has."""
+"""Ending a session over another transport than its own."""
 from support.json_client import Poller, Socket, Stream
 
 
-def test_its_socket_is_told_to_come_back(dev):
+def test_its_websocket_is_closed_with_a_retry_code(dev):
     with Socket(dev, user="ann") as socket, Poller(dev, user="ann", session=socket.hello["session"]) as other:
         assert "ok" in other.command("bye")
         assert socket.closing() == ([], 4503)
 
 
-def test_its_stream_is_told_that_it_has_ended(dev):
+def test_its_stream_ends(dev):
     with Stream(dev, user="ann") as stream:
         session = stream.greeting()["session"]
         with Poller(dev, user="ann", session=session) as other:

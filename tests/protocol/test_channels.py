@@ -1,4 +1,4 @@
-"""Channels over all transports: one roster, one event per session, receivers counted."""
+"""Channels over all transports: shared subscriptions, one event per session, receiver counts."""
 import base64
 import json
 
@@ -26,7 +26,7 @@ def test_receivers_count_matching_subscriptions_on_all_transports(dev, user, cha
         assert one.ok("publish", channel=channel, data=1)["receivers"] == 4
 
 
-def test_subscribing_twice_is_hearing_once(dev, user, channel):
+def test_a_double_subscription_delivers_once(dev, user, channel):
     with Socket(dev, user=user) as socket:
         socket.ok("subscribe", channel=channel)
         socket.ok("subscribe", channel=channel)
@@ -38,7 +38,7 @@ def test_subscribing_twice_is_hearing_once(dev, user, channel):
         assert socket.events_so_far() == []
 
 
-def test_channel_and_pattern_give_one_event(dev, user, channel):
+def test_channel_and_pattern_together_deliver_one_event(dev, user, channel):
     with Socket(dev, user=user) as socket:
         socket.ok("subscribe", channel=channel)
         socket.ok("subscribe", pattern=channel[:-1] + "*")
@@ -47,7 +47,7 @@ def test_channel_and_pattern_give_one_event(dev, user, channel):
         assert [(event["channel"], event["data"]) for event in socket.events_so_far()] == [(channel, 1)]
 
 
-def test_a_pattern_alone_hears(dev, user, channel):
+def test_a_pattern_subscription_receives(dev, user, channel):
     with Socket(dev, user=user) as socket:
         socket.ok("subscribe", pattern=f"{channel}?")
         socket.ok("publish", channel=channel, data="no")
@@ -80,7 +80,7 @@ def test_from_names_user_and_client(dev, user, channel):
         (b"\xff\x00\x01", base64.b64encode(b"\xff\x00\x01").decode(), "base64"),
     ],
 )
-def test_a_redis_payload_as_json_sees_it(dev, user, channel, redis, payload, data, encoding):
+def test_redis_payloads_arrive_as_json(dev, user, channel, redis, payload, data, encoding):
     with Socket(dev, user=user) as socket:
         socket.ok("subscribe", channel=channel)
         assert redis.call("PUBLISH", channel, payload) == 1
@@ -89,14 +89,14 @@ def test_a_redis_payload_as_json_sees_it(dev, user, channel, redis, payload, dat
 
 
 @pytest.mark.parametrize("data", ['"text"', '{"a": [1,2 ]}', "null", "1.50", '"gr\\u00fc\\u00df"', '{\n"a":1}'])
-def test_json_data_as_redis_sees_it(dev, user, channel, redis, data):
+def test_json_data_arrives_at_redis_unchanged(dev, user, channel, redis, data):
     redis.call("SUBSCRIBE", channel)
     with Socket(dev, user=user) as socket:
         socket.send('{"id":1,"op":"publish","channel":"%s","data":%s}' % (channel, data))
         assert redis.read() == [b"message", channel.encode(), data.encode()]
 
 
-def test_names_outside_the_grammar_stay_among_redis_connections(dev, user, redis):
+def test_names_outside_the_grammar_work_only_between_redis_connections(dev, user, redis):
     with Socket(dev, user=user) as socket:
         socket.ok("subscribe", pattern="*")
         redis.call("PUBLISH", "News.Sport", "x")
@@ -104,7 +104,7 @@ def test_names_outside_the_grammar_stay_among_redis_connections(dev, user, redis
         assert [e for e in socket.events_so_far() if not e["channel"].startswith("room#")] == []
 
 
-def test_a_redis_name_may_have_512_bytes_and_no_more(dev, redis):
+def test_a_redis_channel_name_is_limited_to_512_bytes(dev, redis):
     assert redis.call("PUBLISH", "n" * 512, "x") == 0
     assert redis.call("PUBLISH", "n" * 513, "x").startswith("ERR")
     assert redis.call("SUBSCRIBE", "n" * 513).startswith("ERR")
@@ -112,34 +112,34 @@ def test_a_redis_name_may_have_512_bytes_and_no_more(dev, redis):
 
 
 @pytest.mark.parametrize("kind", ["user", "party", "tavern"])
-def test_reserved_kinds_are_nobodys_to_publish_to(dev, user, redis, kind):
+def test_publishing_to_reserved_kinds_is_refused(dev, user, redis, kind):
     with Socket(dev, user=user) as socket:
         for name in (kind, f"{kind}#x"):
             assert socket.call("publish", channel=name, data=1)["error"]["code"] == "not_allowed"
             assert redis.call("PUBLISH", name, "x").startswith("NOPERM")
 
 
-def test_one_publisher_is_heard_in_order_everywhere(dev, user, channel, redis):
+def test_messages_of_one_publisher_arrive_in_order_on_all_transports(dev, user, channel, redis):
     count = 500
     redis.call("SUBSCRIBE", channel)
-    with Socket(dev, user=user) as listener, Socket(dev, user=user) as speaker, Stream(dev, user=user) as stream:
+    with Socket(dev, user=user) as listener, Socket(dev, user=user) as publisher, Stream(dev, user=user) as stream:
         listener.ok("subscribe", channel=channel)
         with Poller(dev, user=user, session=stream.greeting()["session"]) as commands:
             assert "ok" in commands.command("subscribe", channel=channel)
-        speaker.send("\n".join(json.dumps({"op": "publish", "channel": channel, "data": n}) for n in range(count)))
+        publisher.send("\n".join(json.dumps({"op": "publish", "channel": channel, "data": n}) for n in range(count)))
         assert [listener.event()["data"] for _ in range(count)] == list(range(count))
         assert [int(redis.read()[2]) for _ in range(count)] == list(range(count))
         assert [stream.event()[1]["data"] for _ in range(count)] == list(range(count))
 
 
-def test_poll_mode_for_redis_connections(dev, channel, redis):
+def test_redis_connections_can_poll(dev, channel, redis):
     listener = RespConnection(dev.resp_port)
     assert listener.call("TAVERN.MODE", "poll") == "OK"
     listener.call("SUBSCRIBE", channel)
     assert listener.call("TAVERN.POLL") == []
-    for word in ("a", "b", "c"):
-        assert redis.call("PUBLISH", channel, word) == 1
-    shaped = [[b"message", channel.encode(), word] for word in (b"a", b"b", b"c")]
+    for message in ("a", "b", "c"):
+        assert redis.call("PUBLISH", channel, message) == 1
+    shaped = [[b"message", channel.encode(), message] for message in (b"a", b"b", b"c")]
     assert listener.call("TAVERN.POLL", "2") == shaped[:2]
     assert listener.call("TAVERN.WAIT", "5000") == shaped[2:]
     assert listener.call("TAVERN.WAIT", "50") == []

@@ -8,11 +8,11 @@ import pytest
 from support import tokens
 from support.json_client import Socket
 from support.process import until
-from support.sealed import Sealed
+from support.tls_server import TlsServer
 from support.tavern import Tavern, program
 
 
-def test_token_prints_a_token_the_server_takes(serve):
+def test_token_prints_a_valid_token(serve):
     made = serve.run(
         "token", "--secret", tokens.SECRET, "--user", "ann", "--name", "Ann", "--ttl", "1h",
         "--allow", "game#*=subscribe,publish",
@@ -37,7 +37,7 @@ def test_publish_and_subscribe(dev, channel):
             assert done.returncode == 0, done.stderr
             return int(done.stdout.strip()) == 1
 
-        until(published, "the subscriber to be there")
+        until(published, "the subscriber to be connected")
         line = json.loads(listener.stdout.readline())
         assert line["channel"] == channel and line["data"] == {"a": 1}
     finally:
@@ -79,17 +79,17 @@ PAYLOAD = '{"b":  1.50, "a": 12345678901234567890123}'
 def test_payloads_arrive_byte_for_byte(dev, channel, publisher, subscriber):
     credentials = {"user": ("--user", "ann"), "key": ("--key", dev.key)}
     with Listener(dev, *credentials[subscriber], channel) as listener:
-        until(lambda: publish(dev, channel, PAYLOAD, *credentials[publisher]) == 1, "the subscriber to be there")
+        until(lambda: publish(dev, channel, PAYLOAD, *credentials[publisher]) == 1, "the subscriber to be connected")
         line = listener.line()
         assert f'"data":{PAYLOAD}' in line and json.loads(line)["channel"] == channel
 
 
-def test_over_tls_with_a_certificate_of_ones_own(channel):
-    server = Sealed()
+def test_publish_and_subscribe_over_tls_with_a_private_ca(channel):
+    server = TlsServer()
     trust = ("--ca", server.certify())
     with server:
         with Listener(server, *trust, channel) as listener:
-            until(lambda: publish(server, channel, "hello", *trust) == 1, "the subscriber to be there")
+            until(lambda: publish(server, channel, "hello", *trust) == 1, "the subscriber to be connected")
             assert json.loads(listener.line())["data"] == "hello"
             assert publish(server, channel, "again", *trust, "--key", server.key) == 1
             assert json.loads(listener.line())["data"] == "again"
@@ -101,34 +101,34 @@ def test_over_tls_with_a_certificate_of_ones_own(channel):
             assert refused.returncode == 1 and "certificate" in refused.stderr, refused.stderr
 
 
-def test_subscribe_comes_back_after_a_restart(channel):
+def test_subscribe_reconnects_after_a_restart(channel):
     with Tavern.dev() as server:
         with Listener(server, channel) as listener:
-            until(lambda: publish(server, channel, "1") == 1, "the subscriber to be there")
+            until(lambda: publish(server, channel, "1") == 1, "the subscriber to be connected")
             assert json.loads(listener.line())["data"] == 1
             server.terminate()
             server.start()
-            until(lambda: publish(server, channel, "2") == 1, "the subscriber to be back")
+            until(lambda: publish(server, channel, "2") == 1, "the subscriber to reconnect")
             assert json.loads(listener.line())["data"] == 2
 
 
-def test_subscribe_ends_by_count_time_and_a_reader_that_has_gone(dev, channel):
+def test_subscribe_ends_by_count_by_timeout_and_on_a_closed_stdout(dev, channel):
     with Listener(dev, "--count", "2", channel) as listener:
-        until(lambda: publish(dev, channel, "1") == 1, "the subscriber to be there")
+        until(lambda: publish(dev, channel, "1") == 1, "the subscriber to be connected")
         publish(dev, channel, "2")
         assert listener.process.wait(5) == 0
         assert [json.loads(line)["data"] for line in listener.process.stdout] == [1, 2]
     assert dev.run("subscribe", "--url", dev.url, "--wait", "50", channel).returncode == 0
     with Listener(dev, channel) as listener:
-        until(lambda: publish(dev, channel, "1") == 1, "the subscriber to be there")
+        until(lambda: publish(dev, channel, "1") == 1, "the subscriber to be connected")
         listener.process.stdout.close()
-        until(lambda: publish(dev, channel, "1") == 0 or listener.process.poll() is not None, "the subscriber to have gone")
+        until(lambda: publish(dev, channel, "1") == 0 or listener.process.poll() is not None, "the subscriber to exit")
         assert listener.process.wait(5) == 0
         listener.process.stdout = open("/dev/null")
 
 
-def test_refusals_are_told_in_the_words_of_the_server(dev, serve, channel):
-    for arguments, words in [
+def test_errors_show_the_message_of_the_server(dev, serve, channel):
+    for arguments, expected in [
         (("publish", "--url", serve.url, "--token", "a.b.c", channel, "1"), "unauthenticated"),
         (("subscribe", "--url", serve.url, "--user", "ann", channel), "unauthenticated"),
         (("who", "--url", serve.url, "--key", "tvk_no_such", channel), "unauthenticated"),
@@ -139,18 +139,18 @@ def test_refusals_are_told_in_the_words_of_the_server(dev, serve, channel):
         (("party", "--url", dev.url, "--user", "ann", "accept", "77"), "no_such_party"),
     ]:
         refused = dev.run(*arguments)
-        assert refused.returncode == 1 and words in refused.stderr, (arguments, refused.stderr)
+        assert refused.returncode == 1 and expected in refused.stderr, (arguments, refused.stderr)
 
 
-def test_check_shows_values_and_where_they_came_from(dev):
+def test_check_shows_values_and_their_sources(dev):
     done = dev.run("check", "--config", dev.config, "--secret", tokens.SECRET)
     assert done.returncode == 0, done.stderr
     assert "sessions.resume_ms" in done.stdout and "2000" in done.stdout
-    assert tokens.SECRET not in done.stdout, "a secret is never shown"
+    assert tokens.SECRET not in done.stdout, "secrets are not printed"
 
 
 @pytest.mark.parametrize(
-    "text, words",
+    "text, expected",
     [
         ("colour = 1\n", ["colour", "1:1"]),
         ("[sessions]\nresume_ms = 1\nresume = 2\n", ["resume", "3:1"]),
@@ -158,13 +158,13 @@ def test_check_shows_values_and_where_they_came_from(dev):
         ("listen = \n", ["1:"]),
     ],
 )
-def test_what_is_wrong_in_the_file_is_told_with_its_place(dev, text, words):
+def test_configuration_errors_show_line_and_column(dev, text, expected):
     path = dev.folder / "wrong.toml"
     path.write_text(text)
     done = dev.run("check", "--config", path)
     assert done.returncode != 0
-    for word in words:
-        assert word in done.stderr + done.stdout
+    for part in expected:
+        assert part in done.stderr + done.stdout
 
 
 def test_serve_needs_a_secret(dev):
@@ -177,6 +177,6 @@ def test_dev_refuses_to_listen_beyond_loopback(dev):
     assert done.returncode != 0 and "loopback" in done.stderr
 
 
-def test_doctor(dev):
+def test_doctor_passes_on_a_healthy_server(dev):
     done = dev.run("doctor", "--config", dev.config, "--data", dev.folder / "data", "--secret", tokens.SECRET)
     assert done.returncode == 0, done.stdout + done.stderr

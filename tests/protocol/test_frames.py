@@ -1,4 +1,4 @@
-"""Frames of every kind of wrong: an error on that connection only, and the connection goes on."""
+"""Malformed frames: an error on that connection only, and the connection stays usable."""
 import json
 
 import pytest
@@ -16,9 +16,9 @@ MALFORMED = {
     "a number": ("7", None),
     "null": ("null", None),
     "a string": ('"hello"', None),
-    "cut off": ('{"id":1,"op":"pi', 1),
+    "truncated": ('{"id":1,"op":"pi', 1),
     "no value": ('{"id":1,"op":}', 1),
-    "a comma too many": ('{"id":1,"op":"ping",}', 1),
+    "a trailing comma": ('{"id":1,"op":"ping",}', 1),
     "single quotes": ("{'id':1}", None),
     "two objects on a line": ('{"id":1,"op":"ping"}{"id":2,"op":"ping"}', 1),
     "no op": ('{"id":1}', 1),
@@ -39,9 +39,9 @@ MALFORMED = {
     "publish outside the grammar": ('{"id":1,"op":"publish","channel":"9","data":1}', 1),
     "ack without seq": ('{"id":1,"op":"ack"}', 1),
     "a negative ack": ('{"id":1,"op":"ack","seq":-1}', 1),
-    "an ack of a half": ('{"id":1,"op":"ack","seq":1.5}', 1),
+    "a fractional ack": ('{"id":1,"op":"ack","seq":1.5}', 1),
     "presence that is a number": ('{"id":1,"op":"subscribe","channel":"game#1","presence":1}', 1),
-    "a member twice": ('{"id":1,"op":"ping","op":"bye"}', 1),
+    "a duplicate member": ('{"id":1,"op":"ping","op":"bye"}', 1),
     "nested 65 deep": ('{"id":1,"op":"publish","channel":"game#1","data":' + DEEP + "}", 1),
     "nested 10,000 deep": ('{"id":1,"op":"publish","channel":"game#1","data":' + "[" * 10_000 + "]" * 10_000 + "}", 1),
     "never closed, deep": ("[" * 10_000, None),
@@ -55,7 +55,7 @@ def victim(dev):
 
 
 @pytest.mark.parametrize("name", MALFORMED)
-def test_a_malformed_frame_gets_an_error_and_the_connection_goes_on(dev, victim, name):
+def test_a_malformed_frame_gets_an_error_and_the_connection_stays_usable(dev, victim, name):
     frame, number = MALFORMED[name]
     with Socket(dev, user="clumsy") as socket:
         socket.send(frame)
@@ -79,10 +79,10 @@ def test_a_malformed_command_over_http_is_a_400(dev, name):
         assert response.json()["error"]["code"] in ("bad_request", "too_large")
 
 
-def test_64_levels_pass(dev, user, channel):
+def test_64_levels_of_nesting_are_accepted(dev, user, channel):
     with Socket(dev, user=user) as socket:
         socket.ok("subscribe", channel=channel)
-        # The frame itself is the first level.
+        # The frame itself is one level.
         deep = "[" * 63 + "]" * 63
         socket.send('{"id":1,"op":"publish","channel":"%s","data":%s}' % (channel, deep))
         frames = [socket.frame(), socket.frame()]
@@ -90,7 +90,7 @@ def test_64_levels_pass(dev, user, channel):
         assert any(frame.get("data") == json.loads(deep) for frame in frames)
 
 
-def test_several_commands_one_per_line(dev, user, channel):
+def test_one_frame_may_hold_several_lines_of_commands(dev, user, channel):
     with Socket(dev, user=user) as socket:
         socket.send(
             '{"id":1,"op":"subscribe","channel":"%s"}\n\n{"id":2,"op":"nosuch"}\nnonsense\n{"id":3,"op":"ping"}\n' % channel
@@ -100,7 +100,7 @@ def test_several_commands_one_per_line(dev, user, channel):
         assert ["ok" in answer for answer in answers] == [True, False, False, True]
 
 
-def test_one_printed_object_is_one_command(dev, user):
+def test_a_pretty_printed_object_is_one_command(dev, user):
     with Socket(dev, user=user) as socket:
         socket.send('{\n  "id": 1,\n  "op": "ping"\n}\n')
         assert socket.frame()["id"] == 1
@@ -112,20 +112,20 @@ def test_unknown_members_are_ignored(dev, user):
 
 
 @pytest.mark.parametrize("number", [0, 7, -1, 18446744073709551615, "a", "", "ü☃", "x" * 40])
-def test_the_id_comes_back_as_it_was(dev, user, number):
+def test_the_id_is_returned_unchanged(dev, user, number):
     with Socket(dev, user=user) as socket:
         socket.send(json.dumps({"id": number, "op": "ping"}))
         assert socket.frame()["id"] == number
 
 
-def test_a_command_without_an_id_is_answered_without_one(dev, user):
+def test_a_command_without_an_id_gets_a_reply_without_one(dev, user):
     with Socket(dev, user=user) as socket:
         socket.send('{"op":"ping"}')
         answer = socket.frame()
         assert "ok" in answer and "id" not in answer
 
 
-def test_data_passes_byte_for_byte(dev, user, channel):
+def test_data_is_delivered_byte_for_byte(dev, user, channel):
     with Socket(dev, user=user) as socket:
         socket.ok("subscribe", channel=channel)
         data = '{ "a" : 1.0e3 , "b":"\\u00fc","c":[ ] , "a": 12345678901234567890 }'
@@ -144,17 +144,17 @@ def test_seq_is_the_first_member(dev, user, channel):
         assert json.loads(event)["from"]["user"] == user
 
 
-def test_binary_that_is_no_text_disturbs_nobody(dev, victim):
+def test_binary_frames_affect_no_other_connection(dev, victim):
     with Socket(dev, user="clumsy") as socket:
         socket.socket.send(b"\xff\xfe\x00")
         try:
             assert "error" in socket.frame()
         except Exception:
-            pass  # Closing this connection is a fair answer to bytes that are no text.
+            pass  # The server may close a connection that sends invalid text.
     assert "ok" in victim.call("ping")
 
 
-def test_only_repeated_abuse_closes(dev, victim):
+def test_only_repeated_malformed_frames_close_the_connection(dev, victim):
     with Socket(dev, user="clumsy") as socket:
         for _ in range(50):
             socket.send("nonsense")

@@ -1,4 +1,4 @@
-"""Silence: a WebSocket that answers no ping is let go and may come back; a Redis client that left while it waited is gone."""
+"""Heartbeats: a WebSocket that does not answer pings is closed and can resume; a Redis client that disconnects while waiting is removed."""
 import base64
 import json
 import os
@@ -11,8 +11,8 @@ from support.tavern import Tavern
 PING, CLOSE, TEXT = 9, 8, 1
 
 
-class Mute:
-    """A WebSocket that never answers, not even a ping."""
+class SilentSocket:
+    """A WebSocket that never sends anything, not even a pong."""
 
     def __init__(self, port, query):
         self.socket = socket.create_connection(("127.0.0.1", port), timeout=5)
@@ -30,7 +30,7 @@ class Mute:
     def take(self, count):
         while len(self.buffer) < count:
             more = self.socket.recv(4096)
-            assert more, "closed without a word"
+            assert more, "closed without a close frame"
             self.buffer += more
         taken, self.buffer = self.buffer[:count], self.buffer[count:]
         return taken
@@ -42,21 +42,21 @@ class Mute:
         return first & 15, self.take(length)
 
 
-def test_a_websocket_that_answers_no_ping_is_let_go_and_may_come_back():
+def test_a_websocket_without_pongs_is_closed_and_can_resume():
     with Tavern.dev("[sessions]\nheartbeat_ms = 300\n") as server:
         port = server.port
-        mute = Mute(port, "user=ann")
+        mute = SilentSocket(port, "user=ann")
         opcode, hello = mute.frame()
         session = json.loads(hello)["ok"]["session"]
         assert opcode == TEXT
         assert mute.frame() == (PING, b"")
         opcode, reason = mute.frame()
         assert (opcode, int.from_bytes(reason[:2], "big")) == (CLOSE, 4501)
-        again = Mute(port, f"user=ann&session={session}&seq=0")
+        again = SilentSocket(port, f"user=ann&session={session}&seq=0")
         assert json.loads(again.frame()[1])["ok"]["resumed"] is True
 
 
-def test_a_redis_client_that_leaves_while_it_waits_is_counted_nowhere():
+def test_a_redis_client_that_disconnects_while_waiting_is_not_counted():
     with Tavern.dev() as server:
         waiting = RespConnection(server.resp_port)
         waiting.call("SUBSCRIBE", "room#w")
@@ -67,5 +67,5 @@ def test_a_redis_client_that_leaves_while_it_waits_is_counted_nowhere():
         waiting.close()
         until = time.monotonic() + 3
         while other.call("PUBSUB", "NUMSUB", "room#w")[1] != 0:
-            assert time.monotonic() < until, "it still counts"
+            assert time.monotonic() < until, "it is still counted"
             time.sleep(0.02)

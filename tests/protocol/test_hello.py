@@ -1,4 +1,4 @@
-"""Hello: who a session is, and how it begins on each transport."""
+"""Hello: authentication and session start on each transport."""
 import pytest
 
 from support import tokens
@@ -17,14 +17,14 @@ def check(hello, user):
     assert hello["session"] != hello["client"], "the secret is not the public id"
 
 
-def test_the_first_frame_answers_the_implicit_hello(dev, user):
+def test_the_first_frame_is_the_reply_to_the_implicit_hello(dev, user):
     with Socket(dev, user=user, greet=False) as socket:
         frame = socket.frame()
         assert "id" not in frame
         check(frame["ok"], user)
 
 
-def test_a_token_in_the_address_is_an_implicit_hello(dev):
+def test_a_token_in_the_url_is_an_implicit_hello(dev):
     with Socket(dev, token=tokens.token("ann")) as socket:
         check(socket.hello, "ann")
 
@@ -34,7 +34,7 @@ def test_a_token_in_the_header_is_an_implicit_hello(dev):
         check(socket.hello, "ann")
 
 
-def test_a_token_in_hello(serve):
+def test_a_token_in_hello_authenticates(serve):
     with Socket(serve) as socket:
         check(socket.ok("hello", token=tokens.token("ann")), "ann")
 
@@ -51,7 +51,7 @@ def test_a_command_before_hello_is_refused(serve, channel):
         assert "ok" in socket.call("subscribe", channel=channel)
 
 
-def test_a_name_in_the_address_is_for_dev_mode_only(serve):
+def test_a_user_name_in_the_url_works_only_in_dev_mode(serve):
     with Poller(serve, user="ann") as poller:
         response = poller.command_response("hello")
         assert response.status_code == 401
@@ -72,7 +72,7 @@ def test_the_first_poll_creates_a_session(dev, user, channel):
         poller.ok("subscribe", channel=channel)
 
 
-def test_a_stream_begins_with_the_answer_to_hello(dev, user):
+def test_a_stream_starts_with_the_reply_to_hello(dev, user):
     with Stream(dev, user=user) as stream:
         assert stream.status == 200
         assert stream.response.headers["content-type"].startswith("text/event-stream")
@@ -93,7 +93,7 @@ def test_a_command_without_a_session_over_http_is_refused(dev, user, channel):
 
 
 @pytest.mark.parametrize("session", ["nonsense", "", "a" * 500])
-def test_a_command_for_a_session_that_is_not_there_is_refused(dev, user, channel, session):
+def test_a_command_for_an_unknown_session_is_refused(dev, user, channel, session):
     with Poller(dev, user=user, session=session) as poller:
         response = poller.command_response("subscribe", channel=channel)
         assert "error" in response.json()

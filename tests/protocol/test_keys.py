@@ -4,7 +4,7 @@ import pytest
 
 from support import tokens
 from support.process import until
-from support.resp import Fault, RespConnection
+from support.resp import ErrorReply, RespConnection
 
 SCOPES = ["publish", "events", "subscriptions", "presence", "parties", "admin"]
 
@@ -23,7 +23,7 @@ def post(server, channel, auth=None, headers=None):
 
 @pytest.mark.parametrize("scope", SCOPES)
 @pytest.mark.parametrize("how", ["bearer", "basic"])
-def test_publishing_by_rest_needs_the_scope(serve, keys, scope, how):
+def test_publishing_by_rest_requires_the_scope(serve, keys, scope, how):
     if how == "bearer":
         response = post(serve, "game%231", headers={"authorization": f"Bearer {keys[scope]}"})
     else:
@@ -37,7 +37,7 @@ def test_publishing_by_rest_needs_the_scope(serve, keys, scope, how):
 
 
 @pytest.mark.parametrize("channel", ["user%23ann", "party%231", "tavern"])
-def test_reserved_kinds_are_closed_to_keys_too(serve, keys, channel):
+def test_keys_cannot_publish_to_reserved_kinds(serve, keys, channel):
     for key in (keys["publish"], serve.key):
         response = post(serve, channel, headers={"authorization": f"Bearer {key}"})
         assert response.status_code == 403
@@ -58,14 +58,14 @@ def test_reserved_kinds_are_closed_to_keys_too(serve, keys, channel):
         {"authorization": "x"},
     ],
 )
-def test_rest_without_a_good_key_is_401(serve, dev, headers):
+def test_rest_without_a_valid_key_is_401(serve, dev, headers):
     for server in (serve, dev):
         response = post(server, "game%231", headers=headers)
-        assert response.status_code == 401, "needed in dev mode too"
+        assert response.status_code == 401, "required in dev mode too"
         assert response.json()["error"]["code"] == "unauthenticated"
 
 
-def test_a_token_is_no_key(serve):
+def test_a_token_does_not_work_as_a_key(serve):
     response = post(serve, "game%231", headers={"authorization": f"Bearer {tokens.token()}"})
     assert response.status_code in (401, 403)
 
@@ -78,21 +78,21 @@ def test_a_revoked_key_is_refused(serve):
     headers = {"authorization": f"Bearer {key}"}
     assert post(serve, "game%231", headers=headers).status_code == 200
     listed = serve.run("key", "list", *options)
-    assert "short-lived" in listed.stdout and key not in listed.stdout, "the list shows names and no secrets"
+    assert "short-lived" in listed.stdout and key not in listed.stdout, "the list shows no secrets"
     revoked = serve.run("key", "revoke", *options, key.split("_")[1])
     assert revoked.returncode == 0, revoked.stderr
     until(lambda: post(serve, "game%231", headers=headers).status_code == 401, "the revoked key to be refused")
 
 
 @pytest.mark.parametrize("scope", SCOPES)
-def test_redis_with_a_key_publishes_by_its_scope(serve, keys, scope):
+def test_publishing_over_redis_requires_the_scope(serve, keys, scope):
     connection = RespConnection(serve.resp_port)
     assert connection.call("AUTH", keys[scope]) == "OK"
     answer = connection.call("PUBLISH", "game#1", "x")
     if scope == "publish":
         assert answer == 0
     else:
-        assert isinstance(answer, Fault) and answer.startswith("NOPERM")
+        assert isinstance(answer, ErrorReply) and answer.startswith("NOPERM")
     connection.close()
 
 
@@ -103,11 +103,11 @@ ADMIN_COMMANDS = [
 
 
 @pytest.mark.parametrize("command", ADMIN_COMMANDS, ids=" ".join)
-def test_what_needs_the_admin_scope_on_redis(serve, keys, command):
+def test_admin_commands_over_redis_require_the_admin_scope(serve, keys, command):
     for login, allowed in ((tokens.token(), False), (keys["publish"], False), (keys["admin"], True), (serve.key, True)):
         connection = RespConnection(serve.resp_port)
         assert connection.call("AUTH", login) == "OK"
         answer = connection.call(*command)
-        refused = isinstance(answer, Fault) and answer.startswith("NOPERM")
+        refused = isinstance(answer, ErrorReply) and answer.startswith("NOPERM")
         assert refused is not allowed, (answer, allowed)
         connection.close()

@@ -1,4 +1,4 @@
-"""Bounds: rates, sizes, counts, addresses. Who goes over one is told so, and nobody else notices."""
+"""Limits: rates, sizes, counts, addresses. Exceeding one gives an error and affects no other client."""
 import json
 import socket as sockets
 
@@ -9,11 +9,11 @@ import websockets.exceptions
 from support import tokens
 from support.json_client import Poller, Socket
 from support.process import until
-from support.resp import CLOSED, Fault, RespConnection, pack
+from support.resp import CLOSED, ErrorReply, RespConnection, pack
 from support.tavern import Tavern
 
 
-def test_too_many_commands_are_refused_with_a_time(serve, channel):
+def test_too_many_commands_are_refused_with_retry_after(serve, channel):
     with Socket(serve, token=tokens.token("hasty")) as socket:
         count = 400
         socket.send("\n".join(json.dumps({"id": n, "op": "ping"}) for n in range(count)))
@@ -22,10 +22,10 @@ def test_too_many_commands_are_refused_with_a_time(serve, channel):
         assert 100 <= len(refused) < count - 100, f"{len(refused)} of {count} refused"
         assert all(error["code"] == "rate_limited" and error["retry_after_ms"] > 0 for error in refused)
     with Socket(serve, token=tokens.token("calm")) as other:
-        assert "ok" in other.call("ping"), "somebody else is not slowed"
+        assert "ok" in other.call("ping"), "other clients are not limited"
 
 
-def test_the_rate_holds_over_http_with_its_status(serve):
+def test_the_rate_limit_applies_to_http_with_status_429(serve):
     with Poller(serve, token=tokens.token("hasty")) as poller:
         poller.ok("hello")
         for _ in range(600):
@@ -34,19 +34,19 @@ def test_the_rate_holds_over_http_with_its_status(serve):
                 error = response.json()["error"]
                 assert error["code"] == "rate_limited" and error["retry_after_ms"] > 0
                 return
-        pytest.fail("600 commands in a row were never refused")
+        pytest.fail("none of 600 commands was refused")
 
 
-def test_the_rate_holds_on_redis(serve):
+def test_the_rate_limit_applies_to_redis(serve):
     connection = RespConnection(serve.resp_port)
     assert connection.call("AUTH", tokens.token("hasty")) == "OK"
     connection.send(pack("PUBLISH", "game#1", "x") * 600)
     answers = [connection.read() for _ in range(600)]
-    assert any(isinstance(answer, Fault) for answer in answers), "600 publishes in one write were all taken"
+    assert any(isinstance(answer, ErrorReply) for answer in answers), "none of 600 publishes was refused"
     connection.close()
 
 
-def test_keys_have_no_rate(serve):
+def test_api_keys_have_no_rate_limit(serve):
     connection = RespConnection(serve.resp_port)
     assert connection.call("AUTH", serve.key) == "OK"
     connection.send(pack("PUBLISH", "game#1", "x") * 1000)
@@ -54,21 +54,21 @@ def test_keys_have_no_rate(serve):
     connection.close()
 
 
-def test_a_message_has_a_largest_size(dev, user, channel):
+def test_message_size_is_limited(dev, user, channel):
     with Socket(dev, user=user) as socket:
         assert "ok" in socket.call("publish", channel=channel, data="x" * (65_536 - 2))
         assert socket.call("publish", channel=channel, data="x" * 65_536)["error"]["code"] == "too_large"
         assert "ok" in socket.call("ping")
 
 
-def test_a_redis_message_has_a_largest_size(dev, channel):
+def test_redis_message_size_is_limited(dev, channel):
     connection = RespConnection(dev.resp_port)
     assert connection.call("PUBLISH", channel, "x" * 65_536) == 0
-    assert isinstance(connection.call("PUBLISH", channel, "x" * 65_537), Fault)
+    assert isinstance(connection.call("PUBLISH", channel, "x" * 65_537), ErrorReply)
     connection.close()
 
 
-def test_a_body_has_a_largest_size(dev, user):
+def test_body_size_is_limited(dev, user):
     response = httpx.post(
         f"{dev.url}/v1/command?user={user}", content=b'{"op":"ping","x":"' + b"x" * 10_000_000 + b'"}', timeout=10,
         trust_env=False,
@@ -77,7 +77,7 @@ def test_a_body_has_a_largest_size(dev, user):
     assert response.json()["error"]["code"] == "too_large"
 
 
-def test_a_frame_has_a_largest_size_and_only_its_sender_pays(dev, user):
+def test_an_oversized_frame_closes_only_its_connection(dev, user):
     with Socket(dev, user=user) as victim, Socket(dev, user=user) as socket:
         try:
             socket.send('{"op":"ping","x":"' + "x" * 20_000_000 + '"}')
@@ -89,45 +89,45 @@ def test_a_frame_has_a_largest_size_and_only_its_sender_pays(dev, user):
 
 
 @pytest.fixture(scope="module")
-def narrow():
+def limited():
     config = "[limits]\nconnections_per_address = 5\nchannels_per_session = 3\n"
     with Tavern.serve(config) as server:
         yield server
 
 
-def test_channels_per_session(narrow):
-    with Socket(narrow, token=tokens.token()) as socket:
+def test_channels_per_session_are_limited(limited):
+    with Socket(limited, token=tokens.token()) as socket:
         for number in range(3):
             socket.ok("subscribe", channel=f"game#{number}")
         assert socket.call("subscribe", channel="game#3")["error"]["code"] in ("too_large", "rate_limited", "busy")
-        assert "ok" in socket.call("subscribe", channel="game#0"), "one it has already"
+        assert "ok" in socket.call("subscribe", channel="game#0"), "an existing subscription"
         socket.ok("unsubscribe", channel="game#0")
         assert "ok" in socket.call("subscribe", channel="game#3")
 
 
-def test_connections_per_address_for_websockets(narrow):
+def test_websockets_per_address_are_limited(limited):
     def opens():
         try:
-            return Socket(narrow, token=tokens.token())
+            return Socket(limited, token=tokens.token())
         except (websockets.exceptions.WebSocketException, ConnectionError, EOFError):
-            return None  # By an answer to the handshake, or before it.
+            return None  # Refused during or before the handshake.
 
     held = []
     try:
-        # Seats of the tests before may still be on their way back.
+        # Connections of earlier tests may still be closing.
         until(lambda: len(held) == 5 or ((made := opens()) and held.append(made)), "five sockets")
         assert opens() is None, "the sixth is refused"
         held.pop().close()
-        until(lambda: (made := opens()) and (held.append(made) or True), "room for one more after one has gone")
+        until(lambda: (made := opens()) and (held.append(made) or True), "a free slot after one has closed")
     finally:
         for socket in held:
             socket.close()
 
 
-def test_connections_per_address_for_redis(narrow):
+def test_redis_connections_per_address_are_limited(limited):
     def opens():
-        connection = RespConnection(narrow.resp_port)
-        connection.send(pack("AUTH", narrow.key))
+        connection = RespConnection(limited.resp_port)
+        connection.send(pack("AUTH", limited.key))
         first = connection.frame()
         return connection if first == b"+OK\r\n" else None
 
@@ -135,13 +135,13 @@ def test_connections_per_address_for_redis(narrow):
     until(lambda: len(held) == 5 or ((made := opens()) and held.append(made)), "five connections")
     assert opens() is None, "the sixth is refused"
     held.pop().close()
-    until(lambda: (made := opens()) and (held.append(made) or True), "room for one more after one has gone")
+    until(lambda: (made := opens()) and (held.append(made) or True), "a free slot after one has closed")
     for connection in held:
         connection.close()
 
 
-def test_half_open_connections_disturb_nobody(user, channel):
-    """2,000 peers that begin and never go on."""
+def test_half_open_connections_affect_no_other_client(user, channel):
+    """2,000 peers that start a request and never finish it."""
     with Tavern.dev("[limits]\nconnections_per_address = 10000\n") as server:
         begun = [
             b"", b"GET /v1/con", b"GET /v1/connect HTTP/1.1\r\nHost: x\r\n",
@@ -164,20 +164,20 @@ def test_half_open_connections_disturb_nobody(user, channel):
                 connection.close()
 
 
-def test_a_redis_client_that_stops_reading_is_closed_and_others_go_on():
-    """It cannot be told of a gap, so it is closed; a reader beside it misses nothing."""
+def test_a_redis_client_that_stops_reading_is_closed_and_others_continue():
+    """RESP has no gap event, so the connection is closed; other readers miss nothing."""
     with Tavern.dev("threads = 1\n[limits]\nredis_pending_bytes = 1048576\n") as server:
-        stalled, reader, speaker = (RespConnection(server.resp_port) for _ in range(3))
+        stalled, reader, publisher = (RespConnection(server.resp_port) for _ in range(3))
         stalled.socket.setsockopt(sockets.SOL_SOCKET, sockets.SO_RCVBUF, 4096)
         for connection in (stalled, reader):
             connection.call("SUBSCRIBE", "x")
         payload = "p" * 60_000
         for number in range(600):
-            assert speaker.call("PUBLISH", "x", f"{number} {payload}") in (1, 2)
+            assert publisher.call("PUBLISH", "x", f"{number} {payload}") in (1, 2)
             assert reader.read()[2].startswith(b"%d " % number)
-        assert speaker.call("PUBLISH", "x", "end") == 1, "the stalled one is gone"
+        assert publisher.call("PUBLISH", "x", "end") == 1, "the stalled reader is closed"
         try:
             while stalled.frame() != CLOSED:
                 pass
         except ConnectionError:
-            pass  # Closed in the middle of a message.
+            pass  # Closed inside a message.

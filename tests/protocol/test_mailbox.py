@@ -1,4 +1,4 @@
-"""Mailboxes: bounded, with an honest gap."""
+"""Mailboxes are bounded; dropped events are reported as a gap."""
 import pytest
 
 from support.json_client import Poller, Socket
@@ -19,18 +19,18 @@ def small():
         yield server
 
 
-def talk(server, channel, count, size=0):
-    with Socket(server, user="speaker") as speaker:
+def publish_many(server, channel, count, size=0):
+    with Socket(server, user="publisher") as publisher:
         for number in range(1, count + 1):
-            speaker.ok("publish", channel=channel, data=[number, "x" * size])
+            publisher.ok("publish", channel=channel, data=[number, "x" * size])
 
 
-def test_a_websocket_that_was_away_too_long_is_told_the_gap(small, channel, user):
+def test_a_websocket_that_was_disconnected_too_long_gets_a_gap(small, channel, user):
     with Socket(small, user=user) as socket:
         socket.ok("subscribe", channel=channel)
         session = socket.hello["session"]
         socket.drop()
-        talk(small, channel, 30)
+        publish_many(small, channel, 30)
         with Socket(small, user=user) as back:
             assert back.ok("hello", session=session, seq=0)["resumed"] is True
             gap = back.event()
@@ -42,11 +42,11 @@ def test_a_websocket_that_was_away_too_long_is_told_the_gap(small, channel, user
             assert 1 <= len(rest) <= 10
 
 
-def test_a_poller_that_was_away_too_long_is_told_the_gap(small, channel, user):
+def test_a_poller_that_was_away_too_long_gets_a_gap(small, channel, user):
     with Poller(small, user=user) as poller:
         poller.ok("hello")
         poller.ok("subscribe", channel=channel)
-        talk(small, channel, 30)
+        publish_many(small, channel, 30)
         answer = poller.poll()
         messages = [event for event in answer["events"] if event["event"] == "message"]
         assert answer["gap"] is True or any(event["event"] == "gap" for event in answer["events"])
@@ -54,44 +54,44 @@ def test_a_poller_that_was_away_too_long_is_told_the_gap(small, channel, user):
         assert len(messages) <= 10
 
 
-def test_bytes_are_bounded_too(small, channel, user):
+def test_the_bytes_of_a_mailbox_are_bounded(small, channel, user):
     with Poller(small, user=user) as poller:
         poller.ok("hello")
         poller.ok("subscribe", channel=channel)
-        talk(small, channel, 8, size=30_000)
-        heard = []
+        publish_many(small, channel, 8, size=30_000)
+        received = []
         answer = poller.poll()
         while answer["events"]:
-            heard += [event for event in answer["events"] if event["event"] == "message"]
+            received += [event for event in answer["events"] if event["event"] == "message"]
             poller.cursor = answer["cursor"]
             answer = poller.poll(timeout_ms=0)
-        assert 1 <= len(heard) <= 4
-        assert heard[-1]["data"][0] == 8
+        assert 1 <= len(received) <= 4
+        assert received[-1]["data"][0] == 8
 
 
-def test_what_was_heard_in_time_has_no_gap(small, channel, user):
+def test_acknowledged_events_cause_no_gap(small, channel, user):
     with Poller(small, user=user) as poller:
         poller.ok("hello")
         poller.ok("subscribe", channel=channel)
         for _ in range(5):
-            talk(small, channel, 5)
+            publish_many(small, channel, 5)
             answer = poller.poll()
             assert not answer.get("gap") and len(answer["events"]) == 5
             poller.cursor = answer["cursor"]
 
 
-def shout(server, channel, count):
-    """Messages far beyond every buffer on the way; each must be taken at once, whoever has stopped reading."""
-    with Socket(server, user="speaker") as speaker:
+def flood(server, channel, count):
+    """Publishes more than all buffers on the path hold; each publish must succeed at once although a reader stalls."""
+    with Socket(server, user="publisher") as publisher:
         for number in range(1, count + 1):
-            assert speaker.ok("publish", channel=channel, data=[number, "x" * 30_000])["receivers"] >= 1
+            assert publisher.ok("publish", channel=channel, data=[number, "x" * 30_000])["receivers"] >= 1
 
 
-def test_a_stalled_reader_delays_nobody_and_is_told_the_gap(small, channel, user):
+def test_a_stalled_reader_delays_no_publisher_and_gets_a_gap(small, channel, user):
     count = 400
     with Socket(small, user=user, receive_bytes=4096) as stalled:
         stalled.ok("subscribe", channel=channel)
-        shout(small, channel, count)
+        flood(small, channel, count)
         last, gaps = 0, 0
         while last < count:
             event = stalled.event()
@@ -104,20 +104,20 @@ def test_a_stalled_reader_delays_nobody_and_is_told_the_gap(small, channel, user
         assert gaps >= 1
 
 
-def test_a_stalled_reader_of_a_strict_kind_is_closed_and_may_resume(small, user):
+def test_a_stalled_reader_of_a_strict_kind_is_closed_and_can_resume(small, user):
     channel = f"strict#{user}"
     count = 400
     with Socket(small, user=user, receive_bytes=4096) as stalled, Socket(small, user=f"{user}-other") as other:
         stalled.ok("subscribe", channel=channel)
         other.ok("subscribe", channel=f"{channel}-other")
         session = stalled.hello["session"]
-        with Socket(small, user="speaker") as speaker:
+        with Socket(small, user="publisher") as publisher:
             for number in range(1, count + 1):
-                speaker.ok("publish", channel=channel, data=[number, "x" * 30_000])
+                publisher.ok("publish", channel=channel, data=[number, "x" * 30_000])
         frames, _ = stalled.closing()
-        heard = [frame["seq"] for frame in frames if frame.get("event") == "message"]
-        assert heard == list(range(1, len(heard) + 1)), "what came before the end has no hole"
-        assert len(heard) < count
+        received = [frame["seq"] for frame in frames if frame.get("event") == "message"]
+        assert received == list(range(1, len(received) + 1)), "no events are missing before the close"
+        assert len(received) < count
         with Socket(small, user=user) as back:
-            assert back.ok("hello", session=session, seq=len(heard))["resumed"] is True
+            assert back.ok("hello", session=session, seq=len(received))["resumed"] is True
         assert "ok" in other.call("ping")

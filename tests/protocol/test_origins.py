@@ -1,4 +1,4 @@
-"""Web origins: which pages may connect, on every route a browser reaches."""
+"""Web origins: which pages may connect, on every route that browsers use."""
 import httpx
 import pytest
 import websockets.exceptions
@@ -12,7 +12,7 @@ BAD = "https://evil.example"
 
 
 @pytest.fixture(scope="module")
-def guarded():
+def server():
     with Tavern.serve(f'origins = ["{GOOD}"]\n') as server:
         yield server
 
@@ -26,19 +26,19 @@ def connects(server, origin, **how):
         return False
 
 
-def test_a_websocket_from_a_listed_page(guarded):
-    assert connects(guarded, GOOD, token=tokens.token())
-    assert not connects(guarded, BAD, token=tokens.token())
-    assert not connects(guarded, "null", token=tokens.token())
-    assert not connects(guarded, f"{GOOD}.evil.example", token=tokens.token())
-    assert not connects(guarded, GOOD.replace("https", "http"), token=tokens.token())
+def test_websockets_are_accepted_from_listed_origins_only(server):
+    assert connects(server, GOOD, token=tokens.token())
+    assert not connects(server, BAD, token=tokens.token())
+    assert not connects(server, "null", token=tokens.token())
+    assert not connects(server, f"{GOOD}.evil.example", token=tokens.token())
+    assert not connects(server, GOOD.replace("https", "http"), token=tokens.token())
 
 
-def test_a_program_sends_no_origin_and_may_connect(guarded):
-    assert connects(guarded, None, token=tokens.token())
+def test_a_client_without_an_origin_may_connect(server):
+    assert connects(server, None, token=tokens.token())
 
 
-def test_dev_mode_takes_any_page_on_loopback_and_no_other(dev):
+def test_dev_mode_accepts_loopback_origins_only(dev):
     assert connects(dev, "http://localhost:5173", user="ann")
     assert connects(dev, "http://127.0.0.1:8080", user="ann")
     assert not connects(dev, BAD, user="ann")
@@ -46,11 +46,11 @@ def test_dev_mode_takes_any_page_on_loopback_and_no_other(dev):
 
 
 @pytest.mark.parametrize("path", ["/v1/command", "/v1/poll"])
-def test_requests_carry_cors_for_listed_pages_only(guarded, path):
+def test_cors_headers_are_sent_to_listed_origins_only(server, path):
     def post(origin):
         headers = {"origin": origin, "authorization": f"Bearer {tokens.token()}"}
         body = {"op": "hello"} if path == "/v1/command" else {"timeout_ms": 0}
-        return httpx.post(f"{guarded.url}{path}", json=body, headers=headers, timeout=5, trust_env=False)
+        return httpx.post(f"{server.url}{path}", json=body, headers=headers, timeout=5, trust_env=False)
 
     good = post(GOOD)
     assert good.status_code == 200
@@ -61,13 +61,13 @@ def test_requests_carry_cors_for_listed_pages_only(guarded, path):
 
 
 @pytest.mark.parametrize("path", ["/v1/command", "/v1/poll", "/v1/stream"])
-def test_the_question_before_a_request_is_answered(guarded, path):
+def test_preflight_requests_are_answered(server, path):
     def ask(origin):
         headers = {
             "origin": origin, "access-control-request-method": "POST",
             "access-control-request-headers": "authorization,content-type",
         }
-        return httpx.options(f"{guarded.url}{path}", headers=headers, timeout=5, trust_env=False)
+        return httpx.options(f"{server.url}{path}", headers=headers, timeout=5, trust_env=False)
 
     good = ask(GOOD)
     assert good.status_code in (200, 204)
@@ -76,16 +76,16 @@ def test_the_question_before_a_request_is_answered(guarded, path):
     assert "access-control-allow-origin" not in ask(BAD).headers
 
 
-def test_a_stream_from_another_page_is_refused(guarded):
-    url = f"{guarded.url}/v1/stream?token={tokens.token()}"
+def test_a_stream_from_an_unlisted_origin_is_refused(server):
+    url = f"{server.url}/v1/stream?token={tokens.token()}"
     assert httpx.get(url, headers={"origin": BAD}, timeout=5, trust_env=False).status_code == 403
     with httpx.stream("GET", url, headers={"origin": GOOD}, timeout=5, trust_env=False) as response:
         assert response.status_code == 200
         assert response.headers["access-control-allow-origin"] == GOOD
 
 
-def test_a_page_whose_name_was_pointed_at_loopback_is_refused_in_dev_mode(dev):
-    """The page's own host then equals the Host header, and dev mode would take any name in the address."""
+def test_dns_rebinding_is_refused_in_dev_mode(dev):
+    """After DNS rebinding the page's origin equals the Host header, and dev mode needs no credentials."""
     host = f"evil.example:{dev.port}"
     headers = {"host": host, "origin": f"http://{host}"}
     body = {"op": "hello"}

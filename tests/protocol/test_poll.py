@@ -1,4 +1,4 @@
-"""Long-poll: parked, woken, repeated, confirmed."""
+"""Long-poll: parking, wake-up, repetition, acknowledgement."""
 import json
 import threading
 import time
@@ -19,17 +19,17 @@ def poller(dev, user, channel):
 
 
 @pytest.fixture
-def speaker(dev, user):
-    with Socket(dev, user=f"{user}-speaker") as speaker:
-        yield speaker
+def publisher(dev, user):
+    with Socket(dev, user=f"{user}-publisher") as publisher:
+        yield publisher
 
 
 def data(answer):
     return [event["data"] for event in answer["events"] if event["event"] == "message"]
 
 
-class Parked:
-    """A poll in a thread of its own."""
+class PollThread:
+    """A poll in its own thread."""
 
     def __init__(self, poller, **options):
         self.answer, self.took = None, None
@@ -47,28 +47,28 @@ class Parked:
         return self.answer
 
 
-def test_zero_answers_at_once(poller):
+def test_a_timeout_of_zero_returns_at_once(poller):
     began = time.monotonic()
     answer = poller.poll(timeout_ms=0)
     assert answer["events"] == [] and answer["more"] is False
     assert time.monotonic() - began < 1.0
 
 
-def test_an_empty_answer_is_200_and_is_not_cached(poller):
+def test_an_empty_response_is_200_and_not_cacheable(poller):
     response = poller.poll_response(timeout_ms=0)
     assert response.status_code == 200
     assert response.headers["cache-control"] == "no-store"
     assert response.headers["content-type"].startswith("application/json")
 
 
-def test_a_park_ends_by_itself(poller):
+def test_a_parked_poll_times_out(poller):
     began = time.monotonic()
     assert poller.poll(timeout_ms=500)["events"] == []
     assert 0.4 <= time.monotonic() - began < 2.0
 
 
-def test_what_is_pending_is_answered_at_once(poller, speaker, channel):
-    speaker.ok("publish", channel=channel, data="early")
+def test_pending_events_are_returned_at_once(poller, publisher, channel):
+    publisher.ok("publish", channel=channel, data="early")
     began = time.monotonic()
     answer = poller.poll(timeout_ms=20_000)
     assert data(answer) == ["early"]
@@ -76,16 +76,16 @@ def test_what_is_pending_is_answered_at_once(poller, speaker, channel):
     assert time.monotonic() - began < 2.0
 
 
-def test_an_event_wakes_a_parked_poll(poller, speaker, channel):
-    parked = Parked(poller, timeout_ms=20_000)
-    speaker.ok("publish", channel=channel, data="now")
+def test_an_event_wakes_a_parked_poll(poller, publisher, channel):
+    parked = PollThread(poller, timeout_ms=20_000)
+    publisher.ok("publish", channel=channel, data="now")
     assert data(parked.result()) == ["now"]
     assert parked.took < 5.0
 
 
-def test_a_lost_answer_is_repeated_with_the_same_numbers(poller, speaker, channel):
-    for word in "abc":
-        speaker.ok("publish", channel=channel, data=word)
+def test_a_lost_response_is_repeated_with_the_same_seqs(poller, publisher, channel):
+    for message in "abc":
+        publisher.ok("publish", channel=channel, data=message)
     first, again = poller.poll(), poller.poll()
     assert data(first) == ["a", "b", "c"]
     assert again["events"] == first["events"] and again["cursor"] == first["cursor"]
@@ -93,17 +93,17 @@ def test_a_lost_answer_is_repeated_with_the_same_numbers(poller, speaker, channe
     assert poller.poll(timeout_ms=0)["events"] == []
 
 
-def test_a_cursor_in_the_middle_confirms_only_so_far(poller, speaker, channel):
-    for word in "abc":
-        speaker.ok("publish", channel=channel, data=word)
+def test_a_cursor_acknowledges_only_up_to_it(poller, publisher, channel):
+    for message in "abc":
+        publisher.ok("publish", channel=channel, data=message)
     assert data(poller.poll()) == ["a", "b", "c"]
     assert data(poller.poll(cursor=1)) == ["b", "c"]
     assert data(poller.poll(cursor=1)) == ["b", "c"]
 
 
-def test_below_what_is_kept_is_a_gap(poller, speaker, channel):
-    for word in "abc":
-        speaker.ok("publish", channel=channel, data=word)
+def test_a_cursor_below_the_mailbox_is_a_gap(poller, publisher, channel):
+    for message in "abc":
+        publisher.ok("publish", channel=channel, data=message)
     poller.poll()
     poller.poll(cursor=2)
     answer = poller.poll(cursor=0)
@@ -111,16 +111,16 @@ def test_below_what_is_kept_is_a_gap(poller, speaker, channel):
     assert data(answer)[-1] == "c"
 
 
-def test_a_cursor_ahead_of_the_mailbox_is_a_reset(poller, speaker, channel):
-    speaker.ok("publish", channel=channel, data="a")
+def test_a_cursor_ahead_of_the_mailbox_is_a_reset(poller, publisher, channel):
+    publisher.ok("publish", channel=channel, data="a")
     answer = poller.poll(cursor=1000, timeout_ms=0)
     assert answer["reset"] is True
     assert answer["cursor"] <= 1
 
 
-def test_a_hundred_events_then_more(poller, speaker, channel):
+def test_a_response_holds_at_most_100_events(poller, publisher, channel):
     for number in range(150):
-        speaker.ok("publish", channel=channel, data=number)
+        publisher.ok("publish", channel=channel, data=number)
     first = poller.poll()
     assert data(first) == list(range(100)) and first["more"] is True
     poller.cursor = first["cursor"]
@@ -128,32 +128,32 @@ def test_a_hundred_events_then_more(poller, speaker, channel):
     assert data(second) == list(range(100, 150)) and second["more"] is False
 
 
-def test_64_kib_then_more(poller, speaker, channel):
+def test_a_response_holds_at_most_64_kib(poller, publisher, channel):
     for number in range(10):
-        speaker.ok("publish", channel=channel, data=f"{number}" + "x" * 10_000)
-    sizes, heard = [], []
+        publisher.ok("publish", channel=channel, data=f"{number}" + "x" * 10_000)
+    sizes, received = [], []
     while True:
         response = poller.poll_response()
         answer = response.json()
         sizes.append(len(response.content))
-        heard += [word[0] for word in data(answer)]
+        received += [message[0] for message in data(answer)]
         poller.cursor = answer["cursor"]
         if not answer["more"]:
             break
-    assert heard == [str(number) for number in range(10)]
+    assert received == [str(number) for number in range(10)]
     assert len(sizes) > 1 and max(sizes) <= 65_536 + 1024
 
 
-def test_one_event_larger_than_64_kib_still_arrives(dev, poller, speaker, channel):
-    word = "x" * 65_500
-    speaker.ok("publish", channel=channel, data=word)
-    assert data(poller.poll()) == [word]
+def test_one_event_larger_than_64_kib_still_arrives(dev, poller, publisher, channel):
+    message = "x" * 65_500
+    publisher.ok("publish", channel=channel, data=message)
+    assert data(poller.poll()) == [message]
 
 
 def test_a_newer_poll_supersedes_the_older(poller, dev, user):
     with Poller(dev, user=user, session=poller.session) as other:
-        older = Parked(poller, timeout_ms=20_000)
-        # The older poll must have parked first: the newer one is repeated until the older has its answer.
+        older = PollThread(poller, timeout_ms=20_000)
+        # The older poll must park first: the newer one is repeated until the older one returns.
         end = time.monotonic() + 5
         while older.thread.is_alive() and time.monotonic() < end:
             other.poll(timeout_ms=0)
@@ -161,11 +161,11 @@ def test_a_newer_poll_supersedes_the_older(poller, dev, user):
 
 
 def test_a_websocket_supersedes_a_parked_poll(poller, dev, user):
-    parked = Parked(poller, timeout_ms=20_000)
+    parked = PollThread(poller, timeout_ms=20_000)
     poller_session = poller.session
     end = time.monotonic() + 5
     while parked.thread.is_alive() and time.monotonic() < end:
-        # It may come before the poll does; then it goes without a bye, which would end the session, and comes again.
+        # The WebSocket may arrive before the poll; then it is dropped without bye, which would end the session, and retried.
         socket = Socket(dev, user=user)
         assert socket.ok("hello", session=poller_session, seq=0)["resumed"] is True
         parked.thread.join(0.2)
@@ -173,11 +173,11 @@ def test_a_websocket_supersedes_a_parked_poll(poller, dev, user):
     assert parked.result().get("superseded") is True
 
 
-def test_an_unknown_session_is_answered_with_a_new_one(dev, user):
+def test_an_unknown_session_gets_a_new_one(dev, user):
     with Poller(dev, user=user, session="nonsense", cursor=3) as poller:
         response = poller.poll_response(timeout_ms=0)
         answer = response.json()
-        # Either a fresh session that says so, or a refusal; never somebody else's mailbox.
+        # Either a new session marked as reset, or an error; never the mailbox of another session.
         if response.status_code == 200:
             assert answer["session"] != "nonsense" and answer["reset"] is True and answer["events"] == []
         else:
@@ -192,18 +192,18 @@ def test_a_malformed_poll_is_a_bad_request(dev, user, body):
         assert response.json()["error"]["code"] == "bad_request"
 
 
-def test_times_are_clamped(poller, speaker, channel):
-    speaker.ok("publish", channel=channel, data="a")
+def test_timeouts_are_clamped(poller, publisher, channel):
+    publisher.ok("publish", channel=channel, data="a")
     assert data(poller.poll(timeout_ms=10**12)) == ["a"]
 
 
-def test_no_event_waits_while_a_poll_is_parking(poller, speaker, channel):
-    """The event and the poll set out together, again and again; a lost wake-up would park for twenty seconds."""
+def test_no_wake_up_is_lost_while_a_poll_parks(poller, publisher, channel):
+    """Event and poll start at the same moment, many times; a lost wake-up would park for 20 seconds."""
     began = time.monotonic()
     rounds = 300
     for number in range(rounds):
-        parked = Parked(poller, timeout_ms=20_000)
-        speaker.send(json.dumps({"op": "publish", "channel": channel, "data": number}))
+        parked = PollThread(poller, timeout_ms=20_000)
+        publisher.send(json.dumps({"op": "publish", "channel": channel, "data": number}))
         answer = parked.result()
         assert data(answer) == [number]
         poller.cursor = answer["cursor"]

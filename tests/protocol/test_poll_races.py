@@ -1,7 +1,7 @@
-"""Ten thousand times an event sets out just when its poll parks: no wake-up is lost, nothing comes twice.
+"""Ten thousand events that arrive just as their poll parks: no wake-up is lost, no event is delivered twice.
 
-Polls go over connections that stay open, one per session; one thread sends polls and words in the order of a drawn timetable, so
-that a word leaves up to two milliseconds before or after its poll. Two shards: half of the words come from the other one.
+Each session polls over its own keep-alive connection. One thread sends polls and messages in a random schedule: a message is sent
+up to two milliseconds before or after its poll. Two shards: half of the messages come from the other shard.
 """
 import json
 import random
@@ -25,8 +25,8 @@ def server():
         yield server
 
 
-class Line:
-    """One session that polls over one connection."""
+class PollSession:
+    """A session that polls over one connection."""
 
     def __init__(self, server, name):
         self.channel = f"race#{name}"
@@ -34,7 +34,7 @@ class Line:
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.buffer = b""
         self.cursor = 0
-        self.said = 0
+        self.published = 0
         self.path = f"?user=racer-{name}"
         self.session = self.ask("/v1/command", {"op": "hello"})["ok"]["session"]
         assert "ok" in self.ask("/v1/command", {"op": "subscribe", "channel": self.channel, "session": self.session})
@@ -48,7 +48,7 @@ class Line:
         self.send("/v1/poll", {"session": self.session, "cursor": self.cursor, "timeout_ms": timeout_ms})
 
     def cut(self):
-        """A whole answer out of what has come, or None."""
+        """A complete response from the buffer, or None."""
         head, found, rest = self.buffer.partition(b"\r\n\r\n")
         if not found:
             return None
@@ -72,101 +72,101 @@ class Line:
 
 
 @pytest.fixture
-def lines(server, request):
-    lines = [Line(server, f"{request.node.name}-{number}") for number in range(SESSIONS)]
-    yield lines
-    for line in lines:
-        line.socket.close()
+def sessions(server, request):
+    sessions = [PollSession(server, f"{request.node.name}-{number}") for number in range(SESSIONS)]
+    yield sessions
+    for session in sessions:
+        session.socket.close()
 
 
 @pytest.fixture
-def speakers(server):
-    """Consecutive connections are on different shards."""
-    speakers = [RespConnection(server.resp_port) for _ in range(2)]
-    yield speakers
-    for speaker in speakers:
-        speaker.close()
+def publishers(server):
+    """Consecutive connections go to different shards."""
+    publishers = [RespConnection(server.resp_port) for _ in range(2)]
+    yield publishers
+    for publisher in publishers:
+        publisher.close()
 
 
-def run(lines, speakers, draw, timeout_ms):
-    """One round: a poll and a word for each line. Returns the answers and the longest that one took."""
+def run(sessions, publishers, draw, timeout_ms):
+    """One round: a poll and a message for each session. Returns the responses and the longest wait."""
     timetable = []
-    for line in lines:
+    for session in sessions:
         at = draw.uniform(0, 0.002)
-        # Half of the races are close ones.
+        # Half of the races are within 0.2 ms.
         spread = draw.choice([0.002, 0.0002])
-        timetable.append((at, line, None))
-        timetable.append((at + draw.uniform(-spread, spread), line, draw.choice(speakers)))
+        timetable.append((at, session, None))
+        timetable.append((at + draw.uniform(-spread, spread), session, draw.choice(publishers)))
     timetable.sort(key=lambda entry: entry[0])
-    sent, said = {}, {speaker: 0 for speaker in speakers}
+    sent, published = {}, {publisher: 0 for publisher in publishers}
     began = time.perf_counter() - timetable[0][0]
-    for at, line, speaker in timetable:
+    for at, session, publisher in timetable:
         while time.perf_counter() - began < at:
             pass
-        if speaker is None:
-            sent[line] = time.perf_counter()
-            line.send_poll(timeout_ms)
+        if publisher is None:
+            sent[session] = time.perf_counter()
+            session.send_poll(timeout_ms)
         else:
-            line.said += 1
-            speaker.send(pack("PUBLISH", line.channel, line.said))
-            said[speaker] += 1
+            session.published += 1
+            publisher.send(pack("PUBLISH", session.channel, session.published))
+            published[publisher] += 1
     answers, longest = {}, 0.0
-    waiting = {line.socket.fileno(): line for line in lines}
+    waiting = {session.socket.fileno(): session for session in sessions}
     poll = select.poll()
     for number in waiting:
         poll.register(number, select.POLLIN)
     while waiting:
         ready = poll.poll(PATIENCE * 1000)
-        late = {line.channel: line.said for line in waiting.values()}
+        late = {session.channel: session.published for session in waiting.values()}
         assert ready, f"no answer within {PATIENCE} s for {late}"
         for number, _ in ready:
-            line = waiting[number]
-            line.fill()
-            if (answer := line.cut()) is not None:
-                answers[line] = answer
-                longest = max(longest, time.perf_counter() - sent[line])
+            session = waiting[number]
+            session.fill()
+            if (answer := session.cut()) is not None:
+                answers[session] = answer
+                longest = max(longest, time.perf_counter() - sent[session])
                 del waiting[number]
                 poll.unregister(number)
-    for speaker, count in said.items():
-        assert [speaker.read() for _ in range(count)] == [1] * count
+    for publisher, count in published.items():
+        assert [publisher.read() for _ in range(count)] == [1] * count
     return answers, longest
 
 
-def take(line, answer):
-    """The answer's events are exactly the next ones after the cursor."""
+def take(session, answer):
+    """Checks that the events are exactly the next ones after the cursor."""
     assert not answer.get("gap") and not answer.get("reset") and not answer.get("superseded")
     numbers = [(event["seq"], event["data"]) for event in answer["events"]]
-    expected = [(number, number) for number in range(line.cursor + 1, line.cursor + 1 + len(numbers))]
-    assert numbers == expected, f"{line.channel} after {line.cursor}"
-    assert answer["cursor"] == line.cursor + len(numbers)
-    line.cursor = answer["cursor"]
+    expected = [(number, number) for number in range(session.cursor + 1, session.cursor + 1 + len(numbers))]
+    assert numbers == expected, f"{session.channel} after {session.cursor}"
+    assert answer["cursor"] == session.cursor + len(numbers)
+    session.cursor = answer["cursor"]
 
 
-def test_a_poll_that_parks_while_its_event_arrives_is_answered(lines, speakers):
+def test_a_poll_that_parks_while_its_event_arrives_returns_it(sessions, publishers):
     draw = random.Random(7)
     for _ in range(10_000 // SESSIONS):
-        answers, longest = run(lines, speakers, draw, timeout_ms=20_000)
-        for line, answer in answers.items():
-            take(line, answer)
-            assert line.cursor == line.said, "each poll brings the word of its round"
+        answers, longest = run(sessions, publishers, draw, timeout_ms=20_000)
+        for session, answer in answers.items():
+            take(session, answer)
+            assert session.cursor == session.published, "each poll returns the message of its round"
         assert longest < PATIENCE
 
 
-def test_an_event_that_arrives_while_its_poll_ends_comes_once(lines, speakers):
-    """The poll gives up after 0 to 3 ms, about when the word comes: it is in this answer or in the next."""
+def test_an_event_that_arrives_while_its_poll_times_out_is_delivered_once(sessions, publishers):
+    """The poll times out after 0 to 3 ms, about when the message arrives: it is in this response or in the next."""
     draw = random.Random(8)
     empty = 0
     for _ in range(2_000 // SESSIONS):
-        answers, longest = run(lines, speakers, draw, timeout_ms=draw.randrange(0, 4))
-        for line, answer in answers.items():
+        answers, longest = run(sessions, publishers, draw, timeout_ms=draw.randrange(0, 4))
+        for session, answer in answers.items():
             empty += not answer["events"]
-            take(line, answer)
+            take(session, answer)
         assert longest < PATIENCE
-    for line in lines:
-        while line.cursor < line.said:
-            line.send_poll(5_000)
-            while (answer := line.cut()) is None:
-                line.fill()
-            take(line, answer)
-            assert answer["events"], "a word was lost"
-    assert empty > 0, "no poll ended before its word: the race was not run"
+    for session in sessions:
+        while session.cursor < session.published:
+            session.send_poll(5_000)
+            while (answer := session.cut()) is None:
+                session.fill()
+            take(session, answer)
+            assert answer["events"], "a message was lost"
+    assert empty > 0, "no poll timed out before its message: the race never happened"

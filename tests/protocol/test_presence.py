@@ -1,4 +1,4 @@
-"""Who is in a channel: arrivals, states, departures, graces, on one server."""
+"""Presence in channels on one server: join, state, leave, grace periods."""
 import json
 import time
 
@@ -37,21 +37,21 @@ def watcher(server, room):
         yield socket
 
 
-def told(socket, count):
-    """The next events, each as its words, and their versions without a hole."""
+def next_events(socket, count):
+    """The next events as short strings; checks that versions have no gaps."""
     events = [socket.event() for _ in range(count)]
     versions = [event["version"] for event in events]
     assert versions == list(range(versions[0], versions[0] + count)), versions
-    return [words(event) for event in events]
+    return [summary(event) for event in events]
 
 
-def words(event):
+def summary(event):
     parts = [event["event"], event["user"]]
     parts += [str(event[name]) for name in ("state", "explicit", "reason") if name in event]
     return " ".join(str(part) for part in parts)
 
 
-def test_an_arrival_an_update_and_a_departure(server, room, watcher):
+def test_join_update_and_leave_are_reported(server, room, watcher):
     assert (watcher.members["users"], watcher.members["count"]) == ([], 0)
     with Socket(server, user="ann") as ann:
         ann.ok("join", channel=room, state={"x": 1})
@@ -60,11 +60,11 @@ def test_an_arrival_an_update_and_a_departure(server, room, watcher):
         ann.ok("update", channel=room, state={"x": 2})
         ann.ok("leave", channel=room)
         ann.ok("leave", channel=room)
-        assert told(watcher, 5) == [
+        assert next_events(watcher, 5) == [
             "user_online ann", "client_online ann {'x': 1}", "client_updated ann {'x': 2}",
             "client_offline ann True left", "user_offline ann left",
         ]
-        assert watcher.events_so_far() == [], "what changes nothing is told to nobody"
+        assert watcher.events_so_far() == [], "commands without a change cause no event"
 
 
 def test_two_tabs_are_one_user(server, room, watcher):
@@ -72,31 +72,31 @@ def test_two_tabs_are_one_user(server, room, watcher):
         one.ok("join", channel=room)
         two.ok("join", channel=room)
         one.ok("leave", channel=room)
-        assert told(watcher, 4) == [
+        assert next_events(watcher, 4) == [
             "user_online ann", "client_online ann None", "client_online ann None", "client_offline ann True left"]
         who = watcher.ok("who", channel=room)
         assert who["count"] == 1 and [client["client"] for client in who["users"][0]["clients"]] == [two.hello["client"]]
 
 
-def test_a_lost_client_goes_after_the_window_and_its_user_after_the_grace(server, room, watcher):
+def test_a_lost_client_goes_offline_after_the_resume_window_and_its_user_after_the_grace_period(server, room, watcher):
     ann = Socket(server, user="ann")
     ann.ok("join", channel=room)
-    told(watcher, 2)
+    next_events(watcher, 2)
     ann.drop()
     lost = time.monotonic()
-    assert told(watcher, 1) == ["client_offline ann False lost"]
+    assert next_events(watcher, 1) == ["client_offline ann False lost"]
     assert RESUME - 0.1 < time.monotonic() - lost < RESUME + 2
     who = watcher.ok("who", channel=room)
     assert who["users"][0]["leaving"] is True and who["users"][0]["clients"] == [] and who["count"] == 1
-    assert told(watcher, 1) == ["user_offline ann lost"]
+    assert next_events(watcher, 1) == ["user_offline ann lost"]
     assert GRACE - 0.1 < time.monotonic() - lost < GRACE + 3
     assert watcher.ok("who", channel=room)["count"] == 0
 
 
-def test_a_resume_inside_the_window_is_told_to_nobody(server, room, watcher):
+def test_a_resume_within_the_window_causes_no_event(server, room, watcher):
     ann = Socket(server, user="ann")
     ann.ok("join", channel=room)
-    told(watcher, 2)
+    next_events(watcher, 2)
     session = ann.hello["session"]
     ann.drop()
     with Socket(server, greet=False) as back:
@@ -105,68 +105,68 @@ def test_a_resume_inside_the_window_is_told_to_nobody(server, room, watcher):
         time.sleep(GRACE + RESUME)
         assert watcher.events_so_far() == []
         back.ok("leave", channel=room)
-        assert told(watcher, 2) == ["client_offline ann True left", "user_offline ann left"]
+        assert next_events(watcher, 2) == ["client_offline ann True left", "user_offline ann left"]
 
 
-def test_a_session_that_comes_back_late_is_there_again_with_its_state(server, room, watcher):
+def test_a_late_resume_restores_presence_with_its_state(server, room, watcher):
     ann = Socket(server, user="ann")
     ann.ok("join", channel=room, state="busy")
-    told(watcher, 2)
+    next_events(watcher, 2)
     session = ann.hello["session"]
     ann.drop()
-    assert told(watcher, 1) == ["client_offline ann False lost"]
+    assert next_events(watcher, 1) == ["client_offline ann False lost"]
     with Socket(server, greet=False) as back:
         from support import tokens
         assert back.call("hello", token=tokens.token("ann"), session=session, seq=0)["ok"]["resumed"]
-        assert told(watcher, 1) == ["client_online ann busy"], "the user was never away"
+        assert next_events(watcher, 1) == ["client_online ann busy"], "the user stayed online"
         time.sleep(GRACE)
         assert watcher.events_so_far() == []
 
 
-def test_another_tab_ends_the_grace(server, room, watcher):
+def test_another_tab_ends_the_grace_period(server, room, watcher):
     ann = Socket(server, user="ann")
     ann.ok("join", channel=room)
     ann.drop()
-    assert told(watcher, 3)[-1] == "client_offline ann False lost"
+    assert next_events(watcher, 3)[-1] == "client_offline ann False lost"
     with Socket(server, user="ann") as other:
         other.ok("join", channel=room)
-        assert told(watcher, 1) == ["client_online ann None"]
+        assert next_events(watcher, 1) == ["client_online ann None"]
         other.ok("leave", channel=room)
-        assert told(watcher, 2) == ["client_offline ann True left", "user_offline ann left"]
+        assert next_events(watcher, 2) == ["client_offline ann True left", "user_offline ann left"]
 
 
-def test_bye_leaves_everywhere(server, room, watcher):
+def test_bye_leaves_all_channels(server, room, watcher):
     with Socket(server, user="ann") as ann:
         ann.ok("join", channel=room)
         ann.ok("join", channel=room + "-two")
         ann.ok("bye")
-    assert told(watcher, 4)[2:] == ["client_offline ann True bye", "user_offline ann bye"]
-    until(lambda: watcher.ok("who", channel=room + "-two")["count"] == 0, "she left the other too")
+    assert next_events(watcher, 4)[2:] == ["client_offline ann True bye", "user_offline ann bye"]
+    until(lambda: watcher.ok("who", channel=room + "-two")["count"] == 0, "the other channel to be empty")
 
 
-def test_without_a_grace_a_loss_is_told_with_the_window(server):
+def test_without_a_grace_period_a_lost_user_goes_offline_with_the_window(server):
     with Socket(server, user="watcher") as watcher:
         watcher.ok("subscribe", channel="short#1", presence=True)
         ann = Socket(server, user="ann")
         ann.ok("join", channel="short#1")
         ann.drop()
-        assert told(watcher, 4)[2:] == ["client_offline ann False lost", "user_offline ann lost"]
+        assert next_events(watcher, 4)[2:] == ["client_offline ann False lost", "user_offline ann lost"]
 
 
-def test_a_poll_and_a_stream_join_too(server, room, watcher):
+def test_pollers_and_streams_can_join(server, room, watcher):
     with Poller(server, user="pia") as pia, Stream(server, user="stu") as stu:
         pia.ok("hello")
         pia.ok("join", channel=room, state=1)
         session = stu.greeting()["session"]
-        with Poller(server, user="stu", session=session) as hand:
-            hand.ok("join", channel=room)
-            hand.ok("subscribe", channel=room, presence=True)
-        assert told(watcher, 4) == ["user_online pia", "client_online pia 1", "user_online stu", "client_online stu None"]
+        with Poller(server, user="stu", session=session) as commands:
+            commands.ok("join", channel=room)
+            commands.ok("subscribe", channel=room, presence=True)
+        assert next_events(watcher, 4) == ["user_online pia", "client_online pia 1", "user_online stu", "client_online stu None"]
         pia.ok("leave", channel=room)
         assert [stu.event()[1]["event"] for _ in range(2)] == ["client_offline", "user_offline"]
 
 
-def test_a_snapshot_and_the_events_after_it_are_the_next_snapshot(server, room):
+def test_a_snapshot_plus_later_events_equals_the_next_snapshot(server, room):
     users = [Socket(server, user=f"flap-{n}") for n in range(10)]
     with Socket(server, user="watcher") as watcher:
         for user in users[:5]:
@@ -198,7 +198,7 @@ def test_a_snapshot_and_the_events_after_it_are_the_next_snapshot(server, room):
         user.close()
 
 
-def test_refusals(server, room):
+def test_invalid_presence_commands_are_refused(server, room):
     with Socket(server, user="ann") as ann:
         code = lambda op, **fields: ann.call(op, **fields)["error"]["code"]
         assert code("update", channel=room, state=1) == "not_found"
@@ -208,7 +208,7 @@ def test_refusals(server, room):
         assert code("subscribe", pattern="game#*", presence=True) == "bad_request"
 
 
-def test_who_comes_in_parts_and_in_numbers(server, room):
+def test_who_is_paged_and_can_count_only(server, room):
     users = [Socket(server, user=f"user-{n}") for n in range(5)]
     for user in users:
         user.ok("join", channel=room)
@@ -221,7 +221,7 @@ def test_who_comes_in_parts_and_in_numbers(server, room):
         user.close()
 
 
-def test_rights_hold_for_presence():
+def test_presence_commands_require_rights():
     from support import tokens
     with Tavern.serve() as server:
         token = tokens.token("ann", allow={"game#1": ["subscribe", "join"], "game#2": ["subscribe", "presence"]})
@@ -235,7 +235,7 @@ def test_rights_hold_for_presence():
             assert code("subscribe", channel="game#2", presence=True) is None
 
 
-def test_a_clean_restart_is_told_to_nobody():
+def test_a_graceful_restart_causes_no_event():
     with Tavern.dev(CONFIG.replace("2000", "8000")) as server:
         from support import tokens
         ann, watcher = Socket(server, user="ann"), Socket(server, user="watcher")
@@ -252,12 +252,12 @@ def test_a_clean_restart_is_told_to_nobody():
         assert back["watcher"].events_so_far() == []
         assert back["watcher"].ok("who", channel="game#R")["version"] == members["version"]
         back["ann"].ok("leave", channel="game#R")
-        assert told(back["watcher"], 2) == ["client_offline ann True left", "user_offline ann left"]
+        assert next_events(back["watcher"], 2) == ["client_offline ann True left", "user_offline ann left"]
         for socket in back.values():
             socket.close()
 
 
-def test_a_killed_server_finds_its_clients_lost_when_it_starts_again():
+def test_after_kill_9_and_restart_old_clients_are_lost():
     with Tavern.dev(CONFIG.replace("2000", "2500")) as server:
         ann = Socket(server, user="ann")
         ann.ok("join", channel="game#K")
@@ -266,7 +266,7 @@ def test_a_killed_server_finds_its_clients_lost_when_it_starts_again():
         server.start()
         with Socket(server, user="watcher") as watcher:
             members = watcher.ok("subscribe", channel="game#K", presence=True)["members"]
-            assert members["count"] == 1, "in a grace"
+            assert members["count"] == 1, "in the grace period"
             events = []
             while not events or events[-1]["event"] != "user_offline":
                 events.append(watcher.event(timeout=8))
@@ -274,7 +274,7 @@ def test_a_killed_server_finds_its_clients_lost_when_it_starts_again():
             assert watcher.ok("who", channel="game#K")["count"] == 0
 
 
-def test_the_server_api_and_the_command_line_tell_who_is_there(server, room):
+def test_rest_and_cli_list_the_members_of_a_channel(server, room):
     import httpx
     with Socket(server, user="ann") as ann, Socket(server, user="bob") as bob:
         ann.ok("join", channel=room, state={"mood": "good"})
@@ -296,7 +296,7 @@ CROWDS = CONFIG + "[presence]\ntick_ms = 200\ncoalesce_at = 5\ncounts_at = 20\n"
 
 
 def follow(known, event):
-    """What a client does with a difference."""
+    """Applies a coalesced event as a client does."""
     for gone in event["left"]:
         if "client" in gone:
             del known[gone["user"]][gone["client"]]
@@ -312,7 +312,7 @@ def shown(members):
     return {user["user"]: {c["client"]: c["state"] for c in user["clients"]} for user in members["users"]}
 
 
-def test_a_growing_crowd_is_told_in_sums_and_then_in_numbers():
+def test_a_growing_channel_switches_to_coalesced_and_then_to_counts():
     with Tavern.dev(CROWDS) as server, Socket(server, user="watcher") as watcher:
         assert watcher.ok("subscribe", channel="game#C", presence=True)["members"]["count"] == 0
         users = [Socket(server, user=f"user-{n:02}") for n in range(22)]
@@ -332,10 +332,10 @@ def test_a_growing_crowd_is_told_in_sums_and_then_in_numbers():
             late = newcomer.ok("who", channel="game#C")
             event = newcomer.event()
             assert event["event"] == "presence" and event["from_version"] == version and event["count"] == 6
-            assert {entry["user"] for entry in event["joined"]} == {"user-05"}, "who came and went is not told"
+            assert {entry["user"] for entry in event["joined"]} == {"user-05"}, "a user who came and went is not reported"
             follow(known, event)
             assert known == shown(late) and event["version"] == late["version"]
-            assert watcher.event() | {"seq": 0} == event | {"seq": 0}, "one sum for all"
+            assert watcher.event() | {"seq": 0} == event | {"seq": 0}, "the same event for all watchers"
 
         for user in users[7:22]:
             user.ok("join", channel="game#C", state=0)
@@ -352,12 +352,12 @@ def test_a_growing_crowd_is_told_in_sums_and_then_in_numbers():
             assert "joined" not in event and event["count"] > 0
             event = watcher.event()
         assert (event["event"], event["mode"]) == ("presence_mode", "coalesced")
-        until(lambda: watcher.ok("who", channel="game#C")["count"] == 6, "six are left")
+        until(lambda: watcher.ok("who", channel="game#C")["count"] == 6, "six users to be left")
         for user in users:
             user.close()
 
 
-def test_coming_and_going_within_a_tick_is_told_to_nobody():
+def test_join_and_leave_within_a_tick_cause_no_event():
     config = CONFIG + "presence_mode = \"coalesced\"\n[presence]\ntick_ms = 300\n"
     config = config.replace("grace_ms = 0\npresence_mode", "grace_ms = 0\n[kinds.crowd]\npresence_mode")
     with Tavern.dev(config) as server, Socket(server, user="watcher") as watcher, Socket(server, user="ann") as ann:
@@ -371,7 +371,7 @@ def test_coming_and_going_within_a_tick_is_told_to_nobody():
         assert (event["event"], event["count"], event["joined"][0]["state"]) == ("presence", 1, "x")
 
 
-def test_a_reader_of_the_tables_never_sees_a_channel_without_its_users_or_the_reverse(server):
+def test_the_presence_tables_are_consistent_at_every_moment(server):
     import sqlite3
     import threading
     over, faults, looks = threading.Event(), [], [0]
@@ -410,14 +410,14 @@ def test_a_reader_of_the_tables_never_sees_a_channel_without_its_users_or_the_re
     assert faults == [] and looks[0] > 100
 
 
-def test_a_command_that_waits_is_paid_for_once():
+def test_a_waiting_command_counts_once_towards_the_rate_limit():
     from support import tokens
     with Tavern.serve(CONFIG + "[limits]\ncommands_per_second = 5\n") as server, Socket(server, token=tokens.token("ann")) as ann:
         codes = [ann.call("join", channel=f"game#{n}").get("error", {}).get("code") for n in range(12)]
         assert codes[:10] == [None] * 10 and codes[11] == "rate_limited", codes
 
 
-def test_a_user_is_explained(server, room):
+def test_rest_and_cli_explain_why_a_user_is_online(server, room):
     import httpx
     ask = lambda name: httpx.get(f"{server.url}/v1/users/{name}", headers={"authorization": f"Bearer {server.key}"}, trust_env=False)
     assert ask("zoe").json() == {
@@ -435,12 +435,12 @@ def test_a_user_is_explained(server, room):
     assert text.startswith("zoe is online") and room in text
     assert "API key" in server.run("user", "zoe", "--url", server.url).stderr
     zoe.drop()
-    until(lambda: ask("zoe").json()["leaving"], "she is lost everywhere")
+    until(lambda: ask("zoe").json()["leaving"], "the user to be leaving")
     shown = ask("zoe").json()
     assert "grace period ends" in shown["why"] and all("gone_in_ms" in one for one in shown["channels"])
 
 
-def test_somebody_without_a_name_is_counted_and_never_named(server, room, watcher):
+def test_an_anonymous_user_is_counted_and_never_named(server, room, watcher):
     from support import tokens
     ghost = Socket(server, token=tokens.token(None))
     ghost.ok("join", channel=room)
@@ -451,26 +451,26 @@ def test_somebody_without_a_name_is_counted_and_never_named(server, room, watche
     assert {event["user"] for event in events} == {None}
 
 
-def test_a_name_survives_the_loss_of_another_tab(server, room, watcher):
+def test_a_display_name_survives_the_loss_of_another_tab(server, room, watcher):
     from support import tokens
     named = tokens.token("ann", name="Ann")
     one, two = Socket(server, token=named), Socket(server, token=named)
     one.ok("join", channel=room)
     two.ok("join", channel=room)
     one.drop()
-    assert told(watcher, 4)[-1] == "client_offline ann False lost"
+    assert next_events(watcher, 4)[-1] == "client_offline ann False lost"
     time.sleep(GRACE + 0.3)
     assert watcher.ok("who", channel=room)["users"][0]["name"] == "Ann"
     two.close()
 
 
-def test_askers_at_the_same_moment_each_get_their_own_answer(server, room):
+def test_concurrent_who_commands_each_get_their_own_reply(server, room):
     guests = [Socket(server, user=f"guest{n:02}") for n in range(12)]
     for guest in guests:
         guest.ok("join", channel=room)
     askers = [Socket(server, user=f"asker{n}") for n in range(20)]
     for n, asker in enumerate(askers):
-        # Sent without waiting for anybody: all of them are under way together.
+        # Sent without waiting, so that all are in flight together.
         asker.send(json.dumps({"id": f"who-{n}", "op": "who", "channel": room, "limit": n % 12 + 1}))
         asker.send(json.dumps({"id": f"watch-{n}", "op": "subscribe", "channel": room, "presence": True}))
     for n, asker in enumerate(askers):
@@ -479,6 +479,6 @@ def test_askers_at_the_same_moment_each_get_their_own_answer(server, room):
         assert [user["user"] for user in who["ok"]["users"]] == [f"guest{at:02}" for at in range(n % 12 + 1)]
         assert who["ok"]["count"] == watch["ok"]["members"]["count"] == len(watch["ok"]["members"]["users"]) == 12
         assert who["ok"]["version"] == watch["ok"]["members"]["version"]
-    # Who still hears of departures would not be closed before he has read them.
+    # A socket that still receives events would not close before it has read them.
     for socket in askers + guests:
         socket.close()

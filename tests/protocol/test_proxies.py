@@ -1,4 +1,4 @@
-"""Whose connection is it? Behind a trusted proxy the forwarded address counts; from anybody else the header is only talk."""
+"""Client addresses: the forwarded address counts behind a trusted proxy; from any other peer the header is ignored."""
 import pytest
 import websockets.exceptions
 
@@ -19,8 +19,8 @@ def server():
 
 
 @pytest.fixture
-def door(server):
-    """Opens sockets and closes them all in the end."""
+def open_socket(server):
+    """A function that opens sockets; all are closed after the test."""
     held = []
 
     def open(forwarded=None, source=PROXY):
@@ -36,53 +36,53 @@ def door(server):
     yield open
     for socket in held:
         socket.close()
-    # Places are given back when the server has noticed; the next test begins with all of them.
-    until(lambda: "\ntavern_connections 1\n" in server.metrics(), "all but the one that asks to be gone", 5)
+    # Wait until the server has noticed the closes; the next test starts with all slots free.
+    until(lambda: "\ntavern_connections 1\n" in server.metrics(), "all other connections to be closed", 5)
 
 
-def test_each_forwarded_client_has_places_of_its_own(door):
+def test_each_forwarded_client_has_its_own_limit(open_socket):
     for client in ("198.51.100.1", "198.51.100.2", "2001:db8::3"):
-        assert all(door(client) for _ in range(MOST)), f"{client} has {MOST} places"
-        assert door(client) is None, f"{client} has no more"
-        assert door.refused.response.status_code == 429
+        assert all(open_socket(client) for _ in range(MOST)), f"{client} has {MOST} slots"
+        assert open_socket(client) is None, f"{client} has no more"
+        assert open_socket.refused.response.status_code == 429
 
 
-def test_a_place_is_given_back(door):
-    sockets = [door("198.51.100.4") for _ in range(MOST)]
-    assert door("198.51.100.4") is None
+def test_a_closed_connection_frees_its_slot(open_socket):
+    sockets = [open_socket("198.51.100.4") for _ in range(MOST)]
+    assert open_socket("198.51.100.4") is None
     sockets[0].close()
-    until(lambda: door("198.51.100.4"), "the place of the one that left")
+    until(lambda: open_socket("198.51.100.4"), "a free slot")
 
 
-def test_a_stranger_that_names_others_is_counted_for_itself(door):
+def test_an_untrusted_peer_is_counted_by_its_own_address(open_socket):
     for number in range(MOST):
-        assert door(f"203.0.113.{number}", source=STRANGER)
-    assert door("203.0.113.200", source=STRANGER) is None, "a made-up address opened one more"
-    assert door("10.1.1.1", source=STRANGER) is None
+        assert open_socket(f"203.0.113.{number}", source=STRANGER)
+    assert open_socket("203.0.113.200", source=STRANGER) is None, "a forged address got an extra connection"
+    assert open_socket("10.1.1.1", source=STRANGER) is None
     for number in range(MOST):
-        assert all(door(f"203.0.113.{number}") for _ in range(MOST)), "and nobody else was charged for it"
+        assert all(open_socket(f"203.0.113.{number}") for _ in range(MOST)), "the forged addresses are not charged"
 
 
-def test_the_last_hop_that_is_not_a_proxy_counts(door):
+def test_the_last_hop_that_is_not_a_proxy_counts(open_socket):
     for number in range(MOST):
-        # The client wrote the first address itself; the proxies added the others.
-        assert door(f"192.0.2.{number}, 198.51.100.9, 10.2.3.4")
-    assert door("192.0.2.100, 198.51.100.9, 10.2.3.4") is None
-    assert door("198.51.100.9") is None
-    assert door("198.51.100.10, 10.9.9.9")
+        # The first address is forged by the client; the proxies added the others.
+        assert open_socket(f"192.0.2.{number}, 198.51.100.9, 10.2.3.4")
+    assert open_socket("192.0.2.100, 198.51.100.9, 10.2.3.4") is None
+    assert open_socket("198.51.100.9") is None
+    assert open_socket("198.51.100.10, 10.9.9.9")
 
 
 @pytest.mark.parametrize("hop", ["198.51.100.{n}:4711", "[2001:db8::{n}]:4711", "unknown", "[2001:db8::{n}]"])
-def test_a_hop_in_another_spelling_does_not_let_the_client_choose(door, hop, request):
-    """Some proxies add the port. What the client wrote to the left of that hop must not count instead."""
+def test_a_hop_with_a_port_does_not_let_the_client_choose_its_address(open_socket, hop, request):
+    """Some proxies add the port. An address to the left of that hop, forged by the client, must not count instead."""
     place = 20 + request.node.callspec.indices["hop"]
     hop = hop.format(n=place)
     for number in range(MOST):
-        assert door(f"192.0.2.{number}, {hop}")
-    assert door(f"192.0.2.250, {hop}") is None, "one client opened more than its places by making addresses up"
+        assert open_socket(f"192.0.2.{number}, {hop}")
+    assert open_socket(f"192.0.2.250, {hop}") is None, "a client exceeded its limit with forged addresses"
 
 
 @pytest.mark.parametrize("nonsense", ["", ",", "x", ",,,,", "198.51.100.300", "10.0.0.1", " , 10.0.0.1 ,"])
-def test_nonsense_is_counted_for_the_proxy(door, nonsense):
-    """Nobody is named: the places are the proxy's own, and nothing breaks."""
-    assert door(nonsense) is not None
+def test_an_invalid_header_is_counted_for_the_proxy(open_socket, nonsense):
+    """Without a valid address the connection counts for the proxy itself."""
+    assert open_socket(nonsense) is not None

@@ -1,4 +1,4 @@
-"""The REST calls for messages and sessions, and the pages every server has."""
+"""REST calls for messages and sessions, and the built-in pages."""
 import httpx
 import pytest
 
@@ -16,7 +16,7 @@ def quoted(channel):
     return channel.replace("#", "%23")
 
 
-def test_a_posted_message_is_heard(dev, api, user, channel):
+def test_a_posted_message_is_delivered(dev, api, user, channel):
     with Socket(dev, user=user) as socket:
         socket.ok("subscribe", channel=channel)
         answer = api.post(f"/v1/channels/{quoted(channel)}/messages", json={"data": {"a": 1}})
@@ -25,7 +25,7 @@ def test_a_posted_message_is_heard(dev, api, user, channel):
         assert event["channel"] == channel and event["data"] == {"a": 1}
 
 
-def test_a_repeated_write_with_its_key_happens_once(dev, api, user, channel):
+def test_an_idempotency_key_dedupes_a_repeated_post(dev, api, user, channel):
     with Socket(dev, user=user) as socket:
         socket.ok("subscribe", channel=channel)
         answers = [
@@ -37,7 +37,7 @@ def test_a_repeated_write_with_its_key_happens_once(dev, api, user, channel):
         assert len(socket.events_so_far()) == 1
 
 
-def test_malformed_messages(api, channel):
+def test_malformed_messages_are_rejected(api, channel):
     url = f"/v1/channels/{quoted(channel)}/messages"
     for body in ("", "{", "[]", "{}", "7", '{"data":' + "[" * 100 + "]" * 100 + "}"):
         answer = api.post(url, content=body)
@@ -47,7 +47,7 @@ def test_malformed_messages(api, channel):
     assert api.post(url, json={"data": "x" * 70_000}).status_code == 413
 
 
-def test_the_list_of_channels(dev, api, user, channel):
+def test_channels_are_listed(dev, api, user, channel):
     with Socket(dev, user=user) as socket:
         socket.ok("subscribe", channel=channel)
         answer = api.get("/v1/channels")
@@ -56,17 +56,17 @@ def test_the_list_of_channels(dev, api, user, channel):
         assert "next" in answer.json()
 
 
-def test_why_a_session_is_online(dev, api, user):
+def test_a_session_is_described(dev, api, user):
     with Socket(dev, user=user) as socket:
         answer = api.get(f"/v1/sessions/{socket.hello['client']}")
         assert answer.status_code == 200
-        told = answer.json()
-        assert told["user"] == user
-        assert socket.hello["session"] not in answer.text, "the secret stays a secret"
+        session = answer.json()
+        assert session["user"] == user
+        assert socket.hello["session"] not in answer.text, "the session secret is not shown"
     assert api.get("/v1/sessions/nonsense").status_code == 404
 
 
-def test_the_nodes(api):
+def test_nodes_are_listed(api):
     answer = api.get("/v1/nodes")
     assert answer.status_code == 200
     here = [node for node in answer.json()["nodes"] if "here" in node]
@@ -75,7 +75,7 @@ def test_the_nodes(api):
 
 
 @pytest.mark.parametrize("path", ["/livez", "/readyz"])
-def test_health(dev, path):
+def test_health_endpoints_answer(dev, path):
     assert httpx.get(f"{dev.url}{path}", timeout=5, trust_env=False).status_code == 200
 
 
@@ -93,7 +93,7 @@ def test_openapi_describes_the_routes(dev):
     assert "/v1/channels/{channel}/messages" in paths and answer.json()["openapi"].startswith("3.")
 
 
-def test_unknown_routes_and_methods(dev, api):
+def test_unknown_routes_and_methods_are_rejected(dev, api):
     answer = api.get("/v1/nosuch")
     assert answer.status_code == 404 and answer.json()["error"]["code"] == "not_found"
     assert api.get("/v1/command").status_code in (404, 405)

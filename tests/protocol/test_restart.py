@@ -1,4 +1,4 @@
-"""Restarts: what a clean stop puts away is there again afterwards, on the same folder, whatever the number of threads."""
+"""Restarts: sessions saved by a graceful stop are restored from the same folder, with any number of threads."""
 import collections
 import json
 import signal
@@ -35,16 +35,16 @@ def start_again(server, threads=None):
     server.start()
 
 
-def publish(server, *words):
-    """Each word is (channel, data); returns the numbers of receivers."""
+def publish(server, *messages):
+    """Publishes (channel, data) pairs; returns the receiver counts."""
     connection = RespConnection(server.resp_port)
-    connection.send(b"".join(pack("PUBLISH", channel, json.dumps(data)) for channel, data in words))
-    receivers = [connection.read() for _ in words]
+    connection.send(b"".join(pack("PUBLISH", channel, json.dumps(data)) for channel, data in messages))
+    receivers = [connection.read() for _ in messages]
     connection.close()
     return receivers
 
 
-def test_a_websocket_session_goes_on(server):
+def test_a_websocket_session_resumes(server):
     socket = Socket(server, user="ann")
     hello = socket.hello
     socket.ok("subscribe", channel="game#1")
@@ -58,7 +58,7 @@ def test_a_websocket_session_goes_on(server):
     assert frames[-1]["event"] == "closing" and 0 <= frames[-1]["reconnect_after_ms"] <= 5000
     start_again(server)
 
-    # It says that it got to 3: the rest counts as unread, whatever was sent.
+    # The client resumes at seq 3: all later events are sent again.
     back = Socket(server, user="ann")
     resumed = back.ok("hello", session=hello["session"], seq=3)
     assert resumed["resumed"] is True and "reset" not in resumed
@@ -69,7 +69,7 @@ def test_a_websocket_session_goes_on(server):
     assert [(event["seq"], event["channel"], event["data"]) for event in events] == [
         (4, "game#1", 4), (5, "game#1", 5), (6, "chat#x", 6),
     ]
-    assert events == read[3:], "told in the same words"
+    assert events == read[3:], "identical events"
     assert publish(server, ("game#1", 7), ("chat#y", 8), ("game#2", "no")) == [1, 1, 0]
     assert [(e["seq"], e["data"]) for e in (back.event(), back.event())] == [(7, 7), (8, 8)]
     back.ok("unsubscribe", pattern="chat#*")
@@ -78,7 +78,7 @@ def test_a_websocket_session_goes_on(server):
     back.close()
 
 
-def test_events_that_were_never_sent_go_on_too(server):
+def test_unsent_events_survive(server):
     socket = Socket(server, user="ann")
     socket.ok("subscribe", channel="game#1")
     session = socket.hello["session"]
@@ -91,7 +91,7 @@ def test_events_that_were_never_sent_go_on_too(server):
         assert [back.event()["data"] for _ in range(100)] == list(range(100))
 
 
-def test_a_session_goes_on_by_its_address_too(server):
+def test_a_session_resumes_by_url_parameters(server):
     """`?session=…&seq=…`: the hello is implicit."""
     socket = Socket(server, user="ann")
     socket.ok("subscribe", channel="game#1")
@@ -106,7 +106,7 @@ def test_a_session_goes_on_by_its_address_too(server):
         assert stream.event()[1]["data"] == 2
 
 
-def test_a_long_poll_session_goes_on(server):
+def test_a_long_poll_session_resumes(server):
     with Poller(server, user="bob") as poller:
         client = poller.ok("hello")["client"]
         poller.ok("subscribe", channel="game#1")
@@ -126,14 +126,14 @@ def test_a_long_poll_session_goes_on(server):
         parked.join(6)
         assert waiting[0].status_code == 503 and waiting[0].json()["error"]["retry_after_ms"] >= 0
         start_again(server)
-        # Cursor 3 confirmed all of it; one more word comes with the number after it.
+        # Cursor 3 acknowledged everything; one more message arrives with the next seq.
         publish(server, ("chat#z", 4))
         answer = poller.poll(cursor=3)
         assert not answer.get("reset") and not answer.get("gap")
         assert [(event["seq"], event["data"]) for event in answer["events"]] == [(4, 4)]
 
 
-def test_an_unconfirmed_poll_is_asked_for_again_after_the_restart(server):
+def test_unacknowledged_poll_events_are_returned_again(server):
     with Poller(server, user="bob") as poller:
         poller.ok("hello")
         poller.ok("subscribe", channel="game#1")
@@ -146,21 +146,21 @@ def test_an_unconfirmed_poll_is_asked_for_again_after_the_restart(server):
         assert [event["seq"] for event in poller.poll(cursor=2, timeout_ms=0)["events"]] == [3, 4, 5]
 
 
-def test_a_stream_session_goes_on(server):
+def test_a_stream_session_resumes(server):
     stream = Stream(server, user="cid")
     hello = stream.greeting()
-    with Poller(server, user="cid", session=hello["session"]) as hand:
-        hand.ok("subscribe", channel="game#1")
-        hand.ok("subscribe", pattern="chat#*")
+    with Poller(server, user="cid", session=hello["session"]) as commands:
+        commands.ok("subscribe", channel="game#1")
+        commands.ok("subscribe", pattern="chat#*")
         publish(server, ("game#1", 1), ("chat#x", 2), ("game#1", 3))
         assert [stream.event()[0] for _ in range(3)] == [1, 2, 3]
         stop(server)
         number, closing = stream.event()
         assert number is None and closing["event"] == "closing"
-        assert stream.event() is None, "the response ends"
+        assert stream.event() is None, "the stream ends"
         stream.close()
         start_again(server)
-        # As a browser does it: the old address, and how far it got in a header.
+        # As browsers do: the same URL with Last-Event-ID.
         with Stream(server, user="cid", session=hello["session"], headers={"last-event-id": "1"}) as back:
             greeting = back.greeting()
             assert (greeting["resumed"], greeting["client"]) == (True, hello["client"])
@@ -169,7 +169,7 @@ def test_a_stream_session_goes_on(server):
             assert back.event()[1]["data"] == 4
 
 
-def test_two_restarts_are_as_good_as_one(server):
+def test_a_session_survives_two_restarts(server):
     with Poller(server, user="bob") as poller:
         client = poller.ok("hello")["client"]
         poller.ok("subscribe", channel="game#1")
@@ -181,7 +181,7 @@ def test_two_restarts_are_as_good_as_one(server):
         assert poller.ok("hello", seq=0)["client"] == client
 
 
-def test_a_session_that_said_bye_does_not_come_back(server):
+def test_a_session_ended_with_bye_is_not_restored(server):
     socket = Socket(server, user="ann")
     session = socket.hello["session"]
     socket.ok("subscribe", channel="game#1")
@@ -193,7 +193,7 @@ def test_a_session_that_said_bye_does_not_come_back(server):
     assert publish(server, ("game#1", 1)) == [0]
 
 
-def test_somebody_else_cannot_take_a_session_after_a_restart(server):
+def test_another_user_cannot_resume_a_session_after_a_restart(server):
     with Poller(server, user="bob") as poller:
         poller.ok("hello")
         stop(server)
@@ -204,7 +204,7 @@ def test_somebody_else_cannot_take_a_session_after_a_restart(server):
         assert poller.ok("hello", seq=0)["resumed"] is True
 
 
-def test_after_a_crash_sessions_are_new_and_the_server_is_well(server):
+def test_after_a_crash_sessions_are_new_and_the_server_works(server):
     socket = Socket(server, user="ann")
     socket.ok("subscribe", channel="game#1")
     session = socket.hello["session"]
@@ -226,7 +226,7 @@ def test_after_a_crash_sessions_are_new_and_the_server_is_well(server):
 
 
 @pytest.mark.parametrize(("before", "after"), [(1, 2), (2, 1)])
-def test_two_hundred_sessions_go_on(before, after):
+def test_200_sessions_resume(before, after):
     with Tavern.dev(config(before)) as server:
         sockets = [Socket(server, user=f"ws-{n}") for n in range(50)]
         pollers = [Poller(server, user=f"poll-{n}") for n in range(150)]
@@ -245,7 +245,7 @@ def test_two_hundred_sessions_go_on(before, after):
         for socket in sockets:
             frames, code = socket.closing()
             assert code == 4502 and frames[-1]["event"] == "closing"
-            # A frame that was on its way is not lost: it is in the mailbox.
+            # A frame in flight is not lost: it is still in the mailbox.
             assert [frame["data"] for frame in frames[:-1]] == [1, 2, 3]
         start_again(server, threads=after)
         assert publish(server, ("hall#1", 4), *[(f"own#{n}", n) for n in range(150)]) == [200] + [1] * 150
@@ -261,8 +261,8 @@ def test_two_hundred_sessions_go_on(before, after):
 
 
 @pytest.mark.parametrize("threads", [1, 2])
-def test_what_was_received_before_the_stop_is_not_lost_by_it(threads):
-    """Publishers go on through the stop: a word that was counted for so many sessions is in so many mailboxes afterwards."""
+def test_accepted_messages_are_not_lost_by_a_stop(threads):
+    """Publishers continue during the stop: a message counted for n receivers is in n mailboxes afterwards."""
     with Tavern.dev(config(threads)) as server:
         pollers = [Poller(server, user=f"bob-{n}") for n in range(6)]
         for poller in pollers:
@@ -270,7 +270,7 @@ def test_what_was_received_before_the_stop_is_not_lost_by_it(threads):
             poller.ok("subscribe", channel="game#1")
         counted = {}
 
-        def speak(name, connection):
+        def publish_all(name, connection):
             for number in range(400):
                 connection.send(pack("PUBLISH", "game#1", json.dumps(f"{name}-{number}")))
                 try:
@@ -285,21 +285,21 @@ def test_what_was_received_before_the_stop_is_not_lost_by_it(threads):
 
         # Consecutive connections are on different shards.
         connections = [RespConnection(server.resp_port) for _ in range(2)]
-        speakers = [threading.Thread(target=speak, args=pair, daemon=True) for pair in enumerate(connections)]
-        for speaker in speakers:
-            speaker.start()
+        publishers = [threading.Thread(target=publish_all, args=pair, daemon=True) for pair in enumerate(connections)]
+        for publisher in publishers:
+            publisher.start()
         start_again(server)
-        for speaker, connection in zip(speakers, connections):
-            speaker.join(5)
+        for publisher, connection in zip(publishers, connections):
+            publisher.join(5)
             connection.close()
-        heard = collections.Counter()
+        received = collections.Counter()
         for poller in pollers:
             answer = {"cursor": 0, "more": True}
             while answer["more"]:
                 answer = poller.poll(cursor=answer["cursor"], timeout_ms=0)
                 assert not answer.get("gap") and not answer.get("reset")
-                heard.update(event["data"] for event in answer["events"])
+                received.update(event["data"] for event in answer["events"])
             poller.close()
-        lost = {word: (count, heard[word]) for word, count in counted.items() if heard[word] < count}
+        lost = {message: (count, received[message]) for message, count in counted.items() if received[message] < count}
         assert sum(count == 6 for count in counted.values()) >= 150
-        assert not lost, f"counted and heard: {lost}"
+        assert not lost, f"counted and received: {lost}"

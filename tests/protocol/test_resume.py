@@ -1,4 +1,4 @@
-"""Resuming: a session outlives its transport and comes back on any other, missing nothing inside its window."""
+"""Resume: a session outlives its connection and resumes on any transport without loss within its window."""
 import pytest
 
 from support import tokens
@@ -6,25 +6,25 @@ from support.json_client import Poller, Socket, Stream
 
 
 class Room:
-    """A listener that has heard two messages, and somebody who goes on talking."""
+    """A subscriber that has received two messages, and a publisher."""
 
     def __init__(self, server, user, channel):
         self.server, self.user, self.channel = server, user, channel
-        self.speaker = Socket(server, user=f"{user}-speaker")
+        self.publisher = Socket(server, user=f"{user}-publisher")
         self.listener = Socket(server, user=user)
         self.session = self.listener.hello["session"]
         self.listener.ok("subscribe", channel=channel)
         self.count = 0
-        self.say(2)
+        self.publish(2)
         assert [self.listener.event()["data"] for _ in range(2)] == [1, 2]
 
-    def say(self, times=1):
+    def publish(self, times=1):
         for _ in range(times):
             self.count += 1
-            self.speaker.ok("publish", channel=self.channel, data=self.count)
+            self.publisher.ok("publish", channel=self.channel, data=self.count)
 
     def close(self):
-        self.speaker.close()
+        self.publisher.close()
         self.listener.close()
 
 
@@ -39,77 +39,77 @@ def numbers(events):
     return [(event["seq"], event["data"]) for event in events]
 
 
-def test_websocket_to_websocket(room):
+def test_resume_from_websocket_to_websocket(room):
     room.listener.drop()
-    room.say(3)
+    room.publish(3)
     with Socket(room.server, user=room.user) as back:
         answer = back.ok("hello", session=room.session, seq=2)
         assert answer["resumed"] is True
         assert answer["session"] == room.session
         assert answer["client"] == room.listener.hello["client"]
         assert numbers(back.event() for _ in range(3)) == [(3, 3), (4, 4), (5, 5)]
-        room.say()
+        room.publish()
         assert numbers([back.event()]) == [(6, 6)]
 
 
-def test_what_was_sent_but_not_seen_is_sent_again(room):
+def test_sent_but_unseen_events_are_sent_again(room):
     room.listener.drop()
     with Socket(room.server, user=room.user) as back:
         assert back.ok("hello", session=room.session, seq=0)["resumed"] is True
         assert numbers(back.event() for _ in range(2)) == [(1, 1), (2, 2)]
 
 
-def test_websocket_to_poll(room):
+def test_resume_from_websocket_to_poll(room):
     room.listener.drop()
-    room.say(3)
+    room.publish(3)
     with Poller(room.server, user=room.user, session=room.session, cursor=2) as back:
         assert numbers(back.take()) == [(3, 3), (4, 4), (5, 5)]
-        room.say()
+        room.publish()
         assert numbers(back.take()) == [(6, 6)]
 
 
-def test_websocket_to_stream(room):
+def test_resume_from_websocket_to_stream(room):
     room.listener.drop()
-    room.say(2)
+    room.publish(2)
     with Stream(room.server, user=room.user, session=room.session, seq=2) as back:
         assert back.greeting()["resumed"] is True
         assert [back.event()[0] for _ in range(2)] == [3, 4]
-        room.say()
+        room.publish()
         number, event = back.event()
         assert number == 5 and event["seq"] == 5 and event["data"] == 5
 
 
-def test_a_stream_comes_back_by_last_event_id(room):
+def test_a_stream_resumes_by_last_event_id(room):
     room.listener.drop()
-    room.say(2)
+    room.publish(2)
     headers = {"last-event-id": "3"}
     with Stream(room.server, user=room.user, session=room.session, headers=headers) as back:
         assert back.greeting()["resumed"] is True
         assert back.event()[1]["data"] == 4
 
 
-def test_poll_to_websocket(room):
+def test_resume_from_poll_to_websocket(room):
     room.listener.drop()
     with Poller(room.server, user=room.user, session=room.session, cursor=2) as poller:
-        room.say()
+        room.publish()
         assert numbers(poller.poll()["events"]) == [(3, 3)]
     with Socket(room.server, user=room.user) as back:
         assert back.ok("hello", session=room.session, seq=2)["resumed"] is True
         assert numbers([back.event()]) == [(3, 3)]
 
 
-def test_a_living_socket_is_superseded(room):
+def test_an_open_websocket_is_superseded(room):
     with Socket(room.server, user=room.user) as newer:
         assert newer.ok("hello", session=room.session, seq=2)["resumed"] is True
         frames, code = room.listener.closing()
         assert frames[-1]["event"] == "superseded"
         assert "seq" not in frames[-1]
         assert code is not None, "closed with a code"
-        room.say()
+        room.publish()
         assert numbers([newer.event()]) == [(3, 3)]
 
 
-def test_a_living_stream_is_superseded(dev, user):
+def test_an_open_stream_is_superseded(dev, user):
     with Stream(dev, user=user) as older, Socket(dev, user=user) as newer:
         session = older.greeting()["session"]
         assert newer.ok("hello", session=session, seq=0)["resumed"] is True
@@ -118,35 +118,35 @@ def test_a_living_stream_is_superseded(dev, user):
         assert older.event() is None, "the stream ends"
 
 
-def test_another_user_does_not_get_the_session(room):
-    with Socket(room.server, user=f"{room.user}-thief") as thief:
-        answer = thief.ok("hello", session=room.session, seq=0)
+def test_another_user_cannot_resume_the_session(room):
+    with Socket(room.server, user=f"{room.user}-attacker") as attacker:
+        answer = attacker.ok("hello", session=room.session, seq=0)
         assert answer["resumed"] is False
         assert answer["session"] != room.session
-        room.say()
-        assert numbers([room.listener.event()]) == [(3, 3)], "the old attachment is untouched"
-        assert thief.events_so_far() == []
+        room.publish()
+        assert numbers([room.listener.event()]) == [(3, 3)], "the original connection is unaffected"
+        assert attacker.events_so_far() == []
 
 
-def test_the_public_id_does_not_resume(room):
+def test_the_public_client_id_does_not_resume(room):
     with Socket(room.server, user=room.user) as other:
         assert other.ok("hello", session=room.listener.hello["client"], seq=0)["resumed"] is False
 
 
 @pytest.mark.parametrize("session", ["nonsense", "x" * 300, "ü", ""])
-def test_a_session_that_never_was_is_a_new_one(dev, user, session):
+def test_an_unknown_session_starts_a_new_one(dev, user, session):
     with Socket(dev, user=user) as socket:
         answer = socket.ok("hello", session=session, seq=7)
         assert answer["resumed"] is False
         assert answer["session"] != session
 
 
-def test_after_bye_there_is_nothing_to_resume(room):
+def test_a_session_cannot_be_resumed_after_bye(room):
     room.listener.ok("bye")
     with Socket(room.server, user=room.user) as back:
         assert back.ok("hello", session=room.session, seq=2)["resumed"] is False
-        room.say()
-        assert back.events_so_far() == [], "a new session listens nowhere"
+        room.publish()
+        assert back.events_so_far() == [], "a new session has no subscriptions"
 
 
 def test_bye_by_command_ends_a_polling_session(dev, user, channel):
@@ -166,9 +166,9 @@ def test_acknowledged_events_are_not_sent_again(room):
         assert numbers([back.event()]) == [(2, 2)]
 
 
-def test_below_what_was_acknowledged_is_a_gap(room):
+def test_resuming_below_the_acknowledged_seq_is_a_gap(room):
     room.listener.ok("ack", seq=2)
-    room.say()
+    room.publish()
     assert numbers([room.listener.event()]) == [(3, 3)]
     room.listener.drop()
     with Socket(room.server, user=room.user) as back:
@@ -178,11 +178,11 @@ def test_below_what_was_acknowledged_is_a_gap(room):
         assert numbers([back.event()]) == [(3, 3)]
 
 
-def test_resuming_keeps_subscriptions_and_order_through_ten_losses(room):
+def test_ten_resumes_keep_subscriptions_and_order(room):
     seq = 2
     room.listener.drop()
     for _ in range(10):
-        room.say(2)
+        room.publish(2)
         with Socket(room.server, user=room.user) as back:
             assert back.ok("hello", session=room.session, seq=seq)["resumed"] is True
             assert numbers(back.event() for _ in range(2)) == [(seq + 1, seq + 1), (seq + 2, seq + 2)]
@@ -190,7 +190,7 @@ def test_resuming_keeps_subscriptions_and_order_through_ten_losses(room):
         seq += 2
 
 
-def test_resume_with_the_token_in_hello(serve, channel):
+def test_resume_with_a_token_in_hello(serve, channel):
     with Socket(serve, token=tokens.token("ann")) as first:
         first.ok("subscribe", channel=channel)
         session = first.hello["session"]

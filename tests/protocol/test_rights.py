@@ -1,9 +1,9 @@
-"""Every right and every missing right on every transport: a matrix made from one table of grants."""
+"""Every granted and every missing right on every transport: a matrix from one table of grants."""
 import pytest
 
 from support import tokens
 from support.json_client import Poller, Socket, Stream
-from support.resp import Fault, RespConnection
+from support.resp import ErrorReply, RespConnection
 from support.tavern import Tavern
 
 GRANTS = {
@@ -12,7 +12,7 @@ GRANTS = {
     "write#1": ["publish"],
     "set#[ab]": ["subscribe", "publish"],
     "join#*": ["join", "presence"],
-    # Rights on reserved kinds change nothing about publishing there.
+    # Rights on reserved kinds do not allow publishing there.
     "user#*": ["subscribe", "publish"],
     "party#*": ["subscribe", "publish"],
     "tavern*": ["subscribe", "publish"],
@@ -124,7 +124,7 @@ class OverRedis:
         answer = self.connection.call(*command)
         while isinstance(answer, list) and answer[0] in (b"message", b"pmessage"):
             answer = self.connection.read()
-        if isinstance(answer, Fault):
+        if isinstance(answer, ErrorReply):
             assert answer.startswith("NOPERM"), answer
             return "not_allowed"
         if verb == "pattern":
@@ -175,19 +175,19 @@ def clients(serve):
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
 @pytest.mark.parametrize("verb, target, allowed", CASES)
-def test_the_token_decides(clients, transport, verb, target, allowed):
+def test_the_token_decides_each_right(clients, transport, verb, target, allowed):
     assert clients(transport).ask(verb, target) == ("ok" if allowed else "not_allowed")
 
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
-def test_a_token_that_allows_nothing(serve, transport):
+def test_a_token_without_rights_is_refused_everything(serve, transport):
     client = TRANSPORTS[transport](serve, tokens.token("tester", allow={}))
     for verb in ("subscribe", "pattern", "publish"):
         assert client.ask(verb, "game#1") == "not_allowed"
     client.close()
 
 
-def test_rights_by_configuration(serve_with_defaults):
+def test_the_configuration_grants_default_rights(serve_with_defaults):
     server = serve_with_defaults
     with Socket(server, token=tokens.token("ann", allow={})) as socket:
         assert "ok" in socket.call("subscribe", channel="lobby#1")

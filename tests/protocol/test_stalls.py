@@ -1,5 +1,4 @@
-"""Those who stall: readers that stop, connections that never begin, sessions that nobody comes back for. Memory stays bounded and
-whoever is well notices nothing."""
+"""Stalled readers, half-open connections and abandoned sessions: memory stays bounded and healthy clients are not affected."""
 import json
 import resource
 import select
@@ -24,7 +23,7 @@ def p99(times):
 
 
 def stalled_redis(server, channel):
-    """Subscribes with a small window and never reads again."""
+    """Subscribes with a small TCP window and never reads again."""
     raw = sockets.socket()
     raw.setsockopt(sockets.SOL_SOCKET, sockets.SO_RCVBUF, 4096)
     raw.connect(("127.0.0.1", server.resp_port))
@@ -34,26 +33,26 @@ def stalled_redis(server, channel):
     return raw
 
 
-class Talk(threading.Thread):
+class PublisherThread(threading.Thread):
     """Words at a steady rate, each with the time at which it was said."""
 
     def __init__(self, server, channel, count, per_second, size):
         super().__init__(daemon=True)
         self.connection = RespConnection(server.resp_port)
-        self.words = [channel, count, per_second, "x" * size]
+        self.messages = [channel, count, per_second, "x" * size]
         self.receivers = []
 
     def run(self):
-        channel, count, per_second, ballast = self.words
+        channel, count, per_second, ballast = self.messages
         began = time.monotonic()
         for number in range(1, count + 1):
             time.sleep(max(began + number / per_second - time.monotonic(), 0))
-            word = json.dumps([number, time.monotonic(), ballast])
-            self.receivers.append(self.connection.call("PUBLISH", channel, word))
+            message = json.dumps([number, time.monotonic(), ballast])
+            self.receivers.append(self.connection.call("PUBLISH", channel, message))
         self.connection.close()
 
 
-def test_stalled_readers_cost_little_and_delay_nobody():
+def test_stalled_readers_use_little_memory_and_delay_no_other_client():
     config = "threads = 1\n[limits]\nmailbox_events = 100\nredis_pending_bytes = 131072\n"
     count, each = 1000, 10
     with Tavern.dev(config) as server:
@@ -64,26 +63,26 @@ def test_stalled_readers_cost_little_and_delay_nobody():
         with Socket(server, user="healthy") as healthy:
             healthy.ok("subscribe", channel="game#1")
             before = server.resident_bytes()
-            talk = Talk(server, "game#1", count, 200, 1024)
-            talk.start()
-            heard, late, most = [], [], before
-            while len(heard) < count:
+            publisher = PublisherThread(server, "game#1", count, 200, 1024)
+            publisher.start()
+            received, late, most = [], [], before
+            while len(received) < count:
                 event = healthy.event()
                 late.append(time.monotonic() - event["data"][1])
-                heard.append((event["seq"], event["data"][0]))
-                if len(heard) % 50 == 0:
+                received.append((event["seq"], event["data"][0]))
+                if len(received) % 50 == 0:
                     most = max(most, server.resident_bytes())
-            talk.join(5)
-        assert heard == [(number, number) for number in range(1, count + 1)]
+            publisher.join(5)
+        assert received == [(number, number) for number in range(1, count + 1)]
         assert p99(late) < ROUND_TRIP, f"p99 {p99(late) * 1000:.1f} ms"
-        # A megabyte was said; twenty who did not listen may not keep twenty of them.
+        # 1 MB was published; 20 stalled readers must not hold 20 copies.
         assert most - before < 16 * MIB, f"grew by {(most - before) / MIB:.1f} MiB"
-        assert talk.receivers[0] == 2 * each + 1
-        assert talk.receivers[-1] == each + 1, "the stalled Redis readers were closed, the sessions not"
+        assert publisher.receivers[0] == 2 * each + 1
+        assert publisher.receivers[-1] == each + 1, "the stalled Redis readers were closed, the sessions not"
 
         for raw in redis_stalled:
             while raw.recv(65_536):
-                pass  # What had been sent, then the end.
+                pass  # The data already sent, then the close.
             raw.close()
         for socket in json_stalled:
             last, gaps = 0, 0
@@ -95,7 +94,7 @@ def test_stalled_readers_cost_little_and_delay_nobody():
                 else:
                     assert event["seq"] == last + 1 == event["data"][0]
                 last = event["seq"]
-            assert gaps == 1, "one silence, one gap"
+            assert gaps == 1, "one gap per stall"
             socket.close()
 
 
@@ -118,7 +117,7 @@ def descriptors():
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-def test_half_open_connections_cost_little_delay_nobody_and_go(descriptors):
+def test_half_open_connections_use_little_memory_and_are_closed(descriptors):
     config = "[limits]\nconnections_per_address = 10000\nhttp_header_ms = 2000\n"
     with Tavern.dev(config) as server, Socket(server, user="ann") as ann, Socket(server, user="bob") as bob:
         ann.ok("subscribe", channel="game#1")
@@ -144,7 +143,7 @@ def test_half_open_connections_cost_little_delay_nobody_and_go(descriptors):
             assert p99(times) < ROUND_TRIP, f"p99 {p99(times) * 1000:.1f} ms"
             grown = server.resident_bytes() - before
             assert grown < 64 * MIB, f"grew by {grown / MIB:.1f} MiB: {grown / 2000 / 1024:.1f} KiB each"
-            # Whoever has not sent a whole head in two seconds is gone. Bodies and hellos may take longer.
+            # A connection without a complete request head is closed after two seconds. Bodies and hellos may take longer.
             headless = {raw.fileno(): begun for raw, begun in web if b"\r\n\r\n" not in begun}
             poll = select.poll()
             for number in headless:
@@ -160,25 +159,25 @@ def test_half_open_connections_cost_little_delay_nobody_and_go(descriptors):
         finally:
             for raw, _ in web + redis:
                 raw.close()
-        until(lambda: "\ntavern_connections 3\n" in server.metrics(), "all the others to be gone", 5)
+        until(lambda: "\ntavern_connections 3\n" in server.metrics(), "all other connections to be closed", 5)
 
 
-def test_a_connection_that_has_answered_once_may_rest(channel):
-    """Keep-alive: the time for a head begins with the head, or a resting client would lose its next request."""
+def test_an_idle_keep_alive_connection_stays_open(channel):
+    """The header timeout starts with the first byte of a head; otherwise an idle client would lose its next request."""
     with Tavern.dev("[limits]\nhttp_header_ms = 300\n") as server:
         with Poller(server, user="ann") as poller:
             poller.ok("hello")
             poller.ok("subscribe", channel=channel)
             began = time.monotonic()
-            assert poller.poll(timeout_ms=1000)["events"] == [], "a parked poll is not a late head"
+            assert poller.poll(timeout_ms=1000)["events"] == [], "a parked poll does not hit the header timeout"
             assert time.monotonic() - began > 0.8
             assert "ok" in poller.command("ping")
 
 
-def test_mailboxes_together_are_bounded_and_tell_their_gaps():
-    sessions, words, size = 100, 40, 20_000
+def test_the_total_size_of_mailboxes_is_bounded_and_drops_are_gaps():
+    sessions, messages, size = 100, 40, 20_000
     with Tavern.dev(f"threads = 2\n[limits]\nmailbox_total_bytes = {4 * MIB}\n") as server:
-        speaker = RespConnection(server.resp_port, timeout=20)
+        publisher = RespConnection(server.resp_port, timeout=20)
         with Poller(server, user="ann") as poller, Socket(server, user="bob") as healthy:
             healthy.ok("subscribe", channel="game#1")
             keys = []
@@ -188,56 +187,56 @@ def test_mailboxes_together_are_bounded_and_tell_their_gaps():
                 poller.ok("subscribe", channel=f"own#{number}")
             before = server.resident_bytes()
             most = before
-            for word in range(1, words + 1):
-                payload = json.dumps([word, "x" * size])
-                speaker.send(b"".join(pack("PUBLISH", f"own#{number}", payload) for number in range(sessions)))
-                assert [speaker.read() for _ in range(sessions)] == [1] * sessions
+            for message in range(1, messages + 1):
+                payload = json.dumps([message, "x" * size])
+                publisher.send(b"".join(pack("PUBLISH", f"own#{number}", payload) for number in range(sessions)))
+                assert [publisher.read() for _ in range(sessions)] == [1] * sessions
                 most = max(most, server.resident_bytes())
-                assert speaker.call("PUBLISH", "game#1", word) == 1
-                assert healthy.event()["data"] == word, "who reads misses nothing"
-            # 80 MB were said to people who are away; about four may be kept.
+                assert publisher.call("PUBLISH", "game#1", message) == 1
+                assert healthy.event()["data"] == message, "a healthy reader misses nothing"
+            # 80 MB were published to disconnected sessions; about 4 MB may be kept.
             assert most - before < 24 * MIB, f"grew by {(most - before) / MIB:.1f} MiB"
-            kept, told = 0, 0
+            kept, gaps = 0, 0
             for key in keys:
                 cursor, last = 0, 0
-                while last < words:
+                while last < messages:
                     answer = poller.poll(session=key, cursor=cursor, timeout_ms=0)
-                    assert answer["events"], f"after {last} of {words} there is nothing, and no gap was told"
+                    assert answer["events"], f"after {last} of {messages} there are no events and no gap"
                     for event in answer["events"]:
                         if event["event"] == "gap":
                             assert event["from"] == last + 1
-                            told += 1
+                            gaps += 1
                         else:
                             assert event["seq"] == last + 1 == event["data"][0]
                             kept += size
                         last = event["seq"]
                     cursor = answer["cursor"]
-                assert last == words
-            assert told >= sessions * 0.9
+                assert last == messages
+            assert gaps >= sessions * 0.9
             assert kept <= 8 * MIB, f"{kept / MIB:.1f} MiB were kept"
-        speaker.close()
+        publisher.close()
 
 
-def test_a_closed_redis_reader_is_told_nothing_more(channel):
-    """The end of a stalled Redis reader is an end: what it reads at last is whole messages in order, then nothing."""
+def test_a_closed_redis_reader_gets_only_complete_messages(channel):
+    """A stalled Redis reader that was closed reads complete messages in order, then the end."""
     with Tavern.dev("threads = 1\n[limits]\nredis_pending_bytes = 65536\n") as server:
         stalled = RespConnection(server.resp_port)
         stalled.socket.setsockopt(sockets.SOL_SOCKET, sockets.SO_RCVBUF, 4096)
         stalled.call("SUBSCRIBE", channel)
-        speaker = RespConnection(server.resp_port)
+        publisher = RespConnection(server.resp_port)
         for number in range(2000):
-            if speaker.call("PUBLISH", channel, f"{number} {'x' * 4000}") == 0:
+            if publisher.call("PUBLISH", channel, f"{number} {'x' * 4000}") == 0:
                 break
-        assert number < 1999, "it was never closed"
-        # Through the small window the rest would take seconds.
+        assert number < 1999, "the reader was never closed"
+        # Reading the rest through the small window would take seconds.
         stalled.socket.setsockopt(sockets.SOL_SOCKET, sockets.SO_RCVBUF, MIB)
-        heard = 0
+        received = 0
         try:
             while (frame := stalled.frame()) != CLOSED:
-                assert b"\r\n%d xxx" % heard in frame
-                heard += 1
+                assert b"\r\n%d xxx" % received in frame
+                received += 1
         except ConnectionError:
-            pass  # Cut off inside a message: it cannot be taken for a whole one.
-        assert heard > 0
-        speaker.close()
+            pass  # Closed inside a message.
+        assert received > 0
+        publisher.close()
         stalled.close()

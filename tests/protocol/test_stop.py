@@ -1,4 +1,4 @@
-"""Graceful stop: clients are told, the program ends well and in time."""
+"""Graceful stop: clients are notified; the program exits with 0 and in time."""
 import signal
 import socket as sockets
 import threading
@@ -19,7 +19,7 @@ def server():
         yield server
 
 
-def test_everybody_is_told_and_the_program_ends_with_zero(server):
+def test_all_clients_are_notified_and_the_exit_code_is_zero(server):
     socket = Socket(server, user="ann")
     stream = Stream(server, user="bob")
     session = stream.greeting()["session"]
@@ -42,7 +42,7 @@ def test_everybody_is_told_and_the_program_ends_with_zero(server):
     assert stream.event() is None
     assert redis.frame(timeout=6) == CLOSED
     parked.join(6)
-    assert answers and answers[0].status_code in (200, 503), "a parked poll is answered"
+    assert answers and answers[0].status_code in (200, 503), "a parked poll returns"
 
     assert server.process.wait(6) == 0
     assert time.monotonic() - began < 6
@@ -51,13 +51,13 @@ def test_everybody_is_told_and_the_program_ends_with_zero(server):
         client.close()
 
 
-def test_no_client_no_wait(server):
+def test_without_clients_the_stop_is_immediate(server):
     began = time.monotonic()
     assert server.terminate() == 0
     assert time.monotonic() - began < 3
 
 
-def test_a_client_that_does_not_read_does_not_hold_it_up(server):
+def test_a_stalled_client_does_not_delay_the_stop(server):
     stuck = sockets.create_connection(("127.0.0.1", server.port))
     stuck.sendall(b"GET /v1/con")
     silent = RespConnection(server.resp_port)
@@ -68,6 +68,6 @@ def test_a_client_that_does_not_read_does_not_hold_it_up(server):
     silent.close()
 
 
-def test_interrupt_is_a_stop_too(server):
+def test_sigint_stops_gracefully(server):
     server.process.send_signal(signal.SIGINT)
     assert server.process.wait(8) == 0

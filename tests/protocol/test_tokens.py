@@ -1,11 +1,11 @@
-"""Tokens that must be refused are refused on every transport."""
+"""Invalid tokens are rejected on every transport."""
 import httpx
 import pytest
 import websockets.exceptions
 
 from support import tokens
 from support.json_client import Poller, Socket, Stream
-from support.resp import Fault, RespConnection
+from support.resp import ErrorReply, RespConnection
 
 BAD = tokens.refused()
 
@@ -17,18 +17,18 @@ def bad(request):
 
 @pytest.fixture(params=[name for name, token in BAD.items() if token])
 def bad_and_present(request):
-    """An empty token in an address is no token, and a WebSocket may still say hello."""
+    """Without the empty token: in a URL it means no token, and a WebSocket may still send hello."""
     return BAD[request.param]
 
 
-def test_in_hello(serve, bad, channel):
+def test_an_invalid_token_in_hello_is_rejected(serve, bad, channel):
     with Socket(serve) as socket:
         assert socket.call("hello", token=bad)["error"]["code"] == "unauthenticated"
         assert socket.call("subscribe", channel=channel)["error"]["code"] == "unauthenticated"
 
 
 def refused_socket(server, **how):
-    """A refused handshake, or an error as the first frame and nothing more."""
+    """Whether the handshake is refused, or the first frame is an error and nothing follows."""
     try:
         with Socket(server, greet=False, **how) as socket:
             assert socket.frame()["error"]["code"] == "unauthenticated"
@@ -37,16 +37,16 @@ def refused_socket(server, **how):
         return refusal.response.status_code == 401
 
 
-def test_in_the_address_of_a_websocket(serve, bad_and_present):
+def test_an_invalid_token_in_a_websocket_url_is_rejected(serve, bad_and_present):
     assert refused_socket(serve, token=bad_and_present)
 
 
-def test_in_the_header_of_a_websocket(serve, bad_and_present):
+def test_an_invalid_token_in_a_websocket_header_is_rejected(serve, bad_and_present):
     assert refused_socket(serve, headers={"authorization": f"Bearer {bad_and_present}"})
 
 
 @pytest.mark.parametrize("path", ["/v1/command", "/v1/poll"])
-def test_in_the_header_of_a_request(serve, bad_and_present, path):
+def test_an_invalid_token_in_a_request_header_is_rejected(serve, bad_and_present, path):
     body = {"op": "hello"} if path == "/v1/command" else {}
     headers = {"authorization": f"Bearer {bad_and_present}"}
     response = httpx.post(f"{serve.url}{path}", json=body, headers=headers, timeout=5, trust_env=False)
@@ -55,37 +55,37 @@ def test_in_the_header_of_a_request(serve, bad_and_present, path):
 
 
 @pytest.mark.parametrize("path", ["/v1/command", "/v1/poll"])
-def test_in_the_address_of_a_request(serve, bad, path):
+def test_an_invalid_token_in_a_request_url_is_rejected(serve, bad, path):
     body = {"op": "hello"} if path == "/v1/command" else {}
     response = httpx.post(f"{serve.url}{path}", params={"token": bad}, json=body, timeout=5, trust_env=False)
     assert response.status_code == 401
 
 
-def test_on_a_stream(serve, bad_and_present):
+def test_an_invalid_token_on_a_stream_is_rejected(serve, bad_and_present):
     for how in ({"params": {"token": bad_and_present}}, {"headers": {"authorization": f"Bearer {bad_and_present}"}}):
         assert httpx.get(f"{serve.url}/v1/stream", timeout=5, trust_env=False, **how).status_code == 401
 
 
-def test_in_redis_auth(serve, bad):
+def test_an_invalid_token_in_redis_auth_is_rejected(serve, bad):
     connection = RespConnection(serve.resp_port)
     for command in (["AUTH", bad], ["AUTH", "default", bad], ["HELLO", "3", "AUTH", "default", bad]):
         answer = connection.call(*command)
-        assert isinstance(answer, Fault) and answer.startswith("WRONGPASS"), (command, answer)
+        assert isinstance(answer, ErrorReply) and answer.startswith("WRONGPASS"), (command, answer)
     assert connection.call("PUBLISH", "game#1", "x").startswith("NOAUTH")
     connection.close()
 
 
-def test_as_an_api_key(serve, bad_and_present):
+def test_an_invalid_token_is_rejected_as_an_api_key(serve, bad_and_present):
     headers = {"authorization": f"Bearer {bad_and_present}"}
     url = f"{serve.url}/v1/channels/game%231/messages"
     assert httpx.post(url, json={"data": 1}, headers=headers, timeout=5, trust_env=False).status_code == 401
 
 
-def test_a_bad_token_in_dev_mode_is_refused_too(dev, bad_and_present):
+def test_an_invalid_token_is_rejected_in_dev_mode(dev, bad_and_present):
     assert refused_socket(dev, token=bad_and_present)
 
 
-def test_a_session_ends_with_its_token(serve, channel):
+def test_a_session_is_closed_when_its_token_expires(serve, channel):
     with Socket(serve, token=tokens.token("ann", ttl=2)) as socket:
         session = socket.hello["session"]
         frames, code = socket.closing(timeout=10)
@@ -94,7 +94,7 @@ def test_a_session_ends_with_its_token(serve, channel):
             assert back.ok("hello", session=session, seq=0)["resumed"] is False
 
 
-def test_a_fresh_token_keeps_the_session(serve, channel):
+def test_a_renewed_token_keeps_the_session(serve, channel):
     with Socket(serve, token=tokens.token("ann", ttl=3)) as socket:
         again = socket.ok("hello", token=tokens.token("ann", ttl=3600))
         assert again["session"] == socket.hello["session"]
@@ -103,31 +103,31 @@ def test_a_fresh_token_keeps_the_session(serve, channel):
         assert "ok" in socket.call("subscribe", channel=channel)
 
 
-def test_a_fresh_token_of_somebody_else_is_another_session(serve):
+def test_a_token_of_another_user_starts_another_session(serve):
     with Socket(serve, token=tokens.token("ann")) as socket:
         reply = socket.call("hello", token=tokens.token("bob"))
         assert "error" in reply or reply["ok"]["session"] != socket.hello["session"]
 
 
 @pytest.fixture
-def thief(serve):
-    """Somebody who knows another's session, and shows a token of his own."""
+def attacker(serve):
+    """A client that knows the session of another user and uses its own token."""
     with Poller(serve, token=tokens.token("ann")) as ann, Poller(serve, token=tokens.token("bob")) as bob:
         bob.session = ann.ok("hello")["session"]
         bob.borrowed = True
         yield bob
 
 
-def test_a_command_with_somebody_elses_token_is_refused(thief, channel):
-    assert "error" in thief.command("subscribe", channel=channel)
+def test_a_command_with_the_token_of_another_user_is_refused(attacker, channel):
+    assert "error" in attacker.command("subscribe", channel=channel)
 
 
-def test_a_poll_with_somebody_elses_token_does_not_get_the_mailbox(thief):
-    session = thief.session
-    answer = thief.poll_response(timeout_ms=0).json()
+def test_a_poll_with_the_token_of_another_user_does_not_get_the_mailbox(attacker):
+    session = attacker.session
+    answer = attacker.poll_response(timeout_ms=0).json()
     assert "error" in answer or answer["session"] != session
 
 
-def test_a_stream_with_somebody_elses_token_does_not_get_the_mailbox(serve, thief):
-    with Stream(serve, token=tokens.token("bob"), session=thief.session, seq=0) as stream:
+def test_a_stream_with_the_token_of_another_user_does_not_get_the_mailbox(serve, attacker):
+    with Stream(serve, token=tokens.token("bob"), session=attacker.session, seq=0) as stream:
         assert stream.status in (401, 403) or stream.greeting()["resumed"] is False

@@ -4,7 +4,7 @@ A rule takes the frames one connection received in one step and gives what is co
 """
 import re
 
-from support.resp import CLOSED, Fault, parse
+from support.resp import CLOSED, ErrorReply, parse
 
 
 def counters(frames):
@@ -92,7 +92,7 @@ def closure(frames):
 
 def faults(frames):
     """[faultcode] Of an error only its first word."""
-    return [value.split(" ")[0] if isinstance(value := _value(f), Fault) else f for f in frames]
+    return [value.split(" ")[0] if isinstance(value := _value(f), ErrorReply) else f for f in frames]
 
 
 RULES = {

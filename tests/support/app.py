@@ -1,7 +1,7 @@
-"""The customer's app as the server sees it: an HTTP server that answers the authorize hook, well or badly.
+"""An HTTP server that plays the customer's app: it answers the authorize hook, correctly or not.
 
-`say(answer, channel=…)` fixes the answer for a channel: a dict is sent as JSON, bytes as they are, an int is a status,
-`app.never` is no answer at all. Every question is kept in `asked`.
+`set_answer(answer, channel)` fixes the answer for a channel: a dict is sent as JSON, bytes as they are, an int is a status,
+`app.never` sends no answer. Every request is kept in `asked`.
 """
 import http.server
 import json
@@ -45,7 +45,7 @@ class App:
                     self.end_headers()
                     self.wfile.write(body)
                 except OSError:
-                    self.close_connection = True  # The server has stopped waiting.
+                    self.close_connection = True  # The server has timed out.
 
             def log_message(self, *line):
                 pass
@@ -56,7 +56,7 @@ class App:
             block_on_close = False
 
             def handle_error(self, request, client_address):
-                pass  # A connection that the server gave up on.
+                pass  # The server has closed the connection.
 
         self.listener = Listener(("127.0.0.1", 0), Handler)
         self.thread = threading.Thread(target=self.listener.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
@@ -65,21 +65,21 @@ class App:
     def url(self):
         return f"http://127.0.0.1:{self.listener.server_port}/may"
 
-    def say(self, answer, channel, gate=None):
-        """The answer for a channel; with a gate it is given when the gate opens."""
+    def set_answer(self, answer, channel, gate=None):
+        """The answer for a channel; with a gate it is sent when the gate opens."""
         with self.lock:
             self.answers[channel] = answer
             self.delays[channel] = gate
 
-    def questions(self, channel):
+    def requests_for(self, channel):
         with self.lock:
             return [question for question in self.asked if question["channel"] == channel]
 
     def wait_for(self, channel, count=1, timeout=5.0):
-        """Waits until that many questions about a channel have come."""
+        """Waits until this many requests for a channel have arrived."""
         with self.lock:
             come = lambda: sum(question["channel"] == channel for question in self.asked) >= count
-            assert self.lock.wait_for(come, timeout), f"{count} questions about {channel} did not come"
+            assert self.lock.wait_for(come, timeout), f"expected {count} requests for {channel}"
 
     def __enter__(self):
         self.thread.start()

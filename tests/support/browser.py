@@ -1,5 +1,5 @@
-"""A browser that is told what to do, line by line, by a script for Node. Must hold: what a page complains of is never lost:
-`quiet` asks for it."""
+"""Drives a browser through a Node script, one JSON line per action. Must hold: console errors of a page are never lost: `quiet`
+checks for them."""
 import json
 import pathlib
 import subprocess
@@ -28,12 +28,12 @@ class Driver:
         self.process.stdin.write(json.dumps({"do": act} | how) + "\n")
         self.process.stdin.flush()
         answer = self.process.stdout.readline()
-        assert answer, "the browser ended"
+        assert answer, "the browser exited"
         answer = json.loads(answer)
-        assert "fault" not in answer, f"{act} {how}: {answer['fault']}\nthe page: {answer.get('seen')}\nit complained: {answer.get('complaints')}"
+        assert "fault" not in answer, f"{act} {how}: {answer['fault']}\npage: {answer.get('seen')}\nconsole errors: {answer.get('complaints')}"
         return answer["ok"]
 
     def quiet(self):
-        """Nothing was complained of since the last time."""
+        """The page has reported no errors since the last call."""
         complaints = self.do("complaints")
         assert complaints == [], complaints

@@ -1,7 +1,7 @@
-"""Many clients that live through restarts as good clients do: they obey `closing`, come back anywhere, and check every number.
+"""Many clients that survive server restarts: they obey `closing`, reconnect to any server, and check every sequence number.
 
-`Guest` is one client; `Speaker` publishes without a pause and knows what was accepted; `Crowd` is all of them. What a guest
-must hold: its mailbox has no hole and no repetition, every session is resumed, each speaker is heard in order and whole.
+`CrowdClient` is one client; `Publisher` publishes continuously and counts what was accepted; `Crowd` is all of them.
+Must hold for a client: `seq` has no gaps or duplicates, every session is resumed, each publisher's messages arrive complete and in order.
 """
 import asyncio
 import collections
@@ -22,11 +22,11 @@ async def connect(server, user):
     )
 
 
-async def connect_any(servers, user, dice):
-    """To whichever server takes it: some are down, some are about to be."""
+async def connect_any(servers, user, rng):
+    """Connects to any server; some are down or stopping."""
     end = time.monotonic() + WAIT
     while True:
-        server = dice.choice(servers)
+        server = rng.choice(servers)
         try:
             socket = await connect(server, user)
             hello = json.loads(await asyncio.wait_for(socket.recv(), WAIT))["ok"]
@@ -34,29 +34,29 @@ async def connect_any(servers, user, dice):
         except (OSError, websockets.exceptions.WebSocketException, asyncio.TimeoutError):
             if time.monotonic() > end:
                 raise
-            await asyncio.sleep(dice.uniform(0.05, 0.3))
+            await asyncio.sleep(rng.uniform(0.05, 0.3))
 
 
-class Guest:
+class CrowdClient:
     def __init__(self, name, servers, home, channels, watches=(), joins=(), follows=()):
         self.name, self.servers, self.home = name, servers, home
         self.channels, self.watches, self.joins, self.follows = channels, watches, joins, follows
-        self.dice = random.Random(name)
+        self.rng = random.Random(name)
         self.seq, self.ids = 0, 0
-        self.heard = collections.defaultdict(list)
+        self.received = collections.defaultdict(list)
         self.changes = []
         self.failures = []
         self.moves, self.longest = 0, 0.0
-        # Where it came back to, when, and after which number.
+        # Reconnects: time, node, last seq.
         self.log = []
-        # What it waits for while it has no session.
-        self.away = None
+        # What it waits for while disconnected.
+        self.waiting_for = None
         self.stopped = False
 
     async def begin(self):
         self.socket = await connect(self.home, self.name)
         hello = json.loads(await self.socket.recv())["ok"]
-        self.session, self.client = hello["session"], hello["client"]
+        self.session, self.client_id = hello["session"], hello["client"]
         for channel in self.channels:
             await self.ok(op="subscribe", channel=channel)
         for channel in self.watches:
@@ -87,68 +87,68 @@ class Guest:
             self.failures.append(f"{self.name}: {frame['seq']} after {self.seq}: {frame}")
         self.seq = frame["seq"]
         if frame["event"] == "message":
-            self.heard[frame["data"]["of"]].append(frame["data"]["n"])
+            self.received[frame["data"]["of"]].append(frame["data"]["n"])
         else:
             self.changes.append(frame)
         return None
 
-    async def live(self):
-        """Reads until it is told to stop; comes back whenever it is sent away."""
+    async def run(self):
+        """Reads until stopped; reconnects after each disconnect."""
         while not self.stopped:
             try:
                 after = self.take(json.loads(await self.socket.recv()))
             except websockets.exceptions.ConnectionClosed:
                 after = 0 if not self.stopped else None
             if after is not None and not self.stopped:
-                self.away = "the moment it was told"
+                self.waiting_for = "reconnect_after_ms"
                 await self.socket.close()
                 await asyncio.sleep(after / 1000)
-                await self.come_back()
+                await self.reconnect()
 
-    async def come_back(self):
+    async def reconnect(self):
         began = time.monotonic()
-        self.away = "a connection"
-        self.socket, hello = await connect_any(self.servers, self.name, self.dice)
-        self.away = f"an answer of {hello['node']}"
+        self.waiting_for = "a connection"
+        self.socket, hello = await connect_any(self.servers, self.name, self.rng)
+        self.waiting_for = f"a reply from {hello['node']}"
         try:
             await self.socket.send(json.dumps({"id": 0, "op": "hello", "session": self.session, "seq": self.seq}))
             reply = json.loads(await asyncio.wait_for(self.socket.recv(), WAIT))
             while reply.get("id") != 0:
                 reply = json.loads(await asyncio.wait_for(self.socket.recv(), WAIT))
         except websockets.exceptions.ConnectionClosed:
-            # This one stops too: on to the next.
-            return await self.come_back()
+            # This server is stopping too: try the next.
+            return await self.reconnect()
         self.moves += 1
         self.log.append((round(began, 2), hello["node"], self.seq))
         self.longest = max(self.longest, time.monotonic() - began)
-        if "ok" not in reply or not reply["ok"]["resumed"] or reply["ok"]["client"] != self.client:
-            self.failures.append(f"{self.name} was not resumed at {reply}")
+        if "ok" not in reply or not reply["ok"]["resumed"] or reply["ok"]["client"] != self.client_id:
+            self.failures.append(f"{self.name} was not resumed: {reply}")
             self.stopped = True
             return None
-        self.session, self.away = reply["ok"]["session"], None
+        self.session, self.waiting_for = reply["ok"]["session"], None
 
 
-class Speaker:
-    """Says numbered words on a channel, on one server as long as that lives, then on the next under another name."""
+class Publisher:
+    """Publishes numbered messages on a channel; after each reconnect it starts a new numbering under a new name."""
 
     def __init__(self, name, servers, channel, pause):
         self.name, self.servers, self.channel, self.pause = name, servers, channel, pause
-        self.dice = random.Random(name)
-        # Words that were accepted, by the name they were said under; one more may be under way.
+        self.rng = random.Random(name)
+        # Accepted messages by publisher name; one more may be in flight.
         self.accepted = {}
         self.stopped = False
 
-    async def live(self):
+    async def run(self):
         lives = 0
         while not self.stopped:
             lives += 1
             of = f"{self.name}.{lives}"
             self.accepted[of] = 0
-            socket, _ = await connect_any(self.servers, self.name, self.dice)
+            socket, _ = await connect_any(self.servers, self.name, self.rng)
             try:
                 while not self.stopped:
-                    word = {"of": of, "n": self.accepted[of]}
-                    await socket.send(json.dumps({"id": 1, "op": "publish", "channel": self.channel, "data": word}))
+                    message = {"of": of, "n": self.accepted[of]}
+                    await socket.send(json.dumps({"id": 1, "op": "publish", "channel": self.channel, "data": message}))
                     while "ok" not in json.loads(await asyncio.wait_for(socket.recv(), WAIT)):
                         pass
                     self.accepted[of] += 1
@@ -159,78 +159,78 @@ class Speaker:
 
 
 class Crowd:
-    """Guests spread over the servers: rooms of ten that listen, are present, are watched by one of them, and follow others."""
+    """Clients spread over the servers, in rooms of ten: all subscribe, join and follow others; one per room watches presence."""
 
-    def __init__(self, servers, count, speakers=3, pause=0.02):
+    def __init__(self, servers, count, publishers=3, pause=0.02):
         rooms = max(1, count // 10)
-        self.guests = []
+        self.clients = []
         for n in range(count):
             room = f"game#r{n % rooms}"
             watches = [room] if n < rooms else []
             channels = [room, f"own#g{n}"] + (["hall#all"] if n % 4 == 0 else [])
             # On this server and on another.
             follows = [f"g{(n + step) % count}" for step in (1, len(servers) * 2)]
-            self.guests.append(Guest(f"g{n}", servers, servers[n % len(servers)], channels, watches, [room], follows))
-        names = ["hall#all"] + [f"game#r{n % rooms}" for n in range(speakers - 1)]
-        self.speakers = [Speaker(f"s{n}", servers, name, pause) for n, name in enumerate(names)]
+            self.clients.append(CrowdClient(f"g{n}", servers, servers[n % len(servers)], channels, watches, [room], follows))
+        names = ["hall#all"] + [f"game#r{n % rooms}" for n in range(publishers - 1)]
+        self.publishers = [Publisher(f"s{n}", servers, name, pause) for n, name in enumerate(names)]
         self.tasks = []
 
     async def begin(self):
-        await self.at_once(self.guests, lambda guest: guest.begin())
-        # Every watcher and follower was told of everybody's arrival; from here on nothing happens that anybody should notice.
-        for guest in self.guests:
-            await guest.ok(op="ping")
+        await self.in_batches(self.clients, lambda client: client.begin())
+        # After all join events have arrived, no further presence or status event is expected.
+        for client in self.clients:
+            await client.ok(op="ping")
         await asyncio.sleep(1.5)
-        for guest in self.guests:
-            await guest.ok(op="ping")
-            guest.changes.clear()
-        self.tasks = [asyncio.create_task(one.live()) for one in self.guests + self.speakers]
+        for client in self.clients:
+            await client.ok(op="ping")
+            client.changes.clear()
+        self.tasks = [asyncio.create_task(one.run()) for one in self.clients + self.publishers]
 
     @staticmethod
-    async def at_once(guests, action, most=50):
-        for first in range(0, len(guests), most):
-            await asyncio.gather(*map(action, guests[first:first + most]))
+    async def in_batches(clients, action, size=50):
+        for first in range(0, len(clients), size):
+            await asyncio.gather(*map(action, clients[first:first + size]))
 
     @staticmethod
-    async def until(fact, patience):
-        """Waits for it, and a moment longer for what nobody expects."""
-        end = time.monotonic() + patience
+    async def until(fact, timeout):
+        """Waits for the fact, then a moment longer for unexpected events."""
+        end = time.monotonic() + timeout
         while not fact() and time.monotonic() < end:
             await asyncio.sleep(0.05)
         await asyncio.sleep(0.5)
 
-    def everybody_is_back(self):
-        return not any(guest.away for guest in self.guests)
+    def all_connected(self):
+        return not any(client.waiting_for for client in self.clients)
 
-    def everything_is_heard(self):
-        return self.everybody_is_back() and all(
-            len(guest.heard[of]) >= count for guest in self.guests for speaker in self.speakers
-            if speaker.channel in guest.channels for of, count in speaker.accepted.items())
+    def all_received(self):
+        return self.all_connected() and all(
+            len(client.received[of]) >= count for client in self.clients for publisher in self.publishers
+            if publisher.channel in client.channels for of, count in publisher.accepted.items())
 
     async def check(self):
-        """Everybody has heard everything, once and in order, and nobody noticed anything."""
-        for speaker in self.speakers:
-            speaker.stopped = True
-        await asyncio.gather(*self.tasks[len(self.guests):])
-        await self.until(self.everything_is_heard, 3)
+        """Returns failures: missing or duplicate messages, lost sessions, unexpected presence events."""
+        for publisher in self.publishers:
+            publisher.stopped = True
+        await asyncio.gather(*self.tasks[len(self.clients):])
+        await self.until(self.all_received, 3)
         failures = []
-        for guest, task in zip(self.guests, self.tasks):
-            failures += guest.failures
+        for client, task in zip(self.clients, self.tasks):
+            failures += client.failures
             if task.done():
-                failures.append(f"{guest.name} ({guest.client}) gave up: {task.exception()!r}")
-            elif guest.away:
-                failures.append(f"{guest.name} ({guest.client}) is not back: {guest.away}")
-            if guest.changes:
-                failures.append(f"{guest.name} noticed {guest.changes[:3]}")
-            for speaker in (s for s in self.speakers if s.channel in guest.channels):
-                for of, count in speaker.accepted.items():
-                    words = guest.heard[of]
-                    if words != list(range(len(words))) or not count <= len(words) <= count + 1:
-                        missing = sorted(set(range(count)) - set(words))
-                        failures.append(f"{guest.name} heard {len(words)} of {count} by {of}, not {missing[:5]}; moved {guest.log}")
-            guest.stopped = True
+                failures.append(f"{client.name} ({client.client_id}) failed: {task.exception()!r}")
+            elif client.waiting_for:
+                failures.append(f"{client.name} ({client.client_id}) is disconnected, waiting for {client.waiting_for}")
+            if client.changes:
+                failures.append(f"{client.name} got unexpected events {client.changes[:3]}")
+            for publisher in (s for s in self.publishers if s.channel in client.channels):
+                for of, count in publisher.accepted.items():
+                    numbers = client.received[of]
+                    if numbers != list(range(len(numbers))) or not count <= len(numbers) <= count + 1:
+                        missing = sorted(set(range(count)) - set(numbers))
+                        failures.append(f"{client.name} received {len(numbers)} of {count} from {of}, missing {missing[:5]}; reconnects {client.log}")
+            client.stopped = True
         for task in self.tasks:
             task.cancel()
         await asyncio.gather(*self.tasks, return_exceptions=True)
-        await asyncio.gather(*(guest.socket.close() for guest in self.guests), return_exceptions=True)
+        await asyncio.gather(*(client.socket.close() for client in self.clients), return_exceptions=True)
         return failures

@@ -1,6 +1,6 @@
-"""The JSON protocol as a test sees it: one small client per transport, hiding nothing that matters.
+"""Low-level clients of the JSON protocol, one per transport. They hide nothing of the protocol.
 
-`Socket` is a WebSocket, `Poller` a long-polling client, `Stream` an event stream. A reply is a dict; a refusal is one too.
+`Socket` is a WebSocket, `Poller` a long-poll client, `Stream` an SSE stream. A reply is a dict, an error reply too.
 """
 import itertools
 import json
@@ -25,7 +25,7 @@ def address(url, **query):
 
 
 class Socket:
-    """A WebSocket. Its first frame answers the implicit hello when the address names a user or a token."""
+    """A WebSocket. Its first frame is the reply to the implicit hello when the URL has a user or a token."""
 
     def __init__(self, server, *, user=None, token=None, headers=None, greet=True, origin=None, receive_bytes=None,
                  source=None):
@@ -36,8 +36,8 @@ class Socket:
                 self.socket = self._open(server, user, token, headers, origin, receive_bytes, source)
                 break
             except TimeoutError:
-                # Python's ssl is not safe for two threads, and the library reads in one while it writes the request in
-                # another: now and then the request is never sent. Without TLS nothing is tried again.
+                # Python's ssl is not thread-safe, and the library reads in one thread while it writes the request in
+                # another: sometimes the request is never sent. Without TLS there is no retry.
                 if server.trust is None or attempt == 2:
                     raise
         self.hello = self.frame()["ok"] if greet and (user or token or headers) else None
@@ -46,7 +46,7 @@ class Socket:
     def _open(server, user, token, headers, origin, receive_bytes, source):
         raw = socket.socket()
         if receive_bytes:
-            # Before connecting: the window is announced in the handshake of TCP.
+            # Before connecting: the TCP handshake announces the window.
             raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
         if source:
             raw.bind((source, 0))
@@ -62,11 +62,11 @@ class Socket:
         self.socket.send(text)
 
     def frame(self, timeout=WAIT):
-        """The next frame as it came, parsed."""
+        """The next frame, parsed."""
         return json.loads(self.socket.recv(timeout))
 
     def call(self, op, **fields):
-        """One command, its whole reply; events that come before it are kept for `event`."""
+        """Sends a command and returns its full reply; events before it are kept for `event`."""
         number = next(self.ids)
         self.send(json.dumps({"id": number, "op": op} | fields))
         end = time.monotonic() + WAIT
@@ -85,28 +85,28 @@ class Socket:
         return self.waiting.pop(0) if self.waiting else self.frame(timeout)
 
     def events_so_far(self):
-        """What has arrived: everything before the answer to a ping of the protocol."""
+        """All events that have arrived: everything before the reply to a ping."""
         assert "ok" in self.call("ping")
         events, self.waiting = self.waiting, []
         return events
 
     def drop(self):
-        """Goes away without a word, as a lost network does."""
+        """Closes the TCP connection without a close frame, like a lost network."""
         self.socket.socket.close()
 
     def close(self):
-        """Says bye and closes: a session that only lost its socket would go on listening and be counted."""
+        """Sends bye and closes: a session that only lost its socket would keep its subscriptions and be counted."""
         try:
             self.send('{"op":"bye"}')
         except Exception:
-            pass  # Dropped or closed before.
+            pass  # Already dropped or closed.
         try:
             self.socket.close()
         except Exception:
             self.drop()
 
     def closing(self, timeout=WAIT):
-        """Reads to the end: the frames before it and the close code."""
+        """Reads until the close: the frames before it and the close code."""
         frames = []
         try:
             while True:
@@ -121,22 +121,22 @@ class Socket:
         self.close()
 
 
-def arrive(server, user):
-    """A socket of a user who is known to be there: a hello does not wait for the store."""
+def connect_online(server, user):
+    """A socket whose user is already online: hello does not wait for the store."""
     socket = Socket(server, user=user)
-    until(lambda: socket.ok("status", users=[user])["statuses"][0]["online"], f"{user} to be there")
+    until(lambda: socket.ok("status", users=[user])["statuses"][0]["online"], f"{user} to be online")
     return socket
 
 
 class Poller:
-    """A client that asks: `POST /v1/command` and `POST /v1/poll`."""
+    """A long-poll client: `POST /v1/command` and `POST /v1/poll`."""
 
     def __init__(self, server, *, user=None, token=None, headers=None, session=None, cursor=0):
         self.query = address("", user=user) if token is None else ""
         headers = {"authorization": f"Bearer {token}"} if token is not None else headers
         self.http = httpx.Client(base_url=server.url, headers=headers, timeout=30, trust_env=False, verify=server.trust or False)
         self.session = session
-        # Whoever was given a session does not end it.
+        # A session passed in is not ended by this client.
         self.borrowed = session is not None
         self.cursor = cursor
 
@@ -164,7 +164,7 @@ class Poller:
         return self.http.post(f"/v1/poll{self.query}", json=body)
 
     def poll(self, timeout_ms=5000, cursor=None, session=None):
-        """One poll. The cursor is left to the caller: taking an answer and confirming it are two things."""
+        """One poll. Does not move the cursor: receiving and acknowledging are separate."""
         response = self.poll_response(timeout_ms, cursor, session)
         answer = response.json()
         assert response.status_code == 200, f"poll answered {response.status_code}: {answer}"
@@ -172,7 +172,7 @@ class Poller:
         return answer
 
     def take(self, timeout_ms=5000):
-        """Polls once and confirms by the next cursor."""
+        """Polls once and moves the cursor."""
         answer = self.poll(timeout_ms)
         self.cursor = answer["cursor"]
         return answer["events"]
@@ -182,7 +182,7 @@ class Poller:
             try:
                 self.command("bye")
             except (httpx.HTTPError, ValueError):
-                pass  # The server is gone, or the session was nonsense.
+                pass  # The server is down, or the session does not exist.
         self.http.close()
 
     def __enter__(self):
@@ -193,7 +193,7 @@ class Poller:
 
 
 class Stream:
-    """An event stream. Each event is (id, parsed data); `None` stands for its end."""
+    """An SSE stream. Each event is (id, parsed data); `None` is the end."""
 
     def __init__(self, server, *, user=None, token=None, session=None, seq=None, headers=None):
         self.url = address(f"{server.url}/v1/stream", user=user, token=token, session=session, seq=seq)
@@ -227,12 +227,12 @@ class Stream:
             raise TimeoutError(f"no event on the stream within {timeout} s") from None
 
     def greeting(self):
-        """The answer to the implicit hello."""
+        """The reply to the implicit hello."""
         _, frame = self.event()
         return frame["ok"]
 
     def close(self):
-        # The reader thread sits in recv: shutting the socket down wakes it, closing alone would not.
+        # The reader thread blocks in recv: shutdown wakes it, close alone would not.
         stream = self.response.extensions.get("network_stream")
         raw = stream.get_extra_info("socket") if stream else None
         if raw is not None:

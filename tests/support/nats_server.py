@@ -1,4 +1,4 @@
-"""The real nats-server: its own process on a free port."""
+"""A real nats-server process on a free port."""
 import os
 import shutil
 import socket
@@ -19,7 +19,7 @@ class NatsServer(Server):
         return f"nats://127.0.0.1:{self.port}"
 
     def command(self):
-        # /usr/sbin is not on every user's path.
+        # /usr/sbin is not in every user's PATH.
         program = shutil.which(self.name, path=os.environ["PATH"] + ":/usr/sbin")
         if program is None:
             raise FileNotFoundError("nats-server is not installed; run scripts/setup")

@@ -1,4 +1,4 @@
-"""The real Postgres: made in a folder of its own, on a free port, gone when it is not needed any more."""
+"""A real Postgres server in a temporary folder on a free port."""
 import os
 import pathlib
 import signal
@@ -6,7 +6,7 @@ import subprocess
 
 from .process import free_port
 
-# The tests of the engine start theirs with it too. Not run as root: it says how it is made.
+# Shared with the Rust tests of the engines.
 SCRIPT = pathlib.Path(__file__).parents[2] / "crates/engines/tests/support/postgres.sh"
 
 
@@ -23,7 +23,7 @@ class PostgresServer:
 
     @staticmethod
     def as_postgres(*command):
-        """Postgres does not run as root."""
+        """Postgres refuses to run as root."""
         if os.geteuid() == 0:
             return ["setpriv", "--reuid=postgres", "--regid=postgres", "--clear-groups", *command]
         return [*command]
@@ -33,7 +33,7 @@ class PostgresServer:
         return f"postgres://{login}@127.0.0.1:{self.port}/postgres?schema={schema}{options}"
 
     def sql(self, text):
-        """What the statements answer, as psql prints it without ornament."""
+        """The output of the statements, unaligned and without headers."""
         return self.sql_in("postgres", text)
 
     def sql_in(self, database, text):
@@ -44,13 +44,13 @@ class PostgresServer:
         return done.stdout.strip()
 
     def ask_passwords(self, user):
-        """From now on this user has to prove itself; the others go in as before."""
+        """Requires a password for this user from now on."""
         rules = self.data / "pg_hba.conf"
         rules.write_text(f"host all {user} 127.0.0.1/32 scram-sha-256\n" + rules.read_text())
         self.sql("SELECT pg_reload_conf()")
 
     def stop(self, mode="immediate"):
-        """`immediate` is what a crash looks like."""
+        """`immediate` simulates a crash."""
         self.control("stop", "-m", mode)
 
     def start(self):
@@ -61,7 +61,7 @@ class PostgresServer:
         options = []
         if verb == "stop":
             self.program = pathlib.Path(f"/proc/{self.pid()}/exe").resolve().parent / "pg_ctl"
-            # Started again it has the options that it has now, after its folder.
+            # A restart must use the same options.
             self.options = (self.data / "postmaster.opts").read_text().replace('"', "").split()[3:]
         else:
             options = ["-o", " ".join(self.options)]
@@ -71,14 +71,14 @@ class PostgresServer:
     def pid(self):
         return int((self.data / "postmaster.pid").read_text().split()[0])
 
-    def family(self):
-        """The server and the processes it made for its connections."""
+    def processes(self):
+        """The server process and its child processes."""
         children = pathlib.Path(f"/proc/{self.pid()}/task/{self.pid()}/children").read_text().split()
         return [self.pid(), *map(int, children)]
 
     def pause(self):
-        """As a machine that does not answer: nothing is refused, nothing is done."""
-        self.paused = self.family()
+        """Stops all processes with SIGSTOP, like a machine that does not answer."""
+        self.paused = self.processes()
         for pid in self.paused:
             os.kill(pid, signal.SIGSTOP)
 
@@ -92,7 +92,7 @@ class PostgresServer:
 
     def __exit__(self, *failure):
         if self.again and (self.data / "postmaster.pid").exists():
-            # The script knows only the server that it started.
+            # The script does not know a server that was restarted.
             self.control("stop", "-m", "fast")
         self.process.stdin.close()
         self.process.wait(20)

@@ -1,6 +1,6 @@
-"""A server program started by a test: on free loopback ports, in a folder of its own, ended by its id.
+"""A server process started by a test: on free loopback ports, in a temporary folder, stopped by its pid.
 
-Must hold: no process outlives its `with` block, and a failing test can show what the server said.
+Must hold: no process outlives its `with` block, and a failing test can show the server's log.
 """
 import pathlib
 import random
@@ -13,19 +13,18 @@ import time
 
 RUNNING = []
 
-# Below the ports that the system gives to connections, one of which could take the place of a server that is down, and below
-# those that the tests in Rust take.
+# Below the ephemeral ports, one of which could take the port of a stopped server, and below the ports of the Rust tests.
 FIRST_PORT, LAST_PORT, BLOCK = 10_000, 19_999, 50
 HELD = []
 
 
 def blocks_of_ports():
-    """Blocks that no other test process has, in any order; each is held until this process ends."""
+    """Port blocks that no other test process uses; each is locked until this process exits."""
     starts = range(FIRST_PORT, LAST_PORT, BLOCK)
     for start in random.sample(starts, len(starts)):
         held = socket.socket(socket.AF_UNIX)
         try:
-            # A name without a file: gone with the process, however that ends.
+            # An abstract socket: released with the process, however it exits.
             held.bind(f"\0tavern-test-ports-{start}")
         except OSError:
             held.close()
@@ -38,7 +37,7 @@ PORTS = (port for block in blocks_of_ports() for port in block)
 
 
 def free_port():
-    """A port on the loopback that nobody has, and that no test process was or will be given while this one lives."""
+    """A free loopback port that no other test process gets while this one runs."""
     for port in PORTS:
         with socket.socket() as probe:
             try:
@@ -46,23 +45,23 @@ def free_port():
                 return port
             except OSError:
                 pass
-    raise RuntimeError(f"no port is left between {FIRST_PORT} and {LAST_PORT}")
+    raise RuntimeError(f"no free port between {FIRST_PORT} and {LAST_PORT}")
 
 
 def until(fact, what, timeout=10.0):
-    """Waits for a fact that shows itself only by asking; the last answer is returned."""
+    """Polls `fact` until it is true and returns its value."""
     end = time.monotonic() + timeout
     while True:
         answer = fact()
         if answer:
             return answer
         if time.monotonic() > end:
-            raise TimeoutError(f"waited {timeout} s for {what}")
+            raise TimeoutError(f"timed out after {timeout} s waiting for {what}")
         time.sleep(0.005)
 
 
 class Server:
-    """Subclasses give `name`, `command()` and `ready()`."""
+    """Subclasses define `name`, `command()` and `ready()`."""
 
     name = "server"
 
@@ -90,7 +89,7 @@ class Server:
 
     def answers(self):
         if self.process.poll() is not None:
-            raise RuntimeError(f"{self.name} ended with {self.process.returncode} before it was ready:\n{self.log()}")
+            raise RuntimeError(f"{self.name} exited with {self.process.returncode} before it was ready:\n{self.log()}")
         return self.ready()
 
     def log(self, most=20_000):
@@ -98,7 +97,7 @@ class Server:
         return text[-most:]
 
     def terminate(self, timeout=20.0):
-        """SIGTERM, then the exit code."""
+        """Sends SIGTERM; returns the exit code."""
         self.process.send_signal(signal.SIGTERM)
         try:
             return self.process.wait(timeout)

@@ -1,8 +1,8 @@
-"""Protobuf as any other program reads it: the fields of a message by their numbers."""
+"""A minimal protobuf reader: the fields of a message by number."""
 
 
 def fields(data):
-    """Number to the list of its values: integers, or bytes that may be a text or a message."""
+    """Maps each field number to its values: integers, or bytes that may be text or a message."""
     found, at = {}, 0
     while at < len(data):
         key, at = varint(data, at)
@@ -13,7 +13,7 @@ def fields(data):
             length, at = varint(data, at)
             value, at = data[at:at + length], at + length
         else:
-            raise ValueError(f"a field of kind {kind}")
+            raise ValueError(f"unsupported wire type {kind}")
         found.setdefault(number, []).append(value)
     return found
 

@@ -1,4 +1,4 @@
-"""The real redis-server, as the oracle: its own process on a free port, nothing on disk."""
+"""A real redis-server as the oracle: a process on a free port without persistence."""
 import socket
 
 from .process import Server, free_port

@@ -1,6 +1,6 @@
-"""A raw connection that speaks RESP: sends what it is told, keeps every byte it receives, and cuts them into frames.
+"""A raw RESP connection: sends any bytes, keeps every received byte, and splits them into frames.
 
-Not a client: it hides nothing. A frame is its exact bytes; `parse` gives its value where a test wants one.
+A frame is its exact bytes; `parse` returns its value.
 """
 import socket
 import time
@@ -12,8 +12,8 @@ class Incomplete(Exception):
     """The bytes end inside a frame."""
 
 
-class Fault(str):
-    """An error reply: its text."""
+class ErrorReply(str):
+    """The text of an error reply."""
 
 
 class Push(list):
@@ -21,7 +21,7 @@ class Push(list):
 
 
 def pack(*arguments):
-    """A command as clients send it."""
+    """A command, encoded as clients send it."""
     parts = [b"*%d\r\n" % len(arguments)]
     for argument in arguments:
         argument = argument if isinstance(argument, bytes) else str(argument).encode()
@@ -30,7 +30,7 @@ def pack(*arguments):
 
 
 def parse(data, at=0):
-    """The value at `at` and where it ends."""
+    """The value at `at` and the offset of its end."""
     line_end = data.find(b"\r\n", at)
     if line_end < 0:
         raise Incomplete
@@ -39,9 +39,9 @@ def parse(data, at=0):
         return line.decode(), after
     if kind in (b"-", b"!"):
         if kind == b"-":
-            return Fault(line.decode()), after
+            return ErrorReply(line.decode()), after
         text, after = _bulk(data, int(line), after)
-        return Fault(text.decode()), after
+        return ErrorReply(text.decode()), after
     if kind in (b":", b"("):
         return int(line), after
     if kind == b",":
@@ -113,7 +113,7 @@ class RespConnection:
             self._fill(max(end - time.monotonic(), 0))
 
     def frames_so_far(self):
-        """The frames that have arrived by now, and CLOSED if the stream has ended; the rest of a begun frame is waited for."""
+        """The frames that have arrived so far, and CLOSED if the stream has ended; waits for the rest of a partial frame."""
         while self._fill(None):
             pass
         frames = []
@@ -134,7 +134,7 @@ class RespConnection:
         return frame
 
     def _fill(self, timeout):
-        """Reads once; `None` looks without waiting. Whether anything came."""
+        """Reads once; `None`: without waiting. Returns whether data arrived."""
         if self.closed:
             return False
         self.socket.settimeout(0 if timeout is None else max(timeout, 0.001))

@@ -1,34 +1,34 @@
-"""How the tests are shared out among processes that run beside each other (`pytest -n 6`), and that each was run exactly once.
+"""Distributes tests over parallel processes (`pytest -n 6`) and checks that each ran exactly once.
 
-A share is a module, or what a module of the clusters, the events or the parties has about one engine or combination, or what one client of
-ours must pass: what its tests start together stays together.
+A share runs in one process, so that its tests can share servers. It is a module; in `cluster`, `events` and `parties` a module and one
+combination of engines; in the client scenarios one client.
 """
 import collections
 import re
 
 from xdist.scheduler import LoadScopeScheduling
 
-# They take longest and begin first, so that nobody waits for one of them at the end.
+# The slowest modules start first.
 LONG = ("clients/test_scenarios.py", "cluster/test_engine_failures.py", "protocol/test_presence.py", "tour/", "cluster/test_presence.py", "cluster/test_rolling.py")
-# Modules that start servers for each combination, and for each client.
+# Modules that are split by combination of engines or by client.
 SPLIT = ("cluster/", "events/", "parties/", "clients/test_scenarios.py")
 PART = re.compile(r"[\[-]((?:sqlite|postgres|redis|nats)(?:\+\w+)?|js|python|rust)[\]-]")
 
 
 def share(test):
-    """The share that a test belongs to."""
+    """The share of a test."""
     module = test.split("::")[0]
     part = PART.search(test) if any(folder in module for folder in SPLIT) else None
     return f"{module} {part[1]}" if part else module
 
 
 def place(test):
-    """Where it stands among the others."""
+    """Sort key: the slowest modules come first."""
     return next((n for n, name in enumerate(LONG) if name in test), len(LONG))
 
 
 class Shares(LoadScopeScheduling):
-    """Gives each process a share, and the next one when it is almost done. Counts, as a plugin, what was run."""
+    """Assigns shares to processes. As a plugin it also counts the tests that ran."""
 
     def __init__(self, config, log):
         super().__init__(config, log)

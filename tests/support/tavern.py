@@ -1,4 +1,4 @@
-"""The real `tavern` program on free loopback ports, in dev mode or as `serve` with a configuration of the test's choice."""
+"""A `tavern` process on free loopback ports, as `dev` or as `serve` with a given configuration."""
 import http.client
 import os
 import pathlib
@@ -11,7 +11,7 @@ ADMIN_KEY = "test-admin-key-6b0f3a9c51d24e7f8a"
 
 
 def program():
-    """The program under test: TAVERN_BIN, else the newest build in target/."""
+    """The program under test: TAVERN_BIN, or else the newest build in target/."""
     root = pathlib.Path(__file__).resolve().parents[2]
     if named := os.environ.get("TAVERN_BIN"):
         path = pathlib.Path(named)
@@ -27,18 +27,18 @@ def program():
 
 
 def environment():
-    """That of the caller, but for the TAVERN_… variables of his shell: these must not configure the program under test."""
+    """The caller's environment without TAVERN_… variables, which would configure the program under test."""
     return {name: value for name, value in os.environ.items() if not name.startswith("TAVERN_")}
 
 
 class Tavern(Server):
     name = "tavern"
-    # How a client recognises the server: an SSL context when it speaks TLS.
+    # SSL context for clients, when the server uses TLS.
     trust = None
 
     def __init__(self, mode, config="", options=(), data=None):
         super().__init__()
-        # Servers that are given one folder are one cluster.
+        # Servers that share a folder form a cluster.
         self.data = data or self.folder / "data"
         self.mode = mode
         self.port = free_port()
@@ -65,12 +65,12 @@ class Tavern(Server):
         return f"ws://127.0.0.1:{self.port}/v1/connect"
 
     def resident_bytes(self):
-        """The memory the server holds now."""
+        """Resident memory of the server."""
         status = pathlib.Path(f"/proc/{self.process.pid}/status").read_text()
         return int(status.split("VmRSS:")[1].split()[0]) * 1024
 
     def metric(self, name):
-        """One number of the metrics page."""
+        """The value of one metric."""
         return next(int(line.split()[1]) for line in self.metrics().splitlines() if line.startswith(name + " "))
 
     def metrics(self):
@@ -102,19 +102,19 @@ class Tavern(Server):
         return environment()
 
     def run(self, *arguments, **options):
-        """Runs the program's command line in the server's folder; returns the finished process."""
+        """Runs a tavern command in the server's folder; returns the finished process."""
         return subprocess.run(
             [program(), *arguments], cwd=self.folder, env=self.environment(), capture_output=True, text=True,
             timeout=20, **options,
         )
 
     def store(self):
-        """The option that names its store, if it is not the folder."""
+        """The option for its store, unless that is the folder."""
         at = self.options.index("--store") if "--store" in self.options else len(self.options)
         return self.options[at:at + 2]
 
     def api_key(self, *scopes):
-        """A new API key with these scopes, made beside the running server."""
+        """Creates an API key with these scopes while the server runs."""
         made = self.run(
             "key", "create", "--config", self.config, "--data", self.data, *self.store(),
             "--name", "-".join(scopes) or "none", "--scopes", ",".join(scopes),

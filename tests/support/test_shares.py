@@ -1,4 +1,4 @@
-"""Shares keep together what starts servers together, and a test that was not run exactly once is found."""
+"""Shares group tests that use the same servers; tests that did not run exactly once are detected."""
 import collections
 import types
 
@@ -16,16 +16,16 @@ from support.shares import LONG, Shares, place, share
     ("clients/test_all.py::test_a[one server-redis-cli]", "clients/test_all.py"),
     ("clients/test_scenarios.py::test_a[rust-burst]", "clients/test_scenarios.py rust"),
 ])
-def test_a_share_is_a_module_or_its_part_about_one_engine(test, expected):
+def test_a_share_is_a_module_or_its_part_for_one_engine(test, expected):
     assert share(test) == expected
 
 
-def test_long_ones_come_first():
+def test_slow_modules_come_first():
     assert place(f"{LONG[1]}::test_a") < place("clients/test_all.py::test_a")
 
 
 @pytest.mark.parametrize("run, found", [("ab", 0), ("a", 1), ("abb", 1), ("abc", 1), ("", 1)])
-def test_a_test_that_was_not_run_exactly_once_is_found(run, found):
+def test_a_test_that_did_not_run_exactly_once_is_detected(run, found):
     shares, session = Shares.__new__(Shares), types.SimpleNamespace(exitstatus=0)
     shares.collection, shares.run = ["a", "b"], collections.Counter(run)
     shares.pytest_sessionfinish(session, 0)

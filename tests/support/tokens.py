@@ -1,4 +1,4 @@
-"""Tokens as an application would mint them, good ones and every kind of bad one."""
+"""Tokens as an app would mint them: valid ones and every kind of invalid one."""
 import base64
 import hashlib
 import hmac
@@ -25,14 +25,14 @@ def _part(value):
 
 
 def signed(header, body):
-    """A token with any header and any claims, rightly signed: what a library would not mint."""
+    """A correctly signed token with any header and claims, which a library would not mint."""
     text = f"{_part(header)}.{_part(body)}"
     signature = hmac.new(SECRET.encode(), text.encode(), hashlib.sha256).digest()
     return f"{text}.{base64.urlsafe_b64encode(signature).rstrip(b'=').decode()}"
 
 
 def refused():
-    """Name to token: each must be refused on every transport."""
+    """Invalid tokens by name: each must be rejected on every transport."""
     without_expiry = claims()
     del without_expiry["exp"]
     whole = token()

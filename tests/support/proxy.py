@@ -1,11 +1,11 @@
-"""A way to a server that can be cut and mended, as a network is."""
+"""A TCP proxy to a server that can be cut and restored."""
 import contextlib
 import selectors
 import socket
 import threading
 
 
-class Passage:
+class TcpProxy:
     def __init__(self, port):
         self.to = port
         self.listener = socket.create_server(("127.0.0.1", 0))
@@ -34,10 +34,10 @@ class Passage:
             ready.register(far, selectors.EVENT_READ, near)
             while True:
                 for key, _ in ready.select():
-                    words = key.fileobj.recv(65536)
-                    if not words:
+                    chunk = key.fileobj.recv(65536)
+                    if not chunk:
                         return
-                    key.data.sendall(words)
+                    key.data.sendall(chunk)
 
     def cut(self):
         self.open = False
@@ -47,7 +47,7 @@ class Passage:
                 with contextlib.suppress(OSError):
                     end.shutdown(socket.SHUT_RDWR)
 
-    def mend(self):
+    def restore(self):
         self.open = True
 
     def __enter__(self):

@@ -1,4 +1,4 @@
-"""The server with TLS on both ports, and certificates for it made by the `openssl` program."""
+"""A server with TLS on both ports; `openssl` creates its certificates."""
 import http.client
 import os
 import ssl
@@ -7,8 +7,8 @@ import subprocess
 from .tavern import Tavern
 
 
-class Sealed(Tavern):
-    """A `tavern dev` whose certificate can be replaced while it runs."""
+class TlsServer(Tavern):
+    """`tavern dev` with a certificate that can be replaced while it runs."""
 
     def __init__(self, config=""):
         super().__init__("dev", config)
@@ -17,8 +17,8 @@ class Sealed(Tavern):
         self.options = ("--tls-cert", self.cert, "--tls-key", self.key_file)
 
     def renew(self, name):
-        """A new self-signed certificate, put in place as careful tools do: each file whole. Clients of this process
-        trust it and the earlier ones."""
+        """Installs a new self-signed certificate, each file atomically. Clients in this process trust it and the
+        earlier ones."""
         new_cert, new_key = self.folder / f"{name}-cert.pem", self.folder / f"{name}-key.pem"
         subprocess.run(
             ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2",
@@ -33,7 +33,7 @@ class Sealed(Tavern):
         return text
 
     def certify(self):
-        """Before the start: a certificate signed by an authority of its own, which is returned as a file."""
+        """Before the start: creates a certificate signed by its own CA; returns the CA file."""
         authority, authority_key = self.folder / "ca.pem", self.folder / "ca-key.pem"
         request, extensions = self.folder / "server.csr", self.folder / "server.ext"
         extensions.write_text("subjectAltName=IP:127.0.0.1,DNS:localhost\nbasicConstraints=CA:FALSE\n")
@@ -57,7 +57,7 @@ class Sealed(Tavern):
         return f"wss://127.0.0.1:{self.port}/v1/connect"
 
     def shown(self, port=None):
-        """The certificate a new connection is shown."""
+        """The certificate that a new connection gets."""
         return ssl.get_server_certificate(("127.0.0.1", port or self.port), timeout=5)
 
     def ready(self):
