@@ -1,7 +1,7 @@
-"""The engines that a cluster can stand on, and clusters on them.
+"""Combinations of engines, and clusters on them.
 
-A combination is a store and a bus. Its engines are started once, when the first cluster needs them; a cluster has a folder, a
-schema or a prefix of its own, so that clusters on the same engines do not hear each other.
+A combination is a store and a bus. Its engines start once, when the first cluster needs them. Each cluster has its own folder,
+schema or prefix, so that clusters on the same engines are isolated.
 """
 import contextlib
 import itertools
@@ -21,7 +21,7 @@ COUNT = itertools.count(1)
 
 
 class Engines:
-    """The servers that the combinations use, started when the first one asks."""
+    """The engine servers, started on first use."""
 
     KINDS = {"postgres": PostgresServer, "nats": NatsServer, "redis": RedisServer}
 
@@ -47,8 +47,8 @@ class Combination:
         self.store, self.bus = name.split("+")
 
     @contextlib.contextmanager
-    def place(self):
-        """Where one cluster keeps its facts and speaks."""
+    def settings(self):
+        """Store, bus and prefix of a new cluster."""
         number, options = next(COUNT), []
         if self.store == "postgres":
             options += ["--store", self.engines.server("postgres").url(f"tavern_{number}")]
@@ -57,27 +57,27 @@ class Combination:
         if self.bus != "local":
             options += ["--bus", self.engines.server(self.bus).url]
         with folder() as data:
-            yield Place(f"tavern-{number}", options, data if self.store == "sqlite" else None)
+            yield ClusterSettings(f"tavern-{number}", options, data if self.store == "sqlite" else None)
 
     @contextlib.contextmanager
     def cluster(self, count, config=""):
-        """That many servers, started."""
-        with self.place() as place, contextlib.ExitStack() as stack:
-            yield [stack.enter_context(place.server(config)) for _ in range(count)]
+        """Starts this many servers."""
+        with self.settings() as settings, contextlib.ExitStack() as stack:
+            yield [stack.enter_context(settings.server(config)) for _ in range(count)]
 
 
-class Place:
+class ClusterSettings:
     def __init__(self, prefix, options, data):
         self.prefix, self.options, self.data = prefix, options, data
 
     def server(self, config=""):
-        """One more server of this cluster, to be started. On SQLite they share a folder; else each has its own."""
+        """One more server of this cluster, not started. On SQLite servers share a folder, otherwise each has its own."""
         return Tavern.dev(f'prefix = "{self.prefix}"\n{config}', self.options, data=self.data)
 
 
 @contextlib.contextmanager
 def folder():
-    # With a space in its name: paths are not words.
+    # With a space in its name, to test quoting.
     path = pathlib.Path(tempfile.mkdtemp(prefix="tavern-test cluster-"))
     try:
         yield path

@@ -1,6 +1,6 @@
-"""Every test that takes a cluster runs on each combination of engines, or on those that `only` names, with the reason why.
+"""Every test with a `combination` runs on each combination of engines, or on those in `only`, which states the reason.
 
-Tests of one combination run one after another, so that they share its servers; each has a channel of its own.
+Tests of one combination run one after another and share its servers; each has its own channel.
 """
 import itertools
 
@@ -41,7 +41,7 @@ def redis(engines):
 
 @pytest.fixture
 def schema():
-    """A place on an engine that nobody has used."""
+    """An unused schema or prefix."""
     return f"schema_{next(COUNT)}"
 
 
@@ -52,7 +52,7 @@ def combination(request, engines):
 
 @pytest.fixture(scope="session")
 def nodes(combination):
-    """Three servers that tests share."""
+    """Three shared servers."""
     with combination.cluster(3) as servers:
         yield servers
 
@@ -64,5 +64,5 @@ def channel():
 
 @pytest.fixture
 def room(channel):
-    """A channel of a kind whose grace the tests make short."""
+    """A channel of a kind with a short grace period."""
     return channel.replace("room#", "game#")

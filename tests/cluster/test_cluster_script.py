@@ -1,4 +1,4 @@
-"""`make cluster` without keys: the table tells what happens, and nothing is left behind."""
+"""`make cluster` without keyboard input: the table shows what happens, and the temporary folders are removed."""
 import os
 import pathlib
 import re
@@ -32,10 +32,10 @@ def test_a_killed_node_is_taken_over(tmp_path):
     for name in "ac":
         sessions, channels, present, into, out = table[name][1][:5]
         assert present == "18" and int(sessions) >= 6 and int(channels) == 3 and int(into) > 0 and int(out) > 0
-    assert list(tmp_path.iterdir()) == [], "the folders are gone"
+    assert list(tmp_path.iterdir()) == [], "the folders are removed"
 
 
-def test_without_its_engine_it_says_what_to_do(tmp_path):
+def test_a_missing_engine_is_reported_with_a_hint(tmp_path):
     (tmp_path / "bin").mkdir()
     done = run("redis", "--for", "1", folder=tmp_path, path=str(tmp_path / "bin"))
     assert done.returncode == 1 and "Redis is needed" in done.stderr

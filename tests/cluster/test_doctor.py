@@ -1,4 +1,4 @@
-"""`tavern doctor` at real engines: what it finds when all is well, and what it says when something is not."""
+"""`tavern doctor` with real engines: its findings on healthy and on broken setups."""
 import contextlib
 import json
 import subprocess
@@ -12,19 +12,19 @@ from support.tavern import Tavern, environment, program
 
 
 def doctor(*options, code=0):
-    """The findings by subject, as (verdict, detail)."""
+    """The findings by subject: (verdict, detail)."""
     with folder() as data:
         run = [program(), "doctor", "--json", "--secret", tokens.SECRET, "--listen", "127.0.0.1:0", "--resp", "off"]
         if "--data" not in options:
             run += ["--data", data / "none"]
         done = subprocess.run([*run, *options], cwd=data, env=environment(), capture_output=True, text=True, timeout=60)
     assert done.returncode == code, done.stdout + done.stderr
-    told = json.loads(done.stdout)
-    assert told["healthy"] is (code == 0)
-    return {found["subject"]: (found["verdict"], found["detail"]) for found in told["findings"]}
+    report = json.loads(done.stdout)
+    assert report["healthy"] is (code == 0)
+    return {found["subject"]: (found["verdict"], found["detail"]) for found in report["findings"]}
 
 
-def test_all_is_well_on_postgres_and_nats(postgres, nats, schema):
+def test_a_healthy_postgres_and_nats_cluster(postgres, nats, schema):
     where = ["--store", postgres.url(schema), "--bus", nats.url]
     with contextlib.ExitStack() as stack:
         for name in ("north", "south"):
@@ -41,23 +41,23 @@ def test_all_is_well_on_postgres_and_nats(postgres, nats, schema):
     assert found["bus version"][1].startswith("NATS 2.") and found["bus payload"] == ("ok", "max_payload is 1024 KiB")
     assert found["bus trip"][0] == "ok"
     assert found["cluster"] == ("ok", "2 nodes in the store, the same on the bus")
-    assert postgres.sql(f"SELECT count(*) FROM {schema}.documents") == "0", "the doctor cleans up behind itself"
+    assert postgres.sql(f"SELECT count(*) FROM {schema}.documents") == "0", "doctor cleans up"
 
 
-def test_servers_on_one_folder(nats):
+def test_a_healthy_cluster_on_one_folder(nats):
     with Tavern.dev() as server:
         found = doctor("--data", server.data)
         assert found["bus"][0] == "ok" and found["bus trip"][0] == "ok" and found["cluster"][1].startswith("1 node in")
         assert len([name for name in found if name.startswith("node ")]) == 1
 
 
-def test_a_database_without_tables_is_left_so(postgres, nats, schema):
+def test_doctor_does_not_create_tables(postgres, nats, schema):
     found = doctor("--store", postgres.url(schema), "--bus", nats.url)
     assert found["store tables"][0] == "warn" and "the first server that starts makes them" in found["store tables"][1]
     assert postgres.sql(f"SELECT count(*) FROM pg_namespace WHERE nspname = '{schema}'") == "0"
 
 
-def test_tables_of_another_version(postgres, nats, schema):
+def test_tables_of_another_version_are_a_failure(postgres, nats, schema):
     where = ["--store", postgres.url(schema), "--bus", nats.url]
     with Tavern.dev(options=where):
         pass
@@ -66,15 +66,15 @@ def test_tables_of_another_version(postgres, nats, schema):
     assert found["store tables"][0] == "fail" and "start the tavern version that wrote them" in found["store tables"][1]
 
 
-def test_a_login_that_may_not_make_tables(postgres, nats, schema):
+def test_a_login_that_cannot_create_tables_is_a_failure(postgres, nats, schema):
     postgres.sql("CREATE ROLE reader LOGIN")
     found = doctor("--store", postgres.url(schema, "reader"), "--bus", nats.url, code=1)
     assert found["store tables"][0] == "fail" and "may not make them" in found["store tables"][1]
 
 
-def test_wrong_passwords_are_told_and_not_shown(postgres, nats, schema):
+def test_wrong_passwords_are_reported_but_not_printed(postgres, nats, schema):
     postgres.sql("CREATE ROLE locked LOGIN PASSWORD 'right'")
-    postgres.ask_passwords("locked")
+    postgres.require_password("locked")
     found = doctor("--store", postgres.url(schema, "locked", "hush-hush"), "--bus", nats.url, code=1)
     assert found["store"][0] == "fail" and "check the user and password in `store`" in found["store"][1]
     assert "hush" not in str(found)
@@ -89,7 +89,7 @@ def test_wrong_passwords_are_told_and_not_shown(postgres, nats, schema):
             assert "hush" not in str(found)
 
 
-def test_a_server_that_does_not_answer():
+def test_an_unreachable_engine_is_a_failure():
     port = free_port()
     found = doctor("--store", f"postgres://me@127.0.0.1:{port}/app", "--bus", f"nats://127.0.0.1:{port}", code=1)
     for engine in ("store", "bus"):
@@ -98,18 +98,18 @@ def test_a_server_that_does_not_answer():
     assert "no answer: is the server running" in found["bus"][1]
 
 
-def test_a_redis_that_forgets_is_no_store():
+def test_a_redis_with_eviction_is_rejected_as_a_store():
     with RedisServer("--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru") as server:
         found = doctor("--store", server.url, code=1)
         assert found["store version"][0] == "ok"
         assert found["store eviction"][0] == "fail" and "noeviction" in found["store eviction"][1]
         assert found["store durability"][0] == "warn" and "appendonly" in found["store durability"][1]
-        # As a bus it keeps nothing, so it has nothing to throw away.
+        # A bus stores nothing, so eviction does not matter.
         found = doctor("--bus", server.url)
         assert found["bus version"][0] == "ok" and found["bus trip"][0] == "ok" and "bus eviction" not in found
 
 
-def test_all_is_well_on_redis():
+def test_a_healthy_redis_cluster():
     with RedisServer("--appendonly", "yes") as server, Tavern.dev(options=["--store", server.url, "--node", "north"]):
         found = doctor("--store", server.url)
         for subject in ("store version", "store durability", "store eviction", "store", "clock", "bus trip", "cluster"):
@@ -117,25 +117,25 @@ def test_all_is_well_on_redis():
         assert "lease for" in found["node north"][1]
 
 
-def test_two_clusters_on_one_bus(redis):
+def test_two_clusters_with_one_prefix_on_one_bus_are_a_failure(redis):
     with Tavern.dev(options=["--bus", redis.url, "--node", "north"]) as north:
         with Tavern.dev(options=["--bus", redis.url, "--node", "south"]):
             found = doctor("--data", north.data, "--bus", redis.url, code=1)
             assert found["cluster"][0] == "fail" and "south answer on this bus" in found["cluster"][1]
             assert "another `prefix`" in found["cluster"][1]
-        # A cluster with a prefix of its own is no stranger.
+        # A cluster with another prefix is not a conflict.
         with Tavern.dev(options=["--bus", redis.url, "--node", "east", "--set", "prefix=east"]):
             found = doctor("--data", north.data, "--bus", redis.url)
             assert found["cluster"][0] == "ok"
 
 
-def test_one_store_and_two_buses(redis, nats):
+def test_one_store_with_two_buses_is_a_failure(redis, nats):
     with Tavern.dev(options=["--bus", redis.url, "--node", "north"]) as north:
         found = doctor("--data", north.data, "--bus", nats.url, code=1)
         assert found["cluster"][0] == "fail" and "north live in this store and do not answer" in found["cluster"][1]
 
 
-def test_a_login_that_may_not_publish(tmp_path):
+def test_a_login_that_cannot_publish_is_a_failure(tmp_path):
     rules = tmp_path / "nats.conf"
     rules.write_text('authorization { users = [ { user: ann, password: pw, permissions: { publish: { deny: ">" } } } ] }\n')
     with NatsServer("-c", str(rules)) as server:
@@ -143,7 +143,7 @@ def test_a_login_that_may_not_publish(tmp_path):
         assert found["bus trip"][0] == "fail" and "may this login publish and subscribe?" in found["bus trip"][1]
 
 
-def test_the_table_for_people(nats):
+def test_the_output_is_a_table(nats):
     with folder() as data:
         run = [program(), "doctor", "--dev", "--listen", "127.0.0.1:0", "--resp", "off", "--bus", nats.url]
         done = subprocess.run(run, cwd=data, env=environment(), capture_output=True, text=True, timeout=60)

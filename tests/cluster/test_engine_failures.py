@@ -1,5 +1,5 @@
-"""Engines that restart, stall and change hands under servers that work: what is answered, what is told, and that nothing
-which was acknowledged is gone afterwards. docs/guarantees.md tells it in chunk."""
+"""Engines that restart, stall or fail over under load: replies, events, and no acknowledged write is lost. See
+docs/guarantees.md."""
 import contextlib
 import http.client
 import itertools
@@ -44,7 +44,7 @@ def postgres():
 
 
 class RedisStore(RedisServer):
-    """Keeps what it was told over a crash. The bus is another server, so that each can fail alone."""
+    """A Redis that survives crashes (appendfsync always). The bus is another server, so that each can fail alone."""
 
     def __init__(self):
         super().__init__("--appendonly", "yes")
@@ -61,8 +61,8 @@ class RedisStore(RedisServer):
     def resume(self):
         os.kill(self.process.pid, signal.SIGCONT)
 
-    def cli(self, *chunk):
-        done = subprocess.run(["redis-cli", "-p", str(self.resp_port), *chunk], capture_output=True, text=True, timeout=10)
+    def cli(self, *arguments):
+        done = subprocess.run(["redis-cli", "-p", str(self.resp_port), *arguments], capture_output=True, text=True, timeout=10)
         assert done.returncode == 0, done.stderr
         return done.stdout.strip()
 
@@ -82,7 +82,7 @@ def pair(store, bus):
 
 @pytest.fixture(params=["postgres", "redis"])
 def engine(request):
-    """The server of the store: it can be stopped, started, paused and resumed."""
+    """The store's server: it can be stopped, started, paused and resumed."""
     return request.getfixturevalue(request.param)
 
 
@@ -94,8 +94,8 @@ def two(engine):
 
 
 @pytest.fixture(params=BUSES)
-def bused(request, postgres):
-    """The server of the bus, and two servers that use it."""
+def bus_pair(request, postgres):
+    """The bus server, and two Tavern servers that use it."""
     with BUSES[request.param]() as bus, pair(postgres.url(f"failures_{next(SCHEMAS)}"), bus) as (a, b):
         yield bus, a, b
 
@@ -116,15 +116,15 @@ def readiness(server):
 
 
 def not_ready(server, why, timeout=15):
-    until(lambda: readiness(server) == (503, why), f"the server says that {why}", timeout)
+    until(lambda: readiness(server) == (503, why), f"the server to report: {why}", timeout)
 
 
 def ready(server, timeout=15):
-    until(lambda: readiness(server)[0] == 200, "the server is ready", timeout)
+    until(lambda: readiness(server)[0] == 200, "the server to be ready", timeout)
 
 
 class Mover(threading.Thread):
-    """A user who changes his state all the time and notes what was acknowledged."""
+    """A user who updates their state continuously and records what was acknowledged."""
 
     def __init__(self, server, name, room):
         super().__init__()
@@ -145,18 +145,18 @@ class Mover(threading.Thread):
 
 def states(socket, room):
     users = socket.ok("who", channel=room)["users"]
-    # Who has no client any more is about to go.
+    # Users without clients are about to go offline.
     return {user["user"]: user["clients"][0]["state"] if user["clients"] else "leaving" for user in users}
 
 
-def test_a_database_that_restarts_under_load_loses_nothing(two, engine, room):
+def test_a_store_restart_under_load_loses_no_acknowledged_write(two, engine, room):
     a, b = two
     movers = [Mover(server, f"user{n}", room) for n, server in enumerate([a, b] * 5)]
     with Socket(a, user="watcher") as watcher:
         watcher.ok("subscribe", channel=room, presence=True)
         for mover in movers:
             mover.start()
-        until(lambda: all(mover.acknowledged > 5 for mover in movers), "everybody moves")
+        until(lambda: all(mover.acknowledged > 5 for mover in movers), "all users to make progress")
         engine.stop()
         for server in two:
             not_ready(server, "the store does not answer")
@@ -166,15 +166,15 @@ def test_a_database_that_restarts_under_load_loses_nothing(two, engine, room):
         for server in two:
             ready(server)
         before = [mover.acknowledged for mover in movers]
-        until(lambda: all(m.acknowledged > n + 5 for m, n in zip(movers, before)), "everybody moves again", 20)
+        until(lambda: all(m.acknowledged > n + 5 for m, n in zip(movers, before)), "all users to make progress again", 20)
         for mover in movers:
             mover.over = True
         for mover in movers:
             mover.join()
-            # A short outage is bridged.
+            # Commands wait through a short outage.
             assert {error["code"] for error in mover.refusals} <= {"unavailable"}
         truth = {mover.socket.hello["user"]: mover.acknowledged for mover in movers}
-        assert all(mover.acknowledged == mover.asked for mover in movers), "the last word was taken"
+        assert all(mover.acknowledged == mover.asked for mover in movers), "the last update was acknowledged"
         for server in two:
             with Socket(server, user="asker") as asker:
                 assert states(asker, room) == truth
@@ -182,12 +182,12 @@ def test_a_database_that_restarts_under_load_loses_nothing(two, engine, room):
         told = [event for event in events if event["event"] != "message"]
         versions = [event["version"] for event in told]
         assert versions == sorted(versions) and len(events) == len(told) + 1
-        assert not [event for event in told if event["event"] in ("user_offline", "client_offline")], "nobody was taken for gone"
+        assert not [event for event in told if event["event"] in ("user_offline", "client_offline")], "no user went offline"
         for mover in movers:
             mover.socket.close()
 
 
-def test_an_outage_longer_than_every_lease_is_told_to_nobody(two, engine, room):
+def test_a_store_outage_longer_than_every_lease_causes_no_event(two, engine, room):
     a, b = two
     room = room.replace("game#", "brief#")
     with Socket(a, user="watcher") as watcher, Socket(a, user="ann") as ann, Socket(b, user="bob") as bob:
@@ -197,20 +197,20 @@ def test_an_outage_longer_than_every_lease_is_told_to_nobody(two, engine, room):
         engine.stop()
         for server in two:
             not_ready(server, "the store does not answer")
-        # Leases end while nobody can renew them.
+        # Leases expire while no server can renew them.
         time.sleep(2.5)
         engine.start()
         for server in two:
             ready(server)
         for socket in (ann, bob):
-            until(lambda: "ok" in socket.call("update", channel=room, state=1), "the store takes changes again")
+            until(lambda: "ok" in socket.call("update", channel=room, state=1), "the store to accept writes again")
         time.sleep(2.5)
         assert [event["event"] for event in watcher.events_so_far()] == ["client_updated", "client_updated"]
         assert "fenced" not in a.log() + b.log()
 
 
-def test_a_server_that_is_cut_off_from_the_database(postgres, room):
-    """The others take it for dead; when it is back it announces its clients again."""
+def test_a_server_cut_off_from_the_store_announces_its_clients_again(postgres, room):
+    """The other servers consider it dead; once reconnected it announces its clients again."""
     schema = f"failures_{next(SCHEMAS)}"
     with NatsServer() as bus, TcpProxy(postgres.port) as proxy, contextlib.ExitStack() as stack:
         a = stack.enter_context(Tavern.dev(CONFIG, ["--store", postgres.url(schema), "--bus", bus.url]))
@@ -227,7 +227,7 @@ def test_a_server_that_is_cut_off_from_the_database(postgres, room):
             assert readiness(a)[0] == 200
             assert bob.call("update", channel=room, state=1)["error"]["code"] == "unavailable"
             assert names(2) == [("client_offline", "node_down"), ("user_offline", "node_down")]
-            # Its messages still pass: the bus is whole.
+            # Messages still work: the bus is up.
             bob.ok("publish", channel=room, data="here")
             assert watcher.event()["data"] == "here"
             proxy.restore()
@@ -237,7 +237,7 @@ def test_a_server_that_is_cut_off_from_the_database(postgres, room):
             assert watcher.event()["state"] == 2
 
 
-def test_a_database_that_stalls_holds_up_what_needs_it_and_nothing_else(two, engine, room):
+def test_a_stalled_store_delays_only_commands_that_need_it(two, engine, room):
     a, b = two
     with Socket(a, user="ann") as ann, Socket(b, user="bob") as bob:
         bob.ok("subscribe", channel=room)
@@ -247,7 +247,7 @@ def test_a_database_that_stalls_holds_up_what_needs_it_and_nothing_else(two, eng
             ann.send('{"id":"slow","op":"join","channel":"%s"}' % room)
             with Socket(a, user="carol") as carol:
                 carol.ok("publish", channel=room, data=1)
-            assert bob.event()["data"] == 1, "messages pass"
+            assert bob.event()["data"] == 1, "messages do not need the store"
             for server in two:
                 not_ready(server, "the store does not answer")
             reply = ann.frame(timeout=30)
@@ -261,12 +261,12 @@ def test_a_database_that_stalls_holds_up_what_needs_it_and_nothing_else(two, eng
         assert list(states(bob, room)) == ["ann"]
 
 
-def test_a_database_that_takes_no_writes_is_left_for_another(postgres, room):
+def test_a_read_only_postgres_is_replaced_by_the_new_primary(postgres, room):
     with NatsServer() as bus, pair(postgres.url(f"failures_{next(SCHEMAS)}"), bus) as (a, _):
-        left_for_another(a, postgres, room)
+        fail_over(a, postgres, room)
 
 
-def left_for_another(a, postgres, room):
+def fail_over(a, postgres, room):
     with Socket(a, user="ann") as ann:
         ann.ok("join", channel=room)
         postgres.sql("ALTER SYSTEM SET default_transaction_read_only = on")
@@ -283,8 +283,8 @@ def left_for_another(a, postgres, room):
         assert states(ann, room) == {"ann": 2}
 
 
-def test_a_redis_that_forgot_everything(redis, room):
-    """Nodes are fenced by a store that does not know them, and announce who lives with them. What was kept is gone."""
+def test_a_redis_that_lost_all_data(redis, room):
+    """Nodes are fenced by a store that does not know them, and announce their clients again. Stored data is lost."""
     with NatsServer() as bus, pair(redis.url_of(f"failures_{next(SCHEMAS)}"), bus) as (a, b):
         with Socket(a, user="ann") as ann, Socket(b, user="bob") as bob:
             ann.ok("join", channel=room, state=1)
@@ -292,16 +292,16 @@ def test_a_redis_that_forgot_everything(redis, room):
             bob.ok("subscribe", channel=room, presence=True)
             before = bob.ok("who", channel=room)["version"]
             redis.cli("FLUSHALL")
-            until(lambda: states(bob, room) == {"ann": 1}, "she is announced again")
-            assert bob.ok("who", channel=room)["version"] > before, "no number comes again"
+            until(lambda: states(bob, room) == {"ann": 1}, "the client to be announced again")
+            assert bob.ok("who", channel=room)["version"] > before, "versions never repeat"
             assert ann.ok("following")["users"] == []
             ann.ok("update", channel=room, state=2)
-            until(lambda: "2" in str(bob.event()), "watchers go on")
+            until(lambda: "2" in str(bob.event()), "watchers to get new events")
             for server in (a, b):
                 ready(server)
 
 
-def test_a_redis_that_came_back_with_an_older_state(room):
+def test_a_redis_restored_from_an_older_state(room):
     with RedisServer() as redis, NatsServer() as bus, pair(redis.url, bus) as (a, b):
         with Socket(a, user="ann") as ann, Socket(b, user="bob") as bob, Socket(a, user="dora") as dora, Socket(b, user="wim") as watcher:
             ann.ok("join", channel=room, state=1)
@@ -319,7 +319,7 @@ def test_a_redis_that_came_back_with_an_older_state(room):
 
             port = str(redis.resp_port)
             subprocess.run(["redis-cli", "-p", port, "SAVE"], check=True, capture_output=True, timeout=10)
-            # What follows is lost with the server: who came, who changed, who left.
+            # The following joins, updates and leaves are lost with the server.
             with Socket(b, user="cid") as cid:
                 cid.ok("join", channel=room)
                 ann.ok("update", channel=room, state=2)
@@ -329,12 +329,12 @@ def test_a_redis_that_came_back_with_an_older_state(room):
                 redis.start()
                 for server in (a, b):
                     ready(server)
-                until(lambda: states(bob, room) == {"ann": 2, "cid": None}, "the truth is there again", 15)
-                until(lambda: seen(watcher.events_so_far()) == {"ann", "cid"}, "and watchers know it")
+                until(lambda: states(bob, room) == {"ann": 2, "cid": None}, "the store to be correct again", 15)
+                until(lambda: seen(watcher.events_so_far()) == {"ann", "cid"}, "watchers to be correct")
 
 
-def test_a_bus_that_is_away(bused, room, channel):
-    bus, a, b = bused
+def test_a_bus_outage(bus_pair, room, channel):
+    bus, a, b = bus_pair
     with Socket(a, user="ann") as ann, Socket(b, user="bob") as bob:
         bob.ok("subscribe", channel=channel)
         ann.ok("publish", channel=channel, data=1)
@@ -345,8 +345,8 @@ def test_a_bus_that_is_away(bused, room, channel):
         began = time.monotonic()
         reply = bob.call("subscribe", channel=channel + "other")
         assert reply["error"]["code"] == "unavailable" and reply["error"]["retry_after_ms"] > 0
-        assert time.monotonic() - began < 3, "nobody waits for a server that is away"
-        # Here it goes on; presence goes through the store.
+        assert time.monotonic() - began < 3, "commands do not wait for the bus"
+        # Local delivery continues; presence goes through the store.
         bob.ok("publish", channel=channel, data=2)
         assert bob.event()["data"] == 2
         ann.ok("join", channel=room)
@@ -356,14 +356,14 @@ def test_a_bus_that_is_away(bused, room, channel):
         for server in (a, b):
             ready(server)
         assert bob.event() == {"seq": 3, "event": "gap", "channel": channel}
-        until(lambda: "ok" in bob.call("subscribe", channel=channel + "other"), "it is carried again")
+        until(lambda: "ok" in bob.call("subscribe", channel=channel + "other"), "the bus subscription to work again")
         ann.ok("publish", channel=channel + "other", data=3)
-        until(lambda: bob.event().get("data") == 3, "chunk pass again")
+        until(lambda: bob.event().get("data") == 3, "messages to pass again")
         assert [event for event in bob.events_so_far() if event["event"] != "gap"] == []
 
 
-def test_a_bus_that_stalls(bused, channel):
-    bus, a, b = bused
+def test_a_stalled_bus_delivers_everything_late(bus_pair, channel):
+    bus, a, b = bus_pair
     with Socket(a, user="ann") as ann, Socket(b, user="bob") as bob:
         bob.ok("subscribe", channel=channel)
         os.kill(bus.process.pid, signal.SIGSTOP)

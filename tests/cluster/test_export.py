@@ -1,4 +1,4 @@
-"""`tavern export` and `tavern import`: a store moves to another engine and back, and nobody misses anything."""
+"""`tavern export` and `tavern import`: a store moves to another engine and back without loss."""
 import itertools
 import json
 import subprocess
@@ -32,8 +32,8 @@ def engine(url):
     return url.split(":")[0]
 
 
-def tavern(*words, stdin=None, code=0):
-    done = subprocess.run([program(), *words], env=environment(), input=stdin, capture_output=True, text=True, timeout=60)
+def tavern(*arguments, stdin=None, code=0):
+    done = subprocess.run([program(), *arguments], env=environment(), input=stdin, capture_output=True, text=True, timeout=60)
     assert done.returncode == code, done.stderr
     return done
 
@@ -43,7 +43,7 @@ def export(store, *options):
 
 
 def rows(text):
-    """Everything between the first line and the last, by kind."""
+    """All rows between the header and the trailer, by kind."""
     lines = [json.loads(line) for line in text.splitlines()]
     assert list(lines[0]) == ["tavern"] and lines[-1] == {"end": {"lines": len(lines) - 2}}
     return lines[1:-1]
@@ -53,8 +53,8 @@ def kinds(text):
     return [(kind, len(list(group))) for kind, group in itertools.groupby(rows(text), key=lambda row: next(iter(row)))]
 
 
-class Lived:
-    """A server on a folder with something of everything, stopped again."""
+class StoppedServer:
+    """A stopped server whose folder holds rows of every kind."""
 
     def __init__(self, folder):
         self.store = f"sqlite:{folder}"
@@ -71,19 +71,19 @@ class Lived:
             assert api.put("/v1/channels/game%239/presence/zoe", json={"ttl_s": 3600}).status_code == 200
             self.session = ann.hello["session"]
             ann.drop()
-            until(lambda: server.metric("tavern_sessions_detached") == 1, "her transport to be gone")
-            bob.ok("publish", channel="game#1", data="while you were away")
+            until(lambda: server.metric("tavern_sessions_detached") == 1, "the connection to be gone")
+            bob.ok("publish", channel="game#1", data="while disconnected")
             bob.drop()
             assert server.terminate() == 0
 
 
 @pytest.fixture
-def lived(tmp_path):
-    return Lived(tmp_path / "lived")
+def stopped(tmp_path):
+    return StoppedServer(tmp_path / "stopped")
 
 
-def test_there_and_back_gives_the_same(lived, url, tmp_path):
-    first = export(lived.store)
+def test_a_round_trip_gives_the_same_rows(stopped, url, tmp_path):
+    first = export(stopped.store)
     assert [kind for kind, _ in kinds(first)] == ["key", "user", "follow", "hold", "session", "presence", "deadline"]
     done = tavern("import", "--store", url, stdin=first)
     assert f"imported {len(rows(first))} rows into {engine(url)}" in done.stderr
@@ -95,30 +95,30 @@ def test_there_and_back_gives_the_same(lived, url, tmp_path):
     assert rows(export(back)) == rows(first)
 
 
-def test_a_server_moves_to_another_engine(lived, url):
-    tavern("import", "--store", url, stdin=export(lived.store))
+def test_a_server_continues_on_another_engine(stopped, url):
+    tavern("import", "--store", url, stdin=export(stopped.store))
     with NatsServer() as nats, Tavern.dev(CONFIG, ["--store", url, "--bus", nats.url]) as server:
-        api = httpx.Client(base_url=server.url, headers={"Authorization": f"Bearer {lived.key}"}, timeout=5, trust_env=False)
+        api = httpx.Client(base_url=server.url, headers={"Authorization": f"Bearer {stopped.key}"}, timeout=5, trust_env=False)
         present = api.get("/v1/channels/game%231/presence")
-        assert present.status_code == 200, "the key is known"
+        assert present.status_code == 200, "the API key works"
         assert [user["user"] for user in present.json()["users"]] == ["ann", "bob"]
         assert present.json()["users"][0]["clients"][0]["state"] == {"level": 3}
         with Socket(server, user="ann") as ann:
-            hello = ann.ok("hello", session=lived.session, seq=0)
+            hello = ann.ok("hello", session=stopped.session, seq=0)
             assert hello["resumed"] is True
             messages = [event for event in ann.events_so_far() if event["event"] == "message"]
-            assert [event["data"] for event in messages] == ["while you were away"]
+            assert [event["data"] for event in messages] == ["while disconnected"]
             assert ann.ok("followers")["users"] == ["bob"]
             held = api.get("/v1/channels/activegame%231/presence").json()["users"]
-            assert [user["user"] for user in held] == ["ann"], "what the app said still holds"
-            # And goes with what carries it.
+            assert [user["user"] for user in held] == ["ann"], "app-set presence is kept"
+            # And ends with its session.
             ann.ok("leave", channel="game#1")
-            until(lambda: api.get("/v1/channels/activegame%231/presence").json()["count"] == 0, "she is gone there too")
+            until(lambda: api.get("/v1/channels/activegame%231/presence").json()["count"] == 0, "the app-set presence to end")
         assert [user["user"] for user in api.get("/v1/channels/game%239/presence").json()["users"]] == ["zoe"]
         assert api.get("/v1/users/bob").json()["visibility"] == "followers_i_follow"
 
 
-def test_versions_go_on_above_those_that_were_seen(tmp_path, url):
+def test_versions_continue_above_those_already_seen(tmp_path, url):
     folder = tmp_path / "data"
     with Tavern.dev(CONFIG, data=folder) as server, Socket(server, user="ann") as ann:
         ann.ok("join", channel="game#1")
@@ -130,15 +130,15 @@ def test_versions_go_on_above_those_that_were_seen(tmp_path, url):
         assert bob.ok("who", channel="game#1")["version"] > before
 
 
-def test_only_into_an_empty_store(lived, url):
-    text = export(lived.store)
+def test_import_requires_an_empty_store(stopped, url):
+    text = export(stopped.store)
     tavern("import", "--store", url, stdin=text)
     done = tavern("import", "--store", url, stdin=text, code=1)
     assert "not empty, there are API keys in it" in done.stderr
-    assert rows(export(url)) == rows(text), "nothing has changed"
+    assert rows(export(url)) == rows(text), "nothing changed"
 
 
-def test_servers_must_be_stopped_or_keep_what_is_theirs(tmp_path, url):
+def test_export_and_import_refuse_while_servers_run(tmp_path, url):
     with Tavern.dev(data=tmp_path / "data", options=["--node", "north"]) as server, Socket(server, user="ann") as ann:
         ann.ok("join", channel="game#1")
         ann.ok("follow", user="bob")
@@ -153,10 +153,10 @@ def test_servers_must_be_stopped_or_keep_what_is_theirs(tmp_path, url):
     assert "follow" in dict(kinds(export(url)))
 
 
-def test_a_file_that_is_not_whole_is_told(lived, tmp_path):
-    text = export(lived.store)
+def test_an_incomplete_or_invalid_file_is_rejected(stopped, tmp_path):
+    text = export(stopped.store)
     lines = text.splitlines(keepends=True)
-    for n, (wrong, words) in enumerate([
+    for n, (wrong, error) in enumerate([
         ("".join(lines[:-1]), "the file is truncated"),
         ("".join(lines)[:-5], "line is truncated"),
         ("".join(lines[:2] + lines[3:]), "should have"),
@@ -166,17 +166,17 @@ def test_a_file_that_is_not_whole_is_told(lived, tmp_path):
         (text.replace('"format":2', '"format":7'), "format 7"),
     ]):
         done = tavern("import", "--store", f"sqlite:{tmp_path / str(n)}", stdin=wrong, code=1)
-        assert words in done.stderr, done.stderr
-        told = "empty the store and try again" if words == "should have" else "nothing was imported"
-        assert told in done.stderr or n in (3, 4, 6), "it says how far it came"
+        assert error in done.stderr, done.stderr
+        hint = "empty the store and try again" if error == "should have" else "nothing was imported"
+        assert hint in done.stderr or n in (3, 4, 6), "the error says what was imported"
     head = json.loads(lines[0])
     head["tavern"]["time"] += 3_600_000
     done = tavern("import", "--store", f"sqlite:{tmp_path / 'late'}", stdin=json.dumps(head) + "\n" + "".join(lines[1:]), code=1)
     assert "versions would go back" in done.stderr
 
 
-def test_many_rows_in_many_pages(tmp_path, url):
-    """More than a page and more than a batch of each."""
+def test_many_rows_are_exported_in_pages(tmp_path, url):
+    """More than one page and one batch of each kind."""
     folder = tmp_path / "many"
     with Tavern.dev(data=folder) as server, Socket(server, user="ann") as ann:
         for n in range(1300):
@@ -188,6 +188,6 @@ def test_many_rows_in_many_pages(tmp_path, url):
     assert rows(export(url)) == rows(text)
 
 
-def test_there_is_nothing_to_export(tmp_path):
+def test_exporting_a_missing_store_fails_and_creates_nothing(tmp_path):
     done = tavern("export", "--store", f"sqlite:{tmp_path / 'none'}", code=1)
     assert "there is no store" in done.stderr and not (tmp_path / "none").exists()

@@ -1,4 +1,4 @@
-"""Servers that die, stop, sleep and come back: the others go on, nothing stays behind, a loss is told."""
+"""Servers that are killed, stopped or suspended: others continue, nothing is left behind, lost messages are reported."""
 import json
 import os
 import signal
@@ -30,7 +30,7 @@ def until_gap(socket):
     return event
 
 
-on_the_folder = pytest.mark.only(FOLDER, reason="about the log and the files of the local bus")
+on_the_folder = pytest.mark.only(FOLDER, reason="tests the log and the files of the local bus")
 
 
 @pytest.fixture
@@ -39,76 +39,76 @@ def pair(combination):
         yield servers
 
 
-def test_a_killed_server_leaves_nothing_and_harms_nobody(combination, channel):
-    with combination.place() as place, place.server() as a, place.server() as b:
+def test_a_killed_server_leaves_nothing_behind_and_affects_no_other(combination, channel):
+    with combination.settings() as settings, settings.server() as a, settings.server() as b:
         listener = redis_listener(a, channel)
         lost = redis_listener(b, channel)
-        speaker = RespConnection(a.resp_port)
-        speaker.call("PUBLISH", channel, "both")
+        publisher = RespConnection(a.resp_port)
+        publisher.call("PUBLISH", channel, "both")
         assert lost.read()[2] == b"both"
         assert listener.read()[2] == b"both"
         os.kill(b.process.pid, signal.SIGKILL)
         b.process.wait()
-        assert speaker.call("PUBLISH", channel, "after") == 1
+        assert publisher.call("PUBLISH", channel, "after") == 1
         assert listener.read()[2] == b"after"
         if combination.bus == "local":
             only_a = lambda: [process["pid"] for process in stat(a)["processes"]] == [a.process.pid]
-            until(only_a, "the dead one to be gone")
+            until(only_a, "the killed server to be removed")
             assert not [name for name in os.listdir(a.data) if name.startswith("bus.db-wake")][1:]
-        with place.server() as again:
+        with settings.server() as again:
             back = redis_listener(again, channel)
-            speaker.call("PUBLISH", channel, "welcome")
+            publisher.call("PUBLISH", channel, "welcome")
             assert back.read()[2] == b"welcome" and listener.read()[2] == b"welcome"
 
 
-def test_a_server_that_slept_hears_everything_when_it_wakes(combination, pair, channel):
+def test_a_suspended_server_delivers_everything_after_it_resumes(combination, pair, channel):
     a, b = pair
     listener = redis_listener(b, channel)
-    speaker = RespConnection(a.resp_port)
-    speaker.call("PUBLISH", channel, 0)
+    publisher = RespConnection(a.resp_port)
+    publisher.call("PUBLISH", channel, 0)
     assert listener.read()[2] == b"0"
     os.kill(b.process.pid, signal.SIGSTOP)
     try:
         for n in range(1, 500):
-            speaker.call("PUBLISH", channel, n)
+            publisher.call("PUBLISH", channel, n)
         if combination.bus == "local":
-            assert [process["alive"] for process in stat(a)["processes"]] == [True, True], "asleep is not dead"
+            assert [process["alive"] for process in stat(a)["processes"]] == [True, True], "a suspended process is alive"
     finally:
         os.kill(b.process.pid, signal.SIGCONT)
     assert [int(listener.read()[2]) for _ in range(1, 500)] == list(range(1, 500))
 
 
 @on_the_folder
-def test_a_server_that_slept_too_long_tells_its_listeners(combination, channel):
+def test_a_server_suspended_too_long_reports_a_gap(combination, channel):
     with combination.cluster(2, "[local]\nlog_messages = 100\n") as (a, b):
         with Socket(b, user="ann") as ann, Socket(b, user="eve") as eve:
             ann.ok("subscribe", channel=channel)
             eve.ok("subscribe", pattern="room#*")
             redis = redis_listener(b, channel)
-            speaker = RespConnection(a.resp_port)
-            speaker.call("PUBLISH", channel, 0)
+            publisher = RespConnection(a.resp_port)
+            publisher.call("PUBLISH", channel, 0)
             assert redis.read()[2] == b"0" and ann.event()["data"] == 0 and eve.event()["data"] == 0
             os.kill(b.process.pid, signal.SIGSTOP)
             try:
                 for n in range(1, 1001):
-                    speaker.call("PUBLISH", channel, n)
-                until(lambda: a.metric("tavern_bus_sent_total") >= 1001, "all of them to be carried")
+                    publisher.call("PUBLISH", channel, n)
+                until(lambda: a.metric("tavern_bus_sent_total") >= 1001, "all messages to be sent")
                 assert stat(a)["log_messages"] <= 100 + 512
             finally:
                 os.kill(b.process.pid, signal.SIGCONT)
-            # A signal takes its time: the first few may still have been heard.
+            # SIGSTOP takes effect late: the first few messages may still have been received.
             assert until_gap(ann)["channel"] == channel
             assert until_gap(eve)["pattern"] == "room#*"
             numbers = []
             while not numbers or numbers[-1] < 1000:
                 numbers.append(ann.event()["data"])
-            assert numbers == list(range(numbers[0], 1001)) and numbers[0] > 1, "after the gap nothing is missing"
-            until(lambda: CLOSED in redis.frames_so_far(), "the Redis connection to be closed: it cannot be told of a gap")
+            assert numbers == list(range(numbers[0], 1001)) and numbers[0] > 1, "no message is missing after the gap"
+            until(lambda: CLOSED in redis.frames_so_far(), "the Redis connection to be closed, because RESP has no gap event")
             assert b.metric("tavern_bus_losses_total") == 1
 
 
 @on_the_folder
-def test_a_stopped_server_leaves_only_the_files_of_the_store_and_the_bus(combination, channel):
+def test_a_stopped_server_leaves_only_the_files_of_store_and_bus(combination, channel):
     with combination.cluster(2) as (a, b):
         listeners = [redis_listener(a, channel), redis_listener(b, channel)]
         RespConnection(b.resp_port).call("PUBLISH", channel, "x")
@@ -121,7 +121,7 @@ def test_a_stopped_server_leaves_only_the_files_of_the_store_and_the_bus(combina
         assert shown["processes"] == [] and shown["log_messages"] == 0
 
 
-def test_sessions_taken_up_after_a_restart_hear_the_others(pair, channel):
+def test_adopted_sessions_receive_messages_of_other_servers(pair, channel):
     a, b = pair
     with Socket(b, user="ann") as ann:
         ann.ok("subscribe", channel=channel)
@@ -129,7 +129,7 @@ def test_sessions_taken_up_after_a_restart_hear_the_others(pair, channel):
         ann.drop()
     assert b.terminate() == 0
     b.start()
-    until(lambda: RespConnection(a.resp_port).call("PUBLISH", channel, "anew") is not None, "a speaks")
+    until(lambda: RespConnection(a.resp_port).call("PUBLISH", channel, "after restart") is not None, "server a to publish")
     with Socket(b, greet=False) as ann:
         reply = ann.call("hello", session=session, seq=0, token=tokens.token("ann"))
         assert reply["ok"]["resumed"] is True, reply
@@ -138,16 +138,16 @@ def test_sessions_taken_up_after_a_restart_hear_the_others(pair, channel):
 
 
 @on_the_folder
-def test_a_server_alone_writes_nothing_for_its_messages(combination, channel):
+def test_a_single_server_writes_no_messages_to_disk(combination, channel):
     with combination.cluster(1) as (alone,):
         listener = redis_listener(alone, channel)
         files = [alone.data / name for name in ("bus.db", "bus.db-wal")]
         before = [(file.stat().st_mtime_ns, file.stat().st_size) for file in files]
-        speaker = RespConnection(alone.resp_port)
+        publisher = RespConnection(alone.resp_port)
         for _ in range(20):
-            speaker.send(pack("PUBLISH", channel, "x") * 100)
+            publisher.send(pack("PUBLISH", channel, "x") * 100)
             for _ in range(100):
-                assert speaker.read() == 1
+                assert publisher.read() == 1
         more = [redis_listener(alone, f"{channel}-{n}") for n in range(50)]
         assert len(more) == 50
         assert [(file.stat().st_mtime_ns, file.stat().st_size) for file in files] == before
@@ -156,18 +156,18 @@ def test_a_server_alone_writes_nothing_for_its_messages(combination, channel):
 
 
 @on_the_folder
-def test_a_server_without_listeners_gets_none_of_the_traffic(pair, channel):
+def test_a_server_without_subscribers_gets_no_messages(pair, channel):
     a, b = pair
     listener = redis_listener(a, channel)
     other = redis_listener(b, channel + "-other")
-    speaker = RespConnection(a.resp_port)
+    publisher = RespConnection(a.resp_port)
     RespConnection(b.resp_port).call("PUBLISH", channel, "first")
     assert listener.read()[2] == b"first"
     RespConnection(a.resp_port).call("PUBLISH", channel + "-other", "first")
-    until(lambda: b.metric("tavern_bus_received_total") == 1, "the two know each other")
+    until(lambda: b.metric("tavern_bus_received_total") == 1, "the servers to be connected")
     sent = a.metric("tavern_bus_sent_total")
     for n in range(500):
-        speaker.call("PUBLISH", channel, n)
+        publisher.call("PUBLISH", channel, n)
     assert b.metric("tavern_bus_received_total") == 1
-    assert a.metric("tavern_bus_sent_total") < sent + 20, "what nobody else hears is not even written"
+    assert a.metric("tavern_bus_sent_total") < sent + 20, "messages without remote subscribers are not sent"
     assert other.read()[2] == b"first" and other.frames_so_far() == []

@@ -1,4 +1,4 @@
-"""The rights that docs/operate.md gives to Tavern's logins at its engines, taken from the page as they stand: they are enough."""
+"""The minimal engine permissions in docs/operate.md, taken from the page, are sufficient."""
 import itertools
 import pathlib
 import re
@@ -21,7 +21,7 @@ def block(language, number=0):
 
 
 def works(options, folder=None):
-    """Messages, presence, follows and moving sessions between two servers, and no refusal in their logs."""
+    """Messages, presence, follows and session migration work between two servers, without permission errors in the logs."""
     n = next(USERS)
     room, names = f"game#{n}", [f"{name}{n}" for name in ("ann", "bob", "fan")]
     with Tavern.dev(options=options, data=folder) as a, Tavern.dev(options=options, data=folder) as b:
@@ -39,7 +39,7 @@ def works(options, folder=None):
             assert not re.search("WARN|ERROR", server.log()), server.log()
 
 
-def test_redis_as_a_bus(tmp_path):
+def test_the_redis_permissions_are_sufficient_for_a_bus(tmp_path):
     with RedisServer() as redis:
         rule = block("redis").split()
         done = subprocess.run(["redis-cli", "-p", str(redis.resp_port), *rule], capture_output=True, text=True, timeout=10)
@@ -47,7 +47,7 @@ def test_redis_as_a_bus(tmp_path):
         works(["--bus", f"redis://tavern:pw@127.0.0.1:{redis.resp_port}"], tmp_path / "data")
 
 
-def test_nats(tmp_path):
+def test_the_nats_permissions_are_sufficient(tmp_path):
     rules = tmp_path / "nats.conf"
     rules.write_text(block("nats"))
     with NatsServer("-c", str(rules)) as nats:
@@ -62,11 +62,11 @@ def postgres():
         server.sql("REVOKE ALL ON DATABASE app FROM PUBLIC")
         for number in (0, 1):
             server.sql_in("app", block("sql", number))
-        server.ask_passwords("tavern,tavern_server")
+        server.require_password("tavern,tavern_server")
         yield server
 
 
-def test_postgres(postgres):
+def test_the_postgres_permissions_are_sufficient(postgres):
     with NatsServer() as nats:
         for login in ("tavern", "tavern_server"):
             url = f"postgres://{login}:pw@127.0.0.1:{postgres.port}/app"

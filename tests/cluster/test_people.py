@@ -1,4 +1,4 @@
-"""Follows and statuses over several servers."""
+"""Follows and statuses across servers."""
 import os
 import signal
 import time
@@ -29,7 +29,7 @@ def three(combination):
         yield servers
 
 
-def words(event):
+def summary(event):
     status = event["status"]
     state = ("leaving" if status["leaving"] else "online") if status["online"] else "offline"
     return " ".join([state, "+".join(status["channels"]), event["change"]])
@@ -38,34 +38,34 @@ def words(event):
 def follow(server, user, whom):
     socket = Socket(server, user=user)
     socket.ok("follow", user=whom)
-    first = words(socket.event())
+    first = summary(socket.event())
     return socket, first
 
 
-def test_followers_on_every_server_hear_the_same(three):
+def test_followers_on_every_server_get_the_same_events(three):
     followers = [follow(server, f"f{n}", "ann") for n, server in enumerate(three)]
     assert [first for _, first in followers] == ["offline  none"] * 3
     with Socket(three[0], user="ann") as ann:
         ann.ok("join", channel="game#A")
         for socket, _ in followers:
-            assert [words(socket.event()) for _ in range(2)] == ["online  none", "online game#A in_game_channel"]
+            assert [summary(socket.event()) for _ in range(2)] == ["online  none", "online game#A in_game_channel"]
         with Socket(three[1], user="ann") as tab:
             tab.ok("join", channel="game#A")
             ann.ok("bye")
             time.sleep(1.3)
-            assert [socket.events_so_far() for socket, _ in followers] == [[], [], []], "the other tab is still there"
+            assert [socket.events_so_far() for socket, _ in followers] == [[], [], []], "the other tab is still online"
             tab.ok("bye")
         for socket, _ in followers:
-            assert words(socket.event()) == "offline  disconnected"
+            assert summary(socket.event()) == "offline  disconnected"
             socket.close()
 
 
-def test_a_follow_on_one_server_is_heard_by_the_tabs_on_another(three):
+def test_a_follow_on_one_server_reaches_tabs_on_another(three):
     with Socket(three[1], user="tab") as tab, connect_online(three[2], "bea") as bea:
         socket, first = follow(three[0], "tab", "bea")
-        assert first == words(tab.event()) == "online  none"
+        assert first == summary(tab.event()) == "online  none"
         socket.ok("unfollow", user="bea")
-        until(lambda: tab.ok("following")["users"] == [], "it is so everywhere")
+        until(lambda: tab.ok("following")["users"] == [], "the unfollow on every server")
         bea.ok("join", channel="game#B")
         time.sleep(0.3)
         assert socket.events_so_far() == [] and tab.events_so_far() == []
@@ -73,7 +73,7 @@ def test_a_follow_on_one_server_is_heard_by_the_tabs_on_another(three):
 
 
 @pytest.mark.parametrize("bye_first", [True, False])
-def test_a_page_switch_between_servers_never_shows_a_disconnect(three, bye_first):
+def test_a_page_switch_between_servers_causes_no_disconnect(three, bye_first):
     name = f"cleo{bye_first}"
     page = connect_online(three[0], name)
     socket, first = follow(three[2], f"of-{name}", name)
@@ -86,32 +86,32 @@ def test_a_page_switch_between_servers_never_shows_a_disconnect(three, bye_first
         if not bye_first:
             old.ok("bye")
     page.ok("join", channel="game#end")
-    told = [words(socket.event())]
-    assert told == ["online game#end in_game_channel"]
+    statuses = [summary(socket.event())]
+    assert statuses == ["online game#end in_game_channel"]
     page.close()
     socket.close()
 
 
-def test_a_dead_server_disconnects_its_users(combination):
+def test_users_of_a_dead_server_go_offline(combination):
     with combination.cluster(2, CONFIG) as (a, b):
         dora = connect_online(a, "dora")
         socket, first = follow(b, "eve", "dora")
         assert first == "online  none"
         began = time.monotonic()
         os.kill(a.process.pid, signal.SIGKILL)
-        assert words(socket.event(10)) == "leaving  none"
-        assert words(socket.event(10)) == "offline  disconnected"
+        assert summary(socket.event(10)) == "leaving  none"
+        assert summary(socket.event(10)) == "offline  disconnected"
         assert time.monotonic() - began < 12
         assert dora is not None
         socket.close()
 
 
-def test_hiding_holds_on_every_server(three):
+def test_visibility_applies_on_every_server(three):
     with connect_online(three[0], "gil") as gil, Socket(three[1], user="hal") as hal:
         hal.ok("follow", user="gil")
-        assert words(hal.event()) == "online  none"
+        assert summary(hal.event()) == "online  none"
         gil.ok("visibility", value="nobody")
-        assert words(hal.event()) == "offline  disconnected"
+        assert summary(hal.event()) == "offline  disconnected"
         gil.ok("join", channel="game#hidden")
         assert hal.ok("who", channel="game#hidden")["users"][0]["user"] is None
         assert hal.ok("status", users=["gil"])["statuses"][0]["online"] is False

@@ -1,4 +1,4 @@
-"""Other services hear on the bus what users do, once and whole: `followersof.<user>` on NATS and on Redis."""
+"""Status messages for other services on the bus: `followersof.<user>` on NATS and Redis, each change once."""
 import re
 import socket
 import time
@@ -25,7 +25,7 @@ TURNS = ["none", "disconnected", "started_game", "ended_game", "solving_puzzles"
 
 
 class NatsListener:
-    """A client of NATS in a dozen lines."""
+    """A minimal NATS client."""
 
     def __init__(self, port, prefix):
         self.socket = socket.create_connection(("127.0.0.1", port), timeout=5)
@@ -49,14 +49,14 @@ class NatsListener:
 
 class RedisListener:
     def __init__(self, port, prefix):
-        self.heard = redis.Redis(port=port).pubsub(ignore_subscribe_messages=True)
-        self.heard.psubscribe(f"{prefix}.followersof.*")
-        self.heard.get_message(timeout=5)
+        self.received = redis.Redis(port=port).pubsub(ignore_subscribe_messages=True)
+        self.received.psubscribe(f"{prefix}.followersof.*")
+        self.received.get_message(timeout=5)
 
     def get(self, seconds):
         end = time.time() + seconds
         while (left := end - time.time()) > 0:
-            if message := self.heard.get_message(timeout=left):
+            if message := self.received.get_message(timeout=left):
                 return message["channel"].decode(), message["data"]
         return None
 
@@ -72,8 +72,8 @@ def world(request):
             yield nodes, RedisListener(server.resp_port, prefix), prefix
 
 
-def told(listener, prefix, user, seconds=5):
-    """What is said next about this user."""
+def next_events(listener, prefix, user, seconds=5):
+    """The next message about this user."""
     end = time.time() + seconds
     while (left := end - time.time()) > 0:
         if (message := listener.get(left)) and message[0] == f"{prefix}.followersof.{user}":
@@ -91,53 +91,53 @@ def told(listener, prefix, user, seconds=5):
     raise AssertionError(f"nothing about {user}")
 
 
-def test_a_service_hears_what_a_user_does(world):
+def test_a_service_receives_status_changes(world):
     (a, b), listener, prefix = world
     ann = Socket(a, user="ann")
-    came = told(listener, prefix, "ann")
+    came = next_events(listener, prefix, "ann")
     assert came["online"] and came["channels"] == []
     ann.ok("join", channel="activegame#A")
-    playing = told(listener, prefix, "ann")
+    playing = next_events(listener, prefix, "ann")
     assert (playing["turn"], playing["meta"]) == ("started_game", "activegame#A")
     assert playing["activities"] == ["playing"] and playing["channels"] == ["activegame#A"]
-    # A second session at another server: whoever changes something says so, once.
+    # A second session on another server: the server of the change sends the message, once.
     with Socket(b, user="ann") as other:
         other.ok("join", channel="game#B")
-        until(lambda: told(listener, prefix, "ann")["channels"] == ["activegame#A", "game#B"], "both places are told")
+        until(lambda: next_events(listener, prefix, "ann")["channels"] == ["activegame#A", "game#B"], "both places are told")
         other.ok("leave", channel="game#B")
-        until(lambda: told(listener, prefix, "ann")["channels"] == ["activegame#A"], "one of them is left")
+        until(lambda: next_events(listener, prefix, "ann")["channels"] == ["activegame#A"], "one channel to be left")
     ann.ok("leave", channel="activegame#A")
-    until(lambda: told(listener, prefix, "ann")["turn"] == "ended_game", "the end of the game is told")
+    until(lambda: next_events(listener, prefix, "ann")["turn"] == "ended_game", "the end of the game is told")
     ann.close()
-    last = told(listener, prefix, "ann")
+    last = next_events(listener, prefix, "ann")
     while last["turn"] != "disconnected":
-        last = told(listener, prefix, "ann")
+        last = next_events(listener, prefix, "ann")
     assert (last["turn"], last["online"]) == ("disconnected", False) and last["last_seen"]
-    assert listener.get(1) is None, "and nothing after it"
+    assert listener.get(1) is None, "no message after it"
 
 
-def test_a_change_of_pages_is_no_disconnect(world):
+def test_a_page_switch_sends_no_offline_message(world):
     (a, _), listener, prefix = world
     Socket(a, user="bob").close()
     with Socket(a, user="bob"):
         seen = []
         while (message := listener.get(1)) is not None:
             seen.append(fields(fields(message[1])[4][0]).get(1, [0])[0])
-        assert seen and all(seen), f"somebody who is there was called offline: {seen}"
+        assert seen and all(seen), f"an online user was reported offline: {seen}"
 
 
-def test_who_hides_is_offline_for_services(world):
+def test_a_hidden_user_is_offline_for_services(world):
     (a, _), listener, prefix = world
     with Socket(a, user="eve") as eve:
-        assert told(listener, prefix, "eve")["online"]
+        assert next_events(listener, prefix, "eve")["online"]
         eve.ok("visibility", value="nobody")
-        hidden = told(listener, prefix, "eve")
+        hidden = next_events(listener, prefix, "eve")
         assert (hidden["turn"], hidden["online"], hidden["last_seen"]) == ("disconnected", False, None)
         eve.ok("join", channel="game#C")
-        assert told(listener, prefix, "eve")["channels"] == []
+        assert next_events(listener, prefix, "eve")["channels"] == []
 
 
-def test_nobody_speaks_there_in_the_servers_name(world):
+def test_clients_cannot_publish_on_service_channels(world):
     (a, _), _, _ = world
     with Socket(a, user="mallory") as mallory:
         refused = mallory.call("publish", channel="followersof#ann", data="lies")

@@ -1,4 +1,4 @@
-"""Servers that stop: their sessions are with whoever lives, or in the store for whoever comes next."""
+"""Graceful stops: sessions move to a live server, or wait in the store for the next one."""
 import os
 import signal
 import time
@@ -15,14 +15,14 @@ heartbeat_ms = 300
 """
 
 
-def publish(server, channel, *words):
+def publish(server, channel, *messages):
     connection = RespConnection(server.resp_port)
-    for word in words:
-        connection.call("PUBLISH", channel, word)
+    for message in messages:
+        connection.call("PUBLISH", channel, message)
     connection.close()
 
 
-def test_a_stopped_server_is_not_missed(combination, channel):
+def test_sessions_of_a_stopped_server_continue_on_others(combination, channel):
     with combination.cluster(3, CONFIG) as (a, b, c):
         with Socket(c, user="watcher") as watcher:
             watcher.ok("subscribe", channel=channel, presence=True)
@@ -37,25 +37,25 @@ def test_a_stopped_server_is_not_missed(combination, channel):
             frames, code = ann.closing()
             assert code == 4502 and frames[-1]["event"] == "closing"
             assert a.process.wait(5) == 0
-            # Nobody has come back yet, and the sessions listen.
+            # No client has reconnected yet, but the sessions keep receiving.
             publish(b, channel, 2)
             publish(c, channel, 3)
             with Socket(b, user="ann") as back:
                 hello = back.ok("hello", session=ann.hello["session"], seq=0)
                 assert (hello["resumed"], hello["client"]) == (True, ann.hello["client"])
-                # Two servers have no order between them.
+                # There is no order between two servers.
                 assert sorted(back.event()["data"] for _ in range(3)) == [1, 2, 3]
                 with Poller(c, user="bob", session=bob.session) as again:
                     assert sorted(event["data"] for event in again.take()) == [1, 2, 3]
                 time.sleep(3.5)
-                assert [event["event"] for event in watcher.events_so_far()] == ["message"] * 2, "nothing but the words"
+                assert [event["event"] for event in watcher.events_so_far()] == ["message"] * 2, "only the messages"
                 assert watcher.ok("who", channel=channel)["users"][0]["clients"][0]["state"] == 1
             bob.http.close()
 
 
-def test_whoever_comes_next_takes_up_what_the_last_one_left(combination, channel):
-    with combination.place() as place:
-        with place.server(CONFIG) as first:
+def test_the_next_server_adopts_the_sessions_of_the_last_one(combination, channel):
+    with combination.settings() as settings:
+        with settings.server(CONFIG) as first:
             ann = Socket(first, user="ann")
             ann.ok("subscribe", channel=channel, presence=True)
             ann.ok("join", channel=channel)
@@ -64,7 +64,7 @@ def test_whoever_comes_next_takes_up_what_the_last_one_left(combination, channel
             ann.drop()
             publish(first, channel, 2)
             assert first.terminate() == 0
-        with place.server(CONFIG) as other:
+        with settings.server(CONFIG) as other:
             assert other.port != first.port, "another server, with another name"
             publish(other, channel, 3)
             with Socket(other, user="ann") as back:
@@ -76,8 +76,8 @@ def test_whoever_comes_next_takes_up_what_the_last_one_left(combination, channel
                 assert back.events_so_far() == []
 
 
-def test_a_server_that_lives_takes_up_what_could_not_be_handed_over(combination, channel):
-    """The only neighbour sleeps while a server stops; when it wakes it finds the sessions in the store."""
+def test_a_live_server_adopts_sessions_that_could_not_be_migrated(combination, channel):
+    """The only other server is suspended during the stop; after it resumes it finds the sessions in the store."""
     with combination.cluster(2, CONFIG) as (a, b):
         ann = Socket(a, user="ann")
         ann.ok("subscribe", channel=channel)
@@ -85,20 +85,20 @@ def test_a_server_that_lives_takes_up_what_could_not_be_handed_over(combination,
         assert ann.event()["data"] == 1
         os.kill(b.process.pid, signal.SIGSTOP)
         try:
-            assert a.terminate(timeout=6) == 0, "it does not wait for ever"
+            assert a.terminate(timeout=6) == 0, "the stop has a time limit"
         finally:
             os.kill(b.process.pid, signal.SIGCONT)
-        until(lambda: b.metric("tavern_sessions") == 1, "the session to be taken up")
+        until(lambda: b.metric("tavern_sessions") == 1, "the session to be adopted")
         publish(b, channel, 2)
         with Socket(b, user="ann") as back:
             assert back.ok("hello", session=ann.hello["session"], seq=1)["resumed"] is True
-            # A server lived while it lay in the store: it may have missed something.
+            # A server was running while the session was in the store, so it may have missed messages.
             assert [(event["event"], event["channel"]) for event in (back.event(), back.event())] == [("gap", channel), ("message", channel)]
 
 
-def test_all_servers_stop_at_once_and_one_comes_back(combination, channel):
-    with combination.place() as place:
-        servers = [place.server(CONFIG).start() for _ in range(3)]
+def test_all_servers_stop_at_once_and_one_starts_again(combination, channel):
+    with combination.settings() as settings:
+        servers = [settings.server(CONFIG).start() for _ in range(3)]
         try:
             clients = [Socket(server, user=f"u{n}") for n, server in enumerate(servers * 4)]
             for client in clients:

@@ -25,16 +25,16 @@ require_ready = true
 
 
 @pytest.fixture
-def place(combination):
-    with combination.place() as place:
-        yield place
+def settings(combination):
+    with combination.settings() as settings:
+        yield settings
 
 
 @contextlib.contextmanager
-def house(place, count=2):
+def house(settings, count=2):
     """Servers that are killed and started again within one test."""
     with contextlib.ExitStack() as stack:
-        yield [stack.enter_context(place.server(CONFIG)) for _ in range(count)]
+        yield [stack.enter_context(settings.server(CONFIG)) for _ in range(count)]
 
 
 def kill(servers, guests):
@@ -50,8 +50,8 @@ def shape(party):
     return party["party_id"], members, party["pending"], party["data"]
 
 
-def test_parties_invites_letters_and_requests_survive_kill_9_of_every_server(place):
-    with house(place) as servers, contextlib.ExitStack() as stack:
+def test_parties_invites_letters_and_requests_survive_kill_9_of_every_server(settings):
+    with house(settings) as servers, contextlib.ExitStack() as stack:
         table = Table(servers, stack)
         ann, bob = table.party("ann bob")
         cid, dan = table.seats("cid dan")
@@ -94,9 +94,9 @@ def ends_of_the_go(guest, go):
 
 
 @pytest.mark.parametrize("down_s", [0, 1.6])
-def test_a_gathering_that_a_restart_interrupts_ends_once(place, down_s):
+def test_a_gathering_that_a_restart_interrupts_ends_once(settings, down_s):
     """It fails, by the first who is missed or by its deadline; then who does not return leaves."""
-    with house(place) as servers, contextlib.ExitStack() as stack:
+    with house(settings) as servers, contextlib.ExitStack() as stack:
         table = Table(servers, stack)
         ann, bob = table.party("ann bob")
         go = ann.ok("go")["go_id"]
@@ -111,8 +111,8 @@ def test_a_gathering_that_a_restart_interrupts_ends_once(place, down_s):
         until(lambda: back.get() is None, "the party to be over")
 
 
-def test_one_server_dies_and_its_members_are_looked_after_by_the_other(place):
-    with house(place) as servers, contextlib.ExitStack() as stack:
+def test_one_server_dies_and_its_members_are_looked_after_by_the_other(settings):
+    with house(settings) as servers, contextlib.ExitStack() as stack:
         table = Table(servers, stack)
         ann, bob = table.party("ann bob")
         cid = table.seat("cid", server=servers[1])

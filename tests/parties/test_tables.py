@@ -9,18 +9,18 @@ from parties.conftest import Table
 from parties.guest import plain
 
 PARTIES = "SELECT leader, members, invites, version, go_id FROM parties"
-MEMBERS = "SELECT place, user_id, away_since FROM party_members ORDER BY place"
+MEMBERS = "SELECT settings, user_id, away_since FROM party_members ORDER BY settings"
 INVITES = "SELECT user_id, invited_by FROM party_invites"
 
 
-def asker(name, engines, place):
+def asker(name, engines, settings):
     """Asks the store itself; an answer is lines of texts, names without their numbers."""
     def sqlite(sql):
-        with contextlib.closing(sqlite3.connect(place.data / "tavern.db")) as store:
+        with contextlib.closing(sqlite3.connect(settings.data / "tavern.db")) as store:
             return [["" if one is None else str(one) for one in row] for row in store.execute(sql)]
 
     def postgres(sql):
-        schema = place.options[place.options.index("--store") + 1].split("schema=")[1]
+        schema = settings.options[settings.options.index("--store") + 1].split("schema=")[1]
         told = engines.server("postgres").sql(f"SET search_path TO {schema}; {sql}")
         return [line.split("|") for line in told.splitlines()]
 
@@ -30,8 +30,8 @@ def asker(name, engines, place):
 
 @pytest.mark.parametrize("name", ["sqlite+local", "postgres+nats"])
 def test_parties_their_members_and_their_invites_are_tables(engines, name):
-    with Combination(name, engines).place() as place, place.server() as server, contextlib.ExitStack() as stack:
-        table, ask = Table([server], stack), asker(name, engines, place)
+    with Combination(name, engines).settings() as settings, settings.server() as server, contextlib.ExitStack() as stack:
+        table, ask = Table([server], stack), asker(name, engines, settings)
         ann, _ = table.party("ann bob")
         ann.invite(table.seat("cid"))
         assert ask(PARTIES) == [["ann", "2", "1", "3", ""]]

@@ -43,7 +43,7 @@ class PostgresServer:
         assert done.returncode == 0, done.stderr
         return done.stdout.strip()
 
-    def ask_passwords(self, user):
+    def require_password(self, user):
         """Requires a password for this user from now on."""
         rules = self.data / "pg_hba.conf"
         rules.write_text(f"host all {user} 127.0.0.1/32 scram-sha-256\n" + rules.read_text())

@@ -8,8 +8,8 @@ from support.shares import LONG, Shares, place, share
 
 
 @pytest.mark.parametrize("test, expected", [
-    ("cluster/test_moves.py::test_a[postgres+nats]", "cluster/test_moves.py postgres+nats"),
-    ("cluster/test_moves.py::test_b[name-redis+redis]", "cluster/test_moves.py redis+redis"),
+    ("cluster/test_migration.py::test_a[postgres+nats]", "cluster/test_migration.py postgres+nats"),
+    ("cluster/test_migration.py::test_b[name-redis+redis]", "cluster/test_migration.py redis+redis"),
     ("cluster/test_export.py::test_a[redis]", "cluster/test_export.py redis"),
     ("cluster/test_export.py::test_b", "cluster/test_export.py"),
     ("events/test_takeover.py::test_a[redis+redis-3]", "events/test_takeover.py redis+redis"),

@@ -1,4 +1,4 @@
-"""Sessions that move between servers: on every transport, with what they had not read, noticed by nobody."""
+"""Sessions that move between servers: on every transport, with their unread events, invisible to watchers."""
 import threading
 import time
 
@@ -11,10 +11,10 @@ from support.process import until
 from support.resp import RespConnection
 
 
-def publish(server, channel, *words):
+def publish(server, channel, *messages):
     connection = RespConnection(server.resp_port)
-    for word in words:
-        connection.call("PUBLISH", channel, word)
+    for message in messages:
+        connection.call("PUBLISH", channel, message)
     connection.close()
 
 
@@ -22,7 +22,7 @@ def numbers(events):
     return [(event["seq"], event["data"]) for event in events]
 
 
-def test_a_socket_finds_its_session_on_another_server(nodes, channel):
+def test_a_websocket_resumes_on_another_server(nodes, channel):
     a, b, c = nodes
     old = Socket(a, user="ann")
     old.ok("subscribe", channel=channel)
@@ -38,14 +38,14 @@ def test_a_socket_finds_its_session_on_another_server(nodes, channel):
         for server in nodes:
             publish(server, channel, 3)
         publish(a, channel[:-1] + "y", 4)
-        heard = [new.event() for _ in range(5)]
-        assert [event["seq"] for event in heard] == [2, 3, 4, 5, 6]
-        assert sorted(event["data"] for event in heard) == [2, 3, 3, 3, 4], "speakers have no common order"
+        received = [new.event() for _ in range(5)]
+        assert [event["seq"] for event in received] == [2, 3, 4, 5, 6]
+        assert sorted(event["data"] for event in received) == [2, 3, 3, 3, 4], "no order between publishers"
         assert new.events_so_far() == []
         new.ok("unsubscribe", channel=channel)
 
 
-def test_the_address_names_a_session_of_another_server(nodes, channel):
+def test_url_parameters_resume_a_session_of_another_server(nodes, channel):
     a, b, _ = nodes
     old = Socket(a, user="ann")
     old.ok("subscribe", channel=channel)
@@ -69,7 +69,7 @@ def test_the_address_names_a_session_of_another_server(nodes, channel):
         client.address = original
 
 
-def test_a_poller_goes_from_server_to_server(nodes, channel):
+def test_a_poller_moves_between_servers(nodes, channel):
     poller = Poller(nodes[0], user="bob")
     client = poller.ok("hello")["client"]
     poller.ok("subscribe", channel=channel)
@@ -81,7 +81,7 @@ def test_a_poller_goes_from_server_to_server(nodes, channel):
             assert numbers(taken["events"]) == [(turn + 1, turn)] and not taken.get("reset")
             assert other.ok("hello")["client"] == client
             session, cursor = taken["session"], taken["cursor"]
-    # Its secret alone is enough, as on one server.
+    # The session secret is enough, as on one server.
     publish(nodes[0], channel, "last")
     answer = httpx.post(f"{nodes[2].url}/v1/poll", json={"session": session, "cursor": cursor}, trust_env=False).json()
     assert numbers(answer["events"]) == [(5, "last")]
@@ -103,7 +103,7 @@ def test_a_parked_poll_is_superseded_from_another_server(nodes, channel):
             assert answers[0]["superseded"] is True
 
 
-def test_a_stream_goes_on_elsewhere_as_a_browser_does_it(nodes, channel):
+def test_a_stream_resumes_on_another_server_by_last_event_id(nodes, channel):
     old = Stream(nodes[0], user="cid")
     hello = old.greeting()
     with Poller(nodes[0], user="cid", session=hello["session"]) as hand:
@@ -117,7 +117,7 @@ def test_a_stream_goes_on_elsewhere_as_a_browser_does_it(nodes, channel):
         assert old.event()[1] == {"event": "superseded"} and old.event() is None
         publish(nodes[0], channel, 4)
         assert new.event()[1]["data"] == 4
-        # A command that comes to a third server does not take the session from its stream.
+        # A command to a third server does not take the session from its stream.
         with Poller(nodes[2], user="cid", session=greeting["session"]) as hand:
             refused = hand.command("subscribe", channel=channel)
             assert refused["error"]["code"] == "conflict" and greeting["node"] in refused["error"]["message"]
@@ -126,7 +126,7 @@ def test_a_stream_goes_on_elsewhere_as_a_browser_does_it(nodes, channel):
     old.close()
 
 
-def test_commands_find_a_session_that_nothing_is_attached_to(nodes, channel):
+def test_commands_find_a_detached_session(nodes, channel):
     with Poller(nodes[0], user="bob") as poller:
         poller.ok("hello")
         with Poller(nodes[1], user="bob", session=poller.session) as other:
@@ -135,7 +135,7 @@ def test_commands_find_a_session_that_nothing_is_attached_to(nodes, channel):
             assert [event["data"] for event in other.take()] == [1]
 
 
-def test_nobody_else_gets_it(nodes, channel):
+def test_another_user_cannot_take_the_session(nodes, channel):
     a, b, _ = nodes
     with Socket(a, user="ann") as ann:
         ann.ok("subscribe", channel=channel)
@@ -148,7 +148,7 @@ def test_nobody_else_gets_it(nodes, channel):
         assert ann.event()["data"] == 1, "untouched"
 
 
-def test_what_nobody_has_is_denied_in_time(nodes):
+def test_an_unknown_session_is_denied_in_time(nodes):
     with Socket(nodes[0], user="ann") as ann:
         gone = ann.hello["session"]
     with Socket(nodes[1], user="ann") as again:
@@ -157,7 +157,7 @@ def test_what_nobody_has_is_denied_in_time(nodes):
         assert time.monotonic() - began < 2
 
 
-def test_watchers_notice_nothing_of_a_move(nodes, channel):
+def test_a_migration_is_invisible_to_watchers(nodes, channel):
     with Socket(nodes[2], user="watcher") as watcher:
         watcher.ok("subscribe", channel=channel, presence=True)
         ann = Socket(nodes[0], user="ann")
@@ -174,33 +174,33 @@ def test_watchers_notice_nothing_of_a_move(nodes, channel):
         time.sleep(3)
         assert watcher.events_so_far() == []
         assert watcher.ok("who", channel=channel)["users"][0]["clients"][0]["state"] == {"x": 1}
-        # She watches too, wherever she is, and missed nothing.
+        # The moved session watches too and missed nothing.
         watcher.ok("join", channel=channel)
-        told = [event for event in ann.events_so_far() if event["user"] == "watcher"]
-        while len(told) < 2:
-            told.append(ann.event())
-        assert [event["event"] for event in told] == ["user_online", "client_online"]
+        arrivals = [event for event in ann.events_so_far() if event["user"] == "watcher"]
+        while len(arrivals) < 2:
+            arrivals.append(ann.event())
+        assert [event["event"] for event in arrivals] == ["user_online", "client_online"]
         ann.close()
         assert [watcher.event()["event"] for _ in range(4)][2:] == ["client_offline", "user_offline"]
 
 
-def test_words_said_while_sessions_move_are_heard_once_and_in_order(nodes, channel):
+def test_messages_during_migrations_arrive_once_and_in_order(nodes, channel):
     """Speakers on three servers talk without a pause; a listener is carried around between the servers."""
     over = threading.Event()
     counts = [0, 0, 0]
 
-    def speak(at):
+    def publish_all(at):
         connection = RespConnection(nodes[at].resp_port)
         while not over.is_set():
             connection.call("PUBLISH", channel, f"[{at},{counts[at]}]")
             counts[at] += 1
-            # Slow enough that no mailbox overflows.
+            # Slow enough not to overflow the mailbox.
             over.wait(0.01)
         connection.close()
 
     ann = Socket(nodes[0], user="ann")
     ann.ok("subscribe", channel=channel)
-    session, seq, heard = ann.hello["session"], 0, [[], [], []]
+    session, seq, received = ann.hello["session"], 0, [[], [], []]
 
     def read(frame):
         nonlocal seq
@@ -208,11 +208,11 @@ def test_words_said_while_sessions_move_are_heard_once_and_in_order(nodes, chann
         assert frame["seq"] == seq + 1
         seq = frame["seq"]
         at, n = frame["data"]
-        heard[at].append(n)
+        received[at].append(n)
 
-    speakers = [threading.Thread(target=speak, args=(at,), daemon=True) for at in range(3)]
-    for speaker in speakers:
-        speaker.start()
+    publishers = [threading.Thread(target=publish_all, args=(at,), daemon=True) for at in range(3)]
+    for publisher in publishers:
+        publisher.start()
     for turn in range(1, 10):
         for _ in range(10):
             read(ann.event())
@@ -224,35 +224,35 @@ def test_words_said_while_sessions_move_are_heard_once_and_in_order(nodes, chann
         assert hello["resumed"] is True, hello
         session = hello["session"]
     over.set()
-    for speaker in speakers:
-        speaker.join(10)
-    while [len(words) for words in heard] != counts:
+    for publisher in publishers:
+        publisher.join(10)
+    while [len(numbers) for numbers in received] != counts:
         read(ann.event())
-    for words, count in zip(heard, counts):
-        assert words == list(range(count))
+    for numbers, count in zip(received, counts):
+        assert numbers == list(range(count))
     ann.close()
 
 
 @pytest.mark.only(FOLDER, reason="a folder is what its processes share")
-def test_words_of_the_folder_are_heard_once_through_a_move(nodes, channel):
-    """Whoever is no server has no numbers of his own; his place in the log has."""
+def test_folder_messages_arrive_once_through_a_migration(nodes, channel):
+    """A publisher on the folder has no sequence numbers; its position in the log identifies the message."""
     import subprocess
     from support.tavern import program
     ann = Socket(nodes[0], user="ann")
     ann.ok("subscribe", channel=channel)
-    session, seq, said = ann.hello["session"], 0, 0
+    session, seq, published = ann.hello["session"], 0, 0
     for turn in range(1, 7):
         for _ in range(5):
-            subprocess.run([program(), "publish", "--data", nodes[0].data, channel, str(said)], check=True,
+            subprocess.run([program(), "publish", "--data", nodes[0].data, channel, str(published)], check=True,
                            env=nodes[0].environment(), capture_output=True, timeout=10)
-            said += 1
+            published += 1
         ann.drop()
         ann = Socket(nodes[turn % 3], user="ann")
         hello = ann.ok("hello", session=session, seq=seq)
         assert hello["resumed"] is True
         session = hello["session"]
-        heard = [ann.event() for _ in range(said - seq)]
-        assert numbers(heard) == [(n + 1, n) for n in range(seq, said)]
-        seq = said
+        received = [ann.event() for _ in range(published - seq)]
+        assert numbers(received) == [(n + 1, n) for n in range(seq, published)]
+        seq = published
     assert ann.events_so_far() == []
     ann.close()
