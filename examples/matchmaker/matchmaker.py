@@ -1,14 +1,13 @@
 #!/usr/bin/env python3
-"""A small matchmaker: pairs parties of the same size, first come first served, and tells Tavern.
+"""A small matchmaker: pairs parties of the same size, first come first served, and reports the results to Tavern.
 
-It needs nothing but Python's own library. Tavern calls it with events of the topic `tavern.parties`; it answers
-`POST /v1/parties/{id}/go/{go_id}`. Start it, then a server that knows it:
+It uses only the Python standard library. Tavern posts the events of the topic `tavern.parties` to it; it answers with
+`POST /v1/parties/{id}/go/{go_id}`. Start the matchmaker, then a server that is configured for it:
 
     python3 examples/matchmaker/matchmaker.py --tavern http://127.0.0.1:7400 --key KEY
     TAVERN_PARTIES_MATCHMAKER_URL=http://127.0.0.1:7410/ tavern dev
 
-What it forgets when it is stopped it is not told again: a real matchmaker keeps its tickets, and asks for a replay of its
-subscription when it has lost them.
+It keeps tickets in memory only. A real matchmaker stores its tickets, or replays its subscription after a restart.
 """
 import argparse
 import base64
@@ -24,7 +23,7 @@ import urllib.request
 
 
 class Tickets:
-    """Parties that wait, by their size, in the order in which they came."""
+    """Waiting parties by size, oldest first."""
 
     def __init__(self, tavern, key, wait, practice=None):
         self.tavern, self.key, self.wait, self.practice = tavern, key, wait, practice
@@ -33,8 +32,8 @@ class Tickets:
         self.matches = itertools.count(1)
         self.lock = threading.Lock()
 
-    def hear(self, event):
-        """One event. It may come twice: what was seen is not taken again."""
+    def handle(self, event):
+        """Handles one event. Delivery is at least once, so known tickets are ignored."""
         data = event["data"]
         ticket = (data["party_id"], data.get("go_id"))
         with self.lock:
@@ -54,8 +53,8 @@ class Tickets:
         for own, other in ((left, right), (right, left)):
             self.answer(own[0], {"result": "matched", "match": name, "against": other[1]})
 
-    def tire(self):
-        """Whoever has waited for too long is told that nobody came, or plays alone."""
+    def expire(self):
+        """Fails tickets that have waited too long, or starts a practice match."""
         wait = self.wait if self.practice is None else self.practice
         while True:
             time.sleep(min(wait, 1))
@@ -69,8 +68,8 @@ class Tickets:
                             print(f"{name}: {', '.join(members)}", flush=True)
                             self.answer(ticket, {"result": "matched", "match": name, "against": []})
                             continue
-                        print(f"nobody for {', '.join(members)}", flush=True)
-                        self.answer(ticket, {"result": "failed", "reason": "nobody of your size came"})
+                        print(f"no opponent for {', '.join(members)}", flush=True)
+                        self.answer(ticket, {"result": "failed", "reason": "no opponent of this party size"})
 
     def answer(self, ticket, body):
         party, go = ticket
@@ -81,12 +80,12 @@ class Tickets:
         try:
             urllib.request.urlopen(request, timeout=5).read()
         except urllib.error.HTTPError as refused:
-            # The party went its own way meanwhile: no_such_go is no trouble.
+            # The party may have cancelled meanwhile: no_such_go is harmless.
             print(f"party {party}: {refused.read().decode()}", flush=True)
 
 
 def is_signed(secret, headers, body):
-    """Whether a request was signed by Tavern, as Standard Webhooks says."""
+    """Whether Tavern signed a request (Standard Webhooks)."""
     key = base64.b64decode(secret.removeprefix("whsec_"))
     signed = f"{headers['webhook-id']}.{headers['webhook-timestamp']}.".encode() + body
     right = base64.b64encode(hmac.new(key, signed, hashlib.sha256).digest()).decode()
@@ -101,13 +100,12 @@ def handler(tickets, secret):
             body = self.rfile.read(int(self.headers["content-length"] or 0))
             good = secret is None or is_signed(secret, self.headers, body)
             if good:
-                said = json.loads(body)
-                for event in said.get("events", []):
-                    tickets.hear(event)
+                for event in json.loads(body).get("events", []):
+                    tickets.handle(event)
             self.send_response(204 if good else 401)
             self.end_headers()
 
-        def log_message(self, *words):
+        def log_message(self, *arguments):
             pass
 
     return Handler
@@ -115,15 +113,15 @@ def handler(tickets, secret):
 
 def main():
     options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    options.add_argument("--tavern", default="http://127.0.0.1:7400", help="where the server is")
+    options.add_argument("--tavern", default="http://127.0.0.1:7400", help="address of the server")
     options.add_argument("--key", required=True, help="an API key with the scope parties")
     options.add_argument("--listen", type=int, default=7410, metavar="PORT")
-    options.add_argument("--wait", type=float, default=60, metavar="SECONDS", help="how long a party waits for another")
-    options.add_argument("--practice", type=float, metavar="SECONDS", help="a party that waited so long plays by itself")
-    options.add_argument("--secret", help="whsec_…: refuse what is not signed with it (parties.matchmaker_secret)")
+    options.add_argument("--wait", type=float, default=60, metavar="SECONDS", help="how long a party waits for an opponent")
+    options.add_argument("--practice", type=float, metavar="SECONDS", help="start a match without an opponent after this time")
+    options.add_argument("--secret", help="whsec_…: reject requests that are not signed with it (parties.matchmaker_secret)")
     given = options.parse_args()
     tickets = Tickets(given.tavern.rstrip("/"), given.key, given.wait, given.practice)
-    threading.Thread(target=tickets.tire, daemon=True).start()
+    threading.Thread(target=tickets.expire, daemon=True).start()
     server = http.server.ThreadingHTTPServer(("127.0.0.1", given.listen), handler(tickets, given.secret))
     print(f"matchmaker on http://127.0.0.1:{server.server_port}/", flush=True)
     server.serve_forever()

@@ -1,6 +1,6 @@
-"""Topics and subscriptions of its own for each test, so that tests can share a server; keys that several of them use.
+"""Separate topics and subscriptions for each test, so that tests can share a server; shared API keys.
 
-Every test that takes the shared server or a `combination` runs on each of these engines, or on those that `only` names, with the reason why.
+Every test with the shared server or a `combination` runs on each of these combinations, or on those in `only`, which states the reason.
 """
 import itertools
 
@@ -9,7 +9,7 @@ import pytest
 
 from cluster.combination import Combination, Engines
 
-# Postgres with Redis is left out: the bus carries nothing of the events but nudges, and both are here with another partner.
+# Without Postgres + Redis: events use the bus only for wake-ups, and both engines are covered by other combinations.
 COMBINATIONS = ("sqlite+local", "redis+redis", "postgres+nats")
 COUNT = itertools.count(1)
 
@@ -33,7 +33,7 @@ def combination(request, engines):
 
 @pytest.fixture(scope="session")
 def nodes(combination):
-    """Two servers of one cluster."""
+    """A cluster of two servers."""
     with combination.cluster(2) as servers:
         yield servers
 

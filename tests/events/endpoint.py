@@ -1,7 +1,7 @@
-"""An endpoint that webhooks are posted to: keeps what came, answers as it is told.
+"""A webhook endpoint: keeps every post and answers as configured.
 
-An answer is a status or an `Answer`; or it is made of each body that comes. Where one endpoint serves many subscriptions, each
-posts to a path of its own.
+An answer is a status, an `Answer`, or a function of the body. Where one endpoint serves many subscriptions, each posts to its
+own path.
 """
 import collections
 import dataclasses
@@ -17,25 +17,25 @@ class Answer:
     status: int = 200
     headers: dict = dataclasses.field(default_factory=dict)
     body: bytes = b""
-    # What it waits for before it says anything.
+    # Event to wait for before answering.
     gate: threading.Event | None = None
-    # The body goes on until the other side has had enough.
+    # The body continues until the client closes the connection.
     endless: bool = False
 
 
-# Says nothing for as long as anybody waits.
+# Never answers.
 HANG = Answer(gate=threading.Event())
 
 
 def script(*answers, then=200):
-    """These answers, one for each post, and then another one for all that follow."""
+    """One answer per post, then the same answer for all further posts."""
     left = collections.deque(answers)
     return lambda body: left.popleft() if left else then
 
 
 class Post(collections.namedtuple("Post", "status headers body")):
-    """One that came: how it was answered, its headers, its body as JSON; `raw` as bytes, its `path`, when it came
-    (`at`), and the port that it was sent from (`peer`)."""
+    """A received post: the status it was answered with, headers, body as JSON; `raw` bytes, `path`, time of arrival (`at`)
+    and the sender's port (`peer`)."""
 
     @property
     def id(self):
@@ -48,7 +48,7 @@ class Post(collections.namedtuple("Post", "status headers body")):
 
 class Handler(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
-    # An answer leaves at once.
+    # Send answers without delay.
     disable_nagle_algorithm = True
     wbufsize = -1
 
@@ -74,7 +74,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.server.endpoint.strays.append(self.path)
         self.send_error(405)
 
-    def log_message(self, *words):
+    def log_message(self, *arguments):
         pass
 
 
@@ -83,7 +83,7 @@ class Listener(http.server.ThreadingHTTPServer):
     request_queue_size = 1024
 
     def handle_error(self, request, client_address):
-        # Who posts may be killed at any moment.
+        # The sender may be killed at any moment.
         pass
 
 
@@ -91,7 +91,7 @@ class Endpoint:
     def __init__(self, status=200, port=0):
         self.status = status
         self.posts = []
-        # Whatever came and was no POST.
+        # Requests other than POST.
         self.strays = []
         self.closed = False
         self.more = threading.Condition()
@@ -112,7 +112,7 @@ class Endpoint:
             body = json.loads(raw)
             answer = self.status(body) if callable(self.status) else self.status
             answer = answer if isinstance(answer, Answer) else Answer(answer)
-            # Who is never answered has not been told that it was taken.
+            # Without an answer the post does not count as accepted.
             post = Post(0 if answer is HANG else answer.status, headers, body)
             post.raw, post.path, post.peer, post.at = raw, path, peer, time.monotonic()
             self.posts.append(post)
@@ -120,7 +120,7 @@ class Endpoint:
         return answer
 
     def taken(self):
-        """The events of what was answered with success, in the order of their coming."""
+        """The events of successful posts, in order of arrival."""
         with self.more:
             return [event for status, _, body in self.posts if 200 <= status < 300 for event in body["events"]]
 
@@ -129,15 +129,15 @@ class Endpoint:
 
     def until(self, fact, timeout=20):
         with self.more:
-            assert self.more.wait_for(lambda: fact(self), timeout), f"only {len(self.posts)} posts came: {self.posts[-3:]}"
+            assert self.more.wait_for(lambda: fact(self), timeout), f"got {len(self.posts)} posts: {self.posts[-3:]}"
 
     def posted(self, count, timeout=20):
-        """The posts, once so many came."""
+        """The posts, once this many have arrived."""
         self.until(lambda it: len(it.posts) >= count, timeout)
         return list(self.posts)
 
     def got(self, seqs, timeout=20):
-        """Waits until these, and nothing else, were taken in this order."""
+        """Waits until exactly these events were accepted, in this order."""
         seqs = list(seqs)
         self.until(lambda it: len(it.seqs()) >= len(seqs), timeout)
         assert self.seqs() == seqs
@@ -152,8 +152,8 @@ class Endpoint:
         self.server.server_close()
 
 
-class Silence:
-    """Takes connections, reads nothing and never says a word: costs nobody a thread."""
+class SilentEndpoint:
+    """Accepts connections but never reads or answers; needs no threads."""
 
     def __init__(self):
         self.listener = socket.create_server(("127.0.0.1", 0), backlog=4_096)

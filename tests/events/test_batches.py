@@ -1,4 +1,4 @@
-"""Batches as they are posted: the order of events, when a batch leaves, how much it holds, and that one waits for the other."""
+"""Batches: order of events, when a batch is sent, its size, and that one waits for the previous."""
 import json
 import threading
 import time
@@ -6,7 +6,7 @@ import time
 import pytest
 
 from events.endpoint import HANG, Answer, Endpoint
-from events.office import publish, put, report
+from events.topics_api import publish, put, report
 from support.process import until
 
 HOUR_MS = 3_600_000
@@ -20,7 +20,7 @@ def numbered(first, last):
     return [{"type": str(n)} for n in range(first, last + 1)]
 
 
-def test_events_come_in_order_with_numbers_without_holes(ann, topic, name):
+def test_events_arrive_in_order_and_numbered_without_gaps(ann, topic, name):
     a, b, c = (f"{topic}.{letter}" for letter in "abc")
     with Endpoint() as endpoint:
         put(ann, name, topics=[a, b], callback=endpoint.url, timeout_ms=20, max_events=7)
@@ -35,10 +35,10 @@ def test_events_come_in_order_with_numbers_without_holes(ann, topic, name):
         for post in endpoint.posts:
             assert (post.body["subscription"], post.body["first_seq"], post.body["last_seq"]) == (name, post.seqs[0], post.seqs[-1])
             assert len(post.seqs) <= 7 and post.headers["tavern-attempt"] == "1"
-        assert len({post.id for post in endpoint.posts}) == len(endpoint.posts), "each batch has an id of its own"
+        assert len({post.id for post in endpoint.posts}) == len(endpoint.posts), "each batch has its own id"
 
 
-def test_a_post_shows_an_event_as_it_was_published(ann, topic, name):
+def test_a_post_contains_the_event_as_published(ann, topic, name):
     with Endpoint() as endpoint:
         put(ann, name, topics=[topic], callback=endpoint.url, timeout_ms=0, headers={"x-mine": "kept"})
         publish(ann, topic, {"type": "create", "id": "i", "url": "http://x/1", "time": 5, "data": {"ä": [1, None]}})
@@ -50,10 +50,10 @@ def test_a_post_shows_an_event_as_it_was_published(ann, topic, name):
 
 
 @pytest.mark.alone
-def test_a_batch_leaves_when_its_first_event_was_accepted_timeout_ms_ago(ann, topic, name):
+def test_a_batch_is_sent_timeout_ms_after_its_first_event(ann, topic, name):
     with Endpoint() as endpoint:
         put(ann, name, topics=[topic], callback=endpoint.url, timeout_ms=700)
-        # When a batch has gone one server works on it. Before that two may have read its first event, and either may send it.
+        # After the first batch one server owns the subscription. Before that two may have read its first event, and either may send it.
         publish(ann, topic, {"type": "before"})
         endpoint.posted(1)
         began = time.monotonic()
@@ -72,23 +72,23 @@ def test_a_batch_leaves_when_its_first_event_was_accepted_timeout_ms_ago(ann, to
         finally:
             stop.set()
             others.join()
-        assert post.at - accepted < 1.2, "later events push nothing back, nor does a wrong clock"
-        assert post.at - began >= 0.69, "nothing leaves too early"
+        assert post.at - accepted < 1.2, "later events do not delay the batch"
+        assert post.at - began >= 0.69, "not sent too early"
         assert types(post)[0] == "first" and len(post.seqs) > 3
 
 
-def test_a_full_batch_does_not_wait_for_its_age(ann, topic, name):
+def test_a_full_batch_is_sent_at_once(ann, topic, name):
     with Endpoint() as endpoint:
         put(ann, name, topics=[topic], callback=endpoint.url, timeout_ms=HOUR_MS, max_events=4)
         publish(ann, topic, numbered(1, 3))
         publish(ann, topic, numbered(4, 10))
         endpoint.got(range(1, 9))
         assert [post.seqs for post in endpoint.posts] == [[1, 2, 3, 4], [5, 6, 7, 8]]
-        until(lambda: report(ann, name)["queued"] == 2, "the rest to wait")
+        until(lambda: report(ann, name)["queued"] == 2, "the rest to be queued")
         assert report(ann, name)["last"]["reason"] == "full"
 
 
-def test_smaller_limits_count_for_the_current_batch_at_once(ann, topic, name):
+def test_smaller_limits_apply_to_the_current_batch(ann, topic, name):
     with Endpoint() as endpoint:
         put(ann, name, topics=[topic], callback=endpoint.url, timeout_ms=HOUR_MS)
         publish(ann, topic, numbered(1, 5))
@@ -100,7 +100,7 @@ def test_smaller_limits_count_for_the_current_batch_at_once(ann, topic, name):
 
 
 @pytest.mark.parametrize("format", ["standard", "routemaster"])
-def test_a_body_is_never_larger_than_max_bytes_unless_one_event_alone_is(ann, topic, name, format):
+def test_a_body_exceeds_max_bytes_only_for_a_single_larger_event(ann, topic, name, format):
     with Endpoint() as endpoint:
         put(ann, name, topics=[topic], callback=endpoint.url, timeout_ms=50, max_bytes=4_096, max_events=10_000, format=format, uuid="u")
         sizes = [10, 900, 3_000, 20_000, 5, 5, 5, 1_500, 1_500, 1_500, 4_000, *[0] * 150]
@@ -118,24 +118,24 @@ def test_a_body_is_never_larger_than_max_bytes_unless_one_event_alone_is(ann, to
                 assert len(held) == 1, f"{len(post.raw)} bytes with {len(held)} events"
                 alone += [event["type"] for event in held]
         assert "3" in alone and set(alone) <= {"3", "10"}
-        # Some leave for their age on a slow machine.
+        # On a slow machine some are sent by timeout.
         assert len(endpoint.posts) < 25, "batches are filled"
 
 
-def test_the_next_batch_is_not_sent_before_the_last_is_settled(ann, topic, name):
+def test_the_next_batch_waits_until_the_previous_is_settled(ann, topic, name):
     gate = threading.Event()
     with Endpoint(Answer(gate=gate)) as endpoint:
         put(ann, name, topics=[topic], callback=endpoint.url, timeout_ms=0, max_events=2)
         publish(ann, topic, numbered(1, 2))
         endpoint.posted(1)
         publish(ann, topic, numbered(3, 8))
-        until(lambda: len(report(ann, name)["batches"]) == 2, "the next batch to be sealed")
+        until(lambda: len(report(ann, name)["batches"]) == 2, "the next batch to be complete")
         assert len(endpoint.posts) == 1
         gate.set()
         endpoint.got(range(1, 9))
 
 
-def test_with_concurrency_several_batches_are_under_way(ann, topic, name):
+def test_concurrency_allows_several_batches_in_flight(ann, topic, name):
     gate = threading.Event()
     with Endpoint(Answer(gate=gate)) as endpoint:
         put(ann, name, topics=[topic], callback=endpoint.url, timeout_ms=0, max_events=1, concurrency=3)
@@ -147,18 +147,18 @@ def test_with_concurrency_several_batches_are_under_way(ann, topic, name):
         endpoint.until(lambda it: sorted(it.seqs()) == [1, 2, 3, 4, 5, 6])
 
 
-def test_events_that_come_meanwhile_go_into_another_batch(ann, topic, name):
+def test_later_events_go_into_another_batch(ann, topic, name):
     with Endpoint(HANG) as endpoint:
         put(ann, name, topics=[topic], callback=endpoint.url, timeout_ms=0)
         publish(ann, topic, numbered(1, 2))
         endpoint.posted(1)
         publish(ann, topic, numbered(3, 4))
-        until(lambda: [batch["last_seq"] for batch in report(ann, name)["batches"]] == [2, 4], "two sealed batches")
+        until(lambda: [batch["last_seq"] for batch in report(ann, name)["batches"]] == [2, 4], "two complete batches")
         put(ann, name, max_events=1)
-        assert [batch["last_seq"] for batch in report(ann, name)["batches"]] == [2, 4], "what is sealed is not touched"
+        assert [batch["last_seq"] for batch in report(ann, name)["batches"]] == [2, 4], "a complete batch does not change"
 
 
-def test_large_batches_arrive_whole(ann, topic, name):
+def test_large_batches_arrive_complete(ann, topic, name):
     with Endpoint() as endpoint:
         put(ann, name, topics=[topic], callback=endpoint.url, timeout_ms=HOUR_MS, max_events=10_000, max_bytes=16 << 20)
         for first in range(0, 10_000, 1_000):

@@ -1,10 +1,10 @@
-"""When space is short: the oldest events go, whoever had not been given them gets a gap in their place, the others notice
-nothing, and publishing goes on."""
+"""Storage limits: the oldest events are dropped, subscriptions that had not received them get a gap, others are not affected, and
+publishing continues."""
 import pytest
 
 from events.conftest import client
 from events.endpoint import Endpoint
-from events.office import order, publish, pull, put, report
+from events.topics_api import command, publish, pull, put, report
 from support.process import until
 from support.tavern import Tavern
 
@@ -29,56 +29,56 @@ def fill(api, topic, count, size=1000):
         publish(api, topic, [{"type": "x", "data": {"n": n, "pad": "x" * size}} for n in range(first, min(first + 50, count))])
 
 
-def test_the_slow_get_a_gap_and_the_others_notice_nothing(api):
+def test_slow_subscriptions_get_a_gap_and_others_are_not_affected(api):
     with Endpoint() as good, Endpoint(503) as bad:
         put(api, "watch", topics=["tavern.deliveries"], pull=True)
         put(api, "good", topics=["t"], callback=good.url, timeout_ms=50)
         put(api, "bad", topics=["t"], callback=bad.url, timeout_ms=50, max_events=10)
         put(api, "pulls", topics=["t"], pull=True)
-        # The first batch is under way: it is copied out, and told as it was.
+        # The first batch is in flight: it is saved and delivered unchanged.
         fill(api, "t", 10)
         bad.until(lambda endpoint: endpoint.posts)
         fill(api, "t", 200)
         good.until(lambda endpoint: len(endpoint.taken()) == 210)
-        until(lambda: api.get("/v1/subscriptions/bad").json()["queued"] < 100, "the log to be cut", timeout=20)
+        until(lambda: api.get("/v1/subscriptions/bad").json()["queued"] < 100, "the log to be truncated", timeout=20)
         fill(api, "t", 5)
         bad.status = 200
         bad.until(lambda endpoint: endpoint.taken() and endpoint.taken()[-1]["seq"] == 215, timeout=30)
         taken = bad.taken()
-        assert [event["seq"] for event in taken[:10]] == list(range(1, 11)), "what was under way is not dropped"
+        assert [event["seq"] for event in taken[:10]] == list(range(1, 11)), "events in flight are not dropped"
         gaps = [event for event in taken if event["type"] == "tavern.gap"]
         reached = 0
         for event in taken:
-            assert event["seq"] == reached + 1, "numbered without holes, the gap counted"
+            assert event["seq"] == reached + 1, "seqs continue across the gap"
             reached = event["data"]["last_seq"] if event["type"] == "tavern.gap" else event["seq"]
         assert gaps and reached == 215
         good.until(lambda endpoint: len(endpoint.taken()) == 215)
-        assert [event["seq"] for event in good.taken()] == list(range(1, 216)), "who had read it is untouched"
+        assert [event["seq"] for event in good.taken()] == list(range(1, 216)), "a fast subscription is not affected"
         assert not [event for event in good.taken() if event["type"] == "tavern.gap"]
         first = pull(api, "pulls", after=0)["events"][0]
         assert first["type"] == "tavern.gap" and first["data"]["first_seq"] == 1
-        told = [(event["type"], event["data"]["subscription"]) for event in pull(api, "watch", after=0)["events"]]
-        assert ("shed", "bad") in told and ("shed", "pulls") in told
-        assert all(name != "good" for _, name in told)
+        found = [(event["type"], event["data"]["subscription"]) for event in pull(api, "watch", after=0)["events"]]
+        assert ("shed", "bad") in found and ("shed", "pulls") in found
+        assert all(name != "good" for _, name in found)
 
 
-def test_a_batch_that_was_copied_out_outlives_the_server(api):
+def test_a_saved_batch_survives_a_crash(api):
     with Endpoint(503) as bad:
         put(api, "bad", topics=["t"], callback=bad.url, timeout_ms=50, max_events=10)
         fill(api, "t", 10)
         bad.until(lambda endpoint: endpoint.posts)
         fill(api, "t", 150)
-        until(lambda: api.get("/v1/subscriptions/bad").json()["queued"] < 100, "the log to be cut", timeout=20)
+        until(lambda: api.get("/v1/subscriptions/bad").json()["queued"] < 100, "the log to be truncated", timeout=20)
         api.server.kill()
         api.server.start()
         bad.status = 200
         bad.until(lambda endpoint: len(endpoint.taken()) > 10, timeout=30)
         first = next(body for status, _, body in bad.posts if status == 200)
-        assert first == bad.posts[0][2], "the same bytes as before the cut and the crash"
+        assert first == bad.posts[0][2], "the same bytes as before the truncation and the crash"
 
 
 def walk(events):
-    """Numbered without holes, gaps counted: the last number, and how many were dropped."""
+    """Checks that seqs have no gaps except announced ones; returns the last seq and the number of dropped events."""
     reached = dropped = 0
     for event in events:
         assert event["seq"] == reached + 1
@@ -87,7 +87,7 @@ def walk(events):
     return reached, dropped
 
 
-def test_a_subscription_over_its_own_budget_gets_a_gap_and_nobody_else_does(combination):
+def test_only_a_subscription_over_its_own_limit_gets_a_gap(combination):
     with combination.cluster(2) as servers, client(servers[0], servers[0].key) as api, Endpoint(503) as bad:
         put(api, "watch", topics=["tavern.deliveries"], pull=True)
         put(api, "bounded", topics=["t"], callback=bad.url, timeout_ms=0, max_events=10, max_backlog_bytes=100_000)
@@ -98,21 +98,21 @@ def test_a_subscription_over_its_own_budget_gets_a_gap_and_nobody_else_does(comb
         fill(api, "t", 10)
         bad.until(lambda endpoint: endpoint.posts)
         fill(api, "t", 190)
-        until(lambda: report(api, "bounded")["queued"] < 100, "the cursor of the one to be moved", 20)
-        until(lambda: report(api, "small")["queued"] < 65, "the cursor of the other to be moved", 20)
-        # What waits beside the batches and the gap is four fifths of the budget, or a little less.
-        told = report(api, "bounded")
-        assert 65 <= told["queued"] - sum(batch["events"] for batch in told["batches"]) - 1 <= 77
+        until(lambda: report(api, "bounded")["queued"] < 100, "the first cursor to move", 20)
+        until(lambda: report(api, "small")["queued"] < 65, "the second cursor to move", 20)
+        # Events outside batches and the gap fill four fifths of the limit, or slightly less.
+        found = report(api, "bounded")
+        assert 65 <= found["queued"] - sum(batch["events"] for batch in found["batches"]) - 1 <= 77
         assert report(api, "large")["queued"] == report(api, "free")["queued"] == 200
         bad.status = 200
         bad.until(lambda endpoint: endpoint.taken() and endpoint.taken()[-1]["seq"] == 200, timeout=30)
-        assert [event["seq"] for event in bad.taken()[:10]] == list(range(1, 11)), "what was under way is not dropped"
+        assert [event["seq"] for event in bad.taken()[:10]] == list(range(1, 11)), "events in flight are not dropped"
         assert walk(bad.taken()) == (200, 200 - len(bad.taken()) + 1)
         whole, most = pull(api, "free", after=0, limit=1000)["events"], pull(api, "small", after=0, limit=1000)["events"]
-        assert [event["seq"] for event in whole] == list(range(1, 201)), "the log keeps everything"
+        assert [event["seq"] for event in whole] == list(range(1, 201)), "the log keeps all events"
         assert most[0]["type"] == "tavern.gap" and walk(most)[0] == 200
-        told = [event["data"]["subscription"] for event in pull(api, "watch", after=0)["events"] if event["type"] == "shed"]
-        assert set(told) == {"bounded", "small"}
-        # The log still has what was dropped: whoever goes back a little gets it with the same numbers.
-        order(api, "bounded", "replay", {"from_seq": 111})
+        found = [event["data"]["subscription"] for event in pull(api, "watch", after=0)["events"] if event["type"] == "shed"]
+        assert set(found) == {"bounded", "small"}
+        # The log still has the dropped events: a replay returns them with the same seqs.
+        command(api, "bounded", "replay", {"from_seq": 111})
         bad.until(lambda endpoint: endpoint.seqs()[-90:] == list(range(111, 201)), timeout=10)

@@ -1,4 +1,4 @@
-"""The numbers of a server, told to a StatsD receiver and to the log: the same as its page shows."""
+"""Metrics in StatsD and in the log have the same values as the metrics page."""
 import collections
 import json
 import re
@@ -8,7 +8,7 @@ import pytest
 
 from events.conftest import client
 from events.endpoint import Endpoint
-from events.office import publish, put
+from events.topics_api import publish, put
 from support.process import free_port, until
 from support.tavern import Tavern
 
@@ -16,7 +16,7 @@ LINE = re.compile(r"(?P<name>[a-z0-9_.]+):(?P<value>\d+)\|(?P<kind>[cg])\|#(?P<t
 
 
 class Receiver:
-    """Listens on UDP: adds up counters, keeps the last value of gauges."""
+    """A UDP receiver: sums counters, keeps the last value of gauges."""
 
     def __init__(self, port=0):
         self.socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -26,8 +26,8 @@ class Receiver:
         self.numbers = collections.Counter()
         self.longest = 0
 
-    def hear(self):
-        """What was said until now."""
+    def values(self):
+        """All values so far."""
         try:
             while True:
                 datagram = self.socket.recv(65_536)
@@ -49,32 +49,32 @@ class Receiver:
 
 def config(port, every_ms=100):
     return f"""
-node = "inn"
+node = "n1"
 log = "json"
 [metrics]
 statsd = "127.0.0.1:{port}"
-statsd_prefix = "house."
+statsd_prefix = "tavern."
 statsd_ms = {every_ms}
 log_ms = 200
 """
 
 
 def lines(server):
-    """The numbers that the log shows, one object for each line."""
-    told = [json.loads(line) for line in server.log(1_000_000).splitlines() if line.startswith("{")]
-    return [json.loads(one["fields"]["numbers"]) for one in told if one["target"] == "tavern::metrics"]
+    """The metrics in the log, one object per line."""
+    found = [json.loads(line) for line in server.log(1_000_000).splitlines() if line.startswith("{")]
+    return [json.loads(one["fields"]["numbers"]) for one in found if one["target"] == "tavern::metrics"]
 
 
 def is_nothing(line):
-    """A counter that nothing was added to."""
+    """A counter that is zero."""
     return line.split("{")[0].split()[0].endswith(("_total", "_sum", "_count")) and line.endswith(" 0")
 
 
 def named(line):
-    """What a line of the page is called over UDP."""
+    """The StatsD name and tags of a line of the metrics page."""
     name, _, labels = line.rsplit(" ", 1)[0].partition("{")
     tags = {tag.replace('="', ":").rstrip('"') for tag in labels.rstrip("}").split(",") if tag}
-    return name.replace("tavern_", "house.", 1), frozenset(tags | {"node:inn"})
+    return name.replace("tavern_", "tavern.", 1), frozenset(tags | {"node:n1"})
 
 
 def work(server, endpoint, first=0):
@@ -85,39 +85,39 @@ def work(server, endpoint, first=0):
         endpoint.until(lambda it: len(it.taken()) == first + 20)
 
 
-def test_what_the_page_shows_is_told_by_udp_and_in_the_log():
+def test_statsd_and_log_show_the_metrics_of_the_page():
     with Receiver() as receiver, Endpoint() as endpoint, Tavern.dev(config(receiver.port)) as server:
         work(server, endpoint)
-        billing = frozenset({"node:inn", "subscription:billing"})
-        until(lambda: receiver.hear()["house.subscription_events_total", billing] == 20, "the counters to arrive")
-        orders = frozenset({"node:inn", "topic:orders"})
-        numbers = receiver.hear()
-        assert numbers["house.topic_events_total", orders] == 20
-        assert numbers["house.topic_duplicates_total", orders] == 1
-        assert numbers["house.store_up", frozenset({"node:inn"})] == 1
-        assert numbers["house.deliveries_total", billing | {"outcome:delivered"}] >= 1
+        billing = frozenset({"node:n1", "subscription:billing"})
+        until(lambda: receiver.values()["tavern.subscription_events_total", billing] == 20, "the counters to arrive")
+        orders = frozenset({"node:n1", "topic:orders"})
+        numbers = receiver.values()
+        assert numbers["tavern.topic_events_total", orders] == 20
+        assert numbers["tavern.topic_duplicates_total", orders] == 1
+        assert numbers["tavern.store_up", frozenset({"node:n1"})] == 1
+        assert numbers["tavern.deliveries_total", billing | {"outcome:delivered"}] >= 1
         assert 0 < receiver.longest <= 1_432
-        # Every number of the page has its line, but for counters of which there is nothing to tell.
+        # Every metric of the page is sent, except counters that are zero.
         shown = {named(line) for line in server.metrics().splitlines() if not line.startswith("#") and not is_nothing(line)}
         assert len(shown) > 20
-        until(lambda: shown <= set(receiver.hear()), "all of the page to be told")
-        told = until(lambda: [one for one in lines(server) if one.get('tavern_topic_events_total{topic="orders"}') == 20], "a line of the log")
-        assert told[-1]["tavern_store_up"] == 1 and "tavern_webhooks_in_flight" in told[-1]
+        until(lambda: shown <= set(receiver.values()), "all metrics to arrive")
+        found = until(lambda: [one for one in lines(server) if one.get('tavern_topic_events_total{topic="orders"}') == 20], "a log line")
+        assert found[-1]["tavern_store_up"] == 1 and "tavern_webhooks_in_flight" in found[-1]
 
 
-def test_a_receiver_that_is_not_there_is_missed_by_nobody():
+def test_a_missing_statsd_receiver_does_no_harm():
     port = free_port()
     with Endpoint() as endpoint, Tavern.dev(config(port)) as server:
         work(server, endpoint)
         with Receiver(port) as receiver:
-            until(lambda: receiver.hear()["house.store_up", frozenset({"node:inn"})] == 1, "the gauges to arrive")
+            until(lambda: receiver.values()["tavern.store_up", frozenset({"node:n1"})] == 1, "the gauges to arrive")
             work(server, endpoint, first=20)
-            billing = frozenset({"node:inn", "subscription:billing"})
-            until(lambda: receiver.hear()["house.subscription_events_total", billing] >= 20, "what came later to arrive")
+            billing = frozenset({"node:n1", "subscription:billing"})
+            until(lambda: receiver.values()["tavern.subscription_events_total", billing] >= 20, "later values to arrive")
 
 
 @pytest.mark.parametrize("wrong", ["metrics.statsd=8125", "metrics.statsd_prefix=a|b", "metrics.log_ms=5"])
-def test_a_wrong_address_is_said(wrong):
+def test_invalid_metrics_settings_are_rejected(wrong):
     server = Tavern.dev()
     checked = server.run("check", "--dev", "--set", wrong)
     assert checked.returncode == 1 and wrong.split("=")[0] in checked.stderr

@@ -5,7 +5,7 @@ import time
 import pytest
 
 from events.conftest import client
-from events.office import code, events, order, publish, pull, put, report, seqs
+from events.topics_api import code, events, command, publish, pull, put, report, seqs
 
 
 @pytest.fixture(scope="session")
@@ -20,20 +20,20 @@ def bob_there(nodes, keys):
         yield api
 
 
-def test_a_claim_holds_everywhere_and_moves_everywhere(ann, bob, ann_there, bob_there, admin, keys, topic):
+def test_a_claim_applies_and_moves_on_every_node(ann, bob, ann_there, bob_there, admin, keys, topic):
     publish(ann, topic, {"type": "1"})
     assert code(bob_there.post(f"/v1/topics/{topic}/events", json={"type": "x"})) == (403, "claimed")
     assert publish(ann_there, topic, {"type": "2"})["first_seq"] == 2
     assert admin.put(f"/v1/topics/{topic}", json={"publisher": keys[1].split("_")[1]}).status_code == 200
-    assert code(ann_there.post(f"/v1/topics/{topic}/events", json={"type": "x"})) == (403, "claimed"), "also where it was remembered"
+    assert code(ann_there.post(f"/v1/topics/{topic}/events", json={"type": "x"})) == (403, "claimed"), "also where it was cached"
     assert publish(bob_there, topic, {"type": "3"})["first_seq"] == 3
     assert publish(bob, topic, {"type": "4"})["first_seq"] == 4
     assert admin.delete(f"/v1/topics/{topic}").status_code == 200
-    assert publish(ann_there, topic, {"type": "5"})["first_seq"] == 5, "it is free again, and goes on counting"
+    assert publish(ann_there, topic, {"type": "5"})["first_seq"] == 5, "unclaimed again; seqs continue"
     assert code(bob.post(f"/v1/topics/{topic}/events", json={"type": "x"})) == (403, "claimed")
 
 
-def test_one_claims_of_many_who_try_on_both(ann, bob_there, topic):
+def test_concurrent_claims_on_two_nodes_have_one_winner(ann, bob_there, topic):
     for round in range(5):
         answers = {}
 
@@ -47,7 +47,7 @@ def test_one_claims_of_many_who_try_on_both(ann, bob_there, topic):
         assert ann.get(f"/v1/topics/{topic}.{round}").json()["events"] == 3
 
 
-def test_what_is_published_here_is_pulled_there(ann, ann_there, topic, name):
+def test_events_published_on_one_node_are_pulled_on_another(ann, ann_there, topic, name):
     put(ann_there, name, topics=[topic], pull=True)
     later = threading.Timer(0.3, lambda: publish(ann, topic, [{"type": "a"}, {"type": "b"}]))
     later.start()
@@ -56,49 +56,49 @@ def test_what_is_published_here_is_pulled_there(ann, ann_there, topic, name):
     assert time.monotonic() - begun < 3
     later.join()
     assert seqs(pull(ann, name, after=1)) == [2]
-    assert seqs(pull(ann_there, name)) == [2], "acknowledged here is acknowledged there"
+    assert seqs(pull(ann_there, name)) == [2], "acknowledged on both nodes"
 
 
-def test_ids_and_keys_are_known_on_both(ann, ann_there, topic):
+def test_event_ids_and_idempotency_keys_dedupe_across_nodes(ann, ann_there, topic):
     first = publish(ann, topic, [{"type": "a"}, {"type": "b"}], once="k")
     assert publish(ann_there, topic, [{"type": "a"}, {"type": "b"}], once="k") == first
     publish(ann, topic, {"type": "c", "id": "i"})
     assert publish(ann_there, topic, {"type": "d", "id": "i"})["duplicates"] == 1
 
 
-def test_topics_change_there_while_events_come_here(ann, ann_there, topic, name):
+def test_topics_change_on_one_node_while_events_are_published_on_another(ann, ann_there, topic, name):
     a, b = f"{topic}.a", f"{topic}.b"
     put(ann, name, topics=[a], pull=True)
     published = []
 
-    def speak():
+    def publish_all():
         for n in range(40):
             publish(ann, (a, b)[n % 2], [{"type": f"{n}.{at}"} for at in range(3)])
             published.append(n)
 
-    speaker = threading.Thread(target=speak)
-    speaker.start()
+    publisher = threading.Thread(target=publish_all)
+    publisher.start()
     flips = 0
-    while speaker.is_alive():
+    while publisher.is_alive():
         put(ann_there, name, topics=[[a], [b], [a, b]][flips % 3])
         flips += 1
-    speaker.join()
+    publisher.join()
     head = report(ann_there, name)["seq"]
     got = []
     while len(got) < head:
         page = events(pull(ann_there, name, after=len(got), limit=7))
-        assert page, f"{len(got)} of {head} came"
+        assert page, f"got {len(got)} of {head}"
         got += page
     assert [event["seq"] for event in got] == list(range(1, head + 1))
     assert len({event["type"] for event in got}) == head, "each once"
-    assert order(ann, name, "replay", {"from_seq": 1})["rewound"]
+    assert command(ann, name, "replay", {"from_seq": 1})["rewound"]
     again = []
     while len(again) < head:
         again += events(pull(ann, name, after=len(again), limit=11))
-    assert again == got, "the same numbers from the other server"
+    assert again == got, "the same seqs from the other node"
 
 
-def test_two_who_change_one_subscription_both_count(ann, ann_there, topic, name):
+def test_concurrent_changes_of_a_subscription_are_both_applied(ann, ann_there, topic, name):
     put(ann, name, topics=[topic], callback="http://127.0.0.1:9/x")
 
     def change(api, member, values):
@@ -111,5 +111,5 @@ def test_two_who_change_one_subscription_both_count(ann, ann_there, topic, name)
     ]
     [one.start() for one in crowd]
     [one.join() for one in crowd]
-    told = report(ann, name)
-    assert (told["max_events"], told["timeout_ms"]) == (10, 10)
+    found = report(ann, name)
+    assert (found["max_events"], found["timeout_ms"]) == (10, 10)

@@ -1,9 +1,9 @@
-"""`tavern.presence`: who comes and goes is an event for services, once for each transition, whatever the number of nodes."""
+"""`tavern.presence`: users going online and offline are events for services, one per transition with any number of nodes."""
 import contextlib
 
 from cluster.combination import Combination, Engines
 from events.conftest import client
-from events.office import pull, put
+from events.topics_api import pull, put
 from support.json_client import Socket, connect_online
 from support.process import until
 
@@ -25,29 +25,29 @@ def windows(api, user):
     return sum(len(one["clients"]) for one in there["users"])
 
 
-def test_transitions_are_told_once_on_three_nodes():
+def test_each_transition_is_one_event_on_three_nodes():
     with Engines() as engines, Combination("sqlite+local", engines).cluster(3, CONFIG) as servers:
         with contextlib.ExitStack() as stack:
             apis = [stack.enter_context(client(server, server.key)) for server in servers]
             put(apis[0], "people", topics=["tavern.presence"], pull=True)
-            # Every node knows of the subscription when its own users are told.
+            # Each node knows the subscription once its own users are reported.
             for n, server in enumerate(servers):
-                def told(n=n, server=server):
+                def reported(n=n, server=server):
                     connect_online(server, f"probe{n}").close()
                     return any(user == f"probe{n}" for _, user, _ in transitions(apis[0]))
-                until(told, f"node {n} to tell of its users", timeout=15)
-            # Two windows on two nodes are one user who comes once and goes once.
+                until(reported, f"node {n} to report its users", timeout=15)
+            # Two sessions on two nodes are one user: one online and one offline event.
             one, two = connect_online(servers[0], "ann"), connect_online(servers[1], "ann")
-            until(lambda: windows(apis[2], "ann") == 2, "both windows to be known")
+            until(lambda: windows(apis[2], "ann") == 2, "both sessions to be known")
             one.ok("bye")
             two.drop()
 
             def of_ann():
                 return [(kind, reason) for kind, user, reason in transitions(apis[2]) if user == "ann"]
 
-            until(lambda: len(of_ann()) >= 2, "ann to be gone", timeout=15)
+            until(lambda: len(of_ann()) >= 2, "ann to be offline", timeout=15)
             assert of_ann() == [("online", None), ("offline", "lost")]
             with Socket(servers[2], user="bob") as bob:
-                until(lambda: ("online", "bob", None) in transitions(apis[1]), "bob to be told of")
+                until(lambda: ("online", "bob", None) in transitions(apis[1]), "an event about bob")
                 bob.ok("bye")
-            until(lambda: ("offline", "bob", "bye") in transitions(apis[1]), "bob to be told of")
+            until(lambda: ("offline", "bob", "bye") in transitions(apis[1]), "an event about bob")

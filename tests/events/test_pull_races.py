@@ -1,18 +1,18 @@
-"""The topics of a subscription change while it is pulled and its topics are published to, on two servers: a number that was handed out
-stays with its event, and what the subscription had all the time arrives once and in order."""
+"""The topics of a subscription change while it is pulled and its topics are published to, on two servers: a seq always names the
+same event, and events of a topic that was always subscribed arrive once and in order."""
 import contextlib
 import threading
 import time
 
 from events.conftest import client
-from events.office import publish
+from events.topics_api import publish
 from support.process import until
 
 SECONDS = 4
 
 
 class Worker(threading.Thread):
-    """Does something again and again until it is told to end."""
+    """Repeats its work until it is stopped."""
 
     def __init__(self, work):
         super().__init__()
@@ -43,19 +43,19 @@ def publisher(api, topic, taken):
 
 
 def asked(ask):
-    """The answer, however often somebody else was quicker."""
+    """Retries on conflict until it gets an answer."""
     while (answer := ask()).status_code == 503:
         pass
     assert answer.status_code == 200, answer.text
     return answer.json()
 
 
-def put(api, name, **wish):
-    return asked(lambda: api.put(f"/v1/subscriptions/{name}", json=wish))
+def put(api, name, **settings):
+    return asked(lambda: api.put(f"/v1/subscriptions/{name}", json=settings))
 
 
-def pull(api, name, **question):
-    return asked(lambda: api.get(f"/v1/subscriptions/{name}/events", params=question))
+def pull(api, name, **query):
+    return asked(lambda: api.get(f"/v1/subscriptions/{name}/events", params=query))
 
 
 def changer(api, name, always, sometimes, changes):
@@ -67,7 +67,7 @@ def changer(api, name, always, sometimes, changes):
     return work
 
 
-def test_a_number_that_was_handed_out_stays_with_its_event(nodes, topic, name):
+def test_a_seq_always_names_the_same_event(nodes, topic, name):
     always, sometimes, taken, other, changes = f"{topic}-a", f"{topic}-b", [], [], []
     with contextlib.ExitStack() as stack:
         apis = [stack.enter_context(client(node, node.key)) for node in (*nodes, *nodes)]
@@ -76,10 +76,10 @@ def test_a_number_that_was_handed_out_stays_with_its_event(nodes, topic, name):
 
         def turn():
             nonlocal after
-            # Looked at, and then acknowledged: a change of topics may come in between.
+            # Read, then acknowledge: the topics may change in between.
             for api in apis[:2]:
                 for event in pull(api, name, after=after, limit=20)["events"]:
-                    assert numbers.setdefault(event["seq"], event["id"]) == event["id"], f"{event['seq']} is two events"
+                    assert numbers.setdefault(event["seq"], event["id"]) == event["id"], f"{event['seq']} names two events"
             after = max(numbers, default=0)
 
         with Worker(publisher(apis[2], always, taken)), Worker(publisher(apis[3], sometimes, other)):

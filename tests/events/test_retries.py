@@ -1,5 +1,5 @@
-"""What an endpoint can answer, and what is posted then: the same again, the rest, halves, later, nothing; and how soon it gets
-everything when it is well again."""
+"""Responses of endpoints and the resulting retries: the same batch, the failed rest, halves, later, or none; and how soon a
+recovered endpoint gets everything."""
 import email.utils
 import json
 import threading
@@ -9,7 +9,7 @@ import pytest
 
 from events.conftest import client
 from events.endpoint import HANG, Answer, Endpoint, script
-from events.office import order, publish, put, report
+from events.topics_api import command, publish, put, report
 from support.process import free_port, until
 from support.tavern import Tavern
 
@@ -32,17 +32,17 @@ def events(count):
     return [{"type": str(n), "id": f"e{n}"} for n in range(1, count + 1)]
 
 
-def subscribed(api, name, topic, endpoint, count, **wish):
-    """A subscription that so many events were published for, as one batch."""
-    put(api, name, topics=[topic], callback=endpoint.url, **{"timeout_ms": 0, **wish})
+def subscribed(api, name, topic, endpoint, count, **settings):
+    """Creates a subscription and publishes this many events as one batch."""
+    put(api, name, topics=[topic], callback=endpoint.url, **{"timeout_ms": 0, **settings})
     publish(api, topic, events(count))
 
 
 def at_rest(api, name):
-    until(lambda: report(api, name)["queued"] == 0, "nothing to be queued")
+    until(lambda: report(api, name)["queued"] == 0, "the queue to be empty")
 
 
-def test_a_retry_is_the_same_to_the_byte_under_the_same_id(api, topic, name):
+def test_a_retry_has_the_same_bytes_and_id(api, topic, name):
     with Endpoint(script(500, 302, 400, 503, 404)) as endpoint:
         subscribed(api, name, topic, endpoint, 3)
         endpoint.posted(1)
@@ -56,7 +56,7 @@ def test_a_retry_is_the_same_to_the_byte_under_the_same_id(api, topic, name):
         assert report(api, name)["health"] == "healthy"
 
 
-def test_only_what_the_endpoint_names_as_failed_comes_again(api, topic, name):
+def test_only_events_reported_as_failed_are_retried(api, topic, name):
     partly = Answer(200, body=json.dumps({"failed": ["e2", "e4", "nobody"]}).encode())
     again = Answer(202, body=b'{"failed":["e4"]}')
     with Endpoint(script(partly, again)) as endpoint:
@@ -65,13 +65,13 @@ def test_only_what_the_endpoint_names_as_failed_comes_again(api, topic, name):
         publish(api, topic, {"type": "next"})
         posts = endpoint.posted(4)
         assert [post.seqs for post in posts] == [[1, 2, 3, 4, 5], [2, 4], [4], [6]]
-        assert len({post.id for post in posts}) == 4, "what is cut anew has a new id"
+        assert len({post.id for post in posts}) == 4, "a new batch has a new id"
         at_rest(api, name)
         assert report(api, name)["dead_letters"] == 0
 
 
 @pytest.mark.parametrize("body", [b'{"failed":[]}', b"ok", b"[1]", b'{"failed":"x"}', b'{"failed":["other"]}', b"", b"{"])
-def test_other_bodies_of_a_2xx_acknowledge_everything(api, topic, name, body):
+def test_any_other_2xx_body_acknowledges_the_batch(api, topic, name, body):
     with Endpoint(Answer(201, body=body)) as endpoint:
         subscribed(api, name, topic, endpoint, 2)
         endpoint.posted(1)
@@ -80,7 +80,7 @@ def test_other_bodies_of_a_2xx_acknowledge_everything(api, topic, name, body):
         assert [post.seqs for post in endpoint.posted(2)] == [[1, 2], [3]]
 
 
-def test_a_poisonous_event_is_found_by_halves_and_parked_and_the_rest_goes_on(api, topic, name):
+def test_a_poison_event_is_found_by_bisection_and_becomes_a_dead_letter(api, topic, name):
     def refuses(body):
         return 422 if any(event["id"] == "e6" for event in body["events"]) else 200
 
@@ -89,7 +89,7 @@ def test_a_poisonous_event_is_found_by_halves_and_parked_and_the_rest_goes_on(ap
         publish(api, topic, [{"type": "x", "id": "e9"}, {"type": "x", "id": "e10"}])
         endpoint.got([1, 2, 3, 4, 5, 7, 8, 9, 10])
         whole = [post for post in endpoint.posts if len(post.seqs) == 8]
-        assert len(whole) == 5 and len({(post.id, post.raw) for post in whole}) == 1, "five refusals before it is cut"
+        assert len(whole) == 5 and len({(post.id, post.raw) for post in whole}) == 1, "five refusals before the batch is split"
         cut = [post.seqs for post in endpoint.posts[5:]]
         assert cut == [[1, 2, 3, 4], [5, 6, 7, 8], [5, 6], [5], [6], [7, 8], [9, 10]]
         until(lambda: report(api, name)["dead_letters"] == 1, "a dead letter")
@@ -98,7 +98,7 @@ def test_a_poisonous_event_is_found_by_halves_and_parked_and_the_rest_goes_on(ap
         at_rest(api, name)
 
 
-def test_a_failure_that_is_no_refusal_never_splits(api, topic, name):
+def test_only_refusals_split_a_batch(api, topic, name):
     with Endpoint(script(*[500] * 8)) as endpoint:
         subscribed(api, name, topic, endpoint, 4)
         endpoint.got([1, 2, 3, 4])
@@ -113,11 +113,11 @@ def test_410_disables_and_nothing_is_lost(api, topic, name):
         publish(api, topic, {"type": "later"})
         endpoint.status = 200
         assert report(api, name)["queued"] == 3 and len(endpoint.posts) == 1
-        order(api, name, "enable")
+        command(api, name, "enable")
         endpoint.got([1, 2, 3])
 
 
-def test_413_splits_at_once(api, topic, name):
+def test_413_splits_the_batch_at_once(api, topic, name):
     with Endpoint(lambda body: 413 if len(body["events"]) > 2 else 200) as endpoint:
         subscribed(api, name, topic, endpoint, 7)
         endpoint.got(range(1, 8))
@@ -129,19 +129,19 @@ def test_413_splits_at_once(api, topic, name):
 @pytest.mark.parametrize("spelling", ["seconds", "date"])
 def test_retry_after_is_honoured(api, topic, name, status, spelling):
     def throttle(body):
-        # A date counts whole seconds: two of them are one at least.
+        # HTTP dates have whole seconds: two seconds are at least one.
         after = "1" if spelling == "seconds" else email.utils.formatdate(time.time() + 2, usegmt=True)
         return Answer(status, {"retry-after": after})
 
     with Endpoint(lambda body: throttle(body) if len(endpoint.posts) == 0 else 200) as endpoint:
         subscribed(api, name, topic, endpoint, 2)
-        until(lambda: report(api, name)["health"] == "throttled", "it to be throttled")
+        until(lambda: report(api, name)["health"] == "throttled", "the subscription to be throttled")
         endpoint.got([1, 2])
         first, second = endpoint.posts
         assert 0.99 <= second.at - first.at < 4 and first.raw == second.raw and first.id == second.id
 
 
-def test_an_endpoint_that_hangs_is_given_up_and_tried_again(api, topic, name):
+def test_a_hanging_endpoint_times_out_and_is_retried(api, topic, name):
     with Endpoint(script(HANG, HANG)) as endpoint:
         subscribed(api, name, topic, endpoint, 2)
         endpoint.got([1, 2])
@@ -149,22 +149,22 @@ def test_an_endpoint_that_hangs_is_given_up_and_tried_again(api, topic, name):
         assert 0.95 <= second.at - first.at < 3 and first.raw == second.raw == third.raw
 
 
-def test_an_endpoint_that_nobody_listens_at_is_reached_when_somebody_does(api, topic, name):
+def test_an_endpoint_that_comes_up_later_is_reached(api, topic, name):
     port = free_port()
     put(api, name, topics=[topic], callback=f"http://127.0.0.1:{port}/hook", timeout_ms=0, max_events=3)
     publish(api, topic, events(10))
-    until(lambda: report(api, name)["health"] == "failing", "it to fail")
+    until(lambda: report(api, name)["health"] == "failing", "the subscription to fail")
     with Endpoint(port=port) as endpoint:
         began = time.monotonic()
         endpoint.got(range(1, 11))
         assert time.monotonic() - began < 5
 
 
-def test_a_broken_endpoint_is_probed_alone_and_gets_everything_within_seconds_of_its_recovery(api, topic, name):
+def test_a_recovered_endpoint_gets_everything_within_seconds(api, topic, name):
     with Endpoint(500) as endpoint:
         subscribed(api, name, topic, endpoint, 200, max_events=10, concurrency=4)
         endpoint.posted(12)
-        # The first four were under way when the first of them failed.
+        # Four batches were in flight when the first failed.
         assert {tuple(post.seqs) for post in endpoint.posts[4:]} == {tuple(range(1, 11))}
         endpoint.status = 200
         began = time.monotonic()
@@ -182,7 +182,7 @@ def test_redirects_are_not_followed(api, topic, name):
         assert elsewhere.posts == [] and elsewhere.strays == []
 
 
-def test_an_answer_without_an_end_is_cut(api, topic, name):
+def test_an_endless_response_body_is_cut_off(api, topic, name):
     with Endpoint(script(Answer(200, body=b"yes ", endless=True))) as endpoint:
         subscribed(api, name, topic, endpoint, 1)
         endpoint.posted(1)
@@ -193,11 +193,11 @@ def test_an_answer_without_an_end_is_cut(api, topic, name):
         put(api, name, callback=endpoint.url)
         publish(api, topic, {"type": "last"})
         posts = endpoint.posted(3)
-        assert [post.seqs for post in posts] == [[3], [3], [3]], "half a list of failures is no yes"
+        assert [post.seqs for post in posts] == [[3], [3], [3]], "a truncated list of failures does not acknowledge"
         at_rest(api, name)
 
 
-def test_a_head_without_an_end_is_cut(api, topic, name):
+def test_an_endless_response_head_is_cut_off(api, topic, name):
     with Endpoint(script(Answer(200, {"x-long": "x" * 60_000}))) as endpoint:
         subscribed(api, name, topic, endpoint, 1)
         posts = endpoint.posted(2)
@@ -205,7 +205,7 @@ def test_a_head_without_an_end_is_cut(api, topic, name):
         at_rest(api, name)
 
 
-def test_a_slow_answer_that_comes_in_time_is_taken(api, topic, name):
+def test_a_slow_response_within_the_timeout_is_accepted(api, topic, name):
     gate = threading.Event()
     with Endpoint(Answer(gate=gate)) as endpoint:
         subscribed(api, name, topic, endpoint, 1)
@@ -215,15 +215,15 @@ def test_a_slow_answer_that_comes_in_time_is_taken(api, topic, name):
         assert len(endpoint.posts) == 1
 
 
-def test_what_fails_for_too_long_is_disabled_and_said_so(topic, name):
+def test_a_subscription_that_fails_too_long_is_disabled_and_reported(topic, name):
     with Tavern.dev("[events]\nbackoff_min_ms = 20\nbackoff_max_ms = 50\ndisable_after_ms = 500\n") as server, \
             client(server, server.key) as api, Endpoint(500) as endpoint, Endpoint() as watcher:
         put(api, "watcher", topics=["tavern.deliveries"], callback=watcher.url, timeout_ms=0)
         subscribed(api, name, topic, endpoint, 2)
-        until(lambda: report(api, name)["health"] == "disabled", "it to be disabled")
+        until(lambda: report(api, name)["health"] == "disabled", "the subscription to be disabled")
         assert report(api, name)["why"] == "failing"
         watcher.until(lambda it: [event["type"] for event in it.taken()] == ["disabled"])
         assert watcher.taken()[0]["data"] == {"subscription": name, "why": "failing"}
         endpoint.status = 200
-        order(api, name, "enable")
+        command(api, name, "enable")
         endpoint.got([1, 2])

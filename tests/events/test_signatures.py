@@ -1,5 +1,5 @@
-"""Posts are signed as the Standard Webhooks specification says, and its own libraries for Python and JavaScript believe them,
-also while a secret is changed; the classic format says who it is in the classic way."""
+"""Posts are signed according to Standard Webhooks and verified by its Python and JavaScript libraries, also during a rotation of
+the secret; the routemaster format uses basic auth."""
 import base64
 import json
 import pathlib
@@ -10,7 +10,7 @@ import standardwebhooks
 
 from events.conftest import client
 from events.endpoint import Endpoint, script
-from events.office import publish, put
+from events.topics_api import publish, put
 from support.process import until
 from support.tavern import Tavern
 
@@ -18,19 +18,19 @@ HERE = pathlib.Path(__file__).resolve().parent
 MODULES = HERE.parents[1] / "target" / "node"
 
 
-def python_believes(messages):
-    def believes(message):
+def python_verifies(messages):
+    def verifies(message):
         try:
             standardwebhooks.Webhook(message["secret"]).verify(message["body"], message["headers"])
             return True
         except standardwebhooks.WebhookVerificationError:
             return False
 
-    return [believes(message) for message in messages]
+    return [verifies(message) for message in messages]
 
 
-def node_believes(messages):
-    command = ["node", HERE / "node" / "believe.mjs", MODULES]
+def node_verifies(messages):
+    command = ["node", HERE / "node" / "verify.mjs", MODULES]
     done = subprocess.run(command, input=json.dumps(messages), capture_output=True, text=True, timeout=20)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
@@ -45,7 +45,7 @@ def secret_of(byte):
 
 
 def signed(api, topic, endpoint, signatures):
-    """The first post with so many signatures."""
+    """The first post with this many signatures."""
     def post():
         seen = len(endpoint.posts)
         publish(api, topic, {"type": "x"})
@@ -55,12 +55,12 @@ def signed(api, topic, endpoint, signatures):
     return until(post, f"{signatures} signatures")
 
 
-@pytest.fixture(params=[python_believes, node_believes], ids=["python", "javascript"])
-def believes(request):
+@pytest.fixture(params=[python_verifies, node_verifies], ids=["python", "javascript"])
+def verifies(request):
     return request.param
 
 
-def test_the_library_believes_a_post_and_nothing_else(ann, topic, name, believes):
+def test_the_library_verifies_a_post_and_rejects_changed_ones(ann, topic, name, verifies):
     with Endpoint(script(500)) as endpoint:
         secret = put(ann, name, topics=[topic], callback=endpoint.url, timeout_ms=0)["secret"]
         publish(ann, topic, {"type": "create", "data": "größer & <größer>"})
@@ -69,10 +69,10 @@ def test_the_library_believes_a_post_and_nothing_else(ann, topic, name, believes
         wrong = {**message(first, secret), "body": first.raw.decode().replace("create", "delete")}
         other = message(first, secret_of(9))
         renamed = message(first, secret, **{"webhook-id": "msg_other"})
-        assert believes([message(first, secret), message(second, secret), wrong, other, renamed]) == [True, True, False, False, False]
+        assert verifies([message(first, secret), message(second, secret), wrong, other, renamed]) == [True, True, False, False, False]
 
 
-def test_both_secrets_sign_while_one_follows_the_other(topic, name, believes):
+def test_both_secrets_sign_during_rotation(topic, name, verifies):
     old, new, newest = secret_of(1), secret_of(2), secret_of(3)
     with Tavern.dev("[events]\nrotation_ms = 1500\n") as server, client(server, server.key) as api, Endpoint() as endpoint:
         put(api, name, topics=[topic], callback=endpoint.url, timeout_ms=0, secret=old)
@@ -85,10 +85,10 @@ def test_both_secrets_sign_while_one_follows_the_other(topic, name, believes):
         last = signed(api, topic, endpoint, 2)
         asked = [(before, old), (before, new), (during, old), (during, new), (after, old), (after, new), (last, old), (last, new), (last, newest)]
         expected = [True, False, True, True, False, True, False, True, True]
-        assert believes([message(*pair) for pair in asked]) == expected
+        assert verifies([message(*pair) for pair in asked]) == expected
 
 
-def test_the_routemaster_format_is_a_list_with_a_basic_password(ann, topic, name):
+def test_the_routemaster_format_is_a_list_with_basic_auth(ann, topic, name):
     with Endpoint(script(500)) as endpoint:
         put(ann, name, topics=[topic], callback=endpoint.url, timeout_ms=0, format="routemaster", uuid="3f-uuid")
         publish(ann, topic, [{"type": "create", "url": "https://x/1", "time": 1234, "data": {"a": 1}}, {"type": "noop", "url": "https://x/2"}])

@@ -1,5 +1,5 @@
-"""One and three servers on every combination of engines: events are published anywhere and come in order; whoever works on a
-subscription can be killed, stopped or asleep, and another one goes on where it was; a restart keeps what was queued."""
+"""One and three servers on every combination of engines: events published on any server are delivered in order; when the server
+that works on a subscription is killed, stopped or suspended, another one continues; a restart keeps the queue."""
 import collections
 import contextlib
 import os
@@ -11,7 +11,7 @@ import pytest
 
 from events.conftest import client
 from events.endpoint import HANG, Answer, Endpoint, script
-from events.office import publish, put, report
+from events.topics_api import publish, put, report
 from events.workers import worker
 from support.process import until
 
@@ -24,7 +24,7 @@ lease_ms = 1500
 backoff_min_ms = 50
 backoff_max_ms = 300
 """
-# Those who sleep are not taken for dead: only the lease of the subscription ends.
+# A suspended node is not considered dead: only the lease of the subscription expires.
 PATIENT = QUICK.replace("lease_ms = 1500\n[events]\nlease_ms = 1500", "lease_ms = 60000\n[events]\nlease_ms = 1000")
 
 
@@ -35,7 +35,7 @@ def apis(servers):
 
 
 @contextlib.contextmanager
-def asleep(server):
+def suspended(server):
     os.kill(server.process.pid, signal.SIGSTOP)
     try:
         yield
@@ -52,28 +52,28 @@ def numbered(first, last):
 
 
 @pytest.mark.parametrize("count", [1, 3])
-def test_what_is_published_anywhere_comes_once_and_in_order(combination, count):
+def test_events_from_any_server_are_delivered_once_and_in_order(combination, count):
     with combination.cluster(count, QUICK) as servers, apis(servers) as known, Endpoint() as endpoint:
         topics = [f"t{n}" for n in range(count)]
         put(known[0], "all", topics=topics, callback=endpoint.url, timeout_ms=20, max_events=10)
 
-        def speak(api, topic):
+        def publish_all(api, topic):
             for n in range(0, 60, 3):
                 publish(api, topic, [{"type": str(n + at)} for at in range(3)])
 
-        speakers = [threading.Thread(target=speak, args=pair) for pair in zip(known, topics)]
-        [speaker.start() for speaker in speakers]
-        [speaker.join() for speaker in speakers]
+        publishers = [threading.Thread(target=publish_all, args=pair) for pair in zip(known, topics)]
+        [publisher.start() for publisher in publishers]
+        [publisher.join() for publisher in publishers]
         endpoint.got(range(1, 60 * count + 1))
-        heard = collections.defaultdict(list)
+        received = collections.defaultdict(list)
         for event in endpoint.taken():
-            heard[event["topic"]].append(int(event["type"]))
-        assert heard == {topic: list(range(60)) for topic in topics}
+            received[event["topic"]].append(int(event["type"]))
+        assert received == {topic: list(range(60)) for topic in topics}
         for api in known:
-            until(lambda: report(api, "all")["queued"] == 0, "every server to know that nothing waits")
+            until(lambda: report(api, "all")["queued"] == 0, "the queue to be empty on every server")
 
 
-def test_a_topic_that_is_added_anywhere_is_heard_everywhere(combination):
+def test_a_topic_added_on_one_server_applies_on_all(combination):
     with combination.cluster(3, QUICK) as servers, apis(servers) as known, Endpoint() as endpoint:
         put(known[0], "all", topics=["a"], callback=endpoint.url, timeout_ms=0)
         publish(known[1], "a", {"type": "1"})
@@ -101,7 +101,7 @@ def test_another_server_takes_over_from_a_killed_one(combination):
         began = time.monotonic()
         endpoint.got(range(1, 6))
         assert time.monotonic() - began < 8
-        assert endpoint.posts[1].id == first.id and endpoint.posts[1].raw == first.raw, "its batch as it was"
+        assert endpoint.posts[1].id == first.id and endpoint.posts[1].raw == first.raw, "the batch is unchanged"
         with client(others(servers, dead)[0], dead.key) as api:
             publish(api, "t", {"type": "6"})
             endpoint.got(range(1, 7))
@@ -119,7 +119,7 @@ def test_another_server_takes_over_from_a_stopped_one_at_once(combination):
             endpoint.got([1, 2, 3], timeout=8)
 
 
-def test_the_late_result_of_a_worker_that_slept_is_ignored(combination):
+def test_the_late_result_of_a_suspended_worker_is_ignored(combination):
     gate = threading.Event()
     with combination.cluster(3, PATIENT) as servers, apis(servers) as known, Endpoint(script(Answer(410, gate=gate))) as endpoint:
         put(known[0], "s", topics=["t"], callback=endpoint.url, timeout_ms=0, max_events=2)
@@ -127,33 +127,33 @@ def test_the_late_result_of_a_worker_that_slept_is_ignored(combination):
         first = endpoint.posted(1)[0]
         late = worker(servers, first)
         awake = others(servers, late)
-        # It sleeps between two commits: within one it would keep everybody from the store.
-        until(lambda: len(report(known[0], "s")["batches"]) == 2, "the next batch to be kept")
-        with asleep(late):
+        # Suspended between two commits: inside one it would lock the store.
+        until(lambda: len(report(known[0], "s")["batches"]) == 2, "the next batch to be saved")
+        with suspended(late):
             endpoint.got(range(1, 5))
             assert endpoint.posts[1].id == first.id and endpoint.posts[1].raw == first.raw
             assert worker(awake, endpoint.posts[1]) in awake
             with client(awake[0], late.key) as api:
                 publish(api, "t", numbered(5, 6))
                 endpoint.got(range(1, 7))
-            # The answer is there when it wakes: it says that nobody wants these any more.
+            # The response is waiting when it resumes: 410, which would disable the subscription.
             gate.set()
         with apis(servers) as again:
             for n, api in enumerate(again, 7):
                 publish(api, "t", {"type": str(n)})
             endpoint.got(range(1, 10))
             for api in again:
-                until(lambda: report(api, "s")["queued"] == 0, "nothing to be queued")
+                until(lambda: report(api, "s")["queued"] == 0, "the queue to be empty")
                 assert report(api, "s")["health"] == "healthy"
 
 
-def test_a_slow_answer_is_waited_for_by_the_same_worker(combination):
+def test_a_worker_keeps_its_lease_during_a_slow_response(combination):
     gate = threading.Event()
     with combination.cluster(3, PATIENT) as servers, apis(servers) as known, Endpoint(script(Answer(gate=gate))) as endpoint:
         put(known[0], "s", topics=["t"], callback=endpoint.url, timeout_ms=0)
         publish(known[0], "t", {"type": "1"})
         began = endpoint.posted(1)[0].at
-        # Three leases long, while everybody says that there is more.
+        # Three lease periods, while every server wakes the workers.
         n = 1
         while time.monotonic() - began < 3:
             n += 1
@@ -165,7 +165,7 @@ def test_a_slow_answer_is_waited_for_by_the_same_worker(combination):
 
 
 @pytest.mark.parametrize("how", ["stopped", "killed"])
-def test_a_restart_keeps_everything_that_was_queued(combination, how):
+def test_a_restart_keeps_the_queue(combination, how):
     with combination.cluster(1, QUICK) as servers, Endpoint(503) as endpoint:
         server = servers[0]
         with client(server, server.key) as api:

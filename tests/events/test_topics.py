@@ -1,9 +1,9 @@
-"""Topics as a whole: who publishes to them, the list, and the end of one."""
+"""Topics: claims, listing, deletion."""
 import threading
 
 import pytest
 
-from events.office import code, events, publish, pull, put, report, seqs
+from events.topics_api import code, events, publish, pull, put, report, seqs
 
 
 def topic_of(api, topic):
@@ -12,17 +12,17 @@ def topic_of(api, topic):
     return answer.json()
 
 
-def test_a_topic_tells_who_publishes_how_much_and_to_how_many(ann, keys, topic, name):
+def test_a_topic_shows_its_publisher_and_counts(ann, keys, topic, name):
     publish(ann, topic, [{"type": "a"}] * 3)
     put(ann, name, topics=[topic], pull=True)
-    told = topic_of(ann, topic)
-    assert told.pop("created_at") > 0
-    assert told == {"topic": topic, "publisher": keys[0].split("_")[1], "events": 3, "subscriptions": 1}
+    found = topic_of(ann, topic)
+    assert found.pop("created_at") > 0
+    assert found == {"topic": topic, "publisher": keys[0].split("_")[1], "events": 3, "subscriptions": 1}
     assert code(ann.get(f"/v1/topics/{topic}.none")) == (404, "not_found")
 
 
 @pytest.mark.parametrize("bad", ["Upper", "a%20b", "x" * 65])
-def test_a_bad_name_leaves_no_trace(ann, admin, bad):
+def test_an_invalid_name_creates_nothing(ann, admin, bad):
     before = admin.get("/v1/topics?limit=1000").json()
     for method, path, body in [("POST", "/events", {"type": "a"}), ("GET", "", None), ("PUT", "", {"publisher": None}), ("DELETE", "", None)]:
         assert code(admin.request(method, f"/v1/topics/{bad}{path}", json=body)) == (400, "bad_request")
@@ -41,7 +41,7 @@ def test_topics_are_listed_in_pages(ann, topic):
     assert seen[:5] == names
 
 
-def test_a_topic_that_a_subscription_made_is_claimed_by_the_first_who_publishes(ann, bob, topic, name):
+def test_a_topic_created_by_a_subscription_is_claimed_by_its_first_publisher(ann, bob, topic, name):
     put(ann, name, topics=[topic], pull=True)
     assert topic_of(ann, topic)["publisher"] is None
     publish(bob, topic, {"type": "a"})
@@ -49,7 +49,7 @@ def test_a_topic_that_a_subscription_made_is_claimed_by_the_first_who_publishes(
     assert seqs(pull(ann, name)) == [1]
 
 
-def test_an_admin_moves_and_clears_a_claim(ann, bob, admin, keys, topic):
+def test_an_admin_can_move_and_clear_a_claim(ann, bob, admin, keys, topic):
     publish(ann, topic, {"type": "a"})
     assert code(bob.put(f"/v1/topics/{topic}", json={"publisher": None})) == (403, "not_allowed")
     for body in ({}, {"publisher": ""}, {"publisher": 5}, {"publisher": "x" * 65}):
@@ -63,7 +63,7 @@ def test_an_admin_moves_and_clears_a_claim(ann, bob, admin, keys, topic):
     assert code(bob.post(f"/v1/topics/{topic}/events", json={"type": "a"})) == (403, "claimed")
 
 
-def test_a_topic_that_ends_leaves_its_subscriptions_usable(ann, bob, admin, topic, name):
+def test_subscriptions_survive_the_deletion_of_a_topic(ann, bob, admin, topic, name):
     other = f"{topic}.other"
     put(ann, name, topics=[topic, other], pull=True)
     publish(ann, topic, {"type": "1"})
@@ -72,7 +72,7 @@ def test_a_topic_that_ends_leaves_its_subscriptions_usable(ann, bob, admin, topi
     assert ann.delete(f"/v1/topics/{topic}").status_code == 200
     assert code(ann.get(f"/v1/topics/{topic}")) == (404, "not_found")
     assert report(ann, name)["topics"] == [other]
-    assert publish(bob, topic, {"type": "-"})["accepted"] == 1, "the name is free, also where it was remembered"
+    assert publish(bob, topic, {"type": "-"})["accepted"] == 1, "the name can be reused, also where it was cached"
     publish(ann, other, {"type": "3"})
     assert [(event["seq"], event["type"]) for event in events(pull(ann, name))] == [(1, "1"), (2, "2"), (3, "3")]
     put(ann, name, topics=[topic])
@@ -80,16 +80,16 @@ def test_a_topic_that_ends_leaves_its_subscriptions_usable(ann, bob, admin, topi
     assert seqs(pull(ann, name)) == [1, 2, 3, 4]
 
 
-def test_only_its_publisher_or_an_admin_ends_a_topic(ann, bob, admin, topic, name):
+def test_only_its_publisher_or_an_admin_can_delete_a_topic(ann, bob, admin, topic, name):
     put(ann, name, topics=[topic], pull=True)
-    assert code(ann.delete(f"/v1/topics/{topic}")) == (403, "not_allowed"), "nobody has claimed it"
+    assert code(ann.delete(f"/v1/topics/{topic}")) == (403, "not_allowed"), "unclaimed"
     assert admin.delete(f"/v1/topics/{topic}").status_code == 200
     assert code(admin.delete(f"/v1/topics/{topic}")) == (404, "not_found")
     put(ann, name, topics=["tavern.deliveries"])
     assert code(admin.delete("/v1/topics/tavern.deliveries")) == (403, "not_allowed")
 
 
-def test_subscriptions_that_come_while_a_topic_ends_do_not_keep_it(ann, admin, topic):
+def test_concurrent_subscriptions_do_not_keep_a_deleted_topic(ann, admin, topic):
     publish(ann, topic, {"type": "a"})
     names = [f"{topic}-s{n}" for n in range(20)]
 

@@ -196,7 +196,7 @@ def engines(path, stack):
         server = stack.enter_context(PostgresServer())
         server.sql(f"CREATE ROLE {login['POSTGRES_USER']} LOGIN PASSWORD '{login['POSTGRES_PASSWORD']}'")
         server.sql(f"CREATE DATABASE {login['POSTGRES_DB']} OWNER {login['POSTGRES_USER']}")
-        server.ask_passwords(login["POSTGRES_USER"])
+        server.require_password(login["POSTGRES_USER"])
         there["TAVERN_STORE"] = ("@postgres:5432", f"@127.0.0.1:{server.port}")
     yield there
 

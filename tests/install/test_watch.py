@@ -7,7 +7,7 @@ import yaml
 
 from events.conftest import client
 from events.endpoint import Endpoint
-from events.office import publish, put, report
+from events.topics_api import publish, put, report
 from install.files import PACKAGING
 from support.json_client import Socket, connect_online
 from support.process import until

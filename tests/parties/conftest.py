@@ -1,6 +1,6 @@
-"""Every test of parties runs on each of these engines, with users on one server and on two, with sockets and with polls.
+"""Every party test runs on each of these combinations, with users on one server and on two, over WebSockets and polls.
 
-Tests of one combination run one after another, so that they share its servers; each has users of its own.
+Tests of one combination run one after another and share its servers; each has its own users.
 """
 import contextlib
 import itertools
@@ -8,15 +8,15 @@ import itertools
 import pytest
 
 from cluster.combination import FOLDER, Combination, Engines
-from parties.guest import CLIENTS
+from parties.party_user import CLIENTS
 
-# Postgres with Redis is left out: the bus carries nothing of the parties but nudges, and both are here with another partner.
+# Without Postgres + Redis: parties use the bus only for wake-ups, and both engines are covered by other combinations.
 COMBINATIONS = (FOLDER, "redis+redis", "postgres+nats")
 COUNT = itertools.count(1)
-# How people come: by what, and whether to one server or to two. The engines that are servers themselves get two of the four.
+# The client and whether users are on one server or two. Combinations with engine servers run two of the four cases.
 WAYS = (("socket", False), ("socket", True), ("poll", False), ("poll", True))
 
-# Whatever is slow here must not expire while a test is at it.
+# Long timeouts: nothing may expire during a test.
 CALM = """
 [nodes]
 heartbeat_ms = 500
@@ -26,7 +26,7 @@ max_members = 4
 invites_per_minute = 100
 """
 
-# Time passes quickly.
+# Short timeouts.
 QUICK = """
 [sessions]
 resume_ms = 300
@@ -80,8 +80,8 @@ def quick_nodes(combination):
         yield servers
 
 
-class Table:
-    """Seats people: all on the first server, or one after another on each of them."""
+class Users:
+    """Connects users: all to the first server, or to each server in turn."""
 
     def __init__(self, servers, stack, kind="socket", spread=True):
         self.servers = servers if spread else servers[:1]
@@ -92,36 +92,36 @@ class Table:
     def name(self, name):
         return f"{name}-{self.number}"
 
-    def seat(self, name, server=None, kind=None):
-        """Somebody who is known to be there."""
-        guest = CLIENTS[kind or self.kind](server or next(self.turns), self.name(name))
-        return self.stack.enter_context(guest).arrive()
+    def connect(self, name, server=None, kind=None):
+        """A user who is online."""
+        member = CLIENTS[kind or self.kind](server or next(self.turns), self.name(name))
+        return self.stack.enter_context(member).wait_online()
 
-    def seats(self, names):
-        return [self.seat(name) for name in names.split()]
+    def connect_all(self, names):
+        return [self.connect(name) for name in names.split()]
 
     def party(self, names):
-        """A party of these; the first leads. Their letters so far are read."""
-        leader, *others = guests = self.seats(names)
+        """A party of these users; the first is the leader. Their party events so far are consumed."""
+        leader, *others = members = self.connect_all(names)
         for at, other in enumerate(others):
-            leader.brings(other)
-            other.letter()
-            leader.letter()
+            leader.invite_and_accept(other)
+            other.next_event()
+            leader.next_event()
             for earlier in others[:at]:
-                earlier.letter()
-                earlier.letter()
-        return guests
+                earlier.next_event()
+                earlier.next_event()
+        return members
 
 
 @pytest.fixture
-def table(calm_nodes, client, spread):
-    """Of patient servers."""
+def users(calm_nodes, client, spread):
+    """Users on servers with long timeouts."""
     with contextlib.ExitStack() as stack:
-        yield Table(calm_nodes, stack, client, spread)
+        yield Users(calm_nodes, stack, client, spread)
 
 
 @pytest.fixture
-def brisk(quick_nodes):
-    """Of servers on which time passes quickly; people are on both of them."""
+def quick_users(quick_nodes):
+    """Users on both of two servers with short timeouts."""
     with contextlib.ExitStack() as stack:
-        yield Table(quick_nodes, stack)
+        yield Users(quick_nodes, stack)

@@ -1,40 +1,40 @@
-"""Refusals: each of them, in the order in which they are checked; each holds the caller's party, and changes nothing."""
+"""Every error of party commands, in the order of the checks; each reply contains the caller's party, and nothing changes."""
 import contextlib
 
-from parties.guest import CLIENTS, plain, windows
+from parties.party_user import CLIENTS, plain, session_count
 from support import tokens
 from support.json_client import Socket
 from support.process import until
 
 
 def refusals(*cases):
-    """Each case fails in the named way, though it would fail in every later way it could too."""
+    """Each case fails with the given code, although it would also fail later checks."""
     wrong = []
-    for code, guest, op, fields in cases:
-        before = guest.get()
-        reply = guest.party(op, **fields)
+    for code, member, op, fields in cases:
+        before = member.get()
+        reply = member.party(op, **fields)
         found = reply.get("error", {}).get("code", reply)
         if found != code:
-            wrong.append(f"{plain(guest.user)}: {op} {fields} is {found}, not {code}")
+            wrong.append(f"{plain(member.user)}: {op} {fields} is {found}, not {code}")
             continue
         if reply["error"]["party"] != before:
-            wrong.append(f"{plain(guest.user)}: {op} {fields} shows {reply['error']['party']}, not {before}")
-        if guest.get() != before:
-            wrong.append(f"{plain(guest.user)}: {op} {fields} was refused and has changed {before} to {guest.get()}")
+            wrong.append(f"{plain(member.user)}: {op} {fields} shows {reply['error']['party']}, not {before}")
+        if member.get() != before:
+            wrong.append(f"{plain(member.user)}: {op} {fields} was refused but changed {before} to {member.get()}")
     assert wrong == []
 
 
-def test_refusals_come_in_their_order(table):
-    ann, bob = table.party("ann bob")
-    cid, dan = table.party("cid dan")
-    eve, fay = table.seats("eve fay")
-    gus = table.seat("gus")
+def test_errors_are_checked_in_order(users):
+    ann, bob = users.party("ann bob")
+    cid, dan = users.party("cid dan")
+    eve, fay = users.connect_all("eve fay")
+    gus = users.connect("gus")
     gus.bye()
-    until(lambda: windows(gus.server, gus.user) == 0, "gus to be gone")
+    until(lambda: session_count(gus.server, gus.user) == 0, "gus to be offline")
     number, other = ann.get()["party_id"], cid.get()["party_id"]
-    never, long = table.name("nobody"), "x" * 257
+    never, long = users.name("nobody"), "x" * 257
     refusals(
-        # What cannot be understood comes before everything about the party.
+        # Malformed commands come before all checks of the party.
         ("bad_request", bob, "kick", {"user": bob.user, "message": long, "party_id": 1}),
         ("bad_request", bob, "kick", {"user": bob.user, "message": "a\u0007b"}),
         ("bad_request", eve, "leave", {"message": "two\nlines"}),
@@ -52,7 +52,7 @@ def test_refusals_come_in_their_order(table):
         ("bad_request", bob, "go", {"params": "x" * 4100}),
         ("bad_request", bob, "kick", {"user": bob.user, "rid": "x" * 300}),
         ("bad_request", eve, "frobnicate", {}),
-        # A party that is not there, then one that is another's, then one that is led by another.
+        # No party, then another user's party, then a party led by another user.
         ("no_such_party", bob, "kick", {"user": bob.user, "party_id": 1, "if_version": 0}),
         ("no_such_party", eve, "invite", {"user": eve.user, "party_id": 1}),
         ("no_such_party", eve, "accept", {"party_id": 1}),
@@ -85,7 +85,7 @@ def test_refusals_come_in_their_order(table):
         ("version_conflict", ann, "cancel_go", {"if_version": 1}),
         ("no_such_go", ann, "cancel_go", {}),
         ("no_such_go", bob, "ready", {"go_id": 1}),
-        # About the target.
+        # Checks of the target.
         ("self_target", ann, "invite", {"user": ann.user}),
         ("self_target", ann, "cancel_invite", {"user": ann.user}),
         ("self_target", ann, "kick", {"user": ann.user}),
@@ -114,7 +114,7 @@ def test_refusals_come_in_their_order(table):
         ("user_not_logged", ann, "invite", {"user": gus.user}),
         ("already_member", ann, "invite", {"user": bob.user}),
         ("user_in_party", ann, "invite", {"user": dan.user}),
-        ("party_full", ann, "invite", {"user": table.seat("hal").user}),
+        ("party_full", ann, "invite", {"user": users.connect("hal").user}),
     )
     go = ann.ok("go")["go_id"]
     refusals(
@@ -126,21 +126,21 @@ def test_refusals_come_in_their_order(table):
     )
 
 
-def test_a_party_that_forms_cannot_go(table):
-    ann, bob = table.seats("ann bob")
+def test_a_forming_party_cannot_go(users):
+    ann, bob = users.connect_all("ann bob")
     ann.invite(bob)
     refusals(("busy", ann, "go", {}))
 
 
-def test_somebody_without_a_name_has_no_party(calm_nodes, combination):
+def test_an_anonymous_user_has_no_party(calm_nodes, combination):
     with Socket(calm_nodes[0], token=tokens.token(None)) as socket:
         for op, fields in (("get", {}), ("invite", {"user": "ann"}), ("invite", {}), ("leave", {}), ("say", {"data": 1})):
             reply = socket.call(f"party.{op}", **fields)
             assert (reply["error"]["code"], reply["error"]["party"]) == ("unauthenticated", None)
 
 
-def test_an_invite_finds_somebody_who_said_hello_a_moment_ago(calm_nodes, combination):
-    """A hello does not wait for the store; nobody is told that a person is not there who just came."""
+def test_a_user_can_be_invited_right_after_hello(calm_nodes, combination):
+    """Hello does not wait for the store; still the user must not be reported as offline."""
     with contextlib.ExitStack() as stack:
         ann = stack.enter_context(CLIENTS["socket"](calm_nodes[0], f"ann-{combination.name}"))
         for n in range(5):

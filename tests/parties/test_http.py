@@ -1,4 +1,4 @@
-"""Parties over HTTP: for services, in the form of the first party servers, and from the command line."""
+"""Parties over HTTP: the REST API for services, the legacy form API, and the command line."""
 import itertools
 import json
 import threading
@@ -46,7 +46,7 @@ def together(ann, bob):
     return party
 
 
-def test_a_service_sees_parties_and_speaks_for_users(server, api, pair):
+def test_a_service_reads_parties_and_sends_commands_for_users(server, api, pair):
     ann, bob = pair
     invited = api.post(f"/v1/users/{name(ann)}/party", json={"cmd": "invite", "user": name(bob)}).json()
     event = bob.event()
@@ -61,9 +61,9 @@ def test_a_service_sees_parties_and_speaks_for_users(server, api, pair):
     assert refused.json()["error"]["party"] == party
 
 
-def test_parties_are_listed_in_parts(server, api):
-    with Socket(server, user="host-1") as one, Socket(server, user="host-2") as two, connect_online(server, "guest-x") as guest:
-        own = {socket.ok("party.invite", user=name(guest))["party_id"] for socket in (one, two)}
+def test_the_list_of_parties_is_paged(server, api):
+    with Socket(server, user="host-1") as one, Socket(server, user="host-2") as two, connect_online(server, "member-x") as member:
+        own = {socket.ok("party.invite", user=name(member))["party_id"] for socket in (one, two)}
         found, after = [], None
         while True:
             page = api.get("/v1/parties", params={"limit": 1} | ({"after": after} if after else {})).json()
@@ -80,7 +80,7 @@ def test_a_key_without_the_scope_is_refused(server):
         assert (answer.status_code, answer.json()["error"]["code"]) == (403, "not_allowed"), path
 
 
-def test_what_cannot_be_is_refused(api):
+def test_invalid_requests_are_refused(api):
     for method, path, body, status, code in [
         ("GET", "/v1/parties/1", None, 404, "no_such_party"),
         ("GET", "/v1/parties/x", None, 400, "bad_request"),
@@ -99,12 +99,12 @@ def form(server, user, **fields):
     return httpx.post(f"{server.url}/party", params={"user": user}, data={"action": "party"} | fields, timeout=20)
 
 
-def test_the_old_form_works(server, pair):
+def test_the_legacy_form_api_works(server, pair):
     ann, bob = pair
     invited = form(server, name(ann), cmd="invite", invite_login=name(bob)).json()
     assert list(invited) == ["party_id"]
-    told = form(server, name(bob), cmd="accept", party_id=invited["party_id"]).json()["party"]
-    assert [member["user"] for member in told["members"]] == [name(ann), name(bob)]
+    joined = form(server, name(bob), cmd="accept", party_id=invited["party_id"]).json()["party"]
+    assert [member["user"] for member in joined["members"]] == [name(ann), name(bob)]
     assert form(server, name(ann), cmd="kick", target_uid=name(bob), user_msg="bye bob").json() == {}
     assert (bob.event()["cmd"], bob.event()["message"]) == ("invite", "bye bob")
     absent = form(server, name(ann), cmd="invite", invite_login="nobody-ever")
@@ -117,23 +117,23 @@ def test_the_old_form_works(server, pair):
     assert httpx.post(f"{server.url}/party", data={"cmd": "get"}).status_code == 401
 
 
-def test_a_ping_waits_for_events_and_acknowledges_what_the_one_before_was_told(server, pair):
+def test_a_ping_waits_for_events_and_acknowledges_those_of_the_previous_one(server, pair):
     ann, bob = pair
     ping = lambda: httpx.get(f"{server.url}/party/ping", params={"user": name(bob)}, timeout=20).json()
     assert ping() == {"party": None, "party_events": []}
     began = time.monotonic()
     threading.Timer(0.3, lambda: ann.ok("party.invite", user=name(bob))).start()
-    told = ping()
+    pinged = ping()
     assert 0.2 < time.monotonic() - began < 3
-    assert [event["cmd"] for event in told["party_events"]] == ["invite"]
-    form(server, name(bob), cmd="accept", party_id=told["party_events"][0]["party_id"])
+    assert [event["cmd"] for event in pinged["party_events"]] == ["invite"]
+    form(server, name(bob), cmd="accept", party_id=pinged["party_events"][0]["party_id"])
     ann.ok("party.set_data", data={"map": "north"})
-    told = ping()
-    assert [event["cmd"] for event in told["party_events"]] == ["data"], "the invite was acknowledged"
-    assert told["party"]["data"] == {"map": "north"}
+    pinged = ping()
+    assert [event["cmd"] for event in pinged["party_events"]] == ["data"], "the invite was acknowledged"
+    assert pinged["party"]["data"] == {"map": "north"}
 
 
-def test_the_command_line(server, pair):
+def test_the_cli_sends_party_commands(server, pair):
     ann, bob = pair
     run = lambda user, *words: server.run("party", "--url", server.url, "--user", user, *words)
     party = json.loads(run(name(ann), "invite", name(bob)).stdout)["party_id"]
@@ -150,23 +150,23 @@ def test_the_command_line(server, pair):
     assert json.loads(run(name(bob), "leave", "--message", "later").stdout) == {}
 
 
-def test_what_is_said_in_a_party_is_heard_by_its_members_alone(server, pair):
+def test_party_messages_reach_members_only(server, pair):
     ann, bob = pair
     party = together(ann, bob)
-    with Socket(server, user="stranger") as stranger:
-        assert stranger.call("subscribe", channel=f"party#{party}")["error"]["code"] == "not_allowed"
-        stranger.ok("subscribe", pattern="*")
-        assert stranger.call("party.say", data="hi")["error"]["code"] == "not_member"
+    with Socket(server, user="outsider") as outsider:
+        assert outsider.call("subscribe", channel=f"party#{party}")["error"]["code"] == "not_allowed"
+        outsider.ok("subscribe", pattern="*")
+        assert outsider.call("party.say", data="hi")["error"]["code"] == "not_member"
         assert ann.ok("party.say", data={"hi": 1}) == {"receivers": 2}
         event = bob.event()
         assert (event["event"], event["channel"], event["data"]) == ("message", f"party#{party}", {"hi": 1})
         assert event["from"]["user"] == name(ann)
-        assert stranger.events_so_far() == [], "no pattern reaches it"
+        assert outsider.events_so_far() == [], "no pattern matches party channels"
         bob.ok("party.leave")
         while ann.event().get("cmd") != "disband":
             pass
-        until(lambda: "error" in ann.call("party.say", data=1), "the party to be gone")
-        assert ann.call("party.say", data=1)["error"]["code"] == "not_member", "the party ended with him"
+        until(lambda: "error" in ann.call("party.say", data=1), "the party to end")
+        assert ann.call("party.say", data=1)["error"]["code"] == "not_member", "the party ended when the other member left"
 
 
 def test_the_party_is_in_hello_and_in_every_poll(server, pair):

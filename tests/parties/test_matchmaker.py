@@ -1,4 +1,4 @@
-"""The whole way into a match: two parties, the example matchmaker, and its answers."""
+"""Matchmaking end to end: two parties, the example matchmaker and its results."""
 import pathlib
 import subprocess
 import sys
@@ -28,8 +28,8 @@ class Matchmaker:
         self.process.stdout.close()
 
 
-def letter(socket, cmd):
-    """The next letter of this kind."""
+def next_event(socket, cmd):
+    """The next party event with this cmd."""
     while True:
         event = socket.event()
         if event.get("cmd") == cmd:
@@ -38,9 +38,9 @@ def letter(socket, cmd):
 
 def pair(server, ann, bob):
     party = ann.ok("party.invite", user=bob.hello["user"])["party_id"]
-    letter(bob, "invite")
+    next_event(bob, "invite")
     bob.ok("party.accept", party_id=party)
-    letter(ann, "accept")
+    next_event(ann, "accept")
     return party
 
 
@@ -48,7 +48,7 @@ def server(port, secret=SECRET):
     return Tavern.dev(f'[parties]\nmatchmaker_url = "http://127.0.0.1:{port}/"\nmatchmaker_secret = "{secret}"\n')
 
 
-def test_two_parties_of_two_meet():
+def test_two_parties_of_two_are_matched():
     port = free_port()
     with server(port) as tavern, Matchmaker(tavern, port, "--secret", SECRET):
         people = [Socket(tavern, user=name) for name in ("ann", "bob", "cid", "dan")]
@@ -60,8 +60,8 @@ def test_two_parties_of_two_meet():
         assert ann.ok("party.get")["party"]["state"] == "queued"
         cid.ok("party.go")
         for own, other in ((ann, ["cid", "dan"]), (bob, ["cid", "dan"]), (cid, ["ann", "bob"]), (dan, ["ann", "bob"])):
-            told = letter(own, "party_matched")
-            assert (told["match"], told["against"]) == ("match-1", other)
+            event = next_event(own, "party_matched")
+            assert (event["match"], event["against"]) == ("match-1", other)
         assert ann.ok("party.get")["party"]["state"] == "idle"
         for socket in people:
             socket.close()
@@ -75,21 +75,21 @@ def subscribed(tavern):
     until(there, "the matchmaker to be subscribed")
 
 
-def test_a_party_that_waits_for_nobody_is_told_so_and_one_that_went_back_is_not_matched():
+def test_a_ticket_without_an_opponent_fails_and_a_cancelled_one_is_not_matched():
     port = free_port()
     with server(port) as tavern, Matchmaker(tavern, port, "--secret", SECRET, "--wait", "1"):
         ann, bob = (Socket(tavern, user=name) for name in ("ann", "bob"))
         pair(tavern, ann, bob)
         subscribed(tavern)
         ann.ok("party.go")
-        told = letter(bob, "go_failed")
-        assert told["reason"] == "nobody of your size came" and "missing" not in told
+        event = next_event(bob, "go_failed")
+        assert event["reason"] == "no opponent of this party size" and "missing" not in event
         assert ann.ok("party.get")["party"]["state"] == "idle"
         ann.close()
         bob.close()
 
 
-def test_a_matchmaker_that_was_away_gets_its_tickets_later():
+def test_a_matchmaker_that_was_down_gets_its_tickets_later():
     port = free_port()
     with server(port) as tavern:
         ann, bob = (Socket(tavern, user=name) for name in ("ann", "bob"))
@@ -97,12 +97,12 @@ def test_a_matchmaker_that_was_away_gets_its_tickets_later():
         subscribed(tavern)
         ann.ok("party.go")
         with Matchmaker(tavern, port, "--secret", SECRET, "--wait", "0.2"):
-            assert letter(ann, "go_failed")["reason"] == "nobody of your size came"
+            assert next_event(ann, "go_failed")["reason"] == "no opponent of this party size"
         ann.close()
         bob.close()
 
 
-def test_the_subscription_goes_with_the_configuration():
+def test_the_subscription_is_removed_with_the_configuration():
     port = free_port()
     with server(port) as tavern:
         subscribed(tavern)
@@ -114,4 +114,4 @@ def test_the_subscription_goes_with_the_configuration():
             headers = {"authorization": f"Bearer {tavern.key}"}
             return httpx.get(f"{tavern.url}/v1/subscriptions/matchmaker", headers=headers).status_code == 404
 
-        until(gone, "the subscription to be gone")
+        until(gone, "the subscription to be removed")

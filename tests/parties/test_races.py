@@ -1,7 +1,7 @@
-"""Commands that are given at the same moment on two servers: one winner, one set of letters, and never two truths.
+"""Concurrent party commands on two servers: one winner, one set of events, and all users see the same party.
 
-TAVERN_PARTY_RACES says how often each race is run (`make torture-parties`: 1,000). Both sides are ready before either begins; who
-is given a head start, and how long, changes from race to race.
+TAVERN_PARTY_RACES is the number of runs of each race (`make torture-parties`: 1,000). Both sides start together; a random one is
+delayed by a random time.
 """
 import contextlib
 import os
@@ -11,8 +11,8 @@ import time
 
 import pytest
 
-from parties.conftest import Table
-from parties.guest import plain, words
+from parties.conftest import Users
+from parties.party_user import plain, summary
 
 RACES = int(os.environ.get("TAVERN_PARTY_RACES", "12"))
 
@@ -24,7 +24,7 @@ lease_ms = 5000
 invites_per_minute = 100000
 reinvite_ms = 0
 """
-# An invite that is over soon.
+# Invites that expire soon.
 SHORT = CONFIG + "invite_ms = 40\n"
 
 
@@ -41,25 +41,25 @@ def short(combination):
 
 
 @pytest.fixture
-def table(servers):
+def users(servers):
     with contextlib.ExitStack() as stack:
-        yield Table(servers, stack)
+        yield Users(servers, stack)
 
 
-def at_once(dice, *deeds, late_ms=4.0):
-    """Does these at the same moment, one of them perhaps a little later; their replies."""
-    gate, replies = threading.Barrier(len(deeds)), [None] * len(deeds)
-    waits = [dice.choice((0, 0, dice.random() * late_ms / 1000)) for _ in deeds]
+def run_concurrently(rng, *actions, late_ms=4.0):
+    """Runs the actions concurrently with small random delays; returns their replies."""
+    gate, replies = threading.Barrier(len(actions)), [None] * len(actions)
+    waits = [rng.choice((0, 0, rng.random() * late_ms / 1000)) for _ in actions]
 
     def do(at):
         gate.wait(10)
         time.sleep(waits[at])
         try:
-            replies[at] = deeds[at]()
+            replies[at] = actions[at]()
         except Exception as failure:
             replies[at] = failure
 
-    threads = [threading.Thread(target=do, args=(at,)) for at in range(len(deeds))]
+    threads = [threading.Thread(target=do, args=(at,)) for at in range(len(actions))]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -74,43 +74,43 @@ def code(reply):
     return reply.get("error", {}).get("code", "ok")
 
 
-def letters(guest):
-    """Everything that was told to somebody until now."""
+def events_so_far(member):
+    """All party events of a user so far."""
     found = []
-    mark = guest.post_mark()
-    while (event := guest.receive(10)).get("data") != mark:
+    mark = member.send_marker()
+    while (event := member.receive(10)).get("data") != mark:
         if event["event"] == "party":
-            found.append(words(event))
+            found.append(summary(event))
     return found
 
 
-def agree(*guests):
-    """All of them see the same party, as everybody who is said to be in it does; its members."""
-    parties = [guest.get() for guest in guests]
-    for guest, party in zip(guests, parties):
+def agree(*others):
+    """Checks that all members of a party see the same party; returns the members each user sees."""
+    parties = [member.get() for member in others]
+    for member, party in zip(others, parties):
         if party is not None:
             members = [member["user"] for member in party["members"]]
-            assert guest.user in members and len(set(members)) == len(members), party
-            assert all(other == party for other, seat in zip(parties, guests) if seat.user in members), parties
+            assert member.user in members and len(set(members)) == len(members), party
+            assert all(other == party for other, seat in zip(parties, others) if seat.user in members), parties
             assert (len(members) > 1 or party["pending"]), party
     return [party and [plain(member["user"]) for member in party["members"]] for party in parties]
 
 
-def tidy(*guests):
-    """Nobody is in a party, and everybody has read his letters."""
-    for guest in guests:
-        guest.party("leave")
-    for guest in guests:
-        letters(guest)
+def reset(*others):
+    """All users leave their party and read their events."""
+    for member in others:
+        member.party("leave")
+    for member in others:
+        events_so_far(member)
 
 
-def test_mutual_accepts_end_in_exactly_one_party_of_both(table):
-    dice = random.Random(1)
-    ann, bob = table.seats("ann bob")
+def test_mutual_accepts_end_in_exactly_one_party_of_both(users):
+    rng = random.Random(1)
+    ann, bob = users.connect_all("ann bob")
     winners = set()
     for _ in range(RACES):
         hers, his = ann.invite(bob), bob.invite(ann)
-        replies = at_once(dice, lambda: ann.party("accept", party_id=his), lambda: bob.party("accept", party_id=hers))
+        replies = run_concurrently(rng, lambda: ann.party("accept", party_id=his), lambda: bob.party("accept", party_id=hers))
         codes = [code(reply) for reply in replies]
         assert codes.count("ok") == 1, replies
         winner = codes.index("ok")
@@ -122,96 +122,96 @@ def test_mutual_accepts_end_in_exactly_one_party_of_both(table):
         agree(ann, bob)
         winners.add(winner)
         first, second = (ann, bob) if winner == 0 else (bob, ann)
-        told = letters(first), letters(second)
+        events = events_so_far(first), events_so_far(second)
         one, two = plain(first.user), plain(second.user)
-        # Of the invite that was accepted, and of the one that ended with the acceptor's own party.
-        assert sorted(told[0]) == sorted([f"{two} invite", f"{two} decline joined_other_party", f"{one} disband empty"]), told
-        assert sorted(told[1]) == sorted([f"{one} invite", f"{one} invite_cancel joined_other_party", f"{one} accept"]), told
-        tidy(ann, bob)
-    assert RACES < 10 or winners == {0, 1}, "each of them wins sometimes"
+        # Events of the accepted invite, and of the one that ended with the acceptor's own party.
+        assert sorted(events[0]) == sorted([f"{two} invite", f"{two} decline joined_other_party", f"{one} disband empty"]), events
+        assert sorted(events[1]) == sorted([f"{one} invite", f"{one} invite_cancel joined_other_party", f"{one} accept"]), events
+        reset(ann, bob)
+    assert RACES < 10 or winners == {0, 1}, "each side wins sometimes"
 
 
-def test_a_ticket_never_holds_somebody_who_has_left(table):
-    dice = random.Random(2)
-    ann, bob, cid = table.seats("ann bob cid")
+def test_a_ticket_never_contains_a_member_who_has_left(users):
+    rng = random.Random(2)
+    ann, bob, cid = users.connect_all("ann bob cid")
     for _ in range(RACES):
-        ann.brings(bob), ann.brings(cid)
-        tidy_letters(ann, bob, cid)
-        gone, left = at_once(dice, lambda: ann.party("go"), lambda: bob.party("leave"))
+        ann.invite_and_accept(bob), ann.invite_and_accept(cid)
+        clear_events(ann, bob, cid)
+        gone, left = run_concurrently(rng, lambda: ann.party("go"), lambda: bob.party("leave"))
         assert (code(gone), code(left)) == ("ok", "ok"), (gone, left)
         party = ann.get()
         members = [plain(member["user"]) for member in party["members"]]
         assert members == ["ann", "cid"]
-        told = letters(cid)
+        events = events_so_far(cid)
         if party["state"] == "queued":
-            assert told == ["bob leave left", "ann party_go queued"]
+            assert events == ["bob leave left", "ann party_go queued"]
         else:
-            assert party["state"] == "idle" and told == ["ann party_go queued", "bob go_cancel left", "bob leave left"]
+            assert party["state"] == "idle" and events == ["ann party_go queued", "bob go_cancel left", "bob leave left"]
         agree(ann, bob, cid)
-        tidy(bob, cid, ann)
+        reset(bob, cid, ann)
 
 
-def tidy_letters(*guests):
-    for guest in guests:
-        letters(guest)
+def clear_events(*others):
+    for member in others:
+        events_so_far(member)
 
 
-def test_a_kick_and_a_leave_have_one_winner(table):
-    dice = random.Random(3)
-    ann, bob, cid = table.seats("ann bob cid")
+def test_a_concurrent_kick_and_leave_have_one_winner(users):
+    rng = random.Random(3)
+    ann, bob, cid = users.connect_all("ann bob cid")
     for _ in range(RACES):
-        ann.brings(bob), ann.brings(cid)
-        tidy_letters(ann, bob, cid)
-        kicked, left = at_once(dice, lambda: ann.party("kick", user=bob.user), lambda: bob.party("leave"))
+        ann.invite_and_accept(bob), ann.invite_and_accept(cid)
+        clear_events(ann, bob, cid)
+        kicked, left = run_concurrently(rng, lambda: ann.party("kick", user=bob.user), lambda: bob.party("leave"))
         ways = {("ok", "not_member"): "bob leave kicked by ann", ("target_not_member", "ok"): "bob leave left"}
         way = ways[code(kicked), code(left)]
-        assert letters(ann) == letters(cid) == [way]
-        assert letters(bob) == (["ann kick kicked"] if "kicked" in way else [])
+        assert events_so_far(ann) == events_so_far(cid) == [way]
+        assert events_so_far(bob) == (["ann kick kicked"] if "kicked" in way else [])
         assert agree(ann, bob, cid) == [["ann", "cid"], None, ["ann", "cid"]]
-        tidy(cid, ann, bob)
+        reset(cid, ann, bob)
 
 
-def test_a_promotion_and_a_disbanding_have_one_order(table):
-    dice = random.Random(4)
-    ann, bob = table.seats("ann bob")
-    window = table.seat("ann", server=bob.server)
+def test_a_concurrent_promote_and_disband_have_one_order(users):
+    rng = random.Random(4)
+    ann, bob = users.connect_all("ann bob")
+    session = users.connect("ann", server=bob.server)
     for _ in range(RACES):
-        ann.brings(bob)
-        tidy_letters(ann, bob, window)
-        promoted, disbanded = at_once(
-            dice, lambda: ann.party("promote", user=bob.user), lambda: window.party("disband"))
+        ann.invite_and_accept(bob)
+        clear_events(ann, bob, session)
+        promoted, disbanded = run_concurrently(
+            rng, lambda: ann.party("promote", user=bob.user), lambda: session.party("disband"))
         ways = {
             ("ok", "not_leader"): ["bob leader by ann"],
             ("not_member", "ok"): ["ann disband disbanded"],
         }
         way = ways[code(promoted), code(disbanded)]
-        assert letters(ann) == letters(bob) == letters(window) == way
+        assert events_so_far(ann) == events_so_far(bob) == events_so_far(session) == way
         assert agree(ann, bob) == ([["bob", "ann"]] * 2 if "leader" in way[0] else [None, None])
-        tidy(bob, ann, window)
+        reset(bob, ann, session)
 
 
-def test_an_accept_and_the_expiry_of_its_invite_have_one_winner(short, combination):
-    dice = random.Random(5)
+def test_an_accept_and_the_expiry_of_the_invite_have_one_winner(short, combination):
+    rng = random.Random(5)
     with contextlib.ExitStack() as stack:
-        ann, bob = Table(short, stack).seats("ann bob")
+        ann, bob = Users(short, stack).connect_all("ann bob")
         ways = set()
         for _ in range(RACES):
             number = ann.invite(bob)
-            invite = bob.letter()
-            # Aimed at the deadline by the clock that servers and tests share.
-            aim = invite["expires_at"] / 1000 - time.time() + dice.uniform(-0.012, 0.004)
+            invite = bob.next_event()
+            # Timed at the deadline; servers and tests share a clock.
+            aim = invite["expires_at"] / 1000 - time.time() + rng.uniform(-0.012, 0.004)
             time.sleep(max(aim, 0))
             reply = bob.party("accept", party_id=number)
             if code(reply) == "ok":
                 assert agree(ann, bob) == [["ann", "bob"]] * 2
-                assert (letters(ann), letters(bob)) == (["bob accept"], [])
+                assert (events_so_far(ann), events_so_far(bob)) == (["bob accept"], [])
             else:
                 assert code(reply) in ("no_invite", "no_such_party") and reply["error"]["party"] is None
-                # Refused by the clock; the expiry itself is written by whoever looks after it.
-                ann.letters("bob decline expired", "ann disband empty")
-                bob.letters("ann invite_cancel expired")
-                assert letters(ann) == letters(bob) == []
+                # Refused because of the deadline; the expiry is committed separately.
+                ann.expect("bob decline expired", "ann disband empty")
+                bob.expect("ann invite_cancel expired")
+                assert events_so_far(ann) == events_so_far(bob) == []
                 assert agree(ann, bob) == [None, None]
             ways.add(code(reply) == "ok")
-            tidy(bob, ann)
-        assert RACES < 100 or ways == {True, False}, "each of them wins sometimes"
+            reset(bob, ann)
+        assert RACES < 100 or ways == {True, False}, "each side wins sometimes"

@@ -1,26 +1,26 @@
-"""What clients know of their party: the snapshot in greetings, polls and refusals, letters that can be folded, versions,
-requests that are repeated, more than one window, and what other services are told."""
+"""What clients know of their party: snapshots in hello, polls and errors, events, versions, repeated requests, several sessions; and
+what other services receive."""
 import itertools
 import random
 
 from events.conftest import client as api_client
-from events.office import pull, put
+from events.topics_api import pull, put
 from parties.fold import fold
-from parties.guest import CLIENTS, plain
+from parties.party_user import CLIENTS, plain
 from support.json_client import Poller, Socket
 from support.process import until
 
 
-def test_every_greeting_holds_the_party(table):
-    ann, bob = table.party("ann bob")
+def test_hello_contains_the_party(users):
+    ann, bob = users.party("ann bob")
     party = ann.get()
-    for server, kind in itertools.product(table.servers, CLIENTS):
+    for server, kind in itertools.product(users.servers, CLIENTS):
         with CLIENTS[kind](server, bob.user) as again:
             assert again.hello["party"] == party
-    assert table.seat("eve").hello["party"] is None
+    assert users.connect("eve").hello["party"] is None
 
 
-def test_every_poll_holds_the_party_as_it_is(combination, calm_nodes):
+def test_every_poll_contains_the_current_party(combination, calm_nodes):
     user = f"poll-{combination.name}"
     with CLIENTS["socket"](calm_nodes[1], f"host-{user}") as ann, Poller(calm_nodes[0], user=user) as bob:
         assert bob.ok("hello")["party"] is None
@@ -31,51 +31,51 @@ def test_every_poll_holds_the_party_as_it_is(combination, calm_nodes):
         bob.ok("party.accept", party_id=number)
         until(lambda: bob.poll(10)["party"] == ann.get(), "the poll to show the party")
         ann.ok("set_data", data={"a": 1})
-        [letter] = bob.take()
-        assert letter["cmd"] == "data"
+        [event] = bob.take()
+        assert event["cmd"] == "data"
         until(lambda: bob.poll(10)["party"] == ann.get(), "the poll to show the data")
         ann.ok("kick", user=user)
         assert [event["cmd"] for event in bob.take()] == ["kick"]
         until(lambda: bob.poll(10)["party"] is None, "the poll to show no party")
 
 
-def test_letters_folded_over_an_old_snapshot_are_the_new_one(table):
-    """One member only listens, while the others do whatever comes to their mind."""
-    ann, watcher = table.party("ann watcher")
-    others = table.seats("bob cid dan")
-    party, dice = watcher.get(), random.Random(7)
+def test_an_old_snapshot_plus_events_equals_the_new_snapshot(users):
+    """One member only reads events while the others send random commands."""
+    ann, watcher = users.party("ann watcher")
+    others = users.connect_all("bob cid dan")
+    party, rng = watcher.get(), random.Random(7)
     leader = ann
     for _ in range(25):
-        members = [guest for guest in (ann, *others) if guest.get() and guest.get()["party_id"] == party["party_id"]]
+        members = [member for member in (ann, *others) if member.get() and member.get()["party_id"] == party["party_id"]]
         current = watcher.get()
-        leader = next((guest for guest in members if guest.user == current["members"][0]["user"]), None)
+        leader = next((member for member in members if member.user == current["members"][0]["user"]), None)
         if leader is None:
             break
-        guest = dice.choice(others)
-        choice = dice.randrange(7)
+        member = rng.choice(others)
+        choice = rng.randrange(7)
         if choice == 0:
-            leader.party("invite", user=guest.user)
+            leader.party("invite", user=member.user)
         elif choice == 1:
-            guest.party("accept", party_id=party["party_id"])
+            member.party("accept", party_id=party["party_id"])
         elif choice == 2:
-            leader.party("set_data", data={"n": dice.randrange(1000)})
-        elif choice == 3 and leader is not guest:
-            leader.party("promote", user=guest.user)
+            leader.party("set_data", data={"n": rng.randrange(1000)})
+        elif choice == 3 and leader is not member:
+            leader.party("promote", user=member.user)
         elif choice == 4:
             leader.party("go", params=[1])
         elif choice == 5:
             leader.party("cancel_go")
-        elif guest is not leader:
-            leader.party("kick", user=guest.user)
+        elif member is not leader:
+            leader.party("kick", user=member.user)
     final = watcher.get()
     while party != final:
-        party = fold(party, watcher.letter())
-    watcher.hears_nothing_more()
+        party = fold(party, watcher.next_event())
+    watcher.expect_nothing()
     assert party["version"] > 6
 
 
-def test_a_command_for_another_version_is_refused_and_no_change_has_no_version(table):
-    ann, bob = table.seats("ann bob")
+def test_if_version_is_checked_and_no_change_keeps_the_version(users):
+    ann, bob = users.connect_all("ann bob")
     ann.ok("invite", user=bob.user, if_version=0)
     bob.ok("accept", party_id=ann.get()["party_id"])
     version = ann.get()["version"]
@@ -87,17 +87,17 @@ def test_a_command_for_another_version_is_refused_and_no_change_has_no_version(t
     assert ann.get()["version"] == version + 1
 
 
-def test_a_repeated_request_is_done_once_wherever_it_is_repeated(combination, calm_nodes):
+def test_a_repeated_request_is_executed_once_on_any_server(combination, calm_nodes):
     ann, bob, cid = (f"{name}-rid-{combination.name}" for name in ("ann", "bob", "cid"))
     with CLIENTS["socket"](calm_nodes[0], ann) as one, CLIENTS["socket"](calm_nodes[1], ann) as two, \
-            CLIENTS["socket"](calm_nodes[0], bob) as guest, CLIENTS["socket"](calm_nodes[1], cid) as third:
-        one.arrive(), guest.arrive(), third.arrive()
+            CLIENTS["socket"](calm_nodes[0], bob) as member, CLIENTS["socket"](calm_nodes[1], cid) as third:
+        one.wait_online(), member.wait_online(), third.wait_online()
         reply = one.ok("invite", user=bob, rid="r1")
         assert two.ok("invite", user=bob, rid="r1") == reply
-        # The same request again, though it would not be allowed by now.
-        guest.ok("accept", party_id=reply["party_id"], rid="r1")
+        # The same request again, although it would be refused by now.
+        member.ok("accept", party_id=reply["party_id"], rid="r1")
         assert one.ok("invite", user=bob, rid="r1") == reply
-        assert guest.ok("accept", party_id=reply["party_id"], rid="r1")["party"] == one.get()
+        assert member.ok("accept", party_id=reply["party_id"], rid="r1")["party"] == one.get()
         go = one.ok("go", rid="g")
         assert two.ok("go", rid="g") == go
         two.ok("cancel_go", rid="c")
@@ -105,66 +105,66 @@ def test_a_repeated_request_is_done_once_wherever_it_is_repeated(combination, ca
         one.ok("kick", user=bob, rid="k")
         two.ok("kick", user=bob, rid="k")
         assert one.refused("kick", user=bob, rid="k2") == "not_member"
-        cmds = [guest.letter()["cmd"] for _ in range(4)]
+        cmds = [member.next_event()["cmd"] for _ in range(4)]
         assert cmds == ["invite", "party_go", "go_cancel", "kick"]
-        guest.hears_nothing_more()
+        member.expect_nothing()
 
 
-def test_every_window_of_a_user_is_told_until_one_of_them_has_it_for_good(table):
-    ann = table.seat("ann")
-    one = table.seat("bob", kind="socket")
-    two = table.seat("bob", server=table.servers[-1], kind="socket")
+def test_every_session_gets_an_event_until_one_has_acknowledged_it(users):
+    ann = users.connect("ann")
+    one = users.connect("bob", kind="socket")
+    two = users.connect("bob", server=users.servers[-1], kind="socket")
     ann.invite(one)
-    first, [second] = one.letters("ann invite")[0], two.letters("ann invite")
-    assert first["letter"] == second["letter"]
+    first, [second] = one.expect("ann invite")[0], two.expect("ann invite")
+    assert first["message_id"] == second["message_id"]
     one.socket.ok("ack", seq=first["seq"])
 
-    def news():
-        with Socket(table.servers[0], user=one.user) as third:
+    def unacknowledged():
+        with Socket(users.servers[0], user=one.user) as third:
             return [event for event in third.events_so_far() if event["event"] == "party"]
 
-    until(lambda: news() == [], "the letter to be freed")
+    until(lambda: unacknowledged() == [], "the message to be removed")
     assert two.ok("get") == {"party": None}
 
 
-def test_members_are_present_in_the_channel_of_their_party(table):
-    eve = table.seat("eve", kind="socket")
-    eve.socket.ok("follow", user=table.name("ann"))
-    ann, bob = table.party("ann bob")
+def test_members_are_present_in_the_channel_of_their_party(users):
+    eve = users.connect("eve", kind="socket")
+    eve.socket.ok("follow", user=users.name("ann"))
+    ann, bob = users.party("ann bob")
     number = ann.get()["party_id"]
 
-    def told(fact, what):
+    def wait_for(fact, what):
         until(lambda: any(fact(event) for event in eve.socket.events_so_far()), what)
 
     def in_party(event):
         return event["event"] == "status" and [one["activity"] for one in event["status"]["activities"]] == ["in_party"]
 
-    told(in_party, "the follower to be told")
-    with api_client(table.servers[-1], table.servers[-1].key) as api:
+    wait_for(in_party, "a status event")
+    with api_client(users.servers[-1], users.servers[-1].key) as api:
         def there():
             found = api.get(f"/v1/channels/party%23{number}/presence").json()
             return sorted(plain(one["user"]) for one in found["users"])
         until(lambda: there() == ["ann", "bob"], "both to be present")
         bob.ok("leave")
-        until(lambda: there() == [], "the channel to be empty when the party is over")
+        until(lambda: there() == [], "the channel to be empty")
 
 
-def test_services_are_told_of_parties(combination, calm_nodes):
-    names = [f"{name}-told-{combination.name}" for name in ("ann", "bob")]
+def test_services_receive_party_events(combination, calm_nodes):
+    names = [f"{name}-services-{combination.name}" for name in ("ann", "bob")]
     with api_client(calm_nodes[0], calm_nodes[0].key) as api, CLIENTS["socket"](calm_nodes[0], names[0]) as ann, \
             CLIENTS["socket"](calm_nodes[1], names[1]) as bob:
         put(api, "parties", topics=["tavern.parties"], pull=True)
-        ann.arrive(), bob.arrive()
-        number = ann.brings(bob)
+        ann.wait_online(), bob.wait_online()
+        number = ann.invite_and_accept(bob)
         go = ann.ok("go", params={"m": 1})["go_id"]
         bob.ok("leave")
 
-        def told():
+        def received():
             events = pull(api, "parties", after=0)["events"]
             return [(event["type"], event["data"]) for event in events if event["data"]["party_id"] == number]
 
-        until(lambda: len(told()) >= 6, "the services to be told")
-        assert told() == [
+        until(lambda: len(received()) >= 6, "all party events")
+        assert received() == [
             ("party.created", {"party_id": number, "leader": ann.user}),
             ("party.joined", {"party_id": number, "user": bob.user}),
             ("party.go", {"party_id": number, "go_id": go, "members": [ann.user, bob.user], "params": {"m": 1}}),

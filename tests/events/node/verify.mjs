@@ -1,11 +1,11 @@
-// Whether the `standardwebhooks` library believes messages: reads a list of {secret, headers, body}, prints a list of answers.
+// Verifies messages with the `standardwebhooks` library: reads a list of {secret, headers, body}, prints a list of booleans.
 import { createRequire } from 'node:module';
 import { text } from 'node:stream/consumers';
 
 const require = createRequire(process.argv[2] + '/');
 const { Webhook } = require('standardwebhooks');
 
-const believes = ({ secret, headers, body }) => {
+const verifies = ({ secret, headers, body }) => {
     try {
         new Webhook(secret).verify(body, headers);
         return true;
@@ -13,4 +13,4 @@ const believes = ({ secret, headers, body }) => {
         return false;
     }
 };
-console.log(JSON.stringify(JSON.parse(await text(process.stdin)).map(believes)));
+console.log(JSON.stringify(JSON.parse(await text(process.stdin)).map(verifies)));

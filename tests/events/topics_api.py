@@ -1,8 +1,8 @@
-"""What tests say to the office."""
+"""Calls of the topics API."""
 
 
 def code(answer):
-    """Status and code of a refusal."""
+    """Status and error code of a response."""
     return answer.status_code, answer.json()["error"]["code"]
 
 
@@ -13,14 +13,14 @@ def publish(api, topic, body, once=None):
     return answer.json()
 
 
-def put(api, name, **wish):
-    answer = api.put(f"/v1/subscriptions/{name}", json=wish)
+def put(api, name, **settings):
+    answer = api.put(f"/v1/subscriptions/{name}", json=settings)
     assert answer.status_code == 200, answer.text
     return answer.json()
 
 
-def pull(api, name, **question):
-    answer = api.get(f"/v1/subscriptions/{name}/events", params=question)
+def pull(api, name, **query):
+    answer = api.get(f"/v1/subscriptions/{name}/events", params=query)
     assert answer.status_code == 200, answer.text
     return answer.json()
 
@@ -39,7 +39,7 @@ def report(api, name):
     return answer.json()
 
 
-def order(api, name, what, body=None):
+def command(api, name, what, body=None):
     answer = api.post(f"/v1/subscriptions/{name}/{what}", json=body)
     assert answer.status_code == 200, answer.text
     return answer.json()

@@ -1,5 +1,5 @@
-"""A store with events moves to another engine and back: topics and subscriptions go on where they were, nothing comes again that was
-acknowledged, nothing is missing, and every number stays what it was."""
+"""A store with events moves to another engine and back: topics and subscriptions continue, acknowledged events are not repeated,
+no event is lost, and all seqs stay the same."""
 import json
 import subprocess
 
@@ -8,7 +8,7 @@ import pytest
 from cluster.combination import Engines
 from events.conftest import client
 from events.endpoint import Endpoint
-from events.office import publish, pull, put, report
+from events.topics_api import publish, pull, put, report
 from support.process import until
 from support.tavern import Tavern, environment, program
 
@@ -21,8 +21,8 @@ backoff_max_ms = 200
 """
 
 
-def tavern(*words, stdin=None, code=0):
-    done = subprocess.run([program(), *words], env=environment(), input=stdin, capture_output=True, text=True, timeout=60)
+def tavern(*arguments, stdin=None, code=0):
+    done = subprocess.run([program(), *arguments], env=environment(), input=stdin, capture_output=True, text=True, timeout=60)
     assert done.returncode == code, done.stderr
     return done
 
@@ -32,7 +32,7 @@ def rows(text):
 
 
 def move(source, target):
-    """What was moved, after it was found to be the same at the other end."""
+    """Exports, imports, and checks that a new export is identical; returns it."""
     text = tavern("export", "--store", source).stdout
     tavern("import", "--store", target, stdin=text)
     assert rows(tavern("export", "--store", target).stdout) == rows(text)
@@ -40,7 +40,7 @@ def move(source, target):
 
 
 def numbered(events, after=0):
-    """Without holes and repeats, gaps counted; the last number."""
+    """Checks that seqs have no gaps or duplicates except announced gaps; returns the last seq."""
     for event in events:
         assert event["seq"] == after + 1
         after = event["data"]["last_seq"] if event["type"] == "tavern.gap" else event["seq"]
@@ -52,7 +52,7 @@ def fill(api, first, count):
 
 
 @pytest.mark.parametrize("engine", ["postgres", "redis"])
-def test_there_and_back_everybody_goes_on(engine, tmp_path):
+def test_subscriptions_continue_after_a_round_trip(engine, tmp_path):
     first, back = f"sqlite:{tmp_path / 'first'}", f"sqlite:{tmp_path / 'back'}"
     with Engines() as engines, Endpoint() as good, Endpoint(500) as bad:
         there = engines.server(engine).url
@@ -65,19 +65,19 @@ def test_there_and_back_everybody_goes_on(engine, tmp_path):
             publish(api, "old", [{"type": "x"}] * 3)
             fill(api, 0, 100)
             until(lambda: report(api, "good")["queued"] == 0, "everything to be delivered")
-            until(lambda: report(api, "bad")["queued"] < 90, "the log to be cut", 20)
+            until(lambda: report(api, "bad")["queued"] < 90, "the log to be truncated", 20)
             read = pull(api, "pulls", limit=10)
             pull(api, "pulls", after=read["next_after"])
             assert "stop them first" in tavern("export", "--live", "--store", first, code=1).stderr
             assert server.terminate() == 0
         moved = move(first, there)
         kinds = {kind: [row[kind] for row in moved if kind in row] for kind in ("topic", "event", "log")}
-        assert [topic["topic"] for topic in kinds["topic"]] == ["old", "t"], "they had more than is kept"
+        assert [topic["topic"] for topic in kinds["topic"]] == ["old", "t"], "the log was truncated"
         assert kinds["event"][0]["position"] == kinds["log"][0]["first"] > 1 and kinds["log"][0]["head"] == 103
         with Tavern.dev(CONFIG, ["--store", there, "--bus", bus]) as server, client(server, server.key) as api:
             assert publish(api, "old", {"type": "x"})["first_seq"] == 4
-            told = fill(api, 99, 2)
-            assert (told["accepted"], told["duplicates"], told["first_seq"], told["last_seq"]) == (1, 1, 101, 101)
+            found = fill(api, 99, 2)
+            assert (found["accepted"], found["duplicates"], found["first_seq"], found["last_seq"]) == (1, 1, 101, 101)
             good.got(range(1, 106))
             assert read["next_after"] == numbered(read["events"])
             rest = pull(api, "pulls", after=read["next_after"], limit=1000)
@@ -91,7 +91,7 @@ def test_there_and_back_everybody_goes_on(engine, tmp_path):
             good.got(range(1, 107))
             bad.until(lambda it: it.taken() and it.taken()[-1]["seq"] == 102)
             assert numbered(bad.taken()) == 102
-            # What was tried before the store moved was tried again as it was.
+            # Batches attempted before the move are retried unchanged.
             batches = {}
             for post in bad.posts:
                 assert batches.setdefault(post.id, post.raw) == post.raw

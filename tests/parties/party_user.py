@@ -1,7 +1,7 @@
-"""Somebody at the table: a user with one session, over a WebSocket or by polling, who gives commands and reads his letters.
+"""A user with one session, over a WebSocket or long-poll, who sends party commands and reads party events.
 
-Both kinds are used the same way. Users of a test have a number behind their name, so that tests can share a server; in what
-`words` says of a letter they are called by the name alone.
+Both kinds have the same interface. User names end with a number, so that tests can share a server; `summary` shows them without
+it.
 """
 import contextlib
 import itertools
@@ -16,15 +16,15 @@ from support.json_client import WAIT, Poller, Socket
 from support.process import until
 
 
-class Guest:
-    """What both kinds have in common. Subclasses give `command`, `receive` and `drop`."""
+class PartyUser:
+    """Shared by both kinds. Subclasses define `command`, `receive` and `drop`."""
 
     def __init__(self, server, user):
         self.server, self.user = server, user
         self.posts = httpx.Client(base_url=server.url, timeout=10, trust_env=False)
 
     def party(self, op, **fields):
-        """One command about parties, its whole reply."""
+        """Sends a party command; returns its full reply."""
         return self.command(f"party.{op}", **fields)
 
     def ok(self, op, **fields):
@@ -33,9 +33,9 @@ class Guest:
         return reply["ok"]
 
     def refused(self, op, **fields):
-        """The code of a refusal; it holds the party as the caller's own question shows it."""
+        """The error code of a refused command."""
         reply = self.party(op, **fields)
-        assert "error" in reply, f"{self.user}: {op} {fields} was done: {reply}"
+        assert "error" in reply, f"{self.user}: {op} {fields} succeeded: {reply}"
         return reply["error"]["code"]
 
     def get(self):
@@ -48,55 +48,55 @@ class Guest:
     def invite(self, other):
         return self.ok("invite", user=other.user)["party_id"]
 
-    def brings(self, other):
-        """Invites somebody who accepts."""
+    def invite_and_accept(self, other):
+        """Invites a user, who accepts."""
         number = self.invite(other)
         other.ok("accept", party_id=number)
         return number
 
-    def letter(self, timeout=WAIT):
-        """The next letter about parties; other events are dropped."""
+    def next_event(self, timeout=WAIT):
+        """The next party event; other events are dropped."""
         end = time.monotonic() + timeout
         while True:
             event = self.receive(max(end - time.monotonic(), 0.01))
             if event["event"] == "party":
                 return event
 
-    def letters(self, *expected, timeout=WAIT):
-        """The next letters are these, in this order."""
+    def expect(self, *expected, timeout=WAIT):
+        """The next party events are these, in this order."""
         found = []
         for _ in expected:
             try:
-                found.append(self.letter(timeout))
+                found.append(self.next_event(timeout))
             except TimeoutError:
                 break
-        assert tuple(words(letter) for letter in found) == expected, f"{self.user} got {found}"
+        assert tuple(summary(event) for event in found) == expected, f"{self.user} got {found}"
         return found
 
-    def hears_nothing_more(self):
-        """Nothing about parties is under way to him: a letter that is posted now is the next that he gets."""
-        mark = self.post_mark()
+    def expect_nothing(self):
+        """No party event is pending: an inbox message sent now is the next to arrive."""
+        mark = self.send_marker()
         found = []
         while True:
             event = self.receive(WAIT)
             if event.get("data") == mark:
                 break
             if event["event"] == "party":
-                found.append(words(event))
+                found.append(summary(event))
         assert found == [], f"{self.user} got {found}"
 
-    def post_mark(self):
-        """A letter of an app to him, by the way that those about parties go: what was told before it arrives before it."""
+    def send_marker(self):
+        """Sends an inbox message, which takes the same path as party events: earlier events arrive before it."""
         mark = f"mark-{next(MARKS)}"
         headers = {"authorization": f"Bearer {self.server.key}"}
         answer = self.posts.post(f"/v1/users/{self.user}/messages", json={"data": mark}, headers=headers)
         assert answer.status_code == 200, answer.text
         return mark
 
-    def arrive(self):
-        """Waits until he is known to be there: a hello does not wait for the store."""
+    def wait_online(self):
+        """Waits until the user is online: hello does not wait for the store."""
         asks = lambda: self.command("status", users=[self.user])["ok"]["statuses"][0]["online"]
-        until(asks, f"{self.user} to be there")
+        until(asks, f"{self.user} to be online")
         return self
 
     def __enter__(self):
@@ -109,7 +109,7 @@ class Guest:
 MARKS = itertools.count(1)
 
 
-class SocketGuest(Guest):
+class SocketUser(PartyUser):
     def __init__(self, server, user, *, token=None):
         super().__init__(server, user)
         self.socket = Socket(server, user=user if token is None else None, token=token)
@@ -122,21 +122,21 @@ class SocketGuest(Guest):
         return self.socket.event(timeout)
 
     def drop(self):
-        """Goes away without a word."""
+        """Closes the connection without bye."""
         self.socket.drop()
 
     def bye(self):
         self.socket.ok("bye")
 
     def close(self):
-        """Says bye, and does not wait until everything that was not read has been."""
-        with contextlib.suppress(Exception):  # Dropped or closed before.
+        """Sends bye without waiting for unread events."""
+        with contextlib.suppress(Exception):  # Already dropped or closed.
             self.socket.send('{"op":"bye"}')
         self.socket.drop()
 
 
-class PollGuest(Guest):
-    """Polls without a pause beside the commands, as a page does: a session that is not asked for is lost."""
+class PollUser(PartyUser):
+    """Polls continuously in a thread, as a page does: a session that is not polled is lost."""
 
     def __init__(self, server, user, *, token=None):
         super().__init__(server, user)
@@ -184,34 +184,34 @@ class PollGuest(Guest):
         self.poller.close()
 
 
-CLIENTS = {"socket": SocketGuest, "poll": PollGuest}
+CLIENTS = {"socket": SocketUser, "poll": PollUser}
 
 
-def windows(server, user):
-    """How many sessions of a user are there."""
+def session_count(server, user):
+    """The number of sessions of a user."""
     with api_client(server, server.key) as api:
         there = api.get(f"/v1/channels/user%23{user}/presence").json()
     return sum(len(one["clients"]) for one in there["users"])
 
 
 def plain(user):
-    """The name without the number of the test."""
+    """The name without its number."""
     return user.rsplit("-", 1)[0]
 
 
-def words(letter):
+def summary(event):
     """`bob leave kicked by ann: "go home"`"""
-    text = f"{plain(letter['uid'])} {letter['cmd']}"
-    if "invitee" in letter:
-        text += f" {plain(letter['invitee'])}"
-    if "reason" in letter:
-        text += f" {letter['reason']}"
-    if "by" in letter:
-        text += f" by {plain(letter['by'])}"
-    if "state" in letter:
-        text += f" {letter['state']}"
-    if "missing" in letter:
-        text += " without " + ",".join(plain(user) for user in letter["missing"])
-    if "message" in letter:
-        text += f': "{letter["message"]}"'
+    text = f"{plain(event['uid'])} {event['cmd']}"
+    if "invitee" in event:
+        text += f" {plain(event['invitee'])}"
+    if "reason" in event:
+        text += f" {event['reason']}"
+    if "by" in event:
+        text += f" by {plain(event['by'])}"
+    if "state" in event:
+        text += f" {event['state']}"
+    if "missing" in event:
+        text += " without " + ",".join(plain(user) for user in event["missing"])
+    if "message" in event:
+        text += f': "{event["message"]}"'
     return text

@@ -1,10 +1,10 @@
-"""Topics and subscriptions over REST: who may publish, what is kept, what is pulled."""
+"""Topics and subscriptions over REST: rights to publish, retention, pull."""
 import threading
 import time
 
 import pytest
 
-from events.office import code, events, publish, pull, put, seqs
+from events.topics_api import code, events, publish, pull, put, seqs
 
 
 def test_the_first_publisher_claims_a_topic(ann, bob, admin, topic):
@@ -14,7 +14,7 @@ def test_the_first_publisher_claims_a_topic(ann, bob, admin, topic):
     assert publish(ann, topic, [{"type": "a"}, {"type": "b"}])["last_seq"] == 3
 
 
-def test_a_topic_that_two_claim_at_once_has_one_publisher(ann, bob, topic):
+def test_concurrent_claims_of_a_topic_have_one_winner(ann, bob, topic):
     answers = []
 
     def claim(api):
@@ -27,16 +27,16 @@ def test_a_topic_that_two_claim_at_once_has_one_publisher(ann, bob, topic):
 
 
 @pytest.mark.parametrize("bad", ["Upper", "a%20b", "a%2Fb", "%C3%A4", "x" * 65])
-def test_a_bad_name_leaves_no_trace(ann, admin, bad):
+def test_an_invalid_name_creates_nothing(ann, admin, bad):
     assert code(ann.post(f"/v1/topics/{bad}/events", json={"type": "a"})) == (400, "bad_request")
 
 
 @pytest.mark.parametrize("reserved", ["tavern.presence", "tavern.mine", "tavern"])
-def test_topics_of_the_server_are_not_published_to(admin, reserved):
+def test_reserved_topics_cannot_be_published_to(admin, reserved):
     assert code(admin.post(f"/v1/topics/{reserved}/events", json={"type": "a"})) == (403, "not_allowed")
 
 
-def test_scopes(server, topic, name):
+def test_each_route_requires_its_scope(server, topic, name):
     import httpx
 
     key = server.api_key("publish")
@@ -58,7 +58,7 @@ def test_the_same_id_is_accepted_once(ann, topic):
     assert (twice["accepted"], twice["duplicates"], twice["last_seq"]) == (1, 1, 4)
 
 
-def test_an_idempotency_key_is_answered_as_the_first_time(ann, topic, name):
+def test_an_idempotency_key_returns_the_first_response(ann, topic, name):
     put(ann, name, topics=[topic], pull=True)
     first = publish(ann, topic, [{"type": "a"}, {"type": "b"}], once="k1")
     assert publish(ann, topic, [{"type": "a"}, {"type": "b"}], once="k1") == first
@@ -67,7 +67,7 @@ def test_an_idempotency_key_is_answered_as_the_first_time(ann, topic, name):
     assert publish(ann, topic, {"type": "c"}, once="k2")["first_seq"] == 3
     got = events(pull(ann, name))
     assert [event["type"] for event in got] == ["a", "b", "c"]
-    assert all(event["id"].startswith("evt-") for event in got), "no subscriber sees the key"
+    assert all(event["id"].startswith("evt-") for event in got), "the key is not shown to subscribers"
 
 
 def test_a_list_is_all_or_nothing(ann, topic, name):
@@ -77,7 +77,7 @@ def test_a_list_is_all_or_nothing(ann, topic, name):
     assert pull(ann, name)["events"] == []
 
 
-def test_limits_of_a_request(ann, topic):
+def test_request_sizes_are_limited(ann, topic):
     url = f"/v1/topics/{topic}/events"
     assert publish(ann, topic, [{"type": "a"}] * 1000)["accepted"] == 1000
     assert code(ann.post(url, json=[{"type": "a"}] * 1001)) == (400, "bad_request")
@@ -89,7 +89,7 @@ def test_limits_of_a_request(ann, topic):
     assert publish(ann, topic, {"type": "last"})["last_seq"] == 1001
 
 
-def test_events_are_pulled_as_they_were_published(ann, topic, name):
+def test_events_are_pulled_as_published(ann, topic, name):
     put(ann, name, topics=[topic], pull=True)
     publish(ann, topic, {"type": "create", "id": "i", "url": "http://x/1", "time": 5, "data": {"a": [1, None]}})
     publish(ann, topic, {"type": "noop"})
@@ -100,14 +100,14 @@ def test_events_are_pulled_as_they_were_published(ann, topic, name):
     assert second["seq"] == 2 and second["data"] is None and abs(second["time"] / 1000 - time.time()) < 60
 
 
-def test_after_acknowledges(ann, topic, name):
+def test_after_acknowledges_earlier_events(ann, topic, name):
     put(ann, name, topics=[topic], pull=True)
     publish(ann, topic, [{"type": str(n)} for n in range(5)])
     assert seqs(pull(ann, name, limit=2)) == [1, 2]
-    assert seqs(pull(ann, name, limit=2)) == [1, 2], "what is not acknowledged comes again"
+    assert seqs(pull(ann, name, limit=2)) == [1, 2], "unacknowledged events are returned again"
     assert seqs(pull(ann, name, after=2)) == [3, 4, 5]
     assert seqs(pull(ann, name)) == [3, 4, 5]
-    assert seqs(pull(ann, name, after=1, limit=9)) == [2], "what was acknowledged can be looked at again"
+    assert seqs(pull(ann, name, after=1, limit=9)) == [2], "acknowledged events can be read again"
     empty = pull(ann, name, after=5)
     assert empty == {"events": [], "first_seq": None, "last_seq": None, "next_after": 5}
     assert code(ann.get(f"/v1/subscriptions/{name}/events?after=6")) == (400, "bad_request")
@@ -128,14 +128,14 @@ def test_a_pull_waits_for_events(ann, bob, topic, name):
     later.join()
 
 
-def test_a_subscription_starts_now(ann, topic, name):
+def test_a_subscription_starts_with_the_next_event(ann, topic, name):
     publish(ann, topic, {"type": "before"})
     put(ann, name, topics=[topic], pull=True)
     publish(ann, topic, {"type": "after"})
     assert [(event["seq"], event["type"]) for event in events(pull(ann, name))] == [(1, "after")]
 
 
-def test_numbers_have_no_holes_whatever_the_topics_do(ann, topic, name):
+def test_seqs_have_no_gaps_when_topics_change(ann, topic, name):
     a, b, c = (f"{topic}.{letter}" for letter in "abc")
     put(ann, name, topics=[a, b], pull=True)
     publish(ann, a, {"type": "1"})
@@ -156,7 +156,7 @@ def test_numbers_have_no_holes_whatever_the_topics_do(ann, topic, name):
     assert (report["seq"], report["acknowledged"], report["queued"]) == (5, 4, 1)
 
 
-def test_put_again_keeps_what_is_omitted(ann, topic, name):
+def test_put_keeps_omitted_settings(ann, topic, name):
     made = put(ann, name, topics=[topic], callback="http://127.0.0.1:9/hook", timeout_ms=7, max_events=3, headers={"x-a": "b"}, uuid="u")
     assert made["created"] and made["secret"].startswith("whsec_")
     again = put(ann, name, topics=[f"{topic}.b"], max_bytes=4096, timeout_ms=None)
@@ -166,20 +166,20 @@ def test_put_again_keeps_what_is_omitted(ann, topic, name):
     assert again == expected
 
 
-def test_a_refused_one_changes_nothing(ann, topic, name):
+def test_a_refused_put_changes_nothing(ann, topic, name):
     put(ann, name, topics=[topic], callback="http://127.0.0.1:9/hook")
     before = ann.get(f"/v1/subscriptions/{name}").json()
-    for wish in [
+    for settings in [
         [], {"topics": ["Bad"], "max_events": 5}, {"callback": "ftp://x/"}, {"timeout_ms": 3_600_001}, {"max_events": 0}, {"max_bytes": 1},
         {"concurrency": 0}, {"format": "xml"}, {"secret": "short"}, {"headers": {"host": "x"}}, {"headers": {"a\n": "x"}}, {"what": 1},
         {"topics": [f"{topic}.new"], "callback": "http://user:pw@127.0.0.1/"},
     ]:
-        assert code(ann.put(f"/v1/subscriptions/{name}", json=wish)) == (400, "bad_request"), wish
+        assert code(ann.put(f"/v1/subscriptions/{name}", json=settings)) == (400, "bad_request"), settings
     assert ann.get(f"/v1/subscriptions/{name}").json() == before
     assert code(ann.put("/v1/subscriptions/bad%20name", json={"topics": [], "pull": True})) == (400, "bad_request")
 
 
-def test_others_see_no_secrets(ann, bob, admin, topic, name):
+def test_only_the_owner_sees_secrets(ann, bob, admin, topic, name):
     secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
     made = put(ann, name, topics=[topic], callback="http://127.0.0.1:9/hook", secret=secret, headers={"authorization": "Bearer hush"}, uuid="hush")
     assert "secret" not in made
@@ -188,20 +188,20 @@ def test_others_see_no_secrets(ann, bob, admin, topic, name):
         assert code(answer) == (403, "not_allowed"), (method, path)
         assert "hush" not in answer.text and secret not in answer.text
     assert name not in bob.get("/v1/subscriptions?limit=1000").text
-    assert "hush" in ann.get(f"/v1/subscriptions/{name}").text, "its owner sees what it gave"
+    assert "hush" in ann.get(f"/v1/subscriptions/{name}").text, "the owner sees their settings"
     for seen in (admin.get(f"/v1/subscriptions/{name}"), admin.get("/v1/subscriptions?limit=1000"), ann.get(f"/v1/subscriptions/{name}")):
         assert seen.status_code == 200 and secret not in seen.text and name in seen.text
     assert "hush" not in admin.get(f"/v1/subscriptions/{name}").text
 
 
-def test_a_removed_subscription_leaves_nothing(ann, bob, topic, name):
+def test_a_deleted_subscription_leaves_nothing_behind(ann, bob, topic, name):
     put(ann, name, topics=[topic], pull=True)
     publish(ann, topic, {"type": "a"})
     assert ann.delete(f"/v1/subscriptions/{name}").status_code == 200
     assert code(ann.get(f"/v1/subscriptions/{name}")) == (404, "not_found")
     assert code(ann.get(f"/v1/subscriptions/{name}/events")) == (404, "not_found")
     assert code(ann.delete(f"/v1/subscriptions/{name}")) == (404, "not_found")
-    assert put(bob, name, topics=[topic], pull=True)["created"], "the name is free"
+    assert put(bob, name, topics=[topic], pull=True)["created"], "the name can be reused"
     assert pull(bob, name)["events"] == []
 
 
