@@ -1,7 +1,7 @@
-// The dashboard: which page is shown, the key that opens it, and the numbers that come each second.
-import { h, put, trouble, heading, code, note } from './dom.js';
+// The dashboard: routing, the API key, and the overview numbers that arrive each second.
+import { h, put, errorBox, heading, code, note } from './dom.js';
 import { setClock, span } from './format.js';
-import { get, hasKey, setKey, forgetKey, Trouble } from './server.js';
+import { get, hasKey, setKey, forgetKey, ServerError } from './server.js';
 import { overview } from './overview.js';
 import { channels, channel } from './channels.js';
 import { users, user, session } from './users.js';
@@ -16,7 +16,7 @@ const ROUTES = {
   '': [overview], channels: [channels, channel], users: [users, user], sessions: [users, session], topics: [topics, topics],
   subscriptions: [subscriptions, subscription], parties: [parties, party], nodes: [nodes], settings: [settings], try: [tryIt, tryIt],
 };
-const BEAT_MS = 1000;
+const TICK_MS = 1000;
 
 const main = document.getElementById('main');
 const nav = document.getElementById('nav');
@@ -27,11 +27,11 @@ const about = document.getElementById('about');
 let leaving = new AbortController();
 let latest;
 let lost = false;
-let beating = false;
-const hearers = new Set();
+let polling = false;
+const listeners = new Set();
 
-/** Where we are: the parts of the address, decoded. Whatever cannot be decoded is shown as it is. */
-function place() {
+/** The parts of the hash route, decoded; parts that cannot be decoded are kept as they are. */
+function route() {
   const [path] = location.hash.replace(/^#\/?/, '').split('?');
   return path.split('/').map((text) => {
     try {
@@ -45,9 +45,9 @@ function place() {
 function show() {
   leaving.abort();
   leaving = new AbortController();
-  hearers.clear();
-  if (!hasKey()) return gate();
-  const [name, ...args] = place();
+  listeners.clear();
+  if (!hasKey()) return keyForm();
+  const [name, ...args] = route();
   const pages = ROUTES[name];
   const page = pages?.[args.length && args[0] ? 1 : 0];
   for (const one of nav.querySelectorAll('a')) {
@@ -55,15 +55,15 @@ function show() {
     if (here) one.setAttribute('aria-current', 'page');
     else one.removeAttribute('aria-current');
   }
-  document.title = `${[args[0], PAGES.find((page) => page.path === name)?.title].filter(Boolean).join(' · ') || 'Not here'} · Tavern`;
-  fold(true);
-  if (!page) return put(main, heading('There is no such page'), h('p', {}, 'Choose one from the menu, or search with /.'));
+  document.title = `${[args[0], PAGES.find((page) => page.path === name)?.title].filter(Boolean).join(' · ') || 'Not found'} · Tavern`;
+  setMenu(true);
+  if (!page) return put(main, heading('Page not found'), h('p', {}, 'Choose a page from the menu, or search with /.'));
   main.dataset.page = name || 'overview';
-  put(main, h('p', { class: 'loading' }, 'Looking …'));
+  put(main, h('p', { class: 'loading' }, 'Loading …'));
   page(visit(args, leaving.signal));
 }
 
-/** What a page may use for as long as it is shown. */
+/** What a page can use while it is shown. */
 function visit(args, signal) {
   const each = (ms, act) => {
     const timer = setInterval(() => document.hidden || act(), ms);
@@ -73,12 +73,12 @@ function visit(args, signal) {
     args, signal, each,
     mode: () => latest?.mode,
     draw: (...children) => signal.aborted || put(main, ...children),
-    /** Each second, and at once when something is known. */
-    beat(act) {
-      hearers.add(act);
+    /** Calls `act` with the overview numbers now and each second. */
+    tick(act) {
+      listeners.add(act);
       if (latest) act(latest);
     },
-    /** Reads and shows, again and again. What is shown stays when the server is lost. */
+    /** Loads and draws periodically. The last content stays while the server is unreachable. */
     watch(ms, read, draw) {
       let shown = false;
       let busy = false;
@@ -95,11 +95,11 @@ function visit(args, signal) {
           shown = true;
         } catch (error) {
           if (signal.aborted) return;
-          if (!(error instanceof Trouble)) throw error;
-          if (error.status === 401) return gate(error);
+          if (!(error instanceof ServerError)) throw error;
+          if (error.status === 401) return keyForm(error);
           if (shown && error.code === 'lost') return;
           covered ??= [...main.childNodes];
-          put(main, trouble(error, turn));
+          put(main, errorBox(error, turn));
         } finally {
           busy = false;
         }
@@ -110,7 +110,7 @@ function visit(args, signal) {
       turn();
       return turn;
     },
-    /** Does something and says so; then looks again. */
+    /** Runs an action, shows its result, then reloads. */
     async act(what, said, again) {
       try {
         const answer = await what();
@@ -123,9 +123,9 @@ function visit(args, signal) {
   };
 }
 
-async function beat() {
-  if (document.hidden || !hasKey() || beating) return;
-  beating = true;
+async function tick() {
+  if (document.hidden || !hasKey() || polling) return;
+  polling = true;
   try {
     latest = await get('overview');
     setClock(latest.now);
@@ -136,28 +136,28 @@ async function beat() {
       dispatchEvent(new Event('found'));
     }
     about.textContent = `${latest.node} · ${latest.mode} · ${latest.version} · up ${span(latest.uptime_ms)}`;
-    for (const hearer of hearers) hearer(latest);
+    for (const listener of listeners) listener(latest);
   } catch (error) {
-    if (!(error instanceof Trouble)) throw error;
-    if (error.status === 401) return gate(error);
+    if (!(error instanceof ServerError)) throw error;
+    if (error.status === 401) return keyForm(error);
     if (error.code !== 'lost') return;
     lost = true;
     banner.dataset.lost = '';
     banner.className = 'bad';
-    banner.textContent = 'The server does not answer. Trying again …';
+    banner.textContent = 'The server does not answer. Reconnecting …';
     banner.hidden = false;
   } finally {
-    beating = false;
+    polling = false;
   }
 }
 
-/** No key, or a wrong one. */
-function gate(error) {
+/** The form for the API key, shown without a key or after a wrong one. */
+function keyForm(error) {
   if (error) forgetKey();
-  if (main.dataset.page === 'gate' && !error) return;
+  if (main.dataset.page === 'key' && !error) return;
   leaving.abort();
   document.body.classList.add('closed');
-  main.dataset.page = 'gate';
+  main.dataset.page = 'key';
   document.title = 'Key · Tavern';
   const input = h('input', { type: 'password', name: 'key', required: true, autocomplete: 'off', maxlength: 4096, 'aria-describedby': 'where' });
   const enter = (event) => {
@@ -167,28 +167,28 @@ function gate(error) {
     main.dataset.page = '';
     document.getElementById('forget').hidden = false;
     show();
-    beat();
+    tick();
   };
-  put(main, h('form', { class: 'gate', onsubmit: enter },
+  put(main, h('form', { class: 'key-form', onsubmit: enter },
     h('h1', {}, 'Tavern'),
-    h('p', {}, 'This page needs an API key with the scope admin. It is kept in this tab and forgotten when the tab is closed.'),
+    h('p', {}, 'The dashboard needs an API key with the scope admin. The key is kept in this tab until the tab is closed.'),
     error && h('p', { class: 'bad', role: 'alert' }, `${error.title}: ${error.message}`),
     h('label', {}, 'API key', input),
     h('button', { class: 'main' }, 'Open'),
     h('div', { id: 'where', class: 'hint' },
-      h('p', {}, 'In dev mode: open the address that ', h('code', {}, 'tavern dev'), ' printed as Dashboard. It carries the key.'),
-      h('p', {}, 'Otherwise make one beside the server:'),
+      h('p', {}, 'In dev mode: open the Dashboard address that ', h('code', {}, 'tavern dev'), ' prints. It contains the key.'),
+      h('p', {}, 'Otherwise create one on the server:'),
       code('tavern key create --name dashboard \\\n  --scopes admin,presence,publish,events,subscriptions,parties'))));
   input.focus();
 }
 
-function fold(closed) {
+function setMenu(closed) {
   document.body.classList.toggle('unfolded', !closed);
   menu.setAttribute('aria-expanded', String(!closed));
 }
 
 put(nav, PAGES.map(({ path, title, key }) => h('a', { href: `#/${path}`, title: `g ${key}` }, title)));
-menu.addEventListener('click', () => fold(document.body.classList.contains('unfolded')));
+menu.addEventListener('click', () => setMenu(document.body.classList.contains('unfolded')));
 const forget = document.getElementById('forget');
 forget.hidden = !hasKey();
 forget.addEventListener('click', () => {
@@ -208,6 +208,6 @@ addEventListener('hashchange', () => {
 listenToKeys();
 listenToSearch();
 show();
-beat();
-setInterval(beat, BEAT_MS);
-document.addEventListener('visibilitychange', beat);
+tick();
+setInterval(tick, TICK_MS);
+document.addEventListener('visibilitychange', tick);

@@ -1,4 +1,4 @@
-// Building the page. Text becomes text nodes and attributes, never markup; links stay on this server.
+// Builds DOM nodes. Text always becomes text nodes and attributes, never markup; links stay on this server.
 
 /** @param {string} tag @param {Record<string, any>} [props] @param {...any} children */
 export function h(tag, props, ...children) {
@@ -13,7 +13,7 @@ function fill(node, props, children) {
   for (const [name, value] of Object.entries(props ?? {})) {
     if (value === undefined || value === null || value === false) continue;
     if (name.startsWith('on')) node.addEventListener(name.slice(2), value);
-    else if (name === 'href' && !/^(#|\/(?!\/))/.test(value)) throw new Error('a link leaves this server');
+    else if (name === 'href' && !/^(#|\/(?!\/))/.test(value)) throw new Error('external links are not allowed');
     else node.setAttribute(name, value === true ? '' : String(value));
   }
   node.append(...flat(children));
@@ -22,13 +22,13 @@ function fill(node, props, children) {
 
 const flat = (children) => children.flat(Infinity).filter((child) => child !== undefined && child !== null && child !== false);
 
-/** Puts these in the place of what was there. */
+/** Replaces the children of a node. */
 export function put(node, ...children) {
   node.replaceChildren(...flat(children));
   return node;
 }
 
-/** The address of a page: parts are names, which may hold anything. */
+/** The hash route of a page; parts are arbitrary names. */
 export const to = (...parts) => `#/${parts.map((part) => encodeURIComponent(part)).join('/')}`;
 
 export const link = (text, ...parts) => h('a', { href: to(...parts), class: 'name', title: text.length > 40 ? text : undefined }, text);
@@ -43,28 +43,28 @@ export function section(title, ...children) {
   return h('section', {}, h('h2', {}, title), children);
 }
 
-/** Nothing is there yet: why, and what to do. */
+/** Shown instead of an empty list: the reason, and what to do. */
 export function empty(title, ...hints) {
   return h('div', { class: 'empty' }, h('p', { class: 'lead' }, title), hints.map((hint) => (typeof hint === 'string' ? h('p', {}, hint) : hint)));
 }
 
 export const code = (text) => h('pre', { class: 'command', tabindex: '0' }, h('code', {}, text));
 
-/** It did not work: what the server said, and what to do. */
-export function trouble(error, again) {
+/** An error: the message of the server, and what to do. */
+export function errorBox(error, again) {
   const retry = again && h('button', { onclick: again }, 'Try again');
-  return h('div', { class: 'empty bad', role: 'alert' }, h('p', { class: 'lead' }, error.title ?? 'That did not work'), h('p', {}, error.message), error.advice && h('p', {}, error.advice), retry);
+  return h('div', { class: 'empty bad', role: 'alert' }, h('p', { class: 'lead' }, error.title ?? 'The request failed'), h('p', {}, error.message), error.advice && h('p', {}, error.advice), retry);
 }
 
-/** Names and what they are; a third member gives one more room. */
+/** A list of [name, value, wide?]. */
 export function facts(pairs) {
   const shown = pairs.filter(([, value]) => value !== undefined && value !== null && value !== '');
   return h('dl', { class: 'facts' }, shown.map(([name, value, broad]) => h('div', { class: broad && 'broad' }, h('dt', {}, name), h('dd', {}, value))));
 }
 
 /**
- * A table whose rows stay the same elements while their facts change, so that the keyboard keeps its place.
- * Columns: {name, cell(row), number, wide, still}. The first cell names the row; a wide one breaks anywhere, a still one nowhere.
+ * A table that updates its rows in place, so that the focus is kept.
+ * Columns: {name, cell(row), number, wide, still}. The first cell is the row header; `wide` breaks anywhere, `still` never.
  */
 export function table(label, columns, keyOf) {
   const body = h('tbody');
@@ -108,7 +108,7 @@ function refresh(kept, cells, sign) {
   if (at >= 0) kept.line.querySelectorAll(FOCUS)[at]?.focus();
 }
 
-/** Arrows, j and k go from row to row; Home and End to the first and the last. */
+/** Arrow keys, j and k move between rows; Home and End go to the first and last. */
 function move(event, body) {
   if (event.target.matches('input, select, textarea') || event.ctrlKey || event.metaKey || event.altKey) return;
   const step = { ArrowDown: 1, j: 1, ArrowUp: -1, k: -1, Home: -Infinity, End: Infinity }[event.key];
@@ -125,7 +125,7 @@ export function firstRow() {
   document.querySelector('main tbody tr :is(a, button)')?.focus();
 }
 
-/** A box that narrows a list. Tells what was typed, when typing pauses. */
+/** A filter field, debounced. */
 export function filter(label, value, changed) {
   let timer;
   const input = h('input', { type: 'search', class: 'filter', placeholder: label, 'aria-label': label, value, autocomplete: 'off', spellcheck: 'false', maxlength: 255, 'data-filter': true });
@@ -136,7 +136,7 @@ export function filter(label, value, changed) {
   return input;
 }
 
-/** Asks in a dialog; answers what the form held, or null. */
+/** Shows a dialog; resolves to its form data, or null. */
 export function ask(title, fields, action) {
   const sheet = /** @type {HTMLDialogElement} */ (document.getElementById('sheet'));
   return new Promise((resolve) => {
@@ -150,7 +150,7 @@ export function ask(title, fields, action) {
 }
 
 let fading;
-/** A word about what was done. */
+/** Shows a banner for a few seconds. */
 export function note(text, bad = false) {
   const banner = document.getElementById('banner');
   banner.className = bad ? 'bad' : 'good';

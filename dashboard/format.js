@@ -1,4 +1,4 @@
-// Numbers and times as people read them.
+// Formats numbers and times.
 
 const whole = new Intl.NumberFormat('en');
 const short = new Intl.NumberFormat('en', { notation: 'compact', maximumFractionDigits: 1 });
@@ -24,7 +24,7 @@ export function span(ms) {
   return parts.join(' ');
 }
 
-// The server's clock counts, not the browser's.
+// Times are relative to the server's clock.
 let ahead = 0;
 export const setClock = (serverMs) => (ahead = serverMs - Date.now());
 export const now = () => Date.now() + ahead;
@@ -39,7 +39,7 @@ export function ago(ms) {
 export const clock = (ms) => new Date(ms).toLocaleTimeString([], { hour: '2-digit', minute: '2-digit', second: '2-digit' });
 export const moment = (ms) => new Date(ms).toLocaleString([], { dateStyle: 'medium', timeStyle: 'medium' });
 
-/** JSON on one line, cut where it becomes too long to read. */
+/** JSON on one line, truncated. */
 export function text(value, most = 200) {
   const whole = typeof value === 'string' ? value : JSON.stringify(value) ?? '';
   return whole.length > most ? `${whole.slice(0, most)}…` : whole;

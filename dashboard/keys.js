@@ -1,4 +1,4 @@
-// The keyboard: `/` searches, `g` and a letter opens a page, `?` tells them all.
+// Keyboard shortcuts: `/` searches, `g` and a letter opens a page, `?` shows all.
 import { h, put, firstRow } from './dom.js';
 
 export const PAGES = [
@@ -15,13 +15,13 @@ export const PAGES = [
 const WAIT_MS = 1500;
 
 const OTHERS = [
-  ['/', 'Search everywhere'],
+  ['/', 'Search everything'],
   ['f', 'Filter this list'],
-  ['j  k  ↓  ↑', 'From row to row'],
+  ['j  k  ↓  ↑', 'Move between rows'],
   ['Enter', 'Open the row'],
   ['Backspace', 'Back'],
-  ['?', 'This sheet'],
-  ['Esc', 'Close, or leave a field'],
+  ['?', 'Show shortcuts'],
+  ['Esc', 'Close a dialog or leave a field'],
 ];
 
 let waiting = 0;
@@ -71,6 +71,6 @@ function help() {
   const row = ([keys, what]) => h('div', {}, h('dt', {}, keys.split('  ').map((key) => h('kbd', {}, key))), h('dd', {}, what));
   const pages = PAGES.map(({ title, key }) => [`g  ${key}`, title]);
   sheet.onclose = null;
-  put(sheet, h('form', { method: 'dialog' }, h('h2', { id: 'sheet-title' }, 'Keys'), h('div', { class: 'columns' }, h('dl', { class: 'keys' }, pages.map(row)), h('dl', { class: 'keys' }, OTHERS.map(row))), h('div', { class: 'actions' }, h('button', { class: 'main', autofocus: true }, 'Close'))));
+  put(sheet, h('form', { method: 'dialog' }, h('h2', { id: 'sheet-title' }, 'Keyboard shortcuts'), h('div', { class: 'columns' }, h('dl', { class: 'keys' }, pages.map(row)), h('dl', { class: 'keys' }, OTHERS.map(row))), h('div', { class: 'actions' }, h('button', { class: 'main', autofocus: true }, 'Close'))));
   sheet.showModal();
 }

@@ -1,4 +1,4 @@
-// Parties: who is with whom, who was invited, and whether they go.
+// Parties: members, invites, tickets.
 import { h, put, heading, link, badge, section, empty, filter, table, facts, code } from './dom.js';
 import { ago, count, plural } from './format.js';
 import { get, part } from './server.js';
@@ -20,24 +20,24 @@ export function parties(visit) {
     wanted = value.toLowerCase();
     again();
   });
-  visit.draw(heading('Parties', 'Users who are together, and whom they have invited.'), h('div', { class: 'tools' }, box), list.node, below);
+  visit.draw(heading('Parties', 'Parties with their members and open invites.'), h('div', { class: 'tools' }, box), list.node, below);
   again = visit.watch(2000, (signal) => get('parties', { limit: 1000 }, signal), ({ parties: all, next }) => {
     const rows = all.filter(({ party_id: id, members, pending }) => String(id).startsWith(wanted) || [...members, ...pending].some(({ user }) => user.toLowerCase().includes(wanted)));
     list.update(rows);
     list.node.hidden = !rows.length;
-    put(below, rows.length ? more(next, rows.length) : all.length ? empty(`No party holds “${wanted}”.`, 'Members, guests and numbers are looked through.') : empty('There is no party.', 'It begins when somebody who has none invites somebody:', code('{"id": 1, "op": "party.invite", "user": "bob"}')));
+    put(below, rows.length ? more(next, rows.length) : all.length ? empty(`No party contains “${wanted}”.`, 'The filter searches members, invited users and party ids.') : empty('There are no parties.', 'A party is created when a user without one invites another user:', code('{"id": 1, "op": "party.invite", "user": "bob"}')));
   });
 }
 
 export function party(visit) {
   const [id] = visit.args;
-  const sub = h('span', {}, 'Looking …');
+  const sub = h('span', {}, 'Loading …');
   const body = h('div');
   const members = table('Members', [
     { name: 'User', cell: ({ user }) => link(user, 'users', user) },
     { name: 'Name', cell: ({ name }) => name },
-    { name: 'Part', cell: ({ leads }) => (leads ? badge('leads', 'good') : 'member') },
-    { name: 'Presence', cell: ({ online }) => badge(online ? 'online' : 'away', online ? 'good' : 'warn') },
+    { name: 'Role', cell: ({ leads }) => (leads ? badge('leader', 'good') : 'member') },
+    { name: 'Presence', cell: ({ online }) => badge(online ? 'online' : 'offline', online ? 'good' : 'warn') },
     { name: 'Since', still: true, cell: ({ since }) => ago(since) },
   ], ({ user }) => user);
   visit.draw(heading(`Party ${id}`, sub), body);
@@ -45,14 +45,14 @@ export function party(visit) {
     const found = answer.party;
     if (!found) {
       put(sub);
-      put(body, empty('This party has ended, or has never been.', 'Numbers are not used twice.'));
+      put(body, empty('This party has ended or never existed.', 'Party ids are never reused.'));
       return;
     }
     put(sub, badge(found.state, 'plain'), ` ${plural(found.members.length, 'member')}, version ${count(found.version)}`);
     members.update(found.members.map((member, at) => ({ ...member, leads: at === 0 })));
     put(body,
       section('Members', members.node),
-      section('Invited', found.pending.length ? h('ul', { class: 'names' }, found.pending.map(({ user, by, expires_at: at }) => h('li', {}, link(user, 'users', user), ` by ${by}, open for ${ago(at)?.replace(/^in /, '')}`))) : h('p', { class: 'end' }, 'nobody')),
-      section('Facts', facts([['Channel', link(`party#${id}`, 'channels', `party#${id}`)], ['Going', found.go_id && `attempt ${found.go_id}`], ['Data', h('code', {}, JSON.stringify(found.data))]])));
+      section('Invited', found.pending.length ? h('ul', { class: 'names' }, found.pending.map(({ user, by, expires_at: at }) => h('li', {}, link(user, 'users', user), ` by ${by}, expires in ${ago(at)?.replace(/^in /, '')}`))) : h('p', { class: 'end' }, 'none')),
+      section('Details', facts([['Channel', link(`party#${id}`, 'channels', `party#${id}`)], ['Ticket', found.go_id && `go_id ${found.go_id}`], ['Data', h('code', {}, JSON.stringify(found.data))]])));
   });
 }

@@ -1,9 +1,9 @@
-// Search everywhere: users and channels by how they begin, the rest by what they hold.
+// Global search: users and channels by prefix, everything else by substring.
 import { h, put, to } from './dom.js';
 import { get, hasKey } from './server.js';
 import { PAGES } from './keys.js';
 
-const MOST = 6;
+const LIMIT = 6;
 const PAUSE_MS = 120;
 const FRESH_MS = 5000;
 
@@ -41,7 +41,7 @@ export function listenToSearch() {
 
   const show = (found) => {
     options = found.map(({ kind, name, address }, index) => h('li', { role: 'option', id: `found-${index}`, 'data-to': address }, h('span', { class: 'name' }, name), h('span', { class: 'kind' }, kind)));
-    put(list, options.length ? options : h('li', { class: 'none' }, 'Nothing begins so. Users, channels and topics are found by the start of their names.'));
+    put(list, options.length ? options : h('li', { class: 'none' }, 'No results. Users and channels are found by the start of their names.'));
     list.hidden = false;
     input.setAttribute('aria-expanded', 'true');
     choose(0);
@@ -81,7 +81,7 @@ export function listenToSearch() {
   input.addEventListener('blur', () => setTimeout(close, 100));
 }
 
-// Whole lists, which are not asked for with every letter.
+// Complete lists, cached so that they are not loaded on every key press.
 const kept = new Map();
 
 function whole(path, query) {
@@ -92,19 +92,19 @@ function whole(path, query) {
   return answer;
 }
 
-/** What the key may not see is left out without a word. */
+/** Results that the key may not see are omitted. */
 async function search(text, signal) {
   const ask = (path, query) => get(path, query, signal).catch(() => ({}));
   const [users, channels, topics, subscriptions, settings] = await Promise.all([
-    ask('users', { prefix: text, limit: MOST }),
-    ask('channels', { prefix: text, present: true, limit: MOST }),
+    ask('users', { prefix: text, limit: LIMIT }),
+    ask('channels', { prefix: text, present: true, limit: LIMIT }),
     whole('topics', { limit: 1000 }),
     whole('subscriptions', { limit: 1000 }),
     whole('settings'),
   ]);
   const low = text.toLowerCase();
   const holds = (name) => name.toLowerCase().includes(low);
-  const some = (list) => (list ?? []).slice(0, MOST);
+  const some = (list) => (list ?? []).slice(0, LIMIT);
   return [
     ...PAGES.filter(({ title }) => holds(title)).map(({ path, title }) => ({ kind: 'page', name: title, address: `#/${path}` })),
     ...some(users.users).map(({ user }) => ({ kind: 'user', name: user, address: to('users', user) })),

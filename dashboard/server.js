@@ -1,13 +1,13 @@
-// The server: its REST API with the admin key, and one live session through the public client.
+// Access to the server: the REST API with the API key, and one live session of the public client.
 import { Tavern } from '/client.js';
 
 const KEY = 'tavern.key';
-const PATIENCE_MS = 10_000;
+const TIMEOUT_MS = 10_000;
 
 let key = take() ?? kept();
 let live;
 
-/** The key may come after the `#` of the address that `tavern dev` prints. It leaves the address at once. */
+/** Reads the key from the `#key=` URL that `tavern dev` prints and removes it from the URL. */
 function take() {
   const given = /^#key=(.+)$/.exec(location.hash)?.[1];
   if (given === undefined) return undefined;
@@ -31,7 +31,7 @@ function keep(text) {
   try {
     sessionStorage.setItem(KEY, text);
   } catch {
-    // Then it lasts as long as the page.
+    // Without storage the key lasts as long as the page.
   }
   return text;
 }
@@ -48,37 +48,37 @@ export function forgetKey() {
   try {
     sessionStorage.removeItem(KEY);
   } catch {
-    // There is nothing to forget.
+    // Without storage there is nothing to remove.
   }
   live?.close().catch(() => {});
   live = undefined;
 }
 
-/** What the server refused, or that it did not answer. */
-export class Trouble extends Error {
+/** An error reply, or no reply, from the server. */
+export class ServerError extends Error {
   constructor(status, reason, message) {
     super(message);
     this.status = status;
     this.code = reason;
-    const [title, advice] = WORDS[reason] ?? (status === 404 ? WORDS.not_found : ['The server refused']);
+    const [title, advice] = MESSAGES[reason] ?? (status === 404 ? MESSAGES.not_found : ['The server refused the request']);
     this.title = title;
     this.advice = advice;
   }
 }
 
-const WORDS = {
-  lost: ['The server does not answer', 'Is it running, and is the network there? The page tries again by itself.'],
-  unauthenticated: ['This key is not known', 'Make one with `tavern key create`, or use the admin_key of the configuration.'],
-  not_allowed: ['This key may not do that', 'Use a key with the scope named above.'],
-  not_found: ['It is not there', 'It may have ended, or the name is another.'],
-  unavailable: ['The server cannot tell now', 'Look at its log: the store or the bus does not answer.'],
-  bad_request: ['The server did not understand'],
+const MESSAGES = {
+  lost: ['The server does not answer', 'Check that it is running and reachable. The page retries automatically.'],
+  unauthenticated: ['This key is not valid', 'Create one with `tavern key create`, or use the admin_key of the configuration.'],
+  not_allowed: ['This key is not allowed to do that', 'Use a key with the scope named above.'],
+  not_found: ['Not found', 'It may have ended, or the name is different.'],
+  unavailable: ['The server cannot answer now', 'The store or the bus does not respond; see the server log.'],
+  bad_request: ['The request is not valid'],
 };
 
 export async function call(method, path, { query, body, signal } = {}) {
   const pairs = Object.entries(query ?? {}).filter(([, value]) => value !== undefined && value !== '');
   const search = new URLSearchParams(pairs).toString();
-  const limit = AbortSignal.timeout(PATIENCE_MS);
+  const limit = AbortSignal.timeout(TIMEOUT_MS);
   let response;
   let answer;
   try {
@@ -92,21 +92,21 @@ export async function call(method, path, { query, body, signal } = {}) {
     answer = await response.json();
   } catch (fault) {
     if (signal?.aborted) throw fault;
-    throw new Trouble(0, 'lost', 'No answer came from this address.');
+    throw new ServerError(0, 'lost', 'No response from this address.');
   }
   if (response.ok) return answer;
   const error = answer.error ?? {};
-  throw new Trouble(response.status, error.code, error.message ?? `HTTP ${response.status}`);
+  throw new ServerError(response.status, error.code, error.message ?? `HTTP ${response.status}`);
 }
 
 export const get = (path, query, signal) => call('GET', path, { query, signal });
 export const post = (path, body) => call('POST', path, { body });
 
-/** A name as a part of a path. */
+/** Encodes a name for a URL path. */
 export const part = (name) => encodeURIComponent(name);
 
-/** The session that hears what happens; made when first needed. */
-export function hear() {
+/** The live session; created on first use. */
+export function liveClient() {
   if (!live) {
     live = new Tavern(location.origin, { token: key, storage: null });
     live.on('closed', () => (live = undefined));

@@ -1,4 +1,4 @@
-// A line of numbers over the last two minutes, drawn once and moved with each new point.
+// A sparkline of the last two minutes.
 import { svg } from './dom.js';
 import { brief } from './format.js';
 
@@ -20,9 +20,9 @@ export function sparkline(label) {
       const path = points.map((value, at) => `${at ? 'L' : 'M'}${x(at).toFixed(1)} ${y(value).toFixed(1)}`).join('');
       line.setAttribute('d', path);
       area.setAttribute('d', points.length ? `${path}L${WIDTH} ${HEIGHT}L${x(0).toFixed(1)} ${HEIGHT}Z` : '');
-      const told = `${label}: now ${brief(points.at(-1) ?? 0)}, at most ${brief(points.length ? Math.max(...points) : 0)} in the last two minutes`;
-      title.textContent = told;
-      node.setAttribute('aria-label', told);
+      const summary = `${label}: now ${brief(points.at(-1) ?? 0)}, at most ${brief(points.length ? Math.max(...points) : 0)} in the last two minutes`;
+      title.textContent = summary;
+      node.setAttribute('aria-label', summary);
     },
   };
 }

@@ -1,9 +1,9 @@
-// Try it: one session in this page. Come as somebody, listen, speak, be present.
+// Try it: a session in this page that can subscribe, publish and join.
 import { Tavern } from '/client.js';
 import { h, put, heading, badge, section, empty, note } from './dom.js';
 import { clock, text } from './format.js';
 
-const KEEP = 200;
+const LINES_MAX = 200;
 let kept = { user: 'ann', token: '', channel: 'room#tour' };
 
 export function tryIt(visit) {
@@ -13,7 +13,7 @@ export function tryIt(visit) {
   const dev = () => visit.mode() === 'dev';
   const state = h('span', { id: 'state' }, badge('not connected', 'plain'));
   const log = h('ol', { class: 'log', 'aria-label': 'Messages', tabindex: '0' });
-  const hint = empty('Nothing was heard yet.', 'Connect, then say something. Open this page twice, or publish from a terminal.');
+  const hint = empty('No messages yet.', 'Connect, then send a message. Open this page twice, or publish from a terminal.');
   const who = h('input', { name: 'user', value: kept.user, maxlength: 128, autocomplete: 'off', required: true });
   const token = h('input', { name: 'token', value: kept.token, maxlength: 8192, autocomplete: 'off', placeholder: 'tavern token --user ann --allow "*=subscribe,publish,join,presence"' });
   const where = h('input', { name: 'channel', value: kept.channel, maxlength: 255, autocomplete: 'off', required: true });
@@ -24,7 +24,7 @@ export function tryIt(visit) {
   const line = (kind, from, said) => {
     hint.hidden = true;
     log.append(h('li', { class: kind }, h('time', {}, clock(Date.now())), h('b', {}, from), h('span', {}, text(said, 2000))));
-    while (log.children.length > KEEP) log.firstChild.remove();
+    while (log.children.length > LINES_MAX) log.firstChild.remove();
     log.scrollTop = log.scrollHeight;
   };
   const ready = (on) => {
@@ -39,27 +39,27 @@ export function tryIt(visit) {
     event.preventDefault();
     end();
     kept = { user: who.value, token: token.value, channel: where.value };
-    const mine = (client = new Tavern(location.origin, { storage: null, ...(dev() ? { user: kept.user } : { token: kept.token }) }));
+    const own = (client = new Tavern(location.origin, { storage: null, ...(dev() ? { user: kept.user } : { token: kept.token }) }));
     put(state, badge('connecting …', 'warn'));
-    mine.on('open', ({ resumed }) => {
-      put(state, badge(`${mine.user ?? 'anonymous'} by ${mine.transport}${resumed ? ', resumed' : ''}`, 'good'));
+    own.on('open', ({ resumed }) => {
+      put(state, badge(`${own.user ?? 'anonymous'} over ${own.transport}${resumed ? ', resumed' : ''}`, 'good'));
       ready(true);
     });
-    mine.on('reconnecting', () => put(state, badge('connection lost, trying again …', 'warn')));
-    mine.on('closed', ({ error }) => {
-      if (mine !== client) return;
+    own.on('reconnecting', () => put(state, badge('connection lost, reconnecting …', 'warn')));
+    own.on('closed', ({ error }) => {
+      if (own !== client) return;
       ready(false);
       put(state, badge(error?.code === 'closed' ? 'closed' : `closed: ${error?.message ?? ''}`, 'bad'));
     });
-    mine.on('gap', () => line('note', 'server', 'some messages were missed'));
-    mine.me.on('letter', ({ data }) => line('note', 'letter', data));
-    room = mine.channel(kept.channel);
+    own.on('gap', () => line('note', 'server', 'some messages were dropped'));
+    own.me.on('inbox', ({ data }) => line('note', 'inbox', data));
+    room = own.channel(kept.channel);
     join.textContent = 'Join';
     try {
-      await Promise.all([mine.connect(), room.subscribe(({ data, from }) => line('message', from?.user ?? from?.client ?? 'a service', data))]);
+      await Promise.all([own.connect(), room.subscribe(({ data, from }) => line('message', from?.user ?? from?.client ?? 'a service', data))]);
       words.focus();
     } catch (error) {
-      if (mine === client) line('note', error.code ?? 'error', error.message);
+      if (own === client) line('note', error.code ?? 'error', error.message);
     }
   };
   const say = async (event) => {
@@ -83,14 +83,14 @@ export function tryIt(visit) {
       line('note', error.code ?? 'error', error.message);
     }
   });
-  const name = h('label', {}, 'You', who);
+  const name = h('label', {}, 'User', who);
   const pass = h('label', { class: 'wide' }, 'Token', token);
   visit.draw(
     heading('Try it', state),
     h('form', { class: 'row', onsubmit: enter }, name, pass, h('label', {}, 'Channel', where), h('button', { class: 'main' }, 'Connect')),
     section('Messages', log, hint, h('form', { class: 'row say', onsubmit: say }, h('label', { class: 'wide' }, 'Message', words), send, join)),
   );
-  visit.beat(() => {
+  visit.tick(() => {
     name.hidden = !dev();
     pass.hidden = dev();
   });

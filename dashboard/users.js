@@ -1,7 +1,7 @@
-// Users: who is online and who was; one of them with why, where, whom and what waits for him; one session.
+// The list of users, one user with presence, inbox and follows, and one session.
 import { h, put, heading, link, badge, section, empty, code, filter, table, facts, to } from './dom.js';
 import { ago, count, moment, plural, span, text, now } from './format.js';
-import { get, part, Trouble } from './server.js';
+import { get, part, ServerError } from './server.js';
 import { more } from './channels.js';
 
 const PAGE = 100;
@@ -19,19 +19,19 @@ export function users(visit) {
   ], ({ user }) => user);
   const below = h('div');
   let again;
-  const box = filter('Users that begin with …', '', (value) => {
+  const box = filter('Users starting with …', '', (value) => {
     prefix = value;
     limit = PAGE;
     again();
   });
-  visit.draw(heading('Users', 'Who is online anywhere in the cluster, and who was.'), h('div', { class: 'tools' }, box), list.node, below);
+  visit.draw(heading('Users', 'Users of the whole cluster, online and offline.'), h('div', { class: 'tools' }, box), list.node, below);
   again = visit.watch(2000, (signal) => get('users', { prefix, limit }, signal), ({ users: rows, next }) => {
     list.update(rows);
     list.node.hidden = !rows.length;
     put(below, rows.length ? more(next, rows.length, () => {
       limit = Math.min(1000, limit + PAGE);
       again();
-    }) : prefix ? empty(`No user begins with “${prefix}”.`, 'Names are compared from their first letter on; A is not a.') : empty('Nobody has been here yet.', 'A user is known once he has connected:', code(visit.mode() === 'dev' ? `websocat '${location.origin.replace(/^http/, 'ws')}/v1/connect?user=ann'` : 'tavern token --user ann --ttl 1h')));
+    }) : prefix ? empty(`No user starts with “${prefix}”.`, 'The filter matches the start of the name and is case-sensitive.') : empty('There are no users yet.', 'A user is known once they have connected:', code(visit.mode() === 'dev' ? `websocat '${location.origin.replace(/^http/, 'ws')}/v1/connect?user=ann'` : 'tavern token --user ann --ttl 1h')));
   });
 }
 
@@ -42,33 +42,33 @@ export function user(visit) {
   const places = table('Channels', [
     { name: 'Channel', cell: ({ channel }) => link(channel, 'channels', channel) },
     { name: 'Since', still: true, cell: ({ since }) => ago(since) },
-    { name: 'Clients', wide: true, cell: ({ clients, gone_in_ms: gone, leaving }) => [leaving && badge(`gone in ${span(gone)}`, 'warn'), clients.map(client)] },
+    { name: 'Clients', wide: true, cell: ({ clients, gone_in_ms: gone, leaving }) => [leaving && badge(`offline in ${span(gone)}`, 'warn'), clients.map(client)] },
   ], ({ channel }) => channel);
   const where = h('div');
   const inbox = h('div');
   const follows = h('div', { class: 'pair' });
-  const sub = h('span', {}, 'Looking …');
-  visit.draw(heading(name, sub), why, what, section('Where', where), section('Inbox', inbox), section('Follows', follows));
+  const sub = h('span', {}, 'Loading …');
+  visit.draw(heading(name, sub), why, what, section('Present in', where), section('Inbox', inbox), section('Follows', follows));
   visit.watch(2000, async (signal) => {
     const path = `users/${part(name)}`;
     const also = (rest, query) => get(`${path}/${rest}`, query, signal).catch((error) => ({ error }));
-    const [report, letters, following, followers] = await Promise.all([get(path, {}, signal), also('letters', { limit: 50 }), also('following', { limit: 200 }), also('followers', { limit: 200 })]);
-    return { report, letters, following, followers };
-  }, ({ report, letters, following, followers }) => {
+    const [report, messages, following, followers] = await Promise.all([get(path, {}, signal), also('inbox', { limit: 50 }), also('following', { limit: 200 }), also('followers', { limit: 200 })]);
+    return { report, messages, following, followers };
+  }, ({ report, messages, following, followers }) => {
     const { online, last_seen: seen, activities, visibility, party, invites, channels } = report;
-    put(sub, presence(report), ' ', online ? '' : seen ? `last seen ${ago(seen)}` : 'never seen here');
+    put(sub, presence(report), ' ', online ? '' : seen ? `last seen ${ago(seen)}` : 'never seen');
     put(why, h('strong', {}, online ? 'Why online: ' : 'Why offline: '), `${report.why}.`);
     put(what, facts([
-      ['Doing', activities.length ? activities.map((one) => h('div', {}, one.activity.replaceAll('_', ' '), ' in ', link(one.channel, 'channels', one.channel))) : 'nothing that is known', true],
+      ['Activities', activities.length ? activities.map((one) => h('div', {}, one.activity.replaceAll('_', ' '), ' in ', link(one.channel, 'channels', one.channel))) : 'none known', true],
       ['Party', party ? link(`Party ${party}`, 'parties', String(party)) : 'none', true],
       ['Invited to', invites?.length ? invites.map((id, at) => [at > 0 && ', ', link(`Party ${id}`, 'parties', String(id))]) : undefined],
-      ['Visible to', { everyone: 'everyone', followers_i_follow: 'followers he follows', nobody: 'nobody' }[visibility]],
+      ['Visible to', { everyone: 'everyone', followers_i_follow: 'followers they follow', nobody: 'nobody' }[visibility]],
       ['Last seen', online ? undefined : seen && moment(seen)],
     ]));
     places.update(channels);
-    put(where, channels.length ? places.node : empty('He is nowhere.', 'A user is in his own channel while a client of his is connected, and elsewhere once it has joined.'));
-    put(inbox, letters.error ? refusal(letters.error) : post(letters, online));
-    put(follows, people('Follows', following, `${name} follows nobody.`), people('Followed by', followers, `Nobody follows ${name}.`));
+    put(where, channels.length ? places.node : empty('The user is not present anywhere.', 'A user is in their own channel while a client is connected, and in other channels after join.'));
+    put(inbox, messages.error ? refusal(messages.error) : inboxList(messages, online));
+    put(follows, people('Follows', following, `${name} follows no users.`), people('Followed by', followers, `${name} has no followers.`));
   });
 }
 
@@ -76,17 +76,17 @@ function client({ client: id, node, since, state, lost_at: lost, kept_until: unt
   return h('div', { class: 'client' },
     h('a', { href: to('sessions', id), class: 'name mono' }, id.slice(0, 10)),
     ` on ${node}, since ${ago(since)}`,
-    lost !== undefined && badge(`lost, kept ${span(until - now())}`, 'warn'),
+    lost !== undefined && badge(`lost, resumable for ${span(until - now())}`, 'warn'),
     state !== null && h('code', {}, text(state, 120)));
 }
 
-const refusal = (error) => h('p', { class: 'end' }, error instanceof Trouble ? `${error.title}: ${error.message}` : 'It could not be read.');
+const refusal = (error) => h('p', { class: 'end' }, error instanceof ServerError ? `${error.title}: ${error.message}` : 'It could not be loaded.');
 
-function post({ letters, next, dropped_through: dropped }, online) {
-  const lost = dropped > 0 && h('p', { class: 'end' }, `Letters through ${count(dropped)} were dropped unread: the inbox was full, or they were kept too long.`);
-  if (!letters.length) return [empty('The inbox is empty.', online ? 'Letters leave it as soon as a client has acknowledged them.' : 'What a service writes to him waits here until he comes.'), lost];
-  const rows = letters.map(({ letter, at, event }) => h('li', {}, h('time', { title: moment(at) }, ago(at)), h('b', {}, `${event?.event ?? 'letter'}${event?.cmd ? ` ${event.cmd}` : ''}`), h('code', {}, text(event?.data ?? rest(event), 300)), h('span', { class: 'kind' }, `no. ${letter}`)));
-  return [h('ol', { class: 'letters' }, rows), next !== null && h('p', { class: 'end' }, 'and more'), lost];
+function inboxList({ messages, next, dropped_through: dropped }, online) {
+  const lost = dropped > 0 && h('p', { class: 'end' }, `Messages up to ${count(dropped)} were dropped unread: the inbox was full, or they expired.`);
+  if (!messages.length) return [empty('The inbox is empty.', online ? 'Messages are removed as soon as a client has acknowledged them.' : 'Messages wait here until the user connects.'), lost];
+  const rows = messages.map(({ message_id: id, at, event }) => h('li', {}, h('time', { title: moment(at) }, ago(at)), h('b', {}, `${event?.event ?? 'inbox'}${event?.cmd ? ` ${event.cmd}` : ''}`), h('code', {}, text(event?.data ?? rest(event), 300)), h('span', { class: 'kind' }, `id ${id}`)));
+  return [h('ol', { class: 'messages' }, rows), next !== null && h('p', { class: 'end' }, 'and more'), lost];
 }
 
 const rest = ({ event, cmd, ...others } = {}) => others;
@@ -103,17 +103,17 @@ export function session(visit) {
   visit.watch(2000, (signal) => get(`sessions/${part(id)}`, {}, signal), (report) => {
     const { mailbox } = report;
     put(body,
-      h('p', { class: 'why' }, h('strong', {}, report.online ? 'Why online: ' : 'Why not: '), `${report.why}.`),
+      h('p', { class: 'why' }, h('strong', {}, report.online ? 'Why online: ' : 'Why offline: '), `${report.why}.`),
       facts([
-        ['User', report.user ? link(report.user, 'users', report.user) : 'without a name'],
-        ['Transport', report.transport ?? 'none now'],
+        ['User', report.user ? link(report.user, 'users', report.user) : 'anonymous'],
+        ['Transport', report.transport ?? 'none'],
         ['Node', `${report.node}, shard ${report.shard}`],
         ['Since', moment(report.since)],
-        ['Last heard', ago(report.heard_at)],
-        ['Can be resumed until', report.expires_at && moment(report.expires_at)],
-        ['Token ends', report.token_expires_at && moment(report.token_expires_at)],
-        ['Mailbox', `${plural(mailbox.events, 'event')}, ${plural(mailbox.bytes, 'byte')}; sent through ${count(mailbox.sent)} of ${count(mailbox.last)}`],
+        ['Last activity', ago(report.heard_at)],
+        ['Resumable until', report.expires_at && moment(report.expires_at)],
+        ['Token expires', report.token_expires_at && moment(report.token_expires_at)],
+        ['Mailbox', `${plural(mailbox.events, 'event')}, ${plural(mailbox.bytes, 'byte')}; sent up to ${count(mailbox.sent)} of ${count(mailbox.last)}`],
       ]),
-      section('Listens to', report.channels.length + report.patterns.length ? h('ul', { class: 'names' }, report.channels.map((name) => h('li', {}, link(name, 'channels', name))), report.patterns.map((name) => h('li', {}, h('code', {}, name)))) : h('p', { class: 'end' }, 'nothing')));
+      section('Subscriptions', report.channels.length + report.patterns.length ? h('ul', { class: 'names' }, report.channels.map((name) => h('li', {}, link(name, 'channels', name))), report.patterns.map((name) => h('li', {}, h('code', {}, name)))) : h('p', { class: 'end' }, 'none')));
   });
 }

@@ -1,19 +1,19 @@
-// The lobby: a name, a session, and the parts of the page around it.
+// The lobby page: choose a name, connect, and set up the cards.
 import { Tavern } from '/client.js';
-import { $, first, hue, note, words } from '/demo/dom.js';
+import { $, first, hue, note, describe } from '/demo/dom.js';
 import { Chat } from '/demo/chat.js';
 import { People } from '/demo/people.js';
 import { Game } from '/demo/game.js';
-import { Plug } from '/demo/plug.js';
+import { ConnectionCard } from '/demo/connection.js';
 import { PartyCard } from '/demo/party.js';
 import { Receiver } from '/demo/events.js';
 
 const NAMES = ['ann', 'bob', 'cleo', 'dan', 'eve', 'finn', 'gus', 'hana', 'ines', 'joe'];
-// The name belongs to the tab: a reload comes back as the same person, another tab may be somebody else.
-const KEPT = 'tavern demo name';
+// Stored per tab: a reload keeps the user, another tab may be another user.
+const STORAGE_KEY = 'tavern demo name';
 
-const house = fetch('/demo/house.json').then((response) => response.json());
-const asked = new URLSearchParams(location.search).get('user') ?? sessionStorage.getItem(KEPT);
+const settings = fetch('/demo/settings.json').then((response) => response.json());
+const asked = new URLSearchParams(location.search).get('user') ?? sessionStorage.getItem(STORAGE_KEY);
 
 let over = false;
 
@@ -25,32 +25,32 @@ $('enter').addEventListener('submit', (event) => {
   const name = $('name').value.trim();
   if (!name) return;
   if (!over) return enter(name);
-  // Another person, another page.
-  sessionStorage.setItem(KEPT, name);
+  // Another user needs a fresh page.
+  sessionStorage.setItem(STORAGE_KEY, name);
   location.assign('/demo');
 });
 
 async function enter(name) {
-  sessionStorage.setItem(KEPT, name);
-  $('door').hidden = true;
+  sessionStorage.setItem(STORAGE_KEY, name);
+  $('welcome').hidden = true;
   $('refused').hidden = true;
   const tavern = new Tavern(undefined, { user: name, statuses: true });
   const lobby = tavern.channel('lobby#demo');
-  const times = await house;
+  const times = await settings;
   const me = { name, tavern, lobby, times };
   me.chat = new Chat(me);
   me.game = new Game(me);
   me.people = new People(me);
-  me.plug = new Plug(me);
+  me.connection = new ConnectionCard(me);
   me.party = new PartyCard(me);
   me.receiver = new Receiver(me);
 
   tavern.on('closed', ({ error }) => {
     over = true;
     me.receiver.stop();
-    sessionStorage.removeItem(KEPT);
+    sessionStorage.removeItem(STORAGE_KEY);
     $('lobby').hidden = true;
-    $('door').hidden = false;
+    $('welcome').hidden = false;
     $('refused').hidden = false;
     $('refused').textContent = `The session has ended: ${error.message}`;
     $('name').focus();
@@ -63,18 +63,18 @@ async function enter(name) {
   $('lobby').hidden = false;
   $('main').focus();
 
-  // The receiver first, and watching before joining: so one sees oneself arrive.
+  // The receiver first, and presence before join, so that the page shows its own arrival.
   await me.receiver.begin();
   try {
-    await Promise.all([tavern.connect(), arrive(me)]);
+    await Promise.all([tavern.connect(), join(me)]);
     document.body.dataset.ready = 'yes';
     me.receiver.start();
   } catch (error) {
-    if (!over) note(words(error), true);
+    if (!over) note(describe(error), true);
   }
 }
 
-async function arrive({ people, chat, game, lobby }) {
+async function join({ people, chat, game, lobby }) {
   await people.watch();
   await chat.listen();
   await game.restore();

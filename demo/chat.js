@@ -1,4 +1,4 @@
-// What is said, and what happens, in one list. Must hold: the list and what waits for it are bounded, however much is said.
+// Chat messages and notes in one list. Must hold: the list and its queue are bounded.
 import { $, attempt, h, time } from '/demo/dom.js';
 
 const SHOWN_MAX = 200;
@@ -8,12 +8,12 @@ const PAINT_MS = 50;
 export class Chat {
   #waiting = [];
   #painting = false;
-  /** How many came, shown or not. */
-  heard = 0;
+  /** Messages received, shown or not. */
+  received = 0;
 
   constructor({ lobby }) {
     this.lobby = lobby;
-    const form = $('say');
+    const form = $('send');
     form.addEventListener('submit', (event) => {
       event.preventDefault();
       const text = $('text').value.trim();
@@ -25,13 +25,13 @@ export class Chat {
 
   listen() {
     return this.lobby.subscribe(({ from, data }) => {
-      this.heard++;
-      this.#add({ at: Date.now(), user: from?.user ?? 'somebody', text: textOf(data) });
+      this.received++;
+      this.#add({ at: Date.now(), user: from?.user ?? 'anonymous', text: textOf(data) });
     });
   }
 
-  /** Something that happened. */
-  tell(text) {
+  /** A line about something that happened. */
+  note(text) {
     this.#add({ at: Date.now(), text });
   }
 

@@ -1,4 +1,4 @@
-// Building the page. Text becomes text nodes, never markup, so that a name can be anything.
+// Builds DOM nodes. Text always becomes text nodes, never markup, so any user name is safe.
 
 /** @param {string} tag @param {Record<string, any>} [props] @param {...any} children */
 export function h(tag, props = {}, ...children) {
@@ -15,7 +15,7 @@ export function h(tag, props = {}, ...children) {
 
 export const $ = (id) => document.getElementById(id);
 
-/** A button that waits for what it began, and says what went wrong. */
+/** A button that is disabled while its action runs and shows errors. */
 export function button(text, act, props = {}) {
   const node = h('button', { type: 'button', ...props, onclick: () => attempt(node, act) }, text);
   return node;
@@ -28,17 +28,17 @@ export async function attempt(node, act) {
   try {
     await act();
   } catch (error) {
-    note(words(error), true);
+    note(describe(error), true);
   } finally {
     delete node.dataset.busy;
   }
 }
 
-/** What was refused, as the server says it. */
-export const words = (error) => (error?.code ? `${error.code}: ${error.message}` : String(error?.message ?? error));
+/** The text of an error. */
+export const describe = (error) => (error?.code ? `${error.code}: ${error.message}` : String(error?.message ?? error));
 
 let fading;
-/** A word that goes away by itself. */
+/** Shows a banner for a few seconds. */
 export function note(text, bad = false) {
   const banner = $('banner');
   banner.className = bad ? 'bad' : 'good';
@@ -48,7 +48,7 @@ export function note(text, bad = false) {
   fading = setTimeout(() => (banner.hidden = true), 5000);
 }
 
-/** A round face with the first letter, in a colour of its own. */
+/** A round avatar with the first letter, coloured by name. */
 export function face(name) {
   const node = h('span', { class: 'face', 'aria-hidden': 'true' }, first(name));
   node.style.setProperty('--hue', hue(name));
@@ -56,9 +56,9 @@ export function face(name) {
 }
 
 export const first = (name) => [...new Intl.Segmenter().segment(name.trim() || '?')][0].segment.toUpperCase();
-export const hue = (name) => [...name].reduce((sum, letter) => (sum * 31 + letter.codePointAt(0)) % 360, 7);
+export const hue = (name) => [...name].reduce((sum, character) => (sum * 31 + character.codePointAt(0)) % 360, 7);
 
-/** Replaces the children only when something else is to be seen, so that a focus stays where it is. */
+/** Replaces the children only when `key` has changed, and keeps the focus. */
 export function refill(node, key, make) {
   const text = JSON.stringify(key);
   if (node.dataset.key === text) return;
@@ -68,8 +68,8 @@ export function refill(node, key, make) {
   if (held) node.querySelector(`[data-act="${CSS.escape(held)}"]`)?.focus();
 }
 
-/** Calls at most so often, and once more at the end. */
-export function calmly(act, ms = 40) {
+/** Limits calls to one per `ms`; the last call is never lost. */
+export function throttle(act, ms = 40) {
   let waiting = false;
   return () => {
     if (waiting) return;

@@ -1,5 +1,4 @@
-// The receiver: reads a subscription as a service does, and shows what it is given. Must hold: the list is bounded; nothing is asked
-// of a server that cannot be reached.
+// Pulls a subscription as a service does and shows its events. Must hold: the list is bounded; no requests while disconnected.
 import { $, h, time } from '/demo/dom.js';
 
 const SHOWN_MAX = 100;
@@ -18,10 +17,10 @@ export class Receiver {
   }
 
   #nothing() {
-    return h('li', { class: 'calm', id: 'no-events' }, 'Nothing yet. Come and go, invite somebody.');
+    return h('li', { class: 'muted', id: 'no-events' }, 'No events yet. Join, leave or invite a user.');
   }
 
-  /** Looks once, which makes the subscription if there is none. */
+  /** Pulls once, which creates the subscription if necessary. */
   begin() {
     return this.#ask(0).catch(() => {});
   }
@@ -31,7 +30,7 @@ export class Receiver {
     this.#running = true;
     let pause = PAUSE_MS;
     while (!this.#abort.signal.aborted) {
-      // While the line is being mended the server may be away. A pulled plug is only this player's.
+      // While the client reconnects the server may be down. After a manual disconnect it is not.
       if (this.tavern.state === 'connecting') {
         await sleep(PAUSE_MS);
         continue;
@@ -57,7 +56,7 @@ export class Receiver {
     const response = await fetch(`/demo/events?${query}`, { cache: 'no-store', signal });
     const answer = await response.json();
     if (!response.ok) {
-      // The log was cut, or is another one: from now on.
+      // The log was truncated or replaced: start from now.
       if (['gone', 'bad_request'].includes(answer.error?.code)) this.#after = undefined;
       throw new Error(answer.error?.message);
     }
@@ -78,11 +77,11 @@ function row({ seq, topic, type, time: at, data }) {
   return h('li', {},
     h('details', {},
       h('summary', {}, h('span', { class: 'seq' }, `#${seq}`), h('b', {}, type), h('span', { class: 'gist' }, gist(data)), h('time', {}, at ? time(at) : '')),
-      h('p', { class: 'calm' }, topic),
+      h('p', { class: 'muted' }, topic),
       h('pre', { tabindex: '0' }, h('code', {}, body))));
 }
 
-/** A few words of an event. */
+/** A short summary of an event. */
 function gist(data) {
   const { user, channel, reason, members } = data ?? {};
   const parts = [user, channel && `in ${channel}`, reason && `(${reason})`, Array.isArray(members) && members.join(', ')];

@@ -1,11 +1,11 @@
-// A game is a channel that one is present in. The lobby shows it by the state one has there; followers hear it as a change of status.
-import { $, attempt, calmly } from '/demo/dom.js';
+// A game is a channel that its players join. The lobby shows it through the user's presence state; followers get a status event.
+import { $, attempt, throttle } from '/demo/dom.js';
 
-const KEPT = 'tavern demo game';
+const STORAGE_KEY = 'tavern demo game';
 
 export class Game {
   #channel;
-  #draw = calmly(() => this.#paint());
+  #draw = throttle(() => this.#paint());
 
   constructor(me) {
     this.me = me;
@@ -16,10 +16,10 @@ export class Game {
     return { game: this.#channel?.name ?? null };
   }
 
-  /** After a reload one still plays. */
+  /** Rejoins the game after a reload. */
   async restore() {
-    const name = sessionStorage.getItem(KEPT);
-    if (name) await this.play(name).catch(() => sessionStorage.removeItem(KEPT));
+    const name = sessionStorage.getItem(STORAGE_KEY);
+    if (name) await this.play(name).catch(() => sessionStorage.removeItem(STORAGE_KEY));
   }
 
   async play(name) {
@@ -28,7 +28,7 @@ export class Game {
     const channel = this.me.tavern.channel(name);
     await channel.join({ since: Date.now() });
     this.#channel = channel;
-    sessionStorage.setItem(KEPT, name);
+    sessionStorage.setItem(STORAGE_KEY, name);
     this.presence = await channel.presence();
     this.presence.on('change', this.#draw);
     await this.me.lobby.join(this.state());
@@ -45,7 +45,7 @@ export class Game {
     const channel = this.#channel;
     this.#channel = undefined;
     this.presence?.off('change', this.#draw);
-    sessionStorage.removeItem(KEPT);
+    sessionStorage.removeItem(STORAGE_KEY);
     await channel.unsubscribe();
     await channel.leave();
   }

@@ -1,8 +1,8 @@
-// The party: invites, members, and the way into a match.
-import { $, button, calmly, face, h, note, refill, seconds } from '/demo/dom.js';
+// The party card: invites, members, matchmaking.
+import { $, button, throttle, face, h, note, refill, seconds } from '/demo/dom.js';
 
 export class PartyCard {
-  #draw = calmly(() => this.#paint());
+  #draw = throttle(() => this.#paint());
 
   constructor(me) {
     this.me = me;
@@ -10,18 +10,18 @@ export class PartyCard {
     const { chat } = me;
     party.on('change', this.#draw);
     party.on('invite', ({ user }) => {
-      chat.tell(`${user} invites you to a party.`);
+      chat.note(`${user} invites you to a party.`);
       this.#draw();
     });
     party.on('invite_cancel', this.#draw);
-    party.on('accept', ({ user }) => chat.tell(`${user} joined the party.`));
-    party.on('decline', ({ user, reason }) => chat.tell(`${user} did not come: ${reason}.`));
-    party.on('leave', ({ user, reason }) => chat.tell(`${user} left the party (${reason}).`));
-    party.on('disband', () => chat.tell('The party is over.'));
-    party.on('party_go', () => chat.tell('The party goes into the queue.'));
-    party.on('go_failed', ({ reason, missing }) => chat.tell(`No match: ${reason ?? `missing ${(missing ?? []).join(', ')}`}.`));
-    party.on('party_matched', (letter) => this.#matched(letter));
-    // An invite runs out.
+    party.on('accept', ({ user }) => chat.note(`${user} joined the party.`));
+    party.on('decline', ({ user, reason }) => chat.note(`${user} did not join: ${reason}.`));
+    party.on('leave', ({ user, reason }) => chat.note(`${user} left the party (${reason}).`));
+    party.on('disband', () => chat.note('The party has ended.'));
+    party.on('party_go', () => chat.note('The party is in the queue.'));
+    party.on('go_failed', ({ reason, missing }) => chat.note(`No match: ${reason ?? `missing ${(missing ?? []).join(', ')}`}.`));
+    party.on('party_matched', (event) => this.#matched(event));
+    // Updates the countdown of invites.
     setInterval(() => me.tavern.party.invites.size && this.#paint(), 500);
     this.#paint();
   }
@@ -40,7 +40,7 @@ export class PartyCard {
 
   #matched({ match, against }) {
     const text = [match, against].map((part) => JSON.stringify(part ?? null)).join(' against ');
-    this.me.chat.tell(`Matched: ${text.slice(0, 200)}.`);
+    this.me.chat.note(`Matched: ${text.slice(0, 200)}.`);
     const name = typeof match === 'string' && /^[\w-]{1,40}$/.test(match) ? `game#${match}` : undefined;
     if (name) this.me.game.play(name).catch(() => {});
   }
@@ -56,13 +56,13 @@ export class PartyCard {
   }
 
   #none() {
-    return h('p', { class: 'calm' }, 'You are in no party. Invite somebody from the lobby: that makes one.');
+    return h('p', { class: 'muted' }, 'You are not in a party. Invite a user from the lobby to create one.');
   }
 
   #invited({ party_id, user, left }) {
     const { party } = this.me.tavern;
     return h(
-      'li', { class: 'invite' }, face(user), h('div', { class: 'name' }, h('b', {}, user), h('small', {}, `invites you, for ${left}`)),
+      'li', { class: 'invite' }, face(user), h('div', { class: 'name' }, h('b', {}, user), h('small', {}, `invites you, expires in ${left}`)),
       h('div', { class: 'actions' },
         button('Accept', () => party.accept(party_id).finally(this.#draw), { class: 'main', 'data-act': `accept ${party_id}` }),
         button('Decline', () => party.decline(party_id).finally(this.#draw), { 'data-act': `decline ${party_id}` })),
@@ -74,11 +74,11 @@ export class PartyCard {
     const leads = members[0]?.user === this.me.name;
     const waits = ['gathering', 'queued'].includes(state);
     const rows = members.map(({ user, online }, at) =>
-      h('li', { class: online ? '' : 'leaving' }, face(user), h('div', { class: 'name' }, h('b', {}, user), h('small', {}, `${at === 0 ? 'leads' : 'member'}${online ? '' : ', offline'}`))));
+      h('li', { class: online ? '' : 'leaving' }, face(user), h('div', { class: 'name' }, h('b', {}, user), h('small', {}, `${at === 0 ? 'leader' : 'member'}${online ? '' : ', offline'}`))));
     const asked = pending.map(({ user }) => h('li', { class: 'leaving' }, face(user), h('div', { class: 'name' }, h('b', {}, user), h('small', {}, 'invited'))));
     return [
       h('ul', { class: 'rows' }, rows, asked),
-      h('p', { class: 'calm' }, `State: ${state}.`),
+      h('p', { class: 'muted' }, `State: ${state}.`),
       h('div', { class: 'actions' },
         leads && state === 'idle' && button('Go together', () => party.go({ mode: 'demo' }), { class: 'main', 'data-act': 'go' }),
         leads && waits && button('Cancel', () => party.cancelGo(), { 'data-act': 'cancel' }),
@@ -88,9 +88,9 @@ export class PartyCard {
   }
 
   #matchmaker() {
-    if (this.me.times.matchmaker) return h('p', { class: 'calm' }, 'The matchmaker has the ticket. It pairs parties of one size; with --practice a party that waits alone plays by itself.');
+    if (this.me.times.matchmaker) return h('p', { class: 'muted' }, 'The matchmaker has the ticket. It pairs parties of the same size; with --practice it also starts matches without an opponent.');
     return h('div', { class: 'hint' },
-      h('p', {}, 'The ticket waits in the topic tavern.parties, and nobody takes it: this server knows no matchmaker. To go on, stop it and start both:'),
+      h('p', {}, 'The ticket waits in the topic tavern.parties: this server has no matchmaker. Stop the server, then start both:'),
       h('pre', { tabindex: '0' }, h('code', {}, 'python3 examples/matchmaker/matchmaker.py --practice 3 \\\n  --key "$(cat tavern-data/dev-key)" &\nTAVERN_PARTIES_MATCHMAKER_URL=http://127.0.0.1:7410/ \\\n  tavern dev')));
   }
 }

@@ -1,23 +1,23 @@
-// Who is in the lobby, and whom one follows: a living map of presence, and statuses.
-import { $, button, calmly, face, h, refill, seconds, time } from '/demo/dom.js';
+// The users in the lobby (presence) and followed users (statuses).
+import { $, button, throttle, face, h, refill, seconds, time } from '/demo/dom.js';
 
 const SHOWN_MAX = 100;
 
 export class People {
-  /** @type {Map<string, any>} what is known of those one follows */
+  /** @type {Map<string, any>} statuses of followed users */
   statuses = new Map();
   following = new Set();
-  /** @type {Map<string, number>} when the grace of somebody ends, if his loss was heard */
+  /** @type {Map<string, number>} when the grace period of a lost user ends, if known */
   #deadlines = new Map();
   #presence;
-  #draw = calmly(() => this.#paint());
+  #draw = throttle(() => this.#paint());
 
   constructor(me) {
     this.me = me;
     me.tavern.me.on('status', ({ user, status, change, channel }) => {
       if (!this.following.has(user)) return;
       this.statuses.set(user, status);
-      if (change && change !== 'none') me.chat.tell(`${user}, whom you follow: ${change}${channel ? ` in ${channel}` : ''}`);
+      if (change && change !== 'none') me.chat.note(`${user}, whom you follow: ${change}${channel ? ` in ${channel}` : ''}`);
       this.#draw();
     });
     setInterval(() => this.#deadlines.size && this.#paint(), 500);
@@ -25,40 +25,40 @@ export class People {
 
   async watch() {
     this.#presence = await this.me.lobby.presence();
-    this.#presence.on('change', (event) => this.#heard(event));
-    await this.#learn();
+    this.#presence.on('change', (event) => this.#onChange(event));
+    await this.#loadFollowing();
     this.me.tavern.on('reset', () => this.#draw());
     this.#draw();
   }
 
-  /** Whom one follows, as the server has it. */
-  async #learn() {
+  /** Loads the followed users and their statuses. */
+  async #loadFollowing() {
     const { users } = await this.me.tavern.me.following({ limit: 100 });
     this.following = new Set(users);
     if (users.length) for (const status of await this.me.tavern.me.status(users)) this.statuses.set(status.user, status);
   }
 
-  #heard(event) {
+  #onChange(event) {
     const { user } = event;
     const { chat, name, times } = this.me;
-    const he = user === name ? 'You' : user;
+    const label = user === name ? 'You' : user;
     if (user) {
-      if (event.event === 'user_online') chat.tell(user === name ? 'You came in.' : `${he} came in.`);
+      if (event.event === 'user_online') chat.note(user === name ? 'You joined the lobby.' : `${label} joined the lobby.`);
       if (event.event === 'client_offline' && !event.explicit) {
-        const person = this.#presence.get(user);
-        if (person?.leaving) {
+        const entry = this.#presence.get(user);
+        if (entry?.leaving) {
           this.#deadlines.set(user, Date.now() - times.resume_ms + times.grace_ms);
-          chat.tell(`${he} lost the connection.`);
+          chat.note(`${label} lost the connection.`);
         }
       }
-      if (event.event === 'client_online' && this.#deadlines.delete(user)) chat.tell(user === name ? 'You are back.' : `${he} is back.`);
+      if (event.event === 'client_online' && this.#deadlines.delete(user)) chat.note(user === name ? 'You are back.' : `${label} is back.`);
       if (event.event === 'user_offline') {
         this.#deadlines.delete(user);
-        chat.tell(user === name ? `You were gone (${event.reason}).` : `${he} left (${event.reason}).`);
+        chat.note(user === name ? `You went offline (${event.reason}).` : `${label} left (${event.reason}).`);
       }
       if (event.event === 'client_updated' && user !== name) {
         const game = gameOf(this.#presence.get(user));
-        chat.tell(game ? `${he} plays ${game}.` : `${he} is back in the lobby.`);
+        chat.note(game ? `${label} plays ${game}.` : `${label} is back in the lobby.`);
       }
     }
     if (event.event === 'snapshot') this.#deadlines.clear();
@@ -71,16 +71,16 @@ export class People {
     const people = [...presence.users.values()].slice(0, SHOWN_MAX);
     $('count').textContent = String(presence.count);
     const now = Date.now();
-    const rows = people.map((person) => {
-      const end = this.#deadlines.get(person.user);
+    const rows = people.map((entry) => {
+      const end = this.#deadlines.get(entry.user);
       return {
-        user: person.user,
-        tabs: person.clients.size,
-        game: gameOf(person),
-        leaving: person.leaving,
-        left: person.leaving && end !== undefined ? seconds(end - now) : undefined,
-        follows: this.following.has(person.user),
-        party: this.me.party.canInvite(person.user),
+        user: entry.user,
+        tabs: entry.clients.size,
+        game: gameOf(entry),
+        leaving: entry.leaving,
+        left: entry.leaving && end !== undefined ? seconds(end - now) : undefined,
+        follows: this.following.has(entry.user),
+        party: this.me.party.canInvite(entry.user),
       };
     });
     refill($('here'), rows, () => rows.map((row) => this.#row(row)));
@@ -92,7 +92,7 @@ export class People {
   #row({ user, tabs, game, leaving, left, follows, party }) {
     const own = user === this.me.name;
     let text = game ? `plays ${game}` : 'in the lobby';
-    if (leaving) text = left ? `connection lost; has ${left} to come back` : 'connection lost; may come back';
+    if (leaving) text = left ? `connection lost; ${left} left to reconnect` : 'connection lost; may reconnect';
     else if (tabs > 1) text += `, ${tabs} tabs`;
     const join = !own && game && button('Join', () => this.me.game.play(game), { class: 'link', 'data-act': `join ${user}`, 'aria-label': `Join ${user} in ${game}` });
     return h(
@@ -110,7 +110,7 @@ export class People {
   }
 
   async #follow(user, on) {
-    // What is told of him comes at once, before the answer.
+    // The first status event arrives before the reply.
     if (on) this.following.add(user);
     try {
       await (on ? this.me.tavern.me.follow(user) : this.me.tavern.me.unfollow(user));
@@ -128,8 +128,8 @@ export class People {
   }
 }
 
-/** A state is what anybody says: only a name of a channel counts. */
-const gameOf = (person) => (typeof person?.state?.game === 'string' && person.state.game.startsWith('game#') ? person.state.game.slice(0, 80) : undefined);
+/** Presence state is untrusted input: accept only a game channel name. */
+const gameOf = (entry) => (typeof entry?.state?.game === 'string' && entry.state.game.startsWith('game#') ? entry.state.game.slice(0, 80) : undefined);
 
 function doing(status) {
   if (!status) return 'not seen yet';

@@ -1,4 +1,4 @@
-// Headless Chromium that does what lines say, one answer a line. What the pages complain of is collected.
+// Headless Chromium; reads one JSON action per line and prints one result per line. Console errors are collected.
 import readline from 'node:readline';
 import { createRequire } from 'node:module';
 
@@ -18,7 +18,7 @@ let page;
 let complaints = [];
 
 const acts = {
-  // A new tab; `fresh`: in a browser that has never been here.
+  // A new tab; `fresh`: in a new browser context.
   async open({ url, width = 1280, height = 900, scheme = 'light', scale = 1, fresh = false }) {
     const wanted = JSON.stringify([width, height, scheme, scale]);
     await page?.close();
@@ -30,7 +30,7 @@ const acts = {
     }
     page = await context.newPage();
     complaints = [];
-    // Whatever the policy forbids is an event of the document, and an error of the console.
+    // Reports policy violations as console errors.
     await page.addInitScript(() => {
       document.addEventListener('securitypolicyviolation', (event) => console.error(`policy: ${event.violatedDirective} ${event.blockedURI}`));
     });
@@ -45,11 +45,11 @@ const acts = {
   goto: ({ hash }) => page.evaluate((to) => void (location.hash = to), hash),
   reload: () => page.reload(),
   eval: ({ js }) => page.evaluate(js),
-  // Asked from here: inside the page the policy forbids it.
+  // Polled from here: the content security policy forbids eval in the page.
   async wait({ js, ms = WAIT }) {
     const end = Date.now() + ms;
     while (!(await page.evaluate(js))) {
-      if (Date.now() > end) throw new Error(`waited ${ms} ms for ${js}`);
+      if (Date.now() > end) throw new Error(`not true after ${ms} ms: ${js}`);
       await new Promise((after) => setTimeout(after, 40));
     }
   },
@@ -63,7 +63,7 @@ const acts = {
     for (const key of keys) await page.keyboard.press(key);
   },
   complaints: () => complaints.splice(0),
-  // Away from a server that is about to end; what was complained of until here is the caller's business.
+  // Leaves a server that is about to stop; discards errors so far.
   async leave() {
     await page.goto('about:blank');
     complaints = [];

@@ -9,7 +9,7 @@ class Browser(Driver):
         super().__init__(pathlib.Path(__file__).with_name("browser.mjs"))
 
     def open(self, server, hash="", key=True, **how):
-        """A new tab, with the key in the address as `tavern dev` prints it."""
+        """A new tab, with the key in the URL as `tavern dev` prints it."""
         self.do("open", url=f"{server.url}/#key={server.key}" if key else f"{server.url}/{hash}", **how)
         if key and hash:
             self.goto(hash)
@@ -42,11 +42,11 @@ class Browser(Driver):
         return self.do("text", at=at)
 
     def leave(self):
-        """Before its server ends: what the page complains of from there on is of no interest."""
+        """Leaves the page before its server stops, so that later errors do not count."""
         self.do("leave")
 
-    def complained(self, *words):
-        """It complained of nothing but this, and of each of these."""
+    def expect_errors(self, *words):
+        """The page reported exactly these console errors."""
         complaints = self.do("complaints")
         strange = [one for one in complaints if not any(word in one for word in words)]
         missing = [word for word in words if not any(word in one for one in complaints)]

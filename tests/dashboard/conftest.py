@@ -1,10 +1,10 @@
-"""One browser for all tests of the dashboard, one town to look at, and servers where nothing is."""
+"""A shared browser, a server with sample data, and empty servers."""
 import pytest
 
 from support.tavern import Tavern
 
 from .browser import Browser
-from .town import CONFIG, Town
+from .sample import CONFIG, SampleData
 
 
 @pytest.fixture(scope="session")
@@ -15,27 +15,27 @@ def chromium():
 
 @pytest.fixture
 def browser(chromium):
-    """Every test ends without a word in the console and without anything the policy had to forbid."""
+    """Every test must end without console errors and policy violations."""
     yield chromium
     chromium.quiet()
 
 
 @pytest.fixture(scope="session")
-def town():
-    with Tavern.dev(CONFIG) as server, Town(server) as town:
-        town.settle()
-        yield town
+def sample():
+    with Tavern.dev(CONFIG) as server, SampleData(server) as sample:
+        sample.create()
+        yield sample
 
 
 @pytest.fixture(scope="session")
 def empty():
-    """Nobody comes here."""
+    """A server without users."""
     with Tavern.dev() as server:
         yield server
 
 
 @pytest.fixture(scope="session")
-def nobody():
-    """Whoever comes here is of no interest to other tests."""
+def scratch():
+    """A server that tests may change."""
     with Tavern.dev() as server:
         yield server

@@ -1,30 +1,30 @@
-"""The dashboard in Chromium: every page with something on it and with nothing, names that would do harm, both colour schemes, a phone."""
+"""The dashboard in Chromium: every page with data and without, hostile names, both colour schemes, a phone screen."""
 import pytest
 
 from support.json_client import Socket
 from support.process import until
 
-from .town import HOSTILE, HOSTILE_CHANNEL, path
+from .sample import HOSTILE, HOSTILE_CHANNEL, path
 
-# Where, and what must be seen there.
+# Pages, and texts that must be visible.
 PAGES = {
-    "#/": ["Messages published", "Needs somebody", "warehouse", "Since the start"],
+    "#/": ["Messages published", "Needs attention", "warehouse", "Since start"],
     "#/channels": ["lobby#main", "game#1048", HOSTILE_CHANNEL],
     "#/channels/lobby%23main": ["live", "8 users present", "gunnar", '{"level":3}'],
     "#/users": ["ann", "hana", HOSTILE],
     "#/users/ann": ["Why online", "game#1048", "Party ", "Followed by", "carla", HOSTILE],
     "#/users/igor": ["Why offline", "a red scarf", HOSTILE],
     "#/parties": ["Party ", "ann", "bob", "idle"],
-    "#/topics": ["orders", "payments", "signups", "ledger"],
+    "#/topics": ["orders", "payments", "signups", "accounting"],
     "#/subscriptions": ["analytics", "healthy", "failing", "disabled", "http://127.0.0.1"],
-    "#/subscriptions/mail": ["Acknowledged", "Dead letters", "refused", "Send all again", HOSTILE],
-    "#/subscriptions/warehouse": ["Under way", "Failed in a row", "Failing since", "Next attempt"],
-    "#/nodes": ["alive", "here", "1 shard"],
+    "#/subscriptions/mail": ["Acknowledged", "Dead letters", "refused", "Retry all", HOSTILE],
+    "#/subscriptions/warehouse": ["In flight", "Consecutive failures", "Failing since", "Next attempt"],
+    "#/nodes": ["alive", "this node", "1 shard"],
     "#/settings": ["events.backoff_min_ms", "tavern.toml", "default", "--listen"],
-    "#/try": ["Connect", "Nothing was heard yet"],
+    "#/try": ["Connect", "No messages yet"],
 }
 
-# Every element ends inside the window, but for what may be scrolled by itself.
+# Every element fits the window, except elements that scroll.
 INSIDE = """(() => {
   const wide = [...document.querySelectorAll('body *')].filter((one) => {
     if (one.closest('.skip, .log, svg') || !one.getClientRects().length) return false;
@@ -35,28 +35,28 @@ INSIDE = """(() => {
 
 
 @pytest.mark.parametrize("width, scheme", [(1280, "light"), (360, "dark")])
-def test_every_page_shows_what_is_there(browser, town, width, scheme):
-    browser.open(town.server, width=width, scheme=scheme)
+def test_every_page_shows_its_data(browser, sample, width, scheme):
+    browser.open(sample.server, width=width, scheme=scheme)
     for page, words in PAGES.items():
         browser.goto(page)
         for word in words:
             browser.sees(word)
         scroll, wide = browser.eval(INSIDE)
-        assert scroll <= width and wide == [], f"{page} is wider than {width}: {scroll} {wide}"
+        assert scroll <= width and wide == [], f"{page} overflows {width}: {scroll} {wide}"
         browser.quiet()
 
 
-def test_a_party(browser, town):
-    browser.open(town.server, f"#/parties/{town.party}")
-    for word in ["idle", "2 members", "leads", "carla"]:
+def test_a_party_shows_members_and_invites(browser, sample):
+    browser.open(sample.server, f"#/parties/{sample.party}")
+    for word in ["idle", "2 members", "leader", "carla"]:
         browser.sees(word)
     browser.goto("#/parties/999")
-    browser.sees("It is not there")
-    browser.complained("404")
+    browser.sees("Not found")
+    browser.expect_errors("404")
 
 
-def test_a_session_tells_why(browser, town):
-    browser.open(town.server, "#/users/ann")
+def test_a_session_shows_why_it_is_online(browser, sample):
+    browser.open(sample.server, "#/users/ann")
     browser.sees("game#1048")
     browser.click("main .client a")
     browser.sees("a websocket transport is attached")
@@ -64,19 +64,19 @@ def test_a_session_tells_why(browser, town):
 
 
 EMPTY = {
-    "#/": ["All is well", "tavern events subscribe"],
-    "#/channels": ["Nobody listens anywhere yet", "tavern subscribe"],
-    "#/channels/game%23none": ["Nobody is present here", "Nothing was said", "curl"],
-    "#/users": ["Nobody has been here yet", "websocat"],
-    "#/users/nobody": ["never seen here", "He is nowhere", "The inbox is empty", "Nobody follows"],
-    "#/parties": ["There is no party", "party.invite"],
-    "#/topics": ["There is no topic yet", "tavern events publish"],
-    "#/subscriptions": ["Nobody subscribes", "tavern events subscribe"],
-    "#/nowhere": ["There is no such page"],
+    "#/": ["Nothing needs attention", "tavern events subscribe"],
+    "#/channels": ["There are no channels yet", "tavern subscribe"],
+    "#/channels/game%23none": ["No users are present", "No messages since", "curl"],
+    "#/users": ["There are no users yet", "websocat"],
+    "#/users/nobody": ["never seen", "not present anywhere", "The inbox is empty", "has no followers"],
+    "#/parties": ["There are no parties", "party.invite"],
+    "#/topics": ["There are no topics yet", "tavern events publish"],
+    "#/subscriptions": ["There are no subscriptions yet", "tavern events subscribe"],
+    "#/nowhere": ["Page not found"],
 }
 
 
-def test_where_nothing_is_it_says_what_to_do(browser, empty):
+def test_empty_pages_say_what_to_do(browser, empty):
     browser.open(empty, width=360, scheme="light")
     for page, words in EMPTY.items():
         browser.goto(page)
@@ -86,31 +86,31 @@ def test_where_nothing_is_it_says_what_to_do(browser, empty):
         assert scroll <= 360 and wide == [], f"{page}: {wide}"
 
 
-def test_what_is_not_there_is_told(browser, town):
-    browser.open(town.server, "#/subscriptions/none")
-    browser.sees("It is not there")
+def test_missing_items_are_reported(browser, sample):
+    browser.open(sample.server, "#/subscriptions/none")
+    browser.sees("Not found")
     browser.sees("Try again")
     browser.goto("#/sessions/zzzz")
-    browser.sees("It is not there")
-    browser.complained("404")
+    browser.sees("Not found")
+    browser.expect_errors("404")
 
 
 def harmless(browser):
-    """Nothing of a name became an element; the one picture is ours."""
+    """No part of a name became an element; the only image is the icon."""
     assert browser.eval("[...document.images].map((one) => one.getAttribute('src'))") == ["/assets/icon.svg"]
     assert browser.eval("document.querySelectorAll('main script, main b b, [onerror]').length") == 0
 
 
-def test_names_do_no_harm(browser, town):
-    browser.open(town.server)
+def test_hostile_names_are_shown_as_text(browser, sample):
+    browser.open(sample.server)
     for page in [f"#/users/{path(HOSTILE)}", f"#/channels/{path(HOSTILE_CHANNEL)}", "#/users/ann", "#/users/igor", "#/channels"]:
         browser.goto(page)
         browser.sees(HOSTILE)
         harmless(browser)
-    town.come(HOSTILE).ok("publish", channel=HOSTILE_CHANNEL, data=HOSTILE)
+    sample.connect(HOSTILE).ok("publish", channel=HOSTILE_CHANNEL, data=HOSTILE)
     browser.goto(f"#/channels/{path(HOSTILE_CHANNEL)}")
     browser.sees("live")
-    town.come(HOSTILE).ok("publish", channel=HOSTILE_CHANNEL, data={"say": HOSTILE})
+    sample.connect(HOSTILE).ok("publish", channel=HOSTILE_CHANNEL, data={"say": HOSTILE})
     browser.wait("document.querySelectorAll('.log li').length > 0")
     harmless(browser)
     browser.press("/")
@@ -120,21 +120,21 @@ def test_names_do_no_harm(browser, town):
 
 
 ADDRESSES = [
-    (f"#/topics/{path(HOSTILE)}", f"No topic holds “{HOSTILE}”"),
+    (f"#/topics/{path(HOSTILE)}", f"No topic contains “{HOSTILE}”"),
     (f"#/subscriptions/{path(HOSTILE)}", HOSTILE),
     (f"#/parties/{path(HOSTILE)}", HOSTILE),
     ("#/users/%", "Why offline"),
-    (f"#/{path(HOSTILE)}", "There is no such page"),
+    (f"#/{path(HOSTILE)}", "Page not found"),
 ]
 
 
-def test_an_address_does_no_harm(browser, town):
-    browser.open(town.server)
+def test_hostile_urls_do_no_harm(browser, sample):
+    browser.open(sample.server)
     for page, word in ADDRESSES:
         browser.goto(page)
         browser.sees(word)
         harmless(browser)
-    browser.complained("40")
+    browser.expect_errors("40")
 
 
 LUMINANCE = """
@@ -150,8 +150,8 @@ FAINT = "(() => {" + LUMINANCE + """
 
 
 @pytest.mark.parametrize("scheme, dark", [("light", False), ("dark", True)])
-def test_both_colour_schemes_can_be_read(browser, town, scheme, dark):
-    browser.open(town.server, scheme=scheme)
+def test_both_colour_schemes_have_enough_contrast(browser, sample, scheme, dark):
+    browser.open(sample.server, scheme=scheme)
     for page in ["#/", "#/users/ann", "#/subscriptions/mail", "#/settings", "#/try"]:
         browser.goto(page)
         browser.sees(PAGES[page][0])
@@ -160,10 +160,10 @@ def test_both_colour_schemes_can_be_read(browser, town, scheme, dark):
     assert (back < 0.2) == dark
 
 
-def test_who_comes_and_speaks_is_seen_at_once(browser, town):
-    browser.open(town.server, "#/channels/room%23live")
+def test_presence_and_messages_appear_live(browser, sample):
+    browser.open(sample.server, "#/channels/room%23live")
     browser.sees("0 users present")
-    with Socket(town.server, user="zoe") as zoe:
+    with Socket(sample.server, user="zoe") as zoe:
         zoe.ok("join", channel="room#live", state={"mood": "good"})
         browser.sees("1 user present")
         browser.sees('{"mood":"good"}')
@@ -173,42 +173,42 @@ def test_who_comes_and_speaks_is_seen_at_once(browser, town):
         browser.sees("0 users present")
 
 
-def test_lists_follow_what_happens_and_keep_the_focus(browser, town):
-    browser.open(town.server, "#/channels")
+def test_lists_update_and_keep_the_focus(browser, sample):
+    browser.open(sample.server, "#/channels")
     browser.sees("lobby#main")
     browser.press("j", "j")
     here = browser.eval("document.activeElement.textContent")
-    with Socket(town.server, user="yan") as yan:
+    with Socket(sample.server, user="yan") as yan:
         yan.ok("subscribe", channel="aaa#first")
         browser.sees("aaa#first")
         assert browser.eval("document.activeElement.textContent") == here
     browser.wait("![...document.querySelectorAll('tbody th')].some((one) => one.textContent === 'aaa#first')")
 
 
-def test_rates_and_lines_move(browser, town):
-    browser.open(town.server)
+def test_rates_and_sparklines_update(browser, sample):
+    browser.open(sample.server)
     number = "Number(document.querySelector('[data-tile=published] strong').textContent)"
     browser.wait(f"{number} === 0")
-    ann = town.come("ann")
+    ann = sample.connect("ann")
 
-    def speak():
+    def publish():
         for n in range(20):
             ann.ok("publish", channel="room#rates", data=n)
         return browser.eval(number) > 0
 
-    until(speak, "the rate to show it", 8)
+    until(publish, "the rate to be updated", 8)
     assert browser.eval("document.querySelectorAll('svg.spark .line').length") == 8
     assert "L" in browser.eval("document.querySelector('[data-tile=published] .line').getAttribute('d')")
 
 
-def test_filters_ask_the_server(browser, town):
-    browser.open(town.server, "#/channels")
+def test_filters_query_the_server(browser, sample):
+    browser.open(sample.server, "#/channels")
     browser.sees("lobby#main")
     browser.press("f")
     browser.type("game#")
     browser.wait("document.querySelectorAll('tbody tr').length === 1")
     browser.type("zzz")
-    browser.sees("No channel begins with “game#zzz”")
+    browser.sees("No channel starts with “game#zzz”")
     browser.goto("#/settings")
     browser.sees("sessions.resume_ms")
     browser.press("f")

@@ -1,4 +1,4 @@
-"""Using the dashboard: the key, the keyboard alone, the levers, trying it, a server that goes away, what it weighs and how fast it is there."""
+"""Using the dashboard: the API key, keyboard, subscription controls, Try it, server outages, size and load time."""
 import json
 import pathlib
 import time
@@ -10,69 +10,69 @@ from support import tokens
 from support.process import until
 from support.tavern import Tavern
 
-from .town import CONFIG, Town, good
+from .sample import CONFIG, SampleData, good
 
 FOLDER = pathlib.Path(__file__).parents[2] / "dashboard"
 
 
 @pytest.fixture(scope="module")
 def own():
-    """A town of one's own, where levers may be pulled."""
-    with Tavern.dev(CONFIG) as server, Town(server) as town:
-        town.business()
-        yield town
+    """Sample data that a test may change."""
+    with Tavern.dev(CONFIG) as server, SampleData(server) as sample:
+        sample.business()
+        yield sample
 
 
 def ask(server, where, **headers):
     return httpx.get(f"{server.url}{where}", headers=headers, timeout=5, trust_env=False)
 
 
-def test_nothing_is_asked_without_a_key(browser, empty):
+def test_no_requests_without_a_key(browser, empty):
     browser.open(empty, key=False)
-    browser.sees("This page needs an API key")
+    browser.sees("The dashboard needs an API key")
     browser.sees("tavern key create")
     assert browser.eval("performance.getEntriesByType('resource').filter(({ name }) => name.includes('/v1/')).length") == 0
 
 
-def test_a_wrong_key_is_told_and_the_right_one_opens(browser, empty):
+def test_a_wrong_key_is_reported_and_a_valid_one_works(browser, empty):
     browser.open(empty, "#/users", key=False)
     browser.sees("API key")
     browser.type("tvk_wrong_key")
     browser.press("Enter")
-    browser.sees("This key is not known")
-    browser.complained("401")
+    browser.sees("This key is not valid")
+    browser.expect_errors("401")
     assert browser.eval("sessionStorage.length") == 0
     browser.type(empty.key)
     browser.press("Enter")
-    browser.sees("Nobody has been here yet")
+    browser.sees("There are no users yet")
     browser.do("reload")
-    browser.sees("Nobody has been here yet")
+    browser.sees("There are no users yet")
     browser.click("#forget")
-    browser.sees("This page needs an API key")
+    browser.sees("The dashboard needs an API key")
     assert browser.eval("sessionStorage.length") == 0
 
 
-def test_the_key_leaves_the_address(browser, empty):
+def test_the_key_is_removed_from_the_url(browser, empty):
     browser.open(empty)
     browser.sees("Overview")
     assert browser.eval("location.href") == f"{empty.url}/#/"
     assert browser.eval("localStorage.length") == 0 and browser.eval("document.cookie") == ""
 
 
-def test_a_key_with_fewer_scopes_sees_what_it_may(browser):
+def test_a_key_with_fewer_scopes_sees_only_its_pages(browser):
     with Tavern.serve() as server:
         server.key = server.api_key("presence")
         browser.open(server)
-        browser.sees("This key may not do that")
+        browser.sees("This key is not allowed to do that")
         browser.sees("admin")
         browser.goto("#/users")
-        browser.sees("Nobody has been here yet")
-        browser.complained("403")
+        browser.sees("There are no users yet")
+        browser.expect_errors("403")
         browser.leave()
 
 
-def test_the_keyboard_is_enough(browser, town):
-    browser.open(town.server)
+def test_the_dashboard_can_be_used_by_keyboard(browser, sample):
+    browser.open(sample.server)
     browser.sees("Overview")
     browser.press("/")
     browser.type("dmi")
@@ -90,12 +90,12 @@ def test_the_keyboard_is_enough(browser, town):
     browser.press("Enter")
     browser.sees("Failing since")
     browser.press("Backspace")
-    browser.sees("Who must know")
+    browser.sees("Progress, queue and health")
     for letter, word in {"o": "Overview", "c": "Channels", "u": "Users", "p": "Parties", "t": "Topics", "n": "Nodes", "e": "Settings", "y": "Try it"}.items():
         browser.press("g", letter)
         browser.wait(f"document.querySelector('h1')?.textContent === {json.dumps(word)}")
     browser.press("?")
-    browser.sees("Search everywhere", "dialog")
+    browser.sees("Search everything", "dialog")
     browser.press("Escape")
     browser.wait("!document.querySelector('dialog').open")
     browser.press("/")
@@ -105,9 +105,9 @@ def test_the_keyboard_is_enough(browser, town):
     browser.wait("document.getElementById('found').hidden")
 
 
-def test_every_link_and_field_is_reached_by_tab(browser, town):
-    browser.open(town.server, "#/subscriptions/mail")
-    browser.sees("Send all again")
+def test_every_link_and_field_is_reachable_by_tab(browser, sample):
+    browser.open(sample.server, "#/subscriptions/mail")
+    browser.sees("Retry all")
     wanted = browser.eval("[...document.querySelectorAll('a, button, input')].filter((one) => one.getClientRects().length && !one.disabled).length")
     seen = set()
     browser.eval("document.activeElement.blur()")
@@ -121,59 +121,59 @@ def health(own, name):
     return good(own.api.get(f"/v1/subscriptions/{name}"))["health"]
 
 
-def test_the_levers_of_a_subscription(browser, own):
-    browser.open(own.server, "#/subscriptions/ledger")
+def test_a_subscription_can_be_disabled_enabled_and_replayed(browser, own):
+    browser.open(own.server, "#/subscriptions/accounting")
     browser.sees("healthy")
     browser.do("click", at="main .actions button:first-child")
-    browser.sees("switched off by somebody")
-    assert health(own, "ledger") == "disabled"
+    browser.sees("disabled by an operator")
+    assert health(own, "accounting") == "disabled"
     browser.do("click", at="main .actions button:first-child")
     browser.sees("healthy")
     browser.do("click", at="main .actions button:last-child")
-    browser.sees("Events come again", "dialog")
+    browser.sees("Events are delivered again", "dialog")
     browser.press("Enter")
-    browser.sees("Going back to number 1", "#banner")
-    until(lambda: good(own.api.get("/v1/subscriptions/ledger"))["acknowledged"] == 17, "all of it to be sent again", 10)
+    browser.sees("Replaying from seq 1", "#banner")
+    until(lambda: good(own.api.get("/v1/subscriptions/accounting"))["acknowledged"] == 17, "all events to be delivered again", 10)
 
 
-def test_dead_letters_are_sent_again(browser, own):
+def test_dead_letters_can_be_retried(browser, own):
     browser.open(own.server, "#/subscriptions/mail")
-    browser.sees("Send all again")
+    browser.sees("Retry all")
     browser.click("main tbody tr:first-child button")
-    browser.sees("1 dead letter will be sent again", "#banner")
+    browser.sees("1 dead letter will be retried", "#banner")
     browser.click("main .tools button")
-    browser.sees("will be sent again", "#banner")
+    browser.sees("will be retried", "#banner")
 
 
-def test_a_lever_that_fails_says_so(browser, own):
+def test_a_failed_command_is_reported(browser, own):
     good(own.api.put("/v1/subscriptions/gone", json={"topics": ["orders"], "pull": True}))
     browser.open(own.server, "#/subscriptions/gone")
     browser.sees("healthy")
     good(own.api.delete("/v1/subscriptions/gone"))
     browser.do("click", at="main .actions button:first-child")
     browser.sees("gone", "#banner.bad")
-    browser.complained("404")
+    browser.expect_errors("404")
 
 
-def test_trying_it(browser, town):
-    browser.open(town.server, "#/try/room%23tried")
+def test_try_it_publishes_receives_and_joins(browser, sample):
+    browser.open(sample.server, "#/try/room%23tried")
     browser.sees("Connect")
     browser.fill("[name=user]", "visitor")
     browser.press("Enter")
-    browser.sees("visitor by websocket")
+    browser.sees("visitor over websocket")
     browser.wait("document.activeElement.name === 'text'")
     browser.type('{"hello": "world"}')
     browser.press("Enter")
     browser.sees('{"hello":"world"}', ".log")
-    town.come("ann").ok("publish", channel="room#tried", data="from ann")
+    sample.connect("ann").ok("publish", channel="room#tried", data="from ann")
     browser.sees("from ann", ".log")
     browser.click(".say button:last-child")
     browser.sees("Present in room#tried", "#banner")
-    found = good(town.api.get("/v1/channels/room%23tried/presence"))
+    found = good(sample.api.get("/v1/channels/room%23tried/presence"))
     assert [one["user"] for one in found["users"]] == ["visitor"]
 
 
-def test_trying_it_with_a_token(browser):
+def test_try_it_with_a_token(browser):
     with Tavern.serve() as server:
         browser.open(server, "#/try")
         browser.sees("Token")
@@ -182,19 +182,19 @@ def test_trying_it_with_a_token(browser):
         browser.sees("closed:")
         browser.fill("[name=token]", tokens.token("tester"))
         browser.press("Enter")
-        browser.sees("tester by websocket")
+        browser.sees("tester over websocket")
         browser.quiet()
         browser.leave()
 
 
-def test_a_page_that_nobody_sees_asks_nothing(browser, empty):
+def test_a_hidden_page_sends_no_requests(browser, empty):
     browser.open(empty)
-    browser.sees("All is well")
+    browser.sees("Nothing needs attention")
     asked = "performance.getEntriesByType('resource').filter(({ name }) => name.includes('/v1/')).length"
     before = browser.eval(asked)
     browser.wait(f"{asked} > {before}")
     browser.eval("Object.defineProperty(document, 'hidden', { get: () => window.unseen, configurable: true }), (window.unseen = true)")
-    time.sleep(0.5)  # What was asked before comes in.
+    time.sleep(0.5)  # Pending requests finish.
     before = browser.eval(asked)
     time.sleep(1.5)
     assert browser.eval(asked) == before
@@ -202,7 +202,7 @@ def test_a_page_that_nobody_sees_asks_nothing(browser, empty):
     browser.wait(f"{asked} > {before}")
 
 
-def test_a_key_from_the_store_hears_too(browser):
+def test_a_stored_key_gets_live_events(browser):
     with Tavern.serve() as server:
         server.key = server.api_key("admin", "presence", "subscriptions")
         browser.open(server, "#/channels/room%23keyed")
@@ -211,7 +211,7 @@ def test_a_key_from_the_store_hears_too(browser):
         browser.leave()
 
 
-def test_a_server_that_goes_and_comes_back(browser):
+def test_the_page_recovers_after_a_server_outage(browser):
     with Tavern.dev() as server:
         browser.open(server, "#/channels/room%23back")
         browser.sees("0 users present")
@@ -220,23 +220,23 @@ def test_a_server_that_goes_and_comes_back(browser):
         browser.sees("room#back")
         server.start()
         browser.wait("document.getElementById('banner').hidden", 15_000)
-        with Town(server) as town:
-            town.come("late", "room#back")
+        with SampleData(server) as sample:
+            sample.connect("late", "room#back")
             browser.do("wait", js="document.querySelector('main').textContent.includes('1 user present')", ms=15_000)
             browser.goto("#/users")
             browser.sees("late")
-        browser.complained("ERR_CONNECTION_REFUSED")
+        browser.expect_errors("ERR_CONNECTION_REFUSED")
         browser.leave()
 
 
-def test_what_it_weighs(empty):
+def test_the_size_is_limited(empty):
     script = ask(empty, "/client.js").content
     files = sum(file.stat().st_size for file in FOLDER.iterdir())
-    assert len(script) + files <= 150 * 1024, f"{files} and {len(script)} of the client"
+    assert len(script) + files <= 150 * 1024, f"{files} bytes of files and {len(script)} of the client"
 
 
 @pytest.mark.alone
-def test_the_first_paint(browser, empty):
+def test_first_paint_is_fast(browser, empty):
     paints = []
     for _ in range(3):
         browser.open(empty, fresh=True)
@@ -247,7 +247,7 @@ def test_the_first_paint(browser, empty):
 
 
 @pytest.mark.parametrize("where, kind", [("/", "text/html"), ("/assets/app.js", "text/javascript"), ("/assets/style.css", "text/css"), ("/assets/icon.svg", "image/svg+xml")])
-def test_headers(empty, where, kind):
+def test_assets_have_security_headers(empty, where, kind):
     answer = ask(empty, where)
     assert answer.status_code == 200 and answer.headers["content-type"].startswith(kind)
     policy = dict(part.strip().split(" ", 1) for part in answer.headers["content-security-policy"].split(";"))

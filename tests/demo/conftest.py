@@ -1,11 +1,11 @@
-"""A browser and a server whose graces are short enough to wait for."""
+"""A browser, and a server with short grace periods."""
 import pytest
 
 from support.tavern import Tavern
 
-from .stage import Stage
+from .demo_browser import DemoBrowser
 
-# The window in which nobody is told of a loss, and the grace of every channel.
+# The resume window, in which a loss is not reported, and the grace period of every channel.
 CONFIG = """
 [sessions]
 resume_ms = 1200
@@ -16,13 +16,13 @@ grace_ms = 4000
 
 @pytest.fixture(scope="module")
 def browser():
-    with Stage() as stage:
-        yield stage
+    with DemoBrowser() as demo:
+        yield demo
 
 
 @pytest.fixture
-def stage(browser):
-    """Everybody leaves when a test is over."""
+def demo(browser):
+    """The shared browser; all users leave after each test."""
     browser.do("complaints")
     yield browser
     browser.do("empty")

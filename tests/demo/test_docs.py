@@ -1,4 +1,4 @@
-"""The documents as a reader gets them: every way from /docs leads somewhere, in either mode, and no page is wider than a phone."""
+"""The docs as served: every link from /docs works in both modes, and every page fits a phone."""
 import html.parser
 import urllib.parse
 
@@ -17,7 +17,7 @@ class Links(html.parser.HTMLParser):
         self.links.update(given[name] for name in ("href", "src") if name in given)
 
 
-def test_every_way_leads_somewhere(serve):
+def test_every_link_works(serve):
     with httpx.Client(base_url=serve.url, trust_env=False) as client:
         pages, wanted = {}, ["/docs"]
         while wanted:
@@ -40,10 +40,10 @@ def test_every_way_leads_somewhere(serve):
                 assert urllib.parse.unquote(part) in target.ids, f"{path}: {link}"
 
 
-def test_pages_fit_a_phone_and_complain_of_nothing(stage, serve):
-    page = stage.page(f"{serve.url}/docs", width=360, height=720)
+def test_pages_fit_a_phone_without_console_errors(demo, serve):
+    page = demo.page(f"{serve.url}/docs", width=360, height=720)
     for path in ("/docs", "/docs/protocol", "/docs/migrating", "/docs/bench/results", "/docs/getting-started", "/demo"):
         page.do("goto", url=f"{serve.url}{path}")
         assert page.eval("document.documentElement.scrollWidth <= innerWidth"), path
         assert page.eval("document.querySelectorAll('h1').length") == 1, path
-    stage.quiet()
+    demo.quiet()

@@ -1,4 +1,4 @@
-"""The demo in a browser: two and three people, tabs, a cut network, a restarted server, a flood. No page may complain."""
+"""The demo in a browser: several users, tabs, a cut network, a restarted server, a flood. No page may report an error."""
 import contextlib
 import json
 import os
@@ -18,16 +18,16 @@ from support.tavern import Tavern
 from .conftest import CONFIG
 
 EXAMPLE = pathlib.Path(__file__).parents[2] / "examples" / "matchmaker" / "matchmaker.py"
-# How long the flood lasts; longer by hand.
+# Duration of the flood.
 FLOOD_S = float(os.environ.get("TAVERN_FLOOD_S", "30"))
 FLOOD_RATE = 1000
 
 
-def test_two_people_see_each_other_talk_follow_and_play(stage, lobby):
-    ann, bob = stage.guest(lobby, "ann"), stage.guest(lobby, "bob")
+def test_two_users_chat_follow_and_play(demo, lobby):
+    ann, bob = demo.open_user(lobby, "ann"), demo.open_user(lobby, "bob")
     ann.waits_for("ann", "bob")
     bob.waits_for("ann", "bob")
-    ann.sees("bob came in.")
+    ann.sees("bob joined the lobby.")
     ann.say("good evening")
     bob.sees("good evening")
 
@@ -43,7 +43,7 @@ def test_two_people_see_each_other_talk_follow_and_play(stage, lobby):
     ann.sees("Playing: ann", at="#players")
     ann.wait("!document.getElementById('players').textContent.includes('bob')")
 
-    # Nobody takes the ticket here: the page tells how to start somebody who does.
+    # There is no matchmaker: the page shows how to start one.
     ann.click('[data-act="invite bob"]')
     bob.click('#invites [data-act^="accept"]')
     ann.click('[data-act="go"]')
@@ -51,23 +51,23 @@ def test_two_people_see_each_other_talk_follow_and_play(stage, lobby):
     ann.click('[data-act="cancel"]')
     ann.sees("State: idle", at="#party")
 
-    # A service is told the same, by number.
+    # Services receive the same events, numbered.
     ann.sees("party.go_cancelled", at="#events")
     ann.wait("document.querySelectorAll('#events details').length >= 6")
     numbers = ann.eval("[...document.querySelectorAll('#events .seq')].map((node) => +node.textContent.slice(1))")
-    assert numbers == list(range(numbers[0], numbers[0] - len(numbers), -1)), "without holes, the newest first"
-    stage.quiet()
+    assert numbers == list(range(numbers[0], numbers[0] - len(numbers), -1)), "no gaps, newest first"
+    demo.quiet()
 
 
-def test_three_people_and_tabs_that_come_and_go(stage, lobby):
-    ann, bob = stage.guest(lobby, "ann"), stage.guest(lobby, "bob")
-    cleo = stage.guest(lobby, "cleo")
-    for guest in (ann, bob, cleo):
-        guest.waits_for("ann", "bob", "cleo")
-    second = stage.guest(lobby, "bob", tab="bob's second tab", who="bob")
+def test_three_users_and_several_tabs(demo, lobby):
+    ann, bob = demo.open_user(lobby, "ann"), demo.open_user(lobby, "bob")
+    cleo = demo.open_user(lobby, "cleo")
+    for tab in (ann, bob, cleo):
+        tab.waits_for("ann", "bob", "cleo")
+    second = demo.open_user(lobby, "bob", tab="bob's second tab", who="bob")
     ann.sees("2 tabs", at='[data-user="bob"]')
     second.close()
-    # One of two tabs is gone: he is there all the same.
+    # One of two tabs is closed: the user is still present.
     ann.wait("!document.querySelector('[data-user=bob]').textContent.includes('tabs')")
     ann.waits_for("ann", "bob", "cleo")
     bob.do("reload")
@@ -79,83 +79,83 @@ def test_three_people_and_tabs_that_come_and_go(stage, lobby):
     ann.sees("cleo left (lost).")
     said = ann.text("#log")
     assert "bob left" not in said and "bob lost" not in said, said
-    stage.quiet()
+    demo.quiet()
 
 
-def test_the_plug_inside_and_outside_the_grace(stage, lobby):
-    ann, bob = stage.guest(lobby, "ann"), stage.guest(lobby, "bob")
+def test_disconnect_within_and_beyond_the_grace_period(demo, lobby):
+    ann, bob = demo.open_user(lobby, "ann"), demo.open_user(lobby, "bob")
     ann.waits_for("ann", "bob")
     bob.waits_for("ann", "bob")
-    # Shorter than the window: nobody is told.
-    bob.click("#plug")
-    bob.sees("Nobody has noticed yet", at="#cut")
-    bob.click("#plug")
-    bob.sees("nobody noticed")
+    # Shorter than the resume window: not reported.
+    bob.click("#disconnect")
+    bob.sees("No one has noticed yet", at="#outage")
+    bob.click("#disconnect")
+    bob.sees("no one noticed")
     assert "bob lost" not in ann.text("#log")
-    # Inside the grace: away, and back.
-    bob.click("#plug")
-    ann.sees("to come back", at='[data-user="bob"]')
-    ann.say("while you were away")
-    bob.click("#plug")
-    bob.sees("inside the grace")
-    bob.sees("while you were away")
+    # Within the grace period: leaving, then back.
+    bob.click("#disconnect")
+    ann.sees("left to reconnect", at='[data-user="bob"]')
+    ann.say("while disconnected")
+    bob.click("#disconnect")
+    bob.sees("within the grace period")
+    bob.sees("while disconnected")
     ann.sees("bob is back.")
-    # After it: gone, and there again.
-    bob.click("#plug")
-    bob.sees("The grace is over", at="#cut")
+    # Beyond it: left, then joined again.
+    bob.click("#disconnect")
+    bob.sees("The grace period is over", at="#outage")
     ann.waits_for("ann")
     ann.sees("bob left (lost).")
-    bob.click("#plug")
-    bob.sees("after the grace")
+    bob.click("#disconnect")
+    bob.sees("after the grace period")
     ann.waits_for("ann", "bob")
     bob.waits_for("ann", "bob")
-    # To followers and services he was lost for good only after his own grace.
+    # Followers and services see the user offline only after the grace period of user channels.
     ann.sees("offline", at="#events")
-    stage.quiet()
+    demo.quiet()
 
 
-def test_a_network_that_is_cut_and_comes_back(stage, lobby):
+def test_a_network_outage_and_recovery(demo, lobby):
     with Network([lobby.port], 0) as network:
-        ann, bob = stage.guest(lobby, "ann"), stage.guest(Way(network), "bob")
+        ann, bob = demo.open_user(lobby, "ann"), demo.open_user(ProxiedServer(network), "bob")
         ann.waits_for("ann", "bob")
-        # Inside the grace.
+        # Within the grace period.
         cut(network, bob)
         bob.sees("connection lost", at="#state")
         ann.sees("connection lost", at='[data-user="bob"]')
         ann.say("are you there?")
-        mend(network, bob)
+        restore(network, bob)
         bob.sees("are you there?")
         ann.sees("bob is back.")
-        # Outside of it.
+        # Beyond it.
         cut(network, bob)
         ann.waits_for("ann")
-        mend(network, bob)
+        restore(network, bob)
         ann.waits_for("ann", "bob")
         bob.waits_for("ann", "bob")
-        stage.quiet()
+        demo.quiet()
 
 
-def cut(network, guest):
-    """The browser knows that it is offline, and what was open is gone."""
-    guest.network(False)
+def cut(network, tab):
+    """Takes the browser offline and closes its connections."""
+    tab.network(False)
     network.cut({})
 
 
-def mend(network, guest):
-    network.mend({})
-    guest.network(True)
-    guest.sees("connected", at="#state")
+def restore(network, tab):
+    network.restore({})
+    tab.network(True)
+    tab.sees("connected", at="#state")
 
 
-class Way:
-    """A server as it is reached over a network of one's own."""
+class ProxiedServer:
+    """A server behind a proxy of this test."""
 
     def __init__(self, network):
         self.url = f"http://127.0.0.1:{network.port}"
 
 
-def test_the_server_is_restarted_underneath(stage, lobby):
-    ann, bob = stage.guest(lobby, "ann"), stage.guest(lobby, "bob")
+def test_a_server_restart_is_invisible(demo, lobby):
+    ann, bob = demo.open_user(lobby, "ann"), demo.open_user(lobby, "bob")
     ann.waits_for("ann", "bob")
     ann.say("before")
     bob.sees("before")
@@ -166,29 +166,29 @@ def test_the_server_is_restarted_underneath(stage, lobby):
     bob.waits_for("ann", "bob")
     ann.say("after")
     bob.sees("after")
-    assert "ann left" not in bob.text("#log"), "a restart is noticed by nobody"
-    stage.quiet()
+    assert "ann left" not in bob.text("#log"), "a restart causes no presence events"
+    demo.quiet()
 
 
-def test_a_party_goes_together_into_a_match(stage):
+def test_a_party_enters_a_match(demo):
     port = free_port()
     with Tavern.dev(CONFIG + f'[parties]\nmatchmaker_url = "http://127.0.0.1:{port}/"\n') as server, matchmaker(server, port):
-        ann, bob = stage.guest(server, "ann"), stage.guest(server, "bob")
+        ann, bob = demo.open_user(server, "ann"), demo.open_user(server, "bob")
         ann.waits_for("ann", "bob")
         ann.click('[data-act="invite bob"]')
         bob.sees("invites you", at="#invites")
         bob.click('#invites [data-act^="accept"]')
         ann.sees("bob joined the party.")
         ann.click('[data-act="go"]')
-        for guest in (ann, bob):
-            guest.sees("practice-1")
-            guest.sees("ann, bob", at="#players")
+        for tab in (ann, bob):
+            tab.sees("practice-1")
+            tab.sees("ann, bob", at="#players")
         ann.sees("party.go", at="#events")
         ann.sees("State: idle", at="#party")
         bob.click('[data-act="leave"]')
-        bob.sees("in no party", at="#party")
-        ann.sees("in no party", at="#party")
-        stage.quiet()
+        bob.sees("not in a party", at="#party")
+        ann.sees("not in a party", at="#party")
+        demo.quiet()
 
 
 @contextlib.contextmanager
@@ -204,9 +204,9 @@ def matchmaker(server, port):
         process.stdout.close()
 
 
-def test_hostile_names_are_only_names(stage, lobby):
+def test_hostile_names_are_shown_as_text(demo, lobby):
     names = ["<img src=x onerror=alert(1)>", "\"'><script>alert(2)</script>", "a" * 32, "‮evil‬ 💥 é"]
-    ann = stage.guest(lobby, "ann")
+    ann = demo.open_user(lobby, "ann")
     with Socket(lobby, user=names[0]) as first, Socket(lobby, user=names[1]) as second, Socket(lobby, user=names[2]) as third:
         for one in (first, second, third):
             one.ok("join", channel="lobby#demo", state={"game": "game#<b>x</b>"})
@@ -219,52 +219,52 @@ def test_hostile_names_are_only_names(stage, lobby):
         ann.wait("document.querySelectorAll('#log .said').length >= 5")
         second.ok("party.invite", user="ann")
         ann.sees("<script>alert(2)</script>", at="#invites")
-    other = stage.guest(lobby, names[3], tab="other")
+    other = demo.open_user(lobby, names[3], tab="other")
     other.sees("evil", at="#you-title")
     assert ann.eval("document.querySelectorAll('#lobby img, #lobby script, #lobby svg').length") == 0
-    assert ann.eval("document.documentElement.scrollWidth <= innerWidth"), "nothing is wider than the page"
-    stage.quiet()
+    assert ann.eval("document.documentElement.scrollWidth <= innerWidth"), "nothing overflows the page"
+    demo.quiet()
 
 
-def test_by_keyboard_and_at_the_width_of_a_phone(stage, lobby):
-    page = stage.page(f"{lobby.url}/demo", width=360, height=720)
+def test_keyboard_use_on_a_phone_screen(demo, lobby):
+    page = demo.page(f"{lobby.url}/demo", width=360, height=720)
     page.wait("document.activeElement.id === 'name'")
     page.fill("#name", "")
     page.type("ann")
     page.press("Enter")
     page.wait("document.body.dataset.ready === 'yes'")
-    bob = stage.guest(lobby, "bob")
+    bob = demo.open_user(lobby, "bob")
     page.waits_for("ann", "bob")
-    assert page.eval("document.documentElement.scrollWidth <= innerWidth"), "nothing is wider than the page"
+    assert page.eval("document.documentElement.scrollWidth <= innerWidth"), "nothing overflows the page"
     for act in ("follow bob", "invite bob"):
         page.eval("document.getElementById('main').focus()")
         for _ in range(12):
             page.press("Tab")
             if page.eval("document.activeElement.dataset.act") == act:
                 break
-        assert page.eval("document.activeElement.dataset.act") == act, "it can be reached"
+        assert page.eval("document.activeElement.dataset.act") == act, "reachable by keyboard"
         page.press("Enter")
         if act == "follow bob":
             page.wait("document.activeElement.dataset.act === 'follow bob' && document.activeElement.getAttribute('aria-pressed') === 'true'")
     bob.sees("invites you", at="#invites")
-    stage.quiet()
+    demo.quiet()
 
 
-def test_whoever_is_refused_may_choose_another_name(stage, lobby):
-    page = stage.page(f"{lobby.url}/demo?user={'x' * 300}")
-    page.sees("The session has ended", at="#door")
+def test_a_refused_user_can_choose_another_name(demo, lobby):
+    page = demo.page(f"{lobby.url}/demo?user={'x' * 300}")
+    page.sees("The session has ended", at="#welcome")
     page.fill("#name", "zoe")
     page.press("Enter")
     page.wait("document.body.dataset.ready === 'yes'")
     page.waits_for("zoe")
-    # A browser tells of every answer that refuses.
-    assert all("401" in complaint for complaint in stage.do("complaints"))
+    # Browsers log every error response.
+    assert all("401" in complaint for complaint in demo.do("complaints"))
 
 
 @pytest.mark.alone
-def test_a_thousand_messages_a_second_do_not_fill_the_page(stage, lobby):
-    ann = stage.guest(lobby, "ann")
-    # Two halves: what the first has cost is what a page needs, the second must cost nothing more.
+def test_1000_messages_a_second_do_not_grow_the_page(demo, lobby):
+    ann = demo.open_user(lobby, "ann")
+    # Two halves: the first sets the baseline, the second must not need more memory.
     half = int(FLOOD_S * FLOOD_RATE / 2)
     with Socket(lobby, user="crowd") as crowd:
         heaps = []
@@ -278,33 +278,33 @@ def test_a_thousand_messages_a_second_do_not_fill_the_page(stage, lobby):
     assert ann.eval("document.querySelectorAll('#log li').length") == 200
     assert after["nodes"] <= before["nodes"] + 200, heaps
     assert after["bytes"] <= before["bytes"] + 400_000, heaps
-    stage.quiet()
+    demo.quiet()
 
 
 def flood(socket, number, total):
-    """So many messages at the rate, in steps of 20 ms; how long it took."""
+    """Publishes messages at the rate in steps of 20 ms; returns the duration."""
     began, step = time.monotonic(), FLOOD_RATE // 50
     for first in range(0, total, step):
-        words = [f"number {number + first + one}." for one in range(step)]
-        words = [{"id": 1, "op": "publish", "channel": "lobby#demo", "data": {"text": text}} for text in words]
-        socket.send("\n".join(map(json.dumps, words)))
-        for _ in words:
+        texts = [f"number {number + first + one}." for one in range(step)]
+        texts = [{"id": 1, "op": "publish", "channel": "lobby#demo", "data": {"text": text}} for text in texts]
+        socket.send("\n".join(map(json.dumps, texts)))
+        for _ in texts:
             assert "ok" in socket.frame()
         time.sleep(max(0.0, began + (first + step) / FLOOD_RATE - time.monotonic()))
     return time.monotonic() - began
 
 
-def test_outside_dev_mode_it_is_a_page_that_says_so(serve):
+def test_outside_dev_mode_the_demo_is_an_explanation(serve):
     page = httpx.get(f"{serve.url}/demo", trust_env=False)
     assert page.status_code == 200 and "dev mode" in page.text and "<script" not in page.text
-    for path in ("/demo/events", "/demo/house.json", "/demo/index.html"):
+    for path in ("/demo/events", "/demo/settings.json", "/demo/index.html"):
         answer = httpx.get(f"{serve.url}{path}", trust_env=False)
         assert answer.status_code == 404, path
     key = {"authorization": f"Bearer {serve.key}"}
     assert httpx.get(f"{serve.url}/v1/subscriptions/demo", headers=key, trust_env=False).status_code == 404
 
 
-def test_foreign_pages_cannot_read_the_events(lobby):
+def test_other_origins_cannot_read_the_events(lobby):
     for headers in ({"origin": "https://evil.example"}, {"host": "evil.example"}):
         answer = httpx.get(f"{lobby.url}/demo/events", headers=headers, trust_env=False)
         assert answer.status_code == 403, headers

@@ -1,4 +1,4 @@
-"""The files under `packaging/` as whoever uses them reads them."""
+"""Parsers for the files under `packaging/`."""
 import json
 import pathlib
 import re
@@ -9,13 +9,13 @@ from support.tavern import environment, program
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PACKAGING = ROOT / "packaging"
 SECRET = "0123456789abcdef0123456789abcdef"
-# `limits.connections` and what is open beside them; `tavern doctor` wants as many.
+# `limits.connections` plus other open files; `tavern doctor` requires this many.
 SPARE_DESCRIPTORS = 200
 SECONDS = {"s": 1, "min": 60, "m": 60}
 
 
 def check(folder, *arguments, **variables):
-    """What `tavern check` says: (exit code, the errors, the values by key)."""
+    """The result of `tavern check`: (exit code, errors, values by key)."""
     done = subprocess.run(
         [program(), "check", "--json", *arguments], cwd=folder, env=environment() | variables, capture_output=True,
         text=True, timeout=20,
@@ -26,7 +26,7 @@ def check(folder, *arguments, **variables):
 
 
 def unit(text):
-    """A unit of systemd: for each section a dictionary of lists, as a key may stand several times."""
+    """A systemd unit: for each section a dictionary of lists, because a key may occur several times."""
     sections, section = {}, None
     for line in text.splitlines():
         line = line.strip()
@@ -36,12 +36,12 @@ def unit(text):
             section = sections.setdefault(named[1], {})
             continue
         key, equals, value = line.partition("=")
-        assert equals and section is not None, f"this line says nothing to systemd: {line}"
+        assert equals and section is not None, f"not a valid unit line: {line}"
         section.setdefault(key.strip(), []).append(value.strip())
     return sections
 
 
 def seconds(text):
-    """A time as systemd and compose write it."""
+    """A duration in the notation of systemd and compose."""
     number, of = re.fullmatch(r"(\d+)(\w*)", text).groups()
     return int(number) * SECONDS[of or "s"]

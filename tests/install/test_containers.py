@@ -1,5 +1,5 @@
-"""The image and the compose files. There is no Docker in the tests: the files are read as it would read them, and the servers of
-each compose file are started with its environment on real engines, which get the flags of the file.
+"""The image and the compose files. Tests do not use Docker: they parse the files as Docker does, and start the servers of each
+compose file with its environment on real engines, which get the flags from the file.
 """
 import contextlib
 import os
@@ -22,7 +22,7 @@ PASSWORDS = {"TAVERN_SECRET": SECRET, "REDIS_PASSWORD": "red" * 8, "POSTGRES_PAS
 
 
 def filled(value, variables):
-    """A value with its variables, by compose's rules; one that must be set and is not is an error."""
+    """Substitutes variables by the rules of compose; a required variable that is not set is an error."""
     if isinstance(value, dict):
         return {key: filled(one, variables) for key, one in value.items()}
     if isinstance(value, list):
@@ -46,7 +46,7 @@ def services(path, variables=PASSWORDS):
 
 
 def image():
-    """The instructions of the last stage: (name, the rest), lines that go on joined."""
+    """The instructions of the last stage: (name, arguments), with continuation lines joined."""
     text = re.sub(r"\\\n\s*", "", (ROOT / "Dockerfile").read_text())
     lines = [line.split(maxsplit=1) for line in text.splitlines() if line and not line.startswith("#")]
     last = max(n for n, line in enumerate(lines) if line[0] == "FROM")
@@ -62,11 +62,11 @@ def taverns(path):
     return {name: of for name, of in services(path).items() if of["image"] == "tavern"}
 
 
-def test_the_three_choices_are_there():
+def test_the_compose_files_exist():
     assert NAMES == ["postgres-nats", "redis", "sqlite"]
 
 
-def test_the_image_runs_a_server_that_is_nobody_special(tmp_path):
+def test_the_image_runs_as_an_unprivileged_user(tmp_path):
     steps, before = image()
     given = dict(steps)
     assert given["USER"] == "7400:7400" and given["EXPOSE"].split() == ["7400", "7401"]
@@ -75,12 +75,12 @@ def test_the_image_runs_a_server_that_is_nobody_special(tmp_path):
     assert (code, errors) == (0, [])
     assert values["listen"] == "0.0.0.0:7400" and values["resp"] == "0.0.0.0:7401"
     assert values["data"] == given["VOLUME"] == given["WORKDIR"]
-    # The pinned compiler is the one that the workspace asks for.
+    # The pinned compiler is the rust-version of the workspace.
     asked = re.search(r'^rust-version = "(.+)"', (ROOT / "Cargo.toml").read_text(), flags=re.M)[1]
     assert before[0][1].startswith(f"rust:{asked}-")
 
 
-def test_what_the_image_calls_exists():
+def test_the_commands_of_the_image_exist():
     given = dict(image()[0])
     words = yaml.safe_load(given["HEALTHCHECK"].split(" CMD ")[1])
     for command in (words, yaml.safe_load(given["ENTRYPOINT"]) + yaml.safe_load(given["CMD"])):
@@ -90,7 +90,7 @@ def test_what_the_image_calls_exists():
 
 
 @pytest.mark.parametrize("path", COMPOSE, ids=NAMES)
-def test_servers_of_a_file_are_configured_with_what_the_program_knows(path, tmp_path):
+def test_compose_files_use_valid_settings(path, tmp_path):
     found = taverns(path)
     assert found
     for name, of in found.items():
@@ -105,25 +105,25 @@ def test_servers_of_a_file_are_configured_with_what_the_program_knows(path, tmp_
 
 
 @pytest.mark.parametrize("path", COMPOSE, ids=NAMES)
-def test_a_slip_in_a_variable_would_be_found(path, tmp_path):
+def test_a_misspelt_variable_is_detected(path, tmp_path):
     of = next(iter(taverns(path).values()))
     code, errors, _ = check(tmp_path, TAVERN_STOER="x", **of["environment"])
     assert code == 1 and "TAVERN_STOER" in errors[0]
 
 
 @pytest.mark.parametrize("path", COMPOSE, ids=NAMES)
-def test_everything_is_asked_for_its_health_and_waited_for(path):
+def test_every_service_has_a_health_check_and_is_waited_for(path):
     all_of = services(path)
     for name, of in all_of.items():
         test = of["healthcheck"]["test"]
         assert test[0] in ("CMD", "CMD-SHELL") and seconds(of["healthcheck"]["timeout"]) > 0
         assert of["restart"] == "unless-stopped"
-        # What is kept is in a volume that the file declares.
+        # Data is in a declared volume.
         for volume in of.get("volumes", []):
             assert volume.split(":")[0] in yaml.safe_load(path.read_text())["volumes"]
         if name in taverns(path):
             assert test == ["CMD", "tavern", "ready"]
-            assert all(port.startswith("127.0.0.1:") for port in of["ports"]), "plain ports are for this machine"
+            assert all(port.startswith("127.0.0.1:") for port in of["ports"]), "unencrypted ports are bound to loopback"
             waits = {other for other, how in of.get("depends_on", {}).items() if how["condition"] == "service_healthy"}
             assert waits == set(all_of) - set(taverns(path))
     ports = [port.rsplit(":", 1)[0] for of in all_of.values() for port in of.get("ports", [])]
@@ -131,7 +131,7 @@ def test_everything_is_asked_for_its_health_and_waited_for(path):
 
 
 @pytest.mark.parametrize("path", COMPOSE, ids=NAMES)
-def test_secrets_come_from_outside_and_are_asked_for(path):
+def test_secrets_are_required_variables(path):
     text = path.read_text()
     wanted = set(re.findall(r"\$\{(\w+):\?", text))
     assert "TAVERN_SECRET" in wanted and not re.search(r"\$\{\w+\}|\$\{\w+:?-", text)
@@ -141,7 +141,7 @@ def test_secrets_come_from_outside_and_are_asked_for(path):
 
 
 def flags(of):
-    """What the engine's program is started with, as the shell of its command sees it."""
+    """The program and flags of an engine, as the shell of its command parses them."""
     shell, option, line = of["command"]
     assert (shell, option) == ("sh", "-c")
     said = subprocess.run(["sh", "-c", f"printf '%s\\n' {line.removeprefix('exec ')}"], env=of["environment"] | {"PATH": os.defpath},
@@ -151,7 +151,7 @@ def flags(of):
 
 
 class Container(Tavern):
-    """A server with the environment of a compose file and nothing else."""
+    """A server with only the environment of a compose file."""
 
     def __init__(self, variables, **there):
         super().__init__("serve")
@@ -172,7 +172,7 @@ class Container(Tavern):
 
 @contextlib.contextmanager
 def engines(path, stack):
-    """The engines of a file, started with its flags; where its addresses lead instead."""
+    """Starts the engines of a file with its flags; returns replacements for its addresses."""
     found, there = services(path), {}
     if "redis" in found:
         name, given = flags(found["redis"])
@@ -183,7 +183,7 @@ def engines(path, stack):
             ["sh", "-c", found["redis"]["healthcheck"]["test"][1].replace("redis-cli", f"redis-cli -p {server.resp_port}")],
             env=os.environ | found["redis"]["environment"], timeout=10,
         )
-        assert asked.returncode == 0, "its health check"
+        assert asked.returncode == 0, "the health check passes"
     if "nats" in found:
         name, given = flags(found["nats"])
         assert name == "nats-server"
@@ -202,7 +202,7 @@ def engines(path, stack):
 
 
 @pytest.mark.parametrize("path", COMPOSE, ids=NAMES)
-def test_the_servers_of_a_file_are_ready_and_one_cluster(path):
+def test_the_servers_of_a_file_form_one_cluster(path):
     with contextlib.ExitStack() as stack, engines(path, stack) as there:
         found = [stack.enter_context(Container(of["environment"], **there)) for of in taverns(path).values()]
         for server in found:
@@ -210,11 +210,11 @@ def test_the_servers_of_a_file_are_ready_and_one_cluster(path):
             assert (asked.returncode, asked.stdout) == (0, "ready\n"), asked.stderr
         made = found[0].run("key", "create", "--name", "x", "--scopes", "publish")
         assert made.returncode == 0, made.stderr
-        # A key that one has made is known to all.
+        # A key created on one server works on all.
         for server in found:
             until(lambda: "x" in server.run("key", "list").stdout, "the key to be listed")
 
 
-def test_flags_are_read_as_the_shell_reads_them():
+def test_flags_are_parsed_like_a_shell():
     of = {"command": ["sh", "-c", 'exec it --pass "$P" -m 1'], "environment": {"P": "a b"}}
     assert flags(of) == ("it", ["--pass", "a b", "-m", "1"])

@@ -1,4 +1,4 @@
-"""`make install` into a folder, the manual and the completions that go with it, and `tavern ready`."""
+"""`make install` into a folder, man pages, shell completions, and `tavern ready`."""
 import os
 import re
 import shutil
@@ -18,7 +18,7 @@ def tavern(*arguments, **options):
 
 
 def commands(*of):
-    """The commands that the program names in its help, with theirs."""
+    """All commands and subcommands in the program's help."""
     text = tavern(*of, "--help").stdout
     listed = re.search(r"^Commands:\n((?:  .*\n)+)", text, flags=re.M)
     names = re.findall(r"^  ([a-z-]+)", listed[1], flags=re.M) if listed else []
@@ -46,7 +46,7 @@ def root(tmp_path_factory):
     return root
 
 
-def test_everything_is_below_the_folder_and_readable(root):
+def test_all_files_are_installed_below_the_folder(root):
     prefix = root / "opt/tavern"
     expected = {
         "bin/tavern": 0o755,
@@ -68,14 +68,14 @@ def test_everything_is_below_the_folder_and_readable(root):
     assert ran.stdout.startswith("tavern ")
 
 
-def test_the_service_starts_what_was_installed(root):
+def test_the_service_starts_the_installed_program(root):
     service = unit((root / "opt/tavern/lib/systemd/system/tavern.service").read_text())["Service"]
     words = service["ExecStart"][0].split()
     assert words == ["/opt/tavern/bin/tavern", "serve", "--config", "/opt/etc/tavern/tavern.toml"]
     assert service["EnvironmentFile"] == ["-/opt/etc/tavern/tavern.env"]
 
 
-def test_a_second_time_leaves_the_configuration_alone(root):
+def test_reinstalling_keeps_the_configuration(root):
     config, secrets = (root / f"opt/etc/tavern/tavern.{end}" for end in ("toml", "env"))
     config.write_text("listen = \"127.0.0.1:1\"\n")
     secrets.write_text("TAVERN_SECRET=mine\n")
@@ -87,13 +87,13 @@ def test_a_second_time_leaves_the_configuration_alone(root):
 
 
 @pytest.mark.parametrize("wrong", ["opt", "/opt/a b", "/opt/%i"])
-def test_a_prefix_that_no_unit_could_name_is_refused(wrong, tmp_path):
+def test_a_prefix_unusable_in_a_unit_is_rejected(wrong, tmp_path):
     done = install(DESTDIR=tmp_path, PREFIX=wrong)
     assert done.returncode != 0 and "absolute paths" in done.stderr
     assert list(tmp_path.iterdir()) == []
 
 
-def test_every_command_has_a_page_of_the_manual(root, everything):
+def test_every_command_has_a_man_page(root, everything):
     pages = root / "opt/tavern/share/man/man1"
     for command in everything:
         assert (pages / f"tavern-{'-'.join(command)}.1").exists(), command
@@ -107,20 +107,20 @@ def test_every_command_has_a_page_of_the_manual(root, everything):
         assert shown.returncode == 0 and "HOST:PORT" in shown.stdout and "SYNOPSIS" in shown.stdout
 
 
-def test_pages_into_a_folder_that_is_not_there_are_refused(tmp_path):
+def test_man_pages_into_a_missing_folder_fail(tmp_path):
     done = tavern("man", tmp_path / "none")
     assert done.returncode == 1 and "cannot write the pages" in done.stderr
 
 
 @pytest.mark.parametrize("shell", SHELLS)
-def test_completions_know_every_command(shell, everything):
+def test_completions_contain_every_command(shell, everything):
     done = tavern("completions", shell)
     assert done.returncode == 0
     for command in everything:
         assert command[-1] in done.stdout, command
 
 
-def test_bash_completes_with_it(tmp_path):
+def test_bash_completion_works(tmp_path):
     script = tmp_path / "tavern.bash"
     script.write_text(tavern("completions", "bash").stdout)
     ask = f"""
@@ -133,21 +133,21 @@ printf '%s\\n' "${{COMPREPLY[@]}}"
     assert done.stdout.split() == ["create"], done.stderr
 
 
-def test_an_unknown_shell_is_refused_with_those_that_are_known():
+def test_an_unknown_shell_is_rejected_with_the_known_ones():
     done = tavern("completions", "dos")
     assert done.returncode == 2 and "fish" in done.stderr
 
 
-def test_completions_into_a_pipe_that_ends_are_no_failure():
+def test_completions_into_a_closed_pipe_succeed():
     line = f"set -o pipefail; {program()} completions zsh | head -c 1 >/dev/null"
     assert subprocess.run(["bash", "-c", line], env=environment(), timeout=20).returncode == 0
 
 
-def test_ready_says_what_the_server_says(dev):
+def test_ready_reports_the_state_of_the_server(dev):
     done = tavern("ready", "--url", dev.url)
     assert (done.returncode, done.stdout) == (0, "ready\n")
 
 
-def test_nobody_there_is_not_ready():
+def test_an_unreachable_server_is_not_ready():
     done = tavern("ready", "--url", f"http://127.0.0.1:{free_port()}", "--wait", "1")
     assert done.returncode == 1 and "is a server running there?" in done.stderr

@@ -1,4 +1,4 @@
-"""The service of systemd, the configuration and the secrets that go with it."""
+"""The systemd unit and its configuration and secrets files."""
 import re
 import shutil
 import subprocess
@@ -11,10 +11,10 @@ SERVICE = (PACKAGING / "systemd" / "tavern.service").read_text()
 
 
 def uncommented():
-    """The example with every key that is only a comment in it, without those that exclude each other."""
+    """The example configuration with all keys uncommented, without mutually exclusive ones."""
     keys = re.compile(r"#(\[.+\]|[a-z_]+ = .+)$")
     text = "\n".join(keys.sub(r"\1", line) for line in CONFIG.read_text().splitlines())
-    # A store cannot be named beside a folder, and there is no such file.
+    # `store` excludes `data`, and the key file does not exist.
     return re.sub(r"^(data|store) = .*\n|^\[\[tokens.keys\]\]\n(.+\n)*", "", text + "\n", flags=re.M)
 
 
@@ -24,7 +24,7 @@ def test_the_example_is_a_valid_configuration(tmp_path):
     assert values["data"] == "/var/lib/tavern"
 
 
-def test_every_key_that_the_example_names_is_known_and_its_default_is_the_real_one(tmp_path):
+def test_every_key_of_the_example_is_valid_with_its_real_default(tmp_path):
     whole = tmp_path / "whole.toml"
     text = uncommented()
     whole.write_text(text)
@@ -39,32 +39,32 @@ def test_every_key_that_the_example_names_is_known_and_its_default_is_the_real_o
             example = line == "# For example:"
         elif named := re.fullmatch(r"\[(.+)\]", bare):
             section = named[1] + "."
-            # What follows are the keys of one table among many.
+            # The following keys belong to one entry of a table.
             if example:
                 break
         elif found := re.fullmatch(r"([a-z_]+) = .+", bare):
             key = section + found[1]
             if key not in ("data", "store") and not example:
-                assert values[key] == presets[key], f"{key} has another default"
+                assert values[key] == presets[key], f"{key} has a different default"
         else:
             assert not bare, line
 
 
-def test_a_slip_in_the_example_would_be_found(tmp_path):
+def test_a_misspelt_key_is_detected(tmp_path):
     wrong = tmp_path / "wrong.toml"
     wrong.write_text(uncommented().replace("drain_ms", "drain_sm"))
     code, errors, _ = check(tmp_path, "--config", wrong, TAVERN_SECRET=SECRET)
     assert code == 1 and any("drain_sm" in error for error in errors)
 
 
-def test_every_variable_of_the_secrets_is_known(tmp_path):
+def test_every_variable_of_the_secrets_file_is_valid(tmp_path):
     named = dict(re.findall(r"^#?(TAVERN_\w+)=(.*)$", (PACKAGING / "tavern.env").read_text(), flags=re.M))
     assert set(named) == {"TAVERN_SECRET", "TAVERN_ADMIN_KEY", "TAVERN_STORE", "TAVERN_BUS"}
     given = {name: value or SECRET for name, value in named.items()}
     assert check(tmp_path, **given)[:2] == (0, [])
 
 
-def test_the_service_fits_what_the_server_needs(tmp_path):
+def test_the_unit_matches_the_needs_of_the_server(tmp_path):
     service = unit(SERVICE)["Service"]
     _, _, values = check(tmp_path, "--config", CONFIG, TAVERN_SECRET=SECRET)
     slowest_ms = values["sessions.drain_ms"] + values["events.request_timeout_ms"]
@@ -76,25 +76,25 @@ def test_the_service_fits_what_the_server_needs(tmp_path):
     assert users[:2] == ["u", service["User"][0]]
 
 
-def test_the_service_may_little():
+def test_the_unit_is_hardened():
     service = unit(SERVICE)["Service"]
     for key in ("NoNewPrivileges", "ProtectHome", "PrivateTmp", "PrivateDevices", "MemoryDenyWriteExecute", "RestrictNamespaces"):
         assert service[key] == ["yes"], key
     assert service["ProtectSystem"] == ["strict"] and service["CapabilityBoundingSet"] == [""]
     assert service["EnvironmentFile"] == ["-/etc/tavern/tavern.env"]
-    # Nothing secret on the command line, which everybody can see.
+    # No secrets on the command line, which all users can see.
     assert not re.search(r"secret|password|--admin-key", service["ExecStart"][0], flags=re.I)
 
 
-def test_systemd_understands_it(tmp_path):
-    """With its own judge where there is one; `unit` has read every line of it in any case."""
+def test_systemd_accepts_the_unit(tmp_path):
+    """With systemd-analyze where installed; `unit` has parsed every line in any case."""
     service = unit(SERVICE)
     assert set(service) == {"Unit", "Service", "Install"}
     analyze = shutil.which("systemd-analyze")
     if analyze is None:
         return
     copy = tmp_path / "tavern.service"
-    # It looks for the program, and warns about keys that it does not know.
+    # systemd-analyze looks for the program and warns about unknown keys.
     copy.write_text(SERVICE.replace("/usr/local/bin/tavern", str(program())))
     judged = subprocess.run([analyze, "verify", "--man=no", copy], capture_output=True, text=True, timeout=60)
     about = [line for line in judged.stderr.splitlines() if "tavern.service" in line]

@@ -1,4 +1,4 @@
-"""The dashboard and the alerts: every number that they name is one that a server shows, with the labels that they ask for."""
+"""The Grafana dashboard and the alerts: every metric and label they use exists on a server."""
 import json
 import re
 
@@ -14,7 +14,7 @@ from support.process import until
 from support.tavern import Tavern
 
 QUICK = "[events]\nbackoff_min_ms = 5\nbackoff_max_ms = 20\n"
-# What Prometheus adds to every series of a server, and what it says of the server itself.
+# Labels and series that Prometheus adds.
 SCRAPED = {"instance", "job"}
 FOREIGN = {"up"}
 OVER_TIME = re.compile(r"\b(?:rate|increase)\((\w+)(?:\{[^}]*\})?\[[^\]]+\]\)")
@@ -34,7 +34,7 @@ def rules():
 
 
 def expressions():
-    """(where, expression) of both files."""
+    """(source, expression) of both files."""
     shown = [(panel["title"], target["expr"]) for panel in panels() for target in panel["targets"]]
     return shown + [(rule["alert"], rule["expr"]) for rule in rules()]
 
@@ -44,7 +44,7 @@ def names(expression):
 
 
 def labels(expression):
-    """(series, label, value or None) that an expression asks for; those of `by` count for each series in its brackets."""
+    """(series, label, value or None) used by an expression; labels of `by` count for each series inside."""
     asked = set()
     for series, inside in re.findall(r"\b(\w+)\{([^}]*)\}", expression):
         for label, how, value in re.findall(r'(\w+)(=~|=|!=)"([^"]*)"', inside):
@@ -55,7 +55,7 @@ def labels(expression):
 
 
 def contend(server, leader):
-    """Two clients of the leader change his party at once, until one of them was second."""
+    """Two sessions of the leader change the party concurrently until a conflict occurs."""
     with Socket(server, user=leader.hello["user"]) as other:
         def both():
             for n, socket in enumerate((leader, other)):
@@ -67,7 +67,7 @@ def contend(server, leader):
 
 @pytest.fixture(scope="module")
 def page():
-    """The metrics of a server on which a little of everything has happened."""
+    """The metrics of a server after some activity of every kind."""
     refuses = lambda body: 400 if any(event["type"] == "bad" for event in body["events"]) else 200
     with Tavern.dev(QUICK) as server, Endpoint(refuses) as endpoint, client(server, server.key) as api:
         with connect_online(server, "ann") as ann, connect_online(server, "bob") as bob:
@@ -79,7 +79,7 @@ def page():
             put(api, "billing", topics=["orders"], callback=endpoint.url, timeout_ms=0)
             publish(api, "orders", [{"type": "good"}, {"type": "bad"}])
             until(lambda: report(api, "billing")["dead_letters"] == 1, "a dead letter", 30)
-            # One that is refused for a while has an oldest event.
+            # A failing subscription has an oldest event.
             endpoint.status = 503
             publish(api, "orders", {"type": "good"})
             until(lambda: "tavern_subscription_oldest_ms{" in server.metrics(), "the age of an event to be shown")
@@ -93,7 +93,7 @@ def kinds(page):
 
 @pytest.fixture(scope="module")
 def rows(page):
-    """For each series the labels of its rows."""
+    """The labels of each row of a series."""
     found = {}
     for line in page.splitlines():
         if not line.startswith("#"):
@@ -103,29 +103,29 @@ def rows(page):
 
 
 @pytest.mark.parametrize("where,expression", expressions(), ids=[where for where, _ in expressions()])
-def test_what_is_named_is_shown(where, expression, kinds, rows):
+def test_every_series_and_label_exists(where, expression, kinds, rows):
     named = names(expression)
-    assert named, "an expression names a series"
+    assert named, "the expression uses a series"
     for series in named - FOREIGN:
-        assert series in kinds, f"{where}: no server shows {series}"
-        assert series in rows, f"{where}: {series} has no rows after a little traffic"
+        assert series in kinds, f"{where}: there is no series {series}"
+        assert series in rows, f"{where}: {series} has no rows after some activity"
     for series, label, value in labels(expression):
         if label in SCRAPED or series in FOREIGN:
             continue
         assert any(label in row for row in rows[series]), f"{where}: {series} has no label {label}"
-        # Every outcome is shown from the start, so that nothing has to fail first.
+        # Every outcome label exists from the start, before anything fails.
         assert value is None or any(row[label] == value for row in rows[series]), f"{where}: {label} is never {value}"
 
 
 @pytest.mark.parametrize("where,expression", expressions(), ids=[where for where, _ in expressions()])
-def test_counters_are_looked_at_over_time_and_gauges_are_not(where, expression, kinds):
+def test_rates_are_used_for_counters_only(where, expression, kinds):
     over_time = set(OVER_TIME.findall(expression))
     for series in names(expression) - FOREIGN:
         assert (series in over_time) == (kinds[series] == "counter"), f"{where}: {series} is a {kinds[series]}"
     assert expression.count("(") == expression.count(")") and expression.count("{") == expression.count("}")
 
 
-def test_the_numbers_moved(page):
+def test_the_activity_is_counted(page):
     value = lambda name: int(re.search(rf"^{re.escape(name)} (\d+)$", page, flags=re.M)[1])
     assert value("tavern_party_commands_total") >= 4 and value("tavern_party_conflicts_total") >= 1
     assert value("tavern_letters_written_total") >= 2 and value("tavern_letters_put_total") >= 2
@@ -135,7 +135,7 @@ def test_the_numbers_moved(page):
     assert value("tavern_disk_free_bytes") > 0
 
 
-def test_the_dashboard_is_whole():
+def test_the_dashboard_layout_is_valid():
     whole, seen = dashboard(), set()
     assert [variable["name"] for variable in whole["templating"]["list"]] == ["datasource", "instance"]
     for panel in whole["panels"]:
@@ -145,20 +145,20 @@ def test_the_dashboard_is_whole():
         assert place["x"] + place["w"] <= 24
     for one in panels():
         assert one["datasource"]["uid"] == "${datasource}" and one["targets"]
-    # No two of them lie on one another.
+    # Panels do not overlap.
     cells = [(x, y) for panel in whole["panels"] for place in [panel["gridPos"]]
              for x in range(place["x"], place["x"] + place["w"]) for y in range(place["y"], place["y"] + place["h"])]
     assert len(set(cells)) == len(cells)
 
 
-def test_every_series_that_a_server_shows_has_a_place_on_the_dashboard(kinds):
+def test_every_series_is_on_the_dashboard(kinds):
     shown = set().union(*(names(target["expr"]) for panel in panels() for target in panel["targets"]))
-    # Told by the variable of the dashboard, or by its bytes.
+    # Used by a dashboard variable, or covered by a bytes series.
     left_out = {"tavern_info", "tavern_mailbox_events", "tavern_sessions_superseded_total"}
     assert set(kinds) - shown == left_out
 
 
-def test_alerts_say_what_happened_and_how_bad_it_is():
+def test_alerts_have_a_summary_and_a_severity():
     found = rules()
     assert len({rule["alert"] for rule in found}) == len(found) > 8
     for rule in found:

@@ -1,15 +1,15 @@
-"""A scripted conversation: several named connections, one step after another, and what each of them hears.
+"""A scripted conversation: several named connections, steps in sequence, and what each connection receives.
 
     ## a title that states a fact                 one conversation; words in [brackets] after it are its options
     a> SUBSCRIBE x y                              connection `a` sends a command (quotes and \\xNN as in redis-cli)
     a> PING ; ECHO hi                             several commands in one write
-    a= "PING\\r\\n"                               bytes as they stand
-    a< "+PONG\\r\\n"                              the bytes `a` must get for the step above, where the oracle cannot say
-    -- text                                       why
+    a= "PING\\r\\n"                               raw bytes
+    a< "+PONG\\r\\n"                              the bytes that `a` must receive, where the oracle cannot tell
+    -- text                                       reason
 
 Options: [resp2] or [resp3] (only that protocol), [redis72] (the expected bytes are written here), and the names of
-normalisations (`normal.py`). Must hold: nothing here waits by the clock. A step is over when the server has answered pings on a
-connection of its own, sent after it, and every connection holds whole frames.
+normalisations (`normal.py`). Must hold: no waiting by time. A step is over when the server has answered later pings on a separate
+connection and every connection has only complete frames.
 """
 import dataclasses
 import pathlib
@@ -49,7 +49,7 @@ class Conversation:
 
 
 def unquote(text):
-    """One quoted or bare word to bytes, with \\xNN, \\r, \\n, \\\\ and \\" inside double quotes."""
+    """Converts a quoted or bare word to bytes, with \\xNN, \\r, \\n, \\\\ and \\" inside double quotes."""
     if not text.startswith('"'):
         return text.encode()
     body = text[1:-1].encode("utf-8").decode("latin-1")
@@ -64,7 +64,7 @@ def unquote(text):
 
 
 def words(text):
-    """Splits at spaces outside double quotes. `{name*count}` makes count words, `<char*count>` one long word."""
+    """Splits at spaces outside double quotes. `{name*count}` gives count words, `<char*count>` one long word."""
     for word in re.findall(r'"(?:[^"\\]|\\.)*"|\S+', text):
         if many := re.fullmatch(r"\{(.+)\*(\d+)\}", word):
             yield from (f"{many[1]}{i}".encode() for i in range(int(many[2])))
@@ -105,16 +105,16 @@ def read_step(conversation, line, place):
     conversation.steps.append(Step(who, data, line, {}))
 
 
-class Stage:
-    """One server on which conversations are held one after another."""
+class Replay:
+    """Replays conversations on one server."""
 
     def __init__(self, port):
         self.port = port
         self.control = RespConnection(port)
 
-    def hold(self, conversation, protocol, at_least=None):
-        """Per step: what each connection received, as lists of frames. `at_least` says how many frames the other
-        server gave each of them, so that a server that answers from another thread gets the time to."""
+    def run(self, conversation, protocol, at_least=None):
+        """Per step: the frames that each connection received. `at_least` is the number of frames from the other server, so
+        that a multi-threaded server gets the time to send as many."""
         connections, heard = {}, []
         try:
             for name in sorted({step.who for step in conversation.steps}):
@@ -136,8 +136,8 @@ class Stage:
         return heard
 
     def settle(self, size=0):
-        # The first answer may share a turn of the server's loop with the step; the second cannot. A large command is
-        # read in several turns, 16 KiB each in Redis.
+        # The first reply may belong to the same event loop turn as the step; the second cannot. A large command is read
+        # in several turns, 16 KiB each in Redis.
         for _ in range(2 + size // 4096):
             assert self.control.call("PING") == "PONG"
 
@@ -150,20 +150,20 @@ class Stage:
             return all(len(received[n]) >= count or CLOSED in received[n] for n, count in wanted.items())
 
         try:
-            until(enough, "as many frames as the oracle gave", timeout=1.0)
+            until(enough, "as many frames as the oracle sent", timeout=1.0)
         except TimeoutError:
             pass  # The comparison shows which are missing.
 
     def empty(self):
-        """Nobody listens any more: the next conversation begins on a clean stage."""
-        def nobody():
+        """Waits until no subscriptions are left from the last conversation."""
+        def unused():
             return (
                 self.control.call("PUBSUB", "CHANNELS") == []
                 and self.control.call("PUBSUB", "SHARDCHANNELS") == []
                 and self.control.call("PUBSUB", "NUMPAT") == 0
             )
 
-        until(nobody, "the connections of the last conversation to be gone")
+        until(unused, "the connections of the last conversation to close")
 
     def close(self):
         self.control.close()

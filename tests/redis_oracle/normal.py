@@ -1,6 +1,6 @@
-"""What two servers may rightly say differently, one named rule each. Everything else is compared byte for byte.
+"""Allowed differences between Redis and Tavern, one named rule each. Everything else is compared byte for byte.
 
-A rule takes the frames one connection received in one step and gives what is compared.
+A rule maps the frames that one connection received in one step to the value that is compared.
 """
 import re
 
@@ -8,7 +8,7 @@ from support.resp import CLOSED, ErrorReply, parse
 
 
 def counters(frames):
-    """[anyorder] Unsubscribing from everything goes in hash order: the names are a set, the counters stay in place."""
+    """[anyorder] Unsubscribing from everything confirms in hash order: names are compared as a set, counters in order."""
     names, shapes = [], []
     for frame in frames:
         value = None if frame == CLOSED else parse(frame)[0]
@@ -21,7 +21,7 @@ def counters(frames):
 
 
 def frames_in_any_order(frames):
-    """[anyframes] One connection's patterns are told in hash order."""
+    """[anyframes] Messages by several patterns arrive in hash order."""
     return sorted(frames)
 
 
@@ -41,12 +41,12 @@ def pairs(frames):
 
 
 def numbers(frames):
-    """[anynumber] An integer, but not which (CLIENT ID, COMMAND COUNT, the count inside CLIENT LIST)."""
+    """[anynumber] Any integer (CLIENT ID, COMMAND COUNT, the count inside CLIENT LIST)."""
     return [re.sub(rb"^:\d+", b":N", frame) for frame in frames]
 
 
 def hello(frames):
-    """[hello] The server's name, version, id and modules are its own; keys, order and the rest are Redis's."""
+    """[hello] Server name, version, id and modules may differ; keys and order must match."""
     def one(frame):
         frame = re.sub(rb"(\$7\r\nversion\r\n)\$\d+\r\n[^\r]*\r\n", rb"\1V\r\n", frame)
         frame = re.sub(rb"(\$2\r\nid\r\n):\d+", rb"\1:N", frame)
@@ -55,11 +55,11 @@ def hello(frames):
 
 
 def clients(frames):
-    """[clients] CLIENT LIST and INFO: the names of the fields that Redis 7.0 has, in its order, line by line."""
+    """[clients] CLIENT LIST and INFO: the field names of Redis 7.0 in order, line by line."""
     return [_fields(frame) if frame[:1] in b"$=" else frame for frame in frames]
 
 
-# Fields that later versions added among those of 7.0.
+# Fields added after 7.0.
 SINCE_70 = {"lib-name", "lib-ver", "watch", "tot-net-in", "tot-net-out", "tot-cmds", "io-thread"}
 
 
@@ -70,7 +70,7 @@ def _fields(frame):
 
 
 def info(frames):
-    """[info] INFO: the kind of reply, and that it speaks of the asked sections with the keys clients read."""
+    """[info] INFO: the type of reply, and the keys that clients read."""
     def one(frame):
         if frame[:1] not in b"$=":
             return frame
@@ -81,7 +81,7 @@ def info(frames):
 
 
 def shape(frames):
-    """[shape] The kind of each frame only (COMMAND, COMMAND DOCS, DEBUG)."""
+    """[shape] Only the type of each frame (COMMAND, COMMAND DOCS, DEBUG)."""
     return [frame[:1] for frame in frames]
 
 
@@ -90,14 +90,14 @@ def closure(frames):
     return [frames[-1] if frames else None]
 
 
-def faults(frames):
-    """[faultcode] Of an error only its first word."""
+def error_codes(frames):
+    """[errorcode] Only the first word of an error."""
     return [value.split(" ")[0] if isinstance(value := _value(f), ErrorReply) else f for f in frames]
 
 
 RULES = {
     "anyorder": counters, "anyframes": frames_in_any_order, "anymembers": members, "anypairs": pairs, "anynumber": numbers,
-    "hello": hello, "clients": clients, "info": info, "shape": shape, "closure": closure, "faultcode": faults,
+    "hello": hello, "clients": clients, "info": info, "shape": shape, "closure": closure, "errorcode": error_codes,
 }
 
 
@@ -110,5 +110,5 @@ def normal(frames, names):
         if name not in RULES:
             raise KeyError(f"no normalisation named {name}")
     if len(names) > 1:
-        raise ValueError("one normalisation per conversation keeps it readable")
+        raise ValueError("use at most one normalisation per conversation")
     return RULES[names[0]](frames) if names else frames

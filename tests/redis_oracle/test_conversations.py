@@ -1,10 +1,10 @@
-"""The pub/sub behaviour of Redis, conversation by conversation, with the real redis-server as the oracle."""
+"""Scripted conversations compared with a real redis-server as the oracle."""
 import pytest
 
 from support.redis_server import RedisServer
 from support.tavern import Tavern
 
-from .conversation import Stage, load
+from .conversation import Replay, load
 from .normal import normal
 
 ALL = load()
@@ -20,17 +20,17 @@ channels_per_session = 5000
 
 @pytest.fixture(scope="module")
 def oracle(redis_oracle):
-    stage = Stage(redis_oracle.resp_port)
-    yield stage
-    stage.close()
+    replay = Replay(redis_oracle.resp_port)
+    yield replay
+    replay.close()
 
 
 @pytest.fixture(scope="module")
 def subject(request):
     with RedisServer() if request.config.getoption("--subject") == "redis" else Tavern.dev(CONFIG) as server:
-        stage = Stage(server.resp_port)
-        yield stage
-        stage.close()
+        replay = Replay(server.resp_port)
+        yield replay
+        replay.close()
 
 
 def name(case):
@@ -38,31 +38,31 @@ def name(case):
     return f"{conversation.source}: {conversation.title} (RESP{protocol})"
 
 
-def test_there_are_at_least_150_conversations():
+def test_at_least_150_conversations_are_found():
     assert len(ALL) >= 150
     titles = [(c.source, c.title) for c in ALL]
     assert len(set(titles)) == len(titles)
 
 
 @pytest.mark.parametrize("case", CASES, ids=name)
-def test_as_redis_does(case, oracle, subject, request):
+def test_conversation_matches_redis(case, oracle, subject, request):
     conversation, protocol = case
     if "redis72" in conversation.options:
         if request.config.getoption("--subject") == "redis":
-            pytest.skip("the installed redis-server is older than the behaviour")
-        assert conversation.reason, "a hand-written expectation says why"
+            pytest.skip("the installed redis-server is older than this behaviour")
+        assert conversation.reason, "a hand-written expectation needs a reason"
         expected = [step.expected for step in conversation.steps]
     else:
-        expected = oracle.hold(conversation, protocol)
+        expected = oracle.run(conversation, protocol)
     wanted = [{who: len(frames) for who, frames in step.items()} for step in expected]
-    heard = subject.hold(conversation, protocol, at_least=wanted)
+    received = subject.run(conversation, protocol, at_least=wanted)
     rules = conversation.normalisations
-    for step, right, got in zip(conversation.steps, expected, heard):
+    for step, right, got in zip(conversation.steps, expected, received):
         for who in sorted(set(right) | set(got)):
             right_frames, got_frames = right.get(who, []), got.get(who, [])
-            # Not `assert`: pytest would add its own long account of two lists of bytes.
+            # Not `assert`: pytest would add a long diff of two lists of bytes.
             if normal(got_frames, rules) != normal(right_frames, rules):
                 pytest.fail(
-                    f"after {step.text[:200]}\nconnection {who} heard  {str(got_frames)[:1500]}\n"
-                    f"instead of          {str(right_frames)[:1500]}", pytrace=False,
+                    f"after {step.text[:200]}\nconnection {who} received {str(got_frames)[:1500]}\n"
+                    f"expected          {str(right_frames)[:1500]}", pytrace=False,
                 )

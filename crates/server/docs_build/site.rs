@@ -210,14 +210,14 @@ const TEMPLATE: &str = r##"<!doctype html>
 <meta name="color-scheme" content="light dark">
 <title>{{title}} · Tavern</title>
 <link rel="icon" type="image/svg+xml" href="/demo/icon.svg">
-<link rel="stylesheet" href="/demo/house.css">
+<link rel="stylesheet" href="/demo/base.css">
 <link rel="stylesheet" href="/docs/style.css">
 </head>
 <body class="docs">
 <a class="skip" href="#main">Skip to the page</a>
 <header class="top">
   <a class="brand" href="/docs"><img src="/demo/icon.svg" alt="" width="26" height="26"><span>Tavern</span></a>
-  <div class="ways"><a href="/docs" aria-current="true">Docs</a><a href="/demo">Demo</a><a href="/">Dashboard</a></div>
+  <div class="links"><a href="/docs" aria-current="true">Docs</a><a href="/demo">Demo</a><a href="/">Dashboard</a></div>
 </header>
 <nav aria-label="Documents"><details open><summary>Documents</summary>{{nav}}</details></nav>
 {{body}}

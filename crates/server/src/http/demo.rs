@@ -37,18 +37,18 @@ macro_rules! files {
 /// Every file of the folder; a test finds missing ones.
 static FILES: &[DemoFile] = files![
     "app.js",
+    "base.css",
     "chat.js",
+    "connection.js",
     "demo.css",
     "docs.css",
     "dom.js",
     "events.js",
     "game.js",
-    "house.css",
     "icon.svg",
     "index.html",
     "party.js",
     "people.js",
-    "plug.js",
     "serve.html",
 ];
 
@@ -56,7 +56,7 @@ pub async fn answer(connection: &HttpConnection, parts: &Parts) -> HttpResponse 
     let here = connection.api.config.mode == ServerMode::Dev && connection.peer.ip().is_loopback();
     match parts.uri.path() {
         "/demo" | "/demo/" => file(if here { "index.html" } else { "serve.html" }, parts),
-        "/demo/house.json" if here => settings(&connection.api.config),
+        "/demo/settings.json" if here => settings(&connection.api.config),
         "/demo/events" if here => {
             events(&connection.api, parts).await.unwrap_or_else(|refused| refusal(&refused))
         }

@@ -78,7 +78,7 @@ pub struct SettingValue<'a> {
     pub value: &'a serde_json::Value,
 }
 
-/// `GET /demo/house.json`: what the demo page shows about grace periods.
+/// `GET /demo/settings.json`: what the demo page shows about grace periods.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct DemoSettings {
     pub grace_ms: u64,

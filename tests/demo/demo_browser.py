@@ -1,4 +1,4 @@
-"""Several people in one browser, each in a context of his own."""
+"""Several users in one browser, each in their own browser context."""
 import json
 import pathlib
 import urllib.parse
@@ -6,31 +6,31 @@ import urllib.parse
 from support.browser import Driver
 
 
-class Stage(Driver):
+class DemoBrowser(Driver):
     def __init__(self):
-        super().__init__(pathlib.Path(__file__).with_name("stage.mjs"))
+        super().__init__(pathlib.Path(__file__).with_name("demo_browser.mjs"))
 
-    def guest(self, server, name, tab=None, who=None, **how):
-        """Somebody in the lobby; `tab` is another one of somebody who is there."""
-        guest = Guest(self, who or name, tab or name)
-        self.do("open", who=guest.who, tab=guest.tab, url=f"{server.url}/demo?{urllib.parse.urlencode({'user': name})}", **how)
-        guest.wait("document.body.dataset.ready === 'yes'")
-        return guest
+    def open_user(self, server, name, tab=None, who=None, **how):
+        """Opens the lobby as a user; with `who`, another tab in the context of that user."""
+        opened = Tab(self, who or name, tab or name)
+        self.do("open", who=opened.who, tab=opened.name, url=f"{server.url}/demo?{urllib.parse.urlencode({'user': name})}", **how)
+        opened.wait("document.body.dataset.ready === 'yes'")
+        return opened
 
     def page(self, url, tab="page", **how):
-        guest = Guest(self, tab, tab)
+        opened = Tab(self, tab, tab)
         self.do("open", who=tab, tab=tab, url=url, **how)
-        return guest
+        return opened
 
 
-class Guest:
-    """One tab."""
+class Tab:
+    """One browser tab."""
 
-    def __init__(self, stage, who, tab):
-        self.stage, self.who, self.tab = stage, who, tab
+    def __init__(self, demo, who, name):
+        self.demo, self.who, self.name = demo, who, name
 
     def do(self, act, **how):
-        return self.stage.do(act, tab=self.tab, **how)
+        return self.demo.do(act, tab=self.name, **how)
 
     def wait(self, js, ms=15_000):
         self.do("wait", js=js, ms=ms)
@@ -58,16 +58,16 @@ class Guest:
 
     def say(self, text):
         self.fill("#text", text)
-        self.click("#say button")
+        self.click("#send button")
 
     def network(self, on):
-        self.stage.do("network", who=self.who, on=on)
+        self.demo.do("network", who=self.who, on=on)
 
     def close(self):
         self.do("close")
 
-    def people(self):
-        """The names in the lobby, as this page shows them."""
+    def users(self):
+        """The users in the lobby as shown by this page."""
         return self.eval("[...document.querySelectorAll('#here li')].map((row) => row.dataset.user).sort()")
 
     def waits_for(self, *names):

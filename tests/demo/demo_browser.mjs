@@ -1,5 +1,5 @@
-// Headless Chromium with several people in it, each in a context of his own; a line says who does what, one answer a line.
-// What the pages complain of is collected; what a cut network is bound to complain of is not.
+// Headless Chromium with several users, each in their own context; reads one JSON action per line and prints one result per line.
+// Console errors are collected, except those that a cut network must cause.
 import readline from 'node:readline';
 import { createRequire } from 'node:module';
 
@@ -31,7 +31,7 @@ function attend(who, page) {
   return page;
 }
 
-/** By the debugger: the policy of the page forbids to make code of text, and means the tests too. */
+/** Uses the debugger, because the content security policy forbids eval in the page. */
 async function ask(page, expression) {
   page.debug ??= await page.context().newCDPSession(page);
   const { result, exceptionDetails } = await page.debug.send('Runtime.evaluate', { expression, returnByValue: true, awaitPromise: true });
@@ -45,7 +45,7 @@ const acts = {
     if (!context) {
       context = await browser.newContext({ viewport: { width, height }, colorScheme: scheme, deviceScaleFactor: scale, locale: 'en-GB' });
       context.setDefaultTimeout(WAIT);
-      // Whatever the policy forbids is an event of the document.
+      // Reports policy violations as console errors.
       await context.addInitScript(() => {
         document.addEventListener('securitypolicyviolation', (event) => console.error(`policy: ${event.violatedDirective} ${event.blockedURI}`));
       });
@@ -74,9 +74,9 @@ const acts = {
   eval: ({ tab, js }) => ask(pages.get(tab), js),
   async wait({ tab, js, ms = WAIT }) {
     const end = Date.now() + ms;
-    // While a page is loaded there is nobody to ask.
+    // Evaluation fails while a page is loading.
     while (!(await ask(pages.get(tab), js).catch(() => false))) {
-      if (Date.now() > end) throw new Error(`not so after ${ms} ms: ${js}`);
+      if (Date.now() > end) throw new Error(`not true after ${ms} ms: ${js}`);
       await new Promise((resolve) => setTimeout(resolve, 30));
     }
   },
