@@ -1,13 +1,13 @@
-"""A WebSocket client that comes back: to any server, with its session, and writes down everything it is told, in order.
+"""A WebSocket client that reconnects to any server, resumes its session, and records everything it receives, in order.
 
 The history is a list of tuples (when, kind, …):
-  session  client, node, life of that node's process, fresh, seq     hello was answered; fresh: a new session, all else is over
-  down     why                                                       the transport is gone
-  message  seq, channel, of, number                                  one numbered word of a speaker
-  gap      seq, channel, pattern, first                              what was announced as lost
-  told     seq, event                                                any other event
-  subscribed  channel, members                                       the reply stands where it came between events
-  who      channel, answer, asked                                    the same; asked: the version known when it was sent
+  session  client, node, process number of the node, fresh, seq      reply to hello; fresh: a new session
+  down     why                                                       the connection is lost
+  message  seq, channel, of, number                                  one numbered message of a publisher
+  gap      seq, channel, pattern, first                              an announced loss
+  event    seq, event                                                any other event
+  subscribed  channel, members                                       a reply, recorded in order with the events
+  who      channel, answer, asked                                    the same; asked: the version known when who was sent
   refused  op, code, retry_after_ms      hang  op, node, seconds, began      superseded      closing
 """
 import asyncio
@@ -21,12 +21,12 @@ import websockets.exceptions
 
 from support import tokens
 
-OPEN_PATIENCE, HELLO_PATIENCE, PATIENCE = 4.0, 8.0, 25.0
+OPEN_TIMEOUT, HELLO_TIMEOUT, TIMEOUT = 4.0, 8.0, 25.0
 BROKEN = (OSError, asyncio.TimeoutError, websockets.exceptions.WebSocketException, EOFError)
 
 
-class Away(Exception):
-    """No transport, or it was lost before the answer: what was asked may have happened or not."""
+class Disconnected(Exception):
+    """Not connected, or disconnected before the reply: the command may have been executed."""
 
 
 class Refused(Exception):
@@ -36,9 +36,9 @@ class Refused(Exception):
 
 
 class Client:
-    def __init__(self, world, name, user, seed, pinned=None, status=False):
-        self.world, self.name, self.user = world, name, user
-        self.dice = random.Random(f"{name} {seed}")
+    def __init__(self, cluster, name, user, seed, pinned=None, status=False):
+        self.cluster, self.name, self.user = cluster, name, user
+        self.rng = random.Random(f"{name} {seed}")
         self.pinned, self.status = pinned, status
         self.token = tokens.token(user, ttl=7200)
         self.log = []
@@ -46,11 +46,11 @@ class Client:
         self.socket, self.waiting = None, {}
         self.session, self.client, self.seq = None, None, 0
         self.node = None
-        # Commands that had an answer, whatever it said.
+        # Commands that got any reply.
         self.answered = 0
         self.resumes = True
         self.connected = asyncio.Event()
-        # Actions of its own end when this is set; it stays connected.
+        # When set, the client stops its own actions but stays connected.
         self.quiet = False
         self.returns_after = (0.0, 0.6)
 
@@ -58,18 +58,18 @@ class Client:
         self.log.append((time.monotonic(), kind, *detail))
 
     async def live(self):
-        """Connects and reads, for ever."""
+        """Connects and reads until cancelled."""
         while True:
             if await self._connect():
                 await self._read()
             self._down()
-            await asyncio.sleep(self.dice.uniform(*self.returns_after))
+            await asyncio.sleep(self.rng.uniform(*self.returns_after))
 
     async def _connect(self):
-        node = self.pinned or self.dice.choice(self.world.nodes)
+        node = self.pinned or self.rng.choice(self.cluster.nodes)
         try:
             self.socket = await websockets.asyncio.client.connect(
-                node.ws_url, compression=None, ping_interval=None, open_timeout=OPEN_PATIENCE, close_timeout=0.2, proxy=None,
+                node.ws_url, compression=None, ping_interval=None, open_timeout=OPEN_TIMEOUT, close_timeout=0.2, proxy=None,
                 max_queue=None, max_size=None,
             )
             hello = {"id": 0, "op": "hello", "token": self.token}
@@ -78,7 +78,7 @@ class Client:
             if self.session is not None and self.resumes:
                 hello |= {"session": self.session, "seq": self.seq}
             await self.socket.send(json.dumps(hello))
-            reply = json.loads(await asyncio.wait_for(self.socket.recv(), HELLO_PATIENCE))
+            reply = json.loads(await asyncio.wait_for(self.socket.recv(), HELLO_TIMEOUT))
         except BROKEN:
             return False
         if reply.get("event") == "closing":
@@ -91,17 +91,17 @@ class Client:
         fresh = not answer["resumed"]
         if fresh:
             self.seq = 0
-            self.begun_anew()
+            self.on_new_session()
         elif answer.get("reset"):
             self.note("gap", None, None, None, None)
             self.seq = answer["seq"]
         self.session, self.client, self.node = answer["session"], answer["client"], node
-        self.note("session", self.client, node.name, node.life, fresh, self.seq)
+        self.note("session", self.client, node.name, node.process_number, fresh, self.seq)
         self.connected.set()
         return True
 
-    def begun_anew(self):
-        """A new session: nothing of the old one holds any more."""
+    def on_new_session(self):
+        """A new session started: all state of the old one is invalid."""
 
     async def _read(self):
         try:
@@ -110,7 +110,7 @@ class Client:
                 if "id" in frame:
                     self._answered(frame)
                 else:
-                    self._told(frame)
+                    self._on_event_frame(frame)
         except BROKEN:
             pass
 
@@ -125,7 +125,7 @@ class Client:
         else:
             future.set_exception(Refused(frame["error"]))
 
-    def _told(self, frame):
+    def _on_event_frame(self, frame):
         event, seq = frame.get("event"), frame.get("seq")
         if seq is not None:
             self.seq = seq
@@ -133,18 +133,18 @@ class Client:
             self.note("message", seq, frame["channel"], *frame["data"])
         elif event == "gap":
             self.note("gap", seq, frame.get("channel"), frame.get("pattern"), frame.get("from"))
-            self.missed(frame.get("channel"))
+            self.on_gap(frame.get("channel"))
         elif event in ("superseded", "closing"):
             self.note(event)
         else:
-            self.note("told", seq, frame)
-            self.heard(frame)
+            self.note("event", seq, frame)
+            self.on_event(frame)
 
-    def heard(self, frame):
+    def on_event(self, frame):
         """An event that is not a message."""
 
-    def missed(self, channel):
-        """Something was lost and said so: about one channel, or anything."""
+    def on_gap(self, channel):
+        """A gap was announced, for one channel or for all."""
 
     def _down(self):
         if self.connected.is_set():
@@ -155,36 +155,36 @@ class Client:
             socket.transport.abort()
         for future, _ in self.waiting.values():
             if not future.done():
-                future.set_exception(Away())
+                future.set_exception(Disconnected())
         self.waiting.clear()
 
     def drop(self):
-        """The network is lost without a word."""
+        """Drops the connection without a close frame."""
         if self.socket is not None:
             self.socket.transport.abort()
 
     async def ask(self, op, keep=None, **fields):
-        """One command. `keep` sees the answer at its place between the events."""
+        """Sends a command. `keep` gets the reply in order with the events."""
         if not self.connected.is_set() or self.socket is None:
-            raise Away
+            raise Disconnected
         number, began, node = next(self.ids), time.monotonic(), self.node
         future = asyncio.get_running_loop().create_future()
         self.waiting[number] = future, keep
         try:
             await self.socket.send(json.dumps({"id": number, "op": op} | fields))
-            answer = await asyncio.wait_for(future, PATIENCE)
+            answer = await asyncio.wait_for(future, TIMEOUT)
             self.answered += 1
             return answer
         except asyncio.TimeoutError:
             self.note("hang", op, node.name, time.monotonic() - began, began)
             self.drop()
-            raise Away from None
+            raise Disconnected from None
         except Refused as refused:
             self.answered += 1
             self.note("refused", op, refused.code, refused.retry_after_ms)
             raise
         except BROKEN:
-            raise Away from None
+            raise Disconnected from None
         finally:
             self.waiting.pop(number, None)
             if future.done() and not future.cancelled():

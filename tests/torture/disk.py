@@ -1,6 +1,6 @@
-"""A small disk of its own for what a server or an engine keeps, that can be filled to the last byte and freed again.
+"""A small separate disk for a server or an engine that can be filled completely and freed again.
 
-A tmpfs, so it needs root; without root `Disk.possible()` is false and the fault is left out, which the report says.
+It is a tmpfs and needs root; without root `Disk.possible()` is false and the fault is left out, which the report mentions.
 """
 import os
 import pathlib
@@ -24,7 +24,7 @@ class Disk:
         return os.geteuid() == 0
 
     def fill(self):
-        """Leaves no room. What is freed meanwhile by others is filled again by the next call."""
+        """Fills the disk. Space freed by others is filled again by the next call."""
         ballast = os.open(self.folder / BALLAST, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         try:
             piece = b"\0" * (1 << 20)
@@ -41,7 +41,7 @@ class Disk:
 
     def close(self):
         if self.mounted:
-            # Lazily: a file that is still open ends with its process.
+            # Lazy unmount: files may still be open.
             subprocess.run(["umount", "-l", self.folder], check=False)
         for path in sorted(self.folder.rglob("*"), reverse=True):
             path.unlink() if path.is_file() or path.is_symlink() else path.rmdir()

@@ -1,6 +1,6 @@
-"""Engines that can be killed, put to sleep and started again on the same port with what they had kept.
+"""Engines that can be killed, suspended and restarted on the same port with the same data.
 
-Must hold: only the process that was started here and its children are signalled.
+Must hold: only the started process and its children are signalled.
 """
 import asyncio
 import os
@@ -14,7 +14,7 @@ from support.process import free_port
 
 
 class Engine:
-    """Subclasses give `kind`, `prepare`, `command` and `answers`."""
+    """Subclasses define `kind`, `prepare`, `command` and `answers`."""
 
     kind = "engine"
 
@@ -31,14 +31,14 @@ class Engine:
     def user(self):
         return None
 
-    async def start(self, patience=60.0):
-        """Starts it unless it runs; again, if it gives up, until it answers."""
+    async def start(self, timeout=60.0):
+        """Starts it unless it runs; retries until it answers."""
         async with self.starting:
             if not self.is_running():
-                await self._start(patience)
+                await self._start(timeout)
 
-    async def _start(self, patience):
-        end = asyncio.get_running_loop().time() + patience
+    async def _start(self, timeout):
+        end = asyncio.get_running_loop().time() + timeout
         while True:
             self._spawn()
             while self.process.poll() is None:
@@ -72,7 +72,7 @@ class Engine:
                 pass
 
     def processes(self):
-        """The process, and those that it started: some of them lead groups of their own."""
+        """The process and its children; some lead their own process groups."""
         found = [self.process.pid] if self.is_running() else []
         for process in found:
             try:
@@ -93,7 +93,7 @@ class Engine:
     def wake(self):
         self.signal(signal.SIGCONT)
 
-    def hears(self, question, answer):
+    def replies_with(self, question, answer):
         try:
             with socket.create_connection(("127.0.0.1", self.port), timeout=1) as probe:
                 probe.settimeout(1)
@@ -111,11 +111,11 @@ class Nats(Engine):
         return [program, "-a", "127.0.0.1", "-p", str(self.port)]
 
     def answers(self):
-        return self.hears(b"", b"INFO ")
+        return self.replies_with(b"", b"INFO ")
 
 
 class Redis(Engine):
-    """With an append-only file that is written down every second: the setting that operators use."""
+    """With appendfsync everysec, the usual production setting."""
 
     kind = "redis"
 
@@ -124,7 +124,7 @@ class Redis(Engine):
                 "--appendfsync", "everysec", "--dir", str(self.folder)]
 
     def answers(self):
-        return self.hears(b"PING\r\n", b"+PONG")
+        return self.replies_with(b"PING\r\n", b"+PONG")
 
 
 class Postgres(Engine):
@@ -137,7 +137,7 @@ class Postgres(Engine):
         self.programs = program.parent
 
     def user(self):
-        # It refuses to run as root.
+        # Postgres refuses to run as root.
         return "postgres" if os.geteuid() == 0 else None
 
     def prepare(self):

@@ -1,21 +1,21 @@
-"""What the servers have acknowledged to be so: who follows whom, who hides, what an app holds, which keys are good.
+"""Facts that servers have acknowledged: follows, visibility, app-set presence, API keys.
 
-One task owns a fact and changes it by one act at a time. An act whose answer was lost may happen at any later moment (its server
-may be asleep with the request in its buffer), so it is repeated until it is acknowledged, and then the fact is left alone for
-longer than any request can be under way. Must hold: what `possible` gives at the end is all that the promises allow.
+One task owns a fact and changes it with one request at a time. A request without a reply may be executed at any later moment (its
+server may be suspended with the request in its buffer), so it is repeated until it is acknowledged, and then the fact is left alone
+for longer than any request can be in flight. Must hold: `possible` returns exactly the values that the guarantees allow.
 """
 import asyncio
 import collections
 import time
 
 LEFT_ALONE = 25.0
-# Redis writes its file down every second; what was acknowledged just before it was killed may be gone.
+# Redis fsyncs every second; writes acknowledged just before a kill may be lost.
 UNWRITTEN = 2.5
 
 
 class Fact:
     def __init__(self, value):
-        # (when it was acknowledged, value); the first was there from the beginning.
+        # (time of the acknowledgement, value); the first is the initial value.
         self.acknowledged = [(float("-inf"), value)]
         self.doubt = None
         self.free_at = 0.0
@@ -25,7 +25,7 @@ class Fact:
         return self.acknowledged[-1][1]
 
     def possible(self, losses=()):
-        """Every value that may be read. `losses`: when the store was killed that may forget its last moments."""
+        """All values that a read may return. `losses`: times at which a store was killed that may lose its last second."""
         values = {self.value} | ({self.doubt} if self.doubt is not None else set())
         for killed in losses:
             for n, (when, value) in enumerate(self.acknowledged):
@@ -49,7 +49,7 @@ class Facts:
         return fact.doubt is None and time.monotonic() >= fact.free_at
 
     async def change(self, key, value, act, failures):
-        """Carries an act out until it is acknowledged."""
+        """Repeats a request until it is acknowledged."""
         fact, doubtful = self.known[key], False
         while True:
             fact.doubt = value

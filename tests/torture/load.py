@@ -1,69 +1,69 @@
-"""Everybody who uses the tortured cluster, and what is true about them at the end."""
+"""The load on the cluster, and the expected state at the end."""
 import asyncio
 import collections
 import time
 import urllib.parse
 
-from .checks.people import followers_know_the_truth
-from .checks.rosters import members
+from .checks.people import followers_know_the_final_status
+from .checks.presence import members
 from .fact import Facts
-from .guest import Canary, Fan, Guest, Star
+from .load_clients import Canary, FollowerClient, RoomClient, FollowedClient
 from .service import FAILURES, Service
-from .speaker import Speaker
+from .publisher import Publisher
 
-HALL = "hall#all"
+SHARED_CHANNEL = "shared#all"
 
 
 class Load:
-    def __init__(self, world, seed, size=1.0):
-        self.world, self.seed = world, seed
+    def __init__(self, cluster, seed, size=1.0):
+        self.cluster, self.seed = cluster, seed
         self.facts = Facts()
         many = lambda count: max(2, int(count * size))
         self.rooms = [f"game#r{n}" for n in range(many(10))]
-        self.stages = [f"stage#s{n}" for n in range(4)]
-        stars = [f"star{n}" for n in range(many(16))]
-        # Who hides is nobody's guest in a room that is watched: others see him without a name there.
-        hiders = stars[: max(1, len(stars) // 3)]
-        self.guests = [self._guest(n) for n in range(many(120))]
-        self.stars = [Star(world, name, name, seed, rooms=self.stages) for name in stars]
-        self.fans = [Fan(world, f"fan{n}", f"fan{n}", seed, self.facts, [stars[(n + step) % len(stars)] for step in range(6)])
+        self.followed_rooms = [f"stage#s{n}" for n in range(4)]
+        followed = [f"user_followed{n}" for n in range(many(16))]
+        # Hidden users do not join watched rooms, where others would see them as anonymous.
+        hiders = followed[: max(1, len(followed) // 3)]
+        self.room_clients = [self._room_client(n) for n in range(many(120))]
+        self.followed = [FollowedClient(cluster, name, name, seed, rooms=self.followed_rooms) for name in followed]
+        self.followers = [FollowerClient(cluster, f"follower{n}", f"follower{n}", seed, self.facts, [followed[(n + step) % len(followed)] for step in range(6)])
                      for n in range(many(30))]
-        self.canaries = [Canary(world, node, seed) for node in world.nodes]
-        self.speakers = [Speaker(world, f"speaker{n}", HALL if n % 4 == 0 else self.rooms[n % len(self.rooms)], seed)
+        self.canaries = [Canary(cluster, node, seed) for node in cluster.nodes]
+        self.publishers = [Publisher(cluster, f"publisher{n}", SHARED_CHANNEL if n % 4 == 0 else self.rooms[n % len(self.rooms)], seed)
                          for n in range(many(10))]
         holds = [(f"held#h{n % 4}", f"held{n}") for n in range(12)]
-        self.service = Service(world, seed, self.facts, holds, hiders, [f"far{n}" for n in range(4)], stars, stars)
-        self.tasks, self.last_words = [], []
+        self.service = Service(cluster, seed, self.facts, holds, hiders, [f"far{n}" for n in range(4)], followed, followed)
+        self.tasks, self.last_publishers = [], []
 
-    def _guest(self, n):
+    def _room_client(self, n):
         room, other = self.rooms[n % len(self.rooms)], self.rooms[(n * 7 + 3) % len(self.rooms)]
-        # Some are tabs of one user.
-        user = f"user{n // 2}" if n % 3 == 0 else f"guest{n}"
+        # Some clients are tabs of one user.
+        user = f"user{n // 2}" if n % 3 == 0 else f"client{n}"
         hall = n % 10 == 0
-        listens, patterns = ([HALL], []) if n % 20 else ([], ["hall#*"])
-        return Guest(self.world, f"guest{n}", user, self.seed, watches=[room], rooms=[room, other],
+        listens, patterns = ([SHARED_CHANNEL], []) if n % 20 else ([], ["shared#*"])
+        return RoomClient(self.cluster, f"client{n}", user, self.seed, watches=[room], rooms=[room, other],
                      listens=listens if hall else [], patterns=patterns if hall else [])
 
     @property
     def clients(self):
-        return [*self.guests, *self.stars, *self.fans, *self.canaries]
+        return [*self.room_clients, *self.followed, *self.followers, *self.canaries]
 
     @property
     def lives(self):
-        return [life for speaker in [*self.speakers, *self.last_words] for life in speaker.lives]
+        return [run for publisher in [*self.publishers, *self.last_publishers] for run in publisher.runs]
 
     def begin(self):
         acting = [client.act() for client in self.clients] + self.service.tasks()
-        living = [one.live() for one in [*self.clients, *self.speakers]]
+        living = [one.live() for one in [*self.clients, *self.publishers]]
         self.tasks = [asyncio.create_task(work) for work in [*living, *acting]]
 
     def failures(self):
-        """Tasks of ours that ended by themselves: a mistake in the torture."""
+        """Tasks of the load that ended unexpectedly: a bug in the test."""
         return [task.exception() for task in self.tasks if task.done() and not task.cancelled() and task.exception()]
 
-    def be_quiet(self):
-        """Everybody stays, and asks only for what was not answered yet."""
-        for one in [*self.clients, *self.speakers, self.service]:
+    def stop_activity(self):
+        """All clients stay connected and only retry unanswered commands."""
+        for one in [*self.clients, *self.publishers, self.service]:
             one.quiet = True
 
     def is_settled(self):
@@ -73,19 +73,19 @@ class Load:
     def unsettled(self):
         return [client.name for client in self.clients if not client.is_settled()]
 
-    async def say_last_words(self):
-        """On each server one more word on each channel: a hole before it shows."""
-        for node in self.world.nodes:
-            for channel in sorted({speaker.channel for speaker in self.speakers}):
-                speaker = Speaker(self.world, f"last-{node.name}-{channel}", channel, self.seed, pause=0.0)
-                self.last_words.append(speaker)
-                await speaker.speak(node, most=2)
+    async def publish_last_messages(self):
+        """Publishes one more message per server and channel, so that a loss before it becomes visible."""
+        for node in self.cluster.nodes:
+            for channel in sorted({publisher.channel for publisher in self.publishers}):
+                publisher = Publisher(self.cluster, f"last-{node.name}-{channel}", channel, self.seed, pause=0.0)
+                self.last_publishers.append(publisher)
+                await publisher.publish(node, most=2)
 
-    # What is true at the end.
+    # Expected state at the end.
 
-    def rosters(self):
-        """By channel: who is there, by user and client."""
-        found = {channel: {} for channel in [*self.rooms, *self.stages, Canary.CHANNEL]}
+    def presence(self):
+        """By channel: the present users and their clients."""
+        found = {channel: {} for channel in [*self.rooms, *self.followed_rooms, Canary.CHANNEL]}
         for client in self.clients:
             for channel, want in client.wants.items():
                 if want.there:
@@ -93,33 +93,33 @@ class Load:
         return found
 
     def statuses(self):
-        """By (fan, star): what a follower must believe at the end."""
-        where = {star.user: sorted(name for name, want in star.wants.items() if want.there) for star in self.stars}
+        """By (follower, followed user): the status that the follower must have at the end."""
+        where = {user_followed.user: sorted(name for name, want in user_followed.wants.items() if want.there) for user_followed in self.followed}
         expected = {}
-        for (_, fan, star), fact in self.facts.of("follow").items():
-            if not fact.value or not fan.startswith("fan"):
+        for (_, follower, user_followed), fact in self.facts.of("follow").items():
+            if not fact.value or not follower.startswith("follower"):
                 continue
-            hides = self.facts.known["visibility", star].value if ("visibility", star) in self.facts.known else "everyone"
-            # Stars follow nobody: who shows himself to those whom he follows is seen by none of them.
-            expected[fan, star] = (True, where[star]) if hides == "everyone" else (False, [])
+            hides = self.facts.known["visibility", user_followed].value if ("visibility", user_followed) in self.facts.known else "everyone"
+            # Followed users follow no one, so `followers_i_follow` hides them from all.
+            expected[follower, user_followed] = (True, where[user_followed]) if hides == "everyone" else (False, [])
         return expected
 
     def beliefs(self):
-        return {(fan.user, star): status for fan in self.fans for star, status in fan.statuses.items()}
+        return {(follower.user, user_followed): status for follower in self.followers for user_followed, status in follower.statuses.items()}
 
-    # What the servers say at the end.
+    # State reported by the servers at the end.
 
-    async def read_rosters(self):
+    async def read_presence(self):
         found = {}
-        for node in self.world.nodes:
-            for channel in [*self.rooms, *self.stages, Canary.CHANNEL]:
+        for node in self.cluster.nodes:
+            for channel in [*self.rooms, *self.followed_rooms, Canary.CHANNEL]:
                 path = f"/v1/channels/{urllib.parse.quote(channel, safe='')}/presence?limit=1000"
                 found[node.name, channel] = await self.service.request("GET", path, node)
         return found
 
     async def read_facts(self):
         found = collections.defaultdict(dict)
-        for node in self.world.nodes:
+        for node in self.cluster.nodes:
             ask = lambda path: self.service.request("GET", path, node)
             followers = sorted({key[1] for key in self.facts.of("follow")})
             for user in followers:
@@ -140,20 +140,20 @@ class Load:
                 found[key][node.name] = answer.status_code == 200
         return found
 
-    async def settle(self, patience):
-        """Waits until everybody is where he wants to be, then until servers and followers say so, or the time is over."""
-        end = time.monotonic() + patience
+    async def settle(self, timeout):
+        """Waits until all clients are settled and servers and followers agree, or until the timeout."""
+        end = time.monotonic() + timeout
         while not self.is_settled() and time.monotonic() < end:
             await asyncio.sleep(0.2)
         while time.monotonic() < end:
             try:
-                rosters = await self.read_rosters()
+                presence = await self.read_presence()
             except FAILURES:
                 await asyncio.sleep(0.5)
                 continue
-            truth = self.rosters()
-            same = all(members(snapshot) == truth[channel] for (_, channel), snapshot in rosters.items())
-            if same and not followers_know_the_truth(self.beliefs(), self.statuses()).violations:
+            truth = self.presence()
+            same = all(members(snapshot) == truth[channel] for (_, channel), snapshot in presence.items())
+            if same and not followers_know_the_final_status(self.beliefs(), self.statuses()).violations:
                 return True
             await asyncio.sleep(0.5)
         return False

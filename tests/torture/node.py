@@ -1,7 +1,7 @@
-"""One server of the tortured cluster: started, killed, put to sleep and restarted by its process id, and looked at all the time.
+"""One server under test: started, killed, suspended and restarted by its pid, and monitored continuously.
 
-A supervisor's part is played here: a server that cannot start because its engine is away is started again. Must hold: an end that
-nobody asked for, after the server was ready, is noted as a crash.
+Acts as a supervisor: a server that cannot start because its engine is down is started again. Must hold: an unexpected exit of a
+server that was ready is recorded as a crash.
 """
 import asyncio
 import pathlib
@@ -18,13 +18,13 @@ class Node:
     def __init__(self, name, config, options, data):
         self.name = name
         self.server = Tavern.dev(config, [*options, "--node", name], data=data)
-        # How many processes this node has been: a publisher's words are numbered by each anew.
-        self.life = 0
+        # The number of processes this node has had.
+        self.process_number = 0
         self.wanted = False
         self.ready = False
-        # (began, ended or None) of each time when the process was asleep; (life, when) of each kill.
+        # (began, ended or None) of each suspension; (process number, when) of each kill.
         self.pauses, self.kills, self.crashes, self.failed_starts = [], [], [], 0
-        # (when, ready?, status) of every look at /readyz, and resident bytes.
+        # (when, ready?, status) of every check of /readyz, and resident bytes.
         self.looks, self.memory = [], []
         self.http = httpx.AsyncClient(base_url=self.server.url, timeout=2.0, trust_env=False)
 
@@ -43,7 +43,7 @@ class Node:
         return any(start < ended and (end is None or end > began) for start, end in self.pauses)
 
     def spawn(self):
-        self.life += 1
+        self.process_number += 1
         self.ready = False
         with open(self.server.log_path, "ab") as log:
             self.server.process = subprocess.Popen(
@@ -51,19 +51,19 @@ class Node:
                 env=self.server.environment(),
             )
 
-    async def start(self, patience=60.0):
-        """Starts it and waits until it is ready; again, if it gives up."""
+    async def start(self, timeout=60.0):
+        """Starts it and waits until it is ready; retries if it exits."""
         self.wanted = True
-        end = time.monotonic() + patience
+        end = time.monotonic() + timeout
         if self.server.process is None or self.server.process.poll() is not None:
             self.spawn()
         while not self.ready:
             if time.monotonic() > end:
-                raise TimeoutError(f"{self.name} is not ready after {patience} s:\n{self.server.log(3_000)}")
+                raise TimeoutError(f"{self.name} is not ready after {timeout} s:\n{self.server.log(3_000)}")
             await asyncio.sleep(0.05)
 
     async def watch(self):
-        """Looks at the process and its readiness as long as the torture lasts."""
+        """Monitors the process and its readiness until cancelled."""
         turn = 0
         while True:
             turn += 1
@@ -98,17 +98,17 @@ class Node:
 
     def kill(self):
         self.wanted = self.ready = False
-        self.kills.append((self.life, time.monotonic()))
+        self.kills.append((self.process_number, time.monotonic()))
         self.wake()
         self.server.process.send_signal(signal.SIGKILL)
         self.server.process.wait()
 
-    async def restart(self, patience=30.0):
-        """A clean stop, as in a rolling restart, and a start. Gives the exit code."""
+    async def restart(self, timeout=30.0):
+        """A graceful stop and a start, as in a rolling restart. Returns the exit code."""
         self.wanted = self.ready = False
         self.server.process.send_signal(signal.SIGTERM)
         try:
-            code = await asyncio.wait_for(asyncio.to_thread(self.server.process.wait), patience)
+            code = await asyncio.wait_for(asyncio.to_thread(self.server.process.wait), timeout)
         except asyncio.TimeoutError:
             code = None
             self.kill()

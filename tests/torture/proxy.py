@@ -1,8 +1,8 @@
-"""A TCP proxy on the loopback between one server and one engine, whose line can be cut, go silent, delayed or slow.
+"""A TCP proxy between one server and one engine that can cut, blackhole, delay or slow down the connection.
 
-Ways: `pass` carries everything; `cut` resets what is open and refuses what comes; `hole` takes bytes and carries none; `delay`
-carries each piece later; `slow` carries so many bytes a second. Must hold: bytes that are carried keep their order; after `pass`
-new lines work.
+Modes: `pass` forwards everything; `cut` resets open connections and refuses new ones; `hole` accepts bytes and forwards none; `delay`
+forwards each chunk later; `slow` limits the bytes per second. Must hold: forwarded bytes keep their order; after `pass` new
+connections work.
 """
 import asyncio
 import contextlib
@@ -25,8 +25,8 @@ class Proxy:
         self.port = self.listener.sockets[0].getsockname()[1]
         return self
 
-    def turn(self, way, amount=0.0):
-        """From now on the line is like this: `amount` is seconds for `delay`, bytes a second for `slow`."""
+    def set_mode(self, way, amount=0.0):
+        """Sets the mode; `amount` is seconds for `delay`, bytes per second for `slow`."""
         self.way, self.amount = way, amount
         self.changed.set()
         self.changed = asyncio.Event()
@@ -34,7 +34,7 @@ class Proxy:
             self.reset()
 
     def reset(self):
-        """Ends what is open as a broken network does: without a goodbye."""
+        """Resets open connections, like a broken network."""
         for writer in list(self.lines):
             with contextlib.suppress(OSError):
                 raw = writer.get_extra_info("socket")
@@ -49,13 +49,13 @@ class Proxy:
         far = None
         try:
             if self.way == "hole":
-                # Connected, and nobody there.
-                await self._wait_out()
+                # Connected, but no answers.
+                await self._wait_until_open()
             far_reader, far = await asyncio.wait_for(asyncio.open_connection("127.0.0.1", self.target_port), 5)
             self.lines.add(far)
             await asyncio.gather(self._carry(reader, far), self._carry(far_reader, writer))
         except (OSError, asyncio.TimeoutError, asyncio.CancelledError):
-            # The end of the torture too: nobody waits for this task.
+            # Also cancelled at the end of the run.
             pass
         finally:
             for end in (writer, far):
@@ -63,7 +63,7 @@ class Proxy:
                     self.lines.discard(end)
                     end.transport.abort()
 
-    async def _wait_out(self):
+    async def _wait_until_open(self):
         while self.way == "hole":
             await self.changed.wait()
 
@@ -73,12 +73,12 @@ class Proxy:
                 await asyncio.sleep(self.amount)
             elif self.way == "slow":
                 await asyncio.sleep(len(piece) / self.amount)
-            await self._wait_out()
+            await self._wait_until_open()
             writer.write(piece)
             await writer.drain()
         writer.transport.abort()
 
     async def stop(self):
-        self.turn("cut")
+        self.set_mode("cut")
         self.listener.close()
         await self.listener.wait_closed()

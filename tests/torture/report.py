@@ -1,4 +1,4 @@
-"""The report: one table for each combination, with how to see the same again. Tables of combinations that did not run stay as
+"""The report: one table for each combination, with the command to repeat the run. Tables of combinations that did not run stay as
 they were."""
 import datetime
 import pathlib
@@ -6,10 +6,10 @@ import re
 
 HEAD = """# Torture
 
-Three servers (release build) under the load of some hundred clients, while a seeded schedule kills, pauses and restarts servers
-and engines, cuts, silences, delays and slows the lines between them, and fills the disk of the store. Every client writes down
-what it is told; afterwards each promise is a function over these histories (`tests/torture/checks`). Written by `make torture`;
-`scripts/torture --help` tells the rest.
+Fault injection: three servers (release build) under the load of a few hundred clients, while a seeded schedule kills, pauses and
+restarts servers and engines, cuts, blackholes, delays and slows the connections between them, and fills the disk of the store.
+Every client records what it receives; afterwards each guarantee is checked over these histories (`tests/torture/checks`).
+Written by `make torture`; see `scripts/torture --help` for options.
 """
 
 
@@ -19,13 +19,13 @@ def table(result):
     lines = [f"## {result.combination}", "",
              f"{result.seconds:.0f} s of faults, seed {result.seed}, {when}; "
              f"settled {result.settled_after:.1f} s after the last fault.",
-             f"**{result.violations or 'No'} violation{'s' if result.violations != 1 else ''}.** Again: `{again}`", "",
+             f"**{result.violations or 'No'} violation{'s' if result.violations != 1 else ''}.** Repeat: `{again}`", "",
              "| faults | |", "|---|---|",
              *[f"| {kind} | {count} |" for kind, count in sorted(result.faults.items())],
              *[f"| left out | {what} |" for what in result.left_out], "",
              "| operations | |", "|---|---|",
              *[f"| {kind} | {count:,} |" for kind, count in sorted(result.operations.items())], "",
-             "| promise | looked at | violations | allowed, and counted |", "|---|---|---|---|"]
+             "| guarantee | checked | violations | allowed exceptions |", "|---|---|---|---|"]
     for verdict in result.verdicts:
         notes = ", ".join(f"{what}: {count}" for what, count in sorted(verdict.notes.items()))
         lines.append(f"| {verdict.name} | {verdict.looked_at:,} | {len(verdict.violations)} | {notes} |")
@@ -33,7 +33,7 @@ def table(result):
 
 
 def sections(text):
-    """By combination, what stands in a report."""
+    """The sections of a report by combination."""
     parts = re.split(r"^(?=## )", text, flags=re.MULTILINE)
     return {part.split("\n", 1)[0].removeprefix("## ").strip(): part.rstrip() + "\n" for part in parts if part.startswith("## ")}
 

@@ -1,5 +1,5 @@
-"""An application beside the servers: by REST it holds users in channels, hides them, has them follow, reads when they were last
-seen; by the command line it makes and revokes keys. All of it are facts.
+"""A backend service: by REST it sets presence, visibility and follows and reads last_seen; with the CLI it creates and revokes keys.
+All of these are facts.
 """
 import asyncio
 import collections
@@ -12,33 +12,33 @@ import httpx
 
 from support.tavern import ADMIN_KEY, program
 
-PATIENCE = 25.0
+TIMEOUT = 25.0
 VISIBILITIES = ("everyone", "nobody", "followers_i_follow")
 
 
 class Failed(Exception):
-    """No answer, or one that asks to try again."""
+    """No response, or one that asks for a retry."""
 
 
 FAILURES = (Failed, httpx.HTTPError, OSError, asyncio.TimeoutError)
 
 
 class Service:
-    def __init__(self, world, seed, facts, holds, hiders, followers, stars, watched):
-        self.world, self.facts = world, facts
-        self.dice = random.Random(f"service {seed}")
+    def __init__(self, cluster, seed, facts, holds, hiders, followers, followed, watched):
+        self.cluster, self.facts = cluster, facts
+        self.rng = random.Random(f"service {seed}")
         self.http = httpx.AsyncClient(
-            headers={"authorization": f"Bearer {ADMIN_KEY}"}, timeout=PATIENCE, trust_env=False,
+            headers={"authorization": f"Bearer {ADMIN_KEY}"}, timeout=TIMEOUT, trust_env=False,
             limits=httpx.Limits(max_keepalive_connections=0))
-        self.holds, self.hiders, self.followers, self.stars, self.watched = holds, hiders, followers, stars, watched
+        self.holds, self.hiders, self.followers, self.followed, self.watched = holds, hiders, followers, followed, watched
         for channel, user in holds:
             facts.fact(("hold", channel, user), False)
         for user in hiders:
             facts.fact(("visibility", user), "everyone")
         for user in followers:
-            for star in stars:
-                facts.fact(("follow", user, star), False)
-        # (asked, answered, user, last seen); (code, retry after) of each refusal; (what, node, seconds, began) without an answer.
+            for user_followed in followed:
+                facts.fact(("follow", user, user_followed), False)
+        # (asked, answered, user, last seen); (code, retry after) of each refusal; (what, node, seconds, began) without a response.
         self.seen, self.refused, self.hangs = [], [], []
         self.answered = 0
         self.keys = {}
@@ -52,10 +52,10 @@ class Service:
     async def repeat(self, act, pause):
         while not self.quiet:
             await act()
-            await asyncio.sleep(self.dice.uniform(0.5, 1.5) * pause)
+            await asyncio.sleep(self.rng.uniform(0.5, 1.5) * pause)
 
     async def request(self, method, path, node=None, **more):
-        node = node or self.dice.choice(self.world.nodes)
+        node = node or self.rng.choice(self.cluster.nodes)
         began = time.monotonic()
         what = f"{method} {path.split('/')[2]}"
         self.counts[what] += 1
@@ -72,7 +72,7 @@ class Service:
         raise Failed(response.status_code)
 
     async def hold(self):
-        channel, user = self.dice.choice(self.holds)
+        channel, user = self.rng.choice(self.holds)
         key = ("hold", channel, user)
         if not self.facts.is_free(key):
             return
@@ -82,16 +82,16 @@ class Service:
         await self.facts.change(key, on, act, FAILURES)
 
     async def hide(self):
-        user = self.dice.choice(self.hiders)
+        user = self.rng.choice(self.hiders)
         key = ("visibility", user)
         if not self.facts.is_free(key):
             return
-        value = self.dice.choice([value for value in VISIBILITIES if value != self.facts.known[key].value])
+        value = self.rng.choice([value for value in VISIBILITIES if value != self.facts.known[key].value])
         act = lambda: self.request("PUT", f"/v1/users/{user}/visibility", json={"value": value})
         await self.facts.change(key, value, act, FAILURES)
 
     async def follow(self):
-        key = ("follow", self.dice.choice(self.followers), self.dice.choice(self.stars))
+        key = ("follow", self.rng.choice(self.followers), self.rng.choice(self.followed))
         if not self.facts.is_free(key):
             return
         on = not self.facts.known[key].value
@@ -99,7 +99,7 @@ class Service:
         await self.facts.change(key, on, act, FAILURES)
 
     async def look(self):
-        user, asked = self.dice.choice(self.watched), time.monotonic()
+        user, asked = self.rng.choice(self.watched), time.monotonic()
         try:
             answer = await self.request("GET", f"/v1/users/{user}")
         except FAILURES:
@@ -127,10 +127,10 @@ class Service:
     async def run(self, *arguments):
         self.counts["tavern " + " ".join(arguments[:2])] += 1
         process = await asyncio.create_subprocess_exec(
-            program(), *arguments, *self.world.straight_to_the_store(), stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE, env=self.world.nodes[0].server.environment())
+            program(), *arguments, *self.cluster.store_options(), stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE, env=self.cluster.nodes[0].server.environment())
         try:
-            out, _ = await asyncio.wait_for(process.communicate(), PATIENCE)
+            out, _ = await asyncio.wait_for(process.communicate(), TIMEOUT)
         except asyncio.TimeoutError:
             process.kill()
             await process.wait()

@@ -1,4 +1,4 @@
-"""The schedule is the same for the same seed and stays inside its time; lines do what they are told."""
+"""Schedules are deterministic and end in time; proxies apply their modes; reports keep other tables."""
 import asyncio
 
 from torture import report
@@ -10,18 +10,18 @@ from torture.schedule import kinds, schedule
 NODES, ENGINES = ["n1", "n2", "n3"], ["nats", "postgres"]
 
 
-def test_one_seed_is_one_schedule():
+def test_equal_seeds_give_equal_schedules():
     make = lambda seed: schedule(seed, 300, NODES, ENGINES, True)
     assert make(1) == make(1) and make(1) != make(2)
 
 
-def test_every_kind_comes_and_ends_in_time():
+def test_every_kind_occurs_and_ends_in_time():
     faults = schedule(7, 300, NODES, ENGINES, True)
     assert {fault.kind for fault in faults} == set(kinds(ENGINES, True))
     assert all(fault.at + fault.seconds <= 300 for fault in faults)
 
 
-def test_what_is_not_possible_does_not_come():
+def test_impossible_kinds_do_not_occur():
     assert not {fault.kind for fault in schedule(7, 300, NODES, [], False)} & {"disk full", "engine kill", "line cut"}
 
 
@@ -30,45 +30,45 @@ async def echo(reader, writer):
         writer.write(piece)
 
 
-def test_a_line_carries_is_cut_and_goes_silent():
-    async def scene():
+def test_a_proxy_forwards_cuts_and_blackholes():
+    async def exercise():
         server = await asyncio.start_server(echo, "127.0.0.1", 0)
         proxy = await Proxy(server.sockets[0].getsockname()[1]).start()
 
-        async def say(text):
+        async def send(text):
             reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
             writer.write(text)
             return reader, writer
 
-        reader, writer = await say(b"one")
+        reader, writer = await send(b"one")
         assert await reader.read(3) == b"one"
-        proxy.turn("hole")
+        proxy.set_mode("hole")
         writer.write(b"two")
         silent = asyncio.create_task(reader.read(3))
         assert not (await asyncio.wait([silent], timeout=0.2))[0]
-        proxy.turn("pass")
+        proxy.set_mode("pass")
         writer.write(b"!")
         assert await asyncio.wait_for(silent, 5)
-        proxy.turn("cut")
+        proxy.set_mode("cut")
         try:
             assert await reader.read(100) in (b"!", b"wo!", b"")
         except ConnectionResetError:
             pass
         try:
-            refused, _ = await say(b"three")
+            refused, _ = await send(b"three")
             assert await refused.read(5) == b""
         except OSError:
             pass
-        proxy.turn("delay", 0.05)
-        reader, writer = await say(b"four")
+        proxy.set_mode("delay", 0.05)
+        reader, writer = await send(b"four")
         assert await asyncio.wait_for(reader.read(4), 5) == b"four"
         await proxy.stop()
         server.close()
 
-    asyncio.run(scene())
+    asyncio.run(exercise())
 
 
-def test_a_report_keeps_the_tables_of_the_others(tmp_path):
+def test_a_report_keeps_the_tables_of_other_combinations(tmp_path):
     path = tmp_path / "TORTURE.md"
     result = lambda name, violations: Result(name, 7, 60, {"node kill": 3}, [], {"publish": 1000},
                                              [Verdict("a promise", 5, ["x"] * violations, {"announced": 2})], 4.5, [])

@@ -1,10 +1,10 @@
-"""The promises, each a function over what was written down. None asks a server anything: what is needed was read before."""
+"""The guarantees, each a function over recorded histories. None of them contacts a server."""
 import dataclasses
 
 
 @dataclasses.dataclass
 class Verdict:
-    """What one promise looked at and where it was broken. `notes` are counts of what the promise allows and names."""
+    """How much was checked and which violations were found. `notes` counts allowed exceptions."""
 
     name: str
     looked_at: int = 0

@@ -1,11 +1,10 @@
-"""Acknowledged facts are there at the end, exactly; when somebody was last seen never goes back."""
+"""Acknowledged facts are kept exactly; last_seen never moves backwards."""
 from . import Verdict
 
 
-def acknowledged_facts_are_there(facts, read, losses):
-    """`read`: by key the values that the servers gave, by node. `losses`: when a store was killed that may forget its last
-    second."""
-    verdict = Verdict("acknowledged facts are there at the end")
+def acknowledged_facts_are_kept(facts, read, losses):
+    """`read`: the values by key and node. `losses`: times at which a store was killed that may lose its last second."""
+    verdict = Verdict("acknowledged facts are kept")
     for key, fact in facts.known.items():
         possible = fact.possible(losses)
         for node, value in read.get(key, {}).items():
@@ -13,7 +12,7 @@ def acknowledged_facts_are_there(facts, read, losses):
             if value not in possible:
                 verdict.broken(f"{key} is {value!r} on {node}, acknowledged {fact.acknowledged[-2:]}, possible {possible}")
             elif value != fact.value:
-                verdict.note("in doubt, or lost with the last second of a killed Redis")
+                verdict.note("unknown outcome, or lost with the last second of a killed Redis")
         if not read.get(key):
             verdict.broken(f"{key} was not read")
     return verdict
@@ -21,7 +20,7 @@ def acknowledged_facts_are_there(facts, read, losses):
 
 def last_seen_never_goes_back(seen, losses):
     """`seen`: (asked, answered, user, last seen). Answers that overlap have no order."""
-    verdict = Verdict("last seen never goes back")
+    verdict = Verdict("last_seen never moves backwards")
     by_user = {}
     for asked, answered, user, value in sorted(seen, key=lambda one: one[1]):
         verdict.looked_at += 1

@@ -1,20 +1,20 @@
-"""The servers themselves: they do not end by themselves, answer instead of hanging, say when they cannot serve, come back, stay
-small, and the death of one is seen by the others in time.
+"""Servers do not crash, answer every command, report unavailability and recovery, have bounded memory, and detect dead nodes in
+time.
 """
 from . import Verdict
 
 MEMORY_BYTES = 600 * 1024 * 1024
-# What the machine may be late by under this load.
+# Allowed scheduling delay under this load.
 SLACK = 1.5
 BACK_WITHIN = 6.0
-# A store that is away this long must show in readiness.
+# A store outage of this length must show in readiness.
 NOTICED_WITHIN = 6.0
 
 
-def servers_live(nodes, unclean_stops):
-    verdict = Verdict("servers end only when told, and cleanly")
+def servers_stay_up(nodes, unclean_stops):
+    verdict = Verdict("servers exit only when asked to, and cleanly")
     for node in nodes:
-        verdict.looked_at += node.life
+        verdict.looked_at += node.process_number
         for when, code, log in node.crashes:
             verdict.broken(f"{node.name} ended with {code}: {log[-600:]}")
         for line in node.panics():
@@ -27,34 +27,34 @@ def servers_live(nodes, unclean_stops):
 
 
 def every_command_is_answered(answered, hangs, nodes):
-    """`answered`: how many were. `hangs`: (what, node, seconds, began). A server that sleeps answers nobody. Of a command whose
-    line was lost nothing is known."""
+    """`answered`: the number of answered commands. `hangs`: (what, node, seconds, began). A suspended server does not answer.
+    Commands on lost connections do not count."""
     verdict = Verdict("every command is answered in time", looked_at=answered + len(hangs))
     nodes = {node.name: node for node in nodes}
     for what, name, seconds, began in hangs:
         if nodes[name].slept_during(began, began + seconds):
-            verdict.note("server was asleep")
+            verdict.note("server was suspended")
         else:
-            verdict.broken(f"{what} at {name} had no answer for {seconds:.0f} s")
+            verdict.broken(f"{what} at {name} had no reply for {seconds:.0f} s")
     return verdict
 
 
 def refusals_say_when_to_return(refusals, known):
-    """`refusals`: (code, retry_after_ms). Only codes that ask to try again, and `unavailable` says when."""
-    verdict = Verdict("a server that cannot says so, and when to try again")
+    """`refusals`: (code, retry_after_ms). Only retry codes are allowed, and `unavailable` must have a delay."""
+    verdict = Verdict("refusals ask for a retry and say when")
     for code, retry_after_ms in refusals:
         verdict.looked_at += 1
         if code not in known:
             verdict.broken(f"refused with {code}")
         elif code == "unavailable" and retry_after_ms is None:
-            verdict.broken("unavailable without a time to try again")
+            verdict.broken("unavailable without retry_after_ms")
         verdict.note(str(code))
     return verdict
 
 
-def readiness_tells_the_truth(nodes, outages, ended):
-    """`outages`: (node, began, ended) of a store out of reach. After the end everybody is ready."""
-    verdict = Verdict("readiness fails without the store and comes back")
+def readiness_is_correct(nodes, outages, ended):
+    """`outages`: (node, began, ended) of an unreachable store. At the end all servers are ready."""
+    verdict = Verdict("readiness fails without the store and recovers")
     for node in nodes:
         for name, began, over in outages:
             if name != node.name or over - began < NOTICED_WITHIN + 1 or node.slept_during(began, over):
@@ -63,7 +63,7 @@ def readiness_tells_the_truth(nodes, outages, ended):
             if looks:
                 verdict.looked_at += 1
                 if all(status == 200 for status in looks):
-                    verdict.broken(f"{node.name} stayed ready though the store was away for {over - began:.1f} s")
+                    verdict.broken(f"{node.name} stayed ready although the store was unreachable for {over - began:.1f} s")
         verdict.looked_at += 1
         after = [status for when, status in node.looks if when > ended]
         if not after or after[-1] != 200:
@@ -82,10 +82,10 @@ def memory_is_bounded(nodes):
     return verdict
 
 
-def death_is_seen(deaths, canaries, lease):
-    """`deaths`: (node, when, how late the machine was) with nothing else wrong until the lease is over. Canaries of other servers
-    hear of it in time."""
-    verdict = Verdict(f"a server's death is seen within {lease + 2:.0f} s")
+def node_death_is_detected(deaths, canaries, lease):
+    """`deaths`: (node, when, scheduling delay) without other faults until the lease has expired. Canaries on other servers must
+    get the event in time."""
+    verdict = Verdict(f"a node's death is detected within {lease + 2:.0f} s")
     by_node = {canary.pinned.name: canary for canary in canaries}
     for name, when, late in deaths:
         dead = by_node[name]
@@ -101,13 +101,13 @@ def death_is_seen(deaths, canaries, lease):
                 continue
             verdict.looked_at += 1
             if not any(tells_of(entry, client) for entry in entries if entry[0] > when):
-                verdict.broken(f"{watcher.name} was not told within {lease + 2:.0f} s that {client} went with {name}")
+                verdict.broken(f"{watcher.name} did not learn within {lease + 2:.0f} s that {client} on {name} is offline")
     return verdict
 
 
-def fenced_servers_come_back(pauses, canaries):
-    """`pauses`: (node, ended) of a server that slept past its lease with nothing else wrong. Its client is announced again."""
-    verdict = Verdict(f"a server that slept past its lease announces its clients again within {BACK_WITHIN:.0f} s")
+def fenced_servers_announce_clients(pauses, canaries):
+    """`pauses`: (node, ended) of servers suspended past their lease without other faults. Their clients are announced again."""
+    verdict = Verdict(f"a server suspended past its lease announces its clients again within {BACK_WITHIN:.0f} s")
     by_node = {canary.pinned.name: canary for canary in canaries}
     for name, ended in pauses:
         until = ended + BACK_WITHIN + SLACK
@@ -125,12 +125,12 @@ def fenced_servers_come_back(pauses, canaries):
                 continue
             verdict.looked_at += 1
             if tells_of(about[-1], client):
-                verdict.broken(f"{watcher.name} was not told that {client} is back with {name}")
+                verdict.broken(f"{watcher.name} did not learn that {client} on {name} is back")
     return verdict
 
 
 def knew(watcher, client, when):
-    """It was told of the client before, and nothing else since."""
+    """The watcher knew the client, and has no later event."""
     last = None
     for entry in watcher.log:
         if entry[0] >= when:
@@ -141,10 +141,10 @@ def knew(watcher, client, when):
 
 
 def tells_of(entry, client):
-    """Whether this tells that a client is gone."""
+    """Whether this entry says that a client is offline."""
     if entry[1] == "subscribed":
         return f"'{client}'" not in str(entry[3])
-    if entry[1] != "told":
+    if entry[1] != "event":
         return False
     event = entry[3]
     if event["event"] == "client_offline":

@@ -1,10 +1,10 @@
-"""Followers: at the end each knows what each of those whom he follows does; after `unfollow` nothing more is heard."""
+"""Followers have the final status of each followed user; no status arrives after `unfollow`."""
 from . import Verdict
 
 
-def followers_know_the_truth(beliefs, truth):
-    """`beliefs`: by (follower, followee) the status told last; `truth`: by the same what it must be: (online, channels)."""
-    verdict = Verdict("at the end followers know what is true")
+def followers_know_the_final_status(beliefs, truth):
+    """`beliefs`: the last status by (follower, followee); `truth`: the expected (online, channels) by the same key."""
+    verdict = Verdict("followers have the final statuses")
     for pair, expected in truth.items():
         verdict.looked_at += 1
         status = beliefs.get(pair)
@@ -14,19 +14,19 @@ def followers_know_the_truth(beliefs, truth):
     return verdict
 
 
-def nothing_is_heard_after_unfollow(fans):
-    verdict = Verdict("after unfollow nothing more is heard")
-    for fan in fans:
+def no_status_after_unfollow(followers):
+    verdict = Verdict("no status after unfollow")
+    for follower in followers:
         over = set()
-        for entry in fan.log:
+        for entry in follower.log:
             if entry[1] == "session" and entry[5]:
                 over.clear()
             elif entry[1] == "follows":
                 over.discard(entry[2])
             elif entry[1] == "unfollowed":
                 over.add(entry[2])
-            elif entry[1] == "told" and entry[3]["event"] == "status":
+            elif entry[1] == "event" and entry[3]["event"] == "status":
                 verdict.looked_at += 1
                 if entry[3]["user"] in over:
-                    verdict.broken(f"{fan.name} heard of {entry[3]['user']} after unfollow")
+                    verdict.broken(f"{follower.name} got a status of {entry[3]['user']} after unfollow")
     return verdict

@@ -1,5 +1,5 @@
-"""Presence as watchers see it: the version never goes back unless told, snapshot and events give the next snapshot, and at the
-end every watcher's view is what every server says and what is true.
+"""Presence as watchers see it: versions never decrease without a gap, a snapshot plus events equals the next snapshot, and at the
+end all views equal the state of every server and the expected state.
 """
 from . import Verdict
 
@@ -11,18 +11,18 @@ def members(snapshot):
 
 
 class View:
-    """One watcher's view of one channel."""
+    """A watcher's view of one channel."""
 
     def __init__(self, snapshot):
         self.version, self.users = snapshot["version"], members(snapshot)
 
     def apply(self, event):
-        """Takes an event in. Gives what is wrong with it, if anything is."""
+        """Applies an event. Returns a description of a violation, or None."""
         kind = event["event"]
         if kind == "presence_mode":
             return None
         first = event.get("from_version", event["version"] - 1)
-        # A difference says what is there now: it may begin before what is known, and must end after it.
+        # A coalesced event is absolute: it may start before the known version and must end after it.
         overlaps = kind == "presence" and first <= self.version < event["version"]
         if first != self.version and not overlaps and not (first > self.version and not self.users):
             return f"version {event['version']} from {first} after {self.version}"
@@ -31,38 +31,38 @@ class View:
 
     def _user_online(self, event):
         if event["user"] in self.users:
-            return f"{event['user']} comes and is there already"
+            return f"{event['user']} joins twice"
         self.users[event["user"]] = {}
         return None
 
     def _client_online(self, event):
         user = self.users.get(event["user"])
         if user is None:
-            return f"a client of {event['user']} comes before him"
+            return f"a client of {event['user']} joins before its user"
         if event["client"] in user:
-            return f"client {event['client']} comes and is there already"
+            return f"client {event['client']} joins twice"
         user[event["client"]] = event["state"]
         return None
 
     def _client_updated(self, event):
         if event["client"] not in self.users.get(event["user"], {}):
-            return f"client {event['client']} changes and is not there"
+            return f"client {event['client']} updates without being present"
         self.users[event["user"]][event["client"]] = event["state"]
         return None
 
     def _client_offline(self, event):
         if self.users.get(event["user"], {}).pop(event["client"], self) is self:
-            return f"client {event['client']} goes and is not there"
+            return f"client {event['client']} leaves without being present"
         return None
 
     def _user_offline(self, event):
         left = self.users.pop(event["user"], None)
         if left is None:
-            return f"{event['user']} goes and is not there"
-        return f"{event['user']} goes before his clients {left}" if left else None
+            return f"{event['user']} leaves without being present"
+        return f"{event['user']} leaves before their clients {left}" if left else None
 
     def _presence(self, event):
-        """Absolute entries: what is there now."""
+        """Absolute entries: the current state."""
         for entry in event.get("left", ()):
             if "client" in entry:
                 self.users.get(entry["user"], {}).pop(entry["client"], None)
@@ -76,7 +76,7 @@ class View:
 
 
 def replay(client, verdict, snapshots):
-    """Goes through a watcher's history. Gives its views at the end."""
+    """Replays a watcher's history. Returns its final views."""
     views, asked = {}, {}
     for entry in client.log:
         kind = entry[1]
@@ -89,7 +89,7 @@ def replay(client, verdict, snapshots):
             for channel in [name for name in views if entry[3] in (None, name)]:
                 views.pop(channel)
                 asked.pop(channel, None)
-        elif kind == "told" and entry[3]["event"] in CHANGES and entry[3]["channel"] in views:
+        elif kind == "event" and entry[3]["event"] in CHANGES and entry[3]["channel"] in views:
             channel = entry[3]["channel"]
             wrong = views[channel].apply(entry[3])
             verdict.looked_at += 1
@@ -101,14 +101,14 @@ def replay(client, verdict, snapshots):
         elif kind == "who" and entry[2] in views:
             _, _, channel, answer, version = entry
             if version is not None and answer["version"] < version:
-                verdict.broken(f"{client.name} on {channel}: who says {answer['version']} after {version} was told")
+                verdict.broken(f"{client.name} on {channel}: who has version {answer['version']} after an event with {version}")
             asked.setdefault(channel, []).append(answer)
             compare(client, channel, views[channel], asked, snapshots)
     return views
 
 
 def compare(client, channel, view, asked, snapshots):
-    """Snapshots that were asked for are compared when the view has come to their version."""
+    """Compares requested snapshots when the view has reached their version."""
     later = []
     for answer in asked.pop(channel, ()):
         if answer["version"] > view.version:
@@ -125,17 +125,17 @@ def difference(view, other):
     return {user: (view.get(user), other.get(user)) for user in {*view, *other} if view.get(user) != other.get(user)}
 
 
-def watchers_are_told_in_order(clients):
-    """Also gives each watcher's views at the end, and the verdict about snapshots."""
-    order = Verdict("versions of a channel grow by one for a watcher")
-    snapshots = Verdict("snapshot and events give the next snapshot")
+def watchers_get_events_in_order(clients):
+    """Also returns each watcher's final views and the verdict about snapshots."""
+    order = Verdict("versions of a channel increase by one")
+    snapshots = Verdict("snapshot plus events equals the next snapshot")
     views = {client.name: replay(client, order, snapshots) for client in clients if client.watches}
     return order, snapshots, views
 
 
-def everybody_agrees_at_the_end(views, servers, truth):
-    """`servers`: by (node, channel) what a server says; `truth`: by channel who is there."""
-    verdict = Verdict("at the end all views, all servers and the truth agree")
+def all_views_agree_at_the_end(views, servers, truth):
+    """`servers`: the state by (node, channel); `truth`: the present users by channel."""
+    verdict = Verdict("all views and all servers agree at the end")
     for (node, channel), snapshot in servers.items():
         verdict.looked_at += 1
         if difference(truth[channel], members(snapshot)):

@@ -1,6 +1,6 @@
-"""The tortured cluster: three servers, the engines of a combination, and a line of its own from each server to each engine.
+"""The cluster under test: three servers, the engines of a combination, and a proxy between each server and each engine.
 
-`World.carry_out` makes one fault happen and go away again; `heal` ends whatever is still wrong.
+`Cluster.carry_out` injects one fault and ends it; `heal` ends all remaining faults.
 """
 import asyncio
 import contextlib
@@ -16,7 +16,7 @@ COMBINATIONS = ("sqlite+local", "postgres+nats", "postgres+redis", "redis+redis"
 ENGINES = {"postgres": Postgres, "nats": Nats, "redis": Redis}
 
 LEASE = 3.0
-# Unlike numbers of threads: a session's shard is another one on each server.
+# Different numbers of threads: a session has another shard on each server.
 THREADS = {"n1": 1, "n2": 2, "n3": 1}
 CONFIG = """
 [sessions]
@@ -36,15 +36,15 @@ last_seen_ms = 5000
 """
 
 
-class World:
+class Cluster:
     def __init__(self, combination):
         self.combination = combination
         self.store, self.bus = combination.split("+")
         self.engines, self.lines, self.nodes = {}, {}, []
-        # (fault, began, ended) of each fault that happened; when each engine was killed.
+        # (fault, began, ended) of each fault; times of engine kills.
         self.happened, self.engine_kills = [], []
         self.unclean_stops = []
-        # (when, by how much) this machine woke us too late.
+        # (when, by how much) this process was scheduled late.
         self.lates = []
         self.watchers = []
         self.disk = None
@@ -56,7 +56,7 @@ class World:
             folder = self.disk.folder / kind if kind == self.store else beside
             folder.mkdir()
             if kind == "postgres":
-                # Its user must be able to come here.
+                # The postgres user needs access.
                 self.disk.folder.chmod(0o755)
             engine = ENGINES[kind](folder)
             await asyncio.to_thread(engine.prepare)
@@ -93,19 +93,19 @@ class World:
             return f"postgres://postgres@127.0.0.1:{port}/postgres?schema=torture"
         return f"redis://127.0.0.1:{port}"
 
-    def straight_to_the_store(self):
-        """Options for a program that uses the store beside the servers."""
+    def store_options(self):
+        """Options for a program that uses the store directly."""
         if self.store == "sqlite":
             return ["--data", str(self.disk.folder / "data")]
         return ["--store", self.address(self.store, self.engines[self.store].port)]
 
     WHY_NOT_FILLED = {
-        False: "disk full: needs root for a small disk of its own",
-        True: "disk full: a Redis that was killed later could not read its own file, twice, for a reason that is not known yet (redis-check-aof --fix)",
+        False: "disk full: needs root for a separate small disk",
+        True: "disk full: twice a Redis killed later could not read its AOF (redis-check-aof --fix); the cause is unknown",
     }
 
     def can_fill(self):
-        """Whether the store may be left without room."""
+        """Whether the disk of the store may be filled."""
         return self.disk.mounted and self.store != "redis"
 
     def node(self, name):
@@ -158,10 +158,10 @@ class World:
         names = [node.name for node in self.nodes] if fault.target == "all" else [fault.target]
         lines = [self.lines[name, fault.detail] for name in names]
         for line in lines:
-            line.turn(fault.kind.removeprefix("line "), fault.amount)
+            line.set_mode(fault.kind.removeprefix("line "), fault.amount)
         await asyncio.sleep(fault.seconds)
         for line in lines:
-            line.turn("pass")
+            line.set_mode("pass")
 
     _line_cut = _line_hole = _line_delay = _line_slow = _line
 
@@ -177,11 +177,11 @@ class World:
                 await engine.start()
 
     async def heal(self):
-        """Everything works again."""
+        """Ends all faults."""
         if self.disk.mounted:
             self.disk.free()
         for line in self.lines.values():
-            line.turn("pass")
+            line.set_mode("pass")
         for engine in self.engines.values():
             engine.wake()
             if not engine.is_running():
@@ -199,11 +199,11 @@ class World:
                 self.lates.append((began, late))
 
     def lateness(self, began, ended):
-        """How long this machine stood still in a time, as far as it can be told from here."""
+        """How long this machine was stalled in a period, as far as this process can tell."""
         return sum(late for when, late in self.lates if began <= when <= ended)
 
     def wrong_during(self, began, ended, but=None):
-        """The faults that were there in this time, except one."""
+        """The faults active in this period, except one."""
         return [fault for fault, start, end in self.happened if fault is not but and start < ended and end > began]
 
     async def stop(self):

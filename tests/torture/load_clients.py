@@ -1,65 +1,64 @@
-"""Clients with a place in the world: what each wants to be true (where it listens, watches and is present) is asked for until
-it is so.
+"""Clients with desired state: each retries its subscriptions and presence until they are confirmed.
 
-`Guest` listens and is present in rooms; `Star` is followed; `Fan` follows; `Canary` sits on one server and is missed when that
-dies.
+`RoomClient` subscribes and joins rooms; `FollowedClient` is followed; `FollowerClient` follows; `Canary` stays on one server, so that
+its death is noticed.
 """
 import asyncio
 import dataclasses
 
-from .client import Away, Client, Refused
+from .client import Disconnected, Client, Refused
 
 
 @dataclasses.dataclass
 class Want:
     there: bool
     state: object = None
-    # The server has said yes to this, in this session.
+    # Acknowledged by the server in this session.
     sure: bool = False
 
 
-class Guest(Client):
+class RoomClient(Client):
     pause = (0.3, 1.5)
     drops = 0.03
 
-    def __init__(self, world, name, user, seed, listens=(), watches=(), rooms=(), patterns=(), **more):
-        super().__init__(world, name, user, seed, **more)
+    def __init__(self, cluster, name, user, seed, listens=(), watches=(), rooms=(), patterns=(), **more):
+        super().__init__(cluster, name, user, seed, **more)
         self.listens, self.watches, self.rooms, self.patterns = listens, watches, rooms, patterns
         self.subscribed, self.wants, self.versions = set(), {}, {}
         self.turn = 0
 
-    def begun_anew(self):
+    def on_new_session(self):
         self.subscribed.clear()
         self.versions.clear()
         for want in self.wants.values():
-            # A new session is nowhere.
+            # A new session is present nowhere.
             want.sure = not want.there
 
-    def missed(self, channel):
+    def on_gap(self, channel):
         lost = [name for name in self.watches if channel in (None, name)]
         self.subscribed.difference_update(lost)
 
-    def heard(self, frame):
+    def on_event(self, frame):
         if "version" in frame:
             self.versions[frame["channel"]] = frame["version"]
 
     async def act(self):
-        """Does something now and then, and sees to it that what it wants is so, for ever."""
+        """Acts at random and restores subscriptions and presence, until cancelled."""
         while True:
             try:
                 await self.connected.wait()
-                await self.tend()
+                await self.restore()
                 if not self.quiet:
-                    await self.something()
-            except (Away, Refused):
-                await asyncio.sleep(self.dice.uniform(0.1, 0.4))
-            await asyncio.sleep(self.dice.uniform(*self.pause) if not self.quiet else 0.3)
+                    await self.random_action()
+            except (Disconnected, Refused):
+                await asyncio.sleep(self.rng.uniform(0.1, 0.4))
+            await asyncio.sleep(self.rng.uniform(*self.pause) if not self.quiet else 0.3)
 
     def is_settled(self):
         wanted = set(self.listens) | set(self.watches) | set(self.patterns)
         return self.connected.is_set() and self.subscribed == wanted and all(want.sure for want in self.wants.values())
 
-    async def tend(self):
+    async def restore(self):
         for channel in [*self.watches, *self.listens]:
             if channel not in self.subscribed:
                 await self.subscribe(channel)
@@ -91,17 +90,17 @@ class Guest(Client):
         if self.client == session:
             want.sure = True
 
-    async def something(self):
-        throw = self.dice.random()
+    async def random_action(self):
+        throw = self.rng.random()
         if throw < self.drops:
-            self.returns_after = self.dice.choice([(0.0, 0.1), (0.2, 0.8), (1.5, 2.5), (5.0, 6.0)])
+            self.returns_after = self.rng.choice([(0.0, 0.1), (0.2, 0.8), (1.5, 2.5), (5.0, 6.0)])
             self.drop()
         elif throw < 0.2 and self.watches:
-            channel = self.dice.choice(list(self.watches))
+            channel = self.rng.choice(list(self.watches))
             asked = self.versions.get(channel)
             await self.ask("who", keep=lambda answer: self.note("who", channel, answer, asked), channel=channel, limit=1000)
         elif self.rooms:
-            channel = self.dice.choice(self.rooms)
+            channel = self.rng.choice(self.rooms)
             want = self.wants.setdefault(channel, Want(False, sure=True))
             self.turn += 1
             if not want.there or throw < 0.7:
@@ -112,76 +111,76 @@ class Guest(Client):
             await self.settle(channel)
 
 
-class Star(Guest):
-    """Somebody who is followed: here and there, sometimes gone."""
+class FollowedClient(RoomClient):
+    """A client of a followed user, which joins, leaves and disconnects."""
 
     drops = 0.06
     pause = (0.8, 3.0)
 
 
-class Fan(Guest):
-    """Follows stars, and is told what they do. Whom it follows are facts."""
+class FollowerClient(RoomClient):
+    """Follows users and receives their statuses. Its follows are facts."""
 
     pause = (0.8, 3.0)
 
-    def __init__(self, world, name, user, seed, facts, stars, **more):
-        super().__init__(world, name, user, seed, status=True, **more)
-        self.facts, self.stars = facts, stars
-        for star in stars:
-            facts.fact(("follow", user, star), False)
-        # What it was told of each.
+    def __init__(self, cluster, name, user, seed, facts, followed, **more):
+        super().__init__(cluster, name, user, seed, status=True, **more)
+        self.facts, self.followed = facts, followed
+        for user_followed in followed:
+            facts.fact(("follow", user, user_followed), False)
+        # The last status of each followed user.
         self.statuses = {}
 
-    def heard(self, frame):
+    def on_event(self, frame):
         if frame["event"] == "statuses":
             self.statuses = {status["user"]: status for status in frame["statuses"]}
         elif frame["event"] == "status":
             self.statuses[frame["user"]] = frame["status"]
 
-    def begun_anew(self):
-        super().begun_anew()
+    def on_new_session(self):
+        super().on_new_session()
         self.statuses = {}
 
-    def missed(self, channel):
-        # Nothing tells what was lost: it comes back and asks for everybody.
+    def on_gap(self, channel):
+        # A gap does not say which statuses were lost: reconnect and request all.
         self.drop()
 
-    async def something(self):
-        if self.dice.random() < self.drops:
+    async def random_action(self):
+        if self.rng.random() < self.drops:
             self.drop()
             return
-        star = self.dice.choice(self.stars)
-        key = ("follow", self.user, star)
+        user_followed = self.rng.choice(self.followed)
+        key = ("follow", self.user, user_followed)
         if self.facts.is_free(key):
-            await self.change(key, star, not self.facts.known[key].value)
+            await self.change(key, user_followed, not self.facts.known[key].value)
 
-    async def change(self, key, star, on):
+    async def change(self, key, user_followed, on):
         async def act():
             await self.connected.wait()
             if on:
-                self.note("follows", star)
-            await self.ask("follow" if on else "unfollow", keep=keep, user=star)
+                self.note("follows", user_followed)
+            await self.ask("follow" if on else "unfollow", keep=keep, user=user_followed)
 
         def keep(_):
             if not on:
-                self.statuses.pop(star, None)
-                self.note("unfollowed", star)
+                self.statuses.pop(user_followed, None)
+                self.note("unfollowed", user_followed)
 
-        await self.facts.change(key, on, act, (Away, Refused))
+        await self.facts.change(key, on, act, (Disconnected, Refused))
 
 
-class Canary(Guest):
-    """Sits on one server, in one channel with the canaries of the others, and watches them."""
+class Canary(RoomClient):
+    """Stays on one server, in one channel with the canaries of the other servers, and watches them."""
 
     CHANNEL = "canary#mine"
     drops = 0.0
 
-    def __init__(self, world, node, seed):
+    def __init__(self, cluster, node, seed):
         name = f"canary-{node.name}"
-        super().__init__(world, name, name, seed, watches=[self.CHANNEL], pinned=node)
+        super().__init__(cluster, name, name, seed, watches=[self.CHANNEL], pinned=node)
         self.wants[self.CHANNEL] = Want(True, {"of": name})
-        # It does not come back as the same one: its death is to be seen.
+        # It never resumes, so that its server's death is visible.
         self.resumes = False
 
-    async def something(self):
+    async def random_action(self):
         await self.ask("ping")
