@@ -1,6 +1,6 @@
-# One server in a small image. `docker build -t tavern .`; docs/install.md says how to run it.
+# A small image with the server: `docker build -t tavern .`. See docs/install.md.
 FROM rust:1.95-slim-bookworm AS build
-# What the C of SQLite and of the cryptography is built with, beside the compiler that is there.
+# Build tools for the C code of SQLite and the cryptography library.
 RUN apt-get update && apt-get install -y --no-install-recommends cmake make && rm -rf /var/lib/apt/lists/*
 WORKDIR /src
 COPY . .
@@ -11,7 +11,7 @@ RUN groupadd --system --gid 7400 tavern \
     && useradd --system --uid 7400 --gid tavern --home-dir /var/lib/tavern --shell /usr/sbin/nologin tavern \
     && install -d -o tavern -g tavern -m 0750 /var/lib/tavern
 COPY --from=build /src/target/release/tavern /usr/local/bin/tavern
-# Beyond loopback, because that is another one in here. Publish the ports with care: without TLS they are plain.
+# Not loopback, which is private to the container. Publish the ports with care: without TLS they are unencrypted.
 ENV TAVERN_LISTEN=0.0.0.0:7400 TAVERN_RESP=0.0.0.0:7401 TAVERN_DATA=/var/lib/tavern TAVERN_LOG=json
 USER 7400:7400
 WORKDIR /var/lib/tavern

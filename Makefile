@@ -1,53 +1,53 @@
-# The front door: every routine of this repository by name. `make` alone lists them.
+# Entry points for building, testing and measuring. `make` lists them.
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
 .PHONY: help setup run test test-clients cluster bench bench-quick bench-presence bench-cluster bench-events bench-local fmt fuzz sim mutants torture torture-events torture-local torture-parties bench-parties install clean
 
-help: ## list the routines
+help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-setup: ## install what the tests and benchmarks need and is missing
+setup: ## install missing tools for tests and benchmarks
 	@scripts/setup
 
 run: ## start the server in dev mode: http://127.0.0.1:7400, Redis protocol on 7401
 	cargo run --release -p tavern -- dev $(ARGS)
 
-install: ## the program, service, manual and completions into PREFIX (/usr/local), below DESTDIR; BIN names one that is built
+install: ## install program, service, man pages and completions into PREFIX (/usr/local) below DESTDIR; BIN: use this program
 ifndef BIN
 	cargo build --release --locked -p tavern
 endif
 	@PREFIX='$(PREFIX)' SYSCONFDIR='$(SYSCONFDIR)' DESTDIR='$(DESTDIR)' BIN='$(BIN)' scripts/install
 
-cluster: ## three servers on one engine, some load, a live table and keys to break things; ENGINE=sqlite|postgres|redis
+cluster: ## run three servers with load, a live table and keys that inject faults; ENGINE=sqlite|postgres|redis
 	@cargo build --release -q -p tavern
 	@scripts/cluster $(ENGINE) $(ARGS)
 
-test: ## everything that must hold: format, lints, Rust tests, real clients against a real server
+test: ## run all checks: format, lints, Rust tests, real clients against a real server
 	@scripts/test
 
-test-clients: ## only the real-client suites; ARGS go to pytest, e.g. make test-clients ARGS='-k resume'
+test-clients: ## run only the pytest suites; ARGS go to pytest, e.g. make test-clients ARGS='-k resume'
 	@scripts/test clients -- $(ARGS)
 
-bench: ## side by side with redis-server and nats-server; writes bench/out
+bench: ## compare with redis-server and nats-server; writes bench/out and bench/RESULTS.md
 	@scripts/bench full $(ARGS)
 
-bench-quick: ## the same workloads, shorter: for a look, not for quoting
+bench-quick: ## the same workloads, shorter; prints only
 	@scripts/bench quick $(ARGS)
 
-bench-presence: ## what presence costs, beside the original Radar on Redis; writes its section of bench/RESULTS.md
+bench-presence: ## measure presence, compared with Radar on Redis; writes its section of bench/RESULTS.md
 	@scripts/bench presence $(ARGS)
 
-bench-cluster: ## what several nodes cost on Redis, Postgres and NATS; writes its section of bench/RESULTS.md
+bench-cluster: ## measure clusters on Redis, Postgres and NATS; writes its section of bench/RESULTS.md
 	@scripts/bench cluster $(ARGS)
 
-bench-events: ## what topics and webhooks cost on SQLite, beside the disk and Redis; writes its section of bench/RESULTS.md
+bench-events: ## measure topics and webhooks on SQLite, compared with the disk and Redis; writes its section of bench/RESULTS.md
 	@scripts/bench events $(ARGS)
 
-bench-parties: ## what parties cost on SQLite and in memory, with many polls waiting; writes its section of bench/RESULTS.md
+bench-parties: ## measure parties on SQLite and in memory, with many parked polls; writes its section of bench/RESULTS.md
 	@scripts/bench parties $(ARGS)
 
-bench-local: ## pub/sub on a folder between two processes, beside a unix socket
+bench-local: ## measure pub/sub on a folder between two processes, compared with a Unix socket
 	cargo run --release -q -p tavern-local --example speed
 
 fmt: ## format the Rust code
@@ -56,7 +56,7 @@ fmt: ## format the Rust code
 fuzz: ## fuzz each target for FUZZ_SECONDS (60)
 	@scripts/fuzz
 
-sim: ## the deterministic simulator, a long run of every workload, then random runs of the rules, then parties and deliveries in virtual time; ARGS go to it
+sim: ## long runs of the deterministic simulator (ARGS go to it), property tests, parties and deliveries in virtual time
 	cargo run --release -p tavern-sim -- --runs 20000 $(ARGS)
 	PROPTEST_CASES=20000 cargo test --release -p tavern-domain
 	TAVERN_PARTY_SEEDS=2000 TAVERN_DELIVERY_SEEDS=5000 cargo test --release -p tavern-hub --test parties_campaign --test deliveries
@@ -64,19 +64,19 @@ sim: ## the deterministic simulator, a long run of every workload, then random r
 mutants: ## change the rules one expression at a time and check that a test notices; ARGS: a smaller sample, e.g. 0/40
 	@scripts/mutants $(ARGS)
 
-torture: ## three servers on every combination of engines while these fail; ARGS go to scripts/torture; writes bench/TORTURE.md
+torture: ## fault injection on three servers and every combination of engines; ARGS go to scripts/torture; writes bench/TORTURE.md
 	@scripts/torture $(ARGS)
 
-torture-events: ## kill servers 5,000 times while events are published and delivered; KILLS and ARGS (to pytest) may be given
+torture-events: ## kill servers 5,000 times during publishing and delivery of events; KILLS sets the number, ARGS go to pytest
 	@scripts/torture-events $(ARGS)
 
-torture-local: ## kill publishers and subscribers of a folder at random moments, 1,000 times
+torture-local: ## kill publishers and subscribers of a folder 1,000 times
 	cargo build --release -p tavern-local --examples
 	TAVERN_LOCAL_KILLS=1000 cargo test --release -p tavern-local --test killed -- --nocapture
 
-torture-parties: ## commands about parties given at the same moment on two servers, 1,000 times each, on every combination
+torture-parties: ## race concurrent party commands on two servers, 1,000 times each, on every combination of engines
 	TAVERN_PARTY_RACES=1000 scripts/test clients -- tests/parties/test_races.py -n 2
 
-clean: ## remove what was built, installed and measured here
+clean: ## remove build output and benchmark output
 	cargo clean
 	rm -rf bench/out

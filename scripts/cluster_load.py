@@ -1,6 +1,6 @@
-"""A small crowd for `scripts/cluster`: users with WebSockets who join rooms, talk, and come back by themselves when their server goes.
+"""Load for `scripts/cluster`: WebSocket users who join rooms, publish, and reconnect when their server stops.
 
-Speaks as much of WebSocket as that takes, so that nothing has to be installed. Not for measuring: use `tavern-bench load`.
+Contains a minimal WebSocket client, so that nothing has to be installed. Not for benchmarks: use `tavern-bench load`.
 """
 import base64
 import json
@@ -16,7 +16,7 @@ EACH = 6
 
 
 class WebSocket:
-    """One connection; frames of text. A read that takes too long raises TimeoutError."""
+    """One connection with text frames. A slow read raises TimeoutError."""
 
     def __init__(self, port, user, query=""):
         self.socket = socket.create_connection(("127.0.0.1", port), timeout=2)
@@ -64,7 +64,7 @@ class WebSocket:
 
 
 class User(threading.Thread):
-    """Talks in its room twice a second. Goes to another node when its own does not answer."""
+    """Publishes in its room twice a second. Connects to another node when its own does not answer."""
 
     def __init__(self, crowd, number):
         super().__init__(daemon=True)
@@ -75,13 +75,13 @@ class User(threading.Thread):
     def run(self):
         while not self.crowd.over:
             try:
-                self.attend()
+                self.connect_and_publish()
             except (OSError, ValueError):
                 self.online = False
                 self.at += 1
                 time.sleep(random.uniform(0.05, 0.3))
 
-    def attend(self):
+    def connect_and_publish(self):
         node = self.crowd.nodes[self.at % len(self.crowd.nodes)]
         resume = f"&session={self.session}&seq={self.seq}" if self.session else ""
         line = WebSocket(node.port, self.name_, resume)
@@ -107,9 +107,9 @@ class User(threading.Thread):
                 if time.monotonic() > due + 3:
                     raise
                 continue
-            self.hear(line, frame)
+            self.on_frame(line, frame)
 
-    def hear(self, line, frame):
+    def on_frame(self, line, frame):
         self.seq = frame.get("seq", self.seq)
         self.crowd.gaps += frame.get("event") == "gap"
         if "error" in frame:
@@ -144,8 +144,8 @@ class Crowd:
         return sum(user.online for user in self.users)
 
     def changes(self):
-        """What happened to the clients since the last question, in words."""
-        now = {"came back to their session": self.resumed, "began anew": self.renewed, "gaps were told": self.gaps}
-        told = [f"clients: {count - self.last.get(what, 0)} {what}" for what, count in now.items() if count > self.last.get(what, 0)]
+        """Changes of the clients since the last call, as text."""
+        now = {"sessions resumed": self.resumed, "new sessions": self.renewed, "gaps": self.gaps}
+        changes = [f"clients: {count - self.last.get(what, 0)} {what}" for what, count in now.items() if count > self.last.get(what, 0)]
         self.last = now
-        return told
+        return changes

@@ -26,7 +26,7 @@ def test_a_killed_node_is_taken_over(tmp_path):
     assert done.returncode == 0, done.stdout + done.stderr
     assert "node b: killed" in done.stdout
     assert re.search(r"node b: gone, taken over by [ac] in \d\.\d s", done.stdout), done.stdout
-    assert sum(map(int, re.findall(r"clients: (\d+) began anew", done.stdout))) == 6
+    assert sum(map(int, re.findall(r"clients: (\d+) new sessions", done.stdout))) == 6
     table = rows(done.stdout)
     assert [table[name][0] for name in "abc"] == ["ready", "gone", "ready"]
     for name in "ac":
@@ -38,4 +38,4 @@ def test_a_killed_node_is_taken_over(tmp_path):
 def test_a_missing_engine_is_reported_with_a_hint(tmp_path):
     (tmp_path / "bin").mkdir()
     done = run("redis", "--for", "1", folder=tmp_path, path=str(tmp_path / "bin"))
-    assert done.returncode == 1 and "Redis is needed" in done.stderr
+    assert done.returncode == 1 and "Redis is required" in done.stderr

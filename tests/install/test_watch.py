@@ -128,7 +128,7 @@ def test_rates_are_used_for_counters_only(where, expression, kinds):
 def test_the_activity_is_counted(page):
     value = lambda name: int(re.search(rf"^{re.escape(name)} (\d+)$", page, flags=re.M)[1])
     assert value("tavern_party_commands_total") >= 4 and value("tavern_party_conflicts_total") >= 1
-    assert value("tavern_letters_written_total") >= 2 and value("tavern_letters_put_total") >= 2
+    assert value("tavern_inbox_messages_stored_total") >= 2 and value("tavern_inbox_messages_delivered_total") >= 2
     assert value('tavern_store_answers_total{outcome="done"}') > 10
     assert value('tavern_store_answers_total{outcome="failed"}') == 0
     assert value("tavern_store_wait_us_sum") > value("tavern_store_wait_us_count") > 0

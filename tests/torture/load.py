@@ -49,7 +49,7 @@ class Load:
         return [*self.room_clients, *self.followed, *self.followers, *self.canaries]
 
     @property
-    def lives(self):
+    def runs(self):
         return [run for publisher in [*self.publishers, *self.last_publishers] for run in publisher.runs]
 
     def begin(self):
