@@ -1,7 +1,7 @@
-// The churn of `tavern-bench presence` on the original Radar, with its own client: each connection sets itself online in every
-// room, then offline in every room, and so on; so many requests in flight; one watcher. A change is counted when its
-// acknowledgement has come. Usage: node churn.js PORT CONNECTIONS DEPTH ROOMS SECONDS, with NODE_PATH to its modules.
-// Says "warm" when the measurement begins, then one line of JSON.
+// The churn of `tavern-bench presence` on Radar with its own client: each connection goes online in every room, then offline in
+// every room, repeatedly, with DEPTH requests in flight; one watcher. A change counts when it is acknowledged.
+// Usage: node churn.js PORT CONNECTIONS DEPTH ROOMS SECONDS, with NODE_PATH to its modules.
+// Prints "warm" when the measurement starts, then one line of JSON.
 'use strict'
 
 require('minilog').disable()

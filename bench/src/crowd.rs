@@ -1,4 +1,4 @@
-//! WebSocket clients on one poller: each may have several commands in flight, and hears events between the replies.
+//! WebSocket clients on one poller: each may have several commands in flight, and receives events between the replies.
 //! Counts; knows no presence. Must hold: a refused command, a gap or a close is an error, never a count.
 
 use std::collections::VecDeque;
@@ -18,9 +18,9 @@ use crate::scan;
 /// How long the server may leave a command without an answer.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// What one client has heard in one turn.
+/// What one client received in one turn.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Heard {
+pub struct Received {
     pub client: usize,
     pub replies: u64,
     pub events: u64,
@@ -83,8 +83,8 @@ impl Crowd {
     }
 
     /// Waits for something to read, at most this long, and reads it.
-    pub fn turn(&mut self, wait: Duration, heard: &mut Vec<Heard>) -> anyhow::Result<()> {
-        heard.clear();
+    pub fn turn(&mut self, wait: Duration, received: &mut Vec<Received>) -> anyhow::Result<()> {
+        received.clear();
         match self.poll.poll(&mut self.ready, Some(wait)) {
             Err(error) if error.kind() == ErrorKind::Interrupted => return Ok(()),
             other => other.context("the poller failed")?,
@@ -102,26 +102,26 @@ impl Crowd {
                     let asked = client.asked.pop_front().context("a reply to nothing")?;
                     self.latency.saturating_record((now - asked).max(1));
                 }
-                // A sign of life that the server asked for.
+                // The pong to a ping of the server.
                 client.flush()?;
-                heard.push(Heard { client: index, replies, events });
+                received.push(Received { client: index, replies, events });
             }
         }
         Ok(())
     }
 
-    /// Sends what was said and reads until every command is answered; returns the events heard meanwhile.
+    /// Sends what was said and reads until every command is answered; returns the events received meanwhile.
     pub fn settle(&mut self) -> anyhow::Result<u64> {
         let mut events = 0;
-        let mut heard = Vec::new();
+        let mut received = Vec::new();
         let end = Instant::now() + PATIENCE;
         for client in &mut self.clients {
             client.flush()?;
         }
         while self.clients.iter().any(|client| !client.asked.is_empty()) {
             ensure!(Instant::now() < end, "no answer within {} s", PATIENCE.as_secs());
-            self.turn(Duration::from_millis(100), &mut heard)?;
-            events += heard.iter().map(|heard| heard.events).sum::<u64>();
+            self.turn(Duration::from_millis(100), &mut received)?;
+            events += received.iter().map(|received| received.events).sum::<u64>();
         }
         Ok(events)
     }
@@ -129,12 +129,12 @@ impl Crowd {
     /// Reads until nothing has come for this long; returns the events.
     pub fn drain(&mut self, quiet: Duration) -> anyhow::Result<u64> {
         let mut events = 0;
-        let mut heard = Vec::new();
+        let mut received = Vec::new();
         let mut last = Instant::now();
         // A turn may end without an event, when a connection became writable.
         while last.elapsed() < quiet {
-            self.turn(quiet - last.elapsed().min(quiet), &mut heard)?;
-            let more: u64 = heard.iter().map(|heard| heard.events).sum();
+            self.turn(quiet - last.elapsed().min(quiet), &mut received)?;
+            let more: u64 = received.iter().map(|received| received.events).sum();
             if more > 0 {
                 (events, last) = (events + more, Instant::now());
             }

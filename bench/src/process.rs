@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn voluntary_and_other_switches_are_told_apart() {
+    fn voluntary_and_involuntary_switches_are_distinguished() {
         let status = "voluntary_ctxt_switches:\t12\nnonvoluntary_ctxt_switches:\t3\n";
         assert_eq!(field(status, "voluntary_ctxt_switches:"), Some(12));
         assert_eq!(field(status, "nonvoluntary_ctxt_switches:"), Some(3));

@@ -1,5 +1,5 @@
 //! One run of a program that measures cases: its figures, its faults, and where they are written.
-//! Must hold: a case that failed is told, and costs the others nothing.
+//! Must hold: a failed case is reported and does not affect the others.
 
 use std::path::{Path, PathBuf};
 
@@ -17,7 +17,7 @@ pub struct Report {
     heading: &'static str,
     date: String,
     machine: Machine,
-    /// What else the machine did when the run began: processes that wanted a core, over one minute.
+    /// Other runnable processes at the start, averaged over one minute.
     load: f64,
     figures: Vec<Figure>,
     faults: Vec<String>,
@@ -69,8 +69,8 @@ impl Report {
         let mut out = format!(
             "{}\n\nMeasured on {} by `make bench-{}` on {}, {} cores, Linux {}; the load shares the cores \
              with the servers. A value is the median of the rounds, with the lowest and the highest in \
-             parentheses. When it began, {:.1} other processes wanted a core: rates suffer from them, processor time \
-             less. {explained}\n\n",
+             parentheses. At the start, {:.1} other processes were runnable, which lowers rates more than processor \
+             time. {explained}\n\n",
             self.heading, self.date, self.name, machine.processor, machine.cores, machine.kernel, self.load
         );
         out.push_str(&Figures(&self.figures).markdown());

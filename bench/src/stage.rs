@@ -43,7 +43,7 @@ struct Channel {
     fanout: u64,
     published: u64,
     delivered: u64,
-    /// One publisher: its numbers must arrive without a hole.
+    /// One publisher: its numbers must arrive without a gap.
     ordered: bool,
 }
 

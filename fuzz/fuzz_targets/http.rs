@@ -1,4 +1,4 @@
-//! Feeds made-up requests to `tavern::fuzz::http`, which says what must hold.
+//! Feeds random requests to `tavern::fuzz::http`, which checks the properties.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| tavern::fuzz::http(data));

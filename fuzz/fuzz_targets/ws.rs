@@ -1,4 +1,4 @@
-//! Feeds made-up bytes to `tavern_wire::fuzz::ws`, which says what must hold.
+//! Feeds random bytes to `tavern_wire::fuzz::ws`, which checks the properties.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| tavern_wire::fuzz::ws(data));

@@ -52,7 +52,10 @@ impl Engine {
         let mut told = String::new();
         let output = child.stdout.take().context("its output was piped")?;
         BufReader::new(output).read_line(&mut told)?;
-        ensure!(!told.is_empty(), "Postgres did not start: its words are above; scripts/setup installs it");
+        ensure!(
+            !told.is_empty(),
+            "Postgres did not start, see its output above; install it with scripts/setup"
+        );
         Ok(Engine { child, address, kind: Kind::Postgres, _folder: None })
     }
 

@@ -1,5 +1,5 @@
-//! A node that dies with everybody on it: how long until the others have told their watchers.
-//! Must hold: every watcher hears of everybody, or it is a fault.
+//! A node with all clients dies: the time until the others have notified their watchers.
+//! Must hold: every watcher gets an event for every client, or it is a fault.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::ensure;
 
 use super::Combination;
-use crate::crowd::{Crowd, Heard};
+use crate::crowd::{Crowd, Received};
 use crate::dial::Dialer;
 use crate::presence::SETTINGS;
 use crate::target::Protocol;
@@ -17,7 +17,7 @@ pub struct FailoverResult {
     pub last_s: f64,
 }
 
-/// What a node has without being told otherwise.
+/// The default lease of a node.
 pub const LEASE_MS: u64 = 10_000;
 const PATIENCE: Duration = Duration::from_secs(60);
 const BATCH: usize = 16;
@@ -31,7 +31,7 @@ pub fn run(
     channels: usize,
 ) -> anyhow::Result<FailoverResult> {
     let shared = combination.start()?;
-    // Without a grace, so that everything there is to tell is told at once.
+    // Without a grace period, so that all events are sent at once.
     let settings = format!(
         "{SETTINGS}mailbox_events = 100000\nmailbox_bytes = 67108864\n[kinds.default]\ngrace_ms = 0\n"
     );
@@ -47,40 +47,40 @@ pub fn run(
         }
     }
     crowd.settle()?;
-    let mut guests = Crowd::new()?;
+    let mut clients = Crowd::new()?;
     let target = dying.target(Protocol::WebSocket);
     let mut dialer = Dialer::new(&target, None)?;
-    let guest_ids: Vec<usize> = (0..sessions)
-        .map(|index| guests.connect(&mut dialer, &format!("guest-{index}")))
+    let client_ids: Vec<usize> = (0..sessions)
+        .map(|index| clients.connect(&mut dialer, &format!("user-{index}")))
         .collect::<Result<_, _>>()?;
     let mut came = 0;
     for from in (0..channels).step_by(BATCH) {
-        for guest in &guest_ids {
+        for client in &client_ids {
             for channel in from..(from + BATCH).min(channels) {
                 let join = format!(r#"{{"id":1,"op":"join","channel":"room#{channel}"}}"#);
-                guests.say(*guest, join.as_bytes());
+                clients.say(*client, join.as_bytes());
             }
         }
-        guests.settle()?;
+        clients.settle()?;
         came += crowd.drain(Duration::from_millis(50))?;
     }
     came += crowd.drain(Duration::from_secs(1))?;
     let wanted = (sessions * channels) as u64 * EVENTS_EACH * watching.len() as u64;
-    ensure!(came == wanted, "the watchers heard {came} events of {wanted} when everybody came");
+    ensure!(came == wanted, "the watchers received {came} events of {wanted} when everybody came");
     dying.kill();
     let begun = Instant::now();
     let (mut first_s, mut events) = (None, 0);
-    let mut heard = Vec::new();
+    let mut received = Vec::new();
     while events < wanted {
-        ensure!(begun.elapsed() < PATIENCE, "the watchers heard {events} events of {wanted}");
-        crowd.turn(Duration::from_millis(20), &mut heard)?;
-        events += heard.iter().map(|&Heard { events, .. }| events).sum::<u64>();
+        ensure!(begun.elapsed() < PATIENCE, "the watchers received {events} events of {wanted}");
+        crowd.turn(Duration::from_millis(20), &mut received)?;
+        events += received.iter().map(|&Received { events, .. }| events).sum::<u64>();
         if events > 0 && first_s.is_none() {
             first_s = Some(begun.elapsed().as_secs_f64());
         }
     }
     let last_s = begun.elapsed().as_secs_f64();
     let more = crowd.drain(Duration::from_millis(500))?;
-    ensure!(more == 0, "the watchers heard {more} events too many");
+    ensure!(more == 0, "the watchers received {more} events too many");
     Ok(FailoverResult { first_s: first_s.unwrap_or(last_s), last_s })
 }

@@ -10,7 +10,7 @@ use anyhow::{Context, ensure};
 
 use super::{Combination, Shared};
 use crate::compare::peer::Running;
-use crate::crowd::{Crowd, Heard};
+use crate::crowd::{Crowd, Received};
 use crate::dial::Dialer;
 use crate::presence::SETTINGS;
 use crate::process;
@@ -19,7 +19,7 @@ use crate::target::{Protocol, Target};
 #[derive(Clone, Debug)]
 pub struct Fanout {
     pub subscribers: usize,
-    /// Messages that are published and that not everybody has heard: as many as keep every node busy.
+    /// Published messages that not all subscribers have received: enough to keep every node busy.
     pub window: u64,
     pub seconds: f64,
 }
@@ -29,7 +29,7 @@ pub struct FanoutResult {
     pub per_s: f64,
     /// Deliveries for a second of processor time, of all nodes and the bus.
     pub per_cpu_s: f64,
-    pub heard_without_listeners: u64,
+    pub received_without_subscribers: u64,
 }
 
 const WARMUP: Duration = Duration::from_millis(700);
@@ -49,8 +49,8 @@ pub fn spread(program: &Path, combination: Combination, fanout: &Fanout) -> anyh
     let listening: Vec<&Running> = nodes[..NODES].iter().collect();
     let before = received(nodes[NODES].address())?;
     let outcome = measure(&listening, Some(&shared), fanout)?;
-    let heard_without_listeners = received(nodes[NODES].address())? - before;
-    Ok(FanoutResult { heard_without_listeners, ..outcome })
+    let received_without_subscribers = received(nodes[NODES].address())? - before;
+    Ok(FanoutResult { received_without_subscribers, ..outcome })
 }
 
 fn measure(nodes: &[&Running], shared: Option<&Shared>, fanout: &Fanout) -> anyhow::Result<FanoutResult> {
@@ -66,7 +66,7 @@ fn measure(nodes: &[&Running], shared: Option<&Shared>, fanout: &Fanout) -> anyh
     crowd.settle()?;
     let (mut published, mut delivered) = (0, 0);
     let mut each = vec![0; fanout.subscribers + 1];
-    let mut heard = Vec::new();
+    let mut received = Vec::new();
     let mut load = |crowd: &mut Crowd, time: Duration| -> anyhow::Result<(u64, u64)> {
         let end = Instant::now() + time;
         while Instant::now() < end {
@@ -76,8 +76,8 @@ fn measure(nodes: &[&Running], shared: Option<&Shared>, fanout: &Fanout) -> anyh
                 published += 1;
             }
             crowd.flush(publisher)?;
-            crowd.turn(Duration::from_millis(20), &mut heard)?;
-            for &Heard { client, events, .. } in &heard {
+            crowd.turn(Duration::from_millis(20), &mut received)?;
+            for &Received { client, events, .. } in &received {
                 each[client] += events;
                 delivered += events;
             }
@@ -93,7 +93,7 @@ fn measure(nodes: &[&Running], shared: Option<&Shared>, fanout: &Fanout) -> anyh
     delivered += crowd.settle()? + crowd.drain(QUIET)?;
     let wanted = published * fanout.subscribers as u64;
     ensure!(delivered == wanted, "{delivered} deliveries of {wanted}");
-    Ok(FanoutResult { per_s: measured / seconds, per_cpu_s: measured / cpu, heard_without_listeners: 0 })
+    Ok(FanoutResult { per_s: measured / seconds, per_cpu_s: measured / cpu, received_without_subscribers: 0 })
 }
 
 fn cpu_seconds(nodes: &[&Running], shared: Option<&Shared>) -> anyhow::Result<f64> {
@@ -104,7 +104,7 @@ fn cpu_seconds(nodes: &[&Running], shared: Option<&Shared>) -> anyhow::Result<f6
     Ok(sum)
 }
 
-/// What a node has heard from others, by its own count.
+/// Messages that a node received from others, by its own metric.
 fn received(address: SocketAddr) -> anyhow::Result<u64> {
     let mut stream = TcpStream::connect(address)?;
     stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")?;

@@ -1,4 +1,4 @@
-//! What several nodes and their engines cost: real servers on real Redis, Postgres and NATS, one case after another.
+//! The cost of several nodes and their engines: real servers on real Redis, Postgres and NATS, one case after another.
 //! Must hold: a figure is written with what was counted; a lost event or a refused command is a fault, not a figure.
 
 mod baseline;
@@ -28,8 +28,8 @@ pub(crate) const HEADING: &str = "## Several nodes";
 const SECTION: Section = Section {
     name: "cluster",
     heading: HEADING,
-    explained: "A change is a join or a leave that was answered: one commit each, as many of the one as of the \
-        other. Postgres runs with `synchronous_commit` and `fsync` on, Redis with a log that is synced every second. \
+    explained: "A change is a join or a leave that was answered: one commit each, equal numbers of both. \
+        Postgres runs with `synchronous_commit` and `fsync` on, Redis with a log that is synced every second. \
         Processor time of a fan-out is of all nodes and of the bus.",
 };
 
@@ -142,7 +142,7 @@ fn joins_on_postgres(extent: &Extent) -> anyhow::Result<Vec<Figure>> {
     join_figures("Postgres", 12_000.0, &outcomes, ("upserts of one row by pgbench", rivals))
 }
 
-/// Coming and going on one node, with the processor time of its engine.
+/// Joins and leaves on one node, with the processor time of its engine.
 struct Joins {
     churn: churn::ChurnResult,
     engine_cpu_us: f64,
@@ -193,7 +193,7 @@ fn join_figures(
 fn fanout_figures(extent: &Extent, combination: Combination) -> anyhow::Result<Vec<Figure>> {
     let fanout = Fanout { subscribers: 1000, window: 256, seconds: if extent.quick { 2.0 } else { 5.0 } };
     let (mut alone, mut spread, mut idle) = (Vec::new(), Vec::new(), Vec::new());
-    // Interleaved: what disturbs the machine disturbs both.
+    // Interleaved, so that other load on the machine affects both.
     for _ in 0..extent.rounds {
         let single = fanout::alone(&extent.tavern, &fanout)?;
         let outcome = fanout::spread(&extent.tavern, combination, &fanout)?;
@@ -206,13 +206,13 @@ fn fanout_figures(extent: &Extent, combination: Combination) -> anyhow::Result<V
         );
         alone.push(single.per_cpu_s);
         spread.push(ratio);
-        idle.push(outcome.heard_without_listeners as f64);
+        idle.push(outcome.received_without_subscribers as f64);
     }
     let case = format!("one publisher, 1,000 WebSocket subscribers over three nodes; {}", combination.name());
     Ok(vec![
         Figure::new(&case, "deliveries per second of cpu when all are on one node", alone),
         Figure::new(&case, "deliveries per second of cpu ÷ that", spread).at_least(0.7),
-        Figure::new(&case, "words that a fourth node, without listeners, received", idle).at_most(0.0),
+        Figure::new(&case, "messages received by a fourth node without subscribers", idle).at_most(0.0),
     ])
 }
 
@@ -221,7 +221,7 @@ fn death_figures(extent: &Extent, combination: Combination) -> anyhow::Result<Ve
     let case = format!("a node with 10,000 presences dies, two others watch; {}", combination.name());
     let aim = failover::LEASE_MS as f64 / 1e3 + 2.0;
     Ok(vec![
-        Figure::new(&case, "until the first is told, s", vec![outcome.first_s]),
-        Figure::new(&case, "until all are told everywhere, s", vec![outcome.last_s]).at_most(aim),
+        Figure::new(&case, "until the first event, s", vec![outcome.first_s]),
+        Figure::new(&case, "until the last event on every node, s", vec![outcome.last_s]).at_most(aim),
     ])
 }

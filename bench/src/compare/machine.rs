@@ -19,7 +19,7 @@ pub struct Machine {
     pub write_us: Option<f64>,
 }
 
-/// What one loopback write cost where the targets that are no ratios were set.
+/// The cost of one loopback write on the machine where the absolute targets were set.
 const REFERENCE_WRITE_US: &str = "4 to 5 µs";
 const LINES: usize = 100;
 const WRITES: usize = 10_000;
@@ -43,11 +43,11 @@ impl Machine {
         }
     }
 
-    /// The cost of a write, in words, beside the one that the targets were set with.
+    /// The cost of a write as text, with that of the machine of the targets.
     pub fn write_cost(&self) -> Option<String> {
         let us = self.write_us?;
         Some(format!(
-            "One loopback write costs {us:.1} µs here; targets that are no ratios were set where it costs \
+            "One loopback write costs {us:.1} µs here; absolute targets were set on a machine where it costs \
              {REFERENCE_WRITE_US}"
         ))
     }

@@ -86,8 +86,8 @@ impl Run {
             "cpu/M is the processor time of the server, all its threads, in seconds per million deliveries; less \
              is better. Ratios above 1 are in our favour. A value is the median of the rounds, with the lowest \
              and the highest in parentheses; ratios are taken within a round. Saturated: each publisher sends \
-             its batch (the depth), waits for all replies, and waits when its listeners are 64 messages behind, \
-             on every server alike. Listeners of a saturated fan-out to 100 and more are read late, several \
+             its batch (the depth), waits for all replies, and waits when its subscribers are 64 messages behind, \
+             on every server alike. Subscribers of a saturated fan-out to 100 and more are read late, several \
              messages at a time, so that the load leaves the cores to the server. p99 is from the publish to the \
              delivery, under that load.\n\n",
         );

@@ -1,5 +1,5 @@
 //! Publishers that never pause: how many events a second are accepted, each durable when it is answered.
-//! Must hold: what is counted was answered with 202 and numbered without a hole.
+//! Must hold: what is counted was answered with 202 and numbered without a gap.
 
 use std::path::Path;
 use std::sync::Mutex;
@@ -66,7 +66,7 @@ fn measure(site: &Site, accept: &Accept) -> anyhow::Result<AcceptResult> {
             (0..accept.publishers).map(|index| scope.spawn(move || publish(index))).collect();
         let outcome = watch(site, accept, &accepted, || threads.iter().any(|thread| thread.is_finished()));
         ends.store(true, Ordering::Relaxed);
-        // What stopped a publisher is told before what was counted until then.
+        // An error of a publisher takes precedence over the counts.
         threads.into_iter().try_for_each(joined)?;
         outcome
     })?;

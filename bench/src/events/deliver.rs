@@ -1,5 +1,5 @@
 //! Deliveries to endpoints: from a backlog that does not end while others publish, and one event at a time.
-//! Must hold: an endpoint that misses a number is a fault; an endpoint that had caught up is a fault too.
+//! Must hold: a missing seq at an endpoint is a fault, and so is an endpoint that has caught up.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -77,7 +77,7 @@ fn path(index: usize) -> String {
     format!("/v1/subscriptions/endpoint-{index}")
 }
 
-/// Publishes as many in a second until it is told to end; who is late makes up for it.
+/// Publishes at a constant rate until stopped; catches up when late.
 fn pace(site: &Site, pace: u64, accepted: &AtomicU64, ends: &AtomicBool) -> anyhow::Result<()> {
     let mut publisher = Publisher::open(site, TOPIC, PACED as usize)?;
     let begun = Instant::now();

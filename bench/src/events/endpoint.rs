@@ -1,5 +1,5 @@
-//! The endpoints that deliveries go to: one address, one path for each, a thread for each connection. They take everything
-//! and look at every number. Must hold: a hole in the numbers of an endpoint is never missed; what comes twice is counted once.
+//! The endpoints that deliveries go to: one address, one path for each, a thread for each connection. They accept everything
+//! and check every seq. Must hold: a gap in the seqs of an endpoint is always detected; duplicates are counted once.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -130,7 +130,7 @@ impl Endpoints {
 impl Drop for Endpoints {
     fn drop(&mut self) {
         self.shared.ends.store(true, Ordering::Relaxed);
-        // Wakes the listener, which sees that it is over.
+        // Wakes the listener so that it sees the stop flag.
         let _ = TcpStream::connect(self.address);
     }
 }
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_twice_counts_once_and_a_hole_is_told() {
+    fn duplicates_count_once_and_a_gap_is_reported() {
         let endpoints = Endpoints::open(1).unwrap();
         let mut stream = TcpStream::connect(endpoints.address).unwrap();
         let mut post = |seq: u64| {

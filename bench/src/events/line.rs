@@ -1,5 +1,5 @@
-//! One kept connection that speaks HTTP/1.1 in turns: a request, then its answer. Not a client for other servers: an answer
-//! has a length, or it is a fault.
+//! One keep-alive HTTP/1.1 connection: a request, then its response. Not a general client: a response without a length is a
+//! fault.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -15,13 +15,13 @@ pub struct Line {
     key: String,
 }
 
-/// An answer, as long as the line is not used again.
+/// A response, valid until the next request.
 pub struct Answer<'a> {
     pub status: u16,
     pub body: &'a [u8],
 }
 
-/// Longer than the server's own patience with its store.
+/// Longer than the server's own store timeout.
 const PATIENCE: Duration = Duration::from_secs(30);
 const CHUNK: usize = 64 * 1024;
 const HEAD_END: &[u8] = b"\r\n\r\n";

@@ -1,5 +1,5 @@
-//! What topics and their subscriptions cost: a real server on its SQLite store, real endpoints, one case after another.
-//! Must hold: a figure is written with what was counted; a hole, a lost event or a refused request is a fault, not a figure.
+//! The cost of topics and subscriptions: a real server on its SQLite store, real endpoints, one case after another.
+//! Must hold: a figure is written with what was counted; a gap, a lost event or a refused request is a fault, not a figure.
 
 pub(crate) mod accept;
 mod backlog;
@@ -36,7 +36,7 @@ const SECTION: Section = Section {
     name: "events",
     heading: HEADING,
     explained: "One server on SQLite, `synchronous=FULL`; an event carries a hundred bytes and no id; it counts as \
-        accepted when its 202 was read, as delivered when an endpoint had read it and found its number without a hole. \
+        accepted when its 202 was read, as delivered when an endpoint had read it and its seqs had no gap. \
         Processor time is of the server, all its threads, in seconds per million events.",
 };
 
@@ -165,7 +165,7 @@ fn latency_figures(extent: &Extent) -> anyhow::Result<Vec<Figure>> {
     ])
 }
 
-/// What a subscription with nothing to deliver may take of the server's memory.
+/// Limit of server memory for an idle subscription.
 const BYTES_EACH: f64 = 2048.0;
 
 fn idle_figures(extent: &Extent) -> anyhow::Result<Vec<Figure>> {

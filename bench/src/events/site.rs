@@ -1,5 +1,5 @@
-//! A server on its SQLite store in a folder of its own, with what every case does there: subscribing, publishing, ordering.
-//! Must hold: whatever the server refuses is a fault.
+//! A server on its SQLite store in a folder of its own, with what every case needs: subscribing, publishing, commands.
+//! Must hold: anything that the server refuses is a fault.
 
 use std::path::Path;
 use std::thread;

@@ -1,5 +1,5 @@
-//! Many users wait in a poll; one after another is invited: how long until their poll is answered.
-//! Must hold: the answer holds the invite that was sent, and only the one who was invited is answered.
+//! Many users wait in a poll and are invited one after another: the time until their poll returns.
+//! Must hold: the response contains the invite, and only the poll of the invited user returns.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -25,13 +25,13 @@ pub struct PollsResult {
 
 /// How long a poll waits before it is answered empty and sent again.
 const PARKED_MS: u64 = 20_000;
-/// Not so near its end, which the server spreads a little, that the end could be what is measured.
+/// Long enough before the timeout, which the server jitters, that the timeout is not measured.
 const SAFE: Duration = Duration::from_millis(PARKED_MS / 2);
-/// By then the server has answered it.
+/// The server has answered the poll by then.
 const OVER: Duration = Duration::from_millis(PARKED_MS * 5 / 4);
-/// Polls that are begun anew between two invites.
+/// Polls that are renewed between two invites.
 const RENEWED: usize = 50;
-/// So far apart that none waits for another.
+/// Long enough apart that no invite waits for another.
 const PACE: Duration = Duration::from_millis(10);
 
 struct Waiting {
@@ -65,17 +65,17 @@ fn measure(server: &Running, polls: &Polls) -> anyhow::Result<PollsResult> {
         let spread = (0..polls.waiting).map(|more| (at * 7919 + more) % polls.waiting);
         let index = spread.clone().find(|index| waiting[*index].since.elapsed() < SAFE);
         let index = index.context("no poll is waiting")?;
-        let guest = &mut waiting[index];
+        let client = &mut waiting[index];
         let begun = Instant::now();
         order(&mut host, server, &session, "invite", index)?;
-        guest.told("invite")?;
+        client.expect("invite")?;
         if at >= warmup {
             took.saturating_record(begun.elapsed().as_micros() as u64);
         }
-        guest.park(server, index)?;
+        client.park(server, index)?;
         order(&mut host, server, &session, "cancel_invite", index)?;
-        guest.told("invite_cancel")?;
-        guest.park(server, index)?;
+        client.expect("invite_cancel")?;
+        client.park(server, index)?;
         renew(server, &mut waiting, RENEWED)?;
         std::thread::sleep(PACE);
     }
@@ -85,8 +85,8 @@ fn measure(server: &Running, polls: &Polls) -> anyhow::Result<PollsResult> {
 
 /// Sends again the polls that ended without events.
 fn renew(server: &Running, waiting: &mut [Waiting], most: usize) -> anyhow::Result<()> {
-    let over = waiting.iter_mut().enumerate().filter(|(_, guest)| guest.since.elapsed() > OVER);
-    over.take(most).try_for_each(|(index, guest)| guest.again(server, index))
+    let over = waiting.iter_mut().enumerate().filter(|(_, client)| client.since.elapsed() > OVER);
+    over.take(most).try_for_each(|(index, client)| client.again(server, index))
 }
 
 fn request(server: &Running, path: &str, user: &str, body: &str) -> Vec<u8> {
@@ -109,14 +109,14 @@ fn hello(line: &mut Line, server: &Running, user: &str) -> anyhow::Result<String
 }
 
 fn order(line: &mut Line, server: &Running, session: &str, op: &str, index: usize) -> anyhow::Result<()> {
-    let body = format!(r#"{{"op":"party.{op}","session":"{session}","user":"guest-{index}"}}"#);
+    let body = format!(r#"{{"op":"party.{op}","session":"{session}","user":"user-{index}"}}"#);
     good(line.say(&request(server, "/v1/command", "host", &body))?, op).map(drop)
 }
 
 impl Waiting {
     fn come(server: &Running, index: usize) -> anyhow::Result<Waiting> {
         let mut line = Line::open(server.address(), "")?;
-        let session = hello(&mut line, server, &format!("guest-{index}"))?;
+        let session = hello(&mut line, server, &format!("user-{index}"))?;
         let mut waiting = Waiting { line, session, cursor: 0, since: Instant::now() };
         waiting.park(server, index)?;
         Ok(waiting)
@@ -126,7 +126,7 @@ impl Waiting {
         let (session, cursor) = (&self.session, self.cursor);
         let body = format!(r#"{{"session":"{session}","cursor":{cursor},"timeout_ms":{PARKED_MS}}}"#);
         self.since = Instant::now();
-        self.line.send(&request(server, "/v1/poll", &format!("guest-{index}"), &body))
+        self.line.send(&request(server, "/v1/poll", &format!("user-{index}"), &body))
     }
 
     /// The poll has ended without events.
@@ -137,8 +137,8 @@ impl Waiting {
         self.park(server, index)
     }
 
-    /// The poll is answered with this letter.
-    fn told(&mut self, cmd: &str) -> anyhow::Result<()> {
+    /// The poll returns this party event.
+    fn expect(&mut self, cmd: &str) -> anyhow::Result<()> {
         let body = good(self.line.receive()?, "a poll")?;
         let wanted = format!(r#""cmd":"{cmd}""#);
         let holds = memmem::find(body, wanted.as_bytes()).is_some();

@@ -1,5 +1,5 @@
-//! Coming and going: clients that join and leave the same channels without a pause, and one who watches them all.
-//! Must hold: what is counted was answered, and the watcher heard of every change, or it is a fault.
+//! Churn: clients that join and leave the same channels continuously, and one watcher of all.
+//! Must hold: only answered commands count, and the watcher must receive every change, or it is a fault.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -8,12 +8,12 @@ use anyhow::ensure;
 use serde::Serialize;
 
 use crate::compare::peer::Running;
-use crate::crowd::{Crowd, Heard};
+use crate::crowd::{Crowd, Received};
 use crate::dial::Dialer;
 use crate::process;
 use crate::target::Protocol;
 
-/// Who comes and goes.
+/// The connections that join and leave.
 #[derive(Clone, Debug, Serialize)]
 pub struct Churn {
     pub connections: usize,
@@ -24,7 +24,7 @@ pub struct Churn {
     pub seconds: f64,
 }
 
-/// A change is a join or a leave that was answered: one commit each, as many of the one as of the other.
+/// A change is a join or a leave that was answered: one commit each, equal numbers of both.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct ChurnResult {
     pub changes: u64,
@@ -37,12 +37,12 @@ pub struct ChurnResult {
     pub stored_bytes: f64,
     pub p50_us: f64,
     pub p99_us: f64,
-    /// Events that the watcher heard.
+    /// Events that the watcher received.
     pub events: u64,
 }
 
 const WARMUP: Duration = Duration::from_millis(700);
-/// What watchers of a small channel hear of one change: of the client and of its user.
+/// Events per change in a small channel: one for the client and one for its user.
 const EVENTS_PER_CHANGE: u64 = 2;
 const QUIET: Duration = Duration::from_millis(500);
 
@@ -81,11 +81,11 @@ fn measure(server: &Running, churn: &Churn) -> anyhow::Result<ChurnResult> {
         walk(&mut crowd, walker, &commands, churn.depth)?;
     }
     let (mut changes, mut events) = (0, 0);
-    let mut heard = Vec::new();
+    let mut received = Vec::new();
     let mut count = |crowd: &mut Crowd, until: Instant| -> anyhow::Result<(u64, u64)> {
         while Instant::now() < until {
-            crowd.turn(Duration::from_millis(20), &mut heard)?;
-            for &Heard { client, replies, events: told } in &heard {
+            crowd.turn(Duration::from_millis(20), &mut received)?;
+            for &Received { client, replies, events: told } in &received {
                 changes += replies;
                 events += told;
                 if replies > 0 && client != watcher {
@@ -111,7 +111,7 @@ fn measure(server: &Running, churn: &Churn) -> anyhow::Result<ChurnResult> {
     let rest: u64 = walkers.iter().map(|walker| crowd.pending(walker.client) as u64).sum();
     events += crowd.settle()? + crowd.drain(QUIET)?;
     let told = (all + rest) * EVENTS_PER_CHANGE;
-    ensure!(events == told, "the watcher heard {events} events of {told}");
+    ensure!(events == told, "the watcher received {events} of {told} events");
     let each = |sum: f64| sum / measured as f64;
     Ok(ChurnResult {
         changes: measured,

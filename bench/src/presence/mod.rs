@@ -1,4 +1,4 @@
-//! What presence costs: real servers, real WebSockets, one case after another, each with a fresh server.
+//! The cost of presence: real servers, real WebSockets, one case after another, each with a fresh server.
 //! Must hold: a figure is written with what was counted; a lost event or a refused command is a fault, not a figure.
 
 pub(crate) mod churn;
@@ -24,7 +24,7 @@ pub struct PresenceArgs {
     options: Options,
 }
 
-/// More connections from one address than any case opens, and rooms for those that are in many.
+/// More connections from one address, and more channels per session, than any case uses.
 pub(crate) const SETTINGS: &str =
     "[limits]\nconnections_per_address = 100000\nchannels_per_session = 100000\n";
 
@@ -33,8 +33,8 @@ pub(crate) const HEADING: &str = "## Presence";
 const SECTION: Section = Section {
     name: "presence",
     heading: HEADING,
-    explained: "A change is a join or a leave that was answered: one commit each, as many of the one as of the \
-        other. Processor time is of the server, all its threads.",
+    explained: "A change is a join or a leave that was answered: one commit each, equal numbers of both. \
+        Processor time is of the server, all its threads.",
 };
 
 const CASES: &[Case<Extent>] = &[
@@ -75,7 +75,7 @@ fn churn(extent: &Extent) -> Churn {
 fn churn_figures(extent: &Extent) -> anyhow::Result<Vec<Figure>> {
     let churn = churn(extent);
     let mut outcomes = [const { Vec::new() }; STORES.len()];
-    // Interleaved: what disturbs the machine disturbs both.
+    // Interleaved, so that other load on the machine affects both.
     for _ in 0..extent.rounds {
         for ((name, store, _), outcomes) in STORES.iter().zip(&mut outcomes) {
             let outcome = churn::run(&extent.tavern, *store, &churn)?;
@@ -104,7 +104,7 @@ fn churn_figures(extent: &Extent) -> anyhow::Result<Vec<Figure>> {
     Ok(figures)
 }
 
-/// Presences that do not change: what they write.
+/// Writes of presences that do not change.
 fn rest_figures(extent: &Extent) -> anyhow::Result<Vec<Figure>> {
     let idle = Duration::from_secs(if extent.quick { 6 } else { 30 });
     let rest = Rest { sessions: 100, channels: 1000, watched: false, idle: Some(idle) };
@@ -113,14 +113,14 @@ fn rest_figures(extent: &Extent) -> anyhow::Result<Vec<Figure>> {
     let more = outcome.full_bytes_per_s / outcome.empty_bytes_per_s.max(1.0);
     Ok(vec![
         Figure::new(&case, "stored/s, KiB", vec![outcome.full_bytes_per_s / 1024.0]),
-        Figure::new(&case, "stored/s ÷ of the same server with nobody present", vec![more]).at_most(1.2),
+        Figure::new(&case, "stored/s ÷ of the same server without presences", vec![more]).at_most(1.2),
         Figure::new(&case, "server cpu, ms/s", vec![outcome.full_cpu_ms_per_s]),
         Figure::new("100,000 presences, 1,000 channels; SQLite", "bytes each", vec![outcome.bytes_each])
             .at_most(BYTES_EACH),
     ])
 }
 
-/// What a present client may take of the server's memory.
+/// Limit of server memory for a present client.
 const BYTES_EACH: f64 = 400.0;
 
 fn memory_figures(extent: &Extent) -> anyhow::Result<Vec<Figure>> {

@@ -32,7 +32,7 @@ pub struct RadarResult {
     pub changes_per_s: f64,
     /// Processor time of Radar and of its Redis for one change.
     pub cpu_us: f64,
-    /// Events that the watcher heard of one change.
+    /// Events per change at the watcher.
     pub events_each: f64,
 }
 

@@ -1,5 +1,5 @@
 //! Presences at rest: what they write while nothing happens, and the memory they take.
-//! Must hold: what is there before anybody joins is measured on the same server and taken off.
+//! Must hold: the baseline before the joins is measured on the same server and subtracted.
 
 use std::ops::Range;
 use std::path::Path;
@@ -53,7 +53,7 @@ fn measure(server: &Running, rest: &Rest) -> anyhow::Result<RestResult> {
     let watcher = crowd.connect(&mut dialer, "watcher")?;
     let mut sessions = Vec::with_capacity(rest.sessions);
     for index in 0..rest.sessions {
-        sessions.push(crowd.connect(&mut dialer, &format!("guest-{index}"))?);
+        sessions.push(crowd.connect(&mut dialer, &format!("user-{index}"))?);
     }
     // Every session has joined once before, so that buffers which the server keeps are not counted as presences.
     for op in ["join", "leave"] {
@@ -110,13 +110,13 @@ fn all(
     Ok(())
 }
 
-/// Bytes stored and milliseconds of processor time in a second in which no client says anything.
+/// Bytes stored and milliseconds of processor time per second without commands.
 fn idle(server: &Running, crowd: &mut Crowd, time: Duration) -> anyhow::Result<(f64, f64)> {
     let stored = process::stored_bytes(server.pid())?;
     let cpu = process::usage(server.pid())?.cpu_seconds;
     let begun = Instant::now();
     while begun.elapsed() < time {
-        // The server asks for signs of life now and then.
+        // Answers the server's pings.
         crowd.drain(Duration::from_millis(200))?;
     }
     let seconds = begun.elapsed().as_secs_f64();

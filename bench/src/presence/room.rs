@@ -1,4 +1,4 @@
-//! One large room: what its watchers are told while people come, and what it costs to ask who is there.
+//! One large room: what its watchers receive while users join, and the cost of `who`.
 //! Must hold: frames are counted where they arrive, at the watchers.
 
 use std::path::Path;
@@ -21,18 +21,18 @@ pub struct Arrivals {
 
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Question {
-    /// One answer with everybody, over loopback, in as many parts as it has.
+    /// One complete `who` over loopback, all pages.
     pub ms: f64,
     pub cpu_ms: f64,
 }
 
-const COALESCED: &str = "[kinds.hall]\npresence_mode = \"coalesced\"\n";
-/// Longer than a tick: what was collected last is told by then.
+const COALESCED: &str = "[kinds.room]\npresence_mode = \"coalesced\"\n";
+/// Longer than a tick: the last coalesced event has been sent by then.
 const LAST_TICK: Duration = Duration::from_millis(700);
-/// Users in one part of an answer: the most that is given at once.
+/// Users per page: the maximum.
 const PART: usize = 1000;
 
-/// People who do not watch come at an even pace into a room that others watch.
+/// Users who do not watch join a watched room at a constant rate.
 pub fn arrivals(
     program: &Path,
     watchers: usize,
@@ -45,41 +45,41 @@ pub fn arrivals(
     let mut crowd = Crowd::new()?;
     for index in 0..watchers {
         let watcher = crowd.connect(&mut dialer, &format!("watcher-{index}"))?;
-        crowd.say(watcher, br#"{"id":1,"op":"subscribe","channel":"hall#1","presence":true}"#);
+        crowd.say(watcher, br#"{"id":1,"op":"subscribe","channel":"room#1","presence":true}"#);
     }
     crowd.settle()?;
-    let mut guests = Vec::with_capacity(arriving);
+    let mut clients = Vec::with_capacity(arriving);
     for index in 0..arriving {
-        guests.push(crowd.connect(&mut dialer, &format!("guest-{index}"))?);
+        clients.push(crowd.connect(&mut dialer, &format!("user-{index}"))?);
     }
     crowd.drain(LAST_TICK)?;
     let cpu = process::usage(server.pid())?.cpu_seconds;
     let begun = Instant::now();
-    let (mut frames, mut heard) = (0, Vec::new());
-    for (at, &guest) in guests.iter().enumerate() {
+    let (mut frames, mut received) = (0, Vec::new());
+    for (at, &client) in clients.iter().enumerate() {
         let due = begun + within.mul_f64(at as f64 / arriving as f64);
         while Instant::now() < due {
-            crowd.turn(due.saturating_duration_since(Instant::now()), &mut heard)?;
-            frames += heard.iter().map(|heard| heard.events).sum::<u64>();
+            crowd.turn(due.saturating_duration_since(Instant::now()), &mut received)?;
+            frames += received.iter().map(|received| received.events).sum::<u64>();
         }
-        crowd.say(guest, br#"{"id":1,"op":"join","channel":"hall#1"}"#);
-        crowd.flush(guest)?;
+        crowd.say(client, br#"{"id":1,"op":"join","channel":"room#1"}"#);
+        crowd.flush(client)?;
     }
     frames += crowd.settle()? + crowd.drain(LAST_TICK)?;
     let cpu_seconds = process::usage(server.pid())?.cpu_seconds - cpu;
-    ensure!(frames >= watchers as u64, "the watchers heard {frames} frames");
+    ensure!(frames >= watchers as u64, "the watchers received {frames} frames");
     Ok(Arrivals { frames, cpu_seconds })
 }
 
-/// One client asks who is there, again and again.
+/// One client sends `who` repeatedly.
 pub fn who(program: &Path, store: Option<&str>, users: usize, times: usize) -> anyhow::Result<Question> {
     let server = Running::tavern(program, store, super::SETTINGS)?;
     let target = server.target(Protocol::WebSocket);
     let mut dialer = Dialer::new(&target, None)?;
     let mut crowd = Crowd::new()?;
     for index in 0..users {
-        let guest = crowd.connect(&mut dialer, &name(index))?;
-        crowd.say(guest, br#"{"id":1,"op":"join","channel":"hall#1"}"#);
+        let client = crowd.connect(&mut dialer, &name(index))?;
+        crowd.say(client, br#"{"id":1,"op":"join","channel":"room#1"}"#);
     }
     crowd.settle()?;
     let asker = crowd.connect(&mut dialer, "asker")?;
@@ -87,7 +87,7 @@ pub fn who(program: &Path, store: Option<&str>, users: usize, times: usize) -> a
         for from in (0..users).step_by(PART) {
             let after = from.checked_sub(1).map(|last| format!(r#","after":"{}""#, name(last)));
             let after = after.unwrap_or_default();
-            let who = format!(r#"{{"id":1,"op":"who","channel":"hall#1","limit":{PART}{after}}}"#);
+            let who = format!(r#"{{"id":1,"op":"who","channel":"room#1","limit":{PART}{after}}}"#);
             crowd.say(asker, who.as_bytes());
             crowd.settle()?;
         }
@@ -108,5 +108,5 @@ pub fn who(program: &Path, store: Option<&str>, users: usize, times: usize) -> a
 
 /// Names in the order of their numbers.
 fn name(index: usize) -> String {
-    format!("guest-{index:06}")
+    format!("user-{index:06}")
 }
