@@ -79,7 +79,7 @@ class SampleData(contextlib.ExitStack):
         taker = self.enter_context(Endpoint())
         picky = self.enter_context(Endpoint(refuses))
         subscriptions = {
-            "accounting": {"topics": ["orders", "payments"], "callback": f"{taker.url}/accounting"},
+            "billing": {"topics": ["orders", "payments"], "callback": f"{taker.url}/billing"},
             "mail": {"topics": ["orders"], "callback": f"{picky.url}/mail"},
             "warehouse": {"topics": ["orders"], "callback": f"http://127.0.0.1:{free_port()}/hook"},
             "analytics": {"topics": ["orders", "payments", "signups"], "pull": True},

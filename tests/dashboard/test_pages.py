@@ -15,7 +15,7 @@ PAGES = {
     "#/users/ann": ["Why online", "game#1048", "Party ", "Followed by", "carla", HOSTILE],
     "#/users/igor": ["Why offline", "a red scarf", HOSTILE],
     "#/parties": ["Party ", "ann", "bob", "idle"],
-    "#/topics": ["orders", "payments", "signups", "accounting"],
+    "#/topics": ["orders", "payments", "signups", "billing"],
     "#/subscriptions": ["analytics", "healthy", "failing", "disabled", "http://127.0.0.1"],
     "#/subscriptions/mail": ["Acknowledged", "Dead letters", "refused", "Retry all", HOSTILE],
     "#/subscriptions/warehouse": ["In flight", "Consecutive failures", "Failing since", "Next attempt"],

@@ -19,7 +19,7 @@ FOLDER = pathlib.Path(__file__).parents[2] / "dashboard"
 def own():
     """Sample data that a test may change."""
     with Tavern.dev(CONFIG) as server, SampleData(server) as sample:
-        sample.business()
+        sample.create_subscriptions()
         yield sample
 
 
@@ -122,18 +122,18 @@ def health(own, name):
 
 
 def test_a_subscription_can_be_disabled_enabled_and_replayed(browser, own):
-    browser.open(own.server, "#/subscriptions/accounting")
+    browser.open(own.server, "#/subscriptions/billing")
     browser.sees("healthy")
     browser.do("click", at="main .actions button:first-child")
     browser.sees("disabled by an operator")
-    assert health(own, "accounting") == "disabled"
+    assert health(own, "billing") == "disabled"
     browser.do("click", at="main .actions button:first-child")
     browser.sees("healthy")
     browser.do("click", at="main .actions button:last-child")
     browser.sees("Events are delivered again", "dialog")
     browser.press("Enter")
     browser.sees("Replaying from seq 1", "#banner")
-    until(lambda: good(own.api.get("/v1/subscriptions/accounting"))["acknowledged"] == 17, "all events to be delivered again", 10)
+    until(lambda: good(own.api.get("/v1/subscriptions/billing"))["acknowledged"] == 17, "all events to be delivered again", 10)
 
 
 def test_dead_letters_can_be_retried(browser, own):
