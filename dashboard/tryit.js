@@ -17,7 +17,7 @@ export function tryIt(visit) {
   const who = h('input', { name: 'user', value: kept.user, maxlength: 128, autocomplete: 'off', required: true });
   const token = h('input', { name: 'token', value: kept.token, maxlength: 8192, autocomplete: 'off', placeholder: 'tavern token --user ann --allow "*=subscribe,publish,join,presence"' });
   const where = h('input', { name: 'channel', value: kept.channel, maxlength: 255, autocomplete: 'off', required: true });
-  const words = h('input', { name: 'text', maxlength: 65536, autocomplete: 'off', placeholder: 'hello, or any JSON', disabled: true });
+  const message = h('input', { name: 'text', maxlength: 65536, autocomplete: 'off', placeholder: 'hello, or any JSON', disabled: true });
   const send = h('button', { disabled: true }, 'Send');
   const join = h('button', { disabled: true, type: 'button', class: 'quiet' }, 'Join');
 
@@ -28,7 +28,7 @@ export function tryIt(visit) {
     log.scrollTop = log.scrollHeight;
   };
   const ready = (on) => {
-    for (const one of [words, send, join]) one.disabled = !on;
+    for (const one of [message, send, join]) one.disabled = !on;
   };
   const end = () => {
     client?.close().catch(() => {});
@@ -57,16 +57,16 @@ export function tryIt(visit) {
     join.textContent = 'Join';
     try {
       await Promise.all([own.connect(), room.subscribe(({ data, from }) => line('message', from?.user ?? from?.client ?? 'a service', data))]);
-      words.focus();
+      message.focus();
     } catch (error) {
       if (own === client) line('note', error.code ?? 'error', error.message);
     }
   };
-  const say = async (event) => {
+  const publish = async (event) => {
     event.preventDefault();
-    if (!words.value || !room) return;
-    const given = words.value;
-    words.value = '';
+    if (!message.value || !room) return;
+    const given = message.value;
+    message.value = '';
     try {
       await room.publish(parse(given));
     } catch (error) {
@@ -88,7 +88,7 @@ export function tryIt(visit) {
   visit.draw(
     heading('Try it', state),
     h('form', { class: 'row', onsubmit: enter }, name, pass, h('label', {}, 'Channel', where), h('button', { class: 'main' }, 'Connect')),
-    section('Messages', log, hint, h('form', { class: 'row say', onsubmit: say }, h('label', { class: 'wide' }, 'Message', words), send, join)),
+    section('Messages', log, hint, h('form', { class: 'row send', onsubmit: publish }, h('label', { class: 'wide' }, 'Message', message), send, join)),
   );
   visit.tick(() => {
     name.hidden = !dev();

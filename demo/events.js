@@ -76,13 +76,13 @@ function row({ seq, topic, type, time: at, data }) {
   const body = JSON.stringify(data ?? null, null, 1).slice(0, 2000);
   return h('li', {},
     h('details', {},
-      h('summary', {}, h('span', { class: 'seq' }, `#${seq}`), h('b', {}, type), h('span', { class: 'gist' }, gist(data)), h('time', {}, at ? time(at) : '')),
+      h('summary', {}, h('span', { class: 'seq' }, `#${seq}`), h('b', {}, type), h('span', { class: 'event-summary' }, summaryText(data)), h('time', {}, at ? time(at) : '')),
       h('p', { class: 'muted' }, topic),
       h('pre', { tabindex: '0' }, h('code', {}, body))));
 }
 
 /** A short summary of an event. */
-function gist(data) {
+function summaryText(data) {
   const { user, channel, reason, members } = data ?? {};
   const parts = [user, channel && `in ${channel}`, reason && `(${reason})`, Array.isArray(members) && members.join(', ')];
   return parts.filter((part) => typeof part === 'string').join(' ').slice(0, 120);

@@ -134,6 +134,6 @@ const gameOf = (entry) => (typeof entry?.state?.game === 'string' && entry.state
 function doing(status) {
   if (!status) return 'not seen yet';
   if (!status.online) return status.last_seen ? `offline, last seen ${time(status.last_seen)}` : 'offline';
-  const told = status.activities.filter(({ activity }) => activity !== 'online').map(({ activity, channel }) => (channel.startsWith('party#') ? activity : `${activity} in ${channel}`));
-  return `${status.leaving ? 'connection lost' : 'online'}${told.length ? `: ${told[0]}` : ''}`;
+  const active = status.activities.filter(({ activity }) => activity !== 'online').map(({ activity, channel }) => (channel.startsWith('party#') ? activity : `${activity} in ${channel}`));
+  return `${status.leaving ? 'connection lost' : 'online'}${active.length ? `: ${active[0]}` : ''}`;
 }

@@ -43,11 +43,11 @@ async function main () {
   }
   for (let index = 0; index < connections; index++) walk(await connect(`walker-${index}`))
   await later(WARMUP_MS)
-  const [from, heard, begun] = [changes, events, process.hrtime.bigint()]
+  const [from, eventsBefore, begun] = [changes, events, process.hrtime.bigint()]
   console.log('warm')
   await later(seconds * 1000)
   const took = Number(process.hrtime.bigint() - begun) / 1e9
-  console.log(JSON.stringify({ changes: changes - from, events: events - heard, seconds: took }))
+  console.log(JSON.stringify({ changes: changes - from, events: events - eventsBefore, seconds: took }))
   process.exit(0)
 }
 

@@ -57,10 +57,10 @@ pub fn delivery_head(protocol: Protocol, channel: &str, size: usize) -> Option<V
 /// The subscription id of every NATS listener: each connection holds one subscription.
 pub const NATS_SID: u32 = 1;
 
-pub fn redis(words: &[&str]) -> Vec<u8> {
-    let mut out = format!("*{}\r\n", words.len());
-    for word in words {
-        out.push_str(&format!("${}\r\n{word}\r\n", word.len()));
+pub fn redis(arguments: &[&str]) -> Vec<u8> {
+    let mut out = format!("*{}\r\n", arguments.len());
+    for argument in arguments {
+        out.push_str(&format!("${}\r\n{argument}\r\n", argument.len()));
     }
     out.into_bytes()
 }

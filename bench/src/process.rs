@@ -58,7 +58,7 @@ pub fn children(pid: u32) -> Vec<u32> {
         .collect()
 }
 
-/// Bytes that a process gave to storage since it began: what the page cache was told to write.
+/// Bytes that a process wrote to storage since its start, including the page cache.
 pub fn stored_bytes(pid: u32) -> anyhow::Result<u64> {
     field(&read(pid, "io")?, "write_bytes:").with_context(|| format!("unreadable /proc/{pid}/io"))
 }

@@ -100,7 +100,7 @@ impl Subscriber {
     /// Ends a session that would otherwise wait for its client to come back.
     pub fn bye(&mut self, protocol: Protocol) {
         if protocol == Protocol::WebSocket {
-            // A server that is gone needs no goodbye.
+            // Errors are ignored: the server may be gone.
             let _ = write_small(&mut self.stream, &frame::masked(frame::TEXT, br#"{"op":"bye"}"#));
         }
     }

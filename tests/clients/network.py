@@ -95,7 +95,7 @@ class Network:
             self.stalled = False
             self.changed.notify_all()
 
-    def mend(self, _step):
+    def restore(self, _step):
         with self.changed:
             self.open, self.stalled, self.refuses = True, False, False
             self.delay, self.rate = 0.0, None

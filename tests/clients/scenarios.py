@@ -262,14 +262,14 @@ class Run:
         driver = self.drivers[step["as"]]
         wanted = step["data"] if "data" in step else list(range(step["range"][0], step["range"][1] + 1))
 
-        def heard():
+        def received():
             events = list(driver.events)
             return [event["data"] for event in events if event["type"] == "message" and event["channel"] == step["messages"]]
 
         with contextlib.suppress(AssertionError):
-            driver.until(lambda: len(heard()) >= len(wanted), step.get("within_ms", MESSAGES_MS) / 1000, "the messages")
+            driver.until(lambda: len(received()) >= len(wanted), step.get("within_ms", MESSAGES_MS) / 1000, "the messages")
         time.sleep(QUIET_MS / 1000)
-        got = heard()
+        got = received()
         if got != wanted:
             at = next((at for at, (one, other) in enumerate(zip(got, wanted)) if one != other), min(len(got), len(wanted)))
             raise AssertionError(f"{len(got)} of {len(wanted)} messages; from {at} on {got[at:at + 10]}, not {wanted[at:at + 10]}")
@@ -345,7 +345,7 @@ class Run:
         if step["link"] == "cut" and "ms" in step:
             time.sleep(step["ms"] / 1000)
             for network in chosen:
-                network.act("mend", {})
+                network.act("restore", {})
 
     def on_churn(self, step):
         churn = Churn(self.servers, step["churn"], step["clients"], step["seed"])

@@ -179,10 +179,10 @@ def test_a_store_restart_under_load_loses_no_acknowledged_write(two, engine, roo
             with Socket(server, user="asker") as asker:
                 assert states(asker, room) == truth
         events = watcher.events_so_far()
-        told = [event for event in events if event["event"] != "message"]
-        versions = [event["version"] for event in told]
-        assert versions == sorted(versions) and len(events) == len(told) + 1
-        assert not [event for event in told if event["event"] in ("user_offline", "client_offline")], "no user went offline"
+        changes = [event for event in events if event["event"] != "message"]
+        versions = [event["version"] for event in changes]
+        assert versions == sorted(versions) and len(events) == len(changes) + 1
+        assert not [event for event in changes if event["event"] in ("user_offline", "client_offline")], "no user went offline"
         for mover in movers:
             mover.socket.close()
 

@@ -35,9 +35,9 @@ def summary(event):
     return " ".join([state, "+".join(status["channels"]), event["change"]])
 
 
-def follow(server, user, whom):
+def follow(server, user, followee):
     socket = Socket(server, user=user)
-    socket.ok("follow", user=whom)
+    socket.ok("follow", user=followee)
     first = summary(socket.event())
     return socket, first
 

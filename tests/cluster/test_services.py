@@ -103,11 +103,11 @@ def test_a_service_receives_status_changes(world):
     # A second session on another server: the server of the change sends the message, once.
     with Socket(b, user="ann") as other:
         other.ok("join", channel="game#B")
-        until(lambda: next_events(listener, prefix, "ann")["channels"] == ["activegame#A", "game#B"], "both places are told")
+        until(lambda: next_events(listener, prefix, "ann")["channels"] == ["activegame#A", "game#B"], "both channels in the message")
         other.ok("leave", channel="game#B")
         until(lambda: next_events(listener, prefix, "ann")["channels"] == ["activegame#A"], "one channel to be left")
     ann.ok("leave", channel="activegame#A")
-    until(lambda: next_events(listener, prefix, "ann")["turn"] == "ended_game", "the end of the game is told")
+    until(lambda: next_events(listener, prefix, "ann")["turn"] == "ended_game", "the end of the game")
     ann.close()
     last = next_events(listener, prefix, "ann")
     while last["turn"] != "disconnected":

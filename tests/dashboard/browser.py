@@ -45,9 +45,9 @@ class Browser(Driver):
         """Leaves the page before its server stops, so that later errors do not count."""
         self.do("leave")
 
-    def expect_errors(self, *words):
+    def expect_errors(self, *texts):
         """The page reported exactly these console errors."""
         complaints = self.do("complaints")
-        strange = [one for one in complaints if not any(word in one for word in words)]
-        missing = [word for word in words if not any(word in one for one in complaints)]
+        strange = [one for one in complaints if not any(text in one for text in texts)]
+        missing = [text for text in texts if not any(text in one for one in complaints)]
         assert not strange and not missing, f"{complaints}; missing {missing}"

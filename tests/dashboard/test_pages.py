@@ -37,10 +37,10 @@ INSIDE = """(() => {
 @pytest.mark.parametrize("width, scheme", [(1280, "light"), (360, "dark")])
 def test_every_page_shows_its_data(browser, sample, width, scheme):
     browser.open(sample.server, width=width, scheme=scheme)
-    for page, words in PAGES.items():
+    for page, texts in PAGES.items():
         browser.goto(page)
-        for word in words:
-            browser.sees(word)
+        for text in texts:
+            browser.sees(text)
         scroll, wide = browser.eval(INSIDE)
         assert scroll <= width and wide == [], f"{page} overflows {width}: {scroll} {wide}"
         browser.quiet()
@@ -48,8 +48,8 @@ def test_every_page_shows_its_data(browser, sample, width, scheme):
 
 def test_a_party_shows_members_and_invites(browser, sample):
     browser.open(sample.server, f"#/parties/{sample.party}")
-    for word in ["idle", "2 members", "leader", "carla"]:
-        browser.sees(word)
+    for text in ["idle", "2 members", "leader", "carla"]:
+        browser.sees(text)
     browser.goto("#/parties/999")
     browser.sees("Not found")
     browser.expect_errors("404")
@@ -78,10 +78,10 @@ EMPTY = {
 
 def test_empty_pages_say_what_to_do(browser, empty):
     browser.open(empty, width=360, scheme="light")
-    for page, words in EMPTY.items():
+    for page, texts in EMPTY.items():
         browser.goto(page)
-        for word in words:
-            browser.sees(word)
+        for text in texts:
+            browser.sees(text)
         scroll, wide = browser.eval(INSIDE)
         assert scroll <= 360 and wide == [], f"{page}: {wide}"
 
@@ -130,9 +130,9 @@ ADDRESSES = [
 
 def test_hostile_urls_do_no_harm(browser, sample):
     browser.open(sample.server)
-    for page, word in ADDRESSES:
+    for page, text in ADDRESSES:
         browser.goto(page)
-        browser.sees(word)
+        browser.sees(text)
         harmless(browser)
     browser.expect_errors("40")
 

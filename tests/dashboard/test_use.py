@@ -91,9 +91,9 @@ def test_the_dashboard_can_be_used_by_keyboard(browser, sample):
     browser.sees("Failing since")
     browser.press("Backspace")
     browser.sees("Progress, queue and health")
-    for letter, word in {"o": "Overview", "c": "Channels", "u": "Users", "p": "Parties", "t": "Topics", "n": "Nodes", "e": "Settings", "y": "Try it"}.items():
-        browser.press("g", letter)
-        browser.wait(f"document.querySelector('h1')?.textContent === {json.dumps(word)}")
+    for key, text in {"o": "Overview", "c": "Channels", "u": "Users", "p": "Parties", "t": "Topics", "n": "Nodes", "e": "Settings", "y": "Try it"}.items():
+        browser.press("g", key)
+        browser.wait(f"document.querySelector('h1')?.textContent === {json.dumps(text)}")
     browser.press("?")
     browser.sees("Search everything", "dialog")
     browser.press("Escape")
@@ -167,7 +167,7 @@ def test_try_it_publishes_receives_and_joins(browser, sample):
     browser.sees('{"hello":"world"}', ".log")
     sample.connect("ann").ok("publish", channel="room#tried", data="from ann")
     browser.sees("from ann", ".log")
-    browser.click(".say button:last-child")
+    browser.click(".send button:last-child")
     browser.sees("Present in room#tried", "#banner")
     found = good(sample.api.get("/v1/channels/room%23tried/presence"))
     assert [one["user"] for one in found["users"]] == ["visitor"]

@@ -142,7 +142,7 @@ def cut(network, tab):
 
 
 def restore(network, tab):
-    network.mend({})
+    network.restore({})
     tab.network(True)
     tab.sees("connected", at="#state")
 

@@ -21,8 +21,8 @@ def check(folder, *arguments, **variables):
         text=True, timeout=20,
     )
     assert done.stdout, done.stderr
-    told = json.loads(done.stdout)
-    return done.returncode, told["errors"], {value["key"]: value["value"] for value in told["values"]}
+    report = json.loads(done.stdout)
+    return done.returncode, report["errors"], {value["key"]: value["value"] for value in report["values"]}
 
 
 def unit(text):

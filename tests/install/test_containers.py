@@ -82,8 +82,8 @@ def test_the_image_runs_as_an_unprivileged_user(tmp_path):
 
 def test_the_commands_of_the_image_exist():
     given = dict(image()[0])
-    words = yaml.safe_load(given["HEALTHCHECK"].split(" CMD ")[1])
-    for command in (words, yaml.safe_load(given["ENTRYPOINT"]) + yaml.safe_load(given["CMD"])):
+    command_line = yaml.safe_load(given["HEALTHCHECK"].split(" CMD ")[1])
+    for command in (command_line, yaml.safe_load(given["ENTRYPOINT"]) + yaml.safe_load(given["CMD"])):
         assert command[0] == "tavern"
         run = subprocess.run([program(), *command[1:], "--help"], capture_output=True, text=True, timeout=20)
         assert run.returncode == 0, run.stderr

@@ -70,8 +70,8 @@ def test_all_files_are_installed_below_the_folder(root):
 
 def test_the_service_starts_the_installed_program(root):
     service = unit((root / "opt/tavern/lib/systemd/system/tavern.service").read_text())["Service"]
-    words = service["ExecStart"][0].split()
-    assert words == ["/opt/tavern/bin/tavern", "serve", "--config", "/opt/etc/tavern/tavern.toml"]
+    command_line = service["ExecStart"][0].split()
+    assert command_line == ["/opt/tavern/bin/tavern", "serve", "--config", "/opt/etc/tavern/tavern.toml"]
     assert service["EnvironmentFile"] == ["-/opt/etc/tavern/tavern.env"]
 
 

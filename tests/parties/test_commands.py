@@ -93,9 +93,9 @@ def test_accepting_ends_the_users_own_forming_party_and_cancels_its_invites(user
 
 def test_mutual_invites_end_in_one_party(users):
     ann, bob = users.connect_all("ann bob")
-    hers, his = ann.invite(bob), bob.invite(ann)
-    bob.ok("accept", party_id=hers)
-    reply = ann.party("accept", party_id=his)
+    ann_party, bob_party = ann.invite(bob), bob.invite(ann)
+    bob.ok("accept", party_id=ann_party)
+    reply = ann.party("accept", party_id=bob_party)
     assert reply["error"]["code"] == "no_such_party"
     assert [plain(member["user"]) for member in reply["error"]["party"]["members"]] == ["ann", "bob"]
     assert bob.get() == ann.get()

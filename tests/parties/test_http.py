@@ -107,7 +107,7 @@ def test_the_legacy_form_api_works(server, pair):
     assert [member["user"] for member in joined["members"]] == [name(ann), name(bob)]
     assert form(server, name(ann), cmd="kick", target_uid=name(bob), user_msg="bye bob").json() == {}
     assert (bob.event()["cmd"], bob.event()["message"]) == ("invite", "bye bob")
-    absent = form(server, name(ann), cmd="invite", invite_login="nobody-ever")
+    absent = form(server, name(ann), cmd="invite", invite_login="unknown-user")
     assert (absent.status_code, absent.json()["code"]) == (404, "no_such_user")
     with connect_online(server, "gone-1"):
         pass
@@ -135,7 +135,7 @@ def test_a_ping_waits_for_events_and_acknowledges_those_of_the_previous_one(serv
 
 def test_the_cli_sends_party_commands(server, pair):
     ann, bob = pair
-    run = lambda user, *words: server.run("party", "--url", server.url, "--user", user, *words)
+    run = lambda user, *arguments: server.run("party", "--url", server.url, "--user", user, *arguments)
     party = json.loads(run(name(ann), "invite", name(bob)).stdout)["party_id"]
     joined = json.loads(run(name(bob), "accept", str(party)).stdout)
     assert [member["user"] for member in joined["party"]["members"]] == [name(ann), name(bob)]

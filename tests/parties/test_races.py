@@ -109,8 +109,8 @@ def test_mutual_accepts_end_in_exactly_one_party_of_both(users):
     ann, bob = users.connect_all("ann bob")
     winners = set()
     for _ in range(RACES):
-        hers, his = ann.invite(bob), bob.invite(ann)
-        replies = run_concurrently(rng, lambda: ann.party("accept", party_id=his), lambda: bob.party("accept", party_id=hers))
+        ann_party, bob_party = ann.invite(bob), bob.invite(ann)
+        replies = run_concurrently(rng, lambda: ann.party("accept", party_id=bob_party), lambda: bob.party("accept", party_id=ann_party))
         codes = [code(reply) for reply in replies]
         assert codes.count("ok") == 1, replies
         winner = codes.index("ok")
@@ -118,7 +118,7 @@ def test_mutual_accepts_end_in_exactly_one_party_of_both(users):
         lost = replies[1 - winner]["error"]["party"]
         won = replies[winner]["ok"]["party"]
         assert lost == won and {member["user"] for member in won["members"]} == {ann.user, bob.user}
-        assert won["party_id"] == (his if winner == 0 else hers)
+        assert won["party_id"] == (bob_party if winner == 0 else ann_party)
         agree(ann, bob)
         winners.add(winner)
         first, second = (ann, bob) if winner == 0 else (bob, ann)

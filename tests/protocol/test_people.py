@@ -109,8 +109,8 @@ def test_a_page_switch_causes_no_status_event(server, ann, bob):
 def test_hello_can_request_all_statuses_and_lists_are_paged(server, ann, bob):
     with Socket(server, user=bob) as follower, connect_online(server, ann):
         others = [f"{bob}-{name}" for name in "xyz"]
-        for whom in [ann, *others]:
-            follower.ok("follow", user=whom)
+        for followee in [ann, *others]:
+            follower.ok("follow", user=followee)
         follower.ok("follow", user=ann)
         assert follower.ok("following") == {"users": sorted([ann, *others])}
         part = follower.ok("following", limit=3)
@@ -239,9 +239,9 @@ def test_the_cli_can_follow(server, ann, bob):
 
 
 def test_an_anonymous_client_cannot_follow():
-    with Tavern.serve(CONFIG) as strict, Socket(strict, token=token(user=None)) as nobody:
+    with Tavern.serve(CONFIG) as strict, Socket(strict, token=token(user=None)) as anonymous:
         for op, fields in [("follow", {"user": "ann"}), ("following", {}), ("visibility", {"value": "nobody"})]:
-            assert nobody.call(op, **fields)["error"]["code"] == "not_allowed"
+            assert anonymous.call(op, **fields)["error"]["code"] == "not_allowed"
 
 
 def test_a_service_can_set_the_presence_of_a_user(server, api, ann, bob):

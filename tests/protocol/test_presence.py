@@ -465,9 +465,9 @@ def test_a_display_name_survives_the_loss_of_another_tab(server, room, watcher):
 
 
 def test_concurrent_who_commands_each_get_their_own_reply(server, room):
-    guests = [Socket(server, user=f"guest{n:02}") for n in range(12)]
-    for guest in guests:
-        guest.ok("join", channel=room)
+    sockets = [Socket(server, user=f"member{n:02}") for n in range(12)]
+    for member in sockets:
+        member.ok("join", channel=room)
     askers = [Socket(server, user=f"asker{n}") for n in range(20)]
     for n, asker in enumerate(askers):
         # Sent without waiting, so that all are in flight together.
@@ -476,9 +476,9 @@ def test_concurrent_who_commands_each_get_their_own_reply(server, room):
     for n, asker in enumerate(askers):
         who, watch = asker.frame(), asker.frame()
         assert (who["id"], watch["id"]) == (f"who-{n}", f"watch-{n}")
-        assert [user["user"] for user in who["ok"]["users"]] == [f"guest{at:02}" for at in range(n % 12 + 1)]
+        assert [user["user"] for user in who["ok"]["users"]] == [f"member{at:02}" for at in range(n % 12 + 1)]
         assert who["ok"]["count"] == watch["ok"]["members"]["count"] == len(watch["ok"]["members"]["users"]) == 12
         assert who["ok"]["version"] == watch["ok"]["members"]["version"]
     # A socket that still receives events would not close before it has read them.
-    for socket in askers + guests:
+    for socket in askers + sockets:
         socket.close()

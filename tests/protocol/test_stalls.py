@@ -34,7 +34,7 @@ def stalled_redis(server, channel):
 
 
 class PublisherThread(threading.Thread):
-    """Words at a steady rate, each with the time at which it was said."""
+    """Publishes at a constant rate; each message contains its time."""
 
     def __init__(self, server, channel, count, per_second, size):
         super().__init__(daemon=True)

@@ -115,7 +115,7 @@ class Replay:
     def run(self, conversation, protocol, at_least=None):
         """Per step: the frames that each connection received. `at_least` is the number of frames from the other server, so
         that a multi-threaded server gets the time to send as many."""
-        connections, heard = {}, []
+        connections, results = {}, []
         try:
             for name in sorted({step.who for step in conversation.steps}):
                 connections[name] = RespConnection(self.port)
@@ -128,12 +128,12 @@ class Replay:
                 received = {name: c.frames_so_far() for name, c in connections.items()}
                 if at_least:
                     self.wait(connections, received, at_least[number])
-                heard.append({name: frames for name, frames in received.items() if frames})
+                results.append({name: frames for name, frames in received.items() if frames})
         finally:
             for connection in connections.values():
                 connection.close()
             self.empty()
-        return heard
+        return results
 
     def settle(self, size=0):
         # The first reply may belong to the same event loop turn as the step; the second cannot. A large command is read

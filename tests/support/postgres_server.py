@@ -57,7 +57,7 @@ class PostgresServer:
         self.again = True
         self.control("start", "-l", str(self.data.parent / "log"))
 
-    def control(self, verb, *words):
+    def control(self, verb, *arguments):
         options = []
         if verb == "stop":
             self.program = pathlib.Path(f"/proc/{self.pid()}/exe").resolve().parent / "pg_ctl"
@@ -65,7 +65,7 @@ class PostgresServer:
             self.options = (self.data / "postmaster.opts").read_text().replace('"', "").split()[3:]
         else:
             options = ["-o", " ".join(self.options)]
-        run = self.as_postgres(str(self.program), verb, "-D", str(self.data), "-w", *options, *words)
+        run = self.as_postgres(str(self.program), verb, "-D", str(self.data), "-w", *options, *arguments)
         subprocess.run(run, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=30, cwd="/")
 
     def pid(self):

@@ -49,11 +49,11 @@ impl Engine {
             .stdout(Stdio::piped())
             .spawn()
             .context("a shell must start Postgres")?;
-        let mut told = String::new();
+        let mut first_line = String::new();
         let output = child.stdout.take().context("its output was piped")?;
-        BufReader::new(output).read_line(&mut told)?;
+        BufReader::new(output).read_line(&mut first_line)?;
         ensure!(
-            !told.is_empty(),
+            !first_line.is_empty(),
             "Postgres did not start, see its output above; install it with scripts/setup"
         );
         Ok(Engine { child, address, kind: Kind::Postgres, _folder: None })

@@ -66,7 +66,7 @@ pub fn run(
     }
     came += crowd.drain(Duration::from_secs(1))?;
     let wanted = (sessions * channels) as u64 * EVENTS_EACH * watching.len() as u64;
-    ensure!(came == wanted, "the watchers received {came} events of {wanted} when everybody came");
+    ensure!(came == wanted, "the watchers received {came} of {wanted} join events");
     dying.kill();
     let begun = Instant::now();
     let (mut first_s, mut events) = (None, 0);

@@ -179,7 +179,7 @@ fn once(case: &Case, peer: Peer, programs: &Programs) -> anyhow::Result<LoadResu
     };
     let target = server.target(protocol);
     let load = case.load(target.clone(), target.publishing(), server.pid());
-    // The cause comes first: its line alone is shown, the server's words stay with the samples.
+    // The cause comes first: its line alone is shown, the full server log stays with the samples.
     run::run(&load, &mut Silent).map_err(|error| anyhow!("{error:#}\nserver log:\n{}", server.log()))
 }
 
@@ -190,21 +190,21 @@ fn line(sample: &Sample) -> String {
         let fault = sample.fault.as_deref().and_then(|fault| fault.lines().next());
         return format!("{head}  FAULT {}", fault.unwrap_or("no outcome"));
     };
-    let mut words = vec![head];
+    let mut parts = vec![head];
     if let Some(bytes) = outcome.bytes_per_connection {
-        words.push(format!("{:6.2} KiB each", bytes / 1024.0));
+        parts.push(format!("{:6.2} KiB each", bytes / 1024.0));
     }
     if outcome.delivered > 0 {
         let cpu = outcome.server.as_ref().map_or(0.0, |server| server.cpu_per_million);
         let rate = table::count(outcome.deliveries_per_s);
-        words.push(format!("{cpu:7.3} cpu/M {rate:>7}/s"));
-        words.push(format!("p99 {:>7}", table::time(outcome.p99_us)));
-        words.push(format!("load {:6.3} cpu/M", outcome.load_cpu_per_million));
+        parts.push(format!("{cpu:7.3} cpu/M {rate:>7}/s"));
+        parts.push(format!("p99 {:>7}", table::time(outcome.p99_us)));
+        parts.push(format!("load {:6.3} cpu/M", outcome.load_cpu_per_million));
     }
     if outcome.lost != 0 {
-        words.push(format!("LOST {}", outcome.lost));
+        parts.push(format!("LOST {}", outcome.lost));
     }
-    words.join("  ")
+    parts.join("  ")
 }
 
 fn show(run: &Run) {

@@ -49,7 +49,7 @@ pub struct Running {
 const STARTING: Duration = Duration::from_secs(15);
 /// More connections from one address than any workload opens.
 const CONNECTIONS: usize = 100_000;
-/// Redis refuses more than 10,000 clients unless told otherwise.
+/// Redis refuses more than 10,000 clients by default.
 const REDIS_CLIENTS: usize = 12_000;
 
 impl Running {

@@ -1,4 +1,4 @@
-//! The workloads that are compared, and on whom. Pure: a list.
+//! The compared workloads and servers. Pure data.
 //! Must hold: every workload has a name that stays, so that results of different days can be laid side by side.
 
 use std::time::Duration;
@@ -178,12 +178,12 @@ fn websocket_cases(extent: Extent) -> Vec<Case> {
         depth: 1,
         ..base.clone()
     });
-    for (name, word, protocol) in
+    for (name, label, protocol) in
         [("ws", "WebSocket", Protocol::WebSocket), ("redis", "Redis protocol", Protocol::Redis)]
     {
         cases.push(Case {
             name: format!("shards-{name}-1x1000-d1"),
-            label: format!("{word} 1→1,000, 256 B, depth 1"),
+            label: format!("{label} 1→1,000, 256 B, depth 1"),
             kind: Kind::Shards,
             peers: vec![Peer::OneShard, Peer::TwoShards],
             protocol,

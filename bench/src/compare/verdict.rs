@@ -217,7 +217,7 @@ fn targets(case: &Case) -> Vec<(Figure, Bound)> {
     }
 }
 
-/// What went wrong, in words: measurements that failed, deliveries that were lost.
+/// Descriptions of failed measurements and lost deliveries.
 pub fn faults(samples: &[Sample]) -> Vec<String> {
     let mut faults = Vec::new();
     for sample in samples {

@@ -131,10 +131,10 @@ fn go_back(line: &mut Line, to: u64, times: usize) -> anyhow::Result<f64> {
     let mut took = Vec::new();
     for _ in 0..times {
         let begun = Instant::now();
-        let told = line.must("POST", &format!("{EVERYTHING}/replay"), &format!(r#"{{"from_seq":{to}}}"#))?;
+        let reply = line.must("POST", &format!("{EVERYTHING}/replay"), &format!(r#"{{"from_seq":{to}}}"#))?;
         took.push(begun.elapsed().as_secs_f64() * 1e3);
-        let told = String::from_utf8_lossy(told).into_owned();
-        ensure!(told.contains(&format!("\"from_seq\":{to}")) && told.contains("true"), "replay: {told}");
+        let reply = String::from_utf8_lossy(reply).into_owned();
+        ensure!(reply.contains(&format!("\"from_seq\":{to}")) && reply.contains("true"), "replay: {reply}");
         line.must("GET", &format!("{EVERYTHING}/events?after={}", to + TAIL - 1), "")?;
     }
     Ok(median(took))

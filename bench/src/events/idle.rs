@@ -1,5 +1,5 @@
 //! Subscriptions with nothing to deliver: the memory they take and what the server does for them while nothing happens.
-//! Must hold: what the server takes and does without them is measured on the same server and told beside it.
+//! Must hold: the baseline without them is measured on the same server and reported too.
 
 use std::path::Path;
 use std::thread;

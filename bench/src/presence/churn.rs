@@ -85,9 +85,9 @@ fn measure(server: &Running, churn: &Churn) -> anyhow::Result<ChurnResult> {
     let mut count = |crowd: &mut Crowd, until: Instant| -> anyhow::Result<(u64, u64)> {
         while Instant::now() < until {
             crowd.turn(Duration::from_millis(20), &mut received)?;
-            for &Received { client, replies, events: told } in &received {
+            for &Received { client, replies, events: received_events } in &received {
                 changes += replies;
-                events += told;
+                events += received_events;
                 if replies > 0 && client != watcher {
                     walk(crowd, &mut walkers[client - 1], &commands, churn.depth)?;
                 }
@@ -110,8 +110,8 @@ fn measure(server: &Running, churn: &Churn) -> anyhow::Result<ChurnResult> {
     let (p50, p99) = (crowd.latency.value_at_quantile(0.5), crowd.latency.value_at_quantile(0.99));
     let rest: u64 = walkers.iter().map(|walker| crowd.pending(walker.client) as u64).sum();
     events += crowd.settle()? + crowd.drain(QUIET)?;
-    let told = (all + rest) * EVENTS_PER_CHANGE;
-    ensure!(events == told, "the watcher received {events} of {told} events");
+    let expected = (all + rest) * EVENTS_PER_CHANGE;
+    ensure!(events == expected, "the watcher received {events} of {expected} events");
     let each = |sum: f64| sum / measured as f64;
     Ok(ChurnResult {
         changes: measured,

@@ -125,11 +125,11 @@ def test_a_snapshot_without_users_means_counts_mode():
 
 def test_every_change_is_emitted_once():
     room, _ = room_at(7, [ANN])
-    heard = []
-    room.on("change", heard.append)
+    received = []
+    room.on("change", received.append)
     room.apply(event("client_updated", 8, "ann", client="a1", state=2))
     room.apply(event("client_updated", 8, "ann", client="a1", state=2))
-    assert [change["version"] for change in heard] == [8]
+    assert [change["version"] for change in received] == [8]
 
 
 class Model:
@@ -185,10 +185,10 @@ def test_the_map_equals_the_model_despite_lost_events(seed):
     for _ in range(300):
         before = len(model.events)
         model.step()
-        for told in model.events[before:]:
+        for change in model.events[before:]:
             if rand.random() < 0.05:
                 continue
-            room.apply(told)
+            room.apply(change)
         if late and rand.random() < 0.5:
             room.restore(late.pop())
     room.lose()
@@ -207,7 +207,7 @@ def test_without_loss_no_snapshot_is_requested(seed):
     room, asked = room_at(model.version, model.members()["users"])
     for _ in range(300):
         model.step()
-    for told in model.events:
-        room.apply(told)
+    for change in model.events:
+        room.apply(change)
     expected, _ = room_at(model.version, model.members()["users"])
     assert shown(room) == shown(expected) and room.version == model.version and not asked

@@ -92,14 +92,14 @@ async def test_after_a_lost_connection_idempotent_commands_are_retried_and_other
 @async_test
 async def test_a_superseded_client_does_not_reconnect():
     async with FakeServer() as server, Tavern(server.url, user="ann") as tavern:
-        messages, heard = tavern.channel("game#1").messages(), []
+        messages, received = tavern.channel("game#1").messages(), []
         for state in ("superseded", "reconnecting", "closed"):
-            tavern.on(state, lambda frame, state=state: heard.append(state))
+            tavern.on(state, lambda frame, state=state: received.append(state))
         connection = await server.connection(1)
         await connection.send({"event": "superseded"})
         with pytest.raises(TavernError) as end:
             await messages.next(2)
-        assert end.value.code == "superseded" and heard == ["superseded", "closed"] and tavern.state == "closed"
+        assert end.value.code == "superseded" and received == ["superseded", "closed"] and tavern.state == "closed"
         with pytest.raises(TavernError, match="superseded"):
             await tavern.channel("game#1").publish(1)
         await asyncio.sleep(0.6)
@@ -123,10 +123,10 @@ async def test_closing_delays_the_reconnect():
     async with FakeServer() as server, Tavern(server.url, user="ann") as tavern:
         closing = tavern.stream("closing")
         await (await server.connection(1)).send({"event": "closing", "reconnect_after_ms": 700})
-        told = time.monotonic()
+        announced_at = time.monotonic()
         assert (await closing.next(2))["reconnect_after_ms"] == 700
         await server.connection(2)
-        assert 0.65 < time.monotonic() - told < 2
+        assert 0.65 < time.monotonic() - announced_at < 2
 
 
 @async_test
@@ -296,12 +296,12 @@ async def test_a_slow_iterator_raises_overflow():
 async def test_a_failing_listener_does_not_affect_others():
     async with FakeServer() as server, Tavern(server.url, user="ann") as tavern:
         asyncio.get_running_loop().set_exception_handler(lambda loop, context: failures.append(context["exception"]))
-        failures, heard = [], asyncio.Queue()
+        failures, received = [], asyncio.Queue()
         channel, connection = tavern.channel("game#1"), await server.connection(1)
         channel.on("message", lambda message: 1 / 0)
-        await channel.subscribe(heard.put)
+        await channel.subscribe(received.put)
         await connection.message(1, "x")
-        assert (await heard.get()).data == "x" and isinstance(failures[0], ZeroDivisionError)
+        assert (await received.get()).data == "x" and isinstance(failures[0], ZeroDivisionError)
 
 
 @async_test

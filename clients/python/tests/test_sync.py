@@ -60,19 +60,19 @@ def test_error_replies_are_raised(server):
 def test_calling_the_client_from_a_listener_raises_an_explanation(server):
     failures = []
     with Tavern(server.url, user="ann") as tavern:
-        channel, heard = tavern.channel("game#1"), threading.Event()
+        channel, received = tavern.channel("game#1"), threading.Event()
 
         def answer(message):
             try:
                 channel.publish(2)
             except TavernError as failure:
                 failures.append(failure.message)
-            heard.set()
+            received.set()
 
         channel.subscribe(answer)
         connection = server.run(server.connection(1))
         server.run(connection.message(1, "x"))
-        assert heard.wait(5) and "listener" in failures[0]
+        assert received.wait(5) and "listener" in failures[0]
 
 
 def test_the_client_works_inside_a_running_event_loop(server):
