@@ -243,7 +243,7 @@ fn show(event: Event) {
         ),
         Event::Presence { channel } => tell("presence", json!({"channel": channel})),
         Event::Status(update) => tell("status", json!(update)),
-        Event::Letter { letter, data } => tell("letter", json!({"letter": letter, "data": data})),
+        Event::Letter { letter, data } => tell("inbox", json!({"message_id": letter, "data": data})),
         Event::Party(letter) => tell("party", letter),
         Event::PartyMessage(said) => {
             tell("party", json!({"cmd": "say", "data": said.data, "from": {"user": said.user}}))
