@@ -41,10 +41,10 @@ pub struct Extent {
 
 /// Where the figures stand.
 pub struct Section {
-    /// Begins the name of the file of samples, and ends that of the routine.
+    /// Prefix of the samples file, and suffix of the make target.
     pub name: &'static str,
     pub heading: &'static str,
-    /// What a reader of the page must know.
+    /// Explanation for the reader of the page.
     pub explained: &'static str,
 }
 

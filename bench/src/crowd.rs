@@ -110,7 +110,7 @@ impl Crowd {
         Ok(())
     }
 
-    /// Sends what was said and reads until every command is answered; returns the events received meanwhile.
+    /// Sends the queued commands and reads until all are answered; returns the number of events received meanwhile.
     pub fn settle(&mut self) -> anyhow::Result<u64> {
         let mut events = 0;
         let mut received = Vec::new();
@@ -156,7 +156,7 @@ impl Client {
         Ok(())
     }
 
-    /// Reads what is there; returns how many replies and events it was.
+    /// Reads available data; returns the numbers of replies and events.
     fn read(&mut self, scratch: &mut [u8]) -> anyhow::Result<(u64, u64)> {
         let (mut replies, mut events) = (0, 0);
         loop {

@@ -1,4 +1,4 @@
-//! One measured number with its name and its aim, and the tables made of them.
+//! A measured value with its name and target, and tables of them.
 //! Must hold: a figure without a sample does not exist; replacing the section leaves the rest of the page as it is.
 
 use comfy_table::Table;
@@ -59,7 +59,7 @@ impl Figure {
     }
 }
 
-/// Three digits that count, thousands apart.
+/// Three significant digits, with thousands separators.
 pub(crate) fn number(value: f64) -> String {
     if value >= 1000.0 {
         let whole = (value.round() as u64).to_string();
@@ -122,7 +122,7 @@ pub fn section_of<'a>(page: &'a str, heading: &str) -> &'a str {
     page[before.len()..page.len() - after.len()].trim()
 }
 
-/// What stands before the section and after it.
+/// The text before and after the section.
 fn split<'a>(page: &'a str, heading: &str) -> (&'a str, &'a str) {
     let Some(start) = page.find(&format!("\n{heading}\n")).map(|at| at + 1) else { return (page, "") };
     let rest = &page[start + heading.len()..];

@@ -10,16 +10,16 @@ use crate::run::{self, Watch};
 use crate::table;
 use crate::target::Target;
 
-/// Load a running server and tell what it did.
+/// Load a running server and report the results.
 #[derive(Debug, clap::Args)]
 pub struct LoadArgs {
     /// The server: redis://H:P, ws://H:P, nats://H:P, or http://H:P for long-polls
     #[arg(long, default_value = "redis://127.0.0.1:7401")]
     target: Target,
-    /// Publish to another address than the one that is listened to
+    /// Publish to another address than that of the subscribers
     #[arg(long, value_name = "TARGET")]
     publish_to: Option<Target>,
-    /// A token for servers that want one
+    /// A token, for servers that require one
     #[arg(long, env = "TAVERN_TOKEN", hide_env_values = true)]
     token: Option<String>,
     #[arg(long, short, default_value_t = 100)]

@@ -11,13 +11,13 @@ use crate::load::{FIRST_CONNECTIONS, Length, Load, LoadResult, ServerUse, per_mi
 use crate::process;
 use crate::stage::{Counts, Stage, Tempo};
 
-/// Sees how a load goes on.
+/// Observes the progress of a load.
 pub trait Watch {
     fn connecting(&mut self, done: usize, total: usize);
     fn running(&mut self, share: f64, deliveries: u64);
 }
 
-/// Looks away.
+/// Ignores progress.
 pub struct Silent;
 
 impl Watch for Silent {

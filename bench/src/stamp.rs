@@ -1,4 +1,4 @@
-//! What a published payload says: its number and when it was sent. Written in place and read back without
+//! The number and send time in a published payload. Written in place and read back without
 //! parsing the message around it.
 //! Must hold: a payload is one JSON string of exactly the asked size, so that every protocol may carry it
 //! unchanged.

@@ -1,4 +1,4 @@
-//! Figures as people read them. Computes nothing.
+//! Formats figures for people. Computes nothing.
 
 use comfy_table::presets::UTF8_BORDERS_ONLY;
 use comfy_table::{CellAlignment, Table};

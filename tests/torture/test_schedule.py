@@ -71,7 +71,7 @@ def test_a_proxy_forwards_cuts_and_blackholes():
 def test_a_report_keeps_the_tables_of_other_combinations(tmp_path):
     path = tmp_path / "TORTURE.md"
     result = lambda name, violations: Result(name, 7, 60, {"node kill": 3}, [], {"publish": 1000},
-                                             [Verdict("a promise", 5, ["x"] * violations, {"announced": 2})], 4.5, [])
+                                             [Verdict("a guarantee", 5, ["x"] * violations, {"announced": 2})], 4.5, [])
     report.write(path, [result("sqlite+local", 0), result("postgres+nats", 1)])
     report.write(path, [result("postgres+nats", 0)])
     text = path.read_text()

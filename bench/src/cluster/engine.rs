@@ -1,4 +1,4 @@
-//! The servers that nodes share: Postgres, Redis, NATS, each in a folder of its own on a free loopback port.
+//! The servers that nodes share: Postgres, Redis, NATS, each in a temporary folder on a free loopback port.
 //! Must hold: every process started here is ended here, by its own id; Postgres and Redis are as durable as the pages advise.
 
 use std::fs;

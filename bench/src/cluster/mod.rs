@@ -1,5 +1,5 @@
 //! The cost of several nodes and their engines: real servers on real Redis, Postgres and NATS, one case after another.
-//! Must hold: a figure is written with what was counted; a lost event or a refused command is a fault, not a figure.
+//! Must hold: a lost event or a refused command is a fault, not a figure.
 
 mod baseline;
 mod engine;

@@ -1,4 +1,4 @@
-//! Starting a server for one measurement, on free loopback ports and in a folder of its own, and ending it.
+//! Starting a server for one measurement, on free loopback ports and in a temporary folder, and ending it.
 //! Must hold: every process started here is ended here, by its own id.
 
 use std::fs::{self, File};
@@ -189,7 +189,7 @@ fn tavern(
 ) -> anyhow::Result<()> {
     let config = folder.join("tavern.toml");
     fs::write(&config, settings)?;
-    // It names the program, and the program takes it for a setting.
+    // TAVERN_BIN names the program; the program would read it as a setting.
     command.env_remove("TAVERN_BIN");
     command.arg("dev");
     command.args(["--listen", &http.to_string(), "--resp", &resp.to_string()]);

@@ -107,7 +107,7 @@ fn bar_group(out: &mut String, group: &Group, mut y: f64, scale: f64) -> f64 {
     y + GAP
 }
 
-/// Three digits that count.
+/// Three significant digits.
 pub fn figure(value: f64) -> String {
     match value.abs() {
         size if size >= 100.0 => format!("{value:.0}"),

@@ -1,5 +1,5 @@
 //! Publishers that never pause: how many events a second are accepted, each durable when it is answered.
-//! Must hold: what is counted was answered with 202 and numbered without a gap.
+//! Must hold: only events answered with 202 count, and their seqs have no gap.
 
 use std::path::Path;
 use std::sync::Mutex;

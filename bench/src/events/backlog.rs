@@ -1,4 +1,4 @@
-//! Reading the last events of a log that holds many: the cost must be that of what is read, however much is stored.
+//! Reading the last events of a large log: the cost must depend on the events read, not on the size of the log.
 //! Must hold: the same events are read in the same way at every size.
 
 use std::path::Path;

@@ -197,7 +197,7 @@ impl Shared {
     }
 }
 
-/// The first and the last number of a batch, after every event in it was seen to be there.
+/// The first and the last seq of a batch; checks that it contains every event in between.
 fn numbers(body: &[u8]) -> anyhow::Result<(u64, u64)> {
     let first = number_after(body, br#""first_seq":"#).context("a batch without first_seq")?;
     let last = number_after(body, br#""last_seq":"#).context("a batch without last_seq")?;

@@ -30,7 +30,7 @@ const FIRST: usize = 2000;
 const LINES: usize = 8;
 /// What the server does when it begins is done by then.
 const BEGUN: Duration = Duration::from_secs(3);
-/// The server keeps what it knows of a subscription for 10 s after its last work; being made is work.
+/// The server caches a subscription for 10 s after its last activity; its creation counts as activity.
 const SETTLE: Duration = Duration::from_secs(13);
 
 pub fn run(program: &Path, idle: &Idle) -> anyhow::Result<IdleResult> {

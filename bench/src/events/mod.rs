@@ -1,5 +1,5 @@
 //! The cost of topics and subscriptions: a real server on its SQLite store, real endpoints, one case after another.
-//! Must hold: a figure is written with what was counted; a gap, a lost event or a refused request is a fault, not a figure.
+//! Must hold: a gap, a lost event or a refused request is a fault, not a figure.
 
 pub(crate) mod accept;
 mod backlog;

@@ -1,4 +1,4 @@
-//! A server on its SQLite store in a folder of its own, with what every case needs: subscribing, publishing, commands.
+//! A server on its SQLite store in a temporary folder, with what every case needs: subscribing, publishing, commands.
 //! Must hold: anything that the server refuses is a fault.
 
 use std::path::Path;

@@ -1,5 +1,5 @@
 //! The cost of parties: commands per second with their events, and the latency of an invite to one of many parked polls.
-//! Must hold: a figure is written with what was counted; a refused command or a missing event is a fault.
+//! Must hold: a refused command or a missing event is a fault.
 
 mod commands;
 mod polls;

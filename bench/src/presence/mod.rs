@@ -1,5 +1,5 @@
 //! The cost of presence: real servers, real WebSockets, one case after another, each with a fresh server.
-//! Must hold: a figure is written with what was counted; a lost event or a refused command is a fault, not a figure.
+//! Must hold: a lost event or a refused command is a fault, not a figure.
 
 pub(crate) mod churn;
 mod radar;
