@@ -17,8 +17,8 @@ pub const PARTIES: &str = "tavern.parties";
 pub const DELIVERIES: &str = "tavern.deliveries";
 
 pub fn is_name(text: &str) -> bool {
-    let letter = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"_.-".contains(&byte);
-    (1..=NAME_BYTES).contains(&text.len()) && text.bytes().all(letter)
+    let allowed = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"_.-".contains(&byte);
+    (1..=NAME_BYTES).contains(&text.len()) && text.bytes().all(allowed)
 }
 
 pub fn is_reserved(name: &str) -> bool {

@@ -20,13 +20,13 @@ const TRANSACTIONS: usize = 400;
 fn commit(store: usize, n: usize) -> Commit {
     let event = |topic: String| Append { topic: topic.into(), id: None, body: Arc::from(*b"x") };
     // Some are slower than others because they do more.
-    let letter = |user: usize| NewInboxMessage {
+    let message = |user: usize| NewInboxMessage {
         user: format!("u{user}").into(),
         body: Arc::from(*b"y"),
         max_messages: 10,
         max_bytes: 1000,
     };
-    let inbox_messages = if n.is_multiple_of(3) { (0..5).map(letter).collect() } else { Vec::new() };
+    let inbox_messages = if n.is_multiple_of(3) { (0..5).map(message).collect() } else { Vec::new() };
     let appends = vec![event(format!("own{store}")), event("all".into())];
     Commit { appends, inbox_messages, puts: vec![document(&format!("d{}", n % 4), "z")], ..Commit::default() }
 }

@@ -102,12 +102,11 @@ pub(crate) fn add_inbox_message(
     if !commit.deadlines.contains(&due) {
         commit.deadlines.push(due);
     }
-    let (most_letters, most_bytes) = (rules.letters, rules.bytes);
     commit.inbox_messages.push(NewInboxMessage {
         user,
         body,
-        max_messages: most_letters,
-        max_bytes: most_bytes,
+        max_messages: rules.messages,
+        max_bytes: rules.bytes,
     });
 }
 

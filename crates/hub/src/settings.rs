@@ -79,10 +79,10 @@ pub struct PartyRules {
     pub block_ms: u64,
 }
 
-/// How much is kept for somebody to read, and how long after he was last here.
+/// How much an inbox keeps, and for how long after its user was last seen.
 #[derive(Clone, Copy, Debug)]
 pub struct InboxRules {
-    pub letters: usize,
+    pub messages: usize,
     pub bytes: usize,
     pub keep_ms: u64,
 }
@@ -126,7 +126,7 @@ impl Default for Settings {
             kinds: BTreeMap::new(),
             other_kinds: KindRules::default(),
             authorize: None,
-            inbox: InboxRules { letters: 256, bytes: 65_536, keep_ms: 600_000 },
+            inbox: InboxRules { messages: 256, bytes: 65_536, keep_ms: 600_000 },
             parties: PartyRules { block_ms: 60_000, ..PartyRules::default() },
         }
     }

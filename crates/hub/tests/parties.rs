@@ -305,7 +305,7 @@ fn a_store_that_fails_refuses_and_changes_nothing() {
 }
 
 #[test]
-fn a_session_that_moves_to_another_node_is_given_each_letter_once() {
+fn a_session_that_moves_to_another_node_receives_each_inbox_message_once() {
     let (mut parties, ann, bob) = ann_and_bob(3);
     let id = parties.join(ann, bob);
     parties.hear(bob);
@@ -320,7 +320,7 @@ fn a_session_that_moves_to_another_node_is_given_each_letter_once() {
     parties.ok(ann, "party.set_data", r#""data":{"n":7}"#);
     parties.lose(bob);
     parties.ok(ann, "party.set_data", r#""data":{"n":8}"#);
-    let all: Vec<u64> = parties.letters("bob").iter().map(|(n, _)| *n).collect();
+    let all: Vec<u64> = parties.inbox("bob").iter().map(|(n, _)| *n).collect();
     let more = format!(r#","session":{session},"seq":{}"#, numbers.len());
     let moved = parties.greet(2, "bob", &more);
     let reply = parties.seats[moved].replies[0].clone();
@@ -334,7 +334,7 @@ fn a_session_that_moves_to_another_node_is_given_each_letter_once() {
     parties.live(5);
     parties.hear(moved);
     assert_eq!(parties.told("bob").last().unwrap(), "ann kick kicked");
-    assert_eq!(parties.seats[moved].numbers.last(), parties.letters("bob").last().map(|(n, _)| *n).as_ref());
+    assert_eq!(parties.seats[moved].numbers.last(), parties.inbox("bob").last().map(|(n, _)| *n).as_ref());
     assert!(parties.party(id).is_none());
 }
 

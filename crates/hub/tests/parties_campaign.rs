@@ -189,52 +189,52 @@ impl Campaign {
         self.parties.check().unwrap();
         let kept = self.parties.kept();
         assert!(kept.parties.is_empty(), "a party is left behind: {kept:?}");
-        let letters: Vec<(&str, Value)> = USERS
+        let messages: Vec<(&str, Value)> = USERS
             .iter()
-            .flat_map(|user| self.parties.letters(user).into_iter().map(|(_, letter)| (*user, letter)))
+            .flat_map(|user| self.parties.inbox(user).into_iter().map(|(_, message)| (*user, message)))
             .collect();
-        told_once(&letters);
-        for (user, letter) in &letters {
-            if letter["cmd"] == "invite" {
-                ended_once(&letters, user, letter);
+        told_once(&messages);
+        for (user, message) in &messages {
+            if message["cmd"] == "invite" {
+                ended_once(&messages, user, message);
             }
         }
     }
 }
 
-fn version(letter: &Value) -> u64 {
-    letter["version"].as_u64().unwrap()
+fn version(message: &Value) -> u64 {
+    message["version"].as_u64().unwrap()
 }
 
-/// A change of a party is told to each person by one letter.
-fn told_once(letters: &[(&str, Value)]) {
+/// A change of a party is one inbox message per person.
+fn told_once(messages: &[(&str, Value)]) {
     let mut seen = BTreeSet::new();
-    for (user, letter) in letters {
-        let one = (*user, letter["party_id"].as_u64().unwrap(), version(letter));
-        assert!(seen.insert(one), "{user} was told twice: {letter}");
+    for (user, message) in messages {
+        let one = (*user, message["party_id"].as_u64().unwrap(), version(message));
+        assert!(seen.insert(one), "{user} was told twice: {message}");
     }
 }
 
-/// An invite that arrived has one end. The host gets one closing letter for it unless he took it back himself; its membership gets one
+/// An invite that arrived has one end. The host gets one closing message for it unless he took it back himself; its membership gets one
 /// unless he answered himself.
-fn ended_once(letters: &[(&str, Value)], membership: &str, invite: &Value) {
-    let of_party = letters.iter().filter(|(_, letter)| letter["party_id"] == invite["party_id"]);
-    let closes = |to: &str, letter: &Value| match letter["cmd"].as_str().unwrap() {
+fn ended_once(messages: &[(&str, Value)], membership: &str, invite: &Value) {
+    let of_party = messages.iter().filter(|(_, message)| message["party_id"] == invite["party_id"]);
+    let closes = |to: &str, message: &Value| match message["cmd"].as_str().unwrap() {
         "invite_cancel" => to == membership,
-        "accept" | "decline" | "uninvited" | "join" => letter["uid"] == membership,
+        "accept" | "decline" | "uninvited" | "join" => message["uid"] == membership,
         _ => false,
     };
     let later: Vec<&(&str, Value)> =
-        of_party.filter(|(to, letter)| version(letter) > version(invite) && closes(to, letter)).collect();
-    let Some(first) = later.iter().map(|(_, letter)| version(letter)).min() else {
+        of_party.filter(|(to, message)| version(message) > version(invite) && closes(to, message)).collect();
+    let Some(first) = later.iter().map(|(_, message)| version(message)).min() else {
         panic!("the invite of {membership} has no end: {invite}")
     };
-    let end: Vec<&&(&str, Value)> = later.iter().filter(|(_, letter)| version(letter) == first).collect();
+    let end: Vec<&&(&str, Value)> = later.iter().filter(|(_, message)| version(message) == first).collect();
     let count = |cmds: &[&str]| {
-        end.iter().filter(|(_, letter)| cmds.contains(&letter["cmd"].as_str().unwrap())).count()
+        end.iter().filter(|(_, message)| cmds.contains(&message["cmd"].as_str().unwrap())).count()
     };
-    let words: Vec<String> = end.iter().map(|(to, letter)| format!("{to}: {}", words(letter))).collect();
-    let reason = end.iter().find_map(|(_, letter)| letter["reason"].as_str());
+    let words: Vec<String> = end.iter().map(|(to, message)| format!("{to}: {}", words(message))).collect();
+    let reason = end.iter().find_map(|(_, message)| message["reason"].as_str());
     let by_membership = count(&["accept"]) == 1 || reason == Some("declined");
     assert_eq!(count(&["accept", "decline"]), usize::from(reason != Some("cancelled")), "{words:?}");
     assert_eq!(count(&["invite_cancel"]), usize::from(!by_membership), "{words:?}");

@@ -1,4 +1,4 @@
-//! Presence over two nodes in virtual time, with times to the millisecond: the events of the specification, to the letter.
+//! Presence over two nodes in virtual time, with times to the millisecond: the exact events of the specification.
 
 #[allow(dead_code, reason = "each binary uses a part of it")]
 mod harness;

@@ -1,4 +1,4 @@
-//! A session whose client runs about between three nodes while letters are lost, repeated and late and the store fails:
+//! A session whose client runs about between three nodes while migration requests are lost, repeated and late and the store fails:
 //! many seeds, one law. It lives at most once at every moment; while the store holds it is never lost, and its client
 //! hears every word once and in order; whoever watches is told the truth in the end.
 
@@ -64,7 +64,7 @@ impl Storm {
     fn begin(&mut self, store_fails: bool) {
         let mut rng = self.rng.clone();
         self.cluster.set_fate(move |_, _, packet| {
-            // Words are in order and whole, as every bus gives them; letters are not.
+            // Bus messages arrive whole and in order; migration requests do not.
             if !matches!(packet.subject.kind(), "_node" | "_session") {
                 return vec![0];
             }

@@ -16,9 +16,9 @@ use tavern_store::{
 };
 
 #[derive(Default)]
-struct Letters(Mutex<Vec<(Ticket, StoreAnswer)>>);
+struct Answers(Mutex<Vec<(Ticket, StoreAnswer)>>);
 
-impl AnswerReceiver for Letters {
+impl AnswerReceiver for Answers {
     fn answer(&self, answers: Vec<(Ticket, StoreAnswer)>) {
         self.0.lock().unwrap().extend(answers);
     }
@@ -27,7 +27,7 @@ impl AnswerReceiver for Letters {
 struct Counter {
     node: TestNode,
     store: Arc<MemoryStore>,
-    letters: Arc<Letters>,
+    answers: Arc<Answers>,
     /// Works that were asked for and not carried out.
     held: Vec<(Ticket, Work)>,
     watcher: Caller,
@@ -36,17 +36,17 @@ struct Counter {
 impl Counter {
     fn new() -> Counter {
         let hall = MemoryEngine::new(Arc::new(ManualClock::at(Time(1_000_000))));
-        let letters: Arc<Letters> = Arc::default();
-        let store = hall.store("one", letters.clone());
+        let answers: Arc<Answers> = Arc::default();
+        let store = hall.store("one", answers.clone());
         let open = NodeChange::Open { name: "one".into(), lease_ms: 600_000 };
         store.submit(vec![(Ticket(0), Work::Commit(Commit { node: Some(open), ..Commit::default() }))]);
-        let opened = letters.0.lock().unwrap().pop();
+        let opened = answers.0.lock().unwrap().pop();
         let Some((_, StoreAnswer::Committed(receipt))) = opened else { panic!("no epoch") };
         let epoch = receipt.epoch.unwrap_or(Epoch(0));
         let settings = Settings { node: "one".into(), epoch, commands_per_second: 0, ..Settings::default() };
         let mut node = TestNode::new(settings);
         let watcher = node.client("watcher").0;
-        let mut counter = Counter { node, store, letters, held: Vec::new(), watcher };
+        let mut counter = Counter { node, store, answers, held: Vec::new(), watcher };
         let mut watcher = counter.watcher.clone();
         counter.say(&mut watcher, r#"{"op":"subscribe","channel":"game#A","presence":true}"#);
         counter
@@ -66,7 +66,7 @@ impl Counter {
 
     fn ask(&self, work: Work) -> StoreAnswer {
         self.store.submit(vec![(Ticket(0), work)]);
-        self.letters.0.lock().unwrap().pop().unwrap().1
+        self.answers.0.lock().unwrap().pop().unwrap().1
     }
 
     /// Carries one work out and tells the hub.

@@ -72,10 +72,10 @@ impl BusReceiver for BusDispatcher {
                         self.shards.force(shard, ShardInput::Hub(ShardEvent::Status(told.clone())))
                     });
                 }
-                Some(ReceivedMessage::Session { shard, from, letter }) => {
+                Some(ReceivedMessage::Session { shard, from, request }) => {
                     // Messages that came before it are handed over before it.
                     self.put(shard, std::mem::take(&mut heard[shard]));
-                    self.shards.force(shard, ShardInput::Hub(ShardEvent::Migration { from, letter }));
+                    self.shards.force(shard, ShardInput::Hub(ShardEvent::Migration { from, request }));
                 }
                 Some(ReceivedMessage::NodeLeft) => self.adoption.notify_one(),
                 Some(ReceivedMessage::Subscription(name)) => self.wakeups.nudged(name),

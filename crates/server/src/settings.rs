@@ -55,7 +55,7 @@ pub fn of(config: &Config, epoch: Epoch) -> Settings {
         other_kinds: rules(config.kind("default")),
         authorize: asks.then_some(AuthorizeRules { cache_ms: config.authorize.cache_ms }),
         inbox: InboxRules {
-            letters: config.inbox.messages,
+            messages: config.inbox.messages,
             bytes: config.inbox.bytes,
             keep_ms: config.inbox.keep_ms,
         },

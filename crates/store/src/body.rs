@@ -32,10 +32,10 @@ pub struct SessionBody {
     pub heard: Vec<BusPosition>,
     /// A digest of what it was told last about each of those whom its user follows.
     pub statuses: Vec<(Arc<str>, u64)>,
-    /// The highest letter that was put into its mailbox.
-    pub letters: u64,
-    /// Which number of the mailbox is which letter, as far as they are not acknowledged.
-    pub post: Vec<(u64, u64)>,
+    /// The highest id of an inbox message that was put into its mailbox.
+    pub last_inbox_message: u64,
+    /// The unacknowledged inbox messages in its mailbox: `(seq, message_id)`.
+    pub unacked_inbox: Vec<(u64, u64)>,
 }
 
 /// The words of one shard of one life of a node, up to the last one that could be heard.
@@ -89,8 +89,12 @@ impl SessionBody {
             told: self.told.iter().map(NumberRecord::of).collect(),
             heard: self.heard.iter().map(StreamRecord::of).collect(),
             statuses: self.statuses.iter().map(NumberRecord::of).collect(),
-            letters: self.letters,
-            post: self.post.iter().map(|&(seq, number)| PostRecord { seq, number }).collect(),
+            last_inbox_message: self.last_inbox_message,
+            unacked_inbox: self
+                .unacked_inbox
+                .iter()
+                .map(|&(seq, number)| UnackedRecord { seq, number })
+                .collect(),
         };
         record.encode_to_vec()
     }
@@ -117,8 +121,12 @@ impl SessionBody {
             told: record.told.into_iter().map(NumberRecord::pair).collect(),
             heard: record.heard.into_iter().map(StreamRecord::stream).collect::<Result<_, _>>()?,
             statuses: record.statuses.into_iter().map(NumberRecord::pair).collect(),
-            letters: record.letters,
-            post: record.post.iter().map(|post| (post.seq, post.number)).collect(),
+            last_inbox_message: record.last_inbox_message,
+            unacked_inbox: record
+                .unacked_inbox
+                .iter()
+                .map(|unacked_inbox| (unacked_inbox.seq, unacked_inbox.number))
+                .collect(),
         })
     }
 }
@@ -161,9 +169,9 @@ struct Record {
     #[prost(message, repeated, tag = "15")]
     statuses: Vec<NumberRecord>,
     #[prost(uint64, tag = "16")]
-    letters: u64,
+    last_inbox_message: u64,
     #[prost(message, repeated, tag = "17")]
-    post: Vec<PostRecord>,
+    unacked_inbox: Vec<UnackedRecord>,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -222,7 +230,7 @@ struct StreamRecord {
 }
 
 #[derive(Clone, Copy, PartialEq, Message)]
-struct PostRecord {
+struct UnackedRecord {
     #[prost(uint64, tag = "1")]
     seq: u64,
     #[prost(uint64, tag = "2")]
@@ -319,8 +327,8 @@ mod tests {
             told: vec![("game#A".into(), 5)],
             heard: vec![BusPosition { node: "n1".into(), epoch: Epoch(3), shard: 2, n: 9 }],
             statuses: vec![("bob".into(), u64::MAX)],
-            letters: 4,
-            post: vec![(9, 4)],
+            last_inbox_message: 4,
+            unacked_inbox: vec![(9, 4)],
         }
     }
 

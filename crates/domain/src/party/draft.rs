@@ -152,9 +152,9 @@ impl<'a> PartyDraft<'a> {
     pub fn tell(&mut self, id: u64, to: &UserId, actor: &Actor, what: PartyEventKind) {
         let version = self.party(id).version;
         let Actor { user, name } = actor.clone();
-        let letter =
+        let event =
             PartyEvent { to: to.clone(), party_id: id, version, at: self.now, actor: user, name, kind: what };
-        self.changes.events.push(letter);
+        self.changes.events.push(event);
     }
 
     pub fn tell_members(&mut self, id: u64, actor: &Actor, what: &PartyEventKind) {
@@ -174,8 +174,7 @@ impl<'a> PartyDraft<'a> {
     pub fn collect(&mut self) {
         // The end of a party comes last, and due deadlines before what the command did.
         let from = self.command_from.min(self.changes.events.len());
-        self.changes.events[from..]
-            .sort_by_key(|letter| matches!(letter.kind, PartyEventKind::Disband { .. }));
+        self.changes.events[from..].sort_by_key(|event| matches!(event.kind, PartyEventKind::Disband { .. }));
         for (id, party) in core::mem::take(&mut self.parties) {
             let before = self.facts.party(id).flatten();
             if party.as_ref() != before {

@@ -61,7 +61,7 @@ pub struct World {
     log: Vec<QueuedEvent>,
     floor: u64,
     stored: DeliveryProgress,
-    letters: BTreeMap<u64, EntryRange>,
+    parked: BTreeMap<u64, EntryRange>,
     saving: Option<Save>,
     flights: Vec<u64>,
     /// The events that the endpoint acknowledged, and how often.
@@ -103,7 +103,7 @@ impl World {
             log: Vec::new(),
             floor: 0,
             stored: DeliveryProgress::default(),
-            letters: BTreeMap::new(),
+            parked: BTreeMap::new(),
             saving: None,
             flights: Vec::new(),
             acknowledged: BTreeMap::new(),
@@ -154,9 +154,8 @@ impl World {
             }
             Step::Retry => {
                 self.disorder = true;
-                let letters =
-                    self.letters.values().map(|&run| RetriedDeadLetter { run, bytes: 100 }).collect();
-                self.turn(Some(DeliveryInput::Retry(letters)));
+                let dead = self.parked.values().map(|&run| RetriedDeadLetter { run, bytes: 100 }).collect();
+                self.turn(Some(DeliveryInput::Retry(dead)));
             }
             Step::Crash { saved } => self.crash(saved),
         }
@@ -203,10 +202,10 @@ impl World {
         self.stored = progress;
         for run in parked {
             assert_eq!(run.entries(), 1, "a dead letter is one entry");
-            self.letters.insert(run.first, run);
+            self.parked.insert(run.first, run);
         }
         for seq in retried {
-            self.letters.remove(&seq).expect("what is tried again was parked");
+            self.parked.remove(&seq).expect("what is tried again was parked");
         }
     }
 

@@ -29,22 +29,22 @@ pub fn update(
     call: &PartyRequest,
     changes: &PartyChanges,
 ) {
-    for letter in &changes.events {
+    for event in &changes.events {
         // A user who logs out knows it, and has no party when they return.
-        if let PartyEventKind::Leave { reason: PartyReason::Logout, .. } = letter.kind {
-            views.remove(&letter.actor);
+        if let PartyEventKind::Leave { reason: PartyReason::Logout, .. } = event.kind {
+            views.remove(&event.actor);
         }
-        match views.get_mut(&letter.to) {
-            Some(view) if view.id == letter.party_id => {
-                if fold(view, letter) {
-                    views.remove(&letter.to);
+        match views.get_mut(&event.to) {
+            Some(view) if view.id == event.party_id => {
+                if fold(view, event) {
+                    views.remove(&event.to);
                 }
             }
             // The snapshot in the reply includes it.
-            _ if is_in_reply(letter, reply, call) => {}
+            _ if is_in_reply(event, reply, call) => {}
             _ => {
-                if let Some(view) = first(letter) {
-                    views.insert(letter.to.clone(), view);
+                if let Some(view) = first(event) {
+                    views.insert(event.to.clone(), view);
                 }
             }
         }
@@ -60,32 +60,32 @@ pub fn update(
     }
 }
 
-fn is_in_reply(letter: &PartyEvent, reply: &PartyReply, call: &PartyRequest) -> bool {
+fn is_in_reply(event: &PartyEvent, reply: &PartyReply, call: &PartyRequest) -> bool {
     match reply {
         PartyReply::Party(Some(party)) => {
-            call.user.as_ref() == Some(&letter.to)
-                && party.id == letter.party_id
-                && party.version >= letter.version
+            call.user.as_ref() == Some(&event.to)
+                && party.id == event.party_id
+                && party.version >= event.version
         }
         _ => false,
     }
 }
 
 /// The view after the first message about the user's own party.
-fn first(letter: &PartyEvent) -> Option<Party> {
-    match &letter.kind {
+fn first(event: &PartyEvent) -> Option<Party> {
+    match &event.kind {
         PartyEventKind::Invited { user, name, expires } => {
-            assert_eq!((letter.version, &letter.actor), (1, &letter.to), "{letter:?}");
+            assert_eq!((event.version, &event.actor), (1, &event.to), "{event:?}");
             let leader = PartyMember {
-                user: letter.actor.clone(),
-                name: letter.name.clone(),
-                since: letter.at,
+                user: event.actor.clone(),
+                name: event.name.clone(),
+                since: event.at,
                 away: None,
             };
-            let pending = pending(letter, user, name, *expires);
+            let pending = pending(event, user, name, *expires);
             let members = vec![leader];
             Some(Party {
-                id: letter.party_id,
+                id: event.party_id,
                 version: 1,
                 members,
                 pending: vec![pending],
@@ -95,42 +95,42 @@ fn first(letter: &PartyEvent) -> Option<Party> {
         }
         // To a user who is not a member.
         PartyEventKind::Invite { .. } | PartyEventKind::InviteCancel { .. } => None,
-        _ => panic!("{letter:?} is about another party"),
+        _ => panic!("{event:?} is about another party"),
     }
 }
 
 fn pending(
-    letter: &PartyEvent,
+    event: &PartyEvent,
     user: &UserId,
     name: &Option<std::sync::Arc<str>>,
     expires: Time,
 ) -> PartyInvite {
-    PartyInvite { user: user.clone(), name: name.clone(), by: letter.actor.clone(), expires, hidden: false }
+    PartyInvite { user: user.clone(), name: name.clone(), by: event.actor.clone(), expires, hidden: false }
 }
 
 /// Applies a message. True: it was the last one.
-fn fold(view: &mut Party, letter: &PartyEvent) -> bool {
-    assert_eq!(letter.version, view.version + 1, "{letter:?} does not follow on {view:?}");
-    view.version = letter.version;
-    let actor = &letter.actor;
+fn fold(view: &mut Party, event: &PartyEvent) -> bool {
+    assert_eq!(event.version, view.version + 1, "{event:?} does not follow on {view:?}");
+    view.version = event.version;
+    let actor = &event.actor;
     let away = |view: &mut Party, away| {
         view.members.iter_mut().find(|member| member.user == *actor).unwrap().away = away;
     };
-    match &letter.kind {
+    match &event.kind {
         PartyEventKind::Invite { .. } | PartyEventKind::InviteCancel { .. } => {
-            panic!("{letter:?} to a member")
+            panic!("{event:?} to a member")
         }
         PartyEventKind::Invited { user, name, expires } => {
-            view.pending.push(pending(letter, user, name, *expires))
+            view.pending.push(pending(event, user, name, *expires))
         }
         PartyEventKind::Uninvited { .. } | PartyEventKind::Decline { .. } => uninvite(view, actor),
         PartyEventKind::Accept | PartyEventKind::Join => {
             uninvite(view, actor);
-            let name = letter.name.clone();
-            view.members.push(PartyMember { user: actor.clone(), name, since: letter.at, away: None });
+            let name = event.name.clone();
+            view.members.push(PartyMember { user: actor.clone(), name, since: event.at, away: None });
         }
         PartyEventKind::Kick { .. } | PartyEventKind::Disband { .. } => return true,
-        PartyEventKind::Leave { .. } if *actor == letter.to => return true,
+        PartyEventKind::Leave { .. } if *actor == event.to => return true,
         PartyEventKind::Leave { .. } => view.members.retain(|member| member.user != *actor),
         PartyEventKind::Leader { .. } => {
             let at = view.members.iter().position(|member| member.user == *actor).unwrap();

@@ -121,19 +121,19 @@ fn memberships(world: &World) {
 /// Every change has a version, and every version a message.
 fn versions(before: &World, after: &World, id: u64, changes: &PartyChanges) {
     let old = before.parties.get(&id).map_or(0, |party| party.version);
-    let mut letters = changes.events.iter().filter(|letter| letter.party_id == id);
-    let told: Vec<u64> = letters.clone().map(|letter| letter.version).collect();
+    let mut events = changes.events.iter().filter(|event| event.party_id == id);
+    let told: Vec<u64> = events.clone().map(|event| event.version).collect();
     assert!(told.is_sorted(), "in the order of the changes");
     let told: BTreeSet<u64> = told.into_iter().collect();
     assert!(told.iter().copied().eq(old + 1..=old + told.len() as u64), "no version is left out");
     match after.parties.get(&id) {
         Some(party) => assert_eq!(party.version, old + told.len() as u64),
         None => {
-            let last = letters.next_back().expect("the end is told");
+            let last = events.next_back().expect("the end is told");
             assert!(matches!(last.kind, PartyEventKind::Disband { .. }), "{last:?}");
         }
     }
-    assert_eq!(told.is_empty(), before.parties.get(&id) == after.parties.get(&id), "no change, no letter");
+    assert_eq!(told.is_empty(), before.parties.get(&id) == after.parties.get(&id), "no change, no event");
 }
 
 /// Every invite ends once, and each side that did not end it is told once.
@@ -149,11 +149,11 @@ fn invites(
     let old = before.parties.get(&id).map_or(&none, |party| &party.pending);
     let new = after.parties.get(&id).map_or(&none, |party| &party.pending);
     let count = |of: &dyn Fn(&PartyEvent) -> bool| {
-        changes.events.iter().filter(|letter| letter.party_id == id && of(letter)).count()
+        changes.events.iter().filter(|event| event.party_id == id && of(event)).count()
     };
     // A user who is invited again at the moment when their invite expires has an invite afterwards too.
     let invited_again = |user: &UserId| {
-        count(&|letter| matches!(&letter.kind, PartyEventKind::Invited { user: to, .. } if to == user)) > 0
+        count(&|event| matches!(&event.kind, PartyEventKind::Invited { user: to, .. } if to == user)) > 0
     };
     let kept = |pending: &PartyInvite| new.contains(pending) && !invited_again(&pending.user);
     for pending in old {
@@ -165,23 +165,22 @@ fn invites(
         let host = host_of(before, id, pending, changes);
         let cancelled = matches!(&call.command, PartyCommand::CancelInvite { user: target }
             if target == user && call.user.as_ref() == Some(&host));
-        let heard = count(&|letter| {
-            letter.actor == *user
-                && (matches!(letter.kind, PartyEventKind::Accept | PartyEventKind::Decline { .. })
+        let heard = count(&|event| {
+            event.actor == *user
+                && (matches!(event.kind, PartyEventKind::Accept | PartyEventKind::Decline { .. })
                     || cancelled
-                        && letter.to == host
-                        && matches!(letter.kind, PartyEventKind::Uninvited { .. }))
+                        && event.to == host
+                        && matches!(event.kind, PartyEventKind::Uninvited { .. }))
         });
         assert_eq!(heard, ended, "what the inviter of {user} hears of its end");
         let cancels =
-            count(&|letter| letter.to == *user && matches!(letter.kind, PartyEventKind::InviteCancel { .. }));
+            count(&|event| event.to == *user && matches!(event.kind, PartyEventKind::InviteCancel { .. }));
         let expected = if pending.hidden { 0 } else { ended - itself.min(ended) };
         assert_eq!(cancels, expected, "what {user} is told of the end of their invite");
     }
     for pending in new.iter().filter(|pending| !old.contains(pending) || invited_again(&pending.user)) {
-        let arrived = count(&|letter| {
-            letter.to == pending.user && matches!(letter.kind, PartyEventKind::Invite { .. })
-        });
+        let arrived =
+            count(&|event| event.to == pending.user && matches!(event.kind, PartyEventKind::Invite { .. }));
         assert_eq!(arrived, usize::from(!pending.hidden), "an invite arrives once, or nowhere");
     }
 }
@@ -189,15 +188,15 @@ fn invites(
 /// Who is told of an invite's end: deadlines were applied before, and the inviter may have left.
 fn host_of(before: &World, id: u64, pending: &PartyInvite, changes: &PartyChanges) -> UserId {
     let party = &before.parties[&id];
-    let mut letters = changes.events.iter().filter(|letter| letter.party_id == id);
-    let gone = letters
+    let mut events = changes.events.iter().filter(|event| event.party_id == id);
+    let gone = events
         .clone()
-        .any(|letter| letter.actor == pending.by && matches!(letter.kind, PartyEventKind::Leave { .. }));
+        .any(|event| event.actor == pending.by && matches!(event.kind, PartyEventKind::Leave { .. }));
     if party.member(&pending.by).is_some() && !gone {
         return pending.by.clone();
     }
-    match letters.rfind(|letter| matches!(letter.kind, PartyEventKind::Leader { .. })) {
-        Some(letter) => letter.actor.clone(),
+    match events.rfind(|event| matches!(event.kind, PartyEventKind::Leader { .. })) {
+        Some(event) => event.actor.clone(),
         None => party.leader().user.clone(),
     }
 }

@@ -134,16 +134,16 @@ pub fn read(world: &World, parts: &[&str]) -> PartyRequest {
 
 fn show(reply: &PartyReply, changes: &PartyChanges) -> String {
     let mut told: Vec<String> = Vec::new();
-    let mut letters = changes.events.iter().peekable();
-    while let Some(letter) = letters.next() {
-        let mut to = letter.to.to_string();
+    let mut events = changes.events.iter().peekable();
+    while let Some(event) = events.next() {
+        let mut to = event.to.to_string();
         let same = |next: &&PartyEvent| {
-            (next.party_id, next.version, &next.kind) == (letter.party_id, letter.version, &letter.kind)
+            (next.party_id, next.version, &next.kind) == (event.party_id, event.version, &event.kind)
         };
-        while let Some(next) = letters.next_if(same) {
+        while let Some(next) = events.next_if(same) {
             to = format!("{to}+{}", next.to);
         }
-        told.push(format!("{to}: {} {}{}", name(&letter.kind), letter.actor, detail(&letter.kind)));
+        told.push(format!("{to}: {} {}{}", name(&event.kind), event.actor, detail(&event.kind)));
     }
     match reply {
         PartyReply::Refused { why, retry_after_ms: Some(ms), .. } => {

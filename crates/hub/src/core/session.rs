@@ -31,10 +31,10 @@ pub struct Session {
     pub lost: bool,
     /// It is on its way to or from another node: nothing is done for it and nothing is decided about it.
     pub frozen: bool,
-    /// The highest letter of its user that was put into its mailbox.
-    pub letters: u64,
-    /// Which number of its mailbox is which letter, as far as they are not acknowledged.
-    pub post: VecDeque<(u64, u64)>,
+    /// The highest id of an inbox message that was put into its mailbox.
+    pub last_inbox_message: u64,
+    /// The unacknowledged inbox messages in its mailbox: `(seq, message_id)`.
+    pub unacked_inbox: VecDeque<(u64, u64)>,
     bucket: Bucket,
     /// Refused commands in a row.
     strikes: u16,
@@ -114,8 +114,8 @@ impl Session {
             window_ms: None,
             lost: false,
             frozen: false,
-            letters: 0,
-            post: VecDeque::new(),
+            last_inbox_message: 0,
+            unacked_inbox: VecDeque::new(),
             bucket: Bucket::default(),
             strikes: 0,
         }

@@ -1,7 +1,7 @@
-//! The durable inbox of a user, as his sessions here see it: letters are read from the store, put into the mailbox of each
-//! session once, and freed when any of them has acknowledged them. The bus carries only the word that there is something.
-//! Must hold: a session gets each letter once, in order; what nobody acknowledged stays in the store until its time is over;
-//! what was dropped unread is told as a gap.
+//! The durable inbox of a user, as their sessions on this node see it: inbox messages are read from the store, put into the
+//! mailbox of each session once, and freed when any session has acknowledged them. The bus only announces that there are new
+//! ones. Must hold: a session gets each inbox message once, in order; an unacknowledged message stays in the store until it
+//! expires; messages dropped unread are reported as a gap.
 
 use crate::core::listener::ListenerId;
 use crate::core::{Core, Feature, Notice, ReplyTo, Timer, refusal};
@@ -57,8 +57,8 @@ impl Inbox {
 
     fn read_inbox(&mut self, core: &mut Core, user: &Arc<str>) {
         let sessions = core.users.sessions(user);
-        let letters = |id: &ListenerId| Some(core.listeners.get(*id)?.session()?.letters);
-        let Some(after) = sessions.iter().filter_map(letters).min() else { return };
+        let last = |id: &ListenerId| Some(core.listeners.get(*id)?.session()?.last_inbox_message);
+        let Some(after) = sessions.iter().filter_map(last).min() else { return };
         self.reading.insert(user.clone(), false);
         let read = Read::Inbox { user: user.clone(), after, limit: PAGE_ROWS };
         self.ask_inbox(core, InboxRequest::Read { user: user.clone() }, Work::Read(read));
@@ -78,20 +78,20 @@ impl Inbox {
         }
         let Some(task) = self.under_way.remove(&ticket) else { return };
         match (task, answer) {
-            (InboxRequest::Read { user }, StoreAnswer::Read(Found::Inbox(letters))) => {
-                self.letters_read(core, &user, &letters);
+            (InboxRequest::Read { user }, StoreAnswer::Read(Found::Inbox(page))) => {
+                self.inbox_read(core, &user, &page);
             }
             (InboxRequest::Read { user }, _) => {
                 self.reading.remove(&user);
                 core.agenda.set(now + RETRY_AFTER_MS, Timer::RetryInbox(user));
             }
             (InboxRequest::Post { user, claim }, StoreAnswer::Committed(receipt)) => {
-                let letter = receipt.inbox_numbers.first().copied().unwrap_or(0);
+                let message_id = receipt.inbox_numbers.first().copied().unwrap_or(0);
                 core.stats.inbox_messages_stored.add(receipt.inbox_numbers.len() as u64);
-                core.finish(claim, Ok(json::posted(letter)));
+                core.finish(claim, Ok(json::posted(message_id)));
                 core.notify(Notice::StatusUpdate { user, update: UserUpdate::Mail });
             }
-            // Only the key of a request is expected: the letter was posted before.
+            // The commit expects only the idempotency key: the message was stored before.
             (InboxRequest::Post { claim, .. }, StoreAnswer::Failed(StoreError::Conflict { .. })) => {
                 core.finish(claim, Ok(json::posted_before()));
             }
@@ -99,59 +99,59 @@ impl Inbox {
         }
     }
 
-    fn letters_read(&mut self, core: &mut Core, user: &Arc<str>, letters: &InboxPage) {
+    fn inbox_read(&mut self, core: &mut Core, user: &Arc<str>, inbox: &InboxPage) {
         for id in core.users.sessions(user).to_vec() {
-            self.put_letters(core, id, user, letters);
+            self.deliver_page(core, id, user, inbox);
         }
         let again = self.reading.remove(user).unwrap_or(false);
-        if again || letters.page.more {
+        if again || inbox.page.more {
             self.read_inbox(core, user);
         }
     }
 
-    fn put_letters(&mut self, core: &mut Core, id: ListenerId, user: &str, letters: &InboxPage) {
-        let Some(had) = core.session(id).map(|session| session.letters) else { return };
-        if letters.dropped > had {
-            self.put_letter(core, id, letters.dropped, json::gap_tail(&own_channel(user), letters.dropped));
+    fn deliver_page(&mut self, core: &mut Core, id: ListenerId, user: &str, inbox: &InboxPage) {
+        let Some(had) = core.session(id).map(|session| session.last_inbox_message) else { return };
+        if inbox.dropped > had {
+            self.deliver(core, id, inbox.dropped, json::gap_tail(&own_channel(user), inbox.dropped));
         }
-        for letter in letters.page.rows.iter().filter(|letter| letter.n > had) {
-            self.put_letter(core, id, letter.n, json::tail(letter.n, &letter.body));
+        for message in inbox.page.rows.iter().filter(|message| message.n > had) {
+            self.deliver(core, id, message.n, json::tail(message.n, &message.body));
             core.stats.inbox_messages_delivered.add(1);
         }
     }
 
-    fn put_letter(&mut self, core: &mut Core, id: ListenerId, letter: u64, tail: Vec<u8>) {
+    fn deliver(&mut self, core: &mut Core, id: ListenerId, message_id: u64, tail: Vec<u8>) {
         core.put_json(id, tail.into_boxed_slice());
-        // One that never acknowledges must not collect for ever: its inbox forgets the oldest too.
-        let most = core.node.settings.inbox.letters;
+        // Bounded like the inbox itself: a session that never acknowledges forgets the oldest.
+        let most = core.node.settings.inbox.messages;
         let Some(listener) = core.listeners.get_mut(id) else { return };
         let seq = listener.mailbox.last();
         if let Some(session) = listener.session_mut() {
-            session.letters = session.letters.max(letter);
-            session.post.push_back((seq, letter));
-            if session.post.len() > most {
-                session.post.pop_front();
+            session.last_inbox_message = session.last_inbox_message.max(message_id);
+            session.unacked_inbox.push_back((seq, message_id));
+            if session.unacked_inbox.len() > most {
+                session.unacked_inbox.pop_front();
             }
         }
     }
 
-    /// A session has everything up to `seq` for good: its letters are freed for all sessions of its user.
+    /// A session has acknowledged everything up to `seq`: the inbox messages among it are freed for all sessions of its user.
     pub(crate) fn acknowledge(&mut self, core: &mut Core, id: ListenerId, seq: u64) {
         let Some(session) = core.listeners.get_mut(id).and_then(|listener| listener.session_mut()) else {
             return;
         };
         let mut through = 0;
-        while let Some((_, letter)) = session.post.pop_front_if(|(at, _)| *at <= seq) {
-            through = letter;
+        while let Some((_, message_id)) = session.unacked_inbox.pop_front_if(|(at, _)| *at <= seq) {
+            through = message_id;
         }
         let Some(user) = session.identity.user.clone().filter(|_| through > 0) else { return };
         let freed = vec![FreedMessages { user, through, unread: false }];
         let commit = Commit { writer: Some(core.writer()), freed_messages: freed, ..Commit::default() };
-        // If the store does not take it, the letters come again: at least once is the promise.
+        // If the commit fails, the messages are delivered again: delivery is at least once.
         core.submit(Feature::None, Work::Commit(commit));
     }
 
-    /// A letter from an app; `once` names the request, so that it is carried out once.
+    /// Stores an inbox message from an app; `once` is the idempotency key of the request.
     pub(crate) fn post(
         &mut self,
         core: &mut Core,
@@ -165,7 +165,7 @@ impl Inbox {
         let body = json::body(data);
         let most = settings.message_bytes.min(settings.inbox.bytes);
         if body.len() > most {
-            let message = format!("a letter has {} bytes, at most {most} are allowed", body.len());
+            let message = format!("an inbox message has {} bytes, at most {most} are allowed", body.len());
             return core.finish(claim, Err(Refusal::new(Code::TooLarge, message)));
         }
         let mut commit = Commit { writer: Some(core.writer()), ..Commit::default() };
@@ -187,7 +187,7 @@ impl Inbox {
         core.submit(Feature::None, Work::Commit(commit));
     }
 
-    /// It is time to look whether somebody still may come for his letters.
+    /// The deadline of an inbox is due: frees it unless its user was seen since.
     pub(crate) fn is_due(&mut self, core: &mut Core, deadline: &Deadline) {
         if !is_user(&deadline.name) {
             return;

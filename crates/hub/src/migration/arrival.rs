@@ -36,7 +36,8 @@ pub(super) fn install(
     let mut session = Session::new(packed.key, packed.client, packed.identity(), packed.detached_at);
     session.window_ms = (body.window_ms > 0).then_some(body.window_ms);
     (session.polling, session.lost) = (body.polling, body.lost);
-    (session.letters, session.post) = (body.letters, body.post.iter().copied().collect());
+    session.last_inbox_message = body.last_inbox_message;
+    session.unacked_inbox = body.unacked_inbox.iter().copied().collect();
     listener.who = ListenerKind::Session(Box::new(session));
     listener.marks = Some(Box::new(marks));
     core.sessions.insert(packed.key.half(), id);

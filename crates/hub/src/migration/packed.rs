@@ -118,8 +118,8 @@ pub(crate) fn pack(
         told,
         heard: core.streams.last(listener.marks.as_deref()),
         statuses,
-        letters: session.letters,
-        post: session.post.iter().copied().collect(),
+        last_inbox_message: session.last_inbox_message,
+        unacked_inbox: session.unacked_inbox.iter().copied().collect(),
     };
     Some(PackedSession {
         key: session.key,

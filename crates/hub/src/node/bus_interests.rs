@@ -111,7 +111,7 @@ impl BusInterests {
         waiting.links
     }
 
-    /// What the node itself hears, whoever listens here: letters to it and to all nodes.
+    /// Interests of the node itself, independent of its listeners: migration requests to it and to all nodes.
     pub(crate) fn listen(&self, interests: Vec<Interest>) {
         if let Some(bus) = self.bus.get() {
             let mut book = self.book();

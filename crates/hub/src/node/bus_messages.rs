@@ -38,7 +38,7 @@ const PEOPLE: &str = "_people";
 /// The kind of subject of what other services hear about a user. No channel has it.
 const FOLLOWERS: &str = "followersof";
 
-/// The kinds of subject of letters about sessions that move: to one node by name, and to all of them.
+/// The kinds of subject of migration requests: to one node by name, and to all nodes.
 pub(crate) const NODE: &str = "_node";
 pub(crate) const SESSION: &str = "_session";
 
@@ -58,7 +58,7 @@ pub enum ReceivedMessage {
     /// For the shards with the user's sessions or followers.
     Person { told: UserNotice, mask: u64 },
     /// For the shard of the session, from this node.
-    Session { shard: usize, from: Arc<str>, letter: MigrationRequest },
+    Session { shard: usize, from: Arc<str>, request: MigrationRequest },
     /// A node that stops has left sessions in the store.
     NodeLeft,
     /// A subscription has events to deliver.
@@ -103,9 +103,9 @@ impl Node {
                 let told = UserNotice { user: user.into(), update: Arc::new(update) };
                 ReceivedMessage::Person { told, mask }
             }
-            BusMessage::Session(letter) => {
-                let shard = letter.key.shard(self.settings.shards);
-                ReceivedMessage::Session { shard, from: packet.from.node.clone(), letter }
+            BusMessage::Session(request) => {
+                let shard = request.key.shard(self.settings.shards);
+                ReceivedMessage::Session { shard, from: packet.from.node.clone(), request }
             }
             BusMessage::NodeLeft => ReceivedMessage::NodeLeft,
             BusMessage::Subscription(name) => ReceivedMessage::Subscription(name),
@@ -142,13 +142,13 @@ impl Node {
         MessageId { node: self.name.clone(), epoch: self.epoch(), n: self.carrier.number(shard) }
     }
 
-    /// Begins to hear the letters of other nodes. To be called when the bus is open.
+    /// Subscribes to migration requests. Call it when the bus is open.
     pub fn listen(&self) {
-        self.carrier.listen(self.letter_interests());
+        self.carrier.listen(self.migration_interests());
     }
 
     /// What this node hears whoever listens here.
-    fn letter_interests(&self) -> Vec<Interest> {
+    fn migration_interests(&self) -> Vec<Interest> {
         let prefix = &self.settings.prefix;
         let own = Subject::new(prefix, NODE, self.name.as_bytes());
         let all = [SESSION, LEFT, NUDGE].map(|kind| Subject::new(prefix, kind, b""));
@@ -158,12 +158,12 @@ impl Node {
     /// Everything that the bus must carry here at this moment.
     pub fn needs(&self) -> Vec<Interest> {
         let mut needs = self.carrier.needs(&self.registry);
-        needs.extend(self.letter_interests());
+        needs.extend(self.migration_interests());
         needs
     }
 
-    /// A letter to one node, or to all of them.
-    pub(crate) fn migration_packet(&self, to: Option<&str>, letter: &MigrationRequest) -> Option<BusPacket> {
+    /// A migration request to one node, or to all of them.
+    pub(crate) fn migration_packet(&self, to: Option<&str>, request: &MigrationRequest) -> Option<BusPacket> {
         let prefix = &self.settings.prefix;
         let subject = match to {
             Some(node) => Subject::new(prefix, NODE, node.as_bytes()),
@@ -174,7 +174,7 @@ impl Node {
             from: Writer { node: self.name.clone(), epoch: self.epoch() },
             n: self.carrier.number(0),
             header: Arc::from([]),
-            payload: tavern_wire::bus::migration::encode(letter).into(),
+            payload: tavern_wire::bus::migration::encode(request).into(),
         })
     }
 

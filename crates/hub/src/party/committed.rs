@@ -136,7 +136,7 @@ impl Parties {
 
 /// Everybody concerned looks into their inbox, and at their party.
 fn spread_mail(core: &mut Core, actor: Option<Arc<str>>, changes: &PartyChanges) {
-    let mut concerned: BTreeSet<Arc<str>> = changes.events.iter().map(|letter| letter.to.clone()).collect();
+    let mut concerned: BTreeSet<Arc<str>> = changes.events.iter().map(|event| event.to.clone()).collect();
     concerned.extend(actor);
     // Members who were away for too long get no message, and their sessions may come back.
     concerned.extend(changes.left.iter().map(|(_, user)| user.clone()));

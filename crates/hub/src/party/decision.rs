@@ -173,9 +173,9 @@ impl PartyDecision {
                 }
             }
         }
-        for letter in changes.events.iter().filter(|letter| is_update(letter, self.call.user.as_deref())) {
-            let body = json::letter(letter, &core.node.name);
-            add_inbox_message(&core.node.settings.inbox, now, &mut commit, letter.to.clone(), body.into());
+        for event in changes.events.iter().filter(|event| is_update(event, self.call.user.as_deref())) {
+            let body = json::stored_event(event, &core.node.name);
+            add_inbox_message(&core.node.settings.inbox, now, &mut commit, event.to.clone(), body.into());
         }
         // Members are in the party's channel as long as they are anywhere, and no longer than they are members.
         for (id, user) in &changes.entered {
@@ -246,12 +246,12 @@ fn append(core: &Core, told: &party::PartyTopicEvent) -> Append {
 }
 
 /// What somebody did himself he knows from the answer; that he is away or back he knows too.
-fn is_update(letter: &PartyEvent, caller: Option<&str>) -> bool {
-    match letter.kind {
+fn is_update(event: &PartyEvent, caller: Option<&str>) -> bool {
+    match event.kind {
         PartyEventKind::Invited { .. } | PartyEventKind::Uninvited { .. } | PartyEventKind::Ready { .. } => {
-            Some(&*letter.to) != caller
+            Some(&*event.to) != caller
         }
-        PartyEventKind::Offline | PartyEventKind::Online => letter.to != letter.actor,
+        PartyEventKind::Offline | PartyEventKind::Online => event.to != event.actor,
         _ => true,
     }
 }

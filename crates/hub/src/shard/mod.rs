@@ -48,7 +48,7 @@ pub enum ShardEvent {
     /// Something about a user, from another shard or node.
     Status(UserNotice),
     /// A message of another node about a session that moves.
-    Migration { from: Arc<str>, letter: MigrationRequest },
+    Migration { from: Arc<str>, request: MigrationRequest },
     /// The bus carries, or refused, what these waited for.
     BusReady(Vec<LinkId>),
     /// Messages of one channel were lost between nodes, or of all channels.
@@ -81,8 +81,8 @@ impl Shard {
             ShardEvent::Answer(ticket, answer) => self.answered(ticket, answer),
             ShardEvent::Presence(told) => self.presence.apply_update(core, &told),
             ShardEvent::Status(told) => self.people.hear(core, &told),
-            ShardEvent::Migration { from, letter } => {
-                self.migration.message(core, &self.presence, &from, letter);
+            ShardEvent::Migration { from, request } => {
+                self.migration.message(core, &self.presence, &from, request);
             }
             ShardEvent::BusReady(links) => self.bus_ready(links),
             ShardEvent::BusLost(channel) => {

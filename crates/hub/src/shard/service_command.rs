@@ -35,8 +35,8 @@ pub enum ServiceCommand {
         /// It comes from the user himself: whoever floods is not heard.
         limited: bool,
     },
-    /// A letter for him, as JSON.
-    Letter {
+    /// An inbox message for a user, as JSON.
+    InboxMessage {
         user: Arc<str>,
         data: Arc<str>,
         /// Names the request, so that it is carried out once.
@@ -68,7 +68,7 @@ impl Shard {
                 self.presence.hold(core, hold_of(now, &channel, &user, with, ttl_ms), claim);
             }
             ServiceCommand::Party { call, limited } => self.party.order(core, *call, limited, claim),
-            ServiceCommand::Letter { user, data, once } => {
+            ServiceCommand::InboxMessage { user, data, once } => {
                 self.inbox.post(core, user, &data, once.as_deref(), claim);
             }
             ServiceCommand::Release { channel, user } => {
@@ -84,7 +84,7 @@ fn check(order: &ServiceCommand) -> Result<(), Refusal> {
         ServiceCommand::Party { .. } => &[],
         ServiceCommand::Show { user, .. }
         | ServiceCommand::Hold { user, .. }
-        | ServiceCommand::Letter { user, .. }
+        | ServiceCommand::InboxMessage { user, .. }
         | ServiceCommand::Release { user, .. } => &[user],
     };
     if !users.iter().all(|user| is_user(user)) {

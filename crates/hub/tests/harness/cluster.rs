@@ -352,7 +352,7 @@ fn take(node: &mut TestNode, ear: &Ear) {
     }
     for packet in std::mem::take(&mut *ear.words.lock().unwrap()) {
         let input = match hub_node.receive(&packet) {
-            Some(ReceivedMessage::Session { from, letter, .. }) => ShardEvent::Migration { from, letter },
+            Some(ReceivedMessage::Session { from, request, .. }) => ShardEvent::Migration { from, request },
             Some(ReceivedMessage::Presence { told, .. }) => ShardEvent::Presence(told),
             Some(ReceivedMessage::Person { told, .. }) => ShardEvent::Status(told),
             Some(ReceivedMessage::Words { space, words, mask }) => {

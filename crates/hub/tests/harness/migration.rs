@@ -7,13 +7,15 @@ use tavern_store::BusPacket;
 use tavern_wire::bus::BusMessage;
 use tavern_wire::bus::migration::MigrationAction;
 
-/// What a letter says, in one word; nothing for other packets.
+/// The step of a migration request, in one word; nothing for other packets.
 pub fn word(packet: &BusPacket) -> &'static str {
     if !matches!(packet.subject.kind(), "_node" | "_session") {
         return "";
     }
-    let Some(BusMessage::Session(letter)) = BusMessage::decode(&packet.payload) else { panic!("{packet:?}") };
-    match letter.step {
+    let Some(BusMessage::Session(request)) = BusMessage::decode(&packet.payload) else {
+        panic!("{packet:?}")
+    };
+    match request.step {
         MigrationAction::Ask { .. } => "ask",
         MigrationAction::No => "no",
         MigrationAction::Moving => "moving",

@@ -36,7 +36,7 @@ pub fn settings() -> Settings {
     Settings {
         resume_ms: RESUME,
         kinds: [("user".into(), own)].into(),
-        inbox: InboxRules { letters: 1_000_000, bytes: 1 << 30, keep_ms: 86_400_000 },
+        inbox: InboxRules { messages: 1_000_000, bytes: 1 << 30, keep_ms: 86_400_000 },
         parties: PartyRules { rules, block_ms: 1_000 },
         ..Settings::default()
     }
@@ -51,7 +51,7 @@ pub struct Seat {
     frame: Option<String>,
     pub replies: Vec<Value>,
     pub lost: bool,
-    /// The numbers of the letters that it was given.
+    /// The ids of the inbox messages it received.
     pub numbers: Vec<u64>,
     /// What it was greeted with.
     pub hello: Value,
@@ -267,36 +267,36 @@ impl PartyCluster {
         self.kept().parties.remove(&id)
     }
 
-    /// Every letter that a user was ever sent, with its number.
-    pub fn letters(&self, user: &str) -> Vec<(u64, Value)> {
+    /// Every inbox message that a user was ever sent, with its id.
+    pub fn inbox(&self, user: &str) -> Vec<(u64, Value)> {
         let mut found: Vec<(u64, Value)> = Vec::new();
         loop {
             let after = found.last().map_or(0, |(n, _)| *n);
             let read = Read::Inbox { user: user.into(), after, limit: PAGE_ROWS };
-            let Found::Inbox(letters) = self.cluster.look(read) else { panic!("no letters") };
-            let letter = |body: &[u8]| serde_json::from_slice(body).unwrap();
-            found.extend(letters.page.rows.iter().map(|row| (row.n, letter(&row.body))));
-            if !letters.page.more {
+            let Found::Inbox(inbox) = self.cluster.look(read) else { panic!("no inbox") };
+            let parsed = |body: &[u8]| serde_json::from_slice(body).unwrap();
+            found.extend(inbox.page.rows.iter().map(|row| (row.n, parsed(&row.body))));
+            if !inbox.page.more {
                 return found;
             }
         }
     }
 
-    /// `bob leave kicked`, of the letters in the store.
+    /// `bob leave kicked`, of the inbox messages in the store.
     pub fn told(&self, user: &str) -> Vec<String> {
-        self.letters(user).iter().map(|(_, letter)| words(letter)).collect()
+        self.inbox(user).iter().map(|(_, message)| words(message)).collect()
     }
 
-    /// What a session was given: each letter once, in order.
+    /// The events a session received: each inbox message once, in order.
     pub fn hear(&mut self, who: usize) {
         let seat = &mut self.seats[who];
         if seat.lost || self.cluster.is_dead(seat.at) {
             return;
         }
         for event in self.cluster.node(seat.at).hear(&seat.caller) {
-            if let Some(number) = event["letter"].as_u64() {
+            if let Some(number) = event["message_id"].as_u64() {
                 let last = seat.numbers.last().copied().unwrap_or(0);
-                assert!(number > last, "{} was given letter {number} after {last}", seat.user);
+                assert!(number > last, "{} received message {number} after {last}", seat.user);
                 seat.numbers.push(number);
             }
         }
@@ -357,8 +357,8 @@ impl PartyCluster {
     }
 }
 
-pub fn words(letter: &Value) -> String {
-    let text = |name: &str| letter[name].as_str().map(|text| format!(" {text}")).unwrap_or_default();
-    let who = letter["uid"].as_str().unwrap_or("somebody");
-    format!("{who} {}{}{}", letter["cmd"].as_str().unwrap_or("?"), text("invitee"), text("reason"))
+pub fn words(message: &Value) -> String {
+    let text = |name: &str| message[name].as_str().map(|text| format!(" {text}")).unwrap_or_default();
+    let who = message["uid"].as_str().unwrap_or("somebody");
+    format!("{who} {}{}{}", message["cmd"].as_str().unwrap_or("?"), text("invitee"), text("reason"))
 }

@@ -28,7 +28,7 @@ mod tests {
             ("get", "/v1/overview"),
             ("get", "/v1/settings"),
             ("get", "/v1/users"),
-            ("get", "/v1/users/{user}/letters"),
+            ("get", "/v1/users/{user}/inbox"),
             ("get", "/v1/users/{user}"),
             ("get", "/v1/users/{user}/following"),
             ("get", "/v1/users/{user}/followers"),

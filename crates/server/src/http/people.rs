@@ -54,8 +54,8 @@ pub async fn write(
         let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, once.as_bytes());
         digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect::<String>().into()
     });
-    let letter = ServiceCommand::Letter { user: user.into(), data, once: named };
-    run_once(api, once.as_deref(), carry_out(api, letter)).await
+    let command = ServiceCommand::InboxMessage { user: user.into(), data, once: named };
+    run_once(api, once.as_deref(), carry_out(api, command)).await
 }
 
 /// Runs an order on a shard and waits for its outcome.

@@ -67,10 +67,10 @@ async fn answer(connection: &HttpConnection, parts: &Parts, body: Incoming) -> R
             holder(api, parts, Scope::Presence).await?;
             lists::users(api, parts).await
         }
-        ("GET", ["users", name, "letters"]) => {
+        ("GET", ["users", name, "inbox"]) => {
             holder(api, parts, Scope::Admin).await?;
             let (after, limit) = page_of(parts)?;
-            super::user::letters(api, name, &after, limit).await
+            super::user::inbox(api, name, &after, limit).await
         }
         ("GET", ["users", name]) => {
             holder(api, parts, Scope::Presence).await?;

@@ -76,7 +76,7 @@ async fn membership(api: &HttpApi, name: &str) -> Result<Membership, Refusal> {
 }
 
 /// The messages in their inbox, oldest first. Reading them here acknowledges nothing.
-pub async fn letters(api: &HttpApi, name: &str, after: &str, limit: usize) -> Result<HttpResponse, Refusal> {
+pub async fn inbox(api: &HttpApi, name: &str, after: &str, limit: usize) -> Result<HttpResponse, Refusal> {
     let user = named(name)?;
     let after: u64 = match after {
         "" => 0,
@@ -89,10 +89,9 @@ pub async fn letters(api: &HttpApi, name: &str, after: &str, limit: usize) -> Re
     else {
         return Err(unavailable());
     };
-    let next = page.rows.last().filter(|_| page.more).map(|letter| letter.n);
-    let letters =
-        page.rows.iter().map(|letter| InboxMessageReport::new(letter.n, letter.at.ms(), &letter.body));
-    Ok(typed(&InboxList { dropped_through: dropped, letters: letters.collect(), next }))
+    let next = page.rows.last().filter(|_| page.more).map(|row| row.n);
+    let messages = page.rows.iter().map(|row| InboxMessageReport::new(row.n, row.at.ms(), &row.body));
+    Ok(typed(&InboxList { dropped_through: dropped, messages: messages.collect(), next }))
 }
 
 async fn presences(api: &HttpApi, user: &Arc<str>) -> Result<Vec<PresenceRow>, ()> {

@@ -105,8 +105,8 @@ impl Cluster {
                     shards_of(mask)
                         .for_each(|shard| shards[shard].handle(local, ShardEvent::Status(told.clone())));
                 }
-                Some(ReceivedMessage::Session { shard, from, letter }) if moves => {
-                    shards[shard].handle(local, ShardEvent::Migration { from, letter });
+                Some(ReceivedMessage::Session { shard, from, request }) if moves => {
+                    shards[shard].handle(local, ShardEvent::Migration { from, request });
                 }
                 Some(ReceivedMessage::NodeLeft) if moves => adoption::look_for_sessions(self, at),
                 _ => {}

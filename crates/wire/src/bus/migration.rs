@@ -58,9 +58,9 @@ pub struct MovedSubscription {
     pub presence: bool,
 }
 
-pub fn encode(letter: &MigrationRequest) -> Vec<u8> {
+pub fn encode(request: &MigrationRequest) -> Vec<u8> {
     let mut key = String::new();
-    letter.key.write(&mut key);
+    request.key.write(&mut key);
     let names = |names: &[MovedSubscription]| message::InterestList {
         interests: names
             .iter()
@@ -71,7 +71,7 @@ pub fn encode(letter: &MigrationRequest) -> Vec<u8> {
             })
             .collect(),
     };
-    let step = match &letter.step {
+    let step = match &request.step {
         MigrationAction::Ask { claim, gentle } => {
             let claim = match claim {
                 SessionClaim::Secret => AskClaim::Secret(Empty {}),
@@ -98,10 +98,10 @@ pub fn encode(letter: &MigrationRequest) -> Vec<u8> {
         }
         MigrationAction::Taken => MigrationStep::Taken(Empty {}),
     };
-    envelope(EnvelopeKind::Migration(MigrationMessage { key, number: letter.number, step: Some(step) }))
+    envelope(EnvelopeKind::Migration(MigrationMessage { key, number: request.number, step: Some(step) }))
 }
 
-pub(super) fn read(letter: MigrationMessage) -> Option<MigrationRequest> {
+pub(super) fn read(request: MigrationMessage) -> Option<MigrationRequest> {
     let names = |list: message::InterestList| -> Vec<MovedSubscription> {
         let name = |one: message::InterestRecord| MovedSubscription {
             name: one.name,
@@ -110,7 +110,7 @@ pub(super) fn read(letter: MigrationMessage) -> Option<MigrationRequest> {
         };
         list.interests.into_iter().map(name).collect()
     };
-    let says = match letter.step? {
+    let says = match request.step? {
         MigrationStep::Ask(ask) => MigrationAction::Ask {
             claim: match ask.claim? {
                 AskClaim::Secret(_) => SessionClaim::Secret,
@@ -133,7 +133,7 @@ pub(super) fn read(letter: MigrationMessage) -> Option<MigrationRequest> {
         }
         MigrationStep::Taken(_) => MigrationAction::Taken,
     };
-    Some(MigrationRequest { key: SessionKey::parse(&letter.key)?, number: letter.number, step: says })
+    Some(MigrationRequest { key: SessionKey::parse(&request.key)?, number: request.number, step: says })
 }
 
 #[cfg(test)]

@@ -36,8 +36,19 @@ pub(super) struct PartyFields<'a> {
 
 /// The JSON members of a stored message that are used.
 const OURS: [&str; 13] = [
-    "seq", "event", "letter", "cmd", "party_id", "version", "ts", "user", "uid", "server", "go_id",
-    "progress", "missing",
+    "seq",
+    "event",
+    "message_id",
+    "cmd",
+    "party_id",
+    "version",
+    "ts",
+    "user",
+    "uid",
+    "server",
+    "go_id",
+    "progress",
+    "missing",
 ];
 
 /// The commands, without `party.` in front.
@@ -191,19 +202,19 @@ fn optional(out: &mut Vec<u8>, text: Option<&str>) {
 }
 
 /// A message as the inbox stores it. `server` is the node that wrote it.
-pub fn letter(letter: &PartyEvent, server: &str) -> Vec<u8> {
-    let mut out = format!("{{\"event\":\"party\",\"cmd\":\"{}\"", cmd(&letter.kind)).into_bytes();
+pub fn stored_event(event: &PartyEvent, server: &str) -> Vec<u8> {
+    let mut out = format!("{{\"event\":\"party\",\"cmd\":\"{}\"", cmd(&event.kind)).into_bytes();
     let numbers = format!(
         ",\"party_id\":{},\"version\":{},\"ts\":{},\"user\":",
-        letter.party_id,
-        letter.version,
-        letter.at.ms()
+        event.party_id,
+        event.version,
+        event.at.ms()
     );
     out.extend_from_slice(numbers.as_bytes());
-    string(&mut out, letter.name.as_deref().unwrap_or(&letter.actor));
-    member(&mut out, "uid", &letter.actor);
+    string(&mut out, event.name.as_deref().unwrap_or(&event.actor));
+    member(&mut out, "uid", &event.actor);
     member(&mut out, "server", server);
-    details(&mut out, &letter.kind);
+    details(&mut out, &event.kind);
     out.push(b'}');
     out
 }

@@ -207,8 +207,8 @@ fn retried_dead_letters_share_batches_within_the_limits() {
     );
     check("0: retry 1 1; 1: 1 delivered", "0: takes back 1, 1: 1 retry");
     let (_, mut world) = tell(World::new(RULES, PATIENCE), "0: disable");
-    let letters = (1..=2 * LETTERS as u64).map(letter).collect();
-    world.delivery.handle(Time(1), DeliveryInput::Retry(letters), &mut world.effects);
+    let dead = (1..=2 * LETTERS as u64).map(letter).collect();
+    world.delivery.handle(Time(1), DeliveryInput::Retry(dead), &mut world.effects);
     world.pump(Time(1));
     assert_eq!(world.told.len(), LETTERS, "so many at once");
 }

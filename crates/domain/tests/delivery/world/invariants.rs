@@ -47,7 +47,7 @@ impl World {
             progress.batches.iter().flat_map(|batch| &batch.ranges).any(|run| holds(run, seq))
         };
         for seq in (1..=progress.sealed.seq).filter(|seq| !self.acknowledged.contains_key(seq)) {
-            let mut parked = self.letters.values().chain(saving.iter().flat_map(|(_, parked, _)| parked));
+            let mut parked = self.parked.values().chain(saving.iter().flat_map(|(_, parked, _)| parked));
             let kept = sealed(progress, seq) || parked.any(|run| holds(run, seq));
             // An entry parked during a save goes with the next one: the store still has its batch.
             let waits = saving.is_some() && sealed(&self.stored, seq);

@@ -72,11 +72,11 @@ pub struct ClientPresence<'a> {
     pub state: Option<&'a RawValue>,
 }
 
-/// `GET /v1/users/{user}/letters`.
+/// `GET /v1/users/{user}/inbox`.
 #[derive(Clone, Debug, Serialize)]
 pub struct InboxList<'a> {
     pub dropped_through: u64,
-    pub letters: Vec<InboxMessageReport<'a>>,
+    pub messages: Vec<InboxMessageReport<'a>>,
     pub next: Option<u64>,
 }
 
@@ -84,13 +84,13 @@ pub struct InboxList<'a> {
 pub struct InboxMessageReport<'a> {
     pub at: u64,
     pub event: Option<&'a RawValue>,
-    pub letter: u64,
+    pub message_id: u64,
 }
 
 impl InboxMessageReport<'_> {
     pub fn new(number: u64, at: u64, event: &[u8]) -> InboxMessageReport<'_> {
         let event = std::str::from_utf8(event).ok().and_then(raw);
-        InboxMessageReport { at, event, letter: number }
+        InboxMessageReport { at, event, message_id: number }
     }
 }
 
@@ -161,7 +161,7 @@ mod tests {
         assert_eq!(encode(&lost), expected.as_bytes());
         let there = ClientPresence { kept_until: None, lost_at: None, state: None, ..lost };
         assert_eq!(encode(&there), br#"{"client":"c","epoch":1,"node":"n","since":7,"state":null}"#);
-        assert_eq!(encode(&InboxMessageReport::new(3, 5, b"{")), br#"{"at":5,"event":null,"letter":3}"#);
+        assert_eq!(encode(&InboxMessageReport::new(3, 5, b"{")), br#"{"at":5,"event":null,"message_id":3}"#);
     }
 
     #[test]
