@@ -13,7 +13,7 @@ use std::io::Write;
 use std::os::fd::AsRawFd;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
-use tavern_local::{Draft, Error, Interest, Local, Message, Namespace, Options};
+use tavern_local::{ChannelNamespace, Draft, Error, Interest, Local, Message, Options};
 
 /// Longer than anything here may take.
 const DEADLINE: Duration = Duration::from_secs(20);
@@ -87,7 +87,7 @@ impl Peer {
             "unsubscribe" => local.unsubscribe(names())?,
             "punsubscribe" => local.punsubscribe(names())?,
             "unsubscribe-all" => local.unsubscribe_all()?,
-            "everything" => local.add_interests([Interest::everything(Namespace::Public)])?,
+            "everything" => local.add_interests([Interest::everything(ChannelNamespace::Public)])?,
             "narrow-on-request" => narrow_on_request(local, arguments)?,
             "publish" => local.publish(names().next().ok_or("a channel")?, decode(arguments[1]))? as usize,
             "numsub" => local.numsub(names())?[0].1 as usize,
@@ -263,7 +263,7 @@ fn churn(local: &Local, seed: u64) -> Result<usize, Box<dyn std::error::Error>> 
 /// Subscribes to everything, and to `names` instead when asked to narrow. After the payload `end` it prints how often it
 /// was asked.
 fn narrow_on_request(local: &Local, names: &[&str]) -> Result<usize, Box<dyn std::error::Error>> {
-    local.add_interests([Interest::everything(Namespace::Public)])?;
+    local.add_interests([Interest::everything(ChannelNamespace::Public)])?;
     println!("subscribed");
     let mut asked = 0;
     loop {
@@ -277,7 +277,7 @@ fn narrow_on_request(local: &Local, names: &[&str]) -> Result<usize, Box<dyn std
         if local.take_narrow_request() {
             asked += 1;
             local.add_interests(names.iter().map(|name| Interest::channel(decode(name))))?;
-            local.remove_interests([Interest::everything(Namespace::Public)])?;
+            local.remove_interests([Interest::everything(ChannelNamespace::Public)])?;
         }
     }
 }

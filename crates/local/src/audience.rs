@@ -3,7 +3,7 @@
 
 use crate::database::FolderCounters;
 use crate::limits;
-use crate::message::{InterestKind, Namespace};
+use crate::message::{ChannelNamespace, InterestKind};
 use rusqlite::{Connection, params};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -45,7 +45,7 @@ struct PatternIndex {
 
 impl AudienceCache {
     /// The cached audience, if it is current. `None`: the database must be asked.
-    pub fn get(&self, version: u64, namespace: Namespace, channel: &[u8]) -> Option<&Audience> {
+    pub fn get(&self, version: u64, namespace: ChannelNamespace, channel: &[u8]) -> Option<&Audience> {
         if self.version != version {
             return None;
         }
@@ -79,7 +79,7 @@ impl AudienceCache {
     pub fn load(
         &mut self,
         database: &Connection,
-        namespace: Namespace,
+        namespace: ChannelNamespace,
         channel: &[u8],
     ) -> rusqlite::Result<Audience> {
         if let Some(audience) = self.channels[namespace as usize].get(channel) {
@@ -132,7 +132,7 @@ fn read_patterns(database: &Connection) -> rusqlite::Result<[PatternIndex; 2]> {
     let mut rows = statement.query([])?;
     let mut indexes = [PatternIndex::default(), PatternIndex::default()];
     while let Some(row) = rows.next()? {
-        let index = &mut indexes[Namespace::from_column(row.get(0)?) as usize];
+        let index = &mut indexes[ChannelNamespace::from_column(row.get(0)?) as usize];
         let (process, subscriptions) = (row.get(3)?, row.get(4)?);
         if InterestKind::from_column(row.get(1)?) == InterestKind::Everything {
             index.everything.push(Recipient { process, subscriptions, recipients: 0 });

@@ -3,7 +3,7 @@
 use crate::error::Error;
 use crate::inspect::{Inspector, Stat};
 use crate::limits;
-use crate::message::{Draft, Interest, InterestKind, Message, Namespace};
+use crate::message::{ChannelNamespace, Draft, Interest, InterestKind, Message};
 use crate::open_folder::OpenFolder;
 use crate::options::Options;
 use crate::publisher::Publisher;
@@ -154,7 +154,7 @@ impl Local {
         let receiver = self.folder().receiver();
         let own = receiver.subscribers.get(self.subscriber).into_iter().flat_map(|own| own.interests.iter());
         let is_asked =
-            |interest: &&Interest| interest.kind == kind && interest.namespace == Namespace::Public;
+            |interest: &&Interest| interest.kind == kind && interest.namespace == ChannelNamespace::Public;
         Ok(own.filter(is_asked).cloned().collect())
     }
 
@@ -223,7 +223,7 @@ impl Local {
 
     /// Whether a message to a channel may reach anyone but this handle. Answers from memory, false only if it is
     /// certain. Publishing to the channel makes it known.
-    pub fn may_have_subscribers(&self, namespace: Namespace, channel: &[u8]) -> bool {
+    pub fn may_have_subscribers(&self, namespace: ChannelNamespace, channel: &[u8]) -> bool {
         let folder = self.folder();
         // Another thread is changing one of these: say yes rather than wait.
         let (Some(audiences), Some(receiver)) = (folder.try_audiences(), folder.try_receiver()) else {
@@ -254,13 +254,13 @@ impl Local {
     /// ```
     /// # let folder = tempfile::tempdir().unwrap();
     /// # let folder = folder.path();
-    /// use tavern_local::{Interest, Namespace};
+    /// use tavern_local::{Interest, ChannelNamespace};
     ///
     /// let local = tavern_local::open(folder)?;
-    /// local.add_interests([Interest::everything(Namespace::Public)])?;
+    /// local.add_interests([Interest::everything(ChannelNamespace::Public)])?;
     /// if local.take_narrow_request() {
     ///     local.subscribe(["news"])?;
-    ///     local.remove_interests([Interest::everything(Namespace::Public)])?;
+    ///     local.remove_interests([Interest::everything(ChannelNamespace::Public)])?;
     /// }
     /// # Ok::<(), tavern_local::Error>(())
     /// ```

@@ -3,7 +3,7 @@
 use crate::database::{FolderCounters, now_ms};
 use crate::error::Error;
 use crate::folder::{DATABASE, WAL};
-use crate::message::{InterestKind, Namespace};
+use crate::message::{ChannelNamespace, InterestKind};
 use crate::open_folder::OpenFolder;
 use rusqlite::{Connection, params};
 use tavern_domain::pattern;
@@ -129,9 +129,10 @@ impl Inspector<'_> {
             let sql = "SELECT DISTINCT name, process FROM subscription \
                        WHERE namespace = ?1 AND kind = ?2 ORDER BY name";
             let mut statement = database.prepare_cached(sql)?;
-            let found = statement.query_map(params![Namespace::Public as i64, kind as i64], |row| {
-                Ok((row.get(0)?, row.get(1)?))
-            })?;
+            let found = statement
+                .query_map(params![ChannelNamespace::Public as i64, kind as i64], |row| {
+                    Ok((row.get(0)?, row.get(1)?))
+                })?;
             found.collect()
         })?;
         let living = rows.into_iter().filter(|(_, process)| self.0.process.database.is_alive(*process));

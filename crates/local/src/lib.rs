@@ -64,5 +64,5 @@ pub use folder::network_file_system;
 pub use handle::{Interrupter, Local, SubscriptionsVersion, open};
 pub use inspect::{ProcessStat, Stat};
 pub use limits::MESSAGE_BYTES;
-pub use message::{Draft, Interest, InterestKind, Message, Namespace, Publication};
+pub use message::{ChannelNamespace, Draft, Interest, InterestKind, Message, Publication};
 pub use options::Options;

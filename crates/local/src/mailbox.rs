@@ -74,12 +74,12 @@ fn size(message: &Message) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::message::Namespace;
+    use crate::message::ChannelNamespace;
     use std::sync::Arc;
 
     fn message(id: i64) -> Message {
         let (channel, header, payload) = (b"c"[..].into(), Box::default(), b"xyz"[..].into());
-        let namespace = Namespace::Public;
+        let namespace = ChannelNamespace::Public;
         Message::Channel(Arc::new(Publication {
             id,
             process: 0,

@@ -21,7 +21,7 @@ pub struct Publication {
     pub(crate) id: i64,
     pub(crate) process: i64,
     pub(crate) subscriber: u64,
-    pub(crate) namespace: Namespace,
+    pub(crate) namespace: ChannelNamespace,
     pub(crate) channel: Box<[u8]>,
     pub(crate) header: Box<[u8]>,
     pub(crate) payload: Box<[u8]>,
@@ -49,7 +49,7 @@ impl Publication {
     }
 
     /// The namespace of its channel.
-    pub fn namespace(&self) -> Namespace {
+    pub fn namespace(&self) -> ChannelNamespace {
         self.namespace
     }
 
@@ -137,7 +137,7 @@ impl Message {
 /// patterns nor [`Local::channels`](crate::Local::channels) show them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
-pub enum Namespace {
+pub enum ChannelNamespace {
     /// What [`Local::subscribe`](crate::Local::subscribe) and [`Local::publish`](crate::Local::publish) use.
     #[default]
     Public = 0,
@@ -145,11 +145,11 @@ pub enum Namespace {
     Private = 1,
 }
 
-impl Namespace {
-    pub(crate) const ALL: [Namespace; 2] = [Namespace::Public, Namespace::Private];
+impl ChannelNamespace {
+    pub(crate) const ALL: [ChannelNamespace; 2] = [ChannelNamespace::Public, ChannelNamespace::Private];
 
-    pub(crate) fn from_column(number: i64) -> Namespace {
-        if number == 0 { Namespace::Public } else { Namespace::Private }
+    pub(crate) fn from_column(number: i64) -> ChannelNamespace {
+        if number == 0 { ChannelNamespace::Public } else { ChannelNamespace::Private }
     }
 }
 
@@ -169,7 +169,7 @@ impl Namespace {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Draft<'a> {
     /// The namespace of the channel.
-    pub namespace: Namespace,
+    pub namespace: ChannelNamespace,
     /// The channel.
     pub channel: &'a [u8],
     /// The payload.
@@ -190,17 +190,17 @@ impl<'a> Draft<'a> {
 /// ```
 /// # let folder = tempfile::tempdir().unwrap();
 /// # let folder = folder.path();
-/// use tavern_local::{Interest, Namespace};
+/// use tavern_local::{Interest, ChannelNamespace};
 ///
 /// let local = tavern_local::open(folder)?;
-/// let private = Interest::channel("control").in_namespace(Namespace::Private);
+/// let private = Interest::channel("control").in_namespace(ChannelNamespace::Private);
 /// assert_eq!(local.add_interests([Interest::pattern("game#*"), private])?, 2);
 /// # Ok::<(), tavern_local::Error>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Interest {
     /// The namespace of the name.
-    pub namespace: Namespace,
+    pub namespace: ChannelNamespace,
     /// How the name is matched.
     pub kind: InterestKind,
     /// The channel or the pattern; empty for everything.
@@ -222,22 +222,30 @@ pub enum InterestKind {
 impl Interest {
     /// One public channel.
     pub fn channel(name: impl AsRef<[u8]>) -> Interest {
-        Interest { namespace: Namespace::Public, kind: InterestKind::Channel, name: name.as_ref().into() }
+        Interest {
+            namespace: ChannelNamespace::Public,
+            kind: InterestKind::Channel,
+            name: name.as_ref().into(),
+        }
     }
 
     /// The public channels that match a Redis glob.
     pub fn pattern(glob: impl AsRef<[u8]>) -> Interest {
-        Interest { namespace: Namespace::Public, kind: InterestKind::Pattern, name: glob.as_ref().into() }
+        Interest {
+            namespace: ChannelNamespace::Public,
+            kind: InterestKind::Pattern,
+            name: glob.as_ref().into(),
+        }
     }
 
     /// Every channel of a namespace. A publisher asks such a subscriber to name what it really wants, see
     /// [`Local::take_narrow_request`](crate::Local::take_narrow_request).
-    pub fn everything(namespace: Namespace) -> Interest {
+    pub fn everything(namespace: ChannelNamespace) -> Interest {
         Interest { namespace, kind: InterestKind::Everything, name: Arc::default() }
     }
 
     /// The same in another namespace.
-    pub fn in_namespace(self, namespace: Namespace) -> Interest {
+    pub fn in_namespace(self, namespace: ChannelNamespace) -> Interest {
         Interest { namespace, ..self }
     }
 }

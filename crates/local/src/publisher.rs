@@ -5,7 +5,7 @@ use crate::audience::Audience;
 use crate::database::{FolderCounters, bound, is_sweep_due, now_ms};
 use crate::error::Error;
 use crate::limits;
-use crate::message::{Draft, Namespace};
+use crate::message::{ChannelNamespace, Draft};
 use crate::open_folder::OpenFolder;
 use crate::options::Options;
 use crate::routing::Matches;
@@ -72,7 +72,7 @@ impl Publisher<'_> {
             let Some(receiver) = self.folder.try_receiver() else { return Vec::new() };
             let routes = &receiver.subscribers.routes;
             let everything =
-                Namespace::ALL.map(|namespace| routes.count_everything(self.subscriber, namespace));
+                ChannelNamespace::ALL.map(|namespace| routes.count_everything(self.subscriber, namespace));
             let own = |draft: &Draft<'_>| Matches {
                 subscriptions: everything[draft.namespace as usize],
                 recipients: 0,

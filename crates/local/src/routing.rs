@@ -1,13 +1,13 @@
 //! Which subscriber of this process receives what. In memory only; the database holds the same for other processes.
 //! Must hold: a subscriber receives nothing published before it subscribed or after it unsubscribed.
 
-use crate::message::{Interest, InterestKind, Message, Namespace, Publication};
+use crate::message::{ChannelNamespace, Interest, InterestKind, Message, Publication};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use tavern_domain::pattern;
 
 #[derive(Clone, Copy, Debug)]
-struct Route {
+struct SubscriberRoute {
     subscriber: u64,
     /// It receives messages after this id.
     since: i64,
@@ -16,10 +16,10 @@ struct Route {
 }
 
 #[derive(Debug, Default)]
-pub struct RoutingTable {
-    channels: [HashMap<Arc<[u8]>, Vec<Route>>; 2],
-    patterns: [BTreeMap<Arc<[u8]>, Vec<Route>>; 2],
-    everything: [Vec<Route>; 2],
+pub struct SubscriberRoutes {
+    channels: [HashMap<Arc<[u8]>, Vec<SubscriberRoute>>; 2],
+    patterns: [BTreeMap<Arc<[u8]>, Vec<SubscriberRoute>>; 2],
+    everything: [Vec<SubscriberRoute>; 2],
 }
 
 /// How many subscriptions of one subscriber match a channel.
@@ -31,9 +31,9 @@ pub struct Matches {
     pub recipients: u32,
 }
 
-impl RoutingTable {
+impl SubscriberRoutes {
     pub fn add(&mut self, subscriber: u64, interest: &Interest, since: i64) {
-        self.routes(interest).push(Route { subscriber, since, until: i64::MAX });
+        self.routes(interest).push(SubscriberRoute { subscriber, since, until: i64::MAX });
     }
 
     /// Stops routing messages after this id.
@@ -61,7 +61,7 @@ impl RoutingTable {
         }
     }
 
-    fn routes(&mut self, interest: &Interest) -> &mut Vec<Route> {
+    fn routes(&mut self, interest: &Interest) -> &mut Vec<SubscriberRoute> {
         let namespace = interest.namespace as usize;
         match interest.kind {
             InterestKind::Channel => self.channels[namespace].entry(interest.name.clone()).or_default(),
@@ -73,7 +73,8 @@ impl RoutingTable {
     /// Calls `deliver` for every route of a message: by channel first, then by pattern, then those to everything.
     pub fn route(&self, publication: &Arc<Publication>, mut deliver: impl FnMut(u64, Message)) {
         let namespace = publication.namespace as usize;
-        let is_open = |route: &&Route| route.since < publication.id && publication.id <= route.until;
+        let is_open =
+            |route: &&SubscriberRoute| route.since < publication.id && publication.id <= route.until;
         for route in self.channels[namespace].get(&*publication.channel).into_iter().flatten().filter(is_open)
         {
             deliver(route.subscriber, Message::Channel(publication.clone()));
@@ -92,12 +93,12 @@ impl RoutingTable {
     }
 
     /// How many subscriptions to everything in a namespace a subscriber has.
-    pub fn count_everything(&self, subscriber: u64, namespace: Namespace) -> u32 {
+    pub fn count_everything(&self, subscriber: u64, namespace: ChannelNamespace) -> u32 {
         count_of(subscriber, &self.everything[namespace as usize])
     }
 
     /// How many subscriptions of one subscriber match a channel.
-    pub fn matches(&self, subscriber: u64, namespace: Namespace, channel: &[u8]) -> Matches {
+    pub fn matches(&self, subscriber: u64, namespace: ChannelNamespace, channel: &[u8]) -> Matches {
         let at = namespace as usize;
         let mut recipients = self.channels[at].get(channel).map_or(0, |routes| count_of(subscriber, routes));
         for (pattern, routes) in &self.patterns[at] {
@@ -109,7 +110,7 @@ impl RoutingTable {
     }
 }
 
-fn count_of(subscriber: u64, routes: &[Route]) -> u32 {
-    let is_own = |route: &&Route| route.subscriber == subscriber && route.until == i64::MAX;
+fn count_of(subscriber: u64, routes: &[SubscriberRoute]) -> u32 {
+    let is_own = |route: &&SubscriberRoute| route.subscriber == subscriber && route.until == i64::MAX;
     routes.iter().filter(is_own).count() as u32
 }

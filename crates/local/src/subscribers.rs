@@ -3,13 +3,13 @@
 use crate::mailbox::ProcessMailbox;
 use crate::message::{Interest, InterestKind, Message, Publication};
 use crate::options::Options;
-use crate::routing::RoutingTable;
+use crate::routing::SubscriberRoutes;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 #[derive(Default)]
 pub struct LocalSubscribers {
-    pub routes: RoutingTable,
+    pub routes: SubscriberRoutes,
     by_id: HashMap<u64, LocalSubscriber>,
     last_id: u64,
     /// How often a publisher has asked this process to narrow.

@@ -4,7 +4,7 @@ mod support;
 
 use std::time::{Duration, Instant};
 use support::{Peer, drain};
-use tavern_local::{Interest, Local, Namespace, Options, open};
+use tavern_local::{ChannelNamespace, Interest, Local, Options, open};
 
 #[test]
 fn a_subscriber_to_everything_is_asked_to_narrow_and_then_counted_exactly() {
@@ -89,7 +89,7 @@ fn a_publisher_that_subscribes_to_everything_does_not_ask_itself_to_narrow() {
     let folder = tempfile::tempdir().unwrap();
     for echo in [true, false] {
         let local = Local::open_with(folder.path(), Options { echo, ..Options::default() }).unwrap();
-        local.add_interests([Interest::everything(Namespace::Public)]).unwrap();
+        local.add_interests([Interest::everything(ChannelNamespace::Public)]).unwrap();
         let began = Instant::now();
         assert_eq!(local.publish("c", "x").unwrap(), 0);
         assert!(began.elapsed() < Duration::from_millis(500), "{:?}", began.elapsed());
@@ -102,15 +102,15 @@ fn a_publisher_that_subscribes_to_everything_does_not_ask_itself_to_narrow() {
 fn an_old_narrow_request_does_not_reach_a_new_subscriber() {
     let folder = tempfile::tempdir().unwrap();
     let first = open(folder.path()).unwrap();
-    first.add_interests([Interest::everything(Namespace::Public)]).unwrap();
+    first.add_interests([Interest::everything(ChannelNamespace::Public)]).unwrap();
     let mut publisher = Peer::at(folder.path());
     publisher.tell("publish c x");
     assert!(first.wait(Duration::from_secs(10)).unwrap().is_none());
     assert!(first.take_narrow_request() && !first.take_narrow_request());
-    first.remove_interests([Interest::everything(Namespace::Public)]).unwrap();
+    first.remove_interests([Interest::everything(ChannelNamespace::Public)]).unwrap();
     assert_eq!(publisher.line(), "ok 0");
     let second = open(folder.path()).unwrap();
-    second.add_interests([Interest::everything(Namespace::Public)]).unwrap();
+    second.add_interests([Interest::everything(ChannelNamespace::Public)]).unwrap();
     assert!(!second.take_narrow_request());
 }
 
@@ -118,15 +118,18 @@ fn an_old_narrow_request_does_not_reach_a_new_subscriber() {
 fn the_two_namespaces_are_separate() {
     let folder = tempfile::tempdir().unwrap();
     let local = open(folder.path()).unwrap();
-    local.add_interests([Interest::channel("c").in_namespace(Namespace::Private)]).unwrap();
+    local.add_interests([Interest::channel("c").in_namespace(ChannelNamespace::Private)]).unwrap();
     local.subscribe(["c"]).unwrap();
     local.psubscribe(["*"]).unwrap();
     let draft = |namespace| tavern_local::Draft { namespace, channel: b"c", payload: b"x", header: b"h" };
-    assert_eq!(local.publish_all(&[draft(Namespace::Private), draft(Namespace::Public)]).unwrap(), [1, 2]);
-    let namespaces: Vec<Namespace> = std::iter::from_fn(|| local.poll().unwrap())
+    assert_eq!(
+        local.publish_all(&[draft(ChannelNamespace::Private), draft(ChannelNamespace::Public)]).unwrap(),
+        [1, 2]
+    );
+    let namespaces: Vec<ChannelNamespace> = std::iter::from_fn(|| local.poll().unwrap())
         .map(|message| message.publication().unwrap().namespace())
         .collect();
-    assert_eq!(namespaces, [Namespace::Private, Namespace::Public, Namespace::Public]);
+    assert_eq!(namespaces, [ChannelNamespace::Private, ChannelNamespace::Public, ChannelNamespace::Public]);
     assert_eq!(local.channels(None).unwrap(), [b"c"]);
     assert_eq!(local.numsub(["c"]).unwrap(), [("c", 1)]);
     assert_eq!(local.unsubscribe_all().unwrap(), 2, "the private one stays");

@@ -9,7 +9,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use support::protocol::Queueing;
 use support::{DEADLINE, Peer, check_latencies, drain, now_ns, show, until, wake_files};
-use tavern_local::{Error, Interest, Local, Message, Namespace, open};
+use tavern_local::{ChannelNamespace, Error, Interest, Local, Message, open};
 
 /// These tests measure time, so they run one after the other.
 fn alone() -> MutexGuard<'static, ()> {
@@ -293,7 +293,7 @@ fn a_narrow_request_consumed_by_another_thread_still_ends_the_wait() {
     let _alone = alone();
     let folder = tempfile::tempdir().unwrap();
     let (peer, poller) = (open(folder.path()).unwrap(), open(folder.path()).unwrap());
-    peer.add_interests([Interest::everything(Namespace::Private)]).unwrap();
+    peer.add_interests([Interest::everything(ChannelNamespace::Private)]).unwrap();
     let file = folder.path().join(format!("bus.db-wake-{}", wake_files(folder.path())[0]));
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {

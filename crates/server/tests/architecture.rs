@@ -1,5 +1,5 @@
-//! The architecture: which crate and which module may use which, how large files and types may be, and that every file and
-//! folder says what it is.
+//! The architecture: which crate and which module may use which, how large files and types may be, that a type name means one
+//! thing, and that every file and folder describes itself.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ const LINES_MAX: usize = 500;
 /// The most methods of one type. When a type does more than one thing, it is split.
 const METHODS_MAX: usize = 40;
 
-/// The features of the hub. They know the core, not each other: what one must tell another is a notice.
+/// The features of the hub. They use the core and never each other: they exchange notices.
 const FEATURES: &[&str] = &["presence", "people", "inbox", "party", "migration", "liveness", "topics"];
 
 /// For each crate: the crates of ours and the notable others that it may use. Anything named in `WATCHED` and not
@@ -20,7 +20,6 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("crates/domain", &[]),
     ("crates/wire", &["tavern-domain", "serde", "serde_json"]),
     ("crates/local", &["tavern-domain", "rusqlite"]),
-    // NATS says who it is in JSON.
     ("crates/store", &["tavern-domain"]),
     (
         "crates/engines",
@@ -32,14 +31,12 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "rusqlite",
             "tokio",
             "tracing",
+            // The handshake of NATS is JSON.
             "serde_json",
         ],
     ),
-    ("crates/hub", &["tavern-domain", "tavern-wire", "tavern-engine", "tavern-store", "serde_json"]),
-    (
-        "crates/sim",
-        &["tavern-domain", "tavern-wire", "tavern-engine", "tavern-store", "tavern-hub", "serde_json"],
-    ),
+    ("crates/hub", &["tavern-domain", "tavern-wire", "tavern-store", "serde_json"]),
+    ("crates/sim", &["tavern-domain", "tavern-wire", "tavern-store", "tavern-hub", "serde_json"]),
     ("crates/client", &["tavern-domain", "tavern-wire", "tokio", "hyper", "serde", "serde_json"]),
     (
         "crates/server",
@@ -65,7 +62,6 @@ const MAY_USE: &[(&str, &[&str])] = &[
 const WATCHED: &[&str] = &[
     "tavern-domain",
     "tavern-wire",
-    "tavern-engine",
     "tavern-store",
     "tavern-engines",
     "tavern-local",
@@ -82,6 +78,33 @@ const WATCHED: &[&str] = &[
     "rand",
     "socket2",
 ];
+
+/// The crates of the server. A type name is defined once in all of them together.
+const SERVER_CRATES: &[&str] = &["domain", "wire", "store", "engines", "hub", "server", "sim"];
+
+/// The crates that other programs use. A public name here repeats a name of the server only when it is in `SHARED_NAMES`.
+const LIBRARIES: &[&str] = &["client", "local"];
+
+/// Public names of the libraries that the server uses for the same thing, each with the reason.
+const SHARED_NAMES: &[(&str, &str)] = &[
+    ("Activity", "what a user is doing, as the client receives it"),
+    ("Channel", "a channel, as an object with methods in the client"),
+    ("Error", "the error type of each library, by convention"),
+    ("Event", "what a session receives"),
+    ("Interest", "a subscription to a channel or pattern: of a node on the bus, of a process in a folder"),
+    ("Message", "a published message, as its receiver sees it"),
+    ("Party", "a party, as an object with methods in the client"),
+    ("PresenceMode", "how much presence a watcher gets"),
+    ("PresentClient", "a client that is present in a channel"),
+    ("Status", "what followers see of a user"),
+    ("StatusUpdate", "a change of a status"),
+    ("SubscriptionSettings", "the settings of a subscription to topics"),
+    ("UserChannel", "a channel that a user is in"),
+    ("Visibility", "who sees a user"),
+];
+
+/// Folders whose type names are not compared.
+const UNCHECKED_NAMES: &[&str] = &["crates/hub/src/topics", "crates/server/src/topics", "crates/sim/src"];
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
@@ -318,6 +341,86 @@ fn types_are_small_and_live_in_one_folder() {
     assert!(core > 20, "methods are counted: the core has {core}");
 }
 
+/// The type that a line of code defines, and whether it is public outside its crate.
+fn defined_type(line: &str) -> Option<(&str, bool)> {
+    let (item, public) = match line.trim_start().strip_prefix("pub") {
+        Some(rest) if rest.starts_with('(') => (rest.split_once(") ")?.1, false),
+        Some(rest) => (rest.trim_start(), true),
+        None => (line.trim_start(), false),
+    };
+    let (keyword, rest) = item.split_once(' ')?;
+    // An indented alias is an associated type of a trait.
+    let defines = match keyword {
+        "struct" | "enum" | "trait" | "union" => true,
+        "type" => !line.starts_with(' '),
+        _ => false,
+    };
+    let name = rest.split(|c: char| !c.is_alphanumeric() && c != '_').next()?;
+    (defines && !name.is_empty()).then_some((name, public))
+}
+
+/// Where each type of a crate is defined outside its tests: its name, whether it is public, its file.
+fn defined_types(folder: &str) -> Vec<(String, bool, PathBuf)> {
+    let mut files = Vec::new();
+    sources(&root().join("crates").join(folder).join("src"), &mut files);
+    let mut found = Vec::new();
+    for file in files {
+        let path = file.strip_prefix(root()).unwrap().to_owned();
+        let is_test = path.components().any(|part| part.as_os_str() == "tests")
+            || path.file_stem().is_some_and(|stem| stem.to_str().unwrap().ends_with("tests"));
+        if is_test || UNCHECKED_NAMES.iter().any(|folder| path.starts_with(folder)) {
+            continue;
+        }
+        let text = std::fs::read_to_string(&file).unwrap();
+        let code = text.split("#[cfg(test)]\nmod tests").next().unwrap();
+        let types = code.lines().filter_map(defined_type);
+        found.extend(types.map(|(name, public)| (name.to_owned(), public, path.clone())));
+    }
+    found
+}
+
+#[test]
+fn a_type_name_has_one_definition() {
+    let mut defined: BTreeMap<String, PathBuf> = BTreeMap::new();
+    for (name, _, file) in SERVER_CRATES.iter().flat_map(|folder| defined_types(folder)) {
+        if let Some(first) = defined.insert(name.clone(), file.clone()) {
+            panic!("{name} is defined in {} and in {}: rename one", first.display(), file.display());
+        }
+    }
+    assert!(defined.len() > 500, "the types were found: {}", defined.len());
+    let shared: BTreeSet<&str> = SHARED_NAMES.iter().map(|(name, _)| *name).collect();
+    let mut repeated = BTreeSet::new();
+    for (name, public, file) in LIBRARIES.iter().flat_map(|folder| defined_types(folder)) {
+        if !public {
+            continue;
+        }
+        if let Some(first) = defined.insert(name.clone(), file.clone()) {
+            let hint = "rename one, or list it in SHARED_NAMES if both mean the same";
+            let (first, second) = (first.display(), file.display());
+            assert!(shared.contains(&*name), "{name} is defined in {first} and in {second}: {hint}");
+            repeated.insert(name);
+        }
+    }
+    let stale = shared.iter().find(|name| !repeated.contains(**name));
+    assert!(stale.is_none(), "{} is in SHARED_NAMES and has one definition", stale.unwrap());
+}
+
+#[test]
+fn definitions_of_types_are_recognised() {
+    for (line, expected) in [
+        ("pub struct Party<T> {", Some(("Party", true))),
+        ("pub(crate) enum Step {", Some(("Step", false))),
+        ("struct Unit;", Some(("Unit", false))),
+        ("    pub trait Store: Send {", Some(("Store", true))),
+        ("type Pages = Vec<Page>;", Some(("Pages", false))),
+        ("    type Outcome = ();", None),
+        ("pub fn structure() {", None),
+        ("// struct Comment {", None),
+    ] {
+        assert_eq!(defined_type(line), expected, "{line}");
+    }
+}
+
 #[test]
 fn every_module_folder_is_named_in_the_architecture() {
     let text = std::fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap();
@@ -334,7 +437,7 @@ fn every_module_folder_is_named_in_the_architecture() {
 }
 
 #[test]
-fn files_are_small_and_say_what_they_are() {
+fn files_are_small_and_begin_with_their_description() {
     let mut files = Vec::new();
     for folder in ["crates", "bench/src"] {
         sources(&root().join(folder), &mut files);
@@ -343,7 +446,7 @@ fn files_are_small_and_say_what_they_are() {
     let mut sizes = BTreeMap::new();
     for file in files {
         let text = std::fs::read_to_string(&file).unwrap();
-        assert!(text.starts_with("//!"), "{} does not say what it is", file.display());
+        assert!(text.starts_with("//!"), "{} does not begin with `//!`", file.display());
         sizes.insert(text.lines().count(), file);
     }
     let (lines, largest) = sizes.last_key_value().unwrap();

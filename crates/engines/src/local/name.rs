@@ -3,25 +3,28 @@
 
 use crate::header::{self, PacketHeader};
 use std::sync::Arc;
-use tavern_local::{Draft, Interest as FolderInterest, Namespace, Publication};
+use tavern_local::{ChannelNamespace, Draft, Interest as FolderInterest, Publication};
 use tavern_store::{BusPacket, Interest, Subject, Writer};
 
 /// Everything that is published in the folder.
 pub fn everything() -> [FolderInterest; 2] {
-    [FolderInterest::everything(Namespace::Public), FolderInterest::everything(Namespace::Private)]
+    [
+        FolderInterest::everything(ChannelNamespace::Public),
+        FolderInterest::everything(ChannelNamespace::Private),
+    ]
 }
 
 /// Where a subject is published.
-pub fn place(prefix: &str, subject: &Subject) -> (Namespace, Vec<u8>) {
+pub fn place(prefix: &str, subject: &Subject) -> (ChannelNamespace, Vec<u8>) {
     match subject.channel() {
-        Some(name) if subject.prefix() == prefix => (Namespace::Public, name),
-        _ => (Namespace::Private, subject.as_str().as_bytes().to_vec()),
+        Some(name) if subject.prefix() == prefix => (ChannelNamespace::Public, name),
+        _ => (ChannelNamespace::Private, subject.as_str().as_bytes().to_vec()),
     }
 }
 
 /// What to subscribe to in the folder for an interest.
 pub fn interests(prefix: &str, interest: &Interest) -> Vec<FolderInterest> {
-    let private = |pattern: String| FolderInterest::pattern(pattern).in_namespace(Namespace::Private);
+    let private = |pattern: String| FolderInterest::pattern(pattern).in_namespace(ChannelNamespace::Private);
     match interest {
         Interest::Channels { glob, .. } => vec![FolderInterest::pattern(glob)],
         Interest::Subject(subject) if !subject.is_wide() => {
@@ -46,8 +49,8 @@ pub fn interests(prefix: &str, interest: &Interest) -> Vec<FolderInterest> {
 }
 
 /// Where a node reports that messages of its were lost: every node listens to it.
-pub fn loss_place(prefix: &str) -> (Namespace, Vec<u8>) {
-    (Namespace::Private, format!("{prefix}._loss").into_bytes())
+pub fn loss_place(prefix: &str) -> (ChannelNamespace, Vec<u8>) {
+    (ChannelNamespace::Private, format!("{prefix}._loss").into_bytes())
 }
 
 pub fn loss_interest(prefix: &str) -> FolderInterest {
@@ -68,7 +71,7 @@ pub fn header(message: &BusPacket) -> Vec<u8> {
 }
 
 pub fn draft<'a>(
-    (space, channel): &'a (Namespace, Vec<u8>),
+    (space, channel): &'a (ChannelNamespace, Vec<u8>),
     header: &'a [u8],
     payload: &'a [u8],
 ) -> Draft<'a> {
@@ -78,14 +81,14 @@ pub fn draft<'a>(
 /// A message for nodes. Without a header of a node it is an outsider's.
 pub fn message(prefix: &str, publication: &Publication) -> Option<BusPacket> {
     let subject = match publication.namespace() {
-        Namespace::Public => Subject::of_channel(prefix, publication.channel()).ok()?,
-        Namespace::Private => Subject::parse(std::str::from_utf8(publication.channel()).ok()?).ok()?,
+        ChannelNamespace::Public => Subject::of_channel(prefix, publication.channel()).ok()?,
+        ChannelNamespace::Private => Subject::parse(std::str::from_utf8(publication.channel()).ok()?).ok()?,
     };
     // An outsider numbers nothing: its id in the log is its number.
     let outsider = || PacketHeader { from: Writer::outsider(), n: publication.id(), note: &[] };
     let PacketHeader { from, n, note } =
         header::read(publication.header()).map_or_else(outsider, |(header, _)| header);
-    if from.is_outsider() && publication.namespace() == Namespace::Private {
+    if from.is_outsider() && publication.namespace() == ChannelNamespace::Private {
         return None;
     }
     Some(BusPacket { subject, from, n, header: note.into(), payload: Arc::from(publication.payload()) })
@@ -100,9 +103,13 @@ mod tests {
         let check = |subject: &Subject, space, name: &[u8]| {
             assert_eq!(place("tavern", subject), (space, name.to_vec()), "{subject}");
         };
-        check(&Subject::of_channel("tavern", b"game#A").unwrap(), Namespace::Public, b"game#A");
-        check(&Subject::of_channel("tavern", b"\xff").unwrap(), Namespace::Public, b"\xff");
-        check(&Subject::of_channel("other", b"game#A").unwrap(), Namespace::Private, b"other.game.A");
-        check(&Subject::new("tavern", "_shard", b"A").unwrap(), Namespace::Private, b"tavern._shard.A");
+        check(&Subject::of_channel("tavern", b"game#A").unwrap(), ChannelNamespace::Public, b"game#A");
+        check(&Subject::of_channel("tavern", b"\xff").unwrap(), ChannelNamespace::Public, b"\xff");
+        check(&Subject::of_channel("other", b"game#A").unwrap(), ChannelNamespace::Private, b"other.game.A");
+        check(
+            &Subject::new("tavern", "_shard", b"A").unwrap(),
+            ChannelNamespace::Private,
+            b"tavern._shard.A",
+        );
     }
 }

@@ -9,7 +9,7 @@ use crate::error::Error;
 use crate::limits;
 use crate::options::Options;
 use crate::process::Process;
-use crate::routing::RoutingTable;
+use crate::routing::SubscriberRoutes;
 use crate::subscribers::LocalSubscribers;
 use queue::ProcessQueue;
 use rusqlite::Connection;
@@ -151,7 +151,7 @@ impl FolderReceiver {
         self.displaced = true;
         process.unregister(timeout)?;
         self.queue.restart(process.register(timeout)?);
-        self.subscribers.routes = RoutingTable::default();
+        self.subscribers.routes = SubscriberRoutes::default();
         for (subscriber, interests) in self.subscribers.interests() {
             self.store_interests(process, subscriber, &interests, timeout)?;
         }

@@ -4,7 +4,7 @@
 use crate::database::{Database, trim};
 use crate::error::Error;
 use crate::limits;
-use crate::message::{Namespace, Publication};
+use crate::message::{ChannelNamespace, Publication};
 use rusqlite::{Connection, OptionalExtension, params};
 use std::sync::Arc;
 use std::time::Duration;
@@ -136,7 +136,7 @@ fn read_part(database: &Connection, process: i64, cursor: i64) -> rusqlite::Resu
             id: row.get(0)?,
             process: row.get(1)?,
             subscriber: row.get::<_, i64>(2)? as u64,
-            namespace: Namespace::from_column(row.get(3)?),
+            namespace: ChannelNamespace::from_column(row.get(3)?),
             channel: blob(4)?,
             header: blob(5)?,
             payload: blob(6)?,
