@@ -121,3 +121,26 @@ def test_invalid_metrics_settings_are_rejected(wrong):
     server = Tavern.dev()
     checked = server.run("check", "--dev", "--set", wrong)
     assert checked.returncode == 1 and wrong.split("=")[0] in checked.stderr
+
+
+def test_rows_of_a_deleted_subscription_leave_and_queues_are_counted(topic, name):
+    def rows(server):
+        return [line for line in server.metrics().splitlines() if f'subscription="{name}"' in line]
+
+    def number(server, metric):
+        found = [line for line in rows(server) if line.startswith(metric + "{")]
+        return float(found[0].split()[-1]) if found else None
+
+    with Tavern.dev("[events]\nbackoff_min_ms = 100\nbackoff_max_ms = 200\n") as server, Endpoint(503) as endpoint, \
+            client(server, server.api_key("events", "subscriptions")) as api:
+        put(api, name, topics=[topic], callback=endpoint.url, timeout_ms=0, max_events=2)
+        publish(api, topic, [{"type": "a"}] * 5)
+        until(lambda: number(server, "tavern_subscription_queued_events") == 5, "five queued events")
+        assert number(server, "tavern_subscription_first_attempt_ms_count") == 1, "it probes the first batch"
+        assert number(server, "tavern_subscription_first_attempt_ms_sum") < 5_000
+        endpoint.status = 200
+        endpoint.got(range(1, 6))
+        until(lambda: number(server, "tavern_subscription_queued_events") in (0, None), "an empty queue")
+        assert number(server, "tavern_subscription_first_attempt_ms_count") == 3
+        assert api.delete(f"/v1/subscriptions/{name}").status_code == 200
+        until(lambda: rows(server) == [], "its rows to leave")

@@ -113,3 +113,14 @@ def test_concurrent_changes_of_a_subscription_are_both_applied(ann, ann_there, t
     [one.join() for one in crowd]
     found = report(ann, name)
     assert (found["max_events"], found["timeout_ms"]) == (10, 10)
+
+
+def test_idempotency_key_with_another_body_gets_the_first_response_on_both_nodes(ann, ann_there, topic, name):
+    put(ann, name, topics=[topic], pull=True)
+    publish(ann, topic, {"type": "z", "id": "known"})
+    first = publish(ann, topic, [{"type": "a", "id": "known"}, {"type": "b", "id": "new"}, {"type": "c"}], once="k")
+    assert (first["accepted"], first["duplicates"]) == (2, 1)
+    for body in ({"type": "other"}, [{"type": "d", "id": "d"}] * 2, [{"type": "e"}] * 9):
+        assert publish(ann_there, topic, body, once="k") == first
+    assert publish(ann_there, topic, {"type": "a", "id": "known"}, once="k2")["duplicates"] == 1, "another key"
+    assert [event["type"] for event in pull(ann, name)["events"]] == ["z", "b", "c"]

@@ -185,3 +185,49 @@ def test_a_restart_keeps_the_queue(combination, how):
             assert report(api, "slow")["queued"] == 12
             put(api, "slow", timeout_ms=0)
             endpoint.until(lambda it: [event for post in it.posts if post.path == "/slow" for event in post.seqs] == list(range(1, 13)))
+
+
+@pytest.mark.parametrize("how", ["stopped", "killed"])
+def test_an_idempotency_key_outlives_a_restart(combination, how):
+    with combination.cluster(1) as servers:
+        server = servers[0]
+        with client(server, server.key) as api:
+            first = publish(api, "t", [{"type": "a", "id": "x"}, {"type": "b"}], once="k")
+        server.terminate() if how == "stopped" else server.kill()
+        server.start()
+        with client(server, server.key) as api:
+            assert publish(api, "t", [{"type": "c"}, {"type": "d", "id": "y"}, {"type": "e"}], once="k") == first
+            assert publish(api, "t", {"type": "f"})["first_seq"] == 3
+
+
+def test_a_stop_waits_for_deliveries_in_flight(combination):
+    gate = threading.Event()
+    with combination.cluster(1, "[sessions]\ndrain_ms = 20000\n") as servers, Endpoint(Answer(gate=gate)) as endpoint:
+        server = servers[0]
+        with client(server, server.key) as api:
+            put(api, "s", topics=["t"], callback=endpoint.url, timeout_ms=0)
+            publish(api, "t", {"type": "a"})
+            endpoint.posted(1)
+        # Longer than it ever waited without being told to.
+        threading.Timer(4, gate.set).start()
+        assert server.terminate() == 0
+        assert gate.is_set()
+        server.start()
+        with client(server, server.key) as api:
+            publish(api, "t", {"type": "b"})
+            endpoint.got([1, 2])
+            assert [post.seqs for post in endpoint.posts] == [[1], [2]], "nothing was sent twice"
+
+
+def test_an_attempt_that_a_stop_cuts_off_is_counted(combination):
+    with combination.cluster(1, "[sessions]\ndrain_ms = 500\n") as servers, Endpoint(HANG) as endpoint:
+        server = servers[0]
+        with client(server, server.key) as api:
+            put(api, "s", topics=["t"], callback=endpoint.url, timeout_ms=0)
+            publish(api, "t", {"type": "a"})
+            endpoint.posted(1)
+        assert server.terminate() == 0
+        endpoint.status = 200
+        server.start()
+        endpoint.posted(2)
+        assert [post.headers["tavern-attempt"] for post in endpoint.posts] == ["1", "2"]

@@ -106,3 +106,31 @@ def test_concurrent_subscriptions_do_not_keep_a_deleted_topic(ann, admin, topic)
     exists = admin.get(f"/v1/topics/{topic}").status_code == 200
     assert exists or not holders, "a subscription has a topic that does not exist"
     assert exists == bool(holders) or ended.status_code == 503
+
+
+def test_unknown_publisher_is_refused(server, ann, admin, topic):
+    publish(ann, topic, {"type": "a"})
+    refused = admin.put(f"/v1/topics/{topic}", json={"publisher": "nosuchkey"})
+    assert code(refused) == (400, "bad_request") and "nosuchkey" in refused.text
+    assert topic_of(ann, topic)["publisher"] != "nosuchkey"
+    assert admin.put(f"/v1/topics/{topic}", json={"publisher": "admin"}).status_code == 200, "the configured key has no row"
+
+
+def test_ids_of_a_deleted_topic_do_not_count_for_a_new_one(ann, bob, admin, topic, name):
+    publish(ann, topic, [{"type": "a", "id": "x"}, {"type": "b", "id": "y"}])
+    assert admin.delete(f"/v1/topics/{topic}").status_code == 200
+    put(bob, name, topics=[topic], pull=True)
+    again = publish(bob, topic, [{"type": "c", "id": "x"}, {"type": "d", "id": "x"}])
+    assert (again["accepted"], again["duplicates"], again["first_seq"]) == (1, 1, 3)
+    assert [(event["id"], event["type"]) for event in pull(bob, name)["events"]] == [("x", "c")]
+
+
+def test_relay_publishes_the_ids_it_received(ann, topic, name):
+    put(ann, name, topics=[topic, f"{topic}.copy"], pull=True)
+    publish(ann, topic, [{"type": "a"}, {"type": "b"}])
+    got = pull(ann, name)["events"]
+    for expected in (2, 0):
+        relayed = publish(ann, f"{topic}.copy", [{"type": event["type"], "id": event["id"]} for event in got])
+        assert relayed["accepted"] == expected
+    ids = [event["id"] for event in pull(ann, name)["events"]]
+    assert ids == [event["id"] for event in got] * 2

@@ -37,5 +37,7 @@ pub use node::{
 };
 pub use presence::members_of;
 pub use rows::StaleUser;
-pub use settings::{AuthorizeRules, InboxRules, KindRules, PartyRules, Settings, SlowReader};
+pub use settings::{
+    AuthorizeRules, InboxRules, KindRules, PartyRules, RetentionRules, Settings, SlowReader, TopicRules,
+};
 pub use shard::{ServiceCommand, Shard, ShardEvent};

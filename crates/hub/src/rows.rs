@@ -20,6 +20,8 @@ pub(crate) const HOLD: &str = "hold";
 pub(crate) const INBOX: &str = "inbox";
 /// When it is forgotten that a request with an idempotency key was carried out; also the kind of that document:
 pub(crate) const ONCE: &str = "once";
+/// When the reply to a request to publish with an idempotency key is forgotten; also the kind of that document:
+pub(crate) const KEYED_PUBLISH: &str = "publish";
 /// A party by its number; a user whose party must look at them; what is kept of a user for a while only:
 pub(crate) const PARTY: &str = "party";
 pub(crate) const GUEST: &str = "guest";

@@ -1,6 +1,7 @@
 //! What the hub is told once, at boot: bounds, times, rules per channel kind. Plain values, no parsing.
 
 use std::collections::BTreeMap;
+use tavern_domain::delivery::RetryPolicy;
 use tavern_domain::party::PartyLimits;
 use tavern_domain::presence::{Activities, PresenceMode, Thresholds};
 use tavern_domain::{Epoch, Verbs};
@@ -69,6 +70,28 @@ pub struct Settings {
     pub authorize: Option<AuthorizeRules>,
     pub inbox: InboxRules,
     pub parties: PartyRules,
+    pub topics: TopicRules,
+}
+
+/// What the configuration says about topics and deliveries.
+#[derive(Clone, Copy, Debug)]
+pub struct TopicRules {
+    pub patience: RetryPolicy,
+    /// How long the former secret of a subscription signs along.
+    pub rotation_ms: u64,
+    /// None: nothing is dropped from the log.
+    pub retention: Option<RetentionRules>,
+}
+
+/// How much the log of topics keeps.
+#[derive(Clone, Copy, Debug)]
+pub struct RetentionRules {
+    pub retention_ms: u64,
+    /// Above this many bytes the oldest events are dropped, until so few are left.
+    pub max_bytes: u64,
+    pub low_bytes: u64,
+    /// How many ids of events are known at most.
+    pub dedupe_max: u64,
 }
 
 /// What the configuration says about parties.
@@ -128,6 +151,11 @@ impl Default for Settings {
             authorize: None,
             inbox: InboxRules { messages: 256, bytes: 65_536, keep_ms: 600_000 },
             parties: PartyRules { block_ms: 60_000, ..PartyRules::default() },
+            topics: TopicRules {
+                patience: RetryPolicy { backoff_min_ms: 1_000, backoff_max_ms: 300_000, disable_after_ms: 0 },
+                rotation_ms: 86_400_000,
+                retention: None,
+            },
         }
     }
 }

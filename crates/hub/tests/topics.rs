@@ -7,8 +7,8 @@ use harness::TestNode;
 use tavern_hub::topics::{Published, TopicCaller, TopicCommand, TopicReply};
 use tavern_hub::{Settings, ShardEvent};
 use tavern_store::{
-    Appended, Commit, Document, DocumentKey, Found, Read, Receipt, RowKey, StoreAnswer, StoreError, Ticket,
-    Versioned, Work,
+    Appended, Commit, Document, DocumentKey, Found, LogEnds, Page, Read, Receipt, RowKey, StoreAnswer,
+    StoreError, Ticket, TopicPage, Versioned, Work,
 };
 use tavern_wire::error::{Code, Refusal};
 use tavern_wire::json::event::PublishedEvent;
@@ -44,10 +44,17 @@ impl Publisher {
         let key = DocumentKey::new(TOPIC, topic);
         assert!(matches!(work, Work::Read(Read::Document(asked)) if asked == key));
         let found = found.map(|(version, publisher)| {
-            let topic = TopicRecord { publisher: publisher.map(Into::into), created_at: 5 };
+            let topic = TopicRecord { publisher: publisher.map(Into::into), created_at: 5, past_events: 0 };
             Versioned { version, row: Document { key, body: record::write(&topic).into() } }
         });
         self.node.handle(ShardEvent::Answer(ticket, StoreAnswer::Read(Found::Document(found))));
+    }
+
+    /// How many events the topic has had is read.
+    fn count(&mut self, topic: &str, events: u64) {
+        let (ticket, work) = self.work();
+        assert!(matches!(work, Work::Read(Read::Topics { names, .. }) if names == [topic.into()]));
+        self.node.handle(ShardEvent::Answer(ticket, counted(topic, events)));
     }
 
     fn commit(&mut self, answer: StoreAnswer) -> Commit {
@@ -70,6 +77,12 @@ impl Publisher {
     }
 }
 
+fn counted(topic: &str, events: u64) -> StoreAnswer {
+    let rows = if events > 0 { vec![(topic.into(), events)] } else { Vec::new() };
+    let log = LogEnds { first: 1, head: events, bytes: 0 };
+    StoreAnswer::Read(Found::Topics(TopicPage { log, page: Page { rows, more: false } }))
+}
+
 fn committed(put: &[u64], seq: u64) -> StoreAnswer {
     let appended = vec![Appended { position: seq, count: seq, again: false }];
     StoreAnswer::Committed(Receipt { put: put.to_vec(), appended, ..Receipt::default() })
@@ -89,6 +102,7 @@ fn the_first_publish_claims_and_the_next_reads_nothing() {
     let mut publisher = Publisher::new();
     publisher.publish("a", "orders");
     publisher.read("orders", None);
+    publisher.count("orders", 0);
     let first = publisher.commit(committed(&[7], 1));
     assert_eq!((expected(&first), first.puts.len(), first.appends.len()), (vec![0], 1, 1));
     assert_eq!(publisher.reply(), Ok(accepted(1)));

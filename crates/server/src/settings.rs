@@ -4,9 +4,12 @@ use crate::config::{self, Config};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tavern_domain::Epoch;
+use tavern_domain::delivery::RetryPolicy;
 use tavern_domain::party::PartyLimits;
 use tavern_domain::presence::{Activities, PresenceMode, Thresholds};
-use tavern_hub::{AuthorizeRules, InboxRules, KindRules, PartyRules, Settings, SlowReader};
+use tavern_hub::{
+    AuthorizeRules, InboxRules, KindRules, PartyRules, RetentionRules, Settings, SlowReader, TopicRules,
+};
 
 pub fn of(config: &Config, epoch: Epoch) -> Settings {
     let rules = |kind: &config::KindConfig| KindRules {
@@ -60,6 +63,24 @@ pub fn of(config: &Config, epoch: Epoch) -> Settings {
             keep_ms: config.inbox.keep_ms,
         },
         parties: parties(&config.parties),
+        topics: topics(&config.events),
+    }
+}
+
+fn topics(events: &config::EventsConfig) -> TopicRules {
+    TopicRules {
+        patience: RetryPolicy {
+            backoff_min_ms: events.backoff_min_ms,
+            backoff_max_ms: events.backoff_max_ms,
+            disable_after_ms: events.disable_after_ms,
+        },
+        rotation_ms: events.rotation_ms,
+        retention: Some(RetentionRules {
+            retention_ms: events.retention_ms,
+            max_bytes: events.max_bytes,
+            low_bytes: events.low_bytes,
+            dedupe_max: events.dedupe_max,
+        }),
     }
 }
 

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use tavern_domain::{ClientId, Time};
 
 /// One typed read. Lists come in pages: `after` is the last row of the page before, `limit` at most `limits::PAGE_ROWS`.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Read {
     Time,
     KeyByHash([u8; 32]),

@@ -86,7 +86,13 @@ impl Delivery {
             DeliveryInput::Rewind(to) => self.rewind(to),
             DeliveryInput::Shed { through } => self.shed(now, through, effects),
             DeliveryInput::Retry(letters) => self.retry(now, letters),
-            DeliveryInput::Stop => self.stopping = true,
+            DeliveryInput::Stop => {
+                self.stopping = true;
+                if !self.attempts.is_empty() {
+                    // Whoever sends these batches again goes on counting their attempts.
+                    self.saves.make_urgent();
+                }
+            }
         }
         self.wake(now, effects);
     }

@@ -46,6 +46,10 @@ pub(crate) enum Timer {
     Migration(u64),
     /// A session left: does its new node vouch for the client?
     Departed,
+    /// A client that pulls and waits looks at its queue again.
+    Pull(u64),
+    /// The log of topics is looked at: what is too old or too much goes.
+    Retention,
     /// The bus need not carry a name any more, unless it has a listener again.
     NameUnused(Namespace, Arc<[u8]>),
 }

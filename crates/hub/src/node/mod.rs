@@ -17,7 +17,7 @@ use registry::Registry;
 use stats::Stats;
 
 use crate::settings::Settings;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use tavern_domain::presence::NodeEpoch;
 use tavern_domain::{Epoch, Identity, Time};
@@ -48,10 +48,13 @@ pub struct Node {
     tells_parties: AtomicBool,
     /// The other nodes that live, as far as is known.
     other_nodes: Mutex<Arc<[Arc<str>]>>,
+    /// By shard: how many clients pull events there.
+    pulls: Vec<AtomicUsize>,
 }
 
 impl Node {
     pub fn new(settings: Settings, gate: Box<dyn TokenVerifier>) -> Arc<Node> {
+        let pulls = (0..settings.shards).map(|_| AtomicUsize::new(0)).collect();
         let stats = (0..settings.shards).map(|_| Arc::default()).collect();
         let carrier = BusInterests::new(&settings.prefix, settings.shards);
         let name = settings.node.as_str().into();
@@ -69,7 +72,21 @@ impl Node {
             tells_presence,
             tells_parties,
             other_nodes,
+            pulls,
         })
+    }
+
+    /// Whether clients of this shard pull events: it must hear of what is published.
+    pub fn has_pulls(&self, shard: usize) -> bool {
+        self.pulls.get(shard).is_some_and(|pulls| pulls.load(Ordering::SeqCst) > 0)
+    }
+
+    pub(crate) fn count_pull(&self, shard: usize) {
+        self.pulls[shard].fetch_add(1, Ordering::SeqCst);
+    }
+
+    pub(crate) fn uncount_pull(&self, shard: usize) {
+        self.pulls[shard].fetch_sub(1, Ordering::SeqCst);
     }
 
     /// The life of this node that vouches for its clients.

@@ -57,20 +57,23 @@ pub enum ShardEvent {
     Order { number: u64, order: ServiceCommand },
     /// A command about topics; its number is named in the topic effects with the reply.
     Topic { number: u64, caller: TopicCaller, command: TopicCommand },
+    /// A topic has new events, from another shard or the delivery worker.
+    TopicGrew(Arc<str>),
     /// A task of the node's liveness.
     Liveness(LivenessTask),
 }
 
 impl Shard {
     pub fn new(node: Arc<Node>, index: usize, rng: Box<dyn RandomSource>, now: Time) -> Shard {
+        let mut core = Core::new(node, index, rng, now);
         Shard {
-            core: Core::new(node, index, rng, now),
+            topics: Topics::new(&mut core),
+            core,
             presence: Presence::new(),
             people: People::default(),
             inbox: Inbox::new(),
             party: Parties::new(),
             migration: Migration::default(),
-            topics: Topics::new(),
         }
     }
 
@@ -95,6 +98,7 @@ impl Shard {
             ShardEvent::Topic { number, caller, command } => {
                 self.topics.handle(core, number, caller, command)
             }
+            ShardEvent::TopicGrew(topic) => self.topics.topic_grew(core, &topic),
             ShardEvent::Liveness(task) => self.liveness_task(task),
         }
         self.route();
@@ -150,6 +154,7 @@ impl Shard {
         match &*deadline.kind {
             rows::INBOX => self.inbox.is_due(core, deadline),
             rows::ONCE => self.inbox.forget_once(core, deadline),
+            rows::KEYED_PUBLISH => Topics::forget_keyed_publish(core, deadline),
             rows::PARTY | rows::GUEST | rows::FORGET => self.party.is_due(core, deadline),
             _ => self.presence.is_due(core, deadline),
         }
@@ -275,6 +280,8 @@ impl Shard {
             Timer::ServiceFeed => self.people.publish_to_services(core),
             Timer::Migration(half) => self.migration.is_due(core, &self.presence, half),
             Timer::Departed => self.migration.check_departed(core),
+            Timer::Pull(number) => self.topics.pull_is_due(core, number),
+            Timer::Retention => self.topics.retention_is_due(core),
             Timer::NameUnused(..) => {}
         }
     }

@@ -1,5 +1,5 @@
 //! How many bytes wait for each subscription that has a budget of its own, counted as the log grows and not anew at each look.
-//! Decides where a subscription's cursor must go; the keeper moves it. Must hold: nothing is dropped within the
+//! Decides where the cursor of a subscription must go; `budgets` moves it. Must hold: nothing is dropped within the
 //! budget; a count is kept in so many parts at most; what was counted is counted again when the topics change.
 
 use std::collections::VecDeque;
@@ -10,7 +10,7 @@ const PARTS: u64 = 32;
 
 /// What waits, in parts, oldest first.
 #[derive(Clone, Debug)]
-pub struct Backlog {
+pub(super) struct Backlog {
     /// Of the marks with which it was counted.
     marks: u64,
     /// Where the first part begins.

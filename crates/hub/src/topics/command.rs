@@ -1,13 +1,14 @@
 //! What can be asked of topics, by whom, and the replies. Nothing here decides.
 
+use super::settings::SubscriptionChange;
 use std::sync::Arc;
-use tavern_domain::topic::{NAME_BYTES, is_name};
-use tavern_domain::{Identity, Scope};
-use tavern_wire::error::{Code, Refusal};
+use tavern_domain::delivery::DeliveryProgress;
+use tavern_domain::{Identity, Scope, Time};
 use tavern_wire::json::event::PublishedEvent;
+use tavern_wire::record::{DeadLetterRecord, PublishReply, SubscriptionSettings};
 
 /// Who publishes and owns when no key is shown.
-const NOBODY: &str = "dev";
+pub const NOBODY: &str = "dev";
 
 /// The key that a command was sent with, by its id. What is made with a key belongs to it; an admin may do with it
 /// whatever its owner may.
@@ -36,27 +37,176 @@ impl TopicCaller {
 pub enum TopicCommand {
     /// Adds events to a topic. `once` is the `Idempotency-Key`, short enough for an id: events without an id get one made
     /// from it.
-    Publish { topic: Arc<str>, once: Option<String>, events: Vec<PublishedEvent> },
+    Publish {
+        topic: Arc<str>,
+        once: Option<String>,
+        events: Vec<PublishedEvent>,
+    },
+    /// A page of all topics, by name.
+    ListTopics {
+        after: String,
+        limit: u32,
+    },
+    ShowTopic {
+        topic: Arc<str>,
+    },
+    /// Gives the topic to another key, or to the first that publishes.
+    AssignTopic {
+        topic: Arc<str>,
+        publisher: Option<Arc<str>>,
+    },
+    DeleteTopic {
+        topic: Arc<str>,
+    },
+    /// A page of the caller's subscriptions, or of all for an admin, by name.
+    ListSubscriptions {
+        after: String,
+        limit: u32,
+    },
+    ShowSubscription {
+        name: Arc<str>,
+    },
+    /// Creates a subscription, or changes what is given of it.
+    PutSubscription {
+        name: Arc<str>,
+        change: Box<SubscriptionChange>,
+    },
+    DeleteSubscription {
+        name: Arc<str>,
+    },
+    /// Enables or disables a subscription.
+    SwitchSubscription {
+        name: Arc<str>,
+        on: bool,
+    },
+    /// Acknowledges everything through `after`, and asks for what comes next. Waits for it if there is nothing.
+    Pull {
+        name: Arc<str>,
+        after: Option<u64>,
+        limit: u32,
+        wait_ms: u64,
+    },
+    /// Everything from there on comes again.
+    Replay {
+        name: Arc<str>,
+        from: ReplayFrom,
+    },
+    /// A page of the dead letters of a subscription, by number.
+    ListDeadLetters {
+        name: Arc<str>,
+        after: Option<u64>,
+        limit: u32,
+    },
+    RetryDeadLetters {
+        name: Arc<str>,
+        choice: LetterChoice,
+    },
 }
 
-#[derive(Debug, PartialEq, Eq)]
-pub enum TopicReply {
-    Published(Published),
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReplayFrom {
+    /// From 1 on.
+    Seq(u64),
+    /// Milliseconds since 1970.
+    Time(u64),
+}
+
+/// Which dead letters.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum LetterChoice {
+    #[default]
+    All,
+    /// Those with one of these numbers or ids.
+    Some { seqs: Vec<u64>, ids: Vec<String> },
+}
+
+impl LetterChoice {
+    pub(super) fn has(&self, letter: &DeadLetterRecord) -> bool {
+        match self {
+            LetterChoice::All => true,
+            LetterChoice::Some { seqs, ids } => {
+                seqs.contains(&letter.seq) || ids.iter().any(|id| **id == *letter.id)
+            }
+        }
+    }
 }
 
 /// What became of the events of a request.
+pub type Published = PublishReply;
+
 #[derive(Debug, PartialEq, Eq)]
-pub struct Published {
-    pub first_seq: u64,
-    pub last_seq: u64,
-    pub accepted: usize,
-    pub duplicates: usize,
+pub enum TopicReply {
+    /// There is nothing to tell.
+    Done,
+    Published(Published),
+    Topics {
+        topics: Vec<TopicState>,
+        /// After which name the next page begins.
+        next: Option<Arc<str>>,
+    },
+    Topic(TopicState),
+    Subscriptions {
+        subscriptions: Vec<SubscriptionState>,
+        next: Option<Arc<str>>,
+    },
+    Subscription(Box<SubscriptionState>),
+    Put {
+        subscription: Box<SubscriptionSettings>,
+        created: bool,
+        /// To be shown this once.
+        secret: Option<String>,
+    },
+    Pulled(Pulled),
+    Replayed {
+        from_seq: u64,
+        /// False: what is asked for has not been sent yet.
+        rewound: bool,
+    },
+    DeadLetters {
+        letters: Vec<DeadLetterRecord>,
+        next: Option<u64>,
+    },
+    Retried {
+        retried: usize,
+        /// There are more than can be retried at once.
+        more: bool,
+    },
 }
 
-pub fn check_topic_name(name: &str) -> Result<(), Refusal> {
-    if is_name(name) {
-        return Ok(());
-    }
-    let message = format!("{name:?} is no topic: 1 to {NAME_BYTES} of a-z, 0-9, `_`, `.` and `-`");
-    Err(Refusal::new(Code::BadRequest, message))
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TopicState {
+    pub name: Arc<str>,
+    pub publisher: Option<Arc<str>>,
+    /// How many it has had.
+    pub events: u64,
+    pub subscriptions: u64,
+    pub created_at: u64,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SubscriptionState {
+    pub subscription: SubscriptionSettings,
+    pub progress: DeliveryProgress,
+    /// The number of its last event.
+    pub seq: u64,
+    /// Not in lists.
+    pub details: Option<SubscriptionDetails>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SubscriptionDetails {
+    /// When the oldest event that waits was accepted.
+    pub oldest: Option<Time>,
+    pub dead_letters: usize,
+}
+
+/// Events for a client that pulls.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Pulled {
+    /// As JSON, with commas between.
+    pub entries: Vec<u8>,
+    pub count: u32,
+    pub first_seq: u64,
+    /// Of the last event, or of the last that was acknowledged if there is none.
+    pub last_seq: u64,
 }

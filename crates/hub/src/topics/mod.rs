@@ -1,32 +1,54 @@
-//! Topics and their subscriptions on one node: commands (`command`) are decided by `decision` (`publish`) and run by this
-//! feature; `delivery` delivers the queues of subscriptions to endpoints; `reading` walks such a queue in the log; `progress`
-//! and `backlog` are the rules of administration and budgets; `announcement` is what is published about them. Knows no
+//! Topics and their subscriptions on one node. Commands (`command`) are decided by `decision` and run by this feature:
+//! `publish`, `topic_admin`, `subscriptions` with `settings`, `report`, `pull` (`pulls` are the clients that wait),
+//! `replay`, `dead_letters`, and `progress` for what changes the progress of a delivery. `retention` looks after the log by
+//! itself: `trim`, `budgets` with `backlog`. They read through `load`, `position` and `reading`, and come to an `outcome`.
+//! `delivery` delivers the queues of subscriptions to endpoints; `announcement` is what is published about that. Knows no
 //! sockets: posts and replies are effects. The rules of deliveries are in `tavern_domain::delivery`.
 //! Must hold: a command is replied to once, after its commit; who waits for events is woken after the commit.
 
 pub mod announcement;
 mod backlog;
+mod budgets;
 mod command;
+mod dead_letters;
 mod decision;
 pub mod delivery;
+mod load;
+mod outcome;
+mod position;
 mod progress;
 mod publish;
+mod pull;
+mod pulls;
 mod reading;
+mod replay;
+mod report;
+mod retention;
+mod settings;
+mod subscriptions;
+mod topic_admin;
+mod trim;
 
-pub use backlog::Backlog;
-pub use command::{Published, TopicCaller, TopicCommand, TopicReply, check_topic_name};
-pub use progress::{ProgressChange, unseal};
+pub use command::{
+    LetterChoice, NOBODY, Published, Pulled, ReplayFrom, SubscriptionDetails, SubscriptionState, TopicCaller,
+    TopicCommand, TopicReply, TopicState,
+};
 pub use publish::once_bytes;
-pub use reading::{Reading, Took};
+pub(crate) use reading::Reading;
+pub use settings::SubscriptionChange;
 
 use crate::core::{Core, Feature};
 use crate::transaction::{Facts, TransactionEnd, TransactionProgress, Transactions};
-use decision::{Decided, TopicDecision, refusal};
-use publish::{Claims, Publication};
+use decision::{InboxRequest, Request, TopicDecision, refusal};
+use delivery::DeliveryNotice;
+use outcome::{LostEvents, Meaning, RedisNext, Retained};
+use publish::{Claims, Publish};
+use pulls::{Begin, Pulls};
+use retention::{Retention, RetentionStep};
 use std::sync::Arc;
-use tavern_store::{Receipt, StoreAnswer, Ticket, Versioned};
+use tavern_domain::topic::DELIVERIES;
+use tavern_store::{Deadline, Receipt, StoreAnswer, StoreError, Ticket, Versioned};
 use tavern_wire::error::Refusal;
-use tavern_wire::record::TopicRecord;
 
 /// What the server must carry out. Buffers are reused: drain them, keep them.
 #[derive(Debug, Default)]
@@ -35,67 +57,210 @@ pub struct TopicEffects {
     pub replies: Vec<(u64, Result<TopicReply, Refusal>)>,
     /// Topics to which events were added: how many, and how many were known by their id.
     pub published: Vec<(Arc<str>, u64, u64)>,
+    /// Subscriptions that were created, changed or deleted, or whose progress was changed: the delivery worker reads
+    /// them again.
+    pub changed: Vec<Arc<str>>,
+    pub notices: Vec<DeliveryNotice>,
+    /// Events before a position were dropped from the log.
+    pub trimmed: Vec<Trimmed>,
+    /// Records that cannot be read: the operator must look.
+    pub corrupt: Vec<StoreError>,
+}
+
+/// The log was trimmed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Trimmed {
+    /// The oldest position that was dropped, and the oldest that is kept.
+    pub from: u64,
+    pub before: u64,
+    /// How many subscriptions had not been given all of it.
+    pub subscriptions: usize,
 }
 
 pub(crate) struct Topics {
     transactions: Transactions<TopicDecision>,
     claims: Claims,
+    pulls: Pulls,
+    retention: Retention,
     pub effects: TopicEffects,
 }
 
 impl Topics {
-    pub fn new() -> Topics {
+    pub fn new(core: &mut Core) -> Topics {
+        Retention::start(core);
         Topics {
             transactions: Transactions::new(Feature::Topics),
             claims: Claims::default(),
+            pulls: Pulls::default(),
+            retention: Retention::default(),
             effects: TopicEffects::default(),
         }
     }
 
     pub fn handle(&mut self, core: &mut Core, number: u64, caller: TopicCaller, command: TopicCommand) {
-        match TopicDecision::new(number, caller, command, &self.claims) {
-            Ok(decision) => {
-                let progress = self.transactions.begin(core, decision, Facts::default());
-                self.progressed(progress);
-            }
+        if let TopicCommand::Pull { name, after, limit, wait_ms } = command {
+            let begin = self.pulls.ask(core, number, caller, (name, after, limit, wait_ms));
+            return self.pull(core, begin);
+        }
+        match InboxRequest::of(&caller, command, &self.claims) {
+            Ok(task) => self.begin(core, Request::Command(number, caller), task),
             Err(refused) => self.effects.replies.push((number, Err(refused))),
         }
     }
 
+    /// A client that pulls looks again.
+    pub fn pull_is_due(&mut self, core: &mut Core, number: u64) {
+        let begin = self.pulls.look(core, number);
+        self.pull(core, begin);
+    }
+
+    /// A topic has new events, on whichever shard they were published.
+    pub fn topic_grew(&mut self, core: &mut Core, topic: &Arc<str>) {
+        self.pulls.published(core, topic);
+    }
+
+    /// It is time to look at the log.
+    pub fn retention_is_due(&mut self, core: &mut Core) {
+        let step = self.retention.wake(core);
+        self.retain(core, step);
+    }
+
     pub fn answered(&mut self, core: &mut Core, ticket: Ticket, answer: StoreAnswer) {
         let progress = self.transactions.answered(core, ticket, answer);
-        self.progressed(progress);
+        self.progressed(core, progress);
     }
 
-    fn progressed(&mut self, progress: TransactionProgress<TopicDecision>) {
-        let TransactionProgress::Ended(decision, ended) = progress else { return };
-        let publication = &decision.publication;
-        let reply = match ended {
-            TransactionEnd::Committed(Ok(Decided::Published(claim)), receipt) => {
-                Ok(TopicReply::Published(self.published(publication, claim, &receipt)))
-            }
-            TransactionEnd::Done(Ok(Decided::Published(_))) => unreachable!("events are committed"),
-            TransactionEnd::Done(Err(refused)) | TransactionEnd::Committed(Err(refused), _) => Err(refused),
-            // The claim may be another by now, or the commit may have happened all the same.
-            TransactionEnd::Failed { answer, .. } => {
-                self.claims.forget(&publication.topic);
-                Err(refusal(&answer))
-            }
+    /// The reply to a request with an `Idempotency-Key` may be forgotten.
+    pub fn forget_keyed_publish(core: &mut Core, deadline: &Deadline) {
+        publish::forget(core, deadline);
+    }
+
+    fn pull(&mut self, core: &mut Core, begin: Option<Begin>) {
+        if let Some((number, caller, pull)) = begin {
+            self.begin(core, Request::Command(number, caller), InboxRequest::Pull(pull));
+        }
+    }
+
+    fn retain(&mut self, core: &mut Core, step: Option<RetentionStep>) {
+        if let Some(step) = step {
+            self.begin(core, Request::Retention, InboxRequest::Retain(step));
+        }
+    }
+
+    fn begin(&mut self, core: &mut Core, request: Request, task: InboxRequest) {
+        let decision = TopicDecision { request, task };
+        let progress = self.transactions.begin(core, decision, Facts::default());
+        self.progressed(core, progress);
+    }
+
+    fn progressed(&mut self, core: &mut Core, progress: TransactionProgress<TopicDecision>) {
+        let TransactionProgress::Ended(TopicDecision { request, task }, ended) = progress else {
+            return;
         };
-        self.effects.replies.push((decision.number, reply));
+        match ended {
+            TransactionEnd::Committed(Ok(meaning), receipt) => {
+                self.decided(core, request, task, meaning, &receipt);
+            }
+            TransactionEnd::Done(Ok(meaning)) => {
+                self.decided(core, request, task, meaning, &Receipt::default())
+            }
+            TransactionEnd::Done(Err(refused)) | TransactionEnd::Committed(Err(refused), _) => {
+                self.refused(core, request, refused);
+            }
+            TransactionEnd::Failed { answer, .. } => {
+                if let InboxRequest::Publish(publish) = &task {
+                    // The claim may be another by now, or the commit may have happened all the same.
+                    self.claims.forget(&publish.topic);
+                }
+                if let (InboxRequest::RememberReply(remember), Request::Command(number, _)) =
+                    (&task, &request)
+                {
+                    // The events are in the log all the same.
+                    let published = TopicReply::Published(remember.published);
+                    return self.reply(core, *number, Ok(published));
+                }
+                let refused = refusal(&answer);
+                if let StoreAnswer::Failed(error @ StoreError::Corrupt { .. }) = answer {
+                    self.effects.corrupt.push(error);
+                }
+                self.refused(core, request, refused);
+            }
+        }
     }
 
-    fn published(
+    fn refused(&mut self, core: &mut Core, request: Request, refused: Refusal) {
+        match request {
+            Request::Command(number, _) => self.reply(core, number, Err(refused)),
+            Request::Retention => {
+                let step = self.retention.next(core, None);
+                self.retain(core, step);
+            }
+        }
+    }
+
+    fn reply(&mut self, core: &mut Core, number: u64, reply: Result<TopicReply, Refusal>) {
+        self.pulls.end(core, number);
+        self.effects.replies.push((number, reply));
+    }
+
+    fn decided(
         &mut self,
-        publication: &Publication,
-        claim: Versioned<TopicRecord>,
+        core: &mut Core,
+        request: Request,
+        task: InboxRequest,
+        meaning: Meaning,
         receipt: &Receipt,
-    ) -> Published {
-        let version = receipt.put.first().copied().unwrap_or(claim.version);
-        self.claims.keep(&publication.topic, Versioned { version, row: claim.row });
+    ) {
+        let Meaning { next, changed, announced, lost } = meaning;
+        self.effects.changed.extend(changed);
+        if announced {
+            core.effects.topics.push(DELIVERIES);
+            self.topic_grew(core, &DELIVERIES.into());
+        }
+        for LostEvents { name, first, last } in lost {
+            self.effects.notices.push(DeliveryNotice::Lost { subscription: name, first, last });
+        }
+        match (next, task, request) {
+            (RedisNext::Repeat, task, request) => self.begin(core, request, task),
+            (RedisNext::Reply(reply), _, Request::Command(number, _)) => self.reply(core, number, Ok(reply)),
+            (RedisNext::Publish { claim, claimed }, InboxRequest::Publish(publish), request) => {
+                let version = receipt.put.first().copied().filter(|_| claimed).unwrap_or(claim.version);
+                let past_events = claim.row.past_events;
+                self.claims.keep(&publish.topic, Versioned { version, row: claim.row });
+                let published = self.published(core, &publish, receipt);
+                match (publish.remember(published, past_events), request) {
+                    (Some(remember), request) => {
+                        self.begin(core, request, InboxRequest::RememberReply(remember))
+                    }
+                    (None, Request::Command(number, _)) => {
+                        self.reply(core, number, Ok(TopicReply::Published(published)));
+                    }
+                    (None, Request::Retention) => {}
+                }
+            }
+            (RedisNext::Pull(page), _, Request::Command(number, _)) => {
+                if let Some(page) = self.pulls.looked(core, number, page) {
+                    self.reply(core, number, Ok(TopicReply::Pulled(page.pulled)));
+                }
+            }
+            (RedisNext::Retain(retained), _, _) => {
+                if let Retained::Trimmed { from, before, subscriptions } = retained
+                    && before > from
+                {
+                    self.effects.trimmed.push(Trimmed { from, before, subscriptions });
+                }
+                let step = self.retention.next(core, Some(retained));
+                self.retain(core, step);
+            }
+            _ => unreachable!("a decision means what its task says"),
+        }
+    }
+
+    fn published(&mut self, core: &mut Core, publish: &Publish, receipt: &Receipt) -> Published {
         let added = receipt.appended.iter().filter(|appended| !appended.again).count() as u64;
         let known = receipt.appended.len() as u64 - added;
-        self.effects.published.push((publication.topic.clone(), added, known));
-        publication.count(&receipt.appended)
+        self.effects.published.push((publish.topic.clone(), added, known));
+        self.topic_grew(core, &publish.topic);
+        publish.count(&receipt.appended)
     }
 }

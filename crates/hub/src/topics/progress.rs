@@ -3,18 +3,40 @@
 //! own save is refused. Must hold: a command that changes nothing writes nothing; a subscription that is pulled has a
 //! cursor and no batches.
 
+use super::announcement;
+use super::command::{TopicCaller, TopicReply};
 use super::delivery::rules;
-use tavern_domain::Time;
-use tavern_domain::delivery::{
-    Delivery, DeliveryEffect, DeliveryInput, DeliveryProgress, DisabledReason, RetryPolicy,
-};
+use super::load::SubscriptionRows;
+use super::outcome::{Decided, Edit, Meaning, TopicStep};
+use crate::core::Core;
+use crate::transaction::Facts;
+use std::sync::Arc;
+use tavern_domain::delivery::{Delivery, DeliveryEffect, DeliveryInput, DeliveryProgress, DisabledReason};
 use tavern_wire::error::{Code, Refusal};
-use tavern_wire::record::SubscriptionSettings;
+use tavern_wire::record::{self, DELIVERY};
+
+/// Sends again, or nothing any more.
+pub(super) struct Switch {
+    pub name: Arc<str>,
+    pub on: bool,
+}
+
+impl Switch {
+    pub fn decide(&mut self, core: &Core, facts: &Facts, caller: &TopicCaller) -> Decided {
+        let rows = SubscriptionRows::open(facts, caller, &self.name)?;
+        let input = if self.on { DeliveryInput::Enable } else { DeliveryInput::Disable };
+        let reply = Meaning::reply(TopicReply::Done);
+        let Some(change) = ProgressChange::of(core, &rows, input) else { return Ok(TopicStep::Done(reply)) };
+        let mut edit = Edit::new(core);
+        change.write(core, &rows, &mut edit);
+        edit.commit(reply.changing(vec![self.name.clone()]).announcing(change.disabled.is_some()))
+    }
+}
 
 /// What a command makes of the progress.
-pub struct ProgressChange {
+pub(super) struct ProgressChange {
     pub progress: DeliveryProgress,
-    /// Dead letters that are delivered again, by number.
+    /// DeadLetterRecord letters that are delivered again, by number.
     pub retried: Vec<u64>,
     /// It is disabled from now on.
     pub disabled: Option<DisabledReason>,
@@ -22,13 +44,9 @@ pub struct ProgressChange {
 
 impl ProgressChange {
     /// None: the command changes nothing.
-    pub fn of(
-        now: Time,
-        patience: RetryPolicy,
-        subscription: &SubscriptionSettings,
-        progress: &DeliveryProgress,
-        input: DeliveryInput,
-    ) -> Option<ProgressChange> {
+    pub fn of(core: &Core, rows: &SubscriptionRows, input: DeliveryInput) -> Option<ProgressChange> {
+        let (now, patience) = (core.now, core.node.settings.topics.patience);
+        let (subscription, progress) = (&rows.subscription.row, &rows.delivery.row);
         if subscription.pull {
             return of_pulled(progress, input);
         }
@@ -44,6 +62,13 @@ impl ProgressChange {
             }
         }
         saved.map(|retried| ProgressChange { progress: delivery.progress().clone(), retried, disabled })
+    }
+
+    pub fn write(&self, core: &Core, rows: &SubscriptionRows, edit: &mut Edit) {
+        edit.put(DELIVERY, rows.name(), record::write_progress(&self.progress));
+        if let Some(why) = self.disabled {
+            edit.0.appends.push(announcement::disabled(rows.name(), why, core.now.ms()));
+        }
     }
 }
 
@@ -69,7 +94,7 @@ fn of_pulled(progress: &DeliveryProgress, input: DeliveryInput) -> Option<Progre
 }
 
 /// A subscription that is pulled has no batches: what was sealed and is not settled comes again.
-pub fn unseal(progress: &mut DeliveryProgress, log_first: u64) -> Result<(), Refusal> {
+pub(super) fn unseal(progress: &mut DeliveryProgress, log_first: u64) -> Result<(), Refusal> {
     let runs = progress.batches.iter().flat_map(|batch| &batch.ranges);
     let Some(oldest) = runs.map(|run| run.after).min_by_key(|mark| mark.seq) else { return Ok(()) };
     if oldest.position + 1 < log_first {
@@ -86,6 +111,7 @@ pub fn unseal(progress: &mut DeliveryProgress, log_first: u64) -> Result<(), Ref
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tavern_domain::Time;
     use tavern_domain::delivery::{Batch, BatchReason, EntryRange, LogMark};
 
     #[test]

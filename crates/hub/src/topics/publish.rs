@@ -2,22 +2,25 @@
 //! Must hold: a topic has one publisher; all events of a request are kept or none; the same id is kept once; a topic
 //! whose claim is known costs no read, and the version that is known is expected by the commit.
 
-use super::command::{Published, TopicCaller, check_topic_name};
-use super::decision::Decided;
-use crate::core::Core;
-use crate::transaction::{DecisionStep, Facts, Need};
+use super::command::{Published, TopicCaller, TopicReply};
+use super::load::{CommandStop, document, documents, parse, past_events, topic};
+use super::outcome::{Decided, Edit, Meaning, RedisNext, TopicStep};
+use super::settings::check_topic_name;
+use crate::core::{Core, Feature};
+use crate::rows::KEYED_PUBLISH;
+use crate::transaction::Facts;
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 use std::sync::Arc;
 use tavern_domain::topic::is_reserved;
 use tavern_store::limits::ID_BYTES;
-use tavern_store::{
-    Append, Appended, Commit, Document, DocumentKey, Expect, Row, RowKey, StoreAnswer, StoreError, Versioned,
-};
+use tavern_store::{Append, Appended, Commit, Deadline, DocumentKey, Expect, RowKey, Versioned, Work};
 use tavern_wire::error::{Code, Refusal};
-use tavern_wire::json::event::{KEY_ID, PublishedEvent};
-use tavern_wire::record::{self, TOPIC, TopicRecord};
+use tavern_wire::json::event::{KEY_ID, PublishedEvent, SCOPE_BYTES, stored_id};
+use tavern_wire::record::{self, KeyedPublish, TOPIC, TopicRecord};
 
+/// How long a request with an `Idempotency-Key` is known.
+const KEY_MS: u64 = 24 * 3_600_000;
 /// Claims remembered: enough for every busy topic.
 const CLAIMS: usize = 10_000;
 
@@ -43,21 +46,38 @@ impl Claims {
 }
 
 /// The events of one request on their way into the log.
-pub(super) struct Publication {
+pub(super) struct Publish {
     pub topic: Arc<str>,
-    appends: Vec<Append>,
-    /// The claim as it is known here, until it was tried.
+    events: Vec<Event>,
+    once: Option<Once>,
+    /// The claim as it is known here.
     known: Option<Versioned<TopicRecord>>,
+    /// A commit was tried with it.
+    tried: bool,
+    /// The request was carried out before, and its reply is not known.
+    repeats: bool,
 }
 
-impl Publication {
+struct Event {
+    id: Option<Arc<str>>,
+    body: Arc<[u8]>,
+}
+
+/// The `Idempotency-Key` of a request.
+struct Once {
+    key: String,
+    /// The document under which the request is known.
+    name: String,
+}
+
+impl Publish {
     pub fn new(
         topic: Arc<str>,
         caller: &TopicCaller,
-        once: Option<&str>,
+        once: Option<String>,
         events: Vec<PublishedEvent>,
         claims: &Claims,
-    ) -> Result<Publication, Refusal> {
+    ) -> Result<Publish, Refusal> {
         check_topic_name(&topic)?;
         if is_reserved(&topic) {
             let message =
@@ -67,62 +87,123 @@ impl Publication {
         // A claim that would refuse it, or has to be changed, is read as it is now.
         let own = |known: &&Versioned<TopicRecord>| known.row.publisher.as_deref() == Some(&*caller.id);
         let known = claims.0.get(&*topic).filter(own).cloned();
-        let append = |(at, event): (usize, PublishedEvent)| {
-            let id = event.id.or_else(|| once.map(|once| made_id(&caller.id, once, at)));
-            Append { topic: topic.clone(), id: id.map(Into::into), body: event.body.into() }
-        };
-        let appends = events.into_iter().enumerate().map(append).collect();
-        Ok(Publication { topic, appends, known })
+        let once = once.map(|key| Once { name: format!("{topic}/{}/{key}", caller.id), key });
+        let event = |event: PublishedEvent| Event { id: event.id.map(Into::into), body: event.body.into() };
+        let events = events.into_iter().map(event).collect();
+        Ok(Publish { topic, events, once, known, tried: false, repeats: false })
     }
 
-    pub fn decide(
-        &mut self,
-        core: &Core,
-        facts: &Facts,
-        caller: &TopicCaller,
-    ) -> DecisionStep<Result<Decided, Refusal>> {
-        let mut commit = Commit { writer: Some(core.writer()), ..Commit::default() };
-        let key = DocumentKey::new(TOPIC, &self.topic);
-        let topic = match (self.known.take(), facts.document(&key)) {
-            (Some(known), _) => {
-                commit.expects.push(Expect { key: RowKey::Document(key.clone()), version: known.version });
+    pub fn decide(&mut self, core: &Core, facts: &Facts, caller: &TopicCaller) -> Decided {
+        self.repeats = false;
+        let known = self.known.as_ref().filter(|_| !self.tried).cloned();
+        let once = self.once.as_ref().map(|once| DocumentKey::new(KEYED_PUBLISH, &once.name));
+        let topic_key = known.is_none().then(|| DocumentKey::new(TOPIC, &self.topic));
+        documents(facts, topic_key.into_iter().chain(once))?;
+        let mut edit = Edit::new(core);
+        let found = match known {
+            Some(known) => {
+                edit.expect(TOPIC, &self.topic, known.version);
                 Some(known)
             }
-            (None, None) => return DecisionStep::Need(vec![Need::Document(key)]),
-            (None, Some(None)) => None,
-            (None, Some(Some(found))) => match record::read(&found.row.body) {
-                Ok(row) => Some(Versioned { version: found.version, row }),
-                Err(error) => {
-                    let what = format!("the record of topic {:?}: {error}", self.topic);
-                    return DecisionStep::Fail(StoreAnswer::Failed(StoreError::Corrupt {
-                        what,
-                        source: None,
-                    }));
-                }
-            },
+            None => topic(facts, &self.topic)?,
         };
-        let version = topic.as_ref().map_or(0, |topic| topic.version);
-        let row = match claim(caller, topic.as_ref().map(|topic| &topic.row), core.now.ms()) {
-            Err(refused) => return DecisionStep::Done(Err(refused)),
-            Ok(Some(claimed)) => {
-                let body = record::write(&claimed).into();
-                commit.puts.push(Row::Document(Document { key, body }));
-                claimed
+        let version = found.as_ref().map_or(0, |topic| topic.version);
+        let claimed = claim(caller, found.as_ref().map(|topic| &topic.row), core.now.ms())?;
+        let row = match (&claimed, found) {
+            (Some(claimed), Some(_)) => claimed.clone(),
+            (Some(claimed), None) => {
+                let past_events = past_events(facts, &self.topic)?;
+                TopicRecord { past_events, ..claimed.clone() }
             }
-            Ok(None) => match topic {
-                Some(topic) => topic.row,
-                None => unreachable!("a topic without a record is claimed"),
-            },
+            (None, Some(topic)) => topic.row,
+            (None, None) => unreachable!("a topic without a record is claimed"),
         };
-        // Kept for another try, and for the reply: the bodies are shared.
-        commit.appends = self.appends.clone();
-        DecisionStep::Commit { commit, outcome: Ok(Decided::Published(Versioned { version, row })) }
+        if claimed.is_some() {
+            edit.put(TOPIC, &self.topic, record::write(&row));
+        }
+        let kept = self.earlier(facts, &row)?;
+        if let Some(reply) = kept.as_ref().and_then(|kept| kept.reply) {
+            return Ok(TopicStep::Done(Meaning::reply(TopicReply::Published(reply))));
+        }
+        self.repeats = kept.is_some();
+        edit.0.appends = self.appends(caller, &row, kept.as_ref());
+        if edit.0.appends.is_empty() {
+            let message = "a request with this Idempotency-Key was carried out, and its answer is not known; \
+                           repeat it with the same events";
+            return Err(Refusal::new(Code::Conflict, message).into());
+        }
+        if let (None, Some(once)) = (&kept, &self.once) {
+            let ids = self.events.iter().map(|event| event.id.clone()).collect();
+            let kept = KeyedPublish { past_events: row.past_events, ids, reply: None };
+            edit.put(KEYED_PUBLISH, &once.name, record::write(&kept));
+            edit.0.deadlines.push(Deadline::new(core.now + KEY_MS, KEYED_PUBLISH, &once.name));
+        }
+        self.tried = true;
+        let next = RedisNext::Publish { claim: Versioned { version, row }, claimed: claimed.is_some() };
+        edit.commit(Meaning::of(next))
+    }
+
+    /// The same request, if it was carried out before.
+    fn earlier(&self, facts: &Facts, topic: &TopicRecord) -> Result<Option<KeyedPublish>, CommandStop> {
+        let Some(once) = &self.once else { return Ok(None) };
+        let Some(found) = document(facts, KEYED_PUBLISH, &once.name)? else { return Ok(None) };
+        let kept: KeyedPublish = parse(found, |bytes| record::read(bytes))?.row;
+        Ok(Some(kept).filter(|kept| kept.past_events == topic.past_events))
+    }
+
+    /// What goes into the log. Of a request that was carried out before only what it had then: the log knows it.
+    fn appends(&self, caller: &TopicCaller, topic: &TopicRecord, kept: Option<&KeyedPublish>) -> Vec<Append> {
+        let had = |at: usize, event: &Event| match kept {
+            None => true,
+            Some(kept) if event.id.is_some() => kept.ids.contains(&event.id),
+            Some(kept) => kept.ids.get(at) == Some(&None),
+        };
+        let append = |(at, event): (usize, &Event)| {
+            let made = || self.once.as_ref().map(|once| made_id(&caller.id, &once.key, at));
+            let id = event.id.as_deref().map(str::to_owned).or_else(made);
+            let id = id.map(|id| stored_id(topic.past_events, &id).into());
+            // The bodies are shared: they may be needed for another try.
+            Append { topic: self.topic.clone(), id, body: event.body.clone() }
+        };
+        let events = self.events.iter().enumerate();
+        events.filter(|(at, event)| had(*at, event)).map(append).collect()
     }
 
     /// Counts what was added and what was known. The numbers are those of what was added, or of the first time.
     pub fn count(&self, appended: &[Appended]) -> Published {
-        count(&self.appends, appended)
+        count(appended, self.repeats)
     }
+
+    /// What remains to be done for a request with an `Idempotency-Key`: its reply is stored before it is given.
+    pub fn remember(self, published: Published, past_events: u64) -> Option<RememberReply> {
+        Some(RememberReply { name: self.once?.name, published, past_events })
+    }
+}
+
+/// Stores the reply to a request with an `Idempotency-Key`.
+pub(super) struct RememberReply {
+    name: String,
+    pub published: Published,
+    past_events: u64,
+}
+
+impl RememberReply {
+    pub fn decide(&mut self, core: &Core) -> Decided {
+        let kept =
+            KeyedPublish { past_events: self.past_events, ids: Vec::new(), reply: Some(self.published) };
+        let mut edit = Edit::new(core);
+        edit.put(KEYED_PUBLISH, &self.name, record::write(&kept));
+        edit.commit(Meaning::reply(TopicReply::Published(self.published)))
+    }
+}
+
+/// A request with an `Idempotency-Key` may be forgotten.
+pub(super) fn forget(core: &mut Core, deadline: &Deadline) {
+    let key = RowKey::Document(DocumentKey::new(KEYED_PUBLISH, &deadline.name));
+    let expects = vec![Expect { key: deadline.key(), version: deadline.due.ms() }];
+    let deletes = vec![key, deadline.key()];
+    let commit = Commit { writer: Some(core.writer()), expects, deletes, ..Commit::default() };
+    core.submit(Feature::None, Work::Commit(commit));
 }
 
 /// The topic as it must become before this caller publishes to it; none when it is so already.
@@ -131,10 +212,12 @@ fn claim(
     topic: Option<&TopicRecord>,
     now_ms: u64,
 ) -> Result<Option<TopicRecord>, Refusal> {
-    let claimed = |created_at| TopicRecord { publisher: Some(caller.id.clone()), created_at };
+    let publisher = Some(caller.id.clone());
     match topic {
-        None => Ok(Some(claimed(now_ms))),
-        Some(TopicRecord { publisher: None, created_at }) => Ok(Some(claimed(*created_at))),
+        None => Ok(Some(TopicRecord { publisher, created_at: now_ms, past_events: 0 })),
+        Some(topic @ TopicRecord { publisher: None, .. }) => {
+            Ok(Some(TopicRecord { publisher, ..topic.clone() }))
+        }
         Some(TopicRecord { publisher: Some(publisher), .. }) if caller.owns(publisher) => Ok(None),
         Some(_) => {
             let message =
@@ -151,15 +234,13 @@ fn made_id(caller: &str, once: &str, at: usize) -> String {
 
 /// How long an `Idempotency-Key` may be so that the ids made from it fit: two colons and a place below a thousand follow.
 pub fn once_bytes(caller: &str) -> usize {
-    ID_BYTES.saturating_sub(KEY_ID.len() + caller.len() + "::999".len())
+    ID_BYTES.saturating_sub(SCOPE_BYTES + KEY_ID.len() + caller.len() + "::999".len())
 }
 
-/// Counts what was added and what was known. The numbers are those of what was added, or of the first time.
-fn count(appends: &[Append], appended: &[Appended]) -> Published {
-    let by_key = |append: &Append| append.id.as_ref().is_some_and(|id| id.starts_with(KEY_ID));
-    // A request that was repeated with its key is answered as the first time.
-    let repeated = appends.iter().zip(appended).any(|(append, appended)| by_key(append) && appended.again);
-    let counts = |appended: &Appended| !appended.again || repeated;
+/// Counts what was added and what was known. The numbers are those of what was added, or of the first time. A request
+/// that `repeats` another is answered as the first time.
+fn count(appended: &[Appended], repeats: bool) -> Published {
+    let counts = |appended: &Appended| !appended.again || repeats;
     let duplicates = appended.iter().filter(|appended| !counts(appended)).count();
     let accepted = appended.len() - duplicates;
     let numbered = appended.iter().filter(|appended| accepted == 0 || counts(appended));
@@ -175,48 +256,42 @@ fn count(appends: &[Append], appended: &[Appended]) -> Published {
 mod tests {
     use super::*;
 
-    fn check(ids: &[&str], counts: &[(u64, bool)], expected: (u64, u64, usize, usize)) {
-        let append = |id: &&str| Append {
-            topic: "t".into(),
-            id: (!id.is_empty()).then(|| (*id).into()),
-            body: Arc::from(*b"{}"),
-        };
-        let appends: Vec<Append> = ids.iter().map(append).collect();
+    fn check(counts: &[(u64, bool)], repeats: bool, expected: (u64, u64, usize, usize)) {
         let appended: Vec<Appended> =
             counts.iter().map(|&(count, again)| Appended { position: count, count, again }).collect();
         let (first_seq, last_seq, accepted, duplicates) = expected;
         let published = Published { first_seq, last_seq, accepted, duplicates };
-        assert_eq!(count(&appends, &appended), published, "{ids:?}");
+        assert_eq!(count(&appended, repeats), published, "{counts:?}");
     }
 
     #[test]
     fn new_ones_and_known_ones_are_counted() {
-        check(&["", ""], &[(5, false), (6, false)], (5, 6, 2, 0));
-        check(&["a", "b"], &[(2, true), (6, false)], (6, 6, 1, 1));
-        check(&["a", "b"], &[(2, true), (3, true)], (2, 3, 0, 2));
-    }
-
-    #[test]
-    fn a_request_that_comes_again_with_its_key_is_answered_as_the_first_time() {
-        let id = |at| made_id("k", "once", at);
-        check(&[&id(0), &id(1)], &[(4, true), (5, true)], (4, 5, 2, 0));
-        check(&[&id(0), "b"], &[(4, true), (5, true)], (4, 5, 2, 0));
+        check(&[(5, false), (6, false)], false, (5, 6, 2, 0));
+        check(&[(2, true), (6, false)], false, (6, 6, 1, 1));
+        check(&[(2, true), (3, true)], false, (2, 3, 0, 2));
+        check(&[(4, true), (5, true)], true, (4, 5, 2, 0));
     }
 
     #[test]
     fn an_id_is_made_from_key_and_place() {
         assert_eq!(made_id("k", "once", 7), format!("{KEY_ID}k:once:7"));
         let longest = "x".repeat(once_bytes("admin"));
-        assert_eq!(made_id("admin", &longest, 999).len(), ID_BYTES);
+        assert_eq!(stored_id(u64::MAX, &made_id("admin", &longest, 999)).len(), ID_BYTES);
     }
 
     #[test]
     fn a_topic_has_one_publisher() {
         let caller = |id: &str| TopicCaller { id: id.into(), admin: true };
-        let topic =
-            |publisher: Option<&str>| TopicRecord { publisher: publisher.map(Into::into), created_at: 3 };
+        let topic = |publisher: Option<&str>| TopicRecord {
+            publisher: publisher.map(Into::into),
+            created_at: 3,
+            past_events: 2,
+        };
         let claimed = |topic: Option<&TopicRecord>| claim(&caller("a"), topic, 9).unwrap();
-        assert_eq!(claimed(None), Some(TopicRecord { publisher: Some("a".into()), created_at: 9 }));
+        assert_eq!(
+            claimed(None),
+            Some(TopicRecord { publisher: Some("a".into()), created_at: 9, past_events: 0 })
+        );
         assert_eq!(claimed(Some(&topic(None))), Some(topic(Some("a"))), "the first who publishes has it");
         assert_eq!(claimed(Some(&topic(Some("a")))), None);
         assert_eq!(claim(&caller("b"), Some(&topic(Some("a"))), 9).unwrap_err().code, Code::Claimed);

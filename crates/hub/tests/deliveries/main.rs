@@ -32,6 +32,23 @@ fn events_are_batched_by_number_and_by_age() {
 }
 
 #[test]
+fn first_batch_of_a_subscription_has_what_was_published_on_every_node() {
+    let mut world = World::new(3, 2, false, Temper::Good);
+    world.subscribe("s", &["a"], 1);
+    world.pass(2_500);
+    world.publish(0, "a", 0);
+    world.pass(10);
+    for n in 1..4 {
+        world.publish(1, "a", n);
+        world.pass(10);
+    }
+    world.pass(1_000);
+    let batches: Vec<&[u64]> = world.got["s"].iter().map(|(_, seqs, _)| &seqs[..]).collect();
+    assert_eq!(batches, [[1, 2, 3, 4]]);
+    world.check("s", 4, true);
+}
+
+#[test]
 fn what_a_full_body_had_no_room_for_follows() {
     let mut world = World::new(4, 1, false, Temper::Good);
     // Room for two of the five that are read at once.

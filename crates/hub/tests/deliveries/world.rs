@@ -167,6 +167,8 @@ impl World {
         let epoch = self.commit(&store, &answers, &commit).epoch.unwrap_or(Epoch(0));
         let settings = Settings { node: name.clone(), epoch, ..Settings::default() };
         let node = Node::new(settings, Box::new(Names));
+        let others = (0..self.asleep.len()).filter(|other| *other != at);
+        node.set_other_nodes(others.map(|other| format!("n{other}").into()).collect());
         let seed = self.rng.next();
         let worker = DeliveryWorker::new(node, SETTINGS, Box::new(Counting::new(seed)), self.now());
         TestNode { worker, store, answers, writer: Writer::new(&name, epoch) }

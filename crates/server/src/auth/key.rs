@@ -101,6 +101,11 @@ impl Keyring {
         Keyring { admin, source: None, seen: Mutex::default() }
     }
 
+    /// Whether an admin key is configured.
+    pub fn has_admin(&self) -> bool {
+        self.admin.is_some()
+    }
+
     /// The identity of the configured admin key, if this is it.
     pub fn admin(&self, presented: &str) -> Option<Identity> {
         let admin = self.admin.as_ref()?;

@@ -6,7 +6,7 @@ mod key;
 mod token;
 
 pub use credential::{Authenticator, Credential, HelloTokens, all_rights};
-pub use key::{FRESH_MS, KeyError, KeySource, Keyring, NewKey, mint, parse_scopes};
+pub use key::{ADMIN, FRESH_MS, KeyError, KeySource, Keyring, NewKey, mint, parse_scopes};
 pub use token::{TOKEN_BYTES, TokenClaims, TokenKeyError, Verifier, sign};
 
 /// Why a credential was not accepted. All of them are `unauthenticated` for the client except `Unavailable`.

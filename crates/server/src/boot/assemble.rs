@@ -16,7 +16,7 @@ use crate::shard::input::ShardQueue;
 use crate::shard::worker::{ShardStart, WAKE};
 use crate::shard::{ShardContext, ShardLimits, Shards};
 use crate::store_client::StoreClient;
-use crate::topics::TopicsApi;
+use crate::topics::{TopicsApi, Wakeups};
 use anyhow::Context;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -79,17 +79,18 @@ impl Parts {
         let node = Node::new(settings::of(&config, epoch), tokens);
         let limits = &config.limits;
         let connections = Connections::new(limits.connections, limits.connections_per_address);
+        let (shards, polls) = make_queues(&config)?;
+        let topic_shards = Arc::new(shards.clone());
         let topics = Arc::new(TopicsApi {
             config: config.clone(),
             node: node.clone(),
             clock: clock.clone(),
             store: store.clone(),
             health: health.clone(),
-            wakeups: Arc::default(),
+            shards: topic_shards.clone(),
+            wakeups: Arc::new(Wakeups::new(node.clone(), topic_shards)),
             counters: Arc::default(),
-            office: Default::default(),
         });
-        let (shards, polls) = make_queues(&config)?;
         store.set_shards(Arc::new(shards.clone()));
         let resp = Arc::new(RespServer {
             config: config.clone(),

@@ -14,7 +14,7 @@ use crate::shard::worker::ShardStart;
 use crate::store_client::StoreClient;
 use crate::supervisor::{SupervisedTask, Supervisor};
 use crate::tls::TlsReloader;
-use crate::topics::{BatchSender, delivery, keeper, matchmaker};
+use crate::topics::{BatchSender, delivery, matchmaker};
 use anyhow::Context;
 use std::sync::Arc;
 use std::time::Duration;
@@ -106,7 +106,6 @@ fn start_tasks(
         samples: parts.samples.clone(),
     };
     let mut others = vec![
-        supervisor.task("retention", keeper::keep(parts.topics.clone())),
         supervisor.task("samples", sampler.run()),
         supervisor.task_once("matchmaker", matchmaker::arrange(parts.topics.clone())),
     ];

@@ -17,6 +17,8 @@ use tokio::sync::oneshot;
 
 /// The longest drain after a failure: what hangs may be what failed.
 const FAILURE_DRAIN: Duration = Duration::from_secs(3);
+/// Beyond the drain: for the reason, when deliveries took all of it.
+const GOODBYE: Duration = Duration::from_secs(2);
 /// Sessions in one commit.
 const SESSIONS_PER_COMMIT: usize = 500;
 /// How often it is asked how many sessions are still on their way.
@@ -31,16 +33,13 @@ pub async fn stop(running: RunningServer, supervisor: &Supervisor, failed: bool)
     let timeout = if failed { timeout.min(FAILURE_DRAIN) } else { timeout };
     adoption.wake.notify_one();
     stop_delivery.notify_one();
-    let finished = async {
-        adopting.ended().await;
-        delivery.ended().await;
-    };
     match failed {
-        true => drop(tokio::time::timeout(FAILURE_DRAIN, finished).await),
-        false => finished.await,
+        true => drop(tokio::time::timeout(FAILURE_DRAIN, adopting.ended()).await),
+        false => adopting.ended().await,
     }
     others.iter().for_each(SupervisedTask::abort);
-    let stopped = tokio::time::timeout(timeout, drain(&parts, &adoption, timeout, &liveness)).await;
+    let drained = drain(&parts, &adoption, timeout, &liveness, delivery);
+    let stopped = tokio::time::timeout(timeout + GOODBYE, drained).await;
     acceptors.iter().for_each(SupervisedTask::abort);
     liveness.abort();
     let drained = stopped.unwrap_or_else(|_| {
@@ -62,11 +61,13 @@ pub async fn stop(running: RunningServer, supervisor: &Supervisor, failed: bool)
     drained
 }
 
+/// Moves or stores the sessions, while deliveries that are in flight end; then the node says reason.
 async fn drain(
     parts: &Parts,
     adoption: &Adoption,
     timeout: Duration,
     liveness: &SupervisedTask,
+    delivery: SupervisedTask,
 ) -> anyhow::Result<()> {
     let node = &parts.node;
     // It may live under another epoch than it began with.
@@ -81,6 +82,8 @@ async fn drain(
     let shards = parts.shards.len();
     let complete = frozen.len() == shards && packed.len() == shards;
     keep_sessions(parts, &writer, packed.into_iter().flatten().collect()).await?;
+    // After the reason the store takes nothing more from this node. Deliveries have as long as the drain.
+    delivery.ended().await;
     // A renewal after the reason would be refused, and the node would think that it was taken for dead.
     liveness.abort();
     if !complete {

@@ -173,8 +173,8 @@ section! {
         heartbeat_ms: u64 = KeySchema::integer(15_000, 100, HOUR_MS);
         /// A long-polling session counts as disconnected after this long without a poll.
         poll_idle_ms: u64 = KeySchema::integer(45_000, 1_000, HOUR_MS);
-        /// How long a stopping server keeps sessions for their clients to reconnect elsewhere. TimeoutStopSec of the service
-        /// must be longer.
+        /// How long a stopping server keeps sessions for their clients to reconnect elsewhere, and waits for the answers of
+        /// webhooks. TimeoutStopSec of the service must be longer.
         drain_ms: u64 = KeySchema::integer(15_000, 0, 10 * MINUTE_MS);
     }
 }

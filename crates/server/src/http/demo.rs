@@ -8,18 +8,20 @@ use super::body::{HttpResponse, json, refusal, typed};
 use super::request::Query;
 use super::server::HttpConnection;
 use crate::config::{Config, ServerMode};
-use crate::topics::office::{self, Question, Wish};
+use crate::topics::{policy, report, settings as subscription};
 use bytes::Bytes;
 use http::request::Parts;
 use std::time::Duration;
 use tavern_domain::topic::{PARTIES, PRESENCE};
-use tavern_hub::topics::TopicCaller;
+use tavern_hub::topics::{TopicCaller, TopicCommand};
 use tavern_wire::error::{Code, Refusal};
 use tavern_wire::json::api::{DemoSettings, NewSubscription, encode};
 
 /// The subscription that the page reads, and its owner: no key can have such an id.
 const SUBSCRIPTION: &str = "demo";
 const OWNER: &str = "tavern";
+/// Events in one answer.
+const PULLED: u32 = 100;
 /// The kind of channel that the page is in.
 const LOBBY: &str = "lobby";
 
@@ -94,17 +96,18 @@ fn settings(config: &Config) -> HttpResponse {
 async fn events(api: &HttpApi, parts: &Parts) -> Result<HttpResponse, Refusal> {
     let query = Query::of(parts);
     let wait = Duration::from_millis(query.number("wait_ms")?.unwrap_or(0));
-    let question = Question { after: query.number("after")?, wait, limit: office::LIMIT };
+    let (after, topics) = (query.number("after")?, &api.topics);
     let caller = TopicCaller { id: OWNER.into(), admin: false };
-    match office::pull(&api.topics, &caller, SUBSCRIPTION, question).await {
+    let pulled = match topics.pull(&caller, SUBSCRIPTION, after, PULLED, wait).await {
         Err(refused) if refused.code == Code::NotFound => {
-            let wish = encode(&NewSubscription { topics: &[PRESENCE, PARTIES], pull: true });
-            office::put(&api.topics, &caller, SUBSCRIPTION, Wish::parse(&wish)?).await?;
-            let anew = Question { after: None, ..question };
-            office::pull(&api.topics, &caller, SUBSCRIPTION, anew).await.map(json)
+            let body = encode(&NewSubscription { topics: &[PRESENCE, PARTIES], pull: true });
+            let change = Box::new(subscription::parse(&body, &policy(&api.config))?);
+            topics.run(&caller, TopicCommand::PutSubscription { name: SUBSCRIPTION.into(), change }).await?;
+            topics.pull(&caller, SUBSCRIPTION, None, PULLED, wait).await?
         }
-        outcome => outcome.map(json),
-    }
+        pulled => pulled?,
+    };
+    Ok(json(report::pulled(&pulled)))
 }
 
 #[cfg(test)]

@@ -1,34 +1,40 @@
-//! Topics and subscriptions over HTTP: which route does what, and which scope it needs. Publishing is decided by the
-//! hub, the rest by the office.
+//! Topics and subscriptions over HTTP: which route does what, which scope it needs, how bodies are read and replies
+//! written. Everything is decided by the hub.
 
 use super::api::HttpApi;
-use super::body::{HttpResponse, json, typed, whole};
+use super::body::{self, HttpResponse, typed, whole};
 use super::idempotency::KeyState;
 use super::request::{self, Query};
 use super::rest::{holder_of, idempotency_key, page_of};
-use super::session;
-use crate::shard::input::{HttpTopic, ShardInput};
-use crate::topics::office::body::object;
-use crate::topics::office::{self, From, Question, Retry, Wish};
+use crate::auth::ADMIN;
+use crate::config::ServerMode;
+use crate::topics::body::object;
+use crate::topics::commands::unexpected;
+use crate::topics::{policy, report, settings};
 use http::StatusCode;
 use http::request::Parts;
 use hyper::body::Incoming;
 use serde::Deserialize;
+use serde_json::{Value, json};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tavern_domain::Scope;
-use tavern_hub::topics::{Published, TopicCaller, TopicCommand, TopicReply, once_bytes};
-use tavern_store::limits::RETRY_AFTER_MS;
+use tavern_hub::topics::{
+    LetterChoice, NOBODY, Published, ReplayFrom, TopicCaller, TopicCommand, TopicReply, once_bytes,
+};
+use tavern_store::limits::{PAGE_ROWS, RETRY_AFTER_MS};
+use tavern_store::{Found, Read};
 use tavern_wire::error::{Code, Refusal};
 use tavern_wire::json::api::{Deleted, PublishReport, encode};
 use tavern_wire::json::event::parse_events;
-use tokio::sync::oneshot;
+use tavern_wire::json::parse_moment;
 
 /// A list of events. One of a thousand has about a kilobyte for each.
 const BODY_BYTES: usize = 1 << 20;
-/// How long a shard and the store may take.
-const REPLY_TIMEOUT: Duration = Duration::from_secs(10);
 /// Settings with all their headers, or a list of all dead letters that are tried at once.
 const SETTINGS_BYTES: usize = 256 * 1024;
+/// Events in the answer to a pull, unless it asks for fewer.
+const PULLED: u32 = 100;
 
 pub async fn answer(
     api: &HttpApi,
@@ -47,52 +53,86 @@ pub async fn answer(
     let most = if segments.first() == Some(&"topics") { BODY_BYTES } else { SETTINGS_BYTES };
     // Before anything is refused: a connection whose body was not read cannot be used again.
     let body = &*request::body(body, most).await?;
-    match (parts.method.as_str(), segments) {
-        ("POST", ["topics", topic, "events"]) => publish(api, parts, caller, topic, body).await,
+    let command = match (parts.method.as_str(), segments) {
+        ("POST", ["topics", topic, "events"]) => return publish(api, parts, caller, topic, body).await,
         ("GET", ["topics"]) => {
             let (after, limit) = page_of(parts)?;
-            told(office::topics(&api.topics, &after, limit).await?)
+            TopicCommand::ListTopics { after, limit: small(limit) }
         }
-        ("GET", ["topics", topic]) => told(office::topic(&api.topics, topic).await?),
-        ("PUT", ["topics", topic]) => assign(api, topic, body).await,
-        ("DELETE", ["topics", topic]) => {
-            office::end(&api.topics, caller, topic).await?;
-            Ok(typed(&Deleted { deleted: topic }))
-        }
+        ("GET", ["topics", topic]) => TopicCommand::ShowTopic { topic: (*topic).into() },
+        ("PUT", ["topics", topic]) => assign(api, topic, body).await?,
+        ("DELETE", ["topics", topic]) => TopicCommand::DeleteTopic { topic: (*topic).into() },
         ("GET", ["subscriptions"]) => {
             let (after, limit) = page_of(parts)?;
-            told(office::list(&api.topics, caller, &after, limit).await?)
+            TopicCommand::ListSubscriptions { after, limit: small(limit) }
         }
-        ("PUT", ["subscriptions", name]) => put(api, caller, name, body).await,
-        ("GET", ["subscriptions", name]) => told(office::report(&api.topics, caller, name).await?),
-        ("DELETE", ["subscriptions", name]) => {
-            office::remove(&api.topics, caller, name).await?;
-            Ok(typed(&Deleted { deleted: name }))
+        ("PUT", ["subscriptions", name]) => {
+            let change = Box::new(settings::parse(body, &policy(&api.config))?);
+            TopicCommand::PutSubscription { name: (*name).into(), change }
         }
-        ("GET", ["subscriptions", name, "events"]) => {
-            Ok(json(office::pull(&api.topics, caller, name, question(parts)?).await?))
-        }
+        ("GET", ["subscriptions", name]) => TopicCommand::ShowSubscription { name: (*name).into() },
+        ("DELETE", ["subscriptions", name]) => TopicCommand::DeleteSubscription { name: (*name).into() },
+        ("GET", ["subscriptions", name, "events"]) => return pull(api, parts, caller, name).await,
         ("POST", ["subscriptions", name, "replay"]) => {
-            let from = From::parse(body)?;
-            told(office::replay(&api.topics, caller, name, from).await?)
+            TopicCommand::Replay { name: (*name).into(), from: replay_from(body)? }
         }
         ("POST", ["subscriptions", name, order @ ("enable" | "disable")]) => {
-            office::switch(&api.topics, caller, name, *order == "enable").await?;
-            told(office::report(&api.topics, caller, name).await?)
+            let switch = TopicCommand::SwitchSubscription { name: (*name).into(), on: *order == "enable" };
+            api.topics.run(caller, switch).await?;
+            TopicCommand::ShowSubscription { name: (*name).into() }
         }
         ("GET", ["subscriptions", name, "dead-letters"]) => {
             let (after, limit) = page_of(parts)?;
-            told(office::dead_letters(&api.topics, caller, name, &after, limit).await?)
+            let after = (!after.is_empty()).then(|| seq_of(&after)).transpose()?;
+            TopicCommand::ListDeadLetters { name: (*name).into(), after, limit: small(limit) }
         }
         ("POST", ["subscriptions", name, "dead-letters", "retry"]) => {
-            let wish = Retry::parse(body)?;
-            told(office::retry(&api.topics, caller, name, &wish).await?)
+            TopicCommand::RetryDeadLetters { name: (*name).into(), choice: letter_choice(body)? }
         }
         (method, _) => {
             let path = parts.uri.path();
-            Err(Refusal::new(Code::NotFound, format!("no route for {method} {path}")))
+            return Err(Refusal::new(Code::NotFound, format!("no route for {method} {path}")));
         }
+    };
+    let reply = api.topics.run(caller, command).await?;
+    if reply == TopicReply::Done {
+        return Ok(typed(&Deleted { deleted: segments.last().copied().unwrap_or_default() }));
     }
+    Ok(body::json(shown(api, caller, reply)?.to_string()))
+}
+
+fn small(limit: usize) -> u32 {
+    u32::try_from(limit).unwrap_or(u32::MAX)
+}
+
+fn shown(api: &HttpApi, caller: &TopicCaller, reply: TopicReply) -> Result<Value, Refusal> {
+    let subscription = |state: &_| report::subscription(caller, state, api.now());
+    Ok(match reply {
+        TopicReply::Topics { topics, next } => {
+            json!({"topics": topics.iter().map(report::topic).collect::<Vec<_>>(), "next": next.as_deref()})
+        }
+        TopicReply::Topic(topic) => report::topic(&topic),
+        TopicReply::Subscriptions { subscriptions, next } => {
+            let rows: Vec<Value> = subscriptions.iter().map(subscription).collect();
+            json!({"subscriptions": rows, "next": next.as_deref()})
+        }
+        TopicReply::Subscription(state) => subscription(&state),
+        TopicReply::Put { subscription, created, secret } => {
+            let mut answer = report::settings(caller, &subscription);
+            answer["created"] = created.into();
+            if let Some(secret) = secret {
+                answer["secret"] = secret.into();
+            }
+            answer
+        }
+        TopicReply::Replayed { from_seq, rewound } => json!({"from_seq": from_seq, "rewound": rewound}),
+        TopicReply::DeadLetters { letters, next } => {
+            let letters: Vec<Value> = letters.iter().map(report::dead_letter).collect();
+            json!({"dead_letters": letters, "next": next.map(|seq| seq.to_string())})
+        }
+        TopicReply::Retried { retried, more } => json!({"retried": retried, "more": more}),
+        TopicReply::Done | TopicReply::Published(_) | TopicReply::Pulled(_) => return Err(unexpected()),
+    })
 }
 
 #[derive(Deserialize)]
@@ -103,17 +143,108 @@ struct Assignment {
 }
 
 /// Moves the claim on a topic, or clears it.
-async fn assign(api: &HttpApi, topic: &str, body: &[u8]) -> Result<HttpResponse, Refusal> {
+async fn assign(api: &HttpApi, topic: &str, body: &[u8]) -> Result<TopicCommand, Refusal> {
     let assignment: Assignment = object(body, "give {\"publisher\": KEY} with the id of a key, or null")?;
-    told(office::assign(&api.topics, topic, assignment.publisher.map(Into::into)).await?)
+    let publisher = assignment.publisher.map(Into::into);
+    if let Some(id) = &publisher {
+        check_key(api, id).await?;
+    }
+    Ok(TopicCommand::AssignTopic { topic: topic.into(), publisher })
+}
+
+/// Whether a key with this id exists.
+async fn check_key(api: &HttpApi, id: &Arc<str>) -> Result<(), Refusal> {
+    let configured = api.authenticator.keyring().has_admin().then_some(ADMIN);
+    let nobody = (api.config.mode == ServerMode::Dev).then_some(NOBODY);
+    if [configured, nobody].contains(&Some(&**id)) {
+        return Ok(());
+    }
+    let mut after = None;
+    loop {
+        let found = api.store.read(Read::Keys { after, limit: PAGE_ROWS }).await;
+        let Ok(Found::Keys(page)) = found else {
+            return Err(Refusal::new(Code::Unavailable, "the store does not answer; try again")
+                .retry_after(RETRY_AFTER_MS));
+        };
+        if page.rows.iter().any(|key| key.row.id == *id && key.row.revoked_at.is_none()) {
+            return Ok(());
+        }
+        after = page.rows.last().filter(|_| page.more).map(|last| last.row.id.clone());
+        if after.is_none() {
+            let message = format!(
+                "there is no key {id:?}; `publisher` is the id of a key, as `tavern key list` shows it, or null"
+            );
+            return Err(Refusal::new(Code::BadRequest, message));
+        }
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ReplayBody {
+    from_seq: Option<u64>,
+    from_time: Option<Moment>,
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Moment {
+    Ms(u64),
+    Text(String),
+}
+
+fn replay_from(body: &[u8]) -> Result<ReplayFrom, Refusal> {
+    let wanted = "give {\"from_seq\": N} from 1 on, or {\"from_time\": T} in milliseconds since 1970 or as \
+                  2026-11-15T10:00:00Z";
+    let body: ReplayBody = object(body, wanted)?;
+    let from = match (body.from_seq, body.from_time) {
+        (Some(seq), None) if seq > 0 => Some(ReplayFrom::Seq(seq)),
+        (None, Some(Moment::Ms(ms))) => Some(ReplayFrom::Time(ms)),
+        (None, Some(Moment::Text(text))) => parse_moment(&text).map(ReplayFrom::Time),
+        _ => None,
+    };
+    from.ok_or_else(|| Refusal::new(Code::BadRequest, wanted))
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RetryBody {
+    ids: Option<Vec<LetterName>>,
+}
+
+/// An event by its id or by its number.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum LetterName {
+    Seq(u64),
+    Id(String),
+}
+
+fn letter_choice(body: &[u8]) -> Result<LetterChoice, Refusal> {
+    if body.iter().all(u8::is_ascii_whitespace) {
+        return Ok(LetterChoice::All);
+    }
+    let wanted = "give {} for all, or {\"ids\": […]} with ids or seqs of dead letters";
+    let body: RetryBody = object(body, wanted)?;
+    let Some(names) = body.ids else { return Ok(LetterChoice::All) };
+    let (mut seqs, mut ids) = (Vec::new(), Vec::new());
+    for name in names {
+        match name {
+            LetterName::Seq(seq) => seqs.push(seq),
+            LetterName::Id(id) => ids.push(id),
+        }
+    }
+    Ok(LetterChoice::Some { seqs, ids })
+}
+
+fn seq_of(after: &str) -> Result<u64, Refusal> {
+    let wrong =
+        |_| Refusal::new(Code::BadRequest, format!("`after` is {after:?}; it is the `next` of a page"));
+    after.parse().map_err(wrong)
 }
 
 async fn caller(api: &HttpApi, parts: &Parts, scopes: &[Scope]) -> Result<TopicCaller, Refusal> {
     holder_of(api, parts, scopes).await.map(|identity| TopicCaller::of(&identity))
-}
-
-fn told(value: serde_json::Value) -> Result<HttpResponse, Refusal> {
-    Ok(json(value.to_string()))
 }
 
 async fn publish(
@@ -162,23 +293,9 @@ async fn add_events(
     let events = parse_events(body, api.now().ms())?;
     let once = once.map(|key| short_key(key, once_bytes(&caller.id)));
     let command = TopicCommand::Publish { topic: topic.into(), once, events };
-    let TopicReply::Published(published) = carry_out(api, caller, command).await?;
-    Ok(published)
-}
-
-/// Gives a command to a shard and waits for its reply.
-async fn carry_out(
-    api: &HttpApi,
-    caller: &TopicCaller,
-    command: TopicCommand,
-) -> Result<TopicReply, Refusal> {
-    let (answer, waiting) = oneshot::channel();
-    let topic = HttpTopic { caller: caller.clone(), command, answer };
-    session::put(api, api.shards.next(), ShardInput::Topic(Box::new(topic)))?;
-    match tokio::time::timeout(REPLY_TIMEOUT, waiting).await {
-        Ok(reply) => reply.map_err(|_| session::stopping())?,
-        Err(_) => Err(Refusal::new(Code::Unavailable, "the store does not answer; try again")
-            .retry_after(RETRY_AFTER_MS)),
+    match api.topics.run(caller, command).await? {
+        TopicReply::Published(published) => Ok(published),
+        _ => Err(unexpected()),
     }
 }
 
@@ -196,23 +313,17 @@ fn report(topic: &str, published: &Published) -> Vec<u8> {
     encode(&PublishReport { topic, first_seq, last_seq, accepted, duplicates })
 }
 
-async fn put(api: &HttpApi, caller: &TopicCaller, name: &str, body: &[u8]) -> Result<HttpResponse, Refusal> {
-    let wish = Wish::parse(body)?;
-    let put = office::put(&api.topics, caller, name, wish).await?;
-    let mut answer = office::settings(caller, &put.subscription);
-    answer["created"] = put.created.into();
-    if let Some(secret) = put.secret {
-        answer["secret"] = secret.into();
-    }
-    told(answer)
-}
-
-fn question(parts: &Parts) -> Result<Question, Refusal> {
+async fn pull(
+    api: &HttpApi,
+    parts: &Parts,
+    caller: &TopicCaller,
+    name: &str,
+) -> Result<HttpResponse, Refusal> {
     let query = Query::of(parts);
-    let limit =
-        query.number("limit")?.map_or(office::LIMIT, |limit| u32::try_from(limit).unwrap_or(u32::MAX));
+    let limit = query.number("limit")?.map_or(PULLED, |limit| u32::try_from(limit).unwrap_or(u32::MAX));
     let wait = Duration::from_millis(query.number("wait_ms")?.unwrap_or(0));
-    Ok(Question { after: query.number("after")?, wait, limit })
+    let pulled = api.topics.pull(caller, name, query.number("after")?, limit, wait).await?;
+    Ok(body::json(report::pulled(&pulled)))
 }
 
 #[cfg(test)]
@@ -226,5 +337,34 @@ mod tests {
         assert_eq!((one.len(), other.len()), (64, 64));
         assert_ne!(one, other);
         assert!(once_bytes("admin") >= 64, "the hash fits");
+    }
+    #[test]
+    fn replay_begins_at_a_number_or_a_time() {
+        let read = |json: &str| replay_from(json.as_bytes()).ok();
+        assert_eq!(read(r#"{"from_seq":7}"#), Some(ReplayFrom::Seq(7)));
+        assert_eq!(read(r#"{"from_time":7}"#), Some(ReplayFrom::Time(7)));
+        assert_eq!(read(r#"{"from_time":"1970-01-01T00:00:02Z"}"#), Some(ReplayFrom::Time(2_000)));
+        for bad in [
+            "",
+            "{}",
+            r#"{"from_seq":0}"#,
+            r#"{"from_seq":1,"from_time":1}"#,
+            r#"{"from_time":"now"}"#,
+            r#"{"seq":1}"#,
+            "[1]",
+        ] {
+            assert_eq!(read(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn dead_letters_are_named_by_id_or_number_or_not_at_all() {
+        let read = |json: &str| letter_choice(json.as_bytes()).ok();
+        assert_eq!(read(""), Some(LetterChoice::All));
+        assert_eq!(read("{}"), Some(LetterChoice::All));
+        let named = LetterChoice::Some { seqs: vec![2], ids: vec!["a".into()] };
+        assert_eq!(read(r#"{"ids":["a",2]}"#), Some(named));
+        assert_eq!(read("[1]"), None);
+        assert_eq!(read(r#"{"id":1}"#), None);
     }
 }

@@ -8,6 +8,8 @@ use crate::shard::input::ShardInput;
 use crate::shard::links::LinkTarget;
 use crate::shard::worker::ShardWorker;
 use crate::shard::{polls, socket_writer, streams};
+use crate::topics::delivery;
+use tavern_hub::topics::Trimmed;
 use tavern_hub::{AuthorizeAnswer, EventFormat, LinkId, ShardEvent};
 
 /// Connections with events that are written to in one turn before new input is looked at.
@@ -85,6 +87,18 @@ impl ShardWorker {
         for (topic, events, duplicates) in topics.published.drain(..) {
             context.counters.published(&topic, events, duplicates);
             context.wakeups.published(topic);
+        }
+        for subscription in topics.changed.drain(..) {
+            context.wakeups.changed(subscription);
+        }
+        for notice in topics.notices.drain(..) {
+            delivery::tell(&context.counters, &notice);
+        }
+        for Trimmed { from, before, subscriptions } in topics.trimmed.drain(..) {
+            tracing::info!(from, to = before - 1, subscriptions, "old events were dropped");
+        }
+        for error in topics.corrupt.drain(..) {
+            tracing::error!(%error, "a record cannot be read");
         }
         for (number, reply) in topics.replies.drain(..) {
             self.requests.answer_topic(number, reply);

@@ -3,11 +3,11 @@
 use crate::auth::AuthError;
 use crate::shard::conn::Conn;
 use crate::shard::queue::{HandoverQueue, Wake, Weigh};
+use crate::topics::TopicRequest;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use tavern_domain::{ClientId, Identity, SessionKey};
 use tavern_hub::PackedSession;
-use tavern_hub::topics::{TopicCaller, TopicCommand, TopicReply};
 use tavern_hub::{
     AuthorizeAnswer, AuthorizeQuery, LinkId, ServiceCommand, ShardEvent, ShardMessage, read_session,
 };
@@ -51,7 +51,7 @@ pub enum ShardInput {
     /// A command of an app for its users.
     Order(Box<HttpServiceCommand>),
     /// A command about topics.
-    Topic(Box<HttpTopic>),
+    Topic(Box<TopicRequest>),
     /// Describe the session of a client.
     Inspect(ClientId, oneshot::Sender<Option<SessionReport>>),
     /// Sessions that an earlier process left behind. True: nodes lived while these lay in the store.
@@ -166,10 +166,4 @@ pub struct HttpServiceCommand {
     pub order: ServiceCommand,
     /// The body of the answer, or why not.
     pub answer: oneshot::Sender<Result<Vec<u8>, Refusal>>,
-}
-
-pub struct HttpTopic {
-    pub caller: TopicCaller,
-    pub command: TopicCommand,
-    pub answer: oneshot::Sender<Result<TopicReply, Refusal>>,
 }

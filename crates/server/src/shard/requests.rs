@@ -1,10 +1,11 @@
 //! Single requests over HTTP: commands, publishing, orders of apps. Those whose session is looked for on other nodes, or
 //! whose command waits, are kept under a link.
 
-use crate::shard::input::{HttpCommand, HttpPublish, HttpServiceCommand, HttpTopic, SessionName};
+use crate::shard::input::{HttpCommand, HttpPublish, HttpServiceCommand, SessionName};
 use crate::shard::links::{LinkTarget, RequestLink, WaitingForSession};
 use crate::shard::state::ShardState;
 use crate::shard::{polls, streams};
+use crate::topics::TopicRequest;
 use std::collections::HashMap;
 use tavern_hub::topics::TopicReply;
 use tavern_hub::{Caller, CloseReason, EventFormat, Flow, Link, LinkId, LookupResult, Namespace, ShardEvent};
@@ -67,9 +68,9 @@ impl HttpRequests {
         state.hub.handle(state.now, ShardEvent::Order { number: self.last_order, order: order.order });
     }
 
-    pub fn topic(&mut self, state: &mut ShardState, topic: HttpTopic) {
+    pub fn topic(&mut self, state: &mut ShardState, request: TopicRequest) {
         self.last_topic += 1;
-        let (number, HttpTopic { caller, command, answer }) = (self.last_topic, topic);
+        let (number, TopicRequest { caller, command, answer }) = (self.last_topic, request);
         self.topics.insert(number, answer);
         state.hub.handle(state.now, ShardEvent::Topic { number, caller, command });
     }

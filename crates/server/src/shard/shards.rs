@@ -6,10 +6,13 @@ use crate::shard::input::ShardQueue;
 use crate::shard::input::{SessionName, ShardInput};
 use crate::shard::queue::Full;
 use crate::store_client::ShardAnswers;
+use crate::topics::{TopicRequest, TopicShards};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use tavern_domain::Identity;
-use tavern_hub::LinkId;
+use tavern_hub::topics::TopicCommand;
+use tavern_hub::{LinkId, ShardEvent};
 use tavern_store::{StoreAnswer, Ticket};
 
 #[derive(Clone)]
@@ -66,6 +69,25 @@ impl Shards {
 impl ShardAnswers for Shards {
     fn deliver(&self, shard: usize, answers: Vec<(Ticket, StoreAnswer)>) {
         self.force(shard, ShardInput::Answers(answers));
+    }
+}
+
+impl TopicShards for Shards {
+    /// A subscription is pulled on one shard, which remembers where its last answer ended.
+    fn run(&self, request: TopicRequest) -> bool {
+        let shard = match &request.command {
+            TopicCommand::Pull { name, .. } => {
+                let mut hasher = DefaultHasher::new();
+                name.hash(&mut hasher);
+                (hasher.finish() % self.len() as u64) as usize
+            }
+            _ => self.next(),
+        };
+        self.put(shard, ShardInput::Topic(Box::new(request))).is_ok()
+    }
+
+    fn topic_grew(&self, shard: usize, topic: Arc<str>) {
+        self.force(shard, ShardInput::Hub(ShardEvent::TopicGrew(topic)));
     }
 }
 

@@ -21,6 +21,8 @@ struct Counts {
     subscriptions: BTreeMap<Arc<str>, Delivered>,
     /// Of the subscriptions that this node works on: how old the oldest event is.
     oldest_ms: BTreeMap<Arc<str>, u64>,
+    /// How many events wait for each of them.
+    queued: BTreeMap<Arc<str>, u64>,
     in_flight: u64,
     taken_over: u64,
 }
@@ -57,6 +59,9 @@ struct Delivered {
     /// From the first event's acceptance to the batch's delivery.
     waited_ms: u64,
     delivered: u64,
+    /// From the first event's acceptance to the first attempt, and how many such attempts.
+    first_attempt_ms: u64,
+    first_attempts: u64,
 }
 
 impl TopicCounters {
@@ -90,6 +95,16 @@ impl TopicCounters {
             DeliveryNotice::Parked { subscription, events } => {
                 row(&mut counts.subscriptions, subscription).parked += events;
             }
+            DeliveryNotice::FirstAttempt { subscription, waited_ms } => {
+                let row = row(&mut counts.subscriptions, subscription);
+                row.first_attempt_ms += waited_ms;
+                row.first_attempts += 1;
+            }
+            DeliveryNotice::Deleted { subscription } => {
+                counts.subscriptions.remove(subscription);
+                counts.oldest_ms.remove(subscription);
+                counts.queued.remove(subscription);
+            }
             DeliveryNotice::TookOver { .. } => counts.taken_over += 1,
             DeliveryNotice::Disabled { .. }
             | DeliveryNotice::Recovered { .. }
@@ -98,9 +113,14 @@ impl TopicCounters {
     }
 
     /// How the work stands at this moment.
-    pub fn stands(&self, in_flight: usize, oldest_ms: BTreeMap<Arc<str>, u64>) {
+    pub fn stands(
+        &self,
+        in_flight: usize,
+        oldest_ms: BTreeMap<Arc<str>, u64>,
+        queued: BTreeMap<Arc<str>, u64>,
+    ) {
         let mut counts = self.counts();
-        (counts.in_flight, counts.oldest_ms) = (in_flight as u64, oldest_ms);
+        (counts.in_flight, counts.oldest_ms, counts.queued) = (in_flight as u64, oldest_ms, queued);
     }
 
     pub fn sums(&self) -> Sums {
@@ -167,6 +187,12 @@ impl MetricSource for TopicCounters {
             "Age of the oldest event that this node is to deliver",
             &mut counts.oldest_ms.iter().map(|(name, age)| (vec![of(name)], *age)),
         );
+        put(
+            "tavern_subscription_queued_events",
+            MetricKind::Gauge,
+            "Events that this node is to deliver",
+            &mut counts.queued.iter().map(|(name, events)| (vec![of(name)], *events)),
+        );
         all.push(Series::one(
             "tavern_webhooks_in_flight",
             MetricKind::Gauge,
@@ -184,7 +210,7 @@ impl MetricSource for TopicCounters {
 
 type Sum = (&'static str, &'static str, fn(&Delivered) -> u64);
 
-const SUMS: [Sum; 5] = [
+const SUMS: [Sum; 7] = [
     ("tavern_subscription_events_total", "Events delivered", |row| row.events),
     ("tavern_subscription_dropped_total", "Events dropped before they were delivered", |row| row.dropped),
     ("tavern_subscription_dead_letters_total", "Events refused and parked", |row| row.parked),
@@ -192,6 +218,16 @@ const SUMS: [Sum; 5] = [
         row.waited_ms
     }),
     ("tavern_subscription_wait_ms_count", "Batches in tavern_subscription_wait_ms_sum", |row| row.delivered),
+    (
+        "tavern_subscription_first_attempt_ms_sum",
+        "From acceptance of the first event to the first attempt",
+        |row| row.first_attempt_ms,
+    ),
+    (
+        "tavern_subscription_first_attempt_ms_count",
+        "Batches in tavern_subscription_first_attempt_ms_sum",
+        |row| row.first_attempts,
+    ),
 ];
 
 fn row<'a, T: Default>(rows: &'a mut BTreeMap<Arc<str>, T>, name: &Arc<str>) -> &'a mut T {

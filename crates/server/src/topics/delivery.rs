@@ -1,5 +1,5 @@
 //! Drives the node's worker: gives it time, update, the store's answers and the endpoints' answers, carries its work to the
-//! store and its posts to the sender. The rules are in `tavern_hub::events`.
+//! store and its posts to the sender. The rules are in `tavern_hub::topics::delivery`.
 
 use super::counters::TopicCounters;
 use super::sender::BatchSender;
@@ -8,7 +8,7 @@ use crate::supervisor::panics;
 use crate::topics::TopicsApi;
 use std::sync::Arc;
 use std::time::Duration;
-use tavern_domain::delivery::{DeliveryOutcome, EndpointReply, RetryPolicy};
+use tavern_domain::delivery::{DeliveryOutcome, EndpointReply};
 use tavern_domain::topic::{PARTIES, PRESENCE};
 use tavern_hub::topics::delivery::{DeliveryNotice, DeliverySettings, DeliveryWorker};
 use tavern_store::{StoreAnswer, StoreError, Ticket};
@@ -17,9 +17,6 @@ use tokio::task::JoinSet;
 
 /// The longest sleep: clocks may be set.
 const SLEEP: Duration = Duration::from_secs(60);
-/// How long posts that are under way may take when the server stops.
-const LAST_POSTS: Duration = Duration::from_secs(2);
-
 /// How often the metrics are told how the work stands.
 const TOLD_MS: u64 = 1_000;
 
@@ -48,20 +45,21 @@ pub async fn keep(api: Arc<TopicsApi>, sender: Arc<BatchSender>, stop: Arc<Notif
                 worker.answered(api.now(), ticket, answer);
             }
             Some((name, batch, reply)) = posts.recv() => worker.posted(api.now(), &name, batch, reply),
-            rung = api.wakeups.next() => {
+            update = api.wakeups.next() => {
                 let now = api.now();
-                rung.subscriptions.iter().for_each(|name| worker.changed(name));
-                if !rung.subscriptions.is_empty() {
+                update.subscriptions.iter().for_each(|name| worker.changed(name));
+                if !update.subscriptions.is_empty() {
                     // The others look at what has changed, and not only at their next heartbeat.
                     api.node.nudge("");
                 }
-                rung.overdue.iter().for_each(|deadline| worker.overdue(now, deadline));
-                rung.nudged.iter().for_each(|name| worker.nudged(now, name));
-                rung.topics.iter().for_each(|topic| worker.published(now, topic));
+                update.overdue.iter().for_each(|deadline| worker.overdue(now, deadline));
+                update.nudged.iter().for_each(|name| worker.nudged(now, name));
+                update.topics.iter().for_each(|topic| worker.published(now, topic));
             }
             () = stop.notified(), if ending.is_none() => {
                 worker.stop(api.now());
-                ending = Some(tokio::time::Instant::now() + LAST_POSTS);
+                let drain = Duration::from_millis(api.config.sessions.drain_ms);
+                ending = Some(tokio::time::Instant::now() + drain);
             }
             () = tokio::time::sleep(wait) => {}
         }
@@ -70,7 +68,8 @@ pub async fn keep(api: Arc<TopicsApi>, sender: Arc<BatchSender>, stop: Arc<Notif
         if now >= told {
             told = now + TOLD_MS;
             let oldest = worker.oldest().map(|(name, at)| (name.clone(), now.since(at))).collect();
-            api.counters.stands(worker.in_flight(), oldest);
+            let queued = worker.queued().map(|(name, events)| (name.clone(), events)).collect();
+            api.counters.stands(worker.in_flight(), oldest, queued);
         }
         api.node.tell_presence(!worker.is_ready() || worker.has_subscription(PRESENCE));
         api.node.tell_parties(!worker.is_ready() || worker.has_subscription(PARTIES));
@@ -86,11 +85,7 @@ pub async fn keep(api: Arc<TopicsApi>, sender: Arc<BatchSender>, stop: Arc<Notif
 fn settings(api: &TopicsApi) -> DeliverySettings {
     let events = &api.config.events;
     DeliverySettings {
-        patience: RetryPolicy {
-            backoff_min_ms: events.backoff_min_ms,
-            backoff_max_ms: events.backoff_max_ms,
-            disable_after_ms: events.disable_after_ms,
-        },
+        patience: api.node.settings.topics.patience,
         lease_ms: events.lease_ms,
         look_ms: api.config.nodes.heartbeat_ms,
     }
@@ -130,7 +125,8 @@ fn carry_out(
     }
 }
 
-fn tell(counters: &TopicCounters, notice: &DeliveryNotice) {
+/// Counts and logs what the operator wants to know.
+pub fn tell(counters: &TopicCounters, notice: &DeliveryNotice) {
     counters.note(notice);
     match notice {
         DeliveryNotice::Disabled { subscription, why } => {
@@ -148,6 +144,9 @@ fn tell(counters: &TopicCounters, notice: &DeliveryNotice) {
         DeliveryNotice::Trouble { subscription, what } => {
             tracing::error!(%subscription, %what, "a subscription cannot be worked on");
         }
-        DeliveryNotice::TookOver { .. } | DeliveryNotice::Attempted { .. } => {}
+        DeliveryNotice::TookOver { .. }
+        | DeliveryNotice::Attempted { .. }
+        | DeliveryNotice::FirstAttempt { .. }
+        | DeliveryNotice::Deleted { .. } => {}
     }
 }

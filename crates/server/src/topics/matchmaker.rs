@@ -1,13 +1,12 @@
 //! The matchmaker's callback: a subscription to the topic of parties that the configuration keeps. It is delivered, retried
 //! and shown like any other. Must hold: what the configuration says is so soon after the start, on whichever node it starts.
 
-use super::office::{self, Wish};
-use crate::topics::TopicsApi;
+use super::{TopicsApi, policy, settings};
 use serde_json::json;
 use std::sync::Arc;
 use std::time::Duration;
 use tavern_domain::topic::PARTIES;
-use tavern_hub::topics::TopicCaller;
+use tavern_hub::topics::{TopicCaller, TopicCommand};
 use tavern_wire::error::{Code, Refusal};
 
 /// Its name, and its owner: no key can have such an id.
@@ -36,20 +35,19 @@ pub async fn arrange(api: Arc<TopicsApi>) {
 async fn settle(api: &TopicsApi) -> Result<(), Refusal> {
     let parties = &api.config.parties;
     let caller = TopicCaller { id: OWNER.into(), admin: false };
-    match &parties.matchmaker_url {
-        None => match office::remove(api, &caller, NAME).await {
+    let Some(url) = &parties.matchmaker_url else {
+        let delete = TopicCommand::DeleteSubscription { name: NAME.into() };
+        return match api.run(&caller, delete).await {
             // There is none, or somebody else has one of this name.
             Err(refusal) if matches!(refusal.code, Code::NotFound | Code::NotAllowed) => Ok(()),
-            outcome => outcome,
-        },
-        Some(url) => {
-            // A ticket that waits for others is a player who waits.
-            let mut wish = json!({"topics": [PARTIES], "callback": url, "timeout_ms": 0, "max_events": 100});
-            if let Some(secret) = &parties.matchmaker_secret {
-                wish["secret"] = json!(secret.expose());
-            }
-            let wish = Wish::parse(wish.to_string().as_bytes())?;
-            office::put(api, &caller, NAME, wish).await.map(drop)
-        }
+            outcome => outcome.map(drop),
+        };
+    };
+    // A ticket that waits for others is a player who waits.
+    let mut body = json!({"topics": [PARTIES], "callback": url, "timeout_ms": 0, "max_events": 100});
+    if let Some(secret) = &parties.matchmaker_secret {
+        body["secret"] = json!(secret.expose());
     }
+    let change = Box::new(settings::parse(body.to_string().as_bytes(), &policy(&api.config))?);
+    api.run(&caller, TopicCommand::PutSubscription { name: NAME.into(), change }).await.map(drop)
 }

@@ -1,18 +1,20 @@
-//! Topics, their events and subscriptions on the running server: publishing and administration (`office`), what wakes
-//! those who wait for events (`wakeups`), the driver of the delivery worker (`delivery`) and its HTTP sender (`sender`),
-//! retention of the log (`keeper`) and of single subscriptions (`budgets`), metrics (`counters`).
+//! Topics, their events and subscriptions on the running server: commands on their way to a shard (`commands`), how their
+//! bodies are read (`body`, `settings`) and their replies written (`report`), what wakes those who wait for events
+//! (`wakeups`), the driver of the delivery worker (`delivery`) and its HTTP sender (`sender`), the matchmaker's
+//! subscription (`matchmaker`), metrics (`counters`). The rules are in `tavern_hub::topics`.
 
-mod budgets;
+pub mod body;
+pub mod commands;
 mod counters;
 pub mod delivery;
-pub mod keeper;
 pub mod matchmaker;
-pub mod office;
+pub mod report;
 mod sender;
+pub mod settings;
 mod wakeups;
 
+pub use commands::{TopicRequest, TopicShards};
 pub use counters::TopicCounters;
-pub use office::Office;
 pub use sender::{BatchSender, policy};
 pub use wakeups::Wakeups;
 
@@ -32,11 +34,11 @@ pub struct TopicsApi {
     pub clock: Arc<NodeClock>,
     pub store: Arc<StoreClient>,
     pub health: Arc<NodeHealth>,
+    /// Run the commands.
+    pub shards: Arc<dyn TopicShards>,
     /// Wakes the delivery worker and those who pull.
     pub wakeups: Arc<Wakeups>,
     pub counters: Arc<TopicCounters>,
-    /// What is known of topics here.
-    pub office: Office,
 }
 
 impl TopicsApi {

@@ -1,29 +1,26 @@
-//! Wakes whoever waits for events: the courier, which is told of what; and those who pull, who look for themselves.
-//! Must hold: nothing that was rung is missed; it is bounded by the number of names.
+//! Wakes whoever waits for events: the delivery worker, which is told of what; and the shards whose clients pull.
+//! Must hold: nothing that was noted is missed; it is bounded by the number of names.
 
-use std::collections::{BTreeSet, HashMap};
+use super::TopicShards;
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
+use tavern_hub::Node;
 use tavern_store::Deadline;
 use tokio::sync::Notify;
 
-#[derive(Default)]
 pub struct Wakeups {
-    rung: Mutex<Rung>,
-    courier: Notify,
-    pulls: Notify,
-    /// How often each topic was rung for: who pulls looks only when one of its own was.
-    heard: Mutex<HashMap<Arc<str>, u64>>,
+    node: Arc<Node>,
+    shards: Arc<dyn TopicShards>,
+    update: Mutex<PresenceUpdate>,
+    worker: Notify,
 }
 
-/// Topics that are counted. With more, all begin anew, and everybody looks.
-const HEARD: usize = 10_000;
-
-/// What has happened since the courier looked last.
+/// What has happened since the delivery worker looked last.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Rung {
+pub struct PresenceUpdate {
     /// Topics with new events.
     pub topics: BTreeSet<Arc<str>>,
-    /// Subscriptions that were made, changed or removed, or whose progress somebody else has changed.
+    /// Subscriptions that were created, changed or deleted, or whose progress was changed by a command.
     pub subscriptions: BTreeSet<Arc<str>>,
     /// Subscriptions with events that another node has seen.
     pub nudged: BTreeSet<Arc<str>>,
@@ -32,103 +29,95 @@ pub struct Rung {
 }
 
 impl Wakeups {
-    /// To be rung after the commit.
-    pub fn published(&self, topic: Arc<str>) {
-        self.count(&topic);
-        self.ring(|rung| {
-            rung.topics.insert(topic);
-        });
-        self.pulls.notify_waiters();
+    pub fn new(node: Arc<Node>, shards: Arc<dyn TopicShards>) -> Wakeups {
+        Wakeups { node, shards, update: Mutex::default(), worker: Notify::new() }
     }
 
-    /// To be rung after the commit.
-    pub fn changed(&self, subscription: Arc<str>) {
-        self.ring(|rung| {
-            rung.subscriptions.insert(subscription);
+    /// To be called after the commit.
+    pub fn published(&self, topic: Arc<str>) {
+        for shard in (0..self.node.settings.shards).filter(|shard| self.node.has_pulls(*shard)) {
+            self.shards.topic_grew(shard, topic.clone());
+        }
+        self.note(|update| {
+            update.topics.insert(topic);
         });
-        self.pulls.notify_waiters();
+    }
+
+    /// To be called after the commit.
+    pub fn changed(&self, subscription: Arc<str>) {
+        self.note(|update| {
+            update.subscriptions.insert(subscription);
+        });
     }
 
     /// Another node says that there are events for a subscription.
     pub fn nudged(&self, subscription: Arc<str>) {
-        self.ring(|rung| {
-            rung.nudged.insert(subscription);
+        self.note(|update| {
+            update.nudged.insert(subscription);
         });
-        self.pulls.notify_waiters();
     }
 
     /// Somebody must look whether a subscription has a worker.
     pub fn overdue(&self, deadline: Deadline) {
-        self.ring(|rung| {
-            rung.overdue.insert(deadline);
+        self.note(|update| {
+            update.overdue.insert(deadline);
         });
     }
 
-    fn ring(&self, note: impl FnOnce(&mut Rung)) {
-        note(&mut self.rung.lock().unwrap_or_else(PoisonError::into_inner));
-        self.courier.notify_one();
+    fn note(&self, note: impl FnOnce(&mut PresenceUpdate)) {
+        note(&mut self.update.lock().unwrap_or_else(PoisonError::into_inner));
+        self.worker.notify_one();
     }
 
-    fn count(&self, topic: &Arc<str>) {
-        let mut heard = self.heard.lock().unwrap_or_else(PoisonError::into_inner);
-        match heard.get_mut(topic) {
-            Some(count) => *count += 1,
-            None => {
-                if heard.len() >= HEARD {
-                    heard.clear();
-                }
-                heard.insert(topic.clone(), 1);
-            }
-        }
-    }
-
-    /// A number that changes when one of these topics is rung for.
-    pub fn heard<'a>(&self, topics: impl Iterator<Item = &'a Arc<str>>) -> u64 {
-        let heard = self.heard.lock().unwrap_or_else(PoisonError::into_inner);
-        topics.filter_map(|topic| heard.get(topic)).sum()
-    }
-
-    /// Waits until it is rung; for the courier alone.
-    pub async fn next(&self) -> Rung {
+    /// Waits for update; for the delivery worker alone.
+    pub async fn next(&self) -> PresenceUpdate {
         loop {
-            let rung = std::mem::take(&mut *self.rung.lock().unwrap_or_else(PoisonError::into_inner));
-            if rung != Rung::default() {
-                return rung;
+            let update = std::mem::take(&mut *self.update.lock().unwrap_or_else(PoisonError::into_inner));
+            if update != PresenceUpdate::default() {
+                return update;
             }
-            self.courier.notified().await;
+            self.worker.notified().await;
         }
-    }
-
-    /// To be made before one looks; then awaited.
-    pub fn update(&self) -> tokio::sync::futures::Notified<'_> {
-        self.pulls.notified()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::topics::TopicRequest;
+    use tavern_domain::{Identity, Time};
+    use tavern_hub::{Settings, TokenVerifier};
+    use tavern_wire::error::{Code, Refusal};
 
-    #[test]
-    fn who_pulls_hears_its_own_topics() {
-        let wakeups = Wakeups::default();
-        let topics: [Arc<str>; 2] = ["a".into(), "b".into()];
-        let heard = || wakeups.heard(topics.iter());
-        let before = heard();
-        wakeups.published("c".into());
-        assert_eq!(heard(), before);
-        wakeups.published("b".into());
-        assert_ne!(heard(), before);
+    struct NoTokens;
+
+    impl TokenVerifier for NoTokens {
+        fn verify(&self, _: &str, _: Time) -> Result<Identity, Refusal> {
+            Err(Refusal::from(Code::Unauthenticated))
+        }
+    }
+
+    struct NoShards;
+
+    impl TopicShards for NoShards {
+        fn run(&self, _: TopicRequest) -> bool {
+            false
+        }
+
+        fn topic_grew(&self, shard: usize, _: Arc<str>) {
+            panic!("no client of shard {shard} pulls");
+        }
     }
 
     #[tokio::test]
-    async fn what_was_rung_before_and_meanwhile_is_told_once() {
-        let wakeups = Arc::new(Wakeups::default());
+    async fn news_from_before_and_meanwhile_are_told_once() {
+        let node = Node::new(Settings::default(), Box::new(NoTokens));
+        let wakeups = Arc::new(Wakeups::new(node, Arc::new(NoShards)));
         wakeups.published("a".into());
         wakeups.published("a".into());
         wakeups.changed("s".into());
-        let rung = wakeups.next().await;
-        assert_eq!((rung.topics.len(), rung.subscriptions.len()), (1, 1));
+        let update = wakeups.next().await;
+        assert_eq!((update.topics.len(), update.subscriptions.len()), (1, 1));
         let waiting = tokio::spawn({
             let wakeups = wakeups.clone();
             async move { wakeups.next().await }

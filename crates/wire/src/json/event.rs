@@ -20,6 +20,10 @@ pub const DATA_BYTES: usize = 65_536;
 pub const MADE_ID: &str = "evt-";
 /// The prefix of stored ids that were made from an `Idempotency-Key`. Subscribers do not see them.
 pub const KEY_ID: &str = "idempotency-key:";
+/// Before stored ids of a topic that was created anew.
+const SCOPE: char = '\u{1}';
+/// Bytes that `stored_id` adds at most.
+pub const SCOPE_BYTES: usize = 22;
 /// The type of a gap entry: events that were dropped.
 pub const GAP: &str = "tavern.gap";
 
@@ -78,11 +82,9 @@ fn parse_event(json: &[u8], now_ms: u64) -> Result<PublishedEvent, Refusal> {
     let id = text("id", fields.id)?;
     if let Some(id) = &id {
         bounded("id", id, ID_BYTES)?;
-        let ours = id.starts_with(MADE_ID) || id.starts_with(KEY_ID);
-        if id.is_empty() || id.chars().any(char::is_control) || ours {
-            let message = format!(
-                "`id` is a text without control characters that begins neither with {MADE_ID:?} nor with {KEY_ID:?}"
-            );
+        if id.is_empty() || id.chars().any(char::is_control) || id.starts_with(KEY_ID) {
+            let message =
+                format!("`id` is a text without control characters that does not begin with {KEY_ID:?}");
             return Err(refuse(message));
         }
     }
@@ -220,12 +222,28 @@ pub fn entry(out: &mut Vec<u8>, event: BatchEvent<'_>) {
     out.extend_from_slice(event.body.get(1..).unwrap_or(b"}"));
 }
 
-/// The id that subscribers see: the publisher's, or the position in the log.
-pub fn shown_id(id: Option<&str>, position: u64) -> Cow<'_, str> {
-    match id.filter(|id| !id.starts_with(KEY_ID)) {
+/// The id that subscribers see: the publisher's, or one made from the position in the log and the time of acceptance, so
+/// that it is no other server's either.
+pub fn shown_id(id: Option<&str>, position: u64, accepted_ms: u64) -> Cow<'_, str> {
+    match id.map(unscoped).filter(|id| !id.starts_with(KEY_ID)) {
         Some(id) => Cow::Borrowed(id),
-        None => Cow::Owned(format!("{MADE_ID}{position}")),
+        None => Cow::Owned(format!("{MADE_ID}{position}-{accepted_ms:x}")),
     }
+}
+
+/// An id as the log stores it: events of a deleted topic of the same name are not duplicates. `past_events`: how many that
+/// topic had.
+pub fn stored_id(past_events: u64, id: &str) -> String {
+    match past_events {
+        0 => id.to_owned(),
+        // Publishers cannot give ids with control characters.
+        _ => format!("{SCOPE}{past_events}:{id}"),
+    }
+}
+
+fn unscoped(id: &str) -> &str {
+    let scoped = id.strip_prefix(SCOPE).and_then(|rest| rest.split_once(':'));
+    scoped.map_or(id, |(_, id)| id)
 }
 
 /// A gap entry in place of events that were dropped.
@@ -336,7 +354,7 @@ mod tests {
             (r#"{"type":""}"#, "`type` is empty"),
             (r#"{"type":5}"#, "`type` must be a string"),
             (r#"{"type":"x","id":""}"#, "`id`"),
-            (r#"{"type":"x","id":"evt-1"}"#, "`id`"),
+            (r#"{"type":"x","id":"idempotency-key:1"}"#, "`id`"),
             (r#"{"type":"x","id":"idempotency-key:a:b:0"}"#, "`id`"),
             (r#"{"type":"x","time":"now"}"#, "`time`"),
             (r#"[{"type":"x"},5]"#, "event 1 of the list"),
@@ -351,9 +369,15 @@ mod tests {
 
     #[test]
     fn subscribers_do_not_see_ids_made_from_idempotency_keys() {
-        assert_eq!(shown_id(Some("a"), 7), "a");
-        assert_eq!(shown_id(None, 7), "evt-7");
-        assert_eq!(shown_id(Some("idempotency-key:k:x:0"), 7), "evt-7");
+        let shown = |past_events, id| shown_id(Some(&stored_id(past_events, id)), 7, 255).into_owned();
+        assert_eq!(shown_id(None, 7, 255), "evt-7-ff");
+        for past_events in [0, 9, u64::MAX] {
+            for id in ["a", "evt-7-ff", "3:a", ":"] {
+                assert_eq!(shown(past_events, id), id, "{past_events}");
+            }
+            assert_eq!(shown(past_events, "idempotency-key:k:x:0"), "evt-7-ff");
+            assert!(stored_id(past_events, "").len() <= SCOPE_BYTES);
+        }
     }
 
     #[test]

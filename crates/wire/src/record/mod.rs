@@ -45,6 +45,31 @@ pub struct TopicRecord {
     /// The id of the key that publishes. `None`: the first key that does.
     pub publisher: Option<Arc<str>>,
     pub created_at: u64,
+    /// Events that a deleted topic of this name has had. Their ids do not count.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub past_events: u64,
+}
+
+/// A request to publish with an `Idempotency-Key`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KeyedPublish {
+    /// Of the topic: a deleted one of the same name does not count.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub past_events: u64,
+    /// The ids that its events were given, until the reply is known.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ids: Vec<Option<Arc<str>>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reply: Option<PublishReply>,
+}
+
+/// What a request to publish was answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PublishReply {
+    pub first_seq: u64,
+    pub last_seq: u64,
+    pub accepted: usize,
+    pub duplicates: usize,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -142,9 +142,14 @@ fn a_stopping_delivery_begins_nothing_and_comes_to_rest() {
     assert_eq!(world.told, ["2: 4-6 full"], "another goes on");
     assert!(!world.delivery.is_at_rest());
     check(
-        "0: hold saves; 1: publish 4; 2: saved; 3: stop; 4: 1 delivered",
-        "1: save; 2: 1: 1-3 full; 4: save",
+        "0: hold saves; 1: publish 4; 2: saved; 3: stop; 4: saved; 5: 1 delivered",
+        "1: save; 2: 1: 1-3 full; 3: save; 5: save",
     );
+}
+
+#[test]
+fn attempts_that_a_stop_cuts_off_are_counted() {
+    check("0: publish 3; 1: stop; 2: crash", "0: 1: 1-3 full; 2: 1 again: 1-3 full");
 }
 
 #[test]

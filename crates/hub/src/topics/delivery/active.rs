@@ -99,6 +99,13 @@ impl Active {
         (disabled || nothing && !unread) && self.machine.is_at_rest() && !self.reads && !self.lease.taking
     }
 
+    /// Events wait for the first batch to fill, and nothing else is under way.
+    pub fn is_filling(&self) -> bool {
+        let progress = self.machine.progress();
+        let fails = progress.failure.is_some() || progress.disabled.is_some();
+        !fails && progress.batches.is_empty() && self.saved.is_none() && self.machine.oldest().is_some()
+    }
+
     /// The entries of a batch. None: not all of its events are here.
     pub fn entries(&self, batch: &Batch) -> Option<Vec<Posted>> {
         let mut entries = Vec::new();
@@ -120,7 +127,9 @@ impl Active {
             seq,
             gap_through,
             after: (run.after.seq, run.after.position),
-            id: entry.map_or("".into(), |entry| shown_id(entry.id.as_deref(), entry.position).into()),
+            id: entry.map_or("".into(), |entry| {
+                shown_id(entry.id.as_deref(), entry.position, entry.at.ms()).into()
+            }),
             topic: entry.map_or("".into(), |entry| entry.topic.clone()),
             parked_at: now.ms(),
             reason: "refused".into(),
@@ -144,7 +153,7 @@ impl Active {
             let events = runs().flat_map(|run| self.events.range(run.first..=run.last));
             let copied = |(seq, entry): (&u64, &LogEntry)| CopiedEvent {
                 seq: *seq,
-                id: shown_id(entry.id.as_deref(), entry.position).into(),
+                id: shown_id(entry.id.as_deref(), entry.position, entry.at.ms()).into(),
                 topic: entry.topic.clone(),
                 event: String::from_utf8_lossy(&entry.body).into(),
             };

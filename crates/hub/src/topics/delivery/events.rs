@@ -1,7 +1,7 @@
 //! Reading and sending: events from the log for the machine, and for batches that another worker has sealed.
 
 use super::active::Fetch;
-use super::post::Post;
+use super::post::{DeliveryNotice, Post};
 use super::queue::DeliveryQueue;
 use super::shared::{Request, Shared};
 use crate::topics::Reading;
@@ -66,6 +66,10 @@ impl DeliveryQueue {
             Some(events) => {
                 let AttemptStart { batch: number, attempt, reason } = sending;
                 let accepted = batch.accepted;
+                if attempt == 1 {
+                    let (subscription, waited_ms) = (subscription.name.clone(), now.since(accepted));
+                    shared.notify(DeliveryNotice::FirstAttempt { subscription, waited_ms });
+                }
                 self.posts.insert(number, None);
                 shared.posts += 1;
                 let post = Post { subscription, batch: number, attempt, reason, accepted, events };
@@ -164,7 +168,11 @@ impl DeliveryQueue {
 }
 
 fn item(format: BatchFormat, seq: u64, entry: &LogEntry) -> QueuedEvent {
-    let bytes = format.bytes_of(&shown_id(entry.id.as_deref(), entry.position), &entry.topic, &entry.body);
+    let bytes = format.bytes_of(
+        &shown_id(entry.id.as_deref(), entry.position, entry.at.ms()),
+        &entry.topic,
+        &entry.body,
+    );
     let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
     QueuedEvent { seq, position: entry.position, bytes, accepted: entry.at }
 }

@@ -46,6 +46,15 @@ pub enum DeliveryNotice {
         events: u64,
         waited_ms: u64,
     },
+    /// The first attempt to deliver a batch begins, so long after its first event was accepted.
+    FirstAttempt {
+        subscription: Arc<str>,
+        waited_ms: u64,
+    },
+    /// The subscription was deleted.
+    Deleted {
+        subscription: Arc<str>,
+    },
     Disabled {
         subscription: Arc<str>,
         why: DisabledReason,
@@ -124,7 +133,7 @@ impl Posted {
     /// What the endpoint calls it. A gap has no name.
     pub(super) fn id(&self) -> Cow<'_, str> {
         match self {
-            Posted::Event { entry, .. } => shown_id(entry.id.as_deref(), entry.position),
+            Posted::Event { entry, .. } => shown_id(entry.id.as_deref(), entry.position, entry.at.ms()),
             Posted::Gap { .. } => Cow::Borrowed(""),
         }
     }

@@ -192,6 +192,8 @@ impl DeliveryQueue {
         let (name, unread) = (self.name().clone(), self.unread);
         let Some(active) = self.active() else { return };
         let ready = active.machine.is_ready(now) && !shared.stopping;
+        // While a batch fills, every node that hears of an event must tell this one.
+        let fills = shared.has_neighbours() && active.is_filling() && !shared.stopping;
         let (held, busy) = (active.lease.is_held(now), active.machine.in_flight() > 0);
         if ready && held && !active.queued {
             active.queued = true;
@@ -199,7 +201,7 @@ impl DeliveryQueue {
         }
         let ends = active.lease.ends().unwrap_or(now);
         let renew = busy && ends.since(now) <= lease_ms / 3;
-        if ((ready && !held) || renew) && !active.lease.taking {
+        if (((ready || fills) && !held) || renew) && !active.lease.taking {
             active.lease.taking = true;
             self.take_lease(shared, now);
         }

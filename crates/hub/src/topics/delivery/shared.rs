@@ -56,6 +56,8 @@ pub(super) enum Request {
     Fetch(Arc<str>, u64, u64),
     Take(Arc<str>, u64),
     Save(Arc<str>, u64),
+    /// How many events topics have had.
+    Counts,
     /// A deadline was moved or deleted: nothing depends on the answer.
     Unwatch,
 }
@@ -106,6 +108,11 @@ impl Shared {
 
     pub fn writer(&self) -> Writer {
         Writer { node: self.node.name.clone(), epoch: self.node.epoch() }
+    }
+
+    /// Whether other nodes live, which may work on the same subscriptions.
+    pub fn has_neighbours(&self) -> bool {
+        !self.node.other_nodes().is_empty()
     }
 
     pub fn roll(&mut self) -> u64 {

@@ -1,6 +1,7 @@
 //! Which subscriptions there are: all of them are read when their common document says that something has changed, one of
 //! them when its name is given.
 
+use super::post::DeliveryNotice;
 use super::queue::{DeliveryQueue, State};
 use super::shared::Request;
 use super::worker::DeliveryWorker;
@@ -127,6 +128,7 @@ impl DeliveryWorker {
 
     fn forget(&mut self, name: &Arc<str>) {
         let Some(queue) = self.queues.remove(name) else { return };
+        self.shared.notify(DeliveryNotice::Deleted { subscription: name.clone() });
         if matches!(queue.state, State::Loads(_)) {
             self.shared.loading -= 1;
         }

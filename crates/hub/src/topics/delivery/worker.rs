@@ -11,7 +11,8 @@ use std::sync::Arc;
 use tavern_domain::Time;
 use tavern_domain::delivery::{DeliveryInput, EndpointReply};
 use tavern_domain::topic::DELIVERIES;
-use tavern_store::{Deadline, Found, StoreAnswer, Ticket};
+use tavern_store::limits::PAGE_ROWS;
+use tavern_store::{Deadline, Found, Read, StoreAnswer, Ticket, Work};
 use tavern_wire::record::SubscriptionSettings;
 
 pub struct DeliveryWorker {
@@ -23,6 +24,8 @@ pub struct DeliveryWorker {
     /// The version at which the subscriptions were read.
     pub(super) listed: Option<u64>,
     pub(super) looks: bool,
+    /// How many events the topics of subscriptions that are worked on have had.
+    counts: BTreeMap<Arc<str>, u64>,
 }
 
 impl DeliveryWorker {
@@ -39,6 +42,7 @@ impl DeliveryWorker {
             look_due: now,
             listed: None,
             looks: false,
+            counts: BTreeMap::new(),
         }
     }
 
@@ -68,6 +72,31 @@ impl DeliveryWorker {
             State::Active(active) => Some((name, active.machine.oldest()?)),
             _ => None,
         })
+    }
+
+    /// How many events wait, of the subscriptions that this node works on, as of the last look.
+    pub fn queued(&self) -> impl Iterator<Item = (&Arc<str>, u64)> {
+        self.queues.iter().filter_map(|(name, queue)| match &queue.state {
+            State::Active(active) => {
+                let head = active.marks.seq_at_head(&self.counts);
+                Some((name, active.machine.progress().queued(head)))
+            }
+            _ => None,
+        })
+    }
+
+    /// Reads how many events the topics have had of which something may wait.
+    fn count(&mut self) {
+        let active = self.queues.values().filter_map(|queue| match &queue.state {
+            State::Active(active) => Some(active),
+            _ => None,
+        });
+        let names: BTreeSet<Arc<str>> = active.flat_map(|active| active.marks.topics().cloned()).collect();
+        if !names.is_empty() {
+            let names = names.into_iter().take(PAGE_ROWS as usize).collect();
+            let read = Read::Topics { names, after: None, limit: PAGE_ROWS };
+            self.shared.ask(Request::Counts, Work::Read(read));
+        }
     }
 
     /// Posts under way.
@@ -144,6 +173,7 @@ impl DeliveryWorker {
         if now >= self.look_due {
             self.look_due = now + self.shared.settings.look_ms;
             self.look();
+            self.count();
         }
         while let Some(name) = self.shared.take_due(now) {
             if let Some(queue) = self.queues.get_mut(&name) {
@@ -199,6 +229,11 @@ impl DeliveryWorker {
             Request::Look => self.looked(answer),
             Request::List { version, names } => self.list_read(now, version, names, answer),
             Request::One(name) => self.one_read(now, &name, answer),
+            Request::Counts => {
+                if let StoreAnswer::Read(Found::Topics(topics)) = answer {
+                    self.counts = topics.page.rows.into_iter().collect();
+                }
+            }
             Request::Unwatch => {}
             request => self.queue_answered(now, request, answer),
         }

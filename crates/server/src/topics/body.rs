@@ -20,15 +20,15 @@ mod tests {
 
     #[derive(Debug, Default, Deserialize)]
     #[serde(default)]
-    struct Wish {
+    struct ResponseBody {
         one: u64,
     }
 
     #[test]
     fn only_objects_are_read() {
-        assert_eq!(object::<Wish>(b" {\"one\":1} ", "give one").unwrap().one, 1);
+        assert_eq!(object::<ResponseBody>(b" {\"one\":1} ", "give one").unwrap().one, 1);
         for bad in ["", "[]", "[1]", "1", "{\"one\":\"x\"}", "{"] {
-            let refused = object::<Wish>(bad.as_bytes(), "give one").unwrap_err();
+            let refused = object::<ResponseBody>(bad.as_bytes(), "give one").unwrap_err();
             assert!(refused.message.starts_with("give one"), "{bad}");
         }
     }

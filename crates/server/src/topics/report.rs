@@ -1,23 +1,26 @@
-//! A subscription as its owner sees it: settings, queue, health. Must hold: no secret is in it; credentials are shown to the
-//! owner alone.
+//! TopicPage, subscriptions and dead letters as the API shows them. Must hold: no secret is in it; credentials are shown to
+//! the owner alone.
 
-use super::ledger;
-use super::place;
-use super::queue::Queue;
-use super::subscription::by_name;
-use crate::topics::TopicsApi;
+use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use tavern_domain::Time;
 use tavern_domain::delivery::{Batch, BatchReason, DeliveryProgress, SubscriptionHealth};
-use tavern_hub::topics::{Reading, TopicCaller};
-use tavern_wire::error::Refusal;
-use tavern_wire::record::{DEAD, SUBSCRIPTION, SubscriptionSettings};
+use tavern_hub::topics::{Pulled, SubscriptionState, TopicCaller, TopicState};
+use tavern_wire::record::{DeadLetterRecord, SubscriptionSettings};
 
-/// Dead letters that are counted.
-const COUNTED: usize = 10_000;
 const HIDDEN: &str = "(hidden)";
 
-/// What it was told to be.
+pub fn topic(topic: &TopicState) -> Value {
+    json!({
+        "topic": &*topic.name,
+        "publisher": topic.publisher.as_deref(),
+        "events": topic.events,
+        "subscriptions": topic.subscriptions,
+        "created_at": topic.created_at,
+    })
+}
+
+/// What a subscription was told to be.
 pub fn settings(caller: &TopicCaller, subscription: &SubscriptionSettings) -> Value {
     let own = caller.owns(&subscription.owner);
     let shown = |value: &str| if own { value.to_owned() } else { HIDDEN.to_owned() };
@@ -43,26 +46,17 @@ pub fn settings(caller: &TopicCaller, subscription: &SubscriptionSettings) -> Va
 }
 
 /// Settings and state.
-pub async fn report(api: &TopicsApi, caller: &TopicCaller, name: &str) -> Result<Value, Refusal> {
-    let queue = Queue::open(api, caller, name).await?;
-    let mut report = brief(api, caller, &queue).await?;
-    let oldest = oldest(api, &queue).await?;
-    report["oldest_ms"] = oldest.map(|at| api.now().since(at)).into();
-    report["dead_letters"] = dead_letters(api, name).await?.into();
-    Ok(report)
-}
-
-/// What costs little to tell.
-async fn brief(api: &TopicsApi, caller: &TopicCaller, queue: &Queue) -> Result<Value, Refusal> {
-    let topics = queue.marks.row.topics().cloned().collect();
-    let counts = by_name(ledger::counts(api, topics).await?);
-    let (progress, seq) = (&queue.delivery.row, queue.marks.row.seq_at_head(&counts));
-    let mut report = settings(caller, &queue.subscription.row);
-    let state = state(progress, seq);
-    if let (Some(report), Value::Object(state)) = (report.as_object_mut(), state) {
+pub fn subscription(caller: &TopicCaller, shown: &SubscriptionState, now: Time) -> Value {
+    let mut report = settings(caller, &shown.subscription);
+    if let (Some(report), Value::Object(state)) = (report.as_object_mut(), state(&shown.progress, shown.seq))
+    {
         report.extend(state);
     }
-    Ok(report)
+    if let Some(details) = &shown.details {
+        report["oldest_ms"] = details.oldest.map(|at| now.since(at)).into();
+        report["dead_letters"] = details.dead_letters.into();
+    }
+    report
 }
 
 fn state(progress: &DeliveryProgress, seq: u64) -> Value {
@@ -103,74 +97,40 @@ fn batch(batch: &Batch) -> Value {
     })
 }
 
-/// Everything through here is settled. Dead letters that are tried again had their turn.
+/// Everything through here is settled. DeadLetterRecord letters that are tried again had their turn.
 fn acknowledged(progress: &DeliveryProgress) -> u64 {
     let open = progress.batches.iter().filter(|batch| batch.reason != BatchReason::Retry);
     open.map(|batch| batch.first_seq().saturating_sub(1)).fold(progress.sealed.seq, u64::min)
 }
 
-/// When the oldest event that waits was accepted.
-async fn oldest(api: &TopicsApi, queue: &Queue) -> Result<Option<Time>, Refusal> {
-    let progress = &queue.delivery.row;
-    let sealed = progress.batches.iter().map(|batch| batch.accepted).min();
-    if let Some(at) = sealed.or(progress.dropped.map(|shed| shed.at)) {
-        return Ok(Some(at));
-    }
-    let mut reading = Reading::new(queue.marks.row.clone(), progress.sealed);
-    while let Some((_, took)) = place::step(api, &mut reading, 1).await? {
-        if let Some((_, first)) = took.events.first() {
-            return Ok(Some(first.at));
-        }
-        if !took.more {
-            break;
-        }
-    }
-    Ok(None)
+pub fn dead_letter(letter: &DeadLetterRecord) -> Value {
+    // The server wrote it; what is no JSON is shown as it is.
+    let event: Value = serde_json::from_str::<&RawValue>(&letter.event)
+        .ok()
+        .and_then(|event| serde_json::from_str(event.get()).ok())
+        .unwrap_or_else(|| Value::String(letter.event.to_string()));
+    json!({
+        "seq": letter.seq,
+        "id": &*letter.id,
+        "topic": &*letter.topic,
+        "parked_at": letter.parked_at,
+        "reason": &*letter.reason,
+        "event": event,
+    })
 }
 
-async fn dead_letters(api: &TopicsApi, name: &str) -> Result<usize, Refusal> {
-    let (prefix, mut count, mut after) = (format!("{name}/"), 0, String::new());
-    while count < COUNTED {
-        let page = ledger::list(api, DEAD, &prefix, &after, u32::MAX).await?;
-        count += page.rows.len();
-        match page.rows.last() {
-            Some(last) if page.more => after = last.row.key.name().to_owned(),
-            _ => break,
-        }
-    }
-    Ok(count)
-}
-
-/// One's own, or all for an admin, by name.
-pub async fn list(
-    api: &TopicsApi,
-    caller: &TopicCaller,
-    after: &str,
-    limit: usize,
-) -> Result<Value, Refusal> {
-    let (mut rows, mut after, mut next) = (Vec::new(), after.to_owned(), None);
-    'pages: loop {
-        let page = ledger::list(api, SUBSCRIPTION, "", &after, u32::MAX).await?;
-        for found in page.rows {
-            let name = found.row.key.name().to_owned();
-            let one =
-                ledger::found(Some(found), |bytes| tavern_wire::record::read::<SubscriptionSettings>(bytes))?;
-            if one.is_some_and(|one| caller.may(&one.row.owner))
-                && let Some(queue) = Queue::find(api, &name).await?
-            {
-                if rows.len() == limit {
-                    next = Some(after);
-                    break 'pages;
-                }
-                rows.push(brief(api, caller, &queue).await?);
-            }
-            after = name;
-        }
-        if !page.more {
-            break;
-        }
-    }
-    Ok(json!({"subscriptions": rows, "next": next}))
+/// The answer to a client that pulls.
+pub fn pulled(pulled: &Pulled) -> Vec<u8> {
+    let Pulled { entries, count, first_seq, last_seq } = pulled;
+    let mut body = Vec::with_capacity(entries.len() + 96);
+    body.extend_from_slice(b"{\"events\":[");
+    body.extend_from_slice(entries);
+    let ends = match count {
+        0 => format!("],\"first_seq\":null,\"last_seq\":null,\"next_after\":{last_seq}}}"),
+        _ => format!("],\"first_seq\":{first_seq},\"last_seq\":{last_seq},\"next_after\":{last_seq}}}"),
+    };
+    body.extend_from_slice(ends.as_bytes());
+    body
 }
 
 #[cfg(test)]

@@ -3,14 +3,14 @@
 //! read to the commit, starts again on a conflict, and says when the outcome is unknown.
 //! Must hold: every row that a decision has seen is expected by its commit; a transaction ends exactly once.
 
+mod facts;
+
+pub(crate) use facts::{Facts, Need};
+
 use crate::core::{Core, Feature};
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
-use std::sync::Arc;
-use tavern_store::{
-    Commit, Document, DocumentKey, Expect, Found, PresenceHold, PresenceKey, PresenceRow, Read, Receipt,
-    RowKey, StoreAnswer, StoreError, Ticket, UserSnapshot, Versioned, Work,
-};
+use tavern_store::{Commit, Receipt, RowKey, StoreAnswer, StoreError, Ticket, Work};
 
 /// Conflicts in a row after which a transaction gives up: as many writers would have to change the same rows meanwhile.
 pub(crate) const TRIES: u8 = 32;
@@ -31,89 +31,12 @@ pub(crate) enum DecisionStep<T> {
     },
     /// There is nothing to write.
     Done(T),
+    /// What was loaded does not belong together: load everything anew. Counts like a conflict.
+    Again,
     /// It cannot be decided: what was loaded cannot be used.
     Fail(StoreAnswer),
     /// Something that is not in the store is missing. The feature resumes the transaction, which loads everything anew.
     Pause,
-}
-
-/// A row that a decision needs.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Need {
-    Document(DocumentKey),
-    Presence(PresenceKey),
-    Hold(PresenceKey),
-    /// A user with all their presences. Not expected by the commit: the decision expects the rows it relies on.
-    Person(Arc<str>),
-}
-
-/// What was loaded for one transaction. `None` outside: not loaded; inside: there is no such row. A transaction has few
-/// rows, so lists are quicker than maps.
-#[derive(Default)]
-pub(crate) struct Facts {
-    documents: Vec<(DocumentKey, Option<Versioned<Document>>)>,
-    presences: Vec<(PresenceKey, Option<Versioned<PresenceRow>>)>,
-    holds: Vec<(PresenceKey, Option<Versioned<PresenceHold>>)>,
-    people: Vec<(Arc<str>, UserSnapshot)>,
-}
-
-impl Facts {
-    /// A presence that is known without reading it. If it is stale, the commit conflicts and it is read.
-    pub fn assuming(key: PresenceKey, known: Option<Versioned<PresenceRow>>) -> Facts {
-        Facts { presences: vec![(key, known)], ..Facts::default() }
-    }
-
-    pub fn document(&self, key: &DocumentKey) -> Option<Option<&Versioned<Document>>> {
-        find(&self.documents, key).map(Option::as_ref)
-    }
-
-    pub fn presence(&self, key: &PresenceKey) -> Option<Option<&Versioned<PresenceRow>>> {
-        find(&self.presences, key).map(Option::as_ref)
-    }
-
-    pub fn hold(&self, key: &PresenceKey) -> Option<Option<&Versioned<PresenceHold>>> {
-        find(&self.holds, key).map(Option::as_ref)
-    }
-
-    pub fn person(&self, user: &Arc<str>) -> Option<&UserSnapshot> {
-        find(&self.people, user)
-    }
-
-    /// Nothing was loaded yet, or all of it is loaded anew.
-    pub fn is_empty(&self) -> bool {
-        self.documents.is_empty()
-            && self.presences.is_empty()
-            && self.holds.is_empty()
-            && self.people.is_empty()
-    }
-
-    fn add(&mut self, need: Need, found: Found) -> bool {
-        match (need, found) {
-            (Need::Document(key), Found::Document(row)) => self.documents.push((key, row)),
-            (Need::Presence(key), Found::Presence(row)) => self.presences.push((key, row)),
-            (Need::Hold(key), Found::Hold(row)) => self.holds.push((key, row)),
-            (Need::Person(user), Found::People(people)) => {
-                let Some(person) = people.into_iter().next() else { return false };
-                self.people.push((user, person));
-            }
-            _ => return false,
-        }
-        true
-    }
-
-    fn expects(&self) -> impl Iterator<Item = Expect> {
-        fn expect<T>(key: RowKey, row: &Option<Versioned<T>>) -> Expect {
-            Expect { key, version: row.as_ref().map_or(0, |row| row.version) }
-        }
-        let documents = self.documents.iter().map(|(key, row)| expect(RowKey::Document(key.clone()), row));
-        let presences = self.presences.iter().map(|(key, row)| expect(RowKey::Presence(key.clone()), row));
-        let holds = self.holds.iter().map(|(key, row)| expect(RowKey::Hold(key.clone()), row));
-        documents.chain(presences).chain(holds)
-    }
-}
-
-fn find<'a, K: PartialEq, T>(rows: &'a [(K, T)], key: &K) -> Option<&'a T> {
-    rows.iter().find(|(known, _)| known == key).map(|(_, row)| row)
 }
 
 /// What became of a transaction.
@@ -213,12 +136,14 @@ impl<D: Decision> Transactions<D> {
 
     fn run(&mut self, core: &mut Core, number: u64) -> TransactionProgress<D> {
         let Some(running) = self.running.get_mut(&number) else { return TransactionProgress::Waits };
-        match running.decision.decide(core, &running.facts) {
+        let step = running.decision.decide(core, &running.facts);
+        running.facts.forget_pages();
+        match step {
             DecisionStep::Need(needs) => {
                 assert!(!needs.is_empty(), "a decision that needs something says what");
                 running.open = needs.len();
                 for need in needs {
-                    let ticket = core.submit(self.feature, Work::Read(read_of(&need)));
+                    let ticket = core.submit(self.feature, Work::Read(need.read()));
                     self.asked.insert(ticket, StoreRequest::Read(number, need));
                 }
                 TransactionProgress::Waits
@@ -231,6 +156,14 @@ impl<D: Decision> Transactions<D> {
                 TransactionProgress::Waits
             }
             DecisionStep::Done(outcome) => self.end(number, TransactionEnd::Done(outcome)),
+            DecisionStep::Again if running.tries < TRIES => {
+                running.tries += 1;
+                self.resume(core, number)
+            }
+            DecisionStep::Again => {
+                let answer = StoreAnswer::Failed(StoreError::timeout());
+                self.end(number, TransactionEnd::Failed { answer, unknown: None })
+            }
             DecisionStep::Fail(answer) => self.end(number, TransactionEnd::Failed { answer, unknown: None }),
             DecisionStep::Pause => TransactionProgress::Paused(number),
         }
@@ -296,21 +229,14 @@ impl<D: Decision> Transactions<D> {
     }
 }
 
-fn read_of(need: &Need) -> Read {
-    match need {
-        Need::Document(key) => Read::Document(key.clone()),
-        Need::Presence(key) => Read::Presence(key.clone()),
-        Need::Hold(key) => Read::Hold(key.clone()),
-        Need::Person(user) => Read::People { users: vec![user.clone()], viewer: None },
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::node::{Node, RandomSource, TokenVerifier};
     use crate::settings::Settings;
+    use std::sync::Arc;
     use tavern_domain::{Identity, Time};
+    use tavern_store::{Document, DocumentKey, Expect, Found, Read, Versioned};
     use tavern_wire::error::{Code, Refusal};
 
     struct NoTokens;
@@ -484,5 +410,65 @@ mod tests {
         let commits = fixture.work();
         let Work::Commit(commit) = &commits[0].1 else { panic!("it commits") };
         assert_eq!(commit.expects[0].version, 2);
+    }
+    /// Reads the time twice, once as a page, then commits; `agains` times what it read does not fit together.
+    struct Clocks {
+        agains: u32,
+        pages: u32,
+    }
+
+    impl Decision for Clocks {
+        type Outcome = u32;
+
+        fn decide(&mut self, _: &Core, facts: &Facts) -> DecisionStep<u32> {
+            if facts.page(&Read::Time).is_some() {
+                self.pages += 1;
+                return DecisionStep::Need(vec![Need::Read(Read::Time)]);
+            }
+            if facts.read(&Read::Time).is_none() {
+                return DecisionStep::Need(vec![Need::Page(Read::Time)]);
+            }
+            if self.agains > 0 {
+                self.agains -= 1;
+                return DecisionStep::Again;
+            }
+            DecisionStep::Commit { commit: Commit::default(), outcome: self.pages }
+        }
+    }
+
+    fn run_clocks(agains: u32) -> (u32, Option<u32>) {
+        let node = Node::new(Settings::default(), Box::new(NoTokens));
+        let mut core = Core::new(node, 0, Box::new(Zeros), Time(1_000));
+        let mut transactions = Transactions::new(Feature::Topics);
+        let mut progress = transactions.begin(&mut core, Clocks { agains, pages: 0 }, Facts::default());
+        loop {
+            if let TransactionProgress::Ended(decision, ended) = progress {
+                return match ended {
+                    TransactionEnd::Committed(outcome, _) => (decision.pages, Some(outcome)),
+                    _ => (decision.pages, None),
+                };
+            }
+            let (ticket, work) = core.effects.work.remove(0);
+            let answer = match work {
+                Work::Read(_) => StoreAnswer::Read(Found::Time(Time(5))),
+                Work::Commit(commit) => {
+                    assert!(commit.expects.is_empty(), "reads are not expected");
+                    StoreAnswer::Committed(Receipt::default())
+                }
+            };
+            progress = transactions.answered(&mut core, ticket, answer);
+        }
+    }
+
+    #[test]
+    fn page_is_given_once_and_a_read_is_kept() {
+        assert_eq!(run_clocks(0), (1, Some(1)));
+    }
+
+    #[test]
+    fn what_does_not_fit_together_is_loaded_anew_until_it_gives_up() {
+        assert_eq!(run_clocks(3), (4, Some(4)));
+        let tries = u32::from(TRIES);
+        assert_eq!(run_clocks(tries + 1), (tries + 1, None));
     }
 }

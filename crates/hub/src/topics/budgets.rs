@@ -1,0 +1,135 @@
+//! Keeps each subscription within the budget of its own: counts what waits, and moves the cursor of one that has too much.
+//! Must hold: nobody else's events are touched; a subscription without a budget costs nothing.
+
+use super::announcement;
+use super::backlog::Backlog;
+use super::load::{Listing, SubscriptionRows, by_name, counts, parse_subscription, peek, read_on, version};
+use super::outcome::{Decided, Edit, LostEvents, Meaning, RedisNext, Retained, TopicStep};
+use super::reading::Reading;
+use crate::core::Core;
+use crate::transaction::Facts;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use tavern_domain::delivery::LogMark;
+use tavern_domain::topic::DELIVERIES;
+use tavern_store::limits::PAGE_ROWS;
+use tavern_wire::record::{self, DELIVERY, EVENTS, SUBSCRIPTION, SUBSCRIPTIONS, TOPIC};
+
+/// Pages that are counted of one subscription in one look: the rest comes at the next.
+const PAGES: u32 = 64;
+/// No event is larger as the log keeps it: data and url at their largest, every sign of the url escaped.
+const EVENT_BYTES: u64 = 80 << 10;
+
+/// Which subscriptions have a budget, if any subscription has changed.
+pub(super) struct ListBudgets {
+    /// The version of all subscriptions when they were listed last.
+    known: Option<u64>,
+    listing: Listing,
+    found: BTreeMap<Arc<str>, u64>,
+}
+
+impl ListBudgets {
+    pub fn new(known: Option<u64>) -> ListBudgets {
+        ListBudgets { known, listing: Listing::all(SUBSCRIPTION), found: BTreeMap::new() }
+    }
+
+    pub fn decide(&mut self, facts: &Facts) -> Decided {
+        let now = version(peek(facts, EVENTS, SUBSCRIPTIONS)?);
+        if self.known == Some(now) {
+            return Ok(TopicStep::Done(Meaning::of(RedisNext::Retain(Retained::Listed(None)))));
+        }
+        while let Some(page) = self.listing.next(facts)? {
+            for found in &page {
+                let one = parse_subscription(found)?.row;
+                if one.max_backlog_bytes > 0 {
+                    self.found.insert(one.name, one.max_backlog_bytes);
+                }
+            }
+        }
+        let listed = Some((now, std::mem::take(&mut self.found)));
+        Ok(TopicStep::Done(Meaning::of(RedisNext::Retain(Retained::Listed(listed)))))
+    }
+}
+
+/// Counts what waits for one subscription, and drops what is too much.
+pub(super) struct CountBacklog {
+    name: Arc<str>,
+    budget: u64,
+    known: Option<Backlog>,
+    counting: Option<Counting>,
+}
+
+struct Counting {
+    backlog: Backlog,
+    reading: Reading,
+    pages: u32,
+    /// Everything was counted.
+    done: bool,
+}
+
+impl CountBacklog {
+    pub fn new(name: Arc<str>, budget: u64, known: Option<Backlog>) -> CountBacklog {
+        CountBacklog { name, budget, known, counting: None }
+    }
+
+    fn counted(&self, backlog: Option<Backlog>) -> Meaning {
+        Meaning::of(RedisNext::Retain(Retained::Counted(self.name.clone(), backlog)))
+    }
+
+    pub fn decide(&mut self, core: &Core, facts: &Facts) -> Decided {
+        if facts.is_empty() {
+            self.counting = None;
+        }
+        let Some(rows) = SubscriptionRows::find(facts, &self.name)? else {
+            return Ok(TopicStep::Done(self.counted(None)));
+        };
+        let (marks, progress) = (&rows.marks, &rows.delivery.row);
+        let reached = progress.reached();
+        let head = marks.row.seq_at_head(&by_name(counts(facts, rows.topics())?));
+        if head.saturating_sub(reached.seq).saturating_mul(EVENT_BYTES) <= self.budget {
+            // However large they are: nothing is read for those who keep up.
+            return Ok(TopicStep::Done(self.counted(None)));
+        }
+        let known = &self.known;
+        let counting = self.counting.get_or_insert_with(|| {
+            let mut backlog = known
+                .clone()
+                .filter(|known| known.continues(marks.version, reached))
+                .unwrap_or_else(|| Backlog::new(marks.version, reached));
+            backlog.reach(reached);
+            let reading = Reading::new(marks.row.clone(), backlog.counted());
+            Counting { backlog, reading, pages: 0, done: false }
+        });
+        while !counting.done && counting.pages < PAGES {
+            let begun = counting.reading.at();
+            let Some((log, took)) = read_on(facts, &mut counting.reading, PAGE_ROWS)? else { break };
+            if log.first > begun.position + 1 {
+                // The log was cut meanwhile: the progress of this subscription is another now.
+                return Ok(TopicStep::Done(self.counted(None)));
+            }
+            for (seq, entry) in &took.events {
+                let at = LogMark { seq: *seq, position: entry.position };
+                counting.backlog.count(at, entry.body.len() as u64, self.budget);
+            }
+            counting.pages += 1;
+            counting.done = !took.more;
+        }
+        let mut backlog = counting.backlog.clone();
+        let Some(through) = backlog.over(reached, self.budget) else {
+            return Ok(TopicStep::Done(self.counted(Some(backlog))));
+        };
+        let heard = peek(facts, TOPIC, DELIVERIES)?.is_some();
+        let mut progress = progress.clone();
+        let lost = progress.shed(core.now, through);
+        let mut edit = Edit::new(core);
+        edit.put(DELIVERY, &self.name, record::write_progress(&progress));
+        if let (true, Some((first, last))) = (heard, lost) {
+            edit.0.appends.push(announcement::shed(&self.name, first, last, core.now.ms()));
+        }
+        backlog.reach(through);
+        let announced = !edit.0.appends.is_empty();
+        let lost = lost.map(|(first, last)| LostEvents { name: self.name.clone(), first, last });
+        let meaning = self.counted(Some(backlog)).changing(vec![self.name.clone()]).announcing(announced);
+        edit.commit(Meaning { lost: lost.into_iter().collect(), ..meaning })
+    }
+}

@@ -1,0 +1,206 @@
+//! DeadLetterRecord letters: events that their subscriber refused, kept until they are retried or the subscription is deleted.
+//! Must hold: an event is either a dead letter or under way again, never both and never neither.
+
+use super::command::{LetterChoice, TopicCaller, TopicReply};
+use super::load::{CommandStop, Listing, SubscriptionRows, log_ends, parse};
+use super::outcome::{Decided, Edit, Meaning, TopicStep};
+use super::progress::ProgressChange;
+use crate::core::Core;
+use crate::transaction::Facts;
+use std::sync::Arc;
+use tavern_domain::delivery::{
+    Batch, DeliveryInput, EntryRange, GAP_BYTES, LETTERS, LogMark, RetriedDeadLetter,
+};
+use tavern_store::limits::PAGE_ROWS;
+use tavern_store::{Document, Versioned};
+use tavern_wire::json::event::BatchFormat;
+use tavern_wire::record::{self, COPY, CopiedEvent, DEAD, DeadLetterRecord};
+
+/// DeadLetterRecord letters that are counted for a report.
+const COUNTED: usize = 10_000;
+
+/// The dead letters of a subscription, page by page.
+pub(super) fn listing(name: &str, after: Option<u64>, limit: u32) -> Listing {
+    let after = after.map_or(String::new(), |seq| record::dead_name(name, seq));
+    Listing::new(DEAD, format!("{name}/"), after, limit)
+}
+
+fn letters(page: &[Versioned<Document>]) -> Result<Vec<DeadLetterRecord>, CommandStop> {
+    page.iter().map(|row| parse(row, |bytes| record::read(bytes)).map(|letter| letter.row)).collect()
+}
+
+/// How many there are, as far as it is worth counting.
+#[derive(Default)]
+pub(super) struct LetterCount {
+    listing: Option<Listing>,
+    count: usize,
+}
+
+impl LetterCount {
+    pub fn of(&mut self, facts: &Facts, name: &str) -> Result<usize, CommandStop> {
+        let listing = self.listing.get_or_insert_with(|| listing(name, None, PAGE_ROWS));
+        while self.count < COUNTED
+            && let Some(page) = listing.next(facts)?
+        {
+            self.count += page.len();
+        }
+        Ok(self.count)
+    }
+}
+
+/// One page of them, by number.
+pub(super) struct ListLetters {
+    pub name: Arc<str>,
+    pub after: Option<u64>,
+    pub limit: u32,
+}
+
+impl ListLetters {
+    pub fn decide(&mut self, facts: &Facts, caller: &TopicCaller) -> Decided {
+        SubscriptionRows::open(facts, caller, &self.name)?;
+        let mut listing = listing(&self.name, self.after, self.limit);
+        let letters = letters(&listing.next(facts)?.unwrap_or_default())?;
+        let next = letters.last().filter(|_| !listing.is_done()).map(|last| last.seq);
+        Ok(TopicStep::Done(Meaning::reply(TopicReply::DeadLetters { letters, next })))
+    }
+}
+
+/// Sends dead letters again: those that are chosen, or all, but no more than some at once.
+pub(super) struct RetryLetters {
+    name: Arc<str>,
+    choice: LetterChoice,
+    listing: Listing,
+    chosen: Vec<DeadLetterRecord>,
+    /// There are more than can be retried at once.
+    more: bool,
+}
+
+impl RetryLetters {
+    pub fn new(name: Arc<str>, choice: LetterChoice) -> RetryLetters {
+        let listing = listing(&name, None, PAGE_ROWS);
+        RetryLetters { name, choice, listing, chosen: Vec::new(), more: false }
+    }
+
+    pub fn decide(&mut self, core: &Core, facts: &Facts, caller: &TopicCaller) -> Decided {
+        if facts.is_empty() {
+            *self = RetryLetters::new(self.name.clone(), std::mem::take(&mut self.choice));
+        }
+        // StatusBefore the letters: whoever parks or retries one writes the progress too.
+        let rows = SubscriptionRows::open(facts, caller, &self.name)?;
+        self.choose(facts)?;
+        let format = rows.subscription.row.format;
+        let each = self.chosen.iter().map(|letter| as_letter(format, letter)).collect();
+        let reply = |retried, more| Meaning::reply(TopicReply::Retried { retried, more });
+        let Some(change) = ProgressChange::of(core, &rows, DeliveryInput::Retry(each)) else {
+            return Ok(TopicStep::Done(reply(0, false)));
+        };
+        let first = log_ends(facts)?.first;
+        let mut edit = Edit::new(core);
+        change.write(core, &rows, &mut edit);
+        for seq in &change.retried {
+            edit.delete(DEAD, &record::dead_name(&self.name, *seq));
+        }
+        let known = rows.delivery.row.numbered;
+        for batch in change.progress.batches.iter().filter(|batch| batch.number > known) {
+            if let Some(copy) = copy(batch, &self.chosen, first) {
+                edit.put(COPY, &record::copy_name(&self.name, batch.number), record::write(&copy));
+            }
+        }
+        let reply = reply(change.retried.len(), self.more);
+        edit.commit(reply.changing(vec![self.name.clone()]).announcing(change.disabled.is_some()))
+    }
+
+    fn choose(&mut self, facts: &Facts) -> Result<(), CommandStop> {
+        while !self.more
+            && let Some(page) = self.listing.next(facts)?
+        {
+            for letter in letters(&page)?.into_iter().filter(|letter| self.choice.has(letter)) {
+                if self.chosen.len() == LETTERS {
+                    self.more = true;
+                    break;
+                }
+                self.chosen.push(letter);
+            }
+        }
+        Ok(())
+    }
+}
+
+fn as_letter(format: BatchFormat, letter: &DeadLetterRecord) -> RetriedDeadLetter {
+    let (seq, position) = letter.after;
+    let last = letter.gap_through.unwrap_or(letter.seq);
+    let run = EntryRange {
+        after: LogMark { seq, position },
+        first: letter.seq,
+        last,
+        gap: letter.gap_through.is_some(),
+    };
+    let bytes = format.bytes_of(&letter.id, &letter.topic, letter.event.as_bytes());
+    let bytes = if run.gap { GAP_BYTES } else { u32::try_from(bytes).unwrap_or(u32::MAX) };
+    RetriedDeadLetter { run, bytes }
+}
+
+/// The events of a batch, if the log may have lost one of them.
+fn copy(batch: &Batch, letters: &[DeadLetterRecord], log_first: u64) -> Option<Vec<CopiedEvent>> {
+    if batch.ranges.iter().all(|run| run.gap || run.after.position + 1 >= log_first) {
+        return None;
+    }
+    let of_batch =
+        |letter: &&DeadLetterRecord| batch.ranges.iter().any(|run| !run.gap && run.first == letter.seq);
+    let copied = |letter: &DeadLetterRecord| CopiedEvent {
+        seq: letter.seq,
+        id: letter.id.clone(),
+        topic: letter.topic.clone(),
+        event: letter.event.clone(),
+    };
+    Some(letters.iter().filter(of_batch).map(copied).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tavern_domain::Time;
+    use tavern_domain::delivery::BatchReason;
+
+    fn dead(seq: u64, id: &str) -> DeadLetterRecord {
+        DeadLetterRecord {
+            seq,
+            gap_through: None,
+            after: (seq - 1, 10 * seq),
+            id: id.into(),
+            topic: "t".into(),
+            parked_at: 5,
+            reason: "400".into(),
+            event: "{}".into(),
+        }
+    }
+
+    #[test]
+    fn letters_are_chosen_by_id_or_number_or_all() {
+        let check = |choice: LetterChoice, expected: [bool; 2]| {
+            assert_eq!([dead(1, "a"), dead(2, "b")].map(|letter| choice.has(&letter)), expected);
+        };
+        check(LetterChoice::All, [true, true]);
+        check(LetterChoice::Some { seqs: vec![], ids: vec!["a".into()] }, [true, false]);
+        check(LetterChoice::Some { seqs: vec![2], ids: vec!["x".into()] }, [false, true]);
+        check(LetterChoice::Some { seqs: vec![], ids: vec![] }, [false, false]);
+    }
+
+    #[test]
+    fn batch_that_the_log_has_lost_a_part_of_is_copied() {
+        let letters = [dead(3, "a"), dead(7, "b"), dead(9, "c")];
+        let runs = letters[..2].iter().map(|letter| as_letter(BatchFormat::Standard, letter).run).collect();
+        let batch = Batch {
+            number: 1,
+            ranges: runs,
+            reason: BatchReason::Retry,
+            accepted: Time(0),
+            attempts: 0,
+            refusals: 0,
+            suspect: true,
+        };
+        assert_eq!(copy(&batch, &letters, 31), None, "everything is in the log");
+        let kept = copy(&batch, &letters, 32).unwrap();
+        assert_eq!(kept.iter().map(|event| event.seq).collect::<Vec<_>>(), [3, 7]);
+    }
+}

@@ -1,0 +1,322 @@
+//! What commands about topics read of the store, as typed values out of the facts of their transaction.
+//! Must hold: the marks of a subscription are as new as its progress, or newer: a change of topics writes both, and what is
+//! read by older marks than the progress would be misnumbered.
+
+use super::command::TopicCaller;
+use super::reading::{Reading, Took};
+use crate::transaction::{Facts, Need};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use tavern_domain::delivery::DeliveryProgress;
+use tavern_domain::topic::SubscriptionMarks;
+use tavern_store::limits::PAGE_ROWS;
+use tavern_store::{
+    Document, DocumentKey, Found, LogEnds, LogPage, Read, Row, RowKey, RowKind, StoreAnswer, StoreError,
+    TopicPage, Versioned,
+};
+use tavern_wire::error::{Code, Refusal};
+use tavern_wire::record::{
+    self, DELIVERY, MARKS, RecordError, SUBSCRIPTION, SubscriptionSettings, TOPIC, TopicRecord, read_marks,
+    read_progress,
+};
+
+const NAME_BYTES: usize = 64;
+
+/// DisabledReason a decision cannot go on.
+pub(super) enum CommandStop {
+    /// Something was not loaded.
+    Need(Vec<Need>),
+    /// What was loaded does not belong together.
+    Again,
+    Refuse(Refusal),
+    Fail(Box<StoreAnswer>),
+}
+
+impl From<Refusal> for CommandStop {
+    fn from(refusal: Refusal) -> CommandStop {
+        CommandStop::Refuse(refusal)
+    }
+}
+
+fn corrupt(what: String) -> CommandStop {
+    CommandStop::Fail(Box::new(StoreAnswer::Failed(StoreError::Corrupt { what, source: None })))
+}
+
+fn unexpected() -> CommandStop {
+    corrupt("the store answered another question".to_owned())
+}
+
+/// Loads all of these in one round trip.
+pub(super) fn documents(facts: &Facts, keys: impl Iterator<Item = DocumentKey>) -> Result<(), CommandStop> {
+    let missing: Vec<Need> = keys.filter(|key| facts.document(key).is_none()).map(Need::Document).collect();
+    if missing.is_empty() { Ok(()) } else { Err(CommandStop::Need(missing)) }
+}
+
+/// A document that the commit expects as it is.
+pub(super) fn document<'a>(
+    facts: &'a Facts,
+    kind: &str,
+    name: &str,
+) -> Result<Option<&'a Versioned<Document>>, CommandStop> {
+    let key = DocumentKey::new(kind, name);
+    facts.document(&key).ok_or_else(|| CommandStop::Need(vec![Need::Document(key)]))
+}
+
+/// A document that may change meanwhile.
+pub(super) fn peek<'a>(
+    facts: &'a Facts,
+    kind: &str,
+    name: &str,
+) -> Result<Option<&'a Versioned<Document>>, CommandStop> {
+    match read(facts, Read::Document(DocumentKey::new(kind, name)))? {
+        Found::Document(found) => Ok(found.as_ref()),
+        _ => Err(unexpected()),
+    }
+}
+
+fn read(facts: &Facts, read: Read) -> Result<&Found, CommandStop> {
+    facts.read(&read).ok_or_else(|| CommandStop::Need(vec![Need::Read(read)]))
+}
+
+/// The version of a document that may not be there.
+pub(super) fn version<T>(found: Option<&Versioned<T>>) -> u64 {
+    found.map_or(0, |found| found.version)
+}
+
+pub(super) fn parse<T>(
+    found: &Versioned<Document>,
+    read: impl FnOnce(&[u8]) -> Result<T, RecordError>,
+) -> Result<Versioned<T>, CommandStop> {
+    let Versioned { version, row } = found;
+    match read(&row.body) {
+        Ok(row) => Ok(Versioned { version: *version, row }),
+        Err(error) => Err(corrupt(format!("{} {:?}: {error}", row.key.kind(), row.key.name()))),
+    }
+}
+
+/// These topics, each if there is one.
+pub(super) fn topics(
+    facts: &Facts,
+    names: &[Arc<str>],
+) -> Result<Vec<Option<Versioned<TopicRecord>>>, CommandStop> {
+    documents(facts, names.iter().map(|name| DocumentKey::new(TOPIC, name)))?;
+    let parsed = names.iter().map(|name| match document(facts, TOPIC, name)? {
+        Some(found) => parse(found, |bytes| record::read(bytes)).map(Some),
+        None => Ok(None),
+    });
+    parsed.collect()
+}
+
+pub(super) fn topic(facts: &Facts, name: &Arc<str>) -> Result<Option<Versioned<TopicRecord>>, CommandStop> {
+    Ok(topics(facts, std::slice::from_ref(name))?.pop().flatten())
+}
+
+pub(super) fn parse_subscription(
+    found: &Versioned<Document>,
+) -> Result<Versioned<SubscriptionSettings>, CommandStop> {
+    parse(found, |bytes| record::read(bytes))
+}
+
+/// How many events these topics have had, and the log at the same moment. No more than a page of them.
+pub(super) fn counts(facts: &Facts, names: Vec<Arc<str>>) -> Result<&TopicPage, CommandStop> {
+    match read(facts, Read::Topics { names, after: None, limit: PAGE_ROWS })? {
+        Found::Topics(topics) => Ok(topics),
+        _ => Err(unexpected()),
+    }
+}
+
+/// How many events a deleted topic of this name has had.
+pub(super) fn past_events(facts: &Facts, name: &Arc<str>) -> Result<u64, CommandStop> {
+    let counts = counts(facts, vec![name.clone()])?;
+    Ok(counts.page.rows.first().map_or(0, |(_, count)| *count))
+}
+
+/// Asks for all of these counts in one round trip.
+pub(super) fn all_counts(facts: &Facts, sets: Vec<Vec<Arc<str>>>) -> Result<Vec<&TopicPage>, CommandStop> {
+    let asked = |names: &Vec<Arc<str>>| Read::Topics { names: names.clone(), after: None, limit: PAGE_ROWS };
+    let missing: Vec<Need> =
+        sets.iter().map(asked).filter(|read| facts.read(read).is_none()).map(Need::Read).collect();
+    if !missing.is_empty() {
+        return Err(CommandStop::Need(missing));
+    }
+    sets.into_iter().map(|names| counts(facts, names)).collect()
+}
+
+pub(super) fn log_ends(facts: &Facts) -> Result<&LogEnds, CommandStop> {
+    Ok(&counts(facts, Vec::new())?.log)
+}
+
+pub(super) fn by_name(topics: &TopicPage) -> BTreeMap<Arc<str>, u64> {
+    topics.page.rows.iter().cloned().collect()
+}
+
+/// A short part of the log.
+pub(super) fn log(
+    facts: &Facts,
+    topics: Vec<Arc<str>>,
+    after: u64,
+    limit: u32,
+) -> Result<&LogPage, CommandStop> {
+    match read(facts, Read::Log { topics, after, limit })? {
+        Found::Log(page) => Ok(page),
+        _ => Err(unexpected()),
+    }
+}
+
+/// A page of the log, of which the decision keeps what it wants.
+pub(super) fn log_page(facts: &Facts, after: u64) -> Result<&LogPage, CommandStop> {
+    let read = Read::Log { topics: Vec::new(), after, limit: PAGE_ROWS };
+    match facts.page(&read) {
+        Some(Found::Log(page)) => Ok(page),
+        Some(_) => Err(unexpected()),
+        None => Err(CommandStop::Need(vec![Need::Page(read)])),
+    }
+}
+
+/// Reads on in a subscription's queue, and tells how the log was then. None: nothing will come, however much is published.
+pub(super) fn read_on(
+    facts: &Facts,
+    reading: &mut Reading,
+    limit: u32,
+) -> Result<Option<(LogEnds, Took)>, CommandStop> {
+    let Some(read) = reading.read(limit) else { return Ok(None) };
+    match facts.page(&read) {
+        Some(Found::Log(page)) => Ok(Some((page.log.clone(), reading.take(page.clone())))),
+        Some(_) => Err(unexpected()),
+        None => Err(CommandStop::Need(vec![Need::Page(read)])),
+    }
+}
+
+/// Documents of one kind by name, page by page.
+pub(super) struct Listing {
+    kind: &'static str,
+    prefix: String,
+    after: String,
+    limit: u32,
+    done: bool,
+}
+
+impl Listing {
+    pub fn all(kind: &'static str) -> Listing {
+        Listing::new(kind, String::new(), String::new(), PAGE_ROWS)
+    }
+
+    /// Those that begin with `prefix` and come after `after`.
+    pub fn new(kind: &'static str, prefix: String, after: String, limit: u32) -> Listing {
+        Listing { kind, prefix, after, limit: limit.min(PAGE_ROWS), done: false }
+    }
+
+    pub fn is_done(&self) -> bool {
+        self.done
+    }
+
+    /// The next page; none after the last.
+    pub fn next(&mut self, facts: &Facts) -> Result<Option<Vec<Versioned<Document>>>, CommandStop> {
+        if self.done {
+            return Ok(None);
+        }
+        // Whatever begins with the prefix comes after it.
+        let after = if self.after.is_empty() { &self.prefix } else { &self.after };
+        let after = Some(RowKey::Document(DocumentKey::new(self.kind, after)));
+        let read = Read::Rows { kind: RowKind::Document, after, limit: self.limit };
+        let page = match facts.page(&read) {
+            Some(Found::Rows(page)) => page,
+            Some(_) => return Err(unexpected()),
+            None => return Err(CommandStop::Need(vec![Need::Page(read)])),
+        };
+        let mut rows = Vec::with_capacity(page.rows.len());
+        self.done = !page.more;
+        for found in &page.rows {
+            match &found.row {
+                Row::Document(row)
+                    if row.key.kind() == self.kind && row.key.name().starts_with(&self.prefix) =>
+                {
+                    rows.push(Versioned { version: found.version, row: row.clone() });
+                }
+                _ => {
+                    self.done = true;
+                    break;
+                }
+            }
+        }
+        if let Some(last) = rows.last() {
+            self.after = last.row.key.name().to_owned();
+        }
+        Ok(Some(rows))
+    }
+}
+
+/// What the store keeps of one subscription.
+pub(super) struct SubscriptionRows {
+    pub subscription: Versioned<SubscriptionSettings>,
+    pub delivery: Versioned<DeliveryProgress>,
+    pub marks: Versioned<Arc<SubscriptionMarks>>,
+}
+
+impl SubscriptionRows {
+    /// The caller's own, or any for an admin.
+    pub fn open(facts: &Facts, caller: &TopicCaller, name: &str) -> Result<SubscriptionRows, CommandStop> {
+        let Some(rows) = SubscriptionRows::find(facts, name)? else {
+            let message =
+                format!("there is no subscription {name:?}; make it with PUT /v1/subscriptions/{name}");
+            return Err(Refusal::new(Code::NotFound, message).into());
+        };
+        allow(caller, &rows.subscription.row)?;
+        Ok(rows)
+    }
+
+    pub fn find(facts: &Facts, name: &str) -> Result<Option<SubscriptionRows>, CommandStop> {
+        check_subscription_name(name)?;
+        Ok(SubscriptionRows::find_all(facts, &[name.into()])?.pop().flatten())
+    }
+
+    /// Several of them. None for one that was created or deleted at this moment.
+    pub fn find_all(facts: &Facts, names: &[Arc<str>]) -> Result<Vec<Option<SubscriptionRows>>, CommandStop> {
+        documents(facts, names.iter().map(|name| DocumentKey::new(DELIVERY, name)))?;
+        let others = |name: &Arc<str>| [MARKS, SUBSCRIPTION].map(|kind| DocumentKey::new(kind, name));
+        documents(facts, names.iter().flat_map(others))?;
+        names.iter().map(|name| SubscriptionRows::of(facts, name)).collect()
+    }
+
+    fn of(facts: &Facts, name: &str) -> Result<Option<SubscriptionRows>, CommandStop> {
+        let (delivery, marks) = (document(facts, DELIVERY, name)?, document(facts, MARKS, name)?);
+        let (Some(subscription), Some(delivery), Some(marks)) =
+            (document(facts, SUBSCRIPTION, name)?, delivery, marks)
+        else {
+            return Ok(None);
+        };
+        Ok(Some(SubscriptionRows {
+            subscription: parse_subscription(subscription)?,
+            delivery: parse(delivery, read_progress)?,
+            marks: parse(marks, |bytes| read_marks(bytes).map(Arc::new))?,
+        }))
+    }
+
+    pub fn name(&self) -> &Arc<str> {
+        &self.subscription.row.name
+    }
+
+    pub fn topics(&self) -> Vec<Arc<str>> {
+        self.marks.row.topics().cloned().collect()
+    }
+}
+
+pub(super) fn allow(caller: &TopicCaller, subscription: &SubscriptionSettings) -> Result<(), Refusal> {
+    if caller.may(&subscription.owner) {
+        return Ok(());
+    }
+    let message =
+        "this subscription belongs to another key; choose another name, or use that key or an admin's";
+    Err(Refusal::new(Code::NotAllowed, message))
+}
+
+pub(super) fn check_subscription_name(name: &str) -> Result<(), Refusal> {
+    let letter = |byte: u8| byte.is_ascii_alphanumeric() || b"_.-".contains(&byte);
+    if (1..=NAME_BYTES).contains(&name.len()) && name.bytes().all(letter) {
+        return Ok(());
+    }
+    let message = format!(
+        "{name:?} is no name of a subscription: 1 to {NAME_BYTES} of a-z, A-Z, 0-9, `_`, `.` and `-`"
+    );
+    Err(Refusal::new(Code::BadRequest, message))
+}

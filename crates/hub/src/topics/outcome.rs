@@ -1,0 +1,131 @@
+//! What a decision about topics comes to: a commit and what it means, or only an answer.
+
+use super::backlog::Backlog;
+use super::command::{Pulled, TopicReply};
+use super::load::CommandStop;
+use crate::core::Core;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use tavern_domain::delivery::LogMark;
+use tavern_store::{Commit, Document, DocumentKey, Expect, Row, RowKey, Versioned};
+use tavern_wire::record::{EVENTS, SUBSCRIPTIONS, TopicRecord};
+
+pub(super) type Decided = Result<TopicStep, CommandStop>;
+
+pub(super) enum TopicStep {
+    Commit(Box<Commit>, Meaning),
+    Done(Meaning),
+}
+
+/// What a decision means once it is committed.
+pub(super) struct Meaning {
+    pub next: RedisNext,
+    /// Subscriptions that were created, changed or deleted, or whose progress was changed.
+    pub changed: Vec<Arc<str>>,
+    /// Something was published about deliveries.
+    pub announced: bool,
+    /// Events that will never be delivered.
+    pub lost: Vec<LostEvents>,
+}
+
+/// What a subscription is not given any more, by its numbers.
+pub(super) struct LostEvents {
+    pub name: Arc<str>,
+    pub first: u64,
+    pub last: u64,
+}
+
+pub(super) enum RedisNext {
+    Reply(TopicReply),
+    /// Events were added, by the claim of the topic: with its version, unless the commit writes it first.
+    Publish {
+        claim: Versioned<TopicRecord>,
+        claimed: bool,
+    },
+    /// Events for a client that pulls, which may be none.
+    Pull(Page),
+    /// Only a part was done, because it is too much for one commit: decide again.
+    Repeat,
+    Retain(Retained),
+}
+
+/// What a step of retention came to.
+pub(super) enum Retained {
+    /// Everything before these positions is to go: events, and ids of events.
+    Looked {
+        before: u64,
+        ids_before: u64,
+    },
+    /// The log begins here now; so many subscriptions were behind it.
+    Trimmed {
+        from: u64,
+        before: u64,
+        subscriptions: usize,
+    },
+    SweptPresence,
+    /// The subscriptions with a budget of their own, if they have changed: by the version of all, name and bytes.
+    Listed(Option<(u64, BTreeMap<Arc<str>, u64>)>),
+    /// What waits for a subscription. None: to be counted anew.
+    Counted(Arc<str>, Option<Backlog>),
+}
+
+/// A page of a subscription's queue.
+pub(super) struct Page {
+    pub pulled: Pulled,
+    /// Where it ends, by these marks.
+    pub last: LogMark,
+    pub marks_version: u64,
+    /// Where new events would come from.
+    pub topics: Vec<Arc<str>>,
+}
+
+impl Meaning {
+    pub fn of(next: RedisNext) -> Meaning {
+        Meaning { next, changed: Vec::new(), announced: false, lost: Vec::new() }
+    }
+
+    pub fn reply(reply: TopicReply) -> Meaning {
+        Meaning::of(RedisNext::Reply(reply))
+    }
+
+    pub fn changing(self, changed: Vec<Arc<str>>) -> Meaning {
+        Meaning { changed, ..self }
+    }
+
+    pub fn announcing(self, announced: bool) -> Meaning {
+        Meaning { announced, ..self }
+    }
+}
+
+/// A commit that is put together piece by piece.
+pub(super) struct Edit(pub Commit);
+
+impl Edit {
+    pub fn new(core: &Core) -> Edit {
+        Edit(Commit { writer: Some(core.writer()), ..Commit::default() })
+    }
+
+    /// For what was read in a page: documents that were loaded by name are expected anyway.
+    pub fn expect(&mut self, kind: &str, name: &str, version: u64) {
+        let key = RowKey::Document(DocumentKey::new(kind, name));
+        self.0.expects.push(Expect { key, version });
+    }
+
+    pub fn put(&mut self, kind: &str, name: &str, body: impl Into<Arc<[u8]>>) {
+        let document = Document { key: DocumentKey::new(kind, name), body: body.into() };
+        self.0.puts.push(Row::Document(document));
+    }
+
+    pub fn delete(&mut self, kind: &str, name: &str) {
+        self.0.deletes.push(RowKey::Document(DocumentKey::new(kind, name)));
+    }
+
+    /// The delivery workers of all nodes read the subscriptions again.
+    pub fn touch_subscriptions(&mut self) {
+        self.put(EVENTS, SUBSCRIPTIONS, *b"{}");
+    }
+
+    pub fn commit(self, meaning: Meaning) -> Decided {
+        Ok(TopicStep::Commit(Box::new(self.0), meaning))
+    }
+}

@@ -1,0 +1,118 @@
+//! Where an event of a subscription lies in the log, found by its number or its time. Must hold: nothing is counted over a
+//! part that the log does not keep; the same event is found at the same place from wherever the search begins.
+
+use super::load::{CommandStop, by_name, counts, log, log_ends, read_on};
+use super::reading::Reading;
+use crate::transaction::Facts;
+use std::sync::Arc;
+use tavern_domain::Time;
+use tavern_domain::delivery::LogMark;
+use tavern_domain::topic::SubscriptionMarks;
+use tavern_store::LogEnds;
+use tavern_store::limits::PAGE_ROWS;
+
+/// Reads on from a place until the event with a number lies behind.
+pub(super) struct Forward(Reading);
+
+impl Forward {
+    pub fn new(marks: &Arc<SubscriptionMarks>, from: LogMark) -> Forward {
+        Forward(Reading::new(marks.clone(), from))
+    }
+
+    /// None: there are not so many.
+    pub fn to(&mut self, facts: &Facts, seq: u64) -> Result<Option<LogMark>, CommandStop> {
+        let reading = &mut self.0;
+        while reading.at().seq < seq {
+            let limit = u32::try_from(seq - reading.at().seq).unwrap_or(PAGE_ROWS).min(PAGE_ROWS);
+            let Some((_, took)) = read_on(facts, reading, limit)? else { return Ok(None) };
+            if !took.more && reading.at().seq < seq {
+                return Ok(None);
+            }
+        }
+        Ok(Some(reading.at()))
+    }
+}
+
+/// A place behind which so many events lie at most, and after which the log has everything. None: it begins later.
+pub(super) fn before(
+    facts: &Facts,
+    marks: &Arc<SubscriptionMarks>,
+    seq: u64,
+) -> Result<Option<LogMark>, CommandStop> {
+    let first = beginning(facts, marks)?;
+    if first.seq > seq {
+        return Ok(None);
+    }
+    let near = marks.before(seq + 1);
+    Ok(Some(if near.seq <= seq && near.position >= first.position { near } else { first }))
+}
+
+/// The place right before the oldest event of a subscription that the log keeps.
+pub(super) fn beginning(facts: &Facts, marks: &Arc<SubscriptionMarks>) -> Result<LogMark, CommandStop> {
+    let first = log_ends(facts)?.first;
+    at(facts, marks, first - 1, first)
+}
+
+/// A position as the subscription counts: the counts of its topics there, less those where they became its topics. Starts
+/// again if the log does not begin at `first` any more.
+pub(super) fn at(
+    facts: &Facts,
+    marks: &Arc<SubscriptionMarks>,
+    position: u64,
+    first: u64,
+) -> Result<LogMark, CommandStop> {
+    let oldest = &marks.changes()[0];
+    let change = marks.changes().iter().rev().find(|change| change.position <= position).unwrap_or(oldest);
+    if change.position >= position {
+        return Ok(LogMark { seq: change.seq, position: change.position });
+    }
+    let names: Vec<Arc<str>> = change.counts.keys().cloned().collect();
+    let mut seq = change.seq;
+    if !names.is_empty() {
+        let head = counts(facts, names)?;
+        if head.log.first != first {
+            return Err(CommandStop::Again);
+        }
+        let head = by_name(head);
+        for (topic, before) in &change.counts {
+            let next = log(facts, vec![topic.clone()], position, 1)?;
+            if next.log.first != first {
+                return Err(CommandStop::Again);
+            }
+            let had = match next.page.rows.first() {
+                Some(next) => next.count - 1,
+                None => head.get(topic).copied().unwrap_or(0),
+            };
+            seq += had.saturating_sub(*before);
+        }
+    }
+    Ok(LogMark { seq, position })
+}
+
+/// The last position whose event was accepted before this time. Starts again if the log was cut. The store's time never
+/// goes back, so halving finds it.
+pub(super) fn last_before(facts: &Facts, ends: &LogEnds, time_ms: u64) -> Result<u64, CommandStop> {
+    let (mut early, mut late) = (ends.first - 1, ends.head + 1);
+    while early + 1 < late {
+        let middle = early + (late - early) / 2;
+        match log(facts, Vec::new(), middle - 1, 1)?.page.rows.first() {
+            Some(event) if event.position == middle && event.at.ms() >= time_ms => late = middle,
+            Some(event) if event.position == middle => early = middle,
+            _ => return Err(CommandStop::Again),
+        }
+    }
+    Ok(early)
+}
+
+/// The first position that was accepted no longer ago than this.
+pub(super) fn first_since(facts: &Facts, ends: &LogEnds, now: Time, age_ms: u64) -> Result<u64, CommandStop> {
+    let (mut old, mut young) = (ends.first, ends.head + 1);
+    while old < young {
+        let middle = old + (young - old) / 2;
+        match log(facts, Vec::new(), middle - 1, 1)?.page.rows.first() {
+            Some(entry) if now.since(entry.at) > age_ms => old = entry.position + 1,
+            _ => young = middle,
+        }
+    }
+    Ok(old)
+}

@@ -1,0 +1,241 @@
+//! Pulling: a client that cannot be called asks for events, and acknowledges by the next question how far it has come.
+//! Must hold: what was not acknowledged comes again, with the same numbers; events that were dropped are told as a gap.
+
+use super::command::{Pulled, TopicCaller};
+use super::load::{CommandStop, SubscriptionRows, log_ends, peek, read_on, version};
+use super::outcome::{Decided, Edit, Meaning, Page, RedisNext, TopicStep};
+use super::position::{self, Forward};
+use super::progress::unseal;
+use super::reading::Reading;
+use crate::core::Core;
+use crate::transaction::Facts;
+use std::sync::Arc;
+use tavern_domain::delivery::{DeliveryProgress, LogMark};
+use tavern_domain::topic::SubscriptionMarks;
+use tavern_store::limits::PAGE_ROWS;
+use tavern_wire::error::{Code, Refusal};
+use tavern_wire::json::event::{BatchEvent, BatchFormat, entry, gap_entry, shown_id};
+use tavern_wire::record::{self, DELIVERY, MARKS};
+
+pub(super) struct Pull {
+    pub name: Arc<str>,
+    /// Everything through here has come.
+    pub after: Option<u64>,
+    limit: u32,
+    /// Where the last answer ended, and the version of the marks: its acknowledgement needs no reading.
+    handed: Option<(u64, LogMark)>,
+    walks: Walks,
+}
+
+/// How far the log was read. Begun anew when the transaction is.
+#[derive(Default)]
+struct Walks {
+    acknowledged: Option<Forward>,
+    looked: Option<Forward>,
+    gathered: Option<(Reading, Events)>,
+    /// The log was found to begin after the place from which it was read.
+    cut: bool,
+}
+
+/// Events as an answer holds them.
+struct Events {
+    entries: Vec<u8>,
+    count: u32,
+    first: u64,
+    /// Where they end.
+    last: LogMark,
+}
+
+impl Pull {
+    pub fn new(name: Arc<str>, after: Option<u64>, limit: u32, handed: Option<(u64, LogMark)>) -> Pull {
+        Pull { name, after, limit: limit.clamp(1, PAGE_ROWS), handed, walks: Walks::default() }
+    }
+
+    pub fn decide(&mut self, core: &Core, facts: &Facts, caller: &TopicCaller) -> Decided {
+        if facts.is_empty() {
+            self.walks = Walks::default();
+        }
+        let rows = SubscriptionRows::open(facts, caller, &self.name)?;
+        let pulled = rows.subscription.row.pull;
+        let mut progress = rows.delivery.row.clone();
+        if let Some(why) = progress.disabled.filter(|_| pulled) {
+            let message = format!(
+                "the subscription is disabled ({}): POST /v1/subscriptions/{}/enable; nothing is lost meanwhile",
+                why.as_str(),
+                self.name
+            );
+            return Err(Refusal::new(Code::Conflict, message).into());
+        }
+        let mut changed = false;
+        if pulled && !progress.batches.is_empty() {
+            // A worker sealed them before it knew that nobody is to be called any more.
+            unseal(&mut progress, log_ends(facts)?.first)?;
+            changed = true;
+        }
+        if let Some(after) = self.after.filter(|&after| after > progress.sealed.seq) {
+            let through = self.locate(facts, &rows, &progress, after)?;
+            // What goes to a callback is acknowledged by its answers alone.
+            changed |= pulled && progress.acknowledge(through);
+        }
+        self.gather(facts, &rows, &progress)?;
+        // The log was cut: the progress tells where, unless it was read before that.
+        if self.walks.cut && version(peek(facts, DELIVERY, &self.name)?) != rows.delivery.version {
+            return Err(CommandStop::Again);
+        }
+        let Some((_, events)) = self.walks.gathered.take() else { return Err(CommandStop::Again) };
+        let hands_out = events.count > 0 && events.last.seq > progress.sealed.seq;
+        let meaning = Meaning::of(RedisNext::Pull(events.page(&rows)));
+        if !pulled || !(changed || hands_out) {
+            return Ok(TopicStep::Done(meaning));
+        }
+        // The progress is written also when nothing was acknowledged: a change of topics expects the progress from before
+        // it looked at the log, so no number that is handed out now is given to another event later.
+        let mut edit = Edit::new(core);
+        edit.put(DELIVERY, &self.name, record::write_progress(&progress));
+        let mut marks = SubscriptionMarks::clone(&rows.marks.row);
+        if marks.note(progress.sealed) {
+            edit.put(MARKS, &self.name, record::write_marks(&marks));
+        }
+        edit.commit(meaning)
+    }
+
+    /// Where the event with this number lies, which is after what was acknowledged.
+    fn locate(
+        &mut self,
+        facts: &Facts,
+        rows: &SubscriptionRows,
+        progress: &DeliveryProgress,
+        seq: u64,
+    ) -> Result<LogMark, CommandStop> {
+        if let Some(shed) = progress.dropped.filter(|shed| seq <= shed.through.seq) {
+            // In the middle of a gap there is no event: reading goes on behind it anyway.
+            let position =
+                if seq == shed.through.seq { shed.through.position } else { progress.sealed.position };
+            return Ok(LogMark { seq, position });
+        }
+        let handed = self.handed.filter(|(version, mark)| *version == rows.marks.version && mark.seq == seq);
+        if let Some((_, mark)) = handed {
+            return Ok(mark);
+        }
+        let marks = &rows.marks.row;
+        let forward = self.walks.acknowledged.get_or_insert_with(|| {
+            let (reached, near) = (progress.reached(), marks.before(seq + 1));
+            let from = if near.seq <= seq && near.position > reached.position { near } else { reached };
+            Forward::new(marks, from)
+        });
+        forward.to(facts, seq)?.ok_or_else(|| {
+            let message =
+                format!("`after` is {seq}, but no event of this subscription has had that number yet");
+            Refusal::new(Code::BadRequest, message).into()
+        })
+    }
+
+    /// Reads what comes next until the answer is full, as far as there is any.
+    fn gather(
+        &mut self,
+        facts: &Facts,
+        rows: &SubscriptionRows,
+        progress: &DeliveryProgress,
+    ) -> Result<(), CommandStop> {
+        let after = self.after.unwrap_or(progress.sealed.seq);
+        let limit = match progress.sealed.seq.checked_sub(after).filter(|again| *again > 0) {
+            // Again, what was acknowledged already; up to there, because a gap may follow.
+            Some(again) => u32::try_from(again).unwrap_or(self.limit).min(self.limit),
+            None => self.limit,
+        };
+        if self.walks.gathered.is_none() {
+            let events = self.begin(facts, rows, progress, after)?;
+            self.walks.gathered = Some((Reading::new(rows.marks.row.clone(), events.last), events));
+        }
+        let Some((reading, events)) = &mut self.walks.gathered else { return Ok(()) };
+        let room = usize::try_from(rows.subscription.row.max_bytes).unwrap_or(usize::MAX);
+        while events.count < limit {
+            let begun = reading.at();
+            let Some((log, took)) = read_on(facts, reading, limit - events.count)? else { break };
+            self.walks.cut |= log.first > begun.position + 1;
+            for (seq, event) in &took.events {
+                let id = shown_id(event.id.as_deref(), event.position, event.at.ms());
+                let bytes = BatchFormat::Standard.bytes_of(&id, &event.topic, &event.body);
+                if events.count > 0 && events.entries.len() + bytes > room {
+                    return Ok(());
+                }
+                events.push(LogMark { seq: *seq, position: event.position }, |out| {
+                    entry(out, BatchEvent { seq: *seq, id: &id, topic: &event.topic, body: &event.body });
+                });
+            }
+            if !took.more {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Where the answer begins, with a gap if one comes first.
+    fn begin(
+        &mut self,
+        facts: &Facts,
+        rows: &SubscriptionRows,
+        progress: &DeliveryProgress,
+        after: u64,
+    ) -> Result<Events, CommandStop> {
+        if after < progress.sealed.seq {
+            return self.look_back(facts, &rows.marks.row, after);
+        }
+        let mut events = Events::after(LogMark { seq: after, ..progress.sealed });
+        if let Some(shed) = progress.dropped.filter(|shed| shed.through.seq > after) {
+            gap_entry(&mut events.entries, after + 1, shed.through.seq);
+            (events.count, events.first, events.last) = (1, after + 1, shed.through);
+        } else if after > progress.sealed.seq {
+            // A callback has it: it is looked at and not acknowledged.
+            events.last = self.locate(facts, rows, progress, after)?;
+        }
+        Ok(events)
+    }
+
+    fn look_back(
+        &mut self,
+        facts: &Facts,
+        marks: &Arc<SubscriptionMarks>,
+        after: u64,
+    ) -> Result<Events, CommandStop> {
+        let gone = || {
+            let message =
+                format!("the log does not keep the event after {after} any more; omit `after` to go on");
+            CommandStop::from(Refusal::new(Code::Gone, message))
+        };
+        let forward = match &mut self.walks.looked {
+            Some(forward) => forward,
+            None => {
+                let from = position::before(facts, marks, after)?.ok_or_else(gone)?;
+                self.walks.looked.insert(Forward::new(marks, from))
+            }
+        };
+        Ok(Events::after(forward.to(facts, after)?.ok_or_else(gone)?))
+    }
+}
+
+impl Events {
+    fn after(last: LogMark) -> Events {
+        Events { entries: Vec::new(), count: 0, first: 0, last }
+    }
+
+    fn push(&mut self, at: LogMark, write: impl FnOnce(&mut Vec<u8>)) {
+        match self.count {
+            0 => self.first = at.seq,
+            _ => self.entries.push(b','),
+        }
+        write(&mut self.entries);
+        self.count += 1;
+        self.last = at;
+    }
+
+    fn page(self, rows: &SubscriptionRows) -> Page {
+        let Events { entries, count, first, last } = self;
+        Page {
+            pulled: Pulled { entries, count, first_seq: first, last_seq: last.seq },
+            last,
+            marks_version: rows.marks.version,
+            topics: rows.topics(),
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! The clients of this shard that pull: each asks, and waits until there is something or its time is over.
+//! Must hold: what is published while a client's queue is read is not missed; however much is published, a client that
+//! waits looks no more often than every few milliseconds; nobody waits when there is something.
+
+use super::command::TopicCaller;
+use super::outcome::Page;
+use super::pull::Pull;
+use crate::core::{Core, Timer};
+use foldhash::fast::RandomState;
+use hashbrown::HashMap;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use tavern_domain::Time;
+use tavern_domain::delivery::LogMark;
+
+/// The longest wait.
+const WAIT_MAX_MS: u64 = 30_000;
+/// How often the store is looked at while a client waits: other nodes publish too.
+const LOOK_MS: u64 = 500;
+/// The shortest pause between two looks.
+const PAUSE_MS: u64 = 5;
+/// Subscriptions remembered of what was handed out.
+const HANDED: usize = 10_000;
+
+#[derive(Default)]
+pub(super) struct Pulls {
+    waiting: BTreeMap<u64, WaitingCommand>,
+    /// Where the last answers ended, by subscription, with the version of its marks.
+    handed: HashMap<Arc<str>, (u64, LogMark), RandomState>,
+}
+
+struct WaitingCommand {
+    caller: TopicCaller,
+    name: Arc<str>,
+    after: Option<u64>,
+    limit: u32,
+    until: Time,
+    looked: Time,
+    state: State,
+}
+
+enum State {
+    /// Its queue is read. Something may have been published meanwhile.
+    Looks { published: bool },
+    /// Nothing was there of these topics; it looks again then.
+    Parked { due: Time, topics: Vec<Arc<str>> },
+}
+
+/// A decision to begin, for a client.
+pub(super) type Begin = (u64, TopicCaller, Pull);
+
+impl Pulls {
+    pub fn ask(
+        &mut self,
+        core: &Core,
+        number: u64,
+        caller: TopicCaller,
+        question: (Arc<str>, Option<u64>, u32, u64),
+    ) -> Option<Begin> {
+        let (name, after, limit, wait_ms) = question;
+        let until = core.now + wait_ms.min(WAIT_MAX_MS);
+        let state = State::Looks { published: false };
+        let waiting = WaitingCommand { caller, name, after, limit, until, looked: core.now, state };
+        self.waiting.insert(number, waiting);
+        core.node.count_pull(core.index);
+        self.look(core, number)
+    }
+
+    /// Its timer is due, or something was published.
+    pub fn look(&mut self, core: &Core, number: u64) -> Option<Begin> {
+        let waiting = self.waiting.get_mut(&number)?;
+        waiting.state = State::Looks { published: false };
+        waiting.looked = core.now;
+        let handed = self.handed.get(&waiting.name).copied();
+        let pull = Pull::new(waiting.name.clone(), waiting.after, waiting.limit, handed);
+        Some((number, waiting.caller.clone(), pull))
+    }
+
+    /// What a look found. None: the client waits on.
+    pub fn looked(&mut self, core: &mut Core, number: u64, page: Page) -> Option<Page> {
+        let waiting = self.waiting.get_mut(&number)?;
+        if page.pulled.count > 0 {
+            let name = waiting.name.clone();
+            self.keep(name, (page.marks_version, page.last));
+        } else if core.now < waiting.until {
+            let published = matches!(waiting.state, State::Looks { published: true });
+            let pause_ms = if published { PAUSE_MS } else { LOOK_MS };
+            let due = (waiting.looked + pause_ms).min(waiting.until);
+            waiting.state = State::Parked { due, topics: page.topics };
+            core.agenda.set(due, Timer::Pull(number));
+            return None;
+        }
+        self.end(core, number);
+        Some(page)
+    }
+
+    /// It has its reply.
+    pub fn end(&mut self, core: &mut Core, number: u64) {
+        if let Some(waiting) = self.waiting.remove(&number) {
+            core.node.uncount_pull(core.index);
+            if let State::Parked { due, .. } = waiting.state {
+                core.agenda.cancel(due, Timer::Pull(number));
+            }
+        }
+    }
+
+    /// A topic has new events.
+    pub fn published(&mut self, core: &mut Core, topic: &Arc<str>) {
+        for (number, waiting) in &mut self.waiting {
+            match &mut waiting.state {
+                State::Looks { published } => *published = true,
+                State::Parked { due, topics } if topics.contains(topic) => {
+                    let soon = (waiting.looked + PAUSE_MS).max(core.now);
+                    if soon < *due {
+                        core.agenda.cancel(*due, Timer::Pull(*number));
+                        core.agenda.set(soon, Timer::Pull(*number));
+                        *due = soon;
+                    }
+                }
+                State::Parked { .. } => {}
+            }
+        }
+    }
+
+    fn keep(&mut self, name: Arc<str>, handed: (u64, LogMark)) {
+        if self.handed.len() >= HANDED && !self.handed.contains_key(&name) {
+            self.handed.clear();
+        }
+        self.handed.insert(name, handed);
+    }
+}

@@ -1,0 +1,90 @@
+//! Replay: a subscription goes back to an event that it has had, by its number or its time. Must hold: what comes again has
+//! the numbers it had; no subscription is sent back to where the log has forgotten something, and the log is not trimmed
+//! while one goes back: both write the document `events/log`.
+
+use super::command::{ReplayFrom, TopicCaller, TopicReply};
+use super::load::{CommandStop, SubscriptionRows, document, log_ends};
+use super::outcome::{Decided, Edit, Meaning, TopicStep};
+use super::position::{self, Forward};
+use super::progress::ProgressChange;
+use crate::core::Core;
+use crate::transaction::Facts;
+use std::sync::Arc;
+use tavern_domain::delivery::{DeliveryInput, LogMark};
+use tavern_domain::topic::SubscriptionMarks;
+use tavern_wire::error::{Code, Refusal};
+use tavern_wire::record::{EVENTS, LOG};
+
+pub(super) struct Replay {
+    pub name: Arc<str>,
+    pub from: ReplayFrom,
+    forward: Option<Forward>,
+}
+
+fn bad(message: String) -> CommandStop {
+    Refusal::new(Code::BadRequest, message).into()
+}
+
+impl Replay {
+    pub fn new(name: Arc<str>, from: ReplayFrom) -> Replay {
+        Replay { name, from, forward: None }
+    }
+
+    pub fn decide(&mut self, core: &Core, facts: &Facts, caller: &TopicCaller) -> Decided {
+        if facts.is_empty() {
+            self.forward = None;
+        }
+        // StatusBefore looking where the event lies: a trim meanwhile is a conflict.
+        document(facts, EVENTS, LOG)?;
+        let rows = SubscriptionRows::open(facts, caller, &self.name)?;
+        let marks = &rows.marks.row;
+        let to = match self.from {
+            ReplayFrom::Seq(seq) => self.by_seq(facts, marks, seq)?,
+            ReplayFrom::Time(ms) => by_time(facts, marks, ms)?,
+        };
+        let reply = |rewound| Meaning::reply(TopicReply::Replayed { from_seq: to.seq + 1, rewound });
+        let Some(change) = ProgressChange::of(core, &rows, DeliveryInput::Rewind(to)) else {
+            return Ok(TopicStep::Done(reply(false)));
+        };
+        let mut edit = Edit::new(core);
+        change.write(core, &rows, &mut edit);
+        edit.put(EVENTS, LOG, *b"{}");
+        edit.commit(reply(true).changing(vec![self.name.clone()]).announcing(change.disabled.is_some()))
+    }
+
+    fn by_seq(
+        &mut self,
+        facts: &Facts,
+        marks: &Arc<SubscriptionMarks>,
+        seq: u64,
+    ) -> Result<LogMark, CommandStop> {
+        let forward = match &mut self.forward {
+            Some(forward) => forward,
+            None => {
+                let Some(near) = position::before(facts, marks, seq - 1)? else {
+                    let first = position::beginning(facts, marks)?.seq + 1;
+                    return Err(bad(format!(
+                        "event {seq} is not kept any more: the oldest that can be replayed is {first}"
+                    )));
+                };
+                self.forward.insert(Forward::new(marks, near))
+            }
+        };
+        let found = forward.to(facts, seq - 1)?;
+        found.ok_or_else(|| bad(format!("event {seq} has not come yet: there is nothing to replay")))
+    }
+}
+
+/// The place right before the first event that was accepted then or later.
+fn by_time(facts: &Facts, marks: &Arc<SubscriptionMarks>, ms: u64) -> Result<LogMark, CommandStop> {
+    let ends = log_ends(facts)?;
+    let begun = position::at(facts, marks, ends.first - 1, ends.first)?;
+    let position = position::last_before(facts, ends, ms)?;
+    if position < ends.first && begun.seq > 0 {
+        return Err(bad(format!(
+            "the log does not reach back so far: the oldest event that can be replayed is from_seq {}",
+            begun.seq + 1
+        )));
+    }
+    position::at(facts, marks, position, ends.first)
+}

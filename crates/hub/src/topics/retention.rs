@@ -1,0 +1,136 @@
+//! When the log is looked at: the bytes every few seconds, the ages every minute, then the budgets of subscriptions. One
+//! shard of each node does it, a step at a time; the store arbitrates between nodes. Budgets are looked after by the node
+//! with the least name: to count needs much reading.
+//! Must hold: one step runs at a time; a step that fails is put off, and the others go on.
+
+use super::backlog::Backlog;
+use super::budgets::{CountBacklog, ListBudgets};
+use super::outcome::Retained;
+use super::trim::{Cut, Look, SweepCopies};
+use crate::core::{Core, Timer};
+use crate::settings::RetentionRules;
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+/// How often the bytes are looked at, and after how many such looks the ages.
+const LOOK_MS: u64 = 2_000;
+const AGES: u32 = 30;
+
+/// A step, as a decision.
+pub(super) enum RetentionStep {
+    Look(Look),
+    Cut(Box<Cut>),
+    Sweep(SweepCopies),
+    ListBudgets(ListBudgets),
+    CountBacklog(Box<CountBacklog>),
+}
+
+#[derive(Default)]
+pub(super) struct Retention {
+    looks: u32,
+    stage: Stage,
+    /// The version of all subscriptions when their budgets were listed.
+    listed: Option<u64>,
+    /// The subscriptions that have a budget, with what was counted.
+    bounded: BTreeMap<Arc<str>, (u64, Option<Backlog>)>,
+}
+
+#[derive(Default)]
+enum Stage {
+    #[default]
+    Idle,
+    Look {
+        ages: bool,
+    },
+    Cut {
+        ages: bool,
+    },
+    Sweep,
+    ListBudgets,
+    /// These are counted next.
+    Count(VecDeque<Arc<str>>),
+}
+
+impl Retention {
+    /// The first look comes soon.
+    pub fn start(core: &mut Core) {
+        if core.index == 0 && core.node.settings.topics.retention.is_some() {
+            core.agenda.set(core.now + LOOK_MS, Timer::Retention);
+        }
+    }
+
+    /// It is time for a look, unless the last one goes on.
+    pub fn wake(&mut self, core: &mut Core) -> Option<RetentionStep> {
+        core.agenda.set(core.now + LOOK_MS, Timer::Retention);
+        let rules: RetentionRules = core.node.settings.topics.retention?;
+        if !matches!(self.stage, Stage::Idle) {
+            return None;
+        }
+        let ages = self.looks.is_multiple_of(AGES);
+        self.looks = self.looks.wrapping_add(1);
+        self.stage = Stage::Look { ages };
+        Some(RetentionStep::Look(Look::new(rules, ages)))
+    }
+
+    /// A step has ended, with this result unless it failed: what comes next.
+    pub fn next(&mut self, core: &Core, result: Option<Retained>) -> Option<RetentionStep> {
+        match (std::mem::take(&mut self.stage), result) {
+            (Stage::Look { ages }, Some(Retained::Looked { before, ids_before }))
+                if before > 0 || ids_before > 0 =>
+            {
+                self.stage = Stage::Cut { ages };
+                Some(RetentionStep::Cut(Box::new(Cut::new(before, ids_before))))
+            }
+            (Stage::Look { ages: true } | Stage::Cut { ages: true }, _) => {
+                self.stage = Stage::Sweep;
+                Some(RetentionStep::Sweep(SweepCopies::new()))
+            }
+            (Stage::Look { .. } | Stage::Cut { .. } | Stage::Sweep, _) => self.list_budgets(core),
+            (Stage::ListBudgets, Some(Retained::Listed(listed))) => {
+                if let Some((version, budgets)) = listed {
+                    self.keep(version, budgets);
+                }
+                self.count(self.bounded.keys().cloned().collect())
+            }
+            (Stage::Count(left), result) => {
+                if let Some(Retained::Counted(name, backlog)) = result
+                    && let Some((_, counted)) = self.bounded.get_mut(&name)
+                {
+                    *counted = backlog;
+                }
+                self.count(left)
+            }
+            (Stage::ListBudgets | Stage::Idle, _) => None,
+        }
+    }
+
+    fn list_budgets(&mut self, core: &Core) -> Option<RetentionStep> {
+        let own = &core.node.name;
+        if core.node.other_nodes().iter().any(|name| name < own) {
+            self.bounded.values_mut().for_each(|(_, counted)| *counted = None);
+            return None;
+        }
+        self.stage = Stage::ListBudgets;
+        Some(RetentionStep::ListBudgets(ListBudgets::new(self.listed)))
+    }
+
+    fn keep(&mut self, version: u64, budgets: BTreeMap<Arc<str>, u64>) {
+        self.listed = Some(version);
+        let mut before = std::mem::take(&mut self.bounded);
+        for (name, budget) in budgets {
+            let counted = before.remove(&name).filter(|(known, _)| *known == budget);
+            self.bounded.insert(name, (budget, counted.and_then(|(_, counted)| counted)));
+        }
+    }
+
+    fn count(&mut self, mut left: VecDeque<Arc<str>>) -> Option<RetentionStep> {
+        while let Some(name) = left.pop_front() {
+            if let Some((budget, counted)) = self.bounded.get_mut(&name) {
+                let step = CountBacklog::new(name, *budget, counted.take());
+                self.stage = Stage::Count(left);
+                return Some(RetentionStep::CountBacklog(Box::new(step)));
+            }
+        }
+        None
+    }
+}

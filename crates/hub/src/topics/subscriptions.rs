@@ -1,0 +1,152 @@
+//! Creating, changing and deleting subscriptions. Must hold: a subscription has its settings, its marks and its progress,
+//! or nothing; no event after a change of topics was sealed by the old ones: the commit that changes them expects the
+//! progress from before the log was looked at, and writes it anew, so that no worker goes on with what it read earlier.
+
+use super::command::{TopicCaller, TopicReply};
+use super::load::{CommandStop, Listing, SubscriptionRows, allow, by_name, counts, topics};
+use super::outcome::{Decided, Edit, Meaning, RedisNext};
+use super::progress::unseal;
+use super::settings::{CommittedPresence, SubscriptionChange};
+use crate::core::Core;
+use crate::transaction::Facts;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use tavern_domain::delivery::{DeliveryProgress, LogMark};
+use tavern_domain::topic::{SubscriptionMarks, is_reserved};
+use tavern_store::TopicPage;
+use tavern_wire::record::{
+    self, COPY, DEAD, DELIVERY, MARKS, SUBSCRIPTION, SubscriptionSettings, TOPIC, TopicRecord,
+};
+
+/// Who publishes the server's own topics.
+const SERVER: &str = "tavern";
+/// DeadLetterRecord letters deleted in one commit.
+const LETTERS_DELETED: u32 = 500;
+
+pub(super) struct PutSubscription {
+    pub name: Arc<str>,
+    pub change: Box<SubscriptionChange>,
+}
+
+impl PutSubscription {
+    pub fn decide(&mut self, core: &Core, facts: &Facts, caller: &TopicCaller) -> Decided {
+        let before = SubscriptionRows::find(facts, &self.name)?;
+        let (now, rotation_ms) = (core.now.ms(), core.node.settings.topics.rotation_ms);
+        let CommittedPresence { subscription, made_secret } = match &before {
+            None => self.change.create(&self.name, &caller.id, now, rotation_ms)?,
+            Some(before) => {
+                let before = &before.subscription.row;
+                allow(caller, before)?;
+                self.change.apply(before.clone(), now, rotation_ms)?
+            }
+        };
+        let mut edit = Edit::new(core);
+        edit.put(SUBSCRIPTION, &self.name, record::write(&subscription));
+        edit.touch_subscriptions();
+        match &before {
+            None => begin(core, facts, &mut edit, &subscription)?,
+            Some(before) => follow(core, facts, &mut edit, before, &subscription)?,
+        }
+        let reply = TopicReply::Put {
+            subscription: Box::new(subscription),
+            created: before.is_none(),
+            secret: made_secret,
+        };
+        edit.commit(Meaning::reply(reply).changing(vec![self.name.clone()]))
+    }
+}
+
+/// It starts now.
+fn begin(
+    core: &Core,
+    facts: &Facts,
+    edit: &mut Edit,
+    subscription: &SubscriptionSettings,
+) -> Result<(), CommandStop> {
+    let (name, topics) = (&subscription.name, &subscription.topics);
+    let known = create_topics(core, facts, edit, topics, topics.clone())?;
+    let head = known.log.head;
+    let known = by_name(known);
+    let counts = topics.iter().map(|topic| (topic.clone(), known.get(topic).copied().unwrap_or(0)));
+    let marks = SubscriptionMarks::begin(head, counts.collect());
+    let progress = DeliveryProgress::starting(LogMark { seq: 0, position: head });
+    edit.put(MARKS, name, record::write_marks(&marks));
+    edit.put(DELIVERY, name, record::write_progress(&progress));
+    Ok(())
+}
+
+/// What of a change concerns its marks and its progress.
+pub(super) fn follow(
+    core: &Core,
+    facts: &Facts,
+    edit: &mut Edit,
+    before: &SubscriptionRows,
+    after: &SubscriptionSettings,
+) -> Result<(), CommandStop> {
+    let old: BTreeSet<&Arc<str>> = before.subscription.row.topics.iter().collect();
+    let new: BTreeSet<&Arc<str>> = after.topics.iter().collect();
+    let becomes_pulled = after.pull && !before.delivery.row.batches.is_empty();
+    if old == new && !becomes_pulled {
+        return Ok(());
+    }
+    let mut marks = SubscriptionMarks::clone(&before.marks.row);
+    let counted: BTreeSet<Arc<str>> = marks.topics().chain(&after.topics).cloned().collect();
+    let added: Vec<Arc<str>> = new.difference(&old).map(|topic| Arc::clone(topic)).collect();
+    let known = create_topics(core, facts, edit, &added, counted.into_iter().collect())?;
+    marks.change(known.log.head, &by_name(known), &after.topics);
+    let mut progress = before.delivery.row.clone();
+    if becomes_pulled {
+        unseal(&mut progress, known.log.first)?;
+    }
+    edit.put(MARKS, &after.name, record::write_marks(&marks));
+    edit.put(DELIVERY, &after.name, record::write_progress(&progress));
+    Ok(())
+}
+
+/// Topics that do not exist are created, unclaimed. Those that exist must not be deleted meanwhile. Then the log is
+/// looked at: how many events these topics have had.
+fn create_topics<'a>(
+    core: &Core,
+    facts: &'a Facts,
+    edit: &mut Edit,
+    names: &[Arc<str>],
+    counted: Vec<Arc<str>>,
+) -> Result<&'a TopicPage, CommandStop> {
+    let found = topics(facts, names)?;
+    let known = counts(facts, counted)?;
+    let events = by_name(known);
+    for (name, _) in names.iter().zip(found).filter(|(_, found)| found.is_none()) {
+        let publisher = is_reserved(name).then(|| SERVER.into());
+        let past_events = events.get(name).copied().unwrap_or(0);
+        let topic = TopicRecord { publisher, created_at: core.now.ms(), past_events };
+        edit.put(TOPIC, name, record::write(&topic));
+    }
+    Ok(known)
+}
+
+/// Everything of it is deleted, unsent.
+pub(super) struct DeleteSubscription {
+    pub name: Arc<str>,
+}
+
+impl DeleteSubscription {
+    pub fn decide(&mut self, core: &Core, facts: &Facts, caller: &TopicCaller) -> Decided {
+        let name = &self.name;
+        // Whoever parks another dead letter writes the progress too, which this expects.
+        let rows = SubscriptionRows::open(facts, caller, name)?;
+        let mut letters = Listing::new(DEAD, format!("{name}/"), String::new(), LETTERS_DELETED);
+        let mut edit = Edit::new(core);
+        for letter in letters.next(facts)?.unwrap_or_default() {
+            edit.delete(DEAD, letter.row.key.name());
+        }
+        if !letters.is_done() {
+            return edit.commit(Meaning::of(RedisNext::Repeat));
+        }
+        for batch in &rows.delivery.row.batches {
+            edit.delete(COPY, &record::copy_name(name, batch.number));
+        }
+        [SUBSCRIPTION, MARKS, DELIVERY].into_iter().for_each(|kind| edit.delete(kind, name));
+        edit.touch_subscriptions();
+        edit.commit(Meaning::reply(TopicReply::Done).changing(vec![name.clone()]))
+    }
+}

@@ -1,0 +1,247 @@
+//! Topics as a whole: the list, who publishes, and deleting one. Must hold: a topic that is deleted is in no subscription;
+//! subscriptions that had it stay as they are otherwise, and what they were owed comes.
+
+use super::command::{TopicCaller, TopicReply, TopicState};
+use super::load::{
+    CommandStop, Listing, SubscriptionRows, all_counts, by_name, counts, document, parse, parse_subscription,
+    past_events, topic,
+};
+use super::outcome::{Decided, Edit, Meaning, RedisNext, TopicStep};
+use super::settings::check_topic_name;
+use super::subscriptions::follow;
+use crate::core::Core;
+use crate::transaction::Facts;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use tavern_domain::topic::is_reserved;
+use tavern_store::Versioned;
+use tavern_wire::error::{Code, Refusal};
+use tavern_wire::record::{self, EVENTS, SUBSCRIPTION, SUBSCRIPTIONS, TOPIC, TopicRecord};
+
+const PUBLISHER_BYTES: usize = 64;
+/// Subscriptions that lose a topic in one commit: each is a few rows.
+const CHANGED: usize = 100;
+
+/// How many subscriptions each topic has.
+struct SubscriptionCounts {
+    listing: Listing,
+    counts: BTreeMap<Arc<str>, u64>,
+}
+
+impl SubscriptionCounts {
+    fn new() -> SubscriptionCounts {
+        SubscriptionCounts { listing: Listing::all(SUBSCRIPTION), counts: BTreeMap::new() }
+    }
+
+    fn load(&mut self, facts: &Facts) -> Result<&BTreeMap<Arc<str>, u64>, CommandStop> {
+        while let Some(page) = self.listing.next(facts)? {
+            for found in &page {
+                for topic in parse_subscription(found)?.row.topics {
+                    *self.counts.entry(topic).or_default() += 1;
+                }
+            }
+        }
+        Ok(&self.counts)
+    }
+
+    fn describe(
+        &mut self,
+        facts: &Facts,
+        topics: Vec<(Arc<str>, TopicRecord)>,
+    ) -> Result<Vec<TopicState>, CommandStop> {
+        if topics.is_empty() {
+            return Ok(Vec::new());
+        }
+        let subscriptions = self.load(facts)?;
+        let events = by_name(counts(facts, topics.iter().map(|(name, _)| name.clone()).collect())?);
+        let one = |(name, topic): (Arc<str>, TopicRecord)| TopicState {
+            publisher: topic.publisher,
+            events: events.get(&name).copied().unwrap_or(0),
+            subscriptions: subscriptions.get(&name).copied().unwrap_or(0),
+            created_at: topic.created_at,
+            name,
+        };
+        Ok(topics.into_iter().map(one).collect())
+    }
+}
+
+/// Topics by name, and after which name the next page begins.
+type NamedTopics = (Vec<(Arc<str>, TopicRecord)>, Option<Arc<str>>);
+
+/// A page of all topics, by name.
+pub(super) struct ListTopics {
+    after: String,
+    limit: u32,
+    page: Option<NamedTopics>,
+    subscriptions: SubscriptionCounts,
+}
+
+impl ListTopics {
+    pub fn new(after: String, limit: u32) -> ListTopics {
+        ListTopics { after, limit, page: None, subscriptions: SubscriptionCounts::new() }
+    }
+
+    pub fn decide(&mut self, facts: &Facts) -> Decided {
+        let (found, next) = match &self.page {
+            Some(page) => page.clone(),
+            None => {
+                let mut listing = Listing::new(TOPIC, String::new(), self.after.clone(), self.limit);
+                let mut topics = Vec::new();
+                for row in listing.next(facts)?.unwrap_or_default() {
+                    let topic = parse(&row, |bytes| record::read(bytes))?.row;
+                    topics.push((Arc::from(row.row.key.name()), topic));
+                }
+                let next = topics.last().filter(|_| !listing.is_done()).map(|(name, _)| Arc::clone(name));
+                self.page.insert((topics, next)).clone()
+            }
+        };
+        let topics = self.subscriptions.describe(facts, found)?;
+        Ok(TopicStep::Done(Meaning::reply(TopicReply::Topics { topics, next })))
+    }
+}
+
+pub(super) struct ShowTopic {
+    topic: Arc<str>,
+    subscriptions: SubscriptionCounts,
+}
+
+impl ShowTopic {
+    pub fn new(topic: Arc<str>) -> ShowTopic {
+        ShowTopic { topic, subscriptions: SubscriptionCounts::new() }
+    }
+
+    pub fn decide(&mut self, facts: &Facts) -> Decided {
+        let found = existing(facts, &self.topic)?;
+        let mut topics = self.subscriptions.describe(facts, vec![(self.topic.clone(), found.row)])?;
+        Ok(TopicStep::Done(Meaning::reply(TopicReply::Topic(topics.remove(0)))))
+    }
+}
+
+fn existing(facts: &Facts, name: &Arc<str>) -> Result<Versioned<TopicRecord>, CommandStop> {
+    check_topic_name(name)?;
+    topic(facts, name)?.ok_or_else(|| {
+        let message =
+            format!("there is no topic {name:?}: it begins with its first event or its first subscription");
+        Refusal::new(Code::NotFound, message).into()
+    })
+}
+
+/// Gives the claim to another key, or to whoever publishes next.
+pub(super) struct AssignTopic {
+    topic: Arc<str>,
+    publisher: Option<Arc<str>>,
+    subscriptions: SubscriptionCounts,
+}
+
+impl AssignTopic {
+    pub fn new(topic: Arc<str>, publisher: Option<Arc<str>>) -> AssignTopic {
+        AssignTopic { topic, publisher, subscriptions: SubscriptionCounts::new() }
+    }
+
+    pub fn decide(&mut self, core: &Core, facts: &Facts) -> Decided {
+        if facts.is_empty() {
+            self.subscriptions = SubscriptionCounts::new();
+        }
+        check_topic_name(&self.topic)?;
+        if is_reserved(&self.topic) {
+            return Err(servers());
+        }
+        let good =
+            |id: &str| (1..=PUBLISHER_BYTES).contains(&id.len()) && id.bytes().all(|b| b.is_ascii_graphic());
+        if self.publisher.as_deref().is_some_and(|id| !good(id)) {
+            let message = "`publisher` is the id of a key, as `tavern key list` shows it, or null";
+            return Err(Refusal::new(Code::BadRequest, message).into());
+        }
+        let publisher = self.publisher.clone();
+        let topic = match topic(facts, &self.topic)? {
+            Some(known) => TopicRecord { publisher, ..known.row },
+            None => {
+                let past_events = past_events(facts, &self.topic)?;
+                TopicRecord { publisher, created_at: core.now.ms(), past_events }
+            }
+        };
+        let mut described = self.subscriptions.describe(facts, vec![(self.topic.clone(), topic.clone())])?;
+        let mut edit = Edit::new(core);
+        edit.put(TOPIC, &self.topic, record::write(&topic));
+        edit.commit(Meaning::reply(TopicReply::Topic(described.remove(0))))
+    }
+}
+
+/// Takes a topic out of every subscription, then deletes it.
+pub(super) struct DeleteTopic {
+    topic: Arc<str>,
+    listing: Listing,
+    /// Subscriptions that have it.
+    having: Vec<Arc<str>>,
+}
+
+impl DeleteTopic {
+    pub fn new(topic: Arc<str>) -> DeleteTopic {
+        DeleteTopic { topic, listing: Listing::all(SUBSCRIPTION), having: Vec::new() }
+    }
+
+    pub fn decide(&mut self, core: &Core, facts: &Facts, caller: &TopicCaller) -> Decided {
+        if facts.is_empty() {
+            *self = DeleteTopic::new(self.topic.clone());
+        }
+        let topic = existing(facts, &self.topic)?;
+        if is_reserved(&self.topic) {
+            return Err(servers());
+        }
+        if !caller.admin && topic.row.publisher.as_deref().is_none_or(|publisher| !caller.owns(publisher)) {
+            let message = "only the key that publishes to a topic, or an admin's, may delete it";
+            return Err(Refusal::new(Code::NotAllowed, message).into());
+        }
+        // StatusBefore the subscriptions: one that is created or changed meanwhile is a conflict.
+        document(facts, EVENTS, SUBSCRIPTIONS)?;
+        while self.having.len() < CHANGED
+            && let Some(page) = self.listing.next(facts)?
+        {
+            for found in &page {
+                let subscription = parse_subscription(found)?.row;
+                if subscription.topics.contains(&self.topic) {
+                    self.having.push(subscription.name);
+                }
+            }
+        }
+        let all = self.listing.is_done() && self.having.len() <= CHANGED;
+        let part = &self.having[..self.having.len().min(CHANGED)];
+        let mut edit = Edit::new(core);
+        self.take_out(core, facts, part, &mut edit)?;
+        let next = if all {
+            edit.delete(TOPIC, &self.topic);
+            RedisNext::Reply(TopicReply::Done)
+        } else {
+            RedisNext::Repeat
+        };
+        edit.commit(Meaning::of(next).changing(part.to_vec()))
+    }
+
+    fn take_out(
+        &self,
+        core: &Core,
+        facts: &Facts,
+        names: &[Arc<str>],
+        edit: &mut Edit,
+    ) -> Result<(), CommandStop> {
+        if names.is_empty() {
+            return Ok(());
+        }
+        let rows: Vec<SubscriptionRows> =
+            SubscriptionRows::find_all(facts, names)?.into_iter().flatten().collect();
+        // In one round trip, what `follow` asks for one by one.
+        all_counts(facts, rows.iter().map(SubscriptionRows::topics).collect())?;
+        for before in rows {
+            let mut after = before.subscription.row.clone();
+            after.topics.retain(|known| *known != self.topic);
+            edit.put(SUBSCRIPTION, &after.name, record::write(&after));
+            follow(core, facts, edit, &before, &after)?;
+        }
+        edit.touch_subscriptions();
+        Ok(())
+    }
+}
+
+fn servers() -> CommandStop {
+    Refusal::new(Code::NotAllowed, "topics that begin with \"tavern.\" belong to the server").into()
+}

@@ -1,0 +1,301 @@
+//! Trimming the log: what is too old or too much goes, oldest first, and old ids are forgotten. Must hold: a subscription
+//! that had not been given what is dropped gets a gap in its place, in the same commit or before it; batches under way are
+//! copied out first.
+
+use super::announcement;
+use super::load::{CommandStop, Listing, document, log_ends, log_page, parse, peek, read_on};
+use super::outcome::{Decided, Edit, LostEvents, Meaning, RedisNext, Retained, TopicStep};
+use super::position;
+use super::reading::Reading;
+use crate::core::Core;
+use crate::settings::RetentionRules;
+use crate::transaction::Facts;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use tavern_domain::delivery::{Batch, DeliveryProgress, EntryRange};
+use tavern_domain::topic::{DELIVERIES, SubscriptionMarks};
+use tavern_store::limits::PAGE_ROWS;
+use tavern_store::{Document, Trim, Versioned};
+use tavern_wire::json::event::shown_id;
+use tavern_wire::record::{self, COPY, CopiedEvent, DELIVERY, EVENTS, LOG, MARKS, TOPIC};
+
+/// How long the id that a publisher gave is known.
+const ID_MS: u64 = 24 * 3_600_000;
+/// What goes into one commit: subscriptions that are behind, each a few rows, and bytes of copied batches.
+const TOLD: usize = 200;
+const COPIED_BYTES: usize = 4 << 20;
+
+/// Looks whether anything is too old or too much.
+pub(super) struct Look {
+    rules: RetentionRules,
+    /// Whether the ages are looked at, or only the bytes.
+    ages: bool,
+    /// How far the log was read to find what is too much: the bytes that would stay, and where they begin.
+    excess: Option<(u64, u64)>,
+}
+
+impl Look {
+    pub fn new(rules: RetentionRules, ages: bool) -> Look {
+        Look { rules, ages, excess: None }
+    }
+
+    pub fn decide(&mut self, core: &Core, facts: &Facts) -> Decided {
+        let ends = log_ends(facts)?;
+        let (mut before, mut ids_before) = (ends.first, 0);
+        if self.ages {
+            before = before.max(position::first_since(facts, ends, core.now, self.rules.retention_ms)?);
+            let by_age = position::first_since(facts, ends, core.now, ID_MS)?;
+            ids_before = by_age.max((ends.head + 1).saturating_sub(self.rules.dedupe_max));
+        }
+        if ends.bytes > self.rules.max_bytes {
+            let (bytes, first) = self.excess.get_or_insert((ends.bytes, ends.first));
+            while *bytes > self.rules.low_bytes {
+                let page = log_page(facts, *first - 1)?;
+                if page.page.rows.is_empty() {
+                    break;
+                }
+                for entry in &page.page.rows {
+                    if *bytes <= self.rules.low_bytes {
+                        break;
+                    }
+                    *bytes = bytes.saturating_sub(entry.body.len() as u64);
+                    *first = entry.position + 1;
+                }
+            }
+            before = before.max(*first);
+        }
+        let ids_before = if before > ends.first || ids_before > 0 { ids_before } else { 0 };
+        let before = if before > ends.first { before } else { 0 };
+        Ok(TopicStep::Done(Meaning::of(RedisNext::Retain(Retained::Looked { before, ids_before }))))
+    }
+}
+
+/// Drops everything before a position.
+pub(super) struct Cut {
+    before: u64,
+    ids_before: u64,
+    listing: Listing,
+    /// DeliveryProgress that was not looked at yet.
+    unseen: VecDeque<Versioned<Document>>,
+    behind: Vec<Behind>,
+    copying: Copying,
+}
+
+/// A subscription that loses something, or whose batches are copied.
+struct Behind {
+    name: Arc<str>,
+    version: u64,
+    progress: DeliveryProgress,
+    lost: Option<(u64, u64)>,
+    copies: Vec<(u64, Vec<CopiedEvent>)>,
+}
+
+impl Behind {
+    fn bytes(&self) -> usize {
+        self.copies.iter().flat_map(|(_, events)| events).map(|copied| copied.event.len()).sum()
+    }
+}
+
+impl Cut {
+    pub fn new(before: u64, ids_before: u64) -> Cut {
+        Cut {
+            before,
+            ids_before,
+            listing: Listing::all(DELIVERY),
+            unseen: VecDeque::new(),
+            behind: Vec::new(),
+            copying: Copying::default(),
+        }
+    }
+
+    pub fn decide(&mut self, core: &Core, facts: &Facts) -> Decided {
+        if facts.is_empty() {
+            *self = Cut::new(self.before, self.ids_before);
+        }
+        // A replay meanwhile is a conflict: its subscription may be behind then.
+        document(facts, EVENTS, LOG)?;
+        let first = log_ends(facts)?.first;
+        let drops = self.before > first;
+        let all = !drops || self.find_behind(core, facts, first)?;
+        let heard = !self.behind.is_empty() && peek(facts, TOPIC, DELIVERIES)?.is_some();
+        let mut edit = Edit::new(core);
+        let (mut changed, mut lost) = (Vec::new(), Vec::new());
+        for one in &self.behind {
+            edit.expect(DELIVERY, &one.name, one.version);
+            edit.put(DELIVERY, &one.name, record::write_progress(&one.progress));
+            for (batch, copies) in &one.copies {
+                edit.put(COPY, &record::copy_name(&one.name, *batch), record::write(copies));
+            }
+            if let Some((first, last)) = one.lost {
+                if heard {
+                    edit.0.appends.push(announcement::shed(&one.name, first, last, core.now.ms()));
+                }
+                lost.push(LostEvents { name: one.name.clone(), first, last });
+            }
+            changed.push(one.name.clone());
+        }
+        let next = if all {
+            if drops {
+                edit.put(EVENTS, LOG, *b"{}");
+            }
+            let before = self.before.max(first);
+            edit.0.trim = Some(Trim { before, ids_before: self.ids_before });
+            RedisNext::Retain(Retained::Trimmed { from: first, before, subscriptions: self.behind.len() })
+        } else {
+            RedisNext::Repeat
+        };
+        let announced = !edit.0.appends.is_empty();
+        edit.commit(Meaning { next, changed, announced, lost })
+    }
+
+    /// Looks at the progress of all subscriptions. False: those that are behind fill a commit already.
+    fn find_behind(&mut self, core: &Core, facts: &Facts, log_first: u64) -> Result<bool, CommandStop> {
+        loop {
+            let copied: usize = self.behind.iter().map(Behind::bytes).sum();
+            if self.behind.len() >= TOLD || copied >= COPIED_BYTES {
+                return Ok(false);
+            }
+            let Some(delivery) = self.unseen.front().cloned() else {
+                match self.listing.next(facts)? {
+                    Some(page) => self.unseen.extend(page),
+                    None => return Ok(true),
+                }
+                continue;
+            };
+            let behind = self.look_at(core, facts, &delivery, log_first)?;
+            self.behind.extend(behind);
+            self.copying = Copying::default();
+            self.unseen.pop_front();
+        }
+    }
+
+    /// What one subscription loses.
+    fn look_at(
+        &mut self,
+        core: &Core,
+        facts: &Facts,
+        delivery: &Versioned<Document>,
+        log_first: u64,
+    ) -> Result<Option<Behind>, CommandStop> {
+        let name: Arc<str> = delivery.row.key.name().into();
+        let Versioned { version, row: mut progress } = parse(delivery, record::read_progress)?;
+        let begins_before = |run: &EntryRange| !run.gap && run.after.position + 1 < self.before;
+        let under_way = |batch: &&Batch| batch.ranges.iter().any(begins_before);
+        let batches: Vec<Batch> = progress.batches.iter().filter(under_way).cloned().collect();
+        if progress.reached().position + 1 >= self.before && batches.is_empty() {
+            return Ok(None);
+        }
+        let Some(marks) = document(facts, MARKS, &name)? else { return Ok(None) };
+        let marks = Arc::new(parse(marks, record::read_marks)?.row);
+        for batch in &batches {
+            if document(facts, COPY, &record::copy_name(&name, batch.number))?.is_none() {
+                self.copying.copy(facts, &marks, batch)?;
+            }
+        }
+        let through = position::at(facts, &marks, self.before - 1, log_first)?;
+        let lost = match through.seq > progress.reached().seq {
+            true => progress.shed(core.now, through),
+            false => None,
+        };
+        let copies = std::mem::take(&mut self.copying.copies);
+        if lost.is_none() && copies.is_empty() {
+            return Ok(None);
+        }
+        Ok(Some(Behind { name, version, progress, lost, copies }))
+    }
+}
+
+/// The events of one subscription's batches, as the log has them.
+#[derive(Default)]
+struct Copying {
+    copies: Vec<(u64, Vec<CopiedEvent>)>,
+    /// Of the batch that is copied now: which run, how far it was read, what was found.
+    run: usize,
+    reading: Option<Reading>,
+    events: Vec<CopiedEvent>,
+}
+
+impl Copying {
+    fn copy(
+        &mut self,
+        facts: &Facts,
+        marks: &Arc<SubscriptionMarks>,
+        batch: &Batch,
+    ) -> Result<(), CommandStop> {
+        if self.copies.iter().any(|(number, _)| *number == batch.number) {
+            return Ok(());
+        }
+        let runs: Vec<&EntryRange> = batch.ranges.iter().filter(|run| !run.gap).collect();
+        while let Some(run) = runs.get(self.run) {
+            let reading = self.reading.get_or_insert_with(|| Reading::new(marks.clone(), run.after));
+            while reading.at().seq < run.last {
+                let left = run.last - reading.at().seq;
+                let limit = u32::try_from(left).unwrap_or(PAGE_ROWS).min(PAGE_ROWS);
+                let Some((_, took)) = read_on(facts, reading, limit)? else { break };
+                let wanted = took.events.iter().filter(|(seq, _)| (run.first..=run.last).contains(seq));
+                self.events.extend(wanted.map(|(seq, entry)| CopiedEvent {
+                    seq: *seq,
+                    id: shown_id(entry.id.as_deref(), entry.position, entry.at.ms()).into(),
+                    topic: entry.topic.clone(),
+                    event: String::from_utf8_lossy(&entry.body).into(),
+                }));
+                if !took.more && reading.at().seq < run.last {
+                    break;
+                }
+            }
+            (self.run, self.reading) = (self.run + 1, None);
+        }
+        self.copies.push((batch.number, std::mem::take(&mut self.events)));
+        self.run = 0;
+        Ok(())
+    }
+}
+
+/// Deletes the copies of batches that are settled.
+pub(super) struct SweepCopies {
+    listing: Listing,
+    unseen: VecDeque<Versioned<Document>>,
+    settled: Vec<Versioned<Document>>,
+}
+
+impl SweepCopies {
+    pub fn new() -> SweepCopies {
+        SweepCopies { listing: Listing::all(COPY), unseen: VecDeque::new(), settled: Vec::new() }
+    }
+
+    pub fn decide(&mut self, core: &Core, facts: &Facts) -> Decided {
+        if facts.is_empty() {
+            *self = SweepCopies::new();
+        }
+        // The rest is swept at the next look.
+        while self.settled.len() < TOLD {
+            let Some(copy) = self.unseen.front() else {
+                match self.listing.next(facts)? {
+                    Some(page) => self.unseen.extend(page),
+                    None => break,
+                }
+                continue;
+            };
+            let settled = is_settled(facts, copy)?;
+            self.settled.extend(self.unseen.pop_front().filter(|_| settled));
+        }
+        let meaning = Meaning::of(RedisNext::Retain(Retained::SweptPresence));
+        if self.settled.is_empty() {
+            return Ok(TopicStep::Done(meaning));
+        }
+        let mut edit = Edit::new(core);
+        for copy in &self.settled {
+            edit.expect(COPY, copy.row.key.name(), copy.version);
+            edit.delete(COPY, copy.row.key.name());
+        }
+        edit.commit(meaning)
+    }
+}
+
+fn is_settled(facts: &Facts, copy: &Versioned<Document>) -> Result<bool, CommandStop> {
+    let Some((name, batch)) = copy.row.key.name().rsplit_once('/') else { return Ok(false) };
+    let Some(delivery) = peek(facts, DELIVERY, name)? else { return Ok(true) };
+    let progress = parse(delivery, record::read_progress)?.row;
+    let number: Option<u64> = batch.parse().ok();
+    Ok(!progress.batches.iter().any(|batch| Some(batch.number) == number))
+}

@@ -1,0 +1,123 @@
+//! What a decision needs of the store, and what was loaded for it.
+//! Must hold: a row that a decision has seen is expected by its commit, unless it was asked for as a read.
+
+use std::sync::Arc;
+use tavern_store::{
+    Document, DocumentKey, Expect, Found, PresenceHold, PresenceKey, PresenceRow, Read, RowKey, UserSnapshot,
+    Versioned,
+};
+
+/// What a decision needs.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Need {
+    Document(DocumentKey),
+    Presence(PresenceKey),
+    Hold(PresenceKey),
+    /// A user with all their presences. Not expected by the commit: the decision expects the rows it relies on.
+    Person(Arc<str>),
+    /// Anything else, kept while the transaction runs. Not expected by the commit.
+    Read(Read),
+    /// The same, but given to the decision once: a page of a long list, of which it keeps what it wants.
+    Page(Read),
+}
+
+impl Need {
+    pub fn read(&self) -> Read {
+        match self {
+            Need::Document(key) => Read::Document(key.clone()),
+            Need::Presence(key) => Read::Presence(key.clone()),
+            Need::Hold(key) => Read::Hold(key.clone()),
+            Need::Person(user) => Read::People { users: vec![user.clone()], viewer: None },
+            Need::Read(read) | Need::Page(read) => read.clone(),
+        }
+    }
+}
+
+/// What was loaded for one transaction. `None` outside: not loaded; inside: there is no such row. A transaction has few
+/// rows, so lists are quicker than maps.
+#[derive(Default)]
+pub(crate) struct Facts {
+    documents: Vec<(DocumentKey, Option<Versioned<Document>>)>,
+    presences: Vec<(PresenceKey, Option<Versioned<PresenceRow>>)>,
+    holds: Vec<(PresenceKey, Option<Versioned<PresenceHold>>)>,
+    people: Vec<(Arc<str>, UserSnapshot)>,
+    reads: Vec<(Read, Found)>,
+    pages: Vec<(Read, Found)>,
+}
+
+impl Facts {
+    /// A presence that is known without reading it. If it is stale, the commit conflicts and it is read.
+    pub fn assuming(key: PresenceKey, known: Option<Versioned<PresenceRow>>) -> Facts {
+        Facts { presences: vec![(key, known)], ..Facts::default() }
+    }
+
+    pub fn document(&self, key: &DocumentKey) -> Option<Option<&Versioned<Document>>> {
+        find(&self.documents, key).map(Option::as_ref)
+    }
+
+    pub fn presence(&self, key: &PresenceKey) -> Option<Option<&Versioned<PresenceRow>>> {
+        find(&self.presences, key).map(Option::as_ref)
+    }
+
+    pub fn hold(&self, key: &PresenceKey) -> Option<Option<&Versioned<PresenceHold>>> {
+        find(&self.holds, key).map(Option::as_ref)
+    }
+
+    pub fn person(&self, user: &Arc<str>) -> Option<&UserSnapshot> {
+        find(&self.people, user)
+    }
+
+    pub fn read(&self, read: &Read) -> Option<&Found> {
+        find(&self.reads, read)
+    }
+
+    /// A page that was loaded since the decision was asked last.
+    pub fn page(&self, read: &Read) -> Option<&Found> {
+        find(&self.pages, read)
+    }
+
+    /// Nothing was loaded yet, or all of it is loaded anew.
+    pub fn is_empty(&self) -> bool {
+        self.documents.is_empty()
+            && self.presences.is_empty()
+            && self.holds.is_empty()
+            && self.people.is_empty()
+            && self.reads.is_empty()
+            && self.pages.is_empty()
+    }
+
+    pub(super) fn forget_pages(&mut self) {
+        self.pages.clear();
+    }
+
+    pub(super) fn add(&mut self, need: Need, found: Found) -> bool {
+        match (need, found) {
+            (Need::Document(key), Found::Document(row)) => self.documents.push((key, row)),
+            (Need::Presence(key), Found::Presence(row)) => self.presences.push((key, row)),
+            (Need::Hold(key), Found::Hold(row)) => self.holds.push((key, row)),
+            (Need::Person(user), Found::People(people)) => {
+                let Some(person) = people.into_iter().next() else { return false };
+                self.people.push((user, person));
+            }
+            (Need::Read(read), found) => self.reads.push((read, found)),
+            (Need::Page(read), found) => self.pages.push((read, found)),
+            _ => return false,
+        }
+        true
+    }
+
+    pub(super) fn expects(&self) -> impl Iterator<Item = Expect> {
+        fn expect<T>(key: RowKey, row: &Option<Versioned<T>>) -> Expect {
+            Expect { key, version: row.as_ref().map_or(0, |row| row.version) }
+        }
+        let documents = self.documents.iter().map(|(key, row)| expect(RowKey::Document(key.clone()), row));
+        let presences = self.presences.iter().map(|(key, row)| expect(RowKey::Presence(key.clone()), row));
+        let holds = self.holds.iter().map(|(key, row)| expect(RowKey::Hold(key.clone()), row));
+        documents.chain(presences).chain(holds)
+    }
+}
+
+fn find<'a, K: PartialEq, T>(rows: &'a [(K, T)], key: &K) -> Option<&'a T> {
+    // What was loaded last is mostly asked for.
+    rows.iter().rev().find(|(known, _)| known == key).map(|(_, row)| row)
+}

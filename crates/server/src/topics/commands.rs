@@ -1,0 +1,83 @@
+//! Commands about topics on their way to a shard, and their replies on the way back. Must hold: a command is given to one
+//! shard; whoever waits for a reply does not wait for ever.
+
+use super::TopicsApi;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tavern_hub::topics::{Pulled, TopicCaller, TopicCommand, TopicReply};
+use tavern_store::limits::RETRY_AFTER_MS;
+use tavern_wire::error::{Code, Refusal};
+use tokio::sync::oneshot;
+
+/// How long a shard and the store may take.
+const REPLY_TIMEOUT: Duration = Duration::from_secs(10);
+/// The longest wait of a client that pulls.
+const PULL_WAIT_MAX: Duration = Duration::from_secs(30);
+/// A shard waits no longer at once: it does not hear when the client goes away, or the server stops.
+const PULL_WAIT: Duration = Duration::from_secs(1);
+
+/// A command for a shard, and where its reply goes.
+pub struct TopicRequest {
+    pub caller: TopicCaller,
+    pub command: TopicCommand,
+    pub answer: oneshot::Sender<Result<TopicReply, Refusal>>,
+}
+
+/// The shards, as far as topics need them.
+pub trait TopicShards: Send + Sync {
+    /// Gives a command to a shard. False: it has too much to do.
+    fn run(&self, request: TopicRequest) -> bool;
+
+    /// Tells a shard that a topic has new events.
+    fn topic_grew(&self, shard: usize, topic: Arc<str>);
+}
+
+impl TopicsApi {
+    /// Runs a command on a shard.
+    pub async fn run(&self, caller: &TopicCaller, command: TopicCommand) -> Result<TopicReply, Refusal> {
+        let wait = match &command {
+            TopicCommand::Pull { wait_ms, .. } => Duration::from_millis(*wait_ms),
+            _ => Duration::ZERO,
+        };
+        let (answer, waiting) = oneshot::channel();
+        if !self.shards.run(TopicRequest { caller: caller.clone(), command, answer }) {
+            return Err(
+                Refusal::new(Code::Unavailable, "the server is overloaded; retry later").retry_after(500)
+            );
+        }
+        match tokio::time::timeout(wait + REPLY_TIMEOUT, waiting).await {
+            Ok(reply) => reply
+                .map_err(|_| Refusal::new(Code::Unavailable, "the server is stopping").retry_after(1000))?,
+            Err(_) => Err(Refusal::new(Code::Unavailable, "the store does not answer; try again")
+                .retry_after(RETRY_AFTER_MS)),
+        }
+    }
+
+    /// The next events of a subscription; waits for them.
+    pub async fn pull(
+        &self,
+        caller: &TopicCaller,
+        name: &str,
+        after: Option<u64>,
+        limit: u32,
+        wait: Duration,
+    ) -> Result<Pulled, Refusal> {
+        let until = Instant::now() + wait.min(PULL_WAIT_MAX);
+        loop {
+            let left = if self.is_stopping() { Duration::ZERO } else { until - Instant::now().min(until) };
+            let wait_ms = left.min(PULL_WAIT).as_millis() as u64;
+            let command = TopicCommand::Pull { name: name.into(), after, limit, wait_ms };
+            let TopicReply::Pulled(pulled) = self.run(caller, command).await? else {
+                return Err(unexpected());
+            };
+            if pulled.count > 0 || left.is_zero() {
+                return Ok(pulled);
+            }
+        }
+    }
+}
+
+/// A shard gave a reply to another command.
+pub fn unexpected() -> Refusal {
+    Refusal::new(Code::Internal, "the command got the reply to another one")
+}
