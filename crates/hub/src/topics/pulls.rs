@@ -36,14 +36,22 @@ struct WaitingCommand {
     limit: u32,
     until: Time,
     looked: Time,
+    /// Where its events come from. None: not known yet.
+    topics: Option<Vec<Arc<str>>>,
     state: State,
 }
 
 enum State {
     /// Its queue is read. Something may have been published meanwhile.
     Looks { published: bool },
-    /// Nothing was there of these topics; it looks again then.
-    Parked { due: Time, topics: Vec<Arc<str>> },
+    /// Nothing was there; it looks again then.
+    Parked { due: Time },
+}
+
+impl WaitingCommand {
+    fn hears(&self, topic: &Arc<str>) -> bool {
+        self.topics.as_ref().is_none_or(|topics| topics.contains(topic))
+    }
 }
 
 /// A decision to begin, for a client.
@@ -60,7 +68,8 @@ impl Pulls {
         let (name, after, limit, wait_ms) = question;
         let until = core.now + wait_ms.min(WAIT_MAX_MS);
         let state = State::Looks { published: false };
-        let waiting = WaitingCommand { caller, name, after, limit, until, looked: core.now, state };
+        let waiting =
+            WaitingCommand { caller, name, after, limit, until, looked: core.now, topics: None, state };
         self.waiting.insert(number, waiting);
         core.node.count_pull(core.index);
         self.look(core, number)
@@ -86,7 +95,7 @@ impl Pulls {
             let published = matches!(waiting.state, State::Looks { published: true });
             let pause_ms = if published { PAUSE_MS } else { LOOK_MS };
             let due = (waiting.looked + pause_ms).min(waiting.until);
-            waiting.state = State::Parked { due, topics: page.topics };
+            (waiting.state, waiting.topics) = (State::Parked { due }, Some(page.topics));
             core.agenda.set(due, Timer::Pull(number));
             return None;
         }
@@ -98,7 +107,7 @@ impl Pulls {
     pub fn end(&mut self, core: &mut Core, number: u64) {
         if let Some(waiting) = self.waiting.remove(&number) {
             core.node.uncount_pull(core.index);
-            if let State::Parked { due, .. } = waiting.state {
+            if let State::Parked { due } = waiting.state {
                 core.agenda.cancel(due, Timer::Pull(number));
             }
         }
@@ -106,10 +115,10 @@ impl Pulls {
 
     /// A topic has new events.
     pub fn published(&mut self, core: &mut Core, topic: &Arc<str>) {
-        for (number, waiting) in &mut self.waiting {
+        for (number, waiting) in self.waiting.iter_mut().filter(|(_, waiting)| waiting.hears(topic)) {
             match &mut waiting.state {
                 State::Looks { published } => *published = true,
-                State::Parked { due, topics } if topics.contains(topic) => {
+                State::Parked { due } => {
                     let soon = (waiting.looked + PAUSE_MS).max(core.now);
                     if soon < *due {
                         core.agenda.cancel(*due, Timer::Pull(*number));
@@ -117,7 +126,6 @@ impl Pulls {
                         *due = soon;
                     }
                 }
-                State::Parked { .. } => {}
             }
         }
     }

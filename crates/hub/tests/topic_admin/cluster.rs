@@ -64,6 +64,8 @@ pub struct Cluster {
     hall: Arc<MemoryEngine>,
     pub nodes: Vec<TestNode>,
     number: u64,
+    /// How much the store was given to do.
+    pub works: usize,
     pub replies: Vec<(u64, Result<TopicReply, Refusal>)>,
     /// Subscriptions that lost events: first and last.
     pub lost: Vec<(String, u64, u64)>,
@@ -83,8 +85,15 @@ impl Cluster {
         let switch = Arc::new(AtomicBool::new(false));
         let luck = Luck { rng: Counting::new(5), unlucky: switch.clone() };
         let hall = MemoryEngine::stepped(clock.clone(), Box::new(luck));
-        let mut cluster =
-            Cluster { clock, hall, nodes: Vec::new(), number: 0, replies: Vec::new(), lost: Vec::new() };
+        let mut cluster = Cluster {
+            clock,
+            hall,
+            nodes: Vec::new(),
+            number: 0,
+            works: 0,
+            replies: Vec::new(),
+            lost: Vec::new(),
+        };
         for at in 0..nodes {
             cluster.open(at, retention);
         }
@@ -121,6 +130,7 @@ impl Cluster {
                 }
                 let work = std::mem::take(&mut node.shard.effects.work);
                 quiet &= work.is_empty();
+                self.works += work.len();
                 node.store.submit(work);
                 let effects = node.shard.topic_effects();
                 self.replies.append(&mut effects.replies);

@@ -101,6 +101,21 @@ fn waiting_pull_is_answered_when_something_is_published() {
 }
 
 #[test]
+fn waiting_pull_does_not_look_when_other_topics_grow() {
+    let mut cluster = Cluster::new(1, None);
+    cluster.subscribe("s", &["quiet"]);
+    let wait = TopicCommand::Pull { name: "s".into(), after: None, limit: 9, wait_ms: 10_000 };
+    cluster.ask(0, "ann", wait);
+    cluster.publish(0, "busy", 1);
+    let before = cluster.works;
+    for _ in 0..400 {
+        cluster.publish(0, "busy", 1);
+        cluster.pass(1);
+    }
+    assert_eq!(cluster.works - before, 400, "one commit each, and no look before half a second is over");
+}
+
+#[test]
 fn disabled_subscription_is_not_pulled_and_loses_nothing() {
     let mut cluster = Cluster::new(1, None);
     cluster.subscribe("s", &["a"]);

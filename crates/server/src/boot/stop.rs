@@ -69,6 +69,7 @@ async fn drain(
     liveness: &SupervisedTask,
     delivery: SupervisedTask,
 ) -> anyhow::Result<()> {
+    let until = tokio::time::Instant::now() + timeout;
     let node = &parts.node;
     // It may live under another epoch than it began with.
     let writer = Writer::new(&node.settings.node, node.epoch());
@@ -82,8 +83,8 @@ async fn drain(
     let shards = parts.shards.len();
     let complete = frozen.len() == shards && packed.len() == shards;
     keep_sessions(parts, &writer, packed.into_iter().flatten().collect()).await?;
-    // After the reason the store takes nothing more from this node. Deliveries have as long as the drain.
-    delivery.ended().await;
+    // After the reason the store takes nothing more from this node.
+    drop(tokio::time::timeout_at(until, delivery.ended()).await);
     // A renewal after the reason would be refused, and the node would think that it was taken for dead.
     liveness.abort();
     if !complete {
