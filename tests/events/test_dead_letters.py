@@ -1,8 +1,4 @@
-<<<<<<< ours
 """Dead letters: refused events are stored, listed and retried. Also commands to a subscription during delivery."""
-=======
-"""Events that their subscriber refuses: parked, shown, tried again. And orders while a worker delivers."""
->>>>>>> theirs
 import pytest
 
 from events.conftest import client

@@ -57,7 +57,7 @@ impl fmt::Debug for ClientId {
 impl SessionKey {
     const CHARS: usize = 26;
 
-    /// A key that belongs to shard `shard` of `shards`: the key itself says where its session is.
+    /// A key that belongs to shard `shard` of `shards`: the key itself shows where its session is.
     pub fn from_random(bits: u128, shard: usize, shards: usize) -> SessionKey {
         assert!(shard < shards);
         let shards = shards as u128;

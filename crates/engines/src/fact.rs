@@ -41,7 +41,7 @@ impl CheckResult {
 }
 
 /// Whether the connection is encrypted. Between programs of one machine that does not matter.
-pub(crate) fn secrecy(is_tls: bool, hosts: &[&str], remedy: &str) -> CheckResult {
+pub(crate) fn encryption(is_tls: bool, hosts: &[&str], remedy: &str) -> CheckResult {
     let on_loopback = |host: &&str| {
         **host == *"localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
     };

@@ -11,7 +11,7 @@
 //! | `header` | the header of a bus message |
 //! | `worker`, `queue`, `reconnects` | the threads of a store, the bounded queues in front of them, lost connections |
 //!
-//! Must hold: what `tavern-store` says of every engine; its conformance suite runs against each of them here.
+//! Must hold: the contract of `tavern-store`; its conformance suite runs against each of them here.
 #![forbid(unsafe_code)]
 
 mod fact;

@@ -10,7 +10,7 @@ pub(crate) struct Reconnects {
 }
 
 impl Reconnects {
-    /// A connection was made to this instance of a server. None: the server does not say which one it is.
+    /// A connection was made to this instance of a server. None: the server does not identify itself.
     pub fn note(&self, instance: Option<String>) {
         let mut known = self.instance.lock().unwrap_or_else(PoisonError::into_inner);
         if instance.is_none() || *known != instance {

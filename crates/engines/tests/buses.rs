@@ -14,46 +14,47 @@ use tavern_store::{Bus, BusError, BusLoss, BusPacket, BusReceiver, Subject, Tick
 
 #[derive(Default)]
 struct Receiver {
-    heard: Mutex<Vec<Heard>>,
+    received: Mutex<Vec<Received>>,
     arrived: Condvar,
     is_blocked: AtomicBool,
 }
 
 #[derive(Clone, Debug, PartialEq)]
-enum Heard {
+enum Received {
     Confirmed(Ticket, bool),
     Message(BusPacket),
     Lost(BusLoss),
 }
 
 impl Receiver {
-    fn add(&self, more: impl IntoIterator<Item = Heard>) {
-        self.heard.lock().unwrap().extend(more);
+    fn add(&self, more: impl IntoIterator<Item = Received>) {
+        self.received.lock().unwrap().extend(more);
         self.arrived.notify_all();
     }
 
-    fn until(&self, what: &str, done: impl Fn(&[Heard]) -> bool) -> Vec<Heard> {
-        let heard = self.heard.lock().unwrap();
-        let (heard, waited) = self.arrived.wait_timeout_while(heard, PATIENCE, |heard| !done(heard)).unwrap();
-        assert!(!waited.timed_out(), "never: {what}; received {} things", heard.len());
-        heard.clone()
+    fn until(&self, what: &str, done: impl Fn(&[Received]) -> bool) -> Vec<Received> {
+        let received = self.received.lock().unwrap();
+        let (received, waited) =
+            self.arrived.wait_timeout_while(received, PATIENCE, |received| !done(received)).unwrap();
+        assert!(!waited.timed_out(), "never: {what}; received {} things", received.len());
+        received.clone()
     }
 }
 
 impl BusReceiver for Receiver {
     fn confirmed(&self, ticket: Ticket, outcome: Result<(), BusError>) {
-        self.add([Heard::Confirmed(ticket, outcome.is_ok())]);
+        self.add([Received::Confirmed(ticket, outcome.is_ok())]);
     }
 
     fn messages(&self, messages: Vec<BusPacket>) {
         while self.is_blocked.load(Ordering::SeqCst) {
             std::thread::sleep(Duration::from_millis(1));
         }
-        self.add(messages.into_iter().map(Heard::Message));
+        self.add(messages.into_iter().map(Received::Message));
     }
 
     fn lost(&self, lost: BusLoss) {
-        self.add([Heard::Lost(lost)]);
+        self.add([Received::Lost(lost)]);
     }
 }
 
@@ -77,7 +78,7 @@ impl Node {
     fn listening(url: &str, name: &'static str, subjects: &[Subject]) -> Node {
         let node = Node::new(url, name);
         assert!(!node.bus.subscribe(subjects.iter().cloned().map(Into::into).collect(), Ticket(1)));
-        node.receiver.until("confirmed", |heard| heard.contains(&Heard::Confirmed(Ticket(1), true)));
+        node.receiver.until("confirmed", |received| received.contains(&Received::Confirmed(Ticket(1), true)));
         node
     }
 
@@ -102,14 +103,14 @@ impl Node {
     }
 }
 
-fn has_lost(heard: &[Heard]) -> bool {
-    heard.contains(&Heard::Lost(BusLoss::Everything))
+fn has_lost(received: &[Received]) -> bool {
+    received.contains(&Received::Lost(BusLoss::Everything))
 }
 
-fn numbers(heard: &[Heard], rest: &str) -> Vec<u64> {
+fn numbers(received: &[Received], rest: &str) -> Vec<u64> {
     let on = subject(rest);
-    let messages = heard.iter().filter_map(|one| match one {
-        Heard::Message(message) if message.subject == on => Some(message.n),
+    let messages = received.iter().filter_map(|one| match one {
+        Received::Message(message) if message.subject == on => Some(message.n),
         _ => None,
     });
     messages.collect()
@@ -120,17 +121,17 @@ fn a_restarted_server_is_subscribed_to_again(server: Server) {
         Node::listening(&server.url(), "n1", &[subject("A"), Subject::every_rest("p", "wide").unwrap()]);
     let sender = Node::new(&server.url(), "n2");
     sender.send("A", 0..10);
-    listener.receiver.until("before", |heard| numbers(heard, "A").len() == 10);
+    listener.receiver.until("before", |received| numbers(received, "A").len() == 10);
     server.kill();
     server.start();
-    let heard = listener.receiver.until("the loss", has_lost);
-    assert_eq!(numbers(&heard, "A"), (0..10).collect::<Vec<_>>());
+    let received = listener.receiver.until("the loss", has_lost);
+    assert_eq!(numbers(&received, "A"), (0..10).collect::<Vec<_>>());
     assert!(listener.bus.subscribe(vec![subject("A").into()], Ticket(2)), "it holds again");
     assert!(listener.bus.counts().losses >= 1);
     sender.send_until_sent();
     sender.send("A", 100..200);
-    let heard = listener.receiver.until("after", |heard| numbers(heard, "A").contains(&199));
-    assert_eq!(numbers(&heard, "A")[10..], (100..200).collect::<Vec<_>>());
+    let received = listener.receiver.until("after", |received| numbers(received, "A").contains(&199));
+    assert_eq!(numbers(&received, "A")[10..], (100..200).collect::<Vec<_>>());
 }
 
 fn while_the_server_is_away_messages_fail_and_no_caller_waits_long(server: Server) {
@@ -145,20 +146,21 @@ fn while_the_server_is_away_messages_fail_and_no_caller_waits_long(server: Serve
     assert!(!node.bus.subscribe(vec![subject("A").into()], Ticket(2)), "nothing holds");
     assert!(!node.bus.subscribe(vec![subject("B").into()], Ticket(3)));
     assert!(!node.bus.is_connected());
-    let refused = [Heard::Confirmed(Ticket(2), false), Heard::Confirmed(Ticket(3), false)];
-    node.receiver.until("refused", |heard| refused.iter().all(|one| heard.contains(one)));
+    let refused = [Received::Confirmed(Ticket(2), false), Received::Confirmed(Ticket(3), false)];
+    node.receiver.until("refused", |received| refused.iter().all(|one| received.contains(one)));
     assert!(!node.bus.subscribe(vec![subject("C").into()], Ticket(4)));
     server.start();
     node.receiver.until("the loss", has_lost);
     assert!(node.bus.is_connected());
-    let answers =
-        |heard: &[Heard]| heard.iter().filter(|one| matches!(one, Heard::Confirmed(Ticket(4), _))).count();
-    node.receiver.until("an answer", |heard| answers(heard) == 1);
+    let answers = |received: &[Received]| {
+        received.iter().filter(|one| matches!(one, Received::Confirmed(Ticket(4), _))).count()
+    };
+    node.receiver.until("an answer", |received| answers(received) == 1);
     // What was subscribed to meanwhile holds all the same.
     assert!(node.bus.subscribe(vec![subject("B").into(), subject("C").into()], Ticket(5)));
     let sender = Node::new(&server.url(), "n2");
     sender.send("B", 5..6);
-    node.receiver.until("the message", |heard| numbers(heard, "B") == [5]);
+    node.receiver.until("the message", |received| numbers(received, "B") == [5]);
 }
 
 fn a_burst_arrives_in_order(server: &Server) {
@@ -167,9 +169,10 @@ fn a_burst_arrives_in_order(server: &Server) {
     for part in 0..100 {
         sender.send("burst", part * 100..part * 100 + 100);
     }
-    let heard = listener.receiver.until("the last", |heard| numbers(heard, "burst").contains(&9_999));
-    assert_eq!(numbers(&heard, "burst"), (0..10_000).collect::<Vec<_>>());
-    assert!(!has_lost(&heard));
+    let received =
+        listener.receiver.until("the last", |received| numbers(received, "burst").contains(&9_999));
+    assert_eq!(numbers(&received, "burst"), (0..10_000).collect::<Vec<_>>());
+    assert!(!has_lost(&received));
     let (sending, receiving) = (sender.bus.counts(), listener.bus.counts());
     assert_eq!((sending.sent, sending.failed, receiving.received, receiving.losses), (10_000, 0, 10_000, 0));
 }
@@ -181,13 +184,14 @@ fn a_long_message_arrives_whole(server: &Server) {
     let messages: Vec<BusPacket> =
         lengths.iter().enumerate().map(|(n, &bytes)| sender.message("long", n as u64, bytes)).collect();
     sender.bus.publish(messages.clone());
-    let heard = listener.receiver.until("all", |heard| numbers(heard, "long").len() == lengths.len());
-    assert_eq!(heard[1..], messages.into_iter().map(Heard::Message).collect::<Vec<_>>());
+    let received =
+        listener.receiver.until("all", |received| numbers(received, "long").len() == lengths.len());
+    assert_eq!(received[1..], messages.into_iter().map(Received::Message).collect::<Vec<_>>());
     sender.bus.publish(vec![sender.message("long", 9, 20 * 1024 * 1024)]);
     sender.send("long", 10..11);
     listener
         .receiver
-        .until("what follows one that is too long", |heard| numbers(heard, "long").contains(&10));
+        .until("what follows one that is too long", |received| numbers(received, "long").contains(&10));
     assert_eq!(sender.bus.counts().failed, 1);
 }
 
@@ -201,9 +205,9 @@ fn messages_without_a_prefix_are_ignored(server: &Server, publish_raw: fn(&Serve
     publish_raw(server, "p.no.such.subject", b"hello");
     publish_raw(server, "p.x", b"hello");
     sender.send("open", 1..2);
-    let heard = listener.receiver.until("the node", |heard| !numbers(heard, "open").is_empty());
-    assert_eq!(numbers(&heard, "open"), [1]);
-    assert!(!has_lost(&heard));
+    let received = listener.receiver.until("the node", |received| !numbers(received, "open").is_empty());
+    assert_eq!(numbers(&received, "open"), [1]);
+    assert!(!has_lost(&received));
 }
 
 /// The server must be one that soon closes the connection of a slow reader.
@@ -229,7 +233,7 @@ fn a_node_that_is_too_slow_learns_of_the_loss(server: Server) {
     listener.receiver.is_blocked.store(false, Ordering::SeqCst);
     listener.receiver.until("the loss", has_lost);
     sender.send("A", 1_000..1_001);
-    listener.receiver.until("what comes after", |heard| numbers(heard, "A").contains(&1_000));
+    listener.receiver.until("what comes after", |received| numbers(received, "A").contains(&1_000));
 }
 
 fn messages_lost_with_a_connection_are_reported(server: &Server) {
@@ -237,13 +241,13 @@ fn messages_lost_with_a_connection_are_reported(server: &Server) {
     let proxy = Proxy::to(server.port);
     let sender = Node::new(&server.url().replace(&server.port.to_string(), &proxy.port.to_string()), "n2");
     sender.send("cut", 0..1);
-    listener.receiver.until("the message", |heard| numbers(heard, "cut") == [0]);
+    listener.receiver.until("the message", |received| numbers(received, "cut") == [0]);
     proxy.cut();
-    let heard = listener.receiver.until("the loss", has_lost);
-    assert_eq!(numbers(&heard, "cut"), [0]);
+    let received = listener.receiver.until("the loss", has_lost);
+    assert_eq!(numbers(&received, "cut"), [0]);
     sender.send_until_sent();
     sender.send("cut", 1..2);
-    listener.receiver.until("what comes after", |heard| numbers(heard, "cut") == [0, 1]);
+    listener.receiver.until("what comes after", |received| numbers(received, "cut") == [0, 1]);
 }
 
 fn a_wrong_login_is_reported_without_the_address(scheme: &str, port: u16, good: &[&str], bad: &[&str]) {
@@ -393,7 +397,8 @@ mod nats {
         let server = Server::nats_with(&["-c", file.path().to_str().unwrap()]);
         let node = Node::listening(&format!("nats://ann:p@127.0.0.1:{}", server.port), "n1", &[subject("A")]);
         assert!(!node.bus.subscribe(vec![subject("B").into()], Ticket(2)));
-        node.receiver.until("the refusal", |heard| heard.contains(&Heard::Confirmed(Ticket(2), false)));
+        node.receiver
+            .until("the refusal", |received| received.contains(&Received::Confirmed(Ticket(2), false)));
     }
 }
 
@@ -464,6 +469,7 @@ mod redis {
         let node =
             Node::listening(&format!("redis://ann:p@127.0.0.1:{}", server.port), "n1", &[subject("A")]);
         assert!(!node.bus.subscribe(vec![subject("B").into()], Ticket(2)));
-        node.receiver.until("the refusal", |heard| heard.contains(&Heard::Confirmed(Ticket(2), false)));
+        node.receiver
+            .until("the refusal", |received| received.contains(&Received::Confirmed(Ticket(2), false)));
     }
 }

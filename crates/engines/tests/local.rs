@@ -9,30 +9,30 @@ use tavern_engines::{BusOptions, open_bus};
 use tavern_store::{Bus, BusError, BusLoss, BusPacket, BusReceiver, Subject, SystemClock, Ticket, Writer};
 
 #[derive(Default)]
-struct Ear {
-    heard: Mutex<Vec<String>>,
+struct RecordingReceiver {
+    received: Mutex<Vec<String>>,
     arrived: Condvar,
 }
 
-impl Ear {
+impl RecordingReceiver {
     fn add(&self, what: String) {
-        self.heard.lock().unwrap().push(what);
+        self.received.lock().unwrap().push(what);
         self.arrived.notify_all();
     }
 
     fn until(&self, count: usize) -> Vec<String> {
-        let (heard, waited) = self
+        let (received, waited) = self
             .arrived
-            .wait_timeout_while(self.heard.lock().unwrap(), Duration::from_secs(10), |heard| {
-                heard.len() < count
+            .wait_timeout_while(self.received.lock().unwrap(), Duration::from_secs(10), |received| {
+                received.len() < count
             })
             .unwrap();
-        assert!(!waited.timed_out(), "received only {heard:?}");
-        heard.clone()
+        assert!(!waited.timed_out(), "received only {received:?}");
+        received.clone()
     }
 }
 
-impl BusReceiver for Ear {
+impl BusReceiver for RecordingReceiver {
     fn confirmed(&self, _ticket: Ticket, outcome: Result<(), BusError>) {
         self.add(format!("confirmed {}", outcome.is_ok()));
     }
@@ -46,10 +46,10 @@ impl BusReceiver for Ear {
     }
 }
 
-fn node(name: &str, folder: &Path) -> (Arc<dyn Bus>, Arc<Ear>) {
-    let ear = Arc::new(Ear::default());
+fn node(name: &str, folder: &Path) -> (Arc<dyn Bus>, Arc<RecordingReceiver>) {
+    let receiver = Arc::new(RecordingReceiver::default());
     let options = BusOptions { node: name, prefix: "tavern", folder, bounds: LogBounds::default() };
-    (open_bus("local", &options, Arc::new(SystemClock), ear.clone()).unwrap(), ear)
+    (open_bus("local", &options, Arc::new(SystemClock), receiver.clone()).unwrap(), receiver)
 }
 
 fn message(n: u64, payload: &[u8]) -> Vec<BusPacket> {
@@ -67,19 +67,19 @@ fn message(n: u64, payload: &[u8]) -> Vec<BusPacket> {
 fn messages_that_could_not_be_written_are_reported_as_lost() {
     let folder = tempfile::tempdir().unwrap();
     let (one, _) = node("one", folder.path());
-    let (two, ear) = node("two", folder.path());
+    let (two, receiver) = node("two", folder.path());
     let subject = Subject::of_channel("tavern", b"game#A").unwrap();
     assert!(!two.subscribe(vec![subject.into()], Ticket(1)));
-    assert_eq!(ear.until(1), ["confirmed true"]);
+    assert_eq!(receiver.until(1), ["confirmed true"]);
     one.publish(message(1, b"before"));
-    assert_eq!(ear.until(2)[1], "before");
+    assert_eq!(receiver.until(2)[1], "before");
     // Too long for the folder, and not for the node: it cannot be written.
     let longest = LogBounds::default().message_bytes.max(tavern_local::MESSAGE_BYTES);
     one.publish(message(2, &vec![b'x'; longest + 1]));
     // The loss is reported although nothing follows.
-    assert_eq!(ear.until(3)[2], "Everything");
+    assert_eq!(receiver.until(3)[2], "Everything");
     one.publish(message(3, b"after"));
-    assert_eq!(ear.until(4)[3..], ["after"]);
+    assert_eq!(receiver.until(4)[3..], ["after"]);
     assert_eq!(two.counts().losses, 1);
     one.stop();
     two.stop();

@@ -1,16 +1,16 @@
 //! What only the Postgres engine promises: many stores on one database, tables that others may read meanwhile, lost
 //! connections.
 
-#[path = "support/asking.rs"]
-#[allow(dead_code, reason = "each binary uses a part of it")]
-mod asking;
+#[path = "support/fixture.rs"]
+mod fixture;
 #[path = "support/postgres.rs"]
 mod server;
-#[path = "support/things.rs"]
-mod things;
+#[path = "support/table_reader.rs"]
+#[allow(dead_code, reason = "each binary uses a part of it")]
+mod table_reader;
 
-use asking::*;
-use things::*;
+use fixture::*;
+use table_reader::*;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -22,7 +22,7 @@ use tavern_store::{
 };
 
 #[test]
-fn racing_stores_lose_nothing_and_never_wait_in_a_circle() {
+fn racing_stores_lose_nothing_and_never_deadlock() {
     const STORES: usize = 4;
     const ROUNDS: usize = 20;
     const TOGETHER: usize = 30;
@@ -115,7 +115,7 @@ fn a_reader_of_the_tables_never_sees_half_a_change() {
 }
 
 #[test]
-fn what_a_reader_is_told_of_a_channel_never_goes_back() {
+fn the_version_that_a_reader_sees_of_a_channel_never_goes_back() {
     let url = server::fresh();
     let stores = [open(&url).unwrap(), open(&url).unwrap(), open(&url).unwrap()];
     let done = AtomicBool::new(false);
@@ -149,7 +149,7 @@ fn what_a_reader_is_told_of_a_channel_never_goes_back() {
     });
 }
 
-/// Holds the first store's commit up just before its end, and runs another thing until that is done or waits too.
+/// Blocks the first store's commit just before its end, and runs `other` until it is done or waits too.
 fn while_a_commit_ends<T: Send>(
     name: &str,
     held_up: impl Fn(&BlockingStore, &Writer) -> Receipt + Send + Sync,
@@ -179,7 +179,7 @@ fn while_a_commit_ends<T: Send>(
 }
 
 #[test]
-fn an_empty_channel_is_told_before_whoever_is_about_to_begin_it() {
+fn an_empty_channel_has_a_lower_version_than_a_concurrent_arrival() {
     let (arrived, (version, users)) = while_a_commit_ends(
         "empty",
         |store, _| store.commit(arrive("game#A", "ann")).unwrap(),
@@ -200,10 +200,10 @@ fn an_empty_channel_is_told_before_whoever_is_about_to_begin_it() {
 }
 
 #[test]
-fn whoever_holds_and_whoever_arrives_do_not_miss_each_other() {
+fn a_hold_and_a_concurrent_arrival_see_each_other() {
     let hold = || {
-        let (key, carrier) = (PresenceKey::new("active#1", "ann"), Some("game#1".into()));
-        Row::Hold(PresenceHold { key, carrier, until: None })
+        let (key, held_with) = (PresenceKey::new("active#1", "ann"), Some("game#1".into()));
+        Row::Hold(PresenceHold { key, held_with, until: None })
     };
     let (arrived, seen) = while_a_commit_ends(
         "held",
@@ -217,7 +217,7 @@ fn whoever_holds_and_whoever_arrives_do_not_miss_each_other() {
 }
 
 #[test]
-fn closing_an_epoch_waits_for_its_commits_under_way() {
+fn closing_an_epoch_waits_for_its_commits_in_flight() {
     let (written, left) = while_a_commit_ends(
         "fence",
         |store, node| store.commit(Commit { writer: Some(node.clone()), ..put("late") }).unwrap(),

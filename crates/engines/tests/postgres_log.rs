@@ -1,17 +1,17 @@
 //! The log of topics on Postgres: thousands of transactions of several stores race, and a reader with a cursor skips none
 //! of their events.
 
+#[path = "support/fixture.rs"]
+mod fixture;
 #[path = "support/postgres.rs"]
 mod server;
-#[path = "support/things.rs"]
-mod things;
 
+use fixture::*;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 use tavern_store::{Append, Commit, Found, LogEntry, NewInboxMessage, Read, Work};
-use things::*;
 
 const STORES: usize = 6;
 /// Each is a transaction of its own: the next is submitted when it is answered.

@@ -1,17 +1,17 @@
 //! Opening a store on Postgres: schemas, versions, addresses, TLS; what is refused is reported and left as it is.
 
-#[path = "support/asking.rs"]
-#[allow(dead_code, reason = "each binary uses a part of it")]
-mod asking;
+#[path = "support/fixture.rs"]
+mod fixture;
 #[path = "support/postgres.rs"]
 mod server;
-#[path = "support/things.rs"]
-mod things;
+#[path = "support/table_reader.rs"]
+#[allow(dead_code, reason = "each binary uses a part of it")]
+mod table_reader;
 
-use asking::*;
+use fixture::*;
 use std::thread;
+use table_reader::*;
 use tavern_store::StoreError;
-use things::*;
 
 #[test]
 fn schemas_share_a_database_and_nothing_else() {
@@ -68,8 +68,8 @@ fn a_schema_of_another_program_is_refused() {
 fn a_login_that_owns_its_schema_is_enough() {
     let url = server::fresh();
     let schema = url.rsplit('=').next().unwrap();
-    Reader::new(&url).run(&format!("CREATE ROLE guest LOGIN; CREATE SCHEMA {schema} AUTHORIZATION guest"));
-    let client = open(&url.replacen("postgres@", "guest@", 1)).unwrap();
+    Reader::new(&url).run(&format!("CREATE ROLE app LOGIN; CREATE SCHEMA {schema} AUTHORIZATION app"));
+    let client = open(&url.replacen("postgres@", "app@", 1)).unwrap();
     client.commit(put("a")).unwrap();
 }
 

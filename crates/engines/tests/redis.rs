@@ -3,11 +3,12 @@
 
 #[path = "server/authority.rs"]
 mod authority;
+#[path = "support/fixture.rs"]
+mod fixture;
 mod server;
-#[path = "support/things.rs"]
-mod things;
 
 use authority::Authority;
+use fixture::*;
 use server::{PATIENCE, Server};
 use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
@@ -18,7 +19,6 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tavern_store::{
     CloseProof, Commit, Found, NodeChange, PresenceKey, Read, StoreAnswer, StoreError, Work, Writer,
 };
-use things::*;
 
 static SHARED: LazyLock<Server> = LazyLock::new(Server::redis);
 
@@ -41,7 +41,7 @@ fn cause(error: &StoreError) -> String {
 }
 
 #[test]
-fn an_operator_can_read_what_is_kept() {
+fn every_key_is_documented() {
     let url = fresh();
     let client = open(&url).unwrap();
     let raised = client.commit(arrive("game#A", "ann")).unwrap().raised[0];
@@ -71,11 +71,11 @@ fn a_server_that_lost_everything_fences_its_nodes() {
     let again = open_node(&client, "n1");
     assert!(again.epoch > node.epoch);
     client.commit(Commit { writer: Some(again), ..put("a") }).unwrap();
-    open(&server.url()).expect("what it is written in is known again");
+    open(&server.url()).expect("the schema version is written again");
 }
 
 #[test]
-fn a_server_that_forgot_its_scripts_is_told_them_again() {
+fn a_server_that_lost_its_scripts_gets_them_again() {
     let server = Server::redis();
     let client = open(&server.url()).unwrap();
     for n in 0..20 {
@@ -116,7 +116,7 @@ fn a_cut_connection_is_made_again_and_loses_nothing() {
 }
 
 #[test]
-fn a_full_server_says_so_and_goes_on_when_there_is_room() {
+fn a_full_server_refuses_commits_until_there_is_room() {
     let server = Server::redis();
     let client = open(&server.url()).unwrap();
     server.cli(&["CONFIG", "SET", "maxmemory", "1"]);
@@ -162,7 +162,7 @@ fn of_a_name_that_many_open_one_epoch_stays_open() {
 }
 
 #[test]
-fn rivals_in_one_channel_are_counted_one_by_one() {
+fn concurrent_joins_of_one_channel_are_counted() {
     const EACH: usize = 200;
     let url = fresh();
     let crowd = |n: usize| {
@@ -202,7 +202,7 @@ fn a_store_of_another_version_is_refused() {
 }
 
 #[test]
-fn a_row_that_was_damaged_is_said_to_be() {
+fn a_damaged_row_is_reported() {
     let url = fresh();
     let client = open(&url).unwrap();
     client.commit(put("a")).unwrap();
@@ -231,7 +231,7 @@ fn databases_of_one_server_are_apart() {
 }
 
 #[test]
-fn whoever_waits_for_replicas_is_told_when_they_do_not_come() {
+fn a_commit_that_too_few_replicas_confirm_fails() {
     let master = Server::redis();
     let url = format!("{}?wait=1", master.url());
     let replica = Server::redis_with(&["--replicaof", "127.0.0.1", &master.port.to_string()]);
@@ -249,14 +249,14 @@ fn whoever_waits_for_replicas_is_told_when_they_do_not_come() {
 }
 
 #[test]
-fn a_replica_takes_no_store() {
+fn a_replica_is_refused_as_a_store() {
     let master = Server::redis();
     let replica = Server::redis_with(&["--replicaof", "127.0.0.1", &master.port.to_string()]);
     assert!(matches!(open(&replica.url()).err(), Some(StoreError::Unavailable { .. })));
 }
 
 #[test]
-fn a_user_with_few_rights_is_enough_also_over_tls() {
+fn a_user_with_minimal_rights_can_use_the_store_over_tls() {
     let authority = Authority::new();
     let (cert, private, ca) =
         (authority.file("cert.pem"), authority.file("key.pem"), authority.file("ca.pem"));
@@ -289,11 +289,11 @@ fn a_server_that_is_not_redis_is_refused() {
             let Ok(mut socket) = socket else { return };
             thread::spawn(move || {
                 let mut input = [0; 4096];
-                // Polite at first, then an answer that announces more than anybody has.
+                // A valid reply first, then one that announces more elements than it has.
                 while socket.read(&mut input).is_ok_and(|read| read > 0) {
                     let hello = input.windows(5).any(|part| part == b"HELLO");
-                    let said: &[u8] = if hello { b"+OK\r\n" } else { b"*99999999\r\n" };
-                    if socket.write_all(said).is_err() {
+                    let reply: &[u8] = if hello { b"+OK\r\n" } else { b"*99999999\r\n" };
+                    if socket.write_all(reply).is_err() {
                         return;
                     }
                 }

@@ -134,7 +134,7 @@ fn role_creates_a_key() {
     open(&folder).unwrap().commit(Commit { puts: vec![Row::Key(key)], ..Commit::default() }).unwrap();
 }
 
-/// The acknowledgements that a child has said, read up to a count or to the end.
+/// The acknowledgements that a child has printed, read up to a count or to the end.
 struct Acks(BufReader<ChildStdout>, BTreeSet<u64>);
 
 impl Acks {
@@ -147,7 +147,7 @@ impl Acks {
         while left > 0 {
             let mut line = String::new();
             self.0.read_line(&mut line).unwrap();
-            // The kill may have cut the last line short: without its end it says nothing.
+            // The kill may have cut the last line short: a line without its end is ignored.
             let Some(line) = line.strip_suffix('\n') else { return };
             assert!(!line.starts_with("failed"), "{line}");
             if let Some(n) = line.strip_prefix("ack ") {
@@ -296,7 +296,7 @@ fn a_full_disk_refuses_the_batch_and_heals() {
 }
 
 #[test]
-fn an_unknown_address_is_told_without_its_secrets() {
+fn an_unknown_address_is_reported_without_its_secrets() {
     let refused =
         tavern_engines::open_client("mysql://me:hush@db/tavern", Arc::new(SystemClock), PATIENCE).map(drop);
     let text = refused.unwrap_err().to_string();

@@ -24,7 +24,7 @@ fn open(folder: &Path) -> BlockingStore {
         .unwrap()
 }
 
-/// Everybody has two clients that an unknown node holder_is_open for, and a deadline.
+/// Every user has two clients on an unknown node, and a deadline.
 fn fill(client: &BlockingStore) {
     for user in 0..USERS {
         let attendee = |n: u128| ChannelClient {
@@ -103,7 +103,7 @@ fn sweep_and_kill(folder: &Path, after: usize) {
     process.0.kill().unwrap();
 }
 
-/// Users that are there; whoever is half there is a fault.
+/// Counts the users; a user with only a part of their rows is a fault.
 fn check_tables(folder: &Path) -> i64 {
     let database = Connection::open_with_flags(folder.join("tavern.db"), OpenFlags::SQLITE_OPEN_READ_ONLY);
     let database = database.unwrap();
@@ -118,7 +118,7 @@ fn check_tables(folder: &Path) -> i64 {
     assert_eq!(count("SELECT count(*) FROM deadlines"), users, "with its deadline or without");
     assert_eq!(count("SELECT coalesce(sum(users), 0) FROM channel_presences"), users);
     let alone = "SELECT count(*) FROM channel_presences WHERE channel_name NOT IN (SELECT channel_name FROM presences)";
-    assert_eq!(count(alone), 0, "a channel stands as long as somebody is there");
+    assert_eq!(count(alone), 0, "a channel has a row as long as a user is present");
     users
 }
 

@@ -24,7 +24,7 @@ pub(crate) const ONCE: &str = "once";
 pub(crate) const KEYED_PUBLISH: &str = "publish";
 /// A party by its number; a user whose party must look at them; what is kept of a user for a while only:
 pub(crate) const PARTY: &str = "party";
-pub(crate) const GUEST: &str = "guest";
+pub(crate) const MEMBERSHIP: &str = "membership";
 pub(crate) const FORGET: &str = "forget";
 
 /// A user with presences that no living node has, and the epochs that wrote those.
@@ -69,10 +69,10 @@ pub(crate) fn hold_of(
     ttl_ms: Option<u64>,
 ) -> PresenceHold {
     // Without a channel or a time, every client of the user carries it.
-    let carrier = with.or_else(|| ttl_ms.is_none().then(|| own_channel(user)));
+    let held_with = with.or_else(|| ttl_ms.is_none().then(|| own_channel(user)));
     PresenceHold {
         key: PresenceKey { channel: channel.clone(), user: user.clone() },
-        carrier,
+        held_with,
         until: ttl_ms.map(|ttl_ms| now + ttl_ms),
     }
 }
@@ -121,7 +121,7 @@ pub(crate) struct MembershipRow {
 
 impl MembershipRow {
     pub fn key(user: &str) -> DocumentKey {
-        DocumentKey::new(record::GUEST, user)
+        DocumentKey::new(record::MEMBERSHIP, user)
     }
 
     pub fn read(found: Option<&Versioned<Arc<[u8]>>>) -> Result<MembershipRow, RecordError> {
@@ -140,7 +140,7 @@ impl MembershipRow {
         if !self.is_concerned() {
             return;
         }
-        commit.deadlines.push(Deadline::new(now, GUEST, user));
+        commit.deadlines.push(Deadline::new(now, MEMBERSHIP, user));
         if said_bye {
             let key = MembershipRow::key(user);
             let membership = Membership { logged_out: Some(now), ..self.membership.clone() };

@@ -84,7 +84,7 @@ fn counted(topic: &str, events: u64) -> StoreAnswer {
 }
 
 fn committed(put: &[u64], seq: u64) -> StoreAnswer {
-    let appended = vec![Appended { position: seq, count: seq, again: false }];
+    let appended = vec![Appended { position: seq, count: seq, duplicate: false }];
     StoreAnswer::Committed(Receipt { put: put.to_vec(), appended, ..Receipt::default() })
 }
 

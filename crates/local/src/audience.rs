@@ -1,5 +1,5 @@
 //! Which processes receive a channel: a publisher's cache, valid for one version of the subscriptions and filled from
-//! the database. Must hold: what is cached for the current version is what the database says.
+//! the database. Must hold: what is cached for the current version equals the database.
 
 use crate::database::FolderCounters;
 use crate::limits;

@@ -54,7 +54,7 @@ pub enum Error {
         path: PathBuf,
         /// How long this process waited.
         waited_ms: u64,
-        /// The process id of the lock's holder, where the operating system tells it.
+        /// The process id of the lock's holder, where the operating system reports it.
         holder: Option<u32>,
     },
     /// A name, a payload or a header exceeds its limit.

@@ -225,7 +225,7 @@ impl Local {
     /// certain. Publishing to the channel makes it known.
     pub fn may_have_subscribers(&self, namespace: ChannelNamespace, channel: &[u8]) -> bool {
         let folder = self.folder();
-        // Another thread is changing one of these: say yes rather than wait.
+        // Another thread is changing one of these: answer yes rather than wait.
         let (Some(audiences), Some(receiver)) = (folder.try_audiences(), folder.try_receiver()) else {
             return true;
         };

@@ -84,7 +84,7 @@ impl Publisher<'_> {
         drafts.iter().map(|draft| routes.matches(self.subscriber, draft.namespace, draft.channel)).collect()
     }
 
-    /// Whether the cache says that no process receives any of these.
+    /// Whether the cache shows that no process receives any of these.
     fn has_no_audience(self, drafts: &[Draft<'_>]) -> bool {
         let version = self.folder.version();
         let audiences = self.folder.audiences();

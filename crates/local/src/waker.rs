@@ -1,4 +1,4 @@
-//! Wakes a process that waits: one datagram socket per process, a file in the folder. A datagram says that something
+//! Wakes a process that waits: one datagram socket per process, a file in the folder. A datagram means that something
 //! changed in the database, never what. A full socket already has a signal, so nothing more needs to be sent.
 
 use crate::error::Error;
@@ -55,7 +55,7 @@ impl Waker {
             .map_err(|error| fault("the socket cannot be created in the folder", error.into()))
     }
 
-    /// Wakes another process. A missing socket is no error: the lock tells whether the process is alive.
+    /// Wakes another process. A missing socket is no error: the lock shows whether the process is alive.
     pub fn wake(&self, process: i64, signal: WakeSignal) {
         if let Ok(address) = self.address(process) {
             let _ = rustix::net::sendto(&self.socket, &[signal as u8], SendFlags::DONTWAIT, &address);

@@ -1,4 +1,4 @@
-//! Nothing grows without bound, and a subscriber that loses messages because of that is told how many.
+//! Nothing grows without bound, and a subscriber that loses messages because of that learns how many.
 
 mod support;
 
@@ -160,7 +160,7 @@ fn a_gap_ends_a_wait() {
     for n in 0..10 {
         publisher.publish("c", format!("{n}")).unwrap();
     }
-    subscriber.tell("wait 20000");
+    subscriber.send("wait 20000");
     subscriber.resume();
     assert_eq!(subscriber.line_within(Duration::from_millis(700)), "gap 5");
 }
@@ -206,7 +206,7 @@ fn a_thousand_subscribers_need_no_descriptor_each() {
     assert_eq!(publisher.publish_all(&drafts).unwrap(), [1; 1_000]);
     assert_eq!(crowd.count("crowd-poll"), 1_000);
     assert_eq!(rows(folder.path()).processes.len(), 1);
-    // Running out of descriptors gives an error that says so.
+    // Running out of descriptors gives an error that names the cause.
     crowd.ok("limit 8");
     let other = encode(folder.path().join("other").to_str().unwrap().as_bytes());
     let refused = crowd.ask(&format!("open {other}"));

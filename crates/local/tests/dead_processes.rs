@@ -77,7 +77,7 @@ fn removed_while_waiting(folder: &Path, waiter: &mut Peer, living: &[i64]) {
     assert_eq!(waiter.receive(2), ["message c before", "pmessage c* c before"]);
     // As if the last sweep were long ago.
     database(folder).execute("UPDATE counters SET swept_at = swept_at - 5000", []).unwrap();
-    waiter.tell("wait 20000");
+    waiter.send("wait 20000");
     let began = Instant::now();
     until("the dead processes are removed", || rows(folder).processes == living);
     assert!(began.elapsed() < Duration::from_millis(2_500), "{:?}", began.elapsed());
@@ -122,8 +122,8 @@ fn two_publishers_that_meet_the_same_dead_process_clean_up_once_without_error() 
         dead.ok("subscribe c");
         dead.ok("psubscribe c* *");
         dead.kill();
-        one.tell(&format!("publish c one{round}"));
-        two.tell(&format!("publish c two{round}"));
+        one.send(&format!("publish c one{round}"));
+        two.send(&format!("publish c two{round}"));
         assert_eq!((one.line(), two.line()), ("ok 1".into(), "ok 1".into()));
         let found = rows(path);
         assert_eq!((found.processes, found.subscriptions), (own.clone(), 1));
@@ -141,8 +141,8 @@ fn of_two_concurrent_sweeps_one_cleans_up() {
         let mut dead = Peer::at(folder.path());
         dead.ok("subscribe c");
         dead.kill();
-        one.tell("sweep");
-        two.tell("sweep");
+        one.send("sweep");
+        two.send("sweep");
         let found = [one.line(), two.line()];
         assert!(found == ["ok 0", "ok 1"] || found == ["ok 1", "ok 0"], "{found:?}");
         assert_eq!(rows(folder.path()), Rows::default());
@@ -272,7 +272,7 @@ fn a_process_taken_for_dead_registers_again_and_reports_a_gap() {
     assert_eq!(subscriber.ask("poll"), "gap 0");
     assert_eq!(subscriber.ask("poll"), "none");
     assert_eq!((wake_files(path).len(), rows(path).subscriptions), (1, 3));
-    subscriber.tell("wait 20000");
+    subscriber.send("wait 20000");
     assert_eq!(publisher.count("publish c received"), 2);
     assert_eq!(subscriber.line_within(Duration::from_millis(700)), "message c received");
     assert_eq!(subscriber.ask("poll"), "pmessage c* c received");
@@ -377,7 +377,7 @@ fn a_wake_file_from_before_the_database_was_removed_is_replaced() {
     let mut subscriber = Peer::at(path);
     subscriber.ok("subscribe c");
     let mut publisher = Peer::at(path);
-    subscriber.tell("wait 20000");
+    subscriber.send("wait 20000");
     assert_eq!(publisher.count("publish c x"), 1);
     assert_eq!(subscriber.line_within(Duration::from_millis(700)), "message c x");
 }

@@ -12,7 +12,7 @@ const PAYLOAD: usize = 8_000;
 
 /// Publishes numbers until there is no space. Returns how many were published.
 fn fill(publisher: &mut Peer, prefix: &str) -> usize {
-    publisher.tell(&format!("send-numbers c 100000 {prefix} {PAYLOAD}"));
+    publisher.send(&format!("send-numbers c 100000 {prefix} {PAYLOAD}"));
     let mut sent = 0;
     loop {
         let line = publisher.line();
@@ -124,9 +124,9 @@ fn check_wal(listens: &str) {
     let recipients = 1 + u64::from(listens == "c");
     let most = highest(folder.path(), || {
         if listens == "c" {
-            waiter.tell(&format!("receive {SENT}"));
+            waiter.send(&format!("receive {SENT}"));
         } else {
-            waiter.tell("wait 60000");
+            waiter.send("wait 60000");
         }
         for n in 0..SENT {
             assert_eq!(subscriber.publish("c", format!("{n:0>100}")).unwrap(), recipients);

@@ -10,7 +10,7 @@ use tavern_local::{ChannelNamespace, Interest, Local, Options, open};
 fn a_subscriber_to_everything_is_asked_to_narrow_and_then_counted_exactly() {
     let folder = tempfile::tempdir().unwrap();
     let mut peer = Peer::at(folder.path());
-    peer.tell("narrow-on-request c d");
+    peer.send("narrow-on-request c d");
     assert_eq!(peer.line(), "subscribed");
     let publisher = open(folder.path()).unwrap();
     let began = Instant::now();
@@ -29,7 +29,7 @@ fn several_subscribers_to_everything_are_all_asked_to_narrow() {
     let folder = tempfile::tempdir().unwrap();
     let mut peers: Vec<Peer> = (0..3).map(|_| Peer::at(folder.path())).collect();
     for peer in &mut peers {
-        peer.tell("narrow-on-request c");
+        peer.send("narrow-on-request c");
         assert_eq!(peer.line(), "subscribed");
     }
     let publisher = open(folder.path()).unwrap();
@@ -45,7 +45,7 @@ fn several_subscribers_to_everything_are_all_asked_to_narrow() {
 fn a_stopped_subscriber_to_everything_is_waited_for_one_second_and_receives_it_later() {
     let folder = tempfile::tempdir().unwrap();
     let mut peer = Peer::at(folder.path());
-    peer.tell("narrow-on-request c");
+    peer.send("narrow-on-request c");
     assert_eq!(peer.line(), "subscribed");
     peer.stop();
     let publisher = open(folder.path()).unwrap();
@@ -65,7 +65,7 @@ fn a_stopped_subscriber_to_everything_is_waited_for_one_second_and_receives_it_l
 fn a_narrow_request_arrives_although_the_wake_up_socket_was_full() {
     let folder = tempfile::tempdir().unwrap();
     let mut peer = Peer::at(folder.path());
-    peer.tell("narrow-on-request c");
+    peer.send("narrow-on-request c");
     assert_eq!(peer.line(), "subscribed");
     peer.stop();
     // Fill the socket.
@@ -104,7 +104,7 @@ fn an_old_narrow_request_does_not_reach_a_new_subscriber() {
     let first = open(folder.path()).unwrap();
     first.add_interests([Interest::everything(ChannelNamespace::Public)]).unwrap();
     let mut publisher = Peer::at(folder.path());
-    publisher.tell("publish c x");
+    publisher.send("publish c x");
     assert!(first.wait(Duration::from_secs(10)).unwrap().is_none());
     assert!(first.take_narrow_request() && !first.take_narrow_request());
     first.remove_interests([Interest::everything(ChannelNamespace::Public)]).unwrap();

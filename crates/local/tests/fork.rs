@@ -22,7 +22,7 @@ fn a_forked_child_is_refused_and_harms_nothing() {
     assert_eq!(publisher.sweep().unwrap(), 0);
     assert_eq!(publisher.publish("c", "after").unwrap(), 1);
     assert_eq!(parent.receive(2), ["message c before", "message c after"]);
-    parent.tell("wait 20000");
+    parent.send("wait 20000");
     assert_eq!(publisher.publish("c", "woken").unwrap(), 1);
     assert_eq!(parent.line_within(Duration::from_millis(700)), "message c woken");
     assert_eq!(parent.count("publish c echo"), 1);

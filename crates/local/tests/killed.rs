@@ -29,11 +29,11 @@ fn spin(longest: Duration, random: &mut Random) {
 /// Lets a peer publish numbers and kills it. Returns how many publishes had returned.
 fn kill_a_publisher(folder: &Path, run: u64, size: u64, random: &mut Random) -> usize {
     let mut peer = Peer::idle();
-    peer.tell(&format!("open {}", support::word_of(folder)));
+    peer.send(&format!("open {}", support::word_of(folder)));
     if random.below(2) == 0 {
-        peer.tell("subscribe c");
+        peer.send("subscribe c");
     }
-    peer.tell(&format!("send-numbers c 1000000 {run} {size}"));
+    peer.send(&format!("send-numbers c 1000000 {run} {size}"));
     let mut seen = 0;
     if random.below(5) == 0 {
         // At any moment, even before it has opened the folder.
@@ -107,8 +107,8 @@ fn processes_killed_while_they_subscribe_read_and_unsubscribe_leave_nothing() {
     let kills = kills(40);
     for run in 0..kills {
         let mut peer = Peer::idle();
-        peer.tell(&format!("open {}", support::word_of(path)));
-        peer.tell(&format!("churn {run}"));
+        peer.send(&format!("open {}", support::word_of(path)));
+        peer.send(&format!("churn {run}"));
         if random.below(4) > 0 {
             while peer.line() != "churning" {}
         }

@@ -18,10 +18,10 @@ fn messages_of_each_publisher_arrive_in_order_none_missing_none_twice() {
     let times = [1, 1, 2];
     let mut publishers: Vec<Peer> = (0..3).map(|_| Peer::at(folder.path())).collect();
     for (at, publisher) in publishers.iter_mut().enumerate() {
-        publisher.tell(&format!("send-numbers c{at} {SENT} m{at} 20"));
+        publisher.send(&format!("send-numbers c{at} {SENT} m{at} 20"));
     }
     for (subscriber, times) in subscribers.iter_mut().zip(times) {
-        subscriber.tell(&format!("receive {}", 3 * SENT * times));
+        subscriber.send(&format!("receive {}", 3 * SENT * times));
     }
     for publisher in &mut publishers {
         for n in 0..SENT {
@@ -124,7 +124,7 @@ fn deliveries_equal_counted_recipients_while_subscriptions_change() {
     let (fickle, constant) = (open(folder.path()).unwrap(), open(folder.path()).unwrap());
     constant.subscribe(["c"]).unwrap();
     let mut publisher = Peer::at(folder.path());
-    publisher.tell(&format!("send-numbers c {SENT} m 1"));
+    publisher.send(&format!("send-numbers c {SENT} m 1"));
     let (mut counted, mut sent, mut received) = (0, 0, 0);
     let began = Instant::now();
     while sent < SENT {

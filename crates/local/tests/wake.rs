@@ -29,8 +29,8 @@ impl Drop for Done<'_> {
 /// Lets two peers publish in turn. Returns how long after each publish the other's wait returned.
 fn race(folder: &Path, rounds: usize, spin_ns: u64) -> Vec<u64> {
     let (mut one, mut two) = (Peer::at(folder), Peer::at(folder));
-    two.tell(&format!("pong {rounds} 7 {spin_ns}"));
-    one.tell(&format!("ping {rounds} 8 {spin_ns}"));
+    two.send(&format!("pong {rounds} 7 {spin_ns}"));
+    one.send(&format!("ping {rounds} 8 {spin_ns}"));
     let times = |peer: &mut Peer| {
         assert_eq!(peer.line(), "ready");
         let lines = (0..rounds).map(|_| {
@@ -281,7 +281,7 @@ fn a_message_without_a_wake_up_is_found_within_about_a_second() {
     // As if the publisher had been killed between the commit and the wake-up.
     std::fs::remove_file(folder.path().join(format!("bus.db-wake-{number}"))).unwrap();
     for n in 0..2 {
-        subscriber.tell("wait 20000");
+        subscriber.send("wait 20000");
         assert_eq!(publisher.publish("c", format!("{n}")).unwrap(), 1);
         let line = subscriber.line_within(Duration::from_millis(1_800));
         assert_eq!(line, format!("message c {n}"));

@@ -140,8 +140,8 @@ mod tests {
 
     fn check(activities: &Activities, channel: &str, activity: &str, arrival: &str, departure: &str) {
         assert_eq!(&**activities.of(channel), activity, "{channel}");
-        assert_eq!(activities.turn(channel, true).as_str(), arrival, "arrival in {channel}");
-        assert_eq!(activities.turn(channel, false).as_str(), departure, "departure from {channel}");
+        assert_eq!(activities.cause(channel, true).as_str(), arrival, "arrival in {channel}");
+        assert_eq!(activities.cause(channel, false).as_str(), departure, "departure from {channel}");
     }
 
     #[test]

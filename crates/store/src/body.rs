@@ -22,15 +22,15 @@ pub struct SessionBody {
     pub events: Vec<MailboxEvent>,
     /// The channels its client is present in, with its state there.
     pub presences: Vec<(Arc<str>, Option<Arc<str>>)>,
-    /// It was reached by polls, which come and go.
+    /// Its client uses long-polls.
     pub polling: bool,
-    /// Its loss was told: coming back is an arrival.
+    /// Watchers know that its client was lost: resuming is announced as an arrival.
     pub lost: bool,
     pub window_ms: u64,
-    /// The version up to which it was told about each channel it watches.
-    pub told: Vec<(Arc<str>, u64)>,
-    pub heard: Vec<BusPosition>,
-    /// A digest of what it was told last about each of those whom its user follows.
+    /// For each watched channel, the version of the last presence event that the session received.
+    pub presence_versions: Vec<(Arc<str>, u64)>,
+    pub bus_positions: Vec<BusPosition>,
+    /// For each followed user, a digest of the last status event that the session received.
     pub statuses: Vec<(Arc<str>, u64)>,
     /// The highest id of an inbox message that was put into its mailbox.
     pub last_inbox_message: u64,
@@ -38,7 +38,7 @@ pub struct SessionBody {
     pub unacked_inbox: Vec<(u64, u64)>,
 }
 
-/// The words of one shard of one life of a node, up to the last one that could be heard.
+/// The last bus message of one shard of a node, in one epoch, that the session can have received.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BusPosition {
     pub node: Arc<str>,
@@ -86,8 +86,8 @@ impl SessionBody {
             events: self.events.iter().map(EventRecord::of).collect(),
             presences: self.presences.iter().map(PresenceRecord::of).collect(),
             window_ms: self.window_ms,
-            told: self.told.iter().map(NumberRecord::of).collect(),
-            heard: self.heard.iter().map(StreamRecord::of).collect(),
+            told: self.presence_versions.iter().map(NumberRecord::of).collect(),
+            heard: self.bus_positions.iter().map(StreamRecord::of).collect(),
             statuses: self.statuses.iter().map(NumberRecord::of).collect(),
             last_inbox_message: self.last_inbox_message,
             unacked_inbox: self
@@ -118,8 +118,8 @@ impl SessionBody {
             events: record.events.into_iter().map(EventRecord::event).collect(),
             presences: record.presences.into_iter().map(PresenceRecord::presence).collect(),
             window_ms: record.window_ms,
-            told: record.told.into_iter().map(NumberRecord::pair).collect(),
-            heard: record.heard.into_iter().map(StreamRecord::stream).collect::<Result<_, _>>()?,
+            presence_versions: record.told.into_iter().map(NumberRecord::pair).collect(),
+            bus_positions: record.heard.into_iter().map(StreamRecord::stream).collect::<Result<_, _>>()?,
             statuses: record.statuses.into_iter().map(NumberRecord::pair).collect(),
             last_inbox_message: record.last_inbox_message,
             unacked_inbox: record
@@ -324,8 +324,8 @@ mod tests {
             polling: true,
             lost: true,
             window_ms: 7,
-            told: vec![("game#A".into(), 5)],
-            heard: vec![BusPosition { node: "n1".into(), epoch: Epoch(3), shard: 2, n: 9 }],
+            presence_versions: vec![("game#A".into(), 5)],
+            bus_positions: vec![BusPosition { node: "n1".into(), epoch: Epoch(3), shard: 2, n: 9 }],
             statuses: vec![("bob".into(), u64::MAX)],
             last_inbox_message: 4,
             unacked_inbox: vec![(9, 4)],

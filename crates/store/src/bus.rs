@@ -21,14 +21,14 @@ pub trait Bus: Send + Sync {
     /// Messages already in flight may still arrive.
     fn unsubscribe(&self, interests: Vec<Interest>);
 
-    /// Certain: no other node or process listens, so publishing would reach nobody. Asked for every message.
+    /// True only when it is certain that no other node or process listens. Called for every message, so it is cheap.
     fn is_alone(&self) -> bool {
         false
     }
 
     /// Every message arrives without any subscription. When that ends, `BusReceiver::interests` is called, after this has
     /// become false.
-    fn hears_everything(&self) -> bool {
+    fn receives_everything(&self) -> bool {
         false
     }
 

@@ -1,5 +1,5 @@
-//! What a node wants to hear from the others. An engine that cannot match patterns listens wider; the hub hears only
-//! what its own listeners want anyway.
+//! What a node subscribes to on the bus. An engine that cannot match globs subscribes wider; the hub drops what none of its
+//! listeners wants.
 
 use crate::subject::Subject;
 use std::sync::Arc;
@@ -14,9 +14,9 @@ pub enum Interest {
 }
 
 impl Interest {
-    pub fn hears(&self, subject: &Subject) -> bool {
+    pub fn matches(&self, subject: &Subject) -> bool {
         match self {
-            Interest::Subject(own) => own.hears(subject),
+            Interest::Subject(own) => own.matches(subject),
             Interest::Channels { prefix, glob } => {
                 subject.prefix() == &**prefix
                     && subject.channel().is_some_and(|name| pattern::matches(glob, &name))
@@ -34,7 +34,7 @@ impl Interest {
 }
 
 impl Interest {
-    /// What to listen to on a server that knows subjects alone: all of these together hear at least as much.
+    /// The subjects to subscribe to on a server that cannot match globs: together they receive at least as much.
     pub fn subjects(&self) -> Vec<Subject> {
         match self {
             Interest::Subject(subject) => vec![subject.clone()],
@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_subjects_of_a_pattern_hear_all_that_it_hears() {
+    fn the_subjects_of_a_pattern_match_all_that_it_matches() {
         let names: [&[u8]; 9] =
             [b"game#a", b"game#", b"game", b"game#\xff", b"", b"_people#a", b"x", b"\xffz", b"a.b#c"];
         let globs: [&[u8]; 11] = [
@@ -83,9 +83,9 @@ mod tests {
             let interest = Interest::Channels { prefix: "p".into(), glob: glob.into() };
             let subjects = interest.subjects();
             for name in names {
-                let word = Subject::of_channel("p", name).unwrap();
-                let heard = subjects.iter().any(|subject| subject.hears(&word));
-                assert!(heard || !interest.hears(&word), "{:?} of {glob:?}", word);
+                let message = Subject::of_channel("p", name).unwrap();
+                let received = subjects.iter().any(|subject| subject.matches(&message));
+                assert!(received || !interest.matches(&message), "{:?} of {glob:?}", message);
             }
         }
         let narrow = Interest::Channels { prefix: "p".into(), glob: (*b"game#a*").into() };

@@ -11,6 +11,6 @@ pub struct ApiKey {
     pub hash: [u8; 32],
     pub scopes: Scopes,
     pub created_at: Time,
-    /// A revoked key stays, so that a list can say when it ended.
+    /// A revoked key stays, so that a list can show when it was revoked.
     pub revoked_at: Option<Time>,
 }

@@ -23,23 +23,23 @@
 //! ```
 //! use std::sync::Arc;
 //! use std::time::Duration;
-//! use tavern_store::blocking::Client;
+//! use tavern_store::blocking::BlockingStore;
 //! use tavern_store::memory::MemoryEngine;
 //! use tavern_store::{Commit, Document, DocumentKey, Expect, Found, Read, Row, RowKey, StoreError, SystemClock};
 //!
 //! let engine = MemoryEngine::new(Arc::new(SystemClock));
-//! let client = Client::with(Duration::from_secs(1), |answers| Ok(engine.store("n1", answers)))?;
+//! let store = BlockingStore::with(Duration::from_secs(1), |answers| Ok(engine.store("n1", answers)))?;
 //!
 //! let key = DocumentKey::new("thing", "a");
 //! let row = Row::Document(Document { key: key.clone(), body: Arc::from(*b"hello") });
-//! let receipt = client.commit(Commit { puts: vec![row.clone()], ..Commit::default() })?;
+//! let receipt = store.commit(Commit { puts: vec![row.clone()], ..Commit::default() })?;
 //!
 //! // A commit that expects a version is refused when the row has another.
 //! let expects = vec![Expect { key: RowKey::Document(key.clone()), version: receipt.put[0] + 1 }];
-//! let refused = client.commit(Commit { expects, puts: vec![row], ..Commit::default() });
+//! let refused = store.commit(Commit { expects, puts: vec![row], ..Commit::default() });
 //! assert!(matches!(refused, Err(StoreError::Conflict { .. })));
 //!
-//! let Found::Document(Some(found)) = client.read(Read::Document(key))? else { panic!("it was put") };
+//! let Found::Document(Some(found)) = store.read(Read::Document(key))? else { panic!("it was put") };
 //! assert_eq!((found.version, &*found.row.body), (receipt.put[0], &b"hello"[..]));
 //! # Ok::<(), StoreError>(())
 //! ```
@@ -54,7 +54,7 @@
 //!
 //! A commit is all or nothing. A closed epoch never writes again. A version is never given twice to one key,
 //! through deletion too. Time is the store's and never goes back. What was acknowledged is as durable as the
-//! engine says. A difference between engines that a caller can see is a bug, or a named exclusion in the
+//! engine promises. A difference between engines that a caller can see is a bug, or a named exclusion in the
 //! conformance suite with its reason.
 #![forbid(unsafe_code)]
 

@@ -20,7 +20,7 @@ pub struct Appended {
     /// Its number in its topic.
     pub count: u64,
     /// A duplicate: nothing was added, and this is the place of the first one.
-    pub again: bool,
+    pub duplicate: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

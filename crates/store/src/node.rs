@@ -19,7 +19,7 @@ pub struct NodeRow {
     pub lease_until: Time,
     /// Set once; the moment of loss for its clients.
     pub closed_at: Option<Time>,
-    /// It said reason itself.
+    /// The node stopped cleanly: it closed the epoch itself.
     pub clean: bool,
 }
 
@@ -28,7 +28,7 @@ impl Writer {
         Writer { node: node.into(), epoch }
     }
 
-    /// Somebody who is no node: a process that shares the bus. It has no epoch and numbers nothing.
+    /// The sender of messages from programs that are not nodes. It has no epoch and does not number its messages.
     pub fn outsider() -> Writer {
         Writer::new("", Epoch(0))
     }

@@ -26,19 +26,19 @@ pub struct PresenceRow {
     pub attendance: Attendance,
 }
 
-/// An app says that a user is in a channel, until it says otherwise.
+/// Presence set by an app: the user counts as present until the app removes the hold or it expires.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PresenceHold {
     pub key: PresenceKey,
-    /// The user is present as long as they are in this channel. None: without any client.
-    pub carrier: Option<Arc<str>>,
+    /// The user is present as long as they are in this other channel. `None`: without any client.
+    pub held_with: Option<Arc<str>>,
     pub until: Option<Time>,
 }
 
-/// A user whose presence a commit changed is held in a channel.
+/// A hold that follows a presence which the commit changed: the user is held in `channel` while `held_with` lasts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HeldPresence {
-    pub carrier: PresenceKey,
+    pub held_with: PresenceKey,
     pub channel: Arc<str>,
 }
 
@@ -76,7 +76,7 @@ impl PresenceKey {
 
 impl fmt::Display for PresenceKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Both may contain anything: the length says where the channel ends.
+        // Both may contain anything: the length shows where the channel ends.
         write!(f, "{}:{}/{}", self.channel.len(), self.channel, self.user)
     }
 }
@@ -96,7 +96,7 @@ impl PresenceRow {
     /// The unknown nodes of clients that joined by `before`; None: this presence is not stale.
     pub fn stale_nodes(&self, before: Time, is_known: impl Fn(&NodeEpoch) -> bool) -> Option<Vec<NodeEpoch>> {
         let mut nodes: Vec<NodeEpoch> = Vec::new();
-        for client in self.attendance.living().filter(|client| client.since <= before) {
+        for client in self.attendance.connected().filter(|client| client.since <= before) {
             // A presence set by an app has no node.
             let known = client.node.node.is_empty() || is_known(&client.node);
             if !known && !nodes.contains(&client.node) {
@@ -108,8 +108,8 @@ impl PresenceRow {
     }
 
     /// Whether one of the clients is of this epoch of a node.
-    pub fn is_at(&self, home: &Writer) -> bool {
-        self.attendance.living().any(|client| client.node == NodeEpoch::from(home))
+    pub fn is_at(&self, writer: &Writer) -> bool {
+        self.attendance.connected().any(|client| client.node == NodeEpoch::from(writer))
     }
 }
 

@@ -78,7 +78,7 @@ pub enum Read {
     },
     /// Presences with a client of one epoch of a node, by channel and user.
     PresencesAt {
-        home: Writer,
+        node: Writer,
         after: Option<PresenceKey>,
         limit: u32,
     },

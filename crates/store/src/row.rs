@@ -94,7 +94,7 @@ impl Row {
             Row::Hold(hold) => {
                 hold.key.channel.len()
                     + hold.key.user.len()
-                    + hold.carrier.as_ref().map_or(0, |name| name.len())
+                    + hold.held_with.as_ref().map_or(0, |name| name.len())
             }
             Row::User(user) => user.user.len(),
             Row::Follow(follow) => follow.follower.len() + follow.followee.len(),
@@ -112,7 +112,7 @@ impl fmt::Display for RowKey {
             RowKey::Presence(key) => write!(f, "presence:{key}"),
             RowKey::Hold(key) => write!(f, "hold:{key}"),
             RowKey::User(user) => write!(f, "user:{user}"),
-            // Both may contain anything: the length says where the first ends.
+            // Both may contain anything: the length shows where the first ends.
             RowKey::Follow { follower, followee } => {
                 write!(f, "follow:{}:{follower}/{followee}", follower.len())
             }

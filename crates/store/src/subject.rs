@@ -115,8 +115,8 @@ impl Subject {
         self.0.ends_with(ANY)
     }
 
-    /// Whether a subscription to `self` hears a word on `other`.
-    pub fn hears(&self, other: &Subject) -> bool {
+    /// Whether a subscription to `self` receives messages on `other`.
+    pub fn matches(&self, other: &Subject) -> bool {
         match self.0.strip_suffix(ANY) {
             Some(front) => other.0.starts_with(front) && other.0.len() > front.len(),
             None => self == other,
@@ -188,7 +188,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_survive_the_trip() {
+    fn names_are_decoded_as_they_were_encoded() {
         let every_byte: Vec<u8> = (0..=255).collect();
         for rest in [&b""[..], b"ABC", b"a.b", b"*", b">", b"%", b"a b", b"game#\xc3\xa9", &every_byte] {
             let subject = Subject::new("tavern", "game", rest).unwrap();
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_one_form_is_read() {
+    fn only_the_canonical_form_is_parsed() {
         for text in
             ["", "a", "a.b", "a.b.", "a.b.c.d", "a.b.%2e", "a.b.%41", "a.b.%4", "A.b.c", "a..c", "a.b.>"]
         {
@@ -237,14 +237,14 @@ mod tests {
     }
 
     #[test]
-    fn a_wide_subject_hears_what_it_stands_for() {
-        let word = Subject::new("p", "game", b"A").unwrap();
-        let hears = |subject: Result<Subject, _>| subject.unwrap().hears(&word);
-        assert!(hears(Subject::new("p", "game", b"A")));
-        assert!(hears(Subject::every_rest("p", "game")));
-        assert!(hears(Subject::everything("p")));
-        assert!(!hears(Subject::new("p", "game", b"AB")));
-        assert!(!hears(Subject::every_rest("p", "gam")));
-        assert!(!hears(Subject::everything("q")));
+    fn a_wide_subject_matches_every_subject_it_stands_for() {
+        let message = Subject::new("p", "game", b"A").unwrap();
+        let matches = |subject: Result<Subject, _>| subject.unwrap().matches(&message);
+        assert!(matches(Subject::new("p", "game", b"A")));
+        assert!(matches(Subject::every_rest("p", "game")));
+        assert!(matches(Subject::everything("p")));
+        assert!(!matches(Subject::new("p", "game", b"AB")));
+        assert!(!matches(Subject::every_rest("p", "gam")));
+        assert!(!matches(Subject::everything("q")));
     }
 }

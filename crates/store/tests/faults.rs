@@ -106,7 +106,7 @@ fn work_and_answers_can_be_late() {
 }
 
 #[test]
-fn a_crashed_node_hreceiver_no_answer_though_its_work_happens() {
+fn a_crashed_node_gets_no_answer_but_its_work_is_done() {
     let (_, engine, receiver) = engine(Vec::new(), Vec::new());
     let (dead, alive) = (engine.store("n1", receiver.clone()), engine.store("n2", receiver.clone()));
     dead.submit(vec![(Ticket(1), put())]);

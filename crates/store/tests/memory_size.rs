@@ -36,7 +36,7 @@ static ALLOCATOR: Counting = Counting;
 
 /// As a hub commits it: every commit has names of its own.
 fn join(channel: usize, user: usize) -> Commit {
-    let (channel, user) = (format!("hall#{channel}"), format!("guest-{user}"));
+    let (channel, user) = (format!("room#{channel}"), format!("user-{user}"));
     let client = ChannelClient {
         client: ClientId::from_random((user.len() as u128) << 70 | 7),
         node: NodeEpoch { node: "node-1".into(), epoch: Epoch(1_790_000_000_000_000) },

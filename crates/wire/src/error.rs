@@ -39,11 +39,11 @@ struct CodeRow {
     name: &'static str,
     status: u16,
     retry: bool,
-    meaning: &'static str,
+    description: &'static str,
 }
 
 const fn row(code: Code, name: &'static str, status: u16, retry: bool, meaning: &'static str) -> CodeRow {
-    CodeRow { code, name, status, retry, meaning }
+    CodeRow { code, name, status, retry, description: meaning }
 }
 
 /// In the order of the enum, so that a code finds its row by its number.
@@ -108,8 +108,8 @@ impl Code {
     }
 
     /// One sentence: the default message, and the entry in the manual.
-    pub fn meaning(self) -> &'static str {
-        TABLE[self as usize].meaning
+    pub fn description(self) -> &'static str {
+        TABLE[self as usize].description
     }
 }
 
@@ -141,7 +141,7 @@ impl Refusal {
 
 impl From<Code> for Refusal {
     fn from(code: Code) -> Refusal {
-        Refusal::new(code, code.meaning())
+        Refusal::new(code, code.description())
     }
 }
 
@@ -176,7 +176,7 @@ mod tests {
     fn statuses_are_errors_and_default_messages_are_sentences() {
         for code in Code::ALL {
             assert!((400..600).contains(&code.http_status()), "{code:?}");
-            assert!(code.meaning().ends_with('.'), "{code:?}");
+            assert!(code.description().ends_with('.'), "{code:?}");
         }
     }
 

@@ -38,12 +38,12 @@ pub(super) enum Pace {
 
 impl EndpointFailure {
     /// An attempt failed. Returns since when there are only failures.
-    pub(super) fn fail(&mut self, now: Time, patience: &RetryPolicy, pace: Pace, roll: u64) -> Time {
+    pub(super) fn fail(&mut self, now: Time, policy: &RetryPolicy, pace: Pace, random: u64) -> Time {
         let wait_ms = match pace {
-            Pace::Quick => patience.quick_ms(roll),
+            Pace::Quick => policy.quick_ms(random),
             Pace::Backoff => {
                 self.failures = self.failures.saturating_add(1);
-                patience.backoff_ms(self.failures, roll)
+                policy.backoff_ms(self.failures, random)
             }
         };
         self.retry_at = now + wait_ms;
@@ -54,35 +54,35 @@ impl EndpointFailure {
     pub(super) fn throttle(
         &mut self,
         now: Time,
-        patience: &RetryPolicy,
+        policy: &RetryPolicy,
         after_ms: Option<u64>,
         fresh: bool,
-        roll: u64,
+        random: u64,
     ) {
         self.failing_since = None;
-        let asked = after_ms.map(|ms| now + patience.throttle_ms(ms));
+        let asked = after_ms.map(|ms| now + policy.throttle_ms(ms));
         if !fresh {
             self.retry_at = self.retry_at.max(asked.unwrap_or(Time::ZERO));
             return;
         }
         self.retry_at = asked.unwrap_or_else(|| {
             self.failures = self.failures.saturating_add(1);
-            now + patience.backoff_ms(self.failures, roll)
+            now + policy.backoff_ms(self.failures, random)
         });
     }
 }
 
 impl RetryPolicy {
     /// The wait before a quick retry.
-    pub(super) fn quick_ms(&self, roll: u64) -> u64 {
-        within(self.least_ms(), QUICK_MS.min(self.backoff_min_ms), roll)
+    pub(super) fn quick_ms(&self, random: u64) -> u64 {
+        within(self.least_ms(), QUICK_MS.min(self.backoff_min_ms), random)
     }
 
     /// The wait after this many failures: full jitter below a ceiling that doubles.
-    pub(super) fn backoff_ms(&self, failures: u32, roll: u64) -> u64 {
-        let Some(doublings) = failures.checked_sub(2) else { return self.quick_ms(roll) };
+    pub(super) fn backoff_ms(&self, failures: u32, random: u64) -> u64 {
+        let Some(doublings) = failures.checked_sub(2) else { return self.quick_ms(random) };
         let ceiling = self.backoff_min_ms.saturating_mul(1u64.checked_shl(doublings).unwrap_or(u64::MAX));
-        within(self.least_ms(), ceiling.min(self.backoff_max_ms), roll)
+        within(self.least_ms(), ceiling.min(self.backoff_max_ms), random)
     }
 
     /// The wait that an endpoint asked for, within limits.
@@ -104,8 +104,8 @@ impl RetryPolicy {
     }
 }
 
-fn within(least: u64, most: u64, roll: u64) -> u64 {
-    least + roll % most.saturating_sub(least).saturating_add(1)
+fn within(least: u64, most: u64, random: u64) -> u64 {
+    least + random % most.saturating_sub(least).saturating_add(1)
 }
 
 #[cfg(test)]
@@ -125,7 +125,7 @@ mod tests {
             (6, 100, 16_000),
             (12, 100, 600_000),
         ] {
-            let waits = |roll| POLICY.backoff_ms(failures, roll);
+            let waits = |random| POLICY.backoff_ms(failures, random);
             assert_eq!((waits(0), waits(most - least)), (least, most), "{failures}");
             assert_eq!(waits(most - least + 1), least, "{failures}");
         }

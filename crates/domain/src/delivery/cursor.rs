@@ -3,7 +3,10 @@
 //! than may be in flight is sealed ahead, so that sealing the next one and settling the last share a save.
 
 use super::batch::{Batch, EntryRange, LogMark};
-use super::{BatchReason, Delivery, DeliveryEffect, DisabledReason, LETTERS, QueuedEvent, RetriedDeadLetter};
+use super::{
+    BatchReason, Delivery, DeliveryEffect, DisabledReason, MAX_RETRIED_DEAD_LETTERS, QueuedEvent,
+    RetriedDeadLetter,
+};
 use crate::time::Time;
 use alloc::vec::Vec;
 
@@ -99,9 +102,9 @@ impl Delivery {
 
     /// Dead letters come after what is sealed, out of their order. They were refused before, so one more refusal parks them
     /// again and later events do not wait long. A dead letter that is retried twice is sent once.
-    pub(super) fn retry(&mut self, now: Time, letters: Vec<RetriedDeadLetter>) {
+    pub(super) fn retry(&mut self, now: Time, dead: Vec<RetriedDeadLetter>) {
         let (mut runs, mut bytes) = (Vec::new(), 0);
-        for RetriedDeadLetter { run, bytes: size } in letters.into_iter().take(LETTERS) {
+        for RetriedDeadLetter { run, bytes: size } in dead.into_iter().take(MAX_RETRIED_DEAD_LETTERS) {
             if self.saves.is_retried(run.first) || self.progress.holds(run.first) {
                 continue;
             }

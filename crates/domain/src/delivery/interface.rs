@@ -62,7 +62,7 @@ pub enum DeliveryInput {
     Answered {
         batch: u64,
         reply: EndpointReply<u64>,
-        roll: u64,
+        random: u64,
     },
     Rules(DeliveryRules),
     /// Send again, at once, whatever the endpoint did before.
@@ -90,7 +90,7 @@ pub enum DeliveryEffect {
     Disabled(DisabledReason),
     /// The endpoint works again.
     Recovered,
-    /// These will never be delivered; a gap entry will say so.
+    /// These will never be delivered; a gap entry reports them.
     Lost {
         first: u64,
         last: u64,

@@ -1,6 +1,6 @@
 //! The delivery of one subscription: which events make a batch, when it is sent, and what an attempt's outcome means. It
 //! sees the sizes and numbers of events, never their content; reading the log, storing the progress and sending are
-//! elsewhere. So is fairness between subscriptions: a delivery says what it could send, the hub says when.
+//! elsewhere. So is fairness between subscriptions: a delivery knows what it could send, the hub decides when.
 //! Must hold: a batch is sent only after a save that holds it; with `concurrency` 1 a batch is sent when all before it are
 //! settled; an event is settled when it was acknowledged or parked, and is never forgotten before; everything is bounded.
 
@@ -37,13 +37,13 @@ use saves::Saves;
 /// A batch refused this often is split: an endpoint that was just deployed wrongly gets some time.
 pub const REFUSALS: u32 = 5;
 /// Dead letters that are retried at once: each may make a batch of its own.
-pub const LETTERS: usize = 1_000;
+pub const MAX_RETRIED_DEAD_LETTERS: usize = 1_000;
 
 #[derive(Clone, Debug)]
 pub struct Delivery {
     progress: DeliveryProgress,
     rules: DeliveryRules,
-    patience: RetryPolicy,
+    policy: RetryPolicy,
     open_batch: OpenBatch,
     attempts: Attempts,
     saves: Saves,
@@ -58,16 +58,16 @@ impl Delivery {
         now: Time,
         mut progress: DeliveryProgress,
         rules: DeliveryRules,
-        patience: RetryPolicy,
+        policy: RetryPolicy,
     ) -> Delivery {
         if let Some(failure) = &mut progress.failure {
-            failure.retry_at = failure.retry_at.min(patience.latest(now));
+            failure.retry_at = failure.retry_at.min(policy.latest(now));
         }
         Delivery {
             saves: Saves::new(progress.numbered),
             progress,
             rules,
-            patience,
+            policy,
             open_batch: OpenBatch::default(),
             attempts: Attempts::default(),
             stopping: false,
@@ -79,17 +79,19 @@ impl Delivery {
         match input {
             DeliveryInput::Items(items) => self.take(now, items),
             DeliveryInput::Saved => self.saves.confirm(),
-            DeliveryInput::Answered { batch, reply, roll } => self.answer(now, batch, reply, roll, effects),
+            DeliveryInput::Answered { batch, reply, random } => {
+                self.answer(now, batch, reply, random, effects)
+            }
             DeliveryInput::Rules(rules) => self.rules = rules,
             DeliveryInput::Enable => self.enable(),
             DeliveryInput::Disable => self.disable(DisabledReason::Asked, effects),
             DeliveryInput::Rewind(to) => self.rewind(to),
             DeliveryInput::Shed { through } => self.shed(now, through, effects),
-            DeliveryInput::Retry(letters) => self.retry(now, letters),
+            DeliveryInput::Retry(dead) => self.retry(now, dead),
             DeliveryInput::Stop => {
                 self.stopping = true;
                 if !self.attempts.is_empty() {
-                    // Whoever sends these batches again goes on counting their attempts.
+                    // The next sender of these batches continues to count their attempts.
                     self.saves.make_urgent();
                 }
             }

@@ -27,13 +27,12 @@ impl Delivery {
         now: Time,
         number: u64,
         reply: EndpointReply<u64>,
-        roll: u64,
+        random: u64,
         effects: &mut Vec<DeliveryEffect>,
     ) {
         let Some(attempt) = self.attempts.end(number) else { return };
         let Some(at) = self.progress.find(number) else { return };
-        let ended =
-            EndedAttempt { now, fresh: !attempt.stale || self.progress.failure.is_none(), random: roll };
+        let ended = EndedAttempt { now, fresh: !attempt.stale || self.progress.failure.is_none(), random };
         self.progress.last = Some(LastAttempt { at: now, reason: attempt.reason, outcome: reply.outcome });
         match reply.outcome {
             DeliveryOutcome::Delivered => self.settle(ended, at, effects),
@@ -81,7 +80,7 @@ impl Delivery {
     fn throttle(&mut self, ended: EndedAttempt, after_ms: Option<u64>) {
         self.saves.make_urgent();
         let failure = self.progress.failure.get_or_insert_default();
-        failure.throttle(ended.now, &self.patience, after_ms, ended.fresh, ended.random);
+        failure.throttle(ended.now, &self.policy, after_ms, ended.fresh, ended.random);
         if ended.fresh {
             self.attempts.mark_stale();
         }
@@ -127,9 +126,9 @@ impl Delivery {
             return;
         }
         let failure = self.progress.failure.get_or_insert_default();
-        let since = failure.fail(ended.now, &self.patience, pace, ended.random);
+        let since = failure.fail(ended.now, &self.policy, pace, ended.random);
         self.attempts.mark_stale();
-        if self.patience.gives_up(ended.now, since) {
+        if self.policy.gives_up(ended.now, since) {
             self.disable(DisabledReason::Failing, effects);
         }
     }

@@ -1,8 +1,8 @@
-//! What became of an attempt to deliver a batch: one word for it, and the endpoint's reply with its details.
+//! The outcome of an attempt to deliver a batch, and the endpoint's reply with its details.
 
 use alloc::vec::Vec;
 
-/// What became of an attempt.
+/// The outcome of an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DeliveryOutcome {
     /// Any 2xx.

@@ -47,7 +47,7 @@ pub struct PartyInvite {
     pub name: Option<Arc<str>>,
     pub by: UserId,
     pub expires: Time,
-    /// The invitee blocks the inviter: they never see it, and the party cannot tell.
+    /// The invitee blocks the inviter: they never see it, and the party does not learn that.
     pub hidden: bool,
 }
 
@@ -118,7 +118,7 @@ impl Party {
         self.members.iter().map(|member| member.user.clone()).collect()
     }
 
-    /// Who is told how an invite ended: the inviter, or the leader if the inviter has left.
+    /// Who is notified how an invite ended: the inviter, or the leader if the inviter has left.
     pub(super) fn host_of(&self, pending: &PartyInvite) -> UserId {
         self.member(&pending.by).unwrap_or(self.leader()).user.clone()
     }

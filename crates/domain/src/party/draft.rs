@@ -149,7 +149,7 @@ impl<'a> PartyDraft<'a> {
         self.command_from = self.changes.events.len();
     }
 
-    pub fn tell(&mut self, id: u64, to: &UserId, actor: &Actor, what: PartyEventKind) {
+    pub fn notify(&mut self, id: u64, to: &UserId, actor: &Actor, what: PartyEventKind) {
         let version = self.party(id).version;
         let Actor { user, name } = actor.clone();
         let event =
@@ -157,9 +157,9 @@ impl<'a> PartyDraft<'a> {
         self.changes.events.push(event);
     }
 
-    pub fn tell_members(&mut self, id: u64, actor: &Actor, what: &PartyEventKind) {
+    pub fn notify_members(&mut self, id: u64, actor: &Actor, what: &PartyEventKind) {
         for user in self.party(id).users() {
-            self.tell(id, &user, actor, what.clone());
+            self.notify(id, &user, actor, what.clone());
         }
     }
 

@@ -1,4 +1,4 @@
-//! What members and invitees are told about a party, and what other services are told.
+//! The messages to members and invitees about a party, and the events for other services.
 //! Must hold: every member gets exactly one message for every change of the party, with the version of the change, so that
 //! applying the messages to an old snapshot gives the new one, and a missing one is noticed.
 
@@ -44,7 +44,7 @@ pub enum PartyEventKind {
     },
     /// To the inviter, or to the leader if the inviter has left: the actor has joined.
     Accept,
-    /// To the same user: the invite of the actor has ended otherwise. With `Reason::Logout` the error is "user not logged".
+    /// To the same user: the invite of the actor has ended otherwise. With `PartyReason::Logout` the error is "user not logged".
     Decline {
         reason: PartyReason,
         message: Option<Arc<str>>,

@@ -45,7 +45,7 @@ pub struct PartyFacts {
     parties: BTreeMap<u64, Option<Party>>,
     memberships: BTreeMap<UserId, Membership>,
     presences: BTreeMap<UserId, UserPresence>,
-    /// Given when `Need::Id` asks for it.
+    /// Given when `PartyNeed::Id` asks for it.
     pub id: Option<u64>,
 }
 

@@ -1,5 +1,5 @@
 //! How members and invites leave a party, and how it ends, whatever the cause.
-//! Must hold: each side of an invite that did not end it is told once; a party with one member and no invite ends.
+//! Must hold: each side of an invite that did not end it is notified once; a party with one member and no invite ends.
 
 use super::draft::{PartyDraft, PartyStep};
 use super::event::Actor;
@@ -43,7 +43,7 @@ pub(super) fn end_invite(draft: &mut PartyDraft<'_>, id: u64, user: &UserId, end
         draft.record(user)?.invites.retain(|invite| *invite != id);
         if by.as_ref() != Some(user) {
             let actor = draft.party(id).actor(by.as_ref().unwrap_or(&pending.by));
-            draft.tell(id, user, &actor, PartyEventKind::InviteCancel { reason });
+            draft.notify(id, user, &actor, PartyEventKind::InviteCancel { reason });
         }
     }
     for member in draft.party(id).users() {
@@ -51,7 +51,7 @@ pub(super) fn end_invite(draft: &mut PartyDraft<'_>, id: u64, user: &UserId, end
             true => PartyEventKind::Decline { reason, message: message.clone() },
             false => PartyEventKind::Uninvited { reason },
         };
-        draft.tell(id, &member, &invitee, what);
+        draft.notify(id, &member, &invitee, what);
     }
     Ok(())
 }
@@ -76,14 +76,14 @@ pub(super) fn remove_member(
     draft.changes.left.push((id, user.clone()));
     if let Some(by) = &by {
         let leader = draft.party(id).actor(by);
-        draft.tell(id, user, &leader, PartyEventKind::Kick { message: message.clone() });
+        draft.notify(id, user, &leader, PartyEventKind::Kick { message: message.clone() });
     }
     let leave = PartyEventKind::Leave { reason, by, message };
     if reason == PartyReason::Timeout {
         // They did not leave themselves, and may be reconnecting at this moment.
-        draft.tell(id, user, &actor, leave.clone());
+        draft.notify(id, user, &actor, leave.clone());
     }
-    draft.tell_members(id, &actor, &leave);
+    draft.notify_members(id, &actor, &leave);
     if led {
         let party = draft.party(id);
         let next = party.members.iter().find(|member| member.away.is_none()).unwrap_or(party.leader());
@@ -96,7 +96,7 @@ pub(super) fn remove_member(
 pub(super) fn make_leader(draft: &mut PartyDraft<'_>, id: u64, user: &UserId, by: Option<UserId>) {
     draft.change(id).put_first(user);
     let actor = draft.party(id).actor(user);
-    draft.tell_members(id, &actor, &PartyEventKind::Leader { by });
+    draft.notify_members(id, &actor, &PartyEventKind::Leader { by });
 }
 
 /// Ends a party that has one member and no invite.
@@ -134,7 +134,7 @@ fn end(
 ) -> PartyStep {
     let users = draft.party(id).users();
     draft.change(id);
-    draft.tell_members(id, actor, &PartyEventKind::Disband { reason, message });
+    draft.notify_members(id, actor, &PartyEventKind::Disband { reason, message });
     for user in users {
         draft.record(&user)?.party = None;
         draft.changes.left.push((id, user));

@@ -5,7 +5,7 @@
 //! a reply and everything that must be written in one commit. It does not change what it was given.
 //! Must hold: a user is in at most one party, and their own record agrees with its members; members and open invites
 //! together never exceed `max_members`, and no user is both; no party has one member and no invite; every invite ends once,
-//! and each side that did not end it is told once; a ticket names exactly the members; a refused command changes nothing.
+//! and each side that did not end it is notified once; a ticket names exactly the members; a refused command changes nothing.
 
 mod commands;
 mod document;
@@ -44,7 +44,7 @@ pub struct PartyLimits {
     pub max_members: u32,
     /// How long an invite stays open.
     pub invite_ms: u64,
-    /// How long members may take to say that they are ready.
+    /// How long members have to confirm that they are ready.
     pub gather_ms: u64,
     /// How long a disconnected member stays after the grace period of their presence.
     pub grace_ms: u64,
@@ -53,7 +53,7 @@ pub struct PartyLimits {
     pub invites_per_minute: u32,
     /// Open invites of one user.
     pub max_pending: u32,
-    /// True: members must say that they are ready. False: every online member is.
+    /// True: members must confirm that they are ready. False: every online member is ready.
     pub require_ready: bool,
 }
 
@@ -97,7 +97,7 @@ impl PartyChanges {
 
 /// The result of one run.
 #[derive(Clone, Debug, PartialEq)]
-pub enum PartyTurn {
+pub enum PartyResult {
     /// Load these, add them to the facts and run again. Never empty.
     Need(Vec<PartyNeed>),
     Answered {
@@ -107,13 +107,13 @@ pub enum PartyTurn {
 }
 
 /// Decides one command on the facts that were loaded.
-pub fn run(now: Time, rules: &PartyLimits, facts: &PartyFacts, call: &PartyRequest) -> PartyTurn {
+pub fn run(now: Time, rules: &PartyLimits, facts: &PartyFacts, call: &PartyRequest) -> PartyResult {
     assert!((2..=64).contains(&rules.max_members), "a party has 2 to 64 members");
     let mut draft = PartyDraft::new(now, rules, facts);
     let decided = decide(&mut draft, call);
     match conclude(&mut draft, call, decided) {
-        Ok(reply) => PartyTurn::Answered { reply, changes: draft.changes },
-        Err(_) => PartyTurn::Need(draft.into_needs()),
+        Ok(reply) => PartyResult::Answered { reply, changes: draft.changes },
+        Err(_) => PartyResult::Need(draft.into_needs()),
     }
 }
 

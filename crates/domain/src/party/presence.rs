@@ -37,7 +37,7 @@ pub(super) fn lose_again(draft: &mut PartyDraft<'_>, id: u64, user: &UserId) -> 
 pub(super) fn come_back(draft: &mut PartyDraft<'_>, id: u64, user: &UserId) {
     draft.change(id).member_mut(user).away = None;
     let actor = draft.party(id).actor(user);
-    draft.tell_members(id, &actor, &PartyEventKind::Online);
+    draft.notify_members(id, &actor, &PartyEventKind::Online);
 }
 
 fn go_away(draft: &mut PartyDraft<'_>, id: u64, user: &UserId, since: Time, grace_ends: Time) {
@@ -45,5 +45,5 @@ fn go_away(draft: &mut PartyDraft<'_>, id: u64, user: &UserId, since: Time, grac
     ticket::cancel(draft, id, &actor, PartyReason::Offline);
     let until = grace_ends + draft.rules.grace_ms;
     draft.change(id).member_mut(user).away = Some(MemberDisconnect { since, until });
-    draft.tell_members(id, &actor, &PartyEventKind::Offline);
+    draft.notify_members(id, &actor, &PartyEventKind::Offline);
 }

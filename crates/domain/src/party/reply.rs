@@ -1,4 +1,4 @@
-//! What a command is answered. Must hold: the order of `Refusal` is the order in which they are checked; a stored reply
+//! The replies to commands. Must hold: the order of `PartyRefusal` is the order in which they are checked; a stored reply
 //! holds no party.
 
 use super::Party;

@@ -104,10 +104,10 @@ impl PartyRequest {
                 }
                 PartyCommand::Promote { user: target } | PartyCommand::Check { user: target } => user(target),
                 PartyCommand::Block { user: target } | PartyCommand::Unblock { user: target } => user(target),
-                PartyCommand::Kick { user: target, message: said } => user(target) && message(said),
-                PartyCommand::Decline { message: said, .. } => message(said),
-                PartyCommand::Leave { message: said } | PartyCommand::Disband { message: said } => {
-                    message(said)
+                PartyCommand::Kick { user: target, message: text } => user(target) && message(text),
+                PartyCommand::Decline { message: text, .. } => message(text),
+                PartyCommand::Leave { message: text } | PartyCommand::Disband { message: text } => {
+                    message(text)
                 }
                 PartyCommand::SetData { data } => json(data),
                 PartyCommand::Go { params } => params.as_ref().is_none_or(json),

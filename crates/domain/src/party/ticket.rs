@@ -7,7 +7,7 @@ use super::{PartyEventKind, PartyReason, PartyTopicEvent, UserId};
 pub(super) fn cancel(draft: &mut PartyDraft<'_>, id: u64, actor: &Actor, reason: PartyReason) {
     let Some(go_id) = draft.party(id).go.as_ref().map(|go| go.id) else { return };
     let go = draft.change(id).go.take().expect("it was there");
-    draft.tell_members(id, actor, &PartyEventKind::GoCancel { go_id, reason });
+    draft.notify_members(id, actor, &PartyEventKind::GoCancel { go_id, reason });
     if go.until.is_none() {
         draft.changes.topic_events.push(PartyTopicEvent::GoCancelled { id, go_id });
     }
@@ -19,5 +19,5 @@ pub(super) fn fail_gathering(draft: &mut PartyDraft<'_>, id: u64, lost: Option<&
     let go = draft.change(id).go.take().expect("it was gathering");
     let is_missing = |user: &&UserId| !go.ready.contains(user) || lost == Some(user);
     let missing = go.members.iter().filter(is_missing).cloned().collect();
-    draft.tell_members(id, &leader, &PartyEventKind::GoFailed { go_id: go.id, missing, details: None });
+    draft.notify_members(id, &leader, &PartyEventKind::GoFailed { go_id: go.id, missing, details: None });
 }

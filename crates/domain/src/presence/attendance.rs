@@ -108,7 +108,7 @@ pub enum AttendanceInput {
     /// A client joins. Without a state, an earlier one stays.
     Join {
         client: ClientId,
-        home: NodeEpoch,
+        node: NodeEpoch,
         state: Option<ClientState>,
     },
     Update {
@@ -136,8 +136,8 @@ pub enum AttendanceInput {
         loss: ClientLoss,
     },
     /// All clients of one lifetime of a node are lost.
-    LoseHome {
-        home: NodeEpoch,
+    LoseNode {
+        node: NodeEpoch,
         loss: ClientLoss,
     },
     /// These lifetimes of nodes are unknown: their clients go without a grace period.
@@ -167,7 +167,7 @@ pub enum AttendanceChange {
         reason: OfflineReason,
     },
     /// The user's visibility changed.
-    Face {
+    VisibilityChanged {
         from: Visibility,
         to: Visibility,
     },
@@ -198,7 +198,9 @@ impl Attendance {
 
     pub fn handle(&mut self, now: Time, input: AttendanceInput, changes: &mut Vec<AttendanceChange>) {
         match input {
-            AttendanceInput::Join { client, home, state } => self.join(now, client, home, state, changes),
+            AttendanceInput::Join { client, node: home, state } => {
+                self.join(now, client, home, state, changes)
+            }
             AttendanceInput::Update { client, state } => self.update(client, state, changes),
             AttendanceInput::Leave { client, reason } => {
                 assert!(reason.is_explicit(), "a lost client does not leave explicitly");
@@ -228,7 +230,7 @@ impl Attendance {
                     self.lose(now, at, loss, changes);
                 }
             }
-            AttendanceInput::LoseHome { home, loss } => {
+            AttendanceInput::LoseNode { node: home, loss } => {
                 let of_node = |attendee: &ChannelClient| attendee.lost.is_none() && attendee.node == home;
                 while let Some(at) = self.clients.iter().position(of_node) {
                     self.lose(now, at, loss, changes);
@@ -246,7 +248,7 @@ impl Attendance {
 
     /// When to call `wake` again: the latest deadline of the lost clients, if no other client is present.
     pub fn next_wake(&self) -> Option<Time> {
-        if self.living().next().is_some() {
+        if self.connected().next().is_some() {
             return None;
         }
         self.clients.iter().filter_map(|attendee| attendee.lost).map(|lost| lost.until).max()
@@ -329,7 +331,7 @@ impl Attendance {
     /// The user goes offline when no client is present and every deadline has passed.
     fn settle(&mut self, now: Time, changes: &mut Vec<AttendanceChange>) {
         let over = |lost: LostClient| now >= lost.until;
-        if self.living().next().is_some() {
+        if self.connected().next().is_some() {
             // A deadline that passed while another client is present has no effect.
             self.clients.retain(|attendee| !attendee.lost.is_some_and(over));
         } else if let Some(LastDeparture { reason, seen }) = self.departed
@@ -355,11 +357,11 @@ impl Attendance {
 
     /// Within a grace period: all clients are lost.
     pub fn is_leaving(&self) -> bool {
-        self.is_present() && self.living().next().is_none()
+        self.is_present() && self.connected().next().is_none()
     }
 
     /// The clients that are present.
-    pub fn living(&self) -> impl Iterator<Item = &ChannelClient> {
+    pub fn connected(&self) -> impl Iterator<Item = &ChannelClient> {
         self.clients.iter().filter(|attendee| attendee.lost.is_none())
     }
 

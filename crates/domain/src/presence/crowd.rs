@@ -1,12 +1,12 @@
-//! How much watchers of a channel are told: every change, one difference per tick, or counts only. The mode depends on the
-//! number of users, with hysteresis, so that it does not flap at a threshold.
-//! Must hold: changes that cancel out within a tick are not told; the differences add up to the current state.
+//! How detailed the presence events of a channel are: every change, one difference per tick, or counts only.
+//! The mode depends on the number of users, with hysteresis, so that it does not flap at a threshold.
+//! Must hold: changes that cancel out within a tick are not sent; the differences add up to the current state.
 
 use super::room::{RoomDifference, RoomMember, RoomSnapshot};
 use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
 
-/// How much watchers of a channel are told.
+/// How detailed the presence events of a channel are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum PresenceMode {
     /// Every change, as it happens.
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn changes_that_cancel_out_within_a_tick_are_not_told() {
+    fn changes_that_cancel_out_within_a_tick_are_not_sent() {
         let (ann, bob): (Arc<str>, Arc<str>) = ("ann".into(), "bob".into());
         let mut room = RoomSnapshot::default();
         set(&mut room, &ann, &[1]);

@@ -1,7 +1,8 @@
 //! A followed user, as a node knows them: their channels and their visibility. It is fed with facts in any order and more
 //! than once; each has the version of the row it is about. A disconnect is held back for a moment, so that followers do not
 //! see it when the user switches pages or nodes.
-//! Must hold: an older fact changes nothing; the last status told is the current one; the same status is not told twice.
+//! Must hold: an older fact changes nothing; the last status announced is the current one; the same status is not
+//! announced twice.
 
 use super::attendance::Attendance;
 use super::status::{Activities, Status, StatusCause, UserChannel};
@@ -16,10 +17,10 @@ use alloc::vec::Vec;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum UserFact {
     /// The user is in a channel, or no longer.
-    Place {
+    Channel {
         channel: Arc<str>,
         version: u64,
-        stay: Option<ChannelStay>,
+        presence: Option<PresenceSummary>,
         /// When they were last there, if they have left.
         last_seen: Option<Time>,
         name: Option<Arc<str>>,
@@ -35,8 +36,8 @@ impl UserFact {
     pub fn supersedes(&self, other: &UserFact) -> bool {
         match (self, other) {
             (
-                UserFact::Place { channel, version, .. },
-                UserFact::Place { channel: old, version: older, .. },
+                UserFact::Channel { channel, version, .. },
+                UserFact::Channel { channel: old, version: older, .. },
             ) => channel == old && version >= older,
             (UserFact::Shown { version, .. }, UserFact::Shown { version: older, .. }) => version >= older,
             _ => false,
@@ -44,7 +45,7 @@ impl UserFact {
     }
 }
 
-/// What nodes tell each other about a user.
+/// A message between nodes about a user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum UserUpdate {
     Fact(UserFact),
@@ -59,26 +60,26 @@ pub enum UserUpdate {
         channel: Arc<str>,
     },
     /// Their inbox or party has changed: nodes with their sessions read it.
-    Mail,
+    Inbox,
 }
 
 /// The presence of a user in a channel, summarised.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ChannelStay {
+pub struct PresenceSummary {
     pub since: Time,
     /// Within a grace period: all clients are lost.
     pub leaving: bool,
 }
 
-impl ChannelStay {
+impl PresenceSummary {
     /// `None`: they are not in the channel.
-    pub fn of(attendance: &Attendance) -> Option<ChannelStay> {
+    pub fn of(attendance: &Attendance) -> Option<PresenceSummary> {
         let (since, leaving) = (attendance.since(), attendance.is_leaving());
-        attendance.is_present().then_some(ChannelStay { since, leaving })
+        attendance.is_present().then_some(PresenceSummary { since, leaving })
     }
 }
 
-/// A status to tell followers, and why.
+/// A status update for followers, and its cause.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StatusUpdate {
     pub status: Status,
@@ -93,8 +94,8 @@ pub struct Followee {
     pub visibility: Visibility,
     shown_version: u64,
     last_seen: Option<Time>,
-    /// Sorted by channel. Channels they left stay for a while, so that an older fact does not bring them back.
-    places: Vec<KnownChannel>,
+    /// Sorted by channel. Channels they left are kept for a while, so that an older fact does not bring them back.
+    channels: Vec<KnownChannel>,
     held: Option<Box<HeldDisconnect>>,
 }
 
@@ -103,7 +104,7 @@ struct KnownChannel {
     channel: Arc<str>,
     version: u64,
     at: Time,
-    stay: Option<ChannelStay>,
+    presence: Option<PresenceSummary>,
 }
 
 /// What a fact changed.
@@ -113,7 +114,7 @@ struct FactEffect {
     arrived: Option<bool>,
 }
 
-/// A disconnect that is held back, and the status that followers were told last.
+/// A disconnect that is held back, and the status that followers know.
 #[derive(Clone, Debug)]
 struct HeldDisconnect {
     due: Time,
@@ -124,7 +125,7 @@ struct HeldDisconnect {
 const LEFT_MS: u64 = 60_000;
 
 impl Followee {
-    /// From storage. Facts that arrived meanwhile go to `hear` afterwards.
+    /// From storage. Facts that arrived meanwhile go to `apply` afterwards.
     pub fn read(
         now: Time,
         visibility: Option<(u64, Visibility)>,
@@ -137,7 +138,7 @@ impl Followee {
         followee
     }
 
-    /// The user was read again. Returns what followers must be told.
+    /// The user was read again. Returns the update for followers.
     pub fn replace(
         &mut self,
         now: Time,
@@ -146,17 +147,17 @@ impl Followee {
         mut read: Followee,
     ) -> Option<StatusUpdate> {
         let believed = self.believed(activities);
-        read.places.extend(self.places.drain(..).filter(|place| place.stay.is_none()));
-        read.places.sort_by(|a, b| (&a.channel, b.version).cmp(&(&b.channel, a.version)));
-        read.places.dedup_by(|later, first| later.channel == first.channel);
+        read.channels.extend(self.channels.drain(..).filter(|known| known.presence.is_none()));
+        read.channels.sort_by(|a, b| (&a.channel, b.version).cmp(&(&b.channel, a.version)));
+        read.channels.dedup_by(|later, first| later.channel == first.channel);
         read.name = read.name.or(self.name.take());
         read.last_seen = read.last_seen.max(self.last_seen);
         *self = Followee { held: self.held.take(), ..read };
-        self.tell(now, activities, hold_ms, believed, (StatusCause::None, None))
+        self.announce(now, activities, hold_ms, believed, (StatusCause::None, None))
     }
 
-    /// Applies a fact. Returns what followers must be told. A disconnect is held back for `hold_ms`.
-    pub fn hear(
+    /// Applies a fact. Returns the update for followers. A disconnect is held back for `hold_ms`.
+    pub fn apply(
         &mut self,
         now: Time,
         activities: &Activities,
@@ -165,17 +166,17 @@ impl Followee {
     ) -> Option<StatusUpdate> {
         let believed = self.believed(activities);
         let moved = self.take(now, fact)?;
-        let turn = match (&moved.channel, moved.arrived) {
-            (Some(channel), Some(arrived)) => activities.turn(channel, arrived),
+        let cause = match (&moved.channel, moved.arrived) {
+            (Some(channel), Some(arrived)) => activities.cause(channel, arrived),
             _ => StatusCause::None,
         };
-        self.tell(now, activities, hold_ms, believed, (turn, moved.channel))
+        self.announce(now, activities, hold_ms, believed, (cause, moved.channel))
     }
 
     /// Releases a disconnect that was held back long enough.
     pub fn wake(&mut self, now: Time, activities: &Activities) -> Option<StatusUpdate> {
         let held = self.held.take_if(|held| now >= held.due)?;
-        self.tell(now, activities, 0, held.believed, (StatusCause::Disconnected, None))
+        self.announce(now, activities, 0, held.believed, (StatusCause::Disconnected, None))
     }
 
     pub fn next_wake(&self) -> Option<Time> {
@@ -184,30 +185,35 @@ impl Followee {
 
     /// The current status.
     pub fn status(&self, activities: &Activities) -> Status {
-        let own = self.places.iter().find(|place| is_own(&place.channel)).and_then(|place| place.stay);
-        let stays = self.places.iter().filter_map(|place| Some((&place.channel, place.stay?)));
-        let places: Vec<UserChannel> = stays
-            .map(|(channel, stay)| UserChannel { channel: channel.clone(), since: stay.since })
+        let own = self.channels.iter().find(|known| is_own(&known.channel)).and_then(|known| known.presence);
+        let current = self.channels.iter().filter_map(|known| Some((&known.channel, known.presence?)));
+        let channels: Vec<UserChannel> = current
+            .map(|(channel, presence)| UserChannel { channel: channel.clone(), since: presence.since })
             .collect();
-        activities.status(own.is_some(), own.is_some_and(|stay| stay.leaving), &places, self.last_seen)
+        activities.status(
+            own.is_some(),
+            own.is_some_and(|presence| presence.leaving),
+            &channels,
+            self.last_seen,
+        )
     }
 
-    /// The status that followers were told last.
+    /// The status that followers know.
     pub fn believed(&self, activities: &Activities) -> Status {
         self.held.as_ref().map_or_else(|| self.status(activities), |held| held.believed.clone())
     }
 
     fn is_online(&self) -> bool {
-        self.places.iter().any(|place| place.stay.is_some() && is_own(&place.channel))
+        self.channels.iter().any(|known| known.presence.is_some() && is_own(&known.channel))
     }
 
-    fn tell(
+    fn announce(
         &mut self,
         now: Time,
         activities: &Activities,
         hold_ms: u64,
         believed: Status,
-        (mut turn, mut channel): (StatusCause, Option<Arc<str>>),
+        (mut cause, mut channel): (StatusCause, Option<Arc<str>>),
     ) -> Option<StatusUpdate> {
         let mut returned = false;
         if self.is_online() {
@@ -219,18 +225,18 @@ impl Followee {
         }
         let status = self.status(activities);
         if believed.online && !status.online {
-            turn = StatusCause::Disconnected;
-        } else if returned && turn == StatusCause::None {
-            // They arrived in a channel while the disconnect was held back: that is the change to tell.
+            cause = StatusCause::Disconnected;
+        } else if returned && cause == StatusCause::None {
+            // They arrived in a channel while the disconnect was held back: report that as the change.
             let came = status.activities.iter().find(|one| !believed.channels.contains(&one.channel));
             if let Some(came) = came {
-                (turn, channel) = (activities.turn(&came.channel, true), Some(came.channel.clone()));
+                (cause, channel) = (activities.cause(&came.channel, true), Some(came.channel.clone()));
             }
         }
-        // While they are online, a changed `last_seen` alone is not worth telling.
+        // While they are online, a changed `last_seen` alone is not announced.
         let same = Status { last_seen: believed.last_seen, ..status.clone() } == believed;
         let same = same && (status.online || status.last_seen == believed.last_seen);
-        (!same).then_some(StatusUpdate { status, cause: turn, channel })
+        (!same).then_some(StatusUpdate { status, cause, channel })
     }
 
     /// Applies a fact. `None`: it is known already, or older than what is known.
@@ -243,15 +249,15 @@ impl Followee {
                 (self.shown_version, self.visibility) = (version, visibility);
                 Some(FactEffect { channel: None, arrived: None })
             }
-            UserFact::Place { channel, version, stay, last_seen, name } => {
-                let was = self.keep(now, &channel, version, stay)?;
+            UserFact::Channel { channel, version, presence, last_seen, name } => {
+                let was = self.keep(now, &channel, version, presence)?;
                 if name.is_some() {
                     self.name = name;
                 }
                 if is_own(&channel) {
                     self.last_seen = self.last_seen.max(last_seen);
                 }
-                let arrived = Some(stay.is_some()).filter(|is| *is != was);
+                let arrived = Some(presence.is_some()).filter(|is| *is != was);
                 Some(FactEffect { channel: Some(channel), arrived })
             }
         }
@@ -263,26 +269,27 @@ impl Followee {
         now: Time,
         channel: &Arc<str>,
         version: u64,
-        stay: Option<ChannelStay>,
+        presence: Option<PresenceSummary>,
     ) -> Option<bool> {
-        self.places.retain(|place| place.stay.is_some() || now.since(place.at) < LEFT_MS);
-        match self.places.binary_search_by(|place| place.channel.cmp(channel)) {
-            Ok(at) if self.places[at].version >= version => None,
+        self.channels.retain(|known| known.presence.is_some() || now.since(known.at) < LEFT_MS);
+        match self.channels.binary_search_by(|known| known.channel.cmp(channel)) {
+            Ok(at) if self.channels[at].version >= version => None,
             Ok(at) => {
-                let place = &mut self.places[at];
-                let was = place.stay.is_some();
-                (place.version, place.at, place.stay) = (version, now, stay);
+                let known = &mut self.channels[at];
+                let was = known.presence.is_some();
+                (known.version, known.at, known.presence) = (version, now, presence);
                 Some(was)
             }
             Err(at) => {
-                self.places.insert(at, KnownChannel { channel: channel.clone(), version, at: now, stay });
+                self.channels
+                    .insert(at, KnownChannel { channel: channel.clone(), version, at: now, presence });
                 Some(false)
             }
         }
     }
 }
 
-/// Whether it is a user's own channel, which says whether they are online.
+/// Whether it is a user's own channel, whose presence means that they are online.
 fn is_own(channel: &str) -> bool {
     Channel::parse(channel).is_ok_and(|channel| channel.kind == "user")
 }

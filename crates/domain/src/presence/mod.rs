@@ -13,7 +13,7 @@ pub use attendance::{
     LostClient, NodeEpoch, OfflineReason,
 };
 pub use crowd::{PresenceMode, Thresholds, TickChanges};
-pub use followee::{ChannelStay, Followee, StatusUpdate, UserFact, UserUpdate};
+pub use followee::{Followee, PresenceSummary, StatusUpdate, UserFact, UserUpdate};
 pub use room::{
     Applied, DepartedClient, PresenceUpdate, PresentClient, Room, RoomClient, RoomDifference, RoomMember,
     RoomSnapshot, VisibilityChanged,

@@ -45,15 +45,15 @@ pub struct PresenceUpdate {
     pub begins: bool,
 }
 
-/// The result of `Room::hear`.
+/// The result of `Room::apply`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Applied {
-    /// It was applied, with those that had waited for it: see `Room::take_told`.
-    Told,
+    /// It was applied, with those that had waited for it: see `Room::take_emitted`.
+    Emitted,
     /// It was applied before.
     Old,
     /// An earlier one is missing. It waits; if the missing one does not come, read the channel again.
-    Hole,
+    Gap,
 }
 
 /// The members of a channel at a version.
@@ -69,7 +69,7 @@ pub struct Room {
     now: RoomSnapshot,
     /// Changes that wait for a missing one, by the version before their first change.
     waiting: BTreeMap<u64, PresenceUpdate>,
-    told: Vec<PresenceUpdate>,
+    emitted: Vec<PresenceUpdate>,
 }
 
 /// Changes that may wait for a missing one. With more it is cheaper to read the channel again.
@@ -96,7 +96,7 @@ impl Room {
     }
 
     /// Applies the changes of one commit.
-    pub fn hear(&mut self, update: PresenceUpdate) -> Applied {
+    pub fn apply(&mut self, update: PresenceUpdate) -> Applied {
         if update.to <= self.now.version {
             return Applied::Old;
         }
@@ -105,11 +105,11 @@ impl Room {
             if self.waiting.len() < WAITING_MAX {
                 self.waiting.insert(update.from(), update);
             }
-            return Applied::Hole;
+            return Applied::Gap;
         }
-        self.tell(update);
-        self.tell_waiting();
-        Applied::Told
+        self.emit(update);
+        self.emit_waiting();
+        Applied::Emitted
     }
 
     /// The channel was read again. Returns what differs from before; the versions in the difference are right even if nothing
@@ -135,29 +135,29 @@ impl Room {
 
     /// Applies the changes that had waited for a read.
     pub fn catch_up(&mut self) {
-        self.tell_waiting();
+        self.emit_waiting();
     }
 
     /// Whether changes wait for a missing one.
-    pub fn has_hole(&self) -> bool {
+    pub fn has_gap(&self) -> bool {
         !self.waiting.is_empty()
     }
 
     /// The changes emitted since the last call, in order.
-    pub fn take_told(&mut self) -> Vec<PresenceUpdate> {
-        core::mem::take(&mut self.told)
+    pub fn take_emitted(&mut self) -> Vec<PresenceUpdate> {
+        core::mem::take(&mut self.emitted)
     }
 
-    fn tell(&mut self, update: PresenceUpdate) {
+    fn emit(&mut self, update: PresenceUpdate) {
         for change in &update.changes {
             self.now.apply(&update, change);
         }
         self.now.version = update.to;
-        self.told.push(update);
+        self.emitted.push(update);
     }
 
     /// Applies the changes that can be applied now.
-    fn tell_waiting(&mut self) {
+    fn emit_waiting(&mut self) {
         loop {
             let version = self.now.version;
             self.waiting.retain(|_, update| update.to > version);
@@ -165,7 +165,7 @@ impl Room {
             let next = self.waiting.iter().find(|(from, update)| **from == version || empty && update.begins);
             let Some(from) = next.map(|(from, _)| *from) else { return };
             if let Some(update) = self.waiting.remove(&from) {
-                self.tell(update);
+                self.emit(update);
             }
         }
     }
@@ -179,7 +179,7 @@ impl RoomSnapshot {
         }
         let seen =
             |client: &super::ChannelClient| RoomClient { state: client.state.clone(), since: client.since };
-        let clients = attendance.living().map(|client| (client.client, seen(client))).collect();
+        let clients = attendance.connected().map(|client| (client.client, seen(client))).collect();
         let (since, leaving) = (attendance.since(), attendance.is_leaving());
         self.members.insert(user, RoomMember { since, leaving, clients, ..shown });
     }
@@ -217,7 +217,7 @@ impl RoomSnapshot {
                     member.leaving = member.clients.is_empty();
                 }
             }
-            AttendanceChange::Face { to, .. } => {
+            AttendanceChange::VisibilityChanged { to, .. } => {
                 if let Some(member) = self.members.get_mut(&update.user) {
                     member.visibility = *to;
                 }

@@ -1,12 +1,12 @@
-//! What a user is doing: the channels they are in, the activities that means, and the word for what changed. The words
-//! come from the configuration. Must hold: always the whole status, never a difference.
+//! The status of a user: the channels they are in, the activities that this means, and the cause of a change. The names of
+//! activities and causes come from the configuration. Must hold: always the whole status, never a difference.
 
 use crate::channel::Channel;
 use crate::time::Time;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-/// The words for what users do, from the configuration.
+/// The names of activities and of status changes, from the configuration.
 #[derive(Clone, Debug, Default)]
 pub struct Activities {
     /// The activity of being in a channel, by its kind.
@@ -17,9 +17,9 @@ pub struct Activities {
     pub others: Arc<str>,
     /// Activities in the order in which they are listed; those not named come last.
     pub priority: Vec<Arc<str>>,
-    /// The word for an arrival in a channel, by its whole name or its kind.
+    /// The cause for an arrival in a channel, by its whole name or its kind.
     pub arrivals: Vec<(Arc<str>, Arc<str>)>,
-    /// The word for a departure from a channel, by its whole name or its kind.
+    /// The cause for a departure from a channel, by its whole name or its kind.
     pub departures: Vec<(Arc<str>, Arc<str>)>,
 }
 
@@ -47,13 +47,13 @@ pub struct UserChannel {
     pub since: Time,
 }
 
-/// Why followers are told of a status.
+/// Why a status was sent to followers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StatusCause {
     None,
     /// The user's last session is gone.
     Disconnected,
-    /// A word of the configuration, such as `started_game`.
+    /// A name from the configuration, such as `started_game`.
     Word(Arc<str>),
 }
 
@@ -62,7 +62,7 @@ impl StatusCause {
         match self {
             StatusCause::None => "none",
             StatusCause::Disconnected => "disconnected",
-            StatusCause::Word(word) => word,
+            StatusCause::Word(cause) => cause,
         }
     }
 }
@@ -74,15 +74,15 @@ impl Activities {
         find(&self.channels, channel).or_else(by_kind).unwrap_or(&self.others)
     }
 
-    /// The word for an arrival in a channel, or for a departure from it.
-    pub fn turn(&self, channel: &str, arrived: bool) -> StatusCause {
+    /// The cause for an arrival in a channel, or for a departure from it.
+    pub fn cause(&self, channel: &str, arrived: bool) -> StatusCause {
         let kind = kind_of(channel);
         if kind == "user" {
             return if arrived { StatusCause::None } else { StatusCause::Disconnected };
         }
-        let words = if arrived { &self.arrivals } else { &self.departures };
-        let word = find(words, channel).or_else(|| find(words, kind));
-        word.map_or(StatusCause::None, |word| StatusCause::Word(word.clone()))
+        let names = if arrived { &self.arrivals } else { &self.departures };
+        let cause = find(names, channel).or_else(|| find(names, kind));
+        cause.map_or(StatusCause::None, |cause| StatusCause::Word(cause.clone()))
     }
 
     /// The status of a user who is in these channels. `online` and `leaving` are those of their own `user#` channel.
@@ -90,21 +90,21 @@ impl Activities {
         &self,
         online: bool,
         leaving: bool,
-        places: &[UserChannel],
+        current: &[UserChannel],
         last_seen: Option<Time>,
     ) -> Status {
-        let mut places: Vec<&UserChannel> = places.iter().filter(|_| online).collect();
-        places.retain(|place| Channel::parse(&place.channel).is_ok_and(|channel| channel.kind != "user"));
-        places.sort_by(|a, b| a.channel.cmp(&b.channel));
-        let activity = |place: &&UserChannel| Activity {
-            activity: self.of(&place.channel).clone(),
-            channel: place.channel.clone(),
-            since: place.since,
+        let mut current: Vec<&UserChannel> = current.iter().filter(|_| online).collect();
+        current.retain(|one| Channel::parse(&one.channel).is_ok_and(|channel| channel.kind != "user"));
+        current.sort_by(|a, b| a.channel.cmp(&b.channel));
+        let activity = |one: &&UserChannel| Activity {
+            activity: self.of(&one.channel).clone(),
+            channel: one.channel.clone(),
+            since: one.since,
         };
-        let mut activities: Vec<Activity> = places.iter().map(activity).collect();
+        let mut activities: Vec<Activity> = current.iter().map(activity).collect();
         // A stable sort: equal ones stay in the order of their channels.
         activities.sort_by_key(|activity| self.rank(&activity.activity));
-        let channels = places.iter().map(|place| place.channel.clone()).collect();
+        let channels = current.iter().map(|one| one.channel.clone()).collect();
         Status { online, leaving: online && leaving, activities, channels, last_seen }
     }
 
@@ -113,8 +113,8 @@ impl Activities {
     }
 }
 
-fn find<'a>(words: &'a [(Arc<str>, Arc<str>)], name: &str) -> Option<&'a Arc<str>> {
-    words.iter().find(|(known, _)| **known == *name).map(|(_, word)| word)
+fn find<'a>(names: &'a [(Arc<str>, Arc<str>)], name: &str) -> Option<&'a Arc<str>> {
+    names.iter().find(|(known, _)| **known == *name).map(|(_, cause)| cause)
 }
 
 fn kind_of(channel: &str) -> &str {

@@ -5,7 +5,7 @@ mod world;
 
 use proptest::prelude::*;
 use tavern_domain::delivery::{DeliveryOutcome, SETTLE_MS};
-use world::{PATIENCE, Step, THROTTLE_MS, World, reply};
+use world::{POLICY, Step, THROTTLE_MS, World, reply};
 
 /// Common steps: events, time, saves, attempts.
 fn usual() -> impl Strategy<Value = Step> {
@@ -17,7 +17,7 @@ fn usual() -> impl Strategy<Value = Step> {
         6 => Just(Step::Saved),
         8 => Just(Step::Start),
         8 => (0..9usize, reply(), any::<u64>())
-            .prop_map(|(flight, reply, roll)| Step::Answer { flight, reply, roll }),
+            .prop_map(|(flight, reply, random)| Step::Answer { flight, reply, random }),
         1 => Just(Step::Enable),
     ]
 }
@@ -57,7 +57,7 @@ fn recovers(world: &mut World) {
     world.step(Step::Publish { count: 1, bytes: 1 });
     let from = world.now;
     let took = world.recover().since(from);
-    let longest = PATIENCE.backoff_max_ms.max(THROTTLE_MS) + world.rules.timeout_ms + SETTLE_MS;
+    let longest = POLICY.backoff_max_ms.max(THROTTLE_MS) + world.rules.timeout_ms + SETTLE_MS;
     assert!(took <= longest, "took {took} ms");
 }
 
@@ -69,7 +69,7 @@ proptest! {
         steps in prop::collection::vec(usual(), 1..150),
         concurrency in 1..4u32,
     ) {
-        let mut world = World::new(concurrency, PATIENCE);
+        let mut world = World::new(concurrency, POLICY);
         run(&mut world, steps);
         recovers(&mut world);
         prop_assert!(!world.repeats && !world.disorder);
@@ -77,7 +77,7 @@ proptest! {
 
     #[test]
     fn random_histories_lose_nothing(steps in prop::collection::vec(any_step(), 1..200)) {
-        let mut world = World::new(1, PATIENCE);
+        let mut world = World::new(1, POLICY);
         run(&mut world, steps);
         recovers(&mut world);
     }
@@ -87,23 +87,23 @@ proptest! {
         rolls in prop::collection::vec(any::<u64>(), 40),
         crashes in prop::collection::vec(any::<bool>(), 40),
     ) {
-        let mut world = World::new(3, PATIENCE);
+        let mut world = World::new(3, POLICY);
         run(&mut world, vec![Step::Publish { count: 50, bytes: 10 }, Step::Read { most: 50 }, Step::Saved]);
         let (begin, mut attempts) = (world.now, 0);
-        for (roll, crash) in rolls.into_iter().zip(crashes) {
+        for (random, crash) in rolls.into_iter().zip(crashes) {
             world.step(Step::Start);
             attempts += 1;
-            world.step(Step::Answer { flight: 0, reply: DeliveryOutcome::Failed.into(), roll });
+            world.step(Step::Answer { flight: 0, reply: DeliveryOutcome::Failed.into(), random });
             world.step(Step::Saved);
             if crash {
                 world.step(Step::Crash { saved: true });
             }
             prop_assert!(!world.delivery.is_ready(world.now));
             let wake = world.delivery.next_wake().expect("a retry");
-            prop_assert!(wake.since(world.now) <= PATIENCE.backoff_max_ms);
+            prop_assert!(wake.since(world.now) <= POLICY.backoff_max_ms);
             world.step(Step::Pass { ms: wake.since(world.now) });
         }
         // Half of the longest wait on average, after the first eight.
-        prop_assert!(world.now.since(begin) > (attempts - 8) * PATIENCE.backoff_max_ms / 5);
+        prop_assert!(world.now.since(begin) > (attempts - 8) * POLICY.backoff_max_ms / 5);
     }
 }

@@ -26,7 +26,7 @@ pub enum Step {
     Answer {
         flight: usize,
         reply: EndpointReply<u64>,
-        roll: u64,
+        random: u64,
     },
     ChangeRules {
         timeout_ms: u64,
@@ -57,7 +57,7 @@ pub struct World {
     pub now: Time,
     pub delivery: Delivery,
     pub rules: DeliveryRules,
-    pub patience: RetryPolicy,
+    pub policy: RetryPolicy,
     log: Vec<QueuedEvent>,
     floor: u64,
     stored: DeliveryProgress,
@@ -77,7 +77,7 @@ pub struct World {
     pub disorder: bool,
 }
 
-pub const PATIENCE: RetryPolicy =
+pub const POLICY: RetryPolicy =
     RetryPolicy { backoff_min_ms: 1_000, backoff_max_ms: 60_000, disable_after_ms: 0 };
 /// Longer than any endpoint here asks for.
 pub const THROTTLE_MS: u64 = 90_000;
@@ -87,7 +87,7 @@ fn mark(seq: u64) -> LogMark {
 }
 
 impl World {
-    pub fn new(concurrency: u32, patience: RetryPolicy) -> World {
+    pub fn new(concurrency: u32, policy: RetryPolicy) -> World {
         let rules = DeliveryRules {
             timeout_ms: 500,
             max_events: 4,
@@ -97,9 +97,9 @@ impl World {
         };
         World {
             now: Time(1_000_000),
-            delivery: Delivery::new(Time(1_000_000), DeliveryProgress::default(), rules, patience),
+            delivery: Delivery::new(Time(1_000_000), DeliveryProgress::default(), rules, policy),
             rules,
-            patience,
+            policy,
             log: Vec::new(),
             floor: 0,
             stored: DeliveryProgress::default(),
@@ -135,7 +135,7 @@ impl World {
             }
             Step::Saved => self.save(),
             Step::Start => self.start(),
-            Step::Answer { flight, reply, roll } => self.answer(flight, reply, roll),
+            Step::Answer { flight, reply, random } => self.answer(flight, reply, random),
             Step::ChangeRules { timeout_ms, max_events, max_bytes, concurrency } => {
                 self.rules = DeliveryRules { timeout_ms, max_events, max_bytes, concurrency, ..self.rules };
                 self.most_events = self.most_events.max(u64::from(max_events));
@@ -230,13 +230,13 @@ impl World {
         assert!(self.rules.concurrency > 1 || number == oldest, "one at a time means in order");
     }
 
-    fn answer(&mut self, flight: usize, reply: EndpointReply<u64>, roll: u64) {
+    fn answer(&mut self, flight: usize, reply: EndpointReply<u64>, random: u64) {
         if self.flights.is_empty() {
             return;
         }
         let batch = self.flights.remove(flight % self.flights.len());
         self.receive(batch, &reply);
-        self.turn(Some(DeliveryInput::Answered { batch, reply, roll }));
+        self.turn(Some(DeliveryInput::Answered { batch, reply, random }));
     }
 
     /// Records what the endpoint acknowledged.
@@ -266,7 +266,7 @@ impl World {
         for batch in std::mem::take(&mut self.flights).into_iter().filter(|batch| batch % 2 == 0) {
             self.receive(batch, &DeliveryOutcome::Delivered.into());
         }
-        self.delivery = Delivery::new(self.now, self.stored.clone(), self.rules, self.patience);
+        self.delivery = Delivery::new(self.now, self.stored.clone(), self.rules, self.policy);
         self.turn(None);
     }
 

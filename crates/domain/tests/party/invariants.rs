@@ -21,7 +21,7 @@ pub fn check(
         assert!(changes.memberships.is_empty() || call.rid.is_some(), "a refused command changes nothing");
     }
     if let PartyCommand::Check { user } = &call.command {
-        assert_eq!(after.membership(user).logged_out, None, "a goodbye is heard once");
+        assert_eq!(after.membership(user).logged_out, None, "a logout is applied once");
     }
     attend(after, call, reply, changes);
     documents(after);
@@ -57,10 +57,10 @@ fn attend(after: &mut World, call: &PartyRequest, reply: &PartyReply, changes: &
     if let (PartyCommand::Answer { party, go_id, .. }, PartyReply::Nothing) = (&call.command, reply) {
         assert!(after.tickets.remove(&(*party, *go_id)));
     }
-    for told in &changes.topic_events {
-        match told {
+    for results in &changes.topic_events {
+        match results {
             PartyTopicEvent::Go { id, go_id, members, .. } => {
-                assert!(after.tickets.insert((*id, *go_id)), "a ticket is told once");
+                assert!(after.tickets.insert((*id, *go_id)), "a ticket is announced once");
                 let party = &after.parties[id];
                 assert!(party.members.iter().map(|member| &member.user).eq(members));
             }
@@ -122,21 +122,21 @@ fn memberships(world: &World) {
 fn versions(before: &World, after: &World, id: u64, changes: &PartyChanges) {
     let old = before.parties.get(&id).map_or(0, |party| party.version);
     let mut events = changes.events.iter().filter(|event| event.party_id == id);
-    let told: Vec<u64> = events.clone().map(|event| event.version).collect();
-    assert!(told.is_sorted(), "in the order of the changes");
-    let told: BTreeSet<u64> = told.into_iter().collect();
-    assert!(told.iter().copied().eq(old + 1..=old + told.len() as u64), "no version is left out");
+    let results: Vec<u64> = events.clone().map(|event| event.version).collect();
+    assert!(results.is_sorted(), "in the order of the changes");
+    let results: BTreeSet<u64> = results.into_iter().collect();
+    assert!(results.iter().copied().eq(old + 1..=old + results.len() as u64), "no version is left out");
     match after.parties.get(&id) {
-        Some(party) => assert_eq!(party.version, old + told.len() as u64),
+        Some(party) => assert_eq!(party.version, old + results.len() as u64),
         None => {
-            let last = events.next_back().expect("the end is told");
+            let last = events.next_back().expect("the end is announced");
             assert!(matches!(last.kind, PartyEventKind::Disband { .. }), "{last:?}");
         }
     }
-    assert_eq!(told.is_empty(), before.parties.get(&id) == after.parties.get(&id), "no change, no event");
+    assert_eq!(results.is_empty(), before.parties.get(&id) == after.parties.get(&id), "no change, no event");
 }
 
-/// Every invite ends once, and each side that did not end it is told once.
+/// Every invite ends once, and each side that did not end it is notified once.
 fn invites(
     before: &World,
     after: &World,
@@ -165,18 +165,18 @@ fn invites(
         let host = host_of(before, id, pending, changes);
         let cancelled = matches!(&call.command, PartyCommand::CancelInvite { user: target }
             if target == user && call.user.as_ref() == Some(&host));
-        let heard = count(&|event| {
+        let notified = count(&|event| {
             event.actor == *user
                 && (matches!(event.kind, PartyEventKind::Accept | PartyEventKind::Decline { .. })
                     || cancelled
                         && event.to == host
                         && matches!(event.kind, PartyEventKind::Uninvited { .. }))
         });
-        assert_eq!(heard, ended, "what the inviter of {user} hears of its end");
+        assert_eq!(notified, ended, "the inviter of {user} is notified of its end");
         let cancels =
             count(&|event| event.to == *user && matches!(event.kind, PartyEventKind::InviteCancel { .. }));
         let expected = if pending.hidden { 0 } else { ended - itself.min(ended) };
-        assert_eq!(cancels, expected, "what {user} is told of the end of their invite");
+        assert_eq!(cancels, expected, "{user} is notified of the end of their invite");
     }
     for pending in new.iter().filter(|pending| !old.contains(pending) || invited_again(&pending.user)) {
         let arrived =
@@ -185,7 +185,7 @@ fn invites(
     }
 }
 
-/// Who is told of an invite's end: deadlines were applied before, and the inviter may have left.
+/// Who is notified of an invite's end: deadlines were applied before, and the inviter may have left.
 fn host_of(before: &World, id: u64, pending: &PartyInvite, changes: &PartyChanges) -> UserId {
     let party = &before.parties[&id];
     let mut events = changes.events.iter().filter(|event| event.party_id == id);

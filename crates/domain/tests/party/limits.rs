@@ -1,13 +1,13 @@
 //! Limits of invites, repeated requests, and the memory of a party.
 
-use crate::script::{check_by, tell};
+use crate::script::{check_by, run_story};
 use crate::world::{RULES, World, call, user};
 use std::sync::Arc;
 use tavern_domain::Time;
 use tavern_domain::limits;
 use tavern_domain::party::{
     Party, PartyCommand, PartyFacts, PartyInvite, PartyLimits, PartyMember, PartyRefusal, PartyReply,
-    PartyRequest, PartyTurn, UserPresence, run,
+    PartyRequest, PartyResult, UserPresence, run,
 };
 
 const THREE_A_MINUTE: PartyLimits = PartyLimits { invites_per_minute: 3, ..RULES };
@@ -64,7 +64,7 @@ fn a_user_who_declined_cannot_be_invited_again_at_once() {
 #[test]
 fn open_invites_to_one_user_are_limited() {
     let mut world = World::new(RULES);
-    // A blocked inviter is refused like the others, and cannot tell.
+    // A blocked inviter is refused like the others, and does not learn of the block.
     let blocked = user(&format!("user{}", limits::PARTY_INCOMING));
     world.presences.insert(blocked.clone(), UserPresence::Absent);
     world.act(&call("bob", PartyCommand::Block { user: blocked }));
@@ -129,7 +129,7 @@ fn a_request_with_an_id_is_executed_once() {
 #[test]
 fn a_repeated_request_is_shown_the_party_as_it_is_now() {
     let mut world = World::new(RULES);
-    tell(&mut world, "ann invites bob; bob accepts #a; ann sets {}");
+    run_story(&mut world, "ann invites bob; bob accepts #a; ann sets {}");
     let again = PartyRequest { rid: Some("#a".into()), ..call("bob", PartyCommand::Accept { party_id: 1 }) };
     let (reply, changes) = world.act(&again);
     assert_eq!(reply, PartyReply::Party(Some(Box::new(world.parties[&1].clone()))));
@@ -164,23 +164,23 @@ fn stored_declines_are_limited() {
     }
     let declined = world.membership("ann").declined;
     assert_eq!(declined.len(), limits::PARTY_DECLINED);
-    assert_eq!(&*declined[0].0, "guest9", "the one that ends first is forgotten first");
+    assert_eq!(&*declined[0].0, "user9", "the one that ends first is forgotten first");
 }
 
 #[test]
 fn an_empty_user_record_is_deleted() {
     let mut world = World::new(RULES);
-    tell(&mut world, "ann invites bob; bob accepts; bob blocks cid");
+    run_story(&mut world, "ann invites bob; bob accepts; bob blocks cid");
     assert_eq!(
         (world.membership("ann").forgotten_at(), world.membership("bob").forgotten_at()),
         (None, None)
     );
-    tell(&mut world, "eve blocks cid #a");
-    assert_eq!(world.membership("eve").forgotten_at(), None, "a wish lasts");
-    tell(&mut world, "200s: bob unblocks cid; bob leaves");
+    run_story(&mut world, "eve blocks cid #a");
+    assert_eq!(world.membership("eve").forgotten_at(), None, "a block does not expire");
+    run_story(&mut world, "200s: bob unblocks cid; bob leaves");
     assert_eq!(world.memberships.get("bob"), None);
-    assert_eq!(world.memberships.get("ann"), None, "what she sent is over and forgotten");
-    tell(&mut world, "ann invites bob; 210s: bob declines #a");
+    assert_eq!(world.memberships.get("ann"), None, "her sent invites have expired");
+    run_story(&mut world, "ann invites bob; 210s: bob declines #a");
     assert_eq!(world.membership("ann").forgotten_at(), Some(Time(260_000)), "a minute after the invite");
     assert_eq!(world.membership("bob").forgotten_at(), Some(Time(330_000)), "two minutes after the request");
 }
@@ -230,7 +230,7 @@ fn a_first_invite_takes_two_round_trips_with_or_without_a_request_id() {
         let invite = call("ann", PartyCommand::Invite { user: user("bob") });
         let call = PartyRequest { rid: rid.map(Arc::from), ..invite };
         let (mut facts, mut rounds) = (PartyFacts::default(), 0);
-        while let PartyTurn::Need(needs) = run(world.now, &world.rules, &facts, &call) {
+        while let PartyResult::Need(needs) = run(world.now, &world.rules, &facts, &call) {
             needs.iter().for_each(|need| world.read(&mut facts, need));
             rounds += 1;
         }

@@ -1,4 +1,4 @@
-//! The rules of parties, from outside: stories in words, every refusal in its order, random histories of six users, and every
+//! The rules of parties, from outside: scripted scenarios, every refusal in its order, random histories of six users, and every
 //! interleaving of two users who invite each other.
 
 mod client_view;

@@ -1,6 +1,6 @@
-//! Members and invitees who disconnect, come back or log out, in words.
+//! Members and invitees who disconnect, come back or log out, as scripted scenarios.
 
-use crate::script::{check, tell};
+use crate::script::{check, run_story};
 use crate::world::{RULES, World};
 use tavern_domain::Time;
 use tavern_domain::party::MemberDisconnect;
@@ -90,20 +90,20 @@ fn a_leader_in_their_grace_period_still_leads() {
 #[test]
 fn a_logout_ends_the_membership_at_once() {
     check(
-        "ann invites bob; bob accepts; ann invites cid; cid accepts; bob says bye",
+        "ann invites bob; bob accepts; ann invites cid; cid accepts; bob logs out",
         "ann+cid: leave bob logout | 1 v5 idle: ann cid",
     );
     check(
-        "ann invites bob; bob accepts; ann invites cid; cid accepts; ann says bye",
+        "ann invites bob; bob accepts; ann invites cid; cid accepts; ann logs out",
         "bob+cid: leave ann logout, bob+cid: leader bob | 1 v6 idle: bob cid",
     );
-    check("ann invites bob; bob accepts; bob says bye", "ann: leave bob logout, ann: disband ann empty |");
+    check("ann invites bob; bob accepts; bob logs out", "ann: leave bob logout, ann: disband ann empty |");
     check(
-        "ann invites bob; ann says bye",
+        "ann invites bob; ann logs out",
         "bob: invite_cancel ann disbanded, ann: decline bob disbanded, ann: disband ann empty |",
     );
     check(
-        "ann invites bob; bob accepts; bob is lost; bob says bye unchecked; 45s: wake",
+        "ann invites bob; bob accepts; bob is lost; bob logs out unchecked; 45s: wake",
         "ann: leave bob logout, ann: disband ann empty |",
     );
 }
@@ -111,19 +111,19 @@ fn a_logout_ends_the_membership_at_once() {
 #[test]
 fn a_logout_counts_even_if_the_user_is_back() {
     check(
-        "ann invites bob; bob accepts; ann invites cid; cid accepts; bob says bye unchecked; bob is back",
+        "ann invites bob; bob accepts; ann invites cid; cid accepts; bob logs out unchecked; bob is back",
         "ann+cid: leave bob logout | 1 v5 idle: ann cid",
     );
     check(
-        "ann invites bob; bob accepts; ann invites cid; cid accepts; bob says bye unchecked; bob is back unchecked; bob invites dan",
+        "ann invites bob; bob accepts; ann invites cid; cid accepts; bob logs out unchecked; bob is back unchecked; bob invites dan",
         "ann+cid: leave bob logout, dan: invite bob, bob: invited bob dan | 1 v5 idle: ann cid, 2 v1 forming: bob +dan",
     );
     check(
-        "ann invites bob; bob accepts; bob says bye unchecked; bob is back unchecked; ann invites bob",
+        "ann invites bob; bob accepts; bob logs out unchecked; bob is back unchecked; ann invites bob",
         "ann: leave bob logout, ann: disband ann empty, bob: invite ann, ann: invited ann bob | 2 v1 forming: ann +bob",
     );
     check(
-        "ann invites bob; bob says bye unchecked; bob is back unchecked; bob accepts 1",
+        "ann invites bob; bob logs out unchecked; bob is back unchecked; bob accepts 1",
         "no_such_party | 1 v1 forming: ann +bob",
     );
 }
@@ -131,7 +131,7 @@ fn a_logout_counts_even_if_the_user_is_back() {
 #[test]
 fn a_logout_is_applied_once() {
     check(
-        "ann invites bob; bob accepts; bob says bye; bob is back; bob invites cid; cid accepts; bob sets {}",
+        "ann invites bob; bob accepts; bob logs out; bob is back; bob invites cid; cid accepts; bob sets {}",
         "bob+cid: data bob {} | 2 v3 idle: bob cid",
     );
 }
@@ -139,11 +139,11 @@ fn a_logout_is_applied_once() {
 #[test]
 fn a_logout_declines_open_invites() {
     check(
-        "ann invites bob; bob says bye",
+        "ann invites bob; bob logs out",
         "bob: invite_cancel ann logout, ann: decline bob logout, ann: disband ann empty |",
     );
     check(
-        "ann invites bob; bob accepts; ann invites cid; cid says bye",
+        "ann invites bob; bob accepts; ann invites cid; cid logs out",
         "cid: invite_cancel ann logout, ann: decline cid logout, bob: uninvited cid logout | 1 v4 idle: ann bob",
     );
     check("ann invites bob; bob is lost", "nothing | 1 v1 forming: ann +bob");
@@ -156,7 +156,7 @@ fn a_logout_declines_open_invites() {
         "ann: accept bob, ann+bob: offline bob | 1 v3 idle: ann ~bob",
     );
     check(
-        "bob invites eve; cid invites bob; bob is lost; bob says bye unchecked; bob is back unchecked; 45s: wake; check bob",
+        "bob invites eve; cid invites bob; bob is lost; bob logs out unchecked; bob is back unchecked; 45s: wake; check bob",
         "bob: invite_cancel cid logout, cid: decline bob logout, cid: disband cid empty |",
     );
 }
@@ -180,14 +180,14 @@ fn a_user_lost_during_their_command_is_away_afterwards() {
 #[test]
 fn presence_of_a_user_without_a_party_changes_nothing() {
     check("bob is lost", "nothing |");
-    check("bob says bye", "nothing |");
+    check("bob logs out", "nothing |");
     check("wake", "nothing |");
 }
 
 #[test]
 fn a_seat_is_kept_until_both_grace_periods_end() {
     let mut world = World::new(RULES);
-    tell(&mut world, "ann invites bob; bob accepts; 5s: bob is lost unchecked; 9s: check bob");
+    run_story(&mut world, "ann invites bob; bob accepts; 5s: bob is lost unchecked; 9s: check bob");
     let away = Some(MemberDisconnect { since: Time(5_000), until: Time(50_000) });
     assert_eq!(world.parties[&1].members[1].away, away);
     assert_eq!(world.parties[&1].next_wake(), Some(Time(50_000)));

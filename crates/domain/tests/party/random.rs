@@ -113,7 +113,7 @@ fn play(world: &mut World, step: &Step) {
                 _ => UserPresence::Online { name: None },
             };
             match how {
-                3 => world.say_bye(USERS[who]),
+                3 => world.log_out(USERS[who]),
                 _ => drop(world.presences.insert(user(USERS[who]), presence)),
             }
             if checked {
@@ -142,7 +142,7 @@ proptest! {
         }
         // After all users have logged out only blocks, declines and stored replies are left.
         for who in USERS {
-            world.say_bye(who);
+            world.log_out(who);
             world.act(&server(PartyCommand::Check { user: user(who) }));
             prop_assert_eq!(world.membership(who).party, None);
         }

@@ -1,4 +1,4 @@
-//! Every refusal of every command. Where two apply, the earlier in the order of `Refusal` wins.
+//! Every refusal of every command. Where two apply, the earlier in the order of `PartyRefusal` wins.
 
 use crate::script::{check_by, read};
 use crate::world::{RULES, World, call, server, user};
@@ -15,8 +15,8 @@ const AND_QUEUED: &str = "ann invites bob; bob accepts; ann goes; ";
 #[track_caller]
 fn refused(rules: PartyLimits, before: &str, last: &str, why: PartyRefusal) {
     let mut world = World::new(rules);
-    for words in before.split(';').map(str::trim).filter(|words| !words.is_empty()) {
-        crate::script::tell(&mut world, words);
+    for step in before.split(';').map(str::trim).filter(|step| !step.is_empty()) {
+        crate::script::run_story(&mut world, step);
     }
     let call = read(&world, &last.split(' ').collect::<Vec<_>>());
     let stored = world.clone();
@@ -205,7 +205,7 @@ fn users_and_the_server_have_commands_of_their_own() {
 #[test]
 fn an_app_reads_any_party() {
     let mut world = World::new(RULES);
-    crate::script::tell(&mut world, "ann invites bob; bob accepts");
+    crate::script::run_story(&mut world, "ann invites bob; bob accepts");
     let get = |party| PartyRequest { party: Some(party), ..server(PartyCommand::Get) };
     assert_eq!(world.act(&get(1)).0, PartyReply::Party(Some(Box::new(world.parties[&1].clone()))));
     assert!(matches!(world.act(&get(2)).0, PartyReply::Refused { why: PartyRefusal::NoSuchParty, .. }));

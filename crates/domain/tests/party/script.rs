@@ -1,9 +1,9 @@
-//! Stories in words, each step a command: `ann invites bob` · `ann cancels bob` · `bob accepts` (the first invite they
+//! Scripted scenarios. Each step is a command: `ann invites bob` · `ann cancels bob` · `bob accepts` (the first invite they
 //! see) · `bob accepts 2` · `bob declines` · `bob declines saying no` · `ann kicks bob` · `bob leaves` · `ann promotes bob` ·
 //! `ann disbands` · `ann sets {}` · `ann goes` · `ann stops` · `bob is ready` · `bob is ready 7` · `bob blocks ann` ·
 //! `bob unblocks ann` · `matched 1 3` · `failed 1 3`; of presence: `bob is lost` (the grace period is 15 s) · `bob is down`
-//! (with his server) · `bob is absent` · `bob is back` · `bob says bye`, each followed by a check, unless `unchecked` follows; `check bob`;
-//! of time: `60s` before a step · `wake`. After a command: `of 3` (party), `seen 5` (if_version), `#a` (rid).
+//! (with their server) · `bob is absent` · `bob is back` · `bob logs out`, each followed by a check, unless `unchecked`
+//! follows; `check bob`; of time: `60s` before a step · `wake`. After a command: `of 3` (party), `seen 5` (if_version), `#a` (rid).
 //!
 //! The result is the messages and the refusal of the last step, and the parties after it: `1 v2 idle: ann bob`; a lost member
 //! is `~bob`, an invitee `+cid`, one who cannot see the invite `-cid`.
@@ -20,34 +20,34 @@ pub fn check(story: &str, expected: &str) {
 }
 
 pub fn check_by(rules: PartyLimits, story: &str, expected: &str) {
-    assert_eq!(tell(&mut World::new(rules), story), expected, "{story}");
+    assert_eq!(run_story(&mut World::new(rules), story), expected, "{story}");
 }
 
-pub fn tell(world: &mut World, story: &str) -> String {
+pub fn run_story(world: &mut World, story: &str) -> String {
     let mut last = String::new();
-    for words in story.split(';').map(str::trim) {
-        last = step(world, words);
+    for text in story.split(';').map(str::trim) {
+        last = step(world, text);
     }
     let parties: Vec<String> = world.parties.values().map(show_party).collect();
     format!("{last} | {}", parties.join(", ")).trim().to_string()
 }
 
-fn step(world: &mut World, words: &str) -> String {
-    let (time, words) = words.split_once("s: ").unwrap_or(("", words));
+fn step(world: &mut World, text: &str) -> String {
+    let (time, text) = text.split_once("s: ").unwrap_or(("", text));
     if !time.is_empty() {
         world.now = Time(time.parse::<u64>().unwrap() * 1_000);
     }
-    let parts: Vec<&str> = words.split(' ').collect();
+    let parts: Vec<&str> = text.split(' ').collect();
     let check = |who: &str| server(PartyCommand::Check { user: user(who) });
     let call = match parts[..] {
         ["wake"] => return show(&PartyReply::Nothing, &world.wake()),
         ["check", who] => check(who),
-        [who, "is", "lost" | "down" | "absent" | "back"] | [who, "says", "bye"] => {
-            stand(world, who, parts[2]);
+        [who, "is", "lost" | "down" | "absent" | "back"] | [who, "logs", "out"] => {
+            set_presence(world, who, parts[2]);
             check(who)
         }
         [who, _, state, "unchecked"] => {
-            stand(world, who, state);
+            set_presence(world, who, state);
             return String::new();
         }
         [verdict @ ("matched" | "failed"), party, go_id] => server(PartyCommand::Answer {
@@ -62,7 +62,7 @@ fn step(world: &mut World, words: &str) -> String {
     show(&reply, &changes)
 }
 
-fn stand(world: &mut World, who: &str, state: &str) {
+fn set_presence(world: &mut World, who: &str, state: &str) {
     let now = world.now;
     match state {
         "lost" | "down" => {
@@ -75,8 +75,8 @@ fn stand(world: &mut World, who: &str, state: &str) {
         "back" => {
             world.presences.insert(user(who), UserPresence::Online { name: None });
         }
-        "bye" => world.say_bye(who),
-        _ => panic!("{state:?} is no standing"),
+        "out" => world.log_out(who),
+        _ => panic!("{state:?} is not a presence"),
     }
 }
 
@@ -133,7 +133,7 @@ pub fn read(world: &World, parts: &[&str]) -> PartyRequest {
 }
 
 fn show(reply: &PartyReply, changes: &PartyChanges) -> String {
-    let mut told: Vec<String> = Vec::new();
+    let mut results: Vec<String> = Vec::new();
     let mut events = changes.events.iter().peekable();
     while let Some(event) = events.next() {
         let mut to = event.to.to_string();
@@ -143,21 +143,21 @@ fn show(reply: &PartyReply, changes: &PartyChanges) -> String {
         while let Some(next) = events.next_if(same) {
             to = format!("{to}+{}", next.to);
         }
-        told.push(format!("{to}: {} {}{}", name(&event.kind), event.actor, detail(&event.kind)));
+        results.push(format!("{to}: {} {}{}", name(&event.kind), event.actor, detail(&event.kind)));
     }
     match reply {
         PartyReply::Refused { why, retry_after_ms: Some(ms), .. } => {
-            told.push(format!("{} {ms}", why.as_str()))
+            results.push(format!("{} {ms}", why.as_str()))
         }
-        PartyReply::Refused { why, .. } => told.push(why.as_str().into()),
-        PartyReply::Gone { go_id } => told.push(format!("go {go_id}")),
+        PartyReply::Refused { why, .. } => results.push(why.as_str().into()),
+        PartyReply::Gone { go_id } => results.push(format!("go {go_id}")),
         PartyReply::Invited { .. } | PartyReply::Nothing | PartyReply::Party(_) => {}
     }
-    if told.is_empty() { "nothing".into() } else { told.join(", ") }
+    if results.is_empty() { "nothing".into() } else { results.join(", ") }
 }
 
-fn name(word: &PartyEventKind) -> &'static str {
-    match word {
+fn name(kind: &PartyEventKind) -> &'static str {
+    match kind {
         PartyEventKind::Invite { .. } => "invite",
         PartyEventKind::InviteCancel { .. } => "invite_cancel",
         PartyEventKind::Invited { .. } => "invited",
@@ -180,23 +180,23 @@ fn name(word: &PartyEventKind) -> &'static str {
     }
 }
 
-fn detail(word: &PartyEventKind) -> String {
-    let said = |message: &Option<std::sync::Arc<str>>| {
+fn detail(kind: &PartyEventKind) -> String {
+    let quoted = |message: &Option<std::sync::Arc<str>>| {
         message.as_ref().map_or(String::new(), |text| format!(" saying {text}"))
     };
-    match word {
+    match kind {
         PartyEventKind::InviteCancel { reason } | PartyEventKind::GoCancel { reason, .. } => {
             format!(" {}", reason.as_str())
         }
         PartyEventKind::Invited { user, .. } => format!(" {user}"),
         PartyEventKind::Uninvited { reason } => format!(" {}", reason.as_str()),
         PartyEventKind::Decline { reason, message } | PartyEventKind::Disband { reason, message } => {
-            format!(" {}{}", reason.as_str(), said(message))
+            format!(" {}{}", reason.as_str(), quoted(message))
         }
-        PartyEventKind::Kick { message } => said(message),
+        PartyEventKind::Kick { message } => quoted(message),
         PartyEventKind::Leave { reason, by, message } => {
             let by = by.as_ref().map_or(String::new(), |by| format!(" by {by}"));
-            format!(" {}{by}{}", reason.as_str(), said(message))
+            format!(" {}{by}{}", reason.as_str(), quoted(message))
         }
         PartyEventKind::Leader { by: Some(by) } => format!(" by {by}"),
         PartyEventKind::Data { data } => format!(" {data}"),

@@ -1,4 +1,4 @@
-//! Invites, members and leaders, in words.
+//! Invites, members and leaders, as scripted scenarios.
 
 use crate::script::{check, check_by};
 use crate::world::RULES;
@@ -13,7 +13,7 @@ fn the_first_invite_creates_a_party() {
 }
 
 #[test]
-fn members_are_told_of_invites_and_joins() {
+fn members_are_notified_of_invites_and_joins() {
     check(
         "ann invites bob; bob accepts; ann invites cid",
         "cid: invite ann, ann+bob: invited ann cid | 1 v3 idle: ann bob +cid",
@@ -128,7 +128,7 @@ fn an_invite_expires_at_its_deadline() {
 }
 
 #[test]
-fn a_kicked_member_and_the_others_are_told() {
+fn a_kicked_member_and_the_others_are_notified() {
     check(
         "ann invites bob; bob accepts; ann invites cid; cid accepts; ann kicks bob saying go",
         "bob: kick ann saying go, ann+cid: leave bob kicked by ann saying go | 1 v5 idle: ann cid",

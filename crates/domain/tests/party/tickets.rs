@@ -1,4 +1,4 @@
-//! The whole group goes into a match, in words.
+//! The whole group goes into a match, as scripted scenarios.
 
 use crate::script::{check, check_by};
 use crate::world::RULES;
@@ -148,7 +148,7 @@ fn a_departure_cancels_the_ticket_first() {
         "ann+bob+cid: go_cancel bob offline, ann+bob+cid: offline bob | 1 v7 idle: ann ~bob cid",
     );
     check(
-        "ann invites bob; bob accepts; ann invites cid; cid accepts; ann goes; bob says bye",
+        "ann invites bob; bob accepts; ann invites cid; cid accepts; ann goes; bob logs out",
         "ann+bob+cid: go_cancel bob logout, ann+cid: leave bob logout | 1 v7 idle: ann cid",
     );
     check(

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use tavern_domain::Time;
 use tavern_domain::party::{
     Membership, Party, PartyChanges, PartyCommand, PartyFacts, PartyLimits, PartyNeed, PartyReply,
-    PartyRequest, PartyTurn, UserId, UserPresence, run,
+    PartyRequest, PartyResult, UserId, UserPresence, run,
 };
 
 pub const RULES: PartyLimits = PartyLimits {
@@ -95,8 +95,8 @@ impl World {
         let mut read = BTreeSet::new();
         loop {
             match run(self.now, &self.rules, &facts, call) {
-                PartyTurn::Answered { reply, changes } => return (reply, changes, read),
-                PartyTurn::Need(needs) => {
+                PartyResult::Answered { reply, changes } => return (reply, changes, read),
+                PartyResult::Need(needs) => {
                     assert!(!needs.is_empty(), "{call:?}");
                     for need in needs {
                         self.read(&mut facts, &need);
@@ -120,8 +120,8 @@ impl World {
             self.read(&mut facts, &PartyNeed::Presence(who.clone()));
         }
         match run(self.now, &self.rules, &facts, call) {
-            PartyTurn::Answered { reply, changes } => (reply, changes),
-            PartyTurn::Need(needs) => panic!("{needs:?} is not in the store"),
+            PartyResult::Answered { reply, changes } => (reply, changes),
+            PartyResult::Need(needs) => panic!("{needs:?} is not in the store"),
         }
     }
 
@@ -173,7 +173,7 @@ impl World {
         all
     }
 
-    pub fn say_bye(&mut self, who: &str) {
+    pub fn log_out(&mut self, who: &str) {
         self.presences.insert(user(who), UserPresence::Absent);
         let now = self.now;
         self.memberships.entry(user(who)).or_default().logged_out = Some(now);

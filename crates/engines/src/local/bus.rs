@@ -33,7 +33,7 @@ impl LocalBus {
         };
         let local = Local::open_with(options.folder, folder_options).map_err(writer::unavailable)?;
         let local = Arc::new(local);
-        // Where others are already, the bus subscribes by name from the start: two that hear everything and publish at once
+        // Where others are already, the bus subscribes by name from the start: two that subscribe to everything and publish at once
         // would each wait for the other to narrow.
         let is_wide = local.version_if_alone().map_err(writer::unavailable)?.is_some();
         let interests = match is_wide {
@@ -106,7 +106,7 @@ impl Bus for LocalBus {
         self.shared.is_alone()
     }
 
-    fn hears_everything(&self) -> bool {
+    fn receives_everything(&self) -> bool {
         self.shared.is_wide()
     }
 

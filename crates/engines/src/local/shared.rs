@@ -51,7 +51,7 @@ pub enum Job {
     Unsubscribe(Vec<Interest>),
     Narrow,
     Widen,
-    /// Tell the others that messages were lost.
+    /// Report to the other nodes that messages were lost.
     ReportLoss,
     Stop,
 }

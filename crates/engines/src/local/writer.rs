@@ -13,7 +13,7 @@ use tavern_store::{BusError, BusPacket, Interest, Ticket, limits};
 const PUBLISH_BATCH: usize = 256;
 /// Interests subscribed to in one transaction.
 const SUBSCRIBE_BATCH: usize = 1024;
-/// How often it tries to tell the others that messages were lost.
+/// How often it tries to report to the others that messages were lost.
 const REPORT_EVERY: Duration = Duration::from_millis(250);
 
 pub fn unavailable(error: Error) -> BusError {

@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn a_seed_with_a_wrong_letter_is_refused() {
+    fn a_seed_with_a_wrong_character_is_refused() {
         assert_eq!(checksum(b"123456789"), 0x31C3);
         assert!(Credentials::parse(&file(&SEED.replace("SSL3", "SSL4"))).is_none());
         assert!(Credentials::parse(&file("")).is_none());

@@ -1,7 +1,7 @@
 //! What an operator should know about a NATS server.
 
 use super::protocol::{self, Nats, Server};
-use crate::fact::{CheckResult, secrecy, version_number};
+use crate::fact::{CheckResult, encryption, version_number};
 use crate::remote::{BusProtocol, ask, broken};
 use tavern_store::BusError;
 
@@ -18,7 +18,7 @@ pub fn facts(url: &str) -> Result<Vec<CheckResult>, BusError> {
     let hosts: Vec<&str> = hosts.iter().map(String::as_str).collect();
     Ok(vec![
         version(&server),
-        secrecy(server.is_tls, &hosts, "write tls:// instead of nats://"),
+        encryption(server.is_tls, &hosts, "write tls:// instead of nats://"),
         payload(server.max_message),
     ])
 }

@@ -10,9 +10,9 @@ use std::io::{self, Write};
 use tavern_store::{BusError, Subject};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 
-/// No message is longer than this, whatever the server says: the limit of NATS itself.
+/// No message is longer than this, whatever the server announces: the limit of NATS itself.
 const LARGEST: usize = 64 * 1024 * 1024;
-/// Of a server that does not say how much it takes.
+/// For a server that does not announce its limit.
 const DEFAULT_MAX: usize = 1024 * 1024;
 
 const PORT: u16 = 4222;
@@ -32,10 +32,10 @@ pub struct Nats {
     numbered: u64,
 }
 
-/// What the server says about itself when it is connected.
+/// What the server announces about itself (`INFO`).
 pub struct Server {
     pub version: String,
-    /// The max_message message that it takes.
+    /// The largest message that it accepts.
     pub max_message: usize,
     pub is_tls: bool,
 }

@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_ours_is_taken_out_of_the_address() {
+    fn our_options_are_removed_from_the_address() {
         let url = "postgres://me:hush@db:5433/app?schema=blue&sslmode=verify-full&connect_timeout=3";
         let address = PostgresAddress::parse(url).unwrap();
         assert_eq!((&*address.schema, address.verified), ("blue", true));
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_address_is_told_without_its_secrets() {
+    fn a_wrong_address_is_reported_without_its_secrets() {
         for url in [
             "postgres://me:hush@db:port/app",
             "postgres://me:hush@db/app?schema=Blue",

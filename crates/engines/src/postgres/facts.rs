@@ -5,7 +5,7 @@ use super::error::PostgresError;
 use super::tls::PostgresTls;
 use super::value::get;
 use super::{connection, schema};
-use crate::fact::{CheckResult, StoreFacts, secrecy};
+use crate::fact::{CheckResult, StoreFacts, encryption};
 use tavern_store::StoreError;
 use tokio_postgres::config::Host;
 use tokio_postgres::{Client, Row};
@@ -55,7 +55,7 @@ async fn ask(client: &Client, address: &PostgresAddress) -> Result<StoreFacts, S
         .collect();
     let mut facts = vec![
         version(&row)?,
-        secrecy(get(&row, 2)?, &hosts, "add ?sslmode=verify-full"),
+        encryption(get(&row, 2)?, &hosts, "add ?sslmode=verify-full"),
         durability(&row)?,
         connections(&row)?,
     ];

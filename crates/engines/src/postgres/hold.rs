@@ -12,38 +12,38 @@ pub(super) const KIND: RowStatements = RowStatements {
     lock: "INSERT INTO holds (channel_name, user_id, version)
         SELECT channel_name, user_id, 0 FROM unnest($1::text[], $2::text[]) AS k (channel_name, user_id)
         ON CONFLICT (channel_name, user_id) DO UPDATE SET version = 0 WHERE false",
-    load: "SELECT k.at, h.version, h.channel_name, h.user_id, h.carrier, h.until
+    load: "SELECT k.at, h.version, h.channel_name, h.user_id, h.held_with, h.until
         FROM unnest($1::text[], $2::text[]) WITH ORDINALITY AS k (channel_name, user_id, at)
         JOIN holds h ON h.channel_name = k.channel_name AND h.user_id = k.user_id WHERE h.version > 0",
     delete: "DELETE FROM holds h USING unnest($1::text[], $2::text[]) AS k (channel_name, user_id)
         WHERE h.channel_name = k.channel_name AND h.user_id = k.user_id",
 };
 
-/// The holds that these presences carry, in the columns of `KIND.load`.
-pub(super) fn load_carried(carriers: &BTreeSet<PresenceKey>) -> Statement<'_> {
-    let sql = "SELECT 0::bigint, h.version, h.channel_name, h.user_id, h.carrier, h.until
-        FROM unnest($1::text[], $2::text[]) AS k (carrier, user_id)
-        JOIN holds h ON h.user_id = k.user_id AND h.carrier = k.carrier";
+/// The holds that follow these presences, in the columns of `KIND.load`.
+pub(super) fn load_held_with(presences: &BTreeSet<PresenceKey>) -> Statement<'_> {
+    let sql = "SELECT 0::bigint, h.version, h.channel_name, h.user_id, h.held_with, h.until
+        FROM unnest($1::text[], $2::text[]) AS k (held_with, user_id)
+        JOIN holds h ON h.user_id = k.user_id AND h.held_with = k.held_with";
     Statement::new(sql)
-        .with(carriers.iter().map(|key| &*key.channel).collect::<Vec<_>>())
-        .with(carriers.iter().map(|key| &*key.user).collect::<Vec<_>>())
+        .with(presences.iter().map(|key| &*key.channel).collect::<Vec<_>>())
+        .with(presences.iter().map(|key| &*key.user).collect::<Vec<_>>())
 }
 
 pub(super) fn loaded(row: &Row) -> Result<PresenceHold, PostgresError> {
     let key = PresenceKey { channel: text(row, 2)?, user: text(row, 3)? };
-    Ok(PresenceHold { key, carrier: text_or_none(row, 4)?, until: read_time_or_none(row, 5)? })
+    Ok(PresenceHold { key, held_with: text_or_none(row, 4)?, until: read_time_or_none(row, 5)? })
 }
 
 pub(super) fn put<'a>(rows: &[(&'a PresenceHold, u64)]) -> Statement<'a> {
-    let sql = "UPDATE holds h SET version = k.version, carrier = k.carrier, until = k.until
+    let sql = "UPDATE holds h SET version = k.version, held_with = k.held_with, until = k.until
         FROM unnest($1::text[], $2::text[], $3::bigint[], $4::text[], $5::bigint[])
-            AS k (channel_name, user_id, version, carrier, until)
+            AS k (channel_name, user_id, version, held_with, until)
         WHERE h.channel_name = k.channel_name AND h.user_id = k.user_id";
     Statement::new(sql)
         .with(rows.iter().map(|(hold, _)| &*hold.key.channel).collect::<Vec<_>>())
         .with(rows.iter().map(|(hold, _)| &*hold.key.user).collect::<Vec<_>>())
         .with(rows.iter().map(|(_, version)| number(*version)).collect::<Vec<_>>())
-        .with(rows.iter().map(|(hold, _)| hold.carrier.as_deref()).collect::<Vec<_>>())
+        .with(rows.iter().map(|(hold, _)| hold.held_with.as_deref()).collect::<Vec<_>>())
         .with(rows.iter().map(|(hold, _)| hold.until.map(time)).collect::<Vec<_>>())
 }
 
@@ -51,7 +51,7 @@ pub(super) async fn get(
     connection: &PostgresConnection,
     key: &PresenceKey,
 ) -> Result<Option<Versioned<PresenceHold>>, PostgresError> {
-    let sql = "SELECT 0::bigint, version, channel_name, user_id, carrier, until FROM holds
+    let sql = "SELECT 0::bigint, version, channel_name, user_id, held_with, until FROM holds
         WHERE channel_name = $1 AND user_id = $2";
     let rows = connection.one(Statement::new(sql).with(&*key.channel).with(&*key.user)).await?;
     let Some(row) = rows.first() else { return Ok(None) };
@@ -63,7 +63,7 @@ pub(super) async fn rows(
     after: Option<&RowKey>,
     limit: u32,
 ) -> Result<Page<Versioned<row::Row>>, PostgresError> {
-    let sql = "SELECT 0::bigint, version, channel_name, user_id, carrier, until FROM holds
+    let sql = "SELECT 0::bigint, version, channel_name, user_id, held_with, until FROM holds
         WHERE (channel_name, user_id) > ($1, $2) ORDER BY channel_name, user_id LIMIT $3";
     let limit = limit.clamp(1, limits::PAGE_ROWS);
     let (channel, user) = RowKey::names(after);

@@ -20,8 +20,8 @@ pub(super) struct LockSet {
     pub exclusive: bool,
     pub rows: BTreeSet<RowKey>,
     pub channels: BTreeSet<Arc<str>>,
-    /// Presences that are put or deleted: they may carry holds.
-    pub carriers: BTreeSet<PresenceKey>,
+    /// Presences that are put or deleted: holds may follow them.
+    pub presences: BTreeSet<PresenceKey>,
     /// Users whose inboxes change.
     pub inboxes: BTreeSet<Arc<str>>,
     /// None: the log does not change.
@@ -51,10 +51,10 @@ impl LockSet {
             locks.change(commit.node.as_ref());
             for row in &commit.puts {
                 if let Row::Hold(hold) = row
-                    && let Some(carrier) = &hold.carrier
+                    && let Some(held_with) = &hold.held_with
                 {
-                    // A concurrent change of the carrier must see the hold, or be seen by its writer.
-                    locks.row(RowKey::Presence(PresenceKey::new(carrier, &hold.key.user)));
+                    // A concurrent change of the presence that it follows must see the hold, or be seen by its writer.
+                    locks.row(RowKey::Presence(PresenceKey::new(held_with, &hold.key.user)));
                 }
                 locks.changed(row.key());
             }
@@ -99,7 +99,7 @@ impl LockSet {
 
     fn changed(&mut self, key: RowKey) {
         if let RowKey::Presence(key) = &key {
-            self.carriers.insert(key.clone());
+            self.presences.insert(key.clone());
         }
         self.row(key);
     }

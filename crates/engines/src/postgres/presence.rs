@@ -96,7 +96,7 @@ pub(super) fn put<'a>(rows: &[(&'a PresenceRow, u64)]) -> Statement<'a> {
 
 pub(super) fn put_clients<'a>(rows: &[(&'a PresenceRow, u64)]) -> Statement<'a> {
     let sql = "INSERT INTO user_channel_presences
-            (user_id, channel_name, connection_id, node, epoch, state, meaning, since, lost_at, lost_until)
+            (user_id, channel_name, connection_id, node, epoch, state, state_digest, since, lost_at, lost_until)
         SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::bigint[], $6::text[], $7::bigint[],
             $8::bigint[], $9::bigint[], $10::bigint[])";
     let clients: Vec<(&'a PresenceKey, &'a ChannelClient)> = rows

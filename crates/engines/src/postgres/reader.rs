@@ -43,7 +43,7 @@ pub(super) async fn read(
         Read::Followers { user, after, limit } => {
             Found::Edges(social::followers(connection, user, after.as_deref(), *limit).await?)
         }
-        Read::PresencesAt { home, after, limit } => {
+        Read::PresencesAt { node: home, after, limit } => {
             Found::Presences(roster::at_node(connection, home, after.as_ref(), *limit).await?)
         }
         Read::StalePresences { before, limit } => {

@@ -24,7 +24,7 @@ macro_rules! with_clients {
     ($more:literal, $rows:literal) => {
         concat!(
             "SELECT p.channel_name, p.user_id, p.version, p.anonymous, p.name, p.since, p.left_reason, p.left_at,
-                p.visibility, c.connection_id, c.node, c.epoch, c.state, c.meaning, c.since, c.lost_at, c.lost_until",
+                p.visibility, c.connection_id, c.node, c.epoch, c.state, c.state_digest, c.since, c.lost_at, c.lost_until",
             $more,
             " FROM ",
             $rows
@@ -282,7 +282,7 @@ fn client(row: &Row, before: Option<&ChannelClient>) -> Result<Option<ChannelCli
     Ok(Some(ChannelClient {
         client: ClientId::parse(id).ok_or(PostgresError::Unexpected("not a client id"))?,
         node: NodeEpoch { node, epoch: Epoch(read_number(row, 11)?) },
-        state: state.map(|(text, meaning)| ClientState { text, digest: meaning.cast_unsigned() }),
+        state: state.map(|(text, digest)| ClientState { text, digest: digest.cast_unsigned() }),
         since: read_time(row, 14)?,
         lost: lost.map(|(at, until)| LostClient { at, until }),
     }))

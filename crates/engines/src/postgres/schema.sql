@@ -94,7 +94,7 @@ CREATE TABLE user_channel_presences (
     node          TEXT COLLATE "C" NOT NULL,
     epoch         BIGINT NOT NULL,
     state         TEXT,             -- JSON
-    meaning       BIGINT,           -- equal for states that are equal as JSON
+    state_digest  BIGINT,           -- equal for states that are equal as JSON
     since         BIGINT NOT NULL,
     lost_at       BIGINT,
     lost_until    BIGINT,
@@ -103,16 +103,16 @@ CREATE TABLE user_channel_presences (
 CREATE INDEX user_channel_presences_by_connection ON user_channel_presences (connection_id);
 CREATE INDEX user_channel_presences_by_node ON user_channel_presences (node, epoch, channel_name, user_id) WHERE lost_at IS NULL;
 
--- An app says that a user is in this channel: as long as the user is in the carrier channel, or until a time.
+-- Presence set by an app: the user counts as present as long as they are in the channel held_with, or until a time.
 CREATE TABLE holds (
     channel_name TEXT COLLATE "C" NOT NULL,
     user_id      TEXT COLLATE "C" NOT NULL,
     version      BIGINT NOT NULL,
-    carrier      TEXT COLLATE "C", -- absent: present without any client
-    until        BIGINT,           -- absent: until the app takes it back
+    held_with    TEXT COLLATE "C", -- absent: present without any client
+    until        BIGINT,           -- absent: until the app removes it
     PRIMARY KEY (channel_name, user_id)
 );
-CREATE INDEX holds_by_carrier ON holds (user_id, carrier, channel_name);
+CREATE INDEX holds_by_held_with ON holds (user_id, held_with, channel_name);
 
 -- What is known of a user outside of channels.
 CREATE TABLE user_presences (

@@ -49,8 +49,8 @@ impl<'a> PostgresTables<'a> {
         if !locks.channels.is_empty() {
             statements.push(presence::load_channels(&locks.channels));
         }
-        if !locks.carriers.is_empty() {
-            statements.push(hold::load_carried(&locks.carriers));
+        if !locks.presences.is_empty() {
+            statements.push(hold::load_held_with(&locks.presences));
         }
         if !locks.inboxes.is_empty() {
             statements.extend(inbox::load(&locks.inboxes));
@@ -98,7 +98,7 @@ impl<'a> PostgresTables<'a> {
                 tables.channels.insert(names[place(row)?].clone(), channel);
             }
         }
-        if !locks.carriers.is_empty() {
+        if !locks.presences.is_empty() {
             for row in found.next().into_iter().flatten() {
                 let hold = hold::loaded(row)?;
                 tables.holds.insert(hold.key.clone(), hold);
@@ -308,9 +308,9 @@ impl Tables for PostgresTables<'_> {
         Ok(())
     }
 
-    fn held_by(&mut self, carrier: &PresenceKey) -> Result<Vec<Arc<str>>, StoreError> {
+    fn held_with(&mut self, presence: &PresenceKey) -> Result<Vec<Arc<str>>, StoreError> {
         let carried = |hold: &&PresenceHold| {
-            hold.key.user == carrier.user && hold.carrier.as_ref() == Some(&carrier.channel)
+            hold.key.user == presence.user && hold.held_with.as_ref() == Some(&presence.channel)
         };
         Ok(self.holds.values().filter(carried).map(|hold| hold.key.channel.clone()).collect())
     }

@@ -21,7 +21,7 @@ pub(super) fn encode(to: &mut Encoder, commit: &Commit) {
 }
 
 /// Presences that the commit puts or deletes, in the order in which the script reports their holds.
-pub(super) fn carriers(commit: &Commit) -> impl Iterator<Item = PresenceKey> {
+pub(super) fn changed_presences(commit: &Commit) -> impl Iterator<Item = PresenceKey> {
     let keys = commit.puts.iter().map(Row::key).chain(commit.deletes.iter().cloned());
     keys.filter_map(|key| match key {
         RowKey::Presence(key) => Some(key),
@@ -79,9 +79,9 @@ fn encode_steps(to: &mut Encoder, commit: &Commit) {
         to.number(raise.by.into());
     }
     commit.seen.iter().for_each(|seen| social::see(to, seen));
-    for carrier in carriers(commit) {
+    for presence in changed_presences(commit) {
         to.text("H");
-        to.names(&[&carrier.channel, &carrier.user]);
+        to.names(&[&presence.channel, &presence.user]);
     }
     commit.deadlines.iter().for_each(|deadline| deadline::put(to, deadline));
     commit.takes.iter().for_each(|take| lease::take(to, take, holder_of(commit)));
@@ -178,7 +178,7 @@ fn lists(to: &mut Encoder, key: &RowKey) {
         RowKey::Presence(key) => {
             to.number(2);
             to.place(RedisTable::Roster, &[&key.channel, &key.user]);
-            to.place(RedisTable::Places, &[&key.user, &key.channel]);
+            to.place(RedisTable::UserChannels, &[&key.user, &key.channel]);
         }
         RowKey::Follow { follower, followee } => {
             to.number(2);

@@ -2,7 +2,7 @@
 
 use super::address::RedisAddress;
 use super::socket;
-use crate::fact::{CheckResult, secrecy, version_number};
+use crate::fact::{CheckResult, encryption, version_number};
 use crate::remote::{BusSocket, ask, broken};
 use bytes::BytesMut;
 use std::collections::BTreeMap;
@@ -26,8 +26,8 @@ pub fn facts(url: &str, duty: RedisRole) -> Result<Vec<CheckResult>, BusError> {
     let address = RedisAddress::parse(url)?;
     let (info, config) = ask(read_settings(&address))?;
     let hosts: Vec<&str> = address.hosts.iter().map(|host| &*host.name).collect();
-    let secrecy = secrecy(address.is_tls(), &hosts, "write rediss:// instead of redis://");
-    let mut facts = vec![version(&info), secrecy];
+    let tls = encryption(address.is_tls(), &hosts, "write rediss:// instead of redis://");
+    let mut facts = vec![version(&info), tls];
     if duty == RedisRole::Store {
         facts.extend([durability(&info, &config), eviction(&info, &config)]);
         facts.extend(role(&info));

@@ -1,5 +1,5 @@
-//! Presences set by apps: the rows `holds` by channel and user, the lists `hold-ids` and, by carrier,
-//! `carried`.
+//! Presences set by apps: the rows `holds` by channel and user, the lists `hold-ids` and
+//! `held-with`, by the channel that a hold follows.
 
 use super::encoder::IndexEntries;
 use super::error::RedisError;
@@ -9,11 +9,10 @@ use super::value::{Json, StoredRow};
 use tavern_store::{PresenceHold, PresenceKey, Versioned};
 
 pub(super) fn encode(hold: &PresenceHold) -> (Vec<u8>, IndexEntries) {
-    let json = Json::new().text("user", &hold.key.user).text_or_none("carrier", hold.carrier.as_deref());
-    let entries = match &hold.carrier {
-        Some(carrier) => {
-            IndexEntries::default().with(RedisTable::Carried, &[carrier, &hold.key.user, &hold.key.channel])
-        }
+    let json = Json::new().text("user", &hold.key.user).text_or_none("held_with", hold.held_with.as_deref());
+    let entries = match &hold.held_with {
+        Some(held_with) => IndexEntries::default()
+            .with(RedisTable::HeldWith, &[held_with, &hold.key.user, &hold.key.channel]),
         None => IndexEntries::default(),
     };
     (json.time_or_none("until", hold.until).end(), entries)
@@ -28,6 +27,6 @@ pub(super) async fn get(
 }
 
 pub(super) fn read(key: PresenceKey, row: &StoredRow) -> Result<Versioned<PresenceHold>, RedisError> {
-    let (carrier, until) = (row.text_or_none("carrier"), row.time_or_none("until")?);
-    Ok(Versioned { version: row.version()?, row: PresenceHold { key, carrier, until } })
+    let (held_with, until) = (row.text_or_none("held_with"), row.time_or_none("until")?);
+    Ok(Versioned { version: row.version()?, row: PresenceHold { key, held_with, until } })
 }

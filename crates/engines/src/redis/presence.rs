@@ -1,5 +1,5 @@
-//! One presence: the rows `presences` by channel and user, the lists `roster`, `places`, `nodes` and `graces`. Lists of
-//! presences are read in `roster`.
+//! One presence: the rows `presences` by channel and user, the lists `roster`, `user-channels`,
+//! `node-presences` and `grace-periods`. Lists of presences are read in `roster`.
 
 use super::encoder::{IndexEntries, padded};
 use super::error::RedisError;
@@ -34,7 +34,7 @@ fn client(json: Json, client: &ChannelClient) -> Json {
         .number("epoch", client.node.epoch.0)
         .number("since", client.since.0);
     if let Some(state) = &client.state {
-        json = json.text("state", &state.text).number("meaning", state.digest);
+        json = json.text("state", &state.text).number("state_digest", state.digest);
     }
     match client.lost {
         Some(lost) => json.number("lost_at", lost.at.0).number("lost_until", lost.until.0),
@@ -47,15 +47,17 @@ fn entries(presence: &PresenceRow) -> IndexEntries {
     let (channel, user) = (&*presence.key.channel, &*presence.key.user);
     let mut entries = IndexEntries::default();
     let mut nodes: Vec<&NodeEpoch> = Vec::new();
-    for client in presence.attendance.living() {
+    for client in presence.attendance.connected() {
         if !nodes.contains(&&client.node) {
             nodes.push(&client.node);
-            entries = entries
-                .with(RedisTable::Homes, &[&client.node.node, &padded(client.node.epoch.0), channel, user]);
+            entries = entries.with(
+                RedisTable::NodePresences,
+                &[&client.node.node, &padded(client.node.epoch.0), channel, user],
+            );
         }
     }
     match presence.attendance.next_wake() {
-        Some(until) => entries.with(RedisTable::Graces, &[&padded(until.0), user, channel]),
+        Some(until) => entries.with(RedisTable::GracePeriods, &[&padded(until.0), user, channel]),
         None => entries,
     }
 }
@@ -106,7 +108,7 @@ fn read_client(row: &StoredRow, before: Option<&ChannelClient>) -> Result<Channe
         _ => Arc::from(node),
     };
     let state = match row.text_or_none("state") {
-        Some(text) => Some(ClientState { text, digest: row.number("meaning")? }),
+        Some(text) => Some(ClientState { text, digest: row.number("state_digest")? }),
         None => None,
     };
     let lost = match row.time_or_none("lost_at")? {

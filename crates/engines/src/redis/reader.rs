@@ -39,7 +39,7 @@ pub(super) async fn read(pages: &Pages<'_>, clock: &RedisClock, read: &Read) -> 
         Read::Followers { user, after, limit } => {
             Found::Edges(social::followers(pages, user, after.as_deref(), *limit).await?)
         }
-        Read::PresencesAt { home, after, limit } => {
+        Read::PresencesAt { node: home, after, limit } => {
             Found::Presences(roster::at_node(pages, home, after.as_ref(), *limit).await?)
         }
         Read::StalePresences { before, limit } => {

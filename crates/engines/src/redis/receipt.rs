@@ -1,7 +1,7 @@
 //! Receipts and refusals from what the commit script answers. Must hold: answers are read in the order in which the steps of
 //! a commit give them.
 
-use super::commit::carriers;
+use super::commit::changed_presences;
 use super::error::RedisError;
 use super::value::{number, text};
 use tavern_domain::{Epoch, Time};
@@ -90,9 +90,9 @@ fn receipt<'a>(
         receipt.raised.push(number(next()?)?);
         receipt.begun.push(next()? == b"1");
     }
-    for carrier in carriers(commit) {
+    for presence in changed_presences(commit) {
         for _ in 0..number(next()?)? {
-            receipt.held.push(HeldPresence { carrier: carrier.clone(), channel: text(next()?)?.into() });
+            receipt.held.push(HeldPresence { held_with: presence.clone(), channel: text(next()?)?.into() });
         }
     }
     for _ in &commit.takes {
@@ -100,7 +100,7 @@ fn receipt<'a>(
     }
     for _ in &commit.appends {
         let (position, count) = (number(next()?)?, number(next()?)?);
-        receipt.appended.push(Appended { position, count, again: next()? == b"1" });
+        receipt.appended.push(Appended { position, count, duplicate: next()? == b"1" });
     }
     for _ in &commit.inbox_messages {
         receipt.inbox_numbers.push(number(next()?)?);

@@ -46,7 +46,7 @@ pub(super) async fn of_user(
 ) -> Result<PresencesPage, RedisError> {
     let after = after.map(|channel| [channel]);
     let range = Range::under(&[user], after.as_ref().map(|after| &after[..]));
-    let found = pages.pick(RedisTable::Places, &range, RedisTable::Presences, "swap", limit).await?;
+    let found = pages.pick(RedisTable::UserChannels, &range, RedisTable::Presences, "swap", limit).await?;
     found.page(limit, bytes, |member, row| {
         let [user, channel] = names::<2>(member)?;
         presence::read(PresenceKey::new(channel, user), row)
@@ -62,7 +62,7 @@ pub(super) async fn at_node(
 ) -> Result<PresencesPage, RedisError> {
     let after = after.map(|key| [&*key.channel, &*key.user]);
     let range = Range::under(&[&home.node, &padded(home.epoch.0)], after.as_ref().map(|after| &after[..]));
-    let found = pages.range(RedisTable::Homes, range, Some(RedisTable::Presences), limit).await?;
+    let found = pages.range(RedisTable::NodePresences, range, Some(RedisTable::Presences), limit).await?;
     found.page(limit, bytes, presence::named)
 }
 
@@ -131,7 +131,9 @@ async fn overdue(pages: &Pages<'_>, search: &mut Search, nodes: &BTreeSet<Writer
     let mut after: Option<[String; 3]> = None;
     loop {
         let range = Range::by(search.before, after.take());
-        let found = pages.pick(RedisTable::Graces, &range, RedisTable::Graces, "", limits::PAGE_ROWS).await?;
+        let found = pages
+            .pick(RedisTable::GracePeriods, &range, RedisTable::GracePeriods, "", limits::PAGE_ROWS)
+            .await?;
         let page = found.members(limits::PAGE_ROWS, |member| {
             let [until, user, channel] = names::<3>(member)?;
             Ok([until, user, channel].map(str::to_owned))
@@ -154,8 +156,10 @@ async fn stored_nodes(pages: &Pages<'_>) -> Result<Vec<Writer>, RedisError> {
     let mut from = b"-".to_vec();
     loop {
         let range = Range { from, to: b"+".to_vec(), front: 0 };
-        let page =
-            pages.pick(RedisTable::Homes, &range, RedisTable::Homes, "", 1).await?.members(1, |member| {
+        let page = pages
+            .pick(RedisTable::NodePresences, &range, RedisTable::NodePresences, "", 1)
+            .await?
+            .members(1, |member| {
                 let [node, epoch, _, _] = names::<4>(member)?;
                 Ok((node.to_owned(), epoch.to_owned()))
             })?;

@@ -63,7 +63,7 @@ async fn person(
     user: &Arc<str>,
     viewer: Option<&str>,
 ) -> Result<UserSnapshot, RedisError> {
-    let tables = [RedisTable::Users, RedisTable::Follows, RedisTable::Places, RedisTable::Presences];
+    let tables = [RedisTable::Users, RedisTable::Follows, RedisTable::UserChannels, RedisTable::Presences];
     let mut arguments = Encoder::default();
     arguments.text(user);
     arguments.text(viewer.unwrap_or(""));

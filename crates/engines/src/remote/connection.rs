@@ -56,7 +56,7 @@ pub async fn run<P: BusProtocol>(
                 let _ = reached.send(Ok(()));
                 let writer = FrameWriter::new(stream, has_lost.then(|| shared.loss_subject.clone()));
                 let began = Instant::now();
-                shared.note_heard();
+                shared.note_received();
                 let ended =
                     transfer(shared, &mut protocol, writer, &mut reader, &deliveries, socket, input).await;
                 let failed = shared.outbox().disconnect();
@@ -201,7 +201,7 @@ async fn receive<P: BusProtocol>(
         if is_empty {
             let read = tokio::time::timeout(SILENCE, read_more(&mut socket, &mut input, FRAME_BYTES)).await;
             read.map_err(|_| broken("the server is silent"))??;
-            shared.note_heard();
+            shared.note_received();
         }
     }
 }

@@ -5,8 +5,8 @@
 //! its messages, on all subjects. Body: the header of the message (`header`), then the payload.
 //!
 //! Must hold: of several copies of a message, which arrive when several subscriptions match, one is used; a message is
-//! delivered whole or not at all. A message without a prefix is not a node's and is dropped, because nothing tells its
-//! copies apart, and the server, not the bus, decides who may publish to clients.
+//! delivered whole or not at all. A message without a prefix is not a node's and is dropped, because nothing distinguishes
+//! its copies, and the server, not the bus, decides who may publish to clients.
 
 use crate::header::{self, PacketHeader};
 use std::collections::HashMap;
@@ -19,7 +19,7 @@ const LAST: u8 = 2;
 /// Earlier messages of this node, on another connection, may be lost; there is no body.
 const LOSS: u8 = 4;
 pub const PREFIX_BYTES: usize = 2 + 1 + 1 + 8 + 8;
-/// The max_message body: a session that migrates, with its mailbox.
+/// The largest body: a session that migrates, with its mailbox.
 pub const BODY_BYTES: usize = 16 * 1024 * 1024;
 /// Streams that are remembered: nodes, and their earlier connections until this many are reached.
 const STREAMS: usize = 4096;

@@ -20,9 +20,9 @@ impl InterestTable {
         interests.iter().all(|interest| matches!(self.interests.get(interest), Some(None)))
     }
 
-    pub fn hears(&self, subject: &Subject) -> bool {
+    pub fn matches(&self, subject: &Subject) -> bool {
         self.interests.contains_key(&Interest::Subject(subject.clone()))
-            || self.wide.iter().any(|wide| wide.hears(subject))
+            || self.wide.iter().any(|wide| wide.matches(subject))
     }
 
     /// To be confirmed by that ping. Returns the subjects to subscribe to.
@@ -102,7 +102,7 @@ mod tests {
         assert_eq!(interests.remove(&glob("game#a*")), []);
         assert_eq!(interests.remove(&glob("game#b*")), [Subject::every_rest("p", "_name").unwrap()]);
         assert_eq!(interests.remove(&glob("game#b*")), []);
-        assert!(interests.hears(&Subject::of_channel("p", b"game#z").unwrap()));
+        assert!(interests.matches(&Subject::of_channel("p", b"game#z").unwrap()));
     }
 
     #[test]

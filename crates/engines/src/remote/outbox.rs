@@ -1,4 +1,4 @@
-//! Queued messages and subscriptions, and the pings in ping. Knows no socket and no thread: callers put in, the
+//! Queued messages and subscriptions, and the pings in flight. Knows no socket and no thread: callers put in, the
 //! connection takes out. Must hold: the queue is bounded; a ticket is answered once, by the pong of the ping that carries it
 //! or of the first ping of a later connection.
 

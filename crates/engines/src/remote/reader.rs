@@ -46,7 +46,7 @@ impl FrameReader {
                 Some(BusFrame::Message { subject, body }) => {
                     let subject =
                         std::str::from_utf8(&subject).ok().and_then(|text| Subject::parse(text).ok());
-                    let Some(subject) = subject.filter(|subject| outbox.interests.hears(subject)) else {
+                    let Some(subject) = subject.filter(|subject| outbox.interests.matches(subject)) else {
                         continue;
                     };
                     let read = self.reassembler.read(&subject, &body);

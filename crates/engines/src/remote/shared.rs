@@ -20,7 +20,7 @@ pub struct RemoteShared {
     is_stopping: AtomicBool,
     began: Instant,
     /// When the server last sent something, in milliseconds since `began`.
-    heard_ms: AtomicU64,
+    last_received_ms: AtomicU64,
     pub counts: RemoteCounters,
 }
 
@@ -43,7 +43,7 @@ impl RemoteShared {
             is_full: AtomicBool::new(false),
             is_stopping: AtomicBool::new(false),
             began: Instant::now(),
-            heard_ms: AtomicU64::new(0),
+            last_received_ms: AtomicU64::new(0),
             counts: RemoteCounters::default(),
         }
     }
@@ -61,12 +61,12 @@ impl RemoteShared {
     }
 
     /// The server sent something.
-    pub fn note_heard(&self) {
-        self.heard_ms.store(self.now_ms(), Ordering::Relaxed);
+    pub fn note_received(&self) {
+        self.last_received_ms.store(self.now_ms(), Ordering::Relaxed);
     }
 
     pub fn silent_ms(&self) -> u64 {
-        self.now_ms().saturating_sub(self.heard_ms.load(Ordering::Relaxed))
+        self.now_ms().saturating_sub(self.last_received_ms.load(Ordering::Relaxed))
     }
 
     fn now_ms(&self) -> u64 {

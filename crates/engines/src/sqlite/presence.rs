@@ -46,7 +46,7 @@ fn put(connection: &Connection, sql: &str, presence: &PresenceRow, version: u64)
 
 fn put_client(connection: &Connection, key: &PresenceKey, client: &ChannelClient) -> Result<(), Error> {
     let sql = "INSERT INTO user_channel_presences
-        (user_id, channel_name, connection_id, node, epoch, state, meaning, since, lost_at, lost_until)
+        (user_id, channel_name, connection_id, node, epoch, state, state_digest, since, lost_at, lost_until)
         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)";
     connection
         .prepare_cached(sql)?

@@ -44,7 +44,7 @@ fn find(from: &Connection, wall: Time, read: &Read) -> Result<Found, rusqlite::E
         Read::Followers { user, after, limit } => {
             Found::Edges(social::followers(from, user, after.as_deref(), *limit)?)
         }
-        Read::PresencesAt { home, after, limit } => {
+        Read::PresencesAt { node: home, after, limit } => {
             Found::Presences(roster::at_node(from, home, after.as_ref(), *limit)?)
         }
         Read::StalePresences { before, limit } => {

@@ -104,7 +104,7 @@ fn stale_presence(
     before: Time,
 ) -> Result<Option<StalePresence>, Error> {
     let mut known = Vec::new();
-    for client in presence.attendance.living() {
+    for client in presence.attendance.connected() {
         let home = Writer { node: client.node.node.clone(), epoch: client.node.epoch };
         if node::get(connection, &home)?.is_some() {
             known.push(client.node.clone());
@@ -118,7 +118,7 @@ fn stale_presence(
 fn with_clients(rows: &str) -> String {
     format!(
         "SELECT p.channel_name, p.user_id, p.version, p.anonymous, p.name, p.since, p.left_reason, p.left_at,
-            c.connection_id, c.node, c.epoch, c.state, c.meaning, c.since, c.lost_at, c.lost_until, p.visibility
+            c.connection_id, c.node, c.epoch, c.state, c.state_digest, c.since, c.lost_at, c.lost_until, p.visibility
         FROM presences p LEFT JOIN user_channel_presences c USING (channel_name, user_id) {rows}"
     )
 }
@@ -222,14 +222,12 @@ fn client(row: &Row<'_>, node: &mut Arc<str>) -> Result<Option<ChannelClient>, E
         *node = home.into();
     }
     let state: Option<Arc<str>> = row.get(11)?;
-    let meaning: Option<i64> = row.get(12)?;
+    let digest: Option<i64> = row.get(12)?;
     let lost = read_time_or_none(row, 14)?.zip(read_time_or_none(row, 15)?);
     Ok(Some(ChannelClient {
         client: id,
         node: NodeEpoch { node: node.clone(), epoch: Epoch(read_number(row, 10)?) },
-        state: state
-            .zip(meaning)
-            .map(|(text, meaning)| ClientState { text, digest: meaning.cast_unsigned() }),
+        state: state.zip(digest).map(|(text, digest)| ClientState { text, digest: digest.cast_unsigned() }),
         since: read_time(row, 13)?,
         lost: lost.map(|(at, until)| LostClient { at, until }),
     }))

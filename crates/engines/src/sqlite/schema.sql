@@ -92,7 +92,7 @@ CREATE TABLE user_channel_presences (
     node          TEXT    NOT NULL,
     epoch         INTEGER NOT NULL,
     state         TEXT,             -- JSON
-    meaning       INTEGER,          -- equal for states that are equal as JSON
+    state_digest  INTEGER,          -- equal for states that are equal as JSON
     since         INTEGER NOT NULL,
     lost_at       INTEGER,
     lost_until    INTEGER,
@@ -101,16 +101,16 @@ CREATE TABLE user_channel_presences (
 CREATE INDEX user_channel_presences_by_connection ON user_channel_presences (connection_id);
 CREATE INDEX user_channel_presences_by_node ON user_channel_presences (node, epoch, channel_name, user_id) WHERE lost_at IS NULL;
 
--- An app says that a user is in this channel: as long as the user is in the carrier channel, or until a time.
+-- Presence set by an app: the user counts as present as long as they are in the channel held_with, or until a time.
 CREATE TABLE holds (
     channel_name TEXT    NOT NULL,
     user_id      TEXT    NOT NULL,
     version      INTEGER NOT NULL,
-    carrier      TEXT,             -- absent: present without any client
-    until        INTEGER,          -- absent: until the app takes it back
+    held_with    TEXT,             -- absent: present without any client
+    until        INTEGER,          -- absent: until the app removes it
     PRIMARY KEY (channel_name, user_id)
 ) STRICT, WITHOUT ROWID;
-CREATE INDEX holds_by_carrier ON holds (user_id, carrier, channel_name);
+CREATE INDEX holds_by_held_with ON holds (user_id, held_with, channel_name);
 
 -- What is known of a user outside of channels.
 CREATE TABLE user_presences (

@@ -210,7 +210,7 @@ impl Tables for SqliteTables<'_> {
         social::see(self.connection, seen, version).map_err(fault)
     }
 
-    fn held_by(&mut self, carrier: &PresenceKey) -> Result<Vec<Arc<str>>, StoreError> {
+    fn held_with(&mut self, presence: &PresenceKey) -> Result<Vec<Arc<str>>, StoreError> {
         let holds = match self.holds {
             Some(holds) => holds,
             None => *self.holds.insert(hold::any(self.connection).map_err(fault)?),
@@ -218,7 +218,7 @@ impl Tables for SqliteTables<'_> {
         if !holds {
             return Ok(Vec::new());
         }
-        hold::held_by(self.connection, carrier).map_err(fault)
+        hold::held_with(self.connection, presence).map_err(fault)
     }
 
     fn lease(&mut self, name: &Arc<str>) -> Result<Option<LeaseState>, StoreError> {

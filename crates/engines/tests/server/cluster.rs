@@ -18,8 +18,8 @@ impl Cluster {
         Cluster::with(|_| Vec::new(), None)
     }
 
-    /// Masters that talk to each other and to us over TLS; their plain ports are for whoever looks after them.
-    pub fn sealed(files: &[String]) -> Cluster {
+    /// Masters that talk to each other and to us over TLS; their plain ports are for administration.
+    pub fn with_tls(files: &[String]) -> Cluster {
         let ports: Vec<u16> = SLOTS.iter().map(|_| free_port()).collect();
         let options = |master: usize| {
             let fixed = ["--tls-cluster", "yes", "--tls-auth-clients", "no", "--tls-port"].map(String::from);

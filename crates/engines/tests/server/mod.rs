@@ -15,8 +15,8 @@ use tavern_store::{Bus, BusReceiver, SystemClock};
 /// Long enough for a loaded machine.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Starts the server and ends it, by its process id, when nobody holds the other end of its own input any more.
-const WARDEN: &str = r#"folder=$(mktemp -d) && cd "$folder" || exit 1
+/// Starts the server, and ends it by its process id when the other end of its standard input is closed.
+const SUPERVISOR: &str = r#"folder=$(mktemp -d) && cd "$folder" || exit 1
 "$@" >log 2>&1 &
 server=$!
 cat >/dev/null
@@ -75,7 +75,7 @@ impl Server {
 
     pub fn start(&self) {
         let warden = Command::new("sh")
-            .args(["-c", WARDEN, "warden"])
+            .args(["-c", SUPERVISOR, "supervisor"])
             .args(&self.command)
             .stdin(Stdio::piped())
             .spawn()
@@ -88,7 +88,7 @@ impl Server {
         }
     }
 
-    /// It is gone at once, without a word.
+    /// Kills it without a shutdown.
     pub fn kill(&self) {
         let Some(mut warden) = self.warden.lock().unwrap().take() else { return };
         drop(warden.stdin.take());

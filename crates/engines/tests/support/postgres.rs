@@ -17,7 +17,7 @@ pub struct Server {
     child: Child,
 }
 
-/// The address of a schema that nobody has used yet.
+/// The address of an unused schema.
 pub fn fresh() -> String {
     shared().fresh()
 }
@@ -29,7 +29,7 @@ pub fn shared() -> &'static Server {
 }
 
 impl Server {
-    /// The address of a schema that nobody has used yet, over the socket.
+    /// The address of an unused schema, over the socket.
     pub fn fresh(&self) -> String {
         static SCHEMAS: AtomicU64 = AtomicU64::new(0);
         let n = SCHEMAS.fetch_add(1, Ordering::Relaxed);
@@ -52,9 +52,9 @@ impl Server {
         let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
         let mut child = child.expect("a shell starts Postgres");
         let mut folder = String::new();
-        let told = BufReader::new(child.stdout.take().expect("it was piped")).read_line(&mut folder);
-        let missing = "Postgres did not start: its words are above; scripts/setup installs it";
-        assert!(told.is_ok() && !folder.is_empty(), "{missing}");
+        let read = BufReader::new(child.stdout.take().expect("it was piped")).read_line(&mut folder);
+        let missing = "Postgres did not start: its output is above; scripts/setup installs it";
+        assert!(read.is_ok() && !folder.is_empty(), "{missing}");
         Server { folder: folder.trim_end().to_string(), port, child }
     }
 }

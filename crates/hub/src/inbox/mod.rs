@@ -89,7 +89,7 @@ impl Inbox {
                 let message_id = receipt.inbox_numbers.first().copied().unwrap_or(0);
                 core.stats.inbox_messages_stored.add(receipt.inbox_numbers.len() as u64);
                 core.finish(claim, Ok(json::posted(message_id)));
-                core.notify(Notice::StatusUpdate { user, update: UserUpdate::Mail });
+                core.notify(Notice::StatusUpdate { user, update: UserUpdate::Inbox });
             }
             // The commit expects only the idempotency key: the message was stored before.
             (InboxRequest::Post { claim, .. }, StoreAnswer::Failed(StoreError::Conflict { .. })) => {

@@ -142,7 +142,7 @@ impl Liveness {
 
     fn read_presences(&mut self, now: Time, check: NodeCheck, after: Option<PresenceKey>) {
         let CheckStep::Presences { node, .. } = &check.step else { return };
-        let read = Read::PresencesAt { home: node.writer.clone(), after, limit: PAGE_ROWS };
+        let read = Read::PresencesAt { node: node.writer.clone(), after, limit: PAGE_ROWS };
         self.submit_check(now, check, Work::Read(read));
     }
 

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use tavern_domain::presence::ClientState;
 use tavern_store::SessionBody;
 use tavern_wire::json;
-use tavern_wire::json::presence::meaning;
+use tavern_wire::json::presence::state_digest;
 
 /// How long bus messages that the session received on its old node may still arrive here.
 const DUPLICATES_MS: u64 = 30_000;
@@ -28,8 +28,11 @@ pub(super) fn install(
 ) {
     let now = core.now;
     let body = &packed.body;
-    let marks =
-        HeardElsewhere { streams: body.heard.clone(), told: body.told.clone(), until: now + DUPLICATES_MS };
+    let marks = HeardElsewhere {
+        streams: body.bus_positions.clone(),
+        told: body.presence_versions.clone(),
+        until: now + DUPLICATES_MS,
+    };
     let mailbox = restore_mailbox(core, body);
     let Some(listener) = core.listeners.get_mut(id) else { return };
     let collected = std::mem::replace(&mut listener.mailbox, mailbox);
@@ -89,7 +92,7 @@ fn append_collected(core: &mut Core, id: ListenerId, collected: &Mailbox) {
 
 /// Announces the client under this node, which watchers do not notice. A client that was reported lost stays lost.
 fn restore_presence(core: &mut Core, id: ListenerId, body: &SessionBody) {
-    let state = |text: &Arc<str>| ClientState { text: text.clone(), digest: meaning(text) };
+    let state = |text: &Arc<str>| ClientState { text: text.clone(), digest: state_digest(text) };
     let present = body.presences.iter().map(|(channel, text)| (channel.clone(), text.as_ref().map(state)));
     let present: JoinedChannels = present.collect();
     let Some(session) = core.session_mut(id) else { return };

@@ -66,7 +66,11 @@ impl PackedSession {
 
     /// The version of a channel's presence that the client was told.
     pub(super) fn told(&self, channel: &Arc<str>) -> u64 {
-        self.body.told.iter().find(|(name, _)| name == channel).map_or(0, |(_, version)| *version)
+        self.body
+            .presence_versions
+            .iter()
+            .find(|(name, _)| name == channel)
+            .map_or(0, |(_, version)| *version)
     }
 }
 
@@ -115,8 +119,8 @@ pub(crate) fn pack(
         polling: session.polling,
         lost: session.lost,
         window_ms: 0,
-        told,
-        heard: core.streams.last(listener.marks.as_deref()),
+        presence_versions: told,
+        bus_positions: core.streams.last(listener.marks.as_deref()),
         statuses,
         last_inbox_message: session.last_inbox_message,
         unacked_inbox: session.unacked_inbox.iter().copied().collect(),

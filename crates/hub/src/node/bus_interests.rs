@@ -86,7 +86,7 @@ impl BusInterests {
 
     /// Names are let go by their listeners: this must be told of it.
     pub(crate) fn is_by_name(&self) -> bool {
-        self.bus.get().is_some_and(|bus| !bus.hears_everything())
+        self.bus.get().is_some_and(|bus| !bus.receives_everything())
     }
 
     /// To be held while a subscription is made.
@@ -138,7 +138,7 @@ impl BusInterests {
 
     /// Nobody here listened to these for a while. Those that nobody listens to now are let go.
     pub(crate) fn let_go(&self, registry: &Registry, names: &[(Namespace, Arc<[u8]>)]) {
-        let Some(bus) = self.bus.get().filter(|bus| !bus.hears_everything()) else { return };
+        let Some(bus) = self.bus.get().filter(|bus| !bus.receives_everything()) else { return };
         let book = self.book();
         let unheard = names.iter().filter(|(space, name)| registry.total(*space, name) == 0);
         let interests: Vec<Interest> = unheard
@@ -187,7 +187,7 @@ impl InterestGuard<'_> {
         let prefix = &self.carrier.prefix;
         let interests: Vec<Option<Interest>> =
             names.into_iter().map(|(space, name)| bus_messages::interest(prefix, space, name)).collect();
-        let Some(bus) = self.carrier.bus.get().filter(|bus| !bus.hears_everything()) else {
+        let Some(bus) = self.carrier.bus.get().filter(|bus| !bus.receives_everything()) else {
             return vec![false; interests.len()];
         };
         let book = &mut *self.book;

@@ -143,6 +143,6 @@ fn spread_mail(core: &mut Core, actor: Option<Arc<str>>, changes: &PartyChanges)
     let parties = changes.parties.iter().filter_map(|(_, party)| party.as_ref());
     concerned.extend(parties.flat_map(|party| &party.members).map(|member| member.user.clone()));
     for user in concerned {
-        core.notify(Notice::StatusUpdate { user, update: UserUpdate::Mail });
+        core.notify(Notice::StatusUpdate { user, update: UserUpdate::Inbox });
     }
 }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use tavern_domain::Time;
 use tavern_domain::party::{
     self, PartyChanges, PartyCommand, PartyEvent, PartyEventKind, PartyFacts, PartyNeed, PartyRefusal as No,
-    PartyReply, PartyRequest, PartyTurn, UserPresence,
+    PartyReply, PartyRequest, PartyResult, UserPresence,
 };
 use tavern_domain::presence::OfflineReason;
 use tavern_domain::topic::PARTIES;
@@ -211,7 +211,7 @@ impl Decision for PartyDecision {
         }
         self.waits_for = None;
         match party::run(core.now, &core.node.settings.parties.rules, &self.table, &self.call) {
-            PartyTurn::Need(needs) => {
+            PartyResult::Need(needs) => {
                 let rows = PartyDecision::rows_of(&needs, facts);
                 self.asked = needs;
                 if rows.is_empty() {
@@ -220,14 +220,14 @@ impl Decision for PartyDecision {
                 }
                 DecisionStep::Need(rows)
             }
-            PartyTurn::Answered { reply, .. } if self.looks_again(&reply) => {
+            PartyResult::Answered { reply, .. } if self.looks_again(&reply) => {
                 self.waits_for = Some(PartyPause::User);
                 DecisionStep::Pause
             }
-            PartyTurn::Answered { reply, changes } if changes.is_empty() && self.deadline.is_none() => {
+            PartyResult::Answered { reply, changes } if changes.is_empty() && self.deadline.is_none() => {
                 DecisionStep::Done(PartyOutcome { reply, changes })
             }
-            PartyTurn::Answered { reply, changes } => DecisionStep::Commit {
+            PartyResult::Answered { reply, changes } => DecisionStep::Commit {
                 commit: self.commit_of(core, &changes),
                 outcome: PartyOutcome { reply, changes },
             },
@@ -240,7 +240,7 @@ fn party_key(id: u64) -> DocumentKey {
 }
 
 fn append(core: &Core, told: &party::PartyTopicEvent) -> Append {
-    let (kind, data) = json::told(told);
+    let (kind, data) = json::topic_event(told);
     let body = stored(kind, None, core.now.ms(), &String::from_utf8_lossy(&data));
     Append { topic: PARTIES.into(), id: None, body: body.into() }
 }
@@ -275,13 +275,13 @@ pub(super) fn reply_of(reply: &PartyReply) -> CommandReply {
 }
 
 fn hold(party: u64, user: &Arc<str>, until: Option<Time>) -> PresenceHold {
-    PresenceHold { key: member_key(party, user), carrier: Some(own_channel(user)), until }
+    PresenceHold { key: member_key(party, user), held_with: Some(own_channel(user)), until }
 }
 
 /// Where somebody is, by his own channel.
 fn presence_of(found: &Versioned<PresenceRow>) -> UserPresence {
     let attendance = &found.row.attendance;
-    if attendance.living().next().is_some() {
+    if attendance.connected().next().is_some() {
         return UserPresence::Online { name: found.row.name.clone() };
     }
     let lost = attendance.clients().iter().filter_map(|client| client.lost);

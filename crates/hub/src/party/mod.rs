@@ -17,7 +17,7 @@ use view::PartyRead;
 
 use crate::connection::LinkId;
 use crate::core::{Core, Feature};
-use crate::rows::{FORGET, GUEST};
+use crate::rows::{FORGET, MEMBERSHIP};
 use crate::transaction::{Facts, Transactions};
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
@@ -80,7 +80,7 @@ impl Parties {
                 self.forgets.begin(core, ForgetMembership(deadline.clone()), Facts::default());
                 return;
             }
-            GUEST => PartyCommand::Check { user: deadline.name.clone() },
+            MEMBERSHIP => PartyCommand::Check { user: deadline.name.clone() },
             _ => match deadline.name.parse() {
                 Ok(party) => PartyCommand::Wake { party },
                 Err(_) => return,
@@ -104,7 +104,7 @@ impl Parties {
     pub(crate) fn check_membership(&mut self, core: &mut Core, user: &Arc<str>, recorded: bool) {
         let check = PartyDecision::of_server(PartyCommand::Check { user: user.clone() });
         // The deadline goes with the user's presence, which the transaction expects: whatever else sets it changes that.
-        let key = Deadline::new(core.now, GUEST, user).key();
+        let key = Deadline::new(core.now, MEMBERSHIP, user).key();
         self.begin(core, if recorded { check.settling(key, None) } else { check });
     }
 }

@@ -148,7 +148,7 @@ impl Parties {
     }
 
     fn read_membership(&mut self, core: &mut Core, glance: PartyRead) {
-        let read = Read::Document(DocumentKey::new(record::GUEST, &glance.user));
+        let read = Read::Document(DocumentKey::new(record::MEMBERSHIP, &glance.user));
         self.read_for(core, glance, read);
     }
 

@@ -138,7 +138,7 @@ impl People {
                 }
             }
             UserUpdate::Removed { channel } => forget_presence(core, user, channel),
-            UserUpdate::Mail => core.notify(Notice::InboxChanged { user: user.clone() }),
+            UserUpdate::Inbox => core.notify(Notice::InboxChanged { user: user.clone() }),
         }
     }
 

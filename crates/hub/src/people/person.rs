@@ -1,7 +1,7 @@
 //! What a stored user means to somebody who looks at them.
 
 use tavern_domain::Time;
-use tavern_domain::presence::{ChannelStay, Followee, UserFact, Visibility};
+use tavern_domain::presence::{Followee, PresenceSummary, UserFact, Visibility};
 use tavern_store::{PresenceRow, UserSnapshot, Versioned};
 
 /// The stored visibility and its version. None: it was never set.
@@ -17,10 +17,10 @@ pub(super) fn followee_of(now: Time, person: &UserSnapshot) -> Followee {
 }
 
 fn fact_of(row: &Versioned<PresenceRow>) -> UserFact {
-    UserFact::Place {
+    UserFact::Channel {
         channel: row.row.key.channel.clone(),
         version: row.version,
-        stay: ChannelStay::of(&row.row.attendance),
+        presence: PresenceSummary::of(&row.row.attendance),
         last_seen: None,
         name: row.row.name.clone(),
     }

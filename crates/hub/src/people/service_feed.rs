@@ -49,8 +49,8 @@ impl ServiceFeed {
             return;
         }
         let change = match fact {
-            UserFact::Place { channel, stay, .. } => {
-                let turn = core.node.settings.activities.turn(channel, stay.is_some());
+            UserFact::Channel { channel, presence: stay, .. } => {
+                let turn = core.node.settings.activities.cause(channel, stay.is_some());
                 StatusChange { turn, channel: Some(channel.clone()) }
             }
             UserFact::Shown { .. } => StatusChange { turn: StatusCause::None, channel: None },

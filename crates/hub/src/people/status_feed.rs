@@ -101,7 +101,7 @@ impl StatusFeed {
         let (heard, greets) = followed.take_heard();
         // Apply it before anybody is told: what was heard during the read is newer.
         for fact in heard {
-            read.hear(now, &settings.activities, 0, fact);
+            read.apply(now, &settings.activities, 0, fact);
         }
         if !followed.loaded {
             (followed.followee, followed.loaded) = (read, true);
@@ -127,7 +127,7 @@ impl StatusFeed {
         }
         let before = followed.before();
         let (activities, disconnect_ms) = (&settings.activities, settings.disconnect_ms);
-        let update = followed.followee.hear(core.now, activities, disconnect_ms, fact.clone());
+        let update = followed.followee.apply(core.now, activities, disconnect_ms, fact.clone());
         self.changed(core, user, before, update);
     }
 

@@ -69,7 +69,7 @@ impl WatchedRoom {
         {
             return body.clone();
         }
-        let body = self.members(&json::anybody, |_| false);
+        let body = self.members(&json::seen_by_everyone, |_| false);
         self.encoded = Some((now.0, now.1, body.clone()));
         body
     }
@@ -122,7 +122,7 @@ impl Rooms {
     pub(super) fn tell_room(&mut self, core: &mut Core, channel: &Arc<str>) {
         let tick_ms = core.node.settings.tick_ms;
         let Some(watched) = self.rooms.get_mut(channel) else { return };
-        let told = watched.room.take_told();
+        let told = watched.room.take_emitted();
         if watched.mode == PresenceMode::Full {
             for update in told {
                 self.tell_update(core, channel, &update);
@@ -159,7 +159,7 @@ impl Rooms {
         let first = update.to + 1 - update.changes.len() as u64;
         for (at, change) in update.changes.iter().enumerate() {
             let version = first + at as u64;
-            if let AttendanceChange::Face { from, to } = change {
+            if let AttendanceChange::VisibilityChanged { from, to } = change {
                 self.tell_face(core, channel, update, (*from, *to), version);
                 continue;
             }

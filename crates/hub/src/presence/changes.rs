@@ -20,7 +20,7 @@ use hashbrown::HashMap;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use tavern_domain::presence::{
-    Attendance, AttendanceChange, AttendanceInput, ChannelClient, ChannelStay, ClientLoss, OfflineReason,
+    Attendance, AttendanceChange, AttendanceInput, ChannelClient, ClientLoss, OfflineReason, PresenceSummary,
     PresenceUpdate, UserFact, UserUpdate,
 };
 use tavern_domain::{ClientId, Time};
@@ -181,7 +181,7 @@ impl PresenceChanges {
             TransactionEnd::Done(PresenceOutcome::FoundOut(attendee)) => {
                 if let Some(ChannelClient { client, node: home, state, .. }) = attendee {
                     // It happened: its session must know.
-                    let action = PresenceAction::Input(AttendanceInput::Join { client, home, state });
+                    let action = PresenceAction::Input(AttendanceInput::Join { client, node: home, state });
                     self.note(core, &PresenceChange { action, ..change.clone() });
                 }
                 self.queue.leave(&change.key);
@@ -281,7 +281,7 @@ impl PresenceChanges {
         change: PresenceChange,
         at: Time,
         changes: Vec<AttendanceChange>,
-        stay: Option<ChannelStay>,
+        stay: Option<PresenceSummary>,
         receipt: &Receipt,
     ) {
         self.move_held(core, &change, &changes, receipt);
@@ -324,7 +324,7 @@ impl PresenceChanges {
                 _ => None,
             });
             let gone = gone.collect();
-            let key = PresenceKey { channel: held.channel.clone(), user: held.carrier.user.clone() };
+            let key = PresenceKey { channel: held.channel.clone(), user: held.held_with.user.clone() };
             let change = sync_held(core, key, gone);
             self.begin(core, change);
         }
@@ -437,7 +437,7 @@ fn tell_followers(
     core: &mut Core,
     change: &PresenceChange,
     version: u64,
-    stay: Option<ChannelStay>,
+    stay: Option<PresenceSummary>,
     changes: &[AttendanceChange],
 ) {
     let last_seen = changes.iter().find_map(|change| match change {
@@ -446,7 +446,7 @@ fn tell_followers(
     });
     let (channel, user) = (change.key.channel.clone(), change.key.user.clone());
     let name = change.name.clone();
-    let fact = UserFact::Place { channel: channel.clone(), version, stay, last_seen, name };
+    let fact = UserFact::Channel { channel: channel.clone(), version, presence: stay, last_seen, name };
     core.notify(Notice::StatusUpdate { user: user.clone(), update: UserUpdate::Fact(fact) });
     let removed = |change: &AttendanceChange| {
         matches!(change, AttendanceChange::ClientOffline { reason: OfflineReason::Removed, .. })
@@ -488,7 +488,7 @@ fn concerns_followers(change: &PresenceChange, changes: &[AttendanceChange]) -> 
         AttendanceChange::ClientOnline { .. } => own,
         AttendanceChange::ClientOffline { reason, .. } => own || *reason == OfflineReason::Removed,
         AttendanceChange::ClientUpdated { .. }
-        | AttendanceChange::Face { .. }
+        | AttendanceChange::VisibilityChanged { .. }
         | AttendanceChange::NotFound => false,
     })
 }

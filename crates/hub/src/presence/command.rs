@@ -13,7 +13,7 @@ use std::sync::Arc;
 use tavern_domain::Verb;
 use tavern_domain::presence::{ClientState, OfflineReason};
 use tavern_wire::error::Code;
-use tavern_wire::json::{JoinRequest, SubscribeRequest, UpdateRequest, WhoRequest, presence::meaning};
+use tavern_wire::json::{JoinRequest, SubscribeRequest, UpdateRequest, WhoRequest, presence::state_digest};
 
 impl Presence {
     pub(crate) fn op_join(
@@ -118,7 +118,7 @@ fn state_of(core: &Core, text: &str) -> CommandResult<ClientState> {
             format!("the state has {} bytes, at most {most} are allowed", text.len()),
         );
     }
-    Ok(ClientState { text: text.into(), digest: meaning(text) })
+    Ok(ClientState { text: text.into(), digest: state_digest(text) })
 }
 
 fn carry_presence(core: &mut Core, caller: &Caller, name: &str) -> CommandResult<()> {

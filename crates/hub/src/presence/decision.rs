@@ -11,7 +11,7 @@ use crate::rows::{GRACE, MembershipRow, remove_hold};
 use crate::transaction::{Decision, DecisionStep, Facts, Need};
 use tavern_domain::Time;
 use tavern_domain::presence::{
-    Attendance, AttendanceChange, AttendanceInput, ChannelClient, ChannelStay, NodeEpoch, OfflineReason,
+    Attendance, AttendanceChange, AttendanceInput, ChannelClient, NodeEpoch, OfflineReason, PresenceSummary,
 };
 use tavern_store::{
     ChannelVersionBump, Commit, Deadline, Expect, LastSeenUpdate, PresenceRow, Row, RowKey, Versioned, Writer,
@@ -48,7 +48,7 @@ pub(super) struct CommittedPresence {
     pub changes: Vec<AttendanceChange>,
     /// When the next grace period ends.
     pub due: Option<Time>,
-    pub stay: Option<ChannelStay>,
+    pub stay: Option<PresenceSummary>,
     /// Since when the client is all there is of its user.
     pub alone: Option<Time>,
     /// A party or an invite depends on it.
@@ -101,7 +101,7 @@ fn decide_change(change: &mut PresenceChange, core: &Core, facts: &Facts) -> Dec
         && from != to
         && attendance.is_present()
     {
-        changes.push(AttendanceChange::Face { from, to });
+        changes.push(AttendanceChange::VisibilityChanged { from, to });
     }
     if changes.contains(&AttendanceChange::NotFound) {
         // A grace period that is over by now ends by its own deadline.
@@ -142,7 +142,7 @@ fn apply(
     match change.action.clone() {
         // A client that joins is vouched for by the present epoch, however long ago it began to join.
         PresenceAction::Input(AttendanceInput::Join { client, state, .. }) => {
-            attendance.handle(now, AttendanceInput::Join { client, home: home.clone(), state }, &mut changes);
+            attendance.handle(now, AttendanceInput::Join { client, node: home.clone(), state }, &mut changes);
         }
         PresenceAction::Input(input) => attendance.handle(now, input, &mut changes),
         PresenceAction::Wake => attendance.wake(now, &mut changes),
@@ -179,7 +179,7 @@ pub(super) fn changed(
         at: core.now,
         changes,
         due: attendance.next_wake(),
-        stay: ChannelStay::of(attendance),
+        stay: PresenceSummary::of(attendance),
         alone: change.listener.and(attendance.alone()),
         concerns_party,
     }
@@ -192,7 +192,7 @@ fn find_out(change: &PresenceChange, found: Option<&Versioned<PresenceRow>>) -> 
     else {
         return None;
     };
-    found.and_then(|found| found.row.attendance.living().find(|a| a.client == *client).cloned())
+    found.and_then(|found| found.row.attendance.connected().find(|a| a.client == *client).cloned())
 }
 
 /// What a session does by itself is compared with what it does now. False: it means nothing any more.
@@ -219,12 +219,12 @@ fn is_still_meant(core: &Core, change: &mut PresenceChange) -> bool {
 /// A client that was taken for lost while its session lives is present as far as it knows: its update is a join.
 fn insist(core: &Core, change: &mut PresenceChange, found: Option<&Versioned<PresenceRow>>) {
     let PresenceAction::Input(AttendanceInput::Update { client, state }) = &change.action else { return };
-    let living = found.is_some_and(|found| found.row.attendance.living().any(|a| a.client == *client));
+    let living = found.is_some_and(|found| found.row.attendance.connected().any(|a| a.client == *client));
     let session = change.listener.and_then(|id| core.session(id));
     if !living && session.is_some_and(|session| session.present.has(&change.key.channel)) {
         let (client, state) = (*client, Some(state.clone()));
         change.action =
-            PresenceAction::Input(AttendanceInput::Join { client, home: core.node.home(), state });
+            PresenceAction::Input(AttendanceInput::Join { client, node: core.node.home(), state });
     }
 }
 
@@ -241,7 +241,7 @@ fn concerns_parties(
     changes: &[AttendanceChange],
 ) -> bool {
     let gone = changes.iter().any(|change| matches!(change, AttendanceChange::UserOffline { .. }));
-    let lost = before.living().next().is_some() && after.living().next().is_none();
+    let lost = before.connected().next().is_some() && after.connected().next().is_none();
     change.is_own_channel() && (gone || lost)
 }
 

@@ -62,7 +62,7 @@ pub(super) fn decide_held(
     };
     let now = core.now;
     let at = |channel: &str| person.presences.iter().find(|row| *row.row.key.channel == *channel);
-    let carrier = hold.row.carrier.as_deref().and_then(at);
+    let carrier = hold.row.held_with.as_deref().and_then(at);
     let stored = at(&change.key.channel);
     let over = hold.row.until.is_some_and(|until| now >= until);
     let before = stored.map(|row| row.row.attendance.clone()).unwrap_or_default();
@@ -72,7 +72,7 @@ pub(super) fn decide_held(
         expire(now, &mut attendance, carrier, &mut changes);
     } else {
         let grace_ms = core.grace_ms(&change.key.channel);
-        let own = hold.row.carrier.is_none().then_some(*own);
+        let own = hold.row.held_with.is_none().then_some(*own);
         arrive(now, &mut attendance, carrier, own, &mut changes);
         depart(now, &mut attendance, carrier, gone, grace_ms, &mut changes);
     }
@@ -94,7 +94,7 @@ pub(super) fn decide_held(
         commit.expects.push(Expect { key: RowKey::Presence(key), version });
     };
     expect(change.key.clone(), stored);
-    if let Some(channel) = &hold.row.carrier {
+    if let Some(channel) = &hold.row.held_with {
         expect(PresenceKey { channel: channel.clone(), user: change.key.user.clone() }, carrier);
     }
     if over {
@@ -112,14 +112,14 @@ fn arrive(
     own: Option<ClientId>,
     changes: &mut Vec<AttendanceChange>,
 ) {
-    let carriers = carrier.into_iter().flat_map(|row| row.row.attendance.living());
+    let carriers = carrier.into_iter().flat_map(|row| row.row.attendance.connected());
     for client in carriers {
-        let input = AttendanceInput::Join { client: client.client, home: client.node.clone(), state: None };
+        let input = AttendanceInput::Join { client: client.client, node: client.node.clone(), state: None };
         attendance.handle(now, input, changes);
     }
-    let there = attendance.living().any(|client| client.node == nowhere());
+    let there = attendance.connected().any(|client| client.node == nowhere());
     if let Some(client) = own.filter(|_| !there) {
-        attendance.handle(now, AttendanceInput::Join { client, home: nowhere(), state: None }, changes);
+        attendance.handle(now, AttendanceInput::Join { client, node: nowhere(), state: None }, changes);
     }
 }
 
@@ -165,8 +165,8 @@ fn expire(
     changes: &mut Vec<AttendanceChange>,
 ) {
     let carriers =
-        carrier.into_iter().flat_map(|row| row.row.attendance.living()).map(|client| client.client);
-    let alone = attendance.living().filter(|client| client.node == nowhere()).map(|client| client.client);
+        carrier.into_iter().flat_map(|row| row.row.attendance.connected()).map(|client| client.client);
+    let alone = attendance.connected().filter(|client| client.node == nowhere()).map(|client| client.client);
     let riders: Vec<ClientId> = carriers.chain(alone).collect();
     for client in riders {
         attendance.handle(now, AttendanceInput::Leave { client, reason: OfflineReason::Expired }, changes);

@@ -238,10 +238,10 @@ impl Rooms {
         }
         let Some(watched) = self.rooms.get_mut(&told.channel) else { return };
         watched.touch(&told.update);
-        match watched.room.hear((*told.update).clone()) {
-            Applied::Told => self.tell_room(core, &told.channel),
+        match watched.room.apply((*told.update).clone()) {
+            Applied::Emitted => self.tell_room(core, &told.channel),
             Applied::Old => {}
-            Applied::Hole => {
+            Applied::Gap => {
                 // News of two nodes may overtake each other: what is missing is usually on its way.
                 core.agenda.set(core.now + HOLE_MS, Timer::ChannelCheck(told.channel.clone()));
             }
@@ -256,7 +256,7 @@ impl Rooms {
         }
         let Some(watched) = self.rooms.get(channel) else { return };
         let late = behind.is_some_and(|version| version > watched.room.version());
-        if late || watched.room.has_hole() {
+        if late || watched.room.has_gap() {
             self.read_again(core, channel);
         }
     }

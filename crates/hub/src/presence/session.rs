@@ -36,7 +36,7 @@ impl Presence {
             return self.put_off.entry(user).or_default().push(put_off);
         }
         let home = core.node.home();
-        let join = |client| AttendanceInput::Join { client, home, state };
+        let join = |client| AttendanceInput::Join { client, node: home, state };
         self.change(core, id, channel, join, claim);
     }
 
@@ -50,7 +50,7 @@ impl Presence {
     ) {
         let home = core.node.home();
         if let Some(change) =
-            change_of(core, id, channel, |client| AttendanceInput::Join { client, home, state }, None)
+            change_of(core, id, channel, |client| AttendanceInput::Join { client, node: home, state }, None)
         {
             self.changes.begin(core, PresenceChange { again: true, ..change });
         }
@@ -174,7 +174,7 @@ impl Presence {
             core,
             PresenceChange::of(
                 presence.key.clone(),
-                PresenceAction::Input(AttendanceInput::LoseHome { home, loss }),
+                PresenceAction::Input(AttendanceInput::LoseNode { node: home, loss }),
             ),
         );
     }

@@ -6,7 +6,7 @@ use super::decision::{PresenceOutcome, commit_of};
 use crate::core::Core;
 use crate::rows::StaleUser;
 use crate::transaction::{DecisionStep, Facts, Need};
-use tavern_domain::presence::{AttendanceChange, AttendanceInput, ChannelStay};
+use tavern_domain::presence::{AttendanceChange, AttendanceInput, PresenceSummary};
 use tavern_store::{Commit, Expect, Receipt, RowKey};
 
 pub(super) struct SweepDecision(pub StaleUser);
@@ -15,7 +15,7 @@ pub(super) struct SweepDecision(pub StaleUser);
 pub(super) struct SweptPresence {
     pub change: PresenceChange,
     pub changes: Vec<AttendanceChange>,
-    pub stay: Option<ChannelStay>,
+    pub stay: Option<PresenceSummary>,
 }
 
 impl SweepDecision {
@@ -40,7 +40,7 @@ impl SweepDecision {
                 visibility: Some(row.row.visibility),
                 ..PresenceChange::of(row.row.key.clone(), PresenceAction::Input(input))
             };
-            let stay = ChannelStay::of(&attendance);
+            let stay = PresenceSummary::of(&attendance);
             let part = commit_of(core, &change, core.node.home(), before, attendance, &changes);
             let key = RowKey::Presence(change.key.clone());
             whole.expects.push(Expect { key, version: row.version });
@@ -72,7 +72,7 @@ pub(super) fn receipt_of(swept: &SweptPresence, at: usize, commit: &Commit, rece
         deleted: deleted.into_iter().collect(),
         raised: receipt.raised[at..=at].to_vec(),
         begun: receipt.begun[at..=at].to_vec(),
-        held: receipt.held.iter().filter(|held| held.carrier == swept.change.key).cloned().collect(),
+        held: receipt.held.iter().filter(|held| held.held_with == swept.change.key).cloned().collect(),
         ..Receipt::default()
     }
 }

@@ -155,7 +155,7 @@ impl Shard {
             rows::INBOX => self.inbox.is_due(core, deadline),
             rows::ONCE => self.inbox.forget_once(core, deadline),
             rows::KEYED_PUBLISH => Topics::forget_keyed_publish(core, deadline),
-            rows::PARTY | rows::GUEST | rows::FORGET => self.party.is_due(core, deadline),
+            rows::PARTY | rows::MEMBERSHIP | rows::FORGET => self.party.is_due(core, deadline),
             _ => self.presence.is_due(core, deadline),
         }
     }

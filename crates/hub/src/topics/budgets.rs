@@ -4,7 +4,7 @@
 use super::announcement;
 use super::backlog::Backlog;
 use super::load::{Listing, SubscriptionRows, by_name, counts, parse_subscription, peek, read_on, version};
-use super::outcome::{Decided, Edit, LostEvents, Meaning, RedisNext, Retained, TopicStep};
+use super::outcome::{Decided, Edit, LostEvents, Meaning, NextStep, Retained, TopicStep};
 use super::reading::Reading;
 use crate::core::Core;
 use crate::transaction::Facts;
@@ -36,7 +36,7 @@ impl ListBudgets {
     pub fn decide(&mut self, facts: &Facts) -> Decided {
         let now = version(peek(facts, EVENTS, SUBSCRIPTIONS)?);
         if self.known == Some(now) {
-            return Ok(TopicStep::Done(Meaning::of(RedisNext::Retain(Retained::Listed(None)))));
+            return Ok(TopicStep::Done(Meaning::of(NextStep::Retain(Retained::Listed(None)))));
         }
         while let Some(page) = self.listing.next(facts)? {
             for found in &page {
@@ -47,7 +47,7 @@ impl ListBudgets {
             }
         }
         let listed = Some((now, std::mem::take(&mut self.found)));
-        Ok(TopicStep::Done(Meaning::of(RedisNext::Retain(Retained::Listed(listed)))))
+        Ok(TopicStep::Done(Meaning::of(NextStep::Retain(Retained::Listed(listed)))))
     }
 }
 
@@ -73,7 +73,7 @@ impl CountBacklog {
     }
 
     fn counted(&self, backlog: Option<Backlog>) -> Meaning {
-        Meaning::of(RedisNext::Retain(Retained::Counted(self.name.clone(), backlog)))
+        Meaning::of(NextStep::Retain(Retained::Counted(self.name.clone(), backlog)))
     }
 
     pub fn decide(&mut self, core: &Core, facts: &Facts) -> Decided {

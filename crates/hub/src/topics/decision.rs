@@ -21,7 +21,7 @@ use tavern_wire::error::{Code, Refusal};
 
 pub(super) struct TopicDecision {
     pub request: Request,
-    pub task: InboxRequest,
+    pub task: TopicTask,
 }
 
 /// Whose decision it is.
@@ -33,7 +33,7 @@ pub(super) enum Request {
     Retention,
 }
 
-pub(super) enum InboxRequest {
+pub(super) enum TopicTask {
     Publish(Publish),
     RememberReply(RememberReply),
     ListTopics(ListTopics),
@@ -52,43 +52,43 @@ pub(super) enum InboxRequest {
     Retain(RetentionStep),
 }
 
-impl InboxRequest {
+impl TopicTask {
     /// A command that can be decided. What is wrong in itself is refused at once.
-    pub fn of(caller: &TopicCaller, command: TopicCommand, claims: &Claims) -> Result<InboxRequest, Refusal> {
+    pub fn of(caller: &TopicCaller, command: TopicCommand, claims: &Claims) -> Result<TopicTask, Refusal> {
         Ok(match command {
             TopicCommand::Publish { topic, once, events } => {
-                InboxRequest::Publish(Publish::new(topic, caller, once, events, claims)?)
+                TopicTask::Publish(Publish::new(topic, caller, once, events, claims)?)
             }
             TopicCommand::ListTopics { after, limit } => {
-                InboxRequest::ListTopics(ListTopics::new(after, limit))
+                TopicTask::ListTopics(ListTopics::new(after, limit))
             }
-            TopicCommand::ShowTopic { topic } => InboxRequest::ShowTopic(ShowTopic::new(topic)),
+            TopicCommand::ShowTopic { topic } => TopicTask::ShowTopic(ShowTopic::new(topic)),
             TopicCommand::AssignTopic { topic, publisher } => {
-                InboxRequest::AssignTopic(AssignTopic::new(topic, publisher))
+                TopicTask::AssignTopic(AssignTopic::new(topic, publisher))
             }
-            TopicCommand::DeleteTopic { topic } => InboxRequest::DeleteTopic(DeleteTopic::new(topic)),
+            TopicCommand::DeleteTopic { topic } => TopicTask::DeleteTopic(DeleteTopic::new(topic)),
             TopicCommand::ListSubscriptions { after, limit } => {
-                InboxRequest::ListSubscriptions(ListSubscriptions::new(after, limit))
+                TopicTask::ListSubscriptions(ListSubscriptions::new(after, limit))
             }
             TopicCommand::ShowSubscription { name } => {
-                InboxRequest::ShowSubscription(ShowSubscription::new(name))
+                TopicTask::ShowSubscription(ShowSubscription::new(name))
             }
             TopicCommand::PutSubscription { name, change } => {
-                InboxRequest::PutSubscription(PutSubscription { name, change })
+                TopicTask::PutSubscription(PutSubscription { name, change })
             }
             TopicCommand::DeleteSubscription { name } => {
-                InboxRequest::DeleteSubscription(DeleteSubscription { name })
+                TopicTask::DeleteSubscription(DeleteSubscription { name })
             }
-            TopicCommand::SwitchSubscription { name, on } => InboxRequest::Switch(Switch { name, on }),
+            TopicCommand::SwitchSubscription { name, on } => TopicTask::Switch(Switch { name, on }),
             TopicCommand::Pull { name, after, limit, .. } => {
-                InboxRequest::Pull(Pull::new(name, after, limit, None))
+                TopicTask::Pull(Pull::new(name, after, limit, None))
             }
-            TopicCommand::Replay { name, from } => InboxRequest::Replay(Replay::new(name, from)),
+            TopicCommand::Replay { name, from } => TopicTask::Replay(Replay::new(name, from)),
             TopicCommand::ListDeadLetters { name, after, limit } => {
-                InboxRequest::ListLetters(ListLetters { name, after, limit })
+                TopicTask::ListLetters(ListLetters { name, after, limit })
             }
             TopicCommand::RetryDeadLetters { name, choice } => {
-                InboxRequest::RetryLetters(RetryLetters::new(name, choice))
+                TopicTask::RetryLetters(RetryLetters::new(name, choice))
             }
         })
     }
@@ -99,34 +99,34 @@ impl Decision for TopicDecision {
 
     fn decide(&mut self, core: &Core, facts: &Facts) -> DecisionStep<Result<Meaning, Refusal>> {
         let decided = match (&mut self.task, &self.request) {
-            (InboxRequest::RememberReply(task), _) => task.decide(core),
-            (InboxRequest::ListTopics(task), _) => task.decide(facts),
-            (InboxRequest::ShowTopic(task), _) => task.decide(facts),
-            (InboxRequest::AssignTopic(task), _) => task.decide(core, facts),
-            (InboxRequest::Retain(RetentionStep::Look(task)), _) => task.decide(core, facts),
-            (InboxRequest::Retain(RetentionStep::Cut(task)), _) => task.decide(core, facts),
-            (InboxRequest::Retain(RetentionStep::Sweep(task)), _) => task.decide(core, facts),
-            (InboxRequest::Retain(RetentionStep::ListBudgets(task)), _) => task.decide(facts),
-            (InboxRequest::Retain(RetentionStep::CountBacklog(task)), _) => task.decide(core, facts),
-            (InboxRequest::Publish(task), Request::Command(_, caller)) => task.decide(core, facts, caller),
-            (InboxRequest::DeleteTopic(task), Request::Command(_, caller)) => {
+            (TopicTask::RememberReply(task), _) => task.decide(core),
+            (TopicTask::ListTopics(task), _) => task.decide(facts),
+            (TopicTask::ShowTopic(task), _) => task.decide(facts),
+            (TopicTask::AssignTopic(task), _) => task.decide(core, facts),
+            (TopicTask::Retain(RetentionStep::Look(task)), _) => task.decide(core, facts),
+            (TopicTask::Retain(RetentionStep::Cut(task)), _) => task.decide(core, facts),
+            (TopicTask::Retain(RetentionStep::Sweep(task)), _) => task.decide(core, facts),
+            (TopicTask::Retain(RetentionStep::ListBudgets(task)), _) => task.decide(facts),
+            (TopicTask::Retain(RetentionStep::CountBacklog(task)), _) => task.decide(core, facts),
+            (TopicTask::Publish(task), Request::Command(_, caller)) => task.decide(core, facts, caller),
+            (TopicTask::DeleteTopic(task), Request::Command(_, caller)) => {
                 task.decide(core, facts, caller)
             }
-            (InboxRequest::ListSubscriptions(task), Request::Command(_, caller)) => {
+            (TopicTask::ListSubscriptions(task), Request::Command(_, caller)) => {
                 task.decide(facts, caller)
             }
-            (InboxRequest::ShowSubscription(task), Request::Command(_, caller)) => task.decide(facts, caller),
-            (InboxRequest::PutSubscription(task), Request::Command(_, caller)) => {
+            (TopicTask::ShowSubscription(task), Request::Command(_, caller)) => task.decide(facts, caller),
+            (TopicTask::PutSubscription(task), Request::Command(_, caller)) => {
                 task.decide(core, facts, caller)
             }
-            (InboxRequest::DeleteSubscription(task), Request::Command(_, caller)) => {
+            (TopicTask::DeleteSubscription(task), Request::Command(_, caller)) => {
                 task.decide(core, facts, caller)
             }
-            (InboxRequest::Switch(task), Request::Command(_, caller)) => task.decide(core, facts, caller),
-            (InboxRequest::Pull(task), Request::Command(_, caller)) => task.decide(core, facts, caller),
-            (InboxRequest::Replay(task), Request::Command(_, caller)) => task.decide(core, facts, caller),
-            (InboxRequest::ListLetters(task), Request::Command(_, caller)) => task.decide(facts, caller),
-            (InboxRequest::RetryLetters(task), Request::Command(_, caller)) => {
+            (TopicTask::Switch(task), Request::Command(_, caller)) => task.decide(core, facts, caller),
+            (TopicTask::Pull(task), Request::Command(_, caller)) => task.decide(core, facts, caller),
+            (TopicTask::Replay(task), Request::Command(_, caller)) => task.decide(core, facts, caller),
+            (TopicTask::ListLetters(task), Request::Command(_, caller)) => task.decide(facts, caller),
+            (TopicTask::RetryLetters(task), Request::Command(_, caller)) => {
                 task.decide(core, facts, caller)
             }
             (_, Request::Retention) => unreachable!("retention runs its own steps only"),

@@ -39,9 +39,9 @@ pub use settings::SubscriptionChange;
 
 use crate::core::{Core, Feature};
 use crate::transaction::{Facts, TransactionEnd, TransactionProgress, Transactions};
-use decision::{InboxRequest, Request, TopicDecision, refusal};
+use decision::{TopicTask, Request, TopicDecision, refusal};
 use delivery::DeliveryNotice;
-use outcome::{LostEvents, Meaning, RedisNext, Retained};
+use outcome::{LostEvents, Meaning, NextStep, Retained};
 use publish::{Claims, Publish};
 use pulls::{Begin, Pulls};
 use retention::{Retention, RetentionStep};
@@ -102,7 +102,7 @@ impl Topics {
             let begin = self.pulls.ask(core, number, caller, (name, after, limit, wait_ms));
             return self.pull(core, begin);
         }
-        match InboxRequest::of(&caller, command, &self.claims) {
+        match TopicTask::of(&caller, command, &self.claims) {
             Ok(task) => self.begin(core, Request::Command(number, caller), task),
             Err(refused) => self.effects.replies.push((number, Err(refused))),
         }
@@ -137,17 +137,17 @@ impl Topics {
 
     fn pull(&mut self, core: &mut Core, begin: Option<Begin>) {
         if let Some((number, caller, pull)) = begin {
-            self.begin(core, Request::Command(number, caller), InboxRequest::Pull(pull));
+            self.begin(core, Request::Command(number, caller), TopicTask::Pull(pull));
         }
     }
 
     fn retain(&mut self, core: &mut Core, step: Option<RetentionStep>) {
         if let Some(step) = step {
-            self.begin(core, Request::Retention, InboxRequest::Retain(step));
+            self.begin(core, Request::Retention, TopicTask::Retain(step));
         }
     }
 
-    fn begin(&mut self, core: &mut Core, request: Request, task: InboxRequest) {
+    fn begin(&mut self, core: &mut Core, request: Request, task: TopicTask) {
         let decision = TopicDecision { request, task };
         let progress = self.transactions.begin(core, decision, Facts::default());
         self.progressed(core, progress);
@@ -168,11 +168,11 @@ impl Topics {
                 self.refused(core, request, refused);
             }
             TransactionEnd::Failed { answer, .. } => {
-                if let InboxRequest::Publish(publish) = &task {
+                if let TopicTask::Publish(publish) = &task {
                     // The claim may be another by now, or the commit may have happened all the same.
                     self.claims.forget(&publish.topic);
                 }
-                if let (InboxRequest::RememberReply(remember), Request::Command(number, _)) =
+                if let (TopicTask::RememberReply(remember), Request::Command(number, _)) =
                     (&task, &request)
                 {
                     // The events are in the log all the same.
@@ -207,7 +207,7 @@ impl Topics {
         &mut self,
         core: &mut Core,
         request: Request,
-        task: InboxRequest,
+        task: TopicTask,
         meaning: Meaning,
         receipt: &Receipt,
     ) {
@@ -221,16 +221,16 @@ impl Topics {
             self.effects.notices.push(DeliveryNotice::Lost { subscription: name, first, last });
         }
         match (next, task, request) {
-            (RedisNext::Repeat, task, request) => self.begin(core, request, task),
-            (RedisNext::Reply(reply), _, Request::Command(number, _)) => self.reply(core, number, Ok(reply)),
-            (RedisNext::Publish { claim, claimed }, InboxRequest::Publish(publish), request) => {
+            (NextStep::Repeat, task, request) => self.begin(core, request, task),
+            (NextStep::Reply(reply), _, Request::Command(number, _)) => self.reply(core, number, Ok(reply)),
+            (NextStep::Publish { claim, claimed }, TopicTask::Publish(publish), request) => {
                 let version = receipt.put.first().copied().filter(|_| claimed).unwrap_or(claim.version);
                 let past_events = claim.row.past_events;
                 self.claims.keep(&publish.topic, Versioned { version, row: claim.row });
                 let published = self.published(core, &publish, receipt);
                 match (publish.remember(published, past_events), request) {
                     (Some(remember), request) => {
-                        self.begin(core, request, InboxRequest::RememberReply(remember))
+                        self.begin(core, request, TopicTask::RememberReply(remember))
                     }
                     (None, Request::Command(number, _)) => {
                         self.reply(core, number, Ok(TopicReply::Published(published)));
@@ -238,12 +238,12 @@ impl Topics {
                     (None, Request::Retention) => {}
                 }
             }
-            (RedisNext::Pull(page), _, Request::Command(number, _)) => {
+            (NextStep::Pull(page), _, Request::Command(number, _)) => {
                 if let Some(page) = self.pulls.looked(core, number, page) {
                     self.reply(core, number, Ok(TopicReply::Pulled(page.pulled)));
                 }
             }
-            (RedisNext::Retain(retained), _, _) => {
+            (NextStep::Retain(retained), _, _) => {
                 if let Retained::Trimmed { from, before, subscriptions } = retained
                     && before > from
                 {
@@ -257,7 +257,7 @@ impl Topics {
     }
 
     fn published(&mut self, core: &mut Core, publish: &Publish, receipt: &Receipt) -> Published {
-        let added = receipt.appended.iter().filter(|appended| !appended.again).count() as u64;
+        let added = receipt.appended.iter().filter(|appended| !appended.duplicate).count() as u64;
         let known = receipt.appended.len() as u64 - added;
         self.effects.published.push((publish.topic.clone(), added, known));
         self.topic_grew(core, &publish.topic);

@@ -19,7 +19,7 @@ pub(super) enum TopicStep {
 
 /// What a decision means once it is committed.
 pub(super) struct Meaning {
-    pub next: RedisNext,
+    pub next: NextStep,
     /// Subscriptions that were created, changed or deleted, or whose progress was changed.
     pub changed: Vec<Arc<str>>,
     /// Something was published about deliveries.
@@ -35,7 +35,7 @@ pub(super) struct LostEvents {
     pub last: u64,
 }
 
-pub(super) enum RedisNext {
+pub(super) enum NextStep {
     Reply(TopicReply),
     /// Events were added, by the claim of the topic: with its version, unless the commit writes it first.
     Publish {
@@ -80,12 +80,12 @@ pub(super) struct Page {
 }
 
 impl Meaning {
-    pub fn of(next: RedisNext) -> Meaning {
+    pub fn of(next: NextStep) -> Meaning {
         Meaning { next, changed: Vec::new(), announced: false, lost: Vec::new() }
     }
 
     pub fn reply(reply: TopicReply) -> Meaning {
-        Meaning::of(RedisNext::Reply(reply))
+        Meaning::of(NextStep::Reply(reply))
     }
 
     pub fn changing(self, changed: Vec<Arc<str>>) -> Meaning {

@@ -4,7 +4,7 @@
 
 use super::command::{Published, TopicCaller, TopicReply};
 use super::load::{CommandStop, document, documents, parse, past_events, topic};
-use super::outcome::{Decided, Edit, Meaning, RedisNext, TopicStep};
+use super::outcome::{Decided, Edit, Meaning, NextStep, TopicStep};
 use super::settings::check_topic_name;
 use crate::core::{Core, Feature};
 use crate::rows::KEYED_PUBLISH;
@@ -139,7 +139,7 @@ impl Publish {
             edit.0.deadlines.push(Deadline::new(core.now + KEY_MS, KEYED_PUBLISH, &once.name));
         }
         self.tried = true;
-        let next = RedisNext::Publish { claim: Versioned { version, row }, claimed: claimed.is_some() };
+        let next = NextStep::Publish { claim: Versioned { version, row }, claimed: claimed.is_some() };
         edit.commit(Meaning::of(next))
     }
 
@@ -240,7 +240,7 @@ pub fn once_bytes(caller: &str) -> usize {
 /// Counts what was added and what was known. The numbers are those of what was added, or of the first time. A request
 /// that `repeats` another is answered as the first time.
 fn count(appended: &[Appended], repeats: bool) -> Published {
-    let counts = |appended: &Appended| !appended.again || repeats;
+    let counts = |appended: &Appended| !appended.duplicate || repeats;
     let duplicates = appended.iter().filter(|appended| !counts(appended)).count();
     let accepted = appended.len() - duplicates;
     let numbered = appended.iter().filter(|appended| accepted == 0 || counts(appended));
@@ -258,7 +258,7 @@ mod tests {
 
     fn check(counts: &[(u64, bool)], repeats: bool, expected: (u64, u64, usize, usize)) {
         let appended: Vec<Appended> =
-            counts.iter().map(|&(count, again)| Appended { position: count, count, again }).collect();
+            counts.iter().map(|&(count, duplicate)| Appended { position: count, count, duplicate }).collect();
         let (first_seq, last_seq, accepted, duplicates) = expected;
         let published = Published { first_seq, last_seq, accepted, duplicates };
         assert_eq!(count(&appended, repeats), published, "{counts:?}");

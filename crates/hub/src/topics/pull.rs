@@ -3,7 +3,7 @@
 
 use super::command::{Pulled, TopicCaller};
 use super::load::{CommandStop, SubscriptionRows, log_ends, peek, read_on, version};
-use super::outcome::{Decided, Edit, Meaning, Page, RedisNext, TopicStep};
+use super::outcome::{Decided, Edit, Meaning, Page, NextStep, TopicStep};
 use super::position::{self, Forward};
 use super::progress::unseal;
 use super::reading::Reading;
@@ -84,7 +84,7 @@ impl Pull {
         }
         let Some((_, events)) = self.walks.gathered.take() else { return Err(CommandStop::Again) };
         let hands_out = events.count > 0 && events.last.seq > progress.sealed.seq;
-        let meaning = Meaning::of(RedisNext::Pull(events.page(&rows)));
+        let meaning = Meaning::of(NextStep::Pull(events.page(&rows)));
         if !pulled || !(changed || hands_out) {
             return Ok(TopicStep::Done(meaning));
         }

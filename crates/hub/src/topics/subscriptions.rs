@@ -4,7 +4,7 @@
 
 use super::command::{TopicCaller, TopicReply};
 use super::load::{CommandStop, Listing, SubscriptionRows, allow, by_name, counts, topics};
-use super::outcome::{Decided, Edit, Meaning, RedisNext};
+use super::outcome::{Decided, Edit, Meaning, NextStep};
 use super::progress::unseal;
 use super::settings::{CommittedPresence, SubscriptionChange};
 use crate::core::Core;
@@ -140,7 +140,7 @@ impl DeleteSubscription {
             edit.delete(DEAD, letter.row.key.name());
         }
         if !letters.is_done() {
-            return edit.commit(Meaning::of(RedisNext::Repeat));
+            return edit.commit(Meaning::of(NextStep::Repeat));
         }
         for batch in &rows.delivery.row.batches {
             edit.delete(COPY, &record::copy_name(name, batch.number));

@@ -6,7 +6,7 @@ use super::load::{
     CommandStop, Listing, SubscriptionRows, all_counts, by_name, counts, document, parse, parse_subscription,
     past_events, topic,
 };
-use super::outcome::{Decided, Edit, Meaning, RedisNext, TopicStep};
+use super::outcome::{Decided, Edit, Meaning, NextStep, TopicStep};
 use super::settings::check_topic_name;
 use super::subscriptions::follow;
 use crate::core::Core;
@@ -210,9 +210,9 @@ impl DeleteTopic {
         self.take_out(core, facts, part, &mut edit)?;
         let next = if all {
             edit.delete(TOPIC, &self.topic);
-            RedisNext::Reply(TopicReply::Done)
+            NextStep::Reply(TopicReply::Done)
         } else {
-            RedisNext::Repeat
+            NextStep::Repeat
         };
         edit.commit(Meaning::of(next).changing(part.to_vec()))
     }

@@ -4,7 +4,7 @@
 
 use super::announcement;
 use super::load::{CommandStop, Listing, document, log_ends, log_page, parse, peek, read_on};
-use super::outcome::{Decided, Edit, LostEvents, Meaning, RedisNext, Retained, TopicStep};
+use super::outcome::{Decided, Edit, LostEvents, Meaning, NextStep, Retained, TopicStep};
 use super::position;
 use super::reading::Reading;
 use crate::core::Core;
@@ -66,7 +66,7 @@ impl Look {
         }
         let ids_before = if before > ends.first || ids_before > 0 { ids_before } else { 0 };
         let before = if before > ends.first { before } else { 0 };
-        Ok(TopicStep::Done(Meaning::of(RedisNext::Retain(Retained::Looked { before, ids_before }))))
+        Ok(TopicStep::Done(Meaning::of(NextStep::Retain(Retained::Looked { before, ids_before }))))
     }
 }
 
@@ -140,9 +140,9 @@ impl Cut {
             }
             let before = self.before.max(first);
             edit.0.trim = Some(Trim { before, ids_before: self.ids_before });
-            RedisNext::Retain(Retained::Trimmed { from: first, before, subscriptions: self.behind.len() })
+            NextStep::Retain(Retained::Trimmed { from: first, before, subscriptions: self.behind.len() })
         } else {
-            RedisNext::Repeat
+            NextStep::Repeat
         };
         let announced = !edit.0.appends.is_empty();
         edit.commit(Meaning { next, changed, announced, lost })
@@ -279,7 +279,7 @@ impl SweepCopies {
             let settled = is_settled(facts, copy)?;
             self.settled.extend(self.unseen.pop_front().filter(|_| settled));
         }
-        let meaning = Meaning::of(RedisNext::Retain(Retained::SweptPresence));
+        let meaning = Meaning::of(NextStep::Retain(Retained::SweptPresence));
         if self.settled.is_empty() {
             return Ok(TopicStep::Done(meaning));
         }

@@ -119,7 +119,8 @@ impl TestNode {
     pub fn find_no_party(&mut self, shard: usize) -> bool {
         let shard = &mut self.shards[shard];
         let work = std::mem::take(&mut shard.effects.work);
-        let asks = |work: &Work| matches!(work, Work::Read(Read::Document(key)) if key.kind() == "guest");
+        let asks =
+            |work: &Work| matches!(work, Work::Read(Read::Document(key)) if key.kind() == "membership");
         let (asked, others) = work.into_iter().partition::<Vec<_>, _>(|(_, work)| asks(work));
         shard.effects.work = others;
         for (ticket, _) in &asked {

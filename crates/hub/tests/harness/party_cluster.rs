@@ -216,7 +216,7 @@ impl PartyCluster {
     pub fn take_over(&mut self, dead: usize, by: usize) {
         let settings = &self.cluster.node(dead).shards[0].node().settings;
         let home = Writer { node: settings.node.as_str().into(), epoch: settings.epoch };
-        let read = Read::PresencesAt { home: home.clone(), after: None, limit: PAGE_ROWS };
+        let read = Read::PresencesAt { node: home.clone(), after: None, limit: PAGE_ROWS };
         let Found::Presences(page) = self.cluster.look(read) else { panic!("no page") };
         let at = self.cluster.now();
         for row in page.rows {
@@ -256,7 +256,7 @@ impl PartyCluster {
             if kind == record::PARTY {
                 let id = name.parse().unwrap();
                 kept.parties.insert(id, read_party(id, &document.body).unwrap());
-            } else if kind == record::GUEST {
+            } else if kind == record::MEMBERSHIP {
                 kept.memberships.insert(name.into(), read_membership(&document.body).unwrap());
             }
         }

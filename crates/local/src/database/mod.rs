@@ -159,7 +159,7 @@ fn checkpoint(database: &Connection) -> rusqlite::Result<()> {
     result
 }
 
-/// Says what an error of SQLite means for the caller.
+/// Maps an error of SQLite to an error of the library.
 fn sqlite_error(folder: &LocalFolder, error: rusqlite::Error) -> Error {
     let path = || folder.path.clone();
     match error.sqlite_error_code() {

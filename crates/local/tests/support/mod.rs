@@ -66,7 +66,7 @@ impl Peer {
     }
 
     /// Sends a command and does not wait for the answer.
-    pub fn tell(&mut self, line: &str) {
+    pub fn send(&mut self, line: &str) {
         let stdin = self.stdin.as_mut().expect("the peer was not ended");
         stdin.write_all(format!("{line}\n").as_bytes()).expect("the peer reads commands");
     }
@@ -85,7 +85,7 @@ impl Peer {
     }
 
     pub fn ask(&mut self, line: &str) -> String {
-        self.tell(line);
+        self.send(line);
         self.line()
     }
 
@@ -103,7 +103,7 @@ impl Peer {
 
     /// The next `count` messages that the peer receives.
     pub fn receive(&mut self, count: usize) -> Vec<String> {
-        self.tell(&format!("receive {count}"));
+        self.send(&format!("receive {count}"));
         let received = (0..count).map(|_| self.line()).collect();
         assert_eq!(self.line(), format!("ok {count}"));
         received

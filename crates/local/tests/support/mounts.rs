@@ -18,7 +18,7 @@ impl Peer {
         let mut command = Command::new("unshare");
         command.args([own, "--propagation", "private", "sh", "-ec", &script]).arg(place).arg(program());
         let mut peer = Peer::start(&mut command);
-        peer.tell(&format!("list {}", word_of(place)));
+        peer.send(&format!("list {}", word_of(place)));
         let listed = peer.lines.recv_timeout(DEADLINE);
         assert!(listed.is_ok(), "this test mounts: run it as root, or allow users their own namespaces");
         peer

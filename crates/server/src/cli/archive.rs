@@ -15,7 +15,7 @@ use tavern_store::{
     ApiKey, Deadline, Document, DocumentKey, Follow, LogEntry, PresenceHold, PresenceKey, PresenceRow, Row,
     StoredSession, UserRow, Writer,
 };
-use tavern_wire::json::presence::meaning;
+use tavern_wire::json::presence::state_digest;
 
 /// Changes with every change of the lines.
 pub const FORMAT: u32 = 2;
@@ -82,7 +82,7 @@ pub struct FollowLine {
 pub struct HoldLine {
     channel: String,
     user: String,
-    carrier: Option<String>,
+    held_with: Option<String>,
     until: Option<u64>,
 }
 
@@ -200,7 +200,7 @@ impl ArchiveLine {
             Row::Hold(hold) => ArchiveLine::Hold(HoldLine {
                 channel: hold.key.channel.to_string(),
                 user: hold.key.user.to_string(),
-                carrier: hold.carrier.as_deref().map(str::to_owned),
+                held_with: hold.held_with.as_deref().map(str::to_owned),
                 until: hold.until.map(Time::ms),
             }),
             Row::Document(document) => ArchiveLine::Document(DocumentLine {
@@ -255,7 +255,7 @@ impl ArchiveLine {
             })),
             ArchiveLine::Hold(hold) => ImportedItem::Row(Row::Hold(PresenceHold {
                 key: PresenceKey::new(&hold.channel, &hold.user),
-                carrier: hold.carrier.map(Arc::from),
+                held_with: hold.held_with.map(Arc::from),
                 until: hold.until.map(Time),
             })),
             ArchiveLine::Document(document) => {
@@ -365,7 +365,7 @@ fn read_presence(presence: PresenceLine) -> anyhow::Result<PresenceRow> {
         Ok(ChannelClient {
             client: client_id(&part.client)?,
             node: NodeEpoch { node: part.node.into(), epoch: Epoch(part.epoch) },
-            state: part.state.map(|text| ClientState { digest: meaning(&text), text: text.into() }),
+            state: part.state.map(|text| ClientState { digest: state_digest(&text), text: text.into() }),
             since: Time(part.since),
             lost: part.lost.map(|(at, until)| LostClient { at: Time(at), until: Time(until) }),
         })
@@ -412,7 +412,7 @@ mod tests {
         let client = |n: u128, lost| ChannelClient {
             client: ClientId::from_random(n),
             node: home.clone(),
-            state: Some(ClientState { text: "{\"x\":1 }".into(), digest: meaning("{\"x\":1 }") }),
+            state: Some(ClientState { text: "{\"x\":1 }".into(), digest: state_digest("{\"x\":1 }") }),
             since: Time(5),
             lost,
         };
@@ -435,7 +435,7 @@ mod tests {
             Row::Follow(Follow { follower: "a".into(), followee: "b".into(), since: Time(3) }),
             Row::Hold(PresenceHold {
                 key: PresenceKey::new("g#1", "u"),
-                carrier: Some("g#2".into()),
+                held_with: Some("g#2".into()),
                 until: None,
             }),
             Row::Document(Document {

@@ -70,7 +70,7 @@ mod tests {
             let Some(code) = Code::parse(row[0].trim_matches('`')) else { panic!("{} is no code", row[0]) };
             assert_eq!(row[1], code.http_status().to_string(), "{}", row[0]);
             assert_eq!(row[2], if code.retry() { "yes" } else { "no" }, "{}", row[0]);
-            assert!(row[3].starts_with(code.meaning()), "{}: {}", row[0], code.meaning());
+            assert!(row[3].starts_with(code.description()), "{}: {}", row[0], code.description());
         }
     }
 }

@@ -14,7 +14,7 @@ use tavern_wire::error::{Code, Refusal};
 use tavern_wire::json::api::{
     ActivityReport, ChannelPresence, ClientPresence, InboxList, InboxMessageReport, UserDetails, raw,
 };
-use tavern_wire::record::{GUEST, read_membership};
+use tavern_wire::record::{MEMBERSHIP, read_membership};
 
 /// Channels of one user that are shown.
 const CHANNELS_MAX: usize = 10_000;
@@ -67,7 +67,7 @@ fn named(name: &str) -> Result<Arc<str>, Refusal> {
 
 /// Their party, and those that have invited them.
 async fn membership(api: &HttpApi, name: &str) -> Result<Membership, Refusal> {
-    match api.store.read(Read::Document(DocumentKey::new(GUEST, name))).await {
+    match api.store.read(Read::Document(DocumentKey::new(MEMBERSHIP, name))).await {
         Ok(Found::Document(Some(found))) => read_membership(&found.row.body)
             .map_err(|_| Refusal::new(Code::Internal, "cannot read this user's party record")),
         Ok(Found::Document(None)) => Ok(Membership::default()),
@@ -142,7 +142,7 @@ fn why(now: Time, presences: &[PresenceRow]) -> String {
     if presences.is_empty() {
         return "no client is present, and no grace period is running".to_owned();
     }
-    let living: usize = presences.iter().map(|presence| presence.attendance.living().count()).sum();
+    let living: usize = presences.iter().map(|presence| presence.attendance.connected().count()).sum();
     if living > 0 {
         let channels = presences.iter().filter(|presence| !presence.attendance.is_leaving()).count();
         return format!("{living} client presences in {channels} channels; each names its node");

@@ -186,7 +186,7 @@ fn false_takeover(
         _ => None,
     });
     let living = |presence: &PresenceRow| {
-        let mut clients = presence.attendance.living();
+        let mut clients = presence.attendance.connected();
         let client = clients.find(|client| {
             *client.node.node != *own
                 && is_open(engine, &Writer { node: client.node.node.clone(), epoch: client.node.epoch })

@@ -75,10 +75,10 @@ pub fn apply(
 fn held(tables: &mut impl Tables, commit: &Commit) -> Result<Vec<HeldPresence>, StoreError> {
     let mut held = Vec::new();
     for key in commit.puts.iter().map(Row::key).chain(commit.deletes.iter().cloned()) {
-        if let RowKey::Presence(carrier) = key {
-            let channels = tables.held_by(&carrier)?;
+        if let RowKey::Presence(presence) = key {
+            let channels = tables.held_with(&presence)?;
             held.extend(
-                channels.into_iter().map(|channel| HeldPresence { carrier: carrier.clone(), channel }),
+                channels.into_iter().map(|channel| HeldPresence { held_with: presence.clone(), channel }),
             );
         }
     }

@@ -92,8 +92,8 @@ fn check_row(row: &Row) -> Result<(), StoreError> {
     row.texts().into_iter().flatten().try_for_each(check_text)?;
     match row {
         Row::Presence(presence) => check_clients(presence),
-        Row::Hold(PresenceHold { key, carrier: Some(carrier), .. }) => {
-            check_key(&RowKey::Hold(PresenceKey { channel: carrier.clone(), user: key.user.clone() }))
+        Row::Hold(PresenceHold { key, held_with: Some(held_with), .. }) => {
+            check_key(&RowKey::Hold(PresenceKey { channel: held_with.clone(), user: key.user.clone() }))
         }
         _ => Ok(()),
     }

@@ -1,4 +1,4 @@
-//! Taking leases. Must hold: whoever has a lease that has not ended keeps it, with its number.
+//! Taking leases. Must hold: a lease that has not ended stays with its holder and keeps its version.
 
 use super::change::{Commit, Receipt};
 use super::tables::Tables;
@@ -9,12 +9,12 @@ use crate::node::Writer;
 use crate::row::Row;
 use tavern_domain::Time;
 
-/// Before the first change: nobody else may hold what this commit wants.
+/// Runs before the first change: no other node may hold a lease that this commit takes.
 pub(super) fn check(tables: &mut impl Tables, now: Time, commit: &Commit) -> Result<(), StoreError> {
     for take in &commit.takes {
         let Some(found) = tables.lease(&take.name)? else { continue };
         let Lease { holder, until, .. } = found.lease.row;
-        // The node of a closed epoch works on nothing any more.
+        // A closed epoch holds no lease.
         if *holder_of(commit) != holder && found.holder_is_open && now < until {
             return Err(StoreError::LeaseHeld { name: take.name.clone(), by: holder, until });
         }

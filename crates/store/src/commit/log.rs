@@ -22,7 +22,7 @@ pub(super) fn append(
             None => None,
         };
         if let Some((position, count)) = known {
-            receipt.appended.push(Appended { position, count, again: true });
+            receipt.appended.push(Appended { position, count, duplicate: true });
             continue;
         }
         let (position, count) = (tables.head()? + 1, tables.count(&new.topic)? + 1);
@@ -34,7 +34,7 @@ pub(super) fn append(
             id: new.id.clone(),
             body: new.body.clone(),
         })?;
-        receipt.appended.push(Appended { position, count, again: false });
+        receipt.appended.push(Appended { position, count, duplicate: false });
     }
     if let Some(trim) = &commit.trim {
         // What is appended later stays, also when both are written together.

@@ -34,7 +34,7 @@ pub(super) fn change(
         }
         NodeChange::Renew { node, lease_ms } => {
             let mut node = open(tables, node)?;
-            // An ended lease whose epoch nobody has closed is simply renewed: nobody has been told anything yet.
+            // An ended lease can be renewed until another node closes the epoch: nothing was announced before that.
             node.lease_until = node.lease_until.max(now + *lease_ms);
             tables.put_node(&node)?;
         }

@@ -31,7 +31,7 @@ pub trait Tables {
     /// Keeps the latest time; a user who is not known yet gets the version.
     fn see(&mut self, seen: &LastSeenUpdate, version: u64) -> Result<(), StoreError>;
     /// The channels in which an app holds a user while they are in this one.
-    fn held_by(&mut self, carrier: &PresenceKey) -> Result<Vec<Arc<str>>, StoreError>;
+    fn held_with(&mut self, presence: &PresenceKey) -> Result<Vec<Arc<str>>, StoreError>;
     fn lease(&mut self, name: &Arc<str>) -> Result<Option<LeaseState>, StoreError>;
     /// The last position of the log; 0: nothing was ever appended.
     fn head(&mut self) -> Result<u64, StoreError>;

@@ -21,7 +21,7 @@ struct BusNode {
 
 #[derive(Default)]
 struct TestReceiver {
-    heard: Mutex<ReceivedPackets>,
+    received: Mutex<ReceivedPackets>,
     arrived: Condvar,
 }
 
@@ -36,12 +36,12 @@ struct ReceivedPackets {
 impl BusReceiver for TestReceiver {
     fn confirmed(&self, ticket: Ticket, outcome: Result<(), BusError>) {
         outcome.expect("the subscription holds");
-        self.heard.lock().unwrap().confirmed.push(ticket);
+        self.received.lock().unwrap().confirmed.push(ticket);
         self.arrived.notify_all();
     }
 
     fn messages(&self, messages: Vec<BusPacket>) {
-        self.heard.lock().unwrap().messages.extend(messages);
+        self.received.lock().unwrap().messages.extend(messages);
         self.arrived.notify_all();
     }
 
@@ -50,7 +50,7 @@ impl BusReceiver for TestReceiver {
     }
 
     fn interests(&self) -> Vec<Interest> {
-        self.heard.lock().unwrap().interests.clone()
+        self.received.lock().unwrap().interests.clone()
     }
 }
 
@@ -65,17 +65,17 @@ impl BusNode {
     }
 
     fn listen(&self, interests: Vec<Interest>, ticket: u64) {
-        self.receiver.heard.lock().unwrap().interests.extend(interests.iter().cloned());
-        if self.bus.hears_everything() || self.bus.subscribe(interests, Ticket(ticket)) {
+        self.receiver.received.lock().unwrap().interests.extend(interests.iter().cloned());
+        if self.bus.receives_everything() || self.bus.subscribe(interests, Ticket(ticket)) {
             return;
         }
-        self.wait(|heard| heard.confirmed.contains(&Ticket(ticket)));
-        let heard = self.receiver.heard.lock().unwrap();
-        assert_eq!(heard.confirmed.iter().filter(|&&one| one == Ticket(ticket)).count(), 1);
+        self.wait(|received| received.confirmed.contains(&Ticket(ticket)));
+        let received = self.receiver.received.lock().unwrap();
+        assert_eq!(received.confirmed.iter().filter(|&&one| one == Ticket(ticket)).count(), 1);
     }
 
     fn unlisten(&self, interests: Vec<Interest>) {
-        self.receiver.heard.lock().unwrap().interests.retain(|own| !interests.contains(own));
+        self.receiver.received.lock().unwrap().interests.retain(|own| !interests.contains(own));
         self.bus.unsubscribe(interests);
     }
 
@@ -93,15 +93,17 @@ impl BusNode {
 
     /// Waits for message `n` on `subject`; returns everything received so far.
     fn until(&self, subject: &Subject, n: u64) -> Vec<(String, u64)> {
-        self.wait(|heard| heard.messages.iter().any(|message| message.subject == *subject && message.n == n));
-        let heard = self.receiver.heard.lock().unwrap();
-        heard.messages.iter().map(|message| (message.subject.to_string(), message.n)).collect()
+        self.wait(|received| {
+            received.messages.iter().any(|message| message.subject == *subject && message.n == n)
+        });
+        let received = self.receiver.received.lock().unwrap();
+        received.messages.iter().map(|message| (message.subject.to_string(), message.n)).collect()
     }
 
     fn wait(&self, done: impl Fn(&ReceivedPackets) -> bool) {
-        let heard = self.receiver.heard.lock().unwrap();
+        let received = self.receiver.received.lock().unwrap();
         let (_heard, waited) =
-            self.receiver.arrived.wait_timeout_while(heard, PATIENCE, |heard| !done(heard)).unwrap();
+            self.receiver.arrived.wait_timeout_while(received, PATIENCE, |received| !done(received)).unwrap();
         assert!(!waited.timed_out(), "{} never received it", self.name);
     }
 }
@@ -123,8 +125,8 @@ pub(super) fn a_confirmed_subscription_gets_every_later_message(world: &dyn BusU
     let received = numbers(&listener.until(&game, 49), &game);
     let after: Vec<u64> = received.into_iter().filter(|&n| n >= 3).collect();
     assert_eq!(after, (3..50).collect::<Vec<_>>());
-    let heard = listener.receiver.heard.lock().unwrap();
-    let message = heard.messages.last().unwrap();
+    let received = listener.receiver.received.lock().unwrap();
+    let message = received.messages.last().unwrap();
     assert_eq!((&message.from, &*message.payload), (&Writer::new("n1", Epoch(1)), &b"49"[..]));
     assert_eq!(&*message.header, b"note");
 }
@@ -169,10 +171,10 @@ pub(super) fn messages_of_one_publisher_arrive_in_order(world: &dyn BusUnderTest
     });
     listener.until(&done, 0);
     listener.until(&done, 1);
-    let heard = listener.receiver.heard.lock().unwrap();
+    let received = listener.receiver.received.lock().unwrap();
     for sender in &senders {
         let of_sender = |message: &&BusPacket| *message.from.node == *sender.name && message.subject == game;
-        let numbers: Vec<u64> = heard.messages.iter().filter(of_sender).map(|message| message.n).collect();
+        let numbers: Vec<u64> = received.messages.iter().filter(of_sender).map(|message| message.n).collect();
         assert_eq!(numbers, (0..500).collect::<Vec<_>>());
     }
 }
@@ -196,12 +198,12 @@ pub(super) fn overlapping_subscriptions_deliver_once(world: &dyn BusUnderTest) {
     sender.send(&game, 0..2_000);
     listener.until(&game, 1_999);
     sender.send(&game, 2_000..2_001);
-    let heard = numbers(&listener.until(&game, 2_000), &game);
-    assert_eq!(heard, (0..2_001).collect::<Vec<_>>());
+    let received = numbers(&listener.until(&game, 2_000), &game);
+    assert_eq!(received, (0..2_001).collect::<Vec<_>>());
     listener.unlisten(vec![game.clone().into()]);
     sender.send(&game, 2_001..2_002);
-    let heard = numbers(&listener.until(&game, 2_001), &game);
-    assert_eq!(heard[2_000..], [2_000, 2_001], "the wide subscription is still there");
+    let received = numbers(&listener.until(&game, 2_001), &game);
+    assert_eq!(received[2_000..], [2_000, 2_001], "the wide subscription is still there");
 }
 
 pub(super) fn wide_subjects_match_their_kind(world: &dyn BusUnderTest) {
@@ -215,9 +217,9 @@ pub(super) fn wide_subjects_match_their_kind(world: &dyn BusUnderTest) {
     for subject in [&foreign, &lobby, &game, &empty] {
         sender.send(subject, 0..1);
     }
-    let heard = |node: &BusNode| node.until(&empty, 0).into_iter().map(|(on, _)| on).collect::<Vec<_>>();
-    assert_eq!(heard(&kind), [game.as_str(), empty.as_str()]);
-    assert_eq!(heard(&all), [lobby.as_str(), game.as_str(), empty.as_str()]);
+    let received = |node: &BusNode| node.until(&empty, 0).into_iter().map(|(on, _)| on).collect::<Vec<_>>();
+    assert_eq!(received(&kind), [game.as_str(), empty.as_str()]);
+    assert_eq!(received(&all), [lobby.as_str(), game.as_str(), empty.as_str()]);
 }
 
 pub(super) fn patterns_match_channels(world: &dyn BusUnderTest) {
@@ -229,14 +231,14 @@ pub(super) fn patterns_match_channels(world: &dyn BusUnderTest) {
         sender.send(&Subject::of_channel(world.prefix(), name).unwrap(), n as u64..n as u64 + 1);
     }
     let last = Subject::of_channel(world.prefix(), b"game#az").unwrap();
-    let heard: Vec<u64> = listener.until(&last, 5).into_iter().map(|(_, n)| n).collect();
-    assert_eq!(heard, [0, 2, 3, 5]);
+    let received: Vec<u64> = listener.until(&last, 5).into_iter().map(|(_, n)| n).collect();
+    assert_eq!(received, [0, 2, 3, 5]);
     listener.unlisten(vec![pattern(b"game#[ab]*"), pattern(b"game#a*")]);
     listener.subscribe(&[subject(world, "still")], 2);
     sender.send(&Subject::of_channel(world.prefix(), b"game#a").unwrap(), 10..11);
     sender.send(&last, 11..12);
-    let heard: Vec<u64> = listener.until(&last, 11).into_iter().map(|(_, n)| n).collect();
-    assert_eq!(heard, [0, 2, 3, 5, 11]);
+    let received: Vec<u64> = listener.until(&last, 11).into_iter().map(|(_, n)| n).collect();
+    assert_eq!(received, [0, 2, 3, 5, 11]);
 }
 
 pub(super) fn a_repeated_subscription_holds_at_once(world: &dyn BusUnderTest) {
@@ -269,5 +271,5 @@ pub(super) fn a_stopped_node_gets_nothing(world: &dyn BusUnderTest) {
     stopped.bus.stop();
     sender.send(&game, 0..1);
     witness.until(&game, 0);
-    assert_eq!(stopped.receiver.heard.lock().unwrap().messages, []);
+    assert_eq!(stopped.receiver.received.lock().unwrap().messages, []);
 }

@@ -55,7 +55,7 @@ pub(super) fn an_ended_lease_is_taken_with_a_higher_version(world: &dyn StoreUnd
     world.clock().advance(1);
     let expects = vec![held_by(first, "mail")];
     let late = Commit { writer: Some(one), expects, ..put("a", "1") };
-    client.commit(late.clone()).expect("nobody has taken it: it is still his");
+    client.commit(late.clone()).expect("no other node has taken it");
     let second = client.commit(take(&two, "mail")).unwrap().taken[0];
     assert!(second > first);
     assert_conflict(client.commit(late), (RowKey::Lease("mail".into()), first, second));

@@ -15,7 +15,7 @@ fn append(events: &[(&str, &str)]) -> Commit {
 fn log(client: &BlockingStore, topics: &[&str], after: u64, limit: u32) -> LogPage {
     let topics = topics.iter().map(|topic| Arc::from(*topic)).collect();
     match client.read(Read::Log { topics, after, limit }) {
-        Ok(Found::Log(stretch)) => stretch,
+        Ok(Found::Log(page)) => page,
         other => panic!("no log but {other:?}"),
     }
 }
@@ -29,18 +29,18 @@ fn counts(client: &BlockingStore, names: &[&str], after: Option<&str>, limit: u3
 }
 
 /// `position topic count body`, in order.
-fn shown(stretch: &LogPage) -> Vec<String> {
+fn shown(page: &LogPage) -> Vec<String> {
     let body = |entry: &LogEntry| String::from_utf8_lossy(&entry.body).into_owned();
     let line =
         |entry: &LogEntry| format!("{} {}{} {}", entry.position, entry.topic, entry.count, body(entry));
-    stretch.page.rows.iter().map(line).collect()
+    page.page.rows.iter().map(line).collect()
 }
 
 pub(super) fn events_count_without_gaps(world: &dyn StoreUnderTest) {
     let client = client(world);
     assert_eq!(log(&client, &[], 0, 10).log, LogEnds { first: 1, head: 0, bytes: 0 });
     let receipt = client.commit(append(&[("a", "x"), ("b", "yy"), ("a", "z")])).unwrap();
-    let places: Vec<_> = receipt.appended.iter().map(|at| (at.position, at.count, at.again)).collect();
+    let places: Vec<_> = receipt.appended.iter().map(|at| (at.position, at.count, at.duplicate)).collect();
     assert_eq!(places, [(1, 1, false), (2, 1, false), (3, 2, false)]);
     client.commit(append(&[("b", "w")])).unwrap();
     let all = log(&client, &[], 0, 10);
@@ -64,12 +64,12 @@ pub(super) fn an_event_id_is_accepted_once_per_topic(world: &dyn StoreUnderTest)
     let one = |topic, body| Commit { appends: vec![event(topic, Some("i"), body)], ..Commit::default() };
     let first = client.commit(one("a", "x")).unwrap().appended.remove(0);
     let again = client.commit(one("a", "other")).unwrap().appended.remove(0);
-    assert_eq!((again.position, again.count, again.again), (first.position, first.count, true));
+    assert_eq!((again.position, again.count, again.duplicate), (first.position, first.count, true));
     client.commit(one("b", "y")).unwrap();
     // In one list, the second time too.
     let appends = vec![event("a", Some("i"), "x"), event("a", Some("j"), "z"), event("a", Some("j"), "z")];
     let list = client.commit(Commit { appends, ..Commit::default() }).unwrap().appended;
-    let places: Vec<_> = list.iter().map(|at| (at.position, at.again)).collect();
+    let places: Vec<_> = list.iter().map(|at| (at.position, at.duplicate)).collect();
     assert_eq!(places, [(1, true), (3, false), (3, true)]);
     assert_eq!(shown(&log(&client, &[], 0, 10)), ["1 a1 x", "2 b1 y", "3 a2 z"]);
     let kept = log(&client, &["a"], 0, 10).page.rows.pop().unwrap();
@@ -83,11 +83,11 @@ pub(super) fn several_topics_are_read_as_one_list(world: &dyn StoreUnderTest) {
     client.commit(append(&events)).unwrap();
     let (mut after, mut seen) = (0, Vec::new());
     loop {
-        let stretch = log(&client, &["c", "a", "nobody", "a"], after, 7);
-        assert!(stretch.page.rows.len() <= 7);
-        seen.extend(stretch.page.rows.iter().map(|entry| entry.position));
+        let page = log(&client, &["c", "a", "nobody", "a"], after, 7);
+        assert!(page.page.rows.len() <= 7);
+        seen.extend(page.page.rows.iter().map(|entry| entry.position));
         after = *seen.last().unwrap();
-        if !stretch.page.more {
+        if !page.page.more {
             break;
         }
     }
@@ -111,8 +111,8 @@ pub(super) fn a_page_of_the_log_is_bounded_in_bytes(world: &dyn StoreUnderTest) 
     client.commit(append(&[("a", &large), ("a", &large)])).unwrap();
     client.commit(append(&[("a", &large)])).unwrap();
     for topics in [&[][..], &["a"]] {
-        let stretch = log(&client, topics, 0, 10);
-        assert_eq!((stretch.page.rows.len(), stretch.page.more), (2, true), "{topics:?}");
+        let page = log(&client, topics, 0, 10);
+        assert_eq!((page.page.rows.len(), page.page.more), (2, true), "{topics:?}");
     }
 }
 
@@ -127,7 +127,7 @@ pub(super) fn trimming_removes_the_oldest_and_keeps_the_counts(world: &dyn Store
     assert_eq!(left.page.rows.iter().map(|entry| entry.count).collect::<Vec<_>>(), [4, 5, 6]);
     // An id may outlive its event, and is new again when it is forgotten.
     let again = client.commit(Commit { appends: vec![named(2), named(1)], ..Commit::default() }).unwrap();
-    let places: Vec<_> = again.appended.iter().map(|at| (at.position, at.count, at.again)).collect();
+    let places: Vec<_> = again.appended.iter().map(|at| (at.position, at.count, at.duplicate)).collect();
     assert_eq!(places, [(2, 2, true), (7, 7, false)]);
     let everything = Some(Trim { before: 100, ids_before: 100 });
     client.commit(Commit { trim: everything, ..Commit::default() }).unwrap();
@@ -146,7 +146,7 @@ pub(super) fn restored_events_keep_their_positions(world: &dyn StoreUnderTest) {
         id: id.map(Arc::from),
         body: Arc::from(body.as_bytes()),
     };
-    // The one before the log begins only tells how many its topic has had.
+    // An entry from before the log begins only sets the count of its topic.
     let restores = vec![
         entry(20, "gone", 5, None, ""),
         entry(21, "a", 17, Some("i"), "x"),
@@ -166,7 +166,7 @@ pub(super) fn restored_events_keep_their_positions(world: &dyn StoreUnderTest) {
     let again = vec![entry(22, "b", 9, None, "other"), entry(23, "b", 9, None, "other")];
     let appends = vec![event("a", Some("i"), "x"), event("gone", None, "w"), event("a", Some("k"), "v")];
     let receipt = client.commit(Commit { restores: again, appends, ..Commit::default() }).unwrap();
-    let places: Vec<_> = receipt.appended.iter().map(|at| (at.position, at.count, at.again)).collect();
+    let places: Vec<_> = receipt.appended.iter().map(|at| (at.position, at.count, at.duplicate)).collect();
     assert_eq!(places, [(21, 17, true), (24, 6, false), (25, 19, false)]);
     assert_eq!(shown(&log(&client, &["b"], 0, 10)), ["22 b4 yy"]);
 }

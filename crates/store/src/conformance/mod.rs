@@ -1,5 +1,5 @@
-//! What every engine must do, as cases. The suite lives with the contract; an engine brings a `World` and runs all of them,
-//! each as a test of its own (`test_store!`, `test_bus!`). A case that does not hold for an engine is named in that engine's
+//! What every engine must do, as cases. The suite lives with the contract; an engine brings a `StoreUnderTest` or a
+//! `BusUnderTest` and runs all of them, each as a test of its own (`test_store!`, `test_bus!`). A case that does not hold for an engine is named in that engine's
 //! exclusions, with the reason.
 //! Must hold: `cases` and the tests come from one list, so no case silently never runs.
 
@@ -76,7 +76,7 @@ macro_rules! store_cases {
             presence::a_presence_after_its_last_deadline_is_stale,
             presence::a_fenced_node_changes_no_presence,
             presence::a_hold_is_read_as_it_was_put,
-            presence::a_change_of_a_carrier_reports_the_holds,
+            presence::a_changed_presence_reports_the_holds_that_follow_it,
             presence::commits_of_one_batch_count_one_by_one,
             social::users_are_read_together_in_the_order_asked,
             social::people_are_read_with_their_presences,
@@ -109,7 +109,7 @@ macro_rules! store_cases {
             work::unknown_rows_are_not_found,
             work::bounds_are_the_same_everywhere,
             work::a_zero_byte_in_a_text_is_refused,
-            work::the_name_of_a_carrier_is_bounded,
+            work::the_channel_that_a_hold_follows_is_bounded,
             work::every_work_is_answered_once,
             work::reads_of_one_batch_are_answered_as_if_alone,
             work::stopping_finishes_what_was_submitted,

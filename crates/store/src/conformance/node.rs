@@ -111,7 +111,7 @@ pub(super) fn renewing_extends_the_lease_and_never_shortens_it(world: &dyn Store
     assert_eq!(until(), start + LEASE_MS);
     world.clock().advance(LEASE_MS * 2);
     client.commit(renew(LEASE_MS)).unwrap();
-    assert_eq!(until(), start + LEASE_MS * 3, "nobody had closed it");
+    assert_eq!(until(), start + LEASE_MS * 3, "no node had closed it");
 }
 
 pub(super) fn the_queued_commits_of_a_paused_node_fail(world: &dyn StoreUnderTest) {
@@ -148,7 +148,7 @@ pub(super) fn a_clean_stop_closes_the_epoch(world: &dyn StoreUnderTest) {
     let stop = Commit { puts: vec![row("a", "last")], ..change(NodeChange::Stop { node: writer.clone() }) };
     let receipt = client.commit(by(&writer, stop)).unwrap();
     assert_eq!(receipt.closed_at, Some(receipt.time));
-    assert_eq!(text(&client, "a").as_deref(), Some("last"), "the goodbye itself is written");
+    assert_eq!(text(&client, "a").as_deref(), Some("last"), "the commit that stops the node is applied");
     assert_fenced(client.commit(by(&writer, put("a", "later"))), &writer);
     let found = node(&client, &writer).unwrap();
     assert_eq!((found.closed_at, found.clean), (Some(receipt.time), true));

@@ -67,7 +67,7 @@ fn names(page: &Page<Versioned<PresenceRow>>) -> Vec<String> {
 
 pub(super) fn a_presence_is_read_as_it_was_put(world: &dyn StoreUnderTest) {
     let client = client(world);
-    let state = |text: &str, meaning| Some(ClientState { text: text.into(), digest: meaning });
+    let state = |text: &str, digest| Some(ClientState { text: text.into(), digest });
     let clients = vec![
         ChannelClient { state: state("{\"ü\": 1}", u64::MAX), ..attendee(9, "n1") },
         ChannelClient { lost: Some(LostClient { at: Time(8), until: Time::NEVER }), ..attendee(1, "n2") },
@@ -99,11 +99,11 @@ pub(super) fn a_channels_version_counts_its_changes(world: &dyn StoreUnderTest) 
     let first = client.commit(arrive("game#A", "ann")).unwrap();
     let begun = first.raised[0];
     assert_eq!(first.begun, [true]);
-    assert!(begun > first.time.0 * 1000, "it begins at the store's time, and the first two are told");
+    assert!(begun > first.time.0 * 1000, "it begins at the store's time and counts both changes");
     let second = client.commit(arrive("game#A", "bob")).unwrap();
     assert_eq!((second.raised, second.begun), (vec![begun + 2], vec![false]));
     let silent = Commit { raises: vec![raise("game#A", 0)], ..arrive("game#A", "bob") };
-    assert_eq!(client.commit(silent).unwrap().raised, [begun + 2], "nobody is told anything");
+    assert_eq!(client.commit(silent).unwrap().raised, [begun + 2], "watchers see no change");
     let both = Commit {
         puts: [arrive("game#A", "eve").puts, arrive("game#B", "eve").puts].concat(),
         raises: vec![raise("game#B", 2), raise("game#A", 2)],
@@ -126,12 +126,12 @@ pub(super) fn a_channel_exists_as_long_as_it_has_users(world: &dyn StoreUnderTes
     let last = client.commit(go("game#A", "bob")).unwrap().raised[0];
     let empty = roster(&client, "game#A", None, 10);
     assert_eq!((empty.users, empty.page.rows.len()), (0, 0));
-    assert!(empty.version >= last, "a snapshot of nobody comes after everything that was told");
+    assert!(empty.version >= last, "an empty snapshot comes after every earlier change");
     client.commit(go("game#A", "bob")).unwrap();
     let again = client.commit(arrive("game#A", "ann")).unwrap();
     assert_eq!(again.begun, [true]);
     assert!(again.raised[0] > last, "a number is never given twice, through emptiness too");
-    assert!(again.raised[0] > empty.version, "and before everything that will be told");
+    assert!(again.raised[0] > empty.version, "and before every later change");
 }
 
 pub(super) fn users_of_a_channel_do_not_conflict_with_each_other(world: &dyn StoreUnderTest) {
@@ -144,7 +144,7 @@ pub(super) fn users_of_a_channel_do_not_conflict_with_each_other(world: &dyn Sto
     let found = get(&client, "game#A", "ann").unwrap().version;
     let outcome = client.commit(Commit { expects: vec![absent("ann")], ..arrive("game#A", "ann") });
     assert_conflict(outcome, (absent("ann").key, 0, found));
-    assert_eq!(roster(&client, "game#A", None, 10), before, "a refused commit tells nothing");
+    assert_eq!(roster(&client, "game#A", None, 10), before, "a refused commit changes nothing");
     let current = Expect { version: found, ..absent("ann") };
     let receipt = client.commit(Commit { expects: vec![current], ..arrive("game#A", "ann") }).unwrap();
     assert_eq!(receipt.put, [found + 1]);
@@ -200,7 +200,7 @@ pub(super) fn presences_of_an_epoch_are_found(world: &dyn StoreUnderTest) {
     let raises = vec![raise("game#A", 6), raise("game#B", 3)];
     client.commit(Commit { puts, raises, ..Commit::default() }).unwrap();
     let at = |home: Writer, after: Option<PresenceKey>| {
-        presences(&client, Read::PresencesAt { home, after, limit: 1 })
+        presences(&client, Read::PresencesAt { node: home, after, limit: 1 })
     };
     let first = at(Writer::new("n1", Epoch(1)), None);
     assert_eq!((names(&first), first.more), (vec!["ann in game#A".to_string()], true));
@@ -276,10 +276,10 @@ pub(super) fn a_fenced_node_changes_no_presence(world: &dyn StoreUnderTest) {
     assert_eq!(roster(&client, "game#A", None, 10).users, 0);
 }
 
-fn hold(channel: &str, user: &str, carrier: Option<&str>, until: Option<u64>) -> PresenceHold {
+fn hold(channel: &str, user: &str, held_with: Option<&str>, until: Option<u64>) -> PresenceHold {
     PresenceHold {
         key: PresenceKey::new(channel, user),
-        carrier: carrier.map(Arc::from),
+        held_with: held_with.map(Arc::from),
         until: until.map(Time),
     }
 }
@@ -301,7 +301,7 @@ pub(super) fn a_hold_is_read_as_it_was_put(world: &dyn StoreUnderTest) {
     }
 }
 
-pub(super) fn a_change_of_a_carrier_reports_the_holds(world: &dyn StoreUnderTest) {
+pub(super) fn a_changed_presence_reports_the_holds_that_follow_it(world: &dyn StoreUnderTest) {
     let client = client(world);
     assert_eq!(client.commit(arrive("game#1", "ann")).unwrap().held, []);
     let holds = [
@@ -313,8 +313,10 @@ pub(super) fn a_change_of_a_carrier_reports_the_holds(world: &dyn StoreUnderTest
     ];
     let puts = holds.into_iter().map(Row::Hold).collect();
     client.commit(Commit { puts, ..Commit::default() }).unwrap();
-    let held =
-        |channel: &str| HeldPresence { carrier: PresenceKey::new("game#1", "ann"), channel: channel.into() };
+    let held = |channel: &str| HeldPresence {
+        held_with: PresenceKey::new("game#1", "ann"),
+        channel: channel.into(),
+    };
     assert_eq!(client.commit(arrive("game#1", "ann")).unwrap().held, [held("active#1"), held("active#2")]);
     let moved = hold("active#2", "ann", Some("game#9"), None);
     client.commit(Commit { puts: vec![Row::Hold(moved)], ..Commit::default() }).unwrap();

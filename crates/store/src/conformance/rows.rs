@@ -23,10 +23,10 @@ pub(super) fn every_row_of_a_kind_is_listed_by_its_key(world: &dyn StoreUnderTes
     let client = client(world);
     let document =
         |kind, name| Row::Document(Document { key: DocumentKey::new(kind, name), body: Arc::from(*b"x") });
-    let hold = |channel, user, carrier: Option<&str>| {
+    let hold = |channel, user, held_with: Option<&str>| {
         Row::Hold(PresenceHold {
             key: PresenceKey::new(channel, user),
-            carrier: carrier.map(Arc::from),
+            held_with: held_with.map(Arc::from),
             until: Some(Time(9)),
         })
     };

@@ -82,7 +82,7 @@ pub(super) fn people_are_read_with_mutual_follows(world: &dyn StoreUnderTest) {
     let found = people(&client, &["bob", "cid", "dan"], Some("ann"));
     let mutual: Vec<bool> = found.iter().map(|person| person.mutual).collect();
     assert_eq!(mutual, [true, false, false]);
-    assert!(!people(&client, &["bob"], None)[0].mutual, "nobody asks");
+    assert!(!people(&client, &["bob"], None)[0].mutual, "there is no viewer");
 }
 
 pub(super) fn last_seen_changes_nothing_else(world: &dyn StoreUnderTest) {

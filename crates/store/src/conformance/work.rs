@@ -71,10 +71,10 @@ pub(super) fn bounds_are_the_same_everywhere(world: &dyn StoreUnderTest) {
 
 pub(super) fn a_zero_byte_in_a_text_is_refused(world: &dyn StoreUnderTest) {
     let client = client(world);
-    let hold = |channel: &str, carrier: &str| {
+    let hold = |channel: &str, held_with: &str| {
         Row::Hold(PresenceHold {
             key: PresenceKey::new(channel, "ann"),
-            carrier: Some(carrier.into()),
+            held_with: Some(held_with.into()),
             until: None,
         })
     };
@@ -92,7 +92,7 @@ pub(super) fn a_zero_byte_in_a_text_is_refused(world: &dyn StoreUnderTest) {
         ("presence", presence::arrive("game#\0", "ann")),
         ("user of a presence", presence::arrive("game#A", "a\0nn")),
         ("hold", Commit { puts: vec![hold("a\0", "b")], ..Commit::default() }),
-        ("carrier", Commit { puts: vec![hold("a", "b\0")], ..Commit::default() }),
+        ("held_with", Commit { puts: vec![hold("a", "b\0")], ..Commit::default() }),
         ("follower", follow("a\0", "b")),
         ("followee", follow("a", "b\0")),
         ("deadline", Commit { deadlines: vec![Deadline::new(Time(1), "grace", "\0")], ..Commit::default() }),
@@ -107,11 +107,11 @@ pub(super) fn a_zero_byte_in_a_text_is_refused(world: &dyn StoreUnderTest) {
     assert_eq!(text(&client, "body").as_deref(), Some("a\0b"), "a body is no text");
 }
 
-pub(super) fn the_name_of_a_carrier_is_bounded(world: &dyn StoreUnderTest) {
+pub(super) fn the_channel_that_a_hold_follows_is_bounded(world: &dyn StoreUnderTest) {
     let client = client(world);
     let hold = |bytes: usize| {
-        let (key, carrier) = (PresenceKey::new("active#1", "ann"), Some("c".repeat(bytes).into()));
-        Commit { puts: vec![Row::Hold(PresenceHold { key, carrier, until: None })], ..Commit::default() }
+        let (key, held_with) = (PresenceKey::new("active#1", "ann"), Some("c".repeat(bytes).into()));
+        Commit { puts: vec![Row::Hold(PresenceHold { key, held_with, until: None })], ..Commit::default() }
     };
     let most = limits::NAME_BYTES - "ann".len();
     client.commit(hold(most)).unwrap();

@@ -76,14 +76,14 @@ impl BusSubscribers {
     pub fn matching(&self, message: &BusPacket) -> Vec<(u64, Arc<str>)> {
         let others = self.joined.iter().filter(|(_, subscriber)| subscriber.node != message.from.node);
         others
-            .filter(|(_, subscriber)| subscriber.hears(&message.subject))
+            .filter(|(_, subscriber)| subscriber.matches(&message.subject))
             .map(|(id, subscriber)| (*id, subscriber.node.clone()))
             .collect()
     }
 }
 
 impl BusSubscriber {
-    fn hears(&self, subject: &Subject) -> bool {
-        self.exact.contains(subject) || self.wide.iter().any(|wide| wide.hears(subject))
+    fn matches(&self, subject: &Subject) -> bool {
+        self.exact.contains(subject) || self.wide.iter().any(|wide| wide.matches(subject))
     }
 }

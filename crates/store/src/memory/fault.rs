@@ -41,8 +41,8 @@ pub enum WorkOutcome {
     FailAfter,
 }
 
-/// One entry for each copy that arrives, with its delay: none is a loss, two a duplicate, unequal delays of other_nodes a
-/// reordering.
+/// One entry for each copy that arrives, with its delay: none is a loss, two a duplicate, unequal delays of two
+/// messages a reordering.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MessageFault {
     pub copies: Vec<u64>,

@@ -10,8 +10,8 @@ use std::sync::Arc;
 #[derive(Default)]
 pub(super) struct Holds {
     rows: BTreeMap<PresenceKey, Versioned<PresenceHold>>,
-    /// By carrier, the channels in which the user is held.
-    carried: BTreeMap<PresenceKey, BTreeSet<Arc<str>>>,
+    /// By the presence that they follow: the channels in which the user is held.
+    followers: BTreeMap<PresenceKey, BTreeSet<Arc<str>>>,
 }
 
 impl Holds {
@@ -33,28 +33,28 @@ impl Holds {
 
     pub fn put(&mut self, hold: &PresenceHold, version: u64) {
         self.delete(&hold.key);
-        if let Some(carrier) = carrier(hold) {
-            self.carried.entry(carrier).or_default().insert(hold.key.channel.clone());
+        if let Some(presence) = followed(hold) {
+            self.followers.entry(presence).or_default().insert(hold.key.channel.clone());
         }
         self.rows.insert(hold.key.clone(), Versioned { version, row: hold.clone() });
     }
 
     pub fn delete(&mut self, key: &PresenceKey) {
-        let Some(carrier) = self.rows.remove(key).and_then(|row| carrier(&row.row)) else { return };
-        if let Some(channels) = self.carried.get_mut(&carrier) {
+        let Some(presence) = self.rows.remove(key).and_then(|row| followed(&row.row)) else { return };
+        if let Some(channels) = self.followers.get_mut(&presence) {
             channels.remove(&key.channel);
             if channels.is_empty() {
-                self.carried.remove(&carrier);
+                self.followers.remove(&presence);
             }
         }
     }
 
-    pub fn held_by(&self, carrier: &PresenceKey) -> Vec<Arc<str>> {
-        self.carried.get(carrier).map(|channels| channels.iter().cloned().collect()).unwrap_or_default()
+    pub fn held_with(&self, presence: &PresenceKey) -> Vec<Arc<str>> {
+        self.followers.get(presence).map(|channels| channels.iter().cloned().collect()).unwrap_or_default()
     }
 }
 
-fn carrier(hold: &PresenceHold) -> Option<PresenceKey> {
-    let channel = hold.carrier.clone()?;
+fn followed(hold: &PresenceHold) -> Option<PresenceKey> {
+    let channel = hold.held_with.clone()?;
     Some(PresenceKey { channel, user: hold.key.user.clone() })
 }

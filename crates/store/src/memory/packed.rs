@@ -1,9 +1,9 @@
 //! A stored presence as one short byte string: a server holds hundreds of thousands of them, and a `Presence` with its
 //! allocations is several times as large. Nothing of this leaves the process.
-//! Must hold: what is packed is unpacked the same; a home that a packed presence refers to is in `Homes`.
+//! Must hold: what is packed is unpacked the same; every node that a packed presence refers to is in `NodeEpochs`.
 //!
-//! Numbers are varints. Layout: version, flags, number of clients, the home of each client, since, name, departure; then for
-//! each client: id (10 bytes), flags, since, state (8 bytes of meaning, text), lost.
+//! Numbers are varints. Layout: version, flags, number of clients, the node of each client, since, name, departure; then for
+//! each client: id (10 bytes), flags, since, state (8 bytes of digest, text), lost.
 
 use crate::page::Versioned;
 use crate::presence::{PresenceKey, PresenceRow};
@@ -44,8 +44,8 @@ pub(super) struct PackedPresence(Box<[u8]>);
 pub(super) struct NodeEpochs(Vec<(NodeEpoch, usize)>);
 
 impl NodeEpochs {
-    pub fn find(&self, home: &NodeEpoch) -> Option<u64> {
-        let found = self.0.iter().position(|(known, clients)| *clients > 0 && known == home)?;
+    pub fn find(&self, node: &NodeEpoch) -> Option<u64> {
+        let found = self.0.iter().position(|(known, clients)| *clients > 0 && known == node)?;
         Some(found as u64)
     }
 
@@ -53,15 +53,15 @@ impl NodeEpochs {
         &self.0[id as usize].0
     }
 
-    fn acquire(&mut self, home: &NodeEpoch) -> u64 {
-        if let Some(id) = self.find(home) {
+    fn acquire(&mut self, node: &NodeEpoch) -> u64 {
+        if let Some(id) = self.find(node) {
             self.0[id as usize].1 += 1;
             return id;
         }
         let free = self.0.iter().position(|(_, clients)| *clients == 0).unwrap_or(self.0.len());
         match self.0.get_mut(free) {
-            Some(place) => *place = (home.clone(), 1),
-            None => self.0.push((home.clone(), 1)),
+            Some(place) => *place = (node.clone(), 1),
+            None => self.0.push((node.clone(), 1)),
         }
         free as u64
     }
@@ -115,7 +115,7 @@ impl PackedPresence {
         PackedReader(&self.0).number()
     }
 
-    /// The home of each client, by its number in `Homes`.
+    /// The node of each client, by its number in `NodeEpochs`.
     pub fn nodes(&self) -> impl Iterator<Item = u64> {
         let mut from = PackedReader(&self.0);
         from.number();
@@ -141,7 +141,7 @@ impl PackedPresence {
             FOLLOWERS_I_FOLLOW => Visibility::FollowersIFollow,
             _ => Visibility::Nobody,
         };
-        let clients = nodes.into_iter().map(|home| from.client(home.clone(), since)).collect();
+        let clients = nodes.into_iter().map(|node| from.client(node.clone(), since)).collect();
         let attendance = Attendance::restore(clients, since, departed);
         let row = PresenceRow { key, anonymous: flags & ANONYMOUS != 0, name, visibility, attendance };
         Versioned { version, row }
@@ -185,7 +185,7 @@ fn put_text(out: &mut Vec<u8>, text: &str) {
     out.extend_from_slice(text.as_bytes());
 }
 
-/// What is left to read. Panics on bytes that were not packed here.
+/// The unread bytes. Panics on bytes that were not packed here.
 struct PackedReader<'a>(&'a [u8]);
 
 impl<'a> PackedReader<'a> {
@@ -216,19 +216,19 @@ impl<'a> PackedReader<'a> {
         std::str::from_utf8(self.take(bytes)).expect("a text was packed").into()
     }
 
-    fn client(&mut self, home: NodeEpoch, joined: Time) -> ChannelClient {
+    fn client(&mut self, node: NodeEpoch, joined: Time) -> ChannelClient {
         let mut bits = [0; 16];
         bits[..CLIENT_BYTES].copy_from_slice(self.take(CLIENT_BYTES));
         let client = ClientId::from_random(u128::from_le_bytes(bits));
         let flags = self.byte();
         let since = if flags & SAME_SINCE != 0 { joined } else { Time(self.number()) };
         let state = (flags & HAS_STATE != 0).then(|| {
-            let meaning = self.take(8).try_into().map(u64::from_le_bytes).expect("eight bytes were taken");
-            ClientState { text: self.text(), digest: meaning }
+            let digest = self.take(8).try_into().map(u64::from_le_bytes).expect("eight bytes were taken");
+            ClientState { text: self.text(), digest }
         });
         let lost =
             (flags & LOST != 0).then(|| LostClient { at: Time(self.number()), until: Time(self.number()) });
-        ChannelClient { client, node: home, state, since, lost }
+        ChannelClient { client, node, state, since, lost }
     }
 }
 
@@ -237,14 +237,14 @@ mod tests {
     use super::*;
     use tavern_domain::Epoch;
 
-    fn home(node: &str, epoch: u64) -> NodeEpoch {
+    fn node_epoch(node: &str, epoch: u64) -> NodeEpoch {
         NodeEpoch { node: node.into(), epoch: Epoch(epoch) }
     }
 
-    fn client(bits: u128, home: NodeEpoch, since: u64) -> ChannelClient {
+    fn client(bits: u128, node: NodeEpoch, since: u64) -> ChannelClient {
         ChannelClient {
             client: ClientId::from_random(bits),
-            node: home,
+            node,
             state: None,
             since: Time(since),
             lost: None,
@@ -261,11 +261,11 @@ mod tests {
             attendance: Attendance::default(),
         };
         let full = vec![
-            client(u128::MAX, home("n1", u64::MAX), 0),
+            client(u128::MAX, node_epoch("n1", u64::MAX), 0),
             ChannelClient {
                 state: Some(ClientState { text: "{\"a\":\"\u{fc}\"}".into(), digest: u64::MAX }),
                 lost: Some(LostClient { at: Time(1), until: Time::NEVER }),
-                ..client(7, home("", 0), 1_790_000_000_001)
+                ..client(7, node_epoch("", 0), 1_790_000_000_001)
             },
         ];
         let mut presences = vec![
@@ -298,22 +298,22 @@ mod tests {
     }
 
     #[test]
-    fn homes_without_clients_are_used_again() {
+    fn slots_of_nodes_without_clients_are_reused() {
         let mut nodes = NodeEpochs::default();
         let at = |node: &str| {
-            let attendance = Attendance::restore(vec![client(1, home(node, 1), 1)], Time(1), None);
+            let attendance = Attendance::restore(vec![client(1, node_epoch(node, 1), 1)], Time(1), None);
             PresenceRow { attendance, ..presences().remove(0) }
         };
         let packed: Vec<PackedPresence> = ["n1", "n2", "n1"]
             .map(|node| PackedPresence::new(&at(node), 1, &mut nodes))
             .into_iter()
             .collect();
-        assert_eq!((nodes.find(&home("n1", 1)), nodes.find(&home("n2", 1))), (Some(0), Some(1)));
+        assert_eq!((nodes.find(&node_epoch("n1", 1)), nodes.find(&node_epoch("n2", 1))), (Some(0), Some(1)));
         nodes.release(&packed[0]);
-        assert_eq!(nodes.find(&home("n1", 1)), Some(0), "one client is left");
+        assert_eq!(nodes.find(&node_epoch("n1", 1)), Some(0), "one client is left");
         nodes.release(&packed[2]);
-        assert_eq!(nodes.find(&home("n1", 1)), None);
+        assert_eq!(nodes.find(&node_epoch("n1", 1)), None);
         PackedPresence::new(&at("n3"), 1, &mut nodes);
-        assert_eq!((nodes.find(&home("n3", 1)), nodes.0.len()), (Some(0), 2));
+        assert_eq!((nodes.find(&node_epoch("n3", 1)), nodes.0.len()), (Some(0), 2));
     }
 }

@@ -97,7 +97,7 @@ impl MemoryTables {
             Read::Followers { user, after, limit } => {
                 Found::Edges(self.people.followers(user, after.as_ref(), *limit))
             }
-            Read::PresencesAt { home, after, limit } => {
+            Read::PresencesAt { node: home, after, limit } => {
                 Found::Presences(self.presences.at_node(home, after.as_ref(), *limit))
             }
             Read::StalePresences { before, limit } => {
@@ -219,8 +219,8 @@ impl Tables for MemoryTables {
         Ok(())
     }
 
-    fn held_by(&mut self, carrier: &PresenceKey) -> Result<Vec<Arc<str>>, StoreError> {
-        Ok(self.holds.held_by(carrier))
+    fn held_with(&mut self, presence: &PresenceKey) -> Result<Vec<Arc<str>>, StoreError> {
+        Ok(self.holds.held_with(presence))
     }
 
     fn lease(&mut self, name: &Arc<str>) -> Result<Option<LeaseState>, StoreError> {

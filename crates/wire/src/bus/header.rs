@@ -1,5 +1,5 @@
-//! What goes beside the payload of a channel message between nodes. Must hold: a header that cannot be read costs only what
-//! it says, never the message.
+//! What goes beside the payload of a channel message between nodes. Must hold: a header that cannot be read is dropped
+//! alone, never with its message.
 
 use super::message::MessageHeader;
 use prost::Message as _;

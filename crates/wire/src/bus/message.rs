@@ -1,4 +1,5 @@
-//! The messages of `proto/tavern.proto`, field by field. A test compares the field numbers of the two.
+//! The messages of `proto/tavern.proto`, field by field. A test compares the field numbers of the two. A struct is named like
+//! its message, or with `Record` behind it where the domain has a type of that name.
 
 use prost::{Message, Oneof};
 
@@ -11,7 +12,7 @@ pub struct Envelope {
 #[derive(Clone, PartialEq, Oneof)]
 pub enum EnvelopeKind {
     #[prost(message, tag = "1")]
-    Presence(PresenceMessage),
+    Presence(PresenceChangeRecord),
     #[prost(message, tag = "2")]
     User(UserUpdateRecord),
     #[prost(message, tag = "3")]
@@ -36,7 +37,7 @@ pub struct MessageHeader {
 pub struct Empty {}
 
 #[derive(Clone, PartialEq, Message)]
-pub struct PresenceMessage {
+pub struct PresenceChangeRecord {
     #[prost(string, tag = "1")]
     pub user: String,
     #[prost(string, optional, tag = "2")]
@@ -144,7 +145,7 @@ pub struct ChannelPresenceRecord {
     #[prost(uint64, tag = "2")]
     pub version: u64,
     #[prost(message, optional, tag = "3")]
-    pub stay: Option<StayRecord>,
+    pub presence: Option<PresenceSummaryRecord>,
     #[prost(uint64, optional, tag = "4")]
     pub last_seen: Option<u64>,
     #[prost(string, optional, tag = "5")]
@@ -152,7 +153,7 @@ pub struct ChannelPresenceRecord {
 }
 
 #[derive(Clone, Copy, PartialEq, Message)]
-pub struct StayRecord {
+pub struct PresenceSummaryRecord {
     #[prost(uint64, tag = "1")]
     pub since: u64,
     #[prost(bool, tag = "2")]
@@ -200,13 +201,13 @@ pub enum MigrationStep {
     #[prost(message, tag = "7")]
     Attached(Empty),
     #[prost(message, tag = "8")]
-    Here(InterestList),
+    Here(InterestsRecord),
     #[prost(message, tag = "9")]
-    Offer(InterestList),
+    Offer(InterestsRecord),
     #[prost(message, tag = "10")]
     Give(Versions),
     #[prost(message, tag = "11")]
-    Given(GivenVersion),
+    Given(GivenRecord),
     #[prost(message, tag = "12")]
     Taken(Empty),
 }
@@ -230,7 +231,7 @@ pub enum AskClaim {
 }
 
 #[derive(Clone, PartialEq, Message)]
-pub struct InterestList {
+pub struct InterestsRecord {
     #[prost(message, repeated, tag = "1")]
     pub interests: Vec<InterestRecord>,
 }
@@ -260,7 +261,7 @@ pub struct Version {
 }
 
 #[derive(Clone, PartialEq, Message)]
-pub struct GivenVersion {
+pub struct GivenRecord {
     #[prost(string, tag = "1")]
     pub client: String,
     #[prost(uint64, tag = "2")]
@@ -337,7 +338,8 @@ mod tests {
         let mut open = String::new();
         for line in text.lines().map(str::trim).take_while(|line| *line != "#[cfg(test)]") {
             if let Some(rest) = line.strip_prefix("pub struct ") {
-                open = rest.trim_end_matches("{}").trim_end_matches('{').trim().to_owned();
+                let name = rest.trim_end_matches("{}").trim_end_matches('{').trim();
+                open = name.strip_suffix("Record").unwrap_or(name).to_owned();
                 messages.insert(open.clone(), Vec::new());
             } else if let Some((_, tags)) = line.split_once("tags = \"") {
                 let tags = tags.split('"').next().unwrap_or_default();

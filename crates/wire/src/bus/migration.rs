@@ -33,7 +33,7 @@ pub enum MigrationAction {
     Here { names: Vec<MovedSubscription> },
     /// The node that has it stops and offers it, in the same way.
     Offer { names: Vec<MovedSubscription> },
-    /// The new node has subscribed. It tells watchers of each channel from these versions on.
+    /// The new node has subscribed. It sends presence events of each channel after these versions.
     Give { versions: BTreeMap<String, u64> },
     /// The session is in the store under this client and version: the node that removes it there has it.
     Given { client: ClientId, version: u64 },
@@ -61,7 +61,7 @@ pub struct MovedSubscription {
 pub fn encode(request: &MigrationRequest) -> Vec<u8> {
     let mut key = String::new();
     request.key.write(&mut key);
-    let names = |names: &[MovedSubscription]| message::InterestList {
+    let names = |names: &[MovedSubscription]| message::InterestsRecord {
         interests: names
             .iter()
             .map(|name| message::InterestRecord {
@@ -94,7 +94,7 @@ pub fn encode(request: &MigrationRequest) -> Vec<u8> {
             MigrationStep::Give(message::Versions { versions: versions.iter().map(version).collect() })
         }
         MigrationAction::Given { client, version } => {
-            MigrationStep::Given(message::GivenVersion { client: client.to_string(), version: *version })
+            MigrationStep::Given(message::GivenRecord { client: client.to_string(), version: *version })
         }
         MigrationAction::Taken => MigrationStep::Taken(Empty {}),
     };
@@ -102,7 +102,7 @@ pub fn encode(request: &MigrationRequest) -> Vec<u8> {
 }
 
 pub(super) fn read(request: MigrationMessage) -> Option<MigrationRequest> {
-    let names = |list: message::InterestList| -> Vec<MovedSubscription> {
+    let names = |list: message::InterestsRecord| -> Vec<MovedSubscription> {
         let name = |one: message::InterestRecord| MovedSubscription {
             name: one.name,
             pattern: one.pattern,
@@ -110,7 +110,7 @@ pub(super) fn read(request: MigrationMessage) -> Option<MigrationRequest> {
         };
         list.interests.into_iter().map(name).collect()
     };
-    let says = match request.step? {
+    let step = match request.step? {
         MigrationStep::Ask(ask) => MigrationAction::Ask {
             claim: match ask.claim? {
                 AskClaim::Secret(_) => SessionClaim::Secret,
@@ -133,7 +133,7 @@ pub(super) fn read(request: MigrationMessage) -> Option<MigrationRequest> {
         }
         MigrationStep::Taken(_) => MigrationAction::Taken,
     };
-    Some(MigrationRequest { key: SessionKey::parse(&request.key)?, number: request.number, step: says })
+    Some(MigrationRequest { key: SessionKey::parse(&request.key)?, number: request.number, step })
 }
 
 #[cfg(test)]
@@ -148,7 +148,7 @@ mod tests {
             MovedSubscription { name: "gäme#A".into(), pattern: false, presence: true },
             MovedSubscription { name: "g*".into(), pattern: true, presence: false },
         ];
-        for says in [
+        for step in [
             MigrationAction::Ask { claim: SessionClaim::User("ann".into()), gentle: false },
             MigrationAction::Ask { claim: SessionClaim::Anonymous, gentle: true },
             MigrationAction::Ask { claim: SessionClaim::Secret, gentle: false },
@@ -162,10 +162,10 @@ mod tests {
             MigrationAction::Given { client: ClientId::from_random(9), version: u64::MAX },
             MigrationAction::Taken,
         ] {
-            let bytes = encode(&MigrationRequest { key, number: u64::MAX, step: says.clone() });
-            let Some(BusMessage::Session(read)) = BusMessage::decode(&bytes) else { panic!("{says:?}") };
+            let bytes = encode(&MigrationRequest { key, number: u64::MAX, step: step.clone() });
+            let Some(BusMessage::Session(read)) = BusMessage::decode(&bytes) else { panic!("{step:?}") };
             assert!(read.key.matches(key));
-            assert_eq!((read.number, read.step), (u64::MAX, says));
+            assert_eq!((read.number, read.step), (u64::MAX, step));
         }
     }
 

@@ -3,15 +3,18 @@
 use super::message;
 use super::{envelope, visibility, visibility_number};
 use tavern_domain::Time;
-use tavern_domain::presence::{ChannelStay, UserFact, UserUpdate};
+use tavern_domain::presence::{PresenceSummary, UserFact, UserUpdate};
 
 pub fn encode(update: &UserUpdate) -> Vec<u8> {
     let update = match update {
-        UserUpdate::Fact(UserFact::Place { channel, version, stay, last_seen, name }) => {
+        UserUpdate::Fact(UserFact::Channel { channel, version, presence: stay, last_seen, name }) => {
             message::UserUpdateRecordKind::Channel(message::ChannelPresenceRecord {
                 channel: channel.to_string(),
                 version: *version,
-                stay: stay.map(|stay| message::StayRecord { since: stay.since.ms(), leaving: stay.leaving }),
+                presence: stay.map(|stay| message::PresenceSummaryRecord {
+                    since: stay.since.ms(),
+                    leaving: stay.leaving,
+                }),
                 last_seen: last_seen.map(Time::ms),
                 name: name.as_ref().map(ToString::to_string),
             })
@@ -30,17 +33,19 @@ pub fn encode(update: &UserUpdate) -> Vec<u8> {
             })
         }
         UserUpdate::Removed { channel } => message::UserUpdateRecordKind::RemovedFrom(channel.to_string()),
-        UserUpdate::Mail => message::UserUpdateRecordKind::Inbox(message::Empty {}),
+        UserUpdate::Inbox => message::UserUpdateRecordKind::Inbox(message::Empty {}),
     };
     envelope(message::EnvelopeKind::User(message::UserUpdateRecord { update: Some(update) }))
 }
 
 pub(super) fn read(message: message::UserUpdateRecord) -> Option<UserUpdate> {
     Some(match message.update? {
-        message::UserUpdateRecordKind::Channel(place) => UserUpdate::Fact(UserFact::Place {
+        message::UserUpdateRecordKind::Channel(place) => UserUpdate::Fact(UserFact::Channel {
             channel: place.channel.into(),
             version: place.version,
-            stay: place.stay.map(|stay| ChannelStay { since: Time(stay.since), leaving: stay.leaving }),
+            presence: place
+                .presence
+                .map(|stay| PresenceSummary { since: Time(stay.since), leaving: stay.leaving }),
             last_seen: place.last_seen.map(Time),
             name: place.name.map(Into::into),
         }),
@@ -56,7 +61,7 @@ pub(super) fn read(message: message::UserUpdateRecord) -> Option<UserUpdate> {
         message::UserUpdateRecordKind::RemovedFrom(channel) => {
             UserUpdate::Removed { channel: channel.into() }
         }
-        message::UserUpdateRecordKind::Inbox(_) => UserUpdate::Mail,
+        message::UserUpdateRecordKind::Inbox(_) => UserUpdate::Inbox,
     })
 }
 
@@ -69,24 +74,24 @@ mod tests {
     #[test]
     fn a_user_update_is_read_back_as_it_was_written() {
         let place = |stay, last_seen| {
-            UserUpdate::Fact(UserFact::Place {
+            UserUpdate::Fact(UserFact::Channel {
                 channel: "game#ü".into(),
                 version: u64::MAX,
-                stay,
+                presence: stay,
                 last_seen,
                 name: Some("Ann".into()),
             })
         };
         let shown = |visibility| UserUpdate::Fact(UserFact::Shown { version: 3, visibility });
         for update in [
-            place(Some(ChannelStay { since: Time(0), leaving: true }), None),
+            place(Some(PresenceSummary { since: Time(0), leaving: true }), None),
             place(None, Some(Time(7))),
             shown(Visibility::Everyone),
             shown(Visibility::FollowersIFollow),
             shown(Visibility::Nobody),
             UserUpdate::Follows { followee: "bob".into(), version: 9, on: true },
             UserUpdate::Removed { channel: "game#A".into() },
-            UserUpdate::Mail,
+            UserUpdate::Inbox,
         ] {
             match BusMessage::decode(&encode(&update)) {
                 Some(BusMessage::Person(read)) => assert_eq!(read, update),

@@ -6,7 +6,7 @@ use tavern_domain::presence::{AttendanceChange, ClientState, OfflineReason, Pres
 use tavern_domain::{ClientId, Time};
 
 pub fn encode(update: &PresenceUpdate) -> Vec<u8> {
-    let message = message::PresenceMessage {
+    let message = message::PresenceChangeRecord {
         user: update.user.to_string(),
         name: update.name.as_ref().map(ToString::to_string),
         anonymous: update.anonymous,
@@ -23,7 +23,7 @@ pub fn encode(update: &PresenceUpdate) -> Vec<u8> {
     envelope(message::EnvelopeKind::Presence(message))
 }
 
-pub(super) fn read(message: message::PresenceMessage) -> Option<PresenceUpdate> {
+pub(super) fn read(message: message::PresenceChangeRecord) -> Option<PresenceUpdate> {
     let changes: Option<Vec<AttendanceChange>> =
         message.events.into_iter().map(|one| change(one.event?)).collect();
     Some(PresenceUpdate {
@@ -68,7 +68,7 @@ fn written(change: &AttendanceChange) -> Option<message::PresenceEventKind> {
                 reason: reason.as_str().into(),
             })
         }
-        AttendanceChange::Face { from, to } => {
+        AttendanceChange::VisibilityChanged { from, to } => {
             message::PresenceEventKind::Visibility(message::VisibilityChange {
                 from: visibility_number(*from),
                 to: visibility_number(*to),
@@ -101,7 +101,7 @@ fn change(event: message::PresenceEventKind) -> Option<AttendanceChange> {
             }
         }
         message::PresenceEventKind::Visibility(message::VisibilityChange { from, to }) => {
-            AttendanceChange::Face { from: visibility(from)?, to: visibility(to)? }
+            AttendanceChange::VisibilityChanged { from: visibility(from)?, to: visibility(to)? }
         }
     })
 }
@@ -136,7 +136,7 @@ mod tests {
                 AttendanceChange::ClientUpdated { client, state },
                 AttendanceChange::ClientOffline { client, reason: OfflineReason::Lost },
                 AttendanceChange::UserOffline { last_seen: Time(4), reason: OfflineReason::Bye },
-                AttendanceChange::Face { from: Visibility::Everyone, to: Visibility::Nobody },
+                AttendanceChange::VisibilityChanged { from: Visibility::Everyone, to: Visibility::Nobody },
             ],
             to: u64::MAX,
             begins: true,

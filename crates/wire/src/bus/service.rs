@@ -1,4 +1,4 @@
-//! What other services are told about a user: `FolloweeActivity` of `proto/tavern.proto`.
+//! The status events that other services receive: `FolloweeActivity` of `proto/tavern.proto`.
 
 use super::message::{ActivityRecord, FolloweeActivity, StatusRecord as Message};
 use prost::Message as _;
@@ -14,7 +14,7 @@ pub struct StatusEvent<'a> {
     pub status: &'a Status,
 }
 
-/// The words of `UserActivityType`, in the order of its values. Any other word is `TypeNone` there.
+/// The causes that `UserActivityType` has a value for, in the order of its values. Any other cause is `TypeNone` there.
 const ACTIVITY_TYPES: [&str; 7] = [
     "none",
     "disconnected",
@@ -25,25 +25,25 @@ const ACTIVITY_TYPES: [&str; 7] = [
     "in_game_channel",
 ];
 
-pub fn encode(told: &StatusEvent<'_>) -> Vec<u8> {
+pub fn encode(event: &StatusEvent<'_>) -> Vec<u8> {
     let activity = |activity: &tavern_domain::presence::Activity| ActivityRecord {
         activity: activity.activity.to_string(),
         channel: activity.channel.to_string(),
         since: activity.since.ms(),
     };
     let status = Message {
-        online: told.status.online,
-        leaving: told.status.leaving,
-        activities: told.status.activities.iter().map(activity).collect(),
-        channels: told.status.channels.iter().map(ToString::to_string).collect(),
-        last_seen: told.status.last_seen.map(Time::ms),
-        name: told.name.map(Into::into),
+        online: event.status.online,
+        leaving: event.status.leaving,
+        activities: event.status.activities.iter().map(activity).collect(),
+        channels: event.status.channels.iter().map(ToString::to_string).collect(),
+        last_seen: event.status.last_seen.map(Time::ms),
+        name: event.name.map(Into::into),
     };
-    let change = told.turn.as_str();
+    let change = event.turn.as_str();
     let atype = ACTIVITY_TYPES.iter().position(|word| *word == change).unwrap_or(0) as i32;
-    let meta = told.channel.unwrap_or_default().into();
+    let meta = event.channel.unwrap_or_default().into();
     let change = change.into();
-    FolloweeActivity { atype, user_id: told.user.into(), meta, status: Some(status), change }.encode_to_vec()
+    FolloweeActivity { atype, user_id: event.user.into(), meta, status: Some(status), change }.encode_to_vec()
 }
 
 #[cfg(test)]
@@ -64,24 +64,24 @@ mod tests {
             channels: vec!["activegame#A".into(), "lobby#x".into()],
             last_seen: Some(Time(9)),
         };
-        let told = StatusEvent {
+        let event = StatusEvent {
             user: "ann",
             turn: StatusCause::Word("started_game".into()),
             channel: Some("activegame#A"),
             name: Some("Ann"),
             status: &status,
         };
-        let read = FolloweeActivity::decode(&*encode(&told)).unwrap();
+        let read = FolloweeActivity::decode(&*encode(&event)).unwrap();
         assert_eq!((read.atype, &*read.user_id, &*read.meta), (2, "ann", "activegame#A"));
         assert_eq!(read.change, "started_game");
         let status = read.status.unwrap();
         assert_eq!((status.online, status.channels.len(), status.last_seen), (true, 2, Some(9)));
         assert_eq!(status.activities[0].activity, "playing");
         // The bytes on the bus: field 1 is the enum, field 2 the user.
-        assert!(encode(&told).starts_with(b"\x08\x02\x12\x03ann\x1a\x0cactivegame#A"));
-        // A word of the application's own is in `change` alone.
-        let told = StatusEvent { turn: StatusCause::Word("drafting".into()), ..told };
-        let read = FolloweeActivity::decode(&*encode(&told)).unwrap();
+        assert!(encode(&event).starts_with(b"\x08\x02\x12\x03ann\x1a\x0cactivegame#A"));
+        // A cause of the application's own is in `change` alone.
+        let event = StatusEvent { turn: StatusCause::Word("drafting".into()), ..event };
+        let read = FolloweeActivity::decode(&*encode(&event)).unwrap();
         assert_eq!((read.atype, &*read.change), (0, "drafting"));
     }
 }

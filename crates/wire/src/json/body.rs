@@ -90,7 +90,7 @@ mod tests {
 
     #[test]
     fn an_invalid_poll_names_the_field() {
-        for (body, word) in [
+        for (body, expected) in [
             ("[]", "object"),
             ("7", "object"),
             ("{", "not valid JSON"),
@@ -103,7 +103,7 @@ mod tests {
             (r#"{"cursor":1,"cursor":2}"#, "duplicate field `cursor`"),
         ] {
             let refusal = parse_poll(body.as_bytes()).unwrap_err();
-            assert!(refusal.message.contains(word), "{body}: {refusal}");
+            assert!(refusal.message.contains(expected), "{body}: {refusal}");
         }
     }
 

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 /// A digest of a JSON value: equal values give the same number, however they are written.
-pub fn meaning(json: &str) -> u64 {
+pub fn state_digest(json: &str) -> u64 {
     let mut digest = Digest(0xcbf2_9ce4_8422_2325);
     match serde_json::from_str(json) {
         Ok(value) => digest.value(&value),
@@ -62,7 +62,7 @@ mod tests {
             ("0", "-0e5"),
         ];
         for (one, other) in same {
-            assert_eq!(meaning(one), meaning(other), "{one} {other}");
+            assert_eq!(state_digest(one), state_digest(other), "{one} {other}");
         }
         let all = [
             "null",
@@ -79,9 +79,9 @@ mod tests {
             "\"\"",
         ];
         for (at, one) in all.iter().enumerate() {
-            assert!(all[..at].iter().all(|other| meaning(one) != meaning(other)), "{one}");
+            assert!(all[..at].iter().all(|other| state_digest(one) != state_digest(other)), "{one}");
         }
-        assert_eq!(meaning("{}"), meaning(" {} "));
-        assert_ne!(meaning("9007199254740993000"), meaning("9007199254740992000"));
+        assert_eq!(state_digest("{}"), state_digest(" {} "));
+        assert_ne!(state_digest("9007199254740993000"), state_digest("9007199254740992000"));
     }
 }

@@ -305,7 +305,7 @@ fn classic_entry(out: &mut Vec<u8>, event: BatchEvent<'_>) {
     out.push(b'}');
 }
 
-/// What `tavern.presence` tells of a user who came, or left: when they were last seen and why.
+/// The data of a `tavern.presence` event: a user came, or left (when they were last seen, and why).
 pub fn transition(user: &str, name: Option<&str>, left: Option<(u64, &str)>) -> Vec<u8> {
     let mut data = b"{\"user\":".to_vec();
     super::string(&mut data, user);
@@ -347,7 +347,7 @@ mod tests {
         let long = format!(r#"{{"type":"{}"}}"#, "x".repeat(65));
         let large = format!(r#"[{{"type":"x"}},{{"type":"x","data":"{}"}}]"#, "x".repeat(DATA_BYTES));
         let many = format!("[{}]", vec![r#"{"type":"x"}"#; LIST_MAX + 1].join(","));
-        for (json, words) in [
+        for (json, expected) in [
             ("", "object"),
             ("[]", "1 to 1000"),
             ("{}", "`type` is missing"),
@@ -363,7 +363,7 @@ mod tests {
             (&many, "this one has 1001"),
         ] {
             let refused = parse_events(json.as_bytes(), 0).unwrap_err();
-            assert!(refused.message.contains(words), "{json:.60}: {}", refused.message);
+            assert!(refused.message.contains(expected), "{json:.60}: {}", refused.message);
         }
     }
 

@@ -49,15 +49,15 @@ mod tests {
 
     #[test]
     fn an_inbox_message_carries_its_number() {
-        let told = tail(7, &body(r#"{"a":"b"}"#));
-        assert_eq!(String::from_utf8(told).unwrap(), r#","event":"inbox","message_id":7,"data":{"a":"b"}}"#);
+        let event = tail(7, &body(r#"{"a":"b"}"#));
+        assert_eq!(String::from_utf8(event).unwrap(), r#","event":"inbox","message_id":7,"data":{"a":"b"}}"#);
         let party = tail(8, br#"{"event":"party","cmd":"invite"}"#);
         assert_eq!(String::from_utf8(party).unwrap(), r#","event":"party","message_id":8,"cmd":"invite"}"#);
     }
 
     #[test]
     fn dropped_inbox_messages_are_reported() {
-        let told = String::from_utf8(gap_tail("user#a\"b", 3)).unwrap();
-        assert_eq!(told, r#","event":"gap","channel":"user#a\"b","message_id":3}"#);
+        let event = String::from_utf8(gap_tail("user#a\"b", 3)).unwrap();
+        assert_eq!(event, r#","event":"gap","channel":"user#a\"b","message_id":3}"#);
     }
 }

@@ -111,13 +111,13 @@ pub fn parse(body: &[u8]) -> Result<PartyOp, Refusal> {
 
 /// A matchmaker's answer: whether it matched, and the details.
 pub fn parse_answer(body: &[u8]) -> Result<(bool, Option<Arc<str>>), Refusal> {
-    let mut said: serde_json::Map<String, serde_json::Value> = object(body)?;
-    let matched = match said.remove("result").as_ref().and_then(|result| result.as_str()) {
+    let mut given: serde_json::Map<String, serde_json::Value> = object(body)?;
+    let matched = match given.remove("result").as_ref().and_then(|result| result.as_str()) {
         Some("matched") => true,
         Some("failed") => false,
         _ => return Err(refuse("the field `result` must be \"matched\" or \"failed\"")),
     };
-    let details = (!said.is_empty()).then(|| serde_json::Value::Object(said).to_string().into());
+    let details = (!given.is_empty()).then(|| serde_json::Value::Object(given).to_string().into());
     Ok((matched, details))
 }
 
@@ -201,7 +201,7 @@ fn optional(out: &mut Vec<u8>, text: Option<&str>) {
     }
 }
 
-/// A message as the inbox stores it. `server` is the node that wrote it.
+/// A party event as the inbox stores it. `server` is the node that wrote it.
 pub fn stored_event(event: &PartyEvent, server: &str) -> Vec<u8> {
     let mut out = format!("{{\"event\":\"party\",\"cmd\":\"{}\"", cmd(&event.kind)).into_bytes();
     let numbers = format!(
@@ -219,8 +219,8 @@ pub fn stored_event(event: &PartyEvent, server: &str) -> Vec<u8> {
     out
 }
 
-fn cmd(word: &PartyEventKind) -> &'static str {
-    match word {
+fn cmd(kind: &PartyEventKind) -> &'static str {
+    match kind {
         PartyEventKind::Invite { .. } => "invite",
         PartyEventKind::InviteCancel { .. } => "invite_cancel",
         PartyEventKind::Invited { .. } => "invited",
@@ -253,7 +253,7 @@ fn reason(out: &mut Vec<u8>, reason: PartyReason) {
 }
 
 /// A reason for programs, and the message of the user who caused it.
-fn spoken(out: &mut Vec<u8>, why: PartyReason, message: Option<&str>) {
+fn reason_and_message(out: &mut Vec<u8>, why: PartyReason, message: Option<&str>) {
     reason(out, why);
     if let Some(message) = message {
         member(out, "message", message);
@@ -280,9 +280,9 @@ fn json(out: &mut Vec<u8>, name: &str, raw: Option<&str>) {
 
 /// Adds the members of a foreign object to ours. Ours win.
 fn members(out: &mut Vec<u8>, object: Option<&str>) {
-    let said: Option<serde_json::Map<String, serde_json::Value>> =
+    let given: Option<serde_json::Map<String, serde_json::Value>> =
         object.and_then(|object| serde_json::from_str(object).ok());
-    for (name, value) in said.into_iter().flatten().filter(|(name, _)| !OURS.contains(&name.as_str())) {
+    for (name, value) in given.into_iter().flatten().filter(|(name, _)| !OURS.contains(&name.as_str())) {
         out.push(b',');
         string(out, &name);
         out.push(b':');
@@ -294,8 +294,8 @@ fn go_id(out: &mut Vec<u8>, id: u64) {
     out.extend_from_slice(format!(",\"go_id\":{id}").as_bytes());
 }
 
-fn details(out: &mut Vec<u8>, word: &PartyEventKind) {
-    match word {
+fn details(out: &mut Vec<u8>, kind: &PartyEventKind) {
+    match kind {
         PartyEventKind::Invite { expires } => {
             out.extend_from_slice(format!(",\"expires_at\":{}", expires.ms()).as_bytes());
         }
@@ -313,10 +313,10 @@ fn details(out: &mut Vec<u8>, word: &PartyEventKind) {
             reason(out, *why);
             member(out, "error", "user not logged");
         }
-        PartyEventKind::Decline { reason: why, message } => spoken(out, *why, message.as_deref()),
-        PartyEventKind::Kick { message } => spoken(out, PartyReason::Kicked, message.as_deref()),
+        PartyEventKind::Decline { reason: why, message } => reason_and_message(out, *why, message.as_deref()),
+        PartyEventKind::Kick { message } => reason_and_message(out, PartyReason::Kicked, message.as_deref()),
         PartyEventKind::Leave { reason: why, by, message } => {
-            spoken(out, *why, message.as_deref());
+            reason_and_message(out, *why, message.as_deref());
             if let Some(by) = by {
                 member(out, "by", by);
             }
@@ -326,7 +326,7 @@ fn details(out: &mut Vec<u8>, word: &PartyEventKind) {
                 member(out, "by", by);
             }
         }
-        PartyEventKind::Disband { reason: why, message } => spoken(out, *why, message.as_deref()),
+        PartyEventKind::Disband { reason: why, message } => reason_and_message(out, *why, message.as_deref()),
         PartyEventKind::Data { data } => json(out, "data", Some(data)),
         PartyEventKind::PartyGo { go_id: id, members, params, queued } => {
             go_id(out, *id);
@@ -363,9 +363,9 @@ fn state(out: &mut Vec<u8>, queued: bool) {
 }
 
 /// An event for other services: its type and its data.
-pub fn told(told: &PartyTopicEvent) -> (&'static str, Vec<u8>) {
+pub fn topic_event(event: &PartyTopicEvent) -> (&'static str, Vec<u8>) {
     let begin = |id: u64| format!("{{\"party_id\":{id}").into_bytes();
-    let (kind, mut out) = match told {
+    let (kind, mut out) = match event {
         PartyTopicEvent::Created { id, leader } => {
             let mut out = begin(*id);
             member(&mut out, "leader", leader);

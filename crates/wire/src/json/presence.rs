@@ -1,6 +1,6 @@
-//! Presence as JSON: what watchers are told, and who is in a channel.
+//! Presence as JSON: the events for watchers, and who is in a channel.
 
-pub use super::digest::meaning;
+pub use super::digest::state_digest;
 use super::encode::{number, string};
 use std::sync::Arc;
 use tavern_domain::ClientId;
@@ -12,8 +12,8 @@ use tavern_domain::presence::{
 /// Whether the reader may see a user with this visibility. Users they may not see appear as anonymous.
 pub type CanSee<'a> = &'a dyn Fn(&str, Visibility) -> bool;
 
-/// What everyone may see.
-pub fn anybody(_user: &str, visibility: Visibility) -> bool {
+/// The rights of an unknown reader: they see users who are visible to everyone.
+pub fn seen_by_everyone(_user: &str, visibility: Visibility) -> bool {
     visibility == Visibility::Everyone
 }
 
@@ -32,7 +32,7 @@ pub fn change_tail(
         AttendanceChange::ClientUpdated { .. } => "client_updated",
         AttendanceChange::ClientOffline { .. } => "client_offline",
         AttendanceChange::UserOffline { .. } => "user_offline",
-        AttendanceChange::Face { .. } | AttendanceChange::NotFound => return,
+        AttendanceChange::VisibilityChanged { .. } | AttendanceChange::NotFound => return,
     };
     head(out, event, channel);
     member(out, "version", |out| number(out, version));
@@ -65,7 +65,7 @@ pub fn change_tail(
             member(out, "last_seen", |out| number(out, last_seen.ms()));
             member(out, "reason", |out| string(out, reason.as_str()));
         }
-        AttendanceChange::Face { .. } | AttendanceChange::NotFound => {}
+        AttendanceChange::VisibilityChanged { .. } | AttendanceChange::NotFound => {}
     }
     out.push(b'}');
 }
@@ -78,7 +78,10 @@ pub fn difference_tail(out: &mut Vec<u8>, channel: &str, difference: &RoomDiffer
     let updated: Vec<ShownUser<'_>> = updated.filter_map(|entry| arrived(entry, sees)).collect();
     let mut left: Vec<ShownUser<'_>> =
         difference.left.iter().filter_map(|gone| departed(gone, sees)).collect();
-    difference.visibility_changed.iter().for_each(|turned| turn(turned, sees, &mut joined, &mut left));
+    difference
+        .visibility_changed
+        .iter()
+        .for_each(|turned| visibility_change(turned, sees, &mut joined, &mut left));
     head(out, "presence", channel);
     member(out, "from_version", |out| number(out, difference.from));
     member(out, "version", |out| number(out, difference.to));
@@ -160,13 +163,13 @@ struct ShownUser<'a> {
 }
 
 impl ShownUser<'_> {
-    const NOBODY: ShownUser<'static> = ShownUser { user: None, client: None, state: None };
+    const ANONYMOUS: ShownUser<'static> = ShownUser { user: None, client: None, state: None };
 }
 
 fn arrived<'a>(entry: &'a PresentClient, sees: CanSee<'_>) -> Option<ShownUser<'a>> {
     if !sees(&entry.user, entry.visibility) {
         // A user counts once, however many clients they have.
-        return entry.arrives.then_some(ShownUser::NOBODY);
+        return entry.arrives.then_some(ShownUser::ANONYMOUS);
     }
     Some(ShownUser {
         user: (!entry.anonymous).then_some(&entry.user),
@@ -177,7 +180,7 @@ fn arrived<'a>(entry: &'a PresentClient, sees: CanSee<'_>) -> Option<ShownUser<'
 
 fn departed<'a>(gone: &'a DepartedClient, sees: CanSee<'_>) -> Option<ShownUser<'a>> {
     if !sees(&gone.user, gone.visibility) {
-        return gone.client.is_none().then_some(ShownUser::NOBODY);
+        return gone.client.is_none().then_some(ShownUser::ANONYMOUS);
     }
     let client = gone.client.map(|client| client.to_string());
     Some(ShownUser {
@@ -189,7 +192,7 @@ fn departed<'a>(gone: &'a DepartedClient, sees: CanSee<'_>) -> Option<ShownUser<
 }
 
 /// Some readers see the user leave and an anonymous one come, some the reverse; for the others nothing changes.
-fn turn<'a>(
+fn visibility_change<'a>(
     turned: &'a VisibilityChanged,
     sees: CanSee<'_>,
     joined: &mut Vec<ShownUser<'a>>,
@@ -198,16 +201,16 @@ fn turn<'a>(
     let user = Some(&*turned.user);
     match (sees(&turned.user, turned.from), sees(&turned.user, turned.to)) {
         (true, false) => {
-            left.push(ShownUser { user, ..ShownUser::NOBODY });
+            left.push(ShownUser { user, ..ShownUser::ANONYMOUS });
             joined.retain(|shown| shown.user != user);
-            joined.push(ShownUser::NOBODY);
+            joined.push(ShownUser::ANONYMOUS);
         }
         (false, true) => {
             left.retain(|shown| shown.user != user);
-            left.push(ShownUser::NOBODY);
+            left.push(ShownUser::ANONYMOUS);
             joined.retain(|shown| shown.user != user);
             if turned.clients.is_empty() {
-                joined.push(ShownUser { user, ..ShownUser::NOBODY });
+                joined.push(ShownUser { user, ..ShownUser::ANONYMOUS });
             }
             joined.extend(turned.clients.iter().map(|(client, seen)| ShownUser {
                 user,
@@ -301,7 +304,7 @@ mod tests {
             begins: false,
         };
         let mut out = Vec::new();
-        change_tail(&mut out, "game#A", &update, &change, 9, &anybody);
+        change_tail(&mut out, "game#A", &update, &change, 9, &seen_by_everyone);
         assert_eq!(String::from_utf8(out).unwrap(), expected);
     }
 
@@ -345,7 +348,7 @@ mod tests {
             next: Some("x"),
         };
         let mut out = Vec::new();
-        members(&mut out, &shown, &anybody);
+        members(&mut out, &shown, &seen_by_everyone);
         let expected = r#"{"version":7,"users":[{"user":"ann","name":null,"clients":[{"client":"0000000000000001","state":null,"since":2}],"since":1},{"user":null,"name":null,"clients":[],"since":0,"leaving":true}],"count":3,"next":"x"}"#;
         assert_eq!(String::from_utf8(out).unwrap(), expected);
     }
@@ -376,7 +379,7 @@ mod tests {
             ..RoomDifference::default()
         };
         let mut out = Vec::new();
-        difference_tail(&mut out, "game#A", &difference, &anybody);
+        difference_tail(&mut out, "game#A", &difference, &seen_by_everyone);
         let expected = r#","event":"presence","channel":"game#A","from_version":3,"version":8,"joined":[{"user":"ann","client":"0000000000000001","state":null}],"updated":[],"left":[{"user":"bob"},{"user":null,"client":"0000000000000009"}],"count":4}"#;
         assert_eq!(String::from_utf8(out).unwrap(), expected);
     }
@@ -394,7 +397,7 @@ mod tests {
                 begins: false,
             };
             let mut out = Vec::new();
-            change_tail(&mut out, "game#A", &update, &change, 9, &anybody);
+            change_tail(&mut out, "game#A", &update, &change, 9, &seen_by_everyone);
             let text = String::from_utf8(out).unwrap();
             assert!(text.contains("\"user\":null"), "{text}");
             assert!(
@@ -431,9 +434,9 @@ mod tests {
         };
         let (open, shut) = (Visibility::Everyone, Visibility::Nobody);
         let anonymous = r#""joined":[{"user":null}],"updated":[],"left":[{"user":"ann"}]"#;
-        check(open, shut, &anybody, anonymous);
+        check(open, shut, &seen_by_everyone, anonymous);
         let ann = r#""joined":[{"user":"ann","client":"0000000000000001","state":null}],"updated":[],"left":[{"user":null}]"#;
-        check(shut, open, &anybody, ann);
+        check(shut, open, &seen_by_everyone, ann);
         check(open, shut, &|_, _| true, r#""joined":[],"updated":[],"left":[]"#);
     }
 }

@@ -7,12 +7,12 @@ fn check(frame: &str, id: Option<&str>, op: Op<'_>) {
     assert_eq!(parse_request(frame.as_bytes()), Ok(ParsedCommand { id, op }), "{frame}");
 }
 
-fn check_bad(frame: impl AsRef<[u8]>, id: Option<&str>, words: &str) {
+fn check_bad(frame: impl AsRef<[u8]>, id: Option<&str>, expected: &str) {
     let shown = String::from_utf8_lossy(frame.as_ref());
     let bad = parse_request(frame.as_ref()).expect_err(&shown);
     assert_eq!(bad.id, id, "{shown}");
     assert_eq!(bad.refusal.code, Code::BadRequest, "{shown}");
-    assert!(bad.refusal.message.contains(words), "{shown}: {}", bad.refusal.message);
+    assert!(bad.refusal.message.contains(expected), "{shown}: {}", bad.refusal.message);
 }
 
 #[test]

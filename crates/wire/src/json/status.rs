@@ -1,4 +1,4 @@
-//! Users as JSON: their status, and what followers are told.
+//! Users as JSON: their status, and the events for followers.
 
 use super::encode::{number, string};
 use std::sync::Arc;
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn who_was_never_seen_has_nothing() {
+    fn a_user_who_was_never_seen_has_an_empty_status() {
         let nothing = Status::default();
         let mut out = Vec::new();
         statuses(&mut out, &[UserStatusView { user: "bob", name: None, status: &nothing }]);

@@ -4,7 +4,9 @@
 mod party;
 mod progress;
 
-pub use party::{GUEST, NEXT, PARTIES, PARTY, read_membership, read_party, write_membership, write_party};
+pub use party::{
+    MEMBERSHIP, NEXT, PARTIES, PARTY, read_membership, read_party, write_membership, write_party,
+};
 pub use progress::{read_progress, write_progress};
 
 use crate::json::event::BatchFormat;

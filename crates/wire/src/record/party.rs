@@ -10,9 +10,9 @@ use tavern_domain::party::{
     PartyRefusal, PartyReply,
 };
 
-/// The kinds of documents: parties by id, user records by user.
+/// The kinds of documents: parties by id, memberships by user.
 pub const PARTY: &str = "party";
-pub const GUEST: &str = "guest";
+pub const MEMBERSHIP: &str = "membership";
 /// One document under the name `next`: the next unused party id.
 pub const PARTIES: &str = "parties";
 pub const NEXT: &str = "next";
@@ -81,7 +81,7 @@ struct StoredMembership {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     done: Vec<StoredRequest>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    bye: Option<u64>,
+    logged_out: Option<u64>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -192,7 +192,7 @@ pub fn write_membership(membership: &Membership) -> Vec<u8> {
         declined: membership.declined.iter().map(|(user, until)| (user.clone(), until.ms())).collect(),
         sent: membership.sent.iter().map(|at| at.ms()).collect(),
         done: membership.done.iter().map(done).collect(),
-        bye: membership.logged_out.map(Time::ms),
+        logged_out: membership.logged_out.map(Time::ms),
     })
 }
 
@@ -218,7 +218,7 @@ pub fn read_membership(bytes: &[u8]) -> Result<Membership, RecordError> {
         declined: stored.declined.into_iter().map(|(user, until)| (user, Time(until))).collect(),
         sent: stored.sent.into_iter().map(Time).collect(),
         done: stored.done.into_iter().map(done).collect::<Result<_, RecordError>>()?,
-        logged_out: stored.bye.map(Time),
+        logged_out: stored.logged_out.map(Time),
     })
 }
 

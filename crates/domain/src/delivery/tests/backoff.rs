@@ -23,8 +23,8 @@ fn a_failing_endpoint_is_probed_with_its_oldest_batch_alone() {
 
 #[test]
 fn one_fault_of_all_attempts_in_flight_counts_once() {
-    let (_, world) = tell(
-        World::new(DeliveryRules { concurrency: 3, ..RULES }, PATIENCE),
+    let (_, world) = run_story(
+        World::new(DeliveryRules { concurrency: 3, ..RULES }, POLICY),
         "0: publish 9; 1: 1 failed; 2: 2 failed; 3: 3 failed",
     );
     assert_eq!(world.delivery.progress.failure.unwrap().failures, 1);
@@ -38,7 +38,7 @@ fn a_throttling_endpoint_gets_its_time_and_is_not_failing() {
         "0: 1: 1-3 full; 7001: 1 again: 1-3 probe; 3607002: 1 again: 1-3 probe",
     );
     check("0: publish 3; 1: 1 throttled 0; 100; 101", "0: 1: 1-3 full; 101: 1 again: 1-3 probe");
-    let health = |story| tell(World::new(RULES, PATIENCE), story).1.delivery.progress.health();
+    let health = |story| run_story(World::new(RULES, POLICY), story).1.delivery.progress.health();
     assert_eq!(health("0: publish 3; 1: 1 throttled"), SubscriptionHealth::Throttled);
     assert_eq!(health("0: publish 3; 1: 1 failed; 101: 1 throttled 5"), SubscriptionHealth::Throttled);
     assert_eq!(health("0: publish 3; 1: 1 throttled; 101: 1 failed"), SubscriptionHealth::Failing);
@@ -64,23 +64,25 @@ fn the_longest_of_several_retry_afters_counts() {
 
 #[test]
 fn a_subscription_that_only_fails_is_disabled_and_loses_nothing() {
-    let patience = RetryPolicy { disable_after_ms: 1_000, ..PATIENCE };
-    let tell = |story| tell(World::new(RULES, patience), story).0;
+    let policy = RetryPolicy { disable_after_ms: 1_000, ..POLICY };
+    let run_story = |story| run_story(World::new(RULES, policy), story).0;
     assert_eq!(
-        tell(
+        run_story(
             "0: publish 3; 0: 1 failed; 999: 1 failed; 1999: 1 failed; 2000: publish 3; 9000; 9001: enable; 9002: 1 delivered"
         ),
         "0: 1: 1-3 full; 999: 1 again: 1-3 probe; 1999: 1 again: 1-3 probe, disabled failing; \
          9001: 1 again: 1-3 full; 9002: 2: 4-6 full",
     );
-    let told = tell("0: concurrency 2; 0: publish 6; 0: 1 failed; 900: 2 delivered; 1000: 1 failed");
-    assert!(!told.contains("disabled"), "{told}");
+    let results = run_story("0: concurrency 2; 0: publish 6; 0: 1 failed; 900: 2 delivered; 1000: 1 failed");
+    assert!(!results.contains("disabled"), "{results}");
     // An endpoint that takes something, or throttles, does not only fail.
-    let told =
-        tell("0: publish 3; 0: 1 failed; 100; 500: 1 throttled; 700; 1100: 1 failed; 1300; 1400: 1 failed");
-    assert!(!told.contains("disabled"), "{told}");
-    let told = tell("0: publish 3; 0: 1 failed; 100; 500: 1 delivered; 800: publish 3; 1100: 2 failed");
-    assert!(!told.contains("disabled"), "{told}");
+    let results = run_story(
+        "0: publish 3; 0: 1 failed; 100; 500: 1 throttled; 700; 1100: 1 failed; 1300; 1400: 1 failed",
+    );
+    assert!(!results.contains("disabled"), "{results}");
+    let results =
+        run_story("0: publish 3; 0: 1 failed; 100; 500: 1 delivered; 800: publish 3; 1100: 2 failed");
+    assert!(!results.contains("disabled"), "{results}");
 }
 
 #[test]
@@ -101,31 +103,32 @@ fn a_disabled_subscription_sends_nothing_and_continues_where_it_was() {
 
 #[test]
 fn a_disabled_subscription_reads_nothing_and_has_no_timer() {
-    let (_, world) = tell(World::new(RULES, PATIENCE), "0: publish 7; 1: 1 failed; 2: disable");
+    let (_, world) = run_story(World::new(RULES, POLICY), "0: publish 7; 1: 1 failed; 2: disable");
     assert_eq!((world.delivery.next_wake(), world.delivery.want(world.delivery.woken_at)), (None, None));
 }
 
 #[test]
 fn nothing_is_read_ahead_for_a_slow_endpoint() {
-    let (told, world) = tell(World::new(RULES, PATIENCE), "0: publish 6; 999");
-    assert_eq!(told, "0: 1: 1-3 full");
+    let (results, world) = run_story(World::new(RULES, POLICY), "0: publish 6; 999");
+    assert_eq!(results, "0: 1: 1-3 full");
     let want = |now| world.delivery.want(Time(now)).map(|want| want.after);
     assert_eq!((want(999), want(1_000)), (Some(mark(6)), None), "it is slow from now on");
-    let (told, _) = tell(world, "1500: publish 6; 1600: 1 delivered; 1601: 2 delivered; 1602: 3 delivered");
-    assert_eq!(told, "1600: 2: 4-6 full; 1601: 3: 7-9 full; 1602: 4: 10-12 full");
+    let (results, _) =
+        run_story(world, "1500: publish 6; 1600: 1 delivered; 1601: 2 delivered; 1602: 3 delivered");
+    assert_eq!(results, "1600: 2: 4-6 full; 1601: 3: 7-9 full; 1602: 4: 10-12 full");
 }
 
 #[test]
 fn a_failing_subscription_seals_one_batch_ahead_and_reads_no_more() {
-    let (told, world) =
-        tell(World::new(RULES, PATIENCE), "0: publish 3; 1: 1 failed; 2: publish 2; 3: publish 5; 600");
-    assert_eq!(told, "0: 1: 1-3 full; 600: 1 again: 1-3 probe");
+    let (results, world) =
+        run_story(World::new(RULES, POLICY), "0: publish 3; 1: 1 failed; 2: publish 2; 3: publish 5; 600");
+    assert_eq!(results, "0: 1: 1-3 full; 600: 1 again: 1-3 probe");
     assert_eq!(
         (world.delivery.progress.batches.len(), world.delivery.want(world.delivery.woken_at)),
         (2, None)
     );
-    let (told, _) = tell(world, "601: 1 delivered; 602: 2 delivered");
-    assert_eq!(told, "601: recovered, 2: 4-6 full; 602: 3: 7-9 full", "it goes on as if nothing had been");
+    let (results, _) = run_story(world, "601: 1 delivered; 602: 2 delivered");
+    assert_eq!(results, "601: recovered, 2: 4-6 full; 602: 3: 7-9 full", "it goes on as if nothing had been");
 }
 
 #[test]
@@ -152,22 +155,22 @@ fn after_a_crash_the_same_batches_are_sent_and_the_backoff_is_kept() {
 
 #[test]
 fn a_clock_that_was_ahead_does_not_stop_a_queue() {
-    let (_, world) = tell(World::new(RULES, PATIENCE), "99000000000: publish 3; 99000000000: 1 failed");
-    let delivery = Delivery::new(Time(5), world.saved, RULES, PATIENCE);
+    let (_, world) = run_story(World::new(RULES, POLICY), "99000000000: publish 3; 99000000000: 1 failed");
+    let delivery = Delivery::new(Time(5), world.saved, RULES, POLICY);
     assert_eq!(delivery.next_wake(), Some(Time(5 + RETRY_AFTER_MAX_MS)));
 }
 
 #[test]
 fn the_last_attempt_is_stored() {
-    let last = |story| tell(World::new(RULES, PATIENCE), story).1.delivery.progress.last.unwrap();
-    let told = last("0: publish 3; 1: 1 delivered");
+    let last = |story| run_story(World::new(RULES, POLICY), story).1.delivery.progress.last.unwrap();
+    let results = last("0: publish 3; 1: 1 delivered");
     assert_eq!(
-        told,
+        results,
         LastAttempt { at: Time(1), reason: BatchReason::Full, outcome: DeliveryOutcome::Delivered }
     );
-    let told = last("0: publish 1; 500; 501: 1 failed; 601; 602: 1 refused");
+    let results = last("0: publish 1; 500; 501: 1 failed; 601; 602: 1 refused");
     assert_eq!(
-        told,
+        results,
         LastAttempt { at: Time(602), reason: BatchReason::Probe, outcome: DeliveryOutcome::Refused }
     );
 }

@@ -72,11 +72,11 @@ fn with_concurrency_one_the_next_batch_waits_until_this_one_is_settled() {
 
 #[test]
 fn with_more_concurrency_one_batch_more_than_in_flight_is_sealed() {
-    let (told, world) = tell(
-        World::new(DeliveryRules { concurrency: 2, ..RULES }, PATIENCE),
+    let (results, world) = run_story(
+        World::new(DeliveryRules { concurrency: 2, ..RULES }, POLICY),
         "0: publish 15; 5: 2 delivered",
     );
-    assert_eq!(told, "0: 1: 1-3 full, 2: 4-6 full; 5: 3: 7-9 full");
+    assert_eq!(results, "0: 1: 1-3 full, 2: 4-6 full; 5: 3: 7-9 full");
     assert_eq!((world.delivery.progress.batches.len(), world.delivery.in_flight()), (3, 2));
     assert_eq!(world.delivery.want(world.delivery.woken_at), None, "one batch is held besides");
     check(
@@ -131,15 +131,15 @@ fn a_settled_batch_is_saved_soon_and_at_once_if_it_was_the_last() {
 
 #[test]
 fn a_stopping_delivery_begins_nothing_and_comes_to_rest() {
-    let (told, mut world) = tell(
-        World::new(RULES, PATIENCE),
+    let (results, mut world) = run_story(
+        World::new(RULES, POLICY),
         "0: publish 7; 1: stop; 2: publish 9; 600; 601: 1 delivered; 700; 701: enable; 900",
     );
-    assert_eq!(told, "0: 1: 1-3 full");
+    assert_eq!(results, "0: 1: 1-3 full");
     assert!(world.delivery.is_at_rest() && world.delivery.next_wake().is_none());
     world.step(Time(999), "crash");
     world.pump(Time(999));
-    assert_eq!(world.told, ["2: 4-6 full"], "another goes on");
+    assert_eq!(world.results, ["2: 4-6 full"], "another goes on");
     assert!(!world.delivery.is_at_rest());
     check(
         "0: hold saves; 1: publish 4; 2: saved; 3: stop; 4: saved; 5: 1 delivered",
@@ -154,7 +154,7 @@ fn attempts_that_a_stop_cuts_off_are_counted() {
 
 #[test]
 fn reading_is_bounded_by_what_a_batch_needs() {
-    let (_, mut world) = tell(World::new(RULES, PATIENCE), "0: publish 2");
+    let (_, mut world) = run_story(World::new(RULES, POLICY), "0: publish 2");
     assert_eq!(
         world.delivery.want(world.delivery.woken_at),
         Some(LogRequest { after: mark(2), events: 1, bytes: 700 })

@@ -113,9 +113,9 @@ fn pulling_moves_only_the_cursor() {
 #[test]
 fn queued_entries_are_counted() {
     let (_, world) =
-        tell(World::new(RULES, PATIENCE), "5: publish 8; 6: 1 delivered; 7: publish 1; 8: shed 7");
+        run_story(World::new(RULES, POLICY), "5: publish 8; 6: 1 delivered; 7: publish 1; 8: shed 7");
     assert_eq!(world.delivery.progress().queued(9), 3 + 1 + 2);
     assert_eq!(world.delivery.oldest(), Some(Time(5)));
-    let (_, world) = tell(World::new(RULES, PATIENCE), "5: publish 3; 6: 1 delivered");
+    let (_, world) = run_story(World::new(RULES, POLICY), "5: publish 3; 6: 1 delivered");
     assert_eq!((world.delivery.progress().queued(3), world.delivery.oldest()), (0, None));
 }

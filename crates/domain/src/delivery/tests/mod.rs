@@ -1,4 +1,4 @@
-//! Stories of one subscription, in words. The story gives the outcomes; the log is read as wanted; a save is confirmed at
+//! Scripted scenarios of one subscription. The script gives the outcomes; the log is read as wanted; a save is confirmed at
 //! once unless saves are held; what can be sent is sent. Deadlines are applied before each step.
 //!
 //! `5: publish 3` · `5: publish 3 of 400` (bytes each, 100 by default) · `5: publish 3 accepted at 2` · `5: 1 delivered` (batch 1) ·
@@ -22,35 +22,38 @@ struct World {
     saved: DeliveryProgress,
     holding: bool,
     log: Vec<QueuedEvent>,
-    told: Vec<String>,
+    results: Vec<String>,
     effects: Vec<DeliveryEffect>,
 }
 
 const RULES: DeliveryRules =
     DeliveryRules { timeout_ms: 500, max_events: 3, max_bytes: 1_000, envelope_bytes: 100, concurrency: 1 };
-const PATIENCE: RetryPolicy =
+const POLICY: RetryPolicy =
     RetryPolicy { backoff_min_ms: 1_000, backoff_max_ms: 60_000, disable_after_ms: 0 };
 
 impl World {
-    fn new(rules: DeliveryRules, patience: RetryPolicy) -> World {
+    fn new(rules: DeliveryRules, policy: RetryPolicy) -> World {
         let progress = DeliveryProgress::default();
         World {
-            delivery: Delivery::new(Time(0), progress.clone(), rules, patience),
+            delivery: Delivery::new(Time(0), progress.clone(), rules, policy),
             rules,
             saved: progress,
             holding: false,
             log: Vec::new(),
-            told: Vec::new(),
+            results: Vec::new(),
             effects: Vec::new(),
         }
     }
 
     fn step(&mut self, now: Time, words: &str) {
-        let (words, roll) = words.split_once(" ~").unwrap_or((words, "0"));
+        let (words, random) = words.split_once(" ~").unwrap_or((words, "0"));
         let parts: Vec<&str> = words.split(' ').collect();
         let number = |text: &str| text.parse::<u64>().unwrap_or_else(|_| panic!("{words:?} is no step"));
-        let answer =
-            |batch: &str, reply| DeliveryInput::Answered { batch: number(batch), reply, roll: number(roll) };
+        let answer = |batch: &str, reply| DeliveryInput::Answered {
+            batch: number(batch),
+            reply,
+            random: number(random),
+        };
         let input = match parts[..] {
             [""] => return self.delivery.wake(now, &mut self.effects),
             ["publish", count, ref more @ ..] => return self.publish(now, number(count), more),
@@ -63,7 +66,7 @@ impl World {
             ["replay", "after", seq] => DeliveryInput::Rewind(mark(number(seq))),
             ["shed", seq] => DeliveryInput::Shed { through: mark(number(seq)) },
             ["retry", ref seqs @ ..] => {
-                DeliveryInput::Retry(seqs.iter().map(|seq| letter(number(seq))).collect())
+                DeliveryInput::Retry(seqs.iter().map(|seq| dead_letter(number(seq))).collect())
             }
             [batch, "delivered"] => answer(batch, DeliveryOutcome::Delivered.into()),
             [batch, "names", ref seqs @ ..] => {
@@ -112,8 +115,8 @@ impl World {
     }
 
     fn crash(&mut self, now: Time) {
-        let (rules, patience) = (self.rules, self.delivery.patience);
-        self.delivery = Delivery::new(now, self.saved.clone(), rules, patience);
+        let (rules, policy) = (self.rules, self.delivery.policy);
+        self.delivery = Delivery::new(now, self.saved.clone(), rules, policy);
         self.delivery.wake(now, &mut self.effects);
     }
 
@@ -126,7 +129,7 @@ impl World {
             while let Some(AttemptStart { batch, attempt, reason }) = self.delivery.start(now) {
                 let again = if attempt > 1 { " again" } else { "" };
                 let runs = show(&self.delivery.batch(batch).unwrap().ranges);
-                self.told.push(format!("{batch}{again}: {runs} {}", reason.as_str()));
+                self.results.push(format!("{batch}{again}: {runs} {}", reason.as_str()));
             }
             let Some(want) = self.delivery.want(now) else { break };
             let follow = self.log.iter().filter(|item| item.seq > want.after.seq);
@@ -146,16 +149,16 @@ impl World {
                 self.saved = self.delivery.progress().clone();
                 let parked = parked.iter().map(|run| format!("parks {}", show(core::slice::from_ref(run))));
                 let retried = retried.iter().map(|seq| format!("takes back {seq}"));
-                self.told.extend(parked.chain(retried));
+                self.results.extend(parked.chain(retried));
                 if self.holding {
-                    self.told.push("save".into());
+                    self.results.push("save".into());
                 } else {
                     self.delivery.handle(now, DeliveryInput::Saved, &mut self.effects);
                 }
             }
-            DeliveryEffect::Disabled(why) => self.told.push(format!("disabled {}", why.as_str())),
-            DeliveryEffect::Recovered => self.told.push("recovered".into()),
-            DeliveryEffect::Lost { first, last } => self.told.push(format!("lost {first}-{last}")),
+            DeliveryEffect::Disabled(why) => self.results.push(format!("disabled {}", why.as_str())),
+            DeliveryEffect::Recovered => self.results.push("recovered".into()),
+            DeliveryEffect::Lost { first, last } => self.results.push(format!("lost {first}-{last}")),
         }
         // The effects of a save come before what follows from it.
         for effect in core::mem::take(&mut self.effects) {
@@ -168,7 +171,7 @@ fn mark(seq: u64) -> LogMark {
     LogMark { seq, position: 10 * seq }
 }
 
-fn letter(seq: u64) -> RetriedDeadLetter {
+fn dead_letter(seq: u64) -> RetriedDeadLetter {
     RetriedDeadLetter {
         run: EntryRange { after: mark(seq - 1), first: seq, last: seq, gap: false },
         bytes: 100,
@@ -185,8 +188,8 @@ fn show(runs: &[EntryRange]) -> String {
 }
 
 /// Runs a story. The results of each step are listed after its time; steps without results are omitted.
-fn tell(mut world: World, story: &str) -> (String, World) {
-    let mut told = Vec::new();
+fn run_story(mut world: World, story: &str) -> (String, World) {
+    let mut results = Vec::new();
     for step in story.split(';').map(str::trim) {
         let (time, words) = step.split_once(": ").unwrap_or((step, ""));
         let now = Time(time.parse().unwrap_or_else(|_| panic!("{step:?} has no time")));
@@ -194,14 +197,14 @@ fn tell(mut world: World, story: &str) -> (String, World) {
             world.step(now, words);
             world.pump(now);
         }
-        if !world.told.is_empty() {
-            told.push(format!("{}: {}", now.ms(), core::mem::take(&mut world.told).join(", ")));
+        if !world.results.is_empty() {
+            results.push(format!("{}: {}", now.ms(), core::mem::take(&mut world.results).join(", ")));
         }
     }
-    (told.join("; "), world)
+    (results.join("; "), world)
 }
 
 /// At most 3 events and 1000 bytes, of which 100 are the envelope; 500 ms; one at a time; backoff from 1 s to 60 s.
 fn check(story: &str, expected: &str) {
-    assert_eq!(tell(World::new(RULES, PATIENCE), story).0, expected, "{story}");
+    assert_eq!(run_story(World::new(RULES, POLICY), story).0, expected, "{story}");
 }

@@ -14,8 +14,8 @@ fn a_failed_batch_is_sent_again_unchanged() {
 fn a_failure_never_splits_a_batch() {
     let failing = (0..20).map(|n| alloc::format!("{}: 1 failed; {}", n * 200 + 1, n * 200 + 101));
     let story = alloc::format!("0: publish 3; {}", failing.collect::<Vec<_>>().join("; "));
-    let (told, world) = tell(World::new(RULES, PATIENCE), &story);
-    assert!(told.ends_with("3901: 1 again: 1-3 probe"), "{told}");
+    let (results, world) = run_story(World::new(RULES, POLICY), &story);
+    assert!(results.ends_with("3901: 1 again: 1-3 probe"), "{results}");
     assert_eq!(world.delivery.batch(1).map(|batch| (batch.attempts, batch.refusals)), Some((21, 0)));
 }
 
@@ -84,7 +84,7 @@ fn a_batch_refused_five_times_is_split_until_the_bad_event_is_alone() {
 /// With the longest waits that the random number can give.
 #[test]
 fn the_search_for_a_bad_event_ignores_the_backoff() {
-    let mut world = World::new(DeliveryRules { max_events: 64, max_bytes: 100_000, ..RULES }, PATIENCE);
+    let mut world = World::new(DeliveryRules { max_events: 64, max_bytes: 100_000, ..RULES }, POLICY);
     world.step(Time(0), "publish 64");
     world.pump(Time(0));
     let (mut now, mut refusals) = (Time(0), 0);
@@ -101,14 +101,14 @@ fn the_search_for_a_bad_event_ignores_the_backoff() {
         let outcome = if bad { DeliveryOutcome::Refused } else { DeliveryOutcome::Delivered };
         refusals += u64::from(bad);
         let failures = world.delivery.progress.failure.map_or(0, |trouble| trouble.failures);
-        let roll = if failures == 0 { 100 } else { (1_000 << (failures - 1)) - 100 };
+        let random = if failures == 0 { 100 } else { (1_000 << (failures - 1)) - 100 };
         world.delivery.handle(
             now,
-            DeliveryInput::Answered { batch, reply: outcome.into(), roll },
+            DeliveryInput::Answered { batch, reply: outcome.into(), random },
             &mut world.effects,
         );
         world.pump(now);
-        parked_at = world.told.iter().any(|told| told == "parks 40").then_some(now);
+        parked_at = world.results.iter().any(|results| results == "parks 40").then_some(now);
         while world.delivery.in_flight() == 0 && parked_at.is_none() {
             now = world.delivery.next_wake().unwrap();
             world.step(now, "");
@@ -164,21 +164,21 @@ fn refusals_survive_a_crash() {
 
 #[test]
 fn an_endpoint_that_refuses_everything_does_not_park_a_queue_at_full_speed() {
-    let mut world = World::new(DeliveryRules { max_events: 1, ..RULES }, PATIENCE);
+    let mut world = World::new(DeliveryRules { max_events: 1, ..RULES }, POLICY);
     world.step(Time(0), "publish 1000");
     let mut now = Time(0);
     while now < Time(3_600_000) {
         world.pump(now);
         if let Some(batch) = world.in_flight() {
             let answer =
-                DeliveryInput::Answered { batch, reply: DeliveryOutcome::TooLarge.into(), roll: 30_000 };
+                DeliveryInput::Answered { batch, reply: DeliveryOutcome::TooLarge.into(), random: 30_000 };
             world.delivery.handle(now, answer, &mut world.effects);
         } else {
             now = world.delivery.next_wake().unwrap();
             world.delivery.wake(now, &mut world.effects);
         }
     }
-    let parked = world.told.iter().filter(|told| told.starts_with("parks")).count();
+    let parked = world.results.iter().filter(|results| results.starts_with("parks")).count();
     assert!((100..200).contains(&parked), "{parked} in an hour");
 }
 
@@ -206,9 +206,9 @@ fn retried_dead_letters_share_batches_within_the_limits() {
         "0: takes back 1, 1: 1 retry; 1: takes back 2; 2: 2: 2 retry",
     );
     check("0: retry 1 1; 1: 1 delivered", "0: takes back 1, 1: 1 retry");
-    let (_, mut world) = tell(World::new(RULES, PATIENCE), "0: disable");
-    let dead = (1..=2 * LETTERS as u64).map(letter).collect();
+    let (_, mut world) = run_story(World::new(RULES, POLICY), "0: disable");
+    let dead = (1..=2 * MAX_RETRIED_DEAD_LETTERS as u64).map(dead_letter).collect();
     world.delivery.handle(Time(1), DeliveryInput::Retry(dead), &mut world.effects);
     world.pump(Time(1));
-    assert_eq!(world.told.len(), LETTERS, "so many at once");
+    assert_eq!(world.results.len(), MAX_RETRIED_DEAD_LETTERS, "so many at once");
 }

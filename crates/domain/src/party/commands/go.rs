@@ -1,5 +1,5 @@
 //! The whole group goes into a match: the ticket, who is ready, and the matchmaker's answer.
-//! Must hold: the members are frozen into the ticket in the commit that creates it; other services are told of a ticket
+//! Must hold: the members are frozen into the ticket in the commit that creates it; other services get a ticket
 //! once, when every member is ready; an answer for an old ticket is ignored.
 
 use super::CommandHandler;
@@ -33,7 +33,11 @@ impl CommandHandler<'_, '_> {
             // The failed attempt gets a number of its own; otherwise the party stays as it is.
             self.draft.change(id);
             let go_id = self.draft.party(id).version;
-            self.draft.tell_members(id, &actor, &PartyEventKind::GoFailed { go_id, missing, details: None });
+            self.draft.notify_members(
+                id,
+                &actor,
+                &PartyEventKind::GoFailed { go_id, missing, details: None },
+            );
             return Ok(PartyReply::Gone { go_id });
         }
         while let Some(pending) = self.draft.party(id).pending.first() {
@@ -47,7 +51,7 @@ impl CommandHandler<'_, '_> {
         let go_id = party.version;
         party.go =
             Some(MatchTicket { id: go_id, members: members.clone(), params: params.clone(), ready, until });
-        self.draft.tell_members(id, &actor, &PartyEventKind::PartyGo { go_id, members, params, queued });
+        self.draft.notify_members(id, &actor, &PartyEventKind::PartyGo { go_id, members, params, queued });
         if queued {
             self.announce_go(id);
         }
@@ -70,7 +74,7 @@ impl CommandHandler<'_, '_> {
             go.until = None;
         }
         let actor = self.caller(id);
-        self.draft.tell_members(id, &actor, &PartyEventKind::Ready { go_id, queued });
+        self.draft.notify_members(id, &actor, &PartyEventKind::Ready { go_id, queued });
         if queued {
             self.announce_go(id);
         }
@@ -117,6 +121,6 @@ pub(super) fn answer(
         true => PartyEventKind::PartyMatched { go_id, details },
         false => PartyEventKind::GoFailed { go_id, missing: Vec::new(), details },
     };
-    draft.tell_members(id, &leader, &what);
+    draft.notify_members(id, &leader, &what);
     Ok(PartyReply::Nothing)
 }

@@ -1,6 +1,6 @@
 //! Invites: sending, cancelling, accepting and declining them, and blocking a user's invites.
 //! Must hold: an invite takes a seat when it is sent; a user who accepts has no other party afterwards and sees no other
-//! invite; an inviter cannot tell whether they are blocked.
+//! invite; an inviter does not learn that they are blocked.
 
 use super::CommandHandler;
 use crate::limits;
@@ -87,9 +87,13 @@ impl CommandHandler<'_, '_> {
         let actor = self.caller(id);
         if !dark {
             self.draft.record(target)?.invites.push(id);
-            self.draft.tell(id, target, &actor, PartyEventKind::Invite { expires });
+            self.draft.notify(id, target, &actor, PartyEventKind::Invite { expires });
         }
-        self.draft.tell_members(id, &actor, &PartyEventKind::Invited { user: target.clone(), name, expires });
+        self.draft.notify_members(
+            id,
+            &actor,
+            &PartyEventKind::Invited { user: target.clone(), name, expires },
+        );
         if own.is_none() {
             presence::apply(self.draft, id, self.user)?;
         }
@@ -134,7 +138,7 @@ impl CommandHandler<'_, '_> {
         if let Some(until) = declined {
             return refused(until);
         }
-        // Also for an inviter who is blocked, or they could tell.
+        // Also for a blocked inviter: a different reply would reveal the block.
         if self.draft.record(target)?.invites.len() >= limits::PARTY_INCOMING {
             return refused(now + rules.invite_ms);
         }
@@ -207,7 +211,7 @@ impl CommandHandler<'_, '_> {
         party.members.push(PartyMember { user: user.clone(), name: actor.name.clone(), since, away: None });
         for other in others {
             let what = if other == host { PartyEventKind::Accept } else { PartyEventKind::Join };
-            self.draft.tell(id, &other, &actor, what);
+            self.draft.notify(id, &other, &actor, what);
         }
         self.draft.changes.entered.push((id, user.clone()));
         self.draft.changes.topic_events.push(PartyTopicEvent::Joined { id, user });

@@ -47,7 +47,7 @@ impl CommandHandler<'_, '_> {
         if self.draft.party(id).data.as_ref() != Some(data) {
             self.draft.change(id).data = Some(data.clone());
             let actor = self.caller(id);
-            self.draft.tell_members(id, &actor, &PartyEventKind::Data { data: data.clone() });
+            self.draft.notify_members(id, &actor, &PartyEventKind::Data { data: data.clone() });
         }
         Ok(PartyReply::Nothing)
     }

@@ -1,4 +1,4 @@
-//! The commands: checks in the order of `Refusal`, then changes. A command is refused before it changes anything.
+//! The commands: checks in the order of `PartyRefusal`, then changes. A command is refused before it changes anything.
 
 mod go;
 mod invite;

@@ -1,6 +1,6 @@
-//! Stories of one user in one channel, in words. The grace period is 15 unless a step says otherwise.
+//! Scripted scenarios of one user in one channel. The grace period is 15 unless a step gives another.
 //!
-//! `5: tab 1 joins` · `5: tab 1 joins as X` · `5: tab 1 becomes X` · `5: tab 1 leaves` · `5: tab 1 says bye` ·
+//! `5: tab 1 joins` · `5: tab 1 joins as X` · `5: tab 1 becomes X` · `5: tab 1 leaves` · `5: tab 1 logs out` ·
 //! `5: tab 1 is lost` · `5: tab 1 was lost at 3` · `5: tab 1 is lost, grace 2` · `5: node b dies` ·
 //! `5: node b is unknown` · `5: a sweep` · `5` (time passes).
 //! Tabs 1 to 4 live on node a, 5 to 9 on node b.
@@ -35,13 +35,13 @@ fn read(words: &str, now: u64) -> AttendanceInput {
     let parts: Vec<&str> = words.split([' ', ',']).filter(|part| !part.is_empty()).collect();
     let loss = |at: u64, grace_ms: u64| ClientLoss { at: Time(at), grace_ms, reason: OfflineReason::Lost };
     match parts[..] {
-        ["tab", t, "joins"] => AttendanceInput::Join { client: client(t), home: home(t), state: None },
+        ["tab", t, "joins"] => AttendanceInput::Join { client: client(t), node: home(t), state: None },
         ["tab", t, "joins", "as", s] => {
-            AttendanceInput::Join { client: client(t), home: home(t), state: Some(state(s)) }
+            AttendanceInput::Join { client: client(t), node: home(t), state: Some(state(s)) }
         }
         ["tab", t, "becomes", s] => AttendanceInput::Update { client: client(t), state: state(s) },
         ["tab", t, "leaves"] => AttendanceInput::Leave { client: client(t), reason: OfflineReason::Left },
-        ["tab", t, "says", "bye"] => AttendanceInput::Leave { client: client(t), reason: OfflineReason::Bye },
+        ["tab", t, "logs", "out"] => AttendanceInput::Leave { client: client(t), reason: OfflineReason::Bye },
         ["tab", t, "is", "lost"] => AttendanceInput::Lose { client: client(t), loss: loss(now, GRACE) },
         ["tab", t, "was", "lost", "at", at] => {
             AttendanceInput::Lose { client: client(t), loss: loss(at.parse().unwrap(), GRACE) }
@@ -54,7 +54,7 @@ fn read(words: &str, now: u64) -> AttendanceInput {
         }
         ["node", n, "dies"] => {
             let loss = ClientLoss { reason: OfflineReason::NodeDown, ..loss(now, GRACE) };
-            AttendanceInput::LoseHome { home: node(n), loss }
+            AttendanceInput::LoseNode { node: node(n), loss }
         }
         ["node", n, "is", "unknown"] => AttendanceInput::Sweep { nodes: alloc::vec![node(n)] },
         ["a", "sweep"] => AttendanceInput::Sweep { nodes: Vec::new() },
@@ -76,15 +76,15 @@ fn show(change: &AttendanceChange) -> String {
         AttendanceChange::UserOffline { last_seen, reason } => {
             format!("offline {} seen {}", reason.as_str(), last_seen.ms())
         }
-        AttendanceChange::Face { .. } => "face".into(),
+        AttendanceChange::VisibilityChanged { .. } => "face".into(),
         AttendanceChange::NotFound => "not found".into(),
     }
 }
 
 /// Runs a story. The changes of each step are listed after its time; steps without changes are omitted.
-fn tell(story: &str) -> (String, Attendance) {
+fn run_story(story: &str) -> (String, Attendance) {
     let mut attendance = Attendance::default();
-    let mut told = Vec::new();
+    let mut results = Vec::new();
     for step in story.split(';').map(str::trim) {
         let (time, words) = step.split_once(": ").unwrap_or((step, ""));
         let now: u64 = time.parse().unwrap();
@@ -95,21 +95,21 @@ fn tell(story: &str) -> (String, Attendance) {
         }
         if !changes.is_empty() {
             let changes: Vec<String> = changes.iter().map(show).collect();
-            told.push(format!("{now}: {}", changes.join(", ")));
+            results.push(format!("{now}: {}", changes.join(", ")));
         }
     }
-    (told.join("; "), attendance)
+    (results.join("; "), attendance)
 }
 
 fn check(story: &str, expected: &str) {
-    assert_eq!(tell(story).0, expected, "{story}");
+    assert_eq!(run_story(story).0, expected, "{story}");
 }
 
 #[test]
 fn a_user_is_online_from_the_first_client_to_the_last() {
     check("0: tab 1 joins; 5: tab 1 leaves", "0: online, +1; 5: -1 left, offline left seen 5");
     check(
-        "0: tab 1 joins; 1: tab 2 joins; 2: tab 1 leaves; 3: tab 2 says bye",
+        "0: tab 1 joins; 1: tab 2 joins; 2: tab 1 leaves; 3: tab 2 logs out",
         "0: online, +1; 1: +2; 2: -1 left; 3: -2 bye, offline bye seen 3",
     );
 }
@@ -228,12 +228,12 @@ fn a_dead_node_loses_its_own_clients_only() {
 
 #[test]
 fn a_client_that_moved_is_not_lost_with_its_old_node() {
-    let (_, mut attendance) = tell("0: tab 5 joins");
+    let (_, mut attendance) = run_story("0: tab 5 joins");
     let mut changes = Vec::new();
-    let moved = AttendanceInput::Join { client: client("5"), home: node("c"), state: None };
+    let moved = AttendanceInput::Join { client: client("5"), node: node("c"), state: None };
     attendance.handle(Time(1), moved, &mut changes);
     attendance.handle(Time(2), read("node b dies", 2), &mut changes);
-    assert_eq!((changes, attendance.living().count()), (Vec::new(), 1));
+    assert_eq!((changes, attendance.connected().count()), (Vec::new(), 1));
 }
 
 #[test]
@@ -246,14 +246,14 @@ fn a_loss_in_the_future_does_not_extend_the_grace_period() {
 
 #[test]
 fn present_clients_and_the_grace_period_are_visible() {
-    let (_, attendance) = tell("3: tab 1 joins; 4: tab 2 joins; 5: tab 1 is lost");
+    let (_, attendance) = run_story("3: tab 1 joins; 4: tab 2 joins; 5: tab 1 is lost");
     assert!(attendance.is_present() && !attendance.is_leaving() && attendance.next_wake().is_none());
-    assert_eq!((attendance.living().count(), attendance.since()), (1, Time(3)));
-    let (_, attendance) = tell("3: tab 1 joins; 5: tab 1 is lost");
-    assert!(attendance.is_present() && attendance.is_leaving() && attendance.living().next().is_none());
+    assert_eq!((attendance.connected().count(), attendance.since()), (1, Time(3)));
+    let (_, attendance) = run_story("3: tab 1 joins; 5: tab 1 is lost");
+    assert!(attendance.is_present() && attendance.is_leaving() && attendance.connected().next().is_none());
     assert_eq!(attendance.next_wake(), Some(Time(20)));
-    let (_, attendance) = tell("3: tab 1 joins; 5: tab 1 leaves");
-    assert_eq!(attendance, Attendance::default(), "nothing is kept of who has gone");
+    let (_, attendance) = run_story("3: tab 1 joins; 5: tab 1 leaves");
+    assert_eq!(attendance, Attendance::default(), "nothing is stored for an absent user");
 }
 
 /// Ten thousand random stories: online and offline alternate, and the changes add up to the current state.
@@ -298,19 +298,19 @@ fn the_changes_add_up_to_the_current_state() {
                         shown.retain(|other| other != client);
                     }
                     AttendanceChange::ClientUpdated { client, .. } => assert!(shown.contains(client)),
-                    AttendanceChange::Face { .. } | AttendanceChange::NotFound => {
+                    AttendanceChange::VisibilityChanged { .. } | AttendanceChange::NotFound => {
                         panic!("not an input of this story")
                     }
                 }
             }
             shown.sort();
-            let there: Vec<ClientId> = attendance.living().map(|attendee| attendee.client).collect();
+            let there: Vec<ClientId> = attendance.connected().map(|attendee| attendee.client).collect();
             assert_eq!((online, &shown), (attendance.is_present(), &there));
             assert!(attendance.next_wake().is_none_or(|wake| wake > Time(now)), "what is due is settled");
             assert_eq!(attendance.is_leaving(), attendance.next_wake().is_some(), "a grace always ends");
             let kept = attendance.clients().iter().rev().cloned().collect();
             let restored = Attendance::restore(kept, attendance.since(), attendance.departed());
-            assert_eq!(restored, attendance, "what is kept is all there is");
+            assert_eq!(restored, attendance, "the stored form is complete");
         }
     }
 }

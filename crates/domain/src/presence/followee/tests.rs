@@ -19,56 +19,56 @@ fn activities() -> Activities {
 struct Scene {
     followee: Followee,
     version: u64,
-    told: Vec<String>,
+    announced: Vec<String>,
 }
 
 impl Scene {
     fn new() -> Scene {
-        Scene { followee: Followee::default(), version: 0, told: Vec::new() }
+        Scene { followee: Followee::default(), version: 0, announced: Vec::new() }
     }
 
     fn fact(&mut self, channel: &str, there: bool) -> UserFact {
         self.version += 1;
-        UserFact::Place {
+        UserFact::Channel {
             channel: channel.into(),
             version: self.version,
-            stay: there.then_some(ChannelStay { since: Time(1), leaving: false }),
+            presence: there.then_some(PresenceSummary { since: Time(1), leaving: false }),
             last_seen: None,
             name: None,
         }
     }
 
-    fn hear(&mut self, now: u64, fact: UserFact) {
-        let told = self.followee.hear(Time(now), &activities(), HOLD, fact);
-        self.note(told);
+    fn apply(&mut self, now: u64, fact: UserFact) {
+        let announced = self.followee.apply(Time(now), &activities(), HOLD, fact);
+        self.note(announced);
     }
 
     fn step(&mut self, now: u64, channel: &str, there: bool) {
         let fact = self.fact(channel, there);
-        self.hear(now, fact);
+        self.apply(now, fact);
     }
 
     fn wake(&mut self, now: u64) {
-        let told = self.followee.wake(Time(now), &activities());
-        self.note(told);
+        let announced = self.followee.wake(Time(now), &activities());
+        self.note(announced);
     }
 
-    fn note(&mut self, told: Option<StatusUpdate>) {
-        let words = |told: StatusUpdate| {
-            let online = if told.status.online { "online" } else { "offline" };
-            format!("{online} {} {}", told.status.channels.join("+"), told.cause.as_str())
+    fn note(&mut self, announced: Option<StatusUpdate>) {
+        let shown = |announced: StatusUpdate| {
+            let online = if announced.status.online { "online" } else { "offline" };
+            format!("{online} {} {}", announced.status.channels.join("+"), announced.cause.as_str())
         };
-        self.told.extend(told.map(words));
+        self.announced.extend(announced.map(shown));
     }
 
     #[track_caller]
     fn check(&mut self, expected: &[&str]) {
-        assert_eq!(core::mem::take(&mut self.told), expected);
+        assert_eq!(core::mem::take(&mut self.announced), expected);
     }
 }
 
 #[test]
-fn every_change_is_told_once_with_its_word() {
+fn every_change_is_announced_once_with_its_cause() {
     let mut scene = Scene::new();
     scene.step(0, "user#ann", true);
     scene.step(1, "game#A", true);
@@ -78,11 +78,11 @@ fn every_change_is_told_once_with_its_word() {
 }
 
 #[test]
-fn a_short_disconnect_is_not_told() {
+fn a_short_disconnect_is_not_announced() {
     let mut scene = Scene::new();
     scene.step(0, "user#ann", true);
     scene.step(0, "game#A", true);
-    scene.told.clear();
+    scene.announced.clear();
     scene.step(10, "user#ann", false);
     scene.step(11, "game#A", false);
     assert_eq!(scene.followee.next_wake(), Some(Time(1_010)));
@@ -92,8 +92,8 @@ fn a_short_disconnect_is_not_told() {
     scene.check(&[]);
     let last_seen = Some(Time(7));
     let gone =
-        UserFact::Place { channel: "user#ann".into(), version: 100, stay: None, last_seen, name: None };
-    scene.hear(6_000, gone);
+        UserFact::Channel { channel: "user#ann".into(), version: 100, presence: None, last_seen, name: None };
+    scene.apply(6_000, gone);
     scene.version = 100;
     scene.step(6_001, "user#ann", true);
     scene.check(&[]);
@@ -104,11 +104,11 @@ fn a_short_disconnect_is_not_told() {
 }
 
 #[test]
-fn a_lasting_disconnect_is_told() {
+fn a_lasting_disconnect_is_announced() {
     let mut scene = Scene::new();
     scene.step(0, "user#ann", true);
     scene.step(0, "game#A", true);
-    scene.told.clear();
+    scene.announced.clear();
     scene.step(10, "user#ann", false);
     scene.step(11, "game#A", false);
     scene.wake(1_009);
@@ -124,10 +124,10 @@ fn facts_in_the_wrong_order_give_the_latest_status() {
     let mut scene = Scene::new();
     let (come, go, again) =
         (scene.fact("user#ann", true), scene.fact("user#ann", false), scene.fact("user#ann", true));
-    scene.hear(0, come.clone());
-    scene.hear(1, again);
-    scene.hear(2, go);
-    scene.hear(3, come);
+    scene.apply(0, come.clone());
+    scene.apply(1, again);
+    scene.apply(2, go);
+    scene.apply(3, come);
     scene.wake(9_000);
     scene.check(&["online  none"]);
 }
@@ -137,29 +137,29 @@ fn an_older_fact_does_not_bring_back_a_channel_that_was_left() {
     let mut scene = Scene::new();
     scene.step(0, "user#ann", true);
     let (come, go) = (scene.fact("game#A", true), scene.fact("game#A", false));
-    scene.hear(1, go);
-    scene.hear(2, come);
+    scene.apply(1, go);
+    scene.apply(2, come);
     scene.check(&["online  none"]);
 }
 
 #[test]
-fn reading_a_user_again_tells_only_what_differs() {
+fn reading_a_user_again_announces_only_differences() {
     let mut scene = Scene::new();
     scene.step(0, "user#ann", true);
     scene.step(0, "game#A", true);
-    scene.told.clear();
+    scene.announced.clear();
     let facts = vec![scene.fact("user#ann", true), scene.fact("game#B", true)];
     let read = Followee::read(Time(5), None, Some(Time(3)), facts.into_iter());
-    let told = scene.followee.replace(Time(5), &activities(), HOLD, read);
-    scene.note(told);
+    let announced = scene.followee.replace(Time(5), &activities(), HOLD, read);
+    scene.note(announced);
     scene.check(&["online game#B none"]);
     let facts = vec![scene.fact("user#ann", true), scene.fact("game#B", true)];
     let read = Followee::read(Time(6), None, None, facts.into_iter());
-    let told = scene.followee.replace(Time(6), &activities(), HOLD, read);
-    scene.note(told);
+    let announced = scene.followee.replace(Time(6), &activities(), HOLD, read);
+    scene.note(announced);
     scene.check(&[]);
-    let told = scene.followee.replace(Time(7), &activities(), HOLD, Followee::default());
-    scene.note(told);
+    let announced = scene.followee.replace(Time(7), &activities(), HOLD, Followee::default());
+    scene.note(announced);
     scene.check(&[]);
     scene.wake(1_007);
     scene.check(&["offline  disconnected"]);
@@ -169,7 +169,7 @@ fn reading_a_user_again_tells_only_what_differs() {
 fn an_older_visibility_is_ignored() {
     let mut followee = Followee::default();
     for (version, visibility) in [(2, Visibility::Nobody), (1, Visibility::Everyone)] {
-        followee.hear(Time(0), &activities(), HOLD, UserFact::Shown { version, visibility });
+        followee.apply(Time(0), &activities(), HOLD, UserFact::Shown { version, visibility });
     }
     assert_eq!(followee.visibility, Visibility::Nobody);
 }

@@ -6,9 +6,9 @@ use crate::presence::{AttendanceInput, ClientLoss, NodeEpoch, OfflineReason};
 use alloc::format;
 use alloc::string::ToString;
 
-struct Dice(u64);
+struct Random(u64);
 
-impl Dice {
+impl Random {
     fn roll(&mut self, sides: u64) -> u64 {
         self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 33) % sides
@@ -24,19 +24,19 @@ struct Truth {
 
 impl Truth {
     /// A random input for a random user. `None`: it changed nothing.
-    fn step(&mut self, now: u64, rng: &mut Dice) -> Option<PresenceUpdate> {
+    fn step(&mut self, now: u64, rng: &mut Random) -> Option<PresenceUpdate> {
         let user: Arc<str> = format!("user{}", rng.roll(4)).into();
         let client = ClientId::from_random(u128::from(rng.roll(3)));
         let home = NodeEpoch { node: "a".into(), epoch: Epoch(1) };
         let state = |n: u64| ClientState { text: n.to_string().into(), digest: n };
         let input = match rng.roll(6) {
-            0 | 1 => Some(AttendanceInput::Join { client, home, state: Some(state(rng.roll(3))) }),
+            0 | 1 => Some(AttendanceInput::Join { client, node: home, state: Some(state(rng.roll(3))) }),
             2 => Some(AttendanceInput::Leave { client, reason: OfflineReason::Left }),
             3 => {
                 let loss = ClientLoss { at: Time(now), grace_ms: rng.roll(40), reason: OfflineReason::Lost };
                 Some(AttendanceInput::Lose { client, loss })
             }
-            4 => Some(AttendanceInput::Join { client, home, state: None }),
+            4 => Some(AttendanceInput::Join { client, node: home, state: None }),
             _ => None,
         };
         let attendance = self.users.entry(user.clone()).or_default();
@@ -79,14 +79,14 @@ impl Truth {
 #[test]
 fn a_snapshot_with_the_changes_after_it_equals_the_later_snapshot() {
     for seed in 0..2_000 {
-        let mut rng = Dice(seed);
+        let mut rng = Random(seed);
         let (mut truth, mut now) = (Truth::default(), 0);
         let mut room = Room::new(truth.snapshot());
         for _ in 0..rng.roll(60) {
             now += rng.roll(15);
             let Some(update) = truth.step(now, &mut rng) else { continue };
-            assert_eq!(room.hear(update.clone()), Applied::Told);
-            assert_eq!(room.hear(update), Applied::Old, "once");
+            assert_eq!(room.apply(update.clone()), Applied::Emitted);
+            assert_eq!(room.apply(update), Applied::Old, "once");
             assert_eq!(*room.snapshot(), truth.snapshot());
         }
     }
@@ -95,7 +95,7 @@ fn a_snapshot_with_the_changes_after_it_equals_the_later_snapshot() {
 #[test]
 fn late_and_reordered_changes_are_emitted_in_order() {
     for seed in 0..2_000 {
-        let mut rng = Dice(seed);
+        let mut rng = Random(seed);
         let (mut truth, mut now) = (Truth::default(), 0);
         let mut room = Room::new(truth.snapshot());
         let mut under_way: Vec<PresenceUpdate> = Vec::new();
@@ -109,15 +109,15 @@ fn late_and_reordered_changes_are_emitted_in_order() {
                 if rng.roll(5) == 0 {
                     under_way.push(update.clone());
                 }
-                room.hear(update);
+                room.apply(update);
             }
-            versions.extend(room.take_told().iter().map(|update| update.to));
+            versions.extend(room.take_emitted().iter().map(|update| update.to));
         }
         for update in under_way.drain(..) {
-            room.hear(update);
+            room.apply(update);
         }
-        versions.extend(room.take_told().iter().map(|update| update.to));
-        assert!(versions.is_sorted() && !room.has_hole(), "{versions:?}");
+        versions.extend(room.take_emitted().iter().map(|update| update.to));
+        assert!(versions.is_sorted() && !room.has_gap(), "{versions:?}");
         assert_eq!(*room.snapshot(), truth.snapshot());
     }
 }
@@ -125,7 +125,7 @@ fn late_and_reordered_changes_are_emitted_in_order() {
 #[test]
 fn a_missing_change_is_healed_by_reading_again() {
     for seed in 0..2_000 {
-        let mut rng = Dice(seed);
+        let mut rng = Random(seed);
         let (mut truth, mut now) = (Truth::default(), 0);
         let mut room = Room::new(truth.snapshot());
         // A watcher that knows only changes and differences.
@@ -136,12 +136,12 @@ fn a_missing_change_is_healed_by_reading_again() {
             if rng.roll(4) == 0 {
                 continue;
             }
-            if room.hear(update) == Applied::Hole {
+            if room.apply(update) == Applied::Gap {
                 let difference = room.replace(truth.snapshot());
                 follow(&mut watcher, &difference);
                 room.catch_up();
             }
-            for update in room.take_told() {
+            for update in room.take_emitted() {
                 update.changes.iter().for_each(|change| watcher.apply(&update, change));
                 watcher.version = update.to;
             }
@@ -182,7 +182,7 @@ fn shown(snapshot: &RoomSnapshot) -> Shown {
 
 #[test]
 fn an_old_snapshot_changes_nothing() {
-    let mut rng = Dice(3);
+    let mut rng = Random(3);
     let mut truth = Truth::default();
     let mut room = Room::new(truth.snapshot());
     let mut old = truth.snapshot();
@@ -190,7 +190,7 @@ fn an_old_snapshot_changes_nothing() {
         if now == 10 {
             old = truth.snapshot();
         }
-        truth.step(now, &mut rng).map(|update| room.hear(update));
+        truth.step(now, &mut rng).map(|update| room.apply(update));
     }
     let before = room.snapshot().clone();
     assert!(old.version > 0 && room.replace(old).is_empty());
@@ -227,7 +227,7 @@ fn a_user_who_changes_visibility_stays_a_member() {
 #[test]
 fn a_snapshot_without_differences_still_moves_the_version() {
     let mut truth = Truth::default();
-    let mut rng = Dice(7);
+    let mut rng = Random(7);
     while truth.snapshot().members.is_empty() {
         truth.step(1, &mut rng);
     }

@@ -1,4 +1,4 @@
-//! Activities, and the words for changes.
+//! Activities, and the causes of status changes.
 
 use super::*;
 use alloc::string::String;
@@ -61,8 +61,8 @@ fn an_offline_user_has_no_activities() {
 }
 
 #[test]
-fn arrivals_and_departures_use_the_configured_words() {
-    for (channel, arrived, word) in [
+fn arrivals_and_departures_use_the_configured_causes() {
+    for (channel, arrived, cause) in [
         ("activegame#G", true, "started_game"),
         ("activegame#G", false, "ended_game"),
         ("game#G", true, "in_game_channel"),
@@ -74,6 +74,6 @@ fn arrivals_and_departures_use_the_configured_words() {
         ("user#ann", true, "none"),
         ("user#ann", false, "disconnected"),
     ] {
-        assert_eq!(activities().turn(channel, arrived).as_str(), word, "{channel} {arrived}");
+        assert_eq!(activities().cause(channel, arrived).as_str(), cause, "{channel} {arrived}");
     }
 }

@@ -1,5 +1,5 @@
 -- Everything about one user at one moment: the row, whether the user and the viewer follow each other, the presences.
--- KEYS: users, follows, places, presences. ARGV: user, viewer (or ''), how many presences.
+-- KEYS: users, follows, user-channels, presences. ARGV: user, viewer (or ''), how many presences.
 local user, viewer = ARGV[1], ARGV[2]
 local mutual = viewer ~= '' and redis.call('HEXISTS', KEYS[2], user .. '\0' .. viewer) == 1
   and redis.call('HEXISTS', KEYS[2], viewer .. '\0' .. user) == 1

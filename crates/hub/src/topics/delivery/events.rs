@@ -163,7 +163,7 @@ impl DeliveryQueue {
         active.fetches.remove(&batch);
         active.started.remove(&batch);
         let reply = DeliveryOutcome::Failed.into();
-        self.give(shared, now, Some(DeliveryInput::Answered { batch, reply, roll }));
+        self.give(shared, now, Some(DeliveryInput::Answered { batch, reply, random: roll }));
     }
 }
 

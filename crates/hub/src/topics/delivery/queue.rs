@@ -400,6 +400,6 @@ impl DeliveryQueue {
             let outcome = reply.outcome;
             shared.notify(DeliveryNotice::Attempted { subscription, reason, outcome, events, waited_ms });
         }
-        self.give(shared, now, Some(DeliveryInput::Answered { batch, reply, roll }));
+        self.give(shared, now, Some(DeliveryInput::Answered { batch, reply, random: roll }));
     }
 }

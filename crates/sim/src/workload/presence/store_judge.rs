@@ -140,7 +140,7 @@ impl StoreJudge {
     }
 
     fn audit(&mut self, now: Time, channel: usize, before: &Attendance, after: &Attendance) -> Outcome {
-        let arrived = after.living().any(|client| {
+        let arrived = after.connected().any(|client| {
             find(before, client.client).is_none_or(|was| was.lost.is_some() || was.node != client.node)
         });
         let ids: BTreeSet<ClientId> =
@@ -195,7 +195,7 @@ impl StoreJudge {
             let returned = fact.away.iter().filter_map(|away| away.until).max();
             fact.joins.get(&channel).copied().max(returned)
         };
-        row.living().filter_map(moved).any(|moved| moved + PATIENCE_MS >= lost.at)
+        row.connected().filter_map(moved).any(|moved| moved + PATIENCE_MS >= lost.at)
     }
 
     /// Only an open epoch writes.
@@ -300,7 +300,7 @@ pub fn roster(cluster: &Cluster, channel: usize) -> (u64, BTreeMap<String, Atten
 pub fn snapshot_of(rows: &BTreeMap<String, Attendance>) -> Snapshot {
     let state =
         |client: &ChannelClient| client.state.as_ref().map_or("null".into(), |state| state.text.to_string());
-    let clients = |row: &Attendance| row.living().map(|c| (c.client.to_string(), state(c))).collect();
+    let clients = |row: &Attendance| row.connected().map(|c| (c.client.to_string(), state(c))).collect();
     rows.iter().map(|(user, row)| (user.clone(), clients(row))).collect()
 }
 

@@ -1,6 +1,6 @@
 //! The bodies of the HTTP API as typed values. The server fills them in; JSON is made of them here and nowhere else.
-//! Structs declare their members in the order in which they are written. A member is `null` when there is nothing to say,
-//! unless its comment says that it is left out.
+//! Structs declare their members in the order in which they are written. An absent value is `null`,
+//! unless the comment of its member says that it is left out.
 
 mod channel;
 mod node;
@@ -24,7 +24,7 @@ pub use user::{
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-/// The answer to an order that has nothing to tell.
+/// The reply to a command without a result.
 pub const EMPTY: &[u8] = b"{}";
 
 /// The JSON of a body.

@@ -1,4 +1,4 @@
-//! Parties over HTTP: the list for services, and the form that the first party servers spoke.
+//! Parties over HTTP: the list for services, and the form encoding of the legacy API.
 
 use super::super::party::snapshot;
 use super::{encode, raw};

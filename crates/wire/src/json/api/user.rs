@@ -1,4 +1,4 @@
-//! Users: the list, one user with where they are, their inbox; and what an app says about them.
+//! Users: the list, one user with where they are, their inbox; and the requests of apps about them.
 
 use super::super::request::read_visibility;
 use super::raw;
@@ -108,13 +108,13 @@ pub fn parse_visibility(body: &[u8]) -> Result<Visibility, Refusal> {
     read_visibility(fields.value)
 }
 
-/// The longest time that an app may keep somebody present without saying it again: 30 days.
+/// The longest `ttl_s` of presence set by an app: 30 days.
 const TTL_MAX_S: u64 = 30 * 24 * 3600;
 
 /// The body of `PUT /v1/channels/{channel}/presence/{user}`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HoldRequest {
-    /// Present as long as somebody is in this channel.
+    /// Present as long as the user is in this channel.
     pub with: Option<Arc<str>>,
     pub ttl_ms: Option<u64>,
 }
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn visibility_is_one_of_three_words() {
+    fn visibility_is_one_of_three_values() {
         assert_eq!(parse_visibility(br#"{"value":"nobody"}"#).unwrap(), Visibility::Nobody);
         for bad in [r#"{"value":"some"}"#, "{}", "1"] {
             assert!(parse_visibility(bad.as_bytes()).is_err(), "{bad}");

@@ -1,5 +1,5 @@
 -- A batch of commits: the algorithm of `tavern_store::commit::apply`. Each commit is applied or refused by itself.
--- KEYS: every key of the store, in the order of `Table`; their numbers are defined above as CLOCK, NODES and so on.
+-- KEYS: every key of the store, in the order of `RedisTable`; their numbers are defined above as CLOCK, NODES and so on.
 -- ARGV: the wall clock in ms ('' for the server's), then the commits: the number of arguments of each, its writer, and its
 -- steps in the order of the algorithm.
 -- Must hold: every check of a commit comes before its first change; a number is never a double beyond 2^53; the lists agree
@@ -164,7 +164,7 @@ end
 
 -- The answer to the current commit.
 local answer
-local function tell(number)
+local function add_answer(number)
   answer[#answer + 1] = text(number)
 end
 local function statics(at, is_in)

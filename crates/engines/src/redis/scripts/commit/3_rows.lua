@@ -28,7 +28,7 @@ function steps.X(at)
   else
     after = at + 5 + 2 * tonumber(A[at + 4])
   end
-  tell(number)
+  add_answer(number)
   return after
 end
 
@@ -52,7 +52,7 @@ function steps.P(at)
       counted[2] = counted[2] + 1
     end
   end
-  tell(number)
+  add_answer(number)
   return after
 end
 
@@ -75,7 +75,7 @@ function steps.U(at)
   local number = next_version(old)
   local seen = later(A[at + 1] ~= '' and A[at + 1] or nil, old and match(old, '"last_seen":(%d+)'))
   put_user(A[at], text(number), seen, A[at + 2], not old)
-  tell(number)
+  add_answer(number)
   return at + 3
 end
 
@@ -115,24 +115,24 @@ function steps.S(at)
   return at + 3
 end
 
--- The holds that a presence carries; looked up only when there are any holds.
-local carries
+-- The holds that follow a presence; looked up only when there are any holds.
+local has_holds
 local function hold(front)
-  if carries == nil or pending[CARRIED] then
-    flush(CARRIED)
-    carries = call('EXISTS', K[CARRIED]) == 1
+  if has_holds == nil or pending[HELD_WITH] then
+    flush(HELD_WITH)
+    has_holds = call('EXISTS', K[HELD_WITH]) == 1
   end
-  if not carries then
+  if not has_holds then
     answer[#answer + 1] = '0'
     return
   end
   front = front .. '\0'
-  local held = call('ZRANGEBYLEX', K[CARRIED], '[' .. front, '(' .. front .. '\255')
+  local held = call('ZRANGEBYLEX', K[HELD_WITH], '[' .. front, '(' .. front .. '\255')
   answer[#answer + 1] = text(#held)
   for _, member in ipairs(held) do answer[#answer + 1] = sub(member, #front + 1) end
 end
 
--- held: the carrier, with which the members of `carried` begin
+-- held: channel and user of a presence, with which the members of `held-with` begin
 function steps.H(at)
   hold(A[at])
   return at + 1
@@ -154,11 +154,11 @@ function steps.J(at)
   else
     list_all(behind, true)
     list(ROSTER, field, true)
-    list(PLACES, user .. '\0' .. name, true)
+    list(USER_CHANNELS, user .. '\0' .. name, true)
     local counted = channel(name)
     counted[2] = counted[2] + 1
   end
-  tell(number)
+  add_answer(number)
   raise(name, tonumber(A[at + 5]))
   hold(field)
   return at + 6

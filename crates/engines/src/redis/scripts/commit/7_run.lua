@@ -2,8 +2,8 @@
 
 local answers = {}
 local function run()
-  local at, words = 2, #A
-  while at <= words do
+  local at, last = 2, #A
+  while at <= last do
     local stop, writer, refused = at + tonumber(A[at]), A[at + 1], nil
     if writer ~= '' and not is_open(writer) then
       refused = 'W'
@@ -19,10 +19,10 @@ local function run()
     at = stop
   end
 end
-local went_well, why = pcall(run)
+local ok, problem = pcall(run)
 for which in pairs(pending) do flush(which) end
 keep_channels()
 keep_log()
 call('HSET', K[CLOCK], 'time', now, 'floor', text(floor))
-if not went_well then error(why) end
+if not ok then error(problem) end
 return answers

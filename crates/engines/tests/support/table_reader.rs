@@ -1,4 +1,4 @@
-//! A reader of the tables, as tests of the Postgres engine ask them.
+//! Reads the tables of the Postgres engine with plain SQL, as another program would.
 
 /// Asks the database itself, as another program would.
 pub struct Reader {

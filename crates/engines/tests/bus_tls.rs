@@ -1,4 +1,4 @@
-//! The buses over TLS: a server with a certificate of the named authority is accepted, another is not.
+//! Buses over TLS: a server with a certificate of the named authority is accepted, another is not.
 
 #[path = "server/authority.rs"]
 mod authority;
@@ -43,7 +43,7 @@ fn check(scheme: &str, port: u16, authority: &Authority) {
 }
 
 #[test]
-fn nats_is_spoken_to_over_tls() {
+fn nats_works_over_tls() {
     let authority = Authority::new();
     let (cert, key) = (authority.file("cert.pem"), authority.file("key.pem"));
     let server = Server::nats_with(&["--tls", "--tlscert", &cert, "--tlskey", &key]);
@@ -59,7 +59,7 @@ fn a_nats_server_without_tls_is_refused_where_tls_is_wanted() {
 }
 
 #[test]
-fn redis_is_spoken_to_over_tls() {
+fn redis_works_over_tls() {
     let authority = Authority::new();
     let (cert, key, ca) = (authority.file("cert.pem"), authority.file("key.pem"), authority.file("ca.pem"));
     let port = server::free_port().to_string();

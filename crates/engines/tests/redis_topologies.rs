@@ -2,11 +2,12 @@
 
 #[path = "server/authority.rs"]
 mod authority;
+#[path = "support/fixture.rs"]
+mod fixture;
 mod server;
-#[path = "support/things.rs"]
-mod things;
 
 use authority::Authority;
+use fixture::*;
 use server::cluster::Cluster;
 use server::{PATIENCE, Server};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,7 +19,6 @@ use tavern_store::{
     BusError, BusLoss, BusPacket, BusReceiver, Commit, Expect, Found, Read, RowKey, StoreError, Subject,
     Ticket,
 };
-use things::*;
 
 /// The hash slot of the prefix `tavern`.
 const SLOT: u16 = 1_684;
@@ -34,7 +34,7 @@ fn sum(client: &BlockingStore) -> Option<(u64, u64)> {
     }
 }
 
-/// Adds one, however often it takes. Counts how often the outcome was unknown.
+/// Adds one, with retries. Returns how often the outcome was unknown.
 fn add(client: &BlockingStore) -> u64 {
     let (begin, mut unknown) = (Instant::now(), 0);
     loop {
@@ -83,7 +83,7 @@ fn a_slot_moves_while_it_is_written() {
 }
 
 #[test]
-fn a_cluster_is_found_through_any_of_its_servers_that_lives() {
+fn a_cluster_is_found_through_any_live_server() {
     let cluster = Cluster::new();
     let unused = server::free_port();
     let url = cluster.url(1).replace("redis-cluster://", &format!("redis-cluster://127.0.0.1:{unused},"));
@@ -93,9 +93,9 @@ fn a_cluster_is_found_through_any_of_its_servers_that_lives() {
     assert!(matches!(other, Some(StoreError::Unavailable { .. })), "one server of a cluster is no store");
 }
 
-struct Ear(mpsc::Sender<&'static str>);
+struct ReportingReceiver(mpsc::Sender<&'static str>);
 
-impl BusReceiver for Ear {
+impl BusReceiver for ReportingReceiver {
     fn confirmed(&self, _: Ticket, outcome: Result<(), BusError>) {
         let _ = self.0.send(if outcome.is_ok() { "confirmed" } else { "refused" });
     }
@@ -110,7 +110,7 @@ impl BusReceiver for Ear {
 }
 
 #[test]
-fn sentinels_lead_to_the_next_master() {
+fn after_a_failover_the_new_primary_is_used() {
     let master = Server::redis();
     let replica = Server::redis_with(&["--replicaof", "127.0.0.1", &master.port.to_string()]);
     let sentinel = Server::sentinel(master.port, "");
@@ -126,10 +126,10 @@ fn sentinels_lead_to_the_next_master() {
     }
     drop(client);
     let client = open(&url).unwrap();
-    let (sender, heard) = mpsc::channel();
-    let bus = server::open(&url, "p", "n1", Arc::new(Ear(sender))).unwrap();
+    let (sender, reports) = mpsc::channel();
+    let bus = server::open(&url, "p", "n1", Arc::new(ReportingReceiver(sender))).unwrap();
     assert!(!bus.subscribe(vec![Subject::new("p", "game", b"A").unwrap().into()], Ticket(1)));
-    assert_eq!(heard.recv_timeout(PATIENCE), Ok("confirmed"));
+    assert_eq!(reports.recv_timeout(PATIENCE), Ok("confirmed"));
 
     master.kill();
     let begin = Instant::now();
@@ -138,7 +138,7 @@ fn sentinels_lead_to_the_next_master() {
     }
     assert!(version(&client, "before") > 0, "what two servers had is not lost");
     assert_eq!(replica.cli(&["HLEN", "{tavern}:documents"]), "2");
-    assert_eq!(heard.recv_timeout(PATIENCE), Ok("lost"), "the bus reconnects too, and reports the loss");
+    assert_eq!(reports.recv_timeout(PATIENCE), Ok("lost"), "the bus reconnects too, and reports the loss");
     bus.stop();
 }
 
@@ -152,7 +152,7 @@ fn sentinels_may_have_the_password_of_the_servers() {
 }
 
 #[test]
-fn a_cluster_is_spoken_to_over_tls() {
+fn a_cluster_works_over_tls() {
     let authority = Authority::new();
     let file = |option: &str, name: &str| [option.to_owned(), authority.file(name)];
     let files = [
@@ -160,7 +160,7 @@ fn a_cluster_is_spoken_to_over_tls() {
         file("--tls-key-file", "key.pem"),
         file("--tls-ca-cert-file", "ca.pem"),
     ];
-    let cluster = Cluster::sealed(&files.concat());
+    let cluster = Cluster::with_tls(&files.concat());
     let url = cluster.url(0).replace("redis-cluster", "rediss-cluster");
     open(&format!("{url}?ca={}", authority.file("ca.pem"))).unwrap().commit(put("a")).unwrap();
     assert!(matches!(open(&url).err(), Some(StoreError::Unavailable { .. })), "the authority is not public");

@@ -1,5 +1,5 @@
-//! Every engine is the memory engine's twin: commits made at random must do the same on both, and leave the same behind. On
-//! Redis the algorithm of a commit is written a second time, in Lua.
+//! Differential tests: random commits must have the same outcome on every engine as in memory, and leave the same rows. On
+//! Redis the commit algorithm is implemented a second time, in Lua.
 
 #[path = "support/postgres.rs"]
 mod database;
@@ -28,10 +28,10 @@ const CHANNELS: [&str; 3] = ["game#a", "game#b", "user#\"x\\\n"];
 const USERS: [&str; 3] = ["ann", "bob", "ü/\"z"];
 const NAMES: [&str; 2] = ["one", "two"];
 
-/// Numbers that look random and come again with their seed.
-struct Dice(u64);
+/// Pseudorandom numbers from a seed.
+struct Random(u64);
 
-impl Dice {
+impl Random {
     fn roll(&mut self, sides: usize) -> usize {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
@@ -100,10 +100,10 @@ impl Dice {
         match self.roll(8) {
             0..3 => Row::Presence(self.presence(nodes)),
             3 => {
-                let carrier = self.one_in(2).then(|| self.pick(&CHANNELS).into());
+                let held_with = self.one_in(2).then(|| self.pick(&CHANNELS).into());
                 Row::Hold(PresenceHold {
                     key: self.presence_key(),
-                    carrier,
+                    held_with,
                     until: self.one_in(2).then(|| self.time()),
                 })
             }
@@ -169,39 +169,39 @@ impl Dice {
     }
 }
 
-/// Two stores that should be one.
-struct Twins {
+/// The in-memory store and the store under test.
+struct StorePair {
     clock: Arc<ManualClock>,
     memory: BlockingStore,
     other: BlockingStore,
-    /// Lives of nodes that were ever opened.
+    /// Every epoch of a node that was opened.
     nodes: Vec<Writer>,
 }
 
-impl Twins {
-    fn new(open: impl FnOnce(Arc<ManualClock>, Arc<dyn AnswerReceiver>) -> Arc<dyn Store>) -> Twins {
+impl StorePair {
+    fn new(open: impl FnOnce(Arc<ManualClock>, Arc<dyn AnswerReceiver>) -> Arc<dyn Store>) -> StorePair {
         let clock = Arc::new(ManualClock::at(START));
-        let hall = MemoryEngine::new(clock.clone());
-        let memory = BlockingStore::with(PATIENCE, |inbox| Ok(hall.store("one", inbox))).unwrap();
+        let engine = MemoryEngine::new(clock.clone());
+        let memory = BlockingStore::with(PATIENCE, |inbox| Ok(engine.store("one", inbox))).unwrap();
         let other = BlockingStore::with(PATIENCE, |inbox| Ok(open(clock.clone(), inbox))).unwrap();
-        Twins { clock, memory, other, nodes: Vec::new() }
+        StorePair { clock, memory, other, nodes: Vec::new() }
     }
 
-    /// What a row's version is, most of the time.
-    fn version(&self, rng: &mut Dice, key: &RowKey) -> u64 {
+    /// The current version of a row; now and then another number.
+    fn version(&self, rng: &mut Random, key: &RowKey) -> u64 {
         if rng.one_in(6) {
             return [0, 1, u64::MAX][rng.roll(3)];
         }
         let probe = Expect { key: key.clone(), version: u64::MAX };
         match self.memory.commit(Commit { expects: vec![probe], ..Commit::default() }) {
             Err(StoreError::Conflict { found, .. }) => found,
-            // What is due never.
+            // A deadline that is never due.
             Ok(_) => u64::MAX,
             other => panic!("{other:?}"),
         }
     }
 
-    fn commit(&self, rng: &mut Dice) -> Commit {
+    fn commit(&self, rng: &mut Random) -> Commit {
         let mut commit = Commit::default();
         if rng.one_in(2) && !self.nodes.is_empty() {
             commit.writer = Some(self.nodes[rng.roll(self.nodes.len())].clone());
@@ -217,7 +217,7 @@ impl Twins {
         commit.deletes = (0..rng.roll(3)).map(|_| rng.deletion(&self.nodes)).collect();
         commit.puts = (0..rng.roll(4)).map(|_| rng.row(&self.nodes)).collect();
         if rng.one_in(4) {
-            // The kind of commit that has a step of its own.
+            // The kind of commit that the Lua script has its own step for.
             let presence = rng.presence(&self.nodes);
             let key = RowKey::Presence(presence.key.clone());
             let version = self.version(rng, &key);
@@ -244,7 +244,7 @@ impl Twins {
         commit
     }
 
-    fn more(&self, rng: &mut Dice, commit: &mut Commit) {
+    fn more(&self, rng: &mut Random, commit: &mut Commit) {
         commit.seen = (0..rng.roll(2))
             .map(|_| LastSeenUpdate { user: rng.pick(&USERS).into(), at: rng.time() })
             .collect();
@@ -332,7 +332,7 @@ impl Twins {
             reads.push(Read::Inbox { user: user.into(), after: 0, limit: 2 });
         }
         for home in &self.nodes {
-            reads.push(Read::PresencesAt { home: home.clone(), after: None, limit: 3 });
+            reads.push(Read::PresencesAt { node: home.clone(), after: None, limit: 3 });
         }
         for read in reads {
             let (one, other) = (self.memory.read(read.clone()), self.other.read(read.clone()));
@@ -343,27 +343,27 @@ impl Twins {
 
 fn check(back: bool, open: impl Fn(u64, Arc<ManualClock>, Arc<dyn AnswerReceiver>) -> Arc<dyn Store>) {
     for seed in 1..=SEEDS {
-        let mut rng = Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
-        let mut twins = Twins::new(|clock, inbox| open(seed, clock, inbox));
+        let mut rng = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        let mut pair = StorePair::new(|clock, inbox| open(seed, clock, inbox));
         for round in 0..ROUNDS {
             let what = format!("seed {seed}, round {round}");
-            let commits = (0..1 + rng.roll(6)).map(|_| twins.commit(&mut rng)).collect();
-            twins.run(commits, &what);
+            let commits = (0..1 + rng.roll(6)).map(|_| pair.commit(&mut rng)).collect();
+            pair.run(commits, &what);
             match rng.roll(5) {
                 // An engine need not keep the time of a batch in which everything was refused.
-                0 if back => twins.clock.set(Time(twins.clock.now().0 - 2)),
-                1 => twins.clock.advance(3),
+                0 if back => pair.clock.set(Time(pair.clock.now().0 - 2)),
+                1 => pair.clock.advance(3),
                 _ => {}
             }
             if round % 10 == 9 {
-                twins.compare(&what);
+                pair.compare(&what);
             }
         }
     }
 }
 
 #[test]
-fn redis_does_the_same() {
+fn redis_equals_memory() {
     let server = server::Server::redis();
     check(true, |seed, clock, inbox| {
         let url = format!("{}?prefix=seed{seed}", server.url());
@@ -372,7 +372,7 @@ fn redis_does_the_same() {
 }
 
 #[test]
-fn sqlite_does_the_same() {
+fn sqlite_equals_memory() {
     let home = tempfile::tempdir().unwrap();
     check(false, |seed, clock, inbox| {
         let folder = home.path().join(seed.to_string());
@@ -381,7 +381,7 @@ fn sqlite_does_the_same() {
 }
 
 #[test]
-fn postgres_does_the_same() {
+fn postgres_equals_memory() {
     check(false, |_, clock, inbox| {
         Arc::new(tavern_engines::postgres::PostgresStore::open_by(&database::fresh(), clock, inbox).unwrap())
     });

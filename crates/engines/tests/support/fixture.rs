@@ -1,4 +1,4 @@
-//! Small things to commit and to read, for tests of engines on a server.
+//! Commits and reads that the tests of the network engines share.
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
 use std::sync::Arc;
@@ -95,7 +95,7 @@ pub fn make_through_cuts(client: &BlockingStore, most: usize, cut: impl Fn()) ->
             loop {
                 match client.commit(Commit { expects: expects.clone(), ..put(&name) }) {
                     Ok(_) => break,
-                    // It had happened although nobody could say so.
+                    // The commit was applied, but its answer was lost.
                     Err(StoreError::Conflict { .. }) if cuts > before => break,
                     Err(StoreError::Unavailable { .. }) => cuts += 1,
                     Err(error) => panic!("{error:?}"),
