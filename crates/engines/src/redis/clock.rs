@@ -16,8 +16,8 @@ pub(super) struct RedisClock(pub Option<Arc<dyn Clock>>);
 impl RedisClock {
     pub async fn time(&self, pages: &Pages<'_>) -> Result<Time, RedisError> {
         let (pool, keys) = (pages.pool, pages.keys);
-        let stored = ScriptCall::plain(keys.slot, &[b"HGET", keys.get(RedisTable::Clock), b"time"]);
-        let wall = ScriptCall::plain(keys.slot, &[b"TIME"]);
+        let stored = ScriptCall::plain(&[b"HGET", keys.get(RedisTable::Clock), b"time"]);
+        let wall = ScriptCall::plain(&[b"TIME"]);
         let (stored, wall) = join(pool.ask(&stored), pool.ask(&wall)).await;
         let stored = match stored? {
             RedisReply::Nothing => Time(0),

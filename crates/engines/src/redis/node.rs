@@ -25,7 +25,7 @@ pub(super) async fn page(
 /// In the order of name and epoch.
 pub(super) async fn all(pages: &Pages<'_>) -> Result<Vec<NodeRow>, RedisError> {
     let parts = [b"HGETALL", pages.keys.get(RedisTable::Nodes)];
-    let parts = pages.pool.ask(&ScriptCall::plain(pages.keys.slot, &parts)).await?.list()?;
+    let parts = pages.pool.ask(&ScriptCall::plain(&parts)).await?.list()?;
     let mut nodes = parts.chunks(2).map(read).collect::<Result<Vec<_>, _>>()?;
     nodes.sort_by(|one, other| one.writer.cmp(&other.writer));
     Ok(nodes)

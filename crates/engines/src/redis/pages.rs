@@ -70,7 +70,7 @@ impl Pages<'_> {
     pub async fn row(&self, table: RedisTable, field: &[&str]) -> Result<Option<StoredRow>, RedisError> {
         let field = field.join("\0");
         let parts = [b"HGET", self.keys.get(table), field.as_bytes()];
-        match self.pool.ask(&ScriptCall::plain(self.keys.slot, &parts)).await? {
+        match self.pool.ask(&ScriptCall::plain(&parts)).await? {
             RedisReply::Nothing => Ok(None),
             reply => StoredRow::parse(reply.text()?).map(Some),
         }

@@ -1,5 +1,5 @@
-//! The connections to the servers: which server has a slot, and how connections are made again after they were lost.
-//! Must hold: a request is retried only when the server says that it was not done; a request whose outcome is unknown is not;
+//! The connections to the servers: which server has the store, and how connections are made again after they were lost.
+//! Must hold: a request is retried only when the server has certainly not executed it; a request whose outcome is unknown is not;
 //! a caller waits only briefly for a connection.
 
 use super::address::{RedisAddress, RedisMode};
@@ -25,15 +25,15 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
 pub(super) struct ConnectionPool {
     address: RedisAddress,
+    /// The slot of every key of the store, in a cluster.
+    slot: u16,
     state: Mutex<PoolState>,
 }
 
 #[derive(Default)]
 struct PoolState {
-    /// The primary, unless it is a cluster.
+    /// The server that has the store: in a cluster the one with its slot, else the primary. None: it must be found.
     primary: Option<Host>,
-    /// The cluster's slots: from, to, server.
-    slots: Vec<(u16, u16, Host)>,
     connections: HashMap<Host, Arc<RedisConnection>>,
     /// No server was reached: until then requests fail at once; and the pause before the next attempt.
     down: Option<(Instant, Duration)>,
@@ -41,13 +41,13 @@ struct PoolState {
 }
 
 impl ConnectionPool {
-    pub fn new(address: RedisAddress, reconnects: Arc<Reconnects>) -> ConnectionPool {
-        ConnectionPool { address, state: Mutex::new(PoolState { reconnects, ..PoolState::default() }) }
+    pub fn new(address: RedisAddress, slot: u16, reconnects: Arc<Reconnects>) -> ConnectionPool {
+        ConnectionPool { address, slot, state: Mutex::new(PoolState { reconnects, ..PoolState::default() }) }
     }
 
-    /// Connects to the server that has this slot, to show that the address is right.
-    pub async fn open(&self, slot: u16) -> Result<(), RedisError> {
-        self.state.lock().await.connect(&self.address, slot).await.map(drop)
+    /// Connects to the server that has the store, to show that the address is right.
+    pub async fn open(&self) -> Result<(), RedisError> {
+        self.state.lock().await.connect(&self.address, self.slot).await.map(drop)
     }
 
     /// Sends a request and retries it while that is safe.
@@ -64,7 +64,7 @@ impl ConnectionPool {
         let begin = Instant::now();
         let mut pause = FIRST_PAUSE;
         loop {
-            let (host, connection) = self.connection(request.slot).await?;
+            let (host, connection) = self.connection().await?;
             let error = match send(&connection, request, more).await {
                 Err(error) if error.code() == "ASK" => {
                     match self.follow(&error, &host, request, more).await {
@@ -86,9 +86,9 @@ impl ConnectionPool {
                     let Some(script) = request.script else { return Err(error) };
                     connection.send(script.load()).reply().await?;
                 }
-                "MOVED" => self.state.lock().await.learn(&error, &host, request.slot)?,
+                "MOVED" => self.state.lock().await.primary = Some(redirection(&error, &host)?),
                 _ => {
-                    self.state.lock().await.slots.clear();
+                    self.state.lock().await.primary = None;
                     tokio::time::sleep(pause).await;
                     pause = (pause * 2).min(LONGEST_PAUSE);
                 }
@@ -96,7 +96,7 @@ impl ConnectionPool {
         }
     }
 
-    async fn connection(&self, slot: u16) -> Result<(Host, Arc<RedisConnection>), RedisError> {
+    async fn connection(&self) -> Result<(Host, Arc<RedisConnection>), RedisError> {
         let begin = Instant::now();
         let mut pause = FIRST_PAUSE;
         loop {
@@ -104,7 +104,7 @@ impl ConnectionPool {
             if state.down.is_some_and(|(until, _)| Instant::now() < until) {
                 return Err(RedisError::NotConnected);
             }
-            let error = match state.connect(&self.address, slot).await {
+            let error = match state.connect(&self.address, self.slot).await {
                 Ok(found) => {
                     if state.down.take().is_some() {
                         tracing::info!("redis reconnected");
@@ -126,7 +126,7 @@ impl ConnectionPool {
         }
     }
 
-    /// A slot is being moved: this one request goes to the server that will have it.
+    /// The slot is being moved: this one request goes to the server that will have it.
     async fn follow(
         &self,
         error: &RedisError,
@@ -180,19 +180,13 @@ impl PoolState {
         slot: u16,
     ) -> Result<(Host, Arc<RedisConnection>), RedisError> {
         if address.kind == RedisMode::Cluster {
-            if self.slots.is_empty() {
-                self.slots = read_slots(self, address).await?;
-            }
-            let found = self.slots.iter().find(|(from, to, _)| (from..=to).contains(&&slot));
-            let Some((_, _, host)) = found.cloned() else {
-                self.slots.clear();
-                return Err(RedisError::Refused("CLUSTERDOWN no server has the slot of the store".into()));
+            let host = match self.primary.clone() {
+                Some(host) => host,
+                None => find_slot(self, address, slot).await?,
             };
             let connection = self.connect_to(address, &host).await;
-            if connection.is_err() {
-                // Its replica may have been promoted.
-                self.slots.clear();
-            }
+            // If it failed, its replica may have been promoted.
+            self.primary = connection.is_ok().then(|| host.clone());
             return Ok((host, connection?));
         }
         if let Some(host) = self.primary.clone()
@@ -253,16 +247,9 @@ impl PoolState {
     fn lose(&mut self, host: &Host, connection: &Arc<RedisConnection>) {
         if self.connections.get(host).is_some_and(|known| Arc::ptr_eq(known, connection)) {
             self.connections.remove(host);
-            self.slots.clear();
+            self.primary = None;
             tracing::warn!("redis connection lost");
         }
-    }
-
-    /// Until the slots are read again, this slot is where the redirection says.
-    fn learn(&mut self, error: &RedisError, asked: &Host, slot: u16) -> Result<(), RedisError> {
-        let host = redirection(error, asked)?;
-        self.slots.insert(0, (slot, slot, host));
-        Ok(())
     }
 }
 
@@ -271,18 +258,19 @@ async fn within<T>(reaching: impl Future<Output = io::Result<T>>) -> Result<T, R
     Ok(reached.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))?)
 }
 
-/// Asks any server for the slots, connected ones before those of the address.
-async fn read_slots(
-    state: &mut PoolState,
-    address: &RedisAddress,
-) -> Result<Vec<(u16, u16, Host)>, RedisError> {
+/// Asks any server of a cluster which one has a slot, connected ones before those of the address.
+async fn find_slot(state: &mut PoolState, address: &RedisAddress, slot: u16) -> Result<Host, RedisError> {
     let mut outcome = Err(RedisError::NotConnected);
     let known: Vec<Host> = state.connections.keys().cloned().collect();
     for host in known.iter().chain(&address.hosts) {
         let asked = async {
             let connection = state.connect_to(address, host).await?;
             let map = connection.ask(&[b"CLUSTER", b"SLOTS"]).await?.list()?;
-            map.into_iter().map(|range| slot_range(range, host)).collect()
+            let ranges: Vec<(u16, u16, Host)> =
+                map.into_iter().map(|range| slot_range(range, host)).collect::<Result<_, RedisError>>()?;
+            let found = ranges.into_iter().find(|(from, to, _)| (*from..=*to).contains(&slot));
+            let missing = || RedisError::Refused("CLUSTERDOWN no server has the slot of the store".into());
+            found.map(|(.., host)| host).ok_or_else(missing)
         };
         outcome = asked.await;
         if outcome.is_ok() {

@@ -1,5 +1,5 @@
 //! The scripts that run inside the server, each known by the SHA-1 of its text. Must hold: a server that has lost a script
-//! says so before it does anything (`NOSCRIPT`), and gets it again.
+//! answers `NOSCRIPT` before it does anything, and gets it again.
 
 use super::encoder::Encoder;
 use super::schema::{self, RedisKeys, RedisTable};
@@ -40,10 +40,9 @@ pub(super) static PERSON: LazyLock<LuaScript> =
 pub(super) static EDGES: LazyLock<LuaScript> =
     LazyLock::new(|| LuaScript::new(include_str!("scripts/edges.lua")));
 
-/// One command for the server that has a slot.
+/// One command, and the script that it runs.
 #[derive(Clone)]
 pub(super) struct ScriptCall {
-    pub slot: u16,
     pub command: Bytes,
     pub script: Option<&'static LuaScript>,
 }
@@ -67,16 +66,15 @@ impl LuaScript {
 
     /// With all keys of the store.
     pub fn on_all(&'static self, keys: &RedisKeys, arguments: &Encoder) -> ScriptCall {
-        self.run(keys.slot, keys.all(), arguments)
+        self.run(keys.all(), arguments)
     }
 
     pub fn on(&'static self, keys: &RedisKeys, tables: &[RedisTable], arguments: &Encoder) -> ScriptCall {
-        self.run(keys.slot, tables.iter().map(|&table| keys.get(table)), arguments)
+        self.run(tables.iter().map(|&table| keys.get(table)), arguments)
     }
 
     fn run<'a>(
         &'static self,
-        slot: u16,
         keys: impl ExactSizeIterator<Item = &'a [u8]>,
         arguments: &Encoder,
     ) -> ScriptCall {
@@ -88,14 +86,14 @@ impl LuaScript {
         }
         keys.for_each(|key| resp::bulk(&mut out, key));
         out.extend_from_slice(&arguments.out);
-        ScriptCall { slot, command: out.into(), script: Some(self) }
+        ScriptCall { command: out.into(), script: Some(self) }
     }
 }
 
 impl ScriptCall {
-    pub fn plain(slot: u16, parts: &[&[u8]]) -> ScriptCall {
+    pub fn plain(parts: &[&[u8]]) -> ScriptCall {
         let mut out = Vec::new();
         resp::command(&mut out, parts);
-        ScriptCall { slot, command: out.into(), script: None }
+        ScriptCall { command: out.into(), script: None }
     }
 }

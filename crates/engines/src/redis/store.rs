@@ -66,8 +66,8 @@ impl RedisStore {
         let (commits, reads) = (store.workers.commits.clone(), store.workers.reads.clone());
         let reconnects = store.workers.reconnects.clone();
         let worker = move |address: RedisAddress| {
-            let (pool, keys) =
-                (ConnectionPool::new(address.clone(), reconnects.clone()), RedisKeys::new(&address.prefix));
+            let keys = RedisKeys::new(&address.prefix);
+            let pool = ConnectionPool::new(address.clone(), keys.slot, reconnects.clone());
             Arc::new(RedisWorker {
                 pool,
                 keys,
@@ -83,8 +83,7 @@ impl RedisStore {
             }
         })?;
         store.workers.start("tavern-store-r", async move |started: Started| {
-            if started.report(reading.pool.open(reading.keys.slot).await.map_err(StoreError::from)).is_some()
-            {
+            if started.report(reading.pool.open().await.map_err(StoreError::from)).is_some() {
                 reading.read_all(&reads).await;
             }
         })?;
@@ -122,11 +121,11 @@ impl Store for RedisStore {
 impl RedisWorker {
     /// Refuses a store of another version.
     async fn begin(&self) -> Result<(), StoreError> {
-        let (slot, clock) = (self.keys.slot, self.keys.get(RedisTable::Clock));
-        self.pool.open(slot).await?;
+        let clock = self.keys.get(RedisTable::Clock);
+        self.pool.open().await?;
         let known = VERSION.to_string();
-        self.pool.ask(&ScriptCall::plain(slot, &[b"HSETNX", clock, b"version", known.as_bytes()])).await?;
-        let found = self.pool.ask(&ScriptCall::plain(slot, &[b"HGET", clock, b"version"])).await?.number()?;
+        self.pool.ask(&ScriptCall::plain(&[b"HSETNX", clock, b"version", known.as_bytes()])).await?;
+        let found = self.pool.ask(&ScriptCall::plain(&[b"HGET", clock, b"version"])).await?.number()?;
         match found {
             VERSION => Ok(()),
             found => Err(StoreError::SchemaVersion { found, known: VERSION }),
