@@ -26,6 +26,9 @@ const RUNTIME_END: Duration = Duration::from_secs(1);
 /// the addresses that were bound.
 pub fn run(config: Config, announce: impl FnOnce(&Config)) -> anyhow::Result<()> {
     process::start_log(&config);
+    for warning in config.warnings() {
+        tracing::warn!(warning, "configuration warning");
+    }
     process::raise_descriptor_limit();
     process::keep_pages_small();
     let cores = std::thread::available_parallelism().map_or(2, usize::from);

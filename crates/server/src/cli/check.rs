@@ -1,6 +1,6 @@
 //! `tavern check`: is the configuration valid, what holds, and where did each value come from.
 
-use super::options::ConfigOptions;
+use super::options::{ConfigOptions, print_warnings};
 use super::{print_line, table};
 use crate::auth::Verifier;
 use crate::config::{EffectiveValue, ServerMode, example};
@@ -37,7 +37,10 @@ pub fn run(args: CheckArgs) -> anyhow::Result<ExitCode> {
     if args.json {
         let value = |entry: &EffectiveValue| json!({"key": entry.key, "value": entry.value, "origin": entry.origin.to_string()});
         let values: Vec<Value> = entries.iter().map(value).collect();
-        print_line(&json!({"valid": errors.is_empty(), "errors": errors, "values": values}).to_string())?;
+        let report = json!({
+            "valid": errors.is_empty(), "errors": errors, "warnings": loaded.config.warnings(), "values": values,
+        });
+        print_line(&report.to_string())?;
     } else {
         let mut rows = vec![["KEY", "VALUE", "ORIGIN"].map(str::to_owned).to_vec()];
         rows.extend(
@@ -46,10 +49,12 @@ pub fn run(args: CheckArgs) -> anyhow::Result<ExitCode> {
             }),
         );
         print_line(table::columns(&rows).trim_end())?;
+        eprintln!();
+        print_warnings(&loaded.config);
         if errors.is_empty() {
-            eprintln!("\nthe configuration is valid");
+            eprintln!("the configuration is valid");
         } else {
-            eprintln!("\n{} {} in the configuration:", errors.len(), plural(errors.len()));
+            eprintln!("{} {} in the configuration:", errors.len(), plural(errors.len()));
             for error in &errors {
                 eprintln!("  {error}");
             }

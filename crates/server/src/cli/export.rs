@@ -3,7 +3,6 @@
 
 use super::archive::{ArchiveEnd, ArchiveHeader, ArchiveLine, FORMAT, LogLine};
 use super::options::StoreOptions;
-use crate::config::ServerMode;
 use anyhow::{Context, bail};
 use std::io::{BufWriter, Write};
 use std::process::ExitCode;
@@ -78,7 +77,7 @@ pub fn run(args: ExportArgs) -> anyhow::Result<ExitCode> {
 
 /// A store that exists.
 pub fn open(options: StoreOptions) -> anyhow::Result<BlockingStore> {
-    let config = options.with_secret(None).load(ServerMode::Serve, false)?.valid()?;
+    let config = options.config(None)?;
     if config.store.starts_with("sqlite:") && !config.data.join("tavern.db").exists() {
         bail!("there is no store in {}", config.data.display());
     }

@@ -5,7 +5,6 @@
 use super::archive::{ArchiveHeader, ArchiveLine, FORMAT, ImportedItem};
 use super::export::running_servers;
 use super::options::StoreOptions;
-use crate::config::ServerMode;
 use anyhow::{Context, bail};
 use std::collections::BTreeSet;
 use std::io::{BufRead, Read as _};
@@ -32,7 +31,7 @@ const LINE_BYTES: u64 = 16 * 1024 * 1024;
 const PROGRESS: u64 = 50_000;
 
 pub fn run(args: ImportArgs) -> anyhow::Result<ExitCode> {
-    let config = args.options.with_secret(None).load(ServerMode::Serve, false)?.valid()?;
+    let config = args.options.config(None)?;
     let client = tavern_engines::open_client(&config.store, Arc::new(SystemClock), PATIENCE)?;
     let mut input = std::io::stdin().lock();
     let Some(ArchiveLine::Tavern(header)) = next(&mut input)? else {

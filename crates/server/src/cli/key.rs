@@ -3,7 +3,6 @@
 use super::options::StoreOptions;
 use super::{moment, print_line, table};
 use crate::auth::{mint, parse_scopes};
-use crate::config::ServerMode;
 use anyhow::bail;
 use serde_json::json;
 use std::process::ExitCode;
@@ -63,7 +62,7 @@ pub fn run(args: KeyArgs) -> anyhow::Result<ExitCode> {
 }
 
 fn open(options: StoreOptions) -> anyhow::Result<BlockingStore> {
-    let config = options.with_secret(None).load(ServerMode::Serve, false)?.valid()?;
+    let config = options.config(None)?;
     Ok(tavern_engines::open_client(&config.store, Arc::new(SystemClock), PATIENCE)?)
 }
 

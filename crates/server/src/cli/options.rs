@@ -61,7 +61,14 @@ pub struct StoreOptions {
 }
 
 impl StoreOptions {
-    pub fn with_secret(self, secret: Option<String>) -> ConfigOptions {
+    /// The configuration of a command that opens the store or signs a token, and needs no server.
+    pub fn config(self, secret: Option<String>) -> anyhow::Result<Config> {
+        let config = self.with_secret(secret).load(ServerMode::Serve, false)?.valid()?;
+        print_warnings(&config);
+        Ok(config)
+    }
+
+    fn with_secret(self, secret: Option<String>) -> ConfigOptions {
         let StoreOptions { config, data, store, set } = self;
         ConfigOptions { config, data, store, set, secret, ..ConfigOptions::default() }
     }
@@ -109,6 +116,13 @@ impl ConfigOptions {
             flags.push(Flag { flag: format!("--set {key}"), key, text: text.to_owned() });
         }
         Ok(flags)
+    }
+}
+
+/// Prints what was ignored in the configuration to stderr.
+pub fn print_warnings(config: &Config) {
+    for warning in config.warnings() {
+        eprintln!("warning: {warning}");
     }
 }
 

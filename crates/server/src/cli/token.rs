@@ -4,7 +4,7 @@ use super::moment::parse_duration;
 use super::options::StoreOptions;
 use super::print_line;
 use crate::auth::{TokenClaims, Verifier, sign};
-use crate::config::{SecretText, ServerMode, dev};
+use crate::config::{SecretText, dev};
 use anyhow::{Context, bail};
 use std::collections::BTreeMap;
 use std::process::ExitCode;
@@ -36,7 +36,7 @@ pub struct TokenArgs {
 }
 
 pub fn run(args: TokenArgs) -> anyhow::Result<ExitCode> {
-    let config = args.options.with_secret(args.secret).load(ServerMode::Serve, false)?.valid()?;
+    let config = args.options.config(args.secret)?;
     let secret = match config.secret.or_else(|| dev::kept_secret(&config.data)) {
         Some(secret) => secret,
         None => bail!(

@@ -1,6 +1,6 @@
 //! The environment and the flags as layers: `TAVERN_SESSIONS_RESUME_MS` is `sessions.resume_ms`, `--listen` is
-//! `listen`, `--set key=value` is any key. Must hold: an unknown `TAVERN_` variable is an error, because a mistyped one would
-//! be ignored and noticed too late.
+//! `listen`, `--set key=value` is any key. Must hold: an unknown `TAVERN_` variable is a warning, not an error: other
+//! programs and Kubernetes set variables with this prefix too.
 
 use super::layer::{SetKey, read_text};
 use super::origin::{ConfigError, ValueSource};
@@ -9,7 +9,7 @@ use super::sections::{ConfigSection, KindConfig};
 
 const PREFIX: &str = "TAVERN_";
 
-/// Variables that are not keys of the configuration: the commands read them.
+/// Variables that are not configuration keys: the commands read them.
 const OTHERS: [&str; 4] = ["TAVERN_CONFIG", "TAVERN_URL", "TAVERN_TOKEN", "TAVERN_KEY"];
 
 /// A flag as it was given: its name, the key it sets, the text.
@@ -19,28 +19,33 @@ pub struct Flag {
     pub text: String,
 }
 
-pub fn read_environment(
-    variables: impl IntoIterator<Item = (String, String)>,
-) -> (Vec<SetKey>, Vec<ConfigError>) {
-    let (mut given, mut errors) = (Vec::new(), Vec::new());
+/// What the environment sets, what is wrong with it, and which variables are unknown.
+#[derive(Default)]
+pub struct EnvironmentLayer {
+    pub given: Vec<SetKey>,
+    pub errors: Vec<ConfigError>,
+    pub warnings: Vec<String>,
+}
+
+pub fn read_environment(variables: impl IntoIterator<Item = (String, String)>) -> EnvironmentLayer {
+    let mut layer = EnvironmentLayer::default();
     for (variable, text) in variables {
         let Some(rest) = variable.strip_prefix(PREFIX) else { continue };
-        if OTHERS.contains(&variable.as_str()) || belongs_to_an_orchestrator(rest) {
+        if OTHERS.contains(&variable.as_str()) {
             continue;
         }
-        let origin = ValueSource::Environment(variable.clone());
-        let Some(name) = key_of(rest) else {
-            let names = schema::keys().map(|key| key.name);
-            let hint = match schema::nearest(&rest.to_lowercase().replace("__", "_"), names) {
-                Some(meant) => format!("; did you mean {PREFIX}{}?", shout(meant)),
+        if let Some(name) = key_of(rest) {
+            let origin = ValueSource::Environment(variable);
+            read(name, &text, origin, &mut layer.given, &mut layer.errors);
+        } else if !is_kubernetes_service(rest, &text) {
+            let hint = match nearest_variable(rest) {
+                Some(meant) => format!("; did you mean {meant}?"),
                 None => String::new(),
             };
-            errors.push(ConfigError::at(&origin, format!("this variable matches no key{hint}")));
-            continue;
-        };
-        read(name, &text, origin, &mut given, &mut errors);
+            layer.warnings.push(format!("{variable}: unknown environment variable, ignored{hint}"));
+        }
     }
-    (given, errors)
+    layer
 }
 
 pub fn read_flags(flags: impl IntoIterator<Item = Flag>) -> (Vec<SetKey>, Vec<ConfigError>) {
@@ -74,12 +79,41 @@ fn read(
     }
 }
 
-/// Kubernetes sets these in every pod when a service is called `tavern`.
-fn belongs_to_an_orchestrator(rest: &str) -> bool {
-    rest.starts_with("SERVICE_HOST")
-        || rest.starts_with("SERVICE_PORT")
-        || rest == "PORT"
-        || rest.starts_with("PORT_")
+/// The variables that Kubernetes sets in every pod for a service whose name starts with `tavern`:
+/// `TAVERN_SERVICE_HOST`, `TAVERN_SERVICE_PORT_HTTP`, `TAVERN_PORT=tcp://…`, `TAVERN_REDIS_PORT_6379_TCP_ADDR`.
+fn is_kubernetes_service(rest: &str, text: &str) -> bool {
+    // The name of the service is `tavern` or `tavern-…`, so a part of it may stand before these.
+    let rest = format!("_{rest}");
+    let port = || ["tcp://", "udp://", "sctp://"].iter().any(|scheme| text.starts_with(scheme));
+    let port_number = || {
+        rest.match_indices("_PORT_").any(|(at, _)| {
+            let mut parts = rest[at + "_PORT_".len()..].split('_');
+            let number = parts.next().is_some_and(|number| number.parse::<u16>().is_ok());
+            number && parts.next().is_some_and(|protocol| ["TCP", "UDP", "SCTP"].contains(&protocol))
+        })
+    };
+    rest.ends_with("_SERVICE_HOST")
+        || rest.ends_with("_SERVICE_PORT")
+        || rest.contains("_SERVICE_PORT_")
+        || (rest.ends_with("_PORT") && port())
+        || port_number()
+}
+
+/// The variable that was probably meant.
+fn nearest_variable(rest: &str) -> Option<String> {
+    let written = rest.to_lowercase().replace("__", "_");
+    // Other servers have a port; Tavern has an address.
+    let meant = match &*written {
+        "port" | "host" | "address" => "listen",
+        // Keys are compared as variables are written: without the dot.
+        written => {
+            let names: Vec<(String, &str)> =
+                schema::keys().map(|key| (key.name.replace('.', "_"), key.name)).collect();
+            let meant = schema::nearest(written, names.iter().map(|(flat, _)| &**flat))?;
+            names.iter().find(|(flat, _)| flat == meant)?.1
+        }
+    };
+    Some(format!("{PREFIX}{}", shout(meant)))
 }
 
 fn shout(name: &str) -> String {
@@ -104,13 +138,16 @@ fn key_of(rest: &str) -> Option<String> {
 mod tests {
     use super::*;
 
-    fn check(variable: &str, expected: Result<&str, &str>) {
-        let (given, errors) = read_environment([(variable.to_owned(), "1".to_owned())]);
-        match expected {
-            Ok("") => assert!(given.is_empty() && errors.is_empty(), "{variable}"),
-            Ok(name) => assert_eq!(given[0].name, name),
-            Err(message) => assert_eq!(errors[0].to_string(), message),
-        }
+    fn check(variable: &str, expected: &str) {
+        let layer = read_environment([(variable.to_owned(), "1".to_owned())]);
+        assert_eq!(layer.given.first().map_or("", |key| &key.name), expected, "{variable}");
+        assert!(layer.errors.is_empty() && layer.warnings.is_empty(), "{variable}");
+    }
+
+    fn check_warning(variable: &str, text: &str, expected: &str) {
+        let layer = read_environment([(variable.to_owned(), text.to_owned())]);
+        assert!(layer.given.is_empty() && layer.errors.is_empty(), "{variable}");
+        assert_eq!(layer.warnings.join("\n"), expected, "{variable}");
     }
 
     #[test]
@@ -118,19 +155,45 @@ mod tests {
         for key in schema::keys() {
             assert_eq!(key_of(&shout(key.name)).as_deref(), Some(key.name));
         }
-        check("TAVERN_SESSIONS_RESUME_MS", Ok("sessions.resume_ms"));
-        check("TAVERN_KINDS_GAME_GRACE_MS", Ok("kinds.game.grace_ms"));
-        check("TAVERN_KINDS_MY_GAME_ALLOW", Ok("kinds.my_game.allow"));
-        check("TAVERN_TOKENS_KEYS_0_FILE", Ok("tokens.keys.0.file"));
-        check("TAVERN_TOKEN", Ok(""));
-        check("TAVERN_PORT_7400_TCP_ADDR", Ok(""));
-        check("PATH", Ok(""));
-        check(
-            "TAVERN_LISTNE",
-            Err("TAVERN_LISTNE: this variable matches no key; did you mean TAVERN_LISTEN?"),
-        );
-        check("TAVERN_COLOUR", Err("TAVERN_COLOUR: this variable matches no key"));
-        check("TAVERN_KINDS_GAME_COLOUR", Err("TAVERN_KINDS_GAME_COLOUR: this variable matches no key"));
+        check("TAVERN_SESSIONS_RESUME_MS", "sessions.resume_ms");
+        check("TAVERN_KINDS_GAME_GRACE_MS", "kinds.game.grace_ms");
+        check("TAVERN_KINDS_MY_GAME_ALLOW", "kinds.my_game.allow");
+        check("TAVERN_TOKENS_KEYS_0_FILE", "tokens.keys.0.file");
+        check("TAVERN_TOKEN", "");
+        check("PATH", "");
+    }
+
+    #[test]
+    fn unknown_variables_are_warnings_with_a_suggestion() {
+        for (variable, meant) in [
+            ("TAVERN_LISTNE", "; did you mean TAVERN_LISTEN?"),
+            ("TAVERN_SESSIONS_RESUME", "; did you mean TAVERN_SESSIONS_RESUME_MS?"),
+            ("TAVERN_PORT", "; did you mean TAVERN_LISTEN?"),
+            ("TAVERN_COLOUR", ""),
+            ("TAVERN_KINDS_GAME_COLOUR", ""),
+        ] {
+            let expected = format!("{variable}: unknown environment variable, ignored{meant}");
+            check_warning(variable, "7400", &expected);
+        }
+    }
+
+    #[test]
+    fn variables_of_kubernetes_services_are_ignored() {
+        for (variable, text) in [
+            ("TAVERN_SERVICE_HOST", "10.96.0.12"),
+            ("TAVERN_SERVICE_PORT", "7400"),
+            ("TAVERN_SERVICE_PORT_HTTP", "7400"),
+            ("TAVERN_PORT", "tcp://10.96.0.12:7400"),
+            ("TAVERN_PORT_7400_TCP", "tcp://10.96.0.12:7400"),
+            ("TAVERN_PORT_7400_TCP_PROTO", "tcp"),
+            ("TAVERN_PORT_7400_TCP_PORT", "7400"),
+            ("TAVERN_PORT_7400_TCP_ADDR", "10.96.0.12"),
+            ("TAVERN_REDIS_SERVICE_HOST", "10.96.0.13"),
+            ("TAVERN_REDIS_PORT", "tcp://10.96.0.13:6379"),
+            ("TAVERN_REDIS_PORT_6379_TCP_ADDR", "10.96.0.13"),
+        ] {
+            check_warning(variable, text, "");
+        }
     }
 
     #[test]

@@ -82,6 +82,7 @@ pub struct Config {
     /// Public keys whose tokens are accepted beside those signed with the secret.
     pub token_keys: Vec<TokenKeyConfig>,
     entries: Vec<EffectiveValue>,
+    warnings: Vec<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -135,13 +136,13 @@ impl Config {
                 errors.push(ConfigError::general(format!("cannot read {}: {error}", file.display())));
             }
         }
-        for (mut keys, mut wrong) in
-            [environment::read_environment(sources.environment), environment::read_flags(sources.flags)]
-        {
-            given.append(&mut keys);
-            errors.append(&mut wrong);
-        }
-        Config::build(Values::new(sources.mode, given, errors), sources.for_server)
+        let environment = environment::read_environment(sources.environment);
+        let (flags, wrong_flags) = environment::read_flags(sources.flags);
+        given.extend(environment.given.into_iter().chain(flags));
+        errors.extend(environment.errors.into_iter().chain(wrong_flags));
+        let mut loaded = Config::build(Values::new(sources.mode, given, errors), sources.for_server);
+        loaded.config.warnings = environment.warnings;
+        loaded
     }
 
     /// Ends with a whole `Config` whatever is wrong, so that all errors can be reported together.
@@ -182,6 +183,7 @@ impl Config {
             inbox: InboxConfig::read(&mut values),
             token_keys: kinds::token_keys(&mut values),
             entries: Vec::new(),
+            warnings: Vec::new(),
         };
         checks::check(&mut values, &config, for_server);
         let (entries, errors) = values.finish();
@@ -197,6 +199,11 @@ impl Config {
     pub fn origin(&self, key: &str) -> ValueSource {
         let found = self.entries.iter().find(|entry| entry.key == key);
         found.map_or(ValueSource::Default, |entry| entry.origin.clone())
+    }
+
+    /// What was ignored, one line each; a server starts nevertheless.
+    pub fn warnings(&self) -> &[String] {
+        &self.warnings
     }
 
     /// Every effective value, fit to be shown.

@@ -40,6 +40,7 @@ pub fn run(args: DoctorArgs) -> anyhow::Result<ExitCode> {
         findings.push(bad("configuration", error.to_string()));
     }
     let config = &loaded.config;
+    findings.extend(config.warnings().iter().map(|warning| doubtful("configuration", warning.as_str())));
     if loaded.errors.is_empty() {
         findings.push(good("configuration", format!("valid, node {}", config.node)));
     }

@@ -1,0 +1,69 @@
+//! The start of the real server: its environment.
+
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc;
+use std::time::Duration;
+
+const DEADLINE: Duration = Duration::from_secs(30);
+
+/// `tavern dev` on free ports, with its log as text.
+struct Server {
+    child: Child,
+    /// The log up to the line `ready`.
+    log: String,
+}
+
+fn tavern(folder: &Path, environment: &[(&str, &str)]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tavern"));
+    for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("TAVERN_")) {
+        command.env_remove(name);
+    }
+    command.env_remove("NO_COLOR").current_dir(folder).envs(environment.iter().copied());
+    command
+}
+
+impl Server {
+    fn start(folder: &Path, environment: &[(&str, &str)], args: &[&str]) -> Server {
+        let mut child = tavern(folder, environment)
+            .args(["dev", "--listen", "127.0.0.1:0"])
+            .args(args)
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let lines = BufReader::new(child.stderr.take().unwrap()).lines();
+        let (sender, receiver) = mpsc::channel();
+        std::thread::spawn(move || lines.map_while(Result::ok).try_for_each(|line| sender.send(line)));
+        let mut log = String::new();
+        while !log.contains("ready") {
+            let line = receiver.recv_timeout(DEADLINE).unwrap_or_else(|_| panic!("no \"ready\" in {log}"));
+            log.push_str(&line);
+            log.push('\n');
+        }
+        Server { child, log }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn server_starts_beside_a_kubernetes_service_and_warns_about_unknown_variables() {
+    let folder = tempfile::tempdir().unwrap();
+    let environment = [
+        ("TAVERN_SERVICE_HOST", "10.96.0.12"),
+        ("TAVERN_PORT", "tcp://10.96.0.12:7400"),
+        ("TAVERN_PORT_7400_TCP_ADDR", "10.96.0.12"),
+        ("TAVERN_LISTNE", "127.0.0.1:1"),
+    ];
+    let server = Server::start(folder.path(), &environment, &["--resp", "127.0.0.1:0"]);
+    let warning = "TAVERN_LISTNE: unknown environment variable, ignored; did you mean TAVERN_LISTEN?";
+    assert!(server.log.contains(warning), "{}", server.log);
+    assert_eq!(server.log.matches("configuration warning").count(), 1, "{}", server.log);
+}
