@@ -124,6 +124,32 @@ def test_websockets_per_address_are_limited(limited):
             socket.close()
 
 
+def test_connection_over_the_limit_per_address_is_answered_and_logged():
+    with Tavern.dev("[limits]\nconnections_per_address = 2\n") as server:
+        held = []
+
+        def is_full():
+            if httpx.get(f"{server.url}/livez", trust_env=False).status_code == 429:
+                return True
+            held.append(sockets.create_connection(("127.0.0.1", server.port)))
+
+        until(is_full, "the limit to be reached")
+        for _ in range(3):
+            answer = httpx.get(f"{server.url}/livez", trust_env=False)
+            assert answer.status_code == 429 and answer.headers["retry-after"] == "5"
+            error = answer.json()["error"]
+            assert error["code"] == "rate_limited" and "address" in error["message"]
+        redis = RespConnection(server.resp_port)
+        assert redis.frame() == b"-ERR max number of clients reached\r\n"
+        redis.send(pack("PING"))
+        assert redis.frame() is CLOSED
+        lines = [line for line in server.log().splitlines() if "connection refused: limit reached" in line]
+        assert len(lines) == 2, "one line per port"
+        assert all("limits.connections_per_address" in line and "127.0.0.1" in line for line in lines)
+        for connection in held:
+            connection.close()
+
+
 def test_redis_connections_per_address_are_limited(limited):
     def opens():
         connection = RespConnection(limited.resp_port)

@@ -1,8 +1,9 @@
-//! Accepting connections: their number, and the options every socket gets. Who they are is asked later.
-//! Must hold: no more connections than allowed, in total and from one address; running out of descriptors pauses
-//! accepting and ends nothing.
+//! Accepting connections: their number, and the options every socket gets. Authentication comes later.
+//! Must hold: no more connections than allowed, in total and from one address; a refused connection is answered and
+//! logged; running out of descriptors pauses accepting and closes nothing.
 
 use crate::config::Cidr;
+use crate::connection_refusal::{ConnectionLimit, ConnectionRefuser};
 use socket2::{SockRef, TcpKeepalive};
 use std::collections::HashMap;
 use std::io;
@@ -17,7 +18,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// A peer that does not acknowledge what is written to it is dead after this long.
 const UNACKNOWLEDGED: Duration = Duration::from_secs(30);
 const KEEPALIVE: Duration = Duration::from_secs(60);
-/// Unsent bytes the kernel holds for a stalled reader; the rest stays with us as references.
+/// Unsent bytes that the kernel holds for a stalled reader; the rest stays in the mailbox as references.
 const UNSENT_BYTES: u32 = 128 * 1024;
 const BACKLOG: u32 = 4096;
 
@@ -55,19 +56,22 @@ impl Connections {
         self.open.load(Ordering::Relaxed)
     }
 
-    /// None: there are too many already.
-    pub fn admit(self: &Arc<Connections>, address: Option<IpAddr>) -> Option<ConnectionSlot> {
+    /// Takes a slot for a connection, or returns the limit that it would exceed.
+    pub fn admit(
+        self: &Arc<Connections>,
+        address: Option<IpAddr>,
+    ) -> Result<ConnectionSlot, ConnectionLimit> {
         if self.open.fetch_add(1, Ordering::AcqRel) >= self.most {
             self.open.fetch_sub(1, Ordering::AcqRel);
             self.refused.fetch_add(1, Ordering::Relaxed);
-            return None;
+            return Err(ConnectionLimit::Total);
         }
         let slot = ConnectionSlot { connections: self.clone(), address: None };
         if let Some(address) = address {
-            return slot.count_for(address);
+            return slot.count_for(address).ok_or(ConnectionLimit::PerAddress);
         }
         self.accepted.fetch_add(1, Ordering::Relaxed);
-        Some(slot)
+        Ok(slot)
     }
 
     fn addresses(&self) -> std::sync::MutexGuard<'_, HashMap<IpAddr, usize>> {
@@ -118,11 +122,13 @@ pub fn bind(address: SocketAddr) -> io::Result<TcpListener> {
     TcpListener::from_std(socket.into())
 }
 
-/// Accepts until it is dropped; gives each connection with its slot to `serve`.
+/// Accepts until it is dropped; gives each connection with its slot to `serve`. Connections over a limit get the answer
+/// of `refuser`.
 pub async fn accept(
     listener: TcpListener,
     connections: Arc<Connections>,
     proxies: Vec<Cidr>,
+    mut refuser: ConnectionRefuser,
     serve: impl Fn(TcpStream, SocketAddr, ConnectionSlot),
 ) {
     loop {
@@ -130,15 +136,17 @@ pub async fn accept(
             Ok((socket, peer)) => {
                 let proxied = proxies.iter().any(|proxy| proxy.contains(peer.ip()));
                 let address = (!proxied).then_some(peer.ip());
-                // Without a slot the socket is dropped at once: the client sees a reset and no other client notices.
-                if let Some(slot) = connections.admit(address) {
-                    prepare(&socket);
-                    serve(socket, peer, slot);
+                match connections.admit(address) {
+                    Ok(slot) => {
+                        prepare(&socket);
+                        serve(socket, peer, slot);
+                    }
+                    Err(limit) => refuser.refuse(socket, peer, limit),
                 }
             }
             Err(error) if is_transient(&error) => {}
             Err(error) => {
-                tracing::warn!(%error, pause = ?PAUSE, "accept failed; accepting pauses");
+                tracing::warn!(%error, pause_ms = PAUSE.as_millis() as u64, "accept failed; pausing");
                 tokio::time::sleep(PAUSE).await;
             }
         }
@@ -173,13 +181,13 @@ mod tests {
         let bob: IpAddr = "127.0.0.2".parse().unwrap();
         let first = connections.admit(Some(ann)).unwrap();
         let _second = connections.admit(Some(ann)).unwrap();
-        assert!(connections.admit(Some(ann)).is_none(), "two from one address");
+        assert_eq!(connections.admit(Some(ann)).unwrap_err(), ConnectionLimit::PerAddress);
         let _third = connections.admit(Some(bob)).unwrap();
-        assert!(connections.admit(Some(bob)).is_none(), "three in all");
-        assert!(connections.admit(None).is_none());
+        assert_eq!(connections.admit(Some(bob)).unwrap_err(), ConnectionLimit::Total);
+        assert_eq!(connections.admit(None).unwrap_err(), ConnectionLimit::Total);
         drop(first);
         assert_eq!(connections.open(), 2);
-        assert!(connections.admit(Some(ann)).is_some());
+        assert!(connections.admit(Some(ann)).is_ok());
         assert_eq!(connections.refused.load(Ordering::Relaxed), 3);
     }
 }

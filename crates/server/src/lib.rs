@@ -9,6 +9,7 @@ mod bus;
 pub mod cli;
 mod clock;
 pub mod config;
+mod connection_refusal;
 mod connections;
 #[doc(hidden)]
 pub mod fuzz;

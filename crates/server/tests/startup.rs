@@ -1,4 +1,4 @@
-//! The start of the real server: its environment.
+//! The start of the real server: its log and its environment.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -66,4 +66,15 @@ fn server_starts_beside_a_kubernetes_service_and_warns_about_unknown_variables()
     let warning = "TAVERN_LISTNE: unknown environment variable, ignored; did you mean TAVERN_LISTEN?";
     assert!(server.log.contains(warning), "{}", server.log);
     assert_eq!(server.log.matches("configuration warning").count(), 1, "{}", server.log);
+}
+
+#[test]
+fn log_in_a_file_has_no_colours_and_no_rust_options() {
+    let folder = tempfile::tempdir().unwrap();
+    let with_redis = Server::start(folder.path(), &[], &["--resp", "127.0.0.1:0", "--data", "a"]);
+    let without = Server::start(folder.path(), &[], &["--resp", "off", "--data", "b"]);
+    for log in [&with_redis.log, &without.log] {
+        assert!(!log.contains('\x1b') && !log.contains("Some(") && !log.contains("None"), "{log}");
+    }
+    assert!(with_redis.log.contains("redis=127.0.0.1:"), "{}", with_redis.log);
 }

@@ -102,7 +102,7 @@ impl Server {
         let mut server = Server { folder, child, log, http: String::new(), redis: String::new(), tls };
         let ready = server.wait_for("ready");
         server.http = ready["http"].as_str().unwrap().to_owned();
-        server.redis = ready["redis"].as_str().unwrap().trim_matches(|c| "Some()".contains(c)).to_owned();
+        server.redis = ready["redis"].as_str().unwrap().to_owned();
         server
     }
 

@@ -3,6 +3,7 @@
 use crate::auth;
 use crate::clock::NodeClock;
 use crate::config::ServerMode;
+use crate::connection_refusal::{ConnectionLimit, ConnectionRefuser};
 use crate::connections::{self, ConnectionSlot};
 use crate::http::{self, HttpApi, HttpServer};
 use crate::resp::{RedisPeer, RespServer};
@@ -16,6 +17,7 @@ use std::time::Duration;
 use tavern_domain::{Identity, Scopes, Time};
 use tavern_hub::LinkId;
 use tavern_store::Clock;
+use tavern_wire::error::{Code, Refusal};
 use tokio::net::{TcpListener, TcpStream};
 
 /// How long a TLS handshake may take.
@@ -30,8 +32,9 @@ impl HttpAcceptor {
     pub async fn run(self, listener: TcpListener) {
         let counts = self.api.connections.clone();
         let proxies = self.api.config.trusted_proxies.clone();
+        let refuser = ConnectionRefuser::new(http_refusal, self.tls.clone());
         let server = HttpServer { api: self.api, tls: self.tls };
-        connections::accept(listener, counts, proxies, |socket, peer, slot| {
+        connections::accept(listener, counts, proxies, refuser, |socket, peer, slot| {
             tokio::spawn(http::serve(server.clone(), socket, peer, slot));
         })
         .await;
@@ -48,7 +51,8 @@ pub struct RedisAcceptor {
 impl RedisAcceptor {
     pub async fn run(self: Arc<RedisAcceptor>, listener: TcpListener) {
         let counts = self.resp.connections.clone();
-        connections::accept(listener, counts, Vec::new(), |socket, peer, slot| match &self.tls {
+        let refuser = ConnectionRefuser::new(redis_refusal, self.tls.clone());
+        connections::accept(listener, counts, Vec::new(), refuser, |socket, peer, slot| match &self.tls {
             None => self.hand_over(socket, None, peer, slot),
             Some(tls) => {
                 let (acceptor, redis) = (tls.acceptor(), self.clone());
@@ -95,4 +99,34 @@ impl RedisAcceptor {
             tracing::warn!(shard, "connection refused: shard queue full");
         }
     }
+}
+
+/// How long an HTTP client is asked to wait after a refused connection.
+const RETRY_MS: u64 = 5_000;
+
+/// A whole HTTP response, for a connection whose request is not read.
+fn http_refusal(limit: ConnectionLimit) -> Vec<u8> {
+    let (reason, code, message) = match limit {
+        ConnectionLimit::Total => {
+            ("Service Unavailable", Code::Unavailable, "the server has reached its limit of connections")
+        }
+        ConnectionLimit::PerAddress => {
+            ("Too Many Requests", Code::RateLimited, "too many connections from this address")
+        }
+    };
+    let mut body = Vec::new();
+    tavern_wire::json::reply_error(&mut body, None, &Refusal::new(code, message).retry_after(RETRY_MS));
+    let head = format!(
+        "HTTP/1.1 {} {reason}\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\
+         cache-control: no-store\r\nretry-after: {}\r\nconnection: close\r\n\r\n",
+        code.http_status(),
+        body.len(),
+        RETRY_MS / 1000,
+    );
+    [head.into_bytes(), body].concat()
+}
+
+/// What Redis answers in this case.
+fn redis_refusal(_: ConnectionLimit) -> Vec<u8> {
+    b"-ERR max number of clients reached\r\n".to_vec()
 }

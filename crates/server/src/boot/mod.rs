@@ -59,7 +59,8 @@ async fn serve(
     };
     let config = &running.parts.config;
     announce(config);
-    tracing::info!(node = %config.node, http = %config.listen, redis = ?config.resp, shards = config.threads, "ready");
+    let redis = config.resp.map(tracing::field::display);
+    tracing::info!(node = %config.node, http = %config.listen, redis, shards = config.threads, "ready");
     let failure = tokio::select! {
         () = signals.wait() => None,
         failure = supervisor.failed() => Some(failure),

@@ -1,16 +1,22 @@
-//! What concerns the process as a whole: its log, its limits, the signals that stop it.
+//! The process as a whole: its log, its limits, the signals that stop it.
 
 use crate::config::{Config, LogFormat};
+use std::io::IsTerminal;
 
 pub fn start_log(config: &Config) {
     let filter = tracing_subscriber::EnvFilter::try_new(&config.log_level)
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info"));
-    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(wants_colour());
     // A second server in one process keeps the first one's log.
     let _ = match config.log {
         LogFormat::Json => builder.json().try_init(),
         LogFormat::Text => builder.with_target(false).try_init(),
     };
+}
+
+/// Colours are for terminals; NO_COLOR switches them off there too.
+fn wants_colour() -> bool {
+    std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
 }
 
 /// An idle connection touches little of its buffers; in huge pages it would own all of them.
@@ -26,7 +32,7 @@ pub fn raise_descriptor_limit() {
     let limit = getrlimit(Resource::Nofile);
     let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
     if setrlimit(Resource::Nofile, raised).is_err() {
-        tracing::warn!(limit = ?limit.current, "cannot raise the limit of open files");
+        tracing::warn!(limit = limit.current, "cannot raise the limit of open files");
     }
 }
 

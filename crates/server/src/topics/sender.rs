@@ -60,7 +60,7 @@ impl BatchSender {
             self.sender.post(&webhook::WebhookRequest { target, headers, body }).await;
         if reply.outcome != DeliveryOutcome::Delivered {
             let (name, took_ms) = (&subscription.name, took.as_millis() as u64);
-            tracing::debug!(subscription = %name, batch = post.batch, ?status, took_ms, detail, "webhook attempt failed");
+            tracing::debug!(subscription = %name, batch = post.batch, status, took_ms, detail, "webhook attempt failed");
         }
         reply
     }
