@@ -20,6 +20,13 @@ fn folder() -> TempDir {
     tempfile::tempdir().unwrap()
 }
 
+/// Creates an empty store, as the first start of a server does.
+fn make_store(data: &str) {
+    let timeout = std::time::Duration::from_secs(10);
+    let clock = std::sync::Arc::new(tavern_store::SystemClock);
+    drop(tavern_engines::open_client(&format!("sqlite:{data}"), clock, timeout).unwrap());
+}
+
 fn out(output: &Output) -> String {
     assert!(output.status.success(), "{}", err(output));
     String::from_utf8(output.stdout.clone()).unwrap()
@@ -81,6 +88,7 @@ fn token_refuses_what_no_server_would_take() {
 fn keys_are_created_listed_and_revoked() {
     let folder = folder();
     let data = folder.path().join("data").display().to_string();
+    make_store(&data);
     let run = |args: &[&str]| tavern(folder.path(), &[], &[args, &["--data", &data]].concat());
     let key = out(&run(&["key", "create", "--name", "ci", "--scopes", "publish,events"]));
     assert_eq!(key.lines().count(), 1);
@@ -98,6 +106,22 @@ fn keys_are_created_listed_and_revoked() {
     assert!(out(&run(&["key", "list"])).contains(&id));
     assert!(!run(&["key", "revoke", "nothing"]).status.success());
     assert!(!run(&["key", "create", "--name", "ci", "--scopes", "fly"]).status.success());
+}
+
+#[test]
+fn commands_on_a_store_that_does_not_exist_create_nothing() {
+    let folder = folder();
+    for args in [
+        &["key", "create", "--name", "ci", "--scopes", "publish"][..],
+        &["key", "list"],
+        &["key", "revoke", "abc"],
+        &["export"],
+    ] {
+        let output = tavern(folder.path(), &[], &[args, &["--data", "typo"]].concat());
+        assert_eq!(output.status.code(), Some(1), "{args:?}");
+        assert!(err(&output).contains("no Tavern store exists in typo"), "{args:?}: {}", err(&output));
+        assert!(!folder.path().join("typo").exists(), "{args:?}");
+    }
 }
 
 #[test]
@@ -165,7 +189,7 @@ fn doctor_looks_at_a_folder() {
     let before = out(&run(&["doctor"]));
     assert!(before.contains("does not exist yet"), "{before}");
     assert!(!Path::new(&data).exists(), "a look makes nothing");
-    out(&tavern(folder.path(), &[], &["key", "create", "--name", "a", "--scopes", "admin", "--data", &data]));
+    make_store(&data);
     let after = out(&run(&["doctor"]));
     assert!(after.contains("wrote in"), "{after}");
     let bad = tavern(folder.path(), &[], &[&["doctor"][..], &common].concat());

@@ -1,6 +1,7 @@
-//! The start of the real server: its log and its environment.
+//! The start of the real server: its log, its environment, and what a failed start leaves behind.
 
 use std::io::{BufRead, BufReader};
+use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
@@ -77,4 +78,19 @@ fn log_in_a_file_has_no_colours_and_no_rust_options() {
         assert!(!log.contains('\x1b') && !log.contains("Some(") && !log.contains("None"), "{log}");
     }
     assert!(with_redis.log.contains("redis=127.0.0.1:"), "{}", with_redis.log);
+}
+
+#[test]
+fn failed_start_on_a_taken_port_leaves_no_data_folder() {
+    let folder = tempfile::tempdir().unwrap();
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let output = tavern(folder.path(), &[])
+        .args(["dev", "--listen", &address, "--resp", "127.0.0.1:0"])
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert!(told.contains(&format!("cannot listen on {address}")), "{told}");
+    assert!(!folder.path().join("tavern-data").exists(), "{told}");
 }

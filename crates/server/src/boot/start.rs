@@ -5,7 +5,7 @@ use super::assemble::{Parts, Ports};
 use crate::adoption::Adoption;
 use crate::bus::BusDispatcher;
 use crate::clock::NodeClock;
-use crate::config::Config;
+use crate::config::{Config, ServerMode, dev};
 use crate::health::NodeHealth;
 use crate::liveness::{self, LivenessDriver};
 use crate::random::SystemRandom;
@@ -47,12 +47,16 @@ pub async fn start(
     health: Arc<NodeHealth>,
     supervisor: &Supervisor,
 ) -> anyhow::Result<RunningServer> {
-    // Ports first: a second server on them should fail before it touches the store.
+    // Ports first: a second server on the same ports must fail before it creates or changes anything.
     let ports = Ports::bind(&mut config)?;
     let tls = match &config.tls {
         Some(files) => Some(TlsReloader::load(files.clone())?),
         None => None,
     };
+    if config.mode == ServerMode::Dev {
+        dev::provide(&mut config)
+            .with_context(|| format!("cannot keep the dev secret in {}", config.data.display()))?;
+    }
     let config = Arc::new(config);
     let clock = Arc::new(NodeClock::new());
     let store = open_store(&config, &clock)?;

@@ -4,7 +4,7 @@
 use super::options::ConfigOptions;
 use super::table::{self, Colour, paint};
 use super::{print_line, token};
-use crate::config::{Config, ServerMode, dev};
+use crate::config::{Config, ServerMode};
 use anyhow::Context;
 use std::collections::BTreeMap;
 use std::process::ExitCode;
@@ -21,9 +21,7 @@ const USER: &str = "ann";
 const TOKEN_TTL_MS: u64 = 30 * 86_400_000;
 
 pub fn run(args: DevArgs) -> anyhow::Result<ExitCode> {
-    let mut config = args.options.load(ServerMode::Dev, true)?.valid()?;
-    dev::provide(&mut config)
-        .with_context(|| format!("cannot keep the dev secret in {}", config.data.display()))?;
+    let config = args.options.load(ServerMode::Dev, true)?.valid()?;
     crate::boot::run(config, greet)?;
     Ok(ExitCode::SUCCESS)
 }
@@ -134,7 +132,7 @@ fn url_flag(web: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Sources;
+    use crate::config::{Sources, dev};
 
     fn config(folder: &std::path::Path) -> Config {
         let sources = Sources {

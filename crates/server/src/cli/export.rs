@@ -24,12 +24,12 @@ pub struct ExportArgs {
     options: StoreOptions,
 }
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 /// Rows between two progress messages.
 const PROGRESS: u64 = 50_000;
 
 pub fn run(args: ExportArgs) -> anyhow::Result<ExitCode> {
-    let client = open(args.options)?;
+    let client = args.options.open_existing(TIMEOUT)?;
     let (time, alive) = running_servers(&client)?;
     if !alive.is_empty() && !args.live {
         bail!(
@@ -73,15 +73,6 @@ pub fn run(args: ExportArgs) -> anyhow::Result<ExitCode> {
         eprintln!("servers were running: sessions, presences and later changes are not in the file");
     }
     Ok(ExitCode::SUCCESS)
-}
-
-/// A store that exists.
-pub fn open(options: StoreOptions) -> anyhow::Result<BlockingStore> {
-    let config = options.config(None)?;
-    if config.store.starts_with("sqlite:") && !config.data.join("tavern.db").exists() {
-        bail!("there is no store in {}", config.data.display());
-    }
-    Ok(tavern_engines::open_client(&config.store, Arc::new(SystemClock), PATIENCE)?)
 }
 
 /// The store's time, and the names of the servers that run on it.

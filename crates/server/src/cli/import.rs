@@ -21,7 +21,7 @@ pub struct ImportArgs {
     options: StoreOptions,
 }
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 /// Lines that are carried out together, by count and by bytes.
 const BATCH_LINES: u64 = 500;
 const BATCH_BYTES: usize = 4 * 1024 * 1024;
@@ -32,7 +32,7 @@ const PROGRESS: u64 = 50_000;
 
 pub fn run(args: ImportArgs) -> anyhow::Result<ExitCode> {
     let config = args.options.config(None)?;
-    let client = tavern_engines::open_client(&config.store, Arc::new(SystemClock), PATIENCE)?;
+    let client = tavern_engines::open_client(&config.store, Arc::new(SystemClock), TIMEOUT)?;
     let mut input = std::io::stdin().lock();
     let Some(ArchiveLine::Tavern(header)) = next(&mut input)? else {
         bail!("not an export: the first line must be the header that `tavern export` writes");

@@ -6,7 +6,6 @@ use crate::auth::{mint, parse_scopes};
 use anyhow::bail;
 use serde_json::json;
 use std::process::ExitCode;
-use std::sync::Arc;
 use std::time::Duration;
 use tavern_domain::{Scope, Scopes};
 use tavern_store::blocking::BlockingStore;
@@ -48,8 +47,8 @@ enum KeyAction {
     },
 }
 
-/// How long the store may take; a folder may be busy with another process's batch.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// How long the store may take: another process may be writing a large batch to the folder.
+const TIMEOUT: Duration = Duration::from_secs(10);
 const PAGE: u32 = 500;
 
 pub fn run(args: KeyArgs) -> anyhow::Result<ExitCode> {
@@ -61,21 +60,16 @@ pub fn run(args: KeyArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn open(options: StoreOptions) -> anyhow::Result<BlockingStore> {
-    let config = options.config(None)?;
-    Ok(tavern_engines::open_client(&config.store, Arc::new(SystemClock), PATIENCE)?)
-}
-
 fn create(name: &str, scopes: Scopes, options: StoreOptions) -> anyhow::Result<()> {
     let key = mint(name, scopes, SystemClock.now())?;
     let row = Row::Key(key.row);
     let expects = vec![Expect { key: row.key(), version: 0 }];
-    open(options)?.commit(Commit { expects, puts: vec![row], ..Commit::default() })?;
+    options.open_existing(TIMEOUT)?.commit(Commit { expects, puts: vec![row], ..Commit::default() })?;
     print_line(key.text.expose())
 }
 
 fn list(json: bool, options: StoreOptions) -> anyhow::Result<()> {
-    let keys = all(&open(options)?)?;
+    let keys = all(&options.open_existing(TIMEOUT)?)?;
     if json {
         for Versioned { row: key, .. } in keys {
             let scopes: Vec<&str> = key.scopes.iter().map(Scope::as_str).collect();
@@ -105,7 +99,7 @@ fn list(json: bool, options: StoreOptions) -> anyhow::Result<()> {
 fn revoke(asked: &str, options: StoreOptions) -> anyhow::Result<()> {
     // The whole key is accepted in place of its id.
     let id = asked.strip_prefix("tvk_").and_then(|rest| rest.split('_').next()).unwrap_or(asked);
-    let store = open(options)?;
+    let store = options.open_existing(TIMEOUT)?;
     let Some(Versioned { version, row }) = all(&store)?.into_iter().find(|key| &*key.row.id == id) else {
         bail!("there is no key with the id {id:?}: `tavern key list` shows them");
     };

@@ -2,10 +2,14 @@
 //! which folder to use instead of one.
 
 use crate::config::example::help;
-use crate::config::{Config, Flag, Loaded, ServerMode, Sources};
+use crate::config::{Config, Flag, Loaded, ServerMode, Sources, without_password};
 use anyhow::{Context, bail};
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
 use tavern_client::{Api, Auth, Builder, Client, Transport, trust_pem};
+use tavern_store::SystemClock;
+use tavern_store::blocking::BlockingStore;
 
 /// Every option of a server. They are stronger than `TAVERN_…` variables, which are stronger than the file.
 // No Debug: it holds secrets.
@@ -66,6 +70,24 @@ impl StoreOptions {
         let config = self.with_secret(secret).load(ServerMode::Serve, false)?.valid()?;
         print_warnings(&config);
         Ok(config)
+    }
+
+    /// Opens the store. One that does not exist is an error, so that a typing error does not create an empty store.
+    pub fn open_existing(self, timeout: Duration) -> anyhow::Result<BlockingStore> {
+        let config = self.config(None)?;
+        if config.store.starts_with("sqlite:") && !config.data.join("tavern.db").exists() {
+            bail!(
+                "no Tavern store exists in {}; check --data, or start the server once to create the store",
+                config.data.display()
+            );
+        }
+        if config.store.starts_with("postgres") && !tavern_engines::store_facts(&config.store)?.is_made {
+            bail!(
+                "no Tavern store of this version exists in {}; check --store, or start the server once to create it",
+                without_password(&config.store)
+            );
+        }
+        Ok(tavern_engines::open_client(&config.store, Arc::new(SystemClock), timeout)?)
     }
 
     fn with_secret(self, secret: Option<String>) -> ConfigOptions {
