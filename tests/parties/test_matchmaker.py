@@ -1,4 +1,4 @@
-"""Matchmaking end to end: two parties, the example matchmaker and its results."""
+"""Two parties, the example matchmaker, and its answers."""
 import pathlib
 import subprocess
 import sys
@@ -28,8 +28,8 @@ class Matchmaker:
         self.process.stdout.close()
 
 
-def next_event(socket, cmd):
-    """The next party event with this cmd."""
+def party_event(socket, cmd):
+    """The next party event with this command."""
     while True:
         event = socket.event()
         if event.get("cmd") == cmd:
@@ -38,9 +38,9 @@ def next_event(socket, cmd):
 
 def pair(server, ann, bob):
     party = ann.ok("party.invite", user=bob.hello["user"])["party_id"]
-    next_event(bob, "invite")
+    party_event(bob, "invite")
     bob.ok("party.accept", party_id=party)
-    next_event(ann, "accept")
+    party_event(ann, "accept")
     return party
 
 
@@ -51,8 +51,8 @@ def server(port, secret=SECRET):
 def test_two_parties_of_two_are_matched():
     port = free_port()
     with server(port) as tavern, Matchmaker(tavern, port, "--secret", SECRET):
-        people = [Socket(tavern, user=name) for name in ("ann", "bob", "cid", "dan")]
-        ann, bob, cid, dan = people
+        sockets = [Socket(tavern, user=name) for name in ("ann", "bob", "cid", "dan")]
+        ann, bob, cid, dan = sockets
         pair(tavern, ann, bob)
         pair(tavern, cid, dan)
         subscribed(tavern)
@@ -60,36 +60,36 @@ def test_two_parties_of_two_are_matched():
         assert ann.ok("party.get")["party"]["state"] == "queued"
         cid.ok("party.go")
         for own, other in ((ann, ["cid", "dan"]), (bob, ["cid", "dan"]), (cid, ["ann", "bob"]), (dan, ["ann", "bob"])):
-            event = next_event(own, "party_matched")
+            event = party_event(own, "party_matched")
             assert (event["match"], event["against"]) == ("match-1", other)
         assert ann.ok("party.get")["party"]["state"] == "idle"
-        for socket in people:
+        for socket in sockets:
             socket.close()
 
 
 def subscribed(tavern):
-    def there():
+    def is_subscribed():
         answer = httpx.get(f"{tavern.url}/v1/subscriptions/matchmaker", headers={"authorization": f"Bearer {tavern.key}"})
         return answer.status_code == 200
 
-    until(there, "the matchmaker to be subscribed")
+    until(is_subscribed, "the matchmaker to be subscribed")
 
 
-def test_a_ticket_without_an_opponent_fails_and_a_cancelled_one_is_not_matched():
+def test_a_ticket_without_an_opponent_fails_after_the_wait():
     port = free_port()
     with server(port) as tavern, Matchmaker(tavern, port, "--secret", SECRET, "--wait", "1"):
         ann, bob = (Socket(tavern, user=name) for name in ("ann", "bob"))
         pair(tavern, ann, bob)
         subscribed(tavern)
         ann.ok("party.go")
-        event = next_event(bob, "go_failed")
-        assert event["reason"] == "no opponent of this party size" and "missing" not in event
+        event = party_event(bob, "go_failed")
+        assert event["reason"] == "no other party of your size is waiting" and "missing" not in event
         assert ann.ok("party.get")["party"]["state"] == "idle"
         ann.close()
         bob.close()
 
 
-def test_a_matchmaker_that_was_down_gets_its_tickets_later():
+def test_tickets_reach_a_matchmaker_that_starts_later():
     port = free_port()
     with server(port) as tavern:
         ann, bob = (Socket(tavern, user=name) for name in ("ann", "bob"))
@@ -97,12 +97,12 @@ def test_a_matchmaker_that_was_down_gets_its_tickets_later():
         subscribed(tavern)
         ann.ok("party.go")
         with Matchmaker(tavern, port, "--secret", SECRET, "--wait", "0.2"):
-            assert next_event(ann, "go_failed")["reason"] == "no opponent of this party size"
+            assert party_event(ann, "go_failed")["reason"] == "no other party of your size is waiting"
         ann.close()
         bob.close()
 
 
-def test_the_subscription_is_removed_with_the_configuration():
+def test_the_subscription_is_removed_with_its_configuration():
     port = free_port()
     with server(port) as tavern:
         subscribed(tavern)
@@ -114,4 +114,19 @@ def test_the_subscription_is_removed_with_the_configuration():
             headers = {"authorization": f"Bearer {tavern.key}"}
             return httpx.get(f"{tavern.url}/v1/subscriptions/matchmaker", headers=headers).status_code == 404
 
-        until(gone, "the subscription to be removed")
+        until(gone, "the subscription to be gone")
+
+
+def test_a_gap_entry_is_answered_and_queued_parties_are_read_again():
+    port = free_port()
+    with Tavern.dev() as tavern, Matchmaker(tavern, port, "--wait", "0.2"):
+        ann, bob = (Socket(tavern, user=name) for name in ("ann", "bob"))
+        pair(tavern, ann, bob)
+        ann.ok("party.go")
+        # The ticket is among the events that were dropped.
+        gap = {"seq": 1, "type": "tavern.gap", "data": {"first_seq": 1, "last_seq": 4}}
+        answer = httpx.post(f"http://127.0.0.1:{port}/", json={"events": [gap]}, trust_env=False)
+        assert answer.status_code == 204
+        assert party_event(ann, "go_failed")["reason"] == "no other party of your size is waiting"
+        ann.close()
+        bob.close()
