@@ -32,6 +32,13 @@ def test_the_examples_run(document):
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
 
 
+def test_getting_started_works_after_the_readme():
+    documents = [ROOT / "README.md", ROOT / "docs" / "getting-started.md"]
+    run = [sys.executable, ROOT / "scripts" / "run-docs", "--together", *documents]
+    done = subprocess.run(run, cwd=ROOT, text=True, capture_output=True, timeout=300)
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+
+
 def test_blocks_are_found_with_their_options():
     text = """
 <!-- run -->
