@@ -28,7 +28,10 @@ export class ConnectionCard {
   }
 
   #outage() {
-    this.#lostAt ??= Date.now();
+    if (this.#lostAt === undefined) {
+      this.#lostAt = Date.now();
+      this.me.chat.note('You lost the connection.');
+    }
     clearInterval(this.#ticking);
     this.#ticking = setInterval(() => this.#show(), 100);
     this.#show();

@@ -56,7 +56,7 @@ export class Game {
     $('game').hidden = !name;
     if (!name) return;
     $('game-title').textContent = name;
-    $('players').textContent = `Playing: ${[...this.presence.users.keys()].join(', ')}`;
+    $('players').textContent = `Playing: ${[...this.presence.users.keys()].sort().join(', ')}`;
   }
 }
 

@@ -1,6 +1,9 @@
 // The party card: invites, members, matchmaking.
 import { $, button, throttle, face, h, note, refill, seconds } from '/demo/dom.js';
 
+const BOT_TRIES = 10;
+const BOT_PAUSE_MS = 300;
+
 export class PartyCard {
   #draw = throttle(() => this.#paint());
 
@@ -34,13 +37,22 @@ export class PartyCard {
   }
 
   async invite(user) {
-    await this.me.tavern.party.invite(user);
+    for (let tries = 0; ; tries++) {
+      try {
+        await this.me.tavern.party.invite(user);
+        break;
+      } catch (error) {
+        // The practice bot connects when the page is opened, and may not be online yet.
+        if (user !== this.me.times.bot || !['no_such_user', 'user_not_logged'].includes(error.code) || tries >= BOT_TRIES) throw error;
+        await new Promise((resolve) => setTimeout(resolve, BOT_PAUSE_MS));
+      }
+    }
     note(`You invited ${user}.`);
   }
 
   #matched({ match, against }) {
-    const text = [match, against].map((part) => JSON.stringify(part ?? null)).join(' against ');
-    this.me.chat.note(`Matched: ${text.slice(0, 200)}.`);
+    const others = Array.isArray(against) && against.length ? ` against ${against.join(', ')}` : '';
+    this.me.chat.note(`Matched: ${`${match}${others}`.slice(0, 200)}.`);
     const name = typeof match === 'string' && /^[\w-]{1,40}$/.test(match) ? `game#${match}` : undefined;
     if (name) this.me.game.play(name).catch(() => {});
   }
@@ -51,12 +63,16 @@ export class PartyCard {
     for (const [id, { expires_at }] of party.invites) if (expires_at < now) party.invites.delete(id);
     const invites = [...party.invites.values()].map(({ party_id, user, expires_at }) => ({ party_id, user, left: seconds(expires_at - now) }));
     refill($('invites'), invites, () => invites.map((invite) => this.#invited(invite)));
-    refill($('party-body'), [party.current, this.me.name], () => (party.current ? this.#members(party.current) : [this.#none()]));
+    refill($('party-body'), [party.current, this.me.name], () => (party.current ? this.#members(party.current) : this.#none()));
     this.me.people?.redraw();
   }
 
   #none() {
-    return h('p', { class: 'muted' }, 'You are not in a party. Invite a user from the lobby to create one.');
+    const { bot } = this.me.times;
+    return [
+      h('p', { class: 'muted' }, 'You are not in a party. Invite a user from the lobby to create one.'),
+      bot && h('div', { class: 'actions' }, button('Invite the practice bot', () => this.invite(bot), { 'data-act': `invite ${bot}` })),
+    ];
   }
 
   #invited({ party_id, user, left }) {
@@ -80,7 +96,7 @@ export class PartyCard {
       h('ul', { class: 'rows' }, rows, asked),
       h('p', { class: 'muted' }, `State: ${state}.`),
       h('div', { class: 'actions' },
-        leads && state === 'idle' && button('Go together', () => party.go({ mode: 'demo' }), { class: 'main', 'data-act': 'go' }),
+        leads && state === 'idle' && button('Go together', () => party.go({ mode: 'practice' }), { class: 'main', 'data-act': 'go' }),
         leads && waits && button('Cancel', () => party.cancelGo(), { 'data-act': 'cancel' }),
         button('Leave the party', () => party.leave(), { 'data-act': 'leave' })),
       waits && this.#matchmaker(),
@@ -88,7 +104,7 @@ export class PartyCard {
   }
 
   #matchmaker() {
-    if (this.me.times.matchmaker) return h('p', { class: 'muted' }, 'The matchmaker has the ticket. It pairs parties of the same size; with --practice it also starts matches without an opponent.');
+    if (this.me.times.matchmaker) return h('p', { class: 'muted' }, 'The matchmaker has the ticket.');
     return h('div', { class: 'hint' },
       h('p', {}, 'The ticket waits in the topic tavern.parties: this server has no matchmaker. Stop the server, then start both:'),
       h('pre', { tabindex: '0' }, h('code', {}, 'python3 examples/matchmaker/matchmaker.py --practice 3 \\\n  --key "$(cat tavern-data/dev-key)" &\nTAVERN_PARTIES_MATCHMAKER_URL=http://127.0.0.1:7410/ \\\n  tavern dev')));

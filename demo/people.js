@@ -41,24 +41,24 @@ export class People {
   #onChange(event) {
     const { user } = event;
     const { chat, name, times } = this.me;
-    const label = user === name ? 'You' : user;
     if (user) {
-      if (event.event === 'user_online') chat.note(user === name ? 'You joined the lobby.' : `${label} joined the lobby.`);
+      // Events about this user's own lost connection arrive after it is back; connection.js shows it when it happens.
+      if (event.event === 'user_online') chat.note(user === name ? 'You joined the lobby.' : `${user} joined the lobby.`);
       if (event.event === 'client_offline' && !event.explicit) {
         const entry = this.#presence.get(user);
         if (entry?.leaving) {
           this.#deadlines.set(user, Date.now() - times.resume_ms + times.grace_ms);
-          chat.note(`${label} lost the connection.`);
+          if (user !== name) chat.note(`${user} lost the connection.`);
         }
       }
-      if (event.event === 'client_online' && this.#deadlines.delete(user)) chat.note(user === name ? 'You are back.' : `${label} is back.`);
+      if (event.event === 'client_online' && this.#deadlines.delete(user) && user !== name) chat.note(`${user} is back.`);
       if (event.event === 'user_offline') {
         this.#deadlines.delete(user);
-        chat.note(user === name ? `You went offline (${event.reason}).` : `${label} left (${event.reason}).`);
+        if (user !== name) chat.note(`${user} left (${event.reason}).`);
       }
       if (event.event === 'client_updated' && user !== name) {
         const game = gameOf(this.#presence.get(user));
-        chat.note(game ? `${label} plays ${game}.` : `${label} is back in the lobby.`);
+        chat.note(game ? `${user} plays ${game}.` : `${user} is back in the lobby.`);
       }
     }
     if (event.event === 'snapshot') this.#deadlines.clear();
@@ -128,8 +128,11 @@ export class People {
   }
 }
 
-/** Presence state is untrusted input: accept only a game channel name. */
-const gameOf = (entry) => (typeof entry?.state?.game === 'string' && entry.state.game.startsWith('game#') ? entry.state.game.slice(0, 80) : undefined);
+/** The game of a user, from the first of their tabs that is in one. Any client can set any state, so only a channel name counts. */
+function gameOf(entry) {
+  const games = [...(entry?.clients.values() ?? [])].map((state) => state?.game);
+  return games.find((game) => typeof game === 'string' && game.startsWith('game#'))?.slice(0, 80);
+}
 
 function doing(status) {
   if (!status) return 'not seen yet';

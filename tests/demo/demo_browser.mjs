@@ -40,10 +40,10 @@ async function ask(page, expression) {
 }
 
 const acts = {
-  async open({ who, url, tab = who, width = 1280, height = 900, scheme = 'light', scale = 1 }) {
+  async open({ who, url, tab = who, width = 1280, height = 900, scheme = 'light', scale = 1, locale = 'en-GB' }) {
     let context = contexts.get(who);
     if (!context) {
-      context = await browser.newContext({ viewport: { width, height }, colorScheme: scheme, deviceScaleFactor: scale, locale: 'en-GB' });
+      context = await browser.newContext({ viewport: { width, height }, colorScheme: scheme, deviceScaleFactor: scale, locale });
       context.setDefaultTimeout(WAIT);
       // Reports policy violations as console errors.
       await context.addInitScript(() => {

@@ -43,20 +43,60 @@ def test_two_users_chat_follow_and_play(demo, lobby):
     ann.sees("Playing: ann", at="#players")
     ann.wait("!document.getElementById('players').textContent.includes('bob')")
 
-    # There is no matchmaker: the page shows how to start one.
+    # The practice matchmaker of dev mode answers the ticket.
     ann.click('[data-act="invite bob"]')
     bob.click('#invites [data-act^="accept"]')
     ann.click('[data-act="go"]')
-    bob.sees("examples/matchmaker/matchmaker.py", at="#party")
-    ann.click('[data-act="cancel"]')
+    bob.sees("The matchmaker has the ticket", at="#party")
+    for tab in (ann, bob):
+        tab.sees("Matched: practice-1.")
+        tab.sees("ann, bob", at="#players")
     ann.sees("State: idle", at="#party")
 
     # Services receive the same events, numbered.
-    ann.sees("party.go_cancelled", at="#events")
-    ann.wait("document.querySelectorAll('#events details').length >= 6")
+    ann.sees("party.go", at="#events")
+    ann.wait("document.querySelectorAll('#events details').length >= 5")
     numbers = ann.eval("[...document.querySelectorAll('#events .seq')].map((node) => +node.textContent.slice(1))")
     assert numbers == list(range(numbers[0], numbers[0] - len(numbers), -1)), "no gaps, newest first"
     demo.quiet()
+
+
+def test_one_user_goes_into_a_match_with_the_practice_bot(demo, lobby):
+    ann = demo.open_user(lobby, "ann")
+    ann.click('[data-act="invite practice-bot"]')
+    ann.sees("practice-bot joined the party.")
+    ann.click('[data-act="go"]')
+    ann.sees("Matched: practice-1.")
+    ann.sees("ann, practice-bot", at="#players")
+    ann.waits_for("ann")
+    ann.click('[data-act="leave"]')
+    ann.sees("not in a party", at="#party")
+    ann.wait("!document.getElementById('players').textContent.includes('practice-bot')")
+    demo.quiet()
+
+
+def test_second_tab_does_not_hide_the_game_of_a_user(demo, lobby):
+    ann, bob = demo.open_user(lobby, "ann"), demo.open_user(lobby, "bob")
+    bob.click("#play")
+    ann.sees("plays game#", at='[data-user="bob"]')
+    demo.open_user(lobby, "bob", tab="bob's second tab", who="bob")
+    ann.sees("2 tabs", at='[data-user="bob"]')
+    assert "plays game#" in ann.text('[data-user="bob"]')
+    demo.quiet()
+
+
+@pytest.mark.parametrize("width", [1280, 360])
+def test_times_in_us_english_stay_on_one_line(demo, lobby, width):
+    ann = demo.open_user(lobby, "ann", locale="en-US", width=width)
+    ann.say("good evening")
+    ann.sees("good evening")
+    lines = ann.eval("""[...document.querySelectorAll('#log time')].map((node) => {
+      const range = document.createRange();
+      range.selectNodeContents(node);
+      return range.getClientRects().length;
+    })""")
+    assert "M" in ann.text("#log time") and set(lines) == {1}, lines
+    assert ann.eval("document.documentElement.scrollWidth <= innerWidth")
 
 
 def test_three_users_and_several_tabs(demo, lobby):
@@ -99,6 +139,8 @@ def test_disconnect_within_and_beyond_the_grace_period(demo, lobby):
     bob.click("#disconnect")
     bob.sees("within the grace period")
     bob.sees("while disconnected")
+    log = bob.text("#log")
+    assert log.rindex("You lost the connection") < log.rindex("Back after"), log
     ann.sees("bob is back.")
     # Beyond it: left, then joined again.
     bob.click("#disconnect")

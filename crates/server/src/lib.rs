@@ -17,6 +17,7 @@ mod health;
 mod http;
 mod liveness;
 mod metrics;
+mod practice;
 mod random;
 mod resp;
 mod samples;

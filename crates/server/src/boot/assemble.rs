@@ -8,6 +8,7 @@ use crate::connections::{self, Connections};
 use crate::health::NodeHealth;
 use crate::http::{HttpApi, IdempotencyKeys, Pings};
 use crate::metrics::{MetricSources, NodeMetrics};
+use crate::practice::Practice;
 use crate::resp::RespServer;
 use crate::resp::clients::Clients;
 use crate::samples::Samples;
@@ -60,6 +61,7 @@ pub struct Parts {
     pub topics: Arc<TopicsApi>,
     pub metrics: Arc<MetricSources>,
     pub samples: Arc<Samples>,
+    pub practice: Arc<Practice>,
     authenticator: Arc<Authenticator>,
     started: Instant,
 }
@@ -140,6 +142,7 @@ impl Parts {
             topics,
             metrics,
             samples,
+            practice: Arc::default(),
             authenticator,
             started,
         };
@@ -162,6 +165,7 @@ impl Parts {
             started: self.started,
             idempotency: IdempotencyKeys::new(self.config.limits.idempotency_keys),
             pings: Pings::default(),
+            practice: self.practice.clone(),
         })
     }
 }

@@ -6,7 +6,10 @@ use std::io::IsTerminal;
 pub fn start_log(config: &Config) {
     let filter = tracing_subscriber::EnvFilter::try_new(&config.log_level)
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info"));
-    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(wants_colour());
+    let builder = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(wants_colour());
     // A second server in one process keeps the first one's log.
     let _ = match config.log {
         LogFormat::Json => builder.json().try_init(),

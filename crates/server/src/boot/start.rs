@@ -8,6 +8,7 @@ use crate::clock::NodeClock;
 use crate::config::{Config, ServerMode, dev};
 use crate::health::NodeHealth;
 use crate::liveness::{self, LivenessDriver};
+use crate::practice::Practice;
 use crate::random::SystemRandom;
 use crate::samples::Sampler;
 use crate::shard::worker::ShardStart;
@@ -113,6 +114,10 @@ fn start_tasks(
         supervisor.task("samples", sampler.run()),
         supervisor.task_once("matchmaker", matchmaker::arrange(parts.topics.clone())),
     ];
+    if Practice::is_available(config) {
+        let (practice, config) = (parts.practice.clone(), config.clone());
+        others.push(supervisor.task("practice", async move { practice.run(&config).await }));
+    }
     if let Some(tls) = &tls {
         others.push(supervisor.task("tls-reload", tls.clone().watch()));
     }

@@ -8,6 +8,7 @@ use crate::config::Config;
 use crate::connections::Connections;
 use crate::health::NodeHealth;
 use crate::metrics::MetricSources;
+use crate::practice::Practice;
 use crate::samples::Samples;
 use crate::shard::Shards;
 use crate::store_client::StoreClient;
@@ -33,6 +34,7 @@ pub struct HttpApi {
     pub started: Instant,
     pub idempotency: IdempotencyKeys,
     pub pings: Pings,
+    pub practice: Arc<Practice>,
 }
 
 impl HttpApi {

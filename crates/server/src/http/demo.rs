@@ -7,7 +7,8 @@ use super::asset;
 use super::body::{HttpResponse, json, refusal, typed};
 use super::request::Query;
 use super::server::HttpConnection;
-use crate::config::{Config, ServerMode};
+use crate::config::ServerMode;
+use crate::practice::{self, Practice};
 use crate::topics::{policy, report, settings as subscription};
 use bytes::Bytes;
 use http::request::Parts;
@@ -58,7 +59,7 @@ pub async fn answer(connection: &HttpConnection, parts: &Parts) -> HttpResponse 
     let here = connection.api.config.mode == ServerMode::Dev && connection.peer.ip().is_loopback();
     match parts.uri.path() {
         "/demo" | "/demo/" => file(if here { "index.html" } else { "serve.html" }, parts),
-        "/demo/settings.json" if here => settings(&connection.api.config),
+        "/demo/settings.json" if here => settings(&connection.api),
         "/demo/events" if here => {
             events(&connection.api, parts).await.unwrap_or_else(|refused| refusal(&refused))
         }
@@ -82,11 +83,17 @@ fn missing(path: &str) -> HttpResponse {
     refusal(&Refusal::new(Code::NotFound, format!("nothing at {path}")))
 }
 
-/// The grace periods that the page shows.
-fn settings(config: &Config) -> HttpResponse {
+/// What the page must know about the server. A page that asks may want to practise.
+fn settings(api: &HttpApi) -> HttpResponse {
+    let config = &api.config;
+    let practice = Practice::is_available(config);
+    if practice {
+        api.practice.start();
+    }
     typed(&DemoSettings {
+        bot: practice.then_some(practice::BOT),
         grace_ms: config.kind(LOBBY).grace_ms,
-        matchmaker: config.parties.matchmaker_url.is_some(),
+        matchmaker: practice || config.parties.matchmaker_url.is_some(),
         resume_ms: config.sessions.resume_ms,
     })
 }

@@ -78,10 +78,13 @@ pub struct SettingValue<'a> {
     pub value: &'a serde_json::Value,
 }
 
-/// `GET /demo/settings.json`: what the demo page shows about grace periods.
+/// `GET /demo/settings.json`: what the demo page must know about this server.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct DemoSettings {
+    /// The user who accepts every invite; None: there is none.
+    pub bot: Option<&'static str>,
     pub grace_ms: u64,
+    /// Whether a matchmaker answers the page's tickets.
     pub matchmaker: bool,
     pub resume_ms: u64,
 }
