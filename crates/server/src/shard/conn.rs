@@ -20,7 +20,7 @@ pub struct Conn {
     pub input: Vec<u8>,
     /// Commands that wait for an answer from outside, and what came after them.
     pub stalled: Option<Box<Stalled>>,
-    /// Milliseconds since the shard's start at which something was last read.
+    /// Milliseconds since the shard's start at which something was last read. Bytes of a closing connection do not count.
     pub heard_ms: u32,
     pub state: SocketState,
     /// Its slot in the counts of connections; given back when it is dropped.
@@ -55,7 +55,10 @@ pub struct SocketState {
     pub pinged: bool,
     /// No more commands; what is in `out` is written, then the socket is shut and lingers.
     pub closing: bool,
+    /// The socket was shut for writing; `heard_ms` is the time of that.
     pub shut: bool,
+    /// Bytes that came since then; they are discarded.
+    pub discarded: usize,
     /// It goes to another shard at the end of the turn.
     pub moving: Option<u8>,
 }

@@ -1,7 +1,7 @@
 //! Keeps attached transports alive: pings the silent, ends the dead, gives buffers back.
 //! An idle connection owns no timer; all connections are looked at each second, in pieces.
 
-use crate::shard::conn::SocketProtocol;
+use crate::shard::conn::{Conn, SocketProtocol};
 use crate::shard::links::{LinkTarget, Links};
 use crate::shard::state::ShardState;
 use crate::shard::{polls, socket_writer, streams};
@@ -13,8 +13,14 @@ const PIECES: u32 = 8;
 const PIECE_MS: u64 = 125;
 /// The least number of links in a piece.
 const PIECE_LINKS: u32 = 64;
-/// A connection that we closed and that does not close itself is dropped after this long.
-const LINGER_MS: u32 = 2_000;
+/// A connection that we have shut is dropped after this long if its peer does not close it: each is looked at once per
+/// second, so it lives for 2 s at most.
+const LINGER_MS: u32 = 1_000;
+/// A connection that we have shut is dropped at once when its peer has sent this much more. Enough for the rest of a
+/// message that was too large, so that the peer sees the reason.
+const LINGER_BYTES: usize = 32 << 20;
+/// A connection that we want to shut and whose peer does not read our last bytes.
+const UNWRITTEN_MS: u32 = 8_000;
 /// A WebSocket that says no hello, a Redis connection that does not log in.
 const HELLO_MS: u32 = 15_000;
 
@@ -53,13 +59,21 @@ impl Keepalive {
     }
 }
 
+/// Whether a connection that was shut and sends `count` more bytes is kept until its peer closes. Nothing that it sends
+/// makes it live longer.
+pub fn lingers(conn: &mut Conn, count: usize, since_start: u32) -> bool {
+    conn.state.discarded += count;
+    conn.state.discarded <= LINGER_BYTES && since_start.saturating_sub(conn.heard_ms) <= LINGER_MS
+}
+
 fn check_socket(state: &mut ShardState, link: LinkId) {
     let since_start = state.since_start();
     let heartbeat_ms = state.context.limits.heartbeat_ms;
     let Some(conn) = state.links.conn_mut(link) else { return };
     let silent_ms = since_start.saturating_sub(conn.heard_ms);
     if conn.state.closing {
-        if conn.state.shut && silent_ms > LINGER_MS || silent_ms > LINGER_MS * 4 {
+        let wait_ms = if conn.state.shut { LINGER_MS } else { UNWRITTEN_MS };
+        if silent_ms > wait_ms {
             state.drop_conn(link);
         }
         return;

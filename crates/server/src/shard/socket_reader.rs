@@ -5,6 +5,7 @@ use crate::auth::AuthError;
 use crate::resp;
 use crate::shard::conn::{Conn, SocketProtocol, SocketState};
 use crate::shard::input::{ImplicitHello, NewSocket, ShardInput};
+use crate::shard::keepalive;
 use crate::shard::links::LinkTarget;
 use crate::shard::state::ShardState;
 use crate::shard::websocket::{self, WebSocketNext};
@@ -57,10 +58,11 @@ impl SocketReader {
         let Some(mut conn) = state.links.take_conn(link) else { return };
         let waits =
             conn.stalled.is_some() || state.congested || state.frozen || conn.out.len() > UNWRITTEN_BYTES;
-        if waits && !conn.state.closing {
+        // A closing connection is not read until our last bytes are written, then only to see its end.
+        if (waits && !conn.state.closing) || (conn.state.closing && !conn.state.shut) {
             // Edge-triggered: remember that there is more, epoll will not say it again.
             conn.state.unread = true;
-            if state.congested && conn.stalled.is_none() {
+            if state.congested && conn.stalled.is_none() && !conn.state.closing {
                 state.unread.push(link);
             }
             state.links.put(link, LinkTarget::Socket(conn));
@@ -70,16 +72,18 @@ impl SocketReader {
         let keep = match conn.read(&mut buffer[..]) {
             Ok(0) => false,
             Ok(count) => {
-                conn.heard_ms = state.since_start();
-                conn.state.pinged = false;
                 // A short read has emptied the socket; a full one may have left something. TLS may hold more inside.
                 if count == READ_BYTES || conn.tls.is_some() {
                     state.unread.push(link);
                 }
-                if !conn.state.closing {
+                if conn.state.closing {
+                    keepalive::lingers(&mut conn, count, state.since_start())
+                } else {
+                    conn.heard_ms = state.since_start();
+                    conn.state.pinged = false;
                     self.take_input(state, &mut conn, link, &mut buffer[..count]);
+                    true
                 }
-                true
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => true,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {

@@ -46,6 +46,10 @@ pub fn write(state: &mut ShardState, link: LinkId) {
                 // Lingers until the other side closes too, so that our last bytes are not lost.
                 let _ = conn.socket.shutdown(Shutdown::Write);
                 conn.state.shut = true;
+                conn.heard_ms = state.since_start();
+                // The peer may have closed before.
+                conn.state.unread = false;
+                state.unread.push(link);
             }
         }
         Written::Some => {
