@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from support import tokens
 from support.json_client import Poller, Socket, Stream
 from support.resp import RespConnection, pack
 
@@ -63,6 +64,22 @@ def test_from_names_user_and_client(dev, user, channel):
         socket.ok("subscribe", channel=channel)
         socket.ok("publish", channel=channel, data=1)
         assert socket.events_so_far()[0]["from"] == {"user": user, "client": socket.hello["client"]}
+
+
+def test_a_redis_message_by_the_holder_of_a_user_token_has_from(serve, user, channel):
+    with Socket(serve, token=tokens.token("watcher")) as socket:
+        socket.ok("subscribe", channel=channel)
+        connection = RespConnection(serve.resp_port)
+        assert connection.call("AUTH", tokens.token(user)) == "OK"
+        assert connection.call("PUBLISH", channel, "first") == 1
+        sender = socket.event()["from"]
+        assert sender["user"] == user and len(sender["client"]) == 16
+        assert connection.call("AUTH", tokens.token(user)) == "OK"
+        connection.send(pack("MULTI") + pack("PUBLISH", channel, "second") + pack("EXEC"))
+        assert socket.event()["from"] == sender, "a fresh token keeps the client"
+        connection.send(pack("RESET") + pack("AUTH", serve.key) + pack("PUBLISH", channel, "third"))
+        assert "from" not in socket.event(), "a service has none"
+        connection.close()
 
 
 @pytest.mark.parametrize(

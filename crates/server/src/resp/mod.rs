@@ -9,7 +9,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
 use tavern_domain::{Identity, Time};
-use tavern_hub::{EventFormat, LinkId, ListenerId, Scratch, Shard};
+use tavern_hub::{Author, EventFormat, LinkId, ListenerId, Scratch, Shard};
 use tavern_wire::resp::{Limits, Parsed, Parser, Proto};
 
 pub mod clients;
@@ -25,6 +25,8 @@ pub struct RedisPeer {
     pub proto: Proto,
     /// None until `AUTH` in serve mode.
     pub identity: Option<Identity>,
+    /// The sender of what it publishes; None without a user token.
+    pub author: Option<Author>,
     pub info: Arc<ClientInfo>,
     pub state: command::PeerState,
     /// An `AUTH` with an API key that was looked up meanwhile.
@@ -80,6 +82,7 @@ impl RedisPeer {
             listener: None,
             proto: Proto::Resp2,
             identity,
+            author: None,
             info,
             state: command::PeerState::default(),
             login: None,

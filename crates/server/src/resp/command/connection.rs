@@ -4,10 +4,12 @@
 use super::{PeerState, RedisCall, pubsub, text, transaction};
 use crate::auth::{AuthError, Credential};
 use crate::config::ServerMode;
+use crate::random::random_bits;
 use crate::resp::RedisNext;
 use crate::resp::clients::{DEFAULT_USER, NO_EVICT, NO_TOUCH};
 use crate::supervisor::panics;
-use tavern_domain::Identity;
+use tavern_domain::{ClientId, Identity};
+use tavern_hub::Author;
 use tavern_wire::resp::{self as reply, Proto};
 
 /// The version of Redis whose behaviour is kept.
@@ -72,6 +74,7 @@ pub fn reset(call: &mut RedisCall<'_, '_>) -> RedisNext {
     peer.state = PeerState { bucket, ..PeerState::default() };
     peer.proto = Proto::Resp2;
     peer.identity = call.context.server.authenticator.admit_unnamed().ok();
+    peer.author = None;
     peer.info.set_counts([0; 3]);
     peer.info.set_proto(Proto::Resp2);
     peer.info.set_db(0);
@@ -145,7 +148,19 @@ fn login(call: &mut RedisCall<'_, '_>, user: Option<&[u8]>, password: &[u8]) -> 
 
 fn enter(call: &mut RedisCall<'_, '_>, identity: Identity) {
     call.peer.info.texts().user = identity.user.clone();
+    call.peer.author = author(call.peer.author.take(), &identity);
     call.peer.identity = Some(identity);
+}
+
+/// The sender that other clients see in messages of this connection. Services, which have an API key, have none. A fresh
+/// token of the same user keeps the client id.
+fn author(earlier: Option<Author>, identity: &Identity) -> Option<Author> {
+    if identity.key.is_some() || !identity.scopes.is_empty() {
+        return None;
+    }
+    let earlier = earlier.filter(|author| author.user == identity.user).map(|author| author.client);
+    let client = earlier.unwrap_or_else(|| ClientId::from_random(random_bits()));
+    Some(Author { user: identity.user.clone(), client })
 }
 
 /// Looks the key up in the store, on the runtime; then the command runs again.

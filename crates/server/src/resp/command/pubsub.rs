@@ -42,7 +42,8 @@ fn speak(call: &mut RedisCall<'_, '_>, space: Namespace) -> RedisNext {
         return call
             .error(&format!("ERR the message has {} bytes, at most {most} are allowed", payload.len()));
     }
-    let receivers = call.context.hub.publish(call.context.now, space, &channel, payload, false, None);
+    let author = call.peer.author.clone();
+    let receivers = call.context.hub.publish(call.context.now, space, &channel, payload, false, author);
     reply::int(call.out, i64::from(receivers));
     RedisNext::Go
 }
