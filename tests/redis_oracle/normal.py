@@ -75,7 +75,7 @@ def info(frames):
         if frame[:1] not in b"$=":
             return frame
         text = parse(frame)[0].decode()
-        wanted = ["redis_version:", "connected_clients:", "pubsub_channels:", "role:master"]
+        wanted = ["redis_version:", "connected_clients:", "pubsub_channels:", "role:master", "cluster_enabled:0"]
         return frame[:1], sorted(w for w in wanted if w in text), text.startswith("# ") if text else "empty"
     return [one(frame) for frame in frames]
 

@@ -80,13 +80,14 @@ fn asks_for_time(seconds: &[u8]) -> bool {
 
 type InfoSection = fn(&RedisCall<'_, '_>, &mut String);
 
-const SECTIONS: [(&str, InfoSection); 7] = [
+const SECTIONS: [(&str, InfoSection); 8] = [
     ("Server", write_server),
     ("Clients", write_clients),
     ("Memory", write_memory),
     ("Stats", write_stats),
     ("Replication", write_replication),
     ("CPU", write_cpu),
+    ("Cluster", |_, text| fact(text, "cluster_enabled", 0)),
     ("Keyspace", |_, _| {}),
 ];
 
