@@ -88,9 +88,10 @@ def test_both_secrets_sign_during_rotation(topic, name, verifies):
         assert verifies([message(*pair) for pair in asked]) == expected
 
 
-def test_the_routemaster_format_is_a_list_with_basic_auth(ann, topic, name):
+def test_the_routemaster_format_is_a_signed_list_with_a_basic_password(ann, topic, name, verifies):
     with Endpoint(script(500)) as endpoint:
-        put(ann, name, topics=[topic], callback=endpoint.url, timeout_ms=0, format="routemaster", uuid="3f-uuid")
+        wanted = {"topics": [topic], "callback": endpoint.url, "timeout_ms": 0, "format": "routemaster", "uuid": "3f-uuid"}
+        secret = put(ann, name, **wanted)["secret"]
         publish(ann, topic, [{"type": "create", "url": "https://x/1", "time": 1234, "data": {"a": 1}}, {"type": "noop", "url": "https://x/2"}])
         first, second = endpoint.posted(2)
         assert first.raw == second.raw
@@ -99,3 +100,4 @@ def test_the_routemaster_format_is_a_list_with_basic_auth(ann, topic, name):
         assert create == {"topic": topic, "type": "create", "url": "https://x/1", "t": 1234, "data": {"a": 1}}
         assert {key: noop[key] for key in ("topic", "type", "url")} == {"topic": topic, "type": "noop", "url": "https://x/2"}
         assert noop["t"] > 1_700_000_000_000 and "data" not in noop
+        assert verifies([message(first, secret), message(second, secret), message(first, secret_of(9))]) == [True, True, False]

@@ -95,8 +95,8 @@ def test_invalid_requests_are_refused(api):
         assert (answer.status_code, answer.json()["error"]["code"]) == (status, code), (method, path, answer.text)
 
 
-def form(server, user, **fields):
-    return httpx.post(f"{server.url}/party", params={"user": user}, data={"action": "party"} | fields, timeout=20)
+def form(server, caller, **fields):
+    return httpx.post(f"{server.url}/party", params={"user": caller}, data={"action": "party"} | fields, timeout=20)
 
 
 def test_the_legacy_form_api_works(server, pair):
@@ -186,3 +186,46 @@ def test_followers_see_who_is_in_a_party(server, pair):
     assert status()["channels"] == [f"party#{party}"]
     bob.ok("party.leave")
     until(lambda: status()["activities"] == [], "the activity to end")
+
+
+MALFORMED = [
+    ({"cmd": "dance"}, "party command"),
+    ({"cmd": "invite"}, "`user`"),
+    ({"cmd": "invite", "user": "x" * 129}, "`user` must have 1 to 128 bytes"),
+    ({"cmd": "leave", "message": "x" * 257}, "`message` must have at most 256 bytes"),
+    ({"cmd": "leave", "message": "a\nb"}, "`message` must have at most 256 bytes and no control characters"),
+    ({"cmd": "accept", "party_id": "x"}, "`party_id` must be an integer"),
+    ({"cmd": "get", "rid": "r" * 65}, "`rid` must have 1 to 64 bytes"),
+    ({"cmd": "set_data", "data": "7"}, "`data` must be an object"),
+    ({"cmd": "set_data", "data": json.dumps({"a": "x" * 4096})}, "`data` must be JSON of at most 4096 bytes"),
+]
+
+
+@pytest.mark.parametrize("fields, where", MALFORMED)
+def test_bad_request_names_the_member_and_carries_the_party(server, api, pair, fields, where):
+    ann, bob = pair
+    party = together(ann, bob)
+    refused = form(server, name(ann), **fields)
+    assert (refused.status_code, refused.json()["code"]) == (400, "bad_request")
+    assert where in refused.json()["error"] and refused.json()["party"]["party_id"] == party
+    body = fields | ({"data": json.loads(fields["data"])} if "data" in fields else {})
+    refused = api.post(f"/v1/users/{name(bob)}/party", json=body)
+    error = refused.json()["error"]
+    assert (refused.status_code, error["code"], error["party"]["party_id"]) == (400, "bad_request", party)
+    assert where in error["message"]
+    error = ann.call("party." + body["cmd"], **{key: body[key] for key in body if key != "cmd"})["error"]
+    assert error["code"] == "bad_request" and where in error["message"] and error["party"]["party_id"] == party
+
+
+def test_details_of_a_match_have_a_limit(api):
+    refused = api.post("/v1/parties/1/go/1", json={"result": "matched", "address": "x" * 4096})
+    assert refused.status_code == 400 and "`result`" in refused.json()["error"]["message"]
+
+
+def test_reason_of_the_old_form_is_the_users_message(server, pair):
+    ann, bob = pair
+    party = ann.ok("party.invite", user=name(bob))["party_id"]
+    form(server, name(bob), cmd="decline", party_id=party, user_msg="not today")
+    ping = lambda: httpx.get(f"{server.url}/party/ping", params={"user": name(ann)}, timeout=20).json()["party_events"]
+    declined = until(lambda: next((event for event in ping() if event["cmd"] == "decline"), None), "the decline")
+    assert (declined["reason"], declined["message"]) == ("not today", "not today")

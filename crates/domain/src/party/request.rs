@@ -84,34 +84,44 @@ pub enum PartyCommand {
 }
 
 impl PartyRequest {
-    /// Whether it is within the limits of a request. That JSON is valid is checked where it is parsed.
+    /// Whether it is within the limits of a request.
     pub fn is_sound(&self) -> bool {
-        let user = |user: &UserId| !user.is_empty() && user.len() <= limits::USER_BYTES;
+        self.invalid_member().is_none()
+    }
+
+    /// The first member beyond the limits of a request. That JSON is valid is checked where it is parsed.
+    pub fn invalid_member(&self) -> Option<&'static str> {
+        let user = |user: &UserId| {
+            let fits = !user.is_empty() && user.len() <= limits::USER_BYTES;
+            (!fits).then_some("user")
+        };
         let message = |message: &Option<Arc<str>>| {
             let fits = |text: &Arc<str>| {
                 text.len() <= limits::PARTY_MESSAGE_BYTES && !text.chars().any(char::is_control)
             };
-            message.as_ref().is_none_or(fits)
+            (!message.as_ref().is_none_or(fits)).then_some("message")
         };
-        let json = |json: &Arc<str>| json.len() <= limits::PARTY_DATA_BYTES;
-        let rid = |rid: &Arc<str>| !rid.is_empty() && rid.len() <= limits::PARTY_RID_BYTES;
-        self.rid.as_ref().is_none_or(rid)
-            && match &self.command {
-                PartyCommand::Get | PartyCommand::CancelGo | PartyCommand::Accept { .. } => true,
-                PartyCommand::Ready { .. } | PartyCommand::Wake { .. } => true,
-                PartyCommand::Invite { user: target } | PartyCommand::CancelInvite { user: target } => {
-                    user(target)
-                }
-                PartyCommand::Promote { user: target } | PartyCommand::Check { user: target } => user(target),
-                PartyCommand::Block { user: target } | PartyCommand::Unblock { user: target } => user(target),
-                PartyCommand::Kick { user: target, message: text } => user(target) && message(text),
-                PartyCommand::Decline { message: text, .. } => message(text),
-                PartyCommand::Leave { message: text } | PartyCommand::Disband { message: text } => {
-                    message(text)
-                }
-                PartyCommand::SetData { data } => json(data),
-                PartyCommand::Go { params } => params.as_ref().is_none_or(json),
-                PartyCommand::Answer { details, .. } => details.as_ref().is_none_or(json),
+        let json = |name: &'static str, json: Option<&Arc<str>>| {
+            json.is_some_and(|json| json.len() > limits::PARTY_DATA_BYTES).then_some(name)
+        };
+        let fits = |rid: &Arc<str>| !rid.is_empty() && rid.len() <= limits::PARTY_RID_BYTES;
+        if !self.rid.as_ref().is_none_or(fits) {
+            return Some("rid");
+        }
+        match &self.command {
+            PartyCommand::Get | PartyCommand::CancelGo | PartyCommand::Accept { .. } => None,
+            PartyCommand::Ready { .. } | PartyCommand::Wake { .. } => None,
+            PartyCommand::Invite { user: target } | PartyCommand::CancelInvite { user: target } => {
+                user(target)
             }
+            PartyCommand::Promote { user: target } | PartyCommand::Check { user: target } => user(target),
+            PartyCommand::Block { user: target } | PartyCommand::Unblock { user: target } => user(target),
+            PartyCommand::Kick { user: target, message: text } => user(target).or_else(|| message(text)),
+            PartyCommand::Decline { message: text, .. } => message(text),
+            PartyCommand::Leave { message: text } | PartyCommand::Disband { message: text } => message(text),
+            PartyCommand::SetData { data } => json("data", Some(data)),
+            PartyCommand::Go { params } => json("params", params.as_ref()),
+            PartyCommand::Answer { details, .. } => json("details", details.as_ref()),
+        }
     }
 }

@@ -20,7 +20,7 @@ use tavern_hub::ServiceCommand;
 use tavern_store::limits::RETRY_AFTER_MS;
 use tavern_store::{DocumentKey, Found, Read, Row, RowKey, RowKind};
 use tavern_wire::error::{Code, Refusal};
-use tavern_wire::json::api::{FormRefusal, PartyList, PingReply, encode, form_command};
+use tavern_wire::json::api::{FormRefusal, PartyList, PingReply, encode, form_command, party_in};
 use tavern_wire::json::party::{self, PartyOp};
 use tavern_wire::record::{PARTY, read_party};
 use tokio::sync::oneshot;
@@ -54,9 +54,13 @@ pub async fn answer(
             order(api, PartyRequest { user: Some((*user).into()), ..without_user(PartyCommand::Get) }).await
         }
         ("POST", ["users", user, "party"]) => {
-            let body = request::body(body, BODY_BYTES).await?;
-            let call = called(party::parse(&body)?)?;
-            order(api, PartyRequest { user: Some((*user).into()), ..call }).await
+            let user: Arc<str> = (*user).into();
+            let body = request::body(body, BODY_BYTES).await;
+            let call = match body.and_then(|body| called(party::parse(&body)?)) {
+                Ok(call) => call,
+                Err(refusal) => return Err(with_party(api, user, refusal).await),
+            };
+            order(api, PartyRequest { user: Some(user), ..call }).await
         }
         (method, path) => {
             let message = format!("no route for {method} /v1/{}", path.join("/"));
@@ -86,6 +90,16 @@ fn called(wish: PartyOp) -> Result<PartyRequest, Refusal> {
 
 async fn order(api: &HttpApi, call: PartyRequest) -> Result<HttpResponse, Refusal> {
     carry_out(api, ServiceCommand::Party { call: Box::new(call), limited: false }).await.map(json)
+}
+
+/// Adds the user's party to the refusal of a request that did not become a command; the refusals of commands have it.
+async fn with_party(api: &HttpApi, user: Arc<str>, refusal: Refusal) -> Refusal {
+    let call = PartyRequest { user: Some(user), ..without_user(PartyCommand::Get) };
+    let reply = carry_out(api, ServiceCommand::Party { call: Box::new(call), limited: false }).await;
+    match reply.ok().and_then(|reply| party_in(&reply)) {
+        Some(party) => refusal.with_party(party),
+        None => refusal,
+    }
 }
 
 /// Parties by id, from the store: the same on every node.
@@ -130,8 +144,11 @@ pub async fn form(connection: &HttpConnection, parts: &Parts, body: Incoming) ->
 
 async fn carry_form(api: &HttpApi, parts: &Parts, body: Incoming) -> Result<Vec<u8>, Refusal> {
     let (identity, user) = user_of(api, parts).await?;
-    let body = request::body(body, BODY_BYTES).await?;
-    let call = read_form(&body)?;
+    let body = request::body(body, BODY_BYTES).await;
+    let call = match body.and_then(|body| read_form(&body)) {
+        Ok(call) => call,
+        Err(refusal) => return Err(with_party(api, user, refusal).await),
+    };
     let call = PartyRequest { user: Some(user), name: identity.name, ..call };
     carry_out(api, ServiceCommand::Party { call: Box::new(call), limited: true }).await
 }

@@ -75,17 +75,13 @@ fn headers(post: &Post, now_s: u64, body: &[u8]) -> Vec<(HeaderName, HeaderValue
             headers.push((name, value));
         }
     }
-    match subscription.format {
-        BatchFormat::Standard => {
-            if let Some(keys) = keys(subscription, now_s) {
-                headers.extend(webhook::sign(&keys, &post.id(), now_s, body));
-            }
-        }
-        BatchFormat::Routemaster => {
-            let uuid = subscription.uuid.as_deref().unwrap_or_default();
-            let basic = format!("Basic {}", STANDARD.encode(format!("{uuid}:x")));
-            headers.extend(HeaderValue::try_from(basic).ok().map(|value| (AUTHORIZATION, value)));
-        }
+    if let Some(keys) = keys(subscription, now_s) {
+        headers.extend(webhook::sign(&keys, &post.id(), now_s, body));
+    }
+    if subscription.format == BatchFormat::Routemaster {
+        let uuid = subscription.uuid.as_deref().unwrap_or_default();
+        let basic = format!("Basic {}", STANDARD.encode(format!("{uuid}:x")));
+        headers.extend(HeaderValue::try_from(basic).ok().map(|value| (AUTHORIZATION, value)));
     }
     headers
 }

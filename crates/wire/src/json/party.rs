@@ -6,6 +6,7 @@ use super::field::{Raw, need, number, object, present, refuse, text};
 use crate::error::Refusal;
 use serde::Deserialize;
 use std::sync::Arc;
+use tavern_domain::limits;
 use tavern_domain::party::{
     Party, PartyCommand, PartyEvent, PartyEventKind, PartyReason, PartyRequest, PartyTopicEvent,
 };
@@ -117,7 +118,12 @@ pub fn parse_answer(body: &[u8]) -> Result<(bool, Option<Arc<str>>), Refusal> {
         Some("failed") => false,
         _ => return Err(refuse("the field `result` must be \"matched\" or \"failed\"")),
     };
-    let details = (!given.is_empty()).then(|| serde_json::Value::Object(given).to_string().into());
+    let details: Option<Arc<str>> =
+        (!given.is_empty()).then(|| serde_json::Value::Object(given).to_string().into());
+    if details.as_ref().is_some_and(|details| details.len() > limits::PARTY_DATA_BYTES) {
+        let most = limits::PARTY_DATA_BYTES;
+        return Err(refuse(format!("the members beside `result` must be JSON of at most {most} bytes")));
+    }
     Ok((matched, details))
 }
 
@@ -146,13 +152,28 @@ pub(super) fn read(command: &str, fields: &PartyFields<'_>) -> Result<PartyOp, R
         "unblock" => PartyCommand::Unblock { user: user()? },
         "say" => return Ok(PartyOp::Say(need("data", fields.data)?.get().into())),
         _ => {
-            let message = format!("unknown command of parties; the known ones are {}", COMMANDS.join(", "));
+            let message = format!("unknown party command; the known ones are {}", COMMANDS.join(", "));
             return Err(refuse(message));
         }
     };
     let if_version = number("if_version", fields.if_version)?;
     let rid = given("rid", fields.rid)?;
-    Ok(PartyOp::Call(PartyRequest { user: None, name: None, party, if_version, rid, command }))
+    let request = PartyRequest { user: None, name: None, party, if_version, rid, command };
+    match request.invalid_member() {
+        None => Ok(PartyOp::Call(request)),
+        Some(member) => Err(refuse(beyond_limits(member))),
+    }
+}
+
+/// The limits of a member of a party command.
+fn beyond_limits(member: &'static str) -> String {
+    let expected = match member {
+        "user" => format!("have 1 to {} bytes", limits::USER_BYTES),
+        "message" => format!("have at most {} bytes and no control characters", limits::PARTY_MESSAGE_BYTES),
+        "rid" => format!("have 1 to {} bytes", limits::PARTY_RID_BYTES),
+        _ => format!("be JSON of at most {} bytes", limits::PARTY_DATA_BYTES),
+    };
+    format!("the field `{member}` must {expected}")
 }
 
 /// The data of a party: one object with few keys.

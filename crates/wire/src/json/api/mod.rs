@@ -13,7 +13,7 @@ pub use channel::{ChannelCount, ChannelList, Receivers};
 pub use node::{
     DemoSettings, EventSums, LocalNode, NodeList, NodeReport, Overview, SettingValue, SettingsReport,
 };
-pub use party::{FormRefusal, PartyList, PingReply, form_command};
+pub use party::{FormRefusal, PartyList, PingReply, form_command, party_in};
 pub use session::{MailboxReport, SessionReport};
 pub use topic::{Deleted, NewSubscription, PublishReport};
 pub use user::{

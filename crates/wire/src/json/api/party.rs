@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use tavern_domain::party::Party;
 
 /// `GET /v1/parties`, written party by party.
@@ -66,6 +67,16 @@ impl FormRefusal<'_> {
     }
 }
 
+/// The party in the reply to `get`, as JSON: for a refusal that was made before the command ran.
+pub fn party_in(reply: &[u8]) -> Option<Box<str>> {
+    #[derive(Deserialize)]
+    struct PartyReply<'a> {
+        #[serde(borrow)]
+        party: &'a RawValue,
+    }
+    serde_json::from_slice::<PartyReply<'_>>(reply).ok().map(|reply| reply.party.get().into())
+}
+
 /// The fields of a form as the body of a command: old names stand for new ones, numbers and JSON are what they are.
 pub fn form_command(fields: impl Iterator<Item = (String, String)>) -> Vec<u8> {
     let mut command = Map::new();
@@ -116,7 +127,22 @@ struct EventName<'a> {
 #[derive(Serialize)]
 struct PingBody<'a> {
     party: Option<&'a RawValue>,
-    party_events: Vec<&'a RawValue>,
+    party_events: Vec<Cow<'a, RawValue>>,
+}
+
+/// In the old form `reason` is the user's message or the error, and a word for programs only without these.
+fn with_old_reason(event: &RawValue) -> Cow<'_, RawValue> {
+    let Ok(mut members) = serde_json::from_str::<BTreeMap<Cow<'_, str>, &RawValue>>(event.get()) else {
+        return Cow::Borrowed(event);
+    };
+    let Some(&reason) = members.get("message").or_else(|| members.get("error")) else {
+        return Cow::Borrowed(event);
+    };
+    members.insert(Cow::Borrowed("reason"), reason);
+    match serde_json::value::to_raw_value(&members) {
+        Ok(event) => Cow::Owned(event),
+        Err(_) => Cow::Borrowed(event),
+    }
 }
 
 impl PingReply {
@@ -126,7 +152,7 @@ impl PingReply {
         let is_party = |event: &&RawValue| {
             serde_json::from_str::<EventName<'_>>(event.get()).is_ok_and(|name| name.event == "party")
         };
-        let party_events = events.into_iter().filter(is_party).collect();
+        let party_events = events.into_iter().filter(is_party).map(with_old_reason).collect();
         let body = encode(&PingBody { party, party_events });
         Some(PingReply { session: session.into_owned(), cursor, body })
     }
@@ -148,6 +174,24 @@ mod tests {
         assert_eq!((ping.session.as_str(), ping.cursor), ("s", 7));
         let expected = r#"{"party":{"party_id":5},"party_events":[{"seq":7,"event":"party","x":1}]}"#;
         assert_eq!(String::from_utf8(ping.body).unwrap(), expected);
+    }
+
+    #[test]
+    fn a_reason_of_the_old_form_is_the_message_or_the_error() {
+        let check = |event: &str, expected: &str| {
+            let event: Box<RawValue> = serde_json::from_str(event).unwrap();
+            assert_eq!(with_old_reason(&event).get(), expected);
+        };
+        check(r#"{"cmd":"kick","message":"no"}"#, r#"{"cmd":"kick","message":"no","reason":"no"}"#);
+        check(
+            r#"{"cmd":"leave","reason":"left","message":"a \"b\""}"#,
+            r#"{"cmd":"leave","message":"a \"b\"","reason":"a \"b\""}"#,
+        );
+        check(
+            r#"{"cmd":"decline","reason":"logout","error":"user not logged"}"#,
+            r#"{"cmd":"decline","error":"user not logged","reason":"user not logged"}"#,
+        );
+        check(r#"{"cmd":"leave","reason":"timeout"}"#, r#"{"cmd":"leave","reason":"timeout"}"#);
         let empty = PingReply::of_poll(br#"{"session":"s","cursor":0,"party":null,"events":[]}"#).unwrap();
         assert_eq!(empty.body, br#"{"party":null,"party_events":[]}"#);
         assert_eq!(PingReply::of_poll(b"{"), None);
