@@ -9,7 +9,7 @@ use crate::core::Core;
 use crate::transaction::Facts;
 use std::sync::Arc;
 use tavern_domain::delivery::{
-    Batch, DeliveryInput, EntryRange, GAP_BYTES, LETTERS, LogMark, RetriedDeadLetter,
+    Batch, DeliveryInput, EntryRange, GAP_BYTES, MAX_RETRIED_DEAD_LETTERS, LogMark, RetriedDeadLetter,
 };
 use tavern_store::limits::PAGE_ROWS;
 use tavern_store::{Document, Versioned};
@@ -115,7 +115,7 @@ impl RetryLetters {
             && let Some(page) = self.listing.next(facts)?
         {
             for letter in letters(&page)?.into_iter().filter(|letter| self.choice.has(letter)) {
-                if self.chosen.len() == LETTERS {
+                if self.chosen.len() == MAX_RETRIED_DEAD_LETTERS {
                     self.more = true;
                     break;
                 }
