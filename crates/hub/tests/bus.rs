@@ -43,10 +43,10 @@ fn a_subscription_is_answered_when_the_bus_carries_it() {
     assert_eq!(cluster.node(0).flow(&mut ann, frame).0, Flow::Wait);
     assert_eq!(cluster.node(0).flow(&mut eve, frame).0, Flow::Wait, "for the same question");
     cluster.pass(39);
-    assert!(cluster.node(0).shards[0].effects.ready.is_empty());
+    assert!(cluster.node(0).shards[0].core.effects.ready.is_empty());
     cluster.node(1).publish("game#A", "early");
     cluster.pass(1);
-    let ready = std::mem::take(&mut cluster.node(0).shards[0].effects.ready);
+    let ready = std::mem::take(&mut cluster.node(0).shards[0].core.effects.ready);
     assert_eq!(ready, [ann.link.id, eve.link.id]);
     assert!(cluster.node(0).say(&mut ann, frame)["ok"].is_object());
     assert!(cluster.node(0).say(&mut eve, frame)["ok"].is_object());
@@ -74,7 +74,7 @@ fn a_name_lingers_and_is_let_go() {
     let (mut ann, _) = cluster.node(0).client("ann");
     let leave = r#"{"op":"unsubscribe","channel":"game#A"}"#;
     let carried = |cluster: &mut TestCluster| {
-        let bus = cluster.node(0).shards[0].node().carrier.bus().unwrap().clone();
+        let bus = cluster.node(0).shards[0].core.node().carrier.bus().unwrap().clone();
         let interest = tavern_store::Subject::of_channel("tavern", b"game#A").unwrap();
         bus.subscribe(vec![Interest::Subject(interest)], Ticket(u64::MAX))
     };
@@ -105,7 +105,7 @@ fn a_loss_is_told_to_those_it_concerns() {
         &mut cluster.node(0).shards[0].core,
         Link { id: LinkId(99), format: EventFormat::Resp2 },
     );
-    cluster.node(0).shards[0].subscribe(redis, Namespace::Pattern, b"game#*");
+    cluster.node(0).shards[0].core.subscribe(redis, Namespace::Pattern, b"game#*");
     cluster.node(1).publish("game#A", "\"lost\"");
     cluster.settle();
     let heard = cluster.node(0).hear(&ann);
@@ -126,12 +126,12 @@ fn shard_channels_are_not_channels_on_other_nodes_either() {
         &mut cluster.node(0).shards[0].core,
         Link { id: LinkId(99), format: EventFormat::Resp2 },
     );
-    let node = cluster.node(0).shards[0].node().clone();
+    let node = cluster.node(0).shards[0].core.node().clone();
     node.carrier.hold().carry(Namespace::Shard, b"game#A", None);
     cluster.settle();
-    cluster.node(0).shards[0].subscribe(redis, Namespace::Shard, b"game#A");
+    cluster.node(0).shards[0].core.subscribe(redis, Namespace::Shard, b"game#A");
     let now = cluster.node(1).now;
-    cluster.node(1).shards[0].publish(now, Namespace::Shard, b"game#A", b"x", false, None);
+    cluster.node(1).shards[0].core.publish(now, Namespace::Shard, b"game#A", b"x", false, None);
     cluster.settle();
     assert!(cluster.node(0).hear(&ann).is_empty());
     let mut scratch = Scratch::default();
@@ -148,5 +148,5 @@ fn outsiders_do_not_speak_for_the_server() {
     let from = tavern_store::Writer::outsider();
     let packet =
         tavern_store::BusPacket { subject, from, n: 0, header: Arc::from(*b""), payload: Arc::from(*b"x") };
-    assert!(cluster.node(0).shards[0].node().receive(&packet).is_none());
+    assert!(cluster.node(0).shards[0].core.node().receive(&packet).is_none());
 }

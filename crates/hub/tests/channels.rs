@@ -22,8 +22,8 @@ fn a_session_that_matches_twice_hears_once_and_redis_twice() {
         &mut node.shards[0].core,
         Link { id: LinkId(99), format: EventFormat::Resp2 },
     );
-    node.shards[0].subscribe(redis, Namespace::Channel, b"game#A");
-    node.shards[0].subscribe(redis, Namespace::Pattern, b"game#*");
+    node.shards[0].core.subscribe(redis, Namespace::Channel, b"game#A");
+    node.shards[0].core.subscribe(redis, Namespace::Pattern, b"game#*");
     assert_eq!(node.publish("game#A", "hi"), 5, "receivers are subscriptions");
     assert_eq!(node.hear_numbers(&ann), [1]);
     let mut scratch = Scratch::default();
@@ -130,7 +130,7 @@ fn the_app_may_put_a_spectator_elsewhere() {
     let (flow, reply) = node.flow(&mut ann, frame);
     assert_eq!((flow, reply.is_null()), (Flow::Wait, true));
     assert_eq!(node.flow(&mut ann, frame).0, Flow::Wait, "asked once, waited for twice");
-    let questions = std::mem::take(&mut node.shards[0].effects.questions);
+    let questions = std::mem::take(&mut node.shards[0].core.effects.questions);
     assert_eq!(questions.len(), 1);
     assert_eq!((questions[0].user.as_deref(), questions[0].verb), (Some("ann"), Verb::Subscribe));
     tavern_hub::core::authorize::answer(
@@ -138,7 +138,7 @@ fn the_app_may_put_a_spectator_elsewhere() {
         questions[0].clone(),
         AuthorizeAnswer::Instead("gametv#G".into()),
     );
-    assert!(node.shards[0].effects.ready.contains(&ann.link.id));
+    assert!(node.shards[0].core.effects.ready.contains(&ann.link.id));
     assert_eq!(node.say(&mut ann, frame)["ok"]["channel"], "gametv#G");
     assert_eq!(node.publish("game#G", "1"), 0);
     assert_eq!(node.publish("gametv#G", "1"), 1);
@@ -160,10 +160,10 @@ fn words_reach_listeners_of_the_other_shard_in_order() {
         assert_eq!(node.publish("game#A", &n.to_string()), 1);
     }
     assert_eq!(node.publish("game#B", "x"), 0);
-    let parcels = std::mem::take(&mut node.shards[0].effects.shard_messages[1]);
+    let parcels = std::mem::take(&mut node.shards[0].core.effects.shard_messages[1]);
     assert_eq!(parcels.len(), 3, "only what somebody there listens to");
     for parcel in parcels {
-        node.shards[1].receive(node.now, parcel);
+        node.shards[1].core.receive(node.now, parcel);
     }
     let mut scratch = Scratch::default();
     scratch.fill(&mut node.shards[1].core, ann.listener.unwrap(), ann.link.id, usize::MAX);
@@ -178,7 +178,7 @@ fn a_redis_connection_that_never_reads_is_closed() {
         &mut node.shards[0].core,
         Link { id: LinkId(9), format: EventFormat::Resp3 },
     );
-    node.shards[0].subscribe(redis, Namespace::Channel, b"a");
+    node.shards[0].core.subscribe(redis, Namespace::Channel, b"a");
     for _ in 0..100 {
         node.publish("a", "0123456789");
     }

@@ -47,7 +47,7 @@ impl Scene {
         let now = node.now;
         node.shards[0].handle(now, ShardEvent::Order { number, order });
         self.cluster.settle();
-        let done = std::mem::take(&mut self.cluster.node(at).shards[0].effects.orders);
+        let done = std::mem::take(&mut self.cluster.node(at).shards[0].core.effects.orders);
         let (_, outcome) = done.into_iter().find(|(done, _)| *done == number).expect("an outcome");
         outcome.map_or_else(|refusal| refusal.code.as_str().to_owned(), |_| "ok".to_owned())
     }
@@ -98,7 +98,7 @@ fn somebody_rides_on_the_clients_of_another_channel() {
     scene.say(0, &mut ann, "join", "game#G");
     scene.check(CAME);
     let client = ann.listener.unwrap();
-    let client = scene.cluster.node(0).shards[0].listener(client).unwrap().session().unwrap().client;
+    let client = scene.cluster.node(0).shards[0].core.listener(client).unwrap().session().unwrap().client;
     let mut watcher = scene.watcher.clone();
     let who = scene.cluster.say(1, &mut watcher, r#"{"op":"who","channel":"active#G"}"#);
     assert_eq!(who["ok"]["users"][0]["clients"][0]["client"], client.to_string(), "the carrier's id");

@@ -29,7 +29,7 @@ fn session_moves_to_the_node_where_its_client_resumes() {
     assert_eq!(data(&heard).len(), 6, "from every node, once");
     assert_eq!(heard.last().unwrap()["seq"], 8, "seq continues");
     assert_eq!(scene.owners(), [1]);
-    assert_eq!(scene.cluster.node(0).shards[0].listener_count(), 0);
+    assert_eq!(scene.cluster.node(0).shards[0].core.listener_count(), 0);
 }
 
 #[test]
@@ -115,7 +115,7 @@ fn every_message_may_be_lost_once_repeated_or_late() {
             assert_eq!(data(&scene.hear(1, &ann)), ["1", "2"], "{lost} {kind}");
             scene.cluster.live(6_000);
             assert_eq!(scene.owners(), [1], "{lost} {kind}");
-            assert_eq!(scene.cluster.node(0).shards[0].listener_count(), 0, "{lost} {kind}");
+            assert_eq!(scene.cluster.node(0).shards[0].core.listener_count(), 0, "{lost} {kind}");
         }
     }
 }
@@ -149,7 +149,7 @@ fn two_nodes_that_ask_at_once_get_the_session_one_after_the_other() {
     for _ in 0..3_000 {
         scene.cluster.pass(1);
         for (at, caller) in &mut callers {
-            let ready = std::mem::take(&mut scene.cluster.node(*at).shards[0].effects.ready);
+            let ready = std::mem::take(&mut scene.cluster.node(*at).shards[0].core.effects.ready);
             if ready.contains(&caller.link.id) {
                 let (flow, reply) = scene.cluster.node(*at).flow(caller, &hello);
                 if flow != Flow::Wait {
@@ -176,7 +176,7 @@ fn client_that_returns_to_the_old_node_during_the_move_keeps_its_session() {
     scene.cluster.heal();
     scene.cluster.live(8_000);
     assert_eq!(scene.owners(), [0]);
-    let ready = std::mem::take(&mut scene.cluster.node(1).shards[0].effects.ready);
+    let ready = std::mem::take(&mut scene.cluster.node(1).shards[0].core.effects.ready);
     assert_eq!(ready, [away.link.id]);
     assert_eq!(scene.cluster.node(1).say(&mut away, &hello)["ok"]["resumed"], false);
 }
@@ -199,7 +199,7 @@ fn old_node_may_die_at_any_step() {
         scene.cluster.live(8_000);
         let owners: Vec<usize> = scene.owners().into_iter().filter(|at| *at != 0).collect();
         assert_eq!(owners, if dies == "taken" { vec![1] } else { vec![] }, "{dies}");
-        let listeners = scene.cluster.node(1).shards[0].listener_count();
+        let listeners = scene.cluster.node(1).shards[0].core.listener_count();
         assert_eq!(listeners, 1, "{dies}: only the new session");
     }
 }
@@ -270,7 +270,7 @@ fn messages_published_during_the_move_arrive_once_and_in_publish_order() {
                 done = json!({"hello": hello, "heard": heard});
             }
             scene.cluster.pass(1);
-            let ready = std::mem::take(&mut scene.cluster.node(1).shards[0].effects.ready);
+            let ready = std::mem::take(&mut scene.cluster.node(1).shards[0].core.effects.ready);
             if ready.contains(&caller.link.id) {
                 let hello = done["hello"].as_str().unwrap().to_owned();
                 let reply = scene.cluster.say(1, &mut caller, &hello);
@@ -339,7 +339,7 @@ fn poll_moves_a_session_and_a_single_command_does_not_take_it_from_its_socket() 
         let now = scene.cluster.node(1).now;
         assert_eq!(scene.cluster.node(1).shards[0].look_up(now, lookup, link), LookupResult::Wait);
         scene.cluster.live(20);
-        assert_eq!(scene.cluster.node(1).shards[0].effects.ready.pop(), Some(link));
+        assert_eq!(scene.cluster.node(1).shards[0].core.effects.ready.pop(), Some(link));
         scene.cluster.node(1).shards[0].look_up(now, lookup, link)
     };
     assert_eq!(look_up(&mut scene, &detached, LinkId(901)), LookupResult::AttachedTo("one".into()));
@@ -355,14 +355,14 @@ fn message_that_another_shard_was_publishing_when_the_session_arrived_is_deliver
     let settings = Settings { shards: 2, ..Settings::default() };
     let mut scene = Scene::on(TestCluster::with(Some(0), None, &settings));
     let now = scene.cluster.node(1).now;
-    scene.cluster.node(1).shards[1].publish(now, Namespace::Channel, b"game#A", b"\"late\"", true, None);
+    scene.cluster.node(1).shards[1].core.publish(now, Namespace::Channel, b"game#A", b"\"late\"", true, None);
     let mut caller = scene.cluster.node(1).socket();
     let hello = scene.hello("ann", 0);
     let (flow, _) = scene.cluster.node(1).flow(&mut caller, &hello);
     assert_eq!(flow, Flow::Wait);
     scene.cluster.live(100);
-    assert!(scene.cluster.node(1).shards[0].effects.ready.is_empty(), "not before it is on the bus");
-    assert!(scene.cluster.node(1).shards[1].speak());
+    assert!(scene.cluster.node(1).shards[0].core.effects.ready.is_empty(), "not before it is on the bus");
+    assert!(scene.cluster.node(1).shards[1].core.speak());
     scene.cluster.live(100);
     assert_eq!(scene.cluster.say(1, &mut caller, &hello)["ok"]["resumed"], true);
     assert_eq!(data(&scene.hear(1, &caller)), ["\"late\""]);

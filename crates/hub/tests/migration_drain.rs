@@ -60,7 +60,7 @@ fn many_sessions_are_spread_over_the_other_nodes() {
         memberships.push(hello["session"].as_str().unwrap().to_owned());
     }
     assert!(stop(&mut scene, 5_000).is_empty());
-    let counts = [1, 2].map(|at| scene.cluster.node(at).shards[0].listener_count());
+    let counts = [1, 2].map(|at| scene.cluster.node(at).shards[0].core.listener_count());
     assert_eq!(counts.iter().sum::<usize>(), 601);
     assert!(counts.iter().all(|count| (250..=350).contains(count)), "{counts:?}");
     for n in (0..600).step_by(7) {
@@ -288,7 +288,7 @@ fn client_that_waits_on_a_stopping_node_is_not_told_that_its_session_is_gone() {
     let now = scene.cluster.node(1).now;
     scene.cluster.node(1).shards[0].drain(now, &["three".into()], DRAIN);
     scene.cluster.live(8_000);
-    assert!(scene.cluster.node(1).shards[0].effects.ready.is_empty(), "it gets `closing` instead");
+    assert!(scene.cluster.node(1).shards[0].core.effects.ready.is_empty(), "it gets `closing` instead");
     scene.cluster.heal();
     scene.resume(2, 0);
 }

@@ -100,7 +100,7 @@ fn watcher_that_moves_gets_every_change_once() {
         let mut flow = scene.cluster.node(1).flow(&mut caller, &hello).0;
         for membership in &mut memberships[10..] {
             join(&mut scene, membership);
-            let ready = std::mem::take(&mut scene.cluster.node(1).shards[0].effects.ready);
+            let ready = std::mem::take(&mut scene.cluster.node(1).shards[0].core.effects.ready);
             if ready.contains(&caller.link.id) {
                 flow = scene.cluster.node(1).flow(&mut caller, &hello).0;
             }

@@ -17,7 +17,7 @@ struct Socket {
 impl Socket {
     fn of(user: &str) -> Socket {
         let mut cluster = TestCluster::new(Some(0));
-        let caller = cluster.node(0).client(user).0.running_ahead();
+        let caller = cluster.node(0).client(user).0.pipelining();
         // He is in his own channel by then.
         cluster.settle();
         Socket { cluster, caller }
@@ -25,6 +25,11 @@ impl Socket {
 
     fn begin(&mut self, frame: &str) -> Flow {
         self.cluster.node(0).flow(&mut self.caller, frame).0
+    }
+
+    fn resume(&mut self) -> Flow {
+        let node = self.cluster.node(0);
+        node.shards[0].resume(node.now, &mut self.caller, &mut Vec::new())
     }
 
     fn change(&mut self, id: u64, op: &str, channel: &str) -> Flow {
@@ -65,10 +70,10 @@ fn changes_begin_together_and_are_answered_in_order() {
     for id in 1..=8 {
         assert_eq!(ann.change(id, "join", &format!("game#{id}")), Flow::Begun);
     }
-    assert_eq!(ann.cluster.node(0).shards[0].effects.work.len(), 8, "all of them are with the store");
+    assert_eq!(ann.cluster.node(0).shards[0].core.effects.work.len(), 8, "all of them are with the store");
     ann.check("");
     ann.cluster.settle();
-    assert_eq!(ann.cluster.node(0).shards[0].effects.ready, [ann.caller.link.id], "told once");
+    assert_eq!(ann.cluster.node(0).shards[0].core.effects.ready, [ann.caller.link.id], "told once");
     ann.check("1 ok; 2 ok; 3 ok; 4 ok; 5 ok; 6 ok; 7 ok; 8 ok");
     assert_eq!(ann.who("game#8"), 1);
 }
@@ -106,19 +111,21 @@ fn a_refusal_does_not_overtake() {
 }
 
 #[test]
-fn everything_else_waits_for_what_has_begun() {
-    let mut ann = Socket::of("ann");
-    assert_eq!(ann.change(1, "join", "game#A"), Flow::Begun);
-    let others =
-        [r#"{"id":2,"op":"publish","channel":"game#A","data":1}"#, r#"{"id":2,"op":"bye"}"#, "{broken"];
-    for frame in others {
+fn every_other_command_waits_for_the_pipelined_ones() {
+    let others = [
+        (r#"{"id":2,"op":"publish","channel":"game#A","data":1}"#, Flow::Done),
+        (r#"{"id":2,"op":"bye"}"#, Flow::Close(CloseReason::Bye)),
+        ("{broken", Flow::Done),
+    ];
+    for (frame, expected) in others {
+        let mut ann = Socket::of("ann");
+        assert_eq!(ann.change(1, "join", "game#A"), Flow::Begun);
         assert_eq!(ann.begin(frame), Flow::Wait, "{frame}");
+        ann.cluster.settle();
+        assert_eq!(ann.resume(), Flow::Wait, "its reply would come before the first");
+        ann.check("1 ok");
+        assert_eq!(ann.resume(), expected, "{frame}");
     }
-    ann.cluster.settle();
-    assert_eq!(ann.begin(others[0]), Flow::Wait, "its reply would come before the first");
-    ann.check("1 ok");
-    assert_eq!(ann.begin(others[0]), Flow::Done);
-    assert_eq!(ann.begin(others[1]), Flow::Close(CloseReason::Bye));
 }
 
 #[test]
@@ -159,7 +166,7 @@ fn who_is_alone_leaves_and_is_lost_without_reading() {
     let caller = ann.caller.clone();
     ann.cluster.node(0).detach(&caller);
     ann.cluster.node(0).pass(2_000);
-    let work = &ann.cluster.node(0).shards[0].effects.work;
+    let work = &ann.cluster.node(0).shards[0].core.effects.work;
     assert_eq!(work.len(), 3, "both, and his own");
     assert!(work.iter().all(|(_, work)| matches!(work, Work::Commit(_))), "{work:?}");
     ann.cluster.settle();

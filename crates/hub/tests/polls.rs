@@ -28,7 +28,7 @@ impl Poller {
     }
 
     fn answer(&self, node: &mut TestNode) -> Value {
-        let id = node.shards[0].find_session(self.key).unwrap();
+        let id = node.shards[0].core.find_session(self.key).unwrap();
         let mut body = Vec::new();
         node.shards[0].render_poll(node.now, id, PollFlags::default(), &mut body);
         serde_json::from_slice(&body).unwrap()
@@ -67,15 +67,15 @@ fn a_parked_poll_is_woken_by_an_event_or_by_its_time() {
     let mut node = TestNode::new(Settings::default());
     let ann = arrive(&mut node);
     assert_eq!(ann.poll(&mut node, 7, 15_000), Poll::Parked);
-    assert!(node.shards[0].effects.dirty.is_empty());
+    assert!(node.shards[0].core.effects.dirty.is_empty());
     node.publish("game#A", "1");
-    assert_eq!(node.shards[0].effects.dirty.len(), 1);
-    node.shards[0].effects.dirty.clear();
+    assert_eq!(node.shards[0].core.effects.dirty.len(), 1);
+    node.shards[0].core.effects.dirty.clear();
     assert_eq!(numbers(&ann.answer(&mut node)), [1]);
     let ann = Poller { cursor: 1, ..ann };
     let begin = node.now;
     assert_eq!(ann.poll(&mut node, 8, 15_000), Poll::Parked);
-    while node.shards[0].effects.dirty.is_empty() {
+    while node.shards[0].core.effects.dirty.is_empty() {
         node.pass(10);
     }
     let parked = node.now.since(begin);
@@ -142,7 +142,7 @@ fn a_polling_session_lives_while_it_polls() {
     }
     // 45 s of silence, 15 s of grace, 60 s of margin.
     node.pass(70_000);
-    assert_eq!(node.shards[0].listener_count(), 1);
+    assert_eq!(node.shards[0].core.listener_count(), 1);
     node.pass(15_000);
     assert_eq!(ann.poll(&mut node, 99, 0), Poll::Unknown);
 }

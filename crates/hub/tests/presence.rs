@@ -156,8 +156,9 @@ fn a_session_that_comes_back_in_its_window_was_never_away() {
     let mut scene = Scene::new();
     let ann = scene.join(0, "ann");
     let id = ann.listener.unwrap();
-    let session = scene.cluster.node(0).shards[0].listener(id).unwrap().session().unwrap().key;
-    let identity = scene.cluster.node(0).shards[0].listener(id).unwrap().session().unwrap().identity.clone();
+    let session = scene.cluster.node(0).shards[0].core.listener(id).unwrap().session().unwrap().key;
+    let identity =
+        scene.cluster.node(0).shards[0].core.listener(id).unwrap().session().unwrap().identity.clone();
     scene.check("user_online ann; client_online ann null");
     for (away, told) in [(RESUME - 1, ""), (RESUME + 1, "client_offline ann lost; client_online ann null")] {
         scene.drop_socket(0, &ann);
@@ -253,7 +254,7 @@ fn whoever_is_swept_goes_with_every_word_and_once() {
     scene.join(1, "ann");
     scene.join(0, "bob");
     scene.check("user_online ann; client_online ann null; user_online bob; client_online bob null");
-    let epoch = scene.cluster.node(1).shards[0].node().epoch();
+    let epoch = scene.cluster.node(1).shards[0].core.node().epoch();
     let home = tavern_domain::presence::NodeEpoch { node: "two".into(), epoch };
     let before = scene.cluster.commits();
     for user in ["ann", "bob", "ann"] {
@@ -268,7 +269,7 @@ fn whoever_is_swept_goes_with_every_word_and_once() {
         );
     }
     scene.check("client_offline ann node_down; user_offline ann node_down");
-    let swept = scene.cluster.node(0).shards[0].node().stats[0].presences_swept.get();
+    let swept = scene.cluster.node(0).shards[0].core.node().stats[0].presences_swept.get();
     assert_eq!(swept, 2, "there and in her own channel");
 }
 
@@ -308,15 +309,15 @@ fn an_answer_reaches_only_the_transport_that_waited_for_it() {
 #[test]
 fn news_come_here_from_the_moment_a_channel_is_read_for_a_watcher() {
     let mut scene = Scene::new();
-    let node = scene.cluster.node(0).shards[0].node().clone();
+    let node = scene.cluster.node(0).shards[0].core.node().clone();
     let hears = || {
         node.registry.find(tavern_hub::Namespace::Presence, b"game#B").is_some_and(|entry| entry.mask() == 1)
     };
     let mut eve = scene.client(0, "eve");
     let frame = r#"{"op":"subscribe","channel":"game#B","presence":true}"#;
-    while scene.cluster.node(0).shards[0].effects.work.is_empty() {
+    while scene.cluster.node(0).shards[0].core.effects.work.is_empty() {
         assert_eq!(scene.cluster.node(0).flow(&mut eve, frame).0, tavern_hub::Flow::Wait);
-        if scene.cluster.node(0).shards[0].effects.work.is_empty() {
+        if scene.cluster.node(0).shards[0].core.effects.work.is_empty() {
             scene.cluster.settle();
         }
     }

@@ -88,7 +88,7 @@ impl Storm {
 
     fn owners(&mut self) -> Vec<usize> {
         let key = read_session(&self.session).unwrap().0;
-        (0..3).filter(|&at| self.cluster.node(at).shards[0].find_session(key).is_some()).collect()
+        (0..3).filter(|&at| self.cluster.node(at).shards[0].core.find_session(key).is_some()).collect()
     }
 
     fn speak(&mut self) {
@@ -152,7 +152,7 @@ impl Storm {
         let mut index = 0;
         while index < self.waiting.len() {
             let (at, link) = (self.waiting[index].0, self.waiting[index].1.link.id);
-            let ready = &mut self.cluster.node(at).shards[0].effects.ready;
+            let ready = &mut self.cluster.node(at).shards[0].core.effects.ready;
             let before = self.waiting.len();
             if let Some(found) = ready.iter().position(|ready| *ready == link) {
                 ready.remove(found);

@@ -65,9 +65,9 @@ fn a_session_is_forgotten_after_its_window() {
     node.say(&mut first, SUBSCRIBE);
     node.detach(&first);
     node.pass(74_000);
-    assert_eq!(node.shards[0].listener_count(), 1);
+    assert_eq!(node.shards[0].core.listener_count(), 1);
     node.pass(3_000);
-    assert_eq!(node.shards[0].listener_count(), 0);
+    assert_eq!(node.shards[0].core.listener_count(), 0);
     assert_eq!(node.publish("game#A", "1"), 0);
     let session = hello["session"].as_str().unwrap();
     let mut second = node.socket();
@@ -104,7 +104,7 @@ fn a_newer_transport_supersedes_the_older() {
     // The older one going away later changes nothing for the newer.
     node.detach(&first);
     node.publish("game#A", "1");
-    assert_eq!(node.shards[0].effects.dirty.len(), 1);
+    assert_eq!(node.shards[0].core.effects.dirty.len(), 1);
     assert_eq!(node.hear_numbers(&second), [1]);
 }
 
@@ -184,7 +184,7 @@ fn acknowledged_events_are_freed_and_claims_beyond_what_was_sent_refused() {
     assert_eq!(code(&node.say(&mut ann, r#"{"op":"ack","seq":1}"#)), "bad_request");
     node.hear(&ann);
     assert_eq!(code(&node.say(&mut ann, r#"{"op":"ack","seq":1}"#)), "ok");
-    assert!(node.shards[0].listener(ann.listener.unwrap()).unwrap().mailbox.is_empty());
+    assert!(node.shards[0].core.listener(ann.listener.unwrap()).unwrap().mailbox.is_empty());
 }
 
 #[test]
@@ -194,7 +194,7 @@ fn sent_history_is_kept_for_a_while_only() {
     node.say(&mut ann, SUBSCRIBE);
     node.publish("game#A", "1");
     node.hear(&ann);
-    let kept = |node: &TestNode| node.shards[0].listener(ann.listener.unwrap()).unwrap().mailbox.len();
+    let kept = |node: &TestNode| node.shards[0].core.listener(ann.listener.unwrap()).unwrap().mailbox.len();
     node.pass(29_000);
     assert_eq!(kept(&node), 1);
     node.pass(3_000);
@@ -214,7 +214,7 @@ fn all_mailboxes_together_stay_within_their_budget() {
         node.publish(&format!("room#{}", n % 10), &payload);
     }
     node.pass(2_000);
-    let held = node.shards[0].node().stats[0].event_bytes.get() as usize;
+    let held = node.shards[0].core.node().stats[0].event_bytes.get() as usize;
     assert!(held <= budget + budget / 4, "{held} bytes are held");
     for membership in &memberships {
         let events = node.hear(membership);

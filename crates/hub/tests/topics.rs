@@ -33,7 +33,7 @@ impl Publisher {
     }
 
     fn work(&mut self) -> (Ticket, Work) {
-        let mut work = std::mem::take(&mut self.node.shards[0].effects.work);
+        let mut work = std::mem::take(&mut self.node.shards[0].core.effects.work);
         assert_eq!(work.len(), 1, "one request to the store at a time");
         work.remove(0)
     }
@@ -64,7 +64,7 @@ impl Publisher {
     }
 
     fn reply(&mut self) -> Result<TopicReply, Refusal> {
-        assert!(self.node.shards[0].effects.work.is_empty(), "nothing more is asked");
+        assert!(self.node.shards[0].core.effects.work.is_empty(), "nothing more is asked");
         let mut replies = std::mem::take(&mut self.node.shards[0].topic_effects().replies);
         assert_eq!(replies.len(), 1, "one reply");
         let (number, reply) = replies.remove(0);

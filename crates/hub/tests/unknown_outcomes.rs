@@ -60,7 +60,7 @@ impl Counter {
     }
 
     fn collect(&mut self) -> usize {
-        self.held.extend(std::mem::take(&mut self.node.shards[0].effects.work));
+        self.held.extend(std::mem::take(&mut self.node.shards[0].core.effects.work));
         self.held.len()
     }
 
@@ -115,8 +115,8 @@ impl Counter {
 
     /// The answer to a command that was begun.
     fn answer(&mut self, caller: &mut Caller, frame: &str) -> Value {
-        assert!(self.node.shards[0].effects.ready.contains(&caller.link.id), "{frame} has no answer");
-        self.node.shards[0].effects.ready.retain(|link| *link != caller.link.id);
+        assert!(self.node.shards[0].core.effects.ready.contains(&caller.link.id), "{frame} has no answer");
+        self.node.shards[0].core.effects.ready.retain(|link| *link != caller.link.id);
         self.node.say(caller, frame)
     }
 
@@ -216,7 +216,7 @@ fn a_loss_that_the_store_takes_late_does_not_end_somebody_who_is_back() {
     counter.say(&mut ann, JOIN);
     counter.heard();
     let id = ann.listener.unwrap();
-    let session = counter.node.shards[0].listener(id).unwrap().session().unwrap();
+    let session = counter.node.shards[0].core.listener(id).unwrap().session().unwrap();
     let (key, identity) = (session.key, session.identity.clone());
     counter.node.detach(&ann);
     counter.pass(3_000);

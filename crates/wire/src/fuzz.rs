@@ -97,7 +97,7 @@ pub fn json(data: &[u8]) {
         match json::parse_request(frame) {
             Ok(request) => {
                 assert!(json::depth_ok(frame) && json::is_json(frame));
-                check_reply(request.id);
+                check_reply(request.id.as_deref());
                 if let Op::Publish(publish) = request.op {
                     assert!(json::is_json(publish.data.as_bytes()));
                     assert!(memchr::memmem::find(frame, publish.data.as_bytes()).is_some(), "byte for byte");
@@ -106,7 +106,7 @@ pub fn json(data: &[u8]) {
             }
             Err(bad) => {
                 assert_eq!(bad.refusal.code, Code::BadRequest);
-                check_reply(bad.id);
+                check_reply(bad.id.as_deref());
             }
         }
         let _ = json::session_of(frame);

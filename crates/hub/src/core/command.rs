@@ -4,14 +4,14 @@ use super::{CommandReply, Core, ReplyTo};
 use crate::connection::{CloseReason, Link};
 use crate::core::authorize::{self, Permission};
 use crate::core::listener::ListenerId;
-use crate::core::session::STRIKES_MAX;
+use crate::core::session::REFUSALS_MAX;
 use crate::event::Namespace;
 use crate::node::InterestState;
 use std::sync::Arc;
 use tavern_domain::{Channel, Identity, Verb};
 use tavern_store::limits::RETRY_AFTER_MS;
 use tavern_wire::error::{Code, Refusal};
-use tavern_wire::json;
+use tavern_wire::json::{self, BadRequest, ParsedCommand};
 
 /// Who sends a command, and over what.
 #[derive(Clone, Debug)]
@@ -23,13 +23,24 @@ pub struct Caller {
     /// From the URL or a header, before any hello.
     pub identity: Option<Identity>,
     /// Refused commands before any hello.
-    pub(crate) strikes: u16,
-    /// Its command waits: the next one is the same again.
-    pub(crate) waited: bool,
+    pub(crate) refusals: u16,
+    /// The command that it waits for, from `Flow::Wait` on. It moves with the caller to another shard.
+    pub(crate) waiting: Option<Box<WaitingCommand>>,
     /// The session it names was looked for already.
     pub sought: bool,
     /// It takes replies later, by `Shard::next_reply`, and may send more meanwhile.
     pub(crate) pipelines: bool,
+}
+
+/// A command that has no reply yet. It was parsed once and is kept as a value.
+#[derive(Clone, Debug)]
+pub(crate) enum WaitingCommand {
+    /// It cannot begin before the commands that its connection has pipelined are answered.
+    Unbegun(Result<ParsedCommand<'static>, BadRequest<'static>>),
+    /// It has begun, and goes on when a right, the bus, a session or a snapshot that it asked for is there.
+    Paused(ParsedCommand<'static>),
+    /// The store has it; its reply comes under this id.
+    Submitted(Option<Box<str>>),
 }
 
 impl Caller {
@@ -39,19 +50,24 @@ impl Caller {
             passing: false,
             listener: None,
             identity,
-            strikes: 0,
-            waited: false,
+            refusals: 0,
+            waiting: None,
             sought: false,
             pipelines: false,
         }
     }
 
+    /// Whether a command of it waits: `Shard::resume` goes on with it.
+    pub fn is_waiting(&self) -> bool {
+        self.waiting.is_some()
+    }
+
     /// Changes of presence may begin before earlier ones are answered.
-    pub fn running_ahead(self) -> Caller {
+    pub fn pipelining(self) -> Caller {
         Caller { pipelines: true, ..self }
     }
 
-    /// One HTTP request on behalf of a session, or of nobody yet.
+    /// One HTTP request on behalf of a session, or before there is one.
     pub fn passing(link: Link, listener: Option<ListenerId>, identity: Option<Identity>) -> Caller {
         Caller { passing: true, listener, ..Caller::new(link, identity) }
     }
@@ -61,22 +77,25 @@ impl Caller {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Flow {
     Done,
-    /// Hello: the reply stands before all events of the session.
+    /// Hello: the reply comes before all events of the session.
     Greeted,
-    /// The app or the bus was asked; the same frame must be given again when the link is named in `Effects::ready`.
+    /// The command waits with its caller. Call `Shard::resume` when the link is named in `Effects::ready`.
     Wait,
-    /// The reply comes by `Shard::next_reply` when the link is named in `Effects::ready`; only for who runs ahead.
+    /// The reply comes by `Shard::next_reply` when the link is named in `Effects::ready`; only if the caller pipelines.
     Begun,
     /// Write the reply, then close.
     Close(CloseReason),
-    /// The session lives on another shard: the transport must go there and say the same again.
+    /// The session lives on another shard: the connection must move there, where `Shard::resume` goes on with the command.
     Move(usize),
 }
 
 pub(crate) enum CommandStop {
     Refused(Refusal),
-    Wait,
-    /// A change of presence is under way.
+    /// Something is missing that was asked for: the command goes on when its link is named in `Effects::ready`.
+    Pause,
+    /// The store has the command, and the reply was claimed.
+    Submitted,
+    /// A change of presence is with the store: more commands may follow before its reply.
     Begun(ReplyTo),
     Move(usize),
 }
@@ -104,7 +123,7 @@ pub(crate) fn reply(
     match reply {
         Ok(body) => {
             if let Some(session) = caller.listener.and_then(|id| core.listeners.get_mut(id)?.session_mut()) {
-                session.behave();
+                session.clear_refusals();
             }
             json::reply_ok(out, id, if body.is_empty() { b"{}" } else { &body });
             Flow::Done
@@ -131,10 +150,10 @@ fn refused(core: &mut Core, caller: &mut Caller, code: Code) -> Flow {
     core.refused_with = Some(code);
     let session = caller.listener.and_then(|id| core.listeners.get_mut(id)?.session_mut());
     let abuse = match session {
-        Some(session) => session.strike(),
+        Some(session) => session.count_refusal(),
         None => {
-            caller.strikes = caller.strikes.saturating_add(1);
-            caller.strikes >= STRIKES_MAX
+            caller.refusals = caller.refusals.saturating_add(1);
+            caller.refusals >= REFUSALS_MAX
         }
     };
     if abuse { Flow::Close(CloseReason::Abuse) } else { Flow::Done }
@@ -152,9 +171,9 @@ pub(crate) fn carried_subscribe(
     match hold.carry(space, name.as_bytes(), Some((core.index, caller.link.id))) {
         InterestState::Yes => core.subscribe(id, space, name.as_bytes()),
         InterestState::Wait => {
-            // Whoever waits may be gone before it is carried.
+            // The connection may be gone before the bus confirms.
             core.linger(space, name.as_bytes().into());
-            return Err(CommandStop::Wait);
+            return Err(CommandStop::Pause);
         }
         InterestState::Failed => return unavailable(),
     };
@@ -182,7 +201,7 @@ pub(crate) fn permitted(
         },
         Permission::Ask(question) => {
             authorize::ask(core, question, caller.link.id);
-            Err(CommandStop::Wait)
+            Err(CommandStop::Pause)
         }
     }
 }

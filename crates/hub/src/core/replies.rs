@@ -29,17 +29,15 @@ pub(crate) enum ReplyTo {
 pub(crate) struct Replies {
     numbers: u64,
     /// The command that each waiting transport waits for, and its reply once it is there.
-    waiting: HashMap<LinkId, WaitingCommand, RandomState>,
+    waiting: HashMap<LinkId, ClaimedReply, RandomState>,
     /// Commands of transports that pipeline, in their order. A transport without any is not here.
     pipelined: HashMap<LinkId, VecDeque<PipelinedCommand>, RandomState>,
 }
 
-struct WaitingCommand {
+struct ClaimedReply {
     number: u64,
-    /// The command's own id, echoed in its reply.
-    id: Option<Box<str>>,
-    /// The command runs again when what it waits for is there; only a refusal is its reply.
-    runs_again: bool,
+    /// The command is paused and goes on when what it waits for is there; only a refusal is its reply.
+    paused: bool,
     reply: Option<CommandReply>,
 }
 
@@ -56,31 +54,23 @@ impl Replies {
         self.wait(link, false)
     }
 
-    /// A transport's command waits for something, and then runs again.
-    pub fn claim_to_run_again(&mut self, link: LinkId) -> ReplyTo {
+    /// A transport's paused command waits for something, and is refused if that cannot be had.
+    pub fn claim_pause(&mut self, link: LinkId) -> ReplyTo {
         self.wait(link, true)
     }
 
-    fn wait(&mut self, link: LinkId, runs_again: bool) -> ReplyTo {
+    fn wait(&mut self, link: LinkId, paused: bool) -> ReplyTo {
         self.numbers += 1;
         let number = self.numbers;
-        self.waiting.insert(link, WaitingCommand { number, id: None, runs_again, reply: None });
+        self.waiting.insert(link, ClaimedReply { number, paused, reply: None });
         ReplyTo::Link { link, number }
     }
 
-    /// Remembers the id of the command that waits, so that it need not be parsed again.
-    pub fn note_id(&mut self, link: LinkId, id: Option<&str>) {
-        if let Some(waiting) = self.waiting.get_mut(&link) {
-            waiting.id = id.map(Box::from);
-        }
-    }
-
-    /// The reply to a transport's waiting command, with the command's id. None: it is not there, or the command runs again.
-    pub fn take(&mut self, link: LinkId) -> Option<(Option<Box<str>>, CommandReply)> {
+    /// The reply to a transport's waiting command. None: it is not there, or the command was paused and can go on.
+    pub fn take(&mut self, link: LinkId) -> Option<CommandReply> {
         self.waiting.get(&link)?.reply.as_ref()?;
         let waiting = self.waiting.remove(&link)?;
-        let reply = waiting.reply.filter(|reply| reply.is_err() || !waiting.runs_again)?;
-        Some((waiting.id, reply))
+        waiting.reply.filter(|reply| reply.is_err() || !waiting.paused)
     }
 
     /// Keeps a reply for the transport that waits for it. False: none does, or an earlier reply must come first.

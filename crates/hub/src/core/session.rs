@@ -37,7 +37,7 @@ pub struct Session {
     pub unacked_inbox: VecDeque<(u64, u64)>,
     bucket: Bucket,
     /// Refused commands in a row.
-    strikes: u16,
+    refusals: u16,
 }
 
 /// The channels that a client is present in, with the state it gave there.
@@ -96,8 +96,8 @@ impl FromIterator<(Arc<str>, Option<ClientState>)> for JoinedChannels {
     }
 }
 
-/// Refusals in a row after which a connection is closed: a client that hears "no" this often is not listening.
-pub const STRIKES_MAX: u16 = 1000;
+/// Refusals in a row after which a connection is closed: such a client does not read its replies.
+pub const REFUSALS_MAX: u16 = 1000;
 
 impl Session {
     pub fn new(key: SessionKey, client: ClientId, identity: Identity, now: Time) -> Session {
@@ -117,7 +117,7 @@ impl Session {
             last_inbox_message: 0,
             unacked_inbox: VecDeque::new(),
             bucket: Bucket::default(),
-            strikes: 0,
+            refusals: 0,
         }
     }
 
@@ -130,13 +130,13 @@ impl Session {
     }
 
     /// Counts a refusal; true when it was one too many.
-    pub fn strike(&mut self) -> bool {
-        self.strikes = self.strikes.saturating_add(1);
-        self.strikes >= STRIKES_MAX
+    pub fn count_refusal(&mut self) -> bool {
+        self.refusals = self.refusals.saturating_add(1);
+        self.refusals >= REFUSALS_MAX
     }
 
-    pub fn behave(&mut self) {
-        self.strikes = 0;
+    pub fn clear_refusals(&mut self) {
+        self.refusals = 0;
     }
 
     /// Since when nobody is there, for a session without a transport.

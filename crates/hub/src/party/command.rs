@@ -13,13 +13,13 @@ use tavern_wire::json::party::PartyOp;
 use tavern_wire::json::reply;
 
 impl Parties {
-    /// A command of a session. It waits for the store: it runs once to begin, and again to find its answer.
+    /// A command of a session. Its reply comes from the store.
     pub(crate) fn op_party(
         &mut self,
         core: &mut Core,
         caller: &Caller,
         id: ListenerId,
-        wish: Result<PartyOp, Refusal>,
+        op: &Result<PartyOp, Refusal>,
         body: &mut Vec<u8>,
     ) -> CommandResult<()> {
         let session = core.listeners.get(id).and_then(|listener| listener.session());
@@ -30,21 +30,22 @@ impl Parties {
             let refusal = Refusal::new(Code::Unauthenticated, message);
             return Err(CommandStop::Refused(refusal.with_party("null".into())));
         };
-        // Before it is looked at whether he is shut out.
-        let sound = wish.and_then(|wish| match &wish {
-            PartyOp::Call(call) if !call.is_sound() => Err(Refusal::from(Code::BadRequest)),
-            _ => Ok(wish),
-        });
-        match sound.map_err(|refusal| refusal.with_party(self.views.text(Some(&user))))? {
+        // Malformed commands are refused before the rate limit is looked at.
+        let valid = match op {
+            Ok(PartyOp::Call(call)) if !call.is_sound() => Err(Refusal::from(Code::BadRequest)),
+            Ok(op) => Ok(op),
+            Err(refusal) => Err(refusal.clone()),
+        };
+        match valid.map_err(|refusal| refusal.with_party(self.views.text(Some(&user))))? {
             PartyOp::Say(data) => {
-                self.say(core, &user, &data, Author { user: Some(user.clone()), client }, body)
+                self.say(core, &user, data, Author { user: Some(user.clone()), client }, body)
             }
             PartyOp::Call(call) => {
-                let call = PartyRequest { user: Some(user.clone()), name: identity.name, ..call };
+                let call = PartyRequest { user: Some(user.clone()), name: identity.name, ..call.clone() };
                 self.admit(core, &user, &call.command)?;
                 let claim = core.replies.claim(caller.link.id);
                 self.begin(core, PartyDecision::new(call, Some(claim)));
-                Err(CommandStop::Wait)
+                Err(CommandStop::Submitted)
             }
         }
     }

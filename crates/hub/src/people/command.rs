@@ -67,7 +67,7 @@ impl PeopleCommands {
         }
         let claim = core.replies.claim(caller.link.id);
         self.follow(core, user, followee, on, claim);
-        Err(CommandStop::Wait)
+        Err(CommandStop::Submitted)
     }
 
     /// Records that a user follows another, or does not any more.
@@ -110,7 +110,7 @@ impl PeopleCommands {
         };
         let claim = core.replies.claim(caller.link.id);
         self.submit(core, claim, request, Work::Read(read));
-        Err(CommandStop::Wait)
+        Err(CommandStop::Submitted)
     }
 
     pub fn op_status(
@@ -128,7 +128,7 @@ impl PeopleCommands {
         let claim = core.replies.claim(caller.link.id);
         let read = Read::People { users, viewer: Some(viewer.clone()) };
         self.submit(core, claim, PeopleRequest::Statuses { viewer }, Work::Read(read));
-        Err(CommandStop::Wait)
+        Err(CommandStop::Submitted)
     }
 
     pub fn op_visibility(
@@ -141,7 +141,7 @@ impl PeopleCommands {
         let user = named_user(core, id)?;
         let claim = core.replies.claim(caller.link.id);
         self.set_visibility(core, user, value, claim);
-        Err(CommandStop::Wait)
+        Err(CommandStop::Submitted)
     }
 
     /// Changes who can see a user.

@@ -1,5 +1,5 @@
 //! The commands of presence: `join`, `update`, `leave`, `who`, and watching by `subscribe {presence}`. Each waits for the
-//! store: it runs once to begin, and again to find its answer.
+//! store.
 
 use super::Presence;
 use crate::core::Core;
@@ -23,7 +23,7 @@ impl Presence {
         id: ListenerId,
         join: &JoinRequest<'_>,
     ) -> CommandResult<()> {
-        let state = join.state.map(|text| state_of(core, text)).transpose()?;
+        let state = join.state.as_deref().map(|text| state_of(core, text)).transpose()?;
         let channel = parse_channel(&join.channel)?;
         let name = permitted(core, caller, id, Verb::Join, &channel)?;
         let most = core.node.settings.channels_per_session;
@@ -43,7 +43,7 @@ impl Presence {
         id: ListenerId,
         update: &UpdateRequest<'_>,
     ) -> CommandResult<()> {
-        let state = state_of(core, update.state)?;
+        let state = state_of(core, &update.state)?;
         let channel = parse_channel(&update.channel)?;
         let name = permitted(core, caller, id, Verb::Join, &channel)?;
         let claim = core.replies.claim(caller.link.id);
@@ -79,7 +79,7 @@ impl Presence {
         let claim = core.replies.claim(caller.link.id);
         let viewer = core.user_of(id);
         self.rooms.ask_who(core, &name, who, viewer, claim);
-        Err(CommandStop::Wait)
+        Err(CommandStop::Submitted)
     }
 
     /// `subscribe {presence:true}`: listens to the channel and watches who is there.
@@ -101,7 +101,7 @@ impl Presence {
         carried_subscribe(core, caller, id, Namespace::Channel, name)?;
         carry_presence(core, caller, name)?;
         let Some(members) = self.rooms.members(core, name, id, caller.link.id) else {
-            return Err(CommandStop::Wait);
+            return Err(CommandStop::Pause);
         };
         core.subscribe(id, Namespace::Presence, name.as_bytes());
         self.rooms.release_updates(core, name);
@@ -128,7 +128,7 @@ fn carry_presence(core: &mut Core, caller: &Caller, name: &str) -> CommandResult
         InterestState::Yes => Ok(()),
         InterestState::Wait => {
             core.linger(Namespace::Presence, name.as_bytes().into());
-            Err(CommandStop::Wait)
+            Err(CommandStop::Pause)
         }
         InterestState::Failed => unavailable(),
     }

@@ -119,7 +119,7 @@ impl Rooms {
         // From before the reading on: what happens meanwhile must be heard.
         self.hold_update(core, channel);
         let known = self.reading.contains_key(channel);
-        let claim = core.replies.claim_to_run_again(link);
+        let claim = core.replies.claim_pause(link);
         self.reading.entry(channel.clone()).or_default().claims.push(claim);
         if !known {
             self.read_roster(core, channel.clone(), None);

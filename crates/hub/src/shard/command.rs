@@ -5,80 +5,112 @@ use super::Shard;
 use crate::connection::CloseReason;
 use crate::core::authorize;
 use crate::core::command::{
-    Caller, CommandResult, CommandStop, Flow, carried_subscribe, not_allowed, parse_channel, permitted,
-    refuse, reply, take_command,
+    Caller, CommandResult, CommandStop, Flow, WaitingCommand, carried_subscribe, not_allowed, parse_channel,
+    permitted, refuse, reply, take_command,
 };
 use crate::core::listener::ListenerId;
 use crate::core::{Core, Notice, PIPELINE_MAX};
 use crate::event::{Author, Namespace};
+use crate::inbox::Inbox;
+use crate::presence::Presence;
 use std::sync::Arc;
 use tavern_domain::presence::OfflineReason;
 use tavern_domain::{Time, Verb, limits};
 use tavern_wire::error::Code;
-use tavern_wire::json::{self, Op, PublishRequest, SubscribeRequest, SubscribeTarget};
+use tavern_wire::json::{
+    self, BadRequest, Op, ParsedCommand, PublishRequest, SubscribeRequest, SubscribeTarget,
+};
 
 impl Shard {
     /// Runs one command. The reply is appended to `out`.
     pub fn command(&mut self, now: Time, caller: &mut Caller, frame: &[u8], out: &mut Vec<u8>) -> Flow {
+        self.parsed_command(now, caller, json::parse_request(frame), out)
+    }
+
+    /// Runs one command that is parsed already, or answers why it could not be parsed.
+    pub fn parsed_command(
+        &mut self,
+        now: Time,
+        caller: &mut Caller,
+        parsed: Result<ParsedCommand<'_>, BadRequest<'_>>,
+        out: &mut Vec<u8>,
+    ) -> Flow {
         self.core.now = now;
-        let flow = self.run_command(caller, frame, out);
+        let core = &mut self.core;
+        let may_begin = match &parsed {
+            Ok(command) => may_begin(core, caller, command),
+            Err(_) => is_first(core, caller),
+        };
+        if !may_begin {
+            let kept = parsed.map(ParsedCommand::into_owned).map_err(BadRequest::into_owned);
+            caller.waiting = Some(Box::new(WaitingCommand::Unbegun(kept)));
+            return Flow::Wait;
+        }
+        caller.waiting = None;
+        core.stats.commands.add(1);
+        core.refused_with = None;
+        // A reply for another transport that had this number is dropped.
+        core.replies.forget(caller.link.id);
+        self.migration.forget_link(caller.link.id);
+        let flow = match parsed {
+            Ok(command) => match take_command(core, caller) {
+                Ok(()) => self.run_command(caller, command, out),
+                Err(stop) => stopped(core, caller, command, stop, out),
+            },
+            Err(bad) => reply(core, caller, bad.id.as_deref(), Err(bad.refusal), out),
+        };
         self.route();
         flow
     }
 
-    fn run_command(&mut self, caller: &mut Caller, frame: &[u8], out: &mut Vec<u8>) -> Flow {
-        let behind = self.core.replies.pipelined(caller.link.id) > 0;
-        if caller.waited
-            && let Some((id, answer)) = self.core.replies.take(caller.link.id)
-        {
-            caller.waited = false;
-            self.core.refused_with = None;
-            return reply(&mut self.core, caller, id.as_deref(), answer, out);
+    /// Goes on with the command that a caller waits for; `Flow::Wait` if it must wait longer.
+    pub fn resume(&mut self, now: Time, caller: &mut Caller, out: &mut Vec<u8>) -> Flow {
+        self.core.now = now;
+        let flow = self.resume_command(caller, out);
+        self.route();
+        flow
+    }
+
+    fn resume_command(&mut self, caller: &mut Caller, out: &mut Vec<u8>) -> Flow {
+        let link = caller.link.id;
+        let Some(waiting) = caller.waiting.take() else { return Flow::Done };
+        let command = match *waiting {
+            WaitingCommand::Unbegun(parsed) => {
+                return self.parsed_command(self.core.now, caller, parsed, out);
+            }
+            WaitingCommand::Submitted(id) => {
+                let Some(answer) = self.core.replies.take(link) else {
+                    caller.waiting = Some(Box::new(WaitingCommand::Submitted(id)));
+                    return Flow::Wait;
+                };
+                self.core.refused_with = None;
+                return reply(&mut self.core, caller, id.as_deref(), answer, out);
+            }
+            WaitingCommand::Paused(command) => command,
+        };
+        self.core.refused_with = None;
+        if let Some(refused) = self.core.replies.take(link) {
+            return reply(&mut self.core, caller, command.id.as_deref(), refused, out);
         }
-        let parsed = json::parse_request(frame);
-        if behind && !parsed.as_ref().is_ok_and(|request| may_pipeline(&self.core, caller, &request.op)) {
+        if !may_begin(&self.core, caller, &command) {
+            caller.waiting = Some(Box::new(WaitingCommand::Paused(command)));
             return Flow::Wait;
         }
-        self.core.stats.commands.add(1);
-        self.core.refused_with = None;
-        let request = match parsed {
-            Ok(request) => request,
-            Err(bad) => return reply(&mut self.core, caller, bad.id, Err(bad.refusal), out),
-        };
-        let id = request.id;
-        let again = std::mem::take(&mut caller.waited);
-        if !again {
-            // An answer that another transport of this number waited for is nobody's.
-            self.core.replies.forget(caller.link.id);
-            self.migration.forget_link(caller.link.id);
-        }
-        let after = match request.op {
-            Op::Bye => Flow::Close(CloseReason::Bye),
-            Op::Hello(_) => Flow::Greeted,
-            _ => Flow::Done,
-        };
+        self.run_command(caller, command, out)
+    }
+
+    fn run_command(&mut self, caller: &mut Caller, command: ParsedCommand<'_>, out: &mut Vec<u8>) -> Flow {
         let mut body = Vec::new();
-        let allowed = if again { Ok(()) } else { take_command(&mut self.core, caller) };
-        match allowed.and_then(|()| self.perform(caller, request.op, &mut body)) {
-            Ok(()) => match reply(&mut self.core, caller, id, Ok(body), out) {
-                Flow::Done => after,
-                flow => flow,
+        if let Err(stop) = self.perform(caller, &command.op, &mut body) {
+            return stopped(&mut self.core, caller, command, stop, out);
+        }
+        match reply(&mut self.core, caller, command.id.as_deref(), Ok(body), out) {
+            Flow::Done => match command.op {
+                Op::Bye => Flow::Close(CloseReason::Bye),
+                Op::Hello(_) => Flow::Greeted,
+                _ => Flow::Done,
             },
-            Err(CommandStop::Refused(refusal)) if behind => {
-                self.core.replies.keep_in_turn(caller.link.id, id, Err(refusal));
-                Flow::Begun
-            }
-            Err(CommandStop::Refused(refusal)) => reply(&mut self.core, caller, id, Err(refusal), out),
-            Err(CommandStop::Begun(claim)) if caller.pipelines => {
-                self.core.replies.pipeline(claim, id);
-                Flow::Begun
-            }
-            Err(CommandStop::Wait | CommandStop::Begun(_)) => {
-                self.core.replies.note_id(caller.link.id, id);
-                caller.waited = true;
-                Flow::Wait
-            }
-            Err(CommandStop::Move(shard)) => Flow::Move(shard),
+            flow => flow,
         }
     }
 
@@ -88,40 +120,42 @@ impl Shard {
         Some(reply(&mut self.core, caller, id.as_deref(), answer, out))
     }
 
-    fn perform(&mut self, caller: &mut Caller, op: Op<'_>, body: &mut Vec<u8>) -> CommandResult<()> {
+    fn perform(&mut self, caller: &mut Caller, op: &Op<'_>, body: &mut Vec<u8>) -> CommandResult<()> {
         match op {
-            Op::Hello(hello) => self.hello(caller, &hello, body),
+            Op::Hello(hello) => self.hello(caller, hello, body),
             Op::Ping => Ok(()),
             op => {
                 let id = session_of(&self.core, caller)?;
                 match op {
-                    Op::Subscribe(subscribe) => self.op_subscribe(caller, id, &subscribe, body),
-                    Op::Unsubscribe(target) => op_unsubscribe(&mut self.core, id, &target),
-                    Op::Publish(publish) => op_publish(&mut self.core, caller, id, &publish, body),
-                    Op::Join(join) => self.presence.op_join(&mut self.core, caller, id, &join),
-                    Op::Update(update) => self.presence.op_update(&mut self.core, caller, id, &update),
-                    Op::Leave { channel } => self.presence.op_leave(&mut self.core, caller, id, &channel),
-                    Op::Who(who) => self.presence.op_who(&mut self.core, caller, id, &who),
+                    Op::Subscribe(subscribe) => {
+                        op_subscribe(&mut self.core, &mut self.presence, caller, id, subscribe, body)
+                    }
+                    Op::Unsubscribe(target) => op_unsubscribe(&mut self.core, id, target),
+                    Op::Publish(publish) => op_publish(&mut self.core, caller, id, publish, body),
+                    Op::Join(join) => self.presence.op_join(&mut self.core, caller, id, join),
+                    Op::Update(update) => self.presence.op_update(&mut self.core, caller, id, update),
+                    Op::Leave { channel } => self.presence.op_leave(&mut self.core, caller, id, channel),
+                    Op::Who(who) => self.presence.op_who(&mut self.core, caller, id, who),
                     Op::Follow { user } => {
-                        self.people.commands().op_follow(&mut self.core, caller, id, &user, true)
+                        self.people.commands().op_follow(&mut self.core, caller, id, user, true)
                     }
                     Op::Unfollow { user } => {
-                        self.people.commands().op_follow(&mut self.core, caller, id, &user, false)
+                        self.people.commands().op_follow(&mut self.core, caller, id, user, false)
                     }
                     Op::Following(part) => {
-                        self.people.commands().op_list(&mut self.core, caller, id, &part, false)
+                        self.people.commands().op_list(&mut self.core, caller, id, part, false)
                     }
                     Op::Followers(part) => {
-                        self.people.commands().op_list(&mut self.core, caller, id, &part, true)
+                        self.people.commands().op_list(&mut self.core, caller, id, part, true)
                     }
                     Op::Status { users } => {
-                        self.people.commands().op_status(&mut self.core, caller, id, &users)
+                        self.people.commands().op_status(&mut self.core, caller, id, users)
                     }
                     Op::Visibility { value } => {
-                        self.people.commands().op_visibility(&mut self.core, caller, id, value)
+                        self.people.commands().op_visibility(&mut self.core, caller, id, *value)
                     }
-                    Op::Party(wish) => self.party.op_party(&mut self.core, caller, id, wish, body),
-                    Op::Ack { seq } => self.op_ack(id, seq),
+                    Op::Party(op) => self.party.op_party(&mut self.core, caller, id, op, body),
+                    Op::Ack { seq } => op_ack(&mut self.core, &mut self.inbox, id, *seq),
                     Op::Bye => {
                         let own = self.core.listeners.get(id).and_then(|listener| listener.link);
                         let other = own.filter(|link| link.id != caller.link.id);
@@ -136,76 +170,113 @@ impl Shard {
             }
         }
     }
-
-    fn op_subscribe(
-        &mut self,
-        caller: &Caller,
-        id: ListenerId,
-        subscribe: &SubscribeRequest<'_>,
-        body: &mut Vec<u8>,
-    ) -> CommandResult<()> {
-        let (space, name): (Namespace, Arc<str>) = match &subscribe.target {
-            SubscribeTarget::Channel(name) => {
-                let channel = parse_channel(name)?;
-                (Namespace::Channel, permitted(&mut self.core, caller, id, Verb::Subscribe, &channel)?)
-            }
-            SubscribeTarget::Pattern(pattern) => {
-                if pattern.is_empty() || pattern.len() > limits::CHANNEL_BYTES {
-                    return refuse(Code::BadRequest, "a pattern has 1 to 255 bytes");
-                }
-                let session = self.core.listeners.get(id).and_then(|listener| listener.session());
-                let settings = &self.core.node.settings;
-                if !session
-                    .is_some_and(|s| authorize::permit_pattern(settings, &s.identity, pattern.as_bytes()))
-                {
-                    return not_allowed(Verb::Subscribe, pattern);
-                }
-                (Namespace::Pattern, pattern.as_ref().into())
-            }
-        };
-        let most = self.core.node.settings.channels_per_session;
-        let held = self.core.listeners.get(id).map_or(0, |listener| listener.places.len());
-        let there = self.core.roster.find(space, name.as_bytes()).is_some_and(|place| {
-            self.core.listeners.get(id).is_some_and(|listener| listener.places.contains_key(&place))
-        });
-        if held >= most && !there {
-            return refuse(
-                Code::TooLarge,
-                format!("a session listens to at most {most} channels and patterns"),
-            );
-        }
-        if subscribe.presence {
-            return self.presence.op_watch(&mut self.core, caller, id, subscribe, &name, body);
-        }
-        if !there {
-            carried_subscribe(&mut self.core, caller, id, space, &name)?;
-        }
-        write_instead(&subscribe.target, &name, body);
-        Ok(())
-    }
-
-    fn op_ack(&mut self, id: ListenerId, seq: u64) -> CommandResult<()> {
-        let Some(listener) = self.core.listeners.get_mut(id) else { return Ok(()) };
-        if seq > listener.mailbox.sent() {
-            let sent = listener.mailbox.sent();
-            return refuse(Code::BadRequest, format!("ack of {seq}, but only {sent} events were sent"));
-        }
-        listener.mailbox.acknowledge(seq);
-        self.inbox.acknowledge(&mut self.core, id, seq);
-        Ok(())
-    }
 }
 
-/// Whether a command may begin while earlier ones of its transport have no answer yet: only presence changes may.
-fn may_pipeline(core: &Core, caller: &Caller, op: &Op<'_>) -> bool {
+/// A command has no reply yet, or is refused.
+fn stopped(
+    core: &mut Core,
+    caller: &mut Caller,
+    command: ParsedCommand<'_>,
+    stop: CommandStop,
+    out: &mut Vec<u8>,
+) -> Flow {
+    let link = caller.link.id;
+    let id = command.id.as_deref();
+    let (waiting, flow) = match stop {
+        CommandStop::Refused(refusal) if is_first(core, caller) => {
+            return reply(core, caller, id, Err(refusal), out);
+        }
+        CommandStop::Refused(refusal) => {
+            core.replies.keep_in_turn(link, id, Err(refusal));
+            return Flow::Begun;
+        }
+        CommandStop::Begun(claim) if caller.pipelines => {
+            core.replies.pipeline(claim, id);
+            return Flow::Begun;
+        }
+        CommandStop::Begun(_) | CommandStop::Submitted => {
+            (WaitingCommand::Submitted(id.map(Box::from)), Flow::Wait)
+        }
+        CommandStop::Pause => (WaitingCommand::Paused(command.into_owned()), Flow::Wait),
+        CommandStop::Move(shard) => (WaitingCommand::Paused(command.into_owned()), Flow::Move(shard)),
+    };
+    caller.waiting = Some(Box::new(waiting));
+    flow
+}
+
+fn op_subscribe(
+    core: &mut Core,
+    presence: &mut Presence,
+    caller: &Caller,
+    id: ListenerId,
+    subscribe: &SubscribeRequest<'_>,
+    body: &mut Vec<u8>,
+) -> CommandResult<()> {
+    let (space, name): (Namespace, Arc<str>) = match &subscribe.target {
+        SubscribeTarget::Channel(name) => {
+            let channel = parse_channel(name)?;
+            (Namespace::Channel, permitted(core, caller, id, Verb::Subscribe, &channel)?)
+        }
+        SubscribeTarget::Pattern(pattern) => {
+            if pattern.is_empty() || pattern.len() > limits::CHANNEL_BYTES {
+                return refuse(Code::BadRequest, "a pattern has 1 to 255 bytes");
+            }
+            let session = core.listeners.get(id).and_then(|listener| listener.session());
+            let settings = &core.node.settings;
+            if !session.is_some_and(|s| authorize::permit_pattern(settings, &s.identity, pattern.as_bytes()))
+            {
+                return not_allowed(Verb::Subscribe, pattern);
+            }
+            (Namespace::Pattern, pattern.as_ref().into())
+        }
+    };
+    let most = core.node.settings.channels_per_session;
+    let held = core.listeners.get(id).map_or(0, |listener| listener.places.len());
+    let there = core.roster.find(space, name.as_bytes()).is_some_and(|place| {
+        core.listeners.get(id).is_some_and(|listener| listener.places.contains_key(&place))
+    });
+    if held >= most && !there {
+        return refuse(Code::TooLarge, format!("a session listens to at most {most} channels and patterns"));
+    }
+    if subscribe.presence {
+        return presence.op_watch(core, caller, id, subscribe, &name, body);
+    }
+    if !there {
+        carried_subscribe(core, caller, id, space, &name)?;
+    }
+    write_instead(&subscribe.target, &name, body);
+    Ok(())
+}
+
+fn op_ack(core: &mut Core, inbox: &mut Inbox, id: ListenerId, seq: u64) -> CommandResult<()> {
+    let Some(listener) = core.listeners.get_mut(id) else { return Ok(()) };
+    if seq > listener.mailbox.sent() {
+        let sent = listener.mailbox.sent();
+        return refuse(Code::BadRequest, format!("ack of {seq}, but only {sent} events were sent"));
+    }
+    listener.mailbox.acknowledge(seq);
+    inbox.acknowledge(core, id, seq);
+    Ok(())
+}
+
+/// Whether every command that a caller has pipelined is answered.
+fn is_first(core: &Core, caller: &Caller) -> bool {
+    core.replies.pipelined(caller.link.id) == 0
+}
+
+/// Whether a command may begin. While earlier ones of its transport have no answer, only presence changes may.
+fn may_begin(core: &Core, caller: &Caller, command: &ParsedCommand<'_>) -> bool {
     let begun = core.replies.pipelined(caller.link.id);
+    if begun == 0 {
+        return true;
+    }
     let session = caller.listener.and_then(|id| core.session(id));
     let user = session.and_then(|session| session.identity.user.as_ref());
     if user.is_some_and(|user| core.users.visibility(user).is_none()) {
         // Its joins wait until the user's visibility is known.
         return false;
     }
-    let changes = match op {
+    let changes = match &command.op {
         Op::Update(_) | Op::Leave { .. } => true,
         // Near the bound it must be known how many there are.
         Op::Join(_) => session.is_some_and(|session| {

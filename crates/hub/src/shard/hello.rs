@@ -5,7 +5,7 @@ use crate::core::command::{Caller, CommandResult, CommandStop, refuse};
 use crate::core::listener::ListenerId;
 use crate::core::render::{read_session, session_text};
 use crate::core::{Core, Notice};
-use crate::migration::{LookupResult, SessionLookup};
+use crate::migration::{LookupResult, Migration, SessionLookup};
 use tavern_domain::{Identity, SessionKey};
 use tavern_wire::error::Code;
 use tavern_wire::json::HelloRequest;
@@ -34,11 +34,11 @@ impl Shard {
         }
         let mut resumed = None;
         if let Some(text) = &hello.session {
-            resumed = self.resume(caller, &identity, text, hello.seq)?;
+            resumed = resume(&mut self.core, &mut self.migration, caller, &identity, text, hello.seq)?;
         }
         // Whoever comes back in time must not be late because of the store.
         if resumed.is_none() && !self.party.meet(&mut self.core, identity.user.as_ref(), caller.link.id) {
-            return Err(CommandStop::Wait);
+            return Err(CommandStop::Pause);
         }
         let (id, reset) = match resumed {
             Some(attached) => attached,
@@ -52,44 +52,6 @@ impl Shard {
         }
         self.write_hello(id, resumed.is_some(), reset, body);
         Ok(())
-    }
-
-    /// Tries to come back to the session that `text` names.
-    fn resume(
-        &mut self,
-        caller: &Caller,
-        identity: &Identity,
-        text: &str,
-        seq: Option<u64>,
-    ) -> CommandResult<Option<(ListenerId, bool)>> {
-        let Some((key, node)) = read_session(text) else { return Ok(None) };
-        if !caller.sought {
-            let lookup = SessionLookup { key, node, identity: Some(identity), detached_only: false };
-            if self.migration.look_up(&mut self.core, &lookup, caller.link.id) == LookupResult::Wait {
-                return Err(CommandStop::Wait);
-            }
-        }
-        let known = self.core.find_session(key);
-        if known.is_some() && known == caller.listener {
-            return Ok(rewind_own(&mut self.core, key, identity, seq));
-        }
-        if caller.passing {
-            // A single command has no transport to attach; it may still ask whether the session lives.
-            let same = |id: &ListenerId| {
-                self.core
-                    .listeners
-                    .get(*id)
-                    .and_then(|l| l.session())
-                    .is_some_and(|s| s.identity.user == identity.user)
-            };
-            return Ok(known.filter(same).map(|id| (id, false)));
-        }
-        let Some(attached) = self.core.attach(key, identity, caller.link, seq) else { return Ok(None) };
-        // The session that an implicit hello made for this transport was never used.
-        if let Some(unused) = caller.listener {
-            self.core.notify(Notice::SessionEnds { id: unused });
-        }
-        Ok(Some((attached.listener, attached.reset)))
     }
 
     /// The answer to hello, also sent as the first frame when the token came with the connection.
@@ -111,6 +73,44 @@ impl Shard {
         };
         reply::hello(body, &reply);
     }
+}
+
+/// Tries to come back to the session that `text` names.
+fn resume(
+    core: &mut Core,
+    migration: &mut Migration,
+    caller: &Caller,
+    identity: &Identity,
+    text: &str,
+    seq: Option<u64>,
+) -> CommandResult<Option<(ListenerId, bool)>> {
+    let Some((key, node)) = read_session(text) else { return Ok(None) };
+    if !caller.sought {
+        let lookup = SessionLookup { key, node, identity: Some(identity), detached_only: false };
+        if migration.look_up(core, &lookup, caller.link.id) == LookupResult::Wait {
+            return Err(CommandStop::Pause);
+        }
+    }
+    let known = core.find_session(key);
+    if known.is_some() && known == caller.listener {
+        return Ok(rewind_own(core, key, identity, seq));
+    }
+    if caller.passing {
+        // A single command has no transport to attach; it may still ask whether the session lives.
+        let same = |id: &ListenerId| {
+            core.listeners
+                .get(*id)
+                .and_then(|l| l.session())
+                .is_some_and(|s| s.identity.user == identity.user)
+        };
+        return Ok(known.filter(same).map(|id| (id, false)));
+    }
+    let Some(attached) = core.attach(key, identity, caller.link, seq) else { return Ok(None) };
+    // The session that an implicit hello made for this transport was never used.
+    if let Some(unused) = caller.listener {
+        core.notify(Notice::SessionEnds { id: unused });
+    }
+    Ok(Some((attached.listener, attached.reset)))
 }
 
 /// A hello that names the session this transport already has: only its cursor moves.

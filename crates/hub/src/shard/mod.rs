@@ -22,7 +22,6 @@ use crate::people::{PEOPLE_LINK, People};
 use crate::presence::Presence;
 use crate::rows;
 use crate::topics::{TopicCaller, TopicCommand, TopicEffects, Topics};
-use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use tavern_domain::{Identity, SessionKey, Time};
 use tavern_store::{Deadline, StoreAnswer, Ticket};
@@ -401,19 +400,5 @@ impl Shard {
     /// How many sessions are on their way, to other nodes or out of the store to this one.
     pub fn in_transit(&self) -> usize {
         self.migration.in_transit()
-    }
-}
-
-impl Deref for Shard {
-    type Target = Core;
-
-    fn deref(&self) -> &Core {
-        &self.core
-    }
-}
-
-impl DerefMut for Shard {
-    fn deref_mut(&mut self) -> &mut Core {
-        &mut self.core
     }
 }

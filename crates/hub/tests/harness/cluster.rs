@@ -172,8 +172,8 @@ impl TestCluster {
         let settings = Settings { node: name.into(), epoch, commands_per_second: 0, ..self.settings.clone() };
         let mut node = TestNode::new(settings);
         node.now = self.clock.now();
-        node.shards[0].node().carrier.set_bus(self.hall.bus(name, ear.clone()));
-        node.shards[0].node().listen();
+        node.shards[0].core.node().carrier.set_bus(self.hall.bus(name, ear.clone()));
+        node.shards[0].core.node().listen();
         self.nodes.push((node, ear));
         self.stores.push(store);
         self.nodes.len() - 1
@@ -181,11 +181,14 @@ impl TestCluster {
 
     /// Everybody knows who else lives.
     pub fn introduce(&mut self) {
-        let names: Vec<Arc<str>> =
-            self.nodes.iter().map(|(node, _)| node.shards[0].node().settings.node.as_str().into()).collect();
+        let names: Vec<Arc<str>> = self
+            .nodes
+            .iter()
+            .map(|(node, _)| node.shards[0].core.node().settings.node.as_str().into())
+            .collect();
         for (at, (node, _)) in self.nodes.iter().enumerate() {
             let others = names.iter().enumerate().filter(|(other, _)| *other != at);
-            node.shards[0].node().set_other_nodes(others.map(|(_, name)| name.clone()).collect());
+            node.shards[0].core.node().set_other_nodes(others.map(|(_, name)| name.clone()).collect());
         }
     }
 
@@ -206,7 +209,7 @@ impl TestCluster {
 
     /// Ends without a word.
     pub fn crash(&mut self, at: usize) {
-        self.nodes[at].0.shards[0].node().carrier.bus().unwrap().stop();
+        self.nodes[at].0.shards[0].core.node().carrier.bus().unwrap().stop();
         self.dead.push(at);
     }
 
@@ -228,9 +231,9 @@ impl TestCluster {
         let takes =
             |work: &(Ticket, Work)| matches!(&work.1, Work::Commit(commit) if !commit.deletes.is_empty());
         for _ in 0..1_000 {
-            let work = &self.nodes[at].0.shards[0].effects.work;
+            let work = &self.nodes[at].0.shards[0].core.effects.work;
             if work.iter().any(takes) {
-                let work = std::mem::take(&mut self.nodes[at].0.shards[0].effects.work);
+                let work = std::mem::take(&mut self.nodes[at].0.shards[0].core.effects.work);
                 self.stores[at].submit(work);
                 return self.crash(at);
             }
@@ -254,14 +257,14 @@ impl TestCluster {
             if self.dead.contains(&at) {
                 continue;
             }
-            let work = std::mem::take(&mut node.shards[0].effects.work);
+            let work = std::mem::take(&mut node.shards[0].core.effects.work);
             self.reads += work.iter().filter(|(_, work)| matches!(work, Work::Read(_))).count() as u64;
             self.commits += work.iter().filter(|(_, work)| matches!(work, Work::Commit(_))).count() as u64;
             store.submit(work);
-            let abroad = &node.shards[0].effects.bus_messages;
+            let abroad = &node.shards[0].core.effects.bus_messages;
             let people = abroad.iter().filter(|packet| packet.subject.kind() == "_people");
             self.carried += people.count() as u64;
-            node.shards[0].speak();
+            node.shards[0].core.speak();
         }
         if !self.hall.step() {
             return false;
@@ -318,12 +321,12 @@ impl TestCluster {
             }
             for _ in 0..8_000 {
                 self.settle();
-                if !self.node(at).shards[0].effects.ready.is_empty() {
+                if !self.node(at).shards[0].core.effects.ready.is_empty() {
                     break;
                 }
                 self.pass(1);
             }
-            let ready = std::mem::take(&mut self.node(at).shards[0].effects.ready);
+            let ready = std::mem::take(&mut self.node(at).shards[0].core.effects.ready);
             assert!(ready.contains(&caller.link.id), "{frame} waits for ever");
         }
     }
@@ -339,14 +342,14 @@ impl TestCluster {
         let (flow, reply) = self.node(at).flow(caller, &frame);
         assert_eq!(flow, Flow::Wait, "{reply}");
         self.settle();
-        let ready = std::mem::take(&mut self.node(at).shards[0].effects.ready);
+        let ready = std::mem::take(&mut self.node(at).shards[0].core.effects.ready);
         assert_eq!(ready, [caller.link.id], "it can run again");
         self.node(at).say(caller, &frame)
     }
 }
 
 fn take(node: &mut TestNode, ear: &Ear) {
-    let hub_node = node.shards[0].node().clone();
+    let hub_node = node.shards[0].core.node().clone();
     for (ticket, answer) in std::mem::take(&mut *ear.answers.lock().unwrap()) {
         node.shards[0].handle(node.now, ShardEvent::Answer(ticket, answer));
     }
@@ -357,7 +360,7 @@ fn take(node: &mut TestNode, ear: &Ear) {
             Some(ReceivedMessage::Person { told, .. }) => ShardEvent::Status(told),
             Some(ReceivedMessage::Words { space, words, mask }) => {
                 assert_eq!(mask, 1);
-                node.shards[0].receive(node.now, tavern_hub::ShardMessage { space, words });
+                node.shards[0].core.receive(node.now, tavern_hub::ShardMessage { space, words });
                 continue;
             }
             Some(ReceivedMessage::NodeLeft | ReceivedMessage::Subscription(_)) | None => continue,

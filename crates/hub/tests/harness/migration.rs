@@ -84,7 +84,7 @@ impl Scene {
     /// On how many nodes the session can be used.
     pub fn owners(&mut self) -> Vec<usize> {
         let key = read_session(&self.session).unwrap().0;
-        (0..3).filter(|&at| self.cluster.node(at).shards[0].find_session(key).is_some()).collect()
+        (0..3).filter(|&at| self.cluster.node(at).shards[0].core.find_session(key).is_some()).collect()
     }
 }
 

@@ -104,25 +104,28 @@ impl TestNode {
         if flow != Flow::Wait || !self.find_no_party(0) {
             return (flow, reply);
         }
-        self.shards[0].effects.ready.retain(|link| *link != caller.link.id);
+        self.shards[0].core.effects.ready.retain(|link| *link != caller.link.id);
         self.run(0, caller, frame)
     }
 
-    /// One command as it is.
+    /// One command as it is. While a command of the caller waits, this goes on with it.
     pub fn run(&mut self, shard: usize, caller: &mut Caller, frame: &str) -> (Flow, Value) {
-        let mut reply = Vec::new();
-        let flow = self.shards[shard].command(self.now, caller, frame.as_bytes(), &mut reply);
+        let (shard, mut reply) = (&mut self.shards[shard], Vec::new());
+        let flow = match caller.is_waiting() {
+            true => shard.resume(self.now, caller, &mut reply),
+            false => shard.command(self.now, caller, frame.as_bytes(), &mut reply),
+        };
         (flow, serde_json::from_slice(&reply).unwrap_or(Value::Null))
     }
 
     /// Answers for the store that nobody here has a party. True: somebody asked.
     pub fn find_no_party(&mut self, shard: usize) -> bool {
         let shard = &mut self.shards[shard];
-        let work = std::mem::take(&mut shard.effects.work);
+        let work = std::mem::take(&mut shard.core.effects.work);
         let asks =
             |work: &Work| matches!(work, Work::Read(Read::Document(key)) if key.kind() == "membership");
         let (asked, others) = work.into_iter().partition::<Vec<_>, _>(|(_, work)| asks(work));
-        shard.effects.work = others;
+        shard.core.effects.work = others;
         for (ticket, _) in &asked {
             shard.handle(self.now, ShardEvent::Answer(*ticket, StoreAnswer::Read(Found::Document(None))));
         }
@@ -147,7 +150,7 @@ impl TestNode {
     }
 
     pub fn publish(&mut self, channel: &str, payload: &str) -> u32 {
-        self.shards[0].publish(
+        self.shards[0].core.publish(
             self.now,
             Namespace::Channel,
             channel.as_bytes(),
@@ -171,7 +174,7 @@ impl TestNode {
     }
 
     pub fn closes(&mut self) -> Vec<(LinkId, CloseReason)> {
-        std::mem::take(&mut self.shards[0].effects.closes)
+        std::mem::take(&mut self.shards[0].core.effects.closes)
     }
 }
 

@@ -133,13 +133,13 @@ impl PartyCluster {
             self.cluster.settle();
             let mut ready = Vec::new();
             for (who, seat) in self.seats.iter().enumerate() {
-                let links = &self.cluster.node(seat.at).shards[0].effects.ready;
+                let links = &self.cluster.node(seat.at).shards[0].core.effects.ready;
                 if seat.frame.is_some() && links.contains(&seat.caller.link.id) {
                     ready.push(who);
                 }
             }
             let ats: BTreeSet<usize> = self.seats.iter().map(|seat| seat.at).collect();
-            ats.into_iter().for_each(|at| self.cluster.node(at).shards[0].effects.ready.clear());
+            ats.into_iter().for_each(|at| self.cluster.node(at).shards[0].core.effects.ready.clear());
             if ready.is_empty() {
                 return;
             }
@@ -214,7 +214,7 @@ impl PartyCluster {
 
     /// Another node takes over the presences of a dead one, as its liveness asks it to.
     pub fn take_over(&mut self, dead: usize, by: usize) {
-        let settings = &self.cluster.node(dead).shards[0].node().settings;
+        let settings = &self.cluster.node(dead).shards[0].core.node().settings;
         let home = Writer { node: settings.node.as_str().into(), epoch: settings.epoch };
         let read = Read::PresencesAt { node: home.clone(), after: None, limit: PAGE_ROWS };
         let Found::Presences(page) = self.cluster.look(read) else { panic!("no page") };

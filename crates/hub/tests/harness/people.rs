@@ -75,7 +75,7 @@ impl Scene {
     }
 
     pub fn count(&mut self, at: usize, name: &str) -> u64 {
-        let all = self.cluster.node(at).shards[0].node().stats[0].all();
+        let all = self.cluster.node(at).shards[0].core.node().stats[0].all();
         all.iter().find(|(known, _)| *known == name).unwrap().1
     }
 }

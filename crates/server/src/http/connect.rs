@@ -128,7 +128,7 @@ impl AcceptedUpgrade {
             }
         };
         let link = Link { id: LinkId(0), format: EventFormat::WebSocket };
-        let caller = Caller::new(link, self.identity).running_ahead();
+        let caller = Caller::new(link, self.identity).pipelining();
         let protocol = SocketProtocol::WebSocket(Box::new(WebSocket::new(caller)));
         let conn = Conn::new(socket, tls, protocol, self.slot);
         let arrival = NewSocket { conn, input, commands: Vec::new(), hello: self.hello };

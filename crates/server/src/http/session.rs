@@ -92,7 +92,7 @@ async fn begin_command(
     let session = named.as_deref().and_then(SessionName::read);
     let shard = api.shards.of_session(session.as_ref());
     let (answer, waiting) = oneshot::channel();
-    let input = HttpCommand { frame: frame.to_vec(), session, identity, answer };
+    let input = HttpCommand { command: json::parse_owned(&frame), session, identity, answer };
     put(api, shard, ShardInput::Command(Box::new(input)))?;
     Ok(waiting)
 }

@@ -200,7 +200,7 @@ impl<'a> Args<'a> {
 /// Writes the messages that wait in front of a reply.
 pub fn append_messages(out: &mut Vec<u8>, peer: &RedisPeer, hub: &mut Shard, scratch: &mut Scratch) {
     let Some(id) = peer.listener else { return };
-    let Some(listener) = hub.listener(id) else { return };
+    let Some(listener) = hub.core.listener(id) else { return };
     if !listener.mailbox.has_unread() || !listener.wants_writing() || peer.waiting_until.is_some() {
         return;
     }

@@ -53,7 +53,7 @@ pub fn may_see(peer: &RedisPeer, context: &RedisContext<'_>, name: &[u8]) -> boo
 /// Takes one command off the allowance. Once for each command, also when it stalls in between.
 pub fn pay(peer: &mut RedisPeer, context: &RedisContext<'_>, spec: &CommandSpec) -> Result<(), Halt> {
     let Some(identity) = &peer.identity else { return Ok(()) };
-    let per_second = context.hub.node().settings.commands_per_second;
+    let per_second = context.hub.core.node().settings.commands_per_second;
     if identity.unlimited || per_second == 0 || !spec.own.has(TavernFlags::LIMITED) {
         return Ok(());
     }
@@ -87,7 +87,7 @@ fn check_patterns(peer: &RedisPeer, context: &RedisContext<'_>, args: &Args<'_>)
         if pattern.len() > limits::REDIS_CHANNEL_BYTES {
             return refuse(LONG_NAME);
         }
-        if !authorize::permit_pattern(&context.hub.node().settings, identity, pattern) {
+        if !authorize::permit_pattern(&context.hub.core.node().settings, identity, pattern) {
             return refuse(NO_CHANNEL);
         }
     }

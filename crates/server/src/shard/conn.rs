@@ -18,7 +18,7 @@ pub struct Conn {
     pub out: Vec<u8>,
     /// An unfinished command or frame.
     pub input: Vec<u8>,
-    /// Commands that wait for an answer from outside, and what came after them.
+    /// A command waits for its reply: what came after it.
     pub stalled: Option<Box<Stalled>>,
     /// Milliseconds since the shard's start at which something was last read. Bytes of a closing connection do not count.
     pub heard_ms: u32,
@@ -37,7 +37,7 @@ pub enum SocketProtocol {
 #[derive(Debug, Default)]
 pub struct Stalled {
     pub frames: VecDeque<Vec<u8>>,
-    /// Before them: the hello of a client whose session is looked for on other nodes.
+    /// Before them: the implicit hello of a client whose session is looked for on other nodes.
     pub hello: Option<ImplicitHello>,
 }
 
@@ -89,6 +89,11 @@ impl Conn {
             SocketProtocol::Redis(peer) => peer.listener,
             SocketProtocol::Taken => None,
         }
+    }
+
+    /// The hub keeps a command that it has not answered.
+    pub fn has_waiting_command(&self) -> bool {
+        matches!(&self.protocol, SocketProtocol::WebSocket(socket) if socket.caller.is_waiting())
     }
 
     /// A Redis connection in `TAVERN.WAIT`.

@@ -55,7 +55,7 @@ impl ShardWorker {
     /// Gives each other shard its messages as one batch, and the bus what other nodes may hear.
     fn send_packets(&mut self) {
         let state = &mut self.state;
-        for (shard, packets) in state.hub.effects.shard_messages.iter_mut().enumerate() {
+        for (shard, packets) in state.hub.core.effects.shard_messages.iter_mut().enumerate() {
             if packets.is_empty() {
                 continue;
             }
@@ -63,7 +63,7 @@ impl ShardWorker {
             queue.force(ShardInput::Packets(std::mem::take(packets)));
             state.congested |= queue.is_full();
         }
-        if state.hub.speak()
+        if state.hub.core.speak()
             && let Some(bus) = state.context.node.carrier.bus()
         {
             state.congested |= bus.is_full();
@@ -74,13 +74,13 @@ impl ShardWorker {
     fn submit_work(&mut self) {
         let state = &mut self.state;
         let context = &state.context;
-        for (shard, change) in state.hub.effects.update.drain(..) {
+        for (shard, change) in state.hub.core.effects.update.drain(..) {
             context.shards.force(shard, ShardInput::Hub(ShardEvent::Presence(change)));
         }
-        for (shard, change) in state.hub.effects.user_updates.drain(..) {
+        for (shard, change) in state.hub.core.effects.user_updates.drain(..) {
             context.shards.force(shard, ShardInput::Hub(ShardEvent::Status(change)));
         }
-        for topic in state.hub.effects.topics.drain(..) {
+        for topic in state.hub.core.effects.topics.drain(..) {
             context.wakeups.published(topic.into());
         }
         let topics = state.hub.topic_effects();
@@ -103,20 +103,20 @@ impl ShardWorker {
         for (number, reply) in topics.replies.drain(..) {
             self.requests.answer_topic(number, reply);
         }
-        for (number, outcome) in std::mem::take(&mut state.hub.effects.orders) {
+        for (number, outcome) in std::mem::take(&mut state.hub.core.effects.orders) {
             self.requests.answer_order(number, outcome);
         }
-        if !state.hub.effects.work.is_empty() {
-            let work = std::mem::take(&mut state.hub.effects.work);
+        if !state.hub.core.effects.work.is_empty() {
+            let work = std::mem::take(&mut state.hub.core.effects.work);
             context.store.submit_for(state.index, work);
         }
     }
 
     fn ask_app(&mut self) {
-        if self.state.hub.effects.questions.is_empty() {
+        if self.state.hub.core.effects.questions.is_empty() {
             return;
         }
-        for question in std::mem::take(&mut self.state.hub.effects.questions) {
+        for question in std::mem::take(&mut self.state.hub.core.effects.questions) {
             let context = &self.state.context;
             let (shards, shard) = (context.shards.clone(), self.state.index);
             let answer = move |question, verdict| shards.force(shard, ShardInput::Verdict(question, verdict));
@@ -129,10 +129,10 @@ impl ShardWorker {
 
     /// Runs waiting commands that may run now.
     fn run_ready(&mut self) {
-        if self.state.hub.effects.ready.is_empty() {
+        if self.state.hub.core.effects.ready.is_empty() {
             return;
         }
-        for link in std::mem::take(&mut self.state.hub.effects.ready) {
+        for link in std::mem::take(&mut self.state.hub.core.effects.ready) {
             match self.state.links.get_mut(link) {
                 Some(LinkTarget::Socket(_)) => self.reader.resume(&mut self.state, link),
                 Some(LinkTarget::Request(_)) => self.requests.resume(&mut self.state, link),
@@ -144,17 +144,19 @@ impl ShardWorker {
     }
 
     fn touch_dirty(&mut self) {
-        let mut dirty = std::mem::take(&mut self.state.hub.effects.dirty);
+        let mut dirty = std::mem::take(&mut self.state.hub.core.effects.dirty);
         for id in dirty.drain(..) {
-            let Some(link) = self.state.hub.listener(id).and_then(|listener| listener.link) else { continue };
+            let Some(link) = self.state.hub.core.listener(id).and_then(|listener| listener.link) else {
+                continue;
+            };
             match link.format {
                 EventFormat::Poll => polls::answer(&mut self.state, link.id, id),
                 EventFormat::Sse => streams::write(&mut self.state, link.id),
                 _ => self.touch_listener(link.id),
             }
         }
-        dirty.append(&mut self.state.hub.effects.dirty);
-        self.state.hub.effects.dirty = dirty;
+        dirty.append(&mut self.state.hub.core.effects.dirty);
+        self.state.hub.core.effects.dirty = dirty;
     }
 
     fn touch_listener(&mut self, link: LinkId) {
@@ -166,7 +168,7 @@ impl ShardWorker {
     }
 
     fn carry_closes(&mut self) {
-        while let Some((link, reason)) = self.state.hub.effects.closes.pop() {
+        while let Some((link, reason)) = self.state.hub.core.effects.closes.pop() {
             match self.state.links.get_mut(link) {
                 Some(LinkTarget::Socket(_)) => socket_writer::write_close(&mut self.state, link, reason),
                 Some(LinkTarget::Stream(_)) => streams::end(&mut self.state, link, reason),

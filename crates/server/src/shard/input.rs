@@ -14,6 +14,7 @@ use tavern_hub::{
 use tavern_store::{StoreAnswer, Ticket};
 use tavern_wire::error::{Code, Refusal};
 use tavern_wire::json::api::SessionReport;
+use tavern_wire::json::{BadRequest, ParsedCommand};
 use tokio::sync::{mpsc, oneshot};
 
 /// The queue of one shard.
@@ -96,7 +97,7 @@ impl Weigh for ShardInput {
 pub struct NewSocket {
     pub conn: Conn,
     pub input: Vec<u8>,
-    /// Commands to run before the input: a hello that asked for a session of this shard.
+    /// Commands to run before the input: they came together with a hello that asked for a session of this shard.
     pub commands: Vec<Vec<u8>>,
     /// A WebSocket with a known user: say hello by itself, perhaps resuming.
     pub hello: Option<ImplicitHello>,
@@ -127,7 +128,7 @@ pub struct ImplicitHello {
 pub type CommandAnswer = Result<(Option<Code>, Vec<u8>), Refusal>;
 
 pub struct HttpCommand {
-    pub frame: Vec<u8>,
+    pub command: Result<ParsedCommand<'static>, BadRequest<'static>>,
     pub session: Option<SessionName>,
     pub identity: Option<Identity>,
     pub answer: oneshot::Sender<CommandAnswer>,

@@ -87,12 +87,12 @@ fn check_socket(state: &mut ShardState, link: LinkId) {
         SocketProtocol::Redis(_) | SocketProtocol::Taken => return,
     };
     if listener.is_none() && silent_ms > HELLO_MS && conn.stalled.is_none() {
-        state.hub.effects.closes.push((link, CloseReason::Unauthenticated));
+        state.hub.core.effects.closes.push((link, CloseReason::Unauthenticated));
     } else if silent_ms >= heartbeat_ms.saturating_mul(2) && conn.state.pinged {
         if let Some(id) = listener {
             state.hub.detach(state.now, id, link);
         }
-        state.hub.effects.closes.push((link, CloseReason::Silent));
+        state.hub.core.effects.closes.push((link, CloseReason::Silent));
     } else if silent_ms >= heartbeat_ms && !conn.state.pinged {
         conn.state.pinged = true;
         ws::write_head(&mut conn.out, ws::Opcode::Ping, 0);

@@ -9,13 +9,14 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use tavern_hub::{Caller, LinkId, ListenerId};
+use tavern_wire::json::ParsedCommand;
 use tokio::sync::{mpsc, oneshot};
 
 pub enum LinkTarget {
     Socket(Box<Conn>),
     Stream(Box<StreamLink>),
     Poll(PollLink),
-    /// A command over HTTP that waits for the app's answer.
+    /// A command over HTTP that waits.
     Request(Box<RequestLink>),
     /// A request whose session is looked for on other nodes.
     Seeking(Box<WaitingForSession>),
@@ -23,8 +24,10 @@ pub enum LinkTarget {
 
 pub struct StreamLink {
     pub listener: ListenerId,
-    /// Subscriptions that came with the URL and wait for the app or the bus.
-    pub asked: VecDeque<Vec<u8>>,
+    /// Runs the subscriptions that came with the URL.
+    pub caller: Caller,
+    /// Subscriptions that came with the URL and have not begun.
+    pub asked: VecDeque<ParsedCommand<'static>>,
     pub events: mpsc::Sender<bytes::Bytes>,
     pub blocked: bool,
     /// Shared with the body: set while the shard waits for room.
@@ -47,7 +50,6 @@ pub enum WaitingForSession {
 
 pub struct RequestLink {
     pub caller: Caller,
-    pub frame: Vec<u8>,
     pub answer: oneshot::Sender<CommandAnswer>,
 }
 

@@ -25,7 +25,7 @@ pub fn begin(state: &mut ShardState, link: LinkId, poll: HttpPoll) {
         Some(key) => state.hub.poll(state.now, key, identity.as_ref(), link, cursor, timeout_ms),
         None => Poll::Unknown,
     };
-    let mut listener = session.and_then(|key| state.hub.find_session(key));
+    let mut listener = session.and_then(|key| state.hub.core.find_session(key));
     if outcome == Poll::Unknown {
         let Some(identity) = identity else {
             state.links.retire(link);

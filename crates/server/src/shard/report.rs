@@ -10,7 +10,7 @@ use tavern_wire::json::api::{MailboxReport, SessionReport};
 pub fn of_client(state: &ShardState, client: ClientId) -> Option<SessionReport> {
     let (hub, now) = (&state.hub, state.now);
     let id = attach::find_client(&hub.core, client)?;
-    let listener = hub.listener(id)?;
+    let listener = hub.core.listener(id)?;
     let session = listener.session()?;
     let settings = &state.context.node.settings;
     let transport = listener.link.map(|link| match link.format {
@@ -60,7 +60,7 @@ pub fn of_client(state: &ShardState, client: ClientId) -> Option<SessionReport> 
 }
 
 fn names(state: &ShardState, id: ListenerId, space: Namespace) -> Vec<String> {
-    let names = state.hub.subscriptions(id, space);
+    let names = state.hub.core.subscriptions(id, space);
     let mut names: Vec<String> =
         names.iter().map(|name| String::from_utf8_lossy(name).into_owned()).collect();
     names.sort();

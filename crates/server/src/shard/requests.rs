@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use tavern_hub::topics::TopicReply;
 use tavern_hub::{Caller, CloseReason, EventFormat, Flow, Link, LinkId, LookupResult, Namespace, ShardEvent};
 use tavern_wire::error::{Code, Refusal};
-use tavern_wire::json;
+use tavern_wire::json::{self, BadRequest, ParsedCommand};
 use tokio::sync::oneshot;
 
 /// Where the outcome of an order goes.
@@ -49,16 +49,17 @@ impl HttpRequests {
         }
     }
 
-    /// A waiting command may run.
+    /// A waiting command may go on.
     pub fn resume(&mut self, state: &mut ShardState, link: LinkId) {
         if let Some(LinkTarget::Request(request)) = state.links.take(link) {
-            run(state, *request);
+            go_on(state, *request);
         }
     }
 
     pub fn publish(&mut self, state: &mut ShardState, publish: HttpPublish) {
         let name = publish.channel.as_bytes();
-        let receivers = state.hub.publish(state.now, Namespace::Channel, name, &publish.data, true, None);
+        let receivers =
+            state.hub.core.publish(state.now, Namespace::Channel, name, &publish.data, true, None);
         let _ = publish.answer.send(receivers);
     }
 
@@ -90,14 +91,14 @@ impl HttpRequests {
     }
 }
 
-fn is_hello(frame: &[u8]) -> bool {
-    json::parse_request(frame).is_ok_and(|request| matches!(request.op, json::Op::Hello(_)))
+fn is_hello(command: &HttpCommand) -> bool {
+    command.command.as_ref().is_ok_and(|parsed| matches!(parsed.op, json::Op::Hello(_)))
 }
 
 fn begin_command(state: &mut ShardState, link: LinkId, command: HttpCommand) {
-    let unknown = |name: &&SessionName| state.hub.find_session(name.key).is_none();
+    let unknown = |name: &&SessionName| state.hub.core.find_session(name.key).is_none();
     if let Some(name) = command.session.as_ref().filter(unknown) {
-        match state.look_up(name, command.identity.as_ref(), !is_hello(&command.frame), link) {
+        match state.look_up(name, command.identity.as_ref(), !is_hello(&command), link) {
             LookupResult::Wait => {
                 return state
                     .links
@@ -114,7 +115,7 @@ fn begin_command(state: &mut ShardState, link: LinkId, command: HttpCommand) {
         }
     }
     match request_of(state, link, command) {
-        Ok(request) => run(state, request),
+        Ok((request, command)) => run(state, request, command),
         Err((answer, refusal)) => {
             state.links.retire(link);
             let _ = answer.send(Err(refusal));
@@ -122,16 +123,21 @@ fn begin_command(state: &mut ShardState, link: LinkId, command: HttpCommand) {
     }
 }
 
+type Parsed = Result<ParsedCommand<'static>, BadRequest<'static>>;
 type RefusedRequest = (oneshot::Sender<crate::shard::input::CommandAnswer>, Refusal);
 
 /// The command with the session it runs in, unless there is none or it belongs to another user.
-fn request_of(state: &ShardState, link: LinkId, command: HttpCommand) -> Result<RequestLink, RefusedRequest> {
-    let HttpCommand { frame, session, identity, answer } = command;
-    let listener = session.as_ref().and_then(|name| state.hub.find_session(name.key));
+fn request_of(
+    state: &ShardState,
+    link: LinkId,
+    command: HttpCommand,
+) -> Result<(RequestLink, Parsed), RefusedRequest> {
+    let HttpCommand { command, session, identity, answer } = command;
+    let listener = session.as_ref().and_then(|name| state.hub.core.find_session(name.key));
     if session.is_some() && listener.is_none() && identity.is_none() {
         return Err((answer, gone()));
     }
-    let own = listener.and_then(|id| state.hub.listener(id)?.session());
+    let own = listener.and_then(|id| state.hub.core.listener(id)?.session());
     if own.zip(identity.as_ref()).is_some_and(|(own, given)| own.identity.user != given.user) {
         let message = "the session belongs to another user than the token";
         return Err((answer, Refusal::new(Code::NotAllowed, message)));
@@ -139,25 +145,35 @@ fn request_of(state: &ShardState, link: LinkId, command: HttpCommand) -> Result<
     let link = Link { id: link, format: EventFormat::Poll };
     let mut caller = Caller::passing(link, listener, identity);
     caller.sought = session.is_some();
-    Ok(RequestLink { caller, frame, answer })
+    Ok((RequestLink { caller, answer }, command))
 }
 
-fn run(state: &mut ShardState, mut request: RequestLink) {
-    let link = request.caller.link.id;
+fn run(state: &mut ShardState, mut request: RequestLink, command: Parsed) {
     state.reply.clear();
     if let Some(id) = request.caller.listener {
-        state.hub.heard(state.now, id);
+        state.hub.core.heard(state.now, id);
     }
-    match state.hub.command(state.now, &mut request.caller, &request.frame, &mut state.reply) {
-        Flow::Wait => state.links.put(link, LinkTarget::Request(Box::new(request))),
-        flow => {
-            state.links.retire(link);
-            if flow == Flow::Close(CloseReason::Abuse)
-                && let Some(id) = request.caller.listener
-            {
-                state.hub.end(id);
-            }
-            let _ = request.answer.send(Ok((state.hub.refused_with, state.reply.clone())));
-        }
+    let flow = state.hub.parsed_command(state.now, &mut request.caller, command, &mut state.reply);
+    finish(state, request, flow);
+}
+
+fn go_on(state: &mut ShardState, mut request: RequestLink) {
+    state.reply.clear();
+    let flow = state.hub.resume(state.now, &mut request.caller, &mut state.reply);
+    finish(state, request, flow);
+}
+
+/// Answers a request, or keeps it while its command waits.
+fn finish(state: &mut ShardState, request: RequestLink, flow: Flow) {
+    let link = request.caller.link.id;
+    if flow == Flow::Wait {
+        return state.links.put(link, LinkTarget::Request(Box::new(request)));
     }
+    state.links.retire(link);
+    if flow == Flow::Close(CloseReason::Abuse)
+        && let Some(id) = request.caller.listener
+    {
+        state.hub.end(id);
+    }
+    let _ = request.answer.send(Ok((state.hub.core.refused_with, state.reply.clone())));
 }

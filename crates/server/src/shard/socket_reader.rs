@@ -1,5 +1,5 @@
-//! Reading: from a ready socket into commands. A connection whose command waits is not read until it has run; commands
-//! that run ahead of their replies do not stop it.
+//! Reading: from a ready socket into commands. A connection whose command waits is not read until it has its reply;
+//! pipelined commands do not stop it.
 
 use crate::auth::AuthError;
 use crate::resp;
@@ -181,7 +181,7 @@ impl SocketReader {
     fn move_away(&mut self, state: &mut ShardState, conn: &mut Conn, link: LinkId, shard: usize) {
         let SocketProtocol::WebSocket(socket) = &mut conn.protocol else { return };
         if let Some(unused) = socket.caller.listener.take() {
-            let session = state.hub.listener(unused).and_then(|listener| listener.session());
+            let session = state.hub.core.listener(unused).and_then(|listener| listener.session());
             socket.caller.identity = session.map(|session| session.identity.clone());
             state.hub.end(unused);
         }
@@ -230,7 +230,7 @@ impl SocketReader {
         {
             conn.stalled.get_or_insert_default().hello = Some(hello);
         }
-        if !commands.is_empty() {
+        if !commands.is_empty() || conn.has_waiting_command() {
             conn.stalled.get_or_insert_default().frames.extend(commands);
         }
         state.partial_bytes += input.len();
@@ -293,7 +293,7 @@ fn keep_input(state: &mut ShardState, conn: &mut Conn, rest: Vec<u8>) {
     }
 }
 
-/// Writes replies that are there, then runs stalled commands until one stalls again.
+/// Writes replies that are there, goes on with the command that waits, then runs those behind it until one waits again.
 fn run_stalled(state: &mut ShardState, conn: &mut Conn) -> WebSocketNext {
     let protocol = std::mem::replace(&mut conn.protocol, SocketProtocol::Taken);
     let SocketProtocol::WebSocket(mut socket) = protocol else {
@@ -303,15 +303,17 @@ fn run_stalled(state: &mut ShardState, conn: &mut Conn) -> WebSocketNext {
     };
     let mut context = state.websocket_context();
     let mut next = websocket::reply(conn, &mut socket, &mut context);
+    if next == WebSocketNext::Go {
+        next = websocket::resume(conn, &mut socket, &mut context);
+    }
     let mut stalled = conn.stalled.take().unwrap_or_default();
     while next == WebSocketNext::Go
         && let Some(frame) = stalled.frames.pop_front()
     {
         next = websocket::run(conn, &mut socket, &mut context, &frame);
-        if matches!(next, WebSocketNext::Stall | WebSocketNext::Move(_)) {
-            stalled.frames.push_front(frame);
-            conn.stalled = Some(std::mem::take(&mut stalled));
-        }
+    }
+    if matches!(next, WebSocketNext::Stall | WebSocketNext::Move(_)) {
+        conn.stalled = Some(stalled);
     }
     conn.protocol = SocketProtocol::WebSocket(socket);
     next

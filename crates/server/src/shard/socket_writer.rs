@@ -79,7 +79,7 @@ fn write_conn(state: &mut ShardState, link: LinkId, conn: &mut Conn) -> Written 
     let listener = conn.listener().filter(|&id| {
         !conn.state.closing
             && !conn.is_waiting()
-            && state.hub.listener(id).is_some_and(|listener| listener.wants_writing())
+            && state.hub.core.listener(id).is_some_and(|listener| listener.wants_writing())
     });
     for _ in 0..WRITES_PER_TURN {
         state.scratch.begin(&conn.out);

@@ -150,7 +150,7 @@ impl ShardState {
         identity: Option<&Identity>,
         link: LinkId,
     ) -> bool {
-        let known = name.and_then(|name| self.hub.find_session(name.key));
+        let known = name.and_then(|name| self.hub.core.find_session(name.key));
         let user = identity.and_then(|identity| identity.user.clone());
         known.is_some() || self.hub.meet(self.now, user.as_ref(), link)
     }

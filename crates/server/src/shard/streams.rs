@@ -44,8 +44,10 @@ pub fn begin(state: &mut ShardState, id: LinkId, request: HttpStream) {
     sse::event(&mut piece, None, &frame);
     let _ = events.try_send(piece.into());
     let written_ms = state.since_start();
-    let asked = channels.iter().map(|channel| json::subscribe_command(channel)).collect();
-    let stream = StreamLink { listener, asked, events, blocked: false, wants_room, written_ms };
+    let asked = channels.into_iter().map(json::subscribe_command).collect();
+    let mut caller = Caller::new(link, None);
+    caller.listener = Some(listener);
+    let stream = StreamLink { listener, caller, asked, events, blocked: false, wants_room, written_ms };
     state.links.put(id, LinkTarget::Stream(Box::new(stream)));
     let _ = begun.send(Ok(id));
     subscribe(state, id);
@@ -61,7 +63,7 @@ fn attach(
     link: Link,
 ) -> Result<(ListenerId, bool, bool), Refusal> {
     if let Some(key) = session {
-        let known = state.hub.find_session(key).and_then(|id| state.hub.listener(id)?.session());
+        let known = state.hub.core.find_session(key).and_then(|id| state.hub.core.listener(id)?.session());
         let identity = identity.clone().or_else(|| known.map(|session| session.identity.clone()));
         if let Some(identity) = identity
             && let Some(attached) = state.hub.attach(state.now, key, &identity, link, seq)
@@ -81,12 +83,15 @@ fn attach(
 pub fn subscribe(state: &mut ShardState, link: LinkId) {
     loop {
         let Some(LinkTarget::Stream(stream)) = state.links.get_mut(link) else { return };
-        let Some(frame) = stream.asked.pop_front() else { return };
-        let mut caller = Caller::new(Link { id: link, format: EventFormat::Sse }, None);
-        caller.listener = Some(stream.listener);
         state.reply.clear();
-        if state.hub.command(state.now, &mut caller, &frame, &mut state.reply) == Flow::Wait {
-            stream.asked.push_front(frame);
+        let flow = match stream.caller.is_waiting() {
+            true => state.hub.resume(state.now, &mut stream.caller, &mut state.reply),
+            false => {
+                let Some(command) = stream.asked.pop_front() else { return };
+                state.hub.parsed_command(state.now, &mut stream.caller, Ok(command), &mut state.reply)
+            }
+        };
+        if flow == Flow::Wait {
             return;
         }
         let mut piece = Vec::new();

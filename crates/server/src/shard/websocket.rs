@@ -42,8 +42,8 @@ pub struct WebSocketContext<'a> {
     pub frame_bytes: usize,
 }
 
-/// Reads as many frames as are complete; returns how many bytes they took and what comes next. Frames that could not
-/// run yet are left in `stalled`.
+/// Reads as many frames as are complete; returns how many bytes they took and what comes next. Frames behind a command that waits are kept in
+/// `stalled`.
 pub fn consume(
     conn: &mut Conn,
     socket: &mut WebSocket,
@@ -124,7 +124,6 @@ fn run_message(
             WebSocketNext::Go => {}
             next @ (WebSocketNext::Stall | WebSocketNext::Move(_)) => {
                 let stalled = conn.stalled.get_or_insert_default();
-                stalled.frames.push_back(command.to_vec());
                 stalled.frames.extend(commands.map(<[u8]>::to_vec));
                 return next;
             }
@@ -146,7 +145,17 @@ pub fn run(
     follow(conn, socket, context, flow)
 }
 
-/// Writes the replies of commands that ran ahead, as far as they are there.
+/// Goes on with the command that waits, if there is one.
+pub fn resume(conn: &mut Conn, socket: &mut WebSocket, context: &mut WebSocketContext<'_>) -> WebSocketNext {
+    if !socket.caller.is_waiting() {
+        return WebSocketNext::Go;
+    }
+    context.reply.clear();
+    let flow = context.hub.resume(context.now, &mut socket.caller, context.reply);
+    follow(conn, socket, context, flow)
+}
+
+/// Writes the replies of pipelined commands, as far as they are there.
 pub fn reply(conn: &mut Conn, socket: &mut WebSocket, context: &mut WebSocketContext<'_>) -> WebSocketNext {
     loop {
         context.reply.clear();
@@ -184,7 +193,7 @@ fn follow(
 /// Writes unread events in front of a reply: after "unsubscribed" nothing of that channel may follow.
 fn append_events(conn: &mut Conn, context: &mut WebSocketContext<'_>, caller: &Caller) {
     let Some(id) = caller.listener else { return };
-    if !context.hub.listener(id).is_some_and(|listener| listener.mailbox.has_unread()) {
+    if !context.hub.core.listener(id).is_some_and(|listener| listener.mailbox.has_unread()) {
         return;
     }
     context.scratch.clear();

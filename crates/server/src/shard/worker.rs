@@ -230,7 +230,7 @@ impl ShardWorker {
         match input {
             ShardInput::Packets(packets) => {
                 for packet in packets {
-                    self.state.hub.receive(now, packet);
+                    self.state.hub.core.receive(now, packet);
                     self.received += 1;
                     self.flush_if_many();
                 }

@@ -96,17 +96,20 @@ impl Cluster {
             if socket.waits || running.leaves_by.is_some() {
                 return;
             }
-            let Some(frame) = socket.input.pop_front() else { return };
-            let mut reply = Vec::new();
-            let flow = running.shards[socket.shard].command(local, &mut socket.caller, &frame, &mut reply);
+            let (shard, mut reply) = (&mut running.shards[socket.shard], Vec::new());
+            let flow = match socket.caller.is_waiting() {
+                true => shard.resume(local, &mut socket.caller, &mut reply),
+                false => {
+                    let Some(frame) = socket.input.pop_front() else { return };
+                    shard.command(local, &mut socket.caller, &frame, &mut reply)
+                }
+            };
             match flow {
                 Flow::Wait => {
-                    socket.input.push_front(frame);
                     socket.waits = true;
                     return;
                 }
                 Flow::Move(to) => {
-                    socket.input.push_front(frame);
                     move_socket(self, id, to);
                     continue;
                 }
@@ -120,7 +123,7 @@ impl Cluster {
         }
     }
 
-    /// A command that waited may run again.
+    /// A command that waited may go on.
     pub(super) fn ready(&mut self, link: LinkId) {
         let Some(id) = self.connections.get(&link.0).copied() else { return };
         if let Some(socket) = self.sockets.get_mut(&id) {
@@ -213,7 +216,7 @@ impl Cluster {
             (_, Some(poll)) => {
                 let (node, shard, key) = (poll.node, poll.shard, poll.key);
                 let running = self.nodes[node].running();
-                let listener = running.and_then(|running| running.shards[shard].find_session(key));
+                let listener = running.and_then(|running| running.shards[shard].core.find_session(key));
                 Some((node, shard, LinkId(id.0), listener))
             }
             _ => None,
@@ -297,7 +300,7 @@ impl Cluster {
         let local = self.nodes[poll.node].local(self.now);
         let Some(running) = self.nodes[poll.node].running() else { return };
         let shard = &mut running.shards[poll.shard];
-        let Some(listener) = shard.find_session(poll.key) else { return };
+        let Some(listener) = shard.core.find_session(poll.key) else { return };
         let mut body = Vec::new();
         shard.render_poll(local, listener, PollFlags { reset, ..PollFlags::default() }, &mut body);
         self.signals.push_back(match serde_json::from_slice::<Value>(&body) {
@@ -349,7 +352,7 @@ pub(super) fn move_socket(cluster: &mut Cluster, id: ConnectionId, to: usize) {
         && let Some(running) = cluster.nodes[socket.node].running()
     {
         let shard = &mut running.shards[socket.shard];
-        let session = shard.listener(unused).and_then(|listener| listener.session());
+        let session = shard.core.listener(unused).and_then(|listener| listener.session());
         socket.caller.identity = session.map(|session| session.identity.clone());
         shard.end(unused);
     }
@@ -385,7 +388,7 @@ pub(super) fn read_frames(cluster: &mut Cluster, connection: ConnectionId) {
 
 /// The session of a listener, if this transport is the one it has, or it has none.
 fn attached_session(shard: &Shard, listener: ListenerId, link: LinkId) -> Option<ClientId> {
-    let listener = shard.listener(listener)?;
+    let listener = shard.core.listener(listener)?;
     let current = listener.link.is_none_or(|current| current.id == link);
     listener.session().filter(|_| current).map(|session| session.client)
 }

@@ -97,7 +97,7 @@ impl Cluster {
             let shards = &mut running.shards;
             match running.hub.receive(&message) {
                 Some(ReceivedMessage::Words { space, words, mask }) => shards_of(mask).for_each(|shard| {
-                    shards[shard].receive(local, ShardMessage { space, words: words.clone() });
+                    shards[shard].core.receive(local, ShardMessage { space, words: words.clone() });
                 }),
                 Some(ReceivedMessage::Presence { told, mask }) => shards_of(mask)
                     .for_each(|shard| shards[shard].handle(local, ShardEvent::Presence(told.clone()))),
@@ -160,7 +160,7 @@ impl Cluster {
     /// True: there was nothing to do.
     fn carry_out_shard(&mut self, at: usize, shard: usize) -> bool {
         let Some(running) = self.nodes[at].running() else { return true };
-        let effects = &mut running.shards[shard].effects;
+        let effects = &mut running.shards[shard].core.effects;
         let mut mail: Vec<(usize, Mail)> = Vec::new();
         for (to, messages) in effects.shard_messages.iter_mut().enumerate() {
             mail.extend(messages.drain(..).map(|message| (to, Mail::Message(message))));
@@ -175,7 +175,7 @@ impl Cluster {
         }
         let (dirty, closes) = (std::mem::take(dirty), std::mem::take(closes));
         let (work, ready) = (std::mem::take(work), std::mem::take(ready));
-        running.shards[shard].speak();
+        running.shards[shard].core.speak();
         for (to, mail) in mail {
             self.send_mail(at, shard, to, mail);
         }
@@ -184,7 +184,7 @@ impl Cluster {
         }
         for id in dirty {
             let Some(running) = self.nodes[at].running() else { return true };
-            let link = running.shards[shard].listener(id).and_then(|listener| listener.link);
+            let link = running.shards[shard].core.listener(id).and_then(|listener| listener.link);
             link.inspect(|link| self.write(*link));
         }
         closes.into_iter().for_each(|(link, reason)| self.close(link, reason));
@@ -279,7 +279,7 @@ fn deliver_mail(running: &mut Running, to: usize, now: Time, local: Time) {
         && let Some((_, mail)) = running.mail[to].pop_front()
     {
         match mail {
-            Mail::Message(message) => running.shards[to].receive(local, message),
+            Mail::Message(message) => running.shards[to].core.receive(local, message),
             Mail::Presence(told) => running.shards[to].handle(local, ShardEvent::Presence(told)),
             Mail::Status(told) => running.shards[to].handle(local, ShardEvent::Status(told)),
         }

@@ -1,16 +1,14 @@
 //! Commands that the server runs for a client that cannot send any.
 
 use super::encode::string;
-use super::request::ID_BYTES;
+use super::request::{ID_BYTES, Op, ParsedCommand, SubscribeRequest, SubscribeTarget};
+use std::borrow::Cow;
 
 /// The command that a channel in the URL of a stream stands for. Its id is the channel, as far as an id may be long.
-pub fn subscribe_command(channel: &str) -> Vec<u8> {
-    let mut frame = b"{\"id\":".to_vec();
-    frame.extend_from_slice(&id(channel));
-    frame.extend_from_slice(b",\"op\":\"subscribe\",\"channel\":");
-    string(&mut frame, channel);
-    frame.push(b'}');
-    frame
+pub fn subscribe_command(channel: String) -> ParsedCommand<'static> {
+    let id = String::from_utf8(id(&channel)).ok().map(Cow::Owned);
+    let target = SubscribeTarget::Channel(Cow::Owned(channel));
+    ParsedCommand { id, op: Op::Subscribe(SubscribeRequest { target, presence: false }) }
 }
 
 fn id(channel: &str) -> Vec<u8> {
@@ -28,16 +26,15 @@ fn id(channel: &str) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Op, SubscribeRequest, parse_request};
     use super::*;
+    use crate::json::is_json;
 
     #[test]
-    fn it_reads_back_as_a_subscribe_whose_id_is_the_channel() {
+    fn id_of_the_command_is_the_channel_within_the_limit() {
         for channel in ["game#\"1\"", &"ü".repeat(100), &"\"".repeat(100)] {
-            let frame = subscribe_command(channel);
-            let request = parse_request(&frame).unwrap();
-            assert!(request.id.is_some());
-            assert!(matches!(request.op, Op::Subscribe(SubscribeRequest { .. })), "{channel}");
+            let id = subscribe_command(channel.to_owned()).id.unwrap();
+            assert!(is_json(id.as_bytes()) && id.len() <= ID_BYTES, "{id}");
         }
+        assert_eq!(subscribe_command("game#1".to_owned()).id.as_deref(), Some("\"game#1\""));
     }
 }

@@ -32,6 +32,7 @@ pub use moment::parse_moment;
 pub use numbers::NumberLine;
 pub use request::{
     BadRequest, HelloRequest, ID_BYTES, JoinRequest, OPS, Op, PageRequest, ParsedCommand, PublishRequest,
-    SubscribeRequest, SubscribeTarget, UpdateRequest, WhoRequest, parse_request, read_visibility,
+    SubscribeRequest, SubscribeTarget, UpdateRequest, WhoRequest, parse_owned, parse_request,
+    read_visibility,
 };
 pub use scan::{depth_ok, is_json};

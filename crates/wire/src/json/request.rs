@@ -16,8 +16,15 @@ pub const ID_BYTES: usize = 64;
 #[derive(Clone, Debug, PartialEq)]
 pub struct ParsedCommand<'a> {
     /// The raw JSON token, a number or a string, echoed as it is.
-    pub id: Option<&'a str>,
+    pub id: Option<Cow<'a, str>>,
     pub op: Op<'a>,
+}
+
+impl ParsedCommand<'_> {
+    /// The same command without its frame, for a command that has to wait.
+    pub fn into_owned(self) -> ParsedCommand<'static> {
+        ParsedCommand { id: self.id.map(owned), op: self.op.into_owned() }
+    }
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -55,18 +62,66 @@ pub enum Op<'a> {
     Ping,
 }
 
+impl Op<'_> {
+    fn into_owned(self) -> Op<'static> {
+        match self {
+            Op::Hello(hello) => Op::Hello(HelloRequest {
+                token: hello.token.map(owned),
+                session: hello.session.map(owned),
+                seq: hello.seq,
+                status: hello.status,
+            }),
+            Op::Subscribe(subscribe) => Op::Subscribe(SubscribeRequest {
+                target: subscribe.target.into_owned(),
+                presence: subscribe.presence,
+            }),
+            Op::Unsubscribe(target) => Op::Unsubscribe(target.into_owned()),
+            Op::Publish(PublishRequest { channel, data }) => {
+                Op::Publish(PublishRequest { channel: owned(channel), data: owned(data) })
+            }
+            Op::Join(JoinRequest { channel, state }) => {
+                Op::Join(JoinRequest { channel: owned(channel), state: state.map(owned) })
+            }
+            Op::Update(UpdateRequest { channel, state }) => {
+                Op::Update(UpdateRequest { channel: owned(channel), state: owned(state) })
+            }
+            Op::Leave { channel } => Op::Leave { channel: owned(channel) },
+            Op::Who(who) => Op::Who(WhoRequest {
+                channel: owned(who.channel),
+                counts_only: who.counts_only,
+                after: who.after.map(owned),
+                limit: who.limit,
+            }),
+            Op::Follow { user } => Op::Follow { user: owned(user) },
+            Op::Unfollow { user } => Op::Unfollow { user: owned(user) },
+            Op::Following(page) => Op::Following(page.into_owned()),
+            Op::Followers(page) => Op::Followers(page.into_owned()),
+            Op::Status { users } => Op::Status { users: users.into_iter().map(owned).collect() },
+            Op::Visibility { value } => Op::Visibility { value },
+            Op::Party(party) => Op::Party(party),
+            Op::Ack { seq } => Op::Ack { seq },
+            Op::Bye => Op::Bye,
+            Op::Ping => Op::Ping,
+        }
+    }
+}
+
+fn owned(text: Cow<'_, str>) -> Cow<'static, str> {
+    Cow::Owned(text.into_owned())
+}
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JoinRequest<'a> {
     pub channel: Cow<'a, str>,
     /// Raw JSON; absent: an earlier state stays.
-    pub state: Option<&'a str>,
+    pub state: Option<Cow<'a, str>>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UpdateRequest<'a> {
     pub channel: Cow<'a, str>,
     /// Raw JSON.
-    pub state: &'a str,
+    pub state: Cow<'a, str>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -86,6 +141,12 @@ pub struct PageRequest<'a> {
     pub limit: Option<u64>,
 }
 
+impl PageRequest<'_> {
+    fn into_owned(self) -> PageRequest<'static> {
+        PageRequest { after: self.after.map(owned), limit: self.limit }
+    }
+}
+
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HelloRequest<'a> {
     pub token: Option<Cow<'a, str>>,
@@ -100,6 +161,15 @@ pub enum SubscribeTarget<'a> {
     Pattern(Cow<'a, str>),
 }
 
+impl SubscribeTarget<'_> {
+    fn into_owned(self) -> SubscribeTarget<'static> {
+        match self {
+            SubscribeTarget::Channel(name) => SubscribeTarget::Channel(owned(name)),
+            SubscribeTarget::Pattern(pattern) => SubscribeTarget::Pattern(owned(pattern)),
+        }
+    }
+}
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SubscribeRequest<'a> {
     pub target: SubscribeTarget<'a>,
@@ -110,14 +180,21 @@ pub struct SubscribeRequest<'a> {
 pub struct PublishRequest<'a> {
     pub channel: Cow<'a, str>,
     /// Raw JSON, byte for byte.
-    pub data: &'a str,
+    pub data: Cow<'a, str>,
 }
 
 /// An invalid frame, with the id to answer under.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BadRequest<'a> {
-    pub id: Option<&'a str>,
+    pub id: Option<Cow<'a, str>>,
     pub refusal: Refusal,
+}
+
+impl BadRequest<'_> {
+    /// The same without the frame.
+    pub fn into_owned(self) -> BadRequest<'static> {
+        BadRequest { id: self.id.map(owned), refusal: self.refusal }
+    }
 }
 
 /// All ops, as listed in the error for an unknown one.
@@ -196,8 +273,8 @@ struct RequestFields<'a> {
 }
 
 pub fn parse_request(frame: &[u8]) -> Result<ParsedCommand<'_>, BadRequest<'_>> {
-    let fields: RequestFields<'_> =
-        field::object(frame).map_err(|refusal| BadRequest { id: find_id(frame), refusal })?;
+    let fields: RequestFields<'_> = field::object(frame)
+        .map_err(|refusal| BadRequest { id: find_id(frame).map(Cow::Borrowed), refusal })?;
     let id = read_id(fields.id).map_err(|refusal| BadRequest { id: None, refusal })?;
     match read_op(&fields) {
         Ok(op) => Ok(ParsedCommand { id, op }),
@@ -205,10 +282,15 @@ pub fn parse_request(frame: &[u8]) -> Result<ParsedCommand<'_>, BadRequest<'_>> 
     }
 }
 
-fn read_id(raw: Raw<'_>) -> Result<Option<&str>, Refusal> {
+/// Parses a command that outlives its frame.
+pub fn parse_owned(frame: &[u8]) -> Result<ParsedCommand<'static>, BadRequest<'static>> {
+    parse_request(frame).map(ParsedCommand::into_owned).map_err(BadRequest::into_owned)
+}
+
+fn read_id(raw: Raw<'_>) -> Result<Option<Cow<'_, str>>, Refusal> {
     match raw.map(|raw| raw.get()) {
         None | Some("null") => Ok(None),
-        Some(token) if is_id(token) => Ok(Some(token)),
+        Some(token) if is_id(token) => Ok(Some(Cow::Borrowed(token))),
         Some(_) => {
             Err(refuse(format!("the field `id` must be a number or a string of at most {ID_BYTES} bytes")))
         }
@@ -220,7 +302,7 @@ fn read_op<'a>(fields: &RequestFields<'a>) -> Result<Op<'a>, Refusal> {
     Ok(match op.as_ref() {
         "publish" => Op::Publish(PublishRequest {
             channel: need("channel", text("channel", fields.channel)?)?,
-            data: need("data", fields.data)?.get(),
+            data: need("data", fields.data)?.get().into(),
         }),
         "ack" => Op::Ack { seq: need("seq", number("seq", fields.seq)?)? },
         "subscribe" => Op::Subscribe(SubscribeRequest {
@@ -230,11 +312,11 @@ fn read_op<'a>(fields: &RequestFields<'a>) -> Result<Op<'a>, Refusal> {
         "unsubscribe" => Op::Unsubscribe(read_target(fields)?),
         "join" => Op::Join(JoinRequest {
             channel: need("channel", text("channel", fields.channel)?)?,
-            state: fields.state.map(|state| state.get()),
+            state: fields.state.map(|state| state.get().into()),
         }),
         "update" => Op::Update(UpdateRequest {
             channel: need("channel", text("channel", fields.channel)?)?,
-            state: need("state", fields.state)?.get(),
+            state: need("state", fields.state)?.get().into(),
         }),
         "leave" => Op::Leave { channel: need("channel", text("channel", fields.channel)?)? },
         "who" => Op::Who(WhoRequest {

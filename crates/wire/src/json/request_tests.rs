@@ -4,13 +4,15 @@ use super::*;
 use crate::error::Code;
 
 fn check(frame: &str, id: Option<&str>, op: Op<'_>) {
-    assert_eq!(parse_request(frame.as_bytes()), Ok(ParsedCommand { id, op }), "{frame}");
+    let command = ParsedCommand { id: id.map(Cow::Borrowed), op };
+    assert_eq!(parse_request(frame.as_bytes()), Ok(command.clone()), "{frame}");
+    assert_eq!(command.clone().into_owned(), command, "{frame}");
 }
 
 fn check_bad(frame: impl AsRef<[u8]>, id: Option<&str>, expected: &str) {
     let shown = String::from_utf8_lossy(frame.as_ref());
     let bad = parse_request(frame.as_ref()).expect_err(&shown);
-    assert_eq!(bad.id, id, "{shown}");
+    assert_eq!(bad.id.as_deref(), id, "{shown}");
     assert_eq!(bad.refusal.code, Code::BadRequest, "{shown}");
     assert!(bad.refusal.message.contains(expected), "{shown}: {}", bad.refusal.message);
 }
@@ -35,12 +37,12 @@ fn every_op_is_parsed() {
     check(
         r#"{"op":"publish","channel":"game#A","data":{"id":1, "op":[]}}"#,
         None,
-        Op::Publish(PublishRequest { channel: "game#A".into(), data: r#"{"id":1, "op":[]}"# }),
+        Op::Publish(PublishRequest { channel: "game#A".into(), data: r#"{"id":1, "op":[]}"#.into() }),
     );
     check(
         r#"{"op":"join","channel":"game#A","state":{"x": 1}}"#,
         None,
-        Op::Join(JoinRequest { channel: "game#A".into(), state: Some(r#"{"x": 1}"#) }),
+        Op::Join(JoinRequest { channel: "game#A".into(), state: Some(r#"{"x": 1}"#.into()) }),
     );
     check(
         r#"{"op":"join","channel":"game#A"}"#,
@@ -50,7 +52,7 @@ fn every_op_is_parsed() {
     check(
         r#"{"op":"update","channel":"game#A","state":null}"#,
         None,
-        Op::Update(UpdateRequest { channel: "game#A".into(), state: "null" }),
+        Op::Update(UpdateRequest { channel: "game#A".into(), state: "null".into() }),
     );
     check(r#"{"op":"leave","channel":"game#A"}"#, None, Op::Leave { channel: "game#A".into() });
     check(
@@ -123,7 +125,7 @@ fn data_keeps_its_bytes() {
     for data in ["null", "1.00", "\"\\u0041\\/\"", "[ 1 ,\t2 ]", "{\"a\":1,\"a\":2}", "18446744073709551616"]
     {
         let frame = format!(r#"{{"data":  {data}  ,"op":"publish","channel":"c"}}"#);
-        let expected = Op::Publish(PublishRequest { channel: "c".into(), data });
+        let expected = Op::Publish(PublishRequest { channel: "c".into(), data: data.into() });
         assert_eq!(parse_request(frame.as_bytes()).unwrap().op, expected);
     }
 }

@@ -102,7 +102,7 @@ pub fn run(
     }
     append_messages(out, peer, context.hub, context.scratch);
     let (shard, _) = peer.info.place();
-    context.hub.node().stats[shard].commands.add(1);
+    context.hub.core.node().stats[shard].commands.add(1);
     let next = dispatch(out, peer, context, args);
     peer.state.stalled = next == RedisNext::Stall;
     if next != RedisNext::Stall {

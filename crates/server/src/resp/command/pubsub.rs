@@ -14,7 +14,7 @@ use tavern_wire::resp as reply;
 
 pub fn is_subscribed(peer: &RedisPeer, hub: &Shard) -> bool {
     peer.listener
-        .and_then(|id| hub.listener(id))
+        .and_then(|id| hub.core.listener(id))
         .is_some_and(|listener| listener.counts.iter().any(|&n| n > 0))
 }
 
@@ -43,7 +43,7 @@ fn speak(call: &mut RedisCall<'_, '_>, space: Namespace) -> RedisNext {
             .error(&format!("ERR the message has {} bytes, at most {most} are allowed", payload.len()));
     }
     let author = call.peer.author.clone();
-    let receivers = call.context.hub.publish(call.context.now, space, &channel, payload, false, author);
+    let receivers = call.context.hub.core.publish(call.context.now, space, &channel, payload, false, author);
     reply::int(call.out, i64::from(receivers));
     RedisNext::Go
 }
@@ -66,7 +66,7 @@ fn listen(call: &mut RedisCall<'_, '_>, space: Namespace) -> RedisNext {
     if let Err(halt) = checked.and_then(|()| leave_room(call, space)) {
         return call.halt(halt);
     }
-    let node = call.context.hub.node().clone();
+    let node = call.context.hub.core.node().clone();
     // Held until all of them are subscribed to: what is carried now is not let go before.
     let mut hold = node.carrier.hold();
     if let Err(halt) = carry(call, space, &mut hold) {
@@ -75,13 +75,13 @@ fn listen(call: &mut RedisCall<'_, '_>, space: Namespace) -> RedisNext {
     let id = open(call);
     for name in call.rest(1) {
         if space == Namespace::Pattern {
-            call.context.hub.subscribe(id, space, name);
+            call.context.hub.core.subscribe(id, space, name);
             confirm(call, space, "psubscribe", Some(name));
             continue;
         }
         // Known to be allowed since the check above: same moment, same answers.
         let Ok(used) = rights::used(call.peer, call.context, Verb::Subscribe, name) else { continue };
-        call.context.hub.subscribe(id, space, &used);
+        call.context.hub.core.subscribe(id, space, &used);
         confirm(call, space, if space == Namespace::Shard { "ssubscribe" } else { "subscribe" }, Some(&used));
     }
     show_counts(call);
@@ -90,7 +90,7 @@ fn listen(call: &mut RedisCall<'_, '_>, space: Namespace) -> RedisNext {
 
 /// Asks the bus for everything that is listened to from now on. Inside `EXEC` nothing can wait for its answer.
 fn carry(call: &mut RedisCall<'_, '_>, space: Namespace, hold: &mut InterestGuard<'_>) -> Result<(), Halt> {
-    let link = (!call.in_exec).then_some((call.context.hub.index, call.peer.link));
+    let link = (!call.in_exec).then_some((call.context.hub.core.index, call.peer.link));
     let mut waits = false;
     for name in call.rest(1) {
         let used = match space {
@@ -101,7 +101,7 @@ fn carry(call: &mut RedisCall<'_, '_>, space: Namespace, hold: &mut InterestGuar
             InterestState::Yes => {}
             InterestState::Wait => {
                 // The connection may be gone before the bus confirms.
-                call.context.hub.linger(space, (*used).into());
+                call.context.hub.core.linger(space, (*used).into());
                 waits = !call.in_exec;
             }
             InterestState::Failed => return Err(Halt::Refuse(NO_BUS.into())),
@@ -118,15 +118,15 @@ fn leave_room(call: &RedisCall<'_, '_>, space: Namespace) -> Result<(), Halt> {
         return Ok(());
     }
     let hub = &*call.context.hub;
-    let most = hub.node().settings.channels_per_session;
-    let listener = call.peer.listener.and_then(|id| hub.listener(id));
+    let most = hub.core.node().settings.channels_per_session;
+    let listener = call.peer.listener.and_then(|id| hub.core.listener(id));
     let held = listener.map_or(0, |listener| listener.counts.iter().map(|&n| n as usize).sum::<usize>());
     if held + call.args.len() - 1 <= most {
         return Ok(());
     }
     // Looked at closely only near the bound: names that are there already take no room.
     let mut names: HashSet<&[u8]> = call.rest(1).collect();
-    let there = call.peer.listener.map(|id| hub.subscriptions(id, space)).unwrap_or_default();
+    let there = call.peer.listener.map(|id| hub.core.subscriptions(id, space)).unwrap_or_default();
     for name in &there {
         names.remove(&**name);
     }
@@ -138,7 +138,7 @@ fn leave_room(call: &RedisCall<'_, '_>, space: Namespace) -> Result<(), Halt> {
 
 /// The listener of this connection; made with the first subscription.
 fn open(call: &mut RedisCall<'_, '_>) -> ListenerId {
-    if let Some(id) = call.peer.listener.filter(|id| call.context.hub.listener(*id).is_some()) {
+    if let Some(id) = call.peer.listener.filter(|id| call.context.hub.core.listener(*id).is_some()) {
         return id;
     }
     let link = Link { id: call.peer.link, format: call.peer.format() };
@@ -172,7 +172,7 @@ fn leave(call: &mut RedisCall<'_, '_>, space: Namespace, kind: &str) -> RedisNex
             confirm(call, space, kind, Some(name));
         }
     } else {
-        let names = id.map(|id| call.context.hub.subscriptions(id, space)).unwrap_or_default();
+        let names = id.map(|id| call.context.hub.core.subscriptions(id, space)).unwrap_or_default();
         for name in &names {
             if let Some(id) = id {
                 call.context.hub.unsubscribe(id, space, name);
@@ -189,7 +189,7 @@ fn leave(call: &mut RedisCall<'_, '_>, space: Namespace, kind: &str) -> RedisNex
 
 /// Channels, patterns, shard channels.
 fn counts(call: &RedisCall<'_, '_>) -> [u32; 3] {
-    let listener = call.peer.listener.and_then(|id| call.context.hub.listener(id));
+    let listener = call.peer.listener.and_then(|id| call.context.hub.core.listener(id));
     listener.map_or([0; 3], |listener| [listener.counts[0], listener.counts[1], listener.counts[2]])
 }
 
@@ -224,7 +224,7 @@ fn show_channels(call: &mut RedisCall<'_, '_>, space: Namespace) -> RedisNext {
         return RedisNext::Go;
     }
     let glob = (call.args.len() == 3).then(|| call.args.at(2));
-    let mut names = call.context.hub.node().registry.listened(space);
+    let mut names = call.context.hub.core.node().registry.listened(space);
     names.retain(|(name, _)| {
         glob.is_none_or(|glob| pattern::matches(glob, name)) && rights::may_see(call.peer, call.context, name)
     });
@@ -247,7 +247,7 @@ fn show_totals(call: &mut RedisCall<'_, '_>, space: Namespace) -> RedisNext {
     reply::array(call.out, (call.args.len() - 2) * 2);
     for name in call.rest(2) {
         let seen = rights::may_see(call.peer, call.context, name);
-        let total = if seen { call.context.hub.node().registry.total(space, name) } else { 0 };
+        let total = if seen { call.context.hub.core.node().registry.total(space, name) } else { 0 };
         reply::bulk(call.out, name);
         reply::int(call.out, i64::from(total));
     }
@@ -255,7 +255,7 @@ fn show_totals(call: &mut RedisCall<'_, '_>, space: Namespace) -> RedisNext {
 }
 
 pub fn numpat(call: &mut RedisCall<'_, '_>) -> RedisNext {
-    reply::int(call.out, call.context.hub.node().registry.pattern_count() as i64);
+    reply::int(call.out, call.context.hub.core.node().registry.pattern_count() as i64);
     RedisNext::Go
 }
 

@@ -124,7 +124,7 @@ fn write_server(call: &RedisCall<'_, '_>, text: &mut String) {
     fact(text, "os", std::env::consts::OS);
     fact(text, "arch_bits", usize::BITS);
     fact(text, "process_id", std::process::id());
-    fact(text, "run_id", format_args!("{:0>40x}", call.context.hub.node().settings.epoch.0));
+    fact(text, "run_id", format_args!("{:0>40x}", call.context.hub.core.node().settings.epoch.0));
     fact(text, "node", &config.node);
     fact(text, "tcp_port", config.resp.map_or(0, |address| address.port()));
     fact(text, "server_time_usec", call.context.now.ms().saturating_mul(1000));
@@ -150,7 +150,8 @@ fn write_memory(call: &RedisCall<'_, '_>, text: &mut String) {
     fact(text, "used_memory_rss", used);
     fact(text, "maxmemory", 0);
     fact(text, "maxmemory_policy", "noeviction");
-    let mailboxes = call.context.hub.node().stats.iter().map(|stats| stats.mailbox_bytes.get()).sum::<u64>();
+    let mailboxes =
+        call.context.hub.core.node().stats.iter().map(|stats| stats.mailbox_bytes.get()).sum::<u64>();
     fact(text, "tavern_mailbox_bytes", mailboxes);
     fact(text, "mem_allocator", "mimalloc");
 }
@@ -163,7 +164,7 @@ fn resident_bytes() -> u64 {
 }
 
 fn write_stats(call: &RedisCall<'_, '_>, text: &mut String) {
-    let node = call.context.hub.node();
+    let node = call.context.hub.core.node();
     let sum = |pick: fn(&tavern_hub::node::stats::Stats) -> u64| {
         node.stats.iter().map(|stats| pick(stats)).sum::<u64>()
     };

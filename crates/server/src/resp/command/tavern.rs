@@ -48,9 +48,9 @@ pub fn wait(call: &mut RedisCall<'_, '_>) -> RedisNext {
         return call.error(NEEDS_POLL);
     }
     let now = call.context.now;
-    let listener = call.peer.listener.filter(|id| call.context.hub.listener(*id).is_some());
+    let listener = call.peer.listener.filter(|id| call.context.hub.core.listener(*id).is_some());
     let queued =
-        listener.and_then(|id| call.context.hub.listener(id)).is_some_and(|l| l.mailbox.has_unread());
+        listener.and_then(|id| call.context.hub.core.listener(id)).is_some_and(|l| l.mailbox.has_unread());
     let over = call.peer.waiting_until.is_some_and(|until| now >= until);
     // Inside EXEC nothing can wait.
     if queued || over || call.in_exec {

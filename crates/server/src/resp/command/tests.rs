@@ -272,7 +272,7 @@ fn a_wait_ends_with_a_message_or_with_its_time() {
     assert_eq!(world.try_say(ann, "TAVERN.WAIT 50"), (String::new(), RedisNext::Stall));
     assert_eq!(world.peers[ann].waiting_until, Some(world.now + 50));
     world.say(bob, "PUBLISH a x");
-    assert_eq!(world.hub.effects.dirty.len(), 1, "the loop hears of it");
+    assert_eq!(world.hub.core.effects.dirty.len(), 1, "the loop hears of it");
     assert_eq!(world.say(ann, "TAVERN.WAIT 50"), "*1 *3 $7 message $1 a $1 x");
     assert_eq!(world.peers[ann].waiting_until, None);
     assert_eq!(world.try_say(ann, "TAVERN.WAIT 50").1, RedisNext::Stall);
@@ -349,7 +349,7 @@ fn the_app_is_asked_before_anything_changes() {
     let token = world.token(&[], 60_000);
     world.say(ann, &format!("AUTH {token}"));
     assert_eq!(world.try_say(ann, "SUBSCRIBE game#1 game#2").1, RedisNext::Stall);
-    let questions: Vec<AuthorizeQuery> = std::mem::take(&mut world.hub.effects.questions);
+    let questions: Vec<AuthorizeQuery> = std::mem::take(&mut world.hub.core.effects.questions);
     assert_eq!(questions.len(), 2, "all of them at once");
     let verdicts = [AuthorizeAnswer::Allow, AuthorizeAnswer::Instead("gametv#2".into())];
     for (question, verdict) in questions.into_iter().zip(verdicts) {
@@ -358,7 +358,7 @@ fn the_app_is_asked_before_anything_changes() {
     }
     let confirmed = "*3 $9 subscribe $6 game#1 :1 *3 $9 subscribe $8 gametv#2 :2";
     assert_eq!(world.say(ann, "SUBSCRIBE game#1 game#2"), confirmed, "counted once, however often it ran");
-    assert!(world.hub.effects.ready.contains(&LinkId(0)));
+    assert!(world.hub.core.effects.ready.contains(&LinkId(0)));
 }
 
 #[test]
