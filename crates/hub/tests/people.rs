@@ -9,6 +9,8 @@ use harness::people::{GRACE, HOLD, RESUME, Scene, settings, shown, words};
 use serde_json::Value;
 use tavern_hub::{Caller, Settings};
 use tavern_hub::{LivenessTask, ShardEvent};
+use tavern_store::memory::{WorkFault, WorkOutcome};
+use tavern_store::{Row, Work};
 
 #[test]
 fn follower_hears_the_status_at_once_and_every_change_on_every_tab() {
@@ -332,4 +334,48 @@ fn change_needs_no_follower_lookup_with_ten_thousand_followers() {
     scene.join(1, &mut ann, "game#A");
     assert_eq!((scene.count(1, "user_updates") - before.0, scene.count(0, "statuses") - before.1), (1, 50));
     assert_eq!((scene.cluster.reads(), scene.cluster.carried()), (reads, carried + 1));
+}
+
+/// The next follow happens and its answer is lost; from then on the store fails while `down` says so.
+fn lose_the_answer_to_a_follow(scene: &mut Scene, down: bool) {
+    let mut lost = false;
+    scene.cluster.set_work_fate(move |_, work| {
+        let follows = matches!(work, Work::Commit(commit) if matches!(commit.puts[..], [Row::Follow(_)]));
+        let outcome = match (follows, lost) {
+            (true, false) => WorkOutcome::FailAfter,
+            (_, true) if down => WorkOutcome::FailBefore,
+            _ => WorkOutcome::Perform,
+        };
+        lost |= follows;
+        WorkFault { outcome, ..WorkFault::NONE }
+    });
+}
+
+#[test]
+fn follow_with_an_unknown_outcome_greets_the_follower() {
+    let mut scene = Scene::new();
+    let (mut bob, _ann) = (scene.client(0, "bob"), scene.client(1, "ann"));
+    lose_the_answer_to_a_follow(&mut scene, false);
+    let reply = scene.cluster.say(0, &mut bob, r#"{"op":"follow","user":"ann"}"#);
+    assert_eq!(code(&reply), "unavailable");
+    scene.cluster.live(10);
+    scene.check(0, &bob, "ann online none");
+    scene.follow(0, &mut bob, "ann");
+    scene.check(0, &bob, "");
+}
+
+#[test]
+fn repeated_follow_greets_the_follower_after_an_unknown_outcome() {
+    let mut scene = Scene::new();
+    let (mut bob, _ann) = (scene.client(0, "bob"), scene.client(1, "ann"));
+    lose_the_answer_to_a_follow(&mut scene, true);
+    let reply = scene.cluster.say(0, &mut bob, r#"{"op":"follow","user":"ann"}"#);
+    assert_eq!(code(&reply), "unavailable");
+    scene.check(0, &bob, "");
+    scene.cluster.heal();
+    // Before the follow list is read again.
+    scene.follow(0, &mut bob, "ann");
+    scene.check(0, &bob, "ann online none");
+    scene.cluster.live(1_000);
+    scene.check(0, &bob, "");
 }

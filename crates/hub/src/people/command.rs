@@ -1,22 +1,21 @@
 //! The commands about people: `follow`, `unfollow`, `following`, `followers`, `status`, `visibility`. Each begins a
 //! request to the store and has its reply when the store has answered.
 
+use super::follow::FollowDecision;
 use super::statuses::reply_for;
 use super::visibility::{StoredVisibility, VisibilityDecision};
 use crate::core::command::{Caller, CommandResult, CommandStop, refuse};
 use crate::core::listener::ListenerId;
-use crate::core::{Core, Feature, Notice, ReplyTo, refusal};
+use crate::core::{CommandReply, Core, Feature, ReplyTo, refusal};
 use crate::transaction::{Facts, TransactionEnd, TransactionProgress, Transactions};
 use crate::user::is_user;
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 use std::borrow::Cow;
 use std::sync::Arc;
-use tavern_domain::presence::{UserUpdate, Visibility};
+use tavern_domain::presence::Visibility;
 use tavern_store::social::FollowPage;
-use tavern_store::{
-    Commit, Expect, Follow, Found, Read, Receipt, Row, RowKey, StoreAnswer, StoreError, Ticket, Work,
-};
+use tavern_store::{Follow, Found, Read, StoreAnswer, Ticket, Work};
 use tavern_wire::error::Code;
 use tavern_wire::json::{PageRequest, status as json};
 
@@ -27,13 +26,13 @@ const LIST_USERS_MAX: u64 = 1000;
 const STATUS_USERS: usize = 100;
 
 pub(crate) struct PeopleCommands {
+    follows: Transactions<FollowDecision>,
     visibility: Transactions<VisibilityDecision>,
     requests: HashMap<Ticket, (ReplyTo, PeopleRequest), RandomState>,
 }
 
 /// What was asked of the store for a command.
 enum PeopleRequest {
-    Follow { follower: Arc<str>, followee: Arc<str>, on: bool },
     Following,
     Followers,
     Statuses { viewer: Arc<str> },
@@ -41,8 +40,20 @@ enum PeopleRequest {
 
 impl Default for PeopleCommands {
     fn default() -> PeopleCommands {
-        PeopleCommands { visibility: Transactions::new(Feature::People), requests: HashMap::default() }
+        PeopleCommands {
+            follows: Transactions::new(Feature::People),
+            visibility: Transactions::new(Feature::People),
+            requests: HashMap::default(),
+        }
     }
+}
+
+/// A commit may have happened although the store did not confirm it: what must be read to find out.
+pub(crate) enum UnknownOutcome {
+    /// Whom this user follows.
+    Follow(Arc<str>),
+    /// The visibility of this user.
+    Visibility(Arc<str>),
 }
 
 impl PeopleCommands {
@@ -79,17 +90,9 @@ impl PeopleCommands {
         on: bool,
         claim: ReplyTo,
     ) {
-        let key = RowKey::Follow { follower: follower.clone(), followee: followee.clone() };
-        let mut commit = Commit { writer: Some(core.writer()), ..Commit::default() };
-        if on {
-            let follow = Follow { follower: follower.clone(), followee: followee.clone(), since: core.now };
-            commit.puts.push(Row::Follow(follow));
-            // A follow that exists keeps the time it began.
-            commit.expects.push(Expect { key, version: 0 });
-        } else {
-            commit.deletes.push(key);
-        }
-        self.submit(core, claim, PeopleRequest::Follow { follower, followee, on }, Work::Commit(commit));
+        let decision = FollowDecision { follower, followee, on, claim };
+        let begun = self.follows.begin(core, decision, Facts::default());
+        debug_assert!(matches!(begun, TransactionProgress::Waits), "it commits first");
     }
 
     /// `following` and `followers`.
@@ -151,16 +154,28 @@ impl PeopleCommands {
         debug_assert!(matches!(begun, TransactionProgress::Waits), "it needs the stored visibility first");
     }
 
-    /// Gives a user whose visibility may have been committed although the store did not say so.
-    pub fn answered(&mut self, core: &mut Core, ticket: Ticket, answer: StoreAnswer) -> Option<Arc<str>> {
+    pub fn answered(
+        &mut self,
+        core: &mut Core,
+        ticket: Ticket,
+        answer: StoreAnswer,
+    ) -> Option<UnknownOutcome> {
         if let Some((claim, request)) = self.requests.remove(&ticket) {
-            request_answered(core, claim, request, answer);
+            core.finish(claim, reply_of(core, request, answer));
             return None;
         }
-        match self.visibility.answered(core, ticket, answer) {
-            TransactionProgress::Ended(decision, ended) => visibility_ended(core, decision, ended),
-            TransactionProgress::Waits | TransactionProgress::Paused(_) => None,
+        if self.follows.owns(ticket) {
+            let TransactionProgress::Ended(decision, ended) = self.follows.answered(core, ticket, answer)
+            else {
+                return None;
+            };
+            return decision.ended(core, ended).map(UnknownOutcome::Follow);
         }
+        let TransactionProgress::Ended(decision, ended) = self.visibility.answered(core, ticket, answer)
+        else {
+            return None;
+        };
+        visibility_ended(core, decision, ended).map(UnknownOutcome::Visibility)
     }
 
     fn submit(&mut self, core: &mut Core, claim: ReplyTo, request: PeopleRequest, work: Work) {
@@ -189,14 +204,8 @@ fn visibility_ended(
     None
 }
 
-fn request_answered(core: &mut Core, claim: ReplyTo, request: PeopleRequest, answer: StoreAnswer) {
-    let reply = match (request, answer) {
-        (PeopleRequest::Follow { follower, followee, on }, StoreAnswer::Committed(receipt)) => {
-            follow_committed(core, follower, followee, on, &receipt);
-            Ok(Vec::new())
-        }
-        // They follow them already.
-        (PeopleRequest::Follow { .. }, StoreAnswer::Failed(StoreError::Conflict { .. })) => Ok(Vec::new()),
+fn reply_of(core: &Core, request: PeopleRequest, answer: StoreAnswer) -> CommandReply {
+    match (request, answer) {
         (PeopleRequest::Following, StoreAnswer::Read(Found::Edges(page))) => {
             Ok(list_reply(&page, |follow| &follow.followee))
         }
@@ -207,14 +216,7 @@ fn request_answered(core: &mut Core, claim: ReplyTo, request: PeopleRequest, ans
             Ok(reply_for(core, &viewer, &people))
         }
         (_, answer) => Err(refusal(&answer)),
-    };
-    core.finish(claim, reply);
-}
-
-fn follow_committed(core: &mut Core, follower: Arc<str>, followee: Arc<str>, on: bool, receipt: &Receipt) {
-    let version = receipt.put.first().or(receipt.deleted.first()).copied().unwrap_or(0);
-    let update = UserUpdate::Follows { followee, version, on };
-    core.notify(Notice::StatusUpdate { user: follower, update });
+    }
 }
 
 fn list_reply(page: &FollowPage, name: impl Fn(&Follow) -> &Arc<str>) -> Vec<u8> {

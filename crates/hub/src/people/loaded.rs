@@ -19,6 +19,11 @@ impl People {
     pub(super) fn load_local(&mut self, core: &mut Core, user: &Arc<str>) {
         self.loads.begin(core, UserLoad::Local(user.clone()));
         core.notify(Notice::InboxChanged { user: user.clone() });
+        self.load_following(core, user);
+    }
+
+    /// Reads whom a local user follows, unless that is under way.
+    pub(super) fn load_following(&mut self, core: &mut Core, user: &Arc<str>) {
         if self.follows.begin_loading(user) {
             self.loads.begin(core, UserLoad::Following { user: user.clone(), after: None });
         }

@@ -5,6 +5,7 @@
 //! to those they hide from.
 
 mod command;
+mod follow;
 mod follow_lists;
 mod interest;
 mod last_seen;
@@ -24,7 +25,7 @@ use crate::core::{Core, FollowedUser, Notice};
 use crate::event::Namespace;
 use crate::node::UserNotice;
 use crate::node::registry::shards_of;
-use command::PeopleCommands;
+use command::{PeopleCommands, UnknownOutcome};
 use follow_lists::{FollowLists, WaitingSession};
 use interest::{UserInterests, UserRole};
 use last_seen::LastSeen;
@@ -66,8 +67,12 @@ impl People {
             self.loaded(core, load, answer);
         } else if self.services.owns(ticket) {
             self.services.answered(core, answer);
-        } else if let Some(user) = self.commands.answered(core, ticket, answer) {
-            self.loads.begin(core, UserLoad::Visibility(user));
+        } else {
+            match self.commands.answered(core, ticket, answer) {
+                Some(UnknownOutcome::Visibility(user)) => self.loads.begin(core, UserLoad::Visibility(user)),
+                Some(UnknownOutcome::Follow(user)) => self.load_following(core, &user),
+                None => {}
+            }
         }
     }
 

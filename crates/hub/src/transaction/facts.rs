@@ -43,12 +43,19 @@ pub(crate) struct Facts {
     people: Vec<(Arc<str>, UserSnapshot)>,
     reads: Vec<(Read, Found)>,
     pages: Vec<(Read, Found)>,
+    /// The row whose version made the last commit fail, and that version.
+    conflict: Option<(RowKey, u64)>,
 }
 
 impl Facts {
     /// A presence that is known without reading it. If it is stale, the commit conflicts and it is read.
     pub fn assuming(key: PresenceKey, known: Option<Versioned<PresenceRow>>) -> Facts {
         Facts { presences: vec![(key, known)], ..Facts::default() }
+    }
+
+    /// Nothing but the conflict that made the last commit fail: everything is loaded again.
+    pub(super) fn after_conflict(key: RowKey, version: u64) -> Facts {
+        Facts { conflict: Some((key, version)), ..Facts::default() }
     }
 
     pub fn document(&self, key: &DocumentKey) -> Option<Option<&Versioned<Document>>> {
@@ -74,6 +81,12 @@ impl Facts {
     /// A page that was loaded since the decision was asked last.
     pub fn page(&self, read: &Read) -> Option<&Found> {
         find(&self.pages, read)
+    }
+
+    /// The version of a row, if the last commit failed because of it. Enough for a decision that only asks whether a row
+    /// exists: it need not be read.
+    pub fn conflicting_version(&self, key: &RowKey) -> Option<u64> {
+        self.conflict.as_ref().filter(|(known, _)| known == key).map(|(_, version)| *version)
     }
 
     /// Nothing was loaded yet, or all of it is loaded anew.

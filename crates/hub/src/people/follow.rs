@@ -1,0 +1,72 @@
+//! A user follows another, or stops: the decision, and what is published once it is committed.
+//! Must hold: a follow that exists keeps the time it began; the follower's sessions are told of a follow whose commit had an
+//! unknown outcome.
+
+use crate::core::{Core, Notice, ReplyTo, refusal};
+use crate::transaction::{Decision, DecisionStep, Facts, TransactionEnd};
+use std::sync::Arc;
+use tavern_domain::presence::UserUpdate;
+use tavern_store::{Commit, Expect, Follow, Row, RowKey};
+
+pub(super) struct FollowDecision {
+    pub follower: Arc<str>,
+    pub followee: Arc<str>,
+    /// False: the follower stops.
+    pub on: bool,
+    pub claim: ReplyTo,
+}
+
+pub(super) enum FollowOutcome {
+    Changed,
+    /// They follow the user already, under this version.
+    Follows {
+        version: u64,
+    },
+}
+
+impl Decision for FollowDecision {
+    type Outcome = FollowOutcome;
+
+    /// A new follow is assumed not to exist, which is usually so and spares the reading.
+    fn decide(&mut self, core: &Core, facts: &Facts) -> DecisionStep<FollowOutcome> {
+        let (follower, followee) = (self.follower.clone(), self.followee.clone());
+        let key = RowKey::Follow { follower: follower.clone(), followee: followee.clone() };
+        let mut commit = Commit { writer: Some(core.writer()), ..Commit::default() };
+        if !self.on {
+            commit.deletes.push(key);
+            return DecisionStep::Commit { commit, outcome: FollowOutcome::Changed };
+        }
+        if let Some(version) = facts.conflicting_version(&key).filter(|version| *version > 0) {
+            return DecisionStep::Done(FollowOutcome::Follows { version });
+        }
+        commit.puts.push(Row::Follow(Follow { follower, followee, since: core.now }));
+        commit.expects.push(Expect { key, version: 0 });
+        DecisionStep::Commit { commit, outcome: FollowOutcome::Changed }
+    }
+}
+
+impl FollowDecision {
+    /// Replies, and publishes what is so. Gives the follower if the outcome is unknown: their follow list must be read.
+    pub fn ended(self, core: &mut Core, ended: TransactionEnd<FollowOutcome>) -> Option<Arc<str>> {
+        let version = match ended {
+            TransactionEnd::Failed { answer, unknown } => {
+                core.finish(self.claim, Err(refusal(&answer)));
+                return unknown.map(|_| self.follower);
+            }
+            TransactionEnd::Committed(_, receipt) => {
+                Some(receipt.put.first().or(receipt.deleted.first()).copied().unwrap_or(0))
+            }
+            // No one was told of a follow whose commit had an unknown outcome.
+            TransactionEnd::Done(FollowOutcome::Follows { version }) => {
+                (!core.users.follows(&self.follower, &self.followee)).then_some(version)
+            }
+            TransactionEnd::Done(FollowOutcome::Changed) => None,
+        };
+        core.finish(self.claim, Ok(Vec::new()));
+        if let Some(version) = version {
+            let update = UserUpdate::Follows { followee: self.followee, version, on: self.on };
+            core.notify(Notice::StatusUpdate { user: self.follower, update });
+        }
+        None
+    }
+}

@@ -1,0 +1,242 @@
+//! The driver against conflicts, lost answers and failures.
+
+use super::*;
+use crate::node::{Node, RandomSource, TokenVerifier};
+use crate::settings::Settings;
+use std::sync::Arc;
+use tavern_domain::{Identity, Time};
+use tavern_store::{Document, DocumentKey, Expect, Found, Read, Versioned};
+use tavern_wire::error::{Code, Refusal};
+
+struct NoTokens;
+
+impl TokenVerifier for NoTokens {
+    fn verify(&self, _: &str, _: Time) -> Result<Identity, Refusal> {
+        Err(Refusal::from(Code::Unauthenticated))
+    }
+}
+
+struct Zeros;
+
+impl RandomSource for Zeros {
+    fn next(&mut self) -> u128 {
+        0
+    }
+}
+
+/// Needs these documents, then commits; says how often it was asked with everything loaded.
+struct Count {
+    keys: Vec<DocumentKey>,
+    decided: u32,
+    pauses: bool,
+}
+
+impl Decision for Count {
+    type Outcome = u32;
+
+    fn decide(&mut self, _: &Core, facts: &Facts) -> DecisionStep<u32> {
+        let missing = self.keys.iter().filter(|key| facts.document(key).is_none());
+        let missing: Vec<Need> = missing.cloned().map(Need::Document).collect();
+        if !missing.is_empty() {
+            return DecisionStep::Need(missing);
+        }
+        if std::mem::take(&mut self.pauses) {
+            return DecisionStep::Pause;
+        }
+        self.decided += 1;
+        DecisionStep::Commit { commit: Commit::default(), outcome: self.decided }
+    }
+}
+
+struct Fixture {
+    core: Core,
+    transactions: Transactions<Count>,
+}
+
+fn key(name: &str) -> DocumentKey {
+    DocumentKey::new("test", name)
+}
+
+fn row(name: &str, version: u64) -> StoreAnswer {
+    let row = Document { key: key(name), body: Arc::from(*b"{}") };
+    StoreAnswer::Read(Found::Document(Some(Versioned { version, row })))
+}
+
+fn conflict(key: RowKey) -> StoreAnswer {
+    StoreAnswer::Failed(StoreError::Conflict { key, expected: 1, found: 2 })
+}
+
+impl Fixture {
+    fn begin(names: &[&str], pauses: bool) -> Fixture {
+        let node = Node::new(Settings::default(), Box::new(NoTokens));
+        let mut core = Core::new(node, 0, Box::new(Zeros), Time(1_000));
+        let mut transactions = Transactions::new(Feature::Party);
+        let keys = names.iter().map(|name| key(name)).collect();
+        let decision = Count { keys, decided: 0, pauses };
+        assert!(matches!(
+            transactions.begin(&mut core, decision, Facts::default()),
+            TransactionProgress::Waits
+        ));
+        Fixture { core, transactions }
+    }
+
+    fn work(&mut self) -> Vec<(Ticket, Work)> {
+        std::mem::take(&mut self.core.effects.work)
+    }
+
+    /// Answers the only work under way.
+    fn answer(&mut self, answer: StoreAnswer) -> TransactionProgress<Count> {
+        let work = self.work();
+        assert_eq!(work.len(), 1);
+        self.transactions.answered(&mut self.core, work[0].0, answer)
+    }
+}
+
+#[test]
+fn everything_needed_is_loaded_in_one_round_trip_and_expected() {
+    let mut fixture = Fixture::begin(&["a", "b"], false);
+    let reads = fixture.work();
+    assert_eq!(reads.len(), 2);
+    let Fixture { core, transactions } = &mut fixture;
+    assert!(matches!(transactions.answered(core, reads[0].0, row("a", 7)), TransactionProgress::Waits));
+    let none = StoreAnswer::Read(Found::Document(None));
+    assert!(matches!(transactions.answered(core, reads[1].0, none), TransactionProgress::Waits));
+    let commits = fixture.work();
+    let Work::Commit(commit) = &commits[0].1 else { panic!("it commits") };
+    let expects = [("a", 7), ("b", 0)].map(|(name, version)| {
+        let key = RowKey::Document(key(name));
+        Expect { key, version }
+    });
+    assert_eq!(commit.expects, expects);
+    let answer = StoreAnswer::Committed(Receipt::default());
+    let progress = fixture.transactions.answered(&mut fixture.core, commits[0].0, answer);
+    assert!(matches!(progress, TransactionProgress::Ended(_, TransactionEnd::Committed(1, _))));
+    assert!(!fixture.transactions.owns(commits[0].0));
+}
+
+#[test]
+fn conflict_loads_and_decides_anew_until_it_gives_up() {
+    let mut fixture = Fixture::begin(&["a"], false);
+    for _ in 0..TRIES {
+        assert!(matches!(fixture.answer(row("a", 1)), TransactionProgress::Waits));
+        let again = fixture.answer(conflict(RowKey::Document(key("a"))));
+        assert!(matches!(again, TransactionProgress::Waits));
+    }
+    assert!(matches!(fixture.answer(row("a", 1)), TransactionProgress::Waits));
+    let progress = fixture.answer(conflict(RowKey::Document(key("a"))));
+    let TransactionProgress::Ended(decision, TransactionEnd::Failed { unknown: None, .. }) = progress
+    else {
+        panic!("it gives up, and nothing happened")
+    };
+    assert_eq!(decision.decided, u32::from(TRIES) + 1);
+}
+
+#[test]
+fn deadline_that_was_set_anew_ends_the_transaction() {
+    let mut fixture = Fixture::begin(&["a"], false);
+    fixture.answer(row("a", 1));
+    let deadline = RowKey::Deadline { kind: "party".into(), name: "1".into() };
+    assert!(matches!(
+        fixture.answer(conflict(deadline)),
+        TransactionProgress::Ended(_, TransactionEnd::Failed { .. })
+    ));
+}
+
+#[test]
+fn lost_answer_to_a_commit_is_an_unknown_outcome() {
+    let mut fixture = Fixture::begin(&["a"], false);
+    fixture.answer(row("a", 1));
+    let lost = StoreError::timeout();
+    let progress = fixture.answer(StoreAnswer::Failed(lost));
+    assert!(matches!(
+        progress,
+        TransactionProgress::Ended(_, TransactionEnd::Failed { unknown: Some(1), .. })
+    ));
+}
+
+#[test]
+fn failed_read_ends_the_transaction_once() {
+    let mut fixture = Fixture::begin(&["a", "b"], false);
+    let reads = fixture.work();
+    let Fixture { core, transactions } = &mut fixture;
+    let lost = StoreAnswer::Failed(StoreError::timeout());
+    assert!(matches!(transactions.answered(core, reads[0].0, lost), TransactionProgress::Waits));
+    let progress = transactions.answered(core, reads[1].0, row("b", 1));
+    assert!(matches!(
+        progress,
+        TransactionProgress::Ended(_, TransactionEnd::Failed { unknown: None, .. })
+    ));
+    assert!(matches!(transactions.answered(core, reads[1].0, row("b", 1)), TransactionProgress::Waits));
+}
+
+#[test]
+fn resumed_transaction_loads_anew() {
+    let mut fixture = Fixture::begin(&["a"], true);
+    let TransactionProgress::Paused(number) = fixture.answer(row("a", 1)) else { panic!("it pauses") };
+    let progress = fixture.transactions.resume(&mut fixture.core, number);
+    assert!(matches!(progress, TransactionProgress::Waits));
+    assert!(matches!(fixture.answer(row("a", 2)), TransactionProgress::Waits));
+    let commits = fixture.work();
+    let Work::Commit(commit) = &commits[0].1 else { panic!("it commits") };
+    assert_eq!(commit.expects[0].version, 2);
+}
+/// Reads the time twice, once as a page, then commits; `agains` times what it read does not fit together.
+struct Clocks {
+    agains: u32,
+    pages: u32,
+}
+
+impl Decision for Clocks {
+    type Outcome = u32;
+
+    fn decide(&mut self, _: &Core, facts: &Facts) -> DecisionStep<u32> {
+        if facts.page(&Read::Time).is_some() {
+            self.pages += 1;
+            return DecisionStep::Need(vec![Need::Read(Read::Time)]);
+        }
+        if facts.read(&Read::Time).is_none() {
+            return DecisionStep::Need(vec![Need::Page(Read::Time)]);
+        }
+        if self.agains > 0 {
+            self.agains -= 1;
+            return DecisionStep::Again;
+        }
+        DecisionStep::Commit { commit: Commit::default(), outcome: self.pages }
+    }
+}
+
+fn run_clocks(agains: u32) -> (u32, Option<u32>) {
+    let node = Node::new(Settings::default(), Box::new(NoTokens));
+    let mut core = Core::new(node, 0, Box::new(Zeros), Time(1_000));
+    let mut transactions = Transactions::new(Feature::Topics);
+    let mut progress = transactions.begin(&mut core, Clocks { agains, pages: 0 }, Facts::default());
+    loop {
+        if let TransactionProgress::Ended(decision, ended) = progress {
+            return match ended {
+                TransactionEnd::Committed(outcome, _) => (decision.pages, Some(outcome)),
+                _ => (decision.pages, None),
+            };
+        }
+        let (ticket, work) = core.effects.work.remove(0);
+        let answer = match work {
+            Work::Read(_) => StoreAnswer::Read(Found::Time(Time(5))),
+            Work::Commit(commit) => {
+                assert!(commit.expects.is_empty(), "reads are not expected");
+                StoreAnswer::Committed(Receipt::default())
+            }
+        };
+        progress = transactions.answered(&mut core, ticket, answer);
+    }
+}
+
+#[test]
+fn page_is_given_once_and_a_read_is_kept() {
+    assert_eq!(run_clocks(0), (1, Some(1)));
+}
+
+#[test]
+fn what_does_not_fit_together_is_loaded_anew_until_it_gives_up() {
+    assert_eq!(run_clocks(3), (4, Some(4)));
+    let tries = u32::from(TRIES);
+    assert_eq!(run_clocks(tries + 1), (tries + 1, None));
+}
