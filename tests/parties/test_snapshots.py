@@ -39,6 +39,26 @@ def test_every_poll_contains_the_current_party(combination, calm_nodes):
         until(lambda: bob.poll(10)["party"] is None, "the poll to show no party")
 
 
+def test_snapshot_in_a_poll_is_never_older_than_an_answered_command_or_its_events(combination, calm_nodes):
+    user = f"fresh-{combination.name}"
+    with CLIENTS["socket"](calm_nodes[1], f"host-{user}") as ann, Poller(calm_nodes[0], user=user) as bob:
+        bob.ok("hello")
+        number = ann.ok("invite", user=user)["party_id"]
+        bob.ok("party.accept", party_id=number)
+        for n in range(30):
+            ann.ok("set_data", data={"n": n})
+            answer = bob.poll(0 if n % 2 else 2_000)
+            assert answer["party"]["data"] == {"n": n}
+
+
+def test_user_is_found_as_soon_as_their_hello_is_answered(combination, calm_nodes):
+    with CLIENTS["socket"](calm_nodes[1], f"host-{combination.name}") as ann:
+        for n in range(10):
+            user = f"found-{n}-{combination.name}"
+            with CLIENTS["socket"](calm_nodes[0], user):
+                ann.ok("block", user=user)
+
+
 def test_an_old_snapshot_plus_events_equals_the_new_snapshot(users):
     """One member only reads events while the others send random commands."""
     ann, watcher = users.party("ann watcher")

@@ -1,7 +1,7 @@
 //! What the hub knows of a connection: its number, how events are written to it, and why it is closed.
 
 /// The server's number for an attached transport.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct LinkId(pub u32);
 
 /// How events are written for a transport.

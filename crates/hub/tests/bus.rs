@@ -17,8 +17,8 @@ fn data(events: &[Value]) -> Vec<&Value> {
 #[test]
 fn a_message_is_heard_on_both_nodes_with_its_author() {
     let mut cluster = TestCluster::new(Some(0));
-    let (mut ann, _) = cluster.node(0).client("ann");
-    let (mut bob, hello) = cluster.node(1).client("bob");
+    let (mut ann, _) = cluster.client(0, "ann");
+    let (mut bob, hello) = cluster.client(1, "bob");
     cluster.subscribe(0, &mut ann, r#""channel":"game#A""#);
     cluster.subscribe(1, &mut bob, r#""pattern":"game#*""#);
     let said = cluster.node(1).say(&mut bob, r#"{"op":"publish","channel":"game#A","data":{"n":1}}"#);
@@ -37,8 +37,8 @@ fn a_message_is_heard_on_both_nodes_with_its_author() {
 #[test]
 fn a_subscription_is_answered_when_the_bus_carries_it() {
     let mut cluster = TestCluster::new(Some(40));
-    let (mut ann, _) = cluster.node(0).client("ann");
-    let (mut eve, _) = cluster.node(0).client("eve");
+    let (mut ann, _) = cluster.client(0, "ann");
+    let (mut eve, _) = cluster.client(0, "eve");
     let frame = r#"{"op":"subscribe","channel":"game#A"}"#;
     assert_eq!(cluster.node(0).flow(&mut ann, frame).0, Flow::Wait);
     assert_eq!(cluster.node(0).flow(&mut eve, frame).0, Flow::Wait, "for the same question");
@@ -53,14 +53,14 @@ fn a_subscription_is_answered_when_the_bus_carries_it() {
     cluster.node(1).publish("game#A", "late");
     cluster.settle();
     assert_eq!(data(&cluster.node(0).hear(&ann)), [&json!("late")]);
-    let (mut kim, _) = cluster.node(0).client("kim");
+    let (mut kim, _) = cluster.client(0, "kim");
     assert_eq!(cluster.node(0).flow(&mut kim, frame).0, Flow::Done, "it is carried already");
 }
 
 #[test]
 fn a_bus_that_refuses_is_told_to_who_waited() {
     let mut cluster = TestCluster::new(None);
-    let (mut ann, _) = cluster.node(0).client("ann");
+    let (mut ann, _) = cluster.client(0, "ann");
     let reply = cluster.subscribe(0, &mut ann, r#""channel":"game#A""#);
     assert_eq!(code(&reply), "unavailable");
     assert!(reply["error"]["retry_after_ms"].as_u64() > Some(0), "{reply}");
@@ -71,7 +71,7 @@ fn a_bus_that_refuses_is_told_to_who_waited() {
 #[test]
 fn a_name_lingers_and_is_let_go() {
     let mut cluster = TestCluster::new(Some(0));
-    let (mut ann, _) = cluster.node(0).client("ann");
+    let (mut ann, _) = cluster.client(0, "ann");
     let leave = r#"{"op":"unsubscribe","channel":"game#A"}"#;
     let carried = |cluster: &mut TestCluster| {
         let bus = cluster.node(0).shards[0].core.node().carrier.bus().unwrap().clone();
@@ -97,8 +97,8 @@ fn a_name_lingers_and_is_let_go() {
 #[test]
 fn a_loss_is_told_to_those_it_concerns() {
     let mut cluster = TestCluster::new(Some(0));
-    let (mut ann, _) = cluster.node(0).client("ann");
-    let (mut eve, _) = cluster.node(0).client("eve");
+    let (mut ann, _) = cluster.client(0, "ann");
+    let (mut eve, _) = cluster.client(0, "eve");
     cluster.subscribe(0, &mut ann, r#""channel":"game#A""#);
     cluster.subscribe(0, &mut eve, r#""channel":"game#B""#);
     let redis = tavern_hub::core::redis::open(
@@ -120,7 +120,7 @@ fn a_loss_is_told_to_those_it_concerns() {
 #[test]
 fn shard_channels_are_not_channels_on_other_nodes_either() {
     let mut cluster = TestCluster::new(Some(0));
-    let (mut ann, _) = cluster.node(0).client("ann");
+    let (mut ann, _) = cluster.client(0, "ann");
     cluster.subscribe(0, &mut ann, r#""channel":"game#A""#);
     let redis = tavern_hub::core::redis::open(
         &mut cluster.node(0).shards[0].core,
@@ -142,7 +142,7 @@ fn shard_channels_are_not_channels_on_other_nodes_either() {
 #[test]
 fn outsiders_do_not_speak_for_the_server() {
     let mut cluster = TestCluster::new(Some(0));
-    let (mut ann, _) = cluster.node(0).client("ann");
+    let (mut ann, _) = cluster.client(0, "ann");
     cluster.subscribe(0, &mut ann, r#""channel":"user#bob""#);
     let subject = tavern_store::Subject::of_channel("tavern", b"user#bob").unwrap();
     let from = tavern_store::Writer::outsider();

@@ -21,14 +21,14 @@ struct Scene {
 impl Scene {
     fn new() -> Scene {
         let mut cluster = TestCluster::new(Some(0));
-        let mut watcher = cluster.node(1).client("watcher").0;
+        let mut watcher = cluster.client(1, "watcher").0;
         cluster.settle();
         cluster.say(1, &mut watcher, r#"{"op":"subscribe","channel":"active#G","presence":true}"#);
         Scene { cluster, watcher, orders: 0 }
     }
 
     fn client(&mut self, at: usize, user: &str) -> Caller {
-        let caller = self.cluster.node(at).client(user).0;
+        let caller = self.cluster.client(at, user).0;
         self.cluster.settle();
         caller
     }

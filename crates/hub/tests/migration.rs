@@ -178,7 +178,7 @@ fn client_that_returns_to_the_old_node_during_the_move_keeps_its_session() {
     assert_eq!(scene.owners(), [0]);
     let ready = std::mem::take(&mut scene.cluster.node(1).shards[0].core.effects.ready);
     assert_eq!(ready, [away.link.id]);
-    assert_eq!(scene.cluster.node(1).say(&mut away, &hello)["ok"]["resumed"], false);
+    assert_eq!(scene.cluster.say(1, &mut away, &hello)["ok"]["resumed"], false);
 }
 
 #[test]
@@ -231,7 +231,7 @@ fn messages_published_during_the_move_arrive_once_and_in_publish_order() {
         let mut scene = Scene::new();
         if seed % 2 == 0 {
             // The new node receives these channels already, for another session.
-            let (mut bob, _) = scene.cluster.node(1).client("bob");
+            let (mut bob, _) = scene.cluster.client(1, "bob");
             scene.cluster.say(1, &mut bob, r#"{"op":"subscribe","channel":"game#A"}"#);
             scene.cluster.say(1, &mut bob, r#"{"op":"subscribe","pattern":"chat#*"}"#);
         }

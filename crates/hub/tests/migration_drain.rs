@@ -55,7 +55,7 @@ fn many_sessions_are_spread_over_the_other_nodes() {
     let mut scene = Scene::new();
     let mut memberships = Vec::new();
     for n in 0..600 {
-        let (mut caller, hello) = scene.cluster.node(0).client(&format!("u{n}"));
+        let (mut caller, hello) = scene.cluster.client(0, &format!("u{n}"));
         scene.cluster.say(0, &mut caller, &format!(r#"{{"op":"subscribe","channel":"own#{n}"}}"#));
         memberships.push(hello["session"].as_str().unwrap().to_owned());
     }
@@ -234,7 +234,7 @@ fn adopted_watcher_gets_a_gap_for_missed_presence_changes() {
     scene.cluster.set_fate(|_, _, packet| if word(packet) == "offer" { vec![] } else { vec![0] });
     let packed = stop(&mut scene, 20_000);
     scene.cluster.heal();
-    let (mut bob, _) = scene.cluster.node(2).client("bob");
+    let (mut bob, _) = scene.cluster.client(2, "bob");
     scene.cluster.say(2, &mut bob, r#"{"op":"join","channel":"game#A"}"#);
     let now = scene.cluster.node(1).now;
     assert!(scene.cluster.node(1).shards[0].adopt(now, &packed[0]));

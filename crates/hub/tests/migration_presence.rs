@@ -79,7 +79,7 @@ fn watcher_that_moves_gets_every_change_once() {
         scene.cluster.say(0, &mut ann, r#"{"op":"subscribe","channel":"game#A","presence":true}"#);
         let other = if slow % 2 == 0 { Some(watch(&mut scene.cluster, 1)) } else { None };
         let mut memberships: Vec<(usize, Caller)> =
-            (0..30).map(|n| (n % 3, scene.cluster.node(n % 3).client(&format!("u{n}")).0)).collect();
+            (0..30).map(|n| (n % 3, scene.cluster.client(n % 3, &format!("u{n}")).0)).collect();
         scene.cluster.set_fate(move |from, to, packet| match (word(packet), from, to) {
             ("", _, "two") => vec![slow % 7],
             ("", _, "one") => vec![slow % 3],
@@ -173,7 +173,7 @@ fn watcher_that_knows_more_than_its_new_node_gets_a_gap_instead_of_a_difference(
     let mut scene = Scene::new();
     let mut ann = scene.ann.clone();
     scene.cluster.say(0, &mut ann, r#"{"op":"subscribe","channel":"game#A","presence":true}"#);
-    let (mut cid, _) = scene.cluster.node(2).client("cid");
+    let (mut cid, _) = scene.cluster.client(2, "cid");
     scene.cluster.say(2, &mut cid, r#"{"op":"join","channel":"game#A"}"#);
     let stale = watch(&mut scene.cluster, 1);
     // The second node misses what happens on the third.
@@ -181,7 +181,7 @@ fn watcher_that_knows_more_than_its_new_node_gets_a_gap_instead_of_a_difference(
         ("two", "_presence") => vec![],
         _ => vec![0],
     });
-    let (mut bob, _) = scene.cluster.node(2).client("bob");
+    let (mut bob, _) = scene.cluster.client(2, "bob");
     scene.cluster.say(2, &mut bob, r#"{"op":"join","channel":"game#A"}"#);
     scene.cluster.say(2, &mut bob, r#"{"op":"leave","channel":"game#A"}"#);
     scene.cluster.settle();

@@ -17,7 +17,7 @@ struct Socket {
 impl Socket {
     fn of(user: &str) -> Socket {
         let mut cluster = TestCluster::new(Some(0));
-        let caller = cluster.node(0).client(user).0.pipelining();
+        let caller = cluster.client(0, user).0.pipelining();
         // He is in his own channel by then.
         cluster.settle();
         Socket { cluster, caller }
@@ -58,7 +58,7 @@ impl Socket {
     }
 
     fn who(&mut self, channel: &str) -> u64 {
-        let mut other = self.cluster.node(0).client("eve").0;
+        let mut other = self.cluster.client(0, "eve").0;
         let frame = format!(r#"{{"op":"who","channel":"{channel}"}}"#);
         self.cluster.say(0, &mut other, &frame)["ok"]["count"].as_u64().unwrap()
     }
@@ -180,7 +180,7 @@ fn what_is_known_is_not_believed_when_another_tab_came() {
     let mut ann = Socket::of("ann");
     assert_eq!(ann.change(1, "join", "game#A"), Flow::Begun);
     ann.cluster.settle();
-    let mut tab = ann.cluster.node(1).client("ann").0;
+    let mut tab = ann.cluster.client(1, "ann").0;
     ann.cluster.say(1, &mut tab, r#"{"op":"join","channel":"game#A"}"#);
     assert_eq!(ann.change(2, "leave", "game#A"), Flow::Begun);
     ann.cluster.settle();

@@ -29,8 +29,11 @@ impl Poller {
 
     fn answer(&self, node: &mut TestNode) -> Value {
         let id = node.shards[0].core.find_session(self.key).unwrap();
+        let link = node.shards[0].core.listener(id).unwrap().link.unwrap().id;
         let mut body = Vec::new();
-        node.shards[0].render_poll(node.now, id, PollFlags::default(), &mut body);
+        while !node.shards[0].render_poll(node.now, id, link, PollFlags::default(), &mut body) {
+            assert!(node.answer_from_nothing(0), "it waits for the store");
+        }
         serde_json::from_slice(&body).unwrap()
     }
 }

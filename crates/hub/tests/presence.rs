@@ -37,7 +37,7 @@ impl Scene {
 
     fn on(mut cluster: TestCluster) -> Scene {
         let watchers = [0, 1].map(|at| {
-            let (mut caller, _) = cluster.node(at).client("watcher");
+            let (mut caller, _) = cluster.client(at, "watcher");
             let reply =
                 cluster.say(at, &mut caller, r#"{"op":"subscribe","channel":"game#A","presence":true}"#);
             assert_eq!(reply["ok"]["members"]["count"], 0, "{reply}");
@@ -47,7 +47,7 @@ impl Scene {
     }
 
     fn client(&mut self, at: usize, user: &str) -> Caller {
-        self.cluster.node(at).client(user).0
+        self.cluster.client(at, user).0
     }
 
     fn say(&mut self, at: usize, caller: &mut Caller, frame: &str) {

@@ -43,7 +43,7 @@ struct Storm {
 impl Storm {
     fn new(seed: u64) -> Storm {
         let mut cluster = TestCluster::of(3);
-        let (mut ann, hello) = cluster.node(0).client("ann");
+        let (mut ann, hello) = cluster.client(0, "ann");
         cluster.say(0, &mut ann, r#"{"op":"subscribe","channel":"game#A"}"#);
         cluster.say(0, &mut ann, r#"{"op":"subscribe","pattern":"chat#*"}"#);
         cluster.say(0, &mut ann, r#"{"op":"join","channel":"room#R"}"#);
@@ -178,7 +178,7 @@ impl Storm {
 /// Tells how often the client was resumed.
 fn weather(seed: u64, store_fails: bool) -> usize {
     let mut storm = Storm::new(seed);
-    let (mut watcher, _) = storm.cluster.node(2).client("watcher");
+    let (mut watcher, _) = storm.cluster.client(2, "watcher");
     storm.cluster.say(2, &mut watcher, r#"{"op":"subscribe","channel":"room#R","presence":true}"#);
     storm.begin(store_fails);
     for _ in 0..1_500 {

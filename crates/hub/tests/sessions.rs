@@ -275,9 +275,7 @@ fn an_expired_token_ends_its_session_unless_a_fresh_one_comes() {
 fn a_hello_for_a_session_of_another_shard_moves_there() {
     let mut node = TestNode::new(Settings { shards: 2, ..Settings::default() });
     let mut ann = node.socket();
-    node.run(1, &mut ann, r#"{"op":"hello","token":"ann"}"#);
-    node.find_no_party(1);
-    let hello = node.run(1, &mut ann, r#"{"op":"hello","token":"ann"}"#).1;
+    let hello = node.flow_on(1, &mut ann, r#"{"op":"hello","token":"ann"}"#).1;
     let session = hello["ok"]["session"].as_str().unwrap();
     let mut again = node.socket();
     let (flow, reply) =

@@ -45,8 +45,10 @@ impl Counter {
         let epoch = receipt.epoch.unwrap_or(Epoch(0));
         let settings = Settings { node: "one".into(), epoch, commands_per_second: 0, ..Settings::default() };
         let mut node = TestNode::new(settings);
-        let watcher = node.client("watcher").0;
+        node.has_store = true;
+        let watcher = node.socket();
         let mut counter = Counter { node, store, answers, held: Vec::new(), watcher };
+        counter.watcher = counter.client("watcher");
         let mut watcher = counter.watcher.clone();
         counter.say(&mut watcher, r#"{"op":"subscribe","channel":"game#A","presence":true}"#);
         counter
@@ -54,8 +56,8 @@ impl Counter {
 
     /// Somebody who is in his own channel by now.
     fn client(&mut self, user: &str) -> Caller {
-        let caller = self.node.client(user).0;
-        self.settle();
+        let mut caller = self.node.socket();
+        self.say(&mut caller, &format!(r#"{{"op":"hello","token":"{user}"}}"#));
         caller
     }
 
@@ -123,7 +125,9 @@ impl Counter {
     fn say(&mut self, caller: &mut Caller, frame: &str) -> Value {
         self.begin(caller, frame);
         self.settle();
-        self.answer(caller, frame)
+        let reply = self.answer(caller, frame);
+        self.settle();
+        reply
     }
 
     fn heard(&mut self) -> String {

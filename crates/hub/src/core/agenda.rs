@@ -1,6 +1,7 @@
 //! Everything on a shard that happens by itself, by the time it is due.
 //! Must hold: nothing fires early; a timer that was set fires once unless it is cancelled.
 
+use crate::connection::LinkId;
 use crate::core::listener::ListenerId;
 use crate::core::wheel::Wheel;
 use crate::event::Namespace;
@@ -28,10 +29,8 @@ pub(crate) enum Timer {
     PartyDue(u64),
     /// A party command that waits for a user to be online looks again.
     RetryParty(u64),
-    /// A hello has waited long enough for the user's party.
-    HelloTimeout(Arc<str>),
-    /// A party snapshot that was read for a hello is forgotten unless the user came.
-    PartyViewExpires(Arc<str>),
+    /// An answer has waited long enough for the snapshot of the user's party; the number of the request.
+    SnapshotTimeout(LinkId, u64),
     /// A party snapshot that could not be read is read again.
     RetryPartyView(Arc<str>),
     /// The disconnect of a followed user was held back long enough.

@@ -54,8 +54,7 @@ impl Core {
     ) -> Option<Attached> {
         let now = self.now;
         let id = self.find_session(key)?;
-        let session = self.listeners.get(id)?.session()?;
-        if session.identity.user != identity.user || now >= session.identity.expires.max(identity.expires) {
+        if !self.may_resume(id, identity) {
             return None;
         }
         self.supersede(id);
@@ -79,6 +78,26 @@ impl Core {
         self.mark_dirty(id);
         self.notify(Notice::SessionAttached { id, acknowledged: known.then_some(seq) });
         Some(Attached { listener: id, reset: !known })
+    }
+
+    /// Whether a client with this identity may come back to a session.
+    pub(crate) fn may_resume(&self, id: ListenerId, identity: &Identity) -> bool {
+        self.session(id).is_some_and(|session| {
+            session.identity.user == identity.user
+                && self.now < session.identity.expires.max(identity.expires)
+        })
+    }
+
+    /// A session that was opened without a transport gets one, or stays without. False: it has ended.
+    pub(crate) fn connect(&mut self, id: ListenerId, link: Option<Link>) -> bool {
+        let Some(listener) = self.listeners.get_mut(id) else { return false };
+        listener.link = link;
+        if let Some(session) = listener.session_mut() {
+            session.polling = link.is_none_or(|link| link.format == EventFormat::Poll);
+        }
+        self.mark_dirty(id);
+        self.schedule_loss(id);
+        true
     }
 
     /// Takes the transport away from a session because another one comes.

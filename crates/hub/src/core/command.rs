@@ -3,6 +3,7 @@
 use super::{CommandReply, Core, ReplyTo};
 use crate::connection::{CloseReason, Link};
 use crate::core::authorize::{self, Permission};
+use crate::core::hello::BegunHello;
 use crate::core::listener::ListenerId;
 use crate::core::session::REFUSALS_MAX;
 use crate::event::Namespace;
@@ -41,6 +42,8 @@ pub(crate) enum WaitingCommand {
     Paused(ParsedCommand<'static>),
     /// The store has it; its reply comes under this id.
     Submitted(Option<Box<str>>),
+    /// A hello that has its session, and the id of its reply.
+    Hello(Option<Box<str>>, Box<BegunHello>),
 }
 
 impl Caller {
@@ -95,6 +98,8 @@ pub(crate) enum CommandStop {
     Pause,
     /// The store has the command, and the reply was claimed.
     Submitted,
+    /// The hello has its session and waits for the party of its user.
+    Hello(Box<BegunHello>),
     /// A change of presence is with the store: more commands may follow before its reply.
     Begun(ReplyTo),
     Move(usize),

@@ -8,6 +8,7 @@ pub mod attach;
 pub mod authorize;
 pub(crate) mod command;
 mod effects;
+pub(crate) mod hello;
 pub mod listener;
 pub(crate) mod loss;
 pub mod mailbox;

@@ -14,6 +14,10 @@ pub(crate) enum Notice {
     SessionOpened { id: ListenerId, adopted: bool },
     /// A session has a transport again; with a cursor, everything up to it is acknowledged.
     SessionAttached { id: ListenerId, acknowledged: Option<u64> },
+    /// The client of a session without a transport is here again, and attaches one in a moment.
+    SessionReturns { id: ListenerId },
+    /// No change of a user's presence in their own channel is under way any more: others can find them as they are.
+    UserAnnounced { user: Arc<str> },
     /// A session must end: every feature lets go of it, then the core forgets it.
     SessionEnds { id: ListenerId },
     /// The last local watcher of a channel's presence is gone.

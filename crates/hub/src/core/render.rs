@@ -106,11 +106,12 @@ pub struct PollFlags {
     pub superseded: bool,
 }
 
-/// The body of a poll's answer. Events are freed when a later cursor covers them, not now.
+/// The body of a poll's answer, with the events up to `last`. Events are freed when a later cursor covers them, not now.
 pub(crate) fn render_poll(
     core: &mut Core,
     id: ListenerId,
     flags: PollFlags,
+    last: u64,
     party: Option<&str>,
     out: &mut Vec<u8>,
 ) {
@@ -131,8 +132,9 @@ pub(crate) fn render_poll(
     for (seq, event) in listener.mailbox.unread_events() {
         let tail = event.json_tail();
         // One event larger than the bound travels alone.
-        if count >= limits::POLL_EVENTS || (count > 0 && out.len() - begin + tail.len() > limits::POLL_BYTES)
-        {
+        let full = count >= limits::POLL_EVENTS
+            || (count > 0 && out.len() - begin + tail.len() > limits::POLL_BYTES);
+        if full || seq > last {
             more = true;
             break;
         }

@@ -7,7 +7,7 @@ use crate::core::{Core, ReplyTo};
 use crate::event::{Author, Namespace};
 use crate::rows::party_channel;
 use std::sync::Arc;
-use tavern_domain::party::{PartyCommand, PartyRequest};
+use tavern_domain::party::PartyRequest;
 use tavern_wire::error::{Code, Refusal};
 use tavern_wire::json::party::PartyOp;
 use tavern_wire::json::reply;
@@ -36,65 +36,75 @@ impl Parties {
             Ok(op) => Ok(op),
             Err(refusal) => Err(refusal.clone()),
         };
-        match valid.map_err(|refusal| refusal.with_party(self.views.text(Some(&user))))? {
-            PartyOp::Say(data) => {
-                self.say(core, &user, data, Author { user: Some(user.clone()), client }, body)
+        match valid {
+            Ok(PartyOp::Say(data)) => {
+                let author = Author { user: Some(user.clone()), client };
+                self.say(core, caller, id, &user, data, author, body)
             }
-            PartyOp::Call(call) => {
-                let call = PartyRequest { user: Some(user.clone()), name: identity.name, ..call.clone() };
-                self.admit(core, &user, &call.command)?;
+            Ok(PartyOp::Call(call)) => {
+                let call = PartyRequest { user: Some(user), name: identity.name, ..call.clone() };
                 let claim = core.replies.claim(caller.link.id);
-                self.begin(core, PartyDecision::new(call, Some(claim)));
+                self.order(core, call, true, claim);
+                Err(CommandStop::Submitted)
+            }
+            Err(refusal) => {
+                let claim = core.replies.claim(caller.link.id);
+                self.refuse_with_party(core, &user, refusal, claim);
                 Err(CommandStop::Submitted)
             }
         }
     }
 
-    /// Somebody who floods is not heard for a while.
-    fn admit(&mut self, core: &mut Core, user: &Arc<str>, command: &PartyCommand) -> CommandResult<()> {
-        let now = core.now;
-        match self.floods.blocked_ms(now, user, command) {
-            None => Ok(()),
-            Some(ms) => {
-                let refusal = Refusal::from(Code::Blocked).retry_after(ms);
-                Err(CommandStop::Refused(refusal.with_party(self.views.text(Some(user)))))
-            }
-        }
-    }
-
-    /// A word to everybody in the party.
+    /// A message to all members of the party.
+    #[expect(clippy::too_many_arguments, reason = "who, where and what of one message")]
     fn say(
         &mut self,
         core: &mut Core,
+        caller: &Caller,
+        id: ListenerId,
         user: &Arc<str>,
         data: &str,
         author: Author,
         body: &mut Vec<u8>,
     ) -> CommandResult<()> {
-        let now = core.now;
-        let refuse = |refusal: Refusal| Err(CommandStop::Refused(refusal));
         let most = core.node.settings.message_bytes;
         if data.len() > most {
             let message = format!("data has {} bytes, at most {most} are allowed", data.len());
-            let party = self.views.text(Some(user));
-            return refuse(Refusal::new(Code::TooLarge, message).with_party(party));
+            let claim = core.replies.claim(caller.link.id);
+            self.refuse_with_party(core, user, Refusal::new(Code::TooLarge, message), claim);
+            return Err(CommandStop::Submitted);
         }
-        let Some(party) = self.views.party_of(user) else {
-            return refuse(Refusal::from(Code::NotMember).with_party(self.views.text(Some(user))));
-        };
+        if self.views.party_of(user).is_none() {
+            // They may have become a member on another node.
+            let Some(snapshot) = self.snapshot(core, id, caller.link.id, false) else {
+                return Err(CommandStop::Pause);
+            };
+            if self.views.party_of(user).is_none() {
+                let party = snapshot.party.unwrap_or_else(|| "null".into());
+                return Err(CommandStop::Refused(Refusal::from(Code::NotMember).with_party(party)));
+            }
+        }
+        let Some(party) = self.views.party_of(user) else { return Ok(()) };
         let channel = party_channel(party);
-        let receivers =
-            core.publish(now, Namespace::Channel, channel.as_bytes(), data.as_bytes(), true, Some(author));
+        let receivers = core.publish(
+            core.now,
+            Namespace::Channel,
+            channel.as_bytes(),
+            data.as_bytes(),
+            true,
+            Some(author),
+        );
         reply::published(body, receivers, None);
         Ok(())
     }
 
-    /// A command of an app, or of a user whom an app speaks for.
+    /// A command of a user, or of an app. `limited`: a user who is refused too often is blocked for a while.
     pub(crate) fn order(&mut self, core: &mut Core, call: PartyRequest, limited: bool, claim: ReplyTo) {
         if let Some(user) = call.user.as_ref().filter(|_| limited)
-            && let Err(CommandStop::Refused(refusal)) = self.admit(core, user, &call.command)
+            && let Some(ms) = self.floods.blocked_ms(core.now, user, &call.command)
         {
-            return core.finish(claim, Err(refusal));
+            let refusal = Refusal::from(Code::Blocked).retry_after(ms);
+            return self.refuse_with_party(core, user, refusal, claim);
         }
         self.begin(core, PartyDecision::new(call, Some(claim)));
     }

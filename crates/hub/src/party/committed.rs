@@ -7,7 +7,7 @@ use crate::rows::member_key;
 use crate::transaction::{Facts, TransactionEnd, TransactionProgress};
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use tavern_domain::party::{PartyChanges, PartyRefusal, PartyReply};
+use tavern_domain::party::{PartyChanges, PartyCommand, PartyRefusal, PartyReply};
 use tavern_domain::presence::UserUpdate;
 use tavern_domain::topic::PARTIES;
 use tavern_store::{Receipt, StoreAnswer};
@@ -60,6 +60,10 @@ impl Parties {
     }
 
     fn ended(&mut self, core: &mut Core, decision: PartyDecision, ended: TransactionEnd<PartyOutcome>) {
+        let checked = match &decision.call.command {
+            PartyCommand::Check { user } => Some(user.clone()),
+            _ => None,
+        };
         match ended {
             TransactionEnd::Done(decided) => self.reply(core, &decision, &decided.reply),
             TransactionEnd::Committed(decided, receipt) => {
@@ -68,10 +72,13 @@ impl Parties {
             TransactionEnd::Failed { answer, unknown } => {
                 self.refuse(core, &decision, &answer);
                 if let Some(decided) = unknown {
-                    // It may have happened all the same, and whoever asks again is only told that it did.
+                    // It may have happened all the same, and a repeated command is not announced.
                     spread_mail(core, None, &decided.changes);
                 }
             }
+        }
+        if let Some(user) = checked {
+            self.checked(core, &user);
         }
     }
 

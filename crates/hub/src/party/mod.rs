@@ -8,7 +8,10 @@ mod decision;
 mod forget;
 mod ids;
 mod refusal_limit;
+mod snapshot;
 mod view;
+
+pub(crate) use snapshot::Snapshot;
 
 use decision::PartyDecision;
 use forget::ForgetMembership;
@@ -30,7 +33,7 @@ pub(crate) struct Parties {
     reservations: Transactions<ReserveIds>,
     forgets: Transactions<ForgetMembership>,
     /// Party snapshots that are being read.
-    glances: HashMap<Ticket, PartyRead, RandomState>,
+    reads: HashMap<Ticket, PartyRead, RandomState>,
     ids: ids::PartyIds,
     floods: refusal_limit::RefusalLimits,
     views: view::PartyViews,
@@ -42,7 +45,7 @@ impl Parties {
             transactions: Transactions::new(Feature::Party),
             reservations: Transactions::new(Feature::Party),
             forgets: Transactions::new(Feature::Party),
-            glances: HashMap::default(),
+            reads: HashMap::default(),
             ids: ids::PartyIds::default(),
             floods: refusal_limit::RefusalLimits::default(),
             views: view::PartyViews::default(),
@@ -50,7 +53,7 @@ impl Parties {
     }
 
     pub fn forget_link(&mut self, link: LinkId) {
-        self.views.forget_link(link);
+        self.views.requests.forget_link(link);
     }
 
     pub(crate) fn answered(&mut self, core: &mut Core, ticket: Ticket, answer: StoreAnswer) {
@@ -63,8 +66,8 @@ impl Parties {
         } else if self.forgets.owns(ticket) {
             // If the store does not answer, some node looks again with the next heartbeat.
             self.forgets.answered(core, ticket, answer);
-        } else if let Some(glance) = self.glances.remove(&ticket) {
-            self.glanced(core, glance, answer);
+        } else if let Some(read) = self.reads.remove(&ticket) {
+            self.view_read(core, read, answer);
         }
     }
 
@@ -89,8 +92,8 @@ impl Parties {
         self.begin(core, PartyDecision::of_server(command).settling(deadline.key(), Some(deadline.due)));
     }
 
-    fn read_for(&mut self, core: &mut Core, glance: PartyRead, read: Read) {
-        self.glances.insert(core.submit(Feature::Party, Work::Read(read)), glance);
+    fn read_for(&mut self, core: &mut Core, party_read: PartyRead, read: Read) {
+        self.reads.insert(core.submit(Feature::Party, Work::Read(read)), party_read);
     }
 
     /// A user connected, or connected again: their party looks at them.

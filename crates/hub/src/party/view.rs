@@ -1,28 +1,24 @@
-//! What the sessions of a user know of his party: the snapshot in `hello` and in every poll's answer, and the party's channel,
-//! to which they listen by themselves. Read when the first of them comes, and again whenever somebody says that it changed.
-//! Must hold: a hello tells the party as it is, or nothing when the store does not answer; who is no member does not listen.
+//! What the sessions of a user know of their party: the snapshot in `hello`, in the answer to a poll and in refusals, and the
+//! party's channel, which they are subscribed to by the server.
+//! Must hold: a snapshot in an answer was read after the answer was asked for, or is left out when the store does not answer
+//! in time; a snapshot that was read before a commit of this shard does not replace what that commit made; a user who is no
+//! member is not subscribed.
 
+use super::snapshot::SnapshotRequests;
 use super::{Parties, PartyDecision};
-use crate::connection::LinkId;
-use crate::core::{Core, Timer};
+use crate::core::{Core, ReplyTo, Timer};
 use crate::event::Namespace;
 use crate::rows::{MembershipRow, party_channel};
-use foldhash::fast::RandomState;
-use hashbrown::HashMap;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use tavern_domain::Time;
 use tavern_domain::party::{Party, PartyCommand};
 use tavern_store::limits::RETRY_AFTER_MS;
 use tavern_store::{DocumentKey, Found, Read, StoreAnswer, Versioned};
+use tavern_wire::error::Refusal;
 use tavern_wire::json::party as json;
 use tavern_wire::record::{self, read_party};
 
-/// How long what was read for a hello is good for the hello.
-const FRESH_MS: u64 = 5_000;
-/// How long a hello waits for the store.
-const PATIENCE_MS: u64 = 300;
-/// How often a party is looked for whose member knows of it and that is not there: it ends in the same moment.
+/// How often a party is looked for that a membership names and that does not exist: it ends at the same moment.
 const TRIES: u8 = 3;
 
 /// What is known of a user's party here.
@@ -30,12 +26,26 @@ const TRIES: u8 = 3;
 struct PartyView {
     /// None: not known.
     party: Option<EncodedParty>,
-    /// It is being read; true: it has changed meanwhile and is read again.
-    reading: Option<bool>,
-    at: Time,
-    /// Who waits to say hello, and until when.
-    links: Vec<LinkId>,
-    until: Time,
+    /// Reads that were begun: the number of the last one.
+    begun: u64,
+    reading: bool,
+    /// It has changed since the read began: it is read again.
+    changed: bool,
+    /// What the read gives is older than what a commit of this shard made.
+    outdated: bool,
+    check: OwnCheck,
+    /// Refusals that wait for a snapshot, each with the read that is recent enough.
+    refusals: Vec<(u64, ReplyTo, Refusal)>,
+}
+
+/// The party believes that a user is away who has a session here: it is made to look before a snapshot is given.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum OwnCheck {
+    #[default]
+    None,
+    Running,
+    /// It ended; the snapshot is read once more.
+    Done,
 }
 
 struct EncodedParty {
@@ -47,11 +57,10 @@ struct EncodedParty {
 #[derive(Default)]
 pub(super) struct PartyViews {
     users: BTreeMap<Arc<str>, PartyView>,
-    /// Whom a transport waits to greet.
-    waiting: HashMap<LinkId, Arc<str>, RandomState>,
+    pub requests: SnapshotRequests,
 }
 
-/// What was asked of the store: first the membership, then his party.
+/// A read of a user's party: first their membership, then the party that it names.
 #[derive(Clone)]
 pub(crate) struct PartyRead {
     user: Arc<str>,
@@ -60,197 +69,198 @@ pub(crate) struct PartyRead {
 }
 
 impl PartyViews {
-    /// The party that a user's sessions listen to.
+    /// The party whose channel a user's sessions are subscribed to.
     pub fn party_of(&self, user: &str) -> Option<u64> {
         self.users.get(user)?.party.as_ref()?.id
     }
 
-    /// The snapshot of a user's party as it is known here; None: it is not known.
-    pub fn snapshot(&self, user: Option<&str>) -> Option<&str> {
-        let Some(user) = user else { return Some("null") };
-        Some(&self.users.get(user)?.party.as_ref()?.text)
-    }
-
-    /// The same for a refusal, which always holds one.
+    /// The last known snapshot of a user's party, for a refusal while the store does not answer.
     pub fn text(&self, user: Option<&str>) -> Box<str> {
-        self.snapshot(user).unwrap_or("null").into()
+        let view = user.and_then(|user| self.users.get(user)?.party.as_ref());
+        view.map_or_else(|| "null".into(), |party| party.text.clone())
     }
 
-    /// Forgets what is known for a user, unless a hello waits for it.
-    fn forget(&mut self, user: &str) {
-        if let Some(view) = self.users.get(user)
-            && view.links.is_empty()
-            && view.reading.is_none()
+    /// Forgets what is known for a user without a session here, unless it is still needed.
+    fn forget(&mut self, core: &Core, user: &Arc<str>) {
+        if core.users.sessions(user).is_empty()
+            && self.users.get(user).is_some_and(|view| !view.reading && view.refusals.is_empty())
         {
             self.users.remove(user);
         }
     }
-
-    pub fn forget_link(&mut self, link: LinkId) {
-        // Most transports wait for nobody.
-        let Some(user) = self.waiting.remove(&link) else { return };
-        if let Some(view) = self.users.get_mut(&user) {
-            view.links.retain(|other| *other != link);
-        }
-    }
-
-    /// Those who wait to greet a user; they wait no longer.
-    fn take_links(&mut self, user: &str) -> Vec<LinkId> {
-        let links = self.users.get_mut(user).map(|view| std::mem::take(&mut view.links)).unwrap_or_default();
-        links.iter().for_each(|link| drop(self.waiting.remove(link)));
-        links
-    }
 }
 
 impl Parties {
-    /// Whether the party of a user is known well enough to greet him. If not, the link is named in `Effects::ready` when it
-    /// is, or when it cannot be known.
-    pub fn meet(&mut self, core: &mut Core, user: Option<&Arc<str>>, link: LinkId) -> bool {
-        let now = core.now;
-        let Some(user) = user else { return true };
-        let here = !core.users.sessions(user).is_empty();
-        let view = self.views.users.entry(user.clone()).or_default();
-        if here || (view.at > Time(0) && now.since(view.at) < FRESH_MS) {
-            return true;
-        }
-        if view.links.is_empty() {
-            view.until = now + PATIENCE_MS;
-            core.agenda.set(view.until, Timer::HelloTimeout(user.clone()));
-            let expires = core.now + PATIENCE_MS + FRESH_MS;
-            core.agenda.set(expires, Timer::PartyViewExpires(user.clone()));
-        }
-        view.links.push(link);
-        let reads = view.reading.is_some();
-        self.views.waiting.insert(link, user.clone());
-        if !reads {
-            self.glance(core, user);
-        }
-        false
-    }
-
-    /// His party may have changed, or he himself has come.
-    pub(crate) fn party_changed(&mut self, core: &mut Core, user: &Arc<str>) {
-        if core.users.sessions(user).is_empty() {
-            return;
-        }
-        let view = self.views.users.entry(user.clone()).or_default();
-        match &mut view.reading {
-            Some(again) => *again = true,
-            None => self.glance(core, user),
-        }
-    }
-
-    fn glance(&mut self, core: &mut Core, user: &Arc<str>) {
+    /// Refuses a command with a fresh snapshot of the user's party.
+    pub(super) fn refuse_with_party(
+        &mut self,
+        core: &mut Core,
+        user: &Arc<str>,
+        refusal: Refusal,
+        claim: ReplyTo,
+    ) {
+        let read = self.fresh_read(core, user);
         if let Some(view) = self.views.users.get_mut(user) {
-            view.reading = Some(false);
+            view.refusals.push((read, claim, refusal));
         }
+    }
+
+    /// A user's party may have changed, or the user has come.
+    pub(crate) fn party_changed(&mut self, core: &mut Core, user: &Arc<str>) {
+        if !core.users.sessions(user).is_empty() {
+            self.fresh_read(core, user);
+        }
+    }
+
+    /// The number of a read of a user's party that begins now, or as soon as the one under way has ended.
+    pub(super) fn fresh_read(&mut self, core: &mut Core, user: &Arc<str>) -> u64 {
+        let view = self.views.users.entry(user.clone()).or_default();
+        if view.reading {
+            view.changed = true;
+            return view.begun + 1;
+        }
+        view.begun += 1;
+        (view.reading, view.changed, view.outdated) = (true, false, false);
+        let begun = view.begun;
         self.read_membership(core, PartyRead { user: user.clone(), membership: None, tries: 0 });
+        begun
     }
 
-    fn read_membership(&mut self, core: &mut Core, glance: PartyRead) {
-        let read = Read::Document(DocumentKey::new(record::MEMBERSHIP, &glance.user));
-        self.read_for(core, glance, read);
+    fn read_membership(&mut self, core: &mut Core, read: PartyRead) {
+        let key = DocumentKey::new(record::MEMBERSHIP, &read.user);
+        self.read_for(core, read, Read::Document(key));
     }
 
-    pub(super) fn glanced(&mut self, core: &mut Core, mut glance: PartyRead, answer: StoreAnswer) {
+    pub(super) fn view_read(&mut self, core: &mut Core, mut read: PartyRead, answer: StoreAnswer) {
         let StoreAnswer::Read(Found::Document(found)) = answer else {
-            return self.unseen(core, &glance.user);
+            return self.view_failed(core, &read.user);
         };
-        let Some(membership) = &glance.membership else {
+        let Some(membership) = &read.membership else {
             let found = found.map(|found| Versioned { version: found.version, row: found.row.body });
             let Ok(membership) = MembershipRow::read(found.as_ref()) else {
-                return self.unseen(core, &glance.user);
+                return self.view_failed(core, &read.user);
             };
-            if core.users.contains(&glance.user) {
-                core.documents.insert(MembershipRow::key(&glance.user), found);
+            if core.users.contains(&read.user) {
+                core.documents.insert(MembershipRow::key(&read.user), found);
             }
             let membership = Box::new(membership);
-            // Who has said reason is out, though his party may not know yet.
+            // A user who logged out is no member, though their party may not know yet.
             let party = membership.membership.party.filter(|_| membership.membership.logged_out.is_none());
             let Some(party) = party else {
-                return self.seen(core, &glance.user, None);
+                return self.view_loaded(core, &read.user, None);
             };
-            glance.membership = Some(membership);
-            let read = Read::Document(DocumentKey::new(record::PARTY, &party.to_string()));
-            return self.read_for(core, glance, read);
+            read.membership = Some(membership);
+            let key = DocumentKey::new(record::PARTY, &party.to_string());
+            return self.read_for(core, read, Read::Document(key));
         };
         let id = membership.membership.party.unwrap_or(0);
         match found.map(|found| read_party(id, &found.row.body)).transpose() {
-            Ok(Some(party)) => self.seen(core, &glance.user, Some(party)),
-            Ok(None) if glance.tries < TRIES => {
-                self.read_membership(core, PartyRead { membership: None, tries: glance.tries + 1, ..glance });
+            Ok(Some(party)) => self.view_loaded(core, &read.user, Some(party)),
+            Ok(None) if read.tries < TRIES => {
+                self.read_membership(core, PartyRead { membership: None, tries: read.tries + 1, ..read });
             }
-            Ok(None) => self.seen(core, &glance.user, None),
-            Err(_) => self.unseen(core, &glance.user),
+            Ok(None) => self.view_loaded(core, &read.user, None),
+            Err(_) => self.view_failed(core, &read.user),
         }
     }
 
-    /// The store does not tell: who waits is greeted without a party, and it is asked again.
-    fn unseen(&mut self, core: &mut Core, user: &Arc<str>) {
-        let now = core.now;
+    /// The store does not answer: answers go without a party, and it is read again.
+    fn view_failed(&mut self, core: &mut Core, user: &Arc<str>) {
         let Some(view) = self.views.users.get_mut(user) else { return };
-        view.reading = None;
-        view.at = now;
-        let links = self.views.take_links(user);
-        if !core.users.sessions(user).is_empty() {
-            core.agenda.set(now + RETRY_AFTER_MS, Timer::RetryPartyView(user.clone()));
-        } else if links.is_empty() {
-            self.views.users.remove(user);
+        view.reading = false;
+        let (begun, changed) = (view.begun, view.changed);
+        self.answer_requests(core, user, begun, None);
+        if changed && self.views.requests.has(user) {
+            self.fresh_read(core, user);
+        } else if !core.users.sessions(user).is_empty() {
+            core.agenda.set(core.now + RETRY_AFTER_MS, Timer::RetryPartyView(user.clone()));
         }
-        core.effects.ready.extend(links);
+        self.views.forget(core, user);
     }
 
-    fn seen(&mut self, core: &mut Core, user: &Arc<str>, party: Option<Party>) {
-        let now = core.now;
+    fn view_loaded(&mut self, core: &mut Core, user: &Arc<str>, party: Option<Party>) {
+        let local = !core.users.sessions(user).is_empty();
+        let Some(view) = self.views.users.get_mut(user) else { return };
+        view.reading = false;
+        if view.outdated {
+            self.fresh_read(core, user);
+            return;
+        }
         let party = party.filter(|party| party.member(user).is_some());
         let away = party.as_ref().and_then(|party| party.member(user)).is_some_and(|own| own.away.is_some());
         let mut text = Vec::new();
         json::snapshot(&mut text, party.as_ref());
         let text = String::from_utf8(text).unwrap_or_default().into_boxed_str();
         let id = party.map(|party| party.id);
-        let Some(view) = self.views.users.get_mut(user) else { return };
-        view.party = Some(EncodedParty { id, text });
-        view.at = now;
-        let again = view.reading.take().unwrap_or(false);
-        let links = self.views.take_links(user);
-        if core.users.sessions(user).is_empty() {
-            // Nobody hears here of what changes: it is good for those who wait, and for nobody who comes later.
-            if links.is_empty() {
-                self.views.users.remove(user);
-            }
-            return core.effects.ready.extend(links);
+        view.party = Some(EncodedParty { id, text: text.clone() });
+        let (begun, changed) = (view.begun, view.changed);
+        let checks = away && local && view.check == OwnCheck::None;
+        match checks {
+            true => view.check = OwnCheck::Running,
+            false if view.check == OwnCheck::Done => view.check = OwnCheck::None,
+            false => {}
         }
-        core.effects.ready.extend(links);
-        self.listen_to_party(core, user, id);
-        if away {
+        // The user is here: a snapshot that shows them away is not given.
+        match away && local {
+            true if !checks && view.check == OwnCheck::None => self.answer_requests(core, user, begun, None),
+            true => {}
+            false => self.answer_requests(core, user, begun, Some(&text)),
+        }
+        if local {
+            self.subscribe_to_party(core, user, id);
+        }
+        if checks {
             self.begin(core, PartyDecision::of_server(PartyCommand::Check { user: user.clone() }));
         }
-        if again {
-            self.party_changed(core, user);
+        if changed {
+            self.fresh_read(core, user);
+        }
+        self.views.forget(core, user);
+    }
+
+    /// Gives a snapshot to everything that waits for the read with this number or an earlier one.
+    fn answer_requests(&mut self, core: &mut Core, user: &Arc<str>, begun: u64, text: Option<&str>) {
+        let Some(view) = self.views.users.get_mut(user) else { return };
+        let known = view.party.as_ref().map_or("null", |party| &party.text);
+        let party: Box<str> = text.unwrap_or(known).into();
+        for (_, claim, refusal) in view.refusals.extract_if(.., |(read, ..)| *read <= begun) {
+            core.finish(claim, Err(refusal.with_party(party.clone())));
+        }
+        let ready = self.views.requests.answer(user, begun, text);
+        core.effects.ready.extend(ready);
+    }
+
+    /// The party has looked at a user: snapshots that waited for it are read again.
+    pub(super) fn checked(&mut self, core: &mut Core, user: &Arc<str>) {
+        if let Some(view) = self.views.users.get_mut(user).filter(|view| view.check == OwnCheck::Running) {
+            view.check = OwnCheck::Done;
+            self.fresh_read(core, user);
         }
     }
 
-    /// A commit of this shard has changed a user's party: his sessions here know it before it is read.
+    /// A commit of this shard has changed a user's party: their sessions here know it before it is read.
     pub(super) fn has_become(&mut self, core: &mut Core, user: &Arc<str>, id: u64, party: Option<&Party>) {
-        let known = self.views.users.get_mut(user).and_then(|view| view.party.as_mut());
-        // Who has left one party may be in another by now.
-        let Some(known) = known.filter(|known| party.is_some() || known.id == Some(id)) else { return };
+        let Some(view) = self.views.users.get_mut(user) else { return };
+        view.outdated |= view.reading;
+        // A user who left one party may be in another by now.
+        let known = view.party.as_mut().filter(|known| party.is_some() || known.id == Some(id));
+        let Some(known) = known else { return };
         let mut text = Vec::new();
         json::snapshot(&mut text, party);
         known.text = String::from_utf8(text).unwrap_or_default().into_boxed_str();
         known.id = party.map(|party| party.id);
         let id = known.id;
-        self.listen_to_party(core, user, id);
+        self.subscribe_to_party(core, user, id);
     }
 
-    /// His sessions listen to the channel of his party, and to no other party's.
-    fn listen_to_party(&mut self, core: &mut Core, user: &Arc<str>, party: Option<u64>) {
+    /// Subscribes a user's sessions to the channel of their party, and to no other party's.
+    fn subscribe_to_party(&mut self, core: &mut Core, user: &Arc<str>, party: Option<u64>) {
         let channel = party.map(party_channel);
         for id in core.users.sessions(user).to_vec() {
-            let heard = core.subscriptions(id, Namespace::Channel);
-            let others = heard.iter().filter(|name| name.starts_with(b"party#"));
+            let subscribed = core.subscriptions(id, Namespace::Channel);
+            let parties = subscribed.iter().filter(|name| name.starts_with(b"party#"));
             let mut there = false;
-            for name in others.cloned().collect::<Vec<_>>() {
+            for name in parties.cloned().collect::<Vec<_>>() {
                 match channel.as_ref().is_some_and(|channel| *channel.as_bytes() == *name) {
                     true => there = true,
                     false => drop(core.unsubscribe(id, Namespace::Channel, &name)),
@@ -264,32 +274,9 @@ impl Parties {
         }
     }
 
-    /// The snapshot of a user's party as it is known here; None: it is not known.
-    pub(crate) fn party_snapshot(&self, user: Option<&str>) -> Option<&str> {
-        self.views.snapshot(user)
-    }
-
     /// The last session of a user here has ended.
-    pub(crate) fn user_left(&mut self, core: &mut Core, user: &str) {
+    pub(crate) fn user_left(&mut self, core: &mut Core, user: &Arc<str>) {
         core.documents.remove(&MembershipRow::key(user));
-        self.views.forget(user);
-    }
-
-    /// A store that is slow holds up no one who needs nothing of it: the hello is answered without the party.
-    pub(crate) fn hello_timeout(&mut self, core: &mut Core, user: &Arc<str>) {
-        let now = core.now;
-        if let Some(view) = self.views.users.get_mut(user).filter(|view| view.until <= now) {
-            if !view.links.is_empty() {
-                view.at = now;
-            }
-            core.effects.ready.extend(self.views.take_links(user));
-        }
-    }
-
-    /// What was read for a user who did not come after all is forgotten.
-    pub(crate) fn view_expires(&mut self, core: &mut Core, user: &Arc<str>) {
-        if core.users.sessions(user).is_empty() {
-            self.views.forget(user);
-        }
+        self.views.forget(core, user);
     }
 }

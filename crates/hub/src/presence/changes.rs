@@ -58,6 +58,11 @@ impl PresenceChanges {
         self.busy.contains_key(&id) || self.queue.has(id)
     }
 
+    /// Whether a change of a user in a channel is under way or is to be tried again.
+    pub fn is_under_way(&self, key: &PresenceKey) -> bool {
+        self.queue.is_occupied(key)
+    }
+
     /// The channels in which a change of a user is under way or waits.
     pub fn channels_of(&self, user: &str) -> Vec<Arc<str>> {
         self.queue.channels_of(user)
@@ -144,7 +149,11 @@ impl PresenceChanges {
                         self.busy.remove(&id);
                     }
                 }
+                let announces = change.is_own_channel().then(|| change.key.clone());
                 self.change_ended(core, *change, ended);
+                if let Some(key) = announces.filter(|key| !self.is_under_way(key)) {
+                    core.notify(Notice::UserAnnounced { user: key.user });
+                }
             }
         }
     }

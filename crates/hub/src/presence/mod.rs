@@ -19,7 +19,7 @@ pub use rooms::members_of;
 use crate::core::listener::ListenerId;
 use crate::core::{Core, ReplyTo, WatchedVersions};
 use crate::node::ChannelUpdate;
-use crate::rows::StaleUser;
+use crate::rows::{StaleUser, own_key};
 use changes::PresenceChanges;
 use rooms::Rooms;
 use std::collections::BTreeMap;
@@ -73,6 +73,12 @@ impl Presence {
     /// A change of a watched channel, from this shard, another one, or another node.
     pub fn apply_update(&mut self, core: &mut Core, told: &ChannelUpdate) {
         self.rooms.apply_update(core, told);
+    }
+
+    /// Whether the presence of a session in its user's own channel is not committed yet.
+    pub fn is_announcing(&self, core: &Core, id: ListenerId) -> bool {
+        let Some(user) = core.user_of(id) else { return false };
+        self.put_off.contains_key(&user) || self.changes.is_under_way(&own_key(&user))
     }
 
     /// The watched channels, for timers and notices about them.

@@ -71,6 +71,11 @@ impl ChangeQueue {
         line.any(|other| other.listener == change.listener)
     }
 
+    /// Whether a change of a user in a channel is under way.
+    pub fn is_occupied(&self, key: &PresenceKey) -> bool {
+        self.waiting.contains_key(key)
+    }
+
     /// The channels in which a change of a user is under way or waits.
     pub fn channels_of(&self, user: &str) -> Vec<Arc<str>> {
         let keys = self.waiting.keys().filter(|key| *key.user == *user);

@@ -86,6 +86,18 @@ impl Shard {
                 self.core.refused_with = None;
                 return reply(&mut self.core, caller, id.as_deref(), answer, out);
             }
+            WaitingCommand::Hello(id, hello) => {
+                let Some(answer) = self.finish_hello(caller, &hello) else {
+                    caller.waiting = Some(Box::new(WaitingCommand::Hello(id, hello)));
+                    return Flow::Wait;
+                };
+                self.core.refused_with = None;
+                let greeted = answer.is_ok();
+                return match reply(&mut self.core, caller, id.as_deref(), answer, out) {
+                    Flow::Done if greeted => Flow::Greeted,
+                    flow => flow,
+                };
+            }
             WaitingCommand::Paused(command) => command,
         };
         self.core.refused_with = None;
@@ -197,6 +209,7 @@ fn stopped(
         CommandStop::Begun(_) | CommandStop::Submitted => {
             (WaitingCommand::Submitted(id.map(Box::from)), Flow::Wait)
         }
+        CommandStop::Hello(hello) => (WaitingCommand::Hello(id.map(Box::from), hello), Flow::Wait),
         CommandStop::Pause => (WaitingCommand::Paused(command.into_owned()), Flow::Wait),
         CommandStop::Move(shard) => (WaitingCommand::Paused(command.into_owned()), Flow::Move(shard)),
     };

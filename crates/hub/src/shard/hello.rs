@@ -1,15 +1,16 @@
-//! `hello`: who a client is, and the session it comes back to or begins.
+//! `hello`: who a client is, and the session it comes back to or begins. Its reply is true for everybody: the presence of the
+//! user is committed before, unless the store does not answer in time.
 
 use super::Shard;
 use crate::core::command::{Caller, CommandResult, CommandStop, refuse};
+use crate::core::hello::{BegunHello, Resumption, attach, keep_or_open, write_hello};
 use crate::core::listener::ListenerId;
-use crate::core::render::{read_session, session_text};
-use crate::core::{Core, Notice};
+use crate::core::render::read_session;
+use crate::core::{CommandReply, Core, Notice};
 use crate::migration::{LookupResult, Migration, SessionLookup};
-use tavern_domain::{Identity, SessionKey};
-use tavern_wire::error::Code;
+use tavern_domain::Identity;
+use tavern_wire::error::{Code, Refusal};
 use tavern_wire::json::HelloRequest;
-use tavern_wire::json::reply::{self, HelloReply};
 
 impl Shard {
     pub(super) fn hello(
@@ -32,58 +33,63 @@ impl Shard {
         {
             return Err(CommandStop::Move(key.shard(self.core.node.settings.shards)));
         }
-        let mut resumed = None;
-        if let Some(text) = &hello.session {
-            resumed = resume(&mut self.core, &mut self.migration, caller, &identity, text, hello.seq)?;
-        }
-        // Whoever comes back in time must not be late because of the store.
-        if resumed.is_none() && !self.party.meet(&mut self.core, identity.user.as_ref(), caller.link.id) {
-            return Err(CommandStop::Pause);
-        }
-        let (id, reset) = match resumed {
-            Some(attached) => attached,
-            None => (keep_or_open(&mut self.core, caller, identity)?, false),
+        let resumed = match &hello.session {
+            Some(text) => find_resumable(&mut self.core, &mut self.migration, caller, &identity, text)?,
+            None => None,
         };
-        caller.listener = Some(id);
-        // Features know the session before it asks them for something.
-        self.route();
-        if hello.status {
-            self.people.want_statuses(&mut self.core, id);
+        let (listener, resumption) = match resumed {
+            Some(found) => found,
+            None => keep_or_open(&mut self.core, caller, &identity)?,
+        };
+        match resumption {
+            Resumption::New => caller.listener = Some(listener),
+            Resumption::Attach => {
+                // It must not be lost while its hello waits for the store.
+                self.core.heard(self.core.now, listener);
+                self.core.notify(Notice::SessionReturns { id: listener });
+            }
+            Resumption::Kept | Resumption::Own | Resumption::Known => {}
         }
-        self.write_hello(id, resumed.is_some(), reset, body);
-        Ok(())
+        // Features know the session before its snapshot is asked for.
+        self.route();
+        let (seq, wants_statuses) = (hello.seq, hello.status);
+        let begun = BegunHello { listener, identity, resumption, seq, wants_statuses };
+        match self.finish_hello(caller, &begun) {
+            None => Err(CommandStop::Hello(Box::new(begun))),
+            Some(Ok(reply)) => {
+                *body = reply;
+                Ok(())
+            }
+            Some(Err(refusal)) => Err(CommandStop::Refused(refusal)),
+        }
     }
 
-    /// The answer to hello, also sent as the first frame when the token came with the connection.
-    pub fn write_hello(&self, id: ListenerId, resumed: bool, reset: bool, body: &mut Vec<u8>) {
-        let settings = &self.core.node.settings;
-        let Some(listener) = self.core.listeners.get(id) else { return };
-        let Some(session) = listener.session() else { return };
-        let reply = HelloReply {
-            session: &session_text(session.key, &settings.node),
-            client: &session.client.to_string(),
-            user: session.identity.user.as_deref(),
-            node: &settings.node,
-            epoch: self.core.node.epoch().0,
-            resumed,
-            reset,
-            seq: listener.mailbox.last(),
-            heartbeat_ms: settings.heartbeat_ms,
-            party: self.party.party_snapshot(session.identity.user.as_deref()),
+    /// Attaches the session and gives the reply, when the party of the user is known or cannot be known. None: it waits.
+    pub(super) fn finish_hello(&mut self, caller: &mut Caller, hello: &BegunHello) -> Option<CommandReply> {
+        let snapshot = self.snapshot(hello.listener, caller.link.id)?;
+        let Some(reset) = attach(&mut self.core, caller, hello) else {
+            return Some(Err(Refusal::new(Code::Gone, "the session has ended; say hello again")));
         };
-        reply::hello(body, &reply);
+        caller.listener = Some(hello.listener);
+        self.route();
+        if hello.wants_statuses {
+            self.people.want_statuses(&mut self.core, hello.listener);
+        }
+        let resumed = !matches!(hello.resumption, Resumption::New | Resumption::Kept);
+        let mut body = Vec::new();
+        write_hello(&self.core, hello.listener, (resumed, reset), snapshot.party.as_deref(), &mut body);
+        Some(Ok(body))
     }
 }
 
-/// Tries to come back to the session that `text` names.
-fn resume(
+/// The session that `text` names, if the client may come back to it.
+fn find_resumable(
     core: &mut Core,
     migration: &mut Migration,
     caller: &Caller,
     identity: &Identity,
     text: &str,
-    seq: Option<u64>,
-) -> CommandResult<Option<(ListenerId, bool)>> {
+) -> CommandResult<Option<(ListenerId, Resumption)>> {
     let Some((key, node)) = read_session(text) else { return Ok(None) };
     if !caller.sought {
         let lookup = SessionLookup { key, node, identity: Some(identity), detached_only: false };
@@ -91,58 +97,14 @@ fn resume(
             return Err(CommandStop::Pause);
         }
     }
-    let known = core.find_session(key);
-    if known.is_some() && known == caller.listener {
-        return Ok(rewind_own(core, key, identity, seq));
+    let Some(id) = core.find_session(key) else { return Ok(None) };
+    if !core.may_resume(id, identity) {
+        return Ok(None);
     }
-    if caller.passing {
-        // A single command has no transport to attach; it may still ask whether the session lives.
-        let same = |id: &ListenerId| {
-            core.listeners
-                .get(*id)
-                .and_then(|l| l.session())
-                .is_some_and(|s| s.identity.user == identity.user)
-        };
-        return Ok(known.filter(same).map(|id| (id, false)));
-    }
-    let Some(attached) = core.attach(key, identity, caller.link, seq) else { return Ok(None) };
-    // The session that an implicit hello made for this transport was never used.
-    if let Some(unused) = caller.listener {
-        core.notify(Notice::SessionEnds { id: unused });
-    }
-    Ok(Some((attached.listener, attached.reset)))
-}
-
-/// A hello that names the session this transport already has: only its cursor moves.
-fn rewind_own(
-    core: &mut Core,
-    key: SessionKey,
-    identity: &Identity,
-    seq: Option<u64>,
-) -> Option<(ListenerId, bool)> {
-    let id = core.find_session(key)?;
-    let listener = core.listeners.get_mut(id)?;
-    let session = listener.session_mut()?;
-    if session.identity.user != identity.user {
-        return None;
-    }
-    session.identity = identity.clone();
-    let known = seq.is_none_or(|seq| listener.mailbox.rewind(seq));
-    core.mark_dirty(id);
-    Some((id, !known))
-}
-
-/// Without a session to come back to: the one this transport has, with a fresh token, or a new one.
-fn keep_or_open(core: &mut Core, caller: &Caller, identity: Identity) -> CommandResult<ListenerId> {
-    let Some(id) = caller.listener.filter(|id| core.listeners.get(*id).is_some()) else {
-        let link = (!caller.passing).then_some(caller.link);
-        return Ok(core.open_session(identity, link));
+    let resumption = match (Some(id) == caller.listener, caller.passing) {
+        (true, _) => Resumption::Own,
+        (false, true) => Resumption::Known,
+        (false, false) => Resumption::Attach,
     };
-    if let Some(session) = core.listeners.get_mut(id).and_then(|listener| listener.session_mut()) {
-        if session.identity.user != identity.user {
-            return refuse(Code::Conflict, "this transport belongs to another user; open a new one");
-        }
-        session.identity = identity;
-    }
-    Ok(id)
+    Ok(Some((id, resumption)))
 }

@@ -17,7 +17,7 @@ use crate::inbox::Inbox;
 use crate::liveness::LivenessTask;
 use crate::migration::{LookupResult, Migration, SessionLookup};
 use crate::node::{ChannelUpdate, Node, RandomSource, UserNotice};
-use crate::party::Parties;
+use crate::party::{Parties, Snapshot};
 use crate::people::{PEOPLE_LINK, People};
 use crate::presence::Presence;
 use crate::rows;
@@ -181,6 +181,8 @@ impl Shard {
                 }
                 self.presence.come_back(core, id);
             }
+            Notice::SessionReturns { id } => self.presence.come_back(core, id),
+            Notice::UserAnnounced { user } => self.party.user_announced(core, &user),
             Notice::SessionEnds { id } => self.end_session(id),
             Notice::ChannelUnwatched { channel } => self.presence.rooms().unwatched(core, &channel),
             Notice::ChannelStale { channel } => self.presence.rooms().read_again(core, &channel),
@@ -270,8 +272,7 @@ impl Shard {
             Timer::RetryInbox(user) => self.inbox.mail_came(core, &user),
             Timer::PartyDue(party) => self.party.wake_party(core, party),
             Timer::RetryParty(number) => self.party.retry(core, number),
-            Timer::HelloTimeout(user) => self.party.hello_timeout(core, &user),
-            Timer::PartyViewExpires(user) => self.party.view_expires(core, &user),
+            Timer::SnapshotTimeout(link, number) => self.party.snapshot_timeout(core, link, number),
             Timer::RetryPartyView(user) => self.party.party_changed(core, &user),
             Timer::DisconnectShown(user) => self.people.show_disconnect(core, &user),
             Timer::RetryPeople => self.people.retry_loads(core),
@@ -339,12 +340,30 @@ impl Shard {
         poll
     }
 
-    /// The body of a poll's answer. Events are freed when a later cursor covers them, not now.
-    pub fn render_poll(&mut self, now: Time, id: ListenerId, flags: PollFlags, out: &mut Vec<u8>) {
+    /// The body of a poll's answer. Events are freed when a later cursor covers them, not now. False: the party of the user
+    /// is being read; call this again when the link is named in `Effects::ready`.
+    pub fn render_poll(
+        &mut self,
+        now: Time,
+        id: ListenerId,
+        link: LinkId,
+        flags: PollFlags,
+        out: &mut Vec<u8>,
+    ) -> bool {
         self.core.now = now;
-        let user = self.core.user_of(id);
-        let party = self.party.party_snapshot(user.as_deref());
-        render::render_poll(&mut self.core, id, flags, party, out);
+        if flags.superseded {
+            render::render_poll(&mut self.core, id, flags, u64::MAX, None, out);
+            return true;
+        }
+        let Some(snapshot) = self.snapshot(id, link) else { return false };
+        render::render_poll(&mut self.core, id, flags, snapshot.last_event, snapshot.party.as_deref(), out);
+        true
+    }
+
+    /// A fresh snapshot of the party of a session's user. None: the link is named in `Effects::ready` when it is there.
+    fn snapshot(&mut self, id: ListenerId, link: LinkId) -> Option<Snapshot> {
+        let announcing = self.presence.is_announcing(&self.core, id);
+        self.party.snapshot(&mut self.core, id, link, announcing)
     }
 
     /// A transport was lost. The session stays and collects; a Redis listener ends with its connection.
@@ -381,13 +400,6 @@ impl Shard {
         let result = self.migration.look_up(&mut self.core, lookup, link);
         self.route();
         result
-    }
-
-    /// Whether the party of a user is known well enough to answer their hello. If not, the link is named in
-    /// `Effects::ready` when it is, or when it cannot be known.
-    pub fn meet(&mut self, now: Time, user: Option<&Arc<str>>, link: LinkId) -> bool {
-        self.core.now = now;
-        self.party.meet(&mut self.core, user, link)
     }
 
     /// The node stops: its sessions are offered to the nodes `to`. Each transport is closed when another node has its session.

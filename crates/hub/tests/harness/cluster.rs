@@ -171,7 +171,7 @@ impl TestCluster {
         };
         let settings = Settings { node: name.into(), epoch, commands_per_second: 0, ..self.settings.clone() };
         let mut node = TestNode::new(settings);
-        node.now = self.clock.now();
+        (node.now, node.has_store) = (self.clock.now(), true);
         node.shards[0].core.node().carrier.set_bus(self.hall.bus(name, ear.clone()));
         node.shards[0].core.node().listen();
         self.nodes.push((node, ear));
@@ -252,7 +252,7 @@ impl TestCluster {
     }
 
     /// Does the next thing that is under way. False: nothing is.
-    fn step(&mut self) -> bool {
+    pub fn step(&mut self) -> bool {
         for (at, ((node, _), store)) in self.nodes.iter_mut().zip(&self.stores).enumerate() {
             if self.dead.contains(&at) {
                 continue;
@@ -311,7 +311,15 @@ impl TestCluster {
         self.settle();
     }
 
-    /// Runs a command, again each time what it waited for is there.
+    /// A socket that has said hello.
+    pub fn client(&mut self, at: usize, token: &str) -> (Caller, Value) {
+        let mut caller = self.node(at).socket();
+        let hello = self.say(at, &mut caller, &format!(r#"{{"op":"hello","token":"{token}"}}"#));
+        assert!(hello["ok"].is_object(), "{hello}");
+        (caller, hello["ok"].clone())
+    }
+
+    /// Runs a command, and goes on with it each time something that it waited for is there.
     pub fn say(&mut self, at: usize, caller: &mut Caller, frame: &str) -> Value {
         loop {
             let (flow, reply) = self.node(at).run(0, caller, frame);

@@ -47,7 +47,7 @@ impl Scene {
     }
 
     pub fn on(mut cluster: TestCluster) -> Scene {
-        let (mut ann, hello) = cluster.node(0).client("ann");
+        let (mut ann, hello) = cluster.client(0, "ann");
         cluster.say(0, &mut ann, r#"{"op":"subscribe","channel":"game#A"}"#);
         cluster.say(0, &mut ann, r#"{"op":"subscribe","pattern":"chat#*"}"#);
         let session = hello["session"].as_str().unwrap().to_owned();
@@ -90,7 +90,7 @@ impl Scene {
 
 /// Somebody on a node who watches the channel.
 pub fn watch(cluster: &mut TestCluster, at: usize) -> Caller {
-    let (mut caller, _) = cluster.node(at).client("watcher");
+    let (mut caller, _) = cluster.client(at, "watcher");
     let frame = r#"{"op":"subscribe","channel":"game#A","presence":true}"#;
     assert_eq!(super::code(&cluster.say(at, &mut caller, frame)), "ok");
     caller

@@ -33,7 +33,7 @@ impl Scene {
     }
 
     pub fn client(&mut self, at: usize, user: &str) -> Caller {
-        let caller = self.cluster.node(at).client(user).0;
+        let caller = self.cluster.client(at, user).0;
         self.cluster.settle();
         caller
     }

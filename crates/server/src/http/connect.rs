@@ -6,7 +6,7 @@ use super::server::{HttpConnection, HttpTlsStream};
 use crate::connections::ConnectionSlot;
 use crate::shard::Shards;
 use crate::shard::conn::{Conn, SocketProtocol};
-use crate::shard::input::{ImplicitHello, NewSocket, SessionName, ShardInput};
+use crate::shard::input::{NewSocket, SessionName, ShardInput};
 use crate::shard::websocket::WebSocket;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -23,6 +23,7 @@ use hyper_util::rt::TokioIo;
 use tavern_domain::Identity;
 use tavern_hub::{Caller, EventFormat, Link, LinkId};
 use tavern_wire::error::{Code, Refusal};
+use tavern_wire::json::{ParsedCommand, hello_command};
 use tokio::net::TcpStream;
 
 pub async fn connect(connection: &HttpConnection, request: Request<Incoming>) -> HttpResponse {
@@ -46,7 +47,7 @@ pub async fn connect(connection: &HttpConnection, request: Request<Incoming>) ->
 /// An accepted client whose socket is not upgraded yet.
 struct AcceptedUpgrade {
     identity: Option<Identity>,
-    hello: Option<ImplicitHello>,
+    hello: Option<ParsedCommand<'static>>,
     shard: usize,
     slot: ConnectionSlot,
 }
@@ -59,10 +60,10 @@ async fn prepare(
     let accept = accept_key(parts)?;
     let query = Query::of(parts);
     let identity = request::identity(api, parts, &query).await?;
-    let session = query.get("session").and_then(SessionName::read);
+    let session = query.get("session").map(str::to_owned);
     let seq = query.number("seq")?;
-    let shard = api.shards.of_session(session.as_ref());
-    let hello = identity.is_some().then_some(ImplicitHello { session, seq });
+    let shard = api.shards.of_session(session.as_deref().and_then(SessionName::read).as_ref());
+    let hello = identity.is_some().then(|| hello_command(session, seq));
     let slot = connection.take_slot(request::client_address(api, connection.peer, parts));
     let Some(slot) = slot else {
         return Err(

@@ -15,6 +15,7 @@ use std::task::{Context, Poll};
 use tavern_domain::limits;
 use tavern_hub::LinkId;
 use tavern_wire::error::{Code, Refusal};
+use tavern_wire::json;
 use tokio::sync::{mpsc, oneshot};
 
 /// Pieces between the shard and the connection; beyond this the shard keeps events as references.
@@ -59,7 +60,8 @@ async fn open(connection: &HttpConnection, parts: &Parts) -> Result<EventStream,
     let api = &connection.api;
     let query = Query::of(parts);
     let identity = request::identity(api, parts, &query).await?;
-    let session = query.get("session").and_then(SessionName::read);
+    let secret = query.get("session").map(str::to_owned);
+    let session = secret.as_deref().and_then(SessionName::read);
     // A browser that reconnects by itself sends its position in this header; it is newer than the URL.
     let last = parts.headers.get("last-event-id").and_then(|id| id.to_str().ok()?.parse().ok());
     let seq = match last {
@@ -74,8 +76,9 @@ async fn open(connection: &HttpConnection, parts: &Parts) -> Result<EventStream,
     let (events, pieces) = mpsc::channel(PIECES);
     let (begun, beginning) = oneshot::channel();
     let wants_room = Arc::new(AtomicBool::new(false));
+    let hello = json::hello_command(secret, seq);
     let request =
-        HttpStream { session, identity, seq, channels, events, wants_room: wants_room.clone(), begun };
+        HttpStream { session, hello, identity, channels, events, wants_room: wants_room.clone(), begun };
     super::session::put(api, shard, ShardInput::Stream(Box::new(request)))?;
     let link = beginning.await.map_err(|_| super::session::stopping())??;
     Ok(EventStream { pieces, link, shard, wants_room, shards: api.shards.clone() })

@@ -3,7 +3,6 @@
 
 use crate::connections::ConnectionSlot;
 use crate::resp::RedisPeer;
-use crate::shard::input::ImplicitHello;
 use crate::shard::websocket::WebSocket;
 use mio::net::TcpStream;
 use std::collections::VecDeque;
@@ -37,8 +36,6 @@ pub enum SocketProtocol {
 #[derive(Debug, Default)]
 pub struct Stalled {
     pub frames: VecDeque<Vec<u8>>,
-    /// Before them: the implicit hello of a client whose session is looked for on other nodes.
-    pub hello: Option<ImplicitHello>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]

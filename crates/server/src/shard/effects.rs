@@ -136,7 +136,8 @@ impl ShardWorker {
             match self.state.links.get_mut(link) {
                 Some(LinkTarget::Socket(_)) => self.reader.resume(&mut self.state, link),
                 Some(LinkTarget::Request(_)) => self.requests.resume(&mut self.state, link),
-                Some(LinkTarget::Stream(_)) => streams::subscribe(&mut self.state, link),
+                Some(LinkTarget::Stream(_)) => streams::go_on(&mut self.state, link),
+                Some(LinkTarget::Poll(_)) => polls::answer(&mut self.state, link),
                 Some(LinkTarget::Seeking(_)) => self.requests.resume_seeking(&mut self.state, link),
                 _ => {}
             }
@@ -150,7 +151,7 @@ impl ShardWorker {
                 continue;
             };
             match link.format {
-                EventFormat::Poll => polls::answer(&mut self.state, link.id, id),
+                EventFormat::Poll => polls::answer(&mut self.state, link.id),
                 EventFormat::Sse => streams::write(&mut self.state, link.id),
                 _ => self.touch_listener(link.id),
             }

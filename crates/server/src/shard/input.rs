@@ -99,8 +99,8 @@ pub struct NewSocket {
     pub input: Vec<u8>,
     /// Commands to run before the input: they came together with a hello that asked for a session of this shard.
     pub commands: Vec<Vec<u8>>,
-    /// A WebSocket with a known user: say hello by itself, perhaps resuming.
-    pub hello: Option<ImplicitHello>,
+    /// The hello of a client whose token came with its connection.
+    pub hello: Option<ParsedCommand<'static>>,
 }
 
 /// A session as its client names it.
@@ -115,12 +115,6 @@ impl SessionName {
     pub fn read(text: &str) -> Option<SessionName> {
         read_session(text).map(|(key, node)| SessionName { key, node: node.into() })
     }
-}
-
-#[derive(Clone, Debug)]
-pub struct ImplicitHello {
-    pub session: Option<SessionName>,
-    pub seq: Option<u64>,
 }
 
 /// The answer to an HTTP request: the body, and the code of the refusal in it, which fixes the status; or a refusal that
@@ -146,8 +140,9 @@ pub struct HttpPoll {
 
 pub struct HttpStream {
     pub session: Option<SessionName>,
+    /// The hello that it stands for.
+    pub hello: ParsedCommand<'static>,
     pub identity: Option<Identity>,
-    pub seq: Option<u64>,
     /// Channels to subscribe to at once, for clients that can only open a URL.
     pub channels: Vec<String>,
     pub events: mpsc::Sender<bytes::Bytes>,

@@ -8,7 +8,8 @@ use crate::shard::input::{CommandAnswer, HttpCommand, HttpPoll, HttpStream};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use tavern_hub::{Caller, LinkId, ListenerId};
+use tavern_hub::{Caller, LinkId, ListenerId, PollFlags};
+use tavern_wire::error::Refusal;
 use tavern_wire::json::ParsedCommand;
 use tokio::sync::{mpsc, oneshot};
 
@@ -23,9 +24,10 @@ pub enum LinkTarget {
 }
 
 pub struct StreamLink {
-    pub listener: ListenerId,
-    /// Runs the subscriptions that came with the URL.
+    /// Runs the hello and the subscriptions that came with the URL.
     pub caller: Caller,
+    /// Told once: the hello has its reply, or was refused.
+    pub begun: Option<oneshot::Sender<Result<LinkId, Refusal>>>,
     /// Subscriptions that came with the URL and have not begun.
     pub asked: VecDeque<ParsedCommand<'static>>,
     pub events: mpsc::Sender<bytes::Bytes>,
@@ -38,6 +40,7 @@ pub struct StreamLink {
 
 pub struct PollLink {
     pub listener: Option<ListenerId>,
+    pub flags: PollFlags,
     pub answer: Option<oneshot::Sender<CommandAnswer>>,
 }
 

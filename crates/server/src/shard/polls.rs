@@ -15,8 +15,7 @@ pub fn open(state: &mut ShardState, poll: HttpPoll) {
 
 pub fn begin(state: &mut ShardState, link: LinkId, poll: HttpPoll) {
     let (name, identity) = (poll.session.as_ref(), poll.identity.as_ref());
-    let waits = name.is_some_and(|name| state.look_up(name, identity, false, link) == LookupResult::Wait);
-    if waits || !state.load_party(name, identity, link) {
+    if name.is_some_and(|name| state.look_up(name, identity, false, link) == LookupResult::Wait) {
         return state.links.put(link, LinkTarget::Seeking(Box::new(WaitingForSession::Poll(poll))));
     }
     let HttpPoll { session, named, identity, cursor, timeout_ms, answer } = poll;
@@ -36,41 +35,53 @@ pub fn begin(state: &mut ShardState, link: LinkId, poll: HttpPoll) {
         listener = Some(state.hub.open_session(state.now, identity, None));
         outcome = Poll::Ready { reset: named };
     }
-    match outcome {
-        Poll::Parked => state.links.put(link, LinkTarget::Poll(PollLink { listener, answer: Some(answer) })),
-        Poll::Ready { reset } => {
-            state.links.retire(link);
-            let id = listener.expect("a session that answered exists");
-            send(state, id, PollFlags { reset, superseded: false }, answer);
-        }
-        Poll::Unknown => unreachable!("a new session was made"),
+    let reset = outcome == Poll::Ready { reset: true };
+    let flags = PollFlags { reset, superseded: false };
+    state.links.put(link, LinkTarget::Poll(PollLink { listener, flags, answer: Some(answer) }));
+    if outcome != Poll::Parked {
+        self::answer(state, link);
     }
 }
 
-fn send(state: &mut ShardState, id: ListenerId, flags: PollFlags, answer: oneshot::Sender<CommandAnswer>) {
+fn send(
+    state: &mut ShardState,
+    link: LinkId,
+    id: ListenerId,
+    flags: PollFlags,
+    answer: oneshot::Sender<CommandAnswer>,
+) {
     let mut body = Vec::with_capacity(256);
-    state.hub.render_poll(state.now, id, flags, &mut body);
+    if !state.hub.render_poll(state.now, id, link, flags, &mut body) {
+        let poll = PollLink { listener: Some(id), flags, answer: Some(answer) };
+        return state.links.put(link, LinkTarget::Poll(poll));
+    }
+    state.links.retire(link);
     // A client that is gone gets the same events with its next poll.
     let _ = answer.send(Ok((None, body)));
 }
 
-/// There is an event for a parked poll, or its time is over.
-pub fn answer(state: &mut ShardState, link: LinkId, id: ListenerId) {
-    if let Some(LinkTarget::Poll(PollLink { answer: Some(answer), .. })) = state.links.take(link) {
-        state.links.retire(link);
-        send(state, id, PollFlags::default(), answer);
+/// There is an event for a parked poll, its time is over, or the snapshot for its answer was read.
+pub fn answer(state: &mut ShardState, link: LinkId) {
+    match state.links.take(link) {
+        Some(LinkTarget::Poll(PollLink { listener: Some(id), flags, answer: Some(answer) })) => {
+            send(state, link, id, flags, answer);
+        }
+        Some(other) => state.links.put(link, other),
+        None => {}
     }
 }
 
 /// Ends a parked poll from our side.
 pub fn end(state: &mut ShardState, link: LinkId, reason: CloseReason) {
-    let Some(LinkTarget::Poll(PollLink { listener, answer: Some(answer) })) = state.links.take(link) else {
+    let Some(LinkTarget::Poll(PollLink { listener, answer: Some(answer), .. })) = state.links.take(link)
+    else {
         return;
     };
-    state.links.retire(link);
+    state.hub.release_link(link);
     let refusal = match (reason, listener) {
         (CloseReason::Superseded, Some(id)) => {
-            return send(state, id, PollFlags { superseded: true, ..PollFlags::default() }, answer);
+            let flags = PollFlags { superseded: true, ..PollFlags::default() };
+            return send(state, link, id, flags, answer);
         }
         (CloseReason::Closing, _) => {
             let refusal = Refusal::new(Code::Unavailable, "the server is stopping");
@@ -79,6 +90,7 @@ pub fn end(state: &mut ShardState, link: LinkId, reason: CloseReason) {
         (CloseReason::TokenExpired, _) => Refusal::new(Code::Unauthenticated, "the token has expired"),
         _ => gone(),
     };
+    state.links.retire(link);
     let _ = answer.send(Err(refusal));
 }
 

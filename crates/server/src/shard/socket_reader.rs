@@ -4,7 +4,7 @@
 use crate::auth::AuthError;
 use crate::resp;
 use crate::shard::conn::{Conn, SocketProtocol, SocketState};
-use crate::shard::input::{ImplicitHello, NewSocket, ShardInput};
+use crate::shard::input::{NewSocket, ShardInput};
 use crate::shard::keepalive;
 use crate::shard::links::LinkTarget;
 use crate::shard::state::ShardState;
@@ -14,7 +14,8 @@ use std::io;
 use std::ops::Range;
 use tavern_domain::{Identity, Time};
 use tavern_hub::core::wheel::Wheel;
-use tavern_hub::{CloseReason, LinkId, LookupResult};
+use tavern_hub::{CloseReason, LinkId};
+use tavern_wire::json::ParsedCommand;
 use tavern_wire::ws;
 
 /// Bytes read from one socket in one turn.
@@ -225,10 +226,9 @@ impl SocketReader {
             SocketProtocol::Taken => {}
         }
         let mut conn = Box::new(conn);
-        if let Some(hello) = hello
-            && !say_hello(state, &mut conn, &hello)
-        {
-            conn.stalled.get_or_insert_default().hello = Some(hello);
+        if let Some(hello) = hello {
+            let next = run_hello(state, &mut conn, hello);
+            self.follow(state, &mut conn, link, next);
         }
         if !commands.is_empty() || conn.has_waiting_command() {
             conn.stalled.get_or_insert_default().frames.extend(commands);
@@ -246,13 +246,6 @@ impl SocketReader {
     pub fn resume(&mut self, state: &mut ShardState, link: LinkId) {
         let Some(mut conn) = state.links.take_conn(link) else { return };
         if conn.state.closing {
-            return state.put_back(conn, link, true);
-        }
-        if let Some(stalled) = &mut conn.stalled
-            && let Some(hello) = stalled.hello.take()
-            && !say_hello(state, &mut conn, &hello)
-        {
-            conn.stalled.get_or_insert_default().hello = Some(hello);
             return state.put_back(conn, link, true);
         }
         let was_stalled = conn.stalled.is_some();
@@ -281,6 +274,18 @@ impl SocketReader {
         peer.login = Some(outcome);
         self.resume(state, link);
     }
+}
+
+/// Runs the hello of a client whose token came with its connection.
+fn run_hello(state: &mut ShardState, conn: &mut Conn, hello: ParsedCommand<'static>) -> WebSocketNext {
+    let protocol = std::mem::replace(&mut conn.protocol, SocketProtocol::Taken);
+    let SocketProtocol::WebSocket(mut socket) = protocol else {
+        conn.protocol = protocol;
+        return WebSocketNext::Go;
+    };
+    let next = websocket::run_parsed(conn, &mut socket, &mut state.websocket_context(), hello);
+    conn.protocol = SocketProtocol::WebSocket(socket);
+    next
 }
 
 /// Keeps what is no whole command yet.
@@ -317,33 +322,4 @@ fn run_stalled(state: &mut ShardState, conn: &mut Conn) -> WebSocketNext {
     }
     conn.protocol = SocketProtocol::WebSocket(socket);
     next
-}
-
-/// Says hello for a client whose token came with its connection. False: its session is looked for.
-fn say_hello(state: &mut ShardState, conn: &mut Conn, hello: &ImplicitHello) -> bool {
-    let SocketProtocol::WebSocket(socket) = &mut conn.protocol else { return true };
-    let Some(identity) = socket.caller.identity.clone() else { return true };
-    let link = socket.caller.link;
-    let mut attached = None;
-    if let Some(name) = &hello.session {
-        if state.look_up(name, Some(&identity), false, link.id) == LookupResult::Wait {
-            return false;
-        }
-        attached = state.hub.attach(state.now, name.key, &identity, link, hello.seq);
-    }
-    if attached.is_none() && !state.hub.meet(state.now, identity.user.as_ref(), link.id) {
-        return false;
-    }
-    let (id, resumed, reset) = match attached {
-        Some(attached) => (attached.listener, true, attached.reset),
-        None => (state.hub.open_session(state.now, identity, Some(link)), false, false),
-    };
-    socket.caller.listener = Some(id);
-    let mut body = Vec::new();
-    state.hub.write_hello(id, resumed, reset, &mut body);
-    let mut frame = Vec::new();
-    tavern_wire::json::reply_ok(&mut frame, None, &body);
-    ws::write_head(&mut conn.out, ws::Opcode::Text, frame.len());
-    conn.out.extend_from_slice(&frame);
-    true
 }

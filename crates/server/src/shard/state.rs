@@ -142,19 +142,6 @@ impl ShardState {
         self.hub.look_up(self.now, &lookup, link)
     }
 
-    /// Loads the party of a user without a session, so that they can be told of it; false while that takes. A session that
-    /// is known must not be late because of the store.
-    pub fn load_party(
-        &mut self,
-        name: Option<&SessionName>,
-        identity: Option<&Identity>,
-        link: LinkId,
-    ) -> bool {
-        let known = name.and_then(|name| self.hub.core.find_session(name.key));
-        let user = identity.and_then(|identity| identity.user.clone());
-        known.is_some() || self.hub.meet(self.now, user.as_ref(), link)
-    }
-
     /// What the WebSocket transport needs.
     pub fn websocket_context(&mut self) -> websocket::WebSocketContext<'_> {
         websocket::WebSocketContext {

@@ -7,7 +7,7 @@ use crate::shard::requests::gone;
 use crate::shard::state::ShardState;
 use std::sync::atomic::Ordering;
 use tavern_domain::{Identity, SessionKey};
-use tavern_hub::{Caller, CloseReason, EventFormat, Flow, Link, LinkId, ListenerId, LookupResult};
+use tavern_hub::{Caller, CloseReason, EventFormat, Flow, Link, LinkId, LookupResult};
 use tavern_wire::error::{Code, Refusal};
 use tavern_wire::{json, sse};
 use tokio::sync::mpsc::error::TrySendError;
@@ -22,83 +22,74 @@ pub fn open(state: &mut ShardState, request: HttpStream) {
 
 pub fn begin(state: &mut ShardState, id: LinkId, request: HttpStream) {
     let (name, identity) = (request.session.as_ref(), request.identity.as_ref());
-    let waits = name.is_some_and(|name| state.look_up(name, identity, false, id) == LookupResult::Wait);
-    if waits || !state.load_party(name, identity, id) {
+    if name.is_some_and(|name| state.look_up(name, identity, false, id) == LookupResult::Wait) {
         return state.links.put(id, LinkTarget::Seeking(Box::new(WaitingForSession::Stream(request))));
     }
-    let HttpStream { session, identity, seq, channels, events, begun, wants_room } = request;
-    let link = Link { id, format: EventFormat::Sse };
-    let (listener, resumed, reset) = match attach(state, session.map(|name| name.key), identity, seq, link) {
-        Ok(attached) => attached,
+    let HttpStream { session, hello, identity, channels, events, begun, wants_room } = request;
+    let identity = match identity_of(state, session.map(|name| name.key), identity) {
+        Ok(identity) => identity,
         Err(refusal) => {
             state.links.retire(id);
             let _ = begun.send(Err(refusal));
             return;
         }
     };
-    let mut body = Vec::new();
-    state.hub.write_hello(listener, resumed, reset, &mut body);
-    let mut frame = Vec::new();
-    json::reply_ok(&mut frame, None, &body);
-    let mut piece = Vec::new();
-    sse::event(&mut piece, None, &frame);
-    let _ = events.try_send(piece.into());
+    let mut caller = Caller::new(Link { id, format: EventFormat::Sse }, Some(identity));
+    caller.sought = true;
+    let asked = std::iter::once(hello).chain(channels.into_iter().map(json::subscribe_command)).collect();
     let written_ms = state.since_start();
-    let asked = channels.into_iter().map(json::subscribe_command).collect();
-    let mut caller = Caller::new(link, None);
-    caller.listener = Some(listener);
-    let stream = StreamLink { listener, caller, asked, events, blocked: false, wants_room, written_ms };
+    let begun = Some(begun);
+    let stream = StreamLink { caller, begun, asked, events, blocked: false, wants_room, written_ms };
     state.links.put(id, LinkTarget::Stream(Box::new(stream)));
-    let _ = begun.send(Ok(id));
-    subscribe(state, id);
-    write(state, id);
+    go_on(state, id);
 }
 
-/// The session of a stream, whether it is resumed, and whether its numbers begin anew.
-fn attach(
-    state: &mut ShardState,
+/// Without a token the session secret is enough: the stream is of the session's user.
+fn identity_of(
+    state: &ShardState,
     session: Option<SessionKey>,
     identity: Option<Identity>,
-    seq: Option<u64>,
-    link: Link,
-) -> Result<(ListenerId, bool, bool), Refusal> {
-    if let Some(key) = session {
-        let known = state.hub.core.find_session(key).and_then(|id| state.hub.core.listener(id)?.session());
-        let identity = identity.clone().or_else(|| known.map(|session| session.identity.clone()));
-        if let Some(identity) = identity
-            && let Some(attached) = state.hub.attach(state.now, key, &identity, link, seq)
-        {
-            return Ok((attached.listener, true, attached.reset));
-        }
-    }
-    match identity {
-        Some(identity) => Ok((state.hub.open_session(state.now, identity, Some(link)), false, false)),
+) -> Result<Identity, Refusal> {
+    let known = session.and_then(|key| state.hub.core.find_session(key));
+    let own = known.and_then(|id| state.hub.core.listener(id)?.session());
+    match identity.or_else(|| own.map(|session| session.identity.clone())) {
+        Some(identity) => Ok(identity),
         None if session.is_some() => Err(gone()),
         None => Err(Refusal::new(Code::Unauthenticated, "a token is needed")),
     }
 }
 
-/// Subscribes for a client that can only open a URL, as far as nothing has to be waited for. The replies come in the
-/// stream, before all events of their channels.
-pub fn subscribe(state: &mut ShardState, link: LinkId) {
+/// Runs the hello of a stream and the subscriptions of a client that can only open a URL, as far as nothing has to be waited
+/// for. The replies come in the stream, before all events of their channels.
+pub fn go_on(state: &mut ShardState, link: LinkId) {
     loop {
         let Some(LinkTarget::Stream(stream)) = state.links.get_mut(link) else { return };
         state.reply.clear();
         let flow = match stream.caller.is_waiting() {
             true => state.hub.resume(state.now, &mut stream.caller, &mut state.reply),
             false => {
-                let Some(command) = stream.asked.pop_front() else { return };
+                let Some(command) = stream.asked.pop_front() else { break };
                 state.hub.parsed_command(state.now, &mut stream.caller, Ok(command), &mut state.reply)
             }
         };
         if flow == Flow::Wait {
             return;
         }
+        if let Some(begun) = stream.begun.take() {
+            if flow != Flow::Greeted {
+                let code = state.hub.core.refused_with.unwrap_or(Code::Gone);
+                state.links.retire(link);
+                let _ = begun.send(Err(Refusal::from(code)));
+                return;
+            }
+            let _ = begun.send(Ok(link));
+        }
         let mut piece = Vec::new();
         sse::event(&mut piece, None, &state.reply);
         // A stream holds more pieces than a URL can ask for channels; one that is closed is noticed at its next event.
         let _ = stream.events.try_send(piece.into());
     }
+    write(state, link);
 }
 
 /// Gives a stream what is unread, as long as it has room.
@@ -109,7 +100,7 @@ pub fn write(state: &mut ShardState, link: LinkId) {
         if stream.blocked {
             return;
         }
-        let id = stream.listener;
+        let Some(id) = stream.caller.listener.filter(|_| stream.begun.is_none()) else { return };
         state.scratch.clear();
         let more = state.scratch.fill(&mut state.hub.core, id, link, PIECE_BYTES);
         if state.scratch.bytes.is_empty() {
@@ -145,7 +136,9 @@ pub fn has_room(state: &mut ShardState, link: LinkId) {
 fn drop_stream(state: &mut ShardState, link: LinkId) {
     if let Some(LinkTarget::Stream(stream)) = state.links.take(link) {
         state.links.retire(link);
-        state.hub.detach(state.now, stream.listener, link);
+        if let Some(id) = stream.caller.listener {
+            state.hub.detach(state.now, id, link);
+        }
     }
 }
 

@@ -4,6 +4,7 @@
 use crate::shard::conn::Conn;
 use tavern_domain::Time;
 use tavern_hub::{Caller, CloseReason, Flow, Scratch, Shard};
+use tavern_wire::json::ParsedCommand;
 use tavern_wire::{json, ws};
 
 /// The state of one WebSocket beside its socket.
@@ -142,6 +143,18 @@ pub fn run(
 ) -> WebSocketNext {
     context.reply.clear();
     let flow = context.hub.command(context.now, &mut socket.caller, command, context.reply);
+    follow(conn, socket, context, flow)
+}
+
+/// Runs a command that did not come in a frame.
+pub fn run_parsed(
+    conn: &mut Conn,
+    socket: &mut WebSocket,
+    context: &mut WebSocketContext<'_>,
+    command: ParsedCommand<'_>,
+) -> WebSocketNext {
+    context.reply.clear();
+    let flow = context.hub.parsed_command(context.now, &mut socket.caller, Ok(command), context.reply);
     follow(conn, socket, context, flow)
 }
 

@@ -45,6 +45,7 @@ pub struct ParkedPoll {
     pub node: usize,
     shard: usize,
     key: SessionKey,
+    reset: bool,
     loses_answer: bool,
 }
 
@@ -129,6 +130,8 @@ impl Cluster {
         if let Some(socket) = self.sockets.get_mut(&id) {
             socket.waits = false;
             self.run_input(id);
+        } else {
+            self.answer_poll(id);
         }
     }
 
@@ -144,7 +147,7 @@ impl Cluster {
     pub(super) fn write(&mut self, link: Link) {
         let Some(id) = self.connections.get(&link.id.0).copied() else { return };
         match link.format {
-            EventFormat::Poll => self.answer_poll(id, false),
+            EventFormat::Poll => self.answer_poll(id),
             _ => self.flush(id),
         }
     }
@@ -281,10 +284,11 @@ impl Cluster {
         let (cursor, timeout_ms) = (Some(request.cursor), request.timeout_ms);
         let outcome = running.shards[shard].poll(local, key, None, LinkId(id.0), cursor, timeout_ms);
         let loses_answer = request.loses_answer;
-        self.polls.insert(id, ParkedPoll { client, node, shard, key, loses_answer });
+        let reset = outcome == Poll::Ready { reset: true };
+        self.polls.insert(id, ParkedPoll { client, node, shard, key, reset, loses_answer });
         match outcome {
             Poll::Parked => {}
-            Poll::Ready { reset } => self.answer_poll(id, reset),
+            Poll::Ready { .. } => self.answer_poll(id),
             Poll::Unknown => {
                 self.polls.remove(&id);
                 self.signals.push_back(Signal::PollUnknown { client });
@@ -294,17 +298,24 @@ impl Cluster {
         self.polls.contains_key(&id).then_some(id)
     }
 
-    fn answer_poll(&mut self, id: ConnectionId, reset: bool) {
-        let Some(poll) = self.polls.remove(&id) else { return };
+    fn answer_poll(&mut self, id: ConnectionId) {
+        let Some(poll) = self.polls.get(&id) else { return };
         let client = poll.client;
         let local = self.nodes[poll.node].local(self.now);
         let Some(running) = self.nodes[poll.node].running() else { return };
         let shard = &mut running.shards[poll.shard];
-        let Some(listener) = shard.core.find_session(poll.key) else { return };
-        let mut body = Vec::new();
-        shard.render_poll(local, listener, PollFlags { reset, ..PollFlags::default() }, &mut body);
+        let Some(listener) = shard.core.find_session(poll.key) else {
+            self.polls.remove(&id);
+            return;
+        };
+        let flags = PollFlags { reset: poll.reset, ..PollFlags::default() };
+        let (lost, mut body) = (poll.loses_answer, Vec::new());
+        if !shard.render_poll(local, listener, LinkId(id.0), flags, &mut body) {
+            return;
+        }
+        self.polls.remove(&id);
         self.signals.push_back(match serde_json::from_slice::<Value>(&body) {
-            Ok(answer) => Signal::Polled { client, answer: (!poll.loses_answer).then_some(answer) },
+            Ok(answer) => Signal::Polled { client, answer: (!lost).then_some(answer) },
             Err(error) => Signal::Broken(format!("client {client}: {error}")),
         });
     }

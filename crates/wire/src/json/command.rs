@@ -1,7 +1,7 @@
 //! Commands that the server runs for a client that cannot send any.
 
 use super::encode::string;
-use super::request::{ID_BYTES, Op, ParsedCommand, SubscribeRequest, SubscribeTarget};
+use super::request::{HelloRequest, ID_BYTES, Op, ParsedCommand, SubscribeRequest, SubscribeTarget};
 use std::borrow::Cow;
 
 /// The command that a channel in the URL of a stream stands for. Its id is the channel, as far as an id may be long.
@@ -9,6 +9,12 @@ pub fn subscribe_command(channel: String) -> ParsedCommand<'static> {
     let id = String::from_utf8(id(&channel)).ok().map(Cow::Owned);
     let target = SubscribeTarget::Channel(Cow::Owned(channel));
     ParsedCommand { id, op: Op::Subscribe(SubscribeRequest { target, presence: false }) }
+}
+
+/// The hello of a client whose token came with its connection.
+pub fn hello_command(session: Option<String>, seq: Option<u64>) -> ParsedCommand<'static> {
+    let session = session.map(Cow::Owned);
+    ParsedCommand { id: None, op: Op::Hello(HelloRequest { token: None, session, seq, status: false }) }
 }
 
 fn id(channel: &str) -> Vec<u8> {

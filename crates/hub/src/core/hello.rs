@@ -1,0 +1,105 @@
+//! A `hello` between its beginning and its reply: the session that it opens or comes back to, and how that gets its transport.
+
+use super::command::{Caller, CommandResult, refuse};
+use super::listener::ListenerId;
+use super::render::session_text;
+use super::{Core, Notice};
+use tavern_domain::Identity;
+use tavern_wire::error::Code;
+use tavern_wire::json::reply::{self, HelloReply};
+
+/// A hello that waits until the presence of its user is committed and their party is read. Its session exists already.
+#[derive(Clone, Debug)]
+pub(crate) struct BegunHello {
+    pub listener: ListenerId,
+    pub identity: Identity,
+    pub resumption: Resumption,
+    pub seq: Option<u64>,
+    pub wants_statuses: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Resumption {
+    /// A new session, which gets this transport.
+    New,
+    /// The transport keeps the session it has.
+    Kept,
+    /// The client names the session that its transport has: only its cursor moves.
+    Own,
+    /// A single command, which has no transport to attach, asks whether the session lives.
+    Known,
+    /// The session gets this transport.
+    Attach,
+}
+
+/// Gives the session its transport. Some(true): the client claims events that the mailbox never had. None: the session has
+/// ended meanwhile.
+pub(crate) fn attach(core: &mut Core, caller: &mut Caller, hello: &BegunHello) -> Option<bool> {
+    let id = hello.listener;
+    match hello.resumption {
+        Resumption::New => core.connect(id, (!caller.passing).then_some(caller.link)).then_some(false),
+        Resumption::Known => core.session(id).map(|_| false),
+        Resumption::Kept => {
+            core.session_mut(id)?.identity = hello.identity.clone();
+            Some(false)
+        }
+        Resumption::Own => {
+            let listener = core.listeners.get_mut(id)?;
+            listener.session_mut()?.identity = hello.identity.clone();
+            let known = hello.seq.is_none_or(|seq| listener.mailbox.rewind(seq));
+            core.mark_dirty(id);
+            Some(!known)
+        }
+        Resumption::Attach => {
+            let key = core.session(id)?.key;
+            let attached = core.attach(key, &hello.identity, caller.link, hello.seq)?;
+            // The session that an implicit hello made for this transport was never used.
+            if let Some(unused) = caller.listener.take() {
+                core.notify(Notice::SessionEnds { id: unused });
+            }
+            Some(attached.reset)
+        }
+    }
+}
+
+/// The body of the reply.
+pub(crate) fn write_hello(
+    core: &Core,
+    id: ListenerId,
+    (resumed, reset): (bool, bool),
+    party: Option<&str>,
+    body: &mut Vec<u8>,
+) {
+    let settings = &core.node.settings;
+    let Some(listener) = core.listeners.get(id) else { return };
+    let Some(session) = listener.session() else { return };
+    let reply = HelloReply {
+        session: &session_text(session.key, &settings.node),
+        client: &session.client.to_string(),
+        user: session.identity.user.as_deref(),
+        node: &settings.node,
+        epoch: core.node.epoch().0,
+        resumed,
+        reset,
+        seq: listener.mailbox.last(),
+        heartbeat_ms: settings.heartbeat_ms,
+        party,
+    };
+    reply::hello(body, &reply);
+}
+
+/// Without a session to come back to: the one this transport has, with a fresh token, or a new one.
+pub(crate) fn keep_or_open(
+    core: &mut Core,
+    caller: &Caller,
+    identity: &Identity,
+) -> CommandResult<(ListenerId, Resumption)> {
+    let own = caller.listener.and_then(|id| Some((id, core.session(id)?)));
+    let Some((id, session)) = own else {
+        return Ok((core.open_session(identity.clone(), None), Resumption::New));
+    };
+    if session.identity.user != identity.user {
+        return refuse(Code::Conflict, "this transport belongs to another user; open a new one");
+    }
+    Ok((id, Resumption::Kept))
+}

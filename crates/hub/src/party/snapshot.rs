@@ -1,0 +1,170 @@
+//! Connections that wait for a snapshot of their user's party before they are answered: a `hello`, a poll.
+//! Must hold: each is answered within `PATIENCE_MS`, without a party if need be; a store that is slow delays no one longer.
+
+use super::Parties;
+use crate::connection::LinkId;
+use crate::core::listener::ListenerId;
+use crate::core::{Core, Timer};
+use foldhash::fast::RandomState;
+use hashbrown::HashMap;
+use std::sync::Arc;
+
+/// How long an answer waits for the store.
+const PATIENCE_MS: u64 = 300;
+
+#[derive(Default)]
+pub(super) struct SnapshotRequests {
+    requests: HashMap<LinkId, SnapshotRequest, RandomState>,
+    /// The connections that wait for a read, by user.
+    users: HashMap<Arc<str>, Vec<LinkId>, RandomState>,
+    /// The connections that wait until the presence of their user is committed, by user.
+    announcing: HashMap<Arc<str>, Vec<LinkId>, RandomState>,
+    numbers: u64,
+}
+
+struct SnapshotRequest {
+    number: u64,
+    user: Arc<str>,
+    /// The last event of the session when the request was made.
+    last_event: u64,
+    progress: SnapshotProgress,
+}
+
+enum SnapshotProgress {
+    /// The presence of the user is being committed.
+    Announcing,
+    /// The read with this number is recent enough.
+    Reading(u64),
+    /// None: it could not be read in time.
+    Done(Option<Box<str>>),
+}
+
+/// A snapshot that is not older than the events of its session up to `last_event`.
+pub(crate) struct Snapshot {
+    /// None: not known.
+    pub party: Option<Box<str>>,
+    pub last_event: u64,
+}
+
+impl SnapshotRequests {
+    pub fn has(&self, user: &str) -> bool {
+        self.users.contains_key(user)
+    }
+
+    /// The read with this number has ended. Gives the connections that can be answered.
+    pub fn answer(&mut self, user: &Arc<str>, read: u64, party: Option<&str>) -> Vec<LinkId> {
+        let Some(links) = self.users.get_mut(user) else { return Vec::new() };
+        let requests = &mut self.requests;
+        let answered = links.extract_if(.., |link| {
+            let Some(request) = requests.get_mut(link) else { return true };
+            let recent = matches!(request.progress, SnapshotProgress::Reading(from) if from <= read);
+            if recent {
+                request.progress = SnapshotProgress::Done(party.map(Box::from));
+            }
+            recent
+        });
+        let answered: Vec<LinkId> = answered.collect();
+        if links.is_empty() {
+            self.users.remove(user);
+        }
+        answered
+    }
+
+    fn take_done(&mut self, link: LinkId) -> Option<Snapshot> {
+        let request = self.requests.get(&link)?;
+        if !matches!(request.progress, SnapshotProgress::Done(_)) {
+            return None;
+        }
+        let SnapshotRequest { last_event, progress: SnapshotProgress::Done(party), .. } =
+            self.requests.remove(&link)?
+        else {
+            return None;
+        };
+        Some(Snapshot { party, last_event })
+    }
+
+    /// The connection is gone, or is not answered after all.
+    pub fn forget_link(&mut self, link: LinkId) {
+        // Most connections wait for no snapshot.
+        let Some(request) = self.requests.remove(&link) else { return };
+        self.stop_waiting(link, &request.user, &request.progress);
+    }
+
+    fn stop_waiting(&mut self, link: LinkId, user: &str, progress: &SnapshotProgress) {
+        let waiting = match progress {
+            SnapshotProgress::Announcing => &mut self.announcing,
+            SnapshotProgress::Reading(_) => &mut self.users,
+            SnapshotProgress::Done(_) => return,
+        };
+        if let Some(links) = waiting.get_mut(user) {
+            links.retain(|other| *other != link);
+            if links.is_empty() {
+                waiting.remove(user);
+            }
+        }
+    }
+}
+
+impl Parties {
+    /// The snapshot for the answer to a connection. None: the link is named in `Effects::ready` when it is there, or cannot
+    /// be had. `announcing`: the presence of the user is being committed, which comes first.
+    pub fn snapshot(
+        &mut self,
+        core: &mut Core,
+        id: ListenerId,
+        link: LinkId,
+        announcing: bool,
+    ) -> Option<Snapshot> {
+        let last_event = core.listener(id).map_or(0, |listener| listener.mailbox.last());
+        let Some(user) = core.user_of(id) else {
+            return Some(Snapshot { party: Some("null".into()), last_event });
+        };
+        if self.views.requests.requests.contains_key(&link) {
+            return self.views.requests.take_done(link);
+        }
+        self.views.requests.numbers += 1;
+        let number = self.views.requests.numbers;
+        core.agenda.set(core.now + PATIENCE_MS, Timer::SnapshotTimeout(link, number));
+        let progress = match announcing {
+            true => {
+                self.views.requests.announcing.entry(user.clone()).or_default().push(link);
+                SnapshotProgress::Announcing
+            }
+            false => self.begin_reading(core, &user, link),
+        };
+        let request = SnapshotRequest { number, user, last_event, progress };
+        self.views.requests.requests.insert(link, request);
+        None
+    }
+
+    fn begin_reading(&mut self, core: &mut Core, user: &Arc<str>, link: LinkId) -> SnapshotProgress {
+        self.views.requests.users.entry(user.clone()).or_default().push(link);
+        SnapshotProgress::Reading(self.fresh_read(core, user))
+    }
+
+    /// The presence of a user is committed: their party can be read.
+    pub fn user_announced(&mut self, core: &mut Core, user: &Arc<str>) {
+        for link in self.views.requests.announcing.remove(user).unwrap_or_default() {
+            let progress = self.begin_reading(core, user, link);
+            if let Some(request) = self.views.requests.requests.get_mut(&link) {
+                request.progress = progress;
+            }
+        }
+    }
+
+    /// The store was too slow: the answer goes without a party.
+    pub fn snapshot_timeout(&mut self, core: &mut Core, link: LinkId, number: u64) {
+        let requests = &mut self.views.requests;
+        let Some(request) = requests.requests.get_mut(&link).filter(|request| request.number == number)
+        else {
+            return;
+        };
+        if matches!(request.progress, SnapshotProgress::Done(_)) {
+            return;
+        }
+        let user = request.user.clone();
+        let progress = std::mem::replace(&mut request.progress, SnapshotProgress::Done(None));
+        requests.stop_waiting(link, &user, &progress);
+        core.effects.ready.push(link);
+    }
+}
