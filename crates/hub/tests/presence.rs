@@ -9,6 +9,7 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use tavern_hub::Caller;
 use tavern_hub::{LivenessTask, ShardEvent};
+use tavern_store::{Found, PresenceKey, Read};
 
 const RESUME: u64 = 2_000;
 const GRACE: u64 = 15_000;
@@ -379,4 +380,22 @@ fn a_crowd_is_told_once_in_a_tick_however_evenly_it_comes() {
     let told = scene.heard(0);
     assert!(told.iter().all(|event| event["event"] == "presence"));
     assert!((3..=5).contains(&told.len()), "{} times in a second", told.len());
+}
+
+#[test]
+fn lost_client_leaves_the_store_at_its_deadline_although_another_is_present() {
+    let mut scene = Scene::new();
+    let (tab, _other) = (scene.join(0, "ann"), scene.join(1, "ann"));
+    let clients = |scene: &Scene| {
+        let key = PresenceKey::new("game#A", "ann");
+        let Found::Presence(Some(found)) = scene.cluster.look(Read::Presence(key)) else { panic!("no row") };
+        found.row.attendance.clients().len()
+    };
+    scene.cluster.node(0).detach(&tab);
+    scene.cluster.live(GRACE - 1);
+    assert_eq!(clients(&scene), 2);
+    scene.heard(1);
+    scene.cluster.live(1);
+    assert_eq!(clients(&scene), 1);
+    assert!(scene.heard(1).is_empty(), "watchers know already");
 }

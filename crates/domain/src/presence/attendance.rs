@@ -246,12 +246,11 @@ impl Attendance {
         self.settle(now, changes);
     }
 
-    /// When to call `wake` again: the latest deadline of the lost clients, if no other client is present.
+    /// When to call `wake` again: the latest deadline of the lost clients, or the earliest if another client is present; then
+    /// each lost one is forgotten by itself.
     pub fn next_wake(&self) -> Option<Time> {
-        if self.connected().next().is_some() {
-            return None;
-        }
-        self.clients.iter().filter_map(|attendee| attendee.lost).map(|lost| lost.until).max()
+        let deadlines = self.clients.iter().filter_map(|attendee| attendee.lost).map(|lost| lost.until);
+        if self.connected().next().is_some() { deadlines.min() } else { deadlines.max() }
     }
 
     fn join(
@@ -332,7 +331,7 @@ impl Attendance {
     fn settle(&mut self, now: Time, changes: &mut Vec<AttendanceChange>) {
         let over = |lost: LostClient| now >= lost.until;
         if self.connected().next().is_some() {
-            // A deadline that passed while another client is present has no effect.
+            // A deadline that passed while another client is present is not seen by others.
             self.clients.retain(|attendee| !attendee.lost.is_some_and(over));
         } else if let Some(LastDeparture { reason, seen }) = self.departed
             && self.clients.iter().filter_map(|attendee| attendee.lost).all(over)
