@@ -128,7 +128,7 @@ impl Cluster {
                 for (ticket, answer) in std::mem::take(&mut *node.answers.0.lock().unwrap()) {
                     node.shard.handle(now, ShardEvent::Answer(ticket, answer));
                 }
-                let work = std::mem::take(&mut node.shard.effects.work);
+                let work = std::mem::take(&mut node.shard.core.effects.work);
                 quiet &= work.is_empty();
                 self.works += work.len();
                 node.store.submit(work);

@@ -318,7 +318,7 @@ fn log_is_kept_within_its_bytes() {
 #[test]
 fn subscription_is_kept_within_its_own_budget() {
     let mut cluster = Cluster::new(2, Some(rules()));
-    cluster.nodes[1].shard.node().set_other_nodes(vec!["n0".into()]);
+    cluster.nodes[1].shard.core.node().set_other_nodes(vec!["n0".into()]);
     let change = SubscriptionChange { max_backlog_bytes: Some(65_536), ..pulled(&["a"]) };
     cluster.put("ann", "bounded", change).unwrap();
     cluster.subscribe("unbounded", &["a"]);
@@ -361,7 +361,7 @@ fn every_command_is_replied_to_once_whatever_the_store_does() {
     }
     assert!(cluster.replies.is_empty(), "one reply each");
     for at in 0..2 {
-        assert!(!cluster.nodes[at].shard.node().has_pulls(0));
+        assert!(!cluster.nodes[at].shard.core.node().has_pulls(0));
     }
     let progress = cluster.document(DELIVERY, "s0").map(|found| record::read_progress(&found.body).unwrap());
     assert!(progress.is_none_or(|progress: DeliveryProgress| progress.batches.is_empty()));
