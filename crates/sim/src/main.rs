@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::process::ExitCode;
+use tavern_sim::planted::PlantedFault;
 use tavern_sim::run::{self, Order};
 use tavern_sim::script::Script;
 use tavern_sim::shrink::shrink;
@@ -9,6 +10,7 @@ use tavern_sim::workload::Name;
 
 const USAGE: &str = "usage: tavern-sim [--workload NAME|all] [--runs N] [--seed N] [--steps N] [--trace]
        tavern-sim --workload NAME --seed N --record FILE    keep a failure as a small script
+       tavern-sim --workload NAME --fault NAME [--seed N]   plant a fault that the judges must find
        tavern-sim --script FILE [--trace]                   run a script";
 
 struct Campaign {
@@ -19,6 +21,7 @@ struct Campaign {
     trace: bool,
     record: Option<String>,
     script: Option<String>,
+    fault: Option<PlantedFault>,
 }
 
 fn main() -> ExitCode {
@@ -36,8 +39,16 @@ fn main() -> ExitCode {
 
 fn read_arguments() -> Option<Campaign> {
     let workloads = Name::ALL.to_vec();
-    let mut campaign =
-        Campaign { workloads, first: 1, runs: 200, steps: None, trace: false, record: None, script: None };
+    let mut campaign = Campaign {
+        workloads,
+        first: 1,
+        runs: 200,
+        steps: None,
+        trace: false,
+        record: None,
+        script: None,
+        fault: None,
+    };
     let mut args = std::env::args().skip(1);
     while let Some(flag) = args.next() {
         if flag == "--trace" {
@@ -51,12 +62,18 @@ fn read_arguments() -> Option<Campaign> {
             "--runs" => campaign.runs = value.parse().ok()?,
             "--seed" => (campaign.first, campaign.runs) = (value.parse().ok()?, 1),
             "--record" => campaign.record = Some(value),
+            "--fault" => campaign.fault = Some(fault(&value)?),
             "--script" => campaign.script = Some(value),
             "--steps" => campaign.steps = Some(value.parse().ok()?),
             _ => return None,
         }
     }
     Some(campaign)
+}
+
+fn fault(name: &str) -> Option<PlantedFault> {
+    let all = Name::ALL.iter().flat_map(|workload| workload.planted());
+    all.copied().find(|fault| format!("{fault:?}") == name)
 }
 
 impl Campaign {
@@ -96,7 +113,8 @@ impl Campaign {
         let name = workload.text();
         for seed in self.first..self.first + self.runs {
             let record = self.record.is_some();
-            let report = run::run(Order { steps, print: self.trace, record, ..Order::new(workload, seed) });
+            let (print, fault) = (self.trace, self.fault);
+            let report = run::run(Order { steps, print, record, fault, ..Order::new(workload, seed) });
             report.counts.iter().for_each(|(what, count)| *counts.entry(what).or_default() += count);
             if self.runs == 1 {
                 println!("{name}, seed {seed}: trace {:016x}", report.trace);

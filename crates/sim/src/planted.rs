@@ -21,6 +21,18 @@ pub enum PlantedFault {
     /// Events are settled as written that the socket did not take.
     EarlySettle,
 
+    // Migration.
+    /// The new node takes a session without removing it from the store.
+    SharedSession,
+    /// A session moves without what it has not read.
+    LostMailbox,
+    /// The new node does not know what a session has heard on the old one.
+    LostMarks,
+    /// A session that lay in the store is not told what it missed.
+    UntoldGap,
+    /// A node asks for a session and gets no answer.
+    DeafNode,
+
     // Presence.
     /// Presence changes are lost on the bus, and nothing is compared with the store.
     NoResync,
@@ -72,6 +84,13 @@ impl PlantedFault {
         PlantedFault::SwappedShardMessages,
         PlantedFault::ForgottenBytes,
         PlantedFault::EarlySettle,
+    ];
+    pub const MIGRATION: &[PlantedFault] = &[
+        PlantedFault::SharedSession,
+        PlantedFault::LostMailbox,
+        PlantedFault::LostMarks,
+        PlantedFault::UntoldGap,
+        PlantedFault::DeafNode,
     ];
     pub const PRESENCE: &[PlantedFault] = &[
         PlantedFault::NoResync,

@@ -239,8 +239,15 @@ impl Run {
         match &words[..] {
             // Nothing happens yet.
             ["fate", ..] => return self.cluster.faults.expect(action.trim_start_matches("fate ")),
-            ["faults", level] => self.cluster.faults.state().level = number(level)?,
-            ["node", node, rest @ ..] => self.act_on_node(number(node)?, rest)?,
+            ["faults", level] => {
+                let level = number(level)?;
+                self.cluster.faults.state().level = level;
+                self.workload.observe(&mut self.cluster, Signal::Disturbed)?;
+            }
+            ["node", node, rest @ ..] => {
+                self.act_on_node(number(node)?, rest)?;
+                self.workload.observe(&mut self.cluster, Signal::Disturbed)?;
+            }
             _ => self.workload.perform(&mut self.cluster, &words)?,
         }
         self.settle()

@@ -33,6 +33,23 @@ fn messages_keep_their_promises() {
 }
 
 #[test]
+fn sessions_that_move_keep_their_promises() {
+    let least = [
+        ("messages heard", 10_000),
+        ("presence events heard", 1_000),
+        ("sessions moved", 500),
+        ("sessions resumed", 500),
+        ("sessions adopted", 10),
+        ("channel gaps", 20),
+        ("stops", 50),
+        ("crashes", 10),
+        ("sleeps", 10),
+        ("cuts", 10),
+    ];
+    campaign(Name::Migration, 25, &least);
+}
+
+#[test]
 fn presence_keeps_its_promises() {
     let least = [
         ("events heard", 10_000),

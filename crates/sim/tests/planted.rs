@@ -39,3 +39,8 @@ fn more_planted_faults_of_presence_are_found() {
     let (_, half) = Name::Presence.planted().split_at(Name::Presence.planted().len() / 2);
     find(Name::Presence, half);
 }
+
+#[test]
+fn planted_faults_of_migration_are_found() {
+    find(Name::Migration, Name::Migration.planted());
+}

@@ -1,17 +1,19 @@
 //! A process looks who else lives, and takes up the sessions that stopped nodes left in the store: before it is ready, at
 //! each heartbeat, and when another node says that it left some. Each session is taken out of the store before it is used.
-//! As the server does it (`estate`).
+//! As the server does it (`adoption`).
 
 use super::Cluster;
 use super::port::{Asker, Port};
 use super::process;
 use super::process::adopt;
 use super::signal::{Exit, Signal};
-use std::collections::{BTreeMap, BTreeSet};
+use crate::planted::PlantedFault;
+use std::collections::BTreeMap;
 use tavern_domain::Time;
+use tavern_hub::may_have_missed;
 use tavern_store::{
-    Commit, Expect, Found, Read, RowKey, StoreAnswer, StoreError, StoredSession, Ticket, Versioned, Work,
-    Writer,
+    Commit, Expect, Found, Node, Read, RowKey, StoreAnswer, StoreError, StoredSession, Ticket, Versioned,
+    Work, Writer,
 };
 
 const PAGE: u32 = 100;
@@ -26,7 +28,8 @@ pub struct Adoption {
     /// The next look.
     due: Option<Time>,
     tickets: u64,
-    taking: BTreeMap<u64, StoredSession>,
+    /// Sessions that are being taken out of the store, and whether they missed something there.
+    taking: BTreeMap<u64, (StoredSession, bool)>,
 }
 
 #[derive(Default)]
@@ -35,7 +38,7 @@ enum Stage {
     Idle,
     AskingTime,
     AskingNodes(Time),
-    AskingSessions(BTreeSet<Writer>),
+    AskingSessions(Vec<Node>),
     Taking,
 }
 
@@ -57,8 +60,6 @@ impl Adoption {
     }
 }
 
-impl Cluster {}
-
 pub(super) fn adoption_answered(cluster: &mut Cluster, at: usize, ticket: Ticket, answer: StoreAnswer) {
     let Some(running) = cluster.nodes[at].running() else { return };
     let (adoption, port) = (&mut running.adoption, &mut running.port);
@@ -72,18 +73,24 @@ pub(super) fn adoption_answered(cluster: &mut Cluster, at: usize, ticket: Ticket
         }
         (Stage::AskingNodes(time), StoreAnswer::Read(Found::Nodes(page))) => {
             let own = running.hub.settings.node.as_str();
-            let open = page.rows.iter().filter(|node| node.closed_at.is_none());
-            let lives = open.clone().filter(|node| time < node.lease_until && *node.writer.node != *own);
-            running.hub.set_other_nodes(lives.map(|node| node.writer.node.clone()).collect());
-            adoption.stage = Stage::AskingSessions(open.map(|node| node.writer.clone()).collect());
+            let lives = |node: &&Node| {
+                node.closed_at.is_none() && time < node.lease_until && *node.writer.node != *own
+            };
+            let living = page.rows.iter().filter(lives).map(|node| node.writer.node.clone());
+            running.hub.set_other_nodes(living.collect());
+            adoption.stage = Stage::AskingSessions(page.rows);
             let read = Read::Sessions { node: None, after: None, limit: PAGE };
             port.submit(Asker::Adoption, LOOK, Work::Read(read));
         }
-        (Stage::AskingSessions(open), StoreAnswer::Read(Found::Sessions(page))) => {
+        (Stage::AskingSessions(nodes), StoreAnswer::Read(Found::Sessions(page))) => {
             adoption.stage = Stage::Taking;
-            let writer = Writer::new(&running.hub.settings.node, running.hub.epoch());
-            for found in page.rows.into_iter().filter(|found| !open.contains(&found.row.owner)) {
-                adoption.take(port, &writer, found);
+            let own = running.hub.settings.node.as_str();
+            let writer = Writer::new(own, running.hub.epoch());
+            let open =
+                |owner: &Writer| nodes.iter().any(|node| node.writer == *owner && node.closed_at.is_none());
+            for found in page.rows.into_iter().filter(|found| !open(&found.row.owner)) {
+                let late = adoption.looked || may_have_missed(&found.row.owner, own, &nodes);
+                adoption.take(port, &writer, found, late);
             }
             end_look(cluster, at);
         }
@@ -96,9 +103,13 @@ pub(super) fn adoption_answered(cluster: &mut Cluster, at: usize, ticket: Ticket
 pub(super) fn session_answered(cluster: &mut Cluster, at: usize, ticket: Ticket, answer: StoreAnswer) {
     let local = cluster.nodes[at].local(cluster.now);
     let Some(running) = cluster.nodes[at].running() else { return };
-    let Some(stored) = running.adoption.taking.remove(&ticket.0) else { return };
+    let Some((stored, mut late)) = running.adoption.taking.remove(&ticket.0) else { return };
+    if late && cluster.planted.is(PlantedFault::UntoldGap) {
+        cluster.planted.strike();
+        late = false;
+    }
+    let Some(running) = cluster.nodes[at].running() else { return };
     let client = stored.client;
-    let late = running.adoption.looked || !running.hub.other_nodes().is_empty();
     match answer {
         StoreAnswer::Committed(_) => {
             let adopted = adopt(running, stored, local, late);
@@ -128,18 +139,20 @@ pub(super) fn end_look(cluster: &mut Cluster, at: usize) {
 /// It is time to look again, or another node says that it left something.
 pub(super) fn look_for_sessions(cluster: &mut Cluster, at: usize) {
     if let Some(running) = cluster.nodes[at].awake().filter(|running| running.leaves_by.is_none()) {
+        // A bus that refused it at the start is asked again, as an engine does when it is connected again.
+        running.hub.listen();
         running.adoption.begin(&mut running.port);
     }
 }
 
 impl Adoption {
-    fn take(&mut self, port: &mut Port, writer: &Writer, found: Versioned<StoredSession>) {
+    fn take(&mut self, port: &mut Port, writer: &Writer, found: Versioned<StoredSession>, late: bool) {
         self.tickets += 1;
         let key = RowKey::Session(found.row.client);
         let expects = vec![Expect { key: key.clone(), version: found.version }];
         let commit =
             Commit { writer: Some(writer.clone()), expects, deletes: vec![key], ..Commit::default() };
         port.submit(Asker::Adoption, Ticket(self.tickets), Work::Commit(commit));
-        self.taking.insert(self.tickets, found.row);
+        self.taking.insert(self.tickets, (found.row, late));
     }
 }

@@ -36,7 +36,7 @@ use socket::{ParkedPoll, Socket};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use tavern_domain::Time;
-use tavern_hub::{LivenessRules, Scratch};
+use tavern_hub::{LivenessRules, Scratch, read_session};
 use tavern_store::memory::MemoryEngine;
 use tavern_store::{Found, ManualClock, Read};
 
@@ -155,6 +155,13 @@ impl Cluster {
 
     pub fn commits(&self) -> u64 {
         self.commits
+    }
+
+    /// On which nodes a session can be used.
+    pub fn owners(&self, session: &str) -> Vec<usize> {
+        let Some((key, _)) = read_session(session) else { return Vec::new() };
+        let nodes = self.nodes.iter().enumerate();
+        nodes.filter(|(_, node)| node.has_session(key)).map(|(at, _)| at).collect()
     }
 
     /// Whether a node is taken for alive by the store.

@@ -7,7 +7,7 @@ use crate::rng::Rng;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use tavern_domain::rights::Rights;
-use tavern_domain::{Identity, Scopes, Time};
+use tavern_domain::{Identity, Scopes, SessionKey, Time};
 use tavern_hub::{
     ChannelUpdate, Liveness, LivenessRules, Node as HubNode, Settings, Shard, TokenVerifier, UserNotice,
 };
@@ -25,6 +25,8 @@ pub struct Node {
     pub process: u64,
     /// The process that left all its sessions to others when it stopped.
     pub stopped: Option<u64>,
+    /// When its process started to run.
+    pub started_at: Time,
     /// When what was due was last done.
     pub woken_at: Time,
 }
@@ -73,6 +75,7 @@ impl Node {
             life: Life::Down,
             process: 0,
             stopped: None,
+            started_at: Time(0),
             woken_at: Time(0),
         }
     }
@@ -107,6 +110,16 @@ impl Node {
     pub fn is_open(&self) -> bool {
         let open = |running: &Running| running.ready && !running.asleep && running.leaves_by.is_none();
         matches!(&self.life, Life::Up(running) if open(running))
+    }
+
+    pub fn is_asleep(&self) -> bool {
+        matches!(&self.life, Life::Up(running) if running.asleep)
+    }
+
+    /// A session can be used here.
+    pub fn has_session(&self, key: SessionKey) -> bool {
+        let has = |shard: &Shard| shard.find_session(key).is_some();
+        matches!(&self.life, Life::Up(running) if running.shards.iter().any(has))
     }
 
     pub fn writer(&self) -> Option<Writer> {

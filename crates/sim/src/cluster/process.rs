@@ -9,11 +9,10 @@ use super::signal::{Exit, Signal};
 use crate::planted::PlantedFault;
 use std::sync::Arc;
 use tavern_domain::{ClientId, Epoch, Time};
-use tavern_hub::PackedSession;
-use tavern_hub::Settings;
+use tavern_hub::{NodeRow as HubNode, PackedSession, Settings};
 use tavern_store::{
-    Commit, Found, NodeChange, Page, Read, Row, RowKey, StoreAnswer, StoredSession, Ticket, Versioned, Work,
-    Writer,
+    Bus, Commit, Found, NodeChange, Page, Read, Row, RowKey, StoreAnswer, StoredSession, Ticket, Versioned,
+    Work, Writer,
 };
 
 pub struct Starting {
@@ -25,6 +24,8 @@ pub struct Starting {
 
 pub struct Stopping {
     pub port: Port,
+    hub: Arc<HubNode>,
+    bus: Arc<dyn Bus>,
     writer: Writer,
     /// The sessions are in the store.
     sessions: bool,
@@ -108,7 +109,10 @@ pub(super) fn exit(cluster: &mut Cluster, at: usize, how: Exit) {
             running.port.store.crash();
         }
         Life::Starting(starting) => starting.port.store.crash(),
-        Life::Stopping(stopping) => stopping.port.store.crash(),
+        Life::Stopping(stopping) => {
+            stopping.bus.stop();
+            stopping.port.store.crash();
+        }
         Life::Down => return,
     }
     cluster.trace.say(cluster.now, || format!("n{at} ends: {how:?}"));
@@ -170,6 +174,7 @@ pub(super) fn open(cluster: &mut Cluster, at: usize) {
     }
     cluster.trace.say(cluster.now, || format!("n{at} is up: epoch {}, {} sessions", epoch.0, adopted.len()));
     cluster.nodes[at].life = Life::Up(Box::new(running));
+    cluster.nodes[at].started_at = cluster.now;
     cluster.signals.push_back(Signal::Started { node: at, adopted });
     cluster.carry_out(at);
 }
@@ -224,6 +229,7 @@ pub(super) fn pack(cluster: &mut Cluster, at: usize) {
     let (local, drain_ms) = (cluster.nodes[at].local(cluster.now), cluster.rules.drain_ms);
     let mut packed: Vec<PackedSession> = Vec::new();
     let Some(running) = cluster.nodes[at].running() else { return };
+    running.leaves_by = None;
     for shard in &mut running.shards {
         packed.extend(shard.pack(local));
     }
@@ -235,15 +241,16 @@ pub(super) fn pack(cluster: &mut Cluster, at: usize) {
         packed.clear();
     }
     let puts = packed.iter_mut().map(|session| Row::Session(stored(session, &writer, drain_ms))).collect();
-    let mut port = running.port;
+    let Running { mut port, hub, bus, .. } = *running;
     let commit = Commit { writer: Some(writer.clone()), puts, ..Commit::default() };
     port.submit(Asker::Process, ONLY, Work::Commit(commit));
-    running.bus.stop();
-    cluster.nodes[at].life = Life::Stopping(Box::new(Stopping { port, writer, sessions: false }));
+    cluster.nodes[at].life = Life::Stopping(Box::new(Stopping { port, hub, bus, writer, sessions: false }));
 }
 
 pub(super) fn continue_stop(cluster: &mut Cluster, at: usize) {
     let Life::Stopping(stopping) = &mut cluster.nodes[at].life else { return };
+    // It has no session any more that could hear them.
+    stopping.port.take_messages();
     for (asker, _, answer) in stopping.port.take_answers() {
         if asker != Asker::Process {
             continue;
@@ -252,6 +259,7 @@ pub(super) fn continue_stop(cluster: &mut Cluster, at: usize) {
             return exit(cluster, at, Exit::StoreFailed);
         }
         if stopping.sessions {
+            stopping.hub.say_left();
             cluster.nodes[at].stopped = Some(cluster.nodes[at].process);
             return exit(cluster, at, Exit::Clean);
         }

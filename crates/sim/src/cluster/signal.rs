@@ -49,6 +49,8 @@ pub enum Signal {
         node: usize,
         how: Exit,
     },
+    /// The level of faults has changed, or a node was put to sleep, cut off, or is back.
+    Disturbed,
     /// The harness itself could not go on.
     Broken(String),
 }

@@ -10,8 +10,8 @@ use tavern_domain::{Channel, Time};
 use tavern_hub::{LivenessTask, Node as HubNode};
 use tavern_store::memory::MemoryEngine;
 use tavern_store::{
-    BusPacket, Commit, Expect, Found, PresenceRow, Read, Receipt, Row, RowKey, RowKind, StoreAnswer,
-    StoreError, Work, Writer,
+    BusPacket, Commit, Expect, Found, PresenceRow, Read, Receipt, Row, RowKey, RowKind, SessionBody,
+    StoreAnswer, StoreError, Work, Writer,
 };
 use tavern_wire::bus::{BusMessage, presence};
 
@@ -61,6 +61,22 @@ pub fn commit(
                 raise.by -= 1;
             }
         }
+        Some(PlantedFault::SharedSession) => {
+            let taken = |key: &RowKey| matches!(key, RowKey::Session(_));
+            if commit.deletes.iter().any(taken) && planted.strikes(PlantedFault::SharedSession, 50) {
+                commit.deletes.retain(|key| !taken(key));
+            }
+        }
+        Some(PlantedFault::LostMailbox) => change_sessions(planted, &mut commit, |body| {
+            let unread = !body.events.is_empty();
+            body.events.clear();
+            unread
+        }),
+        Some(PlantedFault::LostMarks) => change_sessions(planted, &mut commit, |body| {
+            let marked = !body.heard.is_empty();
+            body.heard.clear();
+            marked
+        }),
         Some(PlantedFault::EarlyReply)
             if is_arrival(&commit) && planted.strikes(PlantedFault::EarlyReply, 10) =>
         {
@@ -70,6 +86,18 @@ pub fn commit(
         _ => {}
     }
     Ok(Work::Commit(commit))
+}
+
+/// PartyChanges sessions on their way into the store. The change says whether it made a difference.
+fn change_sessions(planted: &mut Planted, commit: &mut Commit, change: impl Fn(&mut SessionBody) -> bool) {
+    for row in &mut commit.puts {
+        let Row::Session(stored) = row else { continue };
+        let Ok(mut body) = SessionBody::decode(&stored.body) else { continue };
+        if change(&mut body) {
+            planted.strike();
+            stored.body = body.encode().into();
+        }
+    }
 }
 
 /// A loss is reported as if it had happened later.
@@ -98,6 +126,10 @@ fn is_arrival(commit: &Commit) -> bool {
 pub fn bus_message(planted: &mut Planted, at: usize, message: BusPacket) -> Vec<BusPacket> {
     let key = (at, format!("{:?}", message.subject));
     match planted.fault() {
+        Some(PlantedFault::DeafNode) if at == 0 && matches!(message.subject.kind(), "_node" | "_session") => {
+            planted.strike();
+            Vec::new()
+        }
         Some(PlantedFault::WrongVersion) if planted.strikes(PlantedFault::WrongVersion, 15) => {
             vec![renumbered(&message, |update| update.to + 1)]
         }

@@ -3,8 +3,10 @@
 //! Must hold: the judges share no code with what they judge.
 
 pub mod messages;
+pub mod migration;
 pub mod presence;
 mod promise;
+mod view;
 
 use crate::cluster::{Cluster, Setup, Signal};
 use crate::planted::PlantedFault;
@@ -87,15 +89,17 @@ pub struct Trouble {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Name {
     Messages,
+    Migration,
     Presence,
 }
 
 impl Name {
-    pub const ALL: &[Name] = &[Name::Messages, Name::Presence];
+    pub const ALL: &[Name] = &[Name::Messages, Name::Migration, Name::Presence];
 
     pub fn text(self) -> &'static str {
         match self {
             Name::Messages => "messages",
+            Name::Migration => "migration",
             Name::Presence => "presence",
         }
     }
@@ -108,6 +112,7 @@ impl Name {
     pub fn steps(self) -> usize {
         match self {
             Name::Messages => messages::STEPS,
+            Name::Migration => migration::STEPS,
             Name::Presence => presence::STEPS,
         }
     }
@@ -116,6 +121,7 @@ impl Name {
     pub fn planted(self) -> &'static [PlantedFault] {
         match self {
             Name::Messages => PlantedFault::MESSAGES,
+            Name::Migration => PlantedFault::MIGRATION,
             Name::Presence => PlantedFault::PRESENCE,
         }
     }
@@ -124,6 +130,7 @@ impl Name {
     pub fn begin(self, shards: &[usize], rng: &mut Rng) -> Box<dyn Workload> {
         match self {
             Name::Messages => Box::new(messages::Messages::new(shards)),
+            Name::Migration => Box::new(migration::Migration::new(shards, rng)),
             Name::Presence => Box::new(presence::Presence::new(shards, rng)),
         }
     }

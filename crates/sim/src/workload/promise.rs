@@ -72,6 +72,13 @@ impl Promise {
         Ok(())
     }
 
+    /// A gap was told for one channel: messages of another node may have been lost.
+    pub fn channel_gap(&mut self, channel: usize) {
+        if let Some(heard) = self.channels.get_mut(&channel) {
+            heard.open();
+        }
+    }
+
     /// A message came: the `count`th of this publisher on this channel.
     pub fn message(&mut self, (publisher, channel): Source, count: u64) -> Result<(), String> {
         // What was on its way when the subscription ended may still come from another shard.

@@ -1,7 +1,7 @@
 //! What the user behind a client wants, and what the client was told.
 
-use super::view::View;
 use crate::session_client::SessionClient;
+use crate::workload::view::View;
 use std::collections::BTreeMap;
 
 pub struct Client {

@@ -2,10 +2,11 @@
 //! joined, all others are gone, every watcher sees what the store has, and nothing is left undone.
 
 use super::client::{Stand, Watch};
-use super::store_judge::{Snapshot, find, roster, snapshot_of};
+use super::store_judge::find;
 use super::{CHANNELS, NODES, Presence};
 use crate::cluster::Cluster;
 use crate::workload::Outcome;
+use crate::workload::view::{Snapshot, roster, snapshot_of};
 use std::collections::BTreeSet;
 use tavern_domain::{ClientId, Time};
 use tavern_store::{Found, Read};
@@ -62,7 +63,7 @@ impl Presence {
 
     pub(super) fn check_views(&self, cluster: &Cluster) -> Outcome {
         for (channel, (name, _)) in CHANNELS.iter().enumerate() {
-            let there: Snapshot = snapshot_of(&roster(cluster, channel).1);
+            let there: Snapshot = snapshot_of(&roster(cluster, name).1);
             for (who, client) in self.clients.iter().enumerate() {
                 let Some(watch) = client.watches.get(&channel).filter(|_| client.link.connection.is_some())
                 else {

@@ -5,7 +5,6 @@
 //! |---|---|
 //! | `client` | what a user wants and what their client was told |
 //! | `reply` | answers and events, each held against the store at that moment |
-//! | `view` | what one watcher was told about a channel |
 //! | `store_judge` | each change of the store, held against what really happened |
 //! | `end` | what must hold when the faults have ended |
 
@@ -13,7 +12,6 @@ mod client;
 mod end;
 mod reply;
 mod store_judge;
-mod view;
 
 use super::{Outcome, Profile, Trouble, Workload, number};
 use crate::cluster::{Cluster, Ended, Setup, Signal};
@@ -244,8 +242,8 @@ impl Workload for Presence {
                 adopted.into_iter().for_each(|id| self.judge.client(id).skew = skew);
                 Ok(())
             }
-            Signal::Adopted { .. } | Signal::Ended { .. } => Ok(()),
-            Signal::Polled { .. } | Signal::PollUnknown { .. } => Err("nobody polls here".into()),
+            Signal::Adopted { .. } | Signal::Ended { .. } | Signal::Disturbed => Ok(()),
+            Signal::Polled { .. } | Signal::PollUnknown { .. } => Err("no client polls here".into()),
             Signal::Broken(error) => Err(error),
         }
     }

@@ -2,11 +2,11 @@
 
 use super::client::{Command, Stand, Watch};
 use super::store_judge::find;
-use super::view::View;
 use super::{CHANNELS, Presence, RETRY_MS};
 use crate::cluster::Cluster;
 use crate::planted::PlantedFault;
 use crate::workload::Outcome;
+use crate::workload::view::View;
 use serde_json::Value;
 
 /// A session lives at least this long without a transport, while its process lives.

@@ -7,6 +7,7 @@
 use super::{CHANNELS, RESUME_MS, SKEW_MS};
 use crate::cluster::Cluster;
 use crate::workload::Outcome;
+use crate::workload::view::{Snapshot, roster, snapshot_of};
 use std::collections::{BTreeMap, BTreeSet};
 use tavern_domain::presence::{Attendance, ChannelClient, LostClient, NodeEpoch};
 use tavern_domain::{ClientId, Time};
@@ -14,9 +15,6 @@ use tavern_store::{Found, NodeRow, PresenceKey, Read, Writer};
 
 /// How long the store may take for what a client asked.
 const PATIENCE_MS: u64 = 10_000;
-
-/// Users, their clients, the states of these.
-pub type Snapshot = BTreeMap<String, BTreeMap<String, String>>;
 
 #[derive(Default)]
 pub struct StoreJudge {
@@ -76,7 +74,7 @@ impl StoreJudge {
 
     fn observe_channel(&mut self, cluster: &Cluster, channel: usize) -> Outcome {
         let now = cluster.now;
-        let (version, rows) = roster(cluster, channel);
+        let (version, rows) = roster(cluster, CHANNELS[channel].0);
         let mut users: BTreeSet<String> = rows.keys().cloned().collect();
         let known = self.rows.keys().filter(|(of, _)| *of == channel);
         users.extend(known.map(|(_, user)| user.clone()));
@@ -287,21 +285,6 @@ impl StoreJudge {
 
 pub fn find(row: &Attendance, client: ClientId) -> Option<&ChannelClient> {
     row.clients().iter().find(|attendee| attendee.client == client)
-}
-
-pub fn roster(cluster: &Cluster, channel: usize) -> (u64, BTreeMap<String, Attendance>) {
-    let name = CHANNELS[channel].0;
-    let read = Read::Roster { channel: name.into(), after: None, limit: 1000 };
-    let Found::Roster(roster) = cluster.peek(read) else { return Default::default() };
-    let rows = roster.page.rows.into_iter().map(|row| (row.row.key.user.to_string(), row.row.attendance));
-    (roster.version, rows.collect())
-}
-
-pub fn snapshot_of(rows: &BTreeMap<String, Attendance>) -> Snapshot {
-    let state =
-        |client: &ChannelClient| client.state.as_ref().map_or("null".into(), |state| state.text.to_string());
-    let clients = |row: &Attendance| row.connected().map(|c| (c.client.to_string(), state(c))).collect();
-    rows.iter().map(|(user, row)| (user.clone(), clients(row))).collect()
 }
 
 /// How many events it takes at least to tell the difference.

@@ -2,9 +2,14 @@
 //! Must hold: versions grow by one, or by a difference that says from where; a user comes before their clients and goes
 //! after them; nothing is told that is known already.
 
-use super::store_judge::Snapshot;
+use crate::cluster::Cluster;
 use serde_json::Value;
 use std::collections::BTreeMap;
+use tavern_domain::presence::{Attendance, ChannelClient};
+use tavern_store::{Found, Read};
+
+/// Users, their clients, the states of these.
+pub type Snapshot = BTreeMap<String, BTreeMap<String, String>>;
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct View {
@@ -76,29 +81,29 @@ impl View {
 
     /// Entries are absolute: what is there now, and what is not any more.
     fn differ(&mut self, event: &Value) -> Result<(), String> {
-        let wrong = || format!("this difference does not follow from what was told before: {event}");
+        let known = |fits: bool| match fits {
+            true => Ok(()),
+            false => Err(format!("this difference does not follow from what was told before: {event}")),
+        };
         for gone in list(event, "left")? {
             let user = text(gone, "user")?;
             match gone.get("client").and_then(Value::as_str) {
-                None => drop(self.users.remove(&user).ok_or_else(wrong)?),
+                None => known(self.users.remove(&user).is_some())?,
                 Some(client) => {
-                    let clients = self.users.get_mut(&user).ok_or_else(wrong)?;
-                    clients.remove(client).ok_or_else(wrong)?;
+                    let clients = self.users.get_mut(&user);
+                    known(clients.is_some_and(|clients| clients.remove(client).is_some()))?;
                 }
             }
         }
         for entry in list(event, "joined")? {
             let clients = self.users.entry(text(entry, "user")?).or_default();
-            if let Some(client) = entry.get("client").and_then(Value::as_str)
-                && clients.insert(client.into(), entry["state"].to_string()).is_some()
-            {
-                return Err(wrong());
+            if let Some(client) = entry.get("client").and_then(Value::as_str) {
+                known(clients.insert(client.into(), entry["state"].to_string()).is_none())?;
             }
         }
         for entry in list(event, "updated")? {
-            let clients = self.users.get_mut(&text(entry, "user")?).ok_or_else(wrong)?;
-            let known = clients.get_mut(&text(entry, "client")?).ok_or_else(wrong)?;
-            *known = entry["state"].to_string();
+            let clients = self.users.entry(text(entry, "user")?).or_default();
+            known(clients.insert(text(entry, "client")?, entry["state"].to_string()).is_some())?;
         }
         if number(event, "count")? != self.users.len() as u64 {
             return Err(format!("{} users are known, not as told: {event}", self.users.len()));
@@ -117,4 +122,19 @@ fn text(value: &Value, name: &str) -> Result<String, String> {
 
 fn list<'a>(value: &'a Value, name: &str) -> Result<&'a Vec<Value>, String> {
     value[name].as_array().ok_or_else(|| format!("no {name} in {value}"))
+}
+
+/// What the store has: the version of a channel, and its users.
+pub fn roster(cluster: &Cluster, channel: &str) -> (u64, BTreeMap<String, Attendance>) {
+    let read = Read::Roster { channel: channel.into(), after: None, limit: 1000 };
+    let Found::Roster(roster) = cluster.peek(read) else { return Default::default() };
+    let rows = roster.page.rows.into_iter().map(|row| (row.row.key.user.to_string(), row.row.attendance));
+    (roster.version, rows.collect())
+}
+
+pub fn snapshot_of(rows: &BTreeMap<String, Attendance>) -> Snapshot {
+    let state =
+        |client: &ChannelClient| client.state.as_ref().map_or("null".into(), |state| state.text.to_string());
+    let clients = |row: &Attendance| row.living().map(|c| (c.client.to_string(), state(c))).collect();
+    rows.iter().map(|(user, row)| (user.clone(), clients(row))).collect()
 }

@@ -1,0 +1,333 @@
+//! Sessions that move between living nodes: clients hop from node to node with their session, publish and listen, are
+//! present in a channel and watch it, while nodes stop in turn, crash, sleep and are cut off.
+//!
+//! Must hold: what `promise` says, for every session, wherever it is; a session is on one node at most; what is unread moves
+//! with it; while nothing else goes wrong every hop and every stop is resumed, and watchers hear of neither; in the end watchers see what the store has,
+//! and the store has the connected clients.
+
+mod hear;
+
+use super::promise::{Promise, Source};
+use super::view::{View, roster, snapshot_of};
+use super::{Outcome, Profile, Trouble, Workload, number};
+use crate::cluster::{Cluster, ConnectionId, Exit, Node, Setup, Signal};
+use crate::planted::PlantedFault;
+use crate::rng::Rng;
+use crate::session_client::SessionClient;
+use std::collections::{BTreeMap, BTreeSet};
+use tavern_domain::Time;
+use tavern_hub::{LivenessRules, Settings};
+
+pub const STEPS: usize = 500;
+const NODES: usize = 3;
+const CLIENTS: usize = 7;
+const CHANNELS: usize = 3;
+/// Where every client is present and which some of them watch.
+const LOBBY: &str = "game#A";
+const RETRY_MS: u64 = 300;
+const RULES: LivenessRules = LivenessRules {
+    heartbeat_ms: 2_000,
+    lease_ms: 10_000,
+    drain_ms: 15_000,
+    sweep_ms: 60_000,
+    sweep_age_ms: 120_000,
+};
+const END_MS: u64 = 60_000;
+const MAILBOX_EVENTS: usize = 256;
+/// Sent events are kept for at least this long.
+const KEPT_MS: u64 = 25_000;
+
+pub struct Migration {
+    shards: Vec<usize>,
+    clients: Vec<Client>,
+    /// How many messages each publisher has sent on each channel, and how many of them were accepted.
+    sent: BTreeMap<Source, u64>,
+    accepted: BTreeMap<Source, u64>,
+    publishers: usize,
+    /// When something was wrong besides moves and stops.
+    troubled_at: Time,
+    counts: BTreeMap<&'static str, u64>,
+}
+
+struct Client {
+    link: SessionClient<Command>,
+    promise: Promise,
+    /// A new connection is a new publisher.
+    publisher: usize,
+    wants: BTreeSet<usize>,
+    joined: bool,
+    /// What it was told about the lobby; none while it is not told, or may have missed something.
+    view: Option<View>,
+    watches: bool,
+    /// Since when it is connected and greeted.
+    here_since: Option<Time>,
+    /// When hello was last answered.
+    greeted_at: Time,
+    /// When it was last connected, and how long it was away before the last greeting.
+    seen_at: Time,
+    away_ms: u64,
+    /// The connection of a page that is still open while another one connects.
+    old: Option<ConnectionId>,
+    /// A process has crashed since it was last greeted: perhaps the one with its session.
+    crashed: bool,
+    /// When the node of its session started.
+    home_started_at: Time,
+    /// Where its session was last seen.
+    owners: Vec<usize>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Command {
+    Hello,
+    Join,
+    Watch,
+    Subscribe(usize),
+    Unsubscribe(usize),
+    Publish(usize),
+}
+
+impl Migration {
+    pub fn new(shards: &[usize], rng: &mut Rng) -> Migration {
+        let random = (0..NODES).map(|_| 1 + rng.below(2));
+        let client = |number: usize| Client {
+            link: SessionClient::new(format!("user{number}")),
+            promise: Promise::default(),
+            publisher: 0,
+            wants: BTreeSet::new(),
+            joined: false,
+            view: None,
+            watches: number < 2,
+            here_since: None,
+            greeted_at: Time(0),
+            seen_at: Time(0),
+            away_ms: 0,
+            old: None,
+            crashed: false,
+            home_started_at: Time(0),
+            owners: Vec::new(),
+        };
+        Migration {
+            shards: if shards.is_empty() { random.collect() } else { shards.to_vec() },
+            clients: (0..CLIENTS).map(client).collect(),
+            sent: BTreeMap::new(),
+            accepted: BTreeMap::new(),
+            publishers: 0,
+            troubled_at: Time(0),
+            counts: BTreeMap::new(),
+        }
+    }
+
+    fn count(&mut self, what: &'static str) {
+        *self.counts.entry(what).or_default() += 1;
+    }
+
+    /// To the node it was on, or to another one.
+    fn choose_connect(&self, cluster: &Cluster, rng: &mut Rng, who: usize) -> Option<String> {
+        let node = if rng.chance(25) { self.clients[who].link.home.0 } else { rng.below(NODES) };
+        let shard = rng.below(2);
+        cluster.nodes[node].is_open().then(|| format!("client {who} connect {node} {shard}"))
+    }
+
+    /// Notes whether anything is wrong besides moves and stops.
+    fn note_trouble(&mut self, cluster: &Cluster) {
+        let faults = cluster.faults.state();
+        let asleep = cluster.nodes.iter().any(Node::is_asleep);
+        if faults.level > 0 || !faults.cut.is_empty() || asleep {
+            self.troubled_at = cluster.now;
+        }
+    }
+
+    fn calm_ms(&self, cluster: &Cluster) -> u64 {
+        cluster.now.since(self.troubled_at)
+    }
+}
+
+impl Workload for Migration {
+    fn profile(&self) -> Profile {
+        Profile {
+            setup: Setup {
+                shards: self.shards.clone(),
+                rules: RULES,
+                moves: true,
+                ordered_channels: true,
+                shard_delay_ms: 3,
+            },
+            trouble: Trouble {
+                nodes: 16,
+                crash: 1,
+                stop: 6,
+                sleep: 1,
+                cut: 1,
+                level: 4,
+                level_max: 6,
+                skew_ms: 100,
+            },
+            pace_ms: [60, 400, 2_000, 6_000],
+            last_sleep_ms: 0,
+            end_ms: END_MS,
+        }
+    }
+
+    fn settings(&self, _variant: u64, _fault: Option<PlantedFault>) -> Settings {
+        Settings { commands_per_second: 0, mailbox_events: MAILBOX_EVENTS, ..Settings::default() }
+    }
+
+    fn choose(&mut self, cluster: &Cluster, rng: &mut Rng) -> Vec<String> {
+        let who = rng.below(CLIENTS);
+        let channel = rng.below(CHANNELS);
+        let client = &self.clients[who];
+        if client.link.connection.is_none() {
+            let comes = rng.chance(60);
+            return self.choose_connect(cluster, rng, who).filter(|_| comes).into_iter().collect();
+        }
+        if !client.link.is_idle() {
+            // It has waited long enough, or hops away in the middle of something.
+            return rng.chance(4).then(|| format!("client {who} disconnect")).into_iter().collect();
+        }
+        match rng.below(100) {
+            0..55 => vec![format!("client {who} publish {channel}")],
+            55..70 if !client.wants.contains(&channel) => vec![format!("client {who} subscribe {channel}")],
+            70..72 if client.wants.contains(&channel) => vec![format!("client {who} unsubscribe {channel}")],
+            72..90 => {
+                // To any node, with or without closing the old connection.
+                let again = self.choose_connect(cluster, rng, who);
+                let left = rng.chance(60).then(|| format!("client {who} disconnect"));
+                left.into_iter().chain(again).collect()
+            }
+            90..94 => vec![format!("client {who} disconnect")],
+            _ => Vec::new(),
+        }
+    }
+
+    fn perform(&mut self, cluster: &mut Cluster, words: &[&str]) -> Outcome {
+        let ["client", who, verb, rest @ ..] = words else { return Err("not an action of migration".into()) };
+        let who: usize = number(who)?;
+        let numbers: Vec<usize> = rest.iter().map(|word| number(word)).collect::<Result<_, _>>()?;
+        let client = self.clients.get_mut(who).ok_or("no such client")?;
+        match (*verb, &numbers[..]) {
+            ("connect", [node, shard]) => {
+                if *node < cluster.nodes.len() && cluster.nodes[*node].is_open() {
+                    let open = self.clients[who].link.connection;
+                    self.cut_off(cluster, who);
+                    self.publishers += 1;
+                    let client = &mut self.clients[who];
+                    client.publisher = self.publishers;
+                    // An older one that never was answered is closed.
+                    let older = std::mem::replace(&mut client.old, open);
+                    older.inspect(|connection| cluster.disconnect(*connection));
+                    let client = &mut self.clients[who];
+                    client.link.connect(cluster, who, *node, *shard, Command::Hello);
+                }
+                return Ok(());
+            }
+            ("disconnect", []) => {
+                if let Some(connection) = client.link.connection {
+                    self.cut_off(cluster, who);
+                    cluster.disconnect(connection);
+                }
+                return Ok(());
+            }
+            ("publish", [channel]) => client.link.todo.push_back(Command::Publish(*channel)),
+            ("subscribe", [channel]) => {
+                client.wants.insert(*channel);
+                client.link.todo.push_back(Command::Subscribe(*channel));
+            }
+            ("unsubscribe", [channel]) => {
+                client.wants.remove(channel);
+                client.link.todo.push_back(Command::Unsubscribe(*channel));
+            }
+            _ => return Err(format!("{verb} is not an action of migration")),
+        }
+        self.pump(cluster, who);
+        Ok(())
+    }
+
+    fn observe(&mut self, cluster: &mut Cluster, signal: Signal) -> Outcome {
+        self.note_trouble(cluster);
+        match signal {
+            Signal::Heard { client, connection, frame } => {
+                if self.clients[client].link.connection != Some(connection) {
+                    return Ok(());
+                }
+                let node = self.clients[client].link.node;
+                self.heard(cluster, client, &frame)
+                    .map_err(|error| format!("client {client} on n{node}: {error}"))
+            }
+            Signal::Closed { client, connection, .. } => {
+                if self.clients[client].link.connection == Some(connection) {
+                    self.cut_off(cluster, client);
+                }
+                Ok(())
+            }
+            Signal::Committed => self.check_owners(cluster),
+            Signal::Ended { how, .. } => {
+                if how != Exit::Clean {
+                    self.troubled_at = cluster.now;
+                    self.clients.iter_mut().for_each(|client| client.crashed = true);
+                }
+                Ok(())
+            }
+            Signal::Adopted { .. } => {
+                self.count("sessions adopted");
+                Ok(())
+            }
+            Signal::Broken(error) => Err(error),
+            Signal::Disturbed
+            | Signal::Started { .. }
+            | Signal::Detached { .. }
+            | Signal::Polled { .. }
+            | Signal::PollUnknown { .. } => Ok(()),
+        }
+    }
+
+    fn choose_last(&mut self, cluster: &Cluster, rng: &mut Rng) -> Vec<String> {
+        let away = (0..CLIENTS).filter(|who| self.clients[*who].link.connection.is_none());
+        let back: Vec<usize> = away.filter(|who| *who < 2 || rng.chance(70)).collect();
+        back.into_iter().filter_map(|who| self.choose_connect(cluster, rng, who)).collect()
+    }
+
+    fn check_end(&mut self, cluster: &Cluster) -> Outcome {
+        let there = snapshot_of(&roster(cluster, LOBBY).1);
+        let mut right: BTreeSet<String> = BTreeSet::new();
+        for (who, client) in self.clients.iter().enumerate() {
+            if client.link.connection.is_none() {
+                continue;
+            }
+            if !client.link.is_idle() || !client.link.todo.is_empty() {
+                let (pending, todo) = (client.link.pending, &client.link.todo);
+                return Err(format!("client {who} waits forever: {pending:?}, then {todo:?}"));
+            }
+            client.promise.complete(&self.accepted).map_err(|error| format!("client {who}: {error}"))?;
+            right.extend(client.link.id.map(|id| id.to_string()));
+            if client.watches && client.view.as_ref().is_none_or(|view| view.users != there) {
+                return Err(format!("client {who} sees {:?}, the store has {there:?}", client.view));
+            }
+        }
+        let present: BTreeSet<String> = there.values().flat_map(|clients| clients.keys().cloned()).collect();
+        match present == right {
+            true => Ok(()),
+            false => Err(format!("{present:?} are present, {right:?} are connected")),
+        }
+    }
+
+    fn next_wake(&self) -> Option<Time> {
+        self.clients.iter().filter_map(|client| client.link.retry_at).min()
+    }
+
+    fn wake(&mut self, cluster: &mut Cluster) -> Outcome {
+        self.note_trouble(cluster);
+        for who in 0..CLIENTS {
+            let link = &mut self.clients[who].link;
+            if link.retry_at.is_some_and(|due| due <= cluster.now) {
+                link.retry_at = None;
+                self.catch_up(who);
+                self.pump(cluster, who);
+            }
+        }
+        Ok(())
+    }
+
+    fn counts(&self) -> Vec<(&'static str, u64)> {
+        self.counts.iter().map(|(what, count)| (*what, *count)).collect()
+    }
+}
