@@ -244,6 +244,24 @@ fn adopted_watcher_gets_a_gap_for_missed_presence_changes() {
 }
 
 #[test]
+fn adopted_watcher_of_a_channel_that_was_emptied_meanwhile_gets_a_gap() {
+    let mut scene = Scene::new();
+    let mut ann = scene.ann.clone();
+    let (mut bob, _) = scene.cluster.node(2).client("bob");
+    scene.cluster.say(2, &mut bob, r#"{"op":"join","channel":"game#A"}"#);
+    scene.cluster.say(0, &mut ann, r#"{"op":"subscribe","channel":"game#A","presence":true}"#);
+    scene.cluster.set_fate(|_, _, packet| if word(packet) == "offer" { vec![] } else { vec![0] });
+    let packed = stop(&mut scene, 20_000);
+    scene.cluster.heal();
+    scene.cluster.say(2, &mut bob, r#"{"op":"leave","channel":"game#A"}"#);
+    let now = scene.cluster.node(1).now;
+    assert!(scene.cluster.node(1).shards[0].adopt(now, &packed[0]));
+    scene.cluster.live(10);
+    let ann = scene.resume(1, 0);
+    assert_eq!(scene.hear(1, &ann), [json!({"seq": 1, "event": "gap", "channel": "game#A"})]);
+}
+
+#[test]
 fn session_adopted_late_gets_a_gap_for_each_subscription() {
     let mut scene = Scene::new();
     scene.publish(2, "game#A", "1");

@@ -74,10 +74,9 @@ impl WatchedRoom {
         body
     }
 
-    /// The version from which somebody who begins to watch is told on. In an emptied channel numbers begin anew.
+    /// The version from which somebody who begins to watch is told on.
     pub fn base(&self) -> u64 {
         match self.mode {
-            PresenceMode::Full if self.room.snapshot().members.is_empty() => 0,
             PresenceMode::Full => self.room.version(),
             PresenceMode::Coalesced | PresenceMode::Counts => self.tick.version(),
         }
