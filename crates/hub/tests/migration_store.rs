@@ -73,6 +73,23 @@ fn session_is_on_no_node_when_the_answer_to_its_removal_is_lost() {
     check("two", Request::Remove, WorkOutcome::FailAfter, false, &[]);
 }
 
+#[test]
+fn move_ends_in_time_when_the_store_fails_again_and_again_and_a_message_is_lost() {
+    let mut scene = Scene::new();
+    let mut given = 0;
+    scene.cluster.set_fate(move |_, _, packet| {
+        given += u32::from(word(packet) == "given");
+        if given > 6 { vec![] } else { vec![0] }
+    });
+    scene.cluster.set_work_fate(|_, work| match request_of(work) {
+        Request::Fetch => WorkFault { outcome: WorkOutcome::FailBefore, ..WorkFault::NONE },
+        _ => WorkFault::NONE,
+    });
+    let before = scene.cluster.now();
+    assert_eq!(scene.come(1, 0).1["resumed"], false);
+    assert!(scene.cluster.now().since(before) <= 5_500, "the client is answered");
+}
+
 /// The new node never learns that the session is stored; the old node takes it back without an answer.
 #[test]
 fn session_is_on_no_node_when_the_answer_to_taking_it_back_is_lost() {

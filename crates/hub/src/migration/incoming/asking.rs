@@ -43,7 +43,6 @@ impl IncomingMoves {
         let Some(incoming) = self.moves.get_mut(&half) else { return };
         incoming.asked_all = true;
         incoming.back_off(core.now);
-        incoming.due = incoming.due.min(incoming.ask_until);
         core.agenda.set(incoming.due, Timer::Migration(half));
         send(core, None, incoming.id, incoming.question());
     }

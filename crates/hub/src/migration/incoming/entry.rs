@@ -100,9 +100,10 @@ impl IncomingMove {
         self.owner == *node && self.id.number == id.number
     }
 
-    /// Sets the time of the next retry.
+    /// Sets the time of the next retry: not after the end of the move, however often was retried before.
     pub fn back_off(&mut self, now: Time) {
-        self.due = now + self.retry_ms;
+        let end = if self.is_under_way() { self.began + MOVE_MS } else { self.ask_until };
+        self.due = (now + self.retry_ms).min(end.max(now + RETRY_MS));
         self.retry_ms *= 2;
     }
 
