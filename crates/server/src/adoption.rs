@@ -53,8 +53,8 @@ impl Adoption {
         self.set_other_nodes(now, &nodes);
         let open: BTreeSet<&Writer> =
             nodes.iter().filter(|node| node.closed_at.is_none()).map(|node| &node.writer).collect();
-        let own = self.node.settings.node.as_str();
-        let is_late = |owner: &Writer| !at_start || may_have_missed(owner, own, &nodes);
+        let own = Writer::new(&self.node.settings.node, self.node.epoch());
+        let is_late = |owner: &Writer| !at_start || may_have_missed(owner, &own, &nodes);
         let mut after = None;
         loop {
             let read = Read::Sessions { node: None, after, limit: PAGE_ROWS };

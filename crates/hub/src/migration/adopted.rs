@@ -12,14 +12,15 @@ use std::sync::Arc;
 use tavern_store::{NodeRow, Writer};
 
 /// Whether messages may have been published while a session of a stopped node lay in the store, as far as the store knows
-/// the nodes. Not if every other node had said reason before. A node whose lease ended may be alive and publish.
-pub fn may_have_missed(owner: &Writer, adopter: &str, nodes: &[NodeRow]) -> bool {
-    let stored = nodes.iter().find(|node| node.writer == *owner).and_then(|node| node.closed_at);
-    let others = nodes.iter().filter(|node| *node.writer.node != *adopter && node.writer.node != owner.node);
-    others.into_iter().any(|node| match (stored, node.closed_at) {
-        (Some(stored), Some(closed)) => !node.clean || closed > stored,
-        _ => true,
-    })
+/// the nodes. Not if its node stopped cleanly and every other node had said reason before, also an earlier process of the
+/// adopter. A node whose lease ended may be alive and publish.
+pub fn may_have_missed(owner: &Writer, adopter: &Writer, nodes: &[NodeRow]) -> bool {
+    // A node that did not stop cleanly stored the session for a move, some time before it was closed.
+    let stored =
+        nodes.iter().find(|node| node.writer == *owner && node.clean).and_then(|node| node.closed_at);
+    let Some(stored) = stored else { return true };
+    let others = nodes.iter().filter(|node| node.writer != *adopter && node.writer != *owner);
+    others.into_iter().any(|node| !node.clean || node.closed_at.is_none_or(|closed| closed > stored))
 }
 
 /// Adopted watchers and the version they were told, until their channel is loaded.
@@ -81,16 +82,25 @@ mod tests {
             clean,
         };
         let owner = node("a", Some(100), true);
+        let adopter = Writer::new("b", Epoch(2));
         let check = |others: &[NodeRow], expected: bool| {
             let nodes: Vec<NodeRow> = others.iter().cloned().chain([owner.clone()]).collect();
-            assert_eq!(may_have_missed(&owner.writer, "b", &nodes), expected, "{others:?}");
+            assert_eq!(may_have_missed(&owner.writer, &adopter, &nodes), expected, "{others:?}");
         };
         check(&[], false);
-        check(&[node("b", None, false)], false);
+        check(&[NodeRow { writer: adopter.clone(), ..node("b", None, false) }], false);
+        check(&[node("b", Some(110), false)], true);
         check(&[node("c", Some(90), true)], false);
         check(&[node("c", None, false)], true);
         check(&[node("c", Some(110), true)], true);
         check(&[node("c", Some(90), false)], true);
-        assert!(may_have_missed(&owner.writer, "b", &[node("c", Some(1), true)]), "the owner is not known");
+        assert!(
+            may_have_missed(&owner.writer, &adopter, &[node("c", Some(1), true)]),
+            "the owner is not known"
+        );
+        assert!(
+            may_have_missed(&owner.writer, &adopter, &[node("a", Some(100), false)]),
+            "the owner was closed"
+        );
     }
 }

@@ -84,12 +84,11 @@ pub(super) fn adoption_answered(cluster: &mut Cluster, at: usize, ticket: Ticket
         }
         (Stage::AskingSessions(nodes), StoreAnswer::Read(Found::Sessions(page))) => {
             adoption.stage = Stage::Taking;
-            let own = running.hub.settings.node.as_str();
-            let writer = Writer::new(own, running.hub.epoch());
+            let writer = Writer::new(&running.hub.settings.node, running.hub.epoch());
             let open =
                 |owner: &Writer| nodes.iter().any(|node| node.writer == *owner && node.closed_at.is_none());
             for found in page.rows.into_iter().filter(|found| !open(&found.row.owner)) {
-                let late = adoption.looked || may_have_missed(&found.row.owner, own, &nodes);
+                let late = adoption.looked || may_have_missed(&found.row.owner, &writer, &nodes);
                 adoption.take(port, &writer, found, late);
             }
             end_look(cluster, at);
