@@ -8,7 +8,7 @@ use harness::code;
 use harness::party_cluster::{GRACE, INVITE, OWN_GRACE, PartyCluster, RESUME, settings};
 use std::sync::{Arc, Mutex};
 use tavern_store::memory::{WorkFault, WorkOutcome};
-use tavern_store::{Commit, Row, Work};
+use tavern_store::{Commit, Read, Row, Work};
 
 fn user(name: &str) -> String {
     format!(r#""user":"{name}""#)
@@ -368,4 +368,21 @@ fn who_has_accepted_may_speak_at_once() {
     });
     parties.ok(bob, "party.accept", &number(id));
     assert_eq!(code(&parties.say(bob, "party.say", r#""data":1"#)), "ok");
+}
+
+#[test]
+fn session_that_comes_while_the_inbox_is_read_gets_older_messages_first() {
+    let (mut parties, ann, bob) = ann_and_bob(2);
+    parties.join(ann, bob);
+    parties.cluster.set_work_fate(|_, work| {
+        let slow = matches!(work, Work::Read(Read::AnswerReceiver { .. }));
+        WorkFault { before_ms: if slow { 100 } else { 0 }, ..WorkFault::NONE }
+    });
+    parties.ok(ann, "party.set_data", r#""data":{"n":1}"#);
+    parties.live(10);
+    let second = parties.come(1, "bob");
+    parties.live(500);
+    parties.hear(second);
+    let all: Vec<u64> = parties.letters("bob").iter().map(|(n, _)| *n).collect();
+    assert_eq!((all.len(), &parties.seats[second].numbers), (2, &all));
 }

@@ -26,8 +26,15 @@ const ONCE_MS: u64 = 24 * 3_600_000;
 
 /// What was asked of the store about inboxes.
 pub(crate) enum InboxRequest {
-    Read { user: Arc<str> },
-    Post { user: Arc<str>, claim: ReplyTo },
+    /// The messages after a number.
+    Read {
+        user: Arc<str>,
+        after: u64,
+    },
+    Post {
+        user: Arc<str>,
+        claim: ReplyTo,
+    },
 }
 
 pub(crate) struct Inbox {
@@ -61,7 +68,7 @@ impl Inbox {
         let Some(after) = sessions.iter().filter_map(last).min() else { return };
         self.reading.insert(user.clone(), false);
         let read = Read::Inbox { user: user.clone(), after, limit: PAGE_ROWS };
-        self.ask_inbox(core, InboxRequest::Read { user: user.clone() }, Work::Read(read));
+        self.ask_inbox(core, InboxRequest::Read { user: user.clone(), after }, Work::Read(read));
     }
 
     fn ask_inbox(&mut self, core: &mut Core, task: InboxRequest, work: Work) {
@@ -78,10 +85,10 @@ impl Inbox {
         }
         let Some(task) = self.under_way.remove(&ticket) else { return };
         match (task, answer) {
-            (InboxRequest::Read { user }, StoreAnswer::Read(Found::Inbox(page))) => {
-                self.inbox_read(core, &user, &page);
+            (InboxRequest::Read { user, after }, StoreAnswer::Read(Found::Inbox(page))) => {
+                self.inbox_read(core, &user, after, &page);
             }
-            (InboxRequest::Read { user }, _) => {
+            (InboxRequest::Read { user, .. }, _) => {
                 self.reading.remove(&user);
                 core.agenda.set(now + RETRY_AFTER_MS, Timer::RetryInbox(user));
             }
@@ -99,18 +106,23 @@ impl Inbox {
         }
     }
 
-    fn inbox_read(&mut self, core: &mut Core, user: &Arc<str>, inbox: &InboxPage) {
+    fn inbox_read(&mut self, core: &mut Core, user: &Arc<str>, after: u64, inbox: &InboxPage) {
+        let mut again = self.reading.remove(user).unwrap_or(false);
         for id in core.users.sessions(user).to_vec() {
-            self.deliver_page(core, id, user, inbox);
+            let Some(had) = core.session(id).map(|session| session.last_inbox_message) else { continue };
+            if had < after {
+                // The session opened while the inbox was read, and needs older messages first.
+                again = true;
+                continue;
+            }
+            self.deliver_page(core, id, user, inbox, had);
         }
-        let again = self.reading.remove(user).unwrap_or(false);
         if again || inbox.page.more {
             self.read_inbox(core, user);
         }
     }
 
-    fn deliver_page(&mut self, core: &mut Core, id: ListenerId, user: &str, inbox: &InboxPage) {
-        let Some(had) = core.session(id).map(|session| session.last_inbox_message) else { return };
+    fn deliver_page(&mut self, core: &mut Core, id: ListenerId, user: &str, inbox: &InboxPage, had: u64) {
         if inbox.dropped > had {
             self.deliver(core, id, inbox.dropped, json::gap_tail(&own_channel(user), inbox.dropped));
         }
