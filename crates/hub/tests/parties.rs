@@ -386,3 +386,16 @@ fn session_that_comes_while_the_inbox_is_read_gets_older_messages_first() {
     let all: Vec<u64> = parties.letters("bob").iter().map(|(n, _)| *n).collect();
     assert_eq!((all.len(), &parties.seats[second].numbers), (2, &all));
 }
+
+#[test]
+fn member_whose_command_finds_an_invite_expired_is_told_too() {
+    let (mut parties, ann, bob) = ann_and_bob(2);
+    parties.join(ann, bob);
+    let cid = parties.come(1, "cid");
+    parties.invite(ann, cid);
+    // Nobody else looks at the party when the time is over.
+    parties.crash(0);
+    parties.live(INVITE + 10);
+    parties.ok(bob, "party.get", "");
+    assert_eq!(parties.told("bob").last().map(String::as_str), Some("cid uninvited expired"));
+}

@@ -9,8 +9,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use tavern_domain::Time;
 use tavern_domain::party::{
-    self, PartyChanges, PartyCommand, PartyEvent, PartyEventKind, PartyFacts, PartyNeed, PartyRefusal as No,
-    PartyReply, PartyRequest, PartyResult, UserPresence,
+    self, PartyChanges, PartyCommand, PartyEvent, PartyEventKind, PartyFacts, PartyNeed, PartyReason,
+    PartyRefusal as No, PartyReply, PartyRequest, PartyResult, UserPresence,
 };
 use tavern_domain::presence::OfflineReason;
 use tavern_domain::topic::PARTIES;
@@ -245,9 +245,11 @@ fn append(core: &Core, told: &party::PartyTopicEvent) -> Append {
     Append { topic: PARTIES.into(), id: None, body: body.into() }
 }
 
-/// What somebody did himself he knows from the answer; that he is away or back he knows too.
+/// Users know their own actions from the reply, and whether they themselves are online.
 fn is_update(event: &PartyEvent, caller: Option<&str>) -> bool {
     match event.kind {
+        // No user did it: the sender of the command that found it expired does not know either.
+        PartyEventKind::Uninvited { reason: PartyReason::Expired } => true,
         PartyEventKind::Invited { .. } | PartyEventKind::Uninvited { .. } | PartyEventKind::Ready { .. } => {
             Some(&*event.to) != caller
         }
