@@ -375,7 +375,7 @@ fn session_that_comes_while_the_inbox_is_read_gets_older_messages_first() {
     let (mut parties, ann, bob) = ann_and_bob(2);
     parties.join(ann, bob);
     parties.cluster.set_work_fate(|_, work| {
-        let slow = matches!(work, Work::Read(Read::AnswerReceiver { .. }));
+        let slow = matches!(work, Work::Read(Read::Inbox { .. }));
         WorkFault { before_ms: if slow { 100 } else { 0 }, ..WorkFault::NONE }
     });
     parties.ok(ann, "party.set_data", r#""data":{"n":1}"#);
@@ -383,7 +383,7 @@ fn session_that_comes_while_the_inbox_is_read_gets_older_messages_first() {
     let second = parties.come(1, "bob");
     parties.live(500);
     parties.hear(second);
-    let all: Vec<u64> = parties.letters("bob").iter().map(|(n, _)| *n).collect();
+    let all: Vec<u64> = parties.inbox("bob").iter().map(|(n, _)| *n).collect();
     assert_eq!((all.len(), &parties.seats[second].numbers), (2, &all));
 }
 

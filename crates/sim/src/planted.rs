@@ -33,6 +33,18 @@ pub enum PlantedFault {
     /// A node asks for a session and gets no answer.
     DeafNode,
 
+    // Parties and inboxes.
+    /// A commit loses an inbox message.
+    LostInboxMessage,
+    /// A commit stores an inbox message twice.
+    RepeatedInboxMessage,
+    /// A party has a member, and what is kept of that user does not say so.
+    LostMembership,
+    /// It is forgotten that a request was carried out.
+    ForgottenRequest,
+    /// A party command is answered and not written.
+    FalseParty,
+
     // Presence.
     /// Presence changes are lost on the bus, and nothing is compared with the store.
     NoResync,
@@ -91,6 +103,17 @@ impl PlantedFault {
         PlantedFault::LostMarks,
         PlantedFault::UntoldGap,
         PlantedFault::DeafNode,
+    ];
+    pub const PARTIES: &[PlantedFault] = &[
+        PlantedFault::LostInboxMessage,
+        PlantedFault::RepeatedInboxMessage,
+        PlantedFault::LostMembership,
+        PlantedFault::ForgottenRequest,
+        PlantedFault::FalseParty,
+        PlantedFault::NoVersionCheck,
+        PlantedFault::MissingDeadline,
+        PlantedFault::LostAnswer,
+        PlantedFault::NoResync,
     ];
     pub const PRESENCE: &[PlantedFault] = &[
         PlantedFault::NoResync,

@@ -50,6 +50,25 @@ fn sessions_that_move_keep_their_promises() {
 }
 
 #[test]
+fn parties_keep_their_promises() {
+    let least = [
+        ("inbox messages heard", 2_000),
+        ("orders carried out", 600),
+        ("orders refused", 1_000),
+        ("repeated requests", 100),
+        ("commands unavailable", 100),
+        ("parties", 150),
+        ("goodbyes", 30),
+        ("words heard", 100),
+        ("crashes", 10),
+        ("stops", 10),
+        ("sleeps", 20),
+        ("cuts", 10),
+    ];
+    campaign(Name::Parties, 15, &least);
+}
+
+#[test]
 fn presence_keeps_its_promises() {
     let least = [
         ("events heard", 10_000),

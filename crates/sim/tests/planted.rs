@@ -29,6 +29,11 @@ fn planted_faults_of_messages_are_found() {
 }
 
 #[test]
+fn planted_faults_of_parties_are_found() {
+    find(Name::Parties, Name::Parties.planted());
+}
+
+#[test]
 fn planted_faults_of_presence_are_found() {
     let (half, _) = Name::Presence.planted().split_at(Name::Presence.planted().len() / 2);
     find(Name::Presence, half);

@@ -9,7 +9,7 @@ use crate::core::Core;
 use crate::transaction::Facts;
 use std::sync::Arc;
 use tavern_domain::delivery::{
-    Batch, DeliveryInput, EntryRange, GAP_BYTES, MAX_RETRIED_DEAD_LETTERS, LogMark, RetriedDeadLetter,
+    Batch, DeliveryInput, EntryRange, GAP_BYTES, LogMark, MAX_RETRIED_DEAD_LETTERS, RetriedDeadLetter,
 };
 use tavern_store::limits::PAGE_ROWS;
 use tavern_store::{Document, Versioned};

@@ -59,9 +59,7 @@ impl TopicTask {
             TopicCommand::Publish { topic, once, events } => {
                 TopicTask::Publish(Publish::new(topic, caller, once, events, claims)?)
             }
-            TopicCommand::ListTopics { after, limit } => {
-                TopicTask::ListTopics(ListTopics::new(after, limit))
-            }
+            TopicCommand::ListTopics { after, limit } => TopicTask::ListTopics(ListTopics::new(after, limit)),
             TopicCommand::ShowTopic { topic } => TopicTask::ShowTopic(ShowTopic::new(topic)),
             TopicCommand::AssignTopic { topic, publisher } => {
                 TopicTask::AssignTopic(AssignTopic::new(topic, publisher))
@@ -109,12 +107,8 @@ impl Decision for TopicDecision {
             (TopicTask::Retain(RetentionStep::ListBudgets(task)), _) => task.decide(facts),
             (TopicTask::Retain(RetentionStep::CountBacklog(task)), _) => task.decide(core, facts),
             (TopicTask::Publish(task), Request::Command(_, caller)) => task.decide(core, facts, caller),
-            (TopicTask::DeleteTopic(task), Request::Command(_, caller)) => {
-                task.decide(core, facts, caller)
-            }
-            (TopicTask::ListSubscriptions(task), Request::Command(_, caller)) => {
-                task.decide(facts, caller)
-            }
+            (TopicTask::DeleteTopic(task), Request::Command(_, caller)) => task.decide(core, facts, caller),
+            (TopicTask::ListSubscriptions(task), Request::Command(_, caller)) => task.decide(facts, caller),
             (TopicTask::ShowSubscription(task), Request::Command(_, caller)) => task.decide(facts, caller),
             (TopicTask::PutSubscription(task), Request::Command(_, caller)) => {
                 task.decide(core, facts, caller)
@@ -126,9 +120,7 @@ impl Decision for TopicDecision {
             (TopicTask::Pull(task), Request::Command(_, caller)) => task.decide(core, facts, caller),
             (TopicTask::Replay(task), Request::Command(_, caller)) => task.decide(core, facts, caller),
             (TopicTask::ListLetters(task), Request::Command(_, caller)) => task.decide(facts, caller),
-            (TopicTask::RetryLetters(task), Request::Command(_, caller)) => {
-                task.decide(core, facts, caller)
-            }
+            (TopicTask::RetryLetters(task), Request::Command(_, caller)) => task.decide(core, facts, caller),
             (_, Request::Retention) => unreachable!("retention runs its own steps only"),
         };
         match decided {

@@ -39,7 +39,7 @@ pub use settings::SubscriptionChange;
 
 use crate::core::{Core, Feature};
 use crate::transaction::{Facts, TransactionEnd, TransactionProgress, Transactions};
-use decision::{TopicTask, Request, TopicDecision, refusal};
+use decision::{Request, TopicDecision, TopicTask, refusal};
 use delivery::DeliveryNotice;
 use outcome::{LostEvents, Meaning, NextStep, Retained};
 use publish::{Claims, Publish};
@@ -172,9 +172,7 @@ impl Topics {
                     // The claim may be another by now, or the commit may have happened all the same.
                     self.claims.forget(&publish.topic);
                 }
-                if let (TopicTask::RememberReply(remember), Request::Command(number, _)) =
-                    (&task, &request)
-                {
+                if let (TopicTask::RememberReply(remember), Request::Command(number, _)) = (&task, &request) {
                     // The events are in the log all the same.
                     let published = TopicReply::Published(remember.published);
                     return self.reply(core, *number, Ok(published));

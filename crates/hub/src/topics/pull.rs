@@ -3,7 +3,7 @@
 
 use super::command::{Pulled, TopicCaller};
 use super::load::{CommandStop, SubscriptionRows, log_ends, peek, read_on, version};
-use super::outcome::{Decided, Edit, Meaning, Page, NextStep, TopicStep};
+use super::outcome::{Decided, Edit, Meaning, NextStep, Page, TopicStep};
 use super::position::{self, Forward};
 use super::progress::unseal;
 use super::reading::Reading;

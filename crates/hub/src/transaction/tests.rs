@@ -124,8 +124,7 @@ fn conflict_loads_and_decides_anew_until_it_gives_up() {
     }
     assert!(matches!(fixture.answer(row("a", 1)), TransactionProgress::Waits));
     let progress = fixture.answer(conflict(RowKey::Document(key("a"))));
-    let TransactionProgress::Ended(decision, TransactionEnd::Failed { unknown: None, .. }) = progress
-    else {
+    let TransactionProgress::Ended(decision, TransactionEnd::Failed { unknown: None, .. }) = progress else {
         panic!("it gives up, and nothing happened")
     };
     assert_eq!(decision.decided, u32::from(TRIES) + 1);
@@ -162,10 +161,7 @@ fn failed_read_ends_the_transaction_once() {
     let lost = StoreAnswer::Failed(StoreError::timeout());
     assert!(matches!(transactions.answered(core, reads[0].0, lost), TransactionProgress::Waits));
     let progress = transactions.answered(core, reads[1].0, row("b", 1));
-    assert!(matches!(
-        progress,
-        TransactionProgress::Ended(_, TransactionEnd::Failed { unknown: None, .. })
-    ));
+    assert!(matches!(progress, TransactionProgress::Ended(_, TransactionEnd::Failed { unknown: None, .. })));
     assert!(matches!(transactions.answered(core, reads[1].0, row("b", 1)), TransactionProgress::Waits));
 }
 

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use tavern_domain::Time;
 use tavern_hub::may_have_missed;
 use tavern_store::{
-    Commit, Expect, Found, Node, Read, RowKey, StoreAnswer, StoreError, StoredSession, Ticket, Versioned,
+    Commit, Expect, Found, NodeRow, Read, RowKey, StoreAnswer, StoreError, StoredSession, Ticket, Versioned,
     Work, Writer,
 };
 
@@ -38,7 +38,7 @@ enum Stage {
     Idle,
     AskingTime,
     AskingNodes(Time),
-    AskingSessions(Vec<Node>),
+    AskingSessions(Vec<NodeRow>),
     Taking,
 }
 
@@ -73,7 +73,7 @@ pub(super) fn adoption_answered(cluster: &mut Cluster, at: usize, ticket: Ticket
         }
         (Stage::AskingNodes(time), StoreAnswer::Read(Found::Nodes(page))) => {
             let own = running.hub.settings.node.as_str();
-            let lives = |node: &&Node| {
+            let lives = |node: &&NodeRow| {
                 node.closed_at.is_none() && time < node.lease_until && *node.writer.node != *own
             };
             let living = page.rows.iter().filter(lives).map(|node| node.writer.node.clone());

@@ -118,7 +118,7 @@ impl Node {
 
     /// A session can be used here.
     pub fn has_session(&self, key: SessionKey) -> bool {
-        let has = |shard: &Shard| shard.find_session(key).is_some();
+        let has = |shard: &Shard| shard.core.find_session(key).is_some();
         matches!(&self.life, Life::Up(running) if running.shards.iter().any(has))
     }
 

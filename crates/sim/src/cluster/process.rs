@@ -9,7 +9,7 @@ use super::signal::{Exit, Signal};
 use crate::planted::PlantedFault;
 use std::sync::Arc;
 use tavern_domain::{ClientId, Epoch, Time};
-use tavern_hub::{NodeRow as HubNode, PackedSession, Settings};
+use tavern_hub::{Node as HubNode, PackedSession, Settings};
 use tavern_store::{
     Bus, Commit, Found, NodeChange, Page, Read, Row, RowKey, StoreAnswer, StoredSession, Ticket, Versioned,
     Work, Writer,

@@ -14,6 +14,7 @@ use tavern_store::{
     StoreAnswer, StoreError, Work, Writer,
 };
 use tavern_wire::bus::{BusMessage, presence};
+use tavern_wire::record;
 
 /// How much later than its grace period a client is kept.
 const LATE_MS: u64 = 4_000;
@@ -73,10 +74,34 @@ pub fn commit(
             unread
         }),
         Some(PlantedFault::LostMarks) => change_sessions(planted, &mut commit, |body| {
-            let marked = !body.heard.is_empty();
-            body.heard.clear();
+            let marked = !body.bus_positions.is_empty();
+            body.bus_positions.clear();
             marked
         }),
+        Some(PlantedFault::LostInboxMessage)
+            if !commit.inbox_messages.is_empty() && planted.strikes(PlantedFault::LostInboxMessage, 10) =>
+        {
+            commit.inbox_messages.pop();
+        }
+        Some(PlantedFault::RepeatedInboxMessage) => {
+            if let Some(last) = commit.inbox_messages.last().cloned()
+                && planted.strikes(PlantedFault::RepeatedInboxMessage, 10)
+            {
+                commit.inbox_messages.push(last);
+            }
+        }
+        Some(PlantedFault::LostMembership)
+            if puts_document(&commit, record::PARTY) && planted.strikes(PlantedFault::LostMembership, 10) =>
+        {
+            commit.puts.retain(|row| !is_document(row, record::MEMBERSHIP));
+        }
+        Some(PlantedFault::ForgottenRequest) => forget_requests(planted, &mut commit),
+        Some(PlantedFault::FalseParty)
+            if puts_document(&commit, record::PARTY) && planted.strikes(PlantedFault::FalseParty, 10) =>
+        {
+            let receipt = Receipt { time: now, put: vec![1; commit.puts.len()], ..Receipt::default() };
+            return Err(Box::new(StoreAnswer::Committed(receipt)));
+        }
         Some(PlantedFault::EarlyReply)
             if is_arrival(&commit) && planted.strikes(PlantedFault::EarlyReply, 10) =>
         {
@@ -96,6 +121,26 @@ fn change_sessions(planted: &mut Planted, commit: &mut Commit, change: impl Fn(&
         if change(&mut body) {
             planted.strike();
             stored.body = body.encode().into();
+        }
+    }
+}
+
+fn is_document(row: &Row, kind: &str) -> bool {
+    matches!(row, Row::Document(document) if document.key.kind() == kind)
+}
+
+fn puts_document(commit: &Commit, kind: &str) -> bool {
+    commit.puts.iter().any(|row| is_document(row, kind))
+}
+
+fn forget_requests(planted: &mut Planted, commit: &mut Commit) {
+    for row in commit.puts.iter_mut().filter(|row| is_document(row, record::MEMBERSHIP)) {
+        let Row::Document(document) = row else { continue };
+        let Ok(mut membership) = record::read_membership(&document.body) else { continue };
+        if !membership.done.is_empty() {
+            planted.strike();
+            membership.done.clear();
+            document.body = record::write_membership(&membership).into();
         }
     }
 }

@@ -2,8 +2,10 @@
 //! them out, and judges what it sees. Actions are lines of text, so that a run can be recorded and replayed.
 //! Must hold: the judges share no code with what they judge.
 
+mod inbox;
 pub mod messages;
 pub mod migration;
+pub mod parties;
 pub mod presence;
 mod promise;
 mod view;
@@ -90,16 +92,18 @@ pub struct Trouble {
 pub enum Name {
     Messages,
     Migration,
+    Parties,
     Presence,
 }
 
 impl Name {
-    pub const ALL: &[Name] = &[Name::Messages, Name::Migration, Name::Presence];
+    pub const ALL: &[Name] = &[Name::Messages, Name::Migration, Name::Parties, Name::Presence];
 
     pub fn text(self) -> &'static str {
         match self {
             Name::Messages => "messages",
             Name::Migration => "migration",
+            Name::Parties => "parties",
             Name::Presence => "presence",
         }
     }
@@ -113,6 +117,7 @@ impl Name {
         match self {
             Name::Messages => messages::STEPS,
             Name::Migration => migration::STEPS,
+            Name::Parties => parties::STEPS,
             Name::Presence => presence::STEPS,
         }
     }
@@ -122,6 +127,7 @@ impl Name {
         match self {
             Name::Messages => PlantedFault::MESSAGES,
             Name::Migration => PlantedFault::MIGRATION,
+            Name::Parties => PlantedFault::PARTIES,
             Name::Presence => PlantedFault::PRESENCE,
         }
     }
@@ -131,6 +137,7 @@ impl Name {
         match self {
             Name::Messages => Box::new(messages::Messages::new(shards)),
             Name::Migration => Box::new(migration::Migration::new(shards, rng)),
+            Name::Parties => Box::new(parties::Parties::new(shards, rng)),
             Name::Presence => Box::new(presence::Presence::new(shards, rng)),
         }
     }

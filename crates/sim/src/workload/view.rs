@@ -135,6 +135,6 @@ pub fn roster(cluster: &Cluster, channel: &str) -> (u64, BTreeMap<String, Attend
 pub fn snapshot_of(rows: &BTreeMap<String, Attendance>) -> Snapshot {
     let state =
         |client: &ChannelClient| client.state.as_ref().map_or("null".into(), |state| state.text.to_string());
-    let clients = |row: &Attendance| row.living().map(|c| (c.client.to_string(), state(c))).collect();
+    let clients = |row: &Attendance| row.connected().map(|c| (c.client.to_string(), state(c))).collect();
     rows.iter().map(|(user, row)| (user.clone(), clients(row))).collect()
 }

@@ -1,0 +1,260 @@
+//! What clients send, and what they are told, held against the store at that moment.
+
+use super::client::{Command, Order, Verb};
+use super::snapshot::Snapshot;
+use super::{Parties, RETRY_MS};
+use crate::cluster::Cluster;
+use crate::workload::Outcome;
+use crate::workload::inbox::MESSAGE_ID;
+use serde_json::Value;
+use tavern_domain::Time;
+
+/// How long an order is repeated whose outcome is not known: shorter than its request id is remembered.
+const PATIENCE_MS: u64 = 60_000;
+/// How long somebody may hear a party after they have left it.
+const LATE_MS: u64 = 15_000;
+
+impl Parties {
+    /// Sends the next command, if none is under way.
+    pub(super) fn pump(&mut self, cluster: &mut Cluster, who: usize) {
+        let client = &mut self.clients[who];
+        if !client.link.is_idle() {
+            return;
+        }
+        let Some(command) = client.link.todo.pop_front() else { return };
+        let body = match command {
+            Command::Hello => return,
+            Command::Get => r#""op":"party.get""#.into(),
+            Command::Bye => r#""op":"bye""#.into(),
+            Command::Say(number) => format!(r#""op":"party.say","data":{number}"#),
+            Command::Ack => {
+                self.judge.inbox.acknowledge(&client.link.user, client.message_id);
+                format!(r#""op":"ack","seq":{}"#, client.link.seq)
+            }
+            Command::Order(order) => {
+                client.order = Some(order);
+                order.body()
+            }
+        };
+        client.sent_at = cluster.now;
+        client.link.send(cluster, command, &body);
+    }
+
+    pub(super) fn heard(&mut self, cluster: &mut Cluster, who: usize, frame: &Value) -> Outcome {
+        cluster.trace.say(cluster.now, || format!("client {who} hears {frame}"));
+        let Some(command) = self.clients[who].link.answered(frame)? else {
+            self.event(cluster, who, frame)?;
+            self.pump(cluster, who);
+            return Ok(());
+        };
+        match frame.get("error") {
+            Some(error) => self.refused(cluster, who, command, error),
+            None => self.done(cluster, who, command, &frame["ok"]),
+        }
+        .map_err(|error| format!("{command:?}: {error}"))?;
+        self.pump(cluster, who);
+        Ok(())
+    }
+
+    fn refused(&mut self, cluster: &Cluster, who: usize, command: Command, error: &Value) -> Outcome {
+        let code = error["code"].as_str().unwrap_or_default();
+        if let Some(party) = error.get("party") {
+            self.check_told_party(party)?;
+        }
+        match command {
+            _ if code == "unavailable" => {
+                self.count("commands unavailable");
+                if self.calm_ms(cluster) >= super::CALM_MS {
+                    return Err(format!("nothing is wrong, and it is told {error}"));
+                }
+                let retry_at = cluster.now + RETRY_MS + 41 * who as u64;
+                self.clients[who].link.retry_at.get_or_insert(retry_at);
+                Ok(())
+            }
+            // It may be allowed a moment later: such a refusal is not remembered.
+            Command::Order(_) if code == "rate_limited" => {
+                self.clients[who].order = None;
+                Ok(())
+            }
+            Command::Order(order) => self.decided(who, order, code),
+            // Who is in no party has nobody to talk to.
+            Command::Say(_) if code == "not_member" => Ok(()),
+            _ => Err(format!("refused: {error}")),
+        }
+    }
+
+    fn done(&mut self, cluster: &mut Cluster, who: usize, command: Command, ok: &Value) -> Outcome {
+        match command {
+            Command::Hello => self.greeted(cluster, who, ok),
+            Command::Ack => Ok(()),
+            Command::Say(_) => {
+                self.count("said");
+                Ok(())
+            }
+            Command::Get => {
+                let party = self.check_told_party(&ok["party"])?;
+                let client = &mut self.clients[who];
+                let id = party.as_ref().map(|party| party.id);
+                if !self.judge.had_party(&client.link.user, client.sent_at, id) {
+                    return Err(format!("{} is told to be in {id:?}", client.link.user));
+                }
+                client.party = Some(party);
+                Ok(())
+            }
+            Command::Bye => {
+                let client = &mut self.clients[who];
+                client.cut_off();
+                client.link.forget();
+                client.message_id = 0;
+                self.count("goodbyes");
+                self.look_again(cluster, who);
+                Ok(())
+            }
+            Command::Order(order) => {
+                self.check_done(&order, ok)?;
+                self.decided(who, order, "ok")?;
+                self.look_again(cluster, who);
+                Ok(())
+            }
+        }
+    }
+
+    /// What users do themselves is told to nobody but by the answer: their other clients look too.
+    fn look_again(&mut self, cluster: &mut Cluster, who: usize) {
+        let user = self.clients[who].link.user.clone();
+        for other in
+            (0..self.clients.len()).filter(|other| self.clients[*other].link.user == user).collect::<Vec<_>>()
+        {
+            let client = &mut self.clients[other];
+            client.party = None;
+            if client.link.todo.is_empty() {
+                client.catch_up();
+            }
+            self.pump(cluster, other);
+        }
+    }
+
+    /// What was answered `ok` is so, or was.
+    fn check_done(&mut self, order: &Order, ok: &Value) -> Outcome {
+        let lost = || Err(format!("answered {ok}, and the store never had it"));
+        let number = order.number;
+        let user = self.ledger.get(&number).map(|entry| entry.user.clone()).unwrap_or_default();
+        match order.verb {
+            Verb::Invite => {
+                let target = format!("user{}", order.target);
+                let invited = |party: &Snapshot| {
+                    let mut seats = party.pending.iter().map(|(to, _)| to);
+                    seats.any(|to| *to == target) || party.members.iter().any(|(user, _)| *user == target)
+                };
+                let party = ok["party_id"].as_u64().ok_or("no party_id")?;
+                if self.judge.ever(party, invited) { Ok(()) } else { lost() }
+            }
+            Verb::Accept => {
+                self.check_told_party(&ok["party"])?;
+                let member = |party: &Snapshot| party.members.iter().any(|(member, _)| *member == user);
+                if self.judge.ever(order.target, member) { Ok(()) } else { lost() }
+            }
+            Verb::SetData => {
+                let set = |party: &Snapshot| party.data["n"] == number;
+                if self.judge.had_anywhere(set) { Ok(()) } else { lost() }
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The outcome of an order is known, and stays what it is.
+    fn decided(&mut self, who: usize, order: Order, code: &str) -> Outcome {
+        let client = &mut self.clients[who];
+        (client.order, client.done) = (None, Some(order));
+        let Some(entry) = self.ledger.get_mut(&order.number) else { return Err("nobody asked".into()) };
+        match &entry.code {
+            Some(known) if known != code => {
+                return Err(format!("the same request was answered {known} before, and {code} now"));
+            }
+            Some(_) => self.count("repeated requests"),
+            None => {
+                entry.code = Some(code.to_owned());
+                self.count(if code == "ok" { "orders carried out" } else { "orders refused" });
+            }
+        }
+        Ok(())
+    }
+
+    /// A party that is told is one that the store had.
+    fn check_told_party(&self, party: &Value) -> Result<Option<Snapshot>, String> {
+        let snapshot = Snapshot::told(party)?;
+        if let Some(snapshot) = &snapshot {
+            self.judge.check_snapshot(snapshot)?;
+        }
+        Ok(snapshot)
+    }
+
+    fn greeted(&mut self, cluster: &mut Cluster, who: usize, ok: &Value) -> Outcome {
+        if let Some(party) = ok.get("party") {
+            self.check_told_party(party)?;
+        }
+        let client = &mut self.clients[who];
+        let process = cluster.nodes[client.link.node].process;
+        let greeting = client.link.greet(ok, process)?;
+        client.here_since = Some(cluster.now);
+        if !greeting.resumed {
+            client.message_id = 0;
+        }
+        // What happened meanwhile is told by messages; some of them may be acknowledged by others.
+        client.party = None;
+        client.order = client.order.filter(|order| cluster.now.since(order.at) < PATIENCE_MS);
+        client.catch_up();
+        // An order that is given up may have been carried out.
+        self.look_again(cluster, who);
+        cluster.trace.note(u64::from(greeting.resumed));
+        self.count(if greeting.resumed { "sessions resumed" } else { "sessions begun" });
+        Ok(())
+    }
+
+    fn event(&mut self, cluster: &Cluster, who: usize, event: &Value) -> Outcome {
+        if event["seq"].is_null() {
+            return Ok(());
+        }
+        let client = &mut self.clients[who];
+        client.link.number(event)?;
+        match event["event"].as_str() {
+            Some("party") => {
+                client.message_id =
+                    self.judge.inbox.check_event(&client.link.user, client.message_id, event)?;
+                client.party = None;
+                match event["cmd"].as_str() {
+                    Some("invite") => client.invites.extend(event["party_id"].as_u64()),
+                    Some("invite_cancel") => client.invites.retain(|id| event["party_id"] != *id),
+                    _ => {}
+                }
+                client.go_id = event["go_id"].as_u64().unwrap_or(client.go_id);
+                if client.link.todo.is_empty() {
+                    client.catch_up();
+                }
+                self.count("inbox messages heard");
+                Ok(())
+            }
+            Some("message") => self.overheard(cluster, who, event),
+            // Messages of the party were lost between nodes.
+            Some("gap") if event.get(MESSAGE_ID).is_none() && event["channel"].is_string() => Ok(()),
+            _ => Err(format!("an unknown event: {event}")),
+        }
+    }
+
+    /// Only members hear what is said in a party.
+    fn overheard(&mut self, cluster: &Cluster, who: usize, event: &Value) -> Outcome {
+        let user = self.clients[who].link.user.clone();
+        let party = event["channel"].as_str().and_then(|name| name.strip_prefix("party#")?.parse().ok());
+        let party: u64 = party.ok_or_else(|| format!("an unknown message: {event}"))?;
+        let since = Time(cluster.now.ms().saturating_sub(LATE_MS));
+        // Who was away may hear what was said before.
+        let long = |since: Time| cluster.now.since(since) >= LATE_MS;
+        let here = self.clients[who].here_since.is_some_and(long);
+        let late = here && self.calm_ms(cluster) >= super::CALM_MS + LATE_MS;
+        if !self.judge.was_member(&user, party) || late && !self.judge.had_party(&user, since, Some(party)) {
+            return Err(format!("{user} is no member and hears {event}"));
+        }
+        self.count("words heard");
+        Ok(())
+    }
+}

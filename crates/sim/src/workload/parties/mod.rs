@@ -1,0 +1,346 @@
+//! Parties over several nodes: users with several clients invite, accept, lead, go and leave, repeat what was not answered,
+//! acknowledge their inbox messages, while nodes crash, stop, sleep and are cut off.
+//!
+//! | file | holds |
+//! |---|---|
+//! | `client` | what a client has asked for and was told |
+//! | `hear` | answers and events, each held against the store at that moment |
+//! | `snapshot` | a party as it is told and as it is stored |
+//! | `store_judge` | each change of the store |
+//! | `end` | what must hold when the faults have ended |
+
+mod client;
+mod end;
+mod hear;
+mod snapshot;
+mod store_judge;
+
+use super::{Outcome, Profile, Trouble, Workload, number};
+use crate::cluster::{Cluster, Node, Setup, Signal};
+use crate::planted::PlantedFault;
+use crate::rng::Rng;
+use client::{Client, Command, Order, Verb};
+use std::collections::BTreeMap;
+use store_judge::{StoreJudge, Users};
+use tavern_domain::Time;
+use tavern_domain::party::PartyLimits;
+use tavern_hub::{InboxRules, KindRules, LivenessRules, PartyRules, Settings};
+
+pub const STEPS: usize = 400;
+const NODES: usize = 3;
+const USERS: usize = 5;
+const CLIENTS: usize = 8;
+const MEMBERS: usize = 4;
+const SKEW_MS: u64 = 100;
+const RETRY_MS: u64 = 300;
+/// How long nothing may have been wrong before everything must work: what began before may still be under way.
+const CALM_MS: u64 = 15_000;
+const RULES: LivenessRules = LivenessRules {
+    heartbeat_ms: 2_000,
+    lease_ms: 10_000,
+    drain_ms: 15_000,
+    sweep_ms: 60_000,
+    sweep_age_ms: 120_000,
+};
+/// Long enough for a lease, every grace period and every invite.
+const END_MS: u64 = 60_000;
+/// Requests that the server remembers for a user: an older one is not repeated.
+const REMEMBERED: usize = 10;
+
+pub struct Parties {
+    shards: Vec<usize>,
+    require_ready: bool,
+    clients: Vec<Client>,
+    judge: StoreJudge,
+    /// Every order, by number.
+    ledger: BTreeMap<u64, NameEntry>,
+    numbers: u64,
+    /// When something was wrong besides clean stops.
+    troubled_at: Time,
+    counts: BTreeMap<&'static str, u64>,
+}
+
+struct NameEntry {
+    user: String,
+    /// What it was answered, if that is known.
+    code: Option<String>,
+}
+
+impl Parties {
+    pub fn new(shards: &[usize], rng: &mut Rng) -> Parties {
+        let require_ready = rng.chance(50);
+        let random = (0..NODES).map(|_| 1 + rng.below(2));
+        Parties {
+            shards: if shards.is_empty() { random.collect() } else { shards.to_vec() },
+            require_ready,
+            clients: (0..CLIENTS).map(|number| Client::new(format!("user{}", number % USERS))).collect(),
+            judge: StoreJudge::default(),
+            ledger: BTreeMap::new(),
+            numbers: 0,
+            troubled_at: Time(0),
+            counts: BTreeMap::new(),
+        }
+    }
+
+    fn count(&mut self, what: &'static str) {
+        *self.counts.entry(what).or_default() += 1;
+    }
+
+    fn choose_connect(&self, cluster: &Cluster, rng: &mut Rng, who: usize) -> Option<String> {
+        let own = self.clients[who].link.home.0;
+        let node = if rng.chance(60) { own } else { rng.below(NODES) };
+        let shard = rng.below(2);
+        cluster.nodes[node].is_open().then(|| format!("client {who} connect {node} {shard}"))
+    }
+
+    fn choose_order(&mut self, rng: &mut Rng, who: usize) -> String {
+        self.numbers += 1;
+        let (number, target) = (self.numbers, rng.below(USERS));
+        let mut pick = rng.below(100);
+        for (verb, name, share) in Verb::SHARES {
+            if pick < share {
+                // Who is invited by nobody does something else.
+                let lonely = verb == Verb::Accept && self.clients[who].invites.is_empty();
+                let name = if lonely { "invite" } else { name };
+                return format!("client {who} {name} {target} {number}");
+            }
+            pick -= share;
+        }
+        unreachable!("the shares are a hundred together")
+    }
+
+    fn order(&mut self, cluster: &mut Cluster, who: usize, verb: Verb, user: u64, number: u64) -> Outcome {
+        let client = &mut self.clients[who];
+        if client.order.is_some() {
+            return Ok(());
+        }
+        let target = match verb {
+            Verb::Accept | Verb::Decline => client.invites.pop().unwrap_or(1),
+            Verb::Ready => client.go_id,
+            _ => user,
+        };
+        let order = Order { verb, target, number, at: cluster.now };
+        self.ledger.insert(number, NameEntry { user: client.link.user.clone(), code: None });
+        client.link.todo.push_back(Command::Order(order));
+        self.pump(cluster, who);
+        Ok(())
+    }
+
+    /// The last order is sent once more, if the server still knows it.
+    fn repeat(&mut self, cluster: &mut Cluster, who: usize) {
+        let client = &mut self.clients[who];
+        let Some(order) = client.done.filter(|order| cluster.now.since(order.at) < CALM_MS) else { return };
+        let later = self.ledger.range(order.number + 1..).filter(|(_, entry)| entry.user == client.link.user);
+        if client.order.is_none() && later.count() < REMEMBERED {
+            client.link.todo.push_back(Command::Order(order));
+            self.pump(cluster, who);
+        }
+    }
+
+    fn connect(&mut self, cluster: &mut Cluster, who: usize, node: usize, shard: usize) {
+        let client = &mut self.clients[who];
+        if client.link.connection.is_some() || node >= NODES || !cluster.nodes[node].is_open() {
+            return;
+        }
+        if client.link.session.is_some() {
+            self.judge.inbox.acknowledge(&client.link.user, client.message_id);
+        }
+        client.sent_at = cluster.now;
+        client.link.connect(cluster, who, node, shard, Command::Hello);
+    }
+
+    fn note_trouble(&mut self, cluster: &Cluster) {
+        let faults = cluster.faults.state();
+        let asleep = cluster.nodes.iter().any(Node::is_asleep);
+        if faults.level > 0 || !faults.cut.is_empty() || asleep {
+            self.troubled_at = cluster.now;
+        }
+    }
+
+    fn calm_ms(&self, cluster: &Cluster) -> u64 {
+        cluster.now.since(self.troubled_at)
+    }
+
+    /// What the judge of the store must know of the users.
+    fn users(&self, cluster: &Cluster) -> Users {
+        let user = |client: &Client| client.link.user.clone();
+        let calm = self.calm_ms(cluster) >= CALM_MS + RULES.lease_ms;
+        let long =
+            |client: &&Client| client.here_since.is_some_and(|since| cluster.now.since(since) >= CALM_MS);
+        Users {
+            // Also what was asked for over a connection that is lost by now.
+            busy: self.clients.iter().filter(|client| client.order.is_some()).map(user).collect(),
+            settled: self.clients.iter().filter(|_| calm).filter(long).map(user).collect(),
+        }
+    }
+}
+
+impl Workload for Parties {
+    fn profile(&self) -> Profile {
+        Profile {
+            setup: Setup {
+                shards: self.shards.clone(),
+                rules: RULES,
+                moves: true,
+                ordered_channels: true,
+                shard_delay_ms: 0,
+            },
+            trouble: Trouble {
+                nodes: 16,
+                crash: 3,
+                stop: 2,
+                sleep: 2,
+                cut: 2,
+                level: 10,
+                level_max: 10,
+                skew_ms: SKEW_MS,
+            },
+            pace_ms: [60, 400, 2_500, 10_000],
+            last_sleep_ms: RULES.lease_ms + 2 * RULES.heartbeat_ms,
+            end_ms: END_MS,
+        }
+    }
+
+    fn settings(&self, _variant: u64, _fault: Option<PlantedFault>) -> Settings {
+        let rules = PartyLimits {
+            max_members: MEMBERS as u32,
+            invite_ms: 8_000,
+            gather_ms: 3_000,
+            grace_ms: 5_000,
+            reinvite_ms: 1_000,
+            invites_per_minute: 100_000,
+            require_ready: self.require_ready,
+            ..PartyLimits::default()
+        };
+        let own = KindRules { grace_ms: 2_000, ..KindRules::default() };
+        Settings {
+            commands_per_second: 0,
+            mailbox_events: 1 << 16,
+            kinds: [("user".into(), own)].into(),
+            inbox: InboxRules { messages: 1_000_000, bytes: 1 << 30, keep_ms: 86_400_000 },
+            parties: PartyRules { rules, block_ms: 0 },
+            ..Settings::default()
+        }
+    }
+
+    fn choose(&mut self, cluster: &Cluster, rng: &mut Rng) -> Vec<String> {
+        let who = rng.below(CLIENTS);
+        let link = &self.clients[who].link;
+        if link.connection.is_none() {
+            let comes = rng.chance(45);
+            return self.choose_connect(cluster, rng, who).filter(|_| comes).into_iter().collect();
+        }
+        if !link.is_idle() {
+            // It has waited long enough.
+            return rng.chance(6).then(|| format!("client {who} disconnect")).into_iter().collect();
+        }
+        match rng.below(100) {
+            0..5 => {
+                let again = self.choose_connect(cluster, rng, who);
+                [format!("client {who} disconnect")].into_iter().chain(again).collect()
+            }
+            5..9 => vec![format!("client {who} disconnect")],
+            9..11 => vec![format!("client {who} bye")],
+            11..16 => vec![format!("client {who} ack")],
+            16..22 => vec![format!("client {who} again")],
+            22..26 => vec![format!("client {who} say {}", rng.below(1000))],
+            _ => vec![self.choose_order(rng, who)],
+        }
+    }
+
+    fn perform(&mut self, cluster: &mut Cluster, words: &[&str]) -> Outcome {
+        let ["client", who, verb, rest @ ..] = words else { return Err("not an action of parties".into()) };
+        let who: usize = number(who)?;
+        let numbers: Vec<u64> = rest.iter().map(|word| number(word)).collect::<Result<_, _>>()?;
+        let client = self.clients.get_mut(who).ok_or("no such client")?;
+        match (*verb, &numbers[..]) {
+            ("connect", [node, shard]) => self.connect(cluster, who, *node as usize, *shard as usize),
+            ("disconnect", []) => {
+                client.link.connection.inspect(|connection| cluster.disconnect(*connection));
+            }
+            ("again", []) => self.repeat(cluster, who),
+            ("ack", []) => client.link.todo.push_back(Command::Ack),
+            ("bye", []) => client.link.todo.push_back(Command::Bye),
+            ("say", [number]) => client.link.todo.push_back(Command::Say(*number)),
+            (verb, [user, number]) => {
+                let verb = Verb::parse(verb).ok_or_else(|| format!("{verb} is not an action of parties"))?;
+                return self.order(cluster, who, verb, *user, *number);
+            }
+            _ => return Err(format!("{verb} is not an action of parties")),
+        }
+        self.pump(cluster, who);
+        Ok(())
+    }
+
+    fn observe(&mut self, cluster: &mut Cluster, signal: Signal) -> Outcome {
+        self.note_trouble(cluster);
+        match signal {
+            Signal::Committed => {
+                let users = self.users(cluster);
+                self.judge.observe(cluster, &users)
+            }
+            Signal::Heard { client, connection, frame } => {
+                if self.clients[client].link.connection != Some(connection) {
+                    return Ok(());
+                }
+                let node = self.clients[client].link.node;
+                self.heard(cluster, client, &frame)
+                    .map_err(|error| format!("client {client} on n{node}: {error}"))
+            }
+            Signal::Closed { client, connection, .. } => {
+                if self.clients[client].link.connection == Some(connection) {
+                    self.clients[client].cut_off();
+                }
+                Ok(())
+            }
+            Signal::Ended { .. } => {
+                self.troubled_at = cluster.now;
+                Ok(())
+            }
+            Signal::Broken(error) => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    fn choose_last(&mut self, cluster: &Cluster, rng: &mut Rng) -> Vec<String> {
+        let away = (0..CLIENTS).filter(|who| self.clients[*who].link.connection.is_none());
+        let back: Vec<usize> = away.filter(|_| rng.chance(60)).collect();
+        back.into_iter().filter_map(|who| self.choose_connect(cluster, rng, who)).collect()
+    }
+
+    fn check_end(&mut self, cluster: &Cluster) -> Outcome {
+        self.check_clients()?;
+        self.check_parties(cluster)?;
+        self.check_orders()?;
+        self.check_invites()
+    }
+
+    fn next_wake(&self) -> Option<Time> {
+        self.clients.iter().filter_map(|client| client.link.retry_at).min()
+    }
+
+    fn wake(&mut self, cluster: &mut Cluster) -> Outcome {
+        for who in 0..CLIENTS {
+            let client = &mut self.clients[who];
+            if client.link.retry_at.is_none_or(|due| due > cluster.now) {
+                continue;
+            }
+            client.link.retry_at = (!client.link.is_idle()).then_some(cluster.now + RETRY_MS);
+            if client.link.is_idle() {
+                client.catch_up();
+            }
+            self.pump(cluster, who);
+        }
+        Ok(())
+    }
+
+    fn busiest_node(&self) -> usize {
+        let here = |node: &usize| self.clients.iter().filter(|client| client.link.node == *node).count();
+        (0..NODES).max_by_key(here).unwrap_or(0)
+    }
+
+    fn counts(&self) -> Vec<(&'static str, u64)> {
+        let judged = [("parties", self.judge.count())];
+        self.counts.iter().map(|(what, count)| (*what, *count)).chain(judged).collect()
+    }
+}

@@ -1,0 +1,71 @@
+//! A party as it is told and as it is stored, in one form so that both can be compared.
+
+use serde_json::{Value, json};
+use tavern_domain::party::Party;
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Snapshot {
+    pub id: u64,
+    pub version: u64,
+    /// With whether they are online. The first one leads.
+    pub members: Vec<(String, bool)>,
+    /// Who is invited, and by whom.
+    pub pending: Vec<(String, String)>,
+    pub state: String,
+    pub go_id: Option<u64>,
+    pub data: Value,
+}
+
+impl Snapshot {
+    /// As it is told: null when there is none.
+    pub fn told(party: &Value) -> Result<Option<Snapshot>, String> {
+        if party.is_null() {
+            return Ok(None);
+        }
+        let strange = || format!("not a party: {party}");
+        let list = |name: &str| party[name].as_array().ok_or_else(strange);
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let member = |member: &Value| (text(&member["user"]), member["online"] == true);
+        let pending = |pending: &Value| (text(&pending["user"]), text(&pending["by"]));
+        Ok(Some(Snapshot {
+            id: party["party_id"].as_u64().ok_or_else(strange)?,
+            version: party["version"].as_u64().ok_or_else(strange)?,
+            members: list("members")?.iter().map(member).collect(),
+            pending: list("pending")?.iter().map(pending).collect(),
+            state: text(&party["state"]),
+            go_id: party["go_id"].as_u64(),
+            data: party["data"].clone(),
+        }))
+    }
+
+    /// Whether a member who has this snapshot knows the party as it is now. That they were lost and are back is told to the
+    /// other members alone.
+    pub fn is_known_to(&self, user: &str, now: &Snapshot) -> bool {
+        let mut known = Snapshot { version: now.version, ..self.clone() };
+        for (member, online) in &mut known.members {
+            *online |= member == user;
+        }
+        known == *now && self.version <= now.version
+    }
+
+    pub fn stored(party: &Party) -> Snapshot {
+        let member =
+            |member: &tavern_domain::party::PartyMember| (member.user.to_string(), member.away.is_none());
+        let state = match &party.go {
+            Some(go) if go.until.is_some() => "gathering",
+            Some(_) => "queued",
+            None if party.members.len() == 1 => "forming",
+            None => "idle",
+        };
+        let data = party.data.as_ref().and_then(|data| serde_json::from_str(data).ok());
+        Snapshot {
+            id: party.id,
+            version: party.version,
+            members: party.members.iter().map(member).collect(),
+            pending: party.pending.iter().map(|one| (one.user.to_string(), one.by.to_string())).collect(),
+            state: state.into(),
+            go_id: party.go.as_ref().map(|go| go.id),
+            data: data.unwrap_or_else(|| json!({})),
+        }
+    }
+}
