@@ -70,6 +70,7 @@ impl Core {
         let session = listener.session_mut()?;
         session.polling = link.format == EventFormat::Poll;
         session.heard_at = now;
+        session.returning = None;
         // A token that is not older than the one before says what holds from now on.
         if identity.expires >= session.identity.expires {
             session.identity = identity.clone();
@@ -148,7 +149,9 @@ impl Core {
         let Some(listener) = self.listeners.get(id).filter(|listener| listener.link.is_none()) else {
             return;
         };
-        let waits = |session: &&Session| !session.present.is_empty() && !session.lost && !session.frozen;
+        let waits = |session: &&Session| {
+            !session.present.is_empty() && !session.lost && !session.frozen && session.returning.is_none()
+        };
         let Some(session) = listener.session().filter(waits) else {
             return;
         };

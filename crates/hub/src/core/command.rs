@@ -65,6 +65,14 @@ impl Caller {
         self.waiting.is_some()
     }
 
+    /// The session that its waiting hello is coming back to.
+    pub(crate) fn returns_to(&self) -> Option<ListenerId> {
+        match self.waiting.as_deref()? {
+            WaitingCommand::Hello(_, hello) => Some(hello.listener),
+            _ => None,
+        }
+    }
+
     /// Changes of presence may begin before earlier ones are answered.
     pub fn pipelining(self) -> Caller {
         Caller { pipelines: true, ..self }

@@ -32,6 +32,15 @@ pub(crate) enum Resumption {
     Attach,
 }
 
+/// The transport of a hello is gone before it came back to its session, which may be lost from now on.
+pub(crate) fn abandon(core: &mut Core, caller: &Caller) {
+    let Some(id) = caller.returns_to() else { return };
+    if let Some(session) = core.session_mut(id).filter(|session| session.returning == Some(caller.link.id)) {
+        session.returning = None;
+        core.schedule_loss(id);
+    }
+}
+
 /// Gives the session its transport. Some(true): the client claims events that the mailbox never had. None: the session has
 /// ended meanwhile.
 pub(crate) fn attach(core: &mut Core, caller: &mut Caller, hello: &BegunHello) -> Option<bool> {
@@ -96,7 +105,11 @@ pub(crate) fn keep_or_open(
 ) -> CommandResult<(ListenerId, Resumption)> {
     let own = caller.listener.and_then(|id| Some((id, core.session(id)?)));
     let Some((id, session)) = own else {
-        return Ok((core.open_session(identity.clone(), None), Resumption::New));
+        let id = core.open_session(identity.clone(), None);
+        if let Some(session) = core.session_mut(id) {
+            session.polling = caller.passing;
+        }
+        return Ok((id, Resumption::New));
     };
     if session.identity.user != identity.user {
         return refuse(Code::Conflict, "this transport belongs to another user; open a new one");

@@ -1,6 +1,7 @@
 //! A session: who a client is, what it may do, how it comes back. It outlives its transport.
 //! Knows no sockets; the mailbox and the places it listens to are with its `Listener`.
 
+use crate::connection::LinkId;
 use crate::user::is_own_channel;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -29,6 +30,8 @@ pub struct Session {
     pub window_ms: Option<u64>,
     /// Its loss was told, or is on its way: coming back is an arrival.
     pub lost: bool,
+    /// A hello on this transport is coming back to it: it is not lost meanwhile.
+    pub returning: Option<LinkId>,
     /// It is on its way to or from another node: nothing is done for it and nothing is decided about it.
     pub frozen: bool,
     /// The highest id of an inbox message that was put into its mailbox.
@@ -113,6 +116,7 @@ impl Session {
             alone: Sorted::new(),
             window_ms: None,
             lost: false,
+            returning: None,
             frozen: false,
             last_inbox_message: 0,
             unacked_inbox: VecDeque::new(),

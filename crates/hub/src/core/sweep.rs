@@ -109,7 +109,7 @@ fn look_at(core: &mut Core, id: ListenerId) {
         }
         core.stats.sessions_expired.add(1);
         core.notify(Notice::SessionEnds { id });
-    } else if link.is_none() && now >= session_expires_at(core, id) {
+    } else if link.is_none() && session.returning.is_none() && now >= session_expires_at(core, id) {
         core.stats.sessions_expired.add(1);
         core.notify(Notice::SessionEnds { id });
     }

@@ -116,7 +116,7 @@ impl Presence {
         let Some(listener) = core.listeners.get_mut(id).filter(|listener| listener.link.is_none()) else {
             return;
         };
-        let waits = |s: &&mut Session| !s.present.is_empty() && !s.lost && !s.frozen;
+        let waits = |s: &&mut Session| !s.present.is_empty() && !s.lost && !s.frozen && s.returning.is_none();
         let Some(session) = listener.session_mut().filter(waits) else {
             return;
         };

@@ -45,7 +45,9 @@ impl Shard {
             Resumption::New => caller.listener = Some(listener),
             Resumption::Attach => {
                 // It must not be lost while its hello waits for the store.
-                self.core.heard(self.core.now, listener);
+                if let Some(session) = self.core.session_mut(listener) {
+                    session.returning = Some(caller.link.id);
+                }
                 self.core.notify(Notice::SessionReturns { id: listener });
             }
             Resumption::Kept | Resumption::Own | Resumption::Known => {}

@@ -9,6 +9,7 @@ mod service_command;
 pub use service_command::ServiceCommand;
 
 use crate::connection::{Link, LinkId};
+use crate::core::command::Caller;
 use crate::core::listener::ListenerId;
 use crate::core::render::{self, PollFlags};
 use crate::core::{Attached, Core, Feature, Notice, Poll, Timer, loss, poll, sweep};
@@ -372,6 +373,13 @@ impl Shard {
         self.core.detach(id, link);
         self.release_link(link);
         self.route();
+    }
+
+    /// The transport of a caller is gone: the command that it waits for has no one to reply to.
+    pub fn abandon(&mut self, now: Time, caller: &Caller) {
+        self.core.now = now;
+        crate::core::hello::abandon(&mut self.core, caller);
+        self.release_link(caller.link.id);
     }
 
     /// The number of a transport may be used again: nothing waits for the old one.

@@ -123,6 +123,9 @@ impl ShardState {
         if let Some(listener) = conn.listener() {
             self.hub.detach(self.now, listener, link);
         }
+        if let SocketProtocol::WebSocket(socket) = &conn.protocol {
+            self.hub.abandon(self.now, &socket.caller);
+        }
         self.hub.release_link(link);
         if let SocketProtocol::Redis(peer) = &conn.protocol {
             self.context.resp.clients.leave(peer.info.id);

@@ -139,6 +139,7 @@ fn drop_stream(state: &mut ShardState, link: LinkId) {
         if let Some(id) = stream.caller.listener {
             state.hub.detach(state.now, id, link);
         }
+        state.hub.abandon(state.now, &stream.caller);
     }
 }
 

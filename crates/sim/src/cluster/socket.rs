@@ -233,18 +233,22 @@ impl Cluster {
             shard.detach(local, listener, link);
             self.signals.extend(session.map(|session| Signal::Detached { session, local }));
         }
-        shard.release_link(link);
+        match self.sockets.get(&id) {
+            Some(socket) => shard.abandon(local, &socket.caller),
+            None => shard.release_link(link),
+        }
     }
 
     /// The node ends a transport.
     pub(super) fn close(&mut self, link: LinkId, reason: CloseReason) {
         let Some(id) = self.connections.get(&link.0).copied() else { return };
+        let local = self.sockets.get(&id).map(|socket| self.nodes[socket.node].local(self.now));
         if reason == CloseReason::SlowReader {
             self.detach(id);
         } else if let Some(socket) = self.sockets.get(&id)
             && let Some(running) = self.nodes[socket.node].running()
         {
-            running.shards[socket.shard].release_link(link);
+            running.shards[socket.shard].abandon(local.unwrap_or(self.now), &socket.caller);
         }
         self.end_connection(id, Ended::Node(reason));
     }
