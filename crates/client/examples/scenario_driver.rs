@@ -243,10 +243,10 @@ fn show(event: Event) {
         ),
         Event::Presence { channel } => tell("presence", json!({"channel": channel})),
         Event::Status(update) => tell("status", json!(update)),
-        Event::Letter { letter, data } => tell("inbox", json!({"message_id": letter, "data": data})),
-        Event::Party(letter) => tell("party", letter),
-        Event::PartyMessage(said) => {
-            tell("party", json!({"cmd": "say", "data": said.data, "from": {"user": said.user}}))
+        Event::Inbox { message_id, data } => tell("inbox", json!({"message_id": message_id, "data": data})),
+        Event::Party(event) => tell("party", event),
+        Event::PartyMessage(message) => {
+            tell("party", json!({"cmd": "say", "data": message.data, "from": {"user": message.user}}))
         }
         Event::Refused(error) => eprintln!("refused: {error}"),
         _ => {}

@@ -1,5 +1,5 @@
 //! The address of a server, for WebSocket and HTTP alike.
-//! Must hold: any of http, https, ws and wss is accepted; a wrong address is refused before anything is sent.
+//! Must hold: any of http, https, ws and wss is accepted; an invalid address is refused before anything is sent.
 
 use crate::Error;
 
@@ -8,7 +8,7 @@ pub(crate) struct ServerUrl {
     pub secure: bool,
     pub host: String,
     pub port: u16,
-    /// The path before /v1/…, for a server behind a proxy; empty, or with a slash at its beginning and none at its end.
+    /// The path before /v1/…, for a server behind a proxy; empty, or starting with a slash and not ending with one.
     pub path: String,
 }
 
@@ -17,21 +17,23 @@ impl ServerUrl {
         let wrong = |why: &str| Error::new("bad_request", format!("{url:?}: {why}"));
         let whole = if url.contains("://") { url.to_owned() } else { format!("http://{url}") };
         if whole.contains('#') {
-            return Err(wrong("an address has no fragment"));
+            return Err(wrong("a server URL has no fragment"));
         }
-        let uri: http::Uri = whole.parse().map_err(|_| wrong("this is no address"))?;
+        let uri: http::Uri = whole.parse().map_err(|_| wrong("this is not a URL"))?;
         let secure = match uri.scheme_str() {
             Some("http" | "ws") => false,
             Some("https" | "wss") => true,
-            _ => return Err(wrong("an address begins with http, https, ws or wss")),
+            _ => return Err(wrong("a server URL starts with http, https, ws or wss")),
         };
         let authority = uri.authority().map(http::uri::Authority::as_str).unwrap_or_default();
         if uri.query().is_some() || authority.contains('@') {
-            return Err(wrong("an address is only scheme, host, port and path; give the token beside it"));
+            return Err(wrong(
+                "a server URL has only scheme, host, port and path; pass the token with `Auth`",
+            ));
         }
         let host = uri.host().unwrap_or_default().trim_start_matches('[').trim_end_matches(']');
         if host.is_empty() {
-            return Err(wrong("no host is named"));
+            return Err(wrong("the URL has no host"));
         }
         let port =
             match (uri.port_u16(), authority.ends_with(|last: char| last != ']') && uri.port().is_none()) {
@@ -105,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stands_in_a_query_is_escaped() {
+    fn query_values_are_escaped() {
         let address = ServerUrl::parse("http://h").expect("an address");
         let query = [("user", "Zoë & co".to_owned()), ("session", "a~b".to_owned())];
         assert_eq!(address.target("/v1/connect", &query), "/v1/connect?user=Zo%C3%AB%20%26%20co&session=a~b");
@@ -113,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_address_is_refused() {
+    fn invalid_addresses_are_refused() {
         for url in [
             "ftp://h",
             "http://",

@@ -1,4 +1,4 @@
-//! Who a client is: a name, a token, an API key, or a function that gives tokens.
+//! The credential of a client: a name, a token, an API key, or a function that returns tokens.
 
 use crate::Error;
 use base64::Engine;
@@ -11,7 +11,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 type Giving = Pin<Box<dyn Future<Output = Result<String, String>> + Send>>;
 
-/// Who a client is.
+/// The credential of a client.
 #[derive(Clone)]
 pub enum Auth {
     /// A signed token of a user.
@@ -20,13 +20,13 @@ pub enum Auth {
     User(String),
     /// An API key of a service.
     Key(String),
-    /// Called for the first token, for a new one before that expires, and when the server says that it has. Made by
+    /// Called for the first token, before a token expires, and when the server reports that it has expired. Made by
     /// [`Auth::source`].
     Source(Arc<dyn Fn() -> Giving + Send + Sync>),
 }
 
 impl Auth {
-    /// A function that gives a token each time one is needed. After an error it is called again later.
+    /// A function that returns a token whenever one is needed. After an error it is called again later.
     pub fn source<F, G>(source: F) -> Auth
     where
         F: Fn() -> G + Send + Sync + 'static,
@@ -36,13 +36,16 @@ impl Auth {
     }
 }
 
-/// Whether a token or key can stand in a header.
+/// Checks that a token or key can be sent in a header.
 pub(crate) fn check(auth: Option<&Auth>) -> Result<(), Error> {
     match auth {
         Some(Auth::Token(text) | Auth::Key(text))
             if !text.bytes().all(|byte| (0x21..0x7f).contains(&byte)) =>
         {
-            Err(Error::new("bad_request", "the token or key holds a character that no token or key has"))
+            Err(Error::new(
+                "bad_request",
+                "the token or key contains a character that is not allowed in a header",
+            ))
         }
         _ => Ok(()),
     }
@@ -60,7 +63,7 @@ impl fmt::Debug for Auth {
     }
 }
 
-/// The time until a token expires, zero when it has. None: it does not say.
+/// The time until a token expires, zero when it has. None: it does not expire.
 pub(crate) fn remaining(token: &str) -> Option<Duration> {
     let claims = URL_SAFE_NO_PAD.decode(token.split('.').nth(1)?.trim_end_matches('=')).ok()?;
     let ends = serde_json::from_slice::<Value>(&claims).ok()?.get("exp")?.as_f64()?;
@@ -74,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_token_says_when_it_ends() {
+    fn expiry_is_read_from_the_token() {
         let minted = |claims: &str| format!("h.{}.s", URL_SAFE_NO_PAD.encode(claims));
         assert_eq!(remaining(&minted(r#"{"exp":1}"#)), Some(Duration::ZERO));
         assert!(remaining(&minted(r#"{"exp":1e300}"#)).is_some_and(|left| left.as_secs() == 1_000_000_000));

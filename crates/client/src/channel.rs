@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use std::sync::{Arc, Mutex};
 use tokio::sync::watch;
 
-/// Users asked for at once: few enough that their states fit into one answer.
+/// Users of one page: few enough that their states fit into one answer.
 const WHO_PAGE: u64 = 100;
 
 /// One channel.
@@ -53,7 +53,7 @@ impl Channel {
         Messages::new(events, move |message: &Message| message.channel == shared.actual(&name))
     }
 
-    /// Publishes a message; how many subscriptions on the server's node received it. The error `unknown_outcome` means that the
+    /// Publishes a message. Returns how many subscriptions on the server's node received it. The error `unknown_outcome` means that the
     /// connection was lost before the answer: publishing is not retried.
     pub async fn publish(&self, data: impl Serialize) -> Result<u64, Error> {
         let data = serde_json::value::to_raw_value(&data);
@@ -74,7 +74,7 @@ impl Channel {
         self.handle.ask("join", members, true, on_success).await.map(drop)
     }
 
-    /// Replaces the state of the own presence.
+    /// Replaces the state of this client's presence.
     pub async fn update(&self, state: impl Serialize) -> Result<(), Error> {
         let state = value(state)?;
         let mut members = self.members();
@@ -83,7 +83,7 @@ impl Channel {
         self.handle.ask("update", members, true, on_success).await.map(drop)
     }
 
-    /// Leaves the channel: the user is no longer present by this session.
+    /// Leaves the channel: this session is no longer present.
     pub async fn leave(&self) -> Result<(), Error> {
         let on_success = OnSuccess::Leave { channel: self.name.clone() };
         self.handle.ask("leave", self.members(), true, on_success).await.map(drop)

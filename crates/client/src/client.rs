@@ -38,7 +38,7 @@ impl Builder {
         self
     }
 
-    /// Who the client is.
+    /// The credential.
     pub fn auth(mut self, auth: Auth) -> Builder {
         self.auth = Some(auth);
         self
@@ -56,7 +56,7 @@ impl Builder {
         self
     }
 
-    /// Resumes a session of another client: give what its [`Client::ticket`] returned.
+    /// Resumes a session of another client, with what its [`Client::ticket`] returned.
     pub fn resume(mut self, session: impl Into<String>, seq: u64) -> Builder {
         self.resume = Some((session.into(), seq));
         self
@@ -71,7 +71,7 @@ impl Builder {
     }
 
     /// Stops reading from the server while the slowest reader of events is behind. Without it a slow reader gets the error
-    /// `overflow`; with it nothing is lost here, the server's own limits apply and a `gap` says what it dropped. Every
+    /// `overflow`; with it nothing is lost here, the server's own limits apply and a `gap` reports what it dropped. Every
     /// [`Events`] and [`Messages`](crate::Messages) must then be read or dropped, or the whole client stops.
     pub fn backpressure(mut self) -> Builder {
         self.backpressure = true;
@@ -103,10 +103,10 @@ impl Builder {
         };
         let shared = Arc::new(ClientShared::new(self.resume));
         let (requests, asked) = mpsc::channel(REQUESTS);
-        let (control, told) = mpsc::channel(4);
+        let (control, controls) = mpsc::channel(4);
         let session = ClientSession::new(settings, shared.clone(), asked);
         // Ends when the last handle is dropped.
-        tokio::spawn(session.run(told));
+        tokio::spawn(session.run(controls));
         Ok(Client { handle: Handle { shared, requests, control } })
     }
 
@@ -126,7 +126,7 @@ pub struct Client {
 }
 
 impl Client {
-    /// Begins to build a client for this address.
+    /// Starts building a client for this address.
     pub fn builder(url: impl Into<String>) -> Builder {
         let transports = Transport::ALL.to_vec();
         Builder {
@@ -152,7 +152,7 @@ impl Client {
         self.handle.control(Control::Open).await.unwrap_or_else(|| Err(self.ended()))
     }
 
-    /// Ends the session at once: the user is no longer present anywhere by it.
+    /// Ends the session at once, and its presence in all channels.
     pub async fn close(&self) {
         self.handle.control(Control::Close).await;
     }
@@ -192,7 +192,7 @@ impl Client {
         Events::new(self.handle.shared.events.subscribe())
     }
 
-    /// Any command of the protocol, with its members as an object. `safe`: it may be sent again after a lost connection.
+    /// Any command of the protocol, with its members as an object. `safe`: it is idempotent and may be sent again after a lost connection.
     pub async fn command(&self, op: &str, members: Value, safe: bool) -> Result<Value, Error> {
         self.handle.ask(op, members, safe, OnSuccess::Nothing).await
     }

@@ -116,14 +116,14 @@ mod tests {
         desired.record(&OnSuccess::Leave { channel: "left#1".into() });
         desired.record(&OnSuccess::Pattern { pattern: "news#*".into(), wanted: true });
         desired.record(&OnSuccess::Update { channel: "never#1".into(), state: json!(1) });
-        let words: Vec<String> =
+        let commands: Vec<String> =
             desired.commands().iter().map(|(op, members, _)| format!("{op} {members}")).collect();
         assert_eq!(
-            words,
+            commands,
             [
                 r#"subscribe {"channel":"game#1","presence":true}"#,
                 r#"join {"channel":"game#1","state":1}"#,
-                r#"subscribe {"pattern":"update#*"}"#
+                r#"subscribe {"pattern":"news#*"}"#
             ]
         );
         assert!(desired.matches_pattern("news#today") && !desired.matches_pattern("game#1"));

@@ -8,9 +8,9 @@ use serde_json::Value;
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[error("{code}: {message}")]
 pub struct Error {
-    /// What went wrong, for programs.
+    /// The code, for programs.
     pub code: String,
-    /// What went wrong, for people.
+    /// The message, for people.
     pub message: String,
     /// When to retry.
     pub retry_after_ms: Option<u64>,

@@ -11,7 +11,7 @@ use std::task::{Context, Poll};
 use tokio::sync::broadcast;
 use tokio::sync::broadcast::error::{RecvError, TryRecvError};
 
-/// Events that wait for the slowest reader.
+/// Events buffered for the slowest reader.
 pub(crate) const KEPT: usize = 16_384;
 
 /// A message of a channel.
@@ -53,7 +53,7 @@ pub struct Received {
     pub json: Option<Arc<str>>,
 }
 
-/// What happens to a client.
+/// An event of the connection or of the server.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Event {
@@ -70,7 +70,7 @@ pub enum Event {
     Reset,
     /// Messages or events were lost.
     Gap(Gap),
-    /// The server is stopping and says when to reconnect.
+    /// The server is stopping and asks the client to reconnect later.
     Closing {
         /// How long to wait before reconnecting.
         reconnect_after_ms: u64,
@@ -79,7 +79,7 @@ pub enum Event {
     Superseded,
     /// The client has ended, for this reason.
     Closed(Error),
-    /// The server refused something that the client did by itself.
+    /// The server refused a command that the client sent by itself.
     Refused(Error),
     /// A message of a subscribed channel or pattern.
     Message(Message),
@@ -93,9 +93,9 @@ pub enum Event {
     /// The statuses of all followed users.
     Statuses(Vec<Status>),
     /// A message in the inbox of the user.
-    Letter {
+    Inbox {
         /// Its number in the inbox.
-        letter: u64,
+        message_id: u64,
         /// Its content.
         data: Value,
     },
@@ -119,7 +119,7 @@ impl Events {
         Events { receiver: Some(receiver), taking: None }
     }
 
-    /// The next event; the error `overflow` stands for events that were not read in time.
+    /// The next event; the error `overflow` means that events were not read in time and are lost.
     pub async fn next(&mut self) -> Option<Result<Event, Error>> {
         Some(self.next_received().await?.map(|received| received.event))
     }
@@ -165,7 +165,7 @@ async fn take(
 }
 
 fn overflow(count: u64) -> Error {
-    Error::new("overflow", format!("read too slowly: {count} events are gone"))
+    Error::new("overflow", format!("read too slowly: {count} events were dropped"))
 }
 
 impl Stream for Events {
@@ -189,7 +189,7 @@ impl Messages {
         Messages { events, chosen: Box::new(chosen) }
     }
 
-    /// The next message; the error `overflow` stands for events that were not read in time.
+    /// The next message; the error `overflow` means that events were not read in time and are lost.
     pub async fn next(&mut self) -> Option<Result<Message, Error>> {
         std::future::poll_fn(|context| self.poll(context)).await
     }
@@ -223,7 +223,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_stream_that_is_read_too_slowly_says_so() {
+    async fn slow_reader_gets_overflow() {
         let (sender, receiver) = broadcast::channel(2);
         let mut events = Events::new(receiver);
         for reconnect_after_ms in 0..5 {
@@ -232,7 +232,7 @@ mod tests {
         let lost = events.next().await.expect("an item").expect_err("an overflow");
         assert_eq!(
             (lost.code.as_str(), lost.message.as_str()),
-            ("overflow", "read too slowly: 3 events are gone")
+            ("overflow", "read too slowly: 3 events were dropped")
         );
         assert_eq!(events.next().await, Some(Ok(Event::Closing { reconnect_after_ms: 3 })));
         drop(sender);

@@ -1,4 +1,4 @@
-//! Frames of the protocol on this side of a link: one that was received, with the text it came as, and one to send.
+//! Protocol frames: a received one with its original text, and one to send.
 //! Must hold: `data` that an app publishes reaches the server byte for byte as the app wrote it.
 
 use crate::error::LinkEnd;
@@ -16,7 +16,7 @@ pub(crate) struct ServerFrame {
 
 impl ServerFrame {
     pub fn parse(text: &[u8]) -> Result<ServerFrame, LinkEnd> {
-        let wrong = || LinkEnd::new("the server sent something else than a JSON object");
+        let wrong = || LinkEnd::new("the server sent a frame that is not a JSON object");
         let text: Arc<str> = std::str::from_utf8(text).map_err(|_| wrong())?.into();
         match serde_json::from_str(&text) {
             Ok(value @ Value::Object(_)) => Ok(ServerFrame { value, text }),
@@ -26,7 +26,7 @@ impl ServerFrame {
 }
 
 impl From<Value> for ServerFrame {
-    /// A frame that the client made of another answer.
+    /// A frame that the client built from another answer.
     fn from(value: Value) -> ServerFrame {
         ServerFrame { text: value.to_string().into(), value }
     }

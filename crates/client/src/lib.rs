@@ -68,7 +68,7 @@ pub use presence::{Activity, Member, MemberClient, Members, Status, StatusUpdate
 pub use presence_map::{PresenceMap, PresenceMode, PresentClient, PresentUser};
 pub use tls::trust_pem;
 
-/// The examples of the document are compiled with the tests.
+/// The examples of docs/clients-rust.md are compiled with the tests.
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/clients-rust.md")]
 struct Document;
@@ -85,7 +85,7 @@ pub enum ConnectionState {
 }
 
 impl ConnectionState {
-    /// The state as a word.
+    /// The name of the state.
     pub fn as_str(self) -> &'static str {
         match self {
             ConnectionState::Open => "open",

@@ -1,4 +1,4 @@
-//! The user of a session: follows, statuses, visibility. Statuses and inbox messages come as events.
+//! The user of a session: follows, statuses, visibility. Statuses and inbox messages arrive as events.
 
 use crate::Error;
 use crate::presence::Status;
@@ -13,11 +13,11 @@ pub struct Me {
 /// Who sees a user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Visibility {
-    /// Everybody sees the user.
+    /// Everyone sees the user.
     Everyone,
     /// Only followers whom the user follows back.
     FollowersIFollow,
-    /// The user looks offline to everybody.
+    /// The user looks offline to everyone.
     Nobody,
 }
 

@@ -87,17 +87,17 @@ impl Party {
         self.command("cancel_go", json!({})).await
     }
 
-    /// Says that the user is ready for this ticket.
+    /// Confirms that the user is ready for this ticket.
     pub async fn ready(&self, go_id: u64) -> Result<Value, Error> {
         self.command("ready", json!({"go_id": go_id})).await
     }
 
-    /// Refuses invites of a user from now on.
+    /// Blocks invites from a user.
     pub async fn block(&self, user: &str) -> Result<Value, Error> {
         self.command("block", json!({"user": user})).await
     }
 
-    /// Accepts invites of a user again.
+    /// Allows invites from a user again.
     pub async fn unblock(&self, user: &str) -> Result<Value, Error> {
         self.command("unblock", json!({"user": user})).await
     }

@@ -1,46 +1,46 @@
 //! The party's snapshot after a party event. Pure.
-//! Must hold: an event that comes twice changes nothing; when an event does not say enough, the snapshot must be read again.
+//! Must hold: a duplicate event changes nothing; if an event is not sufficient, the snapshot must be read again.
 
 use serde_json::{Value, json};
 
 /// The snapshot after an event; false: it must be read again.
-pub(crate) fn after_event(party: Option<&Value>, letter: &Value, me: Option<&str>) -> (Option<Value>, bool) {
-    let cmd = letter["cmd"].as_str().unwrap_or_default();
-    let Some(party) = party.filter(|party| party["party_id"] == letter["party_id"]) else {
+pub(crate) fn after_event(party: Option<&Value>, event: &Value, me: Option<&str>) -> (Option<Value>, bool) {
+    let cmd = event["cmd"].as_str().unwrap_or_default();
+    let Some(party) = party.filter(|party| party["party_id"] == event["party_id"]) else {
         // Events of another party do not change ours.
         return (
             party.cloned(),
             ["invite", "invite_cancel", "kick", "disband", "decline", "leave"].contains(&cmd),
         );
     };
-    let (version, known) = (letter["version"].as_u64().unwrap_or(0), party["version"].as_u64().unwrap_or(0));
+    let (version, known) = (event["version"].as_u64().unwrap_or(0), party["version"].as_u64().unwrap_or(0));
     if version <= known {
         return (Some(party.clone()), true);
     }
-    if cmd == "kick" || cmd == "disband" || (cmd == "leave" && letter["uid"].as_str() == me && me.is_some()) {
+    if cmd == "kick" || cmd == "disband" || (cmd == "leave" && event["uid"].as_str() == me && me.is_some()) {
         return (None, true);
     }
     let mut new = party.clone();
     new["version"] = json!(version);
-    let told = change(&mut new, cmd, letter).is_some();
+    let applied = change(&mut new, cmd, event).is_some();
     settle(&mut new);
-    (Some(new), told && version == known + 1)
+    (Some(new), applied && version == known + 1)
 }
 
-/// Applies one event. None: it does not say enough, or does not fit the snapshot.
-fn change(party: &mut Value, cmd: &str, letter: &Value) -> Option<()> {
-    let uid = &letter["uid"];
+/// Applies one event. None: it is not sufficient, or does not fit the snapshot.
+fn change(party: &mut Value, cmd: &str, event: &Value) -> Option<()> {
+    let uid = &event["uid"];
     let is_subject = |member: &Value| member["user"] == *uid;
     match cmd {
         "join" | "accept" => {
             let members = party["members"].as_array_mut()?;
             // The id stands in for a missing name.
-            let name = Some(&letter["user"]).filter(|name| *name != uid);
-            members.push(json!({"user": uid, "name": name, "online": true, "since": letter["ts"]}));
+            let name = Some(&event["user"]).filter(|name| *name != uid);
+            members.push(json!({"user": uid, "name": name, "online": true, "since": event["ts"]}));
             party["pending"].as_array_mut()?.retain(|invite| !is_subject(invite));
         }
         "invited" => {
-            let invite = json!({"user": letter["invitee"], "by": uid, "expires_at": letter["expires_at"]});
+            let invite = json!({"user": event["invitee"], "by": uid, "expires_at": event["expires_at"]});
             party["pending"].as_array_mut()?.push(invite);
         }
         "decline" | "uninvited" => party["pending"].as_array_mut()?.retain(|invite| !is_subject(invite)),
@@ -50,14 +50,14 @@ fn change(party: &mut Value, cmd: &str, letter: &Value) -> Option<()> {
             let at = members.iter().position(is_subject)?;
             members[..=at].rotate_right(1);
         }
-        "data" => party["data"] = letter["data"].clone(),
+        "data" => party["data"] = event["data"].clone(),
         "online" | "offline" => {
             let members = party["members"].as_array_mut()?;
             members.iter_mut().find(|member| is_subject(member))?["online"] = json!(cmd == "online");
         }
         "party_go" | "ready" => {
-            party["go_id"] = letter["go_id"].clone();
-            party["state"] = letter["state"].clone();
+            party["go_id"] = event["go_id"].clone();
+            party["state"] = event["state"].clone();
         }
         "party_matched" | "go_failed" | "go_cancel" => {
             party.as_object_mut()?.remove("go_id");
@@ -89,55 +89,55 @@ mod tests {
         })
     }
 
-    fn letter(cmd: &str, uid: &str, version: u64) -> Value {
+    fn party_event(cmd: &str, uid: &str, version: u64) -> Value {
         json!({"event": "party", "cmd": cmd, "party_id": 5, "version": version, "ts": 7, "uid": uid, "user": uid.to_uppercase(), "data": {"map": "x"}, "invitee": "dan", "state": "queued"})
     }
 
     /// `5@4 idle ann bob? +cid`: id, version, state, members (`?` offline), pendings.
-    fn words(party: Option<&Value>) -> String {
+    fn show(party: Option<&Value>) -> String {
         let Some(party) = party else { return "none".into() };
-        let mut words =
+        let mut shown =
             format!("{}@{} {}", party["party_id"], party["version"], party["state"].as_str().unwrap_or("?"));
         for member in party["members"].as_array().into_iter().flatten() {
             let away = if member["online"] == true { "" } else { "?" };
-            words.push_str(&format!(" {}{away}", member["user"].as_str().unwrap_or_default()));
+            shown.push_str(&format!(" {}{away}", member["user"].as_str().unwrap_or_default()));
         }
         for invite in party["pending"].as_array().into_iter().flatten() {
-            words.push_str(&format!(" +{}", invite["user"].as_str().unwrap_or_default()));
+            shown.push_str(&format!(" +{}", invite["user"].as_str().unwrap_or_default()));
         }
-        words
+        shown
     }
 
-    fn check(letter: &Value, me: &str, expected: &str) {
-        let (new, certain) = after_event(Some(&party()), letter, Some(me));
-        assert_eq!(words(new.as_ref()) + if certain { "" } else { " ask" }, expected, "{letter}");
+    fn check(event: &Value, me: &str, expected: &str) {
+        let (new, certain) = after_event(Some(&party()), event, Some(me));
+        assert_eq!(show(new.as_ref()) + if certain { "" } else { " ask" }, expected, "{event}");
         if let (Some(new), true) = (new, certain) {
             assert_eq!(
-                after_event(Some(&new), letter, Some(me)),
+                after_event(Some(&new), event, Some(me)),
                 (Some(new), true),
-                "once more changes nothing"
+                "a duplicate changes nothing"
             );
         }
     }
 
     #[test]
     fn events_give_the_next_snapshot() {
-        check(&letter("join", "cid", 4), "ann", "5@4 idle ann bob cid");
-        check(&letter("accept", "cid", 4), "ann", "5@4 idle ann bob cid");
-        check(&letter("decline", "cid", 4), "ann", "5@4 idle ann bob");
-        check(&letter("uninvited", "cid", 4), "bob", "5@4 idle ann bob");
-        check(&letter("invited", "ann", 4), "bob", "5@4 idle ann bob +cid +dan");
-        check(&letter("party_go", "ann", 4), "bob", "5@4 queued ann bob +cid");
-        check(&letter("leave", "ann", 4), "bob", "5@4 forming bob +cid");
-        check(&letter("leader", "bob", 4), "bob", "5@4 idle bob ann +cid");
-        check(&letter("offline", "bob", 4), "ann", "5@4 idle ann bob? +cid");
-        check(&letter("data", "ann", 4), "bob", "5@4 idle ann bob +cid");
-        check(&letter("go_failed", "ann", 4), "bob", "5@4 idle ann bob +cid");
+        check(&party_event("join", "cid", 4), "ann", "5@4 idle ann bob cid");
+        check(&party_event("accept", "cid", 4), "ann", "5@4 idle ann bob cid");
+        check(&party_event("decline", "cid", 4), "ann", "5@4 idle ann bob");
+        check(&party_event("uninvited", "cid", 4), "bob", "5@4 idle ann bob");
+        check(&party_event("invited", "ann", 4), "bob", "5@4 idle ann bob +cid +dan");
+        check(&party_event("party_go", "ann", 4), "bob", "5@4 queued ann bob +cid");
+        check(&party_event("leave", "ann", 4), "bob", "5@4 forming bob +cid");
+        check(&party_event("leader", "bob", 4), "bob", "5@4 idle bob ann +cid");
+        check(&party_event("offline", "bob", 4), "ann", "5@4 idle ann bob? +cid");
+        check(&party_event("data", "ann", 4), "bob", "5@4 idle ann bob +cid");
+        check(&party_event("go_failed", "ann", 4), "bob", "5@4 idle ann bob +cid");
     }
 
     #[test]
     fn id_is_not_taken_for_a_name() {
-        let mut nameless = letter("join", "cid", 4);
+        let mut nameless = party_event("join", "cid", 4);
         nameless["user"] = json!("cid");
         let (new, _) = after_event(Some(&party()), &nameless, Some("ann"));
         assert_eq!(new.expect("a party")["members"][2]["name"], Value::Null);
@@ -145,24 +145,24 @@ mod tests {
 
     #[test]
     fn leaving_ends_the_party() {
-        check(&letter("kick", "ann", 4), "bob", "none");
-        check(&letter("leave", "bob", 4), "bob", "none");
-        check(&letter("disband", "ann", 4), "bob", "none");
+        check(&party_event("kick", "ann", 4), "bob", "none");
+        check(&party_event("leave", "bob", 4), "bob", "none");
+        check(&party_event("disband", "ann", 4), "bob", "none");
     }
 
     #[test]
     fn older_events_are_ignored_and_unfitting_ones_need_a_read() {
-        check(&letter("disband", "ann", 2), "bob", "5@3 idle ann bob +cid");
-        check(&letter("data", "ann", 6), "bob", "5@6 idle ann bob +cid ask");
-        check(&letter("something_new", "ann", 4), "bob", "5@4 idle ann bob +cid ask");
-        check(&letter("leader", "stranger", 4), "bob", "5@4 idle ann bob +cid ask");
-        assert_eq!(after_event(None, &letter("join", "bob", 1), Some("ann")), (None, false));
+        check(&party_event("disband", "ann", 2), "bob", "5@3 idle ann bob +cid");
+        check(&party_event("data", "ann", 6), "bob", "5@6 idle ann bob +cid ask");
+        check(&party_event("something_new", "ann", 4), "bob", "5@4 idle ann bob +cid ask");
+        check(&party_event("leader", "stranger", 4), "bob", "5@4 idle ann bob +cid ask");
+        assert_eq!(after_event(None, &party_event("join", "bob", 1), Some("ann")), (None, false));
     }
 
     #[test]
     fn invites_to_us_change_nothing() {
-        assert_eq!(after_event(None, &letter("invite", "dan", 1), Some("ann")), (None, true));
-        let mut other = letter("kick", "dan", 9);
+        assert_eq!(after_event(None, &party_event("invite", "dan", 1), Some("ann")), (None, true));
+        let mut other = party_event("kick", "dan", 9);
         other["party_id"] = json!(6);
         assert_eq!(after_event(Some(&party()), &other, Some("ann")), (Some(party()), true));
     }

@@ -1,5 +1,5 @@
-//! Who is in a channel and what users do, as the server tells it. Every type keeps members that it does not know in
-//! `other`, so that what a newer server adds is passed on.
+//! Presence and statuses, as the server sends them. Every type keeps members that it does not know in `other`, so that
+//! additions of a newer server are passed on.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -10,9 +10,9 @@ use serde_json::{Map, Value};
 pub struct Members {
     /// Grows with every change of the channel's presence.
     pub version: u64,
-    /// Users there, those without a name included.
+    /// Users in the channel, anonymous ones included.
     pub count: u64,
-    /// Empty in a channel that is so large that it is only counted.
+    /// Empty in a channel that is so large that its users are only counted.
     pub users: Vec<Member>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) next: Option<String>,
@@ -33,7 +33,7 @@ impl Members {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Member {
-    /// None: somebody without a user id, or hidden from the one who requests.
+    /// None: an anonymous user, or one who is hidden from the caller.
     pub user: Option<String>,
     /// The display name.
     pub name: Option<String>,
@@ -64,7 +64,7 @@ pub struct MemberClient {
     pub other: Map<String, Value>,
 }
 
-/// What a user does.
+/// The status of a user.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Status {
@@ -76,7 +76,7 @@ pub struct Status {
     pub online: bool,
     /// All clients are lost, and the grace period is running.
     pub leaving: bool,
-    /// What the user does, the most telling first.
+    /// The user's activities, most important first.
     pub activities: Vec<Activity>,
     /// The channels the user is in.
     pub channels: Vec<String>,
@@ -87,11 +87,11 @@ pub struct Status {
     pub other: Map<String, Value>,
 }
 
-/// Something a user does in a channel.
+/// An activity of a user in a channel.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Activity {
-    /// The word that is configured for the channel.
+    /// The activity that is configured for the channel.
     pub activity: String,
     /// The channel.
     pub channel: String,
@@ -99,13 +99,13 @@ pub struct Activity {
     pub since: u64,
 }
 
-/// A user whom one follows does something else.
+/// The status of a followed user has changed.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct StatusUpdate {
     /// The user id.
     pub user: String,
-    /// The whole status after the change.
+    /// The complete status after the change.
     pub status: Status,
     /// What changed, such as `came_online`.
     pub change: String,
@@ -123,25 +123,25 @@ mod tests {
 
     #[test]
     fn members_are_written_as_they_were_read() {
-        let told = json!({
+        let sent = json!({
             "version": 3, "count": 2, "later": 1,
             "users": [
                 {"user": "ann", "name": null, "clients": [{"client": "c1", "state": {"a": 1}, "since": 5}], "since": 5},
                 {"user": null, "name": null, "clients": [], "since": 6, "leaving": true},
             ],
         });
-        let members: Members = serde_json::from_value(told.clone()).expect("members");
+        let members: Members = serde_json::from_value(sent.clone()).expect("members");
         assert_eq!(members.users[0].user.as_deref(), Some("ann"));
-        assert_eq!(serde_json::to_value(members).expect("JSON"), told);
+        assert_eq!(serde_json::to_value(members).expect("JSON"), sent);
     }
 
     #[test]
     fn statuses_are_written_as_they_were_read() {
-        let told = json!({
+        let sent = json!({
             "user": "ann", "name": "Ann", "online": true, "leaving": false, "channels": ["game#1"], "last_seen": null,
             "activities": [{"activity": "playing", "channel": "game#1", "since": 5}],
         });
-        let status: Status = serde_json::from_value(told.clone()).expect("a status");
-        assert_eq!(serde_json::to_value(status).expect("JSON"), told);
+        let status: Status = serde_json::from_value(sent.clone()).expect("a status");
+        assert_eq!(serde_json::to_value(status).expect("JSON"), sent);
     }
 }

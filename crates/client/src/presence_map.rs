@@ -5,7 +5,7 @@
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// Events that wait for a snapshot; beyond it they are dropped, which is noticed after the snapshot.
+/// Events kept until a snapshot arrives. More are dropped; the snapshot's version then shows that they are missing.
 const EARLY: usize = 4_096;
 
 /// One client of a user in the channel.
@@ -70,7 +70,7 @@ pub struct PresenceMap {
     early: Vec<Value>,
 }
 
-/// What became of an event.
+/// The effect of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Applied {
     Changed,
@@ -91,7 +91,7 @@ impl PresenceMap {
     pub(crate) fn restore(&mut self, members: &Value) -> Applied {
         let version = number(members, "version");
         if self.synced && version < self.version {
-            // Older than the events that came meanwhile.
+            // Older than the events received meanwhile.
             return Applied::Nothing;
         }
         (self.version, self.count, self.synced) = (version, number(members, "count"), true);

@@ -30,8 +30,8 @@ const WAITING: usize = 16_384;
 const BATCH: usize = 64;
 /// A link that lived this long resets the backoff.
 const STEADY: Duration = Duration::from_secs(5);
-const BYE_PATIENCE: Duration = Duration::from_secs(2);
-/// How often to check whether a slow reader has caught up.
+const BYE_TIMEOUT: Duration = Duration::from_secs(2);
+/// How often to check whether a slow reader has caught up (backpressure).
 const CATCH_UP: Duration = Duration::from_millis(2);
 
 pub(crate) struct SessionSettings {
@@ -41,7 +41,7 @@ pub(crate) struct SessionSettings {
     pub statuses: bool,
     /// After so many failures to open the first session, give up.
     pub attempts: Option<u32>,
-    /// Read no faster than the slowest reader of events.
+    /// Backpressure: read no faster than the slowest reader of events.
     pub backpressure: bool,
     pub tls: Arc<ClientConfig>,
 }
@@ -89,7 +89,8 @@ pub(crate) struct ClientSession {
     /// Commands to retry, with the time.
     later: Vec<(Instant, SentCommand)>,
     desired: Desired,
-    letter: u64,
+    /// The number of the last inbox message that was processed.
+    message_id: u64,
     party_asked: bool,
     /// Restoring commands without an answer yet.
     restoring: BTreeSet<u64>,
@@ -106,9 +107,9 @@ pub(crate) struct ClientSession {
 /// Why a link is no longer served.
 enum LinkExit {
     Lost(LinkEnd),
-    Told(Control),
+    Requested(Control),
     /// All handles are dropped.
-    Forgotten,
+    Dropped,
 }
 
 impl ClientSession {
@@ -131,7 +132,7 @@ impl ClientSession {
             pending: BTreeMap::new(),
             later: Vec::new(),
             desired: Desired::default(),
-            letter: 0,
+            message_id: 0,
             party_asked: false,
             restoring: BTreeSet::new(),
             backoff: Backoff::default(),
@@ -150,7 +151,7 @@ impl ClientSession {
     pub async fn run(mut self, mut control: mpsc::Receiver<Control>) {
         loop {
             let opened = tokio::select! {
-                told = control.recv() => match told {
+                request = control.recv() => match request {
                     Some(Control::Open(opened)) => opened,
                     Some(Control::Suspend(done) | Control::Close(done)) => {
                         let _ = done.send(());
@@ -190,7 +191,7 @@ impl ClientSession {
         loop {
             let connected = tokio::select! {
                 connected = self.connect() => Ok(connected),
-                told = control.recv() => Err(told),
+                request = control.recv() => Err(request),
             };
             let mut link = match connected {
                 Ok(Ok(link)) => link,
@@ -204,7 +205,7 @@ impl ClientSession {
                     opened.push(another);
                     continue;
                 }
-                Err(told) => match self.leave(told?, None).await {
+                Err(request) => match self.leave(request?, None).await {
                     Some(left) => return Some(left),
                     None => continue,
                 },
@@ -215,8 +216,8 @@ impl ClientSession {
             let began = Instant::now();
             let ending = match self.serve(&mut link, control).await {
                 LinkExit::Lost(ending) => ending,
-                LinkExit::Forgotten => return None,
-                LinkExit::Told(told) => match self.leave(told, Some(&mut link)).await {
+                LinkExit::Dropped => return None,
+                LinkExit::Requested(request) => match self.leave(request, Some(&mut link)).await {
                     Some(left) => return Some(left),
                     None => LinkEnd::new("dropped"),
                 },
@@ -233,7 +234,7 @@ impl ClientSession {
             let wait = wait.unwrap_or_else(|| self.backoff.next(chance(), None));
             tokio::select! {
                 () = sleep(wait) => {}
-                told = control.recv() => if let Some(left) = self.leave(told?, None).await {
+                request = control.recv() => if let Some(left) = self.leave(request?, None).await {
                     return Some(left);
                 },
             }
@@ -241,8 +242,8 @@ impl ClientSession {
     }
 
     /// Executes a request of a handle. None: only the link ends.
-    async fn leave(&mut self, told: Control, link: Option<&mut Link>) -> Option<(Error, bool)> {
-        match told {
+    async fn leave(&mut self, request: Control, link: Option<&mut Link>) -> Option<(Error, bool)> {
+        match request {
             Control::Drop => None,
             Control::Open(done) => {
                 let _ = done.send(Ok(()));
@@ -257,7 +258,7 @@ impl ClientSession {
             Control::Close(done) => {
                 if let Some(link) = link {
                     // If this does not arrive, the server notices by itself.
-                    let _ = timeout(BYE_PATIENCE, self.reason(link)).await;
+                    let _ = timeout(BYE_TIMEOUT, self.send_bye(link)).await;
                 }
                 self.session = None;
                 self.seq.send_replace(0);
@@ -268,7 +269,7 @@ impl ClientSession {
         }
     }
 
-    async fn reason(&mut self, link: &mut Link) {
+    async fn send_bye(&mut self, link: &mut Link) {
         let id = self.next_id();
         let _ = link.outgoing.send(json!({"id": id, "op": "bye"}).into()).await;
         while let Some(incoming) = link.incoming.recv().await {
@@ -285,18 +286,20 @@ impl ClientSession {
         match ending.code {
             Some(SUPERSEDED) => {
                 self.shared.emit(Event::Superseded);
-                Err(Error::new("superseded", "the session goes on elsewhere"))
+                Err(Error::new("superseded", "another client took over the session"))
             }
-            Some(TOKEN_EXPIRED) if !matches!(self.settings.auth, Some(Auth::Source(_))) => {
-                Err(Error::new("unauthenticated", "the token has ended, and nothing gives another"))
-            }
+            Some(TOKEN_EXPIRED) if !matches!(self.settings.auth, Some(Auth::Source(_))) => Err(Error::new(
+                "unauthenticated",
+                "the token has expired, and there is no source for a new one",
+            )),
             Some(TOKEN_EXPIRED) => {
                 self.token_expired = true;
                 Ok(())
             }
-            Some(4002..=4499) => {
-                Err(Error::new("gone", format!("the server does not want this client back: {}", ending.why)))
-            }
+            Some(4002..=4499) => Err(Error::new(
+                "gone",
+                format!("the server ended the session and refuses a new connection: {}", ending.why),
+            )),
             _ => Ok(()),
         }
     }
@@ -315,20 +318,20 @@ impl ClientSession {
     }
 
     async fn serve(&mut self, link: &mut Link, control: &mut mpsc::Receiver<Control>) -> LinkExit {
-        let mut heard = Instant::now();
-        let mut beat = tokio::time::interval_at(heard + self.heartbeat, self.heartbeat);
+        let mut last_received = Instant::now();
+        let mut beat = tokio::time::interval_at(last_received + self.heartbeat, self.heartbeat);
         let mut renew = self.renewal();
         let mut batch = Vec::with_capacity(BATCH);
         loop {
             let due = self.later.iter().map(|(at, _)| *at).min();
             let soon = Instant::now() + Duration::from_secs(3600);
             tokio::select! {
-                () = sleep(CATCH_UP), if self.must_wait() => heard = Instant::now(),
+                () = sleep(CATCH_UP), if self.must_wait() => last_received = Instant::now(),
                 count = link.incoming.recv_many(&mut batch, BATCH), if !self.must_wait() => {
                     // With SSE the answers to commands come over another connection, and say nothing about the stream.
                     let beside = |frame: &ServerFrame| link.transport == Transport::Sse && frame.value.get("id").is_some();
                     if !batch.iter().all(|incoming| matches!(incoming, LinkEvent::Frame(frame) if beside(frame))) {
-                        heard = Instant::now();
+                        last_received = Instant::now();
                     }
                     let taken = match count {
                         0 => Err(LinkEnd::new("the link ended")),
@@ -353,9 +356,9 @@ impl ClientSession {
                         command.frame.data = ask.data;
                         self.waiting.push_back(command);
                     }
-                    None => return LinkExit::Forgotten,
+                    None => return LinkExit::Dropped,
                 },
-                _ = beat.tick() => if let Err(ending) = self.heartbeat_due(link.transport, heard) {
+                _ = beat.tick() => if let Err(ending) = self.heartbeat_due(link.transport, last_received) {
                     return LinkExit::Lost(ending);
                 },
                 () = sleep_until(renew.unwrap_or(soon)), if renew.is_some() => {
@@ -371,12 +374,12 @@ impl ClientSession {
                     }
                 }
                 () = sleep_until(due.unwrap_or(soon)), if due.is_some() => self.ask_again(),
-                told = control.recv() => match told {
+                request = control.recv() => match request {
                     Some(Control::Open(done)) => {
                         let _ = done.send(Ok(()));
                     }
-                    Some(told) => return LinkExit::Told(told),
-                    None => return LinkExit::Forgotten,
+                    Some(request) => return LinkExit::Requested(request),
+                    None => return LinkExit::Dropped,
                 },
             }
         }
@@ -388,12 +391,12 @@ impl ClientSession {
     }
 
     /// Acknowledges at each heartbeat; fails when the link was silent for two of them.
-    fn heartbeat_due(&mut self, transport: Transport, heard: Instant) -> Result<(), LinkEnd> {
+    fn heartbeat_due(&mut self, transport: Transport, last_received: Instant) -> Result<(), LinkEnd> {
         if transport == Transport::Poll {
             // Each poll acknowledges, and has its own timeout.
             return Ok(());
         }
-        if heard.elapsed() > 2 * self.heartbeat {
+        if last_received.elapsed() > 2 * self.heartbeat {
             return Err(LinkEnd::new("the link is silent"));
         }
         let seq = *self.seq.borrow();
@@ -401,7 +404,7 @@ impl ClientSession {
             self.acked = seq;
             let command = self.command("ack", json!({"seq": seq}), true, OnSuccess::Nothing, None);
             self.waiting.push_back(command);
-        } else if transport == Transport::WebSocket && heard.elapsed() > self.heartbeat.mul_f64(0.9) {
+        } else if transport == Transport::WebSocket && last_received.elapsed() > self.heartbeat.mul_f64(0.9) {
             let command = self.command("ping", json!({}), true, OnSuccess::Nothing, None);
             self.waiting.push_back(command);
         }

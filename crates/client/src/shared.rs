@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::{broadcast, mpsc, oneshot, watch};
 
-const COMMAND_PATIENCE: Duration = Duration::from_secs(30);
+const COMMAND_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The session as handles see it.
 #[derive(Debug)]
@@ -143,7 +143,7 @@ pub(crate) struct CommandRequest {
     pub members: Map<String, Value>,
     /// The `data` member, sent byte for byte.
     pub data: Option<Arc<RawValue>>,
-    /// May be executed twice without harm.
+    /// Idempotent: may be executed twice.
     pub safe: bool,
     pub on_success: OnSuccess,
     pub reply: oneshot::Sender<Result<Value, Error>>,
@@ -188,7 +188,7 @@ impl Handle {
             return Err(ended);
         }
         let Value::Object(members) = members else {
-            return Err(Error::new("bad_request", "members are an object"));
+            return Err(Error::new("bad_request", "the members of a command must be an object"));
         };
         let (reply, answer) = oneshot::channel();
         let ask = CommandRequest { op: op.to_owned(), members, data, safe, on_success, reply };
@@ -199,8 +199,8 @@ impl Handle {
                 .unwrap_or_else(|_| Err(self.shared.view().ended.clone().unwrap_or_else(Error::closed)))
         };
         let late =
-            || Error::new("timeout", format!("no answer to {op} within {} s", COMMAND_PATIENCE.as_secs()));
-        tokio::time::timeout(COMMAND_PATIENCE, asking).await.unwrap_or_else(|_| Err(late()))
+            || Error::new("timeout", format!("no answer to {op} within {} s", COMMAND_TIMEOUT.as_secs()));
+        tokio::time::timeout(COMMAND_TIMEOUT, asking).await.unwrap_or_else(|_| Err(late()))
     }
 
     pub async fn control<T>(&self, what: impl FnOnce(oneshot::Sender<T>) -> Control) -> Option<T> {

@@ -1,4 +1,4 @@
-//! How servers are recognised over TLS: by the certificate authorities that browsers know, or by those of a file.
+//! TLS trust: the certificate authorities that browsers trust, or those of a file.
 
 use crate::Error;
 use rustls::pki_types::CertificateDer;
@@ -24,7 +24,7 @@ pub fn trust_pem(pem: &[u8]) -> Result<Arc<ClientConfig>, Error> {
         roots.add(certificate).map_err(|error| wrong(error.to_string()))?;
     }
     if roots.is_empty() {
-        return Err(wrong("there is none".into()));
+        return Err(wrong("the file has none".into()));
     }
     Ok(with_roots(roots))
 }

@@ -1,4 +1,4 @@
-//! Channels as a service sees them: publish a message, see who is there. Scopes `publish` and `presence`.
+//! Channels for a service: publish a message, read who is present. Scopes `publish` and `presence`.
 
 use super::{Api, ApiRequest, PAGE};
 use crate::{Error, Members};
@@ -15,7 +15,7 @@ struct MessagePublished {
 }
 
 impl Api {
-    /// Publishes a message; how many subscriptions on the server's node received it. `data` is sent as it serializes: give a
+    /// Publishes a message. Returns how many subscriptions on the server's node received it. `data` is sent as it serializes: give a
     /// [`RawValue`](serde_json::value::RawValue) to send JSON byte for byte.
     ///
     /// ```no_run

@@ -1,5 +1,5 @@
-//! The server API over HTTP, for services that hold an API key: publish, look at presence and users, administer topics
-//! and subscriptions, act for parties. No session, no events; for those there is [`Client`](crate::Client).
+//! The server API over HTTP, for services that hold an API key: publish, read presence and users, administer topics and
+//! subscriptions, run party commands. It has no session and no events; for those use [`Client`](crate::Client).
 //! Must hold: every request has a timeout and every answer a bound.
 
 mod channels;
@@ -36,12 +36,12 @@ use std::time::Duration;
 /// The largest answer that is read: a full batch of pulled events, with room.
 const ANSWER_BYTES: usize = 20 << 20;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// For the server to answer, beside the time that a request asks it to wait.
+/// How long the server may take to answer, in addition to the wait that a request asks for.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
-/// Rows asked for at once.
+/// Rows of one page.
 const PAGE: &str = "100";
 
-/// A server as a service sees it. Clones share their connections.
+/// The server API. Clones share their connections.
 ///
 /// ```no_run
 /// # async fn example() -> Result<(), tavern_client::Error> {
@@ -102,7 +102,7 @@ impl Api {
         Api::with_tls(url, auth, tls::default_tls())
     }
 
-    /// The same with a TLS configuration of one's own, such as that of [`trust_pem`](crate::trust_pem).
+    /// The same with your own TLS configuration, such as that of [`trust_pem`](crate::trust_pem).
     pub fn with_tls(url: &str, auth: Auth, tls: Arc<ClientConfig>) -> Result<Api, Error> {
         let address = ServerUrl::parse(url)?;
         auth::check(Some(&auth))?;
@@ -111,7 +111,7 @@ impl Api {
         connector.set_nodelay(true);
         connector.set_connect_timeout(Some(CONNECT_TIMEOUT));
         let mut tls = ClientConfig::clone(&tls);
-        // Only HTTP/1.1 is spoken here.
+        // This client uses HTTP/1.1 only.
         tls.alpn_protocols.clear();
         let connector = hyper_rustls::HttpsConnectorBuilder::new()
             .with_tls_config(tls)
@@ -122,22 +122,22 @@ impl Api {
         Ok(Api { shared: Arc::new(ApiShared { address, auth, token: Mutex::default(), http }) })
     }
 
-    /// Whether the server is ready to serve; its own words either way. A server that is not is the error `not_ready`.
+    /// Asks whether the server is ready. Returns its text; a server that is not ready is the error `not_ready`.
     ///
     /// ```no_run
     /// # async fn example(api: tavern_client::Api) {
     /// match api.ready().await {
-    ///     Ok(words) => println!("{words}"),
+    ///     Ok(text) => println!("{text}"),
     ///     Err(error) => eprintln!("{error}"),
     /// }
     /// # }
     /// ```
     pub async fn ready(&self) -> Result<String, Error> {
         let (status, body) = self.send("GET", "/readyz", None, Duration::ZERO).await?;
-        let words = String::from_utf8_lossy(&body).trim_end().to_owned();
+        let text = String::from_utf8_lossy(&body).trim_end().to_owned();
         match status {
-            200 => Ok(words),
-            _ => Err(Error::new("not_ready", format!("answered {status}: {words}"))),
+            200 => Ok(text),
+            _ => Err(Error::new("not_ready", format!("answered {status}: {text}"))),
         }
     }
 
@@ -210,7 +210,7 @@ impl Api {
             let status = answer.status().as_u16();
             let body = Limited::new(answer.into_body(), ANSWER_BYTES).collect().await;
             let body =
-                body.map_err(|error| Error::new("unreachable", format!("the answer broke off: {error}")))?;
+                body.map_err(|error| Error::new("unreachable", format!("the answer ended early: {error}")))?;
             Ok((status, body.to_bytes()))
         };
         let late = || Error::new("timeout", format!("no answer from {authority} in time"));
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_server_that_is_not_there_is_unreachable() {
+    async fn missing_server_is_unreachable() {
         let port = std::net::TcpListener::bind("127.0.0.1:0")
             .expect("a port")
             .local_addr()
@@ -279,6 +279,6 @@ mod tests {
             .port();
         let api =
             Api::new(&format!("http://127.0.0.1:{port}"), Auth::User("ann".into())).expect("an address");
-        assert_eq!(api.ready().await.expect_err("nobody listens").code, "unreachable");
+        assert_eq!(api.ready().await.expect_err("no server listens").code, "unreachable");
     }
 }

@@ -8,12 +8,12 @@ use crate::auth::Auth;
 use serde_json::{Map, Value, json};
 use std::time::Duration;
 
-/// What became of a party's ticket.
+/// The matchmaker's answer to a ticket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TicketResult {
     /// A match was found.
     Matched,
-    /// There is no match.
+    /// No match was found.
     Failed,
 }
 
@@ -44,7 +44,7 @@ impl Api {
         Ok(snapshot(answer))
     }
 
-    /// A party command in the name of a user.
+    /// Runs a party command on behalf of a user.
     ///
     /// ```no_run
     /// # async fn example(api: tavern_client::Api) -> Result<(), tavern_client::Error> {
@@ -57,7 +57,7 @@ impl Api {
         self.call(ApiRequest::new("POST", &["users", user, "party"]).body(&members)?).await
     }
 
-    /// Answers a party's ticket. `details`, an object, is passed on to the members.
+    /// Answers a party's ticket. `details`, an object, is sent to the members.
     ///
     /// ```no_run
     /// # async fn example(api: tavern_client::Api) -> Result<(), tavern_client::Error> {
@@ -75,7 +75,7 @@ impl Api {
         mut details: Value,
     ) -> Result<Value, Error> {
         if !details.is_object() {
-            return Err(Error::new("bad_request", "the details of a ticket are an object"));
+            return Err(Error::new("bad_request", "`details` must be an object"));
         }
         details["result"] = match result {
             TicketResult::Matched => json!("matched"),
@@ -85,8 +85,8 @@ impl Api {
         self.call(ApiRequest::new("POST", &["parties", &party, "go", &go_id]).body(&details)?).await
     }
 
-    /// A party command of the user whom the token (or, in dev mode, the name) of this `Api` belongs to. It opens no session,
-    /// so the user does not come online by it.
+    /// Runs a party command of the user whose token (or, in dev mode, name) this `Api` has. It opens no session, so the user
+    /// does not come online.
     ///
     /// ```no_run
     /// # async fn example() -> Result<(), tavern_client::Error> {
@@ -99,10 +99,15 @@ impl Api {
     /// ```
     pub async fn own_party_command(&self, cmd: &str, members: Value) -> Result<Value, Error> {
         let Value::Object(members) = members else {
-            return Err(Error::new("bad_request", "the members of a command are an object"));
+            return Err(Error::new("bad_request", "the members of a command must be an object"));
         };
         let query = match &self.shared.auth {
-            Auth::Key(_) => return Err(Error::new("not_allowed", "this is done by a user: use a token")),
+            Auth::Key(_) => {
+                return Err(Error::new(
+                    "not_allowed",
+                    "this command needs a user: use a token instead of an API key",
+                ));
+            }
             Auth::User(user) => vec![("user", user.clone())],
             Auth::Token(_) | Auth::Source(_) => Vec::new(),
         };
@@ -118,7 +123,7 @@ fn snapshot(mut answer: Value) -> Option<Value> {
     Some(answer["party"].take()).filter(Value::is_object)
 }
 
-/// The command as form fields; texts are written as they are, everything else as JSON.
+/// The command as form fields; strings are written as they are, everything else as JSON.
 fn form(cmd: &str, members: &Map<String, Value>) -> String {
     let mut form = format!("action=party&cmd={}", encode(cmd));
     for (name, value) in members.iter().filter(|(_, value)| !value.is_null()) {
@@ -131,7 +136,7 @@ fn form(cmd: &str, members: &Map<String, Value>) -> String {
     form
 }
 
-/// A refusal of `POST /party`: `error` is a text beside its code.
+/// A refusal of `POST /party`: `error` is a string, and `code` stands beside it.
 fn flat_refusal(body: &[u8]) -> Option<Error> {
     let answer: Value = serde_json::from_slice(body).ok()?;
     let mut error = Error::new(answer["code"].as_str()?, answer["error"].as_str()?);

@@ -1,4 +1,4 @@
-//! Subscriptions to topics: make and change them, see their health, pull, replay, retry dead letters. Scope `subscriptions`.
+//! Subscriptions to topics: create and change them, read their health, pull, replay, retry dead letters. Scope `subscriptions`.
 
 use super::{Api, ApiRequest};
 use crate::Error;
@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// What a subscription is to be. Members that are None stay as they are, or take the server's default.
+/// Settings of a subscription. Members that are None keep their value, or get the server's default.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct SubscriptionSettings {
     /// The topics it subscribes to; they replace the earlier ones.
@@ -17,7 +17,7 @@ pub struct SubscriptionSettings {
     /// Where batches are posted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub callback: Option<String>,
-    /// No callback: events are asked for with [`Api::pull`].
+    /// No callback: events are read with [`Api::pull`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pull: Option<bool>,
     /// How long an event may wait for others of its batch.
@@ -35,16 +35,16 @@ pub struct SubscriptionSettings {
     /// `standard` or `routemaster`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub format: Option<String>,
-    /// Signs batches; the server makes one if none is given.
+    /// Signs batches; the server generates one if none is given.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub secret: Option<String>,
     /// The user name of the routemaster format.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub uuid: Option<String>,
-    /// Headers of every post.
+    /// Additional headers of every request.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub headers: Option<BTreeMap<String, String>>,
-    /// Batches under way at once; with more than 1 order does not hold.
+    /// Batches in flight at once; with more than 1 the order is not kept.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub concurrency: Option<u64>,
 }
@@ -63,28 +63,28 @@ pub struct Subscription {
     pub pull: bool,
     /// The number of the last event that is for it.
     pub seq: u64,
-    /// Everything through this number is settled.
+    /// Events up to this number are acknowledged or dead letters.
     pub acknowledged: u64,
-    /// Events that wait.
+    /// Events that wait for delivery.
     pub queued: u64,
     /// `healthy`, `throttled`, `failing` or `disabled`.
     pub health: String,
     /// Why it is disabled.
     pub why: Option<String>,
-    /// Its last delivery: when, why, and what became of it.
+    /// Its last delivery: time, cause and outcome.
     pub last: Option<Value>,
     /// Members that this version of the client does not know.
     #[serde(flatten)]
     pub other: Map<String, Value>,
 }
 
-/// What became of [`Api::put_subscription`].
+/// The result of [`Api::put_subscription`].
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct SubscriptionPut {
-    /// False: it was there, and was changed.
+    /// False: it existed and was changed.
     pub created: bool,
-    /// A secret that the server made; it is not shown again.
+    /// A secret that the server generated; it is not shown again.
     pub secret: Option<String>,
     /// Members that this version of the client does not know.
     #[serde(flatten)]
@@ -96,7 +96,7 @@ pub struct SubscriptionPut {
 pub struct Pulled {
     /// The events in order, each as JSON.
     pub events: Vec<Box<RawValue>>,
-    /// What to give to the next pull; with it these events are acknowledged.
+    /// Pass this to the next pull; it acknowledges these events.
     pub next_after: u64,
 }
 
@@ -112,7 +112,7 @@ pub struct DeadLetter {
     pub topic: String,
     /// Milliseconds since 1970.
     pub parked_at: u64,
-    /// Why it was given up.
+    /// Why delivery was given up.
     pub reason: String,
     /// The event.
     pub event: Value,
@@ -121,7 +121,7 @@ pub struct DeadLetter {
     pub other: Map<String, Value>,
 }
 
-/// From where a subscription is replayed.
+/// Where a replay starts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ReplayFrom {
     /// The number of the first event.
@@ -132,7 +132,7 @@ pub enum ReplayFrom {
     Time(String),
 }
 
-/// What became of [`Api::replay`].
+/// The result of [`Api::replay`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Replayed {
@@ -151,12 +151,12 @@ impl Api {
         self.list(&["subscriptions"], "subscriptions").await
     }
 
-    /// One subscription; the error `not_found` when there is none of this name.
+    /// One subscription; the error `not_found` if it does not exist.
     pub async fn subscription(&self, name: &str) -> Result<Subscription, Error> {
         self.call(ApiRequest::new("GET", &["subscriptions", name])).await
     }
 
-    /// Makes a subscription, or changes what is given of it.
+    /// Creates a subscription, or changes the settings that are given.
     ///
     /// ```no_run
     /// # async fn example(api: tavern_client::Api) -> Result<(), tavern_client::Error> {
@@ -182,13 +182,13 @@ impl Api {
         self.call(ApiRequest::new("PUT", &["subscriptions", name]).body(settings)?).await
     }
 
-    /// Deletes a subscription and what waits for it.
+    /// Deletes a subscription and its queued events.
     pub async fn delete_subscription(&self, name: &str) -> Result<(), Error> {
         self.call::<Value>(ApiRequest::new("DELETE", &["subscriptions", name])).await.map(drop)
     }
 
-    /// The next events of a subscription. `after` acknowledges everything through that number; without it the answer begins
-    /// after what was acknowledged before. Waits up to `wait` for the first event.
+    /// The next events of a subscription. `after` acknowledges everything through that number; without it the answer starts
+    /// after the last acknowledged event. Waits up to `wait` for the first event.
     ///
     /// ```no_run
     /// # async fn example(api: tavern_client::Api) -> Result<(), tavern_client::Error> {
@@ -221,7 +221,7 @@ impl Api {
         self.call(request).await
     }
 
-    /// Sends a subscription again what it has had.
+    /// Delivers earlier events to a subscription again.
     pub async fn replay(&self, name: &str, from: &ReplayFrom) -> Result<Replayed, Error> {
         let from = match from {
             ReplayFrom::Seq(seq) => json!({"from_seq": seq}),
@@ -242,7 +242,7 @@ impl Api {
         self.list(&["subscriptions", name, "dead-letters"], "dead_letters").await
     }
 
-    /// Sends dead letters again: those with these ids, or all. How many are under way again.
+    /// Retries dead letters: those with these ids, or all. Returns how many.
     pub async fn retry_dead_letters(&self, name: &str, ids: &[String]) -> Result<u64, Error> {
         #[derive(Deserialize)]
         struct Retried {

@@ -32,13 +32,13 @@ impl NewEvent {
         NewEvent { r#type: kind.into(), url: None, id: None, data: None }
     }
 
-    /// The address of what the event is about.
+    /// The URL of the object that the event is about.
     pub fn about(mut self, url: impl Into<String>) -> NewEvent {
         self.url = Some(url.into());
         self
     }
 
-    /// An id of the publisher's: an event with the same id is accepted once.
+    /// The publisher's id of the event: events with the same id are accepted once (dedupe).
     pub fn id(mut self, id: impl Into<String>) -> NewEvent {
         self.id = Some(id.into());
         self
@@ -52,7 +52,7 @@ impl NewEvent {
     }
 }
 
-/// What became of published events.
+/// The result of publishing events.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EventsPublished {
     /// The topic.
@@ -63,7 +63,7 @@ pub struct EventsPublished {
     pub last_seq: u64,
     /// Events that were accepted.
     pub accepted: u64,
-    /// Events whose id was known: they are in the topic once.
+    /// Duplicates: events whose id was already in the topic.
     pub duplicates: u64,
 }
 
@@ -106,7 +106,7 @@ impl Api {
         self.list(&["topics"], "topics").await
     }
 
-    /// Ends a topic that one publishes to.
+    /// Deletes a topic that this key publishes to.
     pub async fn delete_topic(&self, topic: &str) -> Result<(), Error> {
         self.call::<Value>(ApiRequest::new("DELETE", &["topics", topic])).await.map(drop)
     }

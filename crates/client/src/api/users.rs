@@ -1,4 +1,4 @@
-//! Users as a service sees them: where they are and why, whom they follow. Scope `presence`.
+//! Users for a service: status, channels, follows, visibility, inbox. Scope `presence`.
 
 use super::{Api, ApiRequest};
 use crate::presence::Activity;
@@ -25,7 +25,7 @@ pub struct UserSummary {
     pub other: Map<String, Value>,
 }
 
-/// Where a user is, and why they count as online or not.
+/// A user's channels, and why they count as online or offline.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct UserReport {
@@ -35,9 +35,9 @@ pub struct UserReport {
     pub online: bool,
     /// All clients are lost, and the grace period is running.
     pub leaving: bool,
-    /// The reason in words.
+    /// The reason, for people.
     pub why: String,
-    /// What the user does.
+    /// The user's activities.
     pub activities: Vec<Activity>,
     /// The channels the user is in.
     pub channels: Vec<UserChannel>,
@@ -105,7 +105,7 @@ impl Api {
         Ok(page.users)
     }
 
-    /// Where a user is, and why they count as online or not.
+    /// A user's channels, and why they count as online or offline.
     ///
     /// ```no_run
     /// # async fn example(api: tavern_client::Api) -> Result<(), tavern_client::Error> {

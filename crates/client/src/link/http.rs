@@ -1,8 +1,8 @@
-//! What SSE and long-poll share: requests on a persistent connection, and commands as single requests, one after the other.
+//! HTTP for SSE and long-poll: requests on a persistent connection, and commands as single requests, in order.
 //! Must hold: every wait has a timeout; every answer has a bound.
 
 use super::stream;
-use super::{ANSWER_PATIENCE, LinkEvent, MESSAGE_BYTES, SessionCredential};
+use super::{ANSWER_TIMEOUT, LinkEvent, MESSAGE_BYTES, SessionCredential};
 use crate::address::ServerUrl;
 use crate::error::{LinkEnd, OpenError};
 use crate::frame::{Outgoing, ServerFrame};
@@ -45,7 +45,7 @@ impl HttpLink {
             let stream = stream::connect(&self.address, &self.tls).await?;
             let (sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(lost)?;
             self.driver.spawn(async move {
-                // The request that was under way reports the error.
+                // The pending request reports the error.
                 let _ = connection.await;
             });
             self.sender = Some(sender);
@@ -69,7 +69,7 @@ impl HttpLink {
         &mut self,
         path: &str,
         body: String,
-        patience: Duration,
+        timeout: Duration,
     ) -> Result<ServerFrame, OpenError> {
         let target = self.address.target(path, &self.credential.query());
         let posting = async {
@@ -82,7 +82,7 @@ impl HttpLink {
                 Err(_) => Err(super::refusal(status, &body)),
             }
         };
-        let posted = tokio::time::timeout(patience, posting).await;
+        let posted = tokio::time::timeout(timeout, posting).await;
         let posted =
             posted.unwrap_or_else(|_| Err(OpenError::Lost("the server did not answer in time".into())));
         if posted.is_err() {
@@ -98,20 +98,20 @@ pub(super) async fn commands(
     mut connection: HttpLink,
     session: String,
     mut commands: mpsc::Receiver<Outgoing>,
-    tell: mpsc::Sender<LinkEvent>,
+    events: mpsc::Sender<LinkEvent>,
 ) {
     while let Some(mut command) = commands.recv().await {
         let id = command.members["id"].clone();
         command.members["session"] = Value::String(session.clone());
-        let told = match connection.post("/v1/command", command.text(), ANSWER_PATIENCE).await {
+        let event = match connection.post("/v1/command", command.text(), ANSWER_TIMEOUT).await {
             Ok(mut answer) => {
                 answer.value["id"] = id;
                 LinkEvent::Frame(answer)
             }
             Err(error) => LinkEvent::End(link_end(error)),
         };
-        let over = matches!(told, LinkEvent::End(_));
-        if tell.send(told).await.is_err() || over {
+        let over = matches!(event, LinkEvent::End(_));
+        if events.send(event).await.is_err() || over {
             return;
         }
     }

@@ -21,8 +21,8 @@ use tokio::task::JoinSet;
 /// Frames between a link's tasks and the session.
 const INCOMING: usize = 256;
 const OUTGOING: usize = 64;
-const OPEN_PATIENCE: Duration = Duration::from_secs(10);
-const ANSWER_PATIENCE: Duration = Duration::from_secs(20);
+const OPEN_TIMEOUT: Duration = Duration::from_secs(10);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);
 /// The largest message that a server can be configured for, with room for its envelope.
 const MESSAGE_BYTES: usize = 66 << 20;
 
@@ -44,7 +44,7 @@ impl Transport {
     /// All transports, the preferred one first.
     pub const ALL: [Transport; 3] = [Transport::WebSocket, Transport::Sse, Transport::Poll];
 
-    /// The transport as a word.
+    /// The name of the transport.
     pub fn as_str(self) -> &'static str {
         match self {
             Transport::WebSocket => "websocket",
@@ -137,7 +137,7 @@ impl LinkRequest {
     }
 }
 
-/// Opens a link and says hello; returns the answer and the link.
+/// Opens a link and sends hello; returns the answer and the link.
 pub(crate) async fn open(transport: Transport, request: LinkRequest) -> Result<(Value, Link), OpenError> {
     let opening = async {
         match transport {
@@ -146,7 +146,7 @@ pub(crate) async fn open(transport: Transport, request: LinkRequest) -> Result<(
             Transport::Poll => poll::open(request).await,
         }
     };
-    match tokio::time::timeout(OPEN_PATIENCE, opening).await {
+    match tokio::time::timeout(OPEN_TIMEOUT, opening).await {
         Ok(opened) => opened,
         Err(_) => Err(OpenError::Lost("no answer to hello in time".into())),
     }
@@ -160,7 +160,7 @@ fn checked(answer: &Value) -> Result<Value, OpenError> {
     }
 }
 
-/// Why an HTTP answer is not the expected one: a refusal of the server, or an answer of something between.
+/// Why an HTTP answer is not the expected one: a refusal of the server, or an answer of a proxy.
 fn refusal(status: u16, body: &[u8]) -> OpenError {
     let answer: Option<Value> = serde_json::from_slice(body).ok();
     match answer.as_ref().and_then(|answer| answer.get("error")) {

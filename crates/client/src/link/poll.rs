@@ -3,7 +3,7 @@
 
 use super::http::{self, HttpLink};
 use super::{
-    ANSWER_PATIENCE, INCOMING, Link, LinkEvent, LinkRequest, OPEN_PATIENCE, OUTGOING, SUPERSEDED, Transport,
+    ANSWER_TIMEOUT, INCOMING, Link, LinkEvent, LinkRequest, OPEN_TIMEOUT, OUTGOING, SUPERSEDED, Transport,
     checked,
 };
 use crate::error::{Error, LinkEnd, OpenError};
@@ -29,15 +29,15 @@ pub(super) async fn open(request: LinkRequest) -> Result<(Value, Link), OpenErro
     if request.statuses {
         asked["status"] = json!(true);
     }
-    let hello = checked(&first.post("/v1/command", asked.to_string(), OPEN_PATIENCE).await?.value)?;
+    let hello = checked(&first.post("/v1/command", asked.to_string(), OPEN_TIMEOUT).await?.value)?;
     let session = hello["session"].as_str().unwrap_or_default().to_owned();
-    let (tell, incoming) = mpsc::channel(INCOMING);
+    let (events, incoming) = mpsc::channel(INCOMING);
     let (outgoing, commands) = mpsc::channel(OUTGOING);
     let mut tasks = JoinSet::new();
     let fresh = hello["resumed"] != true || hello["reset"] == true;
     let cursor = request.resume.as_ref().filter(|_| !fresh).map_or(0, |(_, seq)| *seq);
-    tasks.spawn(http::commands(first, session.clone(), commands, tell.clone()));
-    tasks.spawn(poll(connection(), session, cursor, request.taken.clone(), tell));
+    tasks.spawn(http::commands(first, session.clone(), commands, events.clone()));
+    tasks.spawn(poll(connection(), session, cursor, request.taken.clone(), events));
     Ok((hello, Link { transport: Transport::Poll, incoming, outgoing, _tasks: tasks }))
 }
 
@@ -46,26 +46,26 @@ async fn poll(
     session: String,
     mut cursor: u64,
     mut taken: watch::Receiver<u64>,
-    tell: mpsc::Sender<LinkEvent>,
+    events: mpsc::Sender<LinkEvent>,
 ) {
-    let patience = Duration::from_millis(POLL_MS + POLL_MS / 10) + ANSWER_PATIENCE;
+    let timeout = Duration::from_millis(POLL_MS + POLL_MS / 10) + ANSWER_TIMEOUT;
     loop {
         let asked = json!({"session": session, "cursor": cursor, "timeout_ms": POLL_MS});
         let frames = match connection
-            .post("/v1/poll", asked.to_string(), patience)
+            .post("/v1/poll", asked.to_string(), timeout)
             .await
             .map_err(http::link_end)
             .and_then(frames)
         {
             Ok(frames) => frames,
             Err(ending) => {
-                let _ = tell.send(LinkEvent::End(ending)).await;
+                let _ = events.send(LinkEvent::End(ending)).await;
                 return;
             }
         };
         let last = frames.iter().filter_map(|frame| frame.value["seq"].as_u64()).max();
         for frame in frames {
-            if tell.send(LinkEvent::Frame(frame)).await.is_err() {
+            if events.send(LinkEvent::Frame(frame)).await.is_err() {
                 return;
             }
         }

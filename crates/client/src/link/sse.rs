@@ -2,7 +2,7 @@
 
 use super::http::{self, HttpLink};
 use super::{
-    ANSWER_PATIENCE, INCOMING, Link, LinkEvent, LinkRequest, MESSAGE_BYTES, OUTGOING, Transport, checked,
+    ANSWER_TIMEOUT, INCOMING, Link, LinkEvent, LinkRequest, MESSAGE_BYTES, OUTGOING, Transport, checked,
     refusal,
 };
 use crate::error::{LinkEnd, OpenError};
@@ -20,9 +20,9 @@ const REFUSAL_BYTES: usize = 4_096;
 pub(super) async fn open(request: LinkRequest) -> Result<(Value, Link), OpenError> {
     let connection =
         || HttpLink::new(request.address.clone(), request.tls.clone(), request.credential.clone());
-    let mut events = connection();
+    let mut stream_link = connection();
     let target = request.address.target("/v1/stream", &request.query());
-    let answer = events.request("GET", &target, Bytes::new()).await?;
+    let answer = stream_link.request("GET", &target, Bytes::new()).await?;
     let status = answer.status().as_u16();
     if status != 200 {
         let body = Limited::new(answer.into_body(), REFUSAL_BYTES).collect().await;
@@ -43,28 +43,28 @@ pub(super) async fn open(request: LinkRequest) -> Result<(Value, Link), OpenErro
             .post(
                 "/v1/command",
                 json!({"op": "hello", "session": session, "status": true}).to_string(),
-                ANSWER_PATIENCE,
+                ANSWER_TIMEOUT,
             )
             .await?;
     }
-    let (tell, incoming) = mpsc::channel(INCOMING);
+    let (events, incoming) = mpsc::channel(INCOMING);
     let (outgoing, commands) = mpsc::channel(OUTGOING);
     let mut tasks = JoinSet::new();
-    tasks.spawn(http::commands(beside, session, commands, tell.clone()));
-    tasks.spawn(read(stream, events, tell));
+    tasks.spawn(http::commands(beside, session, commands, events.clone()));
+    tasks.spawn(read(stream, stream_link, events));
     Ok((hello, Link { transport: Transport::Sse, incoming, outgoing, _tasks: tasks }))
 }
 
 /// Holds the connection too: the stream ends with it.
-async fn read(mut stream: SseStream, _connection: HttpLink, tell: mpsc::Sender<LinkEvent>) {
+async fn read(mut stream: SseStream, _connection: HttpLink, events: mpsc::Sender<LinkEvent>) {
     loop {
-        let told = match stream.next().await {
+        let event = match stream.next().await {
             Ok(Some(frame)) => LinkEvent::Frame(frame),
             Ok(None) => LinkEvent::Alive,
             Err(ending) => LinkEvent::End(ending),
         };
-        let over = matches!(told, LinkEvent::End(_));
-        if tell.send(told).await.is_err() || over {
+        let over = matches!(event, LinkEvent::End(_));
+        if events.send(event).await.is_err() || over {
             return;
         }
     }

@@ -20,18 +20,18 @@ const HEAD_BYTES: usize = 16 * 1024;
 /// Room for one read.
 const READ_BYTES: usize = 16 * 1024;
 const REFUSAL_BYTES: u64 = 4_096;
-const REFUSAL_PATIENCE: Duration = Duration::from_millis(300);
+const REFUSAL_TIMEOUT: Duration = Duration::from_millis(300);
 
 pub(super) async fn open(request: LinkRequest) -> Result<(Value, Link), OpenError> {
     let implicit = request.credential.is_in_request();
     let mut stream = stream::connect(&request.address, &request.tls).await?;
     let rest = upgrade(&mut stream, &request, implicit).await?;
     let (reader, writer) = tokio::io::split(stream);
-    let (tell, incoming) = mpsc::channel(INCOMING);
+    let (events, incoming) = mpsc::channel(INCOMING);
     let (outgoing, commands) = mpsc::channel(OUTGOING);
     let (pong, pongs) = mpsc::channel(2);
     let mut tasks = JoinSet::new();
-    tasks.spawn(read(reader, rest, tell, pong));
+    tasks.spawn(read(reader, rest, events, pong));
     tasks.spawn(write(writer, commands, pongs));
     let mut link = Link { transport: Transport::WebSocket, incoming, outgoing, _tasks: tasks };
     hello(&mut link, &request, implicit).await.map(|answer| (answer, link))
@@ -99,7 +99,7 @@ async fn upgrade(
     if status != 101 {
         // The connection may stay open after the body: read at most an error, and only briefly.
         let reading = stream.take(REFUSAL_BYTES);
-        let _ = tokio::time::timeout(REFUSAL_PATIENCE, { reading }.read_to_end(&mut rest)).await;
+        let _ = tokio::time::timeout(REFUSAL_TIMEOUT, { reading }.read_to_end(&mut rest)).await;
         return Err(refusal(status, &rest));
     }
     let field = |line: &str| {
@@ -122,7 +122,7 @@ fn accept(nonce: &str) -> String {
 async fn read(
     mut reader: ReadHalf<Box<dyn Io>>,
     input: Vec<u8>,
-    tell: mpsc::Sender<LinkEvent>,
+    events: mpsc::Sender<LinkEvent>,
     pong: mpsc::Sender<Vec<u8>>,
 ) {
     let mut frames = Frames { input, taken: 0, message: Vec::new() };
@@ -130,7 +130,7 @@ async fn read(
         match frames.next() {
             Ok(Some(WebSocketMessage::Message(text))) => match ServerFrame::parse(&text) {
                 Ok(frame) => {
-                    if tell.send(LinkEvent::Frame(frame)).await.is_err() {
+                    if events.send(LinkEvent::Frame(frame)).await.is_err() {
                         return;
                     }
                 }
@@ -139,7 +139,7 @@ async fn read(
             Ok(Some(WebSocketMessage::Ping(payload))) => {
                 // Drop further pings while two pongs wait.
                 let _ = pong.try_send(payload);
-                if tell.send(LinkEvent::Alive).await.is_err() {
+                if events.send(LinkEvent::Alive).await.is_err() {
                     return;
                 }
             }
@@ -154,7 +154,7 @@ async fn read(
             Err(ending) => break ending,
         }
     };
-    let _ = tell.send(LinkEvent::End(ending)).await;
+    let _ = events.send(LinkEvent::End(ending)).await;
 }
 
 /// A decoded WebSocket message.

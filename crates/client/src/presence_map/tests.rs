@@ -15,7 +15,7 @@ fn room(version: u64, users: &[&str]) -> PresenceMap {
 }
 
 /// `ann(ann1=0) bob(leaving) 3`: the users, anonymous clients, and the count.
-fn words(map: &PresenceMap) -> String {
+fn show(map: &PresenceMap) -> String {
     let clients = |clients: &BTreeMap<String, PresentClient>| {
         clients
             .iter()
@@ -46,11 +46,11 @@ fn check(mut map: PresenceMap, events: &[Value], outcome: Applied, expected: &st
     for event in events {
         last = map.apply(event);
     }
-    assert_eq!((last, words(&map).as_str()), (outcome, expected));
+    assert_eq!((last, show(&map).as_str()), (outcome, expected));
 }
 
 #[test]
-fn arrival_change_and_departure() {
+fn joins_updates_and_leaves_change_the_map() {
     let events = [
         json!({"event": "user_online", "version": 8, "user": "bob", "name": "Bob"}),
         single("client_online", 9, json!("bob"), json!("b1"), json!(1)),
@@ -67,7 +67,7 @@ fn arrival_change_and_departure() {
 }
 
 #[test]
-fn what_is_older_is_not_applied() {
+fn older_events_are_ignored() {
     check(
         room(7, &["ann"]),
         &[single("user_offline", 7, json!("ann"), json!(null), json!(null))],
@@ -77,7 +77,7 @@ fn what_is_older_is_not_applied() {
 }
 
 #[test]
-fn a_hole_asks_once_and_what_came_meanwhile_is_kept() {
+fn missing_event_asks_for_one_snapshot_and_keeps_later_events() {
     let mut map = room(7, &["ann"]);
     assert_eq!(
         map.apply(&single("client_online", 10, json!("ann"), json!("a3"), json!(3))),
@@ -87,13 +87,13 @@ fn a_hole_asks_once_and_what_came_meanwhile_is_kept() {
         map.apply(&single("client_online", 11, json!("ann"), json!("a4"), json!(4))),
         Applied::Nothing
     );
-    assert_eq!(words(&map), "ann(ann1=0) 1");
+    assert_eq!(show(&map), "ann(ann1=0) 1");
     map.restore(&json!({"version": 10, "count": 1, "users": [{"user": "ann", "name": null, "clients": [{"client": "a3", "state": 3}]}]}));
-    assert_eq!((words(&map).as_str(), map.version), ("ann(a3=3 a4=4) 1", 11));
+    assert_eq!((show(&map).as_str(), map.version), ("ann(a3=3 a4=4) 1", 11));
 }
 
 #[test]
-fn after_a_channel_was_empty_its_version_may_jump() {
+fn version_may_jump_after_the_channel_was_empty() {
     let events = [
         json!({"event": "user_online", "version": 1_000, "user": "ann", "name": null}),
         single("client_online", 1_001, json!("ann"), json!("a1"), json!(1)),
@@ -102,7 +102,7 @@ fn after_a_channel_was_empty_its_version_may_jump() {
 }
 
 #[test]
-fn sums_say_what_is_there_now() {
+fn coalesced_changes_are_applied() {
     let sum = json!({
         "event": "presence", "from_version": 7, "version": 30, "count": 2, "updated": [], "left": [{"user": "ann"}],
         "joined": [{"user": "bob", "client": "b1", "state": 1}, {"user": "bob", "client": "b2", "state": 2}, {"user": "cid"}],
@@ -118,7 +118,7 @@ fn sums_say_what_is_there_now() {
 }
 
 #[test]
-fn people_without_a_name_are_counted_and_known_by_their_client() {
+fn anonymous_users_are_counted_and_known_by_client() {
     let events = [
         json!({"event": "user_online", "version": 8, "user": null, "name": null}),
         single("client_online", 9, json!(null), json!("x1"), json!(5)),
@@ -131,22 +131,22 @@ fn people_without_a_name_are_counted_and_known_by_their_client() {
 }
 
 #[test]
-fn a_crowd_is_a_number_and_names_are_asked_for_when_it_has_gone() {
+fn counts_mode_drops_users_and_a_snapshot_restores_them() {
     let mut map = room(7, &["ann"]);
     let mode = |mode: &str, version: u64| json!({"event": "presence_mode", "mode": mode, "version": version});
     assert_eq!(map.apply(&mode("counts", 7)), Applied::Changed);
     map.apply(&json!({"event": "presence", "from_version": 7, "version": 9, "count": 6_000}));
-    assert_eq!((words(&map).as_str(), map.mode), ("6000", PresenceMode::Counts));
+    assert_eq!((show(&map).as_str(), map.mode), ("6000", PresenceMode::Counts));
     assert_eq!(map.apply(&mode("coalesced", 9)), Applied::Missing);
     map.restore(&json!({"version": 9, "count": 0, "users": []}));
-    assert_eq!((words(&map).as_str(), map.mode), ("0", PresenceMode::Coalesced));
+    assert_eq!((show(&map).as_str(), map.mode), ("0", PresenceMode::Coalesced));
     assert_eq!(PresenceMap::default().restore(&json!({"version": 3, "count": 9_000})), Applied::Changed);
 }
 
 #[test]
-fn changes_that_overtake_the_first_snapshot_wait_for_it() {
+fn changes_before_the_first_snapshot_are_kept() {
     let mut map = PresenceMap::default();
     assert_eq!(map.apply(&single("client_online", 8, json!("ann"), json!("a2"), json!(2))), Applied::Nothing);
     map.restore(&json!({"version": 7, "count": 1, "users": [{"user": "ann", "name": null, "clients": []}]}));
-    assert_eq!(words(&map), "ann(a2=2) 1");
+    assert_eq!(show(&map), "ann(a2=2) 1");
 }

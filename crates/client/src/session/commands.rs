@@ -11,7 +11,7 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-/// Retries of a command that the server refused for the moment, and the first wait.
+/// Retries of a command that the server refused temporarily, and the first wait.
 const TRIES: u32 = 5;
 const AGAIN_MS: u64 = 125;
 
@@ -89,7 +89,7 @@ impl ClientSession {
             if error.code == "gone" {
                 // It was not executed: send it in the next session.
                 self.waiting.push_front(command);
-                return Err(LinkEnd::new("the session is gone"));
+                return Err(LinkEnd::new("the session has ended"));
             }
             // The rate limit of party commands is for the caller to handle.
             let limited = error.code == "rate_limited" && !command.op().starts_with("party.");
@@ -108,7 +108,7 @@ impl ClientSession {
         let (id, by_itself, op) = (command.id, command.reply.is_none(), command.op().to_owned());
         command.answer(Err(error.clone()));
         if by_itself && op == "hello" {
-            return Err(LinkEnd::new(format!("the new token was not taken: {error}")));
+            return Err(LinkEnd::new(format!("the new token was refused: {error}")));
         }
         if by_itself && op != "ack" && op != "ping" && op != "party.get" {
             self.shared.emit(Event::Refused(error));
@@ -145,12 +145,12 @@ impl ClientSession {
                 continue;
             }
             let why =
-                format!("the link was lost before the answer to {}: it may have happened", command.op());
+                format!("the link was lost before the answer to {}: it may have been executed", command.op());
             command.answer(Err(Error::new("unknown_outcome", why)));
         }
     }
 
-    /// Requests the party's snapshot, unless a request is under way.
+    /// Requests the party's snapshot, unless a request is pending.
     pub(super) fn ask_party(&mut self) {
         if !std::mem::replace(&mut self.party_asked, true) {
             let command =

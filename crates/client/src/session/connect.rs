@@ -15,7 +15,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 /// Failures of a transport before the next is tried: of one that never worked, and of one that did.
 const REFUSALS: (u32, u32) = (2, 5);
-const TOKEN_PATIENCE: Duration = Duration::from_secs(20);
+const TOKEN_TIMEOUT: Duration = Duration::from_secs(20);
 /// Refusals of hello that are retried. Any other ends the client.
 const RETRY: [&str; 7] = ["rate_limited", "busy", "unavailable", "internal", "gone", "conflict", "blocked"];
 
@@ -96,8 +96,7 @@ impl ClientSession {
         {
             return Ok(());
         }
-        let given =
-            timeout(TOKEN_PATIENCE, source()).await.unwrap_or_else(|_| Err("no token in time".into()));
+        let given = timeout(TOKEN_TIMEOUT, source()).await.unwrap_or_else(|_| Err("no token in time".into()));
         self.credential.replace(given?);
         (self.token_expired, self.token_is_new) = (false, true);
         Ok(())
@@ -137,7 +136,7 @@ impl ClientSession {
         }
     }
 
-    /// Queues what the new session needs, before everything that waits.
+    /// Queues what the new session needs, before all waiting commands.
     fn restore(&mut self) {
         for (_, live) in self.shared.lives() {
             lock(&live.map).mark_stale();

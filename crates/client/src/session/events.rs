@@ -40,22 +40,22 @@ impl ClientSession {
                 ticket.1 = seq;
             }
         }
-        if let Some(letter) = frame["letter"].as_u64() {
-            if letter <= self.letter {
+        if let Some(message_id) = frame["message_id"].as_u64() {
+            if message_id <= self.message_id {
                 return Ok(());
             }
-            self.letter = letter;
+            self.message_id = message_id;
         }
         let text = |name: &str| frame[name].as_str().map(str::to_owned);
         match frame["event"].as_str().unwrap_or_default() {
             "message" => self.message(frame, json),
             "status" => self.emit_parsed(frame, Event::Status, json),
             "statuses" => self.emit_parsed(frame["statuses"].clone(), Event::Statuses, json),
-            "letter" => {
-                let letter = Event::Letter { letter: self.letter, data: frame["data"].clone() };
-                self.shared.emit_received(letter, json);
+            "inbox" => {
+                let message = Event::Inbox { message_id: self.message_id, data: frame["data"].clone() };
+                self.shared.emit_received(message, json);
             }
-            "party" => self.party_letter(frame, json),
+            "party" => self.party_event(frame, json),
             "gap" => {
                 let number = |name: &str| frame[name].as_u64();
                 let gap = Gap {
@@ -70,7 +70,7 @@ impl ClientSession {
                 let reconnect_after_ms = frame["reconnect_after_ms"].as_u64().unwrap_or(0);
                 self.closing_ms = Some(reconnect_after_ms);
                 self.shared.emit_received(Event::Closing { reconnect_after_ms }, json);
-                return Err(LinkEnd::new("the server stops"));
+                return Err(LinkEnd::new("the server is stopping"));
             }
             "superseded" => return Err(LinkEnd::coded(SUPERSEDED, "superseded")),
             event if presence_map::concerns(event) => {
@@ -149,7 +149,7 @@ impl ClientSession {
     pub(super) fn take_party(&mut self, party: Value) {
         let party = Some(party).filter(Value::is_object);
         self.shared.party.send_if_modified(|current| {
-            // An older snapshot than the events that came meanwhile.
+            // A snapshot older than the events received meanwhile.
             let older = match (&party, &*current) {
                 (Some(new), Some(old)) => {
                     new["party_id"] == old["party_id"] && new["version"].as_u64() < old["version"].as_u64()
@@ -164,16 +164,16 @@ impl ClientSession {
         });
     }
 
-    fn party_letter(&mut self, letter: Value, json: &Arc<str>) {
+    fn party_event(&mut self, event: Value, json: &Arc<str>) {
         let me = self.shared.view().user.clone();
         let old = self.shared.party.borrow().clone();
-        let (new, certain) = after_event(old.as_ref(), &letter, me.as_deref());
+        let (new, certain) = after_event(old.as_ref(), &event, me.as_deref());
         if new != old {
             self.shared.party.send_replace(new);
         }
         if !certain {
             self.ask_party();
         }
-        self.shared.emit_received(Event::Party(letter), json);
+        self.shared.emit_received(Event::Party(event), json);
     }
 }
