@@ -1,4 +1,4 @@
-//! Builds the site that the server gives out at `/docs`: the documents as HTML pages, and the files that they link to.
+//! Builds the site that the server serves at `/docs`: the documents as HTML pages, and the files that they link to.
 //! Writes `docs_site.rs` with two lists, `PAGES` and `FILES`, and `BROKEN_LINKS`, which a test expects to be empty.
 
 mod docs_build;

@@ -1,6 +1,6 @@
 //! One Markdown document as HTML, with its headings and links. pulldown-cmark parses; this file adds what the pages
-//! need: headings that can be linked to, tables that scroll, links to other pages. Comments are left out.
-//! Must hold: raw HTML in a document comes out as text; every heading of a page has an id of its own.
+//! need: headings that can be linked to, tables that scroll, links to other pages. Comments are removed.
+//! Must hold: raw HTML in a document is shown as text; every heading of a page has a unique id.
 
 use pulldown_cmark::{Alignment, CowStr, Event, Options, Parser, Tag, TagEnd, html};
 use std::collections::BTreeSet;
@@ -29,7 +29,7 @@ pub struct Rendered {
     pub first_paragraph: String,
 }
 
-/// Renders a document. `resolve` gives the address for a link as it is written; None: the target does not exist, and
+/// Renders a document. `resolve` returns the address of a link target; None: the target does not exist, and
 /// the link is shown as plain text.
 pub fn render(text: &str, resolve: impl Fn(&str) -> Option<String>) -> Rendered {
     let events: Vec<Event> = Parser::new_ext(text, Options::ENABLE_TABLES).collect();
@@ -175,7 +175,7 @@ fn inside<'e, 'a>(events: &'e [Event<'a>], is_end: impl Fn(TagEnd) -> bool) -> &
     &events[..end.unwrap_or(events.len())]
 }
 
-/// The text without its marks, for headings, titles and alternative texts.
+/// The text without markup, for headings, titles and alternative texts.
 fn plain(events: &[Event]) -> String {
     let mut text = String::new();
     for event in events {

@@ -1,10 +1,10 @@
 //! The pages of the site: every document with the list of all others, and the front page at `/docs`.
-//! Must hold: a link between documents leads to the page of that document; a page holds no script and no style.
+//! Must hold: a link between documents leads to the page of that document; a page contains no script and no style.
 
 use super::markdown::{self, Rendered, escape};
 use std::collections::BTreeMap;
 
-/// In which order the pages are listed. Pages that are not named come last.
+/// The order of the pages. Pages that are not listed here come last.
 const ORDER: &[(&str, &[&str])] = &[
     ("Begin", &["docs/getting-started.md", "docs/concepts.md", "docs/migrating.md"]),
     ("Guides", &["docs/presence.md", "docs/parties.md", "docs/events.md", "docs/local.md"]),
@@ -37,7 +37,7 @@ pub struct Document {
     pub rendered: Rendered,
 }
 
-/// Reads the documents among `files` (path in the repository, content); the others are what links may lead to.
+/// Reads the documents among `files` (path in the repository, content); the others may be link targets.
 pub fn read(files: &BTreeMap<String, Vec<u8>>) -> Vec<Document> {
     let documents = files.iter().filter(|(name, _)| name.ends_with(".md"));
     let read = |(name, content): (&String, &Vec<u8>)| {
@@ -57,7 +57,7 @@ pub fn pages(documents: &[Document]) -> BTreeMap<String, String> {
     pages
 }
 
-/// What is wrong with the links between documents: a target that does not exist, or a page without that heading.
+/// Broken links between documents: a target that does not exist, or a page without that heading.
 pub fn broken_links(documents: &[Document]) -> Vec<String> {
     let mut broken = Vec::new();
     for document in documents {
@@ -136,7 +136,7 @@ fn page(document: &Document, documents: &[Document]) -> String {
     frame(&document.title, &address_of(&document.name), &body, documents)
 }
 
-/// The page at `/docs`: what there is to read.
+/// The page at `/docs`: the list of documents.
 fn front(documents: &[Document]) -> String {
     let mut body = String::from("<main id=\"main\" class=\"front\"><h1>Documentation</h1>\n");
     for (heading, members) in sections(documents) {
@@ -175,7 +175,7 @@ fn sections(documents: &[Document]) -> Vec<(&'static str, Vec<&Document>)> {
 fn frame(title: &str, address: &str, body: &str, documents: &[Document]) -> String {
     let mut nav = String::new();
     for (heading, members) in sections(documents) {
-        // Decisions are many and seldom wanted.
+        // Decision records are many and rarely read.
         let open =
             heading != DECISIONS.0 || members.iter().any(|document| address_of(&document.name) == address);
         if !open {

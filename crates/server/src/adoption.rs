@@ -1,7 +1,7 @@
-//! Finds out which nodes live, and adopts the sessions that stopped nodes left in the store: before this node is ready, at
-//! each heartbeat, and at once when a node says that it left some. Any node may do it: the store arbitrates.
-//! Must hold: sessions of a living node are moving and left alone; a session is taken out of the store
-//! before it is used here.
+//! Reads which nodes live, and adopts the sessions that stopped nodes left in the store: before this node is ready, at
+//! each heartbeat, and at once when a node announces that it left some. Any node may adopt: the store decides races.
+//! Must hold: sessions of a living node are migrating and are not touched; a session is removed from the store before it
+//! is used here.
 
 use crate::clock::NodeClock;
 use crate::health::NodeHealth;
@@ -32,13 +32,13 @@ pub struct Adoption {
 }
 
 impl Adoption {
-    /// Looks every heartbeat until the server stops.
+    /// Checks every heartbeat until the server stops.
     pub async fn run(self: Arc<Adoption>, heartbeat: Duration) {
         loop {
-            // Either is a reason to look.
+            // A heartbeat or a notification: both start a check.
             let _ = tokio::time::timeout(heartbeat, self.wake.notified()).await;
             if self.health.is_stopping() {
-                // Not in the middle of a look: what was taken out of the store must reach its shard.
+                // Never during a check: sessions that were removed from the store must reach their shard.
                 return;
             }
             if let Err(error) = self.look(false).await {
@@ -47,7 +47,7 @@ impl Adoption {
         }
     }
 
-    /// One look: who lives, and what the others left. At the start this node has published nothing yet.
+    /// One check: which nodes live, and which sessions the others left. At the start this node has published nothing yet.
     pub async fn look(&self, at_start: bool) -> Result<(), StoreClientError> {
         let (now, nodes) = read_nodes(&self.store, &self.clock).await?;
         self.set_other_nodes(now, &nodes);
@@ -85,7 +85,7 @@ impl Adoption {
         self.node.set_other_nodes(nodes.iter().filter(lives).map(|node| node.writer.node.clone()).collect());
     }
 
-    /// Takes sessions out of the store and gives them to their shards.
+    /// Removes sessions from the store and gives them to their shards.
     async fn adopt(&self, left: Vec<Versioned<StoredSession>>, late: bool) -> Result<(), StoreClientError> {
         if left.is_empty() {
             return Ok(());
@@ -113,7 +113,7 @@ impl Adoption {
             self.shards.force(shard, ShardInput::Adopt(part, late, done));
             listening.push(waiting);
         }
-        // Until each of them listens here, what is published would pass them by.
+        // Messages published before their subscriptions are registered here would be lost.
         for waiting in listening {
             let _ = waiting.await;
         }
@@ -121,7 +121,7 @@ impl Adoption {
     }
 }
 
-/// None: another node was first.
+/// None: another node has adopted it.
 async fn take(
     store: Arc<StoreClient>,
     own: Writer,

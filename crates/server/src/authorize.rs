@@ -18,9 +18,9 @@ use tokio::sync::Semaphore;
 
 /// Requests in flight at once; the others wait.
 const CONCURRENT: usize = 64;
-/// From the question to its answer, the wait for a free request included.
+/// From the request to its answer, including the wait for a free slot.
 const TIMEOUT: Duration = Duration::from_secs(3);
-/// The time between two log lines about an app that does not answer.
+/// The time between two log lines about a failing app.
 const LOG_INTERVAL: Duration = Duration::from_secs(5);
 const ANSWER_BYTES: usize = 16 * 1024;
 
@@ -57,7 +57,7 @@ impl AuthorizeHook {
         AuthorizeHook { runtime, url, client, concurrent, logged_at }
     }
 
-    /// Asks the app; `answer` is called with the verdict, on the runtime.
+    /// Asks the app; `answer` is called with the decision, on the runtime.
     pub fn ask(
         self: &Arc<AuthorizeHook>,
         question: AuthorizeQuery,

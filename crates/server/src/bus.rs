@@ -1,5 +1,5 @@
-//! The receiver of bus messages: what other nodes say goes to the shards that listen; what the bus confirms or has lost goes
-//! to those it concerns. Holds no rule. Must hold: messages keep their order on their way into a shard.
+//! The receiver of bus messages: hands messages of other nodes to the shards that subscribed, and confirmations and losses
+//! to the shards concerned. Has no rules. Must hold: a shard gets messages in the order in which they were received.
 
 use crate::shard::Shards;
 use crate::shard::input::ShardInput;
@@ -18,15 +18,15 @@ pub struct BusDispatcher {
     pub shards: Shards,
     /// Notified when another node has left sessions in the store.
     pub adoption: Arc<Notify>,
-    /// Told of topics with events for a subscription.
+    /// Woken for topics that have events for a subscription.
     pub wakeups: Arc<Wakeups>,
 }
 
-/// A full shard is looked at again after this long.
+/// The pause before a full shard queue is tried again.
 const RETRY: Duration = Duration::from_millis(1);
 
 impl BusDispatcher {
-    /// Waits until the shard takes it: the bus keeps the rest meanwhile, as far as its bounds go.
+    /// Waits until the shard takes it (backpressure): the bus buffers the rest meanwhile, within its bounds.
     fn put(&self, shard: usize, words: Vec<Words>) {
         if words.is_empty() {
             return;
@@ -73,7 +73,7 @@ impl BusReceiver for BusDispatcher {
                     });
                 }
                 Some(ReceivedMessage::Session { shard, from, request }) => {
-                    // Messages that came before it are handed over before it.
+                    // Messages received before it are handed over first.
                     self.put(shard, std::mem::take(&mut heard[shard]));
                     self.shards.force(shard, ShardInput::Hub(ShardEvent::Migration { from, request }));
                 }
@@ -92,7 +92,7 @@ impl BusReceiver for BusDispatcher {
             BusLoss::Everything => None,
             BusLoss::On(subject) => match subject.channel() {
                 Some(name) => Some(Arc::<[u8]>::from(name)),
-                // Not a channel: its subscribers read again by themselves.
+                // Not a channel: its subscribers read it again by themselves.
                 None => return,
             },
         };

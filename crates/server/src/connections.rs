@@ -32,11 +32,11 @@ pub struct Connections {
     pub refused: AtomicU64,
 }
 
-/// One open connection in the counts; given back when dropped.
+/// One open connection in the counts; released when dropped.
 #[derive(Debug)]
 pub struct ConnectionSlot {
     connections: Arc<Connections>,
-    /// None for a trusted proxy, which stands for many clients.
+    /// None for a trusted proxy, which serves many clients.
     address: Option<IpAddr>,
 }
 

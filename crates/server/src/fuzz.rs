@@ -1,6 +1,5 @@
-//! What must hold at the edge of HTTP for any request whatsoever: the parts that read a request and touch nothing else.
-//! Run by the fuzzer with bytes it makes up, and by the tests with the corpus. Panics when something does not hold; not
-//! for use by servers.
+//! Invariants of HTTP request parsing for any input. Run by the fuzzer with random bytes and by the tests with the corpus.
+//! Panics when an invariant is violated. Not used by servers.
 
 use crate::auth::Credential;
 use crate::config::{Config, Flag, ServerMode, Sources};
@@ -14,7 +13,7 @@ use std::net::IpAddr;
 use std::sync::OnceLock;
 use tavern_hub::read_session;
 
-/// The first line is a method and an address, each other line a header. What no HTTP parser would let through is left out.
+/// The first line is a method and an address, each other line a header. Input that no HTTP parser accepts is skipped.
 pub fn http(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     decoding(&text);
@@ -45,7 +44,7 @@ fn read(text: &str) -> Option<Parts> {
     Some(request.into_parts().0)
 }
 
-/// Two hexadecimal digits after a percent sign are a byte; everything else stands for itself.
+/// Two hexadecimal digits after a percent sign are a byte; everything else is literal.
 fn decoded(text: &str, plus: bool) -> Vec<u8> {
     let bytes = text.as_bytes();
     let digit = |at: usize| bytes.get(at).and_then(|&byte| (byte as char).to_digit(16));
@@ -70,14 +69,14 @@ fn decoding(text: &str) {
         assert_eq!(got, String::from_utf8_lossy(&decoded(text, plus)), "decoding {text:?}");
     }
     let escaped: String = text.bytes().map(|byte| format!("%{byte:02X}")).collect();
-    assert_eq!(request::decode(&escaped, true), text, "what is escaped is read back");
+    assert_eq!(request::decode(&escaped, true), text, "decoding reverses escaping");
 }
 
 fn queries(query: &Query, text: &str) {
     let most = text.split('&').count();
     for name in ["token", "user", "session", "seq", "channel", "", "a"] {
         let all: Vec<&str> = query.all(name).collect();
-        assert_eq!(query.get(name), all.first().copied(), "the first of a name counts");
+        assert_eq!(query.get(name), all.first().copied(), "the first value of a name is used");
         assert!(all.len() <= most);
         match (query.number(name), query.get(name)) {
             (Ok(None), None) | (Err(_), Some(_)) => {}
@@ -88,7 +87,7 @@ fn queries(query: &Query, text: &str) {
     query.get("session").into_iter().for_each(sessions);
 }
 
-/// A session's text has one reading: what is read is written the same.
+/// A session secret has one text form: parsing and writing gives the same text.
 fn sessions(text: &str) {
     let Some((key, node)) = read_session(text) else { return };
     let mut again = String::new();
@@ -112,7 +111,7 @@ fn authorization(text: &str) {
             if !key.contains(':') {
                 let basic = format!("Basic {}", STANDARD.encode(format!("{key}:")));
                 let again = Credential::from_authorization(&basic);
-                // What was just short enough may be too long in base64.
+                // A credential within the limit may exceed it in base64.
                 assert!(
                     key.len() > 4096 || matches!(again, Ok(Credential::Key(same)) if same == key),
                     "{key:?}"
@@ -123,13 +122,13 @@ fn authorization(text: &str) {
     }
 }
 
-/// The header speaks before the token of the address, and that before the name; a header never falls through to them.
+/// The header has precedence over the token in the URL, and that over the name; an invalid header is never ignored.
 fn credentials(parts: &Parts, query: &Query) {
     let shown = request::credential(parts, query);
     let header = parts.headers.get(AUTHORIZATION).is_some();
     match (&shown, header, query.get("token"), query.get("user")) {
         (Ok(Some(Credential::User(name))), false, None, Some(user)) => assert_eq!(name, user),
-        (Ok(Some(Credential::User(_))), ..) => panic!("a name counts only where nothing else is shown"),
+        (Ok(Some(Credential::User(_))), ..) => panic!("a name is used only without another credential"),
         (Ok(Some(Credential::Token(text) | Credential::Key(text))), false, Some(token), _) => {
             assert_eq!(text, token);
         }
@@ -154,7 +153,7 @@ fn configs() -> &'static [Config; 2] {
     })
 }
 
-/// In dev mode only pages and hosts of this machine come in, else only listed pages and our own.
+/// In dev mode only origins and hosts of this machine are accepted, otherwise only listed origins and our own.
 fn origins(parts: &Parts) {
     let text = |name| parts.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let (page, host) = (text(&ORIGIN), text(&HOST));
@@ -163,7 +162,7 @@ fn origins(parts: &Parts) {
         let allowed = origin::allowed(config, &parts.headers);
         assert_eq!(allowed.is_none(), !parts.headers.contains_key(ORIGIN));
         if let Some(Ok(echoed)) = allowed {
-            assert_eq!(echoed.to_str().ok(), Some(page), "only what was sent is told to be allowed");
+            assert_eq!(echoed.to_str().ok(), Some(page), "only the origin that was sent is allowed");
             let own = config.mode == ServerMode::Serve && !host.is_empty() && place == Some(host);
             let near = config.mode == ServerMode::Dev && place.is_some_and(is_near);
             assert!(own || near || page == "https://play.example", "{page:?} at {host:?}");
@@ -176,10 +175,10 @@ fn origins(parts: &Parts) {
     }
 }
 
-/// This machine, as another reader of authorities sees it. No browser sends a user name in one.
+/// Whether an authority names this machine, by an independent parser. No browser sends a user name in one.
 fn is_near(place: &str) -> bool {
     let Ok(authority) = place.parse::<http::uri::Authority>() else {
-        // No name that could be looked up.
+        // No name that needs a DNS lookup.
         return true;
     };
     let host = authority.host();

@@ -8,7 +8,7 @@ use tavern_hub::Node;
 #[derive(Debug, Default)]
 pub struct NodeHealth {
     stopping: AtomicBool,
-    /// The store did not take the last renewal of the node's lease.
+    /// The store did not accept the last renewal of the node's lease.
     store_down: AtomicBool,
     failed_part: OnceLock<Arc<str>>,
 }
@@ -31,7 +31,7 @@ impl NodeHealth {
         !self.store_down.load(Ordering::Relaxed)
     }
 
-    /// Only the first failed part is kept: what fails after it is usually a consequence.
+    /// Keeps the first failed part: later failures are usually its consequences.
     pub fn set_failed(&self, part: Arc<str>) {
         let _ = self.failed_part.set(part);
     }

@@ -22,16 +22,16 @@ pub struct LivenessDriver {
     pub clock: Arc<NodeClock>,
     pub shards: Shards,
     pub health: Arc<NodeHealth>,
-    /// Told of deliveries whose worker did not renew its deadline.
+    /// Woken for deliveries whose worker did not renew its deadline.
     pub wakeups: Arc<Wakeups>,
 }
 
-/// Requests to the store that are not answered yet. Bounded: little is asked at a time, and each has a timeout.
+/// Pending requests to the store. Bounded: few are sent at a time, and each has a timeout.
 type PendingRequests = JoinSet<(Ticket, Option<StoreAnswer>)>;
 
 impl LivenessDriver {
     pub async fn run(self, rules: LivenessRules) {
-        // A wall clock that is set back would stop the renewals; this one never goes back.
+        // Monotonic: a wall clock that is set back would stop the renewals.
         let began = Instant::now();
         let now = || Time(began.elapsed().as_millis() as u64);
         let mut liveness = Liveness::new(self.node.clone(), rules, now());
@@ -48,7 +48,7 @@ impl LivenessDriver {
                     liveness.replace_epoch(now());
                     self.carry_out(&mut liveness, &mut requests);
                 } else {
-                    tracing::info!("store reconnected; comparing the sessions here with it");
+                    tracing::info!("store reconnected; verifying local sessions");
                     self.give(LivenessTask::Announce);
                 }
             }
@@ -65,12 +65,12 @@ impl LivenessDriver {
         }
     }
 
-    /// How often the store was reached. When it was reached anew, it may have forgotten what it answered last.
+    /// Counts connections to the store. After a new one the store may have lost its last changes (failover).
     fn arrivals(&self) -> u64 {
         self.store.store().map_or(0, |store| store.reconnects())
     }
 
-    /// True: the store has taken the lease.
+    /// True: the store has accepted the lease.
     fn carry_out(&self, liveness: &mut Liveness, requests: &mut PendingRequests) -> bool {
         for (ticket, work) in liveness.effects.work.drain(..) {
             let (store, clock) = (self.store.clone(), self.clock.clone());
@@ -78,7 +78,7 @@ impl LivenessDriver {
                 let began = clock.moment();
                 let answer = store.answer_to(work).await;
                 if let Some(StoreAnswer::Committed(receipt)) = &answer {
-                    clock.heard(began, receipt.time);
+                    clock.observe(began, receipt.time);
                 }
                 (ticket, answer)
             });
@@ -99,7 +99,7 @@ impl LivenessDriver {
             LivenessTask::Overdue(deadline) if &*deadline.kind == tavern_hub::topics::delivery::DELIVERY => {
                 self.wakeups.overdue(deadline);
             }
-            // These concern every shard, the others any one.
+            // These go to every shard, the others to any one.
             LivenessTask::Compare | LivenessTask::Announce => {
                 self.shards.force_all(|| ShardInput::Hub(ShardEvent::Liveness(task.clone())));
             }
@@ -107,7 +107,7 @@ impl LivenessDriver {
         }
     }
 
-    /// While the store does not take the lease, the server is not ready.
+    /// While the store does not accept the lease, the server is not ready.
     fn log(&self, event: &LivenessEvent) {
         match event {
             LivenessEvent::Renewed => {

@@ -1,4 +1,4 @@
-//! Random bytes for ids and secrets, from the operating system by way of the crypto library.
+//! Random bytes for ids and secrets, from the operating system, through the crypto library.
 
 use tavern_hub::RandomSource;
 
@@ -20,11 +20,11 @@ pub fn random_bits() -> u128 {
 }
 
 pub fn fill_random(bytes: &mut [u8]) {
-    // A machine without randomness cannot make secrets; going on with guessable ones would be worse than ending.
+    // Without randomness secrets would be guessable: exit instead.
     aws_lc_rs::rand::fill(bytes).expect("the operating system gives random bytes");
 }
 
-/// The system's random source, read in larger pieces: each call to it costs a microsecond.
+/// The system's random source, buffered: each call to it costs a microsecond.
 pub struct SystemRandom {
     pool: [u8; 1024],
     used: usize,
@@ -44,7 +44,7 @@ impl RandomSource for SystemRandom {
         }
         let mut bytes = [0; 16];
         bytes.copy_from_slice(&self.pool[self.used..self.used + 16]);
-        // Used once: nothing of a secret stays behind.
+        // Used bytes are cleared: no secret stays in memory.
         self.pool[self.used..self.used + 16].fill(0);
         self.used += 16;
         u128::from_le_bytes(bytes)
@@ -62,6 +62,6 @@ mod tests {
         assert_ne!(random_bits(), random_bits());
         let mut random = SystemRandom::default();
         let rolls: std::collections::BTreeSet<u128> = (0..200).map(|_| random.next()).collect();
-        assert_eq!(rolls.len(), 200, "no piece is used twice");
+        assert_eq!(rolls.len(), 200, "no bytes are used twice");
     }
 }

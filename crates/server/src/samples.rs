@@ -1,5 +1,5 @@
-//! The last two minutes of this node in numbers, for the overview: one sample a second, the oldest dropped.
-//! Must hold: the numbers are those of the metrics; what is kept is bounded.
+//! The metrics of the last two minutes, for the overview: one sample a second, the oldest dropped.
+//! Must hold: values equal those of the metrics; the number of samples is bounded.
 
 use crate::connections::Connections;
 use crate::topics::TopicCounters;
@@ -10,12 +10,12 @@ use tavern_hub::Node;
 use tavern_hub::node::stats::Stats;
 use tokio::time::MissedTickBehavior;
 
-/// How far apart samples are.
+/// The time between two samples.
 pub const STEP: Duration = Duration::from_secs(1);
 /// Points of a line: two minutes. One sample more is kept, as a rate needs two.
 const POINTS: usize = 120;
 
-/// What is sampled. The first `RATES` of them are counters and shown as so many a second, the others as they are.
+/// The sampled series. The first `RATES` are counters and shown per second, the others are gauges.
 pub const NAMES: [&str; 9] = [
     "published",
     "delivered",
@@ -59,14 +59,14 @@ impl Samples {
     }
 }
 
-/// How many a second, rounded.
+/// The rate per second, rounded.
 fn rate(before: &Sample, now: &Sample, at: usize) -> u64 {
     let ms = (now.at.duration_since(before.at).as_millis() as u64).max(1);
     let more = now.numbers[at].saturating_sub(before.numbers[at]);
     more.saturating_mul(1000).saturating_add(ms / 2) / ms
 }
 
-/// What is sampled.
+/// The sources of the samples.
 pub struct Sampler {
     pub node: Arc<Node>,
     pub connections: Arc<Connections>,

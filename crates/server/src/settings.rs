@@ -99,7 +99,7 @@ fn parties(parties: &config::PartiesConfig) -> PartyRules {
     PartyRules { rules, block_ms: parties.block_ms }
 }
 
-/// What being in a channel means, and what followers are told of it.
+/// The activities of channel kinds, and the status changes that followers receive.
 fn activities(config: &Config) -> Activities {
     type WordPairs = Vec<(Arc<str>, Arc<str>)>;
     let by_kind = |word: fn(&config::KindConfig) -> &str| -> WordPairs { words(&config.kinds, word) };
@@ -117,7 +117,7 @@ fn activities(config: &Config) -> Activities {
     }
 }
 
-/// The words that are not empty, by the name of their table.
+/// The activities that are not empty, by the name of their table.
 fn words<T>(tables: &BTreeMap<String, T>, word: fn(&T) -> &str) -> Vec<(Arc<str>, Arc<str>)> {
     let words = tables.iter().map(|(name, table)| (name.as_str(), word(table)));
     words.filter(|(_, word)| !word.is_empty()).map(|(name, word)| (name.into(), word.into())).collect()
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn unconfigured_kinds_have_the_built_in_words() {
+    fn unconfigured_kinds_have_built_in_activities() {
         let built_in = activities_of("");
         check(&built_in, "activegame#1", "playing", "started_game", "ended_game");
         check(&built_in, "game#1", "in_game_channel", "in_game_channel", "none");
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn configured_words_replace_the_built_in_ones() {
+    fn configured_activities_replace_built_in_ones() {
         let activities = activities_of(
             "[kinds.default]\nactivity = \"around\"\n\
              [kinds.quiz]\nactivity = \"guessing\"\narrival_change = \"sat_down\"\ndeparture_change = \"stood_up\"\n\

@@ -1,5 +1,5 @@
-//! The server's access to its store: the work of shards, whose answers go back to their queues, and requests of the rest of
-//! the server, each awaited. Must hold: nothing is looked up for the work of a shard; its ticket says whose it is.
+//! The server's access to its store: requests of shards, whose answers go to the queues of the shards, and requests of the
+//! rest of the server, which are awaited. Must hold: answers are routed to shards by the ticket alone, without a lookup.
 
 use crate::auth::KeySource;
 use crate::metrics::{MetricKind, MetricSource, Series};
@@ -16,7 +16,7 @@ use tokio::sync::oneshot;
 /// How long the store may take to answer a request.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A ticket's bits from here on are the number of its shard, counted from one; without them it is the server's own.
+/// The bits of a ticket from here on are its shard number plus one; zero means a request of the server itself.
 const SHARD_SHIFT: u32 = 48;
 
 #[derive(Default)]
@@ -28,19 +28,19 @@ pub struct StoreClient {
     counts: StoreCounts,
 }
 
-/// Takes the answers to the work of shards.
+/// Receives the answers to the requests of shards.
 pub trait ShardAnswers: Send + Sync {
     fn deliver(&self, shard: usize, answers: Vec<(Ticket, StoreAnswer)>);
 }
 
-/// What the store did with the work that it was given, for the metrics.
+/// Outcomes of store requests, for the metrics.
 #[derive(Default)]
 struct StoreCounts {
     done: AtomicU64,
     /// A conflict, or the node is fenced.
     refused: AtomicU64,
     failed: AtomicU64,
-    /// The server's own requests, the renewal of its lease among them: how many, and how long they took together.
+    /// The server's own requests, including lease renewals: their number and total latency.
     asked: AtomicU64,
     waited_us: AtomicU64,
 }
@@ -77,7 +77,7 @@ pub enum StoreClientError {
 }
 
 impl StoreClient {
-    /// The store is opened with this client as its inbox, then set here.
+    /// The store is opened with this client as the receiver of its answers, then set here.
     pub fn set_store(&self, store: Arc<dyn Store>) {
         let _ = self.store.set(store);
     }
@@ -94,12 +94,12 @@ impl StoreClient {
         }
     }
 
-    /// The shards are made after the store is opened; they are set here.
+    /// The shards are created after the store is opened; they are set here.
     pub fn set_shards(&self, shards: Arc<dyn ShardAnswers>) {
         let _ = self.shards.set(shards);
     }
 
-    /// Work of a shard; its answers go to `ShardAnswers`.
+    /// Submits a request of a shard; its answer goes to `ShardAnswers`.
     pub fn submit_for(&self, shard: usize, work: Vec<(Ticket, Work)>) {
         let of_shard = |own: Ticket| {
             assert!(own.0 >> SHARD_SHIFT == 0, "a ticket of a shard is too large");
@@ -118,13 +118,13 @@ impl StoreClient {
         }
     }
 
-    /// Whatever the store answers. None: nothing in time.
+    /// The answer of the store. None: it timed out.
     pub async fn answer_to(&self, work: Work) -> Option<StoreAnswer> {
         let (sender, answer) = oneshot::channel();
         let began = Instant::now();
         self.submit(work, StoreWaiter::Any(sender));
         let answer = tokio::time::timeout(TIMEOUT, answer).await;
-        // One that timed out counts with the whole timeout.
+        // A request that timed out counts with the whole timeout.
         self.counts.asked.fetch_add(1, Ordering::Relaxed);
         self.counts.waited_us.fetch_add(began.elapsed().as_micros() as u64, Ordering::Relaxed);
         answer.ok()?.ok()
@@ -149,11 +149,8 @@ impl MetricSource for StoreClient {
     fn gather(&self, all: &mut Vec<Series>) {
         let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let counts = &self.counts;
-        let mut answers = Series::new(
-            "tavern_store_answers_total",
-            MetricKind::Counter,
-            "Answers of the store, by what they say",
-        );
+        let mut answers =
+            Series::new("tavern_store_answers_total", MetricKind::Counter, "Answers of the store by outcome");
         for (outcome, counter) in
             [("done", &counts.done), ("refused", &counts.refused), ("failed", &counts.failed)]
         {
@@ -163,10 +160,10 @@ impl MetricSource for StoreClient {
         for (name, help, counter) in [
             (
                 "tavern_store_wait_us_sum",
-                "Time the server's own questions took, its lease among them",
+                "Total latency of the server's own store requests, including lease renewals",
                 &counts.waited_us,
             ),
-            ("tavern_store_wait_us_count", "Questions in tavern_store_wait_us_sum", &counts.asked),
+            ("tavern_store_wait_us_count", "Requests in tavern_store_wait_us_sum", &counts.asked),
         ] {
             all.push(Series::one(name, MetricKind::Counter, help, get(counter)));
         }
@@ -174,7 +171,7 @@ impl MetricSource for StoreClient {
 }
 
 impl StoreClient {
-    /// Who asked may have given up; then the answer is dropped.
+    /// If the caller has given up, the answer is dropped.
     fn answer_waiter(&self, ticket: Ticket, answer: StoreAnswer) {
         match self.waiting.lock().unwrap_or_else(PoisonError::into_inner).remove(&ticket) {
             Some(StoreWaiter::Any(sender)) => drop(sender.send(answer)),
@@ -227,7 +224,7 @@ mod tests {
     use tavern_store::Writer;
 
     #[test]
-    fn answers_are_counted_by_what_they_say() {
+    fn answers_are_counted_by_outcome() {
         let client = StoreClient::default();
         let failed = |error| (Ticket(1), StoreAnswer::Failed(error));
         let away =

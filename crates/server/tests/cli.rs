@@ -1,4 +1,4 @@
-//! The commands that need no running server, run as a person runs them.
+//! The commands that need no running server.
 
 use serde_json::Value;
 use std::path::Path;
@@ -70,7 +70,7 @@ fn token_takes_the_secret_of_a_dev_folder() {
 }
 
 #[test]
-fn token_refuses_what_no_server_would_take() {
+fn token_refuses_invalid_arguments() {
     let folder = folder();
     for args in [
         &["token"][..],
@@ -148,20 +148,20 @@ fn check_shows_every_value_with_its_origin() {
 }
 
 #[test]
-fn check_tells_all_errors_at_their_places() {
+fn check_reports_all_errors_with_their_locations() {
     let folder = folder();
     let text = "lisen = 1\n[kinds.game]\n  graec_ms = 5\n";
     std::fs::write(folder.path().join("tavern.toml"), text).unwrap();
     let output = tavern(folder.path(), &[("TAVERN_COLOUR", "red")], &["check"]);
     assert_eq!(output.status.code(), Some(1));
-    let told = err(&output);
+    let text = err(&output);
     for part in [
         "tavern.toml:1:1: unknown key \"lisen\"; did you mean \"listen\"?",
         "tavern.toml:3:3: unknown key \"graec_ms\" in [kinds.game]; did you mean \"grace_ms\"?",
         "warning: TAVERN_COLOUR: unknown environment variable, ignored",
         "openssl rand -hex 32",
     ] {
-        assert!(told.contains(part), "{part} is missing in {told}");
+        assert!(text.contains(part), "{part} is missing in {text}");
     }
     let json = tavern(folder.path(), &[], &["check", "--json"]);
     let json: Value = serde_json::from_slice(&json.stdout).unwrap();
@@ -169,7 +169,7 @@ fn check_tells_all_errors_at_their_places() {
 }
 
 #[test]
-fn serve_says_how_to_make_a_secret_and_dev_stays_at_home() {
+fn serve_needs_a_secret_and_dev_refuses_public_addresses() {
     let folder = folder();
     let serve = tavern(folder.path(), &[], &["serve"]);
     assert_eq!(serve.status.code(), Some(1));
@@ -181,14 +181,14 @@ fn serve_says_how_to_make_a_secret_and_dev_stays_at_home() {
 }
 
 #[test]
-fn doctor_looks_at_a_folder() {
+fn doctor_checks_a_folder() {
     let folder = folder();
     let data = folder.path().join("data").display().to_string();
     let common = ["--data", &data, "--listen", "127.0.0.1:0", "--resp", "off"];
     let run = |args: &[&str]| tavern(folder.path(), &[("TAVERN_SECRET", SECRET)], &[args, &common].concat());
     let before = out(&run(&["doctor"]));
     assert!(before.contains("does not exist yet"), "{before}");
-    assert!(!Path::new(&data).exists(), "a look makes nothing");
+    assert!(!Path::new(&data).exists(), "a check creates nothing");
     make_store(&data);
     let after = out(&run(&["doctor"]));
     assert!(after.contains("wrote in"), "{after}");
@@ -197,9 +197,9 @@ fn doctor_looks_at_a_folder() {
 }
 
 #[test]
-fn a_client_without_a_server_says_what_to_look_at() {
+fn client_without_a_server_says_what_to_check() {
     let folder = folder();
-    // A port that was free a moment ago and that nobody listens on.
+    // A port that was free a moment ago and on which no server listens.
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let url = format!("http://127.0.0.1:{port}");
     for args in [&["publish", "--url", &url, "game#1", "x"][..], &["subscribe", "--url", &url, "game#1"]] {

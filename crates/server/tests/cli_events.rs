@@ -1,4 +1,4 @@
-//! `tavern events`, run as a person runs it.
+//! `tavern events` as a process.
 
 use bytes::Bytes;
 use std::io::{BufRead, BufReader, Read};
@@ -60,7 +60,7 @@ impl Drop for Receiver {
 }
 
 #[test]
-fn a_receiver_shows_batches_and_believes_only_its_secret() {
+fn receiver_prints_batches_and_checks_signatures() {
     let secret = SigningSecret::generate();
     let receiver = Receiver::start(&["--secret", &secret.expose(), "--count", "3"]);
     assert_eq!(receiver.post(&secret, 0).reply.outcome, DeliveryOutcome::Delivered);
@@ -83,7 +83,7 @@ fn a_receiver_shows_batches_and_believes_only_its_secret() {
 }
 
 #[test]
-fn a_receiver_answers_as_it_was_told() {
+fn receiver_answers_as_configured() {
     let secret = SigningSecret::generate();
     for (args, expected) in [
         (&["--status", "410"][..], DeliveryOutcome::Gone.into()),
@@ -94,18 +94,21 @@ fn a_receiver_answers_as_it_was_told() {
     ] {
         let receiver = Receiver::start(&[args, &["--count", "1"]].concat());
         assert_eq!(receiver.post(&secret, 0).reply, expected, "{args:?}");
-        assert!(!receiver.end()[0].contains("signature"), "nothing is said of what was not checked");
+        assert!(
+            !receiver.end()[0].contains("signature"),
+            "without a secret nothing is printed about signatures"
+        );
     }
     let slow = Receiver::start(&["--delay-ms", "150", "--count", "1"]);
     assert!(slow.post(&secret, 0).took.as_millis() >= 150);
 }
 
 #[test]
-fn a_secret_that_is_none_is_refused_without_being_shown() {
+fn invalid_secret_is_refused_without_being_shown() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tavern"));
     let output = command.args(["events", "receive", "--port", "0", "--secret", "whsec_c2hvcnQ="]).output();
     let output = output.unwrap();
     assert!(!output.status.success());
-    let told = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(told, "error: a webhook secret holds 24 to 64 bytes, this one 5\n");
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(stderr, "error: a webhook secret must have 24 to 64 bytes, this one has 5\n");
 }

@@ -1,4 +1,4 @@
-//! `tavern publish`, `subscribe` and `local` on a folder, with no server: real processes, as a person runs them.
+//! `tavern publish`, `subscribe` and `local` on a folder, without a server, as real processes.
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
@@ -11,8 +11,8 @@ use std::process::{Child, ChildStdout, Command, ExitStatus, Output, Stdio};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// The most that anything here may take. A listener ends by itself then, so a fault fails the test and does not hang it.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// The timeout of every wait. A subscriber ends by itself then, so a fault fails the test instead of hanging it.
+const TIMEOUT: Duration = Duration::from_secs(20);
 const MIB: usize = 1 << 20;
 
 fn tavern() -> Command {
@@ -53,7 +53,7 @@ fn publish_bytes(folder: &Path, channel: &[u8], bytes: &[u8]) -> Output {
     ]);
     let mut child =
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    // It may have had enough before the end.
+    // It may exit before it has read everything.
     let _ = child.stdin.take().unwrap().write_all(bytes);
     child.wait_with_output().unwrap()
 }
@@ -67,7 +67,7 @@ fn stat(folder: &Path, more: &[&str]) -> Value {
 fn until(what: &str, mut holds: impl FnMut() -> bool) {
     let began = Instant::now();
     while !holds() {
-        assert!(began.elapsed() < PATIENCE, "in vain: {what}");
+        assert!(began.elapsed() < TIMEOUT, "timed out waiting for {what}");
         std::thread::sleep(Duration::from_millis(5));
     }
 }
@@ -79,7 +79,7 @@ fn files(folder: &Path) -> Vec<String> {
     names
 }
 
-/// What a clean end leaves.
+/// The files after a clean exit.
 const CLEAN: [&str; 2] = ["bus.db", "bus.db-lock"];
 
 /// A `tavern subscribe`, ended with the test.
@@ -89,12 +89,12 @@ struct Listener {
 }
 
 impl Listener {
-    /// Starts one, and waits until it is heard of in the folder.
+    /// Starts one, and waits until the folder lists it.
     fn start(folder: &Path, args: &[&str]) -> Listener {
         let mut command = tavern();
         command.args(["subscribe", "--data"]).arg(folder).args(args);
         if !args.contains(&"--wait") {
-            command.args(["--wait", &PATIENCE.as_millis().to_string()]);
+            command.args(["--wait", &TIMEOUT.as_millis().to_string()]);
         }
         Listener::of(command, folder)
     }
@@ -117,7 +117,7 @@ impl Listener {
         kill_process(Pid::from_child(&self.child), signal).unwrap();
     }
 
-    /// Waits for its end; gives what it still had to say.
+    /// Waits for its exit; returns its remaining output.
     fn end(mut self) -> (ExitStatus, String) {
         let mut rest = String::new();
         self.lines.read_to_string(&mut rest).unwrap();
@@ -132,7 +132,7 @@ impl Drop for Listener {
     }
 }
 
-/// Processes that live and whose subscriptions hold.
+/// Living processes with a subscription.
 fn living(folder: &Path) -> usize {
     let stat = stat(folder, &[]);
     let listens = |process: &&Value| process["alive"] == true && process["subscribers"] == 1;
@@ -147,7 +147,7 @@ fn folder() -> TempDir {
 fn messages_go_from_process_to_process() {
     let folder = folder();
     let folder = folder.path().join("made by the first");
-    assert_eq!(publish(&folder, "news", "nobody hears this"), 0);
+    assert_eq!(publish(&folder, "news", "no subscriber yet"), 0);
     let mut one = Listener::start(&folder, &["--count", "3", "news"]);
     let two = Listener::start(&folder, &["--count", "1", "other", "news"]);
     assert_eq!(publish(&folder, "news", "hello"), 2);
@@ -160,18 +160,15 @@ fn messages_go_from_process_to_process() {
     let (status, rest) = one.end();
     assert!(status.success());
     let lines: Vec<&str> = rest.lines().collect();
-    assert_eq!(
-        lines[0], r#"{"event":"message","channel":"update","data":{"a": 1.50}}"#,
-        "JSON stays as it was"
-    );
-    assert_eq!(lines[1], r#"{"event":"message","channel":"update","data":"quoted"}"#);
+    assert_eq!(lines[0], r#"{"event":"message","channel":"news","data":{"a": 1.50}}"#, "JSON is not changed");
+    assert_eq!(lines[1], r#"{"event":"message","channel":"news","data":"quoted"}"#);
     assert_eq!(lines.len(), 2);
     assert_eq!(files(&folder), CLEAN);
-    assert_eq!(publish(&folder, "news", "nobody again"), 0);
+    assert_eq!(publish(&folder, "news", "no subscriber again"), 0);
 }
 
 #[test]
-fn patterns_are_named_beside_the_channel() {
+fn messages_name_the_pattern_and_the_channel() {
     let folder = folder();
     let args = ["--pattern", "game#*", "--pattern", "*1", "game#1", "--count", "4"];
     let listener = Listener::start(folder.path(), &args);
@@ -194,23 +191,23 @@ fn patterns_are_named_beside_the_channel() {
 }
 
 #[test]
-fn any_bytes_travel() {
+fn any_bytes_are_delivered() {
     let folder = folder();
     // As in Redis, `*` does not match the empty name.
     let mut listener = Listener::start(folder.path(), &["--pattern", "*", ""]);
-    let mut hears = |channel: &[u8], bytes: &[u8], expected: Value| {
+    let mut check = |channel: &[u8], bytes: &[u8], expected: Value| {
         assert_eq!(out(&publish_bytes(folder.path(), channel, bytes)), "1");
         let mut line = listener.line();
         line.as_object_mut().unwrap().retain(|name, _| name != "event" && name != "pattern");
         assert_eq!(line, expected);
     };
-    hears(b"b", b"\x00\xff\r\n", json!({"channel": "b", "data": "AP8N", "encoding": "base64"}));
-    hears(b"b", b"text\n\n", json!({"channel": "b", "data": "text\n"}));
-    hears(b"b", b"", json!({"channel": "b", "data": ""}));
-    hears(b"", b"[1]\n", json!({"channel": "", "data": [1]}));
-    hears(b"\xff\xfe", b"x", json!({"channel_base64": "//4=", "data": "x"}));
+    check(b"b", b"\x00\xff\r\n", json!({"channel": "b", "data": "AP8N", "encoding": "base64"}));
+    check(b"b", b"text\n\n", json!({"channel": "b", "data": "text\n"}));
+    check(b"b", b"", json!({"channel": "b", "data": ""}));
+    check(b"", b"[1]\n", json!({"channel": "", "data": [1]}));
+    check(b"\xff\xfe", b"x", json!({"channel_base64": "//4=", "data": "x"}));
     let largest = [&vec![b'x'; MIB][..], b"\n"].concat();
-    hears(b"b", &largest, json!({"channel": "b", "data": "x".repeat(MIB)}));
+    check(b"b", &largest, json!({"channel": "b", "data": "x".repeat(MIB)}));
     let refused = publish_bytes(folder.path(), b"b", &vec![b'x'; MIB + 1]);
     assert_eq!(
         (refused.status.code(), err(&refused)),
@@ -219,7 +216,7 @@ fn any_bytes_travel() {
 }
 
 #[test]
-fn a_listener_ends_when_its_time_is_over() {
+fn subscriber_exits_after_its_wait() {
     let folder = folder();
     let began = Instant::now();
     let mut command = tavern();
@@ -230,7 +227,7 @@ fn a_listener_ends_when_its_time_is_over() {
 }
 
 #[test]
-fn a_folder_is_no_server() {
+fn folder_and_server_options_conflict() {
     let folder = folder();
     for option in ["--url", "--token", "--key", "--user", "--ca"] {
         for command in [&["publish", "c", "x"][..], &["subscribe", "c"]] {
@@ -238,12 +235,12 @@ fn a_folder_is_no_server() {
             asked.args(command).args([option, "x", "--data"]).arg(folder.path());
             let output = asked.output().unwrap();
             assert_eq!(output.status.code(), Some(2), "{option}");
-            let told = err(&output);
-            assert!(told.contains("cannot be used with") && told.contains(option), "{told}");
+            let stderr = err(&output);
+            assert!(stderr.contains("cannot be used with") && stderr.contains(option), "{stderr}");
         }
     }
-    assert!(files(folder.path()).is_empty(), "refused before anything was made");
-    // Variables that stand in the environment for other commands are no contradiction.
+    assert!(files(folder.path()).is_empty(), "refused before anything was created");
+    // Environment variables for other commands do not conflict.
     let mut asked = tavern();
     asked.env("TAVERN_URL", "http://nowhere.invalid").env("TAVERN_TOKEN", "x");
     asked.args(["publish", "c", "x", "--data"]).arg(folder.path());
@@ -251,7 +248,7 @@ fn a_folder_is_no_server() {
 }
 
 #[test]
-fn a_signal_leaves_nothing_behind() {
+fn signal_removes_the_subscriber_from_the_folder() {
     let folder = folder();
     for signal in [Signal::TERM, Signal::INT] {
         let listener = Listener::start(folder.path(), &["c"]);
@@ -264,10 +261,10 @@ fn a_signal_leaves_nothing_behind() {
 }
 
 #[test]
-fn a_signal_ends_a_listener_whose_reader_has_stopped_reading() {
+fn signal_ends_a_subscriber_with_a_stuck_reader() {
     let folder = folder();
     let mut listener = Listener::start(folder.path(), &["c"]);
-    // More than a pipe holds: it is stuck in the middle of the line.
+    // More than a pipe buffers: the write blocks in the middle of the line.
     out(&publish_bytes(folder.path(), b"c", &vec![b'x'; MIB / 2]));
     let mut first = [0; 1];
     listener.lines.get_mut().read_exact(&mut first).unwrap();
@@ -278,7 +275,7 @@ fn a_signal_ends_a_listener_whose_reader_has_stopped_reading() {
 }
 
 #[test]
-fn the_dead_are_shown_and_swept() {
+fn dead_processes_are_shown_and_swept() {
     let folder = folder();
     let mut alive = Listener::start(folder.path(), &["c", "--pattern", "d*"]);
     let dead = Listener::start(folder.path(), &["c"]);
@@ -297,7 +294,7 @@ fn the_dead_are_shown_and_swept() {
         (&second["alive"], &second["pid"], &second["queued"]),
         (&json!(false), &json!(pid), &json!(1))
     );
-    assert_eq!(shown["log_messages"], 1, "it waits for the dead");
+    assert_eq!(shown["log_messages"], 1, "the message is kept for the dead process");
     let table = run([OsStr::new("local"), "stat".as_ref(), "--data".as_ref(), folder.path().as_ref()]);
     let table = out(&table);
     for part in ["alive", "dead", &pid.to_string(), "1 message, 9 B"] {
@@ -322,7 +319,7 @@ fn the_dead_are_shown_and_swept() {
 }
 
 #[test]
-fn a_look_makes_nothing() {
+fn stat_creates_nothing() {
     let folder = folder();
     let none = folder.path().join("none");
     for asked in [folder.path(), &none] {
@@ -332,12 +329,12 @@ fn a_look_makes_nothing() {
     }
     let mut doctor = tavern();
     doctor.args(["doctor", "--dev", "--listen", "127.0.0.1:0", "--resp", "off", "--data"]).arg(&none);
-    assert!(!out(&doctor.output().unwrap()).contains("  bus  "), "there is none to speak of");
+    assert!(!out(&doctor.output().unwrap()).contains("  bus  "), "there is no bus");
     assert!(files(folder.path()).is_empty());
 }
 
 #[test]
-fn a_folder_that_cannot_be_used_gives_one_clear_line() {
+fn unusable_folder_gives_one_error_line() {
     let folder = folder();
     let file = folder.path().join("file");
     std::fs::write(&file, "in the way").unwrap();
@@ -348,27 +345,27 @@ fn a_folder_that_cannot_be_used_gives_one_clear_line() {
     let cases = [
         (&*file, "cannot be used"),
         (&below, "cannot be used"),
-        // Nobody may make anything there, not even root.
+        // Not writable, not even for root.
         (Path::new("/sys/tavern"), "cannot be written to"),
         (&damaged, "is corrupt"),
     ];
-    for (path, words) in cases {
+    for (path, problem) in cases {
         for command in [&["publish", "c", "x"][..], &["subscribe", "c"]] {
             let mut asked = tavern();
             let output = asked.args(command).arg("--data").arg(path).output().unwrap();
-            let told = err(&output);
-            assert_eq!(output.status.code(), Some(1), "{told}");
+            let stderr = err(&output);
+            assert_eq!(output.status.code(), Some(1), "{stderr}");
             assert!(output.stdout.is_empty());
-            assert_eq!(told.lines().count(), 1, "{told}");
-            assert!(told.starts_with("error: ") && told.contains(words), "{told}");
-            assert!(told.contains(path.to_str().unwrap()), "{told}");
+            assert_eq!(stderr.lines().count(), 1, "{stderr}");
+            assert!(stderr.starts_with("error: ") && stderr.contains(problem), "{stderr}");
+            assert!(stderr.contains(path.to_str().unwrap()), "{stderr}");
         }
     }
     assert_eq!(files(folder.path()), ["damaged", "file"]);
 }
 
 #[test]
-fn every_path_to_a_folder_means_the_same_bus() {
+fn all_paths_to_a_folder_are_the_same_bus() {
     let folder = folder();
     let real = folder.path().join("a folder with spaces");
     let link = folder.path().join("link");
@@ -387,7 +384,7 @@ fn every_path_to_a_folder_means_the_same_bus() {
 }
 
 #[test]
-fn a_listener_ends_quietly_with_its_reader() {
+fn subscriber_exits_when_stdout_is_closed() {
     let folder = folder();
     let mut shell = Command::new("sh");
     let script =
@@ -397,11 +394,11 @@ fn a_listener_ends_quietly_with_its_reader() {
     until("a listener", || folder.path().join("bus.db").exists() && living(folder.path()) == 1);
     let began = Instant::now();
     assert_eq!(publish(folder.path(), "c", "1"), 1);
-    // No second message comes: it notices that nobody reads any more, not that writing fails.
+    // No second message arrives: the closed pipe itself must be noticed, not a failing write.
     let output = shell.wait_with_output().unwrap();
-    assert!(began.elapsed() < PATIENCE / 2, "its time was not over");
-    let told = String::from_utf8(output.stdout).unwrap();
-    assert_eq!(told, "{\"event\":\"message\",\"channel\":\"c\",\"data\":1}\nended with 0\n");
+    assert!(began.elapsed() < TIMEOUT / 2, "before its own wait was over");
+    let stdout = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(stdout, "{\"event\":\"message\",\"channel\":\"c\",\"data\":1}\nended with 0\n");
     assert!(output.stderr.is_empty());
     assert_eq!(files(folder.path()), CLEAN);
 }

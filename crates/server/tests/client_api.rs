@@ -63,7 +63,7 @@ impl Drop for Server {
 }
 
 #[tokio::test]
-async fn channels_and_users() {
+async fn channels_and_users_work() {
     let server = Server::start();
     let api = server.api();
     assert_eq!(api.ready().await.unwrap(), "ready");
@@ -97,7 +97,7 @@ async fn channels_and_users() {
 }
 
 #[tokio::test]
-async fn topics_and_subscriptions() {
+async fn topics_and_subscriptions_work() {
     let server = Server::start();
     let api = server.api();
     let settings = SubscriptionSettings {
@@ -133,7 +133,7 @@ async fn topics_and_subscriptions() {
 }
 
 #[tokio::test]
-async fn parties() {
+async fn parties_work() {
     let server = Server::start();
     let api = server.api();
     let (ann, bob) = (server.client("ann").await, server.client("bob").await);
@@ -160,7 +160,7 @@ async fn parties() {
 }
 
 #[tokio::test]
-async fn a_server_survives_a_closed_stdout() {
+async fn server_survives_a_closed_stdout() {
     let folder = tempfile::tempdir().unwrap();
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let mut command = dev(&folder, &format!("127.0.0.1:{port}"));

@@ -1,16 +1,16 @@
-//! Every file of the corpus of the HTTP edge, run as a plain test: what the fuzzer once found stays found.
+//! Runs every file of the HTTP fuzz corpus as a plain test: a regression test for what the fuzzer found.
 
 use std::path::Path;
 
 #[test]
-fn http_holds_for_its_corpus() {
+fn http_invariants_hold_for_the_corpus() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/http");
     let mut files: Vec<_> = std::fs::read_dir(&folder)
         .unwrap_or_else(|error| panic!("{}: {error}", folder.display()))
         .map(|entry| entry.unwrap().path())
         .collect();
     files.sort();
-    // A corpus that has gone missing is a fault, not a pass.
+    // A missing corpus is a failure, not a pass.
     assert!(files.len() >= 30, "only {} files", files.len());
     let mut faults = Vec::new();
     for file in files {

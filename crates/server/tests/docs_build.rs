@@ -1,4 +1,4 @@
-//! The part of the build script that makes the pages at `/docs`, by small examples.
+//! The part of the build script that creates the pages at `/docs`.
 
 #[path = "../docs_build/mod.rs"]
 mod docs_build;
@@ -25,7 +25,7 @@ fn every_heading_has_its_own_id() {
 }
 
 #[test]
-fn comments_are_left_out() {
+fn comments_are_removed() {
     check(
         "one\n<!-- run: expect x -->\n```sh\nls <b>\n```",
         "<p>one</p> <pre tabindex=\"0\"><code>ls &lt;b&gt; </code></pre>",

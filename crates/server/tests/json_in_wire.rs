@@ -2,10 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
-/// The command line prints what it was given; settings are shown as they were read; topics move into the hub.
+/// The command line prints values as given; settings are shown as read; topics write their own settings.
 const EXCEPT: [&str; 3] = ["cli", "config", "topics"];
 
-/// What writes JSON by hand, or from a type that is not in `tavern-wire`.
+/// Code that writes JSON by hand, or from a type outside `tavern-wire`.
 const WRITERS: [&str; 6] =
     ["json!(", "b\"{\\\"", "format!(\"{{\\\"", "serde_json::to_", "derive(Serialize", "serde::Serialize)]"];
 
@@ -21,7 +21,7 @@ fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
 }
 
 #[test]
-fn the_server_writes_no_json_itself() {
+fn server_writes_json_through_wire_only() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
     let mut files = Vec::new();
     for entry in std::fs::read_dir(&root).unwrap() {
@@ -36,7 +36,7 @@ fn the_server_writes_no_json_itself() {
     assert!(files.len() > 80, "the sources were found");
     for file in files {
         let text = std::fs::read_to_string(&file).unwrap();
-        // Tests may write what they like; tokens are written by their library.
+        // Tests are exempt; tokens are written by their library.
         let code = text.split("#[cfg(test)]").next().unwrap_or_default();
         if file.ends_with("auth/token.rs") || file.to_str().unwrap().ends_with("_tests.rs") {
             continue;

@@ -90,7 +90,7 @@ fn failed_start_on_a_taken_port_leaves_no_data_folder() {
         .output()
         .unwrap();
     assert_eq!(output.status.code(), Some(1));
-    let told = String::from_utf8_lossy(&output.stderr);
-    assert!(told.contains(&format!("cannot listen on {address}")), "{told}");
-    assert!(!folder.path().join("tavern-data").exists(), "{told}");
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(text.contains(&format!("cannot listen on {address}")), "{text}");
+    assert!(!folder.path().join("tavern-data").exists(), "{text}");
 }

@@ -23,7 +23,7 @@ struct Server {
     tls: bool,
 }
 
-/// What is planted, what the server needs for it besides, and which thread panics.
+/// The planted fault, the settings it needs, and the thread that panics.
 struct Case {
     part: &'static str,
     how: &'static str,
@@ -46,7 +46,7 @@ const CASES: &[Case] = &[
         thread: "tavern-store-",
         ..task("store")
     },
-    Case { set: &["neighbour"], reported: "bus-", thread: "bus-", ..task("bus") },
+    Case { set: &["second_server"], reported: "bus-", thread: "bus-", ..task("bus") },
     task("http-acceptor"),
     task("redis-acceptor"),
     task("liveness"),
@@ -198,12 +198,12 @@ fn check(case: &Case) {
     let mut server = Server::start(&format!("{part}:{how}"), set);
     let mut connection = server.connect();
     assert_eq!(connection.get("/readyz").0, 200, "{part}");
-    // A server that is alone hears nothing on its bus.
-    let neighbour = (*set == ["other_node"]).then(|| {
+    // A single server receives nothing from its bus.
+    let second_server = (*set == ["second_server"]).then(|| {
         let (folder, data) = (tempfile::tempdir().unwrap(), server.folder.path().join("data"));
         Server::start_on(folder, &data, "other_node:none", &[])
     });
-    let mut speaker = neighbour.as_ref().map(|other| TcpStream::connect(&other.redis).unwrap());
+    let mut publisher = second_server.as_ref().map(|other| TcpStream::connect(&other.redis).unwrap());
     let mut redis = TcpStream::connect(&server.redis).unwrap();
     server.strike();
     let _ = redis.write_all(b"SUBSCRIBE game#1\r\n");
@@ -212,8 +212,8 @@ fn check(case: &Case) {
         match connection.get("/readyz") {
             (200, _) => {
                 assert!(began.elapsed() < DEADLINE, "{part} {how}: still ready");
-                if let Some(speaker) = &mut speaker {
-                    speaker.write_all(b"PUBLISH game#1 hello\r\n").unwrap();
+                if let Some(publisher) = &mut publisher {
+                    publisher.write_all(b"PUBLISH game#1 hello\r\n").unwrap();
                 }
             }
             (status, body) => {
@@ -224,7 +224,7 @@ fn check(case: &Case) {
         std::thread::sleep(Duration::from_millis(10));
     };
     assert!(body.starts_with(reported) && body.ends_with(" has failed\n"), "{part}: {body}");
-    let failed = server.wait_for("part failed; the server stops");
+    let failed = server.wait_for("part failed; stopping the server");
     assert_eq!(format!("{} has failed\n", failed["part"].as_str().unwrap()), body);
     let reason = failed["reason"].as_str().unwrap();
     if *how == "panic" {
@@ -240,7 +240,7 @@ fn check(case: &Case) {
 }
 
 #[test]
-fn a_part_that_ends_is_logged_not_ready_and_the_end() {
+fn failed_part_is_logged_and_ends_the_process() {
     for cases in CASES.chunks(4) {
         std::thread::scope(|scope| {
             cases.iter().for_each(|case| drop(scope.spawn(|| check(case))));
@@ -249,7 +249,7 @@ fn a_part_that_ends_is_logged_not_ready_and_the_end() {
 }
 
 #[test]
-fn a_panic_in_a_request_fails_that_request_alone() {
+fn panic_in_a_request_fails_only_that_request() {
     let mut server = Server::start("request:panic", &[]);
     let mut connection = server.connect();
     server.strike();
@@ -263,5 +263,5 @@ fn a_panic_in_a_request_fails_that_request_alone() {
     let pid = server.child.id().to_string();
     assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
     assert_eq!(server.exit().code(), Some(0));
-    assert!(server.events("part failed; the server stops").is_empty());
+    assert!(server.events("part failed; stopping the server").is_empty());
 }

@@ -1,4 +1,4 @@
-//! What a client shows, and who checks it. A credential is a token, an API key, or in dev mode a name.
+//! Credentials and their check. A credential is a token, an API key, or in dev mode a name.
 //! Must hold: outside dev mode a name grants nothing.
 
 use super::{AuthError, Keyring, Verifier, token};
@@ -18,7 +18,7 @@ pub enum Credential {
     User(String),
 }
 
-/// Longest credential that is looked at; a token is the longest kind.
+/// The longest credential that is read; a token is the longest kind.
 const PRESENTED_BYTES: usize = token::TOKEN_BYTES;
 
 impl Credential {
@@ -96,7 +96,7 @@ impl Authenticator {
     }
 }
 
-/// Checks the tokens of `hello` for the hub. A key that must be looked up first does not belong there.
+/// Checks the tokens of `hello` for the hub. A key that the store must look up is refused there.
 pub struct HelloTokens(pub Arc<Authenticator>);
 
 impl tavern_hub::TokenVerifier for HelloTokens {
@@ -107,7 +107,7 @@ impl tavern_hub::TokenVerifier for HelloTokens {
     }
 }
 
-/// Every right, shared by all who have it.
+/// All rights; one shared copy.
 pub fn all_rights() -> Arc<Rights> {
     static ALL: LazyLock<Arc<Rights>> = LazyLock::new(|| Arc::new(Rights::all()));
     ALL.clone()
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_is_enough_in_dev_mode_only() {
+    fn names_are_accepted_in_dev_mode_only() {
         let gate = |mode| {
             let verifier =
                 Verifier::from_secret(&crate::config::SecretText::new("0123456789abcdef0123456789abcdef"));

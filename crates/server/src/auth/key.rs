@@ -1,4 +1,5 @@
-//! API keys: `tvk_<id>_<secret>`. The store keeps only a hash; a running server caches the keys it has just seen. Must hold: a key that was revoked is refused at most `FRESH_MS` later; the key itself is stored nowhere.
+//! API keys: `tvk_<id>_<secret>`. The store keeps only a hash; a running server caches recently used keys.
+//! Must hold: a revoked key is refused after at most `FRESH_MS`; the key itself is never stored.
 
 use super::AuthError;
 use crate::config::SecretText;
@@ -15,15 +16,15 @@ use tokio::sync::oneshot;
 const ID_CHARS: usize = 10;
 const SECRET_CHARS: usize = 40;
 const NAME_BYTES: usize = 128;
-/// No key of ours is longer; an admin key from the configuration may be.
+/// The longest generated key; an admin key from the configuration may be longer.
 const KEY_BYTES: usize = 512;
 
-/// How long a cached answer of the store is used. Counted from the request, so a key is dead this long after the
-/// commit that revoked it, whatever the store's delay.
+/// How long a cached answer of the store is used. Counted from the request, so a key stops working this long after
+/// the commit that revoked it, whatever the store's delay.
 pub const FRESH_MS: u64 = 1_000;
 /// Cached answers, known and unknown keys: a flood of wrong keys must not become a flood of reads.
 const KEPT: usize = 4_096;
-/// The id of the configured admin key. Made keys have ten letters or digits.
+/// The id of the configured admin key. Generated keys have ten letters or digits.
 pub const ADMIN: &str = "admin";
 /// How long the store may take to answer.
 const LOOKUP_TIMEOUT: Duration = Duration::from_secs(5);
@@ -44,7 +45,7 @@ pub struct NewKey {
     pub text: SecretText,
 }
 
-/// Makes a key. Nothing is stored yet.
+/// Generates a key. Nothing is stored yet.
 pub fn mint(name: &str, scopes: Scopes, now: Time) -> Result<NewKey, KeyError> {
     if name.is_empty() || name.len() > NAME_BYTES || name.chars().any(char::is_control) {
         return Err(KeyError::Name);
@@ -65,7 +66,7 @@ pub fn parse_scopes(text: &str) -> Result<Scopes, KeyError> {
     words.map(|word| Scope::parse(word).ok_or_else(|| KeyError::UnknownScope(word.to_owned()))).collect()
 }
 
-/// A key has 200 random bits, so a fast hash is enough: there is nothing to guess.
+/// A key has 200 random bits, so it cannot be guessed and a fast hash is enough.
 fn hash(text: &str) -> [u8; 32] {
     let mut bytes = [0; 32];
     bytes.copy_from_slice(digest::digest(&digest::SHA256, text.as_bytes()).as_ref());
@@ -179,7 +180,7 @@ fn judge(presented: &str, hash: &[u8; 32], found: Option<ApiKey>) -> Result<Iden
     }
 }
 
-/// What a key may do with channels follows from its scopes: `publish` publishes anywhere, `presence` sees and joins
+/// The rights of a key on channels follow from its scopes: `publish` publishes anywhere, `presence` sees and joins
 /// anywhere, `admin` subscribes anywhere.
 fn identity(id: &str, scopes: Scopes) -> Identity {
     let verbs = scopes.iter().flat_map(|scope| match scope {
@@ -220,14 +221,14 @@ mod tests {
 
     fn ring(keys: &[&NewKey]) -> (Arc<Shelf>, Keyring) {
         let keys = Mutex::new(keys.iter().map(|key| key.row.clone()).collect());
-        let shelf = Arc::new(Shelf { keys, asked: AtomicUsize::new(0) });
-        (shelf.clone(), Keyring::new(Some(SecretText::new("open sesame")), shelf))
+        let lookup = Arc::new(Shelf { keys, asked: AtomicUsize::new(0) });
+        (lookup.clone(), Keyring::new(Some(SecretText::new("open sesame")), lookup))
     }
 
     #[tokio::test]
-    async fn a_key_is_known_by_its_text_alone() {
+    async fn keys_are_verified_and_cached() {
         let key = mint("ci", parse_scopes("publish, presence").unwrap(), Time(5)).unwrap();
-        let (shelf, ring) = ring(&[&key]);
+        let (lookup, ring) = ring(&[&key]);
         assert!(ring.verify_now(key.text.expose()).is_none(), "the store must be asked first");
         let identity = ring.verify(key.text.expose()).await.unwrap();
         assert!(identity.unlimited && identity.user.is_none());
@@ -235,10 +236,10 @@ mod tests {
         assert!(identity.rights.allows(Verb::Publish, b"game#1"));
         assert!(!identity.rights.allows(Verb::Subscribe, b"game#1"));
         assert!(ring.verify(key.text.expose()).await.is_ok());
-        assert_eq!(shelf.asked.load(Ordering::SeqCst), 1, "the second time it was remembered");
+        assert_eq!(lookup.asked.load(Ordering::SeqCst), 1, "the second answer comes from the cache");
         assert_eq!(ring.verify("tvk_0000000000_nothing").await, Err(AuthError::UnknownKey));
         assert_eq!(ring.verify("tvk_0000000000_nothing").await, Err(AuthError::UnknownKey));
-        assert_eq!(shelf.asked.load(Ordering::SeqCst), 2, "a wrong key is asked for once");
+        assert_eq!(lookup.asked.load(Ordering::SeqCst), 2, "an unknown key is cached too");
         assert_eq!(ring.verify("something else").await, Err(AuthError::UnknownKey));
         assert_eq!(ring.verify("open sesame").await.unwrap().scopes, Scopes::ALL);
     }
@@ -246,14 +247,14 @@ mod tests {
     #[tokio::test]
     async fn a_revoked_key_is_refused_when_its_cache_entry_expires() {
         let key = mint("ci", Scopes::ALL, Time(5)).unwrap();
-        let (shelf, ring) = ring(&[&key]);
+        let (lookup, ring) = ring(&[&key]);
         ring.verify(key.text.expose()).await.unwrap();
-        shelf.keys.lock().unwrap()[0].revoked_at = Some(Time(6));
+        lookup.keys.lock().unwrap()[0].revoked_at = Some(Time(6));
         let hash = hash(key.text.expose());
         let old = Instant::now() + Duration::from_millis(FRESH_MS);
         assert!(ring.remembered(&hash, old).is_none());
         assert_eq!(
-            judge(key.text.expose(), &hash, shelf.keys.lock().unwrap().pop()),
+            judge(key.text.expose(), &hash, lookup.keys.lock().unwrap().pop()),
             Err(AuthError::UnknownKey)
         );
     }

@@ -1,5 +1,4 @@
-//! Who is asking: tokens, API keys, and names in dev mode, turned into an `Identity`. Decides nothing about
-//! channels. Must hold: no credential is ever part of an error, a log line or a Debug text.
+//! Authentication: turns tokens, API keys and dev-mode names into an `Identity`. Authorization is elsewhere. Must hold: no credential is ever part of an error, a log line or a Debug text.
 
 mod credential;
 mod key;
@@ -34,9 +33,9 @@ pub enum AuthError {
     UnknownVerb(String),
     #[error("the API key is unknown or revoked")]
     UnknownKey,
-    #[error("the user name is empty, too long or holds control characters")]
+    #[error("the user name is empty, too long or contains control characters")]
     UserName,
-    /// The store could not be asked; the client should try again.
+    /// The store did not answer; the client should retry.
     #[error("cannot check API keys now; retry")]
     Unavailable,
 }

@@ -1,5 +1,5 @@
 //! Tokens: JWTs, signed with the secret (HS256) or checked against configured public keys. The time is an input.
-//! Must hold: the algorithm is that of the key, never that of the header; a token without an end is refused; leeway is
+//! Must hold: the algorithm is that of the key, never that of the header; a token without `exp` is refused; leeway is
 //! zero, so a token expires at exactly its `exp`.
 
 use super::AuthError;
@@ -17,7 +17,7 @@ use tavern_domain::{Identity, Rights, Scopes, Time, Verb, limits};
 pub const TOKEN_BYTES: usize = 8_192;
 const PATTERN_BYTES: usize = limits::REDIS_CHANNEL_BYTES;
 
-/// What a token says. Times are seconds, as in every JWT; a fraction is allowed because many libraries write one.
+/// The claims of a token. Times are seconds, as in every JWT; a fraction is allowed because many libraries write one.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct TokenClaims {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -37,7 +37,7 @@ pub struct TokenClaims {
 pub enum TokenKeyError {
     #[error("cannot read the token key {file}: {source}")]
     Unreadable { file: PathBuf, source: std::io::Error },
-    #[error("{file} holds no public key in PEM form for {algorithm}")]
+    #[error("{file} contains no public key in PEM form for {algorithm}")]
     NotAKey { file: PathBuf, algorithm: String },
 }
 
@@ -76,7 +76,7 @@ impl Verifier {
             return Err(AuthError::TooLong);
         }
         let header = jsonwebtoken::decode_header(token).map_err(|_| AuthError::Malformed)?;
-        // Extensions that the reader must understand, and this one understands none.
+        // Critical extensions (`crit`): none is supported.
         if header.crit.is_some() {
             return Err(AuthError::Malformed);
         }
@@ -118,7 +118,7 @@ impl TrustedKey {
     }
 }
 
-/// Only the signature is left to the library: the claims are checked here, against the time that came in.
+/// The library checks only the signature; the claims are checked here, against the time given.
 fn validation(algorithm: Algorithm) -> Validation {
     let mut validation = Validation::new(algorithm);
     validation.required_spec_claims.clear();
@@ -147,13 +147,13 @@ pub fn sign(secret: &SecretText, claims: &TokenClaims) -> Result<String, AuthErr
 }
 
 fn identity(claims: TokenClaims, now: Time) -> Result<Identity, AuthError> {
-    let expires =
-        moment(claims.exp.as_ref().ok_or(AuthError::NoExpiry)?).ok_or(AuthError::Claim("exp is no time"))?;
+    let expires = moment(claims.exp.as_ref().ok_or(AuthError::NoExpiry)?)
+        .ok_or(AuthError::Claim("exp is not a time"))?;
     if now >= expires {
         return Err(AuthError::Expired);
     }
     if let Some(nbf) = &claims.nbf
-        && now < moment(nbf).ok_or(AuthError::Claim("nbf is no time"))?
+        && now < moment(nbf).ok_or(AuthError::Claim("nbf is not a time"))?
     {
         return Err(AuthError::NotYet);
     }
@@ -164,7 +164,7 @@ fn identity(claims: TokenClaims, now: Time) -> Result<Identity, AuthError> {
         if good {
             Ok(Arc::from(name))
         } else {
-            Err(AuthError::Claim("name is too long or holds control characters"))
+            Err(AuthError::Claim("name is too long or contains control characters"))
         }
     });
     Ok(Identity {
@@ -178,7 +178,7 @@ fn identity(claims: TokenClaims, now: Time) -> Result<Identity, AuthError> {
     })
 }
 
-const BAD_SUB: &str = "sub is empty, too long or holds control characters";
+const BAD_SUB: &str = "sub is empty, too long or contains control characters";
 
 pub(super) fn is_user(name: &str) -> bool {
     (1..=limits::USER_BYTES).contains(&name.len()) && !name.chars().any(char::is_control)

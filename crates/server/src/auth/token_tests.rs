@@ -1,4 +1,4 @@
-//! Which tokens are accepted, by example.
+//! Which tokens are accepted.
 
 use super::*;
 use base64::Engine;

@@ -68,7 +68,7 @@ impl RedisAcceptor {
         .await;
     }
 
-    /// Gives a connection to a shard. In dev mode it may do everything; else it has to log in.
+    /// Gives a connection to a shard. In dev mode it has every right; otherwise it must authenticate.
     fn hand_over(
         &self,
         socket: TcpStream,
@@ -104,7 +104,7 @@ impl RedisAcceptor {
 /// How long an HTTP client is asked to wait after a refused connection.
 const RETRY_MS: u64 = 5_000;
 
-/// A whole HTTP response, for a connection whose request is not read.
+/// A complete HTTP response, for a connection whose request is not read.
 fn http_refusal(limit: ConnectionLimit) -> Vec<u8> {
     let (reason, code, message) = match limit {
         ConnectionLimit::Total => {
@@ -126,7 +126,7 @@ fn http_refusal(limit: ConnectionLimit) -> Vec<u8> {
     [head.into_bytes(), body].concat()
 }
 
-/// What Redis answers in this case.
+/// The error that Redis itself sends.
 fn redis_refusal(_: ConnectionLimit) -> Vec<u8> {
     b"-ERR max number of clients reached\r\n".to_vec()
 }

@@ -1,4 +1,4 @@
-//! Makes the parts of the server and gives each what it needs of the others. Starts nothing.
+//! Creates the parts of the server and connects them. Starts nothing.
 
 use crate::auth::{Authenticator, HelloTokens, Keyring, Verifier};
 use crate::authorize::AuthorizeHook;
@@ -37,7 +37,7 @@ impl Ports {
     pub fn bind(config: &mut Config) -> anyhow::Result<Ports> {
         let bind = |address: SocketAddr| {
             connections::bind(address).with_context(|| {
-                format!("cannot listen on {address}; is another server there? choose another with --listen or --resp")
+                format!("cannot listen on {address}; is another server using it? choose another address with --listen or --resp")
             })
         };
         let ports = Ports { http: bind(config.listen)?, redis: config.resp.map(bind).transpose()? };
@@ -118,7 +118,7 @@ impl Parts {
                 heartbeat_ms: config.sessions.heartbeat_ms as u32,
             },
         });
-        // Each shard makes its own state inside its thread; here only what can travel.
+        // Each shard creates its own state on its thread; this is what is sent there.
         let seeds = polls.into_iter().enumerate();
         let seeds = seeds.map(|(index, poll)| ShardStart::new(index, context.clone(), poll));
         let numbers = NodeMetrics {

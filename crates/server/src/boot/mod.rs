@@ -1,6 +1,6 @@
-//! Puts the server together and takes it apart again. The only place that names engines by address.
+//! Starts and stops the server. The only place that opens engines by address.
 //! Must hold: when `ready` is logged, everything listens; a clean stop leaves every session with another node or in the
-//! store; when a part fails, the process ends with an error, however the rest behaves.
+//! store; when a part fails, the process exits with an error, even if other parts hang.
 
 mod accept;
 mod assemble;
@@ -15,14 +15,14 @@ use anyhow::Context;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long `/readyz` tells of a failed part before connections end: a balancer asks every second or two.
+/// How long `/readyz` reports a failed part before connections are closed: load balancers check every second or two.
 const FAILURE_NOTICE: Duration = Duration::from_secs(1);
-/// After a failure the process ends within this time, whatever hangs.
+/// After a failure the process exits within this time, even if something hangs.
 const EXIT_DEADLINE: Duration = Duration::from_secs(10);
-/// How long what is left on the runtime may take to end.
+/// How long the remaining tasks of the runtime may take to end.
 const RUNTIME_END: Duration = Duration::from_secs(1);
 
-/// Runs the server until it is told to stop or a part of it fails. `announce` is called when everything listens, with
+/// Runs the server until it is stopped by a signal or a part fails. `announce` is called when everything listens, with
 /// the addresses that were bound.
 pub fn run(config: Config, announce: impl FnOnce(&Config)) -> anyhow::Result<()> {
     process::start_log(&config);
@@ -71,7 +71,7 @@ async fn serve(
     tracing::info!("stopping");
     health.begin_stop();
     let stopped = stop::stop(running, supervisor, failure.is_some()).await;
-    // Also what failed while the server stopped.
+    // A part may also have failed during the stop.
     match supervisor.failure() {
         Some(failure) => Err(failure.into()),
         None => stopped,

@@ -22,14 +22,14 @@ fn wants_colour() -> bool {
     std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
 }
 
-/// An idle connection touches little of its buffers; in huge pages it would own all of them.
+/// An idle connection touches little of its buffers; with huge pages it would occupy all of them.
 pub fn keep_pages_small() {
     if let Err(error) = rustix::thread::disable_transparent_huge_pages(true) {
         tracing::debug!(%error, "cannot disable transparent huge pages");
     }
 }
 
-/// As many descriptors as the system allows: each connection is one.
+/// Raises the limit of file descriptors to the maximum: each connection needs one.
 pub fn raise_descriptor_limit() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);

@@ -36,10 +36,10 @@ pub struct Tasks {
     pub liveness: SupervisedTask,
     pub adoption: SupervisedTask,
     pub delivery: SupervisedTask,
-    /// Ends the delivery task when what it has sent is answered.
+    /// Ends the delivery task after its batches in flight are answered.
     pub stop_delivery: Arc<Notify>,
     pub acceptors: Vec<SupervisedTask>,
-    /// Tasks with nothing to finish.
+    /// Tasks that can be aborted at any time.
     pub others: Vec<SupervisedTask>,
 }
 
@@ -158,11 +158,11 @@ async fn open_epoch(config: &Config, store: &StoreClient, clock: &NodeClock) -> 
     let open = NodeChange::Open { name: config.node.as_str().into(), lease_ms: config.nodes.lease_ms };
     let asked = clock.moment();
     let receipt = store.commit(Commit { node: Some(open), ..Commit::default() }).await?;
-    clock.heard(asked, receipt.time);
+    clock.observe(asked, receipt.time);
     Ok(receipt.epoch.unwrap_or(Epoch(0)))
 }
 
-/// From here on the node hears the others, and they hear it.
+/// Connects the node to the bus.
 fn open_bus(parts: &Parts, adoption: &Adoption) -> anyhow::Result<()> {
     let config = &parts.config;
     let receiver = Arc::new(BusDispatcher {

@@ -1,7 +1,7 @@
-//! The stop: sessions go to living nodes and their clients are told; what no node took goes to the store; the node says
-//! reason. After a failure the same, as far as it goes, in less time.
-//! Must hold: a node some of whose sessions are lost says no reason: its lease ends instead, and then the other nodes
-//! treat its clients as lost.
+//! The stop: sessions migrate to living nodes, and their clients are notified; sessions that no node took go to the
+//! store; then the node closes its lease. After a failure the same, as far as possible, in less time.
+//! Must hold: a node that has lost sessions does not close its lease: it expires, and then the other nodes treat the
+//! node's clients as lost.
 
 use super::assemble::Parts;
 use super::start::{RunningServer, Tasks};
@@ -15,15 +15,15 @@ use tavern_hub::PackedSession;
 use tavern_store::{Commit, NodeChange, Row, Writer};
 use tokio::sync::oneshot;
 
-/// The longest drain after a failure: what hangs may be what failed.
+/// The longest drain after a failure: the failed part may hang.
 const FAILURE_DRAIN: Duration = Duration::from_secs(3);
-/// Beyond the drain: for the reason, when deliveries took all of it.
-const GOODBYE: Duration = Duration::from_secs(2);
+/// The time beyond the drain for closing the lease, if deliveries used up all of it.
+const CLOSE_LEASE: Duration = Duration::from_secs(2);
 /// Sessions in one commit.
 const SESSIONS_PER_COMMIT: usize = 500;
-/// How often it is asked how many sessions are still on their way.
+/// How often the number of sessions that still migrate is checked.
 const LOOK: Duration = Duration::from_millis(10);
-/// How often, every `LOOK`, connections are given to end by themselves.
+/// How many checks, one every `LOOK`, connections get to close by themselves.
 const LAST_LOOKS: usize = 30;
 
 pub async fn stop(running: RunningServer, supervisor: &Supervisor, failed: bool) -> anyhow::Result<()> {
@@ -39,14 +39,14 @@ pub async fn stop(running: RunningServer, supervisor: &Supervisor, failed: bool)
     }
     others.iter().for_each(SupervisedTask::abort);
     let drained = drain(&parts, &adoption, timeout, &liveness, delivery);
-    let stopped = tokio::time::timeout(timeout + GOODBYE, drained).await;
+    let stopped = tokio::time::timeout(timeout + CLOSE_LEASE, drained).await;
     acceptors.iter().for_each(SupervisedTask::abort);
     liveness.abort();
     let drained = stopped.unwrap_or_else(|_| {
-        tracing::error!(?timeout, "drain timed out; some sessions are lost");
+        tracing::error!(timeout_ms = timeout.as_millis() as u64, "drain timed out; some sessions are lost");
         Ok(())
     });
-    // Shards that were not told yet end too.
+    // Also stops the shards that the drain did not reach.
     parts.shards.force_all(|| ShardInput::Stop(oneshot::channel().0));
     finish_answers(&parts).await;
     let supervisor = supervisor.clone();
@@ -71,7 +71,7 @@ async fn drain(
 ) -> anyhow::Result<()> {
     let until = tokio::time::Instant::now() + timeout;
     let node = &parts.node;
-    // It may live under another epoch than it began with.
+    // The node may have begun a new epoch since its start.
     let writer = Writer::new(&node.settings.node, node.epoch());
     let frozen = ask_shards(&parts.shards, ShardInput::Freeze).await;
     let drain_ms = parts.config.sessions.drain_ms;
@@ -83,22 +83,22 @@ async fn drain(
     let shards = parts.shards.len();
     let complete = frozen.len() == shards && packed.len() == shards;
     keep_sessions(parts, &writer, packed.into_iter().flatten().collect()).await?;
-    // After the reason the store takes nothing more from this node.
+    // After the lease is closed the store accepts nothing more from this node.
     drop(tokio::time::timeout_at(until, delivery.ended()).await);
-    // A renewal after the reason would be refused, and the node would think that it was taken for dead.
+    // A renewal after the lease is closed would be refused, and the node would take itself for fenced.
     liveness.abort();
     if !complete {
-        tracing::warn!("a shard has failed; the node's lease ends by itself");
+        tracing::warn!("a shard has failed; leaving the lease to expire");
         return Ok(());
     }
     let stop = NodeChange::Stop { node: writer.clone() };
-    let reason = Commit { writer: Some(writer), node: Some(stop), ..Commit::default() };
-    parts.store.commit(reason).await?;
+    let close = Commit { writer: Some(writer), node: Some(stop), ..Commit::default() };
+    parts.store.commit(close).await?;
     node.say_left();
     Ok(())
 }
 
-/// Gives each shard an input in turn and waits for its reply. A shard that has failed does not reply.
+/// Sends an input to each shard in turn and waits for its reply. A failed shard does not reply.
 async fn ask_shards<T>(shards: &Shards, input: impl Fn(oneshot::Sender<T>) -> ShardInput) -> Vec<T> {
     let mut replies = Vec::new();
     for shard in 0..shards.len() {
@@ -124,11 +124,11 @@ async fn keep_sessions(parts: &Parts, writer: &Writer, mut packed: Vec<PackedSes
     Ok(())
 }
 
-/// Offers the sessions to the nodes that live, and waits until they have them.
+/// Offers the sessions to the living nodes, and waits until they have taken them.
 async fn migrate(shards: &Shards, adoption: &Adoption, drain_ms: u64) {
     let living = match adoption.living_nodes().await {
         Ok(living) => living,
-        Err(error) => return tracing::warn!(%error, "cannot read which nodes live; sessions go to the store"),
+        Err(error) => return tracing::warn!(%error, "cannot read living nodes; sessions go to the store"),
     };
     if !living.is_empty() {
         tracing::info!(nodes = living.len(), "offering sessions to other nodes");
@@ -140,7 +140,7 @@ async fn migrate(shards: &Shards, adoption: &Adoption, drain_ms: u64) {
     }
 }
 
-/// Answers that the shards gave to HTTP are still on their way to the sockets.
+/// Waits for HTTP responses that are still being written.
 async fn finish_answers(parts: &Parts) {
     for _ in 0..LAST_LOOKS {
         if parts.connections.open() == 0 {

@@ -1,6 +1,6 @@
-//! What a store holds, as text: one JSON object a line, the first says what it is, the last how many there were. Knows no store.
-//! Must hold: what was written is read back the same; a line of another format, or a file without its end, is refused.
-//! Versions are not written: a store gives its own.
+//! The export format: one JSON object per line, a header first, the number of rows last. Independent of stores.
+//! Must hold: rows are read as they were written; a line of another format, or a truncated file, is refused.
+//! Versions are not written: a store assigns its own.
 
 use anyhow::{Context, bail};
 use base64::Engine;
@@ -17,7 +17,7 @@ use tavern_store::{
 };
 use tavern_wire::json::presence::state_digest;
 
-/// Changes with every change of the lines.
+/// The version of the format; raised with every change.
 pub const FORMAT: u32 = 2;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -45,7 +45,7 @@ pub struct ArchiveHeader {
     pub store: String,
     /// The store's time when it began. No version in it is above this time in microseconds.
     pub time: u64,
-    /// Servers were writing.
+    /// Servers were running during the export.
     pub live: bool,
 }
 
@@ -93,7 +93,7 @@ pub struct DocumentLine {
     body: String,
 }
 
-/// How many events a topic had before the log begins. The position is one before the log's first, and of this topic alone.
+/// How many events a topic had before the start of the log. Its position is below the first of the log, and unique.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TopicLine {
     topic: String,
@@ -112,7 +112,7 @@ pub struct EventLine {
     body: String,
 }
 
-/// After the events: where the log begins, and the last position that was ever given.
+/// After the events: the start of the log, and the last position ever assigned.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LogLine {
     pub first: u64,
@@ -167,7 +167,7 @@ pub struct DeadlineLine {
     due: u64,
 }
 
-/// What a line puts into a store.
+/// What a line adds to a store.
 #[derive(Debug)]
 pub enum ImportedItem {
     Row(Row),
@@ -210,11 +210,11 @@ impl ArchiveLine {
             }),
             Row::Session(session) => ArchiveLine::Session(of_session(session)),
             Row::Presence(presence) => ArchiveLine::Presence(of_presence(presence)),
-            Row::Lease(lease) => bail!("the lease {} is nothing to be moved", lease.name),
+            Row::Lease(lease) => bail!("the lease {} is not exported", lease.name),
         })
     }
 
-    /// A topic that had so many events before the log begins.
+    /// A topic that had this many events before the start of the log.
     pub fn of_topic(topic: &str, count: u64, position: u64) -> ArchiveLine {
         ArchiveLine::Topic(TopicLine { topic: topic.to_owned(), count, position })
     }
@@ -340,8 +340,8 @@ fn read_key(key: KeyLine) -> anyhow::Result<ApiKey> {
     Ok(ApiKey {
         id: key.id.into(),
         name: key.name.into(),
-        hash: hash.as_slice().try_into().context("the hash of a key has 32 bytes")?,
-        scopes: scopes.context("a scope is unknown")?,
+        hash: hash.as_slice().try_into().context("the hash of a key must have 32 bytes")?,
+        scopes: scopes.context("unknown scope")?,
         created_at: Time(key.created_at),
         revoked_at: key.revoked_at.map(Time),
     })
@@ -350,7 +350,7 @@ fn read_key(key: KeyLine) -> anyhow::Result<ApiKey> {
 fn read_session(session: SessionLine) -> anyhow::Result<StoredSession> {
     Ok(StoredSession {
         client: client_id(&session.client)?,
-        secret: SessionKey::parse(&session.secret).context("this is no secret of a session")?,
+        secret: SessionKey::parse(&session.secret).context("invalid session secret")?,
         user: session.user.map(Arc::from),
         name: session.name.map(Arc::from),
         owner: Writer::new(&session.node, Epoch(session.epoch)),
@@ -373,7 +373,7 @@ fn read_presence(presence: PresenceLine) -> anyhow::Result<PresenceRow> {
     let departed = match presence.departed {
         None => None,
         Some(part) => {
-            let reason = OfflineReason::parse(&part.reason).context("a reason is unknown")?;
+            let reason = OfflineReason::parse(&part.reason).context("unknown offline reason")?;
             Some(LastDeparture { reason, seen: Time(part.seen) })
         }
     };
@@ -388,18 +388,18 @@ fn read_presence(presence: PresenceLine) -> anyhow::Result<PresenceRow> {
 }
 
 fn client_id(text: &str) -> anyhow::Result<ClientId> {
-    ClientId::parse(text).context("this is no id of a client")
+    ClientId::parse(text).context("invalid client id")
 }
 
 fn visibility(text: &str) -> anyhow::Result<Visibility> {
-    Visibility::parse(text).context("this is no visibility")
+    Visibility::parse(text).context("invalid visibility")
 }
 
-/// The engines assert that kinds are well formed, so a wrong one must not reach them.
+/// The engines assert that kinds are well formed, so an invalid one must be refused here.
 fn check_kind(kind: &str) -> anyhow::Result<()> {
     let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_' || byte == b'-';
     let good = !kind.is_empty() && kind.len() <= 32 && kind.bytes().all(inner);
-    if good { Ok(()) } else { bail!("this is no kind") }
+    if good { Ok(()) } else { bail!("invalid document kind") }
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! How long a certificate is valid: as much of X.509 as that takes. Judges nothing else; TLS does.
+//! Reads the expiry of an X.509 certificate. Validates nothing else; TLS does that.
 
 use super::moment::day_number;
 use tavern_domain::Time;
@@ -25,7 +25,7 @@ pub fn not_after(der: &[u8]) -> Option<Time> {
     moment(tag, std::str::from_utf8(text).ok()?)
 }
 
-/// The tag, the content, and what follows.
+/// The tag, the content, and the remaining bytes.
 fn element(bytes: &[u8]) -> Option<(u8, &[u8], &[u8])> {
     let (&tag, rest) = bytes.split_first()?;
     let (&first, rest) = rest.split_first()?;
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_validity_is_found() {
+    fn expiry_is_read() {
         for (version, tag, end, expected) in [
             (true, UTC_TIME, "261115100820Z", Some(1_794_737_300_000)),
             (false, UTC_TIME, "261115100820Z", Some(1_794_737_300_000)),
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_certificate_has_no_end() {
+    fn other_bytes_have_no_expiry() {
         let whole = certificate(true, UTC_TIME, "261115100820Z");
         for length in 0..whole.len() {
             assert_eq!(not_after(&whole[..length]), None);

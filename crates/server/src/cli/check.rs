@@ -1,4 +1,4 @@
-//! `tavern check`: is the configuration valid, what holds, and where did each value come from.
+//! `tavern check`: validates the configuration and shows every value with its origin.
 
 use super::options::{ConfigOptions, print_warnings};
 use super::{print_line, table};
@@ -67,7 +67,7 @@ fn plural(count: usize) -> &'static str {
     if count == 1 { "error" } else { "errors" }
 }
 
-/// A value as one reads it: lists without quotes, nothing as a dash.
+/// A value for people: lists without quotes, an absent value as a dash.
 fn shown(key: &str, value: &Value) -> String {
     match value {
         Value::Null => "-".to_owned(),

@@ -1,5 +1,4 @@
-//! `tavern completions`: what a shell must know to complete the command line, on stdout. Made from the command line itself,
-//! so it cannot know less or more than the program.
+//! `tavern completions`: prints the completion script of a shell, generated from the command line definition.
 
 use clap_complete::{Shell, generate};
 use std::io::Write;
@@ -7,13 +6,13 @@ use std::process::ExitCode;
 
 #[derive(clap::Args)]
 pub struct CompletionsArgs {
-    /// The shell that reads it
+    /// The shell
     shell: Shell,
 }
 
 pub fn run(args: CompletionsArgs, mut command: clap::Command) -> anyhow::Result<ExitCode> {
     let name = command.get_name().to_owned();
-    // Made whole first: the generator does not know what to do when a pipe ends.
+    // Generated in memory first: the generator panics on a closed pipe.
     let mut script = Vec::new();
     generate(args.shell, &mut command, name, &mut script);
     let mut out = std::io::stdout().lock();

@@ -1,5 +1,5 @@
 //! `tavern dev`: a server with no configuration, and the banner it prints when it is ready. The secrets are kept in the
-//! folder, so the token and the key that it prints stay valid over a restart.
+//! data folder, so the printed token and key stay valid after a restart.
 
 use super::options::ConfigOptions;
 use super::table::{self, Colour, paint};
@@ -22,20 +22,20 @@ const TOKEN_TTL_MS: u64 = 30 * 86_400_000;
 
 pub fn run(args: DevArgs) -> anyhow::Result<ExitCode> {
     let config = args.options.load(ServerMode::Dev, true)?.valid()?;
-    crate::boot::run(config, greet)?;
+    crate::boot::run(config, print_banner)?;
     Ok(ExitCode::SUCCESS)
 }
 
 /// Prints the banner. A closed stdout must not end the server.
-fn greet(config: &Config) {
-    if let Err(error) = greeting(config).and_then(|text| print_line(&text)) {
+fn print_banner(config: &Config) {
+    if let Err(error) = banner_of(config).and_then(|text| print_line(&text)) {
         tracing::warn!(%error, "cannot print the banner");
     }
 }
 
 /// The banner with a fresh token and the folder's key. `config.listen` and `config.resp` must be the addresses that
 /// were bound.
-fn greeting(config: &Config) -> anyhow::Result<String> {
+fn banner_of(config: &Config) -> anyhow::Result<String> {
     let everything = Verb::ALL.map(|verb| verb.as_str().to_owned()).to_vec();
     let allow = BTreeMap::from([("*".to_owned(), everything)]);
     let secret = config.secret.as_ref().context("dev mode has a secret")?;
@@ -58,20 +58,16 @@ fn coloured_banner(config: &Config, token: &str, key: &str, colour: bool) -> Str
     let mut places = vec![
         // The key is in the fragment: browsers do not send that part.
         line("Dashboard", format!("{web}/#key={}", encoded(key)), "open it in a browser"),
-        line(
-            "Demo",
-            format!("{web}/demo"),
-            "a game lobby: open it in two windows; the documents are at /docs",
-        ),
+        line("Demo", format!("{web}/demo"), "a game lobby to try; the documentation is at /docs"),
         line("HTTP", web.clone(), "REST, SSE, long-poll"),
-        line("WebSocket", format!("{socket}?user={USER}"), "any name will do in dev mode"),
+        line("WebSocket", format!("{socket}?user={USER}"), "any user name works in dev mode"),
     ];
     if let Some(resp) = config.resp {
-        places.push(line("Redis", format!("redis{secure}://{resp}"), "redis-cli and every Redis client"));
+        places.push(line("Redis", format!("redis{secure}://{resp}"), "redis-cli or any Redis client"));
     }
-    places.push(line("Data", config.data.display().to_string(), "remove it to begin again"));
+    places.push(line("Data", config.data.display().to_string(), "delete it to start again"));
     let mut tries = vec![
-        ("listen", "tavern subscribe 'game#1'".to_owned() + &url_flag(&web)),
+        ("subscribe", "tavern subscribe 'game#1'".to_owned() + &url_flag(&web)),
         ("publish", format!("tavern publish 'game#1' '{{\"hello\":\"world\"}}'{}", url_flag(&web))),
         (
             "REST",
@@ -117,7 +113,7 @@ fn coloured_banner(config: &Config, token: &str, key: &str, colour: bool) -> Str
     text
 }
 
-/// Percent-encoded for the fragment of a URL; a key from the configuration may hold anything.
+/// Percent-encoded for the fragment of a URL; a key from the configuration may contain any character.
 fn encoded(key: &str) -> String {
     let plain = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.' | b'~');
     let one = |byte: u8| if plain(&byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") };
@@ -148,10 +144,10 @@ mod tests {
     }
 
     #[test]
-    fn the_greeting_holds_all_that_is_needed_to_begin() {
+    fn banner_has_addresses_credentials_and_commands() {
         let folder = tempfile::tempdir().unwrap();
         let config = config(folder.path());
-        let text = greeting(&config).unwrap();
+        let text = banner_of(&config).unwrap();
         let key = config.admin_key.as_ref().unwrap().expose();
         for part in [
             &format!("http://127.0.0.1:7400/#key={key}"),
@@ -166,13 +162,13 @@ mod tests {
     }
 
     #[test]
-    fn a_strange_key_makes_no_strange_address() {
+    fn keys_are_escaped_in_the_dashboard_url() {
         assert_eq!(encoded("tvk_a-1"), "tvk_a-1");
         assert_eq!(encoded("a b&ü"), "a%20b%26%C3%BC");
     }
 
     #[test]
-    fn colours_are_for_terminals() {
+    fn banner_is_coloured_on_request_only() {
         let folder = tempfile::tempdir().unwrap();
         let config = config(folder.path());
         assert!(!coloured_banner(&config, "t", "k", false).contains('\x1b'));

@@ -1,5 +1,5 @@
-//! `tavern export`: everything that a store keeps, as lines of JSON on stdout. `tavern import` reads them.
-//! Must hold: memory is bounded by a page; a file that ends without its last line is not whole, and import says so.
+//! `tavern export`: writes the whole store as JSON lines to stdout, for `tavern import`.
+//! Must hold: memory is bounded by a page; import refuses a file without the last line.
 
 use super::archive::{ArchiveEnd, ArchiveHeader, ArchiveLine, FORMAT, LogLine};
 use super::options::StoreOptions;
@@ -17,7 +17,7 @@ use tavern_store::{
 
 #[derive(clap::Args)]
 pub struct ExportArgs {
-    /// Export although servers run on the store: without sessions and presences, and each row as it is when it is read
+    /// Export while servers run on the store: without sessions and presence; each row as it is when it is read
     #[arg(long)]
     live: bool,
     #[command(flatten)]
@@ -33,7 +33,7 @@ pub fn run(args: ExportArgs) -> anyhow::Result<ExitCode> {
     let (time, alive) = running_servers(&client)?;
     if !alive.is_empty() && !args.live {
         bail!(
-            "servers run on this store ({}): stop them first, so that sessions and presences come along, or use --live",
+            "servers run on this store ({}): stop them first, so that sessions and presence are exported too, or use --live",
             alive.join(", ")
         );
     }
@@ -62,7 +62,7 @@ pub fn run(args: ExportArgs) -> anyhow::Result<ExitCode> {
     export.deadlines()?;
     if !live && export.highest > time.ms().saturating_mul(1000) {
         bail!(
-            "a version is above the store's time: its clock was set back; try again when that time has passed"
+            "a row has a version above the store's time: the clock was set back; retry when that time has passed"
         );
     }
     let lines = export.lines - 1;
@@ -70,7 +70,7 @@ pub fn run(args: ExportArgs) -> anyhow::Result<ExitCode> {
     export.out.flush()?;
     eprintln!("exported {lines} rows");
     if live {
-        eprintln!("servers were running: sessions, presences and later changes are not in the file");
+        eprintln!("servers were running: sessions, presence and later changes are not in the file");
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -84,7 +84,7 @@ pub fn running_servers(client: &BlockingStore) -> anyhow::Result<(Time, Vec<Stri
     let (mut alive, mut after) = (Vec::new(), None);
     loop {
         let Found::Nodes(page) = client.read(Read::Nodes { after, limit: PAGE_ROWS })? else {
-            bail!("the store answered something else than nodes");
+            bail!("the store did not answer with nodes");
         };
         after = page.rows.last().map(|node| node.writer.clone());
         let living = page.rows.iter().filter(|node| node.closed_at.is_none() && now < node.lease_until);
@@ -107,7 +107,7 @@ impl<W: Write> Export<'_, W> {
     fn refuse_live_log(&self, live: bool) -> anyhow::Result<()> {
         if live && self.topics(None)?.log.head > 0 {
             bail!(
-                "the store holds events of topics, which running servers change meanwhile: stop them first, or back up the store with its own tools"
+                "the store has topic events, which running servers change meanwhile: stop them first, or back up the store with its own tools"
             );
         }
         Ok(())
@@ -116,18 +116,18 @@ impl<W: Write> Export<'_, W> {
     fn topics(&self, after: Option<Arc<str>>) -> anyhow::Result<TopicPage> {
         match self.client.read(Read::Topics { names: Vec::new(), after, limit: PAGE_ROWS })? {
             Found::Topics(topics) => Ok(topics),
-            _ => bail!("the store answered something else than topics"),
+            _ => bail!("the store did not answer with topics"),
         }
     }
 
     fn stretch(&self, topics: Vec<Arc<str>>, after: u64, limit: u32) -> anyhow::Result<LogPage> {
         match self.client.read(Read::Log { topics, after, limit })? {
             Found::Log(stretch) => Ok(stretch),
-            _ => bail!("the store answered something else than events"),
+            _ => bail!("the store did not answer with events"),
         }
     }
 
-    /// The events with their positions and counts, and before them the topics that have had more than are kept.
+    /// The events with their positions and counts; before them the topics that have had more events than are kept.
     fn log(&mut self) -> anyhow::Result<()> {
         let LogEnds { first, head, .. } = self.topics(None)?.log;
         if head == 0 {
@@ -146,10 +146,9 @@ impl<W: Write> Export<'_, W> {
                 break;
             }
         }
-        // Each of them had an event that is gone, so there is room for them before the first that is kept.
+        // Each of these topics had an event that was removed, so positions below the first kept one are free.
         let begins = first.checked_sub(earlier.len() as u64).filter(|begins| *begins > 0);
-        let begins =
-            begins.context("the log of topics is inconsistent: events are missing at its beginning")?;
+        let begins = begins.context("the log of topics is inconsistent: events are missing at its start")?;
         for (position, (topic, count)) in (begins..).zip(&earlier) {
             self.line(&ArchiveLine::of_topic(topic, *count, position))?;
         }
@@ -186,7 +185,7 @@ impl<W: Write> Export<'_, W> {
         let mut after = None;
         loop {
             let Found::Keys(page) = self.client.read(Read::Keys { after, limit: PAGE_ROWS })? else {
-                bail!("the store answered something else than keys");
+                bail!("the store did not answer with keys");
             };
             after = page.rows.last().map(|key| key.row.id.clone());
             for Versioned { version, row } in page.rows {
@@ -203,7 +202,7 @@ impl<W: Write> Export<'_, W> {
         loop {
             let read = Read::Sessions { node: None, after, limit: PAGE_ROWS };
             let Found::Sessions(page) = self.client.read(read)? else {
-                bail!("the store answered something else than sessions");
+                bail!("the store did not answer with sessions");
             };
             after = page.rows.last().map(|session| session.row.client);
             for Versioned { version, row } in page.rows {
@@ -220,7 +219,7 @@ impl<W: Write> Export<'_, W> {
         loop {
             let read = Read::Rows { kind, after, limit: PAGE_ROWS };
             let Found::Rows(page) = self.client.read(read).context("rows cannot be listed")? else {
-                bail!("the store answered something else than rows");
+                bail!("the store did not answer with rows");
             };
             after = page.rows.last().map(|found| found.row.key());
             for Versioned { version, row } in page.rows {
@@ -237,7 +236,7 @@ impl<W: Write> Export<'_, W> {
         loop {
             let read = Read::DueDeadlines { by: Time::NEVER, after, limit: PAGE_ROWS };
             let Found::Deadlines(page) = self.client.read(read)? else {
-                bail!("the store answered something else than deadlines");
+                bail!("the store did not answer with deadlines");
             };
             after = page.rows.last().cloned();
             for deadline in &page.rows {

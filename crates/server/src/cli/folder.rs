@@ -15,8 +15,7 @@ use std::time::{Duration, Instant};
 use tavern_local::{Error, Interest, Interrupter, Local, Message, Options};
 use tokio::signal::unix::{SignalKind, signal};
 
-/// How long a line that is being written may still take once the subscriber has left the folder: its reader may have
-/// stopped reading.
+/// How long a pending write to stdout may take after the subscriber has left the folder: the reader may be stuck.
 const LAST_LINE: Duration = Duration::from_millis(500);
 /// Between two attempts at a folder that is busy or full.
 const RETRY: Duration = Duration::from_millis(100);
@@ -28,7 +27,7 @@ pub fn publish(folder: &Path, channel: &[u8], payload: &[u8]) -> anyhow::Result<
     Ok(recipients)
 }
 
-/// What to listen to, and for how long.
+/// The channels and patterns, and when to stop.
 pub struct ListenRequest<'a> {
     pub channels: &'a [OsString],
     pub patterns: &'a [OsString],
@@ -99,7 +98,7 @@ impl FolderListener {
                 // Transient, and nothing is lost meanwhile.
                 Err(error @ (Error::Busy { .. } | Error::Full { .. })) => {
                     if !reported {
-                        eprintln!("{error}; still listening");
+                        eprintln!("{error}; retrying");
                     }
                     reported = true;
                     thread::sleep(RETRY);
@@ -127,13 +126,13 @@ impl FolderListener {
             eprintln!("error: {error}");
             exit(1);
         }
-        // The main thread is faster, unless it is stuck.
+        // The main thread exits first, unless it is stuck.
         thread::sleep(LAST_LINE);
         exit(0)
     }
 }
 
-/// SIGTERM and SIGINT, caught before anything is put into the folder.
+/// SIGTERM and SIGINT, caught before the folder is changed.
 struct FolderSignals {
     runtime: tokio::runtime::Runtime,
     terminate: tokio::signal::unix::Signal,

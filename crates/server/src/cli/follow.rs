@@ -1,4 +1,4 @@
-//! `tavern follow`: whom a user follows and what they do; follows or unfollows a user.
+//! `tavern follow`: follows or unfollows a user, or shows the statuses of followed users.
 
 use super::options::ServerOptions;
 use super::{block_on, line, moment, print_line, table};
@@ -13,16 +13,16 @@ use tokio::time::timeout;
 pub struct FollowArgs {
     #[command(flatten)]
     server: ServerOptions,
-    /// Whom to follow; without it shows everybody you follow
+    /// The user to follow; without it, shows everyone you follow
     #[arg(value_name = "USER")]
     whom: Option<String>,
     /// Stop following
     #[arg(long, requires = "whom")]
     stop: bool,
-    /// Go on and print one JSON line for each change of status
+    /// Keep running and print one JSON line per status change
     #[arg(long, conflicts_with = "stop")]
     watch: bool,
-    /// With --watch: end after so many lines
+    /// With --watch: exit after this many lines
     #[arg(long, requires = "watch")]
     count: Option<u64>,
     /// JSON instead of a table
@@ -87,7 +87,7 @@ async fn watch(client: &Client, events: &mut Events, count: u64) -> anyhow::Resu
                 printed += 1;
             }
             Event::Reconnecting { why } => eprintln!("connection lost ({why}); reconnecting"),
-            // A new session knows nothing of what was asked before.
+            // A new session has no requests of the old one.
             Event::Reset => client.me().request_statuses().await?,
             Event::Closed(error) | Event::Refused(error) => return Err(error.into()),
             _ => {}

@@ -1,5 +1,5 @@
-//! `tavern import`: reads from stdin what `tavern export` wrote, into a store that is empty and on which no server runs.
-//! Must hold: no existing row is changed, because every row is expected to be absent; an import that fails says which rows
+//! `tavern import`: reads an export from stdin into an empty store on which no server runs.
+//! Must hold: no existing row is changed, because every row is expected to be absent; a failed import reports how many rows
 //! are stored; versions do not repeat, because the new store's time is not before that of the export.
 
 use super::archive::{ArchiveHeader, ArchiveLine, FORMAT, ImportedItem};
@@ -22,7 +22,7 @@ pub struct ImportArgs {
 }
 
 const TIMEOUT: Duration = Duration::from_secs(60);
-/// Lines that are carried out together, by count and by bytes.
+/// Limits of one commit: lines and bytes.
 const BATCH_LINES: u64 = 500;
 const BATCH_BYTES: usize = 4 * 1024 * 1024;
 /// A session with a full mailbox, in base64, with room.
@@ -65,7 +65,7 @@ pub fn run(args: ImportArgs) -> anyhow::Result<ExitCode> {
 fn check(client: &BlockingStore, header: &ArchiveHeader) -> anyhow::Result<()> {
     if header.format != FORMAT {
         bail!(
-            "the file has format {}, this program reads format {FORMAT}: use the tavern that wrote it, {}",
+            "the file has format {}, this program reads format {FORMAT}: use the tavern version that wrote it, {}",
             header.format,
             header.program
         );
@@ -75,20 +75,18 @@ fn check(client: &BlockingStore, header: &ArchiveHeader) -> anyhow::Result<()> {
         bail!("servers run on this store ({}): stop them first", alive.join(", "));
     }
     if let Some(what) = occupied(client)? {
-        bail!(
-            "this store is not empty, there are {what} in it: import into a new folder, database or schema"
-        );
+        bail!("this store is not empty, it has {what}: import into a new folder, database or schema");
     }
     if now.ms() < header.time {
         let behind = header.time - now.ms();
         bail!(
-            "the clock of this store is {behind} ms behind that of the exported store, so versions would go back: correct it"
+            "the clock of this store is {behind} ms behind that of the exported store, so versions would decrease: correct the clock"
         );
     }
     Ok(())
 }
 
-/// What is in the store that an import could collide with.
+/// Rows in the store that an import could collide with.
 fn occupied(client: &BlockingStore) -> anyhow::Result<Option<&'static str>> {
     let rows = |kind| Read::Rows { kind, after: None, limit: 1 };
     for (what, read) in [
@@ -124,7 +122,7 @@ fn next(input: &mut impl BufRead) -> anyhow::Result<Option<ArchiveLine>> {
     match text.last() {
         None => Ok(None),
         Some(b'\n') => Ok(Some(serde_json::from_slice(&text).context("a line cannot be read")?)),
-        Some(_) => bail!("the last line is truncated, or longer than tavern writes any"),
+        Some(_) => bail!("the last line is truncated, or longer than any line of an export"),
     }
 }
 
@@ -135,7 +133,7 @@ struct Import<'a> {
     /// Of the last event.
     position: u64,
     bytes: usize,
-    /// Rows that are in the store, and those that wait to be.
+    /// Rows that are stored, and those that are not yet committed.
     done: u64,
     waiting: u64,
 }
@@ -156,7 +154,7 @@ impl Import<'_> {
             let at = self.done + self.waiting + 1;
             match line.put().with_context(|| format!("row {at} cannot be read"))? {
                 Some(put) => self.add(put)?,
-                None => bail!("row {at} is the beginning of another export"),
+                None => bail!("row {at} is the start of another export"),
             }
         }
     }
@@ -177,7 +175,7 @@ impl Import<'_> {
             }
             ImportedItem::Event(entry) => {
                 if entry.position <= self.position {
-                    bail!("the events of the log are not in their order");
+                    bail!("the events of the log are not in order");
                 }
                 self.position = entry.position;
                 self.bytes += 200 + entry.body.len();

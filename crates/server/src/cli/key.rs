@@ -1,4 +1,4 @@
-//! `tavern key`: API keys in the store. Works beside a running server, which notices within a second.
+//! `tavern key`: API keys in the store. Works while servers run; they notice changes within a second.
 
 use super::options::StoreOptions;
 use super::{moment, print_line, table};
@@ -97,14 +97,14 @@ fn list(json: bool, options: StoreOptions) -> anyhow::Result<()> {
 }
 
 fn revoke(asked: &str, options: StoreOptions) -> anyhow::Result<()> {
-    // The whole key is accepted in place of its id.
+    // The complete key is accepted instead of its id.
     let id = asked.strip_prefix("tvk_").and_then(|rest| rest.split('_').next()).unwrap_or(asked);
     let store = options.open_existing(TIMEOUT)?;
     let Some(Versioned { version, row }) = all(&store)?.into_iter().find(|key| &*key.row.id == id) else {
-        bail!("there is no key with the id {id:?}: `tavern key list` shows them");
+        bail!("there is no key with the id {id:?}; `tavern key list` shows the ids");
     };
     if let Some(at) = row.revoked_at {
-        eprintln!("key {id} was revoked already, at {}", moment::show(at));
+        eprintln!("key {id} was already revoked at {}", moment::show(at));
         return Ok(());
     }
     let name = row.name.clone();
@@ -120,7 +120,7 @@ fn all(store: &BlockingStore) -> anyhow::Result<Vec<Versioned<ApiKey>>> {
     loop {
         let after = keys.last().map(|key| key.row.id.clone());
         let Found::Keys(page) = store.read(Read::Keys { after, limit: PAGE })? else {
-            bail!("the store answered something else than keys");
+            bail!("the store did not answer with keys");
         };
         keys.extend(page.rows);
         if !page.more {

@@ -1,5 +1,5 @@
-//! A message of a folder as one line of JSON, with the members that a server's line has. What is not UTF-8 is written in
-//! base64. Must hold: a line has no line break inside; its reader can tell base64 from text.
+//! A message of a folder as one JSON line, with the same members as a message of a server. Payloads that are not UTF-8
+//! are written in base64. Must hold: a line has no line break inside; readers can tell base64 from text.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -16,7 +16,7 @@ pub fn line_of(message: &Message) -> String {
     one_line(&String::from_utf8_lossy(&object(pattern, publication)))
 }
 
-/// A raw newline in JSON only ever stands between tokens, so a space says the same.
+/// A raw newline in JSON is always between tokens, so a space is equivalent.
 pub fn one_line(text: &str) -> String {
     text.replace(['\n', '\r'], " ")
 }
@@ -59,7 +59,7 @@ mod tests {
     use super::*;
     use tavern_wire::json::{Payload, message_tail};
 
-    /// What a subscriber of a fresh folder prints when this is published.
+    /// The line that a subscriber of a new folder prints for this message.
     fn printed(channel: &[u8], payload: &[u8], pattern: Option<&[u8]>) -> String {
         let folder = tempfile::tempdir().unwrap();
         let local = tavern_local::open(folder.path()).unwrap();
@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_says_what_a_server_says() {
+    fn line_has_the_members_of_a_server_event() {
         for payload in [
             &b"{\"a\": 1.50}"[..],
             b"hello",
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn patterns_and_names_that_are_no_text() {
+    fn names_that_are_not_utf8_are_base64() {
         let line = printed(b"game#1", b"7", Some(b"game#*"));
         assert_eq!(line, r#"{"event":"message","pattern":"game#*","channel":"game#1","data":7}"#);
         let line = printed(b"\xff", b"x", None);
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_is_one_line() {
+    fn message_is_one_line() {
         assert_eq!(one_line("{\"data\":{\n \"a\": \"x\\ny\"\r\n}}"), "{\"data\":{  \"a\": \"x\\ny\"  }}");
         assert_eq!(printed(b"a\nb", b"[1,\n2]", None).lines().count(), 1);
     }

@@ -1,4 +1,4 @@
-//! `tavern local`: who listens on a folder that processes share without a server, and what waits there. Creates nothing, and
+//! `tavern local`: the subscribers of a folder that processes share without a server, and their queues. Creates nothing;
 //! removes only dead processes, with `--sweep`.
 
 use super::table::{self, Colour, paint};
@@ -19,7 +19,7 @@ pub struct LocalArgs {
 
 #[derive(clap::Subcommand)]
 enum LocalAction {
-    /// Show who listens on a folder and what waits there
+    /// Show the subscribers of a folder and their queues
     Stat {
         /// The folder
         #[arg(long, value_name = "DIR")]
@@ -27,7 +27,7 @@ enum LocalAction {
         /// One JSON object instead of a table
         #[arg(long)]
         json: bool,
-        /// First remove what dead processes left behind
+        /// First remove dead processes
         #[arg(long)]
         sweep: bool,
     },
@@ -61,7 +61,7 @@ pub fn open(folder: &Path) -> anyhow::Result<Option<Local>> {
         }
         Ok(false) => Ok(None),
         Err(error) if error.kind() == ErrorKind::NotADirectory => Ok(None),
-        Err(error) => Err(error).with_context(|| format!("cannot look into {}", folder.display())),
+        Err(error) => Err(error).with_context(|| format!("cannot open {}", folder.display())),
     }
 }
 
@@ -103,7 +103,7 @@ const HEADS: [&str; 11] = [
 fn text(stat: &Stat) -> String {
     let mut rows = vec![HEADS.map(str::to_owned).to_vec()];
     rows.extend(stat.processes.iter().map(row));
-    let mut text = if stat.processes.is_empty() { "no listeners\n".into() } else { table::columns(&rows) };
+    let mut text = if stat.processes.is_empty() { "no subscribers\n".into() } else { table::columns(&rows) };
     let log = counted(stat.log_messages, "message", "messages");
     let oldest = stat.oldest_ms.map_or(String::new(), |ms| format!(", the oldest {} ago", moment::span(ms)));
     text.push_str(&format!(

@@ -1,4 +1,4 @@
-//! `tavern man`: the manual in roff, made from the command line itself. One page on stdout, or a page for each command in a
+//! `tavern man`: the manual in roff, generated from the command line definition. One page on stdout, or a page for each command in a
 //! folder: `tavern.1`, `tavern-serve.1`, `tavern-key-create.1`.
 
 use anyhow::Context;
@@ -9,7 +9,7 @@ use std::process::ExitCode;
 
 #[derive(clap::Args)]
 pub struct ManArgs {
-    /// Write the pages of all commands into this folder, which must be there
+    /// Write the pages of all commands into this existing folder
     #[arg(value_name = "DIR")]
     folder: Option<PathBuf>,
 }

@@ -1,6 +1,6 @@
 //! The command line: one file per command, each with its arguments and `run`. Commands that talk to a server are built on
-//! `tavern-client`, those that open a store on its public contract; nothing here is a back door. Results go to stdout,
-//! everything else to stderr.
+//! `tavern-client`, those that open a store on the store contract. Results go to stdout, everything else to
+//! stderr.
 
 mod archive;
 mod certificate;
@@ -43,7 +43,7 @@ struct Cli {
 
 #[derive(clap::Subcommand)]
 enum Command {
-    /// Start with no configuration, on this machine only
+    /// Start without configuration, reachable from this machine only
     Dev(dev::DevArgs),
     /// Start a production server: needs a secret, denies by default
     Serve(serve::ServeArgs),
@@ -59,23 +59,23 @@ enum Command {
     Local(local::LocalArgs),
     /// Show who is in a channel
     Who(who::WhoArgs),
-    /// Show where a user is, and why they count as online
+    /// Show the channels of a user, and why they count as online or offline
     User(user::UserArgs),
-    /// Follow a user, or show what those you follow do
+    /// Follow a user, or show the statuses of the users you follow
     Follow(follow::FollowArgs),
-    /// Invite, accept, lead and go, or watch your party
+    /// Send party commands (invite, accept, go, …), or watch your party
     Party(party::PartyArgs),
     /// Publish, subscribe to, tail and replay durable events; receive webhooks
     Events(events::EventsArgs),
     /// Check the configuration and show where each value came from
     Check(check::CheckArgs),
-    /// Check what the server needs around it: store, clock, ports, limits, disk
+    /// Check what a server depends on: store, bus, clock, ports, limits, disk
     Doctor(doctor::DoctorArgs),
     /// Check whether a running server is ready; exit code 1 when it is not
     Ready(ready::ReadyArgs),
-    /// Write everything that a store keeps to stdout
+    /// Export the whole store to stdout
     Export(export::ExportArgs),
-    /// Read an export from stdin into an empty store
+    /// Import an export from stdin into an empty store
     Import(import::ImportArgs),
     /// Print the completion script of a shell
     Completions(completions::CompletionsArgs),
@@ -107,7 +107,7 @@ pub fn main() -> ExitCode {
     };
     match outcome {
         Ok(code) => code,
-        // `tavern subscribe … | head` is no failure.
+        // A closed pipe (`tavern subscribe … | head`) is not an error.
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("error: {}", describe(&error));
@@ -120,7 +120,7 @@ fn is_broken_pipe(error: &anyhow::Error) -> bool {
     error.downcast_ref::<std::io::Error>().is_some_and(|error| error.kind() == ErrorKind::BrokenPipe)
 }
 
-/// The whole chain of causes on one line. A cause that its effect has already named is not repeated.
+/// The chain of causes on one line, without repetitions.
 fn describe(error: &anyhow::Error) -> String {
     let mut text = String::new();
     for cause in error.chain() {
@@ -141,8 +141,8 @@ fn describe(error: &anyhow::Error) -> String {
     text
 }
 
-/// Runs a command that talks to a server. The command is a task like those of the client, so that they take turns: the
-/// future given to `block_on` itself would be polled too seldom to keep up with a fast channel.
+/// Runs a command that talks to a server. The command is a task like those of the client, so that they are scheduled
+/// fairly: the future given to `block_on` itself is polled too rarely to keep up with a fast channel.
 fn block_on<T: Send + 'static>(
     command: impl Future<Output = anyhow::Result<T>> + Send + 'static,
 ) -> anyhow::Result<T> {
@@ -163,12 +163,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_command_line_is_sound() {
+    fn command_line_definition_is_valid() {
         Cli::command().debug_assert();
     }
 
     #[test]
-    fn an_error_is_one_line_that_repeats_nothing() {
+    fn error_is_one_line_without_repetitions() {
         let error =
             anyhow::anyhow!("no such\nfile").context("cannot read x: no such file").context("stopped");
         assert_eq!(describe(&error), "stopped: cannot read x: no such file");

@@ -1,4 +1,4 @@
-//! Times and durations as people write them: `90s`, `1h`, `2026-11-15T10:00:00Z`.
+//! Times and durations for people: `90s`, `1h`, `2026-11-15T10:00:00Z`.
 
 use tavern_domain::Time;
 
@@ -17,7 +17,7 @@ pub fn parse_duration(text: &str) -> Result<u64, String> {
     number.checked_mul(factor).filter(|ms| *ms > 0).ok_or_else(|| "the duration is zero or too long".into())
 }
 
-/// About how long something took, in its largest unit.
+/// A duration, rounded to its largest unit.
 pub fn span(ms: u64) -> String {
     match ms / 1_000 {
         seconds @ 0..60 => format!("{seconds}s"),
@@ -50,7 +50,7 @@ fn date(days: u64) -> (u64, u64, u64) {
 /// The day since 1970 of a calendar date, for dates from 1970 on.
 pub fn day_number(year: u64, month: u64, day: u64) -> Option<u64> {
     let valid = (1970..10_000).contains(&year) && (1..=12).contains(&month) && (1..=31).contains(&day);
-    // Close enough to begin with; the exact day is within a month of it.
+    // An estimate; the exact day is within a month of it.
     let near = (year.checked_sub(1970)? * 1_461 / 4) + (month.checked_sub(1)? * 30);
     (near.saturating_sub(40)..near + 40).find(|&days| valid && date(days) == (year, month, day))
 }
@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn durations_as_people_write_them() {
+    fn durations_are_parsed() {
         for (text, ms) in [
             ("90", Some(90_000)),
             ("90s", Some(90_000)),

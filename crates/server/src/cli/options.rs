@@ -11,7 +11,7 @@ use tavern_client::{Api, Auth, Builder, Client, Transport, trust_pem};
 use tavern_store::SystemClock;
 use tavern_store::blocking::BlockingStore;
 
-/// Every option of a server. They are stronger than `TAVERN_…` variables, which are stronger than the file.
+/// The options of a server. They override `TAVERN_…` variables, which override the file.
 // No Debug: it holds secrets.
 #[derive(clap::Args, Default)]
 pub struct ConfigOptions {
@@ -97,11 +97,11 @@ impl StoreOptions {
 }
 
 impl ConfigOptions {
-    /// Reads all layers. `for_server` asks for what only a server needs.
+    /// Reads all layers. `for_server` requires what only a server needs, such as the secret.
     pub fn load(self, mode: ServerMode, for_server: bool) -> anyhow::Result<Loaded> {
         let file = self.config.clone();
         let flags = self.flags()?;
-        // A variable that is not UTF-8 cannot be one of ours.
+        // Every variable of Tavern is UTF-8.
         let text = |(name, value): (std::ffi::OsString, std::ffi::OsString)| {
             Some((name.into_string().ok()?, value.into_string().ok()?))
         };
@@ -131,8 +131,8 @@ impl ConfigOptions {
         }
         for pair in self.set {
             let Some((key, text)) = pair.split_once('=') else {
-                // The text may be a secret whose key was forgotten, so it is not repeated.
-                anyhow::bail!("--set wants KEY=VALUE, such as --set sessions.resume_ms=5000");
+                // The text may be a secret without its key, so the error does not repeat it.
+                anyhow::bail!("--set must be KEY=VALUE, such as --set sessions.resume_ms=5000");
             };
             let key = key.trim().to_owned();
             flags.push(Flag { flag: format!("--set {key}"), key, text: text.to_owned() });
@@ -148,7 +148,7 @@ pub fn print_warnings(config: &Config) {
     }
 }
 
-/// How to reach a running server, and as whom.
+/// The address of a running server, and the credential.
 #[derive(clap::Args)]
 pub struct ServerOptions {
     /// The server [env: TAVERN_URL] [default: http://127.0.0.1:7400]
@@ -160,7 +160,7 @@ pub struct ServerOptions {
     /// An API key [env: TAVERN_KEY]
     #[arg(long, conflicts_with = "user")]
     key: Option<String>,
-    /// The name to appear under; dev mode only [default: cli]
+    /// The user name; dev mode only [default: cli]
     #[arg(long, value_name = "NAME")]
     user: Option<String>,
     /// Trust the certificates of this PEM file instead of the public ones
@@ -169,8 +169,8 @@ pub struct ServerOptions {
 }
 
 impl ServerOptions {
-    /// A client of the server that is not connected yet. It fails when the server cannot be reached at first; later it
-    /// comes back by itself.
+    /// A client that is not connected yet. Connecting fails if the server cannot be reached; later the client reconnects by
+    /// itself.
     pub fn client(&self) -> anyhow::Result<Builder> {
         let mut builder = Client::builder(self.url())
             .auth(self.auth())
@@ -188,13 +188,13 @@ impl ServerOptions {
         self.api_as(self.auth())
     }
 
-    /// The server API with an API key that has this scope: from a flag, the variable, or the key that `tavern dev` has
-    /// made in this folder.
+    /// The server API with an API key that has this scope: from the flag, the variable, or the data folder of
+    /// `tavern dev`.
     pub fn api_with_key(&self, scope: &str) -> anyhow::Result<Api> {
         let given = self.key.clone().or_else(|| variable("TAVERN_KEY"));
         let Some(key) = given.or_else(|| self.dev_key()) else {
             bail!(
-                "this needs an API key with the scope {scope}: give --key or TAVERN_KEY (`tavern dev` prints one at its start)"
+                "this needs an API key with the scope {scope}: use --key or TAVERN_KEY (`tavern dev` prints a key when it starts)"
             );
         };
         self.api_as(Auth::Key(key))
@@ -224,7 +224,7 @@ impl ServerOptions {
         })
     }
 
-    /// The variable is read here, not by the parser, to which it would be a flag that conflicts with --data.
+    /// Read here and not by clap, which would treat the variable as a flag that conflicts with --data.
     fn url(&self) -> String {
         let default = || "http://127.0.0.1:7400".to_owned();
         self.url.clone().or_else(|| variable("TAVERN_URL")).unwrap_or_else(default)
@@ -249,7 +249,7 @@ fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|text| !text.is_empty())
 }
 
-/// A folder in place of a server.
+/// A folder instead of a server.
 #[derive(clap::Args)]
 pub struct FolderOptions {
     /// Use this folder, with or without a server on it, instead of connecting to one

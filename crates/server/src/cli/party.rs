@@ -1,5 +1,5 @@
-//! `tavern party`: commands about parties, one at a time, and what happens in yours. A command opens no session, so that
-//! the user does not come online by it. Members of a party must be online: run `tavern party watch` meanwhile.
+//! `tavern party`: sends one party command, or prints party events. A command opens no session, so the user does not come
+//! online. Members of a party must be online: run `tavern party watch` meanwhile.
 
 use super::options::ServerOptions;
 use super::{block_on, line, print_line};
@@ -21,19 +21,19 @@ pub struct PartyArgs {
 enum PartyAction {
     /// Print your party as JSON, or null
     Get,
-    /// Stay, and print one JSON line for each event of parties
+    /// Stay online, and print one JSON line per party event
     Watch {
-        /// End after so many lines
+        /// Exit after this many lines
         #[arg(long)]
         count: Option<u64>,
     },
-    /// Invite a user; without a party this begins one
+    /// Invite a user; without a party this creates one
     Invite { user: String },
-    /// Take an invite back
+    /// Cancel an invite
     CancelInvite { user: String },
     /// Join the party that invited you
     Accept { party: u64 },
-    /// Say no to an invite
+    /// Decline an invite
     Decline {
         party: u64,
         #[arg(long)]
@@ -50,9 +50,9 @@ enum PartyAction {
         #[arg(long)]
         message: Option<String>,
     },
-    /// Let another member lead
+    /// Make another member the leader
     Promote { user: String },
-    /// End your party
+    /// Disband your party
     Disband {
         #[arg(long)]
         message: Option<String>,
@@ -65,13 +65,13 @@ enum PartyAction {
         #[arg(long, value_name = "JSON")]
         params: Option<String>,
     },
-    /// Do not go after all
+    /// Cancel the match request
     CancelGo,
-    /// Say that you are ready
+    /// Confirm that you are ready
     Ready { go: u64 },
-    /// See no invites of a user
+    /// Block invites from a user
     Block { user: String },
-    /// See them again
+    /// Allow invites from a user again
     Unblock { user: String },
 }
 
@@ -86,7 +86,7 @@ async fn carry_out(args: PartyArgs) -> anyhow::Result<()> {
         return watch(&args.server, count.unwrap_or(u64::MAX)).await;
     };
     if let Auth::Key(_) = args.server.auth() {
-        bail!("this is done by a user: give --token or, in dev mode, --user");
+        bail!("this command needs a user: use --token or, in dev mode, --user");
     }
     let reply = args.server.api()?.own_party_command(cmd, members).await?;
     print_line(&reply.to_string())
@@ -127,7 +127,7 @@ struct SeqField {
     seq: Option<u64>,
 }
 
-/// Prints the party as it is, then every event of parties and what is said in it.
+/// Prints the party, then every party event and party message.
 async fn watch(server: &ServerOptions, count: u64) -> anyhow::Result<()> {
     let client = server.client()?.build()?;
     let mut events = client.events();
@@ -143,7 +143,7 @@ async fn watch(server: &ServerOptions, count: u64) -> anyhow::Result<()> {
                 let json = received.json.unwrap_or_default();
                 print_line(&line::one_line(&json))?;
                 printed += 1;
-                // Printed is delivered: it must not come again with the next session.
+                // Acknowledged once printed, so that it is not delivered again to the next session.
                 if let SeqField { seq: Some(seq) } = serde_json::from_str(&json)? {
                     client.command("ack", json!({"seq": seq}), true).await?;
                 }

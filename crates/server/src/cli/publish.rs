@@ -1,4 +1,4 @@
-//! `tavern publish`: one message to one channel: of a server, as a client or as a service with an API key, or of a folder.
+//! `tavern publish`: publishes one message to a channel of a server (as a user or with an API key) or of a folder.
 
 use super::options::{FolderOptions, ServerOptions};
 use super::{block_on, folder, print_line};
@@ -51,15 +51,15 @@ async fn to_server(args: PublishArgs) -> anyhow::Result<u64> {
     Ok(receivers)
 }
 
-/// The payload as it was given, or what stdin has.
+/// The payload from the argument or from stdin.
 fn payload(given: &OsStr, most: usize) -> anyhow::Result<Vec<u8>> {
     if given != "-" {
         return Ok(given.as_bytes().to_vec());
     }
     let mut bytes = Vec::new();
-    // Room for the newline, and one byte more to notice that it is too much.
-    std::io::stdin().take(most as u64 + 2).read_to_end(&mut bytes).context("stdin cannot be read")?;
-    // The newline that every tool puts at the end is not part of what was meant.
+    // Room for the newline, and one more byte to detect a payload that is too large.
+    std::io::stdin().take(most as u64 + 2).read_to_end(&mut bytes).context("cannot read stdin")?;
+    // The newline that most tools add at the end is not part of the payload.
     if bytes.last() == Some(&b'\n') {
         bytes.pop();
     }
@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_json_is_a_string() {
+    fn other_text_becomes_a_json_string() {
         for (text, json) in [
             (r#"{"a": 1.50}"#, r#"{"a": 1.50}"#),
             ("12345678901234567890123", "12345678901234567890123"),

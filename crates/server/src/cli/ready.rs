@@ -1,19 +1,18 @@
-//! `tavern ready`: what `/readyz` of a running server says, for health checks and for scripts that restart one server after
-//! another. Exit code 1: it is not ready, or does not answer.
+//! `tavern ready`: asks `/readyz` of a running server, for health checks and rolling restarts. Exit code 1: it is not ready, or does not answer.
 
 use super::options::ServerOptions;
 use super::{block_on, print_line};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-/// How soon to ask again with --wait.
+/// The interval of requests with --wait.
 const RETRY: Duration = Duration::from_millis(200);
 
 #[derive(clap::Args)]
 pub struct ReadyArgs {
     #[command(flatten)]
     server: ServerOptions,
-    /// Ask again until it is ready, for this many seconds
+    /// Retry until it is ready, for at most this many seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 0, value_parser = clap::value_parser!(u64).range(..=86_400))]
     wait: u64,
 }

@@ -1,4 +1,4 @@
-//! `tavern serve`: a server for real.
+//! `tavern serve`: a production server.
 
 use super::options::ConfigOptions;
 use crate::config::ServerMode;

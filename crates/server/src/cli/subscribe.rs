@@ -23,10 +23,10 @@ pub struct SubscribeArgs {
     /// Patterns, such as 'game#*'
     #[arg(long, value_name = "PATTERN")]
     pattern: Vec<OsString>,
-    /// End after this many messages
+    /// Exit after this many messages
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     count: Option<u64>,
-    /// End after this many milliseconds
+    /// Exit after this many milliseconds
     #[arg(long, value_name = "MS")]
     wait: Option<u64>,
 }
@@ -47,7 +47,7 @@ pub fn run(args: SubscribeArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Names on a server are text.
+/// Names on a server must be UTF-8.
 fn texts(names: Vec<OsString>, what: &str) -> anyhow::Result<Vec<String>> {
     let text =
         |name: OsString| name.into_string().ok().with_context(|| format!("a {what} is not UTF-8 text"));
@@ -94,8 +94,8 @@ async fn print_messages(events: &mut Events, count: Option<u64>) -> anyhow::Resu
             }
             Event::Gap(_) => eprintln!("messages were missed: {json}"),
             Event::Reconnecting { why } => eprintln!("connection lost ({why}); reconnecting"),
-            Event::Reset => eprintln!("the session is gone; messages may have been missed"),
-            // A subscription of the lost session that the new one may not have, or the end of the client.
+            Event::Reset => eprintln!("the session has expired; messages may have been missed"),
+            // The new session was refused a subscription of the old one, or the client has ended.
             Event::Refused(error) | Event::Closed(error) => return Err(error.into()),
             _ => {}
         }

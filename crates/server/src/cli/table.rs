@@ -2,10 +2,10 @@
 
 use std::io::IsTerminal;
 
-/// A cell wider than this moves only its own line: one long value must not push all others off the screen.
+/// A wider cell shifts only its own line: one long value must not widen the whole table.
 const WIDE: usize = 48;
 
-/// Text from elsewhere, without control characters that would move the cursor.
+/// Untrusted text without control characters.
 pub fn plain(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
 }
@@ -31,7 +31,7 @@ pub fn columns(rows: &[Vec<String>]) -> String {
     text
 }
 
-/// Characters on the screen: escape sequences take no room.
+/// The width on the screen: escape sequences have none.
 fn shown_width(cell: &str) -> usize {
     let mut width = 0;
     let mut escaped = false;
@@ -54,7 +54,7 @@ pub fn size(bytes: u64) -> String {
     }
     let mut amount = bytes as f64 / 1024.0;
     let mut unit = 0;
-    // What would be shown as 1024.0 is one of the next unit.
+    // 1024.0 of a unit is shown as 1.0 of the next.
     while amount >= 1023.95 && unit + 1 < UNITS.len() {
         amount /= 1024.0;
         unit += 1;
@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_as_people_say_them() {
+    fn sizes_have_readable_units() {
         for (bytes, shown) in [
             (0, "0 B"),
             (1023, "1023 B"),
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn columns_stand_under_each_other_whatever_their_colour() {
+    fn columns_are_aligned_with_and_without_colour() {
         let row = |cells: [&str; 2]| cells.map(str::to_owned).to_vec();
         let red = paint("fail", Colour::Red, true);
         let text = columns(&[row(["key", "value"]), vec![red.clone(), "x".into()], row(["längste", ""])]);

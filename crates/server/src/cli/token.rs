@@ -40,7 +40,7 @@ pub fn run(args: TokenArgs) -> anyhow::Result<ExitCode> {
     let secret = match config.secret.or_else(|| dev::kept_secret(&config.data)) {
         Some(secret) => secret,
         None => bail!(
-            "there is no secret to sign with: give --secret or TAVERN_SECRET, or --data with the folder of a \
+            "there is no secret to sign with: use --secret or TAVERN_SECRET, or --data with the folder of a \
              `tavern dev` that has run there ({} has no dev-secret)",
             config.data.display()
         ),
@@ -53,7 +53,7 @@ pub fn run(args: TokenArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// A token that ends `ttl_ms` from now. It is read back, so that a token that servers would refuse is never given out.
+/// A token that expires `ttl_ms` from now. It is verified, so that a token that servers would refuse is never printed.
 pub(super) fn make(
     secret: &SecretText,
     user: Option<String>,
@@ -62,21 +62,23 @@ pub(super) fn make(
     allow: BTreeMap<String, Vec<String>>,
 ) -> anyhow::Result<String> {
     let now = SystemClock.now();
-    // The claim counts seconds, so an end inside a second moves to its end.
+    // `exp` is in seconds: round up.
     let exp = (now + ttl_ms).ms().div_ceil(1_000);
     let allow = (!allow.is_empty()).then_some(allow);
     let token = sign(secret, &TokenClaims { sub: user, name, exp: Some(exp.into()), nbf: None, allow })?;
-    Verifier::from_secret(secret).verify(&token, now).context("no server would accept this token")?;
+    Verifier::from_secret(secret).verify(&token, now).context("servers would refuse this token")?;
     Ok(token)
 }
 
 fn parse_grant(text: &str) -> Result<(String, Vec<String>), String> {
-    // The last `=`: a pattern may hold one, verbs do not.
+    // The last `=`: a pattern may contain one, verbs do not.
     let (pattern, verbs) =
         text.rsplit_once('=').ok_or("write PATTERN=VERB,VERB, such as 'game#*=subscribe'")?;
     let verbs: Vec<String> = verbs.split(',').map(|verb| verb.trim().to_owned()).collect();
     match verbs.iter().find(|verb| Verb::parse(verb).is_none()) {
-        Some(verb) => Err(format!("{verb:?} is no verb; the verbs are subscribe, publish, join, presence")),
+        Some(verb) => {
+            Err(format!("{verb:?} is not a verb; the verbs are subscribe, publish, join, presence"))
+        }
         None => Ok((pattern.to_owned(), verbs)),
     }
 }
@@ -95,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_that_servers_refuse_is_not_made() {
+    fn tokens_that_servers_refuse_are_not_printed() {
         let secret = SecretText::new("0123456789abcdef0123456789abcdef");
         assert!(make(&secret, Some(String::new()), None, 1_000, BTreeMap::new()).is_err());
         assert!(make(&secret, Some("ann".into()), None, 1_000, BTreeMap::new()).is_ok());

@@ -1,4 +1,4 @@
-//! `tavern user`: where a user is, and why they count as online or not. For people who operate the server: needs a key.
+//! `tavern user`: the channels of a user, and why they count as online or offline. Needs an API key.
 
 use super::options::ServerOptions;
 use super::{block_on, moment, print_line, table};

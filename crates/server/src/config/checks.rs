@@ -1,5 +1,5 @@
-//! Values whose grammar is more than a type (origins, proxies, TLS, URLs), and the checks that one key alone cannot
-//! show. Every message says what to write instead.
+//! Values with their own grammar (origins, proxies, TLS, URLs), and checks across several keys. Every message says what
+//! to write instead.
 
 use super::kinds::KINDS;
 use super::place::check_bus;
@@ -11,19 +11,19 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use tavern_domain::Verb;
 
-/// HS256 wants a key as long as its hash.
+/// HS256 needs a key at least as long as its hash.
 const SECRET_BYTES: usize = 32;
 const PREFIX_BYTES: usize = 32;
 const STATSD_PREFIX_BYTES: usize = 64;
-/// Logged more often than this, the numbers would be most of the log.
+/// The shortest interval: more often would flood the log.
 const METRICS_LOG_MS: u64 = 100;
 const LIST_ITEMS: usize = 1_024;
 const ACTIVITIES_MAX: usize = 64;
-const NO_SECRET: &str = "serve needs a secret to check tokens with, at least 32 bytes: make one with \
+const NO_SECRET: &str = "serve needs a secret to verify tokens, at least 32 bytes: generate one with \
     `openssl rand -hex 32` and set TAVERN_SECRET, --secret or `secret` in tavern.toml; \
     to try things out without one: `tavern dev`";
 
-/// Zero stands for three quarters of the cores.
+/// Zero means three quarters of the cores.
 pub(super) fn threads(values: &mut Values, given: usize) -> usize {
     if given > 0 {
         return given;
@@ -34,7 +34,7 @@ pub(super) fn threads(values: &mut Values, given: usize) -> usize {
     threads
 }
 
-/// Absent: a message and some room around it.
+/// By default the message limit plus room for the envelope.
 pub(super) fn json_frame_bytes(values: &mut Values, given: usize, message_bytes: usize) -> usize {
     if values.given("limits.json_frame_bytes").is_some() {
         return given;
@@ -48,7 +48,7 @@ pub(super) fn json_frame_bytes(values: &mut Values, given: usize, message_bytes:
 pub(super) fn origins(values: &mut Values, written: &[String]) -> Vec<String> {
     parsed(values, "origins", written, web_origin, |text| {
         format!(
-            "origins: {text:?} is no web origin: write scheme://host or scheme://host:port, without a path, or \"*\""
+            "origins: {text:?} is not a web origin: write scheme://host or scheme://host:port, without a path, or \"*\""
         )
     })
 }
@@ -56,7 +56,7 @@ pub(super) fn origins(values: &mut Values, written: &[String]) -> Vec<String> {
 pub(super) fn trusted_proxies(values: &mut Values, written: &[String]) -> Vec<Cidr> {
     parsed(values, "trusted_proxies", written, Cidr::parse, |text| {
         format!(
-            "trusted_proxies: {text:?} is no address range: write 10.0.0.0/8 or 127.0.0.1, with no bits after the mask"
+            "trusted_proxies: {text:?} is not an address range: write 10.0.0.0/8 or 127.0.0.1, with no bits after the mask"
         )
     })
 }
@@ -84,17 +84,17 @@ pub(super) fn tls(values: &mut Values, top: &TopLevel) -> Option<TlsFiles> {
         (None, None) => None,
         (Some(cert), Some(key)) => Some(TlsFiles { cert: PathBuf::from(cert), key: PathBuf::from(key) }),
         (Some(_), None) => {
-            values.fail("tls_cert", "tls_cert is given without tls_key: give both or none");
+            values.fail("tls_cert", "tls_cert is set without tls_key: set both or none");
             None
         }
         (None, Some(_)) => {
-            values.fail("tls_key", "tls_key is given without tls_cert: give both or none");
+            values.fail("tls_key", "tls_key is set without tls_cert: set both or none");
             None
         }
     }
 }
 
-/// What is wrong with a configuration as a whole. `for_server` asks for what only a server needs.
+/// Checks the configuration as a whole. `for_server` requires what only a server needs.
 pub(super) fn check(values: &mut Values, config: &Config, for_server: bool) {
     if for_server {
         check_bus(values, &config.store);
@@ -122,7 +122,7 @@ fn check_secrets(values: &mut Values, config: &Config) {
         Some(secret) if config.mode == ServerMode::Serve && secret.expose().len() < SECRET_BYTES => {
             let found = secret.expose().len();
             let message = format!(
-                "secret has {found} bytes and needs at least {SECRET_BYTES}: make one with `openssl rand -hex 32`"
+                "secret has {found} bytes but needs at least {SECRET_BYTES}: generate one with `openssl rand -hex 32`"
             );
             values.fail("secret", message);
         }
@@ -131,14 +131,17 @@ fn check_secrets(values: &mut Values, config: &Config) {
     if let Some(key) = &config.admin_key
         && key.expose().chars().any(|c| c.is_whitespace() || c == ':')
     {
-        values.fail("admin_key", "admin_key holds a space or a colon, which a header cannot carry");
+        values.fail(
+            "admin_key",
+            "admin_key contains a space or a colon: remove it, it cannot be sent in a header",
+        );
     }
 }
 
 fn check_texts(values: &mut Values, config: &Config) {
     for name in ["secret", "admin_key", "parties.matchmaker_secret"] {
         if matches!(values.given(name), Some((ConfigValue::Text(text), _)) if text.is_empty()) {
-            values.fail(name, format!("{name} is empty"));
+            values.fail(name, format!("{name} is empty: set a value or remove the key"));
         }
     }
     let prefix = &config.prefix;
@@ -187,7 +190,7 @@ fn check_metrics(values: &mut Values, config: &Config) {
     }
 }
 
-/// Pairs of values of which one must be the smaller.
+/// Pairs of values whose first must be the smaller one.
 fn check_order(values: &mut Values, config: &Config) {
     let Config { events, presence, nodes, limits, .. } = config;
     let pairs = [
@@ -233,7 +236,7 @@ fn check_order(values: &mut Values, config: &Config) {
             (_, false) => (small, "at most"),
         };
         let message = format!("{what} ({low}) must be {relation} {large} ({high})");
-        // Reported at the one that was given.
+        // Reported at the value that was set.
         let written = if values.given(small).is_some() { small } else { large };
         values.fail(written, message);
     }
@@ -247,7 +250,7 @@ fn check_verbs(values: &mut Values) {
         let Some((ConfigValue::List(verbs), _)) = values.given(&name).cloned() else { continue };
         for text in verbs.iter().filter(|text| Verb::parse(text).is_none()) {
             let all = Verb::ALL.map(Verb::as_str).join(", ");
-            values.fail(&name, format!("{name}: {text:?} is no verb; the verbs are {all}"));
+            values.fail(&name, format!("{name}: {text:?} is not a verb; the verbs are {all}"));
         }
         let kind = name.trim_start_matches(KINDS).trim_end_matches(".allow");
         let reserved = ["user", "party", "tavern"].contains(&kind);

@@ -30,7 +30,7 @@ impl Cidr {
         let host_bits = u32::from(width - bits);
         let mask = u128::MAX.checked_shl(host_bits).unwrap_or(0);
         let network = wide(address);
-        // Bits outside the mask mean that the writer had another range in mind.
+        // Bits outside the mask are a mistake: another range was meant.
         (network & !mask == 0 || bits == width).then_some(Cidr { network, mask, shown: (address, bits) })
     }
 
@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ranges_hold_their_addresses() {
+    fn ranges_contain_their_addresses() {
         for (range, address, inside) in [
             ("10.0.0.0/8", "10.255.0.1", true),
             ("10.0.0.0/8", "11.0.0.1", false),
@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_range_is_refused() {
+    fn invalid_ranges_are_refused() {
         for text in
             ["", "10.0.0.0/33", "10.0.0.1/8", "::/129", "host", "10.0.0.0/", "10.0.0.0/+8", "10.0.0.0/-1"]
         {

@@ -11,7 +11,7 @@ use std::path::Path;
 const SECRET_FILE: &str = "dev-secret";
 const KEY_FILE: &str = "dev-key";
 
-/// Gives a dev configuration the secret and the admin key of its folder where it has none of its own.
+/// Sets the secret and the admin key of the data folder where the configuration has none.
 pub fn provide(config: &mut Config) -> io::Result<()> {
     assert_eq!(config.mode, ServerMode::Dev);
     fs::create_dir_all(&config.data)?;
@@ -55,7 +55,7 @@ fn keep(folder: &Path, name: &str, fresh: impl FnOnce() -> String) -> io::Result
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         found => return found,
     }
-    // Written aside and linked into place: another server sees the whole secret or none, and the first one stays.
+    // Written to a temporary file and linked (atomic): another server sees the complete secret or none; the first one wins.
     let aside = folder.join(format!("{name}.{}", std::process::id()));
     let mut file = fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&aside)?;
     writeln!(file, "{}", fresh())?;
@@ -74,7 +74,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     #[test]
-    fn a_folder_keeps_its_secret_for_its_owner_only() {
+    fn secret_is_kept_and_readable_by_its_owner_only() {
         let folder = tempfile::tempdir().unwrap();
         assert!(kept_secret(folder.path()).is_none());
         let first = keep(folder.path(), SECRET_FILE, || "a".repeat(40)).unwrap();

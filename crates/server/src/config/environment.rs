@@ -12,7 +12,7 @@ const PREFIX: &str = "TAVERN_";
 /// Variables that are not configuration keys: the commands read them.
 const OTHERS: [&str; 4] = ["TAVERN_CONFIG", "TAVERN_URL", "TAVERN_TOKEN", "TAVERN_KEY"];
 
-/// A flag as it was given: its name, the key it sets, the text.
+/// A flag on the command line: its name, the key it sets, its text.
 pub struct Flag {
     pub flag: String,
     pub key: String,
@@ -82,7 +82,7 @@ fn read(
 /// The variables that Kubernetes sets in every pod for a service whose name starts with `tavern`:
 /// `TAVERN_SERVICE_HOST`, `TAVERN_SERVICE_PORT_HTTP`, `TAVERN_PORT=tcp://…`, `TAVERN_REDIS_PORT_6379_TCP_ADDR`.
 fn is_kubernetes_service(rest: &str, text: &str) -> bool {
-    // The name of the service is `tavern` or `tavern-…`, so a part of it may stand before these.
+    // The service is called `tavern` or `tavern-…`, so a part of its name may come first.
     let rest = format!("_{rest}");
     let port = || ["tcp://", "udp://", "sctp://"].iter().any(|scheme| text.starts_with(scheme));
     let port_number = || {
@@ -102,7 +102,7 @@ fn is_kubernetes_service(rest: &str, text: &str) -> bool {
 /// The variable that was probably meant.
 fn nearest_variable(rest: &str) -> Option<String> {
     let written = rest.to_lowercase().replace("__", "_");
-    // Other servers have a port; Tavern has an address.
+    // Common names in other servers.
     let meant = match &*written {
         "port" | "host" | "address" => "listen",
         // Keys are compared as variables are written: without the dot.
@@ -125,7 +125,7 @@ fn key_of(rest: &str) -> Option<String> {
         return Some(key.name.to_owned());
     }
     if let Some(rest) = rest.strip_prefix("KINDS_") {
-        // The field is the known end; what stands before it is the kind, which may hold underscores.
+        // The field is the known suffix; the rest is the kind, which may contain underscores.
         let field = KindConfig::KEYS.iter().find(|key| rest.ends_with(&format!("_{}", shout(key.name))))?;
         let kind = rest[..rest.len() - field.name.len() - 1].to_lowercase();
         return Some(format!("kinds.{kind}.{}", field.name)).filter(|name| schema::find(name).is_some());

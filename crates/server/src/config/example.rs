@@ -1,4 +1,4 @@
-//! The example file and the reference page, written from the schema. Must hold: they name every key, with its meaning,
+//! The example file and the reference page, generated from the schema. Must hold: they list every key, with its meaning,
 //! default and bounds; a test compares them with `packaging/tavern.toml` and `docs/configuration.md`.
 
 use super::schema::{self, DefaultValue, Key, Type};
@@ -79,7 +79,7 @@ fn entry(out: &mut String, key: &Key, name: &str, set: Option<&str>) {
     }
 }
 
-/// The reference page of the documents.
+/// The reference page of the documentation.
 pub fn page() -> String {
     let mut out = String::from(
         "# Configuration\n\n\
@@ -150,8 +150,9 @@ fn row(out: &mut String, key: &Key, name: &str) {
         DefaultValue::Absent | DefaultValue::Text("") => String::new(),
         preset => format!("`{}`", toml(preset)),
     };
-    if let (DefaultValue::Integer(number), Some(said)) = (key.shape.preset, spoken(name, key.shape.preset)) {
-        preset = if number == 0 { preset } else { format!("{preset} ({said})") };
+    if let (DefaultValue::Integer(number), Some(text)) = (key.shape.preset, readable(name, key.shape.preset))
+    {
+        preset = if number == 0 { preset } else { format!("{preset} ({text})") };
     }
     if let Some(dev) = key.shape.dev {
         let _ = write!(preset, "; dev mode: `{}`", toml(dev));
@@ -170,8 +171,8 @@ fn bounds(key: &Key) -> Option<String> {
     }
 }
 
-/// A default in the unit in which people say it.
-fn spoken(name: &str, preset: DefaultValue) -> Option<String> {
+/// A default in a readable unit.
+fn readable(name: &str, preset: DefaultValue) -> Option<String> {
     let DefaultValue::Integer(number) = preset else { return None };
     let units: &[(u64, &str)] = if name.ends_with("_ms") {
         &[(86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1_000, "s")]
@@ -250,12 +251,12 @@ mod tests {
     }
 
     #[test]
-    fn reference_page_is_that_of_the_schema() {
+    fn reference_page_matches_the_schema() {
         check("docs/configuration.md", &page());
     }
 
     #[test]
-    fn example_names_every_key_and_is_valid_with_all_of_them() {
+    fn example_has_every_key_and_is_valid_with_all_of_them() {
         let text = file(&[]);
         for key in schema::keys().filter(|key| key.shape.kind != Type::Secret) {
             let name = key.name.rsplit('.').next().unwrap();
@@ -270,11 +271,11 @@ mod tests {
     }
 
     #[test]
-    fn defaults_are_said_as_people_say_them() {
-        assert_eq!(spoken("a_ms", DefaultValue::Integer(15_000)).as_deref(), Some("15 s"));
-        assert_eq!(spoken("a_ms", DefaultValue::Integer(604_800_000)).as_deref(), Some("7 d"));
-        assert_eq!(spoken("a_bytes", DefaultValue::Integer(65_536)).as_deref(), Some("64 KiB"));
-        assert_eq!(spoken("a_ms", DefaultValue::Integer(250)), None);
-        assert_eq!(spoken("count", DefaultValue::Integer(1_000)), None);
+    fn defaults_have_readable_units() {
+        assert_eq!(readable("a_ms", DefaultValue::Integer(15_000)).as_deref(), Some("15 s"));
+        assert_eq!(readable("a_ms", DefaultValue::Integer(604_800_000)).as_deref(), Some("7 d"));
+        assert_eq!(readable("a_bytes", DefaultValue::Integer(65_536)).as_deref(), Some("64 KiB"));
+        assert_eq!(readable("a_ms", DefaultValue::Integer(250)), None);
+        assert_eq!(readable("count", DefaultValue::Integer(1_000)), None);
     }
 }

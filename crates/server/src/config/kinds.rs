@@ -1,5 +1,5 @@
 //! The tables whose names the operator chooses: `[kinds.NAME]`, `[channels."NAME"]`, `[[tokens.keys]]`.
-//! Must hold: a kind takes from `[kinds.default]` what neither it nor the built-in meaning of its name says.
+//! Must hold: a kind inherits from `[kinds.default]` what neither its table nor its built-in defaults set.
 
 use super::schema;
 use super::sections::{BUILT_IN, ChannelConfig, ConfigSection, KindConfig, TokenKeyConfig};
@@ -11,7 +11,7 @@ pub(super) const KINDS: &str = "kinds.";
 pub(super) const CHANNELS: &str = "channels.";
 pub(super) const TOKENS: &str = "tokens.keys.";
 const DEFAULT: &str = "default";
-/// More tables than this are a mistake.
+/// The most tables.
 const TABLES_MAX: usize = 1_024;
 
 /// The built-in kinds, `default`, and those that are configured.

@@ -1,6 +1,6 @@
 //! The layers of the configuration: a file, the environment, the flags. Each is read into a flat list of keys with
-//! values of the right type. Must hold: what is unknown, of a wrong type or out of its bounds is an error at its
-//! place, never skipped.
+//! values of the right type. Must hold: a value that is unknown, of a wrong type or out of bounds is an error at its
+//! location, never skipped.
 
 use super::origin::{ConfigError, ValueSource};
 use super::schema::{self, Key, Type};
@@ -25,7 +25,7 @@ pub struct SetKey {
 
 type ReadKeys = (Vec<SetKey>, Vec<ConfigError>);
 
-/// A file of more than this is not a configuration.
+/// The largest configuration file.
 pub const FILE_BYTES: u64 = 1 << 20;
 const TOKEN_KEYS_MAX: usize = 32;
 const TEXT_BYTES: usize = 8_192;
@@ -92,8 +92,8 @@ impl FileReader<'_> {
 
     fn unknown_table(&mut self, section: &str, name: &str, at: &ValueSource) {
         let message = match section {
-            "kinds" => format!("{name:?} is no channel kind: a kind is [a-z][a-z0-9_-]{{0,31}}"),
-            "channels" => format!("{name:?} is no channel: write [channels.\"game#1\"]"),
+            "kinds" => format!("{name:?} is not a channel kind: a kind is [a-z][a-z0-9_-]{{0,31}}"),
+            "channels" => format!("{name:?} is not a channel: write [channels.\"game#1\"]"),
             "" if schema::find(name).is_some() => format!("{name} is a key, not a section: write {name} = …"),
             "" => match schema::nearest(name, schema::sections()) {
                 Some(meant) => format!("unknown section [{name}]; did you mean [{meant}]?"),
@@ -132,7 +132,7 @@ impl FileReader<'_> {
     }
 }
 
-/// Reads a value of the file as its key wants it.
+/// Reads a value of the file as the type of its key.
 fn typed(name: &str, key: &Key, value: &DeValue<'_>) -> Result<ConfigValue, String> {
     match (key.shape.kind, value) {
         (Type::Integer { .. }, DeValue::Integer(written)) => {
@@ -145,7 +145,8 @@ fn typed(name: &str, key: &Key, value: &DeValue<'_>) -> Result<ConfigValue, Stri
         (Type::List, DeValue::Array(items)) => {
             let texts = items.iter().map(|item| item.get_ref().as_str().map(str::to_owned));
             let list: Option<Vec<String>> = texts.collect();
-            list.map(ConfigValue::List).ok_or_else(|| format!("{name} is a list of texts: [\"a\", \"b\"]"))
+            list.map(ConfigValue::List)
+                .ok_or_else(|| format!("{name} must be a list of strings: [\"a\", \"b\"]"))
         }
         (Type::Text | Type::Secret | Type::Link | Type::Choice(_), DeValue::String(text)) => {
             chosen(name, key, text)
@@ -154,7 +155,7 @@ fn typed(name: &str, key: &Key, value: &DeValue<'_>) -> Result<ConfigValue, Stri
     }
 }
 
-/// Reads a value that came as text, from the environment or a flag.
+/// Reads a value from the text of a variable or flag.
 pub fn read_text(name: &str, key: &Key, text: &str) -> Result<ConfigValue, String> {
     let text = text.trim();
     match key.shape.kind {
@@ -188,11 +189,11 @@ fn chosen(name: &str, key: &Key, text: &str) -> Result<ConfigValue, String> {
         return Err(format!("{name} is longer than {TEXT_BYTES} bytes"));
     }
     if text.chars().any(char::is_control) {
-        return Err(format!("{name} holds a control character"));
+        return Err(format!("{name} contains a control character"));
     }
     match key.shape.kind {
         Type::Choice(choices) if !choices.contains(&text) => {
-            Err(format!("{name} = {text:?} is none of: {}", choices.join(", ")))
+            Err(format!("{name} = {text:?} must be one of: {}", choices.join(", ")))
         }
         _ => Ok(ConfigValue::Text(text.to_owned())),
     }
@@ -202,9 +203,9 @@ fn wanted(shape: Type) -> String {
     match shape {
         Type::Integer { min, max } => format!("an integer, {min} to {max}"),
         Type::Flag => "true or false".to_owned(),
-        Type::List => "a list of texts: [\"a\", \"b\"]".to_owned(),
+        Type::List => "a list of strings: [\"a\", \"b\"]".to_owned(),
         Type::Choice(choices) => format!("one of \"{}\"", choices.join("\", \"")),
-        Type::Text | Type::Secret | Type::Link => "a text in quotes".to_owned(),
+        Type::Text | Type::Secret | Type::Link => "a string in quotes".to_owned(),
     }
 }
 
@@ -219,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_told_with_line_and_column() {
+    fn errors_have_line_and_column() {
         check("listen = \"127.0.0.1:1\"\n[kinds.game]\ngrace_ms = 0\n", &[]);
         check(
             "[kinds.game]\n  graec_ms = 5\n",
@@ -229,7 +230,7 @@ mod tests {
         check("[sesions]\n", &["tavern.toml:1:2: unknown section [sesions]; did you mean [sessions]?"]);
         check(
             "[kinds.Game]\n",
-            &["tavern.toml:1:8: \"Game\" is no channel kind: a kind is [a-z][a-z0-9_-]{0,31}"],
+            &["tavern.toml:1:8: \"Game\" is not a channel kind: a kind is [a-z][a-z0-9_-]{0,31}"],
         );
         check("sessions = 3", &["tavern.toml:1:1: sessions is a section: write [sessions]"]);
         check(
@@ -245,18 +246,18 @@ mod tests {
         );
         check(
             "[kinds.game]\nslow_reader = \"drop\"",
-            &["tavern.toml:2:1: kinds.game.slow_reader = \"drop\" is none of: gap, close"],
+            &["tavern.toml:2:1: kinds.game.slow_reader = \"drop\" must be one of: gap, close"],
         );
-        check("origins = [1]", &["tavern.toml:1:1: origins is a list of texts: [\"a\", \"b\"]"]);
+        check("origins = [1]", &["tavern.toml:1:1: origins must be a list of strings: [\"a\", \"b\"]"]);
         check(
             "[[tokens.keys]]\nalgorithm = \"HS256\"",
-            &["tavern.toml:2:1: tokens.keys.0.algorithm = \"HS256\" is none of: \
+            &["tavern.toml:2:1: tokens.keys.0.algorithm = \"HS256\" must be one of: \
              RS256, RS384, RS512, PS256, PS384, PS512, ES256, ES384, EdDSA"],
         );
     }
 
     #[test]
-    fn a_broken_file_is_told_at_its_place() {
+    fn syntax_errors_have_line_and_column() {
         let (_, errors) = read_file("tavern.toml", "# ü\nlisten = \"a\"\nlisten = = 2\n");
         assert!(errors[0].to_string().starts_with("tavern.toml:3:"), "{}", errors[0]);
         let (_, errors) = read_file("tavern.toml", "threads = 1\nthreads = 2\n");
@@ -264,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn text_is_read_as_its_key_wants_it() {
+    fn text_is_read_as_the_type_of_its_key() {
         let read = |name: &str, text: &str| read_text(name, schema::find(name).unwrap(), text);
         assert!(matches!(read("sessions.resume_ms", "1_500"), Ok(ConfigValue::Integer(1500))));
         assert!(matches!(read("events.allow_http", "true"), Ok(ConfigValue::Flag(true))));

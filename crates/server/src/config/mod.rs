@@ -1,6 +1,6 @@
-//! The configuration: what the operator says, checked once and plain from then on. Layers, from weak to strong:
-//! defaults, `tavern.toml`, `TAVERN_…` variables, flags. Reads no clock and opens nothing but its own file.
-//! Must hold: a `Config` that was handed out is valid as a whole; no secret can be printed through it.
+//! The configuration, validated once. Layers, each overriding the one before: defaults, `tavern.toml`, `TAVERN_…`
+//! variables, flags. Opens only its own file. Must hold: a `Config` returned by `valid` is valid as a whole; no secret can
+//! be printed through it.
 
 mod checks;
 mod cidr;
@@ -39,7 +39,7 @@ use std::path::PathBuf;
 pub enum ServerMode {
     /// Everything is allowed, on loopback only.
     Dev,
-    /// For real: denies by default.
+    /// Production: denies by default.
     Serve,
 }
 
@@ -49,14 +49,14 @@ pub struct Config {
     pub listen: SocketAddr,
     /// The Redis protocol; absent when switched off with `resp = ""`.
     pub resp: Option<SocketAddr>,
-    /// The folder for what this machine keeps: the SQLite store, the local bus, the secrets of dev mode.
+    /// The data folder: the SQLite store, the local bus, the secrets of dev mode.
     pub data: PathBuf,
     pub store: String,
     pub bus: String,
     pub node: String,
     pub secret: Option<SecretText>,
     pub admin_key: Option<SecretText>,
-    /// Shards; the zero of the file is already resolved.
+    /// The number of shards; a zero in the file is already resolved.
     pub threads: usize,
     /// Web origins that may connect, as browsers write them; `*` means any.
     pub origins: Vec<String>,
@@ -69,9 +69,9 @@ pub struct Config {
     pub nodes: NodesConfig,
     pub local: LocalBusConfig,
     pub limits: LimitsConfig,
-    /// Always holds `default`; ask through `kind`.
+    /// Always contains `default`; use `kind` to look one up.
     pub kinds: BTreeMap<String, KindConfig>,
-    /// Channels that mean something else than the others of their kind.
+    /// Channels whose settings differ from their kind.
     pub channels: BTreeMap<String, ChannelConfig>,
     pub presence: PresenceConfig,
     pub authorize: AuthorizeConfig,
@@ -79,7 +79,7 @@ pub struct Config {
     pub metrics: MetricsConfig,
     pub parties: PartiesConfig,
     pub inbox: InboxConfig,
-    /// Public keys whose tokens are accepted beside those signed with the secret.
+    /// Public keys whose tokens are accepted, in addition to those signed with the secret.
     pub token_keys: Vec<TokenKeyConfig>,
     entries: Vec<EffectiveValue>,
     warnings: Vec<String>,
@@ -91,7 +91,7 @@ pub struct TlsFiles {
     pub key: PathBuf,
 }
 
-/// One line of `tavern check`: a key, its value as it may be shown, and where it came from.
+/// One line of `tavern check`: a key, its value without secrets, and its origin.
 #[derive(Clone, Debug)]
 pub struct EffectiveValue {
     pub key: String,
@@ -99,18 +99,18 @@ pub struct EffectiveValue {
     pub origin: ValueSource,
 }
 
-/// What a configuration is made of.
+/// The sources of a configuration.
 pub struct Sources {
     pub mode: ServerMode,
     /// The file to read. Absent: `tavern.toml` in this folder, if there is one.
     pub file: Option<PathBuf>,
     pub environment: Vec<(String, String)>,
     pub flags: Vec<Flag>,
-    /// Commands that only look at a store or sign a token do without what a server needs.
+    /// False for commands that only open a store or sign a token.
     pub for_server: bool,
 }
 
-/// The outcome of reading: what holds, and everything that is wrong with it.
+/// The configuration and all its errors.
 pub struct Loaded {
     pub config: Config,
     pub errors: Vec<ConfigError>,
@@ -145,7 +145,7 @@ impl Config {
         loaded
     }
 
-    /// Ends with a whole `Config` whatever is wrong, so that all errors can be reported together.
+    /// Returns a complete `Config` even with errors, so that all errors can be reported together.
     fn build(mut values: Values, for_server: bool) -> Loaded {
         let top = TopLevel::read(&mut values);
         let places = place::places(&mut values, &top);
@@ -190,7 +190,7 @@ impl Config {
         Loaded { config: Config { entries, ..config }, errors }
     }
 
-    /// What holds for channels of this kind.
+    /// The settings of channels of this kind.
     pub fn kind(&self, kind: &str) -> &KindConfig {
         self.kinds.get(kind).unwrap_or_else(|| &self.kinds["default"])
     }
@@ -201,17 +201,17 @@ impl Config {
         found.map_or(ValueSource::Default, |entry| entry.origin.clone())
     }
 
-    /// What was ignored, one line each; a server starts nevertheless.
+    /// Ignored settings, one line each. They do not prevent a start.
     pub fn warnings(&self) -> &[String] {
         &self.warnings
     }
 
-    /// Every effective value, fit to be shown.
+    /// Every effective value, without secrets.
     pub fn entries(&self) -> &[EffectiveValue] {
         &self.entries
     }
 
-    /// Sets what is only known after reading, such as the secrets of dev mode.
+    /// Sets the shown value of a key that is known only later, such as the secrets of dev mode.
     fn note(&mut self, key: &str, value: serde_json::Value, origin: ValueSource) {
         if let Some(entry) = self.entries.iter_mut().find(|entry| entry.key == key) {
             (entry.value, entry.origin) = (value, origin);
@@ -219,7 +219,7 @@ impl Config {
     }
 }
 
-// Addresses may hold passwords, so a configuration is shown through `entries` only.
+// Addresses may contain passwords, so a configuration is shown through `entries` only.
 impl fmt::Debug for Config {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Config").field("mode", &self.mode).field("node", &self.node).finish_non_exhaustive()
@@ -237,7 +237,7 @@ fn read_bounded(path: &std::path::Path) -> std::io::Result<String> {
     let mut text = String::new();
     std::fs::File::open(path)?.take(layer::FILE_BYTES + 1).read_to_string(&mut text)?;
     if text.len() as u64 > layer::FILE_BYTES {
-        return Err(std::io::Error::other("larger than 1 MiB, which is no configuration"));
+        return Err(std::io::Error::other("larger than 1 MiB: this is not a configuration file"));
     }
     Ok(text)
 }

@@ -1,5 +1,5 @@
-//! Where a value came from, and what is wrong with it. Every effective value has an origin; every error about something that
-//! was given has one too.
+//! The origin of a value, and errors. Every effective value has an origin; every error about a value that was set has one
+//! too.
 
 use std::fmt;
 use std::sync::Arc;
@@ -16,13 +16,13 @@ pub enum ValueSource {
     },
     Environment(String),
     Flag(String),
-    /// Computed from something else, which is named.
+    /// Derived from something else, which is named.
     Derived(String),
 }
 
 impl ValueSource {
-    /// How strong it is: a stronger one wins.
-    pub(super) fn strength(&self) -> u8 {
+    /// Its precedence: the higher one wins.
+    pub(super) fn precedence(&self) -> u8 {
         match self {
             ValueSource::Default | ValueSource::DevMode | ValueSource::Derived(_) => 0,
             ValueSource::File { .. } => 1,
@@ -45,7 +45,7 @@ impl fmt::Display for ValueSource {
     }
 }
 
-/// One thing that is wrong, at its place. The message says what to write instead.
+/// One error with its location. The message says what to write instead.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub struct ConfigError {
     pub place: Option<ValueSource>,
@@ -54,7 +54,7 @@ pub struct ConfigError {
 
 impl ConfigError {
     pub fn at(place: &ValueSource, message: impl Into<String>) -> ConfigError {
-        let written = place.strength() > 0;
+        let written = place.precedence() > 0;
         ConfigError { place: written.then(|| place.clone()), message: message.into() }
     }
 

@@ -1,5 +1,5 @@
-//! Where this node is and where it keeps things: addresses, folder, store, bus, name. They are derived from each
-//! other: a folder means a SQLite store in it, a Redis store means its own bus.
+//! Addresses, data folder, store, bus and node name. Some are derived from others: a folder implies a SQLite store in it, a
+//! Redis store implies its own bus.
 
 use super::sections::TopLevel;
 use super::values::Values;
@@ -45,7 +45,7 @@ pub(super) fn places(values: &mut Values, top: &TopLevel) -> Addresses {
         && resp == listen
         && resp.port() != 0
     {
-        values.fail("resp", format!("resp and listen are both {resp}: give them different ports"));
+        values.fail("resp", format!("resp and listen are both {resp}: use different ports"));
     }
     let (data, store) = folder_and_store(values, top);
     let bus = bus(values, top, &store);
@@ -56,13 +56,13 @@ pub(super) fn places(values: &mut Values, top: &TopLevel) -> Addresses {
 fn address(values: &mut Values, name: &str, text: &str) -> Option<SocketAddr> {
     let numeric = text.strip_prefix("localhost:").map(|port| format!("127.0.0.1:{port}"));
     let Ok(address) = numeric.as_deref().unwrap_or(text).parse::<SocketAddr>() else {
-        let message = format!("{name} = {text:?} is no address: write HOST:PORT, such as 127.0.0.1:7400");
+        let message = format!("{name} = {text:?} is not an address: write HOST:PORT, such as 127.0.0.1:7400");
         values.fail(name, message);
         return None;
     };
     if values.mode == ServerMode::Dev && !address.ip().is_loopback() {
         let message = format!(
-            "{name} = {text}: dev mode lets everybody in and listens on loopback only; \
+            "{name} = {text}: dev mode has no access control and listens on loopback only; \
              use 127.0.0.1:{}, or `tavern serve` with a secret",
             address.port()
         );
@@ -71,11 +71,11 @@ fn address(values: &mut Values, name: &str, text: &str) -> Option<SocketAddr> {
     Some(address)
 }
 
-/// `data` and `store` say the same thing in two ways; the stronger layer is believed.
+/// `data` and `store` set the same thing; the stronger layer wins.
 fn folder_and_store(values: &mut Values, top: &TopLevel) -> (PathBuf, String) {
     let (data_origin, store_origin) = (values.origin("data"), values.origin("store"));
     let folder_of = |store: &str| store.strip_prefix(SQLITE).map(str::to_owned);
-    let store_rules = store_origin.strength() >= data_origin.strength();
+    let store_rules = store_origin.precedence() >= data_origin.precedence();
     let Some(store) = top.store.clone().filter(|_| store_rules) else {
         let folder = top.data.clone();
         check_folder(values, &folder);
@@ -87,13 +87,13 @@ fn folder_and_store(values: &mut Values, top: &TopLevel) -> (PathBuf, String) {
         values.show("store", json!(store), origin);
         return (folder.into(), store);
     };
-    let both_given = data_origin.strength() == store_origin.strength();
+    let both_given = data_origin.precedence() == store_origin.precedence();
     if let Some(folder) = folder_of(&store)
         && both_given
         && folder != top.data
     {
         let message =
-            format!("store = {store:?} and data = {:?} name two folders: give one of them", top.data);
+            format!("store = {store:?} and data = {:?} name two folders: set only one of them", top.data);
         values.fail("store", message);
     }
     let folder = match folder_of(&store) {
@@ -106,7 +106,7 @@ fn folder_and_store(values: &mut Values, top: &TopLevel) -> (PathBuf, String) {
     check_folder(values, &folder);
     let known = ["sqlite:", "memory:", "postgres://", "postgresql://"];
     if !known.iter().chain(&REDIS).any(|scheme| store.starts_with(scheme)) {
-        values.fail("store", format!("store = {:?} is none of {STORES}", without_password(&store)));
+        values.fail("store", format!("store = {:?} must be one of {STORES}", without_password(&store)));
     }
     (folder.into(), with_prefix(store, &top.prefix))
 }
@@ -122,11 +122,11 @@ fn bus(values: &mut Values, top: &TopLevel, store: &str) -> String {
         let known = ["nats://", "tls://"];
         let known = known.iter().chain(&REDIS).any(|scheme| bus.starts_with(scheme));
         if !known && bus != "local" {
-            values.fail("bus", format!("bus = {:?} is none of {BUSES}", without_password(bus)));
+            values.fail("bus", format!("bus = {:?} must be one of {BUSES}", without_password(bus)));
         }
         return bus.clone();
     }
-    // A Redis that keeps the facts can carry messages too; a Postgres cannot.
+    // Redis can be store and bus; Postgres cannot be a bus.
     let (bus, origin) = if store.starts_with("redis") {
         (store.to_owned(), ValueSource::Derived("store".into()))
     } else {
@@ -139,7 +139,7 @@ fn bus(values: &mut Values, top: &TopLevel, store: &str) -> String {
 /// Only servers need a bus.
 pub(super) fn check_bus(values: &mut Values, store: &str) {
     if store.starts_with("postgres") && values.given("bus").is_none() {
-        values.fail("store", format!("a Postgres store needs a bus beside it: set bus to one of {BUSES}"));
+        values.fail("store", format!("a Postgres store needs a bus: set bus to one of {BUSES}"));
     }
 }
 
@@ -147,7 +147,7 @@ fn node(values: &mut Values, top: &TopLevel, listen: SocketAddr) -> String {
     if let Some(node) = &top.node {
         if !is_node_name(node) {
             let message = format!(
-                "node = {node:?} is no node name: letters, digits, `.`, `_` and `-`, a letter or digit first, \
+                "node = {node:?} is not a node name: use letters, digits, `.`, `_` and `-`, a letter or digit first, \
                  at most {} bytes",
                 limits::NODE_BYTES
             );
@@ -155,7 +155,7 @@ fn node(values: &mut Values, top: &TopLevel, listen: SocketAddr) -> String {
         }
         return node.clone();
     }
-    // The port keeps several nodes of one machine apart and stays the same over a restart.
+    // The port distinguishes the nodes of one machine and stays the same across restarts.
     let (tail, from) = match listen.port() {
         0 => (std::process::id(), "host name and process"),
         port => (u32::from(port), "host name and port"),
@@ -172,7 +172,7 @@ fn is_node_name(name: &str) -> bool {
         && name.bytes().all(follows)
 }
 
-/// The first label of the host name, reduced to what a node name may hold.
+/// The first label of the host name, reduced to the characters of a node name.
 fn host_name() -> String {
     let system = rustix::system::uname();
     let host = system.nodename().to_string_lossy();
@@ -182,7 +182,7 @@ fn host_name() -> String {
     if kept.is_empty() { "node".into() } else { kept }
 }
 
-/// Installations that share a Redis server keep their keys apart by the prefix, as they do their messages.
+/// Installations that share a Redis server have different prefixes for keys and messages.
 fn with_prefix(store: String, prefix: &str) -> String {
     let named = store.split_once('?').map_or("", |(_, options)| options);
     if !REDIS.iter().any(|scheme| store.starts_with(scheme))
@@ -199,7 +199,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_redis_store_has_the_prefix_of_the_installation_unless_it_names_its_own() {
+    fn redis_store_uses_the_prefix_unless_its_url_has_one() {
         for (store, whole) in [
             ("redis://h", "redis://h?prefix=blue"),
             ("rediss-cluster://h,i?ca=/f", "rediss-cluster://h,i?ca=/f&prefix=blue"),
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn node_names() {
+    fn node_names_are_validated() {
         for (name, good) in [
             ("a", true),
             ("host-7400", true),

@@ -1,16 +1,15 @@
-//! What a key of the configuration is, and how keys are found. The keys themselves are declared in `sections` and nowhere
-//! else; the file, the environment, the flags, `tavern check`, the example file and the reference page all read that list.
+//! The schema of configuration keys, and their lookup. The keys themselves are declared in `sections` and nowhere else; the file, the environment, the flags, `tavern check`, the example file and the reference page all read that list.
 
 use super::kinds::{CHANNELS, KINDS, TOKENS};
 use super::sections::{self, ChannelConfig, ConfigSection, KindConfig, TokenKeyConfig};
 
-/// What a value looks like.
+/// The type of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Type {
     Text,
     /// Text that is never shown.
     Secret,
-    /// An address that may hold a password, which is never shown.
+    /// An address that may contain a password, which is never shown.
     Link,
     Choice(&'static [&'static str]),
     Flag,
@@ -37,16 +36,16 @@ pub enum DefaultValue {
 pub struct KeySchema {
     pub kind: Type,
     pub preset: DefaultValue,
-    /// What dev mode takes instead.
+    /// The default in dev mode, if it differs.
     pub dev: Option<DefaultValue>,
-    /// A value for the example file, as TOML, where the default says nothing.
+    /// A value for the example file, as TOML, if the default is no useful example.
     pub example: Option<&'static str>,
 }
 
 #[derive(Clone, Copy, Debug)]
 pub struct Key {
     pub name: &'static str,
-    /// For people: what the value does. The unit is the end of the name: `_ms`, `_bytes`.
+    /// The meaning, for people. The unit is the end of the name: `_ms`, `_bytes`.
     pub meaning: &'static str,
     pub shape: KeySchema,
 }
@@ -105,7 +104,7 @@ pub fn find(name: &str) -> Option<&'static Key> {
         .or_else(|| keys().find(|key| key.name == name))
 }
 
-/// Whether a channel can have a table of its own: it names more than its kind.
+/// Whether a channel can have its own table: its name is more than a kind.
 pub fn is_channel(name: &str) -> bool {
     name.contains('#') && tavern_domain::Channel::parse(name).is_ok()
 }
@@ -114,7 +113,7 @@ fn is_index(text: &str) -> bool {
     (1..=2).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-/// The names that may stand in a section; the empty section is the top of the file.
+/// The names that a section may contain; the empty section is the top level.
 pub fn names_in(section: &str) -> Vec<&'static str> {
     let tables = [(KINDS, KindConfig::KEYS), (CHANNELS, ChannelConfig::KEYS), (TOKENS, TokenKeyConfig::KEYS)];
     if let Some((_, keys)) = tables.iter().find(|(prefix, _)| section.starts_with(prefix)) {
@@ -137,7 +136,7 @@ pub fn sections() -> Vec<&'static str> {
 
 /// The known name that was probably meant.
 pub fn nearest<'a>(written: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    // A name longer than any key was not meant to be one, and the distance costs the product of the lengths.
+    // No key is this long, and the edit distance costs the product of the lengths.
     if written.len() > 64 {
         return None;
     }
@@ -149,7 +148,7 @@ pub fn nearest<'a>(written: &str, known: impl IntoIterator<Item = &'a str>) -> O
         .map(|(_, name)| name)
 }
 
-/// How many letters must be added, removed, changed or swapped with their other_node.
+/// The edit distance: characters added, removed, changed, or swapped with their neighbour.
 fn distance(a: &str, b: &str) -> usize {
     let (a, b) = (a.as_bytes(), b.as_bytes());
     let mut rows = vec![vec![0; b.len() + 1]; a.len() + 1];
@@ -175,7 +174,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_key_has_one_name_a_meaning_and_a_default_inside_its_bounds() {
+    fn keys_have_unique_names_meanings_and_valid_defaults() {
         let all: Vec<&Key> = keys().collect();
         assert!(all.len() > 80);
         for (index, key) in all.iter().enumerate() {
@@ -216,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slip_of_the_finger_is_understood() {
+    fn typing_errors_get_a_suggestion() {
         let names = names_in("kinds.game");
         assert_eq!(nearest("graec_ms", names.iter().copied()), Some("grace_ms"));
         assert_eq!(nearest("slowreader", names.iter().copied()), Some("slow_reader"));

@@ -1,5 +1,4 @@
-//! A text that must not be seen: the signing secret, an API key. Must hold: no way of printing it shows it, and
-//! comparing it takes the same time wherever the texts differ.
+//! A secret text: the signing secret, an API key. Must hold: printing never reveals it; comparison takes constant time.
 
 use std::fmt;
 
@@ -11,7 +10,7 @@ impl SecretText {
         SecretText(text.into())
     }
 
-    /// The text itself. Every use of this is a place to look at.
+    /// The text itself. Review every use.
     pub fn expose(&self) -> &str {
         &self.0
     }
@@ -33,14 +32,14 @@ impl fmt::Display for SecretText {
     }
 }
 
-/// An address without the password it may hold: `redis://user:***@host`.
+/// An address without its password: `redis://user:***@host`.
 pub fn without_password(link: &str) -> String {
     let link = without_token(link);
     let Some((scheme, rest)) = link.split_once("://") else {
         return link;
     };
     let authority = &rest[..rest.find(['/', '?', '#']).unwrap_or(rest.len())];
-    // The last `@` ends the user part: a careless password may hold one.
+    // The last `@` ends the user part: a password may contain an unescaped one.
     let Some((user, _)) = authority.rsplit_once('@') else {
         return link;
     };
@@ -49,7 +48,7 @@ pub fn without_password(link: &str) -> String {
     format!("{scheme}://{name}:***{}", &rest[user.len()..])
 }
 
-/// The options of an address may name a token.
+/// The query of an address may contain a token.
 fn without_token(link: &str) -> String {
     let Some((place, options)) = link.split_once('?') else {
         return link.to_owned();

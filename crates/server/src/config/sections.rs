@@ -1,5 +1,5 @@
-//! Every key of the configuration, declared once: its name with its unit, what it means, its type, bounds and default, and
-//! the field of `Config` that it becomes. Must hold: nothing else in the program states a default of a key.
+//! Every configuration key, declared once: name with unit, meaning, type, bounds, default, and its field in `Config`.
+//! Must hold: no other place in the program has a default of a key.
 
 use super::schema::{DefaultValue, Key, KeySchema, Type};
 use super::values::{FromValue, Values};
@@ -19,7 +19,7 @@ pub(super) trait ConfigSection: Sized {
     const PREFIX: &'static str;
     const KEYS: &'static [Key];
 
-    /// Takes each field from where `get` finds it by its name.
+    /// Reads each field by its name with `get`.
     fn from_values(get: impl FnMut(&str) -> Option<ConfigValue>) -> Self;
 
     fn read(values: &mut Values) -> Self {
@@ -27,7 +27,7 @@ pub(super) trait ConfigSection: Sized {
     }
 }
 
-/// Declares a section: `name: type = shape;` after what the key means.
+/// Declares a section: the meaning of a key as its doc comment, then `name: type = shape;`.
 macro_rules! section {
     (
         $(#[$about:meta])*
@@ -58,7 +58,7 @@ macro_rules! section {
     };
 }
 
-/// Declares an enum whose values are words of the file. The first is the default.
+/// Declares an enum whose values are strings in the file. The first is the default.
 macro_rules! choice {
     ($(#[$about:meta])* $name:ident { $( $(#[$meta:meta])* $variant:ident = $word:literal, )+ }) => {
         $(#[$about])*
@@ -111,7 +111,7 @@ choice! {
 }
 
 choice! {
-    /// How watchers of a channel are told about presence.
+    /// How watchers of a channel get presence changes.
     PresenceMode {
         Auto = "auto",
         Full = "full",
@@ -304,7 +304,7 @@ section! {
 }
 
 section! {
-    /// Where the server's numbers are sent, beside `/metrics` for Prometheus.
+    /// Metrics outputs in addition to `/metrics`.
     "metrics." => MetricsConfig {
         /// A StatsD receiver, HOST:PORT; empty: none.
         statsd: String = KeySchema::text("").example("\"127.0.0.1:8125\"");
@@ -357,7 +357,7 @@ section! {
 }
 
 section! {
-    /// One `[kinds.NAME]`: the channels of a kind. What a kind does not say comes from `[kinds.default]`.
+    /// One `[kinds.NAME]`: the channels of a kind. Keys that a kind does not set are inherited from `[kinds.default]`.
     "" => KindConfig {
         /// How long a user whose clients are lost still counts as present.
         grace_ms: u64 = KeySchema::integer(15_000, 0, 600_000);
@@ -377,7 +377,7 @@ section! {
 }
 
 section! {
-    /// One `[channels."NAME"]`: what being in this one channel means; empty: the same as in others of its kind.
+    /// One `[channels."NAME"]`: settings of one channel; empty: those of its kind.
     "" => ChannelConfig {
         /// The activity that a user in the channel has in their status.
         activity: String = KeySchema::text("");
@@ -389,7 +389,7 @@ section! {
 }
 
 section! {
-    /// One `[[tokens.keys]]`: a public key whose tokens are accepted beside those signed with the secret.
+    /// One `[[tokens.keys]]`: a public key whose tokens are accepted in addition to those signed with the secret.
     "" => TokenKeyConfig {
         /// The signature algorithm.
         algorithm: String = absent(Type::Choice(&[
@@ -402,7 +402,7 @@ section! {
     }
 }
 
-/// Kinds and channels that have a meaning without being configured: table, field, value.
+/// Built-in defaults of kinds and channels: table, field, value.
 pub const BUILT_IN: &[(&str, &str, &str)] = &[
     ("kinds.activegame", "activity", "playing"),
     ("kinds.activegame", "arrival_change", "started_game"),

@@ -1,4 +1,4 @@
-//! The configuration as a whole, by small files, variables and flags.
+//! The whole configuration, from small files, variables and flags.
 
 use super::*;
 use tavern_domain::Verbs;
@@ -32,7 +32,7 @@ fn serve_errors(given: &[(&str, &str)]) -> Vec<String> {
 }
 
 #[test]
-fn the_stronger_layer_wins_and_is_named() {
+fn stronger_layer_wins_and_is_shown_as_origin() {
     let text = "listen = \"127.0.0.1:1\"\n[sessions]\nresume_ms = 1\nheartbeat_ms = 200\n";
     let environment = [("TAVERN_LISTEN", "127.0.0.1:2"), ("TAVERN_SESSIONS_RESUME_MS", "2")];
     let loaded = load(ServerMode::Dev, text, &environment, &[("listen", "127.0.0.1:3")]);
@@ -56,7 +56,7 @@ fn every_key_is_shown_once() {
 }
 
 #[test]
-fn the_empty_dev_configuration_allows_everything_on_loopback() {
+fn empty_dev_configuration_allows_everything_on_loopback() {
     let config = dev("");
     assert_eq!(config.kind("anything").allow, Verbs::ALL);
     assert_eq!(config.origin("kinds.default.allow"), ValueSource::DevMode);
@@ -82,7 +82,7 @@ fn serve_denies_by_default_and_needs_a_secret() {
 }
 
 #[test]
-fn a_kind_takes_from_default_what_it_does_not_say() {
+fn kinds_inherit_from_default() {
     let config = dev("[kinds.default]\nallow = [\"join\"]\ngrace_ms = 7\n[kinds.game]\ngrace_ms = 0\n");
     assert_eq!(config.kind("game").grace_ms, 0);
     assert_eq!(config.kind("game").allow, Verbs::NONE.with(tavern_domain::Verb::Join));
@@ -91,7 +91,7 @@ fn a_kind_takes_from_default_what_it_does_not_say() {
 }
 
 #[test]
-fn built_in_kinds_and_channels_have_words_that_can_be_replaced() {
+fn built_in_activities_can_be_replaced() {
     let config = dev("[kinds.quiz]\nactivity = \"guessing\"\n[kinds.game]\narrival_change = \"\"\n\
                       [channels.\"lobby#puzzles\"]\nactivity = \"puzzling\"\n");
     assert_eq!(config.kind("activegame").activity, "playing");
@@ -106,11 +106,11 @@ fn built_in_kinds_and_channels_have_words_that_can_be_replaced() {
     let puzzles = &config.channels["lobby#puzzles"];
     assert_eq!((&*puzzles.activity, &*puzzles.arrival_change), ("puzzling", "solving_puzzles"));
     let wrong = load(ServerMode::Dev, "[channels.lobby]\nactivity = \"x\"\n", &[], &[]);
-    assert!(wrong.errors[0].to_string().contains("\"lobby\" is no channel"), "{}", wrong.errors[0]);
+    assert!(wrong.errors[0].to_string().contains("\"lobby\" is not a channel"), "{}", wrong.errors[0]);
 }
 
 #[test]
-fn data_and_store_say_the_same_thing() {
+fn data_and_store_set_the_same_folder() {
     let store = |text: &str, given: &[(&str, &str)]| {
         let loaded = load(ServerMode::Dev, text, &[], given);
         (loaded.config.store.clone(), loaded.config.data.clone(), loaded.errors.len())
@@ -126,7 +126,7 @@ fn data_and_store_say_the_same_thing() {
 }
 
 #[test]
-fn what_does_not_fit_together_is_told_together() {
+fn all_errors_are_reported_together() {
     let errors = serve_errors(&[
         ("events.low_bytes", "2000000000"),
         ("tls_cert", "a.pem"),
@@ -148,7 +148,7 @@ fn what_does_not_fit_together_is_told_together() {
 }
 
 #[test]
-fn a_named_file_must_exist() {
+fn named_file_must_exist() {
     let sources = |file: &str| Sources {
         mode: ServerMode::Dev,
         file: Some(file.into()),

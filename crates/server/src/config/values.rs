@@ -1,5 +1,5 @@
-//! The values of all keys while a `Config` is made of them: what was given, the defaults for the rest, what `tavern check`
-//! shows, and what is wrong. Must hold: every value that is taken is shown once, with its origin and without secrets.
+//! The values of all keys while a `Config` is built: what was set, defaults for the rest, the lines of `tavern check`, and
+//! errors. Must hold: every value is shown once, with its origin and without secrets.
 
 use super::schema::{self, DefaultValue, KeySchema, Type};
 use super::{
@@ -17,7 +17,7 @@ pub(super) struct Values {
 }
 
 impl Values {
-    /// Of a key that was given several times the last one counts.
+    /// If a key was set several times, the last value wins.
     pub fn new(mode: ServerMode, given: Vec<SetKey>, errors: Vec<ConfigError>) -> Values {
         let given = given.into_iter().map(|SetKey { name, value, origin }| (name, (value, origin)));
         Values { mode, given: given.collect(), entries: Vec::new(), errors }
@@ -37,7 +37,7 @@ impl Values {
         self.given(name).map_or(ValueSource::Default, |(_, origin)| origin.clone())
     }
 
-    /// The effective value: given, or the default of this mode. Absent keys stay absent.
+    /// The effective value: the one that was set, or the default of this mode. Absent keys stay absent.
     pub fn take(&mut self, name: &str) -> Option<ConfigValue> {
         let Some(key) = schema::find(name) else { unreachable!("{name} is no key") };
         let (value, origin) = match self.given(name) {
@@ -54,13 +54,13 @@ impl Values {
         self.entries.push(EffectiveValue { key: name.to_owned(), value, origin });
     }
 
-    /// Something is wrong with the value of this key.
+    /// Adds an error about the value of this key.
     pub fn fail(&mut self, name: &str, message: impl Into<String>) {
         let error = ConfigError::at(&self.origin(name), message);
         self.errors.push(error);
     }
 
-    /// Something is wrong that no key is to blame for.
+    /// Adds an error that concerns no single key.
     pub fn fail_general(&mut self, message: impl Into<String>) {
         self.errors.push(ConfigError::general(message));
     }
@@ -94,7 +94,7 @@ fn from_preset(preset: DefaultValue) -> Option<ConfigValue> {
     }
 }
 
-/// The value as it may be seen.
+/// The value without secrets.
 pub(super) fn shown(kind: Type, value: Option<&ConfigValue>) -> serde_json::Value {
     match (kind, value) {
         (_, None) => serde_json::Value::Null,
@@ -107,7 +107,7 @@ pub(super) fn shown(kind: Type, value: Option<&ConfigValue>) -> serde_json::Valu
     }
 }
 
-/// A field of a section. The layers have checked the type; whatever does not fit is as if absent.
+/// A field of a section. The layers have checked the type; other values count as absent.
 pub(super) trait FromValue {
     fn from_value(value: Option<ConfigValue>) -> Self;
 }

@@ -1,5 +1,5 @@
-//! All numbers as one line of the log, every `metrics.log_ms`: a JSON object by the names that Prometheus sees.
-//! Must hold: a line is bounded; what did not fit is counted in it.
+//! Writes all metrics as one log line every `metrics.log_ms`: a JSON object with the names of `/metrics`.
+//! Must hold: a line is bounded; it contains the number of values that did not fit.
 
 use super::{MetricSources, Series};
 use std::time::Duration;
@@ -16,7 +16,7 @@ pub async fn write(metrics: &MetricSources, every_ms: u64) {
     }
 }
 
-/// The object, and how many numbers had no room in it.
+/// The object, and how many values did not fit.
 fn line(all: &[Series]) -> (String, usize) {
     let mut line = NumberLine::new(LINE_BYTES);
     for series in all {
@@ -33,7 +33,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_is_json_and_says_what_it_left_out() {
+    fn line_is_json_and_counts_omitted_values() {
         let mut many = Series::new("tavern_x_total", MetricKind::Counter, "Many");
         for n in 0..5_000u64 {
             many.add([("topic", format!("t{n}").into())], n);

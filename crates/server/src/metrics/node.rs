@@ -1,4 +1,4 @@
-//! The numbers of the node itself: the shards' counters summed, connections, store, bus, the process.
+//! The metrics of the node itself: the shards' counters summed, connections, store, bus, the process.
 
 use super::{MetricKind, MetricSource, Series};
 use crate::connections::Connections;
@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 use tavern_hub::{Namespace, Node};
 
-/// (counter of a shard, series, kind, help). What follows a `/` is the value of the label `reason`.
+/// (counter of a shard, series, kind, help). The part after a `/` is the value of the label `reason`.
 const SHARDS: &[(&str, &str, MetricKind, &str)] = &[
     ("published", "tavern_messages_published_total", MetricKind::Counter, "Messages published on this node"),
     ("delivered", "tavern_events_delivered_total", MetricKind::Counter, "Events put into mailboxes"),
@@ -31,19 +31,14 @@ const SHARDS: &[(&str, &str, MetricKind, &str)] = &[
         "closed_lost",
         "tavern_connections_closed_lost_total",
         MetricKind::Counter,
-        "Redis connections closed because messages of another node were lost",
+        "Redis connections closed because messages of other nodes were lost",
     ),
-    (
-        "user_updates",
-        "tavern_user_updates_total",
-        MetricKind::Counter,
-        "Status changes of users, each counted once",
-    ),
+    ("user_updates", "tavern_user_updates_total", MetricKind::Counter, "Status changes of users"),
     (
         "statuses",
         "tavern_status_events_total",
         MetricKind::Counter,
-        "Statuses put into mailboxes of followers",
+        "Status events put into mailboxes of followers",
     ),
     ("sessions_opened", "tavern_sessions_opened_total", MetricKind::Counter, "Sessions opened"),
     (
@@ -81,11 +76,11 @@ const SHARDS: &[(&str, &str, MetricKind, &str)] = &[
         "presences_swept",
         "tavern_presences_swept_total",
         MetricKind::Counter,
-        "Stale presences removed: no living node had these clients",
+        "Presence rows removed because no living node had their clients",
     ),
     ("commands", "tavern_commands_total", MetricKind::Counter, "Commands of the JSON protocol"),
     ("refused", "tavern_commands_refused_total", MetricKind::Counter, "Commands refused"),
-    ("party_commands", "tavern_party_commands_total", MetricKind::Counter, "Commands about parties"),
+    ("party_commands", "tavern_party_commands_total", MetricKind::Counter, "Party commands"),
     (
         "party_conflicts",
         "tavern_party_conflicts_total",
@@ -104,16 +99,21 @@ const SHARDS: &[(&str, &str, MetricKind, &str)] = &[
         MetricKind::Counter,
         "Inbox messages put into mailboxes of sessions",
     ),
-    ("sessions", "tavern_sessions", MetricKind::Gauge, "Sessions alive"),
+    ("sessions", "tavern_sessions", MetricKind::Gauge, "Sessions"),
     ("sessions_detached", "tavern_sessions_detached", MetricKind::Gauge, "Sessions without a connection"),
-    ("redis_listeners", "tavern_redis_listeners", MetricKind::Gauge, "Redis connections that subscribed"),
+    ("redis_listeners", "tavern_redis_listeners", MetricKind::Gauge, "Redis connections with a subscription"),
     ("mailbox_events", "tavern_mailbox_events", MetricKind::Gauge, "Events kept in all mailboxes"),
-    ("mailbox_bytes", "tavern_mailbox_bytes", MetricKind::Gauge, "Logical bytes kept in all mailboxes"),
+    (
+        "mailbox_bytes",
+        "tavern_mailbox_bytes",
+        MetricKind::Gauge,
+        "Bytes of the events in all mailboxes; an event in several mailboxes counts in each",
+    ),
     (
         "event_bytes",
         "tavern_event_bytes",
         MetricKind::Gauge,
-        "Physical bytes of all events, each counted once",
+        "Bytes of the events in all mailboxes; each event counts once",
     ),
     ("polls_parked", "tavern_polls_parked", MetricKind::Gauge, "Long-polls waiting for an event"),
 ];
@@ -123,7 +123,7 @@ pub struct NodeMetrics {
     pub health: Arc<NodeHealth>,
     pub connections: Arc<Connections>,
     pub started: Instant,
-    /// The folder of a store on this machine. None: there is no disk to look at.
+    /// The data folder of a SQLite store. None: the store is elsewhere.
     pub data: Option<PathBuf>,
 }
 
@@ -159,27 +159,27 @@ impl NodeMetrics {
             (
                 "tavern_store_up",
                 MetricKind::Gauge,
-                "1 while the store takes the node's lease",
+                "1 while the store accepts the lease of this node",
                 u64::from(store_up),
             ),
             ("tavern_bus_up", MetricKind::Gauge, "1 while the bus answers", u64::from(is_bus_up(node))),
-            (
-                "tavern_bus_sent_total",
-                MetricKind::Counter,
-                "Messages handed to the bus for other nodes",
-                bus.sent,
-            ),
+            ("tavern_bus_sent_total", MetricKind::Counter, "Messages sent to other nodes", bus.sent),
             (
                 "tavern_bus_received_total",
                 MetricKind::Counter,
-                "Messages that came from other nodes",
+                "Messages received from other nodes",
                 bus.received,
             ),
-            ("tavern_bus_failed_total", MetricKind::Counter, "Messages the bus could not carry", bus.failed),
+            (
+                "tavern_bus_failed_total",
+                MetricKind::Counter,
+                "Messages that could not be sent to other nodes",
+                bus.failed,
+            ),
             (
                 "tavern_bus_losses_total",
                 MetricKind::Counter,
-                "Times messages of others were lost on the way",
+                "Times that messages of other nodes were lost",
                 bus.losses,
             ),
             ("tavern_connections", MetricKind::Gauge, "Open connections", connections.open() as u64),
@@ -192,28 +192,33 @@ impl NodeMetrics {
             (
                 "tavern_connections_refused_total",
                 MetricKind::Counter,
-                "Over a limit",
+                "Connections refused because a limit was reached",
                 connections.refused.load(Ordering::Relaxed),
             ),
             (
                 "tavern_channels",
                 MetricKind::Gauge,
-                "Channels with a subscription",
+                "Channels with a subscriber on this node",
                 registry.listened(Namespace::Channel).len() as u64,
             ),
             (
                 "tavern_patterns",
                 MetricKind::Gauge,
-                "Patterns with a subscription",
+                "Patterns with a subscriber on this node",
                 registry.pattern_count() as u64,
             ),
             (
                 "tavern_panics_total",
                 MetricKind::Counter,
-                "Panics in this process; the log has each of them",
+                "Panics in this process; each is logged",
                 panics::count(),
             ),
-            ("tavern_uptime_seconds", MetricKind::Gauge, "Since the start", self.started.elapsed().as_secs()),
+            (
+                "tavern_uptime_seconds",
+                MetricKind::Gauge,
+                "Seconds since the start",
+                self.started.elapsed().as_secs(),
+            ),
         ];
         all.extend(more.map(|(name, kind, help, number)| Series::one(name, kind, help, number)));
         let mut info = Series::new("tavern_info", MetricKind::Gauge, "Version and node");
@@ -227,7 +232,12 @@ impl NodeMetrics {
 fn free_bytes(folder: &PathBuf) -> Option<Series> {
     let stat = rustix::fs::statvfs(folder).ok()?;
     let free = stat.f_bavail.saturating_mul(stat.f_frsize);
-    Some(Series::one("tavern_disk_free_bytes", MetricKind::Gauge, "Room left for the data folder", free))
+    Some(Series::one(
+        "tavern_disk_free_bytes",
+        MetricKind::Gauge,
+        "Free bytes on the disk of the data folder",
+        free,
+    ))
 }
 
 fn find(counters: &[(&'static str, u64)], name: &str) -> u64 {
@@ -239,7 +249,7 @@ mod tests {
     use super::SHARDS;
 
     #[test]
-    fn every_counter_of_a_shard_is_shown_and_every_shown_one_exists() {
+    fn every_shard_counter_has_a_series_and_the_other_way_round() {
         let known: Vec<&str> =
             tavern_hub::node::stats::Stats::default().all().into_iter().map(|(name, _)| name).collect();
         let shown: Vec<&str> = SHARDS.iter().map(|(counter, ..)| *counter).collect();

@@ -1,10 +1,10 @@
-//! One number, or several of one name that differ by their labels. Knows no format.
+//! One metric with its rows, one per set of labels. Independent of output formats.
 
 use std::sync::Arc;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MetricKind {
-    /// Grows for as long as the server runs.
+    /// Only grows while the server runs.
     Counter,
     Gauge,
 }
@@ -41,7 +41,7 @@ impl Series {
         self.rows.push((labels.into_iter().collect(), value));
     }
 
-    /// As Prometheus names one of its rows.
+    /// The name of a row in the format of Prometheus.
     pub fn named(&self, labels: &[Label]) -> String {
         if labels.is_empty() {
             return self.name.to_owned();

@@ -1,6 +1,6 @@
-//! All numbers to a StatsD receiver, in Datadog's flavour (tags), over UDP, every `metrics.statsd_ms`. Counters are sent as
-//! what was added since the last time, gauges as they are. Must hold: a datagram is never longer than `DATAGRAM_BYTES`; nothing waits for the
-//! receiver; what the socket refused is sent the next time.
+//! Sends all metrics to a StatsD receiver with Datadog tags, over UDP, every `metrics.statsd_ms`. Counters are sent as
+//! deltas, gauges as values. Must hold: a datagram is never longer than `DATAGRAM_BYTES`; sending never blocks; deltas
+//! that the socket refused are sent next time.
 
 use super::{Label, MetricKind, MetricSources, Series};
 use crate::config::MetricsConfig;
@@ -8,9 +8,9 @@ use std::collections::HashMap;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
 
-/// What fits into a packet of the usual 1,500 bytes through most tunnels.
+/// Fits into a packet of 1,500 bytes, with room for the headers of most tunnels.
 const DATAGRAM_BYTES: usize = 1_432;
-/// A name may come to mean another address.
+/// The name is resolved again: its address may change.
 const LOOK_UP_AGAIN: Duration = Duration::from_secs(60);
 const LOOK_UP: Duration = Duration::from_secs(2);
 /// Datagrams after which other tasks may run.
@@ -37,7 +37,7 @@ pub async fn send(metrics: &MetricSources, config: &MetricsConfig, node: &str) {
         }
         let Some((socket, _)) = &socket else { continue };
         for (at, datagram) in sent.datagrams(&metrics.gather()).into_iter().enumerate() {
-            // Nothing waits for the receiver: what it misses is in the next one.
+            // Never wait for the receiver: the next round contains what it missed.
             if socket.send(datagram.text.as_bytes()).is_ok() {
                 sent.note(datagram);
             }
@@ -62,7 +62,7 @@ async fn dial(address: &str) -> std::io::Result<UdpSocket> {
     Ok(socket)
 }
 
-/// What was sent so far.
+/// The values sent so far.
 struct Sent {
     prefix: String,
     node: String,
@@ -82,7 +82,7 @@ impl Sent {
         Sent { prefix: prefix.to_owned(), node: clean(node), values: HashMap::new() }
     }
 
-    /// Everything that is to be sent now.
+    /// The datagrams to send now.
     fn datagrams(&self, all: &[Series]) -> Vec<Datagram> {
         let mut datagrams = vec![Datagram::default()];
         for series in all {
@@ -108,7 +108,7 @@ impl Sent {
         datagrams
     }
 
-    /// One line, and its counter with its value. None: nothing was added.
+    /// One line, and its counter with its value. None: the counter has not changed.
     fn line(&self, series: &Series, labels: &[Label], value: u64) -> Option<(String, Option<(String, u64)>)> {
         let name = series.name.strip_prefix("tavern_").unwrap_or(series.name);
         let mut tags = format!("node:{}", self.node);
@@ -149,23 +149,23 @@ mod tests {
     }
 
     #[test]
-    fn counters_go_as_what_was_added_and_gauges_as_they_are() {
+    fn counters_are_sent_as_deltas_and_gauges_as_values() {
         let mut sent = Sent::new("app.", "n|1");
         let one = |value| [Series::one("tavern_a_total", MetricKind::Counter, "A", value)];
         let text = |sent: &Sent, value| -> Vec<String> {
             sent.datagrams(&one(value)).into_iter().map(|datagram| datagram.text).collect()
         };
         assert_eq!(text(&sent, 5), ["app.a_total:5|c|#node:n_1"]);
-        assert_eq!(text(&sent, 7), ["app.a_total:7|c|#node:n_1"], "nothing of it was sent");
+        assert_eq!(text(&sent, 7), ["app.a_total:7|c|#node:n_1"], "the datagram was not sent");
         sent.datagrams(&one(7)).into_iter().for_each(|datagram| sent.note(datagram));
-        assert_eq!(text(&sent, 7), [""; 0], "nothing was added");
+        assert_eq!(text(&sent, 7), [""; 0], "the counter has not changed");
         assert_eq!(text(&sent, 9), ["app.a_total:2|c|#node:n_1"]);
         let gauge = [Series::one("tavern_b", MetricKind::Gauge, "B", 0)];
         assert_eq!(sent.datagrams(&gauge)[0].text, "app.b:0|g|#node:n_1");
     }
 
     #[test]
-    fn datagrams_are_short_and_hold_everything_once() {
+    fn datagrams_are_bounded_and_contain_every_series_once() {
         let mut sent = Sent::new("tavern.", "n");
         let all = [series(MetricKind::Counter, 1_000), series(MetricKind::Gauge, 10)];
         let datagrams = sent.datagrams(&all);
@@ -173,7 +173,7 @@ mod tests {
         assert!(datagrams.len() > 1 && datagrams.iter().all(|one| one.text.len() <= DATAGRAM_BYTES));
         assert_eq!(lines.len(), 1_010);
         assert_eq!(lines[6], "tavern.x_total:7|c|#node:n,topic:topic-6");
-        // One of them is lost on the way out: its counters, and no others, come again.
+        // The socket refuses one of them: its counters, and no others, are sent again.
         let lost = datagrams[0].text.lines().count();
         datagrams.into_iter().skip(1).for_each(|datagram| sent.note(datagram));
         let again = sent.datagrams(&all[..1]);

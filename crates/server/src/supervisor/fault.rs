@@ -1,5 +1,5 @@
 //! Planted faults, for the tests of the supervisor: `PLANTED_FAULT=part:panic:file` (or `part:return:file`) ends the part
-//! once the file exists. Compiled with debug assertions only: in a release build nothing here does anything.
+//! once the file exists. Compiled with debug assertions only: in a release build this does nothing.
 
 use std::future::Future;
 use std::time::Duration;
@@ -18,7 +18,7 @@ mod planted {
     use std::sync::OnceLock;
 
     const VARIABLE: &str = "PLANTED_FAULT";
-    /// How often the file is looked for.
+    /// How often the file is checked.
     pub const LOOK: Duration = Duration::from_millis(10);
 
     struct Planted {
@@ -54,7 +54,7 @@ mod planted {
     }
 }
 
-/// Panics when that is planted here; true when the part is to return.
+/// Panics if a panic is planted here; true if the part must return.
 #[inline]
 pub fn strikes(part: &str) -> bool {
     match planted::find(part) {
@@ -64,7 +64,7 @@ pub fn strikes(part: &str) -> bool {
     }
 }
 
-/// How long a part that looks by itself may sleep.
+/// How long a part that checks by itself may sleep.
 #[inline]
 pub fn limit(part: &str, sleep: Option<Duration>) -> Option<Duration> {
     match planted::find(part) {

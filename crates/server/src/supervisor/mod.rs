@@ -61,7 +61,7 @@ impl Supervisor {
         }))
     }
 
-    /// From here on a panic on any thread but those that run tasks is a failure of that thread.
+    /// From now on a panic on any thread except those that run tasks is a failure of that thread.
     pub fn watch_panics(&self) {
         let shared = Arc::downgrade(&self.0);
         panics::install(move |thread, message| {
@@ -112,7 +112,7 @@ impl Supervisor {
     /// Waits for the threads that were started here. Blocks.
     pub fn join_threads(&self) {
         let threads = std::mem::take(&mut *self.0.threads.lock().unwrap_or_else(PoisonError::into_inner));
-        // How a thread ended is reported already.
+        // The end of a thread is already reported.
         threads.into_iter().for_each(|thread| drop(thread.join()));
     }
 
@@ -138,7 +138,7 @@ impl SupervisorState {
             return;
         }
         self.health.set_failed(failure.part.clone());
-        tracing::error!(part = %failure.part, reason = %failure.reason, "part failed; the server stops");
+        tracing::error!(part = %failure.part, reason = %failure.reason, "part failed; stopping the server");
         (self.on_failure)();
         // A permit is kept for a waiter that has not begun to wait.
         self.failed.notify_one();
@@ -153,7 +153,7 @@ impl SupervisedTask {
         self.0.abort();
     }
 
-    /// Waits until it has ended; how is the supervisor's business.
+    /// Waits until it has ended, however it ended.
     pub async fn ended(self) {
         let _ = self.0.await;
     }
@@ -219,7 +219,7 @@ mod tests {
         supervisor.join_threads();
         assert_eq!(supervisor.failure(), None);
         supervisor.task_once("once", async { panic!("planted") }).ended().await;
-        assert_eq!(&*supervisor.failure().unwrap().part, "once", "a panic counts whenever it comes");
+        assert_eq!(&*supervisor.failure().unwrap().part, "once", "a panic is always a failure");
     }
 
     #[test]

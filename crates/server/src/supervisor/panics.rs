@@ -17,7 +17,7 @@ thread_local! {
     static LAST_MESSAGE: RefCell<String> = const { RefCell::new(String::new()) };
 }
 
-/// Replaces the hook of the process. `report` is given the name of the thread and the message.
+/// Replaces the panic hook of the process. `report` gets the name of the thread and the message.
 pub fn install(report: impl Fn(&str, &str) + Send + Sync + 'static) {
     std::panic::set_hook(Box::new(move |info| {
         COUNT.fetch_add(1, Ordering::Relaxed);
@@ -54,7 +54,7 @@ fn message_of(payload: &(dyn Any + Send)) -> String {
     text.unwrap_or("no message").to_owned()
 }
 
-/// Panics since the process began.
+/// Panics since the process started.
 pub fn count() -> u64 {
     COUNT.load(Ordering::Relaxed)
 }
@@ -69,7 +69,7 @@ pub fn last_message() -> String {
 #[error("an internal error; the server's log has the details")]
 pub struct Panicked;
 
-/// Runs work that serves one connection or one request: its panic is an outcome and ends nothing else.
+/// Runs work that serves one connection or one request: its panic becomes an error and affects nothing else.
 pub async fn contain<T>(work: impl Future<Output = T>) -> Result<T, Panicked> {
     let mut work = pin!(work);
     poll_fn(move |context| {
@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_contained_panic_is_an_outcome() {
+    async fn contained_panic_becomes_an_error() {
         assert_eq!(contain(async { 7 }).await, Ok(7));
         let late = async {
             tokio::task::yield_now().await;

@@ -1,11 +1,11 @@
-//! Which addresses may be dialled, whatever name led to them.
-//! Must hold: an address that reaches this machine, its network or the metadata service of its cloud is refused in every
-//! wrapping that IPv6 has for it; what is not known to be public is refused.
+//! Which IP addresses webhooks may connect to (SSRF protection).
+//! Must hold: addresses of this machine, its network or its cloud metadata service are refused, also when embedded in
+//! IPv6; an address that is not known to be public is refused.
 
 use crate::config::Cidr;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// What the operator allows.
+/// The addresses that the operator allows.
 #[derive(Clone, Debug, Default)]
 pub struct Policy {
     /// `http://` as well as `https://`.
@@ -58,7 +58,7 @@ const SPECIAL_V4: &[([u8; 4], u32, &str)] = &[
     ([240, 0, 0, 0], 4, "it is reserved"),
 ];
 
-/// Inside 2000::/3, which is all that is given out so far.
+/// Inside 2000::/3, all that is assigned so far.
 const SPECIAL_V6: &[(u128, u32, &str)] = &[
     (0x2001 << 112, 23, "it is reserved"),
     (0x2001_0db8 << 96, 32, "it is for documentation"),
@@ -82,7 +82,7 @@ fn special_v4(address: Ipv4Addr) -> Option<&'static str> {
 fn special_v6(address: Ipv6Addr) -> Option<&'static str> {
     let bits = address.to_bits();
     let within = |net: u128, size: u32| (bits ^ net) >> (128 - size) == 0;
-    // A translator or a tunnel on the way would turn these into the IPv4 address they hold.
+    // A translator or tunnel would turn these into the embedded IPv4 address.
     let held = |shift: u32| Ipv4Addr::from_bits((bits >> shift) as u32);
     const MAPPED: u128 = 0xffff << 32;
     const NAT64: u128 = 0x0064_ff9b << 96;
@@ -95,7 +95,7 @@ fn special_v6(address: Ipv6Addr) -> Option<&'static str> {
         return special_v4(held(80));
     }
     if within(TEREDO, 32) {
-        // The server as it is, the client with its bits turned over.
+        // Teredo: the server address as it is, the client address with inverted bits.
         return special_v4(held(64)).or_else(|| special_v4(Ipv4Addr::from_bits(!held(0).to_bits())));
     }
     if let Some((_, _, what)) = SPECIAL_V6.iter().find(|(net, size, _)| within(*net, *size)) {
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn an_operator_may_allow_more() {
+    fn allowed_ranges_are_accepted() {
         let policy =
             Policy { allowed: vec![Cidr::parse("10.1.0.0/16").expect("a range")], ..Policy::default() };
         let check = |text: &str| policy.check(text.parse().expect(text));
@@ -221,7 +221,7 @@ mod tests {
         assert!(check("10.2.2.3").is_err());
         let all = Policy { allow_private: true, ..Policy::default() };
         assert!(all.check(IpAddr::V4(Ipv4Addr::LOCALHOST)).is_ok());
-        let told = check("169.254.169.254").expect_err("refused").to_string();
-        assert_eq!(told, "169.254.169.254 is not allowed: it is a link-local address");
+        let text = check("169.254.169.254").expect_err("refused").to_string();
+        assert_eq!(text, "169.254.169.254 is not allowed: it is a link-local address");
     }
 }

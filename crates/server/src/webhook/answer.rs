@@ -1,6 +1,6 @@
-//! What an endpoint's answer means. Reads no socket and no clock.
-//! Must hold: events that an endpoint named as failed are never taken for delivered; the detail for the operator is one
-//! short line without text from the endpoint.
+//! Interprets an endpoint's answer. Pure.
+//! Must hold: events that an endpoint reported as failed never count as delivered; the detail for the operator is one short
+//! line without text from the endpoint.
 
 use http::header::RETRY_AFTER;
 use http::{HeaderMap, StatusCode};
@@ -9,7 +9,7 @@ use serde_json::Value;
 use std::time::{Duration, SystemTime};
 use tavern_domain::delivery::{DeliveryOutcome, EndpointReply};
 
-/// The longest time that an endpoint can make us wait.
+/// The longest `Retry-After` that is accepted.
 const RETRY_AFTER_MS: u64 = 3_600_000;
 /// The longest detail: the chain of causes of a TLS error can be long.
 const DETAIL_BYTES: usize = 240;
@@ -24,7 +24,7 @@ pub struct WebhookAnswer {
     pub detail: String,
 }
 
-/// As much of a body as was read.
+/// The part of a body that was read.
 #[derive(Debug, Default)]
 pub(super) struct ReadBody {
     pub bytes: Vec<u8>,
@@ -35,15 +35,15 @@ pub(super) struct ReadBody {
 pub(super) enum BodyEnd {
     #[default]
     Whole,
-    /// There is more than we read.
+    /// The body is longer than the limit.
     Cut,
-    /// The rest did not come in time.
+    /// The rest did not arrive in time.
     Late,
     /// The connection ended before the body did.
     Broken,
 }
 
-/// Whether what the body says can change what a status means.
+/// Whether the body can change the meaning of the status.
 pub(super) fn wants_body(status: StatusCode) -> bool {
     status.is_success()
 }
@@ -84,14 +84,14 @@ fn judge_success(status: StatusCode, body: &ReadBody) -> (EndpointReply<String>,
             }
             FailedIds::Unclear => failed("its list of failed events cannot be read"),
         },
-        // What we did not read may be the list of failed events, or the rest of it: then all are sent again.
+        // The unread part may contain failed events: send all again.
         BodyEnd::Cut if begins == Some(&b'{') && names_failed(&body.bytes) => {
             failed("its list of failed events is too long")
         }
         BodyEnd::Cut => delivered,
         BodyEnd::Late | BodyEnd::Broken if begins.is_some_and(|byte| *byte != b'{') => delivered,
         BodyEnd::Late => failed("its body did not end in time"),
-        BodyEnd::Broken => failed("its body broke off"),
+        BodyEnd::Broken => failed("its body ended early"),
     }
 }
 
@@ -112,7 +112,7 @@ struct AnswerFields {
     failed: Option<Value>,
 }
 
-/// The events that a body names as failed. Anything but a list under `failed` is a success.
+/// The events that a body reports as failed. A body without a list `failed` is a success.
 fn named(body: &[u8]) -> FailedIds {
     if body.trim_ascii_start().first() != Some(&b'{') {
         return FailedIds::Nothing;
@@ -141,38 +141,38 @@ fn retry_after(headers: &HeaderMap, now: SystemTime) -> Option<u64> {
         return Some(seconds.saturating_mul(1_000).min(RETRY_AFTER_MS));
     }
     let until = httpdate::parse_http_date(text).ok()?;
-    // A date that has passed means now.
+    // A date in the past means now.
     let wait = until.duration_since(now).unwrap_or_default();
     Some(u64::try_from(wait.as_millis()).unwrap_or(u64::MAX).min(RETRY_AFTER_MS))
 }
 
 fn shown(status: StatusCode) -> String {
-    // The reason is the library's, not the one that the endpoint wrote.
+    // The library's reason phrase, not text of the endpoint.
     match status.canonical_reason() {
         Some(reason) => format!("{} {reason}", status.as_u16()),
         None => status.as_u16().to_string(),
     }
 }
 
-/// A chain of causes on one short line. A cause that its effect has told already is not told again.
+/// A chain of causes on one short line, without repetitions.
 pub(super) fn causes(error: &(dyn std::error::Error + 'static)) -> String {
-    let mut told = String::new();
+    let mut line = String::new();
     let mut next = Some(error);
     while let Some(cause) = next {
         let text = cause.to_string();
-        if told.is_empty() {
-            told = text;
-        } else if !told.contains(&text) {
-            told = format!("{told}: {text}");
+        if line.is_empty() {
+            line = text;
+        } else if !line.contains(&text) {
+            line = format!("{line}: {text}");
         }
         next = cause.source();
     }
-    let mut end = DETAIL_BYTES.min(told.len());
-    while !told.is_char_boundary(end) {
+    let mut end = DETAIL_BYTES.min(line.len());
+    while !line.is_char_boundary(end) {
         end -= 1;
     }
-    told.truncate(end);
-    told.replace(char::is_control, " ")
+    line.truncate(end);
+    line.replace(char::is_control, " ")
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Each answer and what it means.
+//! Answers and their outcome.
 
 use super::*;
 use http::HeaderValue;
@@ -26,7 +26,7 @@ fn reply(
 }
 
 #[test]
-fn a_status_has_its_meaning() {
+fn statuses_have_outcomes() {
     for (statuses, expected) in [
         (&[200, 201, 202, 204, 299][..], plain(DeliveryOutcome::Delivered)),
         (&[410], plain(DeliveryOutcome::Gone)),
@@ -67,12 +67,12 @@ fn failed_events_are_named_in_json() {
     assert_eq!(
         reply(500, &[], r#"{"failed":["a"]}"#, BodyEnd::Whole),
         plain(DeliveryOutcome::Failed),
-        "only a 2xx is asked"
+        "only a 2xx body is read"
     );
 }
 
 #[test]
-fn a_body_that_was_not_read_to_its_end_loses_no_event() {
+fn truncated_body_loses_no_event() {
     for (body, end, expected) in [
         ("<html>", BodyEnd::Cut, plain(DeliveryOutcome::Delivered)),
         (r#"{"rows":[1,2"#, BodyEnd::Cut, plain(DeliveryOutcome::Delivered)),
@@ -120,6 +120,6 @@ fn causes_are_one_short_line() {
     #[derive(Debug, thiserror::Error)]
     #[error("outer")]
     struct Outer(#[source] std::io::Error);
-    let told = causes(&Outer(std::io::Error::other(format!("a\nb{}", "ü".repeat(200)))));
-    assert!(told.starts_with("outer: a b") && told.len() <= DETAIL_BYTES, "{told}");
+    let detail = causes(&Outer(std::io::Error::other(format!("a\nb{}", "ü".repeat(200)))));
+    assert!(detail.starts_with("outer: a b") && detail.len() <= DETAIL_BYTES, "{detail}");
 }

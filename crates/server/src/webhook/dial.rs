@@ -1,6 +1,6 @@
-//! Dials an endpoint: looks its name up, checks every address, connects to one that is allowed, and puts TLS on it.
-//! Must hold: the address that was checked is the address that is dialled, at each dial anew; every step has a limit in
-//! time; plain HTTP only where it is allowed.
+//! Connects to an endpoint: resolves its name, checks every address, connects to an allowed one, starts TLS.
+//! Must hold: the checked address is the one that is dialled, at every dial (no DNS rebinding); every step has a timeout;
+//! plain HTTP only where it is allowed.
 
 use super::address::{Forbidden, Policy};
 use super::resolve::Resolver;
@@ -25,19 +25,18 @@ use tower_service::Service;
 #[derive(Clone, Copy)]
 pub(super) struct DialTimeouts {
     pub connect: Duration,
-    /// How long sent bytes may stay unacknowledged. This notices an idle connection that the network has dropped while there
-    /// is time to post on another.
+    /// How long sent bytes may stay unacknowledged. This detects a dropped idle connection early enough to retry on another.
     pub unacknowledged: Duration,
 }
 
-/// Addresses of one name that are tried. They share the time.
+/// Addresses of one name that are tried. They share the timeout.
 const ADDRESSES: usize = 4;
 
 #[derive(Debug, thiserror::Error)]
 pub(super) enum DialError {
     #[error("http:// is not allowed")]
     Plain,
-    #[error("the address has no host")]
+    #[error("the URL has no host")]
     NoHost,
     #[error("cannot look up {name}")]
     Lookup { name: String, source: io::Error },
@@ -80,7 +79,7 @@ impl Dialler {
         let mut failure = DialError::NoAddress(host.to_owned());
         for (tried, address) in addresses.iter().enumerate() {
             let address = SocketAddr::new(*address, port);
-            // An address that does not answer leaves time for the others.
+            // An address that does not answer must leave time for the others.
             let share = until.saturating_duration_since(Instant::now()) / (addresses.len() - tried) as u32;
             match timeout(share, TcpStream::connect(address)).await {
                 Ok(Ok(socket)) => return self.wire(socket, address),
@@ -146,7 +145,7 @@ impl Service<Uri> for Dialler {
     }
 }
 
-/// What the client calls: a dial, and TLS where the address asks for it.
+/// The connector of the HTTP client: dials, and starts TLS for https.
 #[derive(Clone)]
 pub(super) struct Connector {
     https: HttpsConnector<Dialler>,
@@ -177,7 +176,7 @@ impl Service<Uri> for Connector {
     }
 
     fn call(&mut self, uri: Uri) -> Self::Future {
-        // The dial has its own limit; what is left after it is for the handshake, at least as much again.
+        // The dial has its own timeout; the handshake gets at least as much.
         let connecting = timeout(self.timeout * 2, self.https.call(uri));
         Box::pin(async move {
             let connected = connecting.await.map_err(|_| DialError::TlsTimeout)?;
@@ -195,7 +194,7 @@ pub(super) struct WebhookSocket {
     mark: AnsweredBefore,
 }
 
-/// Whether this connection has answered before: if so, an end without an answer means that it was idle for too long.
+/// Whether this connection has answered before: if so, an end without an answer means that the endpoint closed it as idle.
 #[derive(Clone, Default)]
 pub(super) struct AnsweredBefore(Arc<AtomicBool>);
 

@@ -1,5 +1,5 @@
-//! Endpoints for tests of the sender: one that does to each request what a script says, byte for byte, and one that speaks
-//! TLS and whatever HTTP was agreed on. Both count.
+//! Endpoints for tests of the sender: one that follows a script byte for byte, and one with TLS and negotiated HTTP
+//! versions. Both count connections and requests.
 
 use super::WebhookTarget;
 use super::address::Policy;
@@ -26,14 +26,14 @@ use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio_rustls::TlsAcceptor;
 
-/// What an endpoint does after it has read a request.
+/// What a scripted endpoint does after a request.
 #[derive(Clone, Debug)]
 pub enum EndpointStep {
     Say(String),
-    /// So many times, until the other end has had enough.
+    /// This many times, until the peer closes.
     Repeat(&'static str, usize),
     Wait(Duration),
-    /// Says nothing more and waits until the other end goes.
+    /// Sends nothing more and waits until the peer closes.
     Hang,
     Close,
 }
@@ -43,7 +43,7 @@ pub fn status(line: &str) -> Vec<EndpointStep> {
     vec![EndpointStep::Say(format!("HTTP/1.1 {line}\r\ncontent-length: 0\r\n\r\n"))]
 }
 
-/// A whole answer.
+/// A complete answer.
 pub fn ok(body: &str) -> Vec<EndpointStep> {
     vec![EndpointStep::Say(format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{body}", body.len()))]
 }
@@ -53,7 +53,7 @@ pub struct EndpointCounts {
     pub connections: AtomicUsize,
     pub requests: AtomicUsize,
     pub ended: AtomicUsize,
-    /// The heads of the requests, as they came; with TLS, their versions.
+    /// The received request heads; with TLS, the HTTP versions.
     pub seen: Mutex<Vec<String>>,
 }
 
@@ -77,7 +77,7 @@ impl Drop for TestEndpoint {
 }
 
 impl TestEndpoint {
-    /// `script` is given the number of the connection and of the request in it.
+    /// `script` gets the number of the connection and of the request on it.
     pub async fn scripted(
         at: &str,
         script: impl Fn(usize, usize) -> Vec<EndpointStep> + Send + Sync + 'static,
@@ -93,7 +93,7 @@ impl TestEndpoint {
         .await
     }
 
-    /// Answers every request with 200 over TLS; a connection says reason after so many of them.
+    /// Answers every request with 200 over TLS; a connection sends GOAWAY after this many.
     pub async fn sealed(authority: &Authority, protocols: &[&str], most: usize) -> TestEndpoint {
         let acceptor = authority.acceptor(protocols);
         TestEndpoint::start("127.0.0.1", move |socket, _, counts| {
@@ -198,7 +198,7 @@ async fn play(
     Ok(())
 }
 
-/// A request with its body, of which only the head is given back; nothing when the other end has gone.
+/// A request with its body, of which the head is returned; None when the peer has closed.
 async fn read_request(socket: &mut BufStream<TcpStream>) -> std::io::Result<Option<String>> {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {

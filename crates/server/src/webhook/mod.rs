@@ -1,6 +1,6 @@
-//! Outgoing webhooks: one signed POST to an address that a subscriber chose, and what its answer means. Knows no topics,
-//! subscriptions or stores; retries are decided by the caller.
-//! Must hold: only an address that was checked is dialled, at every dial; no redirect is followed; every wait, every answer
+//! Outgoing webhooks: one signed POST to a URL that a subscriber chose, and the interpretation of its answer. Independent of
+//! topics, subscriptions and stores; the caller decides about retries.
+//! Must hold: only checked addresses are dialled, at every dial; no redirect is followed; every wait, every answer
 //! and every queue has a bound; no secret reaches a log.
 
 mod address;

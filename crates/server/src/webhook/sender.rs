@@ -1,6 +1,6 @@
-//! Posts to endpoints and returns the outcome. Keeps connections and uses them again: HTTP/1.1 one post at a time, HTTP/2
-//! many. Must hold: a post ends within its time, whatever the endpoint does; an endpoint that hangs costs its socket and
-//! little else; a post that an idle connection lost without an answer is sent again on another, so it may arrive twice.
+//! Posts to endpoints and returns the outcome. Connections are pooled: HTTP/1.1 one post at a time, HTTP/2 many.
+//! Must hold: a post ends within its timeout, whatever the endpoint does; a hanging endpoint costs a socket and little
+//! else; a post that is lost on a stale idle connection is retried on another, so it may arrive twice.
 
 use super::address::Policy;
 use super::answer::{BodyEnd, ReadBody, WebhookAnswer, causes, judge, wants_body};
@@ -25,36 +25,36 @@ use tokio::time::{Instant, timeout_at};
 const AGENT: HeaderValue = HeaderValue::from_static(concat!("tavern/", env!("CARGO_PKG_VERSION")));
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
-/// Connections to one endpoint that wait for the next post.
+/// Idle connections per endpoint.
 const IDLE_MAX: usize = 32;
-/// What an HTTP/1.1 connection reads ahead, and with it the longest head of an answer.
+/// The read buffer of an HTTP/1.1 connection, and so the longest response head.
 const HEAD_BYTES: usize = 32 * 1024;
 const HEAD_FIELDS: usize = 100;
-/// What an HTTP/2 endpoint may send before we read: per answer, and on the whole connection.
+/// HTTP/2 flow control windows: per stream, and per connection.
 const STREAM_WINDOW: u32 = 64 * 1024;
 const CONNECTION_WINDOW: u32 = 1024 * 1024;
-/// What is written ahead for one HTTP/2 post whose endpoint does not read.
+/// The send buffer of one HTTP/2 stream.
 const SEND_AHEAD: usize = 64 * 1024;
 /// A silent connection with posts in flight is pinged; without an answer it is closed.
 const PING_EVERY: Duration = Duration::from_secs(5);
 const PING_PATIENCE: Duration = Duration::from_secs(5);
-/// Stale connections that one post may meet.
+/// Stale connections that one post may hit before it fails.
 const STALE_MAX: usize = 3;
-/// For a body that changes nothing: it is read only so that the connection can be reused.
+/// The timeout for a body that does not matter: it is read only to reuse the connection.
 const DRAIN: Duration = Duration::from_millis(500);
 
-/// The defaults are those of the manual.
+/// The defaults are those of the documentation.
 pub struct SenderSettings {
     pub policy: Policy,
-    /// To look up a name and connect; a TLS handshake has as much again.
+    /// The timeout to resolve a name and connect; a TLS handshake has as much again.
     pub connect_timeout: Duration,
-    /// From the first step to the last byte of the answer.
+    /// The timeout of a whole post, to the last byte of the answer.
     pub request_timeout: Duration,
-    /// How long a connection waits for the next post.
+    /// How long an idle connection is kept.
     pub idle_timeout: Duration,
-    /// What is read of an answer's body.
+    /// The bytes of a response body that are read.
     pub answer_bytes: usize,
-    /// Certificate authorities that are trusted besides the public ones.
+    /// Trusted certificate authorities in addition to the public ones.
     pub authorities: Vec<CertificateDer<'static>>,
     pub resolver: Arc<dyn Resolver>,
 }
@@ -81,7 +81,7 @@ pub enum SenderError {
     Tls(#[source] rustls::Error),
 }
 
-/// What is sent. The body is shared, never copied.
+/// A request. The body is shared, never copied.
 #[derive(Clone, Debug)]
 pub struct WebhookRequest {
     pub target: WebhookTarget,
@@ -96,7 +96,7 @@ pub struct WebhookSender {
     answer_bytes: usize,
 }
 
-/// Whether a subscription may set this header. The others frame and route the message: setting them would be request
+/// Whether a subscription may set this header. The others frame and route the request: setting them would allow request
 /// smuggling.
 pub fn may_send(name: &HeaderName) -> bool {
     let reserved = [
@@ -149,13 +149,13 @@ impl WebhookSender {
                 let (reply, detail) = judge(head.status, &head.headers, &body, SystemTime::now());
                 (reply, Some(head.status.as_u16()), detail)
             }
-            Ok(Err(error)) => failed(told(&error)),
+            Ok(Err(error)) => failed(describe(&error)),
             Err(_) => failed(format!("no answer within {} ms", self.request_timeout.as_millis())),
         };
         WebhookAnswer { reply, status, took: began.elapsed(), detail }
     }
 
-    /// The head of the answer, over as many stale connections as that takes.
+    /// Sends until a head of an answer arrives, retrying on stale connections.
     async fn respond(&self, post: &WebhookRequest) -> Result<Response<Incoming>, Error> {
         let mut stale = 0;
         loop {
@@ -210,8 +210,8 @@ fn request(post: &WebhookRequest) -> Request<Full<Bytes>> {
     request
 }
 
-/// An HTTP/1.1 endpoint may close a connection that it thinks idle at the moment we post on it; one of HTTP/2 may turn
-/// a post away because it is about to close.
+/// Race with an idle timeout: an HTTP/1.1 endpoint may close a connection just as we post on it; an HTTP/2 endpoint may
+/// refuse the stream because it is closing.
 fn was_stale(error: &Error) -> bool {
     let mut extensions = Extensions::new();
     if let Some(connected) = error.connect_info() {
@@ -223,7 +223,7 @@ fn was_stale(error: &Error) -> bool {
 }
 
 /// The cause of an error, without the library's wrappers.
-fn told(error: &Error) -> String {
+fn describe(error: &Error) -> String {
     match std::error::Error::source(error) {
         Some(source) => causes(source),
         None => causes(error),

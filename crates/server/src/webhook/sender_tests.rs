@@ -1,4 +1,4 @@
-//! The sender against endpoints that hang, lie and break off.
+//! The sender against endpoints that hang, send garbage and close early.
 
 use super::super::endpoint::{Authority, EndpointStep, TestEndpoint, ok, status};
 use super::super::resolve::ResolvedAddresses;
@@ -36,7 +36,7 @@ fn open() -> SenderSettings {
 }
 
 /// Short timeouts, for endpoints that use all of them.
-fn hasty() -> SenderSettings {
+fn short_timeouts() -> SenderSettings {
     SenderSettings {
         connect_timeout: Duration::from_millis(200),
         request_timeout: Duration::from_millis(400),
@@ -77,7 +77,7 @@ async fn posts_share_a_connection() {
 }
 
 #[tokio::test]
-async fn over_tls_many_posts_share_one_http2_connection() {
+async fn posts_share_one_http2_connection() {
     let authority = Authority::new();
     let endpoint = TestEndpoint::sealed(&authority, &["h2", "http/1.1"], usize::MAX).await;
     let sender = Arc::new(sender(SenderSettings {
@@ -99,7 +99,7 @@ async fn over_tls_many_posts_share_one_http2_connection() {
 }
 
 #[tokio::test]
-async fn over_tls_http1_is_spoken_with_those_who_know_no_other() {
+async fn http1_is_used_over_tls_if_the_endpoint_has_no_http2() {
     let authority = Authority::new();
     let endpoint = TestEndpoint::sealed(&authority, &["http/1.1"], usize::MAX).await;
     let sender = sender(SenderSettings { authorities: vec![authority.certificate()], ..open() });
@@ -112,12 +112,12 @@ async fn over_tls_http1_is_spoken_with_those_who_know_no_other() {
 }
 
 #[tokio::test]
-async fn a_certificate_must_be_trusted_and_fit_the_name() {
+async fn certificates_must_be_trusted_and_match_the_name() {
     let authority = Authority::new();
     let endpoint = TestEndpoint::sealed(&authority, &["h2"], usize::MAX).await;
     let resolver = || Script::new(&[&["127.0.0.1"]]);
-    let strange = sender(SenderSettings { resolver: resolver(), ..open() });
-    let answer = strange.post(&post(endpoint.target("https", "hook.example"))).await;
+    let mismatched = sender(SenderSettings { resolver: resolver(), ..open() });
+    let answer = mismatched.post(&post(endpoint.target("https", "hook.example"))).await;
     assert_eq!((answer.reply.outcome, answer.status), (DeliveryOutcome::Failed, None));
     assert!(answer.detail.contains("UnknownIssuer"), "{}", answer.detail);
     let settings =
@@ -129,7 +129,7 @@ async fn a_certificate_must_be_trusted_and_fit_the_name() {
 }
 
 #[tokio::test]
-async fn each_status_comes_through() {
+async fn statuses_are_returned() {
     for (line, expected) in [
         ("204 No Content", DeliveryOutcome::Delivered.into()),
         ("410 Gone", DeliveryOutcome::Gone.into()),
@@ -156,13 +156,13 @@ async fn each_status_comes_through() {
 }
 
 #[tokio::test]
-async fn an_endpoint_that_hangs_is_given_up() {
+async fn hanging_endpoint_times_out() {
     let (endpoint, post) = plain(|_, _| vec![EndpointStep::Hang]).await;
-    let answer = sender(hasty()).post(&post).await;
+    let answer = sender(short_timeouts()).post(&post).await;
     assert_eq!((answer.reply.outcome, answer.status), (DeliveryOutcome::Failed, None));
     assert_eq!(answer.detail, "no answer within 400 ms");
     assert!(answer.took < Duration::from_secs(2), "{:?}", answer.took);
-    // The endpoint sees the end: nothing of the post stays behind.
+    // The endpoint sees the connection close.
     for _ in 0..200 {
         if endpoint.counts.ended.load(std::sync::atomic::Ordering::SeqCst) == 1 {
             return;
@@ -173,18 +173,18 @@ async fn an_endpoint_that_hangs_is_given_up() {
 }
 
 #[tokio::test]
-async fn a_handshake_that_hangs_is_given_up() {
+async fn hanging_handshake_times_out() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let text = format!("https://{}/", listener.local_addr().expect("an address"));
     let target = WebhookTarget::parse(&text, &open().policy).expect("a target");
-    let settings = SenderSettings { request_timeout: Duration::from_secs(10), ..hasty() };
+    let settings = SenderSettings { request_timeout: Duration::from_secs(10), ..short_timeouts() };
     let answer = sender(settings).post(&post(target)).await;
     assert_eq!(answer.reply.outcome, DeliveryOutcome::Failed);
     assert!(answer.detail.contains("handshake"), "{}", answer.detail);
 }
 
 #[tokio::test]
-async fn a_slow_body_ends_with_the_time() {
+async fn slow_body_times_out() {
     let began = |body: &str| format!("HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\n{body}");
     for (body, expected) in [
         ("fine", DeliveryOutcome::Delivered),
@@ -194,11 +194,11 @@ async fn a_slow_body_ends_with_the_time() {
         let said = began(body);
         let (_endpoint, post) =
             plain(move |_, _| vec![EndpointStep::Say(said.clone()), EndpointStep::Hang]).await;
-        let answer = sender(hasty()).post(&post).await;
+        let answer = sender(short_timeouts()).post(&post).await;
         assert_eq!((answer.reply.outcome, answer.status), (expected, Some(200)), "{body}: {}", answer.detail);
         assert!(answer.took < Duration::from_secs(2), "{:?}", answer.took);
     }
-    // A body in pieces is no slow one.
+    // A body in pieces is not a slow one.
     let pieces = |text: &str| EndpointStep::Say(text.to_owned());
     let script = vec![
         pieces("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"),
@@ -212,7 +212,7 @@ async fn a_slow_body_ends_with_the_time() {
 }
 
 #[tokio::test]
-async fn a_large_answer_is_not_read_to_its_end() {
+async fn large_answers_are_truncated() {
     let head = "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n".to_owned();
     let (_endpoint, post) = plain(move |_, _| {
         vec![EndpointStep::Say(head.clone()), EndpointStep::Repeat("4\r\nword\r\n", usize::MAX)]
@@ -224,7 +224,7 @@ async fn a_large_answer_is_not_read_to_its_end() {
 }
 
 #[tokio::test]
-async fn a_large_head_is_no_answer() {
+async fn oversized_head_is_a_failure() {
     for (field, times) in [("x-a: 0123456789abcdef\r\n", usize::MAX), ("a: b\r\n", 500)] {
         let script = vec![
             EndpointStep::Say("HTTP/1.1 200 OK\r\n".into()),
@@ -244,7 +244,7 @@ async fn a_large_head_is_no_answer() {
 }
 
 #[tokio::test]
-async fn an_answer_that_is_not_http_is_a_failure_and_not_tried_again() {
+async fn non_http_answer_is_a_failure_without_retry() {
     let (endpoint, post) =
         plain(|_, _| vec![EndpointStep::Say("SSH-2.0-x\r\n\r\n".into()), EndpointStep::Close]).await;
     let sender = sender(open());
@@ -254,12 +254,12 @@ async fn an_answer_that_is_not_http_is_a_failure_and_not_tried_again() {
     let (endpoint, post) = plain(|_, _| vec![EndpointStep::Close]).await;
     let answer = sender.post(&post).await;
     assert_eq!(answer.reply.outcome, DeliveryOutcome::Failed, "{}", answer.detail);
-    assert_eq!(endpoint.requests(), 1, "a new connection that says nothing is not tried again");
+    assert_eq!(endpoint.requests(), 1, "a new connection is not retried");
 }
 
 #[tokio::test]
-async fn a_connection_that_was_closed_while_idle_costs_nothing() {
-    // Each connection answers once and then takes one more post without a word.
+async fn posts_on_stale_connections_are_retried() {
+    // Each connection answers once, then takes one more post without an answer.
     let (endpoint, post) =
         plain(|_, number| if number == 0 { ok("") } else { vec![EndpointStep::Close] }).await;
     let sender = sender(open());
@@ -268,7 +268,7 @@ async fn a_connection_that_was_closed_while_idle_costs_nothing() {
         assert_eq!(answer.reply.outcome, DeliveryOutcome::Delivered, "{}", answer.detail);
     }
     assert_eq!((endpoint.connections(), endpoint.requests()), (20, 39), "each was lost once and sent again");
-    // Each connection ends right after its first answer, without having said so.
+    // Each connection closes right after its first answer, without `connection: close`.
     let (_endpoint, post) = plain(|_, _| [ok(""), vec![EndpointStep::Close]].concat()).await;
     for _ in 0..20 {
         let answer = sender.post(&post).await;
@@ -277,7 +277,7 @@ async fn a_connection_that_was_closed_while_idle_costs_nothing() {
 }
 
 #[tokio::test]
-async fn an_http2_connection_that_says_goodbye_costs_nothing() {
+async fn posts_after_goaway_are_retried() {
     let authority = Authority::new();
     let endpoint = TestEndpoint::sealed(&authority, &["h2"], 3).await;
     let sender = Arc::new(sender(SenderSettings { authorities: vec![authority.certificate()], ..open() }));
@@ -306,8 +306,8 @@ async fn forbidden_addresses_are_not_dialled() {
         let settings = SenderSettings { policy: closed(), resolver: Script::new(&[addresses]), ..open() };
         let answer = sender(settings).post(&post(endpoint.target("http", "hook.example"))).await;
         assert_eq!(answer.reply.outcome, DeliveryOutcome::Failed);
-        let told = if addresses.is_empty() { "no address" } else { "has no allowed address" };
-        assert!(answer.detail.contains(told), "{}", answer.detail);
+        let expected = if addresses.is_empty() { "no address" } else { "has no allowed address" };
+        assert!(answer.detail.contains(expected), "{}", answer.detail);
     }
     let plain_forbidden = SenderSettings { policy: Policy::default(), ..open() };
     let answer = sender(plain_forbidden).post(&open_post).await;
@@ -315,14 +315,14 @@ async fn forbidden_addresses_are_not_dialled() {
     assert_eq!(endpoint.connections(), 0);
 }
 
-/// One address of this machine stands for a public one.
+/// Allows one loopback address, in place of a public one.
 fn as_if_public(address: &str, resolver: Arc<Script>) -> SenderSettings {
     let allowed = vec![Cidr::parse(address).expect("a range")];
     SenderSettings { policy: Policy { allow_http: true, allowed, ..Policy::default() }, resolver, ..open() }
 }
 
 #[tokio::test]
-async fn a_name_that_moves_to_a_forbidden_address_is_not_followed() {
+async fn rebound_name_is_refused() {
     let close_after = |_, _| [ok(""), vec![EndpointStep::Close]].concat();
     let endpoint = TestEndpoint::scripted("0.0.0.0", close_after).await;
     let resolver = Script::new(&[&["127.0.0.2"], &["127.0.0.2"], &["127.0.0.1"]]);
@@ -341,7 +341,7 @@ async fn a_name_that_moves_to_a_forbidden_address_is_not_followed() {
 }
 
 #[tokio::test]
-async fn of_several_addresses_an_allowed_one_that_answers_is_used() {
+async fn first_allowed_address_that_answers_is_used() {
     let endpoint = TestEndpoint::scripted("127.0.0.2", |_, _| ok("")).await;
     let post = post(endpoint.target("http", "hook.example"));
     // The second refuses connections, and the first and last would be forbidden.
@@ -355,7 +355,7 @@ async fn of_several_addresses_an_allowed_one_that_answers_is_used() {
 }
 
 #[tokio::test]
-async fn headers_are_sent_but_for_those_that_frame_the_message() {
+async fn framing_headers_are_not_sent() {
     let (endpoint, mut post) = plain(|_, _| ok("")).await;
     let field = |name: &'static str, value: &'static str| {
         (HeaderName::from_static(name), HeaderValue::from_static(value))
@@ -390,7 +390,7 @@ async fn headers_are_sent_but_for_those_that_frame_the_message() {
     );
 }
 
-/// What a post costs this end. The other end runs in a thread of its own.
+/// CPU time of a post on the sending side. The endpoint runs on another thread.
 /// `cargo test --release -p tavern --lib posts_keep_few_connections -- --ignored --nocapture`
 #[test]
 #[ignore = "a measurement"]
@@ -421,7 +421,7 @@ fn posts_keep_few_connections() {
     assert!(connections.iter().all(|count| *count <= 2 * AT_ONCE), "{connections:?}");
 }
 
-/// What this thread has used.
+/// The CPU time of this thread.
 fn cpu_time() -> Duration {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").expect("Linux");
     Duration::from_nanos(text.split(' ').next().and_then(|used| used.parse().ok()).expect("nanoseconds"))

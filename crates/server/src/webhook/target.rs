@@ -1,15 +1,15 @@
-//! The target of a webhook: an address that is checked before it is stored. Looks up no names; those are checked when
-//! they are dialled. Must hold: a target has the scheme http or https, a host, no user and no fragment; a literal address
-//! in it has one spelling and is allowed.
+//! The target of a webhook: a URL that is checked before it is stored. Names are not resolved here; their addresses are
+//! checked at every dial. Must hold: a target has the scheme http or https, a host, no user and no fragment; a literal IP
+//! address in it is in canonical form and allowed.
 
 use super::address::{Forbidden, Policy};
 use http::Uri;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// The longest address that is taken: more than any browser or server is sure to carry.
+/// The longest URL that is accepted.
 pub const TARGET_BYTES: usize = 2_048;
-/// What DNS can hold.
+/// The longest DNS name.
 const NAME_BYTES: usize = 253;
 const LABEL_BYTES: usize = 63;
 
@@ -18,17 +18,17 @@ pub struct WebhookTarget(Uri);
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TargetError {
-    #[error("the address is longer than 2048 bytes")]
+    #[error("the URL is longer than 2048 bytes")]
     TooLong,
-    #[error("the address must begin with https://")]
+    #[error("the URL must start with https://")]
     Scheme,
-    #[error("http:// is not allowed here: the address must begin with https://")]
+    #[error("http:// is not allowed: use https://, or set events.allow_http")]
     Plain,
-    #[error("the address must not hold a user or password: use headers")]
+    #[error("the URL must not contain a user or password: use headers")]
     User,
-    #[error("the address must not hold a fragment (#)")]
+    #[error("the URL must not contain a fragment (#)")]
     Fragment,
-    #[error("the address holds a character that must be percent-encoded")]
+    #[error("the URL contains a character that must be percent-encoded")]
     Character,
     #[error("{0:?} is not a host name")]
     Host(String),
@@ -38,7 +38,7 @@ pub enum TargetError {
     Forbidden(#[from] Forbidden),
     #[error("write the host as {0}")]
     Spelling(Ipv4Addr),
-    #[error("this is not an address")]
+    #[error("this is not a URL")]
     Malformed,
 }
 
@@ -54,11 +54,11 @@ impl WebhookTarget {
             "http" => return Err(TargetError::Plain),
             _ => return Err(TargetError::Scheme),
         }
-        // The library that splits addresses drops a fragment without a word.
+        // The URI parser drops a fragment silently.
         if text.contains('#') {
             return Err(TargetError::Fragment);
         }
-        // Some readers take a backslash for a slash, and would see another host than others.
+        // Some parsers treat a backslash as a slash and see another host.
         if text.bytes().any(|byte| !byte.is_ascii_graphic() || byte == b'\\') {
             return Err(TargetError::Character);
         }
@@ -69,7 +69,7 @@ impl WebhookTarget {
         let (host, port) = split(authority);
         if let Some(literal) = literal(host)? {
             policy.check(literal)?;
-            // Readers disagree about the odd ones: 010.0.0.1 is ten for some and eight for others.
+            // Parsers disagree about unusual forms: 010.0.0.1 is decimal for some, octal for others.
             if let IpAddr::V4(four) = literal
                 && host.parse() != Ok(four)
             {
@@ -82,7 +82,7 @@ impl WebhookTarget {
             number.ok_or(TargetError::Port)?;
         }
         let uri: Uri = text.parse().map_err(|_| TargetError::Malformed)?;
-        // What was looked at must be what will be dialled.
+        // The checked host must be the one that is dialled.
         if uri.host() != Some(host) || uri.port().map(|found| found.as_str().to_owned()).as_deref() != port {
             return Err(TargetError::Malformed);
         }
@@ -93,7 +93,7 @@ impl WebhookTarget {
         &self.0
     }
 
-    /// Host and port, for those who count or log: the path may hold a secret.
+    /// Host and port, for metrics and logs: the path may contain a secret.
     pub fn authority(&self) -> &str {
         self.0.authority().map_or("", |authority| authority.as_str())
     }
@@ -113,7 +113,7 @@ fn split(authority: &str) -> (&str, Option<&str>) {
     }
 }
 
-/// The address that a host spells out in whatever way, or nothing for a name.
+/// The IP address that a host spells in any form; None for a name.
 fn literal(host: &str) -> Result<Option<IpAddr>, TargetError> {
     let wrong = || TargetError::Host(host.to_owned());
     if let Some(inside) = host.strip_prefix('[') {
@@ -135,7 +135,7 @@ fn literal(host: &str) -> Result<Option<IpAddr>, TargetError> {
     Ok(None)
 }
 
-/// An IPv4 address as `inet_aton` reads it: one to four numbers, the last of which fills what is left.
+/// An IPv4 address as `inet_aton` reads it: one to four numbers; the last one fills the remaining bytes.
 fn spelled(host: &str) -> Option<Ipv4Addr> {
     let mut bits: u64 = 0;
     let count = host.split('.').count();

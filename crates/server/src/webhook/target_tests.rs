@@ -1,4 +1,4 @@
-//! Addresses that are taken and those that are not, in all the ways that they can be written.
+//! Accepted and refused targets, in every spelling.
 
 use super::*;
 
@@ -7,7 +7,7 @@ fn parse(text: &str) -> Result<WebhookTarget, TargetError> {
 }
 
 #[test]
-fn a_forbidden_address_is_found_in_every_spelling() {
+fn forbidden_addresses_are_refused_in_every_spelling() {
     for host in [
         "127.0.0.1",
         "127.0.0.1.",
@@ -63,7 +63,7 @@ fn a_forbidden_address_is_found_in_every_spelling() {
 }
 
 #[test]
-fn what_is_no_target_is_told_why() {
+fn invalid_targets_are_refused_with_a_reason() {
     let long = format!("https://host/{}", "a".repeat(TARGET_BYTES));
     let name = format!("https://{}/", ["abcdefgh"; 30].join("."));
     let label = format!("https://{}.com/", "a".repeat(64));
@@ -127,7 +127,7 @@ fn what_is_no_target_is_told_why() {
 }
 
 #[test]
-fn what_is_a_target_is_kept_as_it_is() {
+fn valid_targets_are_kept_unchanged() {
     let open = Policy { allow_http: true, allow_private: true, ..Policy::default() };
     for text in [
         "https://hooks.example.com/tavern?key=1&b=%20",
@@ -146,6 +146,6 @@ fn what_is_a_target_is_kept_as_it_is() {
         WebhookTarget::parse(text, &open).expect(text);
     }
     let odd = WebhookTarget::parse("http://127.1/", &open);
-    assert_eq!(odd, Err(TargetError::Spelling(Ipv4Addr::LOCALHOST)), "allowed, but one spelling only");
+    assert_eq!(odd, Err(TargetError::Spelling(Ipv4Addr::LOCALHOST)), "allowed in canonical form only");
     assert_eq!(parse("https://h.example:1/secret").expect("a target").authority(), "h.example:1");
 }

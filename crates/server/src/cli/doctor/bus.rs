@@ -1,5 +1,5 @@
-//! The bus: its server, how long a message takes, and which nodes answer on it. The doctor opens two connections that stand
-//! in for two nodes. Must hold: a folder without a bus stays without; only the doctor receives its own messages.
+//! The bus: its server, its latency, and which nodes answer on it. The doctor opens two connections, as two nodes would.
+//! Must hold: a folder without a bus gets none; only the doctor receives its own messages.
 
 use super::{Finding, bad, doubtful, failure, from_engine, good};
 use crate::cli::{local, table};
@@ -17,7 +17,7 @@ use tavern_store::{
     Bus, BusError, BusLoss, BusPacket, BusReceiver, Interest, Subject, SystemClock, Ticket, Writer,
 };
 
-const PATIENCE: Duration = Duration::from_secs(3);
+const TIMEOUT: Duration = Duration::from_secs(3);
 /// How long to wait for nodes that the store does not know, once all that it knows have answered.
 const UNKNOWN_NODES: Duration = Duration::from_millis(300);
 /// A bus slower than this delays every message between nodes.
@@ -25,7 +25,7 @@ const SLOW_MESSAGE: Duration = Duration::from_millis(50);
 /// The kind of the subject of the doctor's own messages.
 const DOCTOR: &str = "_doctor";
 
-/// `nodes` are those that live in the store.
+/// `nodes` are the living nodes of the store.
 pub fn look(config: &Config, nodes: Option<&[Arc<str>]>, findings: &mut Vec<Finding>) {
     if config.bus == "local" && !folder(&config.data, findings) {
         return;
@@ -70,10 +70,10 @@ fn probe(config: &Config, nodes: &[Arc<str>]) -> Result<Probe, anyhow::Error> {
     };
     let began = Instant::now();
     speaker.publish(vec![message]);
-    let trip = events.message(PATIENCE).filter(|packet| packet.subject == subject).map(|_| began.elapsed());
+    let trip = events.message(TIMEOUT).filter(|packet| packet.subject == subject).map(|_| began.elapsed());
     listener.publish(vec![roll.question]);
     let mut answered = BTreeSet::new();
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + TIMEOUT;
     loop {
         let all = nodes.iter().all(|node| answered.contains(node));
         let wait = if all { UNKNOWN_NODES } else { end.saturating_duration_since(Instant::now()) };
@@ -108,9 +108,9 @@ enum ProbeEvent {
 struct ProbeInbox(Mutex<Sender<ProbeEvent>>);
 
 impl ProbeInbox {
-    fn put(&self, said: ProbeEvent) {
+    fn put(&self, event: ProbeEvent) {
         // The receiver is dropped when the probe is over.
-        let _ = self.0.lock().unwrap_or_else(PoisonError::into_inner).send(said);
+        let _ = self.0.lock().unwrap_or_else(PoisonError::into_inner).send(event);
     }
 }
 
@@ -131,7 +131,7 @@ struct ProbeEvents(Receiver<ProbeEvent>);
 impl ProbeEvents {
     fn confirmed(&self) -> Result<(), anyhow::Error> {
         loop {
-            match self.0.recv_timeout(PATIENCE) {
+            match self.0.recv_timeout(TIMEOUT) {
                 Ok(ProbeEvent::Confirmed(outcome)) => return Ok(outcome?),
                 Ok(ProbeEvent::Message(_)) => {}
                 Err(_) => anyhow::bail!("a subscription was not confirmed in time"),
@@ -139,8 +139,8 @@ impl ProbeEvents {
         }
     }
 
-    fn message(&self, patience: Duration) -> Option<BusPacket> {
-        let end = Instant::now() + patience;
+    fn message(&self, timeout: Duration) -> Option<BusPacket> {
+        let end = Instant::now() + timeout;
         loop {
             match self.0.recv_timeout(end.saturating_duration_since(Instant::now())) {
                 Ok(ProbeEvent::Message(packet)) => return Some(packet),
@@ -156,16 +156,16 @@ impl Probe {
         let kind = url.split(':').next().unwrap_or_default();
         match self.trip {
             None => bad(
-                "bus trip",
+                "bus latency",
                 format!(
-                    "{kind}: a published message did not arrive: may this login publish and subscribe? See docs/operate.md"
+                    "{kind}: a published message did not arrive: check that this login may publish and subscribe (docs/operate.md)"
                 ),
             ),
             Some(trip) if trip > SLOW_MESSAGE => doubtful(
-                "bus trip",
+                "bus latency",
                 format!("{kind}: a message took {trip:.1?}; slow: is the server busy or far away?"),
             ),
-            Some(trip) => good("bus trip", format!("{kind}: a message took {trip:.1?}")),
+            Some(trip) => good("bus latency", format!("{kind}: a message took {trip:.1?}")),
         }
     }
 }
@@ -182,7 +182,7 @@ fn membership(config: &Config, nodes: &[Arc<str>], answered: &BTreeSet<Arc<str>>
         found.push(bad(
             "cluster",
             format!(
-                "{} live in this store and do not answer on this bus: they use another bus or another `prefix` than {prefix:?}, or are stopped",
+                "{} are in this store but do not answer on this bus: they use another bus or another `prefix` than {prefix:?}, or have stopped",
                 silent.join(", ")
             ),
         ));
@@ -191,7 +191,7 @@ fn membership(config: &Config, nodes: &[Arc<str>], answered: &BTreeSet<Arc<str>>
         found.push(bad(
             "cluster",
             format!(
-                "{} answer on this bus and do not live in this store: two clusters share the prefix {prefix:?}; give one of them another `prefix`",
+                "{} answer on this bus but are not in this store: two clusters share the prefix {prefix:?}; set another `prefix` for one of them",
                 unknown.join(", ")
             ),
         ));
@@ -203,8 +203,8 @@ fn membership(config: &Config, nodes: &[Arc<str>], answered: &BTreeSet<Arc<str>>
     found
 }
 
-/// The bus in the folder, if there is one. True: it may be probed. With dead processes in it it may not: joining would
-/// remove them, and the doctor changes nothing.
+/// The bus in the folder, if there is one. True: it may be probed. Not with dead processes in it: joining would remove
+/// them, and the doctor changes nothing.
 fn folder(folder: &Path, findings: &mut Vec<Finding>) -> bool {
     let outcome = local::open(folder).and_then(|bus| Ok(bus.map(|bus| bus.stat()).transpose()?));
     match outcome {
@@ -225,7 +225,7 @@ fn folder_health(folder: &Path, stat: &Stat) -> Finding {
     let dead = stat.processes.len() - alive;
     let listening = local::counted(alive as u64, "process listens", "processes listen");
     let log = local::counted(stat.log_messages, "message", "messages");
-    let detail = format!("{listening}, {log} ({}) under way", table::size(stat.log_bytes));
+    let detail = format!("{listening}, {log} ({}) in the log", table::size(stat.log_bytes));
     let full =
         stat.log_messages >= bounds.log_messages / 10 * 9 || stat.log_bytes >= bounds.log_bytes / 10 * 9;
     let slowest = living.max_by_key(|process| process.queued);
@@ -233,7 +233,7 @@ fn folder_health(folder: &Path, stat: &Stat) -> Finding {
         let remedy = format!("clean up with `tavern local stat --sweep --data {}`", folder.display());
         doubtful("bus", format!("{detail}, {dead} dead: {remedy}"))
     } else if let (true, Some(slowest)) = (full, slowest) {
-        let fault = format!("process {} does not keep up and loses messages: look at it", slowest.pid);
+        let fault = format!("process {} does not keep up and loses messages: check it", slowest.pid);
         doubtful("bus", format!("{detail}; the log is full: {fault}"))
     } else {
         good("bus", detail)

@@ -1,4 +1,4 @@
-//! What this machine offers a server: room, descriptors, ports, a certificate that is valid, and nothing exposed by mistake.
+//! The machine: disk space, file descriptors, ports, certificate, and settings that expose the server by mistake.
 
 use super::{Finding, bad, doubtful, good};
 use crate::auth::Verifier;
@@ -35,12 +35,12 @@ pub fn disk(folder: &Path, findings: &mut Vec<Finding>) {
             let free = stat.f_bavail.saturating_mul(stat.f_frsize) / MIB;
             let detail = format!("{free} MiB free at {}", existing.display());
             match free {
-                0..64 => bad("disk", format!("{detail}; the store needs room: free some")),
+                0..64 => bad("disk", format!("{detail}; the store needs disk space: free some")),
                 64..1_024 => doubtful("disk", format!("{detail}; less than 1 GiB: free some")),
                 _ => good("disk", detail),
             }
         }
-        Err(error) => doubtful("disk", format!("cannot look at {}: {error}", existing.display())),
+        Err(error) => doubtful("disk", format!("cannot check {}: {error}", existing.display())),
     };
     findings.push(finding);
 }
@@ -71,16 +71,16 @@ pub fn ports(config: &Config, findings: &mut Vec<Finding>) {
     }
 }
 
-/// Free, or held by a Tavern server, which is fine: the doctor may run beside it.
+/// Free, or in use by a Tavern server, which is fine: the doctor may run while the server runs.
 fn port(subject: &'static str, address: SocketAddr, is_tavern: impl FnOnce(TcpStream) -> bool) -> Finding {
     let error = match TcpListener::bind(address) {
         Ok(_) => return good(subject, format!("{address} is free")),
         Err(error) => error,
     };
     match TcpStream::connect_timeout(&address, PROBE_PATIENCE).map(is_tavern) {
-        Ok(true) => good(subject, format!("{address} is answered by a server")),
+        Ok(true) => good(subject, format!("{address} is in use by a Tavern server")),
         Ok(false) => {
-            bad(subject, format!("{address} is held by another program: stop it or choose another port"))
+            bad(subject, format!("{address} is in use by another program: stop it or choose another port"))
         }
         Err(_) => bad(subject, format!("cannot listen on {address}: {error}")),
     }
@@ -111,13 +111,13 @@ pub fn tls(config: &Config, findings: &mut Vec<Finding>) {
         }
     };
     if chain.is_empty() {
-        findings.push(bad("tls", format!("{} holds no certificate in PEM form", files.cert.display())));
+        findings.push(bad("tls", format!("{} contains no certificate in PEM form", files.cert.display())));
         return;
     }
     let key = match PrivateKeyDer::from_pem_file(&files.key) {
         Ok(key) => key,
         Err(error) => {
-            findings.push(bad("tls", format!("{} holds no private key: {error}", files.key.display())));
+            findings.push(bad("tls", format!("{} contains no private key: {error}", files.key.display())));
             return;
         }
     };
@@ -127,11 +127,11 @@ pub fn tls(config: &Config, findings: &mut Vec<Finding>) {
         .with_safe_default_protocol_versions()
         .and_then(|builder| builder.with_no_client_auth().with_single_cert(chain, key));
     if let Err(error) = fits {
-        findings.push(bad("tls", format!("certificate and key do not fit together: {error}")));
+        findings.push(bad("tls", format!("the certificate and the key do not match: {error}")));
         return;
     }
     let Some(end) = end else {
-        findings.push(doubtful("tls", "the certificate's end of validity cannot be read"));
+        findings.push(doubtful("tls", "cannot read the expiry of the certificate"));
         return;
     };
     let (now, shown) = (SystemClock.now(), moment::show(end));
@@ -150,14 +150,15 @@ pub fn exposure(config: &Config, findings: &mut Vec<Finding>) {
         return;
     }
     if config.tls.is_none() && !config.listen.ip().is_loopback() && config.trusted_proxies.is_empty() {
-        let detail = "listens beyond this machine without TLS: set tls_cert and tls_key, or put a proxy in front and \
+        let detail = "listens on a public address without TLS: set tls_cert and tls_key, or put a proxy in front and \
                       name it in trusted_proxies";
         findings.push(doubtful("exposure", detail));
     }
     if config.origins.iter().any(|origin| origin == "*") {
-        findings.push(doubtful("origins", "any web page may connect (\"*\"): list the pages that should"));
+        findings.push(doubtful("origins", "any web page may connect (\"*\"): list the allowed origins"));
     }
     if config.admin_key.as_ref().is_some_and(|key| key.expose().len() < 32) {
-        findings.push(doubtful("admin key", "shorter than 32 bytes: make one with `openssl rand -hex 32`"));
+        findings
+            .push(doubtful("admin key", "shorter than 32 bytes: generate one with `openssl rand -hex 32`"));
     }
 }

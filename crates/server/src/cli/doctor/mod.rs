@@ -1,5 +1,5 @@
-//! `tavern doctor`: what a server needs around it. Looks and measures; changes nothing but one document of its own,
-//! which it removes again. Every finding that is not good says what to do.
+//! `tavern doctor`: checks and measures what a server depends on. Changes nothing except one document of its own, which
+//! it removes again. Every finding that is not ok says what to do.
 
 mod bus;
 mod machine;
@@ -110,12 +110,12 @@ fn from_engine(of: &str, fact: CheckResult) -> Finding {
     Finding { verdict: fact.health, subject: format!("{of} {}", fact.about).into(), detail: fact.text }
 }
 
-/// Why an engine cannot be used, and what to do about it. `key` is what the configuration calls it.
+/// Why an engine cannot be used, and what to do about it. `key` is its configuration key.
 fn failure(key: &'static str, error: impl Into<anyhow::Error>) -> Finding {
     let text = describe(&error.into());
     let lower = text.to_lowercase();
-    let says = |words: &[&str]| words.iter().any(|word| lower.contains(word));
-    let advice = if says(&[
+    let has = |words: &[&str]| words.iter().any(|word| lower.contains(word));
+    let advice = if has(&[
         "password",
         "wrongpass",
         "noauth",
@@ -124,11 +124,11 @@ fn failure(key: &'static str, error: impl Into<anyhow::Error>) -> Finding {
         "authentication",
     ]) {
         format!("the server refuses the login: check the user and password in `{key}`")
-    } else if says(&["noperm", "permission"]) {
-        "the login lacks a right: docs/operate.md lists those that are needed".to_owned()
-    } else if says(&["certificate", "tls", "ssl"]) {
+    } else if has(&["noperm", "permission"]) {
+        "the login lacks a permission: docs/operate.md lists those that are needed".to_owned()
+    } else if has(&["certificate", "tls", "ssl"]) {
         format!("check the certificate, and the TLS options in `{key}`")
-    } else if says(&[
+    } else if has(&[
         "refused",
         "connecting to server",
         "timed out",
@@ -140,7 +140,7 @@ fn failure(key: &'static str, error: impl Into<anyhow::Error>) -> Finding {
         format!(
             "no answer: is the server running, are host and port in `{key}` right, does a firewall block it?"
         )
-    } else if says(&["schema version"]) {
+    } else if has(&["schema version"]) {
         // The error itself says what to do.
         return bad(key, text);
     } else {

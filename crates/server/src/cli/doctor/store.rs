@@ -1,5 +1,5 @@
-//! The store: its server, how long a commit and a read take, its clock, and the nodes on it.
-//! Must hold: tables that are missing or old are left so; then nothing is written.
+//! The store: its server, the latency of a commit and a read, its clock, and its nodes.
+//! Must hold: missing or old tables are not changed, and then nothing is written.
 
 use super::{Finding, bad, doubtful, failure, from_engine, good};
 use crate::cli::moment;
@@ -13,17 +13,17 @@ use tavern_store::{
     Clock, Commit, Document, DocumentKey, Found, NodeRow, Read, Row, StoreError, SystemClock,
 };
 
-const PATIENCE: Duration = Duration::from_secs(5);
-/// A commit slower than this makes every command that waits for one feel slow.
+const TIMEOUT: Duration = Duration::from_secs(5);
+/// A commit slower than this makes commands noticeably slow.
 const SLOW_COMMIT: Duration = Duration::from_millis(100);
-/// Nodes that are shown, each on a line of its own.
+/// Nodes that are shown, one per line.
 const NODES_SHOWN: usize = 20;
 
 /// The names of the living nodes, if the store could be read.
 pub fn look(config: &Config, findings: &mut Vec<Finding>) -> Option<Vec<Arc<str>>> {
     // Opening would create the folder, and the doctor must not.
     if config.store.starts_with("sqlite:") && !config.data.exists() {
-        let detail = format!("{} does not exist yet; the first start makes it", config.data.display());
+        let detail = format!("{} does not exist yet; the first start creates it", config.data.display());
         findings.push(doubtful("store", detail));
         return None;
     }
@@ -61,9 +61,9 @@ struct StoreReport {
     nodes: Vec<NodeRow>,
 }
 
-/// Writes a document, reads it back, removes it; then looks at the store's clock and its nodes.
+/// Writes a document, reads it back, removes it; then reads the store's clock and its nodes.
 fn probe(config: &Config) -> Result<StoreReport, StoreError> {
-    let client = tavern_engines::open_client(&config.store, Arc::new(SystemClock), PATIENCE)?;
+    let client = tavern_engines::open_client(&config.store, Arc::new(SystemClock), TIMEOUT)?;
     let key = DocumentKey::new("doctor", &format!("{:032x}", crate::random::random_bits()));
     let document = Row::Document(Document { key: key.clone(), body: Arc::from(*b"doctor") });
     let row = document.key();
@@ -80,7 +80,7 @@ fn probe(config: &Config) -> Result<StoreReport, StoreError> {
     }
     let (asked, began) = (SystemClock.now(), Instant::now());
     let Found::Time(now) = client.read(Read::Time)? else { unreachable!("a time was asked for") };
-    // The store looked at its clock somewhere between question and answer.
+    // The store read its clock at some moment between request and answer.
     let midway = asked + began.elapsed().as_millis() as u64 / 2;
     let apart_ms = now.ms().abs_diff(midway.ms());
     let nodes = all_nodes(&client)?;

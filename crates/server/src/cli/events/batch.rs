@@ -1,11 +1,11 @@
-//! A batch of events as a receiver sees it, shown to people. Reads both formats. Must hold: what others wrote stays on its
-//! line and is cut where it is long.
+//! A received batch of events, printed for people. Reads both formats. Must hold: content of publishers stays on its line
+//! and is truncated.
 
 use super::super::table::{self, plain};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-/// Of the data of an event.
+/// Bytes of an event's data that are shown.
 const DATA_CHARS: usize = 160;
 
 /// A batch in the format `standard`, or a list of events in the format `routemaster`.
@@ -54,13 +54,13 @@ impl ReceivedBatch {
         parts.join("  ")
     }
 
-    /// One line for each event, under each other.
+    /// One line per event, aligned.
     pub fn lines(&self) -> String {
         let rows: Vec<Vec<String>> = self.events.iter().map(ReceivedEvent::cells).collect();
         table::columns(&rows)
     }
 
-    /// The body that names those of these events that are in the batch, or nothing when none is.
+    /// The response body that reports those of these events that are in the batch; None if there are none.
     pub fn naming(&self, ids: &[String]) -> Option<String> {
         let here = self.events.iter().filter_map(|event| event.id.as_ref()).filter(|id| ids.contains(id));
         let here: Vec<&String> = here.collect();

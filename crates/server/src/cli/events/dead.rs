@@ -1,4 +1,4 @@
-//! `tavern events dead`: the events that an endpoint refused; with `--retry` they are sent again.
+//! `tavern events dead`: lists dead letters; `--retry` retries them.
 
 use super::super::options::ServerOptions;
 use super::super::table::{columns, plain};
@@ -13,7 +13,7 @@ pub struct DeadLettersArgs {
     server: ServerOptions,
     /// The subscription
     name: String,
-    /// Send them again
+    /// Retry them
     #[arg(long)]
     retry: bool,
     /// With --retry: only the events with these ids
@@ -29,7 +29,7 @@ pub fn run(args: DeadLettersArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// How many were sent again, or the list.
+/// The number of retried events, or the list.
 async fn text(args: DeadLettersArgs) -> anyhow::Result<String> {
     let api = args.server.api_with_key("subscriptions")?;
     if args.retry {

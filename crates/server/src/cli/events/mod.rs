@@ -19,17 +19,17 @@ pub struct EventsArgs {
 
 #[derive(clap::Subcommand)]
 enum EventsAction {
-    /// Publish one event to a topic and print where it stands
+    /// Publish one event to a topic and print its number
     Publish(publish::PublishEventArgs),
-    /// Make or change a subscription and print its secret, if one was made
+    /// Create or change a subscription; prints a new secret
     Subscribe(subscribe::SubscriptionArgs),
-    /// Print the events of topics as they come, one JSON line each
+    /// Print events of topics as they arrive, one JSON line each
     Tail(tail::TailArgs),
     /// Show subscriptions, their queues and their health, or topics
     List(list::ListArgs),
-    /// Show events that an endpoint refused, or send them again
+    /// Show or retry dead letters: events that an endpoint refused
     Dead(dead::DeadLettersArgs),
-    /// Send again what a subscription has had
+    /// Deliver earlier events to a subscription again
     Replay(replay::ReplayArgs),
     /// Listen for webhooks on this machine, print them and check their signatures
     Receive(receive::ReceiveArgs),

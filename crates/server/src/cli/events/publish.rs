@@ -13,15 +13,15 @@ pub struct PublishEventArgs {
     server: ServerOptions,
     /// The topic, such as orders
     topic: String,
-    /// What happened, such as create
+    /// The type of the event, such as create
     kind: String,
     /// Any JSON
     #[arg(long, value_name = "JSON")]
     data: Option<String>,
-    /// What the event is about
+    /// The URL of the object that the event is about
     #[arg(long, value_name = "URL")]
     about: Option<String>,
-    /// A name for the event: the same one is kept once
+    /// An id for dedupe: events with the same id are accepted once
     #[arg(long)]
     id: Option<String>,
 }
@@ -44,7 +44,7 @@ fn event(args: &PublishEventArgs) -> anyhow::Result<NewEvent> {
         event = event.id(id);
     }
     if let Some(data) = &args.data {
-        // Not parsed further: the data must arrive as it was given, byte for byte.
+        // Not parsed further: the data must arrive byte for byte.
         let data: &RawValue = serde_json::from_str(data).context("--data is not JSON")?;
         event = event.data(data)?;
     }

@@ -1,5 +1,5 @@
 //! `tavern events receive`: an endpoint to try webhooks with. Listens on this machine only, prints each batch, checks its
-//! signature and answers as the options say. Must hold: a batch whose signature is wrong is shown as such and not acknowledged.
+//! signature and answers as configured. Must hold: a batch whose signature is wrong is shown as such and not acknowledged.
 
 use super::super::moment;
 use super::super::table::{Colour, paint, plain, size, wants_colour};
@@ -28,7 +28,7 @@ use tokio::task::JoinSet;
 
 #[derive(clap::Args)]
 pub struct ReceiveArgs {
-    /// The port on 127.0.0.1; 0 takes a free one and says which
+    /// The port on 127.0.0.1; 0 chooses a free one and prints it
     #[arg(long, value_name = "N", default_value_t = 7410)]
     port: u16,
     /// Check signatures with this secret (whsec_…)
@@ -40,17 +40,17 @@ pub struct ReceiveArgs {
     /// Wait this long before each answer
     #[arg(long, value_name = "MS", default_value_t = 0)]
     delay_ms: u64,
-    /// Say of these events that they failed; the rest of their batch is acknowledged
+    /// Report these events as failed; the rest of their batch is acknowledged
     #[arg(long, value_name = "ID", num_args = 1.., value_delimiter = ',')]
     fail: Vec<String>,
-    /// End after so many batches
+    /// Exit after this many batches
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     count: Option<u64>,
 }
 
-/// The largest batch that is taken; a server sends at most 1 MiB unless it is configured otherwise.
+/// The largest batch that is accepted; a server sends at most 1 MiB by default.
 const BODY_BYTES: usize = 64 << 20;
-/// For the last answers to leave, after the last batch.
+/// Time to write the last answers after the last batch.
 const LAST_ANSWERS: Duration = Duration::from_secs(1);
 
 struct WebhookReceiver {
@@ -88,7 +88,7 @@ async fn listen(port: u16, receiver: &Arc<WebhookReceiver>) -> anyhow::Result<()
     let listener = listener.with_context(|| format!("cannot listen on 127.0.0.1:{port}"))?;
     eprintln!("listening on http://{}/", listener.local_addr()?);
     if receiver.secret.is_none() {
-        eprintln!("signatures are not checked: give --secret whsec_…");
+        eprintln!("signatures are not checked; use --secret whsec_… to check them");
     }
     let mut serving = JoinSet::new();
     loop {
@@ -119,7 +119,7 @@ impl WebhookReceiver {
     async fn answer(&self, request: Request<Incoming>) -> Response<Full<Bytes>> {
         let (head, body) = request.into_parts();
         let Ok(body) = Limited::new(body, BODY_BYTES).collect().await else {
-            eprintln!("a body broke off or is larger than {} MiB", BODY_BYTES >> 20);
+            eprintln!("a request body is truncated or larger than {} MiB", BODY_BYTES >> 20);
             return response(StatusCode::PAYLOAD_TOO_LARGE, None);
         };
         let body = body.to_bytes();
@@ -133,7 +133,7 @@ impl WebhookReceiver {
             (_, Ok(batch)) => (self.status, batch.naming(&self.fail)),
             (_, Err(_)) => (self.status, None),
         };
-        // Only a 2xx is asked which events failed.
+        // Tavern reads failed events only from 2xx answers.
         let named = named.filter(|_| status.is_success());
         let text = describe(&head.headers, &body, signature.as_ref(), &batch, status, wants_colour());
         if let Err(error) = print(&text) {
@@ -180,7 +180,7 @@ fn describe(
     parts.push(paint(&field(ID.as_str()).unwrap_or_else(|| "-".to_owned()), Colour::Bold, colour));
     parts.push(match batch {
         Ok(batch) => batch.summary(),
-        Err(error) => paint(&format!("no batch: {error}"), Colour::Yellow, colour),
+        Err(error) => paint(&format!("not a batch: {error}"), Colour::Yellow, colour),
     });
     parts.push(size(body.len() as u64));
     parts.extend(field("tavern-attempt").map(|attempt| format!("attempt {attempt}")));

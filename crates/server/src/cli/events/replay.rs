@@ -1,4 +1,4 @@
-//! `tavern events replay`: a subscription goes back to an event that it has had.
+//! `tavern events replay`: delivers earlier events to a subscription again.
 
 use super::super::options::ServerOptions;
 use super::super::{block_on, print_line};
@@ -12,10 +12,10 @@ pub struct ReplayArgs {
     server: ServerOptions,
     /// The subscription
     name: String,
-    /// The first event to come again, by its number
+    /// The number of the first event
     #[arg(long, value_name = "N", required_unless_present = "from_time", conflicts_with = "from_time")]
     from_seq: Option<u64>,
-    /// The first event to come again, by its time: 2026-11-15T10:00:00Z, or milliseconds since 1970
+    /// The time of the first event: 2026-11-15T10:00:00Z, or milliseconds since 1970
     #[arg(long, value_name = "TIME")]
     from_time: Option<String>,
 }

@@ -1,4 +1,4 @@
-//! `tavern events subscribe`: makes a subscription, or changes what is given of it. The secret alone goes to stdout.
+//! `tavern events subscribe`: creates a subscription, or changes the given settings. Only the secret goes to stdout.
 
 use super::super::options::ServerOptions;
 use super::super::{block_on, print_line};
@@ -13,25 +13,25 @@ pub struct SubscriptionArgs {
     server: ServerOptions,
     /// The name of the subscription
     name: String,
-    /// Topics; they take the place of those it had
+    /// Topics; they replace the earlier ones
     #[arg(long, value_name = "TOPIC", value_delimiter = ',')]
     topic: Vec<String>,
-    /// Where to post events
+    /// The URL to post batches to
     #[arg(long, value_name = "URL")]
     callback: Option<String>,
-    /// No callback: events are asked for, as `tavern events tail` does
+    /// No callback: events are pulled, as `tavern events tail` does
     #[arg(long, conflicts_with = "callback")]
     pull: bool,
     /// How long an event may wait for others of its batch
     #[arg(long, value_name = "MS")]
     timeout_ms: Option<u64>,
-    /// Events in a batch at most
+    /// Maximum number of events in a batch
     #[arg(long, value_name = "N")]
     max_events: Option<u64>,
-    /// Bytes of a batch at most
+    /// Maximum size of a batch in bytes
     #[arg(long, value_name = "N")]
     max_bytes: Option<u64>,
-    /// Bytes that may wait; beyond that the oldest events become a gap. 0: no budget of its own
+    /// Bytes that may wait; beyond that the oldest events become a gap. 0: no limit
     #[arg(long, value_name = "N")]
     max_backlog_bytes: Option<u64>,
     /// standard or routemaster
@@ -43,10 +43,10 @@ pub struct SubscriptionArgs {
     /// The user name of the routemaster format
     #[arg(long)]
     uuid: Option<String>,
-    /// A header of every post, such as 'Authorization: Bearer x'; they take the place of those it had
+    /// A header of every request, such as 'Authorization: Bearer x'; they replace the earlier ones
     #[arg(long, value_name = "NAME: VALUE")]
     header: Vec<String>,
-    /// Batches under way at once; with more than 1 order does not hold
+    /// Batches in flight at once; with more than 1 the order is not kept
     #[arg(long, value_name = "N")]
     concurrency: Option<u64>,
 }
@@ -86,8 +86,8 @@ pub fn run(args: SubscriptionArgs) -> anyhow::Result<ExitCode> {
 fn headers(lines: &[String]) -> anyhow::Result<BTreeMap<String, String>> {
     let mut headers = BTreeMap::new();
     for line in lines {
-        // The line may hold a password, so it is not repeated.
-        let (name, value) = line.split_once(':').context("--header wants 'Name: value'")?;
+        // The line may contain a password, so the error does not repeat it.
+        let (name, value) = line.split_once(':').context("--header must be 'Name: value'")?;
         if headers.insert(name.trim().to_owned(), value.trim().to_owned()).is_some() {
             bail!("--header {} is given twice", name.trim());
         }

@@ -1,6 +1,6 @@
-//! `tavern events tail`: prints events as they come, one flushed JSON line each, until it is ended. What was printed is
-//! acknowledged with the next request, so the last lines are printed again after it was ended. A subscription with a callback
-//! is only read, not acknowledged.
+//! `tavern events tail`: prints events as they arrive, one flushed JSON line each. Printed events are acknowledged with
+//! the next request, so the last lines are printed again after a restart. A subscription with a callback is only read,
+//! not acknowledged.
 
 use super::super::line::one_line;
 use super::super::options::ServerOptions;
@@ -14,12 +14,12 @@ use tavern_client::SubscriptionSettings;
 pub struct TailArgs {
     #[command(flatten)]
     server: ServerOptions,
-    /// The subscription; with --topic it is made, or its topics are changed
+    /// The subscription; with --topic it is created, or its topics are changed
     name: String,
     /// Topics to print
     #[arg(long, value_name = "TOPIC", value_delimiter = ',')]
     topic: Vec<String>,
-    /// End after so many events
+    /// Exit after this many events
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     count: Option<u64>,
 }
@@ -42,8 +42,8 @@ async fn tail(args: TailArgs) -> anyhow::Result<()> {
         api.put_subscription(&name, &settings).await?;
     }
     let known = api.subscription(&name).await;
-    let known = known.with_context(|| format!("cannot tail {name}; --topic makes a new subscription"))?;
-    // What goes to a callback is printed from now on.
+    let known = known.with_context(|| format!("cannot tail {name}; --topic creates a new subscription"))?;
+    // Events that go to a callback are printed from now on.
     let mut after = if known.pull { None } else { Some(known.seq) };
     let mut left = count.unwrap_or(u64::MAX);
     while left > 0 {
