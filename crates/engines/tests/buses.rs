@@ -96,7 +96,7 @@ impl Node {
     fn send_until_sent(&self) {
         let (sent, until) = (self.bus.counts().sent, std::time::Instant::now() + PATIENCE);
         while self.bus.counts().sent == sent {
-            assert!(std::time::Instant::now() < until, "nothing is carried");
+            assert!(std::time::Instant::now() < until, "no message is sent");
             self.send("noise", 0..1);
             std::thread::sleep(Duration::from_millis(5));
         }

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+/// A store whose callers wait for each answer, for tools and tests. See the example of this crate.
 pub struct BlockingStore {
     store: Arc<dyn Store>,
     answers: Arc<PendingAnswers>,
@@ -34,10 +35,12 @@ impl BlockingStore {
         Ok(BlockingStore { store, answers, tickets: AtomicU64::new(1), timeout })
     }
 
+    /// The store itself.
     pub fn store(&self) -> &Arc<dyn Store> {
         &self.store
     }
 
+    /// Commits and waits. A timeout is `Unavailable`: the outcome is unknown then.
     pub fn commit(&self, commit: Commit) -> Result<Receipt, StoreError> {
         match self.run(vec![Work::Commit(commit)]).remove(0) {
             StoreAnswer::Committed(receipt) => Ok(receipt),
@@ -46,6 +49,7 @@ impl BlockingStore {
         }
     }
 
+    /// Reads and waits.
     pub fn read(&self, read: Read) -> Result<Found, StoreError> {
         match self.run(vec![Work::Read(read)]).remove(0) {
             StoreAnswer::Read(found) => Ok(found),

@@ -11,6 +11,15 @@ use tavern_domain::{Epoch, Rights, Scope, Time, Verb};
 /// Marks a record as a session; other bytes that happen to parse are refused.
 const FORMAT: u32 = 1;
 
+/// What a stored session carries, besides the columns of its row.
+///
+/// ```
+/// use tavern_store::SessionBody;
+///
+/// let body = SessionBody { last_seq: 9, polling: true, ..SessionBody::default() };
+/// assert_eq!(SessionBody::decode(&body.encode()).unwrap(), body);
+/// assert!(SessionBody::decode(b"not a session").is_err());
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SessionBody {
     pub token_expires: Time,
@@ -47,6 +56,7 @@ pub struct BusPosition {
     pub n: u64,
 }
 
+/// A channel or pattern that the session is subscribed to, and whether it watches the presence there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SessionSubscription {
     pub name: Box<[u8]>,
@@ -61,6 +71,7 @@ pub struct MailboxEvent {
     pub event: Arc<[u8]>,
 }
 
+/// Why the bytes of a stored session cannot be used: the session is dropped, and its client begins a new one.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BodyError {
     #[error("the stored session has format {0}, this program knows {FORMAT}")]
@@ -72,6 +83,7 @@ pub enum BodyError {
 }
 
 impl SessionBody {
+    /// The bytes for the column `body`.
     pub fn encode(&self) -> Vec<u8> {
         let record = Record {
             format: FORMAT,
@@ -99,6 +111,7 @@ impl SessionBody {
         record.encode_to_vec()
     }
 
+    /// Reads what `encode` wrote.
     pub fn decode(bytes: &[u8]) -> Result<SessionBody, BodyError> {
         let record = Record::decode(bytes)?;
         if record.format != FORMAT {

@@ -11,6 +11,7 @@ use crate::store::Ticket;
 use crate::subject::Subject;
 use std::sync::Arc;
 
+/// What an engine implements to connect nodes. All methods return at once.
 pub trait Bus: Send + Sync {
     /// Never blocks. Nothing is answered: a loss shows as a gap in `n`.
     fn publish(&self, batch: Vec<BusPacket>);
@@ -73,6 +74,7 @@ pub trait BusReceiver: Send + Sync {
     }
 }
 
+/// A message between nodes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BusPacket {
     pub subject: Subject,
@@ -107,6 +109,7 @@ pub struct BusCounts {
     pub losses: u64,
 }
 
+/// Why a bus cannot be opened or used.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum BusError {
     #[error("the bus is not available")]

@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 use tavern_domain::Time;
 
+/// Where an engine reads the time.
 pub trait Clock: Send + Sync {
     fn now(&self) -> Time;
 }
@@ -25,6 +26,16 @@ impl Clock for SystemClock {
 pub struct ManualClock(AtomicU64);
 
 impl ManualClock {
+    /// A clock that stands at this time.
+    ///
+    /// ```
+    /// use tavern_domain::Time;
+    /// use tavern_store::{Clock, ManualClock};
+    ///
+    /// let clock = ManualClock::at(Time(1_000));
+    /// clock.advance(5);
+    /// assert_eq!(clock.now(), Time(1_005));
+    /// ```
     pub fn at(time: Time) -> ManualClock {
         ManualClock(AtomicU64::new(time.0))
     }
@@ -34,6 +45,7 @@ impl ManualClock {
         self.0.store(time.0, Ordering::SeqCst);
     }
 
+    /// Moves the clock forward.
     pub fn advance(&self, ms: u64) {
         self.0.fetch_add(ms, Ordering::SeqCst);
     }

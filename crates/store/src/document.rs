@@ -9,6 +9,7 @@ pub struct Document {
     pub body: Arc<[u8]>,
 }
 
+/// The kind and the name of a document.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DocumentKey {
     kind: Arc<str>,
@@ -27,10 +28,12 @@ impl DocumentKey {
         is_kind(kind).then(|| DocumentKey { kind: kind.into(), name: name.into() })
     }
 
+    /// The kind.
     pub fn kind(&self) -> &str {
         &self.kind
     }
 
+    /// The name, unique within the kind.
     pub fn name(&self) -> &str {
         &self.name
     }

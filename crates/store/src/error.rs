@@ -8,8 +8,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use tavern_domain::{Epoch, Time};
 
+/// The error of an engine, for logs. It never reaches a client.
 pub type Cause = Arc<dyn Error + Send + Sync>;
 
+/// Why work was not done.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum StoreError {
     /// Read again and decide again.

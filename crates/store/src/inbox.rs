@@ -14,6 +14,7 @@ pub struct NewInboxMessage {
     pub max_bytes: usize,
 }
 
+/// A message in an inbox.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InboxMessage {
     pub n: u64,
@@ -30,6 +31,7 @@ pub struct FreedMessages {
     pub unread: bool,
 }
 
+/// A page of a user's inbox.
 #[derive(Clone, Debug, PartialEq)]
 pub struct InboxPage {
     /// The highest number that was dropped unread; 0: none.

@@ -5,6 +5,15 @@ use crate::subject::Subject;
 use std::sync::Arc;
 use tavern_domain::pattern;
 
+/// What a node subscribes to.
+///
+/// ```
+/// use tavern_store::{Interest, Subject};
+///
+/// let interest = Interest::Channels { prefix: "tavern".into(), glob: (*b"game#*").into() };
+/// assert!(interest.matches(&Subject::of_channel("tavern", b"game#1").unwrap()));
+/// assert!(!interest.matches(&Subject::of_channel("tavern", b"lobby").unwrap()));
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Interest {
     /// One subject, or many when it is wide.
@@ -14,6 +23,7 @@ pub enum Interest {
 }
 
 impl Interest {
+    /// Whether messages on a subject are wanted.
     pub fn matches(&self, subject: &Subject) -> bool {
         match self {
             Interest::Subject(own) => own.matches(subject),

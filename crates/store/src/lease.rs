@@ -5,6 +5,7 @@ use crate::node::Writer;
 use std::sync::Arc;
 use tavern_domain::Time;
 
+/// Exclusive work, held by one epoch of a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lease {
     pub name: Arc<str>,

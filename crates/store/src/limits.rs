@@ -10,11 +10,13 @@ pub const BODY_BYTES: usize = 4 * 1024 * 1024;
 pub const NAME_BYTES: usize = 2048;
 /// What a publisher calls an event.
 pub const ID_BYTES: usize = 256;
-/// One page of a list, by rows and by bytes. A page holds at least one row, however large.
+/// Rows in one page of a list.
 pub const PAGE_ROWS: u32 = 1000;
+/// Bytes in one page of a list. A page holds at least one row, however large.
 pub const PAGE_BYTES: usize = 4 * 1024 * 1024;
-/// What waits for an engine's thread, by count and by bytes. Beyond it work is answered `Unavailable` at once.
+/// Works that wait for an engine's thread. Beyond this, work is answered `Unavailable` at once.
 pub const QUEUED_ITEMS: usize = 65_536;
+/// Bytes of the works that wait for an engine's thread, with the same effect.
 pub const QUEUED_BYTES: usize = 256 * 1024 * 1024;
 /// Commits in one transaction: enough to share an fsync, few enough to hold the folder's lock only briefly.
 pub const BATCH_COMMITS: usize = 512;

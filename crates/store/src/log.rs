@@ -5,6 +5,7 @@ use crate::page::Page;
 use std::sync::Arc;
 use tavern_domain::Time;
 
+/// An event to append to the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Append {
     pub topic: Arc<str>,
@@ -23,6 +24,7 @@ pub struct Appended {
     pub duplicate: bool,
 }
 
+/// An event in the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogEntry {
     pub position: u64,

@@ -24,6 +24,7 @@ pub struct NodeRow {
 }
 
 impl Writer {
+    /// An epoch of a node.
     pub fn new(node: &str, epoch: Epoch) -> Writer {
         Writer { node: node.into(), epoch }
     }
@@ -33,6 +34,7 @@ impl Writer {
         Writer::new("", Epoch(0))
     }
 
+    /// Whether it stands for programs that are not nodes.
     pub fn is_outsider(&self) -> bool {
         self.node.is_empty()
     }

@@ -18,6 +18,7 @@ pub struct Page<T> {
 }
 
 impl<T> Versioned<T> {
+    /// The same version with another row.
     pub fn map<U>(self, row: impl FnOnce(T) -> U) -> Versioned<U> {
         Versioned { version: self.version, row: row(self.row) }
     }

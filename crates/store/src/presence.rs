@@ -9,6 +9,7 @@ use std::sync::Arc;
 use tavern_domain::Time;
 use tavern_domain::presence::{Attendance, NodeEpoch, Visibility};
 
+/// One user in one channel.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PresenceKey {
     pub channel: Arc<str>,
@@ -16,6 +17,7 @@ pub struct PresenceKey {
     pub user: Arc<str>,
 }
 
+/// The presence of one user in one channel.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PresenceRow {
     pub key: PresenceKey,
@@ -69,6 +71,7 @@ pub struct StalePresence {
 }
 
 impl PresenceKey {
+    /// The key of a user in a channel.
     pub fn new(channel: &str, user: &str) -> PresenceKey {
         PresenceKey { channel: channel.into(), user: user.into() }
     }
@@ -82,6 +85,7 @@ impl fmt::Display for PresenceKey {
 }
 
 impl PresenceRow {
+    /// About how many bytes the row takes, for pages that are bounded by bytes.
     pub fn bytes(&self) -> usize {
         let state = |client: &tavern_domain::presence::ChannelClient| {
             client.state.as_ref().map_or(0, |state| state.text.len()) + client.node.node.len() + 64

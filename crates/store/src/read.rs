@@ -116,6 +116,7 @@ pub enum Read {
     },
 }
 
+/// What a read found; the variant follows from the read.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Found {
     Time(Time),

@@ -50,6 +50,7 @@ pub enum RowKind {
 }
 
 impl Row {
+    /// The key of the row.
     pub fn key(&self) -> RowKey {
         match self {
             Row::Key(key) => RowKey::Key(key.id.clone()),
@@ -78,6 +79,7 @@ impl Row {
         }
     }
 
+    /// About how many bytes the row takes, for bounds by bytes.
     pub fn bytes(&self) -> usize {
         match self {
             Row::Key(key) => key.id.len() + key.name.len() + key.hash.len(),
@@ -136,6 +138,7 @@ impl RowKey {
 }
 
 impl Deadline {
+    /// The key to expect or delete the deadline by.
     pub fn key(&self) -> RowKey {
         RowKey::Deadline { kind: self.kind.clone(), name: self.name.clone() }
     }

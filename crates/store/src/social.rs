@@ -7,6 +7,7 @@ use std::sync::Arc;
 use tavern_domain::Time;
 use tavern_domain::presence::Visibility;
 
+/// What is stored of a user outside of channels.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UserRow {
     pub user: Arc<str>,
@@ -15,6 +16,7 @@ pub struct UserRow {
     pub visibility: Visibility,
 }
 
+/// One user follows another.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Follow {
     pub follower: Arc<str>,
@@ -48,4 +50,5 @@ pub struct UserSnapshot {
     pub mutual: bool,
 }
 
+/// A page of follows, from one end.
 pub type FollowPage = Page<FollowRow>;

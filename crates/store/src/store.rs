@@ -9,6 +9,7 @@ use crate::read::{Found, Read};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ticket(pub u64);
 
+/// What an engine implements to keep rows. The example of this crate shows how it is used.
 pub trait Store: Send + Sync {
     /// Takes independent works. Never blocks. Answers arrive in the receiver, one per work, in any order;
     /// a read submitted after a commit was answered sees that commit.
@@ -39,6 +40,7 @@ pub trait AnswerReceiver: Send + Sync {
     fn answer(&self, answers: Vec<(Ticket, StoreAnswer)>);
 }
 
+/// One piece of work for a store.
 #[derive(Clone, Debug)]
 #[expect(
     clippy::large_enum_variant,
@@ -59,6 +61,7 @@ impl Work {
     }
 }
 
+/// The answer to one work.
 #[derive(Clone, Debug)]
 pub enum StoreAnswer {
     Committed(Receipt),

@@ -7,16 +7,26 @@ use std::fmt;
 use std::sync::Arc;
 use tavern_domain::{Channel, Reach};
 
+/// A name that the bus routes by.
+///
+/// ```
+/// use tavern_store::Subject;
+///
+/// let subject = Subject::of_channel("tavern", b"game#1").unwrap();
+/// assert_eq!(subject.as_str(), "tavern.game.1");
+/// assert!(Subject::every_rest("tavern", "game").unwrap().matches(&subject));
+/// ```
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Subject(Arc<str>);
 
+/// Why a text is not a subject.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SubjectError {
     #[error("a subject's prefix and kind are words of a-z, 0-9, _ and -")]
     Word,
     #[error("the subject is longer than {} bytes", limits::SUBJECT_BYTES)]
     TooLong,
-    #[error("this is no subject of ours")]
+    #[error("the text is not a subject in the form that Tavern writes")]
     Foreign,
 }
 
@@ -27,6 +37,7 @@ const ANY: &str = ">";
 const NAME: &str = "_name";
 
 impl Subject {
+    /// The subject of one name.
     pub fn new(prefix: &str, kind: &str, rest: &[u8]) -> Result<Subject, SubjectError> {
         check_word(prefix)?;
         check_word(kind)?;
@@ -45,6 +56,7 @@ impl Subject {
         bounded(format!("{prefix}.{kind}.{ANY}"))
     }
 
+    /// Everything with this prefix.
     pub fn everything(prefix: &str) -> Result<Subject, SubjectError> {
         check_word(prefix)?;
         bounded(format!("{prefix}.{ANY}"))
@@ -93,10 +105,12 @@ impl Subject {
         if same == subject { Ok(subject) } else { Err(SubjectError::Foreign) }
     }
 
+    /// The subject as text, as servers see it.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
+    /// The prefix of the cluster.
     pub fn prefix(&self) -> &str {
         self.0.split('.').next().unwrap_or("")
     }
@@ -111,6 +125,7 @@ impl Subject {
         decode(self.0.splitn(3, '.').nth(2)?)
     }
 
+    /// Whether it stands for many names.
     pub fn is_wide(&self) -> bool {
         self.0.ends_with(ANY)
     }

@@ -309,10 +309,10 @@ impl Tables for PostgresTables<'_> {
     }
 
     fn held_with(&mut self, presence: &PresenceKey) -> Result<Vec<Arc<str>>, StoreError> {
-        let carried = |hold: &&PresenceHold| {
+        let follows = |hold: &&PresenceHold| {
             hold.key.user == presence.user && hold.held_with.as_ref() == Some(&presence.channel)
         };
-        Ok(self.holds.values().filter(carried).map(|hold| hold.key.channel.clone()).collect())
+        Ok(self.holds.values().filter(follows).map(|hold| hold.key.channel.clone()).collect())
     }
     fn lease(&mut self, name: &Arc<str>) -> Result<Option<LeaseState>, StoreError> {
         let Some(mut found) = self.leases.get(name).cloned() else { return Ok(None) };

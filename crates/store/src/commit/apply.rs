@@ -11,6 +11,7 @@ use crate::presence::{ChannelVersionBump, HeldPresence};
 use crate::row::{Row, RowKey};
 use tavern_domain::Time;
 
+/// Checks a commit, then applies it. An engine calls this inside one transaction of its own.
 pub fn apply(
     tables: &mut impl Tables,
     clock: &mut VersionClock,

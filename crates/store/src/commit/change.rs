@@ -71,6 +71,7 @@ pub enum CloseProof {
     ProcessGone,
 }
 
+/// What the store answers to a commit that it applied.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Receipt {
     /// The store's time of this commit.

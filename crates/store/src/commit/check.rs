@@ -9,6 +9,7 @@ use crate::row::{Row, RowKey};
 use std::collections::BTreeSet;
 
 impl Commit {
+    /// Whether the commit is within the bounds that all engines share; panics on commits that no correct hub makes.
     pub fn check(&self) -> Result<(), StoreError> {
         within("items in a commit", self.items(), limits::COMMIT_ITEMS)?;
         within("bytes in a commit", self.bytes(), limits::COMMIT_BYTES)?;

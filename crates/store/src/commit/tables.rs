@@ -13,6 +13,7 @@ use crate::social::LastSeenUpdate;
 use std::sync::Arc;
 use tavern_domain::Time;
 
+/// The tables of one transaction, as the commit algorithm uses them.
 pub trait Tables {
     /// 0: absent.
     fn version(&mut self, key: &RowKey) -> Result<u64, StoreError>;

@@ -18,6 +18,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tavern_domain::Time;
 
+/// The in-memory engine. The nodes of a process share one; `store` and `bus` give each node its handles.
 pub struct MemoryEngine {
     clock: Arc<dyn Clock>,
     state: Mutex<EngineState>,

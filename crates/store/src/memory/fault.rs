@@ -19,11 +19,13 @@ pub trait Faults: Send {
     }
 }
 
+/// Nothing goes wrong.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoFaults;
 
 impl Faults for NoFaults {}
 
+/// What happens to one submitted work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WorkFault {
     /// How long the work travels, and how long its answer travels back.
@@ -32,6 +34,7 @@ pub struct WorkFault {
     pub after_ms: u64,
 }
 
+/// Whether a work is done, and whether its caller learns that.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WorkOutcome {
     Perform,
@@ -51,14 +54,17 @@ pub struct MessageFault {
 }
 
 impl WorkFault {
+    /// Done and answered at once.
     pub const NONE: WorkFault = WorkFault { before_ms: 0, outcome: WorkOutcome::Perform, after_ms: 0 };
 }
 
 impl MessageFault {
+    /// Delivered once, at once.
     pub fn once() -> MessageFault {
         MessageFault { copies: vec![0], reported: false }
     }
 
+    /// Lost, and not reported.
     pub fn lost() -> MessageFault {
         MessageFault { copies: Vec::new(), reported: false }
     }

@@ -8,12 +8,14 @@ use crate::store::{AnswerReceiver, Store, StoreAnswer, Ticket, Work};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+/// One node's handle to the store of a `MemoryEngine`.
 pub struct MemoryStore {
     engine: Arc<MemoryEngine>,
     answers: Arc<NodeAnswers>,
     stopped: AtomicBool,
 }
 
+/// One node's handle to the bus of a `MemoryEngine`.
 pub struct MemoryBus {
     engine: Arc<MemoryEngine>,
     subscriber: u64,
