@@ -89,7 +89,7 @@ def test_invalid_requests_are_refused(api):
         ("POST", "/v1/users/zed/party", {"cmd": "dance"}, 400, "bad_request"),
         ("POST", "/v1/users/zed/party", {"cmd": "say", "data": 1}, 400, "bad_request"),
         ("POST", "/v1/users/zed/party", {"cmd": "leave"}, 403, "not_member"),
-        ("DELETE", "/v1/parties/1", None, 404, "not_found"),
+        ("DELETE", "/v1/parties/1", None, 405, "method_not_allowed"),
     ]:
         answer = api.request(method, path, json=body)
         assert (answer.status_code, answer.json()["error"]["code"]) == (status, code), (method, path, answer.text)

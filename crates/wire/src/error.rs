@@ -10,6 +10,7 @@ pub enum Code {
     Unauthenticated,
     NotAllowed,
     NotFound,
+    MethodNotAllowed,
     Conflict,
     Claimed,
     TooLarge,
@@ -48,11 +49,12 @@ const fn row(code: Code, name: &'static str, status: u16, retry: bool, meaning: 
 
 /// In the order of the enum, so that a code finds its row by its number.
 #[rustfmt::skip]
-const TABLE: [CodeRow; 26] = [
+const TABLE: [CodeRow; 27] = [
     row(Code::BadRequest,      "bad_request",       400, false, "The request is malformed; the message says where."),
     row(Code::Unauthenticated, "unauthenticated",   401, false, "A valid token or key is needed."),
     row(Code::NotAllowed,      "not_allowed",       403, false, "The caller has no right to do this here."),
     row(Code::NotFound,        "not_found",         404, false, "There is no such thing."),
+    row(Code::MethodNotAllowed, "method_not_allowed", 405, false, "The path has no such method; the Allow header lists those it has."),
     row(Code::Conflict,        "conflict",          409, false, "It was changed meanwhile; read it again first."),
     row(Code::Claimed,         "claimed",           403, false, "The topic belongs to another publisher."),
     row(Code::TooLarge,        "too_large",         413, false, "A part of the request is larger than its limit."),

@@ -92,7 +92,8 @@ impl PartyRequest {
     /// The first member beyond the limits of a request. That JSON is valid is checked where it is parsed.
     pub fn invalid_member(&self) -> Option<&'static str> {
         let user = |user: &UserId| {
-            let fits = !user.is_empty() && user.len() <= limits::USER_BYTES;
+            let fits =
+                !user.is_empty() && user.len() <= limits::USER_BYTES && !user.chars().any(char::is_control);
             (!fits).then_some("user")
         };
         let message = |message: &Option<Arc<str>>| {

@@ -43,7 +43,7 @@ pub(super) fn before(
     if first.seq > seq {
         return Ok(None);
     }
-    let near = marks.before(seq + 1);
+    let near = marks.before(seq.saturating_add(1));
     Ok(Some(if near.seq <= seq && near.position >= first.position { near } else { first }))
 }
 

@@ -119,7 +119,7 @@ impl Pull {
         }
         let marks = &rows.marks.row;
         let forward = self.walks.acknowledged.get_or_insert_with(|| {
-            let (reached, near) = (progress.reached(), marks.before(seq + 1));
+            let (reached, near) = (progress.reached(), marks.before(seq.saturating_add(1)));
             let from = if near.seq <= seq && near.position > reached.position { near } else { reached };
             Forward::new(marks, from)
         });

@@ -58,10 +58,10 @@ async fn prepare(
 ) -> Result<(HeaderValue, Option<HeaderValue>, AcceptedUpgrade), Refusal> {
     let api = &connection.api;
     let accept = accept_key(parts)?;
-    let query = Query::of(parts);
+    let query = Query::of(parts)?;
     let identity = request::identity(api, parts, &query).await?;
-    let session = query.get("session").map(str::to_owned);
-    let seq = query.number("seq")?;
+    let session = query.one("session")?.map(str::to_owned);
+    let seq = query.number("seq", 0..=u64::MAX)?;
     let shard = api.shards.of_session(session.as_deref().and_then(SessionName::read).as_ref());
     let hello = identity.is_some().then(|| hello_command(session, seq));
     let slot = connection.take_slot(request::client_address(api, connection.peer, parts));

@@ -9,6 +9,7 @@ use super::request::Query;
 use super::server::HttpConnection;
 use crate::config::ServerMode;
 use crate::practice::{self, Practice};
+use crate::topics::commands::PULL_WAIT_MS_MAX;
 use crate::topics::{policy, report, settings as subscription};
 use bytes::Bytes;
 use http::request::Parts;
@@ -101,9 +102,9 @@ fn settings(api: &HttpApi) -> HttpResponse {
 /// What a service would get: the next events of a subscription that the page keeps. Events that one window has
 /// acknowledged can still be read by another.
 async fn events(api: &HttpApi, parts: &Parts) -> Result<HttpResponse, Refusal> {
-    let query = Query::of(parts);
-    let wait = Duration::from_millis(query.number("wait_ms")?.unwrap_or(0));
-    let (after, topics) = (query.number("after")?, &api.topics);
+    let query = Query::of(parts)?;
+    let wait = Duration::from_millis(query.number("wait_ms", 0..=PULL_WAIT_MS_MAX)?.unwrap_or(0));
+    let (after, topics) = (query.number("after", 0..=u64::MAX)?, &api.topics);
     let caller = TopicCaller { id: OWNER.into(), admin: false };
     let pulled = match topics.pull(&caller, SUBSCRIPTION, after, PULLED, wait).await {
         Err(refused) if refused.code == Code::NotFound => {

@@ -32,8 +32,8 @@ struct ChannelCounts {
 /// Channels with a subscription on this node; with `present=true` also those with users in them, and how many.
 pub async fn channels(api: &HttpApi, parts: &Parts) -> Result<HttpResponse, Refusal> {
     let (after, limit) = page_of(parts)?;
-    let query = Query::of(parts);
-    let (prefix, present) = (prefix(&query, CHANNEL_BYTES)?, query.get("present") == Some("true"));
+    let query = Query::of(parts)?;
+    let (prefix, present) = (prefix(&query, CHANNEL_BYTES)?, query.flag("present")?);
     let mut found: BTreeMap<String, ChannelCounts> = BTreeMap::new();
     for (name, total) in api.node.registry.listened(Namespace::Channel) {
         let Ok(name) = std::str::from_utf8(&name) else { continue };
@@ -129,9 +129,10 @@ fn unavailable() -> Refusal {
 
 /// The prefix of the names to list.
 fn prefix(query: &Query, most: usize) -> Result<&str, Refusal> {
-    let prefix = query.get("prefix").unwrap_or_default();
+    let prefix = query.one("prefix")?.unwrap_or_default();
     if prefix.len() > most {
-        return Err(Refusal::new(Code::BadRequest, format!("a prefix has at most {most} bytes")));
+        let message = format!("the parameter `prefix` has at most {most} bytes");
+        return Err(Refusal::new(Code::BadRequest, message));
     }
     Ok(prefix)
 }
@@ -147,7 +148,7 @@ struct UserEntry {
 /// Users by name: those online, and those who were.
 pub async fn users(api: &HttpApi, parts: &Parts) -> Result<HttpResponse, Refusal> {
     let (after, limit) = page_of(parts)?;
-    let query = Query::of(parts);
+    let query = Query::of(parts)?;
     let prefix = prefix(&query, USER_BYTES)?;
     let from = if after.as_str() > prefix { format!("{after}{END}") } else { prefix.to_owned() };
     let wanted = limit as u32 + 1;

@@ -18,6 +18,7 @@ mod party;
 mod people;
 pub(crate) mod request;
 mod rest;
+mod routes;
 mod server;
 mod session;
 mod stream;

@@ -11,66 +11,59 @@ pub fn page() -> HttpResponse {
 #[cfg(test)]
 mod tests {
     use super::DESCRIPTION;
+    use crate::http::routes::ROUTES;
+    use serde_json::Value;
+    use std::collections::BTreeSet;
+
+    /// Pages for browsers, which the document leaves out.
+    const PAGES: [&str; 6] = ["/", "/assets/*", "/demo", "/demo/*", "/docs", "/docs/*"];
+
+    fn document() -> Value {
+        serde_json::from_str(DESCRIPTION).unwrap()
+    }
+
+    /// A path with `{}` for each parameter.
+    fn route(path: &str) -> String {
+        let segments = path.split('/').map(|segment| if segment.starts_with('{') { "{}" } else { segment });
+        segments.collect::<Vec<_>>().join("/")
+    }
 
     #[test]
-    fn every_route_and_code_is_described() {
-        let description: serde_json::Value = serde_json::from_str(DESCRIPTION).unwrap();
-        for (method, path) in [
-            ("get", "/v1/connect"),
-            ("get", "/v1/stream"),
-            ("post", "/v1/poll"),
-            ("post", "/v1/command"),
-            ("post", "/v1/channels/{channel}/messages"),
-            ("get", "/v1/channels"),
-            ("get", "/v1/channels/{channel}/presence"),
-            ("put", "/v1/channels/{channel}/presence/{user}"),
-            ("delete", "/v1/channels/{channel}/presence/{user}"),
-            ("get", "/v1/overview"),
-            ("get", "/v1/settings"),
-            ("get", "/v1/users"),
-            ("get", "/v1/users/{user}/inbox"),
-            ("get", "/v1/users/{user}"),
-            ("get", "/v1/users/{user}/following"),
-            ("get", "/v1/users/{user}/followers"),
-            ("put", "/v1/users/{user}/following/{whom}"),
-            ("delete", "/v1/users/{user}/following/{whom}"),
-            ("put", "/v1/users/{user}/visibility"),
-            ("post", "/v1/users/{user}/messages"),
-            ("get", "/v1/sessions/{client}"),
-            ("get", "/v1/nodes"),
-            ("get", "/v1/parties"),
-            ("get", "/v1/parties/{id}"),
-            ("post", "/v1/parties/{id}/go/{go_id}"),
-            ("get", "/v1/users/{user}/party"),
-            ("post", "/v1/users/{user}/party"),
-            ("post", "/party"),
-            ("get", "/party/ping"),
-            ("post", "/party/ping"),
-            ("get", "/v1/topics"),
-            ("get", "/v1/topics/{topic}"),
-            ("put", "/v1/topics/{topic}"),
-            ("delete", "/v1/topics/{topic}"),
-            ("post", "/v1/topics/{topic}/events"),
-            ("get", "/v1/subscriptions"),
-            ("get", "/v1/subscriptions/{name}"),
-            ("put", "/v1/subscriptions/{name}"),
-            ("delete", "/v1/subscriptions/{name}"),
-            ("get", "/v1/subscriptions/{name}/events"),
-            ("post", "/v1/subscriptions/{name}/replay"),
-            ("post", "/v1/subscriptions/{name}/enable"),
-            ("post", "/v1/subscriptions/{name}/disable"),
-            ("get", "/v1/subscriptions/{name}/dead-letters"),
-            ("post", "/v1/subscriptions/{name}/dead-letters/retry"),
-            ("get", "/livez"),
-            ("get", "/readyz"),
-            ("get", "/metrics"),
-            ("get", "/client.js"),
-        ] {
-            assert!(description["paths"][path][method].is_object(), "{method} {path}");
+    fn the_document_has_the_routes_of_the_server_and_no_others() {
+        let document = document();
+        let mut described = BTreeSet::new();
+        for (path, methods) in document["paths"].as_object().unwrap() {
+            let names = methods.as_object().unwrap().keys();
+            described.extend(names.map(|method| (route(path), method.to_uppercase())));
         }
-        let codes = description["components"]["schemas"]["Code"]["enum"].as_array().unwrap();
+        let mut served = BTreeSet::new();
+        for (path, methods) in ROUTES.iter().filter(|(path, _)| !PAGES.contains(path)) {
+            served.extend(methods.iter().map(|method| ((*path).to_owned(), (*method).to_owned())));
+        }
+        assert_eq!(described, served);
+    }
+
+    #[test]
+    fn every_error_code_is_listed() {
+        let document = document();
+        let codes = document["components"]["schemas"]["Code"]["enum"].as_array().unwrap();
         for code in tavern_wire::error::Code::ALL {
             assert!(codes.iter().any(|known| known == code.as_str()), "{}", code.as_str());
+        }
+    }
+
+    #[test]
+    fn every_path_parameter_has_a_pattern_or_bounds() {
+        let document = document();
+        for (path, methods) in document["paths"].as_object().unwrap() {
+            for operation in methods.as_object().unwrap().values() {
+                let parameters = operation["parameters"].as_array().into_iter().flatten();
+                for parameter in parameters.filter(|parameter| parameter["in"] == "path") {
+                    let name = parameter["schema"]["$ref"].as_str().unwrap().rsplit('/').next().unwrap();
+                    let schema = &document["components"]["schemas"][name];
+                    assert!(schema["pattern"].is_string() || schema["maximum"].is_number(), "{path} {name}");
+                }
+            }
         }
     }
 }

@@ -4,8 +4,9 @@
 use super::api::HttpApi;
 use super::body::{HttpResponse, json, json_with};
 use super::people::carry_out;
-use super::request::{self, Query, decode};
+use super::request::{self, Query, decode_form};
 use super::rest::{holder_of, page_of};
+use super::routes;
 use super::server::HttpConnection;
 use super::session::{put, stopping};
 use crate::shard::input::{HttpPoll, SessionName, ShardInput};
@@ -126,7 +127,7 @@ async fn list(api: &HttpApi, parts: &Parts) -> Result<HttpResponse, Refusal> {
 
 /// The user of a request of the old form.
 async fn user_of(api: &HttpApi, parts: &Parts) -> Result<(Identity, Arc<str>), Refusal> {
-    let identity = request::identity(api, parts, &Query::of(parts)).await?;
+    let identity = request::identity(api, parts, &Query::of(parts)?).await?;
     let identity = identity.ok_or_else(|| Refusal::new(Code::Unauthenticated, "a token is needed"))?;
     match identity.user.clone() {
         Some(user) => Ok((identity, user)),
@@ -157,11 +158,8 @@ async fn carry_form(api: &HttpApi, parts: &Parts, body: Incoming) -> Result<Vec<
 fn read_form(body: &Bytes) -> Result<PartyRequest, Refusal> {
     let text =
         std::str::from_utf8(body).map_err(|_| Refusal::new(Code::BadRequest, "the form is not UTF-8"))?;
-    let fields = text.split('&').filter(|pair| !pair.is_empty()).map(|pair| {
-        let (name, given) = pair.split_once('=').unwrap_or((pair, ""));
-        (decode(name, true), decode(given, true))
-    });
-    called(party::parse(&form_command(fields))?)
+    let fields = decode_form(text)?;
+    called(party::parse(&form_command(fields.into_iter()))?)
 }
 
 /// The session of each user who pings this node, and the cursor of their last answer.
@@ -186,6 +184,9 @@ impl Pings {
 pub async fn ping(connection: &HttpConnection, parts: &Parts) -> Result<HttpResponse, Refusal> {
     let api = &connection.api;
     let (identity, user) = user_of(api, parts).await?;
+    if routes::is_head(&parts.extensions) {
+        return Ok(json(Bytes::new()));
+    }
     let known = api.pings.of(&user);
     let (text, cursor) = known.map_or((None, None), |(text, cursor)| (Some(text), Some(cursor)));
     let session = text.as_deref().and_then(SessionName::read);

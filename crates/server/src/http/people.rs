@@ -6,6 +6,7 @@ use super::body::{HttpResponse, json};
 use super::request;
 use super::rest::{idempotency_key, run_once};
 use super::session::{put, stopping};
+use super::user::named;
 use crate::shard::input::{HttpServiceCommand, ShardInput};
 use http::request::Parts;
 use hyper::body::Incoming;
@@ -79,7 +80,7 @@ pub async fn list(
     after: &str,
     limit: usize,
 ) -> Result<HttpResponse, Refusal> {
-    let (user, after): (Arc<str>, _) = (user.into(), (!after.is_empty()).then(|| after.into()));
+    let (user, after) = (named(user)?, (!after.is_empty()).then(|| after.into()));
     let limit = limit as u32;
     let read = match followers {
         true => Read::Followers { user, after, limit },

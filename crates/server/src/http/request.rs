@@ -11,6 +11,7 @@ use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
 use std::future::{Future, poll_fn};
 use std::net::{IpAddr, SocketAddr};
+use std::ops::RangeInclusive;
 use std::pin::pin;
 use std::task::Poll;
 use std::time::Duration;
@@ -28,32 +29,63 @@ const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
 pub struct Query(Vec<(String, String)>);
 
 impl Query {
-    pub fn of(parts: &Parts) -> Query {
-        let text = parts.uri.query().unwrap_or_default();
-        let pairs = text.split('&').filter(|pair| !pair.is_empty()).map(|pair| {
-            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-            (decode(name, true), decode(value, true))
-        });
-        Query(pairs.collect())
+    pub fn of(parts: &Parts) -> Result<Query, Refusal> {
+        decode_form(parts.uri.query().unwrap_or_default()).map(Query)
     }
 
-    pub fn get(&self, name: &str) -> Option<&str> {
-        self.0.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str())
+    /// A parameter that is given once or not at all.
+    pub fn one(&self, name: &str) -> Result<Option<&str>, Refusal> {
+        let mut found = self.0.iter().filter(|(key, _)| key == name).map(|(_, value)| value.as_str());
+        match (found.next(), found.next()) {
+            (_, Some(_)) => Err(bad(format!("the parameter `{name}` is given twice"))),
+            (found, None) => Ok(found),
+        }
     }
 
     pub fn all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
         self.0.iter().filter(move |(key, _)| key == name).map(|(_, value)| value.as_str())
     }
 
-    pub fn number(&self, name: &str) -> Result<Option<u64>, Refusal> {
-        let Some(text) = self.get(name) else { return Ok(None) };
-        let bad = || Refusal::new(Code::BadRequest, format!("{name} must be a number, not {text:?}"));
-        text.parse().map(Some).map_err(|_| bad())
+    /// An integer without a sign.
+    pub fn number(&self, name: &str, range: RangeInclusive<u64>) -> Result<Option<u64>, Refusal> {
+        let Some(text) = self.one(name)? else { return Ok(None) };
+        let digits = text.bytes().all(|byte| byte.is_ascii_digit());
+        match text.parse().ok().filter(|number| digits && range.contains(number)) {
+            Some(number) => Ok(Some(number)),
+            None => {
+                let (least, most) = (range.start(), range.end());
+                Err(bad(format!(
+                    "the parameter `{name}` must be an integer from {least} to {most}, not {text:?}"
+                )))
+            }
+        }
+    }
+
+    /// `true` or `false`; false without it.
+    pub fn flag(&self, name: &str) -> Result<bool, Refusal> {
+        match self.one(name)? {
+            None | Some("false") => Ok(false),
+            Some("true") => Ok(true),
+            Some(text) => Err(bad(format!("the parameter `{name}` must be true or false, not {text:?}"))),
+        }
     }
 }
 
-/// Percent-decoding; what is not an escape stays as it is.
-pub fn decode(text: &str, plus: bool) -> String {
+fn bad(message: impl Into<std::borrow::Cow<'static, str>>) -> Refusal {
+    Refusal::new(Code::BadRequest, message)
+}
+
+/// The pairs of a query string or a form.
+pub fn decode_form(text: &str) -> Result<Vec<(String, String)>, Refusal> {
+    let pairs = text.split('&').filter(|pair| !pair.is_empty()).map(|pair| {
+        let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+        Ok((decode(name, true)?, decode(value, true)?))
+    });
+    pairs.collect()
+}
+
+/// Percent-decoding; what is not an escape stays as it is. The result must be UTF-8.
+pub fn decode(text: &str, plus: bool) -> Result<String, Refusal> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
     while let Some((&byte, after)) = rest.split_first() {
@@ -73,7 +105,7 @@ pub fn decode(text: &str, plus: bool) -> String {
             }
         }
     }
-    String::from_utf8_lossy(&bytes).into_owned()
+    String::from_utf8(bytes).map_err(|_| bad(format!("{text:?} is not UTF-8 after percent-decoding")))
 }
 
 fn unauthenticated(error: AuthError) -> Refusal {
@@ -89,10 +121,10 @@ pub fn credential(parts: &Parts, query: &Query) -> Result<Option<Credential>, Re
         let text = header.to_str().map_err(|_| unauthenticated(AuthError::Malformed))?;
         return Credential::from_authorization(text).map(Some).map_err(unauthenticated);
     }
-    if let Some(token) = query.get("token") {
+    if let Some(token) = query.one("token")? {
         return Ok(Some(Credential::of(token)));
     }
-    Ok(query.get("user").map(|user| Credential::User(user.to_owned())))
+    Ok(query.one("user")?.map(|user| Credential::User(user.to_owned())))
 }
 
 /// The identity behind the request; None without a credential.
@@ -177,10 +209,29 @@ mod tests {
 
     #[test]
     fn invalid_percent_escapes_are_kept() {
-        assert_eq!(decode("game%23A+b", true), "game#A b");
-        assert_eq!(decode("game%23A+b", false), "game#A+b");
-        assert_eq!(decode("100%", true), "100%");
-        assert_eq!(decode("%zz%4%+5", false), "%zz%4%+5");
-        assert_eq!(decode("%C3%BC", true), "ü");
+        let check = |text, plus, expected: &str| assert_eq!(decode(text, plus).unwrap(), expected);
+        check("game%23A+b", true, "game#A b");
+        check("game%23A+b", false, "game#A+b");
+        check("100%", true, "100%");
+        check("%zz%4%+5", false, "%zz%4%+5");
+        check("%C3%BC", true, "ü");
+        assert!(decode("%C3", true).is_err());
+    }
+
+    #[test]
+    fn a_parameter_of_the_wrong_type_is_refused_by_name() {
+        let query =
+            |text: &str| Query::of(&http::Request::get(text).body(()).unwrap().into_parts().0).unwrap();
+        assert_eq!(query("/?limit=7&present=true&user=%2B").number("limit", 1..=10).unwrap(), Some(7));
+        assert_eq!(query("/?a=1").number("limit", 1..=10).unwrap(), None);
+        assert_eq!(query("/?present=true").flag("present"), Ok(true));
+        assert_eq!(query("/").flag("present"), Ok(false));
+        for wrong in ["0", "11", "null", "", "-1", "1.0", "%2B7", "99999999999999999999", "7&limit=7"] {
+            let refusal = query(&format!("/?limit={wrong}")).number("limit", 1..=10).unwrap_err();
+            assert!(refusal.message.contains("`limit`"), "{wrong}: {refusal}");
+        }
+        for wrong in ["1", "null", "", "True", "true&present=true"] {
+            assert!(query(&format!("/?present={wrong}")).flag("present").is_err(), "{wrong}");
+        }
     }
 }

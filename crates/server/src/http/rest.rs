@@ -22,7 +22,7 @@ use tokio::sync::oneshot;
 
 /// Rows in one page of a list, unless the request asks for fewer.
 const PAGE: usize = 100;
-const PAGE_MAX: usize = 1000;
+const PAGE_MAX: u64 = 1000;
 
 pub async fn route(connection: &HttpConnection, request: Request<Incoming>) -> HttpResponse {
     let (parts, body) = request.into_parts();
@@ -31,8 +31,9 @@ pub async fn route(connection: &HttpConnection, request: Request<Incoming>) -> H
 
 async fn answer(connection: &HttpConnection, parts: &Parts, body: Incoming) -> Result<HttpResponse, Refusal> {
     let api = &connection.api;
-    let path = parts.uri.path().trim_start_matches("/v1/").to_owned();
-    let segments: Vec<String> = path.split('/').map(|segment| decode(segment, false)).collect();
+    let path = parts.uri.path().strip_prefix("/v1/").unwrap_or_default();
+    let segments: Vec<String> =
+        path.split('/').map(|segment| decode(segment, false)).collect::<Result<_, _>>()?;
     let segments: Vec<&str> = segments.iter().map(String::as_str).collect();
     match (parts.method.as_str(), segments.as_slice()) {
         ("POST", ["channels", channel, "messages"]) => {
@@ -114,7 +115,7 @@ async fn holder(api: &HttpApi, parts: &Parts, scope: Scope) -> Result<Identity, 
 
 /// The identity of the API key in the request, if it has one of these scopes.
 pub async fn holder_of(api: &HttpApi, parts: &Parts, scopes: &[Scope]) -> Result<Identity, Refusal> {
-    let identity = request::identity(api, parts, &Query::of(parts)).await?;
+    let identity = request::identity(api, parts, &Query::of(parts)?).await?;
     let Some(identity) = identity else {
         return Err(Refusal::new(Code::Unauthenticated, "an API key is needed: Authorization: Bearer KEY"));
     };
@@ -183,7 +184,8 @@ async fn send(api: &HttpApi, name: &str, data: &str) -> Result<Vec<u8>, Refusal>
 pub fn idempotency_key(parts: &Parts, name: &str) -> Result<Option<String>, Refusal> {
     let Some(given) = parts.headers.get("idempotency-key") else { return Ok(None) };
     let given = given.to_str().unwrap_or_default();
-    if given.is_empty() || given.len() > KEY_BYTES {
+    let visible = given.bytes().all(|byte| byte.is_ascii_graphic());
+    if given.is_empty() || given.len() > KEY_BYTES || !visible {
         return Err(Refusal::new(Code::BadRequest, "an Idempotency-Key has 1 to 255 visible characters"));
     }
     let credential =
@@ -194,16 +196,16 @@ pub fn idempotency_key(parts: &Parts, name: &str) -> Result<Option<String>, Refu
 
 /// `after` and `limit` of a list.
 pub fn page_of(parts: &Parts) -> Result<(String, usize), Refusal> {
-    let query = Query::of(parts);
-    let limit = query.number("limit")?.map_or(PAGE, |limit| (limit as usize).clamp(1, PAGE_MAX));
-    Ok((query.get("after").unwrap_or_default().to_owned(), limit))
+    let query = Query::of(parts)?;
+    let limit = query.number("limit", 1..=PAGE_MAX)?.map_or(PAGE, |limit| limit as usize);
+    Ok((query.one("after")?.unwrap_or_default().to_owned(), limit))
 }
 
 /// Who is in a channel, from the store: the same on every node.
 async fn presence(api: &HttpApi, parts: &Parts, name: &str) -> Result<HttpResponse, Refusal> {
     Channel::parse(name).map_err(|error| Refusal::new(Code::BadRequest, error.to_string()))?;
     let (after, limit) = page_of(parts)?;
-    let counts_only = Query::of(parts).get("counts_only") == Some("true");
+    let counts_only = Query::of(parts)?.flag("counts_only")?;
     let after = (!after.is_empty()).then(|| after.as_str().into());
     let read = Read::Roster { channel: name.into(), after, limit: limit as u32 };
     let answer = api.store.read(read).await;

@@ -3,7 +3,9 @@
 
 use super::api::HttpApi;
 use super::body::{HttpResponse, ResponseBody, refusal, text, whole};
-use super::{client, connect, dashboard, demo, docs_site, openapi, origin, party, rest, session, stream};
+use super::{
+    client, connect, dashboard, demo, docs_site, openapi, origin, party, rest, routes, session, stream,
+};
 use crate::connections::ConnectionSlot;
 use crate::health::is_bus_up;
 use crate::metrics;
@@ -158,16 +160,19 @@ fn readiness(api: &HttpApi) -> HttpResponse {
     whole(StatusCode::SERVICE_UNAVAILABLE, "text/plain; charset=utf-8", reason)
 }
 
-async fn route(connection: &Arc<HttpConnection>, request: Request<Incoming>) -> HttpResponse {
+async fn route(connection: &Arc<HttpConnection>, mut request: Request<Incoming>) -> HttpResponse {
     let api = &connection.api;
-    let path = request.uri().path().to_owned();
-    let method = request.method().clone();
     fault::strikes("request");
-    if method == Method::OPTIONS {
+    if request.method() == Method::OPTIONS {
         let mut response = Response::new(ResponseBody::Whole(None));
         *response.status_mut() = StatusCode::NO_CONTENT;
         return response;
     }
+    if let Err(answer) = routes::admit(&mut request) {
+        return answer;
+    }
+    let path = request.uri().path().to_owned();
+    let method = request.method().clone();
     match (method.as_str(), path.as_str()) {
         (_, "/v1/connect") => connect::connect(connection, request).await,
         ("GET", "/v1/stream") => stream::stream(connection, &request.into_parts().0).await,

@@ -100,7 +100,7 @@ async fn begin_command(
 async fn identity(api: &HttpApi, parts: &Parts, token: Option<&str>) -> Result<Option<Identity>, Refusal> {
     match token {
         Some(token) => request::admit(api, &crate::auth::Credential::of(token)).await.map(Some),
-        None => request::identity(api, parts, &Query::of(parts)).await,
+        None => request::identity(api, parts, &Query::of(parts)?).await,
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::body::{HttpResponse, ResponseBody, refusal, whole};
 use super::request::{self, Query};
+use super::routes;
 use super::server::HttpConnection;
 use crate::shard::Shards;
 use crate::shard::input::{HttpStream, SessionName, ShardInput};
@@ -12,7 +13,7 @@ use http::request::Parts;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
-use tavern_domain::limits;
+use tavern_domain::{Identity, limits};
 use tavern_hub::LinkId;
 use tavern_wire::error::{Code, Refusal};
 use tavern_wire::json;
@@ -43,10 +44,16 @@ impl EventStream {
 }
 
 pub async fn stream(connection: &HttpConnection, parts: &Parts) -> HttpResponse {
-    match open(connection, parts).await {
+    let opened = match routes::is_head(&parts.extensions) {
+        true => check(connection, parts).await.map(|_| None),
+        false => open(connection, parts).await.map(Some),
+    };
+    match opened {
         Ok(events) => {
             let mut answer = whole(StatusCode::OK, "text/event-stream", Bytes::new());
-            *answer.body_mut() = ResponseBody::Events(events);
+            if let Some(events) = events {
+                *answer.body_mut() = ResponseBody::Events(events);
+            }
             // A proxy must not buffer the stream.
             let name = HeaderName::from_static("x-accel-buffering");
             answer.headers_mut().insert(name, HeaderValue::from_static("no"));
@@ -56,22 +63,36 @@ pub async fn stream(connection: &HttpConnection, parts: &Parts) -> HttpResponse 
     }
 }
 
-async fn open(connection: &HttpConnection, parts: &Parts) -> Result<EventStream, Refusal> {
-    let api = &connection.api;
-    let query = Query::of(parts);
-    let identity = request::identity(api, parts, &query).await?;
-    let secret = query.get("session").map(str::to_owned);
-    let session = secret.as_deref().and_then(SessionName::read);
+/// A checked request for a stream.
+struct StreamRequest {
+    identity: Option<Identity>,
+    /// The session secret, as sent.
+    secret: Option<String>,
+    seq: Option<u64>,
+    channels: Vec<String>,
+}
+
+async fn check(connection: &HttpConnection, parts: &Parts) -> Result<StreamRequest, Refusal> {
+    let query = Query::of(parts)?;
+    let identity = request::identity(&connection.api, parts, &query).await?;
+    let secret = query.one("session")?.map(str::to_owned);
     // A browser that reconnects by itself sends its position in this header; it is newer than the URL.
     let last = parts.headers.get("last-event-id").and_then(|id| id.to_str().ok()?.parse().ok());
     let seq = match last {
         Some(seq) => Some(seq),
-        None => query.number("seq")?,
+        None => query.number("seq", 0..=u64::MAX)?,
     };
     let channels: Vec<String> = query.all("channel").map(str::to_owned).collect();
     if channels.len() > CHANNELS || channels.iter().any(|name| name.len() > limits::CHANNEL_BYTES) {
         return Err(Refusal::new(Code::BadRequest, "at most 16 channels of 255 bytes in the URL"));
     }
+    Ok(StreamRequest { identity, secret, seq, channels })
+}
+
+async fn open(connection: &HttpConnection, parts: &Parts) -> Result<EventStream, Refusal> {
+    let StreamRequest { identity, secret, seq, channels } = check(connection, parts).await?;
+    let api = &connection.api;
+    let session = secret.as_deref().and_then(SessionName::read);
     let shard = api.shards.of_session(session.as_ref());
     let (events, pieces) = mpsc::channel(PIECES);
     let (begun, beginning) = oneshot::channel();

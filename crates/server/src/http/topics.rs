@@ -6,10 +6,11 @@ use super::body::{self, HttpResponse, typed, whole};
 use super::idempotency::KeyState;
 use super::request::{self, Query};
 use super::rest::{holder_of, idempotency_key, page_of};
+use super::routes;
 use crate::auth::ADMIN;
 use crate::config::ServerMode;
 use crate::topics::body::object;
-use crate::topics::commands::unexpected;
+use crate::topics::commands::{PULL_WAIT_MS_MAX, unexpected};
 use crate::topics::{policy, report, settings};
 use http::StatusCode;
 use http::request::Parts;
@@ -35,6 +36,7 @@ const BODY_BYTES: usize = 1 << 20;
 const SETTINGS_BYTES: usize = 256 * 1024;
 /// Events in the answer to a pull, unless it asks for fewer.
 const PULLED: u32 = 100;
+const PULLED_MAX: u64 = PAGE_ROWS as u64;
 
 pub async fn answer(
     api: &HttpApi,
@@ -72,6 +74,10 @@ pub async fn answer(
         }
         ("GET", ["subscriptions", name]) => TopicCommand::ShowSubscription { name: (*name).into() },
         ("DELETE", ["subscriptions", name]) => TopicCommand::DeleteSubscription { name: (*name).into() },
+        // A HEAD request acknowledges nothing.
+        ("GET", ["subscriptions", name, "events"]) if routes::is_head(&parts.extensions) => {
+            TopicCommand::ShowSubscription { name: (*name).into() }
+        }
         ("GET", ["subscriptions", name, "events"]) => return pull(api, parts, caller, name).await,
         ("POST", ["subscriptions", name, "replay"]) => {
             TopicCommand::Replay { name: (*name).into(), from: replay_from(body)? }
@@ -319,10 +325,11 @@ async fn pull(
     caller: &TopicCaller,
     name: &str,
 ) -> Result<HttpResponse, Refusal> {
-    let query = Query::of(parts);
-    let limit = query.number("limit")?.map_or(PULLED, |limit| u32::try_from(limit).unwrap_or(u32::MAX));
-    let wait = Duration::from_millis(query.number("wait_ms")?.unwrap_or(0));
-    let pulled = api.topics.pull(caller, name, query.number("after")?, limit, wait).await?;
+    let query = Query::of(parts)?;
+    let limit = query.number("limit", 1..=PULLED_MAX)?.map_or(PULLED, |limit| limit as u32);
+    let wait = Duration::from_millis(query.number("wait_ms", 0..=PULL_WAIT_MS_MAX)?.unwrap_or(0));
+    let after = query.number("after", 0..=u64::MAX)?;
+    let pulled = api.topics.pull(caller, name, after, limit, wait).await?;
     Ok(body::json(report::pulled(&pulled)))
 }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use tavern_domain::Time;
 use tavern_domain::party::Membership;
 use tavern_domain::presence::{ChannelClient, UserChannel, Visibility};
-use tavern_hub::user::is_own_channel;
+use tavern_hub::user::{is_own_channel, is_user};
 use tavern_store::limits::{PAGE_ROWS, RETRY_AFTER_MS};
 use tavern_store::{DocumentKey, Found, InboxPage, PresenceRow, Read};
 use tavern_wire::error::{Code, Refusal};
@@ -58,9 +58,11 @@ pub async fn user(api: &HttpApi, name: &str) -> Result<HttpResponse, Refusal> {
     }))
 }
 
-fn named(name: &str) -> Result<Arc<str>, Refusal> {
-    if name.is_empty() || name.len() > tavern_domain::limits::USER_BYTES {
-        return Err(Refusal::new(Code::BadRequest, "a user id has 1 to 128 bytes"));
+/// The id of a user in a path.
+pub fn named(name: &str) -> Result<Arc<str>, Refusal> {
+    if !is_user(name) {
+        let message = "a user id has 1 to 128 bytes and no control characters";
+        return Err(Refusal::new(Code::BadRequest, message));
     }
     Ok(name.into())
 }

@@ -12,7 +12,7 @@ use tokio::sync::oneshot;
 /// How long a shard and the store may take.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(10);
 /// The longest wait of a client that pulls.
-const PULL_WAIT_MAX: Duration = Duration::from_secs(30);
+pub const PULL_WAIT_MS_MAX: u64 = 30_000;
 /// A shard waits no longer at once: it does not hear when the client goes away, or the server stops.
 const PULL_WAIT: Duration = Duration::from_secs(1);
 
@@ -62,7 +62,7 @@ impl TopicsApi {
         limit: u32,
         wait: Duration,
     ) -> Result<Pulled, Refusal> {
-        let until = Instant::now() + wait.min(PULL_WAIT_MAX);
+        let until = Instant::now() + wait.min(Duration::from_millis(PULL_WAIT_MS_MAX));
         loop {
             let left = if self.is_stopping() { Duration::ZERO } else { until - Instant::now().min(until) };
             let wait_ms = left.min(PULL_WAIT).as_millis() as u64;

@@ -168,7 +168,7 @@ pub(super) fn read(command: &str, fields: &PartyFields<'_>) -> Result<PartyOp, R
 /// The limits of a member of a party command.
 fn beyond_limits(member: &'static str) -> String {
     let expected = match member {
-        "user" => format!("have 1 to {} bytes", limits::USER_BYTES),
+        "user" => format!("have 1 to {} bytes and no control characters", limits::USER_BYTES),
         "message" => format!("have at most {} bytes and no control characters", limits::PARTY_MESSAGE_BYTES),
         "rid" => format!("have 1 to {} bytes", limits::PARTY_RID_BYTES),
         _ => format!("be JSON of at most {} bytes", limits::PARTY_DATA_BYTES),

@@ -1,5 +1,6 @@
 //! Users: the list, one user with where they are, their inbox; and the requests of apps about them.
 
+use super::super::field::object;
 use super::super::request::read_visibility;
 use super::raw;
 use crate::error::{Code, Refusal};
@@ -101,10 +102,7 @@ struct VisibilityFields {
 
 /// The body of `PUT /v1/users/{user}/visibility`.
 pub fn parse_visibility(body: &[u8]) -> Result<Visibility, Refusal> {
-    let fields: VisibilityFields = serde_json::from_slice(body).map_err(|_| {
-        let message = "give {\"value\": \"everyone\", \"followers_i_follow\" or \"nobody\"}";
-        Refusal::new(Code::BadRequest, message)
-    })?;
+    let fields: VisibilityFields = object(body)?;
     read_visibility(fields.value)
 }
 
@@ -130,12 +128,13 @@ pub fn parse_hold(body: &[u8]) -> Result<HoldRequest, Refusal> {
     let bad = |message: String| Refusal::new(Code::BadRequest, message);
     let fields: HoldFields = match body.trim_ascii().is_empty() {
         true => HoldFields::default(),
-        false => serde_json::from_slice(body).map_err(|error| {
-            bad(format!("give {{}}, {{\"with\": CHANNEL}} or {{\"ttl_s\": SECONDS}}: {error}"))
+        false => object(body).map_err(|refusal| {
+            let wanted = "give {}, {\"with\": CHANNEL} or {\"ttl_s\": SECONDS}";
+            bad(format!("{wanted}: {}", refusal.message))
         })?,
     };
     if fields.ttl_s.is_some_and(|ttl_s| !(1..=TTL_MAX_S).contains(&ttl_s)) {
-        return Err(bad(format!("ttl_s is from 1 to {TTL_MAX_S}")));
+        return Err(bad(format!("the field `ttl_s` must be an integer from 1 to {TTL_MAX_S}")));
     }
     Ok(HoldRequest { with: fields.with, ttl_ms: fields.ttl_s.map(|ttl_s| ttl_s * 1000) })
 }

@@ -1,0 +1,155 @@
+//! Every path of the HTTP interface with its methods. A path that is not here does not exist (404); another method is
+//! refused with the list of these (405). `HEAD` works where `GET` does.
+
+use super::body::{HttpResponse, refusal};
+use http::header::{ALLOW, HeaderValue};
+use http::{Extensions, Method};
+use tavern_wire::error::{Code, Refusal};
+
+/// `{}` stands for one segment, a final `*` for any rest.
+pub const ROUTES: [(&str, &[&str]); 48] = [
+    ("/", &["GET"]),
+    ("/assets/*", &["GET"]),
+    ("/client.js", &["GET"]),
+    ("/demo", &["GET"]),
+    ("/demo/*", &["GET"]),
+    ("/docs", &["GET"]),
+    ("/docs/*", &["GET"]),
+    ("/livez", &["GET"]),
+    ("/metrics", &["GET"]),
+    ("/openapi.json", &["GET"]),
+    ("/party", &["POST"]),
+    ("/party/ping", &["GET", "POST"]),
+    ("/readyz", &["GET"]),
+    ("/v1/channels", &["GET"]),
+    ("/v1/channels/{}/messages", &["POST"]),
+    ("/v1/channels/{}/presence", &["GET"]),
+    ("/v1/channels/{}/presence/{}", &["PUT", "DELETE"]),
+    ("/v1/command", &["POST"]),
+    ("/v1/connect", &["GET"]),
+    ("/v1/nodes", &["GET"]),
+    ("/v1/overview", &["GET"]),
+    ("/v1/parties", &["GET"]),
+    ("/v1/parties/{}", &["GET"]),
+    ("/v1/parties/{}/go/{}", &["POST"]),
+    ("/v1/poll", &["POST"]),
+    ("/v1/sessions/{}", &["GET"]),
+    ("/v1/settings", &["GET"]),
+    ("/v1/stream", &["GET"]),
+    ("/v1/subscriptions", &["GET"]),
+    ("/v1/subscriptions/{}", &["GET", "PUT", "DELETE"]),
+    ("/v1/subscriptions/{}/dead-letters", &["GET"]),
+    ("/v1/subscriptions/{}/dead-letters/retry", &["POST"]),
+    ("/v1/subscriptions/{}/disable", &["POST"]),
+    ("/v1/subscriptions/{}/enable", &["POST"]),
+    ("/v1/subscriptions/{}/events", &["GET"]),
+    ("/v1/subscriptions/{}/replay", &["POST"]),
+    ("/v1/topics", &["GET"]),
+    ("/v1/topics/{}", &["GET", "PUT", "DELETE"]),
+    ("/v1/topics/{}/events", &["POST"]),
+    ("/v1/users", &["GET"]),
+    ("/v1/users/{}", &["GET"]),
+    ("/v1/users/{}/followers", &["GET"]),
+    ("/v1/users/{}/following", &["GET"]),
+    ("/v1/users/{}/following/{}", &["PUT", "DELETE"]),
+    ("/v1/users/{}/letters", &["GET"]),
+    ("/v1/users/{}/messages", &["POST"]),
+    ("/v1/users/{}/party", &["GET", "POST"]),
+    ("/v1/users/{}/visibility", &["PUT"]),
+];
+
+/// Marks a `HEAD` request, which is routed as a `GET`. What waits for events or acknowledges them must not do so for it.
+#[derive(Clone, Copy)]
+struct HeadOnly;
+
+pub fn is_head(extensions: &Extensions) -> bool {
+    extensions.get::<HeadOnly>().is_some()
+}
+
+/// Checks the method of a request; makes a `GET` of a `HEAD`. The answer to a request without a route.
+pub fn admit<B>(request: &mut http::Request<B>) -> Result<(), HttpResponse> {
+    let (method, path) = (request.method(), request.uri().path());
+    let Some(methods) = methods_of(path) else {
+        let message = format!("no route for {method} {path}");
+        return Err(refusal(&Refusal::new(Code::NotFound, message)));
+    };
+    if methods.contains(&method.as_str()) {
+        return Ok(());
+    }
+    if method == Method::HEAD && methods.contains(&"GET") {
+        *request.method_mut() = Method::GET;
+        request.extensions_mut().insert(HeadOnly);
+        return Ok(());
+    }
+    let allowed = allow(methods);
+    let message = format!("{path} has no method {method}; it has {allowed}");
+    let mut answer = refusal(&Refusal::new(Code::MethodNotAllowed, message));
+    if let Ok(allowed) = HeaderValue::try_from(allowed) {
+        answer.headers_mut().insert(ALLOW, allowed);
+    }
+    Err(answer)
+}
+
+/// The methods of a path, as the `Allow` header lists them.
+fn allow(methods: &[&str]) -> String {
+    let head = methods.contains(&"GET").then_some("HEAD");
+    let all: Vec<&str> = methods.iter().copied().chain(head).chain(["OPTIONS"]).collect();
+    all.join(", ")
+}
+
+fn methods_of(path: &str) -> Option<&'static [&'static str]> {
+    ROUTES.iter().find(|(route, _)| matches(route, path)).map(|(_, methods)| *methods)
+}
+
+fn matches(route: &str, path: &str) -> bool {
+    let mut segments = path.split('/');
+    for part in route.split('/') {
+        match (part, segments.next()) {
+            ("*", rest) => return rest.is_some(),
+            ("{}", Some(_)) => {}
+            (part, Some(segment)) if part == segment => {}
+            _ => return false,
+        }
+    }
+    segments.next().is_none()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(method: &str, path: &str, status: u16, allowed: Option<&str>) {
+        let mut request = http::Request::builder().method(method).uri(path).body(()).unwrap();
+        let answer = admit(&mut request).err();
+        assert_eq!(answer.as_ref().map_or(200, |answer| answer.status().as_u16()), status, "{method} {path}");
+        let shown = answer.as_ref().and_then(|answer| answer.headers().get(ALLOW)?.to_str().ok());
+        assert_eq!(shown, allowed, "{method} {path}");
+    }
+
+    #[test]
+    fn a_method_without_a_route_is_refused_with_those_that_have_one() {
+        check("GET", "/livez", 200, None);
+        check("HEAD", "/livez", 200, None);
+        check("POST", "/livez", 405, Some("GET, HEAD, OPTIONS"));
+        check("HEAD", "/v1/poll", 405, Some("POST, OPTIONS"));
+        check("PATCH", "/v1/topics/a%2Fb", 405, Some("GET, PUT, DELETE, HEAD, OPTIONS"));
+        check("GET", "/docs/a/b", 200, None);
+        check("GET", "/v1/users//party", 200, None);
+    }
+
+    #[test]
+    fn a_path_without_a_route_is_not_found() {
+        for path in
+            ["/livez/", "/v1", "/v1/", "/v1/users/ann/nothing", "/v1/topics/a/b/c", "/v2/users", "/docsx"]
+        {
+            check("GET", path, 404, None);
+        }
+    }
+
+    #[test]
+    fn head_is_routed_as_get() {
+        let mut request = http::Request::builder().method("HEAD").uri("/v1/nodes").body(()).unwrap();
+        assert!(admit(&mut request).is_ok());
+        assert!(request.method() == Method::GET && is_head(request.extensions()));
+    }
+}
