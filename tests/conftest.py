@@ -22,7 +22,7 @@ BROWSER = ("demo/", "dashboard/")
 
 # These depend on leases, grace periods, backoff and heartbeats of real servers and may be late on a busy machine.
 TIMING = (
-    "cluster/", "demo/", "dashboard/", "clients/test_scenarios.py", "clients/test_js_client.py", "events/test_batches.py",
+    "cluster/", "demo/", "dashboard/", "foreign/", "clients/test_scenarios.py", "clients/test_js_client.py", "events/test_batches.py",
     "events/test_kills.py", "events/test_retries.py", "events/test_takeover.py", "events/test_fairness.py",
     "parties/test_offline_members.py", "protocol/test_heartbeat.py", "protocol/test_stalls.py", "protocol/test_stop.py",
 )
