@@ -26,7 +26,7 @@ pub struct Link {
 pub enum CloseReason {
     /// A newer transport was attached to the session.
     Superseded,
-    /// The client said `bye`.
+    /// The client sent `bye`.
     Bye,
     /// The token ended; a fresh one is needed.
     TokenExpired,

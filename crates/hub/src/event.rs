@@ -1,5 +1,5 @@
 //! An event on its way to mailboxes: kept once per shard, encoded at most once per wire format, shared by reference.
-//! `Words` is what was published; it crosses shards. `Event` is one shard's view of it.
+//! `Message` is what was published; it crosses shards. `Event` is one shard's view of it.
 //! Must hold: a payload is copied once, when it is published; the bytes of an event never change.
 
 use crate::settings::SlowReader;
@@ -13,19 +13,19 @@ use tavern_wire::resp;
 /// Where the number of the shard stands in the number of a message.
 pub(crate) const SHARD_BITS: u32 = 56;
 
-/// Who published, as told to JSON listeners.
+/// Who published, as JSON listeners see it.
 #[derive(Clone, Debug)]
 pub struct Author {
     pub user: Option<Arc<str>>,
     pub client: ClientId,
 }
 
-/// Which word of which speaker this is, among all nodes: what comes on two ways is known by it.
+/// The id of a message among all nodes, by which a duplicate is recognised.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MessageId {
     pub node: Arc<str>,
     pub epoch: Epoch,
-    /// Grows with the words of one shard; the shard stands in its top bits.
+    /// Grows with the messages of one shard; the shard is in its top bits.
     pub n: u64,
 }
 
@@ -46,7 +46,7 @@ pub struct Message {
     /// The payload is known to be valid JSON (it came through the JSON protocol).
     json: bool,
     author: Option<Author>,
-    /// None while nobody else could hear it.
+    /// None while it can reach no other node.
     origin: Option<MessageId>,
 }
 
@@ -138,7 +138,7 @@ pub enum Namespace {
     Shard,
     /// The presence of a channel, for those who watch it.
     Presence,
-    /// What is told about a user, for his own sessions and his followers'.
+    /// Updates about a user, for their own sessions and their followers'.
     People,
 }
 
@@ -160,7 +160,7 @@ impl EventMemory {
 #[derive(Debug)]
 enum EventBody {
     Message(Arc<Message>),
-    /// The same words for a Redis connection that listens by pattern.
+    /// The same message for a Redis connection that subscribed by pattern.
     Pattern {
         pattern: Arc<[u8]>,
         words: Arc<Message>,
@@ -170,7 +170,7 @@ enum EventBody {
     Json,
 }
 
-/// A change of a watched channel, as far as it concerns whether somebody has heard it.
+/// The versions of a watched channel that an event covers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WatchedVersion {
     pub channel: Arc<str>,
@@ -242,7 +242,7 @@ impl Event {
         Rc::new(Event { body, told: None, json, at, slow_reader, size: size as u32, pool: pool.clone() })
     }
 
-    /// Whose word it is, for a message that was heard by several nodes.
+    /// The id of the message, if it can reach several nodes.
     pub fn origin(&self) -> Option<&MessageId> {
         match &self.body {
             EventBody::Message(words) | EventBody::Pattern { words, .. } => words.origin(),
@@ -250,7 +250,7 @@ impl Event {
         }
     }
 
-    /// What it tells about a watched channel.
+    /// The versions of a watched channel that it covers.
     pub fn told(&self) -> Option<&WatchedVersion> {
         self.told.as_ref()
     }

@@ -34,7 +34,7 @@ pub struct StaleUser {
     pub nodes: Vec<NodeEpoch>,
 }
 
-/// The channel of a party: its members are present there and hear it.
+/// The channel of a party: its members are present there and subscribed to it.
 pub(crate) fn party_channel(party: u64) -> Arc<str> {
     format!("{PARTY}#{party}").into()
 }
@@ -92,7 +92,7 @@ pub(crate) fn remove_hold(commit: &mut Commit, key: &PresenceKey) {
     commit.deletes.insert(0, hold_deadline_key(key));
 }
 
-/// Adds an inbox message to a commit, and the deadline by which it is freed if nobody reads it.
+/// Adds an inbox message to a commit, and the deadline by which it is freed unread.
 pub(crate) fn add_inbox_message(
     rules: &InboxRules,
     now: Time,

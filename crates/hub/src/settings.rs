@@ -1,4 +1,4 @@
-//! What the hub is told once, at boot: bounds, times, rules per channel kind. Plain values, no parsing.
+//! The settings of the hub, fixed at boot: bounds, times, rules per channel kind. Plain values, no parsing.
 
 use std::collections::BTreeMap;
 use tavern_domain::delivery::RetryPolicy;
@@ -8,7 +8,7 @@ use tavern_domain::{Epoch, Verbs};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SlowReader {
-    /// Drop the oldest unread events and say so.
+    /// Drop the oldest unread events and report a gap.
     Gap,
     /// Close the transport; the session may be resumed.
     Close,
@@ -19,9 +19,9 @@ pub enum SlowReader {
 pub struct KindRules {
     pub grace_ms: u64,
     pub slow_reader: SlowReader,
-    /// How watchers are told; None: as the size of the room allows.
+    /// How watchers are notified; None: by the size of the channel.
     pub presence_mode: Option<PresenceMode>,
-    /// What everybody may do there.
+    /// What every user may do there.
     pub allow: Verbs,
 }
 
@@ -35,30 +35,30 @@ impl Default for KindRules {
 pub struct Settings {
     pub node: String,
     pub epoch: Epoch,
-    /// In front of everything that this cluster says to engines it shares with others.
+    /// The prefix of this cluster's names on engines that it shares with others.
     pub prefix: String,
     pub shards: usize,
-    /// A loss shorter than this is told to nobody.
+    /// A loss shorter than this is not shown.
     pub resume_ms: u64,
     pub heartbeat_ms: u64,
     pub poll_idle_ms: u64,
     pub message_bytes: usize,
-    /// What a client may say about itself in a channel.
+    /// The largest state of a client in a channel.
     pub state_bytes: usize,
     pub mailbox_events: usize,
     pub mailbox_bytes: usize,
     pub mailbox_sent_ms: u64,
     pub mailbox_total_bytes: usize,
-    /// Unread bytes of a Redis connection before it is closed; such a client cannot be told of a gap.
+    /// Unread bytes of a Redis connection before it is closed; such a client cannot receive a gap.
     pub redis_pending_bytes: usize,
-    /// From how many users on watchers are told less, and how long they wait for the sum of it.
+    /// From how many users on watchers get fewer events, and how long changes are collected.
     pub crowds: Thresholds,
     pub tick_ms: u64,
     /// What being in a channel means.
     pub activities: Activities,
     /// How long a disconnect is kept from followers.
     pub disconnect_ms: u64,
-    /// How often it is written down that somebody is still there.
+    /// How often last seen is written for users who are still here.
     pub last_seen_ms: u64,
     /// How many one user may follow.
     pub following: usize,
@@ -94,7 +94,7 @@ pub struct RetentionRules {
     pub dedupe_max: u64,
 }
 
-/// What the configuration says about parties.
+/// The configuration of parties.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct PartyRules {
     pub rules: PartyLimits,

@@ -10,14 +10,14 @@ use std::sync::Arc;
 use tavern_domain::Time;
 use tavern_store::PresenceKey;
 
-/// What is due. A timer may be stale: who handles it looks at what is so by then.
+/// What is due. A timer may be stale: its handler checks the present state.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Timer {
     /// The grace period of a lost client ends.
     GraceEnds(PresenceKey),
     /// A hold of an app or a party ends.
     HoldEnds(PresenceKey),
-    /// The sum of a channel's presence changes is told to its watchers.
+    /// The sum of a channel's presence changes is sent to its watchers.
     PresenceTick(Arc<str>),
     /// Changes of a watched channel are missing, or its first watcher has not come: look at it.
     ChannelCheck(Arc<str>),
@@ -37,19 +37,19 @@ pub(crate) enum Timer {
     DisconnectShown(Arc<str>),
     /// Users that could not be loaded are loaded again.
     RetryPeople,
-    /// It is written down which users are still here.
+    /// Last seen is written for the users who are still here.
     LastSeen,
     /// Status changes are published for other services.
     ServiceFeed,
     /// A session on its way to or from another node.
     Migration(u64),
-    /// A session left: does its new node vouch for the client?
+    /// A session left: is its client present under the new node?
     Departed,
     /// A client that pulls and waits looks at its queue again.
     Pull(u64),
     /// The log of topics is looked at: what is too old or too much goes.
     Retention,
-    /// The bus need not carry a name any more, unless it has a listener again.
+    /// A name is released on the bus, unless it has a listener again.
     NameUnused(Namespace, Arc<[u8]>),
 }
 

@@ -71,7 +71,7 @@ impl Core {
         session.polling = link.format == EventFormat::Poll;
         session.heard_at = now;
         session.returning = None;
-        // A token that is not older than the one before says what holds from now on.
+        // The newer token applies from now on.
         if identity.expires >= session.identity.expires {
             session.identity = identity.clone();
         }

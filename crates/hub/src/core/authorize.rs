@@ -104,7 +104,7 @@ fn decide(
     if channel.is_reserved() && matches!(verb, Verb::Publish | Verb::Join) {
         return Permission::No;
     }
-    // Its members hear a party by themselves, and nobody else does.
+    // The server subscribes the members of a party, and no one else.
     if is_private(channel.name) {
         return Permission::No;
     }
@@ -124,7 +124,7 @@ fn decide(
     if settings.kind(channel.kind).allow.has(verb) { Permission::Yes } else { Permission::No }
 }
 
-/// A party's channel: its members hear it because the server subscribes them; no name or pattern gives a right to it.
+/// A party's channel: the server subscribes its members; no right covers it.
 pub(crate) fn is_private(channel: &[u8]) -> bool {
     channel.starts_with(b"party#")
 }

@@ -171,7 +171,7 @@ fn refused(core: &mut Core, caller: &mut Caller, code: Code) -> Flow {
     };
     if abuse { Flow::Close(CloseReason::Abuse) } else { Flow::Done }
 }
-/// Begins to listen once the bus carries the name here.
+/// Subscribes once the bus has confirmed the name.
 pub(crate) fn carried_subscribe(
     core: &mut Core,
     caller: &Caller,

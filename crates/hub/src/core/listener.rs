@@ -1,5 +1,5 @@
-//! Somebody who hears events on this shard: a session of the JSON protocol, or a Redis connection that subscribed.
-//! Holds the mailbox and the book of places. A session outlives its transport; a Redis listener does not.
+//! A listener on this shard: a session of the JSON protocol, or a Redis connection that subscribed. It has a mailbox and its
+//! subscriptions. A session outlives its transport; a Redis listener does not.
 
 use crate::connection::Link;
 use crate::core::HeardElsewhere;
@@ -8,7 +8,7 @@ use crate::core::routing::Subscriptions;
 use crate::core::session::Session;
 use crate::event::SPACES;
 
-/// A listener's number. Numbers are reused; the generation tells a newcomer from the one who left.
+/// A listener's number. Numbers are reused; the generation distinguishes their holders.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ListenerId {
     pub(crate) index: u32,
@@ -21,7 +21,7 @@ pub enum ListenerKind {
     Redis {
         /// False after `TAVERN.MODE poll`: the client asks, nothing is pushed.
         pushing: bool,
-        /// It asked and waits (`TAVERN.WAIT`): the server must hear of the next event.
+        /// It waits (`TAVERN.WAIT`): the server must be woken by the next event.
         waiting: bool,
     },
 }
@@ -31,15 +31,15 @@ pub struct Listener {
     generation: u32,
     pub who: ListenerKind,
     pub link: Option<Link>,
-    /// It stands in the list of those to be written to.
+    /// It is in the list of listeners to be written to.
     pub dirty: bool,
     /// The last delivery it got, so that a name and a pattern together give one event.
     pub stamp: u64,
     pub mailbox: Mailbox,
     pub places: Subscriptions,
-    /// What it has heard on another node, while some of that may still arrive here.
+    /// What it has received on another node, while some of that may still arrive here.
     pub marks: Option<Box<HeardElsewhere>>,
-    /// Subscriptions by space: channels, patterns, shard channels, watched channels; nobody subscribes to people.
+    /// Subscriptions by namespace: channels, patterns, shard channels, watched channels.
     pub counts: [u32; SPACES],
 }
 

@@ -1,5 +1,5 @@
-//! Words of other nodes that were lost on their way here: everybody who may have missed some is told.
-//! A Redis connection cannot be told and is closed, so that its client subscribes anew.
+//! Messages of other nodes that were lost on the bus: sessions that may have missed some get a gap. A Redis connection cannot
+//! get one and is closed, so that its client subscribes anew.
 
 use crate::connection::CloseReason;
 use crate::core::routing::RouteIndex;
@@ -10,7 +10,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use tavern_wire::json;
 
-/// Words of one channel were lost, or of all of them.
+/// Messages of one channel were lost, or of all of them.
 pub(crate) fn messages_lost(core: &mut Core, channel: Option<&[u8]>) {
     let places = match channel {
         None => core.roster.heard(),
@@ -33,7 +33,7 @@ fn tell_loss(core: &mut Core, index: RouteIndex) {
     let place = core.roster.place(index);
     let name = String::from_utf8_lossy(&place.entry.name);
     if place.space == Namespace::Presence {
-        // What happened can be read: watchers hear the difference.
+        // Presence can be read again: watchers get the difference.
         let channel: Arc<str> = name.into();
         return core.notify(Notice::ChannelStale { channel });
     }

@@ -36,7 +36,7 @@ impl Mailbox {
         Mailbox { first: last + 1, sent: sent.min(last), ..Mailbox::default() }
     }
 
-    /// Adds an event; tells how many unread ones had to go for it. History goes first.
+    /// Adds an event; returns how many unread ones were dropped for it. History is dropped first.
     pub fn push(&mut self, event: Rc<Event>, bounds: MailboxLimits) -> usize {
         self.bytes += event.size();
         self.ring.push_back(event);
@@ -79,7 +79,7 @@ impl Mailbox {
         self.ring.is_empty()
     }
 
-    /// Whether the reader has something to hear: an event or a gap.
+    /// Whether there is something to send: an event or a gap.
     pub fn has_unread(&self) -> bool {
         self.last() > self.sent
     }
@@ -109,7 +109,7 @@ impl Mailbox {
         self.sent = self.sent.max(seq);
     }
 
-    /// The reader says how far it got; what follows is unread again. False: it claims more than there is.
+    /// Sets the reader's cursor; what follows is unread again. False: it is beyond the last event.
     pub fn rewind(&mut self, seq: u64) -> bool {
         let known = seq <= self.last();
         self.sent = seq.min(self.last());
@@ -135,7 +135,7 @@ impl Mailbox {
         }
     }
 
-    /// Frees the oldest events until at most `bytes` are left; tells how many of them were unread.
+    /// Frees the oldest events until at most `bytes` are left; returns how many of them were unread.
     pub fn shrink_to(&mut self, bytes: usize) -> usize {
         let mut dropped = 0;
         while self.bytes > bytes && !self.ring.is_empty() {

@@ -1,7 +1,7 @@
 //! What all features of a shard share: sessions and their mailboxes, the routing table, pending replies, the effects for the
 //! server and the queue of notices between features. Ordinary synchronous code: time, randomness and bytes come in, effects
 //! go out. It knows no feature. Must hold: a publish reaches every subscription that was confirmed before it; each listener
-//! hears in publish order.
+//! gets messages in publish order.
 
 mod agenda;
 pub mod attach;
@@ -76,7 +76,7 @@ pub struct Core {
     /// The time of the present turn.
     pub(crate) now: Time,
     pub effects: Effects,
-    /// Something was published in this turn that other nodes may hear.
+    /// Something was published in this turn that may reach other nodes.
     speaks: bool,
     /// The code of the last command's refusal; over HTTP it fixes the status.
     pub refused_with: Option<Code>,
@@ -115,11 +115,11 @@ impl Feature {
     }
 }
 
-/// How far the watchers of a channel's presence were told. Presence knows it; migration asks.
+/// The versions of watched channels. Presence knows them; migration asks.
 pub(crate) trait WatchedVersions {
-    /// The version that watchers here were told.
+    /// The version that watchers here know.
     fn told(&self, channel: &str) -> Option<u64>;
-    /// The version from which a new watcher is told on.
+    /// The version where the events of a new watcher start.
     fn base(&self, channel: &str) -> Option<u64>;
     /// Whether something that a session does is not decided yet.
     fn is_busy(&self, id: ListenerId) -> bool;
@@ -184,7 +184,7 @@ impl Core {
         self.session(id)?.identity.user.clone()
     }
 
-    /// Tells other features something; the shard gives it to them before the turn goes on.
+    /// Notifies other features; the shard routes it before the turn goes on.
     pub(crate) fn notify(&mut self, notice: Notice) {
         self.notices.push_back(notice);
     }
@@ -201,7 +201,7 @@ impl Core {
         ticket
     }
 
-    /// Who writes to the store from here.
+    /// The writer of this node's commits.
     pub(crate) fn writer(&self) -> Writer {
         Writer { node: self.node.name.clone(), epoch: self.node.epoch() }
     }
@@ -222,7 +222,7 @@ impl Core {
         }
     }
 
-    /// Puts a listener on the list of those to be written to, if it has something to hear.
+    /// Puts a listener on the list of those to be written to, if it has unread events.
     pub fn mark_dirty(&mut self, id: ListenerId) {
         let Some(listener) = self.listeners.get_mut(id) else { return };
         if listener.mailbox.has_unread() && listener.wants_writing() && !listener.dirty {
@@ -231,7 +231,7 @@ impl Core {
         }
     }
 
-    /// Begins to listen; false when it did already. The sums are right before the caller hears of it.
+    /// Subscribes; false when it was subscribed already.
     pub fn subscribe(&mut self, id: ListenerId, space: Namespace, name: &[u8]) -> bool {
         let place = self.make_place(space, name);
         let Some(listener) = self.listeners.get_mut(id) else { return false };
@@ -268,7 +268,7 @@ impl Core {
         true
     }
 
-    /// No listener here wants a name any more, or not yet: the bus carries it for a while.
+    /// A name has no listener here any more, or not yet: it is released on the bus after a while.
     pub fn linger(&mut self, space: Namespace, name: Arc<[u8]>) {
         if self.node.carrier.is_by_name() {
             self.agenda.set(self.now + LINGER_MS, Timer::NameUnused(space, name));
@@ -311,7 +311,7 @@ fn kind_of(name: &[u8]) -> &str {
     Channel::parse_redis(name).map_or(tavern_domain::channel::REDIS_KIND, |channel| channel.kind)
 }
 
-/// What a client is told when the store did not do what it was asked.
+/// The refusal for a client when the store failed.
 pub(crate) fn refusal(answer: &StoreAnswer) -> Refusal {
     match answer {
         StoreAnswer::Failed(StoreError::TooLarge { .. }) => {

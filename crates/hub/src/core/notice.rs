@@ -1,4 +1,4 @@
-//! What the core or one feature tells the others. The shard takes notices from a queue and gives each to the features it
+//! Notices from the core or one feature to the others. The shard takes notices from a queue and gives each to the features it
 //! concerns, so features need not know each other.
 
 use crate::core::listener::ListenerId;
@@ -18,23 +18,23 @@ pub(crate) enum Notice {
     SessionReturns { id: ListenerId },
     /// No change of a user's presence in their own channel is under way any more: others can find them as they are.
     UserAnnounced { user: Arc<str> },
-    /// A session must end: every feature lets go of it, then the core forgets it.
+    /// A session must end: every feature forgets it, then the core does.
     SessionEnds { id: ListenerId },
     /// The last local watcher of a channel's presence is gone.
     ChannelUnwatched { channel: Arc<str> },
     /// What is known of a channel's presence may be stale: it must be read again.
     ChannelStale { channel: Arc<str> },
-    /// A watched channel was read; watchers are told about changes after `base`.
+    /// A watched channel was read; watchers get the changes after `base`.
     ChannelLoaded { channel: Arc<str>, base: u64 },
-    /// The presence of a channel changed: its watchers here must hear it.
+    /// The presence of a channel changed: for its watchers here.
     PresenceChanged(ChannelUpdate),
-    /// Something about a user changed: their sessions and followers on all nodes must hear it.
+    /// Something about a user changed: for their sessions and followers on all nodes.
     StatusUpdate { user: Arc<str>, update: UserUpdate },
     /// A user's inbox or party may have changed.
     InboxChanged { user: Arc<str> },
     /// The visibility of a local user is known: joins that waited for it can go on.
     VisibilityLoaded { user: Arc<str> },
-    /// The store did not tell the visibility of a local user: commands that wait for it are refused.
+    /// The visibility of a local user could not be loaded: commands that wait for it are refused.
     VisibilityFailed { user: Arc<str>, answer: StoreAnswer },
     /// A local user is visible to others than before, in every channel their sessions are present in.
     VisibilityChanged { user: Arc<str>, visibility: Visibility },
@@ -44,7 +44,7 @@ pub(crate) enum Notice {
     MemberChanged { user: Arc<str>, recorded: bool },
     /// A user connected, or connected again.
     UserConnected { user: Arc<str> },
-    /// What an app or a party holds in a channel must be brought to where its carrier is.
+    /// A presence that an app or a party holds must follow its carrier.
     HoldChanged { key: PresenceKey },
     /// A client joined a channel although its session has ended meanwhile.
     ClientWithoutSession { key: PresenceKey, client: ClientId },
@@ -52,7 +52,7 @@ pub(crate) enum Notice {
     SessionStays { id: ListenerId },
     /// A session came from another node: its client is present under this node from now on.
     PresenceMoved { id: ListenerId, channel: Arc<str>, state: Option<ClientState> },
-    /// The node that took a session over does not vouch for its client.
+    /// The client of a session that moved is not present under its new node.
     ClientLost { identity: Box<Identity>, client: ClientId, channel: Arc<str>, loss: ClientLoss },
     /// A session came from another node with the statuses its client knows.
     StatusesMoved { id: ListenerId, told: Vec<(Arc<str>, u64)> },

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use tavern_domain::{Channel, Reach, Time};
 
 impl Core {
-    /// Publishes; tells how many subscriptions on this node match.
+    /// Publishes; returns how many subscriptions on this node match.
     pub fn publish(
         &mut self,
         now: Time,
@@ -36,7 +36,7 @@ impl Core {
             && !authorize::is_private(channel);
         let place = match self.roster.find(space, channel) {
             Some(place) => place,
-            // Alone on this node and without patterns, a name nobody listens to needs no place.
+            // With one shard and without patterns, a name without a listener needs no route.
             None if self.node.settings.shards == 1 && !patterned => {
                 if abroad {
                     let origin = Some(self.node.origin(self.index));
@@ -73,7 +73,7 @@ impl Core {
         receivers
     }
 
-    /// Gives the bus what other nodes may hear. True: there was something.
+    /// Gives the bus the messages for other nodes. True: there were some.
     pub fn speak(&mut self) -> bool {
         if self.effects.bus_messages.is_empty() {
             return false;
@@ -88,7 +88,7 @@ impl Core {
         true
     }
 
-    /// Takes words that were published on another shard, or on another node.
+    /// Delivers a message that was published on another shard or node.
     pub fn receive(&mut self, now: Time, packet: ShardMessage) {
         let place = self.make_place(packet.space, packet.words.channel());
         self.deliver(now, place, packet.words);
@@ -197,7 +197,7 @@ pub(crate) fn overflowed(core: &mut Core, index: u32, dropped: usize, policy: Sl
     core.stats.dropped_full.add(dropped as u64);
     let listener = core.listeners.at(index);
     if listener.is_redis() || policy == SlowReader::Close {
-        // Without a link it is closed once; the rest of the turn finds nobody to write to.
+        // Without a link it is closed once; nothing more is written to it in this turn.
         if let Some(link) = listener.link.take() {
             listener.dirty = false;
             core.effects.closes.push((link.id, CloseReason::SlowReader));

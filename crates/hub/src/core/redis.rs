@@ -18,7 +18,7 @@ pub fn set_pushing(core: &mut Core, id: ListenerId, on: bool) {
     core.mark_dirty(id);
 }
 
-/// `TAVERN.WAIT`: whether a Redis listener that asks wants to be told of the next event.
+/// `TAVERN.WAIT`: whether a Redis listener waits for the next event.
 pub fn set_waiting(core: &mut Core, id: ListenerId, on: bool) {
     if let Some(listener) = core.listeners.get_mut(id)
         && let ListenerKind::Redis { waiting, .. } = &mut listener.who

@@ -26,7 +26,7 @@ impl Scratch {
         self.own = 0;
     }
 
-    /// Begins with what the transport itself has to say.
+    /// Begins with the transport's own bytes.
     pub fn begin(&mut self, own: &[u8]) {
         self.clear();
         self.bytes.extend_from_slice(own);
@@ -39,7 +39,7 @@ impl Scratch {
     }
 
     /// Appends unread events to the buffer until about `room` bytes are in it, for the transport that the listener has: one
-    /// that was superseded and does not know yet gets nothing. `settle` says what became of them. Returns whether more is
+    /// that was superseded and does not know yet gets nothing. `settle` reports what became of them. Returns whether more is
     /// waiting.
     pub fn fill(&mut self, core: &mut Core, id: ListenerId, to: LinkId, room: usize) -> bool {
         let Some(listener) = core.listeners.get_mut(id) else { return false };
@@ -197,7 +197,7 @@ fn append_json(out: &mut Vec<u8>, seq: u64, tail: &[u8], format: EventFormat) {
     }
 }
 
-/// The secret as told to the client: it names its node.
+/// The secret as the client gets it: it names its node.
 pub(crate) fn session_text(key: tavern_domain::SessionKey, node: &str) -> String {
     let mut text = String::with_capacity(32 + node.len());
     key.write(&mut text);

@@ -28,7 +28,7 @@ pub struct Route {
 pub struct RemovedListener {
     /// Another listener stands at another position now: its book must follow.
     pub moved: Option<(ListenerIndex, u32)>,
-    /// Nobody on this node listens to this any more.
+    /// A name without a listener on this node.
     pub unheard: Option<(Namespace, Arc<[u8]>)>,
 }
 

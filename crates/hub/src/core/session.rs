@@ -28,7 +28,7 @@ pub struct Session {
     pub alone: Sorted<Arc<str>, (u64, Time)>,
     /// How long it may be without a transport before it is lost, when that is not `resume_ms`: it waited in the store.
     pub window_ms: Option<u64>,
-    /// Its loss was told, or is on its way: coming back is an arrival.
+    /// Its loss was committed, or is being committed: coming back is an arrival.
     pub lost: bool,
     /// A hello on this transport is coming back to it: it is not lost meanwhile.
     pub returning: Option<LinkId>,
@@ -125,7 +125,7 @@ impl Session {
         }
     }
 
-    /// Takes one command from the allowance, or tells when to try again.
+    /// Takes one command from the allowance, or returns when to try again.
     pub fn take_command(&mut self, now: Time, per_second: u32) -> Result<(), u64> {
         if self.identity.unlimited || per_second == 0 {
             return Ok(());
@@ -143,7 +143,7 @@ impl Session {
         self.refusals = 0;
     }
 
-    /// Since when nobody is there, for a session without a transport.
+    /// Since when the client is gone, for a session without a transport.
     pub fn lost_at(&self, poll_idle_ms: u64) -> Time {
         if self.polling { self.heard_at + poll_idle_ms } else { self.heard_at }
     }

@@ -1,4 +1,4 @@
-//! How far this shard has heard each publisher of each node, so that a session that moves does not hear a message twice.
+//! The position of this shard in the messages of each node, so that a session that moves gets no message twice.
 
 use crate::event::{Event, EventMemory, MessageId};
 use crate::settings::SlowReader;
@@ -11,7 +11,7 @@ use tavern_domain::{Epoch, Time};
 use tavern_store::body::BusPosition;
 use tavern_wire::json;
 
-/// What a session has heard on another node: it must not hear it again here.
+/// What a session has received on another node: it is not delivered again here.
 #[derive(Clone, Debug, Default)]
 pub struct HeardElsewhere {
     pub streams: Vec<BusPosition>,
@@ -21,7 +21,7 @@ pub struct HeardElsewhere {
 }
 
 impl HeardElsewhere {
-    /// What is left of an event for the session. `None`: it has heard all of it.
+    /// The part of an event that the session has not received. `None`: it has all of it.
     pub(crate) fn rest_of(&self, event: &Rc<Event>, now: Time, pool: &Rc<EventMemory>) -> Option<Rc<Event>> {
         let Some(told) = event.told() else {
             return (!self.has_heard(event)).then(|| event.clone());
@@ -29,7 +29,7 @@ impl HeardElsewhere {
         let known = self.told.iter().find(|(channel, _)| *channel == told.channel);
         match known.map(|(_, version)| *version) {
             Some(version) if told.version <= version => None,
-            // A difference that leaves out what went back and forth before: the session has heard a part of that.
+            // A difference that overlaps with what the session has: it cannot be split, so it becomes a gap.
             Some(version) if told.from < version => {
                 let mut tail = Vec::new();
                 json::channel_gap_tail(&mut tail, &told.channel);
@@ -49,7 +49,7 @@ impl HeardElsewhere {
     }
 }
 
-/// The last message heard from each shard of each node.
+/// The last message received from each shard of each node.
 #[derive(Default)]
 pub(crate) struct BusPositions {
     heard: HashMap<Arc<str>, Vec<(u8, Epoch, u64)>, RandomState>,
@@ -68,7 +68,7 @@ impl BusPositions {
         }
     }
 
-    /// The last message heard of each stream, here or where the session was before.
+    /// The last message received from each shard, here or where the session was before.
     pub fn last(&self, before: Option<&HeardElsewhere>) -> Vec<BusPosition> {
         let own = self.heard.iter().flat_map(|(node, streams)| {
             let stream =

@@ -1,4 +1,4 @@
-//! What a shard looks after by itself: expired tokens and sessions, old history, the memory of all mailboxes.
+//! The periodic sweep of a shard: expired tokens and sessions, old history, the memory of all mailboxes.
 //! An idle session owns no timer: the sweep passes over all listeners in small pieces, all of them each second.
 
 use crate::connection::CloseReason;
@@ -145,7 +145,7 @@ pub(crate) fn relieve(core: &mut Core) {
         }
         share /= 2;
     }
-    // What cannot be freed is in flight; looking again at every message would help nobody.
+    // What cannot be freed is in flight: trying again at every message would not help.
     core.sweeper.relieve_above = budget.max(core.pool.bytes() + budget / 8);
 }
 

@@ -23,7 +23,7 @@ pub(crate) struct LocalUser {
     pub following: HashMap<Arc<str>, FollowedUser, RandomState>,
 }
 
-/// A local user follows somebody.
+/// A user whom a local user follows.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FollowedUser {
     pub version: u64,
@@ -31,7 +31,7 @@ pub(crate) struct FollowedUser {
     pub mutual: bool,
     /// The last reading of the whole list in which it was found, or during which or after which it began.
     pub round: u32,
-    /// The follower's sessions were told the followee's status when it began. False for edges that the first reading of the
+    /// The follower's sessions were sent the followee's status when it began. False for edges that the first reading of the
     /// list found.
     pub greeted: bool,
 }
@@ -126,7 +126,7 @@ impl Users {
         true
     }
 
-    /// The local sessions of a user and of those who follow them: everybody who may see more of them than others do.
+    /// The local sessions of a user and of those who follow them: those who may see more of them than others do.
     pub fn sessions_close_to<'a>(&'a self, user: &'a str) -> impl Iterator<Item = ListenerId> + use<'a> {
         let users = self.followers(user).iter().map(|name| &**name).chain([user]);
         users.filter_map(|name| self.local.get(name)).flat_map(|local| local.sessions.iter().copied())

@@ -1,6 +1,6 @@
 //! A timer wheel: what is due when, for the few things that need a moment of their own (parked polls, expiring
 //! sessions). Setting and firing cost the same however many wait. Entries are not taken out: an entry that fires and
-//! is no longer wanted is ignored by whoever set it.
+//! is no longer wanted is ignored by its owner.
 //! Must hold: nothing fires early; everything due by `now` is returned by `expire(now)`.
 
 use tavern_domain::Time;

@@ -23,7 +23,7 @@ pub fn may_have_missed(owner: &Writer, adopter: &Writer, nodes: &[NodeRow]) -> b
     others.into_iter().any(|node| !node.clean || node.closed_at.is_none_or(|closed| closed > stored))
 }
 
-/// Adopted watchers and the version they were told, until their channel is loaded.
+/// Adopted watchers and the version they know, until their channel is loaded.
 #[derive(Default)]
 pub(super) struct AdoptedWatchers(BTreeMap<Arc<str>, Vec<(ListenerId, u64)>>);
 

@@ -1,7 +1,7 @@
 //! Sessions that move: to another node (`outgoing`), from another node (`incoming`), or out of the store after their node
 //! stopped (`adopted`). This file routes lookups, messages between nodes, store answers and timers to these parts. Why a move
 //! is safe: `docs/adr/0008`.
-//! Must hold: a session is used on at most one node; it gets no message twice, and is told of every gap.
+//! Must hold: a session is used on at most one node; it gets no message twice, and an event for every gap.
 
 mod adopted;
 mod arrival;
@@ -155,7 +155,7 @@ impl Migration {
         true
     }
 
-    /// The same for a session that was in the store while other nodes published: nobody knows what it missed, so each
+    /// The same for a session that was in the store while other nodes published: it is unknown what it missed, so each
     /// subscription gets a gap.
     pub fn adopt_late(
         &mut self,

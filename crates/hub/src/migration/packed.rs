@@ -64,7 +64,7 @@ impl PackedSession {
         }
     }
 
-    /// The version of a channel's presence that the client was told.
+    /// The version of a channel's presence that the client knows.
     pub(super) fn told(&self, channel: &Arc<str>) -> u64 {
         self.body
             .presence_versions

@@ -1,6 +1,6 @@
-//! What this node asks of the bus: which names must be carried here, who waits until they are, when they are let go.
-//! Shared by all shards. Must hold: a subscription stands in the registry while its hold lasts, so a name is never let
-//! go under somebody who was told that it is carried; a name lingers after its last listener.
+//! What this node subscribes to on the bus: which names, which connections wait for a confirmation, and when a name is
+//! released. Shared by all shards. Must hold: a subscription is in the registry before the lock is released, so a name is
+//! never released under a listener whose subscription was confirmed; an unused name is kept for a while.
 
 use super::bus_messages;
 use super::publish_order::PublishOrder;
@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use tavern_store::{Bus, BusError, Interest, Ticket};
 
-/// How long a name is carried after its last listener left: a page that is loaded anew asks for the same.
+/// How long a name stays subscribed after its last listener left: a page that reloads subscribes to the same names.
 pub const LINGER_MS: u64 = 30_000;
 
 pub struct BusInterests {
@@ -26,10 +26,10 @@ pub struct BusInterests {
 #[derive(Default)]
 struct PendingInterests {
     tickets: u64,
-    /// What was asked for and is not confirmed, and who waits for it.
+    /// Requested and not confirmed yet.
     asked: HashMap<Interest, Ticket>,
     waiting: HashMap<Ticket, WaitingLinks>,
-    /// Who waited in vain: it hears so when it asks again.
+    /// Connections whose request the bus refused; they learn it when they ask again.
     failed: HashSet<(usize, LinkId)>,
 }
 
@@ -38,7 +38,7 @@ struct WaitingLinks {
     links: Vec<(usize, LinkId)>,
 }
 
-/// Whether a name is carried.
+/// Whether a name is subscribed to on the bus.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InterestState {
     Yes,
@@ -48,7 +48,7 @@ pub enum InterestState {
     Failed,
 }
 
-/// While this lasts nothing is let go.
+/// While this is held no name is released.
 pub struct InterestGuard<'a> {
     carrier: &'a BusInterests,
     book: MutexGuard<'a, PendingInterests>,
@@ -74,17 +74,17 @@ impl BusInterests {
         self.bus.get()
     }
 
-    /// Whether words that are said here may be heard elsewhere.
+    /// Whether what is published here may reach other nodes.
     pub fn reaches_others(&self) -> bool {
         self.bus.get().is_some_and(|bus| !bus.is_alone())
     }
 
-    /// The number of the next packet of this node. Numbers of one shard grow in the order in which it speaks.
+    /// The number of the next packet of this node. Numbers of one shard grow in publish order.
     pub(crate) fn number(&self, shard: usize) -> u64 {
         (shard as u64) << SHARD_BITS | self.numbered.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Names are let go by their listeners: this must be told of it.
+    /// The bus subscribes by name, so unused names must be released.
     pub(crate) fn is_by_name(&self) -> bool {
         self.bus.get().is_some_and(|bus| !bus.receives_everything())
     }
@@ -120,9 +120,9 @@ impl BusInterests {
         }
     }
 
-    /// Everything that is listened to here, for a bus that heard everything and will not any more.
+    /// Everything with a listener here, for a bus that stops delivering everything.
     pub fn needs(&self, registry: &Registry) -> Vec<Interest> {
-        // Whoever subscribes at this moment is in the registry before its hold ends.
+        // A subscription that is being made is in the registry before its lock is released.
         let _book = self.book();
         let mut needs = Vec::new();
         for space in
@@ -136,7 +136,7 @@ impl BusInterests {
         needs
     }
 
-    /// Nobody here listened to these for a while. Those that nobody listens to now are let go.
+    /// These were unused for a while. Those that still have no listener are released.
     pub(crate) fn let_go(&self, registry: &Registry, names: &[(Namespace, Arc<[u8]>)]) {
         let Some(bus) = self.bus.get().filter(|bus| !bus.receives_everything()) else { return };
         let book = self.book();
@@ -152,12 +152,12 @@ impl BusInterests {
 }
 
 impl InterestGuard<'_> {
-    /// Asks for a name. Without a link nobody waits: it is asked for, and that is all.
+    /// Requests a name. Without a link no connection waits for the confirmation.
     pub fn carry(&mut self, space: Namespace, name: &[u8], link: Option<(usize, LinkId)>) -> InterestState {
         self.carry_all([(space, name)], link)
     }
 
-    /// Asks for several names at once: yes when all of them are carried. The link is named once for each answer of the
+    /// Requests several names at once: yes when all of them are confirmed. The link is named once for each answer of the
     /// bus; it asks again until nothing is missing.
     pub fn carry_all<'n>(
         &mut self,
@@ -173,12 +173,12 @@ impl InterestGuard<'_> {
         }
     }
 
-    /// Whether the bus refused something that a link waited for; said once.
+    /// Whether the bus refused something that a link waited for; reported once.
     pub fn has_failed(&mut self, link: (usize, LinkId)) -> bool {
         self.book.failed.remove(&link)
     }
 
-    /// Asks for several names at once. Tells for each whether it has to be waited for.
+    /// Requests several names at once. Returns for each whether it has to be waited for.
     pub fn carry_each<'n>(
         &mut self,
         names: impl IntoIterator<Item = (Namespace, &'n [u8])>,

@@ -1,5 +1,5 @@
-//! Words on their way between nodes: what goes beside the payload, and which shards must hear what arrives.
-//! Must hold: what another node said is heard here as it was there; a header that cannot be read costs only the sender's name.
+//! Messages between nodes: the header beside the payload, and which shards get what arrives.
+//! Must hold: a message arrives as it was published; a header that cannot be read costs only the sender's name.
 
 use super::Node;
 use super::registry::Registry;
@@ -32,20 +32,20 @@ const SHARD: &str = "_shard";
 /// The kind of subject of the update of a channel's presence.
 const PRESENCE: &str = "_presence";
 
-/// The kind of subject of what is told about a user.
+/// The kind of subject of updates about a user.
 const PEOPLE: &str = "_people";
 
-/// The kind of subject of what other services hear about a user. No channel has it.
+/// The kind of subject of status changes for other services. No channel has it.
 const FOLLOWERS: &str = "followersof";
 
 /// The kinds of subject of migration requests: to one node by name, and to all nodes.
 pub(crate) const NODE: &str = "_node";
 pub(crate) const SESSION: &str = "_session";
 
-/// The kind of subject by which a node that stops says that it left something in the store.
+/// The kind of subject by which a node that stops announces that it has stored its sessions.
 const LEFT: &str = "_left";
 
-/// The kind of subject by which a node says that a subscription has events, to whoever works on it.
+/// The kind of subject that wakes the delivery worker of a subscription.
 const NUDGE: &str = "_nudge";
 
 /// A message from another node, and whom it concerns here.
@@ -118,7 +118,7 @@ impl Node {
         space: Namespace,
         name: Vec<u8>,
     ) -> Option<ReceivedMessage> {
-        // The server alone speaks there; whoever shares a folder with it is not the server.
+        // Only servers publish there; another process on the same folder is not a server.
         if packet.from.is_outsider() && Channel::parse_redis(&name).is_ok_and(|channel| channel.is_reserved())
         {
             return None;
@@ -137,7 +137,7 @@ impl Node {
         Some(ReceivedMessage::Words { space, words: Arc::new(words), mask })
     }
 
-    /// The name of the next word that a shard says.
+    /// The id of the next message that a shard publishes.
     pub(crate) fn origin(&self, shard: usize) -> MessageId {
         MessageId { node: self.name.clone(), epoch: self.epoch(), n: self.carrier.number(shard) }
     }
@@ -178,7 +178,7 @@ impl Node {
         })
     }
 
-    /// Tells the others that this node stops and has left sessions in the store.
+    /// Announces that this node stops and has stored its sessions.
     pub fn say_left(&self) {
         let Ok(subject) = Subject::new(&self.settings.prefix, LEFT, b"") else { return };
         let from = Writer { node: self.name.clone(), epoch: self.epoch() };
@@ -188,7 +188,7 @@ impl Node {
         }
     }
 
-    /// Tells the worker of a subscription that there are events for it; without a name, every node that subscriptions were
+    /// Wakes the worker of a subscription because there are events for it; without a name, every node that subscriptions were
     /// changed.
     pub fn nudge(&self, subscription: &str) {
         let Ok(subject) = Subject::new(&self.settings.prefix, NUDGE, b"") else { return };
@@ -201,7 +201,7 @@ impl Node {
 }
 
 impl Node {
-    /// News for the other nodes.
+    /// A presence change for the other nodes.
     pub(crate) fn presence_packet(&self, told: &ChannelUpdate) -> Option<BusPacket> {
         if !self.carrier.reaches_others() {
             return None;
@@ -243,7 +243,7 @@ impl Node {
     }
 }
 
-/// What the bus must carry here for a name that somebody listens to.
+/// The subject to subscribe to on the bus for a name with listeners.
 pub(crate) fn interest(prefix: &Arc<str>, space: Namespace, name: &[u8]) -> Option<Interest> {
     match space {
         Namespace::Pattern => Some(Interest::Channels { prefix: prefix.clone(), glob: name.into() }),

@@ -1,5 +1,5 @@
-//! The roll call: somebody who is no node asks all that share a bus who they are. It is the question for a session that
-//! nobody has, and every node answers that.
+//! Discovery: a process that is no node finds all nodes on a bus. It looks up a session that no node has, and every node
+//! answers.
 
 use super::bus_messages::{NODE, SESSION};
 use std::sync::Arc;
@@ -8,13 +8,13 @@ use tavern_store::{BusPacket, Interest, Subject, SubjectError, Writer};
 use tavern_wire::bus::migration::{self, MigrationAction, MigrationRequest, SessionClaim};
 
 pub struct NodeQuery {
-    /// Where the answers come; to be listened to before the question is said. Each is `from` one node.
+    /// Where the answers arrive; to be subscribed to before the query is published. Each is `from` one node.
     pub answers: Interest,
     pub question: BusPacket,
 }
 
 impl NodeQuery {
-    /// `name` is nobody's, and `lot` a number that nobody else drew.
+    /// `name` is unused, and `lot` is a random number.
     pub fn call(prefix: &str, name: &str, lot: u128) -> Result<NodeQuery, SubjectError> {
         let says = MigrationAction::Ask { claim: SessionClaim::Anonymous, gentle: true };
         let request = MigrationRequest { key: SessionKey::from_bits(lot), number: lot as u64, step: says };

@@ -1,4 +1,4 @@
-//! What all shards of one node share: settings, the registry of names, counters, the check of tokens.
+//! What all shards of one node share: settings, the registry of names, counters, the token verifier.
 
 pub mod bus_interests;
 mod bus_messages;
@@ -23,7 +23,7 @@ use tavern_domain::presence::NodeEpoch;
 use tavern_domain::{Epoch, Identity, Time};
 use tavern_wire::error::Refusal;
 
-/// Tells who a token speaks for. Pure arithmetic over the token and the time; it asks nobody.
+/// Verifies tokens. Pure computation over the token and the time, without IO.
 pub trait TokenVerifier: Send + Sync {
     fn verify(&self, token: &str, now: Time) -> Result<Identity, Refusal>;
 }
@@ -38,13 +38,13 @@ pub struct Node {
     pub registry: Arc<Registry>,
     pub stats: Vec<Arc<Stats>>,
     pub gate: Box<dyn TokenVerifier>,
-    /// The way to the other nodes.
+    /// What this node subscribes to on the bus.
     pub carrier: BusInterests,
     pub(crate) name: Arc<str>,
     epoch: AtomicU64,
-    /// Somebody subscribes to the topic of presence.
+    /// The presence topic has a subscription.
     tells_presence: AtomicBool,
-    /// The same for the topic of parties.
+    /// The party topic has a subscription.
     tells_parties: AtomicBool,
     /// The other nodes that live, as far as is known.
     other_nodes: Mutex<Arc<[Arc<str>]>>,
@@ -76,7 +76,7 @@ impl Node {
         })
     }
 
-    /// Whether clients of this shard pull events: it must hear of what is published.
+    /// Whether clients of this shard pull events: it must be told of new events.
     pub fn has_pulls(&self, shard: usize) -> bool {
         self.pulls.get(shard).is_some_and(|pulls| pulls.load(Ordering::SeqCst) > 0)
     }
@@ -89,17 +89,17 @@ impl Node {
         self.pulls[shard].fetch_sub(1, Ordering::SeqCst);
     }
 
-    /// The life of this node that vouches for its clients.
+    /// The epoch under which this node writes.
     pub fn epoch(&self) -> Epoch {
         Epoch(self.epoch.load(Ordering::Acquire))
     }
 
-    /// Who vouches for the clients of this node now.
+    /// The node and epoch under which its clients are present.
     pub(crate) fn home(&self) -> NodeEpoch {
         NodeEpoch { node: self.name.clone(), epoch: self.epoch() }
     }
 
-    /// Others took this node for dead: it lives on under a new epoch.
+    /// Other nodes declared this one dead: it goes on under a new epoch.
     pub fn begin_epoch(&self, epoch: Epoch) {
         self.epoch.store(epoch.0, Ordering::Release);
     }
@@ -126,7 +126,7 @@ impl Node {
         self.other_nodes.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Told whenever somebody has looked who lives.
+    /// Set at each heartbeat.
     pub fn set_other_nodes(&self, names: Vec<Arc<str>>) {
         *self.other_nodes.lock().unwrap_or_else(PoisonError::into_inner) = names.into();
     }

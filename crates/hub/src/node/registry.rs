@@ -1,6 +1,6 @@
 //! Who listens where on this node, in sums: for every name an entry with its subscription total and the shards that
 //! listen. Shared by all shards; each shard keeps its own lists of listeners (`roster`).
-//! Must hold: a shard's bit is set before its subscriber hears "subscribed"; only that shard changes its bit.
+//! Must hold: a shard's bit is set before its subscriber gets the reply; only that shard changes its bit.
 
 pub use super::name_entry::NameEntry;
 use crate::event::Namespace;
@@ -50,7 +50,7 @@ impl Registry {
         Arc::new(Registry { pattern_version: AtomicU64::new(1), ..Registry::default() })
     }
 
-    /// The entry of a name, made when there is none. Whoever asks holds it until `forget`.
+    /// The entry of a name, made when there is none. The caller holds it until `forget`.
     pub fn intern(&self, space: Namespace, name: &[u8]) -> Arc<NameEntry> {
         match space {
             Namespace::Channel => intern(&mut write(&self.channels), name),
@@ -129,7 +129,7 @@ impl Registry {
         found
     }
 
-    /// Patterns somebody listens to.
+    /// Patterns with listeners.
     pub fn pattern_count(&self) -> usize {
         read(&self.patterns).names.values().filter(|entry| entry.total() > 0).count()
     }

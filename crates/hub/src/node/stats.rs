@@ -1,4 +1,4 @@
-//! Counters of one shard. Written by that shard alone, read by anybody: no locked instructions on the hot path.
+//! Counters of one shard. Written by that shard alone, read by any thread: no locked instructions on the hot path.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -29,7 +29,7 @@ counters! {
     closed_slow,
     /// Redis connections closed because messages of another node were lost.
     closed_lost,
-    /// What was told about users: once for each change, however many followers there are.
+    /// Updates about users: one for each change, however many followers there are.
     user_updates,
     /// Statuses put into mailboxes of followers.
     statuses,
@@ -41,12 +41,12 @@ counters! {
     /// Sessions that came from other nodes, and that went to them.
     sessions_migrated_in,
     sessions_migrated_out,
-    /// Presences that no living node vouched for, removed by the sweep.
+    /// Presences without a living node, removed by the sweep.
     presences_swept,
     commands,
     refused,
     /// Commands about parties, of users, of apps and of the server itself; and how often one of them began anew because
-    /// somebody else was first.
+    /// another writer was first.
     party_commands,
     party_conflicts,
     /// Inbox messages stored, and inbox messages put into mailboxes of sessions.

@@ -1,4 +1,4 @@
-//! What follows from a party command: the reply, what the sessions here know of the party, and who else must hear of it.
+//! The end of a party command: the reply, the view of the local sessions, and notifications for the other members.
 
 use super::Parties;
 use super::decision::{PartyDecision, PartyOutcome, PartyPause, reply_of};
@@ -101,7 +101,7 @@ impl Parties {
         }
     }
 
-    /// It is so: the caller gets the reply, then everybody whom it concerns is told.
+    /// Committed: the caller gets the reply, then others are notified.
     fn committed(
         &mut self,
         core: &mut Core,
@@ -110,7 +110,7 @@ impl Parties {
         receipt: &Receipt,
     ) {
         let PartyOutcome { reply, changes } = decided;
-        // Whoever is answered may speak of it at once.
+        // The caller may use it as soon as they have the reply.
         for (id, user) in &changes.left {
             self.has_become(core, user, *id, None);
         }
@@ -134,14 +134,14 @@ impl Parties {
         }
         let actor = decision.call.user.clone();
         spread_mail(core, actor.clone(), changes);
-        // An app may speak for a user who is not there: their party must notice.
+        // An app may act for a user who is offline: their party must notice.
         if let Some(actor) = actor.filter(|_| matches!(decision.claim, Some(ReplyTo::Order(_)))) {
             self.check_membership(core, &actor, false);
         }
     }
 }
 
-/// Everybody concerned looks into their inbox, and at their party.
+/// Has the sessions of all members and former members read their inbox and party.
 fn spread_mail(core: &mut Core, actor: Option<Arc<str>>, changes: &PartyChanges) {
     let mut concerned: BTreeSet<Arc<str>> = changes.events.iter().map(|event| event.to.clone()).collect();
     concerned.extend(actor);

@@ -1,4 +1,4 @@
-//! One command about parties as a decision: the rows that the rules ask for are loaded, the rules decide, and what they say
+//! One command about parties as a decision: the rows that the rules ask for are loaded, the rules decide, and what they decide
 //! is one commit. Must hold: everything that was read is expected by the commit.
 
 use crate::core::{CommandReply, Core, ReplyTo};
@@ -23,7 +23,7 @@ use tavern_wire::json::event::stored;
 use tavern_wire::json::party as json;
 use tavern_wire::record::{self, RecordError, read_membership, read_party, write_membership, write_party};
 
-/// The presence of a user who said hello a moment ago may not be committed yet: looked at again, this often.
+/// How often the presence of an absent user is read again: with a slow store it may not be committed yet.
 const LOOKS: u8 = 3;
 
 pub(super) struct PartyDecision {
@@ -280,7 +280,7 @@ fn hold(party: u64, user: &Arc<str>, until: Option<Time>) -> PresenceHold {
     PresenceHold { key: member_key(party, user), held_with: Some(own_channel(user)), until }
 }
 
-/// Where somebody is, by his own channel.
+/// Whether a user is online, by the presence in their own channel.
 fn presence_of(found: &Versioned<PresenceRow>) -> UserPresence {
     let attendance = &found.row.attendance;
     if attendance.connected().next().is_some() {

@@ -1,6 +1,6 @@
 //! Parties on one shard: commands of its sessions and of apps, each one transaction (`decision.rs`). Any node serves any
 //! command. The rules are in `tavern-domain`. What a user's sessions know of their party is in `view.rs`.
-//! Must hold: one command, at most one commit; inbox messages are in it; whoever is told is told after it.
+//! Must hold: one command, at most one commit; inbox messages are in it; notifications follow it.
 
 mod command;
 mod committed;

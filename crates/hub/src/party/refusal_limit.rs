@@ -1,4 +1,4 @@
-//! Who floods is shut out for a while: somebody who is told to slow down again and again is not asked any more.
+//! Users who are rate-limited again and again are blocked for a while.
 //! In this shard's memory, bounded.
 
 use std::collections::BTreeMap;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 use tavern_domain::Time;
 use tavern_domain::party::PartyCommand;
 
-/// Refusals for going too fast, within a minute, after which somebody is shut out.
+/// Refusals for going too fast, within a minute, after which a user is blocked.
 const STRIKES: u32 = 10;
 const MINUTE_MS: u64 = 60_000;
 /// Users of whom it is known that they go too fast.
@@ -23,7 +23,7 @@ struct RefusalLimit {
 }
 
 impl RefusalLimits {
-    /// Somebody was told to slow down.
+    /// A command of a user was rate-limited.
     pub fn strike(&mut self, now: Time, user: &Arc<str>, block_ms: u64) {
         if self.0.len() >= MOST {
             self.0.retain(|_, flood| now < flood.until || now.since(flood.since) < MINUTE_MS);
@@ -42,7 +42,7 @@ impl RefusalLimits {
         }
     }
 
-    /// How long somebody is shut out still, from this command.
+    /// How much longer a user is blocked from this command.
     pub fn blocked_ms(&self, now: Time, user: &str, command: &PartyCommand) -> Option<u64> {
         let free = matches!(
             command,

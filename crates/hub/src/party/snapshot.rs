@@ -9,8 +9,8 @@ use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 use std::sync::Arc;
 
-/// How long an answer waits for the store.
-const PATIENCE_MS: u64 = 300;
+/// How long an answer waits for the store: a few round trips to one that is busy.
+const PATIENCE_MS: u64 = 1_000;
 
 #[derive(Default)]
 pub(super) struct SnapshotRequests {

@@ -1,5 +1,5 @@
 //! A user follows another, or stops: the decision, and what is published once it is committed.
-//! Must hold: a follow that exists keeps the time it began; the follower's sessions are told of a follow whose commit had an
+//! Must hold: a follow that exists keeps the time it began; the follower's sessions get the status of a followee whose follow had an
 //! unknown outcome.
 
 use crate::core::{Core, Notice, ReplyTo, refusal};
@@ -56,7 +56,7 @@ impl FollowDecision {
             TransactionEnd::Committed(_, receipt) => {
                 Some(receipt.put.first().or(receipt.deleted.first()).copied().unwrap_or(0))
             }
-            // No one was told of a follow whose commit had an unknown outcome.
+            // A follow whose commit had an unknown outcome was not published.
             TransactionEnd::Done(FollowOutcome::Follows { version }) => {
                 (!core.users.follows(&self.follower, &self.followee)).then_some(version)
             }

@@ -47,7 +47,7 @@ struct Unfollowed {
 pub(super) enum WaitingSession {
     /// It asked for all statuses.
     All(ListenerId),
-    /// It came from another node and knows these: it is told what is different.
+    /// It came from another node and knows these: it is sent what is different.
     Differences(ListenerId, KnownStatuses),
 }
 
@@ -108,7 +108,7 @@ impl FollowLists {
         self.lists.get(user).map(|list| list.round)
     }
 
-    /// A local user follows somebody. True: this is new.
+    /// A local user follows another user. True: this is new.
     pub fn follow(
         &mut self,
         core: &mut Core,
@@ -140,7 +140,7 @@ impl FollowLists {
         list.unfollowed.retain(|other| *other.followee != *followee || other.version >= version);
     }
 
-    /// A local user does not follow somebody any more. False: they did not, or follow them again by now.
+    /// A local user stopped following another. False: they did not follow, or follow again by now.
     pub fn unfollow(&mut self, core: &mut Core, user: &str, followee: &Arc<str>, version: u64) -> bool {
         let Some(list) = self.lists.get_mut(user) else { return false };
         list.expire_unfollowed(core.now);
@@ -165,14 +165,14 @@ impl FollowLists {
         unlisted
     }
 
-    /// A user follows somebody who is not loaded yet.
+    /// A user follows another user who is not loaded yet.
     pub fn add_missing(&mut self, user: &str) {
         if let Some(list) = self.lists.get_mut(user) {
             list.missing += 1;
         }
     }
 
-    /// Somebody whom a user follows is loaded by now, or is not followed any more.
+    /// A followee is loaded by now, or is not followed any more.
     pub fn remove_missing(&mut self, user: &str) {
         if let Some(list) = self.lists.get_mut(user) {
             list.missing -= 1;

@@ -1,5 +1,5 @@
-//! Which users this shard wants to hear about: their names in the node's registry, and the interest of the bus in them.
-//! Must hold: a user is loaded only after the bus carries their updates here, or after it refused to.
+//! The users whose updates this shard needs: their names in the node's registry, and the subscriptions on the bus.
+//! Must hold: a user is loaded only after the bus has confirmed the subscription to their updates, or refused it.
 
 use crate::connection::LinkId;
 use crate::core::Core;
@@ -36,7 +36,7 @@ impl UserInterests {
         entry
     }
 
-    /// `last`: this shard has no other reason to hear about the user.
+    /// `last`: this shard needs the user for no other reason.
     pub fn remove(&self, core: &mut Core, entry: &Arc<NameEntry>, last: bool) {
         let unheard = entry.removed(core.index, last);
         core.node.registry.forget(Namespace::People, entry);

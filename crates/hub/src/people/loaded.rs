@@ -1,5 +1,5 @@
 //! What follows from a load: local users and their follow lists, and the users they follow.
-//! Must hold: the bus carries the updates about a user before they are read, so that nothing in between is missed.
+//! Must hold: the bus has confirmed the subscription to a user before they are read, so that nothing in between is missed.
 
 use super::People;
 use super::interest::UserRole;
@@ -50,7 +50,7 @@ impl People {
                 people.iter().for_each(|person| self.followee_loaded(core, person));
             }
             (UserLoad::Visibility(user), StoreAnswer::Read(Found::People(people))) => {
-                // If it was committed no one was told, and the same change again would find nothing to do.
+                // If it was committed it was not published, and repeating the change would find nothing to do.
                 people.first().into_iter().for_each(|person| StoredVisibility::of(person).tell(core, &user));
             }
             (UserLoad::FollowsBack { user, followee }, StoreAnswer::Read(Found::People(people))) => {
@@ -77,7 +77,7 @@ impl People {
     fn following_loaded(&mut self, core: &mut Core, user: &Arc<str>, page: FollowPage) {
         let after = page.rows.last().map(|edge| edge.follow.followee.clone());
         let Some(round) = self.follows.round(user) else { return };
-        // A follow that only a later reading of the list finds was not announced: it is greeted now.
+        // A follow that only a later reading of the list finds was not announced: its status is sent now.
         let greeted = self.follows.is_complete(user);
         let (mut new, mut greets) = (Vec::new(), Vec::new());
         for edge in page.rows {
@@ -118,7 +118,7 @@ impl People {
         }
     }
 
-    /// Notes that a local user follows somebody. Gives whom to watch if no local user followed them before.
+    /// Notes that a local user follows another. Returns the followee if no local user followed them before.
     pub(super) fn begin_following(
         &mut self,
         core: &mut Core,
@@ -146,7 +146,7 @@ impl People {
         self.load_followees(core, &carried);
     }
 
-    /// A local user does not follow somebody any more.
+    /// A local user stopped following another.
     pub(super) fn unwatch(&mut self, core: &mut Core, follower: &str, followee: &Arc<str>) {
         if !self.feed.contains(followee) {
             return;

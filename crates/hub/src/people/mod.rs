@@ -1,7 +1,7 @@
-//! People on one shard: the local users, whom they follow, and what their sessions are told about those.
+//! People on one shard: the local users, whom they follow, and the status events for their sessions.
 //! What a user does is published once, on a subject of their own. Every shard with a follower keeps what is known of the
 //! user (`status_feed.rs`), so no one looks up followers when something changes. The rules are in `tavern-domain`.
-//! Must hold: every session of a follower hears every change once; after `unfollow` it hears nothing more; a user is offline
+//! Must hold: every session of a follower gets every change once; after `unfollow` it gets nothing more; a user is offline
 //! to those they hide from.
 
 mod command;
@@ -100,7 +100,7 @@ impl People {
         self.interests.remove(core, &entry, !self.is_known(user));
     }
 
-    /// The bus carries something that was waited for.
+    /// The bus confirmed something that was waited for.
     pub fn bus_ready(&mut self, core: &mut Core) {
         let (local, followed) = self.interests.take_pending();
         for user in self.interests.carry(core, local, UserRole::Local) {
@@ -147,7 +147,7 @@ impl People {
         }
     }
 
-    /// A session asked for the status of everybody its user follows.
+    /// A session asked for the status of every user its user follows.
     pub fn want_statuses(&mut self, core: &mut Core, id: ListenerId) {
         match core.user_of(id) {
             Some(user) => {
@@ -158,12 +158,12 @@ impl People {
         }
     }
 
-    /// What a session that moves to another node was told last about each of those whom its user follows.
+    /// The statuses that a session which moves to another node was sent last.
     pub fn known_statuses(&self, core: &Core, id: ListenerId) -> KnownStatuses {
         core.user_of(id).map_or_else(Vec::new, |user| self.feed.known_statuses(core, &user))
     }
 
-    /// A session came from another node, where it was told these statuses: it is told what is different.
+    /// A session came from another node with these statuses: it is sent what is different.
     pub fn compare_statuses(&mut self, core: &mut Core, id: ListenerId, known: KnownStatuses) {
         let Some(user) = core.user_of(id).filter(|_| !known.is_empty()) else { return };
         self.follows.wait(&user, WaitingSession::Differences(id, known));
@@ -217,7 +217,7 @@ impl People {
         self.services.read_due(core);
     }
 
-    /// Whether this shard has a reason to hear about a user.
+    /// Whether this shard needs the updates about a user.
     fn is_known(&self, user: &str) -> bool {
         self.follows.contains(user) || self.feed.contains(user)
     }
@@ -251,7 +251,7 @@ impl People {
             }
         };
         if !greeted && core.users.follows(user, followee) {
-            // Their status depends on whether they follow back, so the follower is greeted when that is known.
+            // Their status depends on whether they follow back, so it is sent when that is known.
             self.loads.begin(core, UserLoad::FollowsBack { user: user.clone(), followee: followee.clone() });
         }
     }
@@ -264,7 +264,7 @@ impl People {
         self.feed.mutual_changed(core, user, followee, was, on);
     }
 
-    /// Sends statuses to the sessions that wait for them, if everybody whom their user follows is loaded.
+    /// Sends statuses to the sessions that wait for them, if every followee of their user is loaded.
     fn send_waiting(&mut self, core: &mut Core, user: &Arc<str>) {
         for waiting in self.follows.take_waiting(user) {
             match waiting {

@@ -1,4 +1,4 @@
-//! What a stored user means to somebody who looks at them.
+//! A stored user as their followers see them.
 
 use tavern_domain::Time;
 use tavern_domain::presence::{Followee, PresenceSummary, UserFact, Visibility};

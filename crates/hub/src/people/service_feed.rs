@@ -116,7 +116,7 @@ impl ServiceFeed {
 
 fn publish(core: &mut Core, change: &StatusChange, person: &UserSnapshot) {
     let followee = followee_of(core.now, person);
-    // It is not known who reads this, so only what everybody may see is published.
+    // Any service may read this, so only what everyone may see is published.
     let visible = followee.visibility == Visibility::Everyone;
     let status = match visible {
         true => followee.status(&core.node.settings.activities),

@@ -1,5 +1,5 @@
-//! Followed users, and what the sessions of their local followers are told about them.
-//! Must hold: nothing that happens after a read began is missed; every session of a follower hears every change once; a
+//! Followed users, and the status events for the sessions of their local followers.
+//! Must hold: nothing that happens after a read began is missed; every session of a follower gets every change once; a
 //! user is offline to those they hide from.
 
 use super::person::followee_of;
@@ -16,7 +16,7 @@ use tavern_domain::presence::{Followee, Status, StatusCause, StatusUpdate, UserF
 use tavern_store::UserSnapshot;
 use tavern_wire::json::status as json;
 
-/// The statuses that a session was told last: followees, and a digest of each status.
+/// The statuses that a session was sent last: followees, and a digest of each status.
 pub(super) type KnownStatuses = Vec<(Arc<str>, u64)>;
 
 #[derive(Default)]
@@ -36,10 +36,10 @@ struct FolloweeState {
 /// A followed user who is being read.
 #[derive(Default)]
 struct FolloweeLoad {
-    /// Reads that are not answered yet: what is heard is kept until the last of them.
+    /// Reads that are not answered yet: facts are kept until the last of them.
     open: u32,
     heard: Vec<UserFact>,
-    /// Local users who began to follow just now, and are told the status when it is known.
+    /// Local users who began to follow just now, and are sent the status when it is known.
     greets: Vec<Arc<str>>,
 }
 
@@ -77,7 +77,7 @@ impl StatusFeed {
         Some(followed.entry)
     }
 
-    /// A local user does not follow them any more: they are not told the status when it is known.
+    /// A local user does not follow them any more: they are not sent the status when it is known.
     pub fn remove_follower(&mut self, user: &str, follower: &str) {
         let followed = self.followed.get_mut(user);
         if let Some(loading) = followed.and_then(|followed| followed.loading.as_mut()) {
@@ -92,14 +92,14 @@ impl StatusFeed {
         }
     }
 
-    /// A user was read. Gives who is to be greeted if it was the first time.
+    /// A user was read. Returns the new followers who wait for the status if it was the first time.
     pub fn loaded(&mut self, core: &mut Core, person: &UserSnapshot) -> Option<Vec<Arc<str>>> {
         let now = core.now;
         let settings = &core.node.settings;
         let followed = self.followed.get_mut(&person.user)?;
         let mut read = followee_of(now, person);
         let (heard, greets) = followed.take_heard();
-        // Apply it before anybody is told: what was heard during the read is newer.
+        // Applied before anything is sent: facts received during the read are newer.
         for fact in heard {
             read.apply(now, &settings.activities, 0, fact);
         }
@@ -147,7 +147,7 @@ impl StatusFeed {
         self.tell_visibility(core, user, follower, was, is);
     }
 
-    /// Tells the sessions of a follower the status of a user, now or as soon as it is known.
+    /// Sends the sessions of a new follower the status of a user, now or as soon as it is known.
     pub fn greet(&mut self, core: &mut Core, user: &Arc<str>, follower: &Arc<str>) {
         if let Some(followed) = self.followed.get_mut(user).filter(|followed| !followed.loaded) {
             followed.loading.get_or_insert_default().greets.push(follower.clone());
@@ -156,7 +156,7 @@ impl StatusFeed {
         self.tell_status(core, user, follower);
     }
 
-    /// Sends a session the status of everybody its user follows.
+    /// Sends a session the status of every user its user follows.
     pub fn send_statuses(&self, core: &mut Core, follower: &Arc<str>, id: ListenerId) {
         let Some(local) = core.users.get(follower) else { return };
         let status = |user: Arc<str>| {
@@ -168,7 +168,7 @@ impl StatusFeed {
         send_all(core, id, &statuses);
     }
 
-    /// What the sessions of a user were told last about each of those whom they follow.
+    /// The status of each followee that the sessions of a user were sent last.
     pub fn known_statuses(&self, core: &Core, follower: &Arc<str>) -> KnownStatuses {
         let Some(local) = core.users.get(follower) else { return Vec::new() };
         let known = |user: Arc<str>| {
@@ -201,7 +201,7 @@ impl StatusFeed {
         self.followed.get(user).map(|followed| &**followed).filter(|followed| followed.loaded)
     }
 
-    /// A followed user may have changed: sets the timer of a held disconnect and tells the followers what they may know.
+    /// A followed user may have changed: sets the timer of a held disconnect and sends the followers what they may see.
     fn changed(&self, core: &mut Core, user: &Arc<str>, before: StatusBefore, update: Option<StatusUpdate>) {
         let Some(followed) = self.followed.get(user) else { return };
         let after = followed.before();
@@ -228,7 +228,7 @@ impl StatusFeed {
         }
     }
 
-    /// A follower who sees a user now is told their status; one who does not any more is told that they disconnected.
+    /// A follower who sees a user now is sent their status; one who does not any more is sent a disconnect.
     fn tell_visibility(&self, core: &mut Core, user: &Arc<str>, follower: &Arc<str>, was: bool, is: bool) {
         if is && !was {
             self.tell_status(core, user, follower);
@@ -239,13 +239,13 @@ impl StatusFeed {
         }
     }
 
-    /// The status that the followers who see a user were told last.
+    /// The status that the followers who see a user were sent last.
     fn last_status(&self, core: &Core, user: &str) -> Status {
         let activities = &core.node.settings.activities;
         self.loaded_user(user).map_or_else(Status::default, |known| known.followee.believed(activities))
     }
 
-    /// The status that one follower was told last. None: the user is not loaded.
+    /// The status that one follower was sent last. None: the user is not loaded.
     fn status_for(&self, core: &Core, follower: &str, user: &str) -> Option<Status> {
         let visibility = self.loaded_user(user)?.followee.visibility;
         Some(match core.users.sees(Some(follower), user, visibility) {
@@ -281,7 +281,7 @@ impl StatusFeed {
         sessions: &[ListenerId],
         update: &StatusUpdate,
     ) {
-        // Whom a user hides from is not told their name either.
+        // Followers from whom a user hides do not get their name either.
         let name = self.followed.get(user).and_then(|followed| followed.followee.name.clone());
         let name = name.filter(|_| update.status.online);
         let mut tail = Vec::new();
@@ -301,7 +301,7 @@ impl FolloweeState {
         StatusBefore { visibility: self.followee.visibility, wake: self.followee.next_wake() }
     }
 
-    /// One of the reads was answered: what was heard since it began, and who is to be greeted.
+    /// One of the reads was answered: the facts received since it began, and the new followers.
     fn take_heard(&mut self) -> (Vec<UserFact>, Vec<Arc<str>>) {
         let Some(loading) = self.loading.as_mut() else { return Default::default() };
         loading.open = loading.open.saturating_sub(1);
@@ -313,7 +313,7 @@ impl FolloweeState {
     }
 }
 
-/// A status that is told as it is, without what changed.
+/// A status without what changed.
 fn unexplained(status: Status) -> StatusUpdate {
     StatusUpdate { status, cause: StatusCause::None, channel: None }
 }

@@ -1,5 +1,5 @@
-//! A user changes who can see them: the decision, and who is told once it is committed.
-//! Must hold: a change is told with the version under which it is stored.
+//! A user changes who can see them: the decision, and what is published once it is committed.
+//! Must hold: a change is published with the version under which it is stored.
 
 use super::person::visibility_of;
 use crate::core::{Core, Notice, ReplyTo};
@@ -51,7 +51,7 @@ impl StoredVisibility {
         StoredVisibility { version, visibility, presences: named.map(|row| row.row.key.clone()).collect() }
     }
 
-    /// Tells the user's sessions and followers, and the channels they are present in.
+    /// Notifies the user's sessions and followers, and the channels they are present in.
     pub fn tell(self, core: &mut Core, user: &Arc<str>) {
         let StoredVisibility { version, visibility, presences } = self;
         let update = UserUpdate::Fact(UserFact::Shown { version, visibility });

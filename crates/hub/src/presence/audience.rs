@@ -1,5 +1,5 @@
-//! Telling watchers what a room has taken in, as much of it as its size allows: every change, the sum of a tick, or numbers.
-//! Must hold: a newcomer's snapshot and what it is told afterwards fit together in every mode.
+//! Sends the changes of a channel to its watchers, as its size allows: every change, the sum of a tick, or counts.
+//! Must hold: the snapshot of a new watcher and the events after it fit together in every mode.
 
 use super::rooms::Rooms;
 use crate::core::listener::ListenerId;
@@ -14,12 +14,12 @@ use tavern_domain::presence::{
 };
 use tavern_wire::json::presence as json;
 
-/// A channel that somebody on this shard watches.
+/// A channel with a watcher on this shard.
 pub(super) struct WatchedRoom {
     pub room: Room,
     mode: PresenceMode,
     tick: TickChanges,
-    /// The members as anybody may see them, for those who come at the same version.
+    /// The members as everyone may see them, for new watchers at the same version.
     encoded: Option<(u64, PresenceMode, Arc<[u8]>)>,
     /// Its end is set.
     ticking: bool,
@@ -29,7 +29,7 @@ impl WatchedRoom {
     fn version(&self) -> u64 {
         match self.mode {
             PresenceMode::Full => self.room.version(),
-            // As it was at the last tick: the next one is told from there.
+            // As of the last tick, where the next one starts.
             PresenceMode::Coalesced | PresenceMode::Counts => self.tick.version(),
         }
     }
@@ -42,7 +42,7 @@ impl WatchedRoom {
         }
     }
 
-    /// The members as JSON, at the version from which a newcomer will be told on. `follows`: whom he follows, for a crowd
+    /// The members as JSON, at the version where the events of a new watcher start. `follows`: whom they follow, for a crowd
     /// in which only those are named.
     fn members(&self, sees: json::CanSee<'_>, follows: impl Fn(&str) -> bool) -> Arc<[u8]> {
         let mut members = self.shown();
@@ -61,7 +61,7 @@ impl WatchedRoom {
         body.into()
     }
 
-    /// The same for anybody, written once for each version.
+    /// The same as everyone may see it, written once for each version.
     fn members_for_anybody(&mut self) -> Arc<[u8]> {
         let now = (self.version(), self.mode);
         if let Some((version, mode, body)) = &self.encoded
@@ -74,7 +74,7 @@ impl WatchedRoom {
         body
     }
 
-    /// The version from which somebody who begins to watch is told on.
+    /// The version where the events of a new watcher start. In an emptied channel versions begin anew.
     pub fn base(&self) -> u64 {
         match self.mode {
             PresenceMode::Full => self.room.version(),
@@ -82,20 +82,20 @@ impl WatchedRoom {
         }
     }
 
-    /// News that had waited for a reading are taken in.
+    /// Applies the changes that waited for a read.
     pub fn catch_up(&mut self) {
         self.touch_awaited();
         self.room.catch_up();
     }
 
-    /// News that wait behind a hole may change somebody in any later tick: when it closes.
+    /// Changes that wait for a missing one may take effect in any later tick.
     fn touch_awaited(&mut self) {
         if self.mode != PresenceMode::Full {
             self.room.awaited().for_each(|user| self.tick.touch(self.room.snapshot(), user));
         }
     }
 
-    /// Somebody is about to change.
+    /// A member is about to change.
     pub fn touch(&mut self, update: &PresenceUpdate) {
         if self.mode != PresenceMode::Full {
             self.tick.touch(self.room.snapshot(), &update.user);
@@ -110,14 +110,14 @@ impl Rooms {
         WatchedRoom { tick: TickChanges::at(room.version()), room, mode, encoded: None, ticking: false }
     }
 
-    /// What a channel of this size is told, coming from a mode.
+    /// The mode of a channel of this size, coming from another mode.
     fn mode_of(&self, core: &Core, channel: &str, mode: PresenceMode, users: usize) -> PresenceMode {
         let settings = &core.node.settings;
         let kind = Channel::parse(channel).map_or("", |channel| channel.kind);
         settings.kind(kind).presence_mode.unwrap_or_else(|| settings.crowds.mode(mode, users))
     }
 
-    /// Tells watchers what the room has taken in, or puts it off to the end of the tick.
+    /// Sends watchers the changes that were applied, or schedules the end of the tick.
     pub(super) fn tell_room(&mut self, core: &mut Core, channel: &Arc<str>) {
         let tick_ms = core.node.settings.tick_ms;
         let Some(watched) = self.rooms.get_mut(channel) else { return };
@@ -142,7 +142,7 @@ impl Rooms {
         let user = core.user_of(id);
         let eyes = RoomViewer { users: &core.users, user: user.as_deref() };
         let watched = self.rooms.get_mut(channel)?;
-        // Only those who are close to somebody who hides, or in a crowd, see more than anybody.
+        // Only followers of a member who hides, or in a crowd, see more than everyone does.
         let counts = watched.mode == PresenceMode::Counts;
         let more = |(user, member): (&Arc<str>, &RoomMember)| {
             (counts || member.visibility != Visibility::Everyone) && eyes.is_close(user)
@@ -175,7 +175,7 @@ impl Rooms {
         }
     }
 
-    /// Somebody shows himself to others than before: to some he goes, to some he comes, to all it is one version.
+    /// A user's visibility changed: they disappear for some watchers and appear for others, in one version.
     fn tell_face(
         &mut self,
         core: &mut Core,
@@ -199,7 +199,7 @@ impl Rooms {
         self.tell_difference(core, channel, &difference, PresenceMode::Full);
     }
 
-    /// The crowd has grown or shrunk past a threshold: watchers are told how they will be told from now on.
+    /// The crowd has grown or shrunk past a threshold: watchers are sent the new mode.
     fn change_mode(&mut self, core: &mut Core, channel: &Arc<str>) {
         let Some(watched) = self.rooms.get(channel) else { return };
         let before = watched.mode;
@@ -227,7 +227,7 @@ impl Rooms {
         self.end_tick(core, channel);
     }
 
-    /// Tells the sum of a tick.
+    /// Sends the sum of a tick.
     pub(crate) fn end_tick(&mut self, core: &mut Core, channel: &Arc<str>) {
         let Some(watched) = self.rooms.get_mut(channel) else { return };
         let mode = watched.mode;
@@ -238,7 +238,7 @@ impl Rooms {
         }
     }
 
-    /// The room was read again: what was not told yet is told as one difference.
+    /// The channel was read again: what was not sent yet is sent as one difference.
     pub(super) fn tell_reading(
         &mut self,
         core: &mut Core,
@@ -247,12 +247,12 @@ impl Rooms {
     ) {
         let Some(watched) = self.rooms.get_mut(channel) else { return };
         let mode = watched.mode;
-        // Versions that have passed are told even if nobody is different: whoever counts must not miss any.
+        // Versions are sent even if no member is different: a client that counts them must not miss any.
         if difference.to == difference.from {
             return;
         }
         if mode != PresenceMode::Full {
-            // A tick that cancelled out was told to nobody.
+            // A tick that cancelled out was not sent.
             difference.from = watched.tick.version();
         }
         watched.tick = TickChanges::at(difference.to);
@@ -285,20 +285,20 @@ impl Rooms {
         });
     }
 
-    /// The sessions that see more of a difference than anybody does.
+    /// The sessions that see more of a difference than everyone does.
     fn close_to(&self, core: &Core, difference: &RoomDifference, mode: PresenceMode) -> BTreeSet<u32> {
         let more = |visibility| mode == PresenceMode::Counts || visibility != Visibility::Everyone;
         let entries = difference.joined.iter().chain(&difference.updated);
         let entries = entries.map(|entry| (&entry.user, entry.visibility));
         let left = difference.left.iter().map(|gone| (&gone.user, gone.visibility));
-        // Whoever is close sees a face turn otherwise than anybody, whichever way it turned.
+        // Followers see a change of visibility otherwise than everyone, whichever way it went.
         let faces = difference.visibility_changed.iter().map(|turned| (&turned.user, Visibility::Nobody));
         let users = entries.chain(left).chain(faces).filter(|(_, visibility)| more(*visibility));
         let sessions = users.flat_map(|(user, _)| core.users.sessions_close_to(user));
         sessions.map(|id| id.index).collect()
     }
 
-    /// Written once for anybody, and once for each of those who are close to whom it is about.
+    /// Written once for everyone, and once for each session that may see more.
     fn tell_watchers(
         &mut self,
         core: &mut Core,
@@ -328,7 +328,7 @@ impl Rooms {
     }
 }
 
-/// Who looks at a room; nobody in particular sees what anybody may.
+/// Who looks at a channel; without a user, what everyone may see.
 #[derive(Clone, Copy)]
 struct RoomViewer<'a> {
     users: &'a Users,
@@ -344,7 +344,7 @@ impl RoomViewer<'_> {
         self.user.is_some_and(|viewer| self.users.follows(viewer, user))
     }
 
-    /// He himself, or whoever follows him.
+    /// The user themselves, or a follower.
     fn is_close(self, user: &str) -> bool {
         self.user == Some(user) || self.follows(user)
     }

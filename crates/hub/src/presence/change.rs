@@ -16,8 +16,8 @@ pub(crate) enum PresenceAction {
     Wake,
     /// The user is visible to others than before.
     SetVisibility(Visibility),
-    /// An app or a party holds the user there: bring them to where their carrier is. These clients have gone from the
-    /// carrier. `own` stands for the user when no client has to carry them.
+    /// An app or a party holds the user there: make them follow their carrier. These clients have left the carrier. `own` is
+    /// the client of a hold without a carrier.
     SyncHeld {
         gone: Vec<(ClientId, OfflineReason)>,
         own: ClientId,
@@ -82,7 +82,7 @@ impl PresenceChange {
         matches!(self.action, PresenceAction::Input(AttendanceInput::Join { .. }))
     }
 
-    /// It is about the user's own channel, which says whether they are online at all.
+    /// It is about the user's own channel, which shows whether they are online at all.
     pub fn is_own_channel(&self) -> bool {
         !self.anonymous && crate::user::is_own_channel(&self.key.channel)
     }

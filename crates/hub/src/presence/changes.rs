@@ -1,6 +1,6 @@
 //! Presence changes on their way through the store, and what follows from them.
 //! Must hold: a departure that was begun happens; a client that may be present is remembered by its session, so that it
-//! goes with it; followers and watchers hear of a change after it is committed.
+//! goes with it; followers and watchers are notified after the commit.
 
 use super::change::{PresenceAction, PresenceChange};
 use super::decision::{CommittedPresence, PresenceDecision, PresenceOutcome};
@@ -83,7 +83,7 @@ impl PresenceChanges {
         self.progressed(core, progress);
     }
 
-    /// Removes what no living node vouches for.
+    /// Removes presences without a living node.
     pub fn sweep(&mut self, core: &mut Core, stale: StaleUser) {
         let decision = PresenceDecision::Sweep(SweepDecision(stale));
         let progress = self.transactions.begin(core, decision, Facts::default());
@@ -218,7 +218,7 @@ impl PresenceChanges {
         }
     }
 
-    /// The store did not take a change: the caller is told. What may have happened all the same is found out; a departure is
+    /// The store did not take a change: the caller is refused. An unknown outcome is resolved; a departure is
     /// tried again, and so is what no one waits for and would not be repeated otherwise.
     fn failed(&mut self, core: &mut Core, mut change: PresenceChange, unknown: bool, answer: &StoreAnswer) {
         let Some(claim) = change.claim.take() else { return self.try_later(core, change, answer) };
@@ -238,7 +238,7 @@ impl PresenceChanges {
         }
     }
 
-    /// It keeps its place in the queue. Commands behind it are told at once that the store does not answer.
+    /// It keeps its place in the queue. Commands behind it are refused at once.
     fn try_later(&mut self, core: &mut Core, change: PresenceChange, answer: &StoreAnswer) {
         for claim in self.queue.give_up(&change.key) {
             core.finish(claim, Err(refusal(answer)));
@@ -248,7 +248,7 @@ impl PresenceChanges {
         core.agenda.set(due, Timer::RetryPresence);
     }
 
-    /// It is so: the caller gets the reply, then everybody whom it concerns is told.
+    /// Committed: the caller gets the reply, then others are notified.
     fn committed(
         &mut self,
         core: &mut Core,
@@ -283,7 +283,7 @@ impl PresenceChanges {
         }
     }
 
-    /// Everybody concerned is told: users who are carried, followers, watchers here and elsewhere.
+    /// Notifies held presences, followers, and watchers here and on other nodes.
     fn tell_commit(
         &mut self,
         core: &mut Core,
@@ -316,7 +316,7 @@ impl PresenceChanges {
         core.notify(Notice::PresenceChanged(told));
     }
 
-    /// A carrier has moved: what it carries moves along.
+    /// A carrier has changed: the presences that it holds follow.
     fn move_held(
         &mut self,
         core: &mut Core,
@@ -383,7 +383,7 @@ impl PresenceChanges {
     }
 }
 
-/// Brings what is held in a channel to where its carrier is.
+/// Makes a held presence follow its carrier.
 pub(super) fn sync_held(
     core: &mut Core,
     key: PresenceKey,
@@ -441,7 +441,7 @@ fn note_alone(core: &mut Core, change: &PresenceChange, alone: Option<(u64, Time
     }
 }
 
-/// Where a user is has changed: their followers hear of it, and an app's removal reaches their sessions.
+/// A user's status may have changed: notifies their followers, and their sessions of a removal by an app.
 fn tell_followers(
     core: &mut Core,
     change: &PresenceChange,

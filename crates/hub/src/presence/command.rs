@@ -51,7 +51,7 @@ impl Presence {
         Err(CommandStop::Begun(claim))
     }
 
-    /// Leaving needs no right: whoever could come may go.
+    /// Leaving needs no right.
     pub(crate) fn op_leave(
         &mut self,
         core: &mut Core,
@@ -97,7 +97,7 @@ impl Presence {
         }
         let channel = parse_channel(name)?;
         permitted(core, caller, id, Verb::Presence, &channel)?;
-        // Carried first, read then: what happens in between is heard.
+        // Subscribed first, read then: changes in between are received.
         carried_subscribe(core, caller, id, Namespace::Channel, name)?;
         carry_presence(core, caller, name)?;
         let Some(members) = self.rooms.members(core, name, id, caller.link.id) else {

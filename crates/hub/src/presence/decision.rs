@@ -1,5 +1,5 @@
 //! Presence changes as decisions: given what is stored and what the session is doing now, what must be committed.
-//! Must hold: who vouches for a client is who writes; a change that means nothing any more writes nothing.
+//! Must hold: a client is present under the epoch that writes it; a change that is obsolete writes nothing.
 
 use super::change::{PresenceAction, PresenceChange};
 use super::hold::{self, HoldDecision};
@@ -22,7 +22,7 @@ pub(super) enum PresenceDecision {
     Change(Box<PresenceChange>),
     /// An app puts a user into a channel.
     Hold(HoldDecision),
-    /// Presences that no living node vouches for are removed, user by user.
+    /// Presences without a living node are removed, user by user.
     Sweep(SweepDecision),
 }
 
@@ -78,7 +78,7 @@ fn decide_change(change: &mut PresenceChange, core: &Core, facts: &Facts) -> Dec
         return DecisionStep::Done(PresenceOutcome::FoundOut(find_out(change, found)));
     }
     if change.is_join() && change.listener.is_some_and(|id| !is_settled(core, id)) {
-        // It has ended or moves: joining for it now would take it from the node that vouches for it.
+        // It has ended or moves: joining now would take it away from its new node.
         let refusal = Refusal::new(Code::Gone, "the session has ended; say hello again");
         return DecisionStep::Done(PresenceOutcome::Refused(refusal));
     }
@@ -94,7 +94,7 @@ fn decide_change(change: &mut PresenceChange, core: &Core, facts: &Facts) -> Dec
     change.visibility = change.visibility.or(shown);
     let before = found.map(|found| found.row.attendance.clone()).unwrap_or_default();
     let mut attendance = before.clone();
-    // Asked once: the node may begin a new epoch at any moment, and who vouches must be who writes.
+    // Read once: the node may begin a new epoch at any moment, and client and writer must have the same.
     let home = core.node.home();
     let mut changes = apply(core.now, change, &home, &mut attendance);
     if let Some((from, to)) = shown.zip(change.visibility)
@@ -140,7 +140,7 @@ fn apply(
 ) -> Vec<AttendanceChange> {
     let mut changes = Vec::new();
     match change.action.clone() {
-        // A client that joins is vouched for by the present epoch, however long ago it began to join.
+        // A client joins under the present epoch, however long ago it began to join.
         PresenceAction::Input(AttendanceInput::Join { client, state, .. }) => {
             attendance.handle(now, AttendanceInput::Join { client, node: home.clone(), state }, &mut changes);
         }
@@ -252,7 +252,7 @@ fn said_bye(changes: &[AttendanceChange]) -> bool {
         .any(|change| matches!(change, AttendanceChange::UserOffline { reason, .. } if reason.is_explicit()))
 }
 
-/// The commit that makes a change so. What it expects is added by whoever loaded it.
+/// The commit that makes a change so. The driver adds what it expects.
 pub(super) fn commit_of(
     core: &Core,
     change: &PresenceChange,

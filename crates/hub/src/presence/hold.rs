@@ -1,6 +1,6 @@
-//! Users whom an app or a party holds in a channel: as long as it says so, carried by the user's clients in another channel,
-//! or by themselves until a time. Must hold: nobody is there without a client that carries them or a time that still runs;
-//! when a carrier leaves, is lost or comes back, what it carries follows, on every node.
+//! Users whom an app or a party holds in a channel: as long as their clients are in another channel (the carrier), or until a
+//! time. Must hold: a held user has a client in the carrier or a time that still runs; when a client leaves the carrier, is
+//! lost or comes back, the held presence follows, on every node.
 
 use super::change::{PresenceAction, PresenceChange};
 use super::decision::{PresenceOutcome, changed, commit_of};
@@ -37,12 +37,12 @@ impl HoldDecision {
     }
 }
 
-/// Who vouches for a user whom an app put somewhere without a client: no node.
+/// The node of a user whom an app holds without a client: none.
 fn nowhere() -> NodeEpoch {
     NodeEpoch { node: "".into(), epoch: Epoch(0) }
 }
 
-/// Brings a user who is held to where their carrier is.
+/// Makes a held presence follow its carrier.
 pub(super) fn decide_held(
     change: &mut PresenceChange,
     core: &Core,
@@ -104,7 +104,7 @@ pub(super) fn decide_held(
     DecisionStep::Commit { commit, outcome }
 }
 
-/// Every client that carries the user is there, and the user alone if no client has to.
+/// Every client in the carrier is present, and the user alone if there is no carrier.
 fn arrive(
     now: Time,
     attendance: &mut Attendance,
@@ -123,7 +123,7 @@ fn arrive(
     }
 }
 
-/// Clients that carried the user and are gone take them along.
+/// Clients that left the carrier leave here too.
 fn depart(
     now: Time,
     attendance: &mut Attendance,
@@ -157,7 +157,7 @@ fn depart(
     }
 }
 
-/// The time of a hold is over: whoever was there because of it goes.
+/// The time of a hold is over: the held client leaves.
 fn expire(
     now: Time,
     attendance: &mut Attendance,

@@ -1,6 +1,6 @@
 //! Presence on one shard: who is in which channel, and who watches it. A command or an event of a session becomes a
-//! `PresenceChange`, which the store commits (`changes.rs`); what is committed is told to watchers (`rooms.rs`). The rules are
-//! in `tavern-domain`. Must hold: one command, at most one commit; nothing is told before it is committed.
+//! `PresenceChange`, which the store commits (`changes.rs`); what is committed is sent to watchers (`rooms.rs`). The rules are
+//! in `tavern-domain`. Must hold: one command, at most one commit; nothing is sent before it is committed.
 
 mod audience;
 mod change;
@@ -65,7 +65,7 @@ impl Presence {
         self.changes.hold(core, hold, claim);
     }
 
-    /// Removes presences of a user that no living node vouches for.
+    /// Removes presences of a user without a living node.
     pub fn sweep_user(&mut self, core: &mut Core, stale: StaleUser) {
         self.changes.sweep(core, stale);
     }

@@ -1,5 +1,5 @@
-//! Watching a channel: it is read once, then kept by the update of its changes. A hole is healed by reading again.
-//! Must hold: a watcher hears every change after its snapshot, in order and once.
+//! Watched channels: each is read once, then kept up to date by its changes. If one is missing, the channel is read again.
+//! Must hold: a watcher gets every change after its snapshot, in order and once.
 
 use super::audience::WatchedRoom;
 use crate::connection::LinkId;
@@ -37,7 +37,7 @@ enum RoomRequest {
     Members {
         channel: Arc<str>,
     },
-    /// Whether a watched channel is where the store says.
+    /// Whether a watched channel has the version of the store.
     Compare {
         channel: Arc<str>,
     },
@@ -48,13 +48,13 @@ enum RoomRequest {
     },
 }
 
-/// A channel that is being read, page by page, and what was heard of it meanwhile.
+/// A channel that is being read, page by page, and the changes received meanwhile.
 #[derive(Default)]
 pub(super) struct RoomLoad {
     snapshot: RoomSnapshot,
     after: Option<Arc<str>>,
     heard: Vec<ChannelUpdate>,
-    /// There was more to hear than is kept: what was read is not enough.
+    /// More changes came than are kept: it must be read again.
     overflowed: bool,
     claims: Vec<ReplyTo>,
 }
@@ -63,11 +63,11 @@ pub(super) struct RoomLoad {
 const WHO_USERS: u64 = 100;
 /// One page of a channel's members.
 const PAGE: u32 = 1000;
-/// How long missing update may take before the channel is read again.
+/// How long a missing change may take before the channel is read again.
 const HOLE_MS: u64 = 1_000;
 /// How long a channel that was read may wait for its first watcher.
 const FRESH_MS: u64 = 1_000;
-/// News that are kept while a channel is read; more, and it is read again.
+/// Changes that are kept while a channel is read; with more it is read again.
 const HEARD_MAX: usize = 10_000;
 
 impl Rooms {
@@ -105,7 +105,7 @@ impl Rooms {
         }
     }
 
-    /// The members of a watched channel as JSON. None: it is not known here yet; the link is told when it is.
+    /// The members of a watched channel as JSON. None: it is being read; the link is named in `Effects::ready` afterwards.
     pub(crate) fn members(
         &mut self,
         core: &mut Core,
@@ -116,7 +116,7 @@ impl Rooms {
         if self.rooms.contains_key(channel) {
             return self.room_members(core, channel, id);
         }
-        // From before the reading on: what happens meanwhile must be heard.
+        // Before the read begins: changes meanwhile must be received.
         self.hold_update(core, channel);
         let known = self.reading.contains_key(channel);
         let claim = core.replies.claim_pause(link);
@@ -127,7 +127,7 @@ impl Rooms {
         None
     }
 
-    /// News of a channel come to this shard although nobody here watches it yet.
+    /// Routes the changes of a channel to this shard before its first watcher is there.
     fn hold_update(&mut self, core: &mut Core, channel: &Arc<str>) {
         if !self.held.contains_key(channel) && !is_watched(core, channel) {
             let entry = core.node.registry.intern(Namespace::Presence, channel.as_bytes());
@@ -136,7 +136,7 @@ impl Rooms {
         }
     }
 
-    /// Somebody watches it now, or nobody will.
+    /// It has a watcher by now, or will have none.
     pub(crate) fn release_updates(&mut self, core: &mut Core, channel: &str) {
         let Some(entry) = self.held.remove(channel) else { return };
         let unheard = entry.removed(core.index, !is_watched(core, channel));
@@ -146,7 +146,7 @@ impl Rooms {
         }
     }
 
-    /// What is known of a channel that nobody watches grows old.
+    /// Forgets a channel without a watcher.
     fn forget_unwatched(&mut self, core: &mut Core, channel: &str) {
         if !is_watched(core, channel) {
             self.rooms.remove(channel);
@@ -166,7 +166,7 @@ impl Rooms {
                     core.finish(claim, Err(refusal(&answer)));
                 }
                 self.forget_unwatched(core, &channel);
-                // Whoever watches is told as soon as it can be read.
+                // Watchers get the difference as soon as it can be read.
                 core.agenda.set(core.now + HOLE_MS, Timer::ChannelCheck(channel));
             }
             return;
@@ -191,7 +191,7 @@ impl Rooms {
         self.settle_reading(core, channel, reading);
     }
 
-    /// The channel is known: watchers are told what is different, newcomers that they can begin.
+    /// The channel was read: watchers are sent the difference, waiting commands go on.
     fn settle_reading(&mut self, core: &mut Core, channel: Arc<str>, reading: RoomLoad) {
         match self.rooms.get(&channel) {
             Some(_) => {
@@ -220,14 +220,14 @@ impl Rooms {
         if reading.overflowed {
             self.read_again(core, &channel);
         }
-        // If nobody begins to watch soon, nobody will.
+        // Forgotten if the first watcher does not come soon.
         core.agenda.set(core.now + FRESH_MS, Timer::ChannelCheck(channel));
         for claim in reading.claims {
             core.finish(claim, Ok(Vec::new()));
         }
     }
 
-    /// News of a channel, from this shard, another one, or another node.
+    /// A change of a channel, from this shard, another one, or another node.
     pub fn apply_update(&mut self, core: &mut Core, told: &ChannelUpdate) {
         if let Some(reading) = self.reading.get_mut(&told.channel) {
             if reading.heard.len() < HEARD_MAX {
@@ -242,7 +242,7 @@ impl Rooms {
             Applied::Emitted => self.tell_room(core, &told.channel),
             Applied::Old => {}
             Applied::Gap => {
-                // News of two nodes may overtake each other: what is missing is usually on its way.
+                // Changes of two nodes may overtake each other: the missing one is usually on its way.
                 core.agenda.set(core.now + HOLE_MS, Timer::ChannelCheck(told.channel.clone()));
             }
         }
@@ -261,14 +261,14 @@ impl Rooms {
         }
     }
 
-    /// Asks the store where the watched channels are: a last word that was lost shows in nothing else. Done at each
+    /// Compares the watched channels with the store: the loss of a last change shows in nothing else. Done at each
     /// heartbeat while there are other nodes.
     pub fn look_at_rooms(&mut self, core: &mut Core) {
         if !core.node.carrier.reaches_others() {
             return;
         }
         let mut channels: Vec<Arc<str>> = self.rooms.keys().cloned().collect();
-        // The same world asks the same questions in the same order.
+        // Sorted, so that a run is reproducible.
         channels.sort();
         for channel in channels {
             let read = Read::Roster { channel: channel.clone(), after: None, limit: 1 };

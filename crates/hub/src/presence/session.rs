@@ -144,7 +144,7 @@ impl Presence {
         }
     }
 
-    /// The node lives on under a new epoch: it vouches for its living clients again.
+    /// The node goes on under a new epoch: its living clients are announced again.
     pub(crate) fn announce(&mut self, core: &mut Core) {
         let ids: Vec<ListenerId> = core.listeners.ids().collect();
         for id in ids {
@@ -179,7 +179,7 @@ impl Presence {
         );
     }
 
-    /// A client whose session went to another node is lost, unless that node vouches for it.
+    /// A client whose session went to another node is lost, unless it is present there.
     pub(crate) fn lose_departed(
         &mut self,
         core: &mut Core,
@@ -208,7 +208,7 @@ impl Presence {
         }
     }
 
-    /// Brings what is held in a channel to where its carrier is.
+    /// Makes a held presence follow its carrier.
     pub(crate) fn sync_held(&mut self, core: &mut Core, key: PresenceKey) {
         let change = sync_held(core, key, Vec::new());
         self.changes.begin(core, change);
@@ -300,7 +300,7 @@ fn is_present(core: &Core, id: ListenerId, channel: &str) -> bool {
     session.is_some_and(|session| session.present.has(channel))
 }
 
-/// The user's own channel first: then what they stop doing elsewhere is not told as well.
+/// The user's own channel first: then their departure from the others is no status change.
 fn present(core: &Core, id: ListenerId) -> Vec<Arc<str>> {
     let session = core.session(id);
     let mut channels: Vec<Arc<str>> =

@@ -1,4 +1,4 @@
-//! Presences that will never end by themselves, because no node that the store knows vouches for them.
+//! Presences that will never end by themselves, because the store does not know their node.
 //! Must hold: one user is one commit, which looks again: everything of theirs that is stale goes, or nothing.
 
 use super::change::{PresenceAction, PresenceChange};

@@ -1,5 +1,5 @@
-//! What other services hear of users who come and go: events of the topic `tavern.presence`, in the commit that decides it, so
-//! that each transition is told once whatever the number of nodes. Must hold: without a subscriber nothing is written.
+//! Users who come and go as events of the topic `tavern.presence`, appended in the commit that decides it, so that each
+//! transition is published once whatever the number of nodes. Must hold: without a subscription nothing is written.
 
 use super::change::PresenceChange;
 use crate::core::Core;
@@ -26,7 +26,7 @@ pub(super) fn transitions(core: &Core, change: &PresenceChange, changes: &[Atten
     .collect()
 }
 
-/// Somebody may wait for what a commit has added.
+/// Wakes the deliveries of the topic if a commit has appended to it.
 pub(super) fn tell_topic(core: &mut Core, receipt: &Receipt) {
     if !receipt.appended.is_empty() {
         core.effects.topics.push(PRESENCE);

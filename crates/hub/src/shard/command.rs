@@ -349,7 +349,7 @@ fn op_publish(
     Ok(())
 }
 
-/// Says which channel is used when it is not the one that was asked for.
+/// Names the channel that is used if it is not the one that was asked for.
 fn write_instead(target: &SubscribeTarget<'_>, name: &str, body: &mut Vec<u8>) {
     if let SubscribeTarget::Channel(asked) = target
         && asked != name

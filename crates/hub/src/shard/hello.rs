@@ -1,4 +1,4 @@
-//! `hello`: who a client is, and the session it comes back to or begins. Its reply is true for everybody: the presence of the
+//! `hello`: who a client is, and the session it comes back to or begins. Its reply holds on every node: the presence of the
 //! user is committed before, unless the store does not answer in time.
 
 use super::Shard;

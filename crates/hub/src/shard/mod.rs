@@ -287,7 +287,7 @@ impl Shard {
         }
     }
 
-    /// Every feature lets go of a session, then the core forgets it.
+    /// Every feature forgets a session, then the core does.
     fn end_session(&mut self, id: ListenerId) {
         let core = &mut self.core;
         self.presence.lose_all(core, id);

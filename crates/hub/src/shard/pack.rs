@@ -56,7 +56,7 @@ impl Shard {
         self.migration.store(&mut self.core, half, packed.as_ref());
     }
 
-    /// Presence changes held back for the next tick are told first, so that the mailbox is as recent as `told`.
+    /// Presence changes held back for the next tick are sent first, so that the mailbox is as recent as the versions.
     fn pack_session(&mut self, id: ListenerId) -> Option<PackedSession> {
         let channels = migration::watched_by(&self.core, id);
         for channel in &channels {

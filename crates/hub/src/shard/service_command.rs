@@ -1,4 +1,4 @@
-//! What an app orders for its users through the server API. The same as the users' own commands, for anybody.
+//! Commands of an app on behalf of its users, through the server API.
 
 use super::Shard;
 use crate::core::ReplyTo;
@@ -22,7 +22,7 @@ pub enum ServiceCommand {
         user: Arc<str>,
         value: Visibility,
     },
-    /// He is in a channel as long as his clients are in another, or all of them if none is named, or until a time.
+    /// Holds the user in a channel as long as their clients are in another one, or anywhere if none is named, or until a time.
     Hold {
         channel: Arc<str>,
         user: Arc<str>,
@@ -32,7 +32,7 @@ pub enum ServiceCommand {
     /// A command about parties, of a user or of the app itself.
     Party {
         call: Box<PartyRequest>,
-        /// It comes from the user himself: whoever floods is not heard.
+        /// It comes from the user themselves: the limit on refused commands applies.
         limited: bool,
     },
     /// An inbox message for a user, as JSON.
@@ -42,7 +42,7 @@ pub enum ServiceCommand {
         /// Names the request, so that it is carried out once.
         once: Option<Arc<str>>,
     },
-    /// He is not in a channel any more, whoever put him there.
+    /// Removes the user from a channel.
     Release {
         channel: Arc<str>,
         user: Arc<str>,
@@ -104,9 +104,10 @@ fn check(order: &ServiceCommand) -> Result<(), Refusal> {
         check_channel(channel)?;
     }
     match order {
-        ServiceCommand::Hold { channel, with: Some(with), .. } if channel == with => {
-            Err(Refusal::new(Code::BadRequest, "nobody is carried by the channel he is put into"))
-        }
+        ServiceCommand::Hold { channel, with: Some(with), .. } if channel == with => Err(Refusal::new(
+            Code::BadRequest,
+            "the field `with` must name another channel than the one to hold the user in",
+        )),
         ServiceCommand::Follow { follower, followee, on: true } if follower == followee => {
             Err(Refusal::new(Code::BadRequest, "users cannot follow themselves"))
         }

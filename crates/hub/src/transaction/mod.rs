@@ -1,6 +1,6 @@
 //! Runs decisions against the store. A decision is pure: it is given the facts that were loaded and answers what else it
 //! needs, or what to commit. The driver loads everything that is asked for in one round trip, adds the versions that were
-//! read to the commit, starts again on a conflict, and says when the outcome is unknown.
+//! read to the commit, starts again on a conflict, and reports an unknown outcome.
 //! Must hold: every row that a decision has seen is expected by its commit; a transaction ends exactly once.
 
 mod facts;
