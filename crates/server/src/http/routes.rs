@@ -67,6 +67,7 @@ pub fn is_head(extensions: &Extensions) -> bool {
 }
 
 /// Checks the method of a request; makes a `GET` of a `HEAD`. The answer to a request without a route.
+#[expect(clippy::result_large_err, reason = "the response is returned once per request")]
 pub fn admit<B>(request: &mut http::Request<B>) -> Result<(), HttpResponse> {
     let (method, path) = (request.method(), request.uri().path());
     let Some(methods) = methods_of(path) else {
