@@ -3,7 +3,7 @@
 use crate::auth;
 use crate::clock::NodeClock;
 use crate::config::ServerMode;
-use crate::connection_refusal::{ConnectionLimit, ConnectionRefuser};
+use crate::connection_refusal::{ConnectionLimit, ConnectionRefuser, FirstSender};
 use crate::connections::{self, ConnectionSlot};
 use crate::http::{self, HttpApi, HttpServer};
 use crate::resp::{RedisPeer, RespServer};
@@ -32,7 +32,7 @@ impl HttpAcceptor {
     pub async fn run(self, listener: TcpListener) {
         let counts = self.api.connections.clone();
         let proxies = self.api.config.trusted_proxies.clone();
-        let refuser = ConnectionRefuser::new(http_refusal, self.tls.clone());
+        let refuser = ConnectionRefuser::new(FirstSender::Client, http_refusal, self.tls.clone());
         let server = HttpServer { api: self.api, tls: self.tls };
         connections::accept(listener, counts, proxies, refuser, |socket, peer, slot| {
             tokio::spawn(http::serve(server.clone(), socket, peer, slot));
@@ -51,7 +51,7 @@ pub struct RedisAcceptor {
 impl RedisAcceptor {
     pub async fn run(self: Arc<RedisAcceptor>, listener: TcpListener) {
         let counts = self.resp.connections.clone();
-        let refuser = ConnectionRefuser::new(redis_refusal, self.tls.clone());
+        let refuser = ConnectionRefuser::new(FirstSender::Server, redis_refusal, self.tls.clone());
         connections::accept(listener, counts, Vec::new(), refuser, |socket, peer, slot| match &self.tls {
             None => self.hand_over(socket, None, peer, slot),
             Some(tls) => {
