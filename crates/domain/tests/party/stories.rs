@@ -68,7 +68,7 @@ fn two_users_who_invite_each_other_join_with_the_first_accept() {
 }
 
 #[test]
-fn cancelling_tells_the_invitee_and_ends_an_empty_party() {
+fn cancelling_notifies_the_invitee_and_ends_an_empty_party() {
     check(
         "ann invites bob; bob accepts; ann invites cid; ann cancels cid",
         "cid: invite_cancel ann cancelled, ann+bob: uninvited cid cancelled | 1 v4 idle: ann bob",
@@ -84,7 +84,7 @@ fn cancelling_tells_the_invitee_and_ends_an_empty_party() {
 }
 
 #[test]
-fn declining_tells_the_inviter_or_else_the_leader() {
+fn declining_notifies_the_inviter_or_else_the_leader() {
     check(
         "ann invites bob; bob accepts; ann invites cid; cid declines saying no",
         "ann: decline cid declined saying no, bob: uninvited cid declined | 1 v4 idle: ann bob",
@@ -97,7 +97,7 @@ fn declining_tells_the_inviter_or_else_the_leader() {
 }
 
 #[test]
-fn accepting_tells_the_inviter_or_else_the_leader() {
+fn accepting_notifies_the_inviter_or_else_the_leader() {
     check(
         "ann invites bob; bob accepts; ann invites cid; cid accepts; ann invites dan; ann leaves; dan accepts",
         "bob: accept dan, cid: join dan | 1 v8 idle: bob cid dan",

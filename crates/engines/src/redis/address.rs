@@ -1,4 +1,5 @@
-//! The address of a Redis server, how to log in, and how to find the primary. Shared by the store and the bus. Must hold: an error never repeats the address, which may hold a password.
+//! The address of a Redis server, how to log in, and how to find the primary. Shared by the store and the bus.
+//! Must hold: an error never repeats the address, which may hold a password.
 //!
 //! `redis://[[user]:password@]host[:port][/number][?option=value&…]` is one server; of several hosts the first that answers is
 //! used: they must be names of the same server. `redis-sentinel://host[:port],…?service=NAME` asks sentinels for the

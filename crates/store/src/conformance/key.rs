@@ -57,7 +57,7 @@ pub(super) fn keys_come_in_pages(world: &dyn StoreUnderTest) {
     assert_eq!(page(&client, Some("d"), 3).rows, []);
 }
 
-pub(super) fn a_revoked_key_says_when(world: &dyn StoreUnderTest) {
+pub(super) fn a_revoked_key_has_its_time(world: &dyn StoreUnderTest) {
     let client = client(world);
     let version = client.commit(create(api_key("k1", 1))).unwrap().put[0];
     let revoked = ApiKey { revoked_at: Some(Time(9)), ..api_key("k1", 1) };

@@ -162,7 +162,7 @@ pub(super) fn restored_events_keep_their_positions(world: &dyn StoreUnderTest) {
     assert_eq!(shown(&log(&client, &["a"], 0, 10)), ["21 a17 x", "23 a18 z"]);
     let all = counts(&client, &[], None, 10).page.rows;
     assert_eq!(all, [("a".into(), 18), ("b".into(), 4), ("gone".into(), 5)]);
-    // What is there stays, and the log goes on behind it.
+    // Existing entries stay, and the log continues after them.
     let again = vec![entry(22, "b", 9, None, "other"), entry(23, "b", 9, None, "other")];
     let appends = vec![event("a", Some("i"), "x"), event("gone", None, "w"), event("a", Some("k"), "v")];
     let receipt = client.commit(Commit { restores: again, appends, ..Commit::default() }).unwrap();

@@ -1,6 +1,6 @@
 //! What every engine must do, as cases. The suite lives with the contract; an engine brings a `StoreUnderTest` or a
-//! `BusUnderTest` and runs all of them, each as a test of its own (`test_store!`, `test_bus!`). A case that does not hold for an engine is named in that engine's
-//! exclusions, with the reason.
+//! `BusUnderTest` and runs all of them, each as a test of its own (`test_store!`, `test_bus!`). A case that does not hold
+//! for an engine is named in that engine's exclusions, with the reason.
 //! Must hold: `cases` and the tests come from one list, so no case silently never runs.
 
 mod bus;
@@ -58,7 +58,7 @@ macro_rules! store_cases {
             deadline::deadlines_come_in_pages,
             key::a_key_is_found_by_its_hash,
             key::keys_come_in_pages,
-            key::a_revoked_key_says_when,
+            key::a_revoked_key_has_its_time,
             key::a_deleted_key_is_gone,
             session::a_session_is_read_as_it_was_stored,
             session::sessions_come_in_pages_by_node_and_all,
