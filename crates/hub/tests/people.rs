@@ -6,8 +6,8 @@ mod harness;
 use harness::cluster::TestCluster;
 use harness::code;
 use harness::people::{GRACE, HOLD, RESUME, Scene, settings, shown, words};
-use serde_json::Value;
-use tavern_hub::{Caller, Settings};
+use serde_json::{Value, json};
+use tavern_hub::{Caller, Flow, Settings};
 use tavern_hub::{LivenessTask, ShardEvent};
 use tavern_store::memory::{WorkFault, WorkOutcome};
 use tavern_store::{Row, Work};
@@ -378,4 +378,18 @@ fn repeated_follow_greets_the_follower_after_an_unknown_outcome() {
     scene.check(0, &bob, "ann online none");
     scene.cluster.live(1_000);
     scene.check(0, &bob, "");
+}
+
+#[test]
+fn followed_users_are_read_when_the_bus_refuses_to_carry_their_updates() {
+    let mut cluster = TestCluster::new(None);
+    cluster.follow_all(&["ann".into()], "bob");
+    let mut ann = cluster.node(0).socket();
+    let hello = r#"{"op":"hello","token":"ann","status":true}"#;
+    while cluster.node(0).run(0, &mut ann, hello).0 == Flow::Wait {
+        assert!(cluster.settles_within(2_000), "the bus is not asked without end");
+    }
+    assert!(cluster.settles_within(2_000), "the bus is not asked without end");
+    let heard = cluster.node(0).hear(&ann);
+    assert_eq!((&heard[0]["event"], &heard[0]["statuses"][0]["user"]), (&json!("statuses"), &json!("bob")));
 }

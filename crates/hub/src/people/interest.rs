@@ -47,6 +47,10 @@ impl UserInterests {
 
     /// Asks the bus to carry updates about these users. Gives those who can be loaded now; the others are pending.
     pub fn carry(&mut self, core: &mut Core, users: Vec<Arc<str>>, role: UserRole) -> Vec<Arc<str>> {
+        if users.is_empty() {
+            // The refusal, if there was one, is for others.
+            return users;
+        }
         let node = core.node.clone();
         let link = (core.index, PEOPLE_LINK);
         let mut hold = node.carrier.hold();

@@ -251,6 +251,11 @@ impl TestCluster {
         while self.step() {}
     }
 
+    /// The same, but false if it does not end.
+    pub fn settles_within(&mut self, steps: usize) -> bool {
+        (0..steps).any(|_| !self.step())
+    }
+
     /// Does the next thing that is under way. False: nothing is.
     pub fn step(&mut self) -> bool {
         for (at, ((node, _), store)) in self.nodes.iter_mut().zip(&self.stores).enumerate() {
