@@ -393,3 +393,23 @@ fn followed_users_are_read_when_the_bus_refuses_to_carry_their_updates() {
     let heard = cluster.node(0).hear(&ann);
     assert_eq!((&heard[0]["event"], &heard[0]["statuses"][0]["user"]), (&json!("statuses"), &json!("bob")));
 }
+
+#[test]
+fn follower_who_is_not_followed_back_any_more_stops_seeing_though_the_bus_lost_it() {
+    let mut scene = Scene { cluster: TestCluster::with(Some(0), Some(1), &settings()) };
+    let (mut bob, mut ann) = (scene.client(0, "bob"), scene.client(1, "ann"));
+    scene.follow(1, &mut ann, "bob");
+    scene.say(1, &mut ann, r#"{"op":"visibility","value":"followers_i_follow"}"#);
+    scene.follow(0, &mut bob, "ann");
+    scene.check(0, &bob, "ann online none");
+    let compare = |scene: &mut Scene| {
+        scene.cluster.node(0).handle(ShardEvent::Liveness(LivenessTask::Compare));
+        scene.cluster.settle();
+    };
+    scene.say(1, &mut ann, r#"{"op":"unfollow","user":"bob"}"#);
+    compare(&mut scene);
+    scene.check(0, &bob, "ann offline disconnected");
+    scene.follow(1, &mut ann, "bob");
+    compare(&mut scene);
+    scene.check(0, &bob, "ann online none");
+}

@@ -79,17 +79,26 @@ impl People {
         let Some(round) = self.follows.round(user) else { return };
         // A follow that only a later reading of the list finds was not announced: its status is sent now.
         let greeted = self.follows.is_complete(user);
-        let (mut new, mut greets) = (Vec::new(), Vec::new());
+        let (mut new, mut greets, mut changed) = (Vec::new(), Vec::new(), Vec::new());
         for edge in page.rows {
             let followee = &edge.follow.followee;
             let known = core.users.follows(user, followee);
+            let was = core.users.is_mutual(user, followee);
             let kept = FollowedUser { version: edge.version, mutual: edge.mutual, round, greeted };
             new.extend(self.begin_following(core, user, followee, kept));
             if greeted && !known && core.users.follows(user, followee) {
                 greets.push(followee.clone());
             }
+            let is = core.users.is_mutual(user, followee);
+            if known && was != is {
+                changed.push((followee.clone(), was, is));
+            }
         }
         self.watch(core, new);
+        for (followee, was, is) in changed {
+            // The bus has lost that they follow back, or do not any more.
+            self.feed.mutual_changed(core, &followee, user, was, is);
+        }
         greets.iter().for_each(|followee| self.feed.greet(core, followee, user));
         if page.more {
             return self.loads.begin(core, UserLoad::Following { user: user.clone(), after });
