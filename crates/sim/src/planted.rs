@@ -45,6 +45,14 @@ pub enum PlantedFault {
     /// A party command is answered and not written.
     FalseParty,
 
+    // People.
+    /// A follow is answered and not written.
+    LostFollow,
+    /// A change of visibility is answered and not written.
+    LostVisibility,
+    /// It is not written down when somebody was last seen.
+    LostLastSeen,
+
     // Presence.
     /// Presence changes are lost on the bus, and nothing is compared with the store.
     NoResync,
@@ -112,6 +120,16 @@ impl PlantedFault {
         PlantedFault::FalseParty,
         PlantedFault::NoVersionCheck,
         PlantedFault::MissingDeadline,
+        PlantedFault::LostAnswer,
+        PlantedFault::NoResync,
+    ];
+    pub const PEOPLE: &[PlantedFault] = &[
+        PlantedFault::LostFollow,
+        PlantedFault::LostVisibility,
+        PlantedFault::LostLastSeen,
+        PlantedFault::LostInboxMessage,
+        PlantedFault::RepeatedInboxMessage,
+        PlantedFault::ForgottenRequest,
         PlantedFault::LostAnswer,
         PlantedFault::NoResync,
     ];

@@ -16,6 +16,8 @@ const RESTART_MS: u64 = 500;
 /// How often it is looked whether all nodes are up when the faults have ended, and how often at most.
 const LOOK_MS: u64 = 250;
 const LOOKS: usize = 200;
+/// What happens at one moment comes to an end.
+const STEPS_AT_ONCE: usize = 100_000;
 
 /// What a run is asked to do.
 #[derive(Clone, Copy, Debug)]
@@ -129,6 +131,10 @@ impl Run {
             let wait = (BEGINS + *ms).since(self.cluster.now);
             self.pass(wait)?;
             self.act(action).map_err(|error| format!("{ms} {action}: {error}"))?;
+        }
+        // Nothing comes right while a fault lasts.
+        if !self.cluster.is_sound() {
+            return Err("the faults of this script do not end".into());
         }
         self.pass(self.profile.end_ms)?;
         self.workload.check_end(&self.cluster)
@@ -256,10 +262,13 @@ impl Run {
     /// Does everything that is due now.
     fn settle(&mut self) -> Outcome {
         self.react()?;
-        while self.cluster.step() {
+        for _ in 0..STEPS_AT_ONCE {
+            if !self.cluster.step() {
+                return Ok(());
+            }
             self.react()?;
         }
-        Ok(())
+        Err("something is done again and again without an end".into())
     }
 
     fn act_on_node(&mut self, node: usize, words: &[&str]) -> Outcome {

@@ -69,6 +69,24 @@ fn parties_keep_their_promises() {
 }
 
 #[test]
+fn people_keep_their_promises() {
+    let least = [
+        ("changes", 1_000),
+        ("statuses heard", 2_000),
+        ("inbox messages heard", 500),
+        ("messages posted", 300),
+        ("messages known before", 1),
+        ("commands unavailable", 100),
+        ("sessions resumed", 300),
+        ("crashes", 20),
+        ("stops", 10),
+        ("sleeps", 20),
+        ("cuts", 10),
+    ];
+    campaign(Name::People, 30, &least);
+}
+
+#[test]
 fn presence_keeps_its_promises() {
     let least = [
         ("events heard", 10_000),

@@ -157,6 +157,12 @@ impl Cluster {
         self.commits
     }
 
+    /// Whether no node sleeps or is cut off, and no fault is random.
+    pub fn is_sound(&self) -> bool {
+        let faults = self.faults.state();
+        faults.level == 0 && faults.cut.is_empty() && !self.nodes.iter().any(Node::is_asleep)
+    }
+
     /// On which nodes a session can be used.
     pub fn owners(&self, session: &str) -> Vec<usize> {
         let Some((key, _)) = read_session(session) else { return Vec::new() };

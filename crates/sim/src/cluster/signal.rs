@@ -21,6 +21,11 @@ pub enum Signal {
     PollUnknown {
         client: usize,
     },
+    /// A command of a service was answered, or refused with a code. A process that ends answers no more.
+    Ordered {
+        number: u64,
+        reply: Result<Value, String>,
+    },
     /// The transport is gone, whoever ended it. Its answers will not come any more.
     Closed {
         client: usize,

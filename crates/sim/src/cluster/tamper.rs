@@ -16,6 +16,8 @@ use tavern_store::{
 use tavern_wire::bus::{BusMessage, presence};
 use tavern_wire::record;
 
+/// The kind of documents that remember the idempotency keys of services.
+const ONCE: &str = "once";
 /// How much later than its grace period a client is kept.
 const LATE_MS: u64 = 4_000;
 
@@ -99,8 +101,23 @@ pub fn commit(
         Some(PlantedFault::FalseParty)
             if puts_document(&commit, record::PARTY) && planted.strikes(PlantedFault::FalseParty, 10) =>
         {
-            let receipt = Receipt { time: now, put: vec![1; commit.puts.len()], ..Receipt::default() };
-            return Err(Box::new(StoreAnswer::Committed(receipt)));
+            return Err(Box::new(claimed(now, &commit)));
+        }
+        Some(PlantedFault::LostFollow)
+            if puts(&commit, |row| matches!(row, Row::Follow(_)))
+                && planted.strikes(PlantedFault::LostFollow, 20) =>
+        {
+            return Err(Box::new(claimed(now, &commit)));
+        }
+        Some(PlantedFault::LostVisibility)
+            if puts(&commit, |row| matches!(row, Row::User(_)))
+                && planted.strikes(PlantedFault::LostVisibility, 20) =>
+        {
+            return Err(Box::new(claimed(now, &commit)));
+        }
+        Some(PlantedFault::LostLastSeen) if !commit.seen.is_empty() => {
+            planted.strike();
+            commit.seen.clear();
         }
         Some(PlantedFault::EarlyReply)
             if is_arrival(&commit) && planted.strikes(PlantedFault::EarlyReply, 10) =>
@@ -129,11 +146,25 @@ fn is_document(row: &Row, kind: &str) -> bool {
     matches!(row, Row::Document(document) if document.key.kind() == kind)
 }
 
+fn puts(commit: &Commit, wanted: impl Fn(&Row) -> bool) -> bool {
+    commit.puts.iter().any(wanted)
+}
+
 fn puts_document(commit: &Commit, kind: &str) -> bool {
-    commit.puts.iter().any(|row| is_document(row, kind))
+    puts(commit, |row| is_document(row, kind))
+}
+
+/// A commit is answered as if it were written.
+fn claimed(now: Time, commit: &Commit) -> StoreAnswer {
+    StoreAnswer::Committed(Receipt { time: now, put: vec![1; commit.puts.len()], ..Receipt::default() })
 }
 
 fn forget_requests(planted: &mut Planted, commit: &mut Commit) {
+    if puts_document(commit, ONCE) {
+        planted.strike();
+        commit.puts.retain(|row| !is_document(row, ONCE));
+        commit.expects.clear();
+    }
     for row in commit.puts.iter_mut().filter(|row| is_document(row, record::MEMBERSHIP)) {
         let Row::Document(document) = row else { continue };
         let Ok(mut membership) = record::read_membership(&document.body) else { continue };

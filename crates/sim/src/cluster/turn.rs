@@ -6,14 +6,25 @@ use super::adoption;
 use super::node::{Life, Mail, Running};
 use super::port::{Arrived, Asker};
 use super::process;
+use super::signal::Signal;
 use super::tamper;
 use std::sync::Arc;
 use tavern_domain::Time;
 use tavern_hub::node::registry::shards_of;
-use tavern_hub::{Effects, LivenessTask, ReceivedMessage, ShardEvent, ShardMessage};
+use tavern_hub::{Effects, LivenessTask, ReceivedMessage, ServiceCommand, ShardEvent, ShardMessage};
 use tavern_store::{BusLoss, BusPacket, Ticket, Work};
 
 impl Cluster {
+    /// A service sends a command to a node. False: the node takes none.
+    pub fn order(&mut self, at: usize, number: u64, order: ServiceCommand) -> bool {
+        let local = self.nodes[at].local(self.now);
+        let open = self.nodes[at].is_open();
+        let Some(running) = self.nodes[at].running().filter(|_| open) else { return false };
+        running.shards[0].handle(local, ShardEvent::Order { number, order });
+        self.carry_out(at);
+        true
+    }
+
     /// What the store and the bus have said to a node. False: nothing.
     pub(super) fn take_in(&mut self, at: usize) -> bool {
         let port = match &mut self.nodes[at].life {
@@ -167,8 +178,15 @@ impl Cluster {
         }
         mail.extend(effects.update.drain(..).map(|(to, told)| (to, Mail::Presence(told))));
         mail.extend(effects.user_updates.drain(..).map(|(to, told)| (to, Mail::Status(told))));
-        let Effects { dirty, closes, bus_messages: abroad, work, ready, topics, .. } = effects;
+        let Effects { dirty, closes, bus_messages: abroad, work, ready, topics, orders, .. } = effects;
         topics.clear();
+        for (number, reply) in orders.drain(..) {
+            let reply = match reply {
+                Ok(body) => serde_json::from_slice(&body).map_err(|error| error.to_string()),
+                Err(refusal) => Err(refusal.code.as_str().to_owned()),
+            };
+            self.signals.push_back(Signal::Ordered { number, reply });
+        }
         let quiet = dirty.is_empty() && closes.is_empty() && abroad.is_empty() && work.is_empty();
         if quiet && ready.is_empty() && mail.is_empty() {
             return true;

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use tavern_store::{Found, Read};
 
 /// The member of an event that holds the number of an inbox message.
-pub const MESSAGE_ID: &str = "letter";
+pub const MESSAGE_ID: &str = "message_id";
 
 #[derive(Default)]
 pub struct InboxJudge {

@@ -6,6 +6,7 @@ mod inbox;
 pub mod messages;
 pub mod migration;
 pub mod parties;
+pub mod people;
 pub mod presence;
 mod promise;
 mod view;
@@ -93,17 +94,19 @@ pub enum Name {
     Messages,
     Migration,
     Parties,
+    People,
     Presence,
 }
 
 impl Name {
-    pub const ALL: &[Name] = &[Name::Messages, Name::Migration, Name::Parties, Name::Presence];
+    pub const ALL: &[Name] = &[Name::Messages, Name::Migration, Name::Parties, Name::People, Name::Presence];
 
     pub fn text(self) -> &'static str {
         match self {
             Name::Messages => "messages",
             Name::Migration => "migration",
             Name::Parties => "parties",
+            Name::People => "people",
             Name::Presence => "presence",
         }
     }
@@ -118,6 +121,7 @@ impl Name {
             Name::Messages => messages::STEPS,
             Name::Migration => migration::STEPS,
             Name::Parties => parties::STEPS,
+            Name::People => people::STEPS,
             Name::Presence => presence::STEPS,
         }
     }
@@ -128,6 +132,7 @@ impl Name {
             Name::Messages => PlantedFault::MESSAGES,
             Name::Migration => PlantedFault::MIGRATION,
             Name::Parties => PlantedFault::PARTIES,
+            Name::People => PlantedFault::PEOPLE,
             Name::Presence => PlantedFault::PRESENCE,
         }
     }
@@ -138,6 +143,7 @@ impl Name {
             Name::Messages => Box::new(messages::Messages::new(shards)),
             Name::Migration => Box::new(migration::Migration::new(shards, rng)),
             Name::Parties => Box::new(parties::Parties::new(shards, rng)),
+            Name::People => Box::new(people::People::new(shards, rng)),
             Name::Presence => Box::new(presence::Presence::new(shards, rng)),
         }
     }

@@ -272,11 +272,7 @@ impl Workload for Migration {
                 Ok(())
             }
             Signal::Broken(error) => Err(error),
-            Signal::Disturbed
-            | Signal::Started { .. }
-            | Signal::Detached { .. }
-            | Signal::Polled { .. }
-            | Signal::PollUnknown { .. } => Ok(()),
+            _ => Ok(()),
         }
     }
 

@@ -244,6 +244,7 @@ impl Workload for Presence {
             }
             Signal::Adopted { .. } | Signal::Ended { .. } | Signal::Disturbed => Ok(()),
             Signal::Polled { .. } | Signal::PollUnknown { .. } => Err("no client polls here".into()),
+            Signal::Ordered { .. } => Err("there is no service here".into()),
             Signal::Broken(error) => Err(error),
         }
     }

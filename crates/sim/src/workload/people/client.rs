@@ -1,0 +1,110 @@
+//! What the user behind a client wants, and what the client was told about those they follow.
+
+use crate::session_client::SessionClient;
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
+use tavern_domain::Time;
+
+pub struct Client {
+    pub link: SessionClient<Command>,
+    /// The last inbox message that this session was told.
+    pub message_id: u64,
+    /// The channels that they want to be in, and those that they are in as far as was told.
+    pub wants: BTreeSet<usize>,
+    pub stands: BTreeSet<usize>,
+    /// The status of others as it was told last.
+    pub statuses: BTreeMap<String, PartyTopicEvent>,
+    /// The session has asked for all statuses.
+    pub knows: bool,
+    /// A change whose outcome is not known: it is asked for again.
+    pub change: Option<AttendanceChange>,
+    pub sent_at: Time,
+    /// Since when it is connected and greeted.
+    pub here_since: Option<Time>,
+}
+
+/// The part of a status that is judged.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PartyTopicEvent {
+    pub online: bool,
+    pub channels: BTreeSet<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Command {
+    Hello,
+    Ack,
+    Bye,
+    Join(usize),
+    Leave(usize),
+    /// The statuses at this moment, for a look: what is told later may come earlier.
+    Statuses,
+    /// Hello once more, to be told all statuses in their place among the events.
+    Refresh,
+    AttendanceChange(AttendanceChange),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AttendanceChange {
+    Follow(usize),
+    Unfollow(usize),
+    /// By its place in `VISIBILITIES`.
+    Show(usize),
+}
+
+impl PartyTopicEvent {
+    pub fn read(status: &Value) -> PartyTopicEvent {
+        let names = status["channels"].as_array().into_iter().flatten();
+        PartyTopicEvent {
+            online: status["online"] == true,
+            channels: names.filter_map(Value::as_str).map(str::to_owned).collect(),
+        }
+    }
+}
+
+impl Client {
+    pub fn new(user: String) -> Client {
+        Client {
+            link: SessionClient::new(user),
+            message_id: 0,
+            wants: BTreeSet::new(),
+            stands: BTreeSet::new(),
+            statuses: BTreeMap::new(),
+            knows: false,
+            change: None,
+            sent_at: Time(0),
+            here_since: None,
+        }
+    }
+
+    /// The session is another one: nothing of the old one holds.
+    pub fn begin_anew(&mut self) {
+        (self.message_id, self.knows) = (0, false);
+        self.stands.clear();
+        self.statuses.clear();
+    }
+
+    /// What must be asked so that everything is as the user wants it.
+    pub fn catch_up(&mut self) {
+        let todo = &mut self.link.todo;
+        todo.clear();
+        todo.extend(self.change.map(Command::AttendanceChange));
+        todo.extend(self.wants.difference(&self.stands).map(|channel| Command::Join(*channel)));
+        todo.extend(self.stands.difference(&self.wants).map(|channel| Command::Leave(*channel)));
+        if !self.knows {
+            todo.push_back(Command::Refresh);
+        }
+    }
+
+    /// The connection is gone.
+    pub fn cut_off(&mut self) {
+        self.here_since = None;
+        if let Some(Command::Join(channel) | Command::Leave(channel)) = self.link.cut_off() {
+            // It is not known whether it happened: asked again either way.
+            match self.wants.contains(&channel) {
+                true => self.stands.remove(&channel),
+                false => self.stands.insert(channel),
+            };
+        }
+    }
+}

@@ -1,0 +1,76 @@
+//! When the faults have ended every follower knows who is online and where, and those who are gone were last seen when they
+//! went.
+
+use super::People;
+use super::client::{Client, PartyTopicEvent};
+use super::{CHANNELS, RULES, SKEW_MS};
+use crate::cluster::Cluster;
+use crate::workload::Outcome;
+
+/// How much earlier somebody may have been seen last: it is written down once a minute.
+const SEEN_MS: u64 = 60_000;
+/// A node may learn late that somebody is gone: it slept, or died and was missed when its lease was over.
+const MISSED_MS: u64 = 2 * RULES.lease_ms + 22_000;
+
+impl People {
+    fn connected(&self) -> impl Iterator<Item = (usize, &Client)> {
+        self.clients.iter().enumerate().filter(|(_, client)| client.link.connection.is_some())
+    }
+
+    pub(super) fn check_clients(&self) -> Outcome {
+        for (who, client) in self.connected() {
+            let link = &client.link;
+            if !link.is_idle() || !link.todo.is_empty() || client.change.is_some() {
+                return Err(format!("client {who} waits forever: {:?}, then {:?}", link.pending, link.todo));
+            }
+            let told = self.judge.inbox.check_end(&link.user, client.message_id);
+            told.map_err(|error| format!("client {who} of {}: {error}", link.user))?;
+        }
+        Ok(())
+    }
+
+    /// What somebody does, as everybody who may know it must know it.
+    fn truth(&self, user: &str) -> PartyTopicEvent {
+        let here = self.connected().filter(|(_, client)| client.link.user == user);
+        let mut told = PartyTopicEvent::default();
+        for (_, client) in here {
+            told.online = true;
+            told.channels.extend(client.wants.iter().map(|channel| CHANNELS[*channel].to_owned()));
+        }
+        told
+    }
+
+    pub(super) fn check_statuses(&self) -> Outcome {
+        let facts = self.judge.facts();
+        for (who, client) in self.connected() {
+            let viewer = &client.link.user;
+            for user in self.users.iter().filter(|user| facts.follows(viewer, user)) {
+                let right =
+                    if facts.shows(user, viewer) { self.truth(user) } else { PartyTopicEvent::default() };
+                let known = client.statuses.get(user).cloned().unwrap_or_default();
+                if known != right {
+                    return Err(format!("client {who} of {viewer} knows {known:?} of {user}, not {right:?}"));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn check_last_seen(&self, cluster: &Cluster) -> Outcome {
+        for (user, left_at) in &self.left_at {
+            if self.truth(user).online {
+                continue;
+            }
+            let seen = self.judge.last_seen.get(user).map_or(0, |seen| seen.ms());
+            let (from, to) = (left_at.ms() - SEEN_MS - SKEW_MS, left_at.ms() + MISSED_MS);
+            if seen < from || seen > to {
+                let now = cluster.now.ms();
+                return Err(format!(
+                    "{user} left at {}, and was last seen at {seen}; it is {now}",
+                    left_at.ms()
+                ));
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,119 @@
+//! What the store says about people, as it changes: who follows whom, who shows themselves to whom, when they were last seen.
+//! Must hold: nobody is last seen in the future, and never earlier than before.
+
+use super::SKEW_MS;
+use crate::cluster::Cluster;
+use crate::workload::Outcome;
+use crate::workload::inbox::InboxJudge;
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
+use tavern_domain::Time;
+use tavern_domain::presence::Visibility;
+use tavern_store::{Found, Read, Row, RowKind};
+
+#[derive(Default)]
+pub struct StoreJudge {
+    now: Facts,
+    /// What was so, and until when.
+    past: Vec<(Time, Facts)>,
+    pub last_seen: BTreeMap<String, Time>,
+    pub inbox: InboxJudge,
+    /// How often the message with this number was stored.
+    posted: BTreeMap<u64, u64>,
+}
+
+/// Who follows whom, and who hides.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Facts {
+    pub follows: BTreeSet<(String, String)>,
+    pub visibility: BTreeMap<String, Visibility>,
+}
+
+impl Facts {
+    pub fn follows(&self, follower: &str, followee: &str) -> bool {
+        self.follows.contains(&(follower.to_owned(), followee.to_owned()))
+    }
+
+    /// Whether a follower may know what somebody does.
+    pub fn shows(&self, user: &str, to: &str) -> bool {
+        match self.visibility.get(user).copied().unwrap_or_default() {
+            Visibility::Everyone => true,
+            Visibility::Nobody => false,
+            _ => self.follows(to, user) && self.follows(user, to),
+        }
+    }
+}
+
+impl StoreJudge {
+    /// Looks at what the last commit changed.
+    pub fn observe(&mut self, cluster: &Cluster, users: &[String]) -> Outcome {
+        for (user, message) in self.inbox.observe(cluster, users.iter().cloned())? {
+            let number = message["data"]["n"].as_u64().ok_or_else(|| format!("{user} got {message}"))?;
+            let count = self.posted.entry(number).or_default();
+            *count += 1;
+            if *count > 1 {
+                return Err(format!("message {number} was stored {count} times"));
+            }
+        }
+        let mut facts = Facts::default();
+        for row in rows(cluster, RowKind::Follow).into_iter().chain(rows(cluster, RowKind::User)) {
+            match row {
+                Row::Follow(follow) => {
+                    facts.follows.insert((follow.follower.to_string(), follow.followee.to_string()));
+                }
+                Row::User(user) => {
+                    facts.visibility.insert(user.user.to_string(), user.visibility);
+                    self.seen(cluster.now, &user.user, user.last_seen)?;
+                }
+                _ => {}
+            }
+        }
+        if facts != self.now {
+            cluster.trace.say(cluster.now, || format!("store: {facts:?}"));
+            self.past.push((cluster.now, std::mem::replace(&mut self.now, facts)));
+        }
+        Ok(())
+    }
+
+    fn seen(&mut self, now: Time, user: &str, seen: Option<Time>) -> Outcome {
+        let before = self.last_seen.get(user).copied();
+        match (before, seen) {
+            (Some(before), None) => Err(format!("{user} was seen at {}, and never was", before.ms())),
+            (Some(before), Some(seen)) if seen < before => {
+                Err(format!("{user} was seen earlier than before"))
+            }
+            (_, Some(seen)) if seen > now + SKEW_MS => Err(format!("{user} is seen in the future")),
+            (_, Some(seen)) => {
+                self.last_seen.insert(user.to_owned(), seen);
+                Ok(())
+            }
+            (None, None) => Ok(()),
+        }
+    }
+
+    /// Whether something was so at some moment since then.
+    pub fn was(&self, since: Time, holds: impl Fn(&Facts) -> bool) -> bool {
+        let past = self.past.iter().rev().take_while(|(until, _)| *until >= since);
+        holds(&self.now) || past.into_iter().any(|(_, facts)| holds(facts))
+    }
+
+    pub fn facts(&self) -> &Facts {
+        &self.now
+    }
+
+    pub fn has_message(&self, number: u64) -> bool {
+        self.posted.contains_key(&number)
+    }
+
+    /// An inbox message was told to a session that had the messages up to `before`.
+    pub fn check_message(&self, user: &str, before: u64, event: &Value) -> Result<u64, String> {
+        self.inbox.check_event(user, before, event)
+    }
+}
+
+fn rows(cluster: &Cluster, kind: RowKind) -> Vec<Row> {
+    match cluster.peek(Read::Rows { kind, after: None, limit: 1000 }) {
+        Found::Rows(page) => page.rows.into_iter().map(|row| row.row).collect(),
+        _ => Vec::new(),
+    }
+}
