@@ -1,4 +1,4 @@
-//! What the HTTP handlers work with.
+//! The parts of the server that HTTP handlers use.
 
 use super::idempotency::IdempotencyKeys;
 use super::party::Pings;

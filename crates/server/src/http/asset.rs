@@ -10,7 +10,7 @@ use bytes::Bytes;
 use http::header::{CACHE_CONTROL, ETAG, HeaderMap, HeaderName, HeaderValue, IF_NONE_MATCH};
 use http::{Response, StatusCode};
 
-/// Scripts, styles and images are ours, and no text becomes markup: `trusted-types` makes a browser refuse it.
+/// Allows only our own scripts, styles and images; with `trusted-types` a browser refuses to turn text into markup.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; \
                       base-uri 'none'; form-action 'none'; frame-ancestors 'none'; \
                       require-trusted-types-for 'script'; trusted-types 'none'";

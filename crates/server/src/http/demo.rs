@@ -1,6 +1,6 @@
 //! The demo at `/demo`: a small game lobby, its files part of the program and served as they are in `demo/`, and what its page
 //! needs besides them: grace periods, and the events that a service would get.
-//! Must hold: outside dev mode and from other machines only a page that says so is served.
+//! Must hold: outside dev mode and from other machines only a page that explains this is served.
 
 use super::api::HttpApi;
 use super::asset;
@@ -99,7 +99,7 @@ fn settings(api: &HttpApi) -> HttpResponse {
     })
 }
 
-/// What a service would get: the next events of a subscription that the page keeps. Events that one window has
+/// The next events of the page's own subscription, as a service would pull them. Events that one window has
 /// acknowledged can still be read by another.
 async fn events(api: &HttpApi, parts: &Parts) -> Result<HttpResponse, Refusal> {
     let query = Query::of(parts)?;

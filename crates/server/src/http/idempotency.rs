@@ -20,7 +20,7 @@ struct KeyTable {
     order: VecDeque<(Instant, String)>,
 }
 
-/// What is known of a key.
+/// The state of a key.
 #[derive(Debug, PartialEq, Eq)]
 pub enum KeyState {
     /// First use: go on, then `finish` or `forget`.

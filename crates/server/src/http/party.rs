@@ -1,4 +1,4 @@
-//! Parties over HTTP: for services that hold a key with the scope `parties`, and in the form of the first party servers:
+//! Parties over HTTP: for services that hold a key with the scope `parties`, and in the form of older party servers:
 //! `POST /party` with form fields, `/party/ping` that waits for events.
 
 use super::api::HttpApi;
@@ -28,7 +28,7 @@ use tokio::sync::oneshot;
 
 /// The largest form or command about parties.
 const BODY_BYTES: usize = 16 * 1024;
-/// Users whose pings this node remembers. With more, all begin anew.
+/// Users whose pings this node remembers. Beyond that all are forgotten, and their next ping starts a new session.
 const PINGS: usize = 100_000;
 
 /// The routes below `/v1/parties` and `/v1/users/{user}/party`.
@@ -79,11 +79,11 @@ fn without_user(command: PartyCommand) -> PartyRequest {
     PartyRequest { user: None, name: None, party: None, if_version: None, rid: None, command }
 }
 
-fn called(wish: PartyOp) -> Result<PartyRequest, Refusal> {
-    match wish {
+fn called(op: PartyOp) -> Result<PartyRequest, Refusal> {
+    match op {
         PartyOp::Call(call) => Ok(call),
         PartyOp::Say(_) => {
-            let message = "only a session can say something in a party: use the op party.say";
+            let message = "only a session can send a message to its party; use the op party.say";
             Err(Refusal::new(Code::BadRequest, message))
         }
     }
@@ -215,8 +215,8 @@ mod tests {
             (call.command, call.rid.as_deref()),
             (PartyCommand::Invite { user: "büb".into() }, Some("r1"))
         );
-        let call = read("cmd=kick&target_uid=7&user_msg=good+bye&party_id=5").unwrap();
-        let kick = PartyCommand::Kick { user: "7".into(), message: Some("good bye".into()) };
+        let call = read("cmd=kick&target_uid=7&user_msg=see+you&party_id=5").unwrap();
+        let kick = PartyCommand::Kick { user: "7".into(), message: Some("see you".into()) };
         assert_eq!((call.command, call.party), (kick, Some(5)));
         let call = read("cmd=set_data&data={\"a\":1}").unwrap();
         assert_eq!(call.command, PartyCommand::SetData { data: r#"{"a":1}"#.into() });

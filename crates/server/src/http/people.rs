@@ -30,7 +30,7 @@ pub async fn show(api: &HttpApi, user: &str, body: Incoming) -> Result<HttpRespo
     order(api, ServiceCommand::Show { user: user.into(), value }).await
 }
 
-/// Makes a user present in a channel for as long as the app says so.
+/// Makes a user present in a channel until the app ends it.
 pub async fn hold(api: &HttpApi, channel: &str, user: &str, body: Incoming) -> Result<HttpResponse, Refusal> {
     let body = request::body(body, api.config.limits.json_frame_bytes).await?;
     let HoldRequest { with, ttl_ms } = parse_hold(&body)?;
@@ -59,7 +59,7 @@ pub async fn write(
     run_once(api, once.as_deref(), carry_out(api, command)).await
 }
 
-/// Runs an order on a shard and waits for its outcome.
+/// Runs a command on a shard and waits for its reply.
 pub async fn order(api: &HttpApi, order: ServiceCommand) -> Result<HttpResponse, Refusal> {
     carry_out(api, order).await.map(json)
 }

@@ -1,4 +1,4 @@
-//! Reading requests: who sends them, what is in the query, the bounded body.
+//! Reading requests: the identity of the sender, the query, the bounded body.
 
 use super::api::HttpApi;
 use crate::auth::{AuthError, Credential};
@@ -177,7 +177,7 @@ async fn drain(mut incoming: Incoming) {
     let _ = tokio::time::timeout(DRAIN_TIMEOUT, reading).await;
 }
 
-/// The address a request came from: the peer's, or what a trusted proxy says of it. The last untrusted hop counts.
+/// The address a request came from: the peer's, or the last untrusted hop that trusted proxies report.
 pub fn client_address(api: &HttpApi, peer: SocketAddr, parts: &Parts) -> IpAddr {
     forwarded_address(&api.config.trusted_proxies, peer.ip(), &parts.headers)
 }
@@ -189,7 +189,7 @@ pub(crate) fn forwarded_address(proxies: &[Cidr], peer: IpAddr, headers: &Header
     }
     let forwarded = headers.get_all("x-forwarded-for").iter().filter_map(|value| value.to_str().ok());
     let hops: Vec<Option<IpAddr>> = forwarded.flat_map(|value| value.split(',')).map(hop_address).collect();
-    // An unreadable hop ends the walk: what stands before it is the client's own claim.
+    // An unreadable hop ends the walk: hops before it are the client's own claim.
     let untrusted = hops.into_iter().rev().map_while(|hop| hop).find(|&hop| !trusted(hop));
     untrusted.unwrap_or(peer)
 }

@@ -201,7 +201,7 @@ pub fn page_of(parts: &Parts) -> Result<(String, usize), Refusal> {
     Ok((query.one("after")?.unwrap_or_default().to_owned(), limit))
 }
 
-/// Who is in a channel, from the store: the same on every node.
+/// The users in a channel, from the store: the same on every node.
 async fn presence(api: &HttpApi, parts: &Parts, name: &str) -> Result<HttpResponse, Refusal> {
     Channel::parse(name).map_err(|error| Refusal::new(Code::BadRequest, error.to_string()))?;
     let (after, limit) = page_of(parts)?;

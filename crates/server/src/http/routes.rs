@@ -58,7 +58,8 @@ pub const ROUTES: [(&str, &[&str]); 48] = [
     ("/v1/users/{}/visibility", &["PUT"]),
 ];
 
-/// Marks a `HEAD` request, which is routed as a `GET`. What waits for events or acknowledges them must not do so for it.
+/// Marks a `HEAD` request, which is routed as a `GET`. A handler that waits for events or acknowledges them answers it
+/// without doing so.
 #[derive(Clone, Copy)]
 struct HeadOnly;
 

@@ -36,7 +36,7 @@ const HANDSHAKE: Duration = Duration::from_secs(10);
 pub struct HttpConnection {
     pub api: Arc<HttpApi>,
     pub peer: SocketAddr,
-    /// Taken along when the connection becomes a WebSocket.
+    /// Moves with the socket when the connection becomes a WebSocket.
     slot: Mutex<Option<ConnectionSlot>>,
     proxied: bool,
 }
@@ -49,7 +49,7 @@ impl HttpConnection {
     }
 }
 
-/// What every connection is served with.
+/// The state that all connections share.
 #[derive(Clone)]
 pub struct HttpServer {
     pub api: Arc<HttpApi>,
@@ -104,7 +104,7 @@ where
     }
 }
 
-/// What a request needs before it can be answered.
+/// The answer to a request, now or later.
 enum RequestStep {
     Answer(HttpResponse),
     /// A poll that waits.

@@ -30,9 +30,9 @@ use tavern_wire::json::api::{Deleted, PublishReport, encode};
 use tavern_wire::json::event::parse_events;
 use tavern_wire::json::parse_moment;
 
-/// A list of events. One of a thousand has about a kilobyte for each.
+/// A list of events: a thousand of about 1 KiB each.
 const BODY_BYTES: usize = 1 << 20;
-/// Settings with all their headers, or a list of all dead letters that are tried at once.
+/// Settings with all their headers, or a list of all dead letters to retry at once.
 const SETTINGS_BYTES: usize = 256 * 1024;
 /// Events in the answer to a pull, unless it asks for fewer.
 const PULLED: u32 = 100;
@@ -265,7 +265,7 @@ async fn publish(
         let published = add_events(api, caller, topic, None, body).await?;
         return accepted(report(topic, &published));
     };
-    // The log knows the key too; this node also knows what it answered, whatever comes with the key this time.
+    // The log dedupes by the key too; this node also repeats its answer, whatever the body is this time.
     match api.idempotency.begin(&once, Instant::now()) {
         KeyState::New => {}
         KeyState::Answered(answer) => return accepted(answer),

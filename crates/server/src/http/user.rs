@@ -30,7 +30,7 @@ pub async fn user(api: &HttpApi, name: &str) -> Result<HttpResponse, Refusal> {
     let last_seen = known.and_then(|user| user.last_seen);
     let left =
         presences.iter().filter_map(|presence| presence.attendance.departed()).map(|gone| gone.seen).max();
-    // Their own channel says whether they are online at all.
+    // A user is online while they are present in their own channel.
     let own = presences.iter().find(|presence| is_own_channel(&presence.key.channel));
     let online = own.is_some();
     let leaving = own.is_some_and(|presence| presence.attendance.is_leaving());

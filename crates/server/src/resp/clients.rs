@@ -1,5 +1,5 @@
-//! The Redis connections of this node, for `CLIENT LIST` and `CLIENT KILL` across shards. Holds what those commands
-//! show, not the connections themselves.
+//! The Redis connections of this node, for `CLIENT LIST` and `CLIENT KILL` across shards: the fields that those
+//! commands show, not the connections themselves.
 //! Must hold: ids begin at 1 and are never used again; a command on the hot path costs one relaxed store here.
 
 use crate::resp::command;
@@ -18,16 +18,16 @@ pub struct Clients {
     last_id: AtomicU64,
 }
 
-/// What others may see of one connection.
+/// The public fields of one connection.
 #[derive(Debug)]
 pub struct ClientInfo {
     pub id: u64,
     pub addr: SocketAddr,
     pub laddr: SocketAddr,
     since: Time,
-    /// Where it lives: the shard above, the link below.
+    /// The shard in the upper half, the link in the lower.
     place: AtomicU64,
-    /// When its last command came, and which, in the low 16 bits.
+    /// The time of its last command, and its code in the low 16 bits.
     last: AtomicU64,
     /// Subscriptions to channels, patterns, shard channels.
     counts: [AtomicU32; 3],
@@ -38,7 +38,7 @@ pub struct ClientInfo {
     texts: Mutex<Texts>,
 }
 
-/// What a client says about itself, and who it is.
+/// Labels that a client has set, and its user.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Texts {
     pub name: Option<Box<str>>,
@@ -110,7 +110,7 @@ impl ClientInfo {
         }
     }
 
-    /// The connection now lives there.
+    /// The connection is on this shard now.
     pub fn moved(&self, shard: usize, link: LinkId) {
         self.place.store((shard as u64) << 32 | u64::from(link.0), Ordering::Relaxed);
     }
@@ -120,7 +120,7 @@ impl ClientInfo {
         ((place >> 32) as usize, LinkId(place as u32))
     }
 
-    /// Notes a command: when it came, and its code.
+    /// Records the time and code of a command.
     pub fn touch(&self, now: Time, code: u16) {
         self.last.store(now.ms() << 16 | u64::from(code), Ordering::Relaxed);
     }
@@ -153,7 +153,7 @@ impl ClientInfo {
         self.texts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub fn listens(&self) -> bool {
+    pub fn is_subscribed(&self) -> bool {
         self.counts.iter().any(|count| count.load(Ordering::Relaxed) > 0)
     }
 
@@ -169,7 +169,7 @@ impl ClientInfo {
         user.chars().map(|c| if c.is_ascii_graphic() { c } else { '_' }).collect()
     }
 
-    /// The line of `CLIENT LIST`. What is not known here, the memory of buffers, is shown as 0.
+    /// The line of `CLIENT LIST`. Buffer sizes are not known here and shown as 0.
     pub fn write_line(&self, now: Time, line: &mut String) {
         let last = self.last.load(Ordering::Relaxed);
         let marks = self.marks.load(Ordering::Relaxed);
@@ -178,13 +178,13 @@ impl ClientInfo {
         let idle = now.since(Time(last >> 16)) / 1000;
         let (_, link) = self.place();
         let mut flags = String::new();
-        let letters = [
-            ('P', self.listens()),
+        let all = [
+            ('P', self.is_subscribed()),
             ('x', multi >= 0),
             ('e', marks & NO_EVICT != 0),
             ('T', marks & NO_TOUCH != 0),
         ];
-        flags.extend(letters.into_iter().filter(|(_, on)| *on).map(|(letter, _)| letter));
+        flags.extend(all.into_iter().filter(|(_, on)| *on).map(|(flag, _)| flag));
         if flags.is_empty() {
             flags.push('N');
         }

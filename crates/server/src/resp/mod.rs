@@ -1,4 +1,4 @@
-//! The Redis protocol over one connection: bytes into commands, replies in order. Rules are the hub's.
+//! The Redis protocol over one connection: bytes into commands, replies in order. The hub decides.
 //! Must hold: commands of a connection run in order; a reply comes after the messages before it.
 
 use crate::auth::{AuthError, Authenticator};
@@ -20,7 +20,7 @@ mod rights;
 pub struct RedisPeer {
     pub link: LinkId,
     pub parser: Parser,
-    /// There once it has subscribed to something.
+    /// Created by the first subscription.
     pub listener: Option<ListenerId>,
     pub proto: Proto,
     /// None until `AUTH` in serve mode.
@@ -35,17 +35,17 @@ pub struct RedisPeer {
     pub waiting_until: Option<Time>,
 }
 
-/// What the loop must do with the connection.
+/// What the shard does next with the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RedisNext {
     Go,
     /// The command could not run yet: it stays in the input and runs again when the connection is woken.
     Stall,
-    /// Write what is there, then close.
+    /// Write the pending replies, then close.
     Close,
 }
 
-/// What all Redis connections of this node share.
+/// State that all Redis connections of this node share.
 pub struct RespServer {
     pub config: Arc<Config>,
     pub authenticator: Arc<Authenticator>,
@@ -64,7 +64,7 @@ pub trait OtherShards: Send + Sync {
     fn kill(&self, shard: usize, link: LinkId, client: u64);
 }
 
-/// What a command may use.
+/// The parts of the shard that a command uses.
 pub struct RedisContext<'a> {
     pub now: Time,
     pub hub: &'a mut Shard,
@@ -143,7 +143,7 @@ pub fn consume(
     (at, next)
 }
 
-/// A closed client is counted nowhere any more, even while its socket lingers.
+/// A closed client counts nowhere, even while its socket lingers.
 fn leave(peer: &mut RedisPeer, context: &mut RedisContext<'_>) {
     if let Some(id) = peer.listener.take() {
         context.hub.end(id);
@@ -151,7 +151,7 @@ fn leave(peer: &mut RedisPeer, context: &mut RedisContext<'_>) {
     context.server.clients.leave(peer.info.id);
 }
 
-/// A message somewhat too large is read and refused, and the connection stays; one far too large closes it.
+/// A message of up to twice the limit is read and refused, and the connection stays; a larger one closes it.
 const ARG_BYTES_LEAST: usize = 64 * 1024;
 
 fn limits(peer: &RedisPeer, context: &RedisContext<'_>) -> Limits {

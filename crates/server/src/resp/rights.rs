@@ -1,5 +1,5 @@
-//! What a Redis client may do: the rights of its token or key on the channels it names, and how often it may ask.
-//! Must hold: the rights of all names are known before anything changes; a question to the app stalls the command.
+//! Authorization of Redis commands: the rights of the token or key on the named channels, and the rate limit.
+//! Must hold: the rights of all names are known before anything changes; a call to the authorize hook stalls the command.
 
 use crate::config::ServerMode;
 use crate::resp::command::{CommandSpec, TavernFlags};
@@ -9,11 +9,11 @@ use tavern_domain::rate::Allowance;
 use tavern_domain::{Channel, Scope, Verb, limits};
 use tavern_hub::{Permission, core::authorize};
 
-/// What the arguments of a command name.
+/// The names among the arguments of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NamedArguments {
     None,
-    /// Every argument is a channel to listen to.
+    /// Every argument is a channel to subscribe to.
     Listened,
     /// Every argument is a pattern.
     Patterns,
@@ -25,7 +25,7 @@ pub enum NamedArguments {
 #[derive(Debug, PartialEq, Eq)]
 pub enum Halt {
     Refuse(Cow<'static, str>),
-    /// The app was asked; run it again later.
+    /// The authorize hook was called; run it again later.
     Stall,
 }
 
@@ -33,13 +33,13 @@ const NO_CHANNEL: &str = "NOPERM No permissions to access a channel";
 const LONG_NAME: &str = "ERR a channel or pattern has at most 512 bytes";
 const BAD_REDIRECT: &str = "ERR the authorize hook named a channel that cannot be used";
 
-/// Whether it may do what only operators may.
+/// Whether it may run the commands of operators.
 pub fn is_admin(peer: &RedisPeer, context: &RedisContext<'_>) -> bool {
     context.server.config.mode == ServerMode::Dev
         || peer.identity.as_ref().is_some_and(|identity| identity.scopes.has(Scope::Admin))
 }
 
-/// Whether it may know that a channel has subscribers. Clients with an API key may.
+/// Whether it may see that a channel has subscribers. Clients with an API key may.
 pub fn may_see(peer: &RedisPeer, context: &RedisContext<'_>, name: &[u8]) -> bool {
     if context.server.config.mode == ServerMode::Dev {
         return true;
@@ -50,7 +50,7 @@ pub fn may_see(peer: &RedisPeer, context: &RedisContext<'_>, name: &[u8]) -> boo
     !identity.scopes.is_empty() || may(Verb::Subscribe) || may(Verb::Publish)
 }
 
-/// Takes one command off the allowance. Once for each command, also when it stalls in between.
+/// Counts a command against the rate limit: once, also if it stalls in between.
 pub fn pay(peer: &mut RedisPeer, context: &RedisContext<'_>, spec: &CommandSpec) -> Result<(), Halt> {
     let Some(identity) = &peer.identity else { return Ok(()) };
     let per_second = context.hub.core.node().settings.commands_per_second;
@@ -66,7 +66,7 @@ pub fn pay(peer: &mut RedisPeer, context: &RedisContext<'_>, spec: &CommandSpec)
     })
 }
 
-/// Looks at every name that a command uses.
+/// Checks every name that a command uses.
 pub fn check(
     peer: &RedisPeer,
     context: &mut RedisContext<'_>,
@@ -101,7 +101,7 @@ fn check_channels(peer: &RedisPeer, context: &mut RedisContext<'_>, args: &Args<
             Ok(_) => {}
             Err(Halt::Stall) => {
                 stalled = true;
-                // The others were asked for the first time round; one question is enough to be woken again.
+                // The first run has asked for all of them; one pending answer is enough to be woken again.
                 if peer.state.stalled {
                     break;
                 }
@@ -112,7 +112,7 @@ fn check_channels(peer: &RedisPeer, context: &mut RedisContext<'_>, args: &Args<
     if stalled { Err(Halt::Stall) } else { Ok(()) }
 }
 
-/// The channel that is used when this one is named: itself, or the one the app puts in its place.
+/// The channel to use for this name: itself, or the one that the authorize hook chose instead.
 pub fn used<'n>(
     peer: &RedisPeer,
     context: &mut RedisContext<'_>,

@@ -40,7 +40,7 @@ pub struct Stalled {
 
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SocketState {
-    /// The socket refused bytes; it will say when it has room.
+    /// The socket refused bytes; it becomes writable again.
     pub blocked: bool,
     /// It is in the list of connections with events.
     pub touched: bool,
@@ -56,7 +56,7 @@ pub struct SocketState {
     pub shut: bool,
     /// Bytes that came since then; they are discarded.
     pub discarded: usize,
-    /// It goes to another shard at the end of the turn.
+    /// It moves to this shard at the end of the turn.
     pub moving: Option<u8>,
 }
 
@@ -98,7 +98,7 @@ impl Conn {
         matches!(&self.protocol, SocketProtocol::Redis(peer) if peer.waiting_until.is_some())
     }
 
-    /// Reads what is there. `Ok(0)` is the end.
+    /// Reads available bytes. `Ok(0)` is the end.
     pub fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         let Some(tls) = &mut self.tls else { return self.socket.read(into) };
         loop {
@@ -113,8 +113,8 @@ impl Conn {
         }
     }
 
-    /// Writes as much as the socket takes. Under TLS, what was encrypted counts as taken; `has_encrypted` tells whether
-    /// some of it still waits for the socket.
+    /// Writes as much as the socket takes. Under TLS, encrypted bytes count as taken; `has_encrypted`: some of
+    /// them still wait for the socket.
     pub fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         if self.tls.is_none() {
             return self.socket.write(bytes);

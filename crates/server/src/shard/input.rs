@@ -1,4 +1,4 @@
-//! What other threads ask of a shard: messages from other shards, fresh sockets, HTTP requests that concern a session.
+//! Inputs of a shard from other threads: messages of other shards, new sockets, HTTP requests that concern a session.
 
 use crate::auth::AuthError;
 use crate::shard::conn::Conn;
@@ -34,7 +34,7 @@ pub enum ShardInput {
     Answers(Vec<(Ticket, StoreAnswer)>),
     /// For the hub, from another shard, the bus or liveness.
     Hub(ShardEvent),
-    /// What the app has decided.
+    /// The authorize hook has answered.
     Verdict(AuthorizeQuery, AuthorizeAnswer),
     /// A connection after its handshake.
     Arrival(Box<NewSocket>),
@@ -55,16 +55,16 @@ pub enum ShardInput {
     Topic(Box<TopicRequest>),
     /// Describe the session of a client.
     Inspect(ClientId, oneshot::Sender<Option<SessionReport>>),
-    /// Sessions that an earlier process left behind. True: nodes lived while these lay in the store.
+    /// Sessions of an earlier process. True: other nodes ran while these were in the store.
     Adopt(Vec<PackedSession>, bool, oneshot::Sender<()>),
-    /// Take no more commands, and hand over what is under way. Before any shard packs, all have done this: a message
-    /// that was counted reaches the sessions it was counted for.
+    /// Take no more commands and deliver what is in flight. All shards do this before any packs, so a counted message
+    /// reaches the sessions it was counted for.
     Freeze(oneshot::Sender<()>),
     /// Offer the sessions to these nodes; they have this long to be resumed there.
     Leave(Arc<[Arc<str>]>, u64),
-    /// Tell how many sessions are still on their way.
+    /// Report how many sessions are still moving.
     Leaving(oneshot::Sender<usize>),
-    /// Tell clients to come back later and elsewhere, pack the sessions up, end.
+    /// Ask clients to reconnect elsewhere, pack the sessions, end.
     Stop(oneshot::Sender<Vec<PackedSession>>),
 }
 

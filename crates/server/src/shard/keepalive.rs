@@ -1,4 +1,4 @@
-//! Keeps attached transports alive: pings the silent, ends the dead, gives buffers back.
+//! Liveness of connections: pings silent ones, closes dead ones, frees empty buffers.
 //! An idle connection owns no timer; all connections are looked at each second, in pieces.
 
 use crate::shard::conn::{Conn, SocketProtocol};
@@ -14,14 +14,14 @@ const PIECE_MS: u64 = 125;
 /// The least number of links in a piece.
 const PIECE_LINKS: u32 = 64;
 /// A connection that we have shut is dropped after this long if its peer does not close it: each is looked at once per
-/// second, so it lives for 2 s at most.
+/// second, so it is open for 2 s at most.
 const LINGER_MS: u32 = 1_000;
 /// A connection that we have shut is dropped at once when its peer has sent this much more. Enough for the rest of a
 /// message that was too large, so that the peer sees the reason.
 const LINGER_BYTES: usize = 32 << 20;
 /// A connection that we want to shut and whose peer does not read our last bytes.
 const UNWRITTEN_MS: u32 = 8_000;
-/// A WebSocket that says no hello, a Redis connection that does not log in.
+/// The timeout for `hello` on a WebSocket and for `AUTH` on a Redis connection.
 const HELLO_MS: u32 = 15_000;
 
 pub struct Keepalive {

@@ -27,7 +27,7 @@ use crate::topics::{TopicCounters, Wakeups};
 use std::sync::Arc;
 use tavern_hub::Node;
 
-/// What a shard uses of the rest of the server.
+/// The parts of the server that a shard uses.
 pub struct ShardContext {
     pub node: Arc<Node>,
     pub shards: Shards,
@@ -35,7 +35,7 @@ pub struct ShardContext {
     pub store: Arc<StoreClient>,
     pub resp: Arc<RespServer>,
     pub authorize: Option<Arc<AuthorizeHook>>,
-    /// Told of topics that the hub has published to.
+    /// Notified of topics that the hub has published to.
     pub wakeups: Arc<Wakeups>,
     pub counters: Arc<TopicCounters>,
     pub limits: ShardLimits,

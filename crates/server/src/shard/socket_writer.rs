@@ -16,7 +16,7 @@ const WRITES_PER_TURN: usize = 4;
 
 enum Written {
     All,
-    /// More is there than one turn should write.
+    /// More is pending than one turn should write.
     Some,
     Blocked,
     Dead,
@@ -34,7 +34,7 @@ pub fn writable(state: &mut ShardState, link: LinkId) {
     }
 }
 
-/// Writes what a connection has, as far as its socket takes it.
+/// Writes pending bytes and events of a connection, as far as its socket takes them.
 pub fn write(state: &mut ShardState, link: LinkId) {
     let Some(mut conn) = state.links.take_conn(link) else { return };
     conn.state.touched = false;
@@ -154,11 +154,11 @@ pub fn write_close(state: &mut ShardState, link: LinkId, reason: CloseReason) {
     }
 }
 
-/// Ends a connection after what it has to say was written.
+/// Closes a connection after its pending bytes are written.
 pub fn close(state: &mut ShardState, link: LinkId) {
     let Some(conn) = state.links.conn_mut(link) else { return };
     conn.state.closing = true;
-    // It hears nothing any more, so it counts nowhere while its socket lingers.
+    // It receives nothing more, so it counts nowhere while its socket lingers.
     if let SocketProtocol::Redis(peer) = &mut conn.protocol
         && let Some(listener) = peer.listener.take()
     {
@@ -174,7 +174,7 @@ pub fn kill(state: &mut ShardState, link: LinkId, client: u64) {
     }
 }
 
-/// The server stops: WebSockets are told, Redis connections end.
+/// The server stops: WebSockets get a close frame with the reason, Redis connections are dropped.
 pub fn close_all(state: &mut ShardState) {
     for link in state.links.conns() {
         let Some(conn) = state.links.conn_mut(link) else { continue };

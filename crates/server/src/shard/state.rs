@@ -1,4 +1,4 @@
-//! What all parts of a shard work on: the hub, the links, and the lists of connections with something to do.
+//! State that all parts of a shard share: the hub, the links, and the lists of connections with pending work.
 //! Must hold: a connection stands at most once in each list.
 
 use crate::random::random_bits;
@@ -23,7 +23,7 @@ pub struct ShardState {
     pub registry: mio::Registry,
     pub now: Time,
     started_at: Time,
-    /// What is rendered for one write; reused.
+    /// The bytes rendered for one write; reused.
     pub scratch: Scratch,
     /// The reply of one command; reused.
     pub reply: Vec<u8>,
@@ -73,7 +73,7 @@ impl ShardState {
         self.now.since(self.started_at) as u32
     }
 
-    /// Some connection has something to do at once.
+    /// Some connection has pending work.
     pub fn is_busy(&self) -> bool {
         !self.unread.is_empty() || !self.touched.is_empty() || !self.replies.is_empty()
     }
@@ -145,7 +145,7 @@ impl ShardState {
         self.hub.look_up(self.now, &lookup, link)
     }
 
-    /// What the WebSocket transport needs.
+    /// The parts of the shard that the WebSocket transport uses.
     pub fn websocket_context(&mut self) -> websocket::WebSocketContext<'_> {
         websocket::WebSocketContext {
             now: self.now,
@@ -156,7 +156,7 @@ impl ShardState {
         }
     }
 
-    /// When a client should come back after a stop: spread, and below half of the shortest grace period.
+    /// When a client should reconnect after a stop: spread, and below half of the shortest grace period.
     pub fn reconnect_after_ms(&self) -> u64 {
         let settings = &self.context.node.settings;
         let graces = settings.kinds.values().chain([&settings.other_kinds]).map(|rules| rules.grace_ms);

@@ -1,5 +1,5 @@
-//! The loop of one shard: wait, read the ready sockets and run their commands, take the queue, settle what is due,
-//! then write: replies at once, connections with events in turn, each once. Owns the sockets; the hub owns what they mean.
+//! The loop of one shard: wait, read the ready sockets and run their commands, take the queue, run due timers, then
+//! write: replies at once, connections with events in turn, each once. Owns the sockets; the hub owns their sessions.
 //! Must hold: a turn is bounded in bytes; nothing here waits for anything but the poll.
 
 use crate::shard::ShardContext;
@@ -28,7 +28,7 @@ const EVENTS: usize = 1024;
 const PUBLISHES_PER_FLUSH: u64 = 256;
 /// While another shard or the bus is full, it is looked at again after this long.
 const CONGESTED_MS: u64 = 1;
-/// How long clients have to read the last bytes before their sockets are gone.
+/// How long clients have to read the last bytes before their sockets are closed.
 const STOP_LINGER_MS: u64 = 500;
 
 /// A shard before it runs: what can travel to its thread.
@@ -62,7 +62,7 @@ impl ShardStart {
         format!("shard-{}", self.index)
     }
 
-    /// Runs until it is told to stop, on the thread that made the hub.
+    /// Runs until it is asked to stop, on the thread that created the hub.
     pub fn run(self, hub: Shard) {
         let queue = self.context.shards.queue(self.index).clone();
         // However the shard ends, its senders must not wait for it.
@@ -88,13 +88,13 @@ pub struct ShardWorker {
     keepalive: Keepalive,
     queue: Arc<ShardQueue>,
     poll: mio::Poll,
-    /// What was taken out of the queue; reused.
+    /// Inputs taken from the queue; reused.
     inputs: Vec<ShardInput>,
     /// Messages that came from other shards, answers of the store: all of it may have filled mailboxes.
     received: u64,
     /// Messages published when all connections had last been written to.
     pub published_at_flush: u64,
-    /// Told to stop: the time until which the last bytes may still be read.
+    /// Stopping: until then clients may still read the last bytes.
     stop_at: Option<Time>,
 }
 

@@ -1,6 +1,7 @@
 //! COMMAND: describes the commands of the table, and the HELP of every container of subcommands.
 
-use super::table::{self, CommandSpec, Flags, TABLE};
+use super::spec::{CommandSpec, Flags};
+use super::table::{self, TABLE};
 use super::{RedisCall, text};
 use crate::resp::RedisNext;
 use crate::resp::rights::NamedArguments;
@@ -98,7 +99,7 @@ const FLAGS: [(Flags, &str); 12] = [
     (Flags::ALLOW_BUSY, "allow_busy"),
 ];
 
-/// Families in the order of Redis; some follow from flags.
+/// ACL categories in the order of Redis; some follow from flags.
 const CATEGORIES: [(Flags, &str); 10] = [
     (Flags::KEYSPACE, "@keyspace"),
     (Flags::READONLY, "@read"),

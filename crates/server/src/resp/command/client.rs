@@ -1,4 +1,4 @@
-//! CLIENT: what a connection says about itself, and what it may see of others. Closing others is in `kill`.
+//! CLIENT: the labels and settings of a connection, and what it may see of others. Closing others is in `kill`.
 
 use super::{RedisCall, connection, text};
 use crate::resp::RedisNext;
@@ -6,7 +6,7 @@ use crate::resp::clients::{ClientInfo, NO_EVICT, NO_TOUCH};
 use std::sync::Arc;
 use tavern_wire::resp as reply;
 
-/// The longest name or library text that is kept; it stands in every line of `CLIENT LIST`.
+/// The longest client name or library name; it is part of every line of `CLIENT LIST`.
 const LABEL_BYTES: usize = 256;
 const LONG_LABEL: &str = "ERR the text has more than 256 bytes";
 
@@ -36,7 +36,7 @@ pub fn setname(call: &mut RedisCall<'_, '_>) -> RedisNext {
     call.ok()
 }
 
-/// Names the connection; an empty name takes the name away.
+/// Names the connection; an empty name removes the name.
 pub fn set_name(call: &mut RedisCall<'_, '_>, name: &[u8]) {
     call.peer.info.texts().name = label(&name[..name.len().min(LABEL_BYTES)]);
 }
@@ -170,8 +170,8 @@ impl ClientKind {
 
     pub fn is(self, client: &ClientInfo) -> bool {
         match self {
-            ClientKind::Normal => !client.listens(),
-            ClientKind::Pubsub => client.listens(),
+            ClientKind::Normal => !client.is_subscribed(),
+            ClientKind::Pubsub => client.is_subscribed(),
             ClientKind::None => false,
         }
     }

@@ -12,7 +12,7 @@ use tavern_domain::{ClientId, Identity};
 use tavern_hub::Author;
 use tavern_wire::resp::{self as reply, Proto};
 
-/// The version of Redis whose behaviour is kept.
+/// The version of Redis whose behaviour this follows.
 pub const REDIS_VERSION: &str = "7.2.4";
 /// Databases that `SELECT` accepts. They are all the same: there are no keys.
 pub const DATABASES: u8 = 16;
@@ -29,14 +29,14 @@ pub fn ping(call: &mut RedisCall<'_, '_>) -> RedisNext {
     if call.args.len() > 2 {
         return call.error("ERR wrong number of arguments for 'ping' command");
     }
-    let said = (call.args.len() == 2).then(|| call.args.at(1));
+    let text = (call.args.len() == 2).then(|| call.args.at(1));
     let subscribed = !call.peer.state.polls && pubsub::is_subscribed(call.peer, call.context.hub);
     if call.proto() == Proto::Resp2 && subscribed {
         reply::array(call.out, 2);
         reply::bulk(call.out, b"pong");
-        reply::bulk(call.out, said.unwrap_or_default());
-    } else if let Some(said) = said {
-        reply::bulk(call.out, said);
+        reply::bulk(call.out, text.unwrap_or_default());
+    } else if let Some(text) = text {
+        reply::bulk(call.out, text);
     } else {
         reply::simple(call.out, "PONG");
     }
@@ -103,11 +103,11 @@ pub fn auth(call: &mut RedisCall<'_, '_>) -> RedisNext {
 enum Login {
     In,
     Refused(String),
-    /// The store is being asked for a key.
+    /// The API key is being looked up.
     Asked,
 }
 
-/// The password is a token or an API key; the user name tells nothing more.
+/// The password is a token or an API key; the user name is not used.
 fn login(call: &mut RedisCall<'_, '_>, user: Option<&[u8]>, password: &[u8]) -> Login {
     let outcome = match call.peer.login.take() {
         Some(outcome) => outcome,
@@ -119,7 +119,7 @@ fn login(call: &mut RedisCall<'_, '_>, user: Option<&[u8]>, password: &[u8]) -> 
                 let credential = Credential::of(password);
                 match call.context.server.authenticator.admit_now(&credential, call.context.now) {
                     Some(outcome) => outcome,
-                    // Nothing can wait inside EXEC; the caller says so.
+                    // Nothing can wait inside EXEC; the caller refuses.
                     None if call.in_exec => return Login::Asked,
                     None => {
                         look_up(call, credential);
@@ -246,11 +246,11 @@ pub fn hello(call: &mut RedisCall<'_, '_>) -> RedisNext {
             tavern_hub::core::redis::set_format(&mut call.context.hub.core, id, call.peer.format());
         }
     }
-    greet(call);
+    write_hello(call);
     RedisNext::Go
 }
 
-fn greet(call: &mut RedisCall<'_, '_>) {
+fn write_hello(call: &mut RedisCall<'_, '_>) {
     let proto = call.proto();
     let out = &mut *call.out;
     reply::map(out, 7, proto);

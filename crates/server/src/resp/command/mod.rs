@@ -9,6 +9,7 @@ mod connection;
 mod kill;
 mod pubsub;
 mod server;
+mod spec;
 mod table;
 mod tavern;
 mod text;
@@ -20,18 +21,19 @@ use std::borrow::Cow;
 use tavern_domain::rate::Bucket;
 use tavern_wire::resp::{self as reply, Proto};
 
+pub use spec::{CommandSpec, TavernFlags};
 #[cfg(test)]
 pub use table::code_of;
-pub use table::{CommandSpec, TavernFlags, name_of};
+pub use table::name_of;
 
-/// What commands remember about a connection. Owns no memory until a transaction begins.
+/// State of a connection between commands. Owns no memory until a transaction begins.
 #[derive(Debug, Default)]
 pub struct PeerState {
     transaction: Option<Box<transaction::Transaction>>,
     replies: ReplyMode,
     /// After `TAVERN.MODE poll`: nothing is pushed.
     pub polls: bool,
-    /// The command ran before and stalled: it is counted already, and its questions are asked.
+    /// The command ran before and stalled: it is already counted, and the authorize hook is already called.
     pub stalled: bool,
     /// An API key is being looked up.
     pub asked_login: bool,
@@ -53,7 +55,7 @@ impl PeerState {
         self.replies.off || self.replies.skip
     }
 
-    /// Nothing stands between a command and its reply.
+    /// No transaction and no `CLIENT REPLY` mode.
     fn is_plain(&self) -> bool {
         self.transaction.is_none() && self.replies == ReplyMode::default()
     }
@@ -182,7 +184,7 @@ fn queue(
 
 /// Whether this client may run this command at all, now.
 fn admit(peer: &RedisPeer, context: &RedisContext<'_>, spec: &CommandSpec) -> Result<(), Cow<'static, str>> {
-    if !spec.flags.has(table::Flags::NO_AUTH) {
+    if !spec.flags.has(spec::Flags::NO_AUTH) {
         if !is_current(peer, context) {
             return Err("NOAUTH Authentication required.".into());
         }
@@ -199,7 +201,7 @@ fn admit(peer: &RedisPeer, context: &RedisContext<'_>, spec: &CommandSpec) -> Re
     Ok(())
 }
 
-/// A RESP2 connection that is pushed to cannot tell a reply from a message, so it may not run everything.
+/// In RESP2 a subscribed client cannot distinguish replies from messages, so it may not run every command.
 fn is_confined(peer: &RedisPeer, context: &RedisContext<'_>) -> bool {
     peer.proto == Proto::Resp2 && !peer.state.polls && pubsub::is_subscribed(peer, context.hub)
 }

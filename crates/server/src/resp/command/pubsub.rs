@@ -1,6 +1,6 @@
 //! SUBSCRIBE and its variants, PUBLISH, SPUBLISH, PUBSUB.
 //! Must hold: one confirmation per argument; channels and patterns share a counter, shard channels have their own;
-//! a publisher that listens to itself gets the number first, then the message.
+//! a publisher that is subscribed to its own channel gets the reply first, then the message.
 
 use super::{RedisCall, text};
 use crate::resp::rights::{self, Halt};
@@ -19,14 +19,14 @@ pub fn is_subscribed(peer: &RedisPeer, hub: &Shard) -> bool {
 }
 
 pub fn publish(call: &mut RedisCall<'_, '_>) -> RedisNext {
-    speak(call, Namespace::Channel)
+    publish_to(call, Namespace::Channel)
 }
 
 pub fn spublish(call: &mut RedisCall<'_, '_>) -> RedisNext {
-    speak(call, Namespace::Shard)
+    publish_to(call, Namespace::Shard)
 }
 
-fn speak(call: &mut RedisCall<'_, '_>, space: Namespace) -> RedisNext {
+fn publish_to(call: &mut RedisCall<'_, '_>, space: Namespace) -> RedisNext {
     if !call.in_exec
         && let Err(halt) = rights::pay(call.peer, call.context, call.spec)
     {
@@ -39,8 +39,10 @@ fn speak(call: &mut RedisCall<'_, '_>, space: Namespace) -> RedisNext {
     let payload = call.args.at(2);
     let most = call.context.server.config.limits.message_bytes;
     if payload.len() > most {
-        return call
-            .error(&format!("ERR the message has {} bytes, at most {most} are allowed", payload.len()));
+        return call.error(&format!(
+            "ERR the message has {} bytes; at most {most} are allowed (limits.message_bytes)",
+            payload.len()
+        ));
     }
     let author = call.peer.author.clone();
     let receivers = call.context.hub.core.publish(call.context.now, space, &channel, payload, false, author);
@@ -67,7 +69,7 @@ fn listen(call: &mut RedisCall<'_, '_>, space: Namespace) -> RedisNext {
         return call.halt(halt);
     }
     let node = call.context.hub.core.node().clone();
-    // Held until all of them are subscribed to: what is carried now is not let go before.
+    // Held until all of them are subscribed to, so that no interest in them is withdrawn before.
     let mut hold = node.carrier.hold();
     if let Err(halt) = carry(call, space, &mut hold) {
         return call.halt(halt);
@@ -88,7 +90,7 @@ fn listen(call: &mut RedisCall<'_, '_>, space: Namespace) -> RedisNext {
     RedisNext::Go
 }
 
-/// Asks the bus for everything that is listened to from now on. Inside `EXEC` nothing can wait for its answer.
+/// Asks the bus for all these names. Inside `EXEC` nothing can wait for its answer.
 fn carry(call: &mut RedisCall<'_, '_>, space: Namespace, hold: &mut InterestGuard<'_>) -> Result<(), Halt> {
     let link = (!call.in_exec).then_some((call.context.hub.core.index, call.peer.link));
     let mut waits = false;
@@ -110,9 +112,9 @@ fn carry(call: &mut RedisCall<'_, '_>, space: Namespace, hold: &mut InterestGuar
     if waits { Err(Halt::Stall) } else { Ok(()) }
 }
 
-const NO_BUS: &str = "TRYAGAIN the bus between nodes does not answer";
+const NO_BUS: &str = "TRYAGAIN the bus between nodes does not answer; retry";
 
-/// A session listens to so many names and no more. Keys and dev mode have no such bound.
+/// Checks the bound on subscriptions. Keys and dev mode have none.
 fn leave_room(call: &RedisCall<'_, '_>, space: Namespace) -> Result<(), Halt> {
     if call.peer.identity.as_ref().is_none_or(|identity| identity.unlimited) {
         return Ok(());
@@ -124,7 +126,7 @@ fn leave_room(call: &RedisCall<'_, '_>, space: Namespace) -> Result<(), Halt> {
     if held + call.args.len() - 1 <= most {
         return Ok(());
     }
-    // Looked at closely only near the bound: names that are there already take no room.
+    // Only near the bound: names that are subscribed to already do not count again.
     let mut names: HashSet<&[u8]> = call.rest(1).collect();
     let there = call.peer.listener.map(|id| hub.core.subscriptions(id, space)).unwrap_or_default();
     for name in &there {
@@ -133,7 +135,10 @@ fn leave_room(call: &RedisCall<'_, '_>, space: Namespace) -> Result<(), Halt> {
     if held + names.len() <= most {
         return Ok(());
     }
-    Err(Halt::Refuse(format!("ERR a connection listens to at most {most} channels and patterns").into()))
+    Err(Halt::Refuse(
+        format!("ERR a connection may have at most {most} subscriptions (limits.channels_per_session)")
+            .into(),
+    ))
 }
 
 /// The listener of this connection; made with the first subscription.

@@ -32,23 +32,21 @@ pub fn function_flush(call: &mut RedisCall<'_, '_>) -> RedisNext {
     }
 }
 
-/// What of a client's text goes into the log.
+/// How much of a client's text goes into the log.
 const LOGGED_BYTES: usize = 512;
 
-/// What test suites use and what can be done here without harm. Sleeping would stop a whole shard.
+/// The subcommands that test suites use and that do no harm here. Sleeping would stop a whole shard.
 pub fn debug(call: &mut RedisCall<'_, '_>) -> RedisNext {
     let word = call.args.at(1).to_ascii_lowercase();
     match (word.as_slice(), call.args.len()) {
         (b"log", 3) => {
-            let said = String::from_utf8_lossy(&call.args.at(2)[..call.args.at(2).len().min(LOGGED_BYTES)]);
-            tracing::info!(client = call.peer.info.id, said = ?said, "DEBUG LOG");
+            let text = String::from_utf8_lossy(&call.args.at(2)[..call.args.at(2).len().min(LOGGED_BYTES)]);
+            tracing::info!(client = call.peer.info.id, ?text, "debug log");
             call.ok()
         }
         (b"set-active-expire", 3) => call.ok(),
         (b"sleep", 3) if !asks_for_time(call.args.at(2)) => call.ok(),
-        (b"sleep", 3) => {
-            call.error("ERR DEBUG SLEEP is not allowed here: it would stop other connections too")
-        }
+        (b"sleep", 3) => call.error("ERR DEBUG SLEEP is not supported: it would stop other connections too"),
         (b"help", 2) => {
             let lines = [
                 "DEBUG <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",
@@ -72,7 +70,7 @@ pub fn debug(call: &mut RedisCall<'_, '_>) -> RedisNext {
     }
 }
 
-/// What is no number is no time, as in Redis.
+/// As in Redis, text that is not a number asks for no time.
 fn asks_for_time(seconds: &[u8]) -> bool {
     let seconds = std::str::from_utf8(seconds).ok().and_then(|text| text.parse::<f64>().ok());
     seconds.is_some_and(|seconds| seconds > 0.0)
@@ -140,7 +138,7 @@ fn write_clients(call: &RedisCall<'_, '_>, text: &mut String) {
     fact(text, "maxclients", call.context.server.config.limits.connections);
     fact(text, "blocked_clients", 0);
     fact(text, "tracking_clients", 0);
-    fact(text, "pubsub_clients", clients.iter().filter(|client| client.listens()).count());
+    fact(text, "pubsub_clients", clients.iter().filter(|client| client.is_subscribed()).count());
 }
 
 fn write_memory(call: &RedisCall<'_, '_>, text: &mut String) {
@@ -156,7 +154,7 @@ fn write_memory(call: &RedisCall<'_, '_>, text: &mut String) {
     fact(text, "mem_allocator", "mimalloc");
 }
 
-/// Memory of this process as the kernel counts it; 0 where it does not tell.
+/// Resident memory of this process; 0 where the kernel does not report it.
 fn resident_bytes() -> u64 {
     let pages = std::fs::read_to_string("/proc/self/statm").ok();
     let pages = pages.as_deref().and_then(|text| text.split_whitespace().nth(1)?.parse::<u64>().ok());
@@ -218,7 +216,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_kernel_tells_of_this_process() {
+    fn memory_and_processor_time_are_read_from_the_kernel() {
         if cfg!(target_os = "linux") {
             assert!(resident_bytes() > 0);
             assert!(cpu_ticks().is_some());

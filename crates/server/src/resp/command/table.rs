@@ -1,148 +1,15 @@
-//! The table of commands: names, arities, flags and families as in Redis, and our own: who may run
-//! them when. Must hold: every command that runs stands here, and `COMMAND` shows nothing else.
+//! The table of commands: names, arities, flags and ACL categories as in Redis, and our own flags: who may run them
+//! when. Must hold: every command that runs is listed here, and `COMMAND` shows nothing else.
 
-use super::{
-    CommandFn, catalog, client, config, connection, kill, pubsub, server, tavern, text, transaction,
-};
+use super::spec::{CommandSpec, Flags, TavernFlags};
+use super::{catalog, client, config, connection, kill, pubsub, server, tavern, text, transaction};
 use crate::resp::Args;
 use crate::resp::rights::NamedArguments;
 
-/// One command or subcommand.
-pub struct CommandSpec {
-    /// In full: `client|kill`.
-    pub name: &'static str,
-    /// The number of arguments with the name itself; negative: at least that many.
-    pub arity: i32,
-    pub flags: Flags,
-    pub own: TavernFlags,
-    /// What its arguments name.
-    pub names: NamedArguments,
-    pub(super) run: CommandFn,
-    pub subcommands: &'static [CommandSpec],
-    pub group: &'static str,
-    pub since: &'static str,
-    pub summary: &'static str,
-}
-
-/// What Redis tells about a command, in the order it tells it: flags first, then families that no flag implies.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Flags(u32);
-
-impl Flags {
-    pub const NONE: Flags = Flags(0);
-    pub const WRITE: Flags = Flags(1);
-    pub const READONLY: Flags = Flags(1 << 1);
-    pub const ADMIN: Flags = Flags(1 << 2);
-    pub const PUBSUB: Flags = Flags(1 << 3);
-    pub const NOSCRIPT: Flags = Flags(1 << 4);
-    pub const BLOCKING: Flags = Flags(1 << 5);
-    pub const LOADING: Flags = Flags(1 << 6);
-    pub const STALE: Flags = Flags(1 << 7);
-    pub const SKIP_SLOWLOG: Flags = Flags(1 << 8);
-    pub const FAST: Flags = Flags(1 << 9);
-    pub const NO_AUTH: Flags = Flags(1 << 10);
-    pub const ALLOW_BUSY: Flags = Flags(1 << 11);
-    pub const KEYSPACE: Flags = Flags(1 << 16);
-    pub const DANGEROUS: Flags = Flags(1 << 17);
-    pub const CONNECTION: Flags = Flags(1 << 18);
-    pub const TRANSACTION: Flags = Flags(1 << 19);
-    pub const SCRIPTING: Flags = Flags(1 << 20);
-
-    pub const fn and(self, other: Flags) -> Flags {
-        Flags(self.0 | other.0)
-    }
-
-    pub const fn has(self, other: Flags) -> bool {
-        self.0 & other.0 != 0
-    }
-}
-
-/// Our own flags of a command.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TavernFlags(u8);
-
-impl TavernFlags {
-    pub const NONE: TavernFlags = TavernFlags(0);
-    /// Allowed on a RESP2 connection that listens.
-    pub const WHILE_SUBSCRIBED: TavernFlags = TavernFlags(1);
-    /// Needs an API key with scope `admin`, outside dev mode.
-    pub const NEEDS_ADMIN: TavernFlags = TavernFlags(2);
-    /// Its answer is pushed, so `CLIENT REPLY` does not silence it.
-    pub const PUSHES: TavernFlags = TavernFlags(4);
-    /// Runs at once inside `MULTI`.
-    pub const NOT_QUEUED: TavernFlags = TavernFlags(8);
-    /// Counts against the rate of a session.
-    pub const LIMITED: TavernFlags = TavernFlags(16);
-
-    pub const fn and(self, other: TavernFlags) -> TavernFlags {
-        TavernFlags(self.0 | other.0)
-    }
-
-    pub const fn has(self, other: TavernFlags) -> bool {
-        self.0 & other.0 != 0
-    }
-}
-
-impl CommandSpec {
-    const fn new(
-        name: &'static str,
-        arity: i32,
-        group: &'static str,
-        run: CommandFn,
-        summary: &'static str,
-    ) -> CommandSpec {
-        let (flags, own) = (Flags::NONE, TavernFlags::NONE);
-        CommandSpec {
-            name,
-            arity,
-            flags,
-            own,
-            names: NamedArguments::None,
-            run,
-            subcommands: &[],
-            group,
-            since: "1.0.0",
-            summary,
-        }
-    }
-
-    const fn flags(self, flags: Flags) -> CommandSpec {
-        CommandSpec { flags: Flags(self.flags.0 | flags.0), ..self }
-    }
-
-    const fn own(self, own: TavernFlags) -> CommandSpec {
-        CommandSpec { own: TavernFlags(self.own.0 | own.0), ..self }
-    }
-
-    const fn names(self, names: NamedArguments) -> CommandSpec {
-        CommandSpec { names, ..self }
-    }
-
-    const fn since(self, since: &'static str) -> CommandSpec {
-        CommandSpec { since, ..self }
-    }
-
-    const fn with(self, subcommands: &'static [CommandSpec]) -> CommandSpec {
-        CommandSpec { subcommands, ..self }
-    }
-
-    fn accepts(&self, count: usize) -> bool {
-        match usize::try_from(self.arity) {
-            Ok(exact) => count == exact,
-            Err(_) => count >= self.arity.unsigned_abs() as usize,
-        }
-    }
-
-    /// The last part of the name.
-    pub fn word(&self) -> &'static str {
-        self.name.rsplit('|').next().unwrap_or(self.name)
-    }
-}
-
-/// What is said of a command that cannot run, and which one it was, if it is known.
+/// The error of a command that cannot run, and its code if it is known.
 type CannotRun = (Option<&'static CommandSpec>, Vec<u8>);
 
-/// Finds a command and sees that it has as many arguments as it needs. The number is its code, for `name_of`.
+/// Finds a command and checks its number of arguments. The number is its code, for `name_of`.
 pub fn resolve(args: &Args<'_>) -> Result<(&'static CommandSpec, u16), CannotRun> {
     let name = args.at(0);
     let Some(index) = TABLE.iter().position(|spec| name.eq_ignore_ascii_case(spec.name.as_bytes())) else {
@@ -220,12 +87,12 @@ pub static TABLE: &[CommandSpec] = &[
     )
     .flags(Flags::FAST.and(Flags::CONNECTION))
     .own(TavernFlags::WHILE_SUBSCRIBED),
-    CommandSpec::new("subscribe", -2, "pubsub", pubsub::subscribe, "Listens to channels")
+    CommandSpec::new("subscribe", -2, "pubsub", pubsub::subscribe, "Subscribes to channels")
         .flags(LISTEN)
         .own(ASKED)
         .names(NamedArguments::Listened)
         .since("2.0.0"),
-    CommandSpec::new("unsubscribe", -1, "pubsub", pubsub::unsubscribe, "Stops listening to channels")
+    CommandSpec::new("unsubscribe", -1, "pubsub", pubsub::unsubscribe, "Unsubscribes from channels")
         .flags(LISTEN)
         .own(CONFIRMED)
         .since("2.0.0"),
@@ -234,22 +101,22 @@ pub static TABLE: &[CommandSpec] = &[
         -2,
         "pubsub",
         pubsub::psubscribe,
-        "Listens to all channels that match patterns",
+        "Subscribes to all channels that match patterns",
     )
     .flags(LISTEN)
     .own(ASKED)
     .names(NamedArguments::Patterns)
     .since("2.0.0"),
-    CommandSpec::new("punsubscribe", -1, "pubsub", pubsub::punsubscribe, "Stops listening to patterns")
+    CommandSpec::new("punsubscribe", -1, "pubsub", pubsub::punsubscribe, "Unsubscribes from patterns")
         .flags(LISTEN)
         .own(CONFIRMED)
         .since("2.0.0"),
-    CommandSpec::new("ssubscribe", -2, "pubsub", pubsub::ssubscribe, "Listens to shard channels")
+    CommandSpec::new("ssubscribe", -2, "pubsub", pubsub::ssubscribe, "Subscribes to shard channels")
         .flags(LISTEN)
         .own(ASKED)
         .names(NamedArguments::Listened)
         .since("7.0.0"),
-    CommandSpec::new("sunsubscribe", -1, "pubsub", pubsub::sunsubscribe, "Stops listening to shard channels")
+    CommandSpec::new("sunsubscribe", -1, "pubsub", pubsub::sunsubscribe, "Unsubscribes from shard channels")
         .flags(LISTEN)
         .own(CONFIRMED)
         .since("7.0.0"),
@@ -258,8 +125,9 @@ pub static TABLE: &[CommandSpec] = &[
         .own(TavernFlags::LIMITED)
         .names(NamedArguments::Published)
         .since("7.0.0"),
-    CommandSpec::new("pubsub", -2, "pubsub", catalog::help, "Tells who listens where").since("2.8.0").with(
-        &[
+    CommandSpec::new("pubsub", -2, "pubsub", catalog::help, "Reports channels, patterns and subscribers")
+        .since("2.8.0")
+        .with(&[
             CommandSpec::new(
                 "pubsub|channels",
                 -2,
@@ -308,8 +176,7 @@ pub static TABLE: &[CommandSpec] = &[
             CommandSpec::new("pubsub|help", 2, "pubsub", pubsub::help, "Prints this help.")
                 .flags(QUIET)
                 .since("6.2.0"),
-        ],
-    ),
+        ]),
     CommandSpec::new("echo", 2, "connection", connection::echo, "Gives the argument back")
         .flags(QUIET.and(Flags::FAST).and(Flags::CONNECTION)),
     CommandSpec::new("quit", -1, "connection", connection::quit, "Closes the connection")
@@ -353,7 +220,7 @@ pub static TABLE: &[CommandSpec] = &[
             4,
             "connection",
             client::setinfo,
-            "Says which library the client uses",
+            "Sets the name or version of the client library",
         )
         .flags(SESSION)
         .since("7.2.0"),
@@ -385,7 +252,7 @@ pub static TABLE: &[CommandSpec] = &[
             .since("7.2.0"),
         help("client|help"),
     ]),
-    CommandSpec::new("command", -1, "server", catalog::command, "Tells about commands")
+    CommandSpec::new("command", -1, "server", catalog::command, "Describes commands")
         .flags(QUIET.and(Flags::CONNECTION))
         .since("2.8.13")
         .with(&[
@@ -489,7 +356,7 @@ pub static TABLE: &[CommandSpec] = &[
         -2,
         "pubsub",
         tavern::wait,
-        "Takes what is queued, or waits for the next message",
+        "Takes queued messages, or waits for the next one",
     )
     .flags(LISTEN.and(Flags::BLOCKING))
     .own(TavernFlags::WHILE_SUBSCRIBED)
@@ -526,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn the_hot_command_stands_first() {
+    fn publish_is_the_first_command() {
         assert_eq!(name_of(PUBLISH_CODE), PUBLISH.name);
         assert_eq!(name_of(0), "NULL");
         assert!(TABLE.len() < 255);

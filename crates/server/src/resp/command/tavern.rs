@@ -1,14 +1,13 @@
-//! Beyond Redis: TAVERN.MODE, TAVERN.POLL, TAVERN.WAIT. A connection in poll mode is not pushed to; it takes its
-//! messages when it wants them. Since nothing comes unasked there, a RESP2 connection in poll mode may run every
-//! command while it listens. Must hold: a message is either pushed or taken, never both.
+//! Beyond Redis: TAVERN.MODE, TAVERN.POLL, TAVERN.WAIT. A connection in poll mode is not pushed to; it asks for its
+//! messages. A RESP2 connection in poll mode may run every command while it is subscribed. Must hold: a message is either pushed or taken, never both.
 
 use super::{RedisCall, pubsub, text};
 use crate::resp::RedisNext;
 use tavern_domain::Time;
 use tavern_wire::resp as reply;
 
-const NEEDS_POLL: &str = "ERR the connection is in push mode, say TAVERN.MODE poll first";
-const NO_SUBSCRIPTION: &str = "ERR the connection listens to nothing, so it would wait for nothing";
+const NEEDS_POLL: &str = "ERR the connection is in push mode; send TAVERN.MODE poll first";
+const NO_SUBSCRIPTION: &str = "ERR the connection has no subscription, so no message can arrive";
 
 pub fn mode(call: &mut RedisCall<'_, '_>) -> RedisNext {
     let polls = match call.args.at(1).to_ascii_lowercase().as_slice() {
@@ -52,7 +51,7 @@ pub fn wait(call: &mut RedisCall<'_, '_>) -> RedisNext {
     let queued =
         listener.and_then(|id| call.context.hub.core.listener(id)).is_some_and(|l| l.mailbox.has_unread());
     let over = call.peer.waiting_until.is_some_and(|until| now >= until);
-    // Inside EXEC nothing can wait.
+    // Nothing can wait inside EXEC.
     if queued || over || call.in_exec {
         call.peer.waiting_until = None;
         if let Some(id) = listener {
@@ -85,7 +84,7 @@ fn timeout(call: &RedisCall<'_, '_>) -> Result<u64, &'static str> {
     u64::try_from(ms).map_err(|_| "ERR timeout is negative")
 }
 
-/// How many to take at most; all when it is not said.
+/// The largest number of messages to take; all without it.
 fn count(call: &RedisCall<'_, '_>, index: usize) -> Result<usize, &'static str> {
     if index >= call.args.len() {
         return Ok(usize::MAX);

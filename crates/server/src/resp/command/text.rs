@@ -43,7 +43,7 @@ pub fn unknown_command(args: &Args<'_>) -> Vec<u8> {
     text
 }
 
-/// Common commands of Redis that do not exist here. A connection that listens is refused them in Redis' own words,
+/// Common commands of Redis that do not exist here. A subscribed connection is refused them with the message of Redis,
 /// which clients look for.
 const ELSEWHERE: [&str; 16] = [
     "get", "set", "del", "incr", "exists", "expire", "keys", "scan", "hget", "hset", "lpush", "rpush",
@@ -75,7 +75,7 @@ pub fn quoted(bytes: &[u8], most: usize) -> &[u8] {
     &bytes[..end.min(most)]
 }
 
-/// What a client may call itself: no spaces, nothing that would break a line of `CLIENT LIST`.
+/// Whether text may be a client name: no spaces, nothing that would break a line of `CLIENT LIST`.
 pub fn is_label(bytes: &[u8]) -> bool {
     bytes.iter().all(|byte| matches!(byte, b'!'..=b'~'))
 }

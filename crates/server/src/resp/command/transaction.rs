@@ -1,4 +1,4 @@
-//! MULTI, EXEC, DISCARD: commands that are kept and run together. Nothing runs between them on this connection's
+//! MULTI, EXEC, DISCARD: commands that are queued and run together. Nothing runs between them on this connection's
 //! shard. Must hold: a transaction with a rejected command does not run; messages that it causes to its own
 //! connection come after the whole answer.
 
@@ -15,9 +15,9 @@ pub struct Transaction {
     bytes: usize,
 }
 
-/// What one transaction may hold, counting the memory of its parts. Enough for some thousand small publishes.
+/// The largest transaction, with the memory of its arguments. Enough for some thousand small publishes.
 const TRANSACTION_BYTES: usize = 4 << 20;
-/// What a kept argument takes beside its bytes.
+/// The memory of a queued argument beside its bytes.
 const ARGUMENT_BYTES: usize = 32;
 
 pub fn multi(call: &mut RedisCall<'_, '_>) -> RedisNext {
@@ -34,7 +34,7 @@ pub fn enqueue(peer: &mut RedisPeer, args: &Args<'_>) -> Result<(), &'static str
     let Some(transaction) = &mut peer.state.transaction else { return Ok(()) };
     let bytes: usize = args.iter().map(|arg| arg.len() + ARGUMENT_BYTES).sum();
     if transaction.bytes + bytes > TRANSACTION_BYTES {
-        return Err("ERR the transaction is too large");
+        return Err("ERR the transaction is too large; at most 4 MiB");
     }
     transaction.bytes += bytes;
     transaction.queued.push(args.iter().map(<[u8]>::to_vec).collect());
@@ -78,7 +78,7 @@ pub fn exec(call: &mut RedisCall<'_, '_>) -> RedisNext {
     next
 }
 
-/// What was allowed when it was queued may have to be asked again. All of it, before the first command runs.
+/// Rights that were checked when a command was queued may have expired: asks for all again before the first command runs.
 fn must_ask(call: &mut RedisCall<'_, '_>, transaction: &Transaction) -> bool {
     let mut asks = false;
     for command in &transaction.queued {
@@ -98,7 +98,7 @@ fn run_queued(call: &mut RedisCall<'_, '_>, command: &[Vec<u8>]) -> RedisNext {
     if next == RedisNext::Stall {
         // Only after an AUTH in the same transaction, whose new rights could not be checked in advance.
         if !call.peer.state.is_quiet() {
-            reply::error(call.out, "ERR the rights are not known yet, try again outside of MULTI");
+            reply::error(call.out, "ERR the rights are not known yet; retry outside of MULTI");
         }
         return RedisNext::Go;
     }
