@@ -7,8 +7,8 @@ mod harness;
 use harness::migration::{Scene, watch, word};
 use serde_json::{Value, json};
 use tavern_hub::*;
-use tavern_store::Work;
 use tavern_store::memory::WorkFault;
+use tavern_store::{Row, Work};
 
 #[test]
 fn move_of_a_present_client_is_not_shown_to_watchers() {
@@ -194,4 +194,27 @@ fn watcher_that_knows_more_than_its_new_node_gets_a_gap_instead_of_a_difference(
     scene.cluster.live(2_000);
     assert_eq!(scene.hear(1, &stale)[0]["event"], "presence");
     assert_eq!(scene.hear(1, &ann), [json!({"seq": 7, "event": "gap", "channel": "game#A"})]);
+}
+
+#[test]
+fn session_that_moves_while_its_user_follows_somebody_is_told_their_status() {
+    let mut scene = Scene::new();
+    let (mut tab, _) = scene.cluster.node(0).membership("ann");
+    let _bob = scene.cluster.node(2).membership("bob");
+    scene.cluster.set_work_fate(|_, work| {
+        let session = |row: &Row| matches!(row, Row::Session(_));
+        let slow = matches!(work, Work::Commit(commit) if commit.puts.iter().any(session));
+        WorkFault { before_ms: if slow { 50 } else { 0 }, ..WorkFault::NONE }
+    });
+    let mut caller = scene.cluster.node(1).socket();
+    let hello = scene.hello("ann", 0);
+    assert_eq!(scene.cluster.node(1).flow(&mut caller, &hello).0, Flow::Wait);
+    scene.cluster.live(20);
+    assert_eq!(scene.owners(), [0usize; 0], "it is on its way");
+    scene.cluster.say(0, &mut tab, r#"{"op":"follow","user":"bob"}"#);
+    scene.cluster.say(1, &mut caller, &hello);
+    scene.cluster.live(100);
+    let heard = scene.hear(1, &caller);
+    assert_eq!(heard.len(), 1, "{heard:?}");
+    assert_eq!((&heard[0]["event"], &heard[0]["status"]["online"]), (&json!("status"), &json!(true)));
 }

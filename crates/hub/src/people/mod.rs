@@ -165,7 +165,7 @@ impl People {
 
     /// A session came from another node with these statuses: it is sent what is different.
     pub fn compare_statuses(&mut self, core: &mut Core, id: ListenerId, known: KnownStatuses) {
-        let Some(user) = core.user_of(id).filter(|_| !known.is_empty()) else { return };
+        let Some(user) = core.user_of(id) else { return };
         self.follows.wait(&user, WaitingSession::Differences(id, known));
         self.send_waiting(core, &user);
     }

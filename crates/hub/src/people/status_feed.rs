@@ -178,7 +178,7 @@ impl StatusFeed {
         local.followees().into_iter().filter_map(known).collect()
     }
 
-    /// Sends a session the statuses that are not as it knows them.
+    /// Sends a session the statuses that are not as it knows them, also of users whom it does not know yet.
     pub fn send_differences(
         &self,
         core: &mut Core,
@@ -186,12 +186,12 @@ impl StatusFeed {
         id: ListenerId,
         known: KnownStatuses,
     ) {
-        for (user, digest_known) in known {
-            if !core.users.follows(follower, &user) {
-                continue;
-            }
+        let known: BTreeMap<Arc<str>, u64> = known.into_iter().collect();
+        let Some(local) = core.users.get(follower) else { return };
+        for user in local.followees() {
             let status = self.status_for(core, follower, &user);
-            if let Some(status) = status.filter(|status| digest(status) != digest_known) {
+            let told = known.get(&user).copied();
+            if let Some(status) = status.filter(|status| Some(digest(status)) != told) {
                 self.tell_sessions(core, &user, &[id], &unexplained(status));
             }
         }
