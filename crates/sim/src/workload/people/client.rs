@@ -12,6 +12,8 @@ pub struct Client {
     /// The channels that they want to be in, and those that they are in as far as was told.
     pub wants: BTreeSet<usize>,
     pub stands: BTreeSet<usize>,
+    /// The channels of which it is not known whether they are in them.
+    pub doubts: BTreeSet<usize>,
     /// The status of others as it was told last.
     pub statuses: BTreeMap<String, PartyTopicEvent>,
     /// The session has asked for all statuses.
@@ -69,6 +71,7 @@ impl Client {
             message_id: 0,
             wants: BTreeSet::new(),
             stands: BTreeSet::new(),
+            doubts: BTreeSet::new(),
             statuses: BTreeMap::new(),
             knows: false,
             change: None,
@@ -81,6 +84,7 @@ impl Client {
     pub fn begin_anew(&mut self) {
         (self.message_id, self.knows) = (0, false);
         self.stands.clear();
+        self.doubts.clear();
         self.statuses.clear();
     }
 
@@ -89,8 +93,13 @@ impl Client {
         let todo = &mut self.link.todo;
         todo.clear();
         todo.extend(self.change.map(Command::AttendanceChange));
-        todo.extend(self.wants.difference(&self.stands).map(|channel| Command::Join(*channel)));
-        todo.extend(self.stands.difference(&self.wants).map(|channel| Command::Leave(*channel)));
+        let changed = self.wants.symmetric_difference(&self.stands).chain(&self.doubts);
+        for channel in changed.copied().collect::<BTreeSet<usize>>() {
+            todo.push_back(match self.wants.contains(&channel) {
+                true => Command::Join(channel),
+                false => Command::Leave(channel),
+            });
+        }
         if !self.knows {
             todo.push_back(Command::Refresh);
         }
@@ -99,12 +108,15 @@ impl Client {
     /// The connection is gone.
     pub fn cut_off(&mut self) {
         self.here_since = None;
-        if let Some(Command::Join(channel) | Command::Leave(channel)) = self.link.cut_off() {
-            // It is not known whether it happened: asked again either way.
-            match self.wants.contains(&channel) {
-                true => self.stands.remove(&channel),
-                false => self.stands.insert(channel),
-            };
+        if let Some(command) = self.link.cut_off() {
+            self.doubt(command);
+        }
+    }
+
+    /// It is not known whether a command was carried out: what it was about is asked again either way.
+    pub fn doubt(&mut self, command: Command) {
+        if let Command::Join(channel) | Command::Leave(channel) = command {
+            self.doubts.insert(channel);
         }
     }
 }

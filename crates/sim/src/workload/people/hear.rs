@@ -60,6 +60,7 @@ impl People {
             Some(error) if error["code"] == "unavailable" && self.calm_ms(cluster) < CALM_MS => {
                 self.count("commands unavailable");
                 let retry_at = cluster.now + RETRY_MS + 41 * who as u64;
+                self.clients[who].doubt(command);
                 self.clients[who].link.retry_at.get_or_insert(retry_at);
                 Ok(())
             }
@@ -76,8 +77,14 @@ impl People {
         match command {
             Command::Hello => return self.greeted(cluster, who, ok),
             Command::Ack => {}
-            Command::Join(channel) => drop(client.stands.insert(channel)),
-            Command::Leave(channel) => drop(client.stands.remove(&channel)),
+            Command::Join(channel) => {
+                client.stands.insert(channel);
+                client.doubts.remove(&channel);
+            }
+            Command::Leave(channel) => {
+                client.stands.remove(&channel);
+                client.doubts.remove(&channel);
+            }
             Command::Bye => {
                 client.cut_off();
                 client.link.forget();
