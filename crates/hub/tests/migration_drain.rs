@@ -247,7 +247,7 @@ fn adopted_watcher_gets_a_gap_for_missed_presence_changes() {
 fn adopted_watcher_of_a_channel_that_was_emptied_meanwhile_gets_a_gap() {
     let mut scene = Scene::new();
     let mut ann = scene.ann.clone();
-    let (mut bob, _) = scene.cluster.node(2).client("bob");
+    let (mut bob, _) = scene.cluster.client(2, "bob");
     scene.cluster.say(2, &mut bob, r#"{"op":"join","channel":"game#A"}"#);
     scene.cluster.say(0, &mut ann, r#"{"op":"subscribe","channel":"game#A","presence":true}"#);
     scene.cluster.set_fate(|_, _, packet| if word(packet) == "offer" { vec![] } else { vec![0] });

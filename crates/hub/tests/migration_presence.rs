@@ -199,8 +199,8 @@ fn watcher_that_knows_more_than_its_new_node_gets_a_gap_instead_of_a_difference(
 #[test]
 fn session_that_moves_while_its_user_follows_somebody_is_told_their_status() {
     let mut scene = Scene::new();
-    let (mut tab, _) = scene.cluster.node(0).client("ann");
-    let _bob = scene.cluster.node(2).client("bob");
+    let (mut tab, _) = scene.cluster.client(0, "ann");
+    let _bob = scene.cluster.client(2, "bob");
     scene.cluster.set_work_fate(|_, work| {
         let session = |row: &Row| matches!(row, Row::Session(_));
         let slow = matches!(work, Work::Commit(commit) if commit.puts.iter().any(session));

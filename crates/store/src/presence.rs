@@ -107,7 +107,7 @@ impl PresenceRow {
                 nodes.push(client.node.clone());
             }
         }
-        let overdue = self.attendance.next_wake().is_some_and(|until| until <= before);
+        let overdue = self.attendance.offline_at().is_some_and(|until| until <= before);
         (overdue || !nodes.is_empty()).then_some(nodes)
     }
 

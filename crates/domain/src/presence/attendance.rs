@@ -246,6 +246,14 @@ impl Attendance {
         self.settle(now, changes);
     }
 
+    /// When the user goes offline by itself: the latest deadline of the lost clients, if no other client is present.
+    pub fn offline_at(&self) -> Option<Time> {
+        if self.connected().next().is_some() {
+            return None;
+        }
+        self.clients.iter().filter_map(|attendee| attendee.lost).map(|lost| lost.until).max()
+    }
+
     /// When to call `wake` again: the latest deadline of the lost clients, or the earliest if another client is present; then
     /// each lost one is forgotten by itself.
     pub fn next_wake(&self) -> Option<Time> {

@@ -56,7 +56,7 @@ fn entries(presence: &PresenceRow) -> IndexEntries {
             );
         }
     }
-    match presence.attendance.next_wake() {
+    match presence.attendance.offline_at() {
         Some(until) => entries.with(RedisTable::GracePeriods, &[&padded(until.0), user, channel]),
         None => entries,
     }

@@ -122,7 +122,7 @@ fn channel(now: Time, presence: &PresenceRow) -> ChannelPresence<'_> {
     ChannelPresence {
         channel: &presence.key.channel,
         clients: attendance.clients().iter().map(client).collect(),
-        gone_in_ms: attendance.next_wake().map(|until| until.since(now)),
+        gone_in_ms: attendance.offline_at().map(|until| until.since(now)),
         leaving: attendance.is_leaving(),
         since: attendance.since().ms(),
     }
@@ -149,6 +149,6 @@ fn why(now: Time, presences: &[PresenceRow]) -> String {
         let channels = presences.iter().filter(|presence| !presence.attendance.is_leaving()).count();
         return format!("{living} client presences in {channels} channels; each names its node");
     }
-    let until = presences.iter().filter_map(|presence| presence.attendance.next_wake()).max().unwrap_or(now);
+    let until = presences.iter().filter_map(|presence| presence.attendance.offline_at()).max().unwrap_or(now);
     format!("every client is lost; the last grace period ends in {} ms", until.since(now))
 }
