@@ -52,7 +52,7 @@ pub const ROUTES: [(&str, &[&str]); 48] = [
     ("/v1/users/{}/followers", &["GET"]),
     ("/v1/users/{}/following", &["GET"]),
     ("/v1/users/{}/following/{}", &["PUT", "DELETE"]),
-    ("/v1/users/{}/letters", &["GET"]),
+    ("/v1/users/{}/inbox", &["GET"]),
     ("/v1/users/{}/messages", &["POST"]),
     ("/v1/users/{}/party", &["GET", "POST"]),
     ("/v1/users/{}/visibility", &["PUT"]),
