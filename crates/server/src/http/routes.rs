@@ -67,21 +67,20 @@ pub fn is_head(extensions: &Extensions) -> bool {
     extensions.get::<HeadOnly>().is_some()
 }
 
-/// Checks the method of a request; makes a `GET` of a `HEAD`. The answer to a request without a route.
-#[expect(clippy::result_large_err, reason = "the response is returned once per request")]
-pub fn admit<B>(request: &mut http::Request<B>) -> Result<(), HttpResponse> {
+/// The refusal of a request without a route; None if it has one. Makes a `GET` of a `HEAD`.
+pub fn refuse<B>(request: &mut http::Request<B>) -> Option<HttpResponse> {
     let (method, path) = (request.method(), request.uri().path());
     let Some(methods) = methods_of(path) else {
         let message = format!("no route for {method} {path}");
-        return Err(refusal(&Refusal::new(Code::NotFound, message)));
+        return Some(refusal(&Refusal::new(Code::NotFound, message)));
     };
     if methods.contains(&method.as_str()) {
-        return Ok(());
+        return None;
     }
     if method == Method::HEAD && methods.contains(&"GET") {
         *request.method_mut() = Method::GET;
         request.extensions_mut().insert(HeadOnly);
-        return Ok(());
+        return None;
     }
     let allowed = allow(methods);
     let message = format!("{path} has no method {method}; it has {allowed}");
@@ -89,7 +88,7 @@ pub fn admit<B>(request: &mut http::Request<B>) -> Result<(), HttpResponse> {
     if let Ok(allowed) = HeaderValue::try_from(allowed) {
         answer.headers_mut().insert(ALLOW, allowed);
     }
-    Err(answer)
+    Some(answer)
 }
 
 /// The methods of a path, as the `Allow` header lists them.
@@ -122,7 +121,7 @@ mod tests {
 
     fn check(method: &str, path: &str, status: u16, allowed: Option<&str>) {
         let mut request = http::Request::builder().method(method).uri(path).body(()).unwrap();
-        let answer = admit(&mut request).err();
+        let answer = refuse(&mut request);
         assert_eq!(answer.as_ref().map_or(200, |answer| answer.status().as_u16()), status, "{method} {path}");
         let shown = answer.as_ref().and_then(|answer| answer.headers().get(ALLOW)?.to_str().ok());
         assert_eq!(shown, allowed, "{method} {path}");
@@ -151,7 +150,7 @@ mod tests {
     #[test]
     fn head_is_routed_as_get() {
         let mut request = http::Request::builder().method("HEAD").uri("/v1/nodes").body(()).unwrap();
-        assert!(admit(&mut request).is_ok());
+        assert!(refuse(&mut request).is_none());
         assert!(request.method() == Method::GET && is_head(request.extensions()));
     }
 }

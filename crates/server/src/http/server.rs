@@ -168,7 +168,7 @@ async fn route(connection: &Arc<HttpConnection>, mut request: Request<Incoming>)
         *response.status_mut() = StatusCode::NO_CONTENT;
         return response;
     }
-    if let Err(answer) = routes::admit(&mut request) {
+    if let Some(answer) = routes::refuse(&mut request) {
         return answer;
     }
     let path = request.uri().path().to_owned();
