@@ -1,6 +1,4 @@
 """A refused connection is closed soon, whatever its peer goes on sending."""
-import base64
-import os
 import socket
 import ssl
 import time
@@ -13,6 +11,10 @@ from support.sealed import Sealed
 CLOSED_WITHIN = 3.0
 GIVE_UP = 8.0
 FLOOD = b"A" * 65_536
+HANDSHAKE = (
+    b"GET /v1/connect HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+    b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
+)
 
 
 @pytest.fixture(scope="module")
@@ -37,11 +39,7 @@ def redis_quit(server):
 
 def websocket_error(server):
     connection = _connect(server, server.port)
-    key = base64.b64encode(os.urandom(16))
-    connection.sendall(
-        b"GET /v1/connect HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
-        b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: " + key + b"\r\n\r\n"
-    )
+    connection.sendall(HANDSHAKE)
     assert connection.recv(4096).startswith(b"HTTP/1.1 101")
     connection.sendall(b"\x81\x01x")  # Not masked.
     assert connection.recv(4)[0] == 0x88, "a close frame"
@@ -96,3 +94,21 @@ def test_refused_connection_that_trickles_is_closed(dev, refuse):
 @pytest.mark.parametrize("refuse", REFUSALS)
 def test_refused_tls_connection_that_sends_is_closed(sealed, refuse):
     assert _seconds_until_closed(refuse(sealed), FLOOD, 0.05) < CLOSED_WITHIN
+
+
+def test_connection_that_never_logs_in_is_closed_although_it_sends(serve):
+    """15 s without AUTH or hello."""
+    redis = _connect(serve, serve.resp_port)
+    websocket = _connect(serve, serve.port)
+    websocket.sendall(HANDSHAKE)
+    assert websocket.recv(4096).startswith(b"HTTP/1.1 101")
+    pings = {redis: b"PING\r\n", websocket: b"\x89\x80\0\0\0\0"}
+    closed, begun = {}, time.monotonic()
+    while len(closed) < 2 and time.monotonic() - begun < 25:
+        for connection in pings.keys() - closed.keys():
+            try:
+                connection.sendall(pings[connection])
+            except ConnectionError:
+                closed[connection] = time.monotonic() - begun
+        time.sleep(0.2)
+    assert len(closed) == 2 and all(10 < seconds < 22 for seconds in closed.values()), list(closed.values())

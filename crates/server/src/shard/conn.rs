@@ -21,6 +21,8 @@ pub struct Conn {
     pub stalled: Option<Box<Stalled>>,
     /// Milliseconds since the shard's start at which something was last read. Bytes of a closing connection do not count.
     pub heard_ms: u32,
+    /// When it arrived, or was last seen with a session or a login, in the same milliseconds.
+    pub authenticated_ms: u32,
     pub state: SocketState,
     /// Its slot in the counts of connections; given back when it is dropped.
     _slot: ConnectionSlot,
@@ -75,6 +77,7 @@ impl Conn {
             input: Vec::new(),
             stalled: None,
             heard_ms: 0,
+            authenticated_ms: 0,
             state: SocketState::default(),
             _slot: slot,
         }

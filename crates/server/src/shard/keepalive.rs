@@ -79,14 +79,21 @@ fn check_socket(state: &mut ShardState, link: LinkId) {
         return;
     }
     conn.release();
-    let listener = match &conn.protocol {
-        SocketProtocol::WebSocket(socket) => socket.caller.listener,
-        SocketProtocol::Redis(peer) if peer.identity.is_none() && silent_ms > HELLO_MS => {
-            return socket_writer::close(state, link);
-        }
-        SocketProtocol::Redis(_) | SocketProtocol::Taken => return,
+    let (listener, authenticated) = match &conn.protocol {
+        SocketProtocol::WebSocket(socket) => (socket.caller.listener, socket.caller.listener.is_some()),
+        SocketProtocol::Redis(peer) => (None, peer.identity.is_some()),
+        SocketProtocol::Taken => return,
     };
-    if listener.is_none() && silent_ms > HELLO_MS && conn.stalled.is_none() {
+    // Bytes do not prolong it: a client that only pings never logs in.
+    if authenticated || conn.stalled.is_some() {
+        conn.authenticated_ms = since_start;
+    }
+    let is_late = since_start.saturating_sub(conn.authenticated_ms) > HELLO_MS;
+    if matches!(conn.protocol, SocketProtocol::Redis(_)) {
+        if is_late {
+            socket_writer::close(state, link);
+        }
+    } else if is_late {
         state.hub.core.effects.closes.push((link, CloseReason::Unauthenticated));
     } else if silent_ms >= heartbeat_ms.saturating_mul(2) && conn.state.pinged {
         if let Some(id) = listener {

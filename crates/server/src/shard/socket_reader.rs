@@ -217,6 +217,7 @@ impl SocketReader {
             return;
         }
         conn.heard_ms = state.since_start();
+        conn.authenticated_ms = conn.heard_ms;
         match &mut conn.protocol {
             SocketProtocol::WebSocket(socket) => socket.caller.link.id = link,
             SocketProtocol::Redis(peer) => {
