@@ -251,7 +251,7 @@ impl Event {
     }
 
     /// The versions of a watched channel that it covers.
-    pub fn told(&self) -> Option<&WatchedVersion> {
+    pub fn watched_version(&self) -> Option<&WatchedVersion> {
         self.told.as_ref()
     }
 

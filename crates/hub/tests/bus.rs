@@ -21,17 +21,17 @@ fn a_message_is_heard_on_both_nodes_with_its_author() {
     let (mut bob, hello) = cluster.client(1, "bob");
     cluster.subscribe(0, &mut ann, r#""channel":"game#A""#);
     cluster.subscribe(1, &mut bob, r#""pattern":"game#*""#);
-    let said = cluster.node(1).say(&mut bob, r#"{"op":"publish","channel":"game#A","data":{"n":1}}"#);
+    let said = cluster.node(1).send(&mut bob, r#"{"op":"publish","channel":"game#A","data":{"n":1}}"#);
     assert_eq!(said["ok"]["receivers"], 1, "subscriptions on this node");
     cluster.settle();
-    let heard = cluster.node(0).hear(&ann);
+    let heard = cluster.node(0).events(&ann);
     assert_eq!(heard[0]["from"], json!({"user": "bob", "client": hello["client"]}));
     assert_eq!(data(&heard), [&json!({"n": 1})]);
-    assert_eq!(cluster.node(1).hear(&bob).len(), 1, "once, and not again as an echo");
+    assert_eq!(cluster.node(1).events(&bob).len(), 1, "once, and not again as an echo");
     cluster.node(0).publish("game#B", "plain");
     cluster.settle();
-    assert_eq!(data(&cluster.node(1).hear(&bob)), [&json!("plain")], "nobody listens where it was said");
-    assert!(cluster.node(0).hear(&ann).is_empty());
+    assert_eq!(data(&cluster.node(1).events(&bob)), [&json!("plain")], "nobody listens where it was said");
+    assert!(cluster.node(0).events(&ann).is_empty());
 }
 
 #[test]
@@ -48,11 +48,11 @@ fn a_subscription_is_answered_when_the_bus_carries_it() {
     cluster.pass(1);
     let ready = std::mem::take(&mut cluster.node(0).shards[0].core.effects.ready);
     assert_eq!(ready, [ann.link.id, eve.link.id]);
-    assert!(cluster.node(0).say(&mut ann, frame)["ok"].is_object());
-    assert!(cluster.node(0).say(&mut eve, frame)["ok"].is_object());
+    assert!(cluster.node(0).send(&mut ann, frame)["ok"].is_object());
+    assert!(cluster.node(0).send(&mut eve, frame)["ok"].is_object());
     cluster.node(1).publish("game#A", "late");
     cluster.settle();
-    assert_eq!(data(&cluster.node(0).hear(&ann)), [&json!("late")]);
+    assert_eq!(data(&cluster.node(0).events(&ann)), [&json!("late")]);
     let (mut kim, _) = cluster.client(0, "kim");
     assert_eq!(cluster.node(0).flow(&mut kim, frame).0, Flow::Done, "it is carried already");
 }
@@ -65,7 +65,7 @@ fn a_bus_that_refuses_is_told_to_who_waited() {
     assert_eq!(code(&reply), "unavailable");
     assert!(reply["error"]["retry_after_ms"].as_u64() > Some(0), "{reply}");
     cluster.node(0).publish("game#A", "hi");
-    assert!(cluster.node(0).hear(&ann).is_empty(), "a refused command has changed nothing");
+    assert!(cluster.node(0).events(&ann).is_empty(), "a refused command has changed nothing");
 }
 
 #[test]
@@ -74,12 +74,12 @@ fn a_name_lingers_and_is_let_go() {
     let (mut ann, _) = cluster.client(0, "ann");
     let leave = r#"{"op":"unsubscribe","channel":"game#A"}"#;
     let carried = |cluster: &mut TestCluster| {
-        let bus = cluster.node(0).shards[0].core.node().carrier.bus().unwrap().clone();
+        let bus = cluster.node(0).shards[0].core.node().bus_interests.bus().unwrap().clone();
         let interest = tavern_store::Subject::of_channel("tavern", b"game#A").unwrap();
         bus.subscribe(vec![Interest::Subject(interest)], Ticket(u64::MAX))
     };
     cluster.subscribe(0, &mut ann, r#""channel":"game#A""#);
-    cluster.node(0).say(&mut ann, leave);
+    cluster.node(0).send(&mut ann, leave);
     cluster.pass(29_000);
     let frame = r#"{"op":"subscribe","channel":"game#A"}"#;
     assert_eq!(
@@ -89,7 +89,7 @@ fn a_name_lingers_and_is_let_go() {
     );
     cluster.pass(60_000);
     assert!(carried(&mut cluster), "somebody listens");
-    cluster.node(0).say(&mut ann, leave);
+    cluster.node(0).send(&mut ann, leave);
     cluster.pass(31_000);
     assert!(!carried(&mut cluster), "let go");
 }
@@ -108,13 +108,13 @@ fn a_loss_is_told_to_those_it_concerns() {
     cluster.node(0).shards[0].core.subscribe(redis, Namespace::Pattern, b"game#*");
     cluster.node(1).publish("game#A", "\"lost\"");
     cluster.settle();
-    let heard = cluster.node(0).hear(&ann);
+    let heard = cluster.node(0).events(&ann);
     assert_eq!(heard, [json!({"seq": 1, "event": "gap", "channel": "game#A"})]);
-    assert!(cluster.node(0).hear(&eve).is_empty());
+    assert!(cluster.node(0).events(&eve).is_empty());
     assert_eq!(cluster.node(0).closes(), [(LinkId(99), CloseReason::SlowReader)], "it cannot be told");
     let now = cluster.node(0).now;
     cluster.node(0).shards[0].handle(now, ShardEvent::BusLost(None));
-    assert_eq!(cluster.node(0).hear(&eve), [json!({"seq": 1, "event": "gap", "channel": "game#B"})]);
+    assert_eq!(cluster.node(0).events(&eve), [json!({"seq": 1, "event": "gap", "channel": "game#B"})]);
 }
 
 #[test]
@@ -127,13 +127,13 @@ fn shard_channels_are_not_channels_on_other_nodes_either() {
         Link { id: LinkId(99), format: EventFormat::Resp2 },
     );
     let node = cluster.node(0).shards[0].core.node().clone();
-    node.carrier.hold().carry(Namespace::Shard, b"game#A", None);
+    node.bus_interests.lock().request(Namespace::Shard, b"game#A", None);
     cluster.settle();
     cluster.node(0).shards[0].core.subscribe(redis, Namespace::Shard, b"game#A");
     let now = cluster.node(1).now;
     cluster.node(1).shards[0].core.publish(now, Namespace::Shard, b"game#A", b"x", false, None);
     cluster.settle();
-    assert!(cluster.node(0).hear(&ann).is_empty());
+    assert!(cluster.node(0).events(&ann).is_empty());
     let mut scratch = Scratch::default();
     scratch.fill(&mut cluster.node(0).shards[0].core, redis, LinkId(99), usize::MAX);
     assert_eq!(scratch.bytes, b"*3\r\n$8\r\nsmessage\r\n$6\r\ngame#A\r\n$1\r\nx\r\n");

@@ -15,9 +15,9 @@ fn node() -> TestNode {
 fn a_session_that_matches_twice_hears_once_and_redis_twice() {
     let mut node = node();
     let (mut ann, _) = node.client("ann");
-    node.say(&mut ann, r#"{"op":"subscribe","channel":"game#A"}"#);
-    node.say(&mut ann, r#"{"op":"subscribe","pattern":"game#*"}"#);
-    node.say(&mut ann, r#"{"op":"subscribe","pattern":"*"}"#);
+    node.send(&mut ann, r#"{"op":"subscribe","channel":"game#A"}"#);
+    node.send(&mut ann, r#"{"op":"subscribe","pattern":"game#*"}"#);
+    node.send(&mut ann, r#"{"op":"subscribe","pattern":"*"}"#);
     let redis = tavern_hub::core::redis::open(
         &mut node.shards[0].core,
         Link { id: LinkId(99), format: EventFormat::Resp2 },
@@ -25,7 +25,7 @@ fn a_session_that_matches_twice_hears_once_and_redis_twice() {
     node.shards[0].core.subscribe(redis, Namespace::Channel, b"game#A");
     node.shards[0].core.subscribe(redis, Namespace::Pattern, b"game#*");
     assert_eq!(node.publish("game#A", "hi"), 5, "receivers are subscriptions");
-    assert_eq!(node.hear_numbers(&ann), [1]);
+    assert_eq!(node.event_numbers(&ann), [1]);
     let mut scratch = Scratch::default();
     scratch.fill(&mut node.shards[0].core, redis, LinkId(99), usize::MAX);
     let text = String::from_utf8(scratch.bytes.clone()).unwrap();
@@ -38,20 +38,20 @@ fn a_session_that_matches_twice_hears_once_and_redis_twice() {
 fn names_outside_the_grammar_stay_with_redis() {
     let mut node = node();
     let (mut ann, _) = node.client("ann");
-    node.say(&mut ann, r#"{"op":"subscribe","pattern":"*"}"#);
+    node.send(&mut ann, r#"{"op":"subscribe","pattern":"*"}"#);
     node.publish("News Sport", "hi");
-    assert!(node.hear(&ann).is_empty());
-    assert_eq!(code(&node.say(&mut ann, r#"{"op":"subscribe","channel":"News Sport"}"#)), "bad_request");
+    assert!(node.events(&ann).is_empty());
+    assert_eq!(code(&node.send(&mut ann, r#"{"op":"subscribe","channel":"News Sport"}"#)), "bad_request");
 }
 
 #[test]
 fn data_passes_through_byte_for_byte() {
     let mut node = node();
     let (mut ann, hello) = node.client("ann");
-    node.say(&mut ann, r#"{"op":"subscribe","channel":"game#A"}"#);
+    node.send(&mut ann, r#"{"op":"subscribe","channel":"game#A"}"#);
     let data = r#"{ "n" : 1.50e3, "t":"\u00fc" }"#;
     let reply =
-        node.say(&mut ann, &format!(r#"{{"id":"x","op":"publish","channel":"game#A","data":{data}}}"#));
+        node.send(&mut ann, &format!(r#"{{"id":"x","op":"publish","channel":"game#A","data":{data}}}"#));
     assert_eq!(reply, serde_json::json!({"id": "x", "ok": {"receivers": 1}}));
     let mut scratch = Scratch::default();
     scratch.fill(&mut node.shards[0].core, ann.listener.unwrap(), ann.link.id, usize::MAX);
@@ -78,7 +78,7 @@ fn every_verb_needs_its_right() {
     ] {
         for (caller, may) in [(&mut ann, ann_may), (&mut bob, bob_may)] {
             let expected = if may { "ok" } else { "not_allowed" };
-            assert_eq!(code(&node.say(caller, frame)), expected, "{frame}");
+            assert_eq!(code(&node.send(caller, frame)), expected, "{frame}");
         }
     }
 }
@@ -88,7 +88,7 @@ fn nobody_publishes_to_reserved_kinds() {
     let mut node = node();
     let (mut ann, _) = node.client("ann");
     for channel in ["user#ann", "party#1", "tavern", "tavern#x"] {
-        let reply = node.say(&mut ann, &format!(r#"{{"op":"publish","channel":"{channel}","data":1}}"#));
+        let reply = node.send(&mut ann, &format!(r#"{{"op":"publish","channel":"{channel}","data":1}}"#));
         assert_eq!(code(&reply), "not_allowed", "{channel}");
     }
 }
@@ -98,25 +98,25 @@ fn subscriptions_are_idempotent_and_bounded() {
     let mut node = TestNode::new(Settings { channels_per_session: 2, ..Settings::default() });
     let (mut ann, _) = node.client("ann");
     for channel in ["a", "a", "b", "b"] {
-        let reply = node.say(&mut ann, &format!(r#"{{"op":"subscribe","channel":"{channel}"}}"#));
+        let reply = node.send(&mut ann, &format!(r#"{{"op":"subscribe","channel":"{channel}"}}"#));
         assert_eq!(code(&reply), "ok");
     }
-    assert_eq!(code(&node.say(&mut ann, r#"{"op":"subscribe","channel":"c"}"#)), "too_large");
+    assert_eq!(code(&node.send(&mut ann, r#"{"op":"subscribe","channel":"c"}"#)), "too_large");
     assert_eq!(node.publish("a", "1"), 1);
     for _ in 0..2 {
-        assert_eq!(code(&node.say(&mut ann, r#"{"op":"unsubscribe","channel":"a"}"#)), "ok");
+        assert_eq!(code(&node.send(&mut ann, r#"{"op":"unsubscribe","channel":"a"}"#)), "ok");
     }
     assert_eq!(node.publish("a", "1"), 0);
-    assert_eq!(code(&node.say(&mut ann, r#"{"op":"subscribe","channel":"c"}"#)), "ok");
+    assert_eq!(code(&node.send(&mut ann, r#"{"op":"subscribe","channel":"c"}"#)), "ok");
 }
 
 #[test]
 fn a_message_that_is_too_large_is_refused() {
     let mut node = TestNode::new(Settings { message_bytes: 10, ..Settings::default() });
     let (mut ann, _) = node.client("ann");
-    assert_eq!(code(&node.say(&mut ann, r#"{"op":"publish","channel":"a","data":"12345678"}"#)), "ok");
+    assert_eq!(code(&node.send(&mut ann, r#"{"op":"publish","channel":"a","data":"12345678"}"#)), "ok");
     assert_eq!(
-        code(&node.say(&mut ann, r#"{"op":"publish","channel":"a","data":"123456789"}"#)),
+        code(&node.send(&mut ann, r#"{"op":"publish","channel":"a","data":"123456789"}"#)),
         "too_large"
     );
 }
@@ -130,7 +130,7 @@ fn the_app_may_put_a_spectator_elsewhere() {
     let (flow, reply) = node.flow(&mut ann, frame);
     assert_eq!((flow, reply.is_null()), (Flow::Wait, true));
     assert_eq!(node.flow(&mut ann, frame).0, Flow::Wait, "asked once, waited for twice");
-    let questions = std::mem::take(&mut node.shards[0].core.effects.questions);
+    let questions = std::mem::take(&mut node.shards[0].core.effects.authorize_queries);
     assert_eq!(questions.len(), 1);
     assert_eq!((questions[0].user.as_deref(), questions[0].verb), (Some("ann"), Verb::Subscribe));
     tavern_hub::core::authorize::answer(
@@ -139,7 +139,7 @@ fn the_app_may_put_a_spectator_elsewhere() {
         AuthorizeAnswer::Instead("gametv#G".into()),
     );
     assert!(node.shards[0].core.effects.ready.contains(&ann.link.id));
-    assert_eq!(node.say(&mut ann, frame)["ok"]["channel"], "gametv#G");
+    assert_eq!(node.send(&mut ann, frame)["ok"]["channel"], "gametv#G");
     assert_eq!(node.publish("game#G", "1"), 0);
     assert_eq!(node.publish("gametv#G", "1"), 1);
     node.pass(5_000);

@@ -12,19 +12,19 @@ use tavern_hub::{LivenessTask, ShardEvent};
 const RESUME: u64 = 2_000;
 const GRACE: u64 = 15_000;
 
-struct Scene {
+struct HoldFixture {
     cluster: TestCluster,
     watcher: Caller,
     orders: u64,
 }
 
-impl Scene {
-    fn new() -> Scene {
+impl HoldFixture {
+    fn new() -> HoldFixture {
         let mut cluster = TestCluster::new(Some(0));
         let mut watcher = cluster.client(1, "watcher").0;
         cluster.settle();
-        cluster.say(1, &mut watcher, r#"{"op":"subscribe","channel":"active#G","presence":true}"#);
-        Scene { cluster, watcher, orders: 0 }
+        cluster.send(1, &mut watcher, r#"{"op":"subscribe","channel":"active#G","presence":true}"#);
+        HoldFixture { cluster, watcher, orders: 0 }
     }
 
     fn client(&mut self, at: usize, user: &str) -> Caller {
@@ -35,7 +35,7 @@ impl Scene {
 
     #[track_caller]
     fn say(&mut self, at: usize, caller: &mut Caller, op: &str, channel: &str) {
-        let reply = self.cluster.say(at, caller, &format!(r#"{{"op":"{op}","channel":"{channel}"}}"#));
+        let reply = self.cluster.send(at, caller, &format!(r#"{{"op":"{op}","channel":"{channel}"}}"#));
         assert_eq!(code(&reply), "ok", "{op} {channel}: {reply}");
     }
 
@@ -45,9 +45,9 @@ impl Scene {
         let number = self.orders;
         let node = self.cluster.node(at);
         let now = node.now;
-        node.shards[0].handle(now, ShardEvent::Order { number, order });
+        node.shards[0].handle(now, ShardEvent::Service { number, order });
         self.cluster.settle();
-        let done = std::mem::take(&mut self.cluster.node(at).shards[0].core.effects.orders);
+        let done = std::mem::take(&mut self.cluster.node(at).shards[0].core.effects.service_replies);
         let (_, outcome) = done.into_iter().find(|(done, _)| *done == number).expect("an outcome");
         outcome.map_or_else(|refusal| refusal.code.as_str().to_owned(), |_| "ok".to_owned())
     }
@@ -68,7 +68,7 @@ impl Scene {
     #[track_caller]
     fn check(&mut self, expected: &str) {
         let watcher = self.watcher.clone();
-        let told: Vec<String> = self.cluster.node(1).hear(&watcher).iter().map(words).collect();
+        let told: Vec<String> = self.cluster.node(1).events(&watcher).iter().map(words).collect();
         assert_eq!(told.join("; "), expected);
     }
 
@@ -91,7 +91,7 @@ const CAME: &str = "user_online ann; client_online ann";
 
 #[test]
 fn somebody_rides_on_the_clients_of_another_channel() {
-    let mut scene = Scene::new();
+    let mut scene = HoldFixture::new();
     let mut ann = scene.client(0, "ann");
     scene.hold(1, Some("game#G"), None);
     scene.check("");
@@ -100,7 +100,7 @@ fn somebody_rides_on_the_clients_of_another_channel() {
     let client = ann.listener.unwrap();
     let client = scene.cluster.node(0).shards[0].core.listener(client).unwrap().session().unwrap().client;
     let mut watcher = scene.watcher.clone();
-    let who = scene.cluster.say(1, &mut watcher, r#"{"op":"who","channel":"active#G"}"#);
+    let who = scene.cluster.send(1, &mut watcher, r#"{"op":"who","channel":"active#G"}"#);
     assert_eq!(who["ok"]["users"][0]["clients"][0]["client"], client.to_string(), "the carrier's id");
     scene.hold(0, Some("game#G"), None);
     scene.say(0, &mut ann, "join", "game#G");
@@ -123,7 +123,7 @@ fn somebody_rides_on_the_clients_of_another_channel() {
 
 #[test]
 fn who_is_put_in_while_he_is_there_comes_at_once_with_all_of_his_clients() {
-    let mut scene = Scene::new();
+    let mut scene = HoldFixture::new();
     let (_one, two) = (scene.client(0, "ann"), scene.client(1, "ann"));
     scene.hold(0, None, None);
     scene.check("user_online ann; client_online ann; client_online ann");
@@ -136,7 +136,7 @@ fn who_is_put_in_while_he_is_there_comes_at_once_with_all_of_his_clients() {
 
 #[test]
 fn a_tab_that_dies_and_comes_back_is_in_the_game_again() {
-    let mut scene = Scene::new();
+    let mut scene = HoldFixture::new();
     let mut ann = scene.client(0, "ann");
     scene.say(0, &mut ann, "join", "game#G");
     scene.hold(0, Some("game#G"), None);
@@ -155,7 +155,7 @@ fn a_tab_that_dies_and_comes_back_is_in_the_game_again() {
 
 #[test]
 fn a_time_holds_somebody_without_a_client_and_ends() {
-    let mut scene = Scene::new();
+    let mut scene = HoldFixture::new();
     scene.hold(0, None, Some(5_000));
     scene.check(CAME);
     scene.cluster.live(4_000);
@@ -177,7 +177,7 @@ fn a_time_holds_somebody_without_a_client_and_ends() {
 
 #[test]
 fn a_ride_with_a_time_ends_at_that_time() {
-    let mut scene = Scene::new();
+    let mut scene = HoldFixture::new();
     let mut ann = scene.client(0, "ann");
     scene.say(0, &mut ann, "join", "game#G");
     scene.hold(1, Some("game#G"), Some(3_000));
@@ -191,7 +191,7 @@ fn a_ride_with_a_time_ends_at_that_time() {
 
 #[test]
 fn who_is_taken_out_does_not_come_back_by_himself() {
-    let mut scene = Scene::new();
+    let mut scene = HoldFixture::new();
     let mut ann = scene.client(0, "ann");
     scene.say(0, &mut ann, "join", "active#G");
     scene.check(CAME);
@@ -207,7 +207,7 @@ fn who_is_taken_out_does_not_come_back_by_himself() {
 
 #[test]
 fn what_cannot_be_is_refused() {
-    let mut scene = Scene::new();
+    let mut scene = HoldFixture::new();
     let mut check = |channel: &str, user: &str, with: Option<&str>, expected: &str| {
         let (channel, user) = (channel.into(), user.into());
         let order = ServiceCommand::Hold { channel, user, with: with.map(Into::into), ttl_ms: None };

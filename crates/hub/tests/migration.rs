@@ -5,27 +5,27 @@
 mod harness;
 
 use harness::cluster::TestCluster;
-use harness::migration::{Scene, data, word};
+use harness::migration::{MigrationFixture, data, step_name};
 use serde_json::{Value, json};
 use tavern_hub::*;
 
 #[test]
 fn session_moves_to_the_node_where_its_client_resumes() {
-    let mut scene = Scene::new();
+    let mut scene = MigrationFixture::new();
     scene.publish(2, "game#A", "1");
     scene.cluster.settle();
-    assert_eq!(data(&scene.hear(0, &scene.ann.clone())), ["1"]);
+    assert_eq!(data(&scene.events(0, &scene.ann.clone())), ["1"]);
     scene.publish(1, "chat#x", "2");
     scene.cluster.settle();
     let ann = scene.resume(1, 1);
     assert_eq!(scene.cluster.node(0).closes(), [(scene.ann.link.id, CloseReason::Superseded)]);
-    assert_eq!(data(&scene.hear(1, &ann)), ["2"], "unread events move with the session");
+    assert_eq!(data(&scene.events(1, &ann)), ["2"], "unread events move with the session");
     for at in [0, 1, 2] {
         scene.publish(at, "game#A", "3");
         scene.publish(at, "chat#y", "4");
     }
     scene.cluster.settle();
-    let heard = scene.hear(1, &ann);
+    let heard = scene.events(1, &ann);
     assert_eq!(data(&heard).len(), 6, "from every node, once");
     assert_eq!(heard.last().unwrap()["seq"], 8, "seq continues");
     assert_eq!(scene.owners(), [1]);
@@ -34,10 +34,10 @@ fn session_moves_to_the_node_where_its_client_resumes() {
 
 #[test]
 fn first_session_secret_resumes_on_every_node() {
-    let mut scene = Scene::new();
+    let mut scene = MigrationFixture::new();
     let old = scene.session.clone();
     for at in [1, 1, 0, 2, 0] {
-        let (_, hello) = scene.come(at, 0);
+        let (_, hello) = scene.connect(at, 0);
         assert_eq!(hello["resumed"], true);
         assert_eq!(hello["node"], ["one", "two", "three"][at]);
         let text = hello["session"].as_str().unwrap();
@@ -49,41 +49,41 @@ fn first_session_secret_resumes_on_every_node() {
 
 #[test]
 fn lookup_by_another_user_or_with_a_wrong_secret_changes_nothing() {
-    let mut scene = Scene::new();
+    let mut scene = MigrationFixture::new();
     let mut eve = scene.cluster.node(1).socket();
-    let reply = scene.cluster.say(1, &mut eve, &scene.hello("eve", 0));
+    let reply = scene.cluster.send(1, &mut eve, &scene.hello("eve", 0));
     assert_eq!((&reply["ok"]["resumed"], &reply["ok"]["user"]), (&json!(false), &json!("eve")));
     let wrong = scene.session.replacen(&scene.session[..4], "bcdf", 1);
     let right = std::mem::replace(&mut scene.session, wrong);
-    let (_, hello) = scene.come(1, 0);
+    let (_, hello) = scene.connect(1, 0);
     assert_eq!(hello["resumed"], false, "a wrong secret");
     scene.session = right;
     assert!(scene.cluster.node(0).closes().is_empty());
     scene.publish(1, "game#A", "1");
     scene.cluster.settle();
-    assert_eq!(data(&scene.hear(0, &scene.ann.clone())), ["1"]);
+    assert_eq!(data(&scene.events(0, &scene.ann.clone())), ["1"]);
     assert_eq!(scene.owners(), [0]);
 }
 
 #[test]
 fn unknown_session_is_denied_when_all_nodes_have_answered_or_after_a_second() {
-    let mut scene = Scene::new();
-    scene.cluster.say(0, &mut scene.ann, r#"{"op":"bye"}"#);
+    let mut scene = MigrationFixture::new();
+    scene.cluster.send(0, &mut scene.ann, r#"{"op":"bye"}"#);
     let before = scene.cluster.node(1).now;
-    assert_eq!(scene.come(1, 0).1["resumed"], false);
+    assert_eq!(scene.connect(1, 0).1["resumed"], false);
     assert_eq!(scene.cluster.node(1).now, before);
     scene.cluster.crash(2);
-    assert_eq!(scene.come(1, 0).1["resumed"], false);
+    assert_eq!(scene.connect(1, 0).1["resumed"], false);
     let waited = scene.cluster.node(1).now.since(before);
     assert!((1_000..1_300).contains(&waited), "{waited}");
 }
 
 #[test]
 fn unanswered_lookup_opens_a_new_session_after_a_second() {
-    let mut scene = Scene::new();
-    scene.cluster.set_fate(|_, _, packet| if word(packet) == "ask" { vec![] } else { vec![0] });
+    let mut scene = MigrationFixture::new();
+    scene.cluster.set_fate(|_, _, packet| if step_name(packet) == "ask" { vec![] } else { vec![0] });
     let before = scene.cluster.node(1).now;
-    let (_, hello) = scene.come(1, 0);
+    let (_, hello) = scene.connect(1, 0);
     assert_eq!(hello["resumed"], false);
     let waited = scene.cluster.node(1).now.since(before);
     assert!((1_000..1_300).contains(&waited), "{waited}");
@@ -100,19 +100,19 @@ fn every_message_may_be_lost_once_repeated_or_late() {
         for (kind, copies) in
             [("lost", vec![]), ("twice", vec![0, 0]), ("late", vec![120]), ("again", vec![0, 400])]
         {
-            let mut scene = Scene::new();
+            let mut scene = MigrationFixture::new();
             scene.publish(2, "game#A", "1");
             scene.cluster.settle();
             let mut first = true;
             let fate = copies.clone();
             scene.cluster.set_fate(move |_, _, packet| {
-                let hit = word(packet) == lost && std::mem::take(&mut first);
+                let hit = step_name(packet) == lost && std::mem::take(&mut first);
                 if hit { fate.clone() } else { vec![0] }
             });
             let ann = scene.resume(1, 0);
             scene.publish(0, "game#A", "2");
             scene.cluster.settle();
-            assert_eq!(data(&scene.hear(1, &ann)), ["1", "2"], "{lost} {kind}");
+            assert_eq!(data(&scene.events(1, &ann)), ["1", "2"], "{lost} {kind}");
             scene.cluster.live(6_000);
             assert_eq!(scene.owners(), [1], "{lost} {kind}");
             assert_eq!(scene.cluster.node(0).shards[0].core.listener_count(), 0, "{lost} {kind}");
@@ -123,9 +123,9 @@ fn every_message_may_be_lost_once_repeated_or_late() {
 #[test]
 fn session_stays_on_one_node_when_a_message_never_arrives() {
     for lost in ["here", "give", "given", "taken"] {
-        let mut scene = Scene::new();
-        scene.cluster.set_fate(move |_, _, packet| if word(packet) == lost { vec![] } else { vec![0] });
-        let (_, hello) = scene.come(1, 0);
+        let mut scene = MigrationFixture::new();
+        scene.cluster.set_fate(move |_, _, packet| if step_name(packet) == lost { vec![] } else { vec![0] });
+        let (_, hello) = scene.connect(1, 0);
         assert_eq!(hello["resumed"], lost == "taken", "{lost}");
         scene.cluster.live(8_000);
         scene.cluster.heal();
@@ -138,7 +138,7 @@ fn session_stays_on_one_node_when_a_message_never_arrives() {
 
 #[test]
 fn two_nodes_that_ask_at_once_get_the_session_one_after_the_other() {
-    let mut scene = Scene::new();
+    let mut scene = MigrationFixture::new();
     scene.publish(0, "game#A", "1");
     let hello = scene.hello("ann", 0);
     let mut callers = [1, 2].map(|at| (at, scene.cluster.node(at).socket()));
@@ -165,8 +165,8 @@ fn two_nodes_that_ask_at_once_get_the_session_one_after_the_other() {
 
 #[test]
 fn client_that_returns_to_the_old_node_during_the_move_keeps_its_session() {
-    let mut scene = Scene::new();
-    scene.cluster.set_fate(|_, _, packet| if word(packet) == "give" { vec![] } else { vec![0] });
+    let mut scene = MigrationFixture::new();
+    scene.cluster.set_fate(|_, _, packet| if step_name(packet) == "give" { vec![] } else { vec![0] });
     let mut away = scene.cluster.node(1).socket();
     let hello = scene.hello("ann", 0);
     assert_eq!(scene.cluster.node(1).flow(&mut away, &hello).0, Flow::Wait);
@@ -178,22 +178,22 @@ fn client_that_returns_to_the_old_node_during_the_move_keeps_its_session() {
     assert_eq!(scene.owners(), [0]);
     let ready = std::mem::take(&mut scene.cluster.node(1).shards[0].core.effects.ready);
     assert_eq!(ready, [away.link.id]);
-    assert_eq!(scene.cluster.say(1, &mut away, &hello)["ok"]["resumed"], false);
+    assert_eq!(scene.cluster.send(1, &mut away, &hello)["ok"]["resumed"], false);
 }
 
 #[test]
 fn old_node_may_die_at_any_step() {
     for dies in ["here", "give", "given", "taken"] {
-        let mut scene = Scene::new();
+        let mut scene = MigrationFixture::new();
         scene.publish(0, "game#A", "1");
         scene.cluster.settle();
         // From this message on everything to and from the old node is lost.
         let mut gone = false;
         scene.cluster.set_fate(move |from, to, packet| {
-            gone |= word(packet) == dies;
+            gone |= step_name(packet) == dies;
             if gone && (from == "one" || to == "one") { vec![] } else { vec![0] }
         });
-        let (_, hello) = scene.come(1, 0);
+        let (_, hello) = scene.connect(1, 0);
         assert_eq!(hello["resumed"], dies == "taken", "{dies}");
         scene.cluster.crash(0);
         scene.cluster.live(8_000);
@@ -207,10 +207,10 @@ fn old_node_may_die_at_any_step() {
 #[test]
 fn new_node_may_die_at_any_step() {
     for dies in ["ask", "here", "give", "given", "taken"] {
-        let mut scene = Scene::new();
+        let mut scene = MigrationFixture::new();
         let mut gone = false;
         scene.cluster.set_fate(move |from, to, packet| {
-            gone |= word(packet) == dies;
+            gone |= step_name(packet) == dies;
             if gone && (from == "two" || to == "two") { vec![] } else { vec![0] }
         });
         let mut caller = scene.cluster.node(1).socket();
@@ -228,12 +228,12 @@ fn new_node_may_die_at_any_step() {
 fn messages_published_during_the_move_arrive_once_and_in_publish_order() {
     // Each pair of nodes has its own delay, so that each connection is the slow one in some run.
     for seed in 0..60u64 {
-        let mut scene = Scene::new();
+        let mut scene = MigrationFixture::new();
         if seed % 2 == 0 {
             // The new node receives these channels already, for another session.
             let (mut bob, _) = scene.cluster.client(1, "bob");
-            scene.cluster.say(1, &mut bob, r#"{"op":"subscribe","channel":"game#A"}"#);
-            scene.cluster.say(1, &mut bob, r#"{"op":"subscribe","pattern":"chat#*"}"#);
+            scene.cluster.send(1, &mut bob, r#"{"op":"subscribe","channel":"game#A"}"#);
+            scene.cluster.send(1, &mut bob, r#"{"op":"subscribe","pattern":"chat#*"}"#);
         }
         let delay = move |from: &str, to: &str| {
             let sum = from
@@ -245,7 +245,7 @@ fn messages_published_during_the_move_arrive_once_and_in_publish_order() {
         // No delay towards the old node: it can only store what it has received.
         scene.cluster.set_fate(move |from, to, _| vec![if to == "one" { 0 } else { delay(from, to) }]);
         let mut published = 0;
-        let mut publish = |scene: &mut Scene| {
+        let mut publish = |scene: &mut MigrationFixture| {
             for at in [0, 1, 2] {
                 scene.publish(at, ["game#A", "chat#x"][published % 2], &format!("[{at},{published}]"));
             }
@@ -261,9 +261,9 @@ fn messages_published_during_the_move_arrive_once_and_in_publish_order() {
             if turn == 20 {
                 // The client has read and acknowledged a part.
                 let old = scene.ann.clone();
-                let heard = scene.hear(0, &old);
+                let heard = scene.events(0, &old);
                 let seq = heard.last().unwrap()["seq"].as_u64().unwrap();
-                scene.cluster.say(0, &mut old.clone(), &format!(r#"{{"op":"ack","seq":{seq}}}"#));
+                scene.cluster.send(0, &mut old.clone(), &format!(r#"{{"op":"ack","seq":{seq}}}"#));
                 let hello = hello.replace("\"seq\":0", &format!("\"seq\":{seq}"));
                 assert_eq!(scene.cluster.node(1).flow(&mut caller, &hello).0, Flow::Wait);
                 check_order(&heard, &mut [None; 3]);
@@ -273,13 +273,13 @@ fn messages_published_during_the_move_arrive_once_and_in_publish_order() {
             let ready = std::mem::take(&mut scene.cluster.node(1).shards[0].core.effects.ready);
             if ready.contains(&caller.link.id) {
                 let hello = done["hello"].as_str().unwrap().to_owned();
-                let reply = scene.cluster.say(1, &mut caller, &hello);
+                let reply = scene.cluster.send(1, &mut caller, &hello);
                 assert_eq!(reply["ok"]["resumed"], true, "seed {seed}: {reply}");
             }
         }
         let mut last = [None; 3];
         check_order(done["heard"].as_array().unwrap(), &mut last);
-        let rest = scene.hear(1, &caller);
+        let rest = scene.events(1, &caller);
         check_order(&rest, &mut last);
         assert_eq!(last, [Some(199); 3], "seed {seed}: up to the last message");
     }
@@ -296,24 +296,24 @@ fn check_order(events: &[Value], last: &mut [Option<u64>; 3]) {
 
 #[test]
 fn large_mailbox_moves_completely() {
-    let mut scene = Scene::new();
+    let mut scene = MigrationFixture::new();
     let payload = format!("\"{}\"", "x".repeat(800));
     for _ in 0..1_000 {
         scene.publish(2, "game#A", &payload);
     }
     scene.cluster.settle();
     let ann = scene.resume(1, 0);
-    assert_eq!(scene.hear(1, &ann).len(), 1_000);
+    assert_eq!(scene.events(1, &ann).len(), 1_000);
 }
 
 #[test]
 fn mailbox_that_overflows_during_the_move_has_a_gap() {
-    let mut scene = Scene::new();
+    let mut scene = MigrationFixture::new();
     scene.publish(2, "game#A", "0");
     scene.cluster.settle();
     scene
         .cluster
-        .set_fate(|_, to, packet| vec![if word(packet) == "given" && to == "two" { 500 } else { 0 }]);
+        .set_fate(|_, to, packet| vec![if step_name(packet) == "given" && to == "two" { 500 } else { 0 }]);
     let mut caller = scene.cluster.node(1).socket();
     let hello = scene.hello("ann", 0);
     assert_eq!(scene.cluster.node(1).flow(&mut caller, &hello).0, Flow::Wait);
@@ -322,20 +322,20 @@ fn mailbox_that_overflows_during_the_move_has_a_gap() {
         scene.publish(2, "game#A", &n.to_string());
     }
     scene.cluster.settle();
-    let reply = scene.cluster.say(1, &mut caller, &hello);
+    let reply = scene.cluster.send(1, &mut caller, &hello);
     assert_eq!(reply["ok"]["resumed"], true);
-    let heard = scene.hear(1, &caller);
+    let heard = scene.events(1, &caller);
     assert_eq!(heard[0], json!({"seq": 77, "event": "gap", "from": 1, "to": 77}));
     assert_eq!((heard.len(), &heard[1024]["data"]), (1 + 1_024, &json!(1_100)));
 }
 
 #[test]
 fn poll_moves_a_session_and_a_single_command_does_not_take_it_from_its_socket() {
-    let mut scene = Scene::new();
+    let mut scene = MigrationFixture::new();
     let (key, node) = read_session(&scene.session).unwrap();
     let node = node.to_owned();
     let detached = SessionLookup { key, node: &node, identity: None, detached_only: true };
-    let look_up = |scene: &mut Scene, lookup: &SessionLookup<'_>, link| {
+    let look_up = |scene: &mut MigrationFixture, lookup: &SessionLookup<'_>, link| {
         let now = scene.cluster.node(1).now;
         assert_eq!(scene.cluster.node(1).shards[0].look_up(now, lookup, link), LookupResult::Wait);
         scene.cluster.live(20);
@@ -353,7 +353,7 @@ fn poll_moves_a_session_and_a_single_command_does_not_take_it_from_its_socket() 
 #[test]
 fn message_that_another_shard_was_publishing_when_the_session_arrived_is_delivered() {
     let settings = Settings { shards: 2, ..Settings::default() };
-    let mut scene = Scene::on(TestCluster::with(Some(0), None, &settings));
+    let mut scene = MigrationFixture::on(TestCluster::with(Some(0), None, &settings));
     let now = scene.cluster.node(1).now;
     scene.cluster.node(1).shards[1].core.publish(now, Namespace::Channel, b"game#A", b"\"late\"", true, None);
     let mut caller = scene.cluster.node(1).socket();
@@ -362,8 +362,8 @@ fn message_that_another_shard_was_publishing_when_the_session_arrived_is_deliver
     assert_eq!(flow, Flow::Wait);
     scene.cluster.live(100);
     assert!(scene.cluster.node(1).shards[0].core.effects.ready.is_empty(), "not before it is on the bus");
-    assert!(scene.cluster.node(1).shards[1].core.speak());
+    assert!(scene.cluster.node(1).shards[1].core.end_publishing());
     scene.cluster.live(100);
-    assert_eq!(scene.cluster.say(1, &mut caller, &hello)["ok"]["resumed"], true);
-    assert_eq!(data(&scene.hear(1, &caller)), ["\"late\""]);
+    assert_eq!(scene.cluster.send(1, &mut caller, &hello)["ok"]["resumed"], true);
+    assert_eq!(data(&scene.events(1, &caller)), ["\"late\""]);
 }

@@ -4,7 +4,7 @@
 #[allow(dead_code, reason = "each binary uses a part of it")]
 mod harness;
 
-use harness::migration::{Scene, data, watch, word};
+use harness::migration::{MigrationFixture, data, step_name, watch};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use tavern_hub::*;
@@ -12,7 +12,7 @@ use tavern_hub::*;
 const DRAIN: u64 = 15_000;
 
 /// Stops the first node. Returns the sessions that no other node took.
-fn stop(scene: &mut Scene, ms: u64) -> Vec<PackedSession> {
+fn stop(scene: &mut MigrationFixture, ms: u64) -> Vec<PackedSession> {
     let living: Vec<Arc<str>> = ["two".into(), "three".into()].into();
     let now = scene.cluster.node(0).now;
     scene.cluster.node(0).shards[0].drain(now, &living, DRAIN);
@@ -32,7 +32,7 @@ fn stop(scene: &mut Scene, ms: u64) -> Vec<PackedSession> {
 
 #[test]
 fn sessions_move_to_other_nodes_and_go_on_collecting_events() {
-    let mut scene = Scene::new();
+    let mut scene = MigrationFixture::new();
     scene.publish(2, "game#A", "1");
     scene.cluster.settle();
     let packed = stop(&mut scene, 5_000);
@@ -46,17 +46,17 @@ fn sessions_move_to_other_nodes_and_go_on_collecting_events() {
     // On any node.
     for at in [1, 2] {
         let ann = scene.resume(at, 0);
-        assert_eq!(data(&scene.hear(at, &ann)), ["1", "2", "2", "3", "3", "4", "4"]);
+        assert_eq!(data(&scene.events(at, &ann)), ["1", "2", "2", "3", "3", "4", "4"]);
     }
 }
 
 #[test]
 fn many_sessions_are_spread_over_the_other_nodes() {
-    let mut scene = Scene::new();
+    let mut scene = MigrationFixture::new();
     let mut memberships = Vec::new();
     for n in 0..600 {
         let (mut caller, hello) = scene.cluster.client(0, &format!("u{n}"));
-        scene.cluster.say(0, &mut caller, &format!(r#"{{"op":"subscribe","channel":"own#{n}"}}"#));
+        scene.cluster.send(0, &mut caller, &format!(r#"{{"op":"subscribe","channel":"own#{n}"}}"#));
         memberships.push(hello["session"].as_str().unwrap().to_owned());
     }
     assert!(stop(&mut scene, 5_000).is_empty());
@@ -68,45 +68,45 @@ fn many_sessions_are_spread_over_the_other_nodes() {
         scene.cluster.settle();
         let mut caller = scene.cluster.node(2).socket();
         let hello = format!(r#"{{"op":"hello","token":"u{n}","session":"{}","seq":0}}"#, memberships[n]);
-        assert_eq!(scene.cluster.say(2, &mut caller, &hello)["ok"]["resumed"], true);
-        assert_eq!(data(&scene.hear(2, &caller)), ["\"hi\""]);
+        assert_eq!(scene.cluster.send(2, &mut caller, &hello)["ok"]["resumed"], true);
+        assert_eq!(data(&scene.events(2, &caller)), ["\"hi\""]);
     }
 }
 
 #[test]
 fn drained_client_that_resumes_in_time_is_not_shown_offline() {
-    let mut scene = Scene::new();
+    let mut scene = MigrationFixture::new();
     let watcher = watch(&mut scene.cluster, 2);
     let mut ann = scene.ann.clone();
-    scene.cluster.say(0, &mut ann, r#"{"op":"join","channel":"game#A","state":1}"#);
-    scene.hear(2, &watcher);
+    scene.cluster.send(0, &mut ann, r#"{"op":"join","channel":"game#A","state":1}"#);
+    scene.events(2, &watcher);
     stop(&mut scene, 5_000);
     let stopped = scene.cluster.node(2).now;
     while scene.cluster.node(2).now.since(stopped) < DRAIN - 100 {
         scene.cluster.live(10);
-        assert_eq!(scene.hear(2, &watcher), [Value::Null; 0]);
+        assert_eq!(scene.events(2, &watcher), [Value::Null; 0]);
     }
     let ann = scene.resume(1, 0);
     scene.cluster.live(30_000);
-    assert_eq!(scene.hear(2, &watcher), [Value::Null; 0], "ann came back in time");
+    assert_eq!(scene.events(2, &watcher), [Value::Null; 0], "ann came back in time");
     scene.cluster.node(1).detach(&ann);
     scene.cluster.live(30_000);
-    let told: Vec<Value> = scene.hear(2, &watcher).iter().map(|event| event["event"].clone()).collect();
+    let told: Vec<Value> = scene.events(2, &watcher).iter().map(|event| event["event"].clone()).collect();
     assert_eq!(told, ["client_offline", "user_offline"], "the next disconnect has the usual grace period");
 }
 
 #[test]
 fn client_lost_before_the_stop_is_shown_online_again_when_it_resumes() {
-    let mut scene = Scene::new();
+    let mut scene = MigrationFixture::new();
     let watcher = watch(&mut scene.cluster, 2);
     let mut ann = scene.ann.clone();
-    scene.cluster.say(0, &mut ann, r#"{"op":"join","channel":"game#A"}"#);
+    scene.cluster.send(0, &mut ann, r#"{"op":"join","channel":"game#A"}"#);
     scene.cluster.node(0).detach(&ann);
     scene.cluster.live(3_000);
     stop(&mut scene, 5_000);
     scene.cluster.live(2_000);
-    let told = |scene: &mut Scene| -> Vec<Value> {
-        scene.hear(2, &watcher).iter().map(|event| event["event"].clone()).collect()
+    let told = |scene: &mut MigrationFixture| -> Vec<Value> {
+        scene.events(2, &watcher).iter().map(|event| event["event"].clone()).collect()
     };
     assert_eq!(told(&mut scene), ["user_online", "client_online", "client_offline"]);
     scene.resume(1, 0);
@@ -115,17 +115,17 @@ fn client_lost_before_the_stop_is_shown_online_again_when_it_resumes() {
 }
 
 /// Ann joins the channel and loses the connection a second before the node stops. Returns the time of the disconnect.
-fn disconnect_before_the_stop(scene: &mut Scene) -> u64 {
+fn disconnect_before_the_stop(scene: &mut MigrationFixture) -> u64 {
     let mut ann = scene.ann.clone();
-    scene.cluster.say(0, &mut ann, r#"{"op":"join","channel":"game#A"}"#);
+    scene.cluster.send(0, &mut ann, r#"{"op":"join","channel":"game#A"}"#);
     scene.cluster.node(0).detach(&ann);
     let disconnected = scene.cluster.now().ms();
     scene.cluster.live(1_000);
     disconnected
 }
 
-fn told_last_seen(scene: &mut Scene, watcher: &Caller) -> Value {
-    let told = scene.hear(2, watcher);
+fn told_last_seen(scene: &mut MigrationFixture, watcher: &Caller) -> Value {
+    let told = scene.events(2, watcher);
     let events: Vec<&Value> = told.iter().map(|event| &event["event"]).collect();
     assert_eq!(events, ["user_online", "client_online", "client_offline", "user_offline"]);
     told[3]["last_seen"].clone()
@@ -133,7 +133,7 @@ fn told_last_seen(scene: &mut Scene, watcher: &Caller) -> Value {
 
 #[test]
 fn stop_keeps_the_time_of_an_earlier_disconnect() {
-    let mut scene = Scene::new();
+    let mut scene = MigrationFixture::new();
     let watcher = watch(&mut scene.cluster, 2);
     let disconnected = disconnect_before_the_stop(&mut scene);
     assert!(stop(&mut scene, 5_000).is_empty());
@@ -143,10 +143,10 @@ fn stop_keeps_the_time_of_an_earlier_disconnect() {
 
 #[test]
 fn session_that_no_node_takes_keeps_the_time_of_its_disconnect() {
-    let mut scene = Scene::new();
+    let mut scene = MigrationFixture::new();
     let watcher = watch(&mut scene.cluster, 2);
     let disconnected = disconnect_before_the_stop(&mut scene);
-    scene.cluster.set_fate(|_, _, packet| if word(packet) == "offer" { vec![] } else { vec![0] });
+    scene.cluster.set_fate(|_, _, packet| if step_name(packet) == "offer" { vec![] } else { vec![0] });
     let packed = stop(&mut scene, 20_000);
     assert_eq!(packed[0].detached_at.ms(), disconnected);
     scene.cluster.heal();
@@ -158,7 +158,7 @@ fn session_that_no_node_takes_keeps_the_time_of_its_disconnect() {
 
 #[test]
 fn detached_client_does_not_survive_from_one_stop_to_the_next() {
-    let mut scene = Scene::new();
+    let mut scene = MigrationFixture::new();
     let watcher = watch(&mut scene.cluster, 2);
     let disconnected = disconnect_before_the_stop(&mut scene);
     let mut at = 0;
@@ -166,7 +166,7 @@ fn detached_client_does_not_survive_from_one_stop_to_the_next() {
         // Each node that takes the session stops too.
         let next: Arc<str> = format!("next{at}").into();
         let to = scene.cluster.build(&next);
-        scene.cluster.introduce();
+        scene.cluster.set_other_nodes();
         let now = scene.cluster.node(at).now;
         scene.cluster.node(at).shards[0].drain(now, &[next], DRAIN);
         scene.cluster.live(5_000);
@@ -177,8 +177,8 @@ fn detached_client_does_not_survive_from_one_stop_to_the_next() {
 
 #[test]
 fn client_that_arrives_before_its_session_waits_for_it() {
-    let mut scene = Scene::new();
-    scene.cluster.set_fate(|_, _, packet| vec![if word(packet).is_empty() { 0 } else { 200 }]);
+    let mut scene = MigrationFixture::new();
+    scene.cluster.set_fate(|_, _, packet| vec![if step_name(packet).is_empty() { 0 } else { 200 }]);
     let living: Vec<Arc<str>> = ["two".into()].into();
     let now = scene.cluster.node(0).now;
     scene.cluster.node(0).shards[0].drain(now, &living, DRAIN);
@@ -188,9 +188,9 @@ fn client_that_arrives_before_its_session_waits_for_it() {
 
 #[test]
 fn node_that_was_offered_a_session_and_adopts_it_finds_it() {
-    let mut scene = Scene::new();
+    let mut scene = MigrationFixture::new();
     // The nodes listen for it, but the owner never hears that.
-    scene.cluster.set_fate(|_, _, packet| if word(packet) == "give" { vec![] } else { vec![0] });
+    scene.cluster.set_fate(|_, _, packet| if step_name(packet) == "give" { vec![] } else { vec![0] });
     let packed = stop(&mut scene, 2_000);
     scene.cluster.heal();
     for at in [1, 2] {
@@ -203,15 +203,15 @@ fn node_that_was_offered_a_session_and_adopts_it_finds_it() {
 
 #[test]
 fn session_that_no_node_takes_is_packed_and_can_be_adopted_by_any_node() {
-    let mut scene = Scene::new();
+    let mut scene = MigrationFixture::new();
     let watcher = watch(&mut scene.cluster, 2);
     let mut ann = scene.ann.clone();
-    scene.cluster.say(0, &mut ann, r#"{"op":"subscribe","channel":"game#A","presence":true}"#);
-    scene.cluster.say(0, &mut ann, r#"{"op":"join","channel":"game#A"}"#);
+    scene.cluster.send(0, &mut ann, r#"{"op":"subscribe","channel":"game#A","presence":true}"#);
+    scene.cluster.send(0, &mut ann, r#"{"op":"join","channel":"game#A"}"#);
     scene.publish(2, "game#A", "1");
     scene.cluster.settle();
-    scene.hear(2, &watcher);
-    scene.cluster.set_fate(|_, _, packet| if word(packet) == "offer" { vec![] } else { vec![0] });
+    scene.events(2, &watcher);
+    scene.cluster.set_fate(|_, _, packet| if step_name(packet) == "offer" { vec![] } else { vec![0] });
     let packed = stop(&mut scene, 20_000);
     assert_eq!(packed.len(), 1);
     scene.cluster.heal();
@@ -219,54 +219,54 @@ fn session_that_no_node_takes_is_packed_and_can_be_adopted_by_any_node() {
     assert!(scene.cluster.node(1).shards[0].adopt(now, &packed[0]));
     scene.cluster.live(10);
     let ann = scene.resume(2, 0);
-    let heard = scene.hear(2, &ann);
+    let heard = scene.events(2, &ann);
     let events: Vec<&Value> = heard.iter().map(|event| &event["event"]).collect();
     assert_eq!(events, ["user_online", "client_online", "message"]);
     scene.cluster.live(20_000);
-    assert_eq!(scene.hear(2, &watcher), [Value::Null; 0]);
+    assert_eq!(scene.events(2, &watcher), [Value::Null; 0]);
 }
 
 #[test]
 fn adopted_watcher_gets_a_gap_for_missed_presence_changes() {
-    let mut scene = Scene::new();
+    let mut scene = MigrationFixture::new();
     let mut ann = scene.ann.clone();
-    scene.cluster.say(0, &mut ann, r#"{"op":"subscribe","channel":"game#A","presence":true}"#);
-    scene.cluster.set_fate(|_, _, packet| if word(packet) == "offer" { vec![] } else { vec![0] });
+    scene.cluster.send(0, &mut ann, r#"{"op":"subscribe","channel":"game#A","presence":true}"#);
+    scene.cluster.set_fate(|_, _, packet| if step_name(packet) == "offer" { vec![] } else { vec![0] });
     let packed = stop(&mut scene, 20_000);
     scene.cluster.heal();
     let (mut bob, _) = scene.cluster.client(2, "bob");
-    scene.cluster.say(2, &mut bob, r#"{"op":"join","channel":"game#A"}"#);
+    scene.cluster.send(2, &mut bob, r#"{"op":"join","channel":"game#A"}"#);
     let now = scene.cluster.node(1).now;
     assert!(scene.cluster.node(1).shards[0].adopt(now, &packed[0]));
     scene.cluster.live(10);
     let ann = scene.resume(1, 0);
-    assert_eq!(scene.hear(1, &ann), [json!({"seq": 1, "event": "gap", "channel": "game#A"})]);
+    assert_eq!(scene.events(1, &ann), [json!({"seq": 1, "event": "gap", "channel": "game#A"})]);
 }
 
 #[test]
 fn adopted_watcher_of_a_channel_that_was_emptied_meanwhile_gets_a_gap() {
-    let mut scene = Scene::new();
+    let mut scene = MigrationFixture::new();
     let mut ann = scene.ann.clone();
     let (mut bob, _) = scene.cluster.client(2, "bob");
-    scene.cluster.say(2, &mut bob, r#"{"op":"join","channel":"game#A"}"#);
-    scene.cluster.say(0, &mut ann, r#"{"op":"subscribe","channel":"game#A","presence":true}"#);
-    scene.cluster.set_fate(|_, _, packet| if word(packet) == "offer" { vec![] } else { vec![0] });
+    scene.cluster.send(2, &mut bob, r#"{"op":"join","channel":"game#A"}"#);
+    scene.cluster.send(0, &mut ann, r#"{"op":"subscribe","channel":"game#A","presence":true}"#);
+    scene.cluster.set_fate(|_, _, packet| if step_name(packet) == "offer" { vec![] } else { vec![0] });
     let packed = stop(&mut scene, 20_000);
     scene.cluster.heal();
-    scene.cluster.say(2, &mut bob, r#"{"op":"leave","channel":"game#A"}"#);
+    scene.cluster.send(2, &mut bob, r#"{"op":"leave","channel":"game#A"}"#);
     let now = scene.cluster.node(1).now;
     assert!(scene.cluster.node(1).shards[0].adopt(now, &packed[0]));
     scene.cluster.live(10);
     let ann = scene.resume(1, 0);
-    assert_eq!(scene.hear(1, &ann), [json!({"seq": 1, "event": "gap", "channel": "game#A"})]);
+    assert_eq!(scene.events(1, &ann), [json!({"seq": 1, "event": "gap", "channel": "game#A"})]);
 }
 
 #[test]
 fn session_adopted_late_gets_a_gap_for_each_subscription() {
-    let mut scene = Scene::new();
+    let mut scene = MigrationFixture::new();
     scene.publish(2, "game#A", "1");
     scene.cluster.settle();
-    scene.cluster.set_fate(|_, _, packet| if word(packet) == "offer" { vec![] } else { vec![0] });
+    scene.cluster.set_fate(|_, _, packet| if step_name(packet) == "offer" { vec![] } else { vec![0] });
     let packed = stop(&mut scene, 20_000);
     scene.cluster.heal();
     scene.publish(2, "game#A", "2");
@@ -276,7 +276,7 @@ fn session_adopted_late_gets_a_gap_for_each_subscription() {
     scene.publish(2, "game#A", "3");
     scene.cluster.settle();
     let ann = scene.resume(1, 0);
-    let heard = scene.hear(1, &ann);
+    let heard = scene.events(1, &ann);
     let events: Vec<String> = heard
         .iter()
         .map(|event| format!("{} {} {}", event["event"], event["channel"], event["pattern"]).replace('"', ""))
@@ -287,7 +287,7 @@ fn session_adopted_late_gets_a_gap_for_each_subscription() {
 
 #[test]
 fn node_that_stops_declines_offers() {
-    let mut scene = Scene::new();
+    let mut scene = MigrationFixture::new();
     let living: Vec<Arc<str>> = ["three".into()].into();
     let now = scene.cluster.node(1).now;
     scene.cluster.node(1).shards[0].drain(now, &living, DRAIN);
@@ -297,8 +297,8 @@ fn node_that_stops_declines_offers() {
 
 #[test]
 fn client_that_waits_on_a_stopping_node_is_not_told_that_its_session_is_gone() {
-    let mut scene = Scene::new();
-    scene.cluster.set_fate(|_, _, parcel| vec![if word(parcel).is_empty() { 0 } else { 50 }]);
+    let mut scene = MigrationFixture::new();
+    scene.cluster.set_fate(|_, _, parcel| vec![if step_name(parcel).is_empty() { 0 } else { 50 }]);
     let mut caller = scene.cluster.node(1).socket();
     let hello = scene.hello("ann", 0);
     assert_eq!(scene.cluster.node(1).flow(&mut caller, &hello).0, Flow::Wait);
@@ -314,10 +314,12 @@ fn client_that_waits_on_a_stopping_node_is_not_told_that_its_session_is_gone() {
 #[test]
 fn nodes_that_stop_together_lose_no_session() {
     for delay in 0..40 {
-        let mut scene = Scene::new();
+        let mut scene = MigrationFixture::new();
         scene.publish(2, "game#A", "1");
         scene.cluster.settle();
-        scene.cluster.set_fate(move |_, _, parcel| vec![if word(parcel).is_empty() { 0 } else { delay % 7 }]);
+        scene
+            .cluster
+            .set_fate(move |_, _, parcel| vec![if step_name(parcel).is_empty() { 0 } else { delay % 7 }]);
         scene.cluster.set_work_fate(move |_, _| tavern_store::memory::WorkFault {
             before_ms: delay % 3,
             after_ms: delay % 5,

@@ -4,7 +4,7 @@
 #[allow(dead_code, reason = "each binary uses a part of it")]
 mod harness;
 
-use harness::migration::{Scene, watch, word};
+use harness::migration::{MigrationFixture, step_name, watch};
 use serde_json::{Value, json};
 use tavern_hub::*;
 use tavern_store::memory::WorkFault;
@@ -12,61 +12,61 @@ use tavern_store::{Row, Work};
 
 #[test]
 fn move_of_a_present_client_is_not_shown_to_watchers() {
-    let mut scene = Scene::new();
+    let mut scene = MigrationFixture::new();
     let watchers = [0, 1, 2].map(|at| watch(&mut scene.cluster, at));
     let mut ann = scene.ann.clone();
-    scene.cluster.say(0, &mut ann, r#"{"op":"join","channel":"game#A","state":{"x":1}}"#);
+    scene.cluster.send(0, &mut ann, r#"{"op":"join","channel":"game#A","state":{"x":1}}"#);
     for (at, watcher) in watchers.iter().enumerate() {
-        assert_eq!(scene.hear(at, watcher).len(), 2, "ann is online");
+        assert_eq!(scene.events(at, watcher).len(), 2, "ann is online");
     }
     for at in [1, 2, 0, 1] {
         scene.resume(at, 0);
         scene.cluster.live(20_000);
     }
     for (at, watcher) in watchers.iter().enumerate() {
-        assert_eq!(scene.hear(at, watcher), [Value::Null; 0], "watchers are told nothing");
+        assert_eq!(scene.events(at, watcher), [Value::Null; 0], "watchers are told nothing");
     }
-    let (_, hello) = scene.come(1, 0);
+    let (_, hello) = scene.connect(1, 0);
     assert_eq!(hello["resumed"], true);
     let mut asker = watchers[2].clone();
-    let who = scene.cluster.say(2, &mut asker, r#"{"op":"who","channel":"game#A"}"#);
+    let who = scene.cluster.send(2, &mut asker, r#"{"op":"who","channel":"game#A"}"#);
     assert_eq!(who["ok"]["users"][0]["clients"][0]["state"], json!({"x": 1}));
     // The new node reports the client as lost when its transport is lost there.
     let ann = scene.resume(2, 0);
     scene.cluster.node(2).detach(&ann);
     scene.cluster.live(2_010);
-    assert_eq!(scene.hear(0, &watchers[0])[0]["event"], "client_offline");
+    assert_eq!(scene.events(0, &watchers[0])[0]["event"], "client_offline");
 }
 
 #[test]
 fn client_that_comes_back_at_once_is_not_reported_lost_by_its_old_node() {
-    let mut scene = Scene::new();
+    let mut scene = MigrationFixture::new();
     let watcher = watch(&mut scene.cluster, 2);
     let mut ann = scene.ann.clone();
-    scene.cluster.say(0, &mut ann, r#"{"op":"join","channel":"game#A"}"#);
-    scene.hear(2, &watcher);
+    scene.cluster.send(0, &mut ann, r#"{"op":"join","channel":"game#A"}"#);
+    scene.events(2, &watcher);
     for at in [1, 0, 1, 0, 2, 0] {
         scene.resume(at, 0);
         scene.cluster.live(900);
     }
     scene.cluster.live(20_000);
-    assert_eq!(scene.hear(2, &watcher), [Value::Null; 0]);
+    assert_eq!(scene.events(2, &watcher), [Value::Null; 0]);
 }
 
 #[test]
 fn client_whose_new_node_dies_during_the_move_is_reported_lost_by_the_old_one() {
-    let mut scene = Scene::new();
+    let mut scene = MigrationFixture::new();
     let watcher = watch(&mut scene.cluster, 2);
     let mut ann = scene.ann.clone();
-    scene.cluster.say(0, &mut ann, r#"{"op":"join","channel":"game#A"}"#);
-    scene.hear(2, &watcher);
+    scene.cluster.send(0, &mut ann, r#"{"op":"join","channel":"game#A"}"#);
+    scene.events(2, &watcher);
     let mut caller = scene.cluster.node(1).socket();
     let hello = scene.hello("ann", 0);
     assert_eq!(scene.cluster.node(1).flow(&mut caller, &hello).0, Flow::Wait);
     // The new node takes the session and dies before it announces the client.
     scene.cluster.stop_when_taken(1);
     scene.cluster.live(60_000);
-    let told: Vec<Value> = scene.hear(2, &watcher).iter().map(|event| event["event"].clone()).collect();
+    let told: Vec<Value> = scene.events(2, &watcher).iter().map(|event| event["event"].clone()).collect();
     assert_eq!(told, ["client_offline", "user_offline"]);
     assert_eq!(scene.owners().into_iter().filter(|at| *at != 1).count(), 0);
 }
@@ -74,18 +74,18 @@ fn client_whose_new_node_dies_during_the_move_is_reported_lost_by_the_old_one() 
 #[test]
 fn watcher_that_moves_gets_every_change_once() {
     for slow in 0..40u64 {
-        let mut scene = Scene::new();
+        let mut scene = MigrationFixture::new();
         let mut ann = scene.ann.clone();
-        scene.cluster.say(0, &mut ann, r#"{"op":"subscribe","channel":"game#A","presence":true}"#);
+        scene.cluster.send(0, &mut ann, r#"{"op":"subscribe","channel":"game#A","presence":true}"#);
         let other = if slow % 2 == 0 { Some(watch(&mut scene.cluster, 1)) } else { None };
         let mut memberships: Vec<(usize, Caller)> =
             (0..30).map(|n| (n % 3, scene.cluster.client(n % 3, &format!("u{n}")).0)).collect();
-        scene.cluster.set_fate(move |from, to, packet| match (word(packet), from, to) {
+        scene.cluster.set_fate(move |from, to, packet| match (step_name(packet), from, to) {
             ("", _, "two") => vec![slow % 7],
             ("", _, "one") => vec![slow % 3],
             _ => vec![slow % 5],
         });
-        let join = |scene: &mut Scene, (at, caller): &mut (usize, Caller)| {
+        let join = |scene: &mut MigrationFixture, (at, caller): &mut (usize, Caller)| {
             assert_eq!(
                 scene.cluster.node(*at).flow(caller, r#"{"op":"join","channel":"game#A"}"#).0,
                 Flow::Wait
@@ -107,10 +107,10 @@ fn watcher_that_moves_gets_every_change_once() {
         }
         scene.cluster.live(100);
         if flow == Flow::Wait {
-            scene.cluster.say(1, &mut caller, &hello);
+            scene.cluster.send(1, &mut caller, &hello);
         }
         scene.cluster.live(2_000);
-        let events = scene.hear(1, &caller);
+        let events = scene.events(1, &caller);
         let versions: Vec<u64> = events.iter().map(|event| event["version"].as_u64().unwrap_or(0)).collect();
         let first = versions[0];
         assert_eq!(versions, (first..first + 60).collect::<Vec<_>>(), "slow {slow}");
@@ -119,7 +119,7 @@ fn watcher_that_moves_gets_every_change_once() {
 }
 
 /// Ann joins on the first node, whose commits take `ms`.
-fn begin_slow_join(scene: &mut Scene, ms: u64) {
+fn begin_slow_join(scene: &mut MigrationFixture, ms: u64) {
     scene.cluster.set_work_fate(move |node, work| {
         let slow = node == "one" && matches!(work, Work::Commit(_));
         WorkFault { before_ms: if slow { ms } else { 0 }, ..WorkFault::NONE }
@@ -131,13 +131,13 @@ fn begin_slow_join(scene: &mut Scene, ms: u64) {
 
 #[test]
 fn session_moves_after_its_undecided_join_is_committed() {
-    let mut scene = Scene::new();
+    let mut scene = MigrationFixture::new();
     let watcher = watch(&mut scene.cluster, 2);
     begin_slow_join(&mut scene, 1_000);
     let ann = scene.resume(1, 0);
     scene.cluster.heal();
-    let events = |scene: &mut Scene| -> Vec<Value> {
-        scene.hear(2, &watcher).iter().map(|event| event["event"].clone()).collect()
+    let events = |scene: &mut MigrationFixture| -> Vec<Value> {
+        scene.events(2, &watcher).iter().map(|event| event["event"].clone()).collect()
     };
     scene.cluster.live(20_000);
     assert_eq!(events(&mut scene), ["user_online", "client_online"]);
@@ -148,15 +148,15 @@ fn session_moves_after_its_undecided_join_is_committed() {
 
 #[test]
 fn session_whose_join_stays_undecided_does_not_move() {
-    let mut scene = Scene::new();
+    let mut scene = MigrationFixture::new();
     begin_slow_join(&mut scene, 30_000);
-    assert_eq!(scene.come(1, 0).1["resumed"], false);
+    assert_eq!(scene.connect(1, 0).1["resumed"], false);
     assert_eq!(scene.owners(), [0]);
 }
 
 #[test]
 fn session_with_an_undecided_join_is_usable_again_when_the_new_node_dies() {
-    let mut scene = Scene::new();
+    let mut scene = MigrationFixture::new();
     begin_slow_join(&mut scene, 30_000);
     let mut caller = scene.cluster.node(1).socket();
     let hello = scene.hello("ann", 0);
@@ -170,11 +170,11 @@ fn session_with_an_undecided_join_is_usable_again_when_the_new_node_dies() {
 
 #[test]
 fn watcher_that_knows_more_than_its_new_node_gets_a_gap_instead_of_a_difference() {
-    let mut scene = Scene::new();
+    let mut scene = MigrationFixture::new();
     let mut ann = scene.ann.clone();
-    scene.cluster.say(0, &mut ann, r#"{"op":"subscribe","channel":"game#A","presence":true}"#);
+    scene.cluster.send(0, &mut ann, r#"{"op":"subscribe","channel":"game#A","presence":true}"#);
     let (mut cid, _) = scene.cluster.client(2, "cid");
-    scene.cluster.say(2, &mut cid, r#"{"op":"join","channel":"game#A"}"#);
+    scene.cluster.send(2, &mut cid, r#"{"op":"join","channel":"game#A"}"#);
     let stale = watch(&mut scene.cluster, 1);
     // The second node misses what happens on the third.
     scene.cluster.set_fate(|_, to, packet| match (to, packet.subject.kind()) {
@@ -182,23 +182,23 @@ fn watcher_that_knows_more_than_its_new_node_gets_a_gap_instead_of_a_difference(
         _ => vec![0],
     });
     let (mut bob, _) = scene.cluster.client(2, "bob");
-    scene.cluster.say(2, &mut bob, r#"{"op":"join","channel":"game#A"}"#);
-    scene.cluster.say(2, &mut bob, r#"{"op":"leave","channel":"game#A"}"#);
+    scene.cluster.send(2, &mut bob, r#"{"op":"join","channel":"game#A"}"#);
+    scene.cluster.send(2, &mut bob, r#"{"op":"leave","channel":"game#A"}"#);
     scene.cluster.settle();
-    assert_eq!(scene.hear(0, &ann).len(), 6, "cid came, bob came and went");
+    assert_eq!(scene.events(0, &ann).len(), 6, "cid came, bob came and went");
     let ann = scene.resume(1, 6);
     // What bob did cancels out for the second node, but not for ann, who has heard a part of it.
-    scene.cluster.say(2, &mut bob, r#"{"op":"join","channel":"game#A"}"#);
+    scene.cluster.send(2, &mut bob, r#"{"op":"join","channel":"game#A"}"#);
     let now = scene.cluster.node(1).now;
     scene.cluster.node(1).shards[0].handle(now, ShardEvent::Liveness(LivenessTask::Compare));
     scene.cluster.live(2_000);
-    assert_eq!(scene.hear(1, &stale)[0]["event"], "presence");
-    assert_eq!(scene.hear(1, &ann), [json!({"seq": 7, "event": "gap", "channel": "game#A"})]);
+    assert_eq!(scene.events(1, &stale)[0]["event"], "presence");
+    assert_eq!(scene.events(1, &ann), [json!({"seq": 7, "event": "gap", "channel": "game#A"})]);
 }
 
 #[test]
 fn session_that_moves_while_its_user_follows_somebody_is_told_their_status() {
-    let mut scene = Scene::new();
+    let mut scene = MigrationFixture::new();
     let (mut tab, _) = scene.cluster.client(0, "ann");
     let _bob = scene.cluster.client(2, "bob");
     scene.cluster.set_work_fate(|_, work| {
@@ -211,10 +211,10 @@ fn session_that_moves_while_its_user_follows_somebody_is_told_their_status() {
     assert_eq!(scene.cluster.node(1).flow(&mut caller, &hello).0, Flow::Wait);
     scene.cluster.live(20);
     assert_eq!(scene.owners(), [0usize; 0], "it is on its way");
-    scene.cluster.say(0, &mut tab, r#"{"op":"follow","user":"bob"}"#);
-    scene.cluster.say(1, &mut caller, &hello);
+    scene.cluster.send(0, &mut tab, r#"{"op":"follow","user":"bob"}"#);
+    scene.cluster.send(1, &mut caller, &hello);
     scene.cluster.live(100);
-    let heard = scene.hear(1, &caller);
+    let heard = scene.events(1, &caller);
     assert_eq!(heard.len(), 1, "{heard:?}");
     assert_eq!((&heard[0]["event"], &heard[0]["status"]["online"]), (&json!("status"), &json!(true)));
 }

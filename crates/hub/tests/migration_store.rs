@@ -4,7 +4,7 @@
 #[allow(dead_code, reason = "each binary uses a part of it")]
 mod harness;
 
-use harness::migration::{Scene, data, word};
+use harness::migration::{MigrationFixture, data, step_name};
 use tavern_store::memory::{WorkFault, WorkOutcome};
 use tavern_store::{Read, Row, RowKey, Work};
 
@@ -33,7 +33,7 @@ fn request_of(work: &Work) -> Request {
 /// Ann resumes on the second node; one request of one node fails once. Checks whether the session moved and which nodes have
 /// it when everything has timed out.
 fn check(node: &'static str, request: Request, outcome: WorkOutcome, resumed: bool, owners: &[usize]) {
-    let mut scene = Scene::new();
+    let mut scene = MigrationFixture::new();
     scene.publish(2, "game#A", "1");
     scene.cluster.settle();
     let mut failed = false;
@@ -42,11 +42,11 @@ fn check(node: &'static str, request: Request, outcome: WorkOutcome, resumed: bo
         failed |= fails;
         if fails { WorkFault { outcome, ..WorkFault::NONE } } else { WorkFault::NONE }
     });
-    let (caller, hello) = scene.come(1, 0);
+    let (caller, hello) = scene.connect(1, 0);
     let case = format!("{request:?} by {node}: {outcome:?}");
     assert_eq!(hello["resumed"], resumed, "{case}");
     if resumed {
-        assert_eq!(data(&scene.hear(1, &caller)), ["1"], "{case}");
+        assert_eq!(data(&scene.events(1, &caller)), ["1"], "{case}");
     }
     scene.cluster.live(12_000);
     assert_eq!(scene.owners(), owners, "{case}");
@@ -75,10 +75,10 @@ fn session_is_on_no_node_when_the_answer_to_its_removal_is_lost() {
 
 #[test]
 fn move_ends_in_time_when_the_store_fails_again_and_again_and_a_message_is_lost() {
-    let mut scene = Scene::new();
+    let mut scene = MigrationFixture::new();
     let mut given = 0;
     scene.cluster.set_fate(move |_, _, packet| {
-        given += u32::from(word(packet) == "given");
+        given += u32::from(step_name(packet) == "given");
         if given > 6 { vec![] } else { vec![0] }
     });
     scene.cluster.set_work_fate(|_, work| match request_of(work) {
@@ -86,20 +86,20 @@ fn move_ends_in_time_when_the_store_fails_again_and_again_and_a_message_is_lost(
         _ => WorkFault::NONE,
     });
     let before = scene.cluster.now();
-    assert_eq!(scene.come(1, 0).1["resumed"], false);
+    assert_eq!(scene.connect(1, 0).1["resumed"], false);
     assert!(scene.cluster.now().since(before) <= 5_500, "the client is answered");
 }
 
 /// The new node never learns that the session is stored; the old node takes it back without an answer.
 #[test]
 fn session_is_on_no_node_when_the_answer_to_taking_it_back_is_lost() {
-    let mut scene = Scene::new();
-    scene.cluster.set_fate(|_, _, packet| if word(packet) == "given" { vec![] } else { vec![0] });
+    let mut scene = MigrationFixture::new();
+    scene.cluster.set_fate(|_, _, packet| if step_name(packet) == "given" { vec![] } else { vec![0] });
     scene.cluster.set_work_fate(|_, work| match request_of(work) {
         Request::Remove => WorkFault { outcome: WorkOutcome::FailAfter, ..WorkFault::NONE },
         _ => WorkFault::NONE,
     });
-    assert_eq!(scene.come(1, 0).1["resumed"], false);
+    assert_eq!(scene.connect(1, 0).1["resumed"], false);
     scene.cluster.live(12_000);
     assert_eq!(scene.owners(), [0usize; 0]);
 }

@@ -40,8 +40,8 @@ fn is_close(work: &Work) -> bool {
 
 fn ann_and_bob(nodes: usize) -> (PartyCluster, usize, usize) {
     let mut parties = PartyCluster::new(nodes, &settings());
-    let ann = parties.come(0, "ann");
-    let bob = parties.come(1, "bob");
+    let ann = parties.client(0, "ann");
+    let bob = parties.client(1, "bob");
     (parties, ann, bob)
 }
 
@@ -49,8 +49,8 @@ fn ann_and_bob(nodes: usize) -> (PartyCluster, usize, usize) {
 fn an_invite_and_an_accept_on_two_nodes_are_one_party() {
     let (mut parties, ann, bob) = ann_and_bob(2);
     let id = parties.join(ann, bob);
-    assert_eq!(parties.told("ann"), ["bob accept"]);
-    assert_eq!(parties.told("bob"), ["ann invite"]);
+    assert_eq!(parties.inbox_summaries("ann"), ["bob accept"]);
+    assert_eq!(parties.inbox_summaries("bob"), ["ann invite"]);
     assert_eq!(parties.party(id).unwrap().members.len(), 2);
     parties.check().unwrap();
 }
@@ -72,7 +72,7 @@ fn mutual_accepts_that_meet_in_the_store_end_in_one_party_whoever_is_first() {
         assert_eq!(won.len(), 1, "{replies:?}");
         let (party, shown) = (&replies[won[0]]["ok"]["party"], &replies[1 - won[0]]["error"]["party"]);
         assert_eq!(party, shown, "the crossing accept shows them together");
-        let kept = parties.kept();
+        let kept = parties.stored_parties();
         assert_eq!(kept.parties.len(), 1);
         assert_eq!(kept.parties.values().next().unwrap().members.len(), 2);
         parties.check().unwrap();
@@ -93,15 +93,15 @@ fn a_lost_answer_is_asked_for_again_with_the_same_request_and_done_once() {
     let more = format!(r#"{},"rid":"r1""#, user("bob"));
     assert_eq!(code(&parties.say(ann, "party.invite", &more)), "unavailable");
     parties.cluster.heal();
-    let window = parties.come(1, "ann");
+    let window = parties.client(1, "ann");
     let id = parties.ok(window, "party.invite", &more)["party_id"].as_u64().unwrap();
     assert_eq!(parties.party(id).unwrap().version, 1);
-    assert_eq!(parties.told("bob"), ["ann invite"]);
-    parties.hear(bob);
-    assert_eq!(parties.seats[bob].numbers.len(), 1);
+    assert_eq!(parties.inbox_summaries("bob"), ["ann invite"]);
+    parties.check_events(bob);
+    assert_eq!(parties.sessions[bob].numbers.len(), 1);
     // Without an id the store's word is all there is: an invite that is open is acknowledged.
     assert_eq!(parties.invite(window, bob), id);
-    assert_eq!(parties.told("bob").len(), 1);
+    assert_eq!(parties.inbox_summaries("bob").len(), 1);
 }
 
 #[test]
@@ -120,13 +120,13 @@ fn a_node_that_dies_between_the_commit_and_the_answer_has_done_it_once() {
     parties.crash(0);
     parties.cluster.heal();
     // Ann is on the third node before anybody has noticed, and asks again.
-    let again = parties.come(2, "ann");
+    let again = parties.client(2, "ann");
     assert_eq!(
         parties.ok(again, "party.go", r#""rid":"g","params":{"m":1}"#)["go_id"],
         queued.go.unwrap().id
     );
-    assert_eq!(parties.told("bob"), ["ann invite", "ann party_go"]);
-    parties.hear(again);
+    assert_eq!(parties.inbox_summaries("bob"), ["ann invite", "ann party_go"]);
+    parties.check_events(again);
     parties.take_over(0, 1);
     parties.live(OWN_GRACE + GRACE + 100);
     parties.look_after(1);
@@ -139,7 +139,7 @@ fn a_node_that_dies_between_the_commit_and_the_answer_has_done_it_once() {
 #[test]
 fn members_of_a_dead_node_are_away_then_gone_and_their_leader_is_followed() {
     let mut parties = PartyCluster::new(3, &settings());
-    let (ann, bob, cid) = (parties.come(0, "ann"), parties.come(0, "bob"), parties.come(1, "cid"));
+    let (ann, bob, cid) = (parties.client(0, "ann"), parties.client(0, "bob"), parties.client(1, "cid"));
     let id = parties.join(ann, bob);
     parties.join(ann, cid);
     parties.ok(ann, "party.go", "");
@@ -152,14 +152,14 @@ fn members_of_a_dead_node_are_away_then_gone_and_their_leader_is_followed() {
     assert_eq!(&*party.leader().user, "ann", "a leader in grace keeps the lead");
     // The second one is back in time; of the other the deadline is fired by a node that never knew him.
     parties.live(OWN_GRACE);
-    let back = parties.come(1, "bob");
+    let back = parties.client(1, "bob");
     parties.live(GRACE + 100);
     parties.look_after(1);
     parties.live(10);
     let party = parties.party(id).unwrap();
     let members: Vec<&str> = party.members.iter().map(|member| &*member.user).collect();
     assert_eq!(members, ["bob", "cid"]);
-    let told = parties.told("cid");
+    let told = parties.inbox_summaries("cid");
     assert_eq!(told[told.len() - 3..], ["bob online", "ann leave timeout", "bob leader"]);
     assert_eq!(told.iter().filter(|word| word.contains("go_cancel")).count(), 1);
     assert_eq!(parties.ok(back, "party.get", "")["party"]["members"][0]["user"], "bob");
@@ -171,7 +171,7 @@ fn an_invite_of_a_dead_node_expires_by_another_one() {
     let (mut parties, ann, bob) = ann_and_bob(3);
     let id = parties.invite(ann, bob);
     parties.crash(0);
-    let again = parties.come(2, "ann");
+    let again = parties.client(2, "ann");
     parties.live(INVITE - 100);
     parties.look_after(1);
     parties.live(5);
@@ -181,13 +181,13 @@ fn an_invite_of_a_dead_node_expires_by_another_one() {
     parties.look_after(2);
     parties.live(5);
     assert!(parties.party(id).is_none());
-    assert_eq!(parties.told("ann"), ["bob decline expired", "ann disband empty"]);
+    assert_eq!(parties.inbox_summaries("ann"), ["bob decline expired", "ann disband empty"]);
     assert_eq!(
-        parties.told("bob"),
+        parties.inbox_summaries("bob"),
         ["ann invite", "bob invite_cancel expired"].map(|word| word.replace("bob i", "ann i"))
     );
-    parties.hear(again);
-    assert_eq!(parties.seats[again].numbers.len(), 2);
+    parties.check_events(again);
+    assert_eq!(parties.sessions[again].numbers.len(), 2);
     parties.check().unwrap();
 }
 
@@ -210,18 +210,20 @@ fn a_goodbye_that_crosses_an_invite_never_leaves_it_open() {
         let reply = parties.answer(ann);
         parties.cluster.heal();
         parties.live(1_000);
-        let kept = parties.kept();
+        let kept = parties.stored_parties();
         assert!(kept.parties.is_empty(), "{goodbye_ms} against {invite_ms}: {kept:?} after {reply}");
         match code(&reply) {
             "ok" => {
                 orders[0] += 1;
-                assert_eq!(parties.told("ann"), ["bob decline logout", "ann disband empty"]);
-                assert_eq!(parties.told("bob"), ["ann invite", "ann invite_cancel logout"]);
+                assert_eq!(parties.inbox_summaries("ann"), ["bob decline logout", "ann disband empty"]);
+                assert_eq!(parties.inbox_summaries("bob"), ["ann invite", "ann invite_cancel logout"]);
             }
             refused => {
                 orders[1] += 1;
                 assert_eq!(refused, "user_not_logged");
-                assert!(parties.told("ann").is_empty() && parties.told("bob").is_empty());
+                assert!(
+                    parties.inbox_summaries("ann").is_empty() && parties.inbox_summaries("bob").is_empty()
+                );
             }
         }
         parties.check().unwrap();
@@ -247,14 +249,18 @@ fn a_goodbye_that_crosses_an_accept_ends_the_membership() {
         parties.begin(bob, "party.accept", &number(id));
         let mut other = parties.cluster.node(1).socket();
         other.passing = true;
-        other.listener = parties.seats[bob].caller.listener;
+        other.listener = parties.sessions[bob].caller.listener;
         parties.cluster.node(1).run(0, &mut other, r#"{"op":"bye"}"#);
         parties.live(20);
         parties.cluster.heal();
         parties.live(RESUME + OWN_GRACE + GRACE + 1_000);
         parties.look_after(0);
         parties.live(10);
-        assert!(parties.kept().parties.is_empty(), "{goodbye_ms} against {accept_ms}: {:?}", parties.kept());
+        assert!(
+            parties.stored_parties().parties.is_empty(),
+            "{goodbye_ms} against {accept_ms}: {:?}",
+            parties.stored_parties()
+        );
         parties.check().unwrap();
     }
 }
@@ -270,13 +276,13 @@ fn who_comes_right_after_his_goodbye_finds_no_party() {
     });
     parties.begin(bob, "bye", "");
     parties.live(5);
-    let again = parties.come(2, "bob");
-    let hello = &parties.seats[again].hello;
+    let again = parties.client(2, "bob");
+    let hello = &parties.sessions[again].hello;
     assert!(hello["party"].is_null() && hello.get("party").is_some(), "{hello}");
     assert!(parties.party(id).is_some(), "his party does not know it yet");
     parties.live(1_000);
     assert!(parties.party(id).is_none());
-    assert_eq!(parties.told("ann"), ["bob accept", "bob leave logout", "ann disband empty"]);
+    assert_eq!(parties.inbox_summaries("ann"), ["bob accept", "bob leave logout", "ann disband empty"]);
     parties.check().unwrap();
 }
 
@@ -300,7 +306,7 @@ fn a_store_that_fails_refuses_and_changes_nothing() {
         parties.cluster.heal();
         assert_eq!(parties.party(id), before);
     }
-    assert_eq!(parties.told("bob"), ["ann invite"]);
+    assert_eq!(parties.inbox_summaries("bob"), ["ann invite"]);
     parties.ok(ann, "party.go", "");
 }
 
@@ -308,13 +314,13 @@ fn a_store_that_fails_refuses_and_changes_nothing() {
 fn a_session_that_moves_to_another_node_receives_each_inbox_message_once() {
     let (mut parties, ann, bob) = ann_and_bob(3);
     let id = parties.join(ann, bob);
-    parties.hear(bob);
+    parties.check_events(bob);
     for data in 0..3 {
         parties.ok(ann, "party.set_data", &format!(r#""data":{{"n":{data}}}"#));
     }
-    parties.hear(bob);
+    parties.check_events(bob);
     let (numbers, session) =
-        (parties.seats[bob].numbers.clone(), parties.seats[bob].replies[0]["ok"]["session"].clone());
+        (parties.sessions[bob].numbers.clone(), parties.sessions[bob].replies[0]["ok"]["session"].clone());
     assert_eq!(numbers.len(), 4);
     // Two more that it did not see, then it comes to the third node with what it has: five events, numbered from 1.
     parties.ok(ann, "party.set_data", r#""data":{"n":7}"#);
@@ -322,19 +328,19 @@ fn a_session_that_moves_to_another_node_receives_each_inbox_message_once() {
     parties.ok(ann, "party.set_data", r#""data":{"n":8}"#);
     let all: Vec<u64> = parties.inbox("bob").iter().map(|(n, _)| *n).collect();
     let more = format!(r#","session":{session},"seq":{}"#, numbers.len());
-    let moved = parties.greet(2, "bob", &more);
-    let reply = parties.seats[moved].replies[0].clone();
+    let moved = parties.connect(2, "bob", &more);
+    let reply = parties.sessions[moved].replies[0].clone();
     assert_eq!(reply["ok"]["resumed"], true, "{reply}");
     assert_eq!(reply["ok"]["party"]["data"]["n"], 8);
     parties.live(5);
-    parties.hear(moved);
-    assert_eq!([numbers, parties.seats[moved].numbers.clone()].concat(), all, "each once, none left out");
+    parties.check_events(moved);
+    assert_eq!([numbers, parties.sessions[moved].numbers.clone()].concat(), all, "each once, none left out");
     // And it hears on.
     parties.ok(ann, "party.kick", &user("bob"));
     parties.live(5);
-    parties.hear(moved);
-    assert_eq!(parties.told("bob").last().unwrap(), "ann kick kicked");
-    assert_eq!(parties.seats[moved].numbers.last(), parties.inbox("bob").last().map(|(n, _)| *n).as_ref());
+    parties.check_events(moved);
+    assert_eq!(parties.inbox_summaries("bob").last().unwrap(), "ann kick kicked");
+    assert_eq!(parties.sessions[moved].numbers.last(), parties.inbox("bob").last().map(|(n, _)| *n).as_ref());
     assert!(parties.party(id).is_none());
 }
 
@@ -343,7 +349,7 @@ fn what_was_kept_of_somebody_for_a_while_is_forgotten_when_its_time_is_over() {
     let (mut parties, ann, bob) = ann_and_bob(2);
     let id = parties.invite(ann, bob);
     parties.ok(bob, "party.decline", &number(id));
-    let kept = parties.kept();
+    let kept = parties.stored_parties();
     assert!(
         kept.parties.is_empty() && kept.memberships.contains_key("ann"),
         "whom she invited, and who declined"
@@ -351,7 +357,7 @@ fn what_was_kept_of_somebody_for_a_while_is_forgotten_when_its_time_is_over() {
     parties.live(61_000);
     parties.look_after(1);
     parties.live(10);
-    assert!(parties.kept().memberships.is_empty(), "{:?}", parties.kept().memberships);
+    assert!(parties.stored_parties().memberships.is_empty(), "{:?}", parties.stored_parties().memberships);
 }
 
 #[test]
@@ -380,22 +386,22 @@ fn session_that_comes_while_the_inbox_is_read_gets_older_messages_first() {
     });
     parties.ok(ann, "party.set_data", r#""data":{"n":1}"#);
     parties.live(10);
-    let second = parties.come(1, "bob");
+    let second = parties.client(1, "bob");
     parties.live(500);
-    parties.hear(second);
+    parties.check_events(second);
     let all: Vec<u64> = parties.inbox("bob").iter().map(|(n, _)| *n).collect();
-    assert_eq!((all.len(), &parties.seats[second].numbers), (2, &all));
+    assert_eq!((all.len(), &parties.sessions[second].numbers), (2, &all));
 }
 
 #[test]
 fn member_whose_command_finds_an_invite_expired_is_told_too() {
     let (mut parties, ann, bob) = ann_and_bob(2);
     parties.join(ann, bob);
-    let cid = parties.come(1, "cid");
+    let cid = parties.client(1, "cid");
     parties.invite(ann, cid);
     // Nobody else looks at the party when the time is over.
     parties.crash(0);
     parties.live(INVITE + 10);
     parties.ok(bob, "party.get", "");
-    assert_eq!(parties.told("bob").last().map(String::as_str), Some("cid uninvited expired"));
+    assert_eq!(parties.inbox_summaries("bob").last().map(String::as_str), Some("cid uninvited expired"));
 }

@@ -4,7 +4,7 @@
 #[allow(dead_code, reason = "each binary uses a part of it")]
 mod harness;
 
-use harness::people::Scene;
+use harness::people::PeopleFixture;
 use tavern_hub::{LivenessTask, ShardEvent};
 use tavern_store::memory::WorkFault;
 use tavern_store::{Read, Work};
@@ -13,7 +13,7 @@ const SOON: u64 = 10;
 const LATE: u64 = 50;
 
 /// The list of followees is read after this long and comes back after that long; commits are answered after a time too.
-fn delay_lists(scene: &mut Scene, before_ms: u64, after_ms: u64, commit_ms: u64) {
+fn delay_lists(scene: &mut PeopleFixture, before_ms: u64, after_ms: u64, commit_ms: u64) {
     scene.cluster.set_work_fate(move |_, work| match work {
         Work::Read(Read::Following { .. }) => WorkFault { before_ms, after_ms, ..WorkFault::NONE },
         Work::Commit(_) => WorkFault { after_ms: commit_ms, ..WorkFault::NONE },
@@ -23,7 +23,7 @@ fn delay_lists(scene: &mut Scene, before_ms: u64, after_ms: u64, commit_ms: u64)
 
 #[test]
 fn follow_found_in_the_list_before_its_commit_is_answered_is_greeted() {
-    let mut scene = Scene::new();
+    let mut scene = PeopleFixture::new();
     let _ann = scene.client(1, "ann");
     delay_lists(&mut scene, SOON, 0, LATE);
     let mut bob = scene.client(0, "bob");
@@ -34,7 +34,7 @@ fn follow_found_in_the_list_before_its_commit_is_answered_is_greeted() {
 
 #[test]
 fn follow_survives_a_list_that_was_read_before_it() {
-    let mut scene = Scene::new();
+    let mut scene = PeopleFixture::new();
     let mut ann = scene.client(1, "ann");
     delay_lists(&mut scene, 0, LATE, SOON);
     let mut bob = scene.client(0, "bob");
@@ -48,7 +48,7 @@ fn follow_survives_a_list_that_was_read_before_it() {
 
 #[test]
 fn follow_whose_update_was_lost_is_greeted_on_the_other_tab_when_found() {
-    let mut scene = Scene::new();
+    let mut scene = PeopleFixture::new();
     let _ann = scene.client(1, "ann");
     let (mut bob, tab) = (scene.client(0, "bob"), scene.client(1, "bob"));
     scene.cluster.set_fate(|_, _, _| Vec::new());
@@ -66,7 +66,7 @@ fn follow_whose_update_was_lost_is_greeted_on_the_other_tab_when_found() {
 
 #[test]
 fn read_older_than_what_was_heard_undoes_nothing() {
-    let mut scene = Scene::new();
+    let mut scene = PeopleFixture::new();
     let (mut bob, mut ann) = (scene.client(0, "bob"), scene.client(1, "ann"));
     scene.follow(0, &mut bob, "ann");
     scene.check(0, &bob, "ann online none");
@@ -86,7 +86,7 @@ fn read_older_than_what_was_heard_undoes_nothing() {
 
 #[test]
 fn unfollow_during_a_move_ends_the_updates() {
-    let mut scene = Scene::new();
+    let mut scene = PeopleFixture::new();
     let (mut ann, mut bob, mut cid) =
         (scene.client(0, "ann"), scene.client(0, "bob"), scene.client(1, "cid"));
     scene.follow(0, &mut bob, "ann");
@@ -99,8 +99,8 @@ fn unfollow_during_a_move_ends_the_updates() {
     let hello = format!(r#"{{"op":"hello","token":"bob","session":"{session}","seq":1}}"#);
     assert_eq!(scene.ask(1, &mut back, &hello)["resumed"], true);
     scene.join(0, &mut ann, "game#A");
-    scene.say(1, &mut back, r#"{"op":"unfollow","user":"ann"}"#);
-    scene.heard(1, &back);
+    scene.send(1, &mut back, r#"{"op":"unfollow","user":"ann"}"#);
+    scene.events(1, &back);
     scene.cluster.live(LATE * 5);
     scene.check(1, &back, "");
 }

@@ -27,7 +27,7 @@ impl Poller {
         let mut caller = scene.cluster.node(at).socket();
         caller.passing = true;
         let frame = format!(r#"{{"op":"hello","token":"{user}"}}"#);
-        let hello = scene.cluster.say(at, &mut caller, &frame);
+        let hello = scene.cluster.send(at, &mut caller, &frame);
         let (key, _) = read_session(hello["ok"]["session"].as_str().unwrap()).unwrap();
         Poller { at, key, link: caller.link.id, cursor: 0 }
     }
@@ -36,7 +36,7 @@ impl Poller {
         let mut caller = scene.cluster.node(self.at).socket();
         (caller.passing, caller.listener) =
             (true, scene.cluster.node(self.at).shards[0].core.find_session(self.key));
-        scene.cluster.say(self.at, &mut caller, frame)
+        scene.cluster.send(self.at, &mut caller, frame)
     }
 
     fn begin(&mut self, scene: &mut PartyCluster, timeout_ms: u64) -> Poll {
@@ -92,7 +92,7 @@ impl Poller {
 /// Ann on the first node and bob, who polls the second, are in a party.
 fn party_of_two() -> (PartyCluster, usize, Poller) {
     let mut scene = PartyCluster::new(2, &settings());
-    let ann = scene.come(0, "ann");
+    let ann = scene.client(0, "ann");
     let mut bob = Poller::new(&mut scene, 1, "bob");
     let id = scene.ok(ann, "party.invite", r#""user":"bob""#)["party_id"].as_u64().unwrap();
     let accepted = bob.command(&mut scene, &format!(r#"{{"op":"party.accept","party_id":{id}}}"#));
@@ -133,14 +133,14 @@ fn snapshot_in_a_poll_is_not_older_than_a_command_that_was_answered() {
 #[test]
 fn snapshot_in_a_hello_is_not_older_than_a_command_that_was_answered() {
     let mut scene = PartyCluster::new(2, &settings());
-    let (ann, bob) = (scene.come(0, "ann"), scene.come(1, "bob"));
+    let (ann, bob) = (scene.client(0, "ann"), scene.client(1, "bob"));
     scene.join(ann, bob);
-    let session = scene.seats[bob].hello["session"].as_str().unwrap().to_owned();
+    let session = scene.sessions[bob].hello["session"].as_str().unwrap().to_owned();
     delay_bus(&mut scene, 60_000);
     for (n, more) in [(1, format!(r#","session":"{session}","seq":0"#)), (2, String::new())] {
         scene.ok(ann, "party.set_data", &format!(r#""data":{{"n":{n}}}"#));
-        let again = scene.greet(1, "bob", &more);
-        assert_eq!(scene.seats[again].hello["party"]["data"]["n"], json!(n), "{more}");
+        let again = scene.connect(1, "bob", &more);
+        assert_eq!(scene.sessions[again].hello["party"]["data"]["n"], json!(n), "{more}");
     }
 }
 
@@ -175,13 +175,13 @@ fn hello_step_by_step(scene: &mut PartyCluster, at: usize, user: &str) -> u64 {
 
 fn is_stored(scene: &PartyCluster, user: &str) -> bool {
     let key = PresenceKey::new(&format!("user#{user}"), user);
-    matches!(scene.cluster.look(Read::Presence(key)), Found::Presence(Some(_)))
+    matches!(scene.cluster.stored(Read::Presence(key)), Found::Presence(Some(_)))
 }
 
 #[test]
 fn user_whose_hello_was_answered_can_be_found_by_others() {
     let mut scene = PartyCluster::new(2, &settings());
-    let ann = scene.come(0, "ann");
+    let ann = scene.client(0, "ann");
     hello_step_by_step(&mut scene, 1, "dan");
     assert!(is_stored(&scene, "dan"), "others can find them at this moment");
     scene.ok(ann, "party.block", r#""user":"dan""#);
@@ -201,17 +201,17 @@ fn hello_waits_for_a_slow_store_only_so_long() {
 #[test]
 fn reconnecting_member_is_online_in_their_own_hello() {
     let mut scene = PartyCluster::new(2, &settings());
-    let (ann, bob) = (scene.come(0, "ann"), scene.come(1, "bob"));
+    let (ann, bob) = (scene.client(0, "ann"), scene.client(1, "bob"));
     let id = scene.join(ann, bob);
-    let session = scene.seats[bob].hello["session"].as_str().unwrap().to_owned();
+    let session = scene.sessions[bob].hello["session"].as_str().unwrap().to_owned();
     for more in [String::new(), format!(r#","session":"{session}","seq":0"#)] {
         scene.lose(bob);
-        let others: Vec<usize> = (bob + 1..scene.seats.len()).collect();
+        let others: Vec<usize> = (bob + 1..scene.sessions.len()).collect();
         others.into_iter().for_each(|tab| scene.lose(tab));
         scene.live(RESUME + OWN_GRACE / 2);
         assert!(scene.party(id).unwrap().member("bob").unwrap().away.is_some(), "it was noticed");
-        let again = scene.greet(1, "bob", &more);
-        let party = &scene.seats[again].hello["party"];
+        let again = scene.connect(1, "bob", &more);
+        let party = &scene.sessions[again].hello["party"];
         let members = party["members"].as_array().unwrap();
         let own = members.iter().find(|member| member["user"] == "bob").unwrap();
         assert_eq!(own["online"], true, "{party}");

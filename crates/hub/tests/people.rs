@@ -5,7 +5,7 @@ mod harness;
 
 use harness::cluster::TestCluster;
 use harness::code;
-use harness::people::{GRACE, HOLD, RESUME, Scene, settings, shown, words};
+use harness::people::{GRACE, HOLD, PeopleFixture, RESUME, settings, shown, summary};
 use serde_json::{Value, json};
 use tavern_hub::{Caller, Flow, Settings};
 use tavern_hub::{LivenessTask, ShardEvent};
@@ -14,7 +14,7 @@ use tavern_store::{Row, Work};
 
 #[test]
 fn follower_hears_the_status_at_once_and_every_change_on_every_tab() {
-    let mut scene = Scene::new();
+    let mut scene = PeopleFixture::new();
     let (mut bob, bobs_other) = (scene.client(0, "bob"), scene.client(1, "bob"));
     scene.follow(0, &mut bob, "ann");
     for (at, tab) in [(0, &bob), (1, &bobs_other)] {
@@ -23,9 +23,9 @@ fn follower_hears_the_status_at_once_and_every_change_on_every_tab() {
     let mut ann = scene.client(1, "ann");
     scene.join(1, &mut ann, "game#A");
     scene.join(1, &mut ann, "game#A");
-    scene.say(1, &mut ann, r#"{"op":"update","channel":"game#A","state":{"x":1}}"#);
+    scene.send(1, &mut ann, r#"{"op":"update","channel":"game#A","state":{"x":1}}"#);
     scene.join(1, &mut ann, "activegame#A");
-    scene.say(1, &mut ann, r#"{"op":"leave","channel":"activegame#A"}"#);
+    scene.send(1, &mut ann, r#"{"op":"leave","channel":"activegame#A"}"#);
     let told = "ann online none user#ann; ann online [game#A] in_game_channel game#A; \
         ann online [activegame#A,game#A] started_game activegame#A; \
         ann online [game#A] ended_game activegame#A";
@@ -37,28 +37,28 @@ fn follower_hears_the_status_at_once_and_every_change_on_every_tab() {
 
 #[test]
 fn second_tab_is_no_change_and_a_status_is_complete() {
-    let mut scene = Scene::new();
+    let mut scene = PeopleFixture::new();
     let (mut bob, mut ann) = (scene.client(0, "bob"), scene.client(0, "ann"));
     scene.join(0, &mut ann, "game#A");
     scene.follow(0, &mut bob, "ann");
-    let told = scene.heard(0, &bob);
+    let told = scene.events(0, &bob);
     assert_eq!(shown(&told[0]["status"]), "ann online [game#A]");
     assert_eq!(told[0]["status"]["activities"][0]["activity"], "in_game_channel");
     let mut other = scene.client(1, "ann");
     scene.join(1, &mut other, "game#A");
-    scene.say(0, &mut ann, r#"{"op":"bye"}"#);
+    scene.send(0, &mut ann, r#"{"op":"bye"}"#);
     scene.cluster.live(HOLD * 3);
     scene.check(0, &bob, "");
 }
 
 #[test]
 fn disconnect_is_told_a_second_later_and_a_loss_after_its_grace_period() {
-    let mut scene = Scene::new();
+    let mut scene = PeopleFixture::new();
     let (mut bob, mut ann) = (scene.client(0, "bob"), scene.client(1, "ann"));
     scene.join(1, &mut ann, "game#A");
     scene.follow(0, &mut bob, "ann");
-    scene.heard(0, &bob);
-    scene.say(1, &mut ann, r#"{"op":"bye"}"#);
+    scene.events(0, &bob);
+    scene.send(1, &mut ann, r#"{"op":"bye"}"#);
     scene.cluster.live(HOLD - 1);
     scene.check(0, &bob, "");
     scene.cluster.live(1);
@@ -80,23 +80,23 @@ fn disconnect_is_told_a_second_later_and_a_loss_after_its_grace_period() {
 #[test]
 fn page_switch_between_nodes_shows_no_disconnect() {
     for bye_first in [true, false] {
-        let mut scene = Scene::new();
+        let mut scene = PeopleFixture::new();
         let (mut bob, mut ann) = (scene.client(0, "bob"), scene.client(1, "ann"));
         scene.join(1, &mut ann, "game#A");
         scene.follow(0, &mut bob, "ann");
-        scene.heard(0, &bob);
+        scene.events(0, &bob);
         let mut page;
         if bye_first {
-            scene.say(1, &mut ann, r#"{"op":"bye"}"#);
+            scene.send(1, &mut ann, r#"{"op":"bye"}"#);
             scene.cluster.live(HOLD / 2);
             page = scene.client(0, "ann");
         } else {
             page = scene.client(0, "ann");
-            scene.say(1, &mut ann, r#"{"op":"bye"}"#);
+            scene.send(1, &mut ann, r#"{"op":"bye"}"#);
         }
         scene.join(0, &mut page, "game#B");
         scene.cluster.live(HOLD * 5);
-        let told: Vec<Value> = scene.heard(0, &bob);
+        let told: Vec<Value> = scene.events(0, &bob);
         assert!(told.iter().all(|event| event["status"]["online"] == true), "{told:?}");
         assert_eq!(shown(&told.last().unwrap()["status"]), "ann online [game#B]");
     }
@@ -104,11 +104,11 @@ fn page_switch_between_nodes_shows_no_disconnect() {
 
 #[test]
 fn unfollow_ends_the_updates() {
-    let mut scene = Scene::new();
+    let mut scene = PeopleFixture::new();
     let (mut bob, mut ann) = (scene.client(0, "bob"), scene.client(1, "ann"));
     let other = scene.client(1, "bob");
     scene.follow(0, &mut bob, "ann");
-    scene.say(0, &mut bob, r#"{"op":"unfollow","user":"ann"}"#);
+    scene.send(0, &mut bob, r#"{"op":"unfollow","user":"ann"}"#);
     for (at, tab) in [(0, &bob), (1, &other)] {
         scene.check(at, tab, "ann online none");
     }
@@ -119,13 +119,13 @@ fn unfollow_ends_the_updates() {
     assert_eq!(scene.ask(0, &mut bob, r#"{"op":"following"}"#)["users"], serde_json::json!([]));
     scene.follow(0, &mut bob, "ann");
     scene.check(0, &bob, "ann online [game#A] none");
-    scene.say(0, &mut bob, r#"{"op":"follow","user":"ann"}"#);
+    scene.send(0, &mut bob, r#"{"op":"follow","user":"ann"}"#);
     scene.check(0, &bob, "");
 }
 
 #[test]
 fn hello_sends_the_status_of_every_followee() {
-    let mut scene = Scene::new();
+    let mut scene = PeopleFixture::new();
     let mut bob = scene.client(0, "bob");
     let mut ann = scene.client(1, "ann");
     scene.join(1, &mut ann, "game#A");
@@ -134,9 +134,9 @@ fn hello_sends_the_status_of_every_followee() {
     }
     let reads = scene.cluster.reads();
     let mut fresh = scene.cluster.node(1).socket();
-    scene.say(1, &mut fresh, r#"{"op":"hello","token":"bob","status":true}"#);
+    scene.send(1, &mut fresh, r#"{"op":"hello","token":"bob","status":true}"#);
     scene.cluster.settle();
-    let told = scene.heard(1, &fresh);
+    let told = scene.events(1, &fresh);
     assert_eq!(told.len(), 1, "{told:?}");
     let statuses: Vec<String> = told[0]["statuses"].as_array().unwrap().iter().map(shown).collect();
     assert_eq!(statuses, ["ann online [game#A]", "cid offline"]);
@@ -148,17 +148,17 @@ fn hello_sends_the_status_of_every_followee() {
     );
     // All followees are loaded by now: the next one reads only the party.
     let reads = scene.cluster.reads();
-    scene.say(1, &mut fresh, r#"{"op":"hello","status":true}"#);
-    assert_eq!(scene.heard(1, &fresh)[0]["statuses"].as_array().unwrap().len(), 2);
+    scene.send(1, &mut fresh, r#"{"op":"hello","status":true}"#);
+    assert_eq!(scene.events(1, &fresh)[0]["statuses"].as_array().unwrap().len(), 2);
     assert_eq!(scene.cluster.reads(), reads + 1);
     let mut nobody = scene.cluster.node(0).socket();
-    scene.say(0, &mut nobody, r#"{"op":"hello","token":"nobody","status":true}"#);
+    scene.send(0, &mut nobody, r#"{"op":"hello","token":"nobody","status":true}"#);
     scene.check(0, &nobody, "statuses []");
 }
 
 #[test]
 fn lists_are_paged_and_status_can_be_queried() {
-    let mut scene = Scene::new();
+    let mut scene = PeopleFixture::new();
     let mut bob = scene.client(0, "bob");
     for whom in ["ann", "cid", "dan"] {
         scene.follow(0, &mut bob, whom);
@@ -177,10 +177,10 @@ fn lists_are_paged_and_status_can_be_queried() {
 #[test]
 fn invalid_commands_are_refused() {
     let settings = Settings { following: 2, ..settings() };
-    let mut scene = Scene { cluster: TestCluster::with(Some(0), None, &settings) };
+    let mut scene = PeopleFixture { cluster: TestCluster::with(Some(0), None, &settings) };
     let (mut bob, mut nobody) = (scene.client(0, "bob"), scene.client(0, "nobody"));
     let mut check = |who: &mut Caller, frame: &str, expected: &str| {
-        let reply = scene.cluster.say(0, who, frame);
+        let reply = scene.cluster.send(0, who, frame);
         assert_eq!(code(&reply), expected, "{frame}: {reply}");
     };
     check(&mut bob, r#"{"op":"follow","user":"bob"}"#, "bad_request");
@@ -207,7 +207,7 @@ fn invalid_commands_are_refused() {
 
 #[test]
 fn change_costs_one_bus_message_however_many_follow() {
-    let mut scene = Scene::new();
+    let mut scene = PeopleFixture::new();
     let mut ann = scene.client(1, "ann");
     let mut followers: Vec<Caller> = (0..50).map(|n| scene.client(0, &format!("f{n}"))).collect();
     for caller in &mut followers {
@@ -224,7 +224,7 @@ fn change_costs_one_bus_message_however_many_follow() {
 
 #[test]
 fn lost_update_is_found_at_the_heartbeat() {
-    let mut scene = Scene { cluster: TestCluster::with(Some(0), Some(1), &settings()) };
+    let mut scene = PeopleFixture { cluster: TestCluster::with(Some(0), Some(1), &settings()) };
     let (mut bob, mut ann) = (scene.client(0, "bob"), scene.client(1, "ann"));
     scene.follow(0, &mut bob, "ann");
     scene.check(0, &bob, "ann online none");
@@ -236,17 +236,17 @@ fn lost_update_is_found_at_the_heartbeat() {
 
     // So is a follow, an unfollow and a change of visibility.
     let mut tab = scene.client(1, "bob");
-    scene.heard(1, &tab);
-    scene.say(0, &mut bob, r#"{"op":"unfollow","user":"ann"}"#);
+    scene.events(1, &tab);
+    scene.send(0, &mut bob, r#"{"op":"unfollow","user":"ann"}"#);
     scene.follow(0, &mut bob, "cid");
     scene.cluster.node(1).handle(ShardEvent::Liveness(LivenessTask::Compare));
     scene.cluster.settle();
-    scene.heard(1, &tab);
+    scene.events(1, &tab);
     let _cid = scene.client(1, "cid");
     scene.join(1, &mut ann, "game#B");
     scene.check(1, &tab, "cid online none user#cid");
     let mut anns_tab = scene.client(0, "ann");
-    scene.say(1, &mut ann, r#"{"op":"visibility","value":"nobody"}"#);
+    scene.send(1, &mut ann, r#"{"op":"visibility","value":"nobody"}"#);
     scene.cluster.node(0).handle(ShardEvent::Liveness(LivenessTask::Compare));
     scene.cluster.settle();
     scene.join(0, &mut anns_tab, "game#C");
@@ -256,9 +256,9 @@ fn lost_update_is_found_at_the_heartbeat() {
 
 #[test]
 fn last_seen_is_recorded_while_online_and_on_departure_but_not_on_arrival() {
-    let mut scene = Scene::new();
+    let mut scene = PeopleFixture::new();
     let mut bob = scene.client(0, "bob");
-    let seen = |scene: &mut Scene, bob: &mut Caller| {
+    let seen = |scene: &mut PeopleFixture, bob: &mut Caller| {
         let reply = scene.ask(0, bob, r#"{"op":"status","users":["ann"]}"#);
         reply["statuses"][0]["last_seen"].as_u64()
     };
@@ -273,7 +273,7 @@ fn last_seen_is_recorded_while_online_and_on_departure_but_not_on_arrival() {
     assert_eq!(seen(&mut scene, &mut bob), Some(first + 60_000));
     scene.cluster.live(10_000);
     let left = scene.cluster.node(0).now.0;
-    scene.say(1, &mut ann, r#"{"op":"bye"}"#);
+    scene.send(1, &mut ann, r#"{"op":"bye"}"#);
     assert_eq!(seen(&mut scene, &mut bob), Some(left));
     let _again = scene.client(1, "ann");
     assert_eq!(seen(&mut scene, &mut bob), Some(left), "since she was last here");
@@ -282,7 +282,7 @@ fn last_seen_is_recorded_while_online_and_on_departure_but_not_on_arrival() {
 }
 
 /// Resumes a session on another node.
-fn move_to(scene: &mut Scene, at: usize, user: &str, session: &str, seq: u64) -> Caller {
+fn move_to(scene: &mut PeopleFixture, at: usize, user: &str, session: &str, seq: u64) -> Caller {
     let mut caller = scene.cluster.node(at).socket();
     let hello = format!(r#"{{"op":"hello","token":"{user}","session":"{session}","seq":{seq}}}"#);
     let reply = scene.ask(at, &mut caller, &hello);
@@ -292,7 +292,7 @@ fn move_to(scene: &mut Scene, at: usize, user: &str, session: &str, seq: u64) ->
 
 #[test]
 fn follower_that_moves_between_nodes_hears_only_what_it_missed() {
-    let mut scene = Scene { cluster: TestCluster::of(3) };
+    let mut scene = PeopleFixture { cluster: TestCluster::of(3) };
     let (mut bob, hello) = scene.cluster.client(0, "bob");
     scene.cluster.settle();
     let session = hello["session"].as_str().unwrap().to_owned();
@@ -300,7 +300,7 @@ fn follower_that_moves_between_nodes_hears_only_what_it_missed() {
     for whom in ["ann", "cid"] {
         scene.follow(0, &mut bob, whom);
     }
-    let seq = scene.heard(0, &bob).last().unwrap()["seq"].as_u64().unwrap();
+    let seq = scene.events(0, &bob).last().unwrap()["seq"].as_u64().unwrap();
     let bob = move_to(&mut scene, 1, "bob", &session, seq);
     scene.cluster.live(100);
     scene.check(1, &bob, "");
@@ -311,20 +311,20 @@ fn follower_that_moves_between_nodes_hears_only_what_it_missed() {
         true => vec![],
         false => vec![0],
     });
-    scene.say(2, &mut ann, r#"{"op":"leave","channel":"game#A"}"#);
+    scene.send(2, &mut ann, r#"{"op":"leave","channel":"game#A"}"#);
     scene.join(2, &mut cid, "game#B");
     scene.check(1, &bob, "");
     scene.cluster.heal();
     let bob = move_to(&mut scene, 0, "bob", &session, seq + 1);
     scene.cluster.live(100);
-    let mut told: Vec<String> = scene.heard(0, &bob).iter().map(words).collect();
+    let mut told: Vec<String> = scene.events(0, &bob).iter().map(summary).collect();
     told.sort();
     assert_eq!(told, ["ann online none", "cid online [game#B] none"]);
 }
 
 #[test]
 fn change_needs_no_follower_lookup_with_ten_thousand_followers() {
-    let mut scene = Scene::new();
+    let mut scene = PeopleFixture::new();
     let users: Vec<String> = (0..10_000).map(|n| format!("f{n}")).collect();
     scene.cluster.follow_all(&users, "ann");
     let _followers: Vec<Caller> = (0..50).map(|n| scene.client(0, &users[n * 7])).collect();
@@ -337,7 +337,7 @@ fn change_needs_no_follower_lookup_with_ten_thousand_followers() {
 }
 
 /// The next follow happens and its answer is lost; from then on the store fails while `down` says so.
-fn lose_the_answer_to_a_follow(scene: &mut Scene, down: bool) {
+fn lose_the_answer_to_a_follow(scene: &mut PeopleFixture, down: bool) {
     let mut lost = false;
     scene.cluster.set_work_fate(move |_, work| {
         let follows = matches!(work, Work::Commit(commit) if matches!(commit.puts[..], [Row::Follow(_)]));
@@ -353,10 +353,10 @@ fn lose_the_answer_to_a_follow(scene: &mut Scene, down: bool) {
 
 #[test]
 fn follow_with_an_unknown_outcome_greets_the_follower() {
-    let mut scene = Scene::new();
+    let mut scene = PeopleFixture::new();
     let (mut bob, _ann) = (scene.client(0, "bob"), scene.client(1, "ann"));
     lose_the_answer_to_a_follow(&mut scene, false);
-    let reply = scene.cluster.say(0, &mut bob, r#"{"op":"follow","user":"ann"}"#);
+    let reply = scene.cluster.send(0, &mut bob, r#"{"op":"follow","user":"ann"}"#);
     assert_eq!(code(&reply), "unavailable");
     scene.cluster.live(10);
     scene.check(0, &bob, "ann online none");
@@ -366,10 +366,10 @@ fn follow_with_an_unknown_outcome_greets_the_follower() {
 
 #[test]
 fn repeated_follow_greets_the_follower_after_an_unknown_outcome() {
-    let mut scene = Scene::new();
+    let mut scene = PeopleFixture::new();
     let (mut bob, _ann) = (scene.client(0, "bob"), scene.client(1, "ann"));
     lose_the_answer_to_a_follow(&mut scene, true);
-    let reply = scene.cluster.say(0, &mut bob, r#"{"op":"follow","user":"ann"}"#);
+    let reply = scene.cluster.send(0, &mut bob, r#"{"op":"follow","user":"ann"}"#);
     assert_eq!(code(&reply), "unavailable");
     scene.check(0, &bob, "");
     scene.cluster.heal();
@@ -390,23 +390,23 @@ fn followed_users_are_read_when_the_bus_refuses_to_carry_their_updates() {
         assert!(cluster.settles_within(2_000), "the bus is not asked without end");
     }
     assert!(cluster.settles_within(2_000), "the bus is not asked without end");
-    let heard = cluster.node(0).hear(&ann);
+    let heard = cluster.node(0).events(&ann);
     assert_eq!((&heard[0]["event"], &heard[0]["statuses"][0]["user"]), (&json!("statuses"), &json!("bob")));
 }
 
 #[test]
 fn follower_who_is_not_followed_back_any_more_stops_seeing_though_the_bus_lost_it() {
-    let mut scene = Scene { cluster: TestCluster::with(Some(0), Some(1), &settings()) };
+    let mut scene = PeopleFixture { cluster: TestCluster::with(Some(0), Some(1), &settings()) };
     let (mut bob, mut ann) = (scene.client(0, "bob"), scene.client(1, "ann"));
     scene.follow(1, &mut ann, "bob");
-    scene.say(1, &mut ann, r#"{"op":"visibility","value":"followers_i_follow"}"#);
+    scene.send(1, &mut ann, r#"{"op":"visibility","value":"followers_i_follow"}"#);
     scene.follow(0, &mut bob, "ann");
     scene.check(0, &bob, "ann online none");
-    let compare = |scene: &mut Scene| {
+    let compare = |scene: &mut PeopleFixture| {
         scene.cluster.node(0).handle(ShardEvent::Liveness(LivenessTask::Compare));
         scene.cluster.settle();
     };
-    scene.say(1, &mut ann, r#"{"op":"unfollow","user":"bob"}"#);
+    scene.send(1, &mut ann, r#"{"op":"unfollow","user":"bob"}"#);
     compare(&mut scene);
     scene.check(0, &bob, "ann offline disconnected");
     scene.follow(1, &mut ann, "bob");

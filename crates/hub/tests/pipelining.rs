@@ -60,7 +60,7 @@ impl Socket {
     fn who(&mut self, channel: &str) -> u64 {
         let mut other = self.cluster.client(0, "eve").0;
         let frame = format!(r#"{{"op":"who","channel":"{channel}"}}"#);
-        self.cluster.say(0, &mut other, &frame)["ok"]["count"].as_u64().unwrap()
+        self.cluster.send(0, &mut other, &frame)["ok"]["count"].as_u64().unwrap()
     }
 }
 
@@ -181,12 +181,12 @@ fn what_is_known_is_not_believed_when_another_tab_came() {
     assert_eq!(ann.change(1, "join", "game#A"), Flow::Begun);
     ann.cluster.settle();
     let mut tab = ann.cluster.client(1, "ann").0;
-    ann.cluster.say(1, &mut tab, r#"{"op":"join","channel":"game#A"}"#);
+    ann.cluster.send(1, &mut tab, r#"{"op":"join","channel":"game#A"}"#);
     assert_eq!(ann.change(2, "leave", "game#A"), Flow::Begun);
     ann.cluster.settle();
     ann.check("1 ok; 2 ok");
     assert_eq!(ann.who("game#A"), 1, "the other tab is there");
-    ann.cluster.say(1, &mut tab, r#"{"op":"leave","channel":"game#A"}"#);
+    ann.cluster.send(1, &mut tab, r#"{"op":"leave","channel":"game#A"}"#);
     assert_eq!(ann.who("game#A"), 0);
 }
 

@@ -16,8 +16,8 @@ struct Poller {
 fn arrive(node: &mut TestNode) -> Poller {
     let mut caller = node.socket();
     caller.passing = true;
-    let hello = node.say(&mut caller, r#"{"op":"hello","token":"ann"}"#);
-    node.say(&mut caller, r#"{"op":"subscribe","channel":"game#A"}"#);
+    let hello = node.send(&mut caller, r#"{"op":"hello","token":"ann"}"#);
+    node.send(&mut caller, r#"{"op":"subscribe","channel":"game#A"}"#);
     let (key, _) = read_session(hello["ok"]["session"].as_str().unwrap()).unwrap();
     Poller { key, cursor: 0 }
 }
@@ -154,10 +154,10 @@ fn a_polling_session_lives_while_it_polls() {
 fn a_restart_is_noticed_by_nobody() {
     let mut node = TestNode::new(Settings::default());
     let (mut ann, hello) = node.client("ann");
-    node.say(&mut ann, r#"{"op":"subscribe","channel":"game#A"}"#);
-    node.say(&mut ann, r#"{"op":"subscribe","pattern":"lobby#*"}"#);
+    node.send(&mut ann, r#"{"op":"subscribe","channel":"game#A"}"#);
+    node.send(&mut ann, r#"{"op":"subscribe","pattern":"lobby#*"}"#);
     node.publish("game#A", "1");
-    node.hear(&ann);
+    node.events(&ann);
     node.publish("game#A", "2");
     let packed = node.shards[0].pack(node.now);
     assert_eq!(node.closes(), [(ann.link.id, CloseReason::Closing)]);
@@ -171,8 +171,8 @@ fn a_restart_is_noticed_by_nobody() {
     let mut again = reborn.socket();
     let session = hello["session"].as_str().unwrap();
     let reply =
-        reborn.say(&mut again, &format!(r#"{{"op":"hello","token":"ann","session":"{session}","seq":1}}"#));
+        reborn.send(&mut again, &format!(r#"{{"op":"hello","token":"ann","session":"{session}","seq":1}}"#));
     assert_eq!((&reply["ok"]["resumed"], &reply["ok"]["client"]), (&true.into(), &hello["client"]));
-    let data: Vec<u64> = reborn.hear(&again).iter().map(|event| event["data"].as_u64().unwrap()).collect();
+    let data: Vec<u64> = reborn.events(&again).iter().map(|event| event["data"].as_u64().unwrap()).collect();
     assert_eq!(data, [2, 3]);
 }

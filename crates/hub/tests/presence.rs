@@ -14,7 +14,7 @@ use tavern_store::{Found, PresenceKey, Read};
 const RESUME: u64 = 2_000;
 const GRACE: u64 = 15_000;
 
-fn words(event: &Value) -> String {
+fn summary(event: &Value) -> String {
     let mut text = event["event"].as_str().unwrap().to_owned();
     for name in ["user", "state", "reason"] {
         if let Some(value) = event.get(name) {
@@ -24,55 +24,55 @@ fn words(event: &Value) -> String {
     text
 }
 
-struct Scene {
+struct PresenceFixture {
     cluster: TestCluster,
     /// One on each node.
     watchers: [Caller; 2],
     seen: [u64; 2],
 }
 
-impl Scene {
-    fn new() -> Scene {
-        Scene::on(TestCluster::new(Some(0)))
+impl PresenceFixture {
+    fn new() -> PresenceFixture {
+        PresenceFixture::on(TestCluster::new(Some(0)))
     }
 
-    fn on(mut cluster: TestCluster) -> Scene {
+    fn on(mut cluster: TestCluster) -> PresenceFixture {
         let watchers = [0, 1].map(|at| {
             let (mut caller, _) = cluster.client(at, "watcher");
             let reply =
-                cluster.say(at, &mut caller, r#"{"op":"subscribe","channel":"game#A","presence":true}"#);
+                cluster.send(at, &mut caller, r#"{"op":"subscribe","channel":"game#A","presence":true}"#);
             assert_eq!(reply["ok"]["members"]["count"], 0, "{reply}");
             caller
         });
-        Scene { cluster, watchers, seen: [0, 0] }
+        PresenceFixture { cluster, watchers, seen: [0, 0] }
     }
 
     fn client(&mut self, at: usize, user: &str) -> Caller {
         self.cluster.client(at, user).0
     }
 
-    fn say(&mut self, at: usize, caller: &mut Caller, frame: &str) {
-        let reply = self.cluster.say(at, caller, frame);
+    fn send(&mut self, at: usize, caller: &mut Caller, frame: &str) {
+        let reply = self.cluster.send(at, caller, frame);
         assert_eq!(code(&reply), "ok", "{frame}: {reply}");
     }
 
     fn join(&mut self, at: usize, user: &str) -> Caller {
         let mut caller = self.client(at, user);
-        self.say(at, &mut caller, r#"{"op":"join","channel":"game#A"}"#);
+        self.send(at, &mut caller, r#"{"op":"join","channel":"game#A"}"#);
         caller
     }
 
     /// What the watcher of one node was told since it was last asked.
-    fn heard(&mut self, at: usize) -> Vec<Value> {
+    fn events(&mut self, at: usize) -> Vec<Value> {
         let watcher = self.watchers[at].clone();
-        self.cluster.node(at).hear(&watcher)
+        self.cluster.node(at).events(&watcher)
     }
 
     /// Both watchers were told this, with versions that have no hole.
     #[track_caller]
     fn check(&mut self, expected: &str) {
         for at in [0, 1] {
-            let events = self.heard(at);
+            let events = self.events(at);
             for event in &events {
                 let version = event["version"].as_u64().unwrap();
                 assert!(
@@ -80,7 +80,7 @@ impl Scene {
                 );
                 self.seen[at] = version;
             }
-            let told: Vec<String> = events.iter().map(words).collect();
+            let told: Vec<String> = events.iter().map(summary).collect();
             assert_eq!(told.join("; "), expected, "the watcher of node {at}");
         }
     }
@@ -92,22 +92,22 @@ impl Scene {
 
 #[test]
 fn arrivals_and_departures_are_told_on_both_nodes() {
-    let mut scene = Scene::new();
+    let mut scene = PresenceFixture::new();
     let mut ann = scene.join(0, "ann");
     scene.check("user_online ann; client_online ann null");
     let mut bob = scene.join(1, "bob");
-    scene.say(0, &mut ann, r#"{"op":"update","channel":"game#A","state":{"x":1}}"#);
-    scene.say(1, &mut bob, r#"{"op":"leave","channel":"game#A"}"#);
+    scene.send(0, &mut ann, r#"{"op":"update","channel":"game#A","state":{"x":1}}"#);
+    scene.send(1, &mut bob, r#"{"op":"leave","channel":"game#A"}"#);
     scene.check(
         r#"user_online bob; client_online bob null; client_updated ann {"x":1}; client_offline bob left; user_offline bob left"#,
     );
-    scene.say(0, &mut ann, r#"{"op":"bye"}"#);
+    scene.send(0, &mut ann, r#"{"op":"bye"}"#);
     scene.check("client_offline ann bye; user_offline ann bye");
 }
 
 #[test]
 fn a_loss_is_told_when_its_time_has_come_and_not_before() {
-    let mut scene = Scene::new();
+    let mut scene = PresenceFixture::new();
     let ann = scene.join(0, "ann");
     scene.check("user_online ann; client_online ann null");
     scene.drop_socket(0, &ann);
@@ -123,7 +123,7 @@ fn a_loss_is_told_when_its_time_has_come_and_not_before() {
 
 #[test]
 fn another_tab_on_another_node_ends_the_grace() {
-    let mut scene = Scene::new();
+    let mut scene = PresenceFixture::new();
     let ann = scene.join(0, "ann");
     scene.drop_socket(0, &ann);
     scene.cluster.live(5_000);
@@ -131,18 +131,18 @@ fn another_tab_on_another_node_ends_the_grace() {
     let mut other = scene.join(1, "ann");
     scene.cluster.live(60_000);
     scene.check("client_online ann null");
-    scene.say(1, &mut other, r#"{"op":"leave","channel":"game#A"}"#);
+    scene.send(1, &mut other, r#"{"op":"leave","channel":"game#A"}"#);
     scene.check("client_offline ann left; user_offline ann left");
 }
 
 #[test]
 fn an_explicit_departure_waits_for_the_tab_that_was_lost_elsewhere() {
-    let mut scene = Scene::new();
+    let mut scene = PresenceFixture::new();
     let lost = scene.join(0, "ann");
     let mut other = scene.join(1, "ann");
     scene.drop_socket(0, &lost);
     scene.cluster.live(3_000);
-    scene.say(1, &mut other, r#"{"op":"leave","channel":"game#A"}"#);
+    scene.send(1, &mut other, r#"{"op":"leave","channel":"game#A"}"#);
     scene.check(
         "user_online ann; client_online ann null; client_online ann null; client_offline ann lost; client_offline ann left",
     );
@@ -154,7 +154,7 @@ fn an_explicit_departure_waits_for_the_tab_that_was_lost_elsewhere() {
 
 #[test]
 fn a_session_that_comes_back_in_its_window_was_never_away() {
-    let mut scene = Scene::new();
+    let mut scene = PresenceFixture::new();
     let ann = scene.join(0, "ann");
     let id = ann.listener.unwrap();
     let session = scene.cluster.node(0).shards[0].core.listener(id).unwrap().session().unwrap().key;
@@ -178,18 +178,18 @@ fn a_bus_that_loses_news_is_healed_by_reading() {
 }
 
 fn heal(lose_every: u64) {
-    let mut scene = Scene::on(TestCluster::losing(Some(0), Some(lose_every)));
+    let mut scene = PresenceFixture::on(TestCluster::losing(Some(0), Some(lose_every)));
     let mut known: [BTreeMap<String, Vec<String>>; 2] = [BTreeMap::new(), BTreeMap::new()];
     let mut users: Vec<(usize, Caller)> =
         (0..6).map(|n| (n % 2, scene.client(n % 2, &format!("user{n}")))).collect();
     for turn in 0..12 {
         for (n, (at, caller)) in users.iter_mut().enumerate() {
             let op = if (turn + n) % 3 == 0 { "leave" } else { "join" };
-            scene.say(*at, caller, &format!(r#"{{"op":"{op}","channel":"game#A"}}"#));
+            scene.send(*at, caller, &format!(r#"{{"op":"{op}","channel":"game#A"}}"#));
         }
         scene.cluster.live(1_200);
         for at in [0, 1] {
-            for event in scene.heard(at) {
+            for event in scene.events(at) {
                 follow(&mut known[at], &event);
             }
         }
@@ -200,12 +200,12 @@ fn heal(lose_every: u64) {
     }
     scene.cluster.live(1_200);
     for at in [0, 1] {
-        for event in scene.heard(at) {
+        for event in scene.events(at) {
             follow(&mut known[at], &event);
         }
     }
     let (at, asker) = &mut users[0];
-    let who = scene.cluster.say(*at, asker, r#"{"op":"who","channel":"game#A"}"#);
+    let who = scene.cluster.send(*at, asker, r#"{"op":"who","channel":"game#A"}"#);
     let there = by_user(&who["ok"]["users"]);
     assert_eq!(known, [there.clone(), there]);
 }
@@ -251,7 +251,7 @@ fn follow(known: &mut BTreeMap<String, Vec<String>>, event: &Value) {
 
 #[test]
 fn whoever_is_swept_goes_with_every_word_and_once() {
-    let mut scene = Scene::new();
+    let mut scene = PresenceFixture::new();
     scene.join(1, "ann");
     scene.join(0, "bob");
     scene.check("user_online ann; client_online ann null; user_online bob; client_online bob null");
@@ -276,7 +276,7 @@ fn whoever_is_swept_goes_with_every_word_and_once() {
 
 #[test]
 fn commands_have_their_refusals() {
-    let mut scene = Scene::new();
+    let mut scene = PresenceFixture::new();
     let mut ann = scene.client(0, "ann");
     for (frame, refused) in [
         (r#"{"op":"update","channel":"game#A","state":1}"#, "not_found"),
@@ -285,16 +285,16 @@ fn commands_have_their_refusals() {
         (r#"{"op":"leave","channel":"game#A"}"#, "ok"),
         (r#"{"op":"who","channel":"game#A"}"#, "ok"),
     ] {
-        assert_eq!(code(&scene.cluster.say(0, &mut ann, frame)), refused, "{frame}");
+        assert_eq!(code(&scene.cluster.send(0, &mut ann, frame)), refused, "{frame}");
     }
     let long = format!(r#"{{"op":"join","channel":"game#A","state":"{}"}}"#, "x".repeat(4_095));
-    assert_eq!(code(&scene.cluster.say(0, &mut ann, &long)), "too_large");
+    assert_eq!(code(&scene.cluster.send(0, &mut ann, &long)), "too_large");
     scene.check("");
 }
 
 #[test]
 fn an_answer_reaches_only_the_transport_that_waited_for_it() {
-    let mut scene = Scene::new();
+    let mut scene = PresenceFixture::new();
     let mut ann = scene.client(0, "ann");
     let (flow, _) = scene.cluster.node(0).flow(&mut ann, r#"{"op":"join","channel":"game#A"}"#);
     assert_eq!(flow, tavern_hub::Flow::Wait);
@@ -303,13 +303,13 @@ fn an_answer_reaches_only_the_transport_that_waited_for_it() {
     // Another client with the number of the transport that is gone.
     let mut eve = scene.client(0, "eve");
     eve.link = ann.link;
-    let reply = scene.cluster.say(0, &mut eve, r#"{"op":"update","channel":"game#A","state":1}"#);
+    let reply = scene.cluster.send(0, &mut eve, r#"{"op":"update","channel":"game#A","state":1}"#);
     assert_eq!(code(&reply), "not_found", "not the answer to somebody else's command");
 }
 
 #[test]
 fn news_come_here_from_the_moment_a_channel_is_read_for_a_watcher() {
-    let mut scene = Scene::new();
+    let mut scene = PresenceFixture::new();
     let node = scene.cluster.node(0).shards[0].core.node().clone();
     let hears = || {
         node.registry.find(tavern_hub::Namespace::Presence, b"game#B").is_some_and(|entry| entry.mask() == 1)
@@ -332,7 +332,7 @@ fn news_come_here_from_the_moment_a_channel_is_read_for_a_watcher() {
 
 /// Arrivals and departures of many, in no order, on both nodes.
 fn flap(settings: &tavern_hub::Settings, users: usize, turns: usize) {
-    let mut scene = Scene::on(TestCluster::with(Some(0), None, settings));
+    let mut scene = PresenceFixture::on(TestCluster::with(Some(0), None, settings));
     let mut memberships: Vec<(usize, Caller)> =
         (0..users).map(|n| (n % 2, scene.client(n % 2, &format!("user{n}")))).collect();
     let mut known: [BTreeMap<String, Vec<String>>; 2] = [BTreeMap::new(), BTreeMap::new()];
@@ -343,14 +343,14 @@ fn flap(settings: &tavern_hub::Settings, users: usize, turns: usize) {
             let n = (rng >> 33) as usize % users;
             let (at, caller) = &mut memberships[n];
             let op = if (rng >> 60).is_multiple_of(3) { "leave" } else { "join" };
-            scene.say(*at, caller, &format!(r#"{{"op":"{op}","channel":"game#A"}}"#));
+            scene.send(*at, caller, &format!(r#"{{"op":"{op}","channel":"game#A"}}"#));
         }
         scene.cluster.live(300);
         let (at, asker) = &mut memberships[turn];
-        let who = scene.cluster.say(*at, asker, r#"{"op":"who","channel":"game#A","limit":1000}"#);
+        let who = scene.cluster.send(*at, asker, r#"{"op":"who","channel":"game#A","limit":1000}"#);
         let there = by_user(&who["ok"]["users"]);
         for (at, known) in known.iter_mut().enumerate() {
-            for event in scene.heard(at) {
+            for event in scene.events(at) {
                 follow(known, &event);
             }
             assert_eq!(*known, there, "node {at}, turn {turn}");
@@ -367,35 +367,37 @@ fn a_snapshot_and_what_is_told_after_it_are_the_next_snapshot_while_a_thousand_f
 
 #[test]
 fn a_crowd_is_told_once_in_a_tick_however_evenly_it_comes() {
-    let mut scene = Scene::new();
+    let mut scene = PresenceFixture::new();
     for n in 0..200 {
         scene.join(0, &format!("early-{n}"));
     }
     scene.cluster.live(300);
-    scene.heard(0);
+    scene.events(0);
     for n in 0..50 {
         scene.join(0, &format!("late-{n}"));
         scene.cluster.live(20);
     }
-    let told = scene.heard(0);
+    let told = scene.events(0);
     assert!(told.iter().all(|event| event["event"] == "presence"));
     assert!((3..=5).contains(&told.len()), "{} times in a second", told.len());
 }
 
 #[test]
 fn lost_client_leaves_the_store_at_its_deadline_although_another_is_present() {
-    let mut scene = Scene::new();
+    let mut scene = PresenceFixture::new();
     let (tab, _other) = (scene.join(0, "ann"), scene.join(1, "ann"));
-    let clients = |scene: &Scene| {
+    let clients = |scene: &PresenceFixture| {
         let key = PresenceKey::new("game#A", "ann");
-        let Found::Presence(Some(found)) = scene.cluster.look(Read::Presence(key)) else { panic!("no row") };
+        let Found::Presence(Some(found)) = scene.cluster.stored(Read::Presence(key)) else {
+            panic!("no row")
+        };
         found.row.attendance.clients().len()
     };
     scene.cluster.node(0).detach(&tab);
     scene.cluster.live(GRACE - 1);
     assert_eq!(clients(&scene), 2);
-    scene.heard(1);
+    scene.events(1);
     scene.cluster.live(1);
     assert_eq!(clients(&scene), 1);
-    assert!(scene.heard(1).is_empty(), "watchers know already");
+    assert!(scene.events(1).is_empty(), "watchers know already");
 }

@@ -11,9 +11,9 @@ use tavern_hub::*;
 use tavern_store::memory::{WorkFault, WorkOutcome};
 
 #[derive(Clone)]
-struct Dice(u64);
+struct Random(u64);
 
-impl Dice {
+impl Random {
     fn roll(&mut self, below: u64) -> u64 {
         self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 33) % below
@@ -26,7 +26,7 @@ impl Dice {
 
 struct Storm {
     cluster: TestCluster,
-    rng: Dice,
+    rng: Random,
     session: String,
     client: Value,
     /// Where the client is, if anywhere.
@@ -44,12 +44,12 @@ impl Storm {
     fn new(seed: u64) -> Storm {
         let mut cluster = TestCluster::of(3);
         let (mut ann, hello) = cluster.client(0, "ann");
-        cluster.say(0, &mut ann, r#"{"op":"subscribe","channel":"game#A"}"#);
-        cluster.say(0, &mut ann, r#"{"op":"subscribe","pattern":"chat#*"}"#);
-        cluster.say(0, &mut ann, r#"{"op":"join","channel":"room#R"}"#);
+        cluster.send(0, &mut ann, r#"{"op":"subscribe","channel":"game#A"}"#);
+        cluster.send(0, &mut ann, r#"{"op":"subscribe","pattern":"chat#*"}"#);
+        cluster.send(0, &mut ann, r#"{"op":"join","channel":"room#R"}"#);
         Storm {
             cluster,
-            rng: Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1),
+            rng: Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1),
             session: hello["session"].as_str().unwrap().to_owned(),
             client: hello["client"].clone(),
             at: Some((0, ann)),
@@ -75,7 +75,7 @@ impl Storm {
                 _ => vec![0],
             }
         });
-        let mut rng = Dice(self.rng.0 ^ 77);
+        let mut rng = Random(self.rng.0 ^ 77);
         self.cluster.set_work_fate(move |_, _| {
             let outcome = match rng.roll(20) {
                 0 if store_fails => WorkOutcome::FailBefore,
@@ -102,7 +102,7 @@ impl Storm {
     /// The client reads what came; each speaker's words have no hole and none comes twice.
     fn read(&mut self) {
         let Some((at, caller)) = self.at.clone() else { return };
-        for event in self.cluster.node(at).hear(&caller) {
+        for event in self.cluster.node(at).events(&caller) {
             assert_eq!(event["seq"], self.seq + 1, "{event}");
             self.seq += 1;
             let (from, n) = (event["data"][0].as_u64().unwrap() as usize, event["data"][1].as_u64().unwrap());
@@ -143,7 +143,7 @@ impl Storm {
                 self.at = Some((at, caller));
             }
         } else {
-            self.cluster.node(at).say(&mut caller, r#"{"op":"bye"}"#);
+            self.cluster.node(at).send(&mut caller, r#"{"op":"bye"}"#);
         }
     }
 
@@ -179,7 +179,7 @@ impl Storm {
 fn weather(seed: u64, store_fails: bool) -> usize {
     let mut storm = Storm::new(seed);
     let (mut watcher, _) = storm.cluster.client(2, "watcher");
-    storm.cluster.say(2, &mut watcher, r#"{"op":"subscribe","channel":"room#R","presence":true}"#);
+    storm.cluster.send(2, &mut watcher, r#"{"op":"subscribe","channel":"room#R","presence":true}"#);
     storm.begin(store_fails);
     for _ in 0..1_500 {
         if storm.rng.chance(5) {
@@ -215,7 +215,7 @@ fn weather(seed: u64, store_fails: bool) -> usize {
         assert_eq!(storm.heard, storm.said, "seed {seed}: to the last word");
         storm.cluster.live(3_000);
     }
-    let who = storm.cluster.say(2, &mut watcher, r#"{"op":"who","channel":"room#R"}"#);
+    let who = storm.cluster.send(2, &mut watcher, r#"{"op":"who","channel":"room#R"}"#);
     let clients: Vec<&Value> = who["ok"]["users"]
         .as_array()
         .unwrap()

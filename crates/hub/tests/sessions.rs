@@ -17,11 +17,11 @@ fn commands_before_hello_are_refused() {
     let mut node = node();
     let mut caller = node.socket();
     for frame in [SUBSCRIBE, r#"{"op":"publish","channel":"a","data":1}"#, r#"{"op":"ack","seq":1}"#] {
-        assert_eq!(code(&node.say(&mut caller, frame)), "unauthenticated");
+        assert_eq!(code(&node.send(&mut caller, frame)), "unauthenticated");
     }
-    assert_eq!(code(&node.say(&mut caller, r#"{"op":"hello","token":"bad"}"#)), "unauthenticated");
-    assert_eq!(code(&node.say(&mut caller, r#"{"op":"hello"}"#)), "unauthenticated");
-    assert_eq!(code(&node.say(&mut caller, r#"{"op":"ping"}"#)), "ok");
+    assert_eq!(code(&node.send(&mut caller, r#"{"op":"hello","token":"bad"}"#)), "unauthenticated");
+    assert_eq!(code(&node.send(&mut caller, r#"{"op":"hello"}"#)), "unauthenticated");
+    assert_eq!(code(&node.send(&mut caller, r#"{"op":"ping"}"#)), "ok");
 }
 
 #[test]
@@ -41,9 +41,9 @@ fn hello_tells_who_and_where() {
 fn a_resumed_session_misses_nothing_and_keeps_its_client() {
     let mut node = node();
     let (mut first, hello) = node.client("ann");
-    node.say(&mut first, SUBSCRIBE);
+    node.send(&mut first, SUBSCRIBE);
     node.publish("game#A", "1");
-    assert_eq!(node.hear_numbers(&first), [1]);
+    assert_eq!(node.event_numbers(&first), [1]);
     node.detach(&first);
     node.publish("game#A", "2");
     node.publish("game#A", "3");
@@ -51,18 +51,18 @@ fn a_resumed_session_misses_nothing_and_keeps_its_client() {
     let mut second = node.socket();
     let session = hello["session"].as_str().unwrap();
     let again =
-        node.say(&mut second, &format!(r#"{{"op":"hello","token":"ann","session":"{session}","seq":1}}"#));
+        node.send(&mut second, &format!(r#"{{"op":"hello","token":"ann","session":"{session}","seq":1}}"#));
     assert_eq!(again["ok"]["resumed"], true);
     assert_eq!(again["ok"]["client"], hello["client"]);
     assert_eq!(again["ok"]["seq"], 3);
-    assert_eq!(node.hear_numbers(&second), [2, 3]);
+    assert_eq!(node.event_numbers(&second), [2, 3]);
 }
 
 #[test]
 fn a_session_is_forgotten_after_its_window() {
     let mut node = node();
     let (mut first, hello) = node.client("ann");
-    node.say(&mut first, SUBSCRIBE);
+    node.send(&mut first, SUBSCRIBE);
     node.detach(&first);
     node.pass(74_000);
     assert_eq!(node.shards[0].core.listener_count(), 1);
@@ -72,7 +72,7 @@ fn a_session_is_forgotten_after_its_window() {
     let session = hello["session"].as_str().unwrap();
     let mut second = node.socket();
     let again =
-        node.say(&mut second, &format!(r#"{{"op":"hello","token":"ann","session":"{session}","seq":0}}"#));
+        node.send(&mut second, &format!(r#"{{"op":"hello","token":"ann","session":"{session}","seq":0}}"#));
     assert_eq!(again["ok"]["resumed"], false);
     assert_ne!(again["ok"]["client"], hello["client"]);
 }
@@ -81,60 +81,60 @@ fn a_session_is_forgotten_after_its_window() {
 fn another_user_cannot_resume_and_disturbs_nobody() {
     let mut node = node();
     let (mut ann, hello) = node.client("ann");
-    node.say(&mut ann, SUBSCRIBE);
+    node.send(&mut ann, SUBSCRIBE);
     let mut bob = node.socket();
     let session = hello["session"].as_str().unwrap();
-    let reply = node.say(&mut bob, &format!(r#"{{"op":"hello","token":"bob","session":"{session}"}}"#));
+    let reply = node.send(&mut bob, &format!(r#"{{"op":"hello","token":"bob","session":"{session}"}}"#));
     assert_eq!(reply["ok"]["resumed"], false);
     assert_eq!(reply["ok"]["user"], "bob");
     assert!(node.closes().is_empty(), "ann keeps her transport");
     node.publish("game#A", "1");
-    assert_eq!(node.hear_numbers(&ann), [1]);
+    assert_eq!(node.event_numbers(&ann), [1]);
 }
 
 #[test]
 fn a_newer_transport_supersedes_the_older() {
     let mut node = node();
     let (mut first, hello) = node.client("ann");
-    node.say(&mut first, SUBSCRIBE);
+    node.send(&mut first, SUBSCRIBE);
     let mut second = node.socket();
     let session = hello["session"].as_str().unwrap();
-    node.say(&mut second, &format!(r#"{{"op":"hello","token":"ann","session":"{session}","seq":0}}"#));
+    node.send(&mut second, &format!(r#"{{"op":"hello","token":"ann","session":"{session}","seq":0}}"#));
     assert_eq!(node.closes(), [(first.link.id, CloseReason::Superseded)]);
     // The older one going away later changes nothing for the newer.
     node.detach(&first);
     node.publish("game#A", "1");
     assert_eq!(node.shards[0].core.effects.dirty.len(), 1);
-    assert_eq!(node.hear_numbers(&second), [1]);
+    assert_eq!(node.event_numbers(&second), [1]);
 }
 
 #[test]
 fn a_transport_that_was_superseded_in_the_same_moment_takes_nothing() {
     let mut node = node();
     let (mut first, hello) = node.client("ann");
-    node.say(&mut first, SUBSCRIBE);
+    node.send(&mut first, SUBSCRIBE);
     node.publish("game#A", "1");
-    assert_eq!(node.hear_numbers(&first), [1]);
+    assert_eq!(node.event_numbers(&first), [1]);
     let mut second = node.socket();
     let session = hello["session"].as_str().unwrap();
-    node.say(&mut second, &format!(r#"{{"op":"hello","token":"ann","session":"{session}","seq":0}}"#));
+    node.send(&mut second, &format!(r#"{{"op":"hello","token":"ann","session":"{session}","seq":0}}"#));
     // The older one is written to before it is closed: what it would take the newer one would never see.
-    assert!(node.hear(&first).is_empty());
-    assert_eq!(node.hear_numbers(&second), [1]);
+    assert!(node.events(&first).is_empty());
+    assert_eq!(node.event_numbers(&second), [1]);
 }
 
 #[test]
 fn bye_ends_the_session_at_once() {
     let mut node = node();
     let (mut ann, hello) = node.client("ann");
-    node.say(&mut ann, SUBSCRIBE);
+    node.send(&mut ann, SUBSCRIBE);
     let (flow, reply) = node.flow(&mut ann, r#"{"id":9,"op":"bye"}"#);
     assert_eq!(flow, Flow::Close(CloseReason::Bye));
     assert_eq!(reply["id"], 9);
     assert_eq!(node.publish("game#A", "1"), 0);
     let mut again = node.socket();
     let session = hello["session"].as_str().unwrap();
-    let reply = node.say(&mut again, &format!(r#"{{"op":"hello","token":"ann","session":"{session}"}}"#));
+    let reply = node.send(&mut again, &format!(r#"{{"op":"hello","token":"ann","session":"{session}"}}"#));
     assert_eq!(reply["ok"]["resumed"], false);
 }
 
@@ -142,11 +142,11 @@ fn bye_ends_the_session_at_once() {
 fn a_slow_reader_is_told_what_it_missed_in_its_place() {
     let mut node = TestNode::new(Settings { mailbox_events: 4, ..Settings::default() });
     let (mut ann, _) = node.client("ann");
-    node.say(&mut ann, SUBSCRIBE);
+    node.send(&mut ann, SUBSCRIBE);
     for n in 1..=10 {
         node.publish("game#A", &n.to_string());
     }
-    let events = node.hear(&ann);
+    let events = node.events(&ann);
     assert_eq!(events[0]["event"], "gap");
     assert_eq!((&events[0]["seq"], &events[0]["from"], &events[0]["to"]), (&6.into(), &1.into(), &6.into()));
     let data: Vec<u64> = events[1..].iter().map(|event| event["data"].as_u64().unwrap()).collect();
@@ -161,7 +161,7 @@ fn a_kind_may_close_its_slow_readers_instead() {
         .insert("game".into(), KindRules { slow_reader: SlowReader::Close, ..KindRules::default() });
     let mut node = TestNode::new(settings);
     let (mut ann, hello) = node.client("ann");
-    node.say(&mut ann, SUBSCRIBE);
+    node.send(&mut ann, SUBSCRIBE);
     for n in 1..=10 {
         node.publish("game#A", &n.to_string());
     }
@@ -170,20 +170,20 @@ fn a_kind_may_close_its_slow_readers_instead() {
     let mut again = node.socket();
     let session = hello["session"].as_str().unwrap();
     let reply =
-        node.say(&mut again, &format!(r#"{{"op":"hello","token":"ann","session":"{session}","seq":0}}"#));
+        node.send(&mut again, &format!(r#"{{"op":"hello","token":"ann","session":"{session}","seq":0}}"#));
     assert_eq!(reply["ok"]["resumed"], true, "the session may be resumed");
-    assert_eq!(node.hear(&again)[0]["event"], "gap");
+    assert_eq!(node.events(&again)[0]["event"], "gap");
 }
 
 #[test]
 fn acknowledged_events_are_freed_and_claims_beyond_what_was_sent_refused() {
     let mut node = node();
     let (mut ann, _) = node.client("ann");
-    node.say(&mut ann, SUBSCRIBE);
+    node.send(&mut ann, SUBSCRIBE);
     node.publish("game#A", "1");
-    assert_eq!(code(&node.say(&mut ann, r#"{"op":"ack","seq":1}"#)), "bad_request");
-    node.hear(&ann);
-    assert_eq!(code(&node.say(&mut ann, r#"{"op":"ack","seq":1}"#)), "ok");
+    assert_eq!(code(&node.send(&mut ann, r#"{"op":"ack","seq":1}"#)), "bad_request");
+    node.events(&ann);
+    assert_eq!(code(&node.send(&mut ann, r#"{"op":"ack","seq":1}"#)), "ok");
     assert!(node.shards[0].core.listener(ann.listener.unwrap()).unwrap().mailbox.is_empty());
 }
 
@@ -191,9 +191,9 @@ fn acknowledged_events_are_freed_and_claims_beyond_what_was_sent_refused() {
 fn sent_history_is_kept_for_a_while_only() {
     let mut node = node();
     let (mut ann, _) = node.client("ann");
-    node.say(&mut ann, SUBSCRIBE);
+    node.send(&mut ann, SUBSCRIBE);
     node.publish("game#A", "1");
-    node.hear(&ann);
+    node.events(&ann);
     let kept = |node: &TestNode| node.shards[0].core.listener(ann.listener.unwrap()).unwrap().mailbox.len();
     node.pass(29_000);
     assert_eq!(kept(&node), 1);
@@ -207,7 +207,7 @@ fn all_mailboxes_together_stay_within_their_budget() {
     let mut node = TestNode::new(Settings { mailbox_total_bytes: budget, ..Settings::default() });
     let mut memberships: Vec<Caller> = (0..20).map(|n| node.client(&format!("user{n}")).0).collect();
     for (n, membership) in memberships.iter_mut().enumerate() {
-        node.say(membership, &format!(r#"{{"op":"subscribe","channel":"room#{}"}}"#, n % 10));
+        node.send(membership, &format!(r#"{{"op":"subscribe","channel":"room#{}"}}"#, n % 10));
     }
     let payload = "x".repeat(1000);
     for n in 0..2000 {
@@ -217,7 +217,7 @@ fn all_mailboxes_together_stay_within_their_budget() {
     let held = node.shards[0].core.node().stats[0].event_bytes.get() as usize;
     assert!(held <= budget + budget / 4, "{held} bytes are held");
     for membership in &memberships {
-        let events = node.hear(membership);
+        let events = node.events(membership);
         assert_eq!(events[0]["event"], "gap", "nothing is dropped in silence");
         assert_eq!(events.last().unwrap()["seq"], 200);
     }
@@ -229,7 +229,7 @@ fn too_many_commands_are_refused_with_a_time_and_abuse_ends_it() {
     let (mut ann, _) = node.client("ann");
     let mut refused = None;
     for _ in 0..25 {
-        let reply = node.say(&mut ann, r#"{"op":"ping"}"#);
+        let reply = node.send(&mut ann, r#"{"op":"ping"}"#);
         if code(&reply) == "rate_limited" {
             refused = Some(reply);
             break;
@@ -237,7 +237,7 @@ fn too_many_commands_are_refused_with_a_time_and_abuse_ends_it() {
     }
     let wait = refused.expect("refused")["error"]["retry_after_ms"].as_u64().unwrap();
     node.pass(wait);
-    assert_eq!(code(&node.say(&mut ann, r#"{"op":"ping"}"#)), "ok");
+    assert_eq!(code(&node.send(&mut ann, r#"{"op":"ping"}"#)), "ok");
     let mut flow = Flow::Done;
     for _ in 0..1100 {
         flow = node.flow(&mut ann, "{broken").0;
@@ -262,13 +262,13 @@ fn an_expired_token_ends_its_session_unless_a_fresh_one_comes() {
     let (mut ann, _) = node.client("ann@1010");
     let (mut bob, _) = node.client("bob@1010");
     node.pass(5_000);
-    assert_eq!(code(&node.say(&mut bob, r#"{"op":"hello","token":"bob@1100"}"#)), "ok");
-    assert_eq!(code(&node.say(&mut bob, r#"{"op":"hello","token":"ann"}"#)), "conflict");
+    assert_eq!(code(&node.send(&mut bob, r#"{"op":"hello","token":"bob@1100"}"#)), "ok");
+    assert_eq!(code(&node.send(&mut bob, r#"{"op":"hello","token":"ann"}"#)), "conflict");
     node.now = node.now + 5_000;
-    assert_eq!(code(&node.say(&mut ann, SUBSCRIBE)), "unauthenticated");
+    assert_eq!(code(&node.send(&mut ann, SUBSCRIBE)), "unauthenticated");
     node.pass(2_000);
     assert_eq!(node.closes(), [(ann.link.id, CloseReason::TokenExpired)]);
-    assert_eq!(code(&node.say(&mut bob, SUBSCRIBE)), "ok");
+    assert_eq!(code(&node.send(&mut bob, SUBSCRIBE)), "ok");
 }
 
 #[test]

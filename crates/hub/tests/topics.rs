@@ -4,7 +4,7 @@
 mod harness;
 
 use harness::TestNode;
-use tavern_hub::topics::{Published, TopicCaller, TopicCommand, TopicReply};
+use tavern_hub::topics::{PublishResult, TopicCaller, TopicCommand, TopicReply};
 use tavern_hub::{Settings, ShardEvent};
 use tavern_store::{
     Appended, Commit, Document, DocumentKey, Found, LogEnds, Page, Read, Receipt, RowKey, StoreAnswer,
@@ -89,7 +89,7 @@ fn committed(put: &[u64], seq: u64) -> StoreAnswer {
 }
 
 fn accepted(seq: u64) -> TopicReply {
-    TopicReply::Published(Published { first_seq: seq, last_seq: seq, accepted: 1, duplicates: 0 })
+    TopicReply::Published(PublishResult { first_seq: seq, last_seq: seq, accepted: 1, duplicates: 0 })
 }
 
 fn expected(commit: &Commit) -> Vec<u64> {

@@ -24,7 +24,7 @@ impl AnswerReceiver for Answers {
     }
 }
 
-struct Counter {
+struct SteppedNode {
     node: TestNode,
     store: Arc<MemoryStore>,
     answers: Arc<Answers>,
@@ -33,8 +33,8 @@ struct Counter {
     watcher: Caller,
 }
 
-impl Counter {
-    fn new() -> Counter {
+impl SteppedNode {
+    fn new() -> SteppedNode {
         let hall = MemoryEngine::new(Arc::new(ManualClock::at(Time(1_000_000))));
         let answers: Arc<Answers> = Arc::default();
         let store = hall.store("one", answers.clone());
@@ -47,7 +47,7 @@ impl Counter {
         let mut node = TestNode::new(settings);
         node.has_store = true;
         let watcher = node.socket();
-        let mut counter = Counter { node, store, answers, held: Vec::new(), watcher };
+        let mut counter = SteppedNode { node, store, answers, held: Vec::new(), watcher };
         counter.watcher = counter.client("watcher");
         let mut watcher = counter.watcher.clone();
         counter.say(&mut watcher, r#"{"op":"subscribe","channel":"game#A","presence":true}"#);
@@ -119,7 +119,7 @@ impl Counter {
     fn answer(&mut self, caller: &mut Caller, frame: &str) -> Value {
         assert!(self.node.shards[0].core.effects.ready.contains(&caller.link.id), "{frame} has no answer");
         self.node.shards[0].core.effects.ready.retain(|link| *link != caller.link.id);
-        self.node.say(caller, frame)
+        self.node.send(caller, frame)
     }
 
     fn say(&mut self, caller: &mut Caller, frame: &str) -> Value {
@@ -131,7 +131,7 @@ impl Counter {
     }
 
     fn heard(&mut self) -> String {
-        let events = self.node.hear(&self.watcher.clone());
+        let events = self.node.events(&self.watcher.clone());
         let words = events.iter().map(|event| event["event"].as_str().unwrap().to_owned());
         words.collect::<Vec<_>>().join(" ")
     }
@@ -158,7 +158,7 @@ const LEAVE: &str = r#"{"op":"leave","channel":"game#A"}"#;
 
 #[test]
 fn a_join_that_was_refused_and_happened_goes_with_its_session() {
-    let mut counter = Counter::new();
+    let mut counter = SteppedNode::new();
     let mut ann = counter.client("ann");
     counter.begin(&mut ann, JOIN);
     counter.fail(0, true);
@@ -172,7 +172,7 @@ fn a_join_that_was_refused_and_happened_goes_with_its_session() {
 
 #[test]
 fn a_leave_that_was_refused_happens_later() {
-    let mut counter = Counter::new();
+    let mut counter = SteppedNode::new();
     let mut ann = counter.client("ann");
     counter.say(&mut ann, JOIN);
     counter.begin(&mut ann, LEAVE);
@@ -184,7 +184,7 @@ fn a_leave_that_was_refused_happens_later() {
 
 #[test]
 fn what_a_session_asked_last_holds_last() {
-    let mut counter = Counter::new();
+    let mut counter = SteppedNode::new();
     let mut ann = counter.client("ann");
     counter.say(&mut ann, JOIN);
     counter.begin(&mut ann, LEAVE);
@@ -200,7 +200,7 @@ fn what_a_session_asked_last_holds_last() {
 
 #[test]
 fn commands_behind_one_that_is_tried_again_are_refused_at_once() {
-    let mut counter = Counter::new();
+    let mut counter = SteppedNode::new();
     let mut ann = counter.client("ann");
     let mut tab = counter.client("ann");
     counter.say(&mut ann, JOIN);
@@ -215,7 +215,7 @@ fn commands_behind_one_that_is_tried_again_are_refused_at_once() {
 
 #[test]
 fn a_loss_that_the_store_takes_late_does_not_end_somebody_who_is_back() {
-    let mut counter = Counter::new();
+    let mut counter = SteppedNode::new();
     let mut ann = counter.client("ann");
     counter.say(&mut ann, JOIN);
     counter.heard();
@@ -235,7 +235,7 @@ fn a_loss_that_the_store_takes_late_does_not_end_somebody_who_is_back() {
 
 #[test]
 fn an_update_that_finds_nobody_is_a_refusal_and_no_event() {
-    let mut counter = Counter::new();
+    let mut counter = SteppedNode::new();
     let (mut ann, mut other) = (counter.client("ann"), counter.client("ann"));
     counter.say(&mut ann, JOIN);
     counter.node.detach(&ann);
@@ -250,7 +250,7 @@ fn an_update_that_finds_nobody_is_a_refusal_and_no_event() {
 
 #[test]
 fn a_deadline_that_means_something_again_is_not_tidied_away() {
-    let mut counter = Counter::new();
+    let mut counter = SteppedNode::new();
     let mut ann = counter.client("ann");
     counter.say(&mut ann, JOIN);
     let stale = Deadline::new(counter.node.now, "grace", "6:game#A/ann");
@@ -270,12 +270,12 @@ fn a_deadline_that_means_something_again_is_not_tidied_away() {
 
 #[test]
 fn goodbye_takes_back_what_was_only_begun() {
-    let mut counter = Counter::new();
+    let mut counter = SteppedNode::new();
     let mut ann = counter.client("ann");
     counter.begin(&mut ann, JOIN);
     counter.fail(0, true);
     counter.answer(&mut ann, JOIN);
-    counter.node.say(&mut ann, r#"{"op":"bye"}"#);
+    counter.node.send(&mut ann, r#"{"op":"bye"}"#);
     counter.settle();
     assert_eq!(counter.count(), 0);
 }

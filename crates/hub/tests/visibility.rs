@@ -5,7 +5,7 @@ mod harness;
 
 use harness::cluster::TestCluster;
 use harness::code;
-use harness::people::{Scene, presence_words, settings, shown, words};
+use harness::people::{PeopleFixture, presence_words, settings, shown, summary};
 use serde_json::Value;
 use tavern_domain::presence::{Thresholds, Visibility};
 use tavern_hub::{Caller, Flow, Settings};
@@ -14,7 +14,7 @@ use tavern_store::{Found, Read, Row, Work};
 
 #[test]
 fn hidden_user_is_offline_and_has_no_name_in_a_channel() {
-    let mut scene = Scene::new();
+    let mut scene = PeopleFixture::new();
     let (mut ann, mut bob, mut cid) =
         (scene.client(0, "ann"), scene.client(1, "bob"), scene.client(1, "cid"));
     for (at, caller) in [(1, &mut bob), (1, &mut cid)] {
@@ -23,15 +23,15 @@ fn hidden_user_is_offline_and_has_no_name_in_a_channel() {
     scene.follow(0, &mut ann, "cid");
     scene.join(0, &mut ann, "game#A");
     for caller in [&mut bob, &mut cid] {
-        scene.say(1, caller, r#"{"op":"subscribe","channel":"game#A","presence":true}"#);
-        scene.heard(1, caller);
+        scene.send(1, caller, r#"{"op":"subscribe","channel":"game#A","presence":true}"#);
+        scene.events(1, caller);
     }
-    scene.heard(0, &ann);
-    scene.say(0, &mut ann, r#"{"op":"visibility","value":"followers_i_follow"}"#);
-    let told: Vec<String> = scene.heard(1, &bob).iter().map(words).collect();
+    scene.events(0, &ann);
+    scene.send(0, &mut ann, r#"{"op":"visibility","value":"followers_i_follow"}"#);
+    let told: Vec<String> = scene.events(1, &bob).iter().map(summary).collect();
     assert!(told.contains(&"ann offline disconnected".to_owned()), "{told:?}");
     assert!(told.contains(&r#"presence [{"user":null}] [{"user":"ann"}] 1"#.to_owned()), "{told:?}");
-    let told: Vec<String> = scene.heard(1, &cid).iter().map(words).collect();
+    let told: Vec<String> = scene.events(1, &cid).iter().map(summary).collect();
     assert_eq!(told, ["presence [] [] 1"], "a mutual follower sees no difference");
     let reply = scene.ask(1, &mut bob, r#"{"op":"who","channel":"game#A"}"#);
     assert_eq!(
@@ -48,23 +48,23 @@ fn hidden_user_is_offline_and_has_no_name_in_a_channel() {
 
     // Only mutual followers hear what ann does now.
     scene.join(0, &mut ann, "game#B");
-    scene.say(0, &mut ann, r#"{"op":"leave","channel":"game#A"}"#);
-    let told: Vec<String> = scene.heard(1, &bob).iter().map(words).collect();
+    scene.send(0, &mut ann, r#"{"op":"leave","channel":"game#A"}"#);
+    let told: Vec<String> = scene.events(1, &bob).iter().map(summary).collect();
     assert_eq!(told, ["client_offline null", "user_offline null"]);
-    let told: Vec<String> = scene.heard(1, &cid).iter().map(words).collect();
+    let told: Vec<String> = scene.events(1, &cid).iter().map(summary).collect();
     assert_eq!(told[0], "ann online [game#A,game#B] in_game_channel game#B");
-    let left: Vec<&String> = told.iter().filter(|words| words.contains("_offline")).collect();
+    let left: Vec<&String> = told.iter().filter(|summary| summary.contains("_offline")).collect();
     assert_eq!(left, ["client_offline ann", "user_offline ann"]);
 
     // Ann joins while hidden, then is visible again.
     scene.join(0, &mut ann, "game#A");
-    let told: Vec<String> = scene.heard(1, &bob).iter().map(words).collect();
+    let told: Vec<String> = scene.events(1, &bob).iter().map(summary).collect();
     assert_eq!(told, ["user_online null", "client_online null"]);
-    scene.heard(1, &cid);
-    scene.say(0, &mut ann, r#"{"op":"visibility","value":"everyone"}"#);
-    let told: Vec<String> = scene.heard(1, &bob).iter().map(words).collect();
+    scene.events(1, &cid);
+    scene.send(0, &mut ann, r#"{"op":"visibility","value":"everyone"}"#);
+    let told: Vec<String> = scene.events(1, &bob).iter().map(summary).collect();
     assert!(told.contains(&"ann online [game#A,game#B] none".to_owned()), "{told:?}");
-    let shown = told.iter().find(|words| words.starts_with("presence")).unwrap();
+    let shown = told.iter().find(|summary| summary.starts_with("presence")).unwrap();
     assert!(shown.contains(r#""user":"ann""#) && shown.ends_with(r#"[{"user":null}] 1"#), "{shown}");
     let reply = scene.ask(1, &mut bob, r#"{"op":"subscribe","channel":"game#A","presence":true}"#);
     assert_eq!(reply["members"]["users"][0]["user"], "ann");
@@ -72,17 +72,17 @@ fn hidden_user_is_offline_and_has_no_name_in_a_channel() {
 
 #[test]
 fn follow_back_shows_and_hides_a_user() {
-    let mut scene = Scene::new();
+    let mut scene = PeopleFixture::new();
     let (mut ann, mut bob) = (scene.client(0, "ann"), scene.client(1, "bob"));
-    scene.say(0, &mut ann, r#"{"op":"visibility","value":"followers_i_follow"}"#);
+    scene.send(0, &mut ann, r#"{"op":"visibility","value":"followers_i_follow"}"#);
     scene.follow(1, &mut bob, "ann");
     scene.check(1, &bob, "ann offline none");
     scene.follow(0, &mut ann, "bob");
     scene.check(1, &bob, "ann online none");
-    scene.say(0, &mut ann, r#"{"op":"unfollow","user":"bob"}"#);
+    scene.send(0, &mut ann, r#"{"op":"unfollow","user":"bob"}"#);
     scene.check(1, &bob, "ann offline disconnected");
-    scene.heard(0, &ann);
-    scene.say(0, &mut ann, r#"{"op":"visibility","value":"nobody"}"#);
+    scene.events(0, &ann);
+    scene.send(0, &mut ann, r#"{"op":"visibility","value":"nobody"}"#);
     scene.follow(0, &mut ann, "bob");
     scene.check(1, &bob, "");
 }
@@ -90,7 +90,7 @@ fn follow_back_shows_and_hides_a_user() {
 #[test]
 fn watcher_of_a_large_channel_hears_of_those_it_follows() {
     let settings = Settings { crowds: Thresholds { coalesce_at: 1, counts_at: 2 }, ..settings() };
-    let mut scene = Scene { cluster: TestCluster::with(Some(0), None, &settings) };
+    let mut scene = PeopleFixture { cluster: TestCluster::with(Some(0), None, &settings) };
     let (mut bob, mut cid) = (scene.client(0, "bob"), scene.client(0, "cid"));
     scene.follow(0, &mut bob, "ann");
     for n in 0..5 {
@@ -100,13 +100,13 @@ fn watcher_of_a_large_channel_hears_of_those_it_follows() {
     for caller in [&mut bob, &mut cid] {
         let reply = scene.ask(0, caller, r#"{"op":"subscribe","channel":"game#A","presence":true}"#);
         assert_eq!((reply["members"]["count"].as_u64(), reply["members"].get("users")), (Some(5), None));
-        scene.heard(0, caller);
+        scene.events(0, caller);
     }
     let mut ann = scene.client(1, "ann");
     scene.join(1, &mut ann, "game#A");
     scene.cluster.live(250);
-    let last = |scene: &mut Scene, caller: &Caller| {
-        let heard = scene.heard(0, caller);
+    let last = |scene: &mut PeopleFixture, caller: &Caller| {
+        let heard = scene.events(0, caller);
         let told = heard.iter().rfind(|event| event["event"] == "presence").map(presence_words);
         told.unwrap()
     };
@@ -114,7 +114,7 @@ fn watcher_of_a_large_channel_hears_of_those_it_follows() {
     assert_eq!(last(&mut scene, &cid), "presence 6");
     let reply = scene.ask(0, &mut bob, r#"{"op":"subscribe","channel":"game#A","presence":true}"#);
     assert_eq!(reply["members"]["users"][0]["user"], "ann");
-    scene.say(1, &mut ann, r#"{"op":"leave","channel":"game#A"}"#);
+    scene.send(1, &mut ann, r#"{"op":"leave","channel":"game#A"}"#);
     scene.cluster.live(250);
     assert_eq!(last(&mut scene, &bob), r#"presence [] [{"user":"ann"}] 5"#);
 }
@@ -123,16 +123,16 @@ fn sets_visibility(work: &Work) -> bool {
     matches!(work, Work::Commit(commit) if commit.puts.iter().any(|row| matches!(row, Row::User(_))))
 }
 
-fn stored_visibility(scene: &Scene, user: &str) -> Visibility {
+fn stored_visibility(scene: &PeopleFixture, user: &str) -> Visibility {
     let read = Read::People { users: vec![user.into()], viewer: None };
-    let Found::People(people) = scene.cluster.look(read) else { panic!("no answer about {user}") };
+    let Found::People(people) = scene.cluster.stored(read) else { panic!("no answer about {user}") };
     people[0].known.as_ref().unwrap().row.visibility
 }
 
 #[test]
 fn visibility_change_that_conflicts_is_decided_again() {
     const LATE: u64 = 50;
-    let mut scene = Scene::new();
+    let mut scene = PeopleFixture::new();
     let (mut ann, mut other_tab, mut bob) =
         (scene.client(0, "ann"), scene.client(1, "ann"), scene.client(1, "bob"));
     scene.follow(1, &mut bob, "ann");
@@ -148,10 +148,10 @@ fn visibility_change_that_conflicts_is_decided_again() {
     let hide = r#"{"op":"visibility","value":"nobody"}"#;
     assert_eq!(scene.cluster.node(0).run(0, &mut ann, hide).0, Flow::Wait);
     scene.cluster.settle();
-    scene.say(1, &mut other_tab, r#"{"op":"visibility","value":"followers_i_follow"}"#);
+    scene.send(1, &mut other_tab, r#"{"op":"visibility","value":"followers_i_follow"}"#);
     assert_eq!(stored_visibility(&scene, "ann"), Visibility::FollowersIFollow);
     scene.cluster.live(LATE * 3);
-    scene.say(0, &mut ann, hide);
+    scene.send(0, &mut ann, hide);
     assert_eq!(attempts.try_iter().count(), 2);
     assert_eq!(stored_visibility(&scene, "ann"), Visibility::Nobody);
     scene.check(1, &bob, "ann offline disconnected");
@@ -159,7 +159,7 @@ fn visibility_change_that_conflicts_is_decided_again() {
 
 #[test]
 fn visibility_change_with_an_unknown_outcome_is_told_when_the_store_answers() {
-    let mut scene = Scene::new();
+    let mut scene = PeopleFixture::new();
     let (mut ann, mut bob) = (scene.client(0, "ann"), scene.client(1, "bob"));
     scene.join(0, &mut ann, "game#A");
     scene.follow(1, &mut bob, "ann");
@@ -174,7 +174,7 @@ fn visibility_change_with_an_unknown_outcome_is_told_when_the_store_answers() {
         };
         WorkFault { outcome, ..WorkFault::NONE }
     });
-    let reply = scene.cluster.say(0, &mut ann, r#"{"op":"visibility","value":"nobody"}"#);
+    let reply = scene.cluster.send(0, &mut ann, r#"{"op":"visibility","value":"nobody"}"#);
     assert_eq!(code(&reply), "unavailable");
     scene.cluster.live(1_000);
     scene.check(1, &bob, "");

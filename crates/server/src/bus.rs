@@ -45,7 +45,7 @@ impl BusReceiver for BusDispatcher {
             tracing::warn!(%error, "bus subscription failed");
         }
         let mut ready: BTreeMap<usize, Vec<LinkId>> = BTreeMap::new();
-        for (shard, link) in self.node.carrier.confirmed(ticket, outcome) {
+        for (shard, link) in self.node.bus_interests.confirmed(ticket, outcome) {
             ready.entry(shard).or_default().push(link);
         }
         for (shard, links) in ready {
@@ -58,9 +58,10 @@ impl BusReceiver for BusDispatcher {
         let mut heard: Vec<Vec<Words>> = (0..self.shards.len()).map(|_| Vec::new()).collect();
         for packet in &packets {
             match self.node.receive(packet) {
-                Some(ReceivedMessage::Words { space, words, mask }) => {
-                    shards_of(mask)
-                        .for_each(|shard| heard[shard].push(Words { space, words: words.clone() }));
+                Some(ReceivedMessage::Message { space, words, mask }) => {
+                    shards_of(mask).for_each(|shard| {
+                        heard[shard].push(Words { namespace: space, message: words.clone() })
+                    });
                 }
                 Some(ReceivedMessage::Presence { told, mask }) => {
                     shards_of(mask).for_each(|shard| {

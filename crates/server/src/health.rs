@@ -43,7 +43,7 @@ impl NodeHealth {
 
 /// Whether other nodes can be reached, as far as is known.
 pub fn is_bus_up(node: &Node) -> bool {
-    node.carrier.bus().is_none_or(|bus| bus.is_connected())
+    node.bus_interests.bus().is_none_or(|bus| bus.is_connected())
 }
 
 #[cfg(test)]

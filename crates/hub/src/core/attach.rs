@@ -32,13 +32,13 @@ impl Core {
     }
 
     pub fn find_session(&self, key: SessionKey) -> Option<ListenerId> {
-        let id = self.find_held(key)?;
+        let id = self.find_any_session(key)?;
         let session = self.listeners.get(id)?.session()?;
         (!session.frozen).then_some(id)
     }
 
     /// One that is on its way to another node too.
-    pub(crate) fn find_held(&self, key: SessionKey) -> Option<ListenerId> {
+    pub(crate) fn find_any_session(&self, key: SessionKey) -> Option<ListenerId> {
         let id = *self.sessions.get(&key.half())?;
         let session = self.listeners.get(id)?.session()?;
         session.key.matches(key).then_some(id)
@@ -69,7 +69,7 @@ impl Core {
         }
         let session = listener.session_mut()?;
         session.polling = link.format == EventFormat::Poll;
-        session.heard_at = now;
+        session.active_at = now;
         session.returning = None;
         // The newer token applies from now on.
         if identity.expires >= session.identity.expires {
@@ -129,7 +129,7 @@ impl Core {
             listener.link = None;
             listener.dirty = false;
             if let Some(session) = listener.session_mut() {
-                session.heard_at = now;
+                session.active_at = now;
                 session.parked_until = None;
             }
         }
@@ -160,9 +160,9 @@ impl Core {
     }
 
     /// A command that came without a transport of its own is a sign of life.
-    pub fn heard(&mut self, now: Time, id: ListenerId) {
+    pub fn note_activity(&mut self, now: Time, id: ListenerId) {
         if let Some(session) = self.listeners.get_mut(id).and_then(|listener| listener.session_mut()) {
-            session.heard_at = session.heard_at.max(now);
+            session.active_at = session.active_at.max(now);
         }
     }
 }

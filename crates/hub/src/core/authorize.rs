@@ -45,28 +45,28 @@ const ANSWER_MIN_MS: u64 = 250;
 /// Decides what an identity may do, with the answers of the app's hook as far as they are cached.
 #[derive(Debug, Default)]
 pub struct Authorizer {
-    kept: HashMap<AuthorizeQuery, (AuthorizeAnswer, Time), RandomState>,
+    answers: HashMap<AuthorizeQuery, (AuthorizeAnswer, Time), RandomState>,
     /// Questions that the hook has not answered yet, and who waits.
-    asked: HashMap<AuthorizeQuery, Vec<LinkId>, RandomState>,
+    waiting: HashMap<AuthorizeQuery, Vec<LinkId>, RandomState>,
 }
 
 impl Authorizer {
     fn keep(&mut self, now: Time, question: AuthorizeQuery, verdict: AuthorizeAnswer, cache_ms: u64) {
-        if self.kept.len() >= ANSWERS_MAX {
-            self.kept.retain(|_, (_, until)| *until > now);
-            if self.kept.len() >= ANSWERS_MAX {
-                self.kept.clear();
+        if self.answers.len() >= ANSWERS_MAX {
+            self.answers.retain(|_, (_, until)| *until > now);
+            if self.answers.len() >= ANSWERS_MAX {
+                self.answers.clear();
             }
         }
-        self.kept.insert(question, (verdict, now + cache_ms.max(ANSWER_MIN_MS)));
+        self.answers.insert(question, (verdict, now + cache_ms.max(ANSWER_MIN_MS)));
     }
 
     fn find(&self, now: Time, question: &AuthorizeQuery) -> Option<&AuthorizeAnswer> {
-        self.kept.get(question).filter(|(_, until)| now < *until).map(|(verdict, _)| verdict)
+        self.answers.get(question).filter(|(_, until)| now < *until).map(|(verdict, _)| verdict)
     }
 
     pub fn forget_old(&mut self, now: Time) {
-        self.kept.retain(|_, (_, until)| now < *until);
+        self.answers.retain(|_, (_, until)| now < *until);
     }
 }
 
@@ -77,9 +77,9 @@ pub fn permit(core: &Core, identity: &Identity, verb: Verb, channel: &Channel<'_
 
 /// Notes that a transport's command waits for the hook's answer.
 pub fn ask(core: &mut Core, question: AuthorizeQuery, link: LinkId) {
-    let waiting = core.authorizer.asked.entry(question.clone()).or_default();
+    let waiting = core.authorizer.waiting.entry(question.clone()).or_default();
     if waiting.is_empty() {
-        core.effects.questions.push(question);
+        core.effects.authorize_queries.push(question);
     }
     waiting.push(link);
 }
@@ -87,7 +87,7 @@ pub fn ask(core: &mut Core, question: AuthorizeQuery, link: LinkId) {
 /// The hook has answered: commands that waited for it may run again.
 pub fn answer(core: &mut Core, question: AuthorizeQuery, verdict: AuthorizeAnswer) {
     let cache_ms = core.node.settings.authorize.map_or(0, |rules| rules.cache_ms);
-    if let Some(waiting) = core.authorizer.asked.remove(&question) {
+    if let Some(waiting) = core.authorizer.waiting.remove(&question) {
         core.effects.ready.extend(waiting);
     }
     core.authorizer.keep(core.now, question, verdict, cache_ms);

@@ -172,7 +172,7 @@ fn refused(core: &mut Core, caller: &mut Caller, code: Code) -> Flow {
     if abuse { Flow::Close(CloseReason::Abuse) } else { Flow::Done }
 }
 /// Subscribes once the bus has confirmed the name.
-pub(crate) fn carried_subscribe(
+pub(crate) fn subscribe_on_bus(
     core: &mut Core,
     caller: &Caller,
     id: ListenerId,
@@ -180,12 +180,12 @@ pub(crate) fn carried_subscribe(
     name: &str,
 ) -> CommandResult<()> {
     let node = core.node.clone();
-    let mut hold = node.carrier.hold();
-    match hold.carry(space, name.as_bytes(), Some((core.index, caller.link.id))) {
+    let mut hold = node.bus_interests.lock();
+    match hold.request(space, name.as_bytes(), Some((core.index, caller.link.id))) {
         InterestState::Yes => core.subscribe(id, space, name.as_bytes()),
         InterestState::Wait => {
             // The connection may be gone before the bus confirms.
-            core.linger(space, name.as_bytes().into());
+            core.release_later(space, name.as_bytes().into());
             return Err(CommandStop::Pause);
         }
         InterestState::Failed => return unavailable(),

@@ -23,15 +23,15 @@ pub struct Effects {
     /// What the store must do.
     pub work: Vec<(Ticket, Work)>,
     /// Presence changes for other shards, by shard number.
-    pub update: Vec<(usize, ChannelUpdate)>,
+    pub channel_updates: Vec<(usize, ChannelUpdate)>,
     /// Status updates for other shards, by shard number.
     pub user_updates: Vec<(usize, UserNotice)>,
     /// Replies to commands of apps, by their numbers.
-    pub orders: Vec<(u64, CommandReply)>,
+    pub service_replies: Vec<(u64, CommandReply)>,
     /// The server's own topics to which events were added.
     pub topics: Vec<&'static str>,
     /// Questions for the authorize hook.
-    pub questions: Vec<AuthorizeQuery>,
+    pub authorize_queries: Vec<AuthorizeQuery>,
     /// Transports whose waiting command can run again.
     pub ready: Vec<LinkId>,
 }
@@ -45,6 +45,6 @@ impl Effects {
 /// A message from one shard to another.
 #[derive(Clone, Debug)]
 pub struct ShardMessage {
-    pub space: Namespace,
-    pub words: Arc<Message>,
+    pub namespace: Namespace,
+    pub message: Arc<Message>,
 }

@@ -2,7 +2,7 @@
 //! subscriptions. A session outlives its transport; a Redis listener does not.
 
 use crate::connection::Link;
-use crate::core::HeardElsewhere;
+use crate::core::ReceivedElsewhere;
 use crate::core::mailbox::Mailbox;
 use crate::core::routing::Subscriptions;
 use crate::core::session::Session;
@@ -29,42 +29,42 @@ pub enum ListenerKind {
 #[derive(Debug)]
 pub struct Listener {
     generation: u32,
-    pub who: ListenerKind,
+    pub kind: ListenerKind,
     pub link: Option<Link>,
     /// It is in the list of listeners to be written to.
     pub dirty: bool,
     /// The last delivery it got, so that a name and a pattern together give one event.
     pub stamp: u64,
     pub mailbox: Mailbox,
-    pub places: Subscriptions,
+    pub subscriptions: Subscriptions,
     /// What it has received on another node, while some of that may still arrive here.
-    pub marks: Option<Box<HeardElsewhere>>,
+    pub heard_elsewhere: Option<Box<ReceivedElsewhere>>,
     /// Subscriptions by namespace: channels, patterns, shard channels, watched channels.
     pub counts: [u32; SPACES],
 }
 
 impl Listener {
     pub fn session(&self) -> Option<&Session> {
-        match &self.who {
+        match &self.kind {
             ListenerKind::Session(session) => Some(session),
             ListenerKind::Redis { .. } => None,
         }
     }
 
     pub fn session_mut(&mut self) -> Option<&mut Session> {
-        match &mut self.who {
+        match &mut self.kind {
             ListenerKind::Session(session) => Some(session),
             ListenerKind::Redis { .. } => None,
         }
     }
 
     pub fn is_redis(&self) -> bool {
-        matches!(self.who, ListenerKind::Redis { .. })
+        matches!(self.kind, ListenerKind::Redis { .. })
     }
 
     /// Whether a new event should be written at the end of the turn.
     pub fn wants_writing(&self) -> bool {
-        self.link.is_some() && !matches!(self.who, ListenerKind::Redis { pushing: false, waiting: false })
+        self.link.is_some() && !matches!(self.kind, ListenerKind::Redis { pushing: false, waiting: false })
     }
 }
 
@@ -93,13 +93,13 @@ impl Listeners {
         };
         self.slots[index as usize] = ListenerSlot::Used(Listener {
             generation,
-            who,
+            kind: who,
             link,
             dirty: false,
             stamp: 0,
             mailbox: Mailbox::default(),
-            places: Subscriptions::default(),
-            marks: None,
+            subscriptions: Subscriptions::default(),
+            heard_elsewhere: None,
             counts: [0; SPACES],
         });
         self.len += 1;

@@ -13,24 +13,24 @@ use tavern_wire::json;
 /// Messages of one channel were lost, or of all of them.
 pub(crate) fn messages_lost(core: &mut Core, channel: Option<&[u8]>) {
     let places = match channel {
-        None => core.roster.heard(),
+        None => core.routing.heard(),
         Some(name) => {
             let mut places: Vec<RouteIndex> =
-                core.roster.find(Namespace::Channel, name).into_iter().collect();
+                core.routing.find(Namespace::Channel, name).into_iter().collect();
             for entry in core.node.registry.matching(name) {
-                places.extend(core.roster.find(Namespace::Pattern, &entry.name));
+                places.extend(core.routing.find(Namespace::Pattern, &entry.name));
             }
             places
         }
     };
     for place in places {
-        tell_loss(core, place);
+        add_gaps(core, place);
     }
 }
 
-fn tell_loss(core: &mut Core, index: RouteIndex) {
+fn add_gaps(core: &mut Core, index: RouteIndex) {
     let now = core.now;
-    let place = core.roster.place(index);
+    let place = core.routing.place(index);
     let name = String::from_utf8_lossy(&place.entry.name);
     if place.space == Namespace::Presence {
         // Presence can be read again: watchers get the difference.
@@ -45,10 +45,10 @@ fn tell_loss(core: &mut Core, index: RouteIndex) {
         }
     }
     let listeners = place.listeners.clone();
-    let event: Rc<Event> = Event::json(tail.into_boxed_slice(), now, SlowReader::Gap, &core.pool);
+    let event: Rc<Event> = Event::json(tail.into_boxed_slice(), now, SlowReader::Gap, &core.event_memory);
     for listener in listeners {
         if !core.listeners.at(listener).is_redis() {
-            core.tell(listener, &event);
+            core.deliver_event(listener, &event);
         } else if let Some(link) = core.listeners.at(listener).link.take() {
             core.listeners.at(listener).dirty = false;
             core.effects.closes.push((link.id, CloseReason::SlowReader));

@@ -33,11 +33,11 @@ pub use poll::Poll;
 pub use replies::CommandReply;
 pub(crate) use replies::{PIPELINE_MAX, Replies, ReplyTo};
 use streams::BusPositions;
-pub use streams::HeardElsewhere;
+pub use streams::ReceivedElsewhere;
 pub(crate) use users::{FollowedUser, Users};
 
 use crate::event::{EventMemory, Namespace};
-use crate::node::{LINGER_MS, Node, RandomSource};
+use crate::node::{Node, RELEASE_AFTER_MS, RandomSource};
 use authorize::Authorizer;
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
@@ -60,15 +60,15 @@ pub struct Core {
     /// By half of the key, which is enough to find one; the whole key is compared afterwards.
     pub(crate) sessions: HashMap<u64, ListenerId, RandomState>,
     pub(crate) users: Users,
-    pub(crate) roster: RoutingTable,
+    pub(crate) routing: RoutingTable,
     pub(crate) agenda: Agenda,
-    pub(crate) pool: Rc<EventMemory>,
+    pub(crate) event_memory: Rc<EventMemory>,
     pub authorizer: Authorizer,
     pub(crate) rng: Box<dyn RandomSource>,
     sweeper: sweep::Sweeper,
     pub(crate) stats: Arc<crate::node::stats::Stats>,
     pub(crate) replies: Replies,
-    pub(crate) streams: BusPositions,
+    pub(crate) bus_positions: BusPositions,
     /// Documents of local users as they were last read or written here. May be stale: a commit expects their version.
     pub(crate) documents: HashMap<DocumentKey, Option<Versioned<Arc<[u8]>>>, RandomState>,
     notices: VecDeque<Notice>,
@@ -77,7 +77,7 @@ pub struct Core {
     pub(crate) now: Time,
     pub effects: Effects,
     /// Something was published in this turn that may reach other nodes.
-    speaks: bool,
+    publishing: bool,
     /// The code of the last command's refusal; over HTTP it fixes the status.
     pub refused_with: Option<Code>,
     stamp: u64,
@@ -118,7 +118,7 @@ impl Feature {
 /// The versions of watched channels. Presence knows them; migration asks.
 pub(crate) trait WatchedVersions {
     /// The version that watchers here know.
-    fn told(&self, channel: &str) -> Option<u64>;
+    fn known_version(&self, channel: &str) -> Option<u64>;
     /// The version where the events of a new watcher start.
     fn base(&self, channel: &str) -> Option<u64>;
     /// Whether something that a session does is not decided yet.
@@ -130,7 +130,7 @@ impl Core {
         let shards = node.settings.shards;
         assert!(index < shards && shards <= crate::node::registry::SHARDS_MAX);
         Core {
-            roster: RoutingTable::new(index, node.registry.clone()),
+            routing: RoutingTable::new(index, node.registry.clone()),
             stats: node.stats[index].clone(),
             sweeper: sweep::Sweeper::new(now, node.budget_bytes()),
             effects: Effects::new(shards),
@@ -140,16 +140,16 @@ impl Core {
             sessions: HashMap::default(),
             users: Users::default(),
             agenda: Agenda::new(now),
-            pool: Rc::default(),
+            event_memory: Rc::default(),
             authorizer: Authorizer::default(),
             rng,
             replies: Replies::default(),
-            streams: BusPositions::default(),
+            bus_positions: BusPositions::default(),
             documents: HashMap::default(),
             notices: VecDeque::new(),
             tickets: 0,
             now,
-            speaks: false,
+            publishing: false,
             refused_with: None,
             stamp: 0,
         }
@@ -213,7 +213,7 @@ impl Core {
     /// A command has its reply.
     pub(crate) fn finish(&mut self, claim: ReplyTo, reply: CommandReply) {
         match claim {
-            ReplyTo::Order(number) => self.effects.orders.push((number, reply)),
+            ReplyTo::Service(number) => self.effects.service_replies.push((number, reply)),
             ReplyTo::Link { link, number } => {
                 if self.replies.keep(link, number, reply) {
                     self.effects.ready.push(link);
@@ -233,66 +233,66 @@ impl Core {
 
     /// Subscribes; false when it was subscribed already.
     pub fn subscribe(&mut self, id: ListenerId, space: Namespace, name: &[u8]) -> bool {
-        let place = self.make_place(space, name);
+        let place = self.make_route(space, name);
         let Some(listener) = self.listeners.get_mut(id) else { return false };
-        let new = self.roster.add(place, id.index, &mut listener.places);
+        let new = self.routing.add(place, id.index, &mut listener.subscriptions);
         listener.counts[space as usize] += u32::from(new);
         new
     }
 
     /// Stops listening; false when it did not listen.
     pub(crate) fn unsubscribe(&mut self, id: ListenerId, space: Namespace, name: &[u8]) -> bool {
-        let Some(place) = self.roster.find(space, name) else { return false };
-        self.leave_place(id, place)
+        let Some(place) = self.routing.find(space, name) else { return false };
+        self.leave_route(id, place)
     }
 
-    fn leave_place(&mut self, id: ListenerId, place: RouteIndex) -> bool {
+    fn leave_route(&mut self, id: ListenerId, place: RouteIndex) -> bool {
         let Some(listener) = self.listeners.get_mut(id) else { return false };
-        let Some(position) = listener.places.remove(&place) else { return false };
-        let space = self.roster.place(place).space;
+        let Some(position) = listener.subscriptions.remove(&place) else { return false };
+        let space = self.routing.place(place).space;
         listener.counts[space as usize] -= 1;
-        let name = self.roster.place(place).entry.name.clone();
-        let removed = self.roster.remove(place, position);
+        let name = self.routing.place(place).entry.name.clone();
+        let removed = self.routing.remove(place, position);
         if space == Namespace::Presence
-            && self.roster.find(space, &name).is_none()
+            && self.routing.find(space, &name).is_none()
             && let Ok(channel) = std::str::from_utf8(&name)
         {
             self.notify(Notice::ChannelUnwatched { channel: channel.into() });
         }
         if let Some((moved, to)) = removed.moved {
-            self.listeners.at(moved).places.insert(place, to);
+            self.listeners.at(moved).subscriptions.insert(place, to);
         }
         if let Some((space, name)) = removed.unheard {
-            self.linger(space, name);
+            self.release_later(space, name);
         }
         true
     }
 
     /// A name has no listener here any more, or not yet: it is released on the bus after a while.
-    pub fn linger(&mut self, space: Namespace, name: Arc<[u8]>) {
-        if self.node.carrier.is_by_name() {
-            self.agenda.set(self.now + LINGER_MS, Timer::NameUnused(space, name));
+    pub fn release_later(&mut self, space: Namespace, name: Arc<[u8]>) {
+        if self.node.bus_interests.is_by_name() {
+            self.agenda.set(self.now + RELEASE_AFTER_MS, Timer::NameUnused(space, name));
         }
     }
 
     /// The names a listener listens to in one space, in no order.
     pub fn subscriptions(&self, id: ListenerId, space: Namespace) -> Vec<Arc<[u8]>> {
         let Some(listener) = self.listeners.get(id) else { return Vec::new() };
-        let places = listener.places.keys().map(|&place| self.roster.place(place));
+        let places = listener.subscriptions.keys().map(|&place| self.routing.place(place));
         places.filter(|place| place.space == space).map(|place| place.entry.name.clone()).collect()
     }
 
-    fn make_place(&mut self, space: Namespace, name: &[u8]) -> RouteIndex {
+    fn make_route(&mut self, space: Namespace, name: &[u8]) -> RouteIndex {
         let settings = &self.node.settings;
-        self.roster.make(space, name, || *settings.kind(kind_of(name)))
+        self.routing.make(space, name, || *settings.kind(kind_of(name)))
     }
 
     /// Forgets a listener: it listens nowhere from now on.
     pub(crate) fn remove(&mut self, id: ListenerId) {
         let Some(listener) = self.listeners.get(id) else { return };
-        let places: Vec<RouteIndex> = listener.places.keys().copied().collect();
+        let places: Vec<RouteIndex> = listener.subscriptions.keys().copied().collect();
         for place in places {
-            self.leave_place(id, place);
+            self.leave_route(id, place);
         }
         if let Some(listener) = self.listeners.remove(id)
             && let Some(session) = listener.session()

@@ -85,7 +85,7 @@ pub(crate) fn answered(core: &mut Core, id: ListenerId) {
         listener.dirty = false;
         if let Some(session) = listener.session_mut() {
             session.parked_until = None;
-            session.heard_at = now;
+            session.active_at = now;
             session.polling = true;
         }
     }

@@ -26,15 +26,15 @@ impl Core {
         author: Option<Author>,
     ) -> u32 {
         self.stats.published.add(1);
-        let abroad = self.node.carrier.reaches_others();
-        if abroad && !self.speaks {
-            self.speaks = true;
-            self.node.carrier.publish_order.begin(self.index);
+        let abroad = self.node.bus_interests.reaches_others();
+        if abroad && !self.publishing {
+            self.publishing = true;
+            self.node.bus_interests.publish_order.begin(self.index);
         }
         let patterned = space == Namespace::Channel
             && self.node.registry.has_patterns()
             && !authorize::is_private(channel);
-        let place = match self.roster.find(space, channel) {
+        let place = match self.routing.find(space, channel) {
             Some(place) => place,
             // With one shard and without patterns, a name without a listener needs no route.
             None if self.node.settings.shards == 1 && !patterned => {
@@ -45,12 +45,12 @@ impl Core {
                 }
                 return 0;
             }
-            None => self.make_place(space, channel),
+            None => self.make_route(space, channel),
         };
-        let entry = &self.roster.place(place).entry;
+        let entry = &self.routing.place(place).entry;
         let (mut receivers, mut mask) = (entry.total(), entry.mask());
         if patterned {
-            for entry in self.roster.matches(place) {
+            for entry in self.routing.matches(place) {
                 receivers += entry.total();
                 mask |= entry.mask();
             }
@@ -65,7 +65,8 @@ impl Core {
         }
         let here = 1u64 << self.index;
         for shard in shards_of(mask & !here) {
-            self.effects.shard_messages[shard].push(ShardMessage { space, words: words.clone() });
+            self.effects.shard_messages[shard]
+                .push(ShardMessage { namespace: space, message: words.clone() });
         }
         if mask & here != 0 {
             self.deliver(now, place, words);
@@ -74,59 +75,59 @@ impl Core {
     }
 
     /// Gives the bus the messages for other nodes. True: there were some.
-    pub fn speak(&mut self) -> bool {
+    pub fn end_publishing(&mut self) -> bool {
         if self.effects.bus_messages.is_empty() {
             return false;
         }
         let abroad = std::mem::take(&mut self.effects.bus_messages);
-        if let Some(bus) = self.node.carrier.bus() {
+        if let Some(bus) = self.node.bus_interests.bus() {
             bus.publish(abroad);
         }
-        if std::mem::take(&mut self.speaks) {
-            self.node.carrier.publish_order.end(self.index);
+        if std::mem::take(&mut self.publishing) {
+            self.node.bus_interests.publish_order.end(self.index);
         }
         true
     }
 
     /// Delivers a message that was published on another shard or node.
     pub fn receive(&mut self, now: Time, packet: ShardMessage) {
-        let place = self.make_place(packet.space, packet.words.channel());
-        self.deliver(now, place, packet.words);
+        let place = self.make_route(packet.namespace, packet.message.channel());
+        self.deliver(now, place, packet.message);
     }
 
     fn deliver(&mut self, now: Time, index: RouteIndex, words: Arc<Message>) {
         self.stamp += 1;
         if let Some(origin) = words.origin() {
-            self.streams.hear(origin);
+            self.bus_positions.advance(origin);
         }
-        let place = self.roster.place_mut(index);
-        let event = Event::message(words.clone(), now, place.rules.slow_reader, &self.pool);
+        let place = self.routing.place_mut(index);
+        let event = Event::message(words.clone(), now, place.rules.slow_reader, &self.event_memory);
         let listeners = std::mem::take(&mut place.listeners);
         for &listener in &listeners {
             self.put(listener, &event);
         }
         self.stats.delivered.add(listeners.len() as u64);
-        self.roster.place_mut(index).listeners = listeners;
-        if words_have_patterns(&self.node, &self.roster, index) && !authorize::is_private(words.channel()) {
+        self.routing.place_mut(index).listeners = listeners;
+        if words_have_patterns(&self.node, &self.routing, index) && !authorize::is_private(words.channel()) {
             self.deliver_by_patterns(now, index, &event, words);
         }
-        if self.pool.bytes() > self.sweeper.relieve_above {
+        if self.event_memory.bytes() > self.sweeper.relieve_above {
             sweep::relieve(self);
         }
     }
 
     fn deliver_by_patterns(&mut self, now: Time, index: RouteIndex, event: &Rc<Event>, words: Arc<Message>) {
-        self.roster.matches(index);
-        let matches = std::mem::take(&mut self.roster.place_mut(index).matches);
+        self.routing.matches(index);
+        let matches = std::mem::take(&mut self.routing.place_mut(index).matches);
         let public = Channel::parse_redis(words.channel()).is_ok_and(|c| c.reach == Reach::Everyone);
         for entry in &matches.1 {
-            let Some(place) = self.roster.find(Namespace::Pattern, &entry.name) else { continue };
+            let Some(place) = self.routing.find(Namespace::Pattern, &entry.name) else { continue };
             let mut for_redis: Option<Rc<Event>> = None;
-            let listeners = std::mem::take(&mut self.roster.place_mut(place).listeners);
+            let listeners = std::mem::take(&mut self.routing.place_mut(place).listeners);
             for &listener in &listeners {
                 if self.listeners.at(listener).is_redis() {
                     let event = for_redis.get_or_insert_with(|| {
-                        Event::by_pattern(entry.name.clone(), words.clone(), now, &self.pool)
+                        Event::by_pattern(entry.name.clone(), words.clone(), now, &self.event_memory)
                     });
                     let event = event.clone();
                     self.put(listener, &event);
@@ -135,9 +136,9 @@ impl Core {
                 }
             }
             self.stats.delivered.add(listeners.len() as u64);
-            self.roster.place_mut(place).listeners = listeners;
+            self.routing.place_mut(place).listeners = listeners;
         }
-        self.roster.place_mut(index).matches = matches;
+        self.routing.place_mut(index).matches = matches;
     }
 
     /// Puts one event into one mailbox.
@@ -154,8 +155,8 @@ impl Core {
                 return;
             }
             listener.stamp = stamp;
-            if let Some(marks) = &listener.marks {
-                let Some(rest) = marks.rest_of(&event, self.now, &self.pool) else { return };
+            if let Some(marks) = &listener.heard_elsewhere {
+                let Some(rest) = marks.remainder(&event, self.now, &self.event_memory) else { return };
                 event = rest;
             }
             MailboxLimits { events: settings.mailbox_events, bytes: settings.mailbox_bytes }
@@ -173,7 +174,7 @@ impl Core {
     }
 
     /// Gives one listener an event that is no delivery of a channel.
-    pub(crate) fn tell(&mut self, index: u32, event: &Rc<Event>) {
+    pub(crate) fn deliver_event(&mut self, index: u32, event: &Rc<Event>) {
         self.stamp += 1;
         self.put(index, event);
     }
@@ -181,9 +182,9 @@ impl Core {
     /// Gives one session an event of its own.
     pub fn put_json(&mut self, id: ListenerId, tail: Box<[u8]>) {
         let now = self.now;
-        let event = Event::json(tail, now, SlowReader::Gap, &self.pool);
+        let event = Event::json(tail, now, SlowReader::Gap, &self.event_memory);
         if self.listeners.get(id).is_some() {
-            self.tell(id.index, &event);
+            self.deliver_event(id.index, &event);
         }
     }
 }

@@ -12,7 +12,7 @@ pub fn open(core: &mut Core, link: Link) -> ListenerId {
 /// `TAVERN.MODE`: whether a Redis listener is pushed to, or asks.
 pub fn set_pushing(core: &mut Core, id: ListenerId, on: bool) {
     let Some(listener) = core.listeners.get_mut(id) else { return };
-    if let ListenerKind::Redis { pushing, .. } = &mut listener.who {
+    if let ListenerKind::Redis { pushing, .. } = &mut listener.kind {
         *pushing = on;
     }
     core.mark_dirty(id);
@@ -21,7 +21,7 @@ pub fn set_pushing(core: &mut Core, id: ListenerId, on: bool) {
 /// `TAVERN.WAIT`: whether a Redis listener waits for the next event.
 pub fn set_waiting(core: &mut Core, id: ListenerId, on: bool) {
     if let Some(listener) = core.listeners.get_mut(id)
-        && let ListenerKind::Redis { waiting, .. } = &mut listener.who
+        && let ListenerKind::Redis { waiting, .. } = &mut listener.kind
     {
         *waiting = on;
         listener.dirty = false;

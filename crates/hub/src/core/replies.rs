@@ -22,7 +22,7 @@ pub(crate) enum ReplyTo {
         number: u64,
     },
     /// A command of an app, by its number.
-    Order(u64),
+    Service(u64),
 }
 
 #[derive(Default)]
@@ -50,12 +50,12 @@ struct PipelinedCommand {
 
 impl Replies {
     /// A transport's command waits for its reply from now on.
-    pub fn claim(&mut self, link: LinkId) -> ReplyTo {
+    pub fn expect_reply(&mut self, link: LinkId) -> ReplyTo {
         self.wait(link, false)
     }
 
     /// A transport's paused command waits for something, and is refused if that cannot be had.
-    pub fn claim_pause(&mut self, link: LinkId) -> ReplyTo {
+    pub fn expect_refusal(&mut self, link: LinkId) -> ReplyTo {
         self.wait(link, true)
     }
 

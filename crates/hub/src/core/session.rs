@@ -16,7 +16,7 @@ pub struct Session {
     pub identity: Identity,
     pub since: Time,
     /// The last sign of life while no push transport is attached: a poll, a command, the moment of detaching.
-    pub heard_at: Time,
+    pub active_at: Time,
     /// It was reached by polls and commands, which come and go: silence counts only after `poll_idle_ms`.
     pub polling: bool,
     /// A parked poll answers empty at this moment.
@@ -109,7 +109,7 @@ impl Session {
             client,
             identity,
             since: now,
-            heard_at: now,
+            active_at: now,
             polling: false,
             parked_until: None,
             present: JoinedChannels::default(),
@@ -145,6 +145,6 @@ impl Session {
 
     /// Since when the client is gone, for a session without a transport.
     pub fn lost_at(&self, poll_idle_ms: u64) -> Time {
-        if self.polling { self.heard_at + poll_idle_ms } else { self.heard_at }
+        if self.polling { self.active_at + poll_idle_ms } else { self.active_at }
     }
 }

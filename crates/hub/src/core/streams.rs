@@ -13,18 +13,23 @@ use tavern_wire::json;
 
 /// What a session has received on another node: it is not delivered again here.
 #[derive(Clone, Debug, Default)]
-pub struct HeardElsewhere {
+pub struct ReceivedElsewhere {
     pub streams: Vec<BusPosition>,
     pub told: Vec<(Arc<str>, u64)>,
     /// Until when something of it may still be under way.
     pub until: Time,
 }
 
-impl HeardElsewhere {
+impl ReceivedElsewhere {
     /// The part of an event that the session has not received. `None`: it has all of it.
-    pub(crate) fn rest_of(&self, event: &Rc<Event>, now: Time, pool: &Rc<EventMemory>) -> Option<Rc<Event>> {
-        let Some(told) = event.told() else {
-            return (!self.has_heard(event)).then(|| event.clone());
+    pub(crate) fn remainder(
+        &self,
+        event: &Rc<Event>,
+        now: Time,
+        pool: &Rc<EventMemory>,
+    ) -> Option<Rc<Event>> {
+        let Some(told) = event.watched_version() else {
+            return (!self.has_received(event)).then(|| event.clone());
         };
         let known = self.told.iter().find(|(channel, _)| *channel == told.channel);
         match known.map(|(_, version)| *version) {
@@ -39,7 +44,7 @@ impl HeardElsewhere {
         }
     }
 
-    fn has_heard(&self, event: &Event) -> bool {
+    fn has_received(&self, event: &Event) -> bool {
         let Some(origin) = event.origin() else { return false };
         self.streams.iter().any(|stream| {
             stream.node == origin.node
@@ -56,7 +61,7 @@ pub(crate) struct BusPositions {
 }
 
 impl BusPositions {
-    pub fn hear(&mut self, origin: &MessageId) {
+    pub fn advance(&mut self, origin: &MessageId) {
         let Some(streams) = self.heard.get_mut(&*origin.node) else {
             self.heard.insert(origin.node.clone(), vec![(origin.shard(), origin.epoch, origin.n)]);
             return;
@@ -69,7 +74,7 @@ impl BusPositions {
     }
 
     /// The last message received from each shard, here or where the session was before.
-    pub fn last(&self, before: Option<&HeardElsewhere>) -> Vec<BusPosition> {
+    pub fn last(&self, before: Option<&ReceivedElsewhere>) -> Vec<BusPosition> {
         let own = self.heard.iter().flat_map(|(node, streams)| {
             let stream =
                 |&(shard, epoch, n): &(u8, Epoch, u64)| BusPosition { node: node.clone(), epoch, shard, n };

@@ -75,7 +75,7 @@ fn end_round(core: &mut Core) {
     core.stats.mailbox_events.set(round.events);
     core.stats.mailbox_bytes.set(round.bytes);
     core.stats.polls_parked.set(round.parked);
-    core.stats.event_bytes.set(core.pool.bytes() as u64);
+    core.stats.event_bytes.set(core.event_memory.bytes() as u64);
     core.authorizer.forget_old(now);
 }
 
@@ -92,8 +92,8 @@ fn look_at(core: &mut Core, id: ListenerId) {
         return;
     }
     listener.mailbox.forget_sent(now - sent_ms);
-    if listener.marks.as_ref().is_some_and(|marks| marks.until <= now) {
-        listener.marks = None;
+    if listener.heard_elsewhere.as_ref().is_some_and(|marks| marks.until <= now) {
+        listener.heard_elsewhere = None;
     }
     let link = listener.link;
     let Some(session) = listener.session() else { return };
@@ -119,7 +119,7 @@ fn look_at(core: &mut Core, id: ListenerId) {
 pub fn session_expires_at(core: &Core, id: ListenerId) -> Time {
     let Some(listener) = core.listeners.get(id) else { return Time::NEVER };
     let Some(session) = listener.session() else { return Time::NEVER };
-    let graces = listener.places.keys().map(|&place| core.roster.place(place).rules.grace_ms);
+    let graces = listener.subscriptions.keys().map(|&place| core.routing.place(place).rules.grace_ms);
     let grace = graces.max().unwrap_or(core.node.settings.other_kinds.grace_ms);
     session.lost_at(core.node.settings.poll_idle_ms) + grace + limits::EXPIRY_MARGIN_MS
 }
@@ -139,14 +139,14 @@ pub(crate) fn relieve(core: &mut Core) {
     let holders = ids.iter().filter(|&&id| core.listener(id).is_some_and(|l| !l.mailbox.is_empty())).count();
     let mut share = budget / holders.max(1);
     // Events are shared, so a fair share of references may still hold too many bytes: halve until it fits.
-    while core.pool.bytes() > budget && share > 0 {
+    while core.event_memory.bytes() > budget && share > 0 {
         for &id in &ids {
             shrink(core, id, share);
         }
         share /= 2;
     }
     // What cannot be freed is in flight: trying again at every message would not help.
-    core.sweeper.relieve_above = budget.max(core.pool.bytes() + budget / 8);
+    core.sweeper.relieve_above = budget.max(core.event_memory.bytes() + budget / 8);
 }
 
 fn shrink(core: &mut Core, id: ListenerId, share: usize) {

@@ -33,7 +33,7 @@ pub(crate) struct FollowedUser {
     pub round: u32,
     /// The follower's sessions were sent the followee's status when it began. False for edges that the first reading of the
     /// list found.
-    pub greeted: bool,
+    pub status_sent: bool,
 }
 
 impl LocalUser {

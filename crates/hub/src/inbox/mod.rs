@@ -39,7 +39,7 @@ pub(crate) enum InboxRequest {
 
 pub(crate) struct Inbox {
     frees: Transactions<FreeInbox>,
-    under_way: HashMap<Ticket, InboxRequest, RandomState>,
+    requests: HashMap<Ticket, InboxRequest, RandomState>,
     /// Inboxes that are being read. True: something came meanwhile, it is read again.
     reading: BTreeMap<Arc<str>, bool>,
 }
@@ -47,11 +47,11 @@ pub(crate) struct Inbox {
 impl Inbox {
     pub fn new() -> Inbox {
         let frees = Transactions::new(Feature::Inbox);
-        Inbox { frees, under_way: HashMap::default(), reading: BTreeMap::new() }
+        Inbox { frees, requests: HashMap::default(), reading: BTreeMap::new() }
     }
 
     /// Something may be in the inbox of a user.
-    pub(crate) fn mail_came(&mut self, core: &mut Core, user: &Arc<str>) {
+    pub(crate) fn check(&mut self, core: &mut Core, user: &Arc<str>) {
         if core.users.sessions(user).is_empty() {
             return;
         }
@@ -68,11 +68,11 @@ impl Inbox {
         let Some(after) = sessions.iter().filter_map(last).min() else { return };
         self.reading.insert(user.clone(), false);
         let read = Read::Inbox { user: user.clone(), after, limit: PAGE_ROWS };
-        self.ask_inbox(core, InboxRequest::Read { user: user.clone(), after }, Work::Read(read));
+        self.submit(core, InboxRequest::Read { user: user.clone(), after }, Work::Read(read));
     }
 
-    fn ask_inbox(&mut self, core: &mut Core, task: InboxRequest, work: Work) {
-        self.under_way.insert(core.submit(Feature::Inbox, work), task);
+    fn submit(&mut self, core: &mut Core, task: InboxRequest, work: Work) {
+        self.requests.insert(core.submit(Feature::Inbox, work), task);
     }
 
     /// The store has answered something about an inbox.
@@ -83,7 +83,7 @@ impl Inbox {
             self.frees.answered(core, ticket, answer);
             return;
         }
-        let Some(task) = self.under_way.remove(&ticket) else { return };
+        let Some(task) = self.requests.remove(&ticket) else { return };
         match (task, answer) {
             (InboxRequest::Read { user, after }, StoreAnswer::Read(Found::Inbox(page))) => {
                 self.inbox_read(core, &user, after, &page);
@@ -188,7 +188,7 @@ impl Inbox {
             commit.puts.push(Row::Document(Document { key, body: Arc::from(*b"{}") }));
             commit.deadlines.push(Deadline::new(now + ONCE_MS, ONCE, once));
         }
-        self.ask_inbox(core, InboxRequest::Post { user, claim }, Work::Commit(commit));
+        self.submit(core, InboxRequest::Post { user, claim }, Work::Commit(commit));
     }
 
     /// A request may be forgotten.

@@ -63,7 +63,7 @@ impl AdoptedWatchers {
 /// Does not wait until the bus carries the name.
 fn subscribe(core: &mut Core, id: ListenerId, space: Namespace, name: &[u8]) {
     let node = core.node.clone();
-    node.carrier.hold().carry(space, name, None);
+    node.bus_interests.lock().request(space, name, None);
     core.subscribe(id, space, name);
 }
 

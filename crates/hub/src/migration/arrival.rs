@@ -5,7 +5,7 @@ use super::packed::PackedSession;
 use crate::core::listener::{ListenerId, ListenerKind};
 use crate::core::mailbox::{Mailbox, MailboxLimits};
 use crate::core::session::{JoinedChannels, Session};
-use crate::core::{Core, HeardElsewhere, Notice};
+use crate::core::{Core, Notice, ReceivedElsewhere};
 use crate::event::Event;
 use crate::settings::SlowReader;
 use std::collections::BTreeMap;
@@ -28,7 +28,7 @@ pub(super) fn install(
 ) {
     let now = core.now;
     let body = &packed.body;
-    let marks = HeardElsewhere {
+    let marks = ReceivedElsewhere {
         streams: body.bus_positions.clone(),
         told: body.presence_versions.clone(),
         until: now + DUPLICATES_MS,
@@ -41,8 +41,8 @@ pub(super) fn install(
     (session.polling, session.lost) = (body.polling, body.lost);
     session.last_inbox_message = body.last_inbox_message;
     session.unacked_inbox = body.unacked_inbox.iter().copied().collect();
-    listener.who = ListenerKind::Session(Box::new(session));
-    listener.marks = Some(Box::new(marks));
+    listener.kind = ListenerKind::Session(Box::new(session));
+    listener.heard_elsewhere = Some(Box::new(marks));
     core.sessions.insert(packed.key.half(), id);
     core.add_user_session(id);
     core.notify(Notice::SessionOpened { id, adopted: true });
@@ -61,7 +61,7 @@ fn restore_mailbox(core: &Core, body: &SessionBody) -> Mailbox {
     let before = body.events.first().map_or(body.last_seq, |event| event.seq - 1);
     let mut mailbox = Mailbox::after(before, before);
     for stored in &body.events {
-        let event = Event::json((*stored.event).into(), core.now, SlowReader::Gap, &core.pool);
+        let event = Event::json((*stored.event).into(), core.now, SlowReader::Gap, &core.event_memory);
         mailbox.push(event, bounds);
     }
     mailbox
@@ -77,17 +77,17 @@ fn append_collected(core: &mut Core, id: ListenerId, collected: &Mailbox) {
         let sent = listener.mailbox.sent();
         listener.mailbox = Mailbox::after(listener.mailbox.last() + collected.first() - 1, sent);
     }
-    let marks = listener.marks.take();
+    let marks = listener.heard_elsewhere.take();
     for event in (0..collected.len()).filter_map(|index| collected.front(index)) {
         let rest = match &marks {
-            Some(marks) => marks.rest_of(event, core.now, &core.pool),
+            Some(marks) => marks.remainder(event, core.now, &core.event_memory),
             None => Some(event.clone()),
         };
         if let Some(event) = rest {
             listener.mailbox.push(event, bounds);
         }
     }
-    listener.marks = marks;
+    listener.heard_elsewhere = marks;
 }
 
 /// Announces the client under this node, which watchers do not notice. A client that was reported lost stays lost.

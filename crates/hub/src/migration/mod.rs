@@ -46,7 +46,7 @@ impl Migration {
         if let Some(result) = self.incoming.result(link, lookup.key) {
             return result;
         }
-        match core.find_held(lookup.key) {
+        match core.find_any_session(lookup.key) {
             Some(id) => self.outgoing.call_back(core, lookup, id, link),
             None => self.incoming.look_up(core, lookup, link),
         }
@@ -94,7 +94,7 @@ impl Migration {
         claim: &SessionClaim,
         detached_only: bool,
     ) {
-        let answer = match core.find_held(id.key) {
+        let answer = match core.find_any_session(id.key) {
             Some(listener) => self.outgoing.asked(core, listener, from, id, claim, detached_only),
             None if self.incoming.is_under_way(id) || self.outgoing.departed.has(id.half()) => {
                 MigrationAction::Moving
@@ -146,7 +146,7 @@ impl Migration {
 
     /// Adopts a session from the store, detached. False: it has expired, or is here already.
     pub fn adopt(&mut self, core: &mut Core, watched: &dyn WatchedVersions, packed: &PackedSession) -> bool {
-        if core.now >= packed.expires_at || core.find_held(packed.key).is_some() {
+        if core.now >= packed.expires_at || core.find_any_session(packed.key).is_some() {
             return false;
         }
         // A lookup that still asks other nodes finds the session here.
@@ -164,7 +164,7 @@ impl Migration {
         packed: &PackedSession,
     ) -> bool {
         let adopted = self.adopt(core, watched, packed);
-        if let Some(id) = core.find_held(packed.key).filter(|_| adopted) {
+        if let Some(id) = core.find_any_session(packed.key).filter(|_| adopted) {
             arrival::add_gaps(core, id, &packed.body);
         }
         adopted

@@ -120,7 +120,7 @@ pub(crate) fn pack(
         lost: session.lost,
         window_ms: 0,
         presence_versions: told,
-        bus_positions: core.streams.last(listener.marks.as_deref()),
+        bus_positions: core.bus_positions.last(listener.heard_elsewhere.as_deref()),
         statuses,
         last_inbox_message: session.last_inbox_message,
         unacked_inbox: session.unacked_inbox.iter().copied().collect(),
@@ -130,7 +130,7 @@ pub(crate) fn pack(
         client: session.client,
         user: session.identity.user.clone(),
         name: session.identity.name.clone(),
-        detached_at: session.heard_at,
+        detached_at: session.active_at,
         expires_at: session_expires_at(core, id),
         body,
     })

@@ -13,12 +13,12 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use tavern_store::{Bus, BusError, Interest, Ticket};
 
 /// How long a name stays subscribed after its last listener left: a page that reloads subscribes to the same names.
-pub const LINGER_MS: u64 = 30_000;
+pub const RELEASE_AFTER_MS: u64 = 30_000;
 
 pub struct BusInterests {
     bus: OnceLock<Arc<dyn Bus>>,
     prefix: Arc<str>,
-    book: Mutex<PendingInterests>,
+    pending: Mutex<PendingInterests>,
     numbered: AtomicU64,
     pub(crate) publish_order: PublishOrder,
 }
@@ -27,7 +27,7 @@ pub struct BusInterests {
 struct PendingInterests {
     tickets: u64,
     /// Requested and not confirmed yet.
-    asked: HashMap<Interest, Ticket>,
+    requested: HashMap<Interest, Ticket>,
     waiting: HashMap<Ticket, WaitingLinks>,
     /// Connections whose request the bus refused; they learn it when they ask again.
     failed: HashSet<(usize, LinkId)>,
@@ -59,7 +59,7 @@ impl BusInterests {
         BusInterests {
             bus: OnceLock::new(),
             prefix: prefix.into(),
-            book: Mutex::default(),
+            pending: Mutex::default(),
             numbered: AtomicU64::new(0),
             publish_order: PublishOrder::new(shards),
         }
@@ -90,20 +90,20 @@ impl BusInterests {
     }
 
     /// To be held while a subscription is made.
-    pub fn hold(&self) -> InterestGuard<'_> {
-        InterestGuard { carrier: self, book: self.book() }
+    pub fn lock(&self) -> InterestGuard<'_> {
+        InterestGuard { carrier: self, book: self.lock_pending() }
     }
 
-    fn book(&self) -> MutexGuard<'_, PendingInterests> {
-        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock_pending(&self) -> MutexGuard<'_, PendingInterests> {
+        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The bus has answered. Gives the links that waited for it.
     pub fn confirmed(&self, ticket: Ticket, outcome: Result<(), BusError>) -> Vec<(usize, LinkId)> {
-        let mut book = self.book();
+        let mut book = self.lock_pending();
         let Some(waiting) = book.waiting.remove(&ticket) else { return Vec::new() };
         for interest in &waiting.interests {
-            book.asked.remove(interest);
+            book.requested.remove(interest);
         }
         if outcome.is_err() {
             book.failed.extend(&waiting.links);
@@ -112,9 +112,9 @@ impl BusInterests {
     }
 
     /// Interests of the node itself, independent of its listeners: migration requests to it and to all nodes.
-    pub(crate) fn listen(&self, interests: Vec<Interest>) {
+    pub(crate) fn subscribe_node(&self, interests: Vec<Interest>) {
         if let Some(bus) = self.bus.get() {
-            let mut book = self.book();
+            let mut book = self.lock_pending();
             book.tickets += 1;
             bus.subscribe(interests, Ticket(book.tickets));
         }
@@ -123,7 +123,7 @@ impl BusInterests {
     /// Everything with a listener here, for a bus that stops delivering everything.
     pub fn needs(&self, registry: &Registry) -> Vec<Interest> {
         // A subscription that is being made is in the registry before its lock is released.
-        let _book = self.book();
+        let _book = self.lock_pending();
         let mut needs = Vec::new();
         for space in
             [Namespace::Channel, Namespace::Pattern, Namespace::Shard, Namespace::Presence, Namespace::People]
@@ -137,13 +137,13 @@ impl BusInterests {
     }
 
     /// These were unused for a while. Those that still have no listener are released.
-    pub(crate) fn let_go(&self, registry: &Registry, names: &[(Namespace, Arc<[u8]>)]) {
+    pub(crate) fn release_unused(&self, registry: &Registry, names: &[(Namespace, Arc<[u8]>)]) {
         let Some(bus) = self.bus.get().filter(|bus| !bus.receives_everything()) else { return };
-        let book = self.book();
+        let book = self.lock_pending();
         let unheard = names.iter().filter(|(space, name)| registry.total(*space, name) == 0);
         let interests: Vec<Interest> = unheard
             .filter_map(|(space, name)| bus_messages::interest(&self.prefix, *space, name))
-            .filter(|interest| !book.asked.contains_key(interest))
+            .filter(|interest| !book.requested.contains_key(interest))
             .collect();
         if !interests.is_empty() {
             bus.unsubscribe(interests);
@@ -153,13 +153,13 @@ impl BusInterests {
 
 impl InterestGuard<'_> {
     /// Requests a name. Without a link no connection waits for the confirmation.
-    pub fn carry(&mut self, space: Namespace, name: &[u8], link: Option<(usize, LinkId)>) -> InterestState {
-        self.carry_all([(space, name)], link)
+    pub fn request(&mut self, space: Namespace, name: &[u8], link: Option<(usize, LinkId)>) -> InterestState {
+        self.request_all([(space, name)], link)
     }
 
     /// Requests several names at once: yes when all of them are confirmed. The link is named once for each answer of the
     /// bus; it asks again until nothing is missing.
-    pub fn carry_all<'n>(
+    pub fn request_all<'n>(
         &mut self,
         names: impl IntoIterator<Item = (Namespace, &'n [u8])>,
         link: Option<(usize, LinkId)>,
@@ -167,7 +167,7 @@ impl InterestGuard<'_> {
         if link.is_some_and(|link| self.has_failed(link)) {
             return InterestState::Failed;
         }
-        match self.carry_each(names, link).contains(&true) {
+        match self.request_each(names, link).contains(&true) {
             true => InterestState::Wait,
             false => InterestState::Yes,
         }
@@ -179,7 +179,7 @@ impl InterestGuard<'_> {
     }
 
     /// Requests several names at once. Returns for each whether it has to be waited for.
-    pub fn carry_each<'n>(
+    pub fn request_each<'n>(
         &mut self,
         names: impl IntoIterator<Item = (Namespace, &'n [u8])>,
         link: Option<(usize, LinkId)>,
@@ -192,17 +192,17 @@ impl InterestGuard<'_> {
         };
         let book = &mut *self.book;
         let mut fresh: Vec<Interest> = interests.iter().flatten().cloned().collect();
-        fresh.retain(|interest| !book.asked.contains_key(interest));
+        fresh.retain(|interest| !book.requested.contains_key(interest));
         if !fresh.is_empty() {
             book.tickets += 1;
             let ticket = Ticket(book.tickets);
             if !bus.subscribe(fresh.clone(), ticket) {
-                book.asked.extend(fresh.iter().map(|interest| (interest.clone(), ticket)));
+                book.requested.extend(fresh.iter().map(|interest| (interest.clone(), ticket)));
                 book.waiting.insert(ticket, WaitingLinks { interests: fresh, links: Vec::new() });
             }
         }
         let mut waits = |interest: &Option<Interest>| {
-            let ticket = interest.as_ref().and_then(|interest| book.asked.get(interest));
+            let ticket = interest.as_ref().and_then(|interest| book.requested.get(interest));
             let waiting = ticket.and_then(|ticket| book.waiting.get_mut(ticket));
             if let (Some(waiting), Some(link)) = (waiting, link)
                 && !waiting.links.contains(&link)

@@ -52,7 +52,7 @@ const NUDGE: &str = "_nudge";
 #[derive(Debug)]
 pub enum ReceivedMessage {
     /// A channel message, for the shards with listeners.
-    Words { space: Namespace, words: Arc<Message>, mask: u64 },
+    Message { space: Namespace, words: Arc<Message>, mask: u64 },
     /// For the shards that watch the channel.
     Presence { told: ChannelUpdate, mask: u64 },
     /// For the shards with the user's sessions or followers.
@@ -134,17 +134,17 @@ impl Node {
         // Where outsiders have no numbers nothing can be known by them.
         let numbered = !packet.from.is_outsider() || packet.n > 0;
         let words = words.with_origin(numbered.then_some(MessageId { node, epoch, n: packet.n }));
-        Some(ReceivedMessage::Words { space, words: Arc::new(words), mask })
+        Some(ReceivedMessage::Message { space, words: Arc::new(words), mask })
     }
 
     /// The id of the next message that a shard publishes.
     pub(crate) fn origin(&self, shard: usize) -> MessageId {
-        MessageId { node: self.name.clone(), epoch: self.epoch(), n: self.carrier.number(shard) }
+        MessageId { node: self.name.clone(), epoch: self.epoch(), n: self.bus_interests.number(shard) }
     }
 
     /// Subscribes to migration requests. Call it when the bus is open.
     pub fn listen(&self) {
-        self.carrier.listen(self.migration_interests());
+        self.bus_interests.subscribe_node(self.migration_interests());
     }
 
     /// What this node hears whoever listens here.
@@ -157,7 +157,7 @@ impl Node {
 
     /// Everything that the bus must carry here at this moment.
     pub fn needs(&self) -> Vec<Interest> {
-        let mut needs = self.carrier.needs(&self.registry);
+        let mut needs = self.bus_interests.needs(&self.registry);
         needs.extend(self.migration_interests());
         needs
     }
@@ -172,19 +172,19 @@ impl Node {
         Some(BusPacket {
             subject: subject.ok()?,
             from: Writer { node: self.name.clone(), epoch: self.epoch() },
-            n: self.carrier.number(0),
+            n: self.bus_interests.number(0),
             header: Arc::from([]),
             payload: tavern_wire::bus::migration::encode(request).into(),
         })
     }
 
     /// Announces that this node stops and has stored its sessions.
-    pub fn say_left(&self) {
+    pub fn announce_departure(&self) {
         let Ok(subject) = Subject::new(&self.settings.prefix, LEFT, b"") else { return };
         let from = Writer { node: self.name.clone(), epoch: self.epoch() };
         let (header, payload) = (Arc::from([]), tavern_wire::bus::node_left().into());
-        if let Some(bus) = self.carrier.bus() {
-            bus.publish(vec![BusPacket { subject, from, n: self.carrier.number(0), header, payload }]);
+        if let Some(bus) = self.bus_interests.bus() {
+            bus.publish(vec![BusPacket { subject, from, n: self.bus_interests.number(0), header, payload }]);
         }
     }
 
@@ -194,8 +194,8 @@ impl Node {
         let Ok(subject) = Subject::new(&self.settings.prefix, NUDGE, b"") else { return };
         let from = Writer { node: self.name.clone(), epoch: self.epoch() };
         let (header, payload) = (Arc::from([]), tavern_wire::bus::subscription(subscription).into());
-        if let Some(bus) = self.carrier.bus().filter(|bus| !bus.is_alone()) {
-            bus.publish(vec![BusPacket { subject, from, n: self.carrier.number(0), header, payload }]);
+        if let Some(bus) = self.bus_interests.bus().filter(|bus| !bus.is_alone()) {
+            bus.publish(vec![BusPacket { subject, from, n: self.bus_interests.number(0), header, payload }]);
         }
     }
 }
@@ -203,13 +203,13 @@ impl Node {
 impl Node {
     /// A presence change for the other nodes.
     pub(crate) fn presence_packet(&self, told: &ChannelUpdate) -> Option<BusPacket> {
-        if !self.carrier.reaches_others() {
+        if !self.bus_interests.reaches_others() {
             return None;
         }
         Some(BusPacket {
             subject: subject(&self.settings.prefix, Namespace::Presence, told.channel.as_bytes())?,
             from: Writer { node: self.name.clone(), epoch: self.epoch() },
-            n: self.carrier.number(0),
+            n: self.bus_interests.number(0),
             header: Arc::from([]),
             payload: tavern_wire::bus::presence::encode(&told.update).into(),
         })
@@ -219,13 +219,13 @@ impl Node {
 impl Node {
     /// A update for the other nodes.
     pub(crate) fn user_packet(&self, told: &UserNotice) -> Option<BusPacket> {
-        if !self.carrier.reaches_others() {
+        if !self.bus_interests.reaches_others() {
             return None;
         }
         Some(BusPacket {
             subject: subject(&self.settings.prefix, Namespace::People, told.user.as_bytes())?,
             from: Writer { node: self.name.clone(), epoch: self.epoch() },
-            n: self.carrier.number(0),
+            n: self.bus_interests.number(0),
             header: Arc::from([]),
             payload: tavern_wire::bus::people::encode(&told.update).into(),
         })

@@ -9,7 +9,7 @@ pub mod registry;
 pub mod stats;
 
 use bus_interests::BusInterests;
-pub use bus_interests::{InterestState, LINGER_MS};
+pub use bus_interests::{InterestState, RELEASE_AFTER_MS};
 pub use bus_messages::{ChannelUpdate, ReceivedMessage, UserNotice};
 pub use discovery::NodeQuery;
 pub(crate) use publish_order::PendingPublishes;
@@ -37,15 +37,15 @@ pub struct Node {
     pub settings: Settings,
     pub registry: Arc<Registry>,
     pub stats: Vec<Arc<Stats>>,
-    pub gate: Box<dyn TokenVerifier>,
+    pub token_verifier: Box<dyn TokenVerifier>,
     /// What this node subscribes to on the bus.
-    pub carrier: BusInterests,
+    pub bus_interests: BusInterests,
     pub(crate) name: Arc<str>,
     epoch: AtomicU64,
     /// The presence topic has a subscription.
-    tells_presence: AtomicBool,
+    publishes_presence: AtomicBool,
     /// The party topic has a subscription.
-    tells_parties: AtomicBool,
+    publishes_parties: AtomicBool,
     /// The other nodes that live, as far as is known.
     other_nodes: Mutex<Arc<[Arc<str>]>>,
     /// By shard: how many clients pull events there.
@@ -65,12 +65,12 @@ impl Node {
             settings,
             registry,
             stats,
-            gate,
-            carrier,
+            token_verifier: gate,
+            bus_interests: carrier,
             name,
             epoch,
-            tells_presence,
-            tells_parties,
+            publishes_presence: tells_presence,
+            publishes_parties: tells_parties,
             other_nodes,
             pulls,
         })
@@ -95,7 +95,7 @@ impl Node {
     }
 
     /// The node and epoch under which its clients are present.
-    pub(crate) fn home(&self) -> NodeEpoch {
+    pub(crate) fn node_epoch(&self) -> NodeEpoch {
         NodeEpoch { node: self.name.clone(), epoch: self.epoch() }
     }
 
@@ -104,22 +104,22 @@ impl Node {
         self.epoch.store(epoch.0, Ordering::Release);
     }
 
-    pub(crate) fn tells_presence(&self) -> bool {
-        self.tells_presence.load(Ordering::Relaxed)
+    pub(crate) fn publishes_presence(&self) -> bool {
+        self.publishes_presence.load(Ordering::Relaxed)
     }
 
     /// Whether users who come and go are events of the topic `tavern.presence`.
-    pub fn tell_presence(&self, on: bool) {
-        self.tells_presence.store(on, Ordering::Relaxed);
+    pub fn publish_presence(&self, on: bool) {
+        self.publishes_presence.store(on, Ordering::Relaxed);
     }
 
-    pub(crate) fn tells_parties(&self) -> bool {
-        self.tells_parties.load(Ordering::Relaxed)
+    pub(crate) fn publishes_parties(&self) -> bool {
+        self.publishes_parties.load(Ordering::Relaxed)
     }
 
     /// Whether what happens to parties is an event of the topic `tavern.parties`.
-    pub fn tell_parties(&self, on: bool) {
-        self.tells_parties.store(on, Ordering::Relaxed);
+    pub fn publish_parties(&self, on: bool) {
+        self.publishes_parties.store(on, Ordering::Relaxed);
     }
 
     pub fn other_nodes(&self) -> Arc<[Arc<str>]> {

@@ -43,12 +43,12 @@ impl Parties {
             }
             Ok(PartyOp::Call(call)) => {
                 let call = PartyRequest { user: Some(user), name: identity.name, ..call.clone() };
-                let claim = core.replies.claim(caller.link.id);
-                self.order(core, call, true, claim);
+                let claim = core.replies.expect_reply(caller.link.id);
+                self.service_command(core, call, true, claim);
                 Err(CommandStop::Submitted)
             }
             Err(refusal) => {
-                let claim = core.replies.claim(caller.link.id);
+                let claim = core.replies.expect_reply(caller.link.id);
                 self.refuse_with_party(core, &user, refusal, claim);
                 Err(CommandStop::Submitted)
             }
@@ -70,7 +70,7 @@ impl Parties {
         let most = core.node.settings.message_bytes;
         if data.len() > most {
             let message = format!("data has {} bytes, at most {most} are allowed", data.len());
-            let claim = core.replies.claim(caller.link.id);
+            let claim = core.replies.expect_reply(caller.link.id);
             self.refuse_with_party(core, user, Refusal::new(Code::TooLarge, message), claim);
             return Err(CommandStop::Submitted);
         }
@@ -99,9 +99,15 @@ impl Parties {
     }
 
     /// A command of a user, or of an app. `limited`: a user who is refused too often is blocked for a while.
-    pub(crate) fn order(&mut self, core: &mut Core, call: PartyRequest, limited: bool, claim: ReplyTo) {
+    pub(crate) fn service_command(
+        &mut self,
+        core: &mut Core,
+        call: PartyRequest,
+        limited: bool,
+        claim: ReplyTo,
+    ) {
         if let Some(user) = call.user.as_ref().filter(|_| limited)
-            && let Some(ms) = self.floods.blocked_ms(core.now, user, &call.command)
+            && let Some(ms) = self.refusal_limits.blocked_ms(core.now, user, &call.command)
         {
             let refusal = Refusal::from(Code::Blocked).retry_after(ms);
             return self.refuse_with_party(core, user, refusal, claim);

@@ -13,7 +13,7 @@ use tavern_domain::topic::PARTIES;
 use tavern_store::{Receipt, StoreAnswer};
 
 /// How soon a command that waits for a user to be online looks again.
-const LOOK_MS: u64 = 100;
+const RETRY_MS: u64 = 100;
 
 impl Parties {
     pub(super) fn begin(&mut self, core: &mut Core, decision: PartyDecision) {
@@ -39,7 +39,7 @@ impl Parties {
     fn paused(&mut self, core: &mut Core, number: u64) {
         let Some(decision) = self.transactions.get_mut(number) else { return };
         if decision.waits_for == Some(PartyPause::User) {
-            return core.agenda.set(core.now + LOOK_MS, Timer::RetryParty(number));
+            return core.agenda.set(core.now + RETRY_MS, Timer::RetryParty(number));
         }
         self.give_id(core, number);
     }
@@ -73,7 +73,7 @@ impl Parties {
                 self.refuse(core, &decision, &answer);
                 if let Some(decided) = unknown {
                     // It may have happened all the same, and a repeated command is not announced.
-                    spread_mail(core, None, &decided.changes);
+                    notify_members(core, None, &decided.changes);
                 }
             }
         }
@@ -94,7 +94,7 @@ impl Parties {
         if let (PartyReply::Refused { why: PartyRefusal::RateLimited, .. }, Some(user)) =
             (reply, &decision.call.user)
         {
-            self.floods.strike(core.now, user, core.node.settings.parties.block_ms);
+            self.refusal_limits.strike(core.now, user, core.node.settings.parties.block_ms);
         }
         if let Some(claim) = decision.claim {
             core.finish(claim, reply_of(reply));
@@ -133,16 +133,16 @@ impl Parties {
             core.notify(Notice::HoldChanged { key: member_key(*id, user) });
         }
         let actor = decision.call.user.clone();
-        spread_mail(core, actor.clone(), changes);
+        notify_members(core, actor.clone(), changes);
         // An app may act for a user who is offline: their party must notice.
-        if let Some(actor) = actor.filter(|_| matches!(decision.claim, Some(ReplyTo::Order(_)))) {
+        if let Some(actor) = actor.filter(|_| matches!(decision.claim, Some(ReplyTo::Service(_)))) {
             self.check_membership(core, &actor, false);
         }
     }
 }
 
 /// Has the sessions of all members and former members read their inbox and party.
-fn spread_mail(core: &mut Core, actor: Option<Arc<str>>, changes: &PartyChanges) {
+fn notify_members(core: &mut Core, actor: Option<Arc<str>>, changes: &PartyChanges) {
     let mut concerned: BTreeSet<Arc<str>> = changes.events.iter().map(|event| event.to.clone()).collect();
     concerned.extend(actor);
     // Members who were away for too long get no message, and their sessions may come back.

@@ -24,17 +24,17 @@ use tavern_wire::json::party as json;
 use tavern_wire::record::{self, RecordError, read_membership, read_party, write_membership, write_party};
 
 /// How often the presence of an absent user is read again: with a slow store it may not be committed yet.
-const LOOKS: u8 = 3;
+const RETRIES: u8 = 3;
 
 pub(super) struct PartyDecision {
     pub call: PartyRequest,
     pub claim: Option<ReplyTo>,
     /// The deadline that asked for it; it goes with the commit.
     deadline: Option<(RowKey, Option<Time>)>,
-    table: PartyFacts,
+    loaded: PartyFacts,
     /// What the rules asked for and is being loaded.
     asked: Vec<PartyNeed>,
-    looks: u8,
+    retries: u8,
     /// Why it is paused.
     pub waits_for: Option<PartyPause>,
 }
@@ -59,9 +59,9 @@ impl PartyDecision {
             call,
             claim,
             deadline: None,
-            table: PartyFacts::default(),
+            loaded: PartyFacts::default(),
             asked: Vec::new(),
-            looks: 0,
+            retries: 0,
             waits_for: None,
         }
     }
@@ -79,30 +79,30 @@ impl PartyDecision {
 
     /// A party id was found for it; it stays the same through conflicts.
     pub fn give_id(&mut self, id: u64) {
-        self.table.id = Some(id);
+        self.loaded.id = Some(id);
     }
 
     /// Puts what was loaded on the table.
-    fn take_in(&mut self, facts: &Facts) -> Result<(), RecordError> {
+    fn add_facts(&mut self, facts: &Facts) -> Result<(), RecordError> {
         for need in std::mem::take(&mut self.asked) {
             match need {
                 PartyNeed::Party(id) => {
                     if let Some(found) = facts.document(&party_key(id)) {
                         let party = found.map(|found| read_party(id, &found.row.body)).transpose()?;
-                        self.table.put_party(id, party);
+                        self.loaded.put_party(id, party);
                     }
                 }
                 PartyNeed::Membership(user) => {
                     if let Some(found) = facts.document(&MembershipRow::key(&user)) {
                         let membership = found.map(|found| read_membership(&found.row.body)).transpose()?;
-                        self.table.put_membership(user, membership.unwrap_or_default());
+                        self.loaded.put_membership(user, membership.unwrap_or_default());
                     }
                 }
                 PartyNeed::Presence(user) => match (facts.presence(&own_key(&user)), facts.person(&user)) {
-                    (Some(Some(found)), _) => self.table.put_presence(user, presence_of(found)),
+                    (Some(Some(found)), _) => self.loaded.put_presence(user, presence_of(found)),
                     (Some(None), Some(person)) => {
                         let known = person.known.is_some();
-                        self.table.put_presence(
+                        self.loaded.put_presence(
                             user,
                             if known { UserPresence::Absent } else { UserPresence::Never },
                         );
@@ -130,10 +130,11 @@ impl PartyDecision {
     }
 
     /// Whether the invited user may be about to be online.
-    fn looks_again(&mut self, reply: &PartyReply) -> bool {
+    fn waits_for_user(&mut self, reply: &PartyReply) -> bool {
         let absent = matches!(reply, PartyReply::Refused { why: No::UserNotLogged | No::NoSuchUser, .. });
-        let again = absent && self.looks < LOOKS && matches!(self.call.command, PartyCommand::Invite { .. });
-        self.looks += u8::from(again);
+        let again =
+            absent && self.retries < RETRIES && matches!(self.call.command, PartyCommand::Invite { .. });
+        self.retries += u8::from(again);
         again
     }
 
@@ -185,7 +186,7 @@ impl PartyDecision {
             commit.puts.push(Row::Hold(hold(*id, user, Some(now))));
             commit.deadlines.push(hold_deadline(now, &member_key(*id, user)));
         }
-        if core.node.tells_parties() {
+        if core.node.publishes_parties() {
             commit.appends = changes.topic_events.iter().map(|told| append(core, told)).collect();
         }
         // A deadline that another part of this commit sets is not deleted by it, and nothing twice.
@@ -200,17 +201,17 @@ impl Decision for PartyDecision {
 
     fn decide(&mut self, core: &Core, facts: &Facts) -> DecisionStep<PartyOutcome> {
         if facts.is_empty() {
-            let id = self.table.id;
-            self.table = PartyFacts::default();
-            self.table.id = id;
+            let id = self.loaded.id;
+            self.loaded = PartyFacts::default();
+            self.loaded.id = id;
             self.asked.clear();
         }
-        if let Err(error) = self.take_in(facts) {
+        if let Err(error) = self.add_facts(facts) {
             let what = error.to_string();
             return DecisionStep::Fail(StoreAnswer::Failed(StoreError::Corrupt { what, source: None }));
         }
         self.waits_for = None;
-        match party::run(core.now, &core.node.settings.parties.rules, &self.table, &self.call) {
+        match party::run(core.now, &core.node.settings.parties.rules, &self.loaded, &self.call) {
             PartyResult::Need(needs) => {
                 let rows = PartyDecision::rows_of(&needs, facts);
                 self.asked = needs;
@@ -220,7 +221,7 @@ impl Decision for PartyDecision {
                 }
                 DecisionStep::Need(rows)
             }
-            PartyResult::Answered { reply, .. } if self.looks_again(&reply) => {
+            PartyResult::Answered { reply, .. } if self.waits_for_user(&reply) => {
                 self.waits_for = Some(PartyPause::User);
                 DecisionStep::Pause
             }

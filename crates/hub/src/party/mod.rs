@@ -35,7 +35,7 @@ pub(crate) struct Parties {
     /// Party snapshots that are being read.
     reads: HashMap<Ticket, PartyRead, RandomState>,
     ids: ids::PartyIds,
-    floods: refusal_limit::RefusalLimits,
+    refusal_limits: refusal_limit::RefusalLimits,
     views: view::PartyViews,
 }
 
@@ -47,7 +47,7 @@ impl Parties {
             forgets: Transactions::new(Feature::Party),
             reads: HashMap::default(),
             ids: ids::PartyIds::default(),
-            floods: refusal_limit::RefusalLimits::default(),
+            refusal_limits: refusal_limit::RefusalLimits::default(),
             views: view::PartyViews::default(),
         }
     }

@@ -268,7 +268,7 @@ impl Parties {
             }
             if let Some(channel) = channel.as_ref().filter(|_| !there) {
                 let node = core.node.clone();
-                node.carrier.hold().carry(Namespace::Channel, channel.as_bytes(), None);
+                node.bus_interests.lock().request(Namespace::Channel, channel.as_bytes(), None);
                 core.subscribe(id, Namespace::Channel, channel.as_bytes());
             }
         }

@@ -76,7 +76,7 @@ impl PeopleCommands {
         if on && following.is_some_and(|known| known.len() >= most && !known.contains_key(&followee)) {
             return refuse(Code::TooLarge, format!("a user follows at most {most} others"));
         }
-        let claim = core.replies.claim(caller.link.id);
+        let claim = core.replies.expect_reply(caller.link.id);
         self.follow(core, user, followee, on, claim);
         Err(CommandStop::Submitted)
     }
@@ -111,7 +111,7 @@ impl PeopleCommands {
             true => (PeopleRequest::Followers, Read::Followers { user, after, limit }),
             false => (PeopleRequest::Following, Read::Following { user, after, limit }),
         };
-        let claim = core.replies.claim(caller.link.id);
+        let claim = core.replies.expect_reply(caller.link.id);
         self.submit(core, claim, request, Work::Read(read));
         Err(CommandStop::Submitted)
     }
@@ -128,7 +128,7 @@ impl PeopleCommands {
             return refuse(Code::TooLarge, format!("status takes at most {STATUS_USERS} users at once"));
         }
         let users = users.iter().map(|user| user_id(user)).collect::<CommandResult<Vec<Arc<str>>>>()?;
-        let claim = core.replies.claim(caller.link.id);
+        let claim = core.replies.expect_reply(caller.link.id);
         let read = Read::People { users, viewer: Some(viewer.clone()) };
         self.submit(core, claim, PeopleRequest::Statuses { viewer }, Work::Read(read));
         Err(CommandStop::Submitted)
@@ -142,7 +142,7 @@ impl PeopleCommands {
         value: Visibility,
     ) -> CommandResult<()> {
         let user = named_user(core, id)?;
-        let claim = core.replies.claim(caller.link.id);
+        let claim = core.replies.expect_reply(caller.link.id);
         self.set_visibility(core, user, value, claim);
         Err(CommandStop::Submitted)
     }
@@ -197,7 +197,7 @@ fn visibility_ended(
         TransactionEnd::Committed(Some(stored), receipt) => {
             core.finish(claim, Ok(Vec::new()));
             let version = receipt.put.first().copied().unwrap_or(0);
-            StoredVisibility { version, ..stored }.tell(core, &user);
+            StoredVisibility { version, ..stored }.publish(core, &user);
         }
         TransactionEnd::Committed(None, _) | TransactionEnd::Done(_) => core.finish(claim, Ok(Vec::new())),
     }

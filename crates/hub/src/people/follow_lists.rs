@@ -124,7 +124,7 @@ impl FollowLists {
         if let Some(known) = local.following.get_mut(followee) {
             known.round = edge.round;
             if edge.version >= known.version {
-                *known = FollowedUser { greeted: known.greeted, ..edge };
+                *known = FollowedUser { status_sent: known.status_sent, ..edge };
             }
             return false;
         }

@@ -41,30 +41,30 @@ impl UserInterests {
         let unheard = entry.removed(core.index, last);
         core.node.registry.forget(Namespace::People, entry);
         if unheard {
-            core.linger(Namespace::People, entry.name.clone());
+            core.release_later(Namespace::People, entry.name.clone());
         }
     }
 
     /// Asks the bus to carry updates about these users. Gives those who can be loaded now; the others are pending.
-    pub fn carry(&mut self, core: &mut Core, users: Vec<Arc<str>>, role: UserRole) -> Vec<Arc<str>> {
+    pub fn request(&mut self, core: &mut Core, users: Vec<Arc<str>>, role: UserRole) -> Vec<Arc<str>> {
         if users.is_empty() {
             // The refusal, if there was one, is for others.
             return users;
         }
         let node = core.node.clone();
         let link = (core.index, PEOPLE_LINK);
-        let mut hold = node.carrier.hold();
+        let mut hold = node.bus_interests.lock();
         if hold.has_failed(link) {
             // Load them without the bus; until it is asked again, the regular check finds what was missed.
             self.refused = true;
             return users;
         }
         let waits =
-            hold.carry_each(users.iter().map(|user| (Namespace::People, user.as_bytes())), Some(link));
+            hold.request_each(users.iter().map(|user| (Namespace::People, user.as_bytes())), Some(link));
         drop(hold);
         let (pending, carried) = users.into_iter().zip(waits).partition::<Vec<_>, _>(|(_, waits)| *waits);
         for (user, _) in pending {
-            core.linger(Namespace::People, user.as_bytes().into());
+            core.release_later(Namespace::People, user.as_bytes().into());
             self.pending.insert((user, role));
         }
         carried.into_iter().map(|(user, _)| user).collect()

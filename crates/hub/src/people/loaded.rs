@@ -51,7 +51,10 @@ impl People {
             }
             (UserLoad::Visibility(user), StoreAnswer::Read(Found::People(people))) => {
                 // If it was committed it was not published, and repeating the change would find nothing to do.
-                people.first().into_iter().for_each(|person| StoredVisibility::of(person).tell(core, &user));
+                people
+                    .first()
+                    .into_iter()
+                    .for_each(|person| StoredVisibility::of(person).publish(core, &user));
             }
             (UserLoad::FollowsBack { user, followee }, StoreAnswer::Read(Found::People(people))) => {
                 let mutual = people.first().is_some_and(|person| person.mutual);
@@ -84,7 +87,8 @@ impl People {
             let followee = &edge.follow.followee;
             let known = core.users.follows(user, followee);
             let was = core.users.is_mutual(user, followee);
-            let kept = FollowedUser { version: edge.version, mutual: edge.mutual, round, greeted };
+            let kept =
+                FollowedUser { version: edge.version, mutual: edge.mutual, round, status_sent: greeted };
             new.extend(self.begin_following(core, user, followee, kept));
             if greeted && !known && core.users.follows(user, followee) {
                 greets.push(followee.clone());
@@ -99,7 +103,7 @@ impl People {
             // The bus has lost that they follow back, or do not any more.
             self.feed.mutual_changed(core, &followee, user, was, is);
         }
-        greets.iter().for_each(|followee| self.feed.greet(core, followee, user));
+        greets.iter().for_each(|followee| self.feed.send_first_status(core, followee, user));
         if page.more {
             return self.loads.begin(core, UserLoad::Following { user: user.clone(), after });
         }
@@ -116,14 +120,14 @@ impl People {
             self.follows.remove_missing(&follower);
             self.send_waiting(core, &follower);
         }
-        greets.iter().for_each(|follower| self.feed.greet(core, &person.user, follower));
+        greets.iter().for_each(|follower| self.feed.send_first_status(core, &person.user, follower));
     }
 
     fn follows_back_loaded(&mut self, core: &mut Core, user: &Arc<str>, followee: &Arc<str>, mutual: bool) {
         let local = core.users.get_mut(user);
         if let Some(edge) = local.and_then(|local| local.following.get_mut(followee)) {
             edge.mutual |= mutual;
-            self.feed.greet(core, followee, user);
+            self.feed.send_first_status(core, followee, user);
         }
     }
 
@@ -151,7 +155,7 @@ impl People {
 
     /// Has the bus carry the updates about followed users, then loads them.
     pub(super) fn watch(&mut self, core: &mut Core, users: Vec<Arc<str>>) {
-        let carried = self.interests.carry(core, users, UserRole::Followed);
+        let carried = self.interests.request(core, users, UserRole::Followed);
         self.load_followees(core, &carried);
     }
 

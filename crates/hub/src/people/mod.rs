@@ -85,7 +85,7 @@ impl People {
         let entry = self.interests.add(core, &user);
         self.follows.add_user(user.clone(), entry);
         self.last_seen.schedule(core);
-        for user in self.interests.carry(core, vec![user], UserRole::Local) {
+        for user in self.interests.request(core, vec![user], UserRole::Local) {
             self.load_local(core, &user);
         }
     }
@@ -103,7 +103,7 @@ impl People {
     /// The bus confirmed something that was waited for.
     pub fn bus_ready(&mut self, core: &mut Core) {
         let (local, followed) = self.interests.take_pending();
-        for user in self.interests.carry(core, local, UserRole::Local) {
+        for user in self.interests.request(core, local, UserRole::Local) {
             if self.follows.contains(&user) {
                 self.load_local(core, &user);
             }
@@ -120,21 +120,21 @@ impl People {
         let entry = core.node.registry.find(Namespace::People, user.as_bytes());
         let others = entry.map_or(0, |entry| entry.mask()) & !(1u64 << core.index);
         core.effects.user_updates.extend(shards_of(others).map(|shard| (shard, update.clone())));
-        self.hear(core, &update);
+        self.apply_update(core, &update);
     }
 
     /// An update about a user, from this shard, another one, or another node.
-    pub fn hear(&mut self, core: &mut Core, update: &UserNotice) {
+    pub fn apply_update(&mut self, core: &mut Core, update: &UserNotice) {
         let user = &update.user;
         match &*update.update {
             UserUpdate::Fact(fact) => {
                 if let UserFact::Shown { version, visibility } = fact {
                     self.visibility_changed(core, user, *version, *visibility);
                 }
-                self.feed.hear(core, user, fact);
+                self.feed.apply_fact(core, user, fact);
             }
             UserUpdate::Follows { followee, version, on: true } => {
-                self.hear_follow(core, user, followee, *version);
+                self.apply_follow(core, user, followee, *version);
             }
             UserUpdate::Follows { followee, version, on: false } => {
                 self.mutual_changed(core, user, followee, false);
@@ -173,14 +173,14 @@ impl People {
     /// Compares some users with the store: the loss of a last update shows in nothing else. Done at each heartbeat while
     /// there are other nodes, and for all users when updates are known to be lost.
     pub fn check(&mut self, core: &mut Core, all: bool) {
-        if !all && !core.node.carrier.reaches_others() {
+        if !all && !core.node.bus_interests.reaches_others() {
             return;
         }
         if self.interests.take_refused() {
             let local = self.follows.users().cloned().collect();
-            self.interests.carry(core, local, UserRole::Local);
+            self.interests.request(core, local, UserRole::Local);
             let followed = self.feed.users().cloned().collect();
-            self.interests.carry(core, followed, UserRole::Followed);
+            self.interests.request(core, followed, UserRole::Followed);
         }
         let shards = core.node.settings.shards;
         let mut followed = match all {
@@ -233,7 +233,7 @@ impl People {
         core.notify(Notice::VisibilityChanged { user: user.clone(), visibility });
     }
 
-    fn hear_follow(&mut self, core: &mut Core, user: &Arc<str>, followee: &Arc<str>, version: u64) {
+    fn apply_follow(&mut self, core: &mut Core, user: &Arc<str>, followee: &Arc<str>, version: u64) {
         self.mutual_changed(core, user, followee, true);
         let Some(round) = self.follows.round(user) else { return };
         self.follows.forget_unfollowed(core.now, user, followee, version);
@@ -241,10 +241,10 @@ impl People {
         let greeted = match edge {
             Some(edge) => {
                 edge.version = edge.version.max(version);
-                std::mem::replace(&mut edge.greeted, true)
+                std::mem::replace(&mut edge.status_sent, true)
             }
             None => {
-                let edge = FollowedUser { version, mutual: false, round, greeted: true };
+                let edge = FollowedUser { version, mutual: false, round, status_sent: true };
                 let new = self.begin_following(core, user, followee, edge);
                 self.watch(core, new.into_iter().collect());
                 false

@@ -45,7 +45,7 @@ impl ServiceFeed {
     /// An update about a user was committed on this shard.
     pub fn status_changed(&mut self, core: &mut Core, user: &Arc<str>, update: &UserUpdate) {
         let UserUpdate::Fact(fact) = update else { return };
-        if !core.node.carrier.bus().is_some_and(|bus| bus.reaches_services()) {
+        if !core.node.bus_interests.bus().is_some_and(|bus| bus.reaches_services()) {
             return;
         }
         let change = match fact {

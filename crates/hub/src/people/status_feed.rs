@@ -38,9 +38,9 @@ struct FolloweeState {
 struct FolloweeLoad {
     /// Reads that are not answered yet: facts are kept until the last of them.
     open: u32,
-    heard: Vec<UserFact>,
+    facts: Vec<UserFact>,
     /// Local users who began to follow just now, and are sent the status when it is known.
-    greets: Vec<Arc<str>>,
+    new_followers: Vec<Arc<str>>,
 }
 
 /// What was known of a followed user before a change.
@@ -81,7 +81,7 @@ impl StatusFeed {
     pub fn remove_follower(&mut self, user: &str, follower: &str) {
         let followed = self.followed.get_mut(user);
         if let Some(loading) = followed.and_then(|followed| followed.loading.as_mut()) {
-            loading.greets.retain(|other| &**other != follower);
+            loading.new_followers.retain(|other| &**other != follower);
         }
     }
 
@@ -98,7 +98,7 @@ impl StatusFeed {
         let settings = &core.node.settings;
         let followed = self.followed.get_mut(&person.user)?;
         let mut read = followee_of(now, person);
-        let (heard, greets) = followed.take_heard();
+        let (heard, greets) = followed.take_loading();
         // Applied before anything is sent: facts received during the read are newer.
         for fact in heard {
             read.apply(now, &settings.activities, 0, fact);
@@ -114,13 +114,13 @@ impl StatusFeed {
     }
 
     /// Something about a user became so.
-    pub fn hear(&mut self, core: &mut Core, user: &Arc<str>, fact: &UserFact) {
+    pub fn apply_fact(&mut self, core: &mut Core, user: &Arc<str>, fact: &UserFact) {
         let settings = &core.node.settings;
         let Some(followed) = self.followed.get_mut(user) else { return };
         if let Some(loading) = &mut followed.loading {
             // Only the newest fact about each channel is kept.
-            loading.heard.retain(|known| !fact.supersedes(known));
-            loading.heard.push(fact.clone());
+            loading.facts.retain(|known| !fact.supersedes(known));
+            loading.facts.push(fact.clone());
         }
         if !followed.loaded {
             return;
@@ -144,16 +144,16 @@ impl StatusFeed {
         let Some(followed) = self.loaded_user(user) else { return };
         let shows = |mutual| followed.followee.visibility.shows(Viewer::Other { mutual });
         let (was, is) = (shows(was), shows(is));
-        self.tell_visibility(core, user, follower, was, is);
+        self.send_visibility_change(core, user, follower, was, is);
     }
 
     /// Sends the sessions of a new follower the status of a user, now or as soon as it is known.
-    pub fn greet(&mut self, core: &mut Core, user: &Arc<str>, follower: &Arc<str>) {
+    pub fn send_first_status(&mut self, core: &mut Core, user: &Arc<str>, follower: &Arc<str>) {
         if let Some(followed) = self.followed.get_mut(user).filter(|followed| !followed.loaded) {
-            followed.loading.get_or_insert_default().greets.push(follower.clone());
+            followed.loading.get_or_insert_default().new_followers.push(follower.clone());
             return;
         }
-        self.tell_status(core, user, follower);
+        self.send_status(core, user, follower);
     }
 
     /// Sends a session the status of every user its user follows.
@@ -192,7 +192,7 @@ impl StatusFeed {
             let status = self.status_for(core, follower, &user);
             let told = known.get(&user).copied();
             if let Some(status) = status.filter(|status| Some(digest(status)) != told) {
-                self.tell_sessions(core, &user, &[id], &unexplained(status));
+                self.send_to_sessions(core, &user, &[id], &unexplained(status));
             }
         }
     }
@@ -217,25 +217,32 @@ impl StatusFeed {
         if before != after {
             for follower in core.users.followers(user).to_vec() {
                 let viewer = Viewer::Other { mutual: core.users.is_mutual(&follower, user) };
-                self.tell_visibility(core, user, &follower, before.shows(viewer), after.shows(viewer));
+                self.send_visibility_change(core, user, &follower, before.shows(viewer), after.shows(viewer));
             }
         }
         if let Some(update) = update {
             let followers = core.users.followers(user).iter();
             let followers: Vec<Arc<str>> =
                 followers.filter(|follower| core.users.sees(Some(follower), user, after)).cloned().collect();
-            self.tell_followers(core, user, &followers, &update);
+            self.send_to_followers(core, user, &followers, &update);
         }
     }
 
     /// A follower who sees a user now is sent their status; one who does not any more is sent a disconnect.
-    fn tell_visibility(&self, core: &mut Core, user: &Arc<str>, follower: &Arc<str>, was: bool, is: bool) {
+    fn send_visibility_change(
+        &self,
+        core: &mut Core,
+        user: &Arc<str>,
+        follower: &Arc<str>,
+        was: bool,
+        is: bool,
+    ) {
         if is && !was {
-            self.tell_status(core, user, follower);
+            self.send_status(core, user, follower);
         } else if was && !is && self.last_status(core, user).online {
             let gone =
                 StatusUpdate { status: Status::default(), cause: StatusCause::Disconnected, channel: None };
-            self.tell_followers(core, user, std::slice::from_ref(follower), &gone);
+            self.send_to_followers(core, user, std::slice::from_ref(follower), &gone);
         }
     }
 
@@ -254,13 +261,13 @@ impl StatusFeed {
         })
     }
 
-    fn tell_status(&self, core: &mut Core, user: &Arc<str>, follower: &Arc<str>) {
+    fn send_status(&self, core: &mut Core, user: &Arc<str>, follower: &Arc<str>) {
         if let Some(status) = self.status_for(core, follower, user) {
-            self.tell_followers(core, user, std::slice::from_ref(follower), &unexplained(status));
+            self.send_to_followers(core, user, std::slice::from_ref(follower), &unexplained(status));
         }
     }
 
-    fn tell_followers(
+    fn send_to_followers(
         &self,
         core: &mut Core,
         user: &Arc<str>,
@@ -270,11 +277,11 @@ impl StatusFeed {
         let sessions: Vec<ListenerId> =
             followers.iter().flat_map(|follower| core.users.sessions(follower).iter().copied()).collect();
         if !sessions.is_empty() {
-            self.tell_sessions(core, user, &sessions, update);
+            self.send_to_sessions(core, user, &sessions, update);
         }
     }
 
-    fn tell_sessions(
+    fn send_to_sessions(
         &self,
         core: &mut Core,
         user: &Arc<str>,
@@ -286,10 +293,10 @@ impl StatusFeed {
         let name = name.filter(|_| update.status.online);
         let mut tail = Vec::new();
         json::status_tail(&mut tail, user, name.as_deref(), update);
-        let event = Event::json(tail.into_boxed_slice(), core.now, SlowReader::Gap, &core.pool);
+        let event = Event::json(tail.into_boxed_slice(), core.now, SlowReader::Gap, &core.event_memory);
         for id in sessions {
             if core.listeners.get(*id).is_some() {
-                core.tell(id.index, &event);
+                core.deliver_event(id.index, &event);
             }
         }
         core.stats.statuses.add(sessions.len() as u64);
@@ -302,10 +309,10 @@ impl FolloweeState {
     }
 
     /// One of the reads was answered: the facts received since it began, and the new followers.
-    fn take_heard(&mut self) -> (Vec<UserFact>, Vec<Arc<str>>) {
+    fn take_loading(&mut self) -> (Vec<UserFact>, Vec<Arc<str>>) {
         let Some(loading) = self.loading.as_mut() else { return Default::default() };
         loading.open = loading.open.saturating_sub(1);
-        let (heard, greets) = (loading.heard.clone(), std::mem::take(&mut loading.greets));
+        let (heard, greets) = (loading.facts.clone(), std::mem::take(&mut loading.new_followers));
         if loading.open == 0 {
             self.loading = None;
         }

@@ -52,7 +52,7 @@ impl StoredVisibility {
     }
 
     /// Notifies the user's sessions and followers, and the channels they are present in.
-    pub fn tell(self, core: &mut Core, user: &Arc<str>) {
+    pub fn publish(self, core: &mut Core, user: &Arc<str>) {
         let StoredVisibility { version, visibility, presences } = self;
         let update = UserUpdate::Fact(UserFact::Shown { version, visibility });
         core.notify(Notice::StatusUpdate { user: user.clone(), update });

@@ -62,7 +62,7 @@ impl WatchedRoom {
     }
 
     /// The same as everyone may see it, written once for each version.
-    fn members_for_anybody(&mut self) -> Arc<[u8]> {
+    fn public_members(&mut self) -> Arc<[u8]> {
         let now = (self.version(), self.mode);
         if let Some((version, mode, body)) = &self.encoded
             && (*version, *mode) == now
@@ -118,13 +118,13 @@ impl Rooms {
     }
 
     /// Sends watchers the changes that were applied, or schedules the end of the tick.
-    pub(super) fn tell_room(&mut self, core: &mut Core, channel: &Arc<str>) {
+    pub(super) fn send_updates(&mut self, core: &mut Core, channel: &Arc<str>) {
         let tick_ms = core.node.settings.tick_ms;
         let Some(watched) = self.rooms.get_mut(channel) else { return };
         let told = watched.room.take_emitted();
         if watched.mode == PresenceMode::Full {
             for update in told {
-                self.tell_update(core, channel, &update);
+                self.send_update(core, channel, &update);
             }
         } else if !told.is_empty() && !std::mem::replace(&mut watched.ticking, true) {
             core.agenda.set(core.now + tick_ms, Timer::PresenceTick(channel.clone()));
@@ -148,25 +148,25 @@ impl Rooms {
             (counts || member.visibility != Visibility::Everyone) && eyes.is_close(user)
         };
         if eyes.user.is_none() || !watched.room.snapshot().members.iter().any(more) {
-            return Some(watched.members_for_anybody());
+            return Some(watched.public_members());
         }
         let sees = |user: &str, visibility| eyes.sees(user, visibility);
         Some(watched.members(&sees, |user| eyes.follows(user)))
     }
 
-    fn tell_update(&mut self, core: &mut Core, channel: &Arc<str>, update: &PresenceUpdate) {
+    fn send_update(&mut self, core: &mut Core, channel: &Arc<str>, update: &PresenceUpdate) {
         let first = update.to + 1 - update.changes.len() as u64;
         for (at, change) in update.changes.iter().enumerate() {
             let version = first + at as u64;
             if let AttendanceChange::VisibilityChanged { from, to } = change {
-                self.tell_face(core, channel, update, (*from, *to), version);
+                self.send_visibility_change(core, channel, update, (*from, *to), version);
                 continue;
             }
             let close: BTreeSet<u32> = match update.visibility {
                 Visibility::Everyone => BTreeSet::new(),
                 _ => core.users.sessions_close_to(&update.user).map(|id| id.index).collect(),
             };
-            self.tell_watchers(core, channel, (version - 1, version), &close, |eyes| {
+            self.send_to_watchers(core, channel, (version - 1, version), &close, |eyes| {
                 let mut tail = Vec::new();
                 let sees = |user: &str, visibility| eyes.sees(user, visibility);
                 json::change_tail(&mut tail, channel, update, change, version, &sees);
@@ -176,7 +176,7 @@ impl Rooms {
     }
 
     /// A user's visibility changed: they disappear for some watchers and appear for others, in one version.
-    fn tell_face(
+    fn send_visibility_change(
         &mut self,
         core: &mut Core,
         channel: &Arc<str>,
@@ -196,7 +196,7 @@ impl Rooms {
             count,
             ..RoomDifference::default()
         };
-        self.tell_difference(core, channel, &difference, PresenceMode::Full);
+        self.send_difference(core, channel, &difference, PresenceMode::Full);
     }
 
     /// The crowd has grown or shrunk past a threshold: watchers are sent the new mode.
@@ -212,7 +212,7 @@ impl Rooms {
         watched.mode = mode;
         let version = watched.room.version();
         watched.tick = TickChanges::at(version);
-        self.tell_watchers(core, channel, (version, version), &BTreeSet::new(), |_| {
+        self.send_to_watchers(core, channel, (version, version), &BTreeSet::new(), |_| {
             let mut tail = Vec::new();
             json::mode_tail(&mut tail, channel, mode, version);
             tail
@@ -234,12 +234,12 @@ impl Rooms {
         if mode != PresenceMode::Full
             && let Some(difference) = watched.tick.settle(watched.room.snapshot())
         {
-            self.tell_difference(core, channel, &difference, mode);
+            self.send_difference(core, channel, &difference, mode);
         }
     }
 
     /// The channel was read again: what was not sent yet is sent as one difference.
-    pub(super) fn tell_reading(
+    pub(super) fn send_reloaded(
         &mut self,
         core: &mut Core,
         channel: &Arc<str>,
@@ -256,10 +256,10 @@ impl Rooms {
             difference.from = watched.tick.version();
         }
         watched.tick = TickChanges::at(difference.to);
-        self.tell_difference(core, channel, &difference, mode);
+        self.send_difference(core, channel, &difference, mode);
     }
 
-    fn tell_difference(
+    fn send_difference(
         &mut self,
         core: &mut Core,
         channel: &str,
@@ -267,7 +267,7 @@ impl Rooms {
         mode: PresenceMode,
     ) {
         let close = self.close_to(core, difference, mode);
-        self.tell_watchers(core, channel, (difference.from, difference.to), &close, |eyes| {
+        self.send_to_watchers(core, channel, (difference.from, difference.to), &close, |eyes| {
             let mut tail = Vec::new();
             let sees = |user: &str, visibility| eyes.sees(user, visibility);
             match mode {
@@ -299,7 +299,7 @@ impl Rooms {
     }
 
     /// Written once for everyone, and once for each session that may see more.
-    fn tell_watchers(
+    fn send_to_watchers(
         &mut self,
         core: &mut Core,
         channel: &str,
@@ -308,23 +308,23 @@ impl Rooms {
         write: impl Fn(RoomViewer<'_>) -> Vec<u8>,
     ) {
         let now = core.now;
-        let Some(place) = core.roster.find(Namespace::Presence, channel.as_bytes()) else { return };
-        let pool = core.pool.clone();
+        let Some(place) = core.routing.find(Namespace::Presence, channel.as_bytes()) else { return };
+        let pool = core.event_memory.clone();
         let told = WatchedVersion { channel: channel.into(), from, version };
         let event = |tail: Vec<u8>| Event::presence(tail.into_boxed_slice(), now, told.clone(), &pool);
         let shared = event(write(RoomViewer { users: &core.users, user: None }));
-        let listeners = std::mem::take(&mut core.roster.place_mut(place).listeners);
+        let listeners = std::mem::take(&mut core.routing.place_mut(place).listeners);
         for &listener in &listeners {
             if !close.contains(&listener) {
-                core.tell(listener, &shared);
+                core.deliver_event(listener, &shared);
                 continue;
             }
             let session = core.listeners.at(listener).session();
             let user = session.and_then(|session| session.identity.user.clone());
             let own = event(write(RoomViewer { users: &core.users, user: user.as_deref() }));
-            core.tell(listener, &own);
+            core.deliver_event(listener, &own);
         }
-        core.roster.place_mut(place).listeners = listeners;
+        core.routing.place_mut(place).listeners = listeners;
     }
 }
 

@@ -38,7 +38,7 @@ pub(crate) struct PresenceChange {
     pub listener: Option<ListenerId>,
     pub claim: Option<ReplyTo>,
     /// It joins where it was: read first.
-    pub again: bool,
+    pub reads_first: bool,
     /// The outcome of its commit is unknown: only find out whether it happened.
     pub unknown: bool,
     /// The user's membership as it was cached when the change began. May be stale.
@@ -56,14 +56,14 @@ impl PresenceChange {
             action,
             listener: None,
             claim: None,
-            again: false,
+            reads_first: false,
             unknown: false,
             cached_membership: None,
         }
     }
 
     /// Not a command: a session comes back, is announced anew, or is lost.
-    pub fn is_by_itself(&self) -> bool {
+    pub fn is_automatic(&self) -> bool {
         let own = matches!(
             self.action,
             PresenceAction::Input(

@@ -7,7 +7,7 @@ use super::decision::{CommittedPresence, PresenceDecision, PresenceOutcome};
 use super::hold::HoldDecision;
 use super::queue::ChangeQueue;
 use super::sweep::{SweepDecision, SweptPresence, receipt_of};
-use super::topic::tell_topic;
+use super::topic::wake_topic;
 use crate::core::listener::ListenerId;
 use crate::core::{CommandReply, Core, Feature, Notice, ReplyTo, Timer, refusal};
 use crate::event::Namespace;
@@ -36,7 +36,7 @@ pub(super) struct PresenceChanges {
     /// How many changes of a session are under way.
     busy: HashMap<ListenerId, u32, RandomState>,
     /// Changes that the store did not take and that would not be repeated otherwise.
-    later: VecDeque<(Time, PresenceChange)>,
+    retries: VecDeque<(Time, PresenceChange)>,
 }
 
 impl PresenceChanges {
@@ -45,7 +45,7 @@ impl PresenceChanges {
             transactions: Transactions::new(Feature::Presence),
             queue: ChangeQueue::default(),
             busy: HashMap::default(),
-            later: VecDeque::new(),
+            retries: VecDeque::new(),
         }
     }
 
@@ -92,7 +92,7 @@ impl PresenceChanges {
 
     /// Changes that the store did not take are tried again.
     pub fn retry(&mut self, core: &mut Core) {
-        while let Some((_, change)) = self.later.pop_front_if(|(due, _)| *due <= core.now) {
+        while let Some((_, change)) = self.retries.pop_front_if(|(due, _)| *due <= core.now) {
             self.start(core, change);
         }
         self.start_next(core);
@@ -106,7 +106,7 @@ impl PresenceChanges {
 
     /// A client that joins is assumed to be absent, which is usually so and spares the reading.
     fn start(&mut self, core: &mut Core, change: PresenceChange) {
-        let facts = if change.is_join() && !change.again && !change.unknown {
+        let facts = if change.is_join() && !change.reads_first && !change.unknown {
             Facts::assuming(change.key.clone(), None)
         } else {
             known(core, &change)
@@ -187,7 +187,7 @@ impl PresenceChanges {
             }
             TransactionEnd::Committed(..) => self.end(core, &change, Ok(Vec::new())),
             TransactionEnd::Done(PresenceOutcome::Refused(refusal)) => self.end(core, &change, Err(refusal)),
-            TransactionEnd::Done(PresenceOutcome::FoundOut(attendee)) => {
+            TransactionEnd::Done(PresenceOutcome::Resolved(attendee)) => {
                 if let Some(ChannelClient { client, node: home, state, .. }) = attendee {
                     // It happened: its session must know.
                     let action = PresenceAction::Input(AttendanceInput::Join { client, node: home, state });
@@ -221,12 +221,12 @@ impl PresenceChanges {
     /// The store did not take a change: the caller is refused. An unknown outcome is resolved; a departure is
     /// tried again, and so is what no one waits for and would not be repeated otherwise.
     fn failed(&mut self, core: &mut Core, mut change: PresenceChange, unknown: bool, answer: &StoreAnswer) {
-        let Some(claim) = change.claim.take() else { return self.try_later(core, change, answer) };
+        let Some(claim) = change.claim.take() else { return self.retry_later(core, change, answer) };
         core.finish(claim, Err(refusal(answer)));
         let too_large = matches!(answer, StoreAnswer::Failed(StoreError::TooLarge { .. }));
         match &change.action {
             PresenceAction::Input(AttendanceInput::Leave { .. }) if !too_large => {
-                self.try_later(core, change, answer)
+                self.retry_later(core, change, answer)
             }
             PresenceAction::Input(AttendanceInput::Join { .. } | AttendanceInput::Update { .. })
                 if unknown =>
@@ -239,12 +239,12 @@ impl PresenceChanges {
     }
 
     /// It keeps its place in the queue. Commands behind it are refused at once.
-    fn try_later(&mut self, core: &mut Core, change: PresenceChange, answer: &StoreAnswer) {
+    fn retry_later(&mut self, core: &mut Core, change: PresenceChange, answer: &StoreAnswer) {
         for claim in self.queue.give_up(&change.key) {
             core.finish(claim, Err(refusal(answer)));
         }
         let due = core.now + RETRY_AFTER_MS;
-        self.later.push_back((due, change));
+        self.retries.push_back((due, change));
         core.agenda.set(due, Timer::RetryPresence);
     }
 
@@ -263,10 +263,10 @@ impl PresenceChanges {
         self.note(core, &change);
         note_alone(core, &change, receipt.put.first().copied().zip(alone));
         self.end(core, &change, Ok(Vec::new()));
-        tell_topic(core, receipt);
+        wake_topic(core, receipt);
         let user = change.key.user.clone();
         let connected = change.is_own_channel() && is_arrival(&changes);
-        self.tell_commit(core, change, at, changes, stay, receipt);
+        self.announce(core, change, at, changes, stay, receipt);
         if concerns_party {
             core.notify(Notice::MemberChanged { user, recorded: true });
         } else if connected {
@@ -275,16 +275,16 @@ impl PresenceChanges {
     }
 
     fn swept(&mut self, core: &mut Core, swept: Vec<SweptPresence>, commit: &Commit, receipt: &Receipt) {
-        tell_topic(core, receipt);
+        wake_topic(core, receipt);
         for (at, swept) in swept.into_iter().enumerate() {
             let part = receipt_of(&swept, at, commit, receipt);
             core.stats.presences_swept.add(1);
-            self.tell_commit(core, swept.change, core.now, swept.changes, swept.stay, &part);
+            self.announce(core, swept.change, core.now, swept.changes, swept.stay, &part);
         }
     }
 
     /// Notifies held presences, followers, and watchers here and on other nodes.
-    fn tell_commit(
+    fn announce(
         &mut self,
         core: &mut Core,
         change: PresenceChange,
@@ -302,7 +302,7 @@ impl PresenceChanges {
         if !change.anonymous && concerns_followers(&change, &changes) {
             // Who is gone was deleted; what else was put is not their presence.
             let version = if stay.is_some() { receipt.put.first() } else { receipt.deleted.last() };
-            tell_followers(core, &change, version.copied().unwrap_or(0), stay, &changes);
+            notify_followers(core, &change, version.copied().unwrap_or(0), stay, &changes);
         }
         let PresenceChange { key, name, anonymous, .. } = change;
         let visibility = change.visibility.unwrap_or_default();
@@ -312,7 +312,7 @@ impl PresenceChanges {
         core.effects.bus_messages.extend(core.node.presence_packet(&told));
         let entry = core.node.registry.find(Namespace::Presence, told.channel.as_bytes());
         let mask = entry.map_or(0, |entry| entry.mask()) & !(1u64 << core.index);
-        core.effects.update.extend(shards_of(mask).map(|shard| (shard, told.clone())));
+        core.effects.channel_updates.extend(shards_of(mask).map(|shard| (shard, told.clone())));
         core.notify(Notice::PresenceChanged(told));
     }
 
@@ -414,7 +414,7 @@ pub(super) fn loss_at(core: &Core, id: ListenerId, channel: &str, at: Time) -> O
 /// The presence that a session is about to leave or lose, when it is known without reading. A client that leaves on purpose
 /// is not there for the session from now on.
 fn known(core: &mut Core, change: &PresenceChange) -> Option<Versioned<PresenceRow>> {
-    let home = core.node.home();
+    let home = core.node.node_epoch();
     let session = core.session_mut(change.listener?)?;
     let channel = &change.key.channel;
     let state = match &change.action {
@@ -442,7 +442,7 @@ fn note_alone(core: &mut Core, change: &PresenceChange, alone: Option<(u64, Time
 }
 
 /// A user's status may have changed: notifies their followers, and their sessions of a removal by an app.
-fn tell_followers(
+fn notify_followers(
     core: &mut Core,
     change: &PresenceChange,
     version: u64,

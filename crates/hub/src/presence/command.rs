@@ -4,7 +4,7 @@
 use super::Presence;
 use crate::core::Core;
 use crate::core::command::{
-    Caller, CommandResult, CommandStop, carried_subscribe, parse_channel, permitted, refuse, unavailable,
+    Caller, CommandResult, CommandStop, parse_channel, permitted, refuse, subscribe_on_bus, unavailable,
 };
 use crate::core::listener::ListenerId;
 use crate::event::Namespace;
@@ -31,7 +31,7 @@ impl Presence {
         if session.is_some_and(|s| s.present.joined() >= most && !s.present.has(&name)) {
             return refuse(Code::TooLarge, format!("a client is present in at most {most} channels"));
         }
-        let claim = core.replies.claim(caller.link.id);
+        let claim = core.replies.expect_reply(caller.link.id);
         self.join(core, id, &name, state, Some(claim));
         Err(CommandStop::Begun(claim))
     }
@@ -46,7 +46,7 @@ impl Presence {
         let state = state_of(core, &update.state)?;
         let channel = parse_channel(&update.channel)?;
         let name = permitted(core, caller, id, Verb::Join, &channel)?;
-        let claim = core.replies.claim(caller.link.id);
+        let claim = core.replies.expect_reply(caller.link.id);
         self.update(core, id, &name, state, claim);
         Err(CommandStop::Begun(claim))
     }
@@ -62,7 +62,7 @@ impl Presence {
         if parse_channel(channel)?.is_reserved() {
             return refuse(Code::NotAllowed, format!("nobody leaves {channel:?} by name; the server does"));
         }
-        let claim = core.replies.claim(caller.link.id);
+        let claim = core.replies.expect_reply(caller.link.id);
         self.leave(core, id, channel, OfflineReason::Left, Some(claim));
         Err(CommandStop::Begun(claim))
     }
@@ -76,7 +76,7 @@ impl Presence {
     ) -> CommandResult<()> {
         let channel = parse_channel(&who.channel)?;
         let name = permitted(core, caller, id, Verb::Presence, &channel)?;
-        let claim = core.replies.claim(caller.link.id);
+        let claim = core.replies.expect_reply(caller.link.id);
         let viewer = core.user_of(id);
         self.rooms.ask_who(core, &name, who, viewer, claim);
         Err(CommandStop::Submitted)
@@ -98,13 +98,13 @@ impl Presence {
         let channel = parse_channel(name)?;
         permitted(core, caller, id, Verb::Presence, &channel)?;
         // Subscribed first, read then: changes in between are received.
-        carried_subscribe(core, caller, id, Namespace::Channel, name)?;
+        subscribe_on_bus(core, caller, id, Namespace::Channel, name)?;
         carry_presence(core, caller, name)?;
         let Some(members) = self.rooms.members(core, name, id, caller.link.id) else {
             return Err(CommandStop::Pause);
         };
         core.subscribe(id, Namespace::Presence, name.as_bytes());
-        self.rooms.release_updates(core, name);
+        self.rooms.end_interest(core, name);
         tavern_wire::json::reply::members(body, &members);
         Ok(())
     }
@@ -124,10 +124,10 @@ fn state_of(core: &Core, text: &str) -> CommandResult<ClientState> {
 fn carry_presence(core: &mut Core, caller: &Caller, name: &str) -> CommandResult<()> {
     let node = core.node.clone();
     let link = Some((core.index, caller.link.id));
-    match node.carrier.hold().carry(Namespace::Presence, name.as_bytes(), link) {
+    match node.bus_interests.lock().request(Namespace::Presence, name.as_bytes(), link) {
         InterestState::Yes => Ok(()),
         InterestState::Wait => {
-            core.linger(Namespace::Presence, name.as_bytes().into());
+            core.release_later(Namespace::Presence, name.as_bytes().into());
             Err(CommandStop::Pause)
         }
         InterestState::Failed => unavailable(),

@@ -36,7 +36,7 @@ pub(super) enum PresenceOutcome {
         wakes: bool,
     },
     /// What was found of a client whose change had an unknown outcome.
-    FoundOut(Option<ChannelClient>),
+    Resolved(Option<ChannelClient>),
     Changed(CommittedPresence),
     Held,
     Swept(Vec<SweptPresence>, Box<Commit>),
@@ -75,17 +75,17 @@ fn decide_change(change: &mut PresenceChange, core: &Core, facts: &Facts) -> Dec
         return DecisionStep::Need(vec![Need::Presence(change.key.clone())]);
     };
     if change.unknown {
-        return DecisionStep::Done(PresenceOutcome::FoundOut(find_out(change, found)));
+        return DecisionStep::Done(PresenceOutcome::Resolved(find_client(change, found)));
     }
     if change.is_join() && change.listener.is_some_and(|id| !is_settled(core, id)) {
         // It has ended or moves: joining now would take it away from its new node.
         let refusal = Refusal::new(Code::Gone, "the session has ended; say hello again");
         return DecisionStep::Done(PresenceOutcome::Refused(refusal));
     }
-    if !is_still_meant(core, change) {
+    if !is_still_valid(core, change) {
         return DecisionStep::Done(PresenceOutcome::Dropped);
     }
-    insist(core, change, found);
+    join_if_lost(core, change, found);
     if let Some(found) = found.filter(|_| change.listener.is_none()) {
         // No local session: keep the stored name.
         (change.name, change.anonymous) = (found.row.name.clone(), found.row.anonymous);
@@ -95,7 +95,7 @@ fn decide_change(change: &mut PresenceChange, core: &Core, facts: &Facts) -> Dec
     let before = found.map(|found| found.row.attendance.clone()).unwrap_or_default();
     let mut attendance = before.clone();
     // Read once: the node may begin a new epoch at any moment, and client and writer must have the same.
-    let home = core.node.home();
+    let home = core.node.node_epoch();
     let mut changes = apply(core.now, change, &home, &mut attendance);
     if let Some((from, to)) = shown.zip(change.visibility)
         && from != to
@@ -186,7 +186,7 @@ pub(super) fn changed(
 }
 
 /// The client of a change whose outcome was unknown, if it is present.
-fn find_out(change: &PresenceChange, found: Option<&Versioned<PresenceRow>>) -> Option<ChannelClient> {
+fn find_client(change: &PresenceChange, found: Option<&Versioned<PresenceRow>>) -> Option<ChannelClient> {
     let PresenceAction::Input(AttendanceInput::Join { client, .. } | AttendanceInput::Update { client, .. }) =
         &change.action
     else {
@@ -196,8 +196,8 @@ fn find_out(change: &PresenceChange, found: Option<&Versioned<PresenceRow>>) -> 
 }
 
 /// What a session does by itself is compared with what it does now. False: it means nothing any more.
-fn is_still_meant(core: &Core, change: &mut PresenceChange) -> bool {
-    if !change.is_by_itself() {
+fn is_still_valid(core: &Core, change: &mut PresenceChange) -> bool {
+    if !change.is_automatic() {
         return true;
     }
     let session = change.listener.and_then(|id| core.session(id));
@@ -217,14 +217,14 @@ fn is_still_meant(core: &Core, change: &mut PresenceChange) -> bool {
 }
 
 /// A client that was taken for lost while its session lives is present as far as it knows: its update is a join.
-fn insist(core: &Core, change: &mut PresenceChange, found: Option<&Versioned<PresenceRow>>) {
+fn join_if_lost(core: &Core, change: &mut PresenceChange, found: Option<&Versioned<PresenceRow>>) {
     let PresenceAction::Input(AttendanceInput::Update { client, state }) = &change.action else { return };
     let living = found.is_some_and(|found| found.row.attendance.connected().any(|a| a.client == *client));
     let session = change.listener.and_then(|id| core.session(id));
     if !living && session.is_some_and(|session| session.present.has(&change.key.channel)) {
         let (client, state) = (*client, Some(state.clone()));
         change.action =
-            PresenceAction::Input(AttendanceInput::Join { client, node: core.node.home(), state });
+            PresenceAction::Input(AttendanceInput::Join { client, node: core.node.node_epoch(), state });
     }
 }
 

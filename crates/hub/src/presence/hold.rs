@@ -87,7 +87,7 @@ pub(super) fn decide_held(
         remove_hold(&mut commit, &change.key);
         return DecisionStep::Commit { commit, outcome: PresenceOutcome::Held };
     }
-    let mut commit = commit_of(core, change, core.node.home(), &before, attendance.clone(), &changes);
+    let mut commit = commit_of(core, change, core.node.node_epoch(), &before, attendance.clone(), &changes);
     // If a carrier moves meanwhile, all of this is decided again.
     let mut expect = |key: PresenceKey, row: Option<&Versioned<PresenceRow>>| {
         let version = row.map_or(0, |row| row.version);

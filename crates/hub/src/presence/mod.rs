@@ -32,7 +32,7 @@ pub(crate) struct Presence {
     /// Channels whose presence is watched from this shard.
     rooms: Rooms,
     /// Joins that wait until the visibility of their user is known.
-    put_off: BTreeMap<Arc<str>, Vec<WaitingJoin>>,
+    waiting_joins: BTreeMap<Arc<str>, Vec<WaitingJoin>>,
 }
 
 /// A join that waits until the visibility of its user is known.
@@ -45,7 +45,7 @@ struct WaitingJoin {
 
 impl Presence {
     pub fn new() -> Presence {
-        Presence { changes: PresenceChanges::new(), rooms: Rooms::default(), put_off: BTreeMap::new() }
+        Presence { changes: PresenceChanges::new(), rooms: Rooms::default(), waiting_joins: BTreeMap::new() }
     }
 
     pub fn answered(&mut self, core: &mut Core, ticket: Ticket, answer: StoreAnswer) {
@@ -78,7 +78,7 @@ impl Presence {
     /// Whether the presence of a session in its user's own channel is not committed yet.
     pub fn is_announcing(&self, core: &Core, id: ListenerId) -> bool {
         let Some(user) = core.user_of(id) else { return false };
-        self.put_off.contains_key(&user) || self.changes.is_under_way(&own_key(&user))
+        self.waiting_joins.contains_key(&user) || self.changes.is_under_way(&own_key(&user))
     }
 
     /// The watched channels, for timers and notices about them.
@@ -88,13 +88,13 @@ impl Presence {
 
     /// The last session of a user here has ended: nothing waits for their visibility any more.
     pub fn user_left(&mut self, user: &str) {
-        self.put_off.remove(user);
+        self.waiting_joins.remove(user);
     }
 }
 
 impl WatchedVersions for Presence {
-    fn told(&self, channel: &str) -> Option<u64> {
-        self.rooms.told(channel)
+    fn known_version(&self, channel: &str) -> Option<u64> {
+        self.rooms.known_version(channel)
     }
 
     fn base(&self, channel: &str) -> Option<u64> {

@@ -26,10 +26,10 @@ impl ChangeQueue {
     pub fn enter(&mut self, change: PresenceChange) -> Option<PresenceChange> {
         match self.waiting.entry(change.key.clone()) {
             Entry::Occupied(mut line) => {
-                if change.is_by_itself() {
+                if change.is_automatic() {
                     // Coming and going by itself: only the last of it counts.
                     line.get_mut()
-                        .retain(|earlier| !(earlier.is_by_itself() && earlier.listener == change.listener));
+                        .retain(|earlier| !(earlier.is_automatic() && earlier.listener == change.listener));
                 }
                 line.get_mut().push_back(change);
                 None

@@ -22,11 +22,11 @@ use tavern_wire::json::presence as json;
 #[derive(Default)]
 pub(crate) struct Rooms {
     pub(super) rooms: HashMap<Arc<str>, WatchedRoom, RandomState>,
-    under_way: HashMap<Ticket, RoomRequest, RandomState>,
+    requests: HashMap<Ticket, RoomRequest, RandomState>,
     /// Channels that are being read before they can be watched.
     reading: BTreeMap<Arc<str>, RoomLoad>,
     /// Channels without a watcher whose changes come here: they are being read for one.
-    held: HashMap<Arc<str>, Arc<NameEntry>, RandomState>,
+    early_interest: HashMap<Arc<str>, Arc<NameEntry>, RandomState>,
     /// Channels that are further in the store than here, and how far.
     behind: BTreeMap<Arc<str>, u64>,
 }
@@ -53,7 +53,7 @@ enum RoomRequest {
 pub(super) struct RoomLoad {
     snapshot: RoomSnapshot,
     after: Option<Arc<str>>,
-    heard: Vec<ChannelUpdate>,
+    updates: Vec<ChannelUpdate>,
     /// More changes came than are kept: it must be read again.
     overflowed: bool,
     claims: Vec<ReplyTo>,
@@ -64,15 +64,15 @@ const WHO_USERS: u64 = 100;
 /// One page of a channel's members.
 const PAGE: u32 = 1000;
 /// How long a missing change may take before the channel is read again.
-const HOLE_MS: u64 = 1_000;
+const MISSING_MS: u64 = 1_000;
 /// How long a channel that was read may wait for its first watcher.
 const FRESH_MS: u64 = 1_000;
 /// Changes that are kept while a channel is read; with more it is read again.
-const HEARD_MAX: usize = 10_000;
+const UPDATES_MAX: usize = 10_000;
 
 impl Rooms {
     pub fn answered(&mut self, core: &mut Core, ticket: Ticket, answer: StoreAnswer) {
-        match (self.under_way.remove(&ticket), answer) {
+        match (self.requests.remove(&ticket), answer) {
             (Some(RoomRequest::Members { channel }), answer) => self.roster_read(core, channel, answer),
             (Some(RoomRequest::Compare { channel }), StoreAnswer::Read(Found::Roster(roster))) => {
                 self.compare(core, &channel, &roster);
@@ -87,10 +87,10 @@ impl Rooms {
     }
 
     fn ask(&mut self, core: &mut Core, question: RoomRequest, work: Work) {
-        self.under_way.insert(core.submit(Feature::Presence, work), question);
+        self.requests.insert(core.submit(Feature::Presence, work), question);
     }
 
-    pub fn told(&self, channel: &str) -> Option<u64> {
+    pub fn known_version(&self, channel: &str) -> Option<u64> {
         self.rooms.get(channel).map(|watched| watched.room.version())
     }
 
@@ -117,9 +117,9 @@ impl Rooms {
             return self.room_members(core, channel, id);
         }
         // Before the read begins: changes meanwhile must be received.
-        self.hold_update(core, channel);
+        self.begin_interest(core, channel);
         let known = self.reading.contains_key(channel);
-        let claim = core.replies.claim_pause(link);
+        let claim = core.replies.expect_refusal(link);
         self.reading.entry(channel.clone()).or_default().claims.push(claim);
         if !known {
             self.read_roster(core, channel.clone(), None);
@@ -128,21 +128,21 @@ impl Rooms {
     }
 
     /// Routes the changes of a channel to this shard before its first watcher is there.
-    fn hold_update(&mut self, core: &mut Core, channel: &Arc<str>) {
-        if !self.held.contains_key(channel) && !is_watched(core, channel) {
+    fn begin_interest(&mut self, core: &mut Core, channel: &Arc<str>) {
+        if !self.early_interest.contains_key(channel) && !is_watched(core, channel) {
             let entry = core.node.registry.intern(Namespace::Presence, channel.as_bytes());
             entry.added(core.index, true);
-            self.held.insert(channel.clone(), entry);
+            self.early_interest.insert(channel.clone(), entry);
         }
     }
 
     /// It has a watcher by now, or will have none.
-    pub(crate) fn release_updates(&mut self, core: &mut Core, channel: &str) {
-        let Some(entry) = self.held.remove(channel) else { return };
+    pub(crate) fn end_interest(&mut self, core: &mut Core, channel: &str) {
+        let Some(entry) = self.early_interest.remove(channel) else { return };
         let unheard = entry.removed(core.index, !is_watched(core, channel));
         core.node.registry.forget(Namespace::Presence, &entry);
         if unheard {
-            core.linger(Namespace::Presence, entry.name.clone());
+            core.release_later(Namespace::Presence, entry.name.clone());
         }
     }
 
@@ -150,7 +150,7 @@ impl Rooms {
     fn forget_unwatched(&mut self, core: &mut Core, channel: &str) {
         if !is_watched(core, channel) {
             self.rooms.remove(channel);
-            self.release_updates(core, channel);
+            self.end_interest(core, channel);
         }
     }
 
@@ -167,7 +167,7 @@ impl Rooms {
                 }
                 self.forget_unwatched(core, &channel);
                 // Watchers get the difference as soon as it can be read.
-                core.agenda.set(core.now + HOLE_MS, Timer::ChannelCheck(channel));
+                core.agenda.set(core.now + MISSING_MS, Timer::ChannelCheck(channel));
             }
             return;
         };
@@ -198,15 +198,15 @@ impl Rooms {
                 self.end_tick(core, &channel);
                 if let Some(watched) = self.rooms.get_mut(&channel) {
                     let difference = watched.room.replace(reading.snapshot);
-                    self.tell_reading(core, &channel, difference);
+                    self.send_reloaded(core, &channel, difference);
                 }
                 if let Some(watched) = self.rooms.get_mut(&channel) {
                     watched.catch_up();
                 }
-                self.tell_room(core, &channel);
+                self.send_updates(core, &channel);
             }
             // It was read again for watchers that have gone meanwhile.
-            None if !is_watched(core, &channel) && !self.held.contains_key(&channel) => return,
+            None if !is_watched(core, &channel) && !self.early_interest.contains_key(&channel) => return,
             None => {
                 let watched = self.watched(core, &channel, Room::new(reading.snapshot));
                 let base = watched.base();
@@ -214,7 +214,7 @@ impl Rooms {
                 core.notify(Notice::ChannelLoaded { channel: channel.clone(), base });
             }
         }
-        for update in reading.heard {
+        for update in reading.updates {
             self.apply_update(core, &update);
         }
         if reading.overflowed {
@@ -230,8 +230,8 @@ impl Rooms {
     /// A change of a channel, from this shard, another one, or another node.
     pub fn apply_update(&mut self, core: &mut Core, told: &ChannelUpdate) {
         if let Some(reading) = self.reading.get_mut(&told.channel) {
-            if reading.heard.len() < HEARD_MAX {
-                reading.heard.push(told.clone());
+            if reading.updates.len() < UPDATES_MAX {
+                reading.updates.push(told.clone());
             } else {
                 reading.overflowed = true;
             }
@@ -239,11 +239,11 @@ impl Rooms {
         let Some(watched) = self.rooms.get_mut(&told.channel) else { return };
         watched.touch(&told.update);
         match watched.room.apply((*told.update).clone()) {
-            Applied::Emitted => self.tell_room(core, &told.channel),
+            Applied::Emitted => self.send_updates(core, &told.channel),
             Applied::Old => {}
             Applied::Gap => {
                 // Changes of two nodes may overtake each other: the missing one is usually on its way.
-                core.agenda.set(core.now + HOLE_MS, Timer::ChannelCheck(told.channel.clone()));
+                core.agenda.set(core.now + MISSING_MS, Timer::ChannelCheck(told.channel.clone()));
             }
         }
     }
@@ -263,8 +263,8 @@ impl Rooms {
 
     /// Compares the watched channels with the store: the loss of a last change shows in nothing else. Done at each
     /// heartbeat while there are other nodes.
-    pub fn look_at_rooms(&mut self, core: &mut Core) {
-        if !core.node.carrier.reaches_others() {
+    pub fn compare_rooms(&mut self, core: &mut Core) {
+        if !core.node.bus_interests.reaches_others() {
             return;
         }
         let mut channels: Vec<Arc<str>> = self.rooms.keys().cloned().collect();
@@ -282,7 +282,7 @@ impl Rooms {
         let nobody = roster.users == 0 && watched.room.snapshot().members.is_empty();
         if roster.version > watched.room.version() && !nobody {
             self.behind.insert(channel.clone(), roster.version);
-            core.agenda.set(core.now + HOLE_MS, Timer::ChannelCheck(channel.clone()));
+            core.agenda.set(core.now + MISSING_MS, Timer::ChannelCheck(channel.clone()));
         }
     }
 
@@ -344,7 +344,7 @@ fn insert(snapshot: &mut RoomSnapshot, row: Versioned<PresenceRow>) {
 }
 
 fn is_watched(core: &Core, channel: &str) -> bool {
-    core.roster.find(Namespace::Presence, channel.as_bytes()).is_some()
+    core.routing.find(Namespace::Presence, channel.as_bytes()).is_some()
 }
 
 fn who_read(core: &Core, counts_only: bool, viewer: Option<&str>, answer: StoreAnswer) -> CommandReply {

@@ -33,9 +33,9 @@ impl Presence {
             user.filter(|user| core.users.contains(user) && core.users.visibility(user).is_none())
         {
             let put_off = WaitingJoin { listener: id, channel: channel.into(), state, claim };
-            return self.put_off.entry(user).or_default().push(put_off);
+            return self.waiting_joins.entry(user).or_default().push(put_off);
         }
-        let home = core.node.home();
+        let home = core.node.node_epoch();
         let join = |client| AttendanceInput::Join { client, node: home, state };
         self.change(core, id, channel, join, claim);
     }
@@ -48,11 +48,11 @@ impl Presence {
         channel: &str,
         state: Option<ClientState>,
     ) {
-        let home = core.node.home();
+        let home = core.node.node_epoch();
         if let Some(change) =
             change_of(core, id, channel, |client| AttendanceInput::Join { client, node: home, state }, None)
         {
-            self.changes.begin(core, PresenceChange { again: true, ..change });
+            self.changes.begin(core, PresenceChange { reads_first: true, ..change });
         }
     }
 
@@ -241,14 +241,14 @@ impl Presence {
 
     /// The visibility of a user is known: their joins that waited for it go on.
     pub(crate) fn visibility_loaded(&mut self, core: &mut Core, user: &str) {
-        for one in self.put_off.remove(user).unwrap_or_default() {
+        for one in self.waiting_joins.remove(user).unwrap_or_default() {
             self.join(core, one.listener, &one.channel, one.state, one.claim);
         }
     }
 
     /// The visibility of a user could not be loaded: commands that wait for it are refused, the rest waits on.
     pub(crate) fn visibility_failed(&mut self, core: &mut Core, user: &Arc<str>, answer: &StoreAnswer) {
-        let Some(put_off) = self.put_off.get_mut(user) else { return };
+        let Some(put_off) = self.waiting_joins.get_mut(user) else { return };
         for one in put_off.extract_if(.., |one| one.claim.is_some()) {
             if let Some(claim) = one.claim {
                 core.finish(claim, Err(refusal(answer)));

@@ -41,7 +41,7 @@ impl SweepDecision {
                 ..PresenceChange::of(row.row.key.clone(), PresenceAction::Input(input))
             };
             let stay = PresenceSummary::of(&attendance);
-            let part = commit_of(core, &change, core.node.home(), before, attendance, &changes);
+            let part = commit_of(core, &change, core.node.node_epoch(), before, attendance, &changes);
             let key = RowKey::Presence(change.key.clone());
             whole.expects.push(Expect { key, version: row.version });
             whole.deletes.extend(part.deletes);

@@ -9,7 +9,7 @@ use tavern_store::{Append, Receipt};
 use tavern_wire::json::event::{stored, transition};
 
 pub(super) fn transitions(core: &Core, change: &PresenceChange, changes: &[AttendanceChange]) -> Vec<Append> {
-    if !core.node.tells_presence() || !change.is_own_channel() {
+    if !core.node.publishes_presence() || !change.is_own_channel() {
         return Vec::new();
     }
     let told = changes.iter().filter_map(|change| match change {
@@ -27,7 +27,7 @@ pub(super) fn transitions(core: &Core, change: &PresenceChange, changes: &[Atten
 }
 
 /// Wakes the deliveries of the topic if a commit has appended to it.
-pub(super) fn tell_topic(core: &mut Core, receipt: &Receipt) {
+pub(super) fn wake_topic(core: &mut Core, receipt: &Receipt) {
     if !receipt.appended.is_empty() {
         core.effects.topics.push(PRESENCE);
     }

@@ -5,8 +5,8 @@ use super::Shard;
 use crate::connection::CloseReason;
 use crate::core::authorize;
 use crate::core::command::{
-    Caller, CommandResult, CommandStop, Flow, WaitingCommand, carried_subscribe, not_allowed, parse_channel,
-    permitted, refuse, reply, take_command,
+    Caller, CommandResult, CommandStop, Flow, WaitingCommand, not_allowed, parse_channel, permitted, refuse,
+    reply, subscribe_on_bus, take_command,
 };
 use crate::core::listener::ListenerId;
 use crate::core::{Core, Notice, PIPELINE_MAX};
@@ -244,9 +244,9 @@ fn op_subscribe(
         }
     };
     let most = core.node.settings.channels_per_session;
-    let held = core.listeners.get(id).map_or(0, |listener| listener.places.len());
-    let there = core.roster.find(space, name.as_bytes()).is_some_and(|place| {
-        core.listeners.get(id).is_some_and(|listener| listener.places.contains_key(&place))
+    let held = core.listeners.get(id).map_or(0, |listener| listener.subscriptions.len());
+    let there = core.routing.find(space, name.as_bytes()).is_some_and(|place| {
+        core.listeners.get(id).is_some_and(|listener| listener.subscriptions.contains_key(&place))
     });
     if held >= most && !there {
         return refuse(Code::TooLarge, format!("a session listens to at most {most} channels and patterns"));
@@ -255,7 +255,7 @@ fn op_subscribe(
         return presence.op_watch(core, caller, id, subscribe, &name, body);
     }
     if !there {
-        carried_subscribe(core, caller, id, space, &name)?;
+        subscribe_on_bus(core, caller, id, space, &name)?;
     }
     write_instead(&subscribe.target, &name, body);
     Ok(())

@@ -21,7 +21,7 @@ impl Shard {
     ) -> CommandResult<()> {
         let own = caller.listener.and_then(|id| self.core.listeners.get(id)?.session());
         let identity = match &hello.token {
-            Some(token) => self.core.node.gate.verify(token, self.core.now)?,
+            Some(token) => self.core.node.token_verifier.verify(token, self.core.now)?,
             None => match (own, &caller.identity) {
                 (Some(session), _) => session.identity.clone(),
                 (None, Some(identity)) => identity.clone(),

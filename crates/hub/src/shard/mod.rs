@@ -54,7 +54,7 @@ pub enum ShardEvent {
     /// Messages of one channel were lost between nodes, or of all channels.
     BusLost(Option<Arc<[u8]>>),
     /// A command of an app; its number is named in `Effects::orders` with the reply.
-    Order { number: u64, order: ServiceCommand },
+    Service { number: u64, order: ServiceCommand },
     /// A command about topics; its number is named in the topic effects with the reply.
     Topic { number: u64, caller: TopicCaller, command: TopicCommand },
     /// A topic has new events, from another shard or the delivery worker.
@@ -83,7 +83,7 @@ impl Shard {
         match input {
             ShardEvent::Answer(ticket, answer) => self.answered(ticket, answer),
             ShardEvent::Presence(told) => self.presence.apply_update(core, &told),
-            ShardEvent::Status(told) => self.people.hear(core, &told),
+            ShardEvent::Status(told) => self.people.apply_update(core, &told),
             ShardEvent::Migration { from, request } => {
                 self.migration.message(core, &self.presence, &from, request);
             }
@@ -94,7 +94,7 @@ impl Shard {
                     self.people.check(core, true);
                 }
             }
-            ShardEvent::Order { number, order } => self.order(number, order),
+            ShardEvent::Service { number, order } => self.service_command(number, order),
             ShardEvent::Topic { number, caller, command } => {
                 self.topics.handle(core, number, caller, command)
             }
@@ -141,7 +141,7 @@ impl Shard {
             LivenessTask::Overdue(deadline) => self.overdue(&deadline),
             LivenessTask::Sweep(user) => self.presence.sweep_user(core, user),
             LivenessTask::Compare => {
-                self.presence.rooms().look_at_rooms(core);
+                self.presence.rooms().compare_rooms(core);
                 self.people.check(core, false);
             }
             LivenessTask::Announce => self.presence.announce(core),
@@ -193,7 +193,7 @@ impl Shard {
             Notice::PresenceChanged(told) => self.presence.apply_update(core, &told),
             Notice::StatusUpdate { user, update } => self.people.publish(core, &user, update),
             Notice::InboxChanged { user } => {
-                self.inbox.mail_came(core, &user);
+                self.inbox.check(core, &user);
                 self.party.party_changed(core, &user);
             }
             Notice::VisibilityLoaded { user } => self.presence.visibility_loaded(core, &user),
@@ -250,7 +250,7 @@ impl Shard {
             self.route();
         }
         if !unused.is_empty() {
-            self.core.node.carrier.let_go(&self.core.node.registry, &unused);
+            self.core.node.bus_interests.release_unused(&self.core.node.registry, &unused);
         }
         for id in self.core.agenda.take_due_sessions(now) {
             poll::is_due(&mut self.core, id);
@@ -270,7 +270,7 @@ impl Shard {
             Timer::PresenceTick(channel) => self.presence.rooms().tick(core, &channel),
             Timer::ChannelCheck(channel) => self.presence.rooms().check_channel(core, &channel),
             Timer::RetryPresence => self.presence.retry(core),
-            Timer::RetryInbox(user) => self.inbox.mail_came(core, &user),
+            Timer::RetryInbox(user) => self.inbox.check(core, &user),
             Timer::PartyDue(party) => self.party.wake_party(core, party),
             Timer::RetryParty(number) => self.party.retry(core, number),
             Timer::SnapshotTimeout(link, number) => self.party.snapshot_timeout(core, link, number),

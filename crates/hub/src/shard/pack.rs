@@ -62,7 +62,7 @@ impl Shard {
         for channel in &channels {
             self.presence.rooms().end_tick(&mut self.core, channel);
         }
-        let told = |channel: Arc<str>| self.presence.told(&channel).map(|told| (channel, told));
+        let told = |channel: Arc<str>| self.presence.known_version(&channel).map(|told| (channel, told));
         let told = channels.into_iter().filter_map(told).collect();
         let statuses = self.people.known_statuses(&self.core, id);
         migration::pack(&self.core, id, told, statuses)

@@ -18,7 +18,7 @@ pub enum ServiceCommand {
         followee: Arc<str>,
         on: bool,
     },
-    Show {
+    SetVisibility {
         user: Arc<str>,
         value: Visibility,
     },
@@ -51,8 +51,8 @@ pub enum ServiceCommand {
 
 impl Shard {
     /// Runs a command of an app. Its number is named in `Effects::orders` with the reply.
-    pub(super) fn order(&mut self, number: u64, order: ServiceCommand) {
-        let (core, claim) = (&mut self.core, ReplyTo::Order(number));
+    pub(super) fn service_command(&mut self, number: u64, order: ServiceCommand) {
+        let (core, claim) = (&mut self.core, ReplyTo::Service(number));
         let now = core.now;
         if let Err(refusal) = check(&order) {
             return core.finish(claim, Err(refusal));
@@ -61,13 +61,15 @@ impl Shard {
             ServiceCommand::Follow { follower, followee, on } => {
                 self.people.commands().follow(core, follower, followee, on, claim);
             }
-            ServiceCommand::Show { user, value } => {
+            ServiceCommand::SetVisibility { user, value } => {
                 self.people.commands().set_visibility(core, user, value, claim)
             }
             ServiceCommand::Hold { channel, user, with, ttl_ms } => {
                 self.presence.hold(core, hold_of(now, &channel, &user, with, ttl_ms), claim);
             }
-            ServiceCommand::Party { call, limited } => self.party.order(core, *call, limited, claim),
+            ServiceCommand::Party { call, limited } => {
+                self.party.service_command(core, *call, limited, claim)
+            }
             ServiceCommand::InboxMessage { user, data, once } => {
                 self.inbox.post(core, user, &data, once.as_deref(), claim);
             }
@@ -82,7 +84,7 @@ fn check(order: &ServiceCommand) -> Result<(), Refusal> {
     let users: &[&Arc<str>] = match order {
         ServiceCommand::Follow { follower, followee, .. } => &[follower, followee],
         ServiceCommand::Party { .. } => &[],
-        ServiceCommand::Show { user, .. }
+        ServiceCommand::SetVisibility { user, .. }
         | ServiceCommand::Hold { user, .. }
         | ServiceCommand::InboxMessage { user, .. }
         | ServiceCommand::Release { user, .. } => &[user],

@@ -15,11 +15,11 @@ pub(super) struct Backlog {
     marks: u64,
     /// Where the first part begins.
     from: LogMark,
-    parts: VecDeque<Part>,
+    parts: VecDeque<BacklogPart>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Part {
+struct BacklogPart {
     /// Its last event.
     last: LogMark,
     bytes: u64,
@@ -46,9 +46,9 @@ impl Backlog {
     pub fn count(&mut self, at: LogMark, bytes: u64, budget: u64) {
         match self.parts.back_mut() {
             Some(part) if part.bytes + bytes <= budget / PARTS => {
-                *part = Part { last: at, bytes: part.bytes + bytes };
+                *part = BacklogPart { last: at, bytes: part.bytes + bytes };
             }
-            _ => self.parts.push_back(Part { last: at, bytes }),
+            _ => self.parts.push_back(BacklogPart { last: at, bytes }),
         }
     }
 

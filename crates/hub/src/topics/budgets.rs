@@ -4,8 +4,8 @@
 use super::announcement;
 use super::backlog::Backlog;
 use super::load::{Listing, SubscriptionRows, by_name, counts, parse_subscription, peek, read_on, version};
-use super::outcome::{Decided, Edit, LostEvents, Meaning, NextStep, Retained, TopicStep};
-use super::reading::Reading;
+use super::outcome::{Edit, LostEvents, NextStep, Retained, TopicDecided, TopicOutcome, TopicStep};
+use super::reading::LogReading;
 use crate::core::Core;
 use crate::transaction::Facts;
 use std::collections::BTreeMap;
@@ -33,10 +33,10 @@ impl ListBudgets {
         ListBudgets { known, listing: Listing::all(SUBSCRIPTION), found: BTreeMap::new() }
     }
 
-    pub fn decide(&mut self, facts: &Facts) -> Decided {
+    pub fn decide(&mut self, facts: &Facts) -> TopicDecided {
         let now = version(peek(facts, EVENTS, SUBSCRIPTIONS)?);
         if self.known == Some(now) {
-            return Ok(TopicStep::Done(Meaning::of(NextStep::Retain(Retained::Listed(None)))));
+            return Ok(TopicStep::Done(TopicOutcome::of(NextStep::Retain(Retained::Listed(None)))));
         }
         while let Some(page) = self.listing.next(facts)? {
             for found in &page {
@@ -47,7 +47,7 @@ impl ListBudgets {
             }
         }
         let listed = Some((now, std::mem::take(&mut self.found)));
-        Ok(TopicStep::Done(Meaning::of(NextStep::Retain(Retained::Listed(listed)))))
+        Ok(TopicStep::Done(TopicOutcome::of(NextStep::Retain(Retained::Listed(listed)))))
     }
 }
 
@@ -56,12 +56,12 @@ pub(super) struct CountBacklog {
     name: Arc<str>,
     budget: u64,
     known: Option<Backlog>,
-    counting: Option<Counting>,
+    counting: Option<BacklogCount>,
 }
 
-struct Counting {
+struct BacklogCount {
     backlog: Backlog,
-    reading: Reading,
+    reading: LogReading,
     pages: u32,
     /// Everything was counted.
     done: bool,
@@ -72,11 +72,11 @@ impl CountBacklog {
         CountBacklog { name, budget, known, counting: None }
     }
 
-    fn counted(&self, backlog: Option<Backlog>) -> Meaning {
-        Meaning::of(NextStep::Retain(Retained::Counted(self.name.clone(), backlog)))
+    fn counted(&self, backlog: Option<Backlog>) -> TopicOutcome {
+        TopicOutcome::of(NextStep::Retain(Retained::Counted(self.name.clone(), backlog)))
     }
 
-    pub fn decide(&mut self, core: &Core, facts: &Facts) -> Decided {
+    pub fn decide(&mut self, core: &Core, facts: &Facts) -> TopicDecided {
         if facts.is_empty() {
             self.counting = None;
         }
@@ -97,8 +97,8 @@ impl CountBacklog {
                 .filter(|known| known.continues(marks.version, reached))
                 .unwrap_or_else(|| Backlog::new(marks.version, reached));
             backlog.reach(reached);
-            let reading = Reading::new(marks.row.clone(), backlog.counted());
-            Counting { backlog, reading, pages: 0, done: false }
+            let reading = LogReading::new(marks.row.clone(), backlog.counted());
+            BacklogCount { backlog, reading, pages: 0, done: false }
         });
         while !counting.done && counting.pages < PAGES {
             let begun = counting.reading.at();
@@ -130,6 +130,6 @@ impl CountBacklog {
         let announced = !edit.0.appends.is_empty();
         let lost = lost.map(|(first, last)| LostEvents { name: self.name.clone(), first, last });
         let meaning = self.counted(Some(backlog)).changing(vec![self.name.clone()]).announcing(announced);
-        edit.commit(Meaning { lost: lost.into_iter().collect(), ..meaning })
+        edit.commit(TopicOutcome { lost: lost.into_iter().collect(), ..meaning })
     }
 }

@@ -8,7 +8,7 @@ use tavern_wire::json::event::PublishedEvent;
 use tavern_wire::record::{DeadLetterRecord, PublishReply, SubscriptionSettings};
 
 /// Who publishes and owns when no key is shown.
-pub const NOBODY: &str = "dev";
+pub const ANONYMOUS_PUBLISHER: &str = "dev";
 
 /// The key that a command was sent with, by its id. What is made with a key belongs to it; an admin may do with it
 /// whatever its owner may.
@@ -20,7 +20,7 @@ pub struct TopicCaller {
 
 impl TopicCaller {
     pub fn of(identity: &Identity) -> TopicCaller {
-        let id = identity.key.clone().unwrap_or_else(|| NOBODY.into());
+        let id = identity.key.clone().unwrap_or_else(|| ANONYMOUS_PUBLISHER.into());
         TopicCaller { id, admin: identity.scopes.has(Scope::Admin) }
     }
 
@@ -99,7 +99,7 @@ pub enum TopicCommand {
     },
     RetryDeadLetters {
         name: Arc<str>,
-        choice: LetterChoice,
+        choice: DeadLetterChoice,
     },
 }
 
@@ -113,18 +113,18 @@ pub enum ReplayFrom {
 
 /// Which dead letters.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum LetterChoice {
+pub enum DeadLetterChoice {
     #[default]
     All,
     /// Those with one of these numbers or ids.
     Some { seqs: Vec<u64>, ids: Vec<String> },
 }
 
-impl LetterChoice {
+impl DeadLetterChoice {
     pub(super) fn has(&self, letter: &DeadLetterRecord) -> bool {
         match self {
-            LetterChoice::All => true,
-            LetterChoice::Some { seqs, ids } => {
+            DeadLetterChoice::All => true,
+            DeadLetterChoice::Some { seqs, ids } => {
                 seqs.contains(&letter.seq) || ids.iter().any(|id| **id == *letter.id)
             }
         }
@@ -132,13 +132,13 @@ impl LetterChoice {
 }
 
 /// What became of the events of a request.
-pub type Published = PublishReply;
+pub type PublishResult = PublishReply;
 
 #[derive(Debug, PartialEq, Eq)]
 pub enum TopicReply {
     /// There is nothing to tell.
     Done,
-    Published(Published),
+    Published(PublishResult),
     Topics {
         topics: Vec<TopicState>,
         /// After which name the next page begins.

@@ -1,9 +1,9 @@
 //! DeadLetterRecord letters: events that their subscriber refused, kept until they are retried or the subscription is deleted.
 //! Must hold: an event is either a dead letter or under way again, never both and never neither.
 
-use super::command::{LetterChoice, TopicCaller, TopicReply};
-use super::load::{CommandStop, Listing, SubscriptionRows, log_ends, parse};
-use super::outcome::{Decided, Edit, Meaning, TopicStep};
+use super::command::{DeadLetterChoice, TopicCaller, TopicReply};
+use super::load::{Listing, LoadStop, SubscriptionRows, log_ends, parse};
+use super::outcome::{Edit, TopicDecided, TopicOutcome, TopicStep};
 use super::progress::ProgressChange;
 use crate::core::Core;
 use crate::transaction::Facts;
@@ -25,19 +25,19 @@ pub(super) fn listing(name: &str, after: Option<u64>, limit: u32) -> Listing {
     Listing::new(DEAD, format!("{name}/"), after, limit)
 }
 
-fn letters(page: &[Versioned<Document>]) -> Result<Vec<DeadLetterRecord>, CommandStop> {
+fn letters(page: &[Versioned<Document>]) -> Result<Vec<DeadLetterRecord>, LoadStop> {
     page.iter().map(|row| parse(row, |bytes| record::read(bytes)).map(|letter| letter.row)).collect()
 }
 
 /// How many there are, as far as it is worth counting.
 #[derive(Default)]
-pub(super) struct LetterCount {
+pub(super) struct DeadLetterCount {
     listing: Option<Listing>,
     count: usize,
 }
 
-impl LetterCount {
-    pub fn of(&mut self, facts: &Facts, name: &str) -> Result<usize, CommandStop> {
+impl DeadLetterCount {
+    pub fn of(&mut self, facts: &Facts, name: &str) -> Result<usize, LoadStop> {
         let listing = self.listing.get_or_insert_with(|| listing(name, None, PAGE_ROWS));
         while self.count < COUNTED
             && let Some(page) = listing.next(facts)?
@@ -49,48 +49,48 @@ impl LetterCount {
 }
 
 /// One page of them, by number.
-pub(super) struct ListLetters {
+pub(super) struct ListDeadLetters {
     pub name: Arc<str>,
     pub after: Option<u64>,
     pub limit: u32,
 }
 
-impl ListLetters {
-    pub fn decide(&mut self, facts: &Facts, caller: &TopicCaller) -> Decided {
+impl ListDeadLetters {
+    pub fn decide(&mut self, facts: &Facts, caller: &TopicCaller) -> TopicDecided {
         SubscriptionRows::open(facts, caller, &self.name)?;
         let mut listing = listing(&self.name, self.after, self.limit);
         let letters = letters(&listing.next(facts)?.unwrap_or_default())?;
         let next = letters.last().filter(|_| !listing.is_done()).map(|last| last.seq);
-        Ok(TopicStep::Done(Meaning::reply(TopicReply::DeadLetters { letters, next })))
+        Ok(TopicStep::Done(TopicOutcome::reply(TopicReply::DeadLetters { letters, next })))
     }
 }
 
 /// Sends dead letters again: those that are chosen, or all, but no more than some at once.
-pub(super) struct RetryLetters {
+pub(super) struct RetryDeadLetters {
     name: Arc<str>,
-    choice: LetterChoice,
+    choice: DeadLetterChoice,
     listing: Listing,
     chosen: Vec<DeadLetterRecord>,
     /// There are more than can be retried at once.
     more: bool,
 }
 
-impl RetryLetters {
-    pub fn new(name: Arc<str>, choice: LetterChoice) -> RetryLetters {
+impl RetryDeadLetters {
+    pub fn new(name: Arc<str>, choice: DeadLetterChoice) -> RetryDeadLetters {
         let listing = listing(&name, None, PAGE_ROWS);
-        RetryLetters { name, choice, listing, chosen: Vec::new(), more: false }
+        RetryDeadLetters { name, choice, listing, chosen: Vec::new(), more: false }
     }
 
-    pub fn decide(&mut self, core: &Core, facts: &Facts, caller: &TopicCaller) -> Decided {
+    pub fn decide(&mut self, core: &Core, facts: &Facts, caller: &TopicCaller) -> TopicDecided {
         if facts.is_empty() {
-            *self = RetryLetters::new(self.name.clone(), std::mem::take(&mut self.choice));
+            *self = RetryDeadLetters::new(self.name.clone(), std::mem::take(&mut self.choice));
         }
         // StatusBefore the letters: whoever parks or retries one writes the progress too.
         let rows = SubscriptionRows::open(facts, caller, &self.name)?;
         self.choose(facts)?;
         let format = rows.subscription.row.format;
         let each = self.chosen.iter().map(|letter| as_letter(format, letter)).collect();
-        let reply = |retried, more| Meaning::reply(TopicReply::Retried { retried, more });
+        let reply = |retried, more| TopicOutcome::reply(TopicReply::Retried { retried, more });
         let Some(change) = ProgressChange::of(core, &rows, DeliveryInput::Retry(each)) else {
             return Ok(TopicStep::Done(reply(0, false)));
         };
@@ -110,7 +110,7 @@ impl RetryLetters {
         edit.commit(reply.changing(vec![self.name.clone()]).announcing(change.disabled.is_some()))
     }
 
-    fn choose(&mut self, facts: &Facts) -> Result<(), CommandStop> {
+    fn choose(&mut self, facts: &Facts) -> Result<(), LoadStop> {
         while !self.more
             && let Some(page) = self.listing.next(facts)?
         {
@@ -177,13 +177,13 @@ mod tests {
 
     #[test]
     fn letters_are_chosen_by_id_or_number_or_all() {
-        let check = |choice: LetterChoice, expected: [bool; 2]| {
+        let check = |choice: DeadLetterChoice, expected: [bool; 2]| {
             assert_eq!([dead(1, "a"), dead(2, "b")].map(|letter| choice.has(&letter)), expected);
         };
-        check(LetterChoice::All, [true, true]);
-        check(LetterChoice::Some { seqs: vec![], ids: vec!["a".into()] }, [true, false]);
-        check(LetterChoice::Some { seqs: vec![2], ids: vec!["x".into()] }, [false, true]);
-        check(LetterChoice::Some { seqs: vec![], ids: vec![] }, [false, false]);
+        check(DeadLetterChoice::All, [true, true]);
+        check(DeadLetterChoice::Some { seqs: vec![], ids: vec!["a".into()] }, [true, false]);
+        check(DeadLetterChoice::Some { seqs: vec![2], ids: vec!["x".into()] }, [false, true]);
+        check(DeadLetterChoice::Some { seqs: vec![], ids: vec![] }, [false, false]);
     }
 
     #[test]

@@ -2,11 +2,11 @@
 //! nothing.
 
 use super::command::{TopicCaller, TopicCommand};
-use super::dead_letters::{ListLetters, RetryLetters};
-use super::load::CommandStop;
-use super::outcome::{Meaning, TopicStep};
+use super::dead_letters::{ListDeadLetters, RetryDeadLetters};
+use super::load::LoadStop;
+use super::outcome::{TopicOutcome, TopicStep};
 use super::progress::Switch;
-use super::publish::{Claims, Publish, RememberReply};
+use super::publish::{Publish, RememberReply, TopicClaims};
 use super::pull::Pull;
 use super::replay::Replay;
 use super::report::{ListSubscriptions, ShowSubscription};
@@ -20,13 +20,13 @@ use tavern_store::{StoreAnswer, StoreError};
 use tavern_wire::error::{Code, Refusal};
 
 pub(super) struct TopicDecision {
-    pub request: Request,
+    pub request: DecisionOrigin,
     pub task: TopicTask,
 }
 
 /// Whose decision it is.
 #[derive(Clone)]
-pub(super) enum Request {
+pub(super) enum DecisionOrigin {
     /// A caller's, whose reply is given under this number.
     Command(u64, TopicCaller),
     /// Retention's own.
@@ -47,14 +47,18 @@ pub(super) enum TopicTask {
     Switch(Switch),
     Pull(Pull),
     Replay(Replay),
-    ListLetters(ListLetters),
-    RetryLetters(RetryLetters),
+    ListLetters(ListDeadLetters),
+    RetryLetters(RetryDeadLetters),
     Retain(RetentionStep),
 }
 
 impl TopicTask {
     /// A command that can be decided. What is wrong in itself is refused at once.
-    pub fn of(caller: &TopicCaller, command: TopicCommand, claims: &Claims) -> Result<TopicTask, Refusal> {
+    pub fn of(
+        caller: &TopicCaller,
+        command: TopicCommand,
+        claims: &TopicClaims,
+    ) -> Result<TopicTask, Refusal> {
         Ok(match command {
             TopicCommand::Publish { topic, once, events } => {
                 TopicTask::Publish(Publish::new(topic, caller, once, events, claims)?)
@@ -83,19 +87,19 @@ impl TopicTask {
             }
             TopicCommand::Replay { name, from } => TopicTask::Replay(Replay::new(name, from)),
             TopicCommand::ListDeadLetters { name, after, limit } => {
-                TopicTask::ListLetters(ListLetters { name, after, limit })
+                TopicTask::ListLetters(ListDeadLetters { name, after, limit })
             }
             TopicCommand::RetryDeadLetters { name, choice } => {
-                TopicTask::RetryLetters(RetryLetters::new(name, choice))
+                TopicTask::RetryLetters(RetryDeadLetters::new(name, choice))
             }
         })
     }
 }
 
 impl Decision for TopicDecision {
-    type Outcome = Result<Meaning, Refusal>;
+    type Outcome = Result<TopicOutcome, Refusal>;
 
-    fn decide(&mut self, core: &Core, facts: &Facts) -> DecisionStep<Result<Meaning, Refusal>> {
+    fn decide(&mut self, core: &Core, facts: &Facts) -> DecisionStep<Result<TopicOutcome, Refusal>> {
         let decided = match (&mut self.task, &self.request) {
             (TopicTask::RememberReply(task), _) => task.decide(core),
             (TopicTask::ListTopics(task), _) => task.decide(facts),
@@ -106,32 +110,42 @@ impl Decision for TopicDecision {
             (TopicTask::Retain(RetentionStep::Sweep(task)), _) => task.decide(core, facts),
             (TopicTask::Retain(RetentionStep::ListBudgets(task)), _) => task.decide(facts),
             (TopicTask::Retain(RetentionStep::CountBacklog(task)), _) => task.decide(core, facts),
-            (TopicTask::Publish(task), Request::Command(_, caller)) => task.decide(core, facts, caller),
-            (TopicTask::DeleteTopic(task), Request::Command(_, caller)) => task.decide(core, facts, caller),
-            (TopicTask::ListSubscriptions(task), Request::Command(_, caller)) => task.decide(facts, caller),
-            (TopicTask::ShowSubscription(task), Request::Command(_, caller)) => task.decide(facts, caller),
-            (TopicTask::PutSubscription(task), Request::Command(_, caller)) => {
+            (TopicTask::Publish(task), DecisionOrigin::Command(_, caller)) => {
                 task.decide(core, facts, caller)
             }
-            (TopicTask::DeleteSubscription(task), Request::Command(_, caller)) => {
+            (TopicTask::DeleteTopic(task), DecisionOrigin::Command(_, caller)) => {
                 task.decide(core, facts, caller)
             }
-            (TopicTask::Switch(task), Request::Command(_, caller)) => task.decide(core, facts, caller),
-            (TopicTask::Pull(task), Request::Command(_, caller)) => task.decide(core, facts, caller),
-            (TopicTask::Replay(task), Request::Command(_, caller)) => task.decide(core, facts, caller),
-            (TopicTask::ListLetters(task), Request::Command(_, caller)) => task.decide(facts, caller),
-            (TopicTask::RetryLetters(task), Request::Command(_, caller)) => task.decide(core, facts, caller),
-            (_, Request::Retention) => unreachable!("retention runs its own steps only"),
+            (TopicTask::ListSubscriptions(task), DecisionOrigin::Command(_, caller)) => {
+                task.decide(facts, caller)
+            }
+            (TopicTask::ShowSubscription(task), DecisionOrigin::Command(_, caller)) => {
+                task.decide(facts, caller)
+            }
+            (TopicTask::PutSubscription(task), DecisionOrigin::Command(_, caller)) => {
+                task.decide(core, facts, caller)
+            }
+            (TopicTask::DeleteSubscription(task), DecisionOrigin::Command(_, caller)) => {
+                task.decide(core, facts, caller)
+            }
+            (TopicTask::Switch(task), DecisionOrigin::Command(_, caller)) => task.decide(core, facts, caller),
+            (TopicTask::Pull(task), DecisionOrigin::Command(_, caller)) => task.decide(core, facts, caller),
+            (TopicTask::Replay(task), DecisionOrigin::Command(_, caller)) => task.decide(core, facts, caller),
+            (TopicTask::ListLetters(task), DecisionOrigin::Command(_, caller)) => task.decide(facts, caller),
+            (TopicTask::RetryLetters(task), DecisionOrigin::Command(_, caller)) => {
+                task.decide(core, facts, caller)
+            }
+            (_, DecisionOrigin::Retention) => unreachable!("retention runs its own steps only"),
         };
         match decided {
             Ok(TopicStep::Commit(commit, meaning)) => {
                 DecisionStep::Commit { commit: *commit, outcome: Ok(meaning) }
             }
             Ok(TopicStep::Done(meaning)) => DecisionStep::Done(Ok(meaning)),
-            Err(CommandStop::Need(needs)) => DecisionStep::Need(needs),
-            Err(CommandStop::Again) => DecisionStep::Again,
-            Err(CommandStop::Refuse(refusal)) => DecisionStep::Done(Err(refusal)),
-            Err(CommandStop::Fail(answer)) => DecisionStep::Fail(*answer),
+            Err(LoadStop::Need(needs)) => DecisionStep::Need(needs),
+            Err(LoadStop::Again) => DecisionStep::Again,
+            Err(LoadStop::Refuse(refusal)) => DecisionStep::Done(Err(refusal)),
+            Err(LoadStop::Fail(answer)) => DecisionStep::Fail(*answer),
         }
     }
 }

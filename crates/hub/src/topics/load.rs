@@ -3,7 +3,7 @@
 //! read by older marks than the progress would be misnumbered.
 
 use super::command::TopicCaller;
-use super::reading::{Reading, Took};
+use super::reading::{LogReading, ReadEvents};
 use crate::transaction::{Facts, Need};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use tavern_wire::record::{
 const NAME_BYTES: usize = 64;
 
 /// DisabledReason a decision cannot go on.
-pub(super) enum CommandStop {
+pub(super) enum LoadStop {
     /// Something was not loaded.
     Need(Vec<Need>),
     /// What was loaded does not belong together.
@@ -32,24 +32,24 @@ pub(super) enum CommandStop {
     Fail(Box<StoreAnswer>),
 }
 
-impl From<Refusal> for CommandStop {
-    fn from(refusal: Refusal) -> CommandStop {
-        CommandStop::Refuse(refusal)
+impl From<Refusal> for LoadStop {
+    fn from(refusal: Refusal) -> LoadStop {
+        LoadStop::Refuse(refusal)
     }
 }
 
-fn corrupt(what: String) -> CommandStop {
-    CommandStop::Fail(Box::new(StoreAnswer::Failed(StoreError::Corrupt { what, source: None })))
+fn corrupt(what: String) -> LoadStop {
+    LoadStop::Fail(Box::new(StoreAnswer::Failed(StoreError::Corrupt { what, source: None })))
 }
 
-fn unexpected() -> CommandStop {
+fn unexpected() -> LoadStop {
     corrupt("the store answered another question".to_owned())
 }
 
 /// Loads all of these in one round trip.
-pub(super) fn documents(facts: &Facts, keys: impl Iterator<Item = DocumentKey>) -> Result<(), CommandStop> {
+pub(super) fn documents(facts: &Facts, keys: impl Iterator<Item = DocumentKey>) -> Result<(), LoadStop> {
     let missing: Vec<Need> = keys.filter(|key| facts.document(key).is_none()).map(Need::Document).collect();
-    if missing.is_empty() { Ok(()) } else { Err(CommandStop::Need(missing)) }
+    if missing.is_empty() { Ok(()) } else { Err(LoadStop::Need(missing)) }
 }
 
 /// A document that the commit expects as it is.
@@ -57,9 +57,9 @@ pub(super) fn document<'a>(
     facts: &'a Facts,
     kind: &str,
     name: &str,
-) -> Result<Option<&'a Versioned<Document>>, CommandStop> {
+) -> Result<Option<&'a Versioned<Document>>, LoadStop> {
     let key = DocumentKey::new(kind, name);
-    facts.document(&key).ok_or_else(|| CommandStop::Need(vec![Need::Document(key)]))
+    facts.document(&key).ok_or_else(|| LoadStop::Need(vec![Need::Document(key)]))
 }
 
 /// A document that may change meanwhile.
@@ -67,15 +67,15 @@ pub(super) fn peek<'a>(
     facts: &'a Facts,
     kind: &str,
     name: &str,
-) -> Result<Option<&'a Versioned<Document>>, CommandStop> {
+) -> Result<Option<&'a Versioned<Document>>, LoadStop> {
     match read(facts, Read::Document(DocumentKey::new(kind, name)))? {
         Found::Document(found) => Ok(found.as_ref()),
         _ => Err(unexpected()),
     }
 }
 
-fn read(facts: &Facts, read: Read) -> Result<&Found, CommandStop> {
-    facts.read(&read).ok_or_else(|| CommandStop::Need(vec![Need::Read(read)]))
+fn read(facts: &Facts, read: Read) -> Result<&Found, LoadStop> {
+    facts.read(&read).ok_or_else(|| LoadStop::Need(vec![Need::Read(read)]))
 }
 
 /// The version of a document that may not be there.
@@ -86,7 +86,7 @@ pub(super) fn version<T>(found: Option<&Versioned<T>>) -> u64 {
 pub(super) fn parse<T>(
     found: &Versioned<Document>,
     read: impl FnOnce(&[u8]) -> Result<T, RecordError>,
-) -> Result<Versioned<T>, CommandStop> {
+) -> Result<Versioned<T>, LoadStop> {
     let Versioned { version, row } = found;
     match read(&row.body) {
         Ok(row) => Ok(Versioned { version: *version, row }),
@@ -98,7 +98,7 @@ pub(super) fn parse<T>(
 pub(super) fn topics(
     facts: &Facts,
     names: &[Arc<str>],
-) -> Result<Vec<Option<Versioned<TopicRecord>>>, CommandStop> {
+) -> Result<Vec<Option<Versioned<TopicRecord>>>, LoadStop> {
     documents(facts, names.iter().map(|name| DocumentKey::new(TOPIC, name)))?;
     let parsed = names.iter().map(|name| match document(facts, TOPIC, name)? {
         Some(found) => parse(found, |bytes| record::read(bytes)).map(Some),
@@ -107,18 +107,18 @@ pub(super) fn topics(
     parsed.collect()
 }
 
-pub(super) fn topic(facts: &Facts, name: &Arc<str>) -> Result<Option<Versioned<TopicRecord>>, CommandStop> {
+pub(super) fn topic(facts: &Facts, name: &Arc<str>) -> Result<Option<Versioned<TopicRecord>>, LoadStop> {
     Ok(topics(facts, std::slice::from_ref(name))?.pop().flatten())
 }
 
 pub(super) fn parse_subscription(
     found: &Versioned<Document>,
-) -> Result<Versioned<SubscriptionSettings>, CommandStop> {
+) -> Result<Versioned<SubscriptionSettings>, LoadStop> {
     parse(found, |bytes| record::read(bytes))
 }
 
 /// How many events these topics have had, and the log at the same moment. No more than a page of them.
-pub(super) fn counts(facts: &Facts, names: Vec<Arc<str>>) -> Result<&TopicPage, CommandStop> {
+pub(super) fn counts(facts: &Facts, names: Vec<Arc<str>>) -> Result<&TopicPage, LoadStop> {
     match read(facts, Read::Topics { names, after: None, limit: PAGE_ROWS })? {
         Found::Topics(topics) => Ok(topics),
         _ => Err(unexpected()),
@@ -126,23 +126,23 @@ pub(super) fn counts(facts: &Facts, names: Vec<Arc<str>>) -> Result<&TopicPage, 
 }
 
 /// How many events a deleted topic of this name has had.
-pub(super) fn past_events(facts: &Facts, name: &Arc<str>) -> Result<u64, CommandStop> {
+pub(super) fn past_events(facts: &Facts, name: &Arc<str>) -> Result<u64, LoadStop> {
     let counts = counts(facts, vec![name.clone()])?;
     Ok(counts.page.rows.first().map_or(0, |(_, count)| *count))
 }
 
 /// Asks for all of these counts in one round trip.
-pub(super) fn all_counts(facts: &Facts, sets: Vec<Vec<Arc<str>>>) -> Result<Vec<&TopicPage>, CommandStop> {
+pub(super) fn all_counts(facts: &Facts, sets: Vec<Vec<Arc<str>>>) -> Result<Vec<&TopicPage>, LoadStop> {
     let asked = |names: &Vec<Arc<str>>| Read::Topics { names: names.clone(), after: None, limit: PAGE_ROWS };
     let missing: Vec<Need> =
         sets.iter().map(asked).filter(|read| facts.read(read).is_none()).map(Need::Read).collect();
     if !missing.is_empty() {
-        return Err(CommandStop::Need(missing));
+        return Err(LoadStop::Need(missing));
     }
     sets.into_iter().map(|names| counts(facts, names)).collect()
 }
 
-pub(super) fn log_ends(facts: &Facts) -> Result<&LogEnds, CommandStop> {
+pub(super) fn log_ends(facts: &Facts) -> Result<&LogEnds, LoadStop> {
     Ok(&counts(facts, Vec::new())?.log)
 }
 
@@ -156,7 +156,7 @@ pub(super) fn log(
     topics: Vec<Arc<str>>,
     after: u64,
     limit: u32,
-) -> Result<&LogPage, CommandStop> {
+) -> Result<&LogPage, LoadStop> {
     match read(facts, Read::Log { topics, after, limit })? {
         Found::Log(page) => Ok(page),
         _ => Err(unexpected()),
@@ -164,26 +164,26 @@ pub(super) fn log(
 }
 
 /// A page of the log, of which the decision keeps what it wants.
-pub(super) fn log_page(facts: &Facts, after: u64) -> Result<&LogPage, CommandStop> {
+pub(super) fn log_page(facts: &Facts, after: u64) -> Result<&LogPage, LoadStop> {
     let read = Read::Log { topics: Vec::new(), after, limit: PAGE_ROWS };
     match facts.page(&read) {
         Some(Found::Log(page)) => Ok(page),
         Some(_) => Err(unexpected()),
-        None => Err(CommandStop::Need(vec![Need::Page(read)])),
+        None => Err(LoadStop::Need(vec![Need::Page(read)])),
     }
 }
 
 /// Reads on in a subscription's queue, and tells how the log was then. None: nothing will come, however much is published.
 pub(super) fn read_on(
     facts: &Facts,
-    reading: &mut Reading,
+    reading: &mut LogReading,
     limit: u32,
-) -> Result<Option<(LogEnds, Took)>, CommandStop> {
+) -> Result<Option<(LogEnds, ReadEvents)>, LoadStop> {
     let Some(read) = reading.read(limit) else { return Ok(None) };
     match facts.page(&read) {
         Some(Found::Log(page)) => Ok(Some((page.log.clone(), reading.take(page.clone())))),
         Some(_) => Err(unexpected()),
-        None => Err(CommandStop::Need(vec![Need::Page(read)])),
+        None => Err(LoadStop::Need(vec![Need::Page(read)])),
     }
 }
 
@@ -211,7 +211,7 @@ impl Listing {
     }
 
     /// The next page; none after the last.
-    pub fn next(&mut self, facts: &Facts) -> Result<Option<Vec<Versioned<Document>>>, CommandStop> {
+    pub fn next(&mut self, facts: &Facts) -> Result<Option<Vec<Versioned<Document>>>, LoadStop> {
         if self.done {
             return Ok(None);
         }
@@ -222,7 +222,7 @@ impl Listing {
         let page = match facts.page(&read) {
             Some(Found::Rows(page)) => page,
             Some(_) => return Err(unexpected()),
-            None => return Err(CommandStop::Need(vec![Need::Page(read)])),
+            None => return Err(LoadStop::Need(vec![Need::Page(read)])),
         };
         let mut rows = Vec::with_capacity(page.rows.len());
         self.done = !page.more;
@@ -255,7 +255,7 @@ pub(super) struct SubscriptionRows {
 
 impl SubscriptionRows {
     /// The caller's own, or any for an admin.
-    pub fn open(facts: &Facts, caller: &TopicCaller, name: &str) -> Result<SubscriptionRows, CommandStop> {
+    pub fn open(facts: &Facts, caller: &TopicCaller, name: &str) -> Result<SubscriptionRows, LoadStop> {
         let Some(rows) = SubscriptionRows::find(facts, name)? else {
             let message =
                 format!("there is no subscription {name:?}; make it with PUT /v1/subscriptions/{name}");
@@ -265,20 +265,20 @@ impl SubscriptionRows {
         Ok(rows)
     }
 
-    pub fn find(facts: &Facts, name: &str) -> Result<Option<SubscriptionRows>, CommandStop> {
+    pub fn find(facts: &Facts, name: &str) -> Result<Option<SubscriptionRows>, LoadStop> {
         check_subscription_name(name)?;
         Ok(SubscriptionRows::find_all(facts, &[name.into()])?.pop().flatten())
     }
 
     /// Several of them. None for one that was created or deleted at this moment.
-    pub fn find_all(facts: &Facts, names: &[Arc<str>]) -> Result<Vec<Option<SubscriptionRows>>, CommandStop> {
+    pub fn find_all(facts: &Facts, names: &[Arc<str>]) -> Result<Vec<Option<SubscriptionRows>>, LoadStop> {
         documents(facts, names.iter().map(|name| DocumentKey::new(DELIVERY, name)))?;
         let others = |name: &Arc<str>| [MARKS, SUBSCRIPTION].map(|kind| DocumentKey::new(kind, name));
         documents(facts, names.iter().flat_map(others))?;
         names.iter().map(|name| SubscriptionRows::of(facts, name)).collect()
     }
 
-    fn of(facts: &Facts, name: &str) -> Result<Option<SubscriptionRows>, CommandStop> {
+    fn of(facts: &Facts, name: &str) -> Result<Option<SubscriptionRows>, LoadStop> {
         let (delivery, marks) = (document(facts, DELIVERY, name)?, document(facts, MARKS, name)?);
         let (Some(subscription), Some(delivery), Some(marks)) =
             (document(facts, SUBSCRIPTION, name)?, delivery, marks)

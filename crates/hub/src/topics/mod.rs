@@ -30,19 +30,19 @@ mod topic_admin;
 mod trim;
 
 pub use command::{
-    LetterChoice, NOBODY, Published, Pulled, ReplayFrom, SubscriptionDetails, SubscriptionState, TopicCaller,
-    TopicCommand, TopicReply, TopicState,
+    ANONYMOUS_PUBLISHER, DeadLetterChoice, PublishResult, Pulled, ReplayFrom, SubscriptionDetails,
+    SubscriptionState, TopicCaller, TopicCommand, TopicReply, TopicState,
 };
 pub use publish::once_bytes;
-pub(crate) use reading::Reading;
+pub(crate) use reading::LogReading;
 pub use settings::SubscriptionChange;
 
 use crate::core::{Core, Feature};
 use crate::transaction::{Facts, TransactionEnd, TransactionProgress, Transactions};
-use decision::{Request, TopicDecision, TopicTask, refusal};
+use decision::{DecisionOrigin, TopicDecision, TopicTask, refusal};
 use delivery::DeliveryNotice;
-use outcome::{LostEvents, Meaning, NextStep, Retained};
-use publish::{Claims, Publish};
+use outcome::{LostEvents, NextStep, Retained, TopicOutcome};
+use publish::{Publish, TopicClaims};
 use pulls::{Begin, Pulls};
 use retention::{Retention, RetentionStep};
 use std::sync::Arc;
@@ -79,7 +79,7 @@ pub struct Trimmed {
 
 pub(crate) struct Topics {
     transactions: Transactions<TopicDecision>,
-    claims: Claims,
+    claims: TopicClaims,
     pulls: Pulls,
     retention: Retention,
     pub effects: TopicEffects,
@@ -90,7 +90,7 @@ impl Topics {
         Retention::start(core);
         Topics {
             transactions: Transactions::new(Feature::Topics),
-            claims: Claims::default(),
+            claims: TopicClaims::default(),
             pulls: Pulls::default(),
             retention: Retention::default(),
             effects: TopicEffects::default(),
@@ -103,7 +103,7 @@ impl Topics {
             return self.pull(core, begin);
         }
         match TopicTask::of(&caller, command, &self.claims) {
-            Ok(task) => self.begin(core, Request::Command(number, caller), task),
+            Ok(task) => self.begin(core, DecisionOrigin::Command(number, caller), task),
             Err(refused) => self.effects.replies.push((number, Err(refused))),
         }
     }
@@ -137,17 +137,17 @@ impl Topics {
 
     fn pull(&mut self, core: &mut Core, begin: Option<Begin>) {
         if let Some((number, caller, pull)) = begin {
-            self.begin(core, Request::Command(number, caller), TopicTask::Pull(pull));
+            self.begin(core, DecisionOrigin::Command(number, caller), TopicTask::Pull(pull));
         }
     }
 
     fn retain(&mut self, core: &mut Core, step: Option<RetentionStep>) {
         if let Some(step) = step {
-            self.begin(core, Request::Retention, TopicTask::Retain(step));
+            self.begin(core, DecisionOrigin::Retention, TopicTask::Retain(step));
         }
     }
 
-    fn begin(&mut self, core: &mut Core, request: Request, task: TopicTask) {
+    fn begin(&mut self, core: &mut Core, request: DecisionOrigin, task: TopicTask) {
         let decision = TopicDecision { request, task };
         let progress = self.transactions.begin(core, decision, Facts::default());
         self.progressed(core, progress);
@@ -172,7 +172,9 @@ impl Topics {
                     // The claim may be another by now, or the commit may have happened all the same.
                     self.claims.forget(&publish.topic);
                 }
-                if let (TopicTask::RememberReply(remember), Request::Command(number, _)) = (&task, &request) {
+                if let (TopicTask::RememberReply(remember), DecisionOrigin::Command(number, _)) =
+                    (&task, &request)
+                {
                     // The events are in the log all the same.
                     let published = TopicReply::Published(remember.published);
                     return self.reply(core, *number, Ok(published));
@@ -186,10 +188,10 @@ impl Topics {
         }
     }
 
-    fn refused(&mut self, core: &mut Core, request: Request, refused: Refusal) {
+    fn refused(&mut self, core: &mut Core, request: DecisionOrigin, refused: Refusal) {
         match request {
-            Request::Command(number, _) => self.reply(core, number, Err(refused)),
-            Request::Retention => {
+            DecisionOrigin::Command(number, _) => self.reply(core, number, Err(refused)),
+            DecisionOrigin::Retention => {
                 let step = self.retention.next(core, None);
                 self.retain(core, step);
             }
@@ -204,12 +206,12 @@ impl Topics {
     fn decided(
         &mut self,
         core: &mut Core,
-        request: Request,
+        request: DecisionOrigin,
         task: TopicTask,
-        meaning: Meaning,
+        meaning: TopicOutcome,
         receipt: &Receipt,
     ) {
-        let Meaning { next, changed, announced, lost } = meaning;
+        let TopicOutcome { next, changed, announced, lost } = meaning;
         self.effects.changed.extend(changed);
         if announced {
             core.effects.topics.push(DELIVERIES);
@@ -220,7 +222,9 @@ impl Topics {
         }
         match (next, task, request) {
             (NextStep::Repeat, task, request) => self.begin(core, request, task),
-            (NextStep::Reply(reply), _, Request::Command(number, _)) => self.reply(core, number, Ok(reply)),
+            (NextStep::Reply(reply), _, DecisionOrigin::Command(number, _)) => {
+                self.reply(core, number, Ok(reply))
+            }
             (NextStep::Publish { claim, claimed }, TopicTask::Publish(publish), request) => {
                 let version = receipt.put.first().copied().filter(|_| claimed).unwrap_or(claim.version);
                 let past_events = claim.row.past_events;
@@ -230,13 +234,13 @@ impl Topics {
                     (Some(remember), request) => {
                         self.begin(core, request, TopicTask::RememberReply(remember))
                     }
-                    (None, Request::Command(number, _)) => {
+                    (None, DecisionOrigin::Command(number, _)) => {
                         self.reply(core, number, Ok(TopicReply::Published(published)));
                     }
-                    (None, Request::Retention) => {}
+                    (None, DecisionOrigin::Retention) => {}
                 }
             }
-            (NextStep::Pull(page), _, Request::Command(number, _)) => {
+            (NextStep::Pull(page), _, DecisionOrigin::Command(number, _)) => {
                 if let Some(page) = self.pulls.looked(core, number, page) {
                     self.reply(core, number, Ok(TopicReply::Pulled(page.pulled)));
                 }
@@ -254,7 +258,7 @@ impl Topics {
         }
     }
 
-    fn published(&mut self, core: &mut Core, publish: &Publish, receipt: &Receipt) -> Published {
+    fn published(&mut self, core: &mut Core, publish: &Publish, receipt: &Receipt) -> PublishResult {
         let added = receipt.appended.iter().filter(|appended| !appended.duplicate).count() as u64;
         let known = receipt.appended.len() as u64 - added;
         self.effects.published.push((publish.topic.clone(), added, known));

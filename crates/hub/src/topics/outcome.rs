@@ -2,7 +2,7 @@
 
 use super::backlog::Backlog;
 use super::command::{Pulled, TopicReply};
-use super::load::CommandStop;
+use super::load::LoadStop;
 use crate::core::Core;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,15 +10,15 @@ use tavern_domain::delivery::LogMark;
 use tavern_store::{Commit, Document, DocumentKey, Expect, Row, RowKey, Versioned};
 use tavern_wire::record::{EVENTS, SUBSCRIPTIONS, TopicRecord};
 
-pub(super) type Decided = Result<TopicStep, CommandStop>;
+pub(super) type TopicDecided = Result<TopicStep, LoadStop>;
 
 pub(super) enum TopicStep {
-    Commit(Box<Commit>, Meaning),
-    Done(Meaning),
+    Commit(Box<Commit>, TopicOutcome),
+    Done(TopicOutcome),
 }
 
 /// What a decision means once it is committed.
-pub(super) struct Meaning {
+pub(super) struct TopicOutcome {
     pub next: NextStep,
     /// Subscriptions that were created, changed or deleted, or whose progress was changed.
     pub changed: Vec<Arc<str>>,
@@ -43,7 +43,7 @@ pub(super) enum NextStep {
         claimed: bool,
     },
     /// Events for a client that pulls, which may be none.
-    Pull(Page),
+    Pull(PulledPage),
     /// Only a part was done, because it is too much for one commit: decide again.
     Repeat,
     Retain(Retained),
@@ -70,7 +70,7 @@ pub(super) enum Retained {
 }
 
 /// A page of a subscription's queue.
-pub(super) struct Page {
+pub(super) struct PulledPage {
     pub pulled: Pulled,
     /// Where it ends, by these marks.
     pub last: LogMark,
@@ -79,21 +79,21 @@ pub(super) struct Page {
     pub topics: Vec<Arc<str>>,
 }
 
-impl Meaning {
-    pub fn of(next: NextStep) -> Meaning {
-        Meaning { next, changed: Vec::new(), announced: false, lost: Vec::new() }
+impl TopicOutcome {
+    pub fn of(next: NextStep) -> TopicOutcome {
+        TopicOutcome { next, changed: Vec::new(), announced: false, lost: Vec::new() }
     }
 
-    pub fn reply(reply: TopicReply) -> Meaning {
-        Meaning::of(NextStep::Reply(reply))
+    pub fn reply(reply: TopicReply) -> TopicOutcome {
+        TopicOutcome::of(NextStep::Reply(reply))
     }
 
-    pub fn changing(self, changed: Vec<Arc<str>>) -> Meaning {
-        Meaning { changed, ..self }
+    pub fn changing(self, changed: Vec<Arc<str>>) -> TopicOutcome {
+        TopicOutcome { changed, ..self }
     }
 
-    pub fn announcing(self, announced: bool) -> Meaning {
-        Meaning { announced, ..self }
+    pub fn announcing(self, announced: bool) -> TopicOutcome {
+        TopicOutcome { announced, ..self }
     }
 }
 
@@ -125,7 +125,7 @@ impl Edit {
         self.put(EVENTS, SUBSCRIPTIONS, *b"{}");
     }
 
-    pub fn commit(self, meaning: Meaning) -> Decided {
+    pub fn commit(self, meaning: TopicOutcome) -> TopicDecided {
         Ok(TopicStep::Commit(Box::new(self.0), meaning))
     }
 }

@@ -1,8 +1,8 @@
 //! Where an event of a subscription lies in the log, found by its number or its time. Must hold: nothing is counted over a
 //! part that the log does not keep; the same event is found at the same place from wherever the search begins.
 
-use super::load::{CommandStop, by_name, counts, log, log_ends, read_on};
-use super::reading::Reading;
+use super::load::{LoadStop, by_name, counts, log, log_ends, read_on};
+use super::reading::LogReading;
 use crate::transaction::Facts;
 use std::sync::Arc;
 use tavern_domain::Time;
@@ -12,15 +12,15 @@ use tavern_store::LogEnds;
 use tavern_store::limits::PAGE_ROWS;
 
 /// Reads on from a place until the event with a number lies behind.
-pub(super) struct Forward(Reading);
+pub(super) struct Forward(LogReading);
 
 impl Forward {
     pub fn new(marks: &Arc<SubscriptionMarks>, from: LogMark) -> Forward {
-        Forward(Reading::new(marks.clone(), from))
+        Forward(LogReading::new(marks.clone(), from))
     }
 
     /// None: there are not so many.
-    pub fn to(&mut self, facts: &Facts, seq: u64) -> Result<Option<LogMark>, CommandStop> {
+    pub fn to(&mut self, facts: &Facts, seq: u64) -> Result<Option<LogMark>, LoadStop> {
         let reading = &mut self.0;
         while reading.at().seq < seq {
             let limit = u32::try_from(seq - reading.at().seq).unwrap_or(PAGE_ROWS).min(PAGE_ROWS);
@@ -38,7 +38,7 @@ pub(super) fn before(
     facts: &Facts,
     marks: &Arc<SubscriptionMarks>,
     seq: u64,
-) -> Result<Option<LogMark>, CommandStop> {
+) -> Result<Option<LogMark>, LoadStop> {
     let first = beginning(facts, marks)?;
     if first.seq > seq {
         return Ok(None);
@@ -48,7 +48,7 @@ pub(super) fn before(
 }
 
 /// The place right before the oldest event of a subscription that the log keeps.
-pub(super) fn beginning(facts: &Facts, marks: &Arc<SubscriptionMarks>) -> Result<LogMark, CommandStop> {
+pub(super) fn beginning(facts: &Facts, marks: &Arc<SubscriptionMarks>) -> Result<LogMark, LoadStop> {
     let first = log_ends(facts)?.first;
     at(facts, marks, first - 1, first)
 }
@@ -60,7 +60,7 @@ pub(super) fn at(
     marks: &Arc<SubscriptionMarks>,
     position: u64,
     first: u64,
-) -> Result<LogMark, CommandStop> {
+) -> Result<LogMark, LoadStop> {
     let oldest = &marks.changes()[0];
     let change = marks.changes().iter().rev().find(|change| change.position <= position).unwrap_or(oldest);
     if change.position >= position {
@@ -71,13 +71,13 @@ pub(super) fn at(
     if !names.is_empty() {
         let head = counts(facts, names)?;
         if head.log.first != first {
-            return Err(CommandStop::Again);
+            return Err(LoadStop::Again);
         }
         let head = by_name(head);
         for (topic, before) in &change.counts {
             let next = log(facts, vec![topic.clone()], position, 1)?;
             if next.log.first != first {
-                return Err(CommandStop::Again);
+                return Err(LoadStop::Again);
             }
             let had = match next.page.rows.first() {
                 Some(next) => next.count - 1,
@@ -91,21 +91,21 @@ pub(super) fn at(
 
 /// The last position whose event was accepted before this time. Starts again if the log was cut. The store's time never
 /// goes back, so halving finds it.
-pub(super) fn last_before(facts: &Facts, ends: &LogEnds, time_ms: u64) -> Result<u64, CommandStop> {
+pub(super) fn last_before(facts: &Facts, ends: &LogEnds, time_ms: u64) -> Result<u64, LoadStop> {
     let (mut early, mut late) = (ends.first - 1, ends.head + 1);
     while early + 1 < late {
         let middle = early + (late - early) / 2;
         match log(facts, Vec::new(), middle - 1, 1)?.page.rows.first() {
             Some(event) if event.position == middle && event.at.ms() >= time_ms => late = middle,
             Some(event) if event.position == middle => early = middle,
-            _ => return Err(CommandStop::Again),
+            _ => return Err(LoadStop::Again),
         }
     }
     Ok(early)
 }
 
 /// The first position that was accepted no longer ago than this.
-pub(super) fn first_since(facts: &Facts, ends: &LogEnds, now: Time, age_ms: u64) -> Result<u64, CommandStop> {
+pub(super) fn first_since(facts: &Facts, ends: &LogEnds, now: Time, age_ms: u64) -> Result<u64, LoadStop> {
     let (mut old, mut young) = (ends.first, ends.head + 1);
     while old < young {
         let middle = old + (young - old) / 2;

@@ -7,7 +7,7 @@ use super::announcement;
 use super::command::{TopicCaller, TopicReply};
 use super::delivery::rules;
 use super::load::SubscriptionRows;
-use super::outcome::{Decided, Edit, Meaning, TopicStep};
+use super::outcome::{Edit, TopicDecided, TopicOutcome, TopicStep};
 use crate::core::Core;
 use crate::transaction::Facts;
 use std::sync::Arc;
@@ -22,10 +22,10 @@ pub(super) struct Switch {
 }
 
 impl Switch {
-    pub fn decide(&mut self, core: &Core, facts: &Facts, caller: &TopicCaller) -> Decided {
+    pub fn decide(&mut self, core: &Core, facts: &Facts, caller: &TopicCaller) -> TopicDecided {
         let rows = SubscriptionRows::open(facts, caller, &self.name)?;
         let input = if self.on { DeliveryInput::Enable } else { DeliveryInput::Disable };
-        let reply = Meaning::reply(TopicReply::Done);
+        let reply = TopicOutcome::reply(TopicReply::Done);
         let Some(change) = ProgressChange::of(core, &rows, input) else { return Ok(TopicStep::Done(reply)) };
         let mut edit = Edit::new(core);
         change.write(core, &rows, &mut edit);

@@ -2,9 +2,9 @@
 //! Must hold: a topic has one publisher; all events of a request are kept or none; the same id is kept once; a topic
 //! whose claim is known costs no read, and the version that is known is expected by the commit.
 
-use super::command::{Published, TopicCaller, TopicReply};
-use super::load::{CommandStop, document, documents, parse, past_events, topic};
-use super::outcome::{Decided, Edit, Meaning, NextStep, TopicStep};
+use super::command::{PublishResult, TopicCaller, TopicReply};
+use super::load::{LoadStop, document, documents, parse, past_events, topic};
+use super::outcome::{Edit, NextStep, TopicDecided, TopicOutcome, TopicStep};
 use super::settings::check_topic_name;
 use crate::core::{Core, Feature};
 use crate::rows::KEYED_PUBLISH;
@@ -26,9 +26,9 @@ const CLAIMS: usize = 10_000;
 
 /// The claims of the topics that were published to from here. They may be stale: a commit expects their version.
 #[derive(Default)]
-pub(super) struct Claims(HashMap<Arc<str>, Versioned<TopicRecord>, RandomState>);
+pub(super) struct TopicClaims(HashMap<Arc<str>, Versioned<TopicRecord>, RandomState>);
 
-impl Claims {
+impl TopicClaims {
     pub fn keep(&mut self, name: &Arc<str>, topic: Versioned<TopicRecord>) {
         if let Some(known) = self.0.get_mut(name) {
             *known = topic;
@@ -48,8 +48,8 @@ impl Claims {
 /// The events of one request on their way into the log.
 pub(super) struct Publish {
     pub topic: Arc<str>,
-    events: Vec<Event>,
-    once: Option<Once>,
+    events: Vec<NewLogEvent>,
+    once: Option<IdempotencyKey>,
     /// The claim as it is known here.
     known: Option<Versioned<TopicRecord>>,
     /// A commit was tried with it.
@@ -58,13 +58,13 @@ pub(super) struct Publish {
     repeats: bool,
 }
 
-struct Event {
+struct NewLogEvent {
     id: Option<Arc<str>>,
     body: Arc<[u8]>,
 }
 
 /// The `Idempotency-Key` of a request.
-struct Once {
+struct IdempotencyKey {
     key: String,
     /// The document under which the request is known.
     name: String,
@@ -76,7 +76,7 @@ impl Publish {
         caller: &TopicCaller,
         once: Option<String>,
         events: Vec<PublishedEvent>,
-        claims: &Claims,
+        claims: &TopicClaims,
     ) -> Result<Publish, Refusal> {
         check_topic_name(&topic)?;
         if is_reserved(&topic) {
@@ -87,13 +87,14 @@ impl Publish {
         // A claim that would refuse it, or has to be changed, is read as it is now.
         let own = |known: &&Versioned<TopicRecord>| known.row.publisher.as_deref() == Some(&*caller.id);
         let known = claims.0.get(&*topic).filter(own).cloned();
-        let once = once.map(|key| Once { name: format!("{topic}/{}/{key}", caller.id), key });
-        let event = |event: PublishedEvent| Event { id: event.id.map(Into::into), body: event.body.into() };
+        let once = once.map(|key| IdempotencyKey { name: format!("{topic}/{}/{key}", caller.id), key });
+        let event =
+            |event: PublishedEvent| NewLogEvent { id: event.id.map(Into::into), body: event.body.into() };
         let events = events.into_iter().map(event).collect();
         Ok(Publish { topic, events, once, known, tried: false, repeats: false })
     }
 
-    pub fn decide(&mut self, core: &Core, facts: &Facts, caller: &TopicCaller) -> Decided {
+    pub fn decide(&mut self, core: &Core, facts: &Facts, caller: &TopicCaller) -> TopicDecided {
         self.repeats = false;
         let known = self.known.as_ref().filter(|_| !self.tried).cloned();
         let once = self.once.as_ref().map(|once| DocumentKey::new(KEYED_PUBLISH, &once.name));
@@ -123,7 +124,7 @@ impl Publish {
         }
         let kept = self.earlier(facts, &row)?;
         if let Some(reply) = kept.as_ref().and_then(|kept| kept.reply) {
-            return Ok(TopicStep::Done(Meaning::reply(TopicReply::Published(reply))));
+            return Ok(TopicStep::Done(TopicOutcome::reply(TopicReply::Published(reply))));
         }
         self.repeats = kept.is_some();
         edit.0.appends = self.appends(caller, &row, kept.as_ref());
@@ -140,11 +141,11 @@ impl Publish {
         }
         self.tried = true;
         let next = NextStep::Publish { claim: Versioned { version, row }, claimed: claimed.is_some() };
-        edit.commit(Meaning::of(next))
+        edit.commit(TopicOutcome::of(next))
     }
 
     /// The same request, if it was carried out before.
-    fn earlier(&self, facts: &Facts, topic: &TopicRecord) -> Result<Option<KeyedPublish>, CommandStop> {
+    fn earlier(&self, facts: &Facts, topic: &TopicRecord) -> Result<Option<KeyedPublish>, LoadStop> {
         let Some(once) = &self.once else { return Ok(None) };
         let Some(found) = document(facts, KEYED_PUBLISH, &once.name)? else { return Ok(None) };
         let kept: KeyedPublish = parse(found, |bytes| record::read(bytes))?.row;
@@ -153,12 +154,12 @@ impl Publish {
 
     /// What goes into the log. Of a request that was carried out before only what it had then: the log knows it.
     fn appends(&self, caller: &TopicCaller, topic: &TopicRecord, kept: Option<&KeyedPublish>) -> Vec<Append> {
-        let had = |at: usize, event: &Event| match kept {
+        let had = |at: usize, event: &NewLogEvent| match kept {
             None => true,
             Some(kept) if event.id.is_some() => kept.ids.contains(&event.id),
             Some(kept) => kept.ids.get(at) == Some(&None),
         };
-        let append = |(at, event): (usize, &Event)| {
+        let append = |(at, event): (usize, &NewLogEvent)| {
             let made = || self.once.as_ref().map(|once| made_id(&caller.id, &once.key, at));
             let id = event.id.as_deref().map(str::to_owned).or_else(made);
             let id = id.map(|id| stored_id(topic.past_events, &id).into());
@@ -170,12 +171,12 @@ impl Publish {
     }
 
     /// Counts what was added and what was known. The numbers are those of what was added, or of the first time.
-    pub fn count(&self, appended: &[Appended]) -> Published {
+    pub fn count(&self, appended: &[Appended]) -> PublishResult {
         count(appended, self.repeats)
     }
 
     /// What remains to be done for a request with an `Idempotency-Key`: its reply is stored before it is given.
-    pub fn remember(self, published: Published, past_events: u64) -> Option<RememberReply> {
+    pub fn remember(self, published: PublishResult, past_events: u64) -> Option<RememberReply> {
         Some(RememberReply { name: self.once?.name, published, past_events })
     }
 }
@@ -183,17 +184,17 @@ impl Publish {
 /// Stores the reply to a request with an `Idempotency-Key`.
 pub(super) struct RememberReply {
     name: String,
-    pub published: Published,
+    pub published: PublishResult,
     past_events: u64,
 }
 
 impl RememberReply {
-    pub fn decide(&mut self, core: &Core) -> Decided {
+    pub fn decide(&mut self, core: &Core) -> TopicDecided {
         let kept =
             KeyedPublish { past_events: self.past_events, ids: Vec::new(), reply: Some(self.published) };
         let mut edit = Edit::new(core);
         edit.put(KEYED_PUBLISH, &self.name, record::write(&kept));
-        edit.commit(Meaning::reply(TopicReply::Published(self.published)))
+        edit.commit(TopicOutcome::reply(TopicReply::Published(self.published)))
     }
 }
 
@@ -239,7 +240,7 @@ pub fn once_bytes(caller: &str) -> usize {
 
 /// Counts what was added and what was known. The numbers are those of what was added, or of the first time. A request
 /// that `repeats` another is answered as the first time.
-fn count(appended: &[Appended], repeats: bool) -> Published {
+fn count(appended: &[Appended], repeats: bool) -> PublishResult {
     let counts = |appended: &Appended| !appended.duplicate || repeats;
     let duplicates = appended.iter().filter(|appended| !counts(appended)).count();
     let accepted = appended.len() - duplicates;
@@ -249,7 +250,7 @@ fn count(appended: &[Appended], repeats: bool) -> Published {
         first_seq = first_seq.min(appended.count);
         last_seq = last_seq.max(appended.count);
     }
-    Published { first_seq, last_seq, accepted, duplicates }
+    PublishResult { first_seq, last_seq, accepted, duplicates }
 }
 
 #[cfg(test)]
@@ -260,7 +261,7 @@ mod tests {
         let appended: Vec<Appended> =
             counts.iter().map(|&(count, duplicate)| Appended { position: count, count, duplicate }).collect();
         let (first_seq, last_seq, accepted, duplicates) = expected;
-        let published = Published { first_seq, last_seq, accepted, duplicates };
+        let published = PublishResult { first_seq, last_seq, accepted, duplicates };
         assert_eq!(count(&appended, repeats), published, "{counts:?}");
     }
 

@@ -2,11 +2,11 @@
 //! Must hold: what was not acknowledged comes again, with the same numbers; events that were dropped are told as a gap.
 
 use super::command::{Pulled, TopicCaller};
-use super::load::{CommandStop, SubscriptionRows, log_ends, peek, read_on, version};
-use super::outcome::{Decided, Edit, Meaning, NextStep, Page, TopicStep};
+use super::load::{LoadStop, SubscriptionRows, log_ends, peek, read_on, version};
+use super::outcome::{Edit, NextStep, PulledPage, TopicDecided, TopicOutcome, TopicStep};
 use super::position::{self, Forward};
 use super::progress::unseal;
-use super::reading::Reading;
+use super::reading::LogReading;
 use crate::core::Core;
 use crate::transaction::Facts;
 use std::sync::Arc;
@@ -32,13 +32,13 @@ pub(super) struct Pull {
 struct Walks {
     acknowledged: Option<Forward>,
     looked: Option<Forward>,
-    gathered: Option<(Reading, Events)>,
+    gathered: Option<(LogReading, PulledEvents)>,
     /// The log was found to begin after the place from which it was read.
     cut: bool,
 }
 
 /// Events as an answer holds them.
-struct Events {
+struct PulledEvents {
     entries: Vec<u8>,
     count: u32,
     first: u64,
@@ -51,7 +51,7 @@ impl Pull {
         Pull { name, after, limit: limit.clamp(1, PAGE_ROWS), handed, walks: Walks::default() }
     }
 
-    pub fn decide(&mut self, core: &Core, facts: &Facts, caller: &TopicCaller) -> Decided {
+    pub fn decide(&mut self, core: &Core, facts: &Facts, caller: &TopicCaller) -> TopicDecided {
         if facts.is_empty() {
             self.walks = Walks::default();
         }
@@ -80,11 +80,11 @@ impl Pull {
         self.gather(facts, &rows, &progress)?;
         // The log was cut: the progress tells where, unless it was read before that.
         if self.walks.cut && version(peek(facts, DELIVERY, &self.name)?) != rows.delivery.version {
-            return Err(CommandStop::Again);
+            return Err(LoadStop::Again);
         }
-        let Some((_, events)) = self.walks.gathered.take() else { return Err(CommandStop::Again) };
+        let Some((_, events)) = self.walks.gathered.take() else { return Err(LoadStop::Again) };
         let hands_out = events.count > 0 && events.last.seq > progress.sealed.seq;
-        let meaning = Meaning::of(NextStep::Pull(events.page(&rows)));
+        let meaning = TopicOutcome::of(NextStep::Pull(events.page(&rows)));
         if !pulled || !(changed || hands_out) {
             return Ok(TopicStep::Done(meaning));
         }
@@ -106,7 +106,7 @@ impl Pull {
         rows: &SubscriptionRows,
         progress: &DeliveryProgress,
         seq: u64,
-    ) -> Result<LogMark, CommandStop> {
+    ) -> Result<LogMark, LoadStop> {
         if let Some(shed) = progress.dropped.filter(|shed| seq <= shed.through.seq) {
             // In the middle of a gap there is no event: reading goes on behind it anyway.
             let position =
@@ -136,7 +136,7 @@ impl Pull {
         facts: &Facts,
         rows: &SubscriptionRows,
         progress: &DeliveryProgress,
-    ) -> Result<(), CommandStop> {
+    ) -> Result<(), LoadStop> {
         let after = self.after.unwrap_or(progress.sealed.seq);
         let limit = match progress.sealed.seq.checked_sub(after).filter(|again| *again > 0) {
             // Again, what was acknowledged already; up to there, because a gap may follow.
@@ -145,7 +145,7 @@ impl Pull {
         };
         if self.walks.gathered.is_none() {
             let events = self.begin(facts, rows, progress, after)?;
-            self.walks.gathered = Some((Reading::new(rows.marks.row.clone(), events.last), events));
+            self.walks.gathered = Some((LogReading::new(rows.marks.row.clone(), events.last), events));
         }
         let Some((reading, events)) = &mut self.walks.gathered else { return Ok(()) };
         let room = usize::try_from(rows.subscription.row.max_bytes).unwrap_or(usize::MAX);
@@ -177,11 +177,11 @@ impl Pull {
         rows: &SubscriptionRows,
         progress: &DeliveryProgress,
         after: u64,
-    ) -> Result<Events, CommandStop> {
+    ) -> Result<PulledEvents, LoadStop> {
         if after < progress.sealed.seq {
             return self.look_back(facts, &rows.marks.row, after);
         }
-        let mut events = Events::after(LogMark { seq: after, ..progress.sealed });
+        let mut events = PulledEvents::after(LogMark { seq: after, ..progress.sealed });
         if let Some(shed) = progress.dropped.filter(|shed| shed.through.seq > after) {
             gap_entry(&mut events.entries, after + 1, shed.through.seq);
             (events.count, events.first, events.last) = (1, after + 1, shed.through);
@@ -197,11 +197,11 @@ impl Pull {
         facts: &Facts,
         marks: &Arc<SubscriptionMarks>,
         after: u64,
-    ) -> Result<Events, CommandStop> {
+    ) -> Result<PulledEvents, LoadStop> {
         let gone = || {
             let message =
                 format!("the log does not keep the event after {after} any more; omit `after` to go on");
-            CommandStop::from(Refusal::new(Code::Gone, message))
+            LoadStop::from(Refusal::new(Code::Gone, message))
         };
         let forward = match &mut self.walks.looked {
             Some(forward) => forward,
@@ -210,13 +210,13 @@ impl Pull {
                 self.walks.looked.insert(Forward::new(marks, from))
             }
         };
-        Ok(Events::after(forward.to(facts, after)?.ok_or_else(gone)?))
+        Ok(PulledEvents::after(forward.to(facts, after)?.ok_or_else(gone)?))
     }
 }
 
-impl Events {
-    fn after(last: LogMark) -> Events {
-        Events { entries: Vec::new(), count: 0, first: 0, last }
+impl PulledEvents {
+    fn after(last: LogMark) -> PulledEvents {
+        PulledEvents { entries: Vec::new(), count: 0, first: 0, last }
     }
 
     fn push(&mut self, at: LogMark, write: impl FnOnce(&mut Vec<u8>)) {
@@ -229,9 +229,9 @@ impl Events {
         self.last = at;
     }
 
-    fn page(self, rows: &SubscriptionRows) -> Page {
-        let Events { entries, count, first, last } = self;
-        Page {
+    fn page(self, rows: &SubscriptionRows) -> PulledPage {
+        let PulledEvents { entries, count, first, last } = self;
+        PulledPage {
             pulled: Pulled { entries, count, first_seq: first, last_seq: last.seq },
             last,
             marks_version: rows.marks.version,

@@ -3,7 +3,7 @@
 //! waits looks no more often than every few milliseconds; nobody waits when there is something.
 
 use super::command::TopicCaller;
-use super::outcome::Page;
+use super::outcome::PulledPage;
 use super::pull::Pull;
 use crate::core::{Core, Timer};
 use foldhash::fast::RandomState;
@@ -24,12 +24,12 @@ const HANDED: usize = 10_000;
 
 #[derive(Default)]
 pub(super) struct Pulls {
-    waiting: BTreeMap<u64, WaitingCommand>,
+    waiting: BTreeMap<u64, WaitingPull>,
     /// Where the last answers ended, by subscription, with the version of its marks.
     handed: HashMap<Arc<str>, (u64, LogMark), RandomState>,
 }
 
-struct WaitingCommand {
+struct WaitingPull {
     caller: TopicCaller,
     name: Arc<str>,
     after: Option<u64>,
@@ -38,17 +38,17 @@ struct WaitingCommand {
     looked: Time,
     /// Where its events come from. None: not known yet.
     topics: Option<Vec<Arc<str>>>,
-    state: State,
+    state: PullState,
 }
 
-enum State {
+enum PullState {
     /// Its queue is read. Something may have been published meanwhile.
     Looks { published: bool },
     /// Nothing was there; it looks again then.
     Parked { due: Time },
 }
 
-impl WaitingCommand {
+impl WaitingPull {
     fn hears(&self, topic: &Arc<str>) -> bool {
         self.topics.as_ref().is_none_or(|topics| topics.contains(topic))
     }
@@ -67,9 +67,9 @@ impl Pulls {
     ) -> Option<Begin> {
         let (name, after, limit, wait_ms) = question;
         let until = core.now + wait_ms.min(WAIT_MAX_MS);
-        let state = State::Looks { published: false };
+        let state = PullState::Looks { published: false };
         let waiting =
-            WaitingCommand { caller, name, after, limit, until, looked: core.now, topics: None, state };
+            WaitingPull { caller, name, after, limit, until, looked: core.now, topics: None, state };
         self.waiting.insert(number, waiting);
         core.node.count_pull(core.index);
         self.look(core, number)
@@ -78,7 +78,7 @@ impl Pulls {
     /// Its timer is due, or something was published.
     pub fn look(&mut self, core: &Core, number: u64) -> Option<Begin> {
         let waiting = self.waiting.get_mut(&number)?;
-        waiting.state = State::Looks { published: false };
+        waiting.state = PullState::Looks { published: false };
         waiting.looked = core.now;
         let handed = self.handed.get(&waiting.name).copied();
         let pull = Pull::new(waiting.name.clone(), waiting.after, waiting.limit, handed);
@@ -86,16 +86,16 @@ impl Pulls {
     }
 
     /// What a look found. None: the client waits on.
-    pub fn looked(&mut self, core: &mut Core, number: u64, page: Page) -> Option<Page> {
+    pub fn looked(&mut self, core: &mut Core, number: u64, page: PulledPage) -> Option<PulledPage> {
         let waiting = self.waiting.get_mut(&number)?;
         if page.pulled.count > 0 {
             let name = waiting.name.clone();
             self.keep(name, (page.marks_version, page.last));
         } else if core.now < waiting.until {
-            let published = matches!(waiting.state, State::Looks { published: true });
+            let published = matches!(waiting.state, PullState::Looks { published: true });
             let pause_ms = if published { PAUSE_MS } else { LOOK_MS };
             let due = (waiting.looked + pause_ms).min(waiting.until);
-            (waiting.state, waiting.topics) = (State::Parked { due }, Some(page.topics));
+            (waiting.state, waiting.topics) = (PullState::Parked { due }, Some(page.topics));
             core.agenda.set(due, Timer::Pull(number));
             return None;
         }
@@ -107,7 +107,7 @@ impl Pulls {
     pub fn end(&mut self, core: &mut Core, number: u64) {
         if let Some(waiting) = self.waiting.remove(&number) {
             core.node.uncount_pull(core.index);
-            if let State::Parked { due } = waiting.state {
+            if let PullState::Parked { due } = waiting.state {
                 core.agenda.cancel(due, Timer::Pull(number));
             }
         }
@@ -117,8 +117,8 @@ impl Pulls {
     pub fn published(&mut self, core: &mut Core, topic: &Arc<str>) {
         for (number, waiting) in self.waiting.iter_mut().filter(|(_, waiting)| waiting.hears(topic)) {
             match &mut waiting.state {
-                State::Looks { published } => *published = true,
-                State::Parked { due } => {
+                PullState::Looks { published } => *published = true,
+                PullState::Parked { due } => {
                     let soon = (waiting.looked + PAUSE_MS).max(core.now);
                     if soon < *due {
                         core.agenda.cancel(*due, Timer::Pull(*number));

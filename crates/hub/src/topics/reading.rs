@@ -7,24 +7,24 @@ use tavern_domain::topic::SubscriptionMarks;
 use tavern_store::{LogEntry, LogPage, Read};
 
 #[derive(Clone, Debug)]
-pub struct Reading {
+pub struct LogReading {
     marks: Arc<SubscriptionMarks>,
     at: LogMark,
 }
 
 /// What one read gave.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Took {
+pub struct ReadEvents {
     /// With their numbers.
     pub events: Vec<(u64, LogEntry)>,
     /// There may be more right away.
     pub more: bool,
 }
 
-impl Reading {
+impl LogReading {
     /// Begins after a place, at which that many events of the subscription lie behind.
-    pub fn new(marks: Arc<SubscriptionMarks>, after: LogMark) -> Reading {
-        Reading { marks, at: after }
+    pub fn new(marks: Arc<SubscriptionMarks>, after: LogMark) -> LogReading {
+        LogReading { marks, at: after }
     }
 
     /// How far it has come.
@@ -47,7 +47,7 @@ impl Reading {
     }
 
     /// The answer to the last `read`.
-    pub fn take(&mut self, stretch: LogPage) -> Took {
+    pub fn take(&mut self, stretch: LogPage) -> ReadEvents {
         let until = self.marks.segment(self.at.position).until;
         let mut events = Vec::with_capacity(stretch.page.rows.len());
         let mut passed = !stretch.page.more;
@@ -64,7 +64,7 @@ impl Reading {
             Some(until) if passed => self.at.position = self.at.position.max(until),
             _ => {}
         }
-        Took { events, more: until.is_some() || !passed }
+        ReadEvents { events, more: until.is_some() || !passed }
     }
 }
 
@@ -94,7 +94,7 @@ mod tests {
     }
 
     fn walk(marks: &Arc<SubscriptionMarks>, from: LogMark, limit: u32) -> Vec<(u64, u64)> {
-        let mut reading = Reading::new(marks.clone(), from);
+        let mut reading = LogReading::new(marks.clone(), from);
         let mut all = Vec::new();
         while let Some(read) = reading.read(limit) {
             let took = reading.take(answer(&read));
@@ -130,6 +130,6 @@ mod tests {
     #[test]
     fn without_topics_nothing_will_come() {
         let marks = Arc::new(SubscriptionMarks::begin(4, [].into()));
-        assert!(Reading::new(marks, LogMark { seq: 0, position: 4 }).read(10).is_none());
+        assert!(LogReading::new(marks, LogMark { seq: 0, position: 4 }).read(10).is_none());
     }
 }

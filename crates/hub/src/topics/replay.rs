@@ -3,8 +3,8 @@
 //! while one goes back: both write the document `events/log`.
 
 use super::command::{ReplayFrom, TopicCaller, TopicReply};
-use super::load::{CommandStop, SubscriptionRows, document, log_ends};
-use super::outcome::{Decided, Edit, Meaning, TopicStep};
+use super::load::{LoadStop, SubscriptionRows, document, log_ends};
+use super::outcome::{Edit, TopicDecided, TopicOutcome, TopicStep};
 use super::position::{self, Forward};
 use super::progress::ProgressChange;
 use crate::core::Core;
@@ -21,7 +21,7 @@ pub(super) struct Replay {
     forward: Option<Forward>,
 }
 
-fn bad(message: String) -> CommandStop {
+fn bad(message: String) -> LoadStop {
     Refusal::new(Code::BadRequest, message).into()
 }
 
@@ -30,7 +30,7 @@ impl Replay {
         Replay { name, from, forward: None }
     }
 
-    pub fn decide(&mut self, core: &Core, facts: &Facts, caller: &TopicCaller) -> Decided {
+    pub fn decide(&mut self, core: &Core, facts: &Facts, caller: &TopicCaller) -> TopicDecided {
         if facts.is_empty() {
             self.forward = None;
         }
@@ -42,7 +42,7 @@ impl Replay {
             ReplayFrom::Seq(seq) => self.by_seq(facts, marks, seq)?,
             ReplayFrom::Time(ms) => by_time(facts, marks, ms)?,
         };
-        let reply = |rewound| Meaning::reply(TopicReply::Replayed { from_seq: to.seq + 1, rewound });
+        let reply = |rewound| TopicOutcome::reply(TopicReply::Replayed { from_seq: to.seq + 1, rewound });
         let Some(change) = ProgressChange::of(core, &rows, DeliveryInput::Rewind(to)) else {
             return Ok(TopicStep::Done(reply(false)));
         };
@@ -57,7 +57,7 @@ impl Replay {
         facts: &Facts,
         marks: &Arc<SubscriptionMarks>,
         seq: u64,
-    ) -> Result<LogMark, CommandStop> {
+    ) -> Result<LogMark, LoadStop> {
         let forward = match &mut self.forward {
             Some(forward) => forward,
             None => {
@@ -76,7 +76,7 @@ impl Replay {
 }
 
 /// The place right before the first event that was accepted then or later.
-fn by_time(facts: &Facts, marks: &Arc<SubscriptionMarks>, ms: u64) -> Result<LogMark, CommandStop> {
+fn by_time(facts: &Facts, marks: &Arc<SubscriptionMarks>, ms: u64) -> Result<LogMark, LoadStop> {
     let ends = log_ends(facts)?;
     let begun = position::at(facts, marks, ends.first - 1, ends.first)?;
     let position = position::last_before(facts, ends, ms)?;

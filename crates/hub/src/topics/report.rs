@@ -1,12 +1,12 @@
 //! A subscription as its owner sees it: settings, queue, health, and what waits.
 
 use super::command::{SubscriptionDetails, SubscriptionState, TopicCaller, TopicReply};
-use super::dead_letters::LetterCount;
+use super::dead_letters::DeadLetterCount;
 use super::load::{
-    CommandStop, Listing, SubscriptionRows, all_counts, by_name, counts, parse_subscription, read_on,
+    Listing, LoadStop, SubscriptionRows, all_counts, by_name, counts, parse_subscription, read_on,
 };
-use super::outcome::{Decided, Meaning, TopicStep};
-use super::reading::Reading;
+use super::outcome::{TopicDecided, TopicOutcome, TopicStep};
+use super::reading::LogReading;
 use crate::transaction::Facts;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -26,34 +26,34 @@ fn brief(rows: SubscriptionRows, counts: &TopicPage) -> SubscriptionState {
 /// Settings and state.
 pub(super) struct ShowSubscription {
     name: Arc<str>,
-    letters: LetterCount,
-    oldest: Option<Reading>,
+    letters: DeadLetterCount,
+    oldest: Option<LogReading>,
 }
 
 impl ShowSubscription {
     pub fn new(name: Arc<str>) -> ShowSubscription {
-        ShowSubscription { name, letters: LetterCount::default(), oldest: None }
+        ShowSubscription { name, letters: DeadLetterCount::default(), oldest: None }
     }
 
-    pub fn decide(&mut self, facts: &Facts, caller: &TopicCaller) -> Decided {
+    pub fn decide(&mut self, facts: &Facts, caller: &TopicCaller) -> TopicDecided {
         let rows = SubscriptionRows::open(facts, caller, &self.name)?;
         let counts = counts(facts, rows.topics())?;
         let dead_letters = self.letters.of(facts, &self.name)?;
         let oldest = self.oldest(facts, &rows)?;
         let details = Some(SubscriptionDetails { oldest, dead_letters });
         let state = SubscriptionState { details, ..brief(rows, counts) };
-        Ok(TopicStep::Done(Meaning::reply(TopicReply::Subscription(Box::new(state)))))
+        Ok(TopicStep::Done(TopicOutcome::reply(TopicReply::Subscription(Box::new(state)))))
     }
 
     /// When the oldest event that waits was accepted.
-    fn oldest(&mut self, facts: &Facts, rows: &SubscriptionRows) -> Result<Option<Time>, CommandStop> {
+    fn oldest(&mut self, facts: &Facts, rows: &SubscriptionRows) -> Result<Option<Time>, LoadStop> {
         let progress = &rows.delivery.row;
         let sealed = progress.batches.iter().map(|batch| batch.accepted).min();
         if let Some(at) = sealed.or(progress.dropped.map(|shed| shed.at)) {
             return Ok(Some(at));
         }
         let reading =
-            self.oldest.get_or_insert_with(|| Reading::new(rows.marks.row.clone(), progress.sealed));
+            self.oldest.get_or_insert_with(|| LogReading::new(rows.marks.row.clone(), progress.sealed));
         while let Some((_, took)) = read_on(facts, reading, 1)? {
             if let Some((_, first)) = took.events.first() {
                 return Ok(Some(first.at));
@@ -85,7 +85,7 @@ impl ListSubscriptions {
         }
     }
 
-    pub fn decide(&mut self, facts: &Facts, caller: &TopicCaller) -> Decided {
+    pub fn decide(&mut self, facts: &Facts, caller: &TopicCaller) -> TopicDecided {
         // One more than is asked for tells whether there is a next page.
         while self.described.len() <= self.limit {
             if self.names.is_empty() {
@@ -110,6 +110,6 @@ impl ListSubscriptions {
         subscriptions.truncate(self.limit);
         let last = subscriptions.last().map(|last| last.subscription.name.clone());
         let next = last.filter(|_| more);
-        Ok(TopicStep::Done(Meaning::reply(TopicReply::Subscriptions { subscriptions, next })))
+        Ok(TopicStep::Done(TopicOutcome::reply(TopicReply::Subscriptions { subscriptions, next })))
     }
 }

@@ -51,7 +51,7 @@ impl std::fmt::Debug for SubscriptionChange {
 
 /// A subscription as it was asked for, and the secret if one was made.
 #[derive(Debug)]
-pub(super) struct CommittedPresence {
+pub(super) struct ChangedSettings {
     pub subscription: SubscriptionSettings,
     pub made_secret: Option<String>,
 }
@@ -68,7 +68,7 @@ impl SubscriptionChange {
         owner: &Arc<str>,
         now_ms: u64,
         rotation_ms: u64,
-    ) -> Result<CommittedPresence, Refusal> {
+    ) -> Result<ChangedSettings, Refusal> {
         if self.topics.is_none() {
             return Err(bad("`topics` is missing: a new subscription names the topics it receives"));
         }
@@ -104,7 +104,7 @@ impl SubscriptionChange {
         before: SubscriptionSettings,
         now_ms: u64,
         rotation_ms: u64,
-    ) -> Result<CommittedPresence, Refusal> {
+    ) -> Result<ChangedSettings, Refusal> {
         let mut after = before;
         if let Some(topics) = &self.topics {
             after.topics = checked_topics(topics)?;
@@ -142,7 +142,7 @@ impl SubscriptionChange {
                 "give a `callback` to be called, or `\"pull\": true` to ask for events yourself",
             ));
         }
-        Ok(CommittedPresence { subscription: after, made_secret: None })
+        Ok(ChangedSettings { subscription: after, made_secret: None })
     }
 }
 
@@ -203,7 +203,7 @@ fn rotate(secrets: &mut Vec<SigningSecretRecord>, text: &str, now_ms: u64, rotat
 mod tests {
     use super::*;
 
-    fn create(change: SubscriptionChange) -> Result<CommittedPresence, Refusal> {
+    fn create(change: SubscriptionChange) -> Result<ChangedSettings, Refusal> {
         change.create(&"s".into(), &"k".into(), 5, 1_000)
     }
 

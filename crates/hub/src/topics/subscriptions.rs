@@ -3,10 +3,10 @@
 //! progress from before the log was looked at, and writes it anew, so that no worker goes on with what it read earlier.
 
 use super::command::{TopicCaller, TopicReply};
-use super::load::{CommandStop, Listing, SubscriptionRows, allow, by_name, counts, topics};
-use super::outcome::{Decided, Edit, Meaning, NextStep};
+use super::load::{Listing, LoadStop, SubscriptionRows, allow, by_name, counts, topics};
+use super::outcome::{Edit, NextStep, TopicDecided, TopicOutcome};
 use super::progress::unseal;
-use super::settings::{CommittedPresence, SubscriptionChange};
+use super::settings::{ChangedSettings, SubscriptionChange};
 use crate::core::Core;
 use crate::transaction::Facts;
 use std::collections::BTreeSet;
@@ -29,10 +29,10 @@ pub(super) struct PutSubscription {
 }
 
 impl PutSubscription {
-    pub fn decide(&mut self, core: &Core, facts: &Facts, caller: &TopicCaller) -> Decided {
+    pub fn decide(&mut self, core: &Core, facts: &Facts, caller: &TopicCaller) -> TopicDecided {
         let before = SubscriptionRows::find(facts, &self.name)?;
         let (now, rotation_ms) = (core.now.ms(), core.node.settings.topics.rotation_ms);
-        let CommittedPresence { subscription, made_secret } = match &before {
+        let ChangedSettings { subscription, made_secret } = match &before {
             None => self.change.create(&self.name, &caller.id, now, rotation_ms)?,
             Some(before) => {
                 let before = &before.subscription.row;
@@ -52,7 +52,7 @@ impl PutSubscription {
             created: before.is_none(),
             secret: made_secret,
         };
-        edit.commit(Meaning::reply(reply).changing(vec![self.name.clone()]))
+        edit.commit(TopicOutcome::reply(reply).changing(vec![self.name.clone()]))
     }
 }
 
@@ -62,7 +62,7 @@ fn begin(
     facts: &Facts,
     edit: &mut Edit,
     subscription: &SubscriptionSettings,
-) -> Result<(), CommandStop> {
+) -> Result<(), LoadStop> {
     let (name, topics) = (&subscription.name, &subscription.topics);
     let known = create_topics(core, facts, edit, topics, topics.clone())?;
     let head = known.log.head;
@@ -82,7 +82,7 @@ pub(super) fn follow(
     edit: &mut Edit,
     before: &SubscriptionRows,
     after: &SubscriptionSettings,
-) -> Result<(), CommandStop> {
+) -> Result<(), LoadStop> {
     let old: BTreeSet<&Arc<str>> = before.subscription.row.topics.iter().collect();
     let new: BTreeSet<&Arc<str>> = after.topics.iter().collect();
     let becomes_pulled = after.pull && !before.delivery.row.batches.is_empty();
@@ -111,7 +111,7 @@ fn create_topics<'a>(
     edit: &mut Edit,
     names: &[Arc<str>],
     counted: Vec<Arc<str>>,
-) -> Result<&'a TopicPage, CommandStop> {
+) -> Result<&'a TopicPage, LoadStop> {
     let found = topics(facts, names)?;
     let known = counts(facts, counted)?;
     let events = by_name(known);
@@ -130,7 +130,7 @@ pub(super) struct DeleteSubscription {
 }
 
 impl DeleteSubscription {
-    pub fn decide(&mut self, core: &Core, facts: &Facts, caller: &TopicCaller) -> Decided {
+    pub fn decide(&mut self, core: &Core, facts: &Facts, caller: &TopicCaller) -> TopicDecided {
         let name = &self.name;
         // Whoever parks another dead letter writes the progress too, which this expects.
         let rows = SubscriptionRows::open(facts, caller, name)?;
@@ -140,13 +140,13 @@ impl DeleteSubscription {
             edit.delete(DEAD, letter.row.key.name());
         }
         if !letters.is_done() {
-            return edit.commit(Meaning::of(NextStep::Repeat));
+            return edit.commit(TopicOutcome::of(NextStep::Repeat));
         }
         for batch in &rows.delivery.row.batches {
             edit.delete(COPY, &record::copy_name(name, batch.number));
         }
         [SUBSCRIPTION, MARKS, DELIVERY].into_iter().for_each(|kind| edit.delete(kind, name));
         edit.touch_subscriptions();
-        edit.commit(Meaning::reply(TopicReply::Done).changing(vec![name.clone()]))
+        edit.commit(TopicOutcome::reply(TopicReply::Done).changing(vec![name.clone()]))
     }
 }

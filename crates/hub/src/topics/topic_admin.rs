@@ -3,10 +3,10 @@
 
 use super::command::{TopicCaller, TopicReply, TopicState};
 use super::load::{
-    CommandStop, Listing, SubscriptionRows, all_counts, by_name, counts, document, parse, parse_subscription,
+    Listing, LoadStop, SubscriptionRows, all_counts, by_name, counts, document, parse, parse_subscription,
     past_events, topic,
 };
-use super::outcome::{Decided, Edit, Meaning, NextStep, TopicStep};
+use super::outcome::{Edit, NextStep, TopicDecided, TopicOutcome, TopicStep};
 use super::settings::check_topic_name;
 use super::subscriptions::follow;
 use crate::core::Core;
@@ -33,7 +33,7 @@ impl SubscriptionCounts {
         SubscriptionCounts { listing: Listing::all(SUBSCRIPTION), counts: BTreeMap::new() }
     }
 
-    fn load(&mut self, facts: &Facts) -> Result<&BTreeMap<Arc<str>, u64>, CommandStop> {
+    fn load(&mut self, facts: &Facts) -> Result<&BTreeMap<Arc<str>, u64>, LoadStop> {
         while let Some(page) = self.listing.next(facts)? {
             for found in &page {
                 for topic in parse_subscription(found)?.row.topics {
@@ -48,7 +48,7 @@ impl SubscriptionCounts {
         &mut self,
         facts: &Facts,
         topics: Vec<(Arc<str>, TopicRecord)>,
-    ) -> Result<Vec<TopicState>, CommandStop> {
+    ) -> Result<Vec<TopicState>, LoadStop> {
         if topics.is_empty() {
             return Ok(Vec::new());
         }
@@ -81,7 +81,7 @@ impl ListTopics {
         ListTopics { after, limit, page: None, subscriptions: SubscriptionCounts::new() }
     }
 
-    pub fn decide(&mut self, facts: &Facts) -> Decided {
+    pub fn decide(&mut self, facts: &Facts) -> TopicDecided {
         let (found, next) = match &self.page {
             Some(page) => page.clone(),
             None => {
@@ -96,7 +96,7 @@ impl ListTopics {
             }
         };
         let topics = self.subscriptions.describe(facts, found)?;
-        Ok(TopicStep::Done(Meaning::reply(TopicReply::Topics { topics, next })))
+        Ok(TopicStep::Done(TopicOutcome::reply(TopicReply::Topics { topics, next })))
     }
 }
 
@@ -110,14 +110,14 @@ impl ShowTopic {
         ShowTopic { topic, subscriptions: SubscriptionCounts::new() }
     }
 
-    pub fn decide(&mut self, facts: &Facts) -> Decided {
+    pub fn decide(&mut self, facts: &Facts) -> TopicDecided {
         let found = existing(facts, &self.topic)?;
         let mut topics = self.subscriptions.describe(facts, vec![(self.topic.clone(), found.row)])?;
-        Ok(TopicStep::Done(Meaning::reply(TopicReply::Topic(topics.remove(0)))))
+        Ok(TopicStep::Done(TopicOutcome::reply(TopicReply::Topic(topics.remove(0)))))
     }
 }
 
-fn existing(facts: &Facts, name: &Arc<str>) -> Result<Versioned<TopicRecord>, CommandStop> {
+fn existing(facts: &Facts, name: &Arc<str>) -> Result<Versioned<TopicRecord>, LoadStop> {
     check_topic_name(name)?;
     topic(facts, name)?.ok_or_else(|| {
         let message =
@@ -138,7 +138,7 @@ impl AssignTopic {
         AssignTopic { topic, publisher, subscriptions: SubscriptionCounts::new() }
     }
 
-    pub fn decide(&mut self, core: &Core, facts: &Facts) -> Decided {
+    pub fn decide(&mut self, core: &Core, facts: &Facts) -> TopicDecided {
         if facts.is_empty() {
             self.subscriptions = SubscriptionCounts::new();
         }
@@ -163,7 +163,7 @@ impl AssignTopic {
         let mut described = self.subscriptions.describe(facts, vec![(self.topic.clone(), topic.clone())])?;
         let mut edit = Edit::new(core);
         edit.put(TOPIC, &self.topic, record::write(&topic));
-        edit.commit(Meaning::reply(TopicReply::Topic(described.remove(0))))
+        edit.commit(TopicOutcome::reply(TopicReply::Topic(described.remove(0))))
     }
 }
 
@@ -180,7 +180,7 @@ impl DeleteTopic {
         DeleteTopic { topic, listing: Listing::all(SUBSCRIPTION), having: Vec::new() }
     }
 
-    pub fn decide(&mut self, core: &Core, facts: &Facts, caller: &TopicCaller) -> Decided {
+    pub fn decide(&mut self, core: &Core, facts: &Facts, caller: &TopicCaller) -> TopicDecided {
         if facts.is_empty() {
             *self = DeleteTopic::new(self.topic.clone());
         }
@@ -214,7 +214,7 @@ impl DeleteTopic {
         } else {
             NextStep::Repeat
         };
-        edit.commit(Meaning::of(next).changing(part.to_vec()))
+        edit.commit(TopicOutcome::of(next).changing(part.to_vec()))
     }
 
     fn take_out(
@@ -223,7 +223,7 @@ impl DeleteTopic {
         facts: &Facts,
         names: &[Arc<str>],
         edit: &mut Edit,
-    ) -> Result<(), CommandStop> {
+    ) -> Result<(), LoadStop> {
         if names.is_empty() {
             return Ok(());
         }
@@ -242,6 +242,6 @@ impl DeleteTopic {
     }
 }
 
-fn servers() -> CommandStop {
+fn servers() -> LoadStop {
     Refusal::new(Code::NotAllowed, "topics that begin with \"tavern.\" belong to the server").into()
 }

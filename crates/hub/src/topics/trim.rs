@@ -3,10 +3,10 @@
 //! copied out first.
 
 use super::announcement;
-use super::load::{CommandStop, Listing, document, log_ends, log_page, parse, peek, read_on};
-use super::outcome::{Decided, Edit, LostEvents, Meaning, NextStep, Retained, TopicStep};
+use super::load::{Listing, LoadStop, document, log_ends, log_page, parse, peek, read_on};
+use super::outcome::{Edit, LostEvents, NextStep, Retained, TopicDecided, TopicOutcome, TopicStep};
 use super::position;
-use super::reading::Reading;
+use super::reading::LogReading;
 use crate::core::Core;
 use crate::settings::RetentionRules;
 use crate::transaction::Facts;
@@ -39,7 +39,7 @@ impl Look {
         Look { rules, ages, excess: None }
     }
 
-    pub fn decide(&mut self, core: &Core, facts: &Facts) -> Decided {
+    pub fn decide(&mut self, core: &Core, facts: &Facts) -> TopicDecided {
         let ends = log_ends(facts)?;
         let (mut before, mut ids_before) = (ends.first, 0);
         if self.ages {
@@ -66,7 +66,7 @@ impl Look {
         }
         let ids_before = if before > ends.first || ids_before > 0 { ids_before } else { 0 };
         let before = if before > ends.first { before } else { 0 };
-        Ok(TopicStep::Done(Meaning::of(NextStep::Retain(Retained::Looked { before, ids_before }))))
+        Ok(TopicStep::Done(TopicOutcome::of(NextStep::Retain(Retained::Looked { before, ids_before }))))
     }
 }
 
@@ -108,7 +108,7 @@ impl Cut {
         }
     }
 
-    pub fn decide(&mut self, core: &Core, facts: &Facts) -> Decided {
+    pub fn decide(&mut self, core: &Core, facts: &Facts) -> TopicDecided {
         if facts.is_empty() {
             *self = Cut::new(self.before, self.ids_before);
         }
@@ -145,11 +145,11 @@ impl Cut {
             NextStep::Repeat
         };
         let announced = !edit.0.appends.is_empty();
-        edit.commit(Meaning { next, changed, announced, lost })
+        edit.commit(TopicOutcome { next, changed, announced, lost })
     }
 
     /// Looks at the progress of all subscriptions. False: those that are behind fill a commit already.
-    fn find_behind(&mut self, core: &Core, facts: &Facts, log_first: u64) -> Result<bool, CommandStop> {
+    fn find_behind(&mut self, core: &Core, facts: &Facts, log_first: u64) -> Result<bool, LoadStop> {
         loop {
             let copied: usize = self.behind.iter().map(Behind::bytes).sum();
             if self.behind.len() >= TOLD || copied >= COPIED_BYTES {
@@ -176,7 +176,7 @@ impl Cut {
         facts: &Facts,
         delivery: &Versioned<Document>,
         log_first: u64,
-    ) -> Result<Option<Behind>, CommandStop> {
+    ) -> Result<Option<Behind>, LoadStop> {
         let name: Arc<str> = delivery.row.key.name().into();
         let Versioned { version, row: mut progress } = parse(delivery, record::read_progress)?;
         let begins_before = |run: &EntryRange| !run.gap && run.after.position + 1 < self.before;
@@ -211,23 +211,18 @@ struct Copying {
     copies: Vec<(u64, Vec<CopiedEvent>)>,
     /// Of the batch that is copied now: which run, how far it was read, what was found.
     run: usize,
-    reading: Option<Reading>,
+    reading: Option<LogReading>,
     events: Vec<CopiedEvent>,
 }
 
 impl Copying {
-    fn copy(
-        &mut self,
-        facts: &Facts,
-        marks: &Arc<SubscriptionMarks>,
-        batch: &Batch,
-    ) -> Result<(), CommandStop> {
+    fn copy(&mut self, facts: &Facts, marks: &Arc<SubscriptionMarks>, batch: &Batch) -> Result<(), LoadStop> {
         if self.copies.iter().any(|(number, _)| *number == batch.number) {
             return Ok(());
         }
         let runs: Vec<&EntryRange> = batch.ranges.iter().filter(|run| !run.gap).collect();
         while let Some(run) = runs.get(self.run) {
-            let reading = self.reading.get_or_insert_with(|| Reading::new(marks.clone(), run.after));
+            let reading = self.reading.get_or_insert_with(|| LogReading::new(marks.clone(), run.after));
             while reading.at().seq < run.last {
                 let left = run.last - reading.at().seq;
                 let limit = u32::try_from(left).unwrap_or(PAGE_ROWS).min(PAGE_ROWS);
@@ -263,7 +258,7 @@ impl SweepCopies {
         SweepCopies { listing: Listing::all(COPY), unseen: VecDeque::new(), settled: Vec::new() }
     }
 
-    pub fn decide(&mut self, core: &Core, facts: &Facts) -> Decided {
+    pub fn decide(&mut self, core: &Core, facts: &Facts) -> TopicDecided {
         if facts.is_empty() {
             *self = SweepCopies::new();
         }
@@ -279,7 +274,7 @@ impl SweepCopies {
             let settled = is_settled(facts, copy)?;
             self.settled.extend(self.unseen.pop_front().filter(|_| settled));
         }
-        let meaning = Meaning::of(NextStep::Retain(Retained::SweptPresence));
+        let meaning = TopicOutcome::of(NextStep::Retain(Retained::SweptPresence));
         if self.settled.is_empty() {
             return Ok(TopicStep::Done(meaning));
         }
@@ -292,7 +287,7 @@ impl SweepCopies {
     }
 }
 
-fn is_settled(facts: &Facts, copy: &Versioned<Document>) -> Result<bool, CommandStop> {
+fn is_settled(facts: &Facts, copy: &Versioned<Document>) -> Result<bool, LoadStop> {
     let Some((name, batch)) = copy.row.key.name().rsplit_once('/') else { return Ok(false) };
     let Some(delivery) = peek(facts, DELIVERY, name)? else { return Ok(true) };
     let progress = parse(delivery, record::read_progress)?.row;

@@ -1,13 +1,13 @@
 //! The nodes, their workers, the store, the endpoints and the time between them.
 //! Must hold: nothing happens but by the seed.
 
-use crate::harness::{Counting, Names};
+use crate::harness::{SequentialRandom, TokenNames};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use tavern_domain::delivery::{DeliveryOutcome, DeliveryProgress, EndpointReply, LogMark, RetryPolicy};
 use tavern_domain::topic::SubscriptionMarks;
 use tavern_domain::{Epoch, Time};
-use tavern_hub::topics::delivery::{DeliveryNotice, DeliverySettings, DeliveryWorker, Post};
+use tavern_hub::topics::delivery::{AttemptRequest, DeliveryNotice, DeliverySettings, DeliveryWorker};
 use tavern_hub::{Node, RandomSource, Settings};
 use tavern_store::memory::{Faults, MemoryEngine, MemoryStore, MessageFault, WorkFault, WorkOutcome as Fate};
 use tavern_store::{
@@ -37,7 +37,7 @@ impl AnswerReceiver for Answers {
 
 /// The store's luck: every so many works it fails before or after the commit.
 struct Luck {
-    rng: Counting,
+    rng: SequentialRandom,
     unlucky: bool,
 }
 
@@ -90,7 +90,7 @@ pub struct World {
     pub deaf: u128,
     /// When the nodes look next for what is overdue.
     sweep: Time,
-    pub rng: Counting,
+    pub rng: SequentialRandom,
     pub temper: Temper,
     pub flights: Vec<Flight>,
     /// What each endpoint has got, in order.
@@ -102,7 +102,10 @@ pub struct World {
 impl World {
     pub fn new(seed: u128, nodes: usize, unlucky: bool, temper: Temper) -> World {
         let clock = Arc::new(ManualClock::at(Time(1_000_000)));
-        let hall = MemoryEngine::stepped(clock.clone(), Box::new(Luck { rng: Counting::new(seed), unlucky }));
+        let hall = MemoryEngine::stepped(
+            clock.clone(),
+            Box::new(Luck { rng: SequentialRandom::new(seed), unlucky }),
+        );
         let told = Arc::new(Answers::default());
         let teller = hall.store("teller", told.clone());
         let mut world = World {
@@ -114,7 +117,7 @@ impl World {
             asleep: vec![Time(0); nodes],
             deaf: 0,
             sweep: Time(0),
-            rng: Counting::new(seed + 1),
+            rng: SequentialRandom::new(seed + 1),
             temper,
             flights: Vec::new(),
             got: BTreeMap::new(),
@@ -166,11 +169,11 @@ impl World {
         let commit = Commit { node: Some(open), ..Commit::default() };
         let epoch = self.commit(&store, &answers, &commit).epoch.unwrap_or(Epoch(0));
         let settings = Settings { node: name.clone(), epoch, ..Settings::default() };
-        let node = Node::new(settings, Box::new(Names));
+        let node = Node::new(settings, Box::new(TokenNames));
         let others = (0..self.asleep.len()).filter(|other| *other != at);
         node.set_other_nodes(others.map(|other| format!("n{other}").into()).collect());
         let seed = self.rng.next();
-        let worker = DeliveryWorker::new(node, SETTINGS, Box::new(Counting::new(seed)), self.now());
+        let worker = DeliveryWorker::new(node, SETTINGS, Box::new(SequentialRandom::new(seed)), self.now());
         TestNode { worker, store, answers, writer: Writer::new(&name, epoch) }
     }
 
@@ -286,7 +289,7 @@ impl World {
         quiet
     }
 
-    fn receive(&mut self, at: usize, post: Post) {
+    fn receive(&mut self, at: usize, post: AttemptRequest) {
         let name = post.subscription.name.clone();
         let temper = match self.temper {
             Temper::Good => 0,

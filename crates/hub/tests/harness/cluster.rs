@@ -18,7 +18,7 @@ pub type WorkFates = Box<dyn FnMut(&str, &Work) -> WorkFault + Send>;
 pub type Fate = Box<dyn FnMut(&str, &str, &BusPacket) -> Vec<u64> + Send>;
 
 /// Confirms subscriptions after this long, or refuses them.
-pub struct Script {
+pub struct ScriptedFaults {
     confirms_after: Option<u64>,
     /// Every so many packets are lost without a word.
     lose_every: Option<u64>,
@@ -27,7 +27,7 @@ pub struct Script {
     work_fate: Arc<Mutex<Option<WorkFates>>>,
 }
 
-impl Faults for Script {
+impl Faults for ScriptedFaults {
     fn message(&mut self, from: &str, to: &str, packet: &BusPacket) -> MessageFault {
         self.carried += 1;
         if let Some(fate) = self.fate.lock().unwrap().as_mut() {
@@ -52,14 +52,14 @@ impl Faults for Script {
 }
 
 #[derive(Default)]
-pub struct Ear {
+pub struct NodeReceiver {
     answers: Mutex<Vec<(Ticket, StoreAnswer)>>,
     words: Mutex<Vec<BusPacket>>,
     confirmed: Mutex<Vec<(Ticket, Result<(), BusError>)>>,
     lost: Mutex<Vec<BusLoss>>,
 }
 
-impl BusReceiver for Ear {
+impl BusReceiver for NodeReceiver {
     fn confirmed(&self, ticket: Ticket, outcome: Result<(), BusError>) {
         self.confirmed.lock().unwrap().push((ticket, outcome));
     }
@@ -73,7 +73,7 @@ impl BusReceiver for Ear {
     }
 }
 
-impl AnswerReceiver for Ear {
+impl AnswerReceiver for NodeReceiver {
     fn answer(&self, answers: Vec<(Ticket, StoreAnswer)>) {
         self.answers.lock().unwrap().extend(answers);
     }
@@ -87,8 +87,8 @@ pub struct TestCluster {
     carried: u64,
     settings: Settings,
     clock: Arc<ManualClock>,
-    hall: Arc<MemoryEngine>,
-    nodes: Vec<(TestNode, Arc<Ear>)>,
+    engine: Arc<MemoryEngine>,
+    nodes: Vec<(TestNode, Arc<NodeReceiver>)>,
     stores: Vec<Arc<MemoryStore>>,
     dead: Vec<usize>,
     fate: Arc<Mutex<Option<Fate>>>,
@@ -128,7 +128,7 @@ impl TestCluster {
         let clock = Arc::new(ManualClock::at(Time(1_000_000)));
         let fate: Arc<Mutex<Option<Fate>>> = Arc::default();
         let work_fate: Arc<Mutex<Option<WorkFates>>> = Arc::default();
-        let script = Script {
+        let script = ScriptedFaults {
             confirms_after,
             lose_every,
             carried: 0,
@@ -142,7 +142,7 @@ impl TestCluster {
             carried: 0,
             settings: settings.clone(),
             clock,
-            hall,
+            engine: hall,
             nodes: Vec::new(),
             stores: Vec::new(),
             dead: Vec::new(),
@@ -152,19 +152,19 @@ impl TestCluster {
         for name in &NAMES[..nodes] {
             cluster.build(name);
         }
-        cluster.introduce();
+        cluster.set_other_nodes();
         cluster.settle();
         cluster
     }
 
     /// A node opens at the end of the cluster.
     pub fn build(&mut self, name: &str) -> usize {
-        let ear: Arc<Ear> = Arc::default();
-        let store = self.hall.store(name, ear.clone());
+        let ear: Arc<NodeReceiver> = Arc::default();
+        let store = self.engine.store(name, ear.clone());
         let open = NodeChange::Open { name: name.into(), lease_ms: 600_000 };
         let open = Work::Commit(Commit { node: Some(open), ..Commit::default() });
         store.submit(vec![(Ticket(0), open)]);
-        self.hall.settle();
+        self.engine.settle();
         let epoch = match ear.answers.lock().unwrap().pop() {
             Some((_, StoreAnswer::Committed(receipt))) => receipt.epoch.unwrap_or(Epoch(0)),
             other => panic!("no epoch but {other:?}"),
@@ -172,7 +172,7 @@ impl TestCluster {
         let settings = Settings { node: name.into(), epoch, commands_per_second: 0, ..self.settings.clone() };
         let mut node = TestNode::new(settings);
         (node.now, node.has_store) = (self.clock.now(), true);
-        node.shards[0].core.node().carrier.set_bus(self.hall.bus(name, ear.clone()));
+        node.shards[0].core.node().bus_interests.set_bus(self.engine.bus(name, ear.clone()));
         node.shards[0].core.node().listen();
         self.nodes.push((node, ear));
         self.stores.push(store);
@@ -180,7 +180,7 @@ impl TestCluster {
     }
 
     /// Everybody knows who else lives.
-    pub fn introduce(&mut self) {
+    pub fn set_other_nodes(&mut self) {
         let names: Vec<Arc<str>> = self
             .nodes
             .iter()
@@ -209,7 +209,7 @@ impl TestCluster {
 
     /// Ends without a word.
     pub fn crash(&mut self, at: usize) {
-        self.nodes[at].0.shards[0].core.node().carrier.bus().unwrap().stop();
+        self.nodes[at].0.shards[0].core.node().bus_interests.bus().unwrap().stop();
         self.dead.push(at);
     }
 
@@ -222,8 +222,8 @@ impl TestCluster {
     }
 
     /// What the store holds at this moment, whatever is under way.
-    pub fn look(&self, read: Read) -> Found {
-        self.hall.peek(read)
+    pub fn stored(&self, read: Read) -> Found {
+        self.engine.peek(read)
     }
 
     /// Lets everything happen until this node has taken a session out of the store; then it ends without a word.
@@ -269,9 +269,9 @@ impl TestCluster {
             let abroad = &node.shards[0].core.effects.bus_messages;
             let people = abroad.iter().filter(|packet| packet.subject.kind() == "_people");
             self.carried += people.count() as u64;
-            node.shards[0].core.speak();
+            node.shards[0].core.end_publishing();
         }
-        if !self.hall.step() {
+        if !self.engine.step() {
             return false;
         }
         for (at, (node, ear)) in self.nodes.iter_mut().enumerate() {
@@ -319,13 +319,13 @@ impl TestCluster {
     /// A socket that has said hello.
     pub fn client(&mut self, at: usize, token: &str) -> (Caller, Value) {
         let mut caller = self.node(at).socket();
-        let hello = self.say(at, &mut caller, &format!(r#"{{"op":"hello","token":"{token}"}}"#));
+        let hello = self.send(at, &mut caller, &format!(r#"{{"op":"hello","token":"{token}"}}"#));
         assert!(hello["ok"].is_object(), "{hello}");
         (caller, hello["ok"].clone())
     }
 
     /// Runs a command, and goes on with it each time something that it waited for is there.
-    pub fn say(&mut self, at: usize, caller: &mut Caller, frame: &str) -> Value {
+    pub fn send(&mut self, at: usize, caller: &mut Caller, frame: &str) -> Value {
         loop {
             let (flow, reply) = self.node(at).run(0, caller, frame);
             if flow != Flow::Wait {
@@ -357,11 +357,11 @@ impl TestCluster {
         self.settle();
         let ready = std::mem::take(&mut self.node(at).shards[0].core.effects.ready);
         assert_eq!(ready, [caller.link.id], "it can run again");
-        self.node(at).say(caller, &frame)
+        self.node(at).send(caller, &frame)
     }
 }
 
-fn take(node: &mut TestNode, ear: &Ear) {
+fn take(node: &mut TestNode, ear: &NodeReceiver) {
     let hub_node = node.shards[0].core.node().clone();
     for (ticket, answer) in std::mem::take(&mut *ear.answers.lock().unwrap()) {
         node.shards[0].handle(node.now, ShardEvent::Answer(ticket, answer));
@@ -371,9 +371,11 @@ fn take(node: &mut TestNode, ear: &Ear) {
             Some(ReceivedMessage::Session { from, request, .. }) => ShardEvent::Migration { from, request },
             Some(ReceivedMessage::Presence { told, .. }) => ShardEvent::Presence(told),
             Some(ReceivedMessage::Person { told, .. }) => ShardEvent::Status(told),
-            Some(ReceivedMessage::Words { space, words, mask }) => {
+            Some(ReceivedMessage::Message { space, words, mask }) => {
                 assert_eq!(mask, 1);
-                node.shards[0].core.receive(node.now, tavern_hub::ShardMessage { space, words });
+                node.shards[0]
+                    .core
+                    .receive(node.now, tavern_hub::ShardMessage { namespace: space, message: words });
                 continue;
             }
             Some(ReceivedMessage::NodeLeft | ReceivedMessage::Subscription(_)) | None => continue,
@@ -381,7 +383,7 @@ fn take(node: &mut TestNode, ear: &Ear) {
         node.shards[0].handle(node.now, input);
     }
     for (ticket, outcome) in std::mem::take(&mut *ear.confirmed.lock().unwrap()) {
-        let links = hub_node.carrier.confirmed(ticket, outcome);
+        let links = hub_node.bus_interests.confirmed(ticket, outcome);
         node.shards[0]
             .handle(node.now, ShardEvent::BusReady(links.into_iter().map(|(_, link)| link).collect()));
     }

@@ -8,7 +8,7 @@ use tavern_wire::bus::BusMessage;
 use tavern_wire::bus::migration::MigrationAction;
 
 /// The step of a migration request, in one word; nothing for other packets.
-pub fn word(packet: &BusPacket) -> &'static str {
+pub fn step_name(packet: &BusPacket) -> &'static str {
     if !matches!(packet.subject.kind(), "_node" | "_session") {
         return "";
     }
@@ -34,24 +34,24 @@ pub fn data(events: &[Value]) -> Vec<String> {
 }
 
 /// Ann on the first node, listening to a channel and a pattern.
-pub struct Scene {
+pub struct MigrationFixture {
     pub cluster: TestCluster,
     pub ann: Caller,
     pub session: String,
     pub client: Value,
 }
 
-impl Scene {
-    pub fn new() -> Scene {
-        Scene::on(TestCluster::of(3))
+impl MigrationFixture {
+    pub fn new() -> MigrationFixture {
+        MigrationFixture::on(TestCluster::of(3))
     }
 
-    pub fn on(mut cluster: TestCluster) -> Scene {
+    pub fn on(mut cluster: TestCluster) -> MigrationFixture {
         let (mut ann, hello) = cluster.client(0, "ann");
-        cluster.say(0, &mut ann, r#"{"op":"subscribe","channel":"game#A"}"#);
-        cluster.say(0, &mut ann, r#"{"op":"subscribe","pattern":"chat#*"}"#);
+        cluster.send(0, &mut ann, r#"{"op":"subscribe","channel":"game#A"}"#);
+        cluster.send(0, &mut ann, r#"{"op":"subscribe","pattern":"chat#*"}"#);
         let session = hello["session"].as_str().unwrap().to_owned();
-        Scene { cluster, ann, session, client: hello["client"].clone() }
+        MigrationFixture { cluster, ann, session, client: hello["client"].clone() }
     }
 
     pub fn hello(&self, user: &str, seq: u64) -> String {
@@ -59,16 +59,16 @@ impl Scene {
     }
 
     /// A new transport on a node, which asks for the session.
-    pub fn come(&mut self, at: usize, seq: u64) -> (Caller, Value) {
+    pub fn connect(&mut self, at: usize, seq: u64) -> (Caller, Value) {
         let mut caller = self.cluster.node(at).socket();
         let hello = self.hello("ann", seq);
-        let reply = self.cluster.say(at, &mut caller, &hello);
+        let reply = self.cluster.send(at, &mut caller, &hello);
         (caller, reply["ok"].clone())
     }
 
     /// The same, and it must be there.
     pub fn resume(&mut self, at: usize, seq: u64) -> Caller {
-        let (caller, hello) = self.come(at, seq);
+        let (caller, hello) = self.connect(at, seq);
         assert_eq!((&hello["resumed"], &hello["client"]), (&json!(true), &self.client), "{hello}");
         caller
     }
@@ -77,8 +77,8 @@ impl Scene {
         self.cluster.node(at).publish(channel, payload);
     }
 
-    pub fn hear(&mut self, at: usize, caller: &Caller) -> Vec<Value> {
-        self.cluster.node(at).hear(caller)
+    pub fn events(&mut self, at: usize, caller: &Caller) -> Vec<Value> {
+        self.cluster.node(at).events(caller)
     }
 
     /// On how many nodes the session can be used.
@@ -92,6 +92,6 @@ impl Scene {
 pub fn watch(cluster: &mut TestCluster, at: usize) -> Caller {
     let (mut caller, _) = cluster.client(at, "watcher");
     let frame = r#"{"op":"subscribe","channel":"game#A","presence":true}"#;
-    assert_eq!(super::code(&cluster.say(at, &mut caller, frame)), "ok");
+    assert_eq!(super::code(&cluster.send(at, &mut caller, frame)), "ok");
     caller
 }

@@ -14,15 +14,15 @@ use tavern_store::{Found, Read, Receipt, Row, RowKey, StoreAnswer, UserSnapshot,
 use tavern_wire::error::{Code, Refusal};
 use tavern_wire::ws;
 
-pub struct Counting(u128);
+pub struct SequentialRandom(u128);
 
-impl Counting {
-    pub fn new(seed: u128) -> Counting {
-        Counting(seed)
+impl SequentialRandom {
+    pub fn new(seed: u128) -> SequentialRandom {
+        SequentialRandom(seed)
     }
 }
 
-impl RandomSource for Counting {
+impl RandomSource for SequentialRandom {
     fn next(&mut self) -> u128 {
         self.0 = self.0.wrapping_mul(0x2360_ed05_1fc6_5da4_4385_df64_9fcc_f645).wrapping_add(99);
         self.0
@@ -30,9 +30,9 @@ impl RandomSource for Counting {
 }
 
 /// Tokens are `user` (`nobody` is anonymous), or `user:pattern=verb,verb` for fewer rights, or `user@123` to end at 123 s.
-pub struct Names;
+pub struct TokenNames;
 
-impl TokenVerifier for Names {
+impl TokenVerifier for TokenNames {
     fn verify(&self, token: &str, now: Time) -> Result<Identity, Refusal> {
         let (token, expires) = match token.split_once('@') {
             Some((token, end)) => (token, Time(end.parse::<u64>().unwrap() * 1000)),
@@ -80,9 +80,9 @@ impl TestNode {
         let shards = settings.shards;
         // Two nodes roll different rng.
         let seed: u128 = settings.node.bytes().fold(7, |sum, byte| sum * 31 + u128::from(byte));
-        let node = Node::new(settings, Box::new(Names));
-        let shards =
-            (0..shards).map(|i| Shard::new(node.clone(), i, Box::new(Counting(seed + i as u128)), now));
+        let node = Node::new(settings, Box::new(TokenNames));
+        let shards = (0..shards)
+            .map(|i| Shard::new(node.clone(), i, Box::new(SequentialRandom(seed + i as u128)), now));
         TestNode { now, shards: shards.collect(), has_store: false, links: 0 }
     }
 
@@ -95,7 +95,7 @@ impl TestNode {
     /// A socket that has said hello.
     pub fn client(&mut self, token: &str) -> (Caller, Value) {
         let mut caller = self.socket();
-        let hello = self.say(&mut caller, &format!(r#"{{"op":"hello","token":"{token}"}}"#));
+        let hello = self.send(&mut caller, &format!(r#"{{"op":"hello","token":"{token}"}}"#));
         assert!(hello["ok"].is_object(), "{hello}");
         (caller, hello["ok"].clone())
     }
@@ -142,12 +142,12 @@ impl TestNode {
         answered
     }
 
-    pub fn say(&mut self, caller: &mut Caller, frame: &str) -> Value {
+    pub fn send(&mut self, caller: &mut Caller, frame: &str) -> Value {
         self.flow(caller, frame).1
     }
 
     /// What a socket is written, as JSON frames.
-    pub fn hear(&mut self, caller: &Caller) -> Vec<Value> {
+    pub fn events(&mut self, caller: &Caller) -> Vec<Value> {
         let mut scratch = Scratch::default();
         let Some(id) = caller.listener else { return Vec::new() };
         scratch.fill(&mut self.shards[0].core, id, caller.link.id, usize::MAX);
@@ -155,8 +155,8 @@ impl TestNode {
         frames(&scratch.bytes)
     }
 
-    pub fn hear_numbers(&mut self, caller: &Caller) -> Vec<u64> {
-        self.hear(caller).iter().map(|event| event["seq"].as_u64().unwrap()).collect()
+    pub fn event_numbers(&mut self, caller: &Caller) -> Vec<u64> {
+        self.events(caller).iter().map(|event| event["seq"].as_u64().unwrap()).collect()
     }
 
     pub fn publish(&mut self, channel: &str, payload: &str) -> u32 {

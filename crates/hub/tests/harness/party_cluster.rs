@@ -20,11 +20,11 @@ pub const GATHER: u64 = 300;
 pub const GRACE: u64 = 500;
 pub const OWN_GRACE: u64 = 150;
 pub const RESUME: u64 = 100;
-pub const SEATS: u32 = 4;
+pub const MEMBERS_MAX: u32 = 4;
 
 pub fn settings() -> Settings {
     let rules = tavern_domain::party::PartyLimits {
-        max_members: SEATS,
+        max_members: MEMBERS_MAX,
         invite_ms: INVITE,
         gather_ms: GATHER,
         grace_ms: GRACE,
@@ -43,7 +43,7 @@ pub fn settings() -> Settings {
 }
 
 /// One session of somebody.
-pub struct Seat {
+pub struct TestSession {
     pub user: String,
     pub at: usize,
     pub caller: Caller,
@@ -59,7 +59,7 @@ pub struct Seat {
 
 pub struct PartyCluster {
     pub cluster: TestCluster,
-    pub seats: Vec<Seat>,
+    pub sessions: Vec<TestSession>,
     /// The parties that were seen, with their last version, and those that are over.
     living: BTreeMap<u64, u64>,
     over: BTreeSet<u64>,
@@ -67,7 +67,7 @@ pub struct PartyCluster {
 
 /// What is kept.
 #[derive(Debug, Default)]
-pub struct Kept {
+pub struct StoredParties {
     pub parties: BTreeMap<u64, Party>,
     pub memberships: BTreeMap<Arc<str>, Membership>,
 }
@@ -75,19 +75,19 @@ pub struct Kept {
 impl PartyCluster {
     pub fn new(nodes: usize, settings: &Settings) -> PartyCluster {
         let cluster = TestCluster::sized(nodes, settings);
-        PartyCluster { cluster, seats: Vec::new(), living: BTreeMap::new(), over: BTreeSet::new() }
+        PartyCluster { cluster, sessions: Vec::new(), living: BTreeMap::new(), over: BTreeSet::new() }
     }
 
     /// Somebody comes, and is known to be there.
-    pub fn come(&mut self, at: usize, user: &str) -> usize {
-        self.greet(at, user, "")
+    pub fn client(&mut self, at: usize, user: &str) -> usize {
+        self.connect(at, user, "")
     }
 
     /// A new transport says hello, with more than a name; it is answered and is another seat.
-    pub fn greet(&mut self, at: usize, user: &str, more: &str) -> usize {
+    pub fn connect(&mut self, at: usize, user: &str, more: &str) -> usize {
         let caller = self.cluster.node(at).socket();
         let (name, replies, numbers) = (user.to_owned(), Vec::new(), Vec::new());
-        self.seats.push(Seat {
+        self.sessions.push(TestSession {
             user: name,
             at,
             caller,
@@ -97,11 +97,11 @@ impl PartyCluster {
             numbers,
             hello: Value::Null,
         });
-        let who = self.seats.len() - 1;
+        let who = self.sessions.len() - 1;
         self.run(who, format!(r#"{{"op":"hello","token":"{user}"{more}}}"#));
         let hello = self.answer(who);
         assert!(hello["ok"].is_object(), "{hello}");
-        self.seats[who].hello = hello["ok"].clone();
+        self.sessions[who].hello = hello["ok"].clone();
         self.settle();
         who
     }
@@ -110,12 +110,12 @@ impl PartyCluster {
     pub fn begin(&mut self, who: usize, op: &str, more: &str) {
         let comma = if more.is_empty() { "" } else { "," };
         let frame = format!(r#"{{"op":"{op}"{comma}{more}}}"#);
-        assert!(self.seats[who].frame.is_none(), "one command at a time");
+        assert!(self.sessions[who].frame.is_none(), "one command at a time");
         self.run(who, frame);
     }
 
     fn run(&mut self, who: usize, frame: String) {
-        let seat = &mut self.seats[who];
+        let seat = &mut self.sessions[who];
         let (flow, reply) = self.cluster.node(seat.at).run(0, &mut seat.caller, &frame);
         match flow {
             Flow::Wait => seat.frame = Some(frame),
@@ -124,7 +124,7 @@ impl PartyCluster {
     }
 
     pub fn is_busy(&self, who: usize) -> bool {
-        self.seats[who].frame.is_some()
+        self.sessions[who].frame.is_some()
     }
 
     /// Everything that can happen now happens, and whoever can be answered is.
@@ -132,19 +132,19 @@ impl PartyCluster {
         loop {
             self.cluster.settle();
             let mut ready = Vec::new();
-            for (who, seat) in self.seats.iter().enumerate() {
+            for (who, seat) in self.sessions.iter().enumerate() {
                 let links = &self.cluster.node(seat.at).shards[0].core.effects.ready;
                 if seat.frame.is_some() && links.contains(&seat.caller.link.id) {
                     ready.push(who);
                 }
             }
-            let ats: BTreeSet<usize> = self.seats.iter().map(|seat| seat.at).collect();
+            let ats: BTreeSet<usize> = self.sessions.iter().map(|seat| seat.at).collect();
             ats.into_iter().for_each(|at| self.cluster.node(at).shards[0].core.effects.ready.clear());
             if ready.is_empty() {
                 return;
             }
             for who in ready {
-                let frame = self.seats[who].frame.take().unwrap_or_default();
+                let frame = self.sessions[who].frame.take().unwrap_or_default();
                 self.run(who, frame);
             }
         }
@@ -167,11 +167,11 @@ impl PartyCluster {
     pub fn answer(&mut self, who: usize) -> Value {
         for _ in 0..10_000 {
             if !self.is_busy(who) {
-                return self.seats[who].replies.last().cloned().unwrap_or_default();
+                return self.sessions[who].replies.last().cloned().unwrap_or_default();
             }
             self.live(1);
         }
-        panic!("{} is never answered", self.seats[who].user);
+        panic!("{} is never answered", self.sessions[who].user);
     }
 
     #[track_caller]
@@ -191,13 +191,13 @@ impl PartyCluster {
 
     #[track_caller]
     pub fn invite(&mut self, host: usize, membership: usize) -> u64 {
-        let user = self.seats[membership].user.clone();
+        let user = self.sessions[membership].user.clone();
         self.ok(host, "party.invite", &format!(r#""user":"{user}""#))["party_id"].as_u64().unwrap()
     }
 
     /// Goes away without a word.
     pub fn lose(&mut self, who: usize) {
-        let seat = &mut self.seats[who];
+        let seat = &mut self.sessions[who];
         seat.lost = true;
         seat.frame = None;
         self.cluster.node(seat.at).detach(&seat.caller);
@@ -206,7 +206,7 @@ impl PartyCluster {
     /// A node ends without a word, and with it what its people asked for.
     pub fn crash(&mut self, at: usize) {
         self.cluster.crash(at);
-        for seat in self.seats.iter_mut().filter(|seat| seat.at == at) {
+        for seat in self.sessions.iter_mut().filter(|seat| seat.at == at) {
             seat.lost = true;
             seat.frame = None;
         }
@@ -217,7 +217,7 @@ impl PartyCluster {
         let settings = &self.cluster.node(dead).shards[0].core.node().settings;
         let home = Writer { node: settings.node.as_str().into(), epoch: settings.epoch };
         let read = Read::PresencesAt { node: home.clone(), after: None, limit: PAGE_ROWS };
-        let Found::Presences(page) = self.cluster.look(read) else { panic!("no page") };
+        let Found::Presences(page) = self.cluster.stored(read) else { panic!("no page") };
         let at = self.cluster.now();
         for row in page.rows {
             let grace_ms = if row.row.key.channel.starts_with("user#") { OWN_GRACE } else { 0 };
@@ -238,17 +238,17 @@ impl PartyCluster {
     pub fn look_after(&mut self, by: usize) {
         let now = self.cluster.now();
         let read = Read::DueDeadlines { by: now, after: None, limit: PAGE_ROWS };
-        let Found::Deadlines(page) = self.cluster.look(read) else { panic!("no page") };
+        let Found::Deadlines(page) = self.cluster.stored(read) else { panic!("no page") };
         for deadline in page.rows {
             self.cluster.node(by).shards[0]
                 .handle(now, ShardEvent::Liveness(LivenessTask::Overdue(deadline.clone())));
         }
     }
 
-    pub fn kept(&self) -> Kept {
-        let mut kept = Kept::default();
+    pub fn stored_parties(&self) -> StoredParties {
+        let mut kept = StoredParties::default();
         let read = Read::Rows { kind: RowKind::Document, after: None, limit: PAGE_ROWS };
-        let Found::Rows(page) = self.cluster.look(read) else { panic!("no page") };
+        let Found::Rows(page) = self.cluster.stored(read) else { panic!("no page") };
         assert!(!page.more, "one page is enough here");
         for row in page.rows {
             let Row::Document(document) = row.row else { continue };
@@ -264,7 +264,7 @@ impl PartyCluster {
     }
 
     pub fn party(&self, id: u64) -> Option<Party> {
-        self.kept().parties.remove(&id)
+        self.stored_parties().parties.remove(&id)
     }
 
     /// Every inbox message that a user was ever sent, with its id.
@@ -273,7 +273,7 @@ impl PartyCluster {
         loop {
             let after = found.last().map_or(0, |(n, _)| *n);
             let read = Read::Inbox { user: user.into(), after, limit: PAGE_ROWS };
-            let Found::Inbox(inbox) = self.cluster.look(read) else { panic!("no inbox") };
+            let Found::Inbox(inbox) = self.cluster.stored(read) else { panic!("no inbox") };
             let parsed = |body: &[u8]| serde_json::from_slice(body).unwrap();
             found.extend(inbox.page.rows.iter().map(|row| (row.n, parsed(&row.body))));
             if !inbox.page.more {
@@ -283,17 +283,17 @@ impl PartyCluster {
     }
 
     /// `bob leave kicked`, of the inbox messages in the store.
-    pub fn told(&self, user: &str) -> Vec<String> {
-        self.inbox(user).iter().map(|(_, message)| words(message)).collect()
+    pub fn inbox_summaries(&self, user: &str) -> Vec<String> {
+        self.inbox(user).iter().map(|(_, message)| summary(message)).collect()
     }
 
     /// The events a session received: each inbox message once, in order.
-    pub fn hear(&mut self, who: usize) {
-        let seat = &mut self.seats[who];
+    pub fn check_events(&mut self, who: usize) {
+        let seat = &mut self.sessions[who];
         if seat.lost || self.cluster.is_dead(seat.at) {
             return;
         }
-        for event in self.cluster.node(seat.at).hear(&seat.caller) {
+        for event in self.cluster.node(seat.at).events(&seat.caller) {
             if let Some(number) = event["message_id"].as_u64() {
                 let last = seat.numbers.last().copied().unwrap_or(0);
                 assert!(number > last, "{} received message {number} after {last}", seat.user);
@@ -304,13 +304,16 @@ impl PartyCluster {
 
     /// What must hold of the documents, at any moment.
     pub fn check(&mut self) -> Result<(), String> {
-        let kept = self.kept();
+        let kept = self.stored_parties();
         for (id, party) in &kept.parties {
             let users: Vec<&str> = party.members.iter().map(|member| &*member.user).collect();
             let pending: Vec<&str> = party.pending.iter().map(|pending| &*pending.user).collect();
             let all: BTreeSet<&str> = users.iter().chain(&pending).copied().collect();
             let wrong = |what: &str| Err(format!("{what}: {party:?}"));
-            if users.is_empty() || all.len() != users.len() + pending.len() || all.len() > SEATS as usize {
+            if users.is_empty()
+                || all.len() != users.len() + pending.len()
+                || all.len() > MEMBERS_MAX as usize
+            {
                 return wrong("its seats");
             }
             if users.len() == 1 && pending.is_empty() {
@@ -357,7 +360,7 @@ impl PartyCluster {
     }
 }
 
-pub fn words(message: &Value) -> String {
+pub fn summary(message: &Value) -> String {
     let text = |name: &str| message[name].as_str().map(|text| format!(" {text}")).unwrap_or_default();
     let who = message["uid"].as_str().unwrap_or("somebody");
     format!("{who} {}{}{}", message["cmd"].as_str().unwrap_or("?"), text("invitee"), text("reason"))

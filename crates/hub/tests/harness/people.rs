@@ -23,13 +23,13 @@ pub fn settings() -> Settings {
     Settings { activities, ..Settings::default() }
 }
 
-pub struct Scene {
+pub struct PeopleFixture {
     pub cluster: TestCluster,
 }
 
-impl Scene {
-    pub fn new() -> Scene {
-        Scene { cluster: TestCluster::with(Some(0), None, &settings()) }
+impl PeopleFixture {
+    pub fn new() -> PeopleFixture {
+        PeopleFixture { cluster: TestCluster::with(Some(0), None, &settings()) }
     }
 
     pub fn client(&mut self, at: usize, user: &str) -> Caller {
@@ -40,32 +40,32 @@ impl Scene {
 
     #[track_caller]
     pub fn ask(&mut self, at: usize, caller: &mut Caller, frame: &str) -> Value {
-        let reply = self.cluster.say(at, caller, frame);
+        let reply = self.cluster.send(at, caller, frame);
         assert_eq!(code(&reply), "ok", "{frame}: {reply}");
         reply["ok"].clone()
     }
 
     #[track_caller]
-    pub fn say(&mut self, at: usize, caller: &mut Caller, frame: &str) {
+    pub fn send(&mut self, at: usize, caller: &mut Caller, frame: &str) {
         self.ask(at, caller, frame);
     }
 
     pub fn join(&mut self, at: usize, caller: &mut Caller, channel: &str) {
-        self.say(at, caller, &format!(r#"{{"op":"join","channel":"{channel}"}}"#));
+        self.send(at, caller, &format!(r#"{{"op":"join","channel":"{channel}"}}"#));
     }
 
     pub fn follow(&mut self, at: usize, caller: &mut Caller, whom: &str) {
-        self.say(at, caller, &format!(r#"{{"op":"follow","user":"{whom}"}}"#));
+        self.send(at, caller, &format!(r#"{{"op":"follow","user":"{whom}"}}"#));
     }
 
     /// What a session was told since it was last asked.
-    pub fn heard(&mut self, at: usize, caller: &Caller) -> Vec<Value> {
-        self.cluster.node(at).hear(caller)
+    pub fn events(&mut self, at: usize, caller: &Caller) -> Vec<Value> {
+        self.cluster.node(at).events(caller)
     }
 
     #[track_caller]
     pub fn check(&mut self, at: usize, caller: &Caller, expected: &str) {
-        let told: Vec<String> = self.heard(at, caller).iter().map(words).collect();
+        let told: Vec<String> = self.events(at, caller).iter().map(summary).collect();
         assert_eq!(told.join("; "), expected);
     }
 
@@ -81,7 +81,7 @@ impl Scene {
 }
 
 /// `ann online game#A in_game_channel`
-pub fn words(event: &Value) -> String {
+pub fn summary(event: &Value) -> String {
     if event["event"] != "status" {
         return presence_words(event);
     }

@@ -1,7 +1,7 @@
 //! Nodes of one shard each, their store in memory, and the time between them.
 //! Must hold: nothing happens but by the clock and by what a test asks for.
 
-use crate::harness::{Counting, Names};
+use crate::harness::{SequentialRandom, TokenNames};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use tavern_domain::{Epoch, Time};
@@ -31,7 +31,7 @@ impl AnswerReceiver for Answers {
 
 /// Every so many works fail before or after the commit.
 struct Luck {
-    rng: Counting,
+    rng: SequentialRandom,
     unlucky: Arc<AtomicBool>,
 }
 
@@ -83,7 +83,7 @@ impl Cluster {
     pub fn with_luck(nodes: usize, retention: Option<RetentionRules>, unlucky: bool) -> Cluster {
         let clock = Arc::new(ManualClock::at(Time(10 * HOUR_MS)));
         let switch = Arc::new(AtomicBool::new(false));
-        let luck = Luck { rng: Counting::new(5), unlucky: switch.clone() };
+        let luck = Luck { rng: SequentialRandom::new(5), unlucky: switch.clone() };
         let hall = MemoryEngine::stepped(clock.clone(), Box::new(luck));
         let mut cluster = Cluster {
             clock,
@@ -114,8 +114,8 @@ impl Cluster {
         let epoch = receipt.epoch.unwrap_or(Epoch(0));
         let mut settings = Settings { node: name, epoch, ..Settings::default() };
         settings.topics.retention = retention;
-        let node = Node::new(settings, Box::new(Names));
-        let shard = Shard::new(node, 0, Box::new(Counting::new(at as u128)), self.clock.now());
+        let node = Node::new(settings, Box::new(TokenNames));
+        let shard = Shard::new(node, 0, Box::new(SequentialRandom::new(at as u128)), self.clock.now());
         self.nodes.push(TestNode { shard, store, answers });
     }
 

@@ -9,7 +9,9 @@ mod harness;
 use cluster::{Cluster, HOUR_MS, pulled, rules, seqs};
 use std::sync::Arc;
 use tavern_domain::delivery::{DeliveryProgress, DisabledReason};
-use tavern_hub::topics::{LetterChoice, Published, ReplayFrom, SubscriptionChange, TopicCommand, TopicReply};
+use tavern_hub::topics::{
+    DeadLetterChoice, PublishResult, ReplayFrom, SubscriptionChange, TopicCommand, TopicReply,
+};
 use tavern_hub::{LivenessTask, RetentionRules, ShardEvent};
 use tavern_store::Clock;
 use tavern_wire::error::Code;
@@ -173,7 +175,7 @@ fn event(id: &str) -> PublishedEvent {
 }
 
 /// Publishes events with these ids; none for an empty one.
-fn publish(cluster: &mut Cluster, at: usize, once: Option<&str>, ids: &[&str]) -> Published {
+fn publish(cluster: &mut Cluster, at: usize, once: Option<&str>, ids: &[&str]) -> PublishResult {
     let events = ids.iter().map(|id| event(id)).collect();
     let command = TopicCommand::Publish { topic: "a".into(), once: once.map(Into::into), events };
     let number = cluster.ask(at, "ann", command);
@@ -186,7 +188,7 @@ fn publish(cluster: &mut Cluster, at: usize, once: Option<&str>, ids: &[&str]) -
 #[test]
 fn ids_of_a_deleted_topic_do_not_count_for_a_new_one() {
     let mut cluster = Cluster::new(1, None);
-    let counts = |published: Published| (published.accepted, published.duplicates);
+    let counts = |published: PublishResult| (published.accepted, published.duplicates);
     publish(&mut cluster, 0, Some("k"), &["x", ""]);
     for created_by_subscription in [false, true] {
         cluster.run("ann", TopicCommand::DeleteTopic { topic: "a".into() }).unwrap();
@@ -209,7 +211,7 @@ fn request_with_an_idempotency_key_is_answered_as_the_first_time_on_every_node()
     let mut cluster = Cluster::new(2, None);
     publish(&mut cluster, 0, None, &["known"]);
     let first = publish(&mut cluster, 0, Some("k"), &["known", "new", ""]);
-    let expected = Published { first_seq: 2, last_seq: 3, accepted: 2, duplicates: 1 };
+    let expected = PublishResult { first_seq: 2, last_seq: 3, accepted: 2, duplicates: 1 };
     assert_eq!(first, expected);
     for (at, ids) in [(1, &["known", "new", ""][..]), (1, &["other"]), (0, &["", "", "", "", ""])] {
         assert_eq!(publish(&mut cluster, at, Some("k"), ids), first, "{ids:?}");
@@ -237,7 +239,7 @@ fn key_whose_reply_was_not_stored_adds_nothing() {
     let other = TopicCommand::Publish { topic: "a".into(), once: Some("k".into()), events: other };
     assert_eq!(cluster.refused("ann", other), Code::Conflict);
     let again = publish(&mut cluster, 0, Some("k"), &["x", "", "y"]);
-    assert_eq!(again, Published { first_seq: 1, last_seq: 2, accepted: 2, duplicates: 0 });
+    assert_eq!(again, PublishResult { first_seq: 1, last_seq: 2, accepted: 2, duplicates: 0 });
     assert_eq!(publish(&mut cluster, 0, Some("k"), &["y"]), again, "its reply is stored now");
     assert_eq!(publish(&mut cluster, 0, None, &[""]).first_seq, 3);
 }
@@ -271,7 +273,7 @@ fn dead_letters_are_listed_and_retried_once() {
     };
     assert_eq!(list(&mut cluster, None), (vec![1, 2], Some(2)));
     assert_eq!(list(&mut cluster, Some(2)), (vec![3], None));
-    let choice = LetterChoice::Some { seqs: vec![3], ids: vec!["e1".into()] };
+    let choice = DeadLetterChoice::Some { seqs: vec![3], ids: vec!["e1".into()] };
     let retry = |choice| TopicCommand::RetryDeadLetters { name: "s".into(), choice };
     let retried = TopicReply::Retried { retried: 2, more: false };
     assert_eq!(cluster.run("ann", retry(choice)).unwrap(), retried);

@@ -64,8 +64,8 @@ pub async fn start(
     let epoch = open_epoch(&config, &store, &clock).await?;
     let (parts, seeds) = Parts::assemble(config, clock, store, health, epoch)?;
     // Until the delivery worker knows which topics have subscriptions, everything is published.
-    parts.node.tell_presence(true);
-    parts.node.tell_parties(true);
+    parts.node.publish_presence(true);
+    parts.node.publish_parties(true);
     let adoption = Arc::new(Adoption {
         node: parts.node.clone(),
         store: parts.store.clone(),
@@ -184,7 +184,7 @@ fn open_bus(parts: &Parts, adoption: &Adoption) -> anyhow::Result<()> {
     };
     let bus = tavern_engines::open_bus(&config.bus, &options, parts.clock.clone(), receiver)
         .context("cannot open the bus")?;
-    parts.node.carrier.set_bus(bus);
+    parts.node.bus_interests.set_bus(bus);
     parts.node.listen();
     Ok(())
 }

@@ -51,7 +51,7 @@ pub async fn stop(running: RunningServer, supervisor: &Supervisor, failed: bool)
     finish_answers(&parts).await;
     let supervisor = supervisor.clone();
     tokio::task::spawn_blocking(move || supervisor.join_threads()).await?;
-    if let Some(bus) = parts.node.carrier.bus().cloned() {
+    if let Some(bus) = parts.node.bus_interests.bus().cloned() {
         tokio::task::spawn_blocking(move || bus.stop()).await?;
     }
     if let Some(store) = parts.store.store().cloned() {
@@ -94,7 +94,7 @@ async fn drain(
     let stop = NodeChange::Stop { node: writer.clone() };
     let close = Commit { writer: Some(writer), node: Some(stop), ..Commit::default() };
     parts.store.commit(close).await?;
-    node.say_left();
+    node.announce_departure();
     Ok(())
 }
 

@@ -27,7 +27,7 @@ pub async fn follow(api: &HttpApi, user: &str, whom: &str, on: bool) -> Result<H
 pub async fn show(api: &HttpApi, user: &str, body: Incoming) -> Result<HttpResponse, Refusal> {
     let body = request::body(body, api.config.limits.json_frame_bytes).await?;
     let value = parse_visibility(&body)?;
-    order(api, ServiceCommand::Show { user: user.into(), value }).await
+    order(api, ServiceCommand::SetVisibility { user: user.into(), value }).await
 }
 
 /// Makes a user present in a channel until the app ends it.

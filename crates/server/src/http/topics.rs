@@ -21,7 +21,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tavern_domain::Scope;
 use tavern_hub::topics::{
-    LetterChoice, NOBODY, Published, ReplayFrom, TopicCaller, TopicCommand, TopicReply, once_bytes,
+    ANONYMOUS_PUBLISHER, DeadLetterChoice, PublishResult, ReplayFrom, TopicCaller, TopicCommand, TopicReply,
+    once_bytes,
 };
 use tavern_store::limits::{PAGE_ROWS, RETRY_AFTER_MS};
 use tavern_store::{Found, Read};
@@ -161,7 +162,7 @@ async fn assign(api: &HttpApi, topic: &str, body: &[u8]) -> Result<TopicCommand,
 /// Whether a key with this id exists.
 async fn check_key(api: &HttpApi, id: &Arc<str>) -> Result<(), Refusal> {
     let configured = api.authenticator.keyring().has_admin().then_some(ADMIN);
-    let nobody = (api.config.mode == ServerMode::Dev).then_some(NOBODY);
+    let nobody = (api.config.mode == ServerMode::Dev).then_some(ANONYMOUS_PUBLISHER);
     if [configured, nobody].contains(&Some(&**id)) {
         return Ok(());
     }
@@ -189,12 +190,12 @@ async fn check_key(api: &HttpApi, id: &Arc<str>) -> Result<(), Refusal> {
 #[serde(deny_unknown_fields)]
 struct ReplayBody {
     from_seq: Option<u64>,
-    from_time: Option<Moment>,
+    from_time: Option<ReplayTime>,
 }
 
 #[derive(Deserialize)]
 #[serde(untagged)]
-enum Moment {
+enum ReplayTime {
     Ms(u64),
     Text(String),
 }
@@ -205,8 +206,8 @@ fn replay_from(body: &[u8]) -> Result<ReplayFrom, Refusal> {
     let body: ReplayBody = object(body, wanted)?;
     let from = match (body.from_seq, body.from_time) {
         (Some(seq), None) if seq > 0 => Some(ReplayFrom::Seq(seq)),
-        (None, Some(Moment::Ms(ms))) => Some(ReplayFrom::Time(ms)),
-        (None, Some(Moment::Text(text))) => parse_moment(&text).map(ReplayFrom::Time),
+        (None, Some(ReplayTime::Ms(ms))) => Some(ReplayFrom::Time(ms)),
+        (None, Some(ReplayTime::Text(text))) => parse_moment(&text).map(ReplayFrom::Time),
         _ => None,
     };
     from.ok_or_else(|| Refusal::new(Code::BadRequest, wanted))
@@ -215,32 +216,32 @@ fn replay_from(body: &[u8]) -> Result<ReplayFrom, Refusal> {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RetryBody {
-    ids: Option<Vec<LetterName>>,
+    ids: Option<Vec<DeadLetterName>>,
 }
 
 /// An event by its id or by its number.
 #[derive(Deserialize)]
 #[serde(untagged)]
-enum LetterName {
+enum DeadLetterName {
     Seq(u64),
     Id(String),
 }
 
-fn letter_choice(body: &[u8]) -> Result<LetterChoice, Refusal> {
+fn letter_choice(body: &[u8]) -> Result<DeadLetterChoice, Refusal> {
     if body.iter().all(u8::is_ascii_whitespace) {
-        return Ok(LetterChoice::All);
+        return Ok(DeadLetterChoice::All);
     }
     let wanted = "give {} for all, or {\"ids\": […]} with ids or seqs of dead letters";
     let body: RetryBody = object(body, wanted)?;
-    let Some(names) = body.ids else { return Ok(LetterChoice::All) };
+    let Some(names) = body.ids else { return Ok(DeadLetterChoice::All) };
     let (mut seqs, mut ids) = (Vec::new(), Vec::new());
     for name in names {
         match name {
-            LetterName::Seq(seq) => seqs.push(seq),
-            LetterName::Id(id) => ids.push(id),
+            DeadLetterName::Seq(seq) => seqs.push(seq),
+            DeadLetterName::Id(id) => ids.push(id),
         }
     }
-    Ok(LetterChoice::Some { seqs, ids })
+    Ok(DeadLetterChoice::Some { seqs, ids })
 }
 
 fn seq_of(after: &str) -> Result<u64, Refusal> {
@@ -295,7 +296,7 @@ async fn add_events(
     topic: &str,
     once: Option<&str>,
     body: &[u8],
-) -> Result<Published, Refusal> {
+) -> Result<PublishResult, Refusal> {
     let events = parse_events(body, api.now().ms())?;
     let once = once.map(|key| short_key(key, once_bytes(&caller.id)));
     let command = TopicCommand::Publish { topic: topic.into(), once, events };
@@ -314,8 +315,8 @@ fn short_key(key: &str, bytes: usize) -> String {
     hash.as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-fn report(topic: &str, published: &Published) -> Vec<u8> {
-    let Published { first_seq, last_seq, accepted, duplicates } = *published;
+fn report(topic: &str, published: &PublishResult) -> Vec<u8> {
+    let PublishResult { first_seq, last_seq, accepted, duplicates } = *published;
     encode(&PublishReport { topic, first_seq, last_seq, accepted, duplicates })
 }
 
@@ -367,9 +368,9 @@ mod tests {
     #[test]
     fn dead_letters_are_named_by_id_or_number_or_not_at_all() {
         let read = |json: &str| letter_choice(json.as_bytes()).ok();
-        assert_eq!(read(""), Some(LetterChoice::All));
-        assert_eq!(read("{}"), Some(LetterChoice::All));
-        let named = LetterChoice::Some { seqs: vec![2], ids: vec!["a".into()] };
+        assert_eq!(read(""), Some(DeadLetterChoice::All));
+        assert_eq!(read("{}"), Some(DeadLetterChoice::All));
+        let named = DeadLetterChoice::Some { seqs: vec![2], ids: vec!["a".into()] };
         assert_eq!(read(r#"{"ids":["a",2]}"#), Some(named));
         assert_eq!(read("[1]"), None);
         assert_eq!(read(r#"{"id":1}"#), None);

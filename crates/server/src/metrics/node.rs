@@ -153,7 +153,7 @@ impl NodeMetrics {
     fn gather_process(&self, all: &mut Vec<Series>) {
         let (node, connections) = (&self.node, &self.connections);
         let registry = &node.registry;
-        let bus = node.carrier.bus().map(|bus| bus.counts()).unwrap_or_default();
+        let bus = node.bus_interests.bus().map(|bus| bus.counts()).unwrap_or_default();
         let store_up = self.health.is_store_up();
         let more: [(&'static str, MetricKind, &'static str, u64); 13] = [
             (

@@ -63,8 +63,8 @@ impl ShardWorker {
             queue.force(ShardInput::Packets(std::mem::take(packets)));
             state.congested |= queue.is_full();
         }
-        if state.hub.core.speak()
-            && let Some(bus) = state.context.node.carrier.bus()
+        if state.hub.core.end_publishing()
+            && let Some(bus) = state.context.node.bus_interests.bus()
         {
             state.congested |= bus.is_full();
         }
@@ -74,7 +74,7 @@ impl ShardWorker {
     fn submit_work(&mut self) {
         let state = &mut self.state;
         let context = &state.context;
-        for (shard, change) in state.hub.core.effects.update.drain(..) {
+        for (shard, change) in state.hub.core.effects.channel_updates.drain(..) {
             context.shards.force(shard, ShardInput::Hub(ShardEvent::Presence(change)));
         }
         for (shard, change) in state.hub.core.effects.user_updates.drain(..) {
@@ -103,7 +103,7 @@ impl ShardWorker {
         for (number, reply) in topics.replies.drain(..) {
             self.requests.answer_topic(number, reply);
         }
-        for (number, outcome) in std::mem::take(&mut state.hub.core.effects.orders) {
+        for (number, outcome) in std::mem::take(&mut state.hub.core.effects.service_replies) {
             self.requests.answer_order(number, outcome);
         }
         if !state.hub.core.effects.work.is_empty() {
@@ -113,10 +113,10 @@ impl ShardWorker {
     }
 
     fn ask_app(&mut self) {
-        if self.state.hub.core.effects.questions.is_empty() {
+        if self.state.hub.core.effects.authorize_queries.is_empty() {
             return;
         }
-        for question in std::mem::take(&mut self.state.hub.core.effects.questions) {
+        for question in std::mem::take(&mut self.state.hub.core.effects.authorize_queries) {
             let context = &self.state.context;
             let (shards, shard) = (context.shards.clone(), self.state.index);
             let answer = move |question, verdict| shards.force(shard, ShardInput::Verdict(question, verdict));

@@ -25,7 +25,7 @@ pub fn of_client(state: &ShardState, client: ClientId) -> Option<SessionReport> 
     let why = match transport {
         Some(transport) => format!("a {transport} transport is attached"),
         None if online => {
-            format!("it polls; the last poll or command ended {} ms ago", now.since(session.heard_at))
+            format!("it polls; the last poll or command ended {} ms ago", now.since(session.active_at))
         }
         None => format!(
             "its transport was lost {} ms ago; it can be resumed until {}",
@@ -44,7 +44,7 @@ pub fn of_client(state: &ShardState, client: ClientId) -> Option<SessionReport> 
         transport,
         online,
         why,
-        heard_at: session.heard_at.ms(),
+        heard_at: session.active_at.ms(),
         expires_at: transport.is_none().then_some(expires_at.ms()),
         token_expires_at: (session.identity.expires != Time::NEVER).then_some(session.identity.expires.ms()),
         channels: names(state, id, Namespace::Channel),

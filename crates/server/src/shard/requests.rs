@@ -66,7 +66,7 @@ impl HttpRequests {
     pub fn order(&mut self, state: &mut ShardState, order: HttpServiceCommand) {
         self.last_order += 1;
         self.orders.insert(self.last_order, order.answer);
-        state.hub.handle(state.now, ShardEvent::Order { number: self.last_order, order: order.order });
+        state.hub.handle(state.now, ShardEvent::Service { number: self.last_order, order: order.order });
     }
 
     pub fn topic(&mut self, state: &mut ShardState, request: TopicRequest) {
@@ -151,7 +151,7 @@ fn request_of(
 fn run(state: &mut ShardState, mut request: RequestLink, command: Parsed) {
     state.reply.clear();
     if let Some(id) = request.caller.listener {
-        state.hub.core.heard(state.now, id);
+        state.hub.core.note_activity(state.now, id);
     }
     let flow = state.hub.parsed_command(state.now, &mut request.caller, command, &mut state.reply);
     finish(state, request, flow);

@@ -195,7 +195,7 @@ impl ShardWorker {
     /// Another shard or the bus has more to carry than it can: publishers must wait.
     fn is_congested(&self) -> bool {
         let context = &self.state.context;
-        context.shards.is_any_full() || context.node.carrier.bus().is_some_and(|bus| bus.is_full())
+        context.shards.is_any_full() || context.node.bus_interests.bus().is_some_and(|bus| bus.is_full())
     }
 
     /// Publishes pile up in mailboxes until they are written: do that before a mailbox could overflow.

@@ -12,13 +12,13 @@ const OTHERS: &str = "others";
 
 #[derive(Default)]
 pub struct TopicCounters {
-    counts: Mutex<Counts>,
+    counts: Mutex<TopicCounts>,
 }
 
 #[derive(Default)]
-struct Counts {
-    topics: BTreeMap<Arc<str>, Published>,
-    subscriptions: BTreeMap<Arc<str>, Delivered>,
+struct TopicCounts {
+    topics: BTreeMap<Arc<str>, PublishedCount>,
+    subscriptions: BTreeMap<Arc<str>, DeliveredCount>,
     /// Of the subscriptions that this node works on: how old the oldest event is.
     oldest_ms: BTreeMap<Arc<str>, u64>,
     /// How many events wait for each of them.
@@ -42,13 +42,13 @@ pub struct Sums {
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Published {
+struct PublishedCount {
     events: u64,
     duplicates: u64,
 }
 
 #[derive(Clone, Debug, Default)]
-struct Delivered {
+struct DeliveredCount {
     /// Batches that left, by why.
     reasons: BTreeMap<&'static str, u64>,
     /// Attempts, by what became of them.
@@ -65,7 +65,7 @@ struct Delivered {
 }
 
 impl TopicCounters {
-    fn counts(&self) -> MutexGuard<'_, Counts> {
+    fn counts(&self) -> MutexGuard<'_, TopicCounts> {
         self.counts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -208,7 +208,7 @@ impl MetricSource for TopicCounters {
     }
 }
 
-type Sum = (&'static str, &'static str, fn(&Delivered) -> u64);
+type Sum = (&'static str, &'static str, fn(&DeliveredCount) -> u64);
 
 const SUMS: [Sum; 7] = [
     ("tavern_subscription_events_total", "Events delivered", |row| row.events),

@@ -20,7 +20,7 @@ const SLEEP: Duration = Duration::from_secs(60);
 /// How often the metrics are told how the work stands.
 const TOLD_MS: u64 = 1_000;
 
-type Posted = (Arc<str>, u64, EndpointReply<String>);
+type AttemptResult = (Arc<str>, u64, EndpointReply<String>);
 
 pub async fn keep(api: Arc<TopicsApi>, sender: Arc<BatchSender>, stop: Arc<Notify>) {
     let settings = settings(&api);
@@ -28,7 +28,7 @@ pub async fn keep(api: Arc<TopicsApi>, sender: Arc<BatchSender>, stop: Arc<Notif
         DeliveryWorker::new(api.node.clone(), settings, Box::new(SystemRandom::default()), api.now());
     let mut asked: JoinSet<(Ticket, StoreAnswer)> = JoinSet::new();
     // Bounded by the worker's own bound of posts.
-    let (done, mut posts) = mpsc::unbounded_channel::<Posted>();
+    let (done, mut posts) = mpsc::unbounded_channel::<AttemptResult>();
     let mut told = api.now();
     let mut other_nodes = api.node.other_nodes();
     let mut ending: Option<tokio::time::Instant> = None;
@@ -71,8 +71,8 @@ pub async fn keep(api: Arc<TopicsApi>, sender: Arc<BatchSender>, stop: Arc<Notif
             let queued = worker.queued().map(|(name, events)| (name.clone(), events)).collect();
             api.counters.stands(worker.in_flight(), oldest, queued);
         }
-        api.node.tell_presence(!worker.is_ready() || worker.has_subscription(PRESENCE));
-        api.node.tell_parties(!worker.is_ready() || worker.has_subscription(PARTIES));
+        api.node.publish_presence(!worker.is_ready() || worker.has_subscription(PRESENCE));
+        api.node.publish_parties(!worker.is_ready() || worker.has_subscription(PARTIES));
         let living = api.node.other_nodes();
         if other_nodes.iter().any(|known| !living.contains(known)) {
             // What it worked on is somebody's now.
@@ -96,7 +96,7 @@ fn carry_out(
     worker: &mut DeliveryWorker,
     asked: &mut JoinSet<(Ticket, StoreAnswer)>,
     sender: &Arc<BatchSender>,
-    done: &mpsc::UnboundedSender<Posted>,
+    done: &mpsc::UnboundedSender<AttemptResult>,
 ) {
     for (ticket, work) in worker.effects().work.drain(..) {
         let api = api.clone();

@@ -11,7 +11,7 @@ use base64::engine::general_purpose::STANDARD;
 use http::header::{AUTHORIZATION, HeaderName, HeaderValue};
 use std::time::Duration;
 use tavern_domain::delivery::{DeliveryOutcome, EndpointReply};
-use tavern_hub::topics::delivery::Post;
+use tavern_hub::topics::delivery::AttemptRequest;
 use tavern_wire::json::event::BatchFormat;
 use tavern_wire::record::SubscriptionSettings;
 
@@ -44,7 +44,7 @@ impl BatchSender {
         Ok(BatchSender { sender, policy: policy(config) })
     }
 
-    pub async fn post(&self, post: &Post, now_s: u64) -> EndpointReply<String> {
+    pub async fn post(&self, post: &AttemptRequest, now_s: u64) -> EndpointReply<String> {
         let subscription = &post.subscription;
         let callback = subscription.callback.as_deref().unwrap_or_default();
         let target = match WebhookTarget::parse(callback, &self.policy) {
@@ -66,7 +66,7 @@ impl BatchSender {
     }
 }
 
-fn headers(post: &Post, now_s: u64, body: &[u8]) -> Vec<(HeaderName, HeaderValue)> {
+fn headers(post: &AttemptRequest, now_s: u64, body: &[u8]) -> Vec<(HeaderName, HeaderValue)> {
     let subscription = &post.subscription;
     let mut headers = vec![(ATTEMPT, HeaderValue::from(post.attempt))];
     for (name, value) in &subscription.headers {

@@ -15,7 +15,7 @@ const HEADER_BYTES: usize = 4_096;
 
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-struct Body {
+struct SubscriptionBody {
     topics: Option<Vec<String>>,
     callback: Option<String>,
     timeout_ms: Option<u64>,
@@ -36,7 +36,7 @@ fn bad(message: impl Into<std::borrow::Cow<'static, str>>) -> Refusal {
 
 /// What is to change of a subscription. Only addresses that this policy allows may be called.
 pub fn parse(body: &[u8], policy: &Policy) -> Result<SubscriptionChange, Refusal> {
-    let body: Body = object(body, "give the settings of a subscription")?;
+    let body: SubscriptionBody = object(body, "give the settings of a subscription")?;
     if let Some(callback) = &body.callback {
         // A name is looked at again whenever it is dialled.
         WebhookTarget::parse(callback, policy).map_err(|error| bad(format!("`callback`: {error}")))?;

@@ -11,13 +11,13 @@ use tokio::sync::Notify;
 pub struct Wakeups {
     node: Arc<Node>,
     shards: Arc<dyn TopicShards>,
-    update: Mutex<PresenceUpdate>,
+    update: Mutex<GrownTopics>,
     worker: Notify,
 }
 
 /// What has happened since the delivery worker looked last.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct PresenceUpdate {
+pub struct GrownTopics {
     /// Topics with new events.
     pub topics: BTreeSet<Arc<str>>,
     /// Subscriptions that were created, changed or deleted, or whose progress was changed by a command.
@@ -64,16 +64,16 @@ impl Wakeups {
         });
     }
 
-    fn note(&self, note: impl FnOnce(&mut PresenceUpdate)) {
+    fn note(&self, note: impl FnOnce(&mut GrownTopics)) {
         note(&mut self.update.lock().unwrap_or_else(PoisonError::into_inner));
         self.worker.notify_one();
     }
 
     /// Waits for update; for the delivery worker alone.
-    pub async fn next(&self) -> PresenceUpdate {
+    pub async fn next(&self) -> GrownTopics {
         loop {
             let update = std::mem::take(&mut *self.update.lock().unwrap_or_else(PoisonError::into_inner));
-            if update != PresenceUpdate::default() {
+            if update != GrownTopics::default() {
                 return update;
             }
             self.worker.notified().await;

@@ -161,7 +161,7 @@ impl Running {
         let count = settings.shards;
         let hub = HubNode::new(settings, Box::new(Tokens));
         let bus: Arc<dyn Bus> = engine.bus(name, port.inbox.clone());
-        hub.carrier.set_bus(bus.clone());
+        hub.bus_interests.set_bus(bus.clone());
         let shards =
             (0..count).map(|index| Shard::new(hub.clone(), index, Box::new(rng.fork()), local)).collect();
         Running {

@@ -259,7 +259,7 @@ pub(super) fn continue_stop(cluster: &mut Cluster, at: usize) {
             return exit(cluster, at, Exit::StoreFailed);
         }
         if stopping.sessions {
-            stopping.hub.say_left();
+            stopping.hub.announce_departure();
             cluster.nodes[at].stopped = Some(cluster.nodes[at].process);
             return exit(cluster, at, Exit::Clean);
         }

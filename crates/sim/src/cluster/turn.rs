@@ -20,7 +20,7 @@ impl Cluster {
         let local = self.nodes[at].local(self.now);
         let open = self.nodes[at].is_open();
         let Some(running) = self.nodes[at].running().filter(|_| open) else { return false };
-        running.shards[0].handle(local, ShardEvent::Order { number, order });
+        running.shards[0].handle(local, ShardEvent::Service { number, order });
         self.carry_out(at);
         true
     }
@@ -77,7 +77,7 @@ impl Cluster {
             match arrived {
                 Arrived::Message(message) => self.hear(at, local, message),
                 Arrived::Confirmed(ticket, outcome) => {
-                    for (shard, link) in running.hub.carrier.confirmed(ticket, outcome) {
+                    for (shard, link) in running.hub.bus_interests.confirmed(ticket, outcome) {
                         running.shards[shard].handle(local, ShardEvent::BusReady(vec![link]));
                     }
                 }
@@ -107,8 +107,10 @@ impl Cluster {
             let Some(running) = self.nodes[at].running() else { return };
             let shards = &mut running.shards;
             match running.hub.receive(&message) {
-                Some(ReceivedMessage::Words { space, words, mask }) => shards_of(mask).for_each(|shard| {
-                    shards[shard].core.receive(local, ShardMessage { space, words: words.clone() });
+                Some(ReceivedMessage::Message { space, words, mask }) => shards_of(mask).for_each(|shard| {
+                    shards[shard]
+                        .core
+                        .receive(local, ShardMessage { namespace: space, message: words.clone() });
                 }),
                 Some(ReceivedMessage::Presence { told, mask }) => shards_of(mask)
                     .for_each(|shard| shards[shard].handle(local, ShardEvent::Presence(told.clone()))),
@@ -176,9 +178,11 @@ impl Cluster {
         for (to, messages) in effects.shard_messages.iter_mut().enumerate() {
             mail.extend(messages.drain(..).map(|message| (to, Mail::Message(message))));
         }
-        mail.extend(effects.update.drain(..).map(|(to, told)| (to, Mail::Presence(told))));
+        mail.extend(effects.channel_updates.drain(..).map(|(to, told)| (to, Mail::Presence(told))));
         mail.extend(effects.user_updates.drain(..).map(|(to, told)| (to, Mail::Status(told))));
-        let Effects { dirty, closes, bus_messages: abroad, work, ready, topics, orders, .. } = effects;
+        let Effects {
+            dirty, closes, bus_messages: abroad, work, ready, topics, service_replies: orders, ..
+        } = effects;
         topics.clear();
         for (number, reply) in orders.drain(..) {
             let reply = match reply {
@@ -193,7 +197,7 @@ impl Cluster {
         }
         let (dirty, closes) = (std::mem::take(dirty), std::mem::take(closes));
         let (work, ready) = (std::mem::take(work), std::mem::take(ready));
-        running.shards[shard].core.speak();
+        running.shards[shard].core.end_publishing();
         for (to, mail) in mail {
             self.send_mail(at, shard, to, mail);
         }

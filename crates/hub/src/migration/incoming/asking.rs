@@ -20,7 +20,7 @@ impl IncomingMoves {
             incoming.add_link(link);
             return LookupResult::Wait;
         }
-        if !core.node.carrier.reaches_others() || self.moves.len() >= INCOMING_MAX {
+        if !core.node.bus_interests.reaches_others() || self.moves.len() >= INCOMING_MAX {
             return LookupResult::NotFound;
         }
         self.ask(core, lookup, link);

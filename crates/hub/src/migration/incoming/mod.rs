@@ -135,7 +135,7 @@ impl IncomingMoves {
             return;
         }
         let busy = known.is_some_and(IncomingMove::is_under_way);
-        if busy || self.refuses || core.find_held(id.key).is_some() {
+        if busy || self.refuses || core.find_any_session(id.key).is_some() {
             return send(core, Some(from), id, MigrationAction::No);
         }
         // Its client may be here already and wait for it.
@@ -165,13 +165,13 @@ impl IncomingMoves {
         let subscribing = |incoming: &&IncomingMove| matches!(incoming.stage, IncomingStage::Subscribing);
         let Some(incoming) = self.moves.get(&half).filter(subscribing) else { return };
         let (node, wait) = (core.node.clone(), incoming.wait);
-        let mut hold = node.carrier.hold();
-        match hold.carry_all(incoming.entries(), Some((core.index, wait))) {
+        let mut hold = node.bus_interests.lock();
+        match hold.request_all(incoming.entries(), Some((core.index, wait))) {
             InterestState::Yes => self.collect(core, watched, half),
             InterestState::Wait => {
                 // If the move fails, nothing else makes the bus drop these names.
                 let entries = incoming.owned_entries();
-                entries.into_iter().for_each(|(space, name)| core.linger(space, name));
+                entries.into_iter().for_each(|(space, name)| core.release_later(space, name));
             }
             InterestState::Failed => {
                 drop(hold);
@@ -197,7 +197,7 @@ impl IncomingMoves {
                 incoming.bases.insert(channel, base);
             }
         }
-        incoming.unpublished = core.node.carrier.publish_order.pending(core.index);
+        incoming.unpublished = core.node.bus_interests.publish_order.pending(core.index);
         (incoming.listener, incoming.stage) = (Some(id), IncomingStage::Loading);
         self.request(core, half);
     }
@@ -223,7 +223,7 @@ impl IncomingMoves {
         if !loaded || !matches!(incoming.stage, IncomingStage::Loading | IncomingStage::Requesting) {
             return;
         }
-        if !core.node.carrier.publish_order.is_published(&incoming.unpublished) {
+        if !core.node.bus_interests.publish_order.is_published(&incoming.unpublished) {
             incoming.due = now + UNPUBLISHED_MS;
             return core.agenda.set(incoming.due, Timer::Migration(half));
         }

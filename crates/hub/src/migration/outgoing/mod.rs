@@ -180,8 +180,9 @@ impl OutgoingMoves {
         let now = core.now;
         let Some(outgoing) = self.moves.get(&half) else { return };
         let OutgoingStage::CatchingUp(versions) = &outgoing.stage else { return };
-        let behind =
-            |(channel, version): (&String, &u64)| watched.told(channel).is_some_and(|told| told < *version);
+        let behind = |(channel, version): (&String, &u64)| {
+            watched.known_version(channel).is_some_and(|told| told < *version)
+        };
         let busy = watched.is_busy(outgoing.listener);
         if busy && now >= outgoing.until + BUSY_MS {
             // A change that is committed here after the move would overwrite what the new node announced.
@@ -350,7 +351,7 @@ impl OutgoingMoves {
             }
         };
         if connected {
-            session.heard_at = session.heard_at.max(now);
+            session.active_at = session.active_at.max(now);
         }
         // The node may have a new epoch by now: its clients are announced under it.
         core.notify(Notice::SessionStays { id: outgoing.listener });
@@ -379,7 +380,7 @@ impl OutgoingMoves {
 pub(crate) fn restart_window(core: &mut Core, id: ListenerId) {
     let now = core.now;
     if let Some(session) = core.session_mut(id).filter(|session| !session.polling) {
-        session.heard_at = session.heard_at.max(now);
+        session.active_at = session.active_at.max(now);
     }
 }
 

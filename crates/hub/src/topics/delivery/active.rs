@@ -1,9 +1,9 @@
 //! What is known of a subscription while there is work: the delivery machine, the events it needs, the reads and saves
 //! under way. Decides nothing: the machine does.
 
-use super::lease::Lease;
-use super::post::Posted;
-use crate::topics::Reading;
+use super::lease::HeldLease;
+use super::post::AttemptEntry;
+use crate::topics::LogReading;
 use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
 use std::sync::Arc;
 use tavern_domain::Time;
@@ -13,7 +13,7 @@ use tavern_store::{DocumentKey, Expect, LogEntry, RowKey};
 use tavern_wire::json::event::shown_id;
 use tavern_wire::record::{self, CopiedEvent, DeadLetterRecord};
 
-pub(super) struct Active {
+pub(super) struct ActiveDelivery {
     /// Answers to the requests of an earlier life are ignored.
     pub life: u64,
     pub machine: Delivery,
@@ -21,8 +21,8 @@ pub(super) struct Active {
     pub marks_version: u64,
     /// Of the document that holds the progress.
     pub version: u64,
-    pub lease: Lease,
-    pub reading: Option<Reading>,
+    pub lease: HeldLease,
+    pub reading: Option<LogReading>,
     pub reads: bool,
     /// By number: of what is not sealed and of unsettled batches.
     pub events: BTreeMap<u64, LogEntry>,
@@ -31,7 +31,7 @@ pub(super) struct Active {
     /// The batches that have a copy.
     pub copies: BTreeSet<u64>,
     /// Batches whose events are read before they are posted.
-    pub fetches: BTreeMap<u64, Fetch>,
+    pub fetches: BTreeMap<u64, LogFetch>,
     /// Batches that this machine has begun to send.
     pub started: BTreeSet<u64>,
     /// The save under way holds a note in the marks.
@@ -45,21 +45,21 @@ pub(super) struct Active {
 }
 
 /// The events of a sealed batch, on their way from the log.
-pub(super) struct Fetch {
+pub(super) struct LogFetch {
     pub sending: AttemptStart,
     pub runs: VecDeque<EntryRange>,
-    pub reading: Option<Reading>,
+    pub reading: Option<LogReading>,
 }
 
-impl Active {
+impl ActiveDelivery {
     pub fn new(
         life: u64,
         machine: Delivery,
-        lease: Lease,
+        lease: HeldLease,
         marks: (SubscriptionMarks, u64),
         version: u64,
-    ) -> Active {
-        Active {
+    ) -> ActiveDelivery {
+        ActiveDelivery {
             life,
             machine,
             marks: Arc::new(marks.0),
@@ -107,15 +107,15 @@ impl Active {
     }
 
     /// The entries of a batch. None: not all of its events are here.
-    pub fn entries(&self, batch: &Batch) -> Option<Vec<Posted>> {
+    pub fn entries(&self, batch: &Batch) -> Option<Vec<AttemptEntry>> {
         let mut entries = Vec::new();
         for run in &batch.ranges {
             if run.gap {
-                entries.push(Posted::Gap { first: run.first, last: run.last });
+                entries.push(AttemptEntry::Gap { first: run.first, last: run.last });
                 continue;
             }
             for seq in run.first..=run.last {
-                entries.push(Posted::Event { seq, entry: self.events.get(&seq)?.clone() });
+                entries.push(AttemptEntry::Event { seq, entry: self.events.get(&seq)?.clone() });
             }
         }
         Some(entries)
@@ -195,8 +195,8 @@ impl Active {
         }
         let entries = self.machine.batch(batch).and_then(|batch| self.entries(batch)).unwrap_or_default();
         let failed: HashSet<String> = failed.into_iter().collect();
-        let named = |entry: &&Posted| failed.contains(&*entry.id());
-        let failed = entries.iter().filter(named).map(Posted::seq).collect();
+        let named = |entry: &&AttemptEntry| failed.contains(&*entry.id());
+        let failed = entries.iter().filter(named).map(AttemptEntry::seq).collect();
         EndpointReply { outcome, failed, retry_after_ms }
     }
 }

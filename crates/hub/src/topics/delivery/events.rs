@@ -1,10 +1,10 @@
 //! Reading and sending: events from the log for the machine, and for batches that another worker has sealed.
 
-use super::active::Fetch;
-use super::post::{DeliveryNotice, Post};
+use super::active::LogFetch;
+use super::post::{AttemptRequest, DeliveryNotice};
 use super::queue::DeliveryQueue;
-use super::shared::{Request, Shared};
-use crate::topics::Reading;
+use super::shared::{DeliveryRequest, DeliveryShared};
+use crate::topics::LogReading;
 use std::sync::Arc;
 use tavern_domain::Time;
 use tavern_domain::delivery::{AttemptStart, DeliveryInput, DeliveryOutcome, QueuedEvent};
@@ -15,7 +15,7 @@ use tavern_wire::record::{self, CopiedEvent};
 
 impl DeliveryQueue {
     /// Reads as much as the machine wants, if there may be anything.
-    pub(super) fn read_more(&mut self, shared: &mut Shared, now: Time) {
+    pub(super) fn read_more(&mut self, shared: &mut DeliveryShared, now: Time) {
         if !self.unread {
             return;
         }
@@ -23,18 +23,18 @@ impl DeliveryQueue {
         let Some(active) = self.active().filter(|active| !active.reads) else { return };
         let Some(want) = active.machine.want(now) else { return };
         if active.reading.as_ref().is_none_or(|reading| reading.at().seq != want.after.seq) {
-            active.reading = Some(Reading::new(active.marks.clone(), want.after));
+            active.reading = Some(LogReading::new(active.marks.clone(), want.after));
         }
         let limit = want.events.clamp(1, PAGE_ROWS);
         if let Some(read) = active.reading.as_mut().and_then(|reading| reading.read(limit)) {
             active.reads = true;
-            shared.ask(Request::Events(name, active.life), Work::Read(read));
+            shared.ask(DeliveryRequest::Events(name, active.life), Work::Read(read));
         }
         // Whatever is published from now on is update again.
         self.unread = false;
     }
 
-    pub(super) fn read_events(&mut self, shared: &mut Shared, now: Time, stretch: LogPage) {
+    pub(super) fn read_events(&mut self, shared: &mut DeliveryShared, now: Time, stretch: LogPage) {
         let format = self.subscription.format;
         let Some(active) = self.active() else { return };
         active.reads = false;
@@ -58,7 +58,7 @@ impl DeliveryQueue {
     }
 
     /// Posts a batch, after its events were read if they are not here.
-    pub(super) fn send(&mut self, shared: &mut Shared, now: Time, sending: AttemptStart) {
+    pub(super) fn send(&mut self, shared: &mut DeliveryShared, now: Time, sending: AttemptStart) {
         let subscription = self.subscription.clone();
         let Some(active) = self.active() else { return };
         let Some(batch) = active.machine.batch(sending.batch) else { return };
@@ -72,18 +72,18 @@ impl DeliveryQueue {
                 }
                 self.posts.insert(number, None);
                 shared.posts += 1;
-                let post = Post { subscription, batch: number, attempt, reason, accepted, events };
+                let post = AttemptRequest { subscription, batch: number, attempt, reason, accepted, events };
                 shared.effects.posts.push(post);
             }
             None => {
                 let runs = batch.ranges.iter().filter(|run| !run.gap).copied().collect();
-                active.fetches.insert(sending.batch, Fetch { sending, runs, reading: None });
+                active.fetches.insert(sending.batch, LogFetch { sending, runs, reading: None });
                 self.fetch(shared, now, sending.batch);
             }
         }
     }
 
-    fn fetch(&mut self, shared: &mut Shared, now: Time, batch: u64) {
+    fn fetch(&mut self, shared: &mut DeliveryShared, now: Time, batch: u64) {
         let name = self.name().clone();
         let Some(active) = self.active() else { return };
         let marks = active.marks.clone();
@@ -94,14 +94,14 @@ impl DeliveryQueue {
             return self.send(shared, now, sending);
         };
         let left = run.last.saturating_sub(fetch.reading.as_ref().map_or(run.after.seq, |r| r.at().seq));
-        let reading = fetch.reading.get_or_insert_with(|| Reading::new(marks, run.after));
+        let reading = fetch.reading.get_or_insert_with(|| LogReading::new(marks, run.after));
         match reading.read(u32::try_from(left).unwrap_or(PAGE_ROWS).clamp(1, PAGE_ROWS)) {
-            Some(read) => shared.ask(Request::Fetch(name, active.life, batch), Work::Read(read)),
+            Some(read) => shared.ask(DeliveryRequest::Fetch(name, active.life, batch), Work::Read(read)),
             None => self.events_missing(shared, now, batch),
         }
     }
 
-    pub(super) fn fetched(&mut self, shared: &mut Shared, now: Time, batch: u64, stretch: LogPage) {
+    pub(super) fn fetched(&mut self, shared: &mut DeliveryShared, now: Time, batch: u64, stretch: LogPage) {
         let name = self.name().clone();
         let Some(active) = self.active() else { return };
         let Some(fetch) = active.fetches.get_mut(&batch) else { return };
@@ -111,7 +111,7 @@ impl DeliveryQueue {
         if stretch.log.first > reading.at().position + 1 && reading.at().seq < run.last {
             // The log was trimmed here: the batch was copied before.
             let key = DocumentKey::new(record::COPY, &record::copy_name(&name, batch));
-            let request = Request::Fetch(name, active.life, batch);
+            let request = DeliveryRequest::Fetch(name, active.life, batch);
             return shared.ask(request, Work::Read(Read::Document(key)));
         }
         let took = reading.take(stretch);
@@ -128,7 +128,7 @@ impl DeliveryQueue {
     }
 
     /// The copy of a batch whose events the log does not keep any more.
-    pub(super) fn fetched_copy(&mut self, shared: &mut Shared, now: Time, batch: u64, body: &[u8]) {
+    pub(super) fn fetched_copy(&mut self, shared: &mut DeliveryShared, now: Time, batch: u64, body: &[u8]) {
         let Ok(copies) = record::read::<Vec<CopiedEvent>>(body) else {
             return self.events_missing(shared, now, batch);
         };
@@ -156,7 +156,7 @@ impl DeliveryQueue {
     }
 
     /// The events of a batch cannot be found: retried like a failed attempt, and reported.
-    pub(super) fn events_missing(&mut self, shared: &mut Shared, now: Time, batch: u64) {
+    pub(super) fn events_missing(&mut self, shared: &mut DeliveryShared, now: Time, batch: u64) {
         shared.failure(self.name(), format!("the events of batch {batch} are not in the log"));
         let roll = shared.roll();
         let Some(active) = self.active() else { return };

@@ -11,7 +11,7 @@ use tavern_store::{Deadline, Expect, Receipt, RowKey, TakeLease};
 pub const DELIVERY: &str = "delivery";
 
 #[derive(Default)]
-pub(super) struct Lease {
+pub(super) struct HeldLease {
     /// Its number, and until when it is held.
     held: Option<(u64, Time)>,
     /// The deadline by which others look.
@@ -20,10 +20,10 @@ pub(super) struct Lease {
     pub taking: bool,
 }
 
-impl Lease {
+impl HeldLease {
     /// Not held yet; an earlier worker has left this deadline behind.
-    pub fn new(watched: Option<Time>) -> Lease {
-        Lease { held: None, watched, taking: false }
+    pub fn new(watched: Option<Time>) -> HeldLease {
+        HeldLease { held: None, watched, taking: false }
     }
 
     pub fn is_held(&self, now: Time) -> bool {

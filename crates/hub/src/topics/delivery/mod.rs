@@ -13,7 +13,7 @@ mod subscriptions;
 mod worker;
 
 pub use lease::DELIVERY;
-pub use post::{DeliveryNotice, Post, Posted};
+pub use post::{AttemptEntry, AttemptRequest, DeliveryNotice};
 pub use shared::{DeliveryEffects, DeliverySettings};
 pub use worker::DeliveryWorker;
 

@@ -10,7 +10,7 @@ use tavern_wire::record::SubscriptionSettings;
 
 /// An attempt that somebody must make, and answer once by subscription and number.
 #[derive(Clone, Debug)]
-pub struct Post {
+pub struct AttemptRequest {
     pub subscription: Arc<SubscriptionSettings>,
     /// The number of the batch.
     pub batch: u64,
@@ -18,12 +18,12 @@ pub struct Post {
     pub reason: BatchReason,
     /// When the first event was accepted.
     pub accepted: Time,
-    pub events: Vec<Posted>,
+    pub events: Vec<AttemptEntry>,
 }
 
 /// One entry of a batch.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Posted {
+pub enum AttemptEntry {
     Event {
         seq: u64,
         entry: LogEntry,
@@ -98,7 +98,7 @@ impl DeliveryNotice {
     }
 }
 
-impl Post {
+impl AttemptRequest {
     /// Names this batch of this subscription, and never another.
     pub fn id(&self) -> String {
         format!("msg_{}_{:x}_{}", self.subscription.name, self.subscription.created_at, self.batch)
@@ -106,35 +106,35 @@ impl Post {
 
     /// The body: the same at every attempt.
     pub fn body(&self) -> Vec<u8> {
-        let ids: Vec<Cow<'_, str>> = self.events.iter().map(Posted::id).collect();
+        let ids: Vec<Cow<'_, str>> = self.events.iter().map(AttemptEntry::id).collect();
         let pieces: Vec<BatchEntry<'_>> =
             self.events.iter().zip(&ids).map(|(event, id)| event.piece(id)).collect();
         self.subscription.format.batch(&self.subscription.name, &pieces)
     }
 }
 
-impl Posted {
+impl AttemptEntry {
     pub fn seq(&self) -> u64 {
         match self {
-            Posted::Event { seq, .. } => *seq,
-            Posted::Gap { first, .. } => *first,
+            AttemptEntry::Event { seq, .. } => *seq,
+            AttemptEntry::Gap { first, .. } => *first,
         }
     }
 
     fn piece<'a>(&'a self, id: &'a str) -> BatchEntry<'a> {
         match self {
-            Posted::Event { seq, entry } => {
+            AttemptEntry::Event { seq, entry } => {
                 BatchEntry::Event(BatchEvent { seq: *seq, id, topic: &entry.topic, body: &entry.body })
             }
-            Posted::Gap { first, last } => BatchEntry::Gap { first: *first, last: *last },
+            AttemptEntry::Gap { first, last } => BatchEntry::Gap { first: *first, last: *last },
         }
     }
 
     /// What the endpoint calls it. A gap has no name.
     pub(super) fn id(&self) -> Cow<'_, str> {
         match self {
-            Posted::Event { entry, .. } => shown_id(entry.id.as_deref(), entry.position, entry.at.ms()),
-            Posted::Gap { .. } => Cow::Borrowed(""),
+            AttemptEntry::Event { entry, .. } => shown_id(entry.id.as_deref(), entry.position, entry.at.ms()),
+            AttemptEntry::Gap { .. } => Cow::Borrowed(""),
         }
     }
 }

@@ -2,11 +2,11 @@
 //! Must hold: an idle subscription costs nothing but its settings; a post is answered once, and its reply counts for its
 //! batch whichever life of the queue began it; what was delivered is not posted again before that is saved.
 
-use super::active::Active;
-use super::lease::{DELIVERY, Lease};
+use super::active::ActiveDelivery;
+use super::lease::{DELIVERY, HeldLease};
 use super::post::DeliveryNotice;
 use super::rules;
-use super::shared::{Request, Shared};
+use super::shared::{DeliveryRequest, DeliveryShared};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tavern_domain::Time;
@@ -23,7 +23,7 @@ pub(super) struct DeliveryQueue {
     pub subscription: Arc<SubscriptionSettings>,
     /// Of its document.
     pub version: u64,
-    pub state: State,
+    pub state: DeliveryState,
     /// There may be events that were not read here.
     pub unread: bool,
     /// Posts under way, with their replies once they are there: they may outlive the machine that began them. Those that
@@ -37,20 +37,20 @@ pub(super) struct DeliveryQueue {
     pub overdue: Option<Time>,
 }
 
-pub(super) enum State {
+pub(super) enum DeliveryState {
     /// Nothing to do.
     Idle,
     /// Waits for its turn to be loaded.
     Waits,
-    Loads(Load),
+    Loads(ReadProgress),
     /// Another node works on it, until its alarm at least.
     Elsewhere,
-    Active(Box<Active>),
+    Active(Box<ActiveDelivery>),
 }
 
 /// What was read of it so far.
 #[derive(Default)]
-pub(super) struct Load {
+pub(super) struct ReadProgress {
     /// Something has changed since it began.
     pub stale: bool,
     pub progress: Option<Option<Versioned<Document>>>,
@@ -62,7 +62,7 @@ impl DeliveryQueue {
         DeliveryQueue {
             subscription,
             version,
-            state: State::Idle,
+            state: DeliveryState::Idle,
             unread: true,
             posts: BTreeMap::new(),
             follows: false,
@@ -75,9 +75,9 @@ impl DeliveryQueue {
         &self.subscription.name
     }
 
-    pub fn active(&mut self) -> Option<&mut Active> {
+    pub fn active(&mut self) -> Option<&mut ActiveDelivery> {
         match &mut self.state {
-            State::Active(active) => Some(active),
+            DeliveryState::Active(active) => Some(active),
             _ => None,
         }
     }
@@ -85,55 +85,58 @@ impl DeliveryQueue {
     /// The number of its life, while it is active.
     pub fn life(&self) -> u64 {
         match &self.state {
-            State::Active(active) => active.life,
+            DeliveryState::Active(active) => active.life,
             _ => 0,
         }
     }
 
     /// There may be new events.
-    pub fn feed(&mut self, shared: &mut Shared, now: Time) {
+    pub fn feed(&mut self, shared: &mut DeliveryShared, now: Time) {
         self.unread = true;
         match &mut self.state {
             // A queue that cannot take anything now looks by itself when it can.
-            State::Active(active) if active.reads || active.machine.want(now).is_none() => {}
-            State::Active(active) => {
+            DeliveryState::Active(active) if active.reads || active.machine.want(now).is_none() => {}
+            DeliveryState::Active(active) => {
                 active.idle_since = None;
                 self.step(shared, now);
             }
-            State::Idle => self.wait_for_load(shared),
-            State::Elsewhere => shared.effects.nudges.push(self.name().clone()),
-            State::Waits | State::Loads(_) => {}
+            DeliveryState::Idle => self.wait_for_load(shared),
+            DeliveryState::Elsewhere => shared.effects.nudges.push(self.name().clone()),
+            DeliveryState::Waits | DeliveryState::Loads(_) => {}
         }
     }
 
-    pub fn wait_for_load(&mut self, shared: &mut Shared) {
-        if shared.stopping || self.subscription.pull || matches!(self.state, State::Waits | State::Loads(_)) {
+    pub fn wait_for_load(&mut self, shared: &mut DeliveryShared) {
+        if shared.stopping
+            || self.subscription.pull
+            || matches!(self.state, DeliveryState::Waits | DeliveryState::Loads(_))
+        {
             return;
         }
-        self.state = State::Waits;
+        self.state = DeliveryState::Waits;
         shared.wait_for_load(self.name());
     }
 
-    pub fn start_load(&mut self, shared: &mut Shared) {
-        if !matches!(self.state, State::Waits) {
+    pub fn start_load(&mut self, shared: &mut DeliveryShared) {
+        if !matches!(self.state, DeliveryState::Waits) {
             return;
         }
-        self.state = State::Loads(Load::default());
+        self.state = DeliveryState::Loads(ReadProgress::default());
         shared.loading += 1;
         let name = self.name();
         let read = |kind| Work::Read(Read::Document(DocumentKey::new(kind, name)));
-        shared.ask(Request::Progress(name.clone()), read(record::DELIVERY));
-        shared.ask(Request::Marks(name.clone()), read(record::MARKS));
+        shared.ask(DeliveryRequest::Progress(name.clone()), read(record::DELIVERY));
+        shared.ask(DeliveryRequest::Marks(name.clone()), read(record::MARKS));
     }
 
     /// A part of a load has come.
-    pub fn loaded(&mut self, shared: &mut Shared, now: Time, note: impl FnOnce(&mut Load)) {
-        let State::Loads(load) = &mut self.state else { return };
+    pub fn loaded(&mut self, shared: &mut DeliveryShared, now: Time, note: impl FnOnce(&mut ReadProgress)) {
+        let DeliveryState::Loads(load) = &mut self.state else { return };
         note(load);
-        let Load { progress: Some(progress), marks: Some(marks), stale } = load else { return };
+        let ReadProgress { progress: Some(progress), marks: Some(marks), stale } = load else { return };
         let (progress, marks, stale) = (progress.take(), marks.take(), *stale);
         shared.loading -= 1;
-        self.state = State::Idle;
+        self.state = DeliveryState::Idle;
         if stale {
             return self.wait_for_load(shared);
         }
@@ -142,9 +145,9 @@ impl DeliveryQueue {
         match (record::read_progress(&progress.row.body), record::read_marks(&marks.row.body)) {
             (Ok(kept), Ok(read)) => {
                 let machine = Delivery::new(now, kept, rules(&self.subscription), shared.settings.patience);
-                let (lease, marks) = (Lease::new(overdue), (read, marks.version));
-                let active = Active::new(shared.new_life(), machine, lease, marks, progress.version);
-                self.state = State::Active(Box::new(active));
+                let (lease, marks) = (HeldLease::new(overdue), (read, marks.version));
+                let active = ActiveDelivery::new(shared.new_life(), machine, lease, marks, progress.version);
+                self.state = DeliveryState::Active(Box::new(active));
                 self.unread = true;
                 self.give(shared, now, None);
             }
@@ -152,16 +155,16 @@ impl DeliveryQueue {
         }
     }
 
-    pub fn load_failed(&mut self, shared: &mut Shared, now: Time, error: &StoreError) {
-        if matches!(self.state, State::Loads(_)) {
+    pub fn load_failed(&mut self, shared: &mut DeliveryShared, now: Time, error: &StoreError) {
+        if matches!(self.state, DeliveryState::Loads(_)) {
             shared.loading -= 1;
-            self.state = State::Idle;
+            self.state = DeliveryState::Idle;
             self.load_again(shared, now, error);
         }
     }
 
     /// Gives the machine something, or only the time, and carries out what it wants.
-    pub fn give(&mut self, shared: &mut Shared, now: Time, input: Option<DeliveryInput>) {
+    pub fn give(&mut self, shared: &mut DeliveryShared, now: Time, input: Option<DeliveryInput>) {
         let mut effects = Vec::new();
         let Some(active) = self.active() else { return };
         match input {
@@ -186,7 +189,7 @@ impl DeliveryQueue {
     }
 
     /// Does what its state wants: read, send, renew the lease, or rest.
-    pub fn step(&mut self, shared: &mut Shared, now: Time) {
+    pub fn step(&mut self, shared: &mut DeliveryShared, now: Time) {
         self.read_more(shared, now);
         let (lease_ms, linger_ms) = (shared.settings.lease_ms, shared.linger_ms());
         let (name, unread) = (self.name().clone(), self.unread);
@@ -224,7 +227,7 @@ impl DeliveryQueue {
     }
 
     /// It is looked at then, if not before.
-    fn set_alarm(&mut self, shared: &mut Shared, at: Time) {
+    fn set_alarm(&mut self, shared: &mut DeliveryShared, at: Time) {
         if self.alarm.is_none_or(|alarm| at < alarm) {
             let before = self.alarm.replace(at);
             shared.schedule(self.name(), before, at);
@@ -232,67 +235,67 @@ impl DeliveryQueue {
     }
 
     /// Its alarm is due.
-    pub fn wake(&mut self, shared: &mut Shared, now: Time) {
+    pub fn wake(&mut self, shared: &mut DeliveryShared, now: Time) {
         self.alarm = None;
         let unread = self.unread;
         match &mut self.state {
-            State::Active(active) => {
+            DeliveryState::Active(active) => {
                 let linger_ms = shared.linger_ms();
                 let rested = active.idle_since.is_some_and(|since| now.since(since) >= linger_ms);
                 if rested && active.is_done(unread) {
                     let deadline = active.lease.deadline(&self.subscription.name);
-                    self.state = State::Idle;
+                    self.state = DeliveryState::Idle;
                     deadline.iter().for_each(|deadline| shared.unwatch(deadline));
                     return;
                 }
                 self.give(shared, now, None);
             }
-            State::Elsewhere => {
-                self.state = State::Idle;
+            DeliveryState::Elsewhere => {
+                self.state = DeliveryState::Idle;
                 self.wait_for_load(shared);
             }
-            State::Idle if unread => self.wait_for_load(shared),
-            State::Idle | State::Waits | State::Loads(_) => {}
+            DeliveryState::Idle if unread => self.wait_for_load(shared),
+            DeliveryState::Idle | DeliveryState::Waits | DeliveryState::Loads(_) => {}
         }
     }
 
     /// Its deadline was not renewed: its worker stopped, or has left it behind.
-    pub fn is_overdue(&mut self, shared: &mut Shared, now: Time, due: Time) {
+    pub fn is_overdue(&mut self, shared: &mut DeliveryShared, now: Time, due: Time) {
         match &mut self.state {
-            State::Active(active) => {
+            DeliveryState::Active(active) => {
                 if active.lease.is_last(due) {
                     // It is worked on here, without a lease: while it waits for its endpoint, or rests.
                     self.move_deadline(shared, now, due);
                 }
             }
-            State::Waits | State::Loads(_) => self.overdue = Some(due),
-            State::Idle | State::Elsewhere => {
-                (self.state, self.unread, self.overdue) = (State::Idle, true, Some(due));
+            DeliveryState::Waits | DeliveryState::Loads(_) => self.overdue = Some(due),
+            DeliveryState::Idle | DeliveryState::Elsewhere => {
+                (self.state, self.unread, self.overdue) = (DeliveryState::Idle, true, Some(due));
                 self.wait_for_load(shared);
             }
         }
     }
 
-    fn move_deadline(&mut self, shared: &mut Shared, now: Time, due: Time) {
+    fn move_deadline(&mut self, shared: &mut DeliveryShared, now: Time, due: Time) {
         let expected = Deadline::new(due, DELIVERY, self.name());
         let Some(deadline) = self.watch(shared, now) else { return };
         let expects = vec![Expect { key: expected.key(), version: due.ms() }];
         let commit =
             Commit { writer: Some(shared.writer()), expects, deadlines: vec![deadline], ..Commit::default() };
-        shared.ask(Request::Unwatch, Work::Commit(commit));
+        shared.ask(DeliveryRequest::Unwatch, Work::Commit(commit));
     }
 
     /// Its settings have changed.
     pub fn change(
         &mut self,
-        shared: &mut Shared,
+        shared: &mut DeliveryShared,
         now: Time,
         subscription: Arc<SubscriptionSettings>,
         version: u64,
     ) {
         (self.subscription, self.version) = (subscription, version);
-        if self.subscription.pull && matches!(self.state, State::Active(_)) {
-            self.state = State::Idle;
+        if self.subscription.pull && matches!(self.state, DeliveryState::Active(_)) {
+            self.state = DeliveryState::Idle;
         }
         let rules = rules(&self.subscription);
         self.give(shared, now, Some(DeliveryInput::Rules(rules)));
@@ -301,42 +304,42 @@ impl DeliveryQueue {
     }
 
     /// Asks whether another writer has changed the progress; a change of topics does.
-    pub fn check(&mut self, shared: &mut Shared) {
-        if matches!(self.state, State::Active(_)) {
+    pub fn check(&mut self, shared: &mut DeliveryShared) {
+        if matches!(self.state, DeliveryState::Active(_)) {
             let key = DocumentKey::new(record::DELIVERY, self.name());
-            shared.ask(Request::Check(self.name().clone()), Work::Read(Read::Document(key)));
+            shared.ask(DeliveryRequest::Check(self.name().clone()), Work::Read(Read::Document(key)));
         }
     }
 
     /// Loads it again unless the progress is still what this node has written.
-    pub fn checked(&mut self, shared: &mut Shared, version: u64) {
+    pub fn checked(&mut self, shared: &mut DeliveryShared, version: u64) {
         if self.active().is_some_and(|active| active.version != version && active.machine.is_at_rest()) {
-            self.state = State::Idle;
+            self.state = DeliveryState::Idle;
             self.unread = true;
             self.wait_for_load(shared);
         }
     }
 
     /// A read or a commit failed: what is known here is stale.
-    pub fn failed(&mut self, shared: &mut Shared, now: Time, error: StoreError) {
-        if !matches!(self.state, State::Active(_)) {
+    pub fn failed(&mut self, shared: &mut DeliveryShared, now: Time, error: StoreError) {
+        if !matches!(self.state, DeliveryState::Active(_)) {
             return;
         }
         match error {
             StoreError::LeaseHeld { until, .. } => {
-                (self.state, self.follows) = (State::Elsewhere, true);
+                (self.state, self.follows) = (DeliveryState::Elsewhere, true);
                 self.set_alarm(shared, until + AFTERWARDS_MS);
                 shared.effects.nudges.push(self.name().clone());
             }
             error => {
-                self.state = State::Idle;
+                self.state = DeliveryState::Idle;
                 self.load_again(shared, now, &error);
             }
         }
     }
 
     /// Loads it again after an error.
-    fn load_again(&mut self, shared: &mut Shared, now: Time, error: &StoreError) {
+    fn load_again(&mut self, shared: &mut DeliveryShared, now: Time, error: &StoreError) {
         self.unread = true;
         let wait_ms = match error {
             StoreError::Conflict { .. } => return self.wait_for_load(shared),
@@ -352,9 +355,9 @@ impl DeliveryQueue {
     }
 
     /// Its turn to send one batch. It gets another turn if it can send more.
-    pub fn post_next(&mut self, shared: &mut Shared, now: Time) {
+    pub fn post_next(&mut self, shared: &mut DeliveryShared, now: Time) {
         let name = self.name().clone();
-        let State::Active(active) = &mut self.state else { return };
+        let DeliveryState::Active(active) = &mut self.state else { return };
         active.queued = false;
         if !active.lease.is_held(now) {
             return;
@@ -377,15 +380,21 @@ impl DeliveryQueue {
     }
 
     /// The endpoint has replied to a post.
-    pub fn posted(&mut self, shared: &mut Shared, now: Time, batch: u64, reply: EndpointReply<String>) {
-        let known = matches!(&self.state, State::Active(active) if active.started.contains(&batch));
+    pub fn posted(
+        &mut self,
+        shared: &mut DeliveryShared,
+        now: Time,
+        batch: u64,
+        reply: EndpointReply<String>,
+    ) {
+        let known = matches!(&self.state, DeliveryState::Active(active) if active.started.contains(&batch));
         self.posts.insert(batch, Some(reply.clone()));
         if known {
             self.settle(shared, now, batch, reply);
         }
     }
 
-    fn settle(&mut self, shared: &mut Shared, now: Time, batch: u64, reply: EndpointReply<String>) {
+    fn settle(&mut self, shared: &mut DeliveryShared, now: Time, batch: u64, reply: EndpointReply<String>) {
         let roll = shared.roll();
         if !reply.is_taken() {
             // It will be tried again.

@@ -5,7 +5,7 @@
 use super::lease;
 use super::post::DeliveryNotice;
 use super::queue::DeliveryQueue;
-use super::shared::{Request, Shared};
+use super::shared::{DeliveryRequest, DeliveryShared};
 use crate::topics::announcement;
 use std::sync::Arc;
 use tavern_domain::Time;
@@ -15,7 +15,7 @@ use tavern_wire::record;
 
 impl DeliveryQueue {
     /// The deadline that goes along with a lease taken now.
-    pub(super) fn watch(&mut self, shared: &Shared, now: Time) -> Option<Deadline> {
+    pub(super) fn watch(&mut self, shared: &DeliveryShared, now: Time) -> Option<Deadline> {
         let lease_ends = now + shared.settings.lease_ms;
         let name = self.name().clone();
         let active = self.active()?;
@@ -23,17 +23,17 @@ impl DeliveryQueue {
     }
 
     /// Takes the lease, or renews it.
-    pub(super) fn take_lease(&mut self, shared: &mut Shared, now: Time) {
+    pub(super) fn take_lease(&mut self, shared: &mut DeliveryShared, now: Time) {
         let deadlines = self.watch(shared, now).into_iter().collect();
         let name = self.name().clone();
         let Some(active) = self.active() else { return };
         let (expects, life) = (active.expects(&name), active.life);
         let takes = vec![lease::take(&name, shared.settings.lease_ms)];
         let commit = Commit { writer: Some(shared.writer()), expects, takes, deadlines, ..Commit::default() };
-        shared.ask(Request::Take(name, life), Work::Commit(commit));
+        shared.ask(DeliveryRequest::Take(name, life), Work::Commit(commit));
     }
 
-    pub(super) fn lease_taken(&mut self, shared: &mut Shared, now: Time, receipt: &Receipt) {
+    pub(super) fn lease_taken(&mut self, shared: &mut DeliveryShared, now: Time, receipt: &Receipt) {
         let Some(active) = self.active() else { return };
         active.lease.taking = false;
         self.lease_granted(shared, receipt);
@@ -42,7 +42,7 @@ impl DeliveryQueue {
 
     /// When a node begins to work the others are told: they see the lease, and look again when it has ended. Who did
     /// not hear it finds the deadline overdue.
-    fn lease_granted(&mut self, shared: &mut Shared, receipt: &Receipt) {
+    fn lease_granted(&mut self, shared: &mut DeliveryShared, receipt: &Receipt) {
         let lease_ms = shared.settings.lease_ms;
         let Some(begun) = self.active().and_then(|active| active.lease.granted(receipt, lease_ms)) else {
             return;
@@ -58,7 +58,7 @@ impl DeliveryQueue {
 
     pub(super) fn save(
         &mut self,
-        shared: &mut Shared,
+        shared: &mut DeliveryShared,
         now: Time,
         parked: &[EntryRange],
         retried: &[u64],
@@ -113,10 +113,10 @@ impl DeliveryQueue {
             appends,
             ..Commit::default()
         };
-        shared.ask(Request::Save(name, life), Work::Commit(commit));
+        shared.ask(DeliveryRequest::Save(name, life), Work::Commit(commit));
     }
 
-    pub(super) fn saved(&mut self, shared: &mut Shared, now: Time, receipt: &Receipt) {
+    pub(super) fn saved(&mut self, shared: &mut DeliveryShared, now: Time, receipt: &Receipt) {
         let Some(active) = self.active() else { return };
         active.version = receipt.put.first().copied().unwrap_or(active.version);
         let durable = active.saved.take().unwrap_or_default();

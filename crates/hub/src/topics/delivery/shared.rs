@@ -1,7 +1,7 @@
 //! What the queues of one worker share: the settings, requests to the store, the schedule, the turns, the effects.
 //! Must hold: a request is answered once; loads and posts under way are counted.
 
-use super::post::{DeliveryNotice, Post};
+use super::post::{AttemptRequest, DeliveryNotice};
 use crate::node::{Node, RandomSource};
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
@@ -29,7 +29,7 @@ pub struct DeliverySettings {
 #[derive(Debug, Default)]
 pub struct DeliveryEffects {
     pub work: Vec<(Ticket, Work)>,
-    pub posts: Vec<Post>,
+    pub posts: Vec<AttemptRequest>,
     /// Subscriptions with update whose worker is another node.
     pub nudges: Vec<Arc<str>>,
     pub notices: Vec<DeliveryNotice>,
@@ -37,7 +37,7 @@ pub struct DeliveryEffects {
 
 /// What a request to the store is for.
 #[derive(Debug)]
-pub(super) enum Request {
+pub(super) enum DeliveryRequest {
     /// Whether the subscriptions have changed.
     Look,
     /// A page of the subscriptions; the names so far.
@@ -62,12 +62,12 @@ pub(super) enum Request {
     Unwatch,
 }
 
-pub(super) struct Shared {
+pub(super) struct DeliveryShared {
     node: Arc<Node>,
     pub settings: DeliverySettings,
     rng: Box<dyn RandomSource + Send>,
     tickets: u64,
-    requests: HashMap<Ticket, Request>,
+    requests: HashMap<Ticket, DeliveryRequest>,
     lives: u64,
     due: BTreeSet<(Time, Arc<str>)>,
     /// Queues that wait to be loaded.
@@ -85,9 +85,13 @@ pub(super) struct Shared {
     pub effects: DeliveryEffects,
 }
 
-impl Shared {
-    pub fn new(node: Arc<Node>, settings: DeliverySettings, rng: Box<dyn RandomSource + Send>) -> Shared {
-        Shared {
+impl DeliveryShared {
+    pub fn new(
+        node: Arc<Node>,
+        settings: DeliverySettings,
+        rng: Box<dyn RandomSource + Send>,
+    ) -> DeliveryShared {
+        DeliveryShared {
             node,
             settings,
             rng,
@@ -125,14 +129,14 @@ impl Shared {
         self.lives
     }
 
-    pub fn ask(&mut self, request: Request, work: Work) {
+    pub fn ask(&mut self, request: DeliveryRequest, work: Work) {
         self.tickets += 1;
         let ticket = Ticket(self.tickets);
         self.requests.insert(ticket, request);
         self.effects.work.push((ticket, work));
     }
 
-    pub fn take_request(&mut self, ticket: Ticket) -> Option<Request> {
+    pub fn take_request(&mut self, ticket: Ticket) -> Option<DeliveryRequest> {
         self.requests.remove(&ticket)
     }
 
@@ -149,7 +153,7 @@ impl Shared {
         let expects = vec![Expect { key: deadline.key(), version: deadline.due.ms() }];
         let deletes = vec![deadline.key()];
         let commit = Commit { writer: Some(self.writer()), expects, deletes, ..Commit::default() };
-        self.ask(Request::Unwatch, Work::Commit(commit));
+        self.ask(DeliveryRequest::Unwatch, Work::Commit(commit));
     }
 
     /// How long an idle queue keeps its state: less than its lease, or other nodes would look after it.

@@ -2,8 +2,8 @@
 //! them when its name is given.
 
 use super::post::DeliveryNotice;
-use super::queue::{DeliveryQueue, State};
-use super::shared::Request;
+use super::queue::{DeliveryQueue, DeliveryState};
+use super::shared::DeliveryRequest;
 use super::worker::DeliveryWorker;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ impl DeliveryWorker {
     pub(super) fn look(&mut self) {
         if !std::mem::replace(&mut self.looks, true) {
             let key = DocumentKey::new(EVENTS, SUBSCRIPTIONS);
-            self.shared.ask(Request::Look, Work::Read(Read::Document(key)));
+            self.shared.ask(DeliveryRequest::Look, Work::Read(Read::Document(key)));
         }
     }
 
@@ -35,7 +35,7 @@ impl DeliveryWorker {
     fn list(&mut self, version: u64, names: BTreeSet<Arc<str>>, after: DocumentKey) {
         let after = Some(RowKey::Document(after));
         let read = Read::Rows { kind: RowKind::Document, after, limit: PAGE_ROWS };
-        self.shared.ask(Request::List { version, names }, Work::Read(read));
+        self.shared.ask(DeliveryRequest::List { version, names }, Work::Read(read));
     }
 
     pub(super) fn list_read(
@@ -75,7 +75,7 @@ impl DeliveryWorker {
     /// This subscription, or its progress, was changed.
     pub fn changed(&mut self, name: &Arc<str>) {
         let key = DocumentKey::new(SUBSCRIPTION, name);
-        self.shared.ask(Request::One(name.clone()), Work::Read(Read::Document(key)));
+        self.shared.ask(DeliveryRequest::One(name.clone()), Work::Read(Read::Document(key)));
     }
 
     pub(super) fn one_read(&mut self, now: Time, name: &Arc<str>, answer: StoreAnswer) {
@@ -85,8 +85,8 @@ impl DeliveryWorker {
                 let Some(queue) = self.queues.get_mut(name) else { return };
                 match &mut queue.state {
                     // What it reads may be older than the change.
-                    State::Loads(load) => load.stale = true,
-                    State::Active(_) => queue.check(&mut self.shared),
+                    DeliveryState::Loads(load) => load.stale = true,
+                    DeliveryState::Active(_) => queue.check(&mut self.shared),
                     _ => queue.feed(&mut self.shared, now),
                 }
             }
@@ -129,7 +129,7 @@ impl DeliveryWorker {
     fn forget(&mut self, name: &Arc<str>) {
         let Some(queue) = self.queues.remove(name) else { return };
         self.shared.notify(DeliveryNotice::Deleted { subscription: name.clone() });
-        if matches!(queue.state, State::Loads(_)) {
+        if matches!(queue.state, DeliveryState::Loads(_)) {
             self.shared.loading -= 1;
         }
         self.unlist(&queue.subscription);

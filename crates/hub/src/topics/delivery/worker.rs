@@ -3,8 +3,8 @@
 //! Must hold: the queues that can send take turns, and one that hangs holds up no other; posts, loads and events in
 //! memory are bounded.
 
-use super::queue::{DeliveryQueue, State};
-use super::shared::{DeliveryEffects, DeliverySettings, Request, Shared};
+use super::queue::{DeliveryQueue, DeliveryState};
+use super::shared::{DeliveryEffects, DeliveryRequest, DeliverySettings, DeliveryShared};
 use crate::node::{Node, RandomSource};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use tavern_store::{Deadline, Found, Read, StoreAnswer, Ticket, Work};
 use tavern_wire::record::SubscriptionSettings;
 
 pub struct DeliveryWorker {
-    pub(super) shared: Shared,
+    pub(super) shared: DeliveryShared,
     pub(super) queues: BTreeMap<Arc<str>, DeliveryQueue>,
     /// The subscriptions of each topic.
     pub(super) topics: BTreeMap<Arc<str>, BTreeSet<Arc<str>>>,
@@ -36,7 +36,7 @@ impl DeliveryWorker {
         now: Time,
     ) -> DeliveryWorker {
         DeliveryWorker {
-            shared: Shared::new(node, settings, rng),
+            shared: DeliveryShared::new(node, settings, rng),
             queues: BTreeMap::new(),
             topics: BTreeMap::new(),
             look_due: now,
@@ -69,7 +69,7 @@ impl DeliveryWorker {
     /// When the oldest event was accepted, of the subscriptions that this node works on.
     pub fn oldest(&self) -> impl Iterator<Item = (&Arc<str>, Time)> {
         self.queues.iter().filter_map(|(name, queue)| match &queue.state {
-            State::Active(active) => Some((name, active.machine.oldest()?)),
+            DeliveryState::Active(active) => Some((name, active.machine.oldest()?)),
             _ => None,
         })
     }
@@ -77,7 +77,7 @@ impl DeliveryWorker {
     /// How many events wait, of the subscriptions that this node works on, as of the last look.
     pub fn queued(&self) -> impl Iterator<Item = (&Arc<str>, u64)> {
         self.queues.iter().filter_map(|(name, queue)| match &queue.state {
-            State::Active(active) => {
+            DeliveryState::Active(active) => {
                 let head = active.marks.seq_at_head(&self.counts);
                 Some((name, active.machine.progress().queued(head)))
             }
@@ -88,14 +88,14 @@ impl DeliveryWorker {
     /// Reads how many events the topics have had of which something may wait.
     fn count(&mut self) {
         let active = self.queues.values().filter_map(|queue| match &queue.state {
-            State::Active(active) => Some(active),
+            DeliveryState::Active(active) => Some(active),
             _ => None,
         });
         let names: BTreeSet<Arc<str>> = active.flat_map(|active| active.marks.topics().cloned()).collect();
         if !names.is_empty() {
             let names = names.into_iter().take(PAGE_ROWS as usize).collect();
             let read = Read::Topics { names, after: None, limit: PAGE_ROWS };
-            self.shared.ask(Request::Counts, Work::Read(read));
+            self.shared.ask(DeliveryRequest::Counts, Work::Read(read));
         }
     }
 
@@ -147,7 +147,7 @@ impl DeliveryWorker {
         }
         match self.queues.get_mut(name) {
             // A nudge is not passed on: two nodes that take each other for the worker would never end.
-            Some(queue) if matches!(queue.state, State::Elsewhere) => queue.unread = true,
+            Some(queue) if matches!(queue.state, DeliveryState::Elsewhere) => queue.unread = true,
             Some(queue) => queue.feed(&mut self.shared, now),
             None => {}
         }
@@ -157,8 +157,8 @@ impl DeliveryWorker {
     /// Looks at all subscriptions: this node has just started, or another one has ended.
     pub fn look_all(&mut self, now: Time) {
         for queue in self.queues.values_mut() {
-            if matches!(queue.state, State::Elsewhere) {
-                queue.state = State::Idle;
+            if matches!(queue.state, DeliveryState::Elsewhere) {
+                queue.state = DeliveryState::Idle;
             }
             queue.feed(&mut self.shared, now);
         }
@@ -207,7 +207,7 @@ impl DeliveryWorker {
     /// Nothing is under way and everything is saved.
     pub fn is_at_rest(&self) -> bool {
         let at_rest = |queue: &DeliveryQueue| match &queue.state {
-            State::Active(active) => active.machine.is_at_rest(),
+            DeliveryState::Active(active) => active.machine.is_at_rest(),
             _ => true,
         };
         self.shared.posts == 0 && self.queues.values().all(at_rest)
@@ -226,66 +226,72 @@ impl DeliveryWorker {
     pub fn answered(&mut self, now: Time, ticket: Ticket, answer: StoreAnswer) {
         let Some(request) = self.shared.take_request(ticket) else { return };
         match request {
-            Request::Look => self.looked(answer),
-            Request::List { version, names } => self.list_read(now, version, names, answer),
-            Request::One(name) => self.one_read(now, &name, answer),
-            Request::Counts => {
+            DeliveryRequest::Look => self.looked(answer),
+            DeliveryRequest::List { version, names } => self.list_read(now, version, names, answer),
+            DeliveryRequest::One(name) => self.one_read(now, &name, answer),
+            DeliveryRequest::Counts => {
                 if let StoreAnswer::Read(Found::Topics(topics)) = answer {
                     self.counts = topics.page.rows.into_iter().collect();
                 }
             }
-            Request::Unwatch => {}
+            DeliveryRequest::Unwatch => {}
             request => self.queue_answered(now, request, answer),
         }
         self.advance(now);
     }
 
-    fn queue_answered(&mut self, now: Time, request: Request, answer: StoreAnswer) {
-        let (Request::Progress(name)
-        | Request::Marks(name)
-        | Request::Check(name)
-        | Request::Events(name, _)
-        | Request::Fetch(name, ..)
-        | Request::Take(name, _)
-        | Request::Save(name, _)) = &request
+    fn queue_answered(&mut self, now: Time, request: DeliveryRequest, answer: StoreAnswer) {
+        let (DeliveryRequest::Progress(name)
+        | DeliveryRequest::Marks(name)
+        | DeliveryRequest::Check(name)
+        | DeliveryRequest::Events(name, _)
+        | DeliveryRequest::Fetch(name, ..)
+        | DeliveryRequest::Take(name, _)
+        | DeliveryRequest::Save(name, _)) = &request
         else {
             return;
         };
         let Some(queue) = self.queues.get_mut(name) else { return };
         let shared = &mut self.shared;
         match (request, answer) {
-            (Request::Progress(_), StoreAnswer::Read(Found::Document(found))) => {
+            (DeliveryRequest::Progress(_), StoreAnswer::Read(Found::Document(found))) => {
                 queue.loaded(shared, now, |load| load.progress = Some(found));
             }
-            (Request::Marks(_), StoreAnswer::Read(Found::Document(found))) => {
+            (DeliveryRequest::Marks(_), StoreAnswer::Read(Found::Document(found))) => {
                 queue.loaded(shared, now, |load| load.marks = Some(found));
             }
-            (Request::Progress(_) | Request::Marks(_), StoreAnswer::Failed(error)) => {
+            (DeliveryRequest::Progress(_) | DeliveryRequest::Marks(_), StoreAnswer::Failed(error)) => {
                 queue.load_failed(shared, now, &error);
             }
-            (Request::Check(_), StoreAnswer::Read(Found::Document(found))) => {
+            (DeliveryRequest::Check(_), StoreAnswer::Read(Found::Document(found))) => {
                 queue.checked(shared, found.map_or(0, |found| found.version));
             }
-            (Request::Check(_), _) => {}
+            (DeliveryRequest::Check(_), _) => {}
             (
-                Request::Events(_, life)
-                | Request::Fetch(_, life, _)
-                | Request::Take(_, life)
-                | Request::Save(_, life),
+                DeliveryRequest::Events(_, life)
+                | DeliveryRequest::Fetch(_, life, _)
+                | DeliveryRequest::Take(_, life)
+                | DeliveryRequest::Save(_, life),
                 _,
             ) if life != queue.life() => {}
-            (Request::Events(..), StoreAnswer::Read(Found::Log(stretch))) => {
+            (DeliveryRequest::Events(..), StoreAnswer::Read(Found::Log(stretch))) => {
                 queue.read_events(shared, now, stretch);
             }
-            (Request::Fetch(_, _, batch), StoreAnswer::Read(Found::Log(stretch))) => {
+            (DeliveryRequest::Fetch(_, _, batch), StoreAnswer::Read(Found::Log(stretch))) => {
                 queue.fetched(shared, now, batch, stretch);
             }
-            (Request::Fetch(_, _, batch), StoreAnswer::Read(Found::Document(Some(copy)))) => {
+            (DeliveryRequest::Fetch(_, _, batch), StoreAnswer::Read(Found::Document(Some(copy)))) => {
                 queue.fetched_copy(shared, now, batch, &copy.row.body);
             }
-            (Request::Fetch(_, _, batch), StoreAnswer::Read(_)) => queue.events_missing(shared, now, batch),
-            (Request::Take(..), StoreAnswer::Committed(receipt)) => queue.lease_taken(shared, now, &receipt),
-            (Request::Save(..), StoreAnswer::Committed(receipt)) => queue.saved(shared, now, &receipt),
+            (DeliveryRequest::Fetch(_, _, batch), StoreAnswer::Read(_)) => {
+                queue.events_missing(shared, now, batch)
+            }
+            (DeliveryRequest::Take(..), StoreAnswer::Committed(receipt)) => {
+                queue.lease_taken(shared, now, &receipt)
+            }
+            (DeliveryRequest::Save(..), StoreAnswer::Committed(receipt)) => {
+                queue.saved(shared, now, &receipt)
+            }
             (_, StoreAnswer::Failed(error)) => queue.failed(shared, now, error),
             (request, answer) => unreachable!("{request:?} was answered with {answer:?}"),
         }

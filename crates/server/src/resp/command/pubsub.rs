@@ -70,7 +70,7 @@ fn listen(call: &mut RedisCall<'_, '_>, space: Namespace) -> RedisNext {
     }
     let node = call.context.hub.core.node().clone();
     // Held until all of them are subscribed to, so that no interest in them is withdrawn before.
-    let mut hold = node.carrier.hold();
+    let mut hold = node.bus_interests.lock();
     if let Err(halt) = carry(call, space, &mut hold) {
         return call.halt(halt);
     }
@@ -99,11 +99,11 @@ fn carry(call: &mut RedisCall<'_, '_>, space: Namespace, hold: &mut InterestGuar
             Namespace::Pattern => Cow::Borrowed(name),
             _ => rights::used(call.peer, call.context, Verb::Subscribe, name)?,
         };
-        match hold.carry(space, &used, link) {
+        match hold.request(space, &used, link) {
             InterestState::Yes => {}
             InterestState::Wait => {
                 // The connection may be gone before the bus confirms.
-                call.context.hub.core.linger(space, (*used).into());
+                call.context.hub.core.release_later(space, (*used).into());
                 waits = !call.in_exec;
             }
             InterestState::Failed => return Err(Halt::Refuse(NO_BUS.into())),

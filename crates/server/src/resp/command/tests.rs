@@ -349,7 +349,7 @@ fn the_authorize_hook_answers_before_anything_changes() {
     let token = world.token(&[], 60_000);
     world.send(ann, &format!("AUTH {token}"));
     assert_eq!(world.try_say(ann, "SUBSCRIBE game#1 game#2").1, RedisNext::Stall);
-    let questions: Vec<AuthorizeQuery> = std::mem::take(&mut world.hub.core.effects.questions);
+    let questions: Vec<AuthorizeQuery> = std::mem::take(&mut world.hub.core.effects.authorize_queries);
     assert_eq!(questions.len(), 2, "all of them at once");
     let verdicts = [AuthorizeAnswer::Allow, AuthorizeAnswer::Instead("gametv#2".into())];
     for (question, verdict) in questions.into_iter().zip(verdicts) {
