@@ -89,18 +89,6 @@ impl Core {
         })
     }
 
-    /// A session that was opened without a transport gets one, or stays without. False: it has ended.
-    pub(crate) fn connect(&mut self, id: ListenerId, link: Option<Link>) -> bool {
-        let Some(listener) = self.listeners.get_mut(id) else { return false };
-        listener.link = link;
-        if let Some(session) = listener.session_mut() {
-            session.polling = link.is_none_or(|link| link.format == EventFormat::Poll);
-        }
-        self.mark_dirty(id);
-        self.schedule_loss(id);
-        true
-    }
-
     /// Takes the transport away from a session because another one comes.
     pub(crate) fn supersede(&mut self, id: ListenerId) {
         let Some(listener) = self.listeners.get_mut(id) else { return };

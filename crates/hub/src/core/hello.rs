@@ -4,6 +4,7 @@ use super::command::{Caller, CommandResult, refuse};
 use super::listener::ListenerId;
 use super::render::session_text;
 use super::{Core, Notice};
+use crate::connection::{EventFormat, Link};
 use tavern_domain::Identity;
 use tavern_wire::error::Code;
 use tavern_wire::json::reply::{self, HelloReply};
@@ -46,7 +47,7 @@ pub(crate) fn abandon(core: &mut Core, caller: &Caller) {
 pub(crate) fn attach(core: &mut Core, caller: &mut Caller, hello: &BegunHello) -> Option<bool> {
     let id = hello.listener;
     match hello.resumption {
-        Resumption::New => core.connect(id, (!caller.passing).then_some(caller.link)).then_some(false),
+        Resumption::New => connect(core, id, (!caller.passing).then_some(caller.link)).then_some(false),
         Resumption::Known => core.session(id).map(|_| false),
         Resumption::Kept => {
             core.session_mut(id)?.identity = hello.identity.clone();
@@ -69,6 +70,18 @@ pub(crate) fn attach(core: &mut Core, caller: &mut Caller, hello: &BegunHello) -
             Some(attached.reset)
         }
     }
+}
+
+/// A session that was opened without a transport gets one, or stays without. False: it has ended.
+fn connect(core: &mut Core, id: ListenerId, link: Option<Link>) -> bool {
+    let Some(listener) = core.listeners.get_mut(id) else { return false };
+    listener.link = link;
+    if let Some(session) = listener.session_mut() {
+        session.polling = link.is_none_or(|link| link.format == EventFormat::Poll);
+    }
+    core.mark_dirty(id);
+    core.schedule_loss(id);
+    true
 }
 
 /// The body of the reply.

@@ -1,7 +1,7 @@
 //! `hello`: who a client is, and the session it comes back to or begins. Its reply holds on every node: the presence of the
 //! user is committed before, unless the store does not answer in time.
 
-use super::Shard;
+use super::{Shard, snapshot};
 use crate::core::command::{Caller, CommandResult, CommandStop, refuse};
 use crate::core::hello::{BegunHello, Resumption, attach, keep_or_open, write_hello};
 use crate::core::listener::ListenerId;
@@ -68,7 +68,8 @@ impl Shard {
 
     /// Attaches the session and gives the reply, when the party of the user is known or cannot be known. None: it waits.
     pub(super) fn finish_hello(&mut self, caller: &mut Caller, hello: &BegunHello) -> Option<CommandReply> {
-        let snapshot = self.snapshot(hello.listener, caller.link.id)?;
+        let Shard { core, presence, party, .. } = self;
+        let snapshot = snapshot(core, presence, party, hello.listener, caller.link.id)?;
         let Some(reset) = attach(&mut self.core, caller, hello) else {
             return Some(Err(Refusal::new(Code::Gone, "the session has ended; say hello again")));
         };

@@ -356,15 +356,10 @@ impl Shard {
             render::render_poll(&mut self.core, id, flags, u64::MAX, None, out);
             return true;
         }
-        let Some(snapshot) = self.snapshot(id, link) else { return false };
+        let Shard { core, presence, party, .. } = self;
+        let Some(snapshot) = snapshot(core, presence, party, id, link) else { return false };
         render::render_poll(&mut self.core, id, flags, snapshot.last_event, snapshot.party.as_deref(), out);
         true
-    }
-
-    /// A fresh snapshot of the party of a session's user. None: the link is named in `Effects::ready` when it is there.
-    fn snapshot(&mut self, id: ListenerId, link: LinkId) -> Option<Snapshot> {
-        let announcing = self.presence.is_announcing(&self.core, id);
-        self.party.snapshot(&mut self.core, id, link, announcing)
     }
 
     /// A transport was lost. The session stays and collects; a Redis listener ends with its connection.
@@ -421,4 +416,16 @@ impl Shard {
     pub fn in_transit(&self) -> usize {
         self.migration.in_transit()
     }
+}
+
+/// A fresh snapshot of the party of a session's user. None: the link is named in `Effects::ready` when it is there.
+fn snapshot(
+    core: &mut Core,
+    presence: &Presence,
+    party: &mut Parties,
+    id: ListenerId,
+    link: LinkId,
+) -> Option<Snapshot> {
+    let announcing = presence.is_announcing(core, id);
+    party.snapshot(core, id, link, announcing)
 }
