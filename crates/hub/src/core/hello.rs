@@ -78,6 +78,7 @@ fn connect(core: &mut Core, id: ListenerId, link: Option<Link>) -> bool {
     listener.link = link;
     if let Some(session) = listener.session_mut() {
         session.polling = link.is_none_or(|link| link.format == EventFormat::Poll);
+        session.returning = None;
     }
     core.mark_dirty(id);
     core.schedule_loss(id);
@@ -121,6 +122,7 @@ pub(crate) fn keep_or_open(
         let id = core.open_session(identity.clone(), None);
         if let Some(session) = core.session_mut(id) {
             session.polling = caller.passing;
+            session.returning = Some(caller.link.id);
         }
         return Ok((id, Resumption::New));
     };

@@ -30,7 +30,7 @@ pub struct Session {
     pub window_ms: Option<u64>,
     /// Its loss was committed, or is being committed: coming back is an arrival.
     pub lost: bool,
-    /// A hello on this transport is coming back to it: it is not lost meanwhile.
+    /// A hello on this transport waits for its reply and then attaches it: it is not lost meanwhile.
     pub returning: Option<LinkId>,
     /// It is on its way to or from another node: nothing is done for it and nothing is decided about it.
     pub frozen: bool,
