@@ -51,9 +51,7 @@ impl Presence {
         }
         for (channel, user, row) in self.judge.rows() {
             for client in row.clients() {
-                // A client that was lost while another one was there is forgotten with the next change.
-                let lost = client.lost.is_some() && row.connected().next().is_none();
-                if lost || client.lost.is_none() && !right.contains(&(channel, client.client)) {
+                if client.lost.is_some() || !right.contains(&(channel, client.client)) {
                     return Err(format!("{user} is still in {}: {client:?}", CHANNELS[channel].0));
                 }
             }

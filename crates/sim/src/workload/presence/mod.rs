@@ -272,8 +272,10 @@ impl Workload for Presence {
             if client.link.retry_at.is_none_or(|due| due > cluster.now) {
                 continue;
             }
-            client.link.retry_at = (!client.link.is_idle()).then_some(cluster.now + RETRY_MS);
-            if client.link.is_idle() && client.link.todo.is_empty() {
+            // What was refused is asked for again once nothing else is under way.
+            let done = client.link.is_idle() && client.link.todo.is_empty();
+            client.link.retry_at = (!done).then_some(cluster.now + RETRY_MS);
+            if done {
                 client.catch_up();
             }
             self.pump(cluster, who);
