@@ -104,7 +104,7 @@ const SHARED_NAMES: &[(&str, &str)] = &[
 ];
 
 /// Folders whose type names are not compared.
-const UNCHECKED_NAMES: &[&str] = &["crates/hub/src/topics", "crates/server/src/topics", "crates/sim/src"];
+const UNCHECKED_NAMES: &[&str] = &["crates/sim/src"];
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()

@@ -4,7 +4,7 @@
 
 use super::change::{PresenceAction, PresenceChange};
 use super::decision::{CommittedPresence, PresenceDecision, PresenceOutcome};
-use super::hold::HoldDecision;
+use super::hold::{HoldDecision, forget_hold};
 use super::queue::ChangeQueue;
 use super::sweep::{SweepDecision, SweptPresence, receipt_of};
 use super::topic::wake_topic;
@@ -13,7 +13,7 @@ use crate::core::{CommandReply, Core, Feature, Notice, ReplyTo, Timer, refusal};
 use crate::event::Namespace;
 use crate::node::ChannelUpdate;
 use crate::node::registry::shards_of;
-use crate::rows::{GRACE, StaleUser, remove_hold};
+use crate::rows::{GRACE, StaleUser};
 use crate::transaction::{Facts, TransactionEnd, TransactionProgress, Transactions};
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
@@ -465,20 +465,13 @@ fn notify_followers(
     }
 }
 
-/// A deadline that means nothing any more must not be looked at for ever.
+/// Deletes a deadline that no longer applies.
 fn forget_deadline(core: &mut Core, key: &PresenceKey, version: u64) {
     let deadline = RowKey::Deadline { kind: GRACE.into(), name: key.to_string().into() };
-    // Unless a client was lost meanwhile: then it means something again.
+    // Fails if a client was lost meanwhile: then the deadline applies again.
     let expects = vec![Expect { key: RowKey::Presence(key.clone()), version }];
     let writer = Some(core.writer());
     let commit = Commit { writer, expects, deletes: vec![deadline], ..Commit::default() };
-    core.submit(Feature::None, Work::Commit(commit));
-}
-
-/// The user is not there: the hold goes all the same.
-fn forget_hold(core: &mut Core, key: &PresenceKey) {
-    let mut commit = Commit { writer: Some(core.writer()), ..Commit::default() };
-    remove_hold(&mut commit, key);
     core.submit(Feature::None, Work::Commit(commit));
 }
 

@@ -4,7 +4,7 @@
 
 use super::change::{PresenceAction, PresenceChange};
 use super::decision::{PresenceOutcome, changed, commit_of};
-use crate::core::{Core, ReplyTo};
+use crate::core::{Core, Feature, ReplyTo};
 use crate::rows::{HOLD, hold_deadline_key, remove_hold};
 use crate::transaction::{DecisionStep, Facts, Need};
 use tavern_domain::presence::{
@@ -12,7 +12,7 @@ use tavern_domain::presence::{
 };
 use tavern_domain::{ClientId, Epoch, Time};
 use tavern_store::{
-    Commit, Deadline, Expect, PresenceHold, PresenceKey, PresenceRow, Row, RowKey, Versioned,
+    Commit, Deadline, Expect, PresenceHold, PresenceKey, PresenceRow, Row, RowKey, Versioned, Work,
 };
 
 /// A hold on its way into the store.
@@ -171,4 +171,11 @@ fn expire(
     for client in riders {
         attendance.handle(now, AttendanceInput::Leave { client, reason: OfflineReason::Expired }, changes);
     }
+}
+
+/// Removes a hold whose user is not present.
+pub(super) fn forget_hold(core: &mut Core, key: &PresenceKey) {
+    let mut commit = Commit { writer: Some(core.writer()), ..Commit::default() };
+    remove_hold(&mut commit, key);
+    core.submit(Feature::None, Work::Commit(commit));
 }

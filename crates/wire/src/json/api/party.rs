@@ -70,11 +70,11 @@ impl FormRefusal<'_> {
 /// The party in the reply to `get`, as JSON: for a refusal that was made before the command ran.
 pub fn party_in(reply: &[u8]) -> Option<Box<str>> {
     #[derive(Deserialize)]
-    struct PartyReply<'a> {
+    struct PartyField<'a> {
         #[serde(borrow)]
         party: &'a RawValue,
     }
-    serde_json::from_slice::<PartyReply<'_>>(reply).ok().map(|reply| reply.party.get().into())
+    serde_json::from_slice::<PartyField<'_>>(reply).ok().map(|reply| reply.party.get().into())
 }
 
 /// The fields of a form as the body of a command: old names stand for new ones, numbers and JSON are what they are.
