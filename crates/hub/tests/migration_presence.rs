@@ -8,7 +8,7 @@ use harness::migration::{MigrationFixture, step_name, watch};
 use serde_json::{Value, json};
 use tavern_hub::*;
 use tavern_store::memory::WorkFault;
-use tavern_store::{Row, Work};
+use tavern_store::{Read, Row, Work};
 
 #[test]
 fn move_of_a_present_client_is_not_shown_to_watchers() {
@@ -215,6 +215,26 @@ fn session_that_moves_while_its_user_follows_somebody_is_told_their_status() {
     scene.cluster.send(1, &mut caller, &hello);
     scene.cluster.live(100);
     let heard = scene.events(1, &caller);
+    assert_eq!(heard.len(), 1, "{heard:?}");
+    assert_eq!((&heard[0]["event"], &heard[0]["status"]["online"]), (&json!("status"), &json!(true)));
+}
+
+#[test]
+fn session_that_moves_before_it_was_told_a_new_followee_is_told_on_the_new_node() {
+    let mut scene = Scene::new();
+    let _bob = scene.cluster.node(2).membership("bob");
+    let mut ann = scene.ann.clone();
+    // The followee is known here already, whether they follow back is not.
+    let (mut tab, _) = scene.cluster.node(0).membership("cid");
+    scene.cluster.say(0, &mut tab, r#"{"op":"follow","user":"bob"}"#);
+    scene.cluster.set_work_fate(|node, work| {
+        let slow = node == "one" && matches!(work, Work::Read(Read::People { .. }));
+        WorkFault { before_ms: if slow { 500 } else { 0 }, ..WorkFault::NONE }
+    });
+    scene.cluster.say(0, &mut ann, r#"{"op":"follow","user":"bob"}"#);
+    let ann = scene.resume(1, 0);
+    scene.cluster.live(100);
+    let heard = scene.hear(1, &ann);
     assert_eq!(heard.len(), 1, "{heard:?}");
     assert_eq!((&heard[0]["event"], &heard[0]["status"]["online"]), (&json!("status"), &json!(true)));
 }

@@ -51,6 +51,15 @@ impl UserLoads {
         self.running.remove(&ticket)
     }
 
+    /// Whether it is being read if a followee follows a user back.
+    pub fn asks_follow_back(&self, follower: &str, of: &str) -> bool {
+        let asks = |load: &UserLoad| match load {
+            UserLoad::FollowsBack { user, followee } => **user == *follower && **followee == *of,
+            _ => false,
+        };
+        self.running.values().chain(self.retries.iter().map(|(_, load)| load)).any(asks)
+    }
+
     pub fn retry_later(&mut self, core: &mut Core, load: UserLoad) {
         let due = core.now + RETRY_AFTER_MS;
         self.retries.push((due, load));

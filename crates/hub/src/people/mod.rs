@@ -160,7 +160,11 @@ impl People {
 
     /// The statuses that a session which moves to another node was sent last.
     pub fn known_statuses(&self, core: &Core, id: ListenerId) -> KnownStatuses {
-        core.user_of(id).map_or_else(Vec::new, |user| self.feed.known_statuses(core, &user))
+        let Some(user) = core.user_of(id) else { return Vec::new() };
+        let mut known = self.feed.known_statuses(core, &user);
+        // It is told these when it is known whether they follow back.
+        known.retain(|(followee, _)| !self.loads.asks_follow_back(&user, followee));
+        known
     }
 
     /// A session came from another node with these statuses: it is sent what is different.
