@@ -221,20 +221,20 @@ fn session_that_moves_while_its_user_follows_somebody_is_told_their_status() {
 
 #[test]
 fn session_that_moves_before_it_was_told_a_new_followee_is_told_on_the_new_node() {
-    let mut scene = Scene::new();
-    let _bob = scene.cluster.node(2).membership("bob");
+    let mut scene = MigrationFixture::new();
+    let _bob = scene.cluster.client(2, "bob");
     let mut ann = scene.ann.clone();
     // The followee is known here already, whether they follow back is not.
-    let (mut tab, _) = scene.cluster.node(0).membership("cid");
-    scene.cluster.say(0, &mut tab, r#"{"op":"follow","user":"bob"}"#);
+    let (mut tab, _) = scene.cluster.client(0, "cid");
+    scene.cluster.send(0, &mut tab, r#"{"op":"follow","user":"bob"}"#);
     scene.cluster.set_work_fate(|node, work| {
         let slow = node == "one" && matches!(work, Work::Read(Read::People { .. }));
         WorkFault { before_ms: if slow { 500 } else { 0 }, ..WorkFault::NONE }
     });
-    scene.cluster.say(0, &mut ann, r#"{"op":"follow","user":"bob"}"#);
+    scene.cluster.send(0, &mut ann, r#"{"op":"follow","user":"bob"}"#);
     let ann = scene.resume(1, 0);
     scene.cluster.live(100);
-    let heard = scene.hear(1, &ann);
+    let heard = scene.events(1, &ann);
     assert_eq!(heard.len(), 1, "{heard:?}");
     assert_eq!((&heard[0]["event"], &heard[0]["status"]["online"]), (&json!("status"), &json!(true)));
 }

@@ -139,11 +139,12 @@ async fn run_matchmaker(api: &Api, matches: &mut u64) -> Result<(), Error> {
     let mut after = None;
     loop {
         let pulled = api.pull(SUBSCRIPTION, after, WAIT, PULLED_EVENTS).await?;
-        let tickets: Vec<Ticket> = pulled.events.iter().filter_map(|event| ticket(event.get())).collect();
+        let tickets: Vec<PracticeTicket> =
+            pulled.events.iter().filter_map(|event| ticket(event.get())).collect();
         if !tickets.is_empty() {
             tokio::time::sleep(QUEUED).await;
         }
-        for Ticket { party_id, go_id, .. } in tickets {
+        for PracticeTicket { party_id, go_id, .. } in tickets {
             *matches += 1;
             let details = Map::from_iter([
                 ("match".to_owned(), Value::String(format!("practice-{matches}"))),
@@ -162,7 +163,7 @@ async fn run_matchmaker(api: &Api, matches: &mut u64) -> Result<(), Error> {
 
 /// A ticket of the topic `tavern.parties`.
 #[derive(Debug, PartialEq, Deserialize)]
-struct Ticket {
+struct PracticeTicket {
     party_id: u64,
     go_id: u64,
     #[serde(default)]
@@ -170,7 +171,7 @@ struct Ticket {
 }
 
 /// The ticket in an event, if it is for the practice matchmaker.
-fn ticket(event: &str) -> Option<Ticket> {
+fn ticket(event: &str) -> Option<PracticeTicket> {
     #[derive(Deserialize)]
     struct TopicEvent {
         r#type: String,
@@ -178,7 +179,7 @@ fn ticket(event: &str) -> Option<Ticket> {
     }
     let event: TopicEvent =
         serde_json::from_str(event).ok().filter(|event: &TopicEvent| event.r#type == "party.go")?;
-    serde_json::from_value(event.data).ok().filter(|ticket: &Ticket| ticket.params["mode"] == MODE)
+    serde_json::from_value(event.data).ok().filter(|ticket: &PracticeTicket| ticket.params["mode"] == MODE)
 }
 
 #[cfg(test)]

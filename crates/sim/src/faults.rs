@@ -17,74 +17,74 @@ const NOTHING: &str = "-";
 const CHANNEL_MS: u64 = 2;
 
 #[derive(Clone)]
-pub struct Faults(Arc<Mutex<State>>);
+pub struct SimFaults(Arc<Mutex<FaultState>>);
 
-pub struct State {
+pub struct FaultState {
     rng: Rng,
     /// In percent: how often something goes wrong.
     pub level: usize,
     /// What a node cannot reach.
-    pub cut: BTreeMap<String, Cut>,
+    pub cut: BTreeMap<String, NetworkCut>,
     /// The bus loses this many of a hundred messages besides: a planted fault.
     pub bus_loss: usize,
     /// Messages of channels keep one order and are lost only with an announcement, as the bus promises for them.
     pub ordered_channels: bool,
-    source: Source,
+    source: FaultSource,
 }
 
-enum Source {
+enum FaultSource {
     Random,
     Recorded(Vec<String>),
     Script(BTreeMap<String, VecDeque<String>>),
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Cut {
+pub struct NetworkCut {
     pub store: bool,
     /// The store does not refuse: it is silent for this long.
     pub silent_ms: u64,
     pub bus: bool,
 }
 
-impl Faults {
-    pub fn new(rng: Rng) -> Faults {
-        Faults(Arc::new(Mutex::new(State {
+impl SimFaults {
+    pub fn new(rng: Rng) -> SimFaults {
+        SimFaults(Arc::new(Mutex::new(FaultState {
             rng,
             level: 0,
             cut: BTreeMap::new(),
             bus_loss: 0,
             ordered_channels: false,
-            source: Source::Random,
+            source: FaultSource::Random,
         })))
     }
 
-    pub fn state(&self) -> MutexGuard<'_, State> {
+    pub fn state(&self) -> MutexGuard<'_, FaultState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// From now on decisions are kept until somebody takes them.
     pub fn record(&self) {
-        self.state().source = Source::Recorded(Vec::new());
+        self.state().source = FaultSource::Recorded(Vec::new());
     }
 
     /// The decisions since the last time, as lines of a script.
     pub fn take_recorded(&self) -> Vec<String> {
         match &mut self.state().source {
-            Source::Recorded(lines) => std::mem::take(lines),
+            FaultSource::Recorded(lines) => std::mem::take(lines),
             _ => Vec::new(),
         }
     }
 
     /// From now on only what a script says goes wrong.
     pub fn follow_script(&self) {
-        self.state().source = Source::Script(BTreeMap::new());
+        self.state().source = FaultSource::Script(BTreeMap::new());
     }
 
     /// `subject = fate`: the next time that this is asked, this happens.
     pub fn expect(&self, line: &str) -> Result<(), String> {
         let (subject, fate) = line.split_once(" = ").ok_or("a fate is written `subject = fate`")?;
         match &mut self.state().source {
-            Source::Script(fates) => fates.entry(subject.into()).or_default().push_back(fate.into()),
+            FaultSource::Script(fates) => fates.entry(subject.into()).or_default().push_back(fate.into()),
             _ => return Err("only a script says what goes wrong".into()),
         }
         Ok(())
@@ -114,7 +114,7 @@ impl Faults {
     }
 }
 
-impl State {
+impl FaultState {
     /// An empty fate is "nothing goes wrong".
     fn decide(
         &mut self,
@@ -122,14 +122,14 @@ impl State {
         random: impl FnOnce(&mut Rng) -> String,
     ) -> String {
         match &mut self.source {
-            Source::Random => random(&mut self.rng),
-            Source::Recorded(lines) => {
+            FaultSource::Random => random(&mut self.rng),
+            FaultSource::Recorded(lines) => {
                 let fate = random(&mut self.rng);
                 let text = if fate.is_empty() { NOTHING } else { &fate };
                 lines.push(format!("{} = {text}", subject()));
                 fate
             }
-            Source::Script(fates) => match fates.get_mut(&subject()) {
+            FaultSource::Script(fates) => match fates.get_mut(&subject()) {
                 Some(fates) => fates.pop_front().unwrap_or_default(),
                 None => String::new(),
             },
@@ -150,7 +150,7 @@ fn delay(rng: &mut Rng, level: usize) -> u64 {
     }
 }
 
-impl memory::Faults for Faults {
+impl memory::Faults for SimFaults {
     fn work(&mut self, node: &str, work: &Work) -> WorkFault {
         let mut state = self.state();
         let (level, cut) = (state.level, state.cut.get(node).copied().unwrap_or_default());

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::process::ExitCode;
 use tavern_sim::planted::PlantedFault;
-use tavern_sim::run::{self, Order};
+use tavern_sim::run::{self, RunRequest};
 use tavern_sim::script::Script;
 use tavern_sim::shrink::shrink;
 use tavern_sim::workload::Name;
@@ -114,7 +114,8 @@ impl Campaign {
         for seed in self.first..self.first + self.runs {
             let record = self.record.is_some();
             let (print, fault) = (self.trace, self.fault);
-            let report = run::run(Order { steps, print, record, fault, ..Order::new(workload, seed) });
+            let report =
+                run::run(RunRequest { steps, print, record, fault, ..RunRequest::new(workload, seed) });
             report.counts.iter().for_each(|(what, count)| *counts.entry(what).or_default() += count);
             if self.runs == 1 {
                 println!("{name}, seed {seed}: trace {:016x}", report.trace);

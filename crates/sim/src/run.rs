@@ -2,7 +2,7 @@
 //! faults have ended.
 
 use crate::cluster::{Cluster, Exit, Signal, Start};
-use crate::faults::Cut;
+use crate::faults::NetworkCut;
 use crate::planted::PlantedFault;
 use crate::rng::Rng;
 use crate::script::Script;
@@ -21,7 +21,7 @@ const STEPS_AT_ONCE: usize = 100_000;
 
 /// What a run is asked to do.
 #[derive(Clone, Copy, Debug)]
-pub struct Order {
+pub struct RunRequest {
     pub workload: Name,
     pub seed: u64,
     pub steps: usize,
@@ -32,10 +32,10 @@ pub struct Order {
     pub record: bool,
 }
 
-impl Order {
-    pub fn new(workload: Name, seed: u64) -> Order {
+impl RunRequest {
+    pub fn new(workload: Name, seed: u64) -> RunRequest {
         let steps = workload.steps();
-        Order { workload, seed, steps, fault: None, print: false, record: false }
+        RunRequest { workload, seed, steps, fault: None, print: false, record: false }
     }
 }
 
@@ -52,7 +52,7 @@ pub struct Report {
 }
 
 /// Runs one seed.
-pub fn run(order: Order) -> Report {
+pub fn run(order: RunRequest) -> Report {
     let mut rng = Rng::new(order.seed);
     let workload = order.workload.begin(&[], &mut rng);
     let mut run = Run::new(order, workload, rng);
@@ -65,7 +65,7 @@ pub fn run(order: Order) -> Report {
 
 /// Runs a script.
 pub fn replay(script: &Script, print: bool) -> Report {
-    let order = Order { print, ..Order::new(script.workload, script.seed) };
+    let order = RunRequest { print, ..RunRequest::new(script.workload, script.seed) };
     let mut rng = Rng::new(order.seed);
     let workload = order.workload.begin(&script.shards, &mut rng);
     let mut run = Run::new(order, workload, rng);
@@ -76,7 +76,7 @@ pub fn replay(script: &Script, print: bool) -> Report {
 }
 
 struct Run {
-    order: Order,
+    order: RunRequest,
     profile: Profile,
     cluster: Cluster,
     workload: Box<dyn Workload>,
@@ -93,7 +93,7 @@ struct Run {
 }
 
 impl Run {
-    fn new(order: Order, workload: Box<dyn Workload>, rng: Rng) -> Run {
+    fn new(order: RunRequest, workload: Box<dyn Workload>, rng: Rng) -> Run {
         let profile = workload.profile();
         let trace = Trace::new(order.seed, order.print);
         let cluster = Cluster::new(order.seed, &profile.setup, order.fault, trace);
@@ -295,7 +295,8 @@ impl Run {
             ["wake"] => self.cluster.wake(node),
             ["cut", store, bus, silent_ms] => {
                 *self.counts.entry("cuts").or_default() += 1;
-                let cut = Cut { store: *store == "1", bus: *bus == "1", silent_ms: number(silent_ms)? };
+                let cut =
+                    NetworkCut { store: *store == "1", bus: *bus == "1", silent_ms: number(silent_ms)? };
                 let name = self.cluster.nodes[node].name.clone();
                 self.cluster.faults.state().cut.insert(name, cut);
             }

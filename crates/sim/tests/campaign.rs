@@ -1,14 +1,14 @@
 //! A short campaign of each workload: every promise holds, enough happens, and equal seeds give equal runs.
 
 use std::collections::BTreeMap;
-use tavern_sim::run::{Order, run};
+use tavern_sim::run::{RunRequest, run};
 use tavern_sim::workload::Name;
 
 /// Runs so many seeds; what happened at least so often.
 fn campaign(workload: Name, runs: u64, least: &[(&str, u64)]) {
     let mut counts: BTreeMap<&str, u64> = BTreeMap::new();
     for seed in 1..=runs {
-        let report = run(Order::new(workload, seed));
+        let report = run(RunRequest::new(workload, seed));
         assert_eq!(report.violation, None, "{workload:?}, seed {seed}");
         report.counts.into_iter().for_each(|(what, count)| *counts.entry(what).or_default() += count);
     }
@@ -109,9 +109,10 @@ fn presence_keeps_its_promises() {
 fn equal_seeds_give_equal_runs() {
     for workload in Name::ALL {
         for seed in [3, 77] {
-            let (first, second) = (run(Order::new(*workload, seed)), run(Order::new(*workload, seed)));
+            let (first, second) =
+                (run(RunRequest::new(*workload, seed)), run(RunRequest::new(*workload, seed)));
             assert_eq!((first.trace, &first.counts), (second.trace, &second.counts), "{workload:?}");
-            assert_ne!(first.trace, run(Order::new(*workload, seed + 1)).trace, "{workload:?}");
+            assert_ne!(first.trace, run(RunRequest::new(*workload, seed + 1)).trace, "{workload:?}");
         }
     }
 }

@@ -1,14 +1,14 @@
 //! Every planted fault is found by the judges of its workload.
 
 use tavern_sim::planted::PlantedFault;
-use tavern_sim::run::{Order, run};
+use tavern_sim::run::{RunRequest, run};
 use tavern_sim::workload::Name;
 
 /// Each is found twice within a dozen runs in which it happened; once could be luck.
 fn find(workload: Name, faults: &[PlantedFault]) {
     let steps = workload.steps() * 7 / 10;
     for fault in faults {
-        let order = |seed| Order { steps, fault: Some(*fault), ..Order::new(workload, seed) };
+        let order = |seed| RunRequest { steps, fault: Some(*fault), ..RunRequest::new(workload, seed) };
         let runs = (1..=120).map(|seed| run(order(seed))).filter(|report| report.struck);
         let (mut looked, mut found) = (0, 0);
         for report in runs.take(12) {

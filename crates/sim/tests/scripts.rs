@@ -1,7 +1,7 @@
 //! Failures that were found are kept as scripts with their story: what a seed does changes with the code, a script does not.
 
 use std::path::PathBuf;
-use tavern_sim::run::{Order, replay, run};
+use tavern_sim::run::{RunRequest, replay, run};
 use tavern_sim::script::Script;
 use tavern_sim::workload::Name;
 
@@ -23,7 +23,7 @@ fn what_once_failed_holds() {
 #[test]
 fn a_recorded_run_is_replayed_as_it_was() {
     for workload in Name::ALL {
-        let order = Order { steps: 120, record: true, ..Order::new(*workload, 5) };
+        let order = RunRequest { steps: 120, record: true, ..RunRequest::new(*workload, 5) };
         let recorded = run(order);
         let script = recorded.script.expect("it was recorded");
         let script = Script::parse(&script.to_string()).unwrap();

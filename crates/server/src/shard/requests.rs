@@ -123,7 +123,7 @@ fn begin_command(state: &mut ShardState, link: LinkId, command: HttpCommand) {
     }
 }
 
-type Parsed = Result<ParsedCommand<'static>, BadRequest<'static>>;
+type ParsedRequest = Result<ParsedCommand<'static>, BadRequest<'static>>;
 type RefusedRequest = (oneshot::Sender<crate::shard::input::CommandAnswer>, Refusal);
 
 /// The command with the session it runs in, unless there is none or it belongs to another user.
@@ -131,7 +131,7 @@ fn request_of(
     state: &ShardState,
     link: LinkId,
     command: HttpCommand,
-) -> Result<(RequestLink, Parsed), RefusedRequest> {
+) -> Result<(RequestLink, ParsedRequest), RefusedRequest> {
     let HttpCommand { command, session, identity, answer } = command;
     let listener = session.as_ref().and_then(|name| state.hub.core.find_session(name.key));
     if session.is_some() && listener.is_none() && identity.is_none() {
@@ -148,7 +148,7 @@ fn request_of(
     Ok((RequestLink { caller, answer }, command))
 }
 
-fn run(state: &mut ShardState, mut request: RequestLink, command: Parsed) {
+fn run(state: &mut ShardState, mut request: RequestLink, command: ParsedRequest) {
     state.reply.clear();
     if let Some(id) = request.caller.listener {
         state.hub.core.note_activity(state.now, id);

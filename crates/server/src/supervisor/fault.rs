@@ -21,7 +21,7 @@ mod planted {
     /// How often the file is checked.
     pub const LOOK: Duration = Duration::from_millis(10);
 
-    struct Planted {
+    struct PlantedPanic {
         part: String,
         fault: Fault,
         file: PathBuf,
@@ -29,16 +29,16 @@ mod planted {
 
     /// The fault that is planted for this part, and whether it is due.
     pub fn find(part: &str) -> Option<(Fault, bool)> {
-        static PLANTED: OnceLock<Option<Planted>> = OnceLock::new();
+        static PLANTED: OnceLock<Option<PlantedPanic>> = OnceLock::new();
         let planted = PLANTED.get_or_init(|| read(&std::env::var(VARIABLE).ok()?)).as_ref()?;
         (planted.part == part).then(|| (planted.fault, planted.file.exists()))
     }
 
-    fn read(text: &str) -> Option<Planted> {
+    fn read(text: &str) -> Option<PlantedPanic> {
         let mut fields = text.splitn(3, ':');
         let (part, how, file) = (fields.next()?, fields.next()?, fields.next()?);
         let fault = if how == "panic" { Fault::Panic } else { Fault::Return };
-        Some(Planted { part: part.to_owned(), fault, file: file.into() })
+        Some(PlantedPanic { part: part.to_owned(), fault, file: file.into() })
     }
 }
 

@@ -21,8 +21,8 @@ const PAGE: u32 = 100;
 const LOOK: Ticket = Ticket(0);
 
 #[derive(Default)]
-pub struct Adoption {
-    stage: Stage,
+pub struct SimAdoption {
+    stage: AdoptionStage,
     /// The first look is over: the process is ready.
     looked: bool,
     /// The next look.
@@ -33,7 +33,7 @@ pub struct Adoption {
 }
 
 #[derive(Default)]
-enum Stage {
+enum AdoptionStage {
     #[default]
     Idle,
     AskingTime,
@@ -42,17 +42,17 @@ enum Stage {
     Taking,
 }
 
-impl Adoption {
+impl SimAdoption {
     /// Begins a look, unless one is under way.
     pub fn begin(&mut self, port: &mut Port) {
         if self.is_idle() {
-            self.stage = Stage::AskingTime;
+            self.stage = AdoptionStage::AskingTime;
             port.submit(Asker::Adoption, LOOK, Work::Read(Read::Time));
         }
     }
 
     pub fn is_idle(&self) -> bool {
-        matches!(self.stage, Stage::Idle)
+        matches!(self.stage, AdoptionStage::Idle)
     }
 
     pub fn next_wake(&self) -> Option<Time> {
@@ -67,23 +67,23 @@ pub(super) fn adoption_answered(cluster: &mut Cluster, at: usize, ticket: Ticket
         return session_answered(cluster, at, ticket, answer);
     }
     match (std::mem::take(&mut adoption.stage), answer) {
-        (Stage::AskingTime, StoreAnswer::Read(Found::Time(time))) => {
-            adoption.stage = Stage::AskingNodes(time);
+        (AdoptionStage::AskingTime, StoreAnswer::Read(Found::Time(time))) => {
+            adoption.stage = AdoptionStage::AskingNodes(time);
             port.submit(Asker::Adoption, LOOK, Work::Read(Read::Nodes { after: None, limit: PAGE }));
         }
-        (Stage::AskingNodes(time), StoreAnswer::Read(Found::Nodes(page))) => {
+        (AdoptionStage::AskingNodes(time), StoreAnswer::Read(Found::Nodes(page))) => {
             let own = running.hub.settings.node.as_str();
             let lives = |node: &&NodeRow| {
                 node.closed_at.is_none() && time < node.lease_until && *node.writer.node != *own
             };
             let living = page.rows.iter().filter(lives).map(|node| node.writer.node.clone());
             running.hub.set_other_nodes(living.collect());
-            adoption.stage = Stage::AskingSessions(page.rows);
+            adoption.stage = AdoptionStage::AskingSessions(page.rows);
             let read = Read::Sessions { node: None, after: None, limit: PAGE };
             port.submit(Asker::Adoption, LOOK, Work::Read(read));
         }
-        (Stage::AskingSessions(nodes), StoreAnswer::Read(Found::Sessions(page))) => {
-            adoption.stage = Stage::Taking;
+        (AdoptionStage::AskingSessions(nodes), StoreAnswer::Read(Found::Sessions(page))) => {
+            adoption.stage = AdoptionStage::Taking;
             let writer = Writer::new(&running.hub.settings.node, running.hub.epoch());
             let open =
                 |owner: &Writer| nodes.iter().any(|node| node.writer == *owner && node.closed_at.is_none());
@@ -129,7 +129,7 @@ pub(super) fn end_look(cluster: &mut Cluster, at: usize) {
     if !running.adoption.taking.is_empty() {
         return;
     }
-    running.adoption.stage = Stage::Idle;
+    running.adoption.stage = AdoptionStage::Idle;
     running.adoption.due = Some(now + heartbeat_ms);
     running.adoption.looked = true;
     running.ready = true;
@@ -144,7 +144,7 @@ pub(super) fn look_for_sessions(cluster: &mut Cluster, at: usize) {
     }
 }
 
-impl Adoption {
+impl SimAdoption {
     fn take(&mut self, port: &mut Port, writer: &Writer, found: Versioned<StoredSession>, late: bool) {
         self.tickets += 1;
         let key = RowKey::Session(found.row.client);

@@ -24,11 +24,11 @@ pub mod socket;
 mod tamper;
 mod turn;
 
-pub use node::{Node, Start};
+pub use node::{SimNode, Start};
 pub use signal::{Ended, Exit, Signal};
-pub use socket::{ConnectionId, PollRequest};
+pub use socket::{ConnectionId, SimPoll};
 
-use crate::faults::Faults;
+use crate::faults::SimFaults;
 use crate::planted::{Planted, PlantedFault};
 use crate::rng::Rng;
 use crate::trace::{BEGINS, Trace};
@@ -42,8 +42,8 @@ use tavern_store::{Found, ManualClock, Read};
 
 pub struct Cluster {
     pub now: Time,
-    pub nodes: Vec<Node>,
-    pub faults: Faults,
+    pub nodes: Vec<SimNode>,
+    pub faults: SimFaults,
     pub planted: Planted,
     pub trace: Trace,
     /// Times that a node was taken for dead and began a new epoch.
@@ -82,12 +82,12 @@ impl Cluster {
     pub fn new(seed: u64, setup: &Setup, fault: Option<PlantedFault>, trace: Trace) -> Cluster {
         let mut rng = Rng::new(seed ^ 0x5eed_0057_4ee7);
         let clock = Arc::new(ManualClock::at(BEGINS));
-        let faults = Faults::new(rng.fork());
+        let faults = SimFaults::new(rng.fork());
         faults.state().ordered_channels = setup.ordered_channels;
         if fault == Some(PlantedFault::NoResync) {
             faults.state().bus_loss = 60;
         }
-        let nodes = setup.shards.iter().enumerate().map(|(number, shards)| Node::new(number, *shards));
+        let nodes = setup.shards.iter().enumerate().map(|(number, shards)| SimNode::new(number, *shards));
         Cluster {
             now: BEGINS,
             nodes: nodes.collect(),
@@ -135,7 +135,7 @@ impl Cluster {
 
     /// When something is due again.
     pub fn next_due(&self) -> Option<Time> {
-        self.nodes.iter().filter_map(Node::next_wake).chain(self.engine.next_due()).min()
+        self.nodes.iter().filter_map(SimNode::next_wake).chain(self.engine.next_due()).min()
     }
 
     /// Lets time pass. Everything that is due before must have been done.
@@ -160,7 +160,7 @@ impl Cluster {
     /// Whether no node sleeps or is cut off, and no fault is random.
     pub fn is_sound(&self) -> bool {
         let faults = self.faults.state();
-        faults.level == 0 && faults.cut.is_empty() && !self.nodes.iter().any(Node::is_asleep)
+        faults.level == 0 && faults.cut.is_empty() && !self.nodes.iter().any(SimNode::is_asleep)
     }
 
     /// On which nodes a session can be used.

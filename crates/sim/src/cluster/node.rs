@@ -15,7 +15,7 @@ use tavern_store::memory::MemoryEngine;
 use tavern_store::{Bus, Ticket, Work, Writer};
 use tavern_wire::error::{Code, Refusal};
 
-pub struct Node {
+pub struct SimNode {
     pub name: String,
     pub shards: usize,
     /// How far its clock is ahead.
@@ -56,7 +56,7 @@ pub struct Running {
     pub leaves_by: Option<Time>,
     /// They were offered to the nodes that live.
     pub offered: bool,
-    pub adoption: super::adoption::Adoption,
+    pub adoption: super::adoption::SimAdoption,
 }
 
 /// What one shard tells another.
@@ -66,9 +66,9 @@ pub enum Mail {
     Status(UserNotice),
 }
 
-impl Node {
-    pub fn new(number: usize, shards: usize) -> Node {
-        Node {
+impl SimNode {
+    pub fn new(number: usize, shards: usize) -> SimNode {
+        SimNode {
             name: format!("n{number}"),
             shards,
             skew: 0,
@@ -176,7 +176,7 @@ impl Running {
             gone: Vec::new(),
             leaves_by: None,
             offered: false,
-            adoption: super::adoption::Adoption::default(),
+            adoption: super::adoption::SimAdoption::default(),
         }
     }
 

@@ -50,7 +50,7 @@ pub struct ParkedPoll {
 }
 
 /// A long-poll that a client sends.
-pub struct PollRequest<'a> {
+pub struct SimPoll<'a> {
     pub session: &'a str,
     pub cursor: u64,
     pub timeout_ms: u64,
@@ -279,7 +279,7 @@ impl Cluster {
     }
 
     /// A client polls. The transport, if the poll is parked.
-    pub fn poll(&mut self, client: usize, node: usize, request: &PollRequest<'_>) -> Option<ConnectionId> {
+    pub fn poll(&mut self, client: usize, node: usize, request: &SimPoll<'_>) -> Option<ConnectionId> {
         let (key, _) = read_session(request.session)?;
         let id = new_connection(self);
         let local = self.nodes[node].local(self.now);

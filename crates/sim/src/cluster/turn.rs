@@ -199,10 +199,10 @@ impl Cluster {
         let (work, ready) = (std::mem::take(work), std::mem::take(ready));
         running.shards[shard].core.end_publishing();
         for (to, mail) in mail {
-            self.send_mail(at, shard, to, mail);
+            send_mail(self, at, shard, to, mail);
         }
         for (ticket, work) in work {
-            self.submit(at, shard, ticket, work);
+            submit(self, at, shard, ticket, work);
         }
         for id in dirty {
             let Some(running) = self.nodes[at].running() else { return true };
@@ -214,17 +214,6 @@ impl Cluster {
         false
     }
 
-    /// Something for another shard. It keeps its place behind what is already on its way there.
-    fn send_mail(&mut self, at: usize, from: usize, to: usize, mail: Mail) {
-        let delay = self.faults.shard_delay(&self.nodes[at].name, from, to, self.shard_delay_ms);
-        let (now, local) = (self.now, self.nodes[at].local(self.now));
-        let Some(running) = self.nodes[at].running() else { return };
-        let last = running.mail[to].back().map_or(now, |(due, _)| *due);
-        running.mail[to].push_back((last.max(now + delay), mail));
-        tamper::shard_mail(&mut self.planted, &mut running.mail[to]);
-        deliver_mail(running, to, now, local);
-    }
-
     /// Everything that is on its way between the shards of a node arrives.
     pub(super) fn deliver_all_mail(&mut self, at: usize) {
         self.carry_out(at);
@@ -234,22 +223,6 @@ impl Cluster {
         {
             (0..running.shards.len()).for_each(|shard| deliver_mail(running, shard, Time::NEVER, local));
             self.carry_out(at);
-        }
-    }
-
-    fn submit(&mut self, at: usize, shard: usize, ticket: Ticket, work: Work) {
-        let name = self.nodes[at].name.clone();
-        let tampered = match work {
-            Work::Commit(commit) => {
-                let conflict = self.faults.conflicts(&name, &commit);
-                tamper::commit(&mut self.planted, &self.engine, self.now, commit, conflict)
-            }
-            read => Ok(read),
-        };
-        let Some(running) = self.nodes[at].running() else { return };
-        match tampered {
-            Ok(work) => running.port.submit(Asker::Shard(shard), ticket, work),
-            Err(answer) => running.port.answer(Asker::Shard(shard), ticket, *answer),
         }
     }
 
@@ -305,5 +278,32 @@ fn deliver_mail(running: &mut Running, to: usize, now: Time, local: Time) {
             Mail::Presence(told) => running.shards[to].handle(local, ShardEvent::Presence(told)),
             Mail::Status(told) => running.shards[to].handle(local, ShardEvent::Status(told)),
         }
+    }
+}
+
+/// Something for another shard. It keeps its place behind what is already on its way there.
+fn send_mail(cluster: &mut Cluster, at: usize, from: usize, to: usize, mail: Mail) {
+    let delay = cluster.faults.shard_delay(&cluster.nodes[at].name, from, to, cluster.shard_delay_ms);
+    let (now, local) = (cluster.now, cluster.nodes[at].local(cluster.now));
+    let Some(running) = cluster.nodes[at].running() else { return };
+    let last = running.mail[to].back().map_or(now, |(due, _)| *due);
+    running.mail[to].push_back((last.max(now + delay), mail));
+    tamper::shard_mail(&mut cluster.planted, &mut running.mail[to]);
+    deliver_mail(running, to, now, local);
+}
+
+fn submit(cluster: &mut Cluster, at: usize, shard: usize, ticket: Ticket, work: Work) {
+    let name = cluster.nodes[at].name.clone();
+    let tampered = match work {
+        Work::Commit(commit) => {
+            let conflict = cluster.faults.conflicts(&name, &commit);
+            tamper::commit(&mut cluster.planted, &cluster.engine, cluster.now, commit, conflict)
+        }
+        read => Ok(read),
+    };
+    let Some(running) = cluster.nodes[at].running() else { return };
+    match tampered {
+        Ok(work) => running.port.submit(Asker::Shard(shard), ticket, work),
+        Err(answer) => running.port.answer(Asker::Shard(shard), ticket, *answer),
     }
 }

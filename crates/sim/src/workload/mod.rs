@@ -140,11 +140,11 @@ impl Name {
     /// A workload for a new run. The numbers decide how many shards the nodes have; empty: at random.
     pub fn begin(self, shards: &[usize], rng: &mut Rng) -> Box<dyn Workload> {
         match self {
-            Name::Messages => Box::new(messages::Messages::new(shards)),
-            Name::Migration => Box::new(migration::Migration::new(shards, rng)),
-            Name::Parties => Box::new(parties::Parties::new(shards, rng)),
-            Name::People => Box::new(people::People::new(shards, rng)),
-            Name::Presence => Box::new(presence::Presence::new(shards, rng)),
+            Name::Messages => Box::new(messages::MessagesWorkload::new(shards)),
+            Name::Migration => Box::new(migration::MigrationWorkload::new(shards, rng)),
+            Name::Parties => Box::new(parties::PartiesWorkload::new(shards, rng)),
+            Name::People => Box::new(people::PeopleWorkload::new(shards, rng)),
+            Name::Presence => Box::new(presence::PresenceWorkload::new(shards, rng)),
         }
     }
 }

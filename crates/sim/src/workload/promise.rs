@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 /// One publisher's messages on one channel, counted from 1.
-pub type Source = (usize, usize);
+pub type MessageSource = (usize, usize);
 
 /// What one session was promised and has heard.
 #[derive(Clone, Debug, Default)]
@@ -40,7 +40,7 @@ impl Promise {
     }
 
     /// A subscription was confirmed while the publishers stood at `counts`.
-    pub fn subscribed(&mut self, channel: usize, counts: &BTreeMap<Source, u64>) {
+    pub fn subscribed(&mut self, channel: usize, counts: &BTreeMap<MessageSource, u64>) {
         if self.listens(channel) {
             return;
         }
@@ -80,7 +80,7 @@ impl Promise {
     }
 
     /// A message came: the `count`th of this publisher on this channel.
-    pub fn message(&mut self, (publisher, channel): Source, count: u64) -> Result<(), String> {
+    pub fn message(&mut self, (publisher, channel): MessageSource, count: u64) -> Result<(), String> {
         // What was on its way when the subscription ended may still come from another shard.
         let Some(heard) = self.channels.get_mut(&channel) else { return Ok(()) };
         let highest = heard.highest.get(&publisher).copied().unwrap_or(0);
@@ -105,7 +105,7 @@ impl Promise {
     }
 
     /// Everything has arrived: nothing that was promised may be missing.
-    pub fn complete(&self, counts: &BTreeMap<Source, u64>) -> Result<(), String> {
+    pub fn complete(&self, counts: &BTreeMap<MessageSource, u64>) -> Result<(), String> {
         for (&channel, heard) in &self.channels {
             for (&(publisher, _), &count) in counts.iter().filter(|((_, on), _)| *on == channel) {
                 let next = match heard.next.get(&publisher) {

@@ -9,12 +9,12 @@ use tavern_domain::presence::{Attendance, ChannelClient};
 use tavern_store::{Found, Read};
 
 /// Users, their clients, the states of these.
-pub type Snapshot = BTreeMap<String, BTreeMap<String, String>>;
+pub type ChannelSnapshot = BTreeMap<String, BTreeMap<String, String>>;
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct View {
     pub version: u64,
-    pub users: Snapshot,
+    pub users: ChannelSnapshot,
 }
 
 impl View {
@@ -132,7 +132,7 @@ pub fn roster(cluster: &Cluster, channel: &str) -> (u64, BTreeMap<String, Attend
     (roster.version, rows.collect())
 }
 
-pub fn snapshot_of(rows: &BTreeMap<String, Attendance>) -> Snapshot {
+pub fn snapshot_of(rows: &BTreeMap<String, Attendance>) -> ChannelSnapshot {
     let state =
         |client: &ChannelClient| client.state.as_ref().map_or("null".into(), |state| state.text.to_string());
     let clients = |row: &Attendance| row.connected().map(|c| (c.client.to_string(), state(c))).collect();

@@ -11,11 +11,11 @@ pub const PUBLISH: u64 = 10;
 pub const SUBSCRIBE: u64 = 100;
 const STRIDE: u64 = 1_000;
 
-pub struct Client {
+pub struct MessagesClient {
     pub user: String,
     /// The secret from hello.
     pub session: Option<String>,
-    pub transport: Transport,
+    pub transport: SimTransport,
     pub promise: Promise,
     /// Which publisher it is at present: a new connection is a new publisher.
     pub publisher: usize,
@@ -30,19 +30,19 @@ pub struct Client {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Transport {
+pub enum SimTransport {
     None,
     Socket(ConnectionId),
     /// A parked poll.
     Poll(ConnectionId),
 }
 
-impl Client {
-    pub fn new(number: usize) -> Client {
-        Client {
+impl MessagesClient {
+    pub fn new(number: usize) -> MessagesClient {
+        MessagesClient {
             user: format!("user{number}"),
             session: None,
-            transport: Transport::None,
+            transport: SimTransport::None,
             promise: Promise::default(),
             publisher: 0,
             greeted: false,
@@ -53,16 +53,16 @@ impl Client {
     }
 
     pub fn is_detached(&self) -> bool {
-        self.transport == Transport::None
+        self.transport == SimTransport::None
     }
 
     /// The transport is gone; the session was alive until now if it was heard of.
-    pub fn detach(&mut self, now: Time) -> Transport {
-        let transport = std::mem::replace(&mut self.transport, Transport::None);
+    pub fn detach(&mut self, now: Time) -> SimTransport {
+        let transport = std::mem::replace(&mut self.transport, SimTransport::None);
         let alive = match transport {
-            Transport::None => false,
-            Transport::Socket(_) => self.greeted,
-            Transport::Poll(_) => true,
+            SimTransport::None => false,
+            SimTransport::Socket(_) => self.greeted,
+            SimTransport::Poll(_) => true,
         };
         if alive {
             self.alive_at = now;

@@ -1,7 +1,7 @@
 //! What a client hears: answers, events, answers to polls; each event held against what its session was promised.
 
 use super::client::{PUBLISH, SUBSCRIBE};
-use super::{CHANNELS, Messages};
+use super::{CHANNELS, MessagesWorkload};
 use crate::cluster::Cluster;
 use crate::workload::Outcome;
 use crate::workload::promise::Promise;
@@ -10,7 +10,7 @@ use serde_json::Value;
 /// A session lives at least this long without a transport.
 const SESSION_MS: u64 = 60_000;
 
-impl Messages {
+impl MessagesWorkload {
     pub(super) fn heard(&mut self, cluster: &mut Cluster, who: usize, frame: &Value) -> Outcome {
         cluster.trace.note(frame["seq"].as_u64().unwrap_or(7) ^ (who as u64) << 32);
         cluster.trace.say(cluster.now, || format!("client {who} hears {frame}"));

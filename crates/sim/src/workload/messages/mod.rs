@@ -5,12 +5,12 @@
 mod client;
 mod hear;
 
-use super::promise::Source;
+use super::promise::MessageSource;
 use super::{Outcome, Profile, Trouble, Workload, number};
-use crate::cluster::{Cluster, Ended, PollRequest, Setup, Signal};
+use crate::cluster::{Cluster, Ended, Setup, Signal, SimPoll};
 use crate::planted::PlantedFault;
 use crate::rng::Rng;
-use client::{Client, Transport};
+use client::{MessagesClient, SimTransport};
 use std::collections::BTreeMap;
 use tavern_hub::{CloseReason, LivenessRules, Settings, SlowReader};
 
@@ -29,21 +29,21 @@ const RULES: LivenessRules = LivenessRules {
     sweep_age_ms: 120_000,
 };
 
-pub struct Messages {
+pub struct MessagesWorkload {
     shards: Vec<usize>,
-    clients: Vec<Client>,
+    clients: Vec<MessagesClient>,
     /// How many messages each publisher has sent on each channel, and how many of them were accepted.
-    sent: BTreeMap<Source, u64>,
-    accepted: BTreeMap<Source, u64>,
+    sent: BTreeMap<MessageSource, u64>,
+    accepted: BTreeMap<MessageSource, u64>,
     publishers: usize,
     counts: BTreeMap<&'static str, u64>,
 }
 
-impl Messages {
-    pub fn new(shards: &[usize]) -> Messages {
-        Messages {
+impl MessagesWorkload {
+    pub fn new(shards: &[usize]) -> MessagesWorkload {
+        MessagesWorkload {
             shards: if shards.is_empty() { vec![SHARDS] } else { shards.to_vec() },
-            clients: (0..CLIENTS).map(Client::new).collect(),
+            clients: (0..CLIENTS).map(MessagesClient::new).collect(),
             sent: BTreeMap::new(),
             accepted: BTreeMap::new(),
             publishers: 0,
@@ -66,7 +66,7 @@ impl Messages {
 
     /// Sends a command over the client's socket, if it has one.
     fn send(&mut self, cluster: &mut Cluster, who: usize, body: &str) {
-        if let Transport::Socket(connection) = self.clients[who].transport {
+        if let SimTransport::Socket(connection) = self.clients[who].transport {
             cluster.send(connection, format!("{{{body}}}"));
         }
     }
@@ -79,7 +79,7 @@ impl Messages {
         let client = &mut self.clients[who];
         client.detach(cluster.now);
         (client.publisher, client.reads) = (self.publishers, true);
-        client.transport = Transport::Socket(cluster.connect(who, 0, shard));
+        client.transport = SimTransport::Socket(cluster.connect(who, 0, shard));
         let session = match &client.session {
             Some(session) => format!(r#","session":"{session}","seq":{}"#, client.promise.seq),
             None => String::new(),
@@ -93,19 +93,19 @@ impl Messages {
         if !cluster.nodes[0].is_open() {
             return;
         }
-        if let Transport::Socket(connection) = self.clients[who].detach(cluster.now) {
+        if let SimTransport::Socket(connection) = self.clients[who].detach(cluster.now) {
             cluster.disconnect(connection);
         }
         let cursor = self.clients[who].promise.seq;
-        let request = PollRequest { session: &session, cursor, timeout_ms, loses_answer };
+        let request = SimPoll { session: &session, cursor, timeout_ms, loses_answer };
         // An answer at once is seen before the next action.
         if let Some(connection) = cluster.poll(who, 0, &request) {
-            self.clients[who].transport = Transport::Poll(connection);
+            self.clients[who].transport = SimTransport::Poll(connection);
         }
     }
 
     fn publish(&mut self, cluster: &mut Cluster, who: usize, channel: usize) {
-        if !matches!(self.clients[who].transport, Transport::Socket(_)) {
+        if !matches!(self.clients[who].transport, SimTransport::Socket(_)) {
             return;
         }
         let publisher = self.clients[who].publisher;
@@ -141,7 +141,7 @@ impl Messages {
     }
 }
 
-impl Workload for Messages {
+impl Workload for MessagesWorkload {
     fn profile(&self) -> Profile {
         Profile {
             setup: Setup {
@@ -212,8 +212,10 @@ impl Workload for Messages {
             ("connect", [shard]) => self.connect(cluster, who, *shard),
             ("poll", [timeout_ms, loses]) => self.poll(cluster, who, *timeout_ms as u64, *loses == 1),
             ("disconnect", []) => match self.clients[who].detach(cluster.now) {
-                Transport::Socket(connection) | Transport::Poll(connection) => cluster.disconnect(connection),
-                Transport::None => {}
+                SimTransport::Socket(connection) | SimTransport::Poll(connection) => {
+                    cluster.disconnect(connection)
+                }
+                SimTransport::None => {}
             },
             ("publish", [channel]) => self.publish(cluster, who, *channel),
             ("subscribe", [channel, pattern]) => self.subscribe(cluster, who, *channel, *pattern == 1),
@@ -225,7 +227,7 @@ impl Workload for Messages {
                 }
             }
             ("room", [bytes]) => {
-                if let Transport::Socket(connection) = self.clients[who].transport {
+                if let SimTransport::Socket(connection) = self.clients[who].transport {
                     self.clients[who].reads = *bytes == usize::MAX;
                     cluster.set_room(connection, *bytes);
                 }
@@ -238,7 +240,7 @@ impl Workload for Messages {
     fn observe(&mut self, cluster: &mut Cluster, signal: Signal) -> Outcome {
         match signal {
             Signal::Heard { client, connection, frame } => {
-                if self.clients[client].transport != Transport::Socket(connection) {
+                if self.clients[client].transport != SimTransport::Socket(connection) {
                     return Ok(());
                 }
                 self.heard(cluster, client, &frame).map_err(|error| format!("client {client}: {error}"))
@@ -252,7 +254,7 @@ impl Workload for Messages {
             }
             Signal::Closed { client, connection, why } => {
                 let known = self.clients[client].transport;
-                if known == Transport::Socket(connection) || known == Transport::Poll(connection) {
+                if known == SimTransport::Socket(connection) || known == SimTransport::Poll(connection) {
                     self.clients[client].detach(cluster.now);
                     if why == Ended::Node(CloseReason::SlowReader) {
                         self.count("closed slow readers");
@@ -266,7 +268,7 @@ impl Workload for Messages {
     }
 
     fn choose_last(&mut self, _cluster: &Cluster, _rng: &mut Rng) -> Vec<String> {
-        let connected = |who: usize| matches!(self.clients[who].transport, Transport::Socket(_));
+        let connected = |who: usize| matches!(self.clients[who].transport, SimTransport::Socket(_));
         let line = |who: usize| match connected(who) {
             true => format!("client {who} room {}", usize::MAX),
             false => format!("client {who} connect {}", who % SHARDS),
@@ -276,7 +278,7 @@ impl Workload for Messages {
 
     fn check_end(&mut self, _cluster: &Cluster) -> Outcome {
         // A client that is away or does not read has not heard everything.
-        let reads = |client: &Client| client.greeted && client.reads;
+        let reads = |client: &MessagesClient| client.greeted && client.reads;
         for (who, client) in self.clients.iter().enumerate().filter(|(_, client)| reads(client)) {
             client.promise.complete(&self.accepted).map_err(|error| format!("client {who}: {error}"))?;
         }

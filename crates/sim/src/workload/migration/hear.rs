@@ -1,6 +1,6 @@
 //! What clients are told, held against what their sessions were promised, and where sessions are.
 
-use super::{Command, KEPT_MS, LOBBY, MAILBOX_EVENTS, Migration, RETRY_MS, RULES};
+use super::{KEPT_MS, LOBBY, MAILBOX_EVENTS, MigrationCommand, MigrationWorkload, RETRY_MS, RULES};
 use crate::cluster::Cluster;
 use crate::workload::Outcome;
 use crate::workload::promise::Promise;
@@ -13,7 +13,7 @@ const CALM_MS: u64 = 15_000;
 /// A session lives at least this long without a transport.
 const SESSION_MS: u64 = 60_000;
 
-impl Migration {
+impl MigrationWorkload {
     /// The connection is gone.
     pub(super) fn cut_off(&mut self, cluster: &Cluster, who: usize) {
         let client = &mut self.clients[who];
@@ -28,12 +28,12 @@ impl Migration {
         let client = &mut self.clients[who];
         let known = |channel: &usize| client.promise.listens(*channel);
         let missing = client.wants.iter().filter(|channel| !known(channel)).copied();
-        client.link.todo = missing.map(Command::Subscribe).collect();
+        client.link.todo = missing.map(MigrationCommand::Subscribe).collect();
         if !client.joined {
-            client.link.todo.push_back(Command::Join);
+            client.link.todo.push_back(MigrationCommand::Join);
         }
         if client.watches && client.view.is_none() {
-            client.link.todo.push_back(Command::Watch);
+            client.link.todo.push_back(MigrationCommand::Watch);
         }
     }
 
@@ -45,15 +45,15 @@ impl Migration {
         }
         let Some(command) = client.link.todo.pop_front() else { return };
         let body = match command {
-            Command::Hello => return,
-            Command::Join => format!(r#""op":"join","channel":"{LOBBY}""#),
-            Command::Watch => format!(r#""op":"subscribe","channel":"{LOBBY}","presence":true"#),
-            Command::Subscribe(channel) => format!(r#""op":"subscribe","channel":"room#{channel}""#),
-            Command::Unsubscribe(channel) => {
+            MigrationCommand::Hello => return,
+            MigrationCommand::Join => format!(r#""op":"join","channel":"{LOBBY}""#),
+            MigrationCommand::Watch => format!(r#""op":"subscribe","channel":"{LOBBY}","presence":true"#),
+            MigrationCommand::Subscribe(channel) => format!(r#""op":"subscribe","channel":"room#{channel}""#),
+            MigrationCommand::Unsubscribe(channel) => {
                 client.promise.unsubscribed(channel);
                 format!(r#""op":"unsubscribe","channel":"room#{channel}""#)
             }
-            Command::Publish(channel) => {
+            MigrationCommand::Publish(channel) => {
                 let publisher = client.publisher;
                 let count = self.sent.entry((publisher, channel)).or_default();
                 *count += 1;
@@ -79,7 +79,13 @@ impl Migration {
         Ok(())
     }
 
-    fn refused(&mut self, cluster: &Cluster, who: usize, command: Command, error: &Value) -> Outcome {
+    fn refused(
+        &mut self,
+        cluster: &Cluster,
+        who: usize,
+        command: MigrationCommand,
+        error: &Value,
+    ) -> Outcome {
         self.count("commands refused");
         if self.calm_ms(cluster) >= CALM_MS || error["code"] != "unavailable" {
             return Err(format!("{command:?} was refused: {error}"));
@@ -88,15 +94,15 @@ impl Migration {
         Ok(())
     }
 
-    fn done(&mut self, cluster: &mut Cluster, who: usize, command: Command, ok: &Value) -> Outcome {
+    fn done(&mut self, cluster: &mut Cluster, who: usize, command: MigrationCommand, ok: &Value) -> Outcome {
         let client = &mut self.clients[who];
         match command {
-            Command::Hello => return self.greeted(cluster, who, ok),
-            Command::Join => client.joined = true,
-            Command::Watch => client.view = Some(View::begin(&ok["members"])?),
-            Command::Subscribe(channel) => client.promise.subscribed(channel, &self.sent),
-            Command::Unsubscribe(_) => {}
-            Command::Publish(channel) => {
+            MigrationCommand::Hello => return self.greeted(cluster, who, ok),
+            MigrationCommand::Join => client.joined = true,
+            MigrationCommand::Watch => client.view = Some(View::begin(&ok["members"])?),
+            MigrationCommand::Subscribe(channel) => client.promise.subscribed(channel, &self.sent),
+            MigrationCommand::Unsubscribe(_) => {}
+            MigrationCommand::Publish(channel) => {
                 *self.accepted.entry((client.publisher, channel)).or_default() += 1;
             }
         }

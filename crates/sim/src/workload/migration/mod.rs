@@ -7,10 +7,10 @@
 
 mod hear;
 
-use super::promise::{Promise, Source};
+use super::promise::{MessageSource, Promise};
 use super::view::{View, roster, snapshot_of};
 use super::{Outcome, Profile, Trouble, Workload, number};
-use crate::cluster::{Cluster, ConnectionId, Exit, Node, Setup, Signal};
+use crate::cluster::{Cluster, ConnectionId, Exit, Setup, Signal, SimNode};
 use crate::planted::PlantedFault;
 use crate::rng::Rng;
 use crate::session_client::SessionClient;
@@ -37,20 +37,20 @@ const MAILBOX_EVENTS: usize = 256;
 /// Sent events are kept for at least this long.
 const KEPT_MS: u64 = 25_000;
 
-pub struct Migration {
+pub struct MigrationWorkload {
     shards: Vec<usize>,
-    clients: Vec<Client>,
+    clients: Vec<MigrationClient>,
     /// How many messages each publisher has sent on each channel, and how many of them were accepted.
-    sent: BTreeMap<Source, u64>,
-    accepted: BTreeMap<Source, u64>,
+    sent: BTreeMap<MessageSource, u64>,
+    accepted: BTreeMap<MessageSource, u64>,
     publishers: usize,
     /// When something was wrong besides moves and stops.
     troubled_at: Time,
     counts: BTreeMap<&'static str, u64>,
 }
 
-struct Client {
-    link: SessionClient<Command>,
+struct MigrationClient {
+    link: SessionClient<MigrationCommand>,
     promise: Promise,
     /// A new connection is a new publisher.
     publisher: usize,
@@ -77,7 +77,7 @@ struct Client {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Command {
+enum MigrationCommand {
     Hello,
     Join,
     Watch,
@@ -86,10 +86,10 @@ enum Command {
     Publish(usize),
 }
 
-impl Migration {
-    pub fn new(shards: &[usize], rng: &mut Rng) -> Migration {
+impl MigrationWorkload {
+    pub fn new(shards: &[usize], rng: &mut Rng) -> MigrationWorkload {
         let random = (0..NODES).map(|_| 1 + rng.below(2));
-        let client = |number: usize| Client {
+        let client = |number: usize| MigrationClient {
             link: SessionClient::new(format!("user{number}")),
             promise: Promise::default(),
             publisher: 0,
@@ -106,7 +106,7 @@ impl Migration {
             home_started_at: Time(0),
             owners: Vec::new(),
         };
-        Migration {
+        MigrationWorkload {
             shards: if shards.is_empty() { random.collect() } else { shards.to_vec() },
             clients: (0..CLIENTS).map(client).collect(),
             sent: BTreeMap::new(),
@@ -131,7 +131,7 @@ impl Migration {
     /// Notes whether anything is wrong besides moves and stops.
     fn note_trouble(&mut self, cluster: &Cluster) {
         let faults = cluster.faults.state();
-        let asleep = cluster.nodes.iter().any(Node::is_asleep);
+        let asleep = cluster.nodes.iter().any(SimNode::is_asleep);
         if faults.level > 0 || !faults.cut.is_empty() || asleep {
             self.troubled_at = cluster.now;
         }
@@ -142,7 +142,7 @@ impl Migration {
     }
 }
 
-impl Workload for Migration {
+impl Workload for MigrationWorkload {
     fn profile(&self) -> Profile {
         Profile {
             setup: Setup {
@@ -216,7 +216,7 @@ impl Workload for Migration {
                     let older = std::mem::replace(&mut client.old, open);
                     older.inspect(|connection| cluster.disconnect(*connection));
                     let client = &mut self.clients[who];
-                    client.link.connect(cluster, who, *node, *shard, Command::Hello);
+                    client.link.connect(cluster, who, *node, *shard, MigrationCommand::Hello);
                 }
                 return Ok(());
             }
@@ -227,14 +227,14 @@ impl Workload for Migration {
                 }
                 return Ok(());
             }
-            ("publish", [channel]) => client.link.todo.push_back(Command::Publish(*channel)),
+            ("publish", [channel]) => client.link.todo.push_back(MigrationCommand::Publish(*channel)),
             ("subscribe", [channel]) => {
                 client.wants.insert(*channel);
-                client.link.todo.push_back(Command::Subscribe(*channel));
+                client.link.todo.push_back(MigrationCommand::Subscribe(*channel));
             }
             ("unsubscribe", [channel]) => {
                 client.wants.remove(channel);
-                client.link.todo.push_back(Command::Unsubscribe(*channel));
+                client.link.todo.push_back(MigrationCommand::Unsubscribe(*channel));
             }
             _ => return Err(format!("{verb} is not an action of migration")),
         }

@@ -1,11 +1,11 @@
 //! A member of a party, or somebody who wants to be one: what they asked for and what they were told.
 
-use super::snapshot::Snapshot;
+use super::snapshot::PartySnapshot;
 use crate::session_client::SessionClient;
 use tavern_domain::Time;
 
-pub struct Client {
-    pub link: SessionClient<Command>,
+pub struct PartiesClient {
+    pub link: SessionClient<PartiesCommand>,
     /// The last inbox message that this session was told.
     pub message_id: u64,
     /// Parties that they were invited to, as far as was told.
@@ -13,11 +13,11 @@ pub struct Client {
     /// The ticket that was told last.
     pub go_id: u64,
     /// Their party as it was told; none: it must be asked for.
-    pub party: Option<Option<Snapshot>>,
+    pub party: Option<Option<PartySnapshot>>,
     /// Asked for, and the outcome is not known: it is asked for again under the same request id.
-    pub order: Option<Order>,
+    pub order: Option<PartyOrder>,
     /// The last order whose outcome is known.
-    pub done: Option<Order>,
+    pub done: Option<PartyOrder>,
     /// When the command under way was sent.
     pub sent_at: Time,
     /// Since when they are connected and greeted.
@@ -25,19 +25,19 @@ pub struct Client {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Command {
+pub enum PartiesCommand {
     Hello,
     Get,
     Ack,
     Bye,
     Say(u64),
-    Order(Order),
+    Order(PartyOrder),
 }
 
 /// A command that changes something, with a request id made from its number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Order {
-    pub verb: Verb,
+pub struct PartyOrder {
+    pub verb: PartyVerb,
     /// A user, a party or a ticket.
     pub target: u64,
     pub number: u64,
@@ -45,7 +45,7 @@ pub struct Order {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verb {
+pub enum PartyVerb {
     Invite,
     CancelInvite,
     Accept,
@@ -62,58 +62,62 @@ pub enum Verb {
     Unblock,
 }
 
-impl Verb {
+impl PartyVerb {
     /// Each with its share of a hundred orders.
-    pub const SHARES: [(Verb, &str, usize); 14] = [
-        (Verb::Invite, "invite", 30),
-        (Verb::Accept, "accept", 24),
-        (Verb::Decline, "decline", 4),
-        (Verb::CancelInvite, "cancel_invite", 3),
-        (Verb::Kick, "kick", 3),
-        (Verb::Leave, "leave", 4),
-        (Verb::Promote, "promote", 4),
-        (Verb::Disband, "disband", 2),
-        (Verb::SetData, "set_data", 6),
-        (Verb::Go, "go", 8),
-        (Verb::CancelGo, "cancel_go", 3),
-        (Verb::Ready, "ready", 6),
-        (Verb::Block, "block", 1),
-        (Verb::Unblock, "unblock", 2),
+    pub const SHARES: [(PartyVerb, &str, usize); 14] = [
+        (PartyVerb::Invite, "invite", 30),
+        (PartyVerb::Accept, "accept", 24),
+        (PartyVerb::Decline, "decline", 4),
+        (PartyVerb::CancelInvite, "cancel_invite", 3),
+        (PartyVerb::Kick, "kick", 3),
+        (PartyVerb::Leave, "leave", 4),
+        (PartyVerb::Promote, "promote", 4),
+        (PartyVerb::Disband, "disband", 2),
+        (PartyVerb::SetData, "set_data", 6),
+        (PartyVerb::Go, "go", 8),
+        (PartyVerb::CancelGo, "cancel_go", 3),
+        (PartyVerb::Ready, "ready", 6),
+        (PartyVerb::Block, "block", 1),
+        (PartyVerb::Unblock, "unblock", 2),
     ];
 
-    pub fn parse(text: &str) -> Option<Verb> {
-        Verb::SHARES.iter().find(|(_, name, _)| *name == text).map(|(verb, ..)| *verb)
+    pub fn parse(text: &str) -> Option<PartyVerb> {
+        PartyVerb::SHARES.iter().find(|(_, name, _)| *name == text).map(|(verb, ..)| *verb)
     }
 
     pub fn text(self) -> &'static str {
-        Verb::SHARES.iter().find(|(verb, ..)| *verb == self).map_or("", |(_, name, _)| *name)
+        PartyVerb::SHARES.iter().find(|(verb, ..)| *verb == self).map_or("", |(_, name, _)| *name)
     }
 }
 
-impl Order {
+impl PartyOrder {
     /// The frame without its id. What the order says names its number, so that its traces can be found.
     pub fn body(&self) -> String {
-        let Order { verb, target, number, .. } = self;
+        let PartyOrder { verb, target, number, .. } = self;
         let (op, user) = (verb.text(), format!(r#""user":"user{target}""#));
         let message = format!(r#""message":"m{number}""#);
         let more = match verb {
-            Verb::Invite | Verb::CancelInvite | Verb::Promote | Verb::Block | Verb::Unblock => user,
-            Verb::Kick => format!("{user},{message}"),
-            Verb::Accept => format!(r#""party_id":{target}"#),
-            Verb::Decline => format!(r#""party_id":{target},{message}"#),
-            Verb::Leave | Verb::Disband => message,
-            Verb::SetData => format!(r#""data":{{"n":{number}}}"#),
-            Verb::Go => format!(r#""params":{number}"#),
-            Verb::CancelGo => String::from(r#""x":0"#),
-            Verb::Ready => format!(r#""go_id":{target}"#),
+            PartyVerb::Invite
+            | PartyVerb::CancelInvite
+            | PartyVerb::Promote
+            | PartyVerb::Block
+            | PartyVerb::Unblock => user,
+            PartyVerb::Kick => format!("{user},{message}"),
+            PartyVerb::Accept => format!(r#""party_id":{target}"#),
+            PartyVerb::Decline => format!(r#""party_id":{target},{message}"#),
+            PartyVerb::Leave | PartyVerb::Disband => message,
+            PartyVerb::SetData => format!(r#""data":{{"n":{number}}}"#),
+            PartyVerb::Go => format!(r#""params":{number}"#),
+            PartyVerb::CancelGo => String::from(r#""x":0"#),
+            PartyVerb::Ready => format!(r#""go_id":{target}"#),
         };
         format!(r#""op":"party.{op}",{more},"rid":"r{number}""#)
     }
 }
 
-impl Client {
-    pub fn new(user: String) -> Client {
-        Client {
+impl PartiesClient {
+    pub fn new(user: String) -> PartiesClient {
+        PartiesClient {
             link: SessionClient::new(user),
             message_id: 0,
             invites: Vec::new(),
@@ -130,9 +134,9 @@ impl Client {
     pub fn catch_up(&mut self) {
         let todo = &mut self.link.todo;
         todo.clear();
-        todo.extend(self.order.map(Command::Order));
+        todo.extend(self.order.map(PartiesCommand::Order));
         if self.party.is_none() {
-            todo.push_back(Command::Get);
+            todo.push_back(PartiesCommand::Get);
         }
     }
 

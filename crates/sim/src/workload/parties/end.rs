@@ -1,7 +1,7 @@
 //! When the faults have ended: whoever is connected knows their party as it is, whoever is not is out of it, nothing waits,
 //! every invite has ended once, and every order was carried out once or not at all.
 
-use super::Parties;
+use super::PartiesWorkload;
 use crate::cluster::Cluster;
 use crate::workload::Outcome;
 use serde_json::Value;
@@ -12,7 +12,7 @@ use tavern_store::{Found, Read};
 /// How long something may be overdue: somebody looks with each heartbeat.
 const OVERDUE_MS: u64 = 6_000;
 
-impl Parties {
+impl PartiesWorkload {
     pub(super) fn check_clients(&self) -> Outcome {
         for (who, client) in self.clients.iter().enumerate() {
             let (link, user) = (&client.link, &client.link.user);

@@ -1,8 +1,8 @@
 //! What clients send, and what they are told, held against the store at that moment.
 
-use super::client::{Command, Order, Verb};
-use super::snapshot::Snapshot;
-use super::{Parties, RETRY_MS};
+use super::client::{PartiesCommand, PartyOrder, PartyVerb};
+use super::snapshot::PartySnapshot;
+use super::{PartiesWorkload, RETRY_MS};
 use crate::cluster::Cluster;
 use crate::workload::Outcome;
 use crate::workload::inbox::MESSAGE_ID;
@@ -14,7 +14,7 @@ const PATIENCE_MS: u64 = 60_000;
 /// How long somebody may hear a party after they have left it.
 const LATE_MS: u64 = 15_000;
 
-impl Parties {
+impl PartiesWorkload {
     /// Sends the next command, if none is under way.
     pub(super) fn pump(&mut self, cluster: &mut Cluster, who: usize) {
         let client = &mut self.clients[who];
@@ -23,15 +23,15 @@ impl Parties {
         }
         let Some(command) = client.link.todo.pop_front() else { return };
         let body = match command {
-            Command::Hello => return,
-            Command::Get => r#""op":"party.get""#.into(),
-            Command::Bye => r#""op":"bye""#.into(),
-            Command::Say(number) => format!(r#""op":"party.say","data":{number}"#),
-            Command::Ack => {
+            PartiesCommand::Hello => return,
+            PartiesCommand::Get => r#""op":"party.get""#.into(),
+            PartiesCommand::Bye => r#""op":"bye""#.into(),
+            PartiesCommand::Say(number) => format!(r#""op":"party.say","data":{number}"#),
+            PartiesCommand::Ack => {
                 self.judge.inbox.acknowledge(&client.link.user, client.message_id);
                 format!(r#""op":"ack","seq":{}"#, client.link.seq)
             }
-            Command::Order(order) => {
+            PartiesCommand::Order(order) => {
                 client.order = Some(order);
                 order.body()
             }
@@ -56,7 +56,7 @@ impl Parties {
         Ok(())
     }
 
-    fn refused(&mut self, cluster: &Cluster, who: usize, command: Command, error: &Value) -> Outcome {
+    fn refused(&mut self, cluster: &Cluster, who: usize, command: PartiesCommand, error: &Value) -> Outcome {
         let code = error["code"].as_str().unwrap_or_default();
         if let Some(party) = error.get("party") {
             self.check_told_party(party)?;
@@ -72,26 +72,26 @@ impl Parties {
                 Ok(())
             }
             // It may be allowed a moment later: such a refusal is not remembered.
-            Command::Order(_) if code == "rate_limited" => {
+            PartiesCommand::Order(_) if code == "rate_limited" => {
                 self.clients[who].order = None;
                 Ok(())
             }
-            Command::Order(order) => self.decided(who, order, code),
+            PartiesCommand::Order(order) => self.decided(who, order, code),
             // Who is in no party has nobody to talk to.
-            Command::Say(_) if code == "not_member" => Ok(()),
+            PartiesCommand::Say(_) if code == "not_member" => Ok(()),
             _ => Err(format!("refused: {error}")),
         }
     }
 
-    fn done(&mut self, cluster: &mut Cluster, who: usize, command: Command, ok: &Value) -> Outcome {
+    fn done(&mut self, cluster: &mut Cluster, who: usize, command: PartiesCommand, ok: &Value) -> Outcome {
         match command {
-            Command::Hello => self.greeted(cluster, who, ok),
-            Command::Ack => Ok(()),
-            Command::Say(_) => {
+            PartiesCommand::Hello => self.greeted(cluster, who, ok),
+            PartiesCommand::Ack => Ok(()),
+            PartiesCommand::Say(_) => {
                 self.count("said");
                 Ok(())
             }
-            Command::Get => {
+            PartiesCommand::Get => {
                 let party = self.check_told_party(&ok["party"])?;
                 let client = &mut self.clients[who];
                 let id = party.as_ref().map(|party| party.id);
@@ -101,7 +101,7 @@ impl Parties {
                 client.party = Some(party);
                 Ok(())
             }
-            Command::Bye => {
+            PartiesCommand::Bye => {
                 let client = &mut self.clients[who];
                 client.cut_off();
                 client.link.forget();
@@ -110,7 +110,7 @@ impl Parties {
                 self.look_again(cluster, who);
                 Ok(())
             }
-            Command::Order(order) => {
+            PartiesCommand::Order(order) => {
                 self.check_done(&order, ok)?;
                 self.decided(who, order, "ok")?;
                 self.look_again(cluster, who);
@@ -135,27 +135,27 @@ impl Parties {
     }
 
     /// What was answered `ok` is so, or was.
-    fn check_done(&mut self, order: &Order, ok: &Value) -> Outcome {
+    fn check_done(&mut self, order: &PartyOrder, ok: &Value) -> Outcome {
         let lost = || Err(format!("answered {ok}, and the store never had it"));
         let number = order.number;
         let user = self.ledger.get(&number).map(|entry| entry.user.clone()).unwrap_or_default();
         match order.verb {
-            Verb::Invite => {
+            PartyVerb::Invite => {
                 let target = format!("user{}", order.target);
-                let invited = |party: &Snapshot| {
+                let invited = |party: &PartySnapshot| {
                     let mut seats = party.pending.iter().map(|(to, _)| to);
                     seats.any(|to| *to == target) || party.members.iter().any(|(user, _)| *user == target)
                 };
                 let party = ok["party_id"].as_u64().ok_or("no party_id")?;
                 if self.judge.ever(party, invited) { Ok(()) } else { lost() }
             }
-            Verb::Accept => {
+            PartyVerb::Accept => {
                 self.check_told_party(&ok["party"])?;
-                let member = |party: &Snapshot| party.members.iter().any(|(member, _)| *member == user);
+                let member = |party: &PartySnapshot| party.members.iter().any(|(member, _)| *member == user);
                 if self.judge.ever(order.target, member) { Ok(()) } else { lost() }
             }
-            Verb::SetData => {
-                let set = |party: &Snapshot| party.data["n"] == number;
+            PartyVerb::SetData => {
+                let set = |party: &PartySnapshot| party.data["n"] == number;
                 if self.judge.had_anywhere(set) { Ok(()) } else { lost() }
             }
             _ => Ok(()),
@@ -163,7 +163,7 @@ impl Parties {
     }
 
     /// The outcome of an order is known, and stays what it is.
-    fn decided(&mut self, who: usize, order: Order, code: &str) -> Outcome {
+    fn decided(&mut self, who: usize, order: PartyOrder, code: &str) -> Outcome {
         let client = &mut self.clients[who];
         (client.order, client.done) = (None, Some(order));
         let Some(entry) = self.ledger.get_mut(&order.number) else { return Err("nobody asked".into()) };
@@ -181,8 +181,8 @@ impl Parties {
     }
 
     /// A party that is told is one that the store had.
-    fn check_told_party(&self, party: &Value) -> Result<Option<Snapshot>, String> {
-        let snapshot = Snapshot::told(party)?;
+    fn check_told_party(&self, party: &Value) -> Result<Option<PartySnapshot>, String> {
+        let snapshot = PartySnapshot::told(party)?;
         if let Some(snapshot) = &snapshot {
             self.judge.check_snapshot(snapshot)?;
         }

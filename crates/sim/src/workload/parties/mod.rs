@@ -16,12 +16,12 @@ mod snapshot;
 mod store_judge;
 
 use super::{Outcome, Profile, Trouble, Workload, number};
-use crate::cluster::{Cluster, Node, Setup, Signal};
+use crate::cluster::{Cluster, Setup, Signal, SimNode};
 use crate::planted::PlantedFault;
 use crate::rng::Rng;
-use client::{Client, Command, Order, Verb};
+use client::{PartiesClient, PartiesCommand, PartyOrder, PartyVerb};
 use std::collections::BTreeMap;
-use store_judge::{StoreJudge, Users};
+use store_judge::{KnownUsers, PartyJudge};
 use tavern_domain::Time;
 use tavern_domain::party::PartyLimits;
 use tavern_hub::{InboxRules, KindRules, LivenessRules, PartyRules, Settings};
@@ -47,34 +47,36 @@ const END_MS: u64 = 60_000;
 /// Requests that the server remembers for a user: an older one is not repeated.
 const REMEMBERED: usize = 10;
 
-pub struct Parties {
+pub struct PartiesWorkload {
     shards: Vec<usize>,
     require_ready: bool,
-    clients: Vec<Client>,
-    judge: StoreJudge,
+    clients: Vec<PartiesClient>,
+    judge: PartyJudge,
     /// Every order, by number.
-    ledger: BTreeMap<u64, NameEntry>,
+    ledger: BTreeMap<u64, UserIndex>,
     numbers: u64,
     /// When something was wrong besides clean stops.
     troubled_at: Time,
     counts: BTreeMap<&'static str, u64>,
 }
 
-struct NameEntry {
+struct UserIndex {
     user: String,
     /// What it was answered, if that is known.
     code: Option<String>,
 }
 
-impl Parties {
-    pub fn new(shards: &[usize], rng: &mut Rng) -> Parties {
+impl PartiesWorkload {
+    pub fn new(shards: &[usize], rng: &mut Rng) -> PartiesWorkload {
         let require_ready = rng.chance(50);
         let random = (0..NODES).map(|_| 1 + rng.below(2));
-        Parties {
+        PartiesWorkload {
             shards: if shards.is_empty() { random.collect() } else { shards.to_vec() },
             require_ready,
-            clients: (0..CLIENTS).map(|number| Client::new(format!("user{}", number % USERS))).collect(),
-            judge: StoreJudge::default(),
+            clients: (0..CLIENTS)
+                .map(|number| PartiesClient::new(format!("user{}", number % USERS)))
+                .collect(),
+            judge: PartyJudge::default(),
             ledger: BTreeMap::new(),
             numbers: 0,
             troubled_at: Time(0),
@@ -97,10 +99,10 @@ impl Parties {
         self.numbers += 1;
         let (number, target) = (self.numbers, rng.below(USERS));
         let mut pick = rng.below(100);
-        for (verb, name, share) in Verb::SHARES {
+        for (verb, name, share) in PartyVerb::SHARES {
             if pick < share {
                 // Who is invited by nobody does something else.
-                let lonely = verb == Verb::Accept && self.clients[who].invites.is_empty();
+                let lonely = verb == PartyVerb::Accept && self.clients[who].invites.is_empty();
                 let name = if lonely { "invite" } else { name };
                 return format!("client {who} {name} {target} {number}");
             }
@@ -109,19 +111,26 @@ impl Parties {
         unreachable!("the shares are a hundred together")
     }
 
-    fn order(&mut self, cluster: &mut Cluster, who: usize, verb: Verb, user: u64, number: u64) -> Outcome {
+    fn order(
+        &mut self,
+        cluster: &mut Cluster,
+        who: usize,
+        verb: PartyVerb,
+        user: u64,
+        number: u64,
+    ) -> Outcome {
         let client = &mut self.clients[who];
         if client.order.is_some() {
             return Ok(());
         }
         let target = match verb {
-            Verb::Accept | Verb::Decline => client.invites.pop().unwrap_or(1),
-            Verb::Ready => client.go_id,
+            PartyVerb::Accept | PartyVerb::Decline => client.invites.pop().unwrap_or(1),
+            PartyVerb::Ready => client.go_id,
             _ => user,
         };
-        let order = Order { verb, target, number, at: cluster.now };
-        self.ledger.insert(number, NameEntry { user: client.link.user.clone(), code: None });
-        client.link.todo.push_back(Command::Order(order));
+        let order = PartyOrder { verb, target, number, at: cluster.now };
+        self.ledger.insert(number, UserIndex { user: client.link.user.clone(), code: None });
+        client.link.todo.push_back(PartiesCommand::Order(order));
         self.pump(cluster, who);
         Ok(())
     }
@@ -132,7 +141,7 @@ impl Parties {
         let Some(order) = client.done.filter(|order| cluster.now.since(order.at) < CALM_MS) else { return };
         let later = self.ledger.range(order.number + 1..).filter(|(_, entry)| entry.user == client.link.user);
         if client.order.is_none() && later.count() < REMEMBERED {
-            client.link.todo.push_back(Command::Order(order));
+            client.link.todo.push_back(PartiesCommand::Order(order));
             self.pump(cluster, who);
         }
     }
@@ -146,12 +155,12 @@ impl Parties {
             self.judge.inbox.acknowledge(&client.link.user, client.message_id);
         }
         client.sent_at = cluster.now;
-        client.link.connect(cluster, who, node, shard, Command::Hello);
+        client.link.connect(cluster, who, node, shard, PartiesCommand::Hello);
     }
 
     fn note_trouble(&mut self, cluster: &Cluster) {
         let faults = cluster.faults.state();
-        let asleep = cluster.nodes.iter().any(Node::is_asleep);
+        let asleep = cluster.nodes.iter().any(SimNode::is_asleep);
         if faults.level > 0 || !faults.cut.is_empty() || asleep {
             self.troubled_at = cluster.now;
         }
@@ -162,12 +171,13 @@ impl Parties {
     }
 
     /// What the judge of the store must know of the users.
-    fn users(&self, cluster: &Cluster) -> Users {
-        let user = |client: &Client| client.link.user.clone();
+    fn users(&self, cluster: &Cluster) -> KnownUsers {
+        let user = |client: &PartiesClient| client.link.user.clone();
         let calm = self.calm_ms(cluster) >= CALM_MS + RULES.lease_ms;
-        let long =
-            |client: &&Client| client.here_since.is_some_and(|since| cluster.now.since(since) >= CALM_MS);
-        Users {
+        let long = |client: &&PartiesClient| {
+            client.here_since.is_some_and(|since| cluster.now.since(since) >= CALM_MS)
+        };
+        KnownUsers {
             // Also what was asked for over a connection that is lost by now.
             busy: self.clients.iter().filter(|client| client.order.is_some()).map(user).collect(),
             settled: self.clients.iter().filter(|_| calm).filter(long).map(user).collect(),
@@ -175,7 +185,7 @@ impl Parties {
     }
 }
 
-impl Workload for Parties {
+impl Workload for PartiesWorkload {
     fn profile(&self) -> Profile {
         Profile {
             setup: Setup {
@@ -259,11 +269,12 @@ impl Workload for Parties {
                 client.link.connection.inspect(|connection| cluster.disconnect(*connection));
             }
             ("again", []) => self.repeat(cluster, who),
-            ("ack", []) => client.link.todo.push_back(Command::Ack),
-            ("bye", []) => client.link.todo.push_back(Command::Bye),
-            ("say", [number]) => client.link.todo.push_back(Command::Say(*number)),
+            ("ack", []) => client.link.todo.push_back(PartiesCommand::Ack),
+            ("bye", []) => client.link.todo.push_back(PartiesCommand::Bye),
+            ("say", [number]) => client.link.todo.push_back(PartiesCommand::Say(*number)),
             (verb, [user, number]) => {
-                let verb = Verb::parse(verb).ok_or_else(|| format!("{verb} is not an action of parties"))?;
+                let verb =
+                    PartyVerb::parse(verb).ok_or_else(|| format!("{verb} is not an action of parties"))?;
                 return self.order(cluster, who, verb, *user, *number);
             }
             _ => return Err(format!("{verb} is not an action of parties")),

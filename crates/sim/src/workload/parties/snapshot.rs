@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use tavern_domain::party::Party;
 
 #[derive(Clone, Debug, PartialEq)]
-pub struct Snapshot {
+pub struct PartySnapshot {
     pub id: u64,
     pub version: u64,
     /// With whether they are online. The first one leads.
@@ -16,9 +16,9 @@ pub struct Snapshot {
     pub data: Value,
 }
 
-impl Snapshot {
+impl PartySnapshot {
     /// As it is told: null when there is none.
-    pub fn told(party: &Value) -> Result<Option<Snapshot>, String> {
+    pub fn told(party: &Value) -> Result<Option<PartySnapshot>, String> {
         if party.is_null() {
             return Ok(None);
         }
@@ -27,7 +27,7 @@ impl Snapshot {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let member = |member: &Value| (text(&member["user"]), member["online"] == true);
         let pending = |pending: &Value| (text(&pending["user"]), text(&pending["by"]));
-        Ok(Some(Snapshot {
+        Ok(Some(PartySnapshot {
             id: party["party_id"].as_u64().ok_or_else(strange)?,
             version: party["version"].as_u64().ok_or_else(strange)?,
             members: list("members")?.iter().map(member).collect(),
@@ -40,15 +40,15 @@ impl Snapshot {
 
     /// Whether a member who has this snapshot knows the party as it is now. That they were lost and are back is told to the
     /// other members alone.
-    pub fn is_known_to(&self, user: &str, now: &Snapshot) -> bool {
-        let mut known = Snapshot { version: now.version, ..self.clone() };
+    pub fn is_known_to(&self, user: &str, now: &PartySnapshot) -> bool {
+        let mut known = PartySnapshot { version: now.version, ..self.clone() };
         for (member, online) in &mut known.members {
             *online |= member == user;
         }
         known == *now && self.version <= now.version
     }
 
-    pub fn stored(party: &Party) -> Snapshot {
+    pub fn stored(party: &Party) -> PartySnapshot {
         let member =
             |member: &tavern_domain::party::PartyMember| (member.user.to_string(), member.away.is_none());
         let state = match &party.go {
@@ -58,7 +58,7 @@ impl Snapshot {
             None => "idle",
         };
         let data = party.data.as_ref().and_then(|data| serde_json::from_str(data).ok());
-        Snapshot {
+        PartySnapshot {
             id: party.id,
             version: party.version,
             members: party.members.iter().map(member).collect(),

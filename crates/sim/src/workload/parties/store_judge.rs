@@ -3,7 +3,7 @@
 //! is told every change once, in the commit that makes it; nothing ends before its time; a deadline is kept for what ends
 //! by itself.
 
-use super::snapshot::Snapshot;
+use super::snapshot::PartySnapshot;
 use super::{MEMBERS, SKEW_MS, USERS};
 use crate::cluster::Cluster;
 use crate::workload::Outcome;
@@ -16,11 +16,11 @@ use tavern_store::{Found, Read, Row, RowKind};
 use tavern_wire::record::{self, read_membership, read_party};
 
 #[derive(Default)]
-pub struct StoreJudge {
+pub struct PartyJudge {
     parties: BTreeMap<u64, Party>,
     memberships: BTreeMap<String, Membership>,
     /// Every state that each party has had, by version.
-    history: BTreeMap<u64, BTreeMap<u64, Snapshot>>,
+    history: BTreeMap<u64, BTreeMap<u64, PartySnapshot>>,
     over: BTreeSet<u64>,
     /// Since when each user is in which party.
     party_history: BTreeMap<String, Vec<(Time, Option<u64>)>>,
@@ -30,18 +30,18 @@ pub struct StoreJudge {
 }
 
 /// What is known of the users besides the store.
-pub struct Users {
+pub struct KnownUsers {
     /// They have asked for something and may not have the answer yet: they are not told what they did themselves.
     pub busy: BTreeSet<String>,
     /// They are connected, and nothing went wrong for long enough.
     pub settled: BTreeSet<String>,
 }
 
-type Documents = (BTreeMap<u64, Party>, BTreeMap<String, Membership>);
+type PartyDocuments = (BTreeMap<u64, Party>, BTreeMap<String, Membership>);
 
-impl StoreJudge {
+impl PartyJudge {
     /// Looks at what the last commit changed.
-    pub fn observe(&mut self, cluster: &Cluster, users: &Users) -> Outcome {
+    pub fn observe(&mut self, cluster: &Cluster, users: &KnownUsers) -> Outcome {
         let (parties, memberships) = read_documents(cluster)?;
         let names = (0..USERS).map(|user| format!("user{user}"));
         let told = self.inbox.observe(cluster, names)?;
@@ -68,7 +68,7 @@ impl StoreJudge {
         cluster: &Cluster,
         parties: &BTreeMap<u64, Party>,
         told: &[(String, Value)],
-        users: &Users,
+        users: &KnownUsers,
     ) -> Outcome {
         for (id, party) in parties {
             let before = self.parties.get(id);
@@ -95,7 +95,7 @@ impl StoreJudge {
         cluster: &Cluster,
         parties: &BTreeMap<u64, Party>,
         told: &[(String, Value)],
-        users: &Users,
+        users: &KnownUsers,
     ) -> Outcome {
         let mut seen = BTreeSet::new();
         for (user, message) in told.iter().filter(|(_, message)| message["event"] == "party") {
@@ -136,7 +136,7 @@ impl StoreJudge {
     ) {
         self.over.extend(self.parties.keys().filter(|id| !parties.contains_key(id)));
         for (id, party) in &parties {
-            self.history.entry(*id).or_default().insert(party.version, Snapshot::stored(party));
+            self.history.entry(*id).or_default().insert(party.version, PartySnapshot::stored(party));
         }
         let users: BTreeSet<String> = memberships.keys().chain(self.memberships.keys()).cloned().collect();
         for user in users {
@@ -154,7 +154,7 @@ impl StoreJudge {
     }
 
     /// What was told of a party is a state that it had.
-    pub fn check_snapshot(&self, snapshot: &Snapshot) -> Outcome {
+    pub fn check_snapshot(&self, snapshot: &PartySnapshot) -> Outcome {
         let then = self.history.get(&snapshot.id).and_then(|history| history.get(&snapshot.version));
         match then {
             Some(then) if then == snapshot => Ok(()),
@@ -174,18 +174,18 @@ impl StoreJudge {
         self.party_history.get(user).is_some_and(|had| had.iter().any(|(_, had)| *had == Some(party)))
     }
 
-    pub fn ever(&self, party: u64, holds: impl Fn(&Snapshot) -> bool) -> bool {
+    pub fn ever(&self, party: u64, holds: impl Fn(&PartySnapshot) -> bool) -> bool {
         self.history.get(&party).is_some_and(|history| history.values().any(holds))
     }
 
     /// Whether any party was ever so.
-    pub fn had_anywhere(&self, holds: impl Fn(&Snapshot) -> bool) -> bool {
+    pub fn had_anywhere(&self, holds: impl Fn(&PartySnapshot) -> bool) -> bool {
         self.history.values().flat_map(|history| history.values()).any(holds)
     }
 
-    pub fn party_of(&self, user: &str) -> Option<Snapshot> {
+    pub fn party_of(&self, user: &str) -> Option<PartySnapshot> {
         let party = self.memberships.get(user).filter(|membership| membership.logged_out.is_none())?.party?;
-        self.parties.get(&party).map(Snapshot::stored)
+        self.parties.get(&party).map(PartySnapshot::stored)
     }
 
     pub fn parties(&self) -> impl Iterator<Item = &Party> {
@@ -197,10 +197,10 @@ impl StoreJudge {
     }
 }
 
-fn read_documents(cluster: &Cluster) -> Result<Documents, String> {
+fn read_documents(cluster: &Cluster) -> Result<PartyDocuments, String> {
     let read = Read::Rows { kind: RowKind::Document, after: None, limit: 1000 };
     let Found::Rows(page) = cluster.peek(read) else { return Err("no documents".into()) };
-    let (mut parties, mut memberships) = Documents::default();
+    let (mut parties, mut memberships) = PartyDocuments::default();
     for row in page.rows {
         let Row::Document(document) = row.row else { continue };
         let (kind, name) = (document.key.kind(), document.key.name());
@@ -270,7 +270,7 @@ fn check_members_told(
     after: &Party,
     version: u64,
     told: &[(String, Value)],
-    users: &Users,
+    users: &KnownUsers,
 ) -> Outcome {
     let of_change = |message: &Value| message["party_id"] == after.id && message["version"] == version;
     let heard: Vec<&(String, Value)> = told.iter().filter(|(_, message)| of_change(message)).collect();

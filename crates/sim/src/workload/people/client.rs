@@ -5,8 +5,8 @@ use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use tavern_domain::Time;
 
-pub struct Client {
-    pub link: SessionClient<Command>,
+pub struct PeopleClient {
+    pub link: SessionClient<PeopleCommand>,
     /// The last inbox message that this session was told.
     pub message_id: u64,
     /// The channels that they want to be in, and those that they are in as far as was told.
@@ -15,11 +15,11 @@ pub struct Client {
     /// The channels of which it is not known whether they are in them.
     pub doubts: BTreeSet<usize>,
     /// The status of others as it was told last.
-    pub statuses: BTreeMap<String, PartyTopicEvent>,
+    pub statuses: BTreeMap<String, ReportedStatus>,
     /// The session has asked for all statuses.
     pub knows: bool,
     /// A change whose outcome is not known: it is asked for again.
-    pub change: Option<AttendanceChange>,
+    pub change: Option<PeopleChange>,
     pub sent_at: Time,
     /// Since when it is connected and greeted.
     pub here_since: Option<Time>,
@@ -27,13 +27,13 @@ pub struct Client {
 
 /// The part of a status that is judged.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct PartyTopicEvent {
+pub struct ReportedStatus {
     pub online: bool,
     pub channels: BTreeSet<String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Command {
+pub enum PeopleCommand {
     Hello,
     Ack,
     Bye,
@@ -43,30 +43,30 @@ pub enum Command {
     Statuses,
     /// Hello once more, to be told all statuses in their place among the events.
     Refresh,
-    AttendanceChange(AttendanceChange),
+    Change(PeopleChange),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum AttendanceChange {
+pub enum PeopleChange {
     Follow(usize),
     Unfollow(usize),
     /// By its place in `VISIBILITIES`.
     Show(usize),
 }
 
-impl PartyTopicEvent {
-    pub fn read(status: &Value) -> PartyTopicEvent {
+impl ReportedStatus {
+    pub fn read(status: &Value) -> ReportedStatus {
         let names = status["channels"].as_array().into_iter().flatten();
-        PartyTopicEvent {
+        ReportedStatus {
             online: status["online"] == true,
             channels: names.filter_map(Value::as_str).map(str::to_owned).collect(),
         }
     }
 }
 
-impl Client {
-    pub fn new(user: String) -> Client {
-        Client {
+impl PeopleClient {
+    pub fn new(user: String) -> PeopleClient {
+        PeopleClient {
             link: SessionClient::new(user),
             message_id: 0,
             wants: BTreeSet::new(),
@@ -92,16 +92,16 @@ impl Client {
     pub fn catch_up(&mut self) {
         let todo = &mut self.link.todo;
         todo.clear();
-        todo.extend(self.change.map(Command::AttendanceChange));
+        todo.extend(self.change.map(PeopleCommand::Change));
         let changed = self.wants.symmetric_difference(&self.stands).chain(&self.doubts);
         for channel in changed.copied().collect::<BTreeSet<usize>>() {
             todo.push_back(match self.wants.contains(&channel) {
-                true => Command::Join(channel),
-                false => Command::Leave(channel),
+                true => PeopleCommand::Join(channel),
+                false => PeopleCommand::Leave(channel),
             });
         }
         if !self.knows {
-            todo.push_back(Command::Refresh);
+            todo.push_back(PeopleCommand::Refresh);
         }
     }
 
@@ -114,8 +114,8 @@ impl Client {
     }
 
     /// It is not known whether a command was carried out: what it was about is asked again either way.
-    pub fn doubt(&mut self, command: Command) {
-        if let Command::Join(channel) | Command::Leave(channel) = command {
+    pub fn doubt(&mut self, command: PeopleCommand) {
+        if let PeopleCommand::Join(channel) | PeopleCommand::Leave(channel) = command {
             self.doubts.insert(channel);
         }
     }

@@ -1,8 +1,8 @@
 //! When the faults have ended every follower knows who is online and where, and those who are gone were last seen when they
 //! went.
 
-use super::People;
-use super::client::{Client, PartyTopicEvent};
+use super::PeopleWorkload;
+use super::client::{PeopleClient, ReportedStatus};
 use super::{CHANNELS, RULES, SKEW_MS};
 use crate::cluster::Cluster;
 use crate::workload::Outcome;
@@ -12,8 +12,8 @@ const SEEN_MS: u64 = 60_000;
 /// A node may learn late that somebody is gone: it slept, or died and was missed when its lease was over.
 const MISSED_MS: u64 = 2 * RULES.lease_ms + 22_000;
 
-impl People {
-    fn connected(&self) -> impl Iterator<Item = (usize, &Client)> {
+impl PeopleWorkload {
+    fn connected(&self) -> impl Iterator<Item = (usize, &PeopleClient)> {
         self.clients.iter().enumerate().filter(|(_, client)| client.link.connection.is_some())
     }
 
@@ -30,9 +30,9 @@ impl People {
     }
 
     /// What somebody does, as everybody who may know it must know it.
-    fn truth(&self, user: &str) -> PartyTopicEvent {
+    fn truth(&self, user: &str) -> ReportedStatus {
         let here = self.connected().filter(|(_, client)| client.link.user == user);
-        let mut told = PartyTopicEvent::default();
+        let mut told = ReportedStatus::default();
         for (_, client) in here {
             told.online = true;
             told.channels.extend(client.wants.iter().map(|channel| CHANNELS[*channel].to_owned()));
@@ -46,7 +46,7 @@ impl People {
             let viewer = &client.link.user;
             for user in self.users.iter().filter(|user| facts.follows(viewer, user)) {
                 let right =
-                    if facts.shows(user, viewer) { self.truth(user) } else { PartyTopicEvent::default() };
+                    if facts.shows(user, viewer) { self.truth(user) } else { ReportedStatus::default() };
                 let known = client.statuses.get(user).cloned().unwrap_or_default();
                 if known != right {
                     return Err(format!("client {who} of {viewer} knows {known:?} of {user}, not {right:?}"));

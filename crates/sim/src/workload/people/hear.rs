@@ -1,8 +1,8 @@
 //! What clients send, and what they are told, held against the store.
 
-use super::client::{AttendanceChange, Command, PartyTopicEvent};
-use super::store_judge::Facts;
-use super::{CALM_MS, CHANNELS, People, RETRY_MS, VISIBILITIES};
+use super::client::{PeopleChange, PeopleCommand, ReportedStatus};
+use super::store_judge::StoredPeople;
+use super::{CALM_MS, CHANNELS, PeopleWorkload, RETRY_MS, VISIBILITIES};
 use crate::cluster::Cluster;
 use crate::workload::Outcome;
 use crate::workload::inbox::MESSAGE_ID;
@@ -12,7 +12,7 @@ use tavern_domain::Time;
 /// How late somebody may hear of what is not so any more.
 const LATE_MS: u64 = 40_000;
 
-impl People {
+impl PeopleWorkload {
     /// Sends the next command, if none is under way.
     pub(super) fn pump(&mut self, cluster: &mut Cluster, who: usize) {
         let client = &mut self.clients[who];
@@ -21,27 +21,27 @@ impl People {
         }
         let Some(command) = client.link.todo.pop_front() else { return };
         let body = match command {
-            Command::Hello => return,
-            Command::Bye => r#""op":"bye""#.into(),
-            Command::Join(channel) => format!(r#""op":"join","channel":"{}""#, CHANNELS[channel]),
-            Command::Leave(channel) => format!(r#""op":"leave","channel":"{}""#, CHANNELS[channel]),
-            Command::Refresh => {
+            PeopleCommand::Hello => return,
+            PeopleCommand::Bye => r#""op":"bye""#.into(),
+            PeopleCommand::Join(channel) => format!(r#""op":"join","channel":"{}""#, CHANNELS[channel]),
+            PeopleCommand::Leave(channel) => format!(r#""op":"leave","channel":"{}""#, CHANNELS[channel]),
+            PeopleCommand::Refresh => {
                 format!(r#""op":"hello","token":"token-of-{}","status":true"#, client.link.user)
             }
-            Command::Statuses => {
+            PeopleCommand::Statuses => {
                 let names: Vec<String> = self.users.iter().map(|user| format!("{user:?}")).collect();
                 format!(r#""op":"status","users":[{}]"#, names.join(","))
             }
-            Command::Ack => {
+            PeopleCommand::Ack => {
                 self.judge.inbox.acknowledge(&client.link.user, client.message_id);
                 format!(r#""op":"ack","seq":{}"#, client.link.seq)
             }
-            Command::AttendanceChange(change) => {
+            PeopleCommand::Change(change) => {
                 client.change = Some(change);
                 match change {
-                    AttendanceChange::Follow(user) => format!(r#""op":"follow","user":"user{user}""#),
-                    AttendanceChange::Unfollow(user) => format!(r#""op":"unfollow","user":"user{user}""#),
-                    AttendanceChange::Show(value) => {
+                    PeopleChange::Follow(user) => format!(r#""op":"follow","user":"user{user}""#),
+                    PeopleChange::Unfollow(user) => format!(r#""op":"unfollow","user":"user{user}""#),
+                    PeopleChange::Show(value) => {
                         format!(r#""op":"visibility","value":"{}""#, VISIBILITIES[value].0)
                     }
                 }
@@ -72,39 +72,39 @@ impl People {
         Ok(())
     }
 
-    fn done(&mut self, cluster: &mut Cluster, who: usize, command: Command, ok: &Value) -> Outcome {
+    fn done(&mut self, cluster: &mut Cluster, who: usize, command: PeopleCommand, ok: &Value) -> Outcome {
         let client = &mut self.clients[who];
         match command {
-            Command::Hello => return self.greeted(cluster, who, ok),
-            Command::Ack => {}
-            Command::Join(channel) => {
+            PeopleCommand::Hello => return self.greeted(cluster, who, ok),
+            PeopleCommand::Ack => {}
+            PeopleCommand::Join(channel) => {
                 client.stands.insert(channel);
                 client.doubts.remove(&channel);
             }
-            Command::Leave(channel) => {
+            PeopleCommand::Leave(channel) => {
                 client.stands.remove(&channel);
                 client.doubts.remove(&channel);
             }
-            Command::Bye => {
+            PeopleCommand::Bye => {
                 client.cut_off();
                 client.link.forget();
                 client.begin_anew();
                 self.left(cluster, who);
             }
-            Command::Refresh => client.knows = true,
-            Command::Statuses => {
+            PeopleCommand::Refresh => client.knows = true,
+            PeopleCommand::Statuses => {
                 for status in ok["statuses"].as_array().into_iter().flatten() {
                     self.check_shown(cluster, who, status)?;
                 }
             }
-            Command::AttendanceChange(change) => {
+            PeopleCommand::Change(change) => {
                 client.change = None;
                 let (user, since) = (client.link.user.clone(), client.sent_at);
                 let whom = |whom: usize| format!("user{whom}");
-                let kept = self.judge.was(since, |facts: &Facts| match change {
-                    AttendanceChange::Follow(other) => facts.follows(&user, &whom(other)),
-                    AttendanceChange::Unfollow(other) => !facts.follows(&user, &whom(other)),
-                    AttendanceChange::Show(value) => {
+                let kept = self.judge.was(since, |facts: &StoredPeople| match change {
+                    PeopleChange::Follow(other) => facts.follows(&user, &whom(other)),
+                    PeopleChange::Unfollow(other) => !facts.follows(&user, &whom(other)),
+                    PeopleChange::Show(value) => {
                         facts.visibility.get(&user).copied().unwrap_or_default() == VISIBILITIES[value].1
                     }
                 });
@@ -158,14 +158,14 @@ impl People {
 
     fn learn(&mut self, cluster: &Cluster, who: usize, status: &Value) -> Outcome {
         let about = status["user"].as_str().unwrap_or_default();
-        self.clients[who].statuses.insert(about.to_owned(), PartyTopicEvent::read(status));
+        self.clients[who].statuses.insert(about.to_owned(), ReportedStatus::read(status));
         self.check_shown(cluster, who, status)
     }
 
     /// A status was told: nobody is shown to whom they hide from.
     fn check_shown(&self, cluster: &Cluster, who: usize, status: &Value) -> Outcome {
         let about = status["user"].as_str().ok_or_else(|| format!("whose status? {status}"))?;
-        let told = PartyTopicEvent::read(status);
+        let told = ReportedStatus::read(status);
         let client = &self.clients[who];
         let viewer = client.link.user.clone();
         let settled = client.here_since.is_some_and(|since| cluster.now.since(since) >= LATE_MS);

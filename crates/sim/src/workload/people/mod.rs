@@ -20,13 +20,13 @@ mod service;
 mod store_judge;
 
 use super::{Outcome, Profile, Trouble, Workload, number};
-use crate::cluster::{Cluster, Node, Setup, Signal};
+use crate::cluster::{Cluster, Setup, Signal, SimNode};
 use crate::planted::PlantedFault;
 use crate::rng::Rng;
-use client::{AttendanceChange, Client, Command};
+use client::{PeopleChange, PeopleClient, PeopleCommand};
 use service::Service;
 use std::collections::BTreeMap;
-use store_judge::StoreJudge;
+use store_judge::PeopleJudge;
 use tavern_domain::Time;
 use tavern_domain::presence::Visibility;
 use tavern_hub::{InboxRules, KindRules, LivenessRules, Settings};
@@ -56,12 +56,12 @@ const RULES: LivenessRules = LivenessRules {
 /// Long enough for a lease, the grace period, and the looks in between.
 const END_MS: u64 = 60_000;
 
-pub struct People {
+pub struct PeopleWorkload {
     shards: Vec<usize>,
     users: Vec<String>,
-    clients: Vec<Client>,
+    clients: Vec<PeopleClient>,
     service: Service,
-    judge: StoreJudge,
+    judge: PeopleJudge,
     /// When a client of each user was last connected.
     left_at: BTreeMap<String, Time>,
     /// When something was wrong besides clean stops.
@@ -69,15 +69,17 @@ pub struct People {
     counts: BTreeMap<&'static str, u64>,
 }
 
-impl People {
-    pub fn new(shards: &[usize], rng: &mut Rng) -> People {
+impl PeopleWorkload {
+    pub fn new(shards: &[usize], rng: &mut Rng) -> PeopleWorkload {
         let random = (0..NODES).map(|_| 1 + rng.below(2));
-        People {
+        PeopleWorkload {
             shards: if shards.is_empty() { random.collect() } else { shards.to_vec() },
             users: (0..USERS).map(|user| format!("user{user}")).collect(),
-            clients: (0..CLIENTS).map(|number| Client::new(format!("user{}", number % USERS))).collect(),
+            clients: (0..CLIENTS)
+                .map(|number| PeopleClient::new(format!("user{}", number % USERS)))
+                .collect(),
             service: Service::default(),
-            judge: StoreJudge::default(),
+            judge: PeopleJudge::default(),
             left_at: BTreeMap::new(),
             troubled_at: Time(0),
             counts: BTreeMap::new(),
@@ -122,7 +124,7 @@ impl People {
         if client.link.session.is_some() {
             self.judge.inbox.acknowledge(&client.link.user, client.message_id);
         }
-        client.link.connect(cluster, who, node, shard, Command::Hello);
+        client.link.connect(cluster, who, node, shard, PeopleCommand::Hello);
     }
 
     /// A client is not connected any more.
@@ -132,7 +134,7 @@ impl People {
 
     fn note_trouble(&mut self, cluster: &Cluster) {
         let faults = cluster.faults.state();
-        let asleep = cluster.nodes.iter().any(Node::is_asleep);
+        let asleep = cluster.nodes.iter().any(SimNode::is_asleep);
         if faults.level > 0 || !faults.cut.is_empty() || asleep {
             self.troubled_at = cluster.now;
         }
@@ -143,7 +145,7 @@ impl People {
     }
 }
 
-impl Workload for People {
+impl Workload for PeopleWorkload {
     fn profile(&self) -> Profile {
         Profile {
             setup: Setup {
@@ -213,26 +215,26 @@ impl Workload for People {
             }
             ("join", [channel]) => {
                 client.wants.insert(*channel);
-                client.link.todo.push_back(Command::Join(*channel));
+                client.link.todo.push_back(PeopleCommand::Join(*channel));
             }
             ("leave", [channel]) => {
                 client.wants.remove(channel);
-                client.link.todo.push_back(Command::Leave(*channel));
+                client.link.todo.push_back(PeopleCommand::Leave(*channel));
             }
-            ("ack", []) => client.link.todo.push_back(Command::Ack),
-            ("statuses", []) => client.link.todo.push_back(Command::Statuses),
+            ("ack", []) => client.link.todo.push_back(PeopleCommand::Ack),
+            ("statuses", []) => client.link.todo.push_back(PeopleCommand::Statuses),
             ("bye", []) => {
                 client.wants.clear();
-                client.link.todo.push_back(Command::Bye);
+                client.link.todo.push_back(PeopleCommand::Bye);
             }
             ("follow", [user]) if changes => {
-                client.link.todo.push_back(Command::AttendanceChange(AttendanceChange::Follow(*user)))
+                client.link.todo.push_back(PeopleCommand::Change(PeopleChange::Follow(*user)))
             }
             ("unfollow", [user]) if changes => {
-                client.link.todo.push_back(Command::AttendanceChange(AttendanceChange::Unfollow(*user)));
+                client.link.todo.push_back(PeopleCommand::Change(PeopleChange::Unfollow(*user)));
             }
             ("show", [value]) if changes => {
-                client.link.todo.push_back(Command::AttendanceChange(AttendanceChange::Show(*value)))
+                client.link.todo.push_back(PeopleCommand::Change(PeopleChange::Show(*value)))
             }
             ("follow" | "unfollow" | "show", _) => {}
             _ => return Err(format!("{verb} is not an action of people")),

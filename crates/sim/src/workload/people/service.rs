@@ -1,7 +1,7 @@
 //! A service that writes messages to inboxes. What was not answered it sends again, with the same idempotency key, to any
 //! node. Must hold: what was answered is in the store.
 
-use super::store_judge::StoreJudge;
+use super::store_judge::PeopleJudge;
 use super::{NODES, RETRY_MS, USERS};
 use crate::cluster::Cluster;
 use crate::rng::Rng;
@@ -76,7 +76,7 @@ impl Service {
     pub fn answered(
         &mut self,
         cluster: &Cluster,
-        judge: &StoreJudge,
+        judge: &PeopleJudge,
         number: u64,
         reply: &Result<Value, String>,
     ) -> Outcome {
@@ -116,7 +116,7 @@ impl Service {
         due.into_iter().for_each(|number| self.send(cluster, number));
     }
 
-    pub fn check_end(&self, judge: &StoreJudge) -> Outcome {
+    pub fn check_end(&self, judge: &PeopleJudge) -> Outcome {
         if let Some((number, post)) = self.open.first_key_value() {
             return Err(format!("message {number} was never answered: {post:?}"));
         }

@@ -12,10 +12,10 @@ use tavern_domain::presence::Visibility;
 use tavern_store::{Found, Read, Row, RowKind};
 
 #[derive(Default)]
-pub struct StoreJudge {
-    now: Facts,
+pub struct PeopleJudge {
+    now: StoredPeople,
     /// What was so, and until when.
-    past: Vec<(Time, Facts)>,
+    past: Vec<(Time, StoredPeople)>,
     pub last_seen: BTreeMap<String, Time>,
     pub inbox: InboxJudge,
     /// How often the message with this number was stored.
@@ -24,12 +24,12 @@ pub struct StoreJudge {
 
 /// Who follows whom, and who hides.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Facts {
+pub struct StoredPeople {
     pub follows: BTreeSet<(String, String)>,
     pub visibility: BTreeMap<String, Visibility>,
 }
 
-impl Facts {
+impl StoredPeople {
     pub fn follows(&self, follower: &str, followee: &str) -> bool {
         self.follows.contains(&(follower.to_owned(), followee.to_owned()))
     }
@@ -44,7 +44,7 @@ impl Facts {
     }
 }
 
-impl StoreJudge {
+impl PeopleJudge {
     /// Looks at what the last commit changed.
     pub fn observe(&mut self, cluster: &Cluster, users: &[String]) -> Outcome {
         for (user, message) in self.inbox.observe(cluster, users.iter().cloned())? {
@@ -55,7 +55,7 @@ impl StoreJudge {
                 return Err(format!("message {number} was stored {count} times"));
             }
         }
-        let mut facts = Facts::default();
+        let mut facts = StoredPeople::default();
         for row in rows(cluster, RowKind::Follow).into_iter().chain(rows(cluster, RowKind::User)) {
             match row {
                 Row::Follow(follow) => {
@@ -92,12 +92,12 @@ impl StoreJudge {
     }
 
     /// Whether something was so at some moment since then.
-    pub fn was(&self, since: Time, holds: impl Fn(&Facts) -> bool) -> bool {
+    pub fn was(&self, since: Time, holds: impl Fn(&StoredPeople) -> bool) -> bool {
         let past = self.past.iter().rev().take_while(|(until, _)| *until >= since);
         holds(&self.now) || past.into_iter().any(|(_, facts)| holds(facts))
     }
 
-    pub fn facts(&self) -> &Facts {
+    pub fn facts(&self) -> &StoredPeople {
         &self.now
     }
 

@@ -4,8 +4,8 @@ use crate::session_client::SessionClient;
 use crate::workload::view::View;
 use std::collections::BTreeMap;
 
-pub struct Client {
-    pub link: SessionClient<Command>,
+pub struct PresenceClient {
+    pub link: SessionClient<PresenceCommand>,
     /// The channels they want to be in, with a state.
     pub wants: BTreeMap<usize, u64>,
     /// Where they are as far as was told.
@@ -32,7 +32,7 @@ pub enum Stand {
 
 /// Channels are named by their place in `CHANNELS`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Command {
+pub enum PresenceCommand {
     Hello,
     Join(usize),
     Update(usize),
@@ -43,9 +43,9 @@ pub enum Command {
     Bye,
 }
 
-impl Client {
-    pub fn new(user: String) -> Client {
-        Client {
+impl PresenceClient {
+    pub fn new(user: String) -> PresenceClient {
+        PresenceClient {
             link: SessionClient::new(user),
             wants: BTreeMap::new(),
             stands: BTreeMap::new(),
@@ -71,20 +71,25 @@ impl Client {
         let todo = &mut self.link.todo;
         todo.clear();
         let unseen = self.watches.iter().filter(|(_, watch)| !matches!(watch, Watch::Seen(_)));
-        todo.extend(unseen.map(|(channel, _)| Command::Watch(*channel)));
+        todo.extend(unseen.map(|(channel, _)| PresenceCommand::Watch(*channel)));
         for (channel, state) in &self.wants {
             if self.stands.get(channel) != Some(&Stand::In(*state)) {
-                todo.push_back(Command::Join(*channel));
+                todo.push_back(PresenceCommand::Join(*channel));
             }
         }
         let unwanted = self.stands.keys().filter(|channel| !self.wants.contains_key(channel));
-        todo.extend(unwanted.map(|channel| Command::Leave(*channel)));
+        todo.extend(unwanted.map(|channel| PresenceCommand::Leave(*channel)));
     }
 
     /// The connection is gone.
     pub fn cut_off(&mut self) {
         let pending = self.link.cut_off();
-        if let Some(Command::Join(channel) | Command::Update(channel) | Command::Leave(channel)) = pending {
+        if let Some(
+            PresenceCommand::Join(channel)
+            | PresenceCommand::Update(channel)
+            | PresenceCommand::Leave(channel),
+        ) = pending
+        {
             self.stands.insert(channel, Stand::Unknown);
         }
     }

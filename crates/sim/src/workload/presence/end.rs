@@ -3,15 +3,15 @@
 
 use super::client::{Stand, Watch};
 use super::store_judge::find;
-use super::{CHANNELS, NODES, Presence};
+use super::{CHANNELS, NODES, PresenceWorkload};
 use crate::cluster::Cluster;
 use crate::workload::Outcome;
-use crate::workload::view::{Snapshot, roster, snapshot_of};
+use crate::workload::view::{ChannelSnapshot, roster, snapshot_of};
 use std::collections::BTreeSet;
 use tavern_domain::{ClientId, Time};
 use tavern_store::{Found, Read};
 
-impl Presence {
+impl PresenceWorkload {
     /// Connected clients have every answer, and are where they want to be.
     pub(super) fn check_clients(&self) -> Outcome {
         let connected = |who: &usize| self.clients[*who].link.connection.is_some();
@@ -61,7 +61,7 @@ impl Presence {
 
     pub(super) fn check_views(&self, cluster: &Cluster) -> Outcome {
         for (channel, (name, _)) in CHANNELS.iter().enumerate() {
-            let there: Snapshot = snapshot_of(&roster(cluster, name).1);
+            let there: ChannelSnapshot = snapshot_of(&roster(cluster, name).1);
             for (who, client) in self.clients.iter().enumerate() {
                 let Some(watch) = client.watches.get(&channel).filter(|_| client.link.connection.is_some())
                 else {

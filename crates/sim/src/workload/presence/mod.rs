@@ -17,9 +17,9 @@ use super::{Outcome, Profile, Trouble, Workload, number};
 use crate::cluster::{Cluster, Ended, Setup, Signal};
 use crate::planted::PlantedFault;
 use crate::rng::Rng;
-use client::{Client, Command, Watch};
+use client::{PresenceClient, PresenceCommand, Watch};
 use std::collections::BTreeMap;
-use store_judge::StoreJudge;
+use store_judge::PresenceJudge;
 use tavern_domain::Time;
 use tavern_domain::presence::PresenceMode;
 use tavern_hub::{KindRules, LivenessRules, Settings};
@@ -44,22 +44,24 @@ const RETRY_MS: u64 = 400;
 /// Long enough for a lease, the longest grace period, and the looks in between.
 const END_MS: u64 = 60_000;
 
-pub struct Presence {
+pub struct PresenceWorkload {
     shards: Vec<usize>,
-    clients: Vec<Client>,
-    judge: StoreJudge,
+    clients: Vec<PresenceClient>,
+    judge: PresenceJudge,
     /// The last state that a client gave.
     states: u64,
     counts: BTreeMap<&'static str, u64>,
 }
 
-impl Presence {
-    pub fn new(shards: &[usize], rng: &mut Rng) -> Presence {
+impl PresenceWorkload {
+    pub fn new(shards: &[usize], rng: &mut Rng) -> PresenceWorkload {
         let random = (0..NODES).map(|_| 1 + rng.below(2));
-        Presence {
+        PresenceWorkload {
             shards: if shards.is_empty() { random.collect() } else { shards.to_vec() },
-            clients: (0..CLIENTS).map(|number| Client::new(format!("user{}", number % USERS))).collect(),
-            judge: StoreJudge::default(),
+            clients: (0..CLIENTS)
+                .map(|number| PresenceClient::new(format!("user{}", number % USERS)))
+                .collect(),
+            judge: PresenceJudge::default(),
             states: 0,
             counts: BTreeMap::new(),
         }
@@ -100,7 +102,7 @@ impl Presence {
     }
 }
 
-impl Workload for Presence {
+impl Workload for PresenceWorkload {
     fn profile(&self) -> Profile {
         Profile {
             setup: Setup {
@@ -172,7 +174,7 @@ impl Workload for Presence {
             ("connect", [node, shard]) => {
                 if client.link.connection.is_none() && cluster.nodes[*node as usize].is_open() {
                     let (node, shard) = (*node as usize, *shard as usize);
-                    client.link.connect(cluster, who, node, shard, Command::Hello);
+                    client.link.connect(cluster, who, node, shard, PresenceCommand::Hello);
                 }
                 return Ok(());
             }
@@ -182,25 +184,25 @@ impl Workload for Presence {
             }
             ("join", [_, state]) => {
                 client.wants.insert(channel, *state);
-                Command::Join(channel)
+                PresenceCommand::Join(channel)
             }
             ("update", [_, state]) => {
                 client.wants.insert(channel, *state);
-                Command::Update(channel)
+                PresenceCommand::Update(channel)
             }
             ("leave", [_]) => {
                 client.wants.remove(&channel);
-                Command::Leave(channel)
+                PresenceCommand::Leave(channel)
             }
             ("watch", [_]) => {
                 client.watches.insert(channel, Watch::Asked);
-                Command::Watch(channel)
+                PresenceCommand::Watch(channel)
             }
-            ("unwatch", [_]) => Command::Unwatch(channel),
-            ("who", [_]) => Command::Who(channel),
+            ("unwatch", [_]) => PresenceCommand::Unwatch(channel),
+            ("who", [_]) => PresenceCommand::Who(channel),
             ("bye", []) => {
                 client.wants.clear();
-                Command::Bye
+                PresenceCommand::Bye
             }
             _ => return Err(format!("{verb} is not an action of presence")),
         };

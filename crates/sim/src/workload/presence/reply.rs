@@ -1,8 +1,8 @@
 //! What clients are told: answers to their commands and events, each held against the store at that moment.
 
-use super::client::{Command, Stand, Watch};
+use super::client::{PresenceCommand, Stand, Watch};
 use super::store_judge::find;
-use super::{CHANNELS, Presence, RETRY_MS};
+use super::{CHANNELS, PresenceWorkload, RETRY_MS};
 use crate::cluster::Cluster;
 use crate::planted::PlantedFault;
 use crate::workload::Outcome;
@@ -12,7 +12,7 @@ use serde_json::Value;
 /// A session lives at least this long without a transport, while its process lives.
 const SESSION_MS: u64 = 10_000;
 
-impl Presence {
+impl PresenceWorkload {
     /// Sends the next command, if none is under way.
     pub(super) fn pump(&mut self, cluster: &mut Cluster, who: usize) {
         let client = &mut self.clients[who];
@@ -28,23 +28,25 @@ impl Presence {
         if let Some(id) = client.link.id {
             let history = self.judge.client(id);
             match command {
-                Command::Join(channel) => drop(history.joins.insert(channel, now)),
-                Command::Leave(channel) => drop(history.leaves.insert(channel)),
-                Command::Bye => history.leaves.extend(0..CHANNELS.len()),
+                PresenceCommand::Join(channel) => drop(history.joins.insert(channel, now)),
+                PresenceCommand::Leave(channel) => drop(history.leaves.insert(channel)),
+                PresenceCommand::Bye => history.leaves.extend(0..CHANNELS.len()),
                 _ => {}
             }
         }
         let state = |channel| client.wants.get(&channel).copied().unwrap_or_default();
         let named = |op: &str, channel: usize| format!(r#""op":"{op}","channel":"{}""#, CHANNELS[channel].0);
         let body = match command {
-            Command::Hello => return,
-            Command::Join(at) => format!(r#"{},"state":{{"s":{}}}"#, named("join", at), state(at)),
-            Command::Update(at) => format!(r#"{},"state":{{"s":{}}}"#, named("update", at), state(at)),
-            Command::Leave(at) => named("leave", at),
-            Command::Watch(at) => format!(r#"{},"presence":true"#, named("subscribe", at)),
-            Command::Unwatch(at) => named("unsubscribe", at),
-            Command::Who(at) => named("who", at),
-            Command::Bye => r#""op":"bye""#.into(),
+            PresenceCommand::Hello => return,
+            PresenceCommand::Join(at) => format!(r#"{},"state":{{"s":{}}}"#, named("join", at), state(at)),
+            PresenceCommand::Update(at) => {
+                format!(r#"{},"state":{{"s":{}}}"#, named("update", at), state(at))
+            }
+            PresenceCommand::Leave(at) => named("leave", at),
+            PresenceCommand::Watch(at) => format!(r#"{},"presence":true"#, named("subscribe", at)),
+            PresenceCommand::Unwatch(at) => named("unsubscribe", at),
+            PresenceCommand::Who(at) => named("who", at),
+            PresenceCommand::Bye => r#""op":"bye""#.into(),
         };
         client.link.send(cluster, command, &body);
     }
@@ -63,26 +65,28 @@ impl Presence {
         Ok(())
     }
 
-    fn done(&mut self, cluster: &mut Cluster, who: usize, command: Command, ok: &Value) -> Outcome {
+    fn done(&mut self, cluster: &mut Cluster, who: usize, command: PresenceCommand, ok: &Value) -> Outcome {
         match command {
-            Command::Hello => self.greeted(cluster, who, ok),
-            Command::Join(channel) | Command::Update(channel) => self.joined(cluster, who, channel),
-            Command::Leave(channel) => self.left(who, channel),
-            Command::Watch(channel) => {
+            PresenceCommand::Hello => self.greeted(cluster, who, ok),
+            PresenceCommand::Join(channel) | PresenceCommand::Update(channel) => {
+                self.joined(cluster, who, channel)
+            }
+            PresenceCommand::Leave(channel) => self.left(who, channel),
+            PresenceCommand::Watch(channel) => {
                 let view = View::begin(&ok["members"])?;
                 self.check_view(channel, &view)?;
                 self.clients[who].watches.insert(channel, Watch::Seen(view));
                 Ok(())
             }
-            Command::Unwatch(channel) => {
+            PresenceCommand::Unwatch(channel) => {
                 self.clients[who].watches.remove(&channel);
                 Ok(())
             }
-            Command::Who(channel) => {
+            PresenceCommand::Who(channel) => {
                 let view = View::begin(ok)?;
                 self.check_view(channel, &view)
             }
-            Command::Bye => {
+            PresenceCommand::Bye => {
                 let client = &mut self.clients[who];
                 client.cut_off();
                 client.link.forget();
@@ -92,25 +96,33 @@ impl Presence {
         }
     }
 
-    fn refused(&mut self, cluster: &mut Cluster, who: usize, command: Command, error: &Value) -> Outcome {
+    fn refused(
+        &mut self,
+        cluster: &mut Cluster,
+        who: usize,
+        command: PresenceCommand,
+        error: &Value,
+    ) -> Outcome {
         self.count("commands refused");
         let code = error["code"].as_str().unwrap_or_default();
         let current = cluster.is_current(self.clients[who].link.node);
         let client = &mut self.clients[who];
         match (command, code) {
             (
-                Command::Join(channel) | Command::Update(channel) | Command::Leave(channel),
+                PresenceCommand::Join(channel)
+                | PresenceCommand::Update(channel)
+                | PresenceCommand::Leave(channel),
                 "unavailable" | "conflict",
             ) => {
                 client.stands.insert(channel, Stand::Unknown);
             }
-            (Command::Update(channel), "not_found") => {
+            (PresenceCommand::Update(channel), "not_found") => {
                 if matches!(client.stands.get(&channel), Some(Stand::In(_))) && current {
                     return Err(format!("it is present, and was told: {error}"));
                 }
                 client.stands.insert(channel, Stand::Unknown);
             }
-            (Command::Watch(_) | Command::Who(_), "unavailable") => {}
+            (PresenceCommand::Watch(_) | PresenceCommand::Who(_), "unavailable") => {}
             _ => return Err(format!("refused: {error}")),
         }
         client.link.retry_at.get_or_insert(cluster.now + RETRY_MS + 97 * who as u64);

@@ -7,7 +7,7 @@
 use super::{CHANNELS, RESUME_MS, SKEW_MS};
 use crate::cluster::Cluster;
 use crate::workload::Outcome;
-use crate::workload::view::{Snapshot, roster, snapshot_of};
+use crate::workload::view::{ChannelSnapshot, roster, snapshot_of};
 use std::collections::{BTreeMap, BTreeSet};
 use tavern_domain::presence::{Attendance, ChannelClient, LostClient, NodeEpoch};
 use tavern_domain::{ClientId, Time};
@@ -17,9 +17,9 @@ use tavern_store::{Found, NodeRow, PresenceKey, Read, Writer};
 const PATIENCE_MS: u64 = 10_000;
 
 #[derive(Default)]
-pub struct StoreJudge {
+pub struct PresenceJudge {
     rows: BTreeMap<(usize, String), Attendance>,
-    pub history: [BTreeMap<u64, Snapshot>; CHANNELS.len()],
+    pub history: [BTreeMap<u64, ChannelSnapshot>; CHANNELS.len()],
     pub clients: BTreeMap<ClientId, ClientHistory>,
     nodes: BTreeMap<Writer, NodeRow>,
     /// Presences that were ended because their node died, and grace periods that ran out: a campaign needs some.
@@ -59,7 +59,7 @@ impl ClientHistory {
     }
 }
 
-impl StoreJudge {
+impl PresenceJudge {
     /// Looks at what the last commit changed.
     pub fn observe(&mut self, cluster: &Cluster) -> Outcome {
         let Found::Nodes(nodes) = cluster.peek(Read::Nodes { after: None, limit: 1000 }) else {
@@ -97,7 +97,7 @@ impl StoreJudge {
         self.remember(channel, version, snapshot_of(&rows))
     }
 
-    fn remember(&mut self, channel: usize, version: u64, snapshot: Snapshot) -> Outcome {
+    fn remember(&mut self, channel: usize, version: u64, snapshot: ChannelSnapshot) -> Outcome {
         let history = &mut self.history[channel];
         if version == 0 {
             return if snapshot.is_empty() { Ok(()) } else { Err("a user is there at version 0".into()) };
@@ -288,7 +288,7 @@ pub fn find(row: &Attendance, client: ClientId) -> Option<&ChannelClient> {
 }
 
 /// How many events it takes at least to tell the difference.
-fn visible(before: &Snapshot, after: &Snapshot) -> u64 {
+fn visible(before: &ChannelSnapshot, after: &ChannelSnapshot) -> u64 {
     let mut count = 0;
     let none = BTreeMap::new();
     let users: BTreeSet<&String> = before.keys().chain(after.keys()).collect();
