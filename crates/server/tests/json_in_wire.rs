@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-/// The command line prints values as given; settings are shown as read; topics write their own settings.
-const EXCEPT: [&str; 3] = ["cli", "config", "topics"];
+/// The command line prints values as given; settings are shown as read.
+const EXCEPT: [&str; 2] = ["cli", "config"];
 
 /// Code that writes JSON by hand, or from a type outside `tavern-wire`.
 const WRITERS: [&str; 6] =

@@ -4,20 +4,20 @@
 
 use super::api::HttpApi;
 use super::asset;
-use super::body::{HttpResponse, json, refusal, typed};
+use super::body::{HttpResponse, refusal, typed};
 use super::request::Query;
 use super::server::HttpConnection;
 use crate::config::ServerMode;
 use crate::practice::{self, Practice};
 use crate::topics::commands::PULL_WAIT_MS_MAX;
-use crate::topics::{policy, report, settings as subscription};
+use crate::webhook::SigningSecret;
 use bytes::Bytes;
 use http::request::Parts;
 use std::time::Duration;
 use tavern_domain::topic::{PARTIES, PRESENCE};
-use tavern_hub::topics::{TopicCaller, TopicCommand};
+use tavern_hub::topics::{SubscriptionChange, TopicCaller, TopicCommand};
 use tavern_wire::error::{Code, Refusal};
-use tavern_wire::json::api::{DemoSettings, NewSubscription, encode};
+use tavern_wire::json::api::DemoSettings;
 
 /// The subscription that the page reads, and its owner: no key can have such an id.
 const SUBSCRIPTION: &str = "demo";
@@ -108,14 +108,18 @@ async fn events(api: &HttpApi, parts: &Parts) -> Result<HttpResponse, Refusal> {
     let caller = TopicCaller { id: OWNER.into(), admin: false };
     let pulled = match topics.pull(&caller, SUBSCRIPTION, after, PULLED, wait).await {
         Err(refused) if refused.code == Code::NotFound => {
-            let body = encode(&NewSubscription { topics: &[PRESENCE, PARTIES], pull: true });
-            let change = Box::new(subscription::parse(&body, &policy(&api.config))?);
+            let change = Box::new(SubscriptionChange {
+                topics: Some(vec![PRESENCE.into(), PARTIES.into()]),
+                pull: Some(true),
+                spare_secret: SigningSecret::generate().expose(),
+                ..SubscriptionChange::default()
+            });
             topics.run(&caller, TopicCommand::PutSubscription { name: SUBSCRIPTION.into(), change }).await?;
             topics.pull(&caller, SUBSCRIPTION, None, PULLED, wait).await?
         }
         pulled => pulled?,
     };
-    Ok(json(report::pulled(&pulled)))
+    Ok(super::topics::pulled(&pulled))
 }
 
 #[cfg(test)]

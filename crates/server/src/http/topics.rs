@@ -2,7 +2,7 @@
 //! written. Everything is decided by the hub.
 
 use super::api::HttpApi;
-use super::body::{self, HttpResponse, typed, whole};
+use super::body::{HttpResponse, json, typed, whole};
 use super::idempotency::KeyState;
 use super::request::{self, Query};
 use super::rest::{holder_of, idempotency_key, page_of};
@@ -16,18 +16,20 @@ use http::StatusCode;
 use http::request::Parts;
 use hyper::body::Incoming;
 use serde::Deserialize;
-use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tavern_domain::Scope;
 use tavern_hub::topics::{
-    ANONYMOUS_PUBLISHER, DeadLetterChoice, PublishResult, ReplayFrom, TopicCaller, TopicCommand, TopicReply,
-    once_bytes,
+    ANONYMOUS_PUBLISHER, DeadLetterChoice, PublishResult, Pulled, ReplayFrom, TopicCaller, TopicCommand,
+    TopicReply, once_bytes,
 };
 use tavern_store::limits::{PAGE_ROWS, RETRY_AFTER_MS};
 use tavern_store::{Found, Read};
 use tavern_wire::error::{Code, Refusal};
-use tavern_wire::json::api::{Deleted, PublishReport, encode};
+use tavern_wire::json::api::{
+    self, DeadLetterList, Deleted, PublishReport, ReplayReport, RetryReport, SubscriptionList,
+    SubscriptionPut, TopicList, encode,
+};
 use tavern_wire::json::event::parse_events;
 use tavern_wire::json::parse_moment;
 
@@ -105,41 +107,45 @@ pub async fn answer(
     if reply == TopicReply::Done {
         return Ok(typed(&Deleted { deleted: segments.last().copied().unwrap_or_default() }));
     }
-    Ok(body::json(shown(api, caller, reply)?.to_string()))
+    shown(api, caller, &reply)
 }
 
 fn small(limit: usize) -> u32 {
     u32::try_from(limit).unwrap_or(u32::MAX)
 }
 
-fn shown(api: &HttpApi, caller: &TopicCaller, reply: TopicReply) -> Result<Value, Refusal> {
-    let subscription = |state: &_| report::subscription(caller, state, api.now());
+fn shown(api: &HttpApi, caller: &TopicCaller, reply: &TopicReply) -> Result<HttpResponse, Refusal> {
+    let now = api.now();
     Ok(match reply {
         TopicReply::Topics { topics, next } => {
-            json!({"topics": topics.iter().map(report::topic).collect::<Vec<_>>(), "next": next.as_deref()})
+            typed(&TopicList { topics: topics.iter().map(report::topic).collect(), next: next.as_deref() })
         }
-        TopicReply::Topic(topic) => report::topic(&topic),
+        TopicReply::Topic(topic) => typed(&report::topic(topic)),
         TopicReply::Subscriptions { subscriptions, next } => {
-            let rows: Vec<Value> = subscriptions.iter().map(subscription).collect();
-            json!({"subscriptions": rows, "next": next.as_deref()})
+            let reports = subscriptions.iter().map(|state| report::subscription(caller, state, now));
+            typed(&SubscriptionList { subscriptions: reports.collect(), next: next.as_deref() })
         }
-        TopicReply::Subscription(state) => subscription(&state),
+        TopicReply::Subscription(state) => typed(&report::subscription(caller, state, now)),
         TopicReply::Put { subscription, created, secret } => {
-            let mut answer = report::settings(caller, &subscription);
-            answer["created"] = created.into();
-            if let Some(secret) = secret {
-                answer["secret"] = secret.into();
-            }
-            answer
+            let settings = report::settings(caller, subscription);
+            typed(&SubscriptionPut { settings, created: *created, secret: secret.as_deref() })
         }
-        TopicReply::Replayed { from_seq, rewound } => json!({"from_seq": from_seq, "rewound": rewound}),
+        TopicReply::Pulled(events) => pulled(events),
+        TopicReply::Replayed { from_seq, rewound } => {
+            typed(&ReplayReport { from_seq: *from_seq, rewound: *rewound })
+        }
         TopicReply::DeadLetters { letters, next } => {
-            let letters: Vec<Value> = letters.iter().map(report::dead_letter).collect();
-            json!({"dead_letters": letters, "next": next.map(|seq| seq.to_string())})
+            let dead_letters = letters.iter().map(report::dead_letter).collect();
+            typed(&DeadLetterList { dead_letters, next: next.map(|seq| seq.to_string()) })
         }
-        TopicReply::Retried { retried, more } => json!({"retried": retried, "more": more}),
-        TopicReply::Done | TopicReply::Published(_) | TopicReply::Pulled(_) => return Err(unexpected()),
+        TopicReply::Retried { retried, more } => typed(&RetryReport { retried: *retried, more: *more }),
+        TopicReply::Done | TopicReply::Published(_) => return Err(unexpected()),
     })
+}
+
+/// Events for a client that pulls.
+pub fn pulled(events: &Pulled) -> HttpResponse {
+    json(api::pulled(&events.entries, events.count, events.first_seq, events.last_seq))
 }
 
 #[derive(Deserialize)]
@@ -330,8 +336,7 @@ async fn pull(
     let limit = query.number("limit", 1..=PULLED_MAX)?.map_or(PULLED, |limit| limit as u32);
     let wait = Duration::from_millis(query.number("wait_ms", 0..=PULL_WAIT_MS_MAX)?.unwrap_or(0));
     let after = query.number("after", 0..=u64::MAX)?;
-    let pulled = api.topics.pull(caller, name, after, limit, wait).await?;
-    Ok(body::json(report::pulled(&pulled)))
+    api.topics.pull(caller, name, after, limit, wait).await.map(|events| pulled(&events))
 }
 
 #[cfg(test)]

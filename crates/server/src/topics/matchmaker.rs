@@ -2,11 +2,11 @@
 //! and shown like any other. Must hold: what the configuration says is so soon after the start, on whichever node it starts.
 
 use super::{TopicsApi, policy, settings};
-use serde_json::json;
+use crate::webhook::SigningSecret;
 use std::sync::Arc;
 use std::time::Duration;
 use tavern_domain::topic::PARTIES;
-use tavern_hub::topics::{TopicCaller, TopicCommand};
+use tavern_hub::topics::{SubscriptionChange, TopicCaller, TopicCommand};
 use tavern_wire::error::{Code, Refusal};
 
 /// Its name, and its owner: no key can have such an id.
@@ -43,11 +43,17 @@ async fn settle(api: &TopicsApi) -> Result<(), Refusal> {
             outcome => outcome.map(drop),
         };
     };
-    // A ticket that waits for others is a player who waits.
-    let mut body = json!({"topics": [PARTIES], "callback": url, "timeout_ms": 0, "max_events": 100});
-    if let Some(secret) = &parties.matchmaker_secret {
-        body["secret"] = json!(secret.expose());
-    }
-    let change = Box::new(settings::parse(body.to_string().as_bytes(), &policy(&api.config))?);
-    api.run(&caller, TopicCommand::PutSubscription { name: NAME.into(), change }).await.map(drop)
+    let change = SubscriptionChange {
+        topics: Some(vec![PARTIES.into()]),
+        callback: Some(url.as_str().into()),
+        // Players wait for every ticket: it is sent at once.
+        timeout_ms: Some(0),
+        max_events: Some(100),
+        secret: parties.matchmaker_secret.as_ref().map(|secret| secret.expose().to_owned()),
+        spare_secret: SigningSecret::generate().expose(),
+        ..SubscriptionChange::default()
+    };
+    settings::check(&change, &policy(&api.config))?;
+    let put = TopicCommand::PutSubscription { name: NAME.into(), change: Box::new(change) };
+    api.run(&caller, put).await.map(drop)
 }

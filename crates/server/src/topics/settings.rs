@@ -37,17 +37,7 @@ fn bad(message: impl Into<std::borrow::Cow<'static, str>>) -> Refusal {
 /// What is to change of a subscription. Only addresses that this policy allows may be called.
 pub fn parse(body: &[u8], policy: &Policy) -> Result<SubscriptionChange, Refusal> {
     let body: SubscriptionBody = object(body, "give the settings of a subscription")?;
-    if let Some(callback) = &body.callback {
-        // A name is looked at again whenever it is dialled.
-        WebhookTarget::parse(callback, policy).map_err(|error| bad(format!("`callback`: {error}")))?;
-    }
-    if let Some(secret) = &body.secret {
-        SigningSecret::parse(secret).map_err(|error| bad(format!("`secret`: {error}")))?;
-    }
-    if let Some(headers) = &body.headers {
-        check_headers(headers)?;
-    }
-    Ok(SubscriptionChange {
+    let change = SubscriptionChange {
         topics: body.topics.map(|topics| topics.into_iter().map(Into::into).collect()),
         callback: body.callback.map(Into::into),
         timeout_ms: body.timeout_ms,
@@ -61,7 +51,24 @@ pub fn parse(body: &[u8], policy: &Policy) -> Result<SubscriptionChange, Refusal
         concurrency: body.concurrency,
         pull: body.pull,
         spare_secret: SigningSecret::generate().expose(),
-    })
+    };
+    check(&change, policy)?;
+    Ok(change)
+}
+
+/// Checks what depends on the configuration or on libraries of the server.
+pub fn check(change: &SubscriptionChange, policy: &Policy) -> Result<(), Refusal> {
+    if let Some(callback) = &change.callback {
+        // A host name is resolved and checked again at every connection.
+        WebhookTarget::parse(callback, policy).map_err(|error| bad(format!("`callback`: {error}")))?;
+    }
+    if let Some(secret) = &change.secret {
+        SigningSecret::parse(secret).map_err(|error| bad(format!("`secret`: {error}")))?;
+    }
+    if let Some(headers) = &change.headers {
+        check_headers(headers)?;
+    }
+    Ok(())
 }
 
 fn check_headers(headers: &BTreeMap<String, String>) -> Result<(), Refusal> {

@@ -6,6 +6,7 @@ mod channel;
 mod node;
 mod party;
 mod session;
+mod subscription;
 mod topic;
 mod user;
 
@@ -15,7 +16,11 @@ pub use node::{
 };
 pub use party::{FormRefusal, PartyList, PingReply, form_command, party_in};
 pub use session::{MailboxReport, SessionReport};
-pub use topic::{Deleted, NewSubscription, PublishReport};
+pub use subscription::{
+    DeadLetterEvent, DeadLetterList, DeadLetterView, QueueDetails, ReplayReport, RetryReport,
+    SubscriptionList, SubscriptionPut, SubscriptionReport, SubscriptionView, pulled,
+};
+pub use topic::{Deleted, PublishReport, TopicList, TopicReport};
 pub use user::{
     ActivityReport, ChannelPresence, ClientPresence, HoldRequest, InboxList, InboxMessageReport, UserDetails,
     UserList, UserListEntry, parse_hold, parse_visibility,

@@ -1,4 +1,4 @@
-//! Topics: the answer to a publish, and settings of a subscription that the server makes itself.
+//! Topics: the reply to a publish, and reports about topics.
 
 use serde::Serialize;
 
@@ -18,9 +18,19 @@ pub struct Deleted<'a> {
     pub deleted: &'a str,
 }
 
-/// The settings of a subscription to be pulled.
+/// `GET /v1/topics/{topic}`.
 #[derive(Clone, Copy, Debug, Serialize)]
-pub struct NewSubscription<'a> {
-    pub topics: &'a [&'a str],
-    pub pull: bool,
+pub struct TopicReport<'a> {
+    pub topic: &'a str,
+    pub publisher: Option<&'a str>,
+    pub events: u64,
+    pub subscriptions: u64,
+    pub created_at: u64,
+}
+
+/// `GET /v1/topics`.
+#[derive(Clone, Debug, Serialize)]
+pub struct TopicList<'a> {
+    pub topics: Vec<TopicReport<'a>>,
+    pub next: Option<&'a str>,
 }
