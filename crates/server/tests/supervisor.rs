@@ -53,7 +53,6 @@ const CASES: &[Case] = &[
     task("adoption"),
     task("delivery"),
     Case { how: "return", ..task("delivery") },
-    task("retention"),
     task("samples"),
     Case { set: &["metrics.statsd=127.0.0.1:9"], ..task("statsd") },
     Case { set: &["metrics.log_ms=60000"], ..task("metrics-log") },

@@ -28,7 +28,7 @@ use tavern_store::{Found, Read};
 use tavern_wire::error::{Code, Refusal};
 use tavern_wire::json::api::{
     self, DeadLetterList, Deleted, PublishReport, ReplayReport, RetryReport, SubscriptionList,
-    SubscriptionPut, TopicList, encode,
+    SubscriptionPutReply, TopicList, encode,
 };
 use tavern_wire::json::event::parse_events;
 use tavern_wire::json::parse_moment;
@@ -128,7 +128,7 @@ fn shown(api: &HttpApi, caller: &TopicCaller, reply: &TopicReply) -> Result<Http
         TopicReply::Subscription(state) => typed(&report::subscription(caller, state, now)),
         TopicReply::Put { subscription, created, secret } => {
             let settings = report::settings(caller, subscription);
-            typed(&SubscriptionPut { settings, created: *created, secret: secret.as_deref() })
+            typed(&SubscriptionPutReply { settings, created: *created, secret: secret.as_deref() })
         }
         TopicReply::Pulled(events) => pulled(events),
         TopicReply::Replayed { from_seq, rewound } => {

@@ -18,7 +18,7 @@ pub use party::{FormRefusal, PartyList, PingReply, form_command, party_in};
 pub use session::{MailboxReport, SessionReport};
 pub use subscription::{
     DeadLetterEvent, DeadLetterList, DeadLetterView, QueueDetails, ReplayReport, RetryReport,
-    SubscriptionList, SubscriptionPut, SubscriptionReport, SubscriptionView, pulled,
+    SubscriptionList, SubscriptionPutReply, SubscriptionReport, SubscriptionView, pulled,
 };
 pub use topic::{Deleted, PublishReport, TopicList, TopicReport};
 pub use user::{

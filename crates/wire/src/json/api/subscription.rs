@@ -31,7 +31,7 @@ pub struct SubscriptionView<'a> {
 
 /// `PUT /v1/subscriptions/{name}`.
 #[derive(Clone, Debug, Serialize)]
-pub struct SubscriptionPut<'a> {
+pub struct SubscriptionPutReply<'a> {
     #[serde(flatten)]
     pub settings: SubscriptionView<'a>,
     pub created: bool,
