@@ -1,10 +1,10 @@
-//! What the hub knows of a connection: its number, how events are written to it, and why it is closed.
+//! A connection as the hub sees it: its number, how events are written to it, and why it is closed.
 
-/// The server's number for an attached transport.
+/// The server's number for an attached connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct LinkId(pub u32);
 
-/// How events are written for a transport.
+/// How events are written to a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EventFormat {
     WebSocket,
@@ -20,27 +20,27 @@ pub struct Link {
     pub format: EventFormat,
 }
 
-/// Why the server closes a transport, and whether the client should come back.
-/// Close codes: 4000–4499 mean "do not retry as you are", 4500–4999 mean "come back".
+/// Why the server closes a connection, and whether the client should reconnect.
+/// Close codes: 4000–4499 mean "do not retry unchanged", 4500–4999 mean "reconnect".
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CloseReason {
-    /// A newer transport was attached to the session.
+    /// A newer connection was attached to the session.
     Superseded,
     /// The client sent `bye`.
     Bye,
-    /// The token ended; a fresh one is needed.
+    /// The token expired; a fresh one is needed.
     TokenExpired,
-    /// No hello came in time, or the token was refused.
+    /// No hello arrived in time, or the token was refused.
     Unauthenticated,
     /// Too many refused commands in a row.
     Abuse,
-    /// It did not read fast enough; the session may be resumed.
+    /// The client did not read fast enough; the session can be resumed.
     SlowReader,
-    /// It did not answer a ping; the session may be resumed.
+    /// The client did not answer a ping; the session can be resumed.
     Silent,
-    /// The server is stopping; the session may be resumed, here or elsewhere.
+    /// The server is stopping; the session can be resumed, here or on another node.
     Closing,
-    /// Its session was ended over another transport; a new one can begin.
+    /// The session was ended over another connection; a new one can begin.
     Ended,
 }
 

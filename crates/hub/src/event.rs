@@ -128,7 +128,7 @@ fn decimal_digits(number: usize) -> usize {
     itoa::Buffer::new().format(number).len()
 }
 
-/// The sets of names that people listen to.
+/// The namespaces of names that can be listened to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Namespace {
@@ -145,7 +145,7 @@ pub enum Namespace {
 /// How many spaces there are.
 pub const SPACES: usize = 5;
 
-/// Physical bytes of all events alive on one shard, each counted once however many mailboxes hold it.
+/// Physical bytes of all live events on one shard, each counted once however many mailboxes hold it.
 #[derive(Debug, Default)]
 pub struct EventMemory {
     bytes: Cell<usize>,

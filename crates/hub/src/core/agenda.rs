@@ -1,4 +1,4 @@
-//! Everything on a shard that happens by itself, by the time it is due.
+//! The timers of a shard, ordered by the time they are due.
 //! Must hold: nothing fires early; a timer that was set fires once unless it is cancelled.
 
 use crate::connection::LinkId;
@@ -10,30 +10,30 @@ use std::sync::Arc;
 use tavern_domain::Time;
 use tavern_store::PresenceKey;
 
-/// What is due. A timer may be stale: its handler checks the present state.
+/// A timer. It may be stale: its handler checks the current state.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Timer {
     /// The grace period of a lost client ends.
     GraceEnds(PresenceKey),
     /// A hold of an app or a party ends.
     HoldEnds(PresenceKey),
-    /// The sum of a channel's presence changes is sent to its watchers.
+    /// The collected presence changes of a channel are sent to its watchers.
     PresenceTick(Arc<str>),
-    /// Changes of a watched channel are missing, or its first watcher has not come: look at it.
+    /// Changes of a watched channel are missing, or its first watcher never arrived: check it.
     ChannelCheck(Arc<str>),
-    /// Presence changes that the store did not take are tried again.
+    /// Presence changes that the store did not accept are retried.
     RetryPresence,
     /// An inbox that could not be read is read again.
     RetryInbox(Arc<str>),
-    /// Something of a party ends: an invite, a gathering, the grace period of a member.
+    /// A deadline of a party: an invite, a ticket, the grace period of a member.
     PartyDue(u64),
-    /// A party command that waits for a user to be online looks again.
+    /// A party command that waits for a user to come online checks again.
     RetryParty(u64),
     /// An answer has waited long enough for the snapshot of the user's party; the number of the request.
     SnapshotTimeout(LinkId, u64),
     /// A party snapshot that could not be read is read again.
     RetryPartyView(Arc<str>),
-    /// The disconnect of a followed user was held back long enough.
+    /// A disconnect of a followed user was held back long enough.
     DisconnectShown(Arc<str>),
     /// Users that could not be loaded are loaded again.
     RetryPeople,
@@ -43,11 +43,11 @@ pub(crate) enum Timer {
     ServiceFeed,
     /// A session on its way to or from another node.
     Migration(u64),
-    /// A session left: is its client present under the new node?
+    /// A session migrated: check that its client is present under the new node.
     Departed,
-    /// A client that pulls and waits looks at its queue again.
+    /// A waiting pull checks its queue again.
     Pull(u64),
-    /// The log of topics is looked at: what is too old or too much goes.
+    /// Retention checks the topic log for events that are too old or too many.
     Retention,
     /// A name is released on the bus, unless it has a listener again.
     NameUnused(Namespace, Arc<[u8]>),

@@ -1,5 +1,5 @@
-//! Sessions come, go and come back: opening, attaching a transport, detaching it, parking a poll.
-//! Must hold: a session has at most one transport; a newer one supersedes the older; only its own user resumes it.
+//! Opening sessions, attaching and detaching connections, parking polls.
+//! Must hold: a session has at most one connection; a newer one supersedes the older; only its own user resumes it.
 
 use crate::connection::{CloseReason, EventFormat, Link, LinkId};
 use crate::core::listener::{ListenerId, ListenerKind};
@@ -7,11 +7,11 @@ use crate::core::session::Session;
 use crate::core::{Core, Notice};
 use tavern_domain::{ClientId, Identity, SessionKey, Time};
 
-/// A session was found and has this transport now.
+/// A session was found and has this connection now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Attached {
     pub listener: ListenerId,
-    /// The client claims events the mailbox never had: its count starts again.
+    /// The client claims events the mailbox never had: its sequence numbers start again.
     pub reset: bool,
 }
 
@@ -37,7 +37,7 @@ impl Core {
         (!session.frozen).then_some(id)
     }
 
-    /// One that is on its way to another node too.
+    /// Also finds a session that is on its way to another node.
     pub(crate) fn find_any_session(&self, key: SessionKey) -> Option<ListenerId> {
         let id = *self.sessions.get(&key.half())?;
         let session = self.listeners.get(id)?.session()?;
@@ -81,7 +81,7 @@ impl Core {
         Some(Attached { listener: id, reset: !known })
     }
 
-    /// Whether a client with this identity may come back to a session.
+    /// Whether a client with this identity may resume a session.
     pub(crate) fn may_resume(&self, id: ListenerId, identity: &Identity) -> bool {
         self.session(id).is_some_and(|session| {
             session.identity.user == identity.user
@@ -89,7 +89,7 @@ impl Core {
         })
     }
 
-    /// Takes the transport away from a session because another one comes.
+    /// Detaches the connection of a session because another one is attached.
     pub(crate) fn supersede(&mut self, id: ListenerId) {
         let Some(listener) = self.listeners.get_mut(id) else { return };
         listener.dirty = false;
@@ -155,7 +155,7 @@ impl Core {
     }
 }
 
-/// The session that a client is publicly known as. Walks over all of them: for people who ask, not for hot paths.
+/// The session with a public client id. Scans all sessions: for the API, not for hot paths.
 pub fn find_client(core: &Core, client: ClientId) -> Option<ListenerId> {
     let is = |id: &ListenerId| {
         core.listeners.get(*id).and_then(|l| l.session()).is_some_and(|s| s.client == client)

@@ -1,5 +1,5 @@
-//! May this session do this here? The token decides first, then the app's hook when there is one, else the
-//! configuration. What the app answered is kept for a short, stated time.
+//! Authorization: whether a session may do something on a channel. The token decides first, then the app's authorize
+//! hook if there is one, else the configuration. Answers of the hook are cached for a short, configured time.
 //! Must hold: no answer means no; an answer is used for exactly the user, channel and verb it was given for.
 
 use crate::connection::LinkId;
@@ -11,7 +11,7 @@ use std::sync::Arc;
 use tavern_domain::channel::{Channel, Reach};
 use tavern_domain::{Identity, Time, Verb, pattern};
 
-/// What the app's hook is asked.
+/// A question to the app's hook.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct AuthorizeQuery {
     pub user: Option<Arc<str>>,
@@ -27,7 +27,7 @@ pub enum AuthorizeAnswer {
     Instead(Arc<str>),
 }
 
-/// The answer to a right that was asked for.
+/// The result of an authorization check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Permission {
     Yes,
@@ -37,7 +37,7 @@ pub enum Permission {
     Ask(AuthorizeQuery),
 }
 
-/// Answers cached on one shard. Beyond this the expired ones go, and if that is not enough all of them.
+/// Answers cached on one shard. Above this the expired ones are evicted, and if that is not enough all of them.
 const ANSWERS_MAX: usize = 100_000;
 /// The shortest time an answer is kept, so that the command it was asked for can run.
 const ANSWER_MIN_MS: u64 = 250;
@@ -46,7 +46,7 @@ const ANSWER_MIN_MS: u64 = 250;
 #[derive(Debug, Default)]
 pub struct Authorizer {
     answers: HashMap<AuthorizeQuery, (AuthorizeAnswer, Time), RandomState>,
-    /// Questions that the hook has not answered yet, and who waits.
+    /// Questions that the hook has not answered yet, and the connections that wait.
     waiting: HashMap<AuthorizeQuery, Vec<LinkId>, RandomState>,
 }
 

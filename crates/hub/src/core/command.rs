@@ -1,4 +1,4 @@
-//! A command on its way: who sent it, what its outcome can be, and what every command needs: a session, a right, a reply.
+//! A command in progress: who sent it, its possible outcomes, and what every command needs: a session, a right, a reply.
 
 use super::{CommandReply, Core, ReplyTo};
 use crate::connection::{CloseReason, Link};
@@ -14,7 +14,7 @@ use tavern_store::limits::RETRY_AFTER_MS;
 use tavern_wire::error::{Code, Refusal};
 use tavern_wire::json::{self, BadRequest, ParsedCommand};
 
-/// Who sends a command, and over what.
+/// The sender of a command, and its connection.
 #[derive(Clone, Debug)]
 pub struct Caller {
     pub link: Link,
@@ -25,9 +25,9 @@ pub struct Caller {
     pub identity: Option<Identity>,
     /// Refused commands before any hello.
     pub(crate) refusals: u16,
-    /// The command that it waits for, from `Flow::Wait` on. It moves with the caller to another shard.
+    /// The command in progress, from `Flow::Wait` on. It moves with the caller to another shard.
     pub(crate) waiting: Option<Box<WaitingCommand>>,
-    /// The session it names was looked for already.
+    /// The session it names was looked up already.
     pub sought: bool,
     /// It takes replies later, by `Shard::next_reply`, and may send more meanwhile.
     pub(crate) pipelines: bool,
@@ -38,7 +38,7 @@ pub struct Caller {
 pub(crate) enum WaitingCommand {
     /// It cannot begin before the commands that its connection has pipelined are answered.
     Unbegun(Result<ParsedCommand<'static>, BadRequest<'static>>),
-    /// It has begun, and goes on when a right, the bus, a session or a snapshot that it asked for is there.
+    /// It has begun, and continues when the right, bus confirmation, session or snapshot it waits for is there.
     Paused(ParsedCommand<'static>),
     /// The store has it; its reply comes under this id.
     Submitted(Option<Box<str>>),
@@ -65,7 +65,7 @@ impl Caller {
         self.waiting.is_some()
     }
 
-    /// The session that its waiting hello is coming back to.
+    /// The session that its waiting hello resumes.
     pub(crate) fn returns_to(&self) -> Option<ListenerId> {
         match self.waiting.as_deref()? {
             WaitingCommand::Hello(_, hello) => Some(hello.listener),
@@ -84,7 +84,7 @@ impl Caller {
     }
 }
 
-/// What happens to the caller next. The reply, if there is one, is in the buffer.
+/// The next step of the caller. The reply, if there is one, is in the buffer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Flow {
     Done,
@@ -102,7 +102,7 @@ pub enum Flow {
 
 pub(crate) enum CommandStop {
     Refused(Refusal),
-    /// Something is missing that was asked for: the command goes on when its link is named in `Effects::ready`.
+    /// The command lacks something it has requested: it continues when its link is named in `Effects::ready`.
     Pause,
     /// The store has the command, and the reply was claimed.
     Submitted,
@@ -193,7 +193,7 @@ pub(crate) fn subscribe_on_bus(
     Ok(())
 }
 
-/// The channel a session may use: the one it named, or the one the app put in its place.
+/// The channel a session may use: the one it named, or the one the app's hook substituted.
 pub(crate) fn permitted(
     core: &mut Core,
     caller: &Caller,

@@ -1,4 +1,4 @@
-//! What the server must carry out after calling a shard.
+//! Effects: the work that the server carries out after a call to a shard.
 
 use crate::connection::{CloseReason, LinkId};
 use crate::core::authorize::AuthorizeQuery;
@@ -20,7 +20,7 @@ pub struct Effects {
     pub shard_messages: Vec<Vec<ShardMessage>>,
     /// Messages for the other nodes.
     pub bus_messages: Vec<tavern_store::BusPacket>,
-    /// What the store must do.
+    /// Work for the store.
     pub work: Vec<(Ticket, Work)>,
     /// Presence changes for other shards, by shard number.
     pub channel_updates: Vec<(usize, ChannelUpdate)>,

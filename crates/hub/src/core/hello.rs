@@ -1,4 +1,4 @@
-//! A `hello` between its beginning and its reply: the session that it opens or comes back to, and how that gets its transport.
+//! A `hello` between its start and its reply: the session that it opens or resumes, and how that gets its connection.
 
 use super::command::{Caller, CommandResult, refuse};
 use super::listener::ListenerId;
@@ -27,13 +27,13 @@ pub(crate) enum Resumption {
     Kept,
     /// The client names the session that its transport has: only its cursor moves.
     Own,
-    /// A single command, which has no transport to attach, asks whether the session lives.
+    /// A single command, which has no transport to attach, checks whether the session lives.
     Known,
     /// The session gets this transport.
     Attach,
 }
 
-/// The transport of a hello is gone before it came back to its session, which may be lost from now on.
+/// The connection of a hello closed before it resumed its session, which may be lost from now on.
 pub(crate) fn abandon(core: &mut Core, caller: &Caller) {
     let Some(id) = caller.returns_to() else { return };
     if let Some(session) = core.session_mut(id).filter(|session| session.returning == Some(caller.link.id)) {
@@ -111,7 +111,7 @@ pub(crate) fn write_hello(
     reply::hello(body, &reply);
 }
 
-/// Without a session to come back to: the one this transport has, with a fresh token, or a new one.
+/// Without a session to resume: the one this transport has, with a fresh token, or a new one.
 pub(crate) fn keep_or_open(
     core: &mut Core,
     caller: &Caller,

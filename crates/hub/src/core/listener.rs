@@ -37,7 +37,7 @@ pub struct Listener {
     pub stamp: u64,
     pub mailbox: Mailbox,
     pub subscriptions: Subscriptions,
-    /// What it has received on another node, while some of that may still arrive here.
+    /// The messages it has received on another node, while some of them may still arrive here.
     pub heard_elsewhere: Option<Box<ReceivedElsewhere>>,
     /// Subscriptions by namespace: channels, patterns, shard channels, watched channels.
     pub counts: [u32; SPACES],
@@ -133,7 +133,7 @@ impl Listeners {
         }
     }
 
-    /// For numbers that stand in a roster: those listeners exist.
+    /// For numbers from a routing list: those listeners exist.
     pub fn at(&mut self, index: u32) -> &mut Listener {
         match &mut self.slots[index as usize] {
             ListenerSlot::Used(listener) => listener,

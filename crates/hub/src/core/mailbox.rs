@@ -1,7 +1,7 @@
-//! A mailbox: what one consumer has not yet read, bounded, in order, with a cursor.
-//! Events are numbered from 1 by their place; the mailbox holds references. What was handed to a push transport stays
+//! A mailbox: the events that one consumer has not yet read, bounded, in order, with a cursor.
+//! Events are numbered from 1; the mailbox holds references. Events handed to a push transport stay
 //! as history for a resume while there is room. Knows no transports and no policies.
-//! Must hold: numbers have no holes; `first - 1 <= last`; what was dropped unread is seen as a gap by the reader.
+//! Must hold: numbers have no holes; `first - 1 <= last`; the reader gets a gap for events that were dropped unread.
 
 use crate::event::Event;
 use std::collections::VecDeque;
@@ -211,8 +211,8 @@ mod tests {
             assert_eq!(mailbox.push(event(at), bounds), 0);
         }
         mailbox.mark_sent(2);
-        assert_eq!(mailbox.push(event(3), bounds), 0, "a sent one went");
-        assert_eq!(mailbox.push(event(4), bounds), 0, "another sent one went");
+        assert_eq!(mailbox.push(event(3), bounds), 0, "a sent event is dropped");
+        assert_eq!(mailbox.push(event(4), bounds), 0, "another sent event is dropped");
         assert_eq!(mailbox.gap(), None);
         assert_eq!(mailbox.push(event(5), bounds), 1);
         assert_eq!(mailbox.gap(), Some((3, 3)));
@@ -268,7 +268,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever happens: gap and unread events together are exactly the numbers after what was sent.
+        /// After any sequence of operations: gap and unread events together are exactly the numbers after the last
+        /// sent event.
         #[test]
         fn gap_and_unread_cover_everything_after_the_cursor(steps in prop::collection::vec(step(), 0..120)) {
             let bounds = MailboxLimits { events: 6, bytes: 800 };

@@ -1,7 +1,7 @@
-//! What all features of a shard share: sessions and their mailboxes, the routing table, pending replies, the effects for the
-//! server and the queue of notices between features. Ordinary synchronous code: time, randomness and bytes come in, effects
-//! go out. It knows no feature. Must hold: a publish reaches every subscription that was confirmed before it; each listener
-//! gets messages in publish order.
+//! The state that all features of a shard share: sessions and their mailboxes, the routing table, pending replies, the
+//! effects for the server and the queue of notices between features. Synchronous code: time, randomness and bytes come
+//! in, effects go out. It knows no feature. Must hold: a publish reaches every subscription that was confirmed before it;
+//! each listener gets messages in publish order.
 
 mod agenda;
 pub mod attach;
@@ -78,7 +78,7 @@ pub struct Core {
     pub effects: Effects,
     /// Something was published in this turn that may reach other nodes.
     publishing: bool,
-    /// The code of the last command's refusal; over HTTP it fixes the status.
+    /// The code of the last command's refusal; over HTTP it determines the status.
     pub refused_with: Option<Code>,
     stamp: u64,
 }
@@ -86,7 +86,7 @@ pub struct Core {
 /// Which feature a store operation belongs to: it gets the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Feature {
-    /// No one waits for the answer and nothing depends on it.
+    /// No feature waits for the answer and nothing depends on it.
     None,
     Presence,
     People,
@@ -121,7 +121,7 @@ pub(crate) trait WatchedVersions {
     fn known_version(&self, channel: &str) -> Option<u64>;
     /// The version where the events of a new watcher start.
     fn base(&self, channel: &str) -> Option<u64>;
-    /// Whether something that a session does is not decided yet.
+    /// Whether a change that a session has begun is not decided yet.
     fn is_busy(&self, id: ListenerId) -> bool;
 }
 
@@ -193,7 +193,7 @@ impl Core {
         self.notices.pop_front()
     }
 
-    /// Gives the store something to do; the feature gets the answer.
+    /// Submits work to the store; the feature gets the answer.
     pub(crate) fn submit(&mut self, feature: Feature, work: Work) -> Ticket {
         self.tickets += 1;
         let ticket = Ticket(self.tickets << Feature::BITS | feature as u64);

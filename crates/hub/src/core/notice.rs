@@ -10,25 +10,25 @@ use tavern_store::{PresenceKey, StoreAnswer};
 
 #[derive(Debug)]
 pub(crate) enum Notice {
-    /// A session was opened here, or came from another node.
+    /// A session was opened here, or migrated from another node.
     SessionOpened { id: ListenerId, adopted: bool },
-    /// A session has a transport again; with a cursor, everything up to it is acknowledged.
+    /// A session has a connection again; with a cursor, everything up to it is acknowledged.
     SessionAttached { id: ListenerId, acknowledged: Option<u64> },
-    /// The client of a session without a transport is here again, and attaches one in a moment.
+    /// The client of a detached session is here again, and attaches a connection in a moment.
     SessionReturns { id: ListenerId },
-    /// No change of a user's presence in their own channel is under way any more: others can find them as they are.
+    /// No presence change of a user in their own channel is in progress any more: other nodes see them as they are.
     UserAnnounced { user: Arc<str> },
     /// A session must end: every feature forgets it, then the core does.
     SessionEnds { id: ListenerId },
     /// The last local watcher of a channel's presence is gone.
     ChannelUnwatched { channel: Arc<str> },
-    /// What is known of a channel's presence may be stale: it must be read again.
+    /// The cached presence of a channel may be stale: it must be read again.
     ChannelStale { channel: Arc<str> },
     /// A watched channel was read; watchers get the changes after `base`.
     ChannelLoaded { channel: Arc<str>, base: u64 },
     /// The presence of a channel changed: for its watchers here.
     PresenceChanged(ChannelUpdate),
-    /// Something about a user changed: for their sessions and followers on all nodes.
+    /// A fact about a user changed: for their sessions and followers on all nodes.
     StatusUpdate { user: Arc<str>, update: UserUpdate },
     /// A user's inbox or party may have changed.
     InboxChanged { user: Arc<str> },
@@ -36,9 +36,9 @@ pub(crate) enum Notice {
     VisibilityLoaded { user: Arc<str> },
     /// The visibility of a local user could not be loaded: commands that wait for it are refused.
     VisibilityFailed { user: Arc<str>, answer: StoreAnswer },
-    /// A local user is visible to others than before, in every channel their sessions are present in.
+    /// The visibility of a local user changed, in every channel their sessions are present in.
     VisibilityChanged { user: Arc<str>, visibility: Visibility },
-    /// A user is visible to others than before in one channel.
+    /// The visibility of a user changed in one channel.
     VisibilityChangedIn { key: PresenceKey, visibility: Visibility },
     /// A user's presence changed in a way that concerns their party. `recorded`: a deadline for it was committed.
     MemberChanged { user: Arc<str>, recorded: bool },
@@ -48,14 +48,14 @@ pub(crate) enum Notice {
     HoldChanged { key: PresenceKey },
     /// A client joined a channel although its session has ended meanwhile.
     ClientWithoutSession { key: PresenceKey, client: ClientId },
-    /// A session stays here after all: its client is announced again wherever it is present.
+    /// A migration was cancelled and the session stays here: its client is announced again wherever it is present.
     SessionStays { id: ListenerId },
-    /// A session came from another node: its client is present under this node from now on.
+    /// A session migrated here: its client is present under this node from now on.
     PresenceMoved { id: ListenerId, channel: Arc<str>, state: Option<ClientState> },
     /// The client of a session that moved is not present under its new node.
     ClientLost { identity: Box<Identity>, client: ClientId, channel: Arc<str>, loss: ClientLoss },
-    /// A session came from another node with the statuses its client knows.
+    /// A session migrated here with the statuses its client knows.
     StatusesMoved { id: ListenerId, told: Vec<(Arc<str>, u64)> },
-    /// A session must be packed up for another node.
+    /// A session must be packed for another node.
     SessionPacks { half: u64 },
 }

@@ -1,18 +1,18 @@
-//! Long-polls: one arrives, is answered or parked, and is answered empty when its time is over.
+//! Long-polls: one arrives, is answered or parked, and is answered empty at its timeout.
 
 use super::Core;
 use crate::connection::{EventFormat, Link, LinkId};
 use crate::core::listener::ListenerId;
 use tavern_domain::{Identity, SessionKey, limits};
 
-/// What became of a poll.
+/// The result of a poll.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Poll {
-    /// Something is there, or the client did not want to wait: answer with `render_poll`.
+    /// There are events, or the client did not want to wait: answer with `render_poll`.
     Ready { reset: bool },
-    /// It waits; the link is named in `Effects` when there is something or its time is over.
+    /// It is parked; the link is named in `Effects` when there are events or at its timeout.
     Parked,
-    /// No such session, or not this user's.
+    /// There is no such session, or it belongs to another user.
     Unknown,
 }
 
@@ -47,7 +47,7 @@ pub(crate) fn arrive(
     Poll::Parked
 }
 
-/// A poll may name its session only; a token that comes along must be of the same user.
+/// A poll may name its session only; a token that is sent along must be of the same user.
 fn identity_of(core: &Core, id: ListenerId, given: Option<&Identity>) -> Option<Identity> {
     let own = &core.listeners.get(id)?.session()?.identity;
     match given {
@@ -57,7 +57,7 @@ fn identity_of(core: &Core, id: ListenerId, given: Option<&Identity>) -> Option<
     }
 }
 
-/// Ten percent either way, so that a crowd of polls does not return together.
+/// Ten percent jitter, so that many polls do not return together.
 fn jittered(core: &mut Core, ms: u64) -> u64 {
     let tenth = ms / 10;
     if tenth == 0 {
@@ -70,7 +70,7 @@ pub(crate) fn is_due(core: &mut Core, id: ListenerId) {
     let now = core.now;
     let Some(listener) = core.listeners.get_mut(id) else { return };
     let Some(session) = listener.session_mut() else { return };
-    // The entry may be of an earlier poll of this session.
+    // The timer may belong to an earlier poll of this session.
     if session.parked_until.is_some_and(|until| until <= now) && !listener.dirty {
         listener.dirty = true;
         core.effects.dirty.push(id);

@@ -9,7 +9,7 @@ pub fn open(core: &mut Core, link: Link) -> ListenerId {
     core.listeners.insert(ListenerKind::Redis { pushing: true, waiting: false }, Some(link))
 }
 
-/// `TAVERN.MODE`: whether a Redis listener is pushed to, or asks.
+/// `TAVERN.MODE`: whether events are pushed to a Redis listener, or polled by it.
 pub fn set_pushing(core: &mut Core, id: ListenerId, on: bool) {
     let Some(listener) = core.listeners.get_mut(id) else { return };
     if let ListenerKind::Redis { pushing, .. } = &mut listener.kind {

@@ -1,5 +1,5 @@
-//! Events into bytes, for each way they travel. What a socket refuses stays in the mailbox as references.
-//! Must hold: an event is marked as sent only when all of its bytes were taken, or the caller keeps the rest.
+//! Renders events into bytes, for each transport. Events that a socket does not accept stay in the mailbox as references.
+//! Must hold: an event is marked as sent only when all of its bytes were accepted, or the caller keeps the rest.
 
 use crate::connection::{EventFormat, LinkId};
 use crate::core::listener::ListenerId;
@@ -39,8 +39,8 @@ impl Scratch {
     }
 
     /// Appends unread events to the buffer until about `room` bytes are in it, for the transport that the listener has: one
-    /// that was superseded and does not know yet gets nothing. `settle` reports what became of them. Returns whether more is
-    /// waiting.
+    /// that was superseded and does not know yet gets nothing. `settle` reports how many were written. Returns whether
+    /// more is waiting.
     pub fn fill(&mut self, core: &mut Core, id: ListenerId, to: LinkId, room: usize) -> bool {
         let Some(listener) = core.listeners.get_mut(id) else { return false };
         let Some(link) = listener.link.filter(|link| link.id == to) else { return false };
@@ -75,10 +75,10 @@ impl Scratch {
         }
     }
 
-    /// The first `written` bytes of the scratch are gone. Events that began to go are sent; returns where the last of
-    /// them ends, so that the caller keeps `written..end` for later. The others stay unread.
+    /// The first `written` bytes of the scratch are written. Events of which a byte is written are sent; returns where
+    /// the last of them ends, so that the caller keeps `written..end` for later. The others stay unread.
     pub fn settle(&self, core: &mut Core, id: ListenerId, written: usize) -> usize {
-        // An event whose first byte was taken has begun: count those that start before `written`.
+        // An event whose first byte was written has begun: count those that start before `written`.
         let begun = match self.ends.iter().position(|(end, _)| *end >= written) {
             _ if written <= self.own => 0,
             Some(index) => index + 1,

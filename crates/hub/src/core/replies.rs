@@ -1,6 +1,6 @@
-//! Replies that commands wait for: who gets which, and in which order.
-//! A transport that pipelines has begun commands before its earlier ones were answered, so it does not wait for the store
-//! as often. Must hold: replies leave in the order of their commands, refusals too; what one transport has begun is bounded.
+//! Replies that commands wait for: which connection gets which, and in which order.
+//! A connection that pipelines begins commands before its earlier ones are answered, so it does not wait for the store
+//! as often. Must hold: replies leave in the order of their commands, refusals too; the commands in progress are bounded.
 
 use crate::connection::LinkId;
 use foldhash::fast::RandomState;
@@ -8,13 +8,13 @@ use hashbrown::HashMap;
 use std::collections::VecDeque;
 use tavern_wire::error::Refusal;
 
-/// What a finished command answers: the body of its reply, or why not.
+/// The outcome of a finished command: the body of its reply, or the refusal.
 pub type CommandReply = Result<Vec<u8>, Refusal>;
 
-/// Commands of one transport that are begun and not answered: enough to share a commit, few enough to hold.
+/// Commands of one connection that are begun and not answered: enough to share a commit, few enough to hold.
 pub(crate) const PIPELINE_MAX: usize = 64;
 
-/// Who gets a reply. A transport's number is used again, the number of its command is not.
+/// The receiver of a reply. The number of a connection is reused, the number of its command is not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ReplyTo {
     Link {
@@ -36,7 +36,7 @@ pub(crate) struct Replies {
 
 struct ClaimedReply {
     number: u64,
-    /// The command is paused and goes on when what it waits for is there; only a refusal is its reply.
+    /// The command is paused and continues when what it waits for is there; only a refusal is its reply.
     paused: bool,
     reply: Option<CommandReply>,
 }
@@ -54,7 +54,7 @@ impl Replies {
         self.wait(link, false)
     }
 
-    /// A transport's paused command waits for something, and is refused if that cannot be had.
+    /// A connection's paused command waits for something, and is refused if that cannot be obtained.
     pub fn expect_refusal(&mut self, link: LinkId) -> ReplyTo {
         self.wait(link, true)
     }
@@ -66,14 +66,14 @@ impl Replies {
         ReplyTo::Link { link, number }
     }
 
-    /// The reply to a transport's waiting command. None: it is not there, or the command was paused and can go on.
+    /// The reply to a connection's waiting command. None: there is none yet, or the command was paused and can continue.
     pub fn take(&mut self, link: LinkId) -> Option<CommandReply> {
         self.waiting.get(&link)?.reply.as_ref()?;
         let waiting = self.waiting.remove(&link)?;
         waiting.reply.filter(|reply| reply.is_err() || !waiting.paused)
     }
 
-    /// Keeps a reply for the transport that waits for it. False: none does, or an earlier reply must come first.
+    /// Keeps a reply for the connection that waits for it. False: none does, or an earlier reply must come first.
     pub fn keep(&mut self, link: LinkId, number: u64, reply: CommandReply) -> bool {
         let pipelined = self.pipelined.get_mut(&link);
         if let Some(pipelined) = pipelined

@@ -1,4 +1,4 @@
-//! One shard's listeners by name. Lists of listener numbers; who they are is known to `listener`.
+//! One shard's listeners by name, as lists of listener numbers; `listener` holds the listeners themselves.
 //! Must hold: a listener stands at most once in a list; its own book of places agrees with the list.
 
 use crate::event::{Namespace, SPACES};
@@ -24,7 +24,7 @@ pub struct Route {
     pub matches: (u64, Vec<Arc<NameEntry>>),
 }
 
-/// What follows from a listener that left a place.
+/// The consequences of removing a listener from a place.
 pub struct RemovedListener {
     /// Another listener stands at another position now: its book must follow.
     pub moved: Option<(ListenerIndex, u32)>,

@@ -1,4 +1,4 @@
-//! A session: who a client is, what it may do, how it comes back. It outlives its transport.
+//! A session: the identity of a client, its rights, how it resumes. It outlives its connections.
 //! Knows no sockets; the mailbox and the places it listens to are with its `Listener`.
 
 use crate::connection::LinkId;
@@ -17,22 +17,22 @@ pub struct Session {
     pub since: Time,
     /// The last sign of life while no push transport is attached: a poll, a command, the moment of detaching.
     pub active_at: Time,
-    /// It was reached by polls and commands, which come and go: silence counts only after `poll_idle_ms`.
+    /// It was reached by polls and commands, which are short: silence counts only after `poll_idle_ms`.
     pub polling: bool,
     /// A parked poll answers empty at this moment.
     pub parked_until: Option<Time>,
-    /// The channels its client is present in, with the state it gave there.
+    /// The channels its client is present in, with the state it set there.
     pub present: JoinedChannels,
-    /// The channels where its client is all there is of its user, with the version of that presence and its beginning:
-    /// it can go from there without asking what else there is.
+    /// The channels where its client is the only presence of its user, with the version of that presence and its start:
+    /// it can leave them without reading the presence first.
     pub alone: Sorted<Arc<str>, (u64, Time)>,
     /// How long it may be without a transport before it is lost, when that is not `resume_ms`: it waited in the store.
     pub window_ms: Option<u64>,
-    /// Its loss was committed, or is being committed: coming back is an arrival.
+    /// Its loss was committed, or is being committed: resuming it is a new arrival.
     pub lost: bool,
     /// A hello on this transport waits for its reply and then attaches it: it is not lost meanwhile.
     pub returning: Option<LinkId>,
-    /// It is on its way to or from another node: nothing is done for it and nothing is decided about it.
+    /// It is migrating to or from another node: its commands wait and no change of it is begun.
     pub frozen: bool,
     /// The highest id of an inbox message that was put into its mailbox.
     pub last_inbox_message: u64,
@@ -43,7 +43,7 @@ pub struct Session {
     refusals: u16,
 }
 
-/// The channels that a client is present in, with the state it gave there.
+/// The channels that a client is present in, with the state it set there.
 #[derive(Debug, Default)]
 pub struct JoinedChannels(Sorted<Arc<str>, Option<ClientState>>);
 
@@ -56,7 +56,7 @@ impl JoinedChannels {
         }
     }
 
-    /// Gives the state it had there, if it was there.
+    /// Returns the state it had there, if it was there.
     pub fn leave(&mut self, channel: &str) -> Option<Option<ClientState>> {
         self.0.remove(channel)
     }
@@ -73,7 +73,7 @@ impl JoinedChannels {
         self.0.is_empty()
     }
 
-    /// How many it joined itself: its user's own channel is the server's doing.
+    /// How many channels it joined itself: the server joins the user's own channel.
     pub fn joined(&self) -> usize {
         self.channels().filter(|channel| !is_own_channel(channel)).count()
     }

@@ -11,12 +11,12 @@ use tavern_domain::{Epoch, Time};
 use tavern_store::body::BusPosition;
 use tavern_wire::json;
 
-/// What a session has received on another node: it is not delivered again here.
+/// The messages a session has received on another node: they are not delivered again here.
 #[derive(Clone, Debug, Default)]
 pub struct ReceivedElsewhere {
     pub streams: Vec<BusPosition>,
     pub told: Vec<(Arc<str>, u64)>,
-    /// Until when something of it may still be under way.
+    /// Until when some of them may still be in flight.
     pub until: Time,
 }
 

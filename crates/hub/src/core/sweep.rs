@@ -124,7 +124,7 @@ pub fn session_expires_at(core: &Core, id: ListenerId) -> Time {
     session.lost_at(core.node.settings.poll_idle_ms) + grace + limits::EXPIRY_MARGIN_MS
 }
 
-/// All mailboxes together are too large: sent history pays first, then mailboxes above their fair share.
+/// All mailboxes together are too large: sent history is freed first, then mailboxes above their fair share.
 #[cold]
 pub(crate) fn relieve(core: &mut Core) {
     let budget = core.node.budget_bytes();
@@ -145,7 +145,7 @@ pub(crate) fn relieve(core: &mut Core) {
         }
         share /= 2;
     }
-    // What cannot be freed is in flight: trying again at every message would not help.
+    // Events that cannot be freed are in flight: trying again at every message would not help.
     core.sweeper.relieve_above = budget.max(core.event_memory.bytes() + budget / 8);
 }
 

@@ -1,5 +1,5 @@
-//! The users with a session on this shard: their sessions, their visibility, and whom they follow. Kept by `people`, read
-//! by every feature that must know who sees whom.
+//! The users with a session on this shard: their sessions, their visibility, and whom they follow. Written by
+//! `people`, read by every feature that must know which users see each other.
 
 use crate::core::listener::ListenerId;
 use foldhash::fast::RandomState;
@@ -126,7 +126,7 @@ impl Users {
         true
     }
 
-    /// The local sessions of a user and of those who follow them: those who may see more of them than others do.
+    /// The local sessions of a user and of their followers: those who may see more of them than others do.
     pub fn sessions_close_to<'a>(&'a self, user: &'a str) -> impl Iterator<Item = ListenerId> + use<'a> {
         let users = self.followers(user).iter().map(|name| &**name).chain([user]);
         users.filter_map(|name| self.local.get(name)).flat_map(|local| local.sessions.iter().copied())

@@ -1,5 +1,5 @@
-//! A timer wheel: what is due when, for the few things that need a moment of their own (parked polls, expiring
-//! sessions). Setting and firing cost the same however many wait. Entries are not taken out: an entry that fires and
+//! A timer wheel for the frequent timers (parked polls, expiring
+//! sessions). Setting and firing cost the same however many wait. Entries are not removed: an entry that fires and
 //! is no longer wanted is ignored by its owner.
 //! Must hold: nothing fires early; everything due by `now` is returned by `expire(now)`.
 
@@ -33,7 +33,7 @@ impl<T> Wheel<T> {
         self.len += 1;
     }
 
-    /// The earliest moment at which `expire` may have something to give. Never later than the truth.
+    /// The earliest moment at which `expire` may return something. Never later than the real one.
     pub fn next_wake(&self) -> Option<Time> {
         if self.len == 0 {
             return None;
@@ -46,7 +46,7 @@ impl<T> Wheel<T> {
         Some(Time((self.turned + 1 + ahead as u64) * SLOT_MS))
     }
 
-    /// Takes out what is due.
+    /// Takes the entries that are due.
     pub fn expire(&mut self, now: Time, due: &mut Vec<T>) {
         let target = now.ms() / SLOT_MS;
         if target <= self.turned {

@@ -24,7 +24,7 @@ use tavern_wire::json::inbox as json;
 /// How long it is remembered that a request with an idempotency key was carried out.
 const ONCE_MS: u64 = 24 * 3_600_000;
 
-/// What was asked of the store about inboxes.
+/// A request to the store about inboxes.
 pub(crate) enum InboxRequest {
     /// The messages after a number.
     Read {
@@ -40,7 +40,7 @@ pub(crate) enum InboxRequest {
 pub(crate) struct Inbox {
     frees: Transactions<FreeInbox>,
     requests: HashMap<Ticket, InboxRequest, RandomState>,
-    /// Inboxes that are being read. True: something came meanwhile, it is read again.
+    /// Inboxes that are being read. True: a message arrived meanwhile, so it is read again.
     reading: BTreeMap<Arc<str>, bool>,
 }
 
@@ -50,7 +50,7 @@ impl Inbox {
         Inbox { frees, requests: HashMap::default(), reading: BTreeMap::new() }
     }
 
-    /// Something may be in the inbox of a user.
+    /// There may be new messages in the inbox of a user.
     pub(crate) fn check(&mut self, core: &mut Core, user: &Arc<str>) {
         if core.users.sessions(user).is_empty() {
             return;
@@ -79,7 +79,7 @@ impl Inbox {
     pub(crate) fn answered(&mut self, core: &mut Core, ticket: Ticket, answer: StoreAnswer) {
         let now = core.now;
         if self.frees.owns(ticket) {
-            // If the store does not answer, some node looks again with the next heartbeat.
+            // If the store does not answer, some node checks again with the next heartbeat.
             self.frees.answered(core, ticket, answer);
             return;
         }
@@ -191,7 +191,7 @@ impl Inbox {
         self.submit(core, InboxRequest::Post { user, claim }, Work::Commit(commit));
     }
 
-    /// A request may be forgotten.
+    /// The idempotency key of a request has expired.
     pub(crate) fn forget_once(&mut self, core: &mut Core, deadline: &Deadline) {
         let key = RowKey::Document(DocumentKey::new(ONCE, &deadline.name));
         let deletes = vec![key, deadline.key()];
@@ -208,7 +208,7 @@ impl Inbox {
     }
 }
 
-/// Looks whether a user may still come for the messages in their inbox, and frees them if not.
+/// Checks whether a user may still read the messages in their inbox, and frees them if not.
 struct FreeInbox(Deadline);
 
 impl Decision for FreeInbox {
@@ -223,11 +223,11 @@ impl Decision for FreeInbox {
         let own = own_channel(&person.user);
         let here = person.presences.iter().any(|row| row.row.key.channel == own);
         let seen = person.known.as_ref().and_then(|row| row.row.last_seen);
-        // A user who never was here has had the time since the message was written.
+        // For a user who never connected, the time counts from when the message was written.
         let until = if here { now + keep_ms } else { seen.map_or(now, |seen| seen + keep_ms) };
         let mut commit = Commit {
             writer: Some(core.writer()),
-            // Another message came meanwhile, or another node has looked: then this ends.
+            // Another message arrived meanwhile, or another node has checked: then there is nothing to do.
             expects: vec![Expect { key: deadline.key(), version: deadline.due.ms() }],
             ..Commit::default()
         };

@@ -24,7 +24,7 @@ pub(super) struct NodeCheck {
     step: CheckStep,
 }
 
-/// What the store was asked.
+/// A request to the store.
 enum CheckStep {
     Time,
     Nodes,
@@ -68,8 +68,8 @@ impl Liveness {
                 self.strays_read(now, page)
             }
             (CheckStep::Close(node), StoreAnswer::Committed(receipt)) => {
-                // The node that closed the epoch handles it at once. Others leave that to it and see at their next check
-                // what is left.
+                // The node that closed the epoch handles it at once. The others check at their next heartbeat
+                // what it has not handled.
                 if receipt.closed_at == Some(receipt.time) {
                     let closed = NodeRow { closed_at: receipt.closed_at, ..node.clone() };
                     check.nodes.push_front(closed);
@@ -169,7 +169,7 @@ impl Liveness {
     }
 
     /// A node that stopped cleanly left its sessions in the store: its clients have the whole grace period to come back
-    /// before watchers are told. The clients of a dead node are lost at once.
+    /// before watchers are notified. The clients of a dead node are lost at once.
     fn take_over(&mut self, at: Time, node: &NodeRow, closed_at: Time, presence: PresenceRow) {
         let kind = Channel::parse(&presence.key.channel).map_or("", |channel| channel.kind);
         let grace_ms = self.node.settings.kind(kind).grace_ms;

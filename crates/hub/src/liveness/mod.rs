@@ -1,4 +1,4 @@
-//! Keeps the lease of this node and takes care of what other nodes leave behind: expired leases, presences without a living
+//! Keeps the lease of this node and cleans up after other nodes: expired leases, presences without a living
 //! node, overdue deadlines. A state machine: time and the store's answers come in, work for the store and tasks for the
 //! shards go out. Every node may run every part of it, concurrently too: the store arbitrates.
 //! Must hold: a node that is not in the store is not a dead node; an epoch is closed before anything of it is changed; at
@@ -29,7 +29,7 @@ pub struct LivenessRules {
     pub sweep_age_ms: u64,
 }
 
-/// What the shards must do.
+/// A task for the shards.
 #[derive(Clone, Debug)]
 pub enum LivenessTask {
     /// Any one shard: a presence whose node is gone, and how its clients were lost.
@@ -44,7 +44,7 @@ pub enum LivenessTask {
     Announce,
 }
 
-/// What the operator should know; the server logs it.
+/// An event for the operator; the server logs it.
 #[derive(Clone, Debug)]
 pub enum LivenessEvent {
     Renewed,
@@ -61,7 +61,7 @@ pub enum LivenessEvent {
     StalePresence(PresenceKey),
 }
 
-/// What the driver must carry out. Buffers are reused: drain them, keep them.
+/// Work for the driver. Buffers are reused: drain them, keep them.
 #[derive(Debug, Default)]
 pub struct LivenessEffects {
     pub work: Vec<(Ticket, Work)>,
@@ -227,8 +227,8 @@ impl Liveness {
         now.since(self.renewed_at) > (self.rules.lease_ms / 2).max(2 * self.rules.heartbeat_ms)
     }
 
-    /// The node has a new epoch, because it was fenced or replaced its own. What others ended under the old epoch stays
-    /// ended; connected clients are announced under the new one.
+    /// The node has a new epoch, because it was fenced or replaced its own. Presences that other nodes ended under the
+    /// old epoch stay ended; connected clients are announced under the new one.
     fn epoch_opened(&mut self, receipt: &Receipt) {
         let Some(epoch) = receipt.epoch else { return };
         self.replaces_epoch = false;

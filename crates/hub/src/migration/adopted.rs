@@ -11,9 +11,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use tavern_store::{NodeRow, Writer};
 
-/// Whether messages may have been published while a session of a stopped node lay in the store, as far as the store knows
-/// the nodes. Not if its node stopped cleanly and every other node had said reason before, also an earlier process of the
-/// adopter. A node whose lease ended may be alive and publish.
+/// Whether messages may have been published while a session of a stopped node was in the store, as far as the store knows
+/// the nodes. Not if its node stopped cleanly and every other node had closed its lease before, also an earlier
+/// process of the adopter. A node whose lease expired may be alive and publish.
 pub fn may_have_missed(owner: &Writer, adopter: &Writer, nodes: &[NodeRow]) -> bool {
     // A node that did not stop cleanly stored the session for a move, some time before it was closed.
     let stored =
@@ -60,7 +60,7 @@ impl AdoptedWatchers {
     }
 }
 
-/// Does not wait until the bus carries the name.
+/// Does not wait until the bus has confirmed the subscription.
 fn subscribe(core: &mut Core, id: ListenerId, space: Namespace, name: &[u8]) {
     let node = core.node.clone();
     node.bus_interests.lock().request(space, name, None);

@@ -19,7 +19,7 @@ use tavern_wire::json::presence::state_digest;
 const DUPLICATES_MS: u64 = 30_000;
 
 /// Turns the listener `id`, which is subscribed already, into the packed session. `bases`: the version after which this
-/// node tells the watchers of each channel about changes.
+/// node sends the watchers of each channel its changes.
 pub(super) fn install(
     core: &mut Core,
     id: ListenerId,
@@ -106,7 +106,7 @@ fn restore_presence(core: &mut Core, id: ListenerId, body: &SessionBody) {
     core.schedule_loss(id);
 }
 
-/// A watcher was told up to version `told` and is told from `base` on: changes in between are a gap.
+/// The client has a watched channel up to version `told` and gets its changes from `base` on: those in between are a gap.
 pub(super) fn add_presence_gap(core: &mut Core, id: ListenerId, channel: &str, told: u64, base: u64) {
     if told < base {
         let mut tail = Vec::new();

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use tavern_domain::{Identity, SessionKey};
 use tavern_wire::bus::migration::SessionClaim;
 
-/// Who looks for a session.
+/// The client that looks for a session.
 #[derive(Clone, Debug)]
 pub struct SessionLookup<'a> {
     pub key: SessionKey,

@@ -1,7 +1,7 @@
 //! Sessions that move: to another node (`outgoing`), from another node (`incoming`), or out of the store after their node
 //! stopped (`adopted`). This file routes lookups, messages between nodes, store answers and timers to these parts. Why a move
 //! is safe: `docs/adr/0008`.
-//! Must hold: a session is used on at most one node; it gets no message twice, and an event for every gap.
+//! Must hold: a session is used on at most one node; it gets no message twice, and a gap for every loss.
 
 mod adopted;
 mod arrival;
@@ -138,7 +138,7 @@ impl Migration {
         self.outgoing.departed.has_client(client)
     }
 
-    /// A watched channel was read: its watchers are told about changes after `base`.
+    /// A watched channel was read: its watchers get the changes after `base`.
     pub fn channel_loaded(&mut self, core: &mut Core, channel: &Arc<str>, base: u64) {
         self.adopted.channel_loaded(core, channel, base);
         self.incoming.channel_loaded(core, channel, base);

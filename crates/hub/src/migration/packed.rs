@@ -92,8 +92,8 @@ pub(crate) fn watched_by(core: &Core, id: ListenerId) -> Vec<Arc<str>> {
     names.filter_map(|name| std::str::from_utf8(&name).ok().map(Arc::from)).collect()
 }
 
-/// Packs a session. `told`: the version of each watched channel that its client was told; `statuses`: what it was told of
-/// the users it follows.
+/// Packs a session. `told`: the version of each watched channel that its client has received; `statuses`: the statuses
+/// it has received of the users it follows.
 pub(crate) fn pack(
     core: &Core,
     id: ListenerId,

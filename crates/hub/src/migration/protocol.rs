@@ -1,5 +1,5 @@
-//! What both sides of a migration use: the id of a move, its messages, who may have a session, and the commit that decides
-//! which node has it. The order of the messages and why it is safe: `docs/adr/0008`.
+//! Shared by both sides of a migration: the id of a move, its messages, which node may have a session, and the commit
+//! that decides it. The order of the messages and why it is safe: `docs/adr/0008`.
 
 use crate::core::Core;
 use tavern_domain::{ClientId, Identity, SessionKey};

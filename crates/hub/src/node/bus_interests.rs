@@ -1,4 +1,4 @@
-//! What this node subscribes to on the bus: which names, which connections wait for a confirmation, and when a name is
+//! The names this node subscribes to on the bus, the connections that wait for a confirmation, and when a name is
 //! released. Shared by all shards. Must hold: a subscription is in the registry before the lock is released, so a name is
 //! never released under a listener whose subscription was confirmed; an unused name is kept for a while.
 
@@ -29,7 +29,7 @@ struct PendingInterests {
     /// Requested and not confirmed yet.
     requested: HashMap<Interest, Ticket>,
     waiting: HashMap<Ticket, WaitingLinks>,
-    /// Connections whose request the bus refused; they learn it when they ask again.
+    /// Connections whose request the bus refused; they get the refusal when they ask again.
     failed: HashSet<(usize, LinkId)>,
 }
 
@@ -44,7 +44,7 @@ pub enum InterestState {
     Yes,
     /// The link is named in `Effects::ready` when it is.
     Wait,
-    /// The bus did not take it.
+    /// The bus refused the subscription.
     Failed,
 }
 
@@ -74,7 +74,7 @@ impl BusInterests {
         self.bus.get()
     }
 
-    /// Whether what is published here may reach other nodes.
+    /// Whether messages published here may reach other nodes.
     pub fn reaches_others(&self) -> bool {
         self.bus.get().is_some_and(|bus| !bus.is_alone())
     }

@@ -1,5 +1,5 @@
 //! Messages between nodes: the header beside the payload, and which shards get what arrives.
-//! Must hold: a message arrives as it was published; a header that cannot be read costs only the sender's name.
+//! Must hold: a message arrives as it was published; if its header cannot be read, only the sender's name is lost.
 
 use super::Node;
 use super::registry::Registry;
@@ -19,7 +19,7 @@ pub struct ChannelUpdate {
     pub update: Arc<PresenceUpdate>,
 }
 
-/// Something about a user, for the shards and nodes that have their sessions or their followers.
+/// A fact about a user, for the shards and nodes that have their sessions or their followers.
 #[derive(Clone, Debug)]
 pub struct UserNotice {
     pub user: Arc<str>,
@@ -29,7 +29,7 @@ pub struct UserNotice {
 /// The kind of subject of the Redis protocol's shard channels.
 const SHARD: &str = "_shard";
 
-/// The kind of subject of the update of a channel's presence.
+/// The kind of subject of a channel's presence changes.
 const PRESENCE: &str = "_presence";
 
 /// The kind of subject of updates about a user.
@@ -48,7 +48,7 @@ const LEFT: &str = "_left";
 /// The kind of subject that wakes the delivery worker of a subscription.
 const NUDGE: &str = "_nudge";
 
-/// A message from another node, and whom it concerns here.
+/// A message from another node, and which shards it concerns.
 #[derive(Debug)]
 pub enum ReceivedMessage {
     /// A channel message, for the shards with listeners.
@@ -131,7 +131,7 @@ impl Node {
         let author = header.client.map(|client| Author { user: header.user.map(Into::into), client });
         let Writer { node, epoch } = packet.from.clone();
         let words = Message::new(space, &name, &packet.payload, header.json, author);
-        // Where outsiders have no numbers nothing can be known by them.
+        // A bus without message numbers for other publishers cannot detect losses of theirs.
         let numbered = !packet.from.is_outsider() || packet.n > 0;
         let words = words.with_origin(numbered.then_some(MessageId { node, epoch, n: packet.n }));
         Some(ReceivedMessage::Message { space, words: Arc::new(words), mask })
@@ -147,7 +147,7 @@ impl Node {
         self.bus_interests.subscribe_node(self.migration_interests());
     }
 
-    /// What this node hears whoever listens here.
+    /// The subjects this node subscribes to whatever its listeners are.
     fn migration_interests(&self) -> Vec<Interest> {
         let prefix = &self.settings.prefix;
         let own = Subject::new(prefix, NODE, self.name.as_bytes());
@@ -155,7 +155,7 @@ impl Node {
         own.into_iter().chain(all.into_iter().flatten()).map(Interest::Subject).collect()
     }
 
-    /// Everything that the bus must carry here at this moment.
+    /// Every subject that this node needs at this moment.
     pub fn needs(&self) -> Vec<Interest> {
         let mut needs = self.bus_interests.needs(&self.registry);
         needs.extend(self.migration_interests());
@@ -188,8 +188,8 @@ impl Node {
         }
     }
 
-    /// Wakes the worker of a subscription because there are events for it; without a name, every node that subscriptions were
-    /// changed.
+    /// Wakes the delivery worker of a subscription because there are events for it; without a name, of every node because
+    /// subscriptions were changed.
     pub fn nudge(&self, subscription: &str) {
         let Ok(subject) = Subject::new(&self.settings.prefix, NUDGE, b"") else { return };
         let from = Writer { node: self.name.clone(), epoch: self.epoch() };
@@ -217,7 +217,7 @@ impl Node {
 }
 
 impl Node {
-    /// A update for the other nodes.
+    /// An update about a user for the other nodes.
     pub(crate) fn user_packet(&self, told: &UserNotice) -> Option<BusPacket> {
         if !self.bus_interests.reaches_others() {
             return None;
@@ -231,7 +231,7 @@ impl Node {
         })
     }
 
-    /// Something for other services.
+    /// A status change for other services.
     pub(crate) fn service_packet(&self, user: &str, payload: Vec<u8>) -> Option<BusPacket> {
         Some(BusPacket {
             subject: Subject::new(&self.settings.prefix, FOLLOWERS, user.as_bytes()).ok()?,
@@ -269,7 +269,7 @@ fn listening(registry: &Registry, space: Namespace, name: &[u8]) -> u64 {
     mask
 }
 
-/// What goes beside the payload of a channel message.
+/// The header beside the payload of a channel message.
 fn note(words: &Message) -> Vec<u8> {
     let author = words.author();
     let client = author.map(|author| author.client);

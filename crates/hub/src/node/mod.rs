@@ -1,4 +1,4 @@
-//! What all shards of one node share: settings, the registry of names, counters, the token verifier.
+//! The state that all shards of one node share: settings, the registry of names, counters, the token verifier.
 
 pub mod bus_interests;
 mod bus_messages;
@@ -28,7 +28,7 @@ pub trait TokenVerifier: Send + Sync {
     fn verify(&self, token: &str, now: Time) -> Result<Identity, Refusal>;
 }
 
-/// Where ids and jitter come from: the operating system in production, a seed in the simulator.
+/// The source of ids and jitter: the operating system in production, a seed in the simulator.
 pub trait RandomSource {
     fn next(&mut self) -> u128;
 }
@@ -38,7 +38,7 @@ pub struct Node {
     pub registry: Arc<Registry>,
     pub stats: Vec<Arc<Stats>>,
     pub token_verifier: Box<dyn TokenVerifier>,
-    /// What this node subscribes to on the bus.
+    /// The bus subscriptions of this node.
     pub bus_interests: BusInterests,
     pub(crate) name: Arc<str>,
     epoch: AtomicU64,
@@ -76,7 +76,7 @@ impl Node {
         })
     }
 
-    /// Whether clients of this shard pull events: it must be told of new events.
+    /// Whether clients of this shard pull events: it must be notified of new events.
     pub fn has_pulls(&self, shard: usize) -> bool {
         self.pulls.get(shard).is_some_and(|pulls| pulls.load(Ordering::SeqCst) > 0)
     }
@@ -99,7 +99,7 @@ impl Node {
         NodeEpoch { node: self.name.clone(), epoch: self.epoch() }
     }
 
-    /// Other nodes declared this one dead: it goes on under a new epoch.
+    /// Other nodes declared this one dead: it continues under a new epoch.
     pub fn begin_epoch(&self, epoch: Epoch) {
         self.epoch.store(epoch.0, Ordering::Release);
     }
@@ -108,7 +108,7 @@ impl Node {
         self.publishes_presence.load(Ordering::Relaxed)
     }
 
-    /// Whether users who come and go are events of the topic `tavern.presence`.
+    /// Whether users who connect and disconnect are events of the topic `tavern.presence`.
     pub fn publish_presence(&self, on: bool) {
         self.publishes_presence.store(on, Ordering::Relaxed);
     }
@@ -117,7 +117,7 @@ impl Node {
         self.publishes_parties.load(Ordering::Relaxed)
     }
 
-    /// Whether what happens to parties is an event of the topic `tavern.parties`.
+    /// Whether party changes are events of the topic `tavern.parties`.
     pub fn publish_parties(&self, on: bool) {
         self.publishes_parties.store(on, Ordering::Relaxed);
     }

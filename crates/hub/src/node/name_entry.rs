@@ -1,5 +1,5 @@
 //! One name that shards of this node listen to: how many subscriptions it has, and on which shards.
-//! Must hold: a shard sets its bit before its subscriber is told "subscribed", and only that shard changes its bit.
+//! Must hold: a shard sets its bit before its subscriber gets the reply, and only that shard changes its bit.
 
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! Who listens where on this node, in sums: for every name an entry with its subscription total and the shards that
-//! listen. Shared by all shards; each shard keeps its own lists of listeners (`roster`).
+//! The subscriptions of this node, in totals: for every name an entry with its subscription total and the shards that
+//! listen. Shared by all shards; each shard keeps its own lists of listeners (`routing`).
 //! Must hold: a shard's bit is set before its subscriber gets the reply; only that shard changes its bit.
 
 pub use super::name_entry::NameEntry;
@@ -261,7 +261,7 @@ mod tests {
         registry.intern(Namespace::Pattern, b"x*");
         assert_eq!(registry.pattern_version(), with);
         registry.forget(Namespace::Pattern, &entry);
-        assert_eq!(registry.pattern_version(), with, "somebody else holds it");
+        assert_eq!(registry.pattern_version(), with, "another holder keeps it");
         registry.forget(Namespace::Pattern, &entry);
         assert!(registry.pattern_version() > with);
         assert!(registry.matching(b"xy").is_empty());

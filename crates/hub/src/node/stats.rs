@@ -31,21 +31,21 @@ counters! {
     closed_lost,
     /// Updates about users: one for each change, however many followers there are.
     user_updates,
-    /// Statuses put into mailboxes of followers.
+    /// Status events put into mailboxes of followers.
     statuses,
     sessions_opened,
     sessions_resumed,
     sessions_superseded,
     sessions_ended,
     sessions_expired,
-    /// Sessions that came from other nodes, and that went to them.
+    /// Sessions that migrated in from other nodes, and out to them.
     sessions_migrated_in,
     sessions_migrated_out,
     /// Presences without a living node, removed by the sweep.
     presences_swept,
     commands,
     refused,
-    /// Commands about parties, of users, of apps and of the server itself; and how often one of them began anew because
+    /// Party commands of users, of apps and of the server itself; and how often one of them was retried because
     /// another writer was first.
     party_commands,
     party_conflicts,

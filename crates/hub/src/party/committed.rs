@@ -12,7 +12,7 @@ use tavern_domain::presence::UserUpdate;
 use tavern_domain::topic::PARTIES;
 use tavern_store::{Receipt, StoreAnswer};
 
-/// How soon a command that waits for a user to be online looks again.
+/// How soon a command that waits for a user to come online checks again.
 const RETRY_MS: u64 = 100;
 
 impl Parties {
@@ -22,7 +22,7 @@ impl Parties {
         self.progressed(core, progress);
     }
 
-    /// A paused command goes on, from what is in the store now.
+    /// A paused command continues, from what is in the store now.
     pub(crate) fn retry(&mut self, core: &mut Core, number: u64) {
         let progress = self.transactions.resume(core, number);
         self.progressed(core, progress);
@@ -53,7 +53,7 @@ impl Parties {
         self.retry(core, number);
     }
 
-    /// Party ids cannot be had.
+    /// No party id could be reserved.
     pub(super) fn fail_paused(&mut self, core: &mut Core, number: u64, answer: StoreAnswer) {
         let progress = self.transactions.fail(number, answer);
         self.progressed(core, progress);
@@ -72,7 +72,7 @@ impl Parties {
             TransactionEnd::Failed { answer, unknown } => {
                 self.refuse(core, &decision, &answer);
                 if let Some(decided) = unknown {
-                    // It may have happened all the same, and a repeated command is not announced.
+                    // The commit may have happened all the same, and a repeated command is not announced.
                     notify_members(core, None, &decided.changes);
                 }
             }
@@ -82,7 +82,7 @@ impl Parties {
         }
     }
 
-    /// The store did not do what it must. What is due is looked at again by its deadline.
+    /// The store failed. A deadline that is due is handled again by another check.
     fn refuse(&mut self, core: &mut Core, decision: &PartyDecision, answer: &StoreAnswer) {
         if let Some(claim) = decision.claim {
             let refusal = refusal(answer).with_party(self.views.text(decision.call.user.as_deref()));

@@ -1,5 +1,5 @@
-//! One command about parties as a decision: the rows that the rules ask for are loaded, the rules decide, and what they decide
-//! is one commit. Must hold: everything that was read is expected by the commit.
+//! A party command as a decision: the rows that the rules ask for are loaded, the rules decide, and the result
+//! is one commit. Must hold: every row that was read is expected by the commit.
 
 use crate::core::{CommandReply, Core, ReplyTo};
 use crate::rows::{FORGET, MembershipRow, PARTY, add_inbox_message, hold_deadline, member_key, own_key};
@@ -29,10 +29,10 @@ const RETRIES: u8 = 3;
 pub(super) struct PartyDecision {
     pub call: PartyRequest,
     pub claim: Option<ReplyTo>,
-    /// The deadline that asked for it; it goes with the commit.
+    /// The deadline that triggered it; the commit deletes it.
     deadline: Option<(RowKey, Option<Time>)>,
     loaded: PartyFacts,
-    /// What the rules asked for and is being loaded.
+    /// The rows that the rules asked for and that are being loaded.
     asked: Vec<PartyNeed>,
     retries: u8,
     /// Why it is paused.
@@ -43,11 +43,11 @@ pub(super) struct PartyDecision {
 pub(super) enum PartyPause {
     /// A party id.
     Id,
-    /// A user who may be about to be online.
+    /// A user who may be about to come online.
     User,
 }
 
-/// What a command means once it is committed.
+/// The result of a command once it is committed.
 pub(super) struct PartyOutcome {
     pub reply: PartyReply,
     pub changes: PartyChanges,
@@ -72,7 +72,7 @@ impl PartyDecision {
         PartyDecision::new(call, None)
     }
 
-    /// The deadline that asked for it goes with it.
+    /// The commit deletes the deadline that triggered it.
     pub fn settling(self, key: RowKey, due: Option<Time>) -> PartyDecision {
         PartyDecision { deadline: Some((key, due)), ..self }
     }
@@ -82,7 +82,7 @@ impl PartyDecision {
         self.loaded.id = Some(id);
     }
 
-    /// Puts what was loaded on the table.
+    /// Adds the loaded rows to the facts of the command.
     fn add_facts(&mut self, facts: &Facts) -> Result<(), RecordError> {
         for need in std::mem::take(&mut self.asked) {
             match need {
@@ -129,7 +129,7 @@ impl PartyDecision {
         needs.iter().filter_map(row).collect()
     }
 
-    /// Whether the invited user may be about to be online.
+    /// Whether the invited user may be about to come online.
     fn waits_for_user(&mut self, reply: &PartyReply) -> bool {
         let absent = matches!(reply, PartyReply::Refused { why: No::UserNotLogged | No::NoSuchUser, .. });
         let again =
@@ -142,7 +142,7 @@ impl PartyDecision {
         let now = core.now;
         let mut commit = Commit { writer: Some(core.writer()), ..Commit::default() };
         if let Some((key, due)) = &self.deadline {
-            // If it was set anew meanwhile, it means something else.
+            // If it was set again meanwhile, it is another deadline.
             commit.expects.extend(due.map(|due| Expect { key: key.clone(), version: due.ms() }));
             commit.deletes.push(key.clone());
         }
@@ -178,7 +178,7 @@ impl PartyDecision {
             let body = json::stored_event(event, &core.node.name);
             add_inbox_message(&core.node.settings.inbox, now, &mut commit, event.to.clone(), body.into());
         }
-        // Members are in the party's channel as long as they are anywhere, and no longer than they are members.
+        // Members are in the party's channel as long as they are in any channel, and no longer than they are members.
         for (id, user) in &changes.entered {
             commit.puts.push(Row::Hold(hold(*id, user, None)));
         }
@@ -249,7 +249,7 @@ fn append(core: &Core, told: &party::PartyTopicEvent) -> Append {
 /// Users know their own actions from the reply, and whether they themselves are online.
 fn is_update(event: &PartyEvent, caller: Option<&str>) -> bool {
     match event.kind {
-        // No user did it: the sender of the command that found it expired does not know either.
+        // No user's action: the sender of the command that found it expired does not know it either.
         PartyEventKind::Uninvited { reason: PartyReason::Expired } => true,
         PartyEventKind::Invited { .. } | PartyEventKind::Uninvited { .. } | PartyEventKind::Ready { .. } => {
             Some(&*event.to) != caller

@@ -1,5 +1,5 @@
-//! What is kept of a user for a while only (whom they invited, who declined, the replies to their requests) is deleted when
-//! its time is over. Must hold: nothing that still means something is deleted.
+//! Deletes the short-lived records of a user (whom they invited, who declined, the replies to their requests) when
+//! they expire. Must hold: no record that still applies is deleted.
 
 use crate::core::Core;
 use crate::rows::{FORGET, MembershipRow};

@@ -1,5 +1,5 @@
-//! Ids of parties: a shard reserves a block of them at a time, so that no two nodes ever use the same one, also after a clock
-//! went back. Must hold: an id is given once.
+//! Ids of parties: a shard reserves a block of them at a time, so that no two nodes ever use the same one, even after
+//! a clock was set back. Must hold: an id is used once.
 
 use super::Parties;
 use crate::core::Core;
@@ -8,7 +8,7 @@ use std::sync::Arc;
 use tavern_store::{Commit, Document, DocumentKey, Row};
 use tavern_wire::record::{NEXT, PARTIES};
 
-/// Ids in one block. What a node does not use of it is never used.
+/// Ids in one block. Ids that a node does not use are lost.
 const BLOCK: u64 = 1_000;
 
 #[derive(Default)]

@@ -1,5 +1,5 @@
 //! Parties on one shard: commands of its sessions and of apps, each one transaction (`decision.rs`). Any node serves any
-//! command. The rules are in `tavern-domain`. What a user's sessions know of their party is in `view.rs`.
+//! command. The rules are in `tavern-domain`. The party as a user's sessions see it is in `view.rs`.
 //! Must hold: one command, at most one commit; inbox messages are in it; notifications follow it.
 
 mod command;
@@ -64,19 +64,19 @@ impl Parties {
             let progress = self.reservations.answered(core, ticket, answer);
             self.reserved(core, progress);
         } else if self.forgets.owns(ticket) {
-            // If the store does not answer, some node looks again with the next heartbeat.
+            // If the store does not answer, some node checks again with the next heartbeat.
             self.forgets.answered(core, ticket, answer);
         } else if let Some(read) = self.reads.remove(&ticket) {
             self.view_read(core, read, answer);
         }
     }
 
-    /// Something of a party ends by itself.
+    /// A deadline of a party is due.
     pub(crate) fn wake_party(&mut self, core: &mut Core, party: u64) {
         self.begin(core, PartyDecision::of_server(PartyCommand::Wake { party }));
     }
 
-    /// A deadline that some node wrote down and none has settled.
+    /// A deadline that some node stored and none has settled.
     pub(crate) fn is_due(&mut self, core: &mut Core, deadline: &Deadline) {
         let command = match &*deadline.kind {
             FORGET => {
@@ -96,17 +96,17 @@ impl Parties {
         self.reads.insert(core.submit(Feature::Party, Work::Read(read)), party_read);
     }
 
-    /// A user connected, or connected again: their party looks at them.
+    /// A user connected, or connected again: their party checks their presence.
     pub(crate) fn user_connected(&mut self, core: &mut Core, user: &Arc<str>) {
         if self.views.party_of(user).is_some() {
             self.check_membership(core, user, false);
         }
     }
 
-    /// A user's presence changed: their party looks at them. `recorded`: the deadline that asked for it goes with it.
+    /// A user's presence changed: their party checks it. `recorded`: the commit deletes the deadline that triggered it.
     pub(crate) fn check_membership(&mut self, core: &mut Core, user: &Arc<str>, recorded: bool) {
         let check = PartyDecision::of_server(PartyCommand::Check { user: user.clone() });
-        // The deadline goes with the user's presence, which the transaction expects: whatever else sets it changes that.
+        // The deadline belongs to the user's presence, which the transaction expects: whatever else sets it changes that.
         let key = Deadline::new(core.now, MEMBERSHIP, user).key();
         self.begin(core, if recorded { check.settling(key, None) } else { check });
     }

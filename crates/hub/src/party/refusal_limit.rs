@@ -6,10 +6,10 @@ use std::sync::Arc;
 use tavern_domain::Time;
 use tavern_domain::party::PartyCommand;
 
-/// Refusals for going too fast, within a minute, after which a user is blocked.
+/// Rate-limit refusals, within a minute, after which a user is blocked.
 const STRIKES: u32 = 10;
 const MINUTE_MS: u64 = 60_000;
-/// Users of whom it is known that they go too fast.
+/// Users who exceeded the rate limit lately.
 const MOST: usize = 10_000;
 
 #[derive(Default)]

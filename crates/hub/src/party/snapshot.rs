@@ -1,5 +1,5 @@
 //! Connections that wait for a snapshot of their user's party before they are answered: a `hello`, a poll.
-//! Must hold: each is answered within `PATIENCE_MS`, without a party if need be; a store that is slow delays no one longer.
+//! Must hold: each is answered within `PATIENCE_MS`, without a party if need be; a slow store delays no answer longer.
 
 use super::Parties;
 use crate::connection::LinkId;
@@ -83,7 +83,7 @@ impl SnapshotRequests {
         Some(Snapshot { party, last_event })
     }
 
-    /// The connection is gone, or is not answered after all.
+    /// The connection is closed, or needs no answer any more.
     pub fn forget_link(&mut self, link: LinkId) {
         // Most connections wait for no snapshot.
         let Some(request) = self.requests.remove(&link) else { return };
@@ -106,8 +106,8 @@ impl SnapshotRequests {
 }
 
 impl Parties {
-    /// The snapshot for the answer to a connection. None: the link is named in `Effects::ready` when it is there, or cannot
-    /// be had. `announcing`: the presence of the user is being committed, which comes first.
+    /// The snapshot for the answer to a connection. None: the link is named in `Effects::ready` when it was read, or
+    /// could not be read. `announcing`: the presence of the user is being committed, which comes first.
     pub fn snapshot(
         &mut self,
         core: &mut Core,

@@ -1,4 +1,4 @@
-//! What the sessions of a user know of their party: the snapshot in `hello`, in the answer to a poll and in refusals, and the
+//! The party as a user's sessions see it: the snapshot in `hello`, in the answer to a poll and in refusals, and the
 //! party's channel, which they are subscribed to by the server.
 //! Must hold: a snapshot in an answer was read after the answer was asked for, or is left out when the store does not answer
 //! in time; a snapshot that was read before a commit of this shard does not replace what that commit made; a user who is no
@@ -18,10 +18,10 @@ use tavern_wire::error::Refusal;
 use tavern_wire::json::party as json;
 use tavern_wire::record::{self, read_party};
 
-/// How often a party is looked for that a membership names and that does not exist: it ends at the same moment.
+/// How often a party is looked up that a membership names and that does not exist: it ends at the same moment.
 const TRIES: u8 = 3;
 
-/// What is known of a user's party here.
+/// The cached party of a user.
 #[derive(Default)]
 struct PartyView {
     /// None: not known.
@@ -38,7 +38,7 @@ struct PartyView {
     refusals: Vec<(u64, ReplyTo, Refusal)>,
 }
 
-/// The party believes that a user is away who has a session here: it is made to look before a snapshot is given.
+/// The stored party marks a user as away who has a session here: it is checked before a snapshot is given.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum OwnCheck {
     #[default]
@@ -105,14 +105,14 @@ impl Parties {
         }
     }
 
-    /// A user's party may have changed, or the user has come.
+    /// A user's party may have changed, or the user has connected.
     pub(crate) fn party_changed(&mut self, core: &mut Core, user: &Arc<str>) {
         if !core.users.sessions(user).is_empty() {
             self.fresh_read(core, user);
         }
     }
 
-    /// The number of a read of a user's party that begins now, or as soon as the one under way has ended.
+    /// The number of a read of a user's party that begins now, or as soon as the one in progress has ended.
     pub(super) fn fresh_read(&mut self, core: &mut Core, user: &Arc<str>) -> u64 {
         let view = self.views.users.entry(user.clone()).or_default();
         if view.reading {
@@ -144,7 +144,7 @@ impl Parties {
                 core.documents.insert(MembershipRow::key(&read.user), found);
             }
             let membership = Box::new(membership);
-            // A user who logged out is no member, though their party may not know yet.
+            // A user who logged out is not a member, though their party may not know yet.
             let party = membership.membership.party.filter(|_| membership.membership.logged_out.is_none());
             let Some(party) = party else {
                 return self.view_loaded(core, &read.user, None);
@@ -230,7 +230,7 @@ impl Parties {
         core.effects.ready.extend(ready);
     }
 
-    /// The party has looked at a user: snapshots that waited for it are read again.
+    /// The party has checked a user's presence: snapshots that waited for it are read again.
     pub(super) fn checked(&mut self, core: &mut Core, user: &Arc<str>) {
         if let Some(view) = self.views.users.get_mut(user).filter(|view| view.check == OwnCheck::Running) {
             view.check = OwnCheck::Done;
@@ -238,7 +238,7 @@ impl Parties {
         }
     }
 
-    /// A commit of this shard has changed a user's party: their sessions here know it before it is read.
+    /// A commit of this shard has changed a user's party: their sessions here get the change before it is read.
     pub(super) fn has_become(&mut self, core: &mut Core, user: &Arc<str>, id: u64, party: Option<&Party>) {
         let Some(view) = self.views.users.get_mut(user) else { return };
         view.outdated |= view.reading;

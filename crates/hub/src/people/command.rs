@@ -31,7 +31,7 @@ pub(crate) struct PeopleCommands {
     requests: HashMap<Ticket, (ReplyTo, PeopleRequest), RandomState>,
 }
 
-/// What was asked of the store for a command.
+/// A store request of a command.
 enum PeopleRequest {
     Following,
     Followers,
@@ -48,7 +48,7 @@ impl Default for PeopleCommands {
     }
 }
 
-/// A commit may have happened although the store did not confirm it: what must be read to find out.
+/// A commit with an unknown outcome: what must be read to resolve it.
 pub(crate) enum UnknownOutcome {
     /// Whom this user follows.
     Follow(Arc<str>),

@@ -46,7 +46,8 @@ impl Decision for FollowDecision {
 }
 
 impl FollowDecision {
-    /// Replies, and publishes what is so. Gives the follower if the outcome is unknown: their follow list must be read.
+    /// Replies, and publishes the new state. Returns the follower if the outcome is unknown: their follow list must be
+    /// read.
     pub fn ended(self, core: &mut Core, ended: TransactionEnd<FollowOutcome>) -> Option<Arc<str>> {
         let version = match ended {
             TransactionEnd::Failed { answer, unknown } => {

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use tavern_domain::Time;
 
-/// How long an unfollow is remembered: longer than any update is under way.
+/// How long an unfollow is remembered: longer than any update can be in flight.
 const UNFOLLOWED_MS: u64 = 60_000;
 
 #[derive(Default)]
@@ -45,9 +45,9 @@ struct Unfollowed {
 
 /// A session that waits until every followee of its user is loaded.
 pub(super) enum WaitingSession {
-    /// It asked for all statuses.
+    /// It requested all statuses.
     All(ListenerId),
-    /// It came from another node and knows these: it is sent what is different.
+    /// It migrated from another node and knows these: it is sent the differences.
     Differences(ListenerId, KnownStatuses),
 }
 
@@ -133,7 +133,7 @@ impl FollowLists {
         true
     }
 
-    /// A newer follow ends the memory of an unfollow.
+    /// A newer follow clears the record of an unfollow.
     pub fn forget_unfollowed(&mut self, now: Time, user: &str, followee: &str, version: u64) {
         let Some(list) = self.lists.get_mut(user) else { return };
         list.expire_unfollowed(now);
@@ -153,7 +153,7 @@ impl FollowLists {
         local.following.remove(followee).is_some()
     }
 
-    /// Removes the follows that the last reading of the list did not find. Gives whom they were of.
+    /// Removes the follows that the last reading of the list did not find. Returns the followees.
     pub fn remove_unlisted(&mut self, core: &mut Core, user: &str) -> Vec<Arc<str>> {
         let Some(round) = self.round(user) else { return Vec::new() };
         let Some(local) = core.users.get_mut(user) else { return Vec::new() };
@@ -185,7 +185,7 @@ impl FollowLists {
         }
     }
 
-    /// Who waits for the statuses of a user's followees, if all of them are loaded.
+    /// The sessions that wait for the statuses of a user's followees, if all of them are loaded.
     pub fn take_waiting(&mut self, user: &str) -> Vec<WaitingSession> {
         match self.lists.get_mut(user).filter(|list| list.complete && list.missing == 0) {
             Some(list) => std::mem::take(&mut list.waiting),

@@ -11,7 +11,7 @@ use std::sync::Arc;
 /// Waits for the bus on behalf of this feature and not of a transport.
 pub(crate) const PEOPLE_LINK: LinkId = LinkId(u32::MAX);
 
-/// What a user is to this shard.
+/// Why this shard needs a user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum UserRole {
     /// A local user follows them.
@@ -48,7 +48,7 @@ impl UserInterests {
     /// Asks the bus to carry updates about these users. Gives those who can be loaded now; the others are pending.
     pub fn request(&mut self, core: &mut Core, users: Vec<Arc<str>>, role: UserRole) -> Vec<Arc<str>> {
         if users.is_empty() {
-            // The refusal, if there was one, is for others.
+            // A refusal, if there was one, is for other users.
             return users;
         }
         let node = core.node.clone();

@@ -1,5 +1,5 @@
-//! When users were last seen: recorded now and then while they are here, in batches. Never when they come, so that "since
-//! you were last here" has an answer. A departure records it with the presence change.
+//! When users were last seen: recorded periodically while they are connected, in batches. Not when they connect, so
+//! that "since your last visit" has an answer. A departure records it with the presence change.
 
 use crate::core::listener::ListenerId;
 use crate::core::{Core, Feature, Timer};
@@ -23,7 +23,7 @@ impl LastSeen {
         }
     }
 
-    /// Records which users are here, and sets the timer again while there are any.
+    /// Records which users are connected, and sets the timer again while there are any.
     pub fn record(&mut self, core: &mut Core) {
         self.scheduled = false;
         if core.users.names().next().is_some() {

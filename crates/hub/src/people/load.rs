@@ -14,7 +14,7 @@ pub(super) enum UserLoad {
     Local(Arc<str>),
     /// A page of the users whom a local user follows.
     Following { user: Arc<str>, after: Option<Arc<str>> },
-    /// What followed users are doing.
+    /// The statuses of followed users.
     Followees(Vec<Arc<str>>),
     /// The visibility of a user, after a change of it had an unknown outcome.
     Visibility(Arc<str>),
@@ -51,7 +51,7 @@ impl UserLoads {
         self.running.remove(&ticket)
     }
 
-    /// Whether it is being read if a followee follows a user back.
+    /// Whether a read is in progress that finds out if a followee follows a user back.
     pub fn asks_follow_back(&self, follower: &str, of: &str) -> bool {
         let asks = |load: &UserLoad| match load {
             UserLoad::FollowsBack { user, followee } => **user == *follower && **followee == *of,
@@ -66,7 +66,7 @@ impl UserLoads {
         core.agenda.set(due, Timer::RetryPeople);
     }
 
-    /// Begins the loads whose time to try again has come.
+    /// Begins the loads whose retry is due.
     pub fn retry(&mut self, core: &mut Core) {
         let retries = std::mem::take(&mut self.retries);
         let (due, later): (Vec<_>, Vec<_>) = retries.into_iter().partition(|(due, _)| *due <= core.now);

@@ -1,4 +1,4 @@
-//! What follows from a load: local users and their follow lists, and the users they follow.
+//! Handles completed loads: local users and their follow lists, and the users they follow.
 //! Must hold: the bus has confirmed the subscription to a user before they are read, so that nothing in between is missed.
 
 use super::People;
@@ -100,7 +100,7 @@ impl People {
         }
         self.watch(core, new);
         for (followee, was, is) in changed {
-            // The bus has lost that they follow back, or do not any more.
+            // The update that they follow back, or stopped, was lost on the bus.
             self.feed.mutual_changed(core, &followee, user, was, is);
         }
         greets.iter().for_each(|followee| self.feed.send_first_status(core, followee, user));

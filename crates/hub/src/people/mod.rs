@@ -1,6 +1,6 @@
 //! People on one shard: the local users, whom they follow, and the status events for their sessions.
-//! What a user does is published once, on a subject of their own. Every shard with a follower keeps what is known of the
-//! user (`status_feed.rs`), so no one looks up followers when something changes. The rules are in `tavern-domain`.
+//! An update about a user is published once, on a subject of their own. Every shard with a follower caches the status
+//! of the user (`status_feed.rs`), so no node looks up followers when it changes. The rules are in `tavern-domain`.
 //! Must hold: every session of a follower gets every change once; after `unfollow` it gets nothing more; a user is offline
 //! to those they hide from.
 
@@ -162,7 +162,7 @@ impl People {
     pub fn known_statuses(&self, core: &Core, id: ListenerId) -> KnownStatuses {
         let Some(user) = core.user_of(id) else { return Vec::new() };
         let mut known = self.feed.known_statuses(core, &user);
-        // It is told these when it is known whether they follow back.
+        // Their status is sent when it is known whether they follow back.
         known.retain(|(followee, _)| !self.loads.asks_follow_back(&user, followee));
         known
     }
@@ -226,7 +226,7 @@ impl People {
         self.follows.contains(user) || self.feed.contains(user)
     }
 
-    /// A local user is visible to others than before.
+    /// The visibility of a local user changed.
     fn visibility_changed(&mut self, core: &mut Core, user: &Arc<str>, version: u64, visibility: Visibility) {
         if !self.follows.note_visibility(user, version) {
             return;
@@ -279,7 +279,7 @@ impl People {
     }
 }
 
-/// An app took a user out of a channel: their local sessions do not join it again by themselves.
+/// An app removed a user from a channel: their local sessions do not rejoin it by themselves.
 fn forget_presence(core: &mut Core, user: &str, channel: &str) {
     for id in core.users.sessions(user).to_vec() {
         if let Some(session) = core.session_mut(id) {

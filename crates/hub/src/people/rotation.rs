@@ -1,4 +1,4 @@
-//! Takes a few users at a time, in order, and begins again after the last.
+//! Selects a few users at a time, in order, and begins again after the last.
 
 use std::sync::Arc;
 

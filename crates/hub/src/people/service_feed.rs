@@ -1,6 +1,6 @@
 //! Status changes for other services: the whole status of a user, on a subject that any client of the bus can read.
 //! Published by the node on which the change was committed, from what the store holds a moment later.
-//! Must hold: when nothing changes any more, the last status published is the true one; a hidden user is offline here; a
+//! Must hold: when changes stop, the last status published is the current one; a hidden user is offline here; a
 //! burst of changes costs one read.
 
 use super::person::followee_of;
@@ -20,12 +20,12 @@ const BATCH: usize = 500;
 pub(super) struct ServiceFeed {
     /// Changes to publish now, by user: the last one counts.
     ready: BTreeMap<Arc<str>, StatusChange>,
-    /// Disconnects, which may turn out to be a change of pages, and changes whose users could not be read.
+    /// Disconnects, which may turn out to be a page change, and changes whose users could not be read.
     delayed: BTreeMap<(Time, Arc<str>), StatusChange>,
     reading: Option<ServiceRead>,
 }
 
-/// The read under way, and the changes it is for.
+/// The read in progress, and the changes it is for.
 struct ServiceRead {
     ticket: Ticket,
     changes: Vec<(Arc<str>, StatusChange)>,

@@ -43,7 +43,7 @@ struct FolloweeLoad {
     new_followers: Vec<Arc<str>>,
 }
 
-/// What was known of a followed user before a change.
+/// The cached state of a followed user before a change.
 struct StatusBefore {
     visibility: Visibility,
     wake: Option<Time>,
@@ -113,7 +113,7 @@ impl StatusFeed {
         None
     }
 
-    /// Something about a user became so.
+    /// A fact about a user was committed.
     pub fn apply_fact(&mut self, core: &mut Core, user: &Arc<str>, fact: &UserFact) {
         let settings = &core.node.settings;
         let Some(followed) = self.followed.get_mut(user) else { return };

@@ -1,5 +1,5 @@
 //! Many statuses at once: the `statuses` event, the reply to `status`, and the digest by which nodes compare what a session
-//! was told.
+//! was sent.
 
 use super::person::followee_of;
 use crate::core::Core;
@@ -35,7 +35,7 @@ fn split(statuses: &[UserStatusView<'_>], tails: &mut Vec<Vec<u8>>) {
     split(second, tails);
 }
 
-/// The reply to `status`: what a viewer may see of users who were read for them.
+/// The reply to `status`: what a viewer may see of the users that were read for them.
 pub(super) fn reply_for(core: &Core, viewer: &str, people: &[UserSnapshot]) -> Vec<u8> {
     let status = |person: &UserSnapshot| {
         let followee = followee_of(core.now, person);

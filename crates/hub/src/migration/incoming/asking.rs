@@ -47,7 +47,7 @@ impl IncomingMoves {
         send(core, None, incoming.id, incoming.question());
     }
 
-    /// A node does not have the session, or does not give it.
+    /// A node does not have the session, or refuses to move it.
     pub fn not_found(&mut self, core: &mut Core, from: &Arc<str>, id: MoveId, says: &MigrationAction) {
         let half = id.half();
         let other_nodes = core.node.other_nodes();

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use tavern_domain::{ClientId, Time};
 use tavern_wire::bus::migration::{MigrationAction, MovedSubscription, SessionClaim};
 
-/// How long the other nodes have to say that they have a session.
+/// How long the other nodes have to reply that they have a session.
 pub(super) const ASK_MS: u64 = 1_000;
 /// How long a session may take to arrive after it was found.
 pub(super) const MOVE_MS: u64 = 5_000;
@@ -25,14 +25,14 @@ pub(super) struct IncomingMove {
     pub owner: Arc<str>,
     /// What the session subscribes to.
     pub names: Vec<MovedSubscription>,
-    /// By which the bus names this move.
+    /// The link by which the bus names this move.
     pub wait: LinkId,
     /// Collects events for the session before it is here.
     pub listener: Option<ListenerId>,
-    /// What other shards of this node were publishing when the listener was subscribed: the owner must receive it before it
-    /// stores the session.
+    /// The publishes in progress on other shards of this node when the listener was subscribed: the owner must receive
+    /// them before it stores the session.
     pub unpublished: PendingPublishes,
-    /// For each watched channel, the version after which this node tells about changes; `None` while it is loaded.
+    /// For each watched channel, the version after which this node sends changes; `None` while it is loaded.
     pub bases: BTreeMap<Arc<str>, Option<u64>>,
     pub asked_all: bool,
     /// Nodes that do not have the session.
@@ -100,7 +100,7 @@ impl IncomingMove {
         self.owner == *node && self.id.number == id.number
     }
 
-    /// Sets the time of the next retry: not after the end of the move, however often was retried before.
+    /// Sets the time of the next retry: not after the end of the move, however often it was retried before.
     pub fn back_off(&mut self, now: Time) {
         let end = if self.is_under_way() { self.began + MOVE_MS } else { self.ask_until };
         self.due = (now + self.retry_ms).min(end.max(now + RETRY_MS));

@@ -25,7 +25,7 @@ use tavern_domain::{ClientId, Identity, Rights, Scopes, SessionKey, Time};
 use tavern_store::{Found, Read, StoreAnswer, StoreError, Ticket, Work};
 use tavern_wire::bus::migration::{MigrationAction, MovedSubscription};
 
-/// How soon to look again whether another shard has published what it was publishing.
+/// How soon to check again whether another shard has finished the publishes it had in progress.
 const UNPUBLISHED_MS: u64 = 2;
 
 /// Links with this bit are not transports: the bus names incoming sessions by them.
@@ -340,11 +340,11 @@ impl IncomingMoves {
             discard(core, id);
         }
         if incoming.is_under_way() {
-            // The owner need not wait for this node. If the owner itself said no, it ignores this.
+            // The owner need not wait for this node. If the owner itself refused, it ignores this.
             send(core, Some(&incoming.owner), incoming.id, MigrationAction::No);
         }
         if self.refuses {
-            // The node stops: clients that wait are told so, and find the session on another node.
+            // The node stops: waiting clients get that reason, and find the session on another node.
             return;
         }
         for link in incoming.links {

@@ -1,5 +1,5 @@
-//! A node that stops offers its sessions to the other nodes, some at a time; then each moves like one that was asked for. Its
-//! transport stays open, without events, until another node has the session.
+//! A node that stops offers its sessions to the other nodes, some at a time; then each migrates like one that was
+//! requested. Its transport stays open, without events, until another node has the session.
 //! Must hold: every session is offered until another node has it or a few have declined; sessions that are not offered yet
 //! go on receiving events.
 
@@ -20,7 +20,7 @@ const OFFERED_MAX: usize = 256;
 /// An offer without an answer is sent again after this long.
 pub(super) const OFFER_MS: u64 = 1_000;
 
-/// What differs for a session whose node stops.
+/// The additional state of a session whose node stops.
 pub(super) struct DrainOffer {
     /// Its transport, to be closed when the session is gone.
     pub link: Option<LinkId>,
@@ -30,7 +30,7 @@ pub(super) struct DrainOffer {
 }
 
 impl OutgoingMoves {
-    /// Offers all sessions of this shard to the other_nodes of the node.
+    /// Offers all sessions of this shard to the other nodes.
     pub fn drain(&mut self, core: &mut Core, drain_ms: u64) {
         self.drain_ms = drain_ms;
         if !core.node.other_nodes().is_empty() {
@@ -65,7 +65,7 @@ impl OutgoingMoves {
         send(core, Some(&outgoing.to), outgoing.id, MigrationAction::Offer { names });
     }
 
-    /// Offers a session to the next node. After a few it stays here, and is stored when the node closes its epoch.
+    /// Offers a session to the next node. After a few it stays here, and is stored when the node closes its lease.
     pub(super) fn offer_next(&mut self, core: &mut Core, half: u64) {
         let nodes = core.node.other_nodes();
         let Some(outgoing) = self.moves.get_mut(&half) else { return };

@@ -28,8 +28,8 @@ pub(super) struct OutgoingMove {
 pub(super) enum OutgoingStage {
     /// The other node knows the subscriptions and prepares to collect events.
     Announced,
-    /// The other node collects events. The session is stored when it was told as much of each watched channel as the other
-    /// node takes for known.
+    /// The other node collects events. The session is stored when it has received the changes of each watched channel
+    /// up to the version from which the other node sends them.
     CatchingUp(BTreeMap<String, u64>),
     /// The session is being put into the store. Uncertain: it may be there already.
     Storing {
@@ -43,7 +43,7 @@ pub(super) enum OutgoingStage {
 }
 
 impl OutgoingMove {
-    /// The session may be in the store: this node no longer decides alone who has it.
+    /// The session may be in the store: this node no longer decides alone which node has it.
     pub fn may_be_stored(&self) -> bool {
         matches!(
             self.stage,

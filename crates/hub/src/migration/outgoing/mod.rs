@@ -1,5 +1,5 @@
 //! Sessions on their way to another node. Such a session is frozen, goes on collecting events, is put into the store, and is
-//! deleted when the other node has it or taken back when the other node does not come for it.
+//! deleted when the other node has it or taken back when the other node does not take it.
 //! Must hold: this node has the session until it is in the store, and afterwards only if this node removes it there; a
 //! session this node no longer has gets no events here, and its client is not reported lost unless no other node has it.
 
@@ -29,7 +29,7 @@ use tavern_wire::bus::migration::{MigrationAction, MovedSubscription, SessionCla
 const FROZEN_MS: u64 = 5_000;
 /// After this long another node may ask for it: the first one has probably died.
 const SILENT_MS: u64 = 500;
-/// How long to wait for presence changes that the new node takes for known.
+/// How long to wait for presence changes up to the version from which the new node sends them.
 const CATCH_UP_MS: u64 = 300;
 /// How long to wait, after that, for presence changes of the session that are not committed yet.
 const BUSY_MS: u64 = 4_000;
@@ -272,7 +272,7 @@ impl OutgoingMoves {
         }
     }
 
-    /// The new node does not want the session, or not any more.
+    /// The new node refuses the session, or cancels the move.
     pub fn declined(&mut self, core: &mut Core, from: &Arc<str>, id: MoveId) {
         let half = id.half();
         let Some(outgoing) = self.moves.get(&half).filter(|known| known.is_to(from, id)) else { return };
@@ -311,7 +311,7 @@ impl OutgoingMoves {
         }
     }
 
-    /// The new node did not come: the session belongs to the node that removes it from the store.
+    /// The new node did not take the session: it belongs to the node that removes it from the store.
     fn reclaim(&mut self, core: &mut Core, id: MoveId, client: ClientId, version: u64) {
         if let Some(outgoing) = self.moves.get_mut(&id.half()) {
             outgoing.stage = OutgoingStage::Reclaiming;
