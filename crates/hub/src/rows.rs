@@ -16,13 +16,13 @@ use tavern_wire::record::{self, RecordError, read_membership, write_membership};
 pub(crate) const GRACE: &str = "grace";
 /// The end of a hold:
 pub(crate) const HOLD: &str = "hold";
-/// When an inbox is looked at again:
+/// When an inbox is checked again:
 pub(crate) const INBOX: &str = "inbox";
-/// When it is forgotten that a request with an idempotency key was carried out; also the kind of that document:
+/// When the idempotency key of a request expires; also the kind of that document:
 pub(crate) const ONCE: &str = "once";
-/// When the reply to a request to publish with an idempotency key is forgotten; also the kind of that document:
+/// When the stored reply to a publish with an idempotency key expires; also the kind of that document:
 pub(crate) const KEYED_PUBLISH: &str = "publish";
-/// A party by its number; a user whose party must look at them; what is kept of a user for a while only:
+/// A party by its number; a user whose party must check them; short-lived records of a user:
 pub(crate) const PARTY: &str = "party";
 pub(crate) const MEMBERSHIP: &str = "membership";
 pub(crate) const FORGET: &str = "forget";
@@ -77,7 +77,7 @@ pub(crate) fn hold_of(
     }
 }
 
-/// When a hold is looked at.
+/// When a hold is checked.
 pub(crate) fn hold_deadline(due: Time, key: &PresenceKey) -> Deadline {
     Deadline::new(due, HOLD, &key.to_string())
 }
@@ -112,7 +112,7 @@ pub(crate) fn add_inbox_message(
     });
 }
 
-/// What the store keeps of a user for the sake of parties: their party and the invites they have.
+/// The party records of a user: their party and the invites they have.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct MembershipRow {
     pub version: u64,
@@ -129,13 +129,13 @@ impl MembershipRow {
         Ok(MembershipRow { version: found.version, membership: read_membership(&found.row)? })
     }
 
-    /// A party or an invite depends on whether the user is there.
+    /// A party or an invite depends on whether the user is online.
     pub fn is_concerned(&self) -> bool {
         self.membership.party.is_some() || !self.membership.invites.is_empty()
     }
 
-    /// Adds to the commit that ends a user's presence what their party must know: that it must look at them, and whether
-    /// they said reason. An invite and a reason never miss each other, because each expects what the other changes.
+    /// Adds to the commit that ends a user's presence what their party must know: that it must check them, and whether
+    /// they logged out. An invite and a logout never miss each other, because each expects what the other changes.
     pub fn note_departure(&self, now: Time, user: &Arc<str>, said_bye: bool, commit: &mut Commit) {
         if !self.is_concerned() {
             return;

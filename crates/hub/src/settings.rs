@@ -14,14 +14,14 @@ pub enum SlowReader {
     Close,
 }
 
-/// What holds for all channels of one kind.
+/// The settings of all channels of one kind.
 #[derive(Clone, Copy, Debug)]
 pub struct KindRules {
     pub grace_ms: u64,
     pub slow_reader: SlowReader,
     /// How watchers are notified; None: by the size of the channel.
     pub presence_mode: Option<PresenceMode>,
-    /// What every user may do there.
+    /// What every user may do in these channels.
     pub allow: Verbs,
 }
 
@@ -54,7 +54,7 @@ pub struct Settings {
     /// From how many users on watchers get fewer events, and how long changes are collected.
     pub crowds: Thresholds,
     pub tick_ms: u64,
-    /// What being in a channel means.
+    /// How a status is derived from the channels a user is in.
     pub activities: Activities,
     /// How long a disconnect is kept from followers.
     pub disconnect_ms: u64,
@@ -66,18 +66,18 @@ pub struct Settings {
     pub commands_per_second: u32,
     pub kinds: BTreeMap<String, KindRules>,
     pub other_kinds: KindRules,
-    /// Ask the app for what neither token nor configuration decides; an answer is kept this long.
+    /// The app's authorize hook, asked for what the token does not allow. None: the configuration decides.
     pub authorize: Option<AuthorizeRules>,
     pub inbox: InboxRules,
     pub parties: PartyRules,
     pub topics: TopicRules,
 }
 
-/// What the configuration says about topics and deliveries.
+/// The configuration of topics and deliveries.
 #[derive(Clone, Copy, Debug)]
 pub struct TopicRules {
     pub patience: RetryPolicy,
-    /// How long the former secret of a subscription signs along.
+    /// How long the previous secret of a subscription still signs.
     pub rotation_ms: u64,
     /// None: nothing is dropped from the log.
     pub retention: Option<RetentionRules>,
@@ -90,7 +90,7 @@ pub struct RetentionRules {
     /// Above this many bytes the oldest events are dropped, until so few are left.
     pub max_bytes: u64,
     pub low_bytes: u64,
-    /// How many ids of events are known at most.
+    /// The maximum number of event ids kept for deduplication.
     pub dedupe_max: u64,
 }
 

@@ -1,11 +1,11 @@
-//! User ids and the channel of a user's own, in which each of their sessions is present by itself.
+//! User ids and the own channel of a user, in which the server makes each of their sessions present.
 
 use std::sync::Arc;
 use tavern_domain::{Channel, limits};
 
 const OWN_KIND: &str = "user";
 
-/// The channel of one user's own.
+/// The own channel of a user.
 pub fn own_channel(user: &str) -> Arc<str> {
     format!("{OWN_KIND}#{user}").into()
 }
@@ -14,7 +14,7 @@ pub fn is_own_channel(channel: &str) -> bool {
     channel.strip_prefix(OWN_KIND).is_some_and(|rest| rest.starts_with('#'))
 }
 
-/// Whether this can be the id of a user.
+/// Whether this is a valid user id.
 pub fn is_user(name: &str) -> bool {
     !name.is_empty() && name.len() <= limits::USER_BYTES && Channel::parse(&own_channel(name)).is_ok()
 }

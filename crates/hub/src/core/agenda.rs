@@ -25,7 +25,7 @@ pub(crate) enum Timer {
     RetryPresence,
     /// An inbox that could not be read is read again.
     RetryInbox(Arc<str>),
-    /// A deadline of a party: an invite, a ticket, the grace period of a member.
+    /// A deadline of a party: an invite, a gathering ticket, the grace period of a member.
     PartyDue(u64),
     /// A party command that waits for a user to come online checks again.
     RetryParty(u64),

@@ -203,7 +203,7 @@ pub(crate) fn permitted(
 ) -> CommandResult<Arc<str>> {
     let name = std::str::from_utf8(channel.name).unwrap_or_default();
     let Some(session) = core.listeners.get(id).and_then(|listener| listener.session()) else {
-        return refuse(Code::Gone, "the session has ended; say hello again");
+        return refuse(Code::Gone, "the session has ended; send hello again");
     };
     match authorize::permit(core, &session.identity, verb, channel) {
         Permission::Yes => Ok(name.into()),

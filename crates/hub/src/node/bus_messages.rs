@@ -131,7 +131,7 @@ impl Node {
         let author = header.client.map(|client| Author { user: header.user.map(Into::into), client });
         let Writer { node, epoch } = packet.from.clone();
         let words = Message::new(space, &name, &packet.payload, header.json, author);
-        // A bus without message numbers for other publishers cannot detect losses of theirs.
+        // A message without a number, from a process that is not a node, cannot be deduplicated.
         let numbered = !packet.from.is_outsider() || packet.n > 0;
         let words = words.with_origin(numbered.then_some(MessageId { node, epoch, n: packet.n }));
         Some(ReceivedMessage::Message { space, words: Arc::new(words), mask })

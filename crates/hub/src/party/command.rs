@@ -26,7 +26,7 @@ impl Parties {
         let who = session.map(|session| (session.identity.clone(), session.client));
         let Some((identity, client)) = who else { return Ok(()) };
         let Some(user) = identity.user.clone() else {
-            let message = "somebody without a name has no party; say hello with a token that names a user";
+            let message = "anonymous users cannot use parties; send hello with a token that names a user";
             let refusal = Refusal::new(Code::Unauthenticated, message);
             return Err(CommandStop::Refused(refusal.with_party("null".into())));
         };

@@ -232,7 +232,7 @@ fn named_user(core: &Core, id: ListenerId) -> CommandResult<Arc<str>> {
         Some(user) => Ok(user),
         None => refuse(
             Code::NotAllowed,
-            "this needs a session with a user; say hello with a token that names one",
+            "this needs a session with a user; send hello with a token that names one",
         ),
     }
 }

@@ -1,4 +1,4 @@
-//! A user changes who can see them: the decision, and what is published once it is committed.
+//! A user changes their visibility: the decision, and what is published once it is committed.
 //! Must hold: a change is published with the version under which it is stored.
 
 use super::person::visibility_of;

@@ -1,5 +1,5 @@
-//! Sends the changes of a channel to its watchers, as its size allows: every change, the sum of a tick, or counts.
-//! Must hold: the snapshot of a new watcher and the events after it fit together in every mode.
+//! Sends the changes of a channel to its watchers, according to its size: every change, the sum of a tick, or counts.
+//! Must hold: the snapshot of a new watcher and the events after it are consistent in every mode.
 
 use super::rooms::Rooms;
 use crate::core::listener::ListenerId;
@@ -21,7 +21,7 @@ pub(super) struct WatchedRoom {
     tick: TickChanges,
     /// The members as everyone may see them, for new watchers at the same version.
     encoded: Option<(u64, PresenceMode, Arc<[u8]>)>,
-    /// Its end is set.
+    /// The timer for its end is set.
     ticking: bool,
 }
 
@@ -74,7 +74,7 @@ impl WatchedRoom {
         body
     }
 
-    /// The version where the events of a new watcher start. In an emptied channel versions begin anew.
+    /// The version where the events of a new watcher start. In a channel that became empty versions start again.
     pub fn base(&self) -> u64 {
         match self.mode {
             PresenceMode::Full => self.room.version(),
@@ -95,7 +95,7 @@ impl WatchedRoom {
         }
     }
 
-    /// A member is about to change.
+    /// A member is about to change: remembers them as they were.
     pub fn touch(&mut self, update: &PresenceUpdate) {
         if self.mode != PresenceMode::Full {
             self.tick.touch(self.room.snapshot(), &update.user);
@@ -132,7 +132,7 @@ impl Rooms {
         self.change_mode(core, channel);
     }
 
-    /// The members of a room for one who begins to watch it.
+    /// The members of a room for a new watcher.
     pub(super) fn room_members(
         &mut self,
         core: &mut Core,
@@ -142,7 +142,7 @@ impl Rooms {
         let user = core.user_of(id);
         let eyes = RoomViewer { users: &core.users, user: user.as_deref() };
         let watched = self.rooms.get_mut(channel)?;
-        // Only followers of a member who hides, or in a crowd, see more than everyone does.
+        // Only followers of a hidden member, or of members of a crowd, see more than everyone does.
         let counts = watched.mode == PresenceMode::Counts;
         let more = |(user, member): (&Arc<str>, &RoomMember)| {
             (counts || member.visibility != Visibility::Everyone) && eyes.is_close(user)
@@ -238,7 +238,7 @@ impl Rooms {
         }
     }
 
-    /// The channel was read again: what was not sent yet is sent as one difference.
+    /// The channel was read again: changes that were not sent yet are sent as one difference.
     pub(super) fn send_reloaded(
         &mut self,
         core: &mut Core,
@@ -298,7 +298,7 @@ impl Rooms {
         sessions.map(|id| id.index).collect()
     }
 
-    /// Written once for everyone, and once for each session that may see more.
+    /// Rendered once for everyone, and once for each session that may see more.
     fn send_to_watchers(
         &mut self,
         core: &mut Core,
@@ -328,7 +328,7 @@ impl Rooms {
     }
 }
 
-/// Who looks at a channel; without a user, what everyone may see.
+/// The viewer of a channel; without a user, what everyone may see.
 #[derive(Clone, Copy)]
 struct RoomViewer<'a> {
     users: &'a Users,

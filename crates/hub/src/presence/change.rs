@@ -1,4 +1,4 @@
-//! One change of one user's presence in one channel: what happens, to whom, and who waits for it.
+//! One change of one user's presence in one channel: the action, the user, and the command that waits for it.
 
 use crate::core::ReplyTo;
 use crate::core::listener::ListenerId;
@@ -8,13 +8,13 @@ use tavern_domain::ClientId;
 use tavern_domain::presence::{AttendanceInput, OfflineReason, Visibility};
 use tavern_store::PresenceKey;
 
-/// What happens to a user in a channel.
+/// The action on a user in a channel.
 #[derive(Clone, Debug)]
 pub(crate) enum PresenceAction {
     Input(AttendanceInput),
     /// Time has passed.
     Wake,
-    /// The user is visible to others than before.
+    /// The user's visibility changed.
     SetVisibility(Visibility),
     /// An app or a party holds the user there: make them follow their carrier. These clients have left the carrier. `own` is
     /// the client of a hold without a carrier.
@@ -22,7 +22,7 @@ pub(crate) enum PresenceAction {
         gone: Vec<(ClientId, OfflineReason)>,
         own: ClientId,
     },
-    /// An app takes the user out.
+    /// An app removes the user.
     Release,
 }
 
@@ -34,10 +34,10 @@ pub(crate) struct PresenceChange {
     /// None: keep the stored one.
     pub visibility: Option<Visibility>,
     pub action: PresenceAction,
-    /// The session that does it, while it is here.
+    /// The session that causes it, while it is here.
     pub listener: Option<ListenerId>,
     pub claim: Option<ReplyTo>,
-    /// It joins where it was: read first.
+    /// It joins where it was present before: read first.
     pub reads_first: bool,
     /// The outcome of its commit is unknown: only find out whether it happened.
     pub unknown: bool,
@@ -62,7 +62,7 @@ impl PresenceChange {
         }
     }
 
-    /// Not a command: a session comes back, is announced anew, or is lost.
+    /// Not a command: a session reconnects, is announced again, or is lost.
     pub fn is_automatic(&self) -> bool {
         let own = matches!(
             self.action,
@@ -73,7 +73,7 @@ impl PresenceChange {
         self.claim.is_none() && self.listener.is_some() && own
     }
 
-    /// The user leaves on purpose, or is taken out.
+    /// The user leaves on purpose, or is removed.
     pub fn is_departure(&self) -> bool {
         matches!(self.action, PresenceAction::Input(AttendanceInput::Leave { .. }) | PresenceAction::Release)
     }
@@ -82,7 +82,7 @@ impl PresenceChange {
         matches!(self.action, PresenceAction::Input(AttendanceInput::Join { .. }))
     }
 
-    /// It is about the user's own channel, which shows whether they are online at all.
+    /// It is about the user's own channel, which shows whether they are online.
     pub fn is_own_channel(&self) -> bool {
         !self.anonymous && crate::user::is_own_channel(&self.key.channel)
     }

@@ -1,6 +1,6 @@
-//! Presence changes on their way through the store, and what follows from them.
+//! Presence changes in progress: their transactions, and what follows from their commits.
 //! Must hold: a departure that was begun happens; a client that may be present is remembered by its session, so that it
-//! goes with it; followers and watchers are notified after the commit.
+//! leaves with it; followers and watchers are notified after the commit.
 
 use super::change::{PresenceAction, PresenceChange};
 use super::decision::{CommittedPresence, PresenceDecision, PresenceOutcome};
@@ -33,9 +33,9 @@ use tavern_store::{
 pub(super) struct PresenceChanges {
     transactions: Transactions<PresenceDecision>,
     queue: ChangeQueue,
-    /// How many changes of a session are under way.
+    /// How many changes of a session are in progress.
     busy: HashMap<ListenerId, u32, RandomState>,
-    /// Changes that the store did not take and that would not be repeated otherwise.
+    /// Changes that the store did not accept and that would not be repeated otherwise.
     retries: VecDeque<(Time, PresenceChange)>,
 }
 
@@ -58,17 +58,17 @@ impl PresenceChanges {
         self.busy.contains_key(&id) || self.queue.has(id)
     }
 
-    /// Whether a change of a user in a channel is under way or is to be tried again.
+    /// Whether a change of a user in a channel is in progress or will be retried.
     pub fn is_under_way(&self, key: &PresenceKey) -> bool {
         self.queue.is_occupied(key)
     }
 
-    /// The channels in which a change of a user is under way or waits.
+    /// The channels in which a change of a user is in progress or waits.
     pub fn channels_of(&self, user: &str) -> Vec<Arc<str>> {
         self.queue.channels_of(user)
     }
 
-    /// Begins a change when its turn has come.
+    /// Begins a change when it reaches the head of its queue.
     pub fn begin(&mut self, core: &mut Core, change: PresenceChange) {
         if let Some(change) = self.queue.enter(change) {
             self.start(core, change);
@@ -90,7 +90,7 @@ impl PresenceChanges {
         self.progressed(core, progress);
     }
 
-    /// Changes that the store did not take are tried again.
+    /// Changes that the store did not accept are retried.
     pub fn retry(&mut self, core: &mut Core) {
         while let Some((_, change)) = self.retries.pop_front_if(|(due, _)| *due <= core.now) {
             self.start(core, change);
@@ -104,7 +104,7 @@ impl PresenceChanges {
         self.start_next(core);
     }
 
-    /// A client that joins is assumed to be absent, which is usually so and spares the reading.
+    /// A client that joins is assumed to be absent, which is usually true and saves a read.
     fn start(&mut self, core: &mut Core, change: PresenceChange) {
         let facts = if change.is_join() && !change.reads_first && !change.unknown {
             Facts::assuming(change.key.clone(), None)
@@ -119,7 +119,7 @@ impl PresenceChanges {
         self.progressed(core, progress);
     }
 
-    /// Starts the changes whose turn has come. One that ends at once brings on the next, here and not inside itself.
+    /// Starts the changes at the head of their queues. One that ends at once starts the next, here and not recursively.
     fn start_next(&mut self, core: &mut Core) {
         if std::mem::replace(&mut self.queue.starting, true) {
             return;
@@ -135,7 +135,7 @@ impl PresenceChanges {
         match decision {
             PresenceDecision::Hold(hold) => self.hold_ended(core, hold, &ended),
             PresenceDecision::Sweep(_) => {
-                // What could not be swept is found again by the next sweep.
+                // Presences that could not be swept are found again by the next sweep.
                 if let TransactionEnd::Committed(PresenceOutcome::Swept(swept, commit), receipt) = ended {
                     self.swept(core, swept, &commit, &receipt);
                 }
@@ -189,7 +189,7 @@ impl PresenceChanges {
             TransactionEnd::Done(PresenceOutcome::Refused(refusal)) => self.end(core, &change, Err(refusal)),
             TransactionEnd::Done(PresenceOutcome::Resolved(attendee)) => {
                 if let Some(ChannelClient { client, node: home, state, .. }) = attendee {
-                    // It happened: its session must know.
+                    // It was committed: its session must know.
                     let action = PresenceAction::Input(AttendanceInput::Join { client, node: home, state });
                     self.note(core, &PresenceChange { action, ..change.clone() });
                 }
@@ -218,8 +218,8 @@ impl PresenceChanges {
         }
     }
 
-    /// The store did not take a change: the caller is refused. An unknown outcome is resolved; a departure is
-    /// tried again, and so is what no one waits for and would not be repeated otherwise.
+    /// The store did not accept a change: the caller is refused. An unknown outcome is resolved; a departure is
+    /// retried, and so is every change without a caller that would not be repeated otherwise.
     fn failed(&mut self, core: &mut Core, mut change: PresenceChange, unknown: bool, answer: &StoreAnswer) {
         let Some(claim) = change.claim.take() else { return self.retry_later(core, change, answer) };
         core.finish(claim, Err(refusal(answer)));
@@ -300,7 +300,7 @@ impl PresenceChanges {
         let to = receipt.raised.first().copied().unwrap_or(0);
         let begins = receipt.begun.first().copied().unwrap_or(false);
         if !change.anonymous && concerns_followers(&change, &changes) {
-            // Who is gone was deleted; what else was put is not their presence.
+            // A user who left was deleted; the other puts are not their presence.
             let version = if stay.is_some() { receipt.put.first() } else { receipt.deleted.last() };
             notify_followers(core, &change, version.copied().unwrap_or(0), stay, &changes);
         }
@@ -316,7 +316,7 @@ impl PresenceChanges {
         core.notify(Notice::PresenceChanged(told));
     }
 
-    /// A carrier has changed: the presences that it holds follow.
+    /// A carrier has changed: the presences that depend on it follow.
     fn move_held(
         &mut self,
         core: &mut Core,
@@ -325,7 +325,7 @@ impl PresenceChanges {
         receipt: &Receipt,
     ) {
         for held in &receipt.held {
-            // A client that joined there itself stays by itself.
+            // A client that joined there itself stays.
             let session = change.listener.and_then(|id| core.session(id));
             let stays = session.is_some_and(|session| session.present.has(&held.channel));
             let gone = changes.iter().filter_map(|change| match change {
@@ -339,14 +339,15 @@ impl PresenceChanges {
         }
     }
 
-    /// A change of a session has happened: the session remembers where it is, so that it can be lost and come back.
+    /// A change of a session was committed: the session remembers where it is present, so that it can be lost and
+    /// resumed.
     fn note(&mut self, core: &mut Core, change: &PresenceChange) {
         let Some(id) = change.listener else { return };
         let joined = match &change.action {
             PresenceAction::Input(AttendanceInput::Join { state, .. }) => state.clone(),
             PresenceAction::Input(AttendanceInput::Update { state, .. }) => Some(state.clone()),
             PresenceAction::Input(AttendanceInput::Leave { .. }) => {
-                // It may have come back by itself while this waited.
+                // It may have reconnected while this waited.
                 if let Some(session) = core.session_mut(id) {
                     session.present.leave(&change.key.channel);
                 }
@@ -356,7 +357,7 @@ impl PresenceChanges {
         };
         let channel = change.key.channel.clone();
         let Some(session) = core.session_mut(id) else {
-            // It ended while it was joining: nothing else would take it out again.
+            // It ended while it was joining: nothing else would remove it.
             if let PresenceAction::Input(AttendanceInput::Join { client, .. }) = &change.action
                 && !self.queue.has_followers(change)
             {
@@ -411,8 +412,8 @@ pub(super) fn loss_at(core: &Core, id: ListenerId, channel: &str, at: Time) -> O
     )
 }
 
-/// The presence that a session is about to leave or lose, when it is known without reading. A client that leaves on purpose
-/// is not there for the session from now on.
+/// The presence that a session is about to leave or lose, when it is known without a read. A client that leaves on
+/// purpose is removed from the session's channels at once.
 fn known(core: &mut Core, change: &PresenceChange) -> Option<Versioned<PresenceRow>> {
     let home = core.node.node_epoch();
     let session = core.session_mut(change.listener?)?;
@@ -432,7 +433,7 @@ fn known(core: &mut Core, change: &PresenceChange) -> Option<Versioned<PresenceR
     Some(Versioned { version, row: PresenceRow { key, anonymous, name, visibility, attendance } })
 }
 
-/// Remembers whether a session's client is all there is of its user.
+/// Remembers whether a session's client is the only presence of its user.
 fn note_alone(core: &mut Core, change: &PresenceChange, alone: Option<(u64, Time)>) {
     let Some(session) = change.listener.and_then(|id| core.session_mut(id)) else { return };
     match alone.filter(|_| session.present.has(&change.key.channel)) {
@@ -482,7 +483,7 @@ fn is_arrival(changes: &[AttendanceChange]) -> bool {
         .any(|change| matches!(change, AttendanceChange::UserOnline | AttendanceChange::ClientOnline { .. }))
 }
 
-/// Whether a user's status may be another now.
+/// Whether a user's status may have changed.
 fn concerns_followers(change: &PresenceChange, changes: &[AttendanceChange]) -> bool {
     let own = change.is_own_channel();
     changes.iter().any(|change| match change {

@@ -1,5 +1,5 @@
-//! Presence changes as decisions: given what is stored and what the session is doing now, what must be committed.
-//! Must hold: a client is present under the epoch that writes it; a change that is obsolete writes nothing.
+//! Presence changes as decisions: from the stored presence and the current state of the session, the commit.
+//! Must hold: a client is present under the epoch that writes it; an obsolete change writes nothing.
 
 use super::change::{PresenceAction, PresenceChange};
 use super::hold::{self, HoldDecision};
@@ -28,30 +28,30 @@ pub(super) enum PresenceDecision {
 
 pub(super) enum PresenceOutcome {
     Refused(Refusal),
-    /// The session does something else by now.
+    /// The session has moved on: the change is obsolete.
     Dropped,
-    /// It is so already. The version that was read, for tidying up.
+    /// The stored state is already as wanted. The version that was read, for cleaning up.
     Unchanged {
         version: u64,
         wakes: bool,
     },
-    /// What was found of a client whose change had an unknown outcome.
+    /// The stored client of a change with an unknown outcome.
     Resolved(Option<ChannelClient>),
     Changed(CommittedPresence),
     Held,
     Swept(Vec<SweptPresence>, Box<Commit>),
 }
 
-/// What a committed change means.
+/// The result of a committed change.
 pub(super) struct CommittedPresence {
     pub at: Time,
     pub changes: Vec<AttendanceChange>,
     /// When the next grace period ends.
     pub due: Option<Time>,
     pub stay: Option<PresenceSummary>,
-    /// Since when the client is all there is of its user.
+    /// Since when the client is the only presence of its user.
     pub alone: Option<Time>,
-    /// A party or an invite depends on it.
+    /// A party or an invite depends on the user.
     pub concerns_party: bool,
 }
 
@@ -78,8 +78,8 @@ fn decide_change(change: &mut PresenceChange, core: &Core, facts: &Facts) -> Dec
         return DecisionStep::Done(PresenceOutcome::Resolved(find_client(change, found)));
     }
     if change.is_join() && change.listener.is_some_and(|id| !is_settled(core, id)) {
-        // It has ended or moves: joining now would take it away from its new node.
-        let refusal = Refusal::new(Code::Gone, "the session has ended; say hello again");
+        // The session has ended or migrates: joining now would take the client away from its new node.
+        let refusal = Refusal::new(Code::Gone, "the session has ended; send hello again");
         return DecisionStep::Done(PresenceOutcome::Refused(refusal));
     }
     if !is_still_valid(core, change) {
@@ -104,7 +104,7 @@ fn decide_change(change: &mut PresenceChange, core: &Core, facts: &Facts) -> Dec
         changes.push(AttendanceChange::VisibilityChanged { from, to });
     }
     if changes.contains(&AttendanceChange::NotFound) {
-        // A grace period that is over by now ends by its own deadline.
+        // A grace period that has expired ends by its own deadline.
         let refusal =
             Refusal::new(Code::NotFound, "this client is not present in the channel; join it first");
         return DecisionStep::Done(PresenceOutcome::Refused(refusal));
@@ -140,7 +140,7 @@ fn apply(
 ) -> Vec<AttendanceChange> {
     let mut changes = Vec::new();
     match change.action.clone() {
-        // A client joins under the present epoch, however long ago it began to join.
+        // A client joins under the current epoch, however long ago it began to join.
         PresenceAction::Input(AttendanceInput::Join { client, state, .. }) => {
             attendance.handle(now, AttendanceInput::Join { client, node: home.clone(), state }, &mut changes);
         }
@@ -195,7 +195,7 @@ fn find_client(change: &PresenceChange, found: Option<&Versioned<PresenceRow>>) 
     found.and_then(|found| found.row.attendance.connected().find(|a| a.client == *client).cloned())
 }
 
-/// What a session does by itself is compared with what it does now. False: it means nothing any more.
+/// Compares a change that a session makes by itself with the session's current state. False: it is obsolete.
 fn is_still_valid(core: &Core, change: &mut PresenceChange) -> bool {
     if !change.is_automatic() {
         return true;
@@ -203,7 +203,7 @@ fn is_still_valid(core: &Core, change: &mut PresenceChange) -> bool {
     let session = change.listener.and_then(|id| core.session(id));
     let present = session.and_then(|session| session.present.state(&change.key.channel));
     match &mut change.action {
-        // With the state it has by now, not the one it had when the store did not answer.
+        // With its current state, not the one it had when the store did not answer.
         PresenceAction::Input(AttendanceInput::Join { state, .. }) => match present {
             Some(now) if session.is_some_and(|session| !session.lost) => *state = now.clone(),
             _ => return false,
@@ -216,7 +216,7 @@ fn is_still_valid(core: &Core, change: &mut PresenceChange) -> bool {
     true
 }
 
-/// A client that was taken for lost while its session lives is present as far as it knows: its update is a join.
+/// A client that was marked lost while its session lives is present as far as it knows: its update is a join.
 fn join_if_lost(core: &Core, change: &mut PresenceChange, found: Option<&Versioned<PresenceRow>>) {
     let PresenceAction::Input(AttendanceInput::Update { client, state }) = &change.action else { return };
     let living = found.is_some_and(|found| found.row.attendance.connected().any(|a| a.client == *client));
@@ -228,12 +228,12 @@ fn join_if_lost(core: &Core, change: &mut PresenceChange, found: Option<&Version
     }
 }
 
-/// Whether a session is here and stays.
+/// Whether a session is here and not migrating.
 fn is_settled(core: &Core, id: ListenerId) -> bool {
     core.session(id).is_some_and(|session| !session.frozen)
 }
 
-/// Whether parties care: none of the user's clients is connected any more, or they are gone for good.
+/// Whether the party must be notified: none of the user's clients is connected any more, or they left for good.
 fn concerns_parties(
     change: &PresenceChange,
     before: &Attendance,
@@ -252,7 +252,7 @@ fn said_bye(changes: &[AttendanceChange]) -> bool {
         .any(|change| matches!(change, AttendanceChange::UserOffline { reason, .. } if reason.is_explicit()))
 }
 
-/// The commit that makes a change so. The driver adds what it expects.
+/// The commit of a change. The driver adds the expected versions.
 pub(super) fn commit_of(
     core: &Core,
     change: &PresenceChange,

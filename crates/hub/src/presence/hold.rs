@@ -1,6 +1,6 @@
 //! Users whom an app or a party holds in a channel: as long as their clients are in another channel (the carrier), or until a
-//! time. Must hold: a held user has a client in the carrier or a time that still runs; when a client leaves the carrier, is
-//! lost or comes back, the held presence follows, on every node.
+//! time. Must hold: a held user has a client in the carrier or a time that has not passed; when a client leaves the
+//! carrier, is lost or reconnects, the held presence follows, on every node.
 
 use super::change::{PresenceAction, PresenceChange};
 use super::decision::{PresenceOutcome, changed, commit_of};
@@ -15,7 +15,7 @@ use tavern_store::{
     Commit, Deadline, Expect, PresenceHold, PresenceKey, PresenceRow, Row, RowKey, Versioned, Work,
 };
 
-/// A hold on its way into the store.
+/// A hold that is being committed.
 pub(super) struct HoldDecision {
     pub hold: PresenceHold,
     pub claim: ReplyTo,
@@ -157,7 +157,7 @@ fn depart(
     }
 }
 
-/// The time of a hold is over: the held client leaves.
+/// The time of a hold has passed: the held client leaves.
 fn expire(
     now: Time,
     attendance: &mut Attendance,

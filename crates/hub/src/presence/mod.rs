@@ -1,6 +1,6 @@
 //! Presence on one shard: who is in which channel, and who watches it. A command or an event of a session becomes a
-//! `PresenceChange`, which the store commits (`changes.rs`); what is committed is sent to watchers (`rooms.rs`). The rules are
-//! in `tavern-domain`. Must hold: one command, at most one commit; nothing is sent before it is committed.
+//! `PresenceChange`, which the store commits (`changes.rs`); committed changes are sent to watchers (`rooms.rs`). The
+//! rules are in `tavern-domain`. Must hold: one command, at most one commit; nothing is sent before it is committed.
 
 mod audience;
 mod change;
@@ -55,7 +55,7 @@ impl Presence {
         }
     }
 
-    /// Changes that the store did not take are tried again.
+    /// Changes that the store did not accept are retried.
     pub fn retry(&mut self, core: &mut Core) {
         self.changes.retry(core);
     }

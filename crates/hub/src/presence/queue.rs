@@ -1,5 +1,5 @@
-//! The changes of one user in one channel wait for each other: the next begins when the one before has ended, and finds what
-//! that one has made. Must hold: of one user in one channel one change at a time is under way on a shard; none is overtaken.
+//! The queue of changes of one user in one channel: the next begins when the one before has ended, and sees
+//! its result. Must hold: one change of one user in one channel at a time is in progress on a shard; none is overtaken.
 
 use super::change::PresenceChange;
 use crate::core::ReplyTo;
@@ -13,21 +13,21 @@ use tavern_store::PresenceKey;
 
 #[derive(Default)]
 pub(super) struct ChangeQueue {
-    /// Changes that wait behind the change that is under way.
+    /// Changes that wait behind the change in progress.
     waiting: HashMap<PresenceKey, VecDeque<PresenceChange>, RandomState>,
-    /// Changes whose turn it is.
+    /// Changes at the head of their queue.
     next: VecDeque<PresenceChange>,
     /// They are being started.
     pub starting: bool,
 }
 
 impl ChangeQueue {
-    /// Gives the change back when it is its turn at once.
+    /// Returns the change if it can begin at once.
     pub fn enter(&mut self, change: PresenceChange) -> Option<PresenceChange> {
         match self.waiting.entry(change.key.clone()) {
             Entry::Occupied(mut line) => {
                 if change.is_automatic() {
-                    // Coming and going by itself: only the last of it counts.
+                    // Of the changes a session makes by itself, only the last one counts.
                     line.get_mut()
                         .retain(|earlier| !(earlier.is_automatic() && earlier.listener == change.listener));
                 }
@@ -41,7 +41,7 @@ impl ChangeQueue {
         }
     }
 
-    /// The change that was under way has ended.
+    /// The change in progress has ended.
     pub fn leave(&mut self, key: &PresenceKey) {
         let Some(line) = self.waiting.get_mut(key) else { return };
         match line.pop_front() {
@@ -50,8 +50,8 @@ impl ChangeQueue {
         }
     }
 
-    /// The change at the head of a line is tried again later: gives the claims of those who wait behind it, so that they are
-    /// not kept waiting as well. Departures stay without their claim, and happen in their turn.
+    /// The change at the head of a queue is retried later: returns the claims of those behind it, so that they are
+    /// not kept waiting as well. Departures stay without their claim, and happen in order.
     pub fn give_up(&mut self, key: &PresenceKey) -> Vec<ReplyTo> {
         let Some(line) = self.waiting.get_mut(key) else { return Vec::new() };
         let mut claims = Vec::new();
@@ -71,12 +71,12 @@ impl ChangeQueue {
         line.any(|other| other.listener == change.listener)
     }
 
-    /// Whether a change of a user in a channel is under way.
+    /// Whether a change of a user in a channel is in progress.
     pub fn is_occupied(&self, key: &PresenceKey) -> bool {
         self.waiting.contains_key(key)
     }
 
-    /// The channels in which a change of a user is under way or waits.
+    /// The channels in which a change of a user is in progress or waits.
     pub fn channels_of(&self, user: &str) -> Vec<Arc<str>> {
         let keys = self.waiting.keys().filter(|key| *key.user == *user);
         let mut channels: Vec<Arc<str>> = keys.map(|key| key.channel.clone()).collect();
@@ -84,7 +84,7 @@ impl ChangeQueue {
         channels
     }
 
-    /// Whether a change of a session stands in a line. Walks along all of them: for sessions that move.
+    /// Whether a change of a session is in a queue. Scans all queues: for sessions that migrate.
     pub fn has(&self, id: ListenerId) -> bool {
         let waiting = self.waiting.values().flatten().chain(&self.next);
         waiting.into_iter().any(|change| change.listener == Some(id))

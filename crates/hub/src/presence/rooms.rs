@@ -25,13 +25,13 @@ pub(crate) struct Rooms {
     requests: HashMap<Ticket, RoomRequest, RandomState>,
     /// Channels that are being read before they can be watched.
     reading: BTreeMap<Arc<str>, RoomLoad>,
-    /// Channels without a watcher whose changes come here: they are being read for one.
+    /// Channels without a watcher whose changes are routed here: they are being read for one.
     early_interest: HashMap<Arc<str>, Arc<NameEntry>, RandomState>,
-    /// Channels that are further in the store than here, and how far.
+    /// Channels whose version in the store is newer than here, and that version.
     behind: BTreeMap<Arc<str>, u64>,
 }
 
-/// What was asked of the store.
+/// A request to the store.
 enum RoomRequest {
     /// A page of a channel's members.
     Members {
@@ -54,7 +54,7 @@ pub(super) struct RoomLoad {
     snapshot: RoomSnapshot,
     after: Option<Arc<str>>,
     updates: Vec<ChannelUpdate>,
-    /// More changes came than are kept: it must be read again.
+    /// More changes arrived than are kept: it must be read again.
     overflowed: bool,
     claims: Vec<ReplyTo>,
 }
@@ -98,7 +98,7 @@ impl Rooms {
         self.rooms.get(channel).map(WatchedRoom::base)
     }
 
-    /// The last local watcher of a channel is gone: what is known of it would go stale.
+    /// The last local watcher of a channel is gone: its cached members would go stale.
     pub fn unwatched(&mut self, core: &Core, channel: &str) {
         if !is_watched(core, channel) {
             self.rooms.remove(channel);
@@ -127,7 +127,7 @@ impl Rooms {
         None
     }
 
-    /// Routes the changes of a channel to this shard before its first watcher is there.
+    /// Routes the changes of a channel to this shard before its first watcher is subscribed.
     fn begin_interest(&mut self, core: &mut Core, channel: &Arc<str>) {
         if !self.early_interest.contains_key(channel) && !is_watched(core, channel) {
             let entry = core.node.registry.intern(Namespace::Presence, channel.as_bytes());
@@ -136,7 +136,7 @@ impl Rooms {
         }
     }
 
-    /// It has a watcher by now, or will have none.
+    /// It has a watcher by now, or will get none.
     pub(crate) fn end_interest(&mut self, core: &mut Core, channel: &str) {
         let Some(entry) = self.early_interest.remove(channel) else { return };
         let unheard = entry.removed(core.index, !is_watched(core, channel));
@@ -172,7 +172,7 @@ impl Rooms {
             return;
         };
         let Some(reading) = self.reading.get_mut(&channel) else { return };
-        // Pages of two versions do not fit together.
+        // Pages of two versions are inconsistent.
         if reading.after.is_some() && reading.snapshot.version != roster.version {
             (reading.snapshot, reading.after) = (RoomSnapshot::default(), None);
             return self.read_roster(core, channel, None);
@@ -205,7 +205,7 @@ impl Rooms {
                 }
                 self.send_updates(core, &channel);
             }
-            // It was read again for watchers that have gone meanwhile.
+            // It was read again for watchers that left meanwhile.
             None if !is_watched(core, &channel) && !self.early_interest.contains_key(&channel) => return,
             None => {
                 let watched = self.watched(core, &channel, Room::new(reading.snapshot));
@@ -220,7 +220,7 @@ impl Rooms {
         if reading.overflowed {
             self.read_again(core, &channel);
         }
-        // Forgotten if the first watcher does not come soon.
+        // Forgotten if the first watcher does not subscribe soon.
         core.agenda.set(core.now + FRESH_MS, Timer::ChannelCheck(channel));
         for claim in reading.claims {
             core.finish(claim, Ok(Vec::new()));
@@ -242,13 +242,13 @@ impl Rooms {
             Applied::Emitted => self.send_updates(core, &told.channel),
             Applied::Old => {}
             Applied::Gap => {
-                // Changes of two nodes may overtake each other: the missing one is usually on its way.
+                // Changes of two nodes may overtake each other: the missing one is usually in flight.
                 core.agenda.set(core.now + MISSING_MS, Timer::ChannelCheck(told.channel.clone()));
             }
         }
     }
 
-    /// Changes that are still missing are read; what is known of a channel without a watcher is forgotten.
+    /// Missing changes are read from the store; a channel without a watcher is forgotten.
     pub(crate) fn check_channel(&mut self, core: &mut Core, channel: &Arc<str>) {
         let behind = self.behind.remove(channel);
         if !self.reading.contains_key(channel) {
@@ -261,7 +261,7 @@ impl Rooms {
         }
     }
 
-    /// Compares the watched channels with the store: the loss of a last change shows in nothing else. Done at each
+    /// Compares the watched channels with the store: the loss of a last change is not detectable otherwise. Done at each
     /// heartbeat while there are other nodes.
     pub fn compare_rooms(&mut self, core: &mut Core) {
         if !core.node.bus_interests.reaches_others() {
@@ -276,11 +276,11 @@ impl Rooms {
         }
     }
 
-    /// The store is further than this room: what is missing may be on its way, for a while.
+    /// The store is ahead of this room: the missing changes may be in flight, for a while.
     pub(super) fn compare(&mut self, core: &mut Core, channel: &Arc<str>, roster: &PresencePage) {
         let Some(watched) = self.rooms.get(channel) else { return };
-        let nobody = roster.users == 0 && watched.room.snapshot().members.is_empty();
-        if roster.version > watched.room.version() && !nobody {
+        let empty = roster.users == 0 && watched.room.snapshot().members.is_empty();
+        if roster.version > watched.room.version() && !empty {
             self.behind.insert(channel.clone(), roster.version);
             core.agenda.set(core.now + MISSING_MS, Timer::ChannelCheck(channel.clone()));
         }
@@ -294,7 +294,7 @@ impl Rooms {
         }
     }
 
-    /// `who`: asked of the store, so that every caller gets the answer of its own moment.
+    /// `who`: read from the store, so that every caller gets the current answer.
     pub(crate) fn ask_who(
         &mut self,
         core: &mut Core,
@@ -318,7 +318,7 @@ fn internal() -> Refusal {
     Refusal::new(Code::Internal, "the store gave no roster")
 }
 
-/// A part of a channel's members as JSON. None: that is no roster.
+/// A page of a channel's members as JSON. None: the answer is not a roster.
 pub fn members_of(found: Found, counts_only: bool, sees: json::CanSee<'_>) -> Option<Vec<u8>> {
     let Found::Roster(PresencePage { version, users: count, page }) = found else { return None };
     let more = page.more && !counts_only;

@@ -1,4 +1,4 @@
-//! The presence of a session's client through its life: it joins, changes, leaves, is lost and comes back.
+//! The presence of a session's client through its life: it joins, changes, leaves, is lost and reconnects.
 //! Must hold: a loss shorter than `resume_ms` is never shown; a session that ends leaves no presence behind.
 
 use super::change::{PresenceAction, PresenceChange};
@@ -130,7 +130,7 @@ impl Presence {
         }
     }
 
-    /// The session has a transport again: what was lost is there again, with the state it had.
+    /// The session has a connection again: lost presences are restored, with the state they had.
     pub(crate) fn come_back(&mut self, core: &mut Core, id: ListenerId) {
         let Some(session) = core.session_mut(id) else {
             return;
@@ -144,7 +144,7 @@ impl Presence {
         }
     }
 
-    /// The node goes on under a new epoch: its living clients are announced again.
+    /// The node continues under a new epoch: its living clients are announced again.
     pub(crate) fn announce(&mut self, core: &mut Core) {
         let ids: Vec<ListenerId> = core.listeners.ids().collect();
         for id in ids {
@@ -162,7 +162,7 @@ impl Presence {
         }
     }
 
-    /// A client of a node that is gone.
+    /// The client of a stopped or dead node.
     pub(crate) fn take_over(
         &mut self,
         core: &mut Core,
@@ -179,7 +179,7 @@ impl Presence {
         );
     }
 
-    /// A client whose session went to another node is lost, unless it is present there.
+    /// A client whose session migrated to another node is lost, unless it is present there.
     pub(crate) fn lose_departed(
         &mut self,
         core: &mut Core,
@@ -196,7 +196,7 @@ impl Presence {
         self.changes.begin(core, change);
     }
 
-    /// The session ends without a reason: its user may come back with another session.
+    /// The session ends without a logout: its user may come back with another session.
     pub(crate) fn lose_all(&mut self, core: &mut Core, id: ListenerId) {
         let now = core.now;
         let Some(listener) = core.listeners.get(id) else { return };
@@ -214,13 +214,13 @@ impl Presence {
         self.changes.begin(core, change);
     }
 
-    /// An app takes a user out of a channel.
+    /// An app removes a user from a channel.
     pub(crate) fn release(&mut self, core: &mut Core, key: PresenceKey, claim: ReplyTo) {
         let change = PresenceChange::of(key, PresenceAction::Release);
         self.changes.begin(core, PresenceChange { claim: Some(claim), ..change });
     }
 
-    /// A deadline that some node wrote down and none has settled.
+    /// A deadline that some node stored and none has settled.
     pub(crate) fn is_due(&mut self, core: &mut Core, deadline: &Deadline) {
         let Some(key) = rows::presence_of(deadline) else { return };
         match &*deadline.kind == HOLD {
@@ -229,7 +229,7 @@ impl Presence {
         }
     }
 
-    /// Each session is in its user's own channel by itself.
+    /// The server joins each session to its user's own channel.
     pub(crate) fn join_own(&mut self, core: &mut Core, id: ListenerId) {
         let Some(user) = core.user_of(id) else { return };
         let channel = own_channel(&user);
@@ -239,14 +239,14 @@ impl Presence {
         self.join(core, id, &channel, None, None);
     }
 
-    /// The visibility of a user is known: their joins that waited for it go on.
+    /// The visibility of a user is known: joins that waited for it continue.
     pub(crate) fn visibility_loaded(&mut self, core: &mut Core, user: &str) {
         for one in self.waiting_joins.remove(user).unwrap_or_default() {
             self.join(core, one.listener, &one.channel, one.state, one.claim);
         }
     }
 
-    /// The visibility of a user could not be loaded: commands that wait for it are refused, the rest waits on.
+    /// The visibility of a user could not be loaded: commands that wait for it are refused, other joins keep waiting.
     pub(crate) fn visibility_failed(&mut self, core: &mut Core, user: &Arc<str>, answer: &StoreAnswer) {
         let Some(put_off) = self.waiting_joins.get_mut(user) else { return };
         for one in put_off.extract_if(.., |one| one.claim.is_some()) {
@@ -256,7 +256,7 @@ impl Presence {
         }
     }
 
-    /// A local user is visible to others than before, wherever their sessions are present.
+    /// The visibility of a local user changed, wherever their sessions are present.
     pub(crate) fn set_visibility(&mut self, core: &mut Core, user: &Arc<str>, visibility: Visibility) {
         let mut channels: BTreeSet<Arc<str>> = [own_channel(user)].into();
         for id in core.users.sessions(user) {
@@ -268,7 +268,7 @@ impl Presence {
         }
     }
 
-    /// A user is visible to others than before in one channel.
+    /// The visibility of a user changed in one channel.
     pub(crate) fn set_visibility_in(&mut self, core: &mut Core, key: PresenceKey, visibility: Visibility) {
         self.changes.begin(core, PresenceChange::of(key, PresenceAction::SetVisibility(visibility)));
     }
@@ -335,7 +335,7 @@ pub(super) fn change_of(
     })
 }
 
-/// What is cached of the user's membership; the commit finds out whether it is stale.
+/// The cached membership of the user; the commit detects a stale one.
 fn membership_in_cache(core: &Core, user: &str) -> Option<MembershipRow> {
     MembershipRow::read(core.documents.get(&MembershipRow::key(user))?.as_ref()).ok()
 }

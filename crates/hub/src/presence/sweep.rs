@@ -1,5 +1,5 @@
-//! Presences that will never end by themselves, because the store does not know their node.
-//! Must hold: one user is one commit, which looks again: everything of theirs that is stale goes, or nothing.
+//! Presences that nothing else will end, because the store does not know their node.
+//! Must hold: one user is one commit, which checks again: all stale presences of the user are removed, or none.
 
 use super::change::{PresenceAction, PresenceChange};
 use super::decision::{PresenceOutcome, commit_of};
@@ -11,7 +11,7 @@ use tavern_store::{Commit, Expect, Receipt, RowKey};
 
 pub(super) struct SweepDecision(pub StaleUser);
 
-/// One channel of a user who is swept.
+/// One channel of a user in a sweep.
 pub(super) struct SweptPresence {
     pub change: PresenceChange,
     pub changes: Vec<AttendanceChange>,
@@ -62,7 +62,7 @@ impl SweepDecision {
     }
 }
 
-/// The part of a sweep's receipt that is about one of its channels.
+/// The part of a sweep's receipt for one of its channels.
 pub(super) fn receipt_of(swept: &SweptPresence, at: usize, commit: &Commit, receipt: &Receipt) -> Receipt {
     let key = RowKey::Presence(swept.change.key.clone());
     let put = commit.puts.iter().position(|row| row.key() == key).map(|at| receipt.put[at]);

@@ -1,5 +1,6 @@
-//! Users who come and go as events of the topic `tavern.presence`, appended in the commit that decides it, so that each
-//! transition is published once whatever the number of nodes. Must hold: without a subscription nothing is written.
+//! Users who connect and disconnect as events of the topic `tavern.presence`, appended in the commit that decides it,
+//! so that each transition is published once whatever the number of nodes. Must hold: without a subscription nothing
+//! is written.
 
 use super::change::PresenceChange;
 use crate::core::Core;

@@ -49,7 +49,7 @@ impl Shard {
         caller.waiting = None;
         core.stats.commands.add(1);
         core.refused_with = None;
-        // A reply for another transport that had this number is dropped.
+        // A reply for another connection that had this number is dropped.
         core.replies.forget(caller.link.id);
         self.migration.forget_link(caller.link.id);
         let flow = match parsed {
@@ -63,7 +63,7 @@ impl Shard {
         flow
     }
 
-    /// Goes on with the command that a caller waits for; `Flow::Wait` if it must wait longer.
+    /// Continues the command that a caller waits for; `Flow::Wait` if it must wait longer.
     pub fn resume(&mut self, now: Time, caller: &mut Caller, out: &mut Vec<u8>) -> Flow {
         self.core.now = now;
         let flow = self.resume_command(caller, out);
@@ -126,7 +126,7 @@ impl Shard {
         }
     }
 
-    /// The next reply of a transport that pipelines, appended to `out`. None: it is not there yet.
+    /// The next reply of a connection that pipelines, appended to `out`. None: it is not there yet.
     pub fn next_reply(&mut self, caller: &mut Caller, out: &mut Vec<u8>) -> Option<Flow> {
         let (id, answer) = self.core.replies.next(caller.link.id)?;
         Some(reply(&mut self.core, caller, id.as_deref(), answer, out))
@@ -291,7 +291,7 @@ fn may_begin(core: &Core, caller: &Caller, command: &ParsedCommand<'_>) -> bool 
     }
     let changes = match &command.op {
         Op::Update(_) | Op::Leave { .. } => true,
-        // Near the bound it must be known how many there are.
+        // Near the limit the exact number must be known.
         Op::Join(_) => session.is_some_and(|session| {
             session.present.joined() + begun < core.node.settings.channels_per_session
         }),
@@ -302,13 +302,13 @@ fn may_begin(core: &Core, caller: &Caller, command: &ParsedCommand<'_>) -> bool 
 
 fn session_of(core: &Core, caller: &Caller) -> CommandResult<ListenerId> {
     let Some(id) = caller.listener else {
-        return refuse(Code::Unauthenticated, "say hello with a token first");
+        return refuse(Code::Unauthenticated, "send hello with a token first");
     };
     match core.listeners.get(id).and_then(|listener| listener.session()) {
-        Some(session) if session.frozen => refuse(Code::Gone, "the session has moved; say hello again"),
+        Some(session) if session.frozen => refuse(Code::Gone, "the session has moved; send hello again"),
         Some(session) if core.now < session.identity.expires => Ok(id),
-        Some(_) => refuse(Code::Unauthenticated, "the token has expired; say hello with a fresh one"),
-        None => refuse(Code::Gone, "the session has ended; say hello again"),
+        Some(_) => refuse(Code::Unauthenticated, "the token has expired; send hello with a fresh one"),
+        None => refuse(Code::Gone, "the session has ended; send hello again"),
     }
 }
 
@@ -349,7 +349,7 @@ fn op_publish(
     Ok(())
 }
 
-/// Names the channel that is used if it is not the one that was asked for.
+/// Names the substituted channel in the reply, if it is not the requested one.
 fn write_instead(target: &SubscribeTarget<'_>, name: &str, body: &mut Vec<u8>) {
     if let SubscribeTarget::Channel(asked) = target
         && asked != name

@@ -1,5 +1,5 @@
-//! `hello`: who a client is, and the session it comes back to or begins. Its reply holds on every node: the presence of the
-//! user is committed before, unless the store does not answer in time.
+//! `hello`: the identity of a client, and the session it resumes or begins. The reply is valid on every node: the
+//! presence of the user is committed before, unless the store does not answer in time.
 
 use super::{Shard, snapshot};
 use crate::core::command::{Caller, CommandResult, CommandStop, refuse};
@@ -52,7 +52,7 @@ impl Shard {
             }
             Resumption::Kept | Resumption::Own | Resumption::Known => {}
         }
-        // Features know the session before its snapshot is asked for.
+        // Features know the session before its snapshot is requested.
         self.route();
         let (seq, wants_statuses) = (hello.seq, hello.status);
         let begun = BegunHello { listener, identity, resumption, seq, wants_statuses };
@@ -71,7 +71,7 @@ impl Shard {
         let Shard { core, presence, party, .. } = self;
         let snapshot = snapshot(core, presence, party, hello.listener, caller.link.id)?;
         let Some(reset) = attach(&mut self.core, caller, hello) else {
-            return Some(Err(Refusal::new(Code::Gone, "the session has ended; say hello again")));
+            return Some(Err(Refusal::new(Code::Gone, "the session has ended; send hello again")));
         };
         caller.listener = Some(hello.listener);
         self.route();

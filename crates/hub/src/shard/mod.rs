@@ -38,18 +38,18 @@ pub struct Shard {
     topics: Topics,
 }
 
-/// What reaches a shard beside the commands of its transports.
+/// An input to a shard other than the commands of its connections.
 #[derive(Debug)]
 pub enum ShardEvent {
     /// The store has answered.
     Answer(Ticket, StoreAnswer),
     /// A presence change, from another shard or node.
     Presence(ChannelUpdate),
-    /// Something about a user, from another shard or node.
+    /// An update about a user, from another shard or node.
     Status(UserNotice),
     /// A message of another node about a session that moves.
     Migration { from: Arc<str>, request: MigrationRequest },
-    /// The bus carries, or refused, what these waited for.
+    /// The bus has confirmed, or refused, the subscriptions these waited for.
     BusReady(Vec<LinkId>),
     /// Messages of one channel were lost between nodes, or of all channels.
     BusLost(Option<Arc<[u8]>>),
@@ -148,7 +148,7 @@ impl Shard {
         }
     }
 
-    /// A deadline that some node wrote down and none has settled.
+    /// A deadline that some node stored and none has settled.
     fn overdue(&mut self, deadline: &Deadline) {
         let core = &mut self.core;
         match &*deadline.kind {
@@ -238,7 +238,7 @@ impl Shard {
         sweep::next_wake(&self.core)
     }
 
-    /// Time has passed: settle what is due.
+    /// Time has passed: runs what is due.
     pub fn wake(&mut self, now: Time) {
         self.core.now = now;
         let mut unused = Vec::new();
@@ -370,7 +370,7 @@ impl Shard {
         self.route();
     }
 
-    /// The transport of a caller is gone: the command that it waits for has no one to reply to.
+    /// The connection of a caller is closed: the command it waits for has no one to reply to.
     pub fn abandon(&mut self, now: Time, caller: &Caller) {
         self.core.now = now;
         crate::core::hello::abandon(&mut self.core, caller);

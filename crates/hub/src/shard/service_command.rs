@@ -22,7 +22,8 @@ pub enum ServiceCommand {
         user: Arc<str>,
         value: Visibility,
     },
-    /// Holds the user in a channel as long as their clients are in another one, or anywhere if none is named, or until a time.
+    /// Holds the user in a channel as long as their clients are in another one, or in any if none is named, or until a
+    /// time.
     Hold {
         channel: Arc<str>,
         user: Arc<str>,

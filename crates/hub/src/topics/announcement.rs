@@ -1,16 +1,16 @@
-//! What the server publishes about deliveries on its own topic, `tavern.deliveries`.
+//! Events that the server publishes about deliveries on its own topic, `tavern.deliveries`.
 
 use tavern_domain::delivery::DisabledReason;
 use tavern_domain::topic::DELIVERIES;
 use tavern_store::Append;
 use tavern_wire::json::event::stored;
 
-/// Nothing is sent to a subscription any more.
+/// A subscription was disabled: nothing is sent to it any more.
 pub fn disabled(subscription: &str, why: DisabledReason, now_ms: u64) -> Append {
     announcement("disabled", subscription, &format!(",\"why\":\"{}\"", why.as_str()), now_ms)
 }
 
-/// The endpoint takes events again.
+/// The endpoint accepts events again.
 pub fn recovered(subscription: &str, now_ms: u64) -> Append {
     announcement("recovered", subscription, "", now_ms)
 }
@@ -21,7 +21,7 @@ pub fn shed(subscription: &str, first: u64, last: u64, now_ms: u64) -> Append {
     announcement("shed", subscription, &more, now_ms)
 }
 
-/// Events were refused and are dead letters now.
+/// Events were refused and became dead letters.
 pub fn dead_lettered(subscription: &str, events: u64, now_ms: u64) -> Append {
     announcement("dead_lettered", subscription, &format!(",\"events\":{events}"), now_ms)
 }

@@ -1,19 +1,19 @@
-//! How many bytes wait for each subscription that has a budget of its own, counted as the log grows and not anew at each look.
-//! Decides where the cursor of a subscription must go; `budgets` moves it. Must hold: nothing is dropped within the
-//! budget; a count is kept in so many parts at most; what was counted is counted again when the topics change.
+//! Counts the bytes that wait for each subscription with its own budget, incrementally as the log grows.
+//! Decides where the cursor of a subscription must move; `budgets` moves it. Must hold: nothing is dropped within the
+//! budget; a count has a bounded number of parts; events are counted again when the topics change.
 
 use std::collections::VecDeque;
 use tavern_domain::delivery::LogMark;
 
-/// A budget is counted in parts of about this share: the cursor goes to the end of one.
+/// A budget is counted in parts of about this share: the cursor moves to the end of one.
 const PARTS: u64 = 32;
 
-/// What waits, in parts, oldest first.
+/// The waiting bytes, in parts, oldest first.
 #[derive(Clone, Debug)]
 pub(super) struct Backlog {
-    /// Of the marks with which it was counted.
+    /// The version of the marks with which it was counted.
     marks: u64,
-    /// Where the first part begins.
+    /// The start of the first part.
     from: LogMark,
     parts: VecDeque<BacklogPart>,
 }
@@ -26,23 +26,23 @@ struct BacklogPart {
 }
 
 impl Backlog {
-    /// Counting begins after what is in batches or dropped.
+    /// Counting begins after the events that are in batches or dropped.
     pub fn new(marks: u64, reached: LogMark) -> Backlog {
         Backlog { marks, from: reached, parts: VecDeque::new() }
     }
 
-    /// Whether what was counted goes on from here: with other marks the same events may have other numbers, and whoever goes
-    /// back in the log has more waiting than was counted.
+    /// Whether the count continues from here: with other marks the same events may have other numbers, and a
+    /// subscription that was replayed has more waiting than was counted.
     pub fn continues(&self, marks: u64, reached: LogMark) -> bool {
         self.marks == marks && self.from.seq <= reached.seq && reached.seq <= self.counted().seq
     }
 
-    /// Counted through here.
+    /// The position up to which events are counted.
     pub fn counted(&self) -> LogMark {
         self.parts.back().map_or(self.from, |part| part.last)
     }
 
-    /// An event that follows what was counted.
+    /// Adds the next event.
     pub fn count(&mut self, at: LogMark, bytes: u64, budget: u64) {
         match self.parts.back_mut() {
             Some(part) if part.bytes + bytes <= budget / PARTS => {
@@ -52,14 +52,14 @@ impl Backlog {
         }
     }
 
-    /// Everything through here does not wait any more.
+    /// Everything up to here does not wait any more.
     pub fn reach(&mut self, reached: LogMark) {
         while self.parts.front().is_some_and(|part| part.last.seq <= reached.seq) {
             self.from = self.parts.pop_front().map_or(self.from, |part| part.last);
         }
     }
 
-    /// Where the cursor must go, if more waits than the budget allows. A part of which something was taken does not count.
+    /// Where the cursor must move, if more waits than the budget allows. A part that is partly delivered does not count.
     pub fn over(&self, reached: LogMark, budget: u64) -> Option<LogMark> {
         let begun = self.from.seq < reached.seq;
         let skipped = self.parts.front().filter(|_| begun).map_or(0, |part| part.bytes);

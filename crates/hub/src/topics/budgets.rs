@@ -1,5 +1,6 @@
-//! Keeps each subscription within the budget of its own: counts what waits, and moves the cursor of one that has too much.
-//! Must hold: nobody else's events are touched; a subscription without a budget costs nothing.
+//! Keeps each subscription within its own budget: counts the bytes that wait, and moves the cursor of one that has too
+//! many.
+//! Must hold: events of other subscriptions are not touched; a subscription without a budget costs nothing.
 
 use super::announcement;
 use super::backlog::Backlog;
@@ -15,12 +16,12 @@ use tavern_domain::topic::DELIVERIES;
 use tavern_store::limits::PAGE_ROWS;
 use tavern_wire::record::{self, DELIVERY, EVENTS, SUBSCRIPTION, SUBSCRIPTIONS, TOPIC};
 
-/// Pages that are counted of one subscription in one look: the rest comes at the next.
+/// Pages counted for one subscription in one check: the rest follows at the next.
 const PAGES: u32 = 64;
-/// No event is larger as the log keeps it: data and url at their largest, every sign of the url escaped.
+/// The largest size of an event in the log: data and url at their largest, every character of the url escaped.
 const EVENT_BYTES: u64 = 80 << 10;
 
-/// Which subscriptions have a budget, if any subscription has changed.
+/// Lists the subscriptions with a budget, if any subscription has changed.
 pub(super) struct ListBudgets {
     /// The version of all subscriptions when they were listed last.
     known: Option<u64>,
@@ -51,7 +52,7 @@ impl ListBudgets {
     }
 }
 
-/// Counts what waits for one subscription, and drops what is too much.
+/// Counts the bytes that wait for one subscription, and drops the excess.
 pub(super) struct CountBacklog {
     name: Arc<str>,
     budget: u64,
@@ -87,7 +88,7 @@ impl CountBacklog {
         let reached = progress.reached();
         let head = marks.row.seq_at_head(&by_name(counts(facts, rows.topics())?));
         if head.saturating_sub(reached.seq).saturating_mul(EVENT_BYTES) <= self.budget {
-            // However large they are: nothing is read for those who keep up.
+            // Whatever their sizes: for subscriptions that keep up nothing is read.
             return Ok(TopicStep::Done(self.counted(None)));
         }
         let known = &self.known;
@@ -104,7 +105,7 @@ impl CountBacklog {
             let begun = counting.reading.at();
             let Some((log, took)) = read_on(facts, &mut counting.reading, PAGE_ROWS)? else { break };
             if log.first > begun.position + 1 {
-                // The log was cut meanwhile: the progress of this subscription is another now.
+                // The log was trimmed meanwhile: the progress of this subscription has changed.
                 return Ok(TopicStep::Done(self.counted(None)));
             }
             for (seq, entry) in &took.events {

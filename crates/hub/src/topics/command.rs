@@ -1,4 +1,4 @@
-//! What can be asked of topics, by whom, and the replies. Nothing here decides.
+//! The commands about topics, their callers and the replies. Nothing here decides.
 
 use super::settings::SubscriptionChange;
 use std::sync::Arc;
@@ -7,11 +7,11 @@ use tavern_domain::{Identity, Scope, Time};
 use tavern_wire::json::event::PublishedEvent;
 use tavern_wire::record::{DeadLetterRecord, PublishReply, SubscriptionSettings};
 
-/// Who publishes and owns when no key is shown.
+/// The owner and publisher when no API key is used.
 pub const ANONYMOUS_PUBLISHER: &str = "dev";
 
-/// The key that a command was sent with, by its id. What is made with a key belongs to it; an admin may do with it
-/// whatever its owner may.
+/// The API key of a command, by its id. A topic or subscription belongs to the key that created it; an admin has the same
+/// rights as its owner.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TopicCaller {
     pub id: Arc<str>,
@@ -50,7 +50,7 @@ pub enum TopicCommand {
     ShowTopic {
         topic: Arc<str>,
     },
-    /// Gives the topic to another key, or to the first that publishes.
+    /// Transfers the topic to another key, or to the first that publishes.
     AssignTopic {
         topic: Arc<str>,
         publisher: Option<Arc<str>>,
@@ -66,7 +66,7 @@ pub enum TopicCommand {
     ShowSubscription {
         name: Arc<str>,
     },
-    /// Creates a subscription, or changes what is given of it.
+    /// Creates a subscription, or changes the settings that are given.
     PutSubscription {
         name: Arc<str>,
         change: Box<SubscriptionChange>,
@@ -79,14 +79,14 @@ pub enum TopicCommand {
         name: Arc<str>,
         on: bool,
     },
-    /// Acknowledges everything through `after`, and asks for what comes next. Waits for it if there is nothing.
+    /// Acknowledges everything through `after`, and requests the next events. Waits if there are none.
     Pull {
         name: Arc<str>,
         after: Option<u64>,
         limit: u32,
         wait_ms: u64,
     },
-    /// Everything from there on comes again.
+    /// Delivers everything from there on again.
     Replay {
         name: Arc<str>,
         from: ReplayFrom,
@@ -111,7 +111,7 @@ pub enum ReplayFrom {
     Time(u64),
 }
 
-/// Which dead letters.
+/// Selects dead letters.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum DeadLetterChoice {
     #[default]
@@ -131,17 +131,17 @@ impl DeadLetterChoice {
     }
 }
 
-/// What became of the events of a request.
+/// The result for the events of a publish.
 pub type PublishResult = PublishReply;
 
 #[derive(Debug, PartialEq, Eq)]
 pub enum TopicReply {
-    /// There is nothing to tell.
+    /// Done; there is nothing to return.
     Done,
     Published(PublishResult),
     Topics {
         topics: Vec<TopicState>,
-        /// After which name the next page begins.
+        /// The name after which the next page begins.
         next: Option<Arc<str>>,
     },
     Topic(TopicState),
@@ -153,13 +153,13 @@ pub enum TopicReply {
     Put {
         subscription: Box<SubscriptionSettings>,
         created: bool,
-        /// To be shown this once.
+        /// Returned only this once.
         secret: Option<String>,
     },
     Pulled(Pulled),
     Replayed {
         from_seq: u64,
-        /// False: what is asked for has not been sent yet.
+        /// False: the requested position has not been sent yet.
         rewound: bool,
     },
     DeadLetters {
@@ -177,7 +177,7 @@ pub enum TopicReply {
 pub struct TopicState {
     pub name: Arc<str>,
     pub publisher: Option<Arc<str>>,
-    /// How many it has had.
+    /// How many events it has had.
     pub events: u64,
     pub subscriptions: u64,
     pub created_at: u64,
@@ -189,13 +189,13 @@ pub struct SubscriptionState {
     pub progress: DeliveryProgress,
     /// The number of its last event.
     pub seq: u64,
-    /// Not in lists.
+    /// Not included in lists.
     pub details: Option<SubscriptionDetails>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SubscriptionDetails {
-    /// When the oldest event that waits was accepted.
+    /// When the oldest waiting event was accepted.
     pub oldest: Option<Time>,
     pub dead_letters: usize,
 }
@@ -207,6 +207,6 @@ pub struct Pulled {
     pub entries: Vec<u8>,
     pub count: u32,
     pub first_seq: u64,
-    /// Of the last event, or of the last that was acknowledged if there is none.
+    /// The number of the last event, or of the last that was acknowledged if there is none.
     pub last_seq: u64,
 }

@@ -1,5 +1,5 @@
-//! DeadLetterRecord letters: events that their subscriber refused, kept until they are retried or the subscription is deleted.
-//! Must hold: an event is either a dead letter or under way again, never both and never neither.
+//! Dead letters: events that their subscriber refused, kept until they are retried or the subscription is deleted.
+//! Must hold: an event is either a dead letter or being delivered again, never both and never neither.
 
 use super::command::{DeadLetterChoice, TopicCaller, TopicReply};
 use super::load::{Listing, LoadStop, SubscriptionRows, log_ends, parse};
@@ -16,7 +16,7 @@ use tavern_store::{Document, Versioned};
 use tavern_wire::json::event::BatchFormat;
 use tavern_wire::record::{self, COPY, CopiedEvent, DEAD, DeadLetterRecord};
 
-/// DeadLetterRecord letters that are counted for a report.
+/// How many dead letters are counted for a report.
 const COUNTED: usize = 10_000;
 
 /// The dead letters of a subscription, page by page.
@@ -29,7 +29,7 @@ fn letters(page: &[Versioned<Document>]) -> Result<Vec<DeadLetterRecord>, LoadSt
     page.iter().map(|row| parse(row, |bytes| record::read(bytes)).map(|letter| letter.row)).collect()
 }
 
-/// How many there are, as far as it is worth counting.
+/// How many there are, up to a limit.
 #[derive(Default)]
 pub(super) struct DeadLetterCount {
     listing: Option<Listing>,
@@ -65,7 +65,7 @@ impl ListDeadLetters {
     }
 }
 
-/// Sends dead letters again: those that are chosen, or all, but no more than some at once.
+/// Sends dead letters again: the selected ones, or all, up to a limit at once.
 pub(super) struct RetryDeadLetters {
     name: Arc<str>,
     choice: DeadLetterChoice,
@@ -85,7 +85,7 @@ impl RetryDeadLetters {
         if facts.is_empty() {
             *self = RetryDeadLetters::new(self.name.clone(), std::mem::take(&mut self.choice));
         }
-        // StatusBefore the letters: whoever parks or retries one writes the progress too.
+        // Before the dead letters: a writer that parks or retries one writes the progress too.
         let rows = SubscriptionRows::open(facts, caller, &self.name)?;
         self.choose(facts)?;
         let format = rows.subscription.row.format;
@@ -140,7 +140,7 @@ fn as_letter(format: BatchFormat, letter: &DeadLetterRecord) -> RetriedDeadLette
     RetriedDeadLetter { run, bytes }
 }
 
-/// The events of a batch, if the log may have lost one of them.
+/// The events of a batch, if the log may have dropped one of them.
 fn copy(batch: &Batch, letters: &[DeadLetterRecord], log_first: u64) -> Option<Vec<CopiedEvent>> {
     if batch.ranges.iter().all(|run| run.gap || run.after.position + 1 >= log_first) {
         return None;

@@ -24,12 +24,12 @@ pub(super) struct TopicDecision {
     pub task: TopicTask,
 }
 
-/// Whose decision it is.
+/// The origin of a decision.
 #[derive(Clone)]
 pub(super) enum DecisionOrigin {
-    /// A caller's, whose reply is given under this number.
+    /// A caller, whose reply is given under this number.
     Command(u64, TopicCaller),
-    /// Retention's own.
+    /// Retention.
     Retention,
 }
 
@@ -53,7 +53,7 @@ pub(super) enum TopicTask {
 }
 
 impl TopicTask {
-    /// A command that can be decided. What is wrong in itself is refused at once.
+    /// The decision of a command. A malformed command is refused at once.
     pub fn of(
         caller: &TopicCaller,
         command: TopicCommand,
@@ -150,7 +150,7 @@ impl Decision for TopicDecision {
     }
 }
 
-/// What the caller is told when the store did not do what it must.
+/// The refusal for the caller when the store failed.
 pub(super) fn refusal(answer: &StoreAnswer) -> Refusal {
     match answer {
         StoreAnswer::Failed(StoreError::TooLarge { what, found, limit }) => {
@@ -161,7 +161,7 @@ pub(super) fn refusal(answer: &StoreAnswer) -> Refusal {
                 .retry_after(RETRY_AFTER_MS)
         }
         StoreAnswer::Failed(StoreError::Corrupt { .. }) => {
-            Refusal::new(Code::Internal, "a record in the store cannot be read; the server's log says which")
+            Refusal::new(Code::Internal, "a record in the store cannot be read; the server's log names it")
         }
         _ => Refusal::new(Code::Unavailable, "the store does not answer; try again")
             .retry_after(RETRY_AFTER_MS),

@@ -1,6 +1,6 @@
-//! What commands about topics read of the store, as typed values out of the facts of their transaction.
-//! Must hold: the marks of a subscription are as new as its progress, or newer: a change of topics writes both, and what is
-//! read by older marks than the progress would be misnumbered.
+//! The store reads of topic commands, as typed values out of the facts of their transaction.
+//! Must hold: the marks of a subscription are as new as its progress, or newer: a change of topics writes both, and
+//! events read by marks older than the progress would be misnumbered.
 
 use super::command::TopicCaller;
 use super::reading::{LogReading, ReadEvents};
@@ -22,11 +22,11 @@ use tavern_wire::record::{
 
 const NAME_BYTES: usize = 64;
 
-/// DisabledReason a decision cannot go on.
+/// Why a decision cannot continue.
 pub(super) enum LoadStop {
     /// Something was not loaded.
     Need(Vec<Need>),
-    /// What was loaded does not belong together.
+    /// The loaded rows are inconsistent.
     Again,
     Refuse(Refusal),
     Fail(Box<StoreAnswer>),
@@ -62,7 +62,7 @@ pub(super) fn document<'a>(
     facts.document(&key).ok_or_else(|| LoadStop::Need(vec![Need::Document(key)]))
 }
 
-/// A document that may change meanwhile.
+/// A document that may change meanwhile: the commit does not expect it.
 pub(super) fn peek<'a>(
     facts: &'a Facts,
     kind: &str,
@@ -117,7 +117,7 @@ pub(super) fn parse_subscription(
     parse(found, |bytes| record::read(bytes))
 }
 
-/// How many events these topics have had, and the log at the same moment. No more than a page of them.
+/// How many events these topics have had, and the end of the log at the same moment. At most a page of topics.
 pub(super) fn counts(facts: &Facts, names: Vec<Arc<str>>) -> Result<&TopicPage, LoadStop> {
     match read(facts, Read::Topics { names, after: None, limit: PAGE_ROWS })? {
         Found::Topics(topics) => Ok(topics),
@@ -163,7 +163,7 @@ pub(super) fn log(
     }
 }
 
-/// A page of the log, of which the decision keeps what it wants.
+/// A page of the log, of which the decision keeps what it needs.
 pub(super) fn log_page(facts: &Facts, after: u64) -> Result<&LogPage, LoadStop> {
     let read = Read::Log { topics: Vec::new(), after, limit: PAGE_ROWS };
     match facts.page(&read) {
@@ -173,7 +173,8 @@ pub(super) fn log_page(facts: &Facts, after: u64) -> Result<&LogPage, LoadStop> 
     }
 }
 
-/// Reads on in a subscription's queue, and tells how the log was then. None: nothing will come, however much is published.
+/// Reads on in a subscription's queue, and returns the state of the log then. None: nothing will come, however much is
+/// published.
 pub(super) fn read_on(
     facts: &Facts,
     reading: &mut LogReading,
@@ -215,7 +216,7 @@ impl Listing {
         if self.done {
             return Ok(None);
         }
-        // Whatever begins with the prefix comes after it.
+        // Every name with the prefix sorts after it.
         let after = if self.after.is_empty() { &self.prefix } else { &self.after };
         let after = Some(RowKey::Document(DocumentKey::new(self.kind, after)));
         let read = Read::Rows { kind: RowKind::Document, after, limit: self.limit };
@@ -246,7 +247,7 @@ impl Listing {
     }
 }
 
-/// What the store keeps of one subscription.
+/// The stored rows of one subscription.
 pub(super) struct SubscriptionRows {
     pub subscription: Versioned<SubscriptionSettings>,
     pub delivery: Versioned<DeliveryProgress>,

@@ -1,10 +1,11 @@
 //! Topics and their subscriptions on one node. Commands (`command`) are decided by `decision` and run by this feature:
 //! `publish`, `topic_admin`, `subscriptions` with `settings`, `report`, `pull` (`pulls` are the clients that wait),
-//! `replay`, `dead_letters`, and `progress` for what changes the progress of a delivery. `retention` looks after the log by
-//! itself: `trim`, `budgets` with `backlog`. They read through `load`, `position` and `reading`, and come to an `outcome`.
-//! `delivery` delivers the queues of subscriptions to endpoints; `announcement` is what is published about that. Knows no
+//! `replay`, `dead_letters`, and `progress` for changes to the progress of a delivery. `retention` maintains the log:
+//! `trim`, `budgets` with `backlog`. They read through `load`, `position` and `reading`, and end in an `outcome`.
+//! `delivery` delivers the queues of subscriptions to endpoints; `announcement` is what is published about that. Has no
 //! sockets: posts and replies are effects. The rules of deliveries are in `tavern_domain::delivery`.
-//! Must hold: a command is replied to once, after its commit; who waits for events is woken after the commit.
+//! Must hold: a command is replied to once, after its commit; clients and workers that wait for events are woken after
+//! the commit.
 
 pub mod announcement;
 mod backlog;
@@ -50,12 +51,12 @@ use tavern_domain::topic::DELIVERIES;
 use tavern_store::{Deadline, Receipt, StoreAnswer, StoreError, Ticket, Versioned};
 use tavern_wire::error::Refusal;
 
-/// What the server must carry out. Buffers are reused: drain them, keep them.
+/// Work for the server. Buffers are reused: drain them, keep them.
 #[derive(Debug, Default)]
 pub struct TopicEffects {
     /// Replies to commands, by their numbers.
     pub replies: Vec<(u64, Result<TopicReply, Refusal>)>,
-    /// Topics to which events were added: how many, and how many were known by their id.
+    /// Topics to which events were added: how many, and how many were duplicates.
     pub published: Vec<(Arc<str>, u64, u64)>,
     /// Subscriptions that were created, changed or deleted, or whose progress was changed: the delivery worker reads
     /// them again.
@@ -63,7 +64,7 @@ pub struct TopicEffects {
     pub notices: Vec<DeliveryNotice>,
     /// Events before a position were dropped from the log.
     pub trimmed: Vec<Trimmed>,
-    /// Records that cannot be read: the operator must look.
+    /// Records that cannot be read: an error for the operator.
     pub corrupt: Vec<StoreError>,
 }
 
@@ -73,7 +74,7 @@ pub struct Trimmed {
     /// The oldest position that was dropped, and the oldest that is kept.
     pub from: u64,
     pub before: u64,
-    /// How many subscriptions had not been given all of it.
+    /// How many subscriptions had not received all of it.
     pub subscriptions: usize,
 }
 
@@ -108,7 +109,7 @@ impl Topics {
         }
     }
 
-    /// A client that pulls looks again.
+    /// A client that pulls checks again.
     pub fn pull_is_due(&mut self, core: &mut Core, number: u64) {
         let begin = self.pulls.look(core, number);
         self.pull(core, begin);
@@ -119,7 +120,7 @@ impl Topics {
         self.pulls.published(core, topic);
     }
 
-    /// It is time to look at the log.
+    /// The retention check is due.
     pub fn retention_is_due(&mut self, core: &mut Core) {
         let step = self.retention.wake(core);
         self.retain(core, step);
@@ -130,7 +131,7 @@ impl Topics {
         self.progressed(core, progress);
     }
 
-    /// The reply to a request with an `Idempotency-Key` may be forgotten.
+    /// The reply to a request with an `Idempotency-Key` has expired.
     pub fn forget_keyed_publish(core: &mut Core, deadline: &Deadline) {
         publish::forget(core, deadline);
     }
@@ -169,7 +170,7 @@ impl Topics {
             }
             TransactionEnd::Failed { answer, .. } => {
                 if let TopicTask::Publish(publish) = &task {
-                    // The claim may be another by now, or the commit may have happened all the same.
+                    // The cached claim may be stale, or the commit may have happened all the same.
                     self.claims.forget(&publish.topic);
                 }
                 if let (TopicTask::RememberReply(remember), DecisionOrigin::Command(number, _)) =
@@ -254,7 +255,7 @@ impl Topics {
                 let step = self.retention.next(core, Some(retained));
                 self.retain(core, step);
             }
-            _ => unreachable!("a decision means what its task says"),
+            _ => unreachable!("a decision ends with the outcome of its task"),
         }
     }
 

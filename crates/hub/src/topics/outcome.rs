@@ -1,4 +1,4 @@
-//! What a decision about topics comes to: a commit and what it means, or only an answer.
+//! The outcome of a decision about topics: a commit and its result, or only an answer.
 
 use super::backlog::Backlog;
 use super::command::{Pulled, TopicReply};
@@ -17,7 +17,7 @@ pub(super) enum TopicStep {
     Done(TopicOutcome),
 }
 
-/// What a decision means once it is committed.
+/// The result of a decision once it is committed.
 pub(super) struct TopicOutcome {
     pub next: NextStep,
     /// Subscriptions that were created, changed or deleted, or whose progress was changed.
@@ -28,7 +28,7 @@ pub(super) struct TopicOutcome {
     pub lost: Vec<LostEvents>,
 }
 
-/// What a subscription is not given any more, by its numbers.
+/// The numbers of events that a subscription will not get any more.
 pub(super) struct LostEvents {
     pub name: Arc<str>,
     pub first: u64,
@@ -37,21 +37,21 @@ pub(super) struct LostEvents {
 
 pub(super) enum NextStep {
     Reply(TopicReply),
-    /// Events were added, by the claim of the topic: with its version, unless the commit writes it first.
+    /// Events were added, with the claim of the topic: its version, unless the commit writes it first.
     Publish {
         claim: Versioned<TopicRecord>,
         claimed: bool,
     },
-    /// Events for a client that pulls, which may be none.
+    /// Events for a client that pulls; may be empty.
     Pull(PulledPage),
-    /// Only a part was done, because it is too much for one commit: decide again.
+    /// Only a part was done, because it is too much for one commit: run the decision again.
     Repeat,
     Retain(Retained),
 }
 
-/// What a step of retention came to.
+/// The result of a step of retention.
 pub(super) enum Retained {
-    /// Everything before these positions is to go: events, and ids of events.
+    /// Everything before these positions must be dropped: events, and ids of events.
     Looked {
         before: u64,
         ids_before: u64,
@@ -65,7 +65,7 @@ pub(super) enum Retained {
     SweptPresence,
     /// The subscriptions with a budget of their own, if they have changed: by the version of all, name and bytes.
     Listed(Option<(u64, BTreeMap<Arc<str>, u64>)>),
-    /// What waits for a subscription. None: to be counted anew.
+    /// The bytes that wait for a subscription. None: to be counted again.
     Counted(Arc<str>, Option<Backlog>),
 }
 
@@ -75,7 +75,7 @@ pub(super) struct PulledPage {
     /// Where it ends, by these marks.
     pub last: LogMark,
     pub marks_version: u64,
-    /// Where new events would come from.
+    /// The topics that new events would come from.
     pub topics: Vec<Arc<str>>,
 }
 
@@ -97,7 +97,7 @@ impl TopicOutcome {
     }
 }
 
-/// A commit that is put together piece by piece.
+/// A commit that is built step by step.
 pub(super) struct Edit(pub Commit);
 
 impl Edit {
@@ -105,7 +105,7 @@ impl Edit {
         Edit(Commit { writer: Some(core.writer()), ..Commit::default() })
     }
 
-    /// For what was read in a page: documents that were loaded by name are expected anyway.
+    /// For rows that were read in a page: documents that were loaded by name are expected anyway.
     pub fn expect(&mut self, kind: &str, name: &str, version: u64) {
         let key = RowKey::Document(DocumentKey::new(kind, name));
         self.0.expects.push(Expect { key, version });
@@ -120,7 +120,7 @@ impl Edit {
         self.0.deletes.push(RowKey::Document(DocumentKey::new(kind, name)));
     }
 
-    /// The delivery workers of all nodes read the subscriptions again.
+    /// Makes the delivery workers of all nodes read the subscriptions again.
     pub fn touch_subscriptions(&mut self) {
         self.put(EVENTS, SUBSCRIPTIONS, *b"{}");
     }

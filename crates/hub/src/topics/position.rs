@@ -1,5 +1,5 @@
-//! Where an event of a subscription lies in the log, found by its number or its time. Must hold: nothing is counted over a
-//! part that the log does not keep; the same event is found at the same place from wherever the search begins.
+//! The position of an event of a subscription in the log, found by its number or its time. Must hold: no count spans a
+//! part that the log does not keep; the same event is found at the same position from wherever the search begins.
 
 use super::load::{LoadStop, by_name, counts, log, log_ends, read_on};
 use super::reading::LogReading;
@@ -11,7 +11,7 @@ use tavern_domain::topic::SubscriptionMarks;
 use tavern_store::LogEnds;
 use tavern_store::limits::PAGE_ROWS;
 
-/// Reads on from a place until the event with a number lies behind.
+/// Reads on from a position until the event with a number is behind it.
 pub(super) struct Forward(LogReading);
 
 impl Forward {
@@ -19,7 +19,7 @@ impl Forward {
         Forward(LogReading::new(marks.clone(), from))
     }
 
-    /// None: there are not so many.
+    /// None: there are not that many.
     pub fn to(&mut self, facts: &Facts, seq: u64) -> Result<Option<LogMark>, LoadStop> {
         let reading = &mut self.0;
         while reading.at().seq < seq {
@@ -33,7 +33,7 @@ impl Forward {
     }
 }
 
-/// A place behind which so many events lie at most, and after which the log has everything. None: it begins later.
+/// A position with at most so many events behind it, after which the log has everything. None: the log begins later.
 pub(super) fn before(
     facts: &Facts,
     marks: &Arc<SubscriptionMarks>,
@@ -47,14 +47,14 @@ pub(super) fn before(
     Ok(Some(if near.seq <= seq && near.position >= first.position { near } else { first }))
 }
 
-/// The place right before the oldest event of a subscription that the log keeps.
+/// The position right before the oldest event of a subscription that the log keeps.
 pub(super) fn beginning(facts: &Facts, marks: &Arc<SubscriptionMarks>) -> Result<LogMark, LoadStop> {
     let first = log_ends(facts)?.first;
     at(facts, marks, first - 1, first)
 }
 
-/// A position as the subscription counts: the counts of its topics there, less those where they became its topics. Starts
-/// again if the log does not begin at `first` any more.
+/// A position in the numbers of a subscription: the counts of its topics there, less those where they became its
+/// topics. Starts again if the log does not begin at `first` any more.
 pub(super) fn at(
     facts: &Facts,
     marks: &Arc<SubscriptionMarks>,
@@ -89,8 +89,8 @@ pub(super) fn at(
     Ok(LogMark { seq, position })
 }
 
-/// The last position whose event was accepted before this time. Starts again if the log was cut. The store's time never
-/// goes back, so halving finds it.
+/// The last position whose event was accepted before this time. Starts again if the log was trimmed. The store's time
+/// never goes back, so a binary search finds it.
 pub(super) fn last_before(facts: &Facts, ends: &LogEnds, time_ms: u64) -> Result<u64, LoadStop> {
     let (mut early, mut late) = (ends.first - 1, ends.head + 1);
     while early + 1 < late {

@@ -15,7 +15,7 @@ use tavern_domain::delivery::{Delivery, DeliveryEffect, DeliveryInput, DeliveryP
 use tavern_wire::error::{Code, Refusal};
 use tavern_wire::record::{self, DELIVERY};
 
-/// Sends again, or nothing any more.
+/// Enables or disables sending.
 pub(super) struct Switch {
     pub name: Arc<str>,
     pub on: bool,
@@ -33,10 +33,10 @@ impl Switch {
     }
 }
 
-/// What a command makes of the progress.
+/// The changed progress.
 pub(super) struct ProgressChange {
     pub progress: DeliveryProgress,
-    /// DeadLetterRecord letters that are delivered again, by number.
+    /// Dead letters that are delivered again, by number.
     pub retried: Vec<u64>,
     /// It is disabled from now on.
     pub disabled: Option<DisabledReason>,
@@ -72,7 +72,7 @@ impl ProgressChange {
     }
 }
 
-/// A subscription that is pulled sets its own pace: nothing is sealed and nothing is sent.
+/// A client that pulls sets its own pace: nothing is sealed and nothing is sent.
 fn of_pulled(progress: &DeliveryProgress, input: DeliveryInput) -> Option<ProgressChange> {
     let mut after = progress.clone();
     let disabled = match input {
@@ -93,7 +93,7 @@ fn of_pulled(progress: &DeliveryProgress, input: DeliveryInput) -> Option<Progre
     (after != *progress).then_some(ProgressChange { progress: after, retried: Vec::new(), disabled })
 }
 
-/// A subscription that is pulled has no batches: what was sealed and is not settled comes again.
+/// A subscription that is pulled has no batches: sealed and unsettled events are handed out again.
 pub(super) fn unseal(progress: &mut DeliveryProgress, log_first: u64) -> Result<(), Refusal> {
     let runs = progress.batches.iter().flat_map(|batch| &batch.ranges);
     let Some(oldest) = runs.map(|run| run.after).min_by_key(|mark| mark.seq) else { return Ok(()) };

@@ -1,6 +1,6 @@
-//! Publishing: events go to the log in one commit with the claim of their topic, and are replied to after it.
-//! Must hold: a topic has one publisher; all events of a request are kept or none; the same id is kept once; a topic
-//! whose claim is known costs no read, and the version that is known is expected by the commit.
+//! Publishing: events are appended to the log in one commit with the claim of their topic, and acknowledged after it.
+//! Must hold: a topic has one publisher; all events of a request are stored or none; events are deduplicated by id; a
+//! topic whose claim is cached costs no read, and the commit expects the cached version.
 
 use super::command::{PublishResult, TopicCaller, TopicReply};
 use super::load::{LoadStop, document, documents, parse, past_events, topic};
@@ -19,9 +19,9 @@ use tavern_wire::error::{Code, Refusal};
 use tavern_wire::json::event::{KEY_ID, PublishedEvent, SCOPE_BYTES, stored_id};
 use tavern_wire::record::{self, KeyedPublish, TOPIC, TopicRecord};
 
-/// How long a request with an `Idempotency-Key` is known.
+/// How long an `Idempotency-Key` is kept.
 const KEY_MS: u64 = 24 * 3_600_000;
-/// Claims remembered: enough for every busy topic.
+/// Claims cached: enough for every busy topic.
 const CLAIMS: usize = 10_000;
 
 /// The claims of the topics that were published to from here. They may be stale: a commit expects their version.
@@ -45,16 +45,16 @@ impl TopicClaims {
     }
 }
 
-/// The events of one request on their way into the log.
+/// The events of one publish in progress.
 pub(super) struct Publish {
     pub topic: Arc<str>,
     events: Vec<NewLogEvent>,
     once: Option<IdempotencyKey>,
-    /// The claim as it is known here.
+    /// The cached claim.
     known: Option<Versioned<TopicRecord>>,
     /// A commit was tried with it.
     tried: bool,
-    /// The request was carried out before, and its reply is not known.
+    /// The request was carried out before, and its reply is not stored.
     repeats: bool,
 }
 
@@ -66,7 +66,7 @@ struct NewLogEvent {
 /// The `Idempotency-Key` of a request.
 struct IdempotencyKey {
     key: String,
-    /// The document under which the request is known.
+    /// The document that records the request.
     name: String,
 }
 
@@ -84,7 +84,7 @@ impl Publish {
                 "topics that begin with \"tavern.\" are published by the server alone; choose another name";
             return Err(Refusal::new(Code::NotAllowed, message));
         }
-        // A claim that would refuse it, or has to be changed, is read as it is now.
+        // A claim that would refuse the publish, or has to be changed, is read again first.
         let own = |known: &&Versioned<TopicRecord>| known.row.publisher.as_deref() == Some(&*caller.id);
         let known = claims.0.get(&*topic).filter(own).cloned();
         let once = once.map(|key| IdempotencyKey { name: format!("{topic}/{}/{key}", caller.id), key });
@@ -144,7 +144,7 @@ impl Publish {
         edit.commit(TopicOutcome::of(next))
     }
 
-    /// The same request, if it was carried out before.
+    /// The stored request, if it was carried out before.
     fn earlier(&self, facts: &Facts, topic: &TopicRecord) -> Result<Option<KeyedPublish>, LoadStop> {
         let Some(once) = &self.once else { return Ok(None) };
         let Some(found) = document(facts, KEYED_PUBLISH, &once.name)? else { return Ok(None) };
@@ -152,7 +152,7 @@ impl Publish {
         Ok(Some(kept).filter(|kept| kept.past_events == topic.past_events))
     }
 
-    /// What goes into the log. Of a request that was carried out before only what it had then: the log knows it.
+    /// The appends. Of a request that was carried out before only the events it had then: the log deduplicates them.
     fn appends(&self, caller: &TopicCaller, topic: &TopicRecord, kept: Option<&KeyedPublish>) -> Vec<Append> {
         let had = |at: usize, event: &NewLogEvent| match kept {
             None => true,
@@ -163,19 +163,19 @@ impl Publish {
             let made = || self.once.as_ref().map(|once| made_id(&caller.id, &once.key, at));
             let id = event.id.as_deref().map(str::to_owned).or_else(made);
             let id = id.map(|id| stored_id(topic.past_events, &id).into());
-            // The bodies are shared: they may be needed for another try.
+            // The bodies are shared: a retry may need them.
             Append { topic: self.topic.clone(), id, body: event.body.clone() }
         };
         let events = self.events.iter().enumerate();
         events.filter(|(at, event)| had(*at, event)).map(append).collect()
     }
 
-    /// Counts what was added and what was known. The numbers are those of what was added, or of the first time.
+    /// Counts added events and duplicates. The numbers are those of the added events, or of the first time.
     pub fn count(&self, appended: &[Appended]) -> PublishResult {
         count(appended, self.repeats)
     }
 
-    /// What remains to be done for a request with an `Idempotency-Key`: its reply is stored before it is given.
+    /// The last step of a request with an `Idempotency-Key`: its reply is stored before it is given.
     pub fn remember(self, published: PublishResult, past_events: u64) -> Option<RememberReply> {
         Some(RememberReply { name: self.once?.name, published, past_events })
     }
@@ -198,7 +198,7 @@ impl RememberReply {
     }
 }
 
-/// A request with an `Idempotency-Key` may be forgotten.
+/// The `Idempotency-Key` of a request has expired.
 pub(super) fn forget(core: &mut Core, deadline: &Deadline) {
     let key = RowKey::Document(DocumentKey::new(KEYED_PUBLISH, &deadline.name));
     let expects = vec![Expect { key: deadline.key(), version: deadline.due.ms() }];
@@ -207,7 +207,7 @@ pub(super) fn forget(core: &mut Core, deadline: &Deadline) {
     core.submit(Feature::None, Work::Commit(commit));
 }
 
-/// The topic as it must become before this caller publishes to it; none when it is so already.
+/// The topic as it must become before this caller publishes to it; none when no change is needed.
 fn claim(
     caller: &TopicCaller,
     topic: Option<&TopicRecord>,
@@ -228,17 +228,18 @@ fn claim(
     }
 }
 
-/// What the log calls the event at this place of a request with an `Idempotency-Key`.
+/// The id of the event at this index of a request with an `Idempotency-Key`.
 fn made_id(caller: &str, once: &str, at: usize) -> String {
     format!("{KEY_ID}{caller}:{once}:{at}")
 }
 
-/// How long an `Idempotency-Key` may be so that the ids made from it fit: two colons and a place below a thousand follow.
+/// How long an `Idempotency-Key` may be so that the ids made from it fit: two colons and an index below a thousand
+/// follow.
 pub fn once_bytes(caller: &str) -> usize {
     ID_BYTES.saturating_sub(SCOPE_BYTES + KEY_ID.len() + caller.len() + "::999".len())
 }
 
-/// Counts what was added and what was known. The numbers are those of what was added, or of the first time. A request
+/// Counts added events and duplicates. The numbers are those of the added events, or of the first time. A request
 /// that `repeats` another is answered as the first time.
 fn count(appended: &[Appended], repeats: bool) -> PublishResult {
     let counts = |appended: &Appended| !appended.duplicate || repeats;

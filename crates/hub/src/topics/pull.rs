@@ -1,5 +1,5 @@
-//! Pulling: a client that cannot be called asks for events, and acknowledges by the next question how far it has come.
-//! Must hold: what was not acknowledged comes again, with the same numbers; events that were dropped are told as a gap.
+//! Pulling: a client without an endpoint requests events, and acknowledges the previous ones with its next request.
+//! Must hold: unacknowledged events are returned again, with the same numbers; dropped events are reported as a gap.
 
 use super::command::{Pulled, TopicCaller};
 use super::load::{LoadStop, SubscriptionRows, log_ends, peek, read_on, version};
@@ -19,25 +19,25 @@ use tavern_wire::record::{self, DELIVERY, MARKS};
 
 pub(super) struct Pull {
     pub name: Arc<str>,
-    /// Everything through here has come.
+    /// Everything through here is acknowledged.
     pub after: Option<u64>,
     limit: u32,
-    /// Where the last answer ended, and the version of the marks: its acknowledgement needs no reading.
+    /// Where the last answer ended, and the version of the marks: its acknowledgement needs no read.
     handed: Option<(u64, LogMark)>,
     walks: Walks,
 }
 
-/// How far the log was read. Begun anew when the transaction is.
+/// How far the log was read. Begins again when the transaction does.
 #[derive(Default)]
 struct Walks {
     acknowledged: Option<Forward>,
     looked: Option<Forward>,
     gathered: Option<(LogReading, PulledEvents)>,
-    /// The log was found to begin after the place from which it was read.
+    /// The log begins after the position from which it was read.
     cut: bool,
 }
 
-/// Events as an answer holds them.
+/// Events in the form of an answer.
 struct PulledEvents {
     entries: Vec<u8>,
     count: u32,
@@ -68,17 +68,17 @@ impl Pull {
         }
         let mut changed = false;
         if pulled && !progress.batches.is_empty() {
-            // A worker sealed them before it knew that nobody is to be called any more.
+            // A worker sealed them before it knew that the subscription is pulled now.
             unseal(&mut progress, log_ends(facts)?.first)?;
             changed = true;
         }
         if let Some(after) = self.after.filter(|&after| after > progress.sealed.seq) {
             let through = self.locate(facts, &rows, &progress, after)?;
-            // What goes to a callback is acknowledged by its answers alone.
+            // Events for a callback are acknowledged by its replies alone.
             changed |= pulled && progress.acknowledge(through);
         }
         self.gather(facts, &rows, &progress)?;
-        // The log was cut: the progress tells where, unless it was read before that.
+        // The log was trimmed: the progress has the new start, unless it was read before that.
         if self.walks.cut && version(peek(facts, DELIVERY, &self.name)?) != rows.delivery.version {
             return Err(LoadStop::Again);
         }
@@ -88,8 +88,8 @@ impl Pull {
         if !pulled || !(changed || hands_out) {
             return Ok(TopicStep::Done(meaning));
         }
-        // The progress is written also when nothing was acknowledged: a change of topics expects the progress from before
-        // it looked at the log, so no number that is handed out now is given to another event later.
+        // The progress is written even when nothing was acknowledged: a change of topics expects the progress from before
+        // it read the log, so no number that is handed out now is given to another event later.
         let mut edit = Edit::new(core);
         edit.put(DELIVERY, &self.name, record::write_progress(&progress));
         let mut marks = SubscriptionMarks::clone(&rows.marks.row);
@@ -99,7 +99,7 @@ impl Pull {
         edit.commit(meaning)
     }
 
-    /// Where the event with this number lies, which is after what was acknowledged.
+    /// The position of the event with this number, which is after the acknowledged ones.
     fn locate(
         &mut self,
         facts: &Facts,
@@ -108,7 +108,7 @@ impl Pull {
         seq: u64,
     ) -> Result<LogMark, LoadStop> {
         if let Some(shed) = progress.dropped.filter(|shed| seq <= shed.through.seq) {
-            // In the middle of a gap there is no event: reading goes on behind it anyway.
+            // In the middle of a gap there is no event: reading continues after it anyway.
             let position =
                 if seq == shed.through.seq { shed.through.position } else { progress.sealed.position };
             return Ok(LogMark { seq, position });
@@ -130,7 +130,7 @@ impl Pull {
         })
     }
 
-    /// Reads what comes next until the answer is full, as far as there is any.
+    /// Reads the next events until the answer is full, as far as there are any.
     fn gather(
         &mut self,
         facts: &Facts,
@@ -139,7 +139,7 @@ impl Pull {
     ) -> Result<(), LoadStop> {
         let after = self.after.unwrap_or(progress.sealed.seq);
         let limit = match progress.sealed.seq.checked_sub(after).filter(|again| *again > 0) {
-            // Again, what was acknowledged already; up to there, because a gap may follow.
+            // Acknowledged events are read again; only up to the last of them, because a gap may follow.
             Some(again) => u32::try_from(again).unwrap_or(self.limit).min(self.limit),
             None => self.limit,
         };
@@ -170,7 +170,7 @@ impl Pull {
         Ok(())
     }
 
-    /// Where the answer begins, with a gap if one comes first.
+    /// The start of the answer, with a gap if one comes first.
     fn begin(
         &mut self,
         facts: &Facts,
@@ -186,7 +186,7 @@ impl Pull {
             gap_entry(&mut events.entries, after + 1, shed.through.seq);
             (events.count, events.first, events.last) = (1, after + 1, shed.through);
         } else if after > progress.sealed.seq {
-            // A callback has it: it is looked at and not acknowledged.
+            // The subscription has a callback: events are read and not acknowledged.
             events.last = self.locate(facts, rows, progress, after)?;
         }
         Ok(events)

@@ -1,6 +1,6 @@
-//! The clients of this shard that pull: each asks, and waits until there is something or its time is over.
-//! Must hold: what is published while a client's queue is read is not missed; however much is published, a client that
-//! waits looks no more often than every few milliseconds; nobody waits when there is something.
+//! The clients of this shard that pull: each sends a request, and waits until there are events or its timeout.
+//! Must hold: events published while a client's queue is read are not missed; however much is published, a waiting client
+//! reads no more often than every few milliseconds; no client waits when there are events.
 
 use super::command::TopicCaller;
 use super::outcome::PulledPage;
@@ -15,11 +15,11 @@ use tavern_domain::delivery::LogMark;
 
 /// The longest wait.
 const WAIT_MAX_MS: u64 = 30_000;
-/// How often the store is looked at while a client waits: other nodes publish too.
+/// How often the store is read while a client waits: other nodes publish too.
 const LOOK_MS: u64 = 500;
-/// The shortest pause between two looks.
+/// The shortest pause between two reads.
 const PAUSE_MS: u64 = 5;
-/// Subscriptions remembered of what was handed out.
+/// How many subscriptions' last answers are remembered.
 const HANDED: usize = 10_000;
 
 #[derive(Default)]
@@ -42,9 +42,9 @@ struct WaitingPull {
 }
 
 enum PullState {
-    /// Its queue is read. Something may have been published meanwhile.
+    /// Its queue is being read. Events may have been published meanwhile.
     Looks { published: bool },
-    /// Nothing was there; it looks again then.
+    /// There were no events; it reads again then.
     Parked { due: Time },
 }
 
@@ -75,7 +75,7 @@ impl Pulls {
         self.look(core, number)
     }
 
-    /// Its timer is due, or something was published.
+    /// Its timer is due, or an event was published.
     pub fn look(&mut self, core: &Core, number: u64) -> Option<Begin> {
         let waiting = self.waiting.get_mut(&number)?;
         waiting.state = PullState::Looks { published: false };
@@ -85,7 +85,7 @@ impl Pulls {
         Some((number, waiting.caller.clone(), pull))
     }
 
-    /// What a look found. None: the client waits on.
+    /// The result of a read. None: the client keeps waiting.
     pub fn looked(&mut self, core: &mut Core, number: u64, page: PulledPage) -> Option<PulledPage> {
         let waiting = self.waiting.get_mut(&number)?;
         if page.pulled.count > 0 {

@@ -12,22 +12,22 @@ pub struct LogReading {
     at: LogMark,
 }
 
-/// What one read gave.
+/// The result of one read.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ReadEvents {
     /// With their numbers.
     pub events: Vec<(u64, LogEntry)>,
-    /// There may be more right away.
+    /// There may be more at once.
     pub more: bool,
 }
 
 impl LogReading {
-    /// Begins after a place, at which that many events of the subscription lie behind.
+    /// Begins after a position, with that many events of the subscription before it.
     pub fn new(marks: Arc<SubscriptionMarks>, after: LogMark) -> LogReading {
         LogReading { marks, at: after }
     }
 
-    /// How far it has come.
+    /// The current position.
     pub fn at(&self) -> LogMark {
         self.at
     }
@@ -74,7 +74,7 @@ mod tests {
     use tavern_domain::Time;
     use tavern_store::{LogEnds, Page};
 
-    /// What the store would answer: events of two topics in turn, from position 1 on.
+    /// The store's answer: events of two topics in turn, from position 1 on.
     fn answer(read: &Read) -> LogPage {
         let Read::Log { topics, after, limit } = read else { panic!("{read:?}") };
         let of = |position: u64| if position % 2 == 1 { "a" } else { "b" };
@@ -109,7 +109,7 @@ mod tests {
     #[test]
     fn numbers_are_the_same_wherever_and_however_it_is_read() {
         let mut marks = SubscriptionMarks::begin(4, [("a".into(), 2)].into());
-        // Between two of its events: what is read last before it lies before it.
+        // Between two of its events: the last event read before it lies before it.
         marks.change(10, &[("a".into(), 5)].into(), &[]);
         marks.change(12, &[("a".into(), 6), ("b".into(), 6)].into(), &["a".into(), "b".into()]);
         let marks = Arc::new(marks);

@@ -1,4 +1,4 @@
-//! A subscription as its owner sees it: settings, queue, health, and what waits.
+//! A subscription as its owner sees it: settings, queue, health, and waiting events.
 
 use super::command::{SubscriptionDetails, SubscriptionState, TopicCaller, TopicReply};
 use super::dead_letters::DeadLetterCount;
@@ -17,7 +17,7 @@ use tavern_wire::record::SUBSCRIPTION;
 /// Subscriptions that are loaded in one round trip.
 const LOADED: usize = 100;
 
-/// What costs little to tell.
+/// The part of a report that needs no further read.
 fn brief(rows: SubscriptionRows, counts: &TopicPage) -> SubscriptionState {
     let seq = rows.marks.row.seq_at_head(&by_name(counts));
     SubscriptionState { subscription: rows.subscription.row, progress: rows.delivery.row, seq, details: None }
@@ -45,7 +45,7 @@ impl ShowSubscription {
         Ok(TopicStep::Done(TopicOutcome::reply(TopicReply::Subscription(Box::new(state)))))
     }
 
-    /// When the oldest event that waits was accepted.
+    /// When the oldest waiting event was accepted.
     fn oldest(&mut self, facts: &Facts, rows: &SubscriptionRows) -> Result<Option<Time>, LoadStop> {
         let progress = &rows.delivery.row;
         let sealed = progress.batches.iter().map(|batch| batch.accepted).min();
@@ -86,7 +86,7 @@ impl ListSubscriptions {
     }
 
     pub fn decide(&mut self, facts: &Facts, caller: &TopicCaller) -> TopicDecided {
-        // One more than is asked for tells whether there is a next page.
+        // One more than requested shows whether there is a next page.
         while self.described.len() <= self.limit {
             if self.names.is_empty() {
                 let Some(page) = self.listing.next(facts)? else { break };

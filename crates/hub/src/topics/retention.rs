@@ -1,7 +1,7 @@
-//! When the log is looked at: the bytes every few seconds, the ages every minute, then the budgets of subscriptions. One
-//! shard of each node does it, a step at a time; the store arbitrates between nodes. Budgets are looked after by the node
-//! with the least name: to count needs much reading.
-//! Must hold: one step runs at a time; a step that fails is put off, and the others go on.
+//! The schedule of retention: the bytes of the log are checked every few seconds, the ages every minute, then the
+//! budgets of subscriptions. One shard of each node does it, a step at a time; the store arbitrates between nodes.
+//! Budgets are checked by the node with the first name in order, because counting reads much.
+//! Must hold: one step runs at a time; a step that fails is postponed, and the others continue.
 
 use super::backlog::Backlog;
 use super::budgets::{CountBacklog, ListBudgets};
@@ -12,7 +12,7 @@ use crate::settings::RetentionRules;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-/// How often the bytes are looked at, and after how many such looks the ages.
+/// How often the bytes are checked, and after how many such checks the ages.
 const LOOK_MS: u64 = 2_000;
 const AGES: u32 = 30;
 
@@ -31,7 +31,7 @@ pub(super) struct Retention {
     stage: Stage,
     /// The version of all subscriptions when their budgets were listed.
     listed: Option<u64>,
-    /// The subscriptions that have a budget, with what was counted.
+    /// The subscriptions that have a budget, with their counts.
     bounded: BTreeMap<Arc<str>, (u64, Option<Backlog>)>,
 }
 
@@ -52,14 +52,14 @@ enum Stage {
 }
 
 impl Retention {
-    /// The first look comes soon.
+    /// The first check runs soon.
     pub fn start(core: &mut Core) {
         if core.index == 0 && core.node.settings.topics.retention.is_some() {
             core.agenda.set(core.now + LOOK_MS, Timer::Retention);
         }
     }
 
-    /// It is time for a look, unless the last one goes on.
+    /// A check is due, unless the last one is still running.
     pub fn wake(&mut self, core: &mut Core) -> Option<RetentionStep> {
         core.agenda.set(core.now + LOOK_MS, Timer::Retention);
         let rules: RetentionRules = core.node.settings.topics.retention?;
@@ -72,7 +72,7 @@ impl Retention {
         Some(RetentionStep::Look(Look::new(rules, ages)))
     }
 
-    /// A step has ended, with this result unless it failed: what comes next.
+    /// A step has ended, with this result unless it failed: returns the next step.
     pub fn next(&mut self, core: &Core, result: Option<Retained>) -> Option<RetentionStep> {
         match (std::mem::take(&mut self.stage), result) {
             (Stage::Look { ages }, Some(Retained::Looked { before, ids_before }))

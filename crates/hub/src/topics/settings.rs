@@ -1,6 +1,7 @@
-//! What is asked of a subscription, and the subscription that comes of it. Must hold: what is omitted stays as it was; a
-//! change that is wrong in anything changes nothing; whatever is accepted can be delivered or pulled. Addresses, headers
-//! and the form of secrets were checked before: what may be called depends on the configuration.
+//! The requested settings of a subscription, and the subscription made from them. Must hold: omitted settings are
+//! unchanged; a change with any invalid setting changes nothing; every accepted subscription can be delivered or
+//! pulled. Addresses, headers and the form of secrets were checked before: which addresses are allowed depends on the
+//! configuration.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
@@ -16,11 +17,11 @@ const UUID_BYTES: usize = 128;
 const TIMEOUT_MS: RangeInclusive<u64> = 0..=3_600_000;
 const MAX_EVENTS: RangeInclusive<u64> = 1..=10_000;
 const MAX_BYTES: RangeInclusive<u64> = 1 << 10..=16 << 20;
-/// Or 0: no budget of its own.
+/// The allowed budgets; 0 means no budget of its own.
 const MAX_BACKLOG_BYTES: RangeInclusive<u64> = 1 << 16..=1 << 50;
 const CONCURRENCY: RangeInclusive<u64> = 1..=16;
 
-/// Settings that are given; `None` leaves one as it is, or at its default. `Debug` shows no secret.
+/// Settings that are given; `None` leaves one unchanged, or at its default. `Debug` shows no secret.
 #[derive(Clone, Default)]
 pub struct SubscriptionChange {
     pub topics: Option<Vec<Arc<str>>>,
@@ -35,7 +36,7 @@ pub struct SubscriptionChange {
     pub headers: Option<BTreeMap<String, String>>,
     pub concurrency: Option<u64>,
     pub pull: Option<bool>,
-    /// The secret of a new subscription that is given none.
+    /// The generated secret of a new subscription that is given none.
     pub spare_secret: String,
 }
 
@@ -49,7 +50,7 @@ impl std::fmt::Debug for SubscriptionChange {
     }
 }
 
-/// A subscription as it was asked for, and the secret if one was made.
+/// A subscription as requested, and the secret if one was generated.
 #[derive(Debug)]
 pub(super) struct ChangedSettings {
     pub subscription: SubscriptionSettings,
@@ -61,7 +62,7 @@ fn bad(message: impl Into<std::borrow::Cow<'static, str>>) -> Refusal {
 }
 
 impl SubscriptionChange {
-    /// A new subscription: whoever asks is its owner.
+    /// A new subscription: the caller is its owner.
     pub(super) fn create(
         &self,
         name: &Arc<str>,
@@ -98,7 +99,7 @@ impl SubscriptionChange {
         Ok(created)
     }
 
-    /// What is given takes the place of what was.
+    /// Replaces the settings that are given.
     pub(super) fn apply(
         &self,
         before: SubscriptionSettings,
@@ -186,7 +187,7 @@ fn checked_topics(names: &[Arc<str>]) -> Result<Vec<Arc<str>>, Refusal> {
     Ok(topics)
 }
 
-/// A new secret signs at once; the one before it signs along for a while.
+/// A new secret signs at once; the previous one still signs for a while.
 fn rotate(secrets: &mut Vec<SigningSecretRecord>, text: &str, now_ms: u64, rotation_ms: u64) {
     if secrets.first().is_some_and(|current| current.text == text) {
         return;
@@ -272,7 +273,7 @@ mod tests {
     fn wrong_settings_are_refused() {
         let before = create(pulled(None)).unwrap().subscription;
         let none = SubscriptionChange::default;
-        for (change, words) in [
+        for (change, expected) in [
             (SubscriptionChange { topics: topics(&["A"]), ..none() }, "no topic"),
             (SubscriptionChange { topics: topics(&["tavern.secrets"]), ..none() }, "the server has no topic"),
             (SubscriptionChange { timeout_ms: Some(3_600_001), ..none() }, "0 to 3600000"),
@@ -284,8 +285,8 @@ mod tests {
             (SubscriptionChange { pull: Some(false), ..none() }, "`callback`"),
         ] {
             let refused = change.apply(before.clone(), 7, 1_000).unwrap_err();
-            assert_eq!(refused.code, Code::BadRequest, "{words}");
-            assert!(refused.message.contains(words), "{}", refused.message);
+            assert_eq!(refused.code, Code::BadRequest, "{expected}");
+            assert!(refused.message.contains(expected), "{}", refused.message);
         }
         assert!(create(none()).unwrap_err().message.contains("`topics`"));
     }

@@ -1,6 +1,6 @@
 //! Creating, changing and deleting subscriptions. Must hold: a subscription has its settings, its marks and its progress,
-//! or nothing; no event after a change of topics was sealed by the old ones: the commit that changes them expects the
-//! progress from before the log was looked at, and writes it anew, so that no worker goes on with what it read earlier.
+//! or none of them; no event after a change of topics was sealed by the old ones: the commit that changes them expects
+//! the progress from before the log was read, and writes it again, so that no worker continues with what it read earlier.
 
 use super::command::{TopicCaller, TopicReply};
 use super::load::{Listing, LoadStop, SubscriptionRows, allow, by_name, counts, topics};
@@ -18,9 +18,9 @@ use tavern_wire::record::{
     self, COPY, DEAD, DELIVERY, MARKS, SUBSCRIPTION, SubscriptionSettings, TOPIC, TopicRecord,
 };
 
-/// Who publishes the server's own topics.
+/// The publisher of the server's own topics.
 const SERVER: &str = "tavern";
-/// DeadLetterRecord letters deleted in one commit.
+/// Dead letters deleted in one commit.
 const LETTERS_DELETED: u32 = 500;
 
 pub(super) struct PutSubscription {
@@ -75,7 +75,7 @@ fn begin(
     Ok(())
 }
 
-/// What of a change concerns its marks and its progress.
+/// The part of a change that affects its marks and its progress.
 pub(super) fn follow(
     core: &Core,
     facts: &Facts,
@@ -104,7 +104,7 @@ pub(super) fn follow(
 }
 
 /// Topics that do not exist are created, unclaimed. Those that exist must not be deleted meanwhile. Then the log is
-/// looked at: how many events these topics have had.
+/// read: how many events these topics have had.
 fn create_topics<'a>(
     core: &Core,
     facts: &'a Facts,
@@ -132,7 +132,7 @@ pub(super) struct DeleteSubscription {
 impl DeleteSubscription {
     pub fn decide(&mut self, core: &Core, facts: &Facts, caller: &TopicCaller) -> TopicDecided {
         let name = &self.name;
-        // Whoever parks another dead letter writes the progress too, which this expects.
+        // A writer that parks another dead letter writes the progress too, which this expects.
         let rows = SubscriptionRows::open(facts, caller, name)?;
         let mut letters = Listing::new(DEAD, format!("{name}/"), String::new(), LETTERS_DELETED);
         let mut edit = Edit::new(core);

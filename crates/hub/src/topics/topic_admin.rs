@@ -1,5 +1,5 @@
-//! Topics as a whole: the list, who publishes, and deleting one. Must hold: a topic that is deleted is in no subscription;
-//! subscriptions that had it stay as they are otherwise, and what they were owed comes.
+//! Administration of topics: the list, the publisher, and deleting one. Must hold: a topic that is deleted is in no
+//! subscription; subscriptions that had it are otherwise unchanged, and still get the events they have not received.
 
 use super::command::{TopicCaller, TopicReply, TopicState};
 use super::load::{
@@ -65,7 +65,7 @@ impl SubscriptionCounts {
     }
 }
 
-/// Topics by name, and after which name the next page begins.
+/// Topics by name, and the name after which the next page begins.
 type NamedTopics = (Vec<(Arc<str>, TopicRecord)>, Option<Arc<str>>);
 
 /// A page of all topics, by name.
@@ -126,7 +126,7 @@ fn existing(facts: &Facts, name: &Arc<str>) -> Result<Versioned<TopicRecord>, Lo
     })
 }
 
-/// Gives the claim to another key, or to whoever publishes next.
+/// Transfers the claim to another key, or to the next publisher.
 pub(super) struct AssignTopic {
     topic: Arc<str>,
     publisher: Option<Arc<str>>,
@@ -167,7 +167,7 @@ impl AssignTopic {
     }
 }
 
-/// Takes a topic out of every subscription, then deletes it.
+/// Removes a topic from every subscription, then deletes it.
 pub(super) struct DeleteTopic {
     topic: Arc<str>,
     listing: Listing,
@@ -192,7 +192,7 @@ impl DeleteTopic {
             let message = "only the key that publishes to a topic, or an admin's, may delete it";
             return Err(Refusal::new(Code::NotAllowed, message).into());
         }
-        // StatusBefore the subscriptions: one that is created or changed meanwhile is a conflict.
+        // Before the subscriptions: one that is created or changed meanwhile is a conflict.
         document(facts, EVENTS, SUBSCRIPTIONS)?;
         while self.having.len() < CHANGED
             && let Some(page) = self.listing.next(facts)?
@@ -229,7 +229,7 @@ impl DeleteTopic {
         }
         let rows: Vec<SubscriptionRows> =
             SubscriptionRows::find_all(facts, names)?.into_iter().flatten().collect();
-        // In one round trip, what `follow` asks for one by one.
+        // In one round trip, what `follow` loads one by one.
         all_counts(facts, rows.iter().map(SubscriptionRows::topics).collect())?;
         for before in rows {
             let mut after = before.subscription.row.clone();

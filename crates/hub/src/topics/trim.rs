@@ -1,6 +1,6 @@
-//! Trimming the log: what is too old or too much goes, oldest first, and old ids are forgotten. Must hold: a subscription
-//! that had not been given what is dropped gets a gap in its place, in the same commit or before it; batches under way are
-//! copied out first.
+//! Trims the log: events that are too old or too many are dropped, oldest first, and old ids are forgotten. Must hold: a
+//! subscription that had not received dropped events gets a gap in their place, in the same commit or before it;
+//! batches in progress are copied first.
 
 use super::announcement;
 use super::load::{Listing, LoadStop, document, log_ends, log_page, parse, peek, read_on};
@@ -19,18 +19,18 @@ use tavern_store::{Document, Trim, Versioned};
 use tavern_wire::json::event::shown_id;
 use tavern_wire::record::{self, COPY, CopiedEvent, DELIVERY, EVENTS, LOG, MARKS, TOPIC};
 
-/// How long the id that a publisher gave is known.
+/// How long the id that a publisher gave is kept for deduplication.
 const ID_MS: u64 = 24 * 3_600_000;
-/// What goes into one commit: subscriptions that are behind, each a few rows, and bytes of copied batches.
+/// The limits of one commit: subscriptions that are behind, each a few rows, and bytes of copied batches.
 const TOLD: usize = 200;
 const COPIED_BYTES: usize = 4 << 20;
 
-/// Looks whether anything is too old or too much.
+/// Checks whether any events are too old or too many.
 pub(super) struct Look {
     rules: RetentionRules,
-    /// Whether the ages are looked at, or only the bytes.
+    /// Whether the ages are checked, or only the bytes.
     ages: bool,
-    /// How far the log was read to find what is too much: the bytes that would stay, and where they begin.
+    /// How far the log was read to find the excess: the bytes that would stay, and where they begin.
     excess: Option<(u64, u64)>,
 }
 
@@ -75,7 +75,7 @@ pub(super) struct Cut {
     before: u64,
     ids_before: u64,
     listing: Listing,
-    /// DeliveryProgress that was not looked at yet.
+    /// Progress documents that were not checked yet.
     unseen: VecDeque<Versioned<Document>>,
     behind: Vec<Behind>,
     copying: Copying,
@@ -148,7 +148,7 @@ impl Cut {
         edit.commit(TopicOutcome { next, changed, announced, lost })
     }
 
-    /// Looks at the progress of all subscriptions. False: those that are behind fill a commit already.
+    /// Checks the progress of all subscriptions. False: those that are behind fill a commit already.
     fn find_behind(&mut self, core: &Core, facts: &Facts, log_first: u64) -> Result<bool, LoadStop> {
         loop {
             let copied: usize = self.behind.iter().map(Behind::bytes).sum();
@@ -169,7 +169,7 @@ impl Cut {
         }
     }
 
-    /// What one subscription loses.
+    /// The loss of one subscription.
     fn look_at(
         &mut self,
         core: &Core,
@@ -262,7 +262,7 @@ impl SweepCopies {
         if facts.is_empty() {
             *self = SweepCopies::new();
         }
-        // The rest is swept at the next look.
+        // The rest is swept at the next check.
         while self.settled.len() < TOLD {
             let Some(copy) = self.unseen.front() else {
                 match self.listing.next(facts)? {

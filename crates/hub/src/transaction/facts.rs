@@ -1,5 +1,5 @@
-//! What a decision needs of the store, and what was loaded for it.
-//! Must hold: a row that a decision has seen is expected by its commit, unless it was asked for as a read.
+//! The rows that a decision needs of the store, and the rows loaded for it.
+//! Must hold: a row that a decision has seen is expected by its commit, unless it was requested as a read.
 
 use std::sync::Arc;
 use tavern_store::{
@@ -7,7 +7,7 @@ use tavern_store::{
     Versioned,
 };
 
-/// What a decision needs.
+/// A row or read that a decision needs.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Need {
     Document(DocumentKey),
@@ -17,7 +17,7 @@ pub(crate) enum Need {
     Person(Arc<str>),
     /// Anything else, kept while the transaction runs. Not expected by the commit.
     Read(Read),
-    /// The same, but given to the decision once: a page of a long list, of which it keeps what it wants.
+    /// The same, but given to the decision once: a page of a long list, of which it keeps what it needs.
     Page(Read),
 }
 
@@ -33,7 +33,7 @@ impl Need {
     }
 }
 
-/// What was loaded for one transaction. `None` outside: not loaded; inside: there is no such row. A transaction has few
+/// The rows loaded for one transaction. `None` outside: not loaded; inside: there is no such row. A transaction has few
 /// rows, so lists are quicker than maps.
 #[derive(Default)]
 pub(crate) struct Facts {
@@ -53,7 +53,7 @@ impl Facts {
         Facts { presences: vec![(key, known)], ..Facts::default() }
     }
 
-    /// Nothing but the conflict that made the last commit fail: everything is loaded again.
+    /// Only the conflict that made the last commit fail is kept: everything is loaded again.
     pub(super) fn after_conflict(key: RowKey, version: u64) -> Facts {
         Facts { conflict: Some((key, version)), ..Facts::default() }
     }
@@ -78,7 +78,7 @@ impl Facts {
         find(&self.reads, read)
     }
 
-    /// A page that was loaded since the decision was asked last.
+    /// A page that was loaded since the decision ran last.
     pub fn page(&self, read: &Read) -> Option<&Found> {
         find(&self.pages, read)
     }
@@ -131,6 +131,6 @@ impl Facts {
 }
 
 fn find<'a, K: PartialEq, T>(rows: &'a [(K, T)], key: &K) -> Option<&'a T> {
-    // What was loaded last is mostly asked for.
+    // The last loaded row is usually the one asked for.
     rows.iter().rev().find(|(known, _)| known == key).map(|(_, row)| row)
 }

@@ -16,14 +16,14 @@ use tavern_store::{Commit, Receipt, RowKey, StoreAnswer, StoreError, Ticket, Wor
 pub(crate) const TRIES: u8 = 32;
 
 pub(crate) trait Decision {
-    /// What the transaction means once it is committed.
+    /// The result of the transaction once it is committed.
     type Outcome;
 
     fn decide(&mut self, core: &Core, facts: &Facts) -> DecisionStep<Self::Outcome>;
 }
 
 pub(crate) enum DecisionStep<T> {
-    /// Load these too, then ask again. Never empty.
+    /// Load these too, then run the decision again. Never empty.
     Need(Vec<Need>),
     Commit {
         commit: Commit,
@@ -31,18 +31,18 @@ pub(crate) enum DecisionStep<T> {
     },
     /// There is nothing to write.
     Done(T),
-    /// What was loaded does not belong together: load everything anew. Counts like a conflict.
+    /// The loaded rows are inconsistent: load everything again. Counts like a conflict.
     Again,
-    /// It cannot be decided: what was loaded cannot be used.
+    /// It cannot be decided: a loaded row cannot be used.
     Fail(StoreAnswer),
     /// Something that is not in the store is missing. The feature resumes the transaction, which loads everything anew.
     Pause,
 }
 
-/// What became of a transaction.
+/// The progress of a transaction.
 #[expect(clippy::large_enum_variant, reason = "moved once or twice; a box each would cost more")]
 pub(crate) enum TransactionProgress<D: Decision> {
-    /// The store is asked.
+    /// It waits for the store.
     Waits,
     /// It must be resumed, by its number.
     Paused(u64),
@@ -52,7 +52,7 @@ pub(crate) enum TransactionProgress<D: Decision> {
 pub(crate) enum TransactionEnd<T> {
     Committed(T, Receipt),
     Done(T),
-    /// The store did not do what it must. `unknown`: the commit may have happened all the same, and would have meant this.
+    /// The store failed. `unknown`: the commit may have happened all the same, with this result.
     Failed {
         answer: StoreAnswer,
         unknown: Option<T>,
@@ -73,7 +73,7 @@ struct RunningTransaction<D: Decision> {
     /// Reads that are not answered yet.
     open: usize,
     failed: Option<StoreAnswer>,
-    /// What the commit under way means.
+    /// The result of the commit in progress.
     outcome: Option<D::Outcome>,
     tries: u8,
 }
@@ -95,7 +95,7 @@ impl<D: Decision> Transactions<D> {
         self.run(core, self.numbers)
     }
 
-    /// Whether this ticket is one of these transactions'.
+    /// Whether this ticket belongs to one of these transactions.
     pub fn owns(&self, ticket: Ticket) -> bool {
         self.asked.contains_key(&ticket)
     }
@@ -111,7 +111,7 @@ impl<D: Decision> Transactions<D> {
         self.run(core, number)
     }
 
-    /// Ends a paused transaction because what it waits for cannot be had.
+    /// Ends a paused transaction because what it waits for cannot be obtained.
     pub fn fail(&mut self, number: u64, answer: StoreAnswer) -> TransactionProgress<D> {
         match self.running.remove(&number) {
             Some(running) => {
@@ -140,7 +140,7 @@ impl<D: Decision> Transactions<D> {
         running.facts.forget_pages();
         match step {
             DecisionStep::Need(needs) => {
-                assert!(!needs.is_empty(), "a decision that needs something says what");
+                assert!(!needs.is_empty(), "a decision that needs rows names them");
                 running.open = needs.len();
                 for need in needs {
                     let ticket = core.submit(self.feature, Work::Read(need.read()));
@@ -203,7 +203,7 @@ impl<D: Decision> Transactions<D> {
             (StoreAnswer::Committed(receipt), Some(outcome)) => {
                 self.end(number, TransactionEnd::Committed(outcome, receipt))
             }
-            // A deadline that was set anew means something else: the node that set it handles it.
+            // A deadline that was set again is another deadline: the node that set it handles it.
             (StoreAnswer::Failed(StoreError::Conflict { key, found, .. }), _)
                 if running.tries < TRIES && !matches!(key, RowKey::Deadline { .. }) =>
             {

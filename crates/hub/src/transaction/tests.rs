@@ -24,7 +24,7 @@ impl RandomSource for Zeros {
     }
 }
 
-/// Needs these documents, then commits; says how often it was asked with everything loaded.
+/// Needs these documents, then commits; counts how often it ran with everything loaded.
 struct Count {
     keys: Vec<DocumentKey>,
     decided: u32,
@@ -176,7 +176,7 @@ fn resumed_transaction_loads_anew() {
     let Work::Commit(commit) = &commits[0].1 else { panic!("it commits") };
     assert_eq!(commit.expects[0].version, 2);
 }
-/// Reads the time twice, once as a page, then commits; `agains` times what it read does not fit together.
+/// Reads the time twice, once as a page, then commits; `agains` times the facts it read are inconsistent.
 struct Clocks {
     agains: u32,
     pages: u32,

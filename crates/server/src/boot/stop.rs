@@ -61,7 +61,7 @@ pub async fn stop(running: RunningServer, supervisor: &Supervisor, failed: bool)
     drained
 }
 
-/// Moves or stores the sessions, while deliveries that are in flight end; then the node says reason.
+/// Moves or stores the sessions, while deliveries that are in flight end; then the node closes its lease.
 async fn drain(
     parts: &Parts,
     adoption: &Adoption,

@@ -30,7 +30,7 @@ pub struct HttpRequests {
 }
 
 pub fn gone() -> Refusal {
-    Refusal::new(Code::Gone, "the session has ended; say hello again")
+    Refusal::new(Code::Gone, "the session has ended; send hello again")
 }
 
 impl HttpRequests {

@@ -1,11 +1,11 @@
-//! The body of a request as one JSON object. Must hold: a list is no object, although serde would take one; what nests too
-//! deeply is not parsed.
+//! The body of a request as one JSON object. Must hold: a list is refused, although serde would accept one; a body
+//! that nests too deeply is not parsed.
 
 use serde::Deserialize;
 use tavern_wire::error::{Code, Refusal};
 use tavern_wire::json::depth_ok;
 
-/// Reads an object; `wanted` says what was expected.
+/// Reads an object; `wanted` is the hint in the refusal.
 pub fn object<'a, T: Deserialize<'a>>(body: &'a [u8], wanted: &str) -> Result<T, Refusal> {
     let first = body.iter().find(|byte| !byte.is_ascii_whitespace());
     if first != Some(&b'{') || !depth_ok(body) {

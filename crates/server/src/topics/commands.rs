@@ -1,5 +1,5 @@
-//! Commands about topics on their way to a shard, and their replies on the way back. Must hold: a command is given to one
-//! shard; whoever waits for a reply does not wait for ever.
+//! Hands topic commands to a shard, and waits for their replies. Must hold: a command is given to one
+//! shard; every wait for a reply has a timeout.
 
 use super::TopicsApi;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use tokio::sync::oneshot;
 const REPLY_TIMEOUT: Duration = Duration::from_secs(10);
 /// The longest wait of a client that pulls.
 pub const PULL_WAIT_MS_MAX: u64 = 30_000;
-/// A shard waits no longer at once: it does not hear when the client goes away, or the server stops.
+/// The longest single wait on a shard: the shard does not know when the client disconnects, or the server stops.
 const PULL_WAIT: Duration = Duration::from_secs(1);
 
 /// A command for a shard, and where its reply goes.
@@ -25,10 +25,10 @@ pub struct TopicRequest {
 
 /// The shards, as far as topics need them.
 pub trait TopicShards: Send + Sync {
-    /// Gives a command to a shard. False: it has too much to do.
+    /// Gives a command to a shard. False: its queue is full.
     fn run(&self, request: TopicRequest) -> bool;
 
-    /// Tells a shard that a topic has new events.
+    /// Notifies a shard that a topic has new events.
     fn topic_grew(&self, shard: usize, topic: Arc<str>);
 }
 
@@ -77,7 +77,7 @@ impl TopicsApi {
     }
 }
 
-/// A shard gave a reply to another command.
+/// A shard replied to another command.
 pub fn unexpected() -> Refusal {
     Refusal::new(Code::Internal, "the command got the reply to another one")
 }

@@ -1,4 +1,4 @@
-//! What was counted about events, for the metrics. Must hold: one row for each subscription and topic that is known, no more.
+//! Counters of events and deliveries, for the metrics. Must hold: one row for each known subscription and topic, no more.
 
 use crate::metrics::{Label, MetricKind, MetricSource, Series};
 use std::collections::BTreeMap;
@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tavern_domain::delivery::{BatchReason, DeliveryOutcome};
 use tavern_hub::topics::delivery::DeliveryNotice;
 
-/// Names beyond this many share one row, so that nobody can fill the memory with names.
+/// Names beyond this many share one row, so that made-up names cannot fill the memory.
 const NAMES_MAX: usize = 10_000;
 const OTHERS: &str = "others";
 
@@ -34,7 +34,7 @@ pub struct Sums {
     pub accepted: u64,
     /// Events delivered from here.
     pub delivered: u64,
-    /// Attempts that ended otherwise.
+    /// Attempts that failed.
     pub failed: u64,
     pub dropped: u64,
     pub parked: u64,
@@ -49,9 +49,9 @@ struct PublishedCount {
 
 #[derive(Clone, Debug, Default)]
 struct DeliveredCount {
-    /// Batches that left, by why.
+    /// Batches that were cut, by reason.
     reasons: BTreeMap<&'static str, u64>,
-    /// Attempts, by what became of them.
+    /// Attempts, by outcome.
     outcomes: BTreeMap<&'static str, u64>,
     events: u64,
     dropped: u64,
@@ -112,7 +112,7 @@ impl TopicCounters {
         }
     }
 
-    /// How the work stands at this moment.
+    /// The current state of the work.
     pub fn stands(
         &self,
         in_flight: usize,

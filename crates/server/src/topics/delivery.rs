@@ -1,5 +1,5 @@
-//! Drives the node's worker: gives it time, update, the store's answers and the endpoints' answers, carries its work to the
-//! store and its posts to the sender. The rules are in `tavern_hub::topics::delivery`.
+//! Drives the node's worker: gives it time, wake-ups, the store's answers and the endpoints' answers, carries its work
+//! to the store and its posts to the sender. The rules are in `tavern_hub::topics::delivery`.
 
 use super::counters::TopicCounters;
 use super::sender::BatchSender;
@@ -17,7 +17,7 @@ use tokio::task::JoinSet;
 
 /// The longest sleep: clocks may be set.
 const SLEEP: Duration = Duration::from_secs(60);
-/// How often the metrics are told how the work stands.
+/// How often the gauges of the metrics are set.
 const TOLD_MS: u64 = 1_000;
 
 type AttemptResult = (Arc<str>, u64, EndpointReply<String>);
@@ -27,7 +27,7 @@ pub async fn keep(api: Arc<TopicsApi>, sender: Arc<BatchSender>, stop: Arc<Notif
     let mut worker =
         DeliveryWorker::new(api.node.clone(), settings, Box::new(SystemRandom::default()), api.now());
     let mut asked: JoinSet<(Ticket, StoreAnswer)> = JoinSet::new();
-    // Bounded by the worker's own bound of posts.
+    // Bounded by the worker's own limit of posts.
     let (done, mut posts) = mpsc::unbounded_channel::<AttemptResult>();
     let mut told = api.now();
     let mut other_nodes = api.node.other_nodes();
@@ -41,7 +41,7 @@ pub async fn keep(api: Arc<TopicsApi>, sender: Arc<BatchSender>, stop: Arc<Notif
         let wait = if ending.is_some() { wait.min(Duration::from_millis(20)) } else { wait };
         tokio::select! {
             Some(asked) = asked.join_next() => {
-                let (ticket, answer) = asked.expect("a question to the store panicked");
+                let (ticket, answer) = asked.expect("a store request panicked");
                 worker.answered(api.now(), ticket, answer);
             }
             Some((name, batch, reply)) = posts.recv() => worker.posted(api.now(), &name, batch, reply),
@@ -49,7 +49,7 @@ pub async fn keep(api: Arc<TopicsApi>, sender: Arc<BatchSender>, stop: Arc<Notif
                 let now = api.now();
                 update.subscriptions.iter().for_each(|name| worker.changed(name));
                 if !update.subscriptions.is_empty() {
-                    // The others look at what has changed, and not only at their next heartbeat.
+                    // The others read the changes now, and not only at their next heartbeat.
                     api.node.nudge("");
                 }
                 update.overdue.iter().for_each(|deadline| worker.overdue(now, deadline));
@@ -75,7 +75,7 @@ pub async fn keep(api: Arc<TopicsApi>, sender: Arc<BatchSender>, stop: Arc<Notif
         api.node.publish_parties(!worker.is_ready() || worker.has_subscription(PARTIES));
         let living = api.node.other_nodes();
         if other_nodes.iter().any(|known| !living.contains(known)) {
-            // What it worked on is somebody's now.
+            // The subscriptions it worked on need a worker now.
             worker.look_all(now);
         }
         other_nodes = living;
@@ -109,7 +109,7 @@ fn carry_out(
         let (sender, done) = (sender.clone(), done.clone());
         let now_s = api.now().ms() / 1000;
         tokio::spawn(async move {
-            // The worker waits for an outcome, whatever happens here.
+            // The worker waits for an outcome in any case.
             let reply = panics::contain(sender.post(&post, now_s))
                 .await
                 .unwrap_or_else(|_| DeliveryOutcome::Failed.into());
@@ -125,24 +125,24 @@ fn carry_out(
     }
 }
 
-/// Counts and logs what the operator wants to know.
+/// Counts and logs the notices for the operator.
 pub fn tell(counters: &TopicCounters, notice: &DeliveryNotice) {
     counters.note(notice);
     match notice {
         DeliveryNotice::Disabled { subscription, why } => {
-            tracing::warn!(%subscription, why = why.as_str(), "a subscription is disabled; it keeps collecting");
+            tracing::warn!(%subscription, why = why.as_str(), "subscription disabled; events keep collecting");
         }
         DeliveryNotice::Lost { subscription, first, last } => {
-            tracing::warn!(%subscription, first, last, "events were dropped before they were delivered");
+            tracing::warn!(%subscription, first, last, "events dropped before delivery");
         }
         DeliveryNotice::Parked { subscription, events } => {
-            tracing::warn!(%subscription, events, "events were refused and are dead letters now");
+            tracing::warn!(%subscription, events, "events refused; stored as dead letters");
         }
         DeliveryNotice::Recovered { subscription } => {
-            tracing::info!(%subscription, "the endpoint takes events again");
+            tracing::info!(%subscription, "endpoint accepts events again");
         }
         DeliveryNotice::Trouble { subscription, what } => {
-            tracing::error!(%subscription, %what, "a subscription cannot be worked on");
+            tracing::error!(%subscription, %what, "subscription cannot be delivered");
         }
         DeliveryNotice::TookOver { .. }
         | DeliveryNotice::Attempted { .. }

@@ -1,5 +1,5 @@
-//! Topics, their events and subscriptions on the running server: commands on their way to a shard (`commands`), how their
-//! bodies are read (`body`, `settings`) and their replies written (`report`), what wakes those who wait for events
+//! Topics, their events and subscriptions on the running server: handing commands to a shard (`commands`), parsing their
+//! bodies (`body`, `settings`) and writing their replies (`report`), waking clients and workers that wait for events
 //! (`wakeups`), the driver of the delivery worker (`delivery`) and its HTTP sender (`sender`), the matchmaker's
 //! subscription (`matchmaker`), metrics (`counters`). The rules are in `tavern_hub::topics`.
 
@@ -27,7 +27,7 @@ use tavern_domain::Time;
 use tavern_hub::Node;
 use tavern_store::Clock;
 
-/// What topics and subscriptions are worked on with.
+/// The parts that serve topics and subscriptions.
 pub struct TopicsApi {
     pub config: Arc<Config>,
     pub node: Arc<Node>,
@@ -36,7 +36,7 @@ pub struct TopicsApi {
     pub health: Arc<NodeHealth>,
     /// Run the commands.
     pub shards: Arc<dyn TopicShards>,
-    /// Wakes the delivery worker and those who pull.
+    /// Wakes the delivery worker and the clients that pull.
     pub wakeups: Arc<Wakeups>,
     pub counters: Arc<TopicCounters>,
 }

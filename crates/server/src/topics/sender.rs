@@ -1,4 +1,4 @@
-//! Makes a signed request of a batch and posts it. Knows formats and headers, not when or why.
+//! Turns a batch into a signed request and posts it. Knows formats and headers, not when or why.
 //! Must hold: the same batch is the same body at every attempt; no secret and no body reaches the log.
 
 use crate::config::{Config, ServerMode};
@@ -86,7 +86,7 @@ fn headers(post: &AttemptRequest, now_s: u64, body: &[u8]) -> Vec<(HeaderName, H
     headers
 }
 
-/// The newest secret, and the one before it while it still counts.
+/// The newest secret, and the previous one while it is still valid.
 fn keys(subscription: &SubscriptionSettings, now_s: u64) -> Option<SigningKeys> {
     let live = |until: Option<u64>| until.is_none_or(|until| now_s * 1000 < until);
     let mut secrets = subscription

@@ -1,5 +1,5 @@
-//! Wakes whoever waits for events: the delivery worker, which is told of what; and the shards whose clients pull.
-//! Must hold: nothing that was noted is missed; it is bounded by the number of names.
+//! Wakes what waits for events: the delivery worker, with the names concerned; and the shards whose clients pull.
+//! Must hold: no wake-up is lost; the memory is bounded by the number of names.
 
 use super::TopicShards;
 use std::collections::BTreeSet;
@@ -15,7 +15,7 @@ pub struct Wakeups {
     worker: Notify,
 }
 
-/// What has happened since the delivery worker looked last.
+/// The wake-ups since the delivery worker took them last.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct GrownTopics {
     /// Topics with new events.
@@ -50,14 +50,14 @@ impl Wakeups {
         });
     }
 
-    /// Another node says that there are events for a subscription.
+    /// Another node reports events for a subscription.
     pub fn nudged(&self, subscription: Arc<str>) {
         self.note(|update| {
             update.nudged.insert(subscription);
         });
     }
 
-    /// Somebody must look whether a subscription has a worker.
+    /// Check whether a subscription has a worker.
     pub fn overdue(&self, deadline: Deadline) {
         self.note(|update| {
             update.overdue.insert(deadline);
@@ -69,7 +69,7 @@ impl Wakeups {
         self.worker.notify_one();
     }
 
-    /// Waits for update; for the delivery worker alone.
+    /// Waits for wake-ups; for the delivery worker alone.
     pub async fn next(&self) -> GrownTopics {
         loop {
             let update = std::mem::take(&mut *self.update.lock().unwrap_or_else(PoisonError::into_inner));

@@ -1,5 +1,5 @@
-//! What is known of a subscription while there is work: the delivery machine, the events it needs, the reads and saves
-//! under way. Decides nothing: the machine does.
+//! The state of a subscription while there is work: the delivery machine, the events it needs, the reads and saves
+//! in progress. Decides nothing: the machine does.
 
 use super::lease::HeldLease;
 use super::post::AttemptEntry;
@@ -14,19 +14,19 @@ use tavern_wire::json::event::shown_id;
 use tavern_wire::record::{self, CopiedEvent, DeadLetterRecord};
 
 pub(super) struct ActiveDelivery {
-    /// Answers to the requests of an earlier life are ignored.
+    /// Answers to requests of an earlier activation are ignored.
     pub life: u64,
     pub machine: Delivery,
     pub marks: Arc<SubscriptionMarks>,
     pub marks_version: u64,
-    /// Of the document that holds the progress.
+    /// The version of the document that holds the progress.
     pub version: u64,
     pub lease: HeldLease,
     pub reading: Option<LogReading>,
     pub reads: bool,
-    /// By number: of what is not sealed and of unsettled batches.
+    /// By number: the events that are not sealed and those of unsettled batches.
     pub events: BTreeMap<u64, LogEntry>,
-    /// Numbers of events that the log does not keep any more: a batch that is cut from them takes its copy along.
+    /// Numbers of events that the log does not keep any more: a batch that is cut from them stores a copy.
     pub copied: BTreeSet<u64>,
     /// The batches that have a copy.
     pub copies: BTreeSet<u64>,
@@ -34,11 +34,11 @@ pub(super) struct ActiveDelivery {
     pub fetches: BTreeMap<u64, LogFetch>,
     /// Batches that this machine has begun to send.
     pub started: BTreeSet<u64>,
-    /// The save under way holds a note in the marks.
+    /// The save in progress adds a note to the marks.
     pub notes: bool,
-    /// The batches in the save under way.
+    /// The batches in the save in progress.
     pub saved: Option<BTreeSet<u64>>,
-    /// It is in the queue of those that may send.
+    /// It is in the queue of subscriptions that may send.
     pub queued: bool,
     /// Since when there is nothing to do.
     pub idle_since: Option<Time>,
@@ -80,7 +80,7 @@ impl ActiveDelivery {
         }
     }
 
-    /// What a commit of this worker takes for known.
+    /// The rows that a commit of this worker expects.
     pub fn expects(&self, name: &str) -> Vec<Expect> {
         let document =
             |kind, version| Expect { key: RowKey::Document(DocumentKey::new(kind, name)), version };
@@ -90,7 +90,7 @@ impl ActiveDelivery {
         expects
     }
 
-    /// Nothing is under way and nothing waits.
+    /// Nothing is in progress and nothing waits.
     pub fn is_done(&self, unread: bool) -> bool {
         let progress = self.machine.progress();
         let nothing =
@@ -99,7 +99,7 @@ impl ActiveDelivery {
         (disabled || nothing && !unread) && self.machine.is_at_rest() && !self.reads && !self.lease.taking
     }
 
-    /// Events wait for the first batch to fill, and nothing else is under way.
+    /// Events wait for the first batch to fill, and nothing else is in progress.
     pub fn is_filling(&self) -> bool {
         let progress = self.machine.progress();
         let fails = progress.failure.is_some() || progress.disabled.is_some();
@@ -177,10 +177,10 @@ impl ActiveDelivery {
         });
     }
 
-    /// Forgets events that the machine had no room for: they are read again when it has.
+    /// Drops events that the machine had no room for: they are read again when it has.
     pub fn forget_ahead(&mut self, now: Time) {
         let Some(want) = self.machine.want(now) else {
-            // Full: it holds what it took; the reading goes on behind it.
+            // Full: the machine holds what it accepted; the next read continues after it.
             return;
         };
         let LogMark { seq, .. } = want.after;

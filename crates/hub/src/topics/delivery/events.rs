@@ -14,7 +14,7 @@ use tavern_wire::json::event::{BatchFormat, shown_id};
 use tavern_wire::record::{self, CopiedEvent};
 
 impl DeliveryQueue {
-    /// Reads as much as the machine wants, if there may be anything.
+    /// Reads as many events as the machine wants, if there may be any.
     pub(super) fn read_more(&mut self, shared: &mut DeliveryShared, now: Time) {
         if !self.unread {
             return;
@@ -30,7 +30,7 @@ impl DeliveryQueue {
             active.reads = true;
             shared.ask(DeliveryRequest::Events(name, active.life), Work::Read(read));
         }
-        // Whatever is published from now on is update again.
+        // Events published from now on need another read.
         self.unread = false;
     }
 
@@ -49,7 +49,7 @@ impl DeliveryQueue {
         self.give(shared, now, Some(DeliveryInput::Items(items)));
         let Some(active) = self.active() else { return };
         active.forget_ahead(now);
-        // A batch that is full of bytes had no room for all of them: nobody else will say that there are more.
+        // A batch whose bytes are full had no room for all of them: no other wake-up announces the rest.
         let left = last.is_some_and(|last| active.machine.want(now).is_none_or(|want| want.after.seq < last));
         if left {
             self.unread = true;
@@ -135,7 +135,7 @@ impl DeliveryQueue {
         let Some(active) = self.active() else { return };
         for copy in copies {
             let entry = LogEntry {
-                // Its position is of no use any more.
+                // Its position is not needed any more.
                 position: 0,
                 topic: copy.topic,
                 count: 0,

@@ -1,7 +1,7 @@
-//! The lease of a worker on one subscription, and the deadline in the store that lets any node follow a worker that
-//! stopped: it lies beyond the end of the lease and of what the worker waits for; who finds it overdue looks at the
-//! subscription. Must hold: a subscription that is worked on has a deadline; one whose work is done has none, or one
-//! that the next node to look deletes; nobody deletes the deadline of another worker.
+//! The lease of a worker on one subscription, and the deadline in the store that lets any node take over from a worker
+//! that stopped: it is later than the end of the lease and of any retry the worker waits for; a node that finds it
+//! overdue checks the subscription. Must hold: an active subscription has a deadline; one whose work is done has none,
+//! or one that the next node to check deletes; no worker deletes the deadline of another one.
 
 use std::sync::Arc;
 use tavern_domain::Time;
@@ -12,11 +12,11 @@ pub const DELIVERY: &str = "delivery";
 
 #[derive(Default)]
 pub(super) struct HeldLease {
-    /// Its number, and until when it is held.
+    /// Its number, and when it expires.
     held: Option<(u64, Time)>,
-    /// The deadline by which others look.
+    /// The deadline at which other nodes check.
     watched: Option<Time>,
-    /// A commit for the lease alone is under way.
+    /// A commit for the lease alone is in progress.
     pub taking: bool,
 }
 
@@ -34,7 +34,7 @@ impl HeldLease {
         self.held.map(|(_, until)| until)
     }
 
-    /// Whether more than two thirds of it are left.
+    /// Whether more than two thirds of it remain.
     pub fn is_fresh(&self, now: Time, lease_ms: u64) -> bool {
         self.ends().is_some_and(|until| until.since(now) > lease_ms / 3 * 2)
     }
@@ -49,19 +49,19 @@ impl HeldLease {
         Some(self.held.replace((*number, receipt.time + lease_ms)).is_none())
     }
 
-    /// The deadline that goes along with a lease taken now; a queue that waits for a retry has no lease meanwhile.
+    /// The deadline that is stored with a lease taken now; a queue that waits for a retry has no lease meanwhile.
     pub fn watch(&mut self, name: &str, lease_ends: Time, next_wake: Option<Time>) -> Deadline {
         let due = next_wake.map_or(lease_ends, |wake| wake.max(lease_ends));
         self.watched = Some(due);
         Deadline::new(due, DELIVERY, name)
     }
 
-    /// Whether this time lies beyond the deadline that others know.
+    /// Whether this time is after the stored deadline.
     pub fn is_beyond(&self, time: Time) -> bool {
         self.watched.is_none_or(|due| time > due)
     }
 
-    /// Whether no later deadline is known than this one.
+    /// Whether no later deadline is stored than this one.
     pub fn is_last(&self, due: Time) -> bool {
         self.watched.is_none_or(|known| known <= due)
     }

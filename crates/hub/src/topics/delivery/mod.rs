@@ -1,6 +1,6 @@
-//! The delivery of all subscriptions by one node: `DeliveryWorker` knows which there are and takes turns between them,
+//! The delivery of all subscriptions by one node: `DeliveryWorker` schedules them,
 //! a `DeliveryQueue` is one of them, with an `Active` machine while there is work, and a `Lease` on it.
-//! Must hold: the reply of an endpoint is durable before anything that follows from it is sent.
+//! Must hold: the reply of an endpoint is durable before anything that depends on it is sent.
 
 mod active;
 mod events;
@@ -20,7 +20,7 @@ pub use worker::DeliveryWorker;
 use tavern_domain::delivery::DeliveryRules;
 use tavern_wire::record::SubscriptionSettings;
 
-/// The settings of a subscription as the rules of its delivery know them.
+/// The settings of a subscription as the rules of its delivery need them.
 pub fn rules(subscription: &SubscriptionSettings) -> DeliveryRules {
     let envelope = subscription.format.envelope_bytes(&subscription.name);
     DeliveryRules {

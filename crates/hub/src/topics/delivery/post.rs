@@ -1,4 +1,4 @@
-//! What goes out to an endpoint, and what the operator is told. Nothing here decides.
+//! Requests to endpoints, and notices for the operator. Nothing here decides.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use tavern_store::LogEntry;
 use tavern_wire::json::event::{BatchEntry, BatchEvent, shown_id};
 use tavern_wire::record::SubscriptionSettings;
 
-/// An attempt that somebody must make, and answer once by subscription and number.
+/// An attempt that the driver must make, and answer once by subscription and number.
 #[derive(Clone, Debug)]
 pub struct AttemptRequest {
     pub subscription: Arc<SubscriptionSettings>,
@@ -28,17 +28,17 @@ pub enum AttemptEntry {
         seq: u64,
         entry: LogEntry,
     },
-    /// These were dropped.
+    /// A gap: these events were dropped.
     Gap {
         first: u64,
         last: u64,
     },
 }
 
-/// What the operator wants to know, in metrics and in the log.
+/// A notice for the operator, for metrics and the log.
 #[derive(Clone, Debug)]
 pub enum DeliveryNotice {
-    /// An attempt has ended; its batch was cut so long after its first event was accepted.
+    /// An attempt has ended; its batch was cut this long after its first event was accepted.
     Attempted {
         subscription: Arc<str>,
         reason: BatchReason,
@@ -46,7 +46,7 @@ pub enum DeliveryNotice {
         events: u64,
         waited_ms: u64,
     },
-    /// The first attempt to deliver a batch begins, so long after its first event was accepted.
+    /// The first attempt to deliver a batch begins, this long after its first event was accepted.
     FirstAttempt {
         subscription: Arc<str>,
         waited_ms: u64,
@@ -72,11 +72,11 @@ pub enum DeliveryNotice {
         subscription: Arc<str>,
         events: u64,
     },
-    /// Another node's worker was followed.
+    /// This node took over from another node's worker.
     TookOver {
         subscription: Arc<str>,
     },
-    /// The operator must look.
+    /// An error that the operator must fix.
     Trouble {
         subscription: Arc<str>,
         what: String,
@@ -84,7 +84,7 @@ pub enum DeliveryNotice {
 }
 
 impl DeliveryNotice {
-    /// What is to be told of an effect of the machine.
+    /// The notice for an effect of the machine.
     pub(super) fn of(name: &Arc<str>, effect: &DeliveryEffect) -> Option<DeliveryNotice> {
         let subscription = name.clone();
         Some(match effect {
@@ -99,7 +99,7 @@ impl DeliveryNotice {
 }
 
 impl AttemptRequest {
-    /// Names this batch of this subscription, and never another.
+    /// Identifies this batch of this subscription, and never another.
     pub fn id(&self) -> String {
         format!("msg_{}_{:x}_{}", self.subscription.name, self.subscription.created_at, self.batch)
     }
@@ -130,7 +130,7 @@ impl AttemptEntry {
         }
     }
 
-    /// What the endpoint calls it. A gap has no name.
+    /// The id in the body. A gap has none.
     pub(super) fn id(&self) -> Cow<'_, str> {
         match self {
             AttemptEntry::Event { entry, .. } => shown_id(entry.id.as_deref(), entry.position, entry.at.ms()),

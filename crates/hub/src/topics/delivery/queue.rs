@@ -1,6 +1,6 @@
-//! One subscription at this node: its settings, its posts under way, and its `Active` state while there is work.
+//! One subscription on this node: its settings, its posts in progress, and its `Active` state while there is work.
 //! Must hold: an idle subscription costs nothing but its settings; a post is answered once, and its reply counts for its
-//! batch whichever life of the queue began it; what was delivered is not posted again before that is saved.
+//! batch whichever activation of the queue began it; a delivered batch is not posted again before its progress is saved.
 
 use super::active::ActiveDelivery;
 use super::lease::{DELIVERY, HeldLease};
@@ -14,33 +14,33 @@ use tavern_domain::delivery::{Delivery, DeliveryEffect, DeliveryInput, EndpointR
 use tavern_store::{Commit, Deadline, Document, DocumentKey, Expect, Read, StoreError, Versioned, Work};
 use tavern_wire::record::{self, SubscriptionSettings};
 
-/// When to try again after an error that only the operator can fix.
+/// The retry delay after an error that only the operator can fix.
 const HOPELESS_MS: u64 = 30_000;
-/// After the lease of another node has ended.
+/// The delay after the lease of another node has ended.
 const AFTERWARDS_MS: u64 = 100;
 
 pub(super) struct DeliveryQueue {
     pub subscription: Arc<SubscriptionSettings>,
-    /// Of its document.
+    /// The version of its document.
     pub version: u64,
     pub state: DeliveryState,
     /// There may be events that were not read here.
     pub unread: bool,
-    /// Posts under way, with their replies once they are there: they may outlive the machine that began them. Those that
-    /// were delivered stay until that is saved.
+    /// Posts in progress, with their replies once they are there: they may outlive the machine that began them. Those
+    /// that were delivered stay until the progress is saved.
     pub posts: BTreeMap<u64, Option<EndpointReply<String>>>,
     /// Another node worked on it last.
     pub follows: bool,
-    /// When it is looked at next.
+    /// When it is checked next.
     pub alarm: Option<Time>,
-    /// The deadline of another worker, or of an earlier life of this one, that was found overdue.
+    /// The deadline of another worker, or of an earlier activation, that was found overdue.
     pub overdue: Option<Time>,
 }
 
 pub(super) enum DeliveryState {
     /// Nothing to do.
     Idle,
-    /// Waits for its turn to be loaded.
+    /// Waits to be loaded.
     Waits,
     Loads(ReadProgress),
     /// Another node works on it, until its alarm at least.
@@ -48,7 +48,7 @@ pub(super) enum DeliveryState {
     Active(Box<ActiveDelivery>),
 }
 
-/// What was read of it so far.
+/// The parts that are loaded so far.
 #[derive(Default)]
 pub(super) struct ReadProgress {
     /// Something has changed since it began.
@@ -82,7 +82,7 @@ impl DeliveryQueue {
         }
     }
 
-    /// The number of its life, while it is active.
+    /// The number of its activation, while it is active.
     pub fn life(&self) -> u64 {
         match &self.state {
             DeliveryState::Active(active) => active.life,
@@ -94,7 +94,7 @@ impl DeliveryQueue {
     pub fn feed(&mut self, shared: &mut DeliveryShared, now: Time) {
         self.unread = true;
         match &mut self.state {
-            // A queue that cannot take anything now looks by itself when it can.
+            // A queue that cannot accept events now checks again when it can.
             DeliveryState::Active(active) if active.reads || active.machine.want(now).is_none() => {}
             DeliveryState::Active(active) => {
                 active.idle_since = None;
@@ -129,7 +129,7 @@ impl DeliveryQueue {
         shared.ask(DeliveryRequest::Marks(name.clone()), read(record::MARKS));
     }
 
-    /// A part of a load has come.
+    /// A part of a load has arrived.
     pub fn loaded(&mut self, shared: &mut DeliveryShared, now: Time, note: impl FnOnce(&mut ReadProgress)) {
         let DeliveryState::Loads(load) = &mut self.state else { return };
         note(load);
@@ -163,7 +163,7 @@ impl DeliveryQueue {
         }
     }
 
-    /// Gives the machine something, or only the time, and carries out what it wants.
+    /// Gives the machine an input, or only the time, and carries out its effects.
     pub fn give(&mut self, shared: &mut DeliveryShared, now: Time, input: Option<DeliveryInput>) {
         let mut effects = Vec::new();
         let Some(active) = self.active() else { return };
@@ -188,14 +188,14 @@ impl DeliveryQueue {
         self.step(shared, now);
     }
 
-    /// Does what its state wants: read, send, renew the lease, or rest.
+    /// Does what its state requires: read, send, renew the lease, or go idle.
     pub fn step(&mut self, shared: &mut DeliveryShared, now: Time) {
         self.read_more(shared, now);
         let (lease_ms, linger_ms) = (shared.settings.lease_ms, shared.linger_ms());
         let (name, unread) = (self.name().clone(), self.unread);
         let Some(active) = self.active() else { return };
         let ready = active.machine.is_ready(now) && !shared.stopping;
-        // While a batch fills, every node that hears of an event must tell this one.
+        // While a batch fills, a node that learns of an event must wake this one.
         let fills = shared.has_neighbours() && active.is_filling() && !shared.stopping;
         let (held, busy) = (active.lease.is_held(now), active.machine.in_flight() > 0);
         if ready && held && !active.queued {
@@ -211,7 +211,7 @@ impl DeliveryQueue {
         let Some(active) = self.active() else { return };
         let mut due = active.machine.next_wake();
         if busy {
-            // Renewed in time, while a slow endpoint thinks.
+            // Renewed in time, while a slow endpoint has not replied.
             let renewal = Time(ends.ms().saturating_sub(lease_ms / 3)).max(now + 1);
             due = Some(due.unwrap_or(Time::NEVER).min(renewal));
         }
@@ -226,7 +226,7 @@ impl DeliveryQueue {
         }
     }
 
-    /// It is looked at then, if not before.
+    /// Sets its alarm, unless an earlier one is set.
     fn set_alarm(&mut self, shared: &mut DeliveryShared, at: Time) {
         if self.alarm.is_none_or(|alarm| at < alarm) {
             let before = self.alarm.replace(at);
@@ -259,12 +259,12 @@ impl DeliveryQueue {
         }
     }
 
-    /// Its deadline was not renewed: its worker stopped, or has left it behind.
+    /// Its deadline was not renewed: its worker stopped, or left it behind.
     pub fn is_overdue(&mut self, shared: &mut DeliveryShared, now: Time, due: Time) {
         match &mut self.state {
             DeliveryState::Active(active) => {
                 if active.lease.is_last(due) {
-                    // It is worked on here, without a lease: while it waits for its endpoint, or rests.
+                    // It is active here, without a lease: while it waits for its endpoint, or is idle.
                     self.move_deadline(shared, now, due);
                 }
             }
@@ -299,11 +299,11 @@ impl DeliveryQueue {
         }
         let rules = rules(&self.subscription);
         self.give(shared, now, Some(DeliveryInput::Rules(rules)));
-        // Its topics may be others, and with them its marks.
+        // Its topics may have changed, and with them its marks.
         self.check(shared);
     }
 
-    /// Asks whether another writer has changed the progress; a change of topics does.
+    /// Checks whether another writer has changed the progress; a change of topics does.
     pub fn check(&mut self, shared: &mut DeliveryShared) {
         if matches!(self.state, DeliveryState::Active(_)) {
             let key = DocumentKey::new(record::DELIVERY, self.name());
@@ -320,7 +320,7 @@ impl DeliveryQueue {
         }
     }
 
-    /// A read or a commit failed: what is known here is stale.
+    /// A read or a commit failed: the state here is stale.
     pub fn failed(&mut self, shared: &mut DeliveryShared, now: Time, error: StoreError) {
         if !matches!(self.state, DeliveryState::Active(_)) {
             return;
@@ -354,7 +354,7 @@ impl DeliveryQueue {
         self.set_alarm(shared, now + wait_ms);
     }
 
-    /// Its turn to send one batch. It gets another turn if it can send more.
+    /// Its turn to send one batch. It is queued again if it can send more.
     pub fn post_next(&mut self, shared: &mut DeliveryShared, now: Time) {
         let name = self.name().clone();
         let DeliveryState::Active(active) = &mut self.state else { return };

@@ -1,6 +1,6 @@
-//! What a queue commits: its lease, progress, dead letters, and announcements on the topic of deliveries.
+//! The commits of a queue: its lease, progress, dead letters, and announcements on the topic of deliveries.
 //! Must hold: every save expects the progress, the marks and the lease as this node knows them, so that the save of a
-//! worker that was replaced is refused; a worker that was refused loads everything again.
+//! worker that was replaced is refused; a worker whose save was refused loads everything again.
 
 use super::lease;
 use super::post::DeliveryNotice;
@@ -14,7 +14,7 @@ use tavern_store::{Append, Commit, Deadline, Document, DocumentKey, Receipt, Row
 use tavern_wire::record;
 
 impl DeliveryQueue {
-    /// The deadline that goes along with a lease taken now.
+    /// The deadline that is stored with a lease taken now.
     pub(super) fn watch(&mut self, shared: &DeliveryShared, now: Time) -> Option<Deadline> {
         let lease_ends = now + shared.settings.lease_ms;
         let name = self.name().clone();
@@ -40,8 +40,8 @@ impl DeliveryQueue {
         self.give(shared, now, None);
     }
 
-    /// When a node begins to work the others are told: they see the lease, and look again when it has ended. Who did
-    /// not hear it finds the deadline overdue.
+    /// When a node begins to work the others are notified: they see the lease, and check again when it has ended. A
+    /// node that missed the message finds the deadline overdue.
     fn lease_granted(&mut self, shared: &mut DeliveryShared, receipt: &Receipt) {
         let lease_ms = shared.settings.lease_ms;
         let Some(begun) = self.active().and_then(|active| active.lease.granted(receipt, lease_ms)) else {
@@ -71,7 +71,7 @@ impl DeliveryQueue {
         let document = |key, body: Vec<u8>| Row::Document(Document { key, body: body.into() });
         let progress = record::write_progress(active.machine.progress());
         let mut puts = vec![document(DocumentKey::new(record::DELIVERY, &name), progress)];
-        // A place to which a replay can go without reading everything.
+        // A position to which a replay can go without reading everything.
         active.notes = Arc::make_mut(&mut active.marks).note(active.machine.progress().sealed);
         if active.notes {
             puts.push(document(DocumentKey::new(record::MARKS, &name), record::write_marks(&active.marks)));
@@ -85,7 +85,7 @@ impl DeliveryQueue {
             puts.push(document(key, record::write(&copies)));
         }
         active.saved = Some(active.machine.progress().batches.iter().map(|batch| batch.number).collect());
-        // Not before: what is parked waits for its save.
+        // Not before: parked events wait for their save.
         active.prune();
         let parked: u64 = parked.iter().map(EntryRange::entries).sum();
         let deletes = retried
@@ -93,7 +93,8 @@ impl DeliveryQueue {
             .map(|seq| RowKey::Document(DocumentKey::new(record::DEAD, &record::dead_name(&name, *seq))))
             .collect();
         let fresh = active.lease.is_fresh(now, lease_ms);
-        // A queue that has to wait longer than its lease says so, or other nodes would look for nothing.
+        // A queue that has to wait longer than its lease stores a later deadline, or other nodes would check it
+        // needlessly.
         let waits = active.machine.next_wake().is_some_and(|wake| active.lease.is_beyond(wake));
         let takes = if fresh { Vec::new() } else { vec![lease::take(&name, lease_ms)] };
         let appends =
@@ -120,7 +121,7 @@ impl DeliveryQueue {
         let Some(active) = self.active() else { return };
         active.version = receipt.put.first().copied().unwrap_or(active.version);
         let durable = active.saved.take().unwrap_or_default();
-        // The second row is the marks, when a place was noted.
+        // The second row is the marks, when a position was noted.
         if let (Some(version), true) = (receipt.put.get(1), active.notes) {
             active.marks_version = *version;
         }
@@ -132,7 +133,7 @@ impl DeliveryQueue {
     }
 }
 
-/// What is published on the topic of deliveries.
+/// The announcements on the topic of deliveries.
 fn announcements(name: &str, now_ms: u64, parked: u64, told: &[DeliveryEffect]) -> Vec<Append> {
     let of_effect = |effect: &DeliveryEffect| match effect {
         DeliveryEffect::Disabled(why) => Some(announcement::disabled(name, *why, now_ms)),

@@ -1,5 +1,5 @@
-//! What the queues of one worker share: the settings, requests to the store, the schedule, the turns, the effects.
-//! Must hold: a request is answered once; loads and posts under way are counted.
+//! State that the queues of one worker share: the settings, requests to the store, the schedule, the turns, the effects.
+//! Must hold: a request is answered once; loads and posts in progress are counted.
 
 use super::post::{AttemptRequest, DeliveryNotice};
 use crate::node::{Node, RandomSource};
@@ -9,33 +9,33 @@ use tavern_domain::Time;
 use tavern_domain::delivery::RetryPolicy;
 use tavern_store::{Commit, Deadline, Expect, Ticket, Work, Writer};
 
-/// Queues that are loaded at once: a node that starts looks at all of them.
+/// Queues that are loaded at once: a node that starts loads all of them.
 const LOADS: usize = 64;
-/// Posts under way at once. Each is a socket; one subscription has at most its `concurrency` of them.
+/// Posts in progress at once. Each is a socket; one subscription has at most its `concurrency` of them.
 const POSTS: usize = 4_096;
-/// How long an idle queue keeps its state: the next event mostly comes soon.
+/// How long an idle queue keeps its state: the next event usually follows soon.
 const LINGER_MS: u64 = 10_000;
 
 #[derive(Clone, Copy, Debug)]
 pub struct DeliverySettings {
     pub patience: RetryPolicy,
-    /// How long a worker has a subscription without renewing its lease.
+    /// How long a worker holds a subscription without renewing its lease.
     pub lease_ms: u64,
-    /// How often it looks whether other nodes have changed subscriptions.
+    /// How often it checks whether other nodes have changed subscriptions.
     pub look_ms: u64,
 }
 
-/// What the driver must carry out. Buffers are reused: drain them, keep them.
+/// Work for the driver. Buffers are reused: drain them, keep them.
 #[derive(Debug, Default)]
 pub struct DeliveryEffects {
     pub work: Vec<(Ticket, Work)>,
     pub posts: Vec<AttemptRequest>,
-    /// Subscriptions with update whose worker is another node.
+    /// Subscriptions with new events whose worker is another node.
     pub nudges: Vec<Arc<str>>,
     pub notices: Vec<DeliveryNotice>,
 }
 
-/// What a request to the store is for.
+/// The purpose of a request to the store.
 #[derive(Debug)]
 pub(super) enum DeliveryRequest {
     /// Whether the subscriptions have changed.
@@ -51,7 +51,7 @@ pub(super) enum DeliveryRequest {
     Marks(Arc<str>),
     /// Whether another writer has changed the progress.
     Check(Arc<str>),
-    /// These are for one life of a queue.
+    /// These belong to one activation of a queue.
     Events(Arc<str>, u64),
     Fetch(Arc<str>, u64, u64),
     Take(Arc<str>, u64),
@@ -73,9 +73,9 @@ pub(super) struct DeliveryShared {
     /// Queues that wait to be loaded.
     loads: VecDeque<Arc<str>>,
     pub loading: usize,
-    /// Queues that may send, in turn.
+    /// Queues that may send, round-robin.
     pub ready: VecDeque<Arc<str>>,
-    /// Posts under way.
+    /// Posts in progress.
     pub posts: usize,
     pub stopping: bool,
     /// A subscription receives announcements about deliveries.
@@ -123,7 +123,7 @@ impl DeliveryShared {
         self.rng.next() as u64
     }
 
-    /// A number for the next life of a queue.
+    /// A number for the next activation of a queue.
     pub fn new_life(&mut self) -> u64 {
         self.lives += 1;
         self.lives
@@ -156,7 +156,7 @@ impl DeliveryShared {
         self.ask(DeliveryRequest::Unwatch, Work::Commit(commit));
     }
 
-    /// How long an idle queue keeps its state: less than its lease, or other nodes would look after it.
+    /// How long an idle queue keeps its state: less than its lease, or other nodes would check it.
     pub fn linger_ms(&self) -> u64 {
         LINGER_MS.min(self.settings.lease_ms / 2)
     }

@@ -1,4 +1,4 @@
-//! Which subscriptions there are: all of them are read when their common document says that something has changed, one of
+//! The list of subscriptions: all of them are read when their common document has a new version, one of
 //! them when its name is given.
 
 use super::post::DeliveryNotice;
@@ -27,7 +27,7 @@ impl DeliveryWorker {
         let version = found.map_or(0, |found| found.version);
         if self.listed != Some(version) {
             self.looks = true;
-            // Before every name that a subscription may have.
+            // Sorts before every name that a subscription may have.
             self.list(version, BTreeSet::new(), DocumentKey::new(SUBSCRIPTION, ""));
         }
     }
@@ -84,14 +84,14 @@ impl DeliveryWorker {
                 self.learn(now, &found);
                 let Some(queue) = self.queues.get_mut(name) else { return };
                 match &mut queue.state {
-                    // What it reads may be older than the change.
+                    // The read in progress may be older than the change.
                     DeliveryState::Loads(load) => load.stale = true,
                     DeliveryState::Active(_) => queue.check(&mut self.shared),
                     _ => queue.feed(&mut self.shared, now),
                 }
             }
             StoreAnswer::Read(_) => self.forget(name),
-            // The next look tells.
+            // The next check finds out.
             _ => self.listed = None,
         }
     }

@@ -1,6 +1,6 @@
 //! The node's delivery worker: knows every subscription, works on those that have something to deliver and that no other
-//! node works on. News, the store's answers and the endpoints' replies come in; work for the store and posts go out.
-//! Must hold: the queues that can send take turns, and one that hangs holds up no other; posts, loads and events in
+//! node works on. Wake-ups, the store's answers and the endpoints' replies come in; work for the store and posts go out.
+//! Must hold: the queues that can send take turns, and one that hangs delays no other; posts, loads and events in
 //! memory are bounded.
 
 use super::queue::{DeliveryQueue, DeliveryState};
@@ -24,7 +24,7 @@ pub struct DeliveryWorker {
     /// The version at which the subscriptions were read.
     pub(super) listed: Option<u64>,
     pub(super) looks: bool,
-    /// How many events the topics of subscriptions that are worked on have had.
+    /// How many events the topics of active subscriptions have had.
     counts: BTreeMap<Arc<str>, u64>,
 }
 
@@ -46,7 +46,7 @@ impl DeliveryWorker {
         }
     }
 
-    /// What the driver must carry out.
+    /// Work for the driver.
     pub fn effects(&mut self) -> &mut DeliveryEffects {
         &mut self.shared.effects
     }
@@ -66,7 +66,7 @@ impl DeliveryWorker {
         self.queues.values().map(|queue| &queue.subscription)
     }
 
-    /// When the oldest event was accepted, of the subscriptions that this node works on.
+    /// When the oldest waiting event was accepted, of the subscriptions that this node works on.
     pub fn oldest(&self) -> impl Iterator<Item = (&Arc<str>, Time)> {
         self.queues.iter().filter_map(|(name, queue)| match &queue.state {
             DeliveryState::Active(active) => Some((name, active.machine.oldest()?)),
@@ -74,7 +74,7 @@ impl DeliveryWorker {
         })
     }
 
-    /// How many events wait, of the subscriptions that this node works on, as of the last look.
+    /// How many events wait, of the subscriptions that this node works on, as of the last check.
     pub fn queued(&self) -> impl Iterator<Item = (&Arc<str>, u64)> {
         self.queues.iter().filter_map(|(name, queue)| match &queue.state {
             DeliveryState::Active(active) => {
@@ -85,7 +85,7 @@ impl DeliveryWorker {
         })
     }
 
-    /// Reads how many events the topics have had of which something may wait.
+    /// Reads the event counts of the topics of active subscriptions.
     fn count(&mut self) {
         let active = self.queues.values().filter_map(|queue| match &queue.state {
             DeliveryState::Active(active) => Some(active),
@@ -99,7 +99,7 @@ impl DeliveryWorker {
         }
     }
 
-    /// Posts under way.
+    /// The number of posts in progress.
     pub fn in_flight(&self) -> usize {
         self.shared.posts
     }
@@ -118,7 +118,7 @@ impl DeliveryWorker {
         }
     }
 
-    /// What follows from an input: queues are loaded, those that can send do in turn, announcements are delivered too.
+    /// Runs after every input: loads queues, lets those that can send do so in turn, delivers announcements too.
     pub(super) fn advance(&mut self, now: Time) {
         loop {
             while let Some(name) = self.shared.next_load() {
@@ -140,13 +140,13 @@ impl DeliveryWorker {
         }
     }
 
-    /// News of another node: its worker here looks at the log. Without a name: subscriptions were changed.
+    /// Another node reports new events: the worker here reads the log. Without a name: subscriptions were changed.
     pub fn nudged(&mut self, now: Time, name: &Arc<str>) {
         if name.is_empty() {
             return self.look();
         }
         match self.queues.get_mut(name) {
-            // A nudge is not passed on: two nodes that take each other for the worker would never end.
+            // A nudge is not forwarded: two nodes that take each other for the worker would never stop.
             Some(queue) if matches!(queue.state, DeliveryState::Elsewhere) => queue.unread = true,
             Some(queue) => queue.feed(&mut self.shared, now),
             None => {}
@@ -154,7 +154,7 @@ impl DeliveryWorker {
         self.advance(now);
     }
 
-    /// Looks at all subscriptions: this node has just started, or another one has ended.
+    /// Checks all subscriptions: this node has just started, or another one has ended.
     pub fn look_all(&mut self, now: Time) {
         for queue in self.queues.values_mut() {
             if matches!(queue.state, DeliveryState::Elsewhere) {
@@ -183,7 +183,7 @@ impl DeliveryWorker {
         }
     }
 
-    /// The deadline of a subscription was not renewed: its worker stopped, or has left it behind.
+    /// The deadline of a subscription was not renewed: its worker stopped, or left it behind.
     pub fn overdue(&mut self, now: Time, deadline: &Deadline) {
         if self.listed.is_none() || self.shared.stopping {
             return;
@@ -195,7 +195,7 @@ impl DeliveryWorker {
         self.advance(now);
     }
 
-    /// The node stops: nothing new begins. What is under way may end.
+    /// The node stops: nothing new begins. Posts in progress may end.
     pub fn stop(&mut self, now: Time) {
         self.shared.stopping = true;
         for queue in self.queues.values_mut() {
@@ -204,7 +204,7 @@ impl DeliveryWorker {
         self.advance(now);
     }
 
-    /// Nothing is under way and everything is saved.
+    /// Nothing is in progress and everything is saved.
     pub fn is_at_rest(&self) -> bool {
         let at_rest = |queue: &DeliveryQueue| match &queue.state {
             DeliveryState::Active(active) => active.machine.is_at_rest(),
