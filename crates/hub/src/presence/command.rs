@@ -60,7 +60,10 @@ impl Presence {
         channel: &str,
     ) -> CommandResult<()> {
         if parse_channel(channel)?.is_reserved() {
-            return refuse(Code::NotAllowed, format!("{channel:?} cannot be left; only the server removes users from it"));
+            return refuse(
+                Code::NotAllowed,
+                format!("{channel:?} cannot be left; only the server removes users from it"),
+            );
         }
         let claim = core.replies.expect_reply(caller.link.id);
         self.leave(core, id, channel, OfflineReason::Left, Some(claim));
