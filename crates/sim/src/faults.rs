@@ -1,6 +1,6 @@
-//! What goes wrong between the nodes and their engines: delays, failures with and without an effect, conflicts, lost and
+//! Faults between the nodes and their engines: delays, failures with and without an effect, conflicts, lost and
 //! repeated bus messages, nodes that are cut off. At level 0 everything works, with small delays.
-//! Each decision is a `Fate`. A random run takes them from its seed and can record them; a script gives those that matter
+//! Each decision is a `Fate`. A random run takes them from its seed and can record them; a script lists those that matter
 //! and nothing else goes wrong.
 
 use crate::rng::Rng;
@@ -9,11 +9,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tavern_store::memory::{self, MessageFault, WorkFault, WorkOutcome};
 use tavern_store::{BusPacket, Commit, Expect, Read, RowKey, Work};
 
-/// The longest delay of a repeated bus message.
+/// The longest delay of a duplicated bus message.
 const REPEAT_MS: usize = 8_000;
 /// A fate in which nothing goes wrong.
 const NOTHING: &str = "-";
-/// How long a message of a channel travels on a bus with one order.
+/// The delay of a channel message on a bus with one order.
 const CHANNEL_MS: u64 = 2;
 
 #[derive(Clone)]
@@ -21,13 +21,13 @@ pub struct SimFaults(Arc<Mutex<FaultState>>);
 
 pub struct FaultState {
     rng: Rng,
-    /// In percent: how often something goes wrong.
+    /// In percent: the probability of a fault.
     pub level: usize,
-    /// What a node cannot reach.
+    /// The engines that a node cannot reach.
     pub cut: BTreeMap<String, NetworkCut>,
-    /// The bus loses this many of a hundred messages besides: a planted fault.
+    /// The bus loses this percentage of messages in addition: a planted fault.
     pub bus_loss: usize,
-    /// Messages of channels keep one order and are lost only with an announcement, as the bus promises for them.
+    /// Channel messages keep one order and are lost only with an announcement, as the bus guarantees for them.
     pub ordered_channels: bool,
     source: FaultSource,
 }
@@ -41,7 +41,7 @@ enum FaultSource {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NetworkCut {
     pub store: bool,
-    /// The store does not refuse: it is silent for this long.
+    /// The store does not refuse: it does not answer for this long.
     pub silent_ms: u64,
     pub bus: bool,
 }
@@ -62,7 +62,7 @@ impl SimFaults {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// From now on decisions are kept until somebody takes them.
+    /// From now on decisions are kept until they are taken.
     pub fn record(&self) {
         self.state().source = FaultSource::Recorded(Vec::new());
     }
@@ -75,22 +75,22 @@ impl SimFaults {
         }
     }
 
-    /// From now on only what a script says goes wrong.
+    /// From now on only the faults of a script happen.
     pub fn follow_script(&self) {
         self.state().source = FaultSource::Script(BTreeMap::new());
     }
 
-    /// `subject = fate`: the next time that this is asked, this happens.
+    /// `subject = fate`: the next decision about this subject is this fate.
     pub fn expect(&self, line: &str) -> Result<(), String> {
         let (subject, fate) = line.split_once(" = ").ok_or("a fate is written `subject = fate`")?;
         match &mut self.state().source {
             FaultSource::Script(fates) => fates.entry(subject.into()).or_default().push_back(fate.into()),
-            _ => return Err("only a script says what goes wrong".into()),
+            _ => return Err("fates are only allowed in a script".into()),
         }
         Ok(())
     }
 
-    /// A commit finds that somebody else was quicker, though nobody was.
+    /// A commit conflicts, although no other writer changed the row.
     pub fn conflicts(&self, node: &str, commit: &Commit) -> bool {
         // That a row exists which should not is a fact that some commands are answered with, not a race.
         let is_fact = |expect: &Expect| expect.version == 0 && !matches!(expect.key, RowKey::Presence(_));
@@ -104,7 +104,7 @@ impl SimFaults {
         state.decide(subject, random) == "yes"
     }
 
-    /// How long something travels from one shard of a node to another.
+    /// How long a message takes from one shard of a node to another.
     pub fn shard_delay(&self, node: &str, from: usize, to: usize, most_ms: u64) -> u64 {
         if most_ms == 0 {
             return 0;
@@ -115,7 +115,7 @@ impl SimFaults {
 }
 
 impl FaultState {
-    /// An empty fate is "nothing goes wrong".
+    /// An empty fate means no fault.
     fn decide(
         &mut self,
         subject: impl FnOnce() -> String,
@@ -235,7 +235,7 @@ fn subject_of(packet: &BusPacket) -> String {
     format!("{} {}", packet.subject.kind(), String::from_utf8_lossy(&name))
 }
 
-/// What a work is about, in words that stay the same when the code around it changes.
+/// Describes a request, in a form that stays the same when the code around it changes.
 fn describe(work: &Work) -> String {
     match work {
         Work::Commit(commit) => describe_commit(commit),

@@ -1,12 +1,12 @@
-//! The deterministic simulator: the production hub in a cluster whose time, chance and sockets come from one seed.
+//! The deterministic simulator: the production hub in a cluster whose time, randomness and sockets come from one seed.
 //! Not shipped. `tavern-sim --workload presence --seed N` replays a run.
 //!
 //! | module | holds |
 //! |---|---|
-//! | `cluster` | nodes, store, bus, transports, the clock |
-//! | `faults` | what goes wrong between nodes and engines |
+//! | `cluster` | nodes, store, bus, connections, the clock |
+//! | `faults` | faults between nodes and engines |
 //! | `planted` | faults that the judges must find |
-//! | `workload` | what clients do and what must hold |
+//! | `workload` | the actions of clients and the invariants |
 //! | `session_client` | a client as most workloads need it |
 //! | `run` | one run, from a seed or from a script |
 //! | `script` | a recorded run as text |

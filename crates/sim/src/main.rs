@@ -1,4 +1,4 @@
-//! Runs workloads on the simulated cluster. Prints what happened and, for a failure, the command that replays it.
+//! Runs workloads on the simulated cluster. Prints the results and, for a failure, the command that replays it.
 
 use std::collections::BTreeMap;
 use std::process::ExitCode;
@@ -94,7 +94,7 @@ impl Campaign {
         ExitCode::SUCCESS
     }
 
-    /// Keeps a failure as a script.
+    /// Saves a failure as a script.
     fn keep(&self, script: Option<Script>) {
         if let (Some(file), Some(script)) = (&self.record, script) {
             let small = shrink(&script);
@@ -105,7 +105,7 @@ impl Campaign {
         }
     }
 
-    /// Gives the number of failures.
+    /// Returns the number of failures.
     fn run(&self, workload: Name) -> u64 {
         let mut counts: BTreeMap<&str, u64> = BTreeMap::new();
         let mut failed = 0;

@@ -1,5 +1,5 @@
-//! Faults that are planted around the production code, to see that the judges find them. Each belongs to the workload whose
-//! judges must notice it.
+//! Faults that are planted around the production code, to check that the judges find them. Each belongs to the
+//! workload whose judges must find it.
 
 use crate::rng::Rng;
 use std::collections::BTreeMap;
@@ -18,17 +18,17 @@ pub enum PlantedFault {
     SwappedShardMessages,
     /// Bytes that a socket refused are forgotten.
     ForgottenBytes,
-    /// Events are settled as written that the socket did not take.
+    /// Events are marked as written that the socket did not accept.
     EarlySettle,
 
     // Migration.
     /// The new node takes a session without removing it from the store.
     SharedSession,
-    /// A session moves without what it has not read.
+    /// A session migrates without its unread events.
     LostMailbox,
-    /// The new node does not know what a session has heard on the old one.
+    /// The new node does not know which messages a session has received on the old one.
     LostMarks,
-    /// A session that lay in the store is not told what it missed.
+    /// A session that was in the store gets no gap for the messages it missed.
     UntoldGap,
     /// A node asks for a session and gets no answer.
     DeafNode,
@@ -38,9 +38,9 @@ pub enum PlantedFault {
     LostInboxMessage,
     /// A commit stores an inbox message twice.
     RepeatedInboxMessage,
-    /// A party has a member, and what is kept of that user does not say so.
+    /// A party has a member whose membership is not stored.
     LostMembership,
-    /// It is forgotten that a request was carried out.
+    /// The idempotency key of a request is not stored.
     ForgottenRequest,
     /// A party command is answered and not written.
     FalseParty,
@@ -50,7 +50,7 @@ pub enum PlantedFault {
     LostFollow,
     /// A change of visibility is answered and not written.
     LostVisibility,
-    /// It is not written down when somebody was last seen.
+    /// The time a user was last seen is not stored.
     LostLastSeen,
 
     // Presence.
@@ -60,19 +60,19 @@ pub enum PlantedFault {
     LostAnswer,
     /// A presence change carries a version that is one too high.
     WrongVersion,
-    /// Two presence changes of a channel come with each other's version.
+    /// Two presence changes of a channel arrive with each other's version.
     SwappedVersions,
-    /// An old presence change comes again as if it were new.
+    /// An old presence change arrives again as if it were new.
     RepeatedChange,
-    /// The end of a grace period is not written down, and the shard forgets it.
+    /// The deadline of a grace period is not stored, and the shard forgets it.
     MissingDeadline,
     /// A commit is written though its node's epoch is closed.
     NoFencing,
     /// A commit is written whatever the row has become since it was read.
     NoVersionCheck,
-    /// What a dead node left is taken over by no node.
+    /// No node takes over the presences of a dead node.
     NoTakeover,
-    /// A node that was taken for dead does not announce its clients.
+    /// A node that was declared dead does not announce its clients.
     NoAnnounce,
     /// A loss is written with a deadline that is later than its grace period.
     LateDeadline,
@@ -82,17 +82,17 @@ pub enum PlantedFault {
     RepeatedEvent,
     /// An event is not delivered.
     LostEvent,
-    /// The node does not learn that a transport was lost.
+    /// The node does not learn that a connection was lost.
     MissedDisconnect,
     /// A node's clock runs far ahead.
     ClockAhead,
-    /// A loss is told before the time for resuming is over.
+    /// A loss is sent to watchers before the time for resuming is over.
     ShortResume,
-    /// A clean stop leaves no sessions behind.
+    /// A clean stop stores no sessions.
     LostSessions,
     /// A join is answered before it is written.
     EarlyReply,
-    /// A commit counts fewer changes than it tells.
+    /// A commit counts fewer changes than it sends.
     LowVersion,
 }
 
@@ -162,7 +162,7 @@ pub struct Planted {
     fault: Option<PlantedFault>,
     struck: bool,
     pub rng: Rng,
-    /// Bus messages that are held back or come again, by node and subject.
+    /// Bus messages that are held back or duplicated, by node and subject.
     pub kept: BTreeMap<(usize, String), BusPacket>,
 }
 
@@ -188,7 +188,7 @@ impl Planted {
         self.struck = true;
     }
 
-    /// Whether this fault happens now, in so many of a hundred cases.
+    /// Whether this fault happens now, with this probability in percent.
     pub fn strikes(&mut self, fault: PlantedFault, percent: usize) -> bool {
         let now = self.is(fault) && self.rng.chance(percent);
         self.struck |= now;

@@ -1,8 +1,8 @@
-//! The one source of chance in a run: a seed gives the same numbers on every machine.
+//! The only source of randomness in a run: a seed gives the same numbers on every machine.
 
 use tavern_hub::RandomSource;
 
-/// SplitMix64: small, even, and good enough to choose what happens next.
+/// SplitMix64: small, uniform, and good enough to choose the next action.
 #[derive(Clone, Debug)]
 pub struct Rng(u64);
 
@@ -24,7 +24,7 @@ impl Rng {
         (self.number() % n as u64) as usize
     }
 
-    /// True in `percent` of a hundred cases.
+    /// True with a probability of `percent`.
     pub fn chance(&mut self, percent: usize) -> bool {
         self.below(100) < percent
     }

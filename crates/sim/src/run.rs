@@ -1,4 +1,4 @@
-//! One run: a seed chooses what happens, or a script says it; every change is judged as it happens, and the end when the
+//! One run: a seed or a script determines the actions; every change is judged as it happens, and the final state when the
 //! faults have ended.
 
 use crate::cluster::{Cluster, Exit, Signal, Start};
@@ -13,13 +13,13 @@ use tavern_domain::Time;
 
 /// How long after a failure a process is started again.
 const RESTART_MS: u64 = 500;
-/// How often it is looked whether all nodes are up when the faults have ended, and how often at most.
+/// How often to check whether all nodes are up when the faults have ended, and how many checks at most.
 const LOOK_MS: u64 = 250;
 const LOOKS: usize = 200;
-/// What happens at one moment comes to an end.
+/// The bound of steps at one moment: a livelock fails the run.
 const STEPS_AT_ONCE: usize = 100_000;
 
-/// What a run is asked to do.
+/// The parameters of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct RunRequest {
     pub workload: Name,
@@ -81,13 +81,13 @@ struct Run {
     cluster: Cluster,
     workload: Box<dyn Workload>,
     rng: Rng,
-    /// A script says what happens, and nothing else does.
+    /// A script determines the actions and the faults.
     scripted: bool,
-    /// What was put off: a start after a crash, the end of a sleep.
+    /// Postponed actions: a start after a crash, the end of a sleep.
     planned: BTreeMap<(Time, u64), String>,
     plans: u64,
     recorded: Vec<(u64, String)>,
-    /// Where the last action stands in it.
+    /// The index of the last action in it.
     acted: usize,
     counts: BTreeMap<&'static str, u64>,
 }
@@ -132,7 +132,7 @@ impl Run {
             self.pass(wait)?;
             self.act(action).map_err(|error| format!("{ms} {action}: {error}"))?;
         }
-        // Nothing comes right while a fault lasts.
+        // The invariants of the end cannot hold while a fault lasts.
         if !self.cluster.is_sound() {
             return Err("the faults of this script do not end".into());
         }
@@ -161,7 +161,7 @@ impl Run {
         }
     }
 
-    /// One thing happens, then some time passes.
+    /// One action, then some time passes.
     fn step(&mut self) -> Outcome {
         let trouble = self.profile.trouble;
         let pick = self.rng.below(1000);
@@ -233,7 +233,7 @@ impl Run {
         self.planned.insert((due, self.plans), action);
     }
 
-    /// Does what a line says, and everything that follows at once.
+    /// Performs the action of a line, and everything that follows at once.
     fn act(&mut self, action: &str) -> Outcome {
         self.keep_fates();
         if self.order.record {
@@ -243,7 +243,7 @@ impl Run {
         self.cluster.trace.say(self.cluster.now, || format!("-- {action}"));
         let words: Vec<&str> = action.split(' ').collect();
         match &words[..] {
-            // Nothing happens yet.
+            // No action yet: a fate for a later decision.
             ["fate", ..] => return self.cluster.faults.expect(action.trim_start_matches("fate ")),
             ["faults", level] => {
                 let level = number(level)?;
@@ -268,7 +268,7 @@ impl Run {
             }
             self.react()?;
         }
-        Err("something is done again and again without an end".into())
+        Err("livelock: too many steps at one moment".into())
     }
 
     fn act_on_node(&mut self, node: usize, words: &[&str]) -> Outcome {
@@ -301,12 +301,12 @@ impl Run {
                 self.cluster.faults.state().cut.insert(name, cut);
             }
             ["mend"] => drop(self.cluster.faults.state().cut.remove(&self.cluster.nodes[node].name)),
-            _ => return Err("not something that happens to a node".into()),
+            _ => return Err("not an action on a node".into()),
         }
         Ok(())
     }
 
-    /// What was decided since the last action is written before it, so that a script says it in time.
+    /// Decisions since the last action are written before it, so that a script has them in time.
     fn keep_fates(&mut self) {
         if !self.order.record || self.recorded.is_empty() {
             return;
@@ -316,7 +316,7 @@ impl Run {
         drop(self.recorded.splice(self.acted..self.acted, fates));
     }
 
-    /// Lets clients and judges see what happened.
+    /// Gives the signals to clients and judges.
     fn react(&mut self) -> Outcome {
         while let Some(signal) = self.cluster.next_signal() {
             if let Signal::Ended { node, how: Exit::StoreFailed } = &signal
@@ -330,7 +330,7 @@ impl Run {
         Ok(())
     }
 
-    /// Lets time pass, event by event.
+    /// Advances time, event by event.
     fn pass(&mut self, ms: u64) -> Outcome {
         let until = self.cluster.now + ms;
         loop {
@@ -354,7 +354,7 @@ impl Run {
         }
     }
 
-    /// The last fault, then none any more: everything must come right.
+    /// The last fault, then none any more: the cluster must recover.
     fn finish(&mut self) -> Outcome {
         if self.profile.last_sleep_ms > 0 {
             let busiest = self.workload.busiest_node();
@@ -390,6 +390,6 @@ impl Run {
             }
             self.pass(LOOK_MS)?;
         }
-        Err("a node does not come up again".into())
+        Err("a node does not start again".into())
     }
 }

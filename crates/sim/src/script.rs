@@ -1,4 +1,4 @@
-//! A recorded run as text, small enough to be read and kept: what happened when, and why it was once wrong.
+//! A recorded run as text, small enough to be read and kept: the actions with their times, and the bug it once showed.
 //!
 //! ```text
 //! # A client that was away when its node stopped was lost at the time of the stop.
@@ -11,8 +11,8 @@
 //! 1210 client 0 join 0 1
 //! ```
 //!
-//! Lines that begin with `#` are the story. Times are milliseconds since the beginning and do not go back. A fate says
-//! what goes wrong the next time that something is asked; without fates nothing does.
+//! Lines that begin with `#` describe the bug. Times are milliseconds since the beginning and do not go back. A fate
+//! is the fault of the next decision about its subject; without fates there are no faults.
 
 use crate::workload::{Name, number};
 use std::fmt;
@@ -43,9 +43,9 @@ impl Script {
             }
         }
         if !lines.is_sorted_by_key(|(ms, _)| *ms) {
-            return Err("the times of a script do not go back".into());
+            return Err("the times of a script must not go back".into());
         }
-        let workload = workload.ok_or("a script names its workload")?;
+        let workload = workload.ok_or("a script must name its workload")?;
         Ok(Script { story: story.join("\n"), workload, seed, shards, lines })
     }
 }

@@ -1,5 +1,5 @@
-//! A simulated client as most workloads need it: a session that it resumes, one connection at a time, one command at a
-//! time. It believes nothing that was not answered.
+//! A simulated client for most workloads: a session that it resumes, one connection at a time, one command at a
+//! time. It assumes nothing that was not acknowledged.
 
 use crate::cluster::{Cluster, ConnectionId};
 use serde_json::Value;
@@ -12,9 +12,9 @@ pub struct SessionClient<C> {
     /// The secret from hello, and the public id that goes with it.
     pub session: Option<String>,
     pub id: Option<ClientId>,
-    /// Where the session was last, and in which process.
+    /// The node that had the session last, and its process.
     pub home: (usize, u64),
-    /// The last number of the mailbox that was heard.
+    /// The last sequence number that was received.
     pub seq: u64,
     pub connection: Option<ConnectionId>,
     /// The node of the connection.
@@ -23,12 +23,12 @@ pub struct SessionClient<C> {
     pub greeted: bool,
     pub pending: Option<C>,
     pub todo: VecDeque<C>,
-    /// When it asks again for what was refused.
+    /// When it retries refused commands.
     pub retry_at: Option<Time>,
     commands: u64,
 }
 
-/// What the answer to hello says.
+/// The content of the reply to hello.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Greeting {
     pub resumed: bool,
@@ -59,7 +59,7 @@ impl<C: Copy> SessionClient<C> {
         self.connection.is_some() && self.greeted && self.pending.is_none()
     }
 
-    /// Opens a connection and says hello with the session it has.
+    /// Opens a connection and sends hello with the session it has.
     pub fn connect(&mut self, cluster: &mut Cluster, client: usize, node: usize, shard: usize, hello: C) {
         assert!(self.connection.is_none(), "one connection at a time");
         self.connection = Some(cluster.connect(client, node, shard));
@@ -84,16 +84,16 @@ impl<C: Copy> SessionClient<C> {
     pub fn answered(&mut self, frame: &Value) -> Result<Option<C>, String> {
         let Some(id) = frame.get("id") else { return Ok(None) };
         if id.as_u64() != Some(self.commands) {
-            return Err(format!("an answer to {id}, while {} is under way", self.commands));
+            return Err(format!("an answer to {id}, while {} is pending", self.commands));
         }
         self.pending.take().map(Some).ok_or_else(|| format!("a second answer: {frame}"))
     }
 
-    /// Takes the answer to hello.
+    /// Handles the reply to hello.
     pub fn greet(&mut self, ok: &Value, process: u64) -> Result<Greeting, String> {
         let resumed = ok["resumed"] == true;
         if ok["reset"] == true {
-            return Err("its count was reset".into());
+            return Err("its sequence numbers were reset".into());
         }
         let id = ok["client"].as_str().and_then(ClientId::parse).ok_or("no client id")?;
         if resumed && self.id != Some(id) {
@@ -109,16 +109,16 @@ impl<C: Copy> SessionClient<C> {
         Ok(Greeting { resumed, moved })
     }
 
-    /// The next number of its mailbox.
+    /// Checks the next sequence number of its mailbox.
     pub fn number(&mut self, event: &Value) -> Result<(), String> {
         if event["seq"].as_u64() != Some(self.seq + 1) {
-            return Err(format!("number {} came after {}", event["seq"], self.seq));
+            return Err(format!("seq {} arrived after {}", event["seq"], self.seq));
         }
         self.seq += 1;
         Ok(())
     }
 
-    /// The connection is gone, and with it every answer that was under way. Gives the command that waited for one.
+    /// The connection is closed, and with it every pending answer. Returns the command that waited for one.
     pub fn cut_off(&mut self) -> Option<C> {
         self.connection = None;
         self.greeted = false;
@@ -127,7 +127,7 @@ impl<C: Copy> SessionClient<C> {
         self.pending.take()
     }
 
-    /// It said reason: the next hello begins a new session.
+    /// It logged out: the next hello begins a new session.
     pub fn forget(&mut self) {
         (self.session, self.id, self.seq) = (None, None, 0);
     }

@@ -1,8 +1,8 @@
-//! What a run did: a number that two equal runs share, and the story in words for somebody who wants to read it.
+//! The trace of a run: a hash that two equal runs share, and optionally a printed log.
 
 use tavern_domain::Time;
 
-/// When the clock of every run begins.
+/// The start of the clock of every run.
 pub const BEGINS: Time = Time(1_700_000_000_000);
 
 #[derive(Clone, Debug)]
@@ -20,7 +20,7 @@ impl Trace {
         self.hash
     }
 
-    /// Mixes a fact of the run into its number.
+    /// Mixes a fact of the run into its hash.
     pub fn note(&mut self, fact: u64) {
         self.hash = (self.hash ^ fact).wrapping_mul(0x100_0000_01b3).rotate_left(7);
     }

@@ -4,7 +4,7 @@ use tavern_sim::planted::PlantedFault;
 use tavern_sim::run::{RunRequest, run};
 use tavern_sim::workload::Name;
 
-/// Each is found twice within a dozen runs in which it happened; once could be luck.
+/// Each is found twice within a dozen runs in which it happened; once could be chance.
 fn find(workload: Name, faults: &[PlantedFault]) {
     let steps = workload.steps() * 7 / 10;
     for fault in faults {

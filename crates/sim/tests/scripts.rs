@@ -1,4 +1,5 @@
-//! Failures that were found are kept as scripts with their story: what a seed does changes with the code, a script does not.
+//! Failures that were found are kept as scripts with a description of the bug: the run of a seed changes with the
+//! code, a script does not.
 
 use std::path::PathBuf;
 use tavern_sim::run::{RunRequest, replay, run};
@@ -6,14 +7,14 @@ use tavern_sim::script::Script;
 use tavern_sim::workload::Name;
 
 #[test]
-fn what_once_failed_holds() {
+fn fixed_failures_do_not_return() {
     let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("scripts");
     let mut found = 0;
     for entry in std::fs::read_dir(&folder).unwrap() {
         let path = entry.unwrap().path();
         let text = std::fs::read_to_string(&path).unwrap();
         let script = Script::parse(&text).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-        assert!(!script.story.is_empty(), "{} tells no story", path.display());
+        assert!(!script.story.is_empty(), "{} has no description", path.display());
         assert_eq!(replay(&script, false).violation, None, "{}: {}", path.display(), script.story);
         found += 1;
     }
@@ -21,7 +22,7 @@ fn what_once_failed_holds() {
 }
 
 #[test]
-fn a_recorded_run_is_replayed_as_it_was() {
+fn recorded_run_is_replayed_identically() {
     for workload in Name::ALL {
         let order = RunRequest { steps: 120, record: true, ..RunRequest::new(*workload, 5) };
         let recorded = run(order);
@@ -29,7 +30,7 @@ fn a_recorded_run_is_replayed_as_it_was() {
         let script = Script::parse(&script.to_string()).unwrap();
         let replayed = replay(&script, false);
         assert_eq!(replayed.violation, recorded.violation, "{workload:?}");
-        for what in ["commits", "events heard"] {
+        for what in ["commits", "events received"] {
             assert_eq!(replayed.counts.get(what), recorded.counts.get(what), "{what} of {workload:?}");
         }
     }

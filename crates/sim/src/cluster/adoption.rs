@@ -1,6 +1,7 @@
-//! A process looks who else lives, and takes up the sessions that stopped nodes left in the store: before it is ready, at
-//! each heartbeat, and when another node says that it left some. Each session is taken out of the store before it is used.
-//! As the server does it (`adoption`).
+//! A process reads which other nodes live, and adopts the sessions that stopped nodes left in the store: before it is
+//! ready, at each heartbeat, and when another node announces that it left some. Each session is removed from the store
+//! before it is used.
+//! The server does the same (`adoption`).
 
 use super::Cluster;
 use super::port::{Asker, Port};
@@ -17,18 +18,18 @@ use tavern_store::{
 };
 
 const PAGE: u32 = 100;
-/// The look itself asks one thing at a time; sessions have tickets of their own.
+/// The check itself sends one request at a time; sessions have tickets of their own.
 const LOOK: Ticket = Ticket(0);
 
 #[derive(Default)]
 pub struct SimAdoption {
     stage: AdoptionStage,
-    /// The first look is over: the process is ready.
+    /// The first check is done: the process is ready.
     looked: bool,
-    /// The next look.
+    /// The next check.
     due: Option<Time>,
     tickets: u64,
-    /// Sessions that are being taken out of the store, and whether they missed something there.
+    /// Sessions that are being removed from the store, and whether they missed events there.
     taking: BTreeMap<u64, (StoredSession, bool)>,
 }
 
@@ -43,7 +44,7 @@ enum AdoptionStage {
 }
 
 impl SimAdoption {
-    /// Begins a look, unless one is under way.
+    /// Begins a check, unless one is in progress.
     pub fn begin(&mut self, port: &mut Port) {
         if self.is_idle() {
             self.stage = AdoptionStage::AskingTime;
@@ -94,7 +95,7 @@ pub(super) fn adoption_answered(cluster: &mut Cluster, at: usize, ticket: Ticket
             end_look(cluster, at);
         }
         _ if !adoption.looked => process::exit(cluster, at, Exit::StoreFailed),
-        // Put off to the next heartbeat.
+        // Postponed to the next heartbeat.
         _ => end_look(cluster, at),
     }
 }
@@ -114,7 +115,7 @@ pub(super) fn session_answered(cluster: &mut Cluster, at: usize, ticket: Ticket,
             let adopted = adopt(running, stored, local, late);
             cluster.signals.extend(adopted.then_some(Signal::Adopted { node: at, session: client }));
         }
-        // Another node was quicker.
+        // Another node was first.
         StoreAnswer::Failed(StoreError::Conflict { .. }) => {}
         _ if !running.adoption.looked => return process::exit(cluster, at, Exit::StoreFailed),
         _ => {}
@@ -122,7 +123,7 @@ pub(super) fn session_answered(cluster: &mut Cluster, at: usize, ticket: Ticket,
     end_look(cluster, at);
 }
 
-/// All sessions that were found are here, or with others.
+/// All sessions that were found are here, or on other nodes.
 pub(super) fn end_look(cluster: &mut Cluster, at: usize) {
     let (now, heartbeat_ms) = (cluster.now, cluster.rules.heartbeat_ms);
     let Some(running) = cluster.nodes[at].running() else { return };
@@ -135,10 +136,10 @@ pub(super) fn end_look(cluster: &mut Cluster, at: usize) {
     running.ready = true;
 }
 
-/// It is time to look again, or another node says that it left something.
+/// A check is due, or another node announces that it left sessions.
 pub(super) fn look_for_sessions(cluster: &mut Cluster, at: usize) {
     if let Some(running) = cluster.nodes[at].awake().filter(|running| running.leaves_by.is_none()) {
-        // A bus that refused it at the start is asked again, as an engine does when it is connected again.
+        // A bus that refused it at the start is asked again, as an engine does when it reconnects.
         running.hub.listen();
         running.adoption.begin(&mut running.port);
     }

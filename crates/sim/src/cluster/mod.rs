@@ -1,19 +1,19 @@
 //! The simulated cluster: nodes that run the production hub, one store and one bus between them that fail, clients'
-//! transports, and a clock that only the run moves. It carries out and reports (`Signal`); what clients do and what must
-//! hold is with the workloads.
+//! connections, and a clock that only the run advances. It executes and reports (`Signal`); the actions of clients and
+//! the invariants are in the workloads.
 //!
 //! | file | holds |
 //! |---|---|
 //! | `node` | one node and the hub of its process |
-//! | `port` | the place of a process at the store and the bus |
+//! | `port` | the connection of a process to the store and the bus |
 //! | `process` | how a process starts, stops, crashes, sleeps |
-//! | `adoption` | sessions of stopped nodes are taken up |
-//! | `turn` | what a server does after each turn of a shard |
-//! | `socket` | the transports of clients |
+//! | `adoption` | sessions of stopped nodes are adopted |
+//! | `turn` | the work of a server after each turn of a shard |
+//! | `socket` | the connections of clients |
 //! | `signal` | what clients and judges see |
-//! | `tamper` | planted faults on what passes between the hub and the cluster |
+//! | `tamper` | planted faults between the hub and the cluster |
 //!
-//! Must hold: everything comes from the seed or the script; nothing here knows what a workload promises.
+//! Must hold: everything depends on the seed or the script alone; nothing here knows the invariants of a workload.
 
 mod adoption;
 mod node;
@@ -46,7 +46,7 @@ pub struct Cluster {
     pub faults: SimFaults,
     pub planted: Planted,
     pub trace: Trace,
-    /// Times that a node was taken for dead and began a new epoch.
+    /// How often a node was declared dead and began a new epoch.
     pub new_epochs: usize,
     clock: Arc<ManualClock>,
     engine: Arc<MemoryEngine>,
@@ -58,23 +58,23 @@ pub struct Cluster {
     signals: VecDeque<Signal>,
     sockets: BTreeMap<ConnectionId, Socket>,
     polls: BTreeMap<ConnectionId, ParkedPoll>,
-    /// Which transport a link of the hub is.
+    /// Maps a link of the hub to its connection.
     connections: BTreeMap<u32, ConnectionId>,
     links: u32,
     scratch: Scratch,
 }
 
-/// What a cluster is made of.
+/// The configuration of a cluster.
 #[derive(Clone, Debug)]
 pub struct Setup {
     /// How many shards each node has.
     pub shards: Vec<usize>,
     pub rules: LivenessRules,
-    /// Sessions move between living nodes, and any node takes up what a stopped one left.
+    /// Sessions migrate between living nodes, and any node adopts the sessions of a stopped one.
     pub moves: bool,
     /// Messages of channels keep one order between nodes.
     pub ordered_channels: bool,
-    /// How long something may travel from one shard of a node to another.
+    /// The longest delay of a message from one shard of a node to another.
     pub shard_delay_ms: u64,
 }
 
@@ -111,7 +111,7 @@ impl Cluster {
         }
     }
 
-    /// What happened and was not looked at yet.
+    /// The next signal that was not handled yet.
     pub fn next_signal(&mut self) -> Option<Signal> {
         self.signals.pop_front()
     }
@@ -133,12 +133,12 @@ impl Cluster {
         (0..self.nodes.len()).any(|at| self.wake_due(at))
     }
 
-    /// When something is due again.
+    /// When the next thing is due.
     pub fn next_due(&self) -> Option<Time> {
         self.nodes.iter().filter_map(SimNode::next_wake).chain(self.engine.next_due()).min()
     }
 
-    /// Lets time pass. Everything that is due before must have been done.
+    /// Advances the clock. Everything that is due before must have been done.
     pub fn set_time(&mut self, now: Time) {
         self.clock.advance(now.since(self.now));
         self.now = now;
@@ -148,7 +148,7 @@ impl Cluster {
         self.nodes[node].local(self.now)
     }
 
-    /// What the store holds at this moment, whatever is under way.
+    /// The rows in the store at this moment, whatever is in progress.
     pub fn peek(&self, read: Read) -> Found {
         self.engine.peek(read)
     }
@@ -163,14 +163,14 @@ impl Cluster {
         faults.level == 0 && faults.cut.is_empty() && !self.nodes.iter().any(SimNode::is_asleep)
     }
 
-    /// On which nodes a session can be used.
+    /// The nodes on which a session can be used.
     pub fn owners(&self, session: &str) -> Vec<usize> {
         let Some((key, _)) = read_session(session) else { return Vec::new() };
         let nodes = self.nodes.iter().enumerate();
         nodes.filter(|(_, node)| node.has_session(key)).map(|(at, _)| at).collect()
     }
 
-    /// Whether a node is taken for alive by the store.
+    /// Whether the store considers a node alive.
     pub fn is_current(&self, node: usize) -> bool {
         let Some(writer) = self.nodes[node].writer() else { return false };
         let Found::Nodes(page) = self.peek(Read::Nodes { after: None, limit: 1000 }) else { return false };

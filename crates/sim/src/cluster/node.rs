@@ -23,11 +23,11 @@ pub struct SimNode {
     pub life: Life,
     /// Grows with every process of this name.
     pub process: u64,
-    /// The process that left all its sessions to others when it stopped.
+    /// The process whose sessions all went to other nodes or the store when it stopped.
     pub stopped: Option<u64>,
-    /// When its process started to run.
+    /// When its process started.
     pub started_at: Time,
-    /// When what was due was last done.
+    /// When due work was last done.
     pub woken_at: Time,
 }
 
@@ -44,22 +44,22 @@ pub struct Running {
     pub liveness: Liveness,
     pub port: Port,
     pub bus: Arc<dyn Bus>,
-    /// What is on its way from one shard to another.
+    /// Messages in flight from one shard to another.
     pub mail: Vec<VecDeque<(Time, Mail)>>,
-    /// It takes connections.
+    /// It accepts connections.
     pub ready: bool,
-    /// It sleeps: nothing of it happens, and what comes waits.
+    /// It sleeps: it does nothing, and its inputs wait.
     pub asleep: bool,
-    /// Transports that went while it slept.
+    /// Connections that closed while it slept.
     pub gone: Vec<ConnectionId>,
-    /// It stops and hands its sessions over, until this moment at the latest.
+    /// It stops and migrates its sessions, until this moment at the latest.
     pub leaves_by: Option<Time>,
-    /// They were offered to the nodes that live.
+    /// They were offered to the living nodes.
     pub offered: bool,
     pub adoption: super::adoption::SimAdoption,
 }
 
-/// What one shard tells another.
+/// A message from one shard to another.
 pub enum Mail {
     Message(tavern_hub::ShardMessage),
     Presence(ChannelUpdate),
@@ -80,12 +80,12 @@ impl SimNode {
         }
     }
 
-    /// What its clock shows.
+    /// The time on its clock.
     pub fn local(&self, now: Time) -> Time {
         Time(now.ms().saturating_add_signed(self.skew))
     }
 
-    /// When its clock shows this.
+    /// The time at which its clock shows this.
     pub fn global(&self, local: Time) -> Time {
         Time(local.ms().saturating_add_signed(-self.skew))
     }
@@ -97,7 +97,7 @@ impl SimNode {
         }
     }
 
-    /// Running and awake, whether or not it takes connections.
+    /// Running and awake, whether or not it accepts connections.
     pub fn awake(&mut self) -> Option<&mut Running> {
         self.running().filter(|running| !running.asleep)
     }
@@ -106,7 +106,7 @@ impl SimNode {
         matches!(self.life, Life::Down)
     }
 
-    /// It takes connections and answers them.
+    /// It accepts connections and answers them.
     pub fn is_open(&self) -> bool {
         let open = |running: &Running| running.ready && !running.asleep && running.leaves_by.is_none();
         matches!(&self.life, Life::Up(running) if open(running))
@@ -129,7 +129,7 @@ impl SimNode {
         }
     }
 
-    /// When something of it is due by itself, by the clock of the cluster.
+    /// When its next timer is due, by the clock of the cluster.
     pub fn next_wake(&self) -> Option<Time> {
         let Life::Up(running) = &self.life else { return None };
         if running.asleep {
@@ -142,7 +142,7 @@ impl SimNode {
     }
 }
 
-/// What a process is started with.
+/// The parameters of a process start.
 pub struct Start {
     pub skew: i64,
     pub settings: Settings,
@@ -180,7 +180,7 @@ impl Running {
         }
     }
 
-    /// Asks the store for the process itself, which asks one thing at a time.
+    /// Sends a store request for the process itself, which sends one at a time.
     pub fn ask(&mut self, work: Work) {
         self.port.submit(Asker::Process, Ticket(0), work);
     }

@@ -1,4 +1,4 @@
-//! The place of a process at the store and at the bus: work goes out with the name of who asked, answers and bus messages
+//! The connection of a process to the store and the bus: requests go out with their sender, answers and bus messages
 //! wait here until the process takes them. A node that sleeps finds everything here when it wakes.
 
 use std::collections::BTreeMap;
@@ -8,7 +8,7 @@ use tavern_store::{
     AnswerReceiver, BusError, BusLoss, BusPacket, BusReceiver, Store, StoreAnswer, Ticket, Work,
 };
 
-/// Who asked the store.
+/// The sender of a store request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Asker {
     Shard(usize),
@@ -31,7 +31,7 @@ pub struct PortInbox {
     messages: Mutex<Vec<Arrived>>,
 }
 
-/// What the bus has said, in its order.
+/// The inputs from the bus, in order.
 #[derive(Clone, Debug)]
 pub enum Arrived {
     Message(BusPacket),
@@ -82,7 +82,7 @@ impl Port {
         self.store.submit(vec![(ticket, work)]);
     }
 
-    /// An answer that the store itself never gave.
+    /// An answer that the store itself did not give.
     pub fn answer(&mut self, asker: Asker, own: Ticket, answer: StoreAnswer) {
         let ticket = self.ticket(asker, own);
         put(&self.inbox.answers, [(ticket, answer)]);

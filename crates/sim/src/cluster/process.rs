@@ -1,6 +1,6 @@
-//! How a process of a node starts and ends, as the server does it. It opens an epoch, takes up sessions that were left in
-//! the store, and runs; when it stops it hands its sessions to other nodes, puts the rest into the store, says reason and
-//! is gone. A failure of the store on the way ends the process.
+//! How a process of a node starts and ends, as the server does it. It opens an epoch, adopts sessions that were left in
+//! the store, and runs; when it stops it migrates its sessions to other nodes, puts the rest into the store, closes
+//! its lease and ends. A failure of the store on the way ends the process.
 
 use super::Cluster;
 use super::node::{Life, Running, Start};
@@ -58,14 +58,14 @@ impl Cluster {
         node.life = Life::Starting(Box::new(Starting { port, settings, epoch: None, left: Vec::new() }));
     }
 
-    /// The process ends without a word.
+    /// The process ends without a clean stop.
     pub fn crash(&mut self, at: usize) {
         exit(self, at, Exit::Crash);
     }
 
-    /// A clean stop begins: no more commands. Where sessions move, other nodes are asked to take them.
+    /// A clean stop begins: no more commands. Where sessions migrate, other nodes are asked to take them.
     pub fn stop(&mut self, at: usize) {
-        // What one shard has told another is heard before anything is packed.
+        // Messages between shards are delivered before anything is packed.
         self.deliver_all_mail(at);
         let by = self.now + self.rules.drain_ms / 3 * 2;
         let moves = self.moves;
@@ -77,14 +77,14 @@ impl Cluster {
         running.ask(Work::Read(Read::Nodes { after: None, limit: PAGE }));
     }
 
-    /// The process does nothing from now on, and what comes waits.
+    /// The process does nothing from now on, and its inputs wait.
     pub fn sleep(&mut self, at: usize) {
         if let Some(running) = self.nodes[at].running() {
             running.asleep = true;
         }
     }
 
-    /// A process that slept goes on: first it learns which transports went.
+    /// A process that slept continues: first it learns which connections closed.
     pub fn wake(&mut self, at: usize) {
         let Some(running) = self.nodes[at].running().filter(|running| running.asleep) else { return };
         running.asleep = false;
@@ -122,13 +122,13 @@ pub(super) fn exit(cluster: &mut Cluster, at: usize, how: Exit) {
 pub(super) fn continue_start(cluster: &mut Cluster, at: usize) {
     let name = cluster.nodes[at].name.clone();
     let Life::Starting(starting) = &mut cluster.nodes[at].life else { return };
-    // It asks one thing at a time.
+    // It sends one request at a time.
     let Some((_, _, answer)) = starting.port.take_answers().pop() else { return };
     match answer {
         StoreAnswer::Committed(receipt) => {
             starting.epoch = receipt.epoch;
             match cluster.moves {
-                // Sessions are taken up by whoever finds them, before this node is ready.
+                // Sessions are adopted by the node that finds them, before it is ready.
                 true => open(cluster, at),
                 false => starting.ask_sessions(&name, None),
             }
@@ -186,13 +186,13 @@ pub(super) fn process_answered(cluster: &mut Cluster, at: usize, answer: StoreAn
         return neighbours_found(cluster, at, answer);
     }
     match answer {
-        // The sessions that it took up could not be removed: the start has failed.
+        // The adopted sessions could not be removed: the start has failed.
         StoreAnswer::Failed(_) => exit(cluster, at, Exit::StoreFailed),
         _ => running.ready = true,
     }
 }
 
-/// Who else lives is known: the sessions are offered to them.
+/// The living nodes are known: the sessions are offered to them.
 pub(super) fn neighbours_found(cluster: &mut Cluster, at: usize, answer: StoreAnswer) {
     let (now, own) = (cluster.now, cluster.nodes[at].name.clone());
     let local = cluster.nodes[at].local(now);
@@ -212,7 +212,7 @@ pub(super) fn neighbours_found(cluster: &mut Cluster, at: usize, answer: StoreAn
     cluster.carry_out(at);
 }
 
-/// A node that stops has handed over what it could, or its time is over.
+/// A node that stops has migrated its sessions, or its drain time has passed.
 pub(super) fn continue_leaving(cluster: &mut Cluster, at: usize) {
     let now = cluster.now;
     let Some(running) = cluster.nodes[at].awake() else { return };
@@ -249,7 +249,7 @@ pub(super) fn pack(cluster: &mut Cluster, at: usize) {
 
 pub(super) fn continue_stop(cluster: &mut Cluster, at: usize) {
     let Life::Stopping(stopping) = &mut cluster.nodes[at].life else { return };
-    // It has no session any more that could hear them.
+    // It has no session any more that could receive them.
     stopping.port.take_messages();
     for (asker, _, answer) in stopping.port.take_answers() {
         if asker != Asker::Process {
@@ -282,7 +282,7 @@ pub(super) fn adopt(running: &mut Running, stored: StoredSession, local: Time, l
 }
 
 fn stored(packed: &mut PackedSession, owner: &Writer, drain_ms: u64) -> StoredSession {
-    // The hub lists them in no order; a run must be the same each time.
+    // The hub lists them unordered; a run must be the same each time.
     packed.body.subscriptions.sort_by(|one, two| one.name.cmp(&two.name));
     packed.body.window_ms = packed.body.window_ms.max(drain_ms);
     let stored = packed.to_row(owner);

@@ -1,4 +1,4 @@
-//! What happens in the cluster that clients and judges see. The cluster reports; it judges nothing.
+//! Signals of the cluster to clients and judges. The cluster reports; it judges nothing.
 
 use super::socket::ConnectionId;
 use serde_json::Value;
@@ -13,7 +13,7 @@ pub enum Signal {
         connection: ConnectionId,
         frame: Value,
     },
-    /// A poll was answered, or its session is not known. None: the answer was lost on its way.
+    /// A poll was answered, or its session is not known. None: the answer was lost.
     Polled {
         client: usize,
         answer: Option<Value>,
@@ -21,12 +21,12 @@ pub enum Signal {
     PollUnknown {
         client: usize,
     },
-    /// A command of a service was answered, or refused with a code. A process that ends answers no more.
+    /// A service command was answered, or refused with a code. A process that ends does not answer any more.
     Ordered {
         number: u64,
         reply: Result<Value, String>,
     },
-    /// The transport is gone, whoever ended it. Its answers will not come any more.
+    /// The connection is closed, by either side. Its answers will not arrive any more.
     Closed {
         client: usize,
         connection: ConnectionId,
@@ -37,14 +37,14 @@ pub enum Signal {
         session: ClientId,
         local: Time,
     },
-    /// The store has changed. Seen before anything else happens.
+    /// The store has changed. Handled before anything else happens.
     Committed,
-    /// A process runs, with the sessions that the last one of its name left.
+    /// A process runs, with the sessions that the previous one of its name left.
     Started {
         node: usize,
         adopted: Vec<ClientId>,
     },
-    /// A process took up a session that a stopped node left.
+    /// A process adopted a session that a stopped node left.
     Adopted {
         node: usize,
         session: ClientId,
@@ -54,9 +54,9 @@ pub enum Signal {
         node: usize,
         how: Exit,
     },
-    /// The level of faults has changed, or a node was put to sleep, cut off, or is back.
+    /// The level of faults has changed, or a node was put to sleep, cut off, or restored.
     Disturbed,
-    /// The harness itself could not go on.
+    /// The harness itself failed.
     Broken(String),
 }
 
@@ -64,7 +64,7 @@ pub enum Signal {
 pub enum Ended {
     /// By the client itself.
     Client,
-    /// The node said why.
+    /// By the node, with a reason.
     Node(CloseReason),
     /// With its process.
     Process,
@@ -75,6 +75,6 @@ pub enum Exit {
     Crash,
     /// It could not start, or not stop cleanly: the store failed.
     StoreFailed,
-    /// All its sessions are in the store or with other nodes.
+    /// All its sessions are in the store or on other nodes.
     Clean,
 }

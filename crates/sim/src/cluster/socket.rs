@@ -1,6 +1,7 @@
-//! The transports of simulated clients: WebSockets with a network that takes as much as the client reads, and long-polls.
-//! The node's side does what the server's shard does: replies stand after the events that came before them, what a socket
-//! refuses stays in the mailbox, a command that waits holds up those behind it.
+//! The connections of simulated clients: WebSockets with a network that accepts as much as the client reads, and
+//! long-polls.
+//! The node's side does what the server's shard does: replies follow the events that came before them, bytes that a
+//! socket refuses stay in the mailbox, a command that waits blocks those behind it.
 
 use super::Cluster;
 use super::signal::{Ended, Signal};
@@ -13,11 +14,11 @@ use tavern_hub::{
 };
 use tavern_wire::ws;
 
-/// Bytes put together for one write.
+/// Bytes collected for one write.
 const WRITE_BYTES: usize = 4096;
 const FRAME_BYTES: usize = 1 << 24;
 
-/// Names a transport for as long as it lives.
+/// Identifies a connection while it lives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ConnectionId(pub u32);
 
@@ -29,13 +30,13 @@ pub struct Socket {
     /// Commands that were not run yet; the first one may wait for something.
     input: VecDeque<Vec<u8>>,
     waits: bool,
-    /// Written by the node and not yet taken by the network.
+    /// Written by the node and not yet accepted by the network.
     out: Vec<u8>,
-    /// Came to the client and is not yet a whole frame.
+    /// Received by the client and not yet a whole frame.
     partial: Vec<u8>,
-    /// How many bytes the network takes before the client reads again.
+    /// How many bytes the network accepts before the client reads again.
     room: usize,
-    /// The client is gone, and the node does not know yet.
+    /// The client has disconnected, and the node does not know yet.
     abandoned: bool,
 }
 
@@ -124,7 +125,7 @@ impl Cluster {
         }
     }
 
-    /// A command that waited may go on.
+    /// A command that waited may continue.
     pub(super) fn ready(&mut self, link: LinkId) {
         let Some(id) = self.connections.get(&link.0).copied() else { return };
         if let Some(socket) = self.sockets.get_mut(&id) {
@@ -135,7 +136,7 @@ impl Cluster {
         }
     }
 
-    /// How many bytes the network takes from now on before the client reads again.
+    /// Sets how many bytes the network accepts before the client reads again.
     pub fn set_room(&mut self, id: ConnectionId, room: usize) {
         if let Some(socket) = self.sockets.get_mut(&id) {
             socket.room = room;
@@ -143,7 +144,7 @@ impl Cluster {
         }
     }
 
-    /// A listener has something to hear.
+    /// A listener has something to receive.
     pub(super) fn write(&mut self, link: Link) {
         let Some(id) = self.connections.get(&link.id.0).copied() else { return };
         match link.format {
@@ -152,7 +153,7 @@ impl Cluster {
         }
     }
 
-    /// Writes what is unread, as far as the network takes it.
+    /// Writes unread events, as far as the network accepts them.
     fn flush(&mut self, id: ConnectionId) {
         let Some(socket) = self.sockets.get_mut(&id).filter(|socket| !socket.abandoned) else { return };
         let Some(running) = self.nodes[socket.node].awake() else { return };
@@ -189,7 +190,7 @@ impl Cluster {
         read_frames(self, id);
     }
 
-    /// The client is gone without a word.
+    /// The client disconnects without `bye`.
     pub fn disconnect(&mut self, id: ConnectionId) {
         let socket = self.sockets.get(&id).map(|socket| (socket.client, socket.node));
         let Some((client, node)) = socket.or(self.polls.get(&id).map(|poll| (poll.client, poll.node))) else {
@@ -210,7 +211,7 @@ impl Cluster {
         self.carry_out(node);
     }
 
-    /// The node learns that a transport is gone.
+    /// The node learns that a connection is closed.
     pub(super) fn detach(&mut self, id: ConnectionId) {
         let place = match (self.sockets.get(&id), self.polls.get(&id)) {
             (Some(socket), _) => {
@@ -239,7 +240,7 @@ impl Cluster {
         }
     }
 
-    /// The node ends a transport.
+    /// The node closes a connection.
     pub(super) fn close(&mut self, link: LinkId, reason: CloseReason) {
         let Some(id) = self.connections.get(&link.0).copied() else { return };
         let local = self.sockets.get(&id).map(|socket| self.nodes[socket.node].local(self.now));
@@ -261,7 +262,7 @@ impl Cluster {
         self.signals.extend(closed);
     }
 
-    /// The process of a node is about to end, and its transports with it.
+    /// The process of a node is about to end, and its connections with it.
     pub(super) fn end_connections_of(&mut self, node: usize) {
         let sockets = self.sockets.iter().filter(|(_, socket)| socket.node == node).map(|(id, _)| *id);
         let polls = self.polls.iter().filter(|(_, poll)| poll.node == node).map(|(id, _)| *id);
@@ -278,7 +279,7 @@ impl Cluster {
         }
     }
 
-    /// A client polls. The transport, if the poll is parked.
+    /// A client polls. Returns the connection, if the poll is parked.
     pub fn poll(&mut self, client: usize, node: usize, request: &SimPoll<'_>) -> Option<ConnectionId> {
         let (key, _) = read_session(request.session)?;
         let id = new_connection(self);
@@ -340,7 +341,7 @@ pub(super) fn new_link(cluster: &mut Cluster, of: Option<ConnectionId>) -> LinkI
     LinkId(cluster.links)
 }
 
-/// The reply of a command; events that came before it stand before it.
+/// The reply to a command; earlier events precede it.
 pub(super) fn take_reply(cluster: &mut Cluster, id: ConnectionId, flow: &Flow, reply: &[u8]) {
     let Some(socket) = cluster.sockets.get_mut(&id) else { return };
     cluster.scratch.clear();
@@ -359,7 +360,7 @@ pub(super) fn take_reply(cluster: &mut Cluster, id: ConnectionId, flow: &Flow, r
     cluster.flush(id);
 }
 
-/// The session that a client asks for lives on another shard of the node: the socket goes there.
+/// The session that a client resumes lives on another shard of the node: the socket moves there.
 pub(super) fn move_socket(cluster: &mut Cluster, id: ConnectionId, to: usize) {
     let link = new_link(cluster, Some(id));
     let Some(socket) = cluster.sockets.get_mut(&id) else { return };
@@ -376,7 +377,7 @@ pub(super) fn move_socket(cluster: &mut Cluster, id: ConnectionId, to: usize) {
     socket.caller.link.id = link;
 }
 
-/// What reached the client, frame by frame.
+/// Splits the received bytes into frames.
 pub(super) fn read_frames(cluster: &mut Cluster, connection: ConnectionId) {
     let Some(socket) = cluster.sockets.get_mut(&connection) else { return };
     let client = socket.client;
@@ -401,7 +402,7 @@ pub(super) fn read_frames(cluster: &mut Cluster, connection: ConnectionId) {
     }
 }
 
-/// The session of a listener, if this transport is the one it has, or it has none.
+/// The session of a listener, if this connection is attached to it, or none is.
 fn attached_session(shard: &Shard, listener: ListenerId, link: LinkId) -> Option<ClientId> {
     let listener = shard.core.listener(listener)?;
     let current = listener.link.is_none_or(|current| current.id == link);

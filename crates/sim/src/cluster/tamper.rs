@@ -1,4 +1,4 @@
-//! Planted faults on what passes between the hub and the cluster: answers, commits, bus messages, liveness tasks, shard messages.
+//! Planted faults between the hub and the cluster: answers, commits, bus messages, liveness tasks, shard messages.
 
 use super::node::Mail;
 use super::port::Asker;
@@ -16,7 +16,7 @@ use tavern_store::{
 use tavern_wire::bus::{BusMessage, presence};
 use tavern_wire::record;
 
-/// The kind of documents that remember the idempotency keys of services.
+/// The kind of documents that store the idempotency keys of services.
 const ONCE: &str = "once";
 /// How much later than its grace period a client is kept.
 const LATE_MS: u64 = 4_000;
@@ -26,7 +26,7 @@ pub fn loses_answer(planted: &mut Planted, asker: Asker) -> bool {
     matches!(asker, Asker::Shard(_)) && planted.strikes(PlantedFault::LostAnswer, 2)
 }
 
-/// A commit of a shard on its way to the store, or an answer that the store never gave.
+/// A commit of a shard on its way to the store, or an answer that the store did not give.
 pub fn commit(
     planted: &mut Planted,
     engine: &MemoryEngine,
@@ -130,7 +130,7 @@ pub fn commit(
     Ok(Work::Commit(commit))
 }
 
-/// PartyChanges sessions on their way into the store. The change says whether it made a difference.
+/// Changes sessions on their way into the store. The closure returns whether it made a difference.
 fn change_sessions(planted: &mut Planted, commit: &mut Commit, change: impl Fn(&mut SessionBody) -> bool) {
     for row in &mut commit.puts {
         let Row::Session(stored) = row else { continue };
@@ -250,7 +250,7 @@ fn renumbered(message: &BusPacket, to: impl FnOnce(&PresenceUpdate) -> u64) -> B
     BusPacket { payload: Arc::from(presence::encode(&update)), ..message.clone() }
 }
 
-/// A task of the node's liveness on its way to the shards. None: it is forgotten.
+/// A task of the node's liveness on its way to the shards. None: it is dropped.
 pub fn liveness_task(
     planted: &mut Planted,
     engine: &MemoryEngine,
@@ -277,7 +277,7 @@ pub fn liveness_task(
     Some(task)
 }
 
-/// A client whose node lives.
+/// A client of a living node, reported as lost.
 fn false_takeover(
     planted: &mut Planted,
     engine: &MemoryEngine,

@@ -1,5 +1,5 @@
-//! One turn of a node: takes in what store, bus and other shards have said, and carries out what the hub asks for, as the
-//! server does: work to the store, messages to the bus and between shards, liveness tasks, bytes to sockets.
+//! One turn of a node: takes the inputs from store, bus and other shards, and carries out the effects of the hub, as the
+//! server does: requests to the store, messages to the bus and between shards, liveness tasks, bytes to sockets.
 
 use super::Cluster;
 use super::adoption;
@@ -15,7 +15,7 @@ use tavern_hub::{Effects, LivenessTask, ReceivedMessage, ServiceCommand, ShardEv
 use tavern_store::{BusLoss, BusPacket, Ticket, Work};
 
 impl Cluster {
-    /// A service sends a command to a node. False: the node takes none.
+    /// A service sends a command to a node. False: the node accepts none.
     pub fn order(&mut self, at: usize, number: u64, order: ServiceCommand) -> bool {
         let local = self.nodes[at].local(self.now);
         let open = self.nodes[at].is_open();
@@ -25,7 +25,7 @@ impl Cluster {
         true
     }
 
-    /// What the store and the bus have said to a node. False: nothing.
+    /// Takes the inputs from the store and the bus. False: there were none.
     pub(super) fn take_in(&mut self, at: usize) -> bool {
         let port = match &mut self.nodes[at].life {
             Life::Down => return false,
@@ -102,7 +102,7 @@ impl Cluster {
     fn hear(&mut self, at: usize, local: Time, message: BusPacket) {
         for message in tamper::bus_message(&mut self.planted, at, message) {
             self.trace
-                .say(self.now, || format!("n{at} hears {:?} of {}", message.subject, message.from.node));
+                .say(self.now, || format!("n{at} receives {:?} from {}", message.subject, message.from.node));
             let moves = self.moves;
             let Some(running) = self.nodes[at].running() else { return };
             let shards = &mut running.shards;
@@ -127,10 +127,10 @@ impl Cluster {
         }
     }
 
-    /// What is due by itself on a node.
+    /// Runs the timers that are due on a node.
     pub(super) fn wake_due(&mut self, at: usize) -> bool {
         let now = self.now;
-        // Once at each moment: what becomes due at once waits for the next.
+        // Once at each moment: timers that become due at once wait for the next.
         if self.nodes[at].woken_at == now || self.nodes[at].next_wake().is_none_or(|due| due > now) {
             return false;
         }
@@ -154,7 +154,7 @@ impl Cluster {
         true
     }
 
-    /// Does what a server does after each turn, until nothing is left to do.
+    /// Does what a server does after each turn, until nothing remains to do.
     pub(super) fn carry_out(&mut self, at: usize) {
         if self.nodes[at].awake().is_none() {
             return;
@@ -214,7 +214,7 @@ impl Cluster {
         false
     }
 
-    /// Everything that is on its way between the shards of a node arrives.
+    /// Delivers every message in flight between the shards of a node.
     pub(super) fn deliver_all_mail(&mut self, at: usize) {
         self.carry_out(at);
         let local = self.nodes[at].local(self.now);
@@ -226,7 +226,7 @@ impl Cluster {
         }
     }
 
-    /// The work and the liveness tasks. True: there were none.
+    /// Store requests and liveness tasks. True: there were none.
     fn carry_out_tasks(&mut self, at: usize) -> bool {
         let local = self.nodes[at].local(self.now);
         let Some(running) = self.nodes[at].running() else { return true };
@@ -248,7 +248,7 @@ impl Cluster {
             let Some(running) = self.nodes[at].running() else { return true };
             let shards = &mut running.shards;
             match task {
-                // Every shard compares what it shows with the store, or announces its clients.
+                // Every shard compares its watched channels with the store, or announces its clients.
                 LivenessTask::Compare => {
                     shards
                         .iter_mut()
@@ -267,7 +267,7 @@ impl Cluster {
     }
 }
 
-/// What has arrived at a shard from the others.
+/// Delivers the messages of other shards that have arrived.
 fn deliver_mail(running: &mut Running, to: usize, now: Time, local: Time) {
     while let Some((due, _)) = running.mail[to].front()
         && *due <= now
@@ -281,7 +281,7 @@ fn deliver_mail(running: &mut Running, to: usize, now: Time, local: Time) {
     }
 }
 
-/// Something for another shard. It keeps its place behind what is already on its way there.
+/// Sends a message to another shard. It keeps its place behind those already in flight.
 fn send_mail(cluster: &mut Cluster, at: usize, from: usize, to: usize, mail: Mail) {
     let delay = cluster.faults.shard_delay(&cluster.nodes[at].name, from, to, cluster.shard_delay_ms);
     let (now, local) = (cluster.now, cluster.nodes[at].local(cluster.now));

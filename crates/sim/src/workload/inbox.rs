@@ -1,5 +1,5 @@
-//! The inboxes of users, as the store has had them, and what sessions may expect of them: a session is told every message
-//! that nobody has acknowledged, in order, once, as it was stored.
+//! The inboxes of users, as the store has had them, and what sessions must receive: every message
+//! that no session of the user has acknowledged, in order, once, as it was stored.
 
 use super::Outcome;
 use crate::cluster::Cluster;
@@ -14,12 +14,12 @@ pub const MESSAGE_ID: &str = "message_id";
 pub struct InboxJudge {
     /// Every message that was ever stored, by user and number.
     stored: BTreeMap<String, BTreeMap<u64, Value>>,
-    /// Up to which number a session of the user has acknowledged, or may have.
+    /// The number up to which a session of the user has acknowledged, or may have.
     acknowledged: BTreeMap<String, u64>,
 }
 
 impl InboxJudge {
-    /// Takes what a commit has added, in order.
+    /// Records the messages that a commit has added, in order.
     pub fn observe(
         &mut self,
         cluster: &Cluster,
@@ -46,39 +46,39 @@ impl InboxJudge {
         self.stored.get(user).and_then(|stored| stored.last_key_value()).map_or(0, |(n, _)| *n)
     }
 
-    /// A session asks to free what it was told.
+    /// A session acknowledges the messages it has received.
     pub fn acknowledge(&mut self, user: &str, message_id: u64) {
         let known = self.acknowledged.entry(user.to_owned()).or_default();
         *known = message_id.max(*known);
     }
 
-    /// A session that was told up to `before` is told this. Gives the number of the message.
+    /// A session that has received messages up to `before` receives this one. Returns its number.
     pub fn check_event(&self, user: &str, before: u64, event: &Value) -> Result<u64, String> {
         let id = event[MESSAGE_ID].as_u64().ok_or_else(|| format!("no inbox message: {event}"))?;
         let stored = self.stored.get(user).and_then(|stored| stored.get(&id));
         let body = stored.ok_or_else(|| format!("inbox message {id} of {user} is not in the store"))?;
         let differs = |(name, value): (&String, &Value)| event.get(name) != Some(value);
         if body.as_object().is_none_or(|members| members.iter().any(differs)) {
-            return Err(format!("{body} is stored, {event} was told"));
+            return Err(format!("{body} is stored, {event} was received"));
         }
         if id <= before {
-            return Err(format!("inbox message {id} was told after {before}"));
+            return Err(format!("inbox message {id} was received after {before}"));
         }
         self.check_missing(user, before, id)?;
         Ok(id)
     }
 
-    /// Nothing between two numbers was left out that nobody has acknowledged.
+    /// Checks that every unacknowledged message between two numbers was delivered.
     fn check_missing(&self, user: &str, before: u64, id: u64) -> Outcome {
         let known = before.max(self.acknowledged.get(user).copied().unwrap_or(0));
         let stored = self.stored.get(user).filter(|_| known + 1 < id);
         match stored.and_then(|stored| stored.range(known + 1..id).next()) {
-            Some((missing, body)) => Err(format!("inbox message {missing} was not told: {body}")),
+            Some((missing, body)) => Err(format!("inbox message {missing} was not delivered: {body}")),
             None => Ok(()),
         }
     }
 
-    /// Everything has arrived.
+    /// Everything has been delivered.
     pub fn check_end(&self, user: &str, told: u64) -> Outcome {
         self.check_missing(user, told, self.last(user) + 1)
     }

@@ -1,5 +1,5 @@
-//! What clients of the simulated cluster do, and what must hold for them. A workload chooses actions at random, carries
-//! them out, and judges what it sees. Actions are lines of text, so that a run can be recorded and replayed.
+//! Workloads: the actions of simulated clients, and the invariants. A workload chooses actions at random, carries
+//! them out, and judges the results. Actions are lines of text, so that a run can be recorded and replayed.
 //! Must hold: the judges share no code with what they judge.
 
 mod inbox;
@@ -17,7 +17,7 @@ use crate::rng::Rng;
 use tavern_domain::Time;
 use tavern_hub::Settings;
 
-/// Why a run is wrong.
+/// A violated invariant, or nothing.
 pub type Outcome = Result<(), String>;
 
 pub trait Workload {
@@ -26,22 +26,22 @@ pub trait Workload {
     /// The settings of a process that starts. The variant is chosen at random and recorded with the start.
     fn settings(&self, variant: u64, fault: Option<PlantedFault>) -> Settings;
 
-    /// What clients do next.
+    /// The next actions of clients.
     fn choose(&mut self, cluster: &Cluster, rng: &mut Rng) -> Vec<String>;
 
-    /// Carries out a line that `choose` gave, now or in a recorded run.
+    /// Carries out a line of `choose`, now or in a recorded run.
     fn perform(&mut self, cluster: &mut Cluster, words: &[&str]) -> Outcome;
 
-    /// Something happened.
+    /// A signal of the cluster.
     fn observe(&mut self, cluster: &mut Cluster, signal: Signal) -> Outcome;
 
-    /// What clients do when the faults have ended.
+    /// The actions of clients when the faults have ended.
     fn choose_last(&mut self, cluster: &Cluster, rng: &mut Rng) -> Vec<String>;
 
-    /// Everything must have come right.
+    /// Checks the invariants of the final state.
     fn check_end(&mut self, cluster: &Cluster) -> Outcome;
 
-    /// When clients do something by themselves.
+    /// When clients act by themselves.
     fn next_wake(&self) -> Option<Time> {
         None
     }
@@ -55,33 +55,33 @@ pub trait Workload {
         0
     }
 
-    /// How often what happened: a campaign in which nothing happens proves nothing.
+    /// How often each thing happened: a campaign in which nothing happens proves nothing.
     fn counts(&self) -> Vec<(&'static str, u64)>;
 }
 
-/// What kind of cluster a workload needs, and what goes wrong in it.
+/// The cluster that a workload needs, and its faults.
 #[derive(Clone, Debug)]
 pub struct Profile {
     pub setup: Setup,
     pub trouble: Trouble,
-    /// How long a step takes at most: in 70, 22, 7 and 1 of a hundred cases.
+    /// The longest time of a step: in 70, 22, 7 and 1 percent of cases.
     pub pace_ms: [usize; 4],
-    /// The last fault of a run: a node sleeps for so long.
+    /// The last fault of a run: a node sleeps for this long.
     pub last_sleep_ms: u64,
-    /// How long everything may take to come right when the faults have ended.
+    /// How long recovery may take when the faults have ended.
     pub end_ms: u64,
 }
 
-/// How often something happens to a node, and what; in shares.
+/// How often a node fails, and how; in shares.
 #[derive(Clone, Copy, Debug)]
 pub struct Trouble {
-    /// Of a thousand steps.
+    /// Per thousand steps.
     pub nodes: usize,
     pub crash: usize,
     pub stop: usize,
     pub sleep: usize,
     pub cut: usize,
-    /// Of a thousand steps: how often the level of faults changes, and how far.
+    /// Per thousand steps: how often the level of faults changes, and how far.
     pub level: usize,
     pub level_max: usize,
     /// How far the clock of a node may be off, either way.
@@ -115,7 +115,7 @@ impl Name {
         Name::ALL.iter().copied().find(|name| name.text() == text)
     }
 
-    /// How many steps a run has, unless it is told otherwise.
+    /// The number of steps of a run, unless another is given.
     pub fn steps(self) -> usize {
         match self {
             Name::Messages => messages::STEPS,
@@ -137,7 +137,7 @@ impl Name {
         }
     }
 
-    /// A workload for a new run. The numbers decide how many shards the nodes have; empty: at random.
+    /// A workload for a new run. The numbers are the shards of each node; empty: random.
     pub fn begin(self, shards: &[usize], rng: &mut Rng) -> Box<dyn Workload> {
         match self {
             Name::Messages => Box::new(messages::MessagesWorkload::new(shards)),
@@ -151,5 +151,5 @@ impl Name {
 
 /// A number in a line.
 pub fn number<T: std::str::FromStr>(word: &str) -> Result<T, String> {
-    word.parse().map_err(|_| format!("{word} is no number here"))
+    word.parse().map_err(|_| format!("{word} is not a valid number"))
 }

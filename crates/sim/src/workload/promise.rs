@@ -1,29 +1,30 @@
-//! What a session may expect of messages, checked as it hears them: numbers without holes, each publisher in order, nothing
-//! twice, nothing missing unless a gap was announced. Knows nothing of how events travel.
+//! The promises to a session about messages, checked as it receives them: numbers without holes, each publisher in
+//! order, no duplicates, nothing missing unless a gap was announced. Knows nothing of how events travel.
 
 use std::collections::BTreeMap;
 
 /// One publisher's messages on one channel, counted from 1.
 pub type MessageSource = (usize, usize);
 
-/// What one session was promised and has heard.
+/// The promises to one session and what it has received.
 #[derive(Clone, Debug, Default)]
 pub struct Promise {
-    /// The last number of the mailbox that was heard.
+    /// The last sequence number that was received.
     pub seq: u64,
-    /// By channel: where each publisher stood when the subscription was confirmed or a gap was told, and what came.
+    /// By channel: the counts of each publisher when the subscription was confirmed or a gap was received, and what
+    /// arrived.
     channels: BTreeMap<usize, Heard>,
 }
 
 #[derive(Clone, Debug, Default)]
 struct Heard {
-    /// What was published up to the confirmation of the subscription may come, but need not.
+    /// Messages published before the confirmation of the subscription may arrive, but need not.
     floor: BTreeMap<usize, u64>,
-    /// The next count of each publisher that must come; absent: the first after the floor, or any after a gap.
+    /// The next count of each publisher that must arrive; absent: the first after the floor, or any after a gap.
     next: BTreeMap<usize, u64>,
-    /// The highest count heard of each publisher.
+    /// The highest count received of each publisher.
     highest: BTreeMap<usize, u64>,
-    /// After a gap the first message of a publisher sets the count anew.
+    /// After a gap the first message of a publisher sets the count again.
     open: bool,
 }
 
@@ -39,7 +40,7 @@ impl Promise {
         self.channels.contains_key(&channel)
     }
 
-    /// A subscription was confirmed while the publishers stood at `counts`.
+    /// A subscription was confirmed while the publishers had these `counts`.
     pub fn subscribed(&mut self, channel: usize, counts: &BTreeMap<MessageSource, u64>) {
         if self.listens(channel) {
             return;
@@ -53,40 +54,40 @@ impl Promise {
         self.channels.remove(&channel);
     }
 
-    /// An event with this number came.
+    /// An event with this number arrived.
     pub fn numbered(&mut self, seq: u64) -> Result<(), String> {
         if seq != self.seq + 1 {
-            return Err(format!("number {seq} came after {}", self.seq));
+            return Err(format!("seq {seq} arrived after {}", self.seq));
         }
         self.seq = seq;
         Ok(())
     }
 
-    /// A gap was told in the place of `from..=to`.
+    /// A gap arrived in the place of `from..=to`.
     pub fn gap(&mut self, from: u64, to: u64) -> Result<(), String> {
         if from != self.seq + 1 || to < from {
-            return Err(format!("gap {from}..{to} came after {}", self.seq));
+            return Err(format!("gap {from}..{to} arrived after {}", self.seq));
         }
         self.seq = to;
         self.channels.values_mut().for_each(Heard::open);
         Ok(())
     }
 
-    /// A gap was told for one channel: messages of another node may have been lost.
+    /// A gap for one channel arrived: messages of another node may have been lost.
     pub fn channel_gap(&mut self, channel: usize) {
         if let Some(heard) = self.channels.get_mut(&channel) {
             heard.open();
         }
     }
 
-    /// A message came: the `count`th of this publisher on this channel.
+    /// A message arrived: the `count`th of this publisher on this channel.
     pub fn message(&mut self, (publisher, channel): MessageSource, count: u64) -> Result<(), String> {
-        // What was on its way when the subscription ended may still come from another shard.
+        // Messages in flight when the subscription ended may still arrive from another shard.
         let Some(heard) = self.channels.get_mut(&channel) else { return Ok(()) };
         let highest = heard.highest.get(&publisher).copied().unwrap_or(0);
         if count <= highest {
             return Err(format!(
-                "message {count} of publisher {publisher} on {channel} came after {highest}"
+                "message {count} of publisher {publisher} on {channel} arrived after {highest}"
             ));
         }
         let floor = heard.floor.get(&publisher).copied().unwrap_or(0);
@@ -95,7 +96,7 @@ impl Promise {
             let next = *heard.next.entry(publisher).or_insert(fresh);
             if count != next {
                 return Err(format!(
-                    "message {next} of publisher {publisher} on {channel} is missing, {count} came"
+                    "message {next} of publisher {publisher} on {channel} is missing, {count} arrived"
                 ));
             }
             heard.next.insert(publisher, count + 1);
@@ -104,7 +105,7 @@ impl Promise {
         Ok(())
     }
 
-    /// Everything has arrived: nothing that was promised may be missing.
+    /// Everything has been delivered: no promised message may be missing.
     pub fn complete(&self, counts: &BTreeMap<MessageSource, u64>) -> Result<(), String> {
         for (&channel, heard) in &self.channels {
             for (&(publisher, _), &count) in counts.iter().filter(|((_, on), _)| *on == channel) {
@@ -115,7 +116,9 @@ impl Promise {
                 };
                 if next <= count {
                     let last = next - 1;
-                    return Err(format!("of publisher {publisher} on {channel} only {last} of {count} came"));
+                    return Err(format!(
+                        "of publisher {publisher} on {channel} only {last} of {count} arrived"
+                    ));
                 }
             }
         }
@@ -134,18 +137,18 @@ mod tests {
     }
 
     #[test]
-    fn holes_repeats_and_disorder_are_seen() {
+    fn holes_duplicates_and_disorder_are_detected() {
         let mut ok = promise();
         assert!(ok.message((1, 7), 5).is_ok());
         assert!(ok.message((1, 7), 5).is_err(), "twice");
         assert!(promise().message((1, 7), 6).is_err(), "5 is missing");
         assert!(promise().message((2, 7), 2).is_err(), "a new publisher begins with 1");
-        assert!(promise().complete(&BTreeMap::from([((1, 7), 5)])).is_err(), "5 never came");
+        assert!(promise().complete(&BTreeMap::from([((1, 7), 5)])).is_err(), "5 never arrived");
         assert!(promise().numbered(2).is_err());
     }
 
     #[test]
-    fn a_gap_excuses_what_it_covers() {
+    fn gap_covers_missing_messages() {
         let mut promise = promise();
         promise.gap(1, 3).unwrap();
         assert!(promise.message((1, 7), 9).is_ok());

@@ -1,6 +1,6 @@
-//! What one watcher knows of one channel: the snapshot it was given and the changes since, as a client would keep it.
-//! Must hold: versions grow by one, or by a difference that says from where; a user comes before their clients and goes
-//! after them; nothing is told that is known already.
+//! The view of one watcher of one channel: the snapshot it received and the changes since, as a client would keep it.
+//! Must hold: versions grow by one, or by a difference with its base version; a user appears before their clients and
+//! disappears after them; no event repeats what is known already.
 
 use crate::cluster::Cluster;
 use serde_json::Value;
@@ -31,7 +31,7 @@ impl View {
             }
         }
         if number(members, "count")? != view.users.len() as u64 {
-            return Err(format!("the count does not fit: {members}"));
+            return Err(format!("the count is wrong: {members}"));
         }
         Ok(view)
     }
@@ -42,15 +42,18 @@ impl View {
         if kind == "presence" {
             let from = number(event, "from_version")?;
             if from != self.version || version <= from {
-                return Err(format!("from {from} to {version} was told at {}", self.version));
+                return Err(format!(
+                    "a difference from {from} to {version} was received at {}",
+                    self.version
+                ));
             }
             self.version = version;
             return self.differ(event);
         }
-        // An emptied channel may jump when a user comes back.
+        // A channel that became empty may jump when a user comes back.
         let begins = kind == "user_online" && self.users.is_empty() && version > self.version;
         if version != self.version + 1 && !begins {
-            return Err(format!("version {version} was told after {}: {event}", self.version));
+            return Err(format!("version {version} was received after {}: {event}", self.version));
         }
         self.version = version;
         self.change(kind, event)
@@ -74,16 +77,16 @@ impl View {
                 let client = text(event, "client")?;
                 self.users.get_mut(&user).is_some_and(|clients| clients.remove(&client).is_some())
             }
-            _ => return Err(format!("a strange event: {event}")),
+            _ => return Err(format!("an unknown event: {event}")),
         };
-        if fits { Ok(()) } else { Err(format!("this does not follow from what was told before: {event}")) }
+        if fits { Ok(()) } else { Err(format!("this does not follow from the earlier events: {event}")) }
     }
 
-    /// Entries are absolute: what is there now, and what is not any more.
+    /// Entries are absolute: the current clients, and the removed ones.
     fn differ(&mut self, event: &Value) -> Result<(), String> {
         let known = |fits: bool| match fits {
             true => Ok(()),
-            false => Err(format!("this difference does not follow from what was told before: {event}")),
+            false => Err(format!("this difference does not follow from the earlier events: {event}")),
         };
         for gone in list(event, "left")? {
             let user = text(gone, "user")?;
@@ -106,7 +109,10 @@ impl View {
             known(clients.insert(text(entry, "client")?, entry["state"].to_string()).is_some())?;
         }
         if number(event, "count")? != self.users.len() as u64 {
-            return Err(format!("{} users are known, not as told: {event}", self.users.len()));
+            return Err(format!(
+                "{} users are known, which differs from the event: {event}",
+                self.users.len()
+            ));
         }
         Ok(())
     }
@@ -124,7 +130,7 @@ fn list<'a>(value: &'a Value, name: &str) -> Result<&'a Vec<Value>, String> {
     value[name].as_array().ok_or_else(|| format!("no {name} in {value}"))
 }
 
-/// What the store has: the version of a channel, and its users.
+/// The stored version of a channel, and its users.
 pub fn roster(cluster: &Cluster, channel: &str) -> (u64, BTreeMap<String, Attendance>) {
     let read = Read::Roster { channel: channel.into(), after: None, limit: 1000 };
     let Found::Roster(roster) = cluster.peek(read) else { return Default::default() };

@@ -1,12 +1,12 @@
-//! A client that does not wait for answers: a session, the transport it has at the moment, what it was promised.
+//! A client that does not wait for answers: a session, its current connection, the promises to it.
 
 use crate::cluster::ConnectionId;
 use crate::workload::promise::Promise;
 use std::collections::BTreeMap;
 use tavern_domain::Time;
 
-/// The ids of commands tell what their answers are for: `PUBLISH` and the channel, `SUBSCRIBE`, the channel and in steps of
-/// `STRIDE` how often the channel was left before.
+/// The ids of commands encode what their answers are for: `PUBLISH` and the channel, `SUBSCRIBE`, the channel and in
+/// steps of `STRIDE` how often the channel was left before.
 pub const PUBLISH: u64 = 10;
 pub const SUBSCRIBE: u64 = 100;
 const STRIDE: u64 = 1_000;
@@ -17,11 +17,11 @@ pub struct MessagesClient {
     pub session: Option<String>,
     pub transport: SimTransport,
     pub promise: Promise,
-    /// Which publisher it is at present: a new connection is a new publisher.
+    /// Its current publisher number: a new connection is a new publisher.
     pub publisher: usize,
-    /// Hello was answered over this transport.
+    /// Hello was answered over this connection.
     pub greeted: bool,
-    /// It takes whatever comes.
+    /// Its network accepts any number of bytes.
     pub reads: bool,
     /// When it last knew that its session lived.
     alive_at: Time,
@@ -56,7 +56,7 @@ impl MessagesClient {
         self.transport == SimTransport::None
     }
 
-    /// The transport is gone; the session was alive until now if it was heard of.
+    /// The connection is closed; a session that was confirmed on it was alive until now.
     pub fn detach(&mut self, now: Time) -> SimTransport {
         let transport = std::mem::replace(&mut self.transport, SimTransport::None);
         let alive = match transport {
@@ -75,7 +75,7 @@ impl MessagesClient {
         self.alive_at = now;
     }
 
-    /// How long nothing was heard of the session.
+    /// How long ago the session was last known to live.
     pub fn silent_ms(&self, now: Time) -> u64 {
         now.since(self.alive_at)
     }
@@ -84,7 +84,7 @@ impl MessagesClient {
         SUBSCRIBE + channel as u64 + STRIDE * self.left.get(&channel).copied().unwrap_or(0)
     }
 
-    /// The channel that an answer says to be subscribed to, unless it was left since.
+    /// The channel that an answer confirms the subscription of, unless it was left since.
     pub fn subscribed_by(&self, id: u64) -> Option<usize> {
         let channel = (id % STRIDE).checked_sub(SUBSCRIBE)? as usize;
         (self.subscribe_id(channel) == id).then_some(channel)

@@ -1,4 +1,4 @@
-//! What a client hears: answers, events, answers to polls; each event held against what its session was promised.
+//! What a client receives: answers, events, answers to polls; each event is checked against the promises to its session.
 
 use super::client::{PUBLISH, SUBSCRIBE};
 use super::{CHANNELS, MessagesWorkload};
@@ -7,13 +7,13 @@ use crate::workload::Outcome;
 use crate::workload::promise::Promise;
 use serde_json::Value;
 
-/// A session lives at least this long without a transport.
+/// The shortest life of a session without a connection.
 const SESSION_MS: u64 = 60_000;
 
 impl MessagesWorkload {
     pub(super) fn heard(&mut self, cluster: &mut Cluster, who: usize, frame: &Value) -> Outcome {
         cluster.trace.note(frame["seq"].as_u64().unwrap_or(7) ^ (who as u64) << 32);
-        cluster.trace.say(cluster.now, || format!("client {who} hears {frame}"));
+        cluster.trace.say(cluster.now, || format!("client {who} receives {frame}"));
         if frame["error"].is_object() {
             return Err(format!("refused: {frame}"));
         }
@@ -55,7 +55,7 @@ impl MessagesWorkload {
             let (from, to) = (event["from"].as_u64().unwrap_or(0), event["to"].as_u64().unwrap_or(0));
             return self.clients[who].promise.gap(from, to);
         }
-        self.count("events heard");
+        self.count("events received");
         let promise = &mut self.clients[who].promise;
         promise.numbered(seq)?;
         let channel = event["channel"].as_str().and_then(|name| name.strip_prefix("room#")?.parse().ok());
@@ -72,10 +72,10 @@ impl MessagesWorkload {
         let client = &mut self.clients[who];
         client.detach(cluster.now);
         client.heard_of(cluster.now);
-        // A lost answer: the same events must come again.
+        // A lost answer: the same events must be sent again.
         let Some(answer) = answer else { return Ok(()) };
         if answer["reset"] == true {
-            return Err("a poll with the right cursor was told reset".into());
+            return Err("a poll with a valid cursor was answered with reset".into());
         }
         for event in answer["events"].as_array().into_iter().flatten() {
             self.event(who, event)?;
@@ -87,7 +87,7 @@ impl MessagesWorkload {
         }
     }
 
-    /// The session is gone. That is right only when its time was over.
+    /// The session has ended. That is correct only after its time to resume.
     pub(super) fn forgotten(&mut self, cluster: &Cluster, who: usize) -> Outcome {
         let client = &mut self.clients[who];
         let silent_ms = client.silent_ms(cluster.now);

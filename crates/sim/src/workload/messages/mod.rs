@@ -1,6 +1,6 @@
 //! Messages on one node with two shards: clients publish and subscribe without waiting for answers, read slowly or not at
-//! all, lose their connection, come back by WebSocket or by polls whose answers are lost, and the node is restarted.
-//! Must hold: what `promise` says, for every session; a session is only forgotten when its time is over.
+//! all, lose their connection, reconnect by WebSocket or by polls whose answers are lost, and the node is restarted.
+//! Must hold: the promises of `promise`, for every session; a session is only forgotten after its time to resume.
 
 mod client;
 mod hear;
@@ -98,7 +98,7 @@ impl MessagesWorkload {
         }
         let cursor = self.clients[who].promise.seq;
         let request = SimPoll { session: &session, cursor, timeout_ms, loses_answer };
-        // An answer at once is seen before the next action.
+        // An immediate answer is handled before the next action.
         if let Some(connection) = cluster.poll(who, 0, &request) {
             self.clients[who].transport = SimTransport::Poll(connection);
         }
@@ -257,7 +257,7 @@ impl Workload for MessagesWorkload {
                 if known == SimTransport::Socket(connection) || known == SimTransport::Poll(connection) {
                     self.clients[client].detach(cluster.now);
                     if why == Ended::Node(CloseReason::SlowReader) {
-                        self.count("closed slow readers");
+                        self.count("slow readers closed");
                     }
                 }
                 Ok(())
@@ -277,7 +277,7 @@ impl Workload for MessagesWorkload {
     }
 
     fn check_end(&mut self, _cluster: &Cluster) -> Outcome {
-        // A client that is away or does not read has not heard everything.
+        // A client that is away or does not read has not received everything.
         let reads = |client: &MessagesClient| client.greeted && client.reads;
         for (who, client) in self.clients.iter().enumerate().filter(|(_, client)| reads(client)) {
             client.promise.complete(&self.accepted).map_err(|error| format!("client {who}: {error}"))?;

@@ -1,4 +1,4 @@
-//! What clients are told, held against what their sessions were promised, and where sessions are.
+//! Checks the events that clients receive against the promises to their sessions, and where sessions are.
 
 use super::{KEPT_MS, LOBBY, MAILBOX_EVENTS, MigrationCommand, MigrationWorkload, RETRY_MS, RULES};
 use crate::cluster::Cluster;
@@ -8,13 +8,13 @@ use crate::workload::view::View;
 use serde_json::Value;
 use tavern_domain::Time;
 
-/// How long nothing may have been wrong before a session must be found: what began before may still be under way.
+/// How long ago the last fault must be before a session must be found: earlier work may still be in progress.
 const CALM_MS: u64 = 15_000;
-/// A session lives at least this long without a transport.
+/// The shortest life of a session without a connection.
 const SESSION_MS: u64 = 60_000;
 
 impl MigrationWorkload {
-    /// The connection is gone.
+    /// The connection is closed.
     pub(super) fn cut_off(&mut self, cluster: &Cluster, who: usize) {
         let client = &mut self.clients[who];
         if client.here_since.take().is_some() {
@@ -23,7 +23,7 @@ impl MigrationWorkload {
         client.link.cut_off();
     }
 
-    /// What must be asked so that everything is as the user wants it.
+    /// Queues the commands that make everything as the user wants it.
     pub(super) fn catch_up(&mut self, who: usize) {
         let client = &mut self.clients[who];
         let known = |channel: &usize| client.promise.listens(*channel);
@@ -37,7 +37,7 @@ impl MigrationWorkload {
         }
     }
 
-    /// Sends the next command, if none is under way.
+    /// Sends the next command, if none is pending.
     pub(super) fn pump(&mut self, cluster: &mut Cluster, who: usize) {
         let client = &mut self.clients[who];
         if !client.link.is_idle() {
@@ -65,7 +65,7 @@ impl MigrationWorkload {
     }
 
     pub(super) fn heard(&mut self, cluster: &mut Cluster, who: usize, frame: &Value) -> Outcome {
-        cluster.trace.say(cluster.now, || format!("client {who} hears {frame}"));
+        cluster.trace.say(cluster.now, || format!("client {who} receives {frame}"));
         let Some(command) = self.clients[who].link.answered(frame)? else {
             return self.event(cluster, who, frame);
         };
@@ -141,7 +141,7 @@ impl MigrationWorkload {
             }
         }
         self.catch_up(who);
-        // The page that was left open is closed.
+        // The connection that was left open is closed.
         old.inspect(|connection| cluster.disconnect(*connection));
         Ok(())
     }
@@ -159,11 +159,11 @@ impl MigrationWorkload {
                 let (from, to) = (event["from"].as_u64().unwrap_or(0), event["to"].as_u64().unwrap_or(0));
                 let full = to.saturating_sub(from) as usize >= MAILBOX_EVENTS / 2;
                 if !full && client.away_ms < KEPT_MS {
-                    return Err(format!("its mailbox had room, and was lost: {event}"));
+                    return Err(format!("a gap although its mailbox had room: {event}"));
                 }
                 client.promise.gap(from, to)?;
                 client.link.seq = to;
-                // What happened in the lobby may be among it.
+                // Presence events of the lobby may be among the lost ones.
                 client.view = None;
                 self.count("gaps");
                 self.catch_up(who);
@@ -190,7 +190,7 @@ impl MigrationWorkload {
                     return Err(format!("an unknown message: {event}"));
                 };
                 client.promise.message((publisher as usize, channel), count)?;
-                self.count("messages heard");
+                self.count("messages received");
                 Ok(())
             }
             Some(_) if event["channel"] == LOBBY => {
@@ -201,14 +201,14 @@ impl MigrationWorkload {
                 {
                     view.hear(event)?;
                 }
-                self.count("presence events heard");
+                self.count("presence events received");
                 self.check_told(cluster, who, event)
             }
             _ => Err(format!("an unknown event: {event}")),
         }
     }
 
-    /// A client that moves is not told to be lost. A watcher that was away may hear of an earlier loss.
+    /// A client that migrates is not reported as lost. A watcher that was away may receive an earlier loss.
     fn check_told(&mut self, cluster: &Cluster, who: usize, event: &Value) -> Outcome {
         let long = |since: Time| cluster.now.since(since) >= CALM_MS;
         let calm = self.calm_ms(cluster) >= CALM_MS + RULES.lease_ms;
@@ -219,7 +219,7 @@ impl MigrationWorkload {
         let told = self.clients.iter().find(|client| client.link.id.is_some_and(|own| own.to_string() == id));
         let here = told.and_then(|client| client.here_since);
         match here.filter(|since| long(*since)) {
-            Some(_) => Err(format!("it is connected, and others hear {event}")),
+            Some(_) => Err(format!("it is connected, and others receive {event}")),
             None => Ok(()),
         }
     }

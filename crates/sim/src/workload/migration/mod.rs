@@ -1,9 +1,9 @@
-//! Sessions that move between living nodes: clients hop from node to node with their session, publish and listen, are
+//! Sessions that migrate between living nodes: clients move from node to node with their session, publish and listen, are
 //! present in a channel and watch it, while nodes stop in turn, crash, sleep and are cut off.
 //!
-//! Must hold: what `promise` says, for every session, wherever it is; a session is on one node at most; what is unread moves
-//! with it; while nothing else goes wrong every hop and every stop is resumed, and watchers hear of neither; in the end watchers see what the store has,
-//! and the store has the connected clients.
+//! Must hold: the promises of `promise`, for every session, wherever it is; a session is on one node at most; unread
+//! events migrate with it; while nothing else fails every move and every stop is resumed, and watchers notice neither;
+//! in the end watchers see the members that the store has, and the store has the connected clients.
 
 mod hear;
 
@@ -22,7 +22,7 @@ pub const STEPS: usize = 500;
 const NODES: usize = 3;
 const CLIENTS: usize = 7;
 const CHANNELS: usize = 3;
-/// Where every client is present and which some of them watch.
+/// The channel every client is present in and some of them watch.
 const LOBBY: &str = "game#A";
 const RETRY_MS: u64 = 300;
 const RULES: LivenessRules = LivenessRules {
@@ -44,7 +44,7 @@ pub struct MigrationWorkload {
     sent: BTreeMap<MessageSource, u64>,
     accepted: BTreeMap<MessageSource, u64>,
     publishers: usize,
-    /// When something was wrong besides moves and stops.
+    /// When the last fault besides moves and stops ended.
     troubled_at: Time,
     counts: BTreeMap<&'static str, u64>,
 }
@@ -56,23 +56,23 @@ struct MigrationClient {
     publisher: usize,
     wants: BTreeSet<usize>,
     joined: bool,
-    /// What it was told about the lobby; none while it is not told, or may have missed something.
+    /// Its view of the lobby; none while it does not watch, or may have missed something.
     view: Option<View>,
     watches: bool,
-    /// Since when it is connected and greeted.
+    /// Since when it is connected and its hello answered.
     here_since: Option<Time>,
     /// When hello was last answered.
     greeted_at: Time,
-    /// When it was last connected, and how long it was away before the last greeting.
+    /// When it was last connected, and how long it was away before the last hello.
     seen_at: Time,
     away_ms: u64,
-    /// The connection of a page that is still open while another one connects.
+    /// A connection that is still open while another one connects.
     old: Option<ConnectionId>,
-    /// A process has crashed since it was last greeted: perhaps the one with its session.
+    /// A process has crashed since its last hello: perhaps the one with its session.
     crashed: bool,
     /// When the node of its session started.
     home_started_at: Time,
-    /// Where its session was last seen.
+    /// The node its session was last on.
     owners: Vec<usize>,
 }
 
@@ -128,7 +128,7 @@ impl MigrationWorkload {
         cluster.nodes[node].is_open().then(|| format!("client {who} connect {node} {shard}"))
     }
 
-    /// Notes whether anything is wrong besides moves and stops.
+    /// Notes whether there is any fault besides moves and stops.
     fn note_trouble(&mut self, cluster: &Cluster) {
         let faults = cluster.faults.state();
         let asleep = cluster.nodes.iter().any(SimNode::is_asleep);
@@ -181,7 +181,7 @@ impl Workload for MigrationWorkload {
             return self.choose_connect(cluster, rng, who).filter(|_| comes).into_iter().collect();
         }
         if !client.link.is_idle() {
-            // It has waited long enough, or hops away in the middle of something.
+            // It has waited long enough, or moves away while a command is pending.
             return rng.chance(4).then(|| format!("client {who} disconnect")).into_iter().collect();
         }
         match rng.below(100) {
@@ -212,7 +212,7 @@ impl Workload for MigrationWorkload {
                     self.publishers += 1;
                     let client = &mut self.clients[who];
                     client.publisher = self.publishers;
-                    // An older one that never was answered is closed.
+                    // An older one that was never answered is closed.
                     let older = std::mem::replace(&mut client.old, open);
                     older.inspect(|connection| cluster.disconnect(*connection));
                     let client = &mut self.clients[who];

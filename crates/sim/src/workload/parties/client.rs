@@ -1,4 +1,4 @@
-//! A member of a party, or somebody who wants to be one: what they asked for and what they were told.
+//! A user of parties: the commands they sent and what they received.
 
 use super::snapshot::PartySnapshot;
 use crate::session_client::SessionClient;
@@ -6,21 +6,21 @@ use tavern_domain::Time;
 
 pub struct PartiesClient {
     pub link: SessionClient<PartiesCommand>,
-    /// The last inbox message that this session was told.
+    /// The last inbox message that this session received.
     pub message_id: u64,
-    /// Parties that they were invited to, as far as was told.
+    /// Parties that they were invited to, as far as they know.
     pub invites: Vec<u64>,
-    /// The ticket that was told last.
+    /// The last ticket they received.
     pub go_id: u64,
-    /// Their party as it was told; none: it must be asked for.
+    /// Their party as last received; none: it must be queried.
     pub party: Option<Option<PartySnapshot>>,
-    /// Asked for, and the outcome is not known: it is asked for again under the same request id.
+    /// A command whose outcome is unknown: it is sent again under the same request id.
     pub order: Option<PartyOrder>,
     /// The last order whose outcome is known.
     pub done: Option<PartyOrder>,
-    /// When the command under way was sent.
+    /// When the pending command was sent.
     pub sent_at: Time,
-    /// Since when they are connected and greeted.
+    /// Since when they are connected and their hello answered.
     pub here_since: Option<Time>,
 }
 
@@ -91,7 +91,7 @@ impl PartyVerb {
 }
 
 impl PartyOrder {
-    /// The frame without its id. What the order says names its number, so that its traces can be found.
+    /// The frame without its id. Its data contains the order's number, so that its effects can be found.
     pub fn body(&self) -> String {
         let PartyOrder { verb, target, number, .. } = self;
         let (op, user) = (verb.text(), format!(r#""user":"user{target}""#));
@@ -130,7 +130,7 @@ impl PartiesClient {
         }
     }
 
-    /// What must be asked so that everything is known.
+    /// Queues the commands that find out everything that is not known.
     pub fn catch_up(&mut self) {
         let todo = &mut self.link.todo;
         todo.clear();
@@ -140,7 +140,7 @@ impl PartiesClient {
         }
     }
 
-    /// The connection is gone.
+    /// The connection is closed.
     pub fn cut_off(&mut self) {
         self.here_since = None;
         self.link.cut_off();

@@ -1,4 +1,4 @@
-//! When the faults have ended: whoever is connected knows their party as it is, whoever is not is out of it, nothing waits,
+//! The final state: connected users know their current party, disconnected users are not in one, nothing is pending,
 //! every invite has ended once, and every order was carried out once or not at all.
 
 use super::PartiesWorkload;
@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use tavern_domain::Time;
 use tavern_store::{Found, Read};
 
-/// How long something may be overdue: somebody looks with each heartbeat.
+/// How long a deadline may be overdue: some node checks with each heartbeat.
 const OVERDUE_MS: u64 = 6_000;
 
 impl PartiesWorkload {
@@ -41,7 +41,7 @@ impl PartiesWorkload {
         let here: BTreeSet<&str> = here.map(|client| client.link.user.as_str()).collect();
         for party in self.judge.parties() {
             if !party.pending.is_empty() || party.members.iter().any(|member| !here.contains(&*member.user)) {
-                return Err(format!("{here:?} are connected, and this is left: {party:?}"));
+                return Err(format!("{here:?} are connected, and this party remains: {party:?}"));
             }
         }
         let by = Time(cluster.now.ms() - OVERDUE_MS);
@@ -54,7 +54,7 @@ impl PartiesWorkload {
         Ok(())
     }
 
-    /// A refused order has left no trace.
+    /// A refused order has had no effect.
     pub(super) fn check_orders(&self) -> Outcome {
         let refused =
             self.ledger.iter().filter(|(_, entry)| entry.code.as_ref().is_some_and(|code| code != "ok"));
@@ -66,8 +66,8 @@ impl PartiesWorkload {
         Ok(())
     }
 
-    /// An invite that arrived has one end. The inviter gets one message of it unless they took it back themselves; the
-    /// invited user gets one unless they answered themselves.
+    /// An invite that was delivered has one end. The inviter gets one message of it unless they cancelled it
+    /// themselves; the invited user gets one unless they answered themselves.
     pub(super) fn check_invites(&self) -> Outcome {
         let all: Vec<(&str, &Value)> = self.judge.inbox.all().collect();
         for (membership, invite) in all.iter().filter(|(_, message)| message["cmd"] == "invite") {
@@ -80,7 +80,7 @@ impl PartiesWorkload {
             };
             let reason = end.iter().find_map(|(_, message)| message["reason"].as_str());
             let by_guest = count(&["accept"]) == 1 || reason == Some("declined");
-            // It is taken back by the leader, who need not be the inviter.
+            // The leader cancels it, who need not be the inviter.
             let closing = count(&["accept", "decline"]);
             let told = closing == 1 || closing == 0 && reason == Some("cancelled");
             if !told || count(&["invite_cancel"]) != usize::from(!by_guest) {

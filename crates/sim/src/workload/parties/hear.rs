@@ -1,4 +1,4 @@
-//! What clients send, and what they are told, held against the store at that moment.
+//! The commands that clients send, and the frames they receive, checked against the store at that moment.
 
 use super::client::{PartiesCommand, PartyOrder, PartyVerb};
 use super::snapshot::PartySnapshot;
@@ -9,13 +9,13 @@ use crate::workload::inbox::MESSAGE_ID;
 use serde_json::Value;
 use tavern_domain::Time;
 
-/// How long an order is repeated whose outcome is not known: shorter than its request id is remembered.
+/// How long an order with an unknown outcome is repeated: shorter than its request id is stored.
 const PATIENCE_MS: u64 = 60_000;
-/// How long somebody may hear a party after they have left it.
+/// How long a user may receive messages of a party after they have left it.
 const LATE_MS: u64 = 15_000;
 
 impl PartiesWorkload {
-    /// Sends the next command, if none is under way.
+    /// Sends the next command, if none is pending.
     pub(super) fn pump(&mut self, cluster: &mut Cluster, who: usize) {
         let client = &mut self.clients[who];
         if !client.link.is_idle() {
@@ -41,7 +41,7 @@ impl PartiesWorkload {
     }
 
     pub(super) fn heard(&mut self, cluster: &mut Cluster, who: usize, frame: &Value) -> Outcome {
-        cluster.trace.say(cluster.now, || format!("client {who} hears {frame}"));
+        cluster.trace.say(cluster.now, || format!("client {who} receives {frame}"));
         let Some(command) = self.clients[who].link.answered(frame)? else {
             self.event(cluster, who, frame)?;
             self.pump(cluster, who);
@@ -65,19 +65,19 @@ impl PartiesWorkload {
             _ if code == "unavailable" => {
                 self.count("commands unavailable");
                 if self.calm_ms(cluster) >= super::CALM_MS {
-                    return Err(format!("nothing is wrong, and it is told {error}"));
+                    return Err(format!("there is no fault, and it is refused with {error}"));
                 }
                 let retry_at = cluster.now + RETRY_MS + 41 * who as u64;
                 self.clients[who].link.retry_at.get_or_insert(retry_at);
                 Ok(())
             }
-            // It may be allowed a moment later: such a refusal is not remembered.
+            // It may be allowed a moment later: such a refusal is not stored.
             PartiesCommand::Order(_) if code == "rate_limited" => {
                 self.clients[who].order = None;
                 Ok(())
             }
             PartiesCommand::Order(order) => self.decided(who, order, code),
-            // Who is in no party has nobody to talk to.
+            // A user without a party cannot send to one.
             PartiesCommand::Say(_) if code == "not_member" => Ok(()),
             _ => Err(format!("refused: {error}")),
         }
@@ -96,7 +96,7 @@ impl PartiesWorkload {
                 let client = &mut self.clients[who];
                 let id = party.as_ref().map(|party| party.id);
                 if !self.judge.had_party(&client.link.user, client.sent_at, id) {
-                    return Err(format!("{} is told to be in {id:?}", client.link.user));
+                    return Err(format!("{} is reported to be in {id:?}", client.link.user));
                 }
                 client.party = Some(party);
                 Ok(())
@@ -106,7 +106,7 @@ impl PartiesWorkload {
                 client.cut_off();
                 client.link.forget();
                 client.message_id = 0;
-                self.count("goodbyes");
+                self.count("logouts");
                 self.look_again(cluster, who);
                 Ok(())
             }
@@ -119,7 +119,7 @@ impl PartiesWorkload {
         }
     }
 
-    /// What users do themselves is told to nobody but by the answer: their other clients look too.
+    /// Users get their own actions only in the answer: their other clients query too.
     fn look_again(&mut self, cluster: &mut Cluster, who: usize) {
         let user = self.clients[who].link.user.clone();
         for other in
@@ -134,7 +134,7 @@ impl PartiesWorkload {
         }
     }
 
-    /// What was answered `ok` is so, or was.
+    /// An acknowledged order is in the store, or was.
     fn check_done(&mut self, order: &PartyOrder, ok: &Value) -> Outcome {
         let lost = || Err(format!("answered {ok}, and the store never had it"));
         let number = order.number;
@@ -162,16 +162,16 @@ impl PartiesWorkload {
         }
     }
 
-    /// The outcome of an order is known, and stays what it is.
+    /// The outcome of an order is known, and must not change.
     fn decided(&mut self, who: usize, order: PartyOrder, code: &str) -> Outcome {
         let client = &mut self.clients[who];
         (client.order, client.done) = (None, Some(order));
-        let Some(entry) = self.ledger.get_mut(&order.number) else { return Err("nobody asked".into()) };
+        let Some(entry) = self.ledger.get_mut(&order.number) else { return Err("no such order".into()) };
         match &entry.code {
             Some(known) if known != code => {
                 return Err(format!("the same request was answered {known} before, and {code} now"));
             }
-            Some(_) => self.count("repeated requests"),
+            Some(_) => self.count("requests repeated"),
             None => {
                 entry.code = Some(code.to_owned());
                 self.count(if code == "ok" { "orders carried out" } else { "orders refused" });
@@ -180,7 +180,7 @@ impl PartiesWorkload {
         Ok(())
     }
 
-    /// A party that is told is one that the store had.
+    /// A party that a client receives is a state that the store had.
     fn check_told_party(&self, party: &Value) -> Result<Option<PartySnapshot>, String> {
         let snapshot = PartySnapshot::told(party)?;
         if let Some(snapshot) = &snapshot {
@@ -200,7 +200,7 @@ impl PartiesWorkload {
         if !greeting.resumed {
             client.message_id = 0;
         }
-        // What happened meanwhile is told by messages; some of them may be acknowledged by others.
+        // Changes meanwhile arrive as inbox messages; other sessions may have acknowledged some of them.
         client.party = None;
         client.order = client.order.filter(|order| cluster.now.since(order.at) < PATIENCE_MS);
         client.catch_up();
@@ -231,7 +231,7 @@ impl PartiesWorkload {
                 if client.link.todo.is_empty() {
                     client.catch_up();
                 }
-                self.count("inbox messages heard");
+                self.count("inbox messages received");
                 Ok(())
             }
             Some("message") => self.overheard(cluster, who, event),
@@ -241,20 +241,20 @@ impl PartiesWorkload {
         }
     }
 
-    /// Only members hear what is said in a party.
+    /// Only members receive the messages of a party.
     fn overheard(&mut self, cluster: &Cluster, who: usize, event: &Value) -> Outcome {
         let user = self.clients[who].link.user.clone();
         let party = event["channel"].as_str().and_then(|name| name.strip_prefix("party#")?.parse().ok());
         let party: u64 = party.ok_or_else(|| format!("an unknown message: {event}"))?;
         let since = Time(cluster.now.ms().saturating_sub(LATE_MS));
-        // Who was away may hear what was said before.
+        // A user who was away may receive earlier messages.
         let long = |since: Time| cluster.now.since(since) >= LATE_MS;
         let here = self.clients[who].here_since.is_some_and(long);
         let late = here && self.calm_ms(cluster) >= super::CALM_MS + LATE_MS;
         if !self.judge.was_member(&user, party) || late && !self.judge.had_party(&user, since, Some(party)) {
-            return Err(format!("{user} is no member and hears {event}"));
+            return Err(format!("{user} is not a member and receives {event}"));
         }
-        self.count("words heard");
+        self.count("party messages received");
         Ok(())
     }
 }

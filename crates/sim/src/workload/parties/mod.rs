@@ -1,13 +1,13 @@
-//! Parties over several nodes: users with several clients invite, accept, lead, go and leave, repeat what was not answered,
+//! Parties over several nodes: users with several clients invite, accept, lead, go and leave, repeat unanswered commands,
 //! acknowledge their inbox messages, while nodes crash, stop, sleep and are cut off.
 //!
 //! | file | holds |
 //! |---|---|
-//! | `client` | what a client has asked for and was told |
-//! | `hear` | answers and events, each held against the store at that moment |
-//! | `snapshot` | a party as it is told and as it is stored |
+//! | `client` | the commands a client has sent and what it received |
+//! | `hear` | answers and events, each checked against the store at that moment |
+//! | `snapshot` | a party as clients receive it and as it is stored |
 //! | `store_judge` | each change of the store |
-//! | `end` | what must hold when the faults have ended |
+//! | `end` | the invariants of the final state |
 
 mod client;
 mod end;
@@ -33,7 +33,7 @@ const CLIENTS: usize = 8;
 const MEMBERS: usize = 4;
 const SKEW_MS: u64 = 100;
 const RETRY_MS: u64 = 300;
-/// How long nothing may have been wrong before everything must work: a store that was silent answers late.
+/// How long ago the last fault must be before everything must work: a store that did not answer answers late.
 const CALM_MS: u64 = 25_000;
 const RULES: LivenessRules = LivenessRules {
     heartbeat_ms: 2_000,
@@ -44,7 +44,7 @@ const RULES: LivenessRules = LivenessRules {
 };
 /// Long enough for a lease, every grace period and every invite.
 const END_MS: u64 = 60_000;
-/// Requests that the server remembers for a user: an older one is not repeated.
+/// Requests that the server stores for a user: an older one is not repeated.
 const REMEMBERED: usize = 10;
 
 pub struct PartiesWorkload {
@@ -55,14 +55,14 @@ pub struct PartiesWorkload {
     /// Every order, by number.
     ledger: BTreeMap<u64, UserIndex>,
     numbers: u64,
-    /// When something was wrong besides clean stops.
+    /// When the last fault besides clean stops ended.
     troubled_at: Time,
     counts: BTreeMap<&'static str, u64>,
 }
 
 struct UserIndex {
     user: String,
-    /// What it was answered, if that is known.
+    /// Its answer, if that is known.
     code: Option<String>,
 }
 
@@ -101,7 +101,7 @@ impl PartiesWorkload {
         let mut pick = rng.below(100);
         for (verb, name, share) in PartyVerb::SHARES {
             if pick < share {
-                // Who is invited by nobody does something else.
+                // A user without an invite does something else.
                 let lonely = verb == PartyVerb::Accept && self.clients[who].invites.is_empty();
                 let name = if lonely { "invite" } else { name };
                 return format!("client {who} {name} {target} {number}");
@@ -170,7 +170,7 @@ impl PartiesWorkload {
         cluster.now.since(self.troubled_at)
     }
 
-    /// What the judge of the store must know of the users.
+    /// The users as the judge of the store must know them.
     fn users(&self, cluster: &Cluster) -> KnownUsers {
         let user = |client: &PartiesClient| client.link.user.clone();
         let calm = self.calm_ms(cluster) >= CALM_MS + RULES.lease_ms;
@@ -178,7 +178,7 @@ impl PartiesWorkload {
             client.here_since.is_some_and(|since| cluster.now.since(since) >= CALM_MS)
         };
         KnownUsers {
-            // Also what was asked for over a connection that is lost by now.
+            // Also orders sent over a connection that is closed by now.
             busy: self.clients.iter().filter(|client| client.order.is_some()).map(user).collect(),
             settled: self.clients.iter().filter(|_| calm).filter(long).map(user).collect(),
         }

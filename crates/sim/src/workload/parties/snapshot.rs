@@ -1,4 +1,4 @@
-//! A party as it is told and as it is stored, in one form so that both can be compared.
+//! A party as clients receive it and as it is stored, in one form so that both can be compared.
 
 use serde_json::{Value, json};
 use tavern_domain::party::Party;
@@ -9,7 +9,7 @@ pub struct PartySnapshot {
     pub version: u64,
     /// With whether they are online. The first one leads.
     pub members: Vec<(String, bool)>,
-    /// Who is invited, and by whom.
+    /// The invited users, and their inviters.
     pub pending: Vec<(String, String)>,
     pub state: String,
     pub go_id: Option<u64>,
@@ -17,7 +17,7 @@ pub struct PartySnapshot {
 }
 
 impl PartySnapshot {
-    /// As it is told: null when there is none.
+    /// As a client receives it: null when there is none.
     pub fn told(party: &Value) -> Result<Option<PartySnapshot>, String> {
         if party.is_null() {
             return Ok(None);
@@ -38,7 +38,7 @@ impl PartySnapshot {
         }))
     }
 
-    /// Whether a member who has this snapshot knows the party as it is now. That they were lost and are back is told to the
+    /// Whether a member who has this snapshot knows the current party. That they were lost and are back is sent to the
     /// other members alone.
     pub fn is_known_to(&self, user: &str, now: &PartySnapshot) -> bool {
         let mut known = PartySnapshot { version: now.version, ..self.clone() };

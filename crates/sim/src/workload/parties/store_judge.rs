@@ -1,7 +1,7 @@
 //! Judges the store as it changes, commit by commit: the documents of parties and users, and the inbox messages that go with
 //! them. Must hold: documents agree with each other; a version is one state; a party that has ended stays so; every member
-//! is told every change once, in the commit that makes it; nothing ends before its time; a deadline is kept for what ends
-//! by itself.
+//! gets every change once, in the commit that makes it; nothing ends before its time; everything that expires has a
+//! deadline.
 
 use super::snapshot::PartySnapshot;
 use super::{MEMBERS, SKEW_MS, USERS};
@@ -25,22 +25,22 @@ pub struct PartyJudge {
     /// Since when each user is in which party.
     party_history: BTreeMap<String, Vec<(Time, Option<u64>)>>,
     pub inbox: InboxJudge,
-    /// The changes that say the number of an order: the party and its version.
+    /// The changes that contain the number of an order: the party and its version.
     pub traces: BTreeMap<u64, BTreeSet<(u64, u64)>>,
 }
 
-/// What is known of the users besides the store.
+/// The users, as far as is known without the store.
 pub struct KnownUsers {
-    /// They have asked for something and may not have the answer yet: they are not told what they did themselves.
+    /// They have sent a command and may not have the answer yet: they get no message about their own action.
     pub busy: BTreeSet<String>,
-    /// They are connected, and nothing went wrong for long enough.
+    /// They are connected, and the last fault was long enough ago.
     pub settled: BTreeSet<String>,
 }
 
 type PartyDocuments = (BTreeMap<u64, Party>, BTreeMap<String, Membership>);
 
 impl PartyJudge {
-    /// Looks at what the last commit changed.
+    /// Checks the changes of the last commit.
     pub fn observe(&mut self, cluster: &Cluster, users: &KnownUsers) -> Outcome {
         let (parties, memberships) = read_documents(cluster)?;
         let names = (0..USERS).map(|user| format!("user{user}"));
@@ -62,7 +62,7 @@ impl PartyJudge {
         Ok(())
     }
 
-    /// A changed party has a new version, a version is one state, and what has ended does not come back.
+    /// A changed party has a new version, a version is one state, and an ended party does not come back.
     fn check_changes(
         &mut self,
         cluster: &Cluster,
@@ -89,7 +89,7 @@ impl PartyJudge {
         Ok(())
     }
 
-    /// Each message tells a change of this commit, to each user once, and nothing before its time.
+    /// Each message describes a change of this commit, to each user once, and nothing before its time.
     fn check_told(
         &mut self,
         cluster: &Cluster,
@@ -104,10 +104,12 @@ impl PartyJudge {
             let before = self.parties.get(&id);
             let after = parties.get(&id).map_or(u64::MAX, |party| party.version);
             if version > after || before.is_some_and(|before| version <= before.version) {
-                return Err(format!("{user} is told what this commit does not change: {message}"));
+                return Err(format!(
+                    "{user} gets a message about something this commit does not change: {message}"
+                ));
             }
             if !seen.insert((user, id, version)) {
-                return Err(format!("{user} is told version {version} of {id} twice"));
+                return Err(format!("{user} gets version {version} of {id} twice"));
             }
             let subject = message["uid"].as_str().unwrap_or_default();
             if let Some(before) = before {
@@ -115,7 +117,7 @@ impl PartyJudge {
             }
             if message["cmd"] == "leave" && message["reason"] == "timeout" && users.settled.contains(subject)
             {
-                return Err(format!("{subject} is connected and was put out of party {id}"));
+                return Err(format!("{subject} is connected and was removed from party {id}"));
             }
             for order in orders_named(message) {
                 let trace = self.traces.entry(order).or_default();
@@ -140,7 +142,7 @@ impl PartyJudge {
         }
         let users: BTreeSet<String> = memberships.keys().chain(self.memberships.keys()).cloned().collect();
         for user in users {
-            // Who has said reason is out, though the party may not know yet.
+            // A user who logged out is not a member, though the party may not know yet.
             let party = memberships
                 .get(&user)
                 .filter(|membership| membership.logged_out.is_none())
@@ -153,12 +155,12 @@ impl PartyJudge {
         (self.parties, self.memberships) = (parties, memberships);
     }
 
-    /// What was told of a party is a state that it had.
+    /// A snapshot that a client received is a state that the party had.
     pub fn check_snapshot(&self, snapshot: &PartySnapshot) -> Outcome {
         let then = self.history.get(&snapshot.id).and_then(|history| history.get(&snapshot.version));
         match then {
             Some(then) if then == snapshot => Ok(()),
-            then => Err(format!("{snapshot:?} was told, the store had {then:?}")),
+            then => Err(format!("{snapshot:?} was received, the store had {then:?}")),
         }
     }
 
@@ -178,7 +180,7 @@ impl PartyJudge {
         self.history.get(&party).is_some_and(|history| history.values().any(holds))
     }
 
-    /// Whether any party was ever so.
+    /// Whether any party was ever in this state.
     pub fn had_anywhere(&self, holds: impl Fn(&PartySnapshot) -> bool) -> bool {
         self.history.values().flat_map(|history| history.values()).any(holds)
     }
@@ -221,10 +223,10 @@ fn check_party(party: &Party, memberships: &BTreeMap<String, Membership>) -> Res
     let invited: Vec<&str> = party.pending.iter().map(|pending| &*pending.user).collect();
     let seats: BTreeSet<&str> = members.iter().chain(&invited).copied().collect();
     if members.is_empty() || seats.len() != members.len() + invited.len() {
-        return Err("a seat is taken twice");
+        return Err("a user is in it twice");
     }
     if seats.len() > MEMBERS {
-        return Err("it has too many seats");
+        return Err("it has too many members and invites");
     }
     if members.len() == 1 && invited.is_empty() {
         return Err("it should have ended");
@@ -237,12 +239,12 @@ fn check_party(party: &Party, memberships: &BTreeMap<String, Membership>) -> Res
         .iter()
         .any(|user| memberships.get(*user).and_then(|membership| membership.party) != Some(party.id))
     {
-        return Err("a member does not know");
+        return Err("a member's membership does not name it");
     }
     let sees =
         |user: &str| memberships.get(user).is_some_and(|membership| membership.invites.contains(&party.id));
     if party.pending.iter().any(|pending| sees(&pending.user) == pending.hidden) {
-        return Err("somebody invited does not know");
+        return Err("an invited user's membership does not have the invite");
     }
     Ok(())
 }
@@ -256,7 +258,7 @@ fn check_guest(
     let member = |party: &Party, user: &str| party.members.iter().any(|member| *member.user == *user);
     let invited = |party: &Party, user: &str| party.pending.iter().any(|pending| *pending.user == *user);
     if membership.party.is_some_and(|id| !seated(&id, member)) {
-        return Err("is not in the party they believe to be in");
+        return Err("is not in the party that their membership names");
     }
     if membership.invites.iter().any(|id| !seated(id, invited)) {
         return Err("has an invite that is not open");
@@ -264,7 +266,7 @@ fn check_guest(
     Ok(())
 }
 
-/// Whoever was and is a member is told the change, unless it is about them or they may have made it.
+/// Former and current members get the change, unless it is about them or they may have made it.
 fn check_members_told(
     before: &Party,
     after: &Party,
@@ -281,13 +283,13 @@ fn check_members_told(
         let about = heard.iter().any(|(_, message)| message["uid"] == *user);
         let excused = about || users.busy.contains(*user) || stayed.len() == 1;
         if !excused && !heard.iter().any(|(to, _)| to == user) {
-            return Err(format!("{user} is not told version {version} of party {}: {heard:?}", after.id));
+            return Err(format!("{user} does not get version {version} of party {}: {heard:?}", after.id));
         }
     }
     Ok(())
 }
 
-/// What ends by itself ends when its time is over.
+/// An invite or membership that expires ends no earlier than its deadline.
 fn check_time(now: Time, before: &Party, user: &str, subject: &str, message: &Value) -> Outcome {
     let early = |until: Time| now + SKEW_MS < until;
     let expired = message["reason"] == "expired";
@@ -298,7 +300,7 @@ fn check_time(now: Time, before: &Party, user: &str, subject: &str, message: &Va
     match (invite, member) {
         (Some(invite), _) if early(invite.expires) => Err(format!("an invite ended early: {message}")),
         (_, Some(member)) if member.away.is_none_or(|away| early(away.until)) => {
-            Err(format!("{subject} was put out early: {message}"))
+            Err(format!("{subject} was removed early: {message}"))
         }
         _ => Ok(()),
     }
@@ -320,7 +322,7 @@ fn check_deadlines(cluster: &Cluster, parties: &BTreeMap<u64, Party>) -> Outcome
     Ok(())
 }
 
-/// The orders that a message carries the words of.
+/// The orders whose numbers a message contains.
 fn orders_named(message: &Value) -> Vec<u64> {
     let said = message["message"].as_str().and_then(|text| text.strip_prefix('m')?.parse().ok());
     let data = (message["cmd"] == "data").then(|| message["data"]["n"].as_u64()).flatten();

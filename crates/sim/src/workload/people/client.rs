@@ -1,4 +1,4 @@
-//! What the user behind a client wants, and what the client was told about those they follow.
+//! The wanted state of a user, and what their client received about those they follow.
 
 use crate::session_client::SessionClient;
 use serde_json::Value;
@@ -7,21 +7,21 @@ use tavern_domain::Time;
 
 pub struct PeopleClient {
     pub link: SessionClient<PeopleCommand>,
-    /// The last inbox message that this session was told.
+    /// The last inbox message that this session received.
     pub message_id: u64,
-    /// The channels that they want to be in, and those that they are in as far as was told.
+    /// The channels that they want to be in, and those that they are in as far as they know.
     pub wants: BTreeSet<usize>,
     pub stands: BTreeSet<usize>,
     /// The channels of which it is not known whether they are in them.
     pub doubts: BTreeSet<usize>,
-    /// The status of others as it was told last.
+    /// The last received status of others.
     pub statuses: BTreeMap<String, ReportedStatus>,
-    /// The session has asked for all statuses.
+    /// The session has requested all statuses.
     pub knows: bool,
-    /// A change whose outcome is not known: it is asked for again.
+    /// A change with an unknown outcome: it is sent again.
     pub change: Option<PeopleChange>,
     pub sent_at: Time,
-    /// Since when it is connected and greeted.
+    /// Since when it is connected and its hello answered.
     pub here_since: Option<Time>,
 }
 
@@ -39,9 +39,9 @@ pub enum PeopleCommand {
     Bye,
     Join(usize),
     Leave(usize),
-    /// The statuses at this moment, for a look: what is told later may come earlier.
+    /// The current statuses, as a query: later events may arrive before its answer.
     Statuses,
-    /// Hello once more, to be told all statuses in their place among the events.
+    /// Another hello, to receive all statuses in order among the events.
     Refresh,
     Change(PeopleChange),
 }
@@ -50,7 +50,7 @@ pub enum PeopleCommand {
 pub enum PeopleChange {
     Follow(usize),
     Unfollow(usize),
-    /// By its place in `VISIBILITIES`.
+    /// By its index in `VISIBILITIES`.
     Show(usize),
 }
 
@@ -80,7 +80,7 @@ impl PeopleClient {
         }
     }
 
-    /// The session is another one: nothing of the old one holds.
+    /// The session is a new one: nothing of the old one is valid.
     pub fn begin_anew(&mut self) {
         (self.message_id, self.knows) = (0, false);
         self.stands.clear();
@@ -88,7 +88,7 @@ impl PeopleClient {
         self.statuses.clear();
     }
 
-    /// What must be asked so that everything is as the user wants it.
+    /// Queues the commands that make everything as the user wants it.
     pub fn catch_up(&mut self) {
         let todo = &mut self.link.todo;
         todo.clear();
@@ -105,7 +105,7 @@ impl PeopleClient {
         }
     }
 
-    /// The connection is gone.
+    /// The connection is closed.
     pub fn cut_off(&mut self) {
         self.here_since = None;
         if let Some(command) = self.link.cut_off() {
@@ -113,7 +113,7 @@ impl PeopleClient {
         }
     }
 
-    /// It is not known whether a command was carried out: what it was about is asked again either way.
+    /// It is not known whether a command was carried out: it is repeated either way.
     pub fn doubt(&mut self, command: PeopleCommand) {
         if let PeopleCommand::Join(channel) | PeopleCommand::Leave(channel) = command {
             self.doubts.insert(channel);

@@ -1,5 +1,4 @@
-//! When the faults have ended every follower knows who is online and where, and those who are gone were last seen when they
-//! went.
+//! The final state: every follower knows who is online and where, and offline users were last seen when they left.
 
 use super::PeopleWorkload;
 use super::client::{PeopleClient, ReportedStatus};
@@ -7,9 +6,9 @@ use super::{CHANNELS, RULES, SKEW_MS};
 use crate::cluster::Cluster;
 use crate::workload::Outcome;
 
-/// How much earlier somebody may have been seen last: it is written down once a minute.
+/// How much earlier the stored last seen may be: it is written once a minute.
 const SEEN_MS: u64 = 60_000;
-/// A node may learn late that somebody is gone: it slept, or died and was missed when its lease was over.
+/// A node may learn late that a user is gone: it slept, or it died and its lease had to expire.
 const MISSED_MS: u64 = 2 * RULES.lease_ms + 22_000;
 
 impl PeopleWorkload {
@@ -29,7 +28,7 @@ impl PeopleWorkload {
         Ok(())
     }
 
-    /// What somebody does, as everybody who may know it must know it.
+    /// The status of a user, as everyone who may see it must know it.
     fn truth(&self, user: &str) -> ReportedStatus {
         let here = self.connected().filter(|(_, client)| client.link.user == user);
         let mut told = ReportedStatus::default();

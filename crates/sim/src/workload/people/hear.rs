@@ -1,4 +1,4 @@
-//! What clients send, and what they are told, held against the store.
+//! The commands that clients send, and the frames they receive, checked against the store.
 
 use super::client::{PeopleChange, PeopleCommand, ReportedStatus};
 use super::store_judge::StoredPeople;
@@ -9,11 +9,11 @@ use crate::workload::inbox::MESSAGE_ID;
 use serde_json::Value;
 use tavern_domain::Time;
 
-/// How late somebody may hear of what is not so any more.
+/// How late a client may receive an outdated status.
 const LATE_MS: u64 = 40_000;
 
 impl PeopleWorkload {
-    /// Sends the next command, if none is under way.
+    /// Sends the next command, if none is pending.
     pub(super) fn pump(&mut self, cluster: &mut Cluster, who: usize) {
         let client = &mut self.clients[who];
         if !client.link.is_idle() {
@@ -52,7 +52,7 @@ impl PeopleWorkload {
     }
 
     pub(super) fn heard(&mut self, cluster: &mut Cluster, who: usize, frame: &Value) -> Outcome {
-        cluster.trace.say(cluster.now, || format!("client {who} hears {frame}"));
+        cluster.trace.say(cluster.now, || format!("client {who} receives {frame}"));
         let Some(command) = self.clients[who].link.answered(frame)? else {
             return self.event(cluster, who, frame);
         };
@@ -139,7 +139,7 @@ impl PeopleWorkload {
         client.link.number(event)?;
         match event["event"].as_str() {
             Some("status") => {
-                self.count("statuses heard");
+                self.count("statuses received");
                 self.learn(cluster, who, &event["status"])
             }
             Some("statuses") => {
@@ -149,7 +149,7 @@ impl PeopleWorkload {
             _ if event[MESSAGE_ID].is_u64() => {
                 let user = client.link.user.clone();
                 client.message_id = self.judge.check_message(&user, client.message_id, event)?;
-                self.count("inbox messages heard");
+                self.count("inbox messages received");
                 Ok(())
             }
             _ => Err(format!("an unknown event: {event}")),
@@ -162,7 +162,7 @@ impl PeopleWorkload {
         self.check_shown(cluster, who, status)
     }
 
-    /// A status was told: nobody is shown to whom they hide from.
+    /// A status was received: a user is not shown to those they hide from.
     fn check_shown(&self, cluster: &Cluster, who: usize, status: &Value) -> Outcome {
         let about = status["user"].as_str().ok_or_else(|| format!("whose status? {status}"))?;
         let told = ReportedStatus::read(status);
@@ -172,7 +172,7 @@ impl PeopleWorkload {
         let since = Time(cluster.now.ms().saturating_sub(LATE_MS));
         let hidden = about != viewer && !self.judge.was(since, |facts| facts.shows(about, &viewer));
         match told.online && settled && hidden {
-            true => Err(format!("{about} hides from {viewer}, who is told {status}")),
+            true => Err(format!("{about} hides from {viewer}, who receives {status}")),
             false => Ok(()),
         }
     }

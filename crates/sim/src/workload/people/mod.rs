@@ -1,17 +1,17 @@
-//! People over several nodes: users follow each other, hide and show themselves, come, go and do things in channels, and
-//! services write to their inboxes, while nodes crash, stop, sleep and are cut off.
+//! People over several nodes: users follow each other, hide and show themselves, connect, disconnect and join
+//! channels, and services write to their inboxes, while nodes crash, stop, sleep and are cut off.
 //!
-//! Must hold: what was answered `ok` is in the store; nobody is shown to whom they hide from; a message that a service
-//! repeats is stored once, and every session is told every message that nobody has acknowledged; in the end every follower
-//! knows who is online and where, and those who are gone were last seen when they went.
+//! Must hold: what was answered `ok` is in the store; a user is not shown to those they hide from; a message that a
+//! service repeats is stored once, and every session gets every message that no session of its user has acknowledged;
+//! in the end every follower knows who is online and where, and offline users were last seen when they left.
 //!
 //! | file | holds |
 //! |---|---|
-//! | `client` | what a user wants and what their client was told |
-//! | `hear` | answers and events, held against the store |
-//! | `service` | a service that writes to inboxes and repeats what was not answered |
-//! | `store_judge` | what the store says about people, as it changes |
-//! | `end` | what must hold when the faults have ended |
+//! | `client` | the wanted state of a user and what their client received |
+//! | `hear` | answers and events, checked against the store |
+//! | `service` | a service that writes to inboxes and repeats unanswered requests |
+//! | `store_judge` | the stored facts about people, as they change |
+//! | `end` | the invariants of the final state |
 
 mod client;
 mod end;
@@ -44,7 +44,7 @@ const VISIBILITIES: [(&str, Visibility); 3] = [
 const SKEW_MS: u64 = 100;
 const RETRY_MS: u64 = 300;
 const GRACE_MS: u64 = 3_000;
-/// How long nothing may have been wrong before everything must work: a store that was silent answers late.
+/// How long ago the last fault must be before everything must work: a store that did not answer answers late.
 const CALM_MS: u64 = 25_000;
 const RULES: LivenessRules = LivenessRules {
     heartbeat_ms: 2_000,
@@ -53,7 +53,7 @@ const RULES: LivenessRules = LivenessRules {
     sweep_ms: 60_000,
     sweep_age_ms: 120_000,
 };
-/// Long enough for a lease, the grace period, and the looks in between.
+/// Long enough for a lease, the grace period, and the checks in between.
 const END_MS: u64 = 60_000;
 
 pub struct PeopleWorkload {
@@ -64,7 +64,7 @@ pub struct PeopleWorkload {
     judge: PeopleJudge,
     /// When a client of each user was last connected.
     left_at: BTreeMap<String, Time>,
-    /// When something was wrong besides clean stops.
+    /// When the last fault besides clean stops ended.
     troubled_at: Time,
     counts: BTreeMap<&'static str, u64>,
 }
@@ -127,7 +127,7 @@ impl PeopleWorkload {
         client.link.connect(cluster, who, node, shard, PeopleCommand::Hello);
     }
 
-    /// A client is not connected any more.
+    /// A client disconnected.
     fn left(&mut self, cluster: &Cluster, who: usize) {
         self.left_at.insert(self.clients[who].link.user.clone(), cluster.now);
     }
@@ -313,7 +313,7 @@ impl Workload for PeopleWorkload {
     }
 
     fn counts(&self) -> Vec<(&'static str, u64)> {
-        let posted = [("messages posted", self.service.done), ("messages known before", self.service.known)];
+        let posted = [("messages posted", self.service.done), ("messages deduplicated", self.service.known)];
         self.counts.iter().map(|(what, count)| (*what, *count)).chain(posted).collect()
     }
 }

@@ -1,5 +1,5 @@
-//! A service that writes messages to inboxes. What was not answered it sends again, with the same idempotency key, to any
-//! node. Must hold: what was answered is in the store.
+//! A service that writes messages to inboxes. It repeats unanswered requests, with the same idempotency key, to any
+//! node. Must hold: an acknowledged message is in the store.
 
 use super::store_judge::PeopleJudge;
 use super::{NODES, RETRY_MS, USERS};
@@ -17,7 +17,7 @@ pub struct Service {
     numbers: u64,
     /// Messages that were not answered yet.
     open: BTreeMap<u64, Post>,
-    /// Messages that were answered, and whom they are for.
+    /// Messages that were answered, and their receivers.
     answered: BTreeMap<u64, usize>,
     pub done: u64,
     /// Answers that a message was stored before.
@@ -28,12 +28,12 @@ pub struct Service {
 struct Post {
     user: usize,
     node: usize,
-    /// When it is sent again; none: it is under way.
+    /// When it is sent again; none: it is pending.
     retry_at: Option<Time>,
 }
 
 impl Service {
-    /// A message for somebody, new or once more, by way of a node that is open.
+    /// A message for a user, new or repeated, through a node that is open.
     pub fn choose(&mut self, cluster: &Cluster, rng: &mut Rng) -> Option<String> {
         self.numbers += 1;
         let again = rng.chance(20).then(|| self.answered.iter().nth_back(rng.below(3))).flatten();
@@ -65,7 +65,7 @@ impl Service {
         }
     }
 
-    /// To the next node, in a while.
+    /// To the next node, after a delay.
     fn put_off(&mut self, cluster: &Cluster, number: u64) {
         if let Some(post) = self.open.get_mut(&number) {
             post.node = (post.node + 1) % NODES;
@@ -99,7 +99,7 @@ impl Service {
         }
     }
 
-    /// What was under way at a node is not answered any more.
+    /// Pending requests at a node are not answered any more.
     pub fn node_ended(&mut self, cluster: &Cluster, node: usize) {
         let lost = self.open.iter().filter(|(_, post)| post.node == node && post.retry_at.is_none());
         let lost: Vec<u64> = lost.map(|(number, _)| *number).collect();

@@ -1,5 +1,6 @@
-//! What the store says about people, as it changes: who follows whom, who shows themselves to whom, when they were last seen.
-//! Must hold: nobody is last seen in the future, and never earlier than before.
+//! The stored facts about people, as they change: who follows whom, who shows themselves to whom, when they were last
+//! seen.
+//! Must hold: a user is never last seen in the future, and never earlier than before.
 
 use super::SKEW_MS;
 use crate::cluster::Cluster;
@@ -14,7 +15,7 @@ use tavern_store::{Found, Read, Row, RowKind};
 #[derive(Default)]
 pub struct PeopleJudge {
     now: StoredPeople,
-    /// What was so, and until when.
+    /// Earlier facts, and until when they were valid.
     past: Vec<(Time, StoredPeople)>,
     pub last_seen: BTreeMap<String, Time>,
     pub inbox: InboxJudge,
@@ -34,7 +35,7 @@ impl StoredPeople {
         self.follows.contains(&(follower.to_owned(), followee.to_owned()))
     }
 
-    /// Whether a follower may know what somebody does.
+    /// Whether a follower may see a user's status.
     pub fn shows(&self, user: &str, to: &str) -> bool {
         match self.visibility.get(user).copied().unwrap_or_default() {
             Visibility::Everyone => true,
@@ -45,7 +46,7 @@ impl StoredPeople {
 }
 
 impl PeopleJudge {
-    /// Looks at what the last commit changed.
+    /// Checks the changes of the last commit.
     pub fn observe(&mut self, cluster: &Cluster, users: &[String]) -> Outcome {
         for (user, message) in self.inbox.observe(cluster, users.iter().cloned())? {
             let number = message["data"]["n"].as_u64().ok_or_else(|| format!("{user} got {message}"))?;
@@ -91,7 +92,7 @@ impl PeopleJudge {
         }
     }
 
-    /// Whether something was so at some moment since then.
+    /// Whether something was true at some moment since then.
     pub fn was(&self, since: Time, holds: impl Fn(&StoredPeople) -> bool) -> bool {
         let past = self.past.iter().rev().take_while(|(until, _)| *until >= since);
         holds(&self.now) || past.into_iter().any(|(_, facts)| holds(facts))
@@ -105,7 +106,7 @@ impl PeopleJudge {
         self.posted.contains_key(&number)
     }
 
-    /// An inbox message was told to a session that had the messages up to `before`.
+    /// An inbox message was delivered to a session that had the messages up to `before`.
     pub fn check_message(&self, user: &str, before: u64, event: &Value) -> Result<u64, String> {
         self.inbox.check_event(user, before, event)
     }

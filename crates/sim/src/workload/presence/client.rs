@@ -1,4 +1,4 @@
-//! What the user behind a client wants, and what the client was told.
+//! The wanted state of a user, and what their client received.
 
 use crate::session_client::SessionClient;
 use crate::workload::view::View;
@@ -8,7 +8,7 @@ pub struct PresenceClient {
     pub link: SessionClient<PresenceCommand>,
     /// The channels they want to be in, with a state.
     pub wants: BTreeMap<usize, u64>,
-    /// Where they are as far as was told.
+    /// The channels they are in, as far as they know.
     pub stands: BTreeMap<usize, Stand>,
     /// The channels they want to watch.
     pub watches: BTreeMap<usize, Watch>,
@@ -18,7 +18,7 @@ pub struct PresenceClient {
 pub enum Watch {
     /// Not confirmed yet.
     Asked,
-    /// Its node was started again, and what happened meanwhile was not told: it asks again and believes nothing before.
+    /// Its node was restarted, and events meanwhile were not received: it queries again and assumes nothing before.
     Doubted,
     Seen(View),
 }
@@ -26,11 +26,11 @@ pub enum Watch {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stand {
     In(u64),
-    /// It was asked, and the answer did not say.
+    /// It was queried, and the answer had no snapshot.
     Unknown,
 }
 
-/// Channels are named by their place in `CHANNELS`.
+/// Channels are named by their index in `CHANNELS`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PresenceCommand {
     Hello,
@@ -53,20 +53,20 @@ impl PresenceClient {
         }
     }
 
-    /// The session is another one: nothing of the old one holds.
+    /// The session is a new one: nothing of the old one is valid.
     pub fn begin_anew(&mut self) {
         self.stands.clear();
         self.watches.values_mut().for_each(|watch| *watch = Watch::Asked);
     }
 
-    /// It came back to its session in another process.
+    /// It resumed its session in another process.
     pub fn doubt(&mut self) {
         for watch in self.watches.values_mut().filter(|watch| matches!(watch, Watch::Seen(_))) {
             *watch = Watch::Doubted;
         }
     }
 
-    /// What must be asked so that everything is as the user wants it.
+    /// Queues the commands that make everything as the user wants it.
     pub fn catch_up(&mut self) {
         let todo = &mut self.link.todo;
         todo.clear();
@@ -81,7 +81,7 @@ impl PresenceClient {
         todo.extend(unwanted.map(|channel| PresenceCommand::Leave(*channel)));
     }
 
-    /// The connection is gone.
+    /// The connection is closed.
     pub fn cut_off(&mut self) {
         let pending = self.link.cut_off();
         if let Some(

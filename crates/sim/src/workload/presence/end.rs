@@ -1,5 +1,5 @@
-//! When the faults have ended everybody must know the same, and it must be so: connected clients are present where they
-//! joined, all others are gone, every watcher sees what the store has, and nothing is left undone.
+//! The final state: connected clients are present where they
+//! joined, all others are gone, every watcher sees the members that the store has, and no deadline or epoch remains.
 
 use super::client::{Stand, Watch};
 use super::store_judge::find;
@@ -25,7 +25,7 @@ impl PresenceWorkload {
             for (channel, state) in &client.wants {
                 let name = CHANNELS[*channel].0;
                 if client.stands.get(channel) != Some(&Stand::In(*state)) {
-                    return Err(format!("client {who} asked for {name} and was never let in"));
+                    return Err(format!("client {who} joined {name} and never got an answer"));
                 }
                 let row = self.judge.row(*channel, &link.user);
                 let kept = row.and_then(|row| find(row, id)).filter(|kept| kept.lost.is_none());
@@ -36,7 +36,7 @@ impl PresenceWorkload {
                     return Err(format!("client {who} is present with {text:?}, not {state}"));
                 }
                 if !self.judge.is_home_open(&kept.node) {
-                    return Err(format!("no living node vouches for client {who}"));
+                    return Err(format!("client {who} is present under a node that is not alive"));
                 }
             }
         }
@@ -75,13 +75,13 @@ impl PresenceWorkload {
         Ok(())
     }
 
-    /// No deadline is overdue, no epoch is left behind.
+    /// No deadline is overdue, no closed epoch remains.
     pub(super) fn check_store(&self, cluster: &Cluster) -> Outcome {
         let read = Read::DueDeadlines { by: Time::NEVER, after: None, limit: 10 };
         if let Found::Deadlines(page) = cluster.peek(read)
             && let Some(deadline) = page.rows.first()
         {
-            return Err(format!("a deadline is left: {deadline:?}"));
+            return Err(format!("a deadline remains: {deadline:?}"));
         }
         let open = self.judge.nodes().filter(|node| node.closed_at.is_none()).count();
         let running = cluster.nodes.iter().filter(|node| node.is_open()).count();

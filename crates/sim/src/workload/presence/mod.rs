@@ -1,12 +1,12 @@
-//! Presence over several nodes: users with several clients who come, go and come back, watch channels and ask who is there,
-//! while nodes crash, sleep, are cut off, stop and start.
+//! Presence over several nodes: users with several clients who connect, disconnect and reconnect, watch channels and
+//! query who is there, while nodes crash, sleep, are cut off, stop and start.
 //!
 //! | file | holds |
 //! |---|---|
-//! | `client` | what a user wants and what their client was told |
-//! | `reply` | answers and events, each held against the store at that moment |
-//! | `store_judge` | each change of the store, held against what really happened |
-//! | `end` | what must hold when the faults have ended |
+//! | `client` | the wanted state of a user and what their client received |
+//! | `reply` | answers and events, each checked against the store at that moment |
+//! | `store_judge` | each change of the store, checked against what really happened |
+//! | `end` | the invariants of the final state |
 
 mod client;
 mod end;
@@ -41,14 +41,14 @@ const RULES: LivenessRules = LivenessRules {
 };
 /// A refused command is sent again after this long, and a little more for each client.
 const RETRY_MS: u64 = 400;
-/// Long enough for a lease, the longest grace period, and the looks in between.
+/// Long enough for a lease, the longest grace period, and the checks in between.
 const END_MS: u64 = 60_000;
 
 pub struct PresenceWorkload {
     shards: Vec<usize>,
     clients: Vec<PresenceClient>,
     judge: PresenceJudge,
-    /// The last state that a client gave.
+    /// The last state that a client set.
     states: u64,
     counts: BTreeMap<&'static str, u64>,
 }
@@ -79,7 +79,7 @@ impl PresenceWorkload {
         cluster.nodes[node].is_open().then(|| format!("client {who} connect {node} {shard}"))
     }
 
-    /// One thing that the user of a connected client does.
+    /// One command of the user of a connected client.
     fn choose_command(&mut self, rng: &mut Rng, who: usize) -> Option<String> {
         let channel = rng.below(CHANNELS.len());
         self.states += 1;
@@ -128,7 +128,7 @@ impl Workload for PresenceWorkload {
         }
     }
 
-    /// Each bit of the variant tells changes of one kind of channel in ticks.
+    /// Each bit of the variant makes one kind of channel send its changes in ticks.
     fn settings(&self, variant: u64, fault: Option<PlantedFault>) -> Settings {
         let mut settings = Settings {
             resume_ms: if fault == Some(PlantedFault::ShortResume) { 300 } else { RESUME_MS },
@@ -157,7 +157,7 @@ impl Workload for PresenceWorkload {
             return rng.chance(6).then(|| format!("client {who} disconnect")).into_iter().collect();
         }
         if rng.chance(7) {
-            // A new page on any node, without a word to the old one.
+            // A new connection on any node, without closing the old one cleanly.
             let again = self.choose_connect(cluster, rng, who);
             return [format!("client {who} disconnect")].into_iter().chain(again).collect();
         }
@@ -240,7 +240,7 @@ impl Workload for PresenceWorkload {
             }
             Signal::Started { node, adopted } => {
                 let skew = cluster.nodes[node].skew;
-                *self.counts.entry("sessions taken up").or_default() += adopted.len() as u64;
+                *self.counts.entry("sessions adopted").or_default() += adopted.len() as u64;
                 adopted.into_iter().for_each(|id| self.judge.client(id).skew = skew);
                 Ok(())
             }
@@ -274,7 +274,7 @@ impl Workload for PresenceWorkload {
             if client.link.retry_at.is_none_or(|due| due > cluster.now) {
                 continue;
             }
-            // What was refused is asked for again once nothing else is under way.
+            // Refused commands are retried once nothing else is pending.
             let done = client.link.is_idle() && client.link.todo.is_empty();
             client.link.retry_at = (!done).then_some(cluster.now + RETRY_MS);
             if done {
@@ -294,7 +294,8 @@ impl Workload for PresenceWorkload {
     }
 
     fn counts(&self) -> Vec<(&'static str, u64)> {
-        let judged = [("clients taken over", self.judge.taken_over), ("graces over", self.judge.expired)];
+        let judged =
+            [("clients taken over", self.judge.taken_over), ("grace periods ended", self.judge.expired)];
         self.counts.iter().map(|(what, count)| (*what, *count)).chain(judged).collect()
     }
 }

@@ -1,4 +1,4 @@
-//! What clients are told: answers to their commands and events, each held against the store at that moment.
+//! The frames that clients receive: answers to their commands and events, each checked against the store at that moment.
 
 use super::client::{PresenceCommand, Stand, Watch};
 use super::store_judge::find;
@@ -9,11 +9,11 @@ use crate::workload::Outcome;
 use crate::workload::view::View;
 use serde_json::Value;
 
-/// A session lives at least this long without a transport, while its process lives.
+/// The shortest life of a session without a connection, while its process lives.
 const SESSION_MS: u64 = 10_000;
 
 impl PresenceWorkload {
-    /// Sends the next command, if none is under way.
+    /// Sends the next command, if none is pending.
     pub(super) fn pump(&mut self, cluster: &mut Cluster, who: usize) {
         let client = &mut self.clients[who];
         if !client.link.is_idle() || client.link.todo.is_empty() {
@@ -52,7 +52,7 @@ impl PresenceWorkload {
     }
 
     pub(super) fn heard(&mut self, cluster: &mut Cluster, who: usize, frame: &Value) -> Outcome {
-        cluster.trace.say(cluster.now, || format!("client {who} hears {frame}"));
+        cluster.trace.say(cluster.now, || format!("client {who} receives {frame}"));
         let Some(command) = self.clients[who].link.answered(frame)? else {
             return self.event(cluster, who, frame);
         };
@@ -118,7 +118,7 @@ impl PresenceWorkload {
             }
             (PresenceCommand::Update(channel), "not_found") => {
                 if matches!(client.stands.get(&channel), Some(Stand::In(_))) && current {
-                    return Err(format!("it is present, and was told: {error}"));
+                    return Err(format!("it is present, and was refused: {error}"));
                 }
                 client.stands.insert(channel, Stand::Unknown);
             }
@@ -154,7 +154,7 @@ impl PresenceWorkload {
         Ok(())
     }
 
-    /// It came back to where its session should be, and the session was not there.
+    /// It reconnected to the node that should have its session, and the session was not there.
     fn check_forgotten(&mut self, cluster: &Cluster, who: usize, process: u64) -> Outcome {
         let link = &self.clients[who].link;
         if link.session.is_none() || link.home.0 != link.node {
@@ -171,7 +171,7 @@ impl PresenceWorkload {
         Ok(())
     }
 
-    /// An answered join is in the store.
+    /// An acknowledged join is in the store.
     fn joined(&mut self, cluster: &Cluster, who: usize, channel: usize) -> Outcome {
         let client = &mut self.clients[who];
         let state = client.wants.get(&channel).copied().unwrap_or_default();
@@ -180,7 +180,7 @@ impl PresenceWorkload {
         let row = self.judge.row(channel, &self.clients[who].link.user);
         let kept = row.and_then(|row| find(row, id));
         if kept.is_none() && cluster.is_current(self.clients[who].link.node) {
-            return Err("it was told that it is present, and the store does not know it".into());
+            return Err("its join was acknowledged, and is not in the store".into());
         }
         Ok(())
     }
@@ -198,7 +198,7 @@ impl PresenceWorkload {
 
     fn event(&mut self, cluster: &mut Cluster, who: usize, event: &Value) -> Outcome {
         self.clients[who].link.number(event)?;
-        self.count("events heard");
+        self.count("events received");
         cluster.trace.note(event["version"].as_u64().unwrap_or(3) ^ (who as u64) << 40);
         if cluster.planted.strikes(PlantedFault::LostEvent, 3) {
             return Ok(());
@@ -216,7 +216,7 @@ impl PresenceWorkload {
         let view = match self.clients[who].watches.get_mut(&channel) {
             Some(Watch::Seen(view)) => view,
             Some(Watch::Doubted) => return Ok(()),
-            _ => return Err(format!("it does not watch, and was told {event}")),
+            _ => return Err(format!("it does not watch, and received {event}")),
         };
         if event["event"] == "presence_mode" {
             return Ok(());
@@ -226,7 +226,7 @@ impl PresenceWorkload {
         self.check_view(channel, &view).map_err(|error| format!("{error} after {event}"))
     }
 
-    /// At a version that the store has had, a view is what the store had.
+    /// At a version that the store has had, a view equals the stored members.
     fn check_view(&self, channel: usize, view: &View) -> Outcome {
         match self.judge.history[channel].get(&view.version) {
             Some(then) if *then == view.users => Ok(()),

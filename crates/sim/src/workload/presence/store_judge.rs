@@ -1,8 +1,8 @@
-//! Judges the store as it changes, commit by commit. Each change of a presence is held against what really happened to the
-//! clients: which of them asked to come or go, whose transport went when, whose node was closed when.
-//! Must hold: no client is lost without a reason, or before the time for resuming is over; a deadline is the loss plus the
-//! grace period and never moves; no client goes before its deadline; only an open epoch vouches for clients; two states of
-//! a channel never have one version.
+//! Judges the store as it changes, commit by commit. Each change of a presence is checked against what really happened
+//! to the clients: which of them asked to join or leave, whose connection closed when, whose node was closed when.
+//! Must hold: no client is lost without a disconnect, or before the time for resuming is over; a deadline is the loss
+//! plus the grace period and never moves; no client is removed before its deadline; clients are present under open
+//! epochs only; two states of a channel never have one version.
 
 use super::{CHANNELS, RESUME_MS, SKEW_MS};
 use crate::cluster::Cluster;
@@ -13,7 +13,7 @@ use tavern_domain::presence::{Attendance, ChannelClient, LostClient, NodeEpoch};
 use tavern_domain::{ClientId, Time};
 use tavern_store::{Found, NodeRow, PresenceKey, Read, Writer};
 
-/// How long the store may take for what a client asked.
+/// How long the store may take for a client's command.
 const PATIENCE_MS: u64 = 10_000;
 
 #[derive(Default)]
@@ -35,7 +35,7 @@ pub struct ClientHistory {
     /// The channels that it asked to join, and when last, by the clock of the store.
     pub joins: BTreeMap<usize, Time>,
     pub leaves: BTreeSet<usize>,
-    /// When it had no transport, by the clock of its node.
+    /// When it had no connection, by the clock of its node.
     pub away: Vec<Away>,
 }
 
@@ -60,7 +60,7 @@ impl ClientHistory {
 }
 
 impl PresenceJudge {
-    /// Looks at what the last commit changed.
+    /// Checks the changes of the last commit.
     pub fn observe(&mut self, cluster: &Cluster) -> Outcome {
         let Found::Nodes(nodes) = cluster.peek(Read::Nodes { after: None, limit: 1000 }) else {
             return Ok(());
@@ -111,7 +111,9 @@ impl PresenceJudge {
             Some((last, before)) if *last < version => {
                 let told = version - last;
                 if visible(before, &snapshot) > told {
-                    return Err(format!("{name} changed more between {last} and {version} than is told"));
+                    return Err(format!(
+                        "{name} changed more between {last} and {version} than is sent to watchers"
+                    ));
                 }
             }
             Some((last, _)) => return Err(format!("{name} went back from {last} to {version}")),
@@ -121,7 +123,7 @@ impl PresenceJudge {
         Ok(())
     }
 
-    /// A client that is kept for its grace period goes by a deadline that is in the store.
+    /// The deadline of a client in its grace period is in the store.
     fn check_deadlines(&self, cluster: &Cluster) -> Outcome {
         let read = Read::DueDeadlines { by: Time::NEVER, after: None, limit: 1000 };
         let Found::Deadlines(kept) = cluster.peek(read) else { return Ok(()) };
@@ -168,14 +170,14 @@ impl PresenceJudge {
                 }
                 let asked =
                     self.clients.get(&is.client).is_some_and(|fact| fact.joins.contains_key(&channel));
-                if asked { Ok(()) } else { Err("is present without having asked".into()) }
+                if asked { Ok(()) } else { Err("is present without having joined".into()) }
             }
             (Some(was), Some(is)) => match (was.lost, is.lost) {
                 (None, Some(loss)) => self.check_loss(now, channel, was, loss),
-                (before, after) if before != after => Err("its loss was written anew".into()),
+                (before, after) if before != after => Err("its loss was written again".into()),
                 _ => Ok(()),
             },
-            (None, Some(_)) => Err("was lost before it came".into()),
+            (None, Some(_)) => Err("was lost before it joined".into()),
             (Some(was), None) => match lost(Some(was)) {
                 Some(lost) if arrived || self.joined_since(channel, after, lost) => Ok(()),
                 Some(lost) if now + SKEW_MS >= lost.until => Ok(()),
@@ -201,7 +203,7 @@ impl PresenceJudge {
         let writer = Writer { node: home.node.clone(), epoch: home.epoch };
         match self.nodes.get(&writer) {
             Some(node) if node.closed_at.is_none() => Ok(()),
-            _ => Err(format!("{writer} vouches for it and is closed")),
+            _ => Err(format!("it is present under {writer}, which is closed")),
         }
     }
 
@@ -218,27 +220,30 @@ impl PresenceJudge {
             return if early { Err("lost before the grace of a clean stop was over".into()) } else { Ok(()) };
         }
         let Some(fact) = self.clients.get(&was.client) else {
-            return Err("no client with this id ever said hello".into());
+            return Err("no client with this id ever sent hello".into());
         };
         let local = Time(now.ms().saturating_add_signed(fact.skew));
         let Some(away) = fact.away.iter().rev().find(|away| away.from == loss.at) else {
-            return Err(format!("lost at {} without a reason", loss.at.ms()));
+            return Err(format!("lost at {} without a disconnect", loss.at.ms()));
         };
         let window = away.from + RESUME_MS;
         if local < window || away.until.is_some_and(|until| until < window) {
-            return Err(format!("a loss at {} that was short was told", loss.at.ms()));
+            return Err(format!(
+                "a loss at {} that was shorter than the time for resuming was written",
+                loss.at.ms()
+            ));
         }
         Ok(())
     }
 
-    /// A client that was there is not any more, in one step.
+    /// A client that was present is removed, in one step.
     fn check_departure(&self, now: Time, channel: usize, was: &ChannelClient, present: bool) -> Outcome {
         let fact = self.clients.get(&was.client);
         if fact.is_some_and(|fact| fact.leaves.contains(&channel)) {
             return Ok(());
         }
         let closed = self.closed(&was.node).map(|(closed_at, _)| closed_at);
-        // It may be back: the store takes its time for what was decided while it was away.
+        // It may be back: the store may commit late what was decided while it was away.
         let lately = |away: &&Away| {
             away.until.is_none_or(|until| until >= away.from + RESUME_MS && until + PATIENCE_MS >= now)
         };
@@ -261,7 +266,7 @@ impl PresenceJudge {
         self.nodes.contains_key(&Writer { node: home.node.clone(), epoch: home.epoch })
     }
 
-    /// What is known about a client, also one that never heard the answer to its hello.
+    /// The record of a client, also of one that never got the answer to its hello.
     pub fn client(&mut self, id: ClientId) -> &mut ClientHistory {
         self.clients.entry(id).or_default()
     }
@@ -287,7 +292,7 @@ pub fn find(row: &Attendance, client: ClientId) -> Option<&ChannelClient> {
     row.clients().iter().find(|attendee| attendee.client == client)
 }
 
-/// How many events it takes at least to tell the difference.
+/// The smallest number of events that describe the difference.
 fn visible(before: &ChannelSnapshot, after: &ChannelSnapshot) -> u64 {
     let mut count = 0;
     let none = BTreeMap::new();
