@@ -56,10 +56,9 @@ fmt: ## format the Rust code
 fuzz: ## fuzz each target for FUZZ_SECONDS (60)
 	@scripts/fuzz
 
-sim: ## long runs of the deterministic simulator (ARGS go to it), property tests, deliveries in virtual time
+sim: ## long runs of the deterministic simulator (ARGS go to it), then property tests of the rules
 	cargo run --release -p tavern-sim -- --runs 20000 $(ARGS)
 	PROPTEST_CASES=20000 cargo test --release -p tavern-domain
-	TAVERN_DELIVERY_SEEDS=5000 cargo test --release -p tavern-hub --test deliveries
 
 mutants: ## change the rules one expression at a time and check that a test notices; ARGS: a smaller sample, e.g. 0/40
 	@scripts/mutants $(ARGS)

@@ -9,10 +9,10 @@ use tavern_domain::topic::SubscriptionMarks;
 use tavern_domain::{Epoch, Time};
 use tavern_hub::topics::delivery::{AttemptRequest, DeliveryNotice, DeliverySettings, DeliveryWorker};
 use tavern_hub::{Node, RandomSource, Settings};
-use tavern_store::memory::{Faults, MemoryEngine, MemoryStore, MessageFault, WorkFault, WorkOutcome as Fate};
+use tavern_store::memory::{Faults, MemoryEngine, MemoryStore, MessageFault, WorkFault};
 use tavern_store::{
-    AnswerReceiver, Append, BusPacket, Clock, CloseProof, Commit, Deadline, Document, DocumentKey, Found,
-    ManualClock, NodeChange, Read, Row, Store, StoreAnswer, Ticket, Work, Writer,
+    AnswerReceiver, Append, BusPacket, Clock, Commit, Deadline, Document, DocumentKey, Found, ManualClock,
+    NodeChange, Read, Row, Store, StoreAnswer, Ticket, Work,
 };
 use tavern_wire::json::event::{BatchFormat, stored};
 use tavern_wire::record::{self, SubscriptionSettings};
@@ -35,23 +35,16 @@ impl AnswerReceiver for Answers {
     }
 }
 
-/// The store's luck: every so many works it fails before or after the commit.
-struct Luck {
-    rng: SequentialRandom,
-    unlucky: bool,
-}
+/// Nothing goes wrong in the store.
+struct NoFaults;
 
-impl Faults for Luck {
+impl Faults for NoFaults {
     fn message(&mut self, _: &str, _: &str, _: &BusPacket) -> MessageFault {
         MessageFault::once()
     }
 
     fn work(&mut self, _: &str, _: &Work) -> WorkFault {
-        match self.unlucky.then(|| self.rng.next() % 40) {
-            Some(0) => WorkFault { outcome: Fate::FailBefore, ..WorkFault::NONE },
-            Some(1) => WorkFault { outcome: Fate::FailAfter, ..WorkFault::NONE },
-            _ => WorkFault::NONE,
-        }
+        WorkFault::NONE
     }
 
     fn subscribe(&mut self, _: &str) -> Option<u64> {
@@ -63,7 +56,6 @@ pub struct TestNode {
     pub worker: DeliveryWorker,
     store: Arc<MemoryStore>,
     answers: Arc<Answers>,
-    writer: Writer,
 }
 
 /// What an endpoint does with a post.
@@ -71,8 +63,8 @@ pub struct TestNode {
 pub enum Temper {
     Good,
     Bad,
-    /// Of everything something.
-    Moody,
+    /// It takes all but the last event, and takes its time.
+    Partly,
 }
 
 /// The number of a batch, the numbers of its events, its bytes.
@@ -100,12 +92,9 @@ pub struct World {
 }
 
 impl World {
-    pub fn new(seed: u128, nodes: usize, unlucky: bool, temper: Temper) -> World {
+    pub fn new(seed: u128, nodes: usize, temper: Temper) -> World {
         let clock = Arc::new(ManualClock::at(Time(1_000_000)));
-        let hall = MemoryEngine::stepped(
-            clock.clone(),
-            Box::new(Luck { rng: SequentialRandom::new(seed), unlucky }),
-        );
+        let hall = MemoryEngine::stepped(clock.clone(), Box::new(NoFaults));
         let told = Arc::new(Answers::default());
         let teller = hall.store("teller", told.clone());
         let mut world = World {
@@ -174,21 +163,7 @@ impl World {
         node.set_other_nodes(others.map(|other| format!("n{other}").into()).collect());
         let seed = self.rng.next();
         let worker = DeliveryWorker::new(node, SETTINGS, Box::new(SequentialRandom::new(seed)), self.now());
-        TestNode { worker, store, answers, writer: Writer::new(&name, epoch) }
-    }
-
-    /// Ends without a word; the others notice, and it begins again.
-    pub fn crash(&mut self, at: usize) {
-        let Some(node) = self.nodes[at].take() else { return };
-        self.flights.retain(|(_, of, ..)| *of != at);
-        self.asleep[at] = Time(0);
-        let close = NodeChange::Close { node: node.writer, proof: CloseProof::ProcessGone };
-        let (teller, told) = (self.teller.clone(), self.told.clone());
-        self.commit(&teller, &told, &Commit { node: Some(close), ..Commit::default() });
-        let now = self.now();
-        self.nodes.iter_mut().flatten().for_each(|node| node.worker.look_all(now));
-        let node = self.open(at);
-        self.nodes[at] = Some(node);
+        TestNode { worker, store, answers }
     }
 
     pub fn subscribe(&mut self, name: &str, topics: &[&str], concurrency: u32) {
@@ -291,24 +266,32 @@ impl World {
 
     fn receive(&mut self, at: usize, post: AttemptRequest) {
         let name = post.subscription.name.clone();
-        let temper = match self.temper {
-            Temper::Good => 0,
-            Temper::Bad => 90,
-            Temper::Moody => self.rng.next() % 100,
+        let mut seqs: Vec<u64> = post.events.iter().map(|event| event.seq()).collect();
+        let (hang, reply) = match self.temper {
+            Temper::Good => (1, DeliveryOutcome::Delivered.into()),
+            Temper::Bad => {
+                seqs.clear();
+                (1 + (self.rng.next() % 3_000) as u64, DeliveryOutcome::Failed.into())
+            }
+            Temper::Partly => {
+                let last = seqs.pop().unwrap_or(0);
+                // Events are called by the numbers that they were published with, from 0 on.
+                (1_000, EndpointReply::partly(vec![(last - 1).to_string()]))
+            }
         };
-        let (gets, reply) = match temper {
-            0..60 => (true, DeliveryOutcome::Delivered.into()),
-            // It was taken, and the answer is lost.
-            60..70 => (true, DeliveryOutcome::Failed.into()),
-            70..80 => (false, EndpointReply::throttled(Some(500))),
-            _ => (false, DeliveryOutcome::Failed.into()),
-        };
-        if gets {
-            let seqs = post.events.iter().map(|event| event.seq()).collect();
+        if !seqs.is_empty() {
             self.got.entry(name.clone()).or_default().push((post.batch, seqs, post.body()));
         }
-        let hang = if temper == 0 { 1 } else { 1 + (self.rng.next() % 3_000) as u64 };
         self.flights.push((self.now() + hang, at, name, post.batch, reply));
+    }
+
+    /// The progress of a subscription is written once more, as it is, by somebody else.
+    pub fn touch(&mut self, name: &str) {
+        let key = DocumentKey::new(record::DELIVERY, name);
+        let Found::Document(Some(found)) = self.hall.peek(Read::Document(key)) else { panic!("no progress") };
+        let (teller, told) = (self.teller.clone(), self.told.clone());
+        let puts = vec![Row::Document(found.row)];
+        self.commit(&teller, &told, &Commit { puts, ..Commit::default() });
     }
 
     /// The deadlines of deliveries that are due by now.

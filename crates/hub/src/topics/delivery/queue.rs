@@ -10,7 +10,7 @@ use super::shared::{DeliveryRequest, DeliveryShared};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tavern_domain::Time;
-use tavern_domain::delivery::{Delivery, DeliveryEffect, DeliveryInput, EndpointReply};
+use tavern_domain::delivery::{Delivery, DeliveryEffect, DeliveryInput, DeliveryOutcome, EndpointReply};
 use tavern_store::{Commit, Deadline, Document, DocumentKey, Expect, Read, StoreError, Versioned, Work};
 use tavern_wire::record::{self, SubscriptionSettings};
 
@@ -379,6 +379,17 @@ impl DeliveryQueue {
         }
     }
 
+    /// A post that began before this machine was made: its events are not here. What a reply says of single events could
+    /// not be carried out, and a dead letter would be empty; the batch is sent again.
+    fn is_unusable(&self, batch: u64, reply: &EndpointReply<String>) -> bool {
+        let DeliveryState::Active(active) = &self.state else { return false };
+        let of_events = matches!(
+            reply.outcome,
+            DeliveryOutcome::Partly | DeliveryOutcome::TooLarge | DeliveryOutcome::Refused
+        );
+        of_events && active.machine.batch(batch).is_some_and(|sent| active.entries(sent).is_none())
+    }
+
     /// The endpoint has replied to a post.
     pub fn posted(
         &mut self,
@@ -396,6 +407,7 @@ impl DeliveryQueue {
 
     fn settle(&mut self, shared: &mut DeliveryShared, now: Time, batch: u64, reply: EndpointReply<String>) {
         let roll = shared.roll();
+        let reply = if self.is_unusable(batch, &reply) { DeliveryOutcome::Failed.into() } else { reply };
         if !reply.is_taken() {
             // It will be tried again.
             self.posts.remove(&batch);
