@@ -104,6 +104,21 @@ impl SimFaults {
         state.decide(subject, random) == "yes"
     }
 
+    /// How an endpoint responds to a post, and after how long; it misbehaves in this percentage of cases. None: it
+    /// accepts at once.
+    pub fn endpoint(&self, subscription: &str, percent: usize) -> Option<(String, u64)> {
+        let random = |rng: &mut Rng| {
+            if rng.below(100) >= percent {
+                return String::new();
+            }
+            let what = ["slow", "lost", "throttled", "fails", "partly"][rng.below(5)];
+            format!("{what} {}", rng.below(3_000))
+        };
+        let fate = self.state().decide(|| format!("post {subscription}"), random);
+        let (what, ms) = fate.split_once(' ')?;
+        Some((what.to_owned(), ms.parse().ok()?))
+    }
+
     /// How long a message takes from one shard of a node to another.
     pub fn shard_delay(&self, node: &str, from: usize, to: usize, most_ms: u64) -> u64 {
         if most_ms == 0 {

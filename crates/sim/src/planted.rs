@@ -53,6 +53,18 @@ pub enum PlantedFault {
     /// The time a user was last seen is not stored.
     LostLastSeen,
 
+    // Topics.
+    /// An event is answered and not written.
+    LostAppend,
+    /// The id of an event is forgotten: what is repeated is taken for new.
+    ForgottenId,
+    /// TransactionProgress of a delivery is not written down.
+    LostProgress,
+    /// A refused event is not kept.
+    LostDeadLetter,
+    /// Two workers may have one subscription.
+    NoDeliveryLease,
+
     // Presence.
     /// Presence changes are lost on the bus, and nothing is compared with the store.
     NoResync,
@@ -132,6 +144,14 @@ impl PlantedFault {
         PlantedFault::ForgottenRequest,
         PlantedFault::LostAnswer,
         PlantedFault::NoResync,
+    ];
+    pub const TOPICS: &[PlantedFault] = &[
+        PlantedFault::LostAppend,
+        PlantedFault::ForgottenId,
+        PlantedFault::LostProgress,
+        PlantedFault::LostDeadLetter,
+        PlantedFault::NoDeliveryLease,
+        PlantedFault::LostAnswer,
     ];
     pub const PRESENCE: &[PlantedFault] = &[
         PlantedFault::NoResync,

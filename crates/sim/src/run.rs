@@ -141,6 +141,8 @@ impl Run {
     }
 
     fn report(mut self, outcome: Outcome) -> Report {
+        // Also what was decided since the last action.
+        self.keep_fates();
         self.counts.extend(self.workload.counts());
         self.counts.insert("commits", self.cluster.commits());
         self.counts.insert("new epochs", self.cluster.new_epochs as u64);

@@ -106,6 +106,24 @@ fn presence_keeps_its_promises() {
 }
 
 #[test]
+fn topics_keep_their_promises() {
+    let least = [
+        ("events accepted", 2_000),
+        ("events delivered", 4_000),
+        ("events known before", 200),
+        ("batches repeated", 100),
+        ("dead letters", 200),
+        ("foreign keys refused", 30),
+        ("posts", 5_000),
+        ("crashes", 20),
+        ("stops", 10),
+        ("sleeps", 20),
+        ("cuts", 10),
+    ];
+    campaign(Name::Topics, 40, &least);
+}
+
+#[test]
 fn equal_seeds_give_equal_runs() {
     for workload in Name::ALL {
         for seed in [3, 77] {

@@ -39,6 +39,11 @@ fn planted_faults_of_people_are_found() {
 }
 
 #[test]
+fn planted_faults_of_topics_are_found() {
+    find(Name::Topics, Name::Topics.planted());
+}
+
+#[test]
 fn planted_faults_of_presence_are_found() {
     let (half, _) = Name::Presence.planted().split_at(Name::Presence.planted().len() / 2);
     find(Name::Presence, half);

@@ -1,5 +1,6 @@
 //! One node: a name under which processes start and end, and the hub of the process that runs.
 
+use super::delivery::SimDelivery;
 use super::port::{Asker, Port};
 use super::process::{Starting, Stopping};
 use super::socket::ConnectionId;
@@ -8,6 +9,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use tavern_domain::rights::Rights;
 use tavern_domain::{Identity, Scopes, SessionKey, Time};
+use tavern_hub::topics::delivery::DeliverySettings;
 use tavern_hub::{
     ChannelUpdate, Liveness, LivenessRules, Node as HubNode, Settings, Shard, TokenVerifier, UserNotice,
 };
@@ -57,6 +59,7 @@ pub struct Running {
     /// They were offered to the living nodes.
     pub offered: bool,
     pub adoption: super::adoption::SimAdoption,
+    pub delivery: Option<SimDelivery>,
 }
 
 /// A message from one shard to another.
@@ -136,9 +139,10 @@ impl SimNode {
             return None;
         }
         let shards = running.shards.iter().filter_map(Shard::next_wake).map(|due| self.global(due));
+        let delivery = running.delivery.iter().map(|delivery| self.global(delivery.worker.next_wake()));
         let mail = running.mail.iter().filter_map(|mail| mail.front().map(|(due, _)| *due));
         let own = [Some(running.liveness.next_wake()), running.leaves_by, running.adoption.next_wake()];
-        shards.chain(mail).chain(own.into_iter().flatten()).min()
+        shards.chain(mail).chain(delivery).chain(own.into_iter().flatten()).min()
     }
 }
 
@@ -156,7 +160,7 @@ impl Running {
         engine: &Arc<MemoryEngine>,
         rng: &mut Rng,
         (now, local): (Time, Time),
-        rules: LivenessRules,
+        (rules, deliveries): (LivenessRules, Option<DeliverySettings>),
     ) -> Running {
         let count = settings.shards;
         let hub = HubNode::new(settings, Box::new(Tokens));
@@ -164,6 +168,8 @@ impl Running {
         hub.bus_interests.set_bus(bus.clone());
         let shards =
             (0..count).map(|index| Shard::new(hub.clone(), index, Box::new(rng.fork()), local)).collect();
+        let delivery =
+            deliveries.map(|settings| SimDelivery::new(&hub, settings, Box::new(rng.fork()), local));
         Running {
             liveness: Liveness::new(hub.clone(), rules, now),
             shards,
@@ -177,6 +183,7 @@ impl Running {
             leaves_by: None,
             offered: false,
             adoption: super::adoption::SimAdoption::default(),
+            delivery,
         }
     }
 

@@ -14,6 +14,7 @@ pub enum Asker {
     Shard(usize),
     Liveness,
     Adoption,
+    SimDelivery,
     /// The process itself: it starts or stops.
     Process,
 }

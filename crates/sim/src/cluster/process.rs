@@ -67,13 +67,16 @@ impl Cluster {
     pub fn stop(&mut self, at: usize) {
         // Messages between shards are delivered before anything is packed.
         self.deliver_all_mail(at);
-        let by = self.now + self.rules.drain_ms / 3 * 2;
+        let (by, local) = (self.now + self.rules.drain_ms / 3 * 2, self.nodes[at].local(self.now));
         let moves = self.moves;
         let Some(running) = self.nodes[at].running() else { return };
         if !moves {
             return pack(self, at);
         }
         running.leaves_by = Some(by);
+        if let Some(delivery) = &mut running.delivery {
+            delivery.worker.stop(local);
+        }
         running.ask(Work::Read(Read::Nodes { after: None, limit: PAGE }));
     }
 
@@ -86,8 +89,12 @@ impl Cluster {
 
     /// A process that slept continues: first it learns which connections closed.
     pub fn wake(&mut self, at: usize) {
+        let local = self.nodes[at].local(self.now);
         let Some(running) = self.nodes[at].running().filter(|running| running.asleep) else { return };
         running.asleep = false;
+        if let Some(delivery) = &mut running.delivery {
+            delivery.take_answers(local);
+        }
         for id in std::mem::take(&mut running.gone) {
             self.detach(id);
             self.sockets.remove(&id);
@@ -154,8 +161,9 @@ pub(super) fn open(cluster: &mut Cluster, at: usize) {
     let node = &cluster.nodes[at];
     let settings = Settings { epoch, ..settings };
     let times = (cluster.now, node.local(cluster.now));
+    let rules = (cluster.rules, cluster.deliveries);
     let mut running =
-        Running::new(&node.name, settings, port, &cluster.engine, &mut cluster.rng, times, cluster.rules);
+        Running::new(&node.name, settings, port, &cluster.engine, &mut cluster.rng, times, rules);
     if cluster.moves {
         running.hub.listen();
     }
@@ -218,7 +226,8 @@ pub(super) fn continue_leaving(cluster: &mut Cluster, at: usize) {
     let Some(running) = cluster.nodes[at].awake() else { return };
     let Some(by) = running.leaves_by else { return };
     let left: usize = running.shards.iter().map(|shard| shard.in_transit()).sum();
-    if now >= by || (left == 0 && running.adoption.is_idle() && running.offered) {
+    let delivers = running.delivery.as_ref().is_some_and(|delivery| !delivery.worker.is_at_rest());
+    if now >= by || (left == 0 && running.adoption.is_idle() && running.offered && !delivers) {
         pack(cluster, at);
     }
 }

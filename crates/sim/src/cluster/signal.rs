@@ -4,6 +4,7 @@ use super::socket::ConnectionId;
 use serde_json::Value;
 use tavern_domain::{ClientId, Time};
 use tavern_hub::CloseReason;
+use tavern_hub::topics::delivery::AttemptRequest;
 
 #[derive(Clone, Debug)]
 pub enum Signal {
@@ -25,6 +26,17 @@ pub enum Signal {
     Ordered {
         number: u64,
         reply: Result<Value, String>,
+    },
+    /// The reply to a publisher: whether its event was a duplicate, or an error code. A process that ends sends none.
+    Published {
+        number: u64,
+        reply: Result<bool, String>,
+    },
+    /// A process posts a batch to an endpoint and waits for the response.
+    Posted {
+        node: usize,
+        process: u64,
+        post: Box<AttemptRequest>,
     },
     /// The connection is closed, by either side. Its answers will not arrive any more.
     Closed {

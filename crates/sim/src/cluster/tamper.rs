@@ -10,8 +10,8 @@ use tavern_domain::{Channel, Time};
 use tavern_hub::{LivenessTask, Node as HubNode};
 use tavern_store::memory::MemoryEngine;
 use tavern_store::{
-    BusPacket, Commit, Expect, Found, PresenceRow, Read, Receipt, Row, RowKey, RowKind, SessionBody,
-    StoreAnswer, StoreError, Work, Writer,
+    Appended, BusPacket, Commit, Expect, Found, PresenceRow, Read, Receipt, Row, RowKey, RowKind,
+    SessionBody, StoreAnswer, StoreError, Work, Writer,
 };
 use tavern_wire::bus::{BusMessage, presence};
 use tavern_wire::record;
@@ -118,6 +118,20 @@ pub fn commit(
         Some(PlantedFault::LostLastSeen) if !commit.seen.is_empty() => {
             planted.strike();
             commit.seen.clear();
+        }
+        Some(PlantedFault::LostAppend) if !commit.appends.is_empty() => {
+            if planted.strikes(PlantedFault::LostAppend, 10) {
+                let appended = Appended { position: 1, count: 1, duplicate: false };
+                let appended = vec![appended; commit.appends.len()];
+                let receipt = Receipt { time: now, appended, ..Receipt::default() };
+                return Err(Box::new(StoreAnswer::Committed(receipt)));
+            }
+        }
+        Some(PlantedFault::ForgottenId) => {
+            for append in &mut commit.appends {
+                planted.strike();
+                append.id = append.id.as_ref().map(|id| format!("{id}-{}", planted.rng.number()).into());
+            }
         }
         Some(PlantedFault::EarlyReply)
             if is_arrival(&commit) && planted.strikes(PlantedFault::EarlyReply, 10) =>
@@ -316,6 +330,28 @@ fn false_takeover(
 fn is_open(engine: &MemoryEngine, writer: &Writer) -> bool {
     let Found::Nodes(page) = engine.peek(Read::Nodes { after: None, limit: 1000 }) else { return false };
     page.rows.iter().any(|node| node.writer == *writer && node.closed_at.is_none())
+}
+
+/// A commit of a delivery worker on its way to the store.
+pub fn delivery_commit(planted: &mut Planted, commit: &mut Commit) {
+    match planted.fault() {
+        Some(PlantedFault::LostProgress) => {
+            let progress = puts_document(commit, record::DELIVERY);
+            if progress && planted.strikes(PlantedFault::LostProgress, 30) {
+                commit.puts.retain(|row| !is_document(row, record::DELIVERY));
+            }
+        }
+        Some(PlantedFault::LostDeadLetter) if puts_document(commit, record::DEAD) => {
+            planted.strike();
+            commit.puts.retain(|row| !is_document(row, record::DEAD));
+        }
+        Some(PlantedFault::NoDeliveryLease) => {
+            planted.strike();
+            (commit.writer, commit.expects) = (None, Vec::new());
+            commit.takes.clear();
+        }
+        _ => {}
+    }
 }
 
 /// Messages between shards, when one was added.

@@ -11,6 +11,7 @@ use super::tamper;
 use std::sync::Arc;
 use tavern_domain::Time;
 use tavern_hub::node::registry::shards_of;
+use tavern_hub::topics::delivery::DELIVERY;
 use tavern_hub::{Effects, LivenessTask, ReceivedMessage, ServiceCommand, ShardEvent, ShardMessage};
 use tavern_store::{BusLoss, BusPacket, Ticket, Work};
 
@@ -63,6 +64,11 @@ impl Cluster {
                     running.shards[shard].handle(local, ShardEvent::Answer(ticket, answer));
                 }
                 Asker::Liveness => running.liveness.answered(now, ticket, answer),
+                Asker::SimDelivery => {
+                    if let Some(delivery) = &mut running.delivery {
+                        delivery.worker.answered(local, ticket, answer);
+                    }
+                }
                 Asker::Adoption => adoption::adoption_answered(self, at, ticket, answer),
                 Asker::Process => process::process_answered(self, at, answer),
             }
@@ -121,6 +127,11 @@ impl Cluster {
                 Some(ReceivedMessage::Session { shard, from, request }) if moves => {
                     shards[shard].handle(local, ShardEvent::Migration { from, request });
                 }
+                Some(ReceivedMessage::Subscription(name)) => {
+                    if let Some(delivery) = &mut running.delivery {
+                        delivery.worker.nudged(local, &name);
+                    }
+                }
                 Some(ReceivedMessage::NodeLeft) if moves => adoption::look_for_sessions(self, at),
                 _ => {}
             }
@@ -145,6 +156,9 @@ impl Cluster {
                 shard.wake(local);
             }
         }
+        if let Some(delivery) = &mut running.delivery {
+            delivery.wake(&running.hub, local);
+        }
         running.liveness.wake(now);
         if running.adoption.next_wake().is_some_and(|due| due <= now) {
             adoption::look_for_sessions(self, at);
@@ -160,7 +174,7 @@ impl Cluster {
             return;
         }
         loop {
-            let mut quiet = self.carry_out_tasks(at);
+            let mut quiet = self.carry_out_tasks(at) & self.carry_out_delivery(at);
             for shard in 0..self.nodes[at].shards {
                 quiet &= self.carry_out_shard(at, shard);
             }
@@ -180,10 +194,8 @@ impl Cluster {
         }
         mail.extend(effects.channel_updates.drain(..).map(|(to, told)| (to, Mail::Presence(told))));
         mail.extend(effects.user_updates.drain(..).map(|(to, told)| (to, Mail::Status(told))));
-        let Effects {
-            dirty, closes, bus_messages: abroad, work, ready, topics, service_replies: orders, ..
-        } = effects;
-        topics.clear();
+        let Effects { dirty, closes, bus_messages: abroad, work, ready, service_replies: orders, .. } =
+            effects;
         for (number, reply) in orders.drain(..) {
             let reply = match reply {
                 Ok(body) => serde_json::from_slice(&body).map_err(|error| error.to_string()),
@@ -258,6 +270,11 @@ impl Cluster {
                     shards
                         .iter_mut()
                         .for_each(|shard| shard.handle(local, ShardEvent::Liveness(LivenessTask::Announce)));
+                }
+                LivenessTask::Overdue(deadline) if &*deadline.kind == DELIVERY => {
+                    if let Some(delivery) = &mut running.delivery {
+                        delivery.worker.overdue(local, &deadline);
+                    }
                 }
                 // Any one shard does the rest.
                 task => shards[0].handle(local, ShardEvent::Liveness(task)),

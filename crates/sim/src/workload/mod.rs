@@ -9,6 +9,7 @@ pub mod parties;
 pub mod people;
 pub mod presence;
 mod promise;
+pub mod topics;
 mod view;
 
 use crate::cluster::{Cluster, Setup, Signal};
@@ -96,10 +97,12 @@ pub enum Name {
     Parties,
     People,
     Presence,
+    Topics,
 }
 
 impl Name {
-    pub const ALL: &[Name] = &[Name::Messages, Name::Migration, Name::Parties, Name::People, Name::Presence];
+    pub const ALL: &[Name] =
+        &[Name::Messages, Name::Migration, Name::Parties, Name::People, Name::Presence, Name::Topics];
 
     pub fn text(self) -> &'static str {
         match self {
@@ -108,6 +111,7 @@ impl Name {
             Name::Parties => "parties",
             Name::People => "people",
             Name::Presence => "presence",
+            Name::Topics => "topics",
         }
     }
 
@@ -123,6 +127,7 @@ impl Name {
             Name::Parties => parties::STEPS,
             Name::People => people::STEPS,
             Name::Presence => presence::STEPS,
+            Name::Topics => topics::STEPS,
         }
     }
 
@@ -134,6 +139,7 @@ impl Name {
             Name::Parties => PlantedFault::PARTIES,
             Name::People => PlantedFault::PEOPLE,
             Name::Presence => PlantedFault::PRESENCE,
+            Name::Topics => PlantedFault::TOPICS,
         }
     }
 
@@ -145,6 +151,7 @@ impl Name {
             Name::Parties => Box::new(parties::PartiesWorkload::new(shards, rng)),
             Name::People => Box::new(people::PeopleWorkload::new(shards, rng)),
             Name::Presence => Box::new(presence::PresenceWorkload::new(shards, rng)),
+            Name::Topics => Box::new(topics::TopicsWorkload::new(shards, rng)),
         }
     }
 }

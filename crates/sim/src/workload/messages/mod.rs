@@ -149,6 +149,7 @@ impl Workload for MessagesWorkload {
                 rules: RULES,
                 moves: false,
                 ordered_channels: true,
+                deliveries: None,
                 shard_delay_ms: 8,
             },
             trouble: Trouble {

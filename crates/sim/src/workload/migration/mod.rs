@@ -150,6 +150,7 @@ impl Workload for MigrationWorkload {
                 rules: RULES,
                 moves: true,
                 ordered_channels: true,
+                deliveries: None,
                 shard_delay_ms: 3,
             },
             trouble: Trouble {

@@ -193,6 +193,7 @@ impl Workload for PartiesWorkload {
                 rules: RULES,
                 moves: true,
                 ordered_channels: true,
+                deliveries: None,
                 shard_delay_ms: 0,
             },
             trouble: Trouble {

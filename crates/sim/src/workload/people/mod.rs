@@ -153,6 +153,7 @@ impl Workload for PeopleWorkload {
                 rules: RULES,
                 moves: true,
                 ordered_channels: true,
+                deliveries: None,
                 shard_delay_ms: 0,
             },
             trouble: Trouble {

@@ -110,6 +110,7 @@ impl Workload for PresenceWorkload {
                 rules: RULES,
                 moves: false,
                 ordered_channels: false,
+                deliveries: None,
                 shard_delay_ms: 0,
             },
             trouble: Trouble {
@@ -246,7 +247,9 @@ impl Workload for PresenceWorkload {
             }
             Signal::Adopted { .. } | Signal::Ended { .. } | Signal::Disturbed => Ok(()),
             Signal::Polled { .. } | Signal::PollUnknown { .. } => Err("no client polls here".into()),
-            Signal::Ordered { .. } => Err("there is no service here".into()),
+            Signal::Ordered { .. } | Signal::Published { .. } | Signal::Posted { .. } => {
+                Err("there is no service here".into())
+            }
             Signal::Broken(error) => Err(error),
         }
     }
