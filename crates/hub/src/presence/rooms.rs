@@ -205,8 +205,11 @@ impl Rooms {
                 }
                 self.send_updates(core, &channel);
             }
-            // It was read again for watchers that left meanwhile.
-            None if !is_watched(core, &channel) && !self.early_interest.contains_key(&channel) => return,
+            // It was read for watchers that left meanwhile, and updates may have been missed: later watchers start again.
+            None if !is_watched(core, &channel) && !self.early_interest.contains_key(&channel) => {
+                reading.claims.into_iter().for_each(|claim| core.finish(claim, Ok(Vec::new())));
+                return;
+            }
             None => {
                 let watched = self.watched(core, &channel, Room::new(reading.snapshot));
                 let base = watched.base();

@@ -119,13 +119,13 @@ pub fn commit(
             planted.strike();
             commit.seen.clear();
         }
-        Some(PlantedFault::LostAppend) if !commit.appends.is_empty() => {
-            if planted.strikes(PlantedFault::LostAppend, 10) {
-                let appended = Appended { position: 1, count: 1, duplicate: false };
-                let appended = vec![appended; commit.appends.len()];
-                let receipt = Receipt { time: now, appended, ..Receipt::default() };
-                return Err(Box::new(StoreAnswer::Committed(receipt)));
-            }
+        Some(PlantedFault::LostAppend)
+            if !commit.appends.is_empty() && planted.strikes(PlantedFault::LostAppend, 10) =>
+        {
+            let appended = Appended { position: 1, count: 1, duplicate: false };
+            let appended = vec![appended; commit.appends.len()];
+            let receipt = Receipt { time: now, appended, ..Receipt::default() };
+            return Err(Box::new(StoreAnswer::Committed(receipt)));
         }
         Some(PlantedFault::ForgottenId) => {
             for append in &mut commit.appends {

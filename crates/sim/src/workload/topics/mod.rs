@@ -115,11 +115,11 @@ impl TopicsWorkload {
             _ if endpoint.refuses(post) => DeliveryOutcome::Refused.into(),
             "partly" => {
                 endpoint.take(post, false).map_err(|error| format!("{name}: {error}"))?;
-                let last = post.events.iter().filter_map(|event| match event {
+                let mut ids = post.events.iter().rev().filter_map(|event| match event {
                     AttemptEntry::Event { entry, .. } => entry.id.as_deref().map(str::to_owned),
                     AttemptEntry::Gap { .. } => None,
                 });
-                EndpointReply::partly(last.last().into_iter().collect())
+                EndpointReply::partly(ids.next().into_iter().collect())
             }
             what => {
                 endpoint.take(post, true).map_err(|error| format!("{name}: {error}"))?;
