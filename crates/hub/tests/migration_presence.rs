@@ -241,10 +241,10 @@ fn session_that_moves_before_it_was_told_a_new_followee_is_told_on_the_new_node(
 
 #[test]
 fn watcher_who_waits_for_the_same_channel_as_a_session_that_does_not_come_is_answered() {
-    let mut scene = Scene::new();
+    let mut scene = MigrationFixture::new();
     let mut ann = scene.ann.clone();
-    scene.cluster.say(0, &mut ann, r#"{"op":"subscribe","channel":"game#A","presence":true}"#);
-    let (mut bob, _) = scene.cluster.node(1).membership("bob");
+    scene.cluster.send(0, &mut ann, r#"{"op":"subscribe","channel":"game#A","presence":true}"#);
+    let (mut bob, _) = scene.cluster.client(1, "bob");
     scene.cluster.set_work_fate(|node, work| {
         let slow = node == "two" && matches!(work, Work::Read(Read::Roster { .. }));
         WorkFault { before_ms: if slow { 7_000 } else { 0 }, ..WorkFault::NONE }
@@ -260,5 +260,5 @@ fn watcher_who_waits_for_the_same_channel_as_a_session_that_does_not_come_is_ans
     scene.cluster.live(7_500);
     let ready = std::mem::take(&mut scene.cluster.node(1).shards[0].effects.ready);
     assert!(ready.contains(&bob.link.id), "it can run again");
-    assert!(scene.cluster.say(1, &mut bob, watch)["ok"]["members"].is_object());
+    assert!(scene.cluster.send(1, &mut bob, watch)["ok"]["members"].is_object());
 }
