@@ -292,18 +292,18 @@ impl Drop for Event {
 mod tests {
     use super::*;
 
-    fn tail(words: Message) -> String {
+    fn tail(message: Message) -> String {
         let pool = Rc::new(EventMemory::default());
-        let event = Event::message(Arc::new(words), Time(1), SlowReader::Gap, &pool);
+        let event = Event::message(Arc::new(message), Time(1), SlowReader::Gap, &pool);
         String::from_utf8(event.json_tail().to_vec()).unwrap()
     }
 
     #[test]
     fn words_find_their_channel_and_payload_in_the_frame() {
         for payload in [&b""[..], b"x", b"{\"a\":1}", &[b'y'; 12_345]] {
-            let words = Message::new(Namespace::Channel, b"game#A", payload, false, None);
-            assert_eq!(words.channel(), b"game#A");
-            assert_eq!(words.payload(), payload);
+            let message = Message::new(Namespace::Channel, b"game#A", payload, false, None);
+            assert_eq!(message.channel(), b"game#A");
+            assert_eq!(message.payload(), payload);
         }
         let shard = Message::new(Namespace::Shard, b"", b"z", false, None);
         assert!(shard.frame().starts_with(b"*3\r\n$8\r\nsmessage\r\n$0\r\n\r\n"));
@@ -320,8 +320,8 @@ mod tests {
     #[test]
     fn the_pool_counts_an_event_once_and_until_its_last_reader_is_gone() {
         let pool = Rc::new(EventMemory::default());
-        let words = Arc::new(Message::new(Namespace::Channel, b"a", b"b", false, None));
-        let event = Event::message(words, Time(1), SlowReader::Gap, &pool);
+        let message = Arc::new(Message::new(Namespace::Channel, b"a", b"b", false, None));
+        let event = Event::message(message, Time(1), SlowReader::Gap, &pool);
         let other = event.clone();
         assert_eq!(pool.bytes(), event.size());
         drop(event);

@@ -1,4 +1,5 @@
-//! Two nodes on one bus: who hears whom, what a subscription waits for, what is let go, how a loss is told.
+//! Two nodes on one bus: who receives which messages, what a subscription waits for, when a name is released, how a
+//! loss is reported.
 
 #[allow(dead_code, reason = "each binary uses a part of it")]
 mod harness;
@@ -15,27 +16,31 @@ fn data(events: &[Value]) -> Vec<&Value> {
 }
 
 #[test]
-fn a_message_is_heard_on_both_nodes_with_its_author() {
+fn message_reaches_both_nodes_with_its_author() {
     let mut cluster = TestCluster::new(Some(0));
     let (mut ann, _) = cluster.client(0, "ann");
     let (mut bob, hello) = cluster.client(1, "bob");
     cluster.subscribe(0, &mut ann, r#""channel":"game#A""#);
     cluster.subscribe(1, &mut bob, r#""pattern":"game#*""#);
-    let said = cluster.node(1).send(&mut bob, r#"{"op":"publish","channel":"game#A","data":{"n":1}}"#);
-    assert_eq!(said["ok"]["receivers"], 1, "subscriptions on this node");
+    let reply = cluster.node(1).send(&mut bob, r#"{"op":"publish","channel":"game#A","data":{"n":1}}"#);
+    assert_eq!(reply["ok"]["receivers"], 1, "subscriptions on this node");
     cluster.settle();
-    let heard = cluster.node(0).events(&ann);
-    assert_eq!(heard[0]["from"], json!({"user": "bob", "client": hello["client"]}));
-    assert_eq!(data(&heard), [&json!({"n": 1})]);
+    let received = cluster.node(0).events(&ann);
+    assert_eq!(received[0]["from"], json!({"user": "bob", "client": hello["client"]}));
+    assert_eq!(data(&received), [&json!({"n": 1})]);
     assert_eq!(cluster.node(1).events(&bob).len(), 1, "once, and not again as an echo");
     cluster.node(0).publish("game#B", "plain");
     cluster.settle();
-    assert_eq!(data(&cluster.node(1).events(&bob)), [&json!("plain")], "nobody listens where it was said");
+    assert_eq!(
+        data(&cluster.node(1).events(&bob)),
+        [&json!("plain")],
+        "there is no listener where it was published"
+    );
     assert!(cluster.node(0).events(&ann).is_empty());
 }
 
 #[test]
-fn a_subscription_is_answered_when_the_bus_carries_it() {
+fn subscription_is_answered_when_the_bus_has_confirmed_it() {
     let mut cluster = TestCluster::new(Some(40));
     let (mut ann, _) = cluster.client(0, "ann");
     let (mut eve, _) = cluster.client(0, "eve");
@@ -58,7 +63,7 @@ fn a_subscription_is_answered_when_the_bus_carries_it() {
 }
 
 #[test]
-fn a_bus_that_refuses_is_told_to_who_waited() {
+fn refusal_of_the_bus_reaches_the_waiting_client() {
     let mut cluster = TestCluster::new(None);
     let (mut ann, _) = cluster.client(0, "ann");
     let reply = cluster.subscribe(0, &mut ann, r#""channel":"game#A""#);
@@ -69,7 +74,7 @@ fn a_bus_that_refuses_is_told_to_who_waited() {
 }
 
 #[test]
-fn a_name_lingers_and_is_let_go() {
+fn unused_name_is_kept_for_a_while_and_then_released() {
     let mut cluster = TestCluster::new(Some(0));
     let (mut ann, _) = cluster.client(0, "ann");
     let leave = r#"{"op":"unsubscribe","channel":"game#A"}"#;
@@ -88,14 +93,14 @@ fn a_name_lingers_and_is_let_go() {
         "back within the time: nothing to wait for"
     );
     cluster.pass(60_000);
-    assert!(carried(&mut cluster), "somebody listens");
+    assert!(carried(&mut cluster), "there is a listener");
     cluster.node(0).send(&mut ann, leave);
     cluster.pass(31_000);
-    assert!(!carried(&mut cluster), "let go");
+    assert!(!carried(&mut cluster), "released");
 }
 
 #[test]
-fn a_loss_is_told_to_those_it_concerns() {
+fn loss_is_reported_as_a_gap_to_its_subscribers() {
     let mut cluster = TestCluster::new(Some(0));
     let (mut ann, _) = cluster.client(0, "ann");
     let (mut eve, _) = cluster.client(0, "eve");
@@ -108,17 +113,17 @@ fn a_loss_is_told_to_those_it_concerns() {
     cluster.node(0).shards[0].core.subscribe(redis, Namespace::Pattern, b"game#*");
     cluster.node(1).publish("game#A", "\"lost\"");
     cluster.settle();
-    let heard = cluster.node(0).events(&ann);
-    assert_eq!(heard, [json!({"seq": 1, "event": "gap", "channel": "game#A"})]);
+    let received = cluster.node(0).events(&ann);
+    assert_eq!(received, [json!({"seq": 1, "event": "gap", "channel": "game#A"})]);
     assert!(cluster.node(0).events(&eve).is_empty());
-    assert_eq!(cluster.node(0).closes(), [(LinkId(99), CloseReason::SlowReader)], "it cannot be told");
+    assert_eq!(cluster.node(0).closes(), [(LinkId(99), CloseReason::SlowReader)], "it cannot receive a gap");
     let now = cluster.node(0).now;
     cluster.node(0).shards[0].handle(now, ShardEvent::BusLost(None));
     assert_eq!(cluster.node(0).events(&eve), [json!({"seq": 1, "event": "gap", "channel": "game#B"})]);
 }
 
 #[test]
-fn shard_channels_are_not_channels_on_other_nodes_either() {
+fn shard_channels_are_separate_on_other_nodes_too() {
     let mut cluster = TestCluster::new(Some(0));
     let (mut ann, _) = cluster.client(0, "ann");
     cluster.subscribe(0, &mut ann, r#""channel":"game#A""#);
@@ -140,7 +145,7 @@ fn shard_channels_are_not_channels_on_other_nodes_either() {
 }
 
 #[test]
-fn outsiders_do_not_speak_for_the_server() {
+fn messages_of_outsiders_are_not_taken_for_the_servers() {
     let mut cluster = TestCluster::new(Some(0));
     let (mut ann, _) = cluster.client(0, "ann");
     cluster.subscribe(0, &mut ann, r#""channel":"user#bob""#);

@@ -1,4 +1,4 @@
-//! Channels: who hears what, rights, the app's hook, words between shards.
+//! Channels: delivery, rights, the app's authorize hook, messages between shards.
 
 #[allow(dead_code, reason = "each binary uses a part of it")]
 mod harness;
@@ -12,7 +12,7 @@ fn node() -> TestNode {
 }
 
 #[test]
-fn a_session_that_matches_twice_hears_once_and_redis_twice() {
+fn session_that_matches_twice_gets_one_event_and_redis_two() {
     let mut node = node();
     let (mut ann, _) = node.client("ann");
     node.send(&mut ann, r#"{"op":"subscribe","channel":"game#A"}"#);
@@ -35,7 +35,7 @@ fn a_session_that_matches_twice_hears_once_and_redis_twice() {
 }
 
 #[test]
-fn names_outside_the_grammar_stay_with_redis() {
+fn names_outside_the_grammar_are_for_redis_only() {
     let mut node = node();
     let (mut ann, _) = node.client("ann");
     node.send(&mut ann, r#"{"op":"subscribe","pattern":"*"}"#);
@@ -45,7 +45,7 @@ fn names_outside_the_grammar_stay_with_redis() {
 }
 
 #[test]
-fn data_passes_through_byte_for_byte() {
+fn data_is_delivered_byte_for_byte() {
     let mut node = node();
     let (mut ann, hello) = node.client("ann");
     node.send(&mut ann, r#"{"op":"subscribe","channel":"game#A"}"#);
@@ -84,7 +84,7 @@ fn every_verb_needs_its_right() {
 }
 
 #[test]
-fn nobody_publishes_to_reserved_kinds() {
+fn publishing_to_reserved_kinds_is_refused() {
     let mut node = node();
     let (mut ann, _) = node.client("ann");
     for channel in ["user#ann", "party#1", "tavern", "tavern#x"] {
@@ -111,7 +111,7 @@ fn subscriptions_are_idempotent_and_bounded() {
 }
 
 #[test]
-fn a_message_that_is_too_large_is_refused() {
+fn too_large_message_is_refused() {
     let mut node = TestNode::new(Settings { message_bytes: 10, ..Settings::default() });
     let (mut ann, _) = node.client("ann");
     assert_eq!(code(&node.send(&mut ann, r#"{"op":"publish","channel":"a","data":"12345678"}"#)), "ok");
@@ -122,7 +122,7 @@ fn a_message_that_is_too_large_is_refused() {
 }
 
 #[test]
-fn the_app_may_put_a_spectator_elsewhere() {
+fn authorize_hook_may_substitute_a_channel() {
     let rules = AuthorizeRules { cache_ms: 5_000 };
     let mut node = TestNode::new(Settings { authorize: Some(rules), ..Settings::default() });
     let (mut ann, _) = node.client("ann:none=subscribe");
@@ -147,7 +147,7 @@ fn the_app_may_put_a_spectator_elsewhere() {
 }
 
 #[test]
-fn words_reach_listeners_of_the_other_shard_in_order() {
+fn messages_reach_listeners_of_the_other_shard_in_order() {
     let mut node = TestNode::new(Settings { shards: 2, ..Settings::default() });
     let mut ann = node.socket();
     for frame in [r#"{"op":"hello","token":"ann"}"#, r#"{"op":"subscribe","channel":"game#A"}"#] {
@@ -157,10 +157,10 @@ fn words_reach_listeners_of_the_other_shard_in_order() {
         assert_eq!(node.publish("game#A", &n.to_string()), 1);
     }
     assert_eq!(node.publish("game#B", "x"), 0);
-    let parcels = std::mem::take(&mut node.shards[0].core.effects.shard_messages[1]);
-    assert_eq!(parcels.len(), 3, "only what somebody there listens to");
-    for parcel in parcels {
-        node.shards[1].core.receive(node.now, parcel);
+    let messages = std::mem::take(&mut node.shards[0].core.effects.shard_messages[1]);
+    assert_eq!(messages.len(), 3, "only messages with a listener there");
+    for message in messages {
+        node.shards[1].core.receive(node.now, message);
     }
     let mut scratch = Scratch::default();
     scratch.fill(&mut node.shards[1].core, ann.listener.unwrap(), ann.link.id, usize::MAX);
@@ -169,7 +169,7 @@ fn words_reach_listeners_of_the_other_shard_in_order() {
 }
 
 #[test]
-fn a_redis_connection_that_never_reads_is_closed() {
+fn redis_connection_that_never_reads_is_closed() {
     let mut node = TestNode::new(Settings { redis_pending_bytes: 5_000, ..Settings::default() });
     let redis = tavern_hub::core::redis::open(
         &mut node.shards[0].core,

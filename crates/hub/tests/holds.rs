@@ -1,4 +1,4 @@
-//! What apps say about users, over two nodes in virtual time: riding on the clients of another channel, and times.
+//! Holds of apps, over two nodes in virtual time: with a carrier channel, and with a time.
 
 #[allow(dead_code, reason = "each binary uses a part of it")]
 mod harness;
@@ -39,7 +39,7 @@ impl HoldFixture {
         assert_eq!(code(&reply), "ok", "{op} {channel}: {reply}");
     }
 
-    /// Gives an order to a node, and waits for it.
+    /// Sends a service command to a node, and waits for its reply.
     fn order(&mut self, at: usize, order: ServiceCommand) -> String {
         self.orders += 1;
         let number = self.orders;
@@ -68,8 +68,8 @@ impl HoldFixture {
     #[track_caller]
     fn check(&mut self, expected: &str) {
         let watcher = self.watcher.clone();
-        let told: Vec<String> = self.cluster.node(1).events(&watcher).iter().map(words).collect();
-        assert_eq!(told.join("; "), expected);
+        let received: Vec<String> = self.cluster.node(1).events(&watcher).iter().map(words).collect();
+        assert_eq!(received.join("; "), expected);
     }
 
     fn lose(&mut self, at: usize, caller: &Caller) {
@@ -90,7 +90,7 @@ fn words(event: &Value) -> String {
 const CAME: &str = "user_online ann; client_online ann";
 
 #[test]
-fn somebody_rides_on_the_clients_of_another_channel() {
+fn hold_follows_the_clients_of_its_carrier() {
     let mut scene = HoldFixture::new();
     let mut ann = scene.client(0, "ann");
     scene.hold(1, Some("game#G"), None);
@@ -122,7 +122,7 @@ fn somebody_rides_on_the_clients_of_another_channel() {
 }
 
 #[test]
-fn who_is_put_in_while_he_is_there_comes_at_once_with_all_of_his_clients() {
+fn user_held_while_online_is_present_at_once_with_all_clients() {
     let mut scene = HoldFixture::new();
     let (_one, two) = (scene.client(0, "ann"), scene.client(1, "ann"));
     scene.hold(0, None, None);
@@ -135,7 +135,7 @@ fn who_is_put_in_while_he_is_there_comes_at_once_with_all_of_his_clients() {
 }
 
 #[test]
-fn a_tab_that_dies_and_comes_back_is_in_the_game_again() {
+fn reconnecting_client_is_in_the_held_channel_again() {
     let mut scene = HoldFixture::new();
     let mut ann = scene.client(0, "ann");
     scene.say(0, &mut ann, "join", "game#G");
@@ -154,7 +154,7 @@ fn a_tab_that_dies_and_comes_back_is_in_the_game_again() {
 }
 
 #[test]
-fn a_time_holds_somebody_without_a_client_and_ends() {
+fn timed_hold_without_a_client_ends_at_its_time() {
     let mut scene = HoldFixture::new();
     scene.hold(0, None, Some(5_000));
     scene.check(CAME);
@@ -176,7 +176,7 @@ fn a_time_holds_somebody_without_a_client_and_ends() {
 }
 
 #[test]
-fn a_ride_with_a_time_ends_at_that_time() {
+fn hold_with_carrier_and_time_ends_at_that_time() {
     let mut scene = HoldFixture::new();
     let mut ann = scene.client(0, "ann");
     scene.say(0, &mut ann, "join", "game#G");
@@ -190,7 +190,7 @@ fn a_ride_with_a_time_ends_at_that_time() {
 }
 
 #[test]
-fn who_is_taken_out_does_not_come_back_by_himself() {
+fn removed_user_does_not_rejoin() {
     let mut scene = HoldFixture::new();
     let mut ann = scene.client(0, "ann");
     scene.say(0, &mut ann, "join", "active#G");
@@ -206,7 +206,7 @@ fn who_is_taken_out_does_not_come_back_by_himself() {
 }
 
 #[test]
-fn what_cannot_be_is_refused() {
+fn invalid_holds_are_refused() {
     let mut scene = HoldFixture::new();
     let mut check = |channel: &str, user: &str, with: Option<&str>, expected: &str| {
         let (channel, user) = (channel.into(), user.into());

@@ -180,10 +180,10 @@ fn change(hall: &Arc<MemoryEngine>, change: NodeChange) {
     assert!(matches!(answer, StoreAnswer::Committed(_)), "{answer:?}");
 }
 
-fn put(hall: &Arc<MemoryEngine>, user: &str, home: &Writer) {
+fn put(hall: &Arc<MemoryEngine>, user: &str, writer: &Writer) {
     let client = ChannelClient {
         client: ClientId::from_random(1),
-        node: NodeEpoch::from(home),
+        node: NodeEpoch::from(writer),
         state: None,
         since: Time(7),
         lost: None,

@@ -25,9 +25,9 @@ fn session_moves_to_the_node_where_its_client_resumes() {
         scene.publish(at, "chat#y", "4");
     }
     scene.cluster.settle();
-    let heard = scene.events(1, &ann);
-    assert_eq!(data(&heard).len(), 6, "from every node, once");
-    assert_eq!(heard.last().unwrap()["seq"], 8, "seq continues");
+    let received = scene.events(1, &ann);
+    assert_eq!(data(&received).len(), 6, "from every node, once");
+    assert_eq!(received.last().unwrap()["seq"], 8, "seq continues");
     assert_eq!(scene.owners(), [1]);
     assert_eq!(scene.cluster.node(0).shards[0].core.listener_count(), 0);
 }
@@ -261,13 +261,13 @@ fn messages_published_during_the_move_arrive_once_and_in_publish_order() {
             if turn == 20 {
                 // The client has read and acknowledged a part.
                 let old = scene.ann.clone();
-                let heard = scene.events(0, &old);
-                let seq = heard.last().unwrap()["seq"].as_u64().unwrap();
+                let received = scene.events(0, &old);
+                let seq = received.last().unwrap()["seq"].as_u64().unwrap();
                 scene.cluster.send(0, &mut old.clone(), &format!(r#"{{"op":"ack","seq":{seq}}}"#));
                 let hello = hello.replace("\"seq\":0", &format!("\"seq\":{seq}"));
                 assert_eq!(scene.cluster.node(1).flow(&mut caller, &hello).0, Flow::Wait);
-                check_order(&heard, &mut [None; 3]);
-                done = json!({"hello": hello, "heard": heard});
+                check_order(&received, &mut [None; 3]);
+                done = json!({"hello": hello, "received": received});
             }
             scene.cluster.pass(1);
             let ready = std::mem::take(&mut scene.cluster.node(1).shards[0].core.effects.ready);
@@ -278,7 +278,7 @@ fn messages_published_during_the_move_arrive_once_and_in_publish_order() {
             }
         }
         let mut last = [None; 3];
-        check_order(done["heard"].as_array().unwrap(), &mut last);
+        check_order(done["received"].as_array().unwrap(), &mut last);
         let rest = scene.events(1, &caller);
         check_order(&rest, &mut last);
         assert_eq!(last, [Some(199); 3], "seed {seed}: up to the last message");
@@ -324,9 +324,9 @@ fn mailbox_that_overflows_during_the_move_has_a_gap() {
     scene.cluster.settle();
     let reply = scene.cluster.send(1, &mut caller, &hello);
     assert_eq!(reply["ok"]["resumed"], true);
-    let heard = scene.events(1, &caller);
-    assert_eq!(heard[0], json!({"seq": 77, "event": "gap", "from": 1, "to": 77}));
-    assert_eq!((heard.len(), &heard[1024]["data"]), (1 + 1_024, &json!(1_100)));
+    let received = scene.events(1, &caller);
+    assert_eq!(received[0], json!({"seq": 77, "event": "gap", "from": 1, "to": 77}));
+    assert_eq!((received.len(), &received[1024]["data"]), (1 + 1_024, &json!(1_100)));
 }
 
 #[test]

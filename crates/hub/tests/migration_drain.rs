@@ -91,8 +91,12 @@ fn drained_client_that_resumes_in_time_is_not_shown_offline() {
     assert_eq!(scene.events(2, &watcher), [Value::Null; 0], "ann came back in time");
     scene.cluster.node(1).detach(&ann);
     scene.cluster.live(30_000);
-    let told: Vec<Value> = scene.events(2, &watcher).iter().map(|event| event["event"].clone()).collect();
-    assert_eq!(told, ["client_offline", "user_offline"], "the next disconnect has the usual grace period");
+    let received: Vec<Value> = scene.events(2, &watcher).iter().map(|event| event["event"].clone()).collect();
+    assert_eq!(
+        received,
+        ["client_offline", "user_offline"],
+        "the next disconnect has the usual grace period"
+    );
 }
 
 #[test]
@@ -105,13 +109,13 @@ fn client_lost_before_the_stop_is_shown_online_again_when_it_resumes() {
     scene.cluster.live(3_000);
     stop(&mut scene, 5_000);
     scene.cluster.live(2_000);
-    let told = |scene: &mut MigrationFixture| -> Vec<Value> {
+    let received = |scene: &mut MigrationFixture| -> Vec<Value> {
         scene.events(2, &watcher).iter().map(|event| event["event"].clone()).collect()
     };
-    assert_eq!(told(&mut scene), ["user_online", "client_online", "client_offline"]);
+    assert_eq!(received(&mut scene), ["user_online", "client_online", "client_offline"]);
     scene.resume(1, 0);
     scene.cluster.live(20_000);
-    assert_eq!(told(&mut scene), ["client_online"]);
+    assert_eq!(received(&mut scene), ["client_online"]);
 }
 
 /// Ann joins the channel and loses the connection a second before the node stops. Returns the time of the disconnect.
@@ -125,10 +129,10 @@ fn disconnect_before_the_stop(scene: &mut MigrationFixture) -> u64 {
 }
 
 fn told_last_seen(scene: &mut MigrationFixture, watcher: &Caller) -> Value {
-    let told = scene.events(2, watcher);
-    let events: Vec<&Value> = told.iter().map(|event| &event["event"]).collect();
+    let received = scene.events(2, watcher);
+    let events: Vec<&Value> = received.iter().map(|event| &event["event"]).collect();
     assert_eq!(events, ["user_online", "client_online", "client_offline", "user_offline"]);
-    told[3]["last_seen"].clone()
+    received[3]["last_seen"].clone()
 }
 
 #[test]
@@ -189,7 +193,7 @@ fn client_that_arrives_before_its_session_waits_for_it() {
 #[test]
 fn node_that_was_offered_a_session_and_adopts_it_finds_it() {
     let mut scene = MigrationFixture::new();
-    // The nodes listen for it, but the owner never hears that.
+    // The nodes listen for it, but the owner is not notified.
     scene.cluster.set_fate(|_, _, packet| if step_name(packet) == "give" { vec![] } else { vec![0] });
     let packed = stop(&mut scene, 2_000);
     scene.cluster.heal();
@@ -219,8 +223,8 @@ fn session_that_no_node_takes_is_packed_and_can_be_adopted_by_any_node() {
     assert!(scene.cluster.node(1).shards[0].adopt(now, &packed[0]));
     scene.cluster.live(10);
     let ann = scene.resume(2, 0);
-    let heard = scene.events(2, &ann);
-    let events: Vec<&Value> = heard.iter().map(|event| &event["event"]).collect();
+    let received = scene.events(2, &ann);
+    let events: Vec<&Value> = received.iter().map(|event| &event["event"]).collect();
     assert_eq!(events, ["user_online", "client_online", "message"]);
     scene.cluster.live(20_000);
     assert_eq!(scene.events(2, &watcher), [Value::Null; 0]);
@@ -276,13 +280,13 @@ fn session_adopted_late_gets_a_gap_for_each_subscription() {
     scene.publish(2, "game#A", "3");
     scene.cluster.settle();
     let ann = scene.resume(1, 0);
-    let heard = scene.events(1, &ann);
-    let events: Vec<String> = heard
+    let received = scene.events(1, &ann);
+    let events: Vec<String> = received
         .iter()
         .map(|event| format!("{} {} {}", event["event"], event["channel"], event["pattern"]).replace('"', ""))
         .collect();
     assert_eq!(events, ["message game#A null", "gap game#A null", "gap null chat#*", "message game#A null"]);
-    assert_eq!(data(&heard[3..]), ["3"]);
+    assert_eq!(data(&received[3..]), ["3"]);
 }
 
 #[test]
@@ -296,9 +300,9 @@ fn node_that_stops_declines_offers() {
 }
 
 #[test]
-fn client_that_waits_on_a_stopping_node_is_not_told_that_its_session_is_gone() {
+fn client_that_waits_on_a_stopping_node_is_not_denied_its_session() {
     let mut scene = MigrationFixture::new();
-    scene.cluster.set_fate(|_, _, parcel| vec![if step_name(parcel).is_empty() { 0 } else { 50 }]);
+    scene.cluster.set_fate(|_, _, packet| vec![if step_name(packet).is_empty() { 0 } else { 50 }]);
     let mut caller = scene.cluster.node(1).socket();
     let hello = scene.hello("ann", 0);
     assert_eq!(scene.cluster.node(1).flow(&mut caller, &hello).0, Flow::Wait);
@@ -319,7 +323,7 @@ fn nodes_that_stop_together_lose_no_session() {
         scene.cluster.settle();
         scene
             .cluster
-            .set_fate(move |_, _, parcel| vec![if step_name(parcel).is_empty() { 0 } else { delay % 7 }]);
+            .set_fate(move |_, _, packet| vec![if step_name(packet).is_empty() { 0 } else { delay % 7 }]);
         scene.cluster.set_work_fate(move |_, _| tavern_store::memory::WorkFault {
             before_ms: delay % 3,
             after_ms: delay % 5,

@@ -24,7 +24,7 @@ fn move_of_a_present_client_is_not_shown_to_watchers() {
         scene.cluster.live(20_000);
     }
     for (at, watcher) in watchers.iter().enumerate() {
-        assert_eq!(scene.events(at, watcher), [Value::Null; 0], "watchers are told nothing");
+        assert_eq!(scene.events(at, watcher), [Value::Null; 0], "watchers receive nothing");
     }
     let (_, hello) = scene.connect(1, 0);
     assert_eq!(hello["resumed"], true);
@@ -66,8 +66,8 @@ fn client_whose_new_node_dies_during_the_move_is_reported_lost_by_the_old_one() 
     // The new node takes the session and dies before it announces the client.
     scene.cluster.stop_when_taken(1);
     scene.cluster.live(60_000);
-    let told: Vec<Value> = scene.events(2, &watcher).iter().map(|event| event["event"].clone()).collect();
-    assert_eq!(told, ["client_offline", "user_offline"]);
+    let received: Vec<Value> = scene.events(2, &watcher).iter().map(|event| event["event"].clone()).collect();
+    assert_eq!(received, ["client_offline", "user_offline"]);
     assert_eq!(scene.owners().into_iter().filter(|at| *at != 1).count(), 0);
 }
 
@@ -78,7 +78,7 @@ fn watcher_that_moves_gets_every_change_once() {
         let mut ann = scene.ann.clone();
         scene.cluster.send(0, &mut ann, r#"{"op":"subscribe","channel":"game#A","presence":true}"#);
         let other = if slow % 2 == 0 { Some(watch(&mut scene.cluster, 1)) } else { None };
-        let mut memberships: Vec<(usize, Caller)> =
+        let mut clients: Vec<(usize, Caller)> =
             (0..30).map(|n| (n % 3, scene.cluster.client(n % 3, &format!("u{n}")).0)).collect();
         scene.cluster.set_fate(move |from, to, packet| match (step_name(packet), from, to) {
             ("", _, "two") => vec![slow % 7],
@@ -92,14 +92,14 @@ fn watcher_that_moves_gets_every_change_once() {
             );
             scene.cluster.pass(1);
         };
-        for membership in &mut memberships[..10] {
-            join(&mut scene, membership);
+        for client in &mut clients[..10] {
+            join(&mut scene, client);
         }
         let mut caller = scene.cluster.node(1).socket();
         let hello = scene.hello("ann", 0);
         let mut flow = scene.cluster.node(1).flow(&mut caller, &hello).0;
-        for membership in &mut memberships[10..] {
-            join(&mut scene, membership);
+        for client in &mut clients[10..] {
+            join(&mut scene, client);
             let ready = std::mem::take(&mut scene.cluster.node(1).shards[0].core.effects.ready);
             if ready.contains(&caller.link.id) {
                 flow = scene.cluster.node(1).flow(&mut caller, &hello).0;
@@ -176,7 +176,7 @@ fn watcher_that_knows_more_than_its_new_node_gets_a_gap_instead_of_a_difference(
     let (mut cid, _) = scene.cluster.client(2, "cid");
     scene.cluster.send(2, &mut cid, r#"{"op":"join","channel":"game#A"}"#);
     let stale = watch(&mut scene.cluster, 1);
-    // The second node misses what happens on the third.
+    // The second node misses the changes made on the third.
     scene.cluster.set_fate(|_, to, packet| match (to, packet.subject.kind()) {
         ("two", "_presence") => vec![],
         _ => vec![0],
@@ -187,7 +187,7 @@ fn watcher_that_knows_more_than_its_new_node_gets_a_gap_instead_of_a_difference(
     scene.cluster.settle();
     assert_eq!(scene.events(0, &ann).len(), 6, "cid came, bob came and went");
     let ann = scene.resume(1, 6);
-    // What bob did cancels out for the second node, but not for ann, who has heard a part of it.
+    // Bob's changes cancel out for the second node, but not for ann, who has received a part of them.
     scene.cluster.send(2, &mut bob, r#"{"op":"join","channel":"game#A"}"#);
     let now = scene.cluster.node(1).now;
     scene.cluster.node(1).shards[0].handle(now, ShardEvent::Liveness(LivenessTask::Compare));
@@ -197,7 +197,7 @@ fn watcher_that_knows_more_than_its_new_node_gets_a_gap_instead_of_a_difference(
 }
 
 #[test]
-fn session_that_moves_while_its_user_follows_somebody_is_told_their_status() {
+fn session_that_moves_while_its_user_follows_another_gets_their_status() {
     let mut scene = MigrationFixture::new();
     let (mut tab, _) = scene.cluster.client(0, "ann");
     let _bob = scene.cluster.client(2, "bob");
@@ -214,13 +214,13 @@ fn session_that_moves_while_its_user_follows_somebody_is_told_their_status() {
     scene.cluster.send(0, &mut tab, r#"{"op":"follow","user":"bob"}"#);
     scene.cluster.send(1, &mut caller, &hello);
     scene.cluster.live(100);
-    let heard = scene.events(1, &caller);
-    assert_eq!(heard.len(), 1, "{heard:?}");
-    assert_eq!((&heard[0]["event"], &heard[0]["status"]["online"]), (&json!("status"), &json!(true)));
+    let received = scene.events(1, &caller);
+    assert_eq!(received.len(), 1, "{received:?}");
+    assert_eq!((&received[0]["event"], &received[0]["status"]["online"]), (&json!("status"), &json!(true)));
 }
 
 #[test]
-fn session_that_moves_before_it_was_told_a_new_followee_is_told_on_the_new_node() {
+fn session_that_moves_before_it_got_the_status_of_a_new_followee_gets_it_on_the_new_node() {
     let mut scene = MigrationFixture::new();
     let _bob = scene.cluster.client(2, "bob");
     let mut ann = scene.ann.clone();
@@ -234,9 +234,9 @@ fn session_that_moves_before_it_was_told_a_new_followee_is_told_on_the_new_node(
     scene.cluster.send(0, &mut ann, r#"{"op":"follow","user":"bob"}"#);
     let ann = scene.resume(1, 0);
     scene.cluster.live(100);
-    let heard = scene.events(1, &ann);
-    assert_eq!(heard.len(), 1, "{heard:?}");
-    assert_eq!((&heard[0]["event"], &heard[0]["status"]["online"]), (&json!("status"), &json!(true)));
+    let received = scene.events(1, &ann);
+    assert_eq!(received.len(), 1, "{received:?}");
+    assert_eq!((&received[0]["event"], &received[0]["status"]["online"]), (&json!("status"), &json!(true)));
 }
 
 #[test]

@@ -1,5 +1,5 @@
-//! Parties on several nodes in virtual time: answers that are lost, requests that are repeated, nodes that die, goodbyes that
-//! cross an invite, a store that fails.
+//! Parties on several nodes in virtual time: answers that are lost, requests that are repeated, nodes that die,
+//! logouts that cross an invite, a store that fails.
 
 #[allow(dead_code, reason = "each binary uses a part of it")]
 mod harness;
@@ -18,7 +18,7 @@ fn number(id: u64) -> String {
     format!(r#""party_id":{id}"#)
 }
 
-/// Whether a work writes a party.
+/// Whether a commit writes a party.
 fn writes_party(work: &Work) -> bool {
     let party = |row: &Row| matches!(row, Row::Document(document) if document.key.kind() == "party");
     matches!(work, Work::Commit(commit) if commit.puts.iter().any(party))
@@ -29,7 +29,7 @@ fn deletes_party(work: &Work) -> bool {
     matches!(work, Work::Commit(commit) if commit.deletes.iter().any(party))
 }
 
-/// Whether a work is the reason of a user: his own presence is taken away.
+/// Whether a commit is the logout of a user: it removes the presence in their own channel.
 fn is_close(work: &Work) -> bool {
     let own = |commit: &Commit| {
         let key = |key: &tavern_store::RowKey| matches!(key, tavern_store::RowKey::Presence(key) if key.channel.starts_with("user#"));
@@ -46,7 +46,7 @@ fn ann_and_bob(nodes: usize) -> (PartyCluster, usize, usize) {
 }
 
 #[test]
-fn an_invite_and_an_accept_on_two_nodes_are_one_party() {
+fn invite_and_accept_on_two_nodes_make_one_party() {
     let (mut parties, ann, bob) = ann_and_bob(2);
     let id = parties.join(ann, bob);
     assert_eq!(parties.inbox_summaries("ann"), ["bob accept"]);
@@ -56,16 +56,16 @@ fn an_invite_and_an_accept_on_two_nodes_are_one_party() {
 }
 
 #[test]
-fn mutual_accepts_that_meet_in_the_store_end_in_one_party_whoever_is_first() {
+fn concurrent_mutual_accepts_make_one_party_in_either_order() {
     for (slow_ann, slow_bob) in [(0, 0), (0, 3), (3, 0), (2, 2)] {
         let (mut parties, ann, bob) = ann_and_bob(2);
-        let (hers, his) = (parties.invite(ann, bob), parties.invite(bob, ann));
+        let (by_ann, by_bob) = (parties.invite(ann, bob), parties.invite(bob, ann));
         parties.cluster.set_work_fate(move |node, _| {
             let before_ms = if node == "one" { slow_ann } else { slow_bob };
             WorkFault { before_ms, ..WorkFault::NONE }
         });
-        parties.begin(ann, "party.accept", &number(his));
-        parties.begin(bob, "party.accept", &number(hers));
+        parties.begin(ann, "party.accept", &number(by_bob));
+        parties.begin(bob, "party.accept", &number(by_ann));
         let replies = [parties.answer(ann), parties.answer(bob)];
         parties.live(20);
         let won: Vec<usize> = (0..2).filter(|at| code(&replies[*at]) == "ok").collect();
@@ -80,9 +80,9 @@ fn mutual_accepts_that_meet_in_the_store_end_in_one_party_whoever_is_first() {
 }
 
 #[test]
-fn a_lost_answer_is_asked_for_again_with_the_same_request_and_done_once() {
+fn repeated_request_after_a_lost_answer_is_done_once() {
     let (mut parties, ann, bob) = ann_and_bob(2);
-    // The commit happens, and whoever asked hears that the store is not there.
+    // The commit happens, and the caller gets an answer that the store is unavailable.
     let hit = Arc::new(Mutex::new(false));
     let once = hit.clone();
     parties.cluster.set_work_fate(move |_, work| {
@@ -99,13 +99,13 @@ fn a_lost_answer_is_asked_for_again_with_the_same_request_and_done_once() {
     assert_eq!(parties.inbox_summaries("bob"), ["ann invite"]);
     parties.check_events(bob);
     assert_eq!(parties.sessions[bob].numbers.len(), 1);
-    // Without an id the store's word is all there is: an invite that is open is acknowledged.
+    // Without a request id the stored state decides: an open invite is acknowledged.
     assert_eq!(parties.invite(window, bob), id);
     assert_eq!(parties.inbox_summaries("bob").len(), 1);
 }
 
 #[test]
-fn a_node_that_dies_between_the_commit_and_the_answer_has_done_it_once() {
+fn request_repeated_after_its_node_died_is_done_once() {
     let (mut parties, ann, bob) = ann_and_bob(3);
     let id = parties.join(ann, bob);
     parties.cluster.set_work_fate(|node, work| match node == "one" && writes_party(work) {
@@ -119,7 +119,7 @@ fn a_node_that_dies_between_the_commit_and_the_answer_has_done_it_once() {
     assert!(queued.go.is_some(), "the commit has happened");
     parties.crash(0);
     parties.cluster.heal();
-    // Ann is on the third node before anybody has noticed, and asks again.
+    // Ann is on the third node before any node has noticed, and sends the request again.
     let again = parties.client(2, "ann");
     assert_eq!(
         parties.ok(again, "party.go", r#""rid":"g","params":{"m":1}"#)["go_id"],
@@ -137,7 +137,7 @@ fn a_node_that_dies_between_the_commit_and_the_answer_has_done_it_once() {
 }
 
 #[test]
-fn members_of_a_dead_node_are_away_then_gone_and_their_leader_is_followed() {
+fn members_of_a_dead_node_time_out_and_a_new_leader_follows() {
     let mut parties = PartyCluster::new(3, &settings());
     let (ann, bob, cid) = (parties.client(0, "ann"), parties.client(0, "bob"), parties.client(1, "cid"));
     let id = parties.join(ann, bob);
@@ -146,11 +146,11 @@ fn members_of_a_dead_node_are_away_then_gone_and_their_leader_is_followed() {
     parties.crash(0);
     parties.take_over(0, 2);
     let party = parties.party(id).unwrap();
-    assert!(party.go.is_none(), "there is no ticket with somebody who is lost");
+    assert!(party.go.is_none(), "no ticket has a lost member");
     let away: Vec<bool> = party.members.iter().map(|member| member.away.is_some()).collect();
     assert_eq!(away, [true, true, false]);
     assert_eq!(&*party.leader().user, "ann", "a leader in grace keeps the lead");
-    // The second one is back in time; of the other the deadline is fired by a node that never knew him.
+    // The second one is back in time; the deadline of the other one is settled by a node that never had their session.
     parties.live(OWN_GRACE);
     let back = parties.client(1, "bob");
     parties.live(GRACE + 100);
@@ -159,15 +159,15 @@ fn members_of_a_dead_node_are_away_then_gone_and_their_leader_is_followed() {
     let party = parties.party(id).unwrap();
     let members: Vec<&str> = party.members.iter().map(|member| &*member.user).collect();
     assert_eq!(members, ["bob", "cid"]);
-    let told = parties.inbox_summaries("cid");
-    assert_eq!(told[told.len() - 3..], ["bob online", "ann leave timeout", "bob leader"]);
-    assert_eq!(told.iter().filter(|word| word.contains("go_cancel")).count(), 1);
+    let received = parties.inbox_summaries("cid");
+    assert_eq!(received[received.len() - 3..], ["bob online", "ann leave timeout", "bob leader"]);
+    assert_eq!(received.iter().filter(|text| text.contains("go_cancel")).count(), 1);
     assert_eq!(parties.ok(back, "party.get", "")["party"]["members"][0]["user"], "bob");
     parties.check().unwrap();
 }
 
 #[test]
-fn an_invite_of_a_dead_node_expires_by_another_one() {
+fn invite_of_a_dead_node_is_expired_by_another_node() {
     let (mut parties, ann, bob) = ann_and_bob(3);
     let id = parties.invite(ann, bob);
     parties.crash(0);
@@ -184,16 +184,16 @@ fn an_invite_of_a_dead_node_expires_by_another_one() {
     assert_eq!(parties.inbox_summaries("ann"), ["bob decline expired", "ann disband empty"]);
     assert_eq!(
         parties.inbox_summaries("bob"),
-        ["ann invite", "bob invite_cancel expired"].map(|word| word.replace("bob i", "ann i"))
+        ["ann invite", "bob invite_cancel expired"].map(|text| text.replace("bob i", "ann i"))
     );
     parties.check_events(again);
     assert_eq!(parties.sessions[again].numbers.len(), 2);
     parties.check().unwrap();
 }
 
-/// A reason and an invite under way at the same time. In every order the invite ends, and both sides know it.
+/// A logout and an invite at the same time. In every order the invite ends, and both sides get the message.
 #[test]
-fn a_goodbye_that_crosses_an_invite_never_leaves_it_open() {
+fn logout_during_an_invite_never_leaves_it_open() {
     let mut orders = [0, 0];
     for (goodbye_ms, invite_ms) in [(0, 4), (4, 0), (0, 0), (1, 2), (2, 1), (8, 1), (1, 8)] {
         let (mut parties, ann, bob) = ann_and_bob(2);
@@ -231,9 +231,9 @@ fn a_goodbye_that_crosses_an_invite_never_leaves_it_open() {
     assert!(orders.iter().all(|count| *count > 0), "both orders were seen: {orders:?}");
 }
 
-/// The same with a member: whatever he did last, nobody is a member who is gone.
+/// The same with a member: whatever they did last, no user is a member after their logout.
 #[test]
-fn a_goodbye_that_crosses_an_accept_ends_the_membership() {
+fn logout_during_an_accept_ends_the_membership() {
     for (goodbye_ms, accept_ms) in [(0, 4), (4, 0), (0, 0), (1, 2), (2, 1)] {
         let (mut parties, ann, bob) = ann_and_bob(2);
         let id = parties.invite(ann, bob);
@@ -245,7 +245,7 @@ fn a_goodbye_that_crosses_an_accept_ends_the_membership() {
             };
             WorkFault { before_ms, ..WorkFault::NONE }
         });
-        // Both over transports of their own, as a client that polls does.
+        // Both over connections of their own, as a client that polls does.
         parties.begin(bob, "party.accept", &number(id));
         let mut other = parties.cluster.node(1).socket();
         other.passing = true;
@@ -265,9 +265,10 @@ fn a_goodbye_that_crosses_an_accept_ends_the_membership() {
     }
 }
 
-/// He comes again before his party has heard of his reason: he is out, and is not told that he is in.
+/// The user connects again before their party has handled their logout: they are not a member, and the reply shows no
+/// party.
 #[test]
-fn who_comes_right_after_his_goodbye_finds_no_party() {
+fn user_who_reconnects_right_after_logout_has_no_party() {
     let (mut parties, ann, bob) = ann_and_bob(3);
     let id = parties.join(ann, bob);
     parties.cluster.set_work_fate(|_, work| match writes_party(work) || deletes_party(work) {
@@ -279,7 +280,7 @@ fn who_comes_right_after_his_goodbye_finds_no_party() {
     let again = parties.client(2, "bob");
     let hello = &parties.sessions[again].hello;
     assert!(hello["party"].is_null() && hello.get("party").is_some(), "{hello}");
-    assert!(parties.party(id).is_some(), "his party does not know it yet");
+    assert!(parties.party(id).is_some(), "their party does not know it yet");
     parties.live(1_000);
     assert!(parties.party(id).is_none());
     assert_eq!(parties.inbox_summaries("ann"), ["bob accept", "bob leave logout", "ann disband empty"]);
@@ -287,7 +288,7 @@ fn who_comes_right_after_his_goodbye_finds_no_party() {
 }
 
 #[test]
-fn a_store_that_fails_refuses_and_changes_nothing() {
+fn command_during_a_store_failure_is_refused_and_changes_nothing() {
     let (mut parties, ann, bob) = ann_and_bob(2);
     let id = parties.join(ann, bob);
     let before = parties.party(id);
@@ -311,7 +312,7 @@ fn a_store_that_fails_refuses_and_changes_nothing() {
 }
 
 #[test]
-fn a_session_that_moves_to_another_node_receives_each_inbox_message_once() {
+fn session_that_moves_to_another_node_gets_each_inbox_message_once() {
     let (mut parties, ann, bob) = ann_and_bob(3);
     let id = parties.join(ann, bob);
     parties.check_events(bob);
@@ -322,7 +323,7 @@ fn a_session_that_moves_to_another_node_receives_each_inbox_message_once() {
     let (numbers, session) =
         (parties.sessions[bob].numbers.clone(), parties.sessions[bob].replies[0]["ok"]["session"].clone());
     assert_eq!(numbers.len(), 4);
-    // Two more that it did not see, then it comes to the third node with what it has: five events, numbered from 1.
+    // Two more that it did not see, then it resumes on the third node with five events, numbered from 1.
     parties.ok(ann, "party.set_data", r#""data":{"n":7}"#);
     parties.lose(bob);
     parties.ok(ann, "party.set_data", r#""data":{"n":8}"#);
@@ -335,7 +336,7 @@ fn a_session_that_moves_to_another_node_receives_each_inbox_message_once() {
     parties.live(5);
     parties.check_events(moved);
     assert_eq!([numbers, parties.sessions[moved].numbers.clone()].concat(), all, "each once, none left out");
-    // And it hears on.
+    // It continues to receive.
     parties.ok(ann, "party.kick", &user("bob"));
     parties.live(5);
     parties.check_events(moved);
@@ -345,7 +346,7 @@ fn a_session_that_moves_to_another_node_receives_each_inbox_message_once() {
 }
 
 #[test]
-fn what_was_kept_of_somebody_for_a_while_is_forgotten_when_its_time_is_over() {
+fn short_lived_records_of_a_user_are_deleted_when_they_expire() {
     let (mut parties, ann, bob) = ann_and_bob(2);
     let id = parties.invite(ann, bob);
     parties.ok(bob, "party.decline", &number(id));
@@ -361,10 +362,10 @@ fn what_was_kept_of_somebody_for_a_while_is_forgotten_when_its_time_is_over() {
 }
 
 #[test]
-fn who_has_accepted_may_speak_at_once() {
+fn new_member_may_send_to_the_party_at_once() {
     let (mut parties, ann, bob) = ann_and_bob(2);
     let id = parties.invite(ann, bob);
-    // Once he is in, nothing is read for long: what he knows he knows from his own commit.
+    // Reads are delayed: the member is known from their own commit.
     let joined = Arc::new(Mutex::new(false));
     parties.cluster.set_work_fate(move |_, work| {
         let mut joined = joined.lock().unwrap();
@@ -394,12 +395,12 @@ fn session_that_comes_while_the_inbox_is_read_gets_older_messages_first() {
 }
 
 #[test]
-fn member_whose_command_finds_an_invite_expired_is_told_too() {
+fn member_whose_command_finds_an_invite_expired_gets_the_event_too() {
     let (mut parties, ann, bob) = ann_and_bob(2);
     parties.join(ann, bob);
     let cid = parties.client(1, "cid");
     parties.invite(ann, cid);
-    // Nobody else looks at the party when the time is over.
+    // No other command checks the party at the deadline.
     parties.crash(0);
     parties.live(INVITE + 10);
     parties.ok(bob, "party.get", "");

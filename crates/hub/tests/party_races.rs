@@ -1,5 +1,5 @@
-//! Races between the store and the bus: answers about people arrive out of order, and what was read is older than what was
-//! heard meanwhile. Followers hear the current status, once.
+//! Races between the store and the bus: answers about people arrive out of order, and a read is older than the updates
+//! received meanwhile. Followers get the current status, once.
 
 #[allow(dead_code, reason = "each binary uses a part of it")]
 mod harness;
@@ -22,7 +22,7 @@ fn delay_lists(scene: &mut PeopleFixture, before_ms: u64, after_ms: u64, commit_
 }
 
 #[test]
-fn follow_found_in_the_list_before_its_commit_is_answered_is_greeted() {
+fn follow_found_in_the_list_before_its_commit_is_answered_sends_the_status() {
     let mut scene = PeopleFixture::new();
     let _ann = scene.client(1, "ann");
     delay_lists(&mut scene, SOON, 0, LATE);
@@ -47,7 +47,7 @@ fn follow_survives_a_list_that_was_read_before_it() {
 }
 
 #[test]
-fn follow_whose_update_was_lost_is_greeted_on_the_other_tab_when_found() {
+fn follow_whose_update_was_lost_sends_the_status_to_the_other_tab_when_found() {
     let mut scene = PeopleFixture::new();
     let _ann = scene.client(1, "ann");
     let (mut bob, tab) = (scene.client(0, "bob"), scene.client(1, "bob"));
@@ -65,7 +65,7 @@ fn follow_whose_update_was_lost_is_greeted_on_the_other_tab_when_found() {
 }
 
 #[test]
-fn read_older_than_what_was_heard_undoes_nothing() {
+fn read_older_than_received_updates_undoes_nothing() {
     let mut scene = PeopleFixture::new();
     let (mut bob, mut ann) = (scene.client(0, "bob"), scene.client(1, "ann"));
     scene.follow(0, &mut bob, "ann");
@@ -74,7 +74,7 @@ fn read_older_than_what_was_heard_undoes_nothing() {
         Work::Read(Read::People { .. }) => WorkFault { after_ms: LATE, ..WorkFault::NONE },
         _ => WorkFault::NONE,
     });
-    // Two reads at once: the second one must know what was heard during both.
+    // Two reads at once: the second one must keep the updates received during both.
     for _ in 0..2 {
         scene.cluster.node(0).handle(ShardEvent::BusLost(None));
         scene.cluster.live(SOON);
@@ -93,7 +93,7 @@ fn unfollow_during_a_move_ends_the_updates() {
     scene.follow(1, &mut cid, "ann");
     scene.check(0, &bob, "ann online none");
     let session = scene.ask(0, &mut bob, r#"{"op":"hello"}"#)["session"].as_str().unwrap().to_owned();
-    // The new node takes a while to load the follow list; meanwhile ann does something.
+    // The new node takes a while to load the follow list; meanwhile ann joins a channel.
     delay_lists(&mut scene, LATE, LATE, 0);
     let mut back = scene.cluster.node(1).socket();
     let hello = format!(r#"{{"op":"hello","token":"bob","session":"{session}","seq":1}}"#);

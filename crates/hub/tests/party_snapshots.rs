@@ -1,5 +1,5 @@
 //! Snapshots of a party in answers: never older than the events beside them, nor than a command that was answered before;
-//! and what a hello says of its own user is true for everybody.
+//! and the presence of a hello's own user is visible on every node.
 
 #[allow(dead_code, reason = "each binary uses a part of it")]
 mod harness;
@@ -154,7 +154,7 @@ fn snapshot_in_a_refusal_is_not_older_than_a_command_that_was_answered() {
     assert_eq!(refused["error"]["party"]["data"]["n"], json!(7), "{refused}");
 }
 
-/// Runs a hello step by step. Gives how long it took.
+/// Runs a hello step by step. Returns how long it took.
 fn hello_step_by_step(scene: &mut PartyCluster, at: usize, user: &str) -> u64 {
     let mut caller = scene.cluster.node(at).socket();
     let frame = format!(r#"{{"op":"hello","token":"{user}"}}"#);

@@ -13,7 +13,7 @@ use tavern_store::memory::{WorkFault, WorkOutcome};
 use tavern_store::{Row, Work};
 
 #[test]
-fn follower_hears_the_status_at_once_and_every_change_on_every_tab() {
+fn follower_gets_the_status_at_once_and_every_change_on_every_tab() {
     let mut scene = PeopleFixture::new();
     let (mut bob, bobs_other) = (scene.client(0, "bob"), scene.client(1, "bob"));
     scene.follow(0, &mut bob, "ann");
@@ -26,11 +26,11 @@ fn follower_hears_the_status_at_once_and_every_change_on_every_tab() {
     scene.send(1, &mut ann, r#"{"op":"update","channel":"game#A","state":{"x":1}}"#);
     scene.join(1, &mut ann, "activegame#A");
     scene.send(1, &mut ann, r#"{"op":"leave","channel":"activegame#A"}"#);
-    let told = "ann online none user#ann; ann online [game#A] in_game_channel game#A; \
+    let expected = "ann online none user#ann; ann online [game#A] in_game_channel game#A; \
         ann online [activegame#A,game#A] started_game activegame#A; \
         ann online [game#A] ended_game activegame#A";
     for (at, tab) in [(0, &bob), (1, &bobs_other)] {
-        scene.check(at, tab, told);
+        scene.check(at, tab, expected);
     }
     scene.check(1, &ann, "");
 }
@@ -41,9 +41,9 @@ fn second_tab_is_no_change_and_a_status_is_complete() {
     let (mut bob, mut ann) = (scene.client(0, "bob"), scene.client(0, "ann"));
     scene.join(0, &mut ann, "game#A");
     scene.follow(0, &mut bob, "ann");
-    let told = scene.events(0, &bob);
-    assert_eq!(shown(&told[0]["status"]), "ann online [game#A]");
-    assert_eq!(told[0]["status"]["activities"][0]["activity"], "in_game_channel");
+    let received = scene.events(0, &bob);
+    assert_eq!(shown(&received[0]["status"]), "ann online [game#A]");
+    assert_eq!(received[0]["status"]["activities"][0]["activity"], "in_game_channel");
     let mut other = scene.client(1, "ann");
     scene.join(1, &mut other, "game#A");
     scene.send(0, &mut ann, r#"{"op":"bye"}"#);
@@ -52,7 +52,7 @@ fn second_tab_is_no_change_and_a_status_is_complete() {
 }
 
 #[test]
-fn disconnect_is_told_a_second_later_and_a_loss_after_its_grace_period() {
+fn disconnect_is_sent_a_second_later_and_a_loss_after_its_grace_period() {
     let mut scene = PeopleFixture::new();
     let (mut bob, mut ann) = (scene.client(0, "bob"), scene.client(1, "ann"));
     scene.join(1, &mut ann, "game#A");
@@ -96,9 +96,9 @@ fn page_switch_between_nodes_shows_no_disconnect() {
         }
         scene.join(0, &mut page, "game#B");
         scene.cluster.live(HOLD * 5);
-        let told: Vec<Value> = scene.events(0, &bob);
-        assert!(told.iter().all(|event| event["status"]["online"] == true), "{told:?}");
-        assert_eq!(shown(&told.last().unwrap()["status"]), "ann online [game#B]");
+        let received: Vec<Value> = scene.events(0, &bob);
+        assert!(received.iter().all(|event| event["status"]["online"] == true), "{received:?}");
+        assert_eq!(shown(&received.last().unwrap()["status"]), "ann online [game#B]");
     }
 }
 
@@ -136,9 +136,9 @@ fn hello_sends_the_status_of_every_followee() {
     let mut fresh = scene.cluster.node(1).socket();
     scene.send(1, &mut fresh, r#"{"op":"hello","token":"bob","status":true}"#);
     scene.cluster.settle();
-    let told = scene.events(1, &fresh);
-    assert_eq!(told.len(), 1, "{told:?}");
-    let statuses: Vec<String> = told[0]["statuses"].as_array().unwrap().iter().map(shown).collect();
+    let received = scene.events(1, &fresh);
+    assert_eq!(received.len(), 1, "{received:?}");
+    let statuses: Vec<String> = received[0]["statuses"].as_array().unwrap().iter().map(shown).collect();
     assert_eq!(statuses, ["ann online [game#A]", "cid offline"]);
     let expected = 7;
     assert_eq!(
@@ -151,9 +151,9 @@ fn hello_sends_the_status_of_every_followee() {
     scene.send(1, &mut fresh, r#"{"op":"hello","status":true}"#);
     assert_eq!(scene.events(1, &fresh)[0]["statuses"].as_array().unwrap().len(), 2);
     assert_eq!(scene.cluster.reads(), reads + 1);
-    let mut nobody = scene.cluster.node(0).socket();
-    scene.send(0, &mut nobody, r#"{"op":"hello","token":"nobody","status":true}"#);
-    scene.check(0, &nobody, "statuses []");
+    let mut anonymous = scene.cluster.node(0).socket();
+    scene.send(0, &mut anonymous, r#"{"op":"hello","token":"nobody","status":true}"#);
+    scene.check(0, &anonymous, "statuses []");
 }
 
 #[test]
@@ -178,7 +178,7 @@ fn lists_are_paged_and_status_can_be_queried() {
 fn invalid_commands_are_refused() {
     let settings = Settings { following: 2, ..settings() };
     let mut scene = PeopleFixture { cluster: TestCluster::with(Some(0), None, &settings) };
-    let (mut bob, mut nobody) = (scene.client(0, "bob"), scene.client(0, "nobody"));
+    let (mut bob, mut anonymous) = (scene.client(0, "bob"), scene.client(0, "nobody"));
     let mut check = |who: &mut Caller, frame: &str, expected: &str| {
         let reply = scene.cluster.send(0, who, frame);
         assert_eq!(code(&reply), expected, "{frame}: {reply}");
@@ -193,7 +193,7 @@ fn invalid_commands_are_refused() {
         r#"{"op":"visibility","value":"nobody"}"#,
         r#"{"op":"status","users":[]}"#,
     ] {
-        check(&mut nobody, op, "not_allowed");
+        check(&mut anonymous, op, "not_allowed");
     }
     let many: Vec<String> = (0..101).map(|n| format!("u{n}")).collect();
     check(&mut bob, &serde_json::json!({"op": "status", "users": many}).to_string(), "too_large");
@@ -277,7 +277,7 @@ fn last_seen_is_recorded_while_online_and_on_departure_but_not_on_arrival() {
     assert_eq!(seen(&mut scene, &mut bob), Some(left));
     let _again = scene.client(1, "ann");
     assert_eq!(seen(&mut scene, &mut bob), Some(left), "since she was last here");
-    let _nobody = scene.client(1, "nobody");
+    let _anonymous = scene.client(1, "nobody");
     scene.cluster.live(120_000);
 }
 
@@ -291,7 +291,7 @@ fn move_to(scene: &mut PeopleFixture, at: usize, user: &str, session: &str, seq:
 }
 
 #[test]
-fn follower_that_moves_between_nodes_hears_only_what_it_missed() {
+fn follower_that_moves_between_nodes_gets_only_what_it_missed() {
     let mut scene = PeopleFixture { cluster: TestCluster::of(3) };
     let (mut bob, hello) = scene.cluster.client(0, "bob");
     scene.cluster.settle();
@@ -306,8 +306,8 @@ fn follower_that_moves_between_nodes_hears_only_what_it_missed() {
     scene.check(1, &bob, "");
     scene.join(2, &mut ann, "game#A");
     scene.check(1, &bob, "ann online [game#A] none game#A");
-    // Node two hears no more updates: what happens meanwhile is told by the node that bob moves to next.
-    scene.cluster.set_fate(|_, to, parcel| match parcel.subject.kind() == "_people" && to == "two" {
+    // Node two receives no more updates: bob gets the changes from the node that the session moves to next.
+    scene.cluster.set_fate(|_, to, packet| match packet.subject.kind() == "_people" && to == "two" {
         true => vec![],
         false => vec![0],
     });
@@ -317,9 +317,9 @@ fn follower_that_moves_between_nodes_hears_only_what_it_missed() {
     scene.cluster.heal();
     let bob = move_to(&mut scene, 0, "bob", &session, seq + 1);
     scene.cluster.live(100);
-    let mut told: Vec<String> = scene.events(0, &bob).iter().map(summary).collect();
-    told.sort();
-    assert_eq!(told, ["ann online none", "cid online [game#B] none"]);
+    let mut received: Vec<String> = scene.events(0, &bob).iter().map(summary).collect();
+    received.sort();
+    assert_eq!(received, ["ann online none", "cid online [game#B] none"]);
 }
 
 #[test]
@@ -336,7 +336,7 @@ fn change_needs_no_follower_lookup_with_ten_thousand_followers() {
     assert_eq!((scene.cluster.reads(), scene.cluster.carried()), (reads, carried + 1));
 }
 
-/// The next follow happens and its answer is lost; from then on the store fails while `down` says so.
+/// The next follow happens and its answer is lost; from then on the store fails if `down` is set.
 fn lose_the_answer_to_a_follow(scene: &mut PeopleFixture, down: bool) {
     let mut lost = false;
     scene.cluster.set_work_fate(move |_, work| {
@@ -352,7 +352,7 @@ fn lose_the_answer_to_a_follow(scene: &mut PeopleFixture, down: bool) {
 }
 
 #[test]
-fn follow_with_an_unknown_outcome_greets_the_follower() {
+fn follow_with_an_unknown_outcome_sends_the_status() {
     let mut scene = PeopleFixture::new();
     let (mut bob, _ann) = (scene.client(0, "bob"), scene.client(1, "ann"));
     lose_the_answer_to_a_follow(&mut scene, false);
@@ -365,7 +365,7 @@ fn follow_with_an_unknown_outcome_greets_the_follower() {
 }
 
 #[test]
-fn repeated_follow_greets_the_follower_after_an_unknown_outcome() {
+fn repeated_follow_sends_the_status_after_an_unknown_outcome() {
     let mut scene = PeopleFixture::new();
     let (mut bob, _ann) = (scene.client(0, "bob"), scene.client(1, "ann"));
     lose_the_answer_to_a_follow(&mut scene, true);
@@ -390,8 +390,11 @@ fn followed_users_are_read_when_the_bus_refuses_to_carry_their_updates() {
         assert!(cluster.settles_within(2_000), "the bus is not asked without end");
     }
     assert!(cluster.settles_within(2_000), "the bus is not asked without end");
-    let heard = cluster.node(0).events(&ann);
-    assert_eq!((&heard[0]["event"], &heard[0]["statuses"][0]["user"]), (&json!("statuses"), &json!("bob")));
+    let received = cluster.node(0).events(&ann);
+    assert_eq!(
+        (&received[0]["event"], &received[0]["statuses"][0]["user"]),
+        (&json!("statuses"), &json!("bob"))
+    );
 }
 
 #[test]

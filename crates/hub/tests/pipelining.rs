@@ -1,4 +1,4 @@
-//! Several commands of one transport under way at once: what is answered, in which order, and what it makes of presence.
+//! Several pipelined commands of one connection: which are answered, in which order, and the resulting presence.
 
 #[allow(dead_code, reason = "each binary uses a part of it")]
 mod harness;
@@ -18,7 +18,7 @@ impl Socket {
     fn of(user: &str) -> Socket {
         let mut cluster = TestCluster::new(Some(0));
         let caller = cluster.client(0, user).0.pipelining();
-        // He is in his own channel by then.
+        // Their presence in their own channel is committed by then.
         cluster.settle();
         Socket { cluster, caller }
     }
@@ -36,7 +36,7 @@ impl Socket {
         self.begin(&format!(r#"{{"id":{id},"op":"{op}","channel":"{channel}"}}"#))
     }
 
-    /// The replies that are there by now.
+    /// The replies that are available by now.
     fn replies(&mut self) -> Vec<Value> {
         let mut found = Vec::new();
         loop {
@@ -52,9 +52,9 @@ impl Socket {
     #[track_caller]
     fn check(&mut self, expected: &str) {
         let replies = self.replies();
-        let words: Vec<String> =
+        let replies: Vec<String> =
             replies.iter().map(|reply| format!("{} {}", reply["id"], code(reply))).collect();
-        assert_eq!(words.join("; "), expected);
+        assert_eq!(replies.join("; "), expected);
     }
 
     fn who(&mut self, channel: &str) -> u64 {
@@ -73,7 +73,7 @@ fn changes_begin_together_and_are_answered_in_order() {
     assert_eq!(ann.cluster.node(0).shards[0].core.effects.work.len(), 8, "all of them are with the store");
     ann.check("");
     ann.cluster.settle();
-    assert_eq!(ann.cluster.node(0).shards[0].core.effects.ready, [ann.caller.link.id], "told once");
+    assert_eq!(ann.cluster.node(0).shards[0].core.effects.ready, [ann.caller.link.id], "named once");
     ann.check("1 ok; 2 ok; 3 ok; 4 ok; 5 ok; 6 ok; 7 ok; 8 ok");
     assert_eq!(ann.who("game#8"), 1);
 }
@@ -91,7 +91,7 @@ fn changes_of_one_channel_wait_for_each_other() {
     ann.cluster.settle();
     ann.check("7 ok");
     assert_eq!(ann.who("game#A"), 0);
-    // The session, too, knows where it is: nothing is left to be lost.
+    // The session, too, knows its channels: no presence remains that could be lost.
     let caller = ann.caller.clone();
     ann.cluster.node(0).detach(&caller);
     ann.cluster.live(30_000);
@@ -99,7 +99,7 @@ fn changes_of_one_channel_wait_for_each_other() {
 }
 
 #[test]
-fn a_refusal_does_not_overtake() {
+fn refusal_does_not_overtake_earlier_replies() {
     let mut ann = Socket::of("ann");
     assert_eq!(ann.change(1, "join", "game#A"), Flow::Begun);
     assert_eq!(ann.change(2, "join", "No"), Flow::Begun);
@@ -129,7 +129,7 @@ fn every_other_command_waits_for_the_pipelined_ones() {
 }
 
 #[test]
-fn what_one_transport_has_begun_is_bounded() {
+fn pipelined_commands_of_one_connection_are_bounded() {
     let mut ann = Socket::of("ann");
     let begun = (1..).take_while(|&id| ann.change(id, "join", &format!("game#{id}")) == Flow::Begun).count();
     assert_eq!(begun, 64);
@@ -139,7 +139,7 @@ fn what_one_transport_has_begun_is_bounded() {
 }
 
 #[test]
-fn the_bound_on_channels_is_exact() {
+fn limit_of_channels_is_exact() {
     let mut ann = Socket::of("ann");
     let (mut ok, mut refused) = (0, 0);
     for id in 1..=300 {
@@ -156,7 +156,7 @@ fn the_bound_on_channels_is_exact() {
 }
 
 #[test]
-fn who_is_alone_leaves_and_is_lost_without_reading() {
+fn only_client_of_a_user_leaves_and_is_lost_without_a_read() {
     let mut ann = Socket::of("ann");
     assert_eq!(ann.change(1, "join", "game#A"), Flow::Begun);
     assert_eq!(ann.change(2, "join", "game#B"), Flow::Begun);
@@ -167,7 +167,7 @@ fn who_is_alone_leaves_and_is_lost_without_reading() {
     ann.cluster.node(0).detach(&caller);
     ann.cluster.node(0).pass(2_000);
     let work = &ann.cluster.node(0).shards[0].core.effects.work;
-    assert_eq!(work.len(), 3, "both, and his own");
+    assert_eq!(work.len(), 3, "both, and their own channel");
     assert!(work.iter().all(|(_, work)| matches!(work, Work::Commit(_))), "{work:?}");
     ann.cluster.settle();
     assert_eq!((ann.who("game#A"), ann.who("game#B")), (0, 1));
@@ -176,7 +176,7 @@ fn who_is_alone_leaves_and_is_lost_without_reading() {
 }
 
 #[test]
-fn what_is_known_is_not_believed_when_another_tab_came() {
+fn cached_presence_is_not_used_after_another_tab_joined() {
     let mut ann = Socket::of("ann");
     assert_eq!(ann.change(1, "join", "game#A"), Flow::Begun);
     ann.cluster.settle();
@@ -191,7 +191,7 @@ fn what_is_known_is_not_believed_when_another_tab_came() {
 }
 
 #[test]
-fn answers_for_a_transport_that_is_gone_reach_nobody() {
+fn answers_for_a_closed_connection_are_dropped() {
     let mut ann = Socket::of("ann");
     assert_eq!(ann.change(1, "join", "game#A"), Flow::Begun);
     let caller = ann.caller.clone();

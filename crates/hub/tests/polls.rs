@@ -66,7 +66,7 @@ fn a_lost_answer_is_repeated_with_the_same_numbers_until_a_cursor_covers_it() {
 }
 
 #[test]
-fn a_parked_poll_is_woken_by_an_event_or_by_its_time() {
+fn parked_poll_is_answered_by_an_event_or_at_its_timeout() {
     let mut node = TestNode::new(Settings::default());
     let ann = arrive(&mut node);
     assert_eq!(ann.poll(&mut node, 7, 15_000), Poll::Parked);
@@ -95,7 +95,7 @@ fn a_newer_poll_supersedes_a_parked_one() {
 }
 
 #[test]
-fn a_cursor_ahead_of_the_mailbox_resets_and_one_below_tells_of_the_gap() {
+fn cursor_ahead_of_the_mailbox_resets_and_one_below_gets_a_gap() {
     let mut node = TestNode::new(Settings { mailbox_events: 3, ..Settings::default() });
     let mut ann = arrive(&mut node);
     for n in 0..6 {
@@ -113,7 +113,7 @@ fn a_cursor_ahead_of_the_mailbox_resets_and_one_below_tells_of_the_gap() {
 }
 
 #[test]
-fn an_answer_is_bounded_and_says_that_there_is_more() {
+fn answer_is_bounded_and_marks_that_there_is_more() {
     let mut node = TestNode::new(Settings::default());
     let mut ann = arrive(&mut node);
     for n in 0..150 {
@@ -151,7 +151,7 @@ fn a_polling_session_lives_while_it_polls() {
 }
 
 #[test]
-fn a_restart_is_noticed_by_nobody() {
+fn restart_is_not_noticed_by_clients() {
     let mut node = TestNode::new(Settings::default());
     let (mut ann, hello) = node.client("ann");
     node.send(&mut ann, r#"{"op":"subscribe","channel":"game#A"}"#);
@@ -161,7 +161,7 @@ fn a_restart_is_noticed_by_nobody() {
     node.publish("game#A", "2");
     let packed = node.shards[0].pack(node.now);
     assert_eq!(node.closes(), [(ann.link.id, CloseReason::Closing)]);
-    assert_eq!(node.publish("game#A", "lost on nobody"), 0);
+    assert_eq!(node.publish("game#A", "not lost"), 0);
     let mut reborn = TestNode::new(Settings::default());
     for session in &packed {
         assert!(reborn.shards[0].adopt(reborn.now, session));

@@ -62,13 +62,13 @@ impl PresenceFixture {
         caller
     }
 
-    /// What the watcher of one node was told since it was last asked.
+    /// The events the watcher of one node received since the last call.
     fn events(&mut self, at: usize) -> Vec<Value> {
         let watcher = self.watchers[at].clone();
         self.cluster.node(at).events(&watcher)
     }
 
-    /// Both watchers were told this, with versions that have no hole.
+    /// Both watchers received these events, with versions without holes.
     #[track_caller]
     fn check(&mut self, expected: &str) {
         for at in [0, 1] {
@@ -80,8 +80,8 @@ impl PresenceFixture {
                 );
                 self.seen[at] = version;
             }
-            let told: Vec<String> = events.iter().map(summary).collect();
-            assert_eq!(told.join("; "), expected, "the watcher of node {at}");
+            let received: Vec<String> = events.iter().map(summary).collect();
+            assert_eq!(received.join("; "), expected, "the watcher of node {at}");
         }
     }
 
@@ -91,7 +91,7 @@ impl PresenceFixture {
 }
 
 #[test]
-fn arrivals_and_departures_are_told_on_both_nodes() {
+fn arrivals_and_departures_reach_watchers_on_both_nodes() {
     let mut scene = PresenceFixture::new();
     let mut ann = scene.join(0, "ann");
     scene.check("user_online ann; client_online ann null");
@@ -106,7 +106,7 @@ fn arrivals_and_departures_are_told_on_both_nodes() {
 }
 
 #[test]
-fn a_loss_is_told_when_its_time_has_come_and_not_before() {
+fn loss_is_sent_at_its_time_and_not_before() {
     let mut scene = PresenceFixture::new();
     let ann = scene.join(0, "ann");
     scene.check("user_online ann; client_online ann null");
@@ -122,7 +122,7 @@ fn a_loss_is_told_when_its_time_has_come_and_not_before() {
 }
 
 #[test]
-fn another_tab_on_another_node_ends_the_grace() {
+fn another_tab_on_another_node_ends_the_grace_period() {
     let mut scene = PresenceFixture::new();
     let ann = scene.join(0, "ann");
     scene.drop_socket(0, &ann);
@@ -136,7 +136,7 @@ fn another_tab_on_another_node_ends_the_grace() {
 }
 
 #[test]
-fn an_explicit_departure_waits_for_the_tab_that_was_lost_elsewhere() {
+fn explicit_departure_waits_for_the_tab_that_was_lost_elsewhere() {
     let mut scene = PresenceFixture::new();
     let lost = scene.join(0, "ann");
     let mut other = scene.join(1, "ann");
@@ -153,7 +153,7 @@ fn an_explicit_departure_waits_for_the_tab_that_was_lost_elsewhere() {
 }
 
 #[test]
-fn a_session_that_comes_back_in_its_window_was_never_away() {
+fn session_resumed_in_time_was_never_away() {
     let mut scene = PresenceFixture::new();
     let ann = scene.join(0, "ann");
     let id = ann.listener.unwrap();
@@ -161,19 +161,21 @@ fn a_session_that_comes_back_in_its_window_was_never_away() {
     let identity =
         scene.cluster.node(0).shards[0].core.listener(id).unwrap().session().unwrap().identity.clone();
     scene.check("user_online ann; client_online ann null");
-    for (away, told) in [(RESUME - 1, ""), (RESUME + 1, "client_offline ann lost; client_online ann null")] {
+    for (away, expected) in
+        [(RESUME - 1, ""), (RESUME + 1, "client_offline ann lost; client_online ann null")]
+    {
         scene.drop_socket(0, &ann);
         scene.cluster.live(away);
         let node = scene.cluster.node(0);
         let now = node.now;
         assert!(node.shards[0].attach(now, session, &identity, ann.link, None).is_some());
         scene.cluster.live(GRACE * 2);
-        scene.check(told);
+        scene.check(expected);
     }
 }
 
 #[test]
-fn a_bus_that_loses_news_is_healed_by_reading() {
+fn lost_presence_changes_are_read_from_the_store() {
     (2..8).for_each(heal);
 }
 
@@ -194,7 +196,7 @@ fn heal(lose_every: u64) {
             }
         }
     }
-    // The last word may be the one that was lost: the heartbeat finds out.
+    // The last change may be the one that was lost: the heartbeat finds out.
     for at in [0, 1] {
         scene.cluster.node(at).handle(ShardEvent::Liveness(LivenessTask::Compare));
     }
@@ -223,7 +225,7 @@ fn text(value: &Value) -> String {
     value.as_str().unwrap().to_owned()
 }
 
-/// What a client does with what it is told.
+/// Applies an event as a client does.
 fn follow(known: &mut BTreeMap<String, Vec<String>>, event: &Value) {
     let user = || text(&event["user"]);
     match event["event"].as_str().unwrap() {
@@ -250,16 +252,16 @@ fn follow(known: &mut BTreeMap<String, Vec<String>>, event: &Value) {
 }
 
 #[test]
-fn whoever_is_swept_goes_with_every_word_and_once() {
+fn swept_user_goes_offline_with_all_events_once() {
     let mut scene = PresenceFixture::new();
     scene.join(1, "ann");
     scene.join(0, "bob");
     scene.check("user_online ann; client_online ann null; user_online bob; client_online bob null");
     let epoch = scene.cluster.node(1).shards[0].core.node().epoch();
-    let home = tavern_domain::presence::NodeEpoch { node: "two".into(), epoch };
+    let node_epoch = tavern_domain::presence::NodeEpoch { node: "two".into(), epoch };
     let before = scene.cluster.commits();
     for user in ["ann", "bob", "ann"] {
-        let stale = tavern_hub::StaleUser { user: user.into(), nodes: vec![home.clone()] };
+        let stale = tavern_hub::StaleUser { user: user.into(), nodes: vec![node_epoch.clone()] };
         scene.cluster.node(0).handle(ShardEvent::Liveness(LivenessTask::Sweep(stale)));
         let commits = scene.cluster.commits();
         scene.cluster.settle();
@@ -275,7 +277,7 @@ fn whoever_is_swept_goes_with_every_word_and_once() {
 }
 
 #[test]
-fn commands_have_their_refusals() {
+fn invalid_commands_are_refused() {
     let mut scene = PresenceFixture::new();
     let mut ann = scene.client(0, "ann");
     for (frame, refused) in [
@@ -293,25 +295,25 @@ fn commands_have_their_refusals() {
 }
 
 #[test]
-fn an_answer_reaches_only_the_transport_that_waited_for_it() {
+fn answer_reaches_only_the_connection_that_waited_for_it() {
     let mut scene = PresenceFixture::new();
     let mut ann = scene.client(0, "ann");
     let (flow, _) = scene.cluster.node(0).flow(&mut ann, r#"{"op":"join","channel":"game#A"}"#);
     assert_eq!(flow, tavern_hub::Flow::Wait);
     scene.drop_socket(0, &ann);
     scene.cluster.settle();
-    // Another client with the number of the transport that is gone.
+    // Another client with the number of the connection that is closed.
     let mut eve = scene.client(0, "eve");
     eve.link = ann.link;
     let reply = scene.cluster.send(0, &mut eve, r#"{"op":"update","channel":"game#A","state":1}"#);
-    assert_eq!(code(&reply), "not_found", "not the answer to somebody else's command");
+    assert_eq!(code(&reply), "not_found", "not the answer to another client's command");
 }
 
 #[test]
-fn news_come_here_from_the_moment_a_channel_is_read_for_a_watcher() {
+fn changes_are_routed_from_the_moment_a_channel_is_read_for_a_watcher() {
     let mut scene = PresenceFixture::new();
     let node = scene.cluster.node(0).shards[0].core.node().clone();
-    let hears = || {
+    let is_routed = || {
         node.registry.find(tavern_hub::Namespace::Presence, b"game#B").is_some_and(|entry| entry.mask() == 1)
     };
     let mut eve = scene.client(0, "eve");
@@ -322,15 +324,15 @@ fn news_come_here_from_the_moment_a_channel_is_read_for_a_watcher() {
             scene.cluster.settle();
         }
     }
-    assert!(hears(), "what happens while it is read must be heard");
+    assert!(is_routed(), "changes during the read must be received");
     scene.cluster.settle();
-    assert!(hears(), "and until the watcher is told");
+    assert!(is_routed(), "and until the watcher is subscribed");
     scene.drop_socket(0, &eve);
     scene.cluster.live(3_000);
-    assert!(!hears(), "but not for somebody who has gone");
+    assert!(!is_routed(), "but not for a watcher who has left");
 }
 
-/// Arrivals and departures of many, in no order, on both nodes.
+/// Arrivals and departures of many users, in random order, on both nodes.
 fn flap(settings: &tavern_hub::Settings, users: usize, turns: usize) {
     let mut scene = PresenceFixture::on(TestCluster::with(Some(0), None, settings));
     let mut memberships: Vec<(usize, Caller)> =
@@ -359,14 +361,14 @@ fn flap(settings: &tavern_hub::Settings, users: usize, turns: usize) {
 }
 
 #[test]
-fn a_snapshot_and_what_is_told_after_it_are_the_next_snapshot_while_a_thousand_flap() {
+fn snapshot_plus_events_equals_the_next_snapshot_while_a_thousand_users_flap() {
     let all = tavern_domain::presence::Thresholds { coalesce_at: 5_000, counts_at: 50_000 };
     flap(&tavern_hub::Settings { crowds: all, ..tavern_hub::Settings::default() }, 1_000, 6);
     flap(&tavern_hub::Settings::default(), 1_000, 6);
 }
 
 #[test]
-fn a_crowd_is_told_once_in_a_tick_however_evenly_it_comes() {
+fn crowd_gets_one_event_per_tick_however_evenly_users_join() {
     let mut scene = PresenceFixture::new();
     for n in 0..200 {
         scene.join(0, &format!("early-{n}"));
@@ -377,9 +379,9 @@ fn a_crowd_is_told_once_in_a_tick_however_evenly_it_comes() {
         scene.join(0, &format!("late-{n}"));
         scene.cluster.live(20);
     }
-    let told = scene.events(0);
-    assert!(told.iter().all(|event| event["event"] == "presence"));
-    assert!((3..=5).contains(&told.len()), "{} times in a second", told.len());
+    let received = scene.events(0);
+    assert!(received.iter().all(|event| event["event"] == "presence"));
+    assert!((3..=5).contains(&received.len()), "{} times in a second", received.len());
 }
 
 #[test]

@@ -1,6 +1,6 @@
-//! A session whose client runs about between three nodes while migration requests are lost, repeated and late and the store fails:
-//! many seeds, one law. It lives at most once at every moment; while the store holds it is never lost, and its client
-//! hears every word once and in order; whoever watches is told the truth in the end.
+//! A session whose client reconnects between three nodes while migration requests are lost, repeated and late and the
+//! store fails, with many seeds. Must hold: it is on one node at most at every moment; while the store works it is
+//! never lost, and its client gets every message once and in order; a watcher sees the true presence in the end.
 
 #[allow(dead_code, reason = "each binary uses a part of it")]
 mod harness;
@@ -29,12 +29,12 @@ struct Storm {
     rng: Random,
     session: String,
     client: Value,
-    /// Where the client is, if anywhere.
+    /// The node of the client, if it is connected.
     at: Option<(usize, Caller)>,
     /// Hellos that wait.
     waiting: Vec<(usize, Caller, String)>,
     seq: u64,
-    /// The next word of each speaker.
+    /// The next message of each publisher.
     said: [u64; 3],
     heard: [u64; 3],
     resumed: usize,
@@ -64,7 +64,7 @@ impl Storm {
     fn begin(&mut self, store_fails: bool) {
         let mut rng = self.rng.clone();
         self.cluster.set_fate(move |_, _, packet| {
-            // Bus messages arrive whole and in order; migration requests do not.
+            // Bus messages arrive completely and in order; migration requests do not.
             if !matches!(packet.subject.kind(), "_node" | "_session") {
                 return vec![0];
             }
@@ -99,7 +99,7 @@ impl Storm {
         }
     }
 
-    /// The client reads what came; each speaker's words have no hole and none comes twice.
+    /// The client reads; the messages of each publisher have no hole and no duplicate.
     fn read(&mut self) {
         let Some((at, caller)) = self.at.clone() else { return };
         for event in self.cluster.node(at).events(&caller) {
@@ -111,7 +111,7 @@ impl Storm {
         }
     }
 
-    /// A new transport somewhere; the old one may be dead or not.
+    /// A new connection to a node; the old one may be closed or not.
     fn run_to(&mut self, at: usize) {
         self.read();
         if let Some((old, caller)) = self.at.take()
@@ -137,7 +137,7 @@ impl Storm {
         if reply["ok"]["resumed"] == true {
             assert_eq!(reply["ok"]["client"], self.client);
             self.resumed += 1;
-            // It may have read less by the time it is answered: a later transport has read on. Then it is not the client
+            // It may have read less by the time it is answered: a later connection has read on. Then it is not the client
             // any more.
             if hello.ends_with(&format!(":{}}}", self.seq)) {
                 self.at = Some((at, caller));
@@ -163,7 +163,7 @@ impl Storm {
         assert!(self.owners().len() <= 1, "two nodes have it");
     }
 
-    /// A superseded transport is told so and reads no more.
+    /// A superseded connection gets its close reason and reads no more.
     fn closes(&mut self) {
         for at in 0..3 {
             for (link, _) in self.cluster.node(at).closes() {
@@ -175,7 +175,7 @@ impl Storm {
     }
 }
 
-/// Tells how often the client was resumed.
+/// Returns how often the client was resumed.
 fn weather(seed: u64, store_fails: bool) -> usize {
     let mut storm = Storm::new(seed);
     let (mut watcher, _) = storm.cluster.client(2, "watcher");
@@ -212,7 +212,7 @@ fn weather(seed: u64, store_fails: bool) -> usize {
         storm.pass();
         assert!(storm.at.is_some(), "seed {seed}: it cannot be resumed");
         storm.read();
-        assert_eq!(storm.heard, storm.said, "seed {seed}: to the last word");
+        assert_eq!(storm.heard, storm.said, "seed {seed}: to the last message");
         storm.cluster.live(3_000);
     }
     let who = storm.cluster.send(2, &mut watcher, r#"{"op":"who","channel":"room#R"}"#);
@@ -233,13 +233,13 @@ fn seeds() -> u64 {
 }
 
 #[test]
-fn while_the_store_holds_a_session_is_never_lost() {
+fn session_is_never_lost_while_the_store_works() {
     let resumed: usize = (0..seeds()).map(|seed| weather(seed, false)).sum();
     assert!(resumed as u64 > 5 * seeds(), "it was a storm");
 }
 
 #[test]
-fn a_store_that_fails_may_cost_a_session_but_never_doubles_it() {
+fn session_may_be_lost_but_never_duplicated_when_the_store_fails() {
     let resumed: usize = (0..seeds()).map(|seed| weather(seed, true)).sum();
     assert!(resumed as u64 > 3 * seeds(), "it was a storm");
 }

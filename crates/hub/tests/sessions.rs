@@ -25,7 +25,7 @@ fn commands_before_hello_are_refused() {
 }
 
 #[test]
-fn hello_tells_who_and_where() {
+fn hello_names_the_user_the_client_and_the_node() {
     let mut node = node();
     let (_, hello) = node.client("ann");
     assert_eq!(hello["user"], "ann");
@@ -78,7 +78,7 @@ fn a_session_is_forgotten_after_its_window() {
 }
 
 #[test]
-fn another_user_cannot_resume_and_disturbs_nobody() {
+fn another_user_cannot_resume_and_changes_nothing() {
     let mut node = node();
     let (mut ann, hello) = node.client("ann");
     node.send(&mut ann, SUBSCRIBE);
@@ -101,7 +101,7 @@ fn a_newer_transport_supersedes_the_older() {
     let session = hello["session"].as_str().unwrap();
     node.send(&mut second, &format!(r#"{{"op":"hello","token":"ann","session":"{session}","seq":0}}"#));
     assert_eq!(node.closes(), [(first.link.id, CloseReason::Superseded)]);
-    // The older one going away later changes nothing for the newer.
+    // Closing the older one later changes nothing for the newer.
     node.detach(&first);
     node.publish("game#A", "1");
     assert_eq!(node.shards[0].core.effects.dirty.len(), 1);
@@ -109,7 +109,7 @@ fn a_newer_transport_supersedes_the_older() {
 }
 
 #[test]
-fn a_transport_that_was_superseded_in_the_same_moment_takes_nothing() {
+fn connection_superseded_in_the_same_turn_gets_nothing() {
     let mut node = node();
     let (mut first, hello) = node.client("ann");
     node.send(&mut first, SUBSCRIBE);
@@ -118,7 +118,7 @@ fn a_transport_that_was_superseded_in_the_same_moment_takes_nothing() {
     let mut second = node.socket();
     let session = hello["session"].as_str().unwrap();
     node.send(&mut second, &format!(r#"{{"op":"hello","token":"ann","session":"{session}","seq":0}}"#));
-    // The older one is written to before it is closed: what it would take the newer one would never see.
+    // The older one is written to before it is closed: the newer one would never get those events.
     assert!(node.events(&first).is_empty());
     assert_eq!(node.event_numbers(&second), [1]);
 }
@@ -139,7 +139,7 @@ fn bye_ends_the_session_at_once() {
 }
 
 #[test]
-fn a_slow_reader_is_told_what_it_missed_in_its_place() {
+fn slow_reader_gets_a_gap_in_place_of_dropped_events() {
     let mut node = TestNode::new(Settings { mailbox_events: 4, ..Settings::default() });
     let (mut ann, _) = node.client("ann");
     node.send(&mut ann, SUBSCRIBE);
@@ -154,7 +154,7 @@ fn a_slow_reader_is_told_what_it_missed_in_its_place() {
 }
 
 #[test]
-fn a_kind_may_close_its_slow_readers_instead() {
+fn slow_reader_is_closed_if_its_kind_is_configured_so() {
     let mut settings = Settings { mailbox_events: 4, ..Settings::default() };
     settings
         .kinds
@@ -205,9 +205,9 @@ fn sent_history_is_kept_for_a_while_only() {
 fn all_mailboxes_together_stay_within_their_budget() {
     let budget = 200_000;
     let mut node = TestNode::new(Settings { mailbox_total_bytes: budget, ..Settings::default() });
-    let mut memberships: Vec<Caller> = (0..20).map(|n| node.client(&format!("user{n}")).0).collect();
-    for (n, membership) in memberships.iter_mut().enumerate() {
-        node.send(membership, &format!(r#"{{"op":"subscribe","channel":"room#{}"}}"#, n % 10));
+    let mut clients: Vec<Caller> = (0..20).map(|n| node.client(&format!("user{n}")).0).collect();
+    for (n, client) in clients.iter_mut().enumerate() {
+        node.send(client, &format!(r#"{{"op":"subscribe","channel":"room#{}"}}"#, n % 10));
     }
     let payload = "x".repeat(1000);
     for n in 0..2000 {
@@ -216,15 +216,15 @@ fn all_mailboxes_together_stay_within_their_budget() {
     node.pass(2_000);
     let held = node.shards[0].core.node().stats[0].event_bytes.get() as usize;
     assert!(held <= budget + budget / 4, "{held} bytes are held");
-    for membership in &memberships {
-        let events = node.events(membership);
+    for client in &clients {
+        let events = node.events(client);
         assert_eq!(events[0]["event"], "gap", "nothing is dropped in silence");
         assert_eq!(events.last().unwrap()["seq"], 200);
     }
 }
 
 #[test]
-fn too_many_commands_are_refused_with_a_time_and_abuse_ends_it() {
+fn too_many_commands_are_refused_with_a_retry_time_then_closed() {
     let mut node = TestNode::new(Settings { commands_per_second: 10, ..Settings::default() });
     let (mut ann, _) = node.client("ann");
     let mut refused = None;
@@ -249,7 +249,7 @@ fn too_many_commands_are_refused_with_a_time_and_abuse_ends_it() {
 }
 
 #[test]
-fn a_stranger_who_only_breaks_things_is_shown_out() {
+fn connection_with_only_bad_commands_before_hello_is_closed() {
     let mut node = node();
     let mut stranger = node.socket();
     let refusals = (0..2000).take_while(|_| node.flow(&mut stranger, "{broken").0 == Flow::Done).count();
@@ -257,7 +257,7 @@ fn a_stranger_who_only_breaks_things_is_shown_out() {
 }
 
 #[test]
-fn an_expired_token_ends_its_session_unless_a_fresh_one_comes() {
+fn expired_token_ends_its_session_unless_it_is_renewed() {
     let mut node = node();
     let (mut ann, _) = node.client("ann@1010");
     let (mut bob, _) = node.client("bob@1010");
@@ -272,7 +272,7 @@ fn an_expired_token_ends_its_session_unless_a_fresh_one_comes() {
 }
 
 #[test]
-fn a_hello_for_a_session_of_another_shard_moves_there() {
+fn hello_for_a_session_of_another_shard_moves_the_connection() {
     let mut node = TestNode::new(Settings { shards: 2, ..Settings::default() });
     let mut ann = node.socket();
     let hello = node.flow_on(1, &mut ann, r#"{"op":"hello","token":"ann"}"#).1;

@@ -77,7 +77,7 @@ fn last_subscription_of_a_name_is_noticed_once() {
         });
         let here = entry.removed(0, true);
         let there = other.join().unwrap();
-        assert!(here != there, "exactly one shard tells the bus");
+        assert!(here != there, "exactly one shard notices the last subscription");
         assert_eq!((entry.total(), entry.mask()), (0, 0));
     });
 }

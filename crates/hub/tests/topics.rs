@@ -1,4 +1,4 @@
-//! Publishing to topics through a shard: claims, what is read, conflicts and lost answers. The store is played by hand.
+//! Publishing to topics through a shard: claims, reads, conflicts and lost answers. The test answers as the store.
 
 #[allow(dead_code, reason = "each binary uses a part of it")]
 mod harness;
@@ -38,7 +38,7 @@ impl Publisher {
         work.remove(0)
     }
 
-    /// The topic is read; the store has this.
+    /// The topic is read; the store returns this.
     fn read(&mut self, topic: &str, found: Option<(u64, Option<&str>)>) {
         let (ticket, work) = self.work();
         let key = DocumentKey::new(TOPIC, topic);
@@ -98,7 +98,7 @@ fn expected(commit: &Commit) -> Vec<u64> {
 }
 
 #[test]
-fn the_first_publish_claims_and_the_next_reads_nothing() {
+fn first_publish_claims_and_the_next_reads_nothing() {
     let mut publisher = Publisher::new();
     publisher.publish("a", "orders");
     publisher.read("orders", None);
@@ -115,7 +115,7 @@ fn the_first_publish_claims_and_the_next_reads_nothing() {
 }
 
 #[test]
-fn a_claim_of_another_key_refuses() {
+fn topic_claimed_by_another_key_is_refused() {
     let mut publisher = Publisher::new();
     publisher.publish("b", "orders");
     publisher.read("orders", Some((7, Some("a"))));
@@ -123,7 +123,7 @@ fn a_claim_of_another_key_refuses() {
 }
 
 #[test]
-fn a_stale_claim_conflicts_and_is_read_again() {
+fn stale_claim_conflicts_and_is_read_again() {
     let mut publisher = Publisher::new();
     publisher.publish("a", "orders");
     publisher.read("orders", Some((7, Some("a"))));
@@ -138,7 +138,7 @@ fn a_stale_claim_conflicts_and_is_read_again() {
 }
 
 #[test]
-fn an_unknown_outcome_is_told_and_the_claim_is_read_again() {
+fn unknown_outcome_is_reported_and_the_claim_is_read_again() {
     let mut publisher = Publisher::new();
     publisher.publish("a", "orders");
     publisher.read("orders", Some((7, Some("a"))));
@@ -154,7 +154,7 @@ fn an_unknown_outcome_is_told_and_the_claim_is_read_again() {
 }
 
 #[test]
-fn a_wrong_name_is_refused_at_once() {
+fn invalid_name_is_refused_at_once() {
     let mut publisher = Publisher::new();
     publisher.publish("a", "Orders");
     assert_eq!(publisher.refused(), Code::BadRequest);

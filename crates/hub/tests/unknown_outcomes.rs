@@ -1,5 +1,5 @@
-//! Presence while the store takes its time, fails, or does not say: each work is carried out by hand, when and how the
-//! test wants.
+//! Presence while the store is slow, fails, or has unknown outcomes: the test carries out each request by hand, when
+//! and how it wants.
 
 #[allow(dead_code, reason = "each binary uses a part of it")]
 mod harness;
@@ -28,7 +28,7 @@ struct SteppedNode {
     node: TestNode,
     store: Arc<MemoryStore>,
     answers: Arc<Answers>,
-    /// Works that were asked for and not carried out.
+    /// Requests that were submitted and not carried out.
     held: Vec<(Ticket, Work)>,
     watcher: Caller,
 }
@@ -54,7 +54,7 @@ impl SteppedNode {
         counter
     }
 
-    /// Somebody who is in his own channel by now.
+    /// A user whose presence in their own channel is committed.
     fn client(&mut self, user: &str) -> Caller {
         let mut caller = self.node.socket();
         self.say(&mut caller, &format!(r#"{{"op":"hello","token":"{user}"}}"#));
@@ -71,7 +71,7 @@ impl SteppedNode {
         self.answers.0.lock().unwrap().pop().unwrap().1
     }
 
-    /// Carries one work out and tells the hub.
+    /// Carries out one request and gives the hub the answer.
     fn perform(&mut self, at: usize) {
         let (ticket, work) = self.held.remove(at);
         let answer = self.ask(work);
@@ -79,7 +79,7 @@ impl SteppedNode {
         self.collect();
     }
 
-    /// The hub hears that the store is not available; it may have happened all the same.
+    /// The hub gets the answer that the store is unavailable; the commit may have happened all the same.
     fn fail(&mut self, at: usize, happens: bool) {
         let (ticket, work) = self.held.remove(at);
         if happens {
@@ -132,8 +132,8 @@ impl SteppedNode {
 
     fn heard(&mut self) -> String {
         let events = self.node.events(&self.watcher.clone());
-        let words = events.iter().map(|event| event["event"].as_str().unwrap().to_owned());
-        words.collect::<Vec<_>>().join(" ")
+        let names = events.iter().map(|event| event["event"].as_str().unwrap().to_owned());
+        names.collect::<Vec<_>>().join(" ")
     }
 
     fn count(&self) -> u64 {
@@ -157,21 +157,21 @@ const JOIN: &str = r#"{"op":"join","channel":"game#A","state":1}"#;
 const LEAVE: &str = r#"{"op":"leave","channel":"game#A"}"#;
 
 #[test]
-fn a_join_that_was_refused_and_happened_goes_with_its_session() {
+fn refused_join_that_was_committed_ends_with_its_session() {
     let mut counter = SteppedNode::new();
     let mut ann = counter.client("ann");
     counter.begin(&mut ann, JOIN);
     counter.fail(0, true);
     assert_eq!(code(&counter.answer(&mut ann, JOIN)), "unavailable");
     counter.settle();
-    assert_eq!(counter.count(), 1, "nobody said otherwise");
+    assert_eq!(counter.count(), 1, "it was committed");
     counter.node.detach(&ann);
     counter.live(20_000);
     assert_eq!(counter.count(), 0);
 }
 
 #[test]
-fn a_leave_that_was_refused_happens_later() {
+fn refused_leave_is_retried() {
     let mut counter = SteppedNode::new();
     let mut ann = counter.client("ann");
     counter.say(&mut ann, JOIN);
@@ -183,14 +183,14 @@ fn a_leave_that_was_refused_happens_later() {
 }
 
 #[test]
-fn what_a_session_asked_last_holds_last() {
+fn last_command_of_a_session_wins() {
     let mut counter = SteppedNode::new();
     let mut ann = counter.client("ann");
     counter.say(&mut ann, JOIN);
     counter.begin(&mut ann, LEAVE);
     counter.fail(0, false);
     counter.answer(&mut ann, LEAVE);
-    // It joins again while its leaving waits for the store.
+    // It joins again while its leave waits for the store.
     counter.begin(&mut ann, JOIN);
     counter.live(1_000);
     assert_eq!(code(&counter.answer(&mut ann, JOIN)), "ok");
@@ -199,7 +199,7 @@ fn what_a_session_asked_last_holds_last() {
 }
 
 #[test]
-fn commands_behind_one_that_is_tried_again_are_refused_at_once() {
+fn commands_behind_a_retried_one_are_refused_at_once() {
     let mut counter = SteppedNode::new();
     let mut ann = counter.client("ann");
     let mut tab = counter.client("ann");
@@ -214,7 +214,7 @@ fn commands_behind_one_that_is_tried_again_are_refused_at_once() {
 }
 
 #[test]
-fn a_loss_that_the_store_takes_late_does_not_end_somebody_who_is_back() {
+fn loss_committed_late_does_not_end_a_client_that_is_back() {
     let mut counter = SteppedNode::new();
     let mut ann = counter.client("ann");
     counter.say(&mut ann, JOIN);
@@ -224,7 +224,7 @@ fn a_loss_that_the_store_takes_late_does_not_end_somebody_who_is_back() {
     let (key, identity) = (session.key, session.identity.clone());
     counter.node.detach(&ann);
     counter.pass(3_000);
-    assert_eq!(counter.held.len(), 2, "the loss is on its way, there and in his own channel");
+    assert_eq!(counter.held.len(), 2, "the loss is on its way, there and in the user's own channel");
     counter.fail(0, false);
     counter.fail(0, false);
     let now = counter.node.now;
@@ -234,13 +234,13 @@ fn a_loss_that_the_store_takes_late_does_not_end_somebody_who_is_back() {
 }
 
 #[test]
-fn an_update_that_finds_nobody_is_a_refusal_and_no_event() {
+fn update_of_an_absent_client_is_refused_without_an_event() {
     let mut counter = SteppedNode::new();
     let (mut ann, mut other) = (counter.client("ann"), counter.client("ann"));
     counter.say(&mut ann, JOIN);
     counter.node.detach(&ann);
     counter.live(5_000);
-    // The grace is over, and nobody has settled it: the update comes first.
+    // The grace period is over, and no node has settled it: the update comes first.
     counter.node.now = counter.node.now + 20_000;
     let frame = r#"{"op":"update","channel":"game#A","state":2}"#;
     assert_eq!(code(&counter.say(&mut other, frame)), "not_found");
@@ -249,7 +249,7 @@ fn an_update_that_finds_nobody_is_a_refusal_and_no_event() {
 }
 
 #[test]
-fn a_deadline_that_means_something_again_is_not_tidied_away() {
+fn deadline_that_applies_again_is_not_deleted() {
     let mut counter = SteppedNode::new();
     let mut ann = counter.client("ann");
     counter.say(&mut ann, JOIN);
@@ -265,11 +265,11 @@ fn a_deadline_that_means_something_again_is_not_tidied_away() {
     assert_eq!(counter.deadlines().len(), 1);
     counter.held.push((ticket, tidy));
     counter.settle();
-    assert_eq!(counter.deadlines().len(), 1, "somebody was lost meanwhile");
+    assert_eq!(counter.deadlines().len(), 1, "a client was lost meanwhile");
 }
 
 #[test]
-fn goodbye_takes_back_what_was_only_begun() {
+fn logout_reverts_a_join_in_progress() {
     let mut counter = SteppedNode::new();
     let mut ann = counter.client("ann");
     counter.begin(&mut ann, JOIN);

@@ -1,4 +1,5 @@
-//! Visibility, and what watchers of a large channel are told of those they follow, over two nodes in virtual time.
+//! Visibility, and the events that watchers of a large channel get about users they follow, over two nodes in virtual
+//! time.
 
 #[allow(dead_code, reason = "each binary uses a part of it")]
 mod harness;
@@ -28,11 +29,11 @@ fn hidden_user_is_offline_and_has_no_name_in_a_channel() {
     }
     scene.events(0, &ann);
     scene.send(0, &mut ann, r#"{"op":"visibility","value":"followers_i_follow"}"#);
-    let told: Vec<String> = scene.events(1, &bob).iter().map(summary).collect();
-    assert!(told.contains(&"ann offline disconnected".to_owned()), "{told:?}");
-    assert!(told.contains(&r#"presence [{"user":null}] [{"user":"ann"}] 1"#.to_owned()), "{told:?}");
-    let told: Vec<String> = scene.events(1, &cid).iter().map(summary).collect();
-    assert_eq!(told, ["presence [] [] 1"], "a mutual follower sees no difference");
+    let received: Vec<String> = scene.events(1, &bob).iter().map(summary).collect();
+    assert!(received.contains(&"ann offline disconnected".to_owned()), "{received:?}");
+    assert!(received.contains(&r#"presence [{"user":null}] [{"user":"ann"}] 1"#.to_owned()), "{received:?}");
+    let received: Vec<String> = scene.events(1, &cid).iter().map(summary).collect();
+    assert_eq!(received, ["presence [] [] 1"], "a mutual follower sees no difference");
     let reply = scene.ask(1, &mut bob, r#"{"op":"who","channel":"game#A"}"#);
     assert_eq!(
         (&reply["users"][0]["user"], &reply["users"][0]["clients"]),
@@ -46,25 +47,25 @@ fn hidden_user_is_offline_and_has_no_name_in_a_channel() {
     let reply = scene.ask(1, &mut cid, r#"{"op":"status","users":["ann"]}"#);
     assert_eq!(shown(&reply["statuses"][0]), "ann online [game#A]");
 
-    // Only mutual followers hear what ann does now.
+    // Only mutual followers receive ann's changes now.
     scene.join(0, &mut ann, "game#B");
     scene.send(0, &mut ann, r#"{"op":"leave","channel":"game#A"}"#);
-    let told: Vec<String> = scene.events(1, &bob).iter().map(summary).collect();
-    assert_eq!(told, ["client_offline null", "user_offline null"]);
-    let told: Vec<String> = scene.events(1, &cid).iter().map(summary).collect();
-    assert_eq!(told[0], "ann online [game#A,game#B] in_game_channel game#B");
-    let left: Vec<&String> = told.iter().filter(|summary| summary.contains("_offline")).collect();
+    let received: Vec<String> = scene.events(1, &bob).iter().map(summary).collect();
+    assert_eq!(received, ["client_offline null", "user_offline null"]);
+    let received: Vec<String> = scene.events(1, &cid).iter().map(summary).collect();
+    assert_eq!(received[0], "ann online [game#A,game#B] in_game_channel game#B");
+    let left: Vec<&String> = received.iter().filter(|summary| summary.contains("_offline")).collect();
     assert_eq!(left, ["client_offline ann", "user_offline ann"]);
 
     // Ann joins while hidden, then is visible again.
     scene.join(0, &mut ann, "game#A");
-    let told: Vec<String> = scene.events(1, &bob).iter().map(summary).collect();
-    assert_eq!(told, ["user_online null", "client_online null"]);
+    let received: Vec<String> = scene.events(1, &bob).iter().map(summary).collect();
+    assert_eq!(received, ["user_online null", "client_online null"]);
     scene.events(1, &cid);
     scene.send(0, &mut ann, r#"{"op":"visibility","value":"everyone"}"#);
-    let told: Vec<String> = scene.events(1, &bob).iter().map(summary).collect();
-    assert!(told.contains(&"ann online [game#A,game#B] none".to_owned()), "{told:?}");
-    let shown = told.iter().find(|summary| summary.starts_with("presence")).unwrap();
+    let received: Vec<String> = scene.events(1, &bob).iter().map(summary).collect();
+    assert!(received.contains(&"ann online [game#A,game#B] none".to_owned()), "{received:?}");
+    let shown = received.iter().find(|summary| summary.starts_with("presence")).unwrap();
     assert!(shown.contains(r#""user":"ann""#) && shown.ends_with(r#"[{"user":null}] 1"#), "{shown}");
     let reply = scene.ask(1, &mut bob, r#"{"op":"subscribe","channel":"game#A","presence":true}"#);
     assert_eq!(reply["members"]["users"][0]["user"], "ann");
@@ -88,14 +89,14 @@ fn follow_back_shows_and_hides_a_user() {
 }
 
 #[test]
-fn watcher_of_a_large_channel_hears_of_those_it_follows() {
+fn watcher_of_a_large_channel_gets_changes_of_followed_users() {
     let settings = Settings { crowds: Thresholds { coalesce_at: 1, counts_at: 2 }, ..settings() };
     let mut scene = PeopleFixture { cluster: TestCluster::with(Some(0), None, &settings) };
     let (mut bob, mut cid) = (scene.client(0, "bob"), scene.client(0, "cid"));
     scene.follow(0, &mut bob, "ann");
     for n in 0..5 {
-        let mut membership = scene.client(1, &format!("u{n}"));
-        scene.join(1, &mut membership, "game#A");
+        let mut client = scene.client(1, &format!("u{n}"));
+        scene.join(1, &mut client, "game#A");
     }
     for caller in [&mut bob, &mut cid] {
         let reply = scene.ask(0, caller, r#"{"op":"subscribe","channel":"game#A","presence":true}"#);
@@ -106,9 +107,9 @@ fn watcher_of_a_large_channel_hears_of_those_it_follows() {
     scene.join(1, &mut ann, "game#A");
     scene.cluster.live(250);
     let last = |scene: &mut PeopleFixture, caller: &Caller| {
-        let heard = scene.events(0, caller);
-        let told = heard.iter().rfind(|event| event["event"] == "presence").map(presence_words);
-        told.unwrap()
+        let received = scene.events(0, caller);
+        let presence = received.iter().rfind(|event| event["event"] == "presence").map(presence_words);
+        presence.unwrap()
     };
     assert!(last(&mut scene, &bob).contains(r#""user":"ann""#));
     assert_eq!(last(&mut scene, &cid), "presence 6");
@@ -158,7 +159,7 @@ fn visibility_change_that_conflicts_is_decided_again() {
 }
 
 #[test]
-fn visibility_change_with_an_unknown_outcome_is_told_when_the_store_answers() {
+fn visibility_change_with_an_unknown_outcome_is_published_when_the_store_answers() {
     let mut scene = PeopleFixture::new();
     let (mut ann, mut bob) = (scene.client(0, "ann"), scene.client(1, "bob"));
     scene.join(0, &mut ann, "game#A");

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use tavern_hub::node::registry::shards_of;
-use tavern_hub::{LinkId, Node, ReceivedMessage, ShardEvent, ShardMessage as Words};
+use tavern_hub::{LinkId, Node, ReceivedMessage, ShardEvent, ShardMessage};
 use tavern_store::{BusError, BusLoss, BusPacket, BusReceiver, Interest, Ticket};
 use tokio::sync::Notify;
 
@@ -27,15 +27,15 @@ const RETRY: Duration = Duration::from_millis(1);
 
 impl BusDispatcher {
     /// Waits until the shard takes it (backpressure): the bus buffers the rest meanwhile, within its bounds.
-    fn put(&self, shard: usize, words: Vec<Words>) {
-        if words.is_empty() {
+    fn put(&self, shard: usize, messages: Vec<ShardMessage>) {
+        if messages.is_empty() {
             return;
         }
         let queue = self.shards.queue(shard);
         while queue.is_full() && !queue.is_closed() {
             std::thread::sleep(RETRY);
         }
-        queue.force(ShardInput::Packets(words));
+        queue.force(ShardInput::Packets(messages));
     }
 }
 
@@ -55,12 +55,12 @@ impl BusReceiver for BusDispatcher {
 
     fn messages(&self, packets: Vec<BusPacket>) {
         fault::strikes("bus");
-        let mut heard: Vec<Vec<Words>> = (0..self.shards.len()).map(|_| Vec::new()).collect();
+        let mut received: Vec<Vec<ShardMessage>> = (0..self.shards.len()).map(|_| Vec::new()).collect();
         for packet in &packets {
             match self.node.receive(packet) {
                 Some(ReceivedMessage::Message { space, words, mask }) => {
                     shards_of(mask).for_each(|shard| {
-                        heard[shard].push(Words { namespace: space, message: words.clone() })
+                        received[shard].push(ShardMessage { namespace: space, message: words.clone() })
                     });
                 }
                 Some(ReceivedMessage::Presence { told, mask }) => {
@@ -75,7 +75,7 @@ impl BusReceiver for BusDispatcher {
                 }
                 Some(ReceivedMessage::Session { shard, from, request }) => {
                     // Messages received before it are handed over first.
-                    self.put(shard, std::mem::take(&mut heard[shard]));
+                    self.put(shard, std::mem::take(&mut received[shard]));
                     self.shards.force(shard, ShardInput::Hub(ShardEvent::Migration { from, request }));
                 }
                 Some(ReceivedMessage::NodeLeft) => self.adoption.notify_one(),
@@ -83,8 +83,8 @@ impl BusReceiver for BusDispatcher {
                 None => {}
             }
         }
-        for (shard, words) in heard.into_iter().enumerate() {
-            self.put(shard, words);
+        for (shard, messages) in received.into_iter().enumerate() {
+            self.put(shard, messages);
         }
     }
 

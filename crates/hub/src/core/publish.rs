@@ -26,8 +26,8 @@ impl Core {
         author: Option<Author>,
     ) -> u32 {
         self.stats.published.add(1);
-        let abroad = self.node.bus_interests.reaches_others();
-        if abroad && !self.publishing {
+        let reaches_others = self.node.bus_interests.reaches_others();
+        if reaches_others && !self.publishing {
             self.publishing = true;
             self.node.bus_interests.publish_order.begin(self.index);
         }
@@ -38,10 +38,10 @@ impl Core {
             Some(place) => place,
             // With one shard and without patterns, a name without a listener needs no route.
             None if self.node.settings.shards == 1 && !patterned => {
-                if abroad {
+                if reaches_others {
                     let origin = Some(self.node.origin(self.index));
-                    let words = Message::new(space, channel, payload, json, author).with_origin(origin);
-                    self.effects.bus_messages.extend(self.node.packet(space, &words));
+                    let message = Message::new(space, channel, payload, json, author).with_origin(origin);
+                    self.effects.bus_messages.extend(self.node.packet(space, &message));
                 }
                 return 0;
             }
@@ -55,21 +55,21 @@ impl Core {
                 mask |= entry.mask();
             }
         }
-        if mask == 0 && !abroad {
+        if mask == 0 && !reaches_others {
             return receivers;
         }
-        let origin = abroad.then(|| self.node.origin(self.index));
-        let words = Arc::new(Message::new(space, channel, payload, json, author).with_origin(origin));
-        if abroad {
-            self.effects.bus_messages.extend(self.node.packet(space, &words));
+        let origin = reaches_others.then(|| self.node.origin(self.index));
+        let message = Arc::new(Message::new(space, channel, payload, json, author).with_origin(origin));
+        if reaches_others {
+            self.effects.bus_messages.extend(self.node.packet(space, &message));
         }
         let here = 1u64 << self.index;
         for shard in shards_of(mask & !here) {
             self.effects.shard_messages[shard]
-                .push(ShardMessage { namespace: space, message: words.clone() });
+                .push(ShardMessage { namespace: space, message: message.clone() });
         }
         if mask & here != 0 {
-            self.deliver(now, place, words);
+            self.deliver(now, place, message);
         }
         receivers
     }
@@ -79,9 +79,9 @@ impl Core {
         if self.effects.bus_messages.is_empty() {
             return false;
         }
-        let abroad = std::mem::take(&mut self.effects.bus_messages);
+        let packets = std::mem::take(&mut self.effects.bus_messages);
         if let Some(bus) = self.node.bus_interests.bus() {
-            bus.publish(abroad);
+            bus.publish(packets);
         }
         if std::mem::take(&mut self.publishing) {
             self.node.bus_interests.publish_order.end(self.index);
@@ -95,31 +95,38 @@ impl Core {
         self.deliver(now, place, packet.message);
     }
 
-    fn deliver(&mut self, now: Time, index: RouteIndex, words: Arc<Message>) {
+    fn deliver(&mut self, now: Time, index: RouteIndex, message: Arc<Message>) {
         self.stamp += 1;
-        if let Some(origin) = words.origin() {
+        if let Some(origin) = message.origin() {
             self.bus_positions.advance(origin);
         }
         let place = self.routing.place_mut(index);
-        let event = Event::message(words.clone(), now, place.rules.slow_reader, &self.event_memory);
+        let event = Event::message(message.clone(), now, place.rules.slow_reader, &self.event_memory);
         let listeners = std::mem::take(&mut place.listeners);
         for &listener in &listeners {
             self.put(listener, &event);
         }
         self.stats.delivered.add(listeners.len() as u64);
         self.routing.place_mut(index).listeners = listeners;
-        if words_have_patterns(&self.node, &self.routing, index) && !authorize::is_private(words.channel()) {
-            self.deliver_by_patterns(now, index, &event, words);
+        if words_have_patterns(&self.node, &self.routing, index) && !authorize::is_private(message.channel())
+        {
+            self.deliver_by_patterns(now, index, &event, message);
         }
         if self.event_memory.bytes() > self.sweeper.relieve_above {
             sweep::relieve(self);
         }
     }
 
-    fn deliver_by_patterns(&mut self, now: Time, index: RouteIndex, event: &Rc<Event>, words: Arc<Message>) {
+    fn deliver_by_patterns(
+        &mut self,
+        now: Time,
+        index: RouteIndex,
+        event: &Rc<Event>,
+        message: Arc<Message>,
+    ) {
         self.routing.matches(index);
         let matches = std::mem::take(&mut self.routing.place_mut(index).matches);
-        let public = Channel::parse_redis(words.channel()).is_ok_and(|c| c.reach == Reach::Everyone);
+        let public = Channel::parse_redis(message.channel()).is_ok_and(|c| c.reach == Reach::Everyone);
         for entry in &matches.1 {
             let Some(place) = self.routing.find(Namespace::Pattern, &entry.name) else { continue };
             let mut for_redis: Option<Rc<Event>> = None;
@@ -127,7 +134,7 @@ impl Core {
             for &listener in &listeners {
                 if self.listeners.at(listener).is_redis() {
                     let event = for_redis.get_or_insert_with(|| {
-                        Event::by_pattern(entry.name.clone(), words.clone(), now, &self.event_memory)
+                        Event::by_pattern(entry.name.clone(), message.clone(), now, &self.event_memory)
                     });
                     let event = event.clone();
                     self.put(listener, &event);

@@ -128,8 +128,9 @@ impl RoutingTable {
 
     /// The places with listeners.
     pub fn heard(&self) -> Vec<RouteIndex> {
-        let heard = |slot: &Option<Route>| slot.as_ref().is_some_and(|place| !place.listeners.is_empty());
-        let places = self.places.iter().enumerate().filter(|(_, slot)| heard(slot));
+        let has_listeners =
+            |slot: &Option<Route>| slot.as_ref().is_some_and(|place| !place.listeners.is_empty());
+        let places = self.places.iter().enumerate().filter(|(_, slot)| has_listeners(slot));
         places.map(|(index, _)| index as RouteIndex).collect()
     }
 

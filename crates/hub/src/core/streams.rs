@@ -28,16 +28,16 @@ impl ReceivedElsewhere {
         now: Time,
         pool: &Rc<EventMemory>,
     ) -> Option<Rc<Event>> {
-        let Some(told) = event.watched_version() else {
+        let Some(watched) = event.watched_version() else {
             return (!self.has_received(event)).then(|| event.clone());
         };
-        let known = self.told.iter().find(|(channel, _)| *channel == told.channel);
+        let known = self.told.iter().find(|(channel, _)| *channel == watched.channel);
         match known.map(|(_, version)| *version) {
-            Some(version) if told.version <= version => None,
+            Some(version) if watched.version <= version => None,
             // A difference that overlaps with what the session has: it cannot be split, so it becomes a gap.
-            Some(version) if told.from < version => {
+            Some(version) if watched.from < version => {
                 let mut tail = Vec::new();
-                json::channel_gap_tail(&mut tail, &told.channel);
+                json::channel_gap_tail(&mut tail, &watched.channel);
                 Some(Event::json(tail.into_boxed_slice(), now, SlowReader::Gap, pool))
             }
             _ => Some(event.clone()),

@@ -177,8 +177,8 @@ impl Liveness {
             return;
         }
         let reason = if node.clean { OfflineReason::Lost } else { OfflineReason::NodeDown };
-        let home = NodeEpoch::from(&node.writer);
-        let taken = (presence, home, ClientLoss { at: closed_at, grace_ms, reason });
+        let node_epoch = NodeEpoch::from(&node.writer);
+        let taken = (presence, node_epoch, ClientLoss { at: closed_at, grace_ms, reason });
         self.effects.tasks.push(LivenessTask::TakeOver(Box::new(taken)));
     }
 

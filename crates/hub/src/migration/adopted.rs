@@ -43,8 +43,8 @@ impl AdoptedWatchers {
                 match watched.base(&channel) {
                     Some(base) => drop(bases.insert(channel, base)),
                     None => {
-                        let told = packed.told(&channel);
-                        self.0.entry(channel.clone()).or_default().push((id, told));
+                        let known = packed.told(&channel);
+                        self.0.entry(channel.clone()).or_default().push((id, known));
                         core.notify(Notice::ChannelStale { channel });
                     }
                 }
@@ -54,8 +54,8 @@ impl AdoptedWatchers {
     }
 
     pub fn channel_loaded(&mut self, core: &mut Core, channel: &Arc<str>, base: u64) {
-        for (id, told) in self.0.remove(channel).unwrap_or_default() {
-            arrival::add_presence_gap(core, id, channel, told, base);
+        for (id, known) in self.0.remove(channel).unwrap_or_default() {
+            arrival::add_presence_gap(core, id, channel, known, base);
         }
     }
 }

@@ -106,9 +106,10 @@ fn restore_presence(core: &mut Core, id: ListenerId, body: &SessionBody) {
     core.schedule_loss(id);
 }
 
-/// The client has a watched channel up to version `told` and gets its changes from `base` on: those in between are a gap.
-pub(super) fn add_presence_gap(core: &mut Core, id: ListenerId, channel: &str, told: u64, base: u64) {
-    if told < base {
+/// The client has a watched channel up to version `known` and gets its changes from `base` on: those in between are a
+/// gap.
+pub(super) fn add_presence_gap(core: &mut Core, id: ListenerId, channel: &str, known: u64, base: u64) {
+    if known < base {
         let mut tail = Vec::new();
         json::channel_gap_tail(&mut tail, channel);
         core.put_json(id, tail.into_boxed_slice());

@@ -79,8 +79,8 @@ impl Migration {
                 self.incoming.not_found(core, from, id, &MigrationAction::No);
                 self.outgoing.declined(core, from, id);
             }
-            says @ (MigrationAction::Moving | MigrationAction::Refused | MigrationAction::Attached) => {
-                self.incoming.not_found(core, from, id, &says);
+            step @ (MigrationAction::Moving | MigrationAction::Refused | MigrationAction::Attached) => {
+                self.incoming.not_found(core, from, id, &step);
             }
         }
     }

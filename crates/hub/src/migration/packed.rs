@@ -92,12 +92,12 @@ pub(crate) fn watched_by(core: &Core, id: ListenerId) -> Vec<Arc<str>> {
     names.filter_map(|name| std::str::from_utf8(&name).ok().map(Arc::from)).collect()
 }
 
-/// Packs a session. `told`: the version of each watched channel that its client has received; `statuses`: the statuses
-/// it has received of the users it follows.
+/// Packs a session. `presence_versions`: the version of each watched channel that its client has received; `statuses`:
+/// the statuses it has received of the users it follows.
 pub(crate) fn pack(
     core: &Core,
     id: ListenerId,
-    told: Vec<(Arc<str>, u64)>,
+    presence_versions: Vec<(Arc<str>, u64)>,
     statuses: Vec<(Arc<str>, u64)>,
 ) -> Option<PackedSession> {
     let listener = core.listeners.get(id)?;
@@ -119,7 +119,7 @@ pub(crate) fn pack(
         polling: session.polling,
         lost: session.lost,
         window_ms: 0,
-        presence_versions: told,
+        presence_versions,
         bus_positions: core.bus_positions.last(listener.heard_elsewhere.as_deref()),
         statuses,
         last_inbox_message: session.last_inbox_message,

@@ -29,8 +29,8 @@ impl MoveId {
 }
 
 /// Sends a message to one node, or to all.
-pub(super) fn send(core: &mut Core, to: Option<&str>, id: MoveId, says: MigrationAction) {
-    let message = MigrationRequest { key: id.key, number: id.number, step: says };
+pub(super) fn send(core: &mut Core, to: Option<&str>, id: MoveId, step: MigrationAction) {
+    let message = MigrationRequest { key: id.key, number: id.number, step };
     core.effects.bus_messages.extend(core.node.migration_packet(to, &message));
 }
 

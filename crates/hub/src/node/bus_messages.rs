@@ -67,14 +67,14 @@ pub enum ReceivedMessage {
 
 impl Node {
     /// A packet for the other nodes.
-    pub(crate) fn packet(&self, space: Namespace, words: &Message) -> Option<BusPacket> {
+    pub(crate) fn packet(&self, space: Namespace, message: &Message) -> Option<BusPacket> {
         let settings = &self.settings;
         Some(BusPacket {
-            subject: subject(&settings.prefix, space, words.channel())?,
+            subject: subject(&settings.prefix, space, message.channel())?,
             from: Writer { node: self.name.clone(), epoch: self.epoch() },
-            n: words.origin().map_or(0, |origin| origin.n),
-            header: note(words).into(),
-            payload: words.payload().into(),
+            n: message.origin().map_or(0, |origin| origin.n),
+            header: note(message).into(),
+            payload: message.payload().into(),
         })
     }
 
@@ -202,32 +202,32 @@ impl Node {
 
 impl Node {
     /// A presence change for the other nodes.
-    pub(crate) fn presence_packet(&self, told: &ChannelUpdate) -> Option<BusPacket> {
+    pub(crate) fn presence_packet(&self, channel_update: &ChannelUpdate) -> Option<BusPacket> {
         if !self.bus_interests.reaches_others() {
             return None;
         }
         Some(BusPacket {
-            subject: subject(&self.settings.prefix, Namespace::Presence, told.channel.as_bytes())?,
+            subject: subject(&self.settings.prefix, Namespace::Presence, channel_update.channel.as_bytes())?,
             from: Writer { node: self.name.clone(), epoch: self.epoch() },
             n: self.bus_interests.number(0),
             header: Arc::from([]),
-            payload: tavern_wire::bus::presence::encode(&told.update).into(),
+            payload: tavern_wire::bus::presence::encode(&channel_update.update).into(),
         })
     }
 }
 
 impl Node {
     /// An update about a user for the other nodes.
-    pub(crate) fn user_packet(&self, told: &UserNotice) -> Option<BusPacket> {
+    pub(crate) fn user_packet(&self, notice: &UserNotice) -> Option<BusPacket> {
         if !self.bus_interests.reaches_others() {
             return None;
         }
         Some(BusPacket {
-            subject: subject(&self.settings.prefix, Namespace::People, told.user.as_bytes())?,
+            subject: subject(&self.settings.prefix, Namespace::People, notice.user.as_bytes())?,
             from: Writer { node: self.name.clone(), epoch: self.epoch() },
             n: self.bus_interests.number(0),
             header: Arc::from([]),
-            payload: tavern_wire::bus::people::encode(&told.update).into(),
+            payload: tavern_wire::bus::people::encode(&notice.update).into(),
         })
     }
 
@@ -270,9 +270,9 @@ fn listening(registry: &Registry, space: Namespace, name: &[u8]) -> u64 {
 }
 
 /// The header beside the payload of a channel message.
-fn note(words: &Message) -> Vec<u8> {
-    let author = words.author();
+fn note(message: &Message) -> Vec<u8> {
+    let author = message.author();
     let client = author.map(|author| author.client);
     let user = author.and_then(|author| author.user.as_deref());
-    channel_header::encode(ChannelHeader { json: words.is_json(), client, user })
+    channel_header::encode(ChannelHeader { json: message.is_json(), client, user })
 }

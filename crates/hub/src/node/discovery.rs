@@ -16,8 +16,8 @@ pub struct NodeQuery {
 impl NodeQuery {
     /// `name` is unused, and `lot` is a random number.
     pub fn call(prefix: &str, name: &str, lot: u128) -> Result<NodeQuery, SubjectError> {
-        let says = MigrationAction::Ask { claim: SessionClaim::Anonymous, gentle: true };
-        let request = MigrationRequest { key: SessionKey::from_bits(lot), number: lot as u64, step: says };
+        let step = MigrationAction::Ask { claim: SessionClaim::Anonymous, gentle: true };
+        let request = MigrationRequest { key: SessionKey::from_bits(lot), number: lot as u64, step };
         let question = BusPacket {
             subject: Subject::new(prefix, SESSION, b"")?,
             from: Writer::new(name, Epoch(0)),

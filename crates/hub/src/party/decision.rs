@@ -187,7 +187,7 @@ impl PartyDecision {
             commit.deadlines.push(hold_deadline(now, &member_key(*id, user)));
         }
         if core.node.publishes_parties() {
-            commit.appends = changes.topic_events.iter().map(|told| append(core, told)).collect();
+            commit.appends = changes.topic_events.iter().map(|event| append(core, event)).collect();
         }
         // A deadline that another part of this commit sets is not deleted by it, and nothing twice.
         let mut named: BTreeSet<RowKey> = commit.deadlines.iter().map(Deadline::key).collect();
@@ -240,8 +240,8 @@ fn party_key(id: u64) -> DocumentKey {
     DocumentKey::new(record::PARTY, &id.to_string())
 }
 
-fn append(core: &Core, told: &party::PartyTopicEvent) -> Append {
-    let (kind, data) = json::topic_event(told);
+fn append(core: &Core, event: &party::PartyTopicEvent) -> Append {
+    let (kind, data) = json::topic_event(event);
     let body = stored(kind, None, core.now.ms(), &String::from_utf8_lossy(&data));
     Append { topic: PARTIES.into(), id: None, body: body.into() }
 }

@@ -98,14 +98,14 @@ impl StatusFeed {
         let settings = &core.node.settings;
         let followed = self.followed.get_mut(&person.user)?;
         let mut read = followee_of(now, person);
-        let (heard, greets) = followed.take_loading();
+        let (facts, new_followers) = followed.take_loading();
         // Applied before anything is sent: facts received during the read are newer.
-        for fact in heard {
+        for fact in facts {
             read.apply(now, &settings.activities, 0, fact);
         }
         if !followed.loaded {
             (followed.followee, followed.loaded) = (read, true);
-            return Some(greets);
+            return Some(new_followers);
         }
         let before = followed.before();
         let update = followed.followee.replace(now, &settings.activities, settings.disconnect_ms, read);
@@ -190,8 +190,8 @@ impl StatusFeed {
         let Some(local) = core.users.get(follower) else { return };
         for user in local.followees() {
             let status = self.status_for(core, follower, &user);
-            let told = known.get(&user).copied();
-            if let Some(status) = status.filter(|status| Some(digest(status)) != told) {
+            let known_digest = known.get(&user).copied();
+            if let Some(status) = status.filter(|status| Some(digest(status)) != known_digest) {
                 self.send_to_sessions(core, &user, &[id], &unexplained(status));
             }
         }
@@ -312,11 +312,11 @@ impl FolloweeState {
     fn take_loading(&mut self) -> (Vec<UserFact>, Vec<Arc<str>>) {
         let Some(loading) = self.loading.as_mut() else { return Default::default() };
         loading.open = loading.open.saturating_sub(1);
-        let (heard, greets) = (loading.facts.clone(), std::mem::take(&mut loading.new_followers));
+        let (facts, new_followers) = (loading.facts.clone(), std::mem::take(&mut loading.new_followers));
         if loading.open == 0 {
             self.loading = None;
         }
-        (heard, greets)
+        (facts, new_followers)
     }
 }
 

@@ -121,12 +121,12 @@ impl Rooms {
     pub(super) fn send_updates(&mut self, core: &mut Core, channel: &Arc<str>) {
         let tick_ms = core.node.settings.tick_ms;
         let Some(watched) = self.rooms.get_mut(channel) else { return };
-        let told = watched.room.take_emitted();
+        let updates = watched.room.take_emitted();
         if watched.mode == PresenceMode::Full {
-            for update in told {
+            for update in updates {
                 self.send_update(core, channel, &update);
             }
-        } else if !told.is_empty() && !std::mem::replace(&mut watched.ticking, true) {
+        } else if !updates.is_empty() && !std::mem::replace(&mut watched.ticking, true) {
             core.agenda.set(core.now + tick_ms, Timer::PresenceTick(channel.clone()));
         }
         self.change_mode(core, channel);
@@ -310,8 +310,9 @@ impl Rooms {
         let now = core.now;
         let Some(place) = core.routing.find(Namespace::Presence, channel.as_bytes()) else { return };
         let pool = core.event_memory.clone();
-        let told = WatchedVersion { channel: channel.into(), from, version };
-        let event = |tail: Vec<u8>| Event::presence(tail.into_boxed_slice(), now, told.clone(), &pool);
+        let watched_version = WatchedVersion { channel: channel.into(), from, version };
+        let event =
+            |tail: Vec<u8>| Event::presence(tail.into_boxed_slice(), now, watched_version.clone(), &pool);
         let shared = event(write(RoomViewer { users: &core.users, user: None }));
         let listeners = std::mem::take(&mut core.routing.place_mut(place).listeners);
         for &listener in &listeners {

@@ -188,9 +188,10 @@ impl PresenceChanges {
             TransactionEnd::Committed(..) => self.end(core, &change, Ok(Vec::new())),
             TransactionEnd::Done(PresenceOutcome::Refused(refusal)) => self.end(core, &change, Err(refusal)),
             TransactionEnd::Done(PresenceOutcome::Resolved(attendee)) => {
-                if let Some(ChannelClient { client, node: home, state, .. }) = attendee {
+                if let Some(ChannelClient { client, node: node_epoch, state, .. }) = attendee {
                     // It was committed: its session must know.
-                    let action = PresenceAction::Input(AttendanceInput::Join { client, node: home, state });
+                    let action =
+                        PresenceAction::Input(AttendanceInput::Join { client, node: node_epoch, state });
                     self.note(core, &PresenceChange { action, ..change.clone() });
                 }
                 self.queue.leave(&change.key);
@@ -308,12 +309,12 @@ impl PresenceChanges {
         let visibility = change.visibility.unwrap_or_default();
         let update =
             Arc::new(PresenceUpdate { user: key.user, name, anonymous, visibility, at, changes, to, begins });
-        let told = ChannelUpdate { channel: key.channel, update };
-        core.effects.bus_messages.extend(core.node.presence_packet(&told));
-        let entry = core.node.registry.find(Namespace::Presence, told.channel.as_bytes());
+        let channel_update = ChannelUpdate { channel: key.channel, update };
+        core.effects.bus_messages.extend(core.node.presence_packet(&channel_update));
+        let entry = core.node.registry.find(Namespace::Presence, channel_update.channel.as_bytes());
         let mask = entry.map_or(0, |entry| entry.mask()) & !(1u64 << core.index);
-        core.effects.channel_updates.extend(shards_of(mask).map(|shard| (shard, told.clone())));
-        core.notify(Notice::PresenceChanged(told));
+        core.effects.channel_updates.extend(shards_of(mask).map(|shard| (shard, channel_update.clone())));
+        core.notify(Notice::PresenceChanged(channel_update));
     }
 
     /// A carrier has changed: the presences that depend on it follow.
@@ -415,7 +416,7 @@ pub(super) fn loss_at(core: &Core, id: ListenerId, channel: &str, at: Time) -> O
 /// The presence that a session is about to leave or lose, when it is known without a read. A client that leaves on
 /// purpose is removed from the session's channels at once.
 fn known(core: &mut Core, change: &PresenceChange) -> Option<Versioned<PresenceRow>> {
-    let home = core.node.node_epoch();
+    let node_epoch = core.node.node_epoch();
     let session = core.session_mut(change.listener?)?;
     let channel = &change.key.channel;
     let state = match &change.action {
@@ -426,7 +427,7 @@ fn known(core: &mut Core, change: &PresenceChange) -> Option<Versioned<PresenceR
         _ => return None,
     };
     let (version, since) = session.alone.remove(channel)?;
-    let client = ChannelClient { client: session.client, node: home, state: state?, since, lost: None };
+    let client = ChannelClient { client: session.client, node: node_epoch, state: state?, since, lost: None };
     let attendance = Attendance::restore(vec![client], since, None);
     let PresenceChange { key, name, anonymous, visibility, .. } = change.clone();
     let visibility = visibility.unwrap_or_default();

@@ -95,8 +95,8 @@ fn decide_change(change: &mut PresenceChange, core: &Core, facts: &Facts) -> Dec
     let before = found.map(|found| found.row.attendance.clone()).unwrap_or_default();
     let mut attendance = before.clone();
     // Read once: the node may begin a new epoch at any moment, and client and writer must have the same.
-    let home = core.node.node_epoch();
-    let mut changes = apply(core.now, change, &home, &mut attendance);
+    let node_epoch = core.node.node_epoch();
+    let mut changes = apply(core.now, change, &node_epoch, &mut attendance);
     if let Some((from, to)) = shown.zip(change.visibility)
         && from != to
         && attendance.is_present()
@@ -116,7 +116,7 @@ fn decide_change(change: &mut PresenceChange, core: &Core, facts: &Facts) -> Dec
             wakes: before.next_wake().is_some(),
         });
     }
-    let mut commit = commit_of(core, change, home, &before, attendance.clone(), &changes);
+    let mut commit = commit_of(core, change, node_epoch, &before, attendance.clone(), &changes);
     let mut concerns_party = false;
     if concerns_parties(change, &before, &attendance, &changes) {
         let Some(membership) = membership_of(change, facts, &mut commit) else {
@@ -135,14 +135,18 @@ fn decide_change(change: &mut PresenceChange, core: &Core, facts: &Facts) -> Dec
 fn apply(
     now: Time,
     change: &mut PresenceChange,
-    home: &NodeEpoch,
+    node_epoch: &NodeEpoch,
     attendance: &mut Attendance,
 ) -> Vec<AttendanceChange> {
     let mut changes = Vec::new();
     match change.action.clone() {
         // A client joins under the current epoch, however long ago it began to join.
         PresenceAction::Input(AttendanceInput::Join { client, state, .. }) => {
-            attendance.handle(now, AttendanceInput::Join { client, node: home.clone(), state }, &mut changes);
+            attendance.handle(
+                now,
+                AttendanceInput::Join { client, node: node_epoch.clone(), state },
+                &mut changes,
+            );
         }
         PresenceAction::Input(input) => attendance.handle(now, input, &mut changes),
         PresenceAction::Wake => attendance.wake(now, &mut changes),
@@ -256,14 +260,14 @@ fn said_bye(changes: &[AttendanceChange]) -> bool {
 pub(super) fn commit_of(
     core: &Core,
     change: &PresenceChange,
-    home: NodeEpoch,
+    node_epoch: NodeEpoch,
     before: &Attendance,
     attendance: Attendance,
     changes: &[AttendanceChange],
 ) -> Commit {
     let deadline = change.key.to_string();
     let mut commit = Commit {
-        writer: Some(Writer { node: home.node, epoch: home.epoch }),
+        writer: Some(Writer { node: node_epoch.node, epoch: node_epoch.epoch }),
         raises: vec![ChannelVersionBump { channel: change.key.channel.clone(), by: changes.len() as u32 }],
         ..Commit::default()
     };

@@ -71,8 +71,8 @@ impl Presence {
     }
 
     /// A change of a watched channel, from this shard, another one, or another node.
-    pub fn apply_update(&mut self, core: &mut Core, told: &ChannelUpdate) {
-        self.rooms.apply_update(core, told);
+    pub fn apply_update(&mut self, core: &mut Core, channel_update: &ChannelUpdate) {
+        self.rooms.apply_update(core, channel_update);
     }
 
     /// Whether the presence of a session in its user's own channel is not committed yet.

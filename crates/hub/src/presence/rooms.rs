@@ -231,22 +231,22 @@ impl Rooms {
     }
 
     /// A change of a channel, from this shard, another one, or another node.
-    pub fn apply_update(&mut self, core: &mut Core, told: &ChannelUpdate) {
-        if let Some(reading) = self.reading.get_mut(&told.channel) {
+    pub fn apply_update(&mut self, core: &mut Core, channel_update: &ChannelUpdate) {
+        if let Some(reading) = self.reading.get_mut(&channel_update.channel) {
             if reading.updates.len() < UPDATES_MAX {
-                reading.updates.push(told.clone());
+                reading.updates.push(channel_update.clone());
             } else {
                 reading.overflowed = true;
             }
         }
-        let Some(watched) = self.rooms.get_mut(&told.channel) else { return };
-        watched.touch(&told.update);
-        match watched.room.apply((*told.update).clone()) {
-            Applied::Emitted => self.send_updates(core, &told.channel),
+        let Some(watched) = self.rooms.get_mut(&channel_update.channel) else { return };
+        watched.touch(&channel_update.update);
+        match watched.room.apply((*channel_update.update).clone()) {
+            Applied::Emitted => self.send_updates(core, &channel_update.channel),
             Applied::Old => {}
             Applied::Gap => {
                 // Changes of two nodes may overtake each other: the missing one is usually in flight.
-                core.agenda.set(core.now + MISSING_MS, Timer::ChannelCheck(told.channel.clone()));
+                core.agenda.set(core.now + MISSING_MS, Timer::ChannelCheck(channel_update.channel.clone()));
             }
         }
     }

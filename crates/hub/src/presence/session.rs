@@ -35,8 +35,8 @@ impl Presence {
             let put_off = WaitingJoin { listener: id, channel: channel.into(), state, claim };
             return self.waiting_joins.entry(user).or_default().push(put_off);
         }
-        let home = core.node.node_epoch();
-        let join = |client| AttendanceInput::Join { client, node: home, state };
+        let node_epoch = core.node.node_epoch();
+        let join = |client| AttendanceInput::Join { client, node: node_epoch, state };
         self.change(core, id, channel, join, claim);
     }
 
@@ -48,10 +48,14 @@ impl Presence {
         channel: &str,
         state: Option<ClientState>,
     ) {
-        let home = core.node.node_epoch();
-        if let Some(change) =
-            change_of(core, id, channel, |client| AttendanceInput::Join { client, node: home, state }, None)
-        {
+        let node_epoch = core.node.node_epoch();
+        if let Some(change) = change_of(
+            core,
+            id,
+            channel,
+            |client| AttendanceInput::Join { client, node: node_epoch, state },
+            None,
+        ) {
             self.changes.begin(core, PresenceChange { reads_first: true, ..change });
         }
     }
@@ -167,14 +171,14 @@ impl Presence {
         &mut self,
         core: &mut Core,
         presence: &PresenceRow,
-        home: NodeEpoch,
+        node_epoch: NodeEpoch,
         loss: ClientLoss,
     ) {
         self.changes.begin(
             core,
             PresenceChange::of(
                 presence.key.clone(),
-                PresenceAction::Input(AttendanceInput::LoseNode { node: home, loss }),
+                PresenceAction::Input(AttendanceInput::LoseNode { node: node_epoch, loss }),
             ),
         );
     }

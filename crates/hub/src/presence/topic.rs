@@ -13,18 +13,19 @@ pub(super) fn transitions(core: &Core, change: &PresenceChange, changes: &[Atten
     if !core.node.publishes_presence() || !change.is_own_channel() {
         return Vec::new();
     }
-    let told = changes.iter().filter_map(|change| match change {
+    let transitions = changes.iter().filter_map(|change| match change {
         AttendanceChange::UserOnline => Some(("online", None)),
         AttendanceChange::UserOffline { last_seen, reason } => Some(("offline", Some((last_seen, reason)))),
         _ => None,
     });
-    told.map(|(kind, left)| {
-        let left = left.map(|(seen, reason)| (seen.ms(), reason.as_str()));
-        let data = transition(&change.key.user, change.name.as_deref(), left);
-        let body = stored(kind, None, core.now.ms(), &String::from_utf8_lossy(&data));
-        Append { topic: PRESENCE.into(), id: None, body: body.into() }
-    })
-    .collect()
+    transitions
+        .map(|(kind, left)| {
+            let left = left.map(|(seen, reason)| (seen.ms(), reason.as_str()));
+            let data = transition(&change.key.user, change.name.as_deref(), left);
+            let body = stored(kind, None, core.now.ms(), &String::from_utf8_lossy(&data));
+            Append { topic: PRESENCE.into(), id: None, body: body.into() }
+        })
+        .collect()
 }
 
 /// Wakes the deliveries of the topic if a commit has appended to it.

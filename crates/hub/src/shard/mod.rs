@@ -82,8 +82,8 @@ impl Shard {
         let core = &mut self.core;
         match input {
             ShardEvent::Answer(ticket, answer) => self.answered(ticket, answer),
-            ShardEvent::Presence(told) => self.presence.apply_update(core, &told),
-            ShardEvent::Status(told) => self.people.apply_update(core, &told),
+            ShardEvent::Presence(update) => self.presence.apply_update(core, &update),
+            ShardEvent::Status(update) => self.people.apply_update(core, &update),
             ShardEvent::Migration { from, request } => {
                 self.migration.message(core, &self.presence, &from, request);
             }
@@ -135,8 +135,8 @@ impl Shard {
         let core = &mut self.core;
         match task {
             LivenessTask::TakeOver(taken) => {
-                let (presence, home, loss) = *taken;
-                self.presence.take_over(core, &presence, home, loss);
+                let (presence, node_epoch, loss) = *taken;
+                self.presence.take_over(core, &presence, node_epoch, loss);
             }
             LivenessTask::Overdue(deadline) => self.overdue(&deadline),
             LivenessTask::Sweep(user) => self.presence.sweep_user(core, user),
@@ -190,7 +190,7 @@ impl Shard {
             Notice::ChannelLoaded { channel, base } => {
                 self.migration.channel_loaded(core, &channel, base);
             }
-            Notice::PresenceChanged(told) => self.presence.apply_update(core, &told),
+            Notice::PresenceChanged(update) => self.presence.apply_update(core, &update),
             Notice::StatusUpdate { user, update } => self.people.publish(core, &user, update),
             Notice::InboxChanged { user } => {
                 self.inbox.check(core, &user);

@@ -62,10 +62,11 @@ impl Shard {
         for channel in &channels {
             self.presence.rooms().end_tick(&mut self.core, channel);
         }
-        let told = |channel: Arc<str>| self.presence.known_version(&channel).map(|told| (channel, told));
-        let told = channels.into_iter().filter_map(told).collect();
+        let known =
+            |channel: Arc<str>| self.presence.known_version(&channel).map(|version| (channel, version));
+        let versions = channels.into_iter().filter_map(known).collect();
         let statuses = self.people.known_statuses(&self.core, id);
-        migration::pack(&self.core, id, told, statuses)
+        migration::pack(&self.core, id, versions, statuses)
     }
 
     /// Adopts a session from the store, detached. False: it has expired, or is here already.

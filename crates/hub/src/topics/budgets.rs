@@ -119,12 +119,12 @@ impl CountBacklog {
         let Some(through) = backlog.over(reached, self.budget) else {
             return Ok(TopicStep::Done(self.counted(Some(backlog))));
         };
-        let heard = peek(facts, TOPIC, DELIVERIES)?.is_some();
+        let announces = peek(facts, TOPIC, DELIVERIES)?.is_some();
         let mut progress = progress.clone();
         let lost = progress.shed(core.now, through);
         let mut edit = Edit::new(core);
         edit.put(DELIVERY, &self.name, record::write_progress(&progress));
-        if let (true, Some((first, last))) = (heard, lost) {
+        if let (true, Some((first, last))) = (announces, lost) {
             edit.0.appends.push(announcement::shed(&self.name, first, last, core.now.ms()));
         }
         backlog.reach(through);

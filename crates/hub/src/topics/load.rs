@@ -312,8 +312,8 @@ pub(super) fn allow(caller: &TopicCaller, subscription: &SubscriptionSettings) -
 }
 
 pub(super) fn check_subscription_name(name: &str) -> Result<(), Refusal> {
-    let letter = |byte: u8| byte.is_ascii_alphanumeric() || b"_.-".contains(&byte);
-    if (1..=NAME_BYTES).contains(&name.len()) && name.bytes().all(letter) {
+    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"_.-".contains(&byte);
+    if (1..=NAME_BYTES).contains(&name.len()) && name.bytes().all(allowed) {
         return Ok(());
     }
     let message = format!(

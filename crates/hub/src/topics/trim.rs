@@ -117,7 +117,7 @@ impl Cut {
         let first = log_ends(facts)?.first;
         let drops = self.before > first;
         let all = !drops || self.find_behind(core, facts, first)?;
-        let heard = !self.behind.is_empty() && peek(facts, TOPIC, DELIVERIES)?.is_some();
+        let announces = !self.behind.is_empty() && peek(facts, TOPIC, DELIVERIES)?.is_some();
         let mut edit = Edit::new(core);
         let (mut changed, mut lost) = (Vec::new(), Vec::new());
         for one in &self.behind {
@@ -127,7 +127,7 @@ impl Cut {
                 edit.put(COPY, &record::copy_name(&one.name, *batch), record::write(copies));
             }
             if let Some((first, last)) = one.lost {
-                if heard {
+                if announces {
                     edit.0.appends.push(announcement::shed(&one.name, first, last, core.now.ms()));
                 }
                 lost.push(LostEvents { name: one.name.clone(), first, last });

@@ -47,7 +47,7 @@ fn first_batch_of_a_subscription_has_what_was_published_on_every_node() {
 }
 
 #[test]
-fn what_a_full_body_had_no_room_for_follows() {
+fn events_that_did_not_fit_into_a_full_batch_follow() {
     let mut world = World::new(4, 1, Temper::Good);
     // Room for two of the five that are read at once.
     world.subscribe_for("s", &["a"], 1, 300);
@@ -62,7 +62,7 @@ fn what_a_full_body_had_no_room_for_follows() {
 }
 
 #[test]
-fn an_endpoint_that_comes_back_gets_everything_in_order() {
+fn recovered_endpoint_gets_everything_in_order() {
     let mut world = World::new(2, 2, Temper::Bad);
     world.subscribe("s", &["a", "b"], 1);
     world.pass(2_500);
@@ -78,13 +78,13 @@ fn an_endpoint_that_comes_back_gets_everything_in_order() {
 }
 
 #[test]
-fn whoever_sleeps_is_followed_by_those_who_heard_nothing() {
+fn worker_that_sleeps_is_replaced_without_a_wakeup() {
     let mut world = World::new(9, 2, Temper::Bad);
     world.deaf = 1;
     world.subscribe("s", &["a"], 1);
     world.pass(2_500);
     (0..3).for_each(|n| world.publish(0, "a", n));
-    // The first node has tried, and waits for its endpoint, which nobody else knows.
+    // The first node has tried, and waits for its endpoint, which no other node knows.
     world.pass(1_000);
     world.temper = Temper::Good;
     world.asleep[0] = Time::NEVER;
@@ -95,7 +95,7 @@ fn whoever_sleeps_is_followed_by_those_who_heard_nothing() {
 }
 
 #[test]
-fn an_idle_subscription_has_no_deadline_and_a_waiting_one_is_left_alone() {
+fn idle_subscription_has_no_deadline_and_a_waiting_one_is_not_taken_over() {
     let mut world = World::new(10, 2, Temper::Good);
     world.subscribe("s", &["a"], 1);
     world.pass(2_500);
@@ -108,7 +108,7 @@ fn an_idle_subscription_has_no_deadline_and_a_waiting_one_is_left_alone() {
     world.publish(0, "a", 1);
     world.pass(300_000);
     let due = world.deadlines(Time::NEVER);
-    assert!(due.len() == 1 && due[0].due > world.now(), "whoever waits for its endpoint is not overdue");
+    assert!(due.len() == 1 && due[0].due > world.now(), "a queue that waits for its endpoint is not overdue");
 }
 
 #[test]
@@ -118,7 +118,7 @@ fn event_that_is_wanted_again_is_sent_again_though_the_progress_was_read_anew() 
     world.pass(2_500);
     (0..5).for_each(|n| world.publish(0, "a", n));
     world.pass(10);
-    // Somebody changes the progress while the first batch is under way; the next save finds out.
+    // The progress changes while the first batch is in flight; the next save conflicts.
     world.touch("s");
     (5..10).for_each(|n| world.publish(0, "a", n));
     world.pass(2_000);

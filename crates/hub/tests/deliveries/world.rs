@@ -1,5 +1,5 @@
 //! The nodes, their workers, the store, the endpoints and the time between them.
-//! Must hold: nothing happens but by the seed.
+//! Must hold: everything depends on the seed alone.
 
 use crate::harness::{SequentialRandom, TokenNames};
 use std::collections::BTreeMap;
@@ -23,7 +23,7 @@ pub const SETTINGS: DeliverySettings = DeliverySettings {
     look_ms: 2_000,
 };
 
-/// A post under way: when it ends, on which node, the subscription, the batch, what the endpoint says.
+/// A post in progress: when it ends, on which node, the subscription, the batch, the reply of the endpoint.
 type Flight = (Time, usize, Arc<str>, u64, EndpointReply<String>);
 
 #[derive(Default)]
@@ -58,7 +58,7 @@ pub struct TestNode {
     answers: Arc<Answers>,
 }
 
-/// What an endpoint does with a post.
+/// How an endpoint replies to a post.
 #[derive(Clone, Copy, PartialEq)]
 pub enum Temper {
     Good,
@@ -76,16 +76,16 @@ pub struct World {
     teller: Arc<MemoryStore>,
     told: Arc<Answers>,
     pub nodes: Vec<Option<TestNode>>,
-    /// Until when each node does not run; its lease may end meanwhile.
+    /// Until when each node sleeps; its lease may end meanwhile.
     pub asleep: Vec<Time>,
-    /// Of so many nudges one is lost; 0: none.
+    /// One of this many nudges is lost; 0: none.
     pub deaf: u128,
-    /// When the nodes look next for what is overdue.
+    /// When the nodes check next for overdue deadlines.
     sweep: Time,
     pub rng: SequentialRandom,
     pub temper: Temper,
     pub flights: Vec<Flight>,
-    /// What each endpoint has got, in order.
+    /// The batches that each endpoint has received, in order.
     pub got: BTreeMap<Arc<str>, Vec<Got>>,
     tickets: u64,
     failures: Vec<String>,
@@ -124,7 +124,7 @@ impl World {
         self.clock.now()
     }
 
-    /// Commits until it is done: whoever publishes repeats what failed, under the same id.
+    /// Retries until it succeeds: a publisher repeats a failed request, under the same id.
     fn commit(
         &mut self,
         store: &Arc<MemoryStore>,
@@ -313,7 +313,7 @@ impl World {
         }
     }
 
-    /// What the liveness of each node does at a heartbeat.
+    /// The check that the liveness of each node makes at a heartbeat.
     fn look(&mut self) {
         let now = self.now();
         if now < self.sweep {
@@ -357,7 +357,7 @@ impl World {
         }
     }
 
-    /// Everything came, in order, and what came twice came as it was.
+    /// Everything arrived, in order, and duplicates are identical.
     pub fn check(&self, name: &str, events: u64, ordered: bool) {
         let got = self.got.get(name).map_or(&[][..], Vec::as_slice);
         let mut bodies: BTreeMap<u64, &Got> = BTreeMap::new();

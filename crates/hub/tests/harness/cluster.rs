@@ -1,4 +1,5 @@
-//! Two nodes or more on one hall: a bus between them and a store behind them, stepped by hand in virtual time.
+//! Two nodes or more on one in-memory engine: a bus between them and a store behind them, stepped by hand in virtual
+//! time.
 
 use super::TestNode;
 use serde_json::Value;
@@ -11,16 +12,16 @@ use tavern_store::{
     NodeChange, Read, Row, Store, StoreAnswer, Ticket, Work,
 };
 
-/// What becomes of one work that a node gives to the store.
+/// Decides the fault of a request to the store.
 pub type WorkFates = Box<dyn FnMut(&str, &Work) -> WorkFault + Send>;
 
-/// What becomes of one packet on its way from one node to another: the delay of each copy.
+/// Decides the fault of a packet from one node to another: the delay of each copy.
 pub type Fate = Box<dyn FnMut(&str, &str, &BusPacket) -> Vec<u64> + Send>;
 
 /// Confirms subscriptions after this long, or refuses them.
 pub struct ScriptedFaults {
     confirms_after: Option<u64>,
-    /// Every so many packets are lost without a word.
+    /// Every so many packets are lost silently.
     lose_every: Option<u64>,
     carried: u64,
     fate: Arc<Mutex<Option<Fate>>>,
@@ -157,7 +158,7 @@ impl TestCluster {
         cluster
     }
 
-    /// A node opens at the end of the cluster.
+    /// Opens another node of the cluster.
     pub fn build(&mut self, name: &str) -> usize {
         let ear: Arc<NodeReceiver> = Arc::default();
         let store = self.engine.store(name, ear.clone());
@@ -179,7 +180,7 @@ impl TestCluster {
         self.nodes.len() - 1
     }
 
-    /// Everybody knows who else lives.
+    /// Every node knows which others live.
     pub fn set_other_nodes(&mut self) {
         let names: Vec<Arc<str>> = self
             .nodes
@@ -197,7 +198,7 @@ impl TestCluster {
         *self.fate.lock().unwrap() = Some(Box::new(fate));
     }
 
-    /// Decides about each work that the store is given.
+    /// Decides the fault of each store request.
     pub fn set_work_fate(&mut self, fate: impl FnMut(&str, &Work) -> WorkFault + Send + 'static) {
         *self.work_fate.lock().unwrap() = Some(Box::new(fate));
     }
@@ -207,7 +208,7 @@ impl TestCluster {
         *self.fate.lock().unwrap() = None;
     }
 
-    /// Ends without a word.
+    /// Ends without a clean stop.
     pub fn crash(&mut self, at: usize) {
         self.nodes[at].0.shards[0].core.node().bus_interests.bus().unwrap().stop();
         self.dead.push(at);
@@ -221,12 +222,12 @@ impl TestCluster {
         self.clock.now()
     }
 
-    /// What the store holds at this moment, whatever is under way.
+    /// The rows in the store at this moment, whatever is in progress.
     pub fn stored(&self, read: Read) -> Found {
         self.engine.peek(read)
     }
 
-    /// Lets everything happen until this node has taken a session out of the store; then it ends without a word.
+    /// Lets everything happen until this node has taken a session out of the store; then it crashes.
     pub fn stop_when_taken(&mut self, at: usize) {
         let takes =
             |work: &(Ticket, Work)| matches!(&work.1, Work::Commit(commit) if !commit.deletes.is_empty());
@@ -246,7 +247,7 @@ impl TestCluster {
         &mut self.nodes[at].0
     }
 
-    /// Hands everything over that is under way, until nothing is.
+    /// Delivers everything that is in progress, until nothing is.
     pub fn settle(&mut self) {
         while self.step() {}
     }
@@ -256,7 +257,7 @@ impl TestCluster {
         (0..steps).any(|_| !self.step())
     }
 
-    /// Does the next thing that is under way. False: nothing is.
+    /// Does the next thing that is in progress. False: nothing is.
     pub fn step(&mut self) -> bool {
         for (at, ((node, _), store)) in self.nodes.iter_mut().zip(&self.stores).enumerate() {
             if self.dead.contains(&at) {
@@ -266,8 +267,8 @@ impl TestCluster {
             self.reads += work.iter().filter(|(_, work)| matches!(work, Work::Read(_))).count() as u64;
             self.commits += work.iter().filter(|(_, work)| matches!(work, Work::Commit(_))).count() as u64;
             store.submit(work);
-            let abroad = &node.shards[0].core.effects.bus_messages;
-            let people = abroad.iter().filter(|packet| packet.subject.kind() == "_people");
+            let packets = &node.shards[0].core.effects.bus_messages;
+            let people = packets.iter().filter(|packet| packet.subject.kind() == "_people");
             self.carried += people.count() as u64;
             node.shards[0].core.end_publishing();
         }
@@ -282,7 +283,7 @@ impl TestCluster {
         true
     }
 
-    /// Everybody follows one user already.
+    /// All of these users follow one user already.
     pub fn follow_all(&mut self, followers: &[String], followee: &str) {
         for (n, part) in followers.chunks(1_000).enumerate() {
             let row = |follower: &String| {
@@ -295,17 +296,17 @@ impl TestCluster {
         self.settle();
     }
 
-    /// Readings that the nodes asked of the store so far.
+    /// Reads that the nodes sent to the store so far.
     pub fn reads(&self) -> u64 {
         self.reads
     }
 
-    /// Commits that the nodes asked of the store so far.
+    /// Commits that the nodes sent to the store so far.
     pub fn commits(&self) -> u64 {
         self.commits
     }
 
-    /// Words about people that went to the bus so far.
+    /// Messages about people that were published on the bus so far.
     pub fn carried(&self) -> u64 {
         self.carried
     }
@@ -316,7 +317,7 @@ impl TestCluster {
         self.settle();
     }
 
-    /// A socket that has said hello.
+    /// A socket whose hello was answered.
     pub fn client(&mut self, at: usize, token: &str) -> (Caller, Value) {
         let mut caller = self.node(at).socket();
         let hello = self.send(at, &mut caller, &format!(r#"{{"op":"hello","token":"{token}"}}"#));
@@ -324,7 +325,7 @@ impl TestCluster {
         (caller, hello["ok"].clone())
     }
 
-    /// Runs a command, and goes on with it each time something that it waited for is there.
+    /// Runs a command, and continues it each time something that it waited for is there.
     pub fn send(&mut self, at: usize, caller: &mut Caller, frame: &str) -> Value {
         loop {
             let (flow, reply) = self.node(at).run(0, caller, frame);
@@ -344,7 +345,7 @@ impl TestCluster {
         }
     }
 
-    /// Lets time pass in steps of a millisecond, so that everything happens when it is due.
+    /// Lets time pass in steps of a millisecond, so that timers run when they are due.
     pub fn live(&mut self, ms: u64) {
         (0..ms).for_each(|_| self.pass(1));
     }

@@ -1,4 +1,4 @@
-//! Ann and her session on three nodes: she comes to one of them and asks for it.
+//! Ann and her session on three nodes: she connects to one of them and resumes it.
 
 use super::cluster::TestCluster;
 use serde_json::{Value, json};
@@ -58,7 +58,7 @@ impl MigrationFixture {
         format!(r#"{{"op":"hello","token":"{user}","session":"{}","seq":{seq}}}"#, self.session)
     }
 
-    /// A new transport on a node, which asks for the session.
+    /// A new connection to a node, which resumes the session.
     pub fn connect(&mut self, at: usize, seq: u64) -> (Caller, Value) {
         let mut caller = self.cluster.node(at).socket();
         let hello = self.hello("ann", seq);
@@ -66,7 +66,7 @@ impl MigrationFixture {
         (caller, reply["ok"].clone())
     }
 
-    /// The same, and it must be there.
+    /// The same, and it must succeed.
     pub fn resume(&mut self, at: usize, seq: u64) -> Caller {
         let (caller, hello) = self.connect(at, seq);
         assert_eq!((&hello["resumed"], &hello["client"]), (&json!(true), &self.client), "{hello}");
@@ -81,14 +81,14 @@ impl MigrationFixture {
         self.cluster.node(at).events(caller)
     }
 
-    /// On how many nodes the session can be used.
+    /// The nodes on which the session can be used.
     pub fn owners(&mut self) -> Vec<usize> {
         let key = read_session(&self.session).unwrap().0;
         (0..3).filter(|&at| self.cluster.node(at).shards[0].core.find_session(key).is_some()).collect()
     }
 }
 
-/// Somebody on a node who watches the channel.
+/// A client on a node who watches the channel.
 pub fn watch(cluster: &mut TestCluster, at: usize) -> Caller {
     let (mut caller, _) = cluster.client(at, "watcher");
     let frame = r#"{"op":"subscribe","channel":"game#A","presence":true}"#;

@@ -1,4 +1,4 @@
-//! A node with one or two shards and transports that are plain buffers, stepped by hand.
+//! A node with one or two shards and connections that are plain buffers, stepped by hand.
 
 pub mod cluster;
 pub mod migration;
@@ -64,7 +64,7 @@ impl TokenVerifier for TokenNames {
 pub struct TestNode {
     pub now: Time,
     pub shards: Vec<Shard>,
-    /// A store answers it; otherwise `flow` answers what a hello needs.
+    /// True: a store answers it. False: `flow` answers the reads of a hello.
     pub has_store: bool,
     links: u32,
 }
@@ -78,7 +78,7 @@ impl TestNode {
     pub fn new(settings: Settings) -> TestNode {
         let now = Time(1_000_000);
         let shards = settings.shards;
-        // Two nodes roll different rng.
+        // Two nodes have different random numbers.
         let seed: u128 = settings.node.bytes().fold(7, |sum, byte| sum * 31 + u128::from(byte));
         let node = Node::new(settings, Box::new(TokenNames));
         let shards = (0..shards)
@@ -92,7 +92,7 @@ impl TestNode {
         Caller::new(link, None)
     }
 
-    /// A socket that has said hello.
+    /// A socket whose hello was answered.
     pub fn client(&mut self, token: &str) -> (Caller, Value) {
         let mut caller = self.socket();
         let hello = self.send(&mut caller, &format!(r#"{{"op":"hello","token":"{token}"}}"#));
@@ -116,7 +116,7 @@ impl TestNode {
         (flow, reply)
     }
 
-    /// One command as it is. While a command of the caller waits, this goes on with it.
+    /// One command, without answering store requests. While a command of the caller waits, this continues it.
     pub fn run(&mut self, shard: usize, caller: &mut Caller, frame: &str) -> (Flow, Value) {
         let (shard, mut reply) = (&mut self.shards[shard], Vec::new());
         let flow = match caller.is_waiting() {
@@ -126,7 +126,7 @@ impl TestNode {
         (flow, serde_json::from_slice(&reply).unwrap_or(Value::Null))
     }
 
-    /// Answers, for an empty store, what a hello or a poll asks about its user. False: nothing was asked.
+    /// Answers the reads of a hello or a poll about its user, for an empty store. False: nothing was read.
     pub fn answer_from_nothing(&mut self, shard: usize) -> bool {
         let shard = &mut self.shards[shard];
         let work = std::mem::take(&mut shard.core.effects.work);
@@ -146,7 +146,7 @@ impl TestNode {
         self.flow(caller, frame).1
     }
 
-    /// What a socket is written, as JSON frames.
+    /// The frames written to a socket, as JSON.
     pub fn events(&mut self, caller: &Caller) -> Vec<Value> {
         let mut scratch = Scratch::default();
         let Some(id) = caller.listener else { return Vec::new() };

@@ -1,6 +1,6 @@
-//! People with parties on a cluster: commands may be under way at the same time on several nodes, nodes die and others look
-//! after what they left, and what is kept is read from a desk.
-//! Must hold: nothing here knows the rules; `check` says what must hold of the documents at any moment.
+//! Users with parties on a cluster: commands may be in progress at the same time on several nodes, nodes die and
+//! others settle their deadlines, and the documents are read from the store.
+//! Must hold: nothing here knows the rules; `check` checks the invariants of the documents at any moment.
 
 use super::cluster::TestCluster;
 use serde_json::Value;
@@ -42,30 +42,30 @@ pub fn settings() -> Settings {
     }
 }
 
-/// One session of somebody.
+/// One session of a user.
 pub struct TestSession {
     pub user: String,
     pub at: usize,
     pub caller: Caller,
-    /// A command that is under way.
+    /// A command in progress.
     frame: Option<String>,
     pub replies: Vec<Value>,
     pub lost: bool,
     /// The ids of the inbox messages it received.
     pub numbers: Vec<u64>,
-    /// What it was greeted with.
+    /// The reply to its hello.
     pub hello: Value,
 }
 
 pub struct PartyCluster {
     pub cluster: TestCluster,
     pub sessions: Vec<TestSession>,
-    /// The parties that were seen, with their last version, and those that are over.
+    /// The parties that were seen, with their last version, and those that have ended.
     living: BTreeMap<u64, u64>,
     over: BTreeSet<u64>,
 }
 
-/// What is kept.
+/// The stored documents.
 #[derive(Debug, Default)]
 pub struct StoredParties {
     pub parties: BTreeMap<u64, Party>,
@@ -78,12 +78,12 @@ impl PartyCluster {
         PartyCluster { cluster, sessions: Vec::new(), living: BTreeMap::new(), over: BTreeSet::new() }
     }
 
-    /// Somebody comes, and is known to be there.
+    /// A user connects, and their presence is committed.
     pub fn client(&mut self, at: usize, user: &str) -> usize {
         self.connect(at, user, "")
     }
 
-    /// A new transport says hello, with more than a name; it is answered and is another seat.
+    /// A new connection sends hello, with more members than the token; the session is added to the list.
     pub fn connect(&mut self, at: usize, user: &str, more: &str) -> usize {
         let caller = self.cluster.node(at).socket();
         let (name, replies, numbers) = (user.to_owned(), Vec::new(), Vec::new());
@@ -106,7 +106,7 @@ impl PartyCluster {
         who
     }
 
-    /// Begins a command; it is answered when it is.
+    /// Begins a command; its answer arrives later.
     pub fn begin(&mut self, who: usize, op: &str, more: &str) {
         let comma = if more.is_empty() { "" } else { "," };
         let frame = format!(r#"{{"op":"{op}"{comma}{more}}}"#);
@@ -115,11 +115,11 @@ impl PartyCluster {
     }
 
     fn run(&mut self, who: usize, frame: String) {
-        let seat = &mut self.sessions[who];
-        let (flow, reply) = self.cluster.node(seat.at).run(0, &mut seat.caller, &frame);
+        let session = &mut self.sessions[who];
+        let (flow, reply) = self.cluster.node(session.at).run(0, &mut session.caller, &frame);
         match flow {
-            Flow::Wait => seat.frame = Some(frame),
-            _ => seat.replies.push(reply),
+            Flow::Wait => session.frame = Some(frame),
+            _ => session.replies.push(reply),
         }
     }
 
@@ -127,18 +127,18 @@ impl PartyCluster {
         self.sessions[who].frame.is_some()
     }
 
-    /// Everything that can happen now happens, and whoever can be answered is.
+    /// Everything that can happen now happens, and commands that can be answered are.
     pub fn settle(&mut self) {
         loop {
             self.cluster.settle();
             let mut ready = Vec::new();
-            for (who, seat) in self.sessions.iter().enumerate() {
-                let links = &self.cluster.node(seat.at).shards[0].core.effects.ready;
-                if seat.frame.is_some() && links.contains(&seat.caller.link.id) {
+            for (who, session) in self.sessions.iter().enumerate() {
+                let links = &self.cluster.node(session.at).shards[0].core.effects.ready;
+                if session.frame.is_some() && links.contains(&session.caller.link.id) {
                     ready.push(who);
                 }
             }
-            let ats: BTreeSet<usize> = self.sessions.iter().map(|seat| seat.at).collect();
+            let ats: BTreeSet<usize> = self.sessions.iter().map(|session| session.at).collect();
             ats.into_iter().for_each(|at| self.cluster.node(at).shards[0].core.effects.ready.clear());
             if ready.is_empty() {
                 return;
@@ -181,42 +181,42 @@ impl PartyCluster {
         reply["ok"].clone()
     }
 
-    /// One invites the other, who accepts; the number of the party.
+    /// One user invites the other, who accepts; returns the number of the party.
     #[track_caller]
-    pub fn join(&mut self, host: usize, membership: usize) -> u64 {
-        let id = self.invite(host, membership);
-        self.ok(membership, "party.accept", &format!(r#""party_id":{id}"#));
+    pub fn join(&mut self, host: usize, invitee: usize) -> u64 {
+        let id = self.invite(host, invitee);
+        self.ok(invitee, "party.accept", &format!(r#""party_id":{id}"#));
         id
     }
 
     #[track_caller]
-    pub fn invite(&mut self, host: usize, membership: usize) -> u64 {
-        let user = self.sessions[membership].user.clone();
+    pub fn invite(&mut self, host: usize, invitee: usize) -> u64 {
+        let user = self.sessions[invitee].user.clone();
         self.ok(host, "party.invite", &format!(r#""user":"{user}""#))["party_id"].as_u64().unwrap()
     }
 
-    /// Goes away without a word.
+    /// Disconnects without `bye`.
     pub fn lose(&mut self, who: usize) {
-        let seat = &mut self.sessions[who];
-        seat.lost = true;
-        seat.frame = None;
-        self.cluster.node(seat.at).detach(&seat.caller);
+        let session = &mut self.sessions[who];
+        session.lost = true;
+        session.frame = None;
+        self.cluster.node(session.at).detach(&session.caller);
     }
 
-    /// A node ends without a word, and with it what its people asked for.
+    /// A node crashes, and with it the commands in progress there.
     pub fn crash(&mut self, at: usize) {
         self.cluster.crash(at);
-        for seat in self.sessions.iter_mut().filter(|seat| seat.at == at) {
-            seat.lost = true;
-            seat.frame = None;
+        for session in self.sessions.iter_mut().filter(|session| session.at == at) {
+            session.lost = true;
+            session.frame = None;
         }
     }
 
     /// Another node takes over the presences of a dead one, as its liveness asks it to.
     pub fn take_over(&mut self, dead: usize, by: usize) {
         let settings = &self.cluster.node(dead).shards[0].core.node().settings;
-        let home = Writer { node: settings.node.as_str().into(), epoch: settings.epoch };
-        let read = Read::PresencesAt { node: home.clone(), after: None, limit: PAGE_ROWS };
+        let writer = Writer { node: settings.node.as_str().into(), epoch: settings.epoch };
+        let read = Read::PresencesAt { node: writer.clone(), after: None, limit: PAGE_ROWS };
         let Found::Presences(page) = self.cluster.stored(read) else { panic!("no page") };
         let at = self.cluster.now();
         for row in page.rows {
@@ -226,7 +226,7 @@ impl PartyCluster {
                 at,
                 ShardEvent::Liveness(LivenessTask::TakeOver(Box::new((
                     row.row.clone(),
-                    NodeEpoch::from(&home),
+                    NodeEpoch::from(&writer),
                     loss,
                 )))),
             );
@@ -289,20 +289,20 @@ impl PartyCluster {
 
     /// The events a session received: each inbox message once, in order.
     pub fn check_events(&mut self, who: usize) {
-        let seat = &mut self.sessions[who];
-        if seat.lost || self.cluster.is_dead(seat.at) {
+        let session = &mut self.sessions[who];
+        if session.lost || self.cluster.is_dead(session.at) {
             return;
         }
-        for event in self.cluster.node(seat.at).events(&seat.caller) {
+        for event in self.cluster.node(session.at).events(&session.caller) {
             if let Some(number) = event["message_id"].as_u64() {
-                let last = seat.numbers.last().copied().unwrap_or(0);
-                assert!(number > last, "{} received message {number} after {last}", seat.user);
-                seat.numbers.push(number);
+                let last = session.numbers.last().copied().unwrap_or(0);
+                assert!(number > last, "{} received message {number} after {last}", session.user);
+                session.numbers.push(number);
             }
         }
     }
 
-    /// What must hold of the documents, at any moment.
+    /// The invariants of the documents, at any moment.
     pub fn check(&mut self) -> Result<(), String> {
         let kept = self.stored_parties();
         for (id, party) in &kept.parties {
@@ -334,7 +334,7 @@ impl PartyCluster {
             let sees =
                 |user: &str| membership(user).is_some_and(|membership| membership.invites.contains(id));
             if party.pending.iter().any(|pending| sees(&pending.user) == pending.hidden) {
-                return wrong("a guest does not know");
+                return wrong("an invited user's membership does not have the invite");
             }
             if self.over.contains(id) || self.living.get(id).is_some_and(|before| *before > party.version) {
                 return wrong("it has come back");
@@ -347,7 +347,7 @@ impl PartyCluster {
             if membership.party.is_some_and(|id| !member(id))
                 || membership.invites.iter().any(|id| !invited(*id))
             {
-                return Err(format!("{user} believes {membership:?}"));
+                return Err(format!("{user} has a wrong membership: {membership:?}"));
             }
         }
         self.over.extend(self.living.keys().filter(|id| !kept.parties.contains_key(id)));
@@ -362,6 +362,6 @@ impl PartyCluster {
 
 pub fn summary(message: &Value) -> String {
     let text = |name: &str| message[name].as_str().map(|text| format!(" {text}")).unwrap_or_default();
-    let who = message["uid"].as_str().unwrap_or("somebody");
+    let who = message["uid"].as_str().unwrap_or("anonymous");
     format!("{who} {}{}{}", message["cmd"].as_str().unwrap_or("?"), text("invitee"), text("reason"))
 }

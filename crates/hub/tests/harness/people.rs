@@ -1,4 +1,4 @@
-//! A scene for what people are told about each other: two nodes, memberships, and the words for what they hear.
+//! A fixture for status events: two nodes, users, and short texts for the events they receive.
 
 use super::cluster::TestCluster;
 use super::code;
@@ -58,18 +58,18 @@ impl PeopleFixture {
         self.send(at, caller, &format!(r#"{{"op":"follow","user":"{whom}"}}"#));
     }
 
-    /// What a session was told since it was last asked.
+    /// The events a session received since the last call.
     pub fn events(&mut self, at: usize, caller: &Caller) -> Vec<Value> {
         self.cluster.node(at).events(caller)
     }
 
     #[track_caller]
     pub fn check(&mut self, at: usize, caller: &Caller, expected: &str) {
-        let told: Vec<String> = self.events(at, caller).iter().map(summary).collect();
-        assert_eq!(told.join("; "), expected);
+        let received: Vec<String> = self.events(at, caller).iter().map(summary).collect();
+        assert_eq!(received.join("; "), expected);
     }
 
-    /// Drops the socket, and has the session die with it.
+    /// Closes the socket, and lets the session expire.
     pub fn lose(&mut self, at: usize, caller: &Caller) {
         self.cluster.node(at).detach(caller);
     }

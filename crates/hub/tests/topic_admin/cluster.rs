@@ -1,5 +1,5 @@
 //! Nodes of one shard each, their store in memory, and the time between them.
-//! Must hold: nothing happens but by the clock and by what a test asks for.
+//! Must hold: everything depends on the clock and on the commands of a test alone.
 
 use crate::harness::{SequentialRandom, TokenNames};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -29,7 +29,7 @@ impl AnswerReceiver for Answers {
     }
 }
 
-/// Every so many works fail before or after the commit.
+/// Every so many requests one fails before or after the commit.
 struct Luck {
     rng: SequentialRandom,
     unlucky: Arc<AtomicBool>,
@@ -64,7 +64,7 @@ pub struct Cluster {
     hall: Arc<MemoryEngine>,
     pub nodes: Vec<TestNode>,
     number: u64,
-    /// How much the store was given to do.
+    /// How many requests the store was sent.
     pub works: usize,
     pub replies: Vec<(u64, Result<TopicReply, Refusal>)>,
     /// Subscriptions that lost events: first and last.
@@ -119,7 +119,7 @@ impl Cluster {
         self.nodes.push(TestNode { shard, store, answers });
     }
 
-    /// Carries work and answers until nothing moves.
+    /// Carries requests and answers until there are none.
     pub fn settle(&mut self) {
         loop {
             let mut quiet = true;

@@ -88,7 +88,7 @@ fn waiting_pull_is_answered_when_something_is_published() {
     cluster.publish(0, "a", 1);
     cluster.pass(5);
     assert!(matches!(cluster.reply(here), Some(Ok(TopicReply::Pulled(pulled))) if pulled.count == 1));
-    // Published on another node: found at the next look.
+    // Published on another node: found at the next check.
     let after = TopicCommand::Pull { name: "s".into(), after: Some(1), limit: 9, wait_ms: 10_000 };
     let elsewhere = cluster.ask(0, "ann", after);
     cluster.publish(1, "a", 1);
@@ -103,7 +103,7 @@ fn waiting_pull_is_answered_when_something_is_published() {
 }
 
 #[test]
-fn waiting_pull_does_not_look_when_other_topics_grow() {
+fn waiting_pull_does_not_read_when_other_topics_grow() {
     let mut cluster = Cluster::new(1, None);
     cluster.subscribe("s", &["quiet"]);
     let wait = TopicCommand::Pull { name: "s".into(), after: None, limit: 9, wait_ms: 10_000 };
@@ -151,9 +151,9 @@ fn replay_goes_back_by_number_and_by_time() {
 }
 
 #[test]
-fn deleted_topic_leaves_its_subscriptions_and_what_they_were_owed() {
+fn deleted_topic_leaves_its_subscriptions_which_still_get_its_events() {
     let mut cluster = Cluster::new(1, None);
-    // More than one commit takes.
+    // More than fit in one commit.
     for at in 0..230 {
         cluster.subscribe(&format!("s{at}"), &["a", "b"]);
     }
@@ -174,7 +174,7 @@ fn event(id: &str) -> PublishedEvent {
     PublishedEvent { id: (!id.is_empty()).then(|| id.into()), body: b"{}".to_vec() }
 }
 
-/// Publishes events with these ids; none for an empty one.
+/// Publishes events with these ids; an empty one means no id.
 fn publish(cluster: &mut Cluster, at: usize, once: Option<&str>, ids: &[&str]) -> PublishResult {
     let events = ids.iter().map(|id| event(id)).collect();
     let command = TopicCommand::Publish { topic: "a".into(), once: once.map(Into::into), events };
@@ -186,7 +186,7 @@ fn publish(cluster: &mut Cluster, at: usize, once: Option<&str>, ids: &[&str]) -
 }
 
 #[test]
-fn ids_of_a_deleted_topic_do_not_count_for_a_new_one() {
+fn ids_of_a_deleted_topic_do_not_deduplicate_in_a_new_one() {
     let mut cluster = Cluster::new(1, None);
     let counts = |published: PublishResult| (published.accepted, published.duplicates);
     publish(&mut cluster, 0, Some("k"), &["x", ""]);
@@ -218,7 +218,7 @@ fn request_with_an_idempotency_key_is_answered_as_the_first_time_on_every_node()
     }
     let next = publish(&mut cluster, 1, None, &[""]);
     assert_eq!(next.first_seq, 4, "nothing was added");
-    // After a day it is another request.
+    // After a day it is a new request.
     cluster.pass(24 * HOUR_MS);
     let deadlines = cluster.overdue();
     assert_eq!(deadlines.len(), 1);
@@ -284,7 +284,7 @@ fn dead_letters_are_listed_and_retried_once() {
 }
 
 #[test]
-fn old_events_become_a_gap_for_those_who_had_not_got_them() {
+fn old_events_become_a_gap_for_subscriptions_that_had_not_received_them() {
     let mut cluster = Cluster::new(2, Some(rules()));
     cluster.subscribe("slow", &["a"]);
     cluster.subscribe("quick", &["a"]);
@@ -294,7 +294,7 @@ fn old_events_become_a_gap_for_those_who_had_not_got_them() {
     cluster.pass(HOUR_MS);
     cluster.publish(0, "a", 1);
     cluster.pass(2 * 60_000);
-    assert_eq!(cluster.lost, [("slow".to_owned(), 1, 4)], "told once, by one node");
+    assert_eq!(cluster.lost, [("slow".to_owned(), 1, 4)], "reported once, by one node");
     let page = cluster.pull("slow", None, 9);
     assert_eq!(seqs(&page), (2, 1, 5), "a gap and the event after it");
     assert!(String::from_utf8(page.entries).unwrap().contains("tavern.gap"));

@@ -29,7 +29,7 @@ pub async fn keep(api: Arc<TopicsApi>, sender: Arc<BatchSender>, stop: Arc<Notif
     let mut asked: JoinSet<(Ticket, StoreAnswer)> = JoinSet::new();
     // Bounded by the worker's own limit of posts.
     let (done, mut posts) = mpsc::unbounded_channel::<AttemptResult>();
-    let mut told = api.now();
+    let mut next_gauges = api.now();
     let mut other_nodes = api.node.other_nodes();
     let mut ending: Option<tokio::time::Instant> = None;
     loop {
@@ -65,8 +65,8 @@ pub async fn keep(api: Arc<TopicsApi>, sender: Arc<BatchSender>, stop: Arc<Notif
         }
         let now = api.now();
         worker.wake(now);
-        if now >= told {
-            told = now + TOLD_MS;
+        if now >= next_gauges {
+            next_gauges = now + TOLD_MS;
             let oldest = worker.oldest().map(|(name, at)| (name.clone(), now.since(at))).collect();
             let queued = worker.queued().map(|(name, events)| (name.clone(), events)).collect();
             api.counters.stands(worker.in_flight(), oldest, queued);

@@ -119,7 +119,7 @@ mod tests {
 
     #[test]
     fn wrong_settings_are_refused_and_secrets_are_not_repeated() {
-        for (json, words) in [
+        for (json, expected) in [
             ("", "no JSON object"),
             ("[]", "no JSON object"),
             (r#"{"topic":["a"]}"#, "unknown field `topic`"),
@@ -139,7 +139,7 @@ mod tests {
         ] {
             let refused = change(json).unwrap_err();
             assert_eq!(refused.code, Code::BadRequest, "{json}");
-            assert!(refused.message.contains(words), "{json}: {}", refused.message);
+            assert!(refused.message.contains(expected), "{json}: {}", refused.message);
             assert!(!refused.message.contains("hush"));
         }
     }

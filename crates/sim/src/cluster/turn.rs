@@ -292,8 +292,8 @@ fn deliver_mail(running: &mut Running, to: usize, now: Time, local: Time) {
     {
         match mail {
             Mail::Message(message) => running.shards[to].core.receive(local, message),
-            Mail::Presence(told) => running.shards[to].handle(local, ShardEvent::Presence(told)),
-            Mail::Status(told) => running.shards[to].handle(local, ShardEvent::Status(told)),
+            Mail::Presence(update) => running.shards[to].handle(local, ShardEvent::Presence(update)),
+            Mail::Status(update) => running.shards[to].handle(local, ShardEvent::Status(update)),
         }
     }
 }

@@ -79,8 +79,8 @@ impl InboxJudge {
     }
 
     /// Everything has been delivered.
-    pub fn check_end(&self, user: &str, told: u64) -> Outcome {
-        self.check_missing(user, told, self.last(user) + 1)
+    pub fn check_end(&self, user: &str, received: u64) -> Outcome {
+        self.check_missing(user, received, self.last(user) + 1)
     }
 
     /// Every message of every user, in order.

@@ -48,14 +48,14 @@ impl IncomingMoves {
     }
 
     /// A node does not have the session, or refuses to move it.
-    pub fn not_found(&mut self, core: &mut Core, from: &Arc<str>, id: MoveId, says: &MigrationAction) {
+    pub fn not_found(&mut self, core: &mut Core, from: &Arc<str>, id: MoveId, step: &MigrationAction) {
         let half = id.half();
         let other_nodes = core.node.other_nodes();
         let Some(incoming) = self.moves.get_mut(&half).filter(|known| known.id.number == id.number) else {
             return;
         };
         let asking = !incoming.is_under_way();
-        match says {
+        match step {
             MigrationAction::No if !asking && incoming.owner == *from => {
                 self.fail(core, half, &LookupResult::NotFound)
             }

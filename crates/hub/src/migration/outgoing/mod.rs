@@ -181,7 +181,7 @@ impl OutgoingMoves {
         let Some(outgoing) = self.moves.get(&half) else { return };
         let OutgoingStage::CatchingUp(versions) = &outgoing.stage else { return };
         let behind = |(channel, version): (&String, &u64)| {
-            watched.known_version(channel).is_some_and(|told| told < *version)
+            watched.known_version(channel).is_some_and(|known| known < *version)
         };
         let busy = watched.is_busy(outgoing.listener);
         if busy && now >= outgoing.until + BUSY_MS {

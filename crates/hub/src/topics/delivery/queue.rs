@@ -171,19 +171,19 @@ impl DeliveryQueue {
             Some(input) => active.machine.handle(now, input, &mut effects),
             None => active.machine.wake(now, &mut effects),
         }
-        let mut told = Vec::new();
+        let mut others = Vec::new();
         let mut save = None;
         for effect in effects {
             match effect {
                 DeliveryEffect::Save { parked, retried } => save = Some((parked, retried)),
-                other => told.push(other),
+                other => others.push(other),
             }
         }
-        for effect in &told {
+        for effect in &others {
             shared.effects.notices.extend(DeliveryNotice::of(self.name(), effect));
         }
         if let Some((parked, retried)) = save {
-            self.save(shared, now, &parked, &retried, &told);
+            self.save(shared, now, &parked, &retried, &others);
         }
         self.step(shared, now);
     }

@@ -62,7 +62,7 @@ impl DeliveryQueue {
         now: Time,
         parked: &[EntryRange],
         retried: &[u64],
-        told: &[DeliveryEffect],
+        effects: &[DeliveryEffect],
     ) {
         let lease_ms = shared.settings.lease_ms;
         let name = self.name().clone();
@@ -98,7 +98,7 @@ impl DeliveryQueue {
         let waits = active.machine.next_wake().is_some_and(|wake| active.lease.is_beyond(wake));
         let takes = if fresh { Vec::new() } else { vec![lease::take(&name, lease_ms)] };
         let appends =
-            if shared.announces { announcements(&name, now.ms(), parked, told) } else { Vec::new() };
+            if shared.announces { announcements(&name, now.ms(), parked, effects) } else { Vec::new() };
         if parked > 0 {
             shared.notify(DeliveryNotice::Parked { subscription: name.clone(), events: parked });
         }
@@ -134,7 +134,7 @@ impl DeliveryQueue {
 }
 
 /// The announcements on the topic of deliveries.
-fn announcements(name: &str, now_ms: u64, parked: u64, told: &[DeliveryEffect]) -> Vec<Append> {
+fn announcements(name: &str, now_ms: u64, parked: u64, effects: &[DeliveryEffect]) -> Vec<Append> {
     let of_effect = |effect: &DeliveryEffect| match effect {
         DeliveryEffect::Disabled(why) => Some(announcement::disabled(name, *why, now_ms)),
         DeliveryEffect::Recovered => Some(announcement::recovered(name, now_ms)),
@@ -142,5 +142,5 @@ fn announcements(name: &str, now_ms: u64, parked: u64, told: &[DeliveryEffect]) 
         DeliveryEffect::Save { .. } => None,
     };
     let parked = (parked > 0).then(|| announcement::dead_lettered(name, parked, now_ms));
-    told.iter().filter_map(of_effect).chain(parked).collect()
+    effects.iter().filter_map(of_effect).chain(parked).collect()
 }

@@ -216,8 +216,9 @@ impl MigrationWorkload {
             return Ok(());
         }
         let id = event["client"].as_str().unwrap_or_default();
-        let told = self.clients.iter().find(|client| client.link.id.is_some_and(|own| own.to_string() == id));
-        let here = told.and_then(|client| client.here_since);
+        let reported =
+            self.clients.iter().find(|client| client.link.id.is_some_and(|own| own.to_string() == id));
+        let here = reported.and_then(|client| client.here_since);
         match here.filter(|since| long(*since)) {
             Some(_) => Err(format!("it is connected, and others receive {event}")),
             None => Ok(()),

@@ -30,8 +30,8 @@ impl PartiesWorkload {
             if !known {
                 return Err(format!("client {who} of {user} knows {:?}, not {party:?}", client.party));
             }
-            let told = self.judge.inbox.check_end(user, client.message_id);
-            told.map_err(|error| format!("client {who} of {user}: {error}"))?;
+            let result = self.judge.inbox.check_end(user, client.message_id);
+            result.map_err(|error| format!("client {who} of {user}: {error}"))?;
         }
         Ok(())
     }
@@ -70,21 +70,21 @@ impl PartiesWorkload {
     /// themselves; the invited user gets one unless they answered themselves.
     pub(super) fn check_invites(&self) -> Outcome {
         let all: Vec<(&str, &Value)> = self.judge.inbox.all().collect();
-        for (membership, invite) in all.iter().filter(|(_, message)| message["cmd"] == "invite") {
-            let end = end_of(&all, membership, invite);
+        for (invitee, invite) in all.iter().filter(|(_, message)| message["cmd"] == "invite") {
+            let end = end_of(&all, invitee, invite);
             if end.is_empty() {
-                return Err(format!("the invite of {membership} has no end: {invite}"));
+                return Err(format!("the invite of {invitee} has no end: {invite}"));
             }
             let count = |cmds: &[&str]| {
                 end.iter().filter(|(_, message)| cmds.iter().any(|cmd| message["cmd"] == *cmd)).count()
             };
             let reason = end.iter().find_map(|(_, message)| message["reason"].as_str());
-            let by_guest = count(&["accept"]) == 1 || reason == Some("declined");
+            let by_invitee = count(&["accept"]) == 1 || reason == Some("declined");
             // The leader cancels it, who need not be the inviter.
             let closing = count(&["accept", "decline"]);
-            let told = closing == 1 || closing == 0 && reason == Some("cancelled");
-            if !told || count(&["invite_cancel"]) != usize::from(!by_guest) {
-                return Err(format!("the invite of {membership} ended as {end:?}"));
+            let closed = closing == 1 || closing == 0 && reason == Some("cancelled");
+            if !closed || count(&["invite_cancel"]) != usize::from(!by_invitee) {
+                return Err(format!("the invite of {invitee} ended as {end:?}"));
             }
         }
         Ok(())
@@ -92,11 +92,11 @@ impl PartiesWorkload {
 }
 
 /// The messages of the change that ended an invite.
-fn end_of<'a>(all: &[(&'a str, &'a Value)], membership: &str, invite: &Value) -> Vec<(&'a str, &'a Value)> {
+fn end_of<'a>(all: &[(&'a str, &'a Value)], invitee: &str, invite: &Value) -> Vec<(&'a str, &'a Value)> {
     let version = |message: &Value| message["version"].as_u64().unwrap_or(0);
     let closes = |to: &str, message: &Value| match message["cmd"].as_str() {
-        Some("invite_cancel") => to == membership,
-        Some("accept" | "decline" | "uninvited" | "join") => message["uid"] == *membership,
+        Some("invite_cancel") => to == invitee,
+        Some("accept" | "decline" | "uninvited" | "join") => message["uid"] == *invitee,
         _ => false,
     };
     let later = all.iter().filter(|(to, message)| {

@@ -88,7 +88,7 @@ impl PartiesWorkload {
             PartiesCommand::Hello => self.greeted(cluster, who, ok),
             PartiesCommand::Ack => Ok(()),
             PartiesCommand::Say(_) => {
-                self.count("said");
+                self.count("party messages sent");
                 Ok(())
             }
             PartiesCommand::Get => {

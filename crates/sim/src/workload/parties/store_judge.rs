@@ -44,8 +44,8 @@ impl PartyJudge {
     pub fn observe(&mut self, cluster: &Cluster, users: &KnownUsers) -> Outcome {
         let (parties, memberships) = read_documents(cluster)?;
         let names = (0..USERS).map(|user| format!("user{user}"));
-        let told = self.inbox.observe(cluster, names)?;
-        if told.is_empty() && parties == self.parties && memberships == self.memberships {
+        let messages = self.inbox.observe(cluster, names)?;
+        if messages.is_empty() && parties == self.parties && memberships == self.memberships {
             return Ok(());
         }
         for party in parties.values() {
@@ -55,8 +55,8 @@ impl PartyJudge {
             check_guest(user, membership, &parties)
                 .map_err(|error| format!("{user} {error}: {membership:?}"))?;
         }
-        self.check_changes(cluster, &parties, &told, users)?;
-        self.check_told(cluster, &parties, &told, users)?;
+        self.check_changes(cluster, &parties, &messages, users)?;
+        self.check_told(cluster, &parties, &messages, users)?;
         check_deadlines(cluster, &parties)?;
         self.remember(cluster.now, parties, memberships);
         Ok(())
@@ -67,7 +67,7 @@ impl PartyJudge {
         &mut self,
         cluster: &Cluster,
         parties: &BTreeMap<u64, Party>,
-        told: &[(String, Value)],
+        messages: &[(String, Value)],
         users: &KnownUsers,
     ) -> Outcome {
         for (id, party) in parties {
@@ -82,7 +82,7 @@ impl PartyJudge {
             }
             if let Some(before) = before {
                 for version in last + 1..=party.version {
-                    check_members_told(before, party, version, told, users)?;
+                    check_members_told(before, party, version, messages, users)?;
                 }
             }
         }
@@ -94,11 +94,11 @@ impl PartyJudge {
         &mut self,
         cluster: &Cluster,
         parties: &BTreeMap<u64, Party>,
-        told: &[(String, Value)],
+        messages: &[(String, Value)],
         users: &KnownUsers,
     ) -> Outcome {
         let mut seen = BTreeSet::new();
-        for (user, message) in told.iter().filter(|(_, message)| message["event"] == "party") {
+        for (user, message) in messages.iter().filter(|(_, message)| message["event"] == "party") {
             cluster.trace.say(cluster.now, || format!("store: to {user}: {message}"));
             let (id, version) = (number(message, "party_id")?, number(message, "version")?);
             let before = self.parties.get(&id);
@@ -271,19 +271,19 @@ fn check_members_told(
     before: &Party,
     after: &Party,
     version: u64,
-    told: &[(String, Value)],
+    messages: &[(String, Value)],
     users: &KnownUsers,
 ) -> Outcome {
     let of_change = |message: &Value| message["party_id"] == after.id && message["version"] == version;
-    let heard: Vec<&(String, Value)> = told.iter().filter(|(_, message)| of_change(message)).collect();
+    let received: Vec<&(String, Value)> = messages.iter().filter(|(_, message)| of_change(message)).collect();
     let stays = |user: &str| after.members.iter().any(|member| *member.user == *user);
     let stayed: Vec<&str> =
         before.members.iter().map(|member| &*member.user).filter(|user| stays(user)).collect();
     for user in &stayed {
-        let about = heard.iter().any(|(_, message)| message["uid"] == *user);
+        let about = received.iter().any(|(_, message)| message["uid"] == *user);
         let excused = about || users.busy.contains(*user) || stayed.len() == 1;
-        if !excused && !heard.iter().any(|(to, _)| to == user) {
-            return Err(format!("{user} does not get version {version} of party {}: {heard:?}", after.id));
+        if !excused && !received.iter().any(|(to, _)| to == user) {
+            return Err(format!("{user} does not get version {version} of party {}: {received:?}", after.id));
         }
     }
     Ok(())

@@ -22,8 +22,8 @@ impl PeopleWorkload {
             if !link.is_idle() || !link.todo.is_empty() || client.change.is_some() {
                 return Err(format!("client {who} waits forever: {:?}, then {:?}", link.pending, link.todo));
             }
-            let told = self.judge.inbox.check_end(&link.user, client.message_id);
-            told.map_err(|error| format!("client {who} of {}: {error}", link.user))?;
+            let result = self.judge.inbox.check_end(&link.user, client.message_id);
+            result.map_err(|error| format!("client {who} of {}: {error}", link.user))?;
         }
         Ok(())
     }
@@ -31,12 +31,12 @@ impl PeopleWorkload {
     /// The status of a user, as everyone who may see it must know it.
     fn truth(&self, user: &str) -> ReportedStatus {
         let here = self.connected().filter(|(_, client)| client.link.user == user);
-        let mut told = ReportedStatus::default();
+        let mut status = ReportedStatus::default();
         for (_, client) in here {
-            told.online = true;
-            told.channels.extend(client.wants.iter().map(|channel| CHANNELS[*channel].to_owned()));
+            status.online = true;
+            status.channels.extend(client.wants.iter().map(|channel| CHANNELS[*channel].to_owned()));
         }
-        told
+        status
     }
 
     pub(super) fn check_statuses(&self) -> Outcome {

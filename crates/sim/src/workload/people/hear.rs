@@ -165,13 +165,13 @@ impl PeopleWorkload {
     /// A status was received: a user is not shown to those they hide from.
     fn check_shown(&self, cluster: &Cluster, who: usize, status: &Value) -> Outcome {
         let about = status["user"].as_str().ok_or_else(|| format!("whose status? {status}"))?;
-        let told = ReportedStatus::read(status);
+        let reported = ReportedStatus::read(status);
         let client = &self.clients[who];
         let viewer = client.link.user.clone();
         let settled = client.here_since.is_some_and(|since| cluster.now.since(since) >= LATE_MS);
         let since = Time(cluster.now.ms().saturating_sub(LATE_MS));
         let hidden = about != viewer && !self.judge.was(since, |facts| facts.shows(about, &viewer));
-        match told.online && settled && hidden {
+        match reported.online && settled && hidden {
             true => Err(format!("{about} hides from {viewer}, who receives {status}")),
             false => Ok(()),
         }

@@ -84,10 +84,11 @@ impl PresenceJudge {
             let before = self.rows.get(&key).unwrap_or(&absent).clone();
             let after = rows.get(&key.1).unwrap_or(&absent);
             if before != *after {
-                let told = |error| format!("{} in {} at {}: {error}", key.1, CHANNELS[channel].0, now.ms());
+                let context =
+                    |error| format!("{} in {} at {}: {error}", key.1, CHANNELS[channel].0, now.ms());
                 let name = CHANNELS[channel].0;
                 cluster.trace.say(now, || format!("store: {name} {} at {version}: {after:?}", key.1));
-                self.audit(now, channel, &before, after).map_err(told)?;
+                self.audit(now, channel, &before, after).map_err(context)?;
             }
             match after.is_present() {
                 true => drop(self.rows.insert(key, after.clone())),
@@ -109,8 +110,8 @@ impl PresenceJudge {
             }
             Some((last, _)) if *last == version => {}
             Some((last, before)) if *last < version => {
-                let told = version - last;
-                if visible(before, &snapshot) > told {
+                let changes = version - last;
+                if visible(before, &snapshot) > changes {
                     return Err(format!(
                         "{name} changed more between {last} and {version} than is sent to watchers"
                     ));
