@@ -10,10 +10,10 @@ use tavern_domain::{ClientId, Epoch, Time};
 use tavern_wire::json::{self, MessageSender, Payload};
 use tavern_wire::resp;
 
-/// Where the number of the shard stands in the number of a message.
+/// The bit at which the number of the shard begins in the number of a message.
 pub(crate) const SHARD_BITS: u32 = 56;
 
-/// Who published, as JSON listeners see it.
+/// The publisher, as JSON listeners see it.
 #[derive(Clone, Debug)]
 pub struct Author {
     pub user: Option<Arc<str>>,
@@ -190,7 +190,7 @@ pub struct Event {
     pool: Rc<EventMemory>,
 }
 
-/// What an event costs beside its bytes: the structure itself and its place in a mailbox.
+/// The memory of an event beside its bytes: the structure itself and its place in a mailbox.
 const OVERHEAD: usize = 128;
 
 impl Event {

@@ -21,7 +21,7 @@ pub struct KindRules {
     pub slow_reader: SlowReader,
     /// How watchers are notified; None: by the size of the channel.
     pub presence_mode: Option<PresenceMode>,
-    /// What every user may do in these channels.
+    /// The rights of every user in these channels.
     pub allow: Verbs,
 }
 

@@ -1,5 +1,5 @@
 //! Messages of other nodes that were lost on the bus: sessions that may have missed some get a gap. A Redis connection cannot
-//! get one and is closed, so that its client subscribes anew.
+//! get one and is closed, so that its client subscribes again.
 
 use crate::connection::CloseReason;
 use crate::core::routing::RouteIndex;

@@ -42,7 +42,7 @@ pub struct RoutingTable {
     unheard: usize,
 }
 
-/// Names kept for publishers only. Beyond this they are forgotten together and looked up anew.
+/// Names kept for publishers only. Above this they are all forgotten and looked up again.
 const UNHEARD_MAX: usize = 10_000;
 
 impl RoutingTable {

@@ -8,7 +8,7 @@ use tavern_store::{BusPacket, Interest, Subject, SubjectError, Writer};
 use tavern_wire::bus::migration::{self, MigrationAction, MigrationRequest, SessionClaim};
 
 pub struct NodeQuery {
-    /// Where the answers arrive; to be subscribed to before the query is published. Each is `from` one node.
+    /// The subject of the answers; subscribe to it before the query is published. Each is `from` one node.
     pub answers: Interest,
     pub question: BusPacket,
 }

@@ -30,7 +30,7 @@ impl Parties {
             let refusal = Refusal::new(Code::Unauthenticated, message);
             return Err(CommandStop::Refused(refusal.with_party("null".into())));
         };
-        // Malformed commands are refused before the rate limit is looked at.
+        // Malformed commands are refused before the rate limit is checked.
         let valid = match op {
             Ok(PartyOp::Call(call)) if !call.is_sound() => Err(Refusal::from(Code::BadRequest)),
             Ok(op) => Ok(op),

@@ -31,7 +31,7 @@ struct PartyView {
     reading: bool,
     /// It has changed since the read began: it is read again.
     changed: bool,
-    /// What the read gives is older than what a commit of this shard made.
+    /// The read in progress is older than a commit of this shard.
     outdated: bool,
     check: OwnCheck,
     /// Refusals that wait for a snapshot, each with the read that is recent enough.

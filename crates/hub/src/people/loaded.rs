@@ -22,7 +22,7 @@ impl People {
         self.load_following(core, user);
     }
 
-    /// Reads whom a local user follows, unless that is under way.
+    /// Reads whom a local user follows, unless that read is in progress.
     pub(super) fn load_following(&mut self, core: &mut Core, user: &Arc<str>) {
         if self.follows.begin_loading(user) {
             self.loads.begin(core, UserLoad::Following { user: user.clone(), after: None });

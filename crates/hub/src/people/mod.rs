@@ -51,7 +51,7 @@ pub(crate) struct People {
     interests: UserInterests,
     loads: UserLoads,
     last_seen: LastSeen,
-    /// Who is compared with the store next.
+    /// The users that are compared with the store next.
     checked_followed: Rotation,
     checked_local: Rotation,
 }

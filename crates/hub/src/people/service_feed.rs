@@ -31,7 +31,7 @@ struct ServiceRead {
     changes: Vec<(Arc<str>, StatusChange)>,
 }
 
-/// What changed, and in which channel.
+/// A change, and its channel.
 struct StatusChange {
     turn: StatusCause,
     channel: Option<Arc<str>>,

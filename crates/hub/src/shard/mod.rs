@@ -228,7 +228,7 @@ impl Shard {
         }
     }
 
-    /// What the server must carry out for topics.
+    /// Work for the server about topics.
     pub fn topic_effects(&mut self) -> &mut TopicEffects {
         &mut self.topics.effects
     }

@@ -72,7 +72,7 @@ pub(super) enum Retained {
 /// A page of a subscription's queue.
 pub(super) struct PulledPage {
     pub pulled: Pulled,
-    /// Where it ends, by these marks.
+    /// Its end position, by these marks.
     pub last: LogMark,
     pub marks_version: u64,
     /// The topics that new events would come from.

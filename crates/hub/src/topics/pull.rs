@@ -22,7 +22,7 @@ pub(super) struct Pull {
     /// Everything through here is acknowledged.
     pub after: Option<u64>,
     limit: u32,
-    /// Where the last answer ended, and the version of the marks: its acknowledgement needs no read.
+    /// The end of the last answer, and the version of the marks: its acknowledgement needs no read.
     handed: Option<(u64, LogMark)>,
     walks: Walks,
 }
@@ -42,7 +42,7 @@ struct PulledEvents {
     entries: Vec<u8>,
     count: u32,
     first: u64,
-    /// Where they end.
+    /// Their end position.
     last: LogMark,
 }
 

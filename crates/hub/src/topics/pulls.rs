@@ -25,7 +25,7 @@ const HANDED: usize = 10_000;
 #[derive(Default)]
 pub(super) struct Pulls {
     waiting: BTreeMap<u64, WaitingPull>,
-    /// Where the last answers ended, by subscription, with the version of its marks.
+    /// The end of the last answers, by subscription, with the version of its marks.
     handed: HashMap<Arc<str>, (u64, LogMark), RandomState>,
 }
 
@@ -36,7 +36,7 @@ struct WaitingPull {
     limit: u32,
     until: Time,
     looked: Time,
-    /// Where its events come from. None: not known yet.
+    /// The topics of its subscription. None: not known yet.
     topics: Option<Vec<Arc<str>>>,
     state: PullState,
 }

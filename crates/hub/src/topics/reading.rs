@@ -32,7 +32,7 @@ impl LogReading {
         self.at
     }
 
-    /// What to read next. None: nothing will come, however much is published.
+    /// The next read. None: there will be no events, however much is published.
     pub fn read(&mut self, limit: u32) -> Option<Read> {
         loop {
             let segment = self.marks.segment(self.at.position);

@@ -89,7 +89,7 @@ impl Facts {
         self.conflict.as_ref().filter(|(known, _)| known == key).map(|(_, version)| *version)
     }
 
-    /// Nothing was loaded yet, or all of it is loaded anew.
+    /// Nothing was loaded yet, or all of it is loaded again.
     pub fn is_empty(&self) -> bool {
         self.documents.is_empty()
             && self.presences.is_empty()

@@ -35,7 +35,7 @@ pub(crate) enum DecisionStep<T> {
     Again,
     /// It cannot be decided: a loaded row cannot be used.
     Fail(StoreAnswer),
-    /// Something that is not in the store is missing. The feature resumes the transaction, which loads everything anew.
+    /// Something that is not in the store is missing. The feature resumes the transaction, which loads everything again.
     Pause,
 }
 
@@ -59,7 +59,7 @@ pub(crate) enum TransactionEnd<T> {
     },
 }
 
-/// The transactions of one feature that are under way.
+/// The transactions of one feature that are in progress.
 pub(crate) struct Transactions<D: Decision> {
     feature: Feature,
     numbers: u64,

@@ -84,7 +84,7 @@ impl Fixture {
         std::mem::take(&mut self.core.effects.work)
     }
 
-    /// Answers the only work under way.
+    /// Answers the only request in progress.
     fn answer(&mut self, answer: StoreAnswer) -> TransactionProgress<Count> {
         let work = self.work();
         assert_eq!(work.len(), 1);

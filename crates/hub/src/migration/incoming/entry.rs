@@ -23,7 +23,7 @@ pub(super) struct IncomingMove {
     pub stage: IncomingStage,
     /// The node that has the session.
     pub owner: Arc<str>,
-    /// What the session subscribes to.
+    /// The subscriptions of the session.
     pub names: Vec<MovedSubscription>,
     /// The link by which the bus names this move.
     pub wait: LinkId,

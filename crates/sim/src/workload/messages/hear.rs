@@ -1,4 +1,5 @@
-//! What a client receives: answers, events, answers to polls; each event is checked against the promises to its session.
+//! Handles the frames of a client: answers, events, answers to polls; each event is checked against the promises to its
+//! session.
 
 use super::client::{PUBLISH, SUBSCRIBE};
 use super::{CHANNELS, MessagesWorkload};

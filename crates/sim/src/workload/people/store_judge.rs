@@ -23,7 +23,7 @@ pub struct PeopleJudge {
     posted: BTreeMap<u64, u64>,
 }
 
-/// Who follows whom, and who hides.
+/// The stored follows and visibilities.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct StoredPeople {
     pub follows: BTreeSet<(String, String)>,

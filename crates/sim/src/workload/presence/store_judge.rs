@@ -27,7 +27,7 @@ pub struct PresenceJudge {
     pub expired: u64,
 }
 
-/// What really happened to one client.
+/// The true history of one client.
 #[derive(Clone, Debug, Default)]
 pub struct ClientHistory {
     /// How far the clock of its node is ahead.
