@@ -258,7 +258,7 @@ fn watcher_who_waits_for_the_same_channel_as_a_session_that_does_not_come_is_ans
     let watch = r#"{"op":"subscribe","channel":"game#A","presence":true}"#;
     assert_eq!(scene.cluster.node(1).flow(&mut bob, watch).0, Flow::Wait);
     scene.cluster.live(7_500);
-    let ready = std::mem::take(&mut scene.cluster.node(1).shards[0].effects.ready);
+    let ready = std::mem::take(&mut scene.cluster.node(1).shards[0].core.effects.ready);
     assert!(ready.contains(&bob.link.id), "it can run again");
     assert!(scene.cluster.send(1, &mut bob, watch)["ok"]["members"].is_object());
 }
