@@ -92,42 +92,6 @@ impl Cluster {
         let store = self.engine.store("operator", Arc::new(super::port::PortInbox::default()));
         store.submit(vec![(Ticket(0), Work::Commit(commit))]);
     }
-
-    /// What the shards say about topics, and what the worker asks for. True: there was nothing.
-    pub(super) fn carry_out_delivery(&mut self, at: usize) -> bool {
-        let local = self.nodes[at].local(self.now);
-        let process = self.nodes[at].process;
-        let Some(running) = self.nodes[at].running() else { return true };
-        let mut signals = Vec::new();
-        let published = take_topic_effects(running, &mut signals);
-        let Running { delivery: Some(SimDelivery { worker, .. }), hub, port, .. } = running else {
-            self.signals.extend(signals);
-            return true;
-        };
-        let mut quiet = signals.is_empty() && published.is_empty();
-        published.iter().for_each(|topic| worker.published(local, topic));
-        let effects = std::mem::take(worker.effects());
-        quiet &= effects.work.is_empty() && effects.posts.is_empty() && effects.nudges.is_empty();
-        for (ticket, mut work) in effects.work {
-            if let Work::Commit(commit) = &mut work {
-                super::tamper::delivery_commit(&mut self.planted, commit);
-            }
-            port.submit(Asker::SimDelivery, ticket, work);
-        }
-        for post in effects.posts {
-            signals.push(Signal::Posted { node: at, process, post: Box::new(post) });
-        }
-        for name in effects.nudges {
-            hub.nudge(&name);
-        }
-        for notice in effects.notices {
-            if let DeliveryNotice::Trouble { subscription, what } = notice {
-                signals.push(Signal::Broken(format!("subscription {subscription}: {what}")));
-            }
-        }
-        self.signals.extend(signals);
-        quiet
-    }
 }
 
 /// Replies to publishers become signals; gives the topics that have new events.
@@ -147,4 +111,40 @@ fn take_topic_effects(running: &mut Running, signals: &mut Vec<Signal>) -> Vec<A
         published.extend(effects.published.drain(..).map(|(topic, ..)| topic));
     }
     published
+}
+
+/// What the shards say about topics, and what the worker asks for. True: there was nothing.
+pub(super) fn carry_out_delivery(cluster: &mut Cluster, at: usize) -> bool {
+    let local = cluster.nodes[at].local(cluster.now);
+    let process = cluster.nodes[at].process;
+    let Some(running) = cluster.nodes[at].running() else { return true };
+    let mut signals = Vec::new();
+    let published = take_topic_effects(running, &mut signals);
+    let Running { delivery: Some(SimDelivery { worker, .. }), hub, port, .. } = running else {
+        cluster.signals.extend(signals);
+        return true;
+    };
+    let mut quiet = signals.is_empty() && published.is_empty();
+    published.iter().for_each(|topic| worker.published(local, topic));
+    let effects = std::mem::take(worker.effects());
+    quiet &= effects.work.is_empty() && effects.posts.is_empty() && effects.nudges.is_empty();
+    for (ticket, mut work) in effects.work {
+        if let Work::Commit(commit) = &mut work {
+            super::tamper::delivery_commit(&mut cluster.planted, commit);
+        }
+        port.submit(Asker::SimDelivery, ticket, work);
+    }
+    for post in effects.posts {
+        signals.push(Signal::Posted { node: at, process, post: Box::new(post) });
+    }
+    for name in effects.nudges {
+        hub.nudge(&name);
+    }
+    for notice in effects.notices {
+        if let DeliveryNotice::Trouble { subscription, what } = notice {
+            signals.push(Signal::Broken(format!("subscription {subscription}: {what}")));
+        }
+    }
+    cluster.signals.extend(signals);
+    quiet
 }

@@ -42,100 +42,12 @@ impl Cluster {
             Life::Starting(_) => process::continue_start(self, at),
             Life::Stopping(_) => process::continue_stop(self, at),
             _ => {
-                self.take_answers(at);
-                self.take_messages(at);
+                take_answers(self, at);
+                take_messages(self, at);
                 self.carry_out(at);
             }
         }
         true
-    }
-
-    fn take_answers(&mut self, at: usize) {
-        let (now, local) = (self.now, self.nodes[at].local(self.now));
-        let Some(running) = self.nodes[at].running() else { return };
-        for (asker, ticket, answer) in running.port.take_answers() {
-            self.trace.say(now, || format!("n{at}: {asker:?} {} is answered {answer:?}", ticket.0));
-            if tamper::loses_answer(&mut self.planted, asker) {
-                continue;
-            }
-            let Some(running) = self.nodes[at].running() else { return };
-            match asker {
-                Asker::Shard(shard) => {
-                    running.shards[shard].handle(local, ShardEvent::Answer(ticket, answer));
-                }
-                Asker::Liveness => running.liveness.answered(now, ticket, answer),
-                Asker::SimDelivery => {
-                    if let Some(delivery) = &mut running.delivery {
-                        delivery.worker.answered(local, ticket, answer);
-                    }
-                }
-                Asker::Adoption => adoption::adoption_answered(self, at, ticket, answer),
-                Asker::Process => process::process_answered(self, at, answer),
-            }
-        }
-    }
-
-    fn take_messages(&mut self, at: usize) {
-        let local = self.nodes[at].local(self.now);
-        let Some(running) = self.nodes[at].running() else { return };
-        for arrived in running.port.take_messages() {
-            let Some(running) = self.nodes[at].running() else { return };
-            match arrived {
-                Arrived::Message(message) => self.hear(at, local, message),
-                Arrived::Confirmed(ticket, outcome) => {
-                    for (shard, link) in running.hub.bus_interests.confirmed(ticket, outcome) {
-                        running.shards[shard].handle(local, ShardEvent::BusReady(vec![link]));
-                    }
-                }
-                Arrived::Lost(lost) => {
-                    let channel = match &lost {
-                        BusLoss::Everything => None,
-                        BusLoss::On(subject) => match subject.channel() {
-                            Some(name) => Some(name),
-                            None => continue,
-                        },
-                    };
-                    let channel: Option<Arc<[u8]>> = channel.map(Arc::from);
-                    for shard in &mut running.shards {
-                        shard.handle(local, ShardEvent::BusLost(channel.clone()));
-                    }
-                }
-            }
-        }
-    }
-
-    /// A message of another node.
-    fn hear(&mut self, at: usize, local: Time, message: BusPacket) {
-        for message in tamper::bus_message(&mut self.planted, at, message) {
-            self.trace
-                .say(self.now, || format!("n{at} receives {:?} from {}", message.subject, message.from.node));
-            let moves = self.moves;
-            let Some(running) = self.nodes[at].running() else { return };
-            let shards = &mut running.shards;
-            match running.hub.receive(&message) {
-                Some(ReceivedMessage::Message { space, words, mask }) => shards_of(mask).for_each(|shard| {
-                    shards[shard]
-                        .core
-                        .receive(local, ShardMessage { namespace: space, message: words.clone() });
-                }),
-                Some(ReceivedMessage::Presence { told, mask }) => shards_of(mask)
-                    .for_each(|shard| shards[shard].handle(local, ShardEvent::Presence(told.clone()))),
-                Some(ReceivedMessage::Person { told, mask }) => {
-                    shards_of(mask)
-                        .for_each(|shard| shards[shard].handle(local, ShardEvent::Status(told.clone())));
-                }
-                Some(ReceivedMessage::Session { shard, from, request }) if moves => {
-                    shards[shard].handle(local, ShardEvent::Migration { from, request });
-                }
-                Some(ReceivedMessage::Subscription(name)) => {
-                    if let Some(delivery) = &mut running.delivery {
-                        delivery.worker.nudged(local, &name);
-                    }
-                }
-                Some(ReceivedMessage::NodeLeft) if moves => adoption::look_for_sessions(self, at),
-                _ => {}
-            }
-        }
     }
 
     /// Runs the timers that are due on a node.
@@ -174,7 +86,7 @@ impl Cluster {
             return;
         }
         loop {
-            let mut quiet = self.carry_out_tasks(at) & self.carry_out_delivery(at);
+            let mut quiet = carry_out_tasks(self, at) & super::delivery::carry_out_delivery(self, at);
             for shard in 0..self.nodes[at].shards {
                 quiet &= self.carry_out_shard(at, shard);
             }
@@ -237,51 +149,6 @@ impl Cluster {
             self.carry_out(at);
         }
     }
-
-    /// Store requests and liveness tasks. True: there were none.
-    fn carry_out_tasks(&mut self, at: usize) -> bool {
-        let local = self.nodes[at].local(self.now);
-        let Some(running) = self.nodes[at].running() else { return true };
-        let effects = std::mem::take(&mut running.liveness.effects);
-        let quiet = effects.work.is_empty() && effects.tasks.is_empty();
-        let hub = running.hub.clone();
-        for (ticket, work) in effects.work {
-            running.port.submit(Asker::Liveness, ticket, work);
-        }
-        for task in effects.tasks {
-            let Some(task) = tamper::liveness_task(&mut self.planted, &self.engine, self.now, &hub, task)
-            else {
-                continue;
-            };
-            if !matches!(task, LivenessTask::Compare) {
-                self.trace.say(self.now, || format!("n{at}: {task:?}"));
-            }
-            self.new_epochs += usize::from(matches!(task, LivenessTask::Announce));
-            let Some(running) = self.nodes[at].running() else { return true };
-            let shards = &mut running.shards;
-            match task {
-                // Every shard compares its watched channels with the store, or announces its clients.
-                LivenessTask::Compare => {
-                    shards
-                        .iter_mut()
-                        .for_each(|shard| shard.handle(local, ShardEvent::Liveness(LivenessTask::Compare)));
-                }
-                LivenessTask::Announce => {
-                    shards
-                        .iter_mut()
-                        .for_each(|shard| shard.handle(local, ShardEvent::Liveness(LivenessTask::Announce)));
-                }
-                LivenessTask::Overdue(deadline) if &*deadline.kind == DELIVERY => {
-                    if let Some(delivery) = &mut running.delivery {
-                        delivery.worker.overdue(local, &deadline);
-                    }
-                }
-                // Any one shard does the rest.
-                task => shards[0].handle(local, ShardEvent::Liveness(task)),
-            }
-        }
-        quiet
-    }
 }
 
 /// Delivers the messages of other shards that have arrived.
@@ -323,4 +190,137 @@ fn submit(cluster: &mut Cluster, at: usize, shard: usize, ticket: Ticket, work: 
         Ok(work) => running.port.submit(Asker::Shard(shard), ticket, work),
         Err(answer) => running.port.answer(Asker::Shard(shard), ticket, *answer),
     }
+}
+
+fn take_answers(cluster: &mut Cluster, at: usize) {
+    let (now, local) = (cluster.now, cluster.nodes[at].local(cluster.now));
+    let Some(running) = cluster.nodes[at].running() else { return };
+    for (asker, ticket, answer) in running.port.take_answers() {
+        cluster.trace.say(now, || format!("n{at}: {asker:?} {} is answered {answer:?}", ticket.0));
+        if tamper::loses_answer(&mut cluster.planted, asker) {
+            continue;
+        }
+        let Some(running) = cluster.nodes[at].running() else { return };
+        match asker {
+            Asker::Shard(shard) => {
+                running.shards[shard].handle(local, ShardEvent::Answer(ticket, answer));
+            }
+            Asker::Liveness => running.liveness.answered(now, ticket, answer),
+            Asker::SimDelivery => {
+                if let Some(delivery) = &mut running.delivery {
+                    delivery.worker.answered(local, ticket, answer);
+                }
+            }
+            Asker::Adoption => adoption::adoption_answered(cluster, at, ticket, answer),
+            Asker::Process => process::process_answered(cluster, at, answer),
+        }
+    }
+}
+
+fn take_messages(cluster: &mut Cluster, at: usize) {
+    let local = cluster.nodes[at].local(cluster.now);
+    let Some(running) = cluster.nodes[at].running() else { return };
+    for arrived in running.port.take_messages() {
+        let Some(running) = cluster.nodes[at].running() else { return };
+        match arrived {
+            Arrived::Message(message) => hear(cluster, at, local, message),
+            Arrived::Confirmed(ticket, outcome) => {
+                for (shard, link) in running.hub.bus_interests.confirmed(ticket, outcome) {
+                    running.shards[shard].handle(local, ShardEvent::BusReady(vec![link]));
+                }
+            }
+            Arrived::Lost(lost) => {
+                let channel = match &lost {
+                    BusLoss::Everything => None,
+                    BusLoss::On(subject) => match subject.channel() {
+                        Some(name) => Some(name),
+                        None => continue,
+                    },
+                };
+                let channel: Option<Arc<[u8]>> = channel.map(Arc::from);
+                for shard in &mut running.shards {
+                    shard.handle(local, ShardEvent::BusLost(channel.clone()));
+                }
+            }
+        }
+    }
+}
+
+/// A message of another node.
+fn hear(cluster: &mut Cluster, at: usize, local: Time, message: BusPacket) {
+    for message in tamper::bus_message(&mut cluster.planted, at, message) {
+        cluster
+            .trace
+            .say(cluster.now, || format!("n{at} receives {:?} from {}", message.subject, message.from.node));
+        let moves = cluster.moves;
+        let Some(running) = cluster.nodes[at].running() else { return };
+        let shards = &mut running.shards;
+        match running.hub.receive(&message) {
+            Some(ReceivedMessage::Message { space, words, mask }) => shards_of(mask).for_each(|shard| {
+                shards[shard].core.receive(local, ShardMessage { namespace: space, message: words.clone() });
+            }),
+            Some(ReceivedMessage::Presence { told, mask }) => shards_of(mask)
+                .for_each(|shard| shards[shard].handle(local, ShardEvent::Presence(told.clone()))),
+            Some(ReceivedMessage::Person { told, mask }) => {
+                shards_of(mask)
+                    .for_each(|shard| shards[shard].handle(local, ShardEvent::Status(told.clone())));
+            }
+            Some(ReceivedMessage::Session { shard, from, request }) if moves => {
+                shards[shard].handle(local, ShardEvent::Migration { from, request });
+            }
+            Some(ReceivedMessage::Subscription(name)) => {
+                if let Some(delivery) = &mut running.delivery {
+                    delivery.worker.nudged(local, &name);
+                }
+            }
+            Some(ReceivedMessage::NodeLeft) if moves => adoption::look_for_sessions(cluster, at),
+            _ => {}
+        }
+    }
+}
+
+/// Store requests and liveness tasks. True: there were none.
+fn carry_out_tasks(cluster: &mut Cluster, at: usize) -> bool {
+    let local = cluster.nodes[at].local(cluster.now);
+    let Some(running) = cluster.nodes[at].running() else { return true };
+    let effects = std::mem::take(&mut running.liveness.effects);
+    let quiet = effects.work.is_empty() && effects.tasks.is_empty();
+    let hub = running.hub.clone();
+    for (ticket, work) in effects.work {
+        running.port.submit(Asker::Liveness, ticket, work);
+    }
+    for task in effects.tasks {
+        let Some(task) =
+            tamper::liveness_task(&mut cluster.planted, &cluster.engine, cluster.now, &hub, task)
+        else {
+            continue;
+        };
+        if !matches!(task, LivenessTask::Compare) {
+            cluster.trace.say(cluster.now, || format!("n{at}: {task:?}"));
+        }
+        cluster.new_epochs += usize::from(matches!(task, LivenessTask::Announce));
+        let Some(running) = cluster.nodes[at].running() else { return true };
+        let shards = &mut running.shards;
+        match task {
+            // Every shard compares its watched channels with the store, or announces its clients.
+            LivenessTask::Compare => {
+                shards
+                    .iter_mut()
+                    .for_each(|shard| shard.handle(local, ShardEvent::Liveness(LivenessTask::Compare)));
+            }
+            LivenessTask::Announce => {
+                shards
+                    .iter_mut()
+                    .for_each(|shard| shard.handle(local, ShardEvent::Liveness(LivenessTask::Announce)));
+            }
+            LivenessTask::Overdue(deadline) if &*deadline.kind == DELIVERY => {
+                if let Some(delivery) = &mut running.delivery {
+                    delivery.worker.overdue(local, &deadline);
+                }
+            }
+            // Any one shard does the rest.
+            task => shards[0].handle(local, ShardEvent::Liveness(task)),
+        }
+    }
+    quiet
 }
