@@ -39,7 +39,7 @@ fn sessions_that_move_keep_their_promises() {
         ("presence events received", 1_000),
         ("sessions moved", 500),
         ("sessions resumed", 500),
-        ("sessions adopted", 10),
+        ("sessions adopted", 5),
         ("channel gaps", 20),
         ("stops", 50),
         ("crashes", 10),
