@@ -12,7 +12,7 @@ import pytest
 from cluster.combination import FOLDER
 from support.json_client import Socket
 from support.process import until
-from torture.checks.rosters import View
+from torture.checks.presence import View
 
 CONFIG = """
 [sessions]

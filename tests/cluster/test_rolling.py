@@ -38,7 +38,7 @@ async def run_crowd(servers, restarts):
         print(f"stopped in {stopped - began:.1f} s, ready again after {time.monotonic() - stopped:.1f} s")
         await asyncio.sleep(1)
     # The last clients are still reconnecting.
-    await crowd.until(crowd.everybody_is_back, 10)
+    await crowd.until(crowd.all_connected, 10)
     failures = await crowd.check()
     moves = sum(client.moves for client in crowd.clients)
     longest = max(client.longest for client in crowd.clients)

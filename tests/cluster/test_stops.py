@@ -117,7 +117,9 @@ def test_all_servers_stop_at_once_and_one_starts_again(combination, channel):
                 with Socket(one, user=f"u{n}") as back:
                     hello = back.ok("hello", session=client.hello["session"], seq=1)
                     assert (hello["resumed"], hello["client"]) == (True, client.hello["client"])
-                    assert back.event()["data"] == 2
+                    event = back.event()
+                    # Another server may have published after this session was stored, and stopped later.
+                    assert (back.event() if event["event"] == "gap" else event)["data"] == 2
         finally:
             for server in servers:
                 server.kill()

@@ -16,13 +16,18 @@ SECONDS = {"s": 1, "min": 60, "m": 60}
 
 def check(folder, *arguments, **variables):
     """The result of `tavern check`: (exit code, errors, values by key)."""
+    code, report = check_report(folder, *arguments, **variables)
+    return code, report["errors"], {value["key"]: value["value"] for value in report["values"]}
+
+
+def check_report(folder, *arguments, **variables):
+    """The exit code and the whole report of `tavern check`."""
     done = subprocess.run(
         [program(), "check", "--json", *arguments], cwd=folder, env=environment() | variables, capture_output=True,
         text=True, timeout=20,
     )
     assert done.stdout, done.stderr
-    report = json.loads(done.stdout)
-    return done.returncode, report["errors"], {value["key"]: value["value"] for value in report["values"]}
+    return done.returncode, json.loads(done.stdout)
 
 
 def unit(text):

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from support.sealed import Sealed
+from support.tls_server import TlsServer
 
 # The server waits at most 2 s for the peer to close; the rest is for a busy machine.
 CLOSED_WITHIN = 3.0
@@ -19,7 +19,7 @@ HANDSHAKE = (
 
 @pytest.fixture(scope="module")
 def sealed():
-    with Sealed() as server:
+    with TlsServer() as server:
         yield server
 
 
