@@ -1,4 +1,4 @@
-# A small image with the server: `docker build -t tavern .`. See docs/install.md.
+# A small image with the server: `docker build -t tavern .`. See docs/deploy/docker.md.
 FROM rust:1.95-slim-bookworm AS build
 # Build tools for the C code of SQLite and the cryptography library.
 RUN apt-get update && apt-get install -y --no-install-recommends cmake make && rm -rf /var/lib/apt/lists/*

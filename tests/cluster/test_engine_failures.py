@@ -1,5 +1,5 @@
 """Engines that restart, stall or fail over under load: replies, events, and no acknowledged write is lost. See
-docs/guarantees.md."""
+docs/reference/guarantees.md."""
 import contextlib
 import http.client
 import itertools

@@ -1,4 +1,4 @@
-"""The minimal engine permissions in docs/operate.md, taken from the page, are sufficient."""
+"""The minimal engine permissions in docs/deploy/security.md, taken from the page, are sufficient."""
 import itertools
 import pathlib
 import re
@@ -12,7 +12,7 @@ from support.postgres_server import PostgresServer
 from support.redis_server import RedisServer
 from support.tavern import Tavern
 
-PAGE = (pathlib.Path(__file__).parents[2] / "docs/operate.md").read_text()
+PAGE = (pathlib.Path(__file__).parents[2] / "docs/deploy/security.md").read_text()
 USERS = itertools.count(1)
 
 

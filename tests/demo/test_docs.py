@@ -42,7 +42,7 @@ def test_every_link_works(serve):
 
 def test_pages_fit_a_phone_without_console_errors(demo, serve):
     page = demo.page(f"{serve.url}/docs", width=360, height=720)
-    for path in ("/docs", "/docs/protocol", "/docs/migrating", "/docs/bench/results", "/docs/getting-started", "/demo"):
+    for path in ("/docs", "/docs/reference/protocol", "/docs/guides/migrating", "/docs/bench/results", "/docs/get-started/quickstart", "/demo"):
         page.do("goto", url=f"{serve.url}{path}")
         assert page.eval("document.documentElement.scrollWidth <= innerWidth"), path
         assert page.eval("document.querySelectorAll('h1').length") == 1, path

@@ -32,8 +32,8 @@ def test_the_examples_run(document):
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
 
 
-def test_getting_started_works_after_the_readme():
-    documents = [ROOT / "README.md", ROOT / "docs" / "getting-started.md"]
+def test_the_quickstart_works_after_the_readme():
+    documents = [ROOT / "README.md", ROOT / "docs" / "get-started" / "quickstart.md"]
     run = [sys.executable, ROOT / "scripts" / "run-docs", "--together", *documents]
     done = subprocess.run(run, cwd=ROOT, text=True, capture_output=True, timeout=300)
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"

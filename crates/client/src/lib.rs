@@ -68,9 +68,9 @@ pub use presence::{Activity, Member, MemberClient, Members, Status, StatusUpdate
 pub use presence_map::{PresenceMap, PresenceMode, PresentClient, PresentUser};
 pub use tls::trust_pem;
 
-/// The examples of docs/clients-rust.md are compiled with the tests.
+/// The examples of docs/clients/rust.md are compiled with the tests.
 #[cfg(doctest)]
-#[doc = include_str!("../../../docs/clients-rust.md")]
+#[doc = include_str!("../../../docs/clients/rust.md")]
 struct Document;
 
 /// The state of a client's connection.

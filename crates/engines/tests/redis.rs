@@ -52,10 +52,10 @@ fn every_key_is_documented() {
     assert!(channel.starts_with(&format!(r#"{{"version":{raised},"users":1,"updated":"#)), "{channel}");
     assert_eq!(cli("HGET", "clock", "version"), "1");
     let keys = SHARED.cli(&["KEYS", &format!("{{{}}}:*", prefix(&url))]);
-    let written = include_str!("../../../docs/redis.md");
+    let written = include_str!("../../../docs/deploy/redis.md");
     for key in keys.lines() {
         let table = key.rsplit(':').next().unwrap();
-        assert!(written.contains(&format!("| `{table}` |")), "{table} is not in docs/redis.md");
+        assert!(written.contains(&format!("| `{table}` |")), "{table} is not in docs/deploy/redis.md");
     }
 }
 

@@ -4,28 +4,99 @@
 use super::markdown::{self, Rendered, escape};
 use std::collections::BTreeMap;
 
-/// The order of the pages. Pages that are not listed here come last.
-const ORDER: &[(&str, &[&str])] = &[
-    ("Begin", &["docs/getting-started.md", "docs/concepts.md", "docs/migrating.md"]),
-    ("Guides", &["docs/presence.md", "docs/parties.md", "docs/events.md", "docs/local.md"]),
-    ("Clients", &["docs/clients.md", "docs/clients-python.md", "docs/clients-rust.md"]),
-    ("Reference", &["docs/protocol.md", "docs/errors.md", "docs/guarantees.md"]),
-    (
-        "Operate",
-        &[
-            "docs/install.md",
-            "docs/configuration.md",
-            "docs/operate.md",
-            "docs/dashboard.md",
-            "docs/redis.md",
-            "bench/RESULTS.md",
-            "bench/TORTURE.md",
+/// The sections of the list of pages. A page belongs to the section of its folder; `first` are the pages that come
+/// first in it, from any folder. The other pages of the folder follow by name. What no section takes is in the last one.
+struct Section {
+    title: &'static str,
+    folder: &'static str,
+    first: &'static [&'static str],
+}
+
+const SECTIONS: &[Section] = &[
+    Section {
+        title: "Get started",
+        folder: "docs/get-started/",
+        first: &[
+            "docs/get-started/quickstart.md",
+            "docs/get-started/tutorial.md",
+            "docs/get-started/concepts.md",
         ],
-    ),
-    ("Inside", &["ARCHITECTURE.md", "docs/roadmap.md", "CHANGELOG.md"]),
+    },
+    Section {
+        title: "Guides",
+        folder: "docs/guides/",
+        first: &[
+            "docs/guides/authentication.md",
+            "docs/guides/channels.md",
+            "docs/guides/presence.md",
+            "docs/guides/people.md",
+            "docs/guides/parties.md",
+            "docs/guides/events.md",
+            "docs/guides/redis-clients.md",
+            "docs/guides/local.md",
+        ],
+    },
+    Section {
+        title: "Deploy",
+        folder: "docs/deploy/",
+        first: &[
+            "docs/deploy/install.md",
+            "docs/deploy/docker.md",
+            "docs/deploy/kubernetes.md",
+            "docs/deploy/systemd.md",
+            "docs/deploy/proxies.md",
+            "docs/deploy/engines.md",
+            "docs/deploy/redis.md",
+            "docs/deploy/security.md",
+        ],
+    },
+    Section {
+        title: "Operate",
+        folder: "docs/operate/",
+        first: &[
+            "docs/operate/doctor.md",
+            "docs/operate/monitoring.md",
+            "docs/operate/alerts.md",
+            "docs/operate/dashboard.md",
+            "docs/operate/backup.md",
+            "docs/operate/upgrade.md",
+            "docs/operate/failures.md",
+        ],
+    },
+    Section {
+        title: "Reference",
+        folder: "docs/reference/",
+        first: &[
+            "docs/reference/configuration.md",
+            "docs/reference/rest.md",
+            "docs/reference/protocol.md",
+            "docs/reference/errors.md",
+            "docs/reference/metrics.md",
+            "docs/reference/cli.md",
+            "docs/reference/guarantees.md",
+            "docs/reference/glossary.md",
+        ],
+    },
+    Section {
+        title: "Clients",
+        folder: "docs/clients/",
+        first: &["docs/clients/javascript.md", "docs/clients/python.md", "docs/clients/rust.md"],
+    },
+    Section {
+        title: "About",
+        folder: "docs/about/",
+        first: &["docs/about/comparison.md", "bench/RESULTS.md", "CHANGELOG.md"],
+    },
+    Section {
+        title: "Contributing",
+        folder: "docs/contributing/",
+        first: &["ARCHITECTURE.md", "docs/roadmap.md", "bench/TORTURE.md"],
+    },
+    Section { title: "More", folder: "", first: &[] },
+    DECISIONS,
 ];
-/// Architecture decision records: each file of the folder is listed under this heading.
-const DECISIONS: (&str, &str) = ("Decisions", "docs/adr/");
+/// Architecture decision records: many, and rarely read.
+const DECISIONS: Section = Section { title: "Decisions", folder: "docs/adr/", first: &[] };
 
 /// A Markdown file by its path in the repository, rendered.
 #[derive(Debug)]
@@ -95,7 +166,7 @@ fn resolve(name: &str, written: &str, files: &BTreeMap<String, Vec<u8>>) -> Opti
     }
     let (path, part) = written.split_once('#').map_or((written, None), |(path, part)| (path, Some(part)));
     let target = if path.is_empty() { name.to_owned() } else { relative(name, path)? };
-    let address = if format!("{target}/") == DECISIONS.1 {
+    let address = if format!("{target}/") == DECISIONS.folder {
         "/docs".to_owned()
     } else {
         address_of(files.contains_key(&target).then_some(&target)?)
@@ -155,29 +226,39 @@ fn front(documents: &[Document]) -> String {
     frame("Documentation", "/docs", &body, documents)
 }
 
-/// The documents in their order, under their headings.
+/// The documents in their order, under the titles of their sections.
 fn sections(documents: &[Document]) -> Vec<(&'static str, Vec<&Document>)> {
-    let find = |name: &&str| documents.iter().find(|document| document.name == *name);
-    let mut found: Vec<_> = ORDER
-        .iter()
-        .map(|(heading, names)| (*heading, names.iter().filter_map(find).collect::<Vec<_>>()))
-        .collect();
-    let is_named =
-        |document: &&Document| ORDER.iter().any(|(_, names)| names.contains(&document.name.as_str()));
-    let is_decision = |document: &&Document| document.name.starts_with(DECISIONS.1);
-    let others = documents.iter().filter(|document| !is_named(document) && !is_decision(document));
-    found.push(("More", others.collect()));
-    found.push((DECISIONS.0, documents.iter().filter(is_decision).collect()));
-    found.retain(|(_, members)| !members.is_empty());
+    let mut found = Vec::new();
+    for section in SECTIONS {
+        let first =
+            section.first.iter().filter_map(|name| documents.iter().find(|document| document.name == *name));
+        let others = documents.iter().filter(|document| {
+            section_of(&document.name).title == section.title
+                && !section.first.contains(&document.name.as_str())
+        });
+        let members: Vec<&Document> = first.chain(others).collect();
+        if !members.is_empty() {
+            found.push((section.title, members));
+        }
+    }
     found
+}
+
+fn section_of(name: &str) -> &'static Section {
+    let lists = |section: &&Section| section.first.contains(&name);
+    let holds = |section: &&Section| !section.folder.is_empty() && name.starts_with(section.folder);
+    let rest = |section: &&Section| section.folder.is_empty();
+    let sections = || SECTIONS.iter();
+    let found = sections().find(lists).or_else(|| sections().find(holds)).or_else(|| sections().find(rest));
+    found.unwrap_or(&DECISIONS)
 }
 
 fn frame(title: &str, address: &str, body: &str, documents: &[Document]) -> String {
     let mut nav = String::new();
     for (heading, members) in sections(documents) {
         // Decision records are many and rarely read.
-        let open =
-            heading != DECISIONS.0 || members.iter().any(|document| address_of(&document.name) == address);
+        let open = heading != DECISIONS.title
+            || members.iter().any(|document| address_of(&document.name) == address);
         if !open {
             nav.push_str(&format!("<p><a href=\"/docs\">{heading}</a></p>"));
             continue;

@@ -1,5 +1,5 @@
 //! Parties without a session: for a service with the scope `parties`, and single commands of a user with a token. Snapshots
-//! and replies have the shape that `docs/parties.md` describes.
+//! and replies have the shape that `docs/guides/parties.md` describes.
 
 use super::{Api, ApiRequest, checked};
 use crate::Error;

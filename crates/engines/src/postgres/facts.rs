@@ -152,7 +152,9 @@ async fn tables(
                 ),
                 false => CheckResult::bad(
                     "tables",
-                    format!("none in schema {schema}, and this user may not make them: see docs/operate.md"),
+                    format!(
+                        "none in schema {schema}, and this user may not make them: see docs/deploy/security.md"
+                    ),
                 ),
             }
         }

@@ -1,5 +1,5 @@
 //! Redis: the bus, and the store. The store keeps rows as readable JSON in a fixed set of keys, described in
-//! `docs/redis.md`; commits are applied by one script inside the server (`scripts/commit`), so writers never wait for each
+//! `docs/deploy/redis.md`; commits are applied by one script inside the server (`scripts/commit`), so writers never wait for each
 //! other's round trips. Must hold: an answered commit was applied by the primary, and confirmed by replicas or the disk as the
 //! address asks (`address`).
 

@@ -1,5 +1,5 @@
 //! The example file and the reference page, generated from the schema. Must hold: they list every key, with its meaning,
-//! default and bounds; a test compares them with `packaging/tavern.toml` and `docs/configuration.md`.
+//! default and bounds; a test compares them with `packaging/tavern.toml` and `docs/reference/configuration.md`.
 
 use super::schema::{self, DefaultValue, Key, Type};
 use super::sections::{BUILT_IN, ChannelConfig, ConfigSection, KindConfig, TokenKeyConfig};
@@ -252,7 +252,7 @@ mod tests {
 
     #[test]
     fn reference_page_matches_the_schema() {
-        check("docs/configuration.md", &page());
+        check("docs/reference/configuration.md", &page());
     }
 
     #[test]

@@ -51,11 +51,12 @@ mod tests {
         }
     }
 
-    /// `docs/errors.md` has one row for each code, with the status, whether to retry, and the meaning of the table in the program.
+    /// `docs/reference/errors.md` has one row for each code, with the status, whether to retry, and the meaning of the table in the program.
     #[test]
     fn errors_of_the_manual_are_those_of_the_program() {
         let text =
-            std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/errors.md")).unwrap();
+            std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/errors.md"))
+                .unwrap();
         let rows: Vec<Vec<&str>> = text
             .lines()
             .filter(|line| line.starts_with("| `"))

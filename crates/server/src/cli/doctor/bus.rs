@@ -158,7 +158,7 @@ impl Probe {
             None => bad(
                 "bus latency",
                 format!(
-                    "{kind}: a published message did not arrive: check that this login may publish and subscribe (docs/operate.md)"
+                    "{kind}: a published message did not arrive: check that this login may publish and subscribe (docs/deploy/security.md)"
                 ),
             ),
             Some(trip) if trip > SLOW_MESSAGE => doubtful(

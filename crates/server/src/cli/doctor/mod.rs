@@ -125,7 +125,7 @@ fn failure(key: &'static str, error: impl Into<anyhow::Error>) -> Finding {
     ]) {
         format!("the server refuses the login: check the user and password in `{key}`")
     } else if has(&["noperm", "permission"]) {
-        "the login lacks a permission: docs/operate.md lists those that are needed".to_owned()
+        "the login lacks a permission: docs/deploy/security.md lists those that are needed".to_owned()
     } else if has(&["certificate", "tls", "ssl"]) {
         format!("check the certificate, and the TLS options in `{key}`")
     } else if has(&[
