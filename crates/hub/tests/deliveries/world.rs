@@ -285,7 +285,7 @@ impl World {
         self.flights.push((self.now() + hang, at, name, post.batch, reply));
     }
 
-    /// The progress of a subscription is written once more, as it is, by somebody else.
+    /// The progress of a subscription is written once more, unchanged, by another writer.
     pub fn touch(&mut self, name: &str) {
         let key = DocumentKey::new(record::DELIVERY, name);
         let Found::Document(Some(found)) = self.hall.peek(Read::Document(key)) else { panic!("no progress") };

@@ -168,8 +168,8 @@ async fn assign(api: &HttpApi, topic: &str, body: &[u8]) -> Result<TopicCommand,
 /// Whether a key with this id exists.
 async fn check_key(api: &HttpApi, id: &Arc<str>) -> Result<(), Refusal> {
     let configured = api.authenticator.keyring().has_admin().then_some(ADMIN);
-    let nobody = (api.config.mode == ServerMode::Dev).then_some(ANONYMOUS_PUBLISHER);
-    if [configured, nobody].contains(&Some(&**id)) {
+    let anonymous = (api.config.mode == ServerMode::Dev).then_some(ANONYMOUS_PUBLISHER);
+    if [configured, anonymous].contains(&Some(&**id)) {
         return Ok(());
     }
     let mut after = None;

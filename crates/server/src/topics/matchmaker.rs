@@ -38,7 +38,7 @@ async fn settle(api: &TopicsApi) -> Result<(), Refusal> {
     let Some(url) = &parties.matchmaker_url else {
         let delete = TopicCommand::DeleteSubscription { name: NAME.into() };
         return match api.run(&caller, delete).await {
-            // There is none, or somebody else has one of this name.
+            // There is none, or another key owns a subscription of this name.
             Err(refusal) if matches!(refusal.code, Code::NotFound | Code::NotAllowed) => Ok(()),
             outcome => outcome.map(drop),
         };

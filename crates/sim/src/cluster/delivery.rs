@@ -1,5 +1,5 @@
 //! Topics on a node: the commands of publishers, and the delivery worker of a process, driven as the server does it. What the
-//! worker posts is reported, and somebody else says what the endpoint answered.
+//! worker posts is a signal; the workload decides how the endpoint responds.
 
 use super::Cluster;
 use super::node::Running;

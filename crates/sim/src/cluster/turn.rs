@@ -106,8 +106,7 @@ impl Cluster {
         }
         mail.extend(effects.channel_updates.drain(..).map(|(to, told)| (to, Mail::Presence(told))));
         mail.extend(effects.user_updates.drain(..).map(|(to, told)| (to, Mail::Status(told))));
-        let Effects { dirty, closes, bus_messages: abroad, work, ready, service_replies: orders, .. } =
-            effects;
+        let Effects { dirty, closes, bus_messages, work, ready, service_replies: orders, .. } = effects;
         for (number, reply) in orders.drain(..) {
             let reply = match reply {
                 Ok(body) => serde_json::from_slice(&body).map_err(|error| error.to_string()),
@@ -115,7 +114,7 @@ impl Cluster {
             };
             self.signals.push_back(Signal::Ordered { number, reply });
         }
-        let quiet = dirty.is_empty() && closes.is_empty() && abroad.is_empty() && work.is_empty();
+        let quiet = dirty.is_empty() && closes.is_empty() && bus_messages.is_empty() && work.is_empty();
         if quiet && ready.is_empty() && mail.is_empty() {
             return true;
         }

@@ -2,6 +2,7 @@
 //! them out, and judges the results. Actions are lines of text, so that a run can be recorded and replayed.
 //! Must hold: the judges share no code with what they judge.
 
+mod calm;
 mod inbox;
 pub mod messages;
 pub mod migration;
@@ -16,7 +17,7 @@ use crate::cluster::{Cluster, Setup, Signal};
 use crate::planted::PlantedFault;
 use crate::rng::Rng;
 use tavern_domain::Time;
-use tavern_hub::Settings;
+use tavern_hub::{LivenessRules, Settings};
 
 /// A violated invariant, or nothing.
 pub type Outcome = Result<(), String>;
@@ -60,6 +61,28 @@ pub trait Workload {
     fn counts(&self) -> Vec<(&'static str, u64)>;
 }
 
+/// The heartbeats, leases and sweeps of a simulated node, unless a workload has its own.
+pub const LIVENESS: LivenessRules = LivenessRules {
+    heartbeat_ms: 2_000,
+    lease_ms: 10_000,
+    drain_ms: 15_000,
+    sweep_ms: 60_000,
+    sweep_age_ms: 120_000,
+};
+
+/// The shards of each node: as given, or one or two at random.
+fn shards_of(given: &[usize], nodes: usize, rng: &mut Rng) -> Vec<usize> {
+    let random = (0..nodes).map(|_| 1 + rng.below(2));
+    if given.is_empty() { random.collect() } else { given.to_vec() }
+}
+
+/// A client connects to the node it was on (`stay` percent of the time) or to any, if that node is open.
+fn choose_connect(cluster: &Cluster, rng: &mut Rng, who: usize, own: usize, stay: usize) -> Option<String> {
+    let node = if rng.chance(stay) { own } else { rng.below(cluster.nodes.len()) };
+    let shard = rng.below(2);
+    cluster.nodes[node].is_open().then(|| format!("client {who} connect {node} {shard}"))
+}
+
 /// The cluster that a workload needs, and its faults.
 #[derive(Clone, Debug)]
 pub struct Profile {
@@ -71,6 +94,36 @@ pub struct Profile {
     pub last_sleep_ms: u64,
     /// How long recovery may take when the faults have ended.
     pub end_ms: u64,
+}
+
+impl Profile {
+    /// Sessions that move between nodes, and every kind of fault.
+    fn with_moves(shards: &[usize], skew_ms: u64) -> Profile {
+        Profile {
+            setup: Setup {
+                shards: shards.to_vec(),
+                rules: LIVENESS,
+                moves: true,
+                ordered_channels: true,
+                deliveries: None,
+                shard_delay_ms: 0,
+            },
+            trouble: Trouble {
+                nodes: 16,
+                crash: 3,
+                stop: 2,
+                sleep: 2,
+                cut: 2,
+                level: 10,
+                level_max: 10,
+                skew_ms,
+            },
+            pace_ms: [60, 400, 2_500, 10_000],
+            last_sleep_ms: LIVENESS.lease_ms + 2 * LIVENESS.heartbeat_ms,
+            // Long enough for a lease, every grace period and every invite.
+            end_ms: 60_000,
+        }
+    }
 }
 
 /// How often a node fails, and how; in shares.

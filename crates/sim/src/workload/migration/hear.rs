@@ -1,6 +1,6 @@
 //! Checks the events that clients receive against the promises to their sessions, and where sessions are.
 
-use super::{KEPT_MS, LOBBY, MAILBOX_EVENTS, MigrationCommand, MigrationWorkload, RETRY_MS, RULES};
+use super::{KEPT_MS, LIVENESS, LOBBY, MAILBOX_EVENTS, MigrationCommand, MigrationWorkload, RETRY_MS};
 use crate::cluster::Cluster;
 use crate::workload::Outcome;
 use crate::workload::promise::Promise;
@@ -87,7 +87,7 @@ impl MigrationWorkload {
         error: &Value,
     ) -> Outcome {
         self.count("commands refused");
-        if self.calm_ms(cluster) >= CALM_MS || error["code"] != "unavailable" {
+        if self.last_fault.calm_ms(cluster) >= CALM_MS || error["code"] != "unavailable" {
             return Err(format!("{command:?} was refused: {error}"));
         }
         self.clients[who].link.retry_at.get_or_insert(cluster.now + RETRY_MS + 53 * who as u64);
@@ -110,15 +110,15 @@ impl MigrationWorkload {
     }
 
     fn greeted(&mut self, cluster: &mut Cluster, who: usize, ok: &Value) -> Outcome {
-        let calm_ms = self.calm_ms(cluster);
+        let calm_ms = self.last_fault.calm_ms(cluster);
         let client = &mut self.clients[who];
         let process = cluster.nodes[client.link.node].process;
         let away_ms = cluster.now.since(client.seen_at);
         // A node that others do not know yet is not waited for, and a session dies with its node.
-        let fresh = |started: Time| cluster.now.since(started) < 2 * RULES.heartbeat_ms;
+        let fresh = |started: Time| cluster.now.since(started) < 2 * LIVENESS.heartbeat_ms;
         let owners = client.owners.iter().map(|at| cluster.nodes[*at].started_at);
         let new = owners.chain([client.home_started_at]).any(fresh);
-        let excused = client.crashed || new || self.troubled_at >= client.greeted_at;
+        let excused = client.crashed || new || self.last_fault.at() >= client.greeted_at;
         let known = client.link.session.is_some() && !excused;
         let greeting = client.link.greet(ok, process)?;
         (client.here_since, client.greeted_at, client.crashed) = (Some(cluster.now), cluster.now, false);
@@ -211,7 +211,7 @@ impl MigrationWorkload {
     /// A client that migrates is not reported as lost. A watcher that was away may receive an earlier loss.
     fn check_told(&mut self, cluster: &Cluster, who: usize, event: &Value) -> Outcome {
         let long = |since: Time| cluster.now.since(since) >= CALM_MS;
-        let calm = self.calm_ms(cluster) >= CALM_MS + RULES.lease_ms;
+        let calm = self.last_fault.calm_ms(cluster) >= CALM_MS + LIVENESS.lease_ms;
         if event["event"] != "client_offline" || !calm || !self.clients[who].here_since.is_some_and(long) {
             return Ok(());
         }

@@ -7,16 +7,17 @@
 
 mod hear;
 
+use super::calm::LastFault;
 use super::promise::{MessageSource, Promise};
 use super::view::{View, roster, snapshot_of};
-use super::{Outcome, Profile, Trouble, Workload, number};
-use crate::cluster::{Cluster, ConnectionId, Exit, Setup, Signal, SimNode};
+use super::{LIVENESS, Outcome, Profile, Trouble, Workload, choose_connect, number, shards_of};
+use crate::cluster::{Cluster, ConnectionId, Exit, Setup, Signal};
 use crate::planted::PlantedFault;
 use crate::rng::Rng;
 use crate::session_client::SessionClient;
 use std::collections::{BTreeMap, BTreeSet};
 use tavern_domain::Time;
-use tavern_hub::{LivenessRules, Settings};
+use tavern_hub::Settings;
 
 pub const STEPS: usize = 500;
 const NODES: usize = 3;
@@ -25,13 +26,6 @@ const CHANNELS: usize = 3;
 /// The channel every client is present in and some of them watch.
 const LOBBY: &str = "game#A";
 const RETRY_MS: u64 = 300;
-const RULES: LivenessRules = LivenessRules {
-    heartbeat_ms: 2_000,
-    lease_ms: 10_000,
-    drain_ms: 15_000,
-    sweep_ms: 60_000,
-    sweep_age_ms: 120_000,
-};
 const END_MS: u64 = 60_000;
 const MAILBOX_EVENTS: usize = 256;
 /// Sent events are kept for at least this long.
@@ -45,7 +39,7 @@ pub struct MigrationWorkload {
     accepted: BTreeMap<MessageSource, u64>,
     publishers: usize,
     /// When the last fault besides moves and stops ended.
-    troubled_at: Time,
+    last_fault: LastFault,
     counts: BTreeMap<&'static str, u64>,
 }
 
@@ -88,7 +82,6 @@ enum MigrationCommand {
 
 impl MigrationWorkload {
     pub fn new(shards: &[usize], rng: &mut Rng) -> MigrationWorkload {
-        let random = (0..NODES).map(|_| 1 + rng.below(2));
         let client = |number: usize| MigrationClient {
             link: SessionClient::new(format!("user{number}")),
             promise: Promise::default(),
@@ -107,38 +100,18 @@ impl MigrationWorkload {
             owners: Vec::new(),
         };
         MigrationWorkload {
-            shards: if shards.is_empty() { random.collect() } else { shards.to_vec() },
+            shards: shards_of(shards, NODES, rng),
             clients: (0..CLIENTS).map(client).collect(),
             sent: BTreeMap::new(),
             accepted: BTreeMap::new(),
             publishers: 0,
-            troubled_at: Time(0),
+            last_fault: LastFault::default(),
             counts: BTreeMap::new(),
         }
     }
 
     fn count(&mut self, what: &'static str) {
         *self.counts.entry(what).or_default() += 1;
-    }
-
-    /// To the node it was on, or to another one.
-    fn choose_connect(&self, cluster: &Cluster, rng: &mut Rng, who: usize) -> Option<String> {
-        let node = if rng.chance(25) { self.clients[who].link.home.0 } else { rng.below(NODES) };
-        let shard = rng.below(2);
-        cluster.nodes[node].is_open().then(|| format!("client {who} connect {node} {shard}"))
-    }
-
-    /// Notes whether there is any fault besides moves and stops.
-    fn note_trouble(&mut self, cluster: &Cluster) {
-        let faults = cluster.faults.state();
-        let asleep = cluster.nodes.iter().any(SimNode::is_asleep);
-        if faults.level > 0 || !faults.cut.is_empty() || asleep {
-            self.troubled_at = cluster.now;
-        }
-    }
-
-    fn calm_ms(&self, cluster: &Cluster) -> u64 {
-        cluster.now.since(self.troubled_at)
     }
 }
 
@@ -147,7 +120,7 @@ impl Workload for MigrationWorkload {
         Profile {
             setup: Setup {
                 shards: self.shards.clone(),
-                rules: RULES,
+                rules: LIVENESS,
                 moves: true,
                 ordered_channels: true,
                 deliveries: None,
@@ -179,7 +152,10 @@ impl Workload for MigrationWorkload {
         let client = &self.clients[who];
         if client.link.connection.is_none() {
             let comes = rng.chance(60);
-            return self.choose_connect(cluster, rng, who).filter(|_| comes).into_iter().collect();
+            return choose_connect(cluster, rng, who, self.clients[who].link.home.0, 25)
+                .filter(|_| comes)
+                .into_iter()
+                .collect();
         }
         if !client.link.is_idle() {
             // It has waited long enough, or moves away while a command is pending.
@@ -191,7 +167,7 @@ impl Workload for MigrationWorkload {
             70..72 if client.wants.contains(&channel) => vec![format!("client {who} unsubscribe {channel}")],
             72..90 => {
                 // To any node, with or without closing the old connection.
-                let again = self.choose_connect(cluster, rng, who);
+                let again = choose_connect(cluster, rng, who, self.clients[who].link.home.0, 25);
                 let left = rng.chance(60).then(|| format!("client {who} disconnect"));
                 left.into_iter().chain(again).collect()
             }
@@ -244,7 +220,7 @@ impl Workload for MigrationWorkload {
     }
 
     fn observe(&mut self, cluster: &mut Cluster, signal: Signal) -> Outcome {
-        self.note_trouble(cluster);
+        self.last_fault.note(cluster);
         match signal {
             Signal::Heard { client, connection, frame } => {
                 if self.clients[client].link.connection != Some(connection) {
@@ -263,7 +239,7 @@ impl Workload for MigrationWorkload {
             Signal::Committed => self.check_owners(cluster),
             Signal::Ended { how, .. } => {
                 if how != Exit::Clean {
-                    self.troubled_at = cluster.now;
+                    self.last_fault.set(cluster.now);
                     self.clients.iter_mut().for_each(|client| client.crashed = true);
                 }
                 Ok(())
@@ -280,7 +256,9 @@ impl Workload for MigrationWorkload {
     fn choose_last(&mut self, cluster: &Cluster, rng: &mut Rng) -> Vec<String> {
         let away = (0..CLIENTS).filter(|who| self.clients[*who].link.connection.is_none());
         let back: Vec<usize> = away.filter(|who| *who < 2 || rng.chance(70)).collect();
-        back.into_iter().filter_map(|who| self.choose_connect(cluster, rng, who)).collect()
+        back.into_iter()
+            .filter_map(|who| choose_connect(cluster, rng, who, self.clients[who].link.home.0, 25))
+            .collect()
     }
 
     fn check_end(&mut self, cluster: &Cluster) -> Outcome {
@@ -312,7 +290,7 @@ impl Workload for MigrationWorkload {
     }
 
     fn wake(&mut self, cluster: &mut Cluster) -> Outcome {
-        self.note_trouble(cluster);
+        self.last_fault.note(cluster);
         for who in 0..CLIENTS {
             let link = &mut self.clients[who].link;
             if link.retry_at.is_some_and(|due| due <= cluster.now) {

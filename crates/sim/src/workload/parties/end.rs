@@ -57,7 +57,7 @@ impl PartiesWorkload {
     /// A refused order has had no effect.
     pub(super) fn check_orders(&self) -> Outcome {
         let refused =
-            self.ledger.iter().filter(|(_, entry)| entry.code.as_ref().is_some_and(|code| code != "ok"));
+            self.orders.iter().filter(|(_, entry)| entry.code.as_ref().is_some_and(|code| code != "ok"));
         for (number, entry) in refused {
             if let Some(trace) = self.judge.traces.get(number) {
                 return Err(format!("order {number} was answered {:?}, and left {trace:?}", entry.code));

@@ -64,7 +64,7 @@ impl PartiesWorkload {
         match command {
             _ if code == "unavailable" => {
                 self.count("commands unavailable");
-                if self.calm_ms(cluster) >= super::CALM_MS {
+                if self.last_fault.calm_ms(cluster) >= super::CALM_MS {
                     return Err(format!("there is no fault, and it is refused with {error}"));
                 }
                 let retry_at = cluster.now + RETRY_MS + 41 * who as u64;
@@ -138,7 +138,7 @@ impl PartiesWorkload {
     fn check_done(&mut self, order: &PartyOrder, ok: &Value) -> Outcome {
         let lost = || Err(format!("answered {ok}, and the store never had it"));
         let number = order.number;
-        let user = self.ledger.get(&number).map(|entry| entry.user.clone()).unwrap_or_default();
+        let user = self.orders.get(&number).map(|entry| entry.user.clone()).unwrap_or_default();
         match order.verb {
             PartyVerb::Invite => {
                 let target = format!("user{}", order.target);
@@ -166,7 +166,7 @@ impl PartiesWorkload {
     fn decided(&mut self, who: usize, order: PartyOrder, code: &str) -> Outcome {
         let client = &mut self.clients[who];
         (client.order, client.done) = (None, Some(order));
-        let Some(entry) = self.ledger.get_mut(&order.number) else { return Err("no such order".into()) };
+        let Some(entry) = self.orders.get_mut(&order.number) else { return Err("no such order".into()) };
         match &entry.code {
             Some(known) if known != code => {
                 return Err(format!("the same request was answered {known} before, and {code} now"));
@@ -250,7 +250,7 @@ impl PartiesWorkload {
         // A user who was away may receive earlier messages.
         let long = |since: Time| cluster.now.since(since) >= LATE_MS;
         let here = self.clients[who].here_since.is_some_and(long);
-        let late = here && self.calm_ms(cluster) >= super::CALM_MS + LATE_MS;
+        let late = here && self.last_fault.calm_ms(cluster) >= super::CALM_MS + LATE_MS;
         if !self.judge.was_member(&user, party) || late && !self.judge.had_party(&user, since, Some(party)) {
             return Err(format!("{user} is not a member and receives {event}"));
         }

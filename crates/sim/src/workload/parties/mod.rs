@@ -15,8 +15,9 @@ mod hear;
 mod snapshot;
 mod store_judge;
 
-use super::{Outcome, Profile, Trouble, Workload, number};
-use crate::cluster::{Cluster, Setup, Signal, SimNode};
+use super::calm::LastFault;
+use super::{LIVENESS, Outcome, Profile, Workload, choose_connect, number, shards_of};
+use crate::cluster::{Cluster, Signal};
 use crate::planted::PlantedFault;
 use crate::rng::Rng;
 use client::{PartiesClient, PartiesCommand, PartyOrder, PartyVerb};
@@ -24,7 +25,7 @@ use std::collections::BTreeMap;
 use store_judge::{KnownUsers, PartyJudge};
 use tavern_domain::Time;
 use tavern_domain::party::PartyLimits;
-use tavern_hub::{InboxRules, KindRules, LivenessRules, PartyRules, Settings};
+use tavern_hub::{InboxRules, KindRules, PartyRules, Settings};
 
 pub const STEPS: usize = 400;
 const NODES: usize = 3;
@@ -35,15 +36,6 @@ const SKEW_MS: u64 = 100;
 const RETRY_MS: u64 = 300;
 /// How long ago the last fault must be before everything must work: a store that did not answer answers late.
 const CALM_MS: u64 = 25_000;
-const RULES: LivenessRules = LivenessRules {
-    heartbeat_ms: 2_000,
-    lease_ms: 10_000,
-    drain_ms: 15_000,
-    sweep_ms: 60_000,
-    sweep_age_ms: 120_000,
-};
-/// Long enough for a lease, every grace period and every invite.
-const END_MS: u64 = 60_000;
 /// Requests that the server stores for a user: an older one is not repeated.
 const REMEMBERED: usize = 10;
 
@@ -53,14 +45,14 @@ pub struct PartiesWorkload {
     clients: Vec<PartiesClient>,
     judge: PartyJudge,
     /// Every order, by number.
-    ledger: BTreeMap<u64, UserIndex>,
+    orders: BTreeMap<u64, OrderRecord>,
     numbers: u64,
     /// When the last fault besides clean stops ended.
-    troubled_at: Time,
+    last_fault: LastFault,
     counts: BTreeMap<&'static str, u64>,
 }
 
-struct UserIndex {
+struct OrderRecord {
     user: String,
     /// Its answer, if that is known.
     code: Option<String>,
@@ -69,30 +61,22 @@ struct UserIndex {
 impl PartiesWorkload {
     pub fn new(shards: &[usize], rng: &mut Rng) -> PartiesWorkload {
         let require_ready = rng.chance(50);
-        let random = (0..NODES).map(|_| 1 + rng.below(2));
         PartiesWorkload {
-            shards: if shards.is_empty() { random.collect() } else { shards.to_vec() },
+            shards: shards_of(shards, NODES, rng),
             require_ready,
             clients: (0..CLIENTS)
                 .map(|number| PartiesClient::new(format!("user{}", number % USERS)))
                 .collect(),
             judge: PartyJudge::default(),
-            ledger: BTreeMap::new(),
+            orders: BTreeMap::new(),
             numbers: 0,
-            troubled_at: Time(0),
+            last_fault: LastFault::default(),
             counts: BTreeMap::new(),
         }
     }
 
     fn count(&mut self, what: &'static str) {
         *self.counts.entry(what).or_default() += 1;
-    }
-
-    fn choose_connect(&self, cluster: &Cluster, rng: &mut Rng, who: usize) -> Option<String> {
-        let own = self.clients[who].link.home.0;
-        let node = if rng.chance(60) { own } else { rng.below(NODES) };
-        let shard = rng.below(2);
-        cluster.nodes[node].is_open().then(|| format!("client {who} connect {node} {shard}"))
     }
 
     fn choose_order(&mut self, rng: &mut Rng, who: usize) -> String {
@@ -129,7 +113,7 @@ impl PartiesWorkload {
             _ => user,
         };
         let order = PartyOrder { verb, target, number, at: cluster.now };
-        self.ledger.insert(number, UserIndex { user: client.link.user.clone(), code: None });
+        self.orders.insert(number, OrderRecord { user: client.link.user.clone(), code: None });
         client.link.todo.push_back(PartiesCommand::Order(order));
         self.pump(cluster, who);
         Ok(())
@@ -139,7 +123,7 @@ impl PartiesWorkload {
     fn repeat(&mut self, cluster: &mut Cluster, who: usize) {
         let client = &mut self.clients[who];
         let Some(order) = client.done.filter(|order| cluster.now.since(order.at) < CALM_MS) else { return };
-        let later = self.ledger.range(order.number + 1..).filter(|(_, entry)| entry.user == client.link.user);
+        let later = self.orders.range(order.number + 1..).filter(|(_, entry)| entry.user == client.link.user);
         if client.order.is_none() && later.count() < REMEMBERED {
             client.link.todo.push_back(PartiesCommand::Order(order));
             self.pump(cluster, who);
@@ -158,22 +142,10 @@ impl PartiesWorkload {
         client.link.connect(cluster, who, node, shard, PartiesCommand::Hello);
     }
 
-    fn note_trouble(&mut self, cluster: &Cluster) {
-        let faults = cluster.faults.state();
-        let asleep = cluster.nodes.iter().any(SimNode::is_asleep);
-        if faults.level > 0 || !faults.cut.is_empty() || asleep {
-            self.troubled_at = cluster.now;
-        }
-    }
-
-    fn calm_ms(&self, cluster: &Cluster) -> u64 {
-        cluster.now.since(self.troubled_at)
-    }
-
     /// The users as the judge of the store must know them.
     fn users(&self, cluster: &Cluster) -> KnownUsers {
         let user = |client: &PartiesClient| client.link.user.clone();
-        let calm = self.calm_ms(cluster) >= CALM_MS + RULES.lease_ms;
+        let calm = self.last_fault.calm_ms(cluster) >= CALM_MS + LIVENESS.lease_ms;
         let long = |client: &&PartiesClient| {
             client.here_since.is_some_and(|since| cluster.now.since(since) >= CALM_MS)
         };
@@ -187,29 +159,7 @@ impl PartiesWorkload {
 
 impl Workload for PartiesWorkload {
     fn profile(&self) -> Profile {
-        Profile {
-            setup: Setup {
-                shards: self.shards.clone(),
-                rules: RULES,
-                moves: true,
-                ordered_channels: true,
-                deliveries: None,
-                shard_delay_ms: 0,
-            },
-            trouble: Trouble {
-                nodes: 16,
-                crash: 3,
-                stop: 2,
-                sleep: 2,
-                cut: 2,
-                level: 10,
-                level_max: 10,
-                skew_ms: SKEW_MS,
-            },
-            pace_ms: [60, 400, 2_500, 10_000],
-            last_sleep_ms: RULES.lease_ms + 2 * RULES.heartbeat_ms,
-            end_ms: END_MS,
-        }
+        Profile::with_moves(&self.shards, SKEW_MS)
     }
 
     fn settings(&self, _variant: u64, _fault: Option<PlantedFault>) -> Settings {
@@ -239,7 +189,10 @@ impl Workload for PartiesWorkload {
         let link = &self.clients[who].link;
         if link.connection.is_none() {
             let comes = rng.chance(45);
-            return self.choose_connect(cluster, rng, who).filter(|_| comes).into_iter().collect();
+            return choose_connect(cluster, rng, who, self.clients[who].link.home.0, 60)
+                .filter(|_| comes)
+                .into_iter()
+                .collect();
         }
         if !link.is_idle() {
             // It has waited long enough.
@@ -247,7 +200,7 @@ impl Workload for PartiesWorkload {
         }
         match rng.below(100) {
             0..5 => {
-                let again = self.choose_connect(cluster, rng, who);
+                let again = choose_connect(cluster, rng, who, self.clients[who].link.home.0, 60);
                 [format!("client {who} disconnect")].into_iter().chain(again).collect()
             }
             5..9 => vec![format!("client {who} disconnect")],
@@ -285,7 +238,7 @@ impl Workload for PartiesWorkload {
     }
 
     fn observe(&mut self, cluster: &mut Cluster, signal: Signal) -> Outcome {
-        self.note_trouble(cluster);
+        self.last_fault.note(cluster);
         match signal {
             Signal::Committed => {
                 let users = self.users(cluster);
@@ -306,7 +259,7 @@ impl Workload for PartiesWorkload {
                 Ok(())
             }
             Signal::Ended { .. } => {
-                self.troubled_at = cluster.now;
+                self.last_fault.set(cluster.now);
                 Ok(())
             }
             Signal::Broken(error) => Err(error),
@@ -317,7 +270,9 @@ impl Workload for PartiesWorkload {
     fn choose_last(&mut self, cluster: &Cluster, rng: &mut Rng) -> Vec<String> {
         let away = (0..CLIENTS).filter(|who| self.clients[*who].link.connection.is_none());
         let back: Vec<usize> = away.filter(|_| rng.chance(60)).collect();
-        back.into_iter().filter_map(|who| self.choose_connect(cluster, rng, who)).collect()
+        back.into_iter()
+            .filter_map(|who| choose_connect(cluster, rng, who, self.clients[who].link.home.0, 60))
+            .collect()
     }
 
     fn check_end(&mut self, cluster: &Cluster) -> Outcome {

@@ -2,14 +2,14 @@
 
 use super::PeopleWorkload;
 use super::client::{PeopleClient, ReportedStatus};
-use super::{CHANNELS, RULES, SKEW_MS};
+use super::{CHANNELS, SKEW_MS};
 use crate::cluster::Cluster;
-use crate::workload::Outcome;
+use crate::workload::{LIVENESS, Outcome};
 
 /// How much earlier the stored last seen may be: it is written once a minute.
 const SEEN_MS: u64 = 60_000;
 /// A node may learn late that a user is gone: it slept, or it died and its lease had to expire.
-const MISSED_MS: u64 = 2 * RULES.lease_ms + 22_000;
+const MISSED_MS: u64 = 2 * LIVENESS.lease_ms + 22_000;
 
 impl PeopleWorkload {
     fn connected(&self) -> impl Iterator<Item = (usize, &PeopleClient)> {

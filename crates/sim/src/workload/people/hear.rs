@@ -57,7 +57,7 @@ impl PeopleWorkload {
             return self.event(cluster, who, frame);
         };
         match frame.get("error") {
-            Some(error) if error["code"] == "unavailable" && self.calm_ms(cluster) < CALM_MS => {
+            Some(error) if error["code"] == "unavailable" && self.last_fault.calm_ms(cluster) < CALM_MS => {
                 self.count("commands unavailable");
                 let retry_at = cluster.now + RETRY_MS + 41 * who as u64;
                 self.clients[who].doubt(command);

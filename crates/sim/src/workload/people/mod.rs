@@ -19,8 +19,9 @@ mod hear;
 mod service;
 mod store_judge;
 
-use super::{Outcome, Profile, Trouble, Workload, number};
-use crate::cluster::{Cluster, Setup, Signal, SimNode};
+use super::calm::LastFault;
+use super::{Outcome, Profile, Workload, choose_connect, number, shards_of};
+use crate::cluster::{Cluster, Signal};
 use crate::planted::PlantedFault;
 use crate::rng::Rng;
 use client::{PeopleChange, PeopleClient, PeopleCommand};
@@ -29,7 +30,7 @@ use std::collections::BTreeMap;
 use store_judge::PeopleJudge;
 use tavern_domain::Time;
 use tavern_domain::presence::Visibility;
-use tavern_hub::{InboxRules, KindRules, LivenessRules, Settings};
+use tavern_hub::{InboxRules, KindRules, Settings};
 
 pub const STEPS: usize = 400;
 const NODES: usize = 3;
@@ -46,15 +47,6 @@ const RETRY_MS: u64 = 300;
 const GRACE_MS: u64 = 3_000;
 /// How long ago the last fault must be before everything must work: a store that did not answer answers late.
 const CALM_MS: u64 = 25_000;
-const RULES: LivenessRules = LivenessRules {
-    heartbeat_ms: 2_000,
-    lease_ms: 10_000,
-    drain_ms: 15_000,
-    sweep_ms: 60_000,
-    sweep_age_ms: 120_000,
-};
-/// Long enough for a lease, the grace period, and the checks in between.
-const END_MS: u64 = 60_000;
 
 pub struct PeopleWorkload {
     shards: Vec<usize>,
@@ -65,15 +57,14 @@ pub struct PeopleWorkload {
     /// When a client of each user was last connected.
     left_at: BTreeMap<String, Time>,
     /// When the last fault besides clean stops ended.
-    troubled_at: Time,
+    last_fault: LastFault,
     counts: BTreeMap<&'static str, u64>,
 }
 
 impl PeopleWorkload {
     pub fn new(shards: &[usize], rng: &mut Rng) -> PeopleWorkload {
-        let random = (0..NODES).map(|_| 1 + rng.below(2));
         PeopleWorkload {
-            shards: if shards.is_empty() { random.collect() } else { shards.to_vec() },
+            shards: shards_of(shards, NODES, rng),
             users: (0..USERS).map(|user| format!("user{user}")).collect(),
             clients: (0..CLIENTS)
                 .map(|number| PeopleClient::new(format!("user{}", number % USERS)))
@@ -81,20 +72,13 @@ impl PeopleWorkload {
             service: Service::default(),
             judge: PeopleJudge::default(),
             left_at: BTreeMap::new(),
-            troubled_at: Time(0),
+            last_fault: LastFault::default(),
             counts: BTreeMap::new(),
         }
     }
 
     fn count(&mut self, what: &'static str) {
         *self.counts.entry(what).or_default() += 1;
-    }
-
-    fn choose_connect(&self, cluster: &Cluster, rng: &mut Rng, who: usize) -> Option<String> {
-        let own = self.clients[who].link.home.0;
-        let node = if rng.chance(60) { own } else { rng.below(NODES) };
-        let shard = rng.below(2);
-        cluster.nodes[node].is_open().then(|| format!("client {who} connect {node} {shard}"))
     }
 
     fn choose_command(&mut self, cluster: &Cluster, rng: &mut Rng, who: usize) -> Option<String> {
@@ -131,45 +115,11 @@ impl PeopleWorkload {
     fn left(&mut self, cluster: &Cluster, who: usize) {
         self.left_at.insert(self.clients[who].link.user.clone(), cluster.now);
     }
-
-    fn note_trouble(&mut self, cluster: &Cluster) {
-        let faults = cluster.faults.state();
-        let asleep = cluster.nodes.iter().any(SimNode::is_asleep);
-        if faults.level > 0 || !faults.cut.is_empty() || asleep {
-            self.troubled_at = cluster.now;
-        }
-    }
-
-    fn calm_ms(&self, cluster: &Cluster) -> u64 {
-        cluster.now.since(self.troubled_at)
-    }
 }
 
 impl Workload for PeopleWorkload {
     fn profile(&self) -> Profile {
-        Profile {
-            setup: Setup {
-                shards: self.shards.clone(),
-                rules: RULES,
-                moves: true,
-                ordered_channels: true,
-                deliveries: None,
-                shard_delay_ms: 0,
-            },
-            trouble: Trouble {
-                nodes: 16,
-                crash: 3,
-                stop: 2,
-                sleep: 2,
-                cut: 2,
-                level: 10,
-                level_max: 10,
-                skew_ms: SKEW_MS,
-            },
-            pace_ms: [60, 400, 2_500, 10_000],
-            last_sleep_ms: RULES.lease_ms + 2 * RULES.heartbeat_ms,
-            end_ms: END_MS,
-        }
+        Profile::with_moves(&self.shards, SKEW_MS)
     }
 
     fn settings(&self, _variant: u64, _fault: Option<PlantedFault>) -> Settings {
@@ -187,14 +137,17 @@ impl Workload for PeopleWorkload {
         let link = &self.clients[who].link;
         if link.connection.is_none() {
             let comes = rng.chance(40);
-            return self.choose_connect(cluster, rng, who).filter(|_| comes).into_iter().collect();
+            return choose_connect(cluster, rng, who, self.clients[who].link.home.0, 60)
+                .filter(|_| comes)
+                .into_iter()
+                .collect();
         }
         if !link.is_idle() {
             // It has waited long enough.
             return rng.chance(6).then(|| format!("client {who} disconnect")).into_iter().collect();
         }
         if rng.chance(5) {
-            let again = self.choose_connect(cluster, rng, who);
+            let again = choose_connect(cluster, rng, who, self.clients[who].link.home.0, 60);
             return [format!("client {who} disconnect")].into_iter().chain(again).collect();
         }
         self.choose_command(cluster, rng, who).into_iter().collect()
@@ -245,7 +198,7 @@ impl Workload for PeopleWorkload {
     }
 
     fn observe(&mut self, cluster: &mut Cluster, signal: Signal) -> Outcome {
-        self.note_trouble(cluster);
+        self.last_fault.note(cluster);
         match signal {
             Signal::Committed => self.judge.observe(cluster, &self.users),
             Signal::Heard { client, connection, frame } => {
@@ -265,7 +218,7 @@ impl Workload for PeopleWorkload {
             }
             Signal::Ordered { number, reply } => self.service.answered(cluster, &self.judge, number, &reply),
             Signal::Ended { node, .. } => {
-                self.troubled_at = cluster.now;
+                self.last_fault.set(cluster.now);
                 self.service.node_ended(cluster, node);
                 Ok(())
             }
@@ -277,7 +230,9 @@ impl Workload for PeopleWorkload {
     fn choose_last(&mut self, cluster: &Cluster, rng: &mut Rng) -> Vec<String> {
         let away = (0..CLIENTS).filter(|who| self.clients[*who].link.connection.is_none());
         let back: Vec<usize> = away.filter(|_| rng.chance(60)).collect();
-        back.into_iter().filter_map(|who| self.choose_connect(cluster, rng, who)).collect()
+        back.into_iter()
+            .filter_map(|who| choose_connect(cluster, rng, who, self.clients[who].link.home.0, 60))
+            .collect()
     }
 
     fn check_end(&mut self, cluster: &Cluster) -> Outcome {

@@ -13,7 +13,7 @@ mod end;
 mod reply;
 mod store_judge;
 
-use super::{Outcome, Profile, Trouble, Workload, number};
+use super::{LIVENESS, Outcome, Profile, Trouble, Workload, choose_connect, number, shards_of};
 use crate::cluster::{Cluster, Ended, Setup, Signal};
 use crate::planted::PlantedFault;
 use crate::rng::Rng;
@@ -22,7 +22,7 @@ use std::collections::BTreeMap;
 use store_judge::PresenceJudge;
 use tavern_domain::Time;
 use tavern_domain::presence::PresenceMode;
-use tavern_hub::{KindRules, LivenessRules, Settings};
+use tavern_hub::{KindRules, Settings};
 
 pub const STEPS: usize = 500;
 const NODES: usize = 3;
@@ -32,13 +32,6 @@ const CLIENTS: usize = 11;
 const CHANNELS: [(&str, u64); 3] = [("game#A", 15_000), ("lobby#B", 5_000), ("quick#C", 1_000)];
 const RESUME_MS: u64 = 2_000;
 const SKEW_MS: u64 = 150;
-const RULES: LivenessRules = LivenessRules {
-    heartbeat_ms: 2_000,
-    lease_ms: 10_000,
-    drain_ms: 15_000,
-    sweep_ms: 60_000,
-    sweep_age_ms: 120_000,
-};
 /// A refused command is sent again after this long, and a little more for each client.
 const RETRY_MS: u64 = 400;
 /// Long enough for a lease, the longest grace period, and the checks in between.
@@ -55,9 +48,8 @@ pub struct PresenceWorkload {
 
 impl PresenceWorkload {
     pub fn new(shards: &[usize], rng: &mut Rng) -> PresenceWorkload {
-        let random = (0..NODES).map(|_| 1 + rng.below(2));
         PresenceWorkload {
-            shards: if shards.is_empty() { random.collect() } else { shards.to_vec() },
+            shards: shards_of(shards, NODES, rng),
             clients: (0..CLIENTS)
                 .map(|number| PresenceClient::new(format!("user{}", number % USERS)))
                 .collect(),
@@ -69,14 +61,6 @@ impl PresenceWorkload {
 
     fn count(&mut self, what: &'static str) {
         *self.counts.entry(what).or_default() += 1;
-    }
-
-    /// To the node of its session, or to any.
-    fn choose_connect(&self, cluster: &Cluster, rng: &mut Rng, who: usize) -> Option<String> {
-        let own = self.clients[who].link.home.0;
-        let node = if rng.chance(60) { own } else { rng.below(NODES) };
-        let shard = rng.below(2);
-        cluster.nodes[node].is_open().then(|| format!("client {who} connect {node} {shard}"))
     }
 
     /// One command of the user of a connected client.
@@ -107,7 +91,7 @@ impl Workload for PresenceWorkload {
         Profile {
             setup: Setup {
                 shards: self.shards.clone(),
-                rules: RULES,
+                rules: LIVENESS,
                 moves: false,
                 ordered_channels: false,
                 deliveries: None,
@@ -124,7 +108,7 @@ impl Workload for PresenceWorkload {
                 skew_ms: SKEW_MS,
             },
             pace_ms: [60, 400, 2_500, 12_000],
-            last_sleep_ms: RULES.lease_ms + 2 * RULES.heartbeat_ms,
+            last_sleep_ms: LIVENESS.lease_ms + 2 * LIVENESS.heartbeat_ms,
             end_ms: END_MS,
         }
     }
@@ -151,7 +135,10 @@ impl Workload for PresenceWorkload {
         let link = &self.clients[who].link;
         if link.connection.is_none() {
             let comes = rng.chance(35);
-            return self.choose_connect(cluster, rng, who).filter(|_| comes).into_iter().collect();
+            return choose_connect(cluster, rng, who, self.clients[who].link.home.0, 60)
+                .filter(|_| comes)
+                .into_iter()
+                .collect();
         }
         if !link.is_idle() {
             // It has waited long enough.
@@ -159,7 +146,7 @@ impl Workload for PresenceWorkload {
         }
         if rng.chance(7) {
             // A new connection on any node, without closing the old one cleanly.
-            let again = self.choose_connect(cluster, rng, who);
+            let again = choose_connect(cluster, rng, who, self.clients[who].link.home.0, 60);
             return [format!("client {who} disconnect")].into_iter().chain(again).collect();
         }
         self.choose_command(rng, who).into_iter().collect()
@@ -257,7 +244,9 @@ impl Workload for PresenceWorkload {
     fn choose_last(&mut self, cluster: &Cluster, rng: &mut Rng) -> Vec<String> {
         let away = (0..CLIENTS).filter(|who| self.clients[*who].link.connection.is_none());
         let back: Vec<usize> = away.filter(|_| rng.chance(60)).collect();
-        back.into_iter().filter_map(|who| self.choose_connect(cluster, rng, who)).collect()
+        back.into_iter()
+            .filter_map(|who| choose_connect(cluster, rng, who, self.clients[who].link.home.0, 60))
+            .collect()
     }
 
     fn check_end(&mut self, cluster: &Cluster) -> Outcome {

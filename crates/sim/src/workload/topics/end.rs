@@ -1,5 +1,5 @@
 //! When the faults have ended every event that was answered is delivered or a dead letter, in the order in which it was
-//! published, and nobody works any more.
+//! published, and no worker is active.
 
 use super::publisher::SentEvent;
 use super::{TopicsWorkload, dead_letters, is_poison};

@@ -15,7 +15,7 @@ mod end;
 mod endpoint;
 mod publisher;
 
-use super::{Outcome, Profile, Trouble, Workload, number};
+use super::{LIVENESS, Outcome, Profile, Trouble, Workload, number, shards_of};
 use crate::cluster::{Cluster, Setup, Signal};
 use crate::planted::PlantedFault;
 use crate::rng::Rng;
@@ -26,8 +26,8 @@ use std::sync::Arc;
 use tavern_domain::Time;
 use tavern_domain::delivery::{DeliveryOutcome, DeliveryProgress, EndpointReply, LogMark, RetryPolicy};
 use tavern_domain::topic::SubscriptionMarks;
+use tavern_hub::Settings;
 use tavern_hub::topics::delivery::{AttemptEntry, AttemptRequest, DeliverySettings};
-use tavern_hub::{LivenessRules, Settings};
 use tavern_store::{Commit, Document, DocumentKey, Found, Read, Row, RowKind};
 use tavern_wire::json::event::BatchFormat;
 use tavern_wire::record::{self, DeadLetterRecord, SubscriptionSettings};
@@ -37,13 +37,6 @@ const NODES: usize = 3;
 const TOPICS: [&str; 2] = ["a", "b"];
 const RETRY_MS: u64 = 300;
 const SKEW_MS: u64 = 100;
-const RULES: LivenessRules = LivenessRules {
-    heartbeat_ms: 2_000,
-    lease_ms: 10_000,
-    drain_ms: 15_000,
-    sweep_ms: 60_000,
-    sweep_age_ms: 120_000,
-};
 const DELIVERIES: DeliverySettings = DeliverySettings {
     patience: RetryPolicy { backoff_min_ms: 500, backoff_max_ms: 4_000, disable_after_ms: 0 },
     lease_ms: 15_000,
@@ -79,9 +72,8 @@ struct PendingResponse {
 
 impl TopicsWorkload {
     pub fn new(shards: &[usize], rng: &mut Rng) -> TopicsWorkload {
-        let random = (0..NODES).map(|_| 1 + rng.below(2));
         TopicsWorkload {
-            shards: if shards.is_empty() { random.collect() } else { shards.to_vec() },
+            shards: shards_of(shards, NODES, rng),
             publisher: SimPublisher::default(),
             endpoints: vec![
                 SimEndpoint::new("one", &[0], 1),
@@ -108,7 +100,7 @@ impl TopicsWorkload {
         let (what, ms) = fate.unwrap_or_else(|| ("takes".into(), 1));
         dead_letters(cluster, &name)?;
         let endpoint = self.endpoints.iter_mut().find(|endpoint| endpoint.name == name);
-        let endpoint = endpoint.ok_or_else(|| format!("nobody subscribed as {name}"))?;
+        let endpoint = endpoint.ok_or_else(|| format!("there is no subscription {name}"))?;
         let reply = match what.as_str() {
             "throttled" => EndpointReply::throttled(Some(ms)),
             "fails" => DeliveryOutcome::Failed.into(),
@@ -190,7 +182,7 @@ impl Workload for TopicsWorkload {
         Profile {
             setup: Setup {
                 shards: self.shards.clone(),
-                rules: RULES,
+                rules: LIVENESS,
                 moves: true,
                 ordered_channels: true,
                 deliveries: Some(DELIVERIES),
@@ -207,7 +199,7 @@ impl Workload for TopicsWorkload {
                 skew_ms: SKEW_MS,
             },
             pace_ms: [100, 600, 3_000, 12_000],
-            last_sleep_ms: RULES.lease_ms + 2 * RULES.heartbeat_ms,
+            last_sleep_ms: LIVENESS.lease_ms + 2 * LIVENESS.heartbeat_ms,
             end_ms: END_MS,
         }
     }
