@@ -53,7 +53,7 @@ fn lookup_by_another_user_or_with_a_wrong_secret_changes_nothing() {
     let mut eve = scene.cluster.node(1).socket();
     let reply = scene.cluster.send(1, &mut eve, &scene.hello("eve", 0));
     assert_eq!((&reply["ok"]["resumed"], &reply["ok"]["user"]), (&json!(false), &json!("eve")));
-    let wrong = scene.session.replacen(&scene.session[..4], "bcdf", 1);
+    let wrong = scene.session.replacen(&scene.session[1..5], "bcdf", 1);
     let right = std::mem::replace(&mut scene.session, wrong);
     let (_, hello) = scene.connect(1, 0);
     assert_eq!(hello["resumed"], false, "a wrong secret");
@@ -68,7 +68,7 @@ fn lookup_by_another_user_or_with_a_wrong_secret_changes_nothing() {
 #[test]
 fn unknown_session_is_denied_when_all_nodes_have_answered_or_after_a_second() {
     let mut scene = MigrationFixture::new();
-    scene.cluster.send(0, &mut scene.ann, r#"{"op":"bye"}"#);
+    scene.session = scene.session.replacen(&scene.session[1..5], "bcdf", 1);
     let before = scene.cluster.node(1).now;
     assert_eq!(scene.connect(1, 0).1["resumed"], false);
     assert_eq!(scene.cluster.node(1).now, before);
@@ -347,6 +347,40 @@ fn poll_moves_a_session_and_a_single_command_does_not_take_it_from_its_socket() 
     let poll = SessionLookup { detached_only: false, ..detached };
     assert_eq!(look_up(&mut scene, &poll, LinkId(902)), LookupResult::Here);
     assert_eq!(scene.owners(), [1]);
+}
+
+/// A poll that was on its way when its session ended would begin a new session, and the user would be online again.
+#[test]
+fn every_node_knows_that_a_session_ended_with_bye() {
+    let mut scene = MigrationFixture::new();
+    let (key, node) = read_session(&scene.session).unwrap();
+    let node = node.to_owned();
+    let mut ann = scene.ann.clone();
+    scene.cluster.send(0, &mut ann, r#"{"op":"bye"}"#);
+    let lookup = SessionLookup { key, node: &node, identity: None, detached_only: false };
+    let now = scene.cluster.node(0).now;
+    let here = scene.cluster.node(0).shards[0].look_up(now, &lookup, LinkId(900));
+    assert_eq!(here, LookupResult::Ended);
+    assert_eq!(scene.cluster.node(1).shards[0].look_up(now, &lookup, LinkId(901)), LookupResult::Wait);
+    scene.cluster.live(20);
+    assert_eq!(scene.cluster.node(1).shards[0].core.effects.ready.pop(), Some(LinkId(901)));
+    let elsewhere = scene.cluster.node(1).shards[0].look_up(now, &lookup, LinkId(901));
+    assert_eq!(elsewhere, LookupResult::Ended);
+}
+
+/// Its client is elsewhere by now: the session must not be taken away from there.
+#[test]
+fn lookup_ends_when_its_connection_is_closed() {
+    let mut scene = MigrationFixture::new();
+    let (key, node) = read_session(&scene.session).unwrap();
+    let node = node.to_owned();
+    let lookup = SessionLookup { key, node: &node, identity: None, detached_only: false };
+    let now = scene.cluster.node(1).now;
+    assert_eq!(scene.cluster.node(1).shards[0].look_up(now, &lookup, LinkId(901)), LookupResult::Wait);
+    scene.cluster.node(1).shards[0].release_link(LinkId(901));
+    assert_eq!(scene.cluster.node(1).shards[0].in_transit(), 0);
+    scene.cluster.live(2_000);
+    assert_eq!(scene.owners(), [0]);
 }
 
 /// Another shard of the new node saw no listener here, and its message is not on the bus yet.

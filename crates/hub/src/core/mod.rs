@@ -8,6 +8,7 @@ pub mod attach;
 pub mod authorize;
 pub(crate) mod command;
 mod effects;
+mod ended;
 pub(crate) mod hello;
 pub mod listener;
 pub(crate) mod loss;
@@ -39,6 +40,7 @@ pub(crate) use users::{FollowedUser, Users};
 use crate::event::{EventMemory, Namespace};
 use crate::node::{Node, RELEASE_AFTER_MS, RandomSource};
 use authorize::Authorizer;
+use ended::EndedSessions;
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 use listener::{Listener, ListenerId, Listeners};
@@ -59,6 +61,7 @@ pub struct Core {
     pub(crate) listeners: Listeners,
     /// By half of the key, which is enough to find one; the whole key is compared afterwards.
     pub(crate) sessions: HashMap<u64, ListenerId, RandomState>,
+    pub(crate) ended: EndedSessions,
     pub(crate) users: Users,
     pub(crate) routing: RoutingTable,
     pub(crate) agenda: Agenda,
@@ -138,6 +141,7 @@ impl Core {
             index,
             listeners: Listeners::default(),
             sessions: HashMap::default(),
+            ended: EndedSessions::default(),
             users: Users::default(),
             agenda: Agenda::new(now),
             event_memory: Rc::default(),

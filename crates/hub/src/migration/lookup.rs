@@ -24,6 +24,8 @@ pub enum LookupResult {
     /// Other nodes are asked. The link is named in `Effects::ready` when the lookup should be repeated.
     Wait,
     NotFound,
+    /// The session ended with `bye` a moment ago.
+    Ended,
     /// The session has a push transport on this node, and the lookup was for a detached one.
     AttachedTo(Arc<str>),
 }

@@ -43,6 +43,9 @@ impl Migration {
         if core.find_session(lookup.key).is_some() {
             return LookupResult::Here;
         }
+        if core.ended.has(lookup.key.half()) {
+            return LookupResult::Ended;
+        }
         if let Some(result) = self.incoming.result(link, lookup.key) {
             return result;
         }
@@ -79,9 +82,10 @@ impl Migration {
                 self.incoming.not_found(core, from, id, &MigrationAction::No);
                 self.outgoing.declined(core, from, id);
             }
-            step @ (MigrationAction::Moving | MigrationAction::Refused | MigrationAction::Attached) => {
-                self.incoming.not_found(core, from, id, &step);
-            }
+            step @ (MigrationAction::Moving
+            | MigrationAction::Refused
+            | MigrationAction::Attached
+            | MigrationAction::Ended) => self.incoming.not_found(core, from, id, &step),
         }
     }
 
@@ -99,6 +103,7 @@ impl Migration {
             None if self.incoming.is_under_way(id) || self.outgoing.departed.has(id.half()) => {
                 MigrationAction::Moving
             }
+            None if core.ended.has(id.half()) => MigrationAction::Ended,
             None => MigrationAction::No,
         };
         send(core, Some(from), id, answer);

@@ -172,6 +172,9 @@ impl Shard {
                         let own = self.core.listeners.get(id).and_then(|listener| listener.link);
                         let other = own.filter(|link| link.id != caller.link.id);
                         self.core.effects.closes.extend(other.map(|link| (link.id, CloseReason::Ended)));
+                        if let Some(half) = self.core.session(id).map(|session| session.key.half()) {
+                            self.core.ended.add(self.core.now, half);
+                        }
                         self.presence.leave_all(&mut self.core, id, OfflineReason::Bye);
                         self.core.notify(Notice::SessionEnds { id });
                         caller.listener = None;

@@ -25,6 +25,7 @@ pub fn step_name(packet: &BusPacket) -> &'static str {
         MigrationAction::Offer { .. } => "offer",
         MigrationAction::Give { .. } => "give",
         MigrationAction::Given { .. } => "given",
+        MigrationAction::Ended => "ended",
         MigrationAction::Taken => "taken",
     }
 }

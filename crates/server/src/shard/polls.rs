@@ -15,8 +15,16 @@ pub fn open(state: &mut ShardState, poll: HttpPoll) {
 
 pub fn begin(state: &mut ShardState, link: LinkId, poll: HttpPoll) {
     let (name, identity) = (poll.session.as_ref(), poll.identity.as_ref());
-    if name.is_some_and(|name| state.look_up(name, identity, false, link) == LookupResult::Wait) {
-        return state.links.put(link, LinkTarget::Seeking(Box::new(WaitingForSession::Poll(poll))));
+    match name.map(|name| state.look_up(name, identity, false, link)) {
+        Some(LookupResult::Wait) => {
+            return state.links.put(link, LinkTarget::Seeking(Box::new(WaitingForSession::Poll(poll))));
+        }
+        Some(LookupResult::Ended) => {
+            state.links.retire(link);
+            let _ = poll.answer.send(Err(gone()));
+            return;
+        }
+        _ => {}
     }
     let HttpPoll { session, named, identity, cursor, timeout_ms, answer } = poll;
     let session = session.map(|name| name.key);

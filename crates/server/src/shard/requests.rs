@@ -110,8 +110,13 @@ fn begin_command(state: &mut ShardState, link: LinkId, command: HttpCommand) {
                 let _ = command.answer.send(Err(Refusal::new(Code::Conflict, message)));
                 return;
             }
+            LookupResult::Ended if !is_hello(&command) => {
+                state.links.retire(link);
+                let _ = command.answer.send(Err(gone()));
+                return;
+            }
             // Hello may name a session that is gone: it gets a new one.
-            LookupResult::Here | LookupResult::NotFound => {}
+            LookupResult::Here | LookupResult::NotFound | LookupResult::Ended => {}
         }
     }
     match request_of(state, link, command) {

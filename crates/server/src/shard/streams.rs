@@ -22,8 +22,16 @@ pub fn open(state: &mut ShardState, request: HttpStream) {
 
 pub fn begin(state: &mut ShardState, id: LinkId, request: HttpStream) {
     let (name, identity) = (request.session.as_ref(), request.identity.as_ref());
-    if name.is_some_and(|name| state.look_up(name, identity, false, id) == LookupResult::Wait) {
-        return state.links.put(id, LinkTarget::Seeking(Box::new(WaitingForSession::Stream(request))));
+    match name.map(|name| state.look_up(name, identity, false, id)) {
+        Some(LookupResult::Wait) => {
+            return state.links.put(id, LinkTarget::Seeking(Box::new(WaitingForSession::Stream(request))));
+        }
+        Some(LookupResult::Ended) => {
+            state.links.retire(id);
+            let _ = request.begun.send(Err(gone()));
+            return;
+        }
+        _ => {}
     }
     let HttpStream { session, hello, identity, channels, events, begun, wants_room } = request;
     let identity = match identity_of(state, session.map(|name| name.key), identity) {

@@ -184,7 +184,7 @@ pub struct MigrationMessage {
     pub key: String,
     #[prost(uint64, tag = "2")]
     pub number: u64,
-    #[prost(oneof = "MigrationStep", tags = "3, 4, 5, 6, 7, 8, 9, 10, 11, 12")]
+    #[prost(oneof = "MigrationStep", tags = "3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13")]
     pub step: Option<MigrationStep>,
 }
 
@@ -210,6 +210,8 @@ pub enum MigrationStep {
     Given(GivenRecord),
     #[prost(message, tag = "12")]
     Taken(Empty),
+    #[prost(message, tag = "13")]
+    Ended(Empty),
 }
 
 #[derive(Clone, PartialEq, Message)]

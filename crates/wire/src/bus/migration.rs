@@ -29,6 +29,8 @@ pub enum MigrationAction {
     Refused,
     /// It is here with a push transport, and the question was a gentle one.
     Attached,
+    /// It was here and ended with `bye` a moment ago.
+    Ended,
     /// It is here, frozen: subscribe to these, then send `give`.
     Here { names: Vec<MovedSubscription> },
     /// The node that has it stops and offers it, in the same way.
@@ -84,6 +86,7 @@ pub fn encode(request: &MigrationRequest) -> Vec<u8> {
         MigrationAction::Moving => MigrationStep::Moving(Empty {}),
         MigrationAction::Refused => MigrationStep::Refused(Empty {}),
         MigrationAction::Attached => MigrationStep::Attached(Empty {}),
+        MigrationAction::Ended => MigrationStep::Ended(Empty {}),
         MigrationAction::Here { names: list } => MigrationStep::Here(names(list)),
         MigrationAction::Offer { names: list } => MigrationStep::Offer(names(list)),
         MigrationAction::Give { versions } => {
@@ -123,6 +126,7 @@ pub(super) fn read(request: MigrationMessage) -> Option<MigrationRequest> {
         MigrationStep::Moving(_) => MigrationAction::Moving,
         MigrationStep::Refused(_) => MigrationAction::Refused,
         MigrationStep::Attached(_) => MigrationAction::Attached,
+        MigrationStep::Ended(_) => MigrationAction::Ended,
         MigrationStep::Here(list) => MigrationAction::Here { names: names(list) },
         MigrationStep::Offer(list) => MigrationAction::Offer { names: names(list) },
         MigrationStep::Give(list) => MigrationAction::Give {
@@ -156,6 +160,7 @@ mod tests {
             MigrationAction::Moving,
             MigrationAction::Refused,
             MigrationAction::Attached,
+            MigrationAction::Ended,
             MigrationAction::Here { names: names.clone() },
             MigrationAction::Offer { names },
             MigrationAction::Give { versions: [("game#A".into(), u64::MAX)].into() },

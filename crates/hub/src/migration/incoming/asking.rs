@@ -18,6 +18,7 @@ impl IncomingMoves {
     pub fn look_up(&mut self, core: &mut Core, lookup: &SessionLookup<'_>, link: LinkId) -> LookupResult {
         if let Some(incoming) = self.moves.get_mut(&lookup.key.half()) {
             incoming.add_link(link);
+            self.waiting.insert(link, lookup.key.half());
             return LookupResult::Wait;
         }
         if !core.node.bus_interests.reaches_others() || self.moves.len() >= INCOMING_MAX {
@@ -36,6 +37,7 @@ impl IncomingMoves {
         incoming.asked_all = named.is_none();
         let question = incoming.question();
         self.moves.insert(id.half(), incoming);
+        self.waiting.insert(link, id.half());
         send(core, named.as_deref(), id, question);
     }
 
@@ -62,6 +64,7 @@ impl IncomingMoves {
             _ if !asking => {}
             MigrationAction::Refused => self.fail(core, half, &LookupResult::NotFound),
             MigrationAction::Attached => self.fail(core, half, &LookupResult::AttachedTo(from.clone())),
+            MigrationAction::Ended => self.fail(core, half, &LookupResult::Ended),
             MigrationAction::No => {
                 incoming.without.insert(from.clone());
                 if !incoming.asked_all {
