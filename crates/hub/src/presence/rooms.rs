@@ -217,8 +217,9 @@ impl Rooms {
                 core.notify(Notice::ChannelLoaded { channel: channel.clone(), base });
             }
         }
+        // Routed after `ChannelLoaded`: a session that was adopted gets its gap before these changes.
         for update in reading.updates {
-            self.apply_update(core, &update);
+            core.notify(Notice::PresenceChanged(update));
         }
         if reading.overflowed {
             self.read_again(core, &channel);

@@ -37,6 +37,8 @@ pub(super) struct IncomingMoves {
     moves: BTreeMap<u64, IncomingMove>,
     /// The result of a failed lookup, until its transport has repeated it.
     results: HashMap<LinkId, (u64, LookupResult), RandomState>,
+    /// The connections that wait for a session, and which.
+    waiting: HashMap<LinkId, u64, RandomState>,
     /// Moves that wait for the bus, by the number in their link.
     waits: HashMap<u32, u64, RandomState>,
     last_wait: u32,
@@ -65,9 +67,20 @@ impl IncomingMoves {
         self.results.get(&link).filter(|(half, _)| *half == key.half()).map(|(_, result)| result.clone())
     }
 
+    /// A connection is closed, or sends something new. A lookup that no connection waits for ends: it would take the
+    /// session away from a newer connection of its client.
     pub fn forget_link(&mut self, link: LinkId) {
         if !self.results.is_empty() {
             self.results.remove(&link);
+        }
+        if self.waiting.is_empty() {
+            return;
+        }
+        let Some(half) = self.waiting.remove(&link) else { return };
+        let Some(incoming) = self.moves.get_mut(&half) else { return };
+        incoming.links.retain(|waiting| *waiting != link);
+        if incoming.links.is_empty() && !incoming.is_under_way() {
+            self.remove(half);
         }
     }
 
@@ -95,6 +108,9 @@ impl IncomingMoves {
     fn remove(&mut self, half: u64) -> Option<IncomingMove> {
         let incoming = self.moves.remove(&half)?;
         self.waits.remove(&(incoming.wait.0 & !WAIT_BIT));
+        for link in &incoming.links {
+            self.waiting.remove(link);
+        }
         Some(incoming)
     }
 

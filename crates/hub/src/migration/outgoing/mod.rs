@@ -21,7 +21,7 @@ use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
-use tavern_domain::{ClientId, SessionKey};
+use tavern_domain::{ClientId, SessionKey, Time};
 use tavern_store::{Commit, Expect, Row, RowKey, StoreAnswer, StoreError, Ticket, Work};
 use tavern_wire::bus::migration::{MigrationAction, MovedSubscription, SessionClaim};
 
@@ -104,6 +104,10 @@ impl OutgoingMoves {
         let Some(session) = core.session(listener) else { return MigrationAction::No };
         if !matches_claim(claim, &session.identity) || now >= session.identity.expires {
             return MigrationAction::Refused;
+        }
+        if session.returning.is_some() {
+            // Its client is back here, with a hello that is answered in a moment.
+            return MigrationAction::Moving;
         }
         let pushed = |link: Link| link.format != EventFormat::Poll;
         if detached_only && core.listener(listener).and_then(|known| known.link).is_some_and(pushed) {
@@ -204,7 +208,9 @@ impl OutgoingMoves {
     /// Asks the shard to pack the session: every feature has a part of it.
     fn pack(&mut self, core: &mut Core, half: u64, uncertain: bool) {
         let Some(outgoing) = self.moves.get_mut(&half) else { return };
-        outgoing.stage = OutgoingStage::Storing { uncertain };
+        // No timer of an earlier stage repeats it: of two writes in flight, one could be applied after the new node took the
+        // session, and another node would adopt that row.
+        (outgoing.stage, outgoing.due) = (OutgoingStage::Storing { uncertain }, Time::NEVER);
         core.notify(Notice::SessionPacks { half });
     }
 

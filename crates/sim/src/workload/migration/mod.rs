@@ -233,6 +233,9 @@ impl Workload for MigrationWorkload {
             Signal::Closed { client, connection, .. } => {
                 if self.clients[client].link.connection == Some(connection) {
                     self.cut_off(cluster, client);
+                    // A client that gives up its new connection does not keep the one it replaced.
+                    let old = self.clients[client].old.take();
+                    old.inspect(|connection| cluster.disconnect(*connection));
                 }
                 Ok(())
             }
