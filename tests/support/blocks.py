@@ -5,6 +5,9 @@ A marker is an HTML comment on the line before a code block, so readers do not s
     <!-- run -->             run this ```sh block
     <!-- run: OPTIONS -->    the same, with options separated by `;`
     <!-- save: NAME -->      write this block, in any language, to the file NAME
+    <!-- output -->          this block is what the block above prints; … stands for any text within a line, a line
+                             with only … for any lines
+    <!-- server: none -->    this document starts its own server, on 7400 and 7401
 
 | option | meaning |
 |---|---|
@@ -19,7 +22,8 @@ A marker is an HTML comment on the line before a code block, so readers do not s
 import dataclasses
 import re
 
-MARKER = re.compile(r"^\s*<!--\s*(run|save)\s*(?::\s*(.*?))?\s*-->\s*$")
+MARKER = re.compile(r"^\s*<!--\s*(run|save|output)\s*(?::\s*(.*?))?\s*-->\s*$")
+NO_SERVER = "<!-- server: none -->"
 FLAGS = {"background", "fails", "retry"}
 VALUES = {"expect", "until", "ready", "take"}
 
@@ -31,6 +35,8 @@ class Block:
     options: list
     # The name of the file that the block is saved to; None: the block is run.
     file: str | None = None
+    # What it prints, as the document shows it.
+    output: str | None = None
 
     @property
     def background(self):
@@ -55,6 +61,20 @@ class Block:
     def expect(self):
         return self.value("expect")
 
+    def prints(self, output):
+        """Whether the block printed what the document shows and expects."""
+        if self.expect and self.expect not in output:
+            return False
+        return self.output is None or pattern(self.output).fullmatch(output.rstrip() + "\n") is not None
+
+
+def pattern(shown):
+    """A pattern for output as a document shows it."""
+    parts = []
+    for line in shown.rstrip().splitlines():
+        parts.append(r"(?:.*\n)*?" if line.strip() == "…" else ".*".join(re.escape(part) for part in line.rstrip().split("…")) + r"[ ]*\n")
+    return re.compile("".join(parts))
+
 
 def blocks(document):
     found = []
@@ -72,6 +92,11 @@ def blocks(document):
         if end is None:
             raise ValueError(f"line {start + 1}: the block has no end")
         text = "\n".join(lines[start + 1 : end]) + "\n"
+        if action == "output":
+            if not found or found[-1].file or found[-1].output is not None:
+                raise ValueError(f"line {at + 1}: an output marker with no run block above it")
+            found[-1].output = text
+            continue
         if action == "save":
             if not re.fullmatch(r"[\w.-]+", rest):
                 raise ValueError(f"line {at + 1}: a save marker needs the name of a file")

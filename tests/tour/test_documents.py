@@ -79,3 +79,27 @@ four
 def test_wrong_marker_is_refused(text):
     with pytest.raises(ValueError):
         blocks(text)
+
+
+@pytest.mark.parametrize("shown,printed,equal", [
+    ("one\ntwo\n", "one\ntwo\n", True),
+    ("one\n", "one\ntwo\n", False),
+    ("one\n", "two\none\n", False),
+    ('{"seq":…,"user":"ann"}\n', '{"seq":17,"user":"ann"}\n', True),
+    ('{"events":[…]}\n', '{"events":\n[]}\n', False),
+    ("…\nlast\n", "first\nsecond\nlast\n", True),
+    ("first\n…\n", "first\nsecond\n", True),
+    ("a.c\n", "abc\n", False),
+])
+def test_output_is_compared_as_shown(shown, printed, equal):
+    (block,) = blocks(f"<!-- run -->\n```sh\nls\n```\n<!-- output -->\n```text\n{shown}```\n")
+    assert block.prints(printed) == equal
+
+
+@pytest.mark.parametrize("text", [
+    "<!-- output -->\n```text\nx\n```\n",
+    "<!-- save: a.mjs -->\n```js\nx\n```\n<!-- output -->\n```text\nx\n```\n",
+])
+def test_output_needs_a_block_that_runs(text):
+    with pytest.raises(ValueError):
+        blocks(text)
