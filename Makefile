@@ -2,7 +2,7 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-clients cluster bench bench-quick bench-presence bench-cluster bench-events bench-local fmt fuzz sim mutants torture torture-events torture-local torture-parties bench-parties install clean
+.PHONY: help setup run test test-clients cluster bench bench-quick bench-presence bench-cluster bench-events bench-local fmt fuzz sim mutants dist torture torture-events torture-local torture-parties bench-parties install clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -11,7 +11,10 @@ setup: ## install missing tools for tests and benchmarks
 	@scripts/setup
 
 run: ## start the server in dev mode: http://127.0.0.1:7400, Redis protocol on 7401
-	cargo run --release -p tavern -- dev $(ARGS)
+	cargo run --profile quick --locked -p tavern -- dev $(ARGS)
+
+dist: ## make the files of a release in dist/: tarball, Debian package, SBOM, checksums; BIN: use this program
+	@BIN='$(BIN)' OUT='$(OUT)' scripts/dist
 
 install: ## install program, service, man pages and completions into PREFIX (/usr/local) below DESTDIR; BIN: use this program
 ifndef BIN

@@ -3,6 +3,7 @@ compose file with its environment on real engines, which get the flags from the 
 """
 import contextlib
 import os
+import pathlib
 import re
 import subprocess
 
@@ -18,7 +19,8 @@ from support.tavern import Tavern, environment, program
 
 COMPOSE = sorted((PACKAGING / "compose").glob("*.yaml"))
 NAMES = [path.stem for path in COMPOSE]
-PASSWORDS = {"TAVERN_SECRET": SECRET, "REDIS_PASSWORD": "red" * 8, "POSTGRES_PASSWORD": "pos" * 8, "NATS_PASSWORD": "nat" * 8}
+SITES = {"SITE": "https://tavern.example", "ORIGINS": "https://app.example,https://www.app.example"}
+PASSWORDS = SITES | {"TAVERN_SECRET": SECRET, "REDIS_PASSWORD": "red" * 8, "POSTGRES_PASSWORD": "pos" * 8, "NATS_PASSWORD": "nat" * 8}
 
 
 def filled(value, variables):
@@ -97,6 +99,7 @@ def test_compose_files_use_valid_settings(path, tmp_path):
         code, errors, values = check(tmp_path, **image_environment() | of["environment"])
         assert (code, errors) == (0, []), name
         assert values["node"] == of["environment"]["TAVERN_NODE"]
+        assert values["origins"] == ["https://app.example", "https://www.app.example"]
         slowest_ms = values["sessions.drain_ms"] + values["events.request_timeout_ms"]
         assert seconds(of["stop_grace_period"]) * 1_000 > slowest_ms
         assert of["ulimits"]["nofile"] >= values["limits.connections"] + SPARE_DESCRIPTORS
@@ -119,13 +122,13 @@ def test_every_service_has_a_health_check_and_is_waited_for(path):
         assert test[0] in ("CMD", "CMD-SHELL") and seconds(of["healthcheck"]["timeout"]) > 0
         assert of["restart"] == "unless-stopped"
         # Data is in a declared volume.
-        for volume in of.get("volumes", []):
+        for volume in (volume for volume in of.get("volumes", []) if not volume.startswith("./")):
             assert volume.split(":")[0] in yaml.safe_load(path.read_text())["volumes"]
         if name in taverns(path):
             assert test == ["CMD", "tavern", "ready"]
             assert all(port.startswith("127.0.0.1:") for port in of["ports"]), "unencrypted ports are bound to loopback"
             waits = {other for other, how in of.get("depends_on", {}).items() if how["condition"] == "service_healthy"}
-            assert waits == set(all_of) - set(taverns(path))
+            assert waits == set(all_of) - set(taverns(path)) - {"proxy"}
     ports = [port.rsplit(":", 1)[0] for of in all_of.values() for port in of.get("ports", [])]
     assert len(set(ports)) == len(ports)
 
@@ -136,8 +139,45 @@ def test_secrets_are_required_variables(path):
     wanted = set(re.findall(r"\$\{(\w+):\?", text))
     assert "TAVERN_SECRET" in wanted and not re.search(r"\$\{\w+\}|\$\{\w+:?-", text)
     for name in wanted:
-        with pytest.raises(KeyError, match="openssl rand -hex 32"):
+        with pytest.raises(KeyError, match="https://" if name in SITES else "openssl rand -hex 32"):
             services(path, PASSWORDS | {name: ""})
+
+
+@pytest.mark.parametrize("path", COMPOSE, ids=NAMES)
+def test_the_proxy_reaches_every_server_and_is_trusted(path, tmp_path):
+    whole = filled(yaml.safe_load(path.read_text()), PASSWORDS)
+    proxy, servers = whole["services"]["proxy"], taverns(path)
+    assert proxy["environment"]["SERVERS"].split() == [f"{name}:7400" for name in servers]
+    assert set(proxy["depends_on"]) == set(servers)
+    (network,) = whole["networks"]["default"]["ipam"]["config"]
+    for of in servers.values():
+        assert of["environment"]["TAVERN_TRUSTED_PROXIES"] == network["subnet"]
+    (mounted,) = (volume for volume in proxy["volumes"] if volume.startswith("./"))
+    file = path.parent / mounted.split(":")[0]
+    for site in ("https://tavern.example", "http://localhost:8080"):
+        said = subprocess.run(
+            ["caddy", "adapt", "--adapter", "caddyfile", "--config", file], capture_output=True, text=True, timeout=20,
+            env=os.environ | proxy["environment"] | {"SITE": site},
+        )
+        assert said.returncode == 0, said.stderr
+        assert all(f'"dial":"{name}:7400"' in said.stdout for name in servers)
+
+
+def test_the_dependency_layer_has_every_crate(tmp_path):
+    """The image builds the dependencies with empty crates; cargo must accept them as the workspace."""
+    _, steps = image()
+    copied = [line[1].split() for line in steps if line[0] == "COPY" and line[1].split()[0].endswith(("Cargo.toml",))]
+    for *sources, target in copied:
+        for source in sources:
+            place = tmp_path / target / pathlib.Path(source).name
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.write_bytes((ROOT / source).read_bytes())
+    (fake,) = (line[1].split("&& cargo build")[0] for line in steps if line[0] == "RUN" and "touch $crate" in line[1])
+    subprocess.run(["sh", "-ec", fake], cwd=tmp_path, check=True, timeout=20)
+    host = re.search(r"^host: (\S+)$", subprocess.check_output(["rustc", "-vV"], text=True), flags=re.M)[1]
+    asked = subprocess.run(["cargo", "metadata", "--locked", "--offline", "--format-version=1", "--filter-platform", host],
+                           cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert asked.returncode == 0, asked.stderr
 
 
 def flags(of):
