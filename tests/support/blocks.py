@@ -22,7 +22,7 @@ A marker is an HTML comment on the line before a code block, so readers do not s
 import dataclasses
 import re
 
-MARKER = re.compile(r"^\s*<!--\s*(run|save|output)\s*(?::\s*(.*?))?\s*-->\s*$")
+MARKER = re.compile(r"^ {0,3}<!--\s*(run|save|output)\s*(?::\s*(.*?))?\s*-->\s*$")
 NO_SERVER = "<!-- server: none -->"
 FLAGS = {"background", "fails", "retry"}
 VALUES = {"expect", "until", "ready", "take"}

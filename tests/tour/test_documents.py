@@ -10,7 +10,7 @@ from support.blocks import blocks
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-MARKED = [path for path in DOCUMENTS if path.exists() and "<!-- run" in path.read_text()]
+MARKED = [path for path in DOCUMENTS if path.exists() and blocks(path.read_text())]
 
 
 def test_the_readme_has_a_tour():
