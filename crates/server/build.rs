@@ -13,6 +13,7 @@ use std::{env, fs, io};
 const OTHERS: &[&str] = &[
     "ARCHITECTURE.md",
     "CHANGELOG.md",
+    "CONTRIBUTING.md",
     "bench/RESULTS.md",
     "bench/plots",
     "bench/TORTURE.md",

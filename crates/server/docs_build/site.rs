@@ -46,6 +46,7 @@ const SECTIONS: &[Section] = &[
             "docs/deploy/systemd.md",
             "docs/deploy/proxies.md",
             "docs/deploy/engines.md",
+            "docs/deploy/limits.md",
             "docs/deploy/redis.md",
             "docs/deploy/security.md",
         ],
@@ -90,7 +91,13 @@ const SECTIONS: &[Section] = &[
     Section {
         title: "Contributing",
         folder: "docs/contributing/",
-        first: &["ARCHITECTURE.md", "docs/roadmap.md", "bench/TORTURE.md"],
+        first: &[
+            "CONTRIBUTING.md",
+            "ARCHITECTURE.md",
+            "docs/contributing/tests.md",
+            "docs/roadmap.md",
+            "bench/TORTURE.md",
+        ],
     },
     Section { title: "More", folder: "", first: &[] },
     DECISIONS,
