@@ -110,15 +110,18 @@ function visit(args, signal) {
       turn();
       return turn;
     },
-    /** Runs an action, shows its result, then reloads. */
+    /** Runs an action, shows its result, then reloads. Returns the result; undefined if it failed. */
     async act(what, said, again) {
       try {
         const answer = await what();
         note(typeof said === 'function' ? said(answer) : said);
+        again?.();
+        return answer;
       } catch (error) {
         note(error.message, true);
+        again?.();
+        return undefined;
       }
-      again?.();
     },
   };
 }

@@ -3,6 +3,7 @@ import { h, put, heading, link, badge, section, empty, code, filter, table, fact
 import { ago, count, moment, plural, span, text } from './format.js';
 import { call, get, part, post } from './server.js';
 import { more } from './channels.js';
+import { create, edit, remove, responseOf, rotate, test } from './subscription_form.js';
 
 const KINDS = { healthy: 'good', throttled: 'warn', failing: 'bad', disabled: 'plain' };
 const WHY = { asked: 'disabled by an operator', gone: 'the endpoint answered 410 Gone', failing: 'it failed for too long' };
@@ -43,7 +44,7 @@ export function subscriptions(visit) {
     { name: 'Attempts', number: true, cell: ({ batches }) => count(batches.reduce((most, { attempts }) => Math.max(most, attempts), 0)) },
     { name: 'Acknowledged', number: true, cell: ({ acknowledged, seq }) => `${count(acknowledged)} of ${count(seq)}` },
     { name: 'Topics', wide: true, cell: ({ topics: names }) => names.join(', ') },
-    { name: 'To', wide: true, cell: ({ callback, pull }) => (pull ? 'pull' : callback) },
+    { name: 'To', wide: true, cell: ({ callback, pull, health: state, last_error: error }) => [pull ? 'pull' : callback, state !== 'healthy' && error && h('div', { class: 'sub' }, error.error)] },
   ], ({ name }) => name);
   const below = h('div');
   let again;
@@ -51,7 +52,8 @@ export function subscriptions(visit) {
     wanted = value.toLowerCase();
     again();
   });
-  visit.draw(heading('Subscriptions', 'Progress, queue and health of each subscription.'), h('div', { class: 'tools' }, box), list.node, below);
+  const add = h('button', { onclick: () => create(visit, () => again()) }, 'New …');
+  visit.draw(heading('Subscriptions', 'Progress, queue and health of each subscription.', add), h('div', { class: 'tools' }, box), list.node, below);
   again = visit.watch(2000, (signal) => get('subscriptions', { limit: 1000 }, signal), ({ subscriptions: all, next }) => {
     const rows = all.filter(({ name, topics: names, callback }) => [name, ...names, callback ?? ''].some((one) => one.toLowerCase().includes(wanted)));
     list.update(rows);
@@ -79,7 +81,18 @@ export function subscription(visit) {
   const turn = h('button', {}, '…');
   const again = () => look();
   const switchIt = (on) => visit.act(() => post(`${path}/${on ? 'enable' : 'disable'}`, {}), on ? 'Enabled.' : 'Disabled. Events are kept.', again);
-  visit.draw(heading(name, sub, turn, h('button', { onclick: () => replay(visit, path, again) }, 'Replay …')), queue, section('In flight', way), section('Dead letters', dead), section('Settings', what));
+  let report;
+  const button = (label, act) => h('button', { onclick: act }, label);
+  const actions = [
+    turn,
+    button('Send a test', () => test(visit, path)),
+    button('Replay …', () => replay(visit, path, again)),
+    button('Edit …', () => report && edit(visit, path, report, again)),
+    button('Replace secret …', () => rotate(visit, path, name, again)),
+    button('Delete …', () => report && remove(visit, path, report)),
+  ];
+  const tries = attempts(again);
+  visit.draw(heading(name, sub, ...actions), queue, section('In flight', way), section('Attempts', tries.nodes), section('Dead letters', dead), section('Settings', what));
   const parked = table('Dead letters', [
     { name: 'Seq', cell: ({ seq, id }) => h('span', { title: id }, count(seq)) },
     { name: 'Topic', cell: ({ topic }) => topic },
@@ -89,9 +102,11 @@ export function subscription(visit) {
     { name: '', cell: ({ seq }) => h('button', { class: 'link', 'aria-label': `Retry event ${seq}`, onclick: () => retry(visit, path, [seq], again) }, 'Retry') },
   ], ({ seq }) => seq);
   const look = visit.watch(2000, async (signal) => {
-    const [report, deadLetters] = await Promise.all([get(path, {}, signal), get(`${path}/dead-letters`, { limit: 100 }, signal)]);
-    return { report, deadLetters };
-  }, ({ report, deadLetters: { dead_letters: letters = [], next } }) => {
+    const [found, deadLetters, tried] = await Promise.all([get(path, {}, signal), get(`${path}/dead-letters`, { limit: 100 }, signal), get(`${path}/attempts`, tries.query(), signal)]);
+    return { found, deadLetters, tried };
+  }, ({ found, deadLetters: { dead_letters: letters = [], next }, tried }) => {
+    report = found;
+    tries.update(tried.attempts);
     const off = report.health === 'disabled';
     put(sub, health(report), ` ${off ? WHY[report.why] ?? '' : last(report.last)}`);
     turn.textContent = off ? 'Enable' : 'Disable';
@@ -101,6 +116,7 @@ export function subscription(visit) {
       ['Oldest queued', report.oldest_ms === null ? 'none' : span(report.oldest_ms)],
       ['Acknowledged', `${count(report.acknowledged)} of ${count(report.seq)}`],
       ['Dead letters', count(report.dead_letters)],
+      ['Last error', report.last_error && `${report.last_error.error}, ${ago(report.last_error.at)}`, true],
       ['Failing since', report.failing_since && ago(report.failing_since)],
       ['Consecutive failures', report.failures || undefined],
       ['Next attempt', off || !report.retry_at ? undefined : report.queued ? ago(report.retry_at) : 'with the next event'],
@@ -122,7 +138,41 @@ export function subscription(visit) {
   });
 }
 
-const last = (attempt) => (attempt ? `last attempt ${ago(attempt.at)}: ${attempt.verdict.replace('_', ' ')}` : 'no attempts yet');
+/** The last attempts, with a filter; a row shows the response of the endpoint. */
+function attempts(again) {
+  let [failed, wanted, found] = [false, '', []];
+  const list = table('Attempts', [
+    { name: 'Number', cell: (one) => h('button', { class: 'link', 'aria-label': `Response to attempt ${one.number}`, onclick: () => ask(`Attempt ${one.number}`, responseOf(one), 'Done') }, count(one.number)) },
+    { name: 'Result', wide: true, cell: ({ outcome, error, status }) => [badge(outcome.replace('_', ' '), outcome === 'delivered' ? 'good' : 'bad'), ` ${error ?? status ?? ''}`] },
+    { name: 'Batch', number: true, cell: ({ batch }) => count(batch) },
+    { name: 'Seqs', cell: ({ first_seq: first, last_seq: end }) => `${count(first)} – ${count(end)}` },
+    { name: 'Took', number: true, cell: ({ duration_ms: ms }) => span(ms) },
+    { name: 'Began', still: true, cell: ({ at }) => ago(at) },
+    { name: 'Response', wide: true, cell: ({ body }) => body && h('code', {}, text(body, 80)) },
+  ], ({ number }) => number);
+  const below = h('div');
+  const show = () => {
+    const rows = found.filter((one) => [one.outcome, one.error ?? '', String(one.status ?? ''), one.url, one.body].some((part_) => part_.toLowerCase().includes(wanted)));
+    list.update(rows);
+    list.node.hidden = !rows.length;
+    put(below, !rows.length && empty(wanted || failed ? 'No attempt matches the filter.' : 'There are no attempts yet.', 'An attempt is one request to the callback.'));
+  };
+  const box = filter('Attempts containing …', '', (value) => {
+    wanted = value.toLowerCase();
+    show();
+  });
+  const only = h('label', { class: 'check' }, h('input', { type: 'checkbox', onchange: (event) => {
+    failed = event.target.checked;
+    again();
+  } }), ' failed only');
+  const update = (all) => {
+    found = all;
+    show();
+  };
+  return { nodes: [h('div', { class: 'tools' }, box, only), list.node, below], query: () => ({ limit: 200, failed }), update };
+}
+
+const last = (attempt) => (attempt ? `last attempt ${ago(attempt.at)}: ${attempt.outcome.replace('_', ' ')}` : 'no attempts yet');
 
 const retry = (visit, path, ids, again) => visit.act(() => call('POST', `${path}/dead-letters/retry`, { body: ids ? { ids } : {} }), ({ retried }) => `${plural(retried, 'dead letter')} will be retried.`, again);
 

@@ -75,10 +75,11 @@ const MESSAGES = {
   bad_request: ['The request is not valid'],
 };
 
-export async function call(method, path, { query, body, signal } = {}) {
+/** `wait`: how long the server itself may take. */
+export async function call(method, path, { query, body, signal, wait = 0 } = {}) {
   const pairs = Object.entries(query ?? {}).filter(([, value]) => value !== undefined && value !== '');
   const search = new URLSearchParams(pairs).toString();
-  const limit = AbortSignal.timeout(TIMEOUT_MS);
+  const limit = AbortSignal.timeout(TIMEOUT_MS + wait);
   let response;
   let answer;
   try {

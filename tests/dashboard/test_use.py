@@ -6,6 +6,7 @@ import time
 import httpx
 import pytest
 
+from events.endpoint import Answer, Endpoint, script
 from support import tokens
 from support.process import until
 from support.tavern import Tavern
@@ -129,7 +130,7 @@ def test_a_subscription_can_be_disabled_enabled_and_replayed(browser, own):
     assert health(own, "billing") == "disabled"
     browser.do("click", at="main .actions button:first-child")
     browser.sees("healthy")
-    browser.do("click", at="main .actions button:last-child")
+    browser.click("main .actions button:has-text('Replay')")
     browser.sees("Events are delivered again", "dialog")
     browser.press("Enter")
     browser.sees("Replaying from seq 1", "#banner")
@@ -139,9 +140,9 @@ def test_a_subscription_can_be_disabled_enabled_and_replayed(browser, own):
 def test_dead_letters_can_be_retried(browser, own):
     browser.open(own.server, "#/subscriptions/mail")
     browser.sees("Retry all")
-    browser.click("main tbody tr:first-child button")
+    browser.click("table[aria-label='Dead letters'] tr:first-child button")
     browser.sees("1 dead letter will be retried", "#banner")
-    browser.click("main .tools button")
+    browser.click("main .tools button:has-text('Retry all')")
     browser.sees("will be retried", "#banner")
 
 
@@ -258,3 +259,51 @@ def test_assets_have_security_headers(empty, where, kind):
     again = ask(empty, where, **{"if-none-match": answer.headers["etag"]})
     assert again.status_code == 304 and again.content == b"" and "content-security-policy" in again.headers
     assert ask(empty, "/assets/none.js").status_code == 404
+
+
+def test_attempts_are_shown_in_words_and_filtered(browser):
+    with Tavern.dev("[events]\nbackoff_min_ms = 20\nbackoff_max_ms = 100\n") as server, SampleData(server) as sample:
+        with Endpoint(script(Answer(500, body=b"database is down"))) as endpoint:
+            good(sample.api.put("/v1/subscriptions/shop", json={"topics": ["orders"], "callback": endpoint.url, "timeout_ms": 0}))
+            good(sample.api.post("/v1/topics/orders/events", json={"type": "create"}))
+            endpoint.got([1])
+            browser.open(server, "#/subscriptions/shop")
+            browser.sees("500 Internal Server Error")
+            browser.sees("database is down")
+            browser.wait("document.querySelectorAll('table[aria-label=Attempts] tbody tr').length === 2")
+            browser.click("label.check input")
+            browser.wait("document.querySelectorAll('table[aria-label=Attempts] tbody tr').length === 1")
+            browser.click("table[aria-label=Attempts] tbody button")
+            browser.sees("database is down", "#sheet")
+            browser.click("#sheet button.main")
+            browser.fill("input[placeholder^=Attempts]", "refused")
+            browser.sees("No attempt matches the filter")
+            browser.leave()
+
+
+def test_a_subscription_is_created_tested_changed_and_deleted(browser):
+    with Tavern.dev() as server, SampleData(server) as sample, Endpoint() as endpoint:
+        browser.open(server, "#/subscriptions")
+        browser.click("main .actions button")
+        browser.fill("#sheet input[name=name]", "mail")
+        browser.fill("#sheet input[name=topics]", "orders, parcels")
+        browser.fill("#sheet input[name=callback]", endpoint.url)
+        browser.click("#sheet button.main")
+        browser.sees("whsec_", "#sheet")
+        browser.click("#sheet button.main")
+        browser.goto("#/subscriptions/mail")
+        browser.sees("orders, parcels")
+        for label, then in (("Send a test", "Test event"), ("Edit …", "Change mail")):
+            browser.click(f"main .actions button:has-text('{label}')")
+            browser.sees(then, "#sheet")
+            if label == "Edit …":
+                browser.fill("#sheet input[name=max_events]", "7")
+            browser.click("#sheet button.main")
+        browser.sees("up to 7 events")
+        assert [event["type"] for event in endpoint.posted(1)[0].body["events"]] == ["test"]
+        browser.click("main .actions button:has-text('Delete')")
+        browser.sees("cannot be undone", "#sheet")
+        browser.click("#sheet button.main")
+        browser.sees("There are no subscriptions yet")
+        assert sample.api.get("/v1/subscriptions").json()["subscriptions"] == []
+        browser.leave()

@@ -15,7 +15,7 @@ def publish(api, topic, body, once=None):
 
 def put(api, name, **settings):
     answer = api.put(f"/v1/subscriptions/{name}", json=settings)
-    assert answer.status_code == 200, answer.text
+    assert answer.status_code in (200, 201), answer.text
     return answer.json()
 
 

@@ -53,8 +53,9 @@ mod shared;
 mod tls;
 
 pub use api::{
-    Api, DeadLetter, EventsPublished, NewEvent, Pulled, ReplayFrom, Replayed, Subscription, SubscriptionPut,
-    SubscriptionSettings, TicketResult, Topic, UserChannel, UserClient, UserReport, UserSummary,
+    Api, DeadLetter, DeliveryAttempt, EventsPublished, NewEvent, Pulled, ReplayFrom, Replayed, Subscription,
+    SubscriptionPut, SubscriptionSettings, TicketResult, Topic, UserChannel, UserClient, UserReport,
+    UserSummary,
 };
 pub use auth::Auth;
 pub use channel::{Channel, LivePresence, Pattern};

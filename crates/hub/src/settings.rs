@@ -79,6 +79,8 @@ pub struct TopicRules {
     pub patience: RetryPolicy,
     /// How long the previous secret of a subscription still signs.
     pub rotation_ms: u64,
+    /// How many attempts of each subscription are stored.
+    pub attempts_kept: u64,
     /// None: nothing is dropped from the log.
     pub retention: Option<RetentionRules>,
 }
@@ -154,6 +156,7 @@ impl Default for Settings {
             topics: TopicRules {
                 patience: RetryPolicy { backoff_min_ms: 1_000, backoff_max_ms: 300_000, disable_after_ms: 0 },
                 rotation_ms: 86_400_000,
+                attempts_kept: 200,
                 retention: None,
             },
         }

@@ -75,6 +75,7 @@ fn topics(events: &config::EventsConfig) -> TopicRules {
             disable_after_ms: events.disable_after_ms,
         },
         rotation_ms: events.rotation_ms,
+        attempts_kept: events.attempts_kept,
         retention: Some(RetentionRules {
             retention_ms: events.retention_ms,
             max_bytes: events.max_bytes,

@@ -10,7 +10,8 @@ mod users;
 
 pub use parties::TicketResult;
 pub use subscriptions::{
-    DeadLetter, Pulled, ReplayFrom, Replayed, Subscription, SubscriptionPut, SubscriptionSettings,
+    DeadLetter, DeliveryAttempt, Pulled, ReplayFrom, Replayed, Subscription, SubscriptionPut,
+    SubscriptionSettings,
 };
 pub use topics::{EventsPublished, NewEvent, Topic};
 pub use users::{UserChannel, UserClient, UserReport, UserSummary};

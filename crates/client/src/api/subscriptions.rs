@@ -71,8 +71,10 @@ pub struct Subscription {
     pub health: String,
     /// Why it is disabled.
     pub why: Option<String>,
-    /// Its last delivery: time, cause and outcome.
+    /// Its last attempt: time, cause and outcome.
     pub last: Option<Value>,
+    /// Why the last failed attempt failed: `at` and `error`.
+    pub last_error: Option<Value>,
     /// Members that this version of the client does not know.
     #[serde(flatten)]
     pub other: Map<String, Value>,
@@ -116,6 +118,41 @@ pub struct DeadLetter {
     pub reason: String,
     /// The event.
     pub event: Value,
+    /// Members that this version of the client does not know.
+    #[serde(flatten)]
+    pub other: Map<String, Value>,
+}
+
+/// An attempt to deliver a batch to an endpoint.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct DeliveryAttempt {
+    /// Attempts of a subscription are numbered from 1; 0: a test.
+    pub number: u64,
+    /// When it began, in milliseconds since 1970.
+    pub at: u64,
+    /// How long it took.
+    pub duration_ms: u64,
+    /// Scheme, host and path of the callback.
+    pub url: String,
+    /// `delivered`, `partly`, `gone`, `too_large`, `throttled`, `refused` or `failed`.
+    pub outcome: String,
+    /// The status of the response; None: there was no response.
+    pub status: Option<u16>,
+    /// Why it failed: `connection refused`, `timeout after 20 s`, `500 Internal Server Error`.
+    pub error: Option<String>,
+    /// The number of the batch.
+    pub batch: u64,
+    /// Events in the batch.
+    pub events: u64,
+    /// The number of its first event.
+    pub first_seq: u64,
+    /// The number of its last event.
+    pub last_seq: u64,
+    /// Some headers of the response.
+    pub headers: BTreeMap<String, String>,
+    /// The first 2 KiB of the response.
+    pub body: String,
     /// Members that this version of the client does not know.
     #[serde(flatten)]
     pub other: Map<String, Value>,
@@ -240,6 +277,42 @@ impl Api {
     /// The dead letters of a subscription, all pages.
     pub async fn dead_letters(&self, name: &str) -> Result<Vec<DeadLetter>, Error> {
         self.list(&["subscriptions", name, "dead-letters"], "dead_letters").await
+    }
+
+    /// The last attempts to deliver to a subscription, the newest first.
+    pub async fn attempts(
+        &self,
+        name: &str,
+        failed_only: bool,
+        limit: u64,
+    ) -> Result<Vec<DeliveryAttempt>, Error> {
+        #[derive(Deserialize)]
+        struct Attempts {
+            attempts: Vec<DeliveryAttempt>,
+        }
+        let path = ["subscriptions", name, "attempts"];
+        let request = ApiRequest::new("GET", &path).query("limit", limit).query("failed", failed_only);
+        self.call::<Attempts>(request).await.map(|found| found.attempts)
+    }
+
+    /// Sends a test event to the callback of a subscription and returns what the endpoint answered.
+    pub async fn test_subscription(&self, name: &str) -> Result<DeliveryAttempt, Error> {
+        let path = ["subscriptions", name, "test"];
+        let mut request = ApiRequest::new("POST", &path);
+        // The server waits for the endpoint.
+        request.wait = Duration::from_secs(60);
+        self.call(request).await
+    }
+
+    /// Replaces the secret of a subscription and returns the new one. The old one still signs for a while.
+    pub async fn rotate_secret(&self, name: &str) -> Result<String, Error> {
+        #[derive(Deserialize)]
+        struct Rotated {
+            secret: String,
+        }
+        let path = ["subscriptions", name, "rotate"];
+        let request = ApiRequest::new("POST", &path).body(&json!({}))?;
+        self.call::<Rotated>(request).await.map(|rotated| rotated.secret)
     }
 
     /// Retries dead letters: those with these ids, or all. Returns how many.

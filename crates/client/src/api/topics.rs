@@ -106,6 +106,25 @@ impl Api {
         self.list(&["topics"], "topics").await
     }
 
+    /// The stored events of a topic, the oldest first. `after` is the `next` of the previous page, or 0. Returns the events
+    /// as the server wrote them, and where the next page begins.
+    pub async fn browse_topic(
+        &self,
+        topic: &str,
+        after: u64,
+        limit: u64,
+    ) -> Result<(Vec<Box<RawValue>>, Option<u64>), Error> {
+        #[derive(Deserialize)]
+        struct BrowsedEvents {
+            events: Vec<Box<RawValue>>,
+            next: Option<String>,
+        }
+        let path = ["topics", topic, "events"];
+        let request = ApiRequest::new("GET", &path).query("after", after).query("limit", limit);
+        let page: BrowsedEvents = self.call(request).await?;
+        Ok((page.events, page.next.and_then(|next| next.parse().ok())))
+    }
+
     /// Deletes a topic that this key publishes to.
     pub async fn delete_topic(&self, topic: &str) -> Result<(), Error> {
         self.call::<Value>(ApiRequest::new("DELETE", &["topics", topic])).await.map(drop)

@@ -23,7 +23,8 @@ pub use interface::{
 };
 pub use open_batch::GAP_BYTES;
 pub use progress::{
-    BatchReason, DeliveryProgress, DisabledReason, DroppedEvents, LastAttempt, SubscriptionHealth,
+    AttemptError, BatchReason, DeliveryProgress, DisabledReason, DroppedEvents, LastAttempt,
+    SubscriptionHealth,
 };
 pub use reply::{DeliveryOutcome, EndpointReply};
 pub use saves::SETTLE_MS;

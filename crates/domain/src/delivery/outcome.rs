@@ -5,8 +5,8 @@
 use super::backoff::Pace;
 use super::batch::Batch;
 use super::{
-    BatchReason, Delivery, DeliveryEffect, DeliveryOutcome, DisabledReason, EndpointReply, LastAttempt,
-    REFUSALS,
+    AttemptError, BatchReason, Delivery, DeliveryEffect, DeliveryOutcome, DisabledReason, EndpointReply,
+    LastAttempt, REFUSALS,
 };
 use crate::time::Time;
 use alloc::vec::Vec;
@@ -33,7 +33,12 @@ impl Delivery {
         let Some(attempt) = self.attempts.end(number) else { return };
         let Some(at) = self.progress.find(number) else { return };
         let ended = EndedAttempt { now, fresh: !attempt.stale || self.progress.failure.is_none(), random };
-        self.progress.last = Some(LastAttempt { at: now, reason: attempt.reason, outcome: reply.outcome });
+        let (number, outcome) = (self.progress.attempted() + 1, reply.outcome);
+        self.progress.last = Some(LastAttempt { number, at: now, reason: attempt.reason, outcome });
+        if outcome != DeliveryOutcome::Delivered {
+            let text = reply.error.unwrap_or_else(|| outcome.as_str().into());
+            self.progress.last_error = Some(AttemptError { at: now, text });
+        }
         match reply.outcome {
             DeliveryOutcome::Delivered => self.settle(ended, at, effects),
             DeliveryOutcome::Partly => self.keep(ended, at, reply.failed, effects),

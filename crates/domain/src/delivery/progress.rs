@@ -6,6 +6,7 @@ use super::backoff::EndpointFailure;
 use super::batch::{Batch, EntryRange, LogMark};
 use super::reply::DeliveryOutcome;
 use crate::time::Time;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -21,6 +22,8 @@ pub struct DeliveryProgress {
     pub failure: Option<EndpointFailure>,
     pub disabled: Option<DisabledReason>,
     pub last: Option<LastAttempt>,
+    /// Of the last attempt that failed.
+    pub last_error: Option<AttemptError>,
 }
 
 /// Events that were dropped before they were in a batch.
@@ -98,9 +101,18 @@ impl BatchReason {
 /// The last attempt that ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LastAttempt {
+    /// Attempts of a subscription are numbered from 1.
+    pub number: u64,
     pub at: Time,
     pub reason: BatchReason,
     pub outcome: DeliveryOutcome,
+}
+
+/// Why an attempt failed, in words.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AttemptError {
+    pub at: Time,
+    pub text: Arc<str>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -115,6 +127,11 @@ impl DeliveryProgress {
     /// The progress of a subscription that begins after this mark.
     pub fn starting(after: LogMark) -> DeliveryProgress {
         DeliveryProgress { sealed: after, ..DeliveryProgress::default() }
+    }
+
+    /// The number of the last attempt; 0: there was none.
+    pub fn attempted(&self) -> u64 {
+        self.last.map_or(0, |last| last.number)
     }
 
     pub fn health(&self) -> SubscriptionHealth {

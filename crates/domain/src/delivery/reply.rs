@@ -1,5 +1,6 @@
 //! The outcome of an attempt to deliver a batch, and the endpoint's reply with its details.
 
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 /// The outcome of an attempt.
@@ -57,6 +58,8 @@ pub struct EndpointReply<Id> {
     pub failed: Vec<Id>,
     /// The `Retry-After` of an endpoint that throttles, if there was one.
     pub retry_after_ms: Option<u64>,
+    /// Why the attempt failed, in words for the operator.
+    pub error: Option<Arc<str>>,
 }
 
 impl<Id> EndpointReply<Id> {
@@ -76,6 +79,6 @@ impl<Id> EndpointReply<Id> {
 
 impl<Id> From<DeliveryOutcome> for EndpointReply<Id> {
     fn from(outcome: DeliveryOutcome) -> EndpointReply<Id> {
-        EndpointReply { outcome, failed: Vec::new(), retry_after_ms: None }
+        EndpointReply { outcome, failed: Vec::new(), retry_after_ms: None, error: None }
     }
 }

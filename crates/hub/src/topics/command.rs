@@ -1,11 +1,12 @@
 //! The commands about topics, their callers and the replies. Nothing here decides.
 
+use super::attempts::AttemptFilter;
 use super::settings::SubscriptionChange;
 use std::sync::Arc;
 use tavern_domain::delivery::DeliveryProgress;
 use tavern_domain::{Identity, Scope, Time};
 use tavern_wire::json::event::PublishedEvent;
-use tavern_wire::record::{DeadLetterRecord, PublishReply, SubscriptionSettings};
+use tavern_wire::record::{AttemptRecord, DeadLetterRecord, PublishReply, SubscriptionSettings};
 
 /// The owner and publisher when no API key is used.
 pub const ANONYMOUS_PUBLISHER: &str = "dev";
@@ -50,6 +51,12 @@ pub enum TopicCommand {
     ShowTopic {
         topic: Arc<str>,
     },
+    /// A page of the stored events of a topic. `after` is a position in the log.
+    BrowseTopic {
+        topic: Arc<str>,
+        after: u64,
+        limit: u32,
+    },
     /// Transfers the topic to another key, or to the first that publishes.
     AssignTopic {
         topic: Arc<str>,
@@ -73,6 +80,16 @@ pub enum TopicCommand {
     },
     DeleteSubscription {
         name: Arc<str>,
+    },
+    /// Signs with a new secret; the previous one still signs for a while.
+    RotateSecret {
+        name: Arc<str>,
+        secret: String,
+    },
+    /// The stored attempts to deliver to a subscription, the newest first.
+    ListAttempts {
+        name: Arc<str>,
+        filter: AttemptFilter,
     },
     /// Enables or disables a subscription.
     SwitchSubscription {
@@ -145,6 +162,11 @@ pub enum TopicReply {
         next: Option<Arc<str>>,
     },
     Topic(TopicState),
+    /// The topic has this publisher now.
+    Assigned {
+        topic: TopicState,
+        created: bool,
+    },
     Subscriptions {
         subscriptions: Vec<SubscriptionState>,
         next: Option<Arc<str>>,
@@ -161,6 +183,16 @@ pub enum TopicReply {
         from_seq: u64,
         /// False: the requested position has not been sent yet.
         rewound: bool,
+    },
+    /// Events of a topic as JSON, with commas between; the position after which the next page begins.
+    Browsed {
+        entries: Vec<u8>,
+        next: Option<u64>,
+    },
+    Attempts {
+        attempts: Vec<AttemptRecord>,
+        /// The number before which the next page begins.
+        next: Option<u64>,
     },
     DeadLetters {
         letters: Vec<DeadLetterRecord>,

@@ -1,6 +1,8 @@
 //! Topic commands and the steps of retention as decisions of the transaction driver. Must hold: a refused command writes
 //! nothing.
 
+use super::attempts::ListAttempts;
+use super::browse::BrowseTopic;
 use super::command::{TopicCaller, TopicCommand};
 use super::dead_letters::{ListDeadLetters, RetryDeadLetters};
 use super::load::LoadStop;
@@ -11,7 +13,7 @@ use super::pull::Pull;
 use super::replay::Replay;
 use super::report::{ListSubscriptions, ShowSubscription};
 use super::retention::RetentionStep;
-use super::subscriptions::{DeleteSubscription, PutSubscription};
+use super::subscriptions::{DeleteSubscription, PutSubscription, RotateSecret};
 use super::topic_admin::{AssignTopic, DeleteTopic, ListTopics, ShowTopic};
 use crate::core::Core;
 use crate::transaction::{Decision, DecisionStep, Facts};
@@ -38,12 +40,15 @@ pub(super) enum TopicTask {
     RememberReply(RememberReply),
     ListTopics(ListTopics),
     ShowTopic(ShowTopic),
+    BrowseTopic(BrowseTopic),
     AssignTopic(AssignTopic),
     DeleteTopic(DeleteTopic),
     ListSubscriptions(ListSubscriptions),
     ShowSubscription(ShowSubscription),
     PutSubscription(PutSubscription),
     DeleteSubscription(DeleteSubscription),
+    RotateSecret(RotateSecret),
+    ListAttempts(ListAttempts),
     Switch(Switch),
     Pull(Pull),
     Replay(Replay),
@@ -65,6 +70,9 @@ impl TopicTask {
             }
             TopicCommand::ListTopics { after, limit } => TopicTask::ListTopics(ListTopics::new(after, limit)),
             TopicCommand::ShowTopic { topic } => TopicTask::ShowTopic(ShowTopic::new(topic)),
+            TopicCommand::BrowseTopic { topic, after, limit } => {
+                TopicTask::BrowseTopic(BrowseTopic { topic, after, limit })
+            }
             TopicCommand::AssignTopic { topic, publisher } => {
                 TopicTask::AssignTopic(AssignTopic::new(topic, publisher))
             }
@@ -79,7 +87,13 @@ impl TopicTask {
                 TopicTask::PutSubscription(PutSubscription { name, change })
             }
             TopicCommand::DeleteSubscription { name } => {
-                TopicTask::DeleteSubscription(DeleteSubscription { name })
+                TopicTask::DeleteSubscription(DeleteSubscription::new(name))
+            }
+            TopicCommand::RotateSecret { name, secret } => {
+                TopicTask::RotateSecret(RotateSecret { name, secret })
+            }
+            TopicCommand::ListAttempts { name, filter } => {
+                TopicTask::ListAttempts(ListAttempts::new(name, filter))
             }
             TopicCommand::SwitchSubscription { name, on } => TopicTask::Switch(Switch { name, on }),
             TopicCommand::Pull { name, after, limit, .. } => {
@@ -126,6 +140,13 @@ impl Decision for TopicDecision {
                 task.decide(core, facts, caller)
             }
             (TopicTask::DeleteSubscription(task), DecisionOrigin::Command(_, caller)) => {
+                task.decide(core, facts, caller)
+            }
+            (TopicTask::BrowseTopic(task), DecisionOrigin::Command(_, caller)) => task.decide(facts, caller),
+            (TopicTask::RotateSecret(task), DecisionOrigin::Command(_, caller)) => {
+                task.decide(core, facts, caller)
+            }
+            (TopicTask::ListAttempts(task), DecisionOrigin::Command(_, caller)) => {
                 task.decide(core, facts, caller)
             }
             (TopicTask::Switch(task), DecisionOrigin::Command(_, caller)) => task.decide(core, facts, caller),

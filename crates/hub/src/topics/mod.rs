@@ -1,6 +1,6 @@
 //! Topics and their subscriptions on one node. Commands (`command`) are decided by `decision` and run by this feature:
 //! `publish`, `topic_admin`, `subscriptions` with `settings`, `report`, `pull` (`pulls` are the clients that wait),
-//! `replay`, `dead_letters`, and `progress` for changes to the progress of a delivery. `retention` maintains the log:
+//! `replay`, `dead_letters`, `attempts`, `browse`, and `progress` for changes to the progress of a delivery. `retention` maintains the log:
 //! `trim`, `budgets` with `backlog`. They read through `load`, `position` and `reading`, and end in an `outcome`.
 //! `delivery` delivers the queues of subscriptions to endpoints; `announcement` is what is published about that. Has no
 //! sockets: posts and replies are effects. The rules of deliveries are in `tavern_domain::delivery`.
@@ -8,7 +8,9 @@
 //! the commit.
 
 pub mod announcement;
+mod attempts;
 mod backlog;
+mod browse;
 mod budgets;
 mod command;
 mod dead_letters;
@@ -30,6 +32,7 @@ mod subscriptions;
 mod topic_admin;
 mod trim;
 
+pub use attempts::AttemptFilter;
 pub use command::{
     ANONYMOUS_PUBLISHER, DeadLetterChoice, PublishResult, Pulled, ReplayFrom, SubscriptionDetails,
     SubscriptionState, TopicCaller, TopicCommand, TopicReply, TopicState,

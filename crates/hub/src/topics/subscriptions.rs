@@ -15,13 +15,13 @@ use tavern_domain::delivery::{DeliveryProgress, LogMark};
 use tavern_domain::topic::{SubscriptionMarks, is_reserved};
 use tavern_store::TopicPage;
 use tavern_wire::record::{
-    self, COPY, DEAD, DELIVERY, MARKS, SUBSCRIPTION, SubscriptionSettings, TOPIC, TopicRecord,
+    self, ATTEMPT, COPY, DEAD, DELIVERY, MARKS, SUBSCRIPTION, SubscriptionSettings, TOPIC, TopicRecord,
 };
 
 /// The publisher of the server's own topics.
 const SERVER: &str = "tavern";
-/// Dead letters deleted in one commit.
-const LETTERS_DELETED: u32 = 500;
+/// Dead letters, and attempts, deleted in one commit.
+const ROWS_DELETED: u32 = 500;
 
 pub(super) struct PutSubscription {
     pub name: Arc<str>,
@@ -124,22 +124,79 @@ fn create_topics<'a>(
     Ok(known)
 }
 
+/// A new secret signs at once; the previous one still signs for a while.
+pub(super) struct RotateSecret {
+    pub name: Arc<str>,
+    pub secret: String,
+}
+
+impl RotateSecret {
+    pub fn decide(&mut self, core: &Core, facts: &Facts, caller: &TopicCaller) -> TopicDecided {
+        let before = SubscriptionRows::open(facts, caller, &self.name)?.subscription.row;
+        let (now, rotation_ms) = (core.now.ms(), core.node.settings.topics.rotation_ms);
+        let change =
+            SubscriptionChange { secret: Some(self.secret.clone()), ..SubscriptionChange::default() };
+        let subscription = change.apply(before, now, rotation_ms)?.subscription;
+        let mut edit = Edit::new(core);
+        edit.put(SUBSCRIPTION, &self.name, record::write(&subscription));
+        edit.touch_subscriptions();
+        let (subscription, secret) = (Box::new(subscription), Some(self.secret.clone()));
+        let reply = TopicReply::Put { subscription, created: false, secret };
+        edit.commit(TopicOutcome::reply(reply).changing(vec![self.name.clone()]))
+    }
+}
+
 /// Everything of it is deleted, unsent.
 pub(super) struct DeleteSubscription {
-    pub name: Arc<str>,
+    name: Arc<str>,
+    letters: OwnedRows,
+    attempts: OwnedRows,
+}
+
+/// The documents of one kind that a subscription has, as many as one commit deletes.
+struct OwnedRows {
+    listing: Listing,
+    names: Option<Vec<String>>,
+}
+
+impl OwnedRows {
+    fn new(kind: &'static str, subscription: &str) -> OwnedRows {
+        let listing = Listing::new(kind, format!("{subscription}/"), String::new(), ROWS_DELETED);
+        OwnedRows { listing, names: None }
+    }
+
+    fn load(&mut self, facts: &Facts) -> Result<(), LoadStop> {
+        if self.names.is_none() {
+            let page = self.listing.next(facts)?.unwrap_or_default();
+            self.names = Some(page.iter().map(|found| found.row.key.name().to_owned()).collect());
+        }
+        Ok(())
+    }
+
+    fn delete(&self, edit: &mut Edit, kind: &str) {
+        self.names.iter().flatten().for_each(|name| edit.delete(kind, name));
+    }
 }
 
 impl DeleteSubscription {
+    pub fn new(name: Arc<str>) -> DeleteSubscription {
+        let (letters, attempts) = (OwnedRows::new(DEAD, &name), OwnedRows::new(ATTEMPT, &name));
+        DeleteSubscription { name, letters, attempts }
+    }
+
     pub fn decide(&mut self, core: &Core, facts: &Facts, caller: &TopicCaller) -> TopicDecided {
-        let name = &self.name;
-        // A writer that parks another dead letter writes the progress too, which this expects.
-        let rows = SubscriptionRows::open(facts, caller, name)?;
-        let mut letters = Listing::new(DEAD, format!("{name}/"), String::new(), LETTERS_DELETED);
-        let mut edit = Edit::new(core);
-        for letter in letters.next(facts)?.unwrap_or_default() {
-            edit.delete(DEAD, letter.row.key.name());
+        if facts.is_empty() {
+            *self = DeleteSubscription::new(self.name.clone());
         }
-        if !letters.is_done() {
+        // A writer that parks another dead letter, or stores an attempt, writes the progress too, which this expects.
+        let rows = SubscriptionRows::open(facts, caller, &self.name)?;
+        self.letters.load(facts)?;
+        self.attempts.load(facts)?;
+        let name = &self.name;
+        let mut edit = Edit::new(core);
+        self.letters.delete(&mut edit, DEAD);
+        self.attempts.delete(&mut edit, ATTEMPT);
+        if !self.letters.listing.is_done() || !self.attempts.listing.is_done() {
             return edit.commit(TopicOutcome::of(NextStep::Repeat));
         }
         for batch in &rows.delivery.row.batches {

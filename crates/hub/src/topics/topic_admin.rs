@@ -117,7 +117,7 @@ impl ShowTopic {
     }
 }
 
-fn existing(facts: &Facts, name: &Arc<str>) -> Result<Versioned<TopicRecord>, LoadStop> {
+pub(super) fn existing(facts: &Facts, name: &Arc<str>) -> Result<Versioned<TopicRecord>, LoadStop> {
     check_topic_name(name)?;
     topic(facts, name)?.ok_or_else(|| {
         let message =
@@ -153,7 +153,9 @@ impl AssignTopic {
             return Err(Refusal::new(Code::BadRequest, message).into());
         }
         let publisher = self.publisher.clone();
-        let topic = match topic(facts, &self.topic)? {
+        let known = topic(facts, &self.topic)?;
+        let created = known.is_none();
+        let topic = match known {
             Some(known) => TopicRecord { publisher, ..known.row },
             None => {
                 let past_events = past_events(facts, &self.topic)?;
@@ -163,7 +165,8 @@ impl AssignTopic {
         let mut described = self.subscriptions.describe(facts, vec![(self.topic.clone(), topic.clone())])?;
         let mut edit = Edit::new(core);
         edit.put(TOPIC, &self.topic, record::write(&topic));
-        edit.commit(TopicOutcome::reply(TopicReply::Topic(described.remove(0))))
+        let reply = TopicReply::Assigned { topic: described.remove(0), created };
+        edit.commit(TopicOutcome::reply(reply))
     }
 }
 

@@ -127,3 +127,39 @@ fn event_that_is_wanted_again_is_sent_again_though_the_progress_was_read_anew() 
     let got: BTreeSet<u64> = world.got["s"].iter().flat_map(|(_, seqs, _)| seqs.iter().copied()).collect();
     assert_eq!(got, (1..=10).collect());
 }
+
+#[test]
+fn the_last_attempts_are_stored_with_the_progress() {
+    let mut world = World::new(11, 1, Temper::Bad);
+    world.subscribe("s", &["a"], 1);
+    world.pass(2_500);
+    world.publish(0, "a", 0);
+    world.pass(60_000);
+    let failed = world.attempts();
+    assert_eq!(failed.len(), 4, "as many as are kept");
+    let numbers: Vec<u64> = failed.iter().map(|attempt| attempt.number).collect();
+    let last = *numbers.last().unwrap();
+    assert_eq!(numbers, (last - 3..=last).collect::<Vec<_>>());
+    assert!(failed.iter().all(|one| (&*one.outcome, one.batch, one.last_seq) == ("failed", 1, 1)));
+    assert_eq!(world.failing, ["failed".into()], "reported once");
+    world.temper = Temper::Good;
+    world.pass(60_000);
+    let attempts = world.attempts();
+    let delivered = attempts.last().unwrap();
+    assert!(&*delivered.outcome == "delivered" && delivered.number > last);
+    assert_eq!(u64::from(delivered.attempt), delivered.number, "all attempts were for one batch");
+    world.check("s", 1, true);
+}
+
+#[test]
+fn without_kept_attempts_nothing_is_stored() {
+    let mut world = World::new(12, 0, Temper::Good);
+    world.attempts_kept = 0;
+    world.add_node();
+    world.subscribe("s", &["a"], 1);
+    world.pass(2_500);
+    world.publish(0, "a", 0);
+    world.pass(1_000);
+    world.check("s", 1, true);
+    assert_eq!(world.attempts(), []);
+}

@@ -12,10 +12,10 @@ use tavern_hub::{Node, RandomSource, Settings};
 use tavern_store::memory::{Faults, MemoryEngine, MemoryStore, MessageFault, WorkFault};
 use tavern_store::{
     AnswerReceiver, Append, BusPacket, Clock, Commit, Deadline, Document, DocumentKey, Found, ManualClock,
-    NodeChange, Read, Row, Store, StoreAnswer, Ticket, Work,
+    NodeChange, Read, Row, RowKey, RowKind, Store, StoreAnswer, Ticket, Work,
 };
 use tavern_wire::json::event::{BatchFormat, stored};
-use tavern_wire::record::{self, SubscriptionSettings};
+use tavern_wire::record::{self, AttemptRecord, SubscriptionSettings};
 
 pub const SETTINGS: DeliverySettings = DeliverySettings {
     patience: RetryPolicy { backoff_min_ms: 1_000, backoff_max_ms: 20_000, disable_after_ms: 0 },
@@ -89,6 +89,10 @@ pub struct World {
     pub got: BTreeMap<Arc<str>, Vec<Got>>,
     tickets: u64,
     failures: Vec<String>,
+    /// The errors of subscriptions that began to fail.
+    pub failing: Vec<Arc<str>>,
+    /// How many attempts the nodes keep.
+    pub attempts_kept: u64,
 }
 
 impl World {
@@ -112,12 +116,21 @@ impl World {
             got: BTreeMap::new(),
             tickets: 1 << 40,
             failures: Vec::new(),
+            failing: Vec::new(),
+            attempts_kept: 4,
         };
         for at in 0..nodes {
             let node = world.open(at);
             world.nodes.push(Some(node));
         }
         world
+    }
+
+    /// Another node, with the settings as they are now.
+    pub fn add_node(&mut self) {
+        self.asleep.push(Time(0));
+        let node = self.open(self.nodes.len());
+        self.nodes.push(Some(node));
     }
 
     pub fn now(&self) -> Time {
@@ -157,7 +170,8 @@ impl World {
         let open = NodeChange::Open { name: name.as_str().into(), lease_ms: 600_000 };
         let commit = Commit { node: Some(open), ..Commit::default() };
         let epoch = self.commit(&store, &answers, &commit).epoch.unwrap_or(Epoch(0));
-        let settings = Settings { node: name.clone(), epoch, ..Settings::default() };
+        let mut settings = Settings { node: name.clone(), epoch, ..Settings::default() };
+        settings.topics.attempts_kept = self.attempts_kept;
         let node = Node::new(settings, Box::new(TokenNames));
         let others = (0..self.asleep.len()).filter(|other| *other != at);
         node.set_other_nodes(others.map(|other| format!("n{other}").into()).collect());
@@ -244,8 +258,10 @@ impl World {
         let (work, posts) = (std::mem::take(&mut effects.work), std::mem::take(&mut effects.posts));
         let nudges = std::mem::take(&mut effects.nudges);
         for notice in std::mem::take(&mut effects.notices) {
-            if let DeliveryNotice::Trouble { what, .. } = notice {
-                self.failures.push(what);
+            match notice {
+                DeliveryNotice::Trouble { what, .. } => self.failures.push(what),
+                DeliveryNotice::Failing { error, .. } => self.failing.push(error),
+                _ => {}
             }
         }
         let quiet = work.is_empty() && posts.is_empty() && nudges.is_empty();
@@ -292,6 +308,25 @@ impl World {
         let (teller, told) = (self.teller.clone(), self.told.clone());
         let puts = vec![Row::Document(found.row)];
         self.commit(&teller, &told, &Commit { puts, ..Commit::default() });
+    }
+
+    /// The stored attempts of all subscriptions, by number.
+    pub fn attempts(&self) -> Vec<AttemptRecord> {
+        let after = Some(RowKey::Document(DocumentKey::new(record::ATTEMPT, "")));
+        let Found::Rows(page) = self.hall.peek(Read::Rows { kind: RowKind::Document, after, limit: 1_000 })
+        else {
+            panic!("no rows")
+        };
+        let mut attempts: Vec<AttemptRecord> = page
+            .rows
+            .iter()
+            .filter_map(|found| match &found.row {
+                Row::Document(row) if row.key.kind() == record::ATTEMPT => record::read(&row.body).ok(),
+                _ => None,
+            })
+            .collect();
+        attempts.sort_by_key(|attempt| attempt.number);
+        attempts
     }
 
     /// The deadlines of deliveries that are due by now.
@@ -349,7 +384,7 @@ impl World {
             self.flights = rest;
             for (_, at, name, batch, reply) in done {
                 if let Some(node) = &mut self.nodes[at] {
-                    node.worker.posted(now, &name, batch, reply);
+                    node.worker.posted(now, &name, batch, reply.into());
                 }
             }
             self.look();

@@ -8,15 +8,16 @@ mod harness;
 
 use cluster::{Cluster, HOUR_MS, pulled, rules, seqs};
 use std::sync::Arc;
-use tavern_domain::delivery::{DeliveryProgress, DisabledReason};
+use tavern_domain::Time;
+use tavern_domain::delivery::{BatchReason, DeliveryOutcome, DeliveryProgress, DisabledReason, LastAttempt};
 use tavern_hub::topics::{
-    DeadLetterChoice, PublishResult, ReplayFrom, SubscriptionChange, TopicCommand, TopicReply,
+    AttemptFilter, DeadLetterChoice, PublishResult, ReplayFrom, SubscriptionChange, TopicCommand, TopicReply,
 };
 use tavern_hub::{LivenessTask, RetentionRules, ShardEvent};
 use tavern_store::Clock;
 use tavern_wire::error::Code;
 use tavern_wire::json::event::PublishedEvent;
-use tavern_wire::record::{self, DEAD, DELIVERY, DeadLetterRecord, KeyedPublish};
+use tavern_wire::record::{self, ATTEMPT, AttemptRecord, DEAD, DELIVERY, DeadLetterRecord, KeyedPublish};
 
 #[test]
 fn subscription_is_created_changed_and_deleted_by_its_owner() {
@@ -281,6 +282,41 @@ fn dead_letters_are_listed_and_retried_once() {
     let state = cluster.show("s");
     assert_eq!(state.details.unwrap().dead_letters, 1);
     assert_eq!(state.progress.batches.iter().map(|batch| batch.entries()).sum::<u64>(), 2);
+}
+
+#[test]
+fn attempts_are_listed_newest_first_and_deleted_with_the_subscription() {
+    let mut cluster = Cluster::new(1, None);
+    let change = || SubscriptionChange { callback: Some("https://x/".into()), pull: None, ..pulled(&["a"]) };
+    cluster.put("ann", "s", change()).unwrap();
+    let mut progress = cluster.show("s").progress;
+    let outcome = DeliveryOutcome::Failed;
+    progress.last = Some(LastAttempt { number: 203, at: Time(5), reason: BatchReason::Age, outcome });
+    cluster.write(DELIVERY, "s", record::write_progress(&progress));
+    // The second is older than the last 200: more were kept once.
+    for (number, outcome) in [(201, "delivered"), (2, "failed"), (203, "failed"), (202, "failed")] {
+        let attempt = AttemptRecord { number, outcome: outcome.into(), ..AttemptRecord::default() };
+        cluster.write(ATTEMPT, &record::attempt_name("s", number), record::write(&attempt));
+    }
+    let list = |cluster: &mut Cluster, filter| {
+        let command = TopicCommand::ListAttempts { name: "s".into(), filter };
+        match cluster.run("ann", command).unwrap() {
+            TopicReply::Attempts { attempts, next } => {
+                (attempts.iter().map(|attempt| attempt.number).collect::<Vec<_>>(), next)
+            }
+            other => panic!("{other:?}"),
+        }
+    };
+    let all = AttemptFilter { limit: 9, ..AttemptFilter::default() };
+    assert_eq!(list(&mut cluster, all.clone()), (vec![203, 202, 201], None));
+    assert_eq!(list(&mut cluster, AttemptFilter { failed: true, ..all.clone() }), (vec![203, 202], None));
+    assert_eq!(list(&mut cluster, AttemptFilter { limit: 2, ..all.clone() }), (vec![203, 202], Some(202)));
+    assert_eq!(list(&mut cluster, AttemptFilter { before: Some(202), ..all.clone() }), (vec![201], None));
+    let other = TopicCommand::ListAttempts { name: "s".into(), filter: all.clone() };
+    assert_eq!(cluster.run("bob", other).unwrap_err().code, Code::NotAllowed);
+    cluster.run("ann", TopicCommand::DeleteSubscription { name: "s".into() }).unwrap();
+    cluster.put("ann", "s", change()).unwrap();
+    assert_eq!(list(&mut cluster, all), (vec![], None));
 }
 
 #[test]

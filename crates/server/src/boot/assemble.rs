@@ -17,7 +17,7 @@ use crate::shard::input::ShardQueue;
 use crate::shard::worker::{ShardStart, WAKE};
 use crate::shard::{ShardContext, ShardLimits, Shards};
 use crate::store_client::StoreClient;
-use crate::topics::{TopicsApi, Wakeups};
+use crate::topics::{BatchSender, TopicsApi, Wakeups};
 use anyhow::Context;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -92,6 +92,7 @@ impl Parts {
             shards: topic_shards.clone(),
             wakeups: Arc::new(Wakeups::new(node.clone(), topic_shards)),
             counters: Arc::default(),
+            sender: Arc::new(BatchSender::new(&config).context("cannot prepare the webhook sender")?),
         });
         store.set_shards(Arc::new(shards.clone()));
         let resp = Arc::new(RespServer {

@@ -15,7 +15,7 @@ use crate::shard::worker::ShardStart;
 use crate::store_client::StoreClient;
 use crate::supervisor::{SupervisedTask, Supervisor};
 use crate::tls::TlsReloader;
-use crate::topics::{BatchSender, delivery, matchmaker};
+use crate::topics::{delivery, matchmaker};
 use anyhow::Context;
 use std::sync::Arc;
 use std::time::Duration;
@@ -100,9 +100,8 @@ fn start_tasks(
     let liveness = supervisor.task("liveness", liveness.run(liveness::rules(config)));
     let heartbeat = Duration::from_millis(config.nodes.heartbeat_ms);
     let adoption = supervisor.task("adoption", adoption.clone().run(heartbeat));
-    let sender = Arc::new(BatchSender::new(config).context("cannot prepare the webhook sender")?);
     let stop_delivery = Arc::new(Notify::new());
-    let deliver = delivery::keep(parts.topics.clone(), sender, stop_delivery.clone());
+    let deliver = delivery::keep(parts.topics.clone(), stop_delivery.clone());
     let delivery = supervisor.task("delivery", deliver);
     let sampler = Sampler {
         node: parts.node.clone(),

@@ -298,6 +298,8 @@ section! {
         dedupe_max: u64 = KeySchema::integer(1_000_000, 0, 1 << 32);
         /// How long a replaced secret still signs, in addition to the new one.
         rotation_ms: u64 = KeySchema::integer(DAY_MS, 0, YEAR_MS);
+        /// How many attempts to deliver are kept of each subscription, with the response; 0: none.
+        attempts_kept: u64 = KeySchema::integer(200, 0, 1_000);
         /// A subscription whose deliveries have failed for this long is disabled.
         disable_after_ms: u64 = KeySchema::integer(5 * DAY_MS, 0, YEAR_MS);
     }

@@ -36,6 +36,7 @@ static FILES: &[DashboardFile] = files![
     "server.js",
     "sparkline.js",
     "style.css",
+    "subscription_form.js",
     "tryit.js",
     "users.js",
 ];

@@ -3,6 +3,7 @@
 
 mod api;
 mod asset;
+mod attempts;
 mod body;
 mod client;
 pub(crate) mod connect;

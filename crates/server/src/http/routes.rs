@@ -7,7 +7,7 @@ use http::{Extensions, Method};
 use tavern_wire::error::{Code, Refusal};
 
 /// `{}` stands for one segment, a final `*` for any rest.
-pub const ROUTES: [(&str, &[&str]); 48] = [
+pub const ROUTES: [(&str, &[&str]); 51] = [
     ("/", &["GET"]),
     ("/assets/*", &["GET"]),
     ("/client.js", &["GET"]),
@@ -38,15 +38,18 @@ pub const ROUTES: [(&str, &[&str]); 48] = [
     ("/v1/stream", &["GET"]),
     ("/v1/subscriptions", &["GET"]),
     ("/v1/subscriptions/{}", &["GET", "PUT", "DELETE"]),
+    ("/v1/subscriptions/{}/attempts", &["GET"]),
     ("/v1/subscriptions/{}/dead-letters", &["GET"]),
     ("/v1/subscriptions/{}/dead-letters/retry", &["POST"]),
     ("/v1/subscriptions/{}/disable", &["POST"]),
     ("/v1/subscriptions/{}/enable", &["POST"]),
     ("/v1/subscriptions/{}/events", &["GET"]),
     ("/v1/subscriptions/{}/replay", &["POST"]),
+    ("/v1/subscriptions/{}/rotate", &["POST"]),
+    ("/v1/subscriptions/{}/test", &["POST"]),
     ("/v1/topics", &["GET"]),
     ("/v1/topics/{}", &["GET", "PUT", "DELETE"]),
-    ("/v1/topics/{}/events", &["POST"]),
+    ("/v1/topics/{}/events", &["GET", "POST"]),
     ("/v1/users", &["GET"]),
     ("/v1/users/{}", &["GET"]),
     ("/v1/users/{}/followers", &["GET"]),

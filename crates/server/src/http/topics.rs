@@ -2,6 +2,7 @@
 //! written. Everything is decided by the hub.
 
 use super::api::HttpApi;
+use super::attempts;
 use super::body::{HttpResponse, json, typed, whole};
 use super::idempotency::KeyState;
 use super::request::{self, Query};
@@ -27,7 +28,7 @@ use tavern_store::limits::{PAGE_ROWS, RETRY_AFTER_MS};
 use tavern_store::{Found, Read};
 use tavern_wire::error::{Code, Refusal};
 use tavern_wire::json::api::{
-    self, DeadLetterList, Deleted, PublishReport, ReplayReport, RetryReport, SubscriptionList,
+    self, AttemptList, DeadLetterList, Deleted, PublishReport, ReplayReport, RetryReport, SubscriptionList,
     SubscriptionPutReply, TopicList, encode,
 };
 use tavern_wire::json::event::parse_events;
@@ -49,6 +50,8 @@ pub async fn answer(
 ) -> Result<HttpResponse, Refusal> {
     let scopes: &[Scope] = match (parts.method.as_str(), segments) {
         ("POST", ["topics", _, "events"]) => &[Scope::Events],
+        // A subscriber gets them anyway.
+        ("GET", ["topics", _, "events"]) => &[Scope::Subscriptions],
         ("PUT", ["topics", _]) => &[Scope::Admin],
         ("DELETE", ["topics", _]) => &[Scope::Events, Scope::Admin],
         (_, ["topics", ..]) => &[Scope::Events, Scope::Subscriptions],
@@ -64,6 +67,7 @@ pub async fn answer(
             let (after, limit) = page_of(parts)?;
             TopicCommand::ListTopics { after, limit: small(limit) }
         }
+        ("GET", ["topics", topic, "events"]) => attempts::browse(parts, topic)?,
         ("GET", ["topics", topic]) => TopicCommand::ShowTopic { topic: (*topic).into() },
         ("PUT", ["topics", topic]) => assign(api, topic, body).await?,
         ("DELETE", ["topics", topic]) => TopicCommand::DeleteTopic { topic: (*topic).into() },
@@ -82,6 +86,9 @@ pub async fn answer(
             TopicCommand::ShowSubscription { name: (*name).into() }
         }
         ("GET", ["subscriptions", name, "events"]) => return pull(api, parts, caller, name).await,
+        ("GET", ["subscriptions", name, "attempts"]) => attempts::list(parts, name)?,
+        ("POST", ["subscriptions", name, "rotate"]) => attempts::rotate(name, body)?,
+        ("POST", ["subscriptions", name, "test"]) => return attempts::test(api, caller, name).await,
         ("POST", ["subscriptions", name, "replay"]) => {
             TopicCommand::Replay { name: (*name).into(), from: replay_from(body)? }
         }
@@ -128,9 +135,15 @@ fn shown(api: &HttpApi, caller: &TopicCaller, reply: &TopicReply) -> Result<Http
         TopicReply::Subscription(state) => typed(&report::subscription(caller, state, now)),
         TopicReply::Put { subscription, created, secret } => {
             let settings = report::settings(caller, subscription);
-            typed(&SubscriptionPutReply { settings, created: *created, secret: secret.as_deref() })
+            let reply = SubscriptionPutReply { settings, created: *created, secret: secret.as_deref() };
+            created_if(*created, typed(&reply))
         }
+        TopicReply::Assigned { topic, created } => created_if(*created, typed(&report::topic(topic))),
         TopicReply::Pulled(events) => pulled(events),
+        TopicReply::Browsed { entries, next } => json(api::browsed(entries, *next)),
+        TopicReply::Attempts { attempts, next } => {
+            typed(&AttemptList { attempts, next: next.map(|number| number.to_string()) })
+        }
         TopicReply::Replayed { from_seq, rewound } => {
             typed(&ReplayReport { from_seq: *from_seq, rewound: *rewound })
         }
@@ -141,6 +154,14 @@ fn shown(api: &HttpApi, caller: &TopicCaller, reply: &TopicReply) -> Result<Http
         TopicReply::Retried { retried, more } => typed(&RetryReport { retried: *retried, more: *more }),
         TopicReply::Done | TopicReply::Published(_) => return Err(unexpected()),
     })
+}
+
+/// 201 for something that did not exist before.
+fn created_if(created: bool, mut answer: HttpResponse) -> HttpResponse {
+    if created {
+        *answer.status_mut() = StatusCode::CREATED;
+    }
+    answer
 }
 
 /// Events for a client that pulls.

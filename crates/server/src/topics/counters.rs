@@ -107,6 +107,7 @@ impl TopicCounters {
             }
             DeliveryNotice::TookOver { .. } => counts.taken_over += 1,
             DeliveryNotice::Disabled { .. }
+            | DeliveryNotice::Failing { .. }
             | DeliveryNotice::Recovered { .. }
             | DeliveryNotice::Trouble { .. } => {}
         }

@@ -2,7 +2,6 @@
 //! to the store and its posts to the sender. The rules are in `tavern_hub::topics::delivery`.
 
 use super::counters::TopicCounters;
-use super::sender::BatchSender;
 use crate::random::SystemRandom;
 use crate::supervisor::panics;
 use crate::topics::TopicsApi;
@@ -10,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tavern_domain::delivery::{DeliveryOutcome, EndpointReply};
 use tavern_domain::topic::{PARTIES, PRESENCE};
-use tavern_hub::topics::delivery::{DeliveryNotice, DeliverySettings, DeliveryWorker};
+use tavern_hub::topics::delivery::{AttemptAnswer, DeliveryNotice, DeliverySettings, DeliveryWorker};
 use tavern_store::{StoreAnswer, StoreError, Ticket};
 use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinSet;
@@ -20,9 +19,9 @@ const SLEEP: Duration = Duration::from_secs(60);
 /// How often the gauges of the metrics are set.
 const TOLD_MS: u64 = 1_000;
 
-type AttemptResult = (Arc<str>, u64, EndpointReply<String>);
+type AttemptResult = (Arc<str>, u64, AttemptAnswer);
 
-pub async fn keep(api: Arc<TopicsApi>, sender: Arc<BatchSender>, stop: Arc<Notify>) {
+pub async fn keep(api: Arc<TopicsApi>, stop: Arc<Notify>) {
     let settings = settings(&api);
     let mut worker =
         DeliveryWorker::new(api.node.clone(), settings, Box::new(SystemRandom::default()), api.now());
@@ -33,7 +32,7 @@ pub async fn keep(api: Arc<TopicsApi>, sender: Arc<BatchSender>, stop: Arc<Notif
     let mut other_nodes = api.node.other_nodes();
     let mut ending: Option<tokio::time::Instant> = None;
     loop {
-        carry_out(&api, &mut worker, &mut asked, &sender, &done);
+        carry_out(&api, &mut worker, &mut asked, &done);
         if ending.is_some_and(|end| worker.is_at_rest() || tokio::time::Instant::now() >= end) {
             return;
         }
@@ -44,7 +43,7 @@ pub async fn keep(api: Arc<TopicsApi>, sender: Arc<BatchSender>, stop: Arc<Notif
                 let (ticket, answer) = asked.expect("a store request panicked");
                 worker.answered(api.now(), ticket, answer);
             }
-            Some((name, batch, reply)) = posts.recv() => worker.posted(api.now(), &name, batch, reply),
+            Some((name, batch, answer)) = posts.recv() => worker.posted(api.now(), &name, batch, answer),
             update = api.wakeups.next() => {
                 let now = api.now();
                 update.subscriptions.iter().for_each(|name| worker.changed(name));
@@ -95,7 +94,6 @@ fn carry_out(
     api: &Arc<TopicsApi>,
     worker: &mut DeliveryWorker,
     asked: &mut JoinSet<(Ticket, StoreAnswer)>,
-    sender: &Arc<BatchSender>,
     done: &mpsc::UnboundedSender<AttemptResult>,
 ) {
     for (ticket, work) in worker.effects().work.drain(..) {
@@ -106,15 +104,16 @@ fn carry_out(
         });
     }
     for post in worker.effects().posts.drain(..) {
-        let (sender, done) = (sender.clone(), done.clone());
+        let (sender, done) = (api.sender.clone(), done.clone());
         let now_s = api.now().ms() / 1000;
         tokio::spawn(async move {
             // The worker waits for an outcome in any case.
-            let reply = panics::contain(sender.post(&post, now_s))
-                .await
-                .unwrap_or_else(|_| DeliveryOutcome::Failed.into());
+            let answer = panics::contain(sender.post(&post, now_s)).await.unwrap_or_else(|error| {
+                let error = Some(error.to_string().into());
+                EndpointReply { error, ..DeliveryOutcome::Failed.into() }.into()
+            });
             // The worker may have ended with its server.
-            let _ = done.send((post.subscription.name.clone(), post.batch, reply));
+            let _ = done.send((post.subscription.name.clone(), post.batch, answer));
         });
     }
     for name in worker.effects().nudges.drain(..) {
@@ -137,6 +136,9 @@ pub fn tell(counters: &TopicCounters, notice: &DeliveryNotice) {
         }
         DeliveryNotice::Parked { subscription, events } => {
             tracing::warn!(%subscription, events, "events refused; stored as dead letters");
+        }
+        DeliveryNotice::Failing { subscription, error } => {
+            tracing::warn!(%subscription, %error, "webhook attempt failed; retrying with backoff");
         }
         DeliveryNotice::Recovered { subscription } => {
             tracing::info!(%subscription, "endpoint accepts events again");

@@ -39,6 +39,7 @@ pub struct TopicsApi {
     /// Wakes the delivery worker and the clients that pull.
     pub wakeups: Arc<Wakeups>,
     pub counters: Arc<TopicCounters>,
+    pub sender: Arc<BatchSender>,
 }
 
 impl TopicsApi {

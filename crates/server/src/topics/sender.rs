@@ -3,23 +3,35 @@
 
 use crate::config::{Config, ServerMode};
 use crate::webhook::{
-    self, Policy, SenderError, SenderSettings, SigningKeys, SigningSecret, WebhookAnswer, WebhookSender,
-    WebhookTarget,
+    self, KeptResponse, Policy, SenderError, SenderSettings, SigningKeys, SigningSecret, WebhookAnswer,
+    WebhookSender, WebhookTarget,
 };
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use http::header::{AUTHORIZATION, HeaderName, HeaderValue};
+use std::sync::Arc;
 use std::time::Duration;
-use tavern_domain::delivery::{DeliveryOutcome, EndpointReply};
-use tavern_hub::topics::delivery::AttemptRequest;
-use tavern_wire::json::event::BatchFormat;
-use tavern_wire::record::SubscriptionSettings;
+use tavern_domain::delivery::{BatchReason, DeliveryOutcome, EndpointReply};
+use tavern_hub::topics::delivery::{AttemptAnswer, AttemptEntry, AttemptRequest, HttpExchange};
+use tavern_store::{Clock, LogEntry};
+use tavern_wire::error::{Code, Refusal};
+use tavern_wire::json::event::{BatchFormat, stored};
+use tavern_wire::record::{AttemptRecord, SubscriptionSettings};
+use tokio::sync::Semaphore;
+
+/// Tests in progress at once.
+const TESTS: usize = 16;
+/// The topic and the type of a test event.
+const TEST_TOPIC: &str = "tavern.test";
+const TEST_TYPE: &str = "test";
 
 const ATTEMPT: HeaderName = HeaderName::from_static("tavern-attempt");
 
 pub struct BatchSender {
     sender: WebhookSender,
     policy: Policy,
+    /// Bounds the tests in progress: each is a request that waits for an endpoint.
+    tests: Semaphore,
 }
 
 /// Which addresses may be called. In dev mode all of them: it runs on this machine only.
@@ -41,29 +53,75 @@ impl BatchSender {
             request_timeout: Duration::from_millis(events.request_timeout_ms),
             ..SenderSettings::default()
         })?;
-        Ok(BatchSender { sender, policy: policy(config) })
+        Ok(BatchSender { sender, policy: policy(config), tests: Semaphore::new(TESTS) })
     }
 
-    pub async fn post(&self, post: &AttemptRequest, now_s: u64) -> EndpointReply<String> {
+    /// Sends one test event to the endpoint of a subscription now.
+    pub async fn test(
+        &self,
+        subscription: Arc<SubscriptionSettings>,
+        clock: &dyn Clock,
+    ) -> Result<AttemptRecord, Refusal> {
+        let Ok(_permit) = self.tests.try_acquire() else {
+            let message = format!("{TESTS} tests are in progress; try again in a moment");
+            return Err(Refusal::new(Code::Unavailable, message).retry_after(1_000));
+        };
+        let now = clock.now();
+        let data = r#"{"message":"a test event sent by an operator"}"#;
+        let entry = LogEntry {
+            position: 0,
+            topic: TEST_TOPIC.into(),
+            count: 0,
+            at: now,
+            id: Some(format!("test-{}", now.ms()).into()),
+            body: stored(TEST_TYPE, None, now.ms(), data).into(),
+        };
+        let post = AttemptRequest {
+            subscription,
+            // Endpoints drop requests whose id they know: every test has its own.
+            batch: now.ms(),
+            attempt: 1,
+            reason: BatchReason::Probe,
+            accepted: now,
+            events: vec![AttemptEntry::Event { seq: 0, entry }],
+        };
+        let AttemptAnswer { reply, exchange } = self.post(&post, now.ms() / 1_000).await;
+        let record = exchange.record(clock.now(), &reply);
+        Ok(AttemptRecord { attempt: 1, reason: TEST_TYPE.into(), events: 1, ..record })
+    }
+
+    pub async fn post(&self, post: &AttemptRequest, now_s: u64) -> AttemptAnswer {
         let subscription = &post.subscription;
         let callback = subscription.callback.as_deref().unwrap_or_default();
         let target = match WebhookTarget::parse(callback, &self.policy) {
             Ok(target) => target,
             Err(error) => {
                 tracing::debug!(subscription = %subscription.name, %error, "callback cannot be called");
-                return DeliveryOutcome::Failed.into();
+                let reply =
+                    EndpointReply { error: Some(error.to_string().into()), ..DeliveryOutcome::Failed.into() };
+                return reply.into();
             }
         };
+        let url = shown_url(target.uri());
         let body = bytes::Bytes::from(post.body());
         let headers = headers(post, now_s, &body);
-        let WebhookAnswer { reply, status, took, detail } =
+        let WebhookAnswer { mut reply, status, took, detail, kept } =
             self.sender.post(&webhook::WebhookRequest { target, headers, body }).await;
+        let (name, duration_ms) = (&subscription.name, took.as_millis() as u64);
         if reply.outcome != DeliveryOutcome::Delivered {
-            let (name, took_ms) = (&subscription.name, took.as_millis() as u64);
-            tracing::debug!(subscription = %name, batch = post.batch, status, took_ms, detail, "webhook attempt failed");
+            tracing::debug!(subscription = %name, batch = post.batch, status, duration_ms, error = detail, "webhook attempt failed");
+            reply.error = Some(detail.into());
         }
-        reply
+        let KeptResponse { headers, body, truncated } = kept;
+        let exchange = HttpExchange { url, status, duration_ms, headers, body, body_truncated: truncated };
+        AttemptAnswer { reply, exchange }
     }
+}
+
+/// Scheme, host and path: a query may contain a secret.
+fn shown_url(uri: &http::Uri) -> Arc<str> {
+    let authority = uri.authority().map_or("", |authority| authority.as_str());
+    format!("{}://{authority}{}", uri.scheme_str().unwrap_or("http"), uri.path()).into()
 }
 
 fn headers(post: &AttemptRequest, now_s: u64, body: &[u8]) -> Vec<(HeaderName, HeaderValue)> {

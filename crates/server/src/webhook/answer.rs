@@ -1,11 +1,12 @@
 //! Interprets an endpoint's answer. Pure.
 //! Must hold: events that an endpoint reported as failed never count as delivered; the detail for the operator is one short
-//! line without text from the endpoint.
+//! line without text from the endpoint, and what is kept of the response is bounded.
 
-use http::header::RETRY_AFTER;
+use http::header::{self, HeaderName, RETRY_AFTER};
 use http::{HeaderMap, StatusCode};
 use serde::Deserialize;
 use serde_json::Value;
+use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 use tavern_domain::delivery::{DeliveryOutcome, EndpointReply};
 
@@ -13,6 +14,21 @@ use tavern_domain::delivery::{DeliveryOutcome, EndpointReply};
 const RETRY_AFTER_MS: u64 = 3_600_000;
 /// The longest detail: the chain of causes of a TLS error can be long.
 const DETAIL_BYTES: usize = 240;
+/// The bytes of a response body that are kept for the operator.
+pub const KEPT_BODY_BYTES: usize = 2_048;
+/// The longest value of a header that is kept.
+const KEPT_HEADER_BYTES: usize = 256;
+/// The headers of a response that are kept: they tell which program answered, and why.
+const KEPT_HEADERS: [HeaderName; 8] = [
+    header::CONTENT_TYPE,
+    header::LOCATION,
+    header::RETRY_AFTER,
+    header::SERVER,
+    header::VIA,
+    header::WWW_AUTHENTICATE,
+    HeaderName::from_static("cf-ray"),
+    HeaderName::from_static("x-request-id"),
+];
 
 #[derive(Clone, Debug)]
 pub struct WebhookAnswer {
@@ -22,6 +38,33 @@ pub struct WebhookAnswer {
     pub took: Duration,
     /// For the operator.
     pub detail: String,
+    pub kept: KeptResponse,
+}
+
+/// The part of a response that is kept for the operator.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct KeptResponse {
+    pub headers: BTreeMap<String, String>,
+    pub body: String,
+    pub truncated: bool,
+}
+
+impl KeptResponse {
+    pub(super) fn new(headers: &HeaderMap, body: &ReadBody) -> KeptResponse {
+        let text = |bytes: &[u8], most: usize| {
+            let text = String::from_utf8_lossy(&bytes[..bytes.len().min(most)]);
+            text.trim_end_matches('\u{fffd}').to_owned()
+        };
+        let kept = KEPT_HEADERS.into_iter().filter_map(|name| {
+            let value = headers.get(&name)?;
+            Some((name.to_string(), text(value.as_bytes(), KEPT_HEADER_BYTES)))
+        });
+        KeptResponse {
+            headers: kept.collect(),
+            body: text(&body.bytes, KEPT_BODY_BYTES),
+            truncated: body.bytes.len() > KEPT_BODY_BYTES || body.end != BodyEnd::Whole,
+        }
+    }
 }
 
 /// The part of a body that was read.
@@ -61,10 +104,7 @@ pub(super) fn judge(
         429 | 503 => return (EndpointReply::throttled(retry_after(headers, now)), shown(status)),
         400..500 => DeliveryOutcome::Refused,
         300..400 => {
-            return (
-                DeliveryOutcome::Failed.into(),
-                format!("{} (redirects are not followed)", shown(status)),
-            );
+            return (DeliveryOutcome::Failed.into(), format!("redirect refused ({})", shown(status)));
         }
         _ => DeliveryOutcome::Failed,
     };

@@ -40,8 +40,8 @@ pub(super) enum DialError {
     NoHost,
     #[error("cannot look up {name}")]
     Lookup { name: String, source: io::Error },
-    #[error("the lookup of {0} timed out")]
-    LookupTimeout(String),
+    #[error("the lookup of {name} timed out")]
+    LookupTimeout { name: String, after: Duration },
     #[error("{0} has no address")]
     NoAddress(String),
     #[error("{name} has no allowed address")]
@@ -50,12 +50,12 @@ pub(super) enum DialError {
     Forbidden(#[from] Forbidden),
     #[error("cannot connect to {address}")]
     Connect { address: SocketAddr, source: io::Error },
-    #[error("the connection to {0} timed out")]
-    ConnectTimeout(SocketAddr),
+    #[error("the connection to {address} timed out")]
+    ConnectTimeout { address: SocketAddr, after: Duration },
     #[error("TLS failed")]
     Tls(#[source] Box<dyn std::error::Error + Send + Sync>),
     #[error("the TLS handshake timed out")]
-    TlsTimeout,
+    TlsTimeout { after: Duration },
 }
 
 /// A socket to a checked address.
@@ -84,7 +84,7 @@ impl Dialler {
             match timeout(share, TcpStream::connect(address)).await {
                 Ok(Ok(socket)) => return self.wire(socket, address),
                 Ok(Err(source)) => failure = DialError::Connect { address, source },
-                Err(_) => failure = DialError::ConnectTimeout(address),
+                Err(_) => failure = DialError::ConnectTimeout { address, after: self.timeouts.connect },
             }
         }
         Err(failure)
@@ -109,7 +109,8 @@ impl Dialler {
         }
         let name = || host.to_owned();
         let found = timeout_at(until, self.resolver.look_up(host)).await;
-        let found = found.map_err(|_| DialError::LookupTimeout(name()))?;
+        let after = self.timeouts.connect;
+        let found = found.map_err(|_| DialError::LookupTimeout { name: name(), after })?;
         let found = found.map_err(|source| DialError::Lookup { name: name(), source })?;
         let mut allowed = Vec::new();
         let mut forbidden = None;
@@ -177,9 +178,10 @@ impl Service<Uri> for Connector {
 
     fn call(&mut self, uri: Uri) -> Self::Future {
         // The dial has its own timeout; the handshake gets at least as much.
-        let connecting = timeout(self.timeout * 2, self.https.call(uri));
+        let after = self.timeout * 2;
+        let connecting = timeout(after, self.https.call(uri));
         Box::pin(async move {
-            let connected = connecting.await.map_err(|_| DialError::TlsTimeout)?;
+            let connected = connecting.await.map_err(|_| DialError::TlsTimeout { after })?;
             connected.map_err(|error| match error.downcast::<DialError>() {
                 Ok(dial) => *dial,
                 Err(other) => DialError::Tls(other),

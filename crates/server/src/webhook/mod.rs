@@ -8,13 +8,14 @@ mod answer;
 mod dial;
 #[cfg(test)]
 mod endpoint;
+mod failure;
 mod resolve;
 mod sender;
 mod sign;
 mod target;
 
 pub use address::{Forbidden, Policy};
-pub use answer::WebhookAnswer;
+pub use answer::{KeptResponse, WebhookAnswer};
 pub use resolve::{ResolvedAddresses, Resolver, SystemResolver};
 pub use sender::{SenderError, SenderSettings, WebhookRequest, WebhookSender, may_send};
 pub use sign::{

@@ -3,8 +3,9 @@
 //! else; a post that is lost on a stale idle connection is retried on another, so it may arrive twice.
 
 use super::address::Policy;
-use super::answer::{BodyEnd, ReadBody, WebhookAnswer, causes, judge, wants_body};
+use super::answer::{BodyEnd, KeptResponse, ReadBody, WebhookAnswer, judge, wants_body};
 use super::dial::{AnsweredBefore, Connector, DialTimeouts};
+use super::failure;
 use super::resolve::{Resolver, SystemResolver};
 use super::target::WebhookTarget;
 use bytes::Bytes;
@@ -141,18 +142,18 @@ impl WebhookSender {
     pub async fn post(&self, post: &WebhookRequest) -> WebhookAnswer {
         let began = Instant::now();
         let until = began + self.request_timeout;
-        let failed = |detail: String| (DeliveryOutcome::Failed.into(), None, detail);
-        let (reply, status, detail) = match timeout_at(until, self.respond(post)).await {
+        let failed = |detail: String| (DeliveryOutcome::Failed.into(), None, detail, KeptResponse::default());
+        let (reply, status, detail, kept) = match timeout_at(until, self.respond(post)).await {
             Ok(Ok(response)) => {
                 let (head, body) = response.into_parts();
                 let body = self.read(body, wants_body(head.status), until).await;
                 let (reply, detail) = judge(head.status, &head.headers, &body, SystemTime::now());
-                (reply, Some(head.status.as_u16()), detail)
+                (reply, Some(head.status.as_u16()), detail, KeptResponse::new(&head.headers, &body))
             }
-            Ok(Err(error)) => failed(describe(&error)),
-            Err(_) => failed(format!("no answer within {} ms", self.request_timeout.as_millis())),
+            Ok(Err(error)) => failed(failure::in_words(&error)),
+            Err(_) => failed(failure::timeout(self.request_timeout)),
         };
-        WebhookAnswer { reply, status, took: began.elapsed(), detail }
+        WebhookAnswer { reply, status, took: began.elapsed(), detail, kept }
     }
 
     /// Sends until a head of an answer arrives, retrying on stale connections.
@@ -220,14 +221,6 @@ fn was_stale(error: &Error) -> bool {
     let source = std::error::Error::source(error).and_then(|source| source.downcast_ref::<hyper::Error>());
     let ended = source.is_some_and(|source| !source.is_parse() && !source.is_user() && !source.is_timeout());
     ended && extensions.get::<AnsweredBefore>().is_some_and(AnsweredBefore::has_answered)
-}
-
-/// The cause of an error, without the library's wrappers.
-fn describe(error: &Error) -> String {
-    match std::error::Error::source(error) {
-        Some(source) => causes(source),
-        None => causes(error),
-    }
 }
 
 /// The trusted roots: the public authorities and some more.

@@ -119,12 +119,12 @@ async fn certificates_must_be_trusted_and_match_the_name() {
     let mismatched = sender(SenderSettings { resolver: resolver(), ..open() });
     let answer = mismatched.post(&post(endpoint.target("https", "hook.example"))).await;
     assert_eq!((answer.reply.outcome, answer.status), (DeliveryOutcome::Failed, None));
-    assert!(answer.detail.contains("UnknownIssuer"), "{}", answer.detail);
+    assert!(answer.detail == "TLS: certificate not trusted: unknown issuer", "{}", answer.detail);
     let settings =
         SenderSettings { authorities: vec![authority.certificate()], resolver: resolver(), ..open() };
     let answer = sender(settings).post(&post(endpoint.target("https", "other.example"))).await;
     assert_eq!(answer.reply.outcome, DeliveryOutcome::Failed);
-    assert!(answer.detail.contains("not valid for name"), "{}", answer.detail);
+    assert!(answer.detail == "TLS: certificate not valid for this host name", "{}", answer.detail);
     assert_eq!(endpoint.requests(), 0);
 }
 
@@ -160,7 +160,7 @@ async fn hanging_endpoint_times_out() {
     let (endpoint, post) = plain(|_, _| vec![EndpointStep::Hang]).await;
     let answer = sender(short_timeouts()).post(&post).await;
     assert_eq!((answer.reply.outcome, answer.status), (DeliveryOutcome::Failed, None));
-    assert_eq!(answer.detail, "no answer within 400 ms");
+    assert_eq!(answer.detail, "timeout after 400 ms");
     assert!(answer.took < Duration::from_secs(2), "{:?}", answer.took);
     // The endpoint sees the connection close.
     for _ in 0..200 {
@@ -351,7 +351,7 @@ async fn first_allowed_address_that_answers_is_used() {
     let names = Script::new(&[&["127.0.0.3"]]);
     let answer = sender(as_if_public("127.0.0.2/31", names)).post(&post).await;
     assert_eq!(answer.reply.outcome, DeliveryOutcome::Failed);
-    assert!(answer.detail.contains("Connection refused"), "{}", answer.detail);
+    assert!(answer.detail == "connection refused", "{}", answer.detail);
 }
 
 #[tokio::test]

@@ -46,7 +46,7 @@ impl SimDelivery {
     /// The process wakes up.
     pub fn take_answers(&mut self, local: Time) {
         for (name, batch, reply) in std::mem::take(&mut self.answers) {
-            self.worker.posted(local, &name, batch, reply);
+            self.worker.posted(local, &name, batch, reply.into());
         }
     }
 }
@@ -82,7 +82,7 @@ impl Cluster {
         let Some(delivery) = &mut running.delivery else { return };
         match asleep {
             true => delivery.answers.push((subscription.clone(), batch, reply)),
-            false => delivery.worker.posted(local, subscription, batch, reply),
+            false => delivery.worker.posted(local, subscription, batch, reply.into()),
         }
         self.carry_out(at);
     }

@@ -26,6 +26,8 @@ pub const DELIVERY: &str = "delivery";
 pub const DEAD: &str = "dead";
 /// Events of an unsettled batch that are no longer in the log; a name is the subscription, `/`, the number of the batch.
 pub const COPY: &str = "copy";
+/// Attempts to deliver; a name is the subscription, `/`, the slot: the number of the attempt modulo those that are kept.
+pub const ATTEMPT: &str = "attempt";
 /// One document whose version grows with every change of a subscription, under the name `subscriptions`.
 pub const EVENTS: &str = "events";
 pub const SUBSCRIPTIONS: &str = "subscriptions";
@@ -40,6 +42,11 @@ pub fn dead_name(subscription: &str, seq: u64) -> String {
 /// The name of the document that holds the events of a batch.
 pub fn copy_name(subscription: &str, batch: u64) -> String {
     format!("{subscription}/{batch:020}")
+}
+
+/// The name of the document of an attempt.
+pub fn attempt_name(subscription: &str, slot: u64) -> String {
+    format!("{subscription}/{slot:04}")
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -162,6 +169,33 @@ pub struct CopiedEvent {
     pub topic: Arc<str>,
     /// As it was in the log, as text.
     pub event: Arc<str>,
+}
+
+/// One attempt to deliver a batch, as it is stored and as the API shows it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AttemptRecord {
+    /// Attempts of a subscription are numbered from 1; 0: a test.
+    pub number: u64,
+    /// When it began, in milliseconds since 1970.
+    pub at: u64,
+    pub duration_ms: u64,
+    /// Scheme, host and path; a query may contain a secret.
+    pub url: Arc<str>,
+    pub outcome: Arc<str>,
+    pub status: Option<u16>,
+    pub error: Option<Arc<str>>,
+    /// The number of the batch, which attempt of it this is, and why it was sent.
+    pub batch: u64,
+    pub attempt: u32,
+    pub reason: Arc<str>,
+    pub events: u64,
+    pub first_seq: u64,
+    pub last_seq: u64,
+    /// Headers of the response that help to find a fault.
+    pub headers: BTreeMap<String, String>,
+    /// The beginning of the response.
+    pub body: String,
+    pub body_truncated: bool,
 }
 
 #[derive(Debug, thiserror::Error)]

@@ -2,10 +2,11 @@
 
 use super::RecordError;
 use serde::{Deserialize, Serialize};
+use std::sync::Arc;
 use tavern_domain::Time;
 use tavern_domain::delivery::{
-    Batch, BatchReason, DeliveryOutcome, DeliveryProgress, DisabledReason, DroppedEvents, EndpointFailure,
-    EntryRange, LastAttempt, LogMark,
+    AttemptError, Batch, BatchReason, DeliveryOutcome, DeliveryProgress, DisabledReason, DroppedEvents,
+    EndpointFailure, EntryRange, LastAttempt, LogMark,
 };
 
 #[derive(Serialize, Deserialize)]
@@ -21,7 +22,18 @@ struct StoredProgress {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     disabled: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    last: Option<(u64, String, String)>,
+    last: Option<StoredAttempt>,
+    /// When, and the words.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    last_error: Option<(u64, Arc<str>)>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct StoredAttempt {
+    number: u64,
+    at: u64,
+    reason: String,
+    outcome: String,
 }
 
 /// Number and position.
@@ -67,18 +79,22 @@ pub fn write_progress(progress: &DeliveryProgress) -> Vec<u8> {
             retry_at: failure.retry_at.ms(),
         }),
         disabled: progress.disabled.map(|why| why.as_str().to_owned()),
-        last: progress
-            .last
-            .map(|last| (last.at.ms(), last.reason.as_str().to_owned(), last.outcome.as_str().to_owned())),
+        last: progress.last.map(|last| StoredAttempt {
+            number: last.number,
+            at: last.at.ms(),
+            reason: last.reason.as_str().to_owned(),
+            outcome: last.outcome.as_str().to_owned(),
+        }),
+        last_error: progress.last_error.as_ref().map(|error| (error.at.ms(), error.text.clone())),
     })
 }
 
 pub fn read_progress(bytes: &[u8]) -> Result<DeliveryProgress, RecordError> {
     let stored: StoredProgress = super::read(bytes)?;
-    let last = stored.last.map(|(at, reason, outcome)| {
-        let reason = BatchReason::parse(&reason).ok_or(RecordError::Word)?;
-        let outcome = DeliveryOutcome::parse(&outcome).ok_or(RecordError::Word)?;
-        Ok::<_, RecordError>(LastAttempt { at: Time(at), reason, outcome })
+    let last = stored.last.map(|last| {
+        let reason = BatchReason::parse(&last.reason).ok_or(RecordError::Word)?;
+        let outcome = DeliveryOutcome::parse(&last.outcome).ok_or(RecordError::Word)?;
+        Ok::<_, RecordError>(LastAttempt { number: last.number, at: Time(last.at), reason, outcome })
     });
     Ok(DeliveryProgress {
         sealed: mark(stored.sealed),
@@ -95,6 +111,7 @@ pub fn read_progress(bytes: &[u8]) -> Result<DeliveryProgress, RecordError> {
             .map(|why| DisabledReason::parse(&why).ok_or(RecordError::Word))
             .transpose()?,
         last: last.transpose()?,
+        last_error: stored.last_error.map(|(at, text)| AttemptError { at: Time(at), text }),
     })
 }
 
@@ -165,10 +182,12 @@ mod tests {
             failure: Some(EndpointFailure { failing_since: Some(Time(1)), failures: 4, retry_at: Time(8) }),
             disabled: Some(DisabledReason::Gone),
             last: Some(LastAttempt {
+                number: 3,
                 at: Time(6),
                 reason: BatchReason::Probe,
                 outcome: DeliveryOutcome::Throttled,
             }),
+            last_error: Some(AttemptError { at: Time(6), text: "503".into() }),
             ..bare
         };
         assert_eq!(read_progress(&write_progress(&whole)).unwrap(), whole);

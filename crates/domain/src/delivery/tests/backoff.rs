@@ -166,17 +166,36 @@ fn the_last_attempt_is_stored() {
     let results = last("0: publish 3; 1: 1 delivered");
     assert_eq!(
         results,
-        LastAttempt { at: Time(1), reason: BatchReason::Full, outcome: DeliveryOutcome::Delivered }
+        LastAttempt {
+            number: 1,
+            at: Time(1),
+            reason: BatchReason::Full,
+            outcome: DeliveryOutcome::Delivered
+        }
     );
     let results = last("0: publish 1; 500; 501: 1 failed; 601; 602: 1 refused");
     assert_eq!(
         results,
-        LastAttempt { at: Time(602), reason: BatchReason::Probe, outcome: DeliveryOutcome::Refused }
+        LastAttempt {
+            number: 2,
+            at: Time(602),
+            reason: BatchReason::Probe,
+            outcome: DeliveryOutcome::Refused
+        }
     );
 }
 
 #[test]
-fn reasons_and_verdicts_are_read_back_as_they_were_written() {
+fn the_last_error_outlives_the_recovery() {
+    let progress = |story| run_story(World::new(RULES, POLICY), story).1.delivery.progress;
+    assert_eq!(progress("0: publish 3; 1: 1 delivered").last_error, None);
+    let recovered = progress("0: publish 3; 1: 1 failed; 602: 1 delivered");
+    assert_eq!(recovered.last_error, Some(AttemptError { at: Time(1), text: "failed".into() }));
+    assert_eq!(recovered.attempted(), 2);
+}
+
+#[test]
+fn reasons_and_outcomes_are_read_back_as_they_were_written() {
     assert!(BatchReason::ALL.iter().all(|&reason| BatchReason::parse(reason.as_str()) == Some(reason)));
     assert!(
         DeliveryOutcome::ALL.iter().all(|&outcome| DeliveryOutcome::parse(outcome.as_str()) == Some(outcome))

@@ -1,6 +1,7 @@
 //! The state of a subscription while there is work: the delivery machine, the events it needs, the reads and saves
 //! in progress. Decides nothing: the machine does.
 
+use super::attempts::UnsavedAttempts;
 use super::lease::HeldLease;
 use super::post::AttemptEntry;
 use crate::topics::LogReading;
@@ -38,6 +39,8 @@ pub(super) struct ActiveDelivery {
     pub notes: bool,
     /// The batches in the save in progress.
     pub saved: Option<BTreeSet<u64>>,
+    /// Attempts that ended since the last save.
+    pub attempts: UnsavedAttempts,
     /// It is in the queue of subscriptions that may send.
     pub queued: bool,
     /// Since when there is nothing to do.
@@ -75,6 +78,7 @@ impl ActiveDelivery {
             started: BTreeSet::new(),
             notes: false,
             saved: None,
+            attempts: UnsavedAttempts::default(),
             queued: false,
             idle_since: None,
         }
@@ -189,14 +193,14 @@ impl ActiveDelivery {
 
     /// The endpoint's reply to a batch, with the entries that it named by number.
     pub fn numbered(&self, batch: u64, reply: EndpointReply<String>) -> EndpointReply<u64> {
-        let EndpointReply { outcome, failed, retry_after_ms } = reply;
+        let EndpointReply { outcome, failed, retry_after_ms, error } = reply;
         if failed.is_empty() {
-            return EndpointReply { outcome, failed: Vec::new(), retry_after_ms };
+            return EndpointReply { outcome, failed: Vec::new(), retry_after_ms, error };
         }
         let entries = self.machine.batch(batch).and_then(|batch| self.entries(batch)).unwrap_or_default();
         let failed: HashSet<String> = failed.into_iter().collect();
         let named = |entry: &&AttemptEntry| failed.contains(&*entry.id());
         let failed = entries.iter().filter(named).map(AttemptEntry::seq).collect();
-        EndpointReply { outcome, failed, retry_after_ms }
+        EndpointReply { outcome, failed, retry_after_ms, error }
     }
 }

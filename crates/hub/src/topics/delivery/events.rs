@@ -7,7 +7,7 @@ use super::shared::{DeliveryRequest, DeliveryShared};
 use crate::topics::LogReading;
 use std::sync::Arc;
 use tavern_domain::Time;
-use tavern_domain::delivery::{AttemptStart, DeliveryInput, DeliveryOutcome, QueuedEvent};
+use tavern_domain::delivery::{AttemptStart, DeliveryInput, DeliveryOutcome, EndpointReply, QueuedEvent};
 use tavern_store::limits::PAGE_ROWS;
 use tavern_store::{DocumentKey, LogEntry, LogPage, Read, Work};
 use tavern_wire::json::event::{BatchFormat, shown_id};
@@ -162,7 +162,8 @@ impl DeliveryQueue {
         let Some(active) = self.active() else { return };
         active.fetches.remove(&batch);
         active.started.remove(&batch);
-        let reply = DeliveryOutcome::Failed.into();
+        let error = Some("the events of the batch are not in the log".into());
+        let reply = EndpointReply { error, ..DeliveryOutcome::Failed.into() };
         self.give(shared, now, Some(DeliveryInput::Answered { batch, reply, random: roll }));
     }
 }

@@ -3,6 +3,7 @@
 //! Must hold: the reply of an endpoint is durable before anything that depends on it is sent.
 
 mod active;
+mod attempts;
 mod events;
 mod lease;
 mod post;
@@ -13,7 +14,7 @@ mod subscriptions;
 mod worker;
 
 pub use lease::DELIVERY;
-pub use post::{AttemptEntry, AttemptRequest, DeliveryNotice};
+pub use post::{AttemptAnswer, AttemptEntry, AttemptRequest, DeliveryNotice, HttpExchange};
 pub use shared::{DeliveryEffects, DeliverySettings};
 pub use worker::DeliveryWorker;
 

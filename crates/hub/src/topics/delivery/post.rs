@@ -1,12 +1,13 @@
 //! Requests to endpoints, and notices for the operator. Nothing here decides.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use tavern_domain::Time;
-use tavern_domain::delivery::{BatchReason, DeliveryEffect, DeliveryOutcome, DisabledReason};
+use tavern_domain::delivery::{BatchReason, DeliveryEffect, DeliveryOutcome, DisabledReason, EndpointReply};
 use tavern_store::LogEntry;
 use tavern_wire::json::event::{BatchEntry, BatchEvent, shown_id};
-use tavern_wire::record::SubscriptionSettings;
+use tavern_wire::record::{AttemptRecord, SubscriptionSettings};
 
 /// An attempt that the driver must make, and answer once by subscription and number.
 #[derive(Clone, Debug)]
@@ -19,6 +20,51 @@ pub struct AttemptRequest {
     /// When the first event was accepted.
     pub accepted: Time,
     pub events: Vec<AttemptEntry>,
+}
+
+/// How an attempt ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AttemptAnswer {
+    pub reply: EndpointReply<String>,
+    pub exchange: HttpExchange,
+}
+
+/// What the sender saw of the endpoint, for the operator.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct HttpExchange {
+    /// Scheme, host and path.
+    pub url: Arc<str>,
+    pub status: Option<u16>,
+    pub duration_ms: u64,
+    /// Those of the response that help to find a fault.
+    pub headers: BTreeMap<String, String>,
+    /// The beginning of the response.
+    pub body: String,
+    pub body_truncated: bool,
+}
+
+impl From<EndpointReply<String>> for AttemptAnswer {
+    fn from(reply: EndpointReply<String>) -> AttemptAnswer {
+        AttemptAnswer { reply, exchange: HttpExchange::default() }
+    }
+}
+
+impl HttpExchange {
+    /// The record of an attempt that ended now, without its batch.
+    pub fn record<Id>(&self, now: Time, reply: &EndpointReply<Id>) -> AttemptRecord {
+        AttemptRecord {
+            at: now.ms().saturating_sub(self.duration_ms),
+            duration_ms: self.duration_ms,
+            url: self.url.clone(),
+            outcome: reply.outcome.as_str().into(),
+            status: self.status,
+            error: reply.error.clone(),
+            headers: self.headers.clone(),
+            body: self.body.clone(),
+            body_truncated: self.body_truncated,
+            ..AttemptRecord::default()
+        }
+    }
 }
 
 /// One entry of a batch.
@@ -58,6 +104,11 @@ pub enum DeliveryNotice {
     Disabled {
         subscription: Arc<str>,
         why: DisabledReason,
+    },
+    /// The first attempt that failed after others were delivered.
+    Failing {
+        subscription: Arc<str>,
+        error: Arc<str>,
     },
     Recovered {
         subscription: Arc<str>,

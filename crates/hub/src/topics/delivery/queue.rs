@@ -3,14 +3,17 @@
 //! batch whichever activation of the queue began it; a delivered batch is not posted again before its progress is saved.
 
 use super::active::ActiveDelivery;
+use super::attempts;
 use super::lease::{DELIVERY, HeldLease};
-use super::post::DeliveryNotice;
+use super::post::{AttemptAnswer, DeliveryNotice};
 use super::rules;
 use super::shared::{DeliveryRequest, DeliveryShared};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tavern_domain::Time;
-use tavern_domain::delivery::{Delivery, DeliveryEffect, DeliveryInput, DeliveryOutcome, EndpointReply};
+use tavern_domain::delivery::{
+    Delivery, DeliveryEffect, DeliveryInput, DeliveryOutcome, EndpointReply, SubscriptionHealth,
+};
 use tavern_store::{Commit, Deadline, Document, DocumentKey, Expect, Read, StoreError, Versioned, Work};
 use tavern_wire::record::{self, SubscriptionSettings};
 
@@ -28,7 +31,7 @@ pub(super) struct DeliveryQueue {
     pub unread: bool,
     /// Posts in progress, with their replies once they are there: they may outlive the machine that began them. Those
     /// that were delivered stay until the progress is saved.
-    pub posts: BTreeMap<u64, Option<EndpointReply<String>>>,
+    pub posts: BTreeMap<u64, Option<AttemptAnswer>>,
     /// Another node worked on it last.
     pub follows: bool,
     /// When it is checked next.
@@ -371,9 +374,9 @@ impl DeliveryQueue {
         match self.posts.get(&sending.batch) {
             // It was sent before this machine was made.
             Some(None) => {}
-            Some(Some(reply)) => {
-                let reply = reply.clone();
-                self.settle(shared, now, sending.batch, reply);
+            Some(Some(answer)) => {
+                let answer = answer.clone();
+                self.settle(shared, now, sending.batch, answer);
             }
             None => self.send(shared, now, sending),
         }
@@ -391,23 +394,21 @@ impl DeliveryQueue {
     }
 
     /// The endpoint has replied to a post.
-    pub fn posted(
-        &mut self,
-        shared: &mut DeliveryShared,
-        now: Time,
-        batch: u64,
-        reply: EndpointReply<String>,
-    ) {
+    pub fn posted(&mut self, shared: &mut DeliveryShared, now: Time, batch: u64, answer: AttemptAnswer) {
         let known = matches!(&self.state, DeliveryState::Active(active) if active.started.contains(&batch));
-        self.posts.insert(batch, Some(reply.clone()));
+        self.posts.insert(batch, Some(answer.clone()));
         if known {
-            self.settle(shared, now, batch, reply);
+            self.settle(shared, now, batch, answer);
         }
     }
 
-    fn settle(&mut self, shared: &mut DeliveryShared, now: Time, batch: u64, reply: EndpointReply<String>) {
-        let roll = shared.roll();
-        let reply = if self.is_unusable(batch, &reply) { DeliveryOutcome::Failed.into() } else { reply };
+    fn settle(&mut self, shared: &mut DeliveryShared, now: Time, batch: u64, answer: AttemptAnswer) {
+        let (roll, kept) = (shared.roll(), shared.attempts_kept());
+        let unusable = self.is_unusable(batch, &answer.reply);
+        let reply = match unusable {
+            true => EndpointReply { error: answer.reply.error.clone(), ..DeliveryOutcome::Failed.into() },
+            false => answer.reply.clone(),
+        };
         if !reply.is_taken() {
             // It will be tried again.
             self.posts.remove(&batch);
@@ -419,8 +420,21 @@ impl DeliveryQueue {
         if let Some(sent) = active.machine.batch(batch) {
             let (reason, events, waited_ms) = (sent.reason, sent.entries(), now.since(sent.accepted));
             let outcome = reply.outcome;
+            let number = active.machine.progress().attempted() + 1;
+            active.attempts.add(attempts::attempt(number, now, sent, &answer), kept);
             shared.notify(DeliveryNotice::Attempted { subscription, reason, outcome, events, waited_ms });
         }
+        let was_healthy = active.machine.progress().health() == SubscriptionHealth::Healthy;
         self.give(shared, now, Some(DeliveryInput::Answered { batch, reply, random: roll }));
+        self.tell_failing(shared, was_healthy);
+    }
+
+    fn tell_failing(&mut self, shared: &mut DeliveryShared, was_healthy: bool) {
+        let subscription = self.name().clone();
+        let Some(progress) = self.active().map(|active| active.machine.progress()) else { return };
+        let fails = matches!(progress.health(), SubscriptionHealth::Failing | SubscriptionHealth::Throttled);
+        if let (true, true, Some(error)) = (was_healthy, fails, &progress.last_error) {
+            shared.notify(DeliveryNotice::Failing { subscription, error: error.text.clone() });
+        }
     }
 }

@@ -84,6 +84,7 @@ impl DeliveryQueue {
             let key = DocumentKey::new(record::COPY, &record::copy_name(&name, number));
             puts.push(document(key, record::write(&copies)));
         }
+        puts.extend(active.attempts.take(&name, shared.attempts_kept()));
         active.saved = Some(active.machine.progress().batches.iter().map(|batch| batch.number).collect());
         // Not before: parked events wait for their save.
         active.prune();

@@ -114,6 +114,11 @@ impl DeliveryShared {
         Writer { node: self.node.name.clone(), epoch: self.node.epoch() }
     }
 
+    /// How many attempts of each subscription are stored.
+    pub fn attempts_kept(&self) -> u64 {
+        self.node.settings.topics.attempts_kept
+    }
+
     /// Whether other nodes live, which may work on the same subscriptions.
     pub fn has_neighbours(&self) -> bool {
         !self.node.other_nodes().is_empty()

@@ -3,13 +3,14 @@
 //! Must hold: the queues that can send take turns, and one that hangs delays no other; posts, loads and events in
 //! memory are bounded.
 
+use super::post::AttemptAnswer;
 use super::queue::{DeliveryQueue, DeliveryState};
 use super::shared::{DeliveryEffects, DeliveryRequest, DeliverySettings, DeliveryShared};
 use crate::node::{Node, RandomSource};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tavern_domain::Time;
-use tavern_domain::delivery::{DeliveryInput, EndpointReply};
+use tavern_domain::delivery::DeliveryInput;
 use tavern_domain::topic::DELIVERIES;
 use tavern_store::limits::PAGE_ROWS;
 use tavern_store::{Deadline, Found, Read, StoreAnswer, Ticket, Work};
@@ -214,10 +215,10 @@ impl DeliveryWorker {
     }
 
     /// An endpoint has replied to a post. Each post is answered once.
-    pub fn posted(&mut self, now: Time, name: &Arc<str>, batch: u64, reply: EndpointReply<String>) {
+    pub fn posted(&mut self, now: Time, name: &Arc<str>, batch: u64, answer: AttemptAnswer) {
         self.shared.posts -= 1;
         if let Some(queue) = self.queues.get_mut(name) {
-            queue.posted(&mut self.shared, now, batch, reply);
+            queue.posted(&mut self.shared, now, batch, answer);
         }
         self.advance(now);
     }

@@ -50,9 +50,14 @@ fn subscription_row(subscription: &Subscription) -> Vec<String> {
         Some(why) => format!("{} ({why})", subscription.health),
         None => subscription.health.clone(),
     };
+    let error = subscription.last_error.as_ref().and_then(|last| last["error"].as_str());
+    let health = match error.filter(|_| subscription.health != "healthy") {
+        Some(error) => format!("{health}: {error}"),
+        None => health,
+    };
     let last = subscription.last.as_ref().and_then(|last| {
         let ago = moment::span(now.saturating_sub(last["at"].as_u64()?));
-        Some(format!("{} {ago} ago", plain(last["verdict"].as_str()?)))
+        Some(format!("{} {ago} ago", plain(last["outcome"].as_str()?)))
     });
     let to =
         if subscription.pull { "(pulled)" } else { subscription.callback.as_deref().unwrap_or_default() };

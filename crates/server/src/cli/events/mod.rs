@@ -1,11 +1,14 @@
 //! `tavern events`: durable events from the command line, one file per command.
 
+mod attempts;
 mod batch;
+mod browse;
 mod dead;
 mod list;
 mod publish;
 mod receive;
 mod replay;
+mod rotate;
 mod subscribe;
 mod tail;
 
@@ -27,6 +30,14 @@ enum EventsAction {
     Tail(tail::TailArgs),
     /// Show subscriptions, their queues and their health, or topics
     List(list::ListArgs),
+    /// Show the last attempts to deliver to a subscription, and why they failed
+    Attempts(attempts::AttemptsArgs),
+    /// Send a test event to the callback of a subscription now
+    Test(attempts::TestArgs),
+    /// Print the stored events of a topic
+    Browse(browse::BrowseArgs),
+    /// Replace the secret of a subscription
+    Rotate(rotate::RotateArgs),
     /// Show or retry dead letters: events that an endpoint refused
     Dead(dead::DeadLettersArgs),
     /// Deliver earlier events to a subscription again
@@ -41,6 +52,10 @@ pub fn run(args: EventsArgs) -> anyhow::Result<ExitCode> {
         EventsAction::Subscribe(args) => subscribe::run(args),
         EventsAction::Tail(args) => tail::run(args),
         EventsAction::List(args) => list::run(args),
+        EventsAction::Attempts(args) => attempts::list(args),
+        EventsAction::Test(args) => attempts::test(args),
+        EventsAction::Browse(args) => browse::run(args),
+        EventsAction::Rotate(args) => rotate::run(args),
         EventsAction::Dead(args) => dead::run(args),
         EventsAction::Replay(args) => replay::run(args),
         EventsAction::Receive(args) => receive::run(args),

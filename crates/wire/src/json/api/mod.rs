@@ -17,8 +17,8 @@ pub use node::{
 pub use party::{FormRefusal, PartyList, PingReply, form_command, party_in};
 pub use session::{MailboxReport, SessionReport};
 pub use subscription::{
-    DeadLetterEvent, DeadLetterList, DeadLetterView, QueueDetails, ReplayReport, RetryReport,
-    SubscriptionList, SubscriptionPutReply, SubscriptionReport, SubscriptionView, pulled,
+    AttemptList, DeadLetterEvent, DeadLetterList, DeadLetterView, QueueDetails, ReplayReport, RetryReport,
+    SubscriptionList, SubscriptionPutReply, SubscriptionReport, SubscriptionView, browsed, pulled,
 };
 pub use topic::{Deleted, PublishReport, TopicList, TopicReport};
 pub use user::{

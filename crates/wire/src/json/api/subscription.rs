@@ -54,6 +54,7 @@ pub struct SubscriptionReport<'a> {
     failures: u32,
     retry_at: Option<u64>,
     last: Option<AttemptReport>,
+    last_error: Option<ErrorReport>,
     batches: Vec<BatchReport>,
     /// Left out of lists.
     #[serde(flatten)]
@@ -72,7 +73,20 @@ pub struct QueueDetails {
 struct AttemptReport {
     at: u64,
     reason: &'static str,
-    verdict: &'static str,
+    outcome: &'static str,
+}
+
+/// Why the last failed attempt failed.
+#[derive(Clone, Debug, Serialize)]
+struct ErrorReport {
+    at: u64,
+    error: Arc<str>,
+}
+
+impl ErrorReport {
+    fn new(last: &delivery::AttemptError) -> ErrorReport {
+        ErrorReport { at: last.at.ms(), error: last.text.clone() }
+    }
 }
 
 #[derive(Clone, Debug, Serialize)]
@@ -105,7 +119,7 @@ impl<'a> SubscriptionReport<'a> {
         let last = |last: delivery::LastAttempt| AttemptReport {
             at: last.at.ms(),
             reason: last.reason.as_str(),
-            verdict: last.outcome.as_str(),
+            outcome: last.outcome.as_str(),
         };
         SubscriptionReport {
             settings,
@@ -118,6 +132,7 @@ impl<'a> SubscriptionReport<'a> {
             failures: failure.map_or(0, |failure| failure.failures),
             retry_at: failure.map(|failure| failure.retry_at.ms()),
             last: progress.last.map(last),
+            last_error: progress.last_error.as_ref().map(ErrorReport::new),
             batches: progress.batches.iter().map(BatchReport::new).collect(),
             details,
         }
@@ -166,6 +181,13 @@ pub struct RetryReport {
     pub more: bool,
 }
 
+/// `GET /v1/subscriptions/{name}/attempts`; the stored records are shown as they are.
+#[derive(Clone, Debug, Serialize)]
+pub struct AttemptList<'a, Record> {
+    pub attempts: &'a [Record],
+    pub next: Option<String>,
+}
+
 /// `GET /v1/subscriptions/{name}/dead-letters`.
 #[derive(Clone, Debug, Serialize)]
 pub struct DeadLetterList<'a> {
@@ -195,6 +217,16 @@ impl DeadLetterEvent<'_> {
     pub fn new(event: &str) -> DeadLetterEvent<'_> {
         raw(event).map_or(DeadLetterEvent::Text(event), DeadLetterEvent::Json)
     }
+}
+
+/// `GET /v1/topics/{topic}/events`: `entries` are events as JSON with commas between.
+pub fn browsed(entries: &[u8], next: Option<u64>) -> Vec<u8> {
+    let mut body = Vec::with_capacity(entries.len() + 48);
+    body.extend_from_slice(b"{\"events\":[");
+    body.extend_from_slice(entries);
+    let end = next.map_or("],\"next\":null}".to_owned(), |next| format!("],\"next\":\"{next}\"}}"));
+    body.extend_from_slice(end.as_bytes());
+    body
 }
 
 /// `GET /v1/subscriptions/{name}/events`: `entries` are events as JSON with commas between, `count` of them.

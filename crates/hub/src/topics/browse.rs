@@ -1,0 +1,45 @@
+//! The stored events of a topic, as they are in the log. Acknowledges nothing.
+
+use super::command::{TopicCaller, TopicReply};
+use super::load::log;
+use super::outcome::{TopicDecided, TopicOutcome, TopicStep};
+use super::settings::check_topic_name;
+use super::topic_admin::existing;
+use crate::transaction::Facts;
+use std::sync::Arc;
+use tavern_domain::topic::{DELIVERIES, PARTIES, PRESENCE, is_reserved};
+use tavern_store::limits::PAGE_ROWS;
+use tavern_wire::error::{Code, Refusal};
+use tavern_wire::json::event::{BatchEvent, entry, shown_id};
+
+pub(super) struct BrowseTopic {
+    pub topic: Arc<str>,
+    /// A position in the log.
+    pub after: u64,
+    pub limit: u32,
+}
+
+impl BrowseTopic {
+    pub fn decide(&mut self, facts: &Facts, caller: &TopicCaller) -> TopicDecided {
+        check_topic_name(&self.topic)?;
+        let subscribable = [PRESENCE, PARTIES, DELIVERIES].contains(&&*self.topic);
+        if is_reserved(&self.topic) && !subscribable && !caller.admin {
+            let message = "only a key with the scope \"admin\" may read this topic of the server";
+            return Err(Refusal::new(Code::NotAllowed, message).into());
+        }
+        existing(facts, &self.topic)?;
+        let limit = self.limit.clamp(1, PAGE_ROWS);
+        let found = log(facts, vec![self.topic.clone()], self.after, limit)?;
+        let mut entries = Vec::new();
+        for event in &found.page.rows {
+            if !entries.is_empty() {
+                entries.push(b',');
+            }
+            let id = shown_id(event.id.as_deref(), event.position, event.at.ms());
+            let shown = BatchEvent { seq: event.count, id: &id, topic: &event.topic, body: &event.body };
+            entry(&mut entries, shown);
+        }
+        let next = found.page.rows.last().filter(|_| found.page.more).map(|last| last.position);
+        Ok(TopicStep::Done(TopicOutcome::reply(TopicReply::Browsed { entries, next })))
+    }
+}

@@ -1,0 +1,103 @@
+//! `tavern events attempts`: the last attempts to deliver to a subscription, and why they failed. `tavern events test`: one
+//! attempt now.
+
+use super::super::options::ServerOptions;
+use super::super::table::{columns, plain};
+use super::super::{block_on, moment, print_line};
+use std::process::ExitCode;
+use tavern_client::DeliveryAttempt;
+use tavern_domain::Time;
+
+/// The part of a response that is shown in the table.
+const SHOWN: usize = 60;
+
+#[derive(clap::Args)]
+pub struct AttemptsArgs {
+    #[command(flatten)]
+    server: ServerOptions,
+    /// The subscription
+    name: String,
+    /// Only attempts that failed
+    #[arg(long)]
+    failed: bool,
+    /// At most this many, the newest first
+    #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=1000))]
+    limit: u64,
+    /// JSON instead of a table, with headers and the beginning of the response
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(clap::Args)]
+pub struct TestArgs {
+    #[command(flatten)]
+    server: ServerOptions,
+    /// The subscription
+    name: String,
+    /// JSON instead of a line
+    #[arg(long)]
+    json: bool,
+}
+
+pub fn list(args: AttemptsArgs) -> anyhow::Result<ExitCode> {
+    let AttemptsArgs { server, name, failed, limit, json } = args;
+    let attempts =
+        block_on(
+            async move { Ok(server.api_with_key("subscriptions")?.attempts(&name, failed, limit).await?) },
+        )?;
+    let text = if json { serde_json::to_string(&attempts)? } else { table(&attempts, failed) };
+    print_line(text.trim_end())?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Succeeds if the endpoint accepted the test event.
+pub fn test(args: TestArgs) -> anyhow::Result<ExitCode> {
+    let TestArgs { server, name, json } = args;
+    let attempt =
+        block_on(async move { Ok(server.api_with_key("subscriptions")?.test_subscription(&name).await?) })?;
+    let delivered = attempt.outcome == "delivered";
+    match json {
+        true => print_line(&serde_json::to_string(&attempt)?)?,
+        false => {
+            print_line(&format!(
+                "{} in {} ms: {}",
+                plain(&attempt.url),
+                attempt.duration_ms,
+                result(&attempt)
+            ))?;
+            if !attempt.body.is_empty() {
+                print_line(&plain(&attempt.body))?;
+            }
+        }
+    }
+    Ok(if delivered { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn result(attempt: &DeliveryAttempt) -> String {
+    match (&attempt.error, attempt.status) {
+        (Some(error), _) => plain(error),
+        (None, Some(status)) => format!("{} {}", plain(&attempt.outcome), status),
+        (None, None) => plain(&attempt.outcome),
+    }
+}
+
+fn table(attempts: &[DeliveryAttempt], failed: bool) -> String {
+    if attempts.is_empty() {
+        return if failed { "no failed attempts" } else { "no attempts yet" }.to_owned();
+    }
+    let head = ["TIME", "BATCH", "SEQS", "MS", "RESULT", "URL", "RESPONSE"];
+    let mut rows = vec![head.map(str::to_owned).to_vec()];
+    for attempt in attempts {
+        let body: String = plain(&attempt.body).chars().take(SHOWN).collect();
+        rows.push(vec![
+            moment::show(Time(attempt.at)),
+            attempt.batch.to_string(),
+            format!("{}-{}", attempt.first_seq, attempt.last_seq),
+            attempt.duration_ms.to_string(),
+            result(attempt),
+            plain(&attempt.url),
+            body,
+        ]);
+    }
+    columns(&rows)
+}
