@@ -2,7 +2,7 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-clients cluster bench bench-quick bench-presence bench-cluster bench-events bench-local fmt fuzz sim mutants dist torture torture-events torture-local torture-parties bench-parties install clean
+.PHONY: help setup run test test-clients cluster bench bench-quick bench-presence bench-cluster bench-events bench-local fmt fuzz sim mutants dist reference torture torture-events torture-local torture-parties bench-parties install clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -52,6 +52,11 @@ bench-parties: ## measure parties on SQLite and in memory, with many parked poll
 
 bench-local: ## measure pub/sub on a folder between two processes, compared with a Unix socket
 	cargo run --release -q -p tavern-local --example speed
+
+reference: ## write the pages of docs/reference that come from the program, and packaging/tavern.toml
+	TAVERN_WRITE=1 cargo test -q -p tavern --lib config::example
+	cargo build -q -p tavern
+	@TAVERN_BIN=target/debug/tavern target/venv/bin/python scripts/reference
 
 fmt: ## format the Rust code
 	cargo fmt --all

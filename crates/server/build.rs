@@ -54,10 +54,18 @@ fn main() -> io::Result<()> {
         fs::write(&path, html)?;
         entry(&mut list, address, &path)?;
     }
+    let index = out.join("search.json");
+    let listed: Vec<_> = [site::Area::Users, site::Area::Contributors]
+        .into_iter()
+        .flat_map(|area| site::sections(&documents, area))
+        .flat_map(|(_, members)| members)
+        .collect();
+    fs::write(&index, docs_build::search::index(&listed))?;
     list.push_str("];\nstatic FILES: &[DocsFile] = &[\n");
     for name in files.keys().filter(|name| !name.ends_with(".md")) {
         entry(&mut list, &site::address_of(name), &root.join(name))?;
     }
+    entry(&mut list, "/docs/search.json", &index)?;
     writeln!(list, "];\n#[cfg(test)]\nstatic BROKEN_LINKS: &[&str] = &{broken:?};")
         .map_err(io::Error::other)?;
     fs::write(out.join("docs_site.rs"), list)

@@ -14,8 +14,10 @@ HELM = ROOT / "target/go/bin/helm"
 VALUES = re.search(r"```yaml\n# values.yaml\n(.*?)```", (ROOT / "docs/deploy/kubernetes.md").read_text(), flags=re.S)[1]
 
 
-def helm(*arguments):
-    return subprocess.run([HELM, *arguments], capture_output=True, text=True, timeout=60)
+def helm(command, *arguments):
+    # Without a cluster, Helm assumes an old version of Kubernetes.
+    version = ["--kube-version", "1.30.0"]
+    return subprocess.run([HELM, command, *arguments, *version], capture_output=True, text=True, timeout=60)
 
 
 def rendered(*arguments, name="tavern"):

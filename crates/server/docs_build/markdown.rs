@@ -1,8 +1,10 @@
 //! One Markdown document as HTML, with its headings and links. pulldown-cmark parses; this file adds what the pages
-//! need: headings that can be linked to, tables that scroll, links to other pages. Comments are removed.
+//! need: headings that can be linked to, tables that scroll, coloured code, tabs, links to other pages. Comments are
+//! removed, except `<!-- tabs -->` … `<!-- /tabs -->`: between them each fourth-level heading starts a tab.
 //! Must hold: raw HTML in a document is shown as text; every heading of a page has a unique id.
 
-use pulldown_cmark::{Alignment, CowStr, Event, Options, Parser, Tag, TagEnd, html};
+use super::highlight::highlight;
+use pulldown_cmark::{Alignment, CodeBlockKind, CowStr, Event, Options, Parser, Tag, TagEnd, html};
 use std::collections::BTreeSet;
 
 /// A part of a page that can be linked to.
@@ -27,16 +29,19 @@ pub struct Rendered {
     pub links: Vec<Link>,
     /// The text of the first paragraph outside lists, quotes and tables.
     pub first_paragraph: String,
+    /// The text below each heading, in their order, for the search.
+    pub texts: Vec<String>,
 }
 
 /// Renders a document. `resolve` returns the address of a link target; None: the target does not exist, and
 /// the link is shown as plain text.
 pub fn render(text: &str, resolve: impl Fn(&str) -> Option<String>) -> Rendered {
     let events: Vec<Event> = Parser::new_ext(text, Options::ENABLE_TABLES).collect();
-    let mut page = Page { resolve, rendered: Rendered::default(), ids: BTreeSet::new() };
+    let mut page = Page { resolve, rendered: Rendered::default(), ids: BTreeSet::new(), tabs: None };
     page.rendered.first_paragraph = first_paragraph(&events);
     let mut shown = Vec::with_capacity(events.len());
     page.blocks(&events, &mut shown);
+    page.rendered.texts = texts(&events);
     let mut rendered = page.rendered;
     html::push_html(&mut rendered.html, shown.into_iter());
     rendered
@@ -50,6 +55,8 @@ struct Page<F> {
     resolve: F,
     rendered: Rendered,
     ids: BTreeSet<String>,
+    /// Inside tabs: whether one of them is open.
+    tabs: Option<bool>,
 }
 
 impl<F: Fn(&str) -> Option<String>> Page<F> {
@@ -65,6 +72,7 @@ impl<F: Fn(&str) -> Option<String>> Page<F> {
                 Event::Start(Tag::Heading { level, .. }) => {
                     let inner = inside(&events[at..], |end| matches!(end, TagEnd::Heading(_)));
                     at += inner.len() + 1;
+                    self.tab(*level as usize, inner, shown);
                     self.heading(*level as usize, inner, shown);
                 }
                 Event::Start(Tag::Image { dest_url, .. }) => {
@@ -82,9 +90,11 @@ impl<F: Fn(&str) -> Option<String>> Page<F> {
                         shown.push(raw("</a>"));
                     }
                 }
-                // It may be wider than the page: then the keyboard must reach it.
-                Event::Start(Tag::CodeBlock(_)) => shown.push(raw("<pre tabindex=\"0\"><code>")),
-                Event::End(TagEnd::CodeBlock) => shown.push(raw("</code></pre>\n")),
+                Event::Start(Tag::CodeBlock(kind)) => {
+                    let inner = inside(&events[at..], |end| end == TagEnd::CodeBlock);
+                    at += inner.len() + 1;
+                    shown.push(raw(code(kind, &plain(inner))));
+                }
                 // pulldown-cmark aligns cells with a style attribute, which the content security policy forbids.
                 Event::Start(Tag::Table(columns)) => {
                     alignments = columns;
@@ -115,6 +125,7 @@ impl<F: Fn(&str) -> Option<String>> Page<F> {
                     let inner = inside(&events[at..], |end| end == TagEnd::HtmlBlock);
                     at += inner.len() + 1;
                     let text = html_of(inner);
+                    self.mark(text.trim(), shown);
                     if !text.trim_start().starts_with("<!--") {
                         shown.push(raw(format!("<p>{}</p>\n", escape(text.trim_end()))));
                     }
@@ -127,6 +138,33 @@ impl<F: Fn(&str) -> Option<String>> Page<F> {
                 other => shown.push(other.clone()),
             }
         }
+    }
+
+    /// The beginning and the end of tabs.
+    fn mark(&mut self, comment: &str, shown: &mut Vec<Event>) {
+        match comment {
+            "<!-- tabs -->" => {
+                self.tabs = Some(false);
+                shown.push(raw("<div class=\"tabs\">\n"));
+            }
+            "<!-- /tabs -->" => {
+                let open = self.tabs.take() == Some(true);
+                shown.push(raw(if open { "</section></div>\n" } else { "</div>\n" }));
+            }
+            _ => {}
+        }
+    }
+
+    /// A heading inside tabs starts one of them.
+    fn tab(&mut self, level: usize, inner: &[Event], shown: &mut Vec<Event>) {
+        let Some(open) = &mut self.tabs else { return };
+        if level != 4 {
+            return;
+        }
+        if std::mem::replace(open, true) {
+            shown.push(raw("</section>\n"));
+        }
+        shown.push(raw(format!("<section data-tab=\"{}\">\n", escape(&plain(inner)))));
     }
 
     fn heading<'a>(&mut self, level: usize, inner: &[Event<'a>], shown: &mut Vec<Event<'a>>) {
@@ -160,6 +198,17 @@ impl<F: Fn(&str) -> Option<String>> Page<F> {
     }
 }
 
+/// A code block. It may be wider than the page: then the keyboard must reach it.
+fn code(kind: &CodeBlockKind, text: &str) -> String {
+    let language = match kind {
+        CodeBlockKind::Fenced(language) => &**language,
+        // Indented blocks are commands.
+        CodeBlockKind::Indented => "sh",
+    };
+    let class = if language == "text" { " class=\"output\"" } else { "" };
+    format!("<pre tabindex=\"0\"{class}><code>{}</code></pre>\n", highlight(language, text))
+}
+
 fn anchor(address: &str) -> String {
     let external = if address.starts_with("http") { " rel=\"noreferrer\"" } else { "" };
     format!("<a href=\"{}\"{external}>", escape(address))
@@ -186,6 +235,34 @@ fn plain(events: &[Event]) -> String {
         }
     }
     text
+}
+
+/// The text below each heading, without markup.
+fn texts(events: &[Event]) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut in_heading = false;
+    for event in events {
+        match event {
+            Event::Start(Tag::Heading { .. }) => {
+                in_heading = true;
+                found.push(String::new());
+            }
+            Event::End(TagEnd::Heading(_)) => in_heading = false,
+            Event::Text(part) | Event::Code(part) if !in_heading => {
+                if let Some(last) = found.last_mut() {
+                    last.push_str(part);
+                }
+            }
+            // Words of different blocks and cells stay apart.
+            Event::SoftBreak | Event::HardBreak | Event::End(_) if !in_heading => {
+                if let Some(last) = found.last_mut() {
+                    last.push(' ');
+                }
+            }
+            _ => {}
+        }
+    }
+    found
 }
 
 fn html_of(events: &[Event]) -> String {

@@ -1,5 +1,6 @@
-//! The pages of the site: every document with the list of all others, and the front page at `/docs`.
-//! Must hold: a link between documents leads to the page of that document; a page contains no script and no style.
+//! The pages of the site: every document with the list of the others, and two front pages, for users and contributors.
+//! Must hold: a link between documents leads to the page of that document; a page contains no style and no script of
+//! its own, and can be read without the script that it loads.
 
 use super::markdown::{self, Rendered, escape};
 use std::collections::BTreeMap;
@@ -10,11 +11,20 @@ struct Section {
     title: &'static str,
     folder: &'static str,
     first: &'static [&'static str],
+    area: Area,
+}
+
+/// Whom a page is for. Users do not have to look past pages about the inside.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Area {
+    Users,
+    Contributors,
 }
 
 const SECTIONS: &[Section] = &[
     Section {
         title: "Get started",
+        area: Area::Users,
         folder: "docs/get-started/",
         first: &[
             "docs/get-started/quickstart.md",
@@ -24,6 +34,7 @@ const SECTIONS: &[Section] = &[
     },
     Section {
         title: "Guides",
+        area: Area::Users,
         folder: "docs/guides/",
         first: &[
             "docs/guides/authentication.md",
@@ -38,6 +49,7 @@ const SECTIONS: &[Section] = &[
     },
     Section {
         title: "Deploy",
+        area: Area::Users,
         folder: "docs/deploy/",
         first: &[
             "docs/deploy/install.md",
@@ -53,6 +65,7 @@ const SECTIONS: &[Section] = &[
     },
     Section {
         title: "Operate",
+        area: Area::Users,
         folder: "docs/operate/",
         first: &[
             "docs/operate/doctor.md",
@@ -66,6 +79,7 @@ const SECTIONS: &[Section] = &[
     },
     Section {
         title: "Reference",
+        area: Area::Users,
         folder: "docs/reference/",
         first: &[
             "docs/reference/configuration.md",
@@ -80,16 +94,19 @@ const SECTIONS: &[Section] = &[
     },
     Section {
         title: "Clients",
+        area: Area::Users,
         folder: "docs/clients/",
         first: &["docs/clients/javascript.md", "docs/clients/python.md", "docs/clients/rust.md"],
     },
     Section {
         title: "About",
+        area: Area::Users,
         folder: "docs/about/",
         first: &["docs/about/comparison.md", "bench/RESULTS.md", "CHANGELOG.md"],
     },
     Section {
         title: "Contributing",
+        area: Area::Contributors,
         folder: "docs/contributing/",
         first: &[
             "CONTRIBUTING.md",
@@ -99,11 +116,12 @@ const SECTIONS: &[Section] = &[
             "bench/TORTURE.md",
         ],
     },
-    Section { title: "More", folder: "", first: &[] },
+    Section { title: "More", area: Area::Contributors, folder: "", first: &[] },
     DECISIONS,
 ];
 /// Architecture decision records: many, and rarely read.
-const DECISIONS: Section = Section { title: "Decisions", folder: "docs/adr/", first: &[] };
+const DECISIONS: Section =
+    Section { title: "Decisions", area: Area::Contributors, folder: "docs/adr/", first: &[] };
 
 /// A Markdown file by its path in the repository, rendered.
 #[derive(Debug)]
@@ -132,6 +150,7 @@ pub fn pages(documents: &[Document]) -> BTreeMap<String, String> {
     let mut pages: BTreeMap<String, String> =
         documents.iter().map(|document| (address_of(&document.name), page(document, documents))).collect();
     pages.insert("/docs".to_owned(), front(documents));
+    pages.insert("/docs/contributing".to_owned(), contributors_front(documents));
     pages
 }
 
@@ -162,6 +181,8 @@ pub fn broken_links(documents: &[Document]) -> Vec<String> {
 pub fn address_of(name: &str) -> String {
     match name.strip_suffix(".md") {
         None => format!("/docs/files/{name}"),
+        // Not the address of the front page for contributors.
+        Some("CONTRIBUTING") => "/docs/contributing/start".to_owned(),
         Some(page) => format!("/docs/{}", page.strip_prefix("docs/").unwrap_or(page).to_lowercase()),
     }
 }
@@ -174,7 +195,7 @@ fn resolve(name: &str, written: &str, files: &BTreeMap<String, Vec<u8>>) -> Opti
     let (path, part) = written.split_once('#').map_or((written, None), |(path, part)| (path, Some(part)));
     let target = if path.is_empty() { name.to_owned() } else { relative(name, path)? };
     let address = if format!("{target}/") == DECISIONS.folder {
-        "/docs".to_owned()
+        "/docs/contributing".to_owned()
     } else {
         address_of(files.contains_key(&target).then_some(&target)?)
     };
@@ -210,33 +231,68 @@ fn page(document: &Document, documents: &[Document]) -> String {
     } else {
         format!("<aside aria-label=\"On this page\"><p>On this page</p><ul>{contents}</ul></aside>")
     };
-    let body = format!("<main id=\"main\">{}</main>{aside}", document.rendered.html);
-    frame(&document.title, &address_of(&document.name), &body, documents)
+    let around = neighbours(document, documents);
+    let body = format!("<main id=\"main\" tabindex=\"-1\">{}{around}</main>{aside}", document.rendered.html);
+    frame(&document.title, &address_of(&document.name), &body, documents, area_of(&document.name))
 }
 
-/// The page at `/docs`: the list of documents.
+/// Links to the previous and the next page of the same readers.
+fn neighbours(document: &Document, documents: &[Document]) -> String {
+    let area = area_of(&document.name);
+    let order: Vec<&Document> =
+        sections(documents, area).into_iter().flat_map(|(_, members)| members).collect();
+    let Some(at) = order.iter().position(|other| other.name == document.name) else { return String::new() };
+    let link = |other: Option<&&Document>, class: &str, label: &str| {
+        other.map_or(String::new(), |other| {
+            let (address, title) = (escape(&address_of(&other.name)), escape(short(&other.title)));
+            format!(
+                "<a class=\"{class}\" rel=\"{class}\" href=\"{address}\"><span>{label}</span> {title}</a>"
+            )
+        })
+    };
+    let before = link(at.checked_sub(1).and_then(|before| order.get(before)), "prev", "Previous");
+    let after = link(order.get(at + 1), "next", "Next");
+    format!("<nav class=\"around\" aria-label=\"Previous and next page\">{before}{after}</nav>")
+}
+
+/// The page at `/docs`: what users may want to read.
 fn front(documents: &[Document]) -> String {
-    let mut body = String::from("<main id=\"main\" class=\"front\"><h1>Documentation</h1>\n");
-    for (heading, members) in sections(documents) {
-        body.push_str(&format!("<h2>{}</h2>\n<ul class=\"cards\">\n", escape(heading)));
-        for document in members {
-            body.push_str(&format!(
-                "<li><a href=\"{}\">{}</a><p>{}</p></li>\n",
-                escape(&address_of(&document.name)),
-                escape(&document.title),
-                escape(&document.lead)
-            ));
-        }
-        body.push_str("</ul>\n");
+    let mut body = String::from(FRONT);
+    for (heading, members) in sections(documents, Area::Users) {
+        body.push_str(&cards(heading, &members));
+    }
+    body.push_str("<p>For contributors: <a href=\"/docs/contributing\">architecture, tests and decisions</a>.</p></main>");
+    frame("Documentation", "/docs", &body, documents, Area::Users)
+}
+
+/// The page at `/docs/contributing`: what people who change Tavern may want to read.
+fn contributors_front(documents: &[Document]) -> String {
+    let mut body = String::from("<main id=\"main\" tabindex=\"-1\" class=\"front\"><h1>Contributing</h1>\n");
+    for (heading, members) in sections(documents, Area::Contributors) {
+        body.push_str(&cards(heading, &members));
     }
     body.push_str("</main>");
-    frame("Documentation", "/docs", &body, documents)
+    frame("Contributing", "/docs/contributing", &body, documents, Area::Contributors)
 }
 
-/// The documents in their order, under the titles of their sections.
-fn sections(documents: &[Document]) -> Vec<(&'static str, Vec<&Document>)> {
+fn cards(heading: &str, members: &[&Document]) -> String {
+    let mut out = format!("<h2>{}</h2>\n<ul class=\"cards\">\n", escape(heading));
+    for document in members {
+        out.push_str(&format!(
+            "<li><a href=\"{}\">{}</a><p>{}</p></li>\n",
+            escape(&address_of(&document.name)),
+            escape(&document.title),
+            escape(&document.lead)
+        ));
+    }
+    out.push_str("</ul>\n");
+    out
+}
+
+/// The documents for these readers in their order, under the titles of their sections.
+pub fn sections(documents: &[Document], area: Area) -> Vec<(&'static str, Vec<&Document>)> {
     let mut found = Vec::new();
-    for section in SECTIONS {
+    for section in SECTIONS.iter().filter(|section| section.area == area) {
         let first =
             section.first.iter().filter_map(|name| documents.iter().find(|document| document.name == *name));
         let others = documents.iter().filter(|document| {
@@ -251,6 +307,10 @@ fn sections(documents: &[Document]) -> Vec<(&'static str, Vec<&Document>)> {
     found
 }
 
+fn area_of(name: &str) -> Area {
+    section_of(name).area
+}
+
 fn section_of(name: &str) -> &'static Section {
     let lists = |section: &&Section| section.first.contains(&name);
     let holds = |section: &&Section| !section.folder.is_empty() && name.starts_with(section.folder);
@@ -260,16 +320,9 @@ fn section_of(name: &str) -> &'static Section {
     found.unwrap_or(&DECISIONS)
 }
 
-fn frame(title: &str, address: &str, body: &str, documents: &[Document]) -> String {
+fn frame(title: &str, address: &str, body: &str, documents: &[Document], area: Area) -> String {
     let mut nav = String::new();
-    for (heading, members) in sections(documents) {
-        // Decision records are many and rarely read.
-        let open = heading != DECISIONS.title
-            || members.iter().any(|document| address_of(&document.name) == address);
-        if !open {
-            nav.push_str(&format!("<p><a href=\"/docs\">{heading}</a></p>"));
-            continue;
-        }
+    for (heading, members) in sections(documents, area) {
         nav.push_str(&format!("<p>{heading}</p><ul>"));
         for document in members {
             let to = address_of(&document.name);
@@ -282,6 +335,10 @@ fn frame(title: &str, address: &str, body: &str, documents: &[Document]) -> Stri
         }
         nav.push_str("</ul>");
     }
+    nav.push_str(match area {
+        Area::Users => "<p><a href=\"/docs/contributing\">Contributing</a></p>",
+        Area::Contributors => "<p><a href=\"/docs\">Documentation for users</a></p>",
+    });
     TEMPLATE.replace("{{title}}", &escape(title)).replace("{{nav}}", &nav).replace("{{body}}", body)
 }
 
@@ -289,6 +346,12 @@ fn frame(title: &str, address: &str, body: &str, documents: &[Document]) -> Stri
 fn short(title: &str) -> &str {
     title.split_once(": ").map_or(title, |(first, _)| first)
 }
+
+const FRONT: &str = r##"<main id="main" tabindex="-1" class="front"><h1>Documentation</h1>
+<p class="lead">Tavern is a realtime server for games, chats and social apps: presence, channels, parties and durable
+events in one program. New here? Start with the <a href="/docs/get-started/quickstart">quickstart</a>, then build a
+<a href="/docs/get-started/tutorial">chat room with login</a>.</p>
+"##;
 
 const TEMPLATE: &str = r##"<!doctype html>
 <html lang="en">
@@ -300,14 +363,16 @@ const TEMPLATE: &str = r##"<!doctype html>
 <link rel="icon" type="image/svg+xml" href="/demo/icon.svg">
 <link rel="stylesheet" href="/demo/base.css">
 <link rel="stylesheet" href="/docs/style.css">
+<script src="/docs/docs.js" defer></script>
 </head>
 <body class="docs">
 <a class="skip" href="#main">Skip to the page</a>
 <header class="top">
   <a class="brand" href="/docs"><img src="/demo/icon.svg" alt="" width="26" height="26"><span>Tavern</span></a>
+  <form class="search" role="search" action="/docs" hidden><input type="search" name="q" aria-label="Search the documentation" placeholder="Search (press /)" autocomplete="off" role="combobox" aria-expanded="false" aria-controls="found" aria-autocomplete="list"><ul id="found" role="listbox" aria-label="Results" hidden></ul></form>
   <div class="links"><a href="/docs" aria-current="true">Docs</a><a href="/demo">Demo</a><a href="/">Dashboard</a></div>
 </header>
-<nav aria-label="Documents"><details open><summary>Documents</summary>{{nav}}</details></nav>
+<nav class="pages" aria-label="Pages"><button type="button" aria-expanded="false" aria-controls="pages" hidden>Menu</button><div id="pages">{{nav}}</div></nav>
 {{body}}
 </body>
 </html>

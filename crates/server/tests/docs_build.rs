@@ -63,19 +63,102 @@ fn links_lead_to_addresses_or_become_text() {
 #[test]
 fn documents_link_to_pages_and_files() {
     let files = files(&[
-        ("docs/a.md", "# A: one\nFirst. Second.\n\n[b](adr/b.md#part) [c](../c.txt) [all](adr/)"),
-        ("docs/adr/b.md", "# B\n## Part\n[back](../a.md)"),
+        (
+            "docs/guides/a.md",
+            "# A: one\nFirst. Second.\n\n[b](../adr/b.md#part) [c](../../c.txt) [all](../adr/)",
+        ),
+        ("docs/adr/b.md", "# B\n## Part\n[back](../guides/a.md)"),
         ("c.txt", "text"),
     ]);
     let documents = site::read(&files);
     assert_eq!(site::broken_links(&documents), [] as [&str; 0]);
     let pages = site::pages(&documents);
-    assert_eq!(pages.keys().collect::<Vec<_>>(), ["/docs", "/docs/a", "/docs/adr/b"]);
-    for part in ["href=\"/docs/adr/b#part\"", "href=\"/docs/files/c.txt\"", "href=\"/docs\">all"] {
-        assert!(pages["/docs/a"].contains(part), "{part}");
+    assert_eq!(
+        pages.keys().collect::<Vec<_>>(),
+        ["/docs", "/docs/adr/b", "/docs/contributing", "/docs/guides/a"]
+    );
+    for part in ["href=\"/docs/adr/b#part\"", "href=\"/docs/files/c.txt\"", "href=\"/docs/contributing\">all"]
+    {
+        assert!(pages["/docs/guides/a"].contains(part), "{part}");
     }
-    assert!(pages["/docs/adr/b"].contains("href=\"/docs/a\">back"));
-    assert!(pages["/docs"].contains("<a href=\"/docs/a\">A: one</a><p>First.</p>"), "{}", pages["/docs"]);
+    assert!(pages["/docs/adr/b"].contains("href=\"/docs/guides/a\">back"));
+    let card = "<a href=\"/docs/guides/a\">A: one</a><p>First.</p>";
+    assert!(pages["/docs"].contains(card), "{}", pages["/docs"]);
+    // Pages for users and for contributors are apart.
+    assert!(!pages["/docs/contributing"].contains(card) && !pages["/docs"].contains("href=\"/docs/adr/b\""));
+}
+
+#[test]
+fn pages_link_to_their_neighbours() {
+    let files = files(&[
+        ("docs/guides/events.md", "# Events"),
+        ("docs/guides/presence.md", "# Presence: who"),
+        ("docs/guides/zebra.md", "# Zebra"),
+    ]);
+    let pages = site::pages(&site::read(&files));
+    let link = |class: &str, to: &str, label: &str, title: &str| {
+        format!(
+            "<a class=\"{class}\" rel=\"{class}\" href=\"/docs/guides/{to}\"><span>{label}</span> {title}</a>"
+        )
+    };
+    let middle = &pages["/docs/guides/events"];
+    assert!(middle.contains(&link("prev", "presence", "Previous", "Presence")), "{middle}");
+    assert!(middle.contains(&link("next", "zebra", "Next", "Zebra")), "{middle}");
+    assert!(!pages["/docs/guides/presence"].contains("rel=\"prev\""));
+    assert!(!pages["/docs/guides/zebra"].contains("rel=\"next\""));
+}
+
+#[test]
+fn code_is_coloured_and_its_text_unchanged() {
+    let cases = [
+        (
+            "sh",
+            "export A=1 # one",
+            "<span class=\"hw\">export</span> A=<span class=\"hn\">1</span> <span class=\"hc\"># one</span>",
+        ),
+        ("sh", "tavern who 'room#1'", "tavern who <span class=\"hs\">'room#1'</span>"),
+        (
+            "js",
+            "const a = 'b\\'c'; // d",
+            "<span class=\"hw\">const</span> a = <span class=\"hs\">'b\\'c'</span>; <span class=\"hc\">// d</span>",
+        ),
+        ("js", "fetch('https://x')", "fetch(<span class=\"hs\">'https://x'</span>)"),
+        ("toml", "grace_ms = 5", "<span class=\"hk\">grace_ms</span> = <span class=\"hn\">5</span>"),
+        (
+            "json",
+            "{\"a\": \"<b>\"}",
+            "{<span class=\"hk\">&quot;a&quot;</span>: <span class=\"hs\">&quot;&lt;b&gt;&quot;</span>}",
+        ),
+        ("js", "'open\nend", "<span class=\"hs\">'open</span>\nend"),
+        ("brainless", "a # <b>", "a # &lt;b&gt;"),
+    ];
+    for (language, code, html) in cases {
+        assert_eq!(docs_build::highlight::highlight(language, code), html, "{code}");
+    }
+}
+
+#[test]
+fn tabs_become_sections() {
+    check(
+        "<!-- tabs -->\n\n#### Go\n\none\n\n#### PHP\n\ntwo\n\n<!-- /tabs -->\n\nend",
+        "<div class=\"tabs\"> <section data-tab=\"Go\"> <h4 id=\"go\"><a class=\"here\" href=\"#go\">Go</a></h4> <p>one</p> \
+         </section> <section data-tab=\"PHP\"> <h4 id=\"php\"><a class=\"here\" href=\"#php\">PHP</a></h4> <p>two</p> \
+         </section></div> <p>end</p>",
+    );
+}
+
+#[test]
+fn search_finds_the_text_below_each_heading() {
+    let documents = site::read(&files(&[(
+        "docs/guides/a.md",
+        "# A \"one\"\nintro\n## B\n| x | `y` |\n|---|---|\n| 1 | 2 |\n",
+    )]));
+    let index = docs_build::search::index(&documents.iter().collect::<Vec<_>>());
+    assert_eq!(
+        index,
+        "[{\"page\":\"A \\\"one\\\"\",\"title\":\"A \\\"one\\\"\",\"address\":\"/docs/guides/a\",\"text\":\"intro\"},\n\
+         {\"page\":\"A \\\"one\\\"\",\"title\":\"B\",\"address\":\"/docs/guides/a#b\",\"text\":\"x y 1 2\"}]"
+    );
 }
 
 #[test]

@@ -87,7 +87,8 @@ pub fn page() -> String {
          server and where each came from. `tavern check --example` prints a file with all keys.\n\n\
          Environment variables override the file, and flags override environment variables. For example, \
          `sessions.resume_ms` is the variable `TAVERN_SESSIONS_RESUME_MS` and the flag `--set \
-         sessions.resume_ms=5000`. Times are in milliseconds (`_ms`), sizes in bytes (`_bytes`).\n",
+         sessions.resume_ms=5000`. A list is written `a,b` in variables and flags. Times are in milliseconds \
+         (`_ms`), sizes in bytes (`_bytes`).\n",
     );
     let mut section = None;
     for key in schema::keys() {
@@ -142,7 +143,7 @@ fn table(out: &mut String, title: &str, text: &str) {
     if !text.is_empty() {
         let _ = write!(out, "{text}\n\n");
     }
-    out.push_str("| key | default | meaning |\n|---|---|---|\n");
+    out.push_str("| key | value | default | meaning |\n|---|---|---|---|\n");
 }
 
 fn row(out: &mut String, key: &Key, name: &str) {
@@ -158,10 +159,30 @@ fn row(out: &mut String, key: &Key, name: &str) {
         let _ = write!(preset, "; dev mode: `{}`", toml(dev));
     }
     let mut meaning = key.meaning.trim().replace('|', "\\|");
-    if let Some(bounds) = bounds(key) {
-        let _ = write!(meaning, " {bounds}.");
+    if let Some(example) = key.shape.example {
+        let _ = write!(meaning, " Example: `{example}`.");
     }
-    let _ = writeln!(out, "| `{name}` | {preset} | {meaning} |");
+    let _ = writeln!(out, "| `{name}` | {} | {preset} | {meaning} |", value(key, name));
+}
+
+/// The type of a value, with unit and bounds.
+fn value(key: &Key, name: &str) -> String {
+    match key.shape.kind {
+        Type::Text => "text".to_owned(),
+        Type::Secret => "text, never shown".to_owned(),
+        Type::Link => "address".to_owned(),
+        Type::Choice(words) => words.iter().map(|word| format!("`{word:?}`")).collect::<Vec<_>>().join(", "),
+        Type::Flag => "`true`, `false`".to_owned(),
+        Type::List => "list of texts".to_owned(),
+        Type::Integer { min, max } => {
+            let unit = match name {
+                name if name.ends_with("_ms") => "milliseconds",
+                name if name.ends_with("_bytes") => "bytes",
+                _ => "number",
+            };
+            format!("{unit}, {min} to {max}")
+        }
+    }
 }
 
 fn bounds(key: &Key) -> Option<String> {

@@ -46,6 +46,7 @@ static FILES: &[DemoFile] = files![
     "connection.js",
     "demo.css",
     "docs.css",
+    "docs.js",
     "dom.js",
     "events.js",
     "game.js",

@@ -1,5 +1,5 @@
 //! The documents at `/docs`: pages that the build script made of the Markdown files, and the files that they link to.
-//! Must hold: every link between documents leads to a page and a heading that exist; a page holds no script.
+//! Must hold: every link between documents leads to a page and a heading that exist; a page holds no script of its own.
 
 use super::body::{HttpResponse, refusal};
 use super::{asset, demo};
@@ -17,8 +17,10 @@ include!(concat!(env!("OUT_DIR"), "/docs_site.rs"));
 pub fn answer(parts: &Parts) -> HttpResponse {
     let path = parts.uri.path();
     let address = path.strip_suffix('/').unwrap_or(path);
-    if address == "/docs/style.css" {
-        return demo::file("docs.css", parts);
+    match address {
+        "/docs/style.css" => return demo::file("docs.css", parts),
+        "/docs/docs.js" => return demo::file("docs.js", parts),
+        _ => {}
     }
     let find = |files: &'static [DocsFile]| files.iter().find(|file| file.address == address);
     let (kind, file) = match (find(PAGES), find(FILES)) {
@@ -41,11 +43,12 @@ mod tests {
     }
 
     #[test]
-    fn every_document_is_a_page_with_a_heading_and_no_script() {
+    fn every_document_is_a_page_with_a_heading_and_no_script_of_its_own() {
         assert!(PAGES.len() > 20, "the documents were found");
         for page in PAGES {
             let (address, html) = (page.address, std::str::from_utf8(page.bytes).unwrap());
-            assert!(!html.contains("<script") && !html.contains(" style="), "{address}");
+            let inline = html.replace("<script src=\"/docs/docs.js\" defer></script>", "");
+            assert!(!inline.contains("<script") && !inline.contains(" style="), "{address}");
             assert!(!html.contains("{{title}}") && !html.contains("{{nav}}"), "{address} is not filled in");
             assert!(html.contains("<h1"), "{address} has no heading");
         }
