@@ -104,7 +104,7 @@ if (groups.length) {
 // The search: every word must occur; titles count more than text.
 const form = document.querySelector('.search');
 const input = form.querySelector('input');
-const list = form.querySelector('ul');
+const list = form.querySelector('#found');
 const MOST = 12;
 let index = null;
 let selected = -1;
@@ -129,7 +129,8 @@ function score(entry, words) {
     else if (at >= 0) sum += at < 200 ? 2 : 1;
     else return 0;
   }
-  return sum;
+  // A page about the words rather than one of its parts.
+  return entry.title === entry.page ? sum * 1.5 : sum;
 }
 
 /** The text around the first word, with the word marked. */
@@ -145,12 +146,11 @@ function excerpt(entry, words) {
 function show(entries, words) {
   selected = -1;
   list.replaceChildren();
-  if (words.length && !entries.length) list.append(make('li', { className: 'none', role: 'option', textContent: 'Nothing found' }));
+  if (words.length && !entries.length) list.append(make('div', { className: 'none', role: 'option', textContent: 'Nothing found' }));
   for (const [number, entry] of entries.entries()) {
-    const where = entry.title === entry.page ? '' : `${entry.page} › `;
-    const link = make('a', { href: address(entry.address), tabIndex: -1 },
-      make('b', {}, where, entry.title), make('span', {}, ...excerpt(entry, words)));
-    list.append(make('li', { role: 'option', id: `found-${number}` }, link));
+    const where = entry.title === entry.page ? '' : `${entry.page.split(': ')[0]} › `;
+    list.append(make('a', { href: address(entry.address), tabIndex: -1, role: 'option', id: `found-${number}` },
+      make('b', {}, where, entry.title), make('span', {}, ...excerpt(entry, words))));
   }
   list.hidden = !words.length;
   input.setAttribute('aria-expanded', String(!list.hidden));
@@ -175,7 +175,7 @@ async function search() {
 }
 
 function select(step) {
-  const options = [...list.querySelectorAll('li[id]')];
+  const options = [...list.querySelectorAll('a')];
   if (!options.length) return;
   selected = (selected + step + options.length) % options.length;
   for (const [number, option] of options.entries()) option.setAttribute('aria-selected', String(number === selected));
@@ -196,7 +196,7 @@ input.onkeydown = (event) => {
 };
 form.onsubmit = (event) => {
   event.preventDefault();
-  const options = list.querySelectorAll('li[id] a');
+  const options = list.querySelectorAll('a');
   options[Math.max(0, selected)]?.click();
 };
 list.onclick = (event) => event.target.closest('a') && show([], []);

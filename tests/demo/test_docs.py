@@ -1,8 +1,12 @@
 """The docs as served: every link from /docs works in both modes, and every page fits a phone."""
 import html.parser
+import json
 import urllib.parse
 
 import httpx
+import pytest
+
+from support.browser import MODULES
 
 
 class Links(html.parser.HTMLParser):
@@ -42,8 +46,95 @@ def test_every_link_works(serve):
 
 def test_pages_fit_a_phone_without_console_errors(demo, serve):
     page = demo.page(f"{serve.url}/docs", width=360, height=720)
-    for path in ("/docs", "/docs/reference/protocol", "/docs/guides/migrating", "/docs/bench/results", "/docs/get-started/quickstart", "/demo"):
+    for path in ("/docs", "/docs/reference/protocol", "/docs/guides/migrating", "/docs/bench/results", "/docs/get-started/quickstart", "/docs/reference/rest", "/docs/guides/authentication", "/docs/contributing", "/demo"):
         page.do("goto", url=f"{serve.url}{path}")
         assert page.eval("document.documentElement.scrollWidth <= innerWidth"), path
         assert page.eval("document.querySelectorAll('h1').length") == 1, path
+    demo.quiet()
+
+
+AXE = (MODULES / "node_modules/axe-core/axe.min.js").read_text()
+# One page of every shape: front pages, tabs and output, long tables, code, images.
+SHAPES = ("/docs", "/docs/contributing", "/docs/guides/authentication", "/docs/reference/configuration", "/docs/reference/cli",
+          "/docs/operate/dashboard", "/docs/get-started/tutorial", "/docs/adr/0008-sessions-move-through-the-store")
+
+
+def violations(page):
+    """What axe-core finds, by rule."""
+    page.eval(AXE + "; 0")
+    found = page.eval("axe.run().then(({ violations }) => JSON.stringify(violations.map((one) => [one.id, one.nodes.slice(0, 3).map((node) => node.html)])))")
+    return json.loads(found)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_pages_pass_the_rules_of_axe(demo, serve, scheme):
+    page = demo.page(f"{serve.url}/docs", width=1280, height=900, scheme=scheme)
+    for path in SHAPES:
+        page.do("goto", url=f"{serve.url}{path}")
+        page.wait("document.documentElement.classList.contains('js')")
+        assert violations(page) == [], path
+    page.fill(".search input", "origins")
+    page.wait("document.querySelectorAll('#found a').length > 2")
+    assert violations(page) == [], "search"
+
+
+def test_the_search_finds_headings_and_text(demo, serve):
+    page = demo.page(f"{serve.url}/docs", width=1280, height=900)
+    page.press("/")
+    page.type("trusted_proxies")
+    page.wait("[...document.querySelectorAll('#found a')].some((link) => link.getAttribute('href') === '/docs/deploy/proxies#two-settings-in-tavern')")
+    page.fill(".search input", "no such words anywhere")
+    page.wait("document.querySelector('#found').innerText === 'Nothing found'")
+    page.fill(".search input", "kernel limits")
+    page.wait("document.querySelector('#found a')?.getAttribute('href') === '/docs/deploy/limits'")
+    page.press("ArrowDown", "Enter")
+    page.wait("location.pathname === '/docs/deploy/limits'")
+    demo.quiet()
+
+
+def test_tabs_show_one_language_and_remember_it(demo, serve):
+    page = demo.page(f"{serve.url}/docs/guides/authentication", width=1280, height=900)
+    shown = "[...document.querySelectorAll('[role=tabpanel]')].filter((panel) => !panel.hidden).map((panel) => panel.dataset.tab).join()"
+    page.wait(f"{shown} === 'Node'")
+    page.click("[role=tab]:has-text('Python')")
+    page.wait(f"{shown} === 'Python'")
+    page.press("ArrowRight")
+    page.wait(f"{shown} === 'Go'")
+    page.do("reload")
+    page.wait(f"{shown} === 'Go'")
+    # A link to a heading in another tab shows it.
+    page.eval("location.hash = '#php'")
+    page.wait(f"{shown} === 'PHP'")
+    demo.quiet()
+
+
+def test_the_menu_of_a_phone_is_at_the_top(demo, serve):
+    page = demo.page(f"{serve.url}/docs/guides/presence", width=390, height=800)
+    page.wait("document.documentElement.classList.contains('js')")
+    assert page.eval("document.querySelector('nav.pages').getBoundingClientRect().bottom <= document.querySelector('main').getBoundingClientRect().top")
+    assert page.eval("document.querySelector('#pages').offsetHeight") == 0
+    page.click("nav.pages button")
+    assert page.eval("document.querySelector('#pages').offsetHeight") > 300
+    demo.quiet()
+
+
+def test_every_page_for_users_leads_to_the_next(serve):
+    with httpx.Client(base_url=serve.url, trust_env=False) as client:
+        path, seen = "/docs/get-started/quickstart", []
+        while path:
+            seen.append(path)
+            text = client.get(path).text
+            following = [part for part in text.split("<a ") if 'rel="next"' in part]
+            path = following[0].split('href="')[1].split('"')[0] if following else None
+    assert len(seen) == len(set(seen)) > 25 and not any("/adr/" in path for path in seen)
+    assert {path.split("/")[2] for path in seen} >= {"get-started", "guides", "deploy", "operate", "reference", "clients", "about"}
+
+
+def test_code_can_be_copied(demo, serve):
+    page = demo.page(f"{serve.url}/docs/get-started/tutorial", width=1280, height=900)
+    page.wait("document.querySelectorAll('.copy').length > 5")
+    assert page.eval("document.querySelectorAll('pre.output ~ .copy').length") == 0
+    page.eval("navigator.clipboard.writeText = async (text) => { window.copied = text }")
+    page.eval("document.querySelector('.copy').click()")
+    page.wait("window.copied?.length > 10 && document.querySelector('.copy').textContent === 'Copied'")
     demo.quiet()

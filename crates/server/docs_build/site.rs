@@ -369,7 +369,7 @@ const TEMPLATE: &str = r##"<!doctype html>
 <a class="skip" href="#main">Skip to the page</a>
 <header class="top">
   <a class="brand" href="/docs"><img src="/demo/icon.svg" alt="" width="26" height="26"><span>Tavern</span></a>
-  <form class="search" role="search" action="/docs" hidden><input type="search" name="q" aria-label="Search the documentation" placeholder="Search (press /)" autocomplete="off" role="combobox" aria-expanded="false" aria-controls="found" aria-autocomplete="list"><ul id="found" role="listbox" aria-label="Results" hidden></ul></form>
+  <form class="search" role="search" action="/docs" hidden><input type="search" name="q" aria-label="Search the documentation" placeholder="Search (press /)" autocomplete="off" role="combobox" aria-expanded="false" aria-controls="found" aria-autocomplete="list"><div id="found" role="listbox" aria-label="Results" hidden></div></form>
   <div class="links"><a href="/docs" aria-current="true">Docs</a><a href="/demo">Demo</a><a href="/">Dashboard</a></div>
 </header>
 <nav class="pages" aria-label="Pages"><button type="button" aria-expanded="false" aria-controls="pages" hidden>Menu</button><div id="pages">{{nav}}</div></nav>
