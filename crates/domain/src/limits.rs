@@ -17,6 +17,8 @@ pub const GRANTS: usize = 64;
 /// Events and bytes in one poll response; the rest follows with the next poll (`more`).
 pub const POLL_EVENTS: usize = 100;
 pub const POLL_BYTES: usize = 64 * 1024;
+/// Entries in one page of a list, at most. A page of users fits into one frame.
+pub const PAGE_ENTRIES: u64 = 1000;
 /// How long a poll waits by default, and at most.
 pub const POLL_PARK_MS: u64 = 15_000;
 pub const POLL_PARK_MAX_MS: u64 = 25_000;

@@ -55,6 +55,36 @@ fn invite_and_accept_on_two_nodes_make_one_party() {
     parties.check().unwrap();
 }
 
+/// The memberships are cached, the sessions here know the party and get their messages from the commit. What is read: the
+/// presence of both users for an invite, the party for its cancellation, and the user who enters or leaves the party's
+/// channel.
+#[test]
+fn command_causes_few_requests_to_the_store() {
+    let mut parties = PartyCluster::new(1, &settings());
+    let (ann, _bob) = (parties.client(0, "ann"), parties.client(0, "bob"));
+    let counts = Arc::new(Mutex::new((0, 0)));
+    let requests = counts.clone();
+    parties.cluster.set_work_fate(move |_, work| {
+        let mut counts = requests.lock().unwrap();
+        match work {
+            Work::Read(_) => counts.0 += 1,
+            Work::Commit(_) => counts.1 += 1,
+        }
+        WorkFault::NONE
+    });
+    let mut count = |op: &str| {
+        *counts.lock().unwrap() = (0, 0);
+        parties.ok(ann, op, &user("bob"));
+        parties.cluster.settle();
+        *counts.lock().unwrap()
+    };
+    for op in ["party.invite", "party.cancel_invite"] {
+        count(op);
+    }
+    assert_eq!(count("party.invite"), (3, 2), "reads and commits");
+    assert_eq!(count("party.cancel_invite"), (2, 2), "reads and commits");
+}
+
 #[test]
 fn concurrent_mutual_accepts_make_one_party_in_either_order() {
     for (slow_ann, slow_bob) in [(0, 0), (0, 3), (3, 0), (2, 2)] {

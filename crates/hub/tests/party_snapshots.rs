@@ -130,6 +130,23 @@ fn snapshot_in_a_poll_is_not_older_than_a_command_that_was_answered() {
     }
 }
 
+/// It is read before the command, and the store's answer comes after the news of the change.
+#[test]
+fn snapshot_that_is_being_read_while_the_party_changes_elsewhere_is_read_again() {
+    let (mut scene, ann, mut bob) = party_of_two();
+    scene.cluster.set_work_fate(|node, work| {
+        let slow = node == "two" && matches!(work, Work::Read(Read::Document(_)));
+        WorkFault { after_ms: if slow { 50 } else { 0 }, ..WorkFault::NONE }
+    });
+    for n in 1..=3 {
+        assert_eq!(bob.begin(&mut scene, 0), Poll::Ready { reset: false });
+        assert_eq!(bob.try_answer(&mut scene), None);
+        scene.ok(ann, "party.set_data", &format!(r#""data":{{"n":{n}}}"#));
+        let answer = bob.answer(&mut scene, false);
+        assert_eq!(answer["party"]["data"]["n"], json!(n), "{answer}");
+    }
+}
+
 #[test]
 fn snapshot_in_a_hello_is_not_older_than_a_command_that_was_answered() {
     let mut scene = PartyCluster::new(2, &settings());

@@ -83,6 +83,22 @@ pub enum PartyCommand {
     },
 }
 
+impl PartyCommand {
+    /// The user it is about, besides its sender.
+    pub fn target(&self) -> Option<&UserId> {
+        match self {
+            PartyCommand::Invite { user }
+            | PartyCommand::CancelInvite { user }
+            | PartyCommand::Kick { user, .. }
+            | PartyCommand::Promote { user }
+            | PartyCommand::Block { user }
+            | PartyCommand::Unblock { user }
+            | PartyCommand::Check { user } => Some(user),
+            _ => None,
+        }
+    }
+}
+
 impl PartyRequest {
     /// Whether it is within the limits of a request.
     pub fn is_sound(&self) -> bool {

@@ -6,7 +6,10 @@ use crate::node::ChannelUpdate;
 use std::sync::Arc;
 use tavern_domain::presence::{ClientLoss, ClientState, UserUpdate, Visibility};
 use tavern_domain::{ClientId, Identity};
-use tavern_store::{PresenceKey, StoreAnswer};
+use tavern_store::{PresenceHold, PresenceKey, StoreAnswer, Versioned};
+
+/// Inbox messages of one user with their numbers.
+pub(crate) type CommittedMessages = Vec<(u64, Arc<[u8]>)>;
 
 #[derive(Debug)]
 pub(crate) enum Notice {
@@ -32,6 +35,9 @@ pub(crate) enum Notice {
     StatusUpdate { user: Arc<str>, update: UserUpdate },
     /// A user's inbox or party may have changed.
     InboxChanged { user: Arc<str> },
+    /// A commit of this shard has changed a user's party, as their sessions here know, and added these messages to their
+    /// inbox: for their sessions everywhere.
+    PartyCommitted { user: Arc<str>, messages: CommittedMessages },
     /// The visibility of a local user is known: joins that waited for it can go on.
     VisibilityLoaded { user: Arc<str> },
     /// The visibility of a local user could not be loaded: commands that wait for it are refused.
@@ -44,8 +50,8 @@ pub(crate) enum Notice {
     MemberChanged { user: Arc<str>, recorded: bool },
     /// A user connected, or connected again.
     UserConnected { user: Arc<str> },
-    /// A presence that an app or a party holds must follow its carrier.
-    HoldChanged { key: PresenceKey },
+    /// A presence that an app or a party holds must follow its carrier. The hold, if it was committed just now.
+    HoldChanged { key: PresenceKey, hold: Option<Versioned<PresenceHold>> },
     /// A client joined a channel although its session has ended meanwhile.
     ClientWithoutSession { key: PresenceKey, client: ClientId },
     /// A migration was cancelled and the session stays here: its client is announced again wherever it is present.

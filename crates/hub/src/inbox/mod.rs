@@ -62,6 +62,35 @@ impl Inbox {
         self.read_inbox(core, user);
     }
 
+    /// A commit of this shard has added messages to the inbox of a user. A session that has the message before them gets
+    /// them without a read.
+    pub(crate) fn deliver_committed(
+        &mut self,
+        core: &mut Core,
+        user: &Arc<str>,
+        messages: &[(u64, Arc<[u8]>)],
+    ) {
+        let Some((first, _)) = messages.first() else { return };
+        if self.reading.contains_key(user) {
+            return self.check(core, user);
+        }
+        let mut behind = false;
+        for id in core.users.sessions(user).to_vec() {
+            // The numbers of an inbox grow by one while it has messages: nothing is in between.
+            if core.session(id).is_none_or(|session| session.last_inbox_message + 1 != *first) {
+                behind = true;
+                continue;
+            }
+            for (number, body) in messages {
+                self.deliver(core, id, *number, json::tail(*number, body));
+                core.stats.inbox_messages_delivered.add(1);
+            }
+        }
+        if behind {
+            self.read_inbox(core, user);
+        }
+    }
+
     fn read_inbox(&mut self, core: &mut Core, user: &Arc<str>) {
         let sessions = core.users.sessions(user);
         let last = |id: &ListenerId| Some(core.listeners.get(*id)?.session()?.last_inbox_message);

@@ -2,15 +2,15 @@
 
 use super::Parties;
 use super::decision::{PartyDecision, PartyOutcome, PartyPause, reply_of};
-use crate::core::{Core, Notice, ReplyTo, Timer, refusal};
-use crate::rows::member_key;
-use crate::transaction::{Facts, TransactionEnd, TransactionProgress};
-use std::collections::BTreeSet;
+use crate::core::{CommittedMessages, Core, Notice, ReplyTo, Timer, refusal};
+use crate::rows::MembershipRow;
+use crate::transaction::{TransactionEnd, TransactionProgress};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tavern_domain::party::{PartyChanges, PartyCommand, PartyRefusal, PartyReply};
 use tavern_domain::presence::UserUpdate;
 use tavern_domain::topic::PARTIES;
-use tavern_store::{Receipt, StoreAnswer};
+use tavern_store::{Receipt, StoreAnswer, Versioned};
 
 /// How soon a command that waits for a user to come online checks again.
 const RETRY_MS: u64 = 100;
@@ -18,7 +18,8 @@ const RETRY_MS: u64 = 100;
 impl Parties {
     pub(super) fn begin(&mut self, core: &mut Core, decision: PartyDecision) {
         core.stats.party_commands.add(1);
-        let progress = self.transactions.begin(core, decision, Facts::default());
+        let facts = decision.cached_facts(core);
+        let progress = self.transactions.begin(core, decision, facts);
         self.progressed(core, progress);
     }
 
@@ -50,7 +51,8 @@ impl Parties {
         if let Some(decision) = self.transactions.get_mut(number) {
             decision.give_id(id);
         }
-        self.retry(core, number);
+        let progress = self.transactions.proceed(core, number);
+        self.progressed(core, progress);
     }
 
     /// No party id could be reserved.
@@ -73,7 +75,7 @@ impl Parties {
                 self.refuse(core, &decision, &answer);
                 if let Some(decided) = unknown {
                     // The commit may have happened all the same, and a repeated command is not announced.
-                    notify_members(core, None, &decided.changes);
+                    notify_members(core, &decided.changes);
                 }
             }
         }
@@ -109,14 +111,18 @@ impl Parties {
         decided: &PartyOutcome,
         receipt: &Receipt,
     ) {
-        let PartyOutcome { reply, changes } = decided;
+        let PartyOutcome { reply, changes, .. } = decided;
+        cache_memberships(core, decided, receipt);
         // The caller may use it as soon as they have the reply.
         for (id, user) in &changes.left {
-            self.has_become(core, user, *id, None);
+            let left = changes.parties.iter().find(|(party, _)| party == id);
+            let version = left.and_then(|(_, party)| party.as_ref()).map_or(u64::MAX, |party| party.version);
+            self.has_become(core, user, (*id, version), None);
         }
         for (id, party) in &changes.parties {
-            for member in party.iter().flat_map(|party| &party.members) {
-                self.has_become(core, &member.user, *id, party.as_ref());
+            let Some(party) = party else { continue };
+            for member in &party.members {
+                self.has_become(core, &member.user, (*id, party.version), Some(party));
             }
         }
         self.reply(core, decision, reply);
@@ -129,11 +135,13 @@ impl Parties {
                 core.agenda.set(due, Timer::PartyDue(*id));
             }
         }
-        for (id, user) in changes.entered.iter().chain(&changes.left) {
-            core.notify(Notice::HoldChanged { key: member_key(*id, user) });
+        for (at, hold) in &decided.holds {
+            let (key, version) = (hold.key.clone(), receipt.put.get(*at).copied());
+            let hold = version.map(|version| Versioned { version, row: hold.clone() });
+            core.notify(Notice::HoldChanged { key, hold });
         }
         let actor = decision.call.user.clone();
-        notify_members(core, actor.clone(), changes);
+        announce(core, actor.clone(), decided, receipt);
         // An app may act for a user who is offline: their party must notice.
         if let Some(actor) = actor.filter(|_| matches!(decision.claim, Some(ReplyTo::Service(_)))) {
             self.check_membership(core, &actor, false);
@@ -141,15 +149,49 @@ impl Parties {
     }
 }
 
+/// The sessions of all members and former members here know their party; they get their messages. Those elsewhere read both.
+fn announce(core: &mut Core, actor: Option<Arc<str>>, decided: &PartyOutcome, receipt: &Receipt) {
+    let mut messages: BTreeMap<Arc<str>, CommittedMessages> = BTreeMap::new();
+    for ((user, body), number) in decided.messages.iter().zip(&receipt.inbox_numbers) {
+        messages.entry(user.clone()).or_default().push((*number, body.clone()));
+    }
+    for user in concerned(actor, &decided.changes) {
+        let messages = messages.remove(&user).unwrap_or_default();
+        core.notify(Notice::PartyCommitted { user, messages });
+    }
+}
+
 /// Has the sessions of all members and former members read their inbox and party.
-fn notify_members(core: &mut Core, actor: Option<Arc<str>>, changes: &PartyChanges) {
+fn notify_members(core: &mut Core, changes: &PartyChanges) {
+    for user in concerned(None, changes) {
+        core.notify(Notice::StatusUpdate { user, update: UserUpdate::Inbox });
+    }
+}
+
+/// The memberships of local users as they are now: the next command of theirs need not read them.
+fn cache_memberships(core: &mut Core, decided: &PartyOutcome, receipt: &Receipt) {
+    for (user, _) in decided.changes.memberships.iter().filter(|(_, membership)| membership.is_empty()) {
+        if core.users.contains(user) {
+            core.documents.insert(MembershipRow::key(user), None);
+        }
+    }
+    for (at, document) in &decided.memberships {
+        if core.users.contains(document.key.name())
+            && let Some(version) = receipt.put.get(*at)
+        {
+            let row = Versioned { version: *version, row: document.body.clone() };
+            core.documents.insert(document.key.clone(), Some(row));
+        }
+    }
+}
+
+/// Everyone whose inbox or party a command has changed, and who sent it.
+fn concerned(actor: Option<Arc<str>>, changes: &PartyChanges) -> BTreeSet<Arc<str>> {
     let mut concerned: BTreeSet<Arc<str>> = changes.events.iter().map(|event| event.to.clone()).collect();
     concerned.extend(actor);
     // Members who were away for too long get no message, and their sessions may come back.
     concerned.extend(changes.left.iter().map(|(_, user)| user.clone()));
     let parties = changes.parties.iter().filter_map(|(_, party)| party.as_ref());
     concerned.extend(parties.flat_map(|party| &party.members).map(|member| member.user.clone()));
-    for user in concerned {
-        core.notify(Notice::StatusUpdate { user, update: UserUpdate::Inbox });
-    }
+    concerned
 }

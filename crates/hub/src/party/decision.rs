@@ -51,6 +51,29 @@ pub(super) enum PartyPause {
 pub(super) struct PartyOutcome {
     pub reply: PartyReply,
     pub changes: PartyChanges,
+    /// The messages that the commit adds to inboxes, in its order.
+    pub messages: Vec<(Arc<str>, Arc<[u8]>)>,
+    /// The memberships and holds among the rows that it puts, each with its place there.
+    pub memberships: Vec<(usize, Document)>,
+    pub holds: Vec<(usize, PresenceHold)>,
+}
+
+impl PartyOutcome {
+    fn of(reply: PartyReply, changes: PartyChanges, commit: &Commit) -> PartyOutcome {
+        let messages =
+            commit.inbox_messages.iter().map(|message| (message.user.clone(), message.body.clone()));
+        let (mut memberships, mut holds) = (Vec::new(), Vec::new());
+        for (at, row) in commit.puts.iter().enumerate() {
+            match row {
+                Row::Document(document) if document.key.kind() == record::MEMBERSHIP => {
+                    memberships.push((at, document.clone()));
+                }
+                Row::Hold(hold) => holds.push((at, hold.clone())),
+                _ => {}
+            }
+        }
+        PartyOutcome { reply, changes, messages: messages.collect(), memberships, holds }
+    }
 }
 
 impl PartyDecision {
@@ -64,6 +87,23 @@ impl PartyDecision {
             retries: 0,
             waits_for: None,
         }
+    }
+
+    /// The cached memberships that the command needs, unless it usually changes nothing.
+    pub fn cached_facts(&self, core: &Core) -> Facts {
+        let Some(user) = self.call.user.as_ref().filter(|_| self.call.command != PartyCommand::Get) else {
+            return Facts::default();
+        };
+        let cached = |user: &Arc<str>| {
+            let key = MembershipRow::key(user);
+            let found = core.documents.get(&key)?.as_ref();
+            let document = |body: &Arc<[u8]>| Document { key: key.clone(), body: body.clone() };
+            let found = found.map(|found| Versioned { version: found.version, row: document(&found.row) });
+            Some((key, found))
+        };
+        Facts::cached(
+            [Some(user), self.call.command.target()].into_iter().flatten().filter_map(cached).collect(),
+        )
     }
 
     /// A command of the server itself.
@@ -212,6 +252,10 @@ impl Decision for PartyDecision {
         }
         self.waits_for = None;
         match party::run(core.now, &core.node.settings.parties.rules, &self.loaded, &self.call) {
+            PartyResult::Need(needs) if needs.iter().any(|need| is_known(need, facts)) => {
+                self.asked = needs.into_iter().filter(|need| is_known(need, facts)).collect();
+                self.decide(core, facts)
+            }
             PartyResult::Need(needs) => {
                 let rows = PartyDecision::rows_of(&needs, facts);
                 self.asked = needs;
@@ -221,18 +265,27 @@ impl Decision for PartyDecision {
                 }
                 DecisionStep::Need(rows)
             }
-            PartyResult::Answered { reply, .. } if self.waits_for_user(&reply) => {
+            PartyResult::Answered { reply, .. } if !facts.are_assumed() && self.waits_for_user(&reply) => {
                 self.waits_for = Some(PartyPause::User);
                 DecisionStep::Pause
             }
             PartyResult::Answered { reply, changes } if changes.is_empty() && self.deadline.is_none() => {
-                DecisionStep::Done(PartyOutcome { reply, changes })
+                DecisionStep::Done(PartyOutcome::of(reply, changes, &Commit::default()))
             }
-            PartyResult::Answered { reply, changes } => DecisionStep::Commit {
-                commit: self.commit_of(core, &changes),
-                outcome: PartyOutcome { reply, changes },
-            },
+            PartyResult::Answered { reply, changes } => {
+                let commit = self.commit_of(core, &changes);
+                let outcome = PartyOutcome::of(reply, changes, &commit);
+                DecisionStep::Commit { commit, outcome }
+            }
         }
+    }
+}
+
+/// Whether a row that the rules ask for is known from the cache.
+fn is_known(need: &PartyNeed, facts: &Facts) -> bool {
+    match need {
+        PartyNeed::Membership(user) => facts.document(&MembershipRow::key(user)).is_some(),
+        PartyNeed::Party(_) | PartyNeed::Presence(_) | PartyNeed::Id => false,
     }
 }
 

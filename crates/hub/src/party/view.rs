@@ -18,6 +18,8 @@ use tavern_wire::error::Refusal;
 use tavern_wire::json::party as json;
 use tavern_wire::record::{self, read_party};
 
+/// How often a read is repeated because the party has changed elsewhere meanwhile: a party may change all the time.
+const REPEATS: u8 = 3;
 /// How often a party is looked up that a membership names and that does not exist: it ends at the same moment.
 const TRIES: u8 = 3;
 
@@ -31,8 +33,10 @@ struct PartyView {
     reading: bool,
     /// It has changed since the read began: it is read again.
     changed: bool,
-    /// The read in progress is older than a commit of this shard.
+    /// The read in progress is older than a commit of this shard, or may be older than one elsewhere.
     outdated: bool,
+    /// How often a read was repeated because of commits elsewhere.
+    repeated: u8,
     check: OwnCheck,
     /// Refusals that wait for a snapshot, each with the read that is recent enough.
     refusals: Vec<(u64, ReplyTo, Refusal)>,
@@ -50,6 +54,8 @@ enum OwnCheck {
 
 struct EncodedParty {
     id: Option<u64>,
+    /// The last party that was known of, and its version: also the one that the user has left.
+    seen: (u64, u64),
     /// The snapshot as JSON, or `null`.
     text: Box<str>,
 }
@@ -107,8 +113,16 @@ impl Parties {
 
     /// A user's party may have changed, or the user has connected.
     pub(crate) fn party_changed(&mut self, core: &mut Core, user: &Arc<str>) {
-        if !core.users.sessions(user).is_empty() {
-            self.fresh_read(core, user);
+        if core.users.sessions(user).is_empty() {
+            return;
+        }
+        self.fresh_read(core, user);
+        if let Some(view) = self.views.users.get_mut(user)
+            && view.changed
+            && view.repeated < REPEATS
+        {
+            // The command that changed it may be answered already: the read in progress may be older.
+            (view.outdated, view.repeated) = (true, view.repeated + 1);
         }
     }
 
@@ -186,13 +200,15 @@ impl Parties {
             self.fresh_read(core, user);
             return;
         }
+        view.repeated = 0;
         let party = party.filter(|party| party.member(user).is_some());
         let away = party.as_ref().and_then(|party| party.member(user)).is_some_and(|own| own.away.is_some());
         let mut text = Vec::new();
         json::snapshot(&mut text, party.as_ref());
         let text = String::from_utf8(text).unwrap_or_default().into_boxed_str();
+        let seen = party.as_ref().map_or((0, 0), |party| (party.id, party.version));
         let id = party.map(|party| party.id);
-        view.party = Some(EncodedParty { id, text: text.clone() });
+        view.party = Some(EncodedParty { id, seen, text: text.clone() });
         let (begun, changed) = (view.begun, view.changed);
         let checks = away && local && view.check == OwnCheck::None;
         match checks {
@@ -238,19 +254,37 @@ impl Parties {
         }
     }
 
-    /// A commit of this shard has changed a user's party: their sessions here get the change before it is read.
-    pub(super) fn has_become(&mut self, core: &mut Core, user: &Arc<str>, id: u64, party: Option<&Party>) {
+    /// A commit of this shard has changed a user's party, which has this id and version now: what is known of it here changes
+    /// without a read. None: they have left it.
+    pub(super) fn has_become(
+        &mut self,
+        core: &mut Core,
+        user: &Arc<str>,
+        (id, version): (u64, u64),
+        party: Option<&Party>,
+    ) {
         let Some(view) = self.views.users.get_mut(user) else { return };
         view.outdated |= view.reading;
         // A user who left one party may be in another by now.
         let known = view.party.as_mut().filter(|known| party.is_some() || known.id == Some(id));
-        let Some(known) = known else { return };
+        // The answers to two commits may arrive in the other order.
+        let Some(known) = known.filter(|known| known.seen.0 != id || known.seen.1 < version) else { return };
+        if known.id.is_some_and(|other| other != id) {
+            // It is not known which of the two is the later one.
+            self.fresh_read(core, user);
+            return;
+        }
         let mut text = Vec::new();
         json::snapshot(&mut text, party);
         known.text = String::from_utf8(text).unwrap_or_default().into_boxed_str();
-        known.id = party.map(|party| party.id);
+        (known.id, known.seen) = (party.map(|party| party.id), (id, version));
         let id = known.id;
+        let away = party.and_then(|party| party.member(user)).is_some_and(|own| own.away.is_some());
         self.subscribe_to_party(core, user, id);
+        if away {
+            // If they have a session here, the party must check them.
+            self.party_changed(core, user);
+        }
     }
 
     /// Subscribes a user's sessions to the channel of their party, and to no other party's.

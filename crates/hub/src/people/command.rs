@@ -19,9 +19,8 @@ use tavern_store::{Follow, Found, Read, StoreAnswer, Ticket, Work};
 use tavern_wire::error::Code;
 use tavern_wire::json::{PageRequest, status as json};
 
-/// Users in one reply to `following` and `followers`, unless the command asks for fewer, and at most.
+/// Users in one reply to `following` and `followers`, unless the command names a limit.
 const LIST_USERS: u64 = 100;
-const LIST_USERS_MAX: u64 = 1000;
 /// Users that one `status` may ask for.
 const STATUS_USERS: usize = 100;
 
@@ -106,7 +105,7 @@ impl PeopleCommands {
     ) -> CommandResult<()> {
         let user = named_user(core, id)?;
         let after = part.after.as_deref().map(Arc::from);
-        let limit = part.limit.unwrap_or(LIST_USERS).clamp(1, LIST_USERS_MAX) as u32;
+        let limit = part.limit.unwrap_or(LIST_USERS) as u32;
         let (request, read) = match followers {
             true => (PeopleRequest::Followers, Read::Followers { user, after, limit }),
             false => (PeopleRequest::Following, Read::Following { user, after, limit }),

@@ -113,6 +113,12 @@ impl People {
 
     /// Publishes an update about a user, committed on this shard: once, however many followers there are.
     pub fn publish(&mut self, core: &mut Core, user: &Arc<str>, update: UserUpdate) {
+        let update = self.publish_elsewhere(core, user, update);
+        self.apply_update(core, &update);
+    }
+
+    /// The same for an update that is applied here already.
+    pub fn publish_elsewhere(&mut self, core: &mut Core, user: &Arc<str>, update: UserUpdate) -> UserNotice {
         self.services.status_changed(core, user, &update);
         let update = UserNotice { user: user.clone(), update: Arc::new(update) };
         core.stats.user_updates.add(1);
@@ -120,7 +126,7 @@ impl People {
         let entry = core.node.registry.find(Namespace::People, user.as_bytes());
         let others = entry.map_or(0, |entry| entry.mask()) & !(1u64 << core.index);
         core.effects.user_updates.extend(shards_of(others).map(|shard| (shard, update.clone())));
-        self.apply_update(core, &update);
+        update
     }
 
     /// An update about a user, from this shard, another one, or another node.

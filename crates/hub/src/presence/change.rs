@@ -6,7 +6,7 @@ use crate::rows::MembershipRow;
 use std::sync::Arc;
 use tavern_domain::ClientId;
 use tavern_domain::presence::{AttendanceInput, OfflineReason, Visibility};
-use tavern_store::PresenceKey;
+use tavern_store::{PresenceHold, PresenceKey, Versioned};
 
 /// The action on a user in a channel.
 #[derive(Clone, Debug)]
@@ -43,6 +43,8 @@ pub(crate) struct PresenceChange {
     pub unknown: bool,
     /// The user's membership as it was cached when the change began. May be stale.
     pub cached_membership: Option<MembershipRow>,
+    /// The hold that it must follow, if it was committed just now.
+    pub committed_hold: Option<Versioned<PresenceHold>>,
 }
 
 impl PresenceChange {
@@ -59,6 +61,7 @@ impl PresenceChange {
             reads_first: false,
             unknown: false,
             cached_membership: None,
+            committed_hold: None,
         }
     }
 

@@ -53,7 +53,10 @@ pub(super) fn decide_held(
     };
     let unchanged = || DecisionStep::Done(PresenceOutcome::Unchanged { version: 0, wakes: true });
     let hold = match facts.hold(&change.key) {
-        None => return DecisionStep::Need(vec![Need::Hold(change.key.clone())]),
+        None => {
+            let needs = vec![Need::Hold(change.key.clone()), Need::Person(change.key.user.clone())];
+            return DecisionStep::Need(needs);
+        }
         Some(None) => return unchanged(),
         Some(Some(hold)) => hold,
     };

@@ -59,7 +59,7 @@ pub(super) struct RoomLoad {
     claims: Vec<ReplyTo>,
 }
 
-/// Users in one answer to `who`, unless it asks for fewer.
+/// Users in one answer to `who`, unless it names a limit.
 const WHO_USERS: u64 = 100;
 /// One page of a channel's members.
 const PAGE: u32 = 1000;
@@ -307,7 +307,7 @@ impl Rooms {
         viewer: Option<Arc<str>>,
         claim: ReplyTo,
     ) {
-        let limit = who.limit.unwrap_or(WHO_USERS).clamp(1, u64::from(PAGE)) as u32;
+        let limit = who.limit.unwrap_or(WHO_USERS) as u32;
         let read = Read::Roster {
             channel: channel.into(),
             after: who.after.as_deref().map(Arc::from),

@@ -15,7 +15,7 @@ use tavern_domain::presence::{
     AttendanceInput, ClientLoss, ClientState, NodeEpoch, OfflineReason, Visibility,
 };
 use tavern_domain::{ClientId, Identity, Time};
-use tavern_store::{Deadline, PresenceKey, PresenceRow, StoreAnswer};
+use tavern_store::{Deadline, PresenceHold, PresenceKey, PresenceRow, StoreAnswer, Versioned};
 
 impl Presence {
     /// Joins a channel, or sets another state there. The claim gets the reply once it is committed.
@@ -213,9 +213,14 @@ impl Presence {
     }
 
     /// Makes a held presence follow its carrier.
-    pub(crate) fn sync_held(&mut self, core: &mut Core, key: PresenceKey) {
+    pub(crate) fn sync_held(
+        &mut self,
+        core: &mut Core,
+        key: PresenceKey,
+        committed_hold: Option<Versioned<PresenceHold>>,
+    ) {
         let change = sync_held(core, key, Vec::new());
-        self.changes.begin(core, change);
+        self.changes.begin(core, PresenceChange { committed_hold, ..change });
     }
 
     /// An app removes a user from a channel.
@@ -228,7 +233,7 @@ impl Presence {
     pub(crate) fn is_due(&mut self, core: &mut Core, deadline: &Deadline) {
         let Some(key) = rows::presence_of(deadline) else { return };
         match &*deadline.kind == HOLD {
-            true => self.sync_held(core, key),
+            true => self.sync_held(core, key, None),
             false => self.end_grace(core, key),
         }
     }

@@ -24,6 +24,7 @@ use crate::presence::Presence;
 use crate::rows;
 use crate::topics::{TopicCaller, TopicCommand, TopicEffects, Topics};
 use std::sync::Arc;
+use tavern_domain::presence::UserUpdate;
 use tavern_domain::{Identity, SessionKey, Time};
 use tavern_store::{Deadline, StoreAnswer, Ticket};
 use tavern_wire::bus::migration::MigrationRequest;
@@ -196,6 +197,10 @@ impl Shard {
                 self.inbox.check(core, &user);
                 self.party.party_changed(core, &user);
             }
+            Notice::PartyCommitted { user, messages } => {
+                self.people.publish_elsewhere(core, &user, UserUpdate::Inbox);
+                self.inbox.deliver_committed(core, &user, &messages);
+            }
             Notice::VisibilityLoaded { user } => self.presence.visibility_loaded(core, &user),
             Notice::VisibilityFailed { user, answer } => {
                 self.presence.visibility_failed(core, &user, &answer);
@@ -210,7 +215,7 @@ impl Shard {
                 self.party.check_membership(core, &user, recorded);
             }
             Notice::UserConnected { user } => self.party.user_connected(core, &user),
-            Notice::HoldChanged { key } => self.presence.sync_held(core, key),
+            Notice::HoldChanged { key, hold } => self.presence.sync_held(core, key, hold),
             Notice::ClientWithoutSession { key, client } => {
                 if !self.migration.has_departed(client) {
                     self.presence.lose_client(core, key, client);
@@ -266,7 +271,7 @@ impl Shard {
         let core = &mut self.core;
         match timer {
             Timer::GraceEnds(key) => self.presence.end_grace(core, key),
-            Timer::HoldEnds(key) => self.presence.sync_held(core, key),
+            Timer::HoldEnds(key) => self.presence.sync_held(core, key, None),
             Timer::PresenceTick(channel) => self.presence.rooms().tick(core, &channel),
             Timer::ChannelCheck(channel) => self.presence.rooms().check_channel(core, &channel),
             Timer::RetryPresence => self.presence.retry(core),

@@ -45,12 +45,30 @@ pub(crate) struct Facts {
     pages: Vec<(Read, Found)>,
     /// The row whose version made the last commit fail, and that version.
     conflict: Option<(RowKey, u64)>,
+    /// Some documents come from a cache and may be stale.
+    assumed: bool,
 }
 
 impl Facts {
     /// A presence that is known without reading it. If it is stale, the commit conflicts and it is read.
     pub fn assuming(key: PresenceKey, known: Option<Versioned<PresenceRow>>) -> Facts {
         Facts { presences: vec![(key, known)], ..Facts::default() }
+    }
+
+    /// A hold that is known without reading it, in the same way.
+    pub fn assuming_hold(hold: Versioned<PresenceHold>) -> Facts {
+        Facts { holds: vec![(hold.row.key.clone(), Some(hold))], ..Facts::default() }
+    }
+
+    /// Documents from a cache. If one is stale, the commit conflicts and all are loaded; a decision that does not commit is
+    /// decided again on loaded rows.
+    pub fn cached(documents: Vec<(DocumentKey, Option<Versioned<Document>>)>) -> Facts {
+        Facts { assumed: !documents.is_empty(), documents, ..Facts::default() }
+    }
+
+    /// Whether some rows may be stale.
+    pub fn are_assumed(&self) -> bool {
+        self.assumed
     }
 
     /// Only the conflict that made the last commit fail is kept: everything is loaded again.

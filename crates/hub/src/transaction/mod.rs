@@ -35,7 +35,8 @@ pub(crate) enum DecisionStep<T> {
     Again,
     /// It cannot be decided: a loaded row cannot be used.
     Fail(StoreAnswer),
-    /// Something that is not in the store is missing. The feature resumes the transaction, which loads everything again.
+    /// Something that is not in the store is missing. The feature gives it and lets the transaction proceed, or resumes it
+    /// later, on rows that are loaded again.
     Pause,
 }
 
@@ -104,6 +105,11 @@ impl<D: Decision> Transactions<D> {
         self.running.get_mut(&number).map(|running| &mut running.decision)
     }
 
+    /// Runs a paused transaction again, on what was loaded: it has got what it waited for.
+    pub fn proceed(&mut self, core: &mut Core, number: u64) -> TransactionProgress<D> {
+        self.run(core, number)
+    }
+
     /// Runs a paused transaction again, from what is in the store now.
     pub fn resume(&mut self, core: &mut Core, number: u64) -> TransactionProgress<D> {
         let Some(running) = self.running.get_mut(&number) else { return TransactionProgress::Waits };
@@ -136,7 +142,12 @@ impl<D: Decision> Transactions<D> {
 
     fn run(&mut self, core: &mut Core, number: u64) -> TransactionProgress<D> {
         let Some(running) = self.running.get_mut(&number) else { return TransactionProgress::Waits };
-        let step = running.decision.decide(core, &running.facts);
+        let mut step = running.decision.decide(core, &running.facts);
+        if running.facts.are_assumed() && matches!(step, DecisionStep::Done(_) | DecisionStep::Fail(_)) {
+            // Only a commit detects that an assumed row is stale: what ends without one is decided on loaded rows.
+            running.facts = Facts::default();
+            step = running.decision.decide(core, &running.facts);
+        }
         running.facts.forget_pages();
         match step {
             DecisionStep::Need(needs) => {

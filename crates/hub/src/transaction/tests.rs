@@ -236,3 +236,57 @@ fn what_does_not_fit_together_is_loaded_anew_until_it_gives_up() {
     let tries = u32::from(TRIES);
     assert_eq!(run_clocks(tries + 1), (tries + 1, None));
 }
+
+/// Answers from what is stored, without a commit.
+struct Answer;
+
+impl Decision for Answer {
+    type Outcome = u64;
+
+    fn decide(&mut self, _: &Core, facts: &Facts) -> DecisionStep<u64> {
+        match facts.document(&key("a")) {
+            None => DecisionStep::Need(vec![Need::Document(key("a"))]),
+            Some(found) => DecisionStep::Done(found.map_or(0, |found| found.version)),
+        }
+    }
+}
+
+fn cached(version: u64) -> Facts {
+    let row = Document { key: key("a"), body: Arc::from(*b"{}") };
+    Facts::cached(vec![(key("a"), Some(Versioned { version, row }))])
+}
+
+#[test]
+fn cached_row_is_expected_by_the_commit_and_not_read() {
+    let mut fixture = Fixture::begin(&[], false);
+    fixture.work();
+    let decision = Count { keys: vec![key("a")], decided: 0, pauses: false };
+    fixture.transactions.begin(&mut fixture.core, decision, cached(7));
+    let work = fixture.work();
+    let [(ticket, Work::Commit(commit))] = &work[..] else { panic!("it commits at once: {work:?}") };
+    assert_eq!(commit.expects, [Expect { key: RowKey::Document(key("a")), version: 7 }]);
+    let conflict = conflict(RowKey::Document(key("a")));
+    let Fixture { core, transactions } = &mut fixture;
+    assert!(matches!(transactions.answered(core, *ticket, conflict), TransactionProgress::Waits));
+    assert!(matches!(fixture.work()[..], [(_, Work::Read(_))]), "a stale one is read");
+}
+
+#[test]
+fn decision_without_a_commit_does_not_rely_on_a_cached_row() {
+    let mut fixture = Fixture::begin(&[], false);
+    fixture.work();
+    let mut answers = Transactions::new(Feature::Party);
+    assert!(matches!(answers.begin(&mut fixture.core, Answer, cached(7)), TransactionProgress::Waits));
+    let work = fixture.work();
+    assert!(matches!(work[..], [(_, Work::Read(_))]));
+    let ended = answers.answered(&mut fixture.core, work[0].0, row("a", 8));
+    assert!(matches!(ended, TransactionProgress::Ended(_, TransactionEnd::Done(8))));
+}
+
+#[test]
+fn transaction_that_proceeds_keeps_what_was_loaded() {
+    let mut fixture = Fixture::begin(&["a"], true);
+    let TransactionProgress::Paused(number) = fixture.answer(row("a", 7)) else { panic!("it pauses") };
+    fixture.transactions.proceed(&mut fixture.core, number);
+    assert!(matches!(fixture.work()[..], [(_, Work::Commit(_))]));
+}

@@ -26,6 +26,8 @@ pub struct SimAdoption {
     stage: AdoptionStage,
     /// The first check is done: the process is ready.
     looked: bool,
+    /// Another node left sessions while a check was in progress: there is another check after it.
+    again: bool,
     /// The next check.
     due: Option<Time>,
     tickets: u64,
@@ -44,11 +46,13 @@ enum AdoptionStage {
 }
 
 impl SimAdoption {
-    /// Begins a check, unless one is in progress.
+    /// Begins a check, now or after the one in progress.
     pub fn begin(&mut self, port: &mut Port) {
         if self.is_idle() {
             self.stage = AdoptionStage::AskingTime;
             port.submit(Asker::Adoption, LOOK, Work::Read(Read::Time));
+        } else {
+            self.again = true;
         }
     }
 
@@ -131,7 +135,8 @@ pub(super) fn end_look(cluster: &mut Cluster, at: usize) {
         return;
     }
     running.adoption.stage = AdoptionStage::Idle;
-    running.adoption.due = Some(now + heartbeat_ms);
+    let again = std::mem::take(&mut running.adoption.again);
+    running.adoption.due = Some(if again { now } else { now + heartbeat_ms });
     running.adoption.looked = true;
     running.ready = true;
 }

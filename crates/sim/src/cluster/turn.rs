@@ -150,7 +150,8 @@ impl Cluster {
     }
 }
 
-/// Delivers the messages of other shards that have arrived.
+/// Delivers the messages of other shards that have arrived. A shard has one queue: what the store or the bus puts into it
+/// later does not overtake them, while commands and timers may.
 fn deliver_mail(running: &mut Running, to: usize, now: Time, local: Time) {
     while let Some((due, _)) = running.mail[to].front()
         && *due <= now
@@ -202,6 +203,7 @@ fn take_answers(cluster: &mut Cluster, at: usize) {
         let Some(running) = cluster.nodes[at].running() else { return };
         match asker {
             Asker::Shard(shard) => {
+                deliver_mail(running, shard, Time::NEVER, local);
                 running.shards[shard].handle(local, ShardEvent::Answer(ticket, answer));
             }
             Asker::Liveness => running.liveness.answered(now, ticket, answer),
@@ -219,7 +221,11 @@ fn take_answers(cluster: &mut Cluster, at: usize) {
 fn take_messages(cluster: &mut Cluster, at: usize) {
     let local = cluster.nodes[at].local(cluster.now);
     let Some(running) = cluster.nodes[at].running() else { return };
-    for arrived in running.port.take_messages() {
+    let arrived = running.port.take_messages();
+    if !arrived.is_empty() {
+        (0..running.shards.len()).for_each(|shard| deliver_mail(running, shard, Time::NEVER, local));
+    }
+    for arrived in arrived {
         let Some(running) = cluster.nodes[at].running() else { return };
         match arrived {
             Arrived::Message(message) => hear(cluster, at, local, message),

@@ -7,6 +7,7 @@ use super::scan::{find_id, is_id};
 use crate::error::Refusal;
 use serde::Deserialize;
 use std::borrow::Cow;
+use tavern_domain::limits::PAGE_ENTRIES;
 use tavern_domain::presence::Visibility;
 
 /// Bytes of a request id, which is echoed in every reply: enough for a counter or a UUID.
@@ -323,7 +324,7 @@ fn read_op<'a>(fields: &RequestFields<'a>) -> Result<Op<'a>, Refusal> {
             channel: need("channel", text("channel", fields.channel)?)?,
             counts_only: boolean("counts_only", fields.counts_only)?.unwrap_or(false),
             after: text("after", fields.after)?,
-            limit: number("limit", fields.limit)?,
+            limit: read_limit(fields)?,
         }),
         "follow" => Op::Follow { user: need("user", text("user", fields.user)?)? },
         "unfollow" => Op::Unfollow { user: need("user", text("user", fields.user)?)? },
@@ -364,7 +365,17 @@ fn read_party(command: &str, fields: &RequestFields<'_>) -> Result<party::PartyO
 }
 
 fn read_part<'a>(fields: &RequestFields<'a>) -> Result<PageRequest<'a>, Refusal> {
-    Ok(PageRequest { after: text("after", fields.after)?, limit: number("limit", fields.limit)? })
+    Ok(PageRequest { after: text("after", fields.after)?, limit: read_limit(fields)? })
+}
+
+/// How many entries of a list are wanted.
+fn read_limit(fields: &RequestFields<'_>) -> Result<Option<u64>, Refusal> {
+    match number("limit", fields.limit)? {
+        Some(limit) if !(1..=PAGE_ENTRIES).contains(&limit) => {
+            Err(refuse(format!("the field `limit` must be an integer from 1 to {PAGE_ENTRIES}, not {limit}")))
+        }
+        limit => Ok(limit),
+    }
 }
 
 /// Parses a visibility.

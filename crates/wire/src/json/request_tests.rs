@@ -90,6 +90,21 @@ fn every_op_is_parsed() {
 }
 
 #[test]
+fn limit_of_a_list_is_within_its_bounds() {
+    for op in [r#""op":"who","channel":"game#A""#, r#""op":"following""#, r#""op":"followers""#] {
+        let refusal = |limit: &str| {
+            let frame = format!(r#"{{{op},"limit":{limit}}}"#);
+            parse_request(frame.as_bytes()).err().map(|bad| bad.refusal.message.into_owned())
+        };
+        assert_eq!((refusal("1"), refusal("1000")), (None, None), "{op}");
+        for limit in ["0", "1001"] {
+            let expected = format!("the field `limit` must be an integer from 1 to 1000, not {limit}");
+            assert_eq!(refusal(limit), Some(expected), "{op}");
+        }
+    }
+}
+
+#[test]
 fn each_listed_op_is_known() {
     for op in OPS {
         if let Err(bad) = parse_request(format!(r#"{{"op":"{op}"}}"#).as_bytes()) {

@@ -8,8 +8,9 @@ use crate::workload::view::View;
 use serde_json::Value;
 use tavern_domain::Time;
 
-/// How long ago the last fault must be before a session must be found: earlier work may still be in progress.
-const CALM_MS: u64 = 15_000;
+/// How long ago the last fault must be before a session must be found and a command must work: a store that did not answer
+/// answers late.
+const CALM_MS: u64 = 25_000;
 /// The shortest life of a session without a connection.
 const SESSION_MS: u64 = 60_000;
 
