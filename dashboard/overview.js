@@ -55,10 +55,11 @@ export function overview(visit) {
   });
 }
 
-function state({ store_up: store, bus_up: bus, stopping, mode }) {
+function state({ store_up: store, bus_up: bus, clock, stopping, mode }) {
   return [
     badge(store ? 'store ok' : 'store does not answer', store ? 'good' : 'bad'),
     badge(bus ? 'bus ok' : 'bus does not answer', bus ? 'good' : 'bad'),
+    clock.warning && h('span', { title: clock.warning }, badge('clock jumped', 'warn')),
     mode === 'dev' && badge('dev mode', 'plain'),
     stopping && badge('stopping', 'warn'),
   ];

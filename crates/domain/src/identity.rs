@@ -13,7 +13,7 @@ pub struct Identity {
     pub name: Option<Arc<str>>,
     /// What the token grants; the configured defaults per kind are added.
     pub rights: Arc<Rights>,
-    /// The session ends then, unless a fresh token comes first.
+    /// The session ends then, unless a fresh token comes first. In node time; `NEVER`: no token.
     pub expires: Time,
     /// API keys and dev mode have no rate limit.
     pub unlimited: bool,
@@ -21,6 +21,19 @@ pub struct Identity {
     pub scopes: Scopes,
     /// The id of the API key: the owner of what is created with it.
     pub key: Option<Arc<str>>,
+}
+
+impl Identity {
+    /// It was proved by a token of a user or by an API key: whoever acts for it must prove it again. Anonymous users and
+    /// names of dev mode prove nothing.
+    pub fn is_proved(&self) -> bool {
+        self.key.is_some() || (self.user.is_some() && self.expires != Time::NEVER)
+    }
+
+    /// Whether both are the same user, or the same API key.
+    pub fn is_same_caller(&self, other: &Identity) -> bool {
+        self.user == other.user && self.key == other.key
+    }
 }
 
 /// What an API key is for.

@@ -6,6 +6,7 @@
 extern crate alloc;
 
 pub mod channel;
+pub mod clock;
 pub mod delivery;
 pub mod id;
 pub mod identity;

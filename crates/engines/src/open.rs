@@ -16,7 +16,7 @@ const REDIS: [&str; 6] =
     ["redis", "rediss", "redis-sentinel", "rediss-sentinel", "redis-cluster", "rediss-cluster"];
 
 /// `memory:` stores rows as long as the process lives; `sqlite:FOLDER` in that folder; `postgres://…` in a database and
-/// `redis://…` on a Redis server, whose clock is then the store's.
+/// `redis://…` on a Redis server, whose clock is then the store's, up to `Clock::latest`.
 pub fn open(
     url: &str,
     clock: Arc<dyn Clock>,
@@ -28,10 +28,10 @@ pub fn open(
             Ok(Arc::new(SqliteStore::open(Path::new(folder), clock, receiver)?))
         }
         Some(("postgres" | "postgresql", rest)) if rest.starts_with("//") => {
-            Ok(Arc::new(crate::postgres::PostgresStore::open(url, receiver)?))
+            Ok(Arc::new(crate::postgres::PostgresStore::open(url, clock, receiver)?))
         }
         Some((scheme, rest)) if REDIS.contains(&scheme) && rest.starts_with("//") => {
-            Ok(Arc::new(crate::redis::RedisStore::open(url, receiver)?))
+            Ok(Arc::new(crate::redis::RedisStore::open(url, clock, receiver)?))
         }
         _ => Err(StoreError::Address { kind: kind(url) }),
     }

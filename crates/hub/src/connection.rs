@@ -30,6 +30,8 @@ pub enum CloseReason {
     Bye,
     /// The token expired; a fresh one is needed.
     TokenExpired,
+    /// The API key was revoked.
+    KeyRevoked,
     /// No hello arrived in time, or the token was refused.
     Unauthenticated,
     /// Too many refused commands in a row.
@@ -50,6 +52,7 @@ impl CloseReason {
             CloseReason::Bye => 1000,
             CloseReason::Superseded => 4000,
             CloseReason::TokenExpired => 4001,
+            CloseReason::KeyRevoked => 4004,
             CloseReason::Unauthenticated => 4002,
             CloseReason::Abuse => 4003,
             CloseReason::SlowReader => 4500,
@@ -64,6 +67,7 @@ impl CloseReason {
             CloseReason::Superseded => "superseded",
             CloseReason::Bye => "bye",
             CloseReason::TokenExpired => "token expired",
+            CloseReason::KeyRevoked => "API key was revoked",
             CloseReason::Unauthenticated => "unauthenticated",
             CloseReason::Abuse => "too many refused commands",
             CloseReason::SlowReader => "slow reader",

@@ -1,131 +1,307 @@
 //! The node's clock. The store timestamps facts, so a node that decides when a grace period is over must use the store's
-//! time. Between two answers of the store the monotonic clock of the machine is used.
-//! Must hold: the clock does not stop and does not jump when the wall clock of the machine is set back.
+//! time. Between two answers of the store the monotonic clock of the machine is used (`CLOCK_BOOTTIME`, which counts
+//! suspended time). The rules are in `tavern_domain::clock`.
+//! Must hold: a wall clock that jumps does not move node time until the jump is confirmed.
 
-use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use crate::metrics::{MetricKind, MetricSource, Series};
+use crate::store_client::{StoreClient, StoreClientError};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 use tavern_domain::Time;
-use tavern_store::Clock;
+use tavern_domain::clock::{ClockEvent, Moment, STORE_AHEAD_MS, SteadyClock};
+use tavern_hub::Node;
+use tavern_store::{Clock, Found, Read, SystemClock};
+
+/// How often readers compare node time with the wall clock.
+const CHECK_MS: i64 = 20;
+/// How often the clocks are compared when nothing else reads the time.
+const WATCH: Duration = Duration::from_secs(1);
 
 pub struct NodeClock {
-    began: Instant,
-    /// Offset to the milliseconds since `began`.
-    ahead_ms: AtomicI64,
-    /// The store has no clock and uses this one: then the wall clock of the machine leads.
+    confirm_ms: u64,
+    clocks: Mutex<Clocks>,
+    /// Of the steady clock, for readers.
+    offset: AtomicI64,
+    /// When node time was last compared with the wall clock.
+    checked: AtomicI64,
+    /// The store has no clock and uses this one: then the wall clock of the machine is the reference.
     by_wall: AtomicBool,
+    /// The stored time is known.
+    started: AtomicBool,
+    /// What the clock of the store's server last showed; 0: it was not read.
+    server_wall: AtomicU64,
+    jumps: AtomicU64,
 }
 
-/// A moment of the monotonic clock.
-#[derive(Clone, Copy, Debug)]
-pub struct Moment(i64);
+struct Clocks {
+    steady: SteadyClock,
+    /// Notices jumps of the machine's wall clock when another clock is the reference.
+    machine: SteadyClock,
+}
+
+/// The state of the clocks, for operators.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ClockStatus {
+    /// How far the reference is ahead of node time by a jump that is not accepted; negative: behind.
+    pub jump_ms: i64,
+    /// How far the machine's wall clock has jumped, when the store's server has the reference.
+    pub machine_jump_ms: i64,
+    /// Whether rows may be deleted by age.
+    pub is_confirmed: bool,
+    pub jumps: u64,
+}
 
 impl NodeClock {
-    pub fn new() -> NodeClock {
-        let clock =
-            NodeClock { began: Instant::now(), ahead_ms: AtomicI64::new(0), by_wall: AtomicBool::new(true) };
-        clock.ahead_ms.store(wall_ms(), Ordering::Relaxed);
-        clock
+    pub fn new(confirm_ms: u64) -> NodeClock {
+        let (moment, wall) = (moment(), SystemClock.now());
+        let steady = SteadyClock::start(moment, wall, Time::ZERO, confirm_ms);
+        NodeClock {
+            confirm_ms,
+            offset: AtomicI64::new(steady.offset()),
+            clocks: Mutex::new(Clocks { machine: steady.clone(), steady }),
+            checked: AtomicI64::new(moment.0),
+            by_wall: AtomicBool::new(true),
+            started: AtomicBool::new(false),
+            server_wall: AtomicU64::new(0),
+            jumps: AtomicU64::new(0),
+        }
     }
 
-    /// From now on only the store's time is used.
+    /// From now on the clock of the store's server is the reference.
     pub fn leave_to_store(&self) {
         self.by_wall.store(false, Ordering::Relaxed);
     }
 
-    pub fn moment(&self) -> Moment {
-        Moment(i64::try_from(self.began.elapsed().as_millis()).unwrap_or(i64::MAX))
+    /// Reads the stored time, which an earlier process may have left ahead of or far behind the clock.
+    pub async fn start(&self, store: &StoreClient) -> Result<(), StoreClientError> {
+        let Found::Time(stored) = store.read(Read::Time).await? else { return Ok(()) };
+        self.begin(stored);
+        Ok(())
     }
 
-    /// Takes the store's time, read at some moment since `asked`. A time that fits changes nothing.
-    pub fn observe(&self, asked: Moment, time: Time) {
-        self.settle(asked, self.moment(), time);
+    fn begin(&self, stored: Time) {
+        let (moment, reference) = (moment(), self.reference());
+        let steady = SteadyClock::start(moment, reference, stored, self.confirm_ms);
+        if stored > reference + STORE_AHEAD_MS.unsigned_abs() {
+            let ahead_ms = stored.since(reference);
+            tracing::warn!(
+                ahead_ms,
+                "stored time is ahead of the clock; events are not deleted by age until the clock catches up; \
+                 if the clock is right, stop all nodes and run `tavern clock reset`"
+            );
+        } else if !steady.is_confirmed(moment) {
+            let confirm_ms = self.confirm_ms;
+            tracing::info!(confirm_ms, "events are not deleted by age until the clock is confirmed");
+        }
+        self.offset.store(steady.offset(), Ordering::Relaxed);
+        self.lock().steady = steady;
+        self.started.store(true, Ordering::Release);
     }
 
-    fn settle(&self, asked: Moment, answered: Moment, time: Time) {
-        let time = i64::try_from(time.0).unwrap_or(i64::MAX);
-        // Both clocks truncate to milliseconds.
-        let (least, most) = (time - answered.0 - 1, time - asked.0 + 1);
+    fn reference(&self) -> Time {
+        match self.server_wall.load(Ordering::Relaxed) {
+            0 => SystemClock.now(),
+            wall => Time(wall),
+        }
+    }
+
+    /// Takes the time of a commit, which the store has kept.
+    pub fn follow(&self, time: Time) {
+        let mut clocks = self.lock();
+        clocks.steady.follow(moment(), time);
+        self.offset.store(clocks.steady.offset(), Ordering::Relaxed);
+    }
+
+    pub fn status(&self) -> ClockStatus {
+        let clocks = self.lock();
+        let jump_of = |clock: &SteadyClock| clock.jump().map_or(0, |jump| jump.by_ms);
         let by_wall = self.by_wall.load(Ordering::Relaxed);
-        let settle = |ahead: i64| Some(if by_wall { ahead.max(least) } else { ahead.clamp(least, most) });
-        let _ = self.ahead_ms.fetch_update(Ordering::Relaxed, Ordering::Relaxed, settle);
+        ClockStatus {
+            jump_ms: jump_of(&clocks.steady),
+            machine_jump_ms: if by_wall { 0 } else { jump_of(&clocks.machine) },
+            is_confirmed: clocks.steady.is_confirmed(moment()),
+            jumps: self.jumps.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Compares the clocks as long as the server runs.
+    pub async fn watch(self: Arc<NodeClock>, store: Arc<StoreClient>, node: Arc<Node>) {
+        loop {
+            self.compare(&store).await;
+            node.confirm_time(self.status().is_confirmed);
+            tokio::time::sleep(WATCH).await;
+        }
+    }
+
+    async fn compare(&self, store: &StoreClient) {
+        if self.by_wall.load(Ordering::Relaxed) {
+            self.now();
+            return;
+        }
+        let asked = moment();
+        // A store that does not answer is reported by the lease.
+        if store.read(Read::Time).await.is_err() {
+            return;
+        }
+        let server = Time(self.server_wall.load(Ordering::Relaxed));
+        let mut clocks = self.lock();
+        let now = moment();
+        let machine = clocks.machine.observe(now, now, SystemClock.now());
+        let event = clocks.steady.observe(asked, moment(), server);
+        self.offset.store(clocks.steady.offset(), Ordering::Relaxed);
+        drop(clocks);
+        self.report("machine", machine);
+        self.report("store", event);
+    }
+
+    fn check_wall(&self, moment: Moment) {
+        let Ok(mut clocks) = self.clocks.try_lock() else { return };
+        self.checked.store(moment.0, Ordering::Relaxed);
+        let event = clocks.steady.observe(moment, moment, SystemClock.now());
+        self.offset.store(clocks.steady.offset(), Ordering::Relaxed);
+        drop(clocks);
+        self.report("machine", event);
+    }
+
+    fn report(&self, clock: &'static str, event: Option<ClockEvent>) {
+        match event {
+            None => {}
+            Some(ClockEvent::Jumped { by_ms }) => {
+                self.jumps.fetch_add(1, Ordering::Relaxed);
+                tracing::warn!(clock, by_ms, confirm_ms = self.confirm_ms, "clock jumped; not accepted yet");
+            }
+            Some(ClockEvent::Agrees) => tracing::info!(clock, "clock agrees with node time again"),
+            Some(ClockEvent::Accepted { by_ms }) => {
+                tracing::warn!(clock, by_ms, "clock jump held; accepted");
+            }
+            Some(ClockEvent::Slewing { by_ms }) => {
+                tracing::warn!(clock, by_ms, "clock jump back held; node time approaches it slowly");
+            }
+        }
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Clocks> {
+        self.clocks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Clock for NodeClock {
     fn now(&self) -> Time {
-        let Moment(moment) = self.moment();
-        let mut ahead = self.ahead_ms.load(Ordering::Relaxed);
-        if self.by_wall.load(Ordering::Relaxed) {
-            // Forward at once, also after a suspend of the machine; never back.
-            let wall = wall_ms() - moment;
-            if wall > ahead {
-                ahead = wall.max(self.ahead_ms.fetch_max(wall, Ordering::Relaxed));
-            }
+        let moment = moment();
+        if self.by_wall.load(Ordering::Relaxed) && moment.0 - self.checked.load(Ordering::Relaxed) >= CHECK_MS
+        {
+            self.check_wall(moment);
         }
-        Time((moment + ahead).max(0).unsigned_abs())
+        Time((moment.0 + self.offset.load(Ordering::Relaxed)).max(0).unsigned_abs())
+    }
+
+    /// Until the stored time is known, the store must keep it.
+    fn latest(&self) -> Time {
+        match self.started.load(Ordering::Acquire) {
+            true => self.now() + STORE_AHEAD_MS.unsigned_abs(),
+            false => Time::ZERO,
+        }
+    }
+
+    fn observe_server(&self, wall: Time) {
+        self.server_wall.store(wall.0, Ordering::Relaxed);
     }
 }
 
-fn wall_ms() -> i64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
+impl ClockStatus {
+    /// What an operator should know. None: the clocks agree.
+    pub fn warning(&self) -> Option<String> {
+        if self.jump_ms > 0 {
+            return Some(format!(
+                "the clock jumped {} ms ahead of this node's time; it is accepted if it stays",
+                self.jump_ms
+            ));
+        }
+        if self.jump_ms < 0 {
+            return Some(format!(
+                "this node's time is {} ms ahead of the clock; events are not deleted by age until it catches up",
+                -self.jump_ms
+            ));
+        }
+        let machine = self.machine_jump_ms;
+        (machine != 0)
+            .then(|| format!("the clock of this machine jumped by {machine} ms; tokens are judged by it"))
+    }
+}
+
+impl MetricSource for NodeClock {
+    fn gather(&self, all: &mut Vec<Series>) {
+        let status = self.status();
+        let ahead = status.jump_ms.max(0).unsigned_abs();
+        let behind = status.jump_ms.min(0).unsigned_abs();
+        for (name, kind, help, value) in [
+            (
+                "tavern_clock_jumps_total",
+                MetricKind::Counter,
+                "Jumps of a clock by more than 5 s",
+                status.jumps,
+            ),
+            (
+                "tavern_clock_ahead_ms",
+                MetricKind::Gauge,
+                "How far the clock is ahead of node time by a jump that is not accepted",
+                ahead,
+            ),
+            (
+                "tavern_clock_behind_ms",
+                MetricKind::Gauge,
+                "How far the clock is behind node time by a jump that is not accepted",
+                behind,
+            ),
+            (
+                "tavern_clock_confirmed",
+                MetricKind::Gauge,
+                "1 if the clock is confirmed, so that events may be deleted by age",
+                u64::from(status.is_confirmed),
+            ),
+        ] {
+            all.push(Series::one(name, kind, help, value));
+        }
+    }
+}
+
+fn moment() -> Moment {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+    Moment(time.tv_sec.saturating_mul(1_000).saturating_add(time.tv_nsec / 1_000_000))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// The offset to the monotonic clock after the store returned these times.
-    fn ahead(by_wall: bool, start: i64, answers: &[(i64, i64, u64)]) -> i64 {
-        let clock = NodeClock::new();
-        clock.by_wall.store(by_wall, Ordering::Relaxed);
-        clock.ahead_ms.store(start, Ordering::Relaxed);
-        for &(asked, answered, time) in answers {
-            clock.settle(Moment(asked), Moment(answered), Time(time));
-        }
-        clock.ahead_ms.load(Ordering::Relaxed)
-    }
-
-    #[test]
-    fn a_store_with_a_clock_is_followed_forward_and_back() {
-        assert_eq!(ahead(false, 1_000, &[(0, 10, 9_000)]), 8_989, "the local clock was behind");
-        assert_eq!(ahead(false, 60_000, &[(0, 10, 9_000)]), 9_001, "the local clock was ahead");
-        assert_eq!(ahead(false, 60_000, &[(0, 10, 9_000), (100, 102, 9_100)]), 9_001, "settled");
-    }
-
-    #[test]
-    fn slow_answer_changes_the_clock_little() {
-        assert_eq!(ahead(false, 5_000, &[(0, 4_000, 5_003)]), 5_000);
-        assert_eq!(
-            ahead(false, 5_000, &[(0, 4_000, 9_100)]),
-            5_099,
-            "the store was ahead even at the latest moment"
-        );
-    }
-
-    #[test]
-    fn a_store_without_a_clock_never_sets_it_back() {
-        assert_eq!(ahead(true, 60_000, &[(0, 10, 9_000)]), 60_000);
-        assert_eq!(ahead(true, 1_000, &[(0, 10, 9_000)]), 8_989, "another process on the folder is ahead");
-    }
-
-    #[test]
-    fn clock_continues_when_the_wall_clock_is_set_back() {
-        let clock = NodeClock::new();
-        let before = clock.now();
-        // As if the wall clock had been an hour ahead until now.
-        clock.ahead_ms.fetch_add(3_600_000, Ordering::Relaxed);
-        let jumped = clock.now();
-        assert!(jumped >= before + 3_600_000);
-        std::thread::sleep(std::time::Duration::from_millis(5));
-        assert!(clock.now() >= jumped + 5, "it continues");
-    }
-
     #[test]
     fn the_wall_clock_is_ignored_once_the_store_keeps_time() {
-        let clock = NodeClock::new();
+        let clock = NodeClock::new(1_000);
         clock.leave_to_store();
-        clock.observe(clock.moment(), Time(1_000_000));
+        clock.observe_server(Time(1_000_000));
+        clock.begin(Time(1_000_000));
         assert!(clock.now() < Time(1_010_000));
+    }
+
+    #[test]
+    fn the_store_may_not_leave_its_time_before_it_is_known() {
+        let clock = NodeClock::new(1_000);
+        assert_eq!(clock.latest(), Time::ZERO);
+        clock.begin(Time(5));
+        let latest = clock.latest();
+        assert!(latest > SystemClock.now() && latest < SystemClock.now() + 10_000);
+    }
+
+    #[test]
+    fn a_stored_time_ahead_is_kept_and_reported() {
+        let clock = NodeClock::new(1_000);
+        let stored = SystemClock.now() + 86_400_000;
+        clock.begin(stored);
+        assert!(clock.now() >= stored);
+        clock.check_wall(moment());
+        let status = clock.status();
+        assert!(!status.is_confirmed && status.jump_ms < -86_000_000, "{status:?}");
+        assert!(status.warning().is_some());
     }
 }

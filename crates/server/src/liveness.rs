@@ -75,10 +75,9 @@ impl LivenessDriver {
         for (ticket, work) in liveness.effects.work.drain(..) {
             let (store, clock) = (self.store.clone(), self.clock.clone());
             requests.spawn(async move {
-                let began = clock.moment();
                 let answer = store.answer_to(work).await;
                 if let Some(StoreAnswer::Committed(receipt)) = &answer {
-                    clock.observe(began, receipt.time);
+                    clock.follow(receipt.time);
                 }
                 (ticket, answer)
             });

@@ -25,6 +25,8 @@ pub struct SessionBody {
     pub token_expires: Time,
     pub unlimited: bool,
     pub scopes: Scopes,
+    /// The id of the API key that opened it.
+    pub key: Option<Arc<str>>,
     pub rights: Rights,
     pub subscriptions: Vec<SessionSubscription>,
     pub last_seq: u64,
@@ -92,6 +94,7 @@ impl SessionBody {
             polling: self.polling,
             lost: self.lost,
             scopes: self.scopes.iter().map(|scope| scope.as_str().to_owned()).collect(),
+            key: self.key.as_deref().map(str::to_owned),
             grants: self.rights.grants.iter().map(GrantRecord::of).collect(),
             subscriptions: self.subscriptions.iter().map(SubscriptionRecord::of).collect(),
             last_seq: self.last_seq,
@@ -123,6 +126,7 @@ impl SessionBody {
             polling: record.polling,
             lost: record.lost,
             scopes: words(&record.scopes, Scope::parse)?,
+            key: record.key.map(Arc::from),
             rights: Rights {
                 grants: record.grants.into_iter().map(GrantRecord::grant).collect::<Result<_, _>>()?,
             },
@@ -185,6 +189,8 @@ struct Record {
     last_inbox_message: u64,
     #[prost(message, repeated, tag = "17")]
     unacked_inbox: Vec<UnackedRecord>,
+    #[prost(string, optional, tag = "18")]
+    key: Option<String>,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -326,6 +332,7 @@ mod tests {
             token_expires: Time::NEVER,
             unlimited: true,
             scopes: [Scope::Publish, Scope::Admin].into_iter().collect(),
+            key: Some("k1".into()),
             rights: Rights::all(),
             subscriptions: vec![
                 SessionSubscription { name: (*b"game#A").into(), pattern: false, presence: true },

@@ -1,4 +1,4 @@
-//! The wall clock as an input. The store's own time is made from it in `commit`: it never goes back.
+//! The clock as an input. The store's own time is made from it in `commit`: it never goes back.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -7,6 +7,14 @@ use tavern_domain::Time;
 /// Where an engine reads the time.
 pub trait Clock: Send + Sync {
     fn now(&self) -> Time;
+
+    /// The latest time that an engine may take from the clock of its server: a later one is not believed yet.
+    fn latest(&self) -> Time {
+        Time::NEVER
+    }
+
+    /// An engine has read the clock of its server for `Read::Time`.
+    fn observe_server(&self, _wall: Time) {}
 }
 
 /// The machine's clock.
@@ -18,6 +26,20 @@ impl Clock for SystemClock {
         // A clock before 1970 counts as 1970: the store's time then stands still, which is safe.
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Time(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
+    }
+}
+
+/// The clock of tools: it leaves the store's time as it is, because only servers check whether a clock may be believed.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct StillClock;
+
+impl Clock for StillClock {
+    fn now(&self) -> Time {
+        Time::ZERO
+    }
+
+    fn latest(&self) -> Time {
+        Time::ZERO
     }
 }
 

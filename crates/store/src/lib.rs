@@ -86,7 +86,7 @@ pub mod subject;
 
 pub use body::SessionBody;
 pub use bus::{Bus, BusCounts, BusError, BusLoss, BusPacket, BusReceiver};
-pub use clock::{Clock, ManualClock, SystemClock};
+pub use clock::{Clock, ManualClock, StillClock, SystemClock};
 pub use commit::{CloseProof, Commit, Expect, NodeChange, Receipt};
 pub use deadline::Deadline;
 pub use document::{Document, DocumentKey};

@@ -30,9 +30,13 @@ pub struct PostgresStore {
 }
 
 impl PostgresStore {
-    /// Time is the server's.
-    pub fn open(url: &str, receiver: Arc<dyn AnswerReceiver>) -> Result<PostgresStore, StoreError> {
-        PostgresStore::open_at(url, None, receiver)
+    /// Time is the server's, as far as the node's clock believes it.
+    pub fn open(
+        url: &str,
+        node: Arc<dyn Clock>,
+        receiver: Arc<dyn AnswerReceiver>,
+    ) -> Result<PostgresStore, StoreError> {
+        PostgresStore::open_at(url, PostgresClock { replaced: None, node }, receiver)
     }
 
     /// With a clock in place of the server's, for tests.
@@ -41,12 +45,12 @@ impl PostgresStore {
         clock: Arc<dyn Clock>,
         receiver: Arc<dyn AnswerReceiver>,
     ) -> Result<PostgresStore, StoreError> {
-        PostgresStore::open_at(url, Some(clock), receiver)
+        PostgresStore::open_at(url, PostgresClock { replaced: Some(clock.clone()), node: clock }, receiver)
     }
 
     fn open_at(
         url: &str,
-        clock: Option<Arc<dyn Clock>>,
+        clock: PostgresClock,
         receiver: Arc<dyn AnswerReceiver>,
     ) -> Result<PostgresStore, StoreError> {
         let address = PostgresAddress::parse(url)?;
@@ -55,7 +59,6 @@ impl PostgresStore {
         let database =
             PostgresDatabase { address: Arc::new(address), tls, reached: Arc::default(), reconnects };
         let (commits, reads) = (store.workers.commits.clone(), store.workers.reads.clone());
-        let clock = PostgresClock(clock);
         let worker = move |database: &PostgresDatabase, connection| PostgresWorker {
             connection: Reconnecting::new(database.clone(), connection),
             clock: clock.clone(),

@@ -20,9 +20,14 @@ const CLOCK: &str = "SELECT max(time_ms), max(floor), (extract(epoch FROM clock_
 
 pub(super) type CommitResults = Vec<Result<Receipt, StoreError>>;
 
-/// The server's clock, unless a test brings its own.
-#[derive(Clone, Default)]
-pub(super) struct PostgresClock(pub Option<Arc<dyn Clock>>);
+/// The server's clock, as far as the node's clock believes it.
+#[derive(Clone)]
+pub(super) struct PostgresClock {
+    /// In place of the server's clock, for tests.
+    pub replaced: Option<Arc<dyn Clock>>,
+    /// The node's clock, which bounds the server's.
+    pub node: Arc<dyn Clock>,
+}
 
 pub(super) struct PostgresWriter<'a> {
     pub connection: &'a PostgresConnection,
@@ -43,13 +48,14 @@ impl PostgresClock {
     fn read(&self, rows: &[tokio_postgres::Row]) -> Result<(VersionClock, Time), PostgresError> {
         let row = rows.first().ok_or(PostgresError::Unexpected("store_clock is empty"))?;
         let stored = VersionClock { time: read_time(row, 0)?, floor: read_number(row, 1)? };
-        let wall = self.0.as_ref().map_or_else(|| read_time(row, 2), |clock| Ok(clock.now()))?;
+        let wall = self.replaced.as_ref().map_or_else(|| read_time(row, 2), |clock| Ok(clock.now()))?;
         Ok((stored, wall))
     }
 
     pub async fn time(&self, connection: &PostgresConnection) -> Result<Time, PostgresError> {
         let (mut stored, wall) = self.read(&connection.one(Statement::new(CLOCK)).await?)?;
-        Ok(stored.advance(wall))
+        self.node.observe_server(wall);
+        Ok(stored.advance(wall.min(self.node.latest())))
     }
 }
 
@@ -104,6 +110,7 @@ impl PostgresWriter<'_> {
         statements.push(Statement::new(CLOCK));
         let mut found = self.connection.run(statements).await?;
         let (mut clock, wall) = self.clock.read(&found.pop().unwrap_or_default())?;
+        let wall = wall.min(self.clock.node.latest());
         let nodes = nodes.map_or(&[][..], |at| &found[at + 1]);
         let mut tables = PostgresTables::load(&locks, nodes, &found[locked + 1..])?;
 

@@ -10,8 +10,13 @@ use std::sync::Arc;
 use tavern_domain::Time;
 use tavern_store::Clock;
 
-#[derive(Clone, Default)]
-pub(super) struct RedisClock(pub Option<Arc<dyn Clock>>);
+#[derive(Clone)]
+pub(super) struct RedisClock {
+    /// In place of the server's clock, for tests.
+    pub replaced: Option<Arc<dyn Clock>>,
+    /// The node's clock, which bounds the server's.
+    pub node: Arc<dyn Clock>,
+}
 
 impl RedisClock {
     pub async fn time(&self, pages: &Pages<'_>) -> Result<Time, RedisError> {
@@ -23,7 +28,7 @@ impl RedisClock {
             RedisReply::Nothing => Time(0),
             time => Time(time.number()?),
         };
-        let wall = match &self.0 {
+        let wall = match &self.replaced {
             Some(clock) => clock.now(),
             None => {
                 let parts = wall?.list()?;
@@ -31,6 +36,7 @@ impl RedisClock {
                 Time(seconds.number()? * 1000 + micros.number()? / 1000)
             }
         };
-        Ok(stored.max(wall))
+        self.node.observe_server(wall);
+        Ok(stored.max(wall.min(self.node.latest())))
     }
 }

@@ -39,9 +39,13 @@ struct RedisWorker {
 }
 
 impl RedisStore {
-    /// Time is the server's.
-    pub fn open(url: &str, receiver: Arc<dyn AnswerReceiver>) -> Result<RedisStore, StoreError> {
-        RedisStore::open_at(url, None, receiver)
+    /// Time is the server's, as far as the node's clock believes it.
+    pub fn open(
+        url: &str,
+        node: Arc<dyn Clock>,
+        receiver: Arc<dyn AnswerReceiver>,
+    ) -> Result<RedisStore, StoreError> {
+        RedisStore::open_at(url, RedisClock { replaced: None, node }, receiver)
     }
 
     /// With a clock in place of the server's, for tests.
@@ -50,12 +54,12 @@ impl RedisStore {
         clock: Arc<dyn Clock>,
         receiver: Arc<dyn AnswerReceiver>,
     ) -> Result<RedisStore, StoreError> {
-        RedisStore::open_at(url, Some(clock), receiver)
+        RedisStore::open_at(url, RedisClock { replaced: Some(clock.clone()), node: clock }, receiver)
     }
 
     fn open_at(
         url: &str,
-        clock: Option<Arc<dyn Clock>>,
+        clock: RedisClock,
         receiver: Arc<dyn AnswerReceiver>,
     ) -> Result<RedisStore, StoreError> {
         let address = RedisAddress::parse(url).map_err(|error| match error {
@@ -68,13 +72,7 @@ impl RedisStore {
         let worker = move |address: RedisAddress| {
             let keys = RedisKeys::new(&address.prefix);
             let pool = ConnectionPool::new(address.clone(), keys.slot, reconnects.clone());
-            Arc::new(RedisWorker {
-                pool,
-                keys,
-                address,
-                clock: RedisClock(clock.clone()),
-                receiver: receiver.clone(),
-            })
+            Arc::new(RedisWorker { pool, keys, address, clock: clock.clone(), receiver: receiver.clone() })
         };
         let (writing, reading) = (worker(address.clone()), worker(address));
         store.workers.start("tavern-store-w", async move |started: Started| {

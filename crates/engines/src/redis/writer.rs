@@ -12,6 +12,7 @@ use super::script::COMMIT;
 use super::{commit, receipt};
 use bytes::Bytes;
 use std::time::Duration;
+use tavern_domain::Time;
 use tavern_store::{Commit, Receipt, StoreError};
 use tavern_wire::resp;
 
@@ -31,9 +32,13 @@ impl RedisWriter<'_> {
     /// An error means that nothing was written, or that the outcome is unknown.
     pub async fn write(&self, commits: &[&Commit]) -> Result<ScriptResults, RedisError> {
         let mut arguments = Encoder::default();
-        match &self.clock.0 {
+        match &self.clock.replaced {
             Some(clock) => arguments.number(clock.now().0),
             None => arguments.text(""),
+        }
+        match self.clock.node.latest() {
+            Time::NEVER => arguments.text(""),
+            latest => arguments.number(latest.0),
         }
         commits.iter().for_each(|commit| commit::encode(&mut arguments, commit));
         let request = COMMIT.on_all(self.keys, &arguments);

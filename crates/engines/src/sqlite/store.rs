@@ -108,7 +108,8 @@ impl SqliteWorker {
     fn read_all(self, queue: &WorkQueue<(Ticket, Read)>, receiver: &dyn AnswerReceiver) {
         while let Some(batch) = queue.take(limits::BATCH_COMMITS) {
             for (ticket, read) in batch {
-                let found = reader::read(&self.connection, self.clock.now(), &read);
+                let wall = self.clock.now().min(self.clock.latest());
+                let found = reader::read(&self.connection, wall, &read);
                 // One by one: pages can be large.
                 receiver.answer(vec![(ticket, found.map_or_else(StoreAnswer::Failed, StoreAnswer::Read))]);
             }

@@ -1,5 +1,6 @@
 //! Opening sessions, attaching and detaching connections, parking polls.
-//! Must hold: a session has at most one connection; a newer one supersedes the older; only its own user resumes it.
+//! Must hold: a session has at most one connection; a newer one supersedes the older; only its own user, or the API key
+//! that opened it, resumes it.
 
 use crate::connection::{CloseReason, EventFormat, Link, LinkId};
 use crate::core::listener::{ListenerId, ListenerKind};
@@ -81,10 +82,20 @@ impl Core {
         Some(Attached { listener: id, reset: !known })
     }
 
+    /// The identity of a request that names a session and may carry a credential. The session secret alone acts only for
+    /// sessions whose identity nobody proved. None: the session is of another caller, or a credential is missing.
+    pub fn acting_identity(&self, id: ListenerId, given: Option<&Identity>) -> Option<Identity> {
+        let own = &self.session(id)?.identity;
+        match given {
+            Some(given) => given.is_same_caller(own).then(|| given.clone()),
+            None => (!own.is_proved()).then(|| own.clone()),
+        }
+    }
+
     /// Whether a client with this identity may resume a session.
     pub(crate) fn may_resume(&self, id: ListenerId, identity: &Identity) -> bool {
         self.session(id).is_some_and(|session| {
-            session.identity.user == identity.user
+            session.identity.is_same_caller(identity)
                 && self.now < session.identity.expires.max(identity.expires)
         })
     }

@@ -126,7 +126,7 @@ pub(crate) fn keep_or_open(
         }
         return Ok((id, Resumption::New));
     };
-    if session.identity.user != identity.user {
+    if !session.identity.is_same_caller(identity) {
         return refuse(Code::Conflict, "this transport belongs to another user; open a new one");
     }
     Ok((id, Resumption::Kept))

@@ -14,6 +14,8 @@ pub enum Poll {
     Parked,
     /// There is no such session, or it belongs to another user.
     Unknown,
+    /// The session was opened with a token or an API key, and the poll has none.
+    Unproved,
 }
 
 /// A long-poll arrives: its cursor acknowledges, then it is answered or parked.
@@ -27,7 +29,10 @@ pub(crate) fn arrive(
 ) -> Poll {
     let now = core.now;
     let Some(id) = core.find_session(key) else { return Poll::Unknown };
-    let Some(identity) = identity_of(core, id, identity) else { return Poll::Unknown };
+    let is_proved = identity.is_some();
+    let Some(identity) = core.acting_identity(id, identity) else {
+        return if is_proved { Poll::Unknown } else { Poll::Unproved };
+    };
     let link = Link { id: link, format: EventFormat::Poll };
     let Some(attached) = core.attach(key, &identity, link, cursor) else { return Poll::Unknown };
     let timeout_ms = jittered(core, timeout_ms.min(limits::POLL_PARK_MAX_MS));
@@ -45,16 +50,6 @@ pub(crate) fn arrive(
     }
     core.agenda.set_session(until, id);
     Poll::Parked
-}
-
-/// A poll may name its session only; a token that is sent along must be of the same user.
-fn identity_of(core: &Core, id: ListenerId, given: Option<&Identity>) -> Option<Identity> {
-    let own = &core.listeners.get(id)?.session()?.identity;
-    match given {
-        Some(given) if given.user != own.user => None,
-        Some(given) => Some(given.clone()),
-        None => Some(own.clone()),
-    }
 }
 
 /// Ten percent jitter, so that many polls do not return together.

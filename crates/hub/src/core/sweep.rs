@@ -1,7 +1,6 @@
 //! The periodic sweep of a shard: expired tokens and sessions, old history, the memory of all mailboxes.
 //! An idle session owns no timer: the sweep passes over all listeners in small pieces, all of them each second.
 
-use crate::connection::CloseReason;
 use crate::core::listener::ListenerId;
 use crate::core::publish::overflowed;
 use crate::core::{Core, Notice};
@@ -103,9 +102,9 @@ fn look_at(core: &mut Core, id: ListenerId) {
     if session.frozen {
         return;
     }
-    if now >= session.identity.expires {
+    if let Some(reason) = core.node.credential_end(&session.identity, now) {
         if let Some(link) = link {
-            core.effects.closes.push((link.id, CloseReason::TokenExpired));
+            core.effects.closes.push((link.id, reason));
         }
         core.stats.sessions_expired.add(1);
         core.notify(Notice::SessionEnds { id });

@@ -10,7 +10,7 @@ pub struct SessionLookup<'a> {
     pub key: SessionKey,
     /// The node that the session secret names.
     pub node: &'a str,
-    /// The identity of the token; without a token the secret is enough.
+    /// The identity of the token or key. Without one, only sessions whose identity nobody proved are found.
     pub identity: Option<&'a Identity>,
     /// Do not take the session away from a push transport: the client sends a single command.
     pub detached_only: bool,
@@ -34,10 +34,9 @@ impl SessionLookup<'_> {
     pub(super) fn claim(&self) -> SessionClaim {
         match self.identity {
             None => SessionClaim::Secret,
-            Some(identity) => match &identity.user {
-                Some(user) => SessionClaim::User(user.to_string()),
-                None => SessionClaim::Anonymous,
-            },
+            Some(Identity { key: Some(key), .. }) => SessionClaim::Key(key.to_string()),
+            Some(Identity { user: Some(user), .. }) => SessionClaim::User(user.to_string()),
+            Some(_) => SessionClaim::Anonymous,
         }
     }
 }

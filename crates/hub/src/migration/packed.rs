@@ -60,7 +60,7 @@ impl PackedSession {
             expires: self.body.token_expires,
             unlimited: self.body.unlimited,
             scopes: self.body.scopes,
-            key: None,
+            key: self.body.key.clone(),
         }
     }
 
@@ -106,6 +106,7 @@ pub(crate) fn pack(
         token_expires: session.identity.expires,
         unlimited: session.identity.unlimited,
         scopes: session.identity.scopes,
+        key: session.identity.key.clone(),
         rights: (*session.identity.rights).clone(),
         subscriptions: subscriptions(core, id),
         last_seq: listener.mailbox.last(),

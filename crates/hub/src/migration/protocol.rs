@@ -37,9 +37,10 @@ pub(super) fn send(core: &mut Core, to: Option<&str>, id: MoveId, step: Migratio
 /// Whether a claim matches the user of a session.
 pub(super) fn matches_claim(claim: &SessionClaim, identity: &Identity) -> bool {
     match claim {
-        SessionClaim::Secret => true,
-        SessionClaim::Anonymous => identity.user.is_none(),
+        SessionClaim::Secret => !identity.is_proved(),
+        SessionClaim::Anonymous => identity.user.is_none() && identity.key.is_none(),
         SessionClaim::User(user) => identity.user.as_deref() == Some(user),
+        SessionClaim::Key(key) => identity.key.as_deref() == Some(key),
     }
 }
 

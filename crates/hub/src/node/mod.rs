@@ -16,9 +16,11 @@ pub(crate) use publish_order::PendingPublishes;
 use registry::Registry;
 use stats::Stats;
 
+use crate::connection::CloseReason;
 use crate::settings::Settings;
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use tavern_domain::presence::NodeEpoch;
 use tavern_domain::{Epoch, Identity, Time};
 use tavern_wire::error::Refusal;
@@ -46,6 +48,10 @@ pub struct Node {
     publishes_presence: AtomicBool,
     /// The party topic has a subscription.
     publishes_parties: AtomicBool,
+    /// The ids of API keys that were revoked.
+    revoked_keys: RwLock<BTreeSet<Arc<str>>>,
+    /// Rows may be deleted by age: the clock is confirmed.
+    time_confirmed: AtomicBool,
     /// The other nodes that live, as far as is known.
     other_nodes: Mutex<Arc<[Arc<str>]>>,
     /// By shard: how many clients pull events there.
@@ -71,6 +77,8 @@ impl Node {
             epoch,
             publishes_presence: tells_presence,
             publishes_parties: tells_parties,
+            revoked_keys: RwLock::default(),
+            time_confirmed: AtomicBool::new(true),
             other_nodes,
             pulls,
         })
@@ -120,6 +128,31 @@ impl Node {
     /// Whether party changes are events of the topic `tavern.parties`.
     pub fn publish_parties(&self, on: bool) {
         self.publishes_parties.store(on, Ordering::Relaxed);
+    }
+
+    /// Why connections and sessions of an identity must end now, if they must.
+    pub fn credential_end(&self, identity: &Identity, now: Time) -> Option<CloseReason> {
+        let is_revoked =
+            |key: &Arc<str>| self.revoked_keys.read().unwrap_or_else(PoisonError::into_inner).contains(key);
+        if now >= identity.expires {
+            Some(CloseReason::TokenExpired)
+        } else {
+            identity.key.as_ref().is_some_and(is_revoked).then_some(CloseReason::KeyRevoked)
+        }
+    }
+
+    /// What was opened with these API keys ends.
+    pub fn revoke_keys(&self, ids: BTreeSet<Arc<str>>) {
+        *self.revoked_keys.write().unwrap_or_else(PoisonError::into_inner) = ids;
+    }
+
+    pub(crate) fn is_time_confirmed(&self) -> bool {
+        self.time_confirmed.load(Ordering::Relaxed)
+    }
+
+    /// Whether rows may be deleted by age. False while the clock may be wrong.
+    pub fn confirm_time(&self, confirmed: bool) {
+        self.time_confirmed.store(confirmed, Ordering::Relaxed);
     }
 
     pub fn other_nodes(&self) -> Arc<[Arc<str>]> {

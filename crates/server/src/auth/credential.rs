@@ -1,12 +1,13 @@
 //! Credentials and their check. A credential is a token, an API key, or in dev mode a name.
 //! Must hold: outside dev mode a name grants nothing.
 
-use super::{AuthError, Keyring, Verifier, token};
+use super::{AuthError, Keyring, LoginTime, Verifier, token};
 use crate::config::ServerMode;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use std::sync::{Arc, LazyLock};
 use tavern_domain::{Identity, Rights, Scopes, Time};
+use tavern_store::Clock;
 use tavern_wire::error::{Code, Refusal};
 
 // No Debug: it holds secrets.
@@ -57,11 +58,24 @@ pub struct Authenticator {
     mode: ServerMode,
     verifier: Verifier,
     keyring: Keyring,
+    /// The wall clock of this machine.
+    wall: Arc<dyn Clock>,
+    leeway_ms: u64,
 }
 
 impl Authenticator {
-    pub fn new(mode: ServerMode, verifier: Verifier, keyring: Keyring) -> Authenticator {
-        Authenticator { mode, verifier, keyring }
+    pub fn new(
+        mode: ServerMode,
+        verifier: Verifier,
+        keyring: Keyring,
+        wall: Arc<dyn Clock>,
+    ) -> Authenticator {
+        Authenticator { mode, verifier, keyring, wall, leeway_ms: 0 }
+    }
+
+    /// Accepts tokens whose times differ by this much from the wall clock.
+    pub fn with_leeway(self, leeway_ms: u64) -> Authenticator {
+        Authenticator { leeway_ms, ..self }
     }
 
     pub fn keyring(&self) -> &Keyring {
@@ -69,14 +83,17 @@ impl Authenticator {
     }
 
     /// Decides without waiting where that is possible: tokens, names, the configured admin key and keys seen a
-    /// moment ago. `None`: the store must be asked, through `admit`.
+    /// moment ago. `None`: the store must be asked, through `admit`. `now` is node time: what is admitted ends by it.
     pub fn admit_now(&self, credential: &Credential, now: Time) -> Option<Result<Identity, AuthError>> {
         match credential {
             Credential::User(name) if self.mode == ServerMode::Dev => Some(dev_identity(Some(name))),
             Credential::User(_) => Some(Err(AuthError::Missing)),
             Credential::Token(text) => Some(match self.keyring.admin(text) {
                 Some(identity) => Ok(identity),
-                None => self.verifier.verify(text, now),
+                None => {
+                    let login = LoginTime { wall: self.wall.now(), node: now, leeway_ms: self.leeway_ms };
+                    self.verifier.verify(text, login)
+                }
             }),
             Credential::Key(text) => self.keyring.verify_now(text),
         }
@@ -162,7 +179,12 @@ mod tests {
         let gate = |mode| {
             let verifier =
                 Verifier::from_secret(&crate::config::SecretText::new("0123456789abcdef0123456789abcdef"));
-            Authenticator::new(mode, verifier, Keyring::without_store(None))
+            Authenticator::new(
+                mode,
+                verifier,
+                Keyring::without_store(None),
+                Arc::new(tavern_store::SystemClock),
+            )
         };
         let ann = Credential::User("ann".into());
         let dev = gate(ServerMode::Dev).admit_now(&ann, Time(1)).unwrap().unwrap();

@@ -2,11 +2,12 @@
 
 mod credential;
 mod key;
+pub mod revocation;
 mod token;
 
 pub use credential::{Authenticator, Credential, HelloTokens, all_rights};
 pub use key::{ADMIN, FRESH_MS, KeyError, KeySource, Keyring, NewKey, mint, parse_scopes};
-pub use token::{TOKEN_BYTES, TokenClaims, TokenKeyError, Verifier, sign};
+pub use token::{LoginTime, TOKEN_BYTES, TokenClaims, TokenKeyError, Verifier, sign};
 
 /// Why a credential was not accepted. All of them are `unauthenticated` for the client except `Unavailable`.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -1,6 +1,6 @@
 //! Tokens: JWTs, signed with the secret (HS256) or checked against configured public keys. The time is an input.
-//! Must hold: the algorithm is that of the key, never that of the header; a token without `exp` is refused; leeway is
-//! zero, so a token expires at exactly its `exp`.
+//! Must hold: the algorithm is that of the key, never that of the header; a token without `exp` is refused; what a token
+//! opens ends by node time, as long after the login as the wall clock said, so a clock that is set later changes nothing.
 
 use super::AuthError;
 use crate::config::{Config, SecretText};
@@ -41,6 +41,25 @@ pub enum TokenKeyError {
     NotAKey { file: PathBuf, algorithm: String },
 }
 
+/// The clocks at a login. Tokens are judged by the wall clock, because other machines issue them.
+#[derive(Clone, Copy, Debug)]
+pub struct LoginTime {
+    pub wall: Time,
+    pub node: Time,
+    /// How far the clocks of issuer and server may differ.
+    pub leeway_ms: u64,
+}
+
+impl LoginTime {
+    /// Without leeway, by one clock.
+    pub fn at(time: Time) -> LoginTime {
+        LoginTime { wall: time, node: time, leeway_ms: 0 }
+    }
+}
+
+/// Later than any token lives, and still a number that every engine stores exactly.
+const LATEST: Time = Time(1 << 53);
+
 /// Verifies tokens. Immutable.
 pub struct Verifier {
     keys: Vec<TrustedKey>,
@@ -71,7 +90,7 @@ impl Verifier {
         Verifier { keys: vec![TrustedKey::from_secret(secret)] }
     }
 
-    pub fn verify(&self, token: &str, now: Time) -> Result<Identity, AuthError> {
+    pub fn verify(&self, token: &str, login: LoginTime) -> Result<Identity, AuthError> {
         if token.len() > TOKEN_BYTES {
             return Err(AuthError::TooLong);
         }
@@ -85,7 +104,7 @@ impl Verifier {
         let mut refusal = AuthError::Algorithm;
         for key in self.keys.iter().filter(fits) {
             match jsonwebtoken::decode::<TokenClaims>(token, &key.key, &key.validation) {
-                Ok(data) => return identity(data.claims, now),
+                Ok(data) => return identity(data.claims, login),
                 Err(error) => refusal = refused(error.kind()),
             }
         }
@@ -146,14 +165,17 @@ pub fn sign(secret: &SecretText, claims: &TokenClaims) -> Result<String, AuthErr
     if token.len() > TOKEN_BYTES { Err(AuthError::TooLong) } else { Ok(token) }
 }
 
-fn identity(claims: TokenClaims, now: Time) -> Result<Identity, AuthError> {
-    let expires = moment(claims.exp.as_ref().ok_or(AuthError::NoExpiry)?)
+fn identity(claims: TokenClaims, login: LoginTime) -> Result<Identity, AuthError> {
+    let LoginTime { wall, node, leeway_ms } = login;
+    let exp = moment(claims.exp.as_ref().ok_or(AuthError::NoExpiry)?)
         .ok_or(AuthError::Claim("exp is not a time"))?;
-    if now >= expires {
+    if wall >= exp + leeway_ms {
         return Err(AuthError::Expired);
     }
+    // A login within the leeway lasts until the leeway ends.
+    let left_ms = if wall < exp { exp.since(wall) } else { (exp + leeway_ms).since(wall) };
     if let Some(nbf) = &claims.nbf
-        && now < moment(nbf).ok_or(AuthError::Claim("nbf is not a time"))?
+        && wall + leeway_ms < moment(nbf).ok_or(AuthError::Claim("nbf is not a time"))?
     {
         return Err(AuthError::NotYet);
     }
@@ -171,7 +193,7 @@ fn identity(claims: TokenClaims, now: Time) -> Result<Identity, AuthError> {
         user: user.transpose()?,
         name: name.transpose()?,
         rights: Arc::new(rights(claims.allow.unwrap_or_default())?),
-        expires,
+        expires: (node + left_ms).min(LATEST),
         unlimited: false,
         scopes: Scopes::NONE,
         key: None,

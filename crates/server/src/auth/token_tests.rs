@@ -17,7 +17,7 @@ fn signed(algorithm: Algorithm, key: &str, claims: &Value) -> String {
 
 fn verify(claims: Value) -> Result<Identity, AuthError> {
     let token = signed(Algorithm::HS256, secret().expose(), &claims);
-    Verifier::from_secret(&secret()).verify(&token, NOW)
+    Verifier::from_secret(&secret()).verify(&token, LoginTime::at(NOW))
 }
 
 fn unsigned(header: &str, claims: &str, signature: &str) -> String {
@@ -54,15 +54,31 @@ fn a_token_without_sub_is_anonymous() {
 fn a_token_expires_at_exactly_its_exp() {
     let token = signed(Algorithm::HS256, secret().expose(), &json!({"exp": EXP}));
     let verifier = Verifier::from_secret(&secret());
-    assert!(verifier.verify(&token, Time(EXP * 1_000 - 1)).is_ok());
-    assert_eq!(verifier.verify(&token, Time(EXP * 1_000)), Err(AuthError::Expired));
+    assert!(verifier.verify(&token, LoginTime::at(Time(EXP * 1_000 - 1))).is_ok());
+    assert_eq!(verifier.verify(&token, LoginTime::at(Time(EXP * 1_000))), Err(AuthError::Expired));
     assert_eq!(verify(json!({"exp": 1_800_000_000.5})).unwrap().expires, Time(1_800_000_000_500));
     assert_eq!(verify(json!({"sub": "ann"})), Err(AuthError::NoExpiry));
     assert!(verify(json!({"exp": "soon"})).is_err());
     assert!(verify(json!({"exp": -5})).is_err());
-    assert_eq!(verify(json!({"exp": u64::MAX})).unwrap().expires, Time::NEVER);
+    assert_eq!(verify(json!({"exp": u64::MAX})).unwrap().expires, LATEST);
     assert_eq!(verify(json!({"exp": EXP, "nbf": EXP - 1})), Err(AuthError::NotYet));
     assert!(verify(json!({"exp": EXP, "nbf": NOW.ms() / 1_000})).is_ok());
+}
+
+#[test]
+fn a_token_is_judged_by_the_wall_clock_and_ends_by_node_time() {
+    let token = signed(Algorithm::HS256, secret().expose(), &json!({"exp": EXP, "nbf": EXP - 60}));
+    let verifier = Verifier::from_secret(&secret());
+    let exp = Time(EXP * 1_000);
+    // Node time is days ahead, or behind: the token still lives as long as the wall clock says.
+    for node in [Time(5), NOW + 8 * 86_400_000] {
+        let login = |wall| LoginTime { wall, node, leeway_ms: 5_000 };
+        assert_eq!(verifier.verify(&token, login(exp - 10_000)).unwrap().expires, node + 10_000);
+        assert_eq!(verifier.verify(&token, login(exp + 4_000)).unwrap().expires, node + 1_000);
+        assert_eq!(verifier.verify(&token, login(exp + 5_000)), Err(AuthError::Expired));
+        assert!(verifier.verify(&token, login(exp - 65_000)).is_ok());
+        assert_eq!(verifier.verify(&token, login(exp - 65_001)), Err(AuthError::NotYet));
+    }
 }
 
 #[test]
@@ -87,15 +103,16 @@ fn claims_have_bounds() {
     );
     let token =
         signed(Algorithm::HS256, secret().expose(), &json!({"exp": EXP, "x": "y".repeat(TOKEN_BYTES)}));
-    assert_eq!(Verifier::from_secret(&secret()).verify(&token, NOW), Err(AuthError::TooLong));
+    assert_eq!(Verifier::from_secret(&secret()).verify(&token, LoginTime::at(NOW)), Err(AuthError::TooLong));
 }
 
 #[test]
 fn the_key_fixes_the_algorithm() {
     let claims = json!({"exp": EXP, "sub": "ann"});
     let verifier = Verifier::from_secret(&secret());
-    let check =
-        |token: &str, expected: AuthError| assert_eq!(verifier.verify(token, NOW), Err(expected), "{token}");
+    let check = |token: &str, expected: AuthError| {
+        assert_eq!(verifier.verify(token, LoginTime::at(NOW)), Err(expected), "{token}")
+    };
     check(&signed(Algorithm::HS384, secret().expose(), &claims), AuthError::Algorithm);
     check(&signed(Algorithm::HS512, secret().expose(), &claims), AuthError::Algorithm);
     check(&signed(Algorithm::HS256, "another secret", &claims), AuthError::Signature);
@@ -128,14 +145,14 @@ fn a_public_key_is_never_an_hmac_secret() {
     let verifier = Verifier { keys: vec![trusted] };
     let mut header = Header::new(Algorithm::EdDSA);
     let good = jsonwebtoken::encode(&header, &claims, &private).unwrap();
-    assert_eq!(verifier.verify(&good, NOW).unwrap().user.as_deref(), Some("ann"));
+    assert_eq!(verifier.verify(&good, LoginTime::at(NOW)).unwrap().user.as_deref(), Some("ann"));
     header.kid = Some("k2".into());
     let other = jsonwebtoken::encode(&header, &claims, &private).unwrap();
-    assert_eq!(verifier.verify(&other, NOW), Err(AuthError::Algorithm));
+    assert_eq!(verifier.verify(&other, LoginTime::at(NOW)), Err(AuthError::Algorithm));
     // The public key must not be usable as an HMAC secret.
     for key in [pem.as_str(), pem.trim()] {
         let confused = signed(Algorithm::HS256, key, &claims);
-        assert_eq!(verifier.verify(&confused, NOW), Err(AuthError::Algorithm));
+        assert_eq!(verifier.verify(&confused, LoginTime::at(NOW)), Err(AuthError::Algorithm));
     }
     assert!(TrustedKey::from_pem("RS256", pem.as_bytes(), None).is_none());
     assert!(TrustedKey::from_pem("HS256", pem.as_bytes(), None).is_none());
@@ -145,5 +162,8 @@ fn a_public_key_is_never_an_hmac_secret() {
 fn a_signed_token_verifies() {
     let claims = TokenClaims { sub: Some("ann".into()), exp: Some(EXP.into()), ..TokenClaims::default() };
     let token = sign(&secret(), &claims).unwrap();
-    assert_eq!(Verifier::from_secret(&secret()).verify(&token, NOW).unwrap().user.as_deref(), Some("ann"));
+    assert_eq!(
+        Verifier::from_secret(&secret()).verify(&token, LoginTime::at(NOW)).unwrap().user.as_deref(),
+        Some("ann")
+    );
 }

@@ -24,6 +24,7 @@ use std::sync::Arc;
 use std::time::Instant;
 use tavern_domain::Epoch;
 use tavern_hub::Node;
+use tavern_store::SystemClock;
 use tokio::net::TcpListener;
 
 /// The ports that the server listens on.
@@ -76,7 +77,9 @@ impl Parts {
     ) -> anyhow::Result<(Parts, Vec<ShardStart>)> {
         let started = Instant::now();
         let keyring = Keyring::new(config.admin_key.clone(), store.clone());
-        let authenticator = Arc::new(Authenticator::new(config.mode, Verifier::new(&config)?, keyring));
+        let authenticator =
+            Authenticator::new(config.mode, Verifier::new(&config)?, keyring, Arc::new(SystemClock));
+        let authenticator = Arc::new(authenticator.with_leeway(config.clock.token_leeway_ms));
         let tokens = Box::new(HelloTokens(authenticator.clone()));
         let node = Node::new(settings::of(&config, epoch), tokens);
         let limits = &config.limits;
@@ -129,7 +132,12 @@ impl Parts {
             started,
             data: config.store.starts_with("sqlite:").then(|| config.data.clone()),
         };
-        let metrics = MetricSources::new(vec![Arc::new(numbers), store.clone(), topics.counters.clone()]);
+        let metrics = MetricSources::new(vec![
+            Arc::new(numbers),
+            store.clone(),
+            topics.counters.clone(),
+            clock.clone(),
+        ]);
         let samples = Arc::default();
         let parts = Parts {
             config,

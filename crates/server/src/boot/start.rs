@@ -3,6 +3,7 @@
 use super::accept::{HttpAcceptor, RedisAcceptor};
 use super::assemble::{Parts, Ports};
 use crate::adoption::Adoption;
+use crate::auth::revocation;
 use crate::bus::BusDispatcher;
 use crate::clock::NodeClock;
 use crate::config::{Config, ServerMode, dev};
@@ -59,10 +60,12 @@ pub async fn start(
             .with_context(|| format!("cannot keep the dev secret in {}", config.data.display()))?;
     }
     let config = Arc::new(config);
-    let clock = Arc::new(NodeClock::new());
+    let clock = Arc::new(NodeClock::new(config.clock.confirm_ms));
     let store = open_store(&config, &clock)?;
+    clock.start(&store).await.context("cannot read the store")?;
     let epoch = open_epoch(&config, &store, &clock).await?;
     let (parts, seeds) = Parts::assemble(config, clock, store, health, epoch)?;
+    parts.node.confirm_time(parts.clock.status().is_confirmed);
     // Until the delivery worker knows which topics have subscriptions, everything is published.
     parts.node.publish_presence(true);
     parts.node.publish_parties(true);
@@ -109,7 +112,10 @@ fn start_tasks(
         counters: parts.topics.counters.clone(),
         samples: parts.samples.clone(),
     };
+    let watch_clock = parts.clock.clone().watch(parts.store.clone(), parts.node.clone());
     let mut others = vec![
+        supervisor.task("clock", watch_clock),
+        supervisor.task("revocation", revocation::watch(parts.store.clone(), parts.node.clone())),
         supervisor.task("samples", sampler.run()),
         supervisor.task_once("matchmaker", matchmaker::arrange(parts.topics.clone())),
     ];
@@ -155,9 +161,8 @@ fn open_store(config: &Config, clock: &Arc<NodeClock>) -> anyhow::Result<Arc<Sto
 
 async fn open_epoch(config: &Config, store: &StoreClient, clock: &NodeClock) -> anyhow::Result<Epoch> {
     let open = NodeChange::Open { name: config.node.as_str().into(), lease_ms: config.nodes.lease_ms };
-    let asked = clock.moment();
     let receipt = store.commit(Commit { node: Some(open), ..Commit::default() }).await?;
-    clock.observe(asked, receipt.time);
+    clock.follow(receipt.time);
     Ok(receipt.epoch.unwrap_or(Epoch(0)))
 }
 

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tavern_domain::Time;
 use tavern_store::blocking::BlockingStore;
-use tavern_store::{ChannelVersionBump, Commit, Expect, Found, Read, Row, RowKind, SystemClock, Trim};
+use tavern_store::{ChannelVersionBump, Commit, Expect, Found, Read, Row, RowKind, StillClock, Trim};
 
 #[derive(clap::Args)]
 pub struct ImportArgs {
@@ -32,7 +32,7 @@ const PROGRESS: u64 = 50_000;
 
 pub fn run(args: ImportArgs) -> anyhow::Result<ExitCode> {
     let config = args.options.config(None)?;
-    let client = tavern_engines::open_client(&config.store, Arc::new(SystemClock), TIMEOUT)?;
+    let client = tavern_engines::open_client(&config.store, Arc::new(StillClock), TIMEOUT)?;
     let mut input = std::io::stdin().lock();
     let Some(ArchiveLine::Tavern(header)) = next(&mut input)? else {
         bail!("not an export: the first line must be the header that `tavern export` writes");

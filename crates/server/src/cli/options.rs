@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use tavern_client::{Api, Auth, Builder, Client, Transport, trust_pem};
-use tavern_store::SystemClock;
+use tavern_store::StillClock;
 use tavern_store::blocking::BlockingStore;
 
 /// The options of a server. They override `TAVERN_…` variables, which override the file.
@@ -87,7 +87,7 @@ impl StoreOptions {
                 without_password(&config.store)
             );
         }
-        Ok(tavern_engines::open_client(&config.store, Arc::new(SystemClock), timeout)?)
+        Ok(tavern_engines::open_client(&config.store, Arc::new(StillClock), timeout)?)
     }
 
     fn with_secret(self, secret: Option<String>) -> ConfigOptions {

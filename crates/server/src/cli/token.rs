@@ -3,7 +3,7 @@
 use super::moment::parse_duration;
 use super::options::StoreOptions;
 use super::print_line;
-use crate::auth::{TokenClaims, Verifier, sign};
+use crate::auth::{LoginTime, TokenClaims, Verifier, sign};
 use crate::config::{SecretText, dev};
 use anyhow::{Context, bail};
 use std::collections::BTreeMap;
@@ -66,7 +66,9 @@ pub(super) fn make(
     let exp = (now + ttl_ms).ms().div_ceil(1_000);
     let allow = (!allow.is_empty()).then_some(allow);
     let token = sign(secret, &TokenClaims { sub: user, name, exp: Some(exp.into()), nbf: None, allow })?;
-    Verifier::from_secret(secret).verify(&token, now).context("servers would refuse this token")?;
+    Verifier::from_secret(secret)
+        .verify(&token, LoginTime::at(now))
+        .context("servers would refuse this token")?;
     Ok(token)
 }
 

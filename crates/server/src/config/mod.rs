@@ -21,9 +21,9 @@ pub use environment::Flag;
 pub use origin::{ConfigError, ConfigErrors, ValueSource};
 pub use secret::{SecretText, without_password};
 pub use sections::{
-    AuthorizeConfig, ChannelConfig, EventsConfig, InboxConfig, KindConfig, LimitsConfig, LocalBusConfig,
-    LogFormat, MetricsConfig, NodesConfig, PartiesConfig, PresenceConfig, PresenceMode, SessionsConfig,
-    SlowReader, TokenKeyConfig,
+    AuthorizeConfig, ChannelConfig, ClockConfig, EventsConfig, InboxConfig, KindConfig, LimitsConfig,
+    LocalBusConfig, LogFormat, MetricsConfig, NodesConfig, PartiesConfig, PresenceConfig, PresenceMode,
+    SessionsConfig, SlowReader, TokenKeyConfig,
 };
 
 use layer::{ConfigValue, SetKey};
@@ -67,6 +67,7 @@ pub struct Config {
     pub log_level: String,
     pub sessions: SessionsConfig,
     pub nodes: NodesConfig,
+    pub clock: ClockConfig,
     pub local: LocalBusConfig,
     pub limits: LimitsConfig,
     /// Always contains `default`; use `kind` to look one up.
@@ -171,6 +172,7 @@ impl Config {
             log_level: top.log_level,
             sessions: SessionsConfig::read(&mut values),
             nodes: NodesConfig::read(&mut values),
+            clock: ClockConfig::read(&mut values),
             local: LocalBusConfig::read(&mut values),
             limits,
             kinds: kinds::kinds(&mut values),

@@ -85,6 +85,7 @@ pub const ALL: &[&[Key]] = &[
     TopLevel::KEYS,
     SessionsConfig::KEYS,
     NodesConfig::KEYS,
+    ClockConfig::KEYS,
     LocalBusConfig::KEYS,
     LimitsConfig::KEYS,
     PresenceConfig::KEYS,
@@ -185,6 +186,17 @@ section! {
         heartbeat_ms: u64 = KeySchema::integer(2_000, 50, MINUTE_MS);
         /// A node that has not renewed its lease for this long counts as dead.
         lease_ms: u64 = KeySchema::integer(10_000, 200, 10 * MINUTE_MS);
+    }
+}
+
+section! {
+    "clock." => ClockConfig {
+        /// How long a jump of the clock must hold before it is accepted, and how long after a start with an old stored
+        /// time nothing is deleted by age.
+        confirm_ms: u64 = KeySchema::integer(10 * MINUTE_MS, 1_000, DAY_MS);
+        /// How long after its exp, or before its nbf, a token is still accepted at login: clocks of servers differ a
+        /// little.
+        token_leeway_ms: u64 = KeySchema::integer(5_000, 0, 5 * MINUTE_MS);
     }
 }
 

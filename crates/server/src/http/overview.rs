@@ -3,17 +3,19 @@
 
 use super::api::HttpApi;
 use super::body::{HttpResponse, typed};
+use crate::clock::ClockStatus;
 use crate::config::{Config, ServerMode};
 use crate::health::is_bus_up;
 use crate::metrics::{Label, Series};
 use crate::samples;
-use tavern_wire::json::api::{EventSums, Overview, SettingValue, SettingsReport};
+use tavern_wire::json::api::{ClockReport, EventSums, Overview, SettingValue, SettingsReport};
 
 pub fn overview(api: &HttpApi) -> HttpResponse {
     let sums = api.topics.counters.sums();
     let lines = api.samples.lines();
     typed(&Overview {
         bus_up: is_bus_up(&api.node),
+        clock: clock(&api.clock.status()),
         events: EventSums {
             accepted: sums.accepted,
             dead_letters: sums.parked,
@@ -34,6 +36,15 @@ pub fn overview(api: &HttpApi) -> HttpResponse {
         uptime_ms: api.started.elapsed().as_millis() as u64,
         version: env!("CARGO_PKG_VERSION"),
     })
+}
+
+fn clock(status: &ClockStatus) -> ClockReport {
+    ClockReport {
+        confirmed: status.is_confirmed,
+        jump_ms: status.jump_ms,
+        jumps: status.jumps,
+        warning: status.warning(),
+    }
 }
 
 /// The rows of a series that do not belong to one topic or one subscription: those have their own pages.

@@ -155,9 +155,19 @@ fn readiness(api: &HttpApi) -> HttpResponse {
         None if health.is_stopping() => "the server is stopping\n".to_owned(),
         None if !health.is_store_up() => "the store does not answer\n".to_owned(),
         None if !is_bus_up(&api.node) => "the bus does not answer\n".to_owned(),
-        None => return text(StatusCode::OK, "ready\n"),
+        None => return ready(api),
     };
     whole(StatusCode::SERVICE_UNAVAILABLE, "text/plain; charset=utf-8", reason)
+}
+
+/// A wrong clock does not make the node unready: it keeps serving, and says what it ignores.
+fn ready(api: &HttpApi) -> HttpResponse {
+    match api.clock.status().warning() {
+        None => text(StatusCode::OK, "ready\n"),
+        Some(warning) => {
+            whole(StatusCode::OK, "text/plain; charset=utf-8", format!("ready\nclock: {warning}\n"))
+        }
+    }
 }
 
 async fn route(connection: &Arc<HttpConnection>, mut request: Request<Incoming>) -> HttpResponse {

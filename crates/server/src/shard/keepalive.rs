@@ -89,8 +89,14 @@ fn check_socket(state: &mut ShardState, link: LinkId) {
         conn.authenticated_ms = since_start;
     }
     let is_late = since_start.saturating_sub(conn.authenticated_ms) > HELLO_MS;
-    if matches!(conn.protocol, SocketProtocol::Redis(_)) {
-        if is_late {
+    if let SocketProtocol::Redis(peer) = &conn.protocol {
+        let ended = peer
+            .identity
+            .as_ref()
+            .and_then(|identity| state.context.node.credential_end(identity, state.now));
+        if let Some(reason) = ended {
+            socket_writer::end_redis(state, link, reason);
+        } else if is_late {
             socket_writer::close(state, link);
         }
     } else if is_late {

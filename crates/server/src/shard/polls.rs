@@ -2,7 +2,7 @@
 
 use crate::shard::input::{CommandAnswer, HttpPoll};
 use crate::shard::links::{LinkTarget, PollLink, WaitingForSession};
-use crate::shard::requests::gone;
+use crate::shard::requests::{gone, unproved};
 use crate::shard::state::ShardState;
 use tavern_hub::{CloseReason, LinkId, ListenerId, LookupResult, Poll, PollFlags};
 use tavern_wire::error::{Code, Refusal};
@@ -32,6 +32,11 @@ pub fn begin(state: &mut ShardState, link: LinkId, poll: HttpPoll) {
         Some(key) => state.hub.poll(state.now, key, identity.as_ref(), link, cursor, timeout_ms),
         None => Poll::Unknown,
     };
+    if outcome == Poll::Unproved {
+        state.links.retire(link);
+        let _ = answer.send(Err(unproved()));
+        return;
+    }
     let mut listener = session.and_then(|key| state.hub.core.find_session(key));
     if outcome == Poll::Unknown {
         let Some(identity) = identity else {
@@ -95,7 +100,9 @@ pub fn end(state: &mut ShardState, link: LinkId, reason: CloseReason) {
             let refusal = Refusal::new(Code::Unavailable, "the server is stopping");
             refusal.retry_after(state.reconnect_after_ms())
         }
-        (CloseReason::TokenExpired, _) => Refusal::new(Code::Unauthenticated, "the token has expired"),
+        (CloseReason::TokenExpired | CloseReason::KeyRevoked, _) => {
+            Refusal::new(Code::Unauthenticated, format!("the {}", reason.reason()))
+        }
         _ => gone(),
     };
     state.links.retire(link);

@@ -33,6 +33,12 @@ pub fn gone() -> Refusal {
     Refusal::new(Code::Gone, "the session has ended; send hello again")
 }
 
+/// The session secret alone does not act for a session that a token or an API key has opened.
+pub fn unproved() -> Refusal {
+    let message = "this session needs the token or API key that opened it: Authorization: Bearer TOKEN";
+    Refusal::new(Code::Unauthenticated, message)
+}
+
 impl HttpRequests {
     pub fn command(&mut self, state: &mut ShardState, command: HttpCommand) {
         let link = state.new_link();
@@ -142,10 +148,12 @@ fn request_of(
     if session.is_some() && listener.is_none() && identity.is_none() {
         return Err((answer, gone()));
     }
-    let own = listener.and_then(|id| state.hub.core.listener(id)?.session());
-    if own.zip(identity.as_ref()).is_some_and(|(own, given)| own.identity.user != given.user) {
+    if let Some(id) = listener
+        && state.hub.core.acting_identity(id, identity.as_ref()).is_none()
+    {
         let message = "the session belongs to another user than the token";
-        return Err((answer, Refusal::new(Code::NotAllowed, message)));
+        let other = Refusal::new(Code::NotAllowed, message);
+        return Err((answer, if identity.is_some() { other } else { unproved() }));
     }
     let link = Link { id: link, format: EventFormat::Poll };
     let mut caller = Caller::passing(link, listener, identity);

@@ -167,6 +167,13 @@ pub fn close(state: &mut ShardState, link: LinkId) {
     write(state, link);
 }
 
+/// Ends a Redis connection whose token expired or whose key was revoked: an error, then the end.
+pub fn end_redis(state: &mut ShardState, link: LinkId, reason: CloseReason) {
+    let Some(conn) = state.links.conn_mut(link) else { return };
+    tavern_wire::resp::error(&mut conn.out, &format!("NOAUTH the {}", reason.reason()));
+    close(state, link);
+}
+
 /// `CLIENT KILL`, from any shard.
 pub fn kill(state: &mut ShardState, link: LinkId, client: u64) {
     if state.links.peer_mut(link, client).is_some() {

@@ -3,7 +3,7 @@
 
 use crate::shard::input::HttpStream;
 use crate::shard::links::{LinkTarget, StreamLink, WaitingForSession};
-use crate::shard::requests::gone;
+use crate::shard::requests::{gone, unproved};
 use crate::shard::state::ShardState;
 use std::sync::atomic::Ordering;
 use tavern_domain::{Identity, SessionKey};
@@ -52,18 +52,18 @@ pub fn begin(state: &mut ShardState, id: LinkId, request: HttpStream) {
     go_on(state, id);
 }
 
-/// Without a token the session secret is enough: the stream is of the session's user.
+/// Without a token the stream is of the session's user, if the session was opened without one too.
 fn identity_of(
     state: &ShardState,
     session: Option<SessionKey>,
     identity: Option<Identity>,
 ) -> Result<Identity, Refusal> {
     let known = session.and_then(|key| state.hub.core.find_session(key));
-    let own = known.and_then(|id| state.hub.core.listener(id)?.session());
-    match identity.or_else(|| own.map(|session| session.identity.clone())) {
-        Some(identity) => Ok(identity),
-        None if session.is_some() => Err(gone()),
-        None => Err(Refusal::new(Code::Unauthenticated, "a token is needed")),
+    match (identity, known) {
+        (Some(identity), _) => Ok(identity),
+        (None, Some(id)) => state.hub.core.acting_identity(id, None).ok_or_else(unproved),
+        (None, None) if session.is_some() => Err(gone()),
+        (None, None) => Err(Refusal::new(Code::Unauthenticated, "a token is needed")),
     }
 }
 
@@ -160,6 +160,10 @@ pub fn end(state: &mut ShardState, link: LinkId, reason: CloseReason) {
     match reason {
         CloseReason::Superseded => json::superseded(&mut event),
         CloseReason::Closing => json::closing(&mut event, reconnect_after_ms),
+        CloseReason::TokenExpired | CloseReason::KeyRevoked => {
+            let refusal = Refusal::new(Code::Unauthenticated, format!("the {}", reason.reason()));
+            json::reply_error(&mut event, None, &refusal);
+        }
         _ => json::reply_error(&mut event, None, &Refusal::new(Code::Gone, reason.reason())),
     }
     let mut piece = Vec::new();

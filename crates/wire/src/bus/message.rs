@@ -218,7 +218,7 @@ pub enum MigrationStep {
 pub struct Ask {
     #[prost(bool, tag = "1")]
     pub gentle: bool,
-    #[prost(oneof = "AskClaim", tags = "2, 3, 4")]
+    #[prost(oneof = "AskClaim", tags = "2, 3, 4, 5")]
     pub claim: Option<AskClaim>,
 }
 
@@ -230,6 +230,8 @@ pub enum AskClaim {
     Anonymous(Empty),
     #[prost(string, tag = "4")]
     User(String),
+    #[prost(string, tag = "5")]
+    Key(String),
 }
 
 #[derive(Clone, PartialEq, Message)]

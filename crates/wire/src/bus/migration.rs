@@ -43,12 +43,15 @@ pub enum MigrationAction {
     Taken,
 }
 
-/// Who asks for the session. Only its own user gets it; for a client without a token the secret is enough.
+/// Who asks for the session. Only its own user or API key gets it; the secret alone is enough for a session that was
+/// opened without either.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SessionClaim {
     Secret,
     Anonymous,
     User(String),
+    /// The id of an API key.
+    Key(String),
 }
 
 /// A subscription of the session.
@@ -79,6 +82,7 @@ pub fn encode(request: &MigrationRequest) -> Vec<u8> {
                 SessionClaim::Secret => AskClaim::Secret(Empty {}),
                 SessionClaim::Anonymous => AskClaim::Anonymous(Empty {}),
                 SessionClaim::User(user) => AskClaim::User(user.clone()),
+                SessionClaim::Key(key) => AskClaim::Key(key.clone()),
             };
             MigrationStep::Ask(message::Ask { gentle: *gentle, claim: Some(claim) })
         }
@@ -119,6 +123,7 @@ pub(super) fn read(request: MigrationMessage) -> Option<MigrationRequest> {
                 AskClaim::Secret(_) => SessionClaim::Secret,
                 AskClaim::Anonymous(_) => SessionClaim::Anonymous,
                 AskClaim::User(user) => SessionClaim::User(user),
+                AskClaim::Key(key) => SessionClaim::Key(key),
             },
             gentle: ask.gentle,
         },
@@ -154,6 +159,7 @@ mod tests {
         ];
         for step in [
             MigrationAction::Ask { claim: SessionClaim::User("ann".into()), gentle: false },
+            MigrationAction::Ask { claim: SessionClaim::Key("k1".into()), gentle: false },
             MigrationAction::Ask { claim: SessionClaim::Anonymous, gentle: true },
             MigrationAction::Ask { claim: SessionClaim::Secret, gentle: false },
             MigrationAction::No,

@@ -5,6 +5,7 @@ use super::{Finding, bad, doubtful, failure, from_engine, good};
 use crate::cli::moment;
 use crate::config::Config;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use tavern_domain::Time;
 use tavern_store::blocking::BlockingStore;
@@ -43,6 +44,7 @@ pub fn look(config: &Config, findings: &mut Vec<Finding>) -> Option<Vec<Arc<str>
         Ok(report) => {
             findings.push(report.latency());
             findings.push(clock(report.apart_ms));
+            findings.extend(stored_time(report.ahead_ms));
             Some(nodes(config, &report, findings))
         }
         Err(error) => {
@@ -57,13 +59,16 @@ struct StoreReport {
     write: Duration,
     read: Duration,
     apart_ms: u64,
+    /// How far the stored time is ahead of the clock.
+    ahead_ms: u64,
     now: Time,
     nodes: Vec<NodeRow>,
 }
 
 /// Writes a document, reads it back, removes it; then reads the store's clock and its nodes.
 fn probe(config: &Config) -> Result<StoreReport, StoreError> {
-    let client = tavern_engines::open_client(&config.store, Arc::new(SystemClock), TIMEOUT)?;
+    let server = Arc::new(ServerClock::default());
+    let client = tavern_engines::open_client(&config.store, server.clone(), TIMEOUT)?;
     let key = DocumentKey::new("doctor", &format!("{:032x}", crate::random::random_bits()));
     let document = Row::Document(Document { key: key.clone(), body: Arc::from(*b"doctor") });
     let row = document.key();
@@ -79,12 +84,14 @@ fn probe(config: &Config) -> Result<StoreReport, StoreError> {
         return Err(StoreError::Corrupt { what, source: None });
     }
     let (asked, began) = (SystemClock.now(), Instant::now());
-    let Found::Time(now) = client.read(Read::Time)? else { unreachable!("a time was asked for") };
+    let Found::Time(stored) = client.read(Read::Time)? else { unreachable!("a time was asked for") };
     // The store read its clock at some moment between request and answer.
     let midway = asked + began.elapsed().as_millis() as u64 / 2;
-    let apart_ms = now.ms().abs_diff(midway.ms());
+    let wall = server.wall().unwrap_or(midway);
+    let apart_ms = wall.ms().abs_diff(midway.ms());
     let nodes = all_nodes(&client)?;
-    Ok(StoreReport { name: client.store().name(), write, read, apart_ms, now, nodes })
+    let (ahead_ms, now) = (stored.since(wall), stored.max(wall));
+    Ok(StoreReport { name: client.store().name(), write, read, apart_ms, ahead_ms, now, nodes })
 }
 
 fn all_nodes(client: &BlockingStore) -> Result<Vec<NodeRow>, StoreError> {
@@ -121,6 +128,47 @@ fn clock(apart_ms: u64) -> Finding {
             "clock",
             format!("{detail}; tokens and deadlines will be wrong: synchronise the clocks (NTP)"),
         ),
+    }
+}
+
+/// Node time may be a little ahead of the clock, which it follows slowly.
+const AHEAD_MS: u64 = 10_000;
+
+/// A stored time ahead of the clock is left by a server whose clock was wrong.
+fn stored_time(ahead_ms: u64) -> Option<Finding> {
+    let ahead = moment::span(ahead_ms);
+    (ahead_ms > AHEAD_MS).then(|| {
+        bad(
+            "clock",
+            format!(
+                "the stored time is {ahead} ahead of the clock; events are not deleted by age until it catches up. \
+                 If the clock is right now, stop all nodes and run `tavern clock reset`"
+            ),
+        )
+    })
+}
+
+/// Notes the clock of the store's server, and leaves the stored time as it is.
+#[derive(Default)]
+struct ServerClock(AtomicU64);
+
+impl ServerClock {
+    fn wall(&self) -> Option<Time> {
+        Some(self.0.load(Ordering::Relaxed)).filter(|&ms| ms > 0).map(Time)
+    }
+}
+
+impl Clock for ServerClock {
+    fn now(&self) -> Time {
+        Time::ZERO
+    }
+
+    fn latest(&self) -> Time {
+        Time::ZERO
+    }
+
+    fn observe_server(&self, wall: Time) {
+        self.0.store(wall.0, Ordering::Relaxed);
     }
 }
 

@@ -11,6 +11,7 @@ use std::time::Instant;
 use tavern_domain::{Identity, Time};
 use tavern_hub::core::authorize;
 use tavern_hub::{AuthorizeAnswer, AuthorizeQuery, LinkId, Node, RandomSource, Scratch, Settings, Shard};
+use tavern_store::ManualClock;
 
 const SECRET: &str = "0123456789abcdef0123456789abcdef";
 const ADMIN: &str = "the-key-of-the-operator";
@@ -48,6 +49,8 @@ struct World {
     _runtime: tokio::runtime::Runtime,
 }
 
+const NOW: Time = Time(1_800_000_000_000);
+
 fn world(mode: ServerMode, settings: Settings) -> World {
     let flag = |key: &str, text: &str| Flag { flag: format!("--{key}"), key: key.into(), text: text.into() };
     let sources = Sources {
@@ -61,7 +64,7 @@ fn world(mode: ServerMode, settings: Settings) -> World {
     let config = Arc::new(loaded.config);
     let verifier = Verifier::from_secret(&SecretText::new(SECRET));
     let keyring = Keyring::without_store(Some(SecretText::new(ADMIN)));
-    let authenticator = Arc::new(Authenticator::new(mode, verifier, keyring));
+    let authenticator = Arc::new(Authenticator::new(mode, verifier, keyring, Arc::new(ManualClock::at(NOW))));
     let node = Node::new(settings, Box::new(HelloTokens(authenticator.clone())));
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     let killed = Arc::new(Killed::default());
@@ -74,7 +77,7 @@ fn world(mode: ServerMode, settings: Settings) -> World {
         runtime: runtime.handle().clone(),
         started: Instant::now(),
     });
-    let now = Time(1_800_000_000_000);
+    let now = NOW;
     World {
         now,
         hub: Shard::new(node, 0, Box::new(Counting(0)), now),

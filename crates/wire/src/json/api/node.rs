@@ -39,6 +39,7 @@ pub struct LocalNode {
 #[derive(Clone, Debug, Serialize)]
 pub struct Overview<'a> {
     pub bus_up: bool,
+    pub clock: ClockReport,
     pub events: EventSums,
     pub history: BTreeMap<&'static str, Vec<u64>>,
     pub metrics: BTreeMap<String, u64>,
@@ -51,6 +52,18 @@ pub struct Overview<'a> {
     pub store_up: bool,
     pub uptime_ms: u64,
     pub version: &'static str,
+}
+
+/// How the clock compares with node time.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct ClockReport {
+    /// Whether events may be deleted by age.
+    pub confirmed: bool,
+    /// By how much the clock jumped ahead of node time, or back behind it (negative), and was not accepted.
+    pub jump_ms: i64,
+    /// Jumps since the start.
+    pub jumps: u64,
+    pub warning: Option<String>,
 }
 
 /// Events of all topics and subscriptions together.

@@ -1,7 +1,7 @@
 -- A batch of commits: the algorithm of `tavern_store::commit::apply`. Each commit is applied or refused by itself.
 -- KEYS: every key of the store, in the order of `RedisTable`; their numbers are defined above as CLOCK, NODES and so on.
--- ARGV: the wall clock in ms ('' for the server's), then the commits: the number of arguments of each, its writer, and its
--- steps in the order of the algorithm.
+-- ARGV: the wall clock in ms ('' for the server's), the latest time that is believed ('' for any), then the commits: the
+-- number of arguments of each, its writer, and its steps in the order of the algorithm.
 -- Must hold: every check of a commit comes before its first change; a number is never a double beyond 2^53; the lists agree
 -- with the rows at the end, also when a step fails.
 local A, K, call = ARGV, KEYS, redis.call
@@ -19,6 +19,7 @@ if A[1] == '' then
 else
   wall = tonumber(A[1])
 end
+if A[2] ~= '' then wall = math.min(wall, tonumber(A[2])) end
 if wall > time then time = wall end
 local first = math.min(time * 1000, MOST)
 

@@ -2,7 +2,7 @@
 
 local answers = {}
 local function run()
-  local at, last = 2, #A
+  local at, last = 3, #A
   while at <= last do
     local stop, writer, refused = at + tonumber(A[at]), A[at + 1], nil
     if writer ~= '' and not is_open(writer) then
