@@ -787,7 +787,7 @@ export class Tavern extends Emitter {
       pollMs: () => Math.min(this.#heartbeatMs, 15_000),
       address: (path, query) => this.#address(path, query),
       post: (path, body, ms, signal) => this.#post(path, body, ms, signal),
-      get: (path, query, signal) => this.#fetch(this.#address(path, query), { headers: this.#headers(), cache: 'no-store', signal }),
+      get: (path, headers, signal) => this.#fetch(this.#address(path), { headers: { ...this.#headers(), ...headers }, cache: 'no-store', signal }),
     };
     this.#link = LINKS[this.#kinds[this.#index]](io, on);
   }
@@ -1131,12 +1131,12 @@ export class Tavern extends Emitter {
 /** @type {Record<TransportName, (io: LinkIo, on: LinkEvents) => Link>} */
 const LINKS = {
   websocket(io, on) {
-    // Never put a token into the URL: URLs end up in logs.
-    const url = io.address('/v1/connect', io.token === undefined ? io.ticket() : {});
+    // No secrets: URLs are logged.
+    const url = io.address('/v1/connect', { hello: 'no' });
     const socket = io.socket(url.replace(/^http/, 'ws'));
     let greeted = false;
     socket.onopen = () => {
-      if (io.token !== undefined) socket.send(JSON.stringify({ id: 0, op: 'hello', token: io.token, ...io.ticket() }));
+      socket.send(JSON.stringify({ id: 0, op: 'hello', token: io.token, ...io.ticket() }));
     };
     socket.onmessage = (/** @type {{data: string}} */ { data }) => {
       const frame = attempt(() => JSON.parse(data));
@@ -1164,7 +1164,9 @@ const LINKS = {
   sse(io, on) {
     const abort = new AbortController();
     const run = async () => {
-      const response = await io.get('/v1/stream', io.ticket(), abort.signal);
+      const { session, seq } = io.ticket() ?? {};
+      const headers = session ? { 'tavern-session': session, 'last-event-id': `${seq}` } : {};
+      const response = await io.get('/v1/stream', headers, abort.signal);
       const stream = /text\/event-stream/.test(response.headers.get('content-type') ?? '');
       if (!stream || !response.body) return on.end(ending((await answer(response)).error));
       const reader = response.body.getReader();

@@ -150,7 +150,7 @@ export interface LinkIo {
   ticket(): Ticket | undefined;
   pollMs(): number;
   address(path: string, query?: Record<string, any>): string;
-  get(path: string, query: any, signal: AbortSignal): Promise<Response>;
+  get(path: string, headers: Record<string, string>, signal: AbortSignal): Promise<Response>;
   post(path: string, body: any, ms: number, signal: AbortSignal): Promise<any>;
 }
 

@@ -33,8 +33,10 @@ export class FakeServer {
         server.onConnect?.(this);
       }
       send(text) {
-        this.sent.push(JSON.parse(text));
-        server.onCommand?.(this, this.sent.at(-1));
+        const frame = JSON.parse(text);
+        if (frame.id === 0) this.hello = frame;
+        else this.sent.push(frame);
+        server.onCommand?.(this, frame);
       }
       close() {
         this.closed = true;

@@ -6,18 +6,18 @@ import { HELLO, FakeServer, json, sleep, until } from './fake_server.mjs';
 
 const refused = (code) => (error) => error instanceof TavernError && error.code === code;
 
-test('a user name goes into the URL, a token into hello', async () => {
+test('a user name goes into the URL, a token and the session secret into hello', async () => {
   const server = new FakeServer();
   const tavern = await server.open();
-  assert.equal(server.last.url.href, 'ws://tavern.test/v1/connect?user=ann');
+  assert.equal(server.last.url.href, 'ws://tavern.test/v1/connect?user=ann&hello=no');
   assert.equal(tavern.state, 'open');
   assert.equal(tavern.transport, 'websocket');
   const other = server.tavern({ user: undefined, token: 'secret' });
   other.connect();
   await until(() => server.sockets.length === 2);
   server.last.open();
-  assert.equal(server.last.url.search, '');
-  assert.deepEqual(server.last.sent, [{ id: 0, op: 'hello', token: 'secret' }]);
+  assert.equal(server.last.url.search, '?hello=no');
+  assert.deepEqual(server.last.hello, { id: 0, op: 'hello', token: 'secret' });
   await tavern.close();
   other.suspend();
 });
@@ -30,7 +30,8 @@ test('a duplicate event is emitted once', async () => {
   for (const seq of [1, 2, 2, 1, 3]) server.last.push({ seq, event: 'message', channel: 'game#1', data: seq });
   server.last.drop();
   const back = await server.reconnected({ resumed: true });
-  assert.equal(back.url.search, '?user=ann&session=s1&seq=3');
+  assert.equal(back.url.search, '?user=ann&hello=no');
+  assert.deepEqual(back.hello, { id: 0, op: 'hello', session: 's1', seq: 3 });
   for (const seq of [3, 4]) back.push({ seq, event: 'message', channel: 'game#1', data: seq });
   assert.deepEqual(received, [1, 2, 3, 4]);
   tavern.suspend();
@@ -118,7 +119,7 @@ test('a subscription that timed out offline is restored on connect', async () =>
   const tavern = server.tavern({ commandTimeoutMs: 30 });
   await assert.rejects(tavern.channel('game#1').subscribe(), refused('timeout'));
   await assert.rejects(tavern.channel('game#1').join(1), refused('timeout'));
-  server.onCommand = (socket, frame) => queueMicrotask(() => socket.push({ id: frame.id, ok: {} }));
+  server.onCommand = (socket, frame) => frame.op !== 'hello' && queueMicrotask(() => socket.push({ id: frame.id, ok: {} }));
   tavern.connect();
   await until(() => server.last);
   server.sendHello();
@@ -206,9 +207,9 @@ test('falls back to SSE when WebSocket fails, and stays there', async () => {
   server.onConnect = (socket) => queueMicrotask(() => socket.drop());
   let stream;
   const encoder = new TextEncoder();
-  server.http = ({ url, body }) => {
+  server.http = ({ url, body, headers }) => {
     if (url.pathname === '/v1/command') return json({ id: body.id, ok: {} });
-    const hello = encoder.encode(`data: ${JSON.stringify({ ok: { ...HELLO, resumed: url.searchParams.has('session') } })}\n\n`);
+    const hello = encoder.encode(`data: ${JSON.stringify({ ok: { ...HELLO, resumed: 'tavern-session' in headers } })}\n\n`);
     const source = new ReadableStream({ start: (controller) => (stream = controller).enqueue(hello) });
     return new Response(source, { headers: { 'content-type': 'text/event-stream' } });
   };
@@ -230,7 +231,8 @@ test('falls back to SSE when WebSocket fails, and stays there', async () => {
   await resumed;
   assert.equal(tavern.transport, 'sse');
   assert.equal(server.sockets.length, 2);
-  assert.equal(server.requests.at(-1).url.search, '?user=ann&session=s1&seq=1');
+  assert.equal(server.requests.at(-1).url.search, '?user=ann');
+  assert.deepEqual(server.requests.at(-1).headers, { 'tavern-session': 's1', 'last-event-id': '1' });
   tavern.suspend();
 });
 
@@ -281,8 +283,8 @@ test('a token is renewed before it expires', async () => {
   server.onCommand = (socket, { id, op }) => queueMicrotask(() => socket.push({ id, ok: op === 'hello' ? HELLO : {} }));
   server.onConnect = (socket) => queueMicrotask(() => socket.open());
   await tavern.connect();
-  await until(() => server.last.sent.length === 2);
-  assert.deepEqual(server.last.sent.map(({ op, token }) => [op, token]), tokens.map((token) => ['hello', token]));
+  await until(() => server.last.sent.length === 1);
+  assert.deepEqual([server.last.hello, ...server.last.sent].map(({ op, token }) => [op, token]), tokens.map((token) => ['hello', token]));
   tavern.suspend();
 });
 
@@ -314,8 +316,8 @@ test('a suspended session is resumed from storage', async () => {
   const opened = next.connect();
   assert.equal(kept.size, 0, 'no other tab can load it');
   await until(() => server.sockets.length === 2);
-  assert.equal(server.last.url.search, '?user=ann&session=s1&seq=5');
   server.sendHello({ resumed: true });
+  assert.deepEqual(server.last.hello, { id: 0, op: 'hello', session: 's1', seq: 5 });
   server.last.push({ seq: 6, event: 'message', channel: 'game#1', data: 'while the page was loading' });
   await opened;
   // The page subscribes only now.
@@ -332,7 +334,7 @@ test('a broken storage is ignored', async () => {
   ]) {
     const server = new FakeServer();
     const tavern = await server.open({ storage });
-    assert.equal(server.last.url.search, '?user=ann');
+    assert.equal('session' in server.last.hello, false);
     tavern.suspend();
   }
 });
@@ -347,7 +349,7 @@ test('connect after close makes a new session with the same subscriptions', asyn
   const opened = tavern.connect();
   const back = await server.reconnected({ session: 's2' });
   await opened;
-  assert.equal(back.url.search, '?user=ann');
+  assert.equal('session' in back.hello, false);
   assert.deepEqual(back.sent.map(({ op }) => op), ['subscribe']);
   tavern.suspend();
 });

@@ -70,11 +70,11 @@ class Transport:
     async def close(self) -> None:
         raise NotImplementedError
 
-    def resume_query(self) -> dict[str, str]:
-        query = self.credential.query()
-        if self.ticket.session is not None:
-            query |= {"session": self.ticket.session, "seq": str(self.ticket.seq)}
-        return query
+    def resume_headers(self) -> dict[str, str]:
+        """Names the session to resume. Never in the URL: URLs end up in proxy logs."""
+        if self.ticket.session is None:
+            return {}
+        return {"Tavern-Session": self.ticket.session, "Last-Event-ID": str(self.ticket.seq)}
 
 
 class WebSocketTransport(Transport):
@@ -82,9 +82,8 @@ class WebSocketTransport(Transport):
     _socket: websockets.asyncio.client.ClientConnection | None = None
 
     async def open(self) -> Frame:
-        by_name = self.credential.token is None and self.credential.user is not None
-        # A token is sent in hello, never in the URL: URLs end up in proxy logs.
-        url = self.address.websocket(self.resume_query() if by_name else None)
+        # Token and session secret are sent in hello, never in the URL: URLs end up in proxy logs.
+        url = self.address.websocket(self.credential.query() | {"hello": "no"})
         try:
             self._socket = await websockets.asyncio.client.connect(
                 url, ssl=self.context if self.address.secure else None, open_timeout=OPEN_S, ping_interval=None, close_timeout=1,
@@ -98,19 +97,14 @@ class WebSocketTransport(Transport):
             raise LinkLost(f"cannot reach {self.address.authority}: {failure or 'no answer'}", unsent=True) from failure
         try:
             async with asyncio.timeout(OPEN_S):
-                return await self._hello(by_name)
+                return await self._hello()
         except TimeoutError as failure:
             raise LinkLost("no reply to hello") from failure
 
-    async def _hello(self, by_name: bool) -> Frame:
-        hello: Frame = {"op": "hello", "id": "hello"}
-        if not by_name:
-            hello |= {"token": self.credential.token, "session": self.ticket.session, "seq": self.ticket.seq if self.ticket.session else None}
-        if self.status:
-            hello["status"] = True
-        if not by_name or self.status:
-            await self.send({name: value for name, value in hello.items() if value is not None})
-        # With `user` in the URL the hello is implicit and its reply comes first; the reply to our own hello is ignored.
+    async def _hello(self) -> Frame:
+        hello: Frame = {"op": "hello", "id": "hello", "token": self.credential.token, "session": self.ticket.session}
+        hello |= {"seq": self.ticket.seq if self.ticket.session else None, "status": self.status or None}
+        await self.send({name: value for name, value in hello.items() if value is not None})
         return checked((await self.receive())[0])
 
     @staticmethod
@@ -168,8 +162,8 @@ class SseTransport(HttpTransport):
     _pieces: AsyncIterator[bytes] | None = None
 
     async def open(self) -> Frame:
-        target = self.address.target("/v1/stream", self.resume_query())
-        headers = {"Accept": "text/event-stream", **self.credential.headers()}
+        target = self.address.target("/v1/stream", self.credential.query())
+        headers = {"Accept": "text/event-stream", **self.credential.headers(), **self.resume_headers()}
         status, self._pieces = await self._events.get_stream(target, headers, OPEN_S)
         self._rest, self._data = b"", b""
         if status != 200:

@@ -35,8 +35,9 @@ class FakeServer:
     async def serve(self, socket):
         connection = Connection(socket)
         query = dict(urllib.parse.parse_qsl(urllib.parse.urlsplit(socket.request.path).query))
-        asked = query if "user" in query else json.loads(await socket.recv())
-        connection.hello = asked
+        assert query.pop("hello") == "no" and not query.keys() - {"user"}, "no secret in the URL"
+        asked = json.loads(await socket.recv())
+        connection.hello = query | asked
         self.connections.append(connection)
         answer = self.hello(len(self.connections), asked)
         await connection.send({"id": asked["id"], **answer} if "id" in asked else answer)

@@ -37,7 +37,7 @@ async def test_a_duplicate_event_is_emitted_once():
         assert [(await messages.next(2)).data for _ in range(3)] == [1, 2, 3]
         await connection.close(4501)
         next_connection = await server.connection(2)
-        assert next_connection.hello["session"] == "secret" and next_connection.hello["seq"] == "3"
+        assert next_connection.hello["session"] == "secret" and next_connection.hello["seq"] == 3
         await next_connection.message(3, 3)
         await next_connection.message(4, 4)
         assert (await messages.next(2)).data == 4
@@ -139,7 +139,7 @@ async def test_heartbeats_acknowledge_and_a_connection_without_traffic_is_replac
         assert acks == [5], "one ack per new event"
         server.replies |= {"ack": None, "ping": None}
         next_connection = await server.connection(2)
-        assert next_connection.hello["seq"] == "5"
+        assert next_connection.hello["seq"] == 5
 
 
 @async_test

@@ -32,12 +32,23 @@ impl HttpLink {
         HttpLink { address, tls, credential, sender: None, driver: JoinSet::new() }
     }
 
-    /// Sends one request; returns before the body of the answer is read.
-    pub async fn request(
+    /// Opens the event stream, of a session to resume or of a new one.
+    pub async fn stream(
+        &mut self,
+        resume: Option<&(String, u64)>,
+    ) -> Result<http::Response<Body>, OpenError> {
+        let target = self.address.target("/v1/stream", &self.credential.query());
+        self.request("GET", &target, Bytes::new(), resume).await
+    }
+
+    /// Sends one request; returns before the body of the answer is read. A session to resume is named in headers, because
+    /// proxies log URLs.
+    async fn request(
         &mut self,
         method: &str,
         target: &str,
         body: Bytes,
+        resume: Option<&(String, u64)>,
     ) -> Result<http::Response<Body>, OpenError> {
         let lost = |error: hyper::Error| OpenError::Lost(error.to_string());
         if self.sender.as_ref().is_none_or(SendRequest::is_closed) {
@@ -54,6 +65,9 @@ impl HttpLink {
             http::Request::builder().method(method).uri(target).header("host", self.address.authority());
         if let Some(token) = self.credential.bearer() {
             request = request.header("authorization", format!("Bearer {token}"));
+        }
+        if let Some((session, seq)) = resume {
+            request = request.header("tavern-session", session).header("last-event-id", seq.to_string());
         }
         if method == "POST" {
             request = request.header("content-type", "application/json");
@@ -73,7 +87,7 @@ impl HttpLink {
     ) -> Result<ServerFrame, OpenError> {
         let target = self.address.target(path, &self.credential.query());
         let posting = async {
-            let answer = self.request("POST", &target, Bytes::from(body)).await?;
+            let answer = self.request("POST", &target, Bytes::from(body), None).await?;
             let status = answer.status().as_u16();
             let body = Limited::new(answer.into_body(), MESSAGE_BYTES).collect().await;
             let body = body.map_err(|error| OpenError::Lost(error.to_string()))?.to_bytes();

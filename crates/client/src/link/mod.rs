@@ -100,11 +100,6 @@ impl SessionCredential {
         self.key.clone().or_else(|| self.token())
     }
 
-    /// Whether the request itself identifies the client, so that the server answers hello by itself.
-    fn is_in_request(&self) -> bool {
-        self.user.is_some() || self.key.is_some()
-    }
-
     pub fn replace(&self, token: String) {
         *self.token.lock().unwrap_or_else(PoisonError::into_inner) = Some(token);
     }
@@ -124,17 +119,6 @@ pub(crate) struct LinkRequest {
     pub statuses: bool,
     /// The last event that the session has processed.
     pub taken: watch::Receiver<u64>,
-}
-
-impl LinkRequest {
-    /// The query of a request with an implicit hello.
-    fn query(&self) -> Vec<(&'static str, String)> {
-        let mut query = self.credential.query();
-        if let Some((session, seq)) = &self.resume {
-            query.extend([("session", session.clone()), ("seq", seq.to_string())]);
-        }
-        query
-    }
 }
 
 /// Opens a link and sends hello; returns the answer and the link.

@@ -7,7 +7,6 @@ use super::{
 };
 use crate::error::{LinkEnd, OpenError};
 use crate::frame::ServerFrame;
-use bytes::Bytes;
 use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming as Body;
 use serde_json::{Value, json};
@@ -21,8 +20,7 @@ pub(super) async fn open(request: LinkRequest) -> Result<(Value, Link), OpenErro
     let connection =
         || HttpLink::new(request.address.clone(), request.tls.clone(), request.credential.clone());
     let mut stream_link = connection();
-    let target = request.address.target("/v1/stream", &request.query());
-    let answer = stream_link.request("GET", &target, Bytes::new()).await?;
+    let answer = stream_link.stream(request.resume.as_ref()).await?;
     let status = answer.status().as_u16();
     if status != 200 {
         let body = Limited::new(answer.into_body(), REFUSAL_BYTES).collect().await;

@@ -23,9 +23,8 @@ const REFUSAL_BYTES: u64 = 4_096;
 const REFUSAL_TIMEOUT: Duration = Duration::from_millis(300);
 
 pub(super) async fn open(request: LinkRequest) -> Result<(Value, Link), OpenError> {
-    let implicit = request.credential.is_in_request();
     let mut stream = stream::connect(&request.address, &request.tls).await?;
-    let rest = upgrade(&mut stream, &request, implicit).await?;
+    let rest = upgrade(&mut stream, &request).await?;
     let (reader, writer) = tokio::io::split(stream);
     let (events, incoming) = mpsc::channel(INCOMING);
     let (outgoing, commands) = mpsc::channel(OUTGOING);
@@ -34,27 +33,24 @@ pub(super) async fn open(request: LinkRequest) -> Result<(Value, Link), OpenErro
     tasks.spawn(read(reader, rest, events, pong));
     tasks.spawn(write(writer, commands, pongs));
     let mut link = Link { transport: Transport::WebSocket, incoming, outgoing, _tasks: tasks };
-    hello(&mut link, &request, implicit).await.map(|answer| (answer, link))
+    hello(&mut link, &request).await.map(|answer| (answer, link))
 }
 
-/// With a name or a key the hello is implicit; a token is sent in the hello frame, where no proxy logs it.
-async fn hello(link: &mut Link, request: &LinkRequest, implicit: bool) -> Result<Value, OpenError> {
+/// The token and the session secret are sent in the hello frame, where no proxy logs them.
+async fn hello(link: &mut Link, request: &LinkRequest) -> Result<Value, OpenError> {
     let mut hello = json!({"id": "hello", "op": "hello"});
-    if !implicit {
-        if let Some(token) = request.credential.token() {
-            hello["token"] = json!(token);
-        }
-        if let Some((session, seq)) = &request.resume {
-            hello["session"] = json!(session);
-            hello["seq"] = json!(seq);
-        }
+    if let Some(token) = request.credential.token() {
+        hello["token"] = json!(token);
+    }
+    if let Some((session, seq)) = &request.resume {
+        hello["session"] = json!(session);
+        hello["seq"] = json!(seq);
     }
     if request.statuses {
         hello["status"] = json!(true);
     }
-    if !implicit || request.statuses {
-        let _ = link.outgoing.send(hello.into()).await;
-    }
+    // The reading task reports a connection that ended.
+    let _ = link.outgoing.send(hello.into()).await;
     loop {
         match link.incoming.recv().await {
             Some(LinkEvent::Frame(frame)) => return checked(&frame.value),
@@ -66,12 +62,10 @@ async fn hello(link: &mut Link, request: &LinkRequest, implicit: bool) -> Result
 }
 
 /// The handshake; returns bytes that were read after it.
-async fn upgrade(
-    stream: &mut Box<dyn Io>,
-    request: &LinkRequest,
-    implicit: bool,
-) -> Result<Vec<u8>, OpenError> {
-    let target = request.address.target("/v1/connect", &if implicit { request.query() } else { Vec::new() });
+async fn upgrade(stream: &mut Box<dyn Io>, request: &LinkRequest) -> Result<Vec<u8>, OpenError> {
+    let mut query = request.credential.query();
+    query.push(("hello", "no".to_owned()));
+    let target = request.address.target("/v1/connect", &query);
     let nonce = STANDARD.encode(random::<16>());
     let key = request.credential.key.as_ref();
     let authorization = key.map(|key| format!("Authorization: Bearer {key}\r\n")).unwrap_or_default();

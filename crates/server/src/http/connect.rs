@@ -60,10 +60,12 @@ async fn prepare(
     let accept = accept_key(parts)?;
     let query = Query::of(parts)?;
     let identity = request::identity(api, parts, &query).await?;
-    let session = query.one("session")?.map(str::to_owned);
+    let session = request::session_secret(parts, &query)?;
     let seq = query.number("seq", 0..=u64::MAX)?;
     let shard = api.shards.of_session(session.as_deref().and_then(SessionName::read).as_ref());
-    let hello = identity.is_some().then(|| hello_command(session, seq));
+    // A client that sends its own hello names the session there.
+    let is_implicit = identity.is_some() && query.one("hello")? != Some("no");
+    let hello = is_implicit.then(|| hello_command(session, seq));
     let slot = connection.take_slot(request::client_address(api, connection.peer, parts));
     let Some(slot) = slot else {
         return Err(

@@ -44,7 +44,9 @@ pub fn add_cors(headers: &mut HeaderMap, origin: &HeaderValue) {
     set(headers, "vary", HeaderValue::from_static("origin"));
     let methods = HeaderValue::from_static("GET, POST, PUT, DELETE, OPTIONS");
     set(headers, "access-control-allow-methods", methods);
-    let allowed = HeaderValue::from_static("authorization, content-type, idempotency-key, last-event-id");
+    let allowed = HeaderValue::from_static(
+        "authorization, content-type, idempotency-key, last-event-id, tavern-session",
+    );
     set(headers, "access-control-allow-headers", allowed);
     set(headers, "access-control-max-age", HeaderValue::from_static("600"));
 }

@@ -127,6 +127,14 @@ pub fn credential(parts: &Parts, query: &Query) -> Result<Option<Credential>, Re
     Ok(query.one("user")?.map(|user| Credential::User(user.to_owned())))
 }
 
+/// The session secret of a request without a body: in the header `Tavern-Session`, or in the URL, which proxies may log.
+pub fn session_secret(parts: &Parts, query: &Query) -> Result<Option<String>, Refusal> {
+    match parts.headers.get("tavern-session") {
+        Some(secret) => Ok(secret.to_str().ok().map(str::to_owned)),
+        None => Ok(query.one("session")?.map(str::to_owned)),
+    }
+}
+
 /// The identity behind the request; None without a credential.
 pub async fn identity(api: &HttpApi, parts: &Parts, query: &Query) -> Result<Option<Identity>, Refusal> {
     match credential(parts, query)? {

@@ -75,7 +75,7 @@ struct StreamRequest {
 async fn check(connection: &HttpConnection, parts: &Parts) -> Result<StreamRequest, Refusal> {
     let query = Query::of(parts)?;
     let identity = request::identity(&connection.api, parts, &query).await?;
-    let secret = query.one("session")?.map(str::to_owned);
+    let secret = request::session_secret(parts, &query)?;
     // A browser that reconnects by itself sends its position in this header; it is newer than the URL.
     let last = parts.headers.get("last-event-id").and_then(|id| id.to_str().ok()?.parse().ok());
     let seq = match last {
