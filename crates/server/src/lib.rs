@@ -20,6 +20,7 @@ mod metrics;
 mod practice;
 mod random;
 mod resp;
+mod revocation;
 mod samples;
 mod settings;
 mod shard;

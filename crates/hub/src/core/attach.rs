@@ -82,16 +82,6 @@ impl Core {
         Some(Attached { listener: id, reset: !known })
     }
 
-    /// The identity of a request that names a session and may carry a credential. The session secret alone acts only for
-    /// sessions whose identity nobody proved. None: the session is of another caller, or a credential is missing.
-    pub fn acting_identity(&self, id: ListenerId, given: Option<&Identity>) -> Option<Identity> {
-        let own = &self.session(id)?.identity;
-        match given {
-            Some(given) => given.is_same_caller(own).then(|| given.clone()),
-            None => (!own.is_proved()).then(|| own.clone()),
-        }
-    }
-
     /// Whether a client with this identity may resume a session.
     pub(crate) fn may_resume(&self, id: ListenerId, identity: &Identity) -> bool {
         self.session(id).is_some_and(|session| {
@@ -163,6 +153,16 @@ impl Core {
         if let Some(session) = self.listeners.get_mut(id).and_then(|listener| listener.session_mut()) {
             session.active_at = session.active_at.max(now);
         }
+    }
+}
+
+/// The identity of a request that names a session and may carry a credential. The session secret alone acts only for
+/// sessions whose identity nobody proved. None: the session is of another caller, or a credential is missing.
+pub fn acting_identity(core: &Core, id: ListenerId, given: Option<&Identity>) -> Option<Identity> {
+    let own = &core.session(id)?.identity;
+    match given {
+        Some(given) => given.is_same_caller(own).then(|| given.clone()),
+        None => (!own.is_proved()).then(|| own.clone()),
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::Core;
 use crate::connection::{EventFormat, Link, LinkId};
+use crate::core::attach::acting_identity;
 use crate::core::listener::ListenerId;
 use tavern_domain::{Identity, SessionKey, limits};
 
@@ -30,7 +31,7 @@ pub(crate) fn arrive(
     let now = core.now;
     let Some(id) = core.find_session(key) else { return Poll::Unknown };
     let is_proved = identity.is_some();
-    let Some(identity) = core.acting_identity(id, identity) else {
+    let Some(identity) = acting_identity(core, id, identity) else {
         return if is_proved { Poll::Unknown } else { Poll::Unproved };
     };
     let link = Link { id: link, format: EventFormat::Poll };

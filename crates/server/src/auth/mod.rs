@@ -2,7 +2,6 @@
 
 mod credential;
 mod key;
-pub mod revocation;
 mod token;
 
 pub use credential::{Authenticator, Credential, HelloTokens, all_rights};

@@ -3,7 +3,6 @@
 use super::accept::{HttpAcceptor, RedisAcceptor};
 use super::assemble::{Parts, Ports};
 use crate::adoption::Adoption;
-use crate::auth::revocation;
 use crate::bus::BusDispatcher;
 use crate::clock::NodeClock;
 use crate::config::{Config, ServerMode, dev};
@@ -11,6 +10,7 @@ use crate::health::NodeHealth;
 use crate::liveness::{self, LivenessDriver};
 use crate::practice::Practice;
 use crate::random::SystemRandom;
+use crate::revocation;
 use crate::samples::Sampler;
 use crate::shard::worker::ShardStart;
 use crate::store_client::StoreClient;

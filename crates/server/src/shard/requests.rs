@@ -7,6 +7,7 @@ use crate::shard::state::ShardState;
 use crate::shard::{polls, streams};
 use crate::topics::TopicRequest;
 use std::collections::HashMap;
+use tavern_hub::core::attach::acting_identity;
 use tavern_hub::topics::TopicReply;
 use tavern_hub::{Caller, CloseReason, EventFormat, Flow, Link, LinkId, LookupResult, Namespace, ShardEvent};
 use tavern_wire::error::{Code, Refusal};
@@ -149,7 +150,7 @@ fn request_of(
         return Err((answer, gone()));
     }
     if let Some(id) = listener
-        && state.hub.core.acting_identity(id, identity.as_ref()).is_none()
+        && acting_identity(&state.hub.core, id, identity.as_ref()).is_none()
     {
         let message = "the session belongs to another user than the token";
         let other = Refusal::new(Code::NotAllowed, message);

@@ -7,6 +7,7 @@ use crate::shard::requests::{gone, unproved};
 use crate::shard::state::ShardState;
 use std::sync::atomic::Ordering;
 use tavern_domain::{Identity, SessionKey};
+use tavern_hub::core::attach::acting_identity;
 use tavern_hub::{Caller, CloseReason, EventFormat, Flow, Link, LinkId, LookupResult};
 use tavern_wire::error::{Code, Refusal};
 use tavern_wire::{json, sse};
@@ -61,7 +62,7 @@ fn identity_of(
     let known = session.and_then(|key| state.hub.core.find_session(key));
     match (identity, known) {
         (Some(identity), _) => Ok(identity),
-        (None, Some(id)) => state.hub.core.acting_identity(id, None).ok_or_else(unproved),
+        (None, Some(id)) => acting_identity(&state.hub.core, id, None).ok_or_else(unproved),
         (None, None) if session.is_some() => Err(gone()),
         (None, None) => Err(Refusal::new(Code::Unauthenticated, "a token is needed")),
     }
