@@ -294,7 +294,7 @@ impl Cluster {
         match outcome {
             Poll::Parked => {}
             Poll::Ready { .. } => self.answer_poll(id),
-            Poll::Unknown => {
+            Poll::Unknown | Poll::Unproved => {
                 self.polls.remove(&id);
                 self.signals.push_back(Signal::PollUnknown { client });
             }
