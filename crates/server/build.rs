@@ -1,11 +1,13 @@
-//! Builds the site that the server serves at `/docs`: the documents as HTML pages, and the files that they link to.
-//! Writes `docs_site.rs` with two lists, `PAGES` and `FILES`, and `BROKEN_LINKS`, which a test expects to be empty.
+//! Embeds what the server serves: the documents as HTML pages and the files that they link to, the dashboard, the demo, the
+//! client and the OpenAPI document. Writes `embedded.rs` with a list of each, and `broken_links.rs`, which a test expects
+//! to be empty.
 
 mod docs_build;
+mod embed_build;
 
 use docs_build::site;
+use embed_build::Embedder;
 use std::collections::BTreeMap;
-use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::{env, fs, io};
 
@@ -28,6 +30,7 @@ const OTHERS: &[&str] = &[
 fn main() -> io::Result<()> {
     println!("cargo::rerun-if-changed=build.rs");
     println!("cargo::rerun-if-changed=docs_build");
+    println!("cargo::rerun-if-changed=embed_build.rs");
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize()?;
     let mut paths = Vec::new();
     for place in ["docs"].iter().chain(OTHERS) {
@@ -46,35 +49,40 @@ fn main() -> io::Result<()> {
         println!("cargo::warning=broken link in a document: {link}");
     }
     let out = PathBuf::from(env::var("OUT_DIR").map_err(io::Error::other)?);
-    let pages_folder = out.join("pages");
-    fs::create_dir_all(&pages_folder)?;
-    let mut list = String::from("static PAGES: &[DocsFile] = &[\n");
-    for (number, (address, html)) in site::pages(&documents).iter().enumerate() {
-        let path = pages_folder.join(format!("{number}.html"));
-        fs::write(&path, html)?;
-        entry(&mut list, address, &path)?;
+    let mut embedder = Embedder::new(out.join("embedded"))?;
+    let pages: Vec<(String, Vec<u8>)> = site::pages(&documents)
+        .into_iter()
+        .map(|(address, html)| (address.to_string(), html.into_bytes()))
+        .collect();
+    let linked = files.iter().filter(|(name, _)| !name.ends_with(".md"));
+    let mut linked: Vec<(String, Vec<u8>)> =
+        linked.map(|(name, bytes)| (site::address_of(name), bytes.clone())).collect();
+    let named = |name: &str, path: PathBuf| -> io::Result<Vec<(String, Vec<u8>)>> {
+        println!("cargo::rerun-if-changed={}", path.display());
+        Ok(vec![(name.to_owned(), fs::read(path)?)])
+    };
+    let client = named("client.js", root.join("clients/js/tavern.js"))?;
+    let mut openapi = named("openapi.json", root.join("crates/server/assets/openapi.json"))?;
+    for (_, bytes) in &mut openapi {
+        let text = String::from_utf8(std::mem::take(bytes)).map_err(io::Error::other)?;
+        *bytes = text.replace("{{version}}", env!("CARGO_PKG_VERSION")).into_bytes();
     }
-    let index = out.join("search.json");
     let listed: Vec<_> = [site::Area::Users, site::Area::Contributors]
         .into_iter()
         .flat_map(|area| site::sections(&documents, area))
         .flat_map(|(_, members)| members)
         .collect();
-    fs::write(&index, docs_build::search::index(&listed))?;
-    list.push_str("];\nstatic FILES: &[DocsFile] = &[\n");
-    for name in files.keys().filter(|name| !name.ends_with(".md")) {
-        entry(&mut list, &site::address_of(name), &root.join(name))?;
-    }
-    entry(&mut list, "/docs/search.json", &index)?;
-    writeln!(list, "];\n#[cfg(test)]\nstatic BROKEN_LINKS: &[&str] = &{broken:?};")
-        .map_err(io::Error::other)?;
-    fs::write(out.join("docs_site.rs"), list)
-}
-
-fn entry(list: &mut String, address: &str, path: &Path) -> io::Result<()> {
-    let path = path.display().to_string();
-    writeln!(list, "    DocsFile {{ address: {address:?}, bytes: include_bytes!({path:?}) }},")
-        .map_err(io::Error::other)
+    linked.push(("/docs/search.json".to_owned(), docs_build::search::index(&listed).into()));
+    let lists = [
+        embedder.list("PAGES", &pages)?,
+        embedder.list("LINKED", &linked)?,
+        embedder.list("DASHBOARD", &embed_build::folder(&root.join("dashboard"))?)?,
+        embedder.list("DEMO", &embed_build::folder(&root.join("demo"))?)?,
+        embedder.list("CLIENT", &client)?,
+        embedder.list("OPENAPI", &openapi)?,
+    ];
+    fs::write(out.join("embedded.rs"), lists.concat())?;
+    fs::write(out.join("broken_links.rs"), format!("const BROKEN_LINKS: &[&str] = &{broken:?};\n"))
 }
 
 fn gather(path: &Path, files: &mut Vec<PathBuf>) -> io::Result<()> {

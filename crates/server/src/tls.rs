@@ -72,6 +72,6 @@ fn load(files: &TlsFiles) -> Result<Arc<ServerConfig>, TlsError> {
     let key = PrivateKeyDer::from_pem_file(&files.key);
     let key = key.map_err(|error| TlsError::Key(named(&files.key), error))?;
     let mut config = ServerConfig::builder().with_no_client_auth().with_single_cert(chain, key)?;
-    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     Ok(Arc::new(config))
 }

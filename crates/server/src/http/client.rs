@@ -3,15 +3,12 @@
 
 use super::asset;
 use super::body::HttpResponse;
-use bytes::Bytes;
 use http::header::HeaderMap;
-
-const SCRIPT: &[u8] = include_bytes!("../../../../clients/js/tavern.js");
 
 pub fn script(headers: &HeaderMap) -> HttpResponse {
     // Short: after an update pages have the new client within minutes.
     let keep = "public, max-age=300";
-    asset::tagged("text/javascript; charset=utf-8", Bytes::from_static(SCRIPT), headers, keep)
+    asset::tagged("text/javascript; charset=utf-8", &asset::CLIENT[0], headers, keep)
 }
 
 #[cfg(test)]

@@ -1,18 +1,11 @@
 //! The documents at `/docs`: pages that the build script made of the Markdown files, and the files that they link to.
 //! Must hold: every link between documents leads to a page and a heading that exist; a page holds no script of its own.
 
+use super::asset::{self, EmbeddedFile};
 use super::body::{HttpResponse, refusal};
-use super::{asset, demo};
-use bytes::Bytes;
+use super::demo;
 use http::request::Parts;
 use tavern_wire::error::{Code, Refusal};
-
-struct DocsFile {
-    address: &'static str,
-    bytes: &'static [u8],
-}
-
-include!(concat!(env!("OUT_DIR"), "/docs_site.rs"));
 
 pub fn answer(parts: &Parts) -> HttpResponse {
     let path = parts.uri.path();
@@ -22,20 +15,22 @@ pub fn answer(parts: &Parts) -> HttpResponse {
         "/docs/docs.js" => return demo::file("docs.js", parts),
         _ => {}
     }
-    let find = |files: &'static [DocsFile]| files.iter().find(|file| file.address == address);
-    let (kind, file) = match (find(PAGES), find(FILES)) {
+    let find = |files: &'static [EmbeddedFile]| files.iter().find(|file| file.name == address);
+    let (kind, file) = match (find(asset::PAGES), find(asset::LINKED)) {
         (Some(page), _) => ("text/html; charset=utf-8", page),
-        (None, Some(file)) => (asset::kind(file.address), file),
+        (None, Some(file)) => (asset::kind(file.name), file),
         (None, None) => {
             return refusal(&Refusal::new(Code::NotFound, format!("there is no document at {path}")));
         }
     };
-    asset::give(kind, Bytes::from_static(file.bytes), &parts.headers)
+    asset::give(kind, file, &parts.headers)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    include!(concat!(env!("OUT_DIR"), "/broken_links.rs"));
 
     #[test]
     fn every_link_between_documents_resolves() {
@@ -44,9 +39,9 @@ mod tests {
 
     #[test]
     fn every_document_is_a_page_with_a_heading_and_no_script_of_its_own() {
-        assert!(PAGES.len() > 20, "the documents were found");
-        for page in PAGES {
-            let (address, html) = (page.address, std::str::from_utf8(page.bytes).unwrap());
+        assert!(asset::PAGES.len() > 20, "the documents were found");
+        for page in asset::PAGES {
+            let (address, html) = (page.name, std::str::from_utf8(page.bytes).unwrap());
             let inline = html.replace("<script src=\"/docs/docs.js\" defer></script>", "");
             assert!(!inline.contains("<script") && !inline.contains(" style="), "{address}");
             assert!(!html.contains("{{title}}") && !html.contains("{{nav}}"), "{address} is not filled in");

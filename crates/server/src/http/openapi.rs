@@ -1,16 +1,16 @@
 //! `/openapi.json`: the description of the HTTP interface. Written by hand, checked by a test against the routes.
 
-use super::body::{HttpResponse, json};
+use super::asset;
+use super::body::HttpResponse;
+use http::header::HeaderMap;
 
-const DESCRIPTION: &str = include_str!("../../assets/openapi.json");
-
-pub fn page() -> HttpResponse {
-    json(DESCRIPTION.replace("{{version}}", env!("CARGO_PKG_VERSION")))
+pub fn page(headers: &HeaderMap) -> HttpResponse {
+    asset::tagged("application/json", &asset::OPENAPI[0], headers, "no-cache")
 }
 
 #[cfg(test)]
 mod tests {
-    use super::DESCRIPTION;
+    use crate::http::asset::OPENAPI;
     use crate::http::routes::ROUTES;
     use serde_json::Value;
     use std::collections::BTreeSet;
@@ -19,7 +19,7 @@ mod tests {
     const PAGES: [&str; 6] = ["/", "/assets/*", "/demo", "/demo/*", "/docs", "/docs/*"];
 
     fn document() -> Value {
-        serde_json::from_str(DESCRIPTION).unwrap()
+        serde_json::from_slice(OPENAPI[0].bytes).unwrap()
     }
 
     /// A path with `{}` for each parameter.

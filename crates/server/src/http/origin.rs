@@ -2,7 +2,7 @@
 
 use crate::config::{Config, ServerMode};
 use http::HeaderMap;
-use http::header::{HOST, HeaderName, HeaderValue, ORIGIN};
+use http::header::{HOST, HeaderName, HeaderValue, ORIGIN, VARY};
 
 /// Whether the web origin is allowed. None: the request does not come from a page.
 pub fn allowed<'a>(config: &Config, headers: &'a HeaderMap) -> Option<Result<&'a HeaderValue, ()>> {
@@ -41,8 +41,8 @@ pub fn add_cors(headers: &mut HeaderMap, origin: &HeaderValue) {
         headers.insert(HeaderName::from_static(name), value);
     };
     set(headers, "access-control-allow-origin", origin.clone());
-    set(headers, "vary", HeaderValue::from_static("origin"));
-    let methods = HeaderValue::from_static("GET, POST, PUT, DELETE, OPTIONS");
+    headers.append(VARY, HeaderValue::from_static("origin"));
+    let methods = HeaderValue::from_static("GET, HEAD, POST, PUT, DELETE, OPTIONS");
     set(headers, "access-control-allow-methods", methods);
     let allowed = HeaderValue::from_static(
         "authorization, content-type, idempotency-key, last-event-id, tavern-session",

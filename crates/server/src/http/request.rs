@@ -9,6 +9,7 @@ use http::header::AUTHORIZATION;
 use http::request::Parts;
 use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
+use std::borrow::Cow;
 use std::future::{Future, poll_fn};
 use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;
@@ -71,8 +72,16 @@ impl Query {
     }
 }
 
-fn bad(message: impl Into<std::borrow::Cow<'static, str>>) -> Refusal {
+fn bad(message: impl Into<Cow<'static, str>>) -> Refusal {
     Refusal::new(Code::BadRequest, message)
+}
+
+/// A channel as a URL names it: `game:1` is `game#1`, because everything after a `#` is no part of a URL.
+pub fn channel_name(name: &str) -> Cow<'_, str> {
+    match name.contains('#') {
+        true => Cow::Borrowed(name),
+        false => Cow::Owned(name.replacen(':', "#", 1)),
+    }
 }
 
 /// The pairs of a query string or a form.
@@ -224,6 +233,15 @@ mod tests {
         check("%zz%4%+5", false, "%zz%4%+5");
         check("%C3%BC", true, "ü");
         assert!(decode("%C3", true).is_err());
+    }
+
+    #[test]
+    fn a_colon_stands_for_the_first_hash() {
+        for (given, channel) in
+            [("game:1", "game#1"), ("game:a:b", "game#a:b"), ("game#a:b", "game#a:b"), ("lobby", "lobby")]
+        {
+            assert_eq!(channel_name(given), channel);
+        }
     }
 
     #[test]

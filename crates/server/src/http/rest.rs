@@ -32,8 +32,13 @@ pub async fn route(connection: &HttpConnection, request: Request<Incoming>) -> H
 async fn answer(connection: &HttpConnection, parts: &Parts, body: Incoming) -> Result<HttpResponse, Refusal> {
     let api = &connection.api;
     let path = parts.uri.path().strip_prefix("/v1/").unwrap_or_default();
-    let segments: Vec<String> =
+    let mut segments: Vec<String> =
         path.split('/').map(|segment| decode(segment, false)).collect::<Result<_, _>>()?;
+    if let [first, channel, ..] = &mut segments[..]
+        && first == "channels"
+    {
+        *channel = request::channel_name(channel).into_owned();
+    }
     let segments: Vec<&str> = segments.iter().map(String::as_str).collect();
     match (parts.method.as_str(), segments.as_slice()) {
         ("POST", ["channels", channel, "messages"]) => {

@@ -7,7 +7,7 @@ use http::{Extensions, Method};
 use tavern_wire::error::{Code, Refusal};
 
 /// `{}` stands for one segment, a final `*` for any rest.
-pub const ROUTES: [(&str, &[&str]); 51] = [
+pub const ROUTES: [(&str, &[&str]); 52] = [
     ("/", &["GET"]),
     ("/assets/*", &["GET"]),
     ("/client.js", &["GET"]),
@@ -15,6 +15,7 @@ pub const ROUTES: [(&str, &[&str]); 51] = [
     ("/demo/*", &["GET"]),
     ("/docs", &["GET"]),
     ("/docs/*", &["GET"]),
+    ("/healthz", &["GET"]),
     ("/livez", &["GET"]),
     ("/metrics", &["GET"]),
     ("/openapi.json", &["GET"]),
@@ -74,7 +75,7 @@ pub fn is_head(extensions: &Extensions) -> bool {
 pub fn refuse<B>(request: &mut http::Request<B>) -> Option<HttpResponse> {
     let (method, path) = (request.method(), request.uri().path());
     let Some(methods) = methods_of(path) else {
-        let message = format!("no route for {method} {path}");
+        let message = format!("no route for {method} {path}{}", hint(path));
         return Some(refusal(&Refusal::new(Code::NotFound, message)));
     };
     if methods.contains(&method.as_str()) {
@@ -92,6 +93,15 @@ pub fn refuse<B>(request: &mut http::Request<B>) -> Option<HttpResponse> {
         answer.headers_mut().insert(ALLOW, allowed);
     }
     Some(answer)
+}
+
+/// A client that does not encode the `#` of a channel sends only what comes before it.
+fn hint(path: &str) -> &'static str {
+    let cut = path.strip_prefix("/v1/channels/").is_some_and(|rest| !rest.is_empty() && !rest.contains('/'));
+    match cut {
+        true => "; if a # was lost: encode it as %23, or write game:1 for game#1",
+        false => "",
+    }
 }
 
 /// The methods of a path, as the `Allow` header lists them.

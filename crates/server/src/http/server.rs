@@ -1,4 +1,4 @@
-//! Serves one HTTP connection: its requests in turn, each to its handler.
+//! Serves one HTTP connection: HTTP/1.1, or HTTP/2 after ALPN or with prior knowledge. Each request goes to its handler.
 //! Must hold: a hostile request costs bounded time and memory and gets an answer; routes are in one table.
 
 use super::api::HttpApi;
@@ -11,14 +11,16 @@ use crate::health::is_bus_up;
 use crate::metrics;
 use crate::shard::input::CommandAnswer;
 use crate::supervisor::{fault, panics};
+use http::header::{CONTENT_LENGTH, HOST};
 use http::{HeaderValue, Method, Response, StatusCode};
 use hyper::Request;
-use hyper::body::Incoming;
-use hyper::server::conn::http1;
+use hyper::body::{Body as _, Incoming};
+use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
-use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use std::convert::Infallible;
 use std::net::{IpAddr, SocketAddr};
+use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tavern_wire::error::{Code, Refusal};
@@ -29,6 +31,15 @@ pub type HttpTlsStream = tokio_rustls::server::TlsStream<TcpStream>;
 
 /// Request heads larger than this are refused; hyper refuses more than 100 headers by itself.
 const HEAD_BYTES: usize = 16 * 1024;
+/// Requests in flight on one HTTP/2 connection, with SSE streams and polls.
+const STREAMS: u32 = 128;
+/// An HTTP/2 client that is silent this long is pinged, and dropped if it does not answer as long again.
+const PING_EVERY: Duration = Duration::from_secs(20);
+/// How long an HTTP/2 connection that is asked to end may take.
+const GOODBYE: Duration = Duration::from_secs(5);
+/// How HTTP/2 begins, and the time between two looks at a connection that has sent less.
+const PREFACE: &[u8] = b"PRI";
+const PREFACE_LOOK: Duration = Duration::from_millis(5);
 /// How long a TLS handshake may take.
 const HANDSHAKE: Duration = Duration::from_secs(10);
 
@@ -61,37 +72,49 @@ pub async fn serve(server: HttpServer, socket: TcpStream, peer: SocketAddr, slot
     let connection =
         Arc::new(HttpConnection { api: server.api, peer, slot: Mutex::new(Some(slot)), proxied });
     match &server.tls {
-        None => serve_io(TokioIo::new(socket), connection).await,
+        None => match begins_http2(&connection, &socket).await {
+            Some(true) => Box::pin(serve_http2(TokioIo::new(socket), connection)).await,
+            Some(false) => serve_http1(TokioIo::new(socket), connection).await,
+            None => {}
+        },
         Some(tls) => {
             // Boxed: a plain connection does not carry the size of TLS.
             let handshake = Box::pin(tokio::time::timeout(HANDSHAKE, tls.acceptor().accept(socket)));
             if let Ok(Ok(socket)) = handshake.await {
-                Box::pin(serve_io(TokioIo::new(socket), connection)).await;
+                match socket.get_ref().1.alpn_protocol() {
+                    Some(b"h2") => Box::pin(serve_http2(TokioIo::new(socket), connection)).await,
+                    _ => Box::pin(serve_http1(TokioIo::new(socket), connection)).await,
+                }
             }
         }
     }
 }
 
-async fn serve_io<I>(io: I, connection: Arc<HttpConnection>)
+/// Whether a plain connection begins with the HTTP/2 preface. None: it sends nothing in time, or has ended. The bytes
+/// stay in the socket, which a WebSocket takes along.
+async fn begins_http2(connection: &HttpConnection, socket: &TcpStream) -> Option<bool> {
+    let look = async {
+        let mut first = [0; PREFACE.len()];
+        loop {
+            match socket.peek(&mut first).await {
+                Ok(0) | Err(_) => return None,
+                Ok(seen) if first[..seen] != PREFACE[..seen] => return Some(false),
+                Ok(seen) if seen == PREFACE.len() => return Some(true),
+                // It has arrived in part.
+                Ok(_) => tokio::time::sleep(PREFACE_LOOK).await,
+            }
+        }
+    };
+    let limit = Duration::from_millis(connection.api.config.limits.http_header_ms);
+    tokio::time::timeout(limit, look).await.ok().flatten()
+}
+
+async fn serve_http1<I>(io: I, connection: Arc<HttpConnection>)
 where
     I: hyper::rt::Read + hyper::rt::Write + Unpin + Send + 'static,
 {
     let header_ms = connection.api.config.limits.http_header_ms;
-    let service = service_fn(move |request| {
-        // Boxed and freed once the request is handled: a parked poll holds none of it.
-        let begun = Box::pin(panics::contain(begin(connection.clone(), request)));
-        async move {
-            let (step, page) = begun.await.unwrap_or_else(|panicked| (failed(panicked), None));
-            let mut answer = match step {
-                RequestStep::Answer(answer) => answer,
-                RequestStep::Wait(waiting) => session::answered(waiting.await),
-            };
-            if let Some(page) = page {
-                origin::add_cors(answer.headers_mut(), &page);
-            }
-            Ok::<_, Infallible>(answer)
-        }
-    });
+    let service = service_fn(move |request| respond(connection.clone(), request));
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(Duration::from_millis(header_ms))
@@ -102,6 +125,92 @@ where
     if let Err(error) = connection.await {
         tracing::trace!(%error, "HTTP connection failed");
     }
+}
+
+/// Must hold: a connection without requests ends after `http_header_ms`, as with HTTP/1.1.
+async fn serve_http2<I>(io: I, connection: Arc<HttpConnection>)
+where
+    I: hyper::rt::Read + hyper::rt::Write + Unpin + Send + 'static,
+{
+    let idle = Duration::from_millis(connection.api.config.limits.http_header_ms);
+    let served = connection.clone();
+    let service = service_fn(move |request| respond(served.clone(), request));
+    let serving = http2::Builder::new(TokioExecutor::new())
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(STREAMS)
+        .max_header_list_size(HEAD_BYTES as u32)
+        .keep_alive_interval(PING_EVERY)
+        .keep_alive_timeout(PING_EVERY)
+        .serve_connection(io, service);
+    let mut serving = pin!(serving);
+    // One is ours, one the service's; each request and each stream of events has another.
+    let is_idle = || Arc::strong_count(&connection) <= 2;
+    let mut was_idle = false;
+    loop {
+        tokio::select! {
+            ended = serving.as_mut() => {
+                if let Err(error) = ended {
+                    tracing::trace!(%error, "HTTP/2 connection failed");
+                }
+                return;
+            }
+            () = tokio::time::sleep(idle) => {
+                if was_idle && is_idle() {
+                    serving.as_mut().graceful_shutdown();
+                    let _ = tokio::time::timeout(GOODBYE, serving.as_mut()).await;
+                    return;
+                }
+                was_idle = is_idle();
+            }
+        }
+    }
+}
+
+fn respond(
+    connection: Arc<HttpConnection>,
+    mut request: Request<Incoming>,
+) -> impl Future<Output = Result<HttpResponse, Infallible>> + Send {
+    name_host(&mut request);
+    let is_head = request.method() == Method::HEAD;
+    let active = connection.clone();
+    // Boxed and freed once the request is handled: a parked poll holds none of it.
+    let begun = Box::pin(panics::contain(begin(connection, request)));
+    async move {
+        let (step, page) = begun.await.unwrap_or_else(|panicked| (failed(panicked), None));
+        let mut answer = match step {
+            RequestStep::Answer(answer) => answer,
+            RequestStep::Wait(waiting) => session::answered(waiting.await),
+        };
+        if let Some(page) = page {
+            origin::add_cors(answer.headers_mut(), &page);
+        }
+        if is_head {
+            without_body(&mut answer);
+        }
+        drop(active);
+        Ok(answer)
+    }
+}
+
+/// HTTP/2 has the host in the URL; everything here reads the header.
+fn name_host<B>(request: &mut Request<B>) {
+    if let Some(authority) = request.uri().authority().filter(|_| !request.headers().contains_key(HOST))
+        && let Ok(host) = HeaderValue::from_str(authority.as_str())
+    {
+        request.headers_mut().insert(HOST, host);
+    }
+}
+
+/// The answer to `HEAD`: the length of the body, without the body.
+fn without_body(answer: &mut HttpResponse) {
+    let status = answer.status();
+    if let Some(length) = answer.body().size_hint().exact()
+        && status != StatusCode::NO_CONTENT
+        && status != StatusCode::NOT_MODIFIED
+    {
+        answer.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from(length));
+    }
+    *answer.body_mut() = ResponseBody::Whole(None);
 }
 
 /// The answer to a request, now or later.
@@ -199,12 +308,12 @@ async fn route(connection: &Arc<HttpConnection>, mut request: Request<Incoming>)
             party::ping(connection, &parts).await.unwrap_or_else(|refused| refusal(&refused))
         }
         ("GET", "/livez") => text(StatusCode::OK, "ok\n"),
-        ("GET", "/readyz") => readiness(api),
+        ("GET", "/readyz" | "/healthz") => readiness(api),
         ("GET", "/metrics") => {
             let page = metrics::page(&api.metrics.gather());
             whole(StatusCode::OK, "text/plain; version=0.0.4; charset=utf-8", page)
         }
-        ("GET", "/openapi.json") => openapi::page(),
+        ("GET", "/openapi.json") => openapi::page(request.headers()),
         ("GET", "/client.js") => client::script(request.headers()),
         ("GET", "/") => dashboard::index(request.headers()),
         ("GET", file) if file.starts_with("/assets/") => dashboard::asset(file, request.headers()),

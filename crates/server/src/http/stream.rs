@@ -1,7 +1,7 @@
 //! SSE: a session's events as a response that does not end.
 
 use super::body::{HttpResponse, ResponseBody, refusal, whole};
-use super::request::{self, Query};
+use super::request::{self, Query, channel_name};
 use super::routes;
 use super::server::HttpConnection;
 use crate::shard::Shards;
@@ -31,6 +31,8 @@ pub struct EventStream {
     shard: usize,
     wants_room: Arc<AtomicBool>,
     shards: Shards,
+    /// The connection has an open stream.
+    _connection: Arc<HttpConnection>,
 }
 
 impl EventStream {
@@ -43,7 +45,7 @@ impl EventStream {
     }
 }
 
-pub async fn stream(connection: &HttpConnection, parts: &Parts) -> HttpResponse {
+pub async fn stream(connection: &Arc<HttpConnection>, parts: &Parts) -> HttpResponse {
     let opened = match routes::is_head(&parts.extensions) {
         true => check(connection, parts).await.map(|_| None),
         false => open(connection, parts).await.map(Some),
@@ -82,14 +84,14 @@ async fn check(connection: &HttpConnection, parts: &Parts) -> Result<StreamReque
         Some(seq) => Some(seq),
         None => query.number("seq", 0..=u64::MAX)?,
     };
-    let channels: Vec<String> = query.all("channel").map(str::to_owned).collect();
+    let channels: Vec<String> = query.all("channel").map(|name| channel_name(name).into_owned()).collect();
     if channels.len() > CHANNELS || channels.iter().any(|name| name.len() > limits::CHANNEL_BYTES) {
         return Err(Refusal::new(Code::BadRequest, "at most 16 channels of 255 bytes in the URL"));
     }
     Ok(StreamRequest { identity, secret, seq, channels })
 }
 
-async fn open(connection: &HttpConnection, parts: &Parts) -> Result<EventStream, Refusal> {
+async fn open(connection: &Arc<HttpConnection>, parts: &Parts) -> Result<EventStream, Refusal> {
     let StreamRequest { identity, secret, seq, channels } = check(connection, parts).await?;
     let api = &connection.api;
     let session = secret.as_deref().and_then(SessionName::read);
@@ -102,5 +104,6 @@ async fn open(connection: &HttpConnection, parts: &Parts) -> Result<EventStream,
         HttpStream { session, hello, identity, channels, events, wants_room: wants_room.clone(), begun };
     super::session::put(api, shard, ShardInput::Stream(Box::new(request)))?;
     let link = beginning.await.map_err(|_| super::session::stopping())??;
-    Ok(EventStream { pieces, link, shard, wants_room, shards: api.shards.clone() })
+    let shards = api.shards.clone();
+    Ok(EventStream { pieces, link, shard, wants_room, shards, _connection: connection.clone() })
 }
