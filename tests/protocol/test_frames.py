@@ -1,9 +1,11 @@
 """Malformed frames: an error on that connection only, and the connection stays usable."""
 import json
 
+import httpx
 import pytest
 
 from support.json_client import Poller, Socket
+from support.resp import RespConnection
 
 DEEP = "[" * 64 + "]" * 64
 
@@ -45,6 +47,10 @@ MALFORMED = {
     "nested 65 deep": ('{"id":1,"op":"publish","channel":"game#1","data":' + DEEP + "}", 1),
     "nested 10,000 deep": ('{"id":1,"op":"publish","channel":"game#1","data":' + "[" * 10_000 + "]" * 10_000 + "}", 1),
     "never closed, deep": ("[" * 10_000, None),
+    "half a surrogate pair in data": ('{"id":1,"op":"publish","channel":"game#1","data":["\\udc00"]}', 1),
+    "an infinite number in data": ('{"id":1,"op":"publish","channel":"game#1","data":{"a":1e999}}', 1),
+    "an infinite number in a state": ('{"id":1,"op":"join","channel":"game#1","state":[-1e999]}', 1),
+    "half a surrogate pair in a state": ('{"id":1,"op":"join","channel":"game#1","state":"\\ud800"}', 1),
 }
 
 
@@ -142,6 +148,70 @@ def test_seq_is_the_first_member(dev, user, channel):
         event = next(text for text in texts if '"event"' in text)
         assert event.startswith('{"seq":1,"event":"message",')
         assert json.loads(event)["from"]["user"] == user
+
+
+@pytest.mark.parametrize("payload", [b'{"a":1e999}', b'"\\ud800"', b'[1e400,"\\udfff"]'])
+def test_a_redis_payload_that_not_every_parser_reads_arrives_as_a_string(dev, user, channel, payload):
+    redis = RespConnection(dev.resp_port)
+    redis.call("SUBSCRIBE", channel)
+    publisher = RespConnection(dev.resp_port)
+    with Socket(dev, user=user) as socket:
+        socket.ok("subscribe", channel=channel)
+        assert publisher.call("PUBLISH", channel, payload) == 2
+        assert socket.event()["data"] == payload.decode()
+        assert redis.read() == [b"message", channel.encode(), payload], "byte for byte"
+    redis.close()
+    publisher.close()
+
+
+@pytest.mark.parametrize("data", ["1e999", '"\\ud800"', '{"a":["\\udc00"]}'])
+def test_rest_refuses_data_that_not_every_parser_reads(dev, user, channel, data):
+    key = {"Authorization": f"Bearer {dev.key}"}
+    for method, path, body in [
+        ("POST", f"/v1/channels/{channel.replace('#', '%23')}/messages", f'{{"data":{data}}}'),
+        ("POST", f"/v1/users/{user}/messages", f'{{"data":{data}}}'),
+        ("POST", "/v1/topics/strict/events", f'{{"type":"a","data":{data}}}'),
+        ("POST", "/v1/topics/strict/events", f'[{{"type":"a","data":{data}}}]'),
+        ("PUT", f"/v1/channels/{channel.replace('#', '%23')}/presence/{user}", f'{{"with":{data}}}'),
+    ]:
+        answer = httpx.request(method, dev.url + path, content=body, headers=key, trust_env=False)
+        assert answer.status_code == 400 and answer.json()["error"]["code"] == "bad_request", (path, answer.text)
+
+
+def test_text_that_is_not_utf8_closes_with_1007(dev, victim):
+    for frames in [[(True, 1, b'{"op":"\xff"}')], [(False, 1, b'{"op":"'), (True, 0, b'\xff"}')]]:
+        with Socket(dev, user="clumsy") as socket:
+            for fin, opcode, payload in frames:
+                first = (0x80 if fin else 0) | opcode
+                socket.socket.socket.sendall(bytes([first, 0x80 | len(payload)]) + b"\0\0\0\0" + payload)
+            assert socket.closing()[1] == 1007
+    assert "ok" in victim.call("ping")
+
+
+@pytest.mark.parametrize("parts", [1, 3])
+def test_a_message_that_is_too_large_is_refused_under_its_id_and_the_connection_stays(dev, user, channel, parts):
+    with Socket(dev, user=user) as socket:
+        socket.ok("subscribe", channel=channel)
+        text = json.dumps({"id": "big", "op": "publish", "channel": channel, "data": "x" * 500_000})
+        size = len(text) // parts + 1
+        socket.send([text[at:at + size] for at in range(0, len(text), size)] if parts > 1 else text)
+        answer = socket.frame()
+        assert answer["id"] == "big" and answer["error"]["code"] == "too_large", answer
+        assert "ok" in socket.call("publish", channel=channel, data="small")
+        assert socket.event()["data"] == "small"
+
+
+def test_a_message_of_more_than_16_times_the_limit_closes_with_1009(dev, user):
+    with Socket(dev, user=user) as socket:
+        size = 17 * (65_536 + 4_096)
+        socket.socket.socket.sendall(bytes([0x81, 0x80 | 127]) + size.to_bytes(8, "big") + b"\0\0\0\0")
+        assert socket.closing()[1] == 1009
+    with Socket(dev, user=user) as socket:
+        piece = bytes([0x01, 0x80 | 127]) + (600_000).to_bytes(8, "big") + b"\0\0\0\0" + b"x" * 600_000
+        socket.socket.socket.sendall(piece)
+        assert socket.frame()["error"]["code"] == "too_large"
+        socket.socket.socket.sendall(b"\x00" + piece[1:14])
+        assert socket.closing()[1] == 1009
 
 
 def test_binary_frames_affect_no_other_connection(dev, victim):

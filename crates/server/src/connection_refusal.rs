@@ -69,7 +69,7 @@ impl ConnectionRefuser {
     }
 
     pub fn refuse(&mut self, socket: TcpStream, peer: SocketAddr, limit: ConnectionLimit) {
-        if let Some(refused) = self.log.count(Instant::now()) {
+        if let Some(refused) = self.log.count(1, Instant::now()) {
             let (address, limit) = (peer.ip(), limit.key());
             tracing::warn!(%address, limit, refused, "connection refused: limit reached");
         }
@@ -127,15 +127,15 @@ async fn discard(stream: &mut (impl AsyncRead + Unpin), end: Option<&[u8]>) -> i
 
 /// Decides which refusals are logged.
 #[derive(Default)]
-struct RefusalLog {
+pub struct RefusalLog {
     logged_at: Option<Instant>,
     refused: u64,
 }
 
 impl RefusalLog {
-    /// Counts a refusal. Returns the number since the last line when it is time for the next one.
-    fn count(&mut self, now: Instant) -> Option<u64> {
-        self.refused += 1;
+    /// Counts refusals. Returns their number since the last line when it is time for the next one.
+    pub fn count(&mut self, refused: u64, now: Instant) -> Option<u64> {
+        self.refused += refused;
         if self.logged_at.is_some_and(|at| now.duration_since(at) < LOG_INTERVAL) {
             return None;
         }
@@ -151,10 +151,10 @@ mod tests {
     #[test]
     fn refusals_are_logged_once_per_interval_with_their_number() {
         let (mut log, start) = (RefusalLog::default(), Instant::now());
-        assert_eq!(log.count(start), Some(1));
-        assert_eq!(log.count(start + Duration::from_secs(1)), None);
-        assert_eq!(log.count(start + Duration::from_secs(9)), None);
-        assert_eq!(log.count(start + LOG_INTERVAL), Some(3));
+        assert_eq!(log.count(1, start), Some(1));
+        assert_eq!(log.count(1, start + Duration::from_secs(1)), None);
+        assert_eq!(log.count(4, start + Duration::from_secs(9)), None);
+        assert_eq!(log.count(1, start + LOG_INTERVAL), Some(6));
     }
 
     /// What a client of a refused connection receives after it has sent these parts.

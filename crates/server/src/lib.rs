@@ -29,4 +29,5 @@ mod supervisor;
 mod sync;
 mod tls;
 mod topics;
+mod unauthenticated;
 pub mod webhook;

@@ -29,6 +29,8 @@ counters! {
     closed_slow,
     /// Redis connections closed because messages of another node were lost.
     closed_lost,
+    /// Connections closed before login because all of them together held too much memory.
+    closed_unauthenticated,
     /// Updates about users: one for each change, however many followers there are.
     user_updates,
     /// Status events put into mailboxes of followers.

@@ -18,6 +18,7 @@ use crate::shard::worker::{ShardStart, WAKE};
 use crate::shard::{ShardContext, ShardLimits, Shards};
 use crate::store_client::StoreClient;
 use crate::topics::{BatchSender, TopicsApi, Wakeups};
+use crate::unauthenticated::UnauthenticatedBytes;
 use anyhow::Context;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -58,6 +59,7 @@ pub struct Parts {
     pub node: Arc<Node>,
     pub shards: Shards,
     pub connections: Arc<Connections>,
+    unauthenticated: Arc<UnauthenticatedBytes>,
     pub resp: Arc<RespServer>,
     pub topics: Arc<TopicsApi>,
     pub metrics: Arc<MetricSources>,
@@ -84,6 +86,7 @@ impl Parts {
         let node = Node::new(settings::of(&config, epoch), tokens);
         let limits = &config.limits;
         let connections = Connections::new(limits.connections, limits.connections_per_address);
+        let unauthenticated = UnauthenticatedBytes::new(limits.unauthenticated_total_bytes);
         let (shards, polls) = make_queues(&config)?;
         let topic_shards = Arc::new(shards.clone());
         let topics = Arc::new(TopicsApi {
@@ -116,9 +119,12 @@ impl Parts {
             authorize: authorize_hook(&config)?,
             wakeups: topics.wakeups.clone(),
             counters: topics.counters.clone(),
+            unauthenticated: unauthenticated.clone(),
             limits: ShardLimits {
                 json_frame_bytes: limits.json_frame_bytes,
                 partial_bytes: limits.partial_total_bytes / config.threads,
+                unread_bytes: limits.unread_reply_bytes,
+                unread_total_bytes: limits.unread_replies_total_bytes / config.threads,
                 heartbeat_ms: config.sessions.heartbeat_ms as u32,
             },
         });
@@ -147,6 +153,7 @@ impl Parts {
             node,
             shards,
             connections,
+            unauthenticated,
             resp,
             topics,
             metrics,
@@ -169,6 +176,7 @@ impl Parts {
             topics: self.topics.clone(),
             health: self.health.clone(),
             connections: self.connections.clone(),
+            unauthenticated: self.unauthenticated.clone(),
             metrics: self.metrics.clone(),
             samples: self.samples.clone(),
             started: self.started,

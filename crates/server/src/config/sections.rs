@@ -226,9 +226,25 @@ section! {
         mailbox_total_bytes: usize = KeySchema::integer(1 << 30, 1 << 16, TIB);
         /// Channels that one session may subscribe to.
         channels_per_session: usize = KeySchema::integer(256, 1, 1 << 20);
-        /// Commands of one session in a second, with bursts of twice as many; 0: no limit.
+        /// Patterns that one session, or one Redis connection without an API key, may subscribe to.
+        patterns_per_session: usize = KeySchema::integer(64, 0, 1 << 20);
+        /// Commands of one connection, and of all connections of one user on this node, in a second, with bursts of twice
+        /// as many; 0: no limit. API keys have no limit.
         commands_per_second: u32 = KeySchema::integer(100, 0, 1_000_000).in_dev(DefaultValue::Integer(0));
-        /// Connections from one address.
+        /// Commands from one client address in a second, with bursts of twice as many; 0: no limit. API keys have no
+        /// limit.
+        address_commands_per_second: u32 = KeySchema::integer(2_000, 0, 100_000_000).in_dev(DefaultValue::Integer(0));
+        /// Logins from one client address in a second, with bursts of twice as many; 0: no limit.
+        address_hellos_per_second: u32 = KeySchema::integer(2_000, 0, 100_000_000).in_dev(DefaultValue::Integer(0));
+        /// Logins with an unknown API key from one client address in a second, with bursts of twice as many; 0: no limit.
+        /// Beyond it, keys that are not cached are refused without reading the store.
+        address_failed_logins_per_second: u32 =
+            KeySchema::integer(10, 0, 1_000_000).in_dev(DefaultValue::Integer(0));
+        /// Sessions of one user on this node, or of one API key, or without a user from one address; 0: no limit. The
+        /// session that has been without a connection for longest is ended for a new one; if all have one, the new one is
+        /// refused.
+        sessions_per_user: usize = KeySchema::integer(32, 0, 1_000_000).in_dev(DefaultValue::Integer(0));
+        /// Connections from one address. An IPv6 address counts with its /64.
         connections_per_address: usize = KeySchema::integer(1_000, 1, 10_000_000);
         /// The largest presence state.
         state_bytes: usize = KeySchema::integer(4_096, 0, 1 << 20);
@@ -236,6 +252,13 @@ section! {
         connections: usize = KeySchema::integer(100_000, 1, 10_000_000);
         /// Bytes of incomplete input of all connections together.
         partial_total_bytes: usize = KeySchema::integer(256 << 20, 1 << 16, TIB);
+        /// Bytes that all connections and requests without a login hold together; beyond it the oldest connections are
+        /// closed.
+        unauthenticated_total_bytes: usize = KeySchema::integer(32 << 20, 1 << 16, TIB);
+        /// Bytes of replies that one client has not read before no more of its commands run.
+        unread_reply_bytes: usize = KeySchema::integer(8 << 20, 1 << 14, 1 << 32);
+        /// Bytes of replies that all clients together have not read; a connection that adds to them is closed.
+        unread_replies_total_bytes: usize = KeySchema::integer(256 << 20, 1 << 16, TIB);
         /// The timeout for reading the headers of an HTTP request.
         http_header_ms: u64 = KeySchema::integer(10_000, 100, 10 * MINUTE_MS);
         /// The largest JSON frame: a message with its envelope; by default limits.message_bytes plus 4096.

@@ -13,6 +13,7 @@ use crate::samples::Samples;
 use crate::shard::Shards;
 use crate::store_client::StoreClient;
 use crate::topics::TopicsApi;
+use crate::unauthenticated::UnauthenticatedBytes;
 use std::sync::Arc;
 use std::time::Instant;
 use tavern_domain::Time;
@@ -29,6 +30,7 @@ pub struct HttpApi {
     pub topics: Arc<TopicsApi>,
     pub health: Arc<NodeHealth>,
     pub connections: Arc<Connections>,
+    pub unauthenticated: Arc<UnauthenticatedBytes>,
     pub metrics: Arc<MetricSources>,
     pub samples: Arc<Samples>,
     pub started: Instant,

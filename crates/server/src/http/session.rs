@@ -5,6 +5,8 @@ use super::body::{HttpResponse, json_with, refusal};
 use super::request::{self, Query};
 use super::server::HttpConnection;
 use crate::shard::input::{CommandAnswer, HttpCommand, HttpPoll, SessionName, ShardInput};
+use crate::unauthenticated::ReservedBytes;
+use http::header::CONTENT_LENGTH;
 use http::request::Parts;
 use hyper::Request;
 use hyper::body::Incoming;
@@ -37,8 +39,10 @@ pub async fn begin_poll(
     let (parts, incoming) = request.into_parts();
     let parts = &parts;
     let api = &connection.api;
+    let reserved = reserve(api, parts, POLL_BODY_BYTES).await?;
     let body = request::body(incoming, POLL_BODY_BYTES).await?;
     let poll = json::parse_poll(&body)?;
+    drop((body, reserved));
     let identity = identity(api, parts, poll.token.as_deref()).await?;
     let session = poll.session.as_deref().and_then(SessionName::read);
     if session.is_none() && poll.session.is_none() && identity.is_none() {
@@ -57,6 +61,17 @@ pub async fn begin_poll(
     };
     put_lazily(api, shard, ShardInput::Poll(Box::new(input)))?;
     Ok(waiting)
+}
+
+/// Memory for the body of a request whose sender is not known before it is read.
+async fn reserve(api: &HttpApi, parts: &Parts, most: usize) -> Result<Option<ReservedBytes>, Refusal> {
+    if matches!(request::identity(api, parts, &Query::of(parts)?).await, Ok(Some(_))) {
+        return Ok(None);
+    }
+    let announced = parts.headers.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
+    let reserved = api.unauthenticated.reserve(announced.unwrap_or(most).min(most));
+    let busy = || Refusal::new(Code::Unavailable, "too many requests without a token; retry later");
+    reserved.map(Some).ok_or_else(|| busy().retry_after(1000))
 }
 
 /// Puts an input that may wait a moment, so that many polls at once wake their shard once.
@@ -86,6 +101,7 @@ async fn begin_command(
     incoming: Incoming,
 ) -> Result<oneshot::Receiver<CommandAnswer>, Refusal> {
     let api = &connection.api;
+    let _reserved = reserve(api, parts, api.config.limits.json_frame_bytes).await?;
     let frame = request::body(incoming, api.config.limits.json_frame_bytes).await?;
     let identity = identity(api, parts, None).await?;
     let named = json::session_of(&frame);

@@ -33,6 +33,12 @@ const SHARDS: &[(&str, &str, MetricKind, &str)] = &[
         MetricKind::Counter,
         "Redis connections closed because messages of other nodes were lost",
     ),
+    (
+        "closed_unauthenticated",
+        "tavern_connections_closed_unauthenticated_total",
+        MetricKind::Counter,
+        "Connections closed before login because all of them together held too much memory",
+    ),
     ("user_updates", "tavern_user_updates_total", MetricKind::Counter, "Status changes of users"),
     (
         "statuses",

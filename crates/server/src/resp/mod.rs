@@ -41,6 +41,8 @@ pub enum RedisNext {
     Go,
     /// The command could not run yet: it stays in the input and runs again when the connection is woken.
     Stall,
+    /// The client has to read its replies before more commands run.
+    Full,
     /// Write the pending replies, then close.
     Close,
 }
@@ -72,6 +74,8 @@ pub struct RedisContext<'a> {
     pub server: &'a Arc<RespServer>,
     /// The reused list of argument ranges.
     pub ranges: &'a mut Vec<Range<usize>>,
+    /// Unread replies above which no more commands run.
+    pub unread_bytes: usize,
 }
 
 impl RedisPeer {
@@ -88,6 +92,11 @@ impl RedisPeer {
             login: None,
             waiting_until: None,
         }
+    }
+
+    /// Memory of unfinished commands: the ranges of a command in pieces, the commands of a transaction.
+    pub fn held_bytes(&self) -> usize {
+        self.parser.held_bytes() + self.state.held_bytes()
     }
 
     pub fn format(&self) -> EventFormat {
@@ -108,6 +117,9 @@ pub fn consume(
     let mut at = 0;
     let mut ranges = std::mem::take(context.ranges);
     let next = loop {
+        if out.len() > context.unread_bytes {
+            break RedisNext::Full;
+        }
         let limits = limits(peer, context);
         let parsed = match peer.parser.parse(&input[at..], &limits, &mut ranges) {
             Ok(parsed) => parsed,
@@ -153,6 +165,8 @@ fn leave(peer: &mut RedisPeer, context: &mut RedisContext<'_>) {
 
 /// A message of up to twice the limit is read and refused, and the connection stays; a larger one closes it.
 const ARG_BYTES_LEAST: usize = 64 * 1024;
+/// A whole command before login: an `AUTH` with the longest token and a name fits.
+const UNAUTHENTICATED_BYTES: usize = 64 * 1024;
 
 fn limits(peer: &RedisPeer, context: &RedisContext<'_>) -> Limits {
     let most = &context.server.config.limits;
@@ -160,7 +174,10 @@ fn limits(peer: &RedisPeer, context: &RedisContext<'_>) -> Limits {
     Limits {
         arg_bytes: arg,
         args: 1024 * 1024,
-        total_bytes: most.partial_total_bytes.min(arg.max(1 << 20).saturating_mul(4)),
+        total_bytes: match peer.identity {
+            Some(_) => most.partial_total_bytes.min(arg.max(1 << 20).saturating_mul(4)),
+            None => UNAUTHENTICATED_BYTES,
+        },
         inline_bytes: 64 * 1024,
         unauthenticated: peer.identity.is_none(),
     }

@@ -5,7 +5,6 @@ use crate::connections::ConnectionSlot;
 use crate::resp::RedisPeer;
 use crate::shard::websocket::WebSocket;
 use mio::net::TcpStream;
-use std::collections::VecDeque;
 use std::io::{self, Read, Write};
 use tavern_hub::ListenerId;
 
@@ -17,13 +16,17 @@ pub struct Conn {
     pub out: Vec<u8>,
     /// An unfinished command or frame.
     pub input: Vec<u8>,
-    /// A command waits for its reply: what came after it.
+    /// A command waits for its reply, or the client must read first: what came after it.
     pub stalled: Option<Box<Stalled>>,
     /// Milliseconds since the shard's start at which something was last read. Bytes of a closing connection do not count.
     pub heard_ms: u32,
     /// When it arrived, or was last seen with a session or a login, in the same milliseconds.
     pub authenticated_ms: u32,
+    /// When the socket last took bytes, in the same milliseconds.
+    pub written_ms: u32,
     pub state: SocketState,
+    /// Its memory as it stands in the sums of its shard.
+    pub counted: HeldBytes,
     /// Its slot in the counts of connections; given back when it is dropped.
     _slot: ConnectionSlot,
 }
@@ -37,8 +40,23 @@ pub enum SocketProtocol {
 
 #[derive(Debug, Default)]
 pub struct Stalled {
-    pub frames: VecDeque<Vec<u8>>,
+    /// The rest of a frame with several commands.
+    pub lines: Vec<u8>,
 }
+
+/// The memory that the buffers of a connection occupy.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HeldBytes {
+    /// Unfinished and waiting commands.
+    pub input: usize,
+    /// What the client has not read.
+    pub output: usize,
+    /// All of it, while the client is not authenticated.
+    pub unauthenticated: usize,
+}
+
+/// What a connection occupies beside its buffers.
+const CONN_BYTES: usize = 1024;
 
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SocketState {
@@ -50,6 +68,8 @@ pub struct SocketState {
     pub replies: bool,
     /// There may be more to read than was read.
     pub unread: bool,
+    /// It has unread replies: no more commands run until they are written.
+    pub full: bool,
     /// A ping was sent and not answered.
     pub pinged: bool,
     /// No more commands; what is in `out` is written, then the socket is shut and lingers.
@@ -78,6 +98,8 @@ impl Conn {
             stalled: None,
             heard_ms: 0,
             authenticated_ms: 0,
+            written_ms: 0,
+            counted: HeldBytes::default(),
             state: SocketState::default(),
             _slot: slot,
         }
@@ -89,6 +111,38 @@ impl Conn {
             SocketProtocol::Redis(peer) => peer.listener,
             SocketProtocol::Taken => None,
         }
+    }
+
+    /// Whether its client has a session or has logged in.
+    pub fn is_authenticated(&self) -> bool {
+        match &self.protocol {
+            SocketProtocol::WebSocket(socket) => socket.caller.listener.is_some(),
+            SocketProtocol::Redis(peer) => peer.identity.is_some(),
+            SocketProtocol::Taken => true,
+        }
+    }
+
+    /// What its buffers occupy now. Vectors count with their capacity: that is what they cost.
+    pub fn held(&self) -> HeldBytes {
+        let protocol = match &self.protocol {
+            SocketProtocol::WebSocket(socket) => socket.held_bytes(),
+            SocketProtocol::Redis(peer) => peer.held_bytes(),
+            SocketProtocol::Taken => 0,
+        };
+        let stalled = self.stalled.as_ref().map_or(0, |stalled| stalled.lines.capacity());
+        let (input, output) = (self.input.capacity() + protocol + stalled, self.out.capacity());
+        let unauthenticated = if self.is_authenticated() { 0 } else { CONN_BYTES + input + output };
+        HeldBytes { input, output, unauthenticated }
+    }
+
+    /// Commands that run later.
+    pub fn keep_stalled(&mut self, lines: &[u8]) {
+        self.stalled.get_or_insert_default().lines = lines.to_vec();
+    }
+
+    /// Whether what was read may run.
+    pub fn may_run(&self) -> bool {
+        self.stalled.is_none() && !self.state.closing && !self.state.full && self.state.moving.is_none()
     }
 
     /// The hub keeps a command that it has not answered.

@@ -97,8 +97,8 @@ impl Weigh for ShardInput {
 pub struct NewSocket {
     pub conn: Conn,
     pub input: Vec<u8>,
-    /// Commands to run before the input: they came together with a hello that asked for a session of this shard.
-    pub commands: Vec<Vec<u8>>,
+    /// Commands to run before the input, in lines: they came together with a hello that asked for a session of this shard.
+    pub commands: Vec<u8>,
     /// The hello of a client whose token came with its connection.
     pub hello: Option<ParsedCommand<'static>>,
 }

@@ -78,14 +78,20 @@ fn check_socket(state: &mut ShardState, link: LinkId) {
         }
         return;
     }
+    let unwritten_ms = since_start.saturating_sub(conn.written_ms);
+    if conn.state.full && conn.state.blocked && unwritten_ms > heartbeat_ms.saturating_mul(2) {
+        // It sends commands and does not read the replies. A session can be resumed.
+        state.hub.core.node().stats[state.index].closed_slow.add(1);
+        return state.drop_conn(link);
+    }
     conn.release();
-    let (listener, authenticated) = match &conn.protocol {
-        SocketProtocol::WebSocket(socket) => (socket.caller.listener, socket.caller.listener.is_some()),
-        SocketProtocol::Redis(peer) => (None, peer.identity.is_some()),
+    let (listener, greeting) = match &conn.protocol {
+        SocketProtocol::WebSocket(socket) => (socket.caller.listener, conn.stalled.is_some()),
+        SocketProtocol::Redis(_) => (None, false),
         SocketProtocol::Taken => return,
     };
-    // Bytes do not prolong it: a client that only pings never logs in.
-    if authenticated || conn.stalled.is_some() {
+    // Neither bytes nor wrong passwords prolong it. A hello that waits for the store has shown a valid token.
+    if conn.is_authenticated() || (greeting && !conn.state.full) {
         conn.authenticated_ms = since_start;
     }
     let is_late = since_start.saturating_sub(conn.authenticated_ms) > HELLO_MS;

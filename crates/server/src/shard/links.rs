@@ -131,4 +131,18 @@ impl Links {
         };
         self.slots.iter().enumerate().filter_map(is_conn).collect()
     }
+
+    /// Connections whose clients are not authenticated, the oldest first.
+    pub fn oldest_unauthenticated(&self) -> Vec<LinkId> {
+        let unauthenticated = |(index, slot): (usize, &Option<LinkTarget>)| match slot {
+            Some(LinkTarget::Socket(conn)) if conn.counted.unauthenticated > 0 => {
+                Some((conn.authenticated_ms, index as u32))
+            }
+            _ => None,
+        };
+        let mut links: Vec<(u32, u32)> =
+            self.slots.iter().enumerate().filter_map(unauthenticated).collect();
+        links.sort_unstable();
+        links.into_iter().map(|(_, index)| LinkId(index)).collect()
+    }
 }

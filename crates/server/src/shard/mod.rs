@@ -24,6 +24,7 @@ use crate::clock::NodeClock;
 use crate::resp::RespServer;
 use crate::store_client::StoreClient;
 use crate::topics::{TopicCounters, Wakeups};
+use crate::unauthenticated::UnauthenticatedBytes;
 use std::sync::Arc;
 use tavern_hub::Node;
 
@@ -38,6 +39,7 @@ pub struct ShardContext {
     /// Notified of topics that the hub has published to.
     pub wakeups: Arc<Wakeups>,
     pub counters: Arc<TopicCounters>,
+    pub unauthenticated: Arc<UnauthenticatedBytes>,
     pub limits: ShardLimits,
 }
 
@@ -47,5 +49,9 @@ pub struct ShardLimits {
     pub json_frame_bytes: usize,
     /// Unfinished input of all connections of one shard.
     pub partial_bytes: usize,
+    /// Unread replies of one connection before no more of its commands run.
+    pub unread_bytes: usize,
+    /// Unread replies of all connections of one shard.
+    pub unread_total_bytes: usize,
     pub heartbeat_ms: u32,
 }

@@ -15,13 +15,13 @@ use std::ops::Range;
 use tavern_domain::{Identity, Time};
 use tavern_hub::core::wheel::Wheel;
 use tavern_hub::{CloseReason, LinkId};
-use tavern_wire::json::ParsedCommand;
+use tavern_wire::json::{self, ParsedCommand};
 use tavern_wire::ws;
 
 /// Bytes read from one socket in one turn.
 const READ_BYTES: usize = 64 * 1024;
-/// A socket that goes on sending without reading our replies holds at most this much of them.
-const UNWRITTEN_BYTES: usize = 8 << 20;
+/// A buffer of unfinished input that is larger than its content by more than this gives the rest back.
+const SPARE_BYTES: usize = 4096;
 
 pub struct SocketReader {
     buffer: Box<[u8]>,
@@ -57,17 +57,26 @@ impl SocketReader {
 
     pub fn read(&mut self, state: &mut ShardState, link: LinkId) {
         let Some(mut conn) = state.links.take_conn(link) else { return };
-        let waits =
-            conn.stalled.is_some() || state.congested || state.frozen || conn.out.len() > UNWRITTEN_BYTES;
+        let stalled = conn.stalled.is_some() && !conn.state.full;
+        let unwritten = conn.out.len() > state.unread_limit(&conn);
+        let waits = stalled || state.congested || state.frozen || unwritten;
         // A closing connection is not read until our last bytes are written, then only to see its end.
         if (waits && !conn.state.closing) || (conn.state.closing && !conn.state.shut) {
             // Edge-triggered: remember that there is more, epoll will not say it again.
             conn.state.unread = true;
-            if state.congested && conn.stalled.is_none() && !conn.state.closing {
+            if state.congested && !stalled && !unwritten && !conn.state.closing {
                 state.unread.push(link);
             }
             state.links.put(link, LinkTarget::Socket(conn));
             return;
+        }
+        if conn.state.full && !conn.state.closing {
+            // The replies were written: what was read before comes first.
+            self.go_on(state, &mut conn, link);
+            if !conn.may_run() {
+                conn.state.unread = true;
+                return state.put_back(conn, link, true);
+            }
         }
         let mut buffer = std::mem::take(&mut self.buffer);
         let keep = match conn.read(&mut buffer[..]) {
@@ -101,18 +110,17 @@ impl SocketReader {
     fn take_input(&mut self, state: &mut ShardState, conn: &mut Conn, link: LinkId, fresh: &mut [u8]) {
         if conn.input.is_empty() {
             let (taken, next) = self.consume(state, conn, fresh);
-            let rest = &fresh[taken..];
-            if !rest.is_empty() {
-                keep_input(state, conn, rest.to_vec());
-            }
+            conn.input = fresh[taken..].to_vec();
             return self.follow(state, conn, link, next);
         }
         let mut input = std::mem::take(&mut conn.input);
-        state.partial_bytes -= input.len();
         input.extend_from_slice(fresh);
         let (taken, next) = self.consume(state, conn, &mut input);
         input.drain(..taken);
-        keep_input(state, conn, input);
+        if input.capacity() > input.len() * 2 + SPARE_BYTES {
+            input.shrink_to_fit();
+        }
+        conn.input = input;
         self.follow(state, conn, link, next);
     }
 
@@ -122,11 +130,12 @@ impl SocketReader {
         conn: &mut Conn,
         input: &mut [u8],
     ) -> (usize, WebSocketNext) {
+        let unread_bytes = state.unread_limit(conn);
         // The protocol is taken out of the connection, so that both can be worked on.
         let protocol = std::mem::replace(&mut conn.protocol, SocketProtocol::Taken);
         let (protocol, taken, next) = match protocol {
             SocketProtocol::WebSocket(mut socket) => {
-                let mut context = state.websocket_context();
+                let mut context = state.websocket_context(unread_bytes);
                 let (taken, next) = websocket::consume(conn, &mut socket, &mut context, input);
                 (SocketProtocol::WebSocket(socket), taken, next)
             }
@@ -137,6 +146,7 @@ impl SocketReader {
                     scratch: &mut state.scratch,
                     server: &state.context.resp,
                     ranges: &mut self.ranges,
+                    unread_bytes,
                 };
                 let (taken, next) = resp::consume(&mut conn.out, &mut peer, &mut context, input);
                 if let Some(until) = peer.waiting_until
@@ -147,6 +157,7 @@ impl SocketReader {
                 let next = match next {
                     resp::RedisNext::Go => WebSocketNext::Go,
                     resp::RedisNext::Stall => WebSocketNext::Stall,
+                    resp::RedisNext::Full => WebSocketNext::Full,
                     resp::RedisNext::Close => WebSocketNext::Close(CloseReason::Bye),
                 };
                 (SocketProtocol::Redis(peer), taken, next)
@@ -164,6 +175,7 @@ impl SocketReader {
             WebSocketNext::Stall => {
                 conn.stalled.get_or_insert_default();
             }
+            WebSocketNext::Full => conn.state.full = true,
             WebSocketNext::Close(reason) => {
                 if matches!(conn.protocol, SocketProtocol::WebSocket(_)) {
                     websocket::write_close(&mut conn.out, reason, 0);
@@ -196,10 +208,9 @@ impl SocketReader {
             let Some(mut conn) = state.links.take_conn(link) else { continue };
             let _ = state.registry.deregister(&mut conn.socket);
             state.links.retire(link);
+            state.uncount(&mut conn);
             let input = std::mem::take(&mut conn.input);
-            state.partial_bytes -= input.len();
-            let stalled = conn.stalled.take();
-            let commands = stalled.map(|stalled| stalled.frames.into_iter().collect()).unwrap_or_default();
+            let commands = conn.stalled.take().map(|stalled| stalled.lines).unwrap_or_default();
             conn.state = SocketState::default();
             let arrival = NewSocket { conn: *conn, input, commands, hello: None };
             state.context.shards.force(shard, ShardInput::Arrival(Box::new(arrival)));
@@ -218,6 +229,7 @@ impl SocketReader {
         }
         conn.heard_ms = state.since_start();
         conn.authenticated_ms = conn.heard_ms;
+        conn.written_ms = conn.heard_ms;
         match &mut conn.protocol {
             SocketProtocol::WebSocket(socket) => socket.caller.link.id = link,
             SocketProtocol::Redis(peer) => {
@@ -232,10 +244,10 @@ impl SocketReader {
             self.follow(state, &mut conn, link, next);
         }
         if !commands.is_empty() || conn.has_waiting_command() {
-            conn.stalled.get_or_insert_default().frames.extend(commands);
+            conn.keep_stalled(&commands);
         }
-        state.partial_bytes += input.len();
         conn.input = input;
+        state.recount(&mut conn);
         state.links.put(link, LinkTarget::Socket(conn));
         state.touch(link);
         self.resume(state, link);
@@ -249,18 +261,23 @@ impl SocketReader {
         if conn.state.closing {
             return state.put_back(conn, link, true);
         }
-        let was_stalled = conn.stalled.is_some();
-        let next = run_stalled(state, &mut conn);
-        self.follow(state, &mut conn, link, next);
-        let free = conn.stalled.is_none() && !conn.state.closing && conn.state.moving.is_none();
-        if was_stalled && free {
-            self.take_input(state, &mut conn, link, &mut []);
-            if conn.state.unread && conn.stalled.is_none() {
-                conn.state.unread = false;
-                state.unread.push(link);
-            }
+        self.go_on(state, &mut conn, link);
+        if conn.state.unread && conn.stalled.is_none() {
+            conn.state.unread = false;
+            state.unread.push(link);
         }
         state.put_back(conn, link, true);
+    }
+
+    /// Writes replies that are there and runs what was read before, as far as it may run.
+    fn go_on(&mut self, state: &mut ShardState, conn: &mut Conn, link: LinkId) {
+        let paused = conn.stalled.is_some() || conn.state.full;
+        conn.state.full = false;
+        let next = run_stalled(state, conn);
+        self.follow(state, conn, link, next);
+        if paused && conn.may_run() {
+            self.take_input(state, conn, link, &mut []);
+        }
     }
 
     /// An `AUTH` with an API key was looked up.
@@ -284,19 +301,10 @@ fn run_hello(state: &mut ShardState, conn: &mut Conn, hello: ParsedCommand<'stat
         conn.protocol = protocol;
         return WebSocketNext::Go;
     };
-    let next = websocket::run_parsed(conn, &mut socket, &mut state.websocket_context(), hello);
+    let unread_bytes = state.unread_limit(conn);
+    let next = websocket::run_parsed(conn, &mut socket, &mut state.websocket_context(unread_bytes), hello);
     conn.protocol = SocketProtocol::WebSocket(socket);
     next
-}
-
-/// Keeps what is no whole command yet.
-fn keep_input(state: &mut ShardState, conn: &mut Conn, rest: Vec<u8>) {
-    state.partial_bytes += rest.len();
-    conn.input = rest;
-    if state.partial_bytes > state.context.limits.partial_bytes {
-        // Unfinished input of all connections together is too much: the one that adds to it now is closed.
-        conn.state.closing = true;
-    }
 }
 
 /// Writes replies that are there, goes on with the command that waits, then runs those behind it until one waits again.
@@ -307,19 +315,20 @@ fn run_stalled(state: &mut ShardState, conn: &mut Conn) -> WebSocketNext {
         conn.protocol = protocol;
         return WebSocketNext::Go;
     };
-    let mut context = state.websocket_context();
+    let unread_bytes = state.unread_limit(conn);
+    let mut context = state.websocket_context(unread_bytes);
     let mut next = websocket::reply(conn, &mut socket, &mut context);
     if next == WebSocketNext::Go {
         next = websocket::resume(conn, &mut socket, &mut context);
     }
-    let mut stalled = conn.stalled.take().unwrap_or_default();
-    while next == WebSocketNext::Go
-        && let Some(frame) = stalled.frames.pop_front()
-    {
-        next = websocket::run(conn, &mut socket, &mut context, &frame);
+    let lines = conn.stalled.take().map(|stalled| stalled.lines).unwrap_or_default();
+    let mut rest = &lines[..];
+    if next == WebSocketNext::Go && !rest.is_empty() {
+        let commands = json::command_lines(rest);
+        (next, rest) = websocket::run_commands(conn, &mut socket, &mut context, commands);
     }
-    if matches!(next, WebSocketNext::Stall | WebSocketNext::Move(_)) {
-        conn.stalled = Some(stalled);
+    if matches!(next, WebSocketNext::Stall | WebSocketNext::Move(_) | WebSocketNext::Full) {
+        conn.keep_stalled(rest);
     }
     conn.protocol = SocketProtocol::WebSocket(socket);
     next

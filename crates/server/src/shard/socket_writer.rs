@@ -58,8 +58,18 @@ pub fn write(state: &mut ShardState, link: LinkId) {
         }
         Written::Blocked | Written::Dead => {}
     }
+    let waits = conn.state.full || conn.state.unread;
+    if waits && !conn.state.closing && !conn.state.blocked && conn.out.len() <= state.unread_limit(&conn) {
+        // The client has read its replies: it may send again.
+        conn.state.unread = false;
+        state.unread.push(link);
+    }
+    if conn.out.is_empty() && !conn.is_authenticated() {
+        conn.release();
+    }
+    let keep = state.recount(&mut conn);
     state.links.put(link, LinkTarget::Socket(conn));
-    if matches!(written, Written::Dead) {
+    if matches!(written, Written::Dead) || !keep {
         state.drop_conn(link);
     }
 }
@@ -90,6 +100,7 @@ fn write_conn(state: &mut ShardState, link: LinkId, conn: &mut Conn) -> Written 
         }
         match conn.write(&state.scratch.bytes) {
             Ok(taken) if taken == all => {
+                conn.written_ms = state.since_start();
                 conn.out.clear();
                 settle(state, listener, all);
                 if conn.has_encrypted() {
@@ -101,6 +112,7 @@ fn write_conn(state: &mut ShardState, link: LinkId, conn: &mut Conn) -> Written 
                 }
             }
             Ok(taken) => {
+                conn.written_ms = state.since_start();
                 keep_unwritten(state, conn, listener, taken);
                 return Written::Blocked;
             }

@@ -15,6 +15,9 @@ use tavern_hub::{LinkId, LookupResult, Scratch, SessionLookup, Shard};
 /// The longest time over which clients of a stopped server are spread.
 const RECONNECT_MAX_MS: u64 = 5_000;
 
+/// Replies that may wait for a client that is not authenticated: with the reply that exceeds it, less than 16 KiB.
+const UNAUTHENTICATED_UNREAD_BYTES: usize = 15 * 1024;
+
 pub struct ShardState {
     pub index: usize,
     pub context: Arc<ShardContext>,
@@ -34,7 +37,9 @@ pub struct ShardState {
     /// Connections that have more to read than one turn takes.
     pub unread: Vec<LinkId>,
     /// Unfinished input of all connections of this shard.
-    pub partial_bytes: usize,
+    partial_bytes: usize,
+    /// Unread replies of all connections of this shard.
+    unread_bytes: usize,
     /// Another shard's queue or the bus is full: publishers are not read.
     pub congested: bool,
     /// No more commands are taken: the server is about to stop.
@@ -63,6 +68,7 @@ impl ShardState {
             touched: VecDeque::new(),
             unread: Vec::new(),
             partial_bytes: 0,
+            unread_bytes: 0,
             congested: false,
             frozen: false,
         }
@@ -104,8 +110,62 @@ impl ShardState {
         }
     }
 
+    /// How many bytes of replies may wait before no more commands of a connection run.
+    pub fn unread_limit(&self, conn: &Conn) -> usize {
+        match conn.is_authenticated() {
+            true => self.context.limits.unread_bytes,
+            false => UNAUTHENTICATED_UNREAD_BYTES,
+        }
+    }
+
+    /// Brings the sums up to date after the buffers of a connection have changed. One that adds to a sum which is too
+    /// large is closed. False: it must be dropped, because what it does not read is too much.
+    pub fn recount(&mut self, conn: &mut Conn) -> bool {
+        let (held, before) = (conn.held(), conn.counted);
+        conn.counted = held;
+        self.partial_bytes = self.partial_bytes - before.input + held.input;
+        self.unread_bytes = self.unread_bytes - before.output + held.output;
+        self.context.unauthenticated.change(before.unauthenticated, held.unauthenticated);
+        let limits = &self.context.limits;
+        if held.input > before.input && self.partial_bytes > limits.partial_bytes {
+            conn.state.closing = true;
+        }
+        let keep = held.output <= before.output || self.unread_bytes <= limits.unread_total_bytes;
+        if !keep {
+            self.context.node.stats[self.index].closed_slow.add(1);
+        }
+        keep
+    }
+
+    /// The connection leaves this shard.
+    pub fn uncount(&mut self, conn: &mut Conn) {
+        let before = std::mem::take(&mut conn.counted);
+        self.partial_bytes -= before.input;
+        self.unread_bytes -= before.output;
+        self.context.unauthenticated.change(before.unauthenticated, 0);
+    }
+
+    /// Closes the oldest connections that are not authenticated while all of them together occupy too much.
+    fn relieve_unauthenticated(&mut self) {
+        let context = self.context.clone();
+        if !context.unauthenticated.is_exceeded() {
+            return;
+        }
+        let mut closed = 0;
+        for link in self.links.oldest_unauthenticated() {
+            if context.unauthenticated.is_relieved() {
+                break;
+            }
+            self.drop_conn(link);
+            closed += 1;
+        }
+        self.context.node.stats[self.index].closed_unauthenticated.add(closed);
+        context.unauthenticated.log(closed);
+    }
+
     /// Gives a connection its place back, or ends it.
-    pub fn put_back(&mut self, conn: Box<Conn>, link: LinkId, keep: bool) {
+    pub fn put_back(&mut self, mut conn: Box<Conn>, link: LinkId, keep: bool) {
+        let keep = self.recount(&mut conn) && keep;
         let touched = !conn.out.is_empty() || conn.state.closing;
         self.links.put(link, LinkTarget::Socket(conn));
         if !keep {
@@ -113,13 +173,14 @@ impl ShardState {
         } else if touched {
             self.touch_reply(link);
         }
+        self.relieve_unauthenticated();
     }
 
     /// The socket is gone: its session is detached, a Redis listener ends.
     pub fn drop_conn(&mut self, link: LinkId) {
         let Some(mut conn) = self.links.take_conn(link) else { return };
         let _ = self.registry.deregister(&mut conn.socket);
-        self.partial_bytes -= conn.input.len();
+        self.uncount(&mut conn);
         if let Some(listener) = conn.listener() {
             self.hub.detach(self.now, listener, link);
         }
@@ -146,13 +207,14 @@ impl ShardState {
     }
 
     /// The parts of the shard that the WebSocket transport uses.
-    pub fn websocket_context(&mut self) -> websocket::WebSocketContext<'_> {
+    pub fn websocket_context(&mut self, unread_bytes: usize) -> websocket::WebSocketContext<'_> {
         websocket::WebSocketContext {
             now: self.now,
             hub: &mut self.hub,
             scratch: &mut self.scratch,
             reply: &mut self.reply,
             frame_bytes: self.context.limits.json_frame_bytes,
+            unread_bytes,
         }
     }
 

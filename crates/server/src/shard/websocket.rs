@@ -1,18 +1,39 @@
 //! The WebSocket transport: frames into commands, replies into frames. Knows no rules.
-//! Must hold: a message that is not JSON gets an error and the connection stays; a broken frame ends it with a reason.
+//! Must hold: a message that is not JSON or too large gets an error and the connection stays; a broken frame, and one
+//! that is far too large, ends it with a reason; no more replies are produced than the connection may hold unread.
 
 use crate::shard::conn::Conn;
 use tavern_domain::Time;
 use tavern_hub::{Caller, CloseReason, Flow, Scratch, Shard};
-use tavern_wire::json::ParsedCommand;
+use tavern_wire::error::{Code, Refusal};
+use tavern_wire::json::{BadRequest, ParsedCommand};
 use tavern_wire::{json, ws};
+
+/// The largest message before `hello`: a token of the largest size fits.
+const UNAUTHENTICATED_FRAME_BYTES: usize = 16 * 1024;
+/// A message over the limit is skipped and refused; one that is larger by this factor closes the connection.
+const SKIPPED_TIMES: usize = 16;
+/// How much of a message that is too large is searched for its id.
+const ID_SEARCH_BYTES: usize = 1024;
 
 /// The state of one WebSocket beside its socket.
 pub struct WebSocket {
     pub caller: Caller,
     /// A message that came in several frames, so far.
     fragments: Vec<u8>,
-    fragmented: bool,
+    fragmented: Option<Fragmented>,
+    /// Bytes of a frame that was refused and that are still to come.
+    skipped: usize,
+}
+
+/// A message of which more frames follow.
+#[derive(Clone, Copy, Debug)]
+struct Fragmented {
+    opcode: ws::Opcode,
+    /// Its bytes so far, kept or not.
+    bytes: usize,
+    /// It is too large and was refused: the rest is discarded.
+    refused: bool,
 }
 
 /// What the loop must do with the connection.
@@ -21,6 +42,8 @@ pub enum WebSocketNext {
     Go,
     /// A command waits; read no more until it has run.
     Stall,
+    /// The client has to read its replies before more commands run.
+    Full,
     Close(CloseReason),
     /// The peer broke the protocol, or closed: answer with this code.
     End(u16, &'static str),
@@ -29,7 +52,12 @@ pub enum WebSocketNext {
 
 impl WebSocket {
     pub fn new(caller: Caller) -> WebSocket {
-        WebSocket { caller, fragments: Vec::new(), fragmented: false }
+        WebSocket { caller, fragments: Vec::new(), fragmented: None, skipped: 0 }
+    }
+
+    /// Memory of unfinished input.
+    pub fn held_bytes(&self) -> usize {
+        self.fragments.capacity()
     }
 }
 
@@ -41,10 +69,21 @@ pub struct WebSocketContext<'a> {
     pub reply: &'a mut Vec<u8>,
     /// The largest message.
     pub frame_bytes: usize,
+    /// Unread replies above which no more commands run.
+    pub unread_bytes: usize,
 }
 
-/// Reads as many frames as are complete; returns how many bytes they took and what comes next. Frames behind a command that waits are kept in
-/// `stalled`.
+impl WebSocketContext<'_> {
+    fn frame_limit(&self, socket: &WebSocket) -> usize {
+        match socket.caller.listener {
+            Some(_) => self.frame_bytes,
+            None => self.frame_bytes.min(UNAUTHENTICATED_FRAME_BYTES),
+        }
+    }
+}
+
+/// Reads as many frames as are complete; returns how many bytes they took and what comes next. Commands behind one that
+/// waits are kept in `stalled`.
 pub fn consume(
     conn: &mut Conn,
     socket: &mut WebSocket,
@@ -53,12 +92,37 @@ pub fn consume(
 ) -> (usize, WebSocketNext) {
     let mut at = 0;
     loop {
-        let head = match ws::read_head(&input[at..], ws::Role::Server, context.frame_bytes) {
+        let skipped = socket.skipped.min(input.len() - at);
+        socket.skipped -= skipped;
+        at += skipped;
+        if conn.out.len() > context.unread_bytes {
+            return (at, WebSocketNext::Full);
+        }
+        let limit = context.frame_limit(socket);
+        let head = match ws::read_head(&input[at..], ws::Role::Server, limit.saturating_mul(SKIPPED_TIMES)) {
             Ok(Some(head)) => head,
             Ok(None) => return (at, WebSocketNext::Go),
+            Err(ws::WsError::TooLarge) => {
+                return (input.len(), WebSocketNext::End(1009, "message too large"));
+            }
             Err(error) => return (input.len(), WebSocketNext::End(error.close_code(), "broken frame")),
         };
         let begin = at + head.head_len;
+        if !head.opcode.is_control() {
+            let before = socket.fragmented.map_or(0, |message| message.bytes);
+            if before + head.payload_len > limit {
+                let searched = head.payload_len.min(ID_SEARCH_BYTES);
+                if input.len() < begin + searched {
+                    return (at, WebSocketNext::Go);
+                }
+                let next = refuse_large(conn, socket, context, &head, &input[begin..begin + searched]);
+                at = begin;
+                if next != WebSocketNext::Go {
+                    return (at, next);
+                }
+                continue;
+            }
+        }
         let end = begin + head.payload_len;
         if end > input.len() {
             return (at, WebSocketNext::Go);
@@ -75,6 +139,59 @@ pub fn consume(
     }
 }
 
+/// A frame makes its message too large: it is skipped, and the message is refused once, under its id if that is among the
+/// first bytes.
+fn refuse_large(
+    conn: &mut Conn,
+    socket: &mut WebSocket,
+    context: &mut WebSocketContext<'_>,
+    head: &ws::Head,
+    first: &[u8],
+) -> WebSocketNext {
+    if let Some(broken) = order_error(socket, head) {
+        return broken;
+    }
+    let limit = context.frame_limit(socket);
+    let (opcode, before, refused) = match socket.fragmented {
+        Some(message) => (message.opcode, message.bytes, message.refused),
+        None => (head.opcode, 0, false),
+    };
+    let bytes = before + head.payload_len;
+    if bytes > limit.saturating_mul(SKIPPED_TIMES) {
+        return WebSocketNext::End(1009, "message too large");
+    }
+    let mut beginning = std::mem::take(&mut socket.fragments);
+    if !refused && beginning.is_empty() {
+        beginning.extend_from_slice(first);
+        ws::unmask(&mut beginning, head.mask.unwrap_or_default());
+    }
+    socket.skipped = head.payload_len;
+    socket.fragmented = (!head.fin).then_some(Fragmented { opcode, bytes, refused: true });
+    if refused {
+        return WebSocketNext::Go;
+    }
+    // An id that the cut may have shortened is not echoed.
+    let cut = beginning.len().saturating_sub(1);
+    let id = json::find_id(&beginning).filter(|id| json::find_id(&beginning[..cut]) == Some(*id));
+    let message = format!("the message is larger than {limit} bytes");
+    let refusal = Refusal::new(Code::TooLarge, message);
+    context.reply.clear();
+    let refused = Err(BadRequest { id: id.map(Into::into), refusal });
+    let flow = context.hub.parsed_command(context.now, &mut socket.caller, refused, context.reply);
+    follow(conn, socket, context, flow)
+}
+
+/// Frames of two messages must not be mixed.
+fn order_error(socket: &WebSocket, head: &ws::Head) -> Option<WebSocketNext> {
+    match (head.opcode, socket.fragmented) {
+        (ws::Opcode::Text | ws::Opcode::Binary, Some(_)) => {
+            Some(WebSocketNext::End(1002, "a message inside a message"))
+        }
+        (ws::Opcode::Continuation, None) => Some(WebSocketNext::End(1002, "nothing to continue")),
+        _ => None,
+    }
+}
+
 fn take_frame(
     conn: &mut Conn,
     socket: &mut WebSocket,
@@ -82,6 +199,9 @@ fn take_frame(
     head: &ws::Head,
     payload: &[u8],
 ) -> WebSocketNext {
+    if let Some(broken) = order_error(socket, head) {
+        return broken;
+    }
     match head.opcode {
         ws::Opcode::Ping => {
             ws::write_head(&mut conn.out, ws::Opcode::Pong, payload.len());
@@ -93,22 +213,23 @@ fn take_frame(
             Ok(_) => WebSocketNext::End(1000, ""),
             Err(error) => WebSocketNext::End(error.close_code(), "broken close frame"),
         },
-        ws::Opcode::Text | ws::Opcode::Binary if socket.fragmented => {
-            WebSocketNext::End(1002, "a message inside a message")
+        opcode @ (ws::Opcode::Text | ws::Opcode::Binary) if head.fin => {
+            run_message(conn, socket, context, opcode, payload)
         }
-        ws::Opcode::Text | ws::Opcode::Binary if head.fin => run_message(conn, socket, context, payload),
-        ws::Opcode::Continuation if !socket.fragmented => WebSocketNext::End(1002, "nothing to continue"),
         ws::Opcode::Text | ws::Opcode::Binary | ws::Opcode::Continuation => {
-            if socket.fragments.len() + payload.len() > context.frame_bytes {
-                return WebSocketNext::End(1009, "message too large");
+            let begun = Fragmented { opcode: head.opcode, bytes: 0, refused: false };
+            let message = socket.fragmented.unwrap_or(begun);
+            let message = Fragmented { bytes: message.bytes + payload.len(), ..message };
+            socket.fragmented = (!head.fin).then_some(message);
+            if message.refused {
+                return WebSocketNext::Go;
             }
-            socket.fragmented = !head.fin;
             socket.fragments.extend_from_slice(payload);
             if !head.fin {
                 return WebSocketNext::Go;
             }
-            let message = std::mem::take(&mut socket.fragments);
-            run_message(conn, socket, context, &message)
+            let whole = std::mem::take(&mut socket.fragments);
+            run_message(conn, socket, context, message.opcode, &whole)
         }
     }
 }
@@ -117,25 +238,40 @@ fn run_message(
     conn: &mut Conn,
     socket: &mut WebSocket,
     context: &mut WebSocketContext<'_>,
+    opcode: ws::Opcode,
     message: &[u8],
 ) -> WebSocketNext {
-    let mut commands = json::commands(message);
-    while let Some(command) = commands.next() {
-        match run(conn, socket, context, command) {
-            WebSocketNext::Go => {}
-            next @ (WebSocketNext::Stall | WebSocketNext::Move(_)) => {
-                let stalled = conn.stalled.get_or_insert_default();
-                stalled.frames.extend(commands.map(<[u8]>::to_vec));
-                return next;
-            }
-            next => return next,
+    if opcode == ws::Opcode::Text && std::str::from_utf8(message).is_err() {
+        return WebSocketNext::End(1007, "the text is not UTF-8");
+    }
+    let (next, rest) = run_commands(conn, socket, context, json::commands(message));
+    if matches!(next, WebSocketNext::Stall | WebSocketNext::Move(_) | WebSocketNext::Full) {
+        conn.keep_stalled(rest);
+    }
+    next
+}
+
+/// Runs commands until one must wait, or until the client has to read first. Returns those that are left.
+pub fn run_commands<'a>(
+    conn: &mut Conn,
+    socket: &mut WebSocket,
+    context: &mut WebSocketContext<'_>,
+    mut commands: json::FrameCommands<'a>,
+) -> (WebSocketNext, &'a [u8]) {
+    loop {
+        if conn.out.len() > context.unread_bytes && !commands.rest().is_empty() {
+            return (WebSocketNext::Full, commands.rest());
+        }
+        let Some(command) = commands.next() else { return (WebSocketNext::Go, &[]) };
+        let next = run(conn, socket, context, command);
+        if next != WebSocketNext::Go {
+            return (next, commands.rest());
         }
     }
-    WebSocketNext::Go
 }
 
 /// Runs one command; its reply comes after the events before it.
-pub fn run(
+fn run(
     conn: &mut Conn,
     socket: &mut WebSocket,
     context: &mut WebSocketContext<'_>,

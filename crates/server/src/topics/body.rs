@@ -3,14 +3,15 @@
 
 use serde::Deserialize;
 use tavern_wire::error::{Code, Refusal};
-use tavern_wire::json::depth_ok;
+use tavern_wire::json::check_portable;
 
 /// Reads an object; `wanted` is the hint in the refusal.
 pub fn object<'a, T: Deserialize<'a>>(body: &'a [u8], wanted: &str) -> Result<T, Refusal> {
     let first = body.iter().find(|byte| !byte.is_ascii_whitespace());
-    if first != Some(&b'{') || !depth_ok(body) {
+    if first != Some(&b'{') {
         return Err(Refusal::new(Code::BadRequest, format!("{wanted}; this is no JSON object")));
     }
+    check_portable(body).map_err(|found| Refusal::new(Code::BadRequest, format!("{wanted}: {found}")))?;
     serde_json::from_slice(body).map_err(|error| Refusal::new(Code::BadRequest, format!("{wanted}: {error}")))
 }
 

@@ -4,7 +4,7 @@
 
 use super::encode::string as quote;
 use super::field::{self, Raw, moment, need, present, refuse, text};
-use super::scan::skip_space;
+use super::scan::{check_portable, skip_space};
 use crate::error::{Code, Refusal};
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -54,9 +54,7 @@ pub fn parse_events(body: &[u8], now_ms: u64) -> Result<Vec<PublishedEvent>, Ref
     if body.get(skip_space(body, 0)) != Some(&b'[') {
         return Ok(vec![parse_event(body, now_ms)?]);
     }
-    if !super::scan::depth_ok(body) {
-        return Err(refuse("the JSON nests too deeply"));
-    }
+    check_portable(body).map_err(|found| refuse(found.to_string()))?;
     let list: Vec<&RawValue> =
         serde_json::from_slice(body).map_err(|error| refuse(format!("not valid JSON: {error}")))?;
     if list.is_empty() || list.len() > LIST_MAX {

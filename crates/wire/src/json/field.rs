@@ -1,12 +1,11 @@
 //! Members of a JSON object as typed values, with an error that names the member.
 //! Must hold: a `null` member counts as absent, except where any JSON is allowed.
 
-use super::scan::{depth_ok, skip_space};
+use super::scan::{check_portable, skip_space};
 use crate::error::{Code, Refusal};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 use std::borrow::Cow;
-use tavern_domain::limits::JSON_DEPTH;
 
 pub(super) type Raw<'a> = Option<&'a RawValue>;
 
@@ -25,9 +24,7 @@ pub(super) fn object<'a, T: Deserialize<'a>>(json: &'a [u8]) -> Result<T, Refusa
     if json.get(skip_space(json, 0)) != Some(&b'{') {
         return Err(refuse("a JSON object is expected"));
     }
-    if !depth_ok(json) {
-        return Err(refuse(format!("JSON may nest at most {JSON_DEPTH} levels")));
-    }
+    check_portable(json).map_err(|found| refuse(found.to_string()))?;
     let text = std::str::from_utf8(json).map_err(|_| refuse("the JSON is not UTF-8"))?;
     serde_json::from_str(text).map_err(|error| match error.classify() {
         // The only error about content that serde can still report is a duplicate member.

@@ -7,14 +7,27 @@ use serde::de::IgnoredAny;
 
 /// The commands of a frame: the frame itself if it is one JSON object, else each of its lines that is not blank. A blank frame
 /// yields itself, so that its sender gets an error.
-pub fn commands(frame: &[u8]) -> impl Iterator<Item = &[u8]> {
+pub fn commands(frame: &[u8]) -> FrameCommands<'_> {
     let several = memchr(b'\n', frame).is_some() && !is_one_object(frame) && !frame.trim_ascii().is_empty();
     FrameCommands { rest: Some(frame), several }
 }
 
-struct FrameCommands<'a> {
+/// The commands of the rest of a frame that has several.
+pub fn command_lines(rest: &[u8]) -> FrameCommands<'_> {
+    FrameCommands { rest: Some(rest), several: true }
+}
+
+#[derive(Debug)]
+pub struct FrameCommands<'a> {
     rest: Option<&'a [u8]>,
     several: bool,
+}
+
+impl<'a> FrameCommands<'a> {
+    /// What is not read yet, for `command_lines`.
+    pub fn rest(&self) -> &'a [u8] {
+        self.rest.unwrap_or_default()
+    }
 }
 
 impl<'a> Iterator for FrameCommands<'a> {
@@ -79,6 +92,18 @@ mod tests {
         check("{\n{}\n}", &["{", "{}", "}"]);
         check("[\n]", &["[", "]"]);
         check("{\"a\":[}\n{\"op\":\"ping\"}\n]}", &["{\"a\":[}", "{\"op\":\"ping\"}", "]}"]);
+    }
+
+    #[test]
+    fn the_rest_of_several_commands_is_split_as_the_whole() {
+        let frame = b"a\n{\n}\n\nb";
+        let whole: Vec<_> = commands(frame).collect();
+        for taken in 1..=whole.len() {
+            let mut first = commands(frame);
+            let mut found: Vec<_> = first.by_ref().take(taken).collect();
+            found.extend(command_lines(first.rest()));
+            assert_eq!(found, whole, "{taken}");
+        }
     }
 
     #[test]

@@ -27,7 +27,7 @@ pub use encode::{
     MessageSender, Payload, channel_gap_tail, closing, gap_tail, message_tail, pattern_gap_tail, reply_error,
     reply_ok, seq_head, string, superseded,
 };
-pub use frame::commands;
+pub use frame::{FrameCommands, command_lines, commands};
 pub use moment::parse_moment;
 pub use numbers::NumberLine;
 pub use request::{
@@ -35,4 +35,4 @@ pub use request::{
     SubscribeRequest, SubscribeTarget, UpdateRequest, WhoRequest, parse_owned, parse_request,
     read_visibility,
 };
-pub use scan::{depth_ok, is_json};
+pub use scan::{Unportable, check_portable, find_id, is_json};

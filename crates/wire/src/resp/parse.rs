@@ -61,6 +61,11 @@ impl Parser {
         self.scanned == 0
     }
 
+    /// Memory of the arguments found so far, beside the input itself.
+    pub fn held_bytes(&self) -> usize {
+        self.found.capacity() * size_of::<Range<usize>>()
+    }
+
     /// Parses the command at the start of `buf`. After `Need`, call again with the same bytes and more after them. After an error
     /// the connection must be closed: there is no known position to continue from.
     pub fn parse(

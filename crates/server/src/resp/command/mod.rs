@@ -55,6 +55,11 @@ impl PeerState {
         self.replies.off || self.replies.skip
     }
 
+    /// Memory of the queued commands.
+    pub fn held_bytes(&self) -> usize {
+        self.transaction.as_ref().map_or(0, |transaction| transaction.held_bytes())
+    }
+
     /// No transaction and no `CLIENT REPLY` mode.
     fn is_plain(&self) -> bool {
         self.transaction.is_none() && self.replies == ReplyMode::default()

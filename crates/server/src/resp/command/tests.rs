@@ -113,7 +113,7 @@ impl World {
         let args: Vec<Vec<u8>> = line.split(' ').map(|arg| arg.as_bytes().to_vec()).collect();
         let mut out = Vec::new();
         let World { now, hub, scratch, server, ranges, peers, .. } = self;
-        let mut context = RedisContext { now: *now, hub, scratch, server, ranges };
+        let mut context = RedisContext { now: *now, hub, scratch, server, ranges, unread_bytes: usize::MAX };
         let next = run(&mut out, &mut peers[who], &mut context, &Args::Owned(&args));
         (String::from_utf8_lossy(&out).replace("\r\n", " ").trim_end().to_string(), next)
     }

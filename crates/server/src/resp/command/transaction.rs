@@ -15,6 +15,13 @@ pub struct Transaction {
     bytes: usize,
 }
 
+impl Transaction {
+    /// Memory of the queued commands.
+    pub fn held_bytes(&self) -> usize {
+        self.bytes
+    }
+}
+
 /// The largest transaction, with the memory of its arguments. Enough for some thousand small publishes.
 const TRANSACTION_BYTES: usize = 4 << 20;
 /// The memory of a queued argument beside its bytes.

@@ -1,0 +1,104 @@
+//! The memory of all connections and requests whose clients are not authenticated, counted for the whole node.
+//! Must hold: what is added is subtracted; above the limit the oldest are closed and new requests are refused.
+
+use crate::connection_refusal::RefusalLog;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+#[derive(Default)]
+pub struct UnauthenticatedBytes {
+    held: AtomicUsize,
+    most: usize,
+    log: Mutex<RefusalLog>,
+}
+
+/// Memory of one request; given back when it is dropped.
+pub struct ReservedBytes {
+    bytes: usize,
+    of: Arc<UnauthenticatedBytes>,
+}
+
+impl UnauthenticatedBytes {
+    pub fn new(most: usize) -> Arc<UnauthenticatedBytes> {
+        Arc::new(UnauthenticatedBytes { most, ..UnauthenticatedBytes::default() })
+    }
+
+    pub fn held(&self) -> usize {
+        self.held.load(Ordering::Relaxed)
+    }
+
+    /// What was counted as `before` is `after` now.
+    pub fn change(&self, before: usize, after: usize) {
+        if after > before {
+            self.held.fetch_add(after - before, Ordering::Relaxed);
+        } else if before > after {
+            self.held.fetch_sub(before - after, Ordering::Relaxed);
+        }
+    }
+
+    pub fn is_exceeded(&self) -> bool {
+        self.held() > self.most
+    }
+
+    /// Some room is left again: connections are closed in groups, not one for each that comes.
+    pub fn is_relieved(&self) -> bool {
+        self.held() <= self.most / 4 * 3
+    }
+
+    /// Memory for a request, unless there is too little left.
+    pub fn reserve(self: &Arc<UnauthenticatedBytes>, bytes: usize) -> Option<ReservedBytes> {
+        self.change(0, bytes);
+        let reserved = ReservedBytes { bytes, of: self.clone() };
+        if !self.is_exceeded() {
+            return Some(reserved);
+        }
+        drop(reserved);
+        self.log(1);
+        None
+    }
+
+    /// Some were closed or refused.
+    pub fn log(&self, closed: u64) {
+        let mut log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
+        if closed > 0
+            && let Some(closed) = log.count(closed, Instant::now())
+        {
+            let limit = "limits.unauthenticated_total_bytes";
+            tracing::warn!(limit, closed, "unauthenticated connections closed: limit reached");
+        }
+    }
+}
+
+impl Drop for ReservedBytes {
+    fn drop(&mut self) {
+        self.of.change(self.bytes, 0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_are_refused_above_the_limit_and_give_their_memory_back() {
+        let bytes = UnauthenticatedBytes::new(100);
+        let first = bytes.reserve(60).unwrap();
+        assert!(bytes.reserve(60).is_none());
+        assert_eq!(bytes.held(), 60);
+        drop(first);
+        assert!(bytes.reserve(60).is_some());
+        assert_eq!(bytes.held(), 0);
+    }
+
+    #[test]
+    fn connections_are_closed_until_a_quarter_is_free() {
+        let bytes = UnauthenticatedBytes::new(100);
+        bytes.change(0, 101);
+        assert!(bytes.is_exceeded());
+        bytes.change(101, 80);
+        assert!(!bytes.is_exceeded() && !bytes.is_relieved());
+        bytes.change(80, 75);
+        assert!(bytes.is_relieved());
+    }
+}
