@@ -76,8 +76,9 @@ def _bulk(data, size, at):
 
 
 class RespConnection:
-    def __init__(self, port, timeout=5.0):
-        self.socket = socket.create_connection(("127.0.0.1", port), timeout=timeout)
+    def __init__(self, port, timeout=5.0, source=None):
+        address = (source, 0) if source else None
+        self.socket = socket.create_connection(("127.0.0.1", port), timeout=timeout, source_address=address)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.timeout = timeout
         self.buffer = b""

@@ -5,6 +5,7 @@
 
 extern crate alloc;
 
+pub mod address;
 pub mod channel;
 pub mod clock;
 pub mod delivery;
@@ -20,6 +21,7 @@ pub mod sorted;
 pub mod time;
 pub mod topic;
 
+pub use address::AddressGroup;
 pub use channel::{Channel, NameError, Reach};
 pub use delivery::Delivery;
 pub use id::{ClientId, Epoch, SessionKey};

@@ -17,7 +17,24 @@ pub struct Bucket {
     at: Time,
 }
 
+impl Allowance {
+    /// A rate with bursts of twice as many.
+    pub fn with_burst(per_second: u32) -> Allowance {
+        Allowance { per_second, burst: per_second.saturating_mul(2) }
+    }
+}
+
 impl Bucket {
+    /// Gives back a token that was taken for something that need not count.
+    pub fn give_back(&mut self) {
+        self.spent_milli = self.spent_milli.saturating_sub(1000);
+    }
+
+    /// When a token was last taken.
+    pub fn used_at(&self) -> Time {
+        self.at
+    }
+
     /// Takes one token. The error is the number of milliseconds until there is one.
     pub fn take(&mut self, now: Time, allowance: Allowance) -> Result<(), u64> {
         let rate = u64::from(allowance.per_second.max(1));
@@ -50,6 +67,17 @@ mod tests {
         assert_eq!(wait, 100);
         assert!(bucket.take(Time(1_000_099), FEW).is_err());
         assert_eq!(bucket.take(Time(1_000_100), FEW), Ok(()));
+    }
+
+    #[test]
+    fn a_token_that_is_given_back_can_be_taken_again() {
+        let mut bucket = Bucket::default();
+        for _ in 0..3 {
+            bucket.take(Time(5_000), FEW).unwrap();
+        }
+        bucket.give_back();
+        assert_eq!(bucket.take(Time(5_000), FEW), Ok(()));
+        assert!(bucket.take(Time(5_000), FEW).is_err());
     }
 
     #[test]

@@ -63,7 +63,14 @@ pub struct Settings {
     /// How many one user may follow.
     pub following: usize,
     pub channels_per_session: usize,
+    pub patterns_per_session: usize,
+    /// Of one connection, and of all connections of a user on this node.
     pub commands_per_second: u32,
+    pub address_commands_per_second: u32,
+    pub address_hellos_per_second: u32,
+    pub address_failed_logins_per_second: u32,
+    /// Sessions of one user on this node; 0: no limit.
+    pub sessions_per_user: usize,
     pub kinds: BTreeMap<String, KindRules>,
     pub other_kinds: KindRules,
     /// The app's authorize hook, asked for what the token does not allow. None: the configuration decides.
@@ -147,7 +154,12 @@ impl Default for Settings {
             last_seen_ms: 60_000,
             following: 5_000,
             channels_per_session: 256,
+            patterns_per_session: 64,
             commands_per_second: 100,
+            address_commands_per_second: 2_000,
+            address_hellos_per_second: 2_000,
+            address_failed_logins_per_second: 10,
+            sessions_per_user: 32,
             kinds: BTreeMap::new(),
             other_kinds: KindRules::default(),
             authorize: None,

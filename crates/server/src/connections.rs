@@ -11,6 +11,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
+use tavern_domain::AddressGroup;
 use tokio::net::{TcpListener, TcpStream};
 
 /// How long accepting pauses when descriptors have run out.
@@ -26,10 +27,12 @@ const BACKLOG: u32 = 4096;
 pub struct Connections {
     open: AtomicUsize,
     most: usize,
-    by_address: Mutex<HashMap<IpAddr, usize>>,
+    by_address: Mutex<HashMap<AddressGroup, usize>>,
     most_per_address: usize,
     pub accepted: AtomicU64,
-    pub refused: AtomicU64,
+    /// Refused because of the limit in total, and because of the limit per address.
+    pub refused_total: AtomicU64,
+    pub refused_address: AtomicU64,
 }
 
 /// One open connection in the counts; released when dropped.
@@ -37,7 +40,14 @@ pub struct Connections {
 pub struct ConnectionSlot {
     connections: Arc<Connections>,
     /// None for a trusted proxy, which serves many clients.
-    address: Option<IpAddr>,
+    address: Option<AddressSlot>,
+}
+
+/// One connection or request in the count of its address; released when dropped.
+#[derive(Debug)]
+pub struct AddressSlot {
+    connections: Arc<Connections>,
+    address: AddressGroup,
 }
 
 impl Connections {
@@ -48,12 +58,18 @@ impl Connections {
             by_address: Mutex::default(),
             most_per_address,
             accepted: AtomicU64::new(0),
-            refused: AtomicU64::new(0),
+            refused_total: AtomicU64::new(0),
+            refused_address: AtomicU64::new(0),
         })
     }
 
     pub fn open(&self) -> usize {
         self.open.load(Ordering::Relaxed)
+    }
+
+    /// Connections that were refused.
+    pub fn refused(&self) -> u64 {
+        self.refused_total.load(Ordering::Relaxed) + self.refused_address.load(Ordering::Relaxed)
     }
 
     /// Takes a slot for a connection, or returns the limit that it would exceed.
@@ -63,7 +79,7 @@ impl Connections {
     ) -> Result<ConnectionSlot, ConnectionLimit> {
         if self.open.fetch_add(1, Ordering::AcqRel) >= self.most {
             self.open.fetch_sub(1, Ordering::AcqRel);
-            self.refused.fetch_add(1, Ordering::Relaxed);
+            self.refused_total.fetch_add(1, Ordering::Relaxed);
             return Err(ConnectionLimit::Total);
         }
         let slot = ConnectionSlot { connections: self.clone(), address: None };
@@ -74,7 +90,21 @@ impl Connections {
         Ok(slot)
     }
 
-    fn addresses(&self) -> std::sync::MutexGuard<'_, HashMap<IpAddr, usize>> {
+    /// Counts something for an address; None when that address has too many.
+    pub fn count_address(self: &Arc<Connections>, address: IpAddr) -> Option<AddressSlot> {
+        let address = AddressGroup::of(address);
+        let mut addresses = self.addresses();
+        let held = addresses.entry(address).or_default();
+        if *held >= self.most_per_address {
+            self.refused_address.fetch_add(1, Ordering::Relaxed);
+            return None;
+        }
+        *held += 1;
+        drop(addresses);
+        Some(AddressSlot { connections: self.clone(), address })
+    }
+
+    fn addresses(&self) -> std::sync::MutexGuard<'_, HashMap<AddressGroup, usize>> {
         self.by_address.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -82,18 +112,8 @@ impl Connections {
 impl ConnectionSlot {
     /// Counts the connection for an address; None when that address has too many.
     pub fn count_for(mut self, address: IpAddr) -> Option<ConnectionSlot> {
-        let connections = self.connections.clone();
-        {
-            let mut addresses = connections.addresses();
-            let held = addresses.entry(address).or_default();
-            if *held >= connections.most_per_address {
-                connections.refused.fetch_add(1, Ordering::Relaxed);
-                return None;
-            }
-            *held += 1;
-        }
-        self.address = Some(address);
-        connections.accepted.fetch_add(1, Ordering::Relaxed);
+        self.address = Some(self.connections.count_address(address)?);
+        self.connections.accepted.fetch_add(1, Ordering::Relaxed);
         Some(self)
     }
 }
@@ -101,12 +121,16 @@ impl ConnectionSlot {
 impl Drop for ConnectionSlot {
     fn drop(&mut self) {
         self.connections.open.fetch_sub(1, Ordering::AcqRel);
-        let Some(address) = self.address else { return };
+    }
+}
+
+impl Drop for AddressSlot {
+    fn drop(&mut self) {
         let mut addresses = self.connections.addresses();
-        if let Some(held) = addresses.get_mut(&address) {
+        if let Some(held) = addresses.get_mut(&self.address) {
             *held -= 1;
             if *held == 0 {
-                addresses.remove(&address);
+                addresses.remove(&self.address);
             }
         }
     }
@@ -188,6 +212,18 @@ mod tests {
         drop(first);
         assert_eq!(connections.open(), 2);
         assert!(connections.admit(Some(ann)).is_ok());
-        assert_eq!(connections.refused.load(Ordering::Relaxed), 3);
+        assert_eq!(connections.refused_address.load(Ordering::Relaxed), 1);
+        assert_eq!(connections.refused_total.load(Ordering::Relaxed), 2);
+    }
+
+    #[test]
+    fn addresses_of_one_64_count_together() {
+        let connections = Connections::new(10, 2);
+        let slots: Vec<_> = ["2001:db8::1", "2001:db8::2", "2001:db8::3", "2001:db8:0:1::1"]
+            .map(|text| connections.admit(Some(text.parse().unwrap())).ok())
+            .into();
+        assert_eq!(slots.iter().map(Option::is_some).collect::<Vec<_>>(), [true, true, false, true]);
+        drop(slots);
+        assert!(connections.addresses().is_empty());
     }
 }

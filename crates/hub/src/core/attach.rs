@@ -6,7 +6,12 @@ use crate::connection::{CloseReason, EventFormat, Link, LinkId};
 use crate::core::listener::{ListenerId, ListenerKind};
 use crate::core::session::Session;
 use crate::core::{Core, Notice};
-use tavern_domain::{ClientId, Identity, SessionKey, Time};
+use crate::node::session_slots::SessionsFull;
+use tavern_domain::{AddressGroup, ClientId, Identity, SessionKey, Time};
+use tavern_wire::error::{Code, Refusal};
+
+/// When a client whose user has too many sessions may try again.
+const SESSIONS_RETRY_MS: u64 = 5_000;
 
 /// A session was found and has this connection now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,25 +22,33 @@ pub struct Attached {
 }
 
 impl Core {
-    /// A new session, with or without a transport.
-    pub(crate) fn open_session(&mut self, identity: Identity, link: Option<Link>) -> ListenerId {
+    /// A new session, with or without a transport. Refused when its user has too many.
+    pub(crate) fn open_session(
+        &mut self,
+        identity: Identity,
+        address: Option<AddressGroup>,
+        link: Option<Link>,
+    ) -> Result<ListenerId, Refusal> {
         let now = self.now;
+        let slot = self.node.session_slots.open(now, &identity, address).map_err(too_many)?;
         let key = SessionKey::from_random(self.rng.next(), self.index, self.node.settings.shards);
         let client = ClientId::from_random(self.rng.next());
         let mut session = Session::new(key, client, identity, now);
         session.polling = link.is_none();
+        session.slot = slot;
         let id = self.listeners.insert(ListenerKind::Session(Box::new(session)), link);
         self.sessions.insert(key.half(), id);
         self.stats.sessions_opened.add(1);
         self.add_user_session(id);
-        self.notify(Notice::SessionOpened { id, adopted: false });
-        id
+        note_idle(self, id);
+        self.notify(Notice::SessionOpened { id });
+        Ok(id)
     }
 
     pub fn find_session(&self, key: SessionKey) -> Option<ListenerId> {
         let id = self.find_any_session(key)?;
         let session = self.listeners.get(id)?.session()?;
-        (!session.frozen).then_some(id)
+        (!session.frozen && !session.is_replaced()).then_some(id)
     }
 
     /// Also finds a session that is on its way to another node.
@@ -77,6 +90,7 @@ impl Core {
             session.identity = identity.clone();
         }
         self.stats.sessions_resumed.add(1);
+        note_idle(self, id);
         self.mark_dirty(id);
         self.notify(Notice::SessionAttached { id, acknowledged: known.then_some(seq) });
         Some(Attached { listener: id, reset: !known })
@@ -122,6 +136,7 @@ impl Core {
                 session.parked_until = None;
             }
         }
+        note_idle(self, id);
         self.schedule_loss(id);
     }
 
@@ -164,6 +179,24 @@ pub fn acting_identity(core: &Core, id: ListenerId, given: Option<&Identity>) ->
         Some(given) => given.is_same_caller(own).then(|| given.clone()),
         None => (!own.is_proved()).then(|| own.clone()),
     }
+}
+
+/// Records for the limit of its user whether a session has a connection.
+pub(crate) fn note_idle(core: &Core, id: ListenerId) {
+    let Some(listener) = core.listeners.get(id) else { return };
+    let Some(session) = listener.session() else { return };
+    if let Some(slot) = &session.slot {
+        let idle = listener.link.is_none() && session.returning.is_none();
+        slot.set_idle(idle.then(|| session.lost_at(core.node.settings.poll_idle_ms)));
+    }
+}
+
+fn too_many(full: SessionsFull) -> Refusal {
+    let message = format!(
+        "this user has {} sessions with a connection, and no more are allowed (limits.sessions_per_user)",
+        full.most
+    );
+    Refusal::new(Code::RateLimited, message).retry_after(SESSIONS_RETRY_MS)
 }
 
 /// The session with a public client id. Scans all sessions: for the API, not for hot paths.

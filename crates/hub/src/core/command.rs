@@ -9,7 +9,7 @@ use crate::core::session::REFUSALS_MAX;
 use crate::event::Namespace;
 use crate::node::InterestState;
 use std::sync::Arc;
-use tavern_domain::{Channel, Identity, Verb};
+use tavern_domain::{AddressGroup, Channel, Identity, Verb};
 use tavern_store::limits::RETRY_AFTER_MS;
 use tavern_wire::error::{Code, Refusal};
 use tavern_wire::json::{self, BadRequest, ParsedCommand};
@@ -23,6 +23,8 @@ pub struct Caller {
     pub listener: Option<ListenerId>,
     /// From the URL or a header, before any hello.
     pub identity: Option<Identity>,
+    /// Where it comes from, if its commands are not counted before they get here.
+    pub address: Option<AddressGroup>,
     /// Refused commands before any hello.
     pub(crate) refusals: u16,
     /// The command in progress, from `Flow::Wait` on. It moves with the caller to another shard.
@@ -53,6 +55,7 @@ impl Caller {
             passing: false,
             listener: None,
             identity,
+            address: None,
             refusals: 0,
             waiting: None,
             sought: false,
@@ -71,6 +74,11 @@ impl Caller {
             WaitingCommand::Hello(_, hello) => Some(hello.listener),
             _ => None,
         }
+    }
+
+    /// Its address counts in the limits of the node.
+    pub fn from_address(self, address: Option<AddressGroup>) -> Caller {
+        Caller { address, ..self }
     }
 
     /// Changes of presence may begin before earlier ones are answered.
@@ -148,14 +156,27 @@ pub(crate) fn reply(
     }
 }
 
+/// Counts a command for its connection, its user and its address.
 pub(crate) fn take_command(core: &mut Core, caller: &Caller) -> CommandResult<()> {
     let now = core.now;
-    let per_second = core.node.settings.commands_per_second;
+    let node = core.node.clone();
     let session = caller.listener.and_then(|id| core.listeners.get_mut(id)?.session_mut());
-    let taken = session.map_or(Ok(()), |session| session.take_command(now, per_second));
-    taken.map_err(|retry_after_ms| {
-        CommandStop::Refused(Refusal::new(Code::RateLimited, "too many commands").retry_after(retry_after_ms))
-    })
+    let identity = session.as_ref().map(|session| &session.identity).or(caller.identity.as_ref());
+    if identity.is_some_and(|identity| identity.unlimited) {
+        return Ok(());
+    }
+    let user = identity.and_then(|identity| identity.user.clone());
+    if let Some(session) = session {
+        let taken = session.take_command(now, node.settings.commands_per_second);
+        taken.map_err(|ms| Refusal::new(Code::RateLimited, "too many commands").retry_after(ms))?;
+    }
+    if let Some(user) = user {
+        node.rates.take_user_command(now, &user)?;
+    }
+    if let Some(address) = caller.address.filter(|_| !caller.passing) {
+        node.rates.take_address_command(now, address)?;
+    }
+    Ok(())
 }
 
 fn refused(core: &mut Core, caller: &mut Caller, code: Code) -> Flow {

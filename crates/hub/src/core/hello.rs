@@ -80,6 +80,7 @@ fn connect(core: &mut Core, id: ListenerId, link: Option<Link>) -> bool {
         session.polling = link.is_none_or(|link| link.format == EventFormat::Poll);
         session.returning = None;
     }
+    super::attach::note_idle(core, id);
     core.mark_dirty(id);
     core.schedule_loss(id);
     true
@@ -119,7 +120,7 @@ pub(crate) fn keep_or_open(
 ) -> CommandResult<(ListenerId, Resumption)> {
     let own = caller.listener.and_then(|id| Some((id, core.session(id)?)));
     let Some((id, session)) = own else {
-        let id = core.open_session(identity.clone(), None);
+        let id = core.open_session(identity.clone(), caller.address, None)?;
         if let Some(session) = core.session_mut(id) {
             session.polling = caller.passing;
             session.returning = Some(caller.link.id);

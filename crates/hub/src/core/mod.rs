@@ -301,6 +301,9 @@ impl Core {
         if let Some(listener) = self.listeners.remove(id)
             && let Some(session) = listener.session()
         {
+            if let Some(slot) = &session.slot {
+                self.node.session_slots.close(slot);
+            }
             // A session that moved here may have taken the key over from a placeholder that ends now.
             let half = session.key.half();
             if self.sessions.get(&half) == Some(&id) {

@@ -14,7 +14,7 @@ pub(crate) type CommittedMessages = Vec<(u64, Arc<[u8]>)>;
 #[derive(Debug)]
 pub(crate) enum Notice {
     /// A session was opened here, or migrated from another node.
-    SessionOpened { id: ListenerId, adopted: bool },
+    SessionOpened { id: ListenerId },
     /// A session has a connection again; with a cursor, everything up to it is acknowledged.
     SessionAttached { id: ListenerId, acknowledged: Option<u64> },
     /// The client of a detached session is here again, and attaches a connection in a moment.

@@ -85,5 +85,6 @@ pub(crate) fn answered(core: &mut Core, id: ListenerId) {
             session.polling = true;
         }
     }
+    super::attach::note_idle(core, id);
     core.schedule_loss(id);
 }

@@ -2,6 +2,7 @@
 //! Knows no sockets; the mailbox and the places it listens to are with its `Listener`.
 
 use crate::connection::LinkId;
+use crate::node::session_slots::SessionSlot;
 use crate::user::is_own_channel;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -38,6 +39,8 @@ pub struct Session {
     pub last_inbox_message: u64,
     /// The unacknowledged inbox messages in its mailbox: `(seq, message_id)`.
     pub unacked_inbox: VecDeque<(u64, u64)>,
+    /// Its place among the sessions of its user; None: there is no limit.
+    pub(crate) slot: Option<Arc<SessionSlot>>,
     bucket: Bucket,
     /// Refused commands in a row.
     refusals: u16,
@@ -120,6 +123,7 @@ impl Session {
             frozen: false,
             last_inbox_message: 0,
             unacked_inbox: VecDeque::new(),
+            slot: None,
             bucket: Bucket::default(),
             refusals: 0,
         }
@@ -130,7 +134,12 @@ impl Session {
         if self.identity.unlimited || per_second == 0 {
             return Ok(());
         }
-        self.bucket.take(now, Allowance { per_second, burst: per_second.saturating_mul(2) })
+        self.bucket.take(now, Allowance::with_burst(per_second))
+    }
+
+    /// Its place was given to a newer session of the same user.
+    pub(crate) fn is_replaced(&self) -> bool {
+        self.slot.as_ref().is_some_and(|slot| slot.is_replaced())
     }
 
     /// Counts a refusal; true when it was one too many.

@@ -1,6 +1,7 @@
 //! The periodic sweep of a shard: expired tokens and sessions, old history, the memory of all mailboxes.
 //! An idle session owns no timer: the sweep passes over all listeners in small pieces, all of them each second.
 
+use crate::core::attach;
 use crate::core::listener::ListenerId;
 use crate::core::publish::overflowed;
 use crate::core::{Core, Notice};
@@ -102,6 +103,12 @@ fn look_at(core: &mut Core, id: ListenerId) {
     if session.frozen {
         return;
     }
+    if session.is_replaced() {
+        core.stats.sessions_replaced.add(1);
+        return core.notify(Notice::SessionEnds { id });
+    }
+    attach::note_idle(core, id);
+    let Some(session) = core.session(id) else { return };
     if let Some(reason) = core.node.credential_end(&session.identity, now) {
         if let Some(link) = link {
             core.effects.closes.push((link.id, reason));

@@ -41,11 +41,12 @@ pub(super) fn install(
     (session.polling, session.lost) = (body.polling, body.lost);
     session.last_inbox_message = body.last_inbox_message;
     session.unacked_inbox = body.unacked_inbox.iter().copied().collect();
+    session.slot = core.node.session_slots.adopt(&session.identity);
     listener.kind = ListenerKind::Session(Box::new(session));
     listener.heard_elsewhere = Some(Box::new(marks));
     core.sessions.insert(packed.key.half(), id);
     core.add_user_session(id);
-    core.notify(Notice::SessionOpened { id, adopted: true });
+    core.notify(Notice::SessionOpened { id });
     core.notify(Notice::StatusesMoved { id, told: body.statuses.clone() });
     for (channel, base) in bases {
         add_presence_gap(core, id, &channel, packed.told(&channel), base);

@@ -5,7 +5,9 @@ mod bus_messages;
 mod discovery;
 mod name_entry;
 mod publish_order;
+pub mod rates;
 pub mod registry;
+pub mod session_slots;
 pub mod stats;
 
 use bus_interests::BusInterests;
@@ -13,7 +15,9 @@ pub use bus_interests::{InterestState, RELEASE_AFTER_MS};
 pub use bus_messages::{ChannelUpdate, ReceivedMessage, UserNotice};
 pub use discovery::NodeQuery;
 pub(crate) use publish_order::PendingPublishes;
+use rates::{RateLimits, Rates};
 use registry::Registry;
+use session_slots::SessionSlots;
 use stats::Stats;
 
 use crate::connection::CloseReason;
@@ -42,6 +46,10 @@ pub struct Node {
     pub token_verifier: Box<dyn TokenVerifier>,
     /// The bus subscriptions of this node.
     pub bus_interests: BusInterests,
+    /// Rate limits that all shards share.
+    pub rates: Rates,
+    /// How many sessions each user has.
+    pub(crate) session_slots: SessionSlots,
     pub(crate) name: Arc<str>,
     epoch: AtomicU64,
     /// The presence topic has a subscription.
@@ -67,7 +75,16 @@ impl Node {
         let epoch = AtomicU64::new(settings.epoch.0);
         let (registry, other_nodes) = (Registry::new(), Mutex::new(Arc::from([])));
         let (tells_presence, tells_parties) = (AtomicBool::new(false), AtomicBool::new(false));
+        let rates = Rates::new(RateLimits {
+            user_commands: settings.commands_per_second,
+            address_commands: settings.address_commands_per_second,
+            address_hellos: settings.address_hellos_per_second,
+            address_failed_logins: settings.address_failed_logins_per_second,
+        });
+        let session_slots = SessionSlots::new(settings.sessions_per_user);
         Arc::new(Node {
+            rates,
+            session_slots,
             settings,
             registry,
             stats,

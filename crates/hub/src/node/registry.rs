@@ -9,6 +9,7 @@ use hashbrown::HashMap;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use tavern_domain::limits::CHANNEL_BYTES;
 use tavern_domain::pattern;
 
 /// Shards of one node: a listening shard is one bit.
@@ -29,8 +30,32 @@ type NameMap = HashMap<Arc<[u8]>, Arc<NameEntry>, RandomState>;
 struct Patterns {
     names: NameMap,
     /// Patterns by the literal they begin with, and how many patterns have a literal of each length.
-    by_literal: HashMap<Box<[u8]>, Vec<Arc<NameEntry>>, RandomState>,
+    by_literal: HashMap<Box<[u8]>, PatternGroup, RandomState>,
     lengths: BTreeMap<usize, usize>,
+}
+
+/// The patterns that begin with the same literal.
+#[derive(Default)]
+struct PatternGroup {
+    /// What comparing a name with all of them costs at most.
+    cost: usize,
+    /// The cheapest first.
+    patterns: Vec<CostedPattern>,
+}
+
+struct CostedPattern {
+    cost: usize,
+    entry: Arc<NameEntry>,
+}
+
+/// The most comparisons for one name with the patterns of this node: about half a millisecond. A pattern with which a name
+/// could need more is refused.
+const PATTERN_COST_MAX: usize = 1 << 18;
+/// The cost of a pattern beside its comparisons: it has to be found in memory.
+const PATTERN_COST: usize = 8;
+
+fn pattern_cost(name: &[u8]) -> usize {
+    PATTERN_COST + pattern::steps(name, CHANNEL_BYTES)
 }
 
 #[derive(Default)]
@@ -63,7 +88,7 @@ impl Registry {
                 let entry = intern(&mut patterns.names, name);
                 if patterns.names.len() > known {
                     let literal = pattern::literal_prefix(name);
-                    patterns.by_literal.entry(literal.into()).or_default().push(entry.clone());
+                    patterns.by_literal.entry(literal.into()).or_default().add(entry.clone());
                     *patterns.lengths.entry(literal.len()).or_default() += 1;
                     self.pattern_len.fetch_add(1, Ordering::AcqRel);
                     self.pattern_version.fetch_add(1, Ordering::AcqRel);
@@ -117,13 +142,28 @@ impl Registry {
         self.pattern_version.load(Ordering::Acquire)
     }
 
-    /// The patterns that match a name, in order of their text. Asks only those whose literal the name begins with.
+    /// Whether a pattern is known, or can be added without making a publish too expensive.
+    pub fn has_room_for(&self, name: &[u8]) -> bool {
+        let patterns = read(&self.patterns);
+        patterns.names.contains_key(name)
+            || patterns.cost_up_to(pattern::literal_prefix(name)) + pattern_cost(name) <= PATTERN_COST_MAX
+    }
+
+    /// The patterns that match a name, in order of their text. Asks only those whose literal the name begins with. Patterns
+    /// that were added in an order that `has_room_for` could not foresee may exceed the cost: the most expensive ones are
+    /// left out then.
     pub fn matching(&self, name: &[u8]) -> Vec<Arc<NameEntry>> {
         let patterns = read(&self.patterns);
         let mut found: Vec<Arc<NameEntry>> = Vec::new();
-        for &length in patterns.lengths.keys().take_while(|&&length| length <= name.len()) {
-            let candidates = patterns.by_literal.get(&name[..length]).into_iter().flatten();
-            found.extend(candidates.filter(|entry| pattern::matches(&entry.name, name)).cloned());
+        let mut left = 2 * PATTERN_COST_MAX;
+        for group in patterns.groups_of(name) {
+            for known in &group.patterns {
+                let Some(rest) = left.checked_sub(known.cost) else { break };
+                left = rest;
+                if pattern::matches(&known.entry.name, name) {
+                    found.push(known.entry.clone());
+                }
+            }
         }
         found.sort_by(|a, b| a.name.cmp(&b.name));
         found
@@ -155,11 +195,22 @@ impl Registry {
 }
 
 impl Patterns {
+    /// The groups whose literal a name begins with.
+    fn groups_of<'a>(&'a self, name: &'a [u8]) -> impl Iterator<Item = &'a PatternGroup> {
+        let lengths = self.lengths.keys().take_while(move |&&length| length <= name.len());
+        lengths.filter_map(move |&length| self.by_literal.get(&name[..length]))
+    }
+
+    /// What comparing a name that begins with this literal costs at most.
+    fn cost_up_to(&self, literal: &[u8]) -> usize {
+        self.groups_of(literal).map(|group| group.cost).sum()
+    }
+
     fn forget_literal(&mut self, entry: &Arc<NameEntry>) {
         let literal = pattern::literal_prefix(&entry.name);
-        if let Some(known) = self.by_literal.get_mut(literal) {
-            known.retain(|other| !Arc::ptr_eq(other, entry));
-            if known.is_empty() {
+        if let Some(group) = self.by_literal.get_mut(literal) {
+            group.remove(entry);
+            if group.patterns.is_empty() {
                 self.by_literal.remove(literal);
             }
         }
@@ -168,6 +219,21 @@ impl Patterns {
             if *count == 0 {
                 self.lengths.remove(&literal.len());
             }
+        }
+    }
+}
+
+impl PatternGroup {
+    fn add(&mut self, entry: Arc<NameEntry>) {
+        let cost = pattern_cost(&entry.name);
+        let at = self.patterns.partition_point(|known| known.cost <= cost);
+        self.patterns.insert(at, CostedPattern { cost, entry });
+        self.cost += cost;
+    }
+
+    fn remove(&mut self, entry: &Arc<NameEntry>) {
+        if let Some(at) = self.patterns.iter().position(|known| Arc::ptr_eq(&known.entry, entry)) {
+            self.cost -= self.patterns.remove(at).cost;
         }
     }
 }

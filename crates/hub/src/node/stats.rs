@@ -40,6 +40,8 @@ counters! {
     sessions_superseded,
     sessions_ended,
     sessions_expired,
+    /// Sessions without a connection that were ended for newer ones of the same user.
+    sessions_replaced,
     /// Sessions that migrated in from other nodes, and out to them.
     sessions_migrated_in,
     sessions_migrated_out,

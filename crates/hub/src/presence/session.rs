@@ -17,6 +17,10 @@ use tavern_domain::presence::{
 use tavern_domain::{ClientId, Identity, Time};
 use tavern_store::{Deadline, PresenceHold, PresenceKey, PresenceRow, StoreAnswer, Versioned};
 
+/// Clients of one user that a shard shows in the user's own channel. The user is online while one of them is; with more,
+/// each further session would rewrite all of them.
+const OWN_CLIENTS: usize = 32;
+
 impl Presence {
     /// Joins a channel, or sets another state there. The claim gets the reply once it is committed.
     pub(crate) fn join(
@@ -84,6 +88,7 @@ impl Presence {
 
     /// Leaves every channel on purpose.
     pub(crate) fn leave_all(&mut self, core: &mut Core, id: ListenerId, reason: OfflineReason) {
+        self.represent_by_another(core, id);
         let mut channels = present(core, id);
         // Also the channels it has only begun to join.
         let user = key_user(core, id);
@@ -129,6 +134,7 @@ impl Presence {
             return core.schedule_loss(id);
         }
         session.lost = true;
+        self.represent_by_another(core, id);
         for channel in present(core, id) {
             self.lose(core, id, &channel, at);
         }
@@ -202,6 +208,7 @@ impl Presence {
 
     /// The session ends without a logout: its user may come back with another session.
     pub(crate) fn lose_all(&mut self, core: &mut Core, id: ListenerId) {
+        self.represent_by_another(core, id);
         let now = core.now;
         let Some(listener) = core.listeners.get(id) else { return };
         let Some(session) = listener.session().filter(|session| !session.lost) else { return };
@@ -238,14 +245,46 @@ impl Presence {
         }
     }
 
-    /// The server joins each session to its user's own channel.
+    /// The server joins each session to its user's own channel, unless enough others of the user are there.
     pub(crate) fn join_own(&mut self, core: &mut Core, id: ListenerId) {
         let Some(user) = core.user_of(id) else { return };
         let channel = own_channel(&user);
+        let sessions = core.users.sessions(&user);
+        let shown = sessions.iter().filter(|&&other| other != id && represents(core, other, &channel));
+        let lost = core.session(id).is_none_or(|session| session.lost);
+        if lost || is_present(core, id, &channel) || shown.take(OWN_CLIENTS).count() == OWN_CLIENTS {
+            return;
+        }
         if let Some(session) = core.session_mut(id) {
             session.present.enter(&channel, None);
         }
         self.join(core, id, &channel, None, None);
+    }
+
+    /// A session that is shown in its user's own channel goes: one that is not shown takes its place, before it is gone.
+    fn represent_by_another(&mut self, core: &mut Core, id: ListenerId) {
+        let Some(user) = core.user_of(id) else { return };
+        let channel = own_channel(&user);
+        let sessions = core.users.sessions(&user);
+        if sessions.len() <= 1 || !is_present(core, id, &channel) {
+            return;
+        }
+        let hidden = |other: &&ListenerId| {
+            **other != id
+                && core
+                    .session(**other)
+                    .is_some_and(|session| !session.lost && !session.frozen && !session.present.has(&channel))
+        };
+        let connected = |other: &&ListenerId| core.listener(**other).is_some_and(|one| one.link.is_some());
+        let mut others = sessions.iter().filter(hidden);
+        let first = others.clone().find(connected).or_else(|| others.next()).copied();
+        if let Some(other) = first {
+            if let Some(session) = core.session_mut(other) {
+                session.present.enter(&channel, None);
+            }
+            self.join(core, other, &channel, None, None);
+            core.schedule_loss(other);
+        }
     }
 
     /// The visibility of a user is known: joins that waited for it continue.
@@ -307,6 +346,11 @@ fn key_user(core: &Core, id: ListenerId) -> Option<Arc<str>> {
 fn is_present(core: &Core, id: ListenerId, channel: &str) -> bool {
     let session = core.session(id);
     session.is_some_and(|session| session.present.has(channel))
+}
+
+/// Whether a session is shown in a channel.
+fn represents(core: &Core, id: ListenerId, channel: &str) -> bool {
+    core.session(id).is_some_and(|session| !session.lost && !session.frozen && session.present.has(channel))
 }
 
 /// The user's own channel first: then their departure from the others is no status change.

@@ -254,6 +254,20 @@ fn op_subscribe(
     if held >= most && !there {
         return refuse(Code::TooLarge, format!("a session listens to at most {most} channels and patterns"));
     }
+    if space == Namespace::Pattern && !there {
+        let most = core.node.settings.patterns_per_session;
+        let held = core.listeners.get(id).map_or(0, |listener| listener.counts[space as usize]);
+        if held as usize >= most {
+            let message =
+                format!("a session listens to at most {most} patterns (limits.patterns_per_session)");
+            return refuse(Code::TooLarge, message);
+        }
+        if !core.node.registry.has_room_for(name.as_bytes()) {
+            let message = "the patterns of this node are too expensive to add this one; use fewer `*`, or a longer \
+                           beginning without wildcards";
+            return refuse(Code::TooLarge, message);
+        }
+    }
     if subscribe.presence {
         return presence.op_watch(core, caller, id, subscribe, &name, body);
     }

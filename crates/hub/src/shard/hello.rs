@@ -21,7 +21,7 @@ impl Shard {
     ) -> CommandResult<()> {
         let own = caller.listener.and_then(|id| self.core.listeners.get(id)?.session());
         let identity = match &hello.token {
-            Some(token) => self.core.node.token_verifier.verify(token, self.core.now)?,
+            Some(token) => log_in(&self.core, caller, token)?,
             None => match (own, &caller.identity) {
                 (Some(session), _) => session.identity.clone(),
                 (None, Some(identity)) => identity.clone(),
@@ -83,6 +83,16 @@ impl Shard {
         write_hello(&self.core, hello.listener, (resumed, reset), snapshot.party.as_deref(), &mut body);
         Some(Ok(body))
     }
+}
+
+/// Verifies a token. API keys are not limited; failed logins are.
+fn log_in(core: &Core, caller: &Caller, token: &str) -> CommandResult<Identity> {
+    let verified = core.node.token_verifier.verify(token, core.now);
+    let unlimited = verified.as_ref().is_ok_and(|identity| identity.unlimited);
+    if let Some(address) = caller.address.filter(|_| !unlimited) {
+        core.node.rates.take_hello(core.now, address)?;
+    }
+    Ok(verified?)
 }
 
 /// The session that `text` names, if the client may come back to it.

@@ -25,9 +25,10 @@ use crate::rows;
 use crate::topics::{TopicCaller, TopicCommand, TopicEffects, Topics};
 use std::sync::Arc;
 use tavern_domain::presence::UserUpdate;
-use tavern_domain::{Identity, SessionKey, Time};
+use tavern_domain::{AddressGroup, Identity, SessionKey, Time};
 use tavern_store::{Deadline, StoreAnswer, Ticket};
 use tavern_wire::bus::migration::MigrationRequest;
+use tavern_wire::error::Refusal;
 
 pub struct Shard {
     pub core: Core,
@@ -173,11 +174,9 @@ impl Shard {
     fn notice(&mut self, notice: Notice) {
         let core = &mut self.core;
         match notice {
-            Notice::SessionOpened { id, adopted } => {
+            Notice::SessionOpened { id } => {
                 self.people.session_opened(core, id);
-                if !adopted {
-                    self.presence.join_own(core, id);
-                }
+                self.presence.join_own(core, id);
             }
             Notice::SessionAttached { id, acknowledged } => {
                 if let Some(seq) = acknowledged {
@@ -309,12 +308,18 @@ impl Shard {
         core.remove(id);
     }
 
-    /// A new session, with or without a transport.
-    pub fn open_session(&mut self, now: Time, identity: Identity, link: Option<Link>) -> ListenerId {
+    /// A new session, with or without a transport. Refused when its user has too many.
+    pub fn open_session(
+        &mut self,
+        now: Time,
+        identity: Identity,
+        address: Option<AddressGroup>,
+        link: Option<Link>,
+    ) -> Result<ListenerId, Refusal> {
         self.core.now = now;
-        let id = self.core.open_session(identity, link);
+        let opened = self.core.open_session(identity, address, link);
         self.route();
-        id
+        opened
     }
 
     /// Attaches a transport to a living session. What follows `seq` is unread again. None: nothing was touched.

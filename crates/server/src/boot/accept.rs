@@ -51,8 +51,9 @@ pub struct RedisAcceptor {
 impl RedisAcceptor {
     pub async fn run(self: Arc<RedisAcceptor>, listener: TcpListener) {
         let counts = self.resp.connections.clone();
+        let proxies = self.resp.config.trusted_proxies.clone();
         let refuser = ConnectionRefuser::new(FirstSender::Server, redis_refusal, self.tls.clone());
-        connections::accept(listener, counts, Vec::new(), refuser, |socket, peer, slot| match &self.tls {
+        connections::accept(listener, counts, proxies, refuser, |socket, peer, slot| match &self.tls {
             None => self.hand_over(socket, None, peer, slot),
             Some(tls) => {
                 let (acceptor, redis) = (tls.acceptor(), self.clone());

@@ -2,7 +2,7 @@
 
 use super::body::{HttpResponse, ResponseBody, refusal};
 use super::request::{self, Query};
-use super::server::{HttpConnection, HttpTlsStream};
+use super::server::{HttpConnection, HttpTlsStream, too_many_connections};
 use crate::connections::ConnectionSlot;
 use crate::shard::Shards;
 use crate::shard::conn::{Conn, SocketProtocol};
@@ -20,7 +20,7 @@ use hyper::Request;
 use hyper::body::Incoming;
 use hyper::upgrade::Upgraded;
 use hyper_util::rt::TokioIo;
-use tavern_domain::Identity;
+use tavern_domain::{AddressGroup, Identity};
 use tavern_hub::{Caller, EventFormat, Link, LinkId};
 use tavern_wire::error::{Code, Refusal};
 use tavern_wire::json::{ParsedCommand, hello_command};
@@ -48,6 +48,7 @@ pub async fn connect(connection: &HttpConnection, request: Request<Incoming>) ->
 struct AcceptedUpgrade {
     identity: Option<Identity>,
     hello: Option<ParsedCommand<'static>>,
+    address: Option<AddressGroup>,
     shard: usize,
     slot: ConnectionSlot,
 }
@@ -60,6 +61,9 @@ async fn prepare(
     let accept = accept_key(parts)?;
     let query = Query::of(parts)?;
     let identity = request::identity(api, parts, &query).await?;
+    if identity.is_some() {
+        request::count_hello(api, parts, identity.as_ref())?;
+    }
     let session = request::session_secret(parts, &query)?;
     let seq = query.number("seq", 0..=u64::MAX)?;
     let shard = api.shards.of_session(session.as_deref().and_then(SessionName::read).as_ref());
@@ -68,12 +72,14 @@ async fn prepare(
     let hello = is_implicit.then(|| hello_command(session, seq));
     let slot = connection.take_slot(request::client_address(api, connection.peer, parts));
     let Some(slot) = slot else {
-        return Err(
-            Refusal::new(Code::RateLimited, "too many connections from this address").retry_after(5000)
-        );
+        return Err(too_many_connections());
     };
     let protocol = parts.headers.get(SEC_WEBSOCKET_PROTOCOL).and_then(first_protocol);
-    Ok((accept, protocol, AcceptedUpgrade { identity, hello, shard, slot }))
+    Ok((
+        accept,
+        protocol,
+        AcceptedUpgrade { identity, hello, address: request::address_of(parts), shard, slot },
+    ))
 }
 
 /// The answer to the client's key, if this is a proper handshake.
@@ -131,7 +137,7 @@ impl AcceptedUpgrade {
             }
         };
         let link = Link { id: LinkId(0), format: EventFormat::WebSocket };
-        let caller = Caller::new(link, self.identity).pipelining();
+        let caller = Caller::new(link, self.identity).from_address(self.address).pipelining();
         let protocol = SocketProtocol::WebSocket(Box::new(WebSocket::new(caller)));
         let conn = Conn::new(socket, tls, protocol, self.slot);
         let arrival = NewSocket { conn, input, commands: Vec::new(), hello: self.hello };

@@ -194,7 +194,15 @@ pub async fn ping(connection: &HttpConnection, parts: &Parts) -> Result<HttpResp
     let (reply, waiting) = oneshot::channel();
     let timeout_ms = limits::POLL_PARK_MS;
     let identity = Some(identity);
-    let input = HttpPoll { named: session.is_some(), session, identity, cursor, timeout_ms, answer: reply };
+    let input = HttpPoll {
+        named: session.is_some(),
+        session,
+        identity,
+        cursor,
+        timeout_ms,
+        address: request::address_of(parts),
+        answer: reply,
+    };
     put(api, shard, ShardInput::Poll(Box::new(input)))?;
     let (_, body) = waiting.await.map_err(|_| stopping())??;
     let ping =

@@ -1,6 +1,7 @@
 //! Reading requests: the identity of the sender, the query, the bounded body.
 
 use super::api::HttpApi;
+use super::server::ClientAddress;
 use crate::auth::{AuthError, Credential};
 use crate::config::{Cidr, ServerMode};
 use bytes::Bytes;
@@ -16,7 +17,7 @@ use std::ops::RangeInclusive;
 use std::pin::pin;
 use std::task::Poll;
 use std::time::Duration;
-use tavern_domain::Identity;
+use tavern_domain::{AddressGroup, Identity};
 use tavern_wire::error::{Code, Refusal};
 
 /// How long a client may take to send a body.
@@ -150,13 +151,59 @@ pub async fn identity(api: &HttpApi, parts: &Parts, query: &Query) -> Result<Opt
         Some(Credential::User(_)) if api.config.mode != ServerMode::Dev => {
             Err(Refusal::new(Code::Unauthenticated, "?user= works in dev mode only; send a token"))
         }
-        Some(credential) => admit(api, &credential).await.map(Some),
-        None => Ok(None),
+        Some(credential) => admit(api, &credential, address_of(parts)).await.map(Some),
+        None => {
+            if let Some(address) = address_of(parts) {
+                api.node.rates.take_address_command(api.now(), address)?;
+            }
+            Ok(None)
+        }
     }
 }
 
-pub async fn admit(api: &HttpApi, credential: &Credential) -> Result<Identity, Refusal> {
-    api.authenticator.admit(credential, api.now()).await.map_err(unauthenticated)
+/// The client's address as it counts in limits.
+pub fn address_of(parts: &Parts) -> Option<AddressGroup> {
+    parts.extensions.get::<ClientAddress>().map(|address| AddressGroup::of(address.0))
+}
+
+/// Counts a request that opens a session, unless it comes with an API key.
+pub fn count_hello(api: &HttpApi, parts: &Parts, identity: Option<&Identity>) -> Result<(), Refusal> {
+    match address_of(parts) {
+        Some(address) if !identity.is_some_and(|identity| identity.unlimited) => {
+            api.node.rates.take_hello(api.now(), address)
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The identity behind a credential. Requests count for their address, except those with an API key; so do failed logins.
+pub async fn admit(
+    api: &HttpApi,
+    credential: &Credential,
+    address: Option<AddressGroup>,
+) -> Result<Identity, Refusal> {
+    let (now, rates) = (api.now(), &api.node.rates);
+    let admitted = match api.authenticator.admit_now(credential, now) {
+        Some(decided) => decided,
+        None => {
+            if let Some(address) = address {
+                rates.begin_lookup(now, address)?;
+            }
+            let looked_up = api.authenticator.admit(credential, now).await;
+            if let Some(address) = address.filter(|_| looked_up != Err(AuthError::UnknownKey)) {
+                rates.end_lookup(address);
+            }
+            looked_up
+        }
+    };
+    if let Some(address) = address {
+        match &admitted {
+            Ok(identity) if identity.unlimited => {}
+            Ok(_) => rates.take_address_command(now, address)?,
+            Err(_) => rates.take_hello(now, address)?,
+        }
+    }
+    admitted.map_err(unauthenticated)
 }
 
 /// The whole body, bounded in bytes and time.

@@ -3,15 +3,17 @@
 
 use super::api::HttpApi;
 use super::body::{HttpResponse, ResponseBody, refusal, text, whole};
+use super::request;
 use super::{
     client, connect, dashboard, demo, docs_site, openapi, origin, party, rest, routes, session, stream,
 };
-use crate::connections::ConnectionSlot;
+use crate::connections::{AddressSlot, ConnectionSlot};
 use crate::health::is_bus_up;
 use crate::metrics;
 use crate::shard::input::CommandAnswer;
 use crate::supervisor::{fault, panics};
 use http::header::{CONTENT_LENGTH, HOST};
+use http::request::Parts;
 use http::{HeaderValue, Method, Response, StatusCode};
 use hyper::Request;
 use hyper::body::{Body as _, Incoming};
@@ -58,6 +60,30 @@ impl HttpConnection {
         let slot = self.slot.lock().unwrap_or_else(PoisonError::into_inner).take()?;
         if self.proxied { slot.count_for(address) } else { Some(slot) }
     }
+}
+
+/// The client's address, for limits; set for every request.
+#[derive(Clone, Copy)]
+pub struct ClientAddress(pub IpAddr);
+
+impl HttpConnection {
+    /// Counts a request that waits, such as a stream or a poll, for its client. A connection that is not from a proxy is
+    /// counted already.
+    pub fn count_waiting(&self, parts: &Parts) -> Result<Option<AddressSlot>, Refusal> {
+        if !self.proxied {
+            return Ok(None);
+        }
+        let address = request::client_address(&self.api, self.peer, parts);
+        if self.api.config.trusted_proxies.iter().any(|proxy| proxy.contains(address)) {
+            return Ok(None);
+        }
+        let counted = self.api.connections.count_address(address);
+        counted.map(Some).ok_or_else(too_many_connections)
+    }
+}
+
+pub fn too_many_connections() -> Refusal {
+    Refusal::new(Code::RateLimited, "too many connections from this address").retry_after(5000)
 }
 
 /// The state that all connections share.
@@ -179,7 +205,7 @@ fn respond(
         let (step, page) = begun.await.unwrap_or_else(|panicked| (failed(panicked), None));
         let mut answer = match step {
             RequestStep::Answer(answer) => answer,
-            RequestStep::Wait(waiting) => session::answered(waiting.await),
+            RequestStep::Wait(waiting, _counted) => session::answered(waiting.await),
         };
         if let Some(page) = page {
             origin::add_cors(answer.headers_mut(), &page);
@@ -217,7 +243,7 @@ fn without_body(answer: &mut HttpResponse) {
 enum RequestStep {
     Answer(HttpResponse),
     /// A poll that waits.
-    Wait(oneshot::Receiver<CommandAnswer>),
+    Wait(oneshot::Receiver<CommandAnswer>, Option<AddressSlot>),
 }
 
 fn failed(panicked: panics::Panicked) -> RequestStep {
@@ -227,9 +253,12 @@ fn failed(panicked: panics::Panicked) -> RequestStep {
 /// Checks the web origin of a request, then routes it. Returns the origin for the CORS headers.
 async fn begin(
     connection: Arc<HttpConnection>,
-    request: Request<Incoming>,
+    mut request: Request<Incoming>,
 ) -> (RequestStep, Option<HeaderValue>) {
     let config = &connection.api.config;
+    let address =
+        request::forwarded_address(&config.trusted_proxies, connection.peer.ip(), request.headers());
+    request.extensions_mut().insert(ClientAddress(address));
     let refused =
         |message: &'static str| RequestStep::Answer(refusal(&Refusal::new(Code::NotAllowed, message)));
     if !origin::host_allowed(config, request.headers()) {
@@ -247,7 +276,7 @@ async fn begin(
     };
     let step = if request.method() == Method::POST && request.uri().path() == "/v1/poll" {
         match session::begin_poll(&connection, request).await {
-            Ok(waiting) => RequestStep::Wait(waiting),
+            Ok((waiting, counted)) => RequestStep::Wait(waiting, counted),
             Err(refused) => RequestStep::Answer(refusal(&refused)),
         }
     } else {

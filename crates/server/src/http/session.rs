@@ -4,6 +4,7 @@ use super::api::HttpApi;
 use super::body::{HttpResponse, json_with, refusal};
 use super::request::{self, Query};
 use super::server::HttpConnection;
+use crate::connections::AddressSlot;
 use crate::shard::input::{CommandAnswer, HttpCommand, HttpPoll, SessionName, ShardInput};
 use crate::unauthenticated::ReservedBytes;
 use http::header::CONTENT_LENGTH;
@@ -35,11 +36,11 @@ pub fn put(api: &HttpApi, shard: usize, input: ShardInput) -> Result<(), Refusal
 pub async fn begin_poll(
     connection: &HttpConnection,
     request: Request<Incoming>,
-) -> Result<oneshot::Receiver<CommandAnswer>, Refusal> {
+) -> Result<(oneshot::Receiver<CommandAnswer>, Option<AddressSlot>), Refusal> {
     let (parts, incoming) = request.into_parts();
     let parts = &parts;
     let api = &connection.api;
-    let reserved = reserve(api, parts, POLL_BODY_BYTES).await?;
+    let reserved = reserve(api, parts, POLL_BODY_BYTES)?;
     let body = request::body(incoming, POLL_BODY_BYTES).await?;
     let poll = json::parse_poll(&body)?;
     drop((body, reserved));
@@ -48,6 +49,10 @@ pub async fn begin_poll(
     if session.is_none() && poll.session.is_none() && identity.is_none() {
         return Err(Refusal::new(Code::Unauthenticated, "the first poll needs a token"));
     }
+    if session.is_none() {
+        request::count_hello(api, parts, identity.as_ref())?;
+    }
+    let counted = connection.count_waiting(parts)?;
     let shard = api.shards.of_session(session.as_ref());
     let (answer, waiting) = oneshot::channel();
     let timeout_ms = poll.timeout_ms.unwrap_or(limits::POLL_PARK_MS);
@@ -57,15 +62,18 @@ pub async fn begin_poll(
         identity,
         cursor: poll.cursor,
         timeout_ms,
+        address: request::address_of(parts),
         answer,
     };
     put_lazily(api, shard, ShardInput::Poll(Box::new(input)))?;
-    Ok(waiting)
+    Ok((waiting, counted))
 }
 
 /// Memory for the body of a request whose sender is not known before it is read.
-async fn reserve(api: &HttpApi, parts: &Parts, most: usize) -> Result<Option<ReservedBytes>, Refusal> {
-    if matches!(request::identity(api, parts, &Query::of(parts)?).await, Ok(Some(_))) {
+fn reserve(api: &HttpApi, parts: &Parts, most: usize) -> Result<Option<ReservedBytes>, Refusal> {
+    let credential = request::credential(parts, &Query::of(parts)?).ok().flatten();
+    let known = credential.and_then(|credential| api.authenticator.admit_now(&credential, api.now()));
+    if matches!(known, Some(Ok(_))) {
         return Ok(None);
     }
     let announced = parts.headers.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
@@ -101,21 +109,28 @@ async fn begin_command(
     incoming: Incoming,
 ) -> Result<oneshot::Receiver<CommandAnswer>, Refusal> {
     let api = &connection.api;
-    let _reserved = reserve(api, parts, api.config.limits.json_frame_bytes).await?;
+    let _reserved = reserve(api, parts, api.config.limits.json_frame_bytes)?;
     let frame = request::body(incoming, api.config.limits.json_frame_bytes).await?;
     let identity = identity(api, parts, None).await?;
     let named = json::session_of(&frame);
     let session = named.as_deref().and_then(SessionName::read);
     let shard = api.shards.of_session(session.as_ref());
     let (answer, waiting) = oneshot::channel();
-    let input = HttpCommand { command: json::parse_owned(&frame), session, identity, answer };
+    let command = json::parse_owned(&frame);
+    if session.is_none() && command.as_ref().is_ok_and(|command| matches!(command.op, json::Op::Hello(_))) {
+        request::count_hello(api, parts, identity.as_ref())?;
+    }
+    let input = HttpCommand { command, session, identity, address: request::address_of(parts), answer };
     put(api, shard, ShardInput::Command(Box::new(input)))?;
     Ok(waiting)
 }
 
 async fn identity(api: &HttpApi, parts: &Parts, token: Option<&str>) -> Result<Option<Identity>, Refusal> {
     match token {
-        Some(token) => request::admit(api, &crate::auth::Credential::of(token)).await.map(Some),
+        Some(token) => {
+            let credential = crate::auth::Credential::of(token);
+            request::admit(api, &credential, request::address_of(parts)).await.map(Some)
+        }
         None => request::identity(api, parts, &Query::of(parts)?).await,
     }
 }

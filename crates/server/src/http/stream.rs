@@ -4,6 +4,7 @@ use super::body::{HttpResponse, ResponseBody, refusal, whole};
 use super::request::{self, Query, channel_name};
 use super::routes;
 use super::server::HttpConnection;
+use crate::connections::AddressSlot;
 use crate::shard::Shards;
 use crate::shard::input::{HttpStream, SessionName, ShardInput};
 use bytes::Bytes;
@@ -33,6 +34,8 @@ pub struct EventStream {
     shards: Shards,
     /// The connection has an open stream.
     _connection: Arc<HttpConnection>,
+    /// Behind a proxy: its place in the count of its client's address.
+    _counted: Option<AddressSlot>,
 }
 
 impl EventStream {
@@ -98,12 +101,26 @@ async fn open(connection: &Arc<HttpConnection>, parts: &Parts) -> Result<EventSt
     let shard = api.shards.of_session(session.as_ref());
     let (events, pieces) = mpsc::channel(PIECES);
     let (begun, beginning) = oneshot::channel();
+    if session.is_none() {
+        request::count_hello(api, parts, identity.as_ref())?;
+    }
+    let counted = connection.count_waiting(parts)?;
+    let address = request::address_of(parts);
     let wants_room = Arc::new(AtomicBool::new(false));
     let hello = json::hello_command(secret, seq);
-    let request =
-        HttpStream { session, hello, identity, channels, events, wants_room: wants_room.clone(), begun };
+    let request = HttpStream {
+        session,
+        hello,
+        identity,
+        address,
+        channels,
+        events,
+        wants_room: wants_room.clone(),
+        begun,
+    };
     super::session::put(api, shard, ShardInput::Stream(Box::new(request)))?;
     let link = beginning.await.map_err(|_| super::session::stopping())??;
     let shards = api.shards.clone();
-    Ok(EventStream { pieces, link, shard, wants_room, shards, _connection: connection.clone() })
+    let _connection = connection.clone();
+    Ok(EventStream { pieces, link, shard, wants_room, shards, _connection, _counted: counted })
 }

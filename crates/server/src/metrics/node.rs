@@ -1,6 +1,7 @@
 //! The metrics of the node itself: the shards' counters summed, connections, store, bus, the process.
 
 use super::{MetricKind, MetricSource, Series};
+use crate::connection_refusal::ConnectionLimit;
 use crate::connections::Connections;
 use crate::health::{NodeHealth, is_bus_up};
 use crate::supervisor::panics;
@@ -65,6 +66,12 @@ const SHARDS: &[(&str, &str, MetricKind, &str)] = &[
         "tavern_sessions_expired_total",
         MetricKind::Counter,
         "Sessions that expired without being resumed",
+    ),
+    (
+        "sessions_replaced",
+        "tavern_sessions_replaced_total",
+        MetricKind::Counter,
+        "Sessions without a connection that were ended for newer ones of the same user",
     ),
     (
         "sessions_migrated_in",
@@ -161,7 +168,7 @@ impl NodeMetrics {
         let registry = &node.registry;
         let bus = node.bus_interests.bus().map(|bus| bus.counts()).unwrap_or_default();
         let store_up = self.health.is_store_up();
-        let more: [(&'static str, MetricKind, &'static str, u64); 13] = [
+        let more: [(&'static str, MetricKind, &'static str, u64); 12] = [
             (
                 "tavern_store_up",
                 MetricKind::Gauge,
@@ -196,12 +203,6 @@ impl NodeMetrics {
                 connections.accepted.load(Ordering::Relaxed),
             ),
             (
-                "tavern_connections_refused_total",
-                MetricKind::Counter,
-                "Connections refused because a limit was reached",
-                connections.refused.load(Ordering::Relaxed),
-            ),
-            (
                 "tavern_channels",
                 MetricKind::Gauge,
                 "Channels with a subscriber on this node",
@@ -227,6 +228,18 @@ impl NodeMetrics {
             ),
         ];
         all.extend(more.map(|(name, kind, help, number)| Series::one(name, kind, help, number)));
+        let mut refused = Series::new(
+            "tavern_connections_refused_total",
+            MetricKind::Counter,
+            "Connections refused because a limit was reached",
+        );
+        for (limit, count) in [
+            (ConnectionLimit::Total, &connections.refused_total),
+            (ConnectionLimit::PerAddress, &connections.refused_address),
+        ] {
+            refused.add([("reason", limit.key().into())], count.load(Ordering::Relaxed));
+        }
+        all.push(refused);
         let mut info = Series::new("tavern_info", MetricKind::Gauge, "Version and node");
         let (version, name) = (env!("CARGO_PKG_VERSION"), node.settings.node.as_str());
         info.add([("version", version.into()), ("node", name.into())], 1);

@@ -6,8 +6,9 @@ use crate::resp::command::{CommandSpec, TavernFlags};
 use crate::resp::{Args, RedisContext, RedisPeer};
 use std::borrow::Cow;
 use tavern_domain::rate::Allowance;
-use tavern_domain::{Channel, Scope, Verb, limits};
+use tavern_domain::{AddressGroup, Channel, Scope, Verb, limits};
 use tavern_hub::{Permission, core::authorize};
+use tavern_wire::error::{Code, Refusal};
 
 /// The names among the arguments of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,10 +61,34 @@ pub fn pay(peer: &mut RedisPeer, context: &RedisContext<'_>, spec: &CommandSpec)
     if context.server.config.mode == ServerMode::Dev || peer.state.stalled {
         return Ok(());
     }
-    let allowance = Allowance { per_second, burst: per_second.saturating_mul(2) };
-    peer.state.bucket.take(context.now, allowance).map_err(|retry_after_ms| {
-        Halt::Refuse(format!("ERR rate limited, retry in {retry_after_ms} ms").into())
-    })
+    let rates = &context.hub.core.node().rates;
+    let connection = peer.state.bucket.take(context.now, Allowance::with_burst(per_second));
+    let connection = connection.map_err(|ms| {
+        Refusal::new(Code::RateLimited, "too many commands of this connection").retry_after(ms)
+    });
+    connection
+        .and_then(|()| match &identity.user {
+            Some(user) => rates.take_user_command(context.now, user),
+            None => Ok(()),
+        })
+        .and_then(|()| match address(peer, context) {
+            Some(address) => rates.take_address_command(context.now, address),
+            None => Ok(()),
+        })
+        .map_err(|refusal| Halt::Refuse(rate_error(&refusal).into()))
+}
+
+/// The address that a connection counts for; None: it comes from a proxy.
+pub fn address(peer: &RedisPeer, context: &RedisContext<'_>) -> Option<AddressGroup> {
+    let address = peer.info.addr.ip();
+    let proxied = context.server.config.trusted_proxies.iter().any(|proxy| proxy.contains(address));
+    (!proxied).then(|| AddressGroup::of(address))
+}
+
+/// The error of a command or login that comes too often.
+pub fn rate_error(refusal: &Refusal) -> String {
+    let ms = refusal.retry_after_ms.unwrap_or_default();
+    format!("ERR rate limited: {}, retry in {ms} ms", refusal.message)
 }
 
 /// Checks every name that a command uses.

@@ -6,7 +6,7 @@ use crate::shard::queue::{HandoverQueue, Wake, Weigh};
 use crate::topics::TopicRequest;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use tavern_domain::{ClientId, Identity, SessionKey};
+use tavern_domain::{AddressGroup, ClientId, Identity, SessionKey};
 use tavern_hub::PackedSession;
 use tavern_hub::{
     AuthorizeAnswer, AuthorizeQuery, LinkId, ServiceCommand, ShardEvent, ShardMessage, read_session,
@@ -125,6 +125,8 @@ pub struct HttpCommand {
     pub command: Result<ParsedCommand<'static>, BadRequest<'static>>,
     pub session: Option<SessionName>,
     pub identity: Option<Identity>,
+    /// Where it comes from, as it counts in limits.
+    pub address: Option<AddressGroup>,
     pub answer: oneshot::Sender<CommandAnswer>,
 }
 
@@ -133,6 +135,8 @@ pub struct HttpPoll {
     /// It named a session, readable or not.
     pub named: bool,
     pub identity: Option<Identity>,
+    /// Where it comes from, as it counts in limits.
+    pub address: Option<AddressGroup>,
     pub cursor: Option<u64>,
     pub timeout_ms: u64,
     pub answer: oneshot::Sender<CommandAnswer>,
@@ -143,6 +147,8 @@ pub struct HttpStream {
     /// The hello that it stands for.
     pub hello: ParsedCommand<'static>,
     pub identity: Option<Identity>,
+    /// Where it comes from, as it counts in limits.
+    pub address: Option<AddressGroup>,
     /// Channels to subscribe to at once, for clients that can only open a URL.
     pub channels: Vec<String>,
     pub events: mpsc::Sender<bytes::Bytes>,

@@ -140,8 +140,7 @@ impl Links {
             }
             _ => None,
         };
-        let mut links: Vec<(u32, u32)> =
-            self.slots.iter().enumerate().filter_map(unauthenticated).collect();
+        let mut links: Vec<(u32, u32)> = self.slots.iter().enumerate().filter_map(unauthenticated).collect();
         links.sort_unstable();
         links.into_iter().map(|(_, index)| LinkId(index)).collect()
     }

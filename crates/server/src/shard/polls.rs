@@ -26,7 +26,7 @@ pub fn begin(state: &mut ShardState, link: LinkId, poll: HttpPoll) {
         }
         _ => {}
     }
-    let HttpPoll { session, named, identity, cursor, timeout_ms, answer } = poll;
+    let HttpPoll { session, named, identity, address, cursor, timeout_ms, answer } = poll;
     let session = session.map(|name| name.key);
     let mut outcome = match session {
         Some(key) => state.hub.poll(state.now, key, identity.as_ref(), link, cursor, timeout_ms),
@@ -45,7 +45,14 @@ pub fn begin(state: &mut ShardState, link: LinkId, poll: HttpPoll) {
             return;
         };
         // The first poll, or the first after the session was lost: a new one, whose numbers begin anew.
-        listener = Some(state.hub.open_session(state.now, identity, None));
+        match state.hub.open_session(state.now, identity, address, None) {
+            Ok(opened) => listener = Some(opened),
+            Err(refusal) => {
+                state.links.retire(link);
+                let _ = answer.send(Err(refusal));
+                return;
+            }
+        }
         outcome = Poll::Ready { reset: named };
     }
     let reset = outcome == Poll::Ready { reset: true };

@@ -144,7 +144,7 @@ fn request_of(
     link: LinkId,
     command: HttpCommand,
 ) -> Result<(RequestLink, ParsedRequest), RefusedRequest> {
-    let HttpCommand { command, session, identity, answer } = command;
+    let HttpCommand { command, session, identity, address, answer } = command;
     let listener = session.as_ref().and_then(|name| state.hub.core.find_session(name.key));
     if session.is_some() && listener.is_none() && identity.is_none() {
         return Err((answer, gone()));
@@ -157,7 +157,7 @@ fn request_of(
         return Err((answer, if identity.is_some() { other } else { unproved() }));
     }
     let link = Link { id: link, format: EventFormat::Poll };
-    let mut caller = Caller::passing(link, listener, identity);
+    let mut caller = Caller::passing(link, listener, identity).from_address(address);
     caller.sought = session.is_some();
     Ok((RequestLink { caller, answer }, command))
 }

@@ -34,7 +34,7 @@ pub fn begin(state: &mut ShardState, id: LinkId, request: HttpStream) {
         }
         _ => {}
     }
-    let HttpStream { session, hello, identity, channels, events, begun, wants_room } = request;
+    let HttpStream { session, hello, identity, address, channels, events, begun, wants_room } = request;
     let identity = match identity_of(state, session.map(|name| name.key), identity) {
         Ok(identity) => identity,
         Err(refusal) => {
@@ -43,7 +43,7 @@ pub fn begin(state: &mut ShardState, id: LinkId, request: HttpStream) {
             return;
         }
     };
-    let mut caller = Caller::new(Link { id, format: EventFormat::Sse }, Some(identity));
+    let mut caller = Caller::new(Link { id, format: EventFormat::Sse }, Some(identity)).from_address(address);
     caller.sought = true;
     let asked = std::iter::once(hello).chain(channels.into_iter().map(json::subscribe_command)).collect();
     let written_ms = state.since_start();

@@ -110,6 +110,9 @@ pub fn consume(
         let begin = at + head.head_len;
         if !head.opcode.is_control() {
             let before = socket.fragmented.map_or(0, |message| message.bytes);
+            if before + head.payload_len > limit.saturating_mul(SKIPPED_TIMES) {
+                return (input.len(), WebSocketNext::End(1009, "message too large"));
+            }
             if before + head.payload_len > limit {
                 let searched = head.payload_len.min(ID_SEARCH_BYTES);
                 if input.len() < begin + searched {
@@ -157,9 +160,6 @@ fn refuse_large(
         None => (head.opcode, 0, false),
     };
     let bytes = before + head.payload_len;
-    if bytes > limit.saturating_mul(SKIPPED_TIMES) {
-        return WebSocketNext::End(1009, "message too large");
-    }
     let mut beginning = std::mem::take(&mut socket.fragments);
     if !refused && beginning.is_empty() {
         beginning.extend_from_slice(first);

@@ -7,6 +7,7 @@ use crate::config::ServerMode;
 use crate::random::random_bits;
 use crate::resp::RedisNext;
 use crate::resp::clients::{DEFAULT_USER, NO_EVICT, NO_TOUCH};
+use crate::resp::rights;
 use crate::supervisor::panics;
 use tavern_domain::{ClientId, Identity};
 use tavern_hub::Author;
@@ -109,8 +110,16 @@ enum Login {
 
 /// The password is a token or an API key; the user name is not used.
 fn login(call: &mut RedisCall<'_, '_>, user: Option<&[u8]>, password: &[u8]) -> Login {
+    let address = rights::address(call.peer, call.context);
+    let node = call.context.hub.core.node().clone();
     let outcome = match call.peer.login.take() {
-        Some(outcome) => outcome,
+        Some(outcome) => {
+            // Only a wrong key counts as a failed login.
+            if let Some(address) = address.filter(|_| outcome != Err(AuthError::UnknownKey)) {
+                node.rates.end_lookup(address);
+            }
+            outcome
+        }
         // Woken for another reason.
         None if call.peer.state.asked_login => return Login::Asked,
         None => match std::str::from_utf8(password) {
@@ -122,6 +131,11 @@ fn login(call: &mut RedisCall<'_, '_>, user: Option<&[u8]>, password: &[u8]) -> 
                     // Nothing can wait inside EXEC; the caller refuses.
                     None if call.in_exec => return Login::Asked,
                     None => {
+                        if let Some(address) = address
+                            && let Err(refusal) = node.rates.begin_lookup(call.context.now, address)
+                        {
+                            return Login::Refused(rights::rate_error(&refusal));
+                        }
                         look_up(call, credential);
                         return Login::Asked;
                     }
@@ -130,6 +144,12 @@ fn login(call: &mut RedisCall<'_, '_>, user: Option<&[u8]>, password: &[u8]) -> 
         },
     };
     call.peer.state.asked_login = false;
+    let unlimited = outcome.as_ref().is_ok_and(|identity| identity.unlimited);
+    if let Some(address) = address.filter(|_| !unlimited)
+        && let Err(refusal) = node.rates.take_hello(call.context.now, address)
+    {
+        return Login::Refused(rights::rate_error(&refusal));
+    }
     match outcome {
         Ok(identity) => {
             enter(call, identity);

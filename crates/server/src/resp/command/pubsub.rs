@@ -112,16 +112,29 @@ fn carry(call: &mut RedisCall<'_, '_>, space: Namespace, hold: &mut InterestGuar
     if waits { Err(Halt::Stall) } else { Ok(()) }
 }
 
+const EXPENSIVE: &str = "ERR the patterns of this node are too expensive to add this one; use fewer `*`, or a longer \
+                         beginning without wildcards";
 const NO_BUS: &str = "TRYAGAIN the bus between nodes does not answer; retry";
 
-/// Checks the bound on subscriptions. Keys and dev mode have none.
+/// Checks the bounds on subscriptions. Keys and dev mode have none, except for the cost of patterns.
 fn leave_room(call: &RedisCall<'_, '_>, space: Namespace) -> Result<(), Halt> {
+    let registry = &call.context.hub.core.node().registry;
+    if space == Namespace::Pattern && !call.rest(1).all(|pattern| registry.has_room_for(pattern)) {
+        return Err(Halt::Refuse(EXPENSIVE.into()));
+    }
     if call.peer.identity.as_ref().is_none_or(|identity| identity.unlimited) {
         return Ok(());
     }
     let hub = &*call.context.hub;
     let most = hub.core.node().settings.channels_per_session;
     let listener = call.peer.listener.and_then(|id| hub.core.listener(id));
+    let patterns = call.context.hub.core.node().settings.patterns_per_session;
+    let held_patterns = listener.map_or(0, |listener| listener.counts[Namespace::Pattern as usize] as usize);
+    if space == Namespace::Pattern && held_patterns + call.args.len() - 1 > patterns {
+        let text =
+            format!("ERR a connection may have at most {patterns} patterns (limits.patterns_per_session)");
+        return Err(Halt::Refuse(text.into()));
+    }
     let held = listener.map_or(0, |listener| listener.counts.iter().map(|&n| n as usize).sum::<usize>());
     if held + call.args.len() - 1 <= most {
         return Ok(());

@@ -172,11 +172,7 @@ fn write_stats(call: &RedisCall<'_, '_>, text: &mut String) {
         "total_commands_processed",
         sum(|stats| stats.commands.get()) + sum(|stats| stats.published.get()),
     );
-    fact(
-        text,
-        "rejected_connections",
-        call.context.server.connections.refused.load(std::sync::atomic::Ordering::Relaxed),
-    );
+    fact(text, "rejected_connections", call.context.server.connections.refused());
     fact(text, "expired_keys", 0);
     fact(text, "evicted_keys", 0);
     fact(text, "keyspace_hits", 0);
