@@ -72,6 +72,62 @@ fn hidden_user_is_offline_and_has_no_name_in_a_channel() {
 }
 
 #[test]
+fn own_channel_of_a_hidden_user_is_empty_to_those_they_exclude() {
+    let mut scene = PeopleFixture::new();
+    let (mut ann, mut bob, mut cid) =
+        (scene.client(0, "ann"), scene.client(1, "bob"), scene.client(1, "cid"));
+    scene.follow(1, &mut cid, "ann");
+    scene.follow(0, &mut ann, "cid");
+    const WATCH: &str = r#"{"op":"subscribe","channel":"user#ann","presence":true}"#;
+    for caller in [&mut bob, &mut cid] {
+        let reply = scene.ask(1, caller, WATCH);
+        assert_eq!(reply["members"]["count"], 1, "{reply}");
+        scene.events(1, caller);
+    }
+    scene.send(0, &mut ann, r#"{"op":"visibility","value":"followers_i_follow"}"#);
+    let received: Vec<String> = scene.events(1, &bob).iter().map(summary).collect();
+    assert_eq!(received, [r#"presence [] [{"user":"ann"}] 0"#]);
+    let received: Vec<String> = scene.events(1, &cid).iter().map(summary).collect();
+    assert_eq!(received, ["presence [] [] 1"], "a mutual follower sees no difference");
+    for who in
+        [r#"{"op":"who","channel":"user#ann"}"#, r#"{"op":"who","channel":"user#ann","counts_only":true}"#]
+    {
+        let reply = scene.ask(1, &mut bob, who);
+        assert_eq!((&reply["count"], &reply["version"]), (&0.into(), &0.into()), "as if offline");
+        assert_eq!(scene.ask(1, &mut cid, who)["count"], 1);
+    }
+    let mut dan = scene.client(1, "dan");
+    let reply = scene.ask(1, &mut dan, WATCH);
+    assert_eq!((&reply["members"]["count"], &reply["members"]["users"]), (&0.into(), &serde_json::json!([])));
+
+    // Neither a second session nor the end of the first is noticed.
+    let mut tab = scene.client(0, "ann");
+    scene.send(0, &mut ann, r#"{"op":"bye"}"#);
+    let received: Vec<String> = scene.events(1, &bob).iter().map(summary).collect();
+    assert!(received.is_empty(), "{received:?}");
+    scene.events(1, &cid);
+    scene.send(0, &mut tab, r#"{"op":"visibility","value":"everyone"}"#);
+    let received: Vec<String> = scene.events(1, &bob).iter().map(summary).collect();
+    let shown = received.iter().find(|one| one.starts_with("presence")).unwrap();
+    assert!(shown.contains(r#""user":"ann""#) && shown.ends_with("[] 1"), "{shown}");
+}
+
+#[test]
+fn hidden_user_cannot_be_invited_by_those_they_exclude() {
+    let mut scene = PeopleFixture::new();
+    let (mut ann, mut bob, mut cid) =
+        (scene.client(0, "ann"), scene.client(1, "bob"), scene.client(1, "cid"));
+    scene.follow(1, &mut cid, "ann");
+    scene.follow(0, &mut ann, "cid");
+    scene.send(0, &mut ann, r#"{"op":"visibility","value":"followers_i_follow"}"#);
+    const INVITE: &str = r#"{"op":"party.invite","user":"ann"}"#;
+    let reply = scene.cluster.send(1, &mut bob, INVITE);
+    assert_eq!(code(&reply), "user_not_logged", "{reply}");
+    let reply = scene.cluster.send(1, &mut cid, INVITE);
+    assert_eq!(code(&reply), "ok", "{reply}");
+}
+
+#[test]
 fn follow_back_shows_and_hides_a_user() {
     let mut scene = PeopleFixture::new();
     let (mut ann, mut bob) = (scene.client(0, "ann"), scene.client(1, "bob"));

@@ -101,6 +101,11 @@ impl<'a> PartyDraft<'a> {
         Ok(self.facts.presence(user).expect("it is loaded"))
     }
 
+    /// Whether the user whom the caller invites looks offline to the caller.
+    pub fn invited_hides(&self) -> bool {
+        self.facts.invited_hides
+    }
+
     /// A party id that was never used.
     pub fn new_id(&mut self) -> PartyStep<u64> {
         self.require([PartyNeed::Id])?;

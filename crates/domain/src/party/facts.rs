@@ -47,6 +47,8 @@ pub struct PartyFacts {
     presences: BTreeMap<UserId, UserPresence>,
     /// Given when `PartyNeed::Id` asks for it.
     pub id: Option<u64>,
+    /// The user whom the caller invites hides from the caller.
+    pub invited_hides: bool,
 }
 
 impl PartyFacts {

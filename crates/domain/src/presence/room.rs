@@ -308,6 +308,47 @@ impl RoomDifference {
         (!part.is_empty()).then_some(part)
     }
 
+    /// The difference for a viewer to whom hidden users are absent, who sees `count` users after it.
+    pub fn as_seen(&self, count: usize, sees: &dyn Fn(&str, Visibility) -> bool) -> RoomDifference {
+        let entry = |entry: &&PresentClient| sees(&entry.user, entry.visibility);
+        let gone = |gone: &&DepartedClient| sees(&gone.user, gone.visibility);
+        let mut seen = RoomDifference {
+            from: self.from,
+            to: self.to,
+            joined: self.joined.iter().filter(entry).cloned().collect(),
+            updated: self.updated.iter().filter(entry).cloned().collect(),
+            left: self.left.iter().filter(gone).cloned().collect(),
+            visibility_changed: Vec::new(),
+            count,
+        };
+        for turned in &self.visibility_changed {
+            let (user, anonymous) = (&turned.user, false);
+            match (sees(user, turned.from), sees(user, turned.to)) {
+                (true, false) => {
+                    let visibility = turned.from;
+                    seen.left.push(DepartedClient {
+                        user: user.clone(),
+                        anonymous,
+                        visibility,
+                        client: None,
+                    });
+                }
+                (false, true) => {
+                    // Changes of the same tick are in the clients already.
+                    seen.joined.retain(|entry| entry.user != *user);
+                    let member = RoomMember {
+                        visibility: turned.to,
+                        clients: turned.clients.clone(),
+                        ..RoomMember::default()
+                    };
+                    seen.join(user, &member, None);
+                }
+                (true, true) | (false, false) => {}
+            }
+        }
+        seen
+    }
+
     /// Adds one user, as they were before and are after.
     pub(crate) fn add(&mut self, user: &Arc<str>, before: Option<&RoomMember>, after: Option<&RoomMember>) {
         let (Some(before), Some(after)) = (before, after) else {

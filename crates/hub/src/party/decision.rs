@@ -169,6 +169,16 @@ impl PartyDecision {
         needs.iter().filter_map(row).collect()
     }
 
+    /// Whether the user whom the caller invites looks offline to the caller.
+    fn invited_hides(&self, core: &Core, facts: &Facts) -> bool {
+        let (PartyCommand::Invite { user: invited }, Some(caller)) = (&self.call.command, &self.call.user)
+        else {
+            return false;
+        };
+        let found = facts.presence(&own_key(invited)).flatten();
+        found.is_some_and(|found| !core.users.sees(Some(caller), invited, found.row.visibility))
+    }
+
     /// Whether the invited user may be about to come online.
     fn waits_for_user(&mut self, reply: &PartyReply) -> bool {
         let absent = matches!(reply, PartyReply::Refused { why: No::UserNotLogged | No::NoSuchUser, .. });
@@ -250,6 +260,7 @@ impl Decision for PartyDecision {
             let what = error.to_string();
             return DecisionStep::Fail(StoreAnswer::Failed(StoreError::Corrupt { what, source: None }));
         }
+        self.loaded.invited_hides = self.invited_hides(core, facts);
         self.waits_for = None;
         match party::run(core.now, &core.node.settings.parties.rules, &self.loaded, &self.call) {
             PartyResult::Need(needs) if needs.iter().any(|need| is_known(need, facts)) => {

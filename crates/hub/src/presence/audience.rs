@@ -5,6 +5,7 @@ use super::rooms::Rooms;
 use crate::core::listener::ListenerId;
 use crate::core::{Core, Timer, Users};
 use crate::event::{Event, Namespace, WatchedVersion};
+use crate::user::is_own_channel;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tavern_domain::Channel;
@@ -23,6 +24,8 @@ pub(super) struct WatchedRoom {
     encoded: Option<(u64, PresenceMode, Arc<[u8]>)>,
     /// The timer for its end is set.
     ticking: bool,
+    /// A user's own channel: to those from whom the user hides it is empty. In other channels a hidden user has no name.
+    personal: bool,
 }
 
 impl WatchedRoom {
@@ -46,6 +49,9 @@ impl WatchedRoom {
     /// in which only those are named.
     fn members(&self, sees: json::CanSee<'_>, follows: impl Fn(&str) -> bool) -> Arc<[u8]> {
         let mut members = self.shown();
+        if self.personal {
+            members.retain(|user, member| sees(user, member.visibility));
+        }
         let count = members.len() as u64;
         if self.mode == PresenceMode::Counts {
             members.retain(|user, member| follows(user) && sees(user, member.visibility));
@@ -53,11 +59,9 @@ impl WatchedRoom {
         let users =
             (self.mode != PresenceMode::Counts || !members.is_empty()).then(|| members.into_iter().collect());
         let mut body = Vec::new();
-        json::members(
-            &mut body,
-            &json::MemberPage { version: self.version(), count, users, next: None },
-            sees,
-        );
+        // Whether the user hides or is offline cannot be told apart, not even by the version.
+        let version = if self.personal && count == 0 { 0 } else { self.version() };
+        json::members(&mut body, &json::MemberPage { version, count, users, next: None }, sees);
         body.into()
     }
 
@@ -107,7 +111,8 @@ impl WatchedRoom {
 impl Rooms {
     pub(super) fn watched(&self, core: &Core, channel: &str, room: Room) -> WatchedRoom {
         let mode = self.mode_of(core, channel, PresenceMode::Full, room.snapshot().members.len());
-        WatchedRoom { tick: TickChanges::at(room.version()), room, mode, encoded: None, ticking: false }
+        let (tick, personal) = (TickChanges::at(room.version()), is_own_channel(channel));
+        WatchedRoom { tick, room, mode, encoded: None, ticking: false, personal }
     }
 
     /// The mode of a channel of this size, coming from another mode.
@@ -162,6 +167,7 @@ impl Rooms {
                 self.send_visibility_change(core, channel, update, (*from, *to), version);
                 continue;
             }
+            let personal = is_own_channel(channel);
             let close: BTreeSet<u32> = match update.visibility {
                 Visibility::Everyone => BTreeSet::new(),
                 _ => core.users.sessions_close_to(&update.user).map(|id| id.index).collect(),
@@ -169,8 +175,11 @@ impl Rooms {
             self.send_to_watchers(core, channel, (version - 1, version), &close, |eyes| {
                 let mut tail = Vec::new();
                 let sees = |user: &str, visibility| eyes.sees(user, visibility);
+                if personal && !sees(&update.user, update.visibility) {
+                    return None;
+                }
                 json::change_tail(&mut tail, channel, update, change, version, &sees);
-                tail
+                Some(tail)
             });
         }
     }
@@ -215,7 +224,7 @@ impl Rooms {
         self.send_to_watchers(core, channel, (version, version), &BTreeSet::new(), |_| {
             let mut tail = Vec::new();
             json::mode_tail(&mut tail, channel, mode, version);
-            tail
+            Some(tail)
         });
     }
 
@@ -267,9 +276,19 @@ impl Rooms {
         mode: PresenceMode,
     ) {
         let close = self.close_to(core, difference, mode);
+        let personal = is_own_channel(channel).then(|| self.shown_in(channel));
         self.send_to_watchers(core, channel, (difference.from, difference.to), &close, |eyes| {
             let mut tail = Vec::new();
             let sees = |user: &str, visibility| eyes.sees(user, visibility);
+            if let Some(shown) = &personal {
+                let seen = shown.iter().filter(|(user, visibility)| sees(user, *visibility)).count();
+                let difference = difference.as_seen(seen, &sees);
+                if seen == 0 && difference.is_empty() {
+                    return None;
+                }
+                json::difference_tail(&mut tail, channel, &difference, &sees);
+                return Some(tail);
+            }
             match mode {
                 PresenceMode::Full | PresenceMode::Coalesced => {
                     json::difference_tail(&mut tail, channel, difference, &sees)
@@ -281,8 +300,14 @@ impl Rooms {
                     }
                 }
             }
-            tail
+            Some(tail)
         });
+    }
+
+    /// The users in a watched channel, with their visibility.
+    fn shown_in(&self, channel: &str) -> Vec<(Arc<str>, Visibility)> {
+        let members = self.rooms.get(channel).map(|watched| &watched.room.snapshot().members);
+        members.into_iter().flatten().map(|(user, member)| (user.clone(), member.visibility)).collect()
     }
 
     /// The sessions that see more of a difference than everyone does.
@@ -298,14 +323,14 @@ impl Rooms {
         sessions.map(|id| id.index).collect()
     }
 
-    /// Rendered once for everyone, and once for each session that may see more.
+    /// Rendered once for everyone, and once for each session that may see more. None: the viewer gets nothing.
     fn send_to_watchers(
         &mut self,
         core: &mut Core,
         channel: &str,
         (from, version): (u64, u64),
         close: &BTreeSet<u32>,
-        write: impl Fn(RoomViewer<'_>) -> Vec<u8>,
+        write: impl Fn(RoomViewer<'_>) -> Option<Vec<u8>>,
     ) {
         let now = core.now;
         let Some(place) = core.routing.find(Namespace::Presence, channel.as_bytes()) else { return };
@@ -313,17 +338,21 @@ impl Rooms {
         let watched_version = WatchedVersion { channel: channel.into(), from, version };
         let event =
             |tail: Vec<u8>| Event::presence(tail.into_boxed_slice(), now, watched_version.clone(), &pool);
-        let shared = event(write(RoomViewer { users: &core.users, user: None }));
+        let shared = write(RoomViewer { users: &core.users, user: None }).map(&event);
         let listeners = std::mem::take(&mut core.routing.place_mut(place).listeners);
         for &listener in &listeners {
             if !close.contains(&listener) {
-                core.deliver_event(listener, &shared);
+                if let Some(shared) = &shared {
+                    core.deliver_event(listener, shared);
+                }
                 continue;
             }
             let session = core.listeners.at(listener).session();
             let user = session.and_then(|session| session.identity.user.clone());
-            let own = event(write(RoomViewer { users: &core.users, user: user.as_deref() }));
-            core.deliver_event(listener, &own);
+            let own = write(RoomViewer { users: &core.users, user: user.as_deref() }).map(&event);
+            if let Some(own) = own {
+                core.deliver_event(listener, &own);
+            }
         }
         core.routing.place_mut(place).listeners = listeners;
     }

@@ -8,6 +8,7 @@ use crate::core::{CommandReply, Core, Feature, Notice, ReplyTo, Timer, refusal};
 use crate::event::Namespace;
 use crate::node::ChannelUpdate;
 use crate::node::registry::NameEntry;
+use crate::user::is_own_channel;
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 use std::collections::BTreeMap;
@@ -34,17 +35,15 @@ pub(crate) struct Rooms {
 /// A request to the store.
 enum RoomRequest {
     /// A page of a channel's members.
-    Members {
-        channel: Arc<str>,
-    },
+    Members { channel: Arc<str> },
     /// Whether a watched channel has the version of the store.
-    Compare {
-        channel: Arc<str>,
-    },
+    Compare { channel: Arc<str> },
     Who {
         claim: ReplyTo,
         counts_only: bool,
         viewer: Option<Arc<str>>,
+        /// A user's own channel, which is empty to those from whom the user hides.
+        personal: bool,
     },
 }
 
@@ -77,8 +76,8 @@ impl Rooms {
             (Some(RoomRequest::Compare { channel }), StoreAnswer::Read(Found::Roster(roster))) => {
                 self.compare(core, &channel, &roster);
             }
-            (Some(RoomRequest::Who { claim, counts_only, viewer }), answer) => {
-                let reply = who_read(core, counts_only, viewer.as_deref(), answer);
+            (Some(RoomRequest::Who { claim, counts_only, viewer, personal }), answer) => {
+                let reply = who_read(core, counts_only, personal, viewer.as_deref(), answer);
                 core.finish(claim, reply);
             }
             // Compared again with the next heartbeat.
@@ -313,7 +312,8 @@ impl Rooms {
             after: who.after.as_deref().map(Arc::from),
             limit: if who.counts_only { 1 } else { limit },
         };
-        let question = RoomRequest::Who { claim, counts_only: who.counts_only, viewer };
+        let personal = is_own_channel(channel);
+        let question = RoomRequest::Who { claim, counts_only: who.counts_only, viewer, personal };
         self.ask(core, question, Work::Read(read));
     }
 }
@@ -351,9 +351,24 @@ fn is_watched(core: &Core, channel: &str) -> bool {
     core.routing.find(Namespace::Presence, channel.as_bytes()).is_some()
 }
 
-fn who_read(core: &Core, counts_only: bool, viewer: Option<&str>, answer: StoreAnswer) -> CommandReply {
+fn who_read(
+    core: &Core,
+    counts_only: bool,
+    personal: bool,
+    viewer: Option<&str>,
+    answer: StoreAnswer,
+) -> CommandReply {
     let sees = |user: &str, visibility| core.users.sees(viewer, user, visibility);
     match answer {
+        StoreAnswer::Read(Found::Roster(mut roster)) if personal => {
+            let all = roster.page.rows.len();
+            roster.page.rows.retain(|row| sees(&row.row.key.user, row.row.visibility));
+            roster.users -= (all - roster.page.rows.len()) as u64;
+            if roster.users == 0 {
+                roster.version = 0;
+            }
+            members_of(Found::Roster(roster), counts_only, &sees).ok_or_else(internal)
+        }
         StoreAnswer::Read(found) => members_of(found, counts_only, &sees).ok_or_else(internal),
         answer => Err(refusal(&answer)),
     }

@@ -37,6 +37,9 @@ impl CommandHandler<'_, '_> {
         self.check_not_self(target)?;
         let name = match self.draft.presence(target)? {
             UserPresence::Never => return Err(PartyRefusal::NoSuchUser.into()),
+            UserPresence::Online { .. } if self.draft.invited_hides() => {
+                return Err(PartyRefusal::UserNotLogged.into());
+            }
             UserPresence::Online { name } => name.clone(),
             UserPresence::Lost { .. } | UserPresence::Absent => {
                 return Err(PartyRefusal::UserNotLogged.into());
