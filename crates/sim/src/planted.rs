@@ -58,7 +58,9 @@ pub enum PlantedFault {
     LostAppend,
     /// The id of an event is forgotten: what is repeated is taken for new.
     ForgottenId,
-    /// TransactionProgress of a delivery is not written down.
+    /// A replay is answered and not written.
+    LostReplay,
+    /// The progress of a delivery is not written.
     LostProgress,
     /// A refused event is not kept.
     LostDeadLetter,
@@ -148,6 +150,7 @@ impl PlantedFault {
     pub const TOPICS: &[PlantedFault] = &[
         PlantedFault::LostAppend,
         PlantedFault::ForgottenId,
+        PlantedFault::LostReplay,
         PlantedFault::LostProgress,
         PlantedFault::LostDeadLetter,
         PlantedFault::NoDeliveryLease,

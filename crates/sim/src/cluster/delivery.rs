@@ -9,7 +9,7 @@ use std::sync::Arc;
 use tavern_domain::Time;
 use tavern_domain::delivery::EndpointReply;
 use tavern_hub::topics::delivery::{DeliveryNotice, DeliverySettings, DeliveryWorker};
-use tavern_hub::topics::{TopicCaller, TopicCommand, TopicReply};
+use tavern_hub::topics::{TopicCaller, TopicCommand};
 use tavern_hub::{Node as HubNode, RandomSource, ShardEvent};
 use tavern_store::{Commit, Store, Ticket, Work};
 
@@ -94,23 +94,26 @@ impl Cluster {
     }
 }
 
-/// Replies to publishers become signals; gives the topics that have new events.
-fn take_topic_effects(running: &mut Running, signals: &mut Vec<Signal>) -> Vec<Arc<str>> {
-    let mut published: Vec<Arc<str>> = Vec::new();
+/// The replies to commands become signals.
+fn take_replies(running: &mut Running, signals: &mut Vec<Signal>) {
+    for shard in &mut running.shards {
+        for (number, reply) in shard.topic_effects().replies.drain(..) {
+            let reply = reply.map_err(|refusal| refusal.code.as_str().to_owned());
+            signals.push(Signal::TopicAnswered { number, reply: Arc::new(reply) });
+        }
+    }
+}
+
+/// The topics that have new events, and the subscriptions that have changed.
+fn take_changes(running: &mut Running) -> (Vec<Arc<str>>, Vec<Arc<str>>) {
+    let (mut published, mut changed) = (Vec::new(), Vec::new());
     for shard in &mut running.shards {
         published.extend(shard.core.effects.topics.drain(..).map(Arc::from));
         let effects = shard.topic_effects();
-        for (number, reply) in effects.replies.drain(..) {
-            let reply = match reply {
-                Ok(TopicReply::Published(published)) => Ok(published.duplicates > 0),
-                Ok(other) => unreachable!("only publishers send commands: {other:?}"),
-                Err(refusal) => Err(refusal.code.as_str().to_owned()),
-            };
-            signals.push(Signal::Published { number, reply });
-        }
         published.extend(effects.published.drain(..).map(|(topic, ..)| topic));
+        changed.append(&mut effects.changed);
     }
-    published
+    (published, changed)
 }
 
 /// What the shards say about topics, and what the worker asks for. True: there was nothing.
@@ -119,12 +122,17 @@ pub(super) fn carry_out_delivery(cluster: &mut Cluster, at: usize) -> bool {
     let process = cluster.nodes[at].process;
     let Some(running) = cluster.nodes[at].running() else { return true };
     let mut signals = Vec::new();
-    let published = take_topic_effects(running, &mut signals);
+    take_replies(running, &mut signals);
+    let (published, changed) = take_changes(running);
     let Running { delivery: Some(SimDelivery { worker, .. }), hub, port, .. } = running else {
         cluster.signals.extend(signals);
         return true;
     };
-    let mut quiet = signals.is_empty() && published.is_empty();
+    let mut quiet = signals.is_empty() && published.is_empty() && changed.is_empty();
+    changed.iter().for_each(|name| worker.changed(name));
+    if !changed.is_empty() {
+        hub.nudge("");
+    }
     published.iter().for_each(|topic| worker.published(local, topic));
     let effects = std::mem::take(worker.effects());
     quiet &= effects.work.is_empty() && effects.posts.is_empty() && effects.nudges.is_empty();

@@ -2,8 +2,10 @@
 
 use super::socket::ConnectionId;
 use serde_json::Value;
+use std::sync::Arc;
 use tavern_domain::{ClientId, Time};
 use tavern_hub::CloseReason;
+use tavern_hub::topics::TopicReply;
 use tavern_hub::topics::delivery::AttemptRequest;
 
 #[derive(Clone, Debug)]
@@ -27,10 +29,10 @@ pub enum Signal {
         number: u64,
         reply: Result<Value, String>,
     },
-    /// The reply to a publisher: whether its event was a duplicate, or an error code. A process that ends sends none.
-    Published {
+    /// A command about topics was answered, or refused with a code. A process that ends does not answer any more.
+    TopicAnswered {
         number: u64,
-        reply: Result<bool, String>,
+        reply: Arc<Result<TopicReply, String>>,
     },
     /// A process posts a batch to an endpoint and waits for the response.
     Posted {

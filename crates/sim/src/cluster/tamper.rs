@@ -127,6 +127,11 @@ pub fn commit(
             let receipt = Receipt { time: now, appended, ..Receipt::default() };
             return Err(Box::new(StoreAnswer::Committed(receipt)));
         }
+        Some(PlantedFault::LostReplay)
+            if is_replay(&commit) && planted.strikes(PlantedFault::LostReplay, 50) =>
+        {
+            return Err(Box::new(claimed(now, &commit)));
+        }
         Some(PlantedFault::ForgottenId) => {
             for append in &mut commit.appends {
                 planted.strike();
@@ -330,6 +335,12 @@ fn false_takeover(
 fn is_open(engine: &MemoryEngine, writer: &Writer) -> bool {
     let Found::Nodes(page) = engine.peek(Read::Nodes { after: None, limit: 1000 }) else { return false };
     page.rows.iter().any(|node| node.writer == *writer && node.closed_at.is_none())
+}
+
+/// The commit of a replay: the new progress of a subscription, and the document that keeps the log from being trimmed.
+fn is_replay(commit: &Commit) -> bool {
+    let created = puts_document(commit, record::SUBSCRIPTION);
+    puts_document(commit, record::DELIVERY) && puts_document(commit, record::EVENTS) && !created
 }
 
 /// A commit of a delivery worker on its way to the store.

@@ -234,7 +234,7 @@ impl Workload for PresenceWorkload {
             }
             Signal::Adopted { .. } | Signal::Ended { .. } | Signal::Disturbed => Ok(()),
             Signal::Polled { .. } | Signal::PollUnknown { .. } => Err("no client polls here".into()),
-            Signal::Ordered { .. } | Signal::Published { .. } | Signal::Posted { .. } => {
+            Signal::Ordered { .. } | Signal::TopicAnswered { .. } | Signal::Posted { .. } => {
                 Err("there is no service here".into())
             }
             Signal::Broken(error) => Err(error),

@@ -9,11 +9,13 @@
 //! |---|---|
 //! | `publisher` | who publishes, and what they were answered |
 //! | `endpoint` | who gets the batches of a subscription, and judges them |
+//! | `puller` | a service that creates, pulls, replays and deletes a subscription of its own |
 //! | `end` | what must hold when the faults have ended |
 
 mod end;
 mod endpoint;
 mod publisher;
+mod puller;
 
 use super::{LIVENESS, Outcome, Profile, Trouble, Workload, number, shards_of};
 use crate::cluster::{Cluster, Setup, Signal};
@@ -21,6 +23,7 @@ use crate::planted::PlantedFault;
 use crate::rng::Rng;
 use endpoint::SimEndpoint;
 use publisher::SimPublisher;
+use puller::SimPuller;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tavern_domain::Time;
@@ -53,6 +56,7 @@ fn is_poison(number: u64) -> bool {
 pub struct TopicsWorkload {
     shards: Vec<usize>,
     publisher: SimPublisher,
+    puller: SimPuller,
     endpoints: Vec<SimEndpoint>,
     subscribed: bool,
     /// Of a hundred posts: how many go wrong.
@@ -75,6 +79,7 @@ impl TopicsWorkload {
         TopicsWorkload {
             shards: shards_of(shards, NODES, rng),
             publisher: SimPublisher::default(),
+            puller: SimPuller::default(),
             endpoints: vec![
                 SimEndpoint::new("one", &[0], 1),
                 SimEndpoint::new("both", &[0, 1], 1),
@@ -214,7 +219,8 @@ impl Workload for TopicsWorkload {
         }
         match rng.below(100) {
             0..4 => vec![format!("endpoints {}", [0, 30, 60, 95][rng.below(4)])],
-            4..70 => self.publisher.choose(cluster, rng).into_iter().collect(),
+            4..60 => self.publisher.choose(cluster, rng).into_iter().collect(),
+            60..75 => self.puller.choose(cluster, rng).into_iter().collect(),
             _ => Vec::new(),
         }
     }
@@ -232,16 +238,28 @@ impl Workload for TopicsWorkload {
                 self.trouble = number(percent)?;
                 Ok(())
             }
+            ["create" | "delete" | "pull" | "replay", ..] => self.puller.perform(cluster, words),
+            ["pull_rest"] => {
+                self.puller.pull_rest(cluster);
+                Ok(())
+            }
             words => self.publisher.perform(cluster, words),
         }
     }
 
     fn observe(&mut self, cluster: &mut Cluster, signal: Signal) -> Outcome {
         match signal {
-            Signal::Published { number, reply } => self.publisher.answered(cluster, number, &reply),
+            Signal::TopicAnswered { number, reply } => match SimPuller::owns(number) {
+                true => {
+                    let judged = self.puller.answered(cluster, number, &reply);
+                    judged.map_err(|error| format!("puller: {error}"))
+                }
+                false => self.publisher.answered(cluster, number, &reply),
+            },
             Signal::Posted { node, process, post } => self.posted(cluster, (node, process), &post),
             Signal::Ended { node, .. } => {
                 self.publisher.node_ended(cluster, node);
+                self.puller.node_ended(cluster, node);
                 Ok(())
             }
             Signal::Broken(error) => Err(error),
@@ -250,22 +268,25 @@ impl Workload for TopicsWorkload {
     }
 
     fn choose_last(&mut self, _cluster: &Cluster, _rng: &mut Rng) -> Vec<String> {
-        vec!["endpoints 0".into()]
+        vec!["endpoints 0".into(), "pull_rest".into()]
     }
 
     fn check_end(&mut self, cluster: &Cluster) -> Outcome {
         self.publisher.check_end()?;
+        self.puller.check_end(&self.publisher.accepted).map_err(|error| format!("puller: {error}"))?;
         self.check_deliveries(cluster)?;
         self.check_rest(cluster)
     }
 
     fn next_wake(&self) -> Option<Time> {
-        self.posts.iter().map(|(due, _)| *due).chain(self.publisher.next_wake()).min()
+        let wakes = [self.publisher.next_wake(), self.puller.next_wake()];
+        self.posts.iter().map(|(due, _)| *due).chain(wakes.into_iter().flatten()).min()
     }
 
     fn wake(&mut self, cluster: &mut Cluster) -> Outcome {
         let now = cluster.now;
         self.publisher.wake(cluster);
+        self.puller.wake(cluster);
         let posts = std::mem::take(&mut self.posts);
         let (due, rest): (Vec<_>, Vec<_>) = posts.into_iter().partition(|(due, _)| *due <= now);
         self.posts = rest;
@@ -284,6 +305,9 @@ impl Workload for TopicsWorkload {
             ("foreign keys refused", self.publisher.claimed),
             ("events delivered", taken),
             ("batches repeated", repeated),
+            ("events pulled", self.puller.pulled),
+            ("replays", self.puller.replays),
+            ("subscriptions created", self.puller.subscriptions),
         ];
         self.counts.iter().map(|(what, count)| (*what, *count)).chain(judged).collect()
     }

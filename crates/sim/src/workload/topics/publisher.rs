@@ -6,7 +6,7 @@ use crate::rng::Rng;
 use crate::workload::{Outcome, number};
 use std::collections::BTreeMap;
 use tavern_domain::Time;
-use tavern_hub::topics::{TopicCaller, TopicCommand};
+use tavern_hub::topics::{TopicCaller, TopicCommand, TopicReply};
 use tavern_wire::json::event::{PublishedEvent, stored};
 
 #[derive(Default)]
@@ -83,7 +83,12 @@ impl SimPublisher {
         }
     }
 
-    pub fn answered(&mut self, cluster: &Cluster, number: u64, reply: &Result<bool, String>) -> Outcome {
+    pub fn answered(
+        &mut self,
+        cluster: &Cluster,
+        number: u64,
+        reply: &Result<TopicReply, String>,
+    ) -> Outcome {
         if self.stolen.contains_key(&number) {
             return match reply {
                 Err(code) if code == "claimed" => {
@@ -95,8 +100,11 @@ impl SimPublisher {
             };
         }
         match reply {
-            Ok(known) => {
-                self.repeated += u64::from(*known);
+            Ok(reply) => {
+                let TopicReply::Published(published) = reply else {
+                    return Err(format!("event {number} was answered {reply:?}"));
+                };
+                self.repeated += u64::from(published.duplicates > 0);
                 if let Some(event) = self.open.remove(&number) {
                     let event = SentEvent { accepted_at: cluster.now, ..event };
                     self.accepted.entry(number).or_insert(event);
