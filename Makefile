@@ -2,7 +2,7 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-clients cluster bench bench-quick bench-presence bench-cluster bench-events bench-local fmt fuzz sim mutants dist reference torture torture-events torture-local torture-parties bench-parties install clean
+.PHONY: help setup run test test-clients cluster bench bench-quick bench-presence bench-cluster bench-events bench-local fmt fuzz sim mutants journeys dist reference torture torture-events torture-local torture-parties bench-parties install clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -21,6 +21,9 @@ ifndef BIN
 	cargo build --release --locked -p tavern
 endif
 	@PREFIX='$(PREFIX)' SYSCONFDIR='$(SYSCONFDIR)' DESTDIR='$(DESTDIR)' BIN='$(BIN)' scripts/install
+
+journeys: ## what a new user does, in full size: tokens from three languages, proxies with 1,500 clients, webhooks, upgrade, move
+	JOURNEYS=full scripts/test clients -- tests/journeys
 
 cluster: ## run three servers with load, a live table and keys that inject faults; ENGINE=sqlite|postgres|redis
 	@cargo build --release -q -p tavern

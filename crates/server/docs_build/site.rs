@@ -43,6 +43,7 @@ const SECTIONS: &[Section] = &[
             "docs/guides/people.md",
             "docs/guides/parties.md",
             "docs/guides/events.md",
+            "docs/guides/webhooks.md",
             "docs/guides/redis-clients.md",
             "docs/guides/local.md",
         ],
