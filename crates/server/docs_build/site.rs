@@ -103,7 +103,14 @@ const SECTIONS: &[Section] = &[
         title: "About",
         area: Area::Users,
         folder: "docs/about/",
-        first: &["docs/about/comparison.md", "bench/RESULTS.md", "CHANGELOG.md"],
+        first: &[
+            "docs/about/comparison.md",
+            "docs/about/faq.md",
+            "docs/about/versioning.md",
+            "docs/about/platforms.md",
+            "bench/RESULTS.md",
+            "CHANGELOG.md",
+        ],
     },
     Section {
         title: "Contributing",
