@@ -2,7 +2,7 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-clients cluster bench bench-quick bench-presence bench-cluster bench-events bench-local fmt fuzz sim mutants journeys dist reference torture torture-events torture-local torture-parties bench-parties install clean
+.PHONY: help setup run test test-clients cluster bench bench-quick bench-presence bench-cluster bench-events bench-local fmt fuzz sim mutants journeys docs dist reference torture torture-events torture-local torture-parties bench-parties install clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -55,6 +55,10 @@ bench-parties: ## measure parties on SQLite and in memory, with many parked poll
 
 bench-local: ## measure pub/sub on a folder between two processes, compared with a Unix socket
 	cargo run --release -q -p tavern-local --example speed
+
+docs: ## write the documentation as a static site; OUT: the folder (dist/docs)
+	cargo build -q --profile quick --locked -p tavern
+	@scripts/setup >/dev/null && TAVERN_BIN=target/quick/tavern target/venv/bin/python scripts/docs-export $(OUT)
 
 reference: ## write the pages of docs/reference that come from the program, and packaging/tavern.toml
 	TAVERN_WRITE=1 cargo test -q -p tavern --lib config::example

@@ -1,12 +1,20 @@
 """The docs as served: every link from /docs works in both modes, and every page fits a phone."""
+import functools
 import html.parser
+import http.server
 import json
+import os
+import subprocess
+import sys
+import threading
 import urllib.parse
 
 import httpx
 import pytest
 
+from install.files import ROOT
 from support.browser import MODULES
+from support.tavern import program
 
 
 class Links(html.parser.HTMLParser):
@@ -138,3 +146,41 @@ def test_code_can_be_copied(demo, serve):
     page.eval("document.querySelector('.copy').click()")
     page.wait("window.copied?.length > 10 && document.querySelector('.copy').textContent === 'Copied'")
     demo.quiet()
+
+
+def test_the_exported_site_works_from_a_folder(demo, tmp_path):
+    folder = tmp_path / "site"
+    done = subprocess.run([sys.executable, ROOT / "scripts/docs-export", folder], capture_output=True, text=True, timeout=120,
+                          env=os.environ | {"TAVERN_BIN": str(program())})
+    assert done.returncode == 0, done.stderr
+    pages = sorted(folder.rglob("*.html"))
+    assert len(pages) > 40
+    found = {page: Links(page.read_text()) for page in pages}
+    for page, links in found.items():
+        for link in links.links:
+            target, part = urllib.parse.urldefrag(link)
+            if "://" in target:
+                continue
+            assert not target.startswith("/"), f"{page}: {link}"
+            there = (page.parent / urllib.parse.unquote(target)).resolve() if target else page
+            assert there.is_file(), f"{page}: {link}"
+            assert not part or there not in found or urllib.parse.unquote(part) in found[there].ids, f"{page}: {link}"
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(QuietFiles, directory=tmp_path))
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        page = demo.page(f"http://127.0.0.1:{server.server_port}/site/guides/presence.html", width=1280, height=900)
+        page.fill(".search input", "kernel limits")
+        page.wait("document.querySelector('#found a')")
+        page.press("Enter")
+        page.wait("location.pathname === '/site/deploy/limits.html' && document.querySelector('h1').textContent.startsWith('Kernel')")
+        demo.quiet()
+    finally:
+        server.shutdown()
+    again = subprocess.run([sys.executable, ROOT / "scripts/docs-export", tmp_path], capture_output=True, text=True, timeout=120,
+                           env=os.environ | {"TAVERN_BIN": str(program())})
+    assert again.returncode == 1 and "not empty" in again.stderr and folder.exists(), "a folder with other files is kept"
+
+
+class QuietFiles(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, *_):
+        pass
