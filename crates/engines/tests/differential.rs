@@ -15,9 +15,10 @@ use tavern_store::blocking::BlockingStore;
 use tavern_store::memory::MemoryEngine;
 use tavern_store::{
     AnswerReceiver, ApiKey, Append, ChannelVersionBump, Clock, CloseProof, Commit, Deadline, Document,
-    DocumentKey, Expect, Follow, FreedMessages, LastSeenUpdate, LogEntry, ManualClock, NewInboxMessage,
-    NodeChange, PresenceHold, PresenceKey, PresenceRow, Read, Row, RowKey, RowKind, Store, StoreAnswer,
-    StoreError, StoredSession, TakeLease, Trim, UserRow, Work, Writer,
+    DocumentKey, Expect, Follow, FreedMessages, HistoryClear, HistoryLimits, HistorySender, LastSeenUpdate,
+    LogEntry, ManualClock, NewHistoryMessage, NewInboxMessage, NodeChange, PresenceHold, PresenceKey,
+    PresenceRow, Read, Row, RowKey, RowKind, Store, StoreAnswer, StoreError, StoredSession, TakeLease, Trim,
+    UserRow, Work, Writer,
 };
 
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -283,6 +284,27 @@ impl StorePair {
                 max_bytes: rng.roll(80),
             });
         }
+        self.history(rng, commit);
+    }
+
+    fn history(&self, rng: &mut Random, commit: &mut Commit) {
+        if rng.one_in(8) {
+            commit.history_clears.push(HistoryClear { channel: rng.pick(&CHANNELS).into(), only_at: None });
+        }
+        for _ in 0..rng.roll(4) {
+            let sender = HistorySender {
+                user: rng.one_in(2).then(|| rng.pick(&USERS).into()),
+                client: ClientId::from_random(rng.roll(3) as u128),
+            };
+            commit.history.push(NewHistoryMessage {
+                channel: rng.pick(&CHANNELS).into(),
+                id: rng.one_in(2).then(|| rng.pick(&["i", "j", "k", ""]).into()),
+                sender: rng.one_in(2).then_some(sender),
+                json: rng.one_in(2),
+                body: rng.bytes(),
+                keep: HistoryLimits { messages: 6, bytes: 120, ttl_ms: 8 },
+            });
+        }
     }
 
     fn run(&mut self, commits: Vec<Commit>, what: &str) {
@@ -311,6 +333,7 @@ impl StorePair {
             Read::StalePresences { before: Time::NEVER, limit: 100 },
             Read::Log { topics: Vec::new(), after: 3, limit: 4 },
             Read::Log { topics: vec!["two".into()], after: 0, limit: 1000 },
+            Read::Histories { after: None, limit: 2 },
             Read::Topics { names: Vec::new(), after: None, limit: 9 },
             Read::Topics { names: vec!["two".into()], after: Some("two".into()), limit: 9 },
             Read::People { users: USERS.map(Arc::from).to_vec(), viewer: Some("ann".into()) },
@@ -323,6 +346,10 @@ impl StorePair {
         }
         for channel in CHANNELS {
             reads.push(Read::Roster { channel: channel.into(), after: None, limit: 2 });
+            for (newest, limit) in [(false, 1000), (true, 2)] {
+                let (after, before) = (1, u64::MAX);
+                reads.push(Read::History { channel: channel.into(), after, before, newest, limit });
+            }
             reads.extend(USERS.map(|user| Read::Hold(PresenceKey::new(channel, user))));
         }
         for user in USERS {

@@ -8,7 +8,7 @@
 //! | `read`, `error` | typed reads, and what can go wrong |
 //! | `row` | all kinds of rows and their keys |
 //! | `key`, `session`, `document`, `presence`, `social`, `lease`, `deadline`, `node` | the rows |
-//! | `log`, `inbox` | what is appended: the log of topics, the inboxes of users |
+//! | `log`, `inbox`, `history` | what is appended: the log of topics, the inboxes of users, the history of channels |
 //! | `page`, `limits` | versions and pages of lists; bounds |
 //! | `body` | how a stored session encodes its subscriptions, rights and mailbox |
 //! | `bus`, `subject`, `interest` | the contract of the bus, the names it routes by, what a node listens to |
@@ -67,6 +67,7 @@ pub mod conformance;
 pub mod deadline;
 pub mod document;
 pub mod error;
+pub mod history;
 pub mod inbox;
 pub mod interest;
 pub mod key;
@@ -91,6 +92,10 @@ pub use commit::{CloseProof, Commit, Expect, NodeChange, Receipt};
 pub use deadline::Deadline;
 pub use document::{Document, DocumentKey};
 pub use error::StoreError;
+pub use history::{
+    HistoryAppended, HistoryClear, HistoryLimits, HistoryList, HistoryMessage, HistoryPage, HistoryPosition,
+    HistorySender, HistorySummary, NewHistoryMessage,
+};
 pub use inbox::{FreedMessages, InboxMessage, InboxPage, NewInboxMessage};
 pub use interest::Interest;
 pub use key::ApiKey;

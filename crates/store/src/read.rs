@@ -2,6 +2,7 @@
 
 use crate::deadline::Deadline;
 use crate::document::{Document, DocumentKey};
+use crate::history::{HistoryList, HistoryPage};
 use crate::inbox::InboxPage;
 use crate::key::ApiKey;
 use crate::lease::Lease;
@@ -108,6 +109,19 @@ pub enum Read {
         after: Option<Arc<str>>,
         limit: u32,
     },
+    /// Messages of a channel's history with an offset above `after` and below `before`: the first ones, or the last ones.
+    History {
+        channel: Arc<str>,
+        after: u64,
+        before: u64,
+        newest: bool,
+        limit: u32,
+    },
+    /// Channels with history, those that expire first at the front, by time and name.
+    Histories {
+        after: Option<(Time, Arc<str>)>,
+        limit: u32,
+    },
     /// A user's inbox, the oldest message first.
     Inbox {
         user: Arc<str>,
@@ -139,4 +153,6 @@ pub enum Found {
     Log(LogPage),
     Topics(TopicPage),
     Inbox(InboxPage),
+    History(HistoryPage),
+    Histories(HistoryList),
 }

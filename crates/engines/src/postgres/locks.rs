@@ -1,8 +1,9 @@
 //! What a batch of commits depends on, and its locks. Must hold: every transaction of every store locks in one global order:
-//! names of nodes, nodes, rows by kind and key, channels, inboxes, the log; an absent row is reserved with version 0, so that
+//! names of nodes, nodes, rows by kind and key, channels, inboxes, histories, the log; an absent row is reserved with version 0, so that
 //! no other transaction creates it meanwhile; the store's time and floor are read after the last lock.
 
 use super::connection::Statement;
+use super::history::{self, HistoryLocks};
 use super::log::{self, LogLocks};
 use super::statements::RowStatements;
 use super::{deadline, document, hold, inbox, key, lease, node, presence, session, social};
@@ -24,6 +25,8 @@ pub(super) struct LockSet {
     pub presences: BTreeSet<PresenceKey>,
     /// Users whose inboxes change.
     pub inboxes: BTreeSet<Arc<str>>,
+    /// None: no history changes.
+    pub histories: Option<HistoryLocks>,
     /// None: the log does not change.
     pub log: Option<LogLocks>,
 }
@@ -66,6 +69,7 @@ impl LockSet {
             commit.takes.iter().for_each(|take| locks.row(RowKey::Lease(take.name.clone())));
             locks.inboxes.extend(commit.inbox_messages.iter().map(|message| message.user.clone()));
             locks.inboxes.extend(commit.freed_messages.iter().map(|freed| freed.user.clone()));
+            locks.history(commit);
             locks.log(commit);
         }
         locks
@@ -83,6 +87,18 @@ impl LockSet {
             ) => drop(self.nodes.insert(node.clone())),
         }
         self.exclusive = true;
+    }
+
+    fn history(&mut self, commit: &Commit) {
+        if commit.history.is_empty() && commit.history_clears.is_empty() {
+            return;
+        }
+        let wanted = self.histories.get_or_insert_default();
+        wanted.channels.extend(commit.history_clears.iter().map(|clear| clear.channel.clone()));
+        for message in &commit.history {
+            wanted.channels.insert(message.channel.clone());
+            wanted.ids.extend(message.id.iter().map(|id| (message.channel.clone(), id.clone())));
+        }
     }
 
     fn log(&mut self, commit: &Commit) {
@@ -136,6 +152,9 @@ impl LockSet {
         }
         if !self.inboxes.is_empty() {
             statements.push(inbox::lock(&self.inboxes));
+        }
+        if let Some(wanted) = &self.histories {
+            statements.push(history::lock(wanted));
         }
         // All writers of the log wait here, and take no further lock.
         if self.log.is_some() {

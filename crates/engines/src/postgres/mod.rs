@@ -11,6 +11,7 @@ mod deadline;
 mod document;
 mod error;
 mod facts;
+mod history;
 mod hold;
 mod inbox;
 mod key;

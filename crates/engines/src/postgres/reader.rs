@@ -3,7 +3,7 @@
 use super::connection::PostgresConnection;
 use super::error::PostgresError;
 use super::writer::PostgresClock;
-use super::{deadline, document, hold, inbox, key, lease, log, node, roster, session, social};
+use super::{deadline, document, history, hold, inbox, key, lease, log, node, roster, session, social};
 use tavern_store::{Found, Read, RowKind};
 
 pub(super) async fn read(
@@ -68,6 +68,12 @@ pub(super) async fn read(
         }
         Read::Inbox { user, after, limit } => {
             Found::Inbox(inbox::page(connection, user, *after, *limit).await?)
+        }
+        Read::History { channel, after, before, newest, limit } => {
+            Found::History(history::page(connection, channel, *after, *before, *newest, *limit).await?)
+        }
+        Read::Histories { after, limit } => {
+            Found::Histories(history::list(connection, after.as_ref(), *limit).await?)
         }
     })
 }

@@ -179,6 +179,32 @@ CREATE TABLE inboxes (
     dropped BIGINT NOT NULL               -- the highest number dropped unread, or 0
 );
 
+-- The last messages of a channel.
+CREATE TABLE history_messages (
+    channel_name   TEXT COLLATE "C" NOT NULL,
+    message_offset BIGINT  NOT NULL,      -- from 1, without gaps within an epoch
+    total          BIGINT  NOT NULL,      -- bytes of all bodies of the epoch up to this one
+    at             BIGINT  NOT NULL,
+    id             TEXT COLLATE "C",      -- given by the publisher
+    user_id        TEXT COLLATE "C",      -- of the publisher
+    client         TEXT COLLATE "C",      -- absent: not published by a client
+    json           BOOLEAN NOT NULL,      -- the body is known to be JSON
+    body           BYTEA   NOT NULL,
+    PRIMARY KEY (channel_name, message_offset)
+);
+CREATE INDEX history_messages_by_id ON history_messages (channel_name, id) WHERE id IS NOT NULL;
+
+-- A channel with history.
+CREATE TABLE histories (
+    channel_name   TEXT COLLATE "C" NOT NULL PRIMARY KEY,
+    epoch          BIGINT NOT NULL,       -- another one when the history begins again
+    message_offset BIGINT NOT NULL,       -- the last one given
+    total          BIGINT NOT NULL,       -- bytes of all bodies of the epoch
+    dropped        BIGINT NOT NULL,       -- bytes of those that are not stored any more
+    expires_at     BIGINT NOT NULL        -- when the last message is too old
+);
+CREATE INDEX histories_by_expiry ON histories (expires_at, channel_name);
+
 -- One holder at a time, until a time. The version is the fencing token.
 CREATE TABLE leases (
     name    TEXT COLLATE "C" NOT NULL PRIMARY KEY,

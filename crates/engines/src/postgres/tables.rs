@@ -7,15 +7,15 @@ use super::error::PostgresError;
 use super::locks::{KINDS, LockSet, names};
 use super::presence::ChannelRow;
 use super::value::{get as column, read_number, read_time};
-use super::{deadline, hold, inbox, lease, log, node, presence, social};
+use super::{deadline, history, hold, inbox, lease, log, node, presence, social};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use tavern_domain::Time;
 use tavern_domain::presence::Visibility;
-use tavern_store::commit::{InboxCounts, LeaseState, RemovedMessages, Tables};
+use tavern_store::commit::{HistoryHead, InboxCounts, LeaseState, RemovedMessages, Tables};
 use tavern_store::{
-    Deadline, InboxMessage, LastSeenUpdate, LogEntry, NodeRow, PresenceHold, PresenceKey, Row, RowKey,
-    StoreError, Trim, UserRow, Versioned, Writer,
+    Deadline, HistoryLimits, HistoryMessage, InboxMessage, LastSeenUpdate, LogEntry, NodeRow, PresenceHold,
+    PresenceKey, Row, RowKey, StoreError, Trim, UserRow, Versioned, Writer,
 };
 use tokio_postgres::Row as PgRow;
 
@@ -29,6 +29,7 @@ pub(super) struct PostgresTables<'a> {
     holds: BTreeMap<PresenceKey, PresenceHold>,
     leases: HashMap<Arc<str>, LeaseState>,
     inboxes: inbox::LockedInboxes,
+    histories: history::LockedHistories,
     log: Option<log::LogChanges>,
     /// The last thing that happened to each row.
     changes: BTreeMap<RowKey, RowChange>,
@@ -55,6 +56,9 @@ impl<'a> PostgresTables<'a> {
         if !locks.inboxes.is_empty() {
             statements.extend(inbox::load(&locks.inboxes));
         }
+        if let Some(wanted) = &locks.histories {
+            statements.extend(history::load(wanted));
+        }
         if let Some(wanted) = &locks.log {
             statements.extend(log::load(wanted));
         }
@@ -75,6 +79,7 @@ impl<'a> PostgresTables<'a> {
             holds: BTreeMap::new(),
             leases: HashMap::new(),
             inboxes: inbox::LockedInboxes::default(),
+            histories: history::LockedHistories::default(),
             log: None,
             changes: BTreeMap::new(),
             changed_nodes: BTreeSet::new(),
@@ -107,6 +112,9 @@ impl<'a> PostgresTables<'a> {
         let mut next = || found.next().map_or(&[][..], |rows| rows);
         if !locks.inboxes.is_empty() {
             tables.inboxes = inbox::LockedInboxes::load(next(), next())?;
+        }
+        if locks.histories.is_some() {
+            tables.histories = history::LockedHistories::load(next(), next())?;
         }
         if locks.log.is_some() {
             tables.log = Some(log::LogChanges::load(next(), next(), next())?);
@@ -160,6 +168,7 @@ impl<'a> PostgresTables<'a> {
             statements.push(presence::forget_channels(&empty));
         }
         statements.extend(self.inboxes.changes());
+        statements.extend(self.histories.changes());
         statements.extend(self.log.iter().flat_map(log::LogChanges::changes));
         statements
     }
@@ -366,6 +375,30 @@ impl Tables for PostgresTables<'_> {
 
     fn set_inbox(&mut self, user: &Arc<str>, counts: &InboxCounts) -> Result<(), StoreError> {
         self.inboxes.set(user, counts);
+        Ok(())
+    }
+
+    fn history(&mut self, channel: &Arc<str>) -> Result<HistoryHead, StoreError> {
+        Ok(self.histories.head(channel))
+    }
+
+    fn known_history(&mut self, channel: &Arc<str>, id: &Arc<str>) -> Result<Option<u64>, StoreError> {
+        Ok(self.histories.known(channel, id))
+    }
+
+    fn append_history(
+        &mut self,
+        channel: &Arc<str>,
+        head: &HistoryHead,
+        message: &HistoryMessage,
+        keep: &HistoryLimits,
+    ) -> Result<(), StoreError> {
+        self.histories.append(channel, head, message, keep);
+        Ok(())
+    }
+
+    fn clear_history(&mut self, channel: &Arc<str>) -> Result<(), StoreError> {
+        self.histories.clear(channel);
         Ok(())
     }
 }

@@ -3,7 +3,7 @@
 
 use super::encoder::Encoder;
 use super::schema::RedisTable;
-use super::{deadline, document, hold, inbox, key, lease, log, presence, session, social};
+use super::{deadline, document, history, hold, inbox, key, lease, log, presence, session, social};
 use tavern_store::{CloseProof, Commit, NodeChange, PresenceKey, PresenceRow, Row, RowKey, Writer};
 
 pub(super) fn encode(to: &mut Encoder, commit: &Commit) {
@@ -41,7 +41,8 @@ fn presence_only(commit: &Commit) -> Option<(&PresenceRow, u64, u32)> {
         && (commit.seen.is_empty() && commit.deadlines.is_empty())
         && (commit.takes.is_empty() && commit.appends.is_empty() && commit.trim.is_none())
         && commit.restores.is_empty()
-        && (commit.freed_messages.is_empty() && commit.inbox_messages.is_empty());
+        && (commit.freed_messages.is_empty() && commit.inbox_messages.is_empty())
+        && (commit.history_clears.is_empty() && commit.history.is_empty());
     let is_same = *key == presence.key && raise.channel == key.channel;
     (is_alone && is_same).then_some((presence, expect.version, raise.by))
 }
@@ -90,6 +91,8 @@ fn encode_steps(to: &mut Encoder, commit: &Commit) {
     commit.trim.iter().for_each(|trim| log::trim(to, trim));
     commit.freed_messages.iter().for_each(|freed| inbox::free(to, freed));
     commit.inbox_messages.iter().for_each(|message| inbox::add(to, message));
+    commit.history_clears.iter().for_each(|clear| history::clear(to, clear));
+    commit.history.iter().for_each(|message| history::append(to, message));
 }
 
 fn encode_node(to: &mut Encoder, change: &NodeChange) {

@@ -13,6 +13,7 @@ mod document;
 mod encoder;
 mod error;
 mod facts;
+mod history;
 mod hold;
 mod inbox;
 mod key;

@@ -4,7 +4,7 @@ use super::clock::RedisClock;
 use super::error::RedisError;
 use super::pages::Pages;
 use super::{
-    deadline, document, hold, inbox, key, lease, log, node, presence, roster, rows, session, social,
+    deadline, document, history, hold, inbox, key, lease, log, node, presence, roster, rows, session, social,
 };
 use tavern_store::{Found, Read};
 
@@ -54,5 +54,11 @@ pub(super) async fn read(pages: &Pages<'_>, clock: &RedisClock, read: &Read) -> 
             Found::Topics(log::topics(pages, names, after.as_deref(), *limit).await?)
         }
         Read::Inbox { user, after, limit } => Found::Inbox(inbox::page(pages, user, *after, *limit).await?),
+        Read::History { channel, after, before, newest, limit } => {
+            Found::History(history::page(pages, channel, *after, *before, *newest, *limit).await?)
+        }
+        Read::Histories { after, limit } => {
+            Found::Histories(history::list(pages, after.as_ref(), *limit).await?)
+        }
     })
 }

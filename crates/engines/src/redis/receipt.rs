@@ -5,7 +5,9 @@ use super::commit::changed_presences;
 use super::error::RedisError;
 use super::value::{number, text};
 use tavern_domain::{Epoch, Time};
-use tavern_store::{Appended, Commit, HeldPresence, NodeChange, Receipt, StoreError, Writer};
+use tavern_store::{
+    Appended, Commit, HeldPresence, HistoryAppended, HistoryPosition, NodeChange, Receipt, StoreError, Writer,
+};
 
 /// The outcome of one commit.
 pub(super) fn read(commit: &Commit, answer: &[u8]) -> Result<Result<Receipt, StoreError>, RedisError> {
@@ -104,6 +106,10 @@ fn receipt<'a>(
     }
     for _ in &commit.inbox_messages {
         receipt.inbox_numbers.push(number(next()?)?);
+    }
+    for _ in &commit.history {
+        let position = HistoryPosition { epoch: number(next()?)?, offset: number(next()?)? };
+        receipt.history.push(HistoryAppended { position, duplicate: next()? == b"1" });
     }
     Ok(receipt)
 }

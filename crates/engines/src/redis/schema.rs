@@ -47,9 +47,15 @@ pub(super) enum RedisTable {
     Inboxes,
     InboxMessages,
     InboxMessageIds,
+    Histories,
+    HistoryMessages,
+    #[expect(dead_code, reason = "only the script uses it")]
+    HistoryIds,
+    HistoriesDue,
+    HistoryBytes,
 }
 
-const NAMES: [&str; 37] = [
+const NAMES: [&str; 42] = [
     "clock",
     "nodes",
     "presences",
@@ -87,6 +93,11 @@ const NAMES: [&str; 37] = [
     "inboxes",
     "inbox-messages",
     "inbox-message-ids",
+    "histories",
+    "history-messages",
+    "history-ids",
+    "histories-due",
+    "history-bytes",
 ];
 
 /// The tables as constants of Lua: `local CLOCK, NODES, … = 1, 2, …`.
@@ -142,15 +153,16 @@ mod tests {
             (RedisTable::Channels, "channels"),
             (RedisTable::UserIds, "user-ids"),
             (RedisTable::InboxMessageIds, "inbox-message-ids"),
+            (RedisTable::HistoryBytes, "history-bytes"),
         ] {
             assert_eq!(keys.get(table), format!("{{tavern}}:{name}").as_bytes());
         }
-        assert_eq!(RedisTable::InboxMessageIds as usize, NAMES.len());
+        assert_eq!(RedisTable::HistoryBytes as usize, NAMES.len());
         let lua = lua();
         assert!(
             lua.starts_with("local CLOCK, NODES, ")
                 && lua.ends_with(
-                    ", 36, 37
+                    ", 41, 42
 "
                 ),
             "{lua}"

@@ -23,7 +23,8 @@ pub(super) static COMMIT: LazyLock<LuaScript> = LazyLock::new(|| {
         include_str!("scripts/commit/4_leases.lua"),
         include_str!("scripts/commit/5_log.lua"),
         include_str!("scripts/commit/6_inbox.lua"),
-        include_str!("scripts/commit/7_run.lua"),
+        include_str!("scripts/commit/7_history.lua"),
+        include_str!("scripts/commit/8_run.lua"),
     );
     LuaScript::new(schema::lua() + steps)
 });
@@ -35,6 +36,10 @@ pub(super) static LOG: LazyLock<LuaScript> =
     LazyLock::new(|| LuaScript::new(include_str!("scripts/log.lua")));
 pub(super) static TOPICS: LazyLock<LuaScript> =
     LazyLock::new(|| LuaScript::new(include_str!("scripts/topics.lua")));
+pub(super) static HISTORY: LazyLock<LuaScript> =
+    LazyLock::new(|| LuaScript::new(include_str!("scripts/history.lua")));
+pub(super) static HISTORIES: LazyLock<LuaScript> =
+    LazyLock::new(|| LuaScript::new(include_str!("scripts/histories.lua")));
 pub(super) static PERSON: LazyLock<LuaScript> =
     LazyLock::new(|| LuaScript::new(include_str!("scripts/person.lua")));
 pub(super) static EDGES: LazyLock<LuaScript> =

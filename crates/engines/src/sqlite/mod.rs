@@ -6,6 +6,7 @@
 mod deadline;
 mod document;
 mod folder;
+mod history;
 mod hold;
 mod inbox;
 mod key;

@@ -1,7 +1,7 @@
 //! Reads, one after the other.
 
 use super::value::{fault, read_clock};
-use super::{deadline, document, hold, inbox, key, lease, log, node, roster, session, social};
+use super::{deadline, document, history, hold, inbox, key, lease, log, node, roster, session, social};
 use rusqlite::Connection;
 use tavern_domain::Time;
 use tavern_store::{Found, Page, Read, Row, RowKey, RowKind, StoreError, Versioned, limits};
@@ -57,6 +57,10 @@ fn find(from: &Connection, wall: Time, read: &Read) -> Result<Found, rusqlite::E
             Found::Topics(log::topics(from, names, after.as_deref(), *limit)?)
         }
         Read::Inbox { user, after, limit } => Found::Inbox(inbox::page(from, user, *after, *limit)?),
+        Read::History { channel, after, before, newest, limit } => {
+            Found::History(history::page(from, channel, *after, *before, *newest, *limit)?)
+        }
+        Read::Histories { after, limit } => Found::Histories(history::list(from, after.as_ref(), *limit)?),
     })
 }
 

@@ -179,6 +179,32 @@ CREATE TABLE inboxes (
     bytes    INTEGER NOT NULL              -- of their bodies
 ) STRICT, WITHOUT ROWID;
 
+-- The last messages of a channel.
+CREATE TABLE history_messages (
+    channel_name   TEXT    NOT NULL,
+    message_offset INTEGER NOT NULL,       -- from 1, without gaps within an epoch
+    total          INTEGER NOT NULL,       -- bytes of all bodies of the epoch up to this one
+    at             INTEGER NOT NULL,
+    id             TEXT,                   -- given by the publisher
+    user_id        TEXT,                   -- of the publisher
+    client         TEXT,                   -- absent: not published by a client
+    json           INTEGER NOT NULL,       -- the body is known to be JSON
+    body           BLOB    NOT NULL,
+    PRIMARY KEY (channel_name, message_offset)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX history_messages_by_id ON history_messages (channel_name, id) WHERE id IS NOT NULL;
+
+-- A channel with history.
+CREATE TABLE histories (
+    channel_name   TEXT    NOT NULL PRIMARY KEY,
+    epoch          INTEGER NOT NULL,       -- another one when the history begins again
+    message_offset INTEGER NOT NULL,       -- the last one given
+    total          INTEGER NOT NULL,       -- bytes of all bodies of the epoch
+    dropped        INTEGER NOT NULL,       -- bytes of those that are not stored any more
+    expires_at     INTEGER NOT NULL        -- when the last message is too old
+) STRICT, WITHOUT ROWID;
+CREATE INDEX histories_by_expiry ON histories (expires_at, channel_name);
+
 -- One holder at a time, until a time. The version is the fencing token.
 CREATE TABLE leases (
     name    TEXT    NOT NULL PRIMARY KEY,

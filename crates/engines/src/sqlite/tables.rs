@@ -1,17 +1,17 @@
 //! The tables as one transaction of the writer sees them, with a cache of what the commits of a batch read again and again:
-//! the writer, the last presence, and the counts of channels and of the log, which are written once at the end.
+//! the writer, the last presence, the counts of channels and of the log, and the heads of histories, which are written once at the end.
 //! Must hold: the cache does not outlive the transaction, in which nothing else writes; it is written before COMMIT.
 
 use super::value::fault;
-use super::{deadline, document, hold, inbox, key, lease, log, node, presence, session, social};
+use super::{deadline, document, history, hold, inbox, key, lease, log, node, presence, session, social};
 use rusqlite::{Connection, Error};
 use std::collections::HashMap;
 use std::sync::Arc;
 use tavern_domain::Time;
-use tavern_store::commit::{InboxCounts, LeaseState, RemovedMessages, Tables};
+use tavern_store::commit::{HistoryHead, InboxCounts, LeaseState, RemovedMessages, Tables};
 use tavern_store::{
-    Deadline, InboxMessage, LastSeenUpdate, LogEntry, NodeRow, PresenceKey, PresenceRow, Row, RowKey,
-    StoreError, Trim, Writer,
+    Deadline, HistoryLimits, HistoryMessage, InboxMessage, LastSeenUpdate, LogEntry, NodeRow, PresenceKey,
+    PresenceRow, Row, RowKey, StoreError, Trim, Writer,
 };
 
 pub(super) struct SqliteTables<'a> {
@@ -24,6 +24,7 @@ pub(super) struct SqliteTables<'a> {
     /// Whether there are any holds: usually not.
     holds: Option<bool>,
     log: Option<log::LogCounts>,
+    histories: history::HistoryHeads,
 }
 
 /// A row of `channel_presences`; an empty channel has none.
@@ -43,6 +44,7 @@ impl<'a> SqliteTables<'a> {
             channels: HashMap::new(),
             holds: None,
             log: None,
+            histories: history::HistoryHeads::default(),
         }
     }
 
@@ -55,6 +57,7 @@ impl<'a> SqliteTables<'a> {
                 _ => presence::put_channel(self.connection, &name, version, users, updated)?,
             }
         }
+        std::mem::take(&mut self.histories).write(self.connection)?;
         self.log.take().map_or(Ok(()), |log| log.write(self.connection))
     }
 
@@ -268,5 +271,27 @@ impl Tables for SqliteTables<'_> {
 
     fn set_inbox(&mut self, user: &Arc<str>, counts: &InboxCounts) -> Result<(), StoreError> {
         inbox::set(self.connection, user, counts).map_err(fault)
+    }
+
+    fn history(&mut self, channel: &Arc<str>) -> Result<HistoryHead, StoreError> {
+        self.histories.head(self.connection, channel).map_err(fault)
+    }
+
+    fn known_history(&mut self, channel: &Arc<str>, id: &Arc<str>) -> Result<Option<u64>, StoreError> {
+        self.histories.known(self.connection, channel, id).map_err(fault)
+    }
+
+    fn append_history(
+        &mut self,
+        channel: &Arc<str>,
+        head: &HistoryHead,
+        message: &HistoryMessage,
+        keep: &HistoryLimits,
+    ) -> Result<(), StoreError> {
+        self.histories.append(self.connection, channel, head, message, keep).map_err(fault)
+    }
+
+    fn clear_history(&mut self, channel: &Arc<str>) -> Result<(), StoreError> {
+        self.histories.clear(self.connection, channel).map_err(fault)
     }
 }

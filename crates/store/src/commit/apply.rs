@@ -4,7 +4,7 @@
 use super::change::{Commit, Receipt};
 use super::tables::Tables;
 use super::version::VersionClock;
-use super::{inbox, lease, log, node};
+use super::{history, inbox, lease, log, node};
 use crate::deadline::Deadline;
 use crate::error::StoreError;
 use crate::presence::{ChannelVersionBump, HeldPresence};
@@ -70,6 +70,7 @@ pub fn apply(
     lease::take(tables, clock, commit, &mut receipt)?;
     log::append(tables, commit, &mut receipt)?;
     inbox::apply(tables, clock, commit, &mut receipt)?;
+    history::apply(tables, clock, commit, &mut receipt)?;
     Ok(receipt)
 }
 

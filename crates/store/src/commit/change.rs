@@ -1,6 +1,7 @@
 //! What one commit changes and what it answers.
 
 use crate::deadline::Deadline;
+use crate::history::{HistoryAppended, HistoryClear, NewHistoryMessage};
 use crate::inbox::{FreedMessages, NewInboxMessage};
 use crate::lease::TakeLease;
 use crate::log::{Append, Appended, LogEntry, Trim};
@@ -12,7 +13,7 @@ use std::sync::Arc;
 use tavern_domain::{Epoch, Time};
 
 /// Everything that one command changes. Checked first: the writer's epoch, the expectations, the leases to take. Then
-/// applied in this order: node, deletes, puts, raises, seen, deadlines, leases, log, inboxes.
+/// applied in this order: node, deletes, puts, raises, seen, deadlines, leases, log, inboxes, history.
 #[derive(Clone, Debug, Default)]
 pub struct Commit {
     /// Who writes. `None` only for operator tools and for the commit that opens the epoch.
@@ -38,6 +39,10 @@ pub struct Commit {
     /// Before inbox messages are added.
     pub freed_messages: Vec<FreedMessages>,
     pub inbox_messages: Vec<NewInboxMessage>,
+    /// Before `history`.
+    pub history_clears: Vec<HistoryClear>,
+    /// To the history of their channels, in this order.
+    pub history: Vec<NewHistoryMessage>,
 }
 
 /// The version a row must have; 0: it must not exist. A deadline's version is its due time.
@@ -93,6 +98,8 @@ pub struct Receipt {
     pub appended: Vec<Appended>,
     /// The number of each message in its inbox, in the order of `inbox_messages`.
     pub inbox_numbers: Vec<u64>,
+    /// In the order of `history`.
+    pub history: Vec<HistoryAppended>,
     /// The epoch that was opened.
     pub epoch: Option<Epoch>,
     /// When the epoch that was closed or stopped was closed first.

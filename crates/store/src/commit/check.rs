@@ -33,6 +33,12 @@ impl Commit {
             check_name(&message.user)?;
         }
         self.freed_messages.iter().try_for_each(|freed| check_name(&freed.user))?;
+        self.history_clears.iter().try_for_each(|clear| check_name(&clear.channel))?;
+        for message in &self.history {
+            check_event(&message.channel, message.id.as_deref(), &message.body)?;
+            let user = message.sender.as_ref().and_then(|sender| sender.user.as_deref());
+            user.map_or(Ok(()), check_name)?;
+        }
         self.node.as_ref().map_or(Ok(()), check_node)
     }
 
@@ -42,8 +48,10 @@ impl Commit {
         let events: usize = self.appends.iter().map(|append| append.body.len() + append.topic.len()).sum();
         let restored: usize = self.restores.iter().map(|entry| entry.body.len() + entry.topic.len()).sum();
         let messages: usize = self.inbox_messages.iter().map(|message| message.body.len()).sum();
+        let history: usize =
+            self.history.iter().map(|message| message.body.len() + message.channel.len() + 64).sum();
         let fixed = 64 * (self.expects.len() + self.deletes.len() + self.deadlines.len());
-        rows + events + restored + messages + fixed
+        rows + events + restored + messages + history + fixed
     }
 
     fn items(&self) -> usize {
@@ -59,6 +67,8 @@ impl Commit {
             self.appends.len(),
             self.freed_messages.len(),
             self.inbox_messages.len(),
+            self.history_clears.len(),
+            self.history.len(),
         ]
         .iter()
         .sum()

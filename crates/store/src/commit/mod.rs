@@ -4,6 +4,7 @@
 mod apply;
 mod change;
 mod check;
+mod history;
 mod inbox;
 mod lease;
 mod log;
@@ -13,5 +14,5 @@ mod version;
 
 pub use apply::apply;
 pub use change::{CloseProof, Commit, Expect, NodeChange, Receipt};
-pub use tables::{InboxCounts, LeaseState, RemovedMessages, Tables};
+pub use tables::{HistoryBounds, HistoryHead, InboxCounts, LeaseState, RemovedMessages, Tables};
 pub use version::VersionClock;

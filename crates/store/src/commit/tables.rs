@@ -2,6 +2,7 @@
 
 use crate::deadline::Deadline;
 use crate::error::StoreError;
+use crate::history::{HistoryLimits, HistoryMessage, HistoryPosition};
 use crate::inbox::InboxMessage;
 use crate::lease::Lease;
 use crate::log::{LogEntry, Trim};
@@ -51,6 +52,20 @@ pub trait Tables {
     fn remove_oldest(&mut self, user: &Arc<str>) -> Result<RemovedMessages, StoreError>;
     /// All zeros: there is nothing left to know, and no row.
     fn set_inbox(&mut self, user: &Arc<str>, counts: &InboxCounts) -> Result<(), StoreError>;
+    /// The end of a channel's history; all zeros: there is none.
+    fn history(&mut self, channel: &Arc<str>) -> Result<HistoryHead, StoreError>;
+    /// The offset of the stored message that a publisher gave this id.
+    fn known_history(&mut self, channel: &Arc<str>, id: &Arc<str>) -> Result<Option<u64>, StoreError>;
+    /// Adds the message, which is the new head. Until COMMIT, the oldest messages beyond the limits are removed.
+    fn append_history(
+        &mut self,
+        channel: &Arc<str>,
+        head: &HistoryHead,
+        message: &HistoryMessage,
+        keep: &HistoryLimits,
+    ) -> Result<(), StoreError>;
+    /// Removes all messages, and the head.
+    fn clear_history(&mut self, channel: &Arc<str>) -> Result<(), StoreError>;
 }
 
 /// A lease as it is found, and whether the epoch of its holder is known to be open.
@@ -70,6 +85,47 @@ pub struct InboxCounts {
     pub messages: usize,
     /// Of all bodies.
     pub bytes: usize,
+}
+
+/// What must be known of a channel's history to append to it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HistoryHead {
+    /// The last message.
+    pub position: HistoryPosition,
+    /// Of all bodies of this epoch, removed ones too: each message knows this count up to itself, so that the bytes
+    /// between two messages are known without reading those between them.
+    pub bytes: u64,
+    /// When the last message is too old.
+    pub expires_at: Time,
+}
+
+/// Which messages of a channel's history stay. Bounds only rise, so an engine may trim once for many appends.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HistoryBounds {
+    /// Messages up to this offset are too many.
+    pub after_offset: u64,
+    /// Messages that begin before this count of bytes are too large together.
+    pub from_bytes: u64,
+    /// Messages up to this time are too old.
+    pub after_time: Time,
+}
+
+impl HistoryBounds {
+    /// A message was appended, which is the head now.
+    pub fn raise(&mut self, head: &HistoryHead, keep: &HistoryLimits, now: Time) {
+        let after_offset = head.position.offset.saturating_sub(keep.messages);
+        let from_bytes = head.bytes.saturating_sub(keep.bytes);
+        let after_time = Time(now.0.saturating_sub(keep.ttl_ms));
+        self.after_offset = self.after_offset.max(after_offset);
+        self.from_bytes = self.from_bytes.max(from_bytes);
+        self.after_time = self.after_time.max(after_time);
+    }
+
+    /// Whether a message is kept that begins at this count of bytes. The head is, always.
+    pub fn keep(&self, head: &HistoryHead, offset: u64, begins_at: u64, at: Time) -> bool {
+        offset == head.position.offset
+            || (offset > self.after_offset && begins_at >= self.from_bytes && at > self.after_time)
+    }
 }
 
 /// Messages that were removed from an inbox.

@@ -7,6 +7,7 @@ mod bus;
 mod deadline;
 mod document;
 mod fixture;
+mod history;
 mod inbox;
 mod key;
 mod lease;
@@ -104,6 +105,16 @@ macro_rules! store_cases {
             inbox::freed_messages_are_removed_and_numbers_continue,
             inbox::a_full_inbox_drops_the_oldest_and_reports_it,
             inbox::expired_messages_are_reported_as_dropped,
+            history::offsets_count_per_channel,
+            history::a_message_is_stored_as_it_was_sent,
+            history::a_refused_commit_adds_no_message,
+            history::the_oldest_beyond_the_limits_are_removed,
+            history::messages_that_are_too_old_are_removed,
+            history::a_message_id_is_taken_once_while_it_is_stored,
+            history::pages_are_read_in_both_directions,
+            history::a_cleared_history_begins_anew_in_another_epoch,
+            history::histories_are_listed_by_their_expiry,
+            history::concurrent_appends_leave_no_hole,
             rows::every_row_of_a_kind_is_listed_by_its_key,
             rows::every_presence_is_listed_by_channel_and_user,
             work::unknown_rows_are_not_found,

@@ -6,6 +6,7 @@ mod document;
 mod engine;
 mod fault;
 mod handle;
+mod history;
 mod hold;
 mod inbox;
 mod key;

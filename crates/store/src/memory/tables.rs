@@ -2,6 +2,7 @@
 
 use super::deadline::Deadlines;
 use super::document::Documents;
+use super::history::Histories;
 use super::hold::Holds;
 use super::inbox::MemoryInboxes;
 use super::key::ApiKeys;
@@ -11,9 +12,12 @@ use super::node::Nodes;
 use super::presence::MemoryPresences;
 use super::session::Sessions;
 use super::social::MemoryPeople;
-use crate::commit::{self, Commit, InboxCounts, LeaseState, Receipt, RemovedMessages, Tables, VersionClock};
+use crate::commit::{
+    self, Commit, HistoryHead, InboxCounts, LeaseState, Receipt, RemovedMessages, Tables, VersionClock,
+};
 use crate::deadline::Deadline;
 use crate::error::StoreError;
+use crate::history::{HistoryLimits, HistoryMessage};
 use crate::inbox::InboxMessage;
 use crate::limits;
 use crate::log::{LogEntry, Trim};
@@ -41,6 +45,7 @@ pub(super) struct MemoryTables {
     leases: Leases,
     events: EventLog,
     inboxes: MemoryInboxes,
+    histories: Histories,
 }
 
 impl MemoryTables {
@@ -110,6 +115,10 @@ impl MemoryTables {
                 Found::Topics(self.events.topics(names, after.as_ref(), *limit))
             }
             Read::Inbox { user, after, limit } => Found::Inbox(self.inboxes.page(user, *after, *limit)),
+            Read::History { channel, after, before, newest, limit } => {
+                Found::History(self.histories.page(channel, *after, *before, *newest, *limit))
+            }
+            Read::Histories { after, limit } => Found::Histories(self.histories.list(after.as_ref(), *limit)),
         }
     }
 
@@ -270,6 +279,30 @@ impl Tables for MemoryTables {
 
     fn set_inbox(&mut self, user: &Arc<str>, counts: &InboxCounts) -> Result<(), StoreError> {
         self.inboxes.set(user, counts);
+        Ok(())
+    }
+
+    fn history(&mut self, channel: &Arc<str>) -> Result<HistoryHead, StoreError> {
+        Ok(self.histories.head(channel))
+    }
+
+    fn known_history(&mut self, channel: &Arc<str>, id: &Arc<str>) -> Result<Option<u64>, StoreError> {
+        Ok(self.histories.known(channel, id))
+    }
+
+    fn append_history(
+        &mut self,
+        channel: &Arc<str>,
+        head: &HistoryHead,
+        message: &HistoryMessage,
+        keep: &HistoryLimits,
+    ) -> Result<(), StoreError> {
+        self.histories.append(channel, head, message, keep);
+        Ok(())
+    }
+
+    fn clear_history(&mut self, channel: &Arc<str>) -> Result<(), StoreError> {
+        self.histories.clear(channel);
         Ok(())
     }
 }

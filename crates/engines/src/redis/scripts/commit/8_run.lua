@@ -20,6 +20,7 @@ local function run()
   end
 end
 local ok, problem = pcall(run)
+keep_histories()
 for which in pairs(pending) do flush(which) end
 keep_channels()
 keep_log()

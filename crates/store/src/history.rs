@@ -1,0 +1,97 @@
+//! Channel history: the last messages of a channel. Must hold: the offsets of one epoch count from 1 without holes, whatever
+//! node appends; the epoch of a channel whose history was cleared and begins again is another one; ids are taken once while
+//! their message is stored.
+
+use crate::page::Page;
+use std::sync::Arc;
+use tavern_domain::{ClientId, Time};
+
+/// A message to append to the history of a channel, and how much the history may hold with it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewHistoryMessage {
+    pub channel: Arc<str>,
+    /// Given by the publisher: while a message of this id is stored, another one is a duplicate.
+    pub id: Option<Arc<str>>,
+    pub sender: Option<HistorySender>,
+    /// The body is known to be JSON.
+    pub json: bool,
+    pub body: Arc<[u8]>,
+    pub keep: HistoryLimits,
+}
+
+/// How much the history of a channel keeps. The newest message stays, however large.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HistoryLimits {
+    pub messages: u64,
+    /// Of all bodies.
+    pub bytes: u64,
+    pub ttl_ms: u64,
+}
+
+/// The publisher of a message, if it was a client.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HistorySender {
+    pub user: Option<Arc<str>>,
+    pub client: ClientId,
+}
+
+/// A message in the history of a channel.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HistoryMessage {
+    pub offset: u64,
+    pub at: Time,
+    pub id: Option<Arc<str>>,
+    pub sender: Option<HistorySender>,
+    pub json: bool,
+    pub body: Arc<[u8]>,
+}
+
+/// A place in the history of a channel.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct HistoryPosition {
+    /// 0: there is no history.
+    pub epoch: u64,
+    pub offset: u64,
+}
+
+/// The place that a message got.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HistoryAppended {
+    pub position: HistoryPosition,
+    /// A duplicate: nothing was added, and this is the place of the first one.
+    pub duplicate: bool,
+}
+
+/// Removes the history of a channel. If it begins again, its epoch is another one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HistoryClear {
+    pub channel: Arc<str>,
+    /// Only if nothing was appended since.
+    pub only_at: Option<HistoryPosition>,
+}
+
+/// A page of a channel's history, the oldest message first, and the end of the history at the same moment.
+#[derive(Clone, Debug, PartialEq)]
+pub struct HistoryPage {
+    /// The last offset given; all zeros: there is no history.
+    pub head: HistoryPosition,
+    pub page: Page<HistoryMessage>,
+}
+
+/// The history of one channel, in a list of all of them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HistorySummary {
+    pub channel: Arc<str>,
+    pub head: HistoryPosition,
+    /// When its newest message is too old.
+    pub expires_at: Time,
+    /// Of all bodies that are stored.
+    pub bytes: u64,
+}
+
+/// Channels with history, those that expire first at the front, and the bytes of all of them.
+#[derive(Clone, Debug, PartialEq)]
+pub struct HistoryList {
+    pub bytes: u64,
+    pub page: Page<HistorySummary>,
+}
