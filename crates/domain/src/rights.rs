@@ -12,10 +12,11 @@ pub enum Verb {
     Publish = 2,
     Join = 4,
     Presence = 8,
+    History = 16,
 }
 
 impl Verb {
-    pub const ALL: [Verb; 4] = [Verb::Subscribe, Verb::Publish, Verb::Join, Verb::Presence];
+    pub const ALL: [Verb; 5] = [Verb::Subscribe, Verb::Publish, Verb::Join, Verb::Presence, Verb::History];
 
     pub fn as_str(self) -> &'static str {
         match self {
@@ -23,6 +24,7 @@ impl Verb {
             Verb::Publish => "publish",
             Verb::Join => "join",
             Verb::Presence => "presence",
+            Verb::History => "history",
         }
     }
 
@@ -37,7 +39,7 @@ pub struct Verbs(u8);
 
 impl Verbs {
     pub const NONE: Verbs = Verbs(0);
-    pub const ALL: Verbs = Verbs(15);
+    pub const ALL: Verbs = Verbs(31);
 
     pub fn with(self, verb: Verb) -> Verbs {
         Verbs(self.0 | verb as u8)

@@ -6,7 +6,7 @@ use crate::settings::SlowReader;
 use std::cell::{Cell, OnceCell};
 use std::rc::Rc;
 use std::sync::Arc;
-use tavern_domain::{ClientId, Epoch, Time};
+use tavern_domain::{ClientId, Epoch, HistoryStamp, Time};
 use tavern_wire::json::{self, MessageSender, Payload};
 use tavern_wire::resp;
 
@@ -48,6 +48,8 @@ pub struct Message {
     author: Option<Author>,
     /// None while it can reach no other node.
     origin: Option<MessageId>,
+    /// Its place in the history of its channel.
+    history: Option<HistoryStamp>,
 }
 
 impl Message {
@@ -76,7 +78,16 @@ impl Message {
             json,
             author,
             origin: None,
+            history: None,
         }
+    }
+
+    pub fn with_history(self, history: Option<HistoryStamp>) -> Message {
+        Message { history, ..self }
+    }
+
+    pub fn history(&self) -> Option<HistoryStamp> {
+        self.history
     }
 
     pub fn with_origin(self, origin: Option<MessageId>) -> Message {
@@ -119,7 +130,7 @@ impl Message {
         });
         // A JSON listener can only have named this channel if it is UTF-8; patterns skip the others.
         let channel = String::from_utf8_lossy(self.channel());
-        json::message_tail(&mut out, &channel, payload, sender);
+        json::message_tail(&mut out, &channel, payload, sender, self.history);
         out.into_boxed_slice()
     }
 }
@@ -246,6 +257,22 @@ impl Event {
     pub fn origin(&self) -> Option<&MessageId> {
         match &self.body {
             EventBody::Message(words) | EventBody::Pattern { words, .. } => words.origin(),
+            EventBody::Json => None,
+        }
+    }
+
+    /// The channel of the message.
+    pub fn channel(&self) -> Option<&[u8]> {
+        match &self.body {
+            EventBody::Message(words) | EventBody::Pattern { words, .. } => Some(words.channel()),
+            EventBody::Json => None,
+        }
+    }
+
+    /// The place of the message in the history of its channel.
+    pub fn history(&self) -> Option<HistoryStamp> {
+        match &self.body {
+            EventBody::Message(words) | EventBody::Pattern { words, .. } => words.history(),
             EventBody::Json => None,
         }
     }

@@ -8,6 +8,7 @@
 pub mod connection;
 pub mod core;
 pub mod event;
+mod history;
 mod inbox;
 pub mod liveness;
 pub mod migration;
@@ -30,6 +31,7 @@ pub use core::listener::ListenerId;
 pub use core::render::{PollFlags, Scratch, read_session};
 pub use core::{Attached, Core, Effects, Poll, ShardMessage};
 pub use event::{Author, Message, Namespace};
+pub use history::write_page as write_history_page;
 pub use liveness::{Liveness, LivenessEffects, LivenessEvent, LivenessRules, LivenessTask};
 pub use migration::{LookupResult, PackedSession, SessionLookup, may_have_missed};
 pub use node::{
@@ -38,6 +40,7 @@ pub use node::{
 pub use presence::members_of;
 pub use rows::StaleUser;
 pub use settings::{
-    AuthorizeRules, InboxRules, KindRules, PartyRules, RetentionRules, Settings, SlowReader, TopicRules,
+    AuthorizeRules, HistoryRules, InboxRules, KindRules, PartyRules, RetentionRules, Settings, SlowReader,
+    TopicRules,
 };
-pub use shard::{ServiceCommand, Shard, ShardEvent};
+pub use shard::{RedisPublish, ServiceCommand, Shard, ShardEvent, next_redis_reply, publish_stored};

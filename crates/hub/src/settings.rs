@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use tavern_domain::delivery::RetryPolicy;
 use tavern_domain::party::PartyLimits;
 use tavern_domain::presence::{Activities, PresenceMode, Thresholds};
-use tavern_domain::{Epoch, Verbs};
+use tavern_domain::{Epoch, HistoryLimits, Verbs};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SlowReader {
@@ -23,11 +23,27 @@ pub struct KindRules {
     pub presence_mode: Option<PresenceMode>,
     /// The rights of every user in these channels.
     pub allow: Verbs,
+    /// None: messages are not stored.
+    pub history: Option<HistoryRules>,
+}
+
+/// The history of all channels of one kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HistoryRules {
+    pub limits: HistoryLimits,
+    /// Whoever may subscribe may read the history too. False: they need the right `history`.
+    pub with_subscribe: bool,
 }
 
 impl Default for KindRules {
     fn default() -> KindRules {
-        KindRules { grace_ms: 15_000, slow_reader: SlowReader::Gap, presence_mode: None, allow: Verbs::NONE }
+        KindRules {
+            grace_ms: 15_000,
+            slow_reader: SlowReader::Gap,
+            presence_mode: None,
+            allow: Verbs::NONE,
+            history: None,
+        }
     }
 }
 
@@ -76,6 +92,8 @@ pub struct Settings {
     /// The app's authorize hook, asked for what the token does not allow. None: the configuration decides.
     pub authorize: Option<AuthorizeRules>,
     pub inbox: InboxRules,
+    /// Bytes of all stored history: above this, the channels that expire first lose theirs.
+    pub history_max_bytes: u64,
     pub parties: PartyRules,
     pub topics: TopicRules,
 }
@@ -128,6 +146,11 @@ impl Settings {
     pub fn kind(&self, kind: &str) -> &KindRules {
         self.kinds.get(kind).unwrap_or(&self.other_kinds)
     }
+
+    /// Whether some kind of channel has history.
+    pub fn has_history(&self) -> bool {
+        self.other_kinds.history.is_some() || self.kinds.values().any(|rules| rules.history.is_some())
+    }
 }
 
 impl Default for Settings {
@@ -164,6 +187,7 @@ impl Default for Settings {
             other_kinds: KindRules::default(),
             authorize: None,
             inbox: InboxRules { messages: 256, bytes: 65_536, keep_ms: 600_000 },
+            history_max_bytes: 1 << 30,
             parties: PartyRules { block_ms: 60_000, ..PartyRules::default() },
             topics: TopicRules {
                 patience: RetryPolicy { backoff_min_ms: 1_000, backoff_max_ms: 300_000, disable_after_ms: 0 },

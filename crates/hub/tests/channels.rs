@@ -160,7 +160,7 @@ fn messages_reach_listeners_of_the_other_shard_in_order() {
     let messages = std::mem::take(&mut node.shards[0].core.effects.shard_messages[1]);
     assert_eq!(messages.len(), 3, "only messages with a listener there");
     for message in messages {
-        node.shards[1].core.receive(node.now, message);
+        node.shards[1].handle(node.now, ShardEvent::Message(message));
     }
     let mut scratch = Scratch::default();
     scratch.fill(&mut node.shards[1].core, ann.listener.unwrap(), ann.link.id, usize::MAX);

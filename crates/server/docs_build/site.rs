@@ -39,6 +39,7 @@ const SECTIONS: &[Section] = &[
         first: &[
             "docs/guides/authentication.md",
             "docs/guides/channels.md",
+            "docs/guides/history.md",
             "docs/guides/presence.md",
             "docs/guides/people.md",
             "docs/guides/parties.md",

@@ -3,12 +3,13 @@
 use crate::config::{self, Config};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use tavern_domain::Epoch;
 use tavern_domain::delivery::RetryPolicy;
 use tavern_domain::party::PartyLimits;
 use tavern_domain::presence::{Activities, PresenceMode, Thresholds};
+use tavern_domain::{Epoch, HistoryLimits};
 use tavern_hub::{
-    AuthorizeRules, InboxRules, KindRules, PartyRules, RetentionRules, Settings, SlowReader, TopicRules,
+    AuthorizeRules, HistoryRules, InboxRules, KindRules, PartyRules, RetentionRules, Settings, SlowReader,
+    TopicRules,
 };
 
 pub fn of(config: &Config, epoch: Epoch) -> Settings {
@@ -25,6 +26,14 @@ pub fn of(config: &Config, epoch: Epoch) -> Settings {
             config::PresenceMode::Counts => Some(PresenceMode::Counts),
         },
         allow: kind.allow,
+        history: (kind.history_messages > 0).then_some(HistoryRules {
+            limits: HistoryLimits {
+                messages: kind.history_messages,
+                bytes: kind.history_bytes,
+                ttl_ms: kind.history_ttl_ms,
+            },
+            with_subscribe: kind.history_right == config::HistoryRight::Subscribe,
+        }),
     };
     let limits = &config.limits;
     let asks = config.authorize.url.is_some();
@@ -67,6 +76,7 @@ pub fn of(config: &Config, epoch: Epoch) -> Settings {
             bytes: config.inbox.bytes,
             keep_ms: config.inbox.keep_ms,
         },
+        history_max_bytes: config.history.max_bytes,
         parties: parties(&config.parties),
         topics: topics(&config.events),
     }

@@ -6,7 +6,7 @@ use prost::Message;
 use std::sync::Arc;
 use tavern_domain::Scopes;
 use tavern_domain::rights::Grant;
-use tavern_domain::{Epoch, Rights, Scope, Time, Verb};
+use tavern_domain::{Epoch, HistoryPosition, Rights, Scope, Time, Verb};
 
 /// Marks a record as a session; other bytes that happen to parse are refused.
 const FORMAT: u32 = 1;
@@ -47,6 +47,8 @@ pub struct SessionBody {
     pub last_inbox_message: u64,
     /// The unacknowledged inbox messages in its mailbox: `(seq, message_id)`.
     pub unacked_inbox: Vec<(u64, u64)>,
+    /// For each channel with history, the last message that was put into its mailbox.
+    pub history: Vec<(Arc<str>, HistoryPosition)>,
 }
 
 /// The last bus message of one shard of a node, in one epoch, that the session can have received.
@@ -110,6 +112,7 @@ impl SessionBody {
                 .iter()
                 .map(|&(seq, number)| UnackedRecord { seq, number })
                 .collect(),
+            history: self.history.iter().map(HistoryRecord::of).collect(),
         };
         record.encode_to_vec()
     }
@@ -144,6 +147,7 @@ impl SessionBody {
                 .iter()
                 .map(|unacked_inbox| (unacked_inbox.seq, unacked_inbox.number))
                 .collect(),
+            history: record.history.into_iter().map(HistoryRecord::pair).collect(),
         })
     }
 }
@@ -191,6 +195,8 @@ struct Record {
     unacked_inbox: Vec<UnackedRecord>,
     #[prost(string, optional, tag = "18")]
     key: Option<String>,
+    #[prost(message, repeated, tag = "19")]
+    history: Vec<HistoryRecord>,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -254,6 +260,26 @@ struct UnackedRecord {
     seq: u64,
     #[prost(uint64, tag = "2")]
     number: u64,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct HistoryRecord {
+    #[prost(string, tag = "1")]
+    channel: String,
+    #[prost(uint64, tag = "2")]
+    epoch: u64,
+    #[prost(uint64, tag = "3")]
+    offset: u64,
+}
+
+impl HistoryRecord {
+    fn of((channel, position): &(Arc<str>, HistoryPosition)) -> HistoryRecord {
+        HistoryRecord { channel: channel.to_string(), epoch: position.epoch, offset: position.offset }
+    }
+
+    fn pair(self) -> (Arc<str>, HistoryPosition) {
+        (self.channel.into(), HistoryPosition { epoch: self.epoch, offset: self.offset })
+    }
 }
 
 impl GrantRecord {
@@ -349,6 +375,7 @@ mod tests {
             statuses: vec![("bob".into(), u64::MAX)],
             last_inbox_message: 4,
             unacked_inbox: vec![(9, 4)],
+            history: vec![("chat#1".into(), HistoryPosition { epoch: 7, offset: 9 })],
         }
     }
 

@@ -5,6 +5,7 @@
 use crate::page::Page;
 use std::sync::Arc;
 use tavern_domain::{ClientId, Time};
+pub use tavern_domain::{HistoryLimits, HistoryPosition};
 
 /// A message to append to the history of a channel, and how much the history may hold with it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,15 +18,6 @@ pub struct NewHistoryMessage {
     pub json: bool,
     pub body: Arc<[u8]>,
     pub keep: HistoryLimits,
-}
-
-/// How much the history of a channel keeps. The newest message stays, however large.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct HistoryLimits {
-    pub messages: u64,
-    /// Of all bodies.
-    pub bytes: u64,
-    pub ttl_ms: u64,
 }
 
 /// The publisher of a message, if it was a client.
@@ -44,14 +36,6 @@ pub struct HistoryMessage {
     pub sender: Option<HistorySender>,
     pub json: bool,
     pub body: Arc<[u8]>,
-}
-
-/// A place in the history of a channel.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct HistoryPosition {
-    /// 0: there is no history.
-    pub epoch: u64,
-    pub offset: u64,
 }
 
 /// The place that a message got.

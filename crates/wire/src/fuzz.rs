@@ -135,7 +135,7 @@ fn check_reply(id: Option<&str>) {
 fn check_message(data: &[u8], payload: Payload<'_>) {
     let mut out = Vec::new();
     json::seq_head(&mut out, 1);
-    json::message_tail(&mut out, "a\"\n", payload, None);
+    json::message_tail(&mut out, "a\"\n", payload, None, None);
     if json::is_json(data) {
         assert!(memchr::memmem::find(&out, data).is_some(), "JSON passes byte for byte");
     } else {

@@ -49,6 +49,12 @@ pub(crate) enum Timer {
     Pull(u64),
     /// Retention checks the topic log for events that are too old or too many.
     Retention,
+    /// Messages of a channel with history may be missing: the store is asked.
+    HistoryCheck(Arc<str>),
+    /// A client has read what it had: more of the messages that it missed follow.
+    HistoryFeed(ListenerId),
+    /// Expired history is removed.
+    HistorySweep,
     /// A name is released on the bus, unless it has a listener again.
     NameUnused(Namespace, Arc<[u8]>),
 }

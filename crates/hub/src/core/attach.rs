@@ -5,7 +5,7 @@
 use crate::connection::{CloseReason, EventFormat, Link, LinkId};
 use crate::core::listener::{ListenerId, ListenerKind};
 use crate::core::session::Session;
-use crate::core::{Core, Notice};
+use crate::core::{Core, Notice, has_read};
 use crate::node::session_slots::SessionsFull;
 use tavern_domain::{AddressGroup, ClientId, Identity, SessionKey, Time};
 use tavern_wire::error::{Code, Refusal};
@@ -92,6 +92,7 @@ impl Core {
         self.stats.sessions_resumed.add(1);
         note_idle(self, id);
         self.mark_dirty(id);
+        has_read(self, id);
         self.notify(Notice::SessionAttached { id, acknowledged: known.then_some(seq) });
         Some(Attached { listener: id, reset: !known })
     }

@@ -9,7 +9,7 @@ use crate::core::session::Session;
 use crate::event::SPACES;
 
 /// A listener's number. Numbers are reused; the generation distinguishes their holders.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ListenerId {
     pub(crate) index: u32,
     generation: u32,
@@ -39,6 +39,8 @@ pub struct Listener {
     pub subscriptions: Subscriptions,
     /// The messages it has received on another node, while some of them may still arrive here.
     pub heard_elsewhere: Option<Box<ReceivedElsewhere>>,
+    /// Messages that it missed follow as it reads.
+    pub recovering: bool,
     /// Subscriptions by namespace: channels, patterns, shard channels, watched channels.
     pub counts: [u32; SPACES],
 }
@@ -100,6 +102,7 @@ impl Listeners {
             mailbox: Mailbox::default(),
             subscriptions: Subscriptions::default(),
             heard_elsewhere: None,
+            recovering: false,
             counts: [0; SPACES],
         });
         self.len += 1;

@@ -1,5 +1,5 @@
 //! Messages of other nodes that were lost on the bus: sessions that may have missed some get a gap. A Redis connection cannot
-//! get one and is closed, so that its client subscribes again.
+//! get one and is closed, so that its client subscribes again. Messages of a channel with history are read from the store.
 
 use crate::connection::CloseReason;
 use crate::core::routing::RouteIndex;
@@ -24,7 +24,11 @@ pub(crate) fn messages_lost(core: &mut Core, channel: Option<&[u8]>) {
         }
     };
     for place in places {
-        add_gaps(core, place);
+        let route = core.routing.place(place);
+        let name = route.entry.name.clone();
+        if route.space != Namespace::Channel || core.node.history_limits(&name).is_none() {
+            add_gaps(core, place);
+        }
     }
 }
 

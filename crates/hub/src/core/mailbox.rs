@@ -36,6 +36,36 @@ impl Mailbox {
         Mailbox { first: last + 1, sent: sent.min(last), ..Mailbox::default() }
     }
 
+    /// Frees sent events for one more of this size. Some: there is still no room, and this unread event would be dropped.
+    pub fn make_room(&mut self, size: usize, bounds: MailboxLimits) -> Option<&Rc<Event>> {
+        let overflows = |mailbox: &Mailbox| {
+            mailbox.ring.len() + 1 > bounds.events
+                || (mailbox.bytes + size > bounds.bytes && !mailbox.ring.is_empty())
+        };
+        while overflows(self) && self.first <= self.sent {
+            self.drop_oldest();
+        }
+        if overflows(self) { self.ring.front() } else { None }
+    }
+
+    /// Takes the unread events that `is_meant` out as if they had never been added; later ones get smaller numbers. Returns
+    /// the numbers that are gone.
+    pub fn take_unread(&mut self, is_meant: impl Fn(&Event) -> bool) -> Vec<u64> {
+        let (first, sent) = (self.first, self.sent);
+        let (mut gone, mut seq, mut bytes) = (Vec::new(), first, 0);
+        self.ring.retain(|event| {
+            let taken = seq > sent && is_meant(event);
+            if taken {
+                gone.push(seq);
+                bytes += event.size();
+            }
+            seq += 1;
+            !taken
+        });
+        self.bytes -= bytes;
+        gone
+    }
+
     /// Adds an event; returns how many unread ones were dropped for it. History is dropped first.
     pub fn push(&mut self, event: Rc<Event>, bounds: MailboxLimits) -> usize {
         self.bytes += event.size();

@@ -15,7 +15,7 @@ pub(crate) mod loss;
 pub mod mailbox;
 mod notice;
 pub(crate) mod poll;
-mod publish;
+pub(crate) mod publish;
 pub mod redis;
 pub mod render;
 mod replies;
@@ -97,11 +97,12 @@ pub(crate) enum Feature {
     Party,
     Migration,
     Topics,
+    History,
 }
 
 impl Feature {
     const BITS: u32 = 3;
-    const ALL: [Feature; 7] = [
+    const ALL: [Feature; 8] = [
         Feature::None,
         Feature::Presence,
         Feature::People,
@@ -109,6 +110,7 @@ impl Feature {
         Feature::Party,
         Feature::Migration,
         Feature::Topics,
+        Feature::History,
     ];
 
     /// The feature that submitted a ticket.
@@ -241,6 +243,13 @@ impl Core {
         let Some(listener) = self.listeners.get_mut(id) else { return false };
         let new = self.routing.add(place, id.index, &mut listener.subscriptions);
         listener.counts[space as usize] += u32::from(new);
+        if new
+            && space == Namespace::Channel
+            && self.node.history_limits(name).is_some()
+            && let Ok(channel) = std::str::from_utf8(name)
+        {
+            self.notify(Notice::HistoryJoined { channel: channel.into() });
+        }
         new
     }
 
@@ -257,6 +266,12 @@ impl Core {
         listener.counts[space as usize] -= 1;
         let name = self.routing.place(place).entry.name.clone();
         let removed = self.routing.remove(place, position);
+        if space == Namespace::Channel
+            && self.node.history_limits(&name).is_some()
+            && let Ok(channel) = std::str::from_utf8(&name)
+        {
+            self.notify(Notice::HistoryLeft { id, channel: channel.into() });
+        }
         if space == Namespace::Presence
             && self.routing.find(space, &name).is_none()
             && let Ok(channel) = std::str::from_utf8(&name)
@@ -316,6 +331,13 @@ impl Core {
 
 fn kind_of(name: &[u8]) -> &str {
     Channel::parse_redis(name).map_or(tavern_domain::channel::REDIS_KIND, |channel| channel.kind)
+}
+
+/// A client has read or acknowledged events: if it recovers messages, the next ones follow.
+pub(crate) fn has_read(core: &mut Core, id: ListenerId) {
+    if core.listeners.get(id).is_some_and(|listener| listener.recovering) {
+        core.agenda.set(core.now, Timer::HistoryFeed(id));
+    }
 }
 
 /// The refusal for a client when the store failed.

@@ -2,10 +2,11 @@
 //! concerns, so features need not know each other.
 
 use crate::core::listener::ListenerId;
+use crate::event::Message;
 use crate::node::ChannelUpdate;
 use std::sync::Arc;
 use tavern_domain::presence::{ClientLoss, ClientState, UserUpdate, Visibility};
-use tavern_domain::{ClientId, Identity};
+use tavern_domain::{ClientId, HistoryPosition, Identity};
 use tavern_store::{PresenceHold, PresenceKey, StoreAnswer, Versioned};
 
 /// Inbox messages of one user with their numbers.
@@ -62,6 +63,14 @@ pub(crate) enum Notice {
     ClientLost { identity: Box<Identity>, client: ClientId, channel: Arc<str>, loss: ClientLoss },
     /// A session migrated here with the statuses its client knows.
     StatusesMoved { id: ListenerId, told: Vec<(Arc<str>, u64)> },
+    /// A message of a channel with history arrived: it is delivered in the order of the history.
+    HistoryMessage(Arc<Message>),
+    /// A channel with history has a new listener.
+    HistoryJoined { channel: Arc<str> },
+    /// A session has a channel's history up to a position, and gets what follows.
+    HistoryMoved { id: ListenerId, channel: Arc<str>, position: HistoryPosition },
+    /// A listener left a channel with history.
+    HistoryLeft { id: ListenerId, channel: Arc<str> },
     /// A session must be packed for another node.
     SessionPacks { half: u64 },
 }

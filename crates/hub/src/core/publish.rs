@@ -1,9 +1,9 @@
 //! Publishing: to the listeners of this shard, to the other shards and to the other nodes.
 
-use super::{Core, ShardMessage, sweep};
+use super::{Core, Notice, ShardMessage, sweep};
 use crate::connection::CloseReason;
 use crate::core::authorize;
-use crate::core::listener::ListenerId;
+use crate::core::listener::{Listener, ListenerId};
 use crate::core::mailbox::MailboxLimits;
 use crate::core::routing::{RouteIndex, RoutingTable};
 use crate::event::{Author, Event, Message, Namespace};
@@ -12,7 +12,18 @@ use crate::node::registry::shards_of;
 use crate::settings::SlowReader;
 use std::rc::Rc;
 use std::sync::Arc;
-use tavern_domain::{Channel, Reach, Time};
+use tavern_domain::{Channel, HistoryPosition, HistoryStamp, Reach, Time};
+
+/// A message to publish.
+pub(crate) struct StampedPublish<'a> {
+    pub space: Namespace,
+    pub channel: &'a [u8],
+    pub payload: &'a [u8],
+    pub json: bool,
+    pub author: Option<Author>,
+    /// The place that the store gave it.
+    pub history: Option<HistoryStamp>,
+}
 
 impl Core {
     /// Publishes; returns how many subscriptions on this node match.
@@ -25,53 +36,7 @@ impl Core {
         json: bool,
         author: Option<Author>,
     ) -> u32 {
-        self.stats.published.add(1);
-        let reaches_others = self.node.bus_interests.reaches_others();
-        if reaches_others && !self.publishing {
-            self.publishing = true;
-            self.node.bus_interests.publish_order.begin(self.index);
-        }
-        let patterned = space == Namespace::Channel
-            && self.node.registry.has_patterns()
-            && !authorize::is_private(channel);
-        let place = match self.routing.find(space, channel) {
-            Some(place) => place,
-            // With one shard and without patterns, a name without a listener needs no route.
-            None if self.node.settings.shards == 1 && !patterned => {
-                if reaches_others {
-                    let origin = Some(self.node.origin(self.index));
-                    let message = Message::new(space, channel, payload, json, author).with_origin(origin);
-                    self.effects.bus_messages.extend(self.node.packet(space, &message));
-                }
-                return 0;
-            }
-            None => self.make_route(space, channel),
-        };
-        let entry = &self.routing.place(place).entry;
-        let (mut receivers, mut mask) = (entry.total(), entry.mask());
-        if patterned {
-            for entry in self.routing.matches(place) {
-                receivers += entry.total();
-                mask |= entry.mask();
-            }
-        }
-        if mask == 0 && !reaches_others {
-            return receivers;
-        }
-        let origin = reaches_others.then(|| self.node.origin(self.index));
-        let message = Arc::new(Message::new(space, channel, payload, json, author).with_origin(origin));
-        if reaches_others {
-            self.effects.bus_messages.extend(self.node.packet(space, &message));
-        }
-        let here = 1u64 << self.index;
-        for shard in shards_of(mask & !here) {
-            self.effects.shard_messages[shard]
-                .push(ShardMessage { namespace: space, message: message.clone() });
-        }
-        if mask & here != 0 {
-            self.deliver(now, place, message);
-        }
-        receivers
+        publish_message(self, now, StampedPublish { space, channel, payload, json, author, history: None })
     }
 
     /// Gives the bus the messages for other nodes. True: there were some.
@@ -91,11 +56,14 @@ impl Core {
 
     /// Delivers a message that was published on another shard or node.
     pub fn receive(&mut self, now: Time, packet: ShardMessage) {
+        if packet.message.history().is_some() {
+            return self.notify(Notice::HistoryMessage(packet.message));
+        }
         let place = self.make_route(packet.namespace, packet.message.channel());
-        self.deliver(now, place, packet.message);
+        self.deliver(now, place, packet.message, &[]);
     }
 
-    fn deliver(&mut self, now: Time, index: RouteIndex, message: Arc<Message>) {
+    fn deliver(&mut self, now: Time, index: RouteIndex, message: Arc<Message>, held: &[u32]) -> Rc<Event> {
         self.stamp += 1;
         if let Some(origin) = message.origin() {
             self.bus_positions.advance(origin);
@@ -104,17 +72,20 @@ impl Core {
         let event = Event::message(message.clone(), now, place.rules.slow_reader, &self.event_memory);
         let listeners = std::mem::take(&mut place.listeners);
         for &listener in &listeners {
-            self.put(listener, &event);
+            if !held.contains(&listener) {
+                self.put(listener, &event);
+            }
         }
         self.stats.delivered.add(listeners.len() as u64);
         self.routing.place_mut(index).listeners = listeners;
         if words_have_patterns(&self.node, &self.routing, index) && !authorize::is_private(message.channel())
         {
-            self.deliver_by_patterns(now, index, &event, message);
+            self.deliver_by_patterns(now, index, &event, message, held);
         }
         if self.event_memory.bytes() > self.sweeper.relieve_above {
             sweep::relieve(self);
         }
+        event
     }
 
     fn deliver_by_patterns(
@@ -123,6 +94,7 @@ impl Core {
         index: RouteIndex,
         event: &Rc<Event>,
         message: Arc<Message>,
+        held: &[u32],
     ) {
         self.routing.matches(index);
         let matches = std::mem::take(&mut self.routing.place_mut(index).matches);
@@ -132,6 +104,9 @@ impl Core {
             let mut for_redis: Option<Rc<Event>> = None;
             let listeners = std::mem::take(&mut self.routing.place_mut(place).listeners);
             for &listener in &listeners {
+                if held.contains(&listener) {
+                    continue;
+                }
                 if self.listeners.at(listener).is_redis() {
                     let event = for_redis.get_or_insert_with(|| {
                         Event::by_pattern(entry.name.clone(), message.clone(), now, &self.event_memory)
@@ -162,13 +137,19 @@ impl Core {
                 return;
             }
             listener.stamp = stamp;
-            if let Some(marks) = &listener.heard_elsewhere {
+            if let Some(marks) = &listener.heard_elsewhere
+                && event.history().is_none()
+            {
                 let Some(rest) = marks.remainder(&event, self.now, &self.event_memory) else { return };
                 event = rest;
             }
             MailboxLimits { events: settings.mailbox_events, bytes: settings.mailbox_bytes }
         };
         let slow_reader = event.slow_reader;
+        if self.node.has_history && !redis && !spare_history(self, index, &event, bounds) {
+            return;
+        }
+        let listener = self.listeners.at(index);
         let dropped = listener.mailbox.push(event, bounds);
         if !listener.dirty && listener.wants_writing() {
             listener.dirty = true;
@@ -194,6 +175,103 @@ impl Core {
             self.deliver_event(id.index, &event);
         }
     }
+}
+
+/// Publishes, also what is in the history of its channel already. Returns how many subscriptions on this node match.
+pub(crate) fn publish_message(core: &mut Core, now: Time, publication: StampedPublish<'_>) -> u32 {
+    let StampedPublish { space, channel, payload, json, author, history } = publication;
+    core.stats.published.add(1);
+    let reaches_others = core.node.bus_interests.reaches_others();
+    if reaches_others && !core.publishing {
+        core.publishing = true;
+        core.node.bus_interests.publish_order.begin(core.index);
+    }
+    let patterned =
+        space == Namespace::Channel && core.node.registry.has_patterns() && !authorize::is_private(channel);
+    let place = match core.routing.find(space, channel) {
+        Some(place) => place,
+        // With one shard and without patterns, a name without a listener needs no route.
+        None if core.node.settings.shards == 1 && !patterned => {
+            if reaches_others {
+                let origin = Some(core.node.origin(core.index));
+                let message = Message::new(space, channel, payload, json, author)
+                    .with_origin(origin)
+                    .with_history(history);
+                core.effects.bus_messages.extend(core.node.packet(space, &message));
+            }
+            return 0;
+        }
+        None => core.make_route(space, channel),
+    };
+    let entry = &core.routing.place(place).entry;
+    let (mut receivers, mut mask) = (entry.total(), entry.mask());
+    if patterned {
+        for entry in core.routing.matches(place) {
+            receivers += entry.total();
+            mask |= entry.mask();
+        }
+    }
+    if mask == 0 && !reaches_others {
+        return receivers;
+    }
+    let origin = reaches_others.then(|| core.node.origin(core.index));
+    let message = Message::new(space, channel, payload, json, author);
+    let message = Arc::new(message.with_origin(origin).with_history(history));
+    if reaches_others {
+        core.effects.bus_messages.extend(core.node.packet(space, &message));
+    }
+    let here = 1u64 << core.index;
+    for shard in shards_of(mask & !here) {
+        core.effects.shard_messages[shard].push(ShardMessage { namespace: space, message: message.clone() });
+    }
+    if mask & here != 0 {
+        match history {
+            // It is delivered in the order of the history.
+            Some(_) => core.notify(Notice::HistoryMessage(message)),
+            None => drop(core.deliver(now, place, message, &[])),
+        }
+    }
+    receivers
+}
+
+/// Delivers a message of a channel's history whose turn it is, except to these listeners.
+pub(crate) fn deliver_in_turn(core: &mut Core, message: Arc<Message>, held: &[u32]) -> Rc<Event> {
+    let place = core.make_route(Namespace::Channel, message.channel());
+    core.deliver(core.now, place, message, held)
+}
+
+/// Messages of a channel with history that do not fit into a mailbox are taken out of it: they are read from the store
+/// again when the client has read the rest. False: the new event is one of them.
+fn spare_history(core: &mut Core, index: u32, new: &Rc<Event>, bounds: MailboxLimits) -> bool {
+    loop {
+        let listener = core.listeners.at(index);
+        let Some(oldest) = listener.mailbox.make_room(new.size(), bounds).cloned() else { return true };
+        let (Some(stamp), Some(channel)) = (oldest.history(), oldest.channel()) else { return true };
+        if oldest.slow_reader == SlowReader::Close {
+            return true;
+        }
+        let gone = take_unread_of(listener, channel);
+        let position = HistoryPosition { offset: stamp.position.offset - 1, ..stamp.position };
+        let (Some(id), Ok(name)) = (core.listeners.id_at(index), std::str::from_utf8(channel)) else {
+            return true;
+        };
+        core.notify(Notice::HistoryMoved { id, channel: name.into(), position });
+        core.stats.history_reread.add(gone as u64);
+        if new.channel() == Some(channel) {
+            return false;
+        }
+    }
+}
+
+/// Takes the unread messages of a channel out of a mailbox. Returns how many.
+pub(crate) fn take_unread_of(listener: &mut Listener, channel: &[u8]) -> usize {
+    let gone = listener.mailbox.take_unread(|event| event.channel() == Some(channel));
+    if let Some(session) = listener.session_mut() {
+        for (seq, _) in &mut session.unacked_inbox {
+            *seq -= gone.iter().filter(|taken| **taken < *seq).count() as u64;
+        }
+    }
+    gone.len()
 }
 
 fn words_have_patterns(node: &Node, roster: &RoutingTable, index: RouteIndex) -> bool {

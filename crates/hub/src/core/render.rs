@@ -3,7 +3,7 @@
 
 use crate::connection::{EventFormat, LinkId};
 use crate::core::listener::ListenerId;
-use crate::core::{Core, poll};
+use crate::core::{Core, has_read, poll};
 use tavern_domain::limits;
 use tavern_wire::json::reply::{self, PollTail};
 use tavern_wire::{json, sse, ws};
@@ -95,6 +95,7 @@ impl Scratch {
                 listener.mailbox.mark_sent(seq);
             }
         }
+        has_read(core, id);
         end.max(written)
     }
 }

@@ -10,6 +10,7 @@ use crate::event::Event;
 use crate::settings::SlowReader;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use tavern_domain::HistoryPosition;
 use tavern_domain::presence::ClientState;
 use tavern_store::SessionBody;
 use tavern_wire::json;
@@ -51,7 +52,11 @@ pub(super) fn install(
     for (channel, base) in bases {
         add_presence_gap(core, id, &channel, packed.told(&channel), base);
     }
-    append_collected(core, id, &collected);
+    append_collected(core, id, &collected, &body.history);
+    for (channel, position) in &body.history {
+        let (channel, position) = (channel.clone(), *position);
+        core.notify(Notice::HistoryMoved { id, channel, position });
+    }
     restore_presence(core, id, body);
 }
 
@@ -69,7 +74,12 @@ fn restore_mailbox(core: &Core, body: &SessionBody) -> Mailbox {
 }
 
 /// Adds the events that were collected here before the session arrived, without those it has already.
-fn append_collected(core: &mut Core, id: ListenerId, collected: &Mailbox) {
+fn append_collected(
+    core: &mut Core,
+    id: ListenerId,
+    collected: &Mailbox,
+    history: &[(Arc<str>, HistoryPosition)],
+) {
     let settings = &core.node.settings;
     let bounds = MailboxLimits { events: settings.mailbox_events, bytes: settings.mailbox_bytes };
     let Some(listener) = core.listeners.get_mut(id) else { return };
@@ -80,6 +90,9 @@ fn append_collected(core: &mut Core, id: ListenerId, collected: &Mailbox) {
     }
     let marks = listener.heard_elsewhere.take();
     for event in (0..collected.len()).filter_map(|index| collected.front(index)) {
+        if event.history().is_some_and(|_| is_recovered(event, history)) {
+            continue;
+        }
         let rest = match &marks {
             Some(marks) => marks.remainder(event, core.now, &core.event_memory),
             None => Some(event.clone()),
@@ -89,6 +102,11 @@ fn append_collected(core: &mut Core, id: ListenerId, collected: &Mailbox) {
         }
     }
     listener.heard_elsewhere = marks;
+}
+
+/// Messages after the position of the session are read from the history of their channel.
+fn is_recovered(event: &Event, history: &[(Arc<str>, HistoryPosition)]) -> bool {
+    history.iter().any(|(channel, _)| event.channel() == Some(channel.as_bytes()))
 }
 
 /// Announces the client under this node, which watchers do not notice. A client that was reported lost stays lost.
@@ -119,7 +137,11 @@ pub(super) fn add_presence_gap(core: &mut Core, id: ListenerId, channel: &str, k
 
 /// Adds a gap for every subscription.
 pub(super) fn add_gaps(core: &mut Core, id: ListenerId, body: &SessionBody) {
+    let is_recovered = |name: &[u8]| body.history.iter().any(|(channel, _)| channel.as_bytes() == name);
     for subscription in &body.subscriptions {
+        if is_recovered(&subscription.name) {
+            continue;
+        }
         let (mut tail, name) = (Vec::new(), String::from_utf8_lossy(&subscription.name));
         match subscription.pattern {
             true => json::pattern_gap_tail(&mut tail, &name),

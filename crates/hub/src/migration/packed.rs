@@ -6,7 +6,7 @@ use crate::core::mailbox::Mailbox;
 use crate::core::sweep::session_expires_at;
 use crate::event::Namespace;
 use std::sync::Arc;
-use tavern_domain::{ClientId, Identity, SessionKey, Time};
+use tavern_domain::{ClientId, HistoryPosition, Identity, SessionKey, Time};
 use tavern_store::body::{BodyError, MailboxEvent, SessionSubscription};
 use tavern_store::{SessionBody, StoredSession, Writer, limits};
 
@@ -93,12 +93,13 @@ pub(crate) fn watched_by(core: &Core, id: ListenerId) -> Vec<Arc<str>> {
 }
 
 /// Packs a session. `presence_versions`: the version of each watched channel that its client has received; `statuses`:
-/// the statuses it has received of the users it follows.
+/// the statuses it has received of the users it follows; `history`: how far it has each channel's history.
 pub(crate) fn pack(
     core: &Core,
     id: ListenerId,
     presence_versions: Vec<(Arc<str>, u64)>,
     statuses: Vec<(Arc<str>, u64)>,
+    history: Vec<(Arc<str>, HistoryPosition)>,
 ) -> Option<PackedSession> {
     let listener = core.listeners.get(id)?;
     let session = listener.session()?;
@@ -125,6 +126,7 @@ pub(crate) fn pack(
         statuses,
         last_inbox_message: session.last_inbox_message,
         unacked_inbox: session.unacked_inbox.iter().copied().collect(),
+        history,
     };
     Some(PackedSession {
         key: session.key,

@@ -134,6 +134,8 @@ impl Node {
         // A message without a number, from a process that is not a node, cannot be deduplicated.
         let numbered = !packet.from.is_outsider() || packet.n > 0;
         let words = words.with_origin(numbered.then_some(MessageId { node, epoch, n: packet.n }));
+        // Only a node has stored it.
+        let words = words.with_history(header.history.filter(|_| !packet.from.is_outsider()));
         Some(ReceivedMessage::Message { space, words: Arc::new(words), mask })
     }
 
@@ -274,5 +276,6 @@ fn note(message: &Message) -> Vec<u8> {
     let author = message.author();
     let client = author.map(|author| author.client);
     let user = author.and_then(|author| author.user.as_deref());
-    channel_header::encode(ChannelHeader { json: message.is_json(), client, user })
+    let history = message.history();
+    channel_header::encode(ChannelHeader { json: message.is_json(), client, user, history })
 }

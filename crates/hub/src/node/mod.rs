@@ -26,7 +26,7 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use tavern_domain::presence::NodeEpoch;
-use tavern_domain::{Epoch, Identity, Time};
+use tavern_domain::{Channel, Epoch, HistoryLimits, Identity, Reach, Time};
 use tavern_wire::error::Refusal;
 
 /// Verifies tokens. Pure computation over the token and the time, without IO.
@@ -64,6 +64,8 @@ pub struct Node {
     other_nodes: Mutex<Arc<[Arc<str>]>>,
     /// By shard: how many clients pull events there.
     pulls: Vec<AtomicUsize>,
+    /// Some kind of channel has history.
+    pub(crate) has_history: bool,
 }
 
 impl Node {
@@ -85,6 +87,7 @@ impl Node {
         Arc::new(Node {
             rates,
             session_slots,
+            has_history: settings.has_history(),
             settings,
             registry,
             stats,
@@ -99,6 +102,16 @@ impl Node {
             other_nodes,
             pulls,
         })
+    }
+
+    /// How much history a channel keeps; None: it has none.
+    pub fn history_limits(&self, name: &[u8]) -> Option<HistoryLimits> {
+        if !self.has_history {
+            return None;
+        }
+        let channel = Channel::parse_redis(name).ok().filter(|channel| channel.reach == Reach::Everyone)?;
+        let rules = self.settings.kind(channel.kind).history.filter(|_| !channel.is_reserved())?;
+        Some(rules.limits)
     }
 
     /// Whether clients of this shard pull events: it must be notified of new events.

@@ -53,6 +53,10 @@ counters! {
     /// another writer was first.
     party_commands,
     party_conflicts,
+    /// Histories removed because all of them together were too large; messages that did not fit into a mailbox and are
+    /// read from the history again.
+    history_evicted,
+    history_reread,
     /// Inbox messages stored, and inbox messages put into mailboxes of sessions.
     inbox_messages_stored,
     inbox_messages_delivered,

@@ -2,24 +2,19 @@
 //! The same code serves WebSocket, SSE, long-poll and single HTTP commands; it knows only the caller's link.
 
 use super::Shard;
+use super::channel_command::{op_history, op_publish, op_subscribe};
 use crate::connection::CloseReason;
-use crate::core::authorize;
 use crate::core::command::{
-    Caller, CommandResult, CommandStop, Flow, WaitingCommand, not_allowed, parse_channel, permitted, refuse,
-    reply, subscribe_on_bus, take_command,
+    Caller, CommandResult, CommandStop, Flow, WaitingCommand, refuse, reply, take_command,
 };
 use crate::core::listener::ListenerId;
-use crate::core::{Core, Notice, PIPELINE_MAX};
-use crate::event::{Author, Namespace};
+use crate::core::{Core, Notice, PIPELINE_MAX, has_read};
+use crate::event::Namespace;
 use crate::inbox::Inbox;
-use crate::presence::Presence;
-use std::sync::Arc;
+use tavern_domain::Time;
 use tavern_domain::presence::OfflineReason;
-use tavern_domain::{Time, Verb, limits};
 use tavern_wire::error::Code;
-use tavern_wire::json::{
-    self, BadRequest, Op, ParsedCommand, PublishRequest, SubscribeRequest, SubscribeTarget,
-};
+use tavern_wire::json::{self, BadRequest, Op, ParsedCommand, SubscribeRequest, SubscribeTarget};
 
 impl Shard {
     /// Runs one command. The reply is appended to `out`.
@@ -52,6 +47,7 @@ impl Shard {
         // A reply for another connection that had this number is dropped.
         core.replies.forget(caller.link.id);
         self.migration.forget_link(caller.link.id);
+        self.history.forget_link(caller.link.id);
         let flow = match parsed {
             Ok(command) => match take_command(core, caller) {
                 Ok(()) => self.run_command(caller, command, out),
@@ -120,6 +116,10 @@ impl Shard {
             Flow::Done => match command.op {
                 Op::Bye => Flow::Close(CloseReason::Bye),
                 Op::Hello(_) => Flow::Greeted,
+                // Messages that it recovers follow the reply.
+                Op::Subscribe(
+                    SubscribeRequest { since: Some(_), .. } | SubscribeRequest { last: Some(_), .. },
+                ) => Flow::Greeted,
                 _ => Flow::Done,
             },
             flow => flow,
@@ -139,11 +139,10 @@ impl Shard {
             op => {
                 let id = session_of(&self.core, caller)?;
                 match op {
-                    Op::Subscribe(subscribe) => {
-                        op_subscribe(&mut self.core, &mut self.presence, caller, id, subscribe, body)
-                    }
+                    Op::Subscribe(subscribe) => op_subscribe(self, caller, id, subscribe, body),
                     Op::Unsubscribe(target) => op_unsubscribe(&mut self.core, id, target),
-                    Op::Publish(publish) => op_publish(&mut self.core, caller, id, publish, body),
+                    Op::Publish(publish) => op_publish(self, caller, id, publish, body),
+                    Op::History(request) => op_history(self, caller, id, request),
                     Op::Join(join) => self.presence.op_join(&mut self.core, caller, id, join),
                     Op::Update(update) => self.presence.op_update(&mut self.core, caller, id, update),
                     Op::Leave { channel } => self.presence.op_leave(&mut self.core, caller, id, channel),
@@ -220,64 +219,6 @@ fn stopped(
     flow
 }
 
-fn op_subscribe(
-    core: &mut Core,
-    presence: &mut Presence,
-    caller: &Caller,
-    id: ListenerId,
-    subscribe: &SubscribeRequest<'_>,
-    body: &mut Vec<u8>,
-) -> CommandResult<()> {
-    let (space, name): (Namespace, Arc<str>) = match &subscribe.target {
-        SubscribeTarget::Channel(name) => {
-            let channel = parse_channel(name)?;
-            (Namespace::Channel, permitted(core, caller, id, Verb::Subscribe, &channel)?)
-        }
-        SubscribeTarget::Pattern(pattern) => {
-            if pattern.is_empty() || pattern.len() > limits::CHANNEL_BYTES {
-                return refuse(Code::BadRequest, "a pattern has 1 to 255 bytes");
-            }
-            let session = core.listeners.get(id).and_then(|listener| listener.session());
-            let settings = &core.node.settings;
-            if !session.is_some_and(|s| authorize::permit_pattern(settings, &s.identity, pattern.as_bytes()))
-            {
-                return not_allowed(Verb::Subscribe, pattern);
-            }
-            (Namespace::Pattern, pattern.as_ref().into())
-        }
-    };
-    let most = core.node.settings.channels_per_session;
-    let held = core.listeners.get(id).map_or(0, |listener| listener.subscriptions.len());
-    let there = core.routing.find(space, name.as_bytes()).is_some_and(|place| {
-        core.listeners.get(id).is_some_and(|listener| listener.subscriptions.contains_key(&place))
-    });
-    if held >= most && !there {
-        return refuse(Code::TooLarge, format!("a session listens to at most {most} channels and patterns"));
-    }
-    if space == Namespace::Pattern && !there {
-        let most = core.node.settings.patterns_per_session;
-        let held = core.listeners.get(id).map_or(0, |listener| listener.counts[space as usize]);
-        if held as usize >= most {
-            let message =
-                format!("a session listens to at most {most} patterns (limits.patterns_per_session)");
-            return refuse(Code::TooLarge, message);
-        }
-        if !core.node.registry.has_room_for(name.as_bytes()) {
-            let message = "the patterns of this node are too expensive to add this one; use fewer `*`, or a longer \
-                           beginning without wildcards";
-            return refuse(Code::TooLarge, message);
-        }
-    }
-    if subscribe.presence {
-        return presence.op_watch(core, caller, id, subscribe, &name, body);
-    }
-    if !there {
-        subscribe_on_bus(core, caller, id, space, &name)?;
-    }
-    write_instead(&subscribe.target, &name, body);
-    Ok(())
-}
-
 fn op_ack(core: &mut Core, inbox: &mut Inbox, id: ListenerId, seq: u64) -> CommandResult<()> {
     let Some(listener) = core.listeners.get_mut(id) else { return Ok(()) };
     if seq > listener.mailbox.sent() {
@@ -285,6 +226,7 @@ fn op_ack(core: &mut Core, inbox: &mut Inbox, id: ListenerId, seq: u64) -> Comma
         return refuse(Code::BadRequest, format!("ack of {seq}, but only {sent} events were sent"));
     }
     listener.mailbox.acknowledge(seq);
+    has_read(core, id);
     inbox.acknowledge(core, id, seq);
     Ok(())
 }
@@ -299,6 +241,10 @@ fn may_begin(core: &Core, caller: &Caller, command: &ParsedCommand<'_>) -> bool 
     let begun = core.replies.pipelined(caller.link.id);
     if begun == 0 {
         return true;
+    }
+    if let Op::Publish(publish) = &command.op {
+        // It is stored before it is answered; any other publish is answered at once.
+        return begun < PIPELINE_MAX && core.node.history_limits(publish.channel.as_bytes()).is_some();
     }
     let session = caller.listener.and_then(|id| core.session(id));
     let user = session.and_then(|session| session.identity.user.as_ref());
@@ -338,39 +284,4 @@ fn op_unsubscribe(core: &mut Core, id: ListenerId, target: &SubscribeTarget<'_>)
         SubscribeTarget::Pattern(pattern) => core.unsubscribe(id, Namespace::Pattern, pattern.as_bytes()),
     };
     Ok(())
-}
-
-fn op_publish(
-    core: &mut Core,
-    caller: &Caller,
-    id: ListenerId,
-    publish: &PublishRequest<'_>,
-    body: &mut Vec<u8>,
-) -> CommandResult<()> {
-    let most = core.node.settings.message_bytes;
-    if publish.data.len() > most {
-        return refuse(
-            Code::TooLarge,
-            format!("data has {} bytes, at most {most} are allowed", publish.data.len()),
-        );
-    }
-    let channel = parse_channel(&publish.channel)?;
-    let name = permitted(core, caller, id, Verb::Publish, &channel)?;
-    let author = core
-        .session(id)
-        .map(|session| Author { user: session.identity.user.clone(), client: session.client });
-    let receivers =
-        core.publish(core.now, Namespace::Channel, name.as_bytes(), publish.data.as_bytes(), true, author);
-    let other = (*name != *publish.channel).then_some(&*name);
-    json::reply::published(body, receivers, other);
-    Ok(())
-}
-
-/// Names the substituted channel in the reply, if it is not the requested one.
-fn write_instead(target: &SubscribeTarget<'_>, name: &str, body: &mut Vec<u8>) {
-    if let SubscribeTarget::Channel(asked) = target
-        && asked != name
-    {
-        json::reply::channel(body, name);
-    }
 }

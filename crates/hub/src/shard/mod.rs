@@ -1,19 +1,23 @@
 //! One shard of a node: routes commands to features, and notices between them. The only place that knows all features.
 //! Must hold: when a call returns, every notice it caused was given to the features it concerns.
 
+mod channel_command;
 mod command;
 mod hello;
 mod pack;
+mod redis_publish;
 mod service_command;
 
+pub use redis_publish::{RedisPublish, next_redis_reply, publish_stored};
 pub use service_command::ServiceCommand;
 
 use crate::connection::{Link, LinkId};
 use crate::core::command::Caller;
 use crate::core::listener::ListenerId;
 use crate::core::render::{self, PollFlags};
-use crate::core::{Attached, Core, Feature, Notice, Poll, Timer, loss, poll, sweep};
+use crate::core::{Attached, Core, Feature, Notice, Poll, ShardMessage, Timer, loss, poll, sweep};
 use crate::event::Namespace;
+use crate::history::History;
 use crate::inbox::Inbox;
 use crate::liveness::LivenessTask;
 use crate::migration::{LookupResult, Migration, SessionLookup};
@@ -38,6 +42,7 @@ pub struct Shard {
     party: Parties,
     migration: Migration,
     topics: Topics,
+    history: History,
 }
 
 /// An input to a shard other than the commands of its connections.
@@ -45,6 +50,8 @@ pub struct Shard {
 pub enum ShardEvent {
     /// The store has answered.
     Answer(Ticket, StoreAnswer),
+    /// A message that was published on another shard or node.
+    Message(ShardMessage),
     /// A presence change, from another shard or node.
     Presence(ChannelUpdate),
     /// An update about a user, from another shard or node.
@@ -70,6 +77,7 @@ impl Shard {
         let mut core = Core::new(node, index, rng, now);
         Shard {
             topics: Topics::new(&mut core),
+            history: History::new(&mut core),
             core,
             presence: Presence::new(),
             people: People::default(),
@@ -84,6 +92,7 @@ impl Shard {
         let core = &mut self.core;
         match input {
             ShardEvent::Answer(ticket, answer) => self.answered(ticket, answer),
+            ShardEvent::Message(message) => core.receive(now, message),
             ShardEvent::Presence(update) => self.presence.apply_update(core, &update),
             ShardEvent::Status(update) => self.people.apply_update(core, &update),
             ShardEvent::Migration { from, request } => {
@@ -92,6 +101,8 @@ impl Shard {
             ShardEvent::BusReady(links) => self.bus_ready(links),
             ShardEvent::BusLost(channel) => {
                 loss::messages_lost(core, channel.as_deref());
+                let name = channel.as_deref().map(|name| std::str::from_utf8(name).unwrap_or_default());
+                self.history.compare(core, name);
                 if channel.is_none() {
                     self.people.check(core, true);
                 }
@@ -117,6 +128,7 @@ impl Shard {
                 self.migration.answered(core, ticket, answer);
             }
             Feature::Topics => self.topics.answered(core, ticket, answer),
+            Feature::History => self.history.answered(core, ticket, answer),
             Feature::None => {}
         }
     }
@@ -145,6 +157,7 @@ impl Shard {
             LivenessTask::Compare => {
                 self.presence.rooms().compare_rooms(core);
                 self.people.check(core, false);
+                self.history.compare(core, None);
             }
             LivenessTask::Announce => self.presence.announce(core),
         }
@@ -231,6 +244,12 @@ impl Shard {
             }
             Notice::StatusesMoved { id, told } => self.people.compare_statuses(core, id, told),
             Notice::SessionPacks { half } => self.pack_outgoing(half),
+            Notice::HistoryMessage(message) => self.history.arrived(core, message),
+            Notice::HistoryJoined { channel } => self.history.subscribed(core, &channel),
+            Notice::HistoryMoved { id, channel, position } => {
+                self.history.resume_at(core, id, &channel, position);
+            }
+            Notice::HistoryLeft { id, channel } => self.history.left(core, id, &channel),
         }
     }
 
@@ -289,6 +308,9 @@ impl Shard {
             Timer::Departed => self.migration.check_departed(core),
             Timer::Pull(number) => self.topics.pull_is_due(core, number),
             Timer::Retention => self.topics.retention_is_due(core),
+            Timer::HistoryCheck(channel) => self.history.check(core, &channel),
+            Timer::HistoryFeed(id) => self.history.feed(core, id),
+            Timer::HistorySweep => self.history.sweep_is_due(core),
             Timer::NameUnused(..) => {}
         }
     }
@@ -394,6 +416,7 @@ impl Shard {
         self.core.replies.release(link);
         self.party.forget_link(link);
         self.migration.forget_link(link);
+        self.history.forget_link(link);
     }
 
     /// Ends a listener for good.

@@ -66,7 +66,8 @@ impl Shard {
             |channel: Arc<str>| self.presence.known_version(&channel).map(|version| (channel, version));
         let versions = channels.into_iter().filter_map(known).collect();
         let statuses = self.people.known_statuses(&self.core, id);
-        migration::pack(&self.core, id, versions, statuses)
+        let history = self.history.positions_of(&self.core, id);
+        migration::pack(&self.core, id, versions, statuses, history)
     }
 
     /// Adopts a session from the store, detached. False: it has expired, or is here already.

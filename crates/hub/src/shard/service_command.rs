@@ -2,13 +2,14 @@
 
 use super::Shard;
 use crate::core::ReplyTo;
+use crate::history::{HistoryPublish, PublisherReply};
 use crate::rows::hold_of;
 use crate::user::is_user;
 use std::sync::Arc;
 use tavern_domain::Channel;
 use tavern_domain::party::PartyRequest;
 use tavern_domain::presence::Visibility;
-use tavern_store::PresenceKey;
+use tavern_store::{NewHistoryMessage, PresenceKey};
 use tavern_wire::error::{Code, Refusal};
 
 #[derive(Clone, Debug)]
@@ -43,6 +44,17 @@ pub enum ServiceCommand {
         /// Names the request, so that it is carried out once.
         once: Option<Arc<str>>,
     },
+    /// Publishes to a channel with history.
+    Publish {
+        channel: Arc<str>,
+        data: Arc<[u8]>,
+        /// Makes it once-only.
+        message_id: Option<Arc<str>>,
+    },
+    /// Removes the history of a channel.
+    ClearHistory {
+        channel: Arc<str>,
+    },
     /// Removes the user from a channel.
     Release {
         channel: Arc<str>,
@@ -74,6 +86,17 @@ impl Shard {
             ServiceCommand::InboxMessage { user, data, once } => {
                 self.inbox.post(core, user, &data, once.as_deref(), claim);
             }
+            ServiceCommand::Publish { channel, data, message_id } => {
+                let Some(keep) = core.node.history_limits(channel.as_bytes()) else {
+                    return core
+                        .finish(claim, Err(Refusal::new(Code::NotFound, "the channel keeps no history")));
+                };
+                let message =
+                    NewHistoryMessage { channel, id: message_id, sender: None, json: true, body: data, keep };
+                let reply = PublisherReply::Json { other_channel: None };
+                self.history.publish(core, HistoryPublish { message, to: claim, reply });
+            }
+            ServiceCommand::ClearHistory { channel } => self.history.clear(core, channel, claim),
             ServiceCommand::Release { channel, user } => {
                 self.presence.release(core, PresenceKey { channel, user }, claim);
             }
@@ -84,7 +107,9 @@ impl Shard {
 fn check(order: &ServiceCommand) -> Result<(), Refusal> {
     let users: &[&Arc<str>] = match order {
         ServiceCommand::Follow { follower, followee, .. } => &[follower, followee],
-        ServiceCommand::Party { .. } => &[],
+        ServiceCommand::Party { .. }
+        | ServiceCommand::Publish { .. }
+        | ServiceCommand::ClearHistory { .. } => &[],
         ServiceCommand::SetVisibility { user, .. }
         | ServiceCommand::Hold { user, .. }
         | ServiceCommand::InboxMessage { user, .. }
@@ -100,7 +125,10 @@ fn check(order: &ServiceCommand) -> Result<(), Refusal> {
     }
     let channels: &[&Arc<str>] = match order {
         ServiceCommand::Hold { channel, with: Some(with), .. } => &[channel, with],
-        ServiceCommand::Hold { channel, .. } | ServiceCommand::Release { channel, .. } => &[channel],
+        ServiceCommand::Hold { channel, .. }
+        | ServiceCommand::Release { channel, .. }
+        | ServiceCommand::Publish { channel, .. }
+        | ServiceCommand::ClearHistory { channel } => &[channel],
         _ => &[],
     };
     for channel in channels {

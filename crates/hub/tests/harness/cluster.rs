@@ -374,9 +374,8 @@ fn take(node: &mut TestNode, ear: &NodeReceiver) {
             Some(ReceivedMessage::Person { told, .. }) => ShardEvent::Status(told),
             Some(ReceivedMessage::Message { space, words, mask }) => {
                 assert_eq!(mask, 1);
-                node.shards[0]
-                    .core
-                    .receive(node.now, tavern_hub::ShardMessage { namespace: space, message: words });
+                let message = tavern_hub::ShardMessage { namespace: space, message: words };
+                node.shards[0].handle(node.now, ShardEvent::Message(message));
                 continue;
             }
             Some(ReceivedMessage::NodeLeft | ReceivedMessage::Subscription(_)) | None => continue,

@@ -84,7 +84,7 @@ mod tests {
             b"null",
         ] {
             let mut server = b"{".to_vec();
-            message_tail(&mut server, "game#1", Payload::Bytes(payload), None);
+            message_tail(&mut server, "game#1", Payload::Bytes(payload), None, None);
             server.remove(1);
             assert_eq!(printed(b"game#1", payload, None), String::from_utf8(server).unwrap());
         }

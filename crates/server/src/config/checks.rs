@@ -106,6 +106,7 @@ pub(super) fn check(values: &mut Values, config: &Config, for_server: bool) {
     check_metrics(values, config);
     check_order(values, config);
     check_verbs(values);
+    check_history(values);
     let priority = &config.presence.priority;
     if priority.iter().collect::<BTreeSet<_>>().len() != priority.len() || priority.len() > ACTIVITIES_MAX {
         let message = format!("presence.priority names an activity twice, or more than {ACTIVITIES_MAX}");
@@ -257,6 +258,16 @@ fn check_verbs(values: &mut Values) {
         if reserved && verbs.iter().any(|verb| verb == "publish" || verb == "join") {
             let message = format!("{name}: only the server publishes to {kind}#… and joins users to it");
             values.fail(&name, message);
+        }
+    }
+}
+
+/// Channels that belong to the server keep no history.
+fn check_history(values: &mut Values) {
+    for kind in ["user", "party", "tavern"] {
+        let name = format!("{KINDS}{kind}.history_messages");
+        if matches!(values.given(&name), Some((ConfigValue::Integer(1..), _))) {
+            values.fail(&name, format!("{name}: {kind}#… belongs to the server and keeps no history"));
         }
     }
 }

@@ -21,9 +21,9 @@ pub use environment::Flag;
 pub use origin::{ConfigError, ConfigErrors, ValueSource};
 pub use secret::{SecretText, without_password};
 pub use sections::{
-    AuthorizeConfig, ChannelConfig, ClockConfig, EventsConfig, InboxConfig, KindConfig, LimitsConfig,
-    LocalBusConfig, LogFormat, MetricsConfig, NodesConfig, PartiesConfig, PresenceConfig, PresenceMode,
-    SessionsConfig, SlowReader, TokenKeyConfig,
+    AuthorizeConfig, ChannelConfig, ClockConfig, EventsConfig, HistoryConfig, HistoryRight, InboxConfig,
+    KindConfig, LimitsConfig, LocalBusConfig, LogFormat, MetricsConfig, NodesConfig, PartiesConfig,
+    PresenceConfig, PresenceMode, SessionsConfig, SlowReader, TokenKeyConfig,
 };
 
 use layer::{ConfigValue, SetKey};
@@ -80,6 +80,7 @@ pub struct Config {
     pub metrics: MetricsConfig,
     pub parties: PartiesConfig,
     pub inbox: InboxConfig,
+    pub history: HistoryConfig,
     /// Public keys whose tokens are accepted, in addition to those signed with the secret.
     pub token_keys: Vec<TokenKeyConfig>,
     entries: Vec<EffectiveValue>,
@@ -183,6 +184,7 @@ impl Config {
             metrics: MetricsConfig::read(&mut values),
             parties: PartiesConfig::read(&mut values),
             inbox: InboxConfig::read(&mut values),
+            history: HistoryConfig::read(&mut values),
             token_keys: kinds::token_keys(&mut values),
             entries: Vec::new(),
             warnings: Vec::new(),

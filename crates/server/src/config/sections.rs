@@ -94,6 +94,7 @@ pub const ALL: &[&[Key]] = &[
     MetricsConfig::KEYS,
     PartiesConfig::KEYS,
     InboxConfig::KEYS,
+    HistoryConfig::KEYS,
 ];
 
 choice! {
@@ -108,6 +109,14 @@ choice! {
     SlowReader {
         Gap = "gap",
         Close = "close",
+    }
+}
+
+choice! {
+    /// The right that reading the history of a channel needs.
+    HistoryRight {
+        Subscribe = "subscribe",
+        History = "history",
     }
 }
 
@@ -394,6 +403,13 @@ section! {
 }
 
 section! {
+    "history." => HistoryConfig {
+        /// The most bytes of the history of all channels; beyond it, channels that expire first lose theirs.
+        max_bytes: u64 = KeySchema::integer(1 << 30, 1 << 20, TIB);
+    }
+}
+
+section! {
     /// One `[kinds.NAME]`: the channels of a kind. Keys that a kind does not set are inherited from `[kinds.default]`.
     "" => KindConfig {
         /// How long a user whose clients are lost still counts as present.
@@ -408,8 +424,16 @@ section! {
         arrival_change: String = KeySchema::text("");
         /// The change that followers get when a user leaves; empty: none.
         departure_change: String = KeySchema::text("");
-        /// What every client may do there: subscribe, publish, join, presence.
-        allow: Verbs = KeySchema::list(&[]).in_dev(DefaultValue::List(&["subscribe", "publish", "join", "presence"]));
+        /// How many messages of each channel are kept; 0: none, and publishing does not wait for the store.
+        history_messages: u64 = KeySchema::integer(0, 0, 10_000);
+        /// The most bytes of messages that are kept for each channel.
+        history_bytes: u64 = KeySchema::integer(1 << 20, 1_024, 1 << 28);
+        /// How long messages are kept.
+        history_ttl_ms: u64 = KeySchema::integer(HOUR_MS, 1_000, YEAR_MS);
+        /// The right that reading the history needs: whoever may subscribe may read it, or the right `history`.
+        history_right: HistoryRight = KeySchema::choice(HistoryRight::WORDS);
+        /// What every client may do there: subscribe, publish, join, presence, history.
+        allow: Verbs = KeySchema::list(&[]).in_dev(DefaultValue::List(&["subscribe", "publish", "join", "presence", "history"]));
     }
 }
 

@@ -6,7 +6,7 @@ use super::idempotency::{KEY_BYTES, KeyState};
 use super::request::{self, Query, decode};
 use super::server::HttpConnection;
 use super::session::{put, stopping};
-use super::{lists, overview, party, people, topics};
+use super::{history, lists, overview, party, people, topics};
 use crate::shard::input::{HttpPublish, ShardInput};
 use http::request::Parts;
 use hyper::Request;
@@ -44,6 +44,14 @@ async fn answer(connection: &HttpConnection, parts: &Parts, body: Incoming) -> R
         ("POST", ["channels", channel, "messages"]) => {
             holder(api, parts, Scope::Publish).await?;
             publish(api, parts, channel, body).await
+        }
+        ("GET", ["channels", channel, "history"]) => {
+            holder(api, parts, Scope::Admin).await?;
+            history::page(api, parts, channel).await
+        }
+        ("DELETE", ["channels", channel, "history"]) => {
+            holder(api, parts, Scope::Admin).await?;
+            history::clear(api, channel).await
         }
         ("GET", ["channels"]) => {
             holder(api, parts, Scope::Presence).await?;
@@ -147,7 +155,7 @@ async fn publish(api: &HttpApi, parts: &Parts, name: &str, body: Incoming) -> Re
         return Err(Refusal::new(Code::TooLarge, message));
     }
     let once = idempotency_key(parts, name)?;
-    run_once(api, once.as_deref(), send(api, name, data)).await
+    run_once(api, once.as_deref(), send(api, name, data, once.as_deref())).await
 }
 
 /// Runs a request, or repeats the answer to an earlier one with the same key.
@@ -175,12 +183,16 @@ pub async fn run_once(
     outcome.map(json)
 }
 
-async fn send(api: &HttpApi, name: &str, data: &str) -> Result<Vec<u8>, Refusal> {
-    let (answer, waiting) = oneshot::channel();
+async fn send(api: &HttpApi, name: &str, data: &str, once: Option<&str>) -> Result<Vec<u8>, Refusal> {
     // All of a channel's messages go through one shard, so that one service has one order.
     let shard = name.bytes().fold(0usize, |sum, byte| sum.wrapping_mul(31).wrapping_add(byte as usize));
+    let shard = shard % api.shards.len();
+    if history::limits(api, name)?.is_some() {
+        return history::publish(api, shard, name, data, once).await;
+    }
+    let (answer, waiting) = oneshot::channel();
     let input = HttpPublish { channel: name.into(), data: data.as_bytes().to_vec(), answer };
-    put(api, shard % api.shards.len(), ShardInput::Publish(Box::new(input)))?;
+    put(api, shard, ShardInput::Publish(Box::new(input)))?;
     let receivers = waiting.await.map_err(|_| stopping())?;
     Ok(encode(&Receivers { receivers }))
 }

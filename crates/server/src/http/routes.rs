@@ -7,7 +7,7 @@ use http::{Extensions, Method};
 use tavern_wire::error::{Code, Refusal};
 
 /// `{}` stands for one segment, a final `*` for any rest.
-pub const ROUTES: [(&str, &[&str]); 52] = [
+pub const ROUTES: [(&str, &[&str]); 53] = [
     ("/", &["GET"]),
     ("/assets/*", &["GET"]),
     ("/client.js", &["GET"]),
@@ -23,6 +23,7 @@ pub const ROUTES: [(&str, &[&str]); 52] = [
     ("/party/ping", &["GET", "POST"]),
     ("/readyz", &["GET"]),
     ("/v1/channels", &["GET"]),
+    ("/v1/channels/{}/history", &["GET", "DELETE"]),
     ("/v1/channels/{}/messages", &["POST"]),
     ("/v1/channels/{}/presence", &["GET"]),
     ("/v1/channels/{}/presence/{}", &["PUT", "DELETE"]),

@@ -75,6 +75,8 @@ struct StreamRequest {
     secret: Option<String>,
     seq: Option<u64>,
     channels: Vec<String>,
+    /// So many of the last messages of each channel first.
+    last: Option<u64>,
 }
 
 async fn check(connection: &HttpConnection, parts: &Parts) -> Result<StreamRequest, Refusal> {
@@ -91,11 +93,12 @@ async fn check(connection: &HttpConnection, parts: &Parts) -> Result<StreamReque
     if channels.len() > CHANNELS || channels.iter().any(|name| name.len() > limits::CHANNEL_BYTES) {
         return Err(Refusal::new(Code::BadRequest, "at most 16 channels of 255 bytes in the URL"));
     }
-    Ok(StreamRequest { identity, secret, seq, channels })
+    let last = query.number("last", 0..=u64::MAX)?;
+    Ok(StreamRequest { identity, secret, seq, channels, last })
 }
 
 async fn open(connection: &Arc<HttpConnection>, parts: &Parts) -> Result<EventStream, Refusal> {
-    let StreamRequest { identity, secret, seq, channels } = check(connection, parts).await?;
+    let StreamRequest { identity, secret, seq, channels, last } = check(connection, parts).await?;
     let api = &connection.api;
     let session = secret.as_deref().and_then(SessionName::read);
     let shard = api.shards.of_session(session.as_ref());
@@ -114,6 +117,7 @@ async fn open(connection: &Arc<HttpConnection>, parts: &Parts) -> Result<EventSt
         identity,
         address,
         channels,
+        last,
         events,
         wants_room: wants_room.clone(),
         begun,

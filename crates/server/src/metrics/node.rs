@@ -101,6 +101,18 @@ const SHARDS: &[(&str, &str, MetricKind, &str)] = &[
         "Party commands retried after a version conflict",
     ),
     (
+        "history_evicted",
+        "tavern_history_evicted_total",
+        MetricKind::Counter,
+        "Channels whose history was removed because of history.max_bytes",
+    ),
+    (
+        "history_reread",
+        "tavern_history_reread_total",
+        MetricKind::Counter,
+        "Messages that did not fit into a mailbox and are read from the history again",
+    ),
+    (
         "inbox_messages_stored",
         "tavern_inbox_messages_stored_total",
         MetricKind::Counter,

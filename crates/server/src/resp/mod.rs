@@ -9,7 +9,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
 use tavern_domain::{Identity, Time};
-use tavern_hub::{Author, EventFormat, LinkId, ListenerId, Scratch, Shard};
+use tavern_hub::{Author, EventFormat, LinkId, ListenerId, Scratch, Shard, next_redis_reply};
 use tavern_wire::resp::{Limits, Parsed, Parser, Proto};
 
 pub mod clients;
@@ -153,6 +153,13 @@ pub fn consume(
         leave(peer, context);
     }
     (at, next)
+}
+
+/// Writes the replies of commands that waited for the store, as far as they are there.
+pub fn append_replies(out: &mut Vec<u8>, peer: &mut RedisPeer, hub: &mut Shard) {
+    while peer.state.begun > 0 && next_redis_reply(hub, peer.link, out) {
+        peer.state.begun -= 1;
+    }
 }
 
 /// A closed client counts nowhere, even while its socket lingers.

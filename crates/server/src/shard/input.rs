@@ -151,6 +151,8 @@ pub struct HttpStream {
     pub address: Option<AddressGroup>,
     /// Channels to subscribe to at once, for clients that can only open a URL.
     pub channels: Vec<String>,
+    /// So many of the last messages of each channel first.
+    pub last: Option<u64>,
     pub events: mpsc::Sender<bytes::Bytes>,
     /// Set while the shard waits for room; the body then sends `StreamRoom`.
     pub wants_room: Arc<AtomicBool>,

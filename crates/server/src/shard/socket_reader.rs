@@ -310,10 +310,16 @@ fn run_hello(state: &mut ShardState, conn: &mut Conn, hello: ParsedCommand<'stat
 /// Writes replies that are there, goes on with the command that waits, then runs those behind it until one waits again.
 fn run_stalled(state: &mut ShardState, conn: &mut Conn) -> WebSocketNext {
     let protocol = std::mem::replace(&mut conn.protocol, SocketProtocol::Taken);
-    let SocketProtocol::WebSocket(mut socket) = protocol else {
-        conn.stalled = None;
-        conn.protocol = protocol;
-        return WebSocketNext::Go;
+    let mut socket = match protocol {
+        SocketProtocol::WebSocket(socket) => socket,
+        mut protocol => {
+            if let SocketProtocol::Redis(peer) = &mut protocol {
+                resp::append_replies(&mut conn.out, peer, &mut state.hub);
+            }
+            conn.stalled = None;
+            conn.protocol = protocol;
+            return WebSocketNext::Go;
+        }
     };
     let unread_bytes = state.unread_limit(conn);
     let mut context = state.websocket_context(unread_bytes);

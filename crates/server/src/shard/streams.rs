@@ -34,7 +34,7 @@ pub fn begin(state: &mut ShardState, id: LinkId, request: HttpStream) {
         }
         _ => {}
     }
-    let HttpStream { session, hello, identity, address, channels, events, begun, wants_room } = request;
+    let HttpStream { session, hello, identity, address, channels, last, events, begun, wants_room } = request;
     let identity = match identity_of(state, session.map(|name| name.key), identity) {
         Ok(identity) => identity,
         Err(refusal) => {
@@ -45,7 +45,9 @@ pub fn begin(state: &mut ShardState, id: LinkId, request: HttpStream) {
     };
     let mut caller = Caller::new(Link { id, format: EventFormat::Sse }, Some(identity)).from_address(address);
     caller.sought = true;
-    let asked = std::iter::once(hello).chain(channels.into_iter().map(json::subscribe_command)).collect();
+    let asked = std::iter::once(hello)
+        .chain(channels.into_iter().map(|channel| json::subscribe_command(channel, last)));
+    let asked = asked.collect();
     let written_ms = state.since_start();
     let begun = Some(begun);
     let stream = StreamLink { caller, begun, asked, events, blocked: false, wants_room, written_ms };

@@ -230,7 +230,10 @@ impl ShardWorker {
         match input {
             ShardInput::Packets(packets) => {
                 for packet in packets {
-                    self.state.hub.core.receive(now, packet);
+                    match packet.message.history() {
+                        Some(_) => self.state.hub.handle(now, ShardEvent::Message(packet)),
+                        None => self.state.hub.core.receive(now, packet),
+                    }
                     self.received += 1;
                     self.flush_if_many();
                 }

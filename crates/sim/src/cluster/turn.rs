@@ -158,7 +158,7 @@ fn deliver_mail(running: &mut Running, to: usize, now: Time, local: Time) {
         && let Some((_, mail)) = running.mail[to].pop_front()
     {
         match mail {
-            Mail::Message(message) => running.shards[to].core.receive(local, message),
+            Mail::Message(message) => running.shards[to].handle(local, ShardEvent::Message(message)),
             Mail::Presence(update) => running.shards[to].handle(local, ShardEvent::Presence(update)),
             Mail::Status(update) => running.shards[to].handle(local, ShardEvent::Status(update)),
         }
@@ -262,7 +262,10 @@ fn hear(cluster: &mut Cluster, at: usize, local: Time, message: BusPacket) {
         let shards = &mut running.shards;
         match running.hub.receive(&message) {
             Some(ReceivedMessage::Message { space, words, mask }) => shards_of(mask).for_each(|shard| {
-                shards[shard].core.receive(local, ShardMessage { namespace: space, message: words.clone() });
+                shards[shard].handle(
+                    local,
+                    ShardEvent::Message(ShardMessage { namespace: space, message: words.clone() }),
+                );
             }),
             Some(ReceivedMessage::Presence { told, mask }) => shards_of(mask)
                 .for_each(|shard| shards[shard].handle(local, ShardEvent::Presence(told.clone()))),

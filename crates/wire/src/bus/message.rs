@@ -31,6 +31,18 @@ pub struct MessageHeader {
     pub client: Option<String>,
     #[prost(string, optional, tag = "3")]
     pub user: Option<String>,
+    #[prost(message, optional, tag = "4")]
+    pub history: Option<HistoryPlace>,
+}
+
+#[derive(Clone, Copy, PartialEq, Message)]
+pub struct HistoryPlace {
+    #[prost(uint64, tag = "1")]
+    pub epoch: u64,
+    #[prost(uint64, tag = "2")]
+    pub offset: u64,
+    #[prost(uint64, tag = "3")]
+    pub at: u64,
 }
 
 #[derive(Clone, Copy, PartialEq, Message)]

@@ -7,6 +7,7 @@ use super::scan::is_json;
 use crate::error::Refusal;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use tavern_domain::HistoryStamp;
 
 /// `{"id":7,"ok":{…}}`; without an id `{"ok":{…}}`. `body` is a JSON object.
 pub fn reply_ok(out: &mut Vec<u8>, id: Option<&str>, body: &[u8]) {
@@ -66,10 +67,31 @@ pub enum Payload<'a> {
 }
 
 /// `,"event":"message","channel":…,"data":…,"from":{…}}`; bytes that are not UTF-8 add `"encoding":"base64"` after `data`.
-pub fn message_tail(out: &mut Vec<u8>, channel: &str, payload: Payload<'_>, from: Option<MessageSender<'_>>) {
+pub fn message_tail(
+    out: &mut Vec<u8>,
+    channel: &str,
+    payload: Payload<'_>,
+    from: Option<MessageSender<'_>>,
+    history: Option<HistoryStamp>,
+) {
     out.extend_from_slice(b",\"event\":\"message\",\"channel\":");
     string(out, channel);
-    out.extend_from_slice(b",\"data\":");
+    out.push(b',');
+    message_content(out, payload, from);
+    if let Some(HistoryStamp { position, at }) = history {
+        for (name, value) in [("epoch", position.epoch), ("offset", position.offset), ("at", at.ms())] {
+            out.extend_from_slice(b",\"");
+            out.extend_from_slice(name.as_bytes());
+            out.extend_from_slice(b"\":");
+            number(out, value);
+        }
+    }
+    out.push(b'}');
+}
+
+/// The members `data`, `encoding` and `from` of a message.
+pub(super) fn message_content(out: &mut Vec<u8>, payload: Payload<'_>, from: Option<MessageSender<'_>>) {
+    out.extend_from_slice(b"\"data\":");
     match payload {
         Payload::Json(json) => out.extend_from_slice(json),
         Payload::Bytes(bytes) if is_json(bytes) => out.extend_from_slice(bytes),
@@ -84,7 +106,6 @@ pub fn message_tail(out: &mut Vec<u8>, channel: &str, payload: Payload<'_>, from
     if let Some(from) = from {
         sender(out, from);
     }
-    out.push(b'}');
 }
 
 fn sender(out: &mut Vec<u8>, from: MessageSender<'_>) {
@@ -208,7 +229,7 @@ mod tests {
     fn message(payload: Payload<'_>) -> Vec<u8> {
         let mut out = Vec::new();
         seq_head(&mut out, 1);
-        message_tail(&mut out, "c", payload, None);
+        message_tail(&mut out, "c", payload, None, None);
         out
     }
 
@@ -233,7 +254,7 @@ mod tests {
         check(
             |out| {
                 seq_head(out, 18);
-                message_tail(out, "game#A", Payload::Json(b"{ \"a\":1}"), Some(both));
+                message_tail(out, "game#A", Payload::Json(b"{ \"a\":1}"), Some(both), None);
             },
             r#"{"seq":18,"event":"message","channel":"game#A","data":{ "a":1},"from":{"user":"ann","client":"c1"}}"#,
         );
@@ -248,7 +269,7 @@ mod tests {
             (Some(MessageSender { user: None, client: Some("b") }), r#""data":1,"from":{"client":"b"}}"#),
         ] {
             let expected = format!(r#","event":"message","channel":"c",{expected}"#);
-            check(|out| message_tail(out, "c", Payload::Json(b"1"), from), &expected);
+            check(|out| message_tail(out, "c", Payload::Json(b"1"), from, None), &expected);
         }
     }
 
@@ -288,7 +309,7 @@ mod tests {
         let from = Some(MessageSender { user: Some("a"), client: None });
         let expected =
             r#","event":"message","channel":"c","data":"/w==","encoding":"base64","from":{"user":"a"}}"#;
-        check(|out| message_tail(out, "c", Payload::Bytes(b"\xff"), from), expected);
+        check(|out| message_tail(out, "c", Payload::Bytes(b"\xff"), from, None), expected);
     }
 
     proptest! {

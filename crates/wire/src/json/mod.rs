@@ -10,6 +10,7 @@ mod encode;
 pub mod event;
 mod field;
 mod frame;
+pub mod history;
 pub mod inbox;
 mod moment;
 mod numbers;
@@ -31,8 +32,8 @@ pub use frame::{FrameCommands, command_lines, commands};
 pub use moment::parse_moment;
 pub use numbers::NumberLine;
 pub use request::{
-    BadRequest, HelloRequest, ID_BYTES, JoinRequest, OPS, Op, PageRequest, ParsedCommand, PublishRequest,
-    SubscribeRequest, SubscribeTarget, UpdateRequest, WhoRequest, parse_owned, parse_request,
+    BadRequest, HelloRequest, HistoryRequest, ID_BYTES, JoinRequest, OPS, Op, PageRequest, ParsedCommand,
+    PublishRequest, SubscribeRequest, SubscribeTarget, UpdateRequest, WhoRequest, parse_owned, parse_request,
     read_visibility,
 };
 pub use scan::{Unportable, check_portable, find_id, is_json};

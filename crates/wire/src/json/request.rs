@@ -7,6 +7,7 @@ use super::scan::{find_id, is_id};
 use crate::error::Refusal;
 use serde::Deserialize;
 use std::borrow::Cow;
+use tavern_domain::HistoryPosition;
 use tavern_domain::limits::PAGE_ENTRIES;
 use tavern_domain::presence::Visibility;
 
@@ -40,6 +41,7 @@ pub enum Op<'a> {
         channel: Cow<'a, str>,
     },
     Who(WhoRequest<'a>),
+    History(HistoryRequest<'a>),
     Follow {
         user: Cow<'a, str>,
     },
@@ -75,10 +77,17 @@ impl Op<'_> {
             Op::Subscribe(subscribe) => Op::Subscribe(SubscribeRequest {
                 target: subscribe.target.into_owned(),
                 presence: subscribe.presence,
+                since: subscribe.since,
+                last: subscribe.last,
             }),
             Op::Unsubscribe(target) => Op::Unsubscribe(target.into_owned()),
-            Op::Publish(PublishRequest { channel, data }) => {
-                Op::Publish(PublishRequest { channel: owned(channel), data: owned(data) })
+            Op::Publish(publish) => Op::Publish(PublishRequest {
+                channel: owned(publish.channel),
+                data: owned(publish.data),
+                message_id: publish.message_id.map(owned),
+            }),
+            Op::History(history) => {
+                Op::History(HistoryRequest { channel: owned(history.channel), ..history })
             }
             Op::Join(JoinRequest { channel, state }) => {
                 Op::Join(JoinRequest { channel: owned(channel), state: state.map(owned) })
@@ -175,6 +184,19 @@ impl SubscribeTarget<'_> {
 pub struct SubscribeRequest<'a> {
     pub target: SubscribeTarget<'a>,
     pub presence: bool,
+    /// Recover the messages after this position.
+    pub since: Option<HistoryPosition>,
+    /// The last messages first.
+    pub last: Option<u64>,
+}
+
+/// A page of a channel's history: the last messages, or those after or before an offset.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HistoryRequest<'a> {
+    pub channel: Cow<'a, str>,
+    pub after: Option<u64>,
+    pub before: Option<u64>,
+    pub limit: Option<u64>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -182,6 +204,8 @@ pub struct PublishRequest<'a> {
     pub channel: Cow<'a, str>,
     /// Raw JSON, byte for byte.
     pub data: Cow<'a, str>,
+    /// Makes a publish with history once-only.
+    pub message_id: Option<Cow<'a, str>>,
 }
 
 /// An invalid frame, with the id to answer under.
@@ -199,7 +223,7 @@ impl BadRequest<'_> {
 }
 
 /// All ops, as listed in the error for an unknown one.
-pub const OPS: [&str; 17] = [
+pub const OPS: [&str; 18] = [
     "hello",
     "subscribe",
     "unsubscribe",
@@ -208,6 +232,7 @@ pub const OPS: [&str; 17] = [
     "update",
     "leave",
     "who",
+    "history",
     "follow",
     "unfollow",
     "following",
@@ -253,6 +278,14 @@ struct RequestFields<'a> {
     after: Raw<'a>,
     #[serde(borrow, default, deserialize_with = "present")]
     limit: Raw<'a>,
+    #[serde(borrow, default, deserialize_with = "present")]
+    before: Raw<'a>,
+    #[serde(borrow, default, deserialize_with = "present")]
+    since: Raw<'a>,
+    #[serde(borrow, default, deserialize_with = "present")]
+    last: Raw<'a>,
+    #[serde(borrow, default, deserialize_with = "present")]
+    message_id: Raw<'a>,
     #[serde(borrow, default, deserialize_with = "present")]
     user: Raw<'a>,
     #[serde(borrow, default, deserialize_with = "present")]
@@ -304,11 +337,14 @@ fn read_op<'a>(fields: &RequestFields<'a>) -> Result<Op<'a>, Refusal> {
         "publish" => Op::Publish(PublishRequest {
             channel: need("channel", text("channel", fields.channel)?)?,
             data: need("data", fields.data)?.get().into(),
+            message_id: text("message_id", fields.message_id)?,
         }),
         "ack" => Op::Ack { seq: need("seq", number("seq", fields.seq)?)? },
         "subscribe" => Op::Subscribe(SubscribeRequest {
             target: read_target(fields)?,
             presence: boolean("presence", fields.presence)?.unwrap_or(false),
+            since: read_since(fields.since)?,
+            last: number("last", fields.last)?,
         }),
         "unsubscribe" => Op::Unsubscribe(read_target(fields)?),
         "join" => Op::Join(JoinRequest {
@@ -324,6 +360,12 @@ fn read_op<'a>(fields: &RequestFields<'a>) -> Result<Op<'a>, Refusal> {
             channel: need("channel", text("channel", fields.channel)?)?,
             counts_only: boolean("counts_only", fields.counts_only)?.unwrap_or(false),
             after: text("after", fields.after)?,
+            limit: read_limit(fields)?,
+        }),
+        "history" => Op::History(HistoryRequest {
+            channel: need("channel", text("channel", fields.channel)?)?,
+            after: number("after", fields.after)?,
+            before: number("before", fields.before)?,
             limit: read_limit(fields)?,
         }),
         "follow" => Op::Follow { user: need("user", text("user", fields.user)?)? },
@@ -362,6 +404,23 @@ fn read_party(command: &str, fields: &RequestFields<'_>) -> Result<party::PartyO
         rid: fields.rid,
     };
     party::read(command, &given)
+}
+
+#[derive(Deserialize)]
+struct SinceFields<'a> {
+    #[serde(borrow, default, deserialize_with = "present")]
+    epoch: Raw<'a>,
+    #[serde(borrow, default, deserialize_with = "present")]
+    offset: Raw<'a>,
+}
+
+fn read_since(raw: Raw<'_>) -> Result<Option<HistoryPosition>, Refusal> {
+    let Some(raw) = raw.map(|raw| raw.get()).filter(|token| *token != "null") else { return Ok(None) };
+    let fields: SinceFields<'_> = field::object(raw.as_bytes())
+        .map_err(|_| refuse("the field `since` must be an object with `epoch` and `offset`"))?;
+    let epoch = need("since.epoch", number("since.epoch", fields.epoch)?)?;
+    let offset = need("since.offset", number("since.offset", fields.offset)?)?;
+    Ok(Some(HistoryPosition { epoch, offset }))
 }
 
 fn read_part<'a>(fields: &RequestFields<'a>) -> Result<PageRequest<'a>, Refusal> {

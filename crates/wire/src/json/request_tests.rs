@@ -23,7 +23,36 @@ fn every_op_is_parsed() {
     check(
         r#"{"id":7,"op":"subscribe","channel":"game#A","presence":true}"#,
         Some("7"),
-        Op::Subscribe(SubscribeRequest { target: channel(), presence: true }),
+        Op::Subscribe(SubscribeRequest { target: channel(), presence: true, since: None, last: None }),
+    );
+    check(
+        r#"{"op":"subscribe","channel":"game#A","since":{"epoch":7,"offset":9},"last":5}"#,
+        None,
+        Op::Subscribe(SubscribeRequest {
+            target: channel(),
+            presence: false,
+            since: Some(HistoryPosition { epoch: 7, offset: 9 }),
+            last: Some(5),
+        }),
+    );
+    check(
+        r#"{"op":"history","channel":"game#A","after":3,"before":9,"limit":5}"#,
+        None,
+        Op::History(HistoryRequest {
+            channel: "game#A".into(),
+            after: Some(3),
+            before: Some(9),
+            limit: Some(5),
+        }),
+    );
+    check(
+        r#"{"op":"publish","channel":"game#A","data":1,"message_id":"m"}"#,
+        None,
+        Op::Publish(PublishRequest {
+            channel: "game#A".into(),
+            data: "1".into(),
+            message_id: Some("m".into()),
+        }),
     );
     check(
         r#"{"op":"subscribe","pattern":"game#*","presence":null}"#,
@@ -31,13 +60,19 @@ fn every_op_is_parsed() {
         Op::Subscribe(SubscribeRequest {
             target: SubscribeTarget::Pattern("game#*".into()),
             presence: false,
+            since: None,
+            last: None,
         }),
     );
     check(r#"{"id":"x","op":"unsubscribe","channel":"game#A"}"#, Some("\"x\""), Op::Unsubscribe(channel()));
     check(
         r#"{"op":"publish","channel":"game#A","data":{"id":1, "op":[]}}"#,
         None,
-        Op::Publish(PublishRequest { channel: "game#A".into(), data: r#"{"id":1, "op":[]}"#.into() }),
+        Op::Publish(PublishRequest {
+            channel: "game#A".into(),
+            data: r#"{"id":1, "op":[]}"#.into(),
+            message_id: None,
+        }),
     );
     check(
         r#"{"op":"join","channel":"game#A","state":{"x": 1}}"#,
@@ -140,13 +175,16 @@ fn data_keeps_its_bytes() {
     for data in ["null", "1.00", "\"\\u0041\\/\"", "[ 1 ,\t2 ]", "{\"a\":1,\"a\":2}", "18446744073709551616"]
     {
         let frame = format!(r#"{{"data":  {data}  ,"op":"publish","channel":"c"}}"#);
-        let expected = Op::Publish(PublishRequest { channel: "c".into(), data: data.into() });
+        let expected =
+            Op::Publish(PublishRequest { channel: "c".into(), data: data.into(), message_id: None });
         assert_eq!(parse_request(frame.as_bytes()).unwrap().op, expected);
     }
 }
 
 #[test]
 fn invalid_frames_are_refused_under_their_id() {
+    check_bad(r#"{"id":1,"op":"subscribe","channel":"c","since":5}"#, Some("1"), "`since`");
+    check_bad(r#"{"id":1,"op":"subscribe","channel":"c","since":{"epoch":1}}"#, Some("1"), "since.offset");
     check_bad("", None, "object");
     check_bad("[]", None, "object");
     check_bad("null", None, "object");

@@ -37,6 +37,8 @@ pub struct PeerState {
     pub stalled: bool,
     /// An API key is being looked up.
     pub asked_login: bool,
+    /// Messages to channels with history that are not stored yet: only more of them may follow before their replies.
+    pub begun: u32,
     pub bucket: Bucket,
 }
 
@@ -106,6 +108,9 @@ pub fn run(
     if text::is_http(args) {
         text::warn_of_http();
         return RedisNext::Close;
+    }
+    if peer.state.begun > 0 {
+        return RedisNext::Stall;
     }
     append_messages(out, peer, context.hub, context.scratch);
     let (shard, _) = peer.info.place();

@@ -9,8 +9,11 @@ use std::borrow::Cow;
 use std::collections::HashSet;
 use tavern_domain::{Verb, pattern};
 use tavern_hub::node::bus_interests::InterestGuard;
-use tavern_hub::{InterestState, Link, ListenerId, Namespace, Shard};
+use tavern_hub::{InterestState, Link, ListenerId, Namespace, RedisPublish, Shard};
 use tavern_wire::resp as reply;
+
+/// Messages of one connection that wait for the store.
+const PIPELINE_MAX: u32 = 1_024;
 
 pub fn is_subscribed(peer: &RedisPeer, hub: &Shard) -> bool {
     peer.listener
@@ -45,8 +48,32 @@ fn publish_to(call: &mut RedisCall<'_, '_>, space: Namespace) -> RedisNext {
         ));
     }
     let author = call.peer.author.clone();
+    if space == Namespace::Channel
+        && let Some(keep) = call.context.hub.core.node().history_limits(&channel)
+        && let Ok(channel) = std::str::from_utf8(&channel)
+    {
+        return publish_stored(call, RedisPublish { channel, payload, author, keep, replies: true });
+    }
+    if call.peer.state.begun > 0 {
+        return RedisNext::Stall;
+    }
     let receivers = call.context.hub.core.publish(call.context.now, space, &channel, payload, false, author);
     reply::int(call.out, i64::from(receivers));
+    RedisNext::Go
+}
+
+/// The reply comes when the store has the message; more of them may follow before.
+fn publish_stored(call: &mut RedisCall<'_, '_>, publish: RedisPublish<'_>) -> RedisNext {
+    if call.in_exec {
+        return call.error("ERR PUBLISH to a channel with history waits for the store: not inside MULTI");
+    }
+    if call.peer.state.begun >= PIPELINE_MAX {
+        return RedisNext::Stall;
+    }
+    let replies = !call.peer.state.is_quiet();
+    call.peer.state.begun += u32::from(replies);
+    let publish = RedisPublish { replies, ..publish };
+    tavern_hub::publish_stored(call.context.hub, call.context.now, call.peer.link, publish);
     RedisNext::Go
 }
 

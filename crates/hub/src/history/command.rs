@@ -1,0 +1,169 @@
+//! The commands about history: `subscribe` to a channel that has one, `history`, and clearing it.
+
+use super::reader::{HistoryReader, ReaderStart, Subscribed};
+use super::{History, HistoryTask};
+use crate::core::authorize::{self, Permission};
+use crate::core::command::{Caller, CommandResult, CommandStop, not_allowed, refuse};
+use crate::core::listener::ListenerId;
+use crate::core::{CommandReply, Core, ReplyTo, refusal};
+use std::sync::Arc;
+use tavern_domain::{Channel, HistoryLimits, Verb};
+use tavern_store::{Commit, Found, HistoryClear, HistoryMessage, HistoryPage, Read, StoreAnswer, Work};
+use tavern_wire::error::Code;
+use tavern_wire::json::history::{self as json, HistoryEntry};
+use tavern_wire::json::{HistoryRequest, MessageSender, Payload, SubscribeRequest};
+
+/// Messages in one answer to `history`, unless it asks for fewer.
+const PAGE: u64 = 100;
+const PAGE_MAX: u64 = 1_000;
+/// Enough for a UUID with a prefix.
+const MESSAGE_ID_BYTES: usize = 128;
+
+impl History {
+    /// The session is subscribed. Answers from where it gets messages; it waits until that is known.
+    pub fn op_subscribe(
+        &mut self,
+        core: &mut Core,
+        caller: &Caller,
+        id: ListenerId,
+        channel: &Arc<str>,
+        subscribe: &SubscribeRequest<'_>,
+        limits: &HistoryLimits,
+    ) -> CommandResult<Subscribed> {
+        let link = caller.link.id;
+        if let Some(answer) = self.answers.get(&link) {
+            return Ok(*answer);
+        }
+        let start = match (subscribe.since, subscribe.last) {
+            (Some(_), Some(_)) => {
+                return refuse(Code::BadRequest, "give the field `since` or the field `last`, not both");
+            }
+            (Some(since), None) => ReaderStart::Since(since),
+            (None, Some(last)) => ReaderStart::Last(last.min(limits.messages)),
+            (None, None) => ReaderStart::Now,
+        };
+        let tracker = self.tracker(core, channel);
+        if let Some(reader) = tracker.waiting(id) {
+            (reader.claim, reader.link) = (Some(core.replies.expect_refusal(link)), link);
+            return Err(CommandStop::Pause);
+        }
+        if let Some(answer) = tracker.subscribe(core, HistoryReader::new(id, link, start)) {
+            self.go_on(core, channel);
+            return Ok(answer);
+        }
+        if let Some(reader) = self.tracker(core, channel).waiting(id) {
+            reader.claim = Some(core.replies.expect_refusal(link));
+        }
+        self.go_on(core, channel);
+        Err(CommandStop::Pause)
+    }
+
+    pub fn op_history(
+        &mut self,
+        core: &mut Core,
+        caller: &Caller,
+        request: &HistoryRequest<'_>,
+        channel: &Arc<str>,
+        limits: &HistoryLimits,
+    ) -> CommandResult<()> {
+        let limit = request.limit.unwrap_or(PAGE).clamp(1, PAGE_MAX);
+        let to = core.replies.expect_reply(caller.link.id);
+        let read = read_of(channel, request.after, request.before, limit);
+        self.read_page(core, read, to, limits.ttl_ms);
+        Err(CommandStop::Submitted)
+    }
+
+    /// Removes the history of a channel.
+    pub fn clear(&mut self, core: &mut Core, channel: Arc<str>, to: ReplyTo) {
+        let history_clears = vec![HistoryClear { channel, only_at: None }];
+        let commit = Commit { writer: Some(core.writer()), history_clears, ..Commit::default() };
+        self.submit(core, HistoryTask::Clear { to }, Work::Commit(commit));
+    }
+}
+
+/// Without an offset: the last messages.
+fn read_of(channel: &Arc<str>, after: Option<u64>, before: Option<u64>, limit: u64) -> Read {
+    Read::History {
+        channel: channel.clone(),
+        after: after.unwrap_or(0),
+        before: before.unwrap_or(u64::MAX),
+        newest: after.is_none(),
+        limit: limit as u32,
+    }
+}
+
+/// The body of the answer to `history`.
+pub(super) fn page_reply(core: &Core, ttl_ms: u64, answer: StoreAnswer) -> CommandReply {
+    match answer {
+        StoreAnswer::Read(Found::History(found)) => {
+            let mut body = Vec::new();
+            write_page(&mut body, &found, core.now.ms().saturating_sub(ttl_ms));
+            Ok(body)
+        }
+        failed => Err(refusal(&failed)),
+    }
+}
+
+/// A page as JSON, without the messages up to a time: they are too old.
+pub fn write_page(out: &mut Vec<u8>, found: &HistoryPage, expired: u64) {
+    let rows = found.page.rows.iter().filter(|row| row.at.ms() > expired);
+    let clients: Vec<Option<String>> =
+        rows.clone().map(|row| row.sender.as_ref().map(|sender| sender.client.to_string())).collect();
+    let entries = rows.zip(&clients).map(|(row, client)| entry(row, client.as_deref()));
+    json::page(out, found.head, entries, found.page.more);
+}
+
+fn entry<'a>(row: &'a HistoryMessage, client: Option<&'a str>) -> HistoryEntry<'a> {
+    let user = row.sender.as_ref().and_then(|sender| sender.user.as_deref());
+    HistoryEntry {
+        offset: row.offset,
+        at: row.at.ms(),
+        message_id: row.id.as_deref(),
+        payload: if row.json { Payload::Json(&row.body) } else { Payload::Bytes(&row.body) },
+        from: client.map(|client| MessageSender { user, client: Some(client) }),
+    }
+}
+
+/// The id that a publisher gave to a message.
+pub(crate) fn message_id(id: &str) -> CommandResult<Arc<str>> {
+    if id.is_empty() || id.len() > MESSAGE_ID_BYTES || id.chars().any(char::is_control) {
+        let message = format!("a message_id has 1 to {MESSAGE_ID_BYTES} bytes and no control characters");
+        return refuse(Code::BadRequest, message);
+    }
+    Ok(id.into())
+}
+
+/// The channel whose history a session may read, and how much it keeps.
+pub(crate) fn readable(
+    core: &mut Core,
+    caller: &Caller,
+    id: ListenerId,
+    name: &str,
+) -> CommandResult<HistoryLimits> {
+    let Some(limits) = core.node.history_limits(name.as_bytes()) else {
+        return refuse(Code::NotFound, format!("the channel {name:?} keeps no history"));
+    };
+    let Ok(channel) = Channel::parse(name) else {
+        return refuse(Code::BadRequest, "not a channel name");
+    };
+    let rules = core.node.settings.kind(channel.kind).history;
+    let verbs: &[Verb] = match rules {
+        Some(rules) if rules.with_subscribe => &[Verb::Subscribe, Verb::History],
+        _ => &[Verb::History],
+    };
+    for &verb in verbs {
+        let Some(session) = core.session(id) else {
+            return refuse(Code::Gone, "the session has ended; send hello again");
+        };
+        match authorize::permit(core, &session.identity, verb, &channel) {
+            Permission::Yes => return Ok(limits),
+            // A substitute has its own history; what was asked for may not be read.
+            Permission::No | Permission::Instead(_) => {}
+            Permission::Ask(question) => {
+                authorize::ask(core, question, caller.link.id);
+                return Err(CommandStop::Pause);
+            }
+        }
+    }
+    not_allowed(Verb::History, name)
+}

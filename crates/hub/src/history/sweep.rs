@@ -1,0 +1,64 @@
+//! Removes history that has expired, and, when all histories together are too large, those that expire first. One shard of
+//! each node does it; the store arbitrates between nodes.
+
+use crate::core::{Core, Timer};
+use tavern_store::limits::PAGE_ROWS;
+use tavern_store::{Commit, Found, HistoryClear, HistoryList, Read, StoreAnswer, Work};
+
+/// How often it looks.
+const SWEEP_MS: u64 = 10_000;
+
+#[derive(Default)]
+pub(super) struct Sweep {
+    running: bool,
+}
+
+impl Sweep {
+    pub fn start(core: &mut Core) {
+        if core.index == 0 && core.node.settings.has_history() {
+            core.agenda.set(core.now + SWEEP_MS, Timer::HistorySweep);
+        }
+    }
+
+    pub fn wake(&mut self, core: &mut Core) -> Option<Work> {
+        core.agenda.set(core.now + SWEEP_MS, Timer::HistorySweep);
+        if std::mem::replace(&mut self.running, true) {
+            return None;
+        }
+        Some(look())
+    }
+
+    pub fn answered(&mut self, core: &Core, answer: StoreAnswer) -> Option<Work> {
+        let next = match answer {
+            StoreAnswer::Read(Found::Histories(list)) => remove(core, &list),
+            // There may be more than one page of them.
+            StoreAnswer::Committed(_) => Some(look()),
+            _ => None,
+        };
+        self.running = next.is_some();
+        next
+    }
+}
+
+fn look() -> Work {
+    Work::Read(Read::Histories { after: None, limit: PAGE_ROWS })
+}
+
+fn remove(core: &Core, list: &HistoryList) -> Option<Work> {
+    let most = core.node.settings.history_max_bytes;
+    let mut bytes = list.bytes;
+    let mut clears = Vec::new();
+    for summary in &list.page.rows {
+        let expired = summary.expires_at <= core.now;
+        if !expired && bytes <= most {
+            break;
+        }
+        if !expired {
+            core.stats.history_evicted.add(1);
+        }
+        bytes = bytes.saturating_sub(summary.bytes);
+        clears.push(HistoryClear { channel: summary.channel.clone(), only_at: Some(summary.head) });
+    }
+    let commit = Commit { writer: Some(core.writer()), history_clears: clears, ..Commit::default() };
+    (!commit.history_clears.is_empty()).then_some(Work::Commit(commit))
+}

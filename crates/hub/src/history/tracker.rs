@@ -1,0 +1,434 @@
+//! One channel with history as this shard's subscribers see it: live messages in order, and older ones for subscribers that
+//! recover. Such a subscriber is held back: it gets no live message of the channel before everything older.
+//! Must hold: every subscriber gets the messages after its position in order, each once; what cannot be read any more is
+//! announced as a gap.
+
+use super::order::MessageOrder;
+use super::reader::{HistoryReader, ReadPage, ReaderStart, Subscribed};
+use crate::core::Core;
+use crate::core::listener::ListenerId;
+use crate::core::publish::deliver_in_turn;
+use crate::event::{Author, Event, Message, Namespace};
+use crate::settings::SlowReader;
+use std::collections::VecDeque;
+use std::rc::Rc;
+use std::sync::Arc;
+use tavern_domain::{HistoryPosition, HistoryStamp, Time};
+use tavern_store::{HistoryMessage, HistoryPage, Read};
+use tavern_wire::json;
+
+/// Messages in one read.
+pub(super) const PAGE: u32 = 256;
+/// How long recent messages are kept for others that recover too, how many and how large.
+const RECENT_MS: u64 = 5_000;
+const RECENT_MESSAGES: usize = 1_024;
+const RECENT_BYTES: usize = 1 << 20;
+
+pub(super) struct Tracker {
+    channel: Arc<str>,
+    ttl_ms: u64,
+    order: MessageOrder,
+    readers: Vec<HistoryReader>,
+    /// The last messages, without holes, for subscribers that recover.
+    recent: VecDeque<Rc<Event>>,
+    recent_bytes: usize,
+    recent_until: Time,
+    /// A read is under way.
+    pub reading: Option<ReadPage>,
+    /// A check for missing messages is due.
+    pub check_due: bool,
+    /// Messages may be missing: the store must be asked.
+    must_read: bool,
+}
+
+impl Tracker {
+    pub fn new(channel: Arc<str>, ttl_ms: u64) -> Tracker {
+        Tracker {
+            channel,
+            ttl_ms,
+            order: MessageOrder::default(),
+            readers: Vec::new(),
+            recent: VecDeque::new(),
+            recent_bytes: 0,
+            recent_until: Time(0),
+            reading: None,
+            check_due: false,
+            must_read: false,
+        }
+    }
+
+    pub fn channel(&self) -> &Arc<str> {
+        &self.channel
+    }
+
+    /// Whether the store must be asked, now that nothing is being read.
+    pub fn wants_read(&self) -> bool {
+        self.order.position().is_none()
+            || self.must_read
+            || self.readers.iter().any(HistoryReader::wants_read)
+    }
+
+    pub fn has_hole(&self) -> bool {
+        self.order.has_hole()
+    }
+
+    /// Something may be missing.
+    pub fn suspect(&mut self) {
+        self.must_read = true;
+    }
+
+    /// A live message.
+    pub fn arrive(&mut self, core: &mut Core, message: Arc<Message>) {
+        self.order.arrive(message);
+        self.deliver_next(core);
+    }
+
+    /// No position is known and no subscriber waits for one: begins with what arrived.
+    pub fn begin_with_arrived(&mut self, core: &mut Core) {
+        self.order.begin_with_arrived();
+        self.deliver_next(core);
+    }
+
+    fn deliver_next(&mut self, core: &mut Core) {
+        let mut held: Option<Vec<u32>> = None;
+        while let Some(message) = self.order.next() {
+            let held = held.get_or_insert_with(|| {
+                let alive = |reader: &&HistoryReader| core.listeners.get(reader.id).is_some();
+                self.readers.iter().filter(alive).map(|reader| reader.id.index).collect()
+            });
+            let event = deliver_in_turn(core, message, held);
+            self.remember(core.now, event);
+        }
+        self.serve(core, None);
+    }
+
+    fn remember(&mut self, now: Time, event: Rc<Event>) {
+        if self.readers.is_empty() && now >= self.recent_until {
+            return self.forget_recent();
+        }
+        let follows = self.recent.back().is_none_or(|last| follows(last, &event));
+        if !follows {
+            self.forget_recent();
+        }
+        self.recent_bytes += event.size();
+        self.recent.push_back(event);
+        self.bound_recent();
+    }
+
+    fn bound_recent(&mut self) {
+        while self.recent.len() > RECENT_MESSAGES
+            || (self.recent_bytes > RECENT_BYTES && self.recent.len() > 1)
+        {
+            if let Some(event) = self.recent.pop_front() {
+                self.recent_bytes -= event.size();
+            }
+        }
+    }
+
+    pub fn forget_recent(&mut self) {
+        self.recent = VecDeque::new();
+        self.recent_bytes = 0;
+    }
+
+    /// A subscriber begins; Some: it can be answered at once. Otherwise it waits for `answers`.
+    pub fn subscribe(&mut self, core: &mut Core, reader: HistoryReader) -> Option<Subscribed> {
+        self.readers.retain(|known| known.id != reader.id);
+        self.recent_until = core.now + RECENT_MS;
+        self.readers.push(reader);
+        self.serve(core, None);
+        let at = self.readers.iter().position(|known| known.id == reader.id);
+        match at {
+            Some(at) => {
+                let answer = self.readers[at].take_answer();
+                self.remove_finished();
+                answer
+            }
+            None => None,
+        }
+    }
+
+    /// Whether this subscriber still waits for its answer; it goes to another claim then.
+    pub fn waiting(&mut self, id: ListenerId) -> Option<&mut HistoryReader> {
+        self.readers.iter_mut().find(|reader| reader.id == id && reader.is_unanswered())
+    }
+
+    /// A subscriber left.
+    pub fn leave(&mut self, id: ListenerId) {
+        self.readers.retain(|reader| reader.id != id);
+    }
+
+    /// Where a subscriber is that does not have everything yet.
+    pub fn position_of(&self, id: ListenerId) -> Option<HistoryPosition> {
+        let reader = self.readers.iter().find(|reader| reader.id == id);
+        match reader {
+            Some(reader) => reader.position(),
+            None => self.order.position(),
+        }
+    }
+
+    /// The read that serves most: from the oldest position that is needed.
+    pub fn next_read(&mut self) -> (ReadPage, Read) {
+        let wanted = self.readers.iter().filter(|reader| reader.wants_read());
+        let mut page = ReadPage { after: u64::MAX, newest: None };
+        for reader in wanted {
+            match reader.start {
+                ReaderStart::Last(count) => page.newest = page.newest.max(Some(count)),
+                ReaderStart::Since(position) | ReaderStart::After(position) => {
+                    page.after = page.after.min(position.offset);
+                }
+                ReaderStart::Now => {}
+            }
+        }
+        if self.must_read {
+            page.after = page.after.min(self.order.position().map_or(u64::MAX, |position| position.offset));
+        }
+        self.must_read = false;
+        let channel = self.channel.clone();
+        // One kind at a time: a page after a position first, which may serve the others too.
+        let read = match page.newest {
+            Some(count) if page.after == u64::MAX => {
+                let limit = u32::try_from(count).unwrap_or(u32::MAX).max(1);
+                Read::History { channel, after: 0, before: u64::MAX, newest: true, limit }
+            }
+            _ => {
+                page.newest = None;
+                Read::History { channel, after: page.after, before: u64::MAX, newest: false, limit: PAGE }
+            }
+        };
+        (page, read)
+    }
+
+    /// The store has answered.
+    pub fn read(&mut self, core: &mut Core, asked: ReadPage, found: HistoryPage) {
+        self.order.begin(found.head);
+        let changed = self.order.position().is_some_and(|position| position.epoch < found.head.epoch);
+        if changed {
+            self.begin_epoch(core, found.head.epoch, asked.after > 0 || asked.newest.is_some());
+        }
+        let events = self.events(core, found.head.epoch, &found.page.rows);
+        self.fill_hole(core, &asked, &found);
+        self.prepend_recent(&events);
+        self.recent_until = core.now + RECENT_MS;
+        self.serve(core, Some(&PageEvents { asked, events, more: found.page.more, head: found.head }));
+    }
+
+    /// The history was cleared and began again.
+    fn begin_epoch(&mut self, core: &mut Core, epoch: u64, read_again: bool) {
+        let begins = self.order.position().is_none_or(|position| position.epoch == 0);
+        self.order.skip_to(HistoryPosition { epoch, offset: 0 });
+        self.forget_recent();
+        if !begins {
+            self.gap(core);
+        }
+        self.must_read |= read_again;
+    }
+
+    /// Delivers what the store has after the position, and skips what it has no more.
+    fn fill_hole(&mut self, core: &mut Core, asked: &ReadPage, found: &HistoryPage) {
+        let Some(position) = self.order.position().filter(|position| position.epoch == found.head.epoch)
+        else {
+            return;
+        };
+        for row in found.page.rows.iter().filter(|row| row.offset > position.offset) {
+            self.order.arrive(Arc::new(message_of(&self.channel, found.head.epoch, row)));
+        }
+        self.deliver_next(core);
+        let reached = self.order.position().map_or(0, |position| position.offset);
+        let covers = asked.newest.is_none() && asked.after <= reached;
+        let next = found.page.rows.iter().map(|row| row.offset).find(|offset| *offset > reached);
+        let first_stored = next.unwrap_or(found.head.offset + 1);
+        if covers && first_stored > reached + 1 && (next.is_some() || !found.page.more) {
+            self.order.skip_to(HistoryPosition { epoch: found.head.epoch, offset: first_stored - 1 });
+            self.forget_recent();
+            self.gap(core);
+            self.deliver_next(core);
+        }
+        // More than one page is missing.
+        let reached = self.order.position().map_or(0, |position| position.offset);
+        let ends_here = found.page.rows.last().is_some_and(|row| row.offset == reached);
+        self.must_read |= covers && found.page.more && ends_here;
+    }
+
+    fn gap(&self, core: &mut Core) {
+        let Some(place) = core.routing.find(Namespace::Channel, self.channel.as_bytes()) else { return };
+        let listeners = core.routing.place(place).listeners.clone();
+        let event = gap_event(core, &self.channel);
+        let is_held = |index: u32| self.readers.iter().any(|reader| reader.id.index == index);
+        for listener in listeners.into_iter().filter(|index| !is_held(*index)) {
+            if !core.listeners.at(listener).is_redis() {
+                core.deliver_event(listener, &event);
+            }
+        }
+    }
+
+    fn events(&self, core: &Core, epoch: u64, rows: &[HistoryMessage]) -> Vec<Rc<Event>> {
+        let slow_reader = SlowReader::Gap;
+        let event = |row| {
+            let message = Arc::new(message_of(&self.channel, epoch, row));
+            Event::message(message, core.now, slow_reader, &core.event_memory)
+        };
+        rows.iter().map(event).collect()
+    }
+
+    /// Recent messages reach further back now, if the page ends where they begin.
+    fn prepend_recent(&mut self, events: &[Rc<Event>]) {
+        let Some(position) = self.order.position() else { return };
+        let begin = match self.recent.front() {
+            Some(first) => offset_of(first),
+            None => position.offset + 1,
+        };
+        let older: Vec<&Rc<Event>> = events.iter().filter(|event| offset_of(event) < begin).collect();
+        let joins =
+            older.last().is_some_and(|last| offset_of(last) + 1 == begin && epoch_of(last) == position.epoch);
+        if joins {
+            for event in older.into_iter().rev() {
+                self.recent_bytes += event.size();
+                self.recent.push_front(event.clone());
+            }
+            self.bound_recent();
+        }
+    }
+
+    /// Gives subscribers that recover what is at hand.
+    fn serve(&mut self, core: &mut Core, page: Option<&PageEvents>) {
+        let Some(position) = self.order.position().filter(|_| !self.readers.is_empty()) else { return };
+        let expired = Time(core.now.ms().saturating_sub(self.ttl_ms));
+        let mut readers = std::mem::take(&mut self.readers);
+        for reader in &mut readers {
+            let source = EventSource { recent: &self.recent, page, position, expired };
+            reader.serve(core, &self.channel, &source);
+        }
+        // Serving puts events into mailboxes, which adds no reader here.
+        self.readers = readers;
+        self.remove_finished();
+    }
+
+    fn remove_finished(&mut self) {
+        self.readers.retain(|reader| !reader.is_finished());
+    }
+
+    /// Answers for subscribers that waited.
+    pub fn answers(&mut self) -> Vec<(HistoryReader, Subscribed)> {
+        let mut answers = Vec::new();
+        for reader in &mut self.readers {
+            if reader.claim.is_some()
+                && let Some(answer) = reader.take_answer()
+            {
+                answers.push((*reader, answer));
+                reader.claim = None;
+            }
+        }
+        self.remove_finished();
+        answers
+    }
+
+    /// The store failed: those who wait for an answer are refused, the others try again later.
+    pub fn failed(&mut self) -> Vec<HistoryReader> {
+        let (unanswered, rest): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut self.readers).into_iter().partition(HistoryReader::is_unanswered);
+        self.readers = rest;
+        self.must_read = true;
+        unanswered
+    }
+
+    /// A client that recovers has read what it had.
+    pub fn feed(&mut self, core: &mut Core, id: ListenerId) -> bool {
+        let Some(reader) = self.readers.iter_mut().find(|reader| reader.id == id) else { return false };
+        reader.has_room();
+        self.serve(core, None);
+        true
+    }
+}
+
+/// A page as events.
+pub(super) struct PageEvents {
+    asked: ReadPage,
+    events: Vec<Rc<Event>>,
+    more: bool,
+    head: HistoryPosition,
+}
+
+/// Where a subscriber that recovers gets messages from.
+pub(super) struct EventSource<'a> {
+    recent: &'a VecDeque<Rc<Event>>,
+    page: Option<&'a PageEvents>,
+    /// Everything up to here was delivered to the others.
+    pub position: HistoryPosition,
+    /// Messages up to this time are too old.
+    expired: Time,
+}
+
+/// What is known about the message at an offset.
+pub(super) enum FoundEvent<'a> {
+    Event(&'a Rc<Event>),
+    /// It is not stored any more; the next one that is has this offset.
+    Lost(u64),
+    /// The store must be asked.
+    Unknown,
+}
+
+impl EventSource<'_> {
+    /// The message at an offset, or the next stored one.
+    pub fn find(&self, epoch: u64, offset: u64) -> FoundEvent<'_> {
+        if epoch != self.position.epoch {
+            return FoundEvent::Unknown;
+        }
+        if let Some(event) = at_offset(self.recent, offset) {
+            return FoundEvent::Event(event);
+        }
+        let Some(page) = self.page.filter(|page| page.head.epoch == epoch) else {
+            return FoundEvent::Unknown;
+        };
+        let next = page.events.iter().find(|event| offset_of(event) >= offset);
+        match next {
+            Some(event) if offset_of(event) == offset => FoundEvent::Event(event),
+            // The page begins at or before the offset, so what it leaves out is not stored.
+            Some(event) if page.asked.covers(offset, page.more) => FoundEvent::Lost(offset_of(event)),
+            None if page.asked.covers(offset, page.more) && !page.more => {
+                FoundEvent::Lost(self.position.offset + 1)
+            }
+            _ => FoundEvent::Unknown,
+        }
+    }
+
+    /// A message that is too old counts as lost for a subscriber that begins.
+    pub fn is_expired(&self, event: &Event) -> bool {
+        event.history().is_some_and(|stamp| stamp.at <= self.expired)
+    }
+
+    /// The oldest message of a page with at least so many of the newest.
+    pub fn first_of_newest(&self, count: u64) -> Option<u64> {
+        let page = self.page.filter(|page| page.asked.newest.is_some_and(|asked| asked >= count))?;
+        page.events.first().map(|event| offset_of(event))
+    }
+}
+
+fn at_offset(recent: &VecDeque<Rc<Event>>, offset: u64) -> Option<&Rc<Event>> {
+    let first = offset_of(recent.front()?);
+    recent.get(usize::try_from(offset.checked_sub(first)?).ok()?)
+}
+
+fn follows(last: &Event, next: &Event) -> bool {
+    epoch_of(last) == epoch_of(next) && offset_of(last) + 1 == offset_of(next)
+}
+
+fn offset_of(event: &Event) -> u64 {
+    event.history().map_or(0, |stamp| stamp.position.offset)
+}
+
+fn epoch_of(event: &Event) -> u64 {
+    event.history().map_or(0, |stamp| stamp.position.epoch)
+}
+
+pub(super) fn gap_event(core: &Core, channel: &str) -> Rc<Event> {
+    let mut tail = Vec::new();
+    json::channel_gap_tail(&mut tail, channel);
+    Event::json(tail.into_boxed_slice(), core.now, SlowReader::Gap, &core.event_memory)
+}
+
+fn message_of(channel: &str, epoch: u64, row: &HistoryMessage) -> Message {
+    let author = row.sender.clone().map(|sender| Author { user: sender.user, client: sender.client });
+    let position = HistoryPosition { epoch, offset: row.offset };
+    let message = Message::new(Namespace::Channel, channel.as_bytes(), &row.body, row.json, author);
+    message.with_history(Some(HistoryStamp { position, at: row.at }))
+}

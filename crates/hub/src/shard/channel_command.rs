@@ -1,0 +1,185 @@
+//! The commands about channels: `subscribe`, `publish` and `history`.
+
+use super::Shard;
+use crate::core::Core;
+use crate::core::authorize;
+use crate::core::command::{
+    Caller, CommandResult, CommandStop, not_allowed, parse_channel, permitted, refuse, subscribe_on_bus,
+};
+use crate::core::listener::ListenerId;
+use crate::event::{Author, Namespace};
+use crate::history::{self, HistoryPublish, PublisherReply, Subscribed};
+use std::sync::Arc;
+use tavern_domain::{HistoryLimits, Verb, limits};
+use tavern_store::{HistorySender, NewHistoryMessage};
+use tavern_wire::error::Code;
+use tavern_wire::json::history::SubscribedAt;
+use tavern_wire::json::{self, HistoryRequest, PublishRequest, SubscribeRequest, SubscribeTarget};
+
+pub(super) fn op_subscribe(
+    shard: &mut Shard,
+    caller: &Caller,
+    id: ListenerId,
+    subscribe: &SubscribeRequest<'_>,
+    body: &mut Vec<u8>,
+) -> CommandResult<()> {
+    let (space, name) = subscribe_target(&mut shard.core, caller, id, subscribe)?;
+    let core = &mut shard.core;
+    let most = core.node.settings.channels_per_session;
+    let held = core.listeners.get(id).map_or(0, |listener| listener.subscriptions.len());
+    let there = core.routing.find(space, name.as_bytes()).is_some_and(|place| {
+        core.listeners.get(id).is_some_and(|listener| listener.subscriptions.contains_key(&place))
+    });
+    if held >= most && !there {
+        return refuse(Code::TooLarge, format!("a session listens to at most {most} channels and patterns"));
+    }
+    if space == Namespace::Pattern && !there {
+        let most = core.node.settings.patterns_per_session;
+        let held = core.listeners.get(id).map_or(0, |listener| listener.counts[space as usize]);
+        if held as usize >= most {
+            let message =
+                format!("a session listens to at most {most} patterns (limits.patterns_per_session)");
+            return refuse(Code::TooLarge, message);
+        }
+        if !core.node.registry.has_room_for(name.as_bytes()) {
+            let message = "the patterns of this node are too expensive to add this one; use fewer `*`, or a longer \
+                           beginning without wildcards";
+            return refuse(Code::TooLarge, message);
+        }
+    }
+    let limits = (space == Namespace::Channel).then(|| core.node.history_limits(name.as_bytes())).flatten();
+    let recovers = subscribe.since.is_some() || subscribe.last.is_some();
+    if recovers {
+        match space {
+            Namespace::Channel => history::readable(core, caller, id, &name)?,
+            _ => return refuse(Code::BadRequest, "a pattern has no history: subscribe to a channel"),
+        };
+    }
+    if !there && (limits.is_some() || !subscribe.presence) {
+        subscribe_on_bus(core, caller, id, space, &name)?;
+    }
+    let position = match limits {
+        Some(limits) => Some(shard.history.op_subscribe(core, caller, id, &name, subscribe, &limits)?),
+        None => None,
+    };
+    if subscribe.presence {
+        shard.presence.op_watch(core, caller, id, subscribe, &name, body)?;
+    }
+    shard.history.forget_link(caller.link.id);
+    write_subscribed(subscribe, &name, position, body);
+    Ok(())
+}
+
+fn subscribe_target(
+    core: &mut Core,
+    caller: &Caller,
+    id: ListenerId,
+    subscribe: &SubscribeRequest<'_>,
+) -> CommandResult<(Namespace, Arc<str>)> {
+    match &subscribe.target {
+        SubscribeTarget::Channel(name) => {
+            let channel = parse_channel(name)?;
+            Ok((Namespace::Channel, permitted(core, caller, id, Verb::Subscribe, &channel)?))
+        }
+        SubscribeTarget::Pattern(pattern) => {
+            if pattern.is_empty() || pattern.len() > limits::CHANNEL_BYTES {
+                return refuse(Code::BadRequest, "a pattern has 1 to 255 bytes");
+            }
+            let session = core.listeners.get(id).and_then(|listener| listener.session());
+            let settings = &core.node.settings;
+            let permits = |identity| authorize::permit_pattern(settings, identity, pattern.as_bytes());
+            if !session.is_some_and(|session| permits(&session.identity)) {
+                return not_allowed(Verb::Subscribe, pattern);
+            }
+            Ok((Namespace::Pattern, pattern.as_ref().into()))
+        }
+    }
+}
+
+pub(super) fn op_publish(
+    shard: &mut Shard,
+    caller: &Caller,
+    id: ListenerId,
+    publish: &PublishRequest<'_>,
+    body: &mut Vec<u8>,
+) -> CommandResult<()> {
+    let core = &mut shard.core;
+    let most = core.node.settings.message_bytes;
+    if publish.data.len() > most {
+        return refuse(
+            Code::TooLarge,
+            format!("data has {} bytes, at most {most} are allowed", publish.data.len()),
+        );
+    }
+    let channel = parse_channel(&publish.channel)?;
+    let name = permitted(core, caller, id, Verb::Publish, &channel)?;
+    let author = core
+        .session(id)
+        .map(|session| Author { user: session.identity.user.clone(), client: session.client });
+    let other = (*name != *publish.channel).then_some(&name);
+    if let Some(keep) = core.node.history_limits(name.as_bytes()) {
+        let sender = author.map(|Author { user, client }| HistorySender { user, client });
+        let message = new_message(&name, publish, sender, keep)?;
+        let to = core.replies.expect_reply(caller.link.id);
+        let reply = PublisherReply::Json { other_channel: other.cloned() };
+        shard.history.publish(core, HistoryPublish { message, to, reply });
+        return Err(CommandStop::Begun(to));
+    }
+    let data = publish.data.as_bytes();
+    let receivers = core.publish(core.now, Namespace::Channel, name.as_bytes(), data, true, author);
+    json::reply::published(body, receivers, other.map(|name| &**name));
+    Ok(())
+}
+
+pub(super) fn op_history(
+    shard: &mut Shard,
+    caller: &Caller,
+    id: ListenerId,
+    request: &HistoryRequest<'_>,
+) -> CommandResult<()> {
+    parse_channel(&request.channel)?;
+    let limits = history::readable(&mut shard.core, caller, id, &request.channel)?;
+    let channel: Arc<str> = request.channel.as_ref().into();
+    shard.history.op_history(&mut shard.core, caller, request, &channel, &limits)
+}
+
+fn new_message(
+    name: &Arc<str>,
+    publish: &PublishRequest<'_>,
+    sender: Option<HistorySender>,
+    keep: HistoryLimits,
+) -> CommandResult<NewHistoryMessage> {
+    let id = match &publish.message_id {
+        Some(id) => Some(history::message_id(id)?),
+        None => None,
+    };
+    let body = publish.data.as_bytes().into();
+    Ok(NewHistoryMessage { channel: name.clone(), id, sender, json: true, body, keep })
+}
+
+/// The position in the history, and the substituted channel if it is not the requested one.
+fn write_subscribed(
+    subscribe: &SubscribeRequest<'_>,
+    name: &str,
+    position: Option<Subscribed>,
+    body: &mut Vec<u8>,
+) {
+    let other_channel = match &subscribe.target {
+        SubscribeTarget::Channel(asked) if asked != name => Some(name),
+        _ => None,
+    };
+    let Some(Subscribed { position, recovered }) = position else {
+        if let Some(name) = other_channel.filter(|_| !subscribe.presence) {
+            json::reply::channel(body, name);
+        }
+        return;
+    };
+    let mut reply = Vec::new();
+    json::history::subscribed(&mut reply, &SubscribedAt { other_channel, position, recovered });
+    if body.pop().is_some() {
+        body.push(b',');
+        body.extend_from_slice(&reply[1..]);
+    } else {
+        *body = reply;
+    }
+}
