@@ -15,7 +15,7 @@ use tavern_store::PresenceKey;
 pub(crate) enum Timer {
     /// The grace period of a lost client ends.
     GraceEnds(PresenceKey),
-    /// A hold of an app or a party ends.
+    /// The time limit of a hold (by an app or a party) ends.
     HoldEnds(PresenceKey),
     /// The collected presence changes of a channel are sent to its watchers.
     PresenceTick(Arc<str>),
@@ -27,31 +27,31 @@ pub(crate) enum Timer {
     RetryInbox(Arc<str>),
     /// A deadline of a party: an invite, a gathering ticket, the grace period of a member.
     PartyDue(u64),
-    /// A party command that waits for a user to come online checks again.
+    /// A party command that waits for a user to come online is retried.
     RetryParty(u64),
-    /// An answer has waited long enough for the snapshot of the user's party; the number of the request.
+    /// A reply has waited long enough for the snapshot of the user's party; the number of the request.
     SnapshotTimeout(LinkId, u64),
-    /// A party snapshot that could not be read is read again.
+    /// A party snapshot that could not be read is retried.
     RetryPartyView(Arc<str>),
-    /// A disconnect of a followed user was held back long enough.
+    /// The delay before followers see a disconnect is over.
     DisconnectShown(Arc<str>),
-    /// Users that could not be loaded are loaded again.
+    /// Users that could not be loaded are retried.
     RetryPeople,
-    /// Last seen is written for the users who are still here.
+    /// Last seen is written for the users who are still connected.
     LastSeen,
     /// Status changes are published for other services.
     ServiceFeed,
     /// A session on its way to or from another node.
     Migration(u64),
-    /// A session migrated: check that its client is present under the new node.
+    /// A session migrated away: check that its client is present under the new node.
     Departed,
     /// A waiting pull checks its queue again.
     Pull(u64),
     /// Retention checks the topic log for events that are too old or too many.
     Retention,
-    /// Messages of a channel with history may be missing: the store is asked.
+    /// Messages of a channel with history may be missing: compare with the store.
     HistoryCheck(Arc<str>),
-    /// A client has read what it had: more of the messages that it missed follow.
+    /// A client has read its mailbox: send more of the messages that it missed.
     HistoryFeed(ListenerId),
     /// Expired history is removed.
     HistorySweep,
@@ -61,7 +61,7 @@ pub(crate) enum Timer {
 
 pub(crate) struct Agenda {
     timers: BTreeSet<(Time, Timer)>,
-    /// Parked polls and lost transports: one of these for each session, so setting them must be cheap.
+    /// Parked polls and lost connections: one of these for each session, so setting them must be cheap.
     sessions: Wheel<ListenerId>,
 }
 
@@ -78,12 +78,12 @@ impl Agenda {
         self.timers.remove(&(due, timer));
     }
 
-    /// Sets the timer of a session: its poll is answered empty, or its client is lost.
+    /// Sets the timer of a session: when its parked poll times out, or when its client counts as lost.
     pub fn set_session(&mut self, due: Time, id: ListenerId) {
         self.sessions.set(due, id);
     }
 
-    /// When the next timer may be due.
+    /// The earliest time at which a timer may be due.
     pub fn next_wake(&self) -> Option<Time> {
         let timer = self.timers.first().map(|(due, _)| *due);
         [timer, self.sessions.next_wake()].into_iter().flatten().min()

@@ -13,16 +13,16 @@ use tavern_wire::error::{Code, Refusal};
 /// When a client whose user has too many sessions may try again.
 const SESSIONS_RETRY_MS: u64 = 5_000;
 
-/// A session was found and has this connection now.
+/// A session was found, and this connection is attached to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Attached {
     pub listener: ListenerId,
-    /// The client claims events the mailbox never had: its sequence numbers start again.
+    /// The client acknowledged events that this mailbox never had: its sequence numbers start again.
     pub reset: bool,
 }
 
 impl Core {
-    /// A new session, with or without a transport. Refused when its user has too many.
+    /// Opens a session, with or without a connection. Refused when its user has too many.
     pub(crate) fn open_session(
         &mut self,
         identity: Identity,
@@ -51,14 +51,15 @@ impl Core {
         (!session.frozen && !session.is_replaced()).then_some(id)
     }
 
-    /// Also finds a session that is on its way to another node.
+    /// Also finds a session that is migrating to another node.
     pub(crate) fn find_any_session(&self, key: SessionKey) -> Option<ListenerId> {
         let id = *self.sessions.get(&key.half())?;
         let session = self.listeners.get(id)?.session()?;
         session.key.matches(key).then_some(id)
     }
 
-    /// Attaches a transport to a living session. What follows `seq` is unread again. None: nothing was touched.
+    /// Attaches a connection to a live session. Events after `seq` are unread again. None: not found or not allowed;
+    /// nothing has changed.
     pub(crate) fn attach(
         &mut self,
         key: SessionKey,
@@ -119,7 +120,7 @@ impl Core {
         self.effects.dirty.retain(|dirty| *dirty != id);
     }
 
-    /// A transport was lost. The session stays and collects; a Redis listener ends with its connection.
+    /// A connection was lost. The session stays and collects events; a Redis listener ends with its connection.
     pub(crate) fn detach(&mut self, id: ListenerId, link: LinkId) {
         let now = self.now;
         let Some(listener) = self.listeners.get_mut(id) else { return };
@@ -128,7 +129,7 @@ impl Core {
             return;
         }
         let current = listener.link.is_some_and(|current| current.id == link);
-        // Closed for slow reading: the link was taken away before the socket went.
+        // Closed as a slow reader: the link was removed before the socket was closed.
         if current || listener.link.is_none() {
             listener.link = None;
             listener.dirty = false;
@@ -141,14 +142,14 @@ impl Core {
         self.schedule_loss(id);
     }
 
-    /// The session is one of its user's sessions here.
+    /// Adds the session to the sessions that its user has here.
     pub(crate) fn add_user_session(&mut self, id: ListenerId) {
         if let Some(user) = self.user_of(id) {
             self.users.add_session(&user, id);
         }
     }
 
-    /// A session without a transport is lost when its window ends.
+    /// A session without a connection is lost when its resume window ends.
     pub(crate) fn schedule_loss(&mut self, id: ListenerId) {
         let settings = &self.node.settings;
         let Some(listener) = self.listeners.get(id).filter(|listener| listener.link.is_none()) else {
@@ -164,7 +165,7 @@ impl Core {
         self.agenda.set_session(session.lost_at(settings.poll_idle_ms) + window_ms, id);
     }
 
-    /// A command that came without a transport of its own is a sign of life.
+    /// A command over a separate HTTP request shows that the client of a detached session is still active.
     pub fn note_activity(&mut self, now: Time, id: ListenerId) {
         if let Some(session) = self.listeners.get_mut(id).and_then(|listener| listener.session_mut()) {
             session.active_at = session.active_at.max(now);
@@ -172,8 +173,9 @@ impl Core {
     }
 }
 
-/// The identity of a request that names a session and may carry a credential. The session secret alone acts only for
-/// sessions whose identity nobody proved. None: the session is of another caller, or a credential is missing.
+/// The identity of a request that names a session and may have a credential. The session secret alone is enough only
+/// for sessions that were opened without a credential. None: the session belongs to another caller, or the credential
+/// is missing.
 pub fn acting_identity(core: &Core, id: ListenerId, given: Option<&Identity>) -> Option<Identity> {
     let own = &core.session(id)?.identity;
     match given {
@@ -182,7 +184,7 @@ pub fn acting_identity(core: &Core, id: ListenerId, given: Option<&Identity>) ->
     }
 }
 
-/// Records for the limit of its user whether a session has a connection.
+/// Tells the per-user session limit whether a session has a connection: idle ones are replaced first.
 pub(crate) fn note_idle(core: &Core, id: ListenerId) {
     let Some(listener) = core.listeners.get(id) else { return };
     let Some(session) = listener.session() else { return };

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use tavern_domain::channel::{Channel, Reach};
 use tavern_domain::{Identity, Time, Verb, pattern};
 
-/// A question to the app's hook.
+/// A query to the app's authorize hook.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct AuthorizeQuery {
     pub user: Option<Arc<str>>,
@@ -23,7 +23,7 @@ pub struct AuthorizeQuery {
 pub enum AuthorizeAnswer {
     Allow,
     Deny,
-    /// Allowed on another channel: a spectator of `game#G` is put on `gametv#G`.
+    /// Allowed on another channel: a spectator of `game#G` is subscribed to `gametv#G`.
     Instead(Arc<str>),
 }
 
@@ -33,7 +33,7 @@ pub enum Permission {
     Yes,
     No,
     Instead(Arc<str>),
-    /// The app must be asked; the command runs again when it has answered.
+    /// The hook must be called; the command runs again when it has answered.
     Ask(AuthorizeQuery),
 }
 
@@ -46,7 +46,7 @@ const ANSWER_MIN_MS: u64 = 250;
 #[derive(Debug, Default)]
 pub struct Authorizer {
     answers: HashMap<AuthorizeQuery, (AuthorizeAnswer, Time), RandomState>,
-    /// Questions that the hook has not answered yet, and the connections that wait.
+    /// Queries that the hook has not answered yet, and the connections that wait for them.
     waiting: HashMap<AuthorizeQuery, Vec<LinkId>, RandomState>,
 }
 
@@ -75,7 +75,7 @@ pub fn permit(core: &Core, identity: &Identity, verb: Verb, channel: &Channel<'_
     decide(core.now, &core.node.settings, &core.authorizer, identity, verb, channel)
 }
 
-/// Notes that a transport's command waits for the hook's answer.
+/// Queues a query for the hook; the connection's command waits for the answer.
 pub fn ask(core: &mut Core, question: AuthorizeQuery, link: LinkId) {
     let waiting = core.authorizer.waiting.entry(question.clone()).or_default();
     if waiting.is_empty() {
@@ -104,7 +104,7 @@ fn decide(
     if channel.is_reserved() && matches!(verb, Verb::Publish | Verb::Join) {
         return Permission::No;
     }
-    // The server subscribes the members of a party, and no one else.
+    // Only the server subscribes to this channel, for the members of the party.
     if is_private(channel.name) {
         return Permission::No;
     }
@@ -124,17 +124,17 @@ fn decide(
     if settings.kind(channel.kind).allow.has(verb) { Permission::Yes } else { Permission::No }
 }
 
-/// A party's channel: the server subscribes its members; no right covers it.
+/// A party's channel: only the server subscribes the members; no right grants access.
 pub(crate) fn is_private(channel: &[u8]) -> bool {
     channel.starts_with(b"party#")
 }
 
-/// Whether a pattern may be subscribed to. The hook is not asked: it decides about channels.
+/// Whether a pattern may be subscribed to. The hook is not called for patterns, only for channels.
 pub fn permit_pattern(settings: &Settings, identity: &Identity, asked: &[u8]) -> bool {
     identity.rights.allows_pattern(Verb::Subscribe, asked) || kind_allows(settings, asked)
 }
 
-/// The configuration's defaults are rights to `kind#*`.
+/// The `allow` setting of a kind is a right to `kind#*`.
 fn kind_allows(settings: &Settings, asked: &[u8]) -> bool {
     if settings.authorize.is_some() {
         return false;

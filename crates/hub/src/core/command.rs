@@ -18,31 +18,31 @@ use tavern_wire::json::{self, BadRequest, ParsedCommand};
 #[derive(Clone, Debug)]
 pub struct Caller {
     pub link: Link,
-    /// A single HTTP request: its link ends with the answer and is never attached to a session.
+    /// A single HTTP request: its link ends with the reply and is never attached to a session.
     pub passing: bool,
     pub listener: Option<ListenerId>,
     /// From the URL or a header, before any hello.
     pub identity: Option<Identity>,
-    /// Where it comes from, if its commands are not counted before they get here.
+    /// The client's address, if the limits per address were not checked before.
     pub address: Option<AddressGroup>,
     /// Refused commands before any hello.
     pub(crate) refusals: u16,
-    /// The command in progress, from `Flow::Wait` on. It moves with the caller to another shard.
+    /// The command in progress, after `Flow::Wait`. It moves with the caller to another shard.
     pub(crate) waiting: Option<Box<WaitingCommand>>,
-    /// The session it names was looked up already.
+    /// The session it names was already looked up on the other nodes.
     pub sought: bool,
-    /// It takes replies later, by `Shard::next_reply`, and may send more meanwhile.
+    /// It fetches replies later with `Shard::next_reply`, and may send more commands before that.
     pub(crate) pipelines: bool,
 }
 
-/// A command that has no reply yet. It was parsed once and is kept as a value.
+/// A command that has no reply yet. It is kept as a parsed value.
 #[derive(Clone, Debug)]
 pub(crate) enum WaitingCommand {
-    /// It cannot begin before the commands that its connection has pipelined are answered.
+    /// It starts when the commands that its connection has pipelined are answered.
     Unbegun(Result<ParsedCommand<'static>, BadRequest<'static>>),
-    /// It has begun, and continues when the right, bus confirmation, session or snapshot it waits for is there.
+    /// It has started, and continues when the right, bus confirmation, session or snapshot it waits for arrives.
     Paused(ParsedCommand<'static>),
-    /// The store has it; its reply comes under this id.
+    /// It was submitted to the store; its reply has this id.
     Submitted(Option<Box<str>>),
     /// A hello that has its session, and the id of its reply.
     Hello(Option<Box<str>>, Box<BegunHello>),
@@ -63,7 +63,7 @@ impl Caller {
         }
     }
 
-    /// Whether a command of it waits: `Shard::resume` goes on with it.
+    /// Whether one of its commands waits: `Shard::resume` continues it.
     pub fn is_waiting(&self) -> bool {
         self.waiting.is_some()
     }
@@ -76,12 +76,12 @@ impl Caller {
         }
     }
 
-    /// Its address counts in the limits of the node.
+    /// Counts its commands in the limits of this address.
     pub fn from_address(self, address: Option<AddressGroup>) -> Caller {
         Caller { address, ..self }
     }
 
-    /// Changes of presence may begin before earlier ones are answered.
+    /// Presence changes may start before earlier ones are answered.
     pub fn pipelining(self) -> Caller {
         Caller { pipelines: true, ..self }
     }
@@ -92,7 +92,7 @@ impl Caller {
     }
 }
 
-/// The next step of the caller. The reply, if there is one, is in the buffer.
+/// What the caller must do next. The reply, if there is one, is in the buffer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Flow {
     Done,
@@ -100,23 +100,24 @@ pub enum Flow {
     Greeted,
     /// The command waits with its caller. Call `Shard::resume` when the link is named in `Effects::ready`.
     Wait,
-    /// The reply comes by `Shard::next_reply` when the link is named in `Effects::ready`; only if the caller pipelines.
+    /// The reply is fetched with `Shard::next_reply` when the link is named in `Effects::ready`; only if the caller
+    /// pipelines.
     Begun,
     /// Write the reply, then close.
     Close(CloseReason),
-    /// The session lives on another shard: the connection must move there, where `Shard::resume` goes on with the command.
+    /// The session is on another shard: move the connection there, then `Shard::resume` continues the command.
     Move(usize),
 }
 
 pub(crate) enum CommandStop {
     Refused(Refusal),
-    /// The command lacks something it has requested: it continues when its link is named in `Effects::ready`.
+    /// The command has requested something and continues when its link is named in `Effects::ready`.
     Pause,
-    /// The store has the command, and the reply was claimed.
+    /// The command was submitted to the store, and its reply is expected.
     Submitted,
     /// The hello has its session and waits for the party of its user.
     Hello(Box<BegunHello>),
-    /// A change of presence is with the store: more commands may follow before its reply.
+    /// A presence change was submitted to the store: more commands may follow before its reply.
     Begun(ReplyTo),
     Move(usize),
 }
@@ -205,7 +206,7 @@ pub(crate) fn subscribe_on_bus(
     match hold.request(space, name.as_bytes(), Some((core.index, caller.link.id))) {
         InterestState::Yes => core.subscribe(id, space, name.as_bytes()),
         InterestState::Wait => {
-            // The connection may be gone before the bus confirms.
+            // The connection may close before the bus confirms.
             core.release_later(space, name.as_bytes().into());
             return Err(CommandStop::Pause);
         }

@@ -1,4 +1,4 @@
-//! Effects: the work that the server carries out after a call to a shard.
+//! Effects: the work that the server does after a call to a shard.
 
 use crate::connection::{CloseReason, LinkId};
 use crate::core::authorize::AuthorizeQuery;
@@ -9,12 +9,12 @@ use crate::node::{ChannelUpdate, UserNotice};
 use std::sync::Arc;
 use tavern_store::{Ticket, Work};
 
-/// Buffers are reused: drain them, keep them.
+/// The buffers are reused: drain them, do not replace them.
 #[derive(Debug, Default)]
 pub struct Effects {
-    /// Listeners with something to write.
+    /// Listeners with unread events to write.
     pub dirty: Vec<ListenerId>,
-    /// Transports to close, after what was written to them.
+    /// Connections to close after flushing what was written to them.
     pub closes: Vec<(LinkId, CloseReason)>,
     /// Messages for the other shards, by shard number.
     pub shard_messages: Vec<Vec<ShardMessage>>,
@@ -26,13 +26,13 @@ pub struct Effects {
     pub channel_updates: Vec<(usize, ChannelUpdate)>,
     /// Status updates for other shards, by shard number.
     pub user_updates: Vec<(usize, UserNotice)>,
-    /// Replies to commands of apps, by their numbers.
+    /// Replies to commands of apps, by command number.
     pub service_replies: Vec<(u64, CommandReply)>,
     /// The server's own topics to which events were added.
     pub topics: Vec<&'static str>,
-    /// Questions for the authorize hook.
+    /// Queries for the authorize hook.
     pub authorize_queries: Vec<AuthorizeQuery>,
-    /// Transports whose waiting command can run again.
+    /// Connections whose waiting command can continue.
     pub ready: Vec<LinkId>,
 }
 

@@ -1,14 +1,14 @@
-//! Sessions that ended with `bye` a moment ago. A poll or stream that names one was sent before the `bye` took effect: it
-//! must not begin a new session, which would show the user online again.
+//! Sessions that ended with `bye` in the last minute. A poll or stream that names one was sent before the `bye` took
+//! effect: it must not open a new session, which would show the user online again.
 
 use foldhash::fast::RandomState;
 use hashbrown::HashSet;
 use std::collections::VecDeque;
 use tavern_domain::Time;
 
-/// Longer than a request is on its way, and than a client waits before it polls again.
+/// Longer than a request can be in flight, and than a client waits before it polls again.
 const REMEMBERED_MS: u64 = 60_000;
-/// On one shard. Beyond it the oldest are forgotten.
+/// Per shard. Above this the oldest are evicted.
 const REMEMBERED_MAX: usize = 16_384;
 
 #[derive(Default)]

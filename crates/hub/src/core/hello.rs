@@ -1,4 +1,5 @@
-//! A `hello` between its start and its reply: the session that it opens or resumes, and how that gets its connection.
+//! A `hello` between its start and its reply: the session that it opens or resumes, and how the connection is
+//! attached.
 
 use super::command::{Caller, CommandResult, refuse};
 use super::listener::ListenerId;
@@ -21,19 +22,19 @@ pub(crate) struct BegunHello {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Resumption {
-    /// A new session, which gets this transport.
+    /// A new session, attached to this connection.
     New,
-    /// The transport keeps the session it has.
+    /// The connection keeps its session.
     Kept,
-    /// The client names the session that its transport has: only its cursor moves.
+    /// The client names the session of this connection: only its cursor moves.
     Own,
-    /// A single command, which has no transport to attach, checks whether the session lives.
+    /// A single HTTP command has no connection to attach: it only checks that the session exists.
     Known,
-    /// The session gets this transport.
+    /// Attach this connection to the session.
     Attach,
 }
 
-/// The connection of a hello closed before it resumed its session, which may be lost from now on.
+/// The connection of a hello closed before it resumed its session, which can be lost from now on.
 pub(crate) fn abandon(core: &mut Core, caller: &Caller) {
     let Some(id) = caller.returns_to() else { return };
     if let Some(session) = core.session_mut(id).filter(|session| session.returning == Some(caller.link.id)) {
@@ -42,8 +43,8 @@ pub(crate) fn abandon(core: &mut Core, caller: &Caller) {
     }
 }
 
-/// Gives the session its transport. Some(true): the client claims events that the mailbox never had. None: the session has
-/// ended meanwhile.
+/// Attaches the connection to the session. Some(true): the client acknowledged events that the mailbox never had.
+/// None: the session has ended since.
 pub(crate) fn attach(core: &mut Core, caller: &mut Caller, hello: &BegunHello) -> Option<bool> {
     let id = hello.listener;
     match hello.resumption {
@@ -63,7 +64,7 @@ pub(crate) fn attach(core: &mut Core, caller: &mut Caller, hello: &BegunHello) -
         Resumption::Attach => {
             let key = core.session(id)?.key;
             let attached = core.attach(key, &hello.identity, caller.link, hello.seq)?;
-            // The session that an implicit hello made for this transport was never used.
+            // The session that an implicit hello opened for this connection was never used.
             if let Some(unused) = caller.listener.take() {
                 core.notify(Notice::SessionEnds { id: unused });
             }
@@ -72,7 +73,7 @@ pub(crate) fn attach(core: &mut Core, caller: &mut Caller, hello: &BegunHello) -
     }
 }
 
-/// A session that was opened without a transport gets one, or stays without. False: it has ended.
+/// Attaches a connection, if there is one, to a session that was opened without. False: the session has ended.
 fn connect(core: &mut Core, id: ListenerId, link: Option<Link>) -> bool {
     let Some(listener) = core.listeners.get_mut(id) else { return false };
     listener.link = link;
@@ -112,7 +113,7 @@ pub(crate) fn write_hello(
     reply::hello(body, &reply);
 }
 
-/// Without a session to resume: the one this transport has, with a fresh token, or a new one.
+/// There is no session to resume: keeps the connection's session, with a fresh token, or opens a new one.
 pub(crate) fn keep_or_open(
     core: &mut Core,
     caller: &Caller,

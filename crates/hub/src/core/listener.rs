@@ -1,5 +1,5 @@
-//! A listener on this shard: a session of the JSON protocol, or a Redis connection that subscribed. It has a mailbox and its
-//! subscriptions. A session outlives its transport; a Redis listener does not.
+//! A listener on this shard: a session of the JSON protocol, or a Redis connection that subscribed. It has a mailbox
+//! and its subscriptions. A session outlives its connections; a Redis listener does not.
 
 use crate::connection::Link;
 use crate::core::ReceivedElsewhere;
@@ -8,7 +8,7 @@ use crate::core::routing::Subscriptions;
 use crate::core::session::Session;
 use crate::event::SPACES;
 
-/// A listener's number. Numbers are reused; the generation distinguishes their holders.
+/// A listener's number. Numbers are reused; the generation tells the old listener from the new one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ListenerId {
     pub(crate) index: u32,
@@ -19,9 +19,9 @@ pub struct ListenerId {
 pub enum ListenerKind {
     Session(Box<Session>),
     Redis {
-        /// False after `TAVERN.MODE poll`: the client asks, nothing is pushed.
+        /// False after `TAVERN.MODE poll`: the client polls, nothing is pushed.
         pushing: bool,
-        /// It waits (`TAVERN.WAIT`): the server must be woken by the next event.
+        /// It waits (`TAVERN.WAIT`): the next event must wake the server.
         waiting: bool,
     },
 }
@@ -33,13 +33,13 @@ pub struct Listener {
     pub link: Option<Link>,
     /// It is in the list of listeners to be written to.
     pub dirty: bool,
-    /// The last delivery it got, so that a name and a pattern together give one event.
+    /// The last delivery to it, so that a message that matches both a name and a pattern is one event.
     pub stamp: u64,
     pub mailbox: Mailbox,
     pub subscriptions: Subscriptions,
     /// The messages it has received on another node, while some of them may still arrive here.
     pub heard_elsewhere: Option<Box<ReceivedElsewhere>>,
-    /// Messages that it missed follow as it reads.
+    /// More of the messages that it missed are sent as it reads.
     pub recovering: bool,
     /// Subscriptions by namespace: channels, patterns, shard channels, watched channels.
     pub counts: [u32; SPACES],
@@ -136,7 +136,7 @@ impl Listeners {
         }
     }
 
-    /// For numbers from a routing list: those listeners exist.
+    /// For numbers from a routing list: these listeners exist.
     pub fn at(&mut self, index: u32) -> &mut Listener {
         match &mut self.slots[index as usize] {
             ListenerSlot::Used(listener) => listener,
@@ -156,7 +156,7 @@ impl Listeners {
         (0..self.slots.len() as u32).filter_map(|index| self.id_at(index))
     }
 
-    /// Numbers in use lie below this.
+    /// All numbers in use are below this.
     pub fn span(&self) -> u32 {
         self.slots.len() as u32
     }

@@ -1,5 +1,6 @@
-//! Messages of other nodes that were lost on the bus: sessions that may have missed some get a gap. A Redis connection cannot
-//! get one and is closed, so that its client subscribes again. Messages of a channel with history are read from the store.
+//! Messages of other nodes that were lost on the bus: sessions that may have missed some get a gap. A Redis
+//! connection cannot get a gap and is closed, so that its client subscribes again. Missed messages of a channel with
+//! history are read from the store.
 
 use crate::connection::CloseReason;
 use crate::core::routing::RouteIndex;

@@ -1,6 +1,6 @@
 //! A mailbox: the events that one consumer has not yet read, bounded, in order, with a cursor.
-//! Events are numbered from 1; the mailbox holds references. Events handed to a push transport stay
-//! as history for a resume while there is room. Knows no transports and no policies.
+//! Events are numbered from 1; the mailbox holds references. Events that were sent on a push connection stay for a
+//! resume while there is room. Knows no transports and no policies.
 //! Must hold: numbers have no holes; `first - 1 <= last`; the reader gets a gap for events that were dropped unread.
 
 use crate::event::Event;
@@ -31,7 +31,7 @@ impl Default for Mailbox {
 }
 
 impl Mailbox {
-    /// A mailbox that goes on after `last`, for a session that comes from elsewhere.
+    /// A mailbox that continues after `last`, for a session that migrated here.
     pub fn after(last: u64, sent: u64) -> Mailbox {
         Mailbox { first: last + 1, sent: sent.min(last), ..Mailbox::default() }
     }
@@ -48,8 +48,8 @@ impl Mailbox {
         if overflows(self) { self.ring.front() } else { None }
     }
 
-    /// Takes the unread events that `is_meant` out as if they had never been added; later ones get smaller numbers. Returns
-    /// the numbers that are gone.
+    /// Removes the unread events for which `is_meant` is true as if they had never been added; later ones get smaller
+    /// numbers. Returns the numbers of the removed events.
     pub fn take_unread(&mut self, is_meant: impl Fn(&Event) -> bool) -> Vec<u64> {
         let (first, sent) = (self.first, self.sent);
         let (mut gone, mut seq, mut bytes) = (Vec::new(), first, 0);
@@ -66,7 +66,7 @@ impl Mailbox {
         gone
     }
 
-    /// Adds an event; returns how many unread ones were dropped for it. History is dropped first.
+    /// Adds an event; returns how many unread ones were dropped to make room. Sent events are dropped first.
     pub fn push(&mut self, event: Rc<Event>, bounds: MailboxLimits) -> usize {
         self.bytes += event.size();
         self.ring.push_back(event);
@@ -123,7 +123,7 @@ impl Mailbox {
         (self.sent + 1 < self.first).then(|| (self.sent + 1, self.first - 1))
     }
 
-    /// The unread events that are still here, with their numbers. A gap, if any, comes before them.
+    /// The unread events that were not dropped, with their numbers. A gap, if any, comes before them.
     pub fn unread_events(&self) -> impl Iterator<Item = (u64, &Rc<Event>)> {
         let skip = (self.sent + 1).saturating_sub(self.first) as usize;
         let from = self.first + skip as u64;
@@ -139,14 +139,14 @@ impl Mailbox {
         self.sent = self.sent.max(seq);
     }
 
-    /// Sets the reader's cursor; what follows is unread again. False: it is beyond the last event.
+    /// Sets the reader's cursor; later events are unread again. False: the cursor is beyond the last event.
     pub fn rewind(&mut self, seq: u64) -> bool {
         let known = seq <= self.last();
         self.sent = seq.min(self.last());
         known
     }
 
-    /// Frees everything up to `seq`: the reader has it for good.
+    /// Frees everything up to `seq`: the reader has acknowledged it.
     pub fn acknowledge(&mut self, seq: u64) {
         let seq = seq.min(self.last());
         self.sent = self.sent.max(seq);
@@ -175,7 +175,7 @@ impl Mailbox {
         dropped
     }
 
-    /// Takes the oldest event out for good, for readers that cannot resume.
+    /// Removes and returns the oldest event, for readers that cannot resume.
     pub fn take(&mut self) -> Option<Rc<Event>> {
         let event = self.ring.pop_front()?;
         self.bytes -= event.size();
@@ -196,7 +196,7 @@ impl Mailbox {
         self.sent = self.first - 1;
     }
 
-    /// Gives the ring's memory back when nothing is kept.
+    /// Frees the ring's memory when nothing is kept.
     pub fn release(&mut self) {
         if self.ring.is_empty() {
             self.ring = VecDeque::new();

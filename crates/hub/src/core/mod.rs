@@ -56,10 +56,10 @@ use tavern_wire::error::{Code, Refusal};
 
 pub struct Core {
     pub(crate) node: Arc<Node>,
-    /// Its number on this node.
+    /// The number of the shard on this node.
     pub index: usize,
     pub(crate) listeners: Listeners,
-    /// By half of the key, which is enough to find one; the whole key is compared afterwards.
+    /// By half of the key, which is enough for the lookup; the whole key is compared afterwards.
     pub(crate) sessions: HashMap<u64, ListenerId, RandomState>,
     pub(crate) ended: EndedSessions,
     pub(crate) users: Users,
@@ -76,7 +76,7 @@ pub struct Core {
     pub(crate) documents: HashMap<DocumentKey, Option<Versioned<Arc<[u8]>>>, RandomState>,
     notices: VecDeque<Notice>,
     tickets: u64,
-    /// The time of the present turn.
+    /// The time of the current turn.
     pub(crate) now: Time,
     pub effects: Effects,
     /// Something was published in this turn that may reach other nodes.
@@ -89,7 +89,7 @@ pub struct Core {
 /// Which feature a store operation belongs to: it gets the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Feature {
-    /// No feature waits for the answer and nothing depends on it.
+    /// No feature needs the answer.
     None,
     Presence,
     People,
@@ -122,11 +122,11 @@ impl Feature {
 
 /// The versions of watched channels. Presence knows them; migration asks.
 pub(crate) trait WatchedVersions {
-    /// The version that watchers here know.
+    /// The version that local watchers have.
     fn known_version(&self, channel: &str) -> Option<u64>;
     /// The version where the events of a new watcher start.
     fn base(&self, channel: &str) -> Option<u64>;
-    /// Whether a change that a session has begun is not decided yet.
+    /// Whether a change of this session is still in progress.
     fn is_busy(&self, id: ListenerId) -> bool;
 }
 
@@ -161,7 +161,7 @@ impl Core {
         }
     }
 
-    /// A turn begins: everything until the next one happens at this time.
+    /// Starts a turn: everything until the next one happens at this time.
     pub fn begin_turn(&mut self, now: Time) {
         self.now = now;
     }
@@ -190,7 +190,7 @@ impl Core {
         self.session(id)?.identity.user.clone()
     }
 
-    /// Notifies other features; the shard routes it before the turn goes on.
+    /// Notifies other features; the shard routes it before the turn continues.
     pub(crate) fn notify(&mut self, notice: Notice) {
         self.notices.push_back(notice);
     }
@@ -216,7 +216,7 @@ impl Core {
         self.node.settings.kind(Channel::parse(channel).map_or("", |channel| channel.kind)).grace_ms
     }
 
-    /// A command has its reply.
+    /// Delivers the reply of a command.
     pub(crate) fn finish(&mut self, claim: ReplyTo, reply: CommandReply) {
         match claim {
             ReplyTo::Service(number) => self.effects.service_replies.push((number, reply)),
@@ -228,7 +228,7 @@ impl Core {
         }
     }
 
-    /// Puts a listener on the list of those to be written to, if it has unread events.
+    /// Marks a listener for writing, if it has unread events.
     pub fn mark_dirty(&mut self, id: ListenerId) {
         let Some(listener) = self.listeners.get_mut(id) else { return };
         if listener.mailbox.has_unread() && listener.wants_writing() && !listener.dirty {
@@ -237,7 +237,7 @@ impl Core {
         }
     }
 
-    /// Subscribes; false when it was subscribed already.
+    /// Subscribes; false if it was already subscribed.
     pub fn subscribe(&mut self, id: ListenerId, space: Namespace, name: &[u8]) -> bool {
         let place = self.make_route(space, name);
         let Some(listener) = self.listeners.get_mut(id) else { return false };
@@ -253,7 +253,7 @@ impl Core {
         new
     }
 
-    /// Stops listening; false when it did not listen.
+    /// Unsubscribes; false if it was not subscribed.
     pub(crate) fn unsubscribe(&mut self, id: ListenerId, space: Namespace, name: &[u8]) -> bool {
         let Some(place) = self.routing.find(space, name) else { return false };
         self.leave_route(id, place)
@@ -287,14 +287,14 @@ impl Core {
         true
     }
 
-    /// A name has no listener here any more, or not yet: it is released on the bus after a while.
+    /// A name has no listener here: releases it on the bus after a while.
     pub fn release_later(&mut self, space: Namespace, name: Arc<[u8]>) {
         if self.node.bus_interests.is_by_name() {
             self.agenda.set(self.now + RELEASE_AFTER_MS, Timer::NameUnused(space, name));
         }
     }
 
-    /// The names a listener listens to in one space, in no order.
+    /// The names that a listener is subscribed to in one namespace, in no order.
     pub fn subscriptions(&self, id: ListenerId, space: Namespace) -> Vec<Arc<[u8]>> {
         let Some(listener) = self.listeners.get(id) else { return Vec::new() };
         let places = listener.subscriptions.keys().map(|&place| self.routing.place(place));
@@ -306,7 +306,7 @@ impl Core {
         self.routing.make(space, name, || *settings.kind(kind_of(name)))
     }
 
-    /// Forgets a listener: it listens nowhere from now on.
+    /// Removes a listener and its subscriptions.
     pub(crate) fn remove(&mut self, id: ListenerId) {
         let Some(listener) = self.listeners.get(id) else { return };
         let places: Vec<RouteIndex> = listener.subscriptions.keys().copied().collect();
@@ -319,7 +319,7 @@ impl Core {
             if let Some(slot) = &session.slot {
                 self.node.session_slots.close(slot);
             }
-            // A session that moved here may have taken the key over from a placeholder that ends now.
+            // A session that migrated here may have taken over the key of the placeholder that ends now.
             let half = session.key.half();
             if self.sessions.get(&half) == Some(&id) {
                 self.sessions.remove(&half);
@@ -333,14 +333,14 @@ fn kind_of(name: &[u8]) -> &str {
     Channel::parse_redis(name).map_or(tavern_domain::channel::REDIS_KIND, |channel| channel.kind)
 }
 
-/// A client has read or acknowledged events: if it recovers messages, the next ones follow.
+/// A client has read or acknowledged events: if it is recovering messages, send the next ones.
 pub(crate) fn has_read(core: &mut Core, id: ListenerId) {
     if core.listeners.get(id).is_some_and(|listener| listener.recovering) {
         core.agenda.set(core.now, Timer::HistoryFeed(id));
     }
 }
 
-/// The refusal for a client when the store failed.
+/// The refusal that a client gets when the store failed.
 pub(crate) fn refusal(answer: &StoreAnswer) -> Refusal {
     match answer {
         StoreAnswer::Failed(StoreError::TooLarge { .. }) => {

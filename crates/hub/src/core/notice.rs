@@ -1,5 +1,5 @@
-//! Notices from the core or one feature to the others. The shard takes notices from a queue and gives each to the features it
-//! concerns, so features need not know each other.
+//! Notices from the core or one feature to the others. The shard takes them from a queue and gives each to the
+//! features that need it, so that features need not know each other.
 
 use crate::core::listener::ListenerId;
 use crate::event::Message;
@@ -18,13 +18,13 @@ pub(crate) enum Notice {
     SessionOpened { id: ListenerId },
     /// A session has a connection again; with a cursor, everything up to it is acknowledged.
     SessionAttached { id: ListenerId, acknowledged: Option<u64> },
-    /// The client of a detached session is here again, and attaches a connection in a moment.
+    /// The client of a detached session has reconnected; its connection is attached when the hello is done.
     SessionReturns { id: ListenerId },
-    /// No presence change of a user in their own channel is in progress any more: other nodes see them as they are.
+    /// All presence changes of a user in their own channel are committed: other nodes see their current presence.
     UserAnnounced { user: Arc<str> },
-    /// A session must end: every feature forgets it, then the core does.
+    /// A session ends: every feature drops its state, then the core does.
     SessionEnds { id: ListenerId },
-    /// The last local watcher of a channel's presence is gone.
+    /// The last local watcher of a channel's presence has left.
     ChannelUnwatched { channel: Arc<str> },
     /// The cached presence of a channel may be stale: it must be read again.
     ChannelStale { channel: Arc<str> },
@@ -34,10 +34,10 @@ pub(crate) enum Notice {
     PresenceChanged(ChannelUpdate),
     /// A fact about a user changed: for their sessions and followers on all nodes.
     StatusUpdate { user: Arc<str>, update: UserUpdate },
-    /// A user's inbox or party may have changed.
+    /// A user's inbox or party may have changed: read it.
     InboxChanged { user: Arc<str> },
-    /// A commit of this shard has changed a user's party, as their sessions here know, and added these messages to their
-    /// inbox: for their sessions everywhere.
+    /// A commit of this shard has changed a user's party, which their local sessions know already, and added these
+    /// messages to their inbox: for their sessions everywhere.
     PartyCommitted { user: Arc<str>, messages: CommittedMessages },
     /// The visibility of a local user is known: joins that waited for it can go on.
     VisibilityLoaded { user: Arc<str> },
@@ -51,26 +51,26 @@ pub(crate) enum Notice {
     MemberChanged { user: Arc<str>, recorded: bool },
     /// A user connected, or connected again.
     UserConnected { user: Arc<str> },
-    /// A presence that an app or a party holds must follow its carrier. The hold, if it was committed just now.
+    /// A presence that an app or a party holds must follow its carrier. The hold, if it was just committed.
     HoldChanged { key: PresenceKey, hold: Option<Versioned<PresenceHold>> },
-    /// A client joined a channel although its session has ended meanwhile.
+    /// A client joined a channel, but its session has ended since.
     ClientWithoutSession { key: PresenceKey, client: ClientId },
-    /// A migration was cancelled and the session stays here: its client is announced again wherever it is present.
+    /// A migration was cancelled and the session stays here: announce its client again wherever it is present.
     SessionStays { id: ListenerId },
     /// A session migrated here: its client is present under this node from now on.
     PresenceMoved { id: ListenerId, channel: Arc<str>, state: Option<ClientState> },
     /// The client of a session that moved is not present under its new node.
     ClientLost { identity: Box<Identity>, client: ClientId, channel: Arc<str>, loss: ClientLoss },
-    /// A session migrated here with the statuses its client knows.
+    /// A session migrated here with the statuses its client has.
     StatusesMoved { id: ListenerId, told: Vec<(Arc<str>, u64)> },
     /// A message of a channel with history arrived: it is delivered in the order of the history.
     HistoryMessage(Arc<Message>),
     /// A channel with history has a new listener.
     HistoryJoined { channel: Arc<str> },
-    /// A session has a channel's history up to a position, and gets what follows.
+    /// A session has a channel's history up to a position, and gets the messages after it.
     HistoryMoved { id: ListenerId, channel: Arc<str>, position: HistoryPosition },
     /// A listener left a channel with history.
     HistoryLeft { id: ListenerId, channel: Arc<str> },
-    /// A session must be packed for another node.
+    /// A session must be packed to migrate to another node.
     SessionPacks { half: u64 },
 }

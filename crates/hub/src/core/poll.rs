@@ -1,4 +1,5 @@
-//! Long-polls: one arrives, is answered or parked, and is answered empty at its timeout.
+//! Long-polls: a poll is answered at once or parked; a parked poll is answered by the next event, or empty at its
+//! timeout.
 
 use super::Core;
 use crate::connection::{EventFormat, Link, LinkId};
@@ -19,7 +20,7 @@ pub enum Poll {
     Unproved,
 }
 
-/// A long-poll arrives: its cursor acknowledges, then it is answered or parked.
+/// Handles a long-poll: its cursor acknowledges events, then it is answered or parked.
 pub(crate) fn arrive(
     core: &mut Core,
     key: SessionKey,

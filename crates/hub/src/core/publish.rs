@@ -21,7 +21,7 @@ pub(crate) struct StampedPublish<'a> {
     pub payload: &'a [u8],
     pub json: bool,
     pub author: Option<Author>,
-    /// The place that the store gave it.
+    /// Its position in the history of the channel, if it is stored.
     pub history: Option<HistoryStamp>,
 }
 
@@ -39,7 +39,7 @@ impl Core {
         publish_message(self, now, StampedPublish { space, channel, payload, json, author, history: None })
     }
 
-    /// Gives the bus the messages for other nodes. True: there were some.
+    /// Passes the messages for other nodes to the bus. True: there were some.
     pub fn end_publishing(&mut self) -> bool {
         if self.effects.bus_messages.is_empty() {
             return false;
@@ -161,7 +161,7 @@ impl Core {
         }
     }
 
-    /// Gives one listener an event that is no delivery of a channel.
+    /// Gives one listener an event that is not a delivery of a channel.
     pub(crate) fn deliver_event(&mut self, index: u32, event: &Rc<Event>) {
         self.stamp += 1;
         self.put(index, event);
@@ -177,7 +177,7 @@ impl Core {
     }
 }
 
-/// Publishes, also what is in the history of its channel already. Returns how many subscriptions on this node match.
+/// Publishes a message, stored or not. Returns how many subscriptions on this node match.
 pub(crate) fn publish_message(core: &mut Core, now: Time, publication: StampedPublish<'_>) -> u32 {
     let StampedPublish { space, channel, payload, json, author, history } = publication;
     core.stats.published.add(1);
@@ -234,14 +234,14 @@ pub(crate) fn publish_message(core: &mut Core, now: Time, publication: StampedPu
     receivers
 }
 
-/// Delivers a message of a channel's history whose turn it is, except to these listeners.
+/// Delivers the next message of a channel's history, except to these listeners.
 pub(crate) fn deliver_in_turn(core: &mut Core, message: Arc<Message>, held: &[u32]) -> Rc<Event> {
     let place = core.make_route(Namespace::Channel, message.channel());
     core.deliver(core.now, place, message, held)
 }
 
-/// Messages of a channel with history that do not fit into a mailbox are taken out of it: they are read from the store
-/// again when the client has read the rest. False: the new event is one of them.
+/// Messages of a channel with history that do not fit into a mailbox are removed from it: they are read from the
+/// store again when the client has read the rest. False: the new event is one of them.
 fn spare_history(core: &mut Core, index: u32, new: &Rc<Event>, bounds: MailboxLimits) -> bool {
     loop {
         let listener = core.listeners.at(index);
@@ -263,7 +263,7 @@ fn spare_history(core: &mut Core, index: u32, new: &Rc<Event>, bounds: MailboxLi
     }
 }
 
-/// Takes the unread messages of a channel out of a mailbox. Returns how many.
+/// Removes the unread messages of a channel from a mailbox. Returns how many.
 pub(crate) fn take_unread_of(listener: &mut Listener, channel: &[u8]) -> usize {
     let gone = listener.mailbox.take_unread(|event| event.channel() == Some(channel));
     if let Some(session) = listener.session_mut() {
@@ -283,7 +283,7 @@ pub(crate) fn overflowed(core: &mut Core, index: u32, dropped: usize, policy: Sl
     core.stats.dropped_full.add(dropped as u64);
     let listener = core.listeners.at(index);
     if listener.is_redis() || policy == SlowReader::Close {
-        // Without a link it is closed once; nothing more is written to it in this turn.
+        // Without a link it is closed only once, and nothing more is written to it in this turn.
         if let Some(link) = listener.link.take() {
             listener.dirty = false;
             core.effects.closes.push((link.id, CloseReason::SlowReader));

@@ -4,7 +4,7 @@ use super::Core;
 use crate::connection::{EventFormat, Link};
 use crate::core::listener::{ListenerId, ListenerKind};
 
-/// A Redis connection that begins to listen.
+/// Opens a listener for a Redis connection that subscribes for the first time.
 pub fn open(core: &mut Core, link: Link) -> ListenerId {
     core.listeners.insert(ListenerKind::Redis { pushing: true, waiting: false }, Some(link))
 }

@@ -8,11 +8,11 @@ use tavern_domain::limits;
 use tavern_wire::json::reply::{self, PollTail};
 use tavern_wire::{json, sse, ws};
 
-/// A reused buffer with the place where each event ends.
+/// A reused buffer, and where each event ends in it.
 #[derive(Debug, Default)]
 pub struct Scratch {
     pub bytes: Vec<u8>,
-    /// Bytes of the transport's own that stand before the first event.
+    /// Bytes of the transport itself (replies, frame headers) before the first event.
     own: usize,
     /// (end in `bytes`, number of the event).
     ends: Vec<(usize, u64)>,
@@ -26,21 +26,21 @@ impl Scratch {
         self.own = 0;
     }
 
-    /// Begins with the transport's own bytes.
+    /// Starts with the transport's own bytes.
     pub fn begin(&mut self, own: &[u8]) {
         self.clear();
         self.bytes.extend_from_slice(own);
         self.own = own.len();
     }
 
-    /// How much of the transport's own bytes stands at the front.
+    /// How many bytes at the front are the transport's own.
     pub fn own(&self) -> usize {
         self.own
     }
 
-    /// Appends unread events to the buffer until about `room` bytes are in it, for the transport that the listener has: one
-    /// that was superseded and does not know yet gets nothing. `settle` reports how many were written. Returns whether
-    /// more is waiting.
+    /// Appends unread events until the buffer has about `room` bytes. Only for the connection that is attached now: a
+    /// superseded one that does not know it yet gets nothing. `settle` reports how many bytes were written. Returns
+    /// whether there are more events.
     pub fn fill(&mut self, core: &mut Core, id: ListenerId, to: LinkId, room: usize) -> bool {
         let Some(listener) = core.listeners.get_mut(id) else { return false };
         let Some(link) = listener.link.filter(|link| link.id == to) else { return false };
@@ -75,10 +75,11 @@ impl Scratch {
         }
     }
 
-    /// The first `written` bytes of the scratch are written. Events of which a byte is written are sent; returns where
-    /// the last of them ends, so that the caller keeps `written..end` for later. The others stay unread.
+    /// The first `written` bytes of the buffer were written. Events with at least one written byte count as sent;
+    /// returns where the last of them ends, so that the caller keeps `written..end` for later. The others stay
+    /// unread.
     pub fn settle(&self, core: &mut Core, id: ListenerId, written: usize) -> usize {
-        // An event whose first byte was written has begun: count those that start before `written`.
+        // An event counts once its first byte was written: count those that start before `written`.
         let begun = match self.ends.iter().position(|(end, _)| *end >= written) {
             _ if written <= self.own => 0,
             Some(index) => index + 1,
@@ -100,14 +101,15 @@ impl Scratch {
     }
 }
 
-/// The flags of a poll's answer that only the asker knows.
+/// The flags of a poll's reply that depend on the request.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct PollFlags {
     pub reset: bool,
     pub superseded: bool,
 }
 
-/// The body of a poll's answer, with the events up to `last`. Events are freed when a later cursor covers them, not now.
+/// The body of a poll's reply, with the events up to `last`. Events are freed when a later cursor covers them, not
+/// now.
 pub(crate) fn render_poll(
     core: &mut Core,
     id: ListenerId,
@@ -132,7 +134,7 @@ pub(crate) fn render_poll(
     }
     for (seq, event) in listener.mailbox.unread_events() {
         let tail = event.json_tail();
-        // One event larger than the bound travels alone.
+        // One event larger than the limit is sent alone.
         let full = count >= limits::POLL_EVENTS
             || (count > 0 && out.len() - begin + tail.len() > limits::POLL_BYTES);
         if full || seq > last {
@@ -150,7 +152,7 @@ pub(crate) fn render_poll(
     }
 }
 
-/// Takes messages out for a Redis client that asks (`TAVERN.POLL`); appends them as pushed, returns how many.
+/// Removes messages for a Redis client that polls (`TAVERN.POLL`); appends them as pushes, returns how many.
 pub fn take_messages(
     core: &mut Core,
     id: ListenerId,
@@ -198,7 +200,7 @@ fn append_json(out: &mut Vec<u8>, seq: u64, tail: &[u8], format: EventFormat) {
     }
 }
 
-/// The secret as the client gets it: it names its node.
+/// The session secret as the client gets it; it contains the name of the node.
 pub(crate) fn session_text(key: tavern_domain::SessionKey, node: &str) -> String {
     let mut text = String::with_capacity(32 + node.len());
     key.write(&mut text);
@@ -207,7 +209,7 @@ pub(crate) fn session_text(key: tavern_domain::SessionKey, node: &str) -> String
     text
 }
 
-/// Reads a secret: its key and the node it names.
+/// Parses a session secret into its key and the name of its node.
 pub fn read_session(text: &str) -> Option<(tavern_domain::SessionKey, &str)> {
     let (key, node) = text.split_once('~')?;
     Some((tavern_domain::SessionKey::parse(key)?, node))

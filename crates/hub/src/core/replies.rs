@@ -1,6 +1,6 @@
 //! Replies that commands wait for: which connection gets which, and in which order.
-//! A connection that pipelines begins commands before its earlier ones are answered, so it does not wait for the store
-//! as often. Must hold: replies leave in the order of their commands, refusals too; the commands in progress are bounded.
+//! A connection that pipelines starts commands before its earlier ones are answered, so it waits less for the store.
+//! Must hold: replies, refusals included, leave in the order of their commands; the commands in progress are bounded.
 
 use crate::connection::LinkId;
 use foldhash::fast::RandomState;
@@ -11,10 +11,10 @@ use tavern_wire::error::Refusal;
 /// The outcome of a finished command: the body of its reply, or the refusal.
 pub type CommandReply = Result<Vec<u8>, Refusal>;
 
-/// Commands of one connection that are begun and not answered: enough to share a commit, few enough to hold.
+/// Commands in flight per connection: enough to share a commit, few enough to keep in memory.
 pub(crate) const PIPELINE_MAX: usize = 64;
 
-/// The receiver of a reply. The number of a connection is reused, the number of its command is not.
+/// The receiver of a reply. Connection numbers are reused, command numbers are not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ReplyTo {
     Link {
@@ -28,15 +28,15 @@ pub(crate) enum ReplyTo {
 #[derive(Default)]
 pub(crate) struct Replies {
     numbers: u64,
-    /// The command that each waiting transport waits for, and its reply once it is there.
+    /// The command that each waiting connection waits for, and its reply once it has arrived.
     waiting: HashMap<LinkId, ClaimedReply, RandomState>,
-    /// Commands of transports that pipeline, in their order. A transport without any is not here.
+    /// Commands of connections that pipeline, in order. A connection without any is not in the map.
     pipelined: HashMap<LinkId, VecDeque<PipelinedCommand>, RandomState>,
 }
 
 struct ClaimedReply {
     number: u64,
-    /// The command is paused and continues when what it waits for is there; only a refusal is its reply.
+    /// The command is paused and continues when what it waits for arrives; only a refusal is stored as its reply.
     paused: bool,
     reply: Option<CommandReply>,
 }
@@ -49,12 +49,12 @@ struct PipelinedCommand {
 }
 
 impl Replies {
-    /// A transport's command waits for its reply from now on.
+    /// Registers that a connection waits for the reply of a command.
     pub fn expect_reply(&mut self, link: LinkId) -> ReplyTo {
         self.wait(link, false)
     }
 
-    /// A connection's paused command waits for something, and is refused if that cannot be obtained.
+    /// Registers that a connection's paused command waits for something; it is refused if that cannot be obtained.
     pub fn expect_refusal(&mut self, link: LinkId) -> ReplyTo {
         self.wait(link, true)
     }
@@ -66,14 +66,16 @@ impl Replies {
         ReplyTo::Link { link, number }
     }
 
-    /// The reply to a connection's waiting command. None: there is none yet, or the command was paused and can continue.
+    /// The reply to a connection's waiting command. None: it has not arrived, or the command was paused and can
+    /// continue.
     pub fn take(&mut self, link: LinkId) -> Option<CommandReply> {
         self.waiting.get(&link)?.reply.as_ref()?;
         let waiting = self.waiting.remove(&link)?;
         waiting.reply.filter(|reply| reply.is_err() || !waiting.paused)
     }
 
-    /// Keeps a reply for the connection that waits for it. False: none does, or an earlier reply must come first.
+    /// Stores a reply for the connection that waits for it. False: no command waits for it, or an earlier reply must
+    /// come first.
     pub fn keep(&mut self, link: LinkId, number: u64, reply: CommandReply) -> bool {
         let pipelined = self.pipelined.get_mut(&link);
         if let Some(pipelined) = pipelined
@@ -89,30 +91,30 @@ impl Replies {
         true
     }
 
-    /// The transport is gone, or runs another command: its reply is dropped.
+    /// The connection is closed, or runs another command: drops its reply.
     pub fn forget(&mut self, link: LinkId) {
         self.waiting.remove(&link);
     }
 
-    /// The number of the transport may be used again.
+    /// The number of the connection may be reused.
     pub fn release(&mut self, link: LinkId) {
         self.forget(link);
         self.pipelined.remove(&link);
     }
 
-    /// How many commands of a transport are begun and not answered.
+    /// How many pipelined commands of a connection are in flight.
     pub fn pipelined(&self, link: LinkId) -> usize {
         self.pipelined.get(&link).map_or(0, VecDeque::len)
     }
 
-    /// The command has begun; its reply comes by `next`.
+    /// The command is in flight; its reply is returned by `next`.
     pub fn pipeline(&mut self, claim: ReplyTo, id: Option<&str>) {
         let ReplyTo::Link { link, number } = claim else { return };
         let reply = self.waiting.remove(&link).and_then(|waiting| waiting.reply);
         self.push(link, PipelinedCommand { number, id: id.map(Box::from), reply });
     }
 
-    /// A reply that must not overtake those before it.
+    /// A reply that must not overtake earlier ones.
     pub fn keep_in_turn(&mut self, link: LinkId, id: Option<&str>, reply: CommandReply) {
         self.numbers += 1;
         let number = self.numbers;
@@ -123,7 +125,7 @@ impl Replies {
         self.pipelined.entry(link).or_default().push_back(begun);
     }
 
-    /// The next reply of a transport that pipelines. None: it is not there yet.
+    /// The next reply of a connection that pipelines. None: it has not arrived yet.
     pub fn next(&mut self, link: LinkId) -> Option<(Option<Box<str>>, CommandReply)> {
         let pipelined = self.pipelined.get_mut(&link)?;
         let reply = pipelined.front_mut()?.reply.take()?;

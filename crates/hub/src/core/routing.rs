@@ -1,5 +1,5 @@
 //! One shard's listeners by name, as lists of listener numbers; `listener` holds the listeners themselves.
-//! Must hold: a listener stands at most once in a list; its own book of places agrees with the list.
+//! Must hold: a listener is at most once in a list; its own map of subscriptions agrees with the list.
 
 use crate::event::{Namespace, SPACES};
 use crate::node::registry::{NameEntry, Registry};
@@ -11,7 +11,7 @@ use std::sync::Arc;
 pub type ListenerIndex = u32;
 pub type RouteIndex = u32;
 
-/// The places a listener stands in: place → position in its list.
+/// A listener's subscriptions: route → position in the route's list.
 pub type Subscriptions = HashMap<RouteIndex, u32, RandomState>;
 
 /// One name on this shard.
@@ -24,11 +24,11 @@ pub struct Route {
     pub matches: (u64, Vec<Arc<NameEntry>>),
 }
 
-/// The consequences of removing a listener from a place.
+/// The consequences of removing a listener from a route.
 pub struct RemovedListener {
-    /// Another listener stands at another position now: its book must follow.
+    /// Another listener has moved to this position: its map of subscriptions must be updated.
     pub moved: Option<(ListenerIndex, u32)>,
-    /// A name without a listener on this node.
+    /// The name has no listener on this node any more.
     pub unheard: Option<(Namespace, Arc<[u8]>)>,
 }
 
@@ -38,11 +38,11 @@ pub struct RoutingTable {
     names: [HashMap<Arc<[u8]>, RouteIndex, RandomState>; SPACES],
     places: Vec<Option<Route>>,
     free: Vec<RouteIndex>,
-    /// Places without listeners, kept so that a publisher finds its channel; swept when they grow many.
+    /// Routes without listeners, kept so that a publisher finds its channel; swept when there are too many.
     unheard: usize,
 }
 
-/// Names kept for publishers only. Above this they are all forgotten and looked up again.
+/// Routes kept for publishers only. Above this they are all dropped and looked up again.
 const UNHEARD_MAX: usize = 10_000;
 
 impl RoutingTable {
@@ -63,7 +63,7 @@ impl RoutingTable {
         self.places[index as usize].as_mut().expect("a place in use")
     }
 
-    /// The place of a name, made when there is none.
+    /// The route of a name, created if there is none.
     pub fn make(&mut self, space: Namespace, name: &[u8], rules: impl FnOnce() -> KindRules) -> RouteIndex {
         if let Some(index) = self.find(space, name) {
             return index;
@@ -89,7 +89,7 @@ impl RoutingTable {
         index
     }
 
-    /// Adds a listener; false when it stands there already.
+    /// Adds a listener; false if it was already there.
     pub fn add(&mut self, index: RouteIndex, listener: ListenerIndex, book: &mut Subscriptions) -> bool {
         if book.contains_key(&index) {
             return false;
@@ -104,7 +104,7 @@ impl RoutingTable {
         true
     }
 
-    /// Takes a listener out.
+    /// Removes a listener.
     pub fn remove(&mut self, index: RouteIndex, position: u32) -> RemovedListener {
         let shard = self.shard;
         let place = self.place_mut(index);
@@ -126,7 +126,7 @@ impl RoutingTable {
         self.registry.forget(place.space, &place.entry);
     }
 
-    /// The places with listeners.
+    /// The routes with listeners.
     pub fn heard(&self) -> Vec<RouteIndex> {
         let has_listeners =
             |slot: &Option<Route>| slot.as_ref().is_some_and(|place| !place.listeners.is_empty());
@@ -134,7 +134,7 @@ impl RoutingTable {
         places.map(|(index, _)| index as RouteIndex).collect()
     }
 
-    /// Forgets names that only publishers used.
+    /// Drops the routes that only publishers used.
     pub fn sweep(&mut self) {
         if self.unheard == 0 {
             return;
@@ -147,7 +147,7 @@ impl RoutingTable {
         self.unheard = 0;
     }
 
-    /// Brings the list of matching patterns of a channel up to date and gives it.
+    /// Updates the list of patterns that match a channel, and returns it.
     pub fn matches(&mut self, index: RouteIndex) -> &[Arc<NameEntry>] {
         let version = self.registry.pattern_version();
         let place = self.places[index as usize].as_mut().expect("a place in use");

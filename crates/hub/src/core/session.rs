@@ -1,5 +1,5 @@
 //! A session: the identity of a client, its rights, how it resumes. It outlives its connections.
-//! Knows no sockets; the mailbox and the places it listens to are with its `Listener`.
+//! Knows no sockets; the mailbox and the subscriptions are in its `Listener`.
 
 use crate::connection::LinkId;
 use crate::node::session_slots::SessionSlot;
@@ -16,30 +16,30 @@ pub struct Session {
     pub client: ClientId,
     pub identity: Identity,
     pub since: Time,
-    /// The last sign of life while no push transport is attached: a poll, a command, the moment of detaching.
+    /// The last activity while no push connection is attached: a poll, a command, the moment of detaching.
     pub active_at: Time,
-    /// It was reached by polls and commands, which are short: silence counts only after `poll_idle_ms`.
+    /// It is served by polls and single commands, which are short: it counts as lost only after `poll_idle_ms`.
     pub polling: bool,
-    /// A parked poll answers empty at this moment.
+    /// When a parked poll times out.
     pub parked_until: Option<Time>,
     /// The channels its client is present in, with the state it set there.
     pub present: JoinedChannels,
-    /// The channels where its client is the only presence of its user, with the version of that presence and its start:
-    /// it can leave them without reading the presence first.
+    /// The channels where its client is the only presence of its user, with the version of that presence and its
+    /// start: leaving them needs no read.
     pub alone: Sorted<Arc<str>, (u64, Time)>,
-    /// How long it may be without a transport before it is lost, when that is not `resume_ms`: it waited in the store.
+    /// How long it may be detached before it is lost, if that is not `resume_ms`: it waited in the store.
     pub window_ms: Option<u64>,
-    /// Its loss was committed, or is being committed: resuming it is a new arrival.
+    /// Its loss was committed, or is being committed: a resume joins its channels again.
     pub lost: bool,
-    /// A hello on this transport waits for its reply and then attaches it: it is not lost meanwhile.
+    /// A hello on this connection waits for its reply and then attaches it: until then the session is not lost.
     pub returning: Option<LinkId>,
-    /// It is migrating to or from another node: its commands wait and no change of it is begun.
+    /// It is migrating to or from another node: its commands wait and no new change starts.
     pub frozen: bool,
     /// The highest id of an inbox message that was put into its mailbox.
     pub last_inbox_message: u64,
     /// The unacknowledged inbox messages in its mailbox: `(seq, message_id)`.
     pub unacked_inbox: VecDeque<(u64, u64)>,
-    /// Its place among the sessions of its user; None: there is no limit.
+    /// Its slot among the sessions of its user; None: there is no limit.
     pub(crate) slot: Option<Arc<SessionSlot>>,
     bucket: Bucket,
     /// Refused commands in a row.
@@ -51,7 +51,7 @@ pub struct Session {
 pub struct JoinedChannels(Sorted<Arc<str>, Option<ClientState>>);
 
 impl JoinedChannels {
-    /// Without a state an earlier one stays.
+    /// Without a state the earlier one is kept.
     pub fn enter(&mut self, channel: &Arc<str>, state: Option<ClientState>) {
         let known = self.0.or_default(channel.clone());
         if state.is_some() {
@@ -59,7 +59,7 @@ impl JoinedChannels {
         }
     }
 
-    /// Returns the state it had there, if it was there.
+    /// Returns the state it had there, if it was present.
     pub fn leave(&mut self, channel: &str) -> Option<Option<ClientState>> {
         self.0.remove(channel)
     }
@@ -76,7 +76,7 @@ impl JoinedChannels {
         self.0.is_empty()
     }
 
-    /// How many channels it joined itself: the server joins the user's own channel.
+    /// How many channels it joined itself: the user's own channel, which the server joins, is not counted.
     pub fn joined(&self) -> usize {
         self.channels().filter(|channel| !is_own_channel(channel)).count()
     }
@@ -102,7 +102,7 @@ impl FromIterator<(Arc<str>, Option<ClientState>)> for JoinedChannels {
     }
 }
 
-/// Refusals in a row after which a connection is closed: such a client does not read its replies.
+/// Refusals in a row after which a connection is closed: such a client ignores its replies.
 pub const REFUSALS_MAX: u16 = 1000;
 
 impl Session {
@@ -129,7 +129,7 @@ impl Session {
         }
     }
 
-    /// Takes one command from the allowance, or returns when to try again.
+    /// Takes one command from the rate limit, or returns when to try again.
     pub fn take_command(&mut self, now: Time, per_second: u32) -> Result<(), u64> {
         if self.identity.unlimited || per_second == 0 {
             return Ok(());
@@ -137,7 +137,7 @@ impl Session {
         self.bucket.take(now, Allowance::with_burst(per_second))
     }
 
-    /// Its place was given to a newer session of the same user.
+    /// Its slot was given to a newer session of the same user.
     pub(crate) fn is_replaced(&self) -> bool {
         self.slot.as_ref().is_some_and(|slot| slot.is_replaced())
     }
@@ -152,7 +152,7 @@ impl Session {
         self.refusals = 0;
     }
 
-    /// Since when the client is gone, for a session without a transport.
+    /// Since when the client counts as lost, for a detached session.
     pub fn lost_at(&self, poll_idle_ms: u64) -> Time {
         if self.polling { self.active_at + poll_idle_ms } else { self.active_at }
     }

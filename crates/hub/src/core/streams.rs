@@ -1,4 +1,4 @@
-//! The position of this shard in the messages of each node, so that a session that moves gets no message twice.
+//! The position of this shard in the messages of each node, so that a session that migrates gets no message twice.
 
 use crate::event::{Event, EventMemory, MessageId};
 use crate::settings::SlowReader;
@@ -34,7 +34,7 @@ impl ReceivedElsewhere {
         let known = self.told.iter().find(|(channel, _)| *channel == watched.channel);
         match known.map(|(_, version)| *version) {
             Some(version) if watched.version <= version => None,
-            // A difference that overlaps with what the session has: it cannot be split, so it becomes a gap.
+            // A difference that overlaps with what the session has cannot be split, so it becomes a gap.
             Some(version) if watched.from < version => {
                 let mut tail = Vec::new();
                 json::channel_gap_tail(&mut tail, &watched.channel);

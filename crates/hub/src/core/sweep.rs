@@ -1,5 +1,5 @@
 //! The periodic sweep of a shard: expired tokens and sessions, old history, the memory of all mailboxes.
-//! An idle session owns no timer: the sweep passes over all listeners in small pieces, all of them each second.
+//! An idle session owns no timer: the sweep visits all listeners each second, in small pieces.
 
 use crate::core::attach;
 use crate::core::listener::ListenerId;
@@ -8,7 +8,7 @@ use crate::core::{Core, Notice};
 use crate::settings::SlowReader;
 use tavern_domain::{Time, limits};
 
-/// Pieces a round of the sweep is cut into, and the time between two of them.
+/// Pieces per round of the sweep, and the time between two of them.
 const PIECES: u32 = 8;
 const PIECE_MS: u64 = 125;
 
@@ -36,7 +36,7 @@ impl Sweeper {
     }
 }
 
-/// When to be woken.
+/// The earliest time at which the sweep has work.
 pub(crate) fn next_wake(core: &Core) -> Option<Time> {
     let sweep = (!core.listeners.is_empty()).then_some(core.sweeper.due);
     [sweep, core.agenda.next_wake()].into_iter().flatten().min()
@@ -121,7 +121,7 @@ fn look_at(core: &mut Core, id: ListenerId) {
     }
 }
 
-/// When a session without a transport is forgotten: the longest grace of its channels and a margin.
+/// When a detached session is deleted: the longest grace period of its channels and a margin.
 pub fn session_expires_at(core: &Core, id: ListenerId) -> Time {
     let Some(listener) = core.listeners.get(id) else { return Time::NEVER };
     let Some(session) = listener.session() else { return Time::NEVER };
@@ -130,7 +130,7 @@ pub fn session_expires_at(core: &Core, id: ListenerId) -> Time {
     session.lost_at(core.node.settings.poll_idle_ms) + grace + limits::EXPIRY_MARGIN_MS
 }
 
-/// All mailboxes together are too large: sent history is freed first, then mailboxes above their fair share.
+/// All mailboxes together are too large: frees sent events first, then shrinks mailboxes above their fair share.
 #[cold]
 pub(crate) fn relieve(core: &mut Core) {
     let budget = core.node.budget_bytes();

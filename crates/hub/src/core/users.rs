@@ -29,15 +29,15 @@ pub(crate) struct FollowedUser {
     pub version: u64,
     /// The other follows back.
     pub mutual: bool,
-    /// The last reading of the whole list in which it was found, or during which or after which it began.
+    /// The last load of the whole list that found it, or during or after which it was created.
     pub round: u32,
-    /// The follower's sessions were sent the followee's status when it began. False for edges that the first reading of the
-    /// list found.
+    /// The follower's sessions were sent the followee's status when it was created. False for edges that the first
+    /// load of the list found.
     pub status_sent: bool,
 }
 
 impl LocalUser {
-    /// Sorted, so that every run does things in the same order.
+    /// Sorted, so that every run has the same order.
     pub fn followees(&self) -> Vec<Arc<str>> {
         let mut followees: Vec<Arc<str>> = self.following.keys().cloned().collect();
         followees.sort();
@@ -115,7 +115,7 @@ impl Users {
         self.followers.entry(followee.clone()).or_default().push(follower.clone());
     }
 
-    /// True: no local user follows them any more.
+    /// True: no local user follows them now.
     pub fn remove_follower(&mut self, followee: &str, follower: &str) -> bool {
         let Some(followers) = self.followers.get_mut(followee) else { return true };
         followers.retain(|other| &**other != follower);
@@ -126,7 +126,7 @@ impl Users {
         true
     }
 
-    /// The local sessions of a user and of their followers: those who may see more of them than others do.
+    /// The local sessions of a user and of their followers, who may see more of the user than others do.
     pub fn sessions_close_to<'a>(&'a self, user: &'a str) -> impl Iterator<Item = ListenerId> + use<'a> {
         let users = self.followers(user).iter().map(|name| &**name).chain([user]);
         users.filter_map(|name| self.local.get(name)).flat_map(|local| local.sessions.iter().copied())

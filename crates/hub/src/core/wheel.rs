@@ -1,12 +1,11 @@
-//! A timer wheel for the frequent timers (parked polls, expiring
-//! sessions). Setting and firing cost the same however many wait. Entries are not removed: an entry that fires and
-//! is no longer wanted is ignored by its owner.
+//! A timer wheel for the frequent timers (parked polls, expiring sessions). Setting and firing cost the same however
+//! many timers there are. Entries are not removed: the owner ignores a stale entry that fires.
 //! Must hold: nothing fires early; everything due by `now` is returned by `expire(now)`.
 
 use tavern_domain::Time;
 
 const SLOTS: usize = 1024;
-/// Width of a slot: things fire at most this late.
+/// Width of a slot: timers fire at most this late.
 const SLOT_MS: u64 = 8;
 
 #[derive(Debug)]
@@ -69,7 +68,7 @@ impl<T> Wheel<T> {
     fn expire_slot(&mut self, slot: usize, now: Time, due: &mut Vec<T>) {
         let entries = &mut self.slots[slot];
         let before = due.len();
-        // Entries of later rounds share the slot and stay.
+        // Entries of later rounds are in the same slot and stay.
         due.extend(entries.extract_if(.., |(at, _)| *at <= now).map(|(_, what)| what));
         self.len -= due.len() - before;
         if entries.is_empty() {
