@@ -35,7 +35,8 @@ impl MessageId {
     }
 }
 
-/// A published message. It is kept as the frame a RESP2 subscriber gets: that copy of the payload serves all others.
+/// A published message, stored as the frame that a RESP2 subscriber gets. Every other form refers to that copy of the
+/// payload.
 #[derive(Debug)]
 pub struct Message {
     frame: Box<[u8]>,
@@ -46,9 +47,9 @@ pub struct Message {
     /// The payload is known to be valid JSON (it came through the JSON protocol).
     json: bool,
     author: Option<Author>,
-    /// None while it can reach no other node.
+    /// None: no other node can receive it.
     origin: Option<MessageId>,
-    /// Its place in the history of its channel.
+    /// Its position in the history of its channel.
     history: Option<HistoryStamp>,
 }
 
@@ -145,18 +146,18 @@ fn decimal_digits(number: usize) -> usize {
 pub enum Namespace {
     Channel,
     Pattern,
-    /// Shard channels of the Redis protocol: the same names mean other channels there.
+    /// Shard channels of the Redis protocol: a separate namespace with the same names.
     Shard,
-    /// The presence of a channel, for those who watch it.
+    /// The presence of a channel, for its watchers.
     Presence,
     /// Updates about a user, for their own sessions and their followers'.
     People,
 }
 
-/// How many spaces there are.
+/// How many namespaces there are.
 pub const SPACES: usize = 5;
 
-/// Physical bytes of all live events on one shard, each counted once however many mailboxes hold it.
+/// Physical bytes of all live events on one shard, each counted once, no matter how many mailboxes hold it.
 #[derive(Debug, Default)]
 pub struct EventMemory {
     bytes: Cell<usize>,
@@ -201,7 +202,7 @@ pub struct Event {
     pool: Rc<EventMemory>,
 }
 
-/// The memory of an event beside its bytes: the structure itself and its place in a mailbox.
+/// The memory of an event besides its bytes: the struct itself and its entry in a mailbox.
 const OVERHEAD: usize = 128;
 
 impl Event {
@@ -232,7 +233,7 @@ impl Event {
         Event::new(EventBody::Json, OnceCell::from(tail), at, slow_reader, size, pool)
     }
 
-    /// An event for those who watch a channel.
+    /// An event for the watchers of a channel.
     pub fn presence(tail: Box<[u8]>, at: Time, told: WatchedVersion, pool: &Rc<EventMemory>) -> Rc<Event> {
         let size = tail.len() + OVERHEAD;
         pool.bytes.set(pool.bytes.get() + size);
@@ -269,7 +270,7 @@ impl Event {
         }
     }
 
-    /// The place of the message in the history of its channel.
+    /// The position of the message in the history of its channel.
     pub fn history(&self) -> Option<HistoryStamp> {
         match &self.body {
             EventBody::Message(words) | EventBody::Pattern { words, .. } => words.history(),

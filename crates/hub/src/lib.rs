@@ -1,6 +1,6 @@
 //! One node of Tavern without sockets: sessions, mailboxes, routing, presence, parties, topics. Synchronous and
-//! deterministic: time, randomness and bytes come in, effects go out. The server drives it with real sockets, the simulator
-//! with virtual ones. It carries out; the rules are in `tavern-domain`.
+//! deterministic: time, randomness and bytes come in, effects go out. The server drives it with real sockets, the
+//! simulator with virtual ones. The rules are in `tavern-domain`.
 //!
 //! A `Shard` routes commands to features (`presence`, `people`, `inbox`, `party`, `migration`) around a shared `Core`.
 #![forbid(unsafe_code)]

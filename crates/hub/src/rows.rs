@@ -27,7 +27,7 @@ pub(crate) const PARTY: &str = "party";
 pub(crate) const MEMBERSHIP: &str = "membership";
 pub(crate) const FORGET: &str = "forget";
 
-/// A user with presences that no living node has, and the epochs that wrote those.
+/// A user with presences of nodes that are not alive, and the epochs that wrote them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StaleUser {
     pub user: Arc<str>,
@@ -68,7 +68,7 @@ pub(crate) fn hold_of(
     with: Option<Arc<str>>,
     ttl_ms: Option<u64>,
 ) -> PresenceHold {
-    // Without a channel or a time, every client of the user carries it.
+    // Without a channel or a time, all clients of the user carry it.
     let held_with = with.or_else(|| ttl_ms.is_none().then(|| own_channel(user)));
     PresenceHold {
         key: PresenceKey { channel: channel.clone(), user: user.clone() },
@@ -134,8 +134,9 @@ impl MembershipRow {
         self.membership.party.is_some() || !self.membership.invites.is_empty()
     }
 
-    /// Adds to the commit that ends a user's presence what their party must know: that it must check them, and whether
-    /// they logged out. An invite and a logout never miss each other, because each expects what the other changes.
+    /// Adds to the commit that ends a user's presence what their party needs: a deadline to check them, and whether
+    /// they logged out. An invite and a logout never miss each other, because each expects the row that the other
+    /// changes.
     pub fn note_departure(&self, now: Time, user: &Arc<str>, said_bye: bool, commit: &mut Commit) {
         if !self.is_concerned() {
             return;

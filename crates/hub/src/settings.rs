@@ -10,7 +10,7 @@ use tavern_domain::{Epoch, HistoryLimits, Verbs};
 pub enum SlowReader {
     /// Drop the oldest unread events and report a gap.
     Gap,
-    /// Close the transport; the session may be resumed.
+    /// Close the connection; the session can be resumed.
     Close,
 }
 
@@ -31,7 +31,7 @@ pub struct KindRules {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HistoryRules {
     pub limits: HistoryLimits,
-    /// Whoever may subscribe may read the history too. False: they need the right `history`.
+    /// The right to subscribe includes reading the history. False: it needs the right `history`.
     pub with_subscribe: bool,
 }
 
@@ -54,7 +54,7 @@ pub struct Settings {
     /// The prefix of this cluster's names on engines that it shares with others.
     pub prefix: String,
     pub shards: usize,
-    /// A loss shorter than this is not shown.
+    /// A disconnect shorter than this is not shown.
     pub resume_ms: u64,
     pub heartbeat_ms: u64,
     pub poll_idle_ms: u64,
@@ -67,20 +67,20 @@ pub struct Settings {
     pub mailbox_total_bytes: usize,
     /// Unread bytes of a Redis connection before it is closed; such a client cannot receive a gap.
     pub redis_pending_bytes: usize,
-    /// From how many users on watchers get fewer events, and how long changes are collected.
+    /// From how many users on watchers get fewer events, and for how long changes are collected.
     pub crowds: Thresholds,
     pub tick_ms: u64,
     /// How a status is derived from the channels a user is in.
     pub activities: Activities,
-    /// How long a disconnect is kept from followers.
+    /// How long a disconnect is hidden from followers.
     pub disconnect_ms: u64,
-    /// How often last seen is written for users who are still here.
+    /// How often last seen is written for connected users.
     pub last_seen_ms: u64,
-    /// How many one user may follow.
+    /// How many users one user may follow.
     pub following: usize,
     pub channels_per_session: usize,
     pub patterns_per_session: usize,
-    /// Of one connection, and of all connections of a user on this node.
+    /// For one connection, and for all connections of a user on this node.
     pub commands_per_second: u32,
     pub address_commands_per_second: u32,
     pub address_hellos_per_second: u32,
@@ -89,7 +89,7 @@ pub struct Settings {
     pub sessions_per_user: usize,
     pub kinds: BTreeMap<String, KindRules>,
     pub other_kinds: KindRules,
-    /// The app's authorize hook, asked for what the token does not allow. None: the configuration decides.
+    /// The app's authorize hook, called when the token does not grant a right. None: the configuration decides.
     pub authorize: Option<AuthorizeRules>,
     pub inbox: InboxRules,
     /// Bytes of all stored history: above this, the channels that expire first lose theirs.
@@ -114,7 +114,7 @@ pub struct TopicRules {
 #[derive(Clone, Copy, Debug)]
 pub struct RetentionRules {
     pub retention_ms: u64,
-    /// Above this many bytes the oldest events are dropped, until so few are left.
+    /// Above this many bytes the oldest events are dropped.
     pub max_bytes: u64,
     pub low_bytes: u64,
     /// The maximum number of event ids kept for deduplication.
@@ -125,7 +125,7 @@ pub struct RetentionRules {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct PartyRules {
     pub rules: PartyLimits,
-    /// How long a user who floods is blocked.
+    /// How long a user who is rate-limited too often is blocked.
     pub block_ms: u64,
 }
 

@@ -21,7 +21,7 @@ use tavern_store::{
 use tavern_wire::error::{Code, Refusal};
 use tavern_wire::json::inbox as json;
 
-/// How long it is remembered that a request with an idempotency key was carried out.
+/// How long an idempotency key is kept.
 const ONCE_MS: u64 = 24 * 3_600_000;
 
 /// A request to the store about inboxes.
@@ -40,7 +40,7 @@ pub(crate) enum InboxRequest {
 pub(crate) struct Inbox {
     frees: Transactions<FreeInbox>,
     requests: HashMap<Ticket, InboxRequest, RandomState>,
-    /// Inboxes that are being read. True: a message arrived meanwhile, so it is read again.
+    /// Inboxes that are being read. True: a message arrived since, so read it again.
     reading: BTreeMap<Arc<str>, bool>,
 }
 
@@ -108,7 +108,7 @@ impl Inbox {
     pub(crate) fn answered(&mut self, core: &mut Core, ticket: Ticket, answer: StoreAnswer) {
         let now = core.now;
         if self.frees.owns(ticket) {
-            // If the store does not answer, some node checks again with the next heartbeat.
+            // If the store does not answer, a node checks again at the next heartbeat.
             self.frees.answered(core, ticket, answer);
             return;
         }
@@ -176,7 +176,8 @@ impl Inbox {
         }
     }
 
-    /// A session has acknowledged everything up to `seq`: the inbox messages among it are freed for all sessions of its user.
+    /// A session has acknowledged everything up to `seq`: frees the inbox messages among it for all sessions of its
+    /// user.
     pub(crate) fn acknowledge(&mut self, core: &mut Core, id: ListenerId, seq: u64) {
         let Some(session) = core.listeners.get_mut(id).and_then(|listener| listener.session_mut()) else {
             return;
@@ -220,7 +221,7 @@ impl Inbox {
         self.submit(core, InboxRequest::Post { user, claim }, Work::Commit(commit));
     }
 
-    /// The idempotency key of a request has expired.
+    /// The idempotency key of a request has expired: deletes it.
     pub(crate) fn forget_once(&mut self, core: &mut Core, deadline: &Deadline) {
         let key = RowKey::Document(DocumentKey::new(ONCE, &deadline.name));
         let deletes = vec![key, deadline.key()];
@@ -256,7 +257,7 @@ impl Decision for FreeInbox {
         let until = if here { now + keep_ms } else { seen.map_or(now, |seen| seen + keep_ms) };
         let mut commit = Commit {
             writer: Some(core.writer()),
-            // Another message arrived meanwhile, or another node has checked: then there is nothing to do.
+            // If another message has arrived or another node has checked, there is nothing to do.
             expects: vec![Expect { key: deadline.key(), version: deadline.due.ms() }],
             ..Commit::default()
         };

@@ -1,4 +1,4 @@
-//! The commands about parties, of sessions and of apps on behalf of users.
+//! Party commands of sessions, and of apps on behalf of users.
 
 use super::{Parties, PartyDecision};
 use crate::core::command::{Caller, CommandResult, CommandStop};
@@ -13,7 +13,7 @@ use tavern_wire::json::party::PartyOp;
 use tavern_wire::json::reply;
 
 impl Parties {
-    /// A command of a session. Its reply comes from the store.
+    /// Runs a command of a session. Its reply comes from the store.
     pub(crate) fn op_party(
         &mut self,
         core: &mut Core,
@@ -55,7 +55,7 @@ impl Parties {
         }
     }
 
-    /// A message to all members of the party.
+    /// Sends a message to all members of the party.
     #[expect(clippy::too_many_arguments, reason = "who, where and what of one message")]
     fn say(
         &mut self,
@@ -98,7 +98,7 @@ impl Parties {
         Ok(())
     }
 
-    /// A command of a user, or of an app. `limited`: a user who is refused too often is blocked for a while.
+    /// Runs a command of a user or of an app. `limited`: a user who is refused too often is blocked for a while.
     pub(crate) fn service_command(
         &mut self,
         core: &mut Core,

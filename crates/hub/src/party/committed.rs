@@ -12,7 +12,7 @@ use tavern_domain::presence::UserUpdate;
 use tavern_domain::topic::PARTIES;
 use tavern_store::{Receipt, StoreAnswer, Versioned};
 
-/// How soon a command that waits for a user to come online checks again.
+/// The delay before a command that waits for a user to come online checks again.
 const RETRY_MS: u64 = 100;
 
 impl Parties {
@@ -23,7 +23,7 @@ impl Parties {
         self.progressed(core, progress);
     }
 
-    /// A paused command continues, from what is in the store now.
+    /// Continues a paused command with the rows that are in the store now.
     pub(crate) fn retry(&mut self, core: &mut Core, number: u64) {
         let progress = self.transactions.resume(core, number);
         self.progressed(core, progress);
@@ -45,7 +45,7 @@ impl Parties {
         self.give_id(core, number);
     }
 
-    /// A party id for a command that waits for one, when there is one.
+    /// Gives a party id to a command that waits for one, once there is one.
     pub(super) fn give_id(&mut self, core: &mut Core, number: u64) {
         let Some(id) = self.take_id(core, number) else { return };
         if let Some(decision) = self.transactions.get_mut(number) {
@@ -74,7 +74,7 @@ impl Parties {
             TransactionEnd::Failed { answer, unknown } => {
                 self.refuse(core, &decision, &answer);
                 if let Some(decided) = unknown {
-                    // The commit may have happened all the same, and a repeated command is not announced.
+                    // The commit may have happened anyway, and a repeated command is not announced.
                     notify_members(core, &decided.changes);
                 }
             }
@@ -84,7 +84,7 @@ impl Parties {
         }
     }
 
-    /// The store failed. A deadline that is due is handled again by another check.
+    /// The store failed. A due deadline is handled again by the next check.
     fn refuse(&mut self, core: &mut Core, decision: &PartyDecision, answer: &StoreAnswer) {
         if let Some(claim) = decision.claim {
             let refusal = refusal(answer).with_party(self.views.text(decision.call.user.as_deref()));
@@ -113,7 +113,7 @@ impl Parties {
     ) {
         let PartyOutcome { reply, changes, .. } = decided;
         cache_memberships(core, decided, receipt);
-        // The caller may use it as soon as they have the reply.
+        // The caller may use the channel as soon as they have the reply.
         for (id, user) in &changes.left {
             let left = changes.parties.iter().find(|(party, _)| party == id);
             let version = left.and_then(|(_, party)| party.as_ref()).map_or(u64::MAX, |party| party.version);
@@ -149,7 +149,8 @@ impl Parties {
     }
 }
 
-/// The sessions of all members and former members here know their party; they get their messages. Those elsewhere read both.
+/// Local sessions of all members and former members get their party and their messages; sessions on other nodes read
+/// both.
 fn announce(core: &mut Core, actor: Option<Arc<str>>, decided: &PartyOutcome, receipt: &Receipt) {
     let mut messages: BTreeMap<Arc<str>, CommittedMessages> = BTreeMap::new();
     for ((user, body), number) in decided.messages.iter().zip(&receipt.inbox_numbers) {
@@ -161,14 +162,14 @@ fn announce(core: &mut Core, actor: Option<Arc<str>>, decided: &PartyOutcome, re
     }
 }
 
-/// Has the sessions of all members and former members read their inbox and party.
+/// Makes the sessions of all members and former members read their inbox and party.
 fn notify_members(core: &mut Core, changes: &PartyChanges) {
     for user in concerned(None, changes) {
         core.notify(Notice::StatusUpdate { user, update: UserUpdate::Inbox });
     }
 }
 
-/// The memberships of local users as they are now: the next command of theirs need not read them.
+/// Caches the new memberships of local users: their next command need not read them.
 fn cache_memberships(core: &mut Core, decided: &PartyOutcome, receipt: &Receipt) {
     for (user, _) in decided.changes.memberships.iter().filter(|(_, membership)| membership.is_empty()) {
         if core.users.contains(user) {

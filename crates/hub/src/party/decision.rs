@@ -23,7 +23,7 @@ use tavern_wire::json::event::stored;
 use tavern_wire::json::party as json;
 use tavern_wire::record::{self, RecordError, read_membership, read_party, write_membership, write_party};
 
-/// How often the presence of an absent user is read again: with a slow store it may not be committed yet.
+/// How often the presence of an offline user is read again: with a slow store it may not be committed yet.
 const RETRIES: u8 = 3;
 
 pub(super) struct PartyDecision {
@@ -169,7 +169,7 @@ impl PartyDecision {
         needs.iter().filter_map(row).collect()
     }
 
-    /// Whether the user whom the caller invites looks offline to the caller.
+    /// Whether the invited user is hidden from the caller.
     fn invited_hides(&self, core: &Core, facts: &Facts) -> bool {
         let (PartyCommand::Invite { user: invited }, Some(caller)) = (&self.call.command, &self.call.user)
         else {
@@ -192,7 +192,7 @@ impl PartyDecision {
         let now = core.now;
         let mut commit = Commit { writer: Some(core.writer()), ..Commit::default() };
         if let Some((key, due)) = &self.deadline {
-            // If it was set again meanwhile, it is another deadline.
+            // If it was set again since, it is another deadline.
             commit.expects.extend(due.map(|due| Expect { key: key.clone(), version: due.ms() }));
             commit.deletes.push(key.clone());
         }
@@ -239,7 +239,7 @@ impl PartyDecision {
         if core.node.publishes_parties() {
             commit.appends = changes.topic_events.iter().map(|event| append(core, event)).collect();
         }
-        // A deadline that another part of this commit sets is not deleted by it, and nothing twice.
+        // A commit must not delete a deadline that it also sets, nor delete one twice.
         let mut named: BTreeSet<RowKey> = commit.deadlines.iter().map(Deadline::key).collect();
         commit.deletes.retain(|key| named.insert(key.clone()));
         commit
@@ -313,7 +313,7 @@ fn append(core: &Core, event: &party::PartyTopicEvent) -> Append {
 /// Users know their own actions from the reply, and whether they themselves are online.
 fn is_update(event: &PartyEvent, caller: Option<&str>) -> bool {
     match event.kind {
-        // No user's action: the sender of the command that found it expired does not know it either.
+        // Not an action of a user: the user whose command found it expired must get it too.
         PartyEventKind::Uninvited { reason: PartyReason::Expired } => true,
         PartyEventKind::Invited { .. } | PartyEventKind::Uninvited { .. } | PartyEventKind::Ready { .. } => {
             Some(&*event.to) != caller

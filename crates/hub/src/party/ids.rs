@@ -15,7 +15,7 @@ const BLOCK: u64 = 1_000;
 pub(super) struct PartyIds {
     next: u64,
     end: u64,
-    /// A block is being reserved.
+    /// A block is being reserved now.
     asking: bool,
     /// Transactions that wait for an id.
     waiting: Vec<u64>,
@@ -41,7 +41,7 @@ impl Decision for ReserveIds {
 }
 
 impl Parties {
-    /// An id that no party has had. Without one the transaction waits until a block is reserved.
+    /// Returns an id that no party has had. Without one the transaction waits until a block is reserved.
     pub(super) fn take_id(&mut self, core: &mut Core, transaction: u64) -> Option<u64> {
         let reserve = &mut self.ids;
         if reserve.next < reserve.end {

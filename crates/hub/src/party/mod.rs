@@ -1,6 +1,6 @@
-//! Parties on one shard: commands of its sessions and of apps, each one transaction (`decision.rs`). Any node serves any
-//! command. The rules are in `tavern-domain`. The party as a user's sessions see it is in `view.rs`.
-//! Must hold: one command, at most one commit; inbox messages are in it; notifications follow it.
+//! Parties on one shard: commands of its sessions and of apps, each one transaction (`decision.rs`). Any node serves
+//! any command. The rules are in `tavern-domain`; `view.rs` holds the party as a user's sessions see it. Must hold:
+//! one command is at most one commit, which includes the inbox messages; notifications follow the commit.
 
 mod command;
 mod committed;
@@ -64,7 +64,7 @@ impl Parties {
             let progress = self.reservations.answered(core, ticket, answer);
             self.reserved(core, progress);
         } else if self.forgets.owns(ticket) {
-            // If the store does not answer, some node checks again with the next heartbeat.
+            // If the store does not answer, a node checks again at the next heartbeat.
             self.forgets.answered(core, ticket, answer);
         } else if let Some(read) = self.reads.remove(&ticket) {
             self.view_read(core, read, answer);
@@ -76,7 +76,7 @@ impl Parties {
         self.begin(core, PartyDecision::of_server(PartyCommand::Wake { party }));
     }
 
-    /// A deadline that some node stored and none has settled.
+    /// Handles a deadline that some node stored and that is overdue.
     pub(crate) fn is_due(&mut self, core: &mut Core, deadline: &Deadline) {
         let command = match &*deadline.kind {
             FORGET => {
@@ -106,7 +106,8 @@ impl Parties {
     /// A user's presence changed: their party checks it. `recorded`: the commit deletes the deadline that triggered it.
     pub(crate) fn check_membership(&mut self, core: &mut Core, user: &Arc<str>, recorded: bool) {
         let check = PartyDecision::of_server(PartyCommand::Check { user: user.clone() });
-        // The deadline belongs to the user's presence, which the transaction expects: whatever else sets it changes that.
+        // The deadline belongs to the user's presence, whose version the transaction expects: every other change of
+        // the deadline changes that version too.
         let key = Deadline::new(core.now, MEMBERSHIP, user).key();
         self.begin(core, if recorded { check.settling(key, None) } else { check });
     }

@@ -1,5 +1,4 @@
-//! Users who are rate-limited again and again are blocked for a while.
-//! In this shard's memory, bounded.
+//! Blocks users who are rate-limited again and again for a while. Kept in this shard's memory, bounded.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,7 +8,7 @@ use tavern_domain::party::PartyCommand;
 /// Rate-limit refusals, within a minute, after which a user is blocked.
 const STRIKES: u32 = 10;
 const MINUTE_MS: u64 = 60_000;
-/// Users who exceeded the rate limit lately.
+/// Users tracked because they exceeded the rate limit recently.
 const MOST: usize = 10_000;
 
 #[derive(Default)]
@@ -42,7 +41,7 @@ impl RefusalLimits {
         }
     }
 
-    /// How much longer a user is blocked from this command.
+    /// For how much longer a user is blocked from this command.
     pub fn blocked_ms(&self, now: Time, user: &str, command: &PartyCommand) -> Option<u64> {
         let free = matches!(
             command,

@@ -1,5 +1,6 @@
 //! Connections that wait for a snapshot of their user's party before they are answered: a `hello`, a poll.
-//! Must hold: each is answered within `PATIENCE_MS`, without a party if need be; a slow store delays no answer longer.
+//! Must hold: each is answered within `PATIENCE_MS`, without a party if necessary: a slow store delays no reply
+//! longer.
 
 use super::Parties;
 use crate::connection::LinkId;
@@ -9,7 +10,7 @@ use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 use std::sync::Arc;
 
-/// How long an answer waits for the store: a few round trips to one that is busy.
+/// How long a reply waits for the store: a few round trips to a busy one.
 const PATIENCE_MS: u64 = 1_000;
 
 #[derive(Default)]
@@ -51,7 +52,7 @@ impl SnapshotRequests {
         self.users.contains_key(user)
     }
 
-    /// The read with this number has ended. Gives the connections that can be answered.
+    /// The read with this number has ended. Returns the connections that can be answered.
     pub fn answer(&mut self, user: &Arc<str>, read: u64, party: Option<&str>) -> Vec<LinkId> {
         let Some(links) = self.users.get_mut(user) else { return Vec::new() };
         let requests = &mut self.requests;
@@ -83,7 +84,7 @@ impl SnapshotRequests {
         Some(Snapshot { party, last_event })
     }
 
-    /// The connection is closed, or needs no answer any more.
+    /// The connection is closed, or needs no reply any more.
     pub fn forget_link(&mut self, link: LinkId) {
         // Most connections wait for no snapshot.
         let Some(request) = self.requests.remove(&link) else { return };
@@ -106,8 +107,8 @@ impl SnapshotRequests {
 }
 
 impl Parties {
-    /// The snapshot for the answer to a connection. None: the link is named in `Effects::ready` when it was read, or
-    /// could not be read. `announcing`: the presence of the user is being committed, which comes first.
+    /// The snapshot for the reply to a connection. None: the link is named in `Effects::ready` when it was read or
+    /// could not be read. `announcing`: the presence of the user is being committed first.
     pub fn snapshot(
         &mut self,
         core: &mut Core,
@@ -152,7 +153,7 @@ impl Parties {
         }
     }
 
-    /// The store was too slow: the answer goes without a party.
+    /// The store was too slow: the reply is sent without a party.
     pub fn snapshot_timeout(&mut self, core: &mut Core, link: LinkId, number: u64) {
         let requests = &mut self.views.requests;
         let Some(request) = requests.requests.get_mut(&link).filter(|request| request.number == number)

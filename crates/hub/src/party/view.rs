@@ -1,8 +1,7 @@
-//! The party as a user's sessions see it: the snapshot in `hello`, in the answer to a poll and in refusals, and the
-//! party's channel, which they are subscribed to by the server.
-//! Must hold: a snapshot in an answer was read after the answer was asked for, or is left out when the store does not answer
-//! in time; a snapshot that was read before a commit of this shard does not replace what that commit made; a user who is no
-//! member is not subscribed.
+//! The party as a user's sessions see it: the snapshot in `hello`, in the reply to a poll and in refusals, and the
+//! party's channel, which the server subscribes them to. Must hold: a snapshot in a reply was read after the request
+//! arrived, or is left out when the store does not answer in time; a snapshot that was read before a commit of this
+//! shard does not overwrite the result of that commit; a user who is not a member is not subscribed.
 
 use super::snapshot::SnapshotRequests;
 use super::{Parties, PartyDecision};
@@ -18,9 +17,9 @@ use tavern_wire::error::Refusal;
 use tavern_wire::json::party as json;
 use tavern_wire::record::{self, read_party};
 
-/// How often a read is repeated because the party has changed elsewhere meanwhile: a party may change all the time.
+/// How often a read is repeated because the party changed on another node during it: a party may change all the time.
 const REPEATS: u8 = 3;
-/// How often a party is looked up that a membership names and that does not exist: it ends at the same moment.
+/// How often a missing party that a membership names is read again: the party may be ending at this moment.
 const TRIES: u8 = 3;
 
 /// The cached party of a user.
@@ -28,12 +27,12 @@ const TRIES: u8 = 3;
 struct PartyView {
     /// None: not known.
     party: Option<EncodedParty>,
-    /// Reads that were begun: the number of the last one.
+    /// The number of the last read.
     begun: u64,
     reading: bool,
     /// It has changed since the read began: it is read again.
     changed: bool,
-    /// The read in progress is older than a commit of this shard, or may be older than one elsewhere.
+    /// The read in progress is older than a commit of this shard, or may be older than one of another node.
     outdated: bool,
     /// How often a read was repeated because of commits elsewhere.
     repeated: u8,
@@ -42,19 +41,19 @@ struct PartyView {
     refusals: Vec<(u64, ReplyTo, Refusal)>,
 }
 
-/// The stored party marks a user as away who has a session here: it is checked before a snapshot is given.
+/// The stored party says a user is away who has a session here: the party is checked before a snapshot is used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum OwnCheck {
     #[default]
     None,
     Running,
-    /// It ended; the snapshot is read once more.
+    /// The check is done; the snapshot is read once more.
     Done,
 }
 
 struct EncodedParty {
     id: Option<u64>,
-    /// The last party that was known of, and its version: also the one that the user has left.
+    /// The last known party and its version, also after the user has left it.
     seen: (u64, u64),
     /// The snapshot as JSON, or `null`.
     text: Box<str>,
@@ -86,7 +85,7 @@ impl PartyViews {
         view.map_or_else(|| "null".into(), |party| party.text.clone())
     }
 
-    /// Forgets what is known for a user without a session here, unless it is still needed.
+    /// Drops the cached view of a user without a session here, unless it is still needed.
     fn forget(&mut self, core: &Core, user: &Arc<str>) {
         if core.users.sessions(user).is_empty()
             && self.users.get(user).is_some_and(|view| !view.reading && view.refusals.is_empty())
@@ -126,7 +125,7 @@ impl Parties {
         }
     }
 
-    /// The number of a read of a user's party that begins now, or as soon as the one in progress has ended.
+    /// The number of a read of a user's party that starts now, or when the one in progress has ended.
     pub(super) fn fresh_read(&mut self, core: &mut Core, user: &Arc<str>) -> u64 {
         let view = self.views.users.entry(user.clone()).or_default();
         if view.reading {
@@ -178,7 +177,7 @@ impl Parties {
         }
     }
 
-    /// The store does not answer: answers go without a party, and it is read again.
+    /// The store does not answer: replies are sent without a party, and the read is retried.
     fn view_failed(&mut self, core: &mut Core, user: &Arc<str>) {
         let Some(view) = self.views.users.get_mut(user) else { return };
         view.reading = false;
@@ -216,7 +215,7 @@ impl Parties {
             false if view.check == OwnCheck::Done => view.check = OwnCheck::None,
             false => {}
         }
-        // The user is here: a snapshot that shows them away is not given.
+        // The user is here: do not use a snapshot that shows them away.
         match away && local {
             true if !checks && view.check == OwnCheck::None => self.answer_requests(core, user, begun, None),
             true => {}
@@ -234,7 +233,7 @@ impl Parties {
         self.views.forget(core, user);
     }
 
-    /// Gives a snapshot to everything that waits for the read with this number or an earlier one.
+    /// Gives a snapshot to every request that waits for the read with this number or an earlier one.
     fn answer_requests(&mut self, core: &mut Core, user: &Arc<str>, begun: u64, text: Option<&str>) {
         let Some(view) = self.views.users.get_mut(user) else { return };
         let known = view.party.as_ref().map_or("null", |party| &party.text);
@@ -254,8 +253,8 @@ impl Parties {
         }
     }
 
-    /// A commit of this shard has changed a user's party, which has this id and version now: what is known of it here changes
-    /// without a read. None: they have left it.
+    /// A commit of this shard has changed a user's party to this id and version: updates the cached view without a
+    /// read. None: they have left it.
     pub(super) fn has_become(
         &mut self,
         core: &mut Core,
@@ -267,10 +266,10 @@ impl Parties {
         view.outdated |= view.reading;
         // A user who left one party may be in another by now.
         let known = view.party.as_mut().filter(|known| party.is_some() || known.id == Some(id));
-        // The answers to two commits may arrive in the other order.
+        // The replies to two commits may arrive in either order.
         let Some(known) = known.filter(|known| known.seen.0 != id || known.seen.1 < version) else { return };
         if known.id.is_some_and(|other| other != id) {
-            // It is not known which of the two is the later one.
+            // Which of the two is newer is unknown.
             self.fresh_read(core, user);
             return;
         }
@@ -287,7 +286,7 @@ impl Parties {
         }
     }
 
-    /// Subscribes a user's sessions to the channel of their party, and to no other party's.
+    /// Subscribes a user's sessions to the channel of their party, and to that of no other party.
     fn subscribe_to_party(&mut self, core: &mut Core, user: &Arc<str>, party: Option<u64>) {
         let channel = party.map(party_channel);
         for id in core.users.sessions(user).to_vec() {

@@ -1,5 +1,5 @@
-//! The commands about people: `follow`, `unfollow`, `following`, `followers`, `status`, `visibility`. Each begins a
-//! request to the store and has its reply when the store has answered.
+//! The commands about people: `follow`, `unfollow`, `following`, `followers`, `status`, `visibility`. Each starts a
+//! request to the store and is answered when the store has answered.
 
 use super::follow::FollowDecision;
 use super::statuses::reply_for;

@@ -1,6 +1,6 @@
-//! A user follows another, or stops: the decision, and what is published once it is committed.
-//! Must hold: a follow that exists keeps the time it began; the follower's sessions get the status of a followee whose follow had an
-//! unknown outcome.
+//! A user follows another, or stops: the decision, and what is published once it is committed. Must hold: an existing
+//! follow keeps its start time; after an unknown outcome the follower's sessions still get the status of the
+//! followee.
 
 use crate::core::{Core, Notice, ReplyTo, refusal};
 use crate::transaction::{Decision, DecisionStep, Facts, TransactionEnd};
@@ -11,14 +11,14 @@ use tavern_store::{Commit, Expect, Follow, Row, RowKey};
 pub(super) struct FollowDecision {
     pub follower: Arc<str>,
     pub followee: Arc<str>,
-    /// False: the follower stops.
+    /// False: unfollow.
     pub on: bool,
     pub claim: ReplyTo,
 }
 
 pub(super) enum FollowOutcome {
     Changed,
-    /// They follow the user already, under this version.
+    /// They follow the user already, at this version.
     Follows {
         version: u64,
     },
@@ -27,7 +27,7 @@ pub(super) enum FollowOutcome {
 impl Decision for FollowDecision {
     type Outcome = FollowOutcome;
 
-    /// A new follow is assumed not to exist, which is usually so and spares the reading.
+    /// Assumes that a new follow does not exist, which is usually true and saves a read.
     fn decide(&mut self, core: &Core, facts: &Facts) -> DecisionStep<FollowOutcome> {
         let (follower, followee) = (self.follower.clone(), self.followee.clone());
         let key = RowKey::Follow { follower: follower.clone(), followee: followee.clone() };

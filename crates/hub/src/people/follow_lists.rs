@@ -27,9 +27,9 @@ struct FollowList {
     unfollowed: Vec<Unfollowed>,
     /// The whole list was read at least once.
     complete: bool,
-    /// The list is being read.
+    /// The list is being loaded.
     loading: bool,
-    /// How often reading the list began.
+    /// How often loading the list has started.
     round: u32,
     /// Users in the list who are not loaded yet.
     missing: usize,
@@ -45,9 +45,9 @@ struct Unfollowed {
 
 /// A session that waits until every followee of its user is loaded.
 pub(super) enum WaitingSession {
-    /// It requested all statuses.
+    /// It asked for all statuses.
     All(ListenerId),
-    /// It migrated from another node and knows these: it is sent the differences.
+    /// It migrated from another node and has these: it is sent the differences.
     Differences(ListenerId, KnownStatuses),
 }
 
@@ -85,7 +85,7 @@ impl FollowLists {
         newer.map(|list| list.visibility_version = version).is_some()
     }
 
-    /// Begins to read a list. False: it is being read already; two readings at once would not fit together.
+    /// Starts to load a list. False: it is already being loaded; two loads at once would mix up.
     pub fn begin_loading(&mut self, user: &str) -> bool {
         let Some(list) = self.lists.get_mut(user).filter(|list| !list.loading) else { return false };
         list.loading = true;
@@ -103,7 +103,7 @@ impl FollowLists {
         self.lists.get(user).is_some_and(|list| list.complete)
     }
 
-    /// The present reading of a list. None: the user is not local.
+    /// The current load of a list. None: the user is not local.
     pub fn round(&self, user: &str) -> Option<u32> {
         self.lists.get(user).map(|list| list.round)
     }
@@ -140,7 +140,7 @@ impl FollowLists {
         list.unfollowed.retain(|other| *other.followee != *followee || other.version >= version);
     }
 
-    /// A local user stopped following another. False: they did not follow, or follow again by now.
+    /// A local user stopped following another. False: they did not follow, or have followed again since.
     pub fn unfollow(&mut self, core: &mut Core, user: &str, followee: &Arc<str>, version: u64) -> bool {
         let Some(list) = self.lists.get_mut(user) else { return false };
         list.expire_unfollowed(core.now);
@@ -153,7 +153,7 @@ impl FollowLists {
         local.following.remove(followee).is_some()
     }
 
-    /// Removes the follows that the last reading of the list did not find. Returns the followees.
+    /// Removes the follows that the last load of the list did not find. Returns the followees.
     pub fn remove_unlisted(&mut self, core: &mut Core, user: &str) -> Vec<Arc<str>> {
         let Some(round) = self.round(user) else { return Vec::new() };
         let Some(local) = core.users.get_mut(user) else { return Vec::new() };
@@ -172,7 +172,7 @@ impl FollowLists {
         }
     }
 
-    /// A followee is loaded by now, or is not followed any more.
+    /// A followee has been loaded, or is not followed any more.
     pub fn remove_missing(&mut self, user: &str) {
         if let Some(list) = self.lists.get_mut(user) {
             list.missing -= 1;

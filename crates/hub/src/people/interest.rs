@@ -8,7 +8,7 @@ use crate::node::registry::NameEntry;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// Waits for the bus on behalf of this feature and not of a transport.
+/// The link id under which this feature itself, not a connection, waits for the bus.
 pub(crate) const PEOPLE_LINK: LinkId = LinkId(u32::MAX);
 
 /// Why this shard needs a user.
@@ -22,14 +22,14 @@ pub(super) enum UserRole {
 
 #[derive(Default)]
 pub(super) struct UserInterests {
-    /// Users whose updates the bus does not carry yet.
+    /// Users whose updates the bus does not deliver yet.
     pending: BTreeSet<(Arc<str>, UserRole)>,
-    /// The bus refused something: it is asked again at the next check.
+    /// The bus refused a subscription: retry at the next check.
     refused: bool,
 }
 
 impl UserInterests {
-    /// Updates about a user are routed to this shard from now on.
+    /// Routes updates about a user to this shard from now on.
     pub fn add(&self, core: &Core, user: &str) -> Arc<NameEntry> {
         let entry = core.node.registry.intern(Namespace::People, user.as_bytes());
         entry.added(core.index, true);
@@ -45,17 +45,18 @@ impl UserInterests {
         }
     }
 
-    /// Asks the bus to carry updates about these users. Gives those who can be loaded now; the others are pending.
+    /// Subscribes to updates about these users on the bus. Returns those who can be loaded now; the others are
+    /// pending.
     pub fn request(&mut self, core: &mut Core, users: Vec<Arc<str>>, role: UserRole) -> Vec<Arc<str>> {
         if users.is_empty() {
-            // A refusal, if there was one, is for other users.
+            // If there was a refusal, it was for other users.
             return users;
         }
         let node = core.node.clone();
         let link = (core.index, PEOPLE_LINK);
         let mut hold = node.bus_interests.lock();
         if hold.has_failed(link) {
-            // Load them without the bus; until it is asked again, the regular check finds what was missed.
+            // Load them without the bus; until the subscription is retried, the regular check finds missed updates.
             self.refused = true;
             return users;
         }
@@ -86,7 +87,7 @@ impl UserInterests {
         (local, followed)
     }
 
-    /// Whether the bus refused something since this was last asked.
+    /// Whether the bus refused something since the last call.
     pub fn take_refused(&mut self) -> bool {
         std::mem::take(&mut self.refused)
     }

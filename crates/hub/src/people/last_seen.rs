@@ -1,5 +1,5 @@
-//! When users were last seen: recorded periodically while they are connected, in batches. Not when they connect, so
-//! that "since your last visit" has an answer. A departure records it with the presence change.
+//! When users were last seen: recorded in batches, periodically while they are connected. Not when they connect, so
+//! that "since your last visit" can be answered. A departure records it in the commit of the presence change.
 
 use crate::core::listener::ListenerId;
 use crate::core::{Core, Feature, Timer};

@@ -1,4 +1,4 @@
-//! Reads of users and of the users they follow, each repeated until the store answers.
+//! Loads users and the users they follow; each load is retried until the store answers.
 
 use crate::core::{Core, Feature, Timer};
 use foldhash::fast::RandomState;
@@ -25,7 +25,7 @@ pub(super) enum UserLoad {
 #[derive(Default)]
 pub(super) struct UserLoads {
     running: HashMap<Ticket, UserLoad, RandomState>,
-    /// Loads that the store did not answer, and when to try again.
+    /// Loads that the store did not answer, and when to retry them.
     retries: Vec<(Time, UserLoad)>,
 }
 
@@ -46,12 +46,12 @@ impl UserLoads {
         self.running.insert(core.submit(Feature::People, Work::Read(read)), load);
     }
 
-    /// The load that a ticket answers, if it is one.
+    /// The load that a ticket belongs to, if any.
     pub fn take(&mut self, ticket: Ticket) -> Option<UserLoad> {
         self.running.remove(&ticket)
     }
 
-    /// Whether a read is in progress that finds out if a followee follows a user back.
+    /// Whether a load is in progress that finds out if a followee follows a user back.
     pub fn asks_follow_back(&self, follower: &str, of: &str) -> bool {
         let asks = |load: &UserLoad| match load {
             UserLoad::FollowsBack { user, followee } => **user == *follower && **followee == *of,
@@ -66,7 +66,7 @@ impl UserLoads {
         core.agenda.set(due, Timer::RetryPeople);
     }
 
-    /// Begins the loads whose retry is due.
+    /// Starts the loads whose retry is due.
     pub fn retry(&mut self, core: &mut Core) {
         let retries = std::mem::take(&mut self.retries);
         let (due, later): (Vec<_>, Vec<_>) = retries.into_iter().partition(|(due, _)| *due <= core.now);

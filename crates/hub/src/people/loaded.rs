@@ -1,5 +1,6 @@
 //! Handles completed loads: local users and their follow lists, and the users they follow.
-//! Must hold: the bus has confirmed the subscription to a user before they are read, so that nothing in between is missed.
+//! Must hold: the bus has confirmed the subscription to a user before they are read, so that no update in between is
+//! missed.
 
 use super::People;
 use super::interest::UserRole;
@@ -50,7 +51,7 @@ impl People {
                 people.iter().for_each(|person| self.followee_loaded(core, person));
             }
             (UserLoad::Visibility(user), StoreAnswer::Read(Found::People(people))) => {
-                // If it was committed it was not published, and repeating the change would find nothing to do.
+                // If it was committed it was not published, and a repeated change would find nothing to do.
                 people
                     .first()
                     .into_iter()
@@ -80,7 +81,7 @@ impl People {
     fn following_loaded(&mut self, core: &mut Core, user: &Arc<str>, page: FollowPage) {
         let after = page.rows.last().map(|edge| edge.follow.followee.clone());
         let Some(round) = self.follows.round(user) else { return };
-        // A follow that only a later reading of the list finds was not announced: its status is sent now.
+        // A follow that only a later load of the list finds was not announced: send its status now.
         let greeted = self.follows.is_complete(user);
         let (mut new, mut greets, mut changed) = (Vec::new(), Vec::new(), Vec::new());
         for edge in page.rows {
@@ -131,7 +132,7 @@ impl People {
         }
     }
 
-    /// Notes that a local user follows another. Returns the followee if no local user followed them before.
+    /// Records that a local user follows another. Returns the followee if no local user followed them before.
     pub(super) fn begin_following(
         &mut self,
         core: &mut Core,
@@ -153,7 +154,7 @@ impl People {
         Some(followee.clone())
     }
 
-    /// Has the bus carry the updates about followed users, then loads them.
+    /// Subscribes to updates about followed users on the bus, then loads them.
     pub(super) fn watch(&mut self, core: &mut Core, users: Vec<Arc<str>>) {
         let carried = self.interests.request(core, users, UserRole::Followed);
         self.load_followees(core, &carried);

@@ -1,8 +1,8 @@
 //! People on one shard: the local users, whom they follow, and the status events for their sessions.
 //! An update about a user is published once, on a subject of their own. Every shard with a follower caches the status
 //! of the user (`status_feed.rs`), so no node looks up followers when it changes. The rules are in `tavern-domain`.
-//! Must hold: every session of a follower gets every change once; after `unfollow` it gets nothing more; a user is offline
-//! to those they hide from.
+//! Must hold: every session of a follower gets every change once; after `unfollow` it gets no more; a user is offline
+//! to everyone they hide from.
 
 mod command;
 mod follow;
@@ -100,7 +100,7 @@ impl People {
         self.interests.remove(core, &entry, !self.is_known(user));
     }
 
-    /// The bus confirmed something that was waited for.
+    /// The bus confirmed subscriptions that loads waited for.
     pub fn bus_ready(&mut self, core: &mut Core) {
         let (local, followed) = self.interests.take_pending();
         for user in self.interests.request(core, local, UserRole::Local) {
@@ -117,7 +117,7 @@ impl People {
         self.apply_update(core, &update);
     }
 
-    /// The same for an update that is applied here already.
+    /// The same for an update that was already applied here.
     pub fn publish_elsewhere(&mut self, core: &mut Core, user: &Arc<str>, update: UserUpdate) -> UserNotice {
         self.services.status_changed(core, user, &update);
         let update = UserNotice { user: user.clone(), update: Arc::new(update) };
@@ -173,15 +173,15 @@ impl People {
         known
     }
 
-    /// A session came from another node with these statuses: it is sent what is different.
+    /// A session migrated here with these statuses: sends it the differences.
     pub fn compare_statuses(&mut self, core: &mut Core, id: ListenerId, known: KnownStatuses) {
         let Some(user) = core.user_of(id) else { return };
         self.follows.wait(&user, WaitingSession::Differences(id, known));
         self.send_waiting(core, &user);
     }
 
-    /// Compares some users with the store: the loss of a last update shows in nothing else. Done at each heartbeat while
-    /// there are other nodes, and for all users when updates are known to be lost.
+    /// Compares some users with the store, because the loss of the last update cannot be detected otherwise. Done at
+    /// each heartbeat while there are other nodes, and for all users when updates are known to be lost.
     pub fn check(&mut self, core: &mut Core, all: bool) {
         if !all && !core.node.bus_interests.reaches_others() {
             return;
@@ -201,19 +201,19 @@ impl People {
             true => self.checked_local.all(self.follows.users()),
             false => self.checked_local.next(self.follows.users(), CHECK_LOCAL.div_ceil(shards)),
         };
-        // Users whose updates the bus does not carry yet are loaded when it does.
+        // Users whose updates the bus does not deliver yet are loaded when it does.
         followed.retain(|user| !self.interests.is_pending(user, UserRole::Followed));
         local.retain(|user| !self.interests.is_pending(user, UserRole::Local));
         self.load_followees(core, &followed);
         local.iter().for_each(|user| self.load_local(core, user));
     }
 
-    /// Loads that the store did not answer are tried again.
+    /// Retries the loads that the store did not answer.
     pub fn retry_loads(&mut self, core: &mut Core) {
         self.loads.retry(core);
     }
 
-    /// The disconnect of a followed user was held back long enough.
+    /// The delay before followers see a disconnect is over.
     pub fn show_disconnect(&mut self, core: &mut Core, user: &Arc<str>) {
         self.feed.show_disconnect(core, user);
     }
@@ -222,7 +222,7 @@ impl People {
         self.last_seen.record(core);
     }
 
-    /// Status changes for other services are due.
+    /// Publishes the due status changes for other services.
     pub fn publish_to_services(&mut self, core: &mut Core) {
         self.services.read_due(core);
     }
@@ -261,12 +261,12 @@ impl People {
             }
         };
         if !greeted && core.users.follows(user, followee) {
-            // Their status depends on whether they follow back, so it is sent when that is known.
+            // Their status depends on whether they follow back, so it is sent when that has been loaded.
             self.loads.begin(core, UserLoad::FollowsBack { user: user.clone(), followee: followee.clone() });
         }
     }
 
-    /// A user began or stopped to follow a local user who follows them.
+    /// A user followed or unfollowed a local user who follows them.
     fn mutual_changed(&mut self, core: &mut Core, user: &Arc<str>, followee: &Arc<str>, on: bool) {
         let local = core.users.get_mut(followee);
         let Some(edge) = local.and_then(|local| local.following.get_mut(user)) else { return };
@@ -285,7 +285,7 @@ impl People {
     }
 }
 
-/// An app removed a user from a channel: their local sessions do not rejoin it by themselves.
+/// An app removed a user from a channel: their local sessions do not rejoin it on their own.
 fn forget_presence(core: &mut Core, user: &str, channel: &str) {
     for id in core.users.sessions(user).to_vec() {
         if let Some(session) = core.session_mut(id) {

@@ -1,4 +1,4 @@
-//! Selects a few users at a time, in order, and begins again after the last.
+//! Selects a few users at a time, in order, and starts again after the last.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ pub(super) struct Rotation {
 }
 
 impl Rotation {
-    /// The next `most` of these users, who are in order. Fewer: the end was reached.
+    /// The next `most` of these users, which are sorted. Fewer: the end was reached.
     pub fn next<'a>(&mut self, users: impl Iterator<Item = &'a Arc<str>>, most: usize) -> Vec<Arc<str>> {
         let last = self.last.take();
         let rest = users.filter(|user| last.as_ref().is_none_or(|last| *user > last));
@@ -17,7 +17,7 @@ impl Rotation {
         taken
     }
 
-    /// All of them; the next few are the first.
+    /// All of them; the next selection starts from the first.
     pub fn all<'a>(&mut self, users: impl Iterator<Item = &'a Arc<str>>) -> Vec<Arc<str>> {
         self.last = None;
         users.cloned().collect()

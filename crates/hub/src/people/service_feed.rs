@@ -1,7 +1,7 @@
 //! Status changes for other services: the whole status of a user, on a subject that any client of the bus can read.
-//! Published by the node on which the change was committed, from what the store holds a moment later.
-//! Must hold: when changes stop, the last status published is the current one; a hidden user is offline here; a
-//! burst of changes costs one read.
+//! Published by the node that committed the change, from a read of the store a moment later. Must hold: when changes
+//! stop, the last published status is the current one; a hidden user is offline here; a burst of changes costs one
+//! read.
 
 use super::person::followee_of;
 use crate::core::{Core, Feature, Timer};
@@ -18,9 +18,9 @@ const BATCH: usize = 500;
 
 #[derive(Default)]
 pub(super) struct ServiceFeed {
-    /// Changes to publish now, by user: the last one counts.
+    /// Changes to publish now, by user: the last one wins.
     ready: BTreeMap<Arc<str>, StatusChange>,
-    /// Disconnects, which may turn out to be a page change, and changes whose users could not be read.
+    /// Disconnects, which may only be a page change, and changes whose users could not be read.
     delayed: BTreeMap<(Time, Arc<str>), StatusChange>,
     reading: Option<ServiceRead>,
 }
@@ -65,7 +65,7 @@ impl ServiceFeed {
         }
     }
 
-    /// Reads the users whose changes are due. What is due during a read waits for its answer.
+    /// Reads the users whose changes are due. Changes that are due during a read wait for its end.
     pub fn read_due(&mut self, core: &mut Core) {
         if self.reading.is_some() {
             return;

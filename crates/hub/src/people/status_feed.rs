@@ -1,6 +1,6 @@
 //! Followed users, and the status events for the sessions of their local followers.
-//! Must hold: nothing that happens after a read began is missed; every session of a follower gets every change once; a
-//! user is offline to those they hide from.
+//! Must hold: no change after the start of a read is missed; every session of a follower gets every change once; a
+//! user is offline to everyone they hide from.
 
 use super::person::followee_of;
 use super::statuses::{digest, send_all};
@@ -36,10 +36,10 @@ struct FolloweeState {
 /// A followed user who is being read.
 #[derive(Default)]
 struct FolloweeLoad {
-    /// Reads that are not answered yet: facts are kept until the last of them.
+    /// Reads in flight: facts are kept until the last of them is answered.
     open: u32,
     facts: Vec<UserFact>,
-    /// Local users who began to follow just now, and are sent the status when it is known.
+    /// Local users who have just followed them, and are sent the status when it is loaded.
     new_followers: Vec<Arc<str>>,
 }
 
@@ -68,7 +68,7 @@ impl StatusFeed {
         self.followed.insert(user, Box::new(followed));
     }
 
-    /// No local user follows them any more.
+    /// No local user follows them now.
     pub fn remove(&mut self, core: &mut Core, user: &Arc<str>) -> Option<Arc<NameEntry>> {
         let followed = self.followed.remove(user)?;
         if let Some(due) = followed.followee.next_wake() {
@@ -77,7 +77,7 @@ impl StatusFeed {
         Some(followed.entry)
     }
 
-    /// A local user does not follow them any more: they are not sent the status when it is known.
+    /// A local user has unfollowed them: they are not sent the status when it is loaded.
     pub fn remove_follower(&mut self, user: &str, follower: &str) {
         let followed = self.followed.get_mut(user);
         if let Some(loading) = followed.and_then(|followed| followed.loading.as_mut()) {
@@ -85,7 +85,7 @@ impl StatusFeed {
         }
     }
 
-    /// A user is being read from now on.
+    /// A read of a user starts.
     pub fn begin_loading(&mut self, user: &str) {
         if let Some(followed) = self.followed.get_mut(user) {
             followed.loading.get_or_insert_default().open += 1;
@@ -131,7 +131,7 @@ impl StatusFeed {
         self.changed(core, user, before, update);
     }
 
-    /// A disconnect was held back long enough.
+    /// The delay before followers see a disconnect is over.
     pub fn show_disconnect(&mut self, core: &mut Core, user: &Arc<str>) {
         let Some(followed) = self.followed.get_mut(user) else { return };
         let before = StatusBefore { wake: None, ..followed.before() };
@@ -139,7 +139,7 @@ impl StatusFeed {
         self.changed(core, user, before, update);
     }
 
-    /// A user began or stopped to follow a local user who follows them, and may be visible to them or not any more.
+    /// A user followed or unfollowed a local user who follows them, and may have become visible or hidden to them.
     pub fn mutual_changed(&self, core: &mut Core, user: &Arc<str>, follower: &Arc<str>, was: bool, is: bool) {
         let Some(followed) = self.loaded_user(user) else { return };
         let shows = |mutual| followed.followee.visibility.shows(Viewer::Other { mutual });
@@ -147,7 +147,7 @@ impl StatusFeed {
         self.send_visibility_change(core, user, follower, was, is);
     }
 
-    /// Sends the sessions of a new follower the status of a user, now or as soon as it is known.
+    /// Sends the sessions of a new follower the status of a user, now or as soon as it is loaded.
     pub fn send_first_status(&mut self, core: &mut Core, user: &Arc<str>, follower: &Arc<str>) {
         if let Some(followed) = self.followed.get_mut(user).filter(|followed| !followed.loaded) {
             followed.loading.get_or_insert_default().new_followers.push(follower.clone());
@@ -178,7 +178,7 @@ impl StatusFeed {
         local.followees().into_iter().filter_map(known).collect()
     }
 
-    /// Sends a session the statuses that are not as it knows them, also of users whom it does not know yet.
+    /// Sends a session the statuses that differ from what it has, also of users that are new to it.
     pub fn send_differences(
         &self,
         core: &mut Core,
@@ -201,7 +201,8 @@ impl StatusFeed {
         self.followed.get(user).map(|followed| &**followed).filter(|followed| followed.loaded)
     }
 
-    /// A followed user may have changed: sets the timer of a held disconnect and sends the followers what they may see.
+    /// A followed user may have changed: sets the timer of a delayed disconnect and sends the followers what they may
+    /// see.
     fn changed(&self, core: &mut Core, user: &Arc<str>, before: StatusBefore, update: Option<StatusUpdate>) {
         let Some(followed) = self.followed.get(user) else { return };
         let after = followed.before();
@@ -228,7 +229,7 @@ impl StatusFeed {
         }
     }
 
-    /// A follower who sees a user now is sent their status; one who does not any more is sent a disconnect.
+    /// Sends a status to a follower who now sees a user, and a disconnect to one who no longer does.
     fn send_visibility_change(
         &self,
         core: &mut Core,
@@ -288,7 +289,7 @@ impl StatusFeed {
         sessions: &[ListenerId],
         update: &StatusUpdate,
     ) {
-        // Followers from whom a user hides do not get their name either.
+        // Followers who may not see a user do not get their name either.
         let name = self.followed.get(user).and_then(|followed| followed.followee.name.clone());
         let name = name.filter(|_| update.status.online);
         let mut tail = Vec::new();
@@ -320,7 +321,7 @@ impl FolloweeState {
     }
 }
 
-/// A status without what changed.
+/// A status update that does not say what changed.
 fn unexplained(status: Status) -> StatusUpdate {
     StatusUpdate { status, cause: StatusCause::None, channel: None }
 }

@@ -9,7 +9,7 @@ use tavern_domain::presence::{Status, Viewer};
 use tavern_store::UserSnapshot;
 use tavern_wire::json::status::{self as json, UserStatusView};
 
-/// The largest `statuses` event: a part of what a mailbox holds by default.
+/// The largest `statuses` event: a fraction of a mailbox's default size.
 const EVENT_BYTES: usize = 512 * 1024;
 
 /// A user, their name if it may be seen, and their status.
@@ -62,7 +62,7 @@ fn as_json(statuses: &[UserStatus]) -> Vec<UserStatusView<'_>> {
     statuses.map(|(user, name, status)| UserStatusView { user, name: name.as_deref(), status }).collect()
 }
 
-/// Equal for statuses that look equal to a client. It travels between nodes, so it must not depend on the build.
+/// Equal for statuses that look equal to a client. It is sent between nodes, so it must not depend on the build.
 pub(super) fn digest(status: &Status) -> u64 {
     let mut sum: u64 = 0xcbf2_9ce4_8422_2325;
     let mut add = |bytes: &[u8]| {

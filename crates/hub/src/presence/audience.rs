@@ -1,4 +1,5 @@
-//! Sends the changes of a channel to its watchers, according to its size: every change, the sum of a tick, or counts.
+//! Sends the changes of a channel to its watchers, depending on its size: each change, one difference per tick, or
+//! counts.
 //! Must hold: the snapshot of a new watcher and the events after it are consistent in every mode.
 
 use super::rooms::Rooms;
@@ -22,9 +23,10 @@ pub(super) struct WatchedRoom {
     tick: TickChanges,
     /// The members as everyone may see them, for new watchers at the same version.
     encoded: Option<(u64, PresenceMode, Arc<[u8]>)>,
-    /// The timer for its end is set.
+    /// The timer for the end of the tick is set.
     ticking: bool,
-    /// A user's own channel: to those from whom the user hides it is empty. In other channels a hidden user has no name.
+    /// A user's own channel: empty for watchers who may not see the user. In other channels a hidden user has no
+    /// name.
     personal: bool,
 }
 
@@ -45,8 +47,8 @@ impl WatchedRoom {
         }
     }
 
-    /// The members as JSON, at the version where the events of a new watcher start. `follows`: whom they follow, for a crowd
-    /// in which only those are named.
+    /// The members as JSON, at the version where the events of a new watcher start. `follows`: whom the watcher
+    /// follows; in a crowd only those are named.
     fn members(&self, sees: json::CanSee<'_>, follows: impl Fn(&str) -> bool) -> Arc<[u8]> {
         let mut members = self.shown();
         if self.personal {
@@ -59,13 +61,13 @@ impl WatchedRoom {
         let users =
             (self.mode != PresenceMode::Counts || !members.is_empty()).then(|| members.into_iter().collect());
         let mut body = Vec::new();
-        // Whether the user hides or is offline cannot be told apart, not even by the version.
+        // A hidden user must look exactly like an offline one, also by the version.
         let version = if self.personal && count == 0 { 0 } else { self.version() };
         json::members(&mut body, &json::MemberPage { version, count, users, next: None }, sees);
         body.into()
     }
 
-    /// The same as everyone may see it, written once for each version.
+    /// The same as everyone may see it, encoded once per version.
     fn public_members(&mut self) -> Arc<[u8]> {
         let now = (self.version(), self.mode);
         if let Some((version, mode, body)) = &self.encoded
@@ -147,7 +149,7 @@ impl Rooms {
         let user = core.user_of(id);
         let eyes = RoomViewer { users: &core.users, user: user.as_deref() };
         let watched = self.rooms.get_mut(channel)?;
-        // Only followers of a hidden member, or of members of a crowd, see more than everyone does.
+        // Only the followers of a hidden member, or of members of a crowd, see more than everyone.
         let counts = watched.mode == PresenceMode::Counts;
         let more = |(user, member): (&Arc<str>, &RoomMember)| {
             (counts || member.visibility != Visibility::Everyone) && eyes.is_close(user)
@@ -208,7 +210,7 @@ impl Rooms {
         self.send_difference(core, channel, &difference, PresenceMode::Full);
     }
 
-    /// The crowd has grown or shrunk past a threshold: watchers are sent the new mode.
+    /// The channel has grown or shrunk past a threshold: sends watchers the new mode.
     fn change_mode(&mut self, core: &mut Core, channel: &Arc<str>) {
         let Some(watched) = self.rooms.get(channel) else { return };
         let before = watched.mode;
@@ -236,7 +238,7 @@ impl Rooms {
         self.end_tick(core, channel);
     }
 
-    /// Sends the sum of a tick.
+    /// Sends the difference of a tick.
     pub(crate) fn end_tick(&mut self, core: &mut Core, channel: &Arc<str>) {
         let Some(watched) = self.rooms.get_mut(channel) else { return };
         let mode = watched.mode;
@@ -256,12 +258,12 @@ impl Rooms {
     ) {
         let Some(watched) = self.rooms.get_mut(channel) else { return };
         let mode = watched.mode;
-        // Versions are sent even if no member is different: a client that counts them must not miss any.
+        // Send the version even if no member is different: a client that counts versions must not miss one.
         if difference.to == difference.from {
             return;
         }
         if mode != PresenceMode::Full {
-            // A tick that cancelled out was not sent.
+            // A tick whose changes cancelled out was not sent.
             difference.from = watched.tick.version();
         }
         watched.tick = TickChanges::at(difference.to);
@@ -316,7 +318,7 @@ impl Rooms {
         let entries = difference.joined.iter().chain(&difference.updated);
         let entries = entries.map(|entry| (&entry.user, entry.visibility));
         let left = difference.left.iter().map(|gone| (&gone.user, gone.visibility));
-        // Followers see a change of visibility otherwise than everyone, whichever way it went.
+        // Followers see a visibility change differently from everyone else, in both directions.
         let faces = difference.visibility_changed.iter().map(|turned| (&turned.user, Visibility::Nobody));
         let users = entries.chain(left).chain(faces).filter(|(_, visibility)| more(*visibility));
         let sessions = users.flat_map(|(user, _)| core.users.sessions_close_to(user));

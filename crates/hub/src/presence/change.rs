@@ -8,16 +8,16 @@ use tavern_domain::ClientId;
 use tavern_domain::presence::{AttendanceInput, OfflineReason, Visibility};
 use tavern_store::{PresenceHold, PresenceKey, Versioned};
 
-/// The action on a user in a channel.
+/// What happens to a user in a channel.
 #[derive(Clone, Debug)]
 pub(crate) enum PresenceAction {
     Input(AttendanceInput),
-    /// Time has passed.
+    /// A deadline is due.
     Wake,
     /// The user's visibility changed.
     SetVisibility(Visibility),
-    /// An app or a party holds the user there: make them follow their carrier. These clients have left the carrier. `own` is
-    /// the client of a hold without a carrier.
+    /// An app or a party holds the user there: the held presence follows its carrier. These clients have left the
+    /// carrier. `own` is the client of a hold without a carrier.
     SyncHeld {
         gone: Vec<(ClientId, OfflineReason)>,
         own: ClientId,
@@ -34,16 +34,16 @@ pub(crate) struct PresenceChange {
     /// None: keep the stored one.
     pub visibility: Option<Visibility>,
     pub action: PresenceAction,
-    /// The session that causes it, while it is here.
+    /// The session that causes it, if it is local.
     pub listener: Option<ListenerId>,
     pub claim: Option<ReplyTo>,
-    /// It joins where it was present before: read first.
+    /// The client was present in this channel before: read the row first.
     pub reads_first: bool,
-    /// The outcome of its commit is unknown: only find out whether it happened.
+    /// The outcome of its commit is unknown: only find out whether it was applied.
     pub unknown: bool,
-    /// The user's membership as it was cached when the change began. May be stale.
+    /// The user's membership as cached when the change started. May be stale.
     pub cached_membership: Option<MembershipRow>,
-    /// The hold that it must follow, if it was committed just now.
+    /// The hold that it must follow, if it was just committed.
     pub committed_hold: Option<Versioned<PresenceHold>>,
 }
 

@@ -1,6 +1,6 @@
 //! Presence changes in progress: their transactions, and what follows from their commits.
-//! Must hold: a departure that was begun happens; a client that may be present is remembered by its session, so that it
-//! leaves with it; followers and watchers are notified after the commit.
+//! Must hold: a departure that has started is committed eventually; the session remembers every client that may be
+//! present, so that it leaves with the session; followers and watchers are notified after the commit.
 
 use super::change::{PresenceAction, PresenceChange};
 use super::decision::{CommittedPresence, PresenceDecision, PresenceOutcome};
@@ -35,7 +35,7 @@ pub(super) struct PresenceChanges {
     queue: ChangeQueue,
     /// How many changes of a session are in progress.
     busy: HashMap<ListenerId, u32, RandomState>,
-    /// Changes that the store did not accept and that would not be repeated otherwise.
+    /// Changes that the store did not accept and that nothing else would repeat.
     retries: VecDeque<(Time, PresenceChange)>,
 }
 
@@ -53,7 +53,7 @@ impl PresenceChanges {
         self.transactions.owns(ticket)
     }
 
-    /// Whether a change of a session is not decided yet.
+    /// Whether a change of a session is still in progress.
     pub fn is_busy(&self, id: ListenerId) -> bool {
         self.busy.contains_key(&id) || self.queue.has(id)
     }
@@ -68,7 +68,7 @@ impl PresenceChanges {
         self.queue.channels_of(user)
     }
 
-    /// Begins a change when it reaches the head of its queue.
+    /// Starts a change when it reaches the head of its queue.
     pub fn begin(&mut self, core: &mut Core, change: PresenceChange) {
         if let Some(change) = self.queue.enter(change) {
             self.start(core, change);
@@ -90,7 +90,7 @@ impl PresenceChanges {
         self.progressed(core, progress);
     }
 
-    /// Changes that the store did not accept are retried.
+    /// Retries changes that the store did not accept.
     pub fn retry(&mut self, core: &mut Core) {
         while let Some((_, change)) = self.retries.pop_front_if(|(due, _)| *due <= core.now) {
             self.start(core, change);
@@ -121,7 +121,8 @@ impl PresenceChanges {
         self.progressed(core, progress);
     }
 
-    /// Starts the changes at the head of their queues. One that ends at once starts the next, here and not recursively.
+    /// Starts the changes at the head of their queues. One that ends at once starts the next, in this loop and not
+    /// recursively.
     fn start_next(&mut self, core: &mut Core) {
         if std::mem::replace(&mut self.queue.starting, true) {
             return;
@@ -191,7 +192,7 @@ impl PresenceChanges {
             TransactionEnd::Done(PresenceOutcome::Refused(refusal)) => self.end(core, &change, Err(refusal)),
             TransactionEnd::Done(PresenceOutcome::Resolved(attendee)) => {
                 if let Some(ChannelClient { client, node: node_epoch, state, .. }) = attendee {
-                    // It was committed: its session must know.
+                    // It was committed: update its session.
                     let action =
                         PresenceAction::Input(AttendanceInput::Join { client, node: node_epoch, state });
                     self.note(core, &PresenceChange { action, ..change.clone() });
@@ -221,8 +222,8 @@ impl PresenceChanges {
         }
     }
 
-    /// The store did not accept a change: the caller is refused. An unknown outcome is resolved; a departure is
-    /// retried, and so is every change without a caller that would not be repeated otherwise.
+    /// The store did not accept a change: refuses the caller. An unknown outcome is resolved; a departure is retried,
+    /// and so is every change without a caller that nothing else would repeat.
     fn failed(&mut self, core: &mut Core, mut change: PresenceChange, unknown: bool, answer: &StoreAnswer) {
         let Some(claim) = change.claim.take() else { return self.retry_later(core, change, answer) };
         core.finish(claim, Err(refusal(answer)));
@@ -241,7 +242,7 @@ impl PresenceChanges {
         }
     }
 
-    /// It keeps its place in the queue. Commands behind it are refused at once.
+    /// The change keeps its place in the queue. Commands behind it are refused at once.
     fn retry_later(&mut self, core: &mut Core, change: PresenceChange, answer: &StoreAnswer) {
         for claim in self.queue.give_up(&change.key) {
             core.finish(claim, Err(refusal(answer)));
@@ -319,7 +320,7 @@ impl PresenceChanges {
         core.notify(Notice::PresenceChanged(channel_update));
     }
 
-    /// A carrier has changed: the presences that depend on it follow.
+    /// A carrier has changed: updates the held presences that depend on it.
     fn move_held(
         &mut self,
         core: &mut Core,
@@ -328,7 +329,7 @@ impl PresenceChanges {
         receipt: &Receipt,
     ) {
         for held in &receipt.held {
-            // A client that joined there itself stays.
+            // A client that joined that channel itself stays.
             let session = change.listener.and_then(|id| core.session(id));
             let stays = session.is_some_and(|session| session.present.has(&held.channel));
             let gone = changes.iter().filter_map(|change| match change {
@@ -342,15 +343,14 @@ impl PresenceChanges {
         }
     }
 
-    /// A change of a session was committed: the session remembers where it is present, so that it can be lost and
-    /// resumed.
+    /// A change of a session was committed: the session remembers where it is present, for its loss and its resume.
     fn note(&mut self, core: &mut Core, change: &PresenceChange) {
         let Some(id) = change.listener else { return };
         let joined = match &change.action {
             PresenceAction::Input(AttendanceInput::Join { state, .. }) => state.clone(),
             PresenceAction::Input(AttendanceInput::Update { state, .. }) => Some(state.clone()),
             PresenceAction::Input(AttendanceInput::Leave { .. }) => {
-                // It may have reconnected while this waited.
+                // It may have reconnected while the change waited.
                 if let Some(session) = core.session_mut(id) {
                     session.present.leave(&change.key.channel);
                 }
@@ -472,7 +472,7 @@ fn notify_followers(
 /// Deletes a deadline that no longer applies.
 fn forget_deadline(core: &mut Core, key: &PresenceKey, version: u64) {
     let deadline = RowKey::Deadline { kind: GRACE.into(), name: key.to_string().into() };
-    // Fails if a client was lost meanwhile: then the deadline applies again.
+    // Fails if a client was lost since: then the deadline applies again.
     let expects = vec![Expect { key: RowKey::Presence(key.clone()), version }];
     let writer = Some(core.writer());
     let commit = Commit { writer, expects, deletes: vec![deadline], ..Commit::default() };

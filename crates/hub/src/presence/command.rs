@@ -85,7 +85,7 @@ impl Presence {
         Err(CommandStop::Submitted)
     }
 
-    /// `subscribe {presence:true}`: listens to the channel and watches who is there.
+    /// `subscribe {presence:true}`: subscribes to the channel and watches its presence.
     pub(crate) fn op_watch(
         &mut self,
         core: &mut Core,
@@ -100,7 +100,7 @@ impl Presence {
         }
         let channel = parse_channel(name)?;
         permitted(core, caller, id, Verb::Presence, &channel)?;
-        // Subscribed first, read then: changes in between are received.
+        // Subscribe before reading, so that changes in between are received.
         subscribe_on_bus(core, caller, id, Namespace::Channel, name)?;
         carry_presence(core, caller, name)?;
         let Some(members) = self.rooms.members(core, name, id, caller.link.id) else {

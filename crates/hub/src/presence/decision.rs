@@ -28,9 +28,9 @@ pub(super) enum PresenceDecision {
 
 pub(super) enum PresenceOutcome {
     Refused(Refusal),
-    /// The session has moved on: the change is obsolete.
+    /// The session's state has changed since: the change is obsolete.
     Dropped,
-    /// The stored state is already as wanted. The version that was read, for cleaning up.
+    /// The stored state is already as requested. The version that was read, for cleaning up.
     Unchanged {
         version: u64,
         wakes: bool,
@@ -94,7 +94,7 @@ fn decide_change(change: &mut PresenceChange, core: &Core, facts: &Facts) -> Dec
     change.visibility = change.visibility.or(shown);
     let before = found.map(|found| found.row.attendance.clone()).unwrap_or_default();
     let mut attendance = before.clone();
-    // Read once: the node may begin a new epoch at any moment, and client and writer must have the same.
+    // Read once: the node may start a new epoch at any moment, and client and writer must have the same.
     let node_epoch = core.node.node_epoch();
     let mut changes = apply(core.now, change, &node_epoch, &mut attendance);
     if let Some((from, to)) = shown.zip(change.visibility)
@@ -104,7 +104,7 @@ fn decide_change(change: &mut PresenceChange, core: &Core, facts: &Facts) -> Dec
         changes.push(AttendanceChange::VisibilityChanged { from, to });
     }
     if changes.contains(&AttendanceChange::NotFound) {
-        // A grace period that has expired ends by its own deadline.
+        // A grace period that is over ends by its own deadline.
         let refusal =
             Refusal::new(Code::NotFound, "this client is not present in the channel; join it first");
         return DecisionStep::Done(PresenceOutcome::Refused(refusal));
@@ -140,7 +140,7 @@ fn apply(
 ) -> Vec<AttendanceChange> {
     let mut changes = Vec::new();
     match change.action.clone() {
-        // A client joins under the current epoch, however long ago it began to join.
+        // A client joins under the current epoch, even if the join started under an earlier one.
         PresenceAction::Input(AttendanceInput::Join { client, state, .. }) => {
             attendance.handle(
                 now,
@@ -199,7 +199,7 @@ fn find_client(change: &PresenceChange, found: Option<&Versioned<PresenceRow>>) 
     found.and_then(|found| found.row.attendance.connected().find(|a| a.client == *client).cloned())
 }
 
-/// Compares a change that a session makes by itself with the session's current state. False: it is obsolete.
+/// Compares an automatic change of a session with the session's current state. False: it is obsolete.
 fn is_still_valid(core: &Core, change: &mut PresenceChange) -> bool {
     if !change.is_automatic() {
         return true;
@@ -207,7 +207,7 @@ fn is_still_valid(core: &Core, change: &mut PresenceChange) -> bool {
     let session = change.listener.and_then(|id| core.session(id));
     let present = session.and_then(|session| session.present.state(&change.key.channel));
     match &mut change.action {
-        // With its current state, not the one it had when the store did not answer.
+        // Use the current state, not the one from when the store did not answer.
         PresenceAction::Input(AttendanceInput::Join { state, .. }) => match present {
             Some(now) if session.is_some_and(|session| !session.lost) => *state = now.clone(),
             _ => return false,
@@ -220,7 +220,7 @@ fn is_still_valid(core: &Core, change: &mut PresenceChange) -> bool {
     true
 }
 
-/// A client that was marked lost while its session lives is present as far as it knows: its update is a join.
+/// A client that was marked lost while its session is alive still counts itself as present: its update is a join.
 fn join_if_lost(core: &Core, change: &mut PresenceChange, found: Option<&Versioned<PresenceRow>>) {
     let PresenceAction::Input(AttendanceInput::Update { client, state }) = &change.action else { return };
     let living = found.is_some_and(|found| found.row.attendance.connected().any(|a| a.client == *client));

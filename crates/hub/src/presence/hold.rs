@@ -1,6 +1,6 @@
-//! Users whom an app or a party holds in a channel: as long as their clients are in another channel (the carrier), or until a
-//! time. Must hold: a held user has a client in the carrier or a time that has not passed; when a client leaves the
-//! carrier, is lost or reconnects, the held presence follows, on every node.
+//! Users whom an app or a party holds in a channel: as long as their clients are in another channel (the carrier), or
+//! until a time. Must hold: a held user has a client in the carrier or a time that has not passed; when a client
+//! leaves the carrier, is lost or reconnects, the held presence follows, on every node.
 
 use super::change::{PresenceAction, PresenceChange};
 use super::decision::{PresenceOutcome, changed, commit_of};
@@ -37,7 +37,7 @@ impl HoldDecision {
     }
 }
 
-/// The node of a user whom an app holds without a client: none.
+/// The node epoch of a user whom an app holds without a client: no node.
 fn nowhere() -> NodeEpoch {
     NodeEpoch { node: "".into(), epoch: Epoch(0) }
 }
@@ -91,7 +91,7 @@ pub(super) fn decide_held(
         return DecisionStep::Commit { commit, outcome: PresenceOutcome::Held };
     }
     let mut commit = commit_of(core, change, core.node.node_epoch(), &before, attendance.clone(), &changes);
-    // If a carrier moves meanwhile, all of this is decided again.
+    // If a carrier changes before the commit, all of this is decided again.
     let mut expect = |key: PresenceKey, row: Option<&Versioned<PresenceRow>>| {
         let version = row.map_or(0, |row| row.version);
         commit.expects.push(Expect { key: RowKey::Presence(key), version });
@@ -107,7 +107,7 @@ pub(super) fn decide_held(
     DecisionStep::Commit { commit, outcome }
 }
 
-/// Every client in the carrier is present, and the user alone if there is no carrier.
+/// Every client in the carrier is present here; without a carrier, the user alone is.
 fn arrive(
     now: Time,
     attendance: &mut Attendance,
@@ -160,7 +160,7 @@ fn depart(
     }
 }
 
-/// The time of a hold has passed: the held client leaves.
+/// The time of a hold is over: the held client leaves.
 fn expire(
     now: Time,
     attendance: &mut Attendance,

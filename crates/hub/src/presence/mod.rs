@@ -55,7 +55,7 @@ impl Presence {
         }
     }
 
-    /// Changes that the store did not accept are retried.
+    /// Retries changes that the store did not accept.
     pub fn retry(&mut self, core: &mut Core) {
         self.changes.retry(core);
     }

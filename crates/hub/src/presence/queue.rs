@@ -1,5 +1,5 @@
-//! The queue of changes of one user in one channel: the next begins when the one before has ended, and sees
-//! its result. Must hold: one change of one user in one channel at a time is in progress on a shard; none is overtaken.
+//! The queue of changes of one user in one channel: the next starts when the one before has ended, and sees its
+//! result. Must hold: on a shard, one change of one user in one channel is in progress at a time, in order.
 
 use super::change::PresenceChange;
 use crate::core::ReplyTo;
@@ -17,17 +17,17 @@ pub(super) struct ChangeQueue {
     waiting: HashMap<PresenceKey, VecDeque<PresenceChange>, RandomState>,
     /// Changes at the head of their queue.
     next: VecDeque<PresenceChange>,
-    /// They are being started.
+    /// The changes in `next` are being started.
     pub starting: bool,
 }
 
 impl ChangeQueue {
-    /// Returns the change if it can begin at once.
+    /// Returns the change if it can start at once.
     pub fn enter(&mut self, change: PresenceChange) -> Option<PresenceChange> {
         match self.waiting.entry(change.key.clone()) {
             Entry::Occupied(mut line) => {
                 if change.is_automatic() {
-                    // Of the changes a session makes by itself, only the last one counts.
+                    // Of the automatic changes of a session, only the last one counts.
                     line.get_mut()
                         .retain(|earlier| !(earlier.is_automatic() && earlier.listener == change.listener));
                 }
@@ -50,8 +50,8 @@ impl ChangeQueue {
         }
     }
 
-    /// The change at the head of a queue is retried later: returns the claims of those behind it, so that they are
-    /// not kept waiting as well. Departures stay without their claim, and happen in order.
+    /// The change at the head of a queue is retried later: returns the claims of the changes behind it, so that their
+    /// callers do not wait too. Departures stay in the queue without their claim, in order.
     pub fn give_up(&mut self, key: &PresenceKey) -> Vec<ReplyTo> {
         let Some(line) = self.waiting.get_mut(key) else { return Vec::new() };
         let mut claims = Vec::new();

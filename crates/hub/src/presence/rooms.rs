@@ -1,4 +1,5 @@
-//! Watched channels: each is read once, then kept up to date by its changes. If one is missing, the channel is read again.
+//! Watched channels: each is read once, then updated by its changes. If a change is missing, the channel is read
+//! again.
 //! Must hold: a watcher gets every change after its snapshot, in order and once.
 
 use super::audience::WatchedRoom;
@@ -26,7 +27,7 @@ pub(crate) struct Rooms {
     requests: HashMap<Ticket, RoomRequest, RandomState>,
     /// Channels that are being read before they can be watched.
     reading: BTreeMap<Arc<str>, RoomLoad>,
-    /// Channels without a watcher whose changes are routed here: they are being read for one.
+    /// Channels without a watcher whose changes are already routed here: they are being read for the first one.
     early_interest: HashMap<Arc<str>, Arc<NameEntry>, RandomState>,
     /// Channels whose version in the store is newer than here, and that version.
     behind: BTreeMap<Arc<str>, u64>,
@@ -42,18 +43,18 @@ enum RoomRequest {
         claim: ReplyTo,
         counts_only: bool,
         viewer: Option<Arc<str>>,
-        /// A user's own channel, which is empty to those from whom the user hides.
+        /// A user's own channel, which is empty for watchers who may not see the user.
         personal: bool,
     },
 }
 
-/// A channel that is being read, page by page, and the changes received meanwhile.
+/// A channel that is being read, page by page, and the changes received during the read.
 #[derive(Default)]
 pub(super) struct RoomLoad {
     snapshot: RoomSnapshot,
     after: Option<Arc<str>>,
     updates: Vec<ChannelUpdate>,
-    /// More changes arrived than are kept: it must be read again.
+    /// More changes arrived than are buffered: it must be read again.
     overflowed: bool,
     claims: Vec<ReplyTo>,
 }
@@ -62,11 +63,11 @@ pub(super) struct RoomLoad {
 const WHO_USERS: u64 = 100;
 /// One page of a channel's members.
 const PAGE: u32 = 1000;
-/// How long a missing change may take before the channel is read again.
+/// How long a missing change may be in flight before the channel is read again.
 const MISSING_MS: u64 = 1_000;
 /// How long a channel that was read may wait for its first watcher.
 const FRESH_MS: u64 = 1_000;
-/// Changes that are kept while a channel is read; with more it is read again.
+/// Changes that are buffered while a channel is read; with more it is read again.
 const UPDATES_MAX: usize = 10_000;
 
 impl Rooms {
@@ -80,7 +81,7 @@ impl Rooms {
                 let reply = who_read(core, counts_only, personal, viewer.as_deref(), answer);
                 core.finish(claim, reply);
             }
-            // Compared again with the next heartbeat.
+            // Compared again at the next heartbeat.
             (Some(RoomRequest::Compare { .. }) | None, _) => {}
         }
     }
@@ -97,14 +98,15 @@ impl Rooms {
         self.rooms.get(channel).map(WatchedRoom::base)
     }
 
-    /// The last local watcher of a channel is gone: its cached members would go stale.
+    /// The last local watcher of a channel has left: drops its cached members, which would go stale.
     pub fn unwatched(&mut self, core: &Core, channel: &str) {
         if !is_watched(core, channel) {
             self.rooms.remove(channel);
         }
     }
 
-    /// The members of a watched channel as JSON. None: it is being read; the link is named in `Effects::ready` afterwards.
+    /// The members of a watched channel as JSON. None: it is being read; the link is named in `Effects::ready` when
+    /// that is done.
     pub(crate) fn members(
         &mut self,
         core: &mut Core,
@@ -115,7 +117,7 @@ impl Rooms {
         if self.rooms.contains_key(channel) {
             return self.room_members(core, channel, id);
         }
-        // Before the read begins: changes meanwhile must be received.
+        // Before the read starts: changes during the read must be received.
         self.begin_interest(core, channel);
         let known = self.reading.contains_key(channel);
         let claim = core.replies.expect_refusal(link);
@@ -135,7 +137,7 @@ impl Rooms {
         }
     }
 
-    /// It has a watcher by now, or will get none.
+    /// The channel has a watcher by now, or will not get one.
     pub(crate) fn end_interest(&mut self, core: &mut Core, channel: &str) {
         let Some(entry) = self.early_interest.remove(channel) else { return };
         let unheard = entry.removed(core.index, !is_watched(core, channel));
@@ -145,7 +147,7 @@ impl Rooms {
         }
     }
 
-    /// Forgets a channel without a watcher.
+    /// Drops the cached state of a channel without a watcher.
     fn forget_unwatched(&mut self, core: &mut Core, channel: &str) {
         if !is_watched(core, channel) {
             self.rooms.remove(channel);
@@ -190,7 +192,7 @@ impl Rooms {
         self.settle_reading(core, channel, reading);
     }
 
-    /// The channel was read: watchers are sent the difference, waiting commands go on.
+    /// The channel was read: watchers are sent the difference, waiting commands continue.
     fn settle_reading(&mut self, core: &mut Core, channel: Arc<str>, reading: RoomLoad) {
         match self.rooms.get(&channel) {
             Some(_) => {
@@ -204,7 +206,8 @@ impl Rooms {
                 }
                 self.send_updates(core, &channel);
             }
-            // It was read for watchers that left meanwhile, and updates may have been missed: later watchers start again.
+            // It was read for watchers that have left since, and updates may have been missed: later watchers start
+            // again.
             None if !is_watched(core, &channel) && !self.early_interest.contains_key(&channel) => {
                 reading.claims.into_iter().for_each(|claim| core.finish(claim, Ok(Vec::new())));
                 return;
@@ -223,7 +226,7 @@ impl Rooms {
         if reading.overflowed {
             self.read_again(core, &channel);
         }
-        // Forgotten if the first watcher does not subscribe soon.
+        // Dropped if the first watcher does not subscribe soon.
         core.agenda.set(core.now + FRESH_MS, Timer::ChannelCheck(channel));
         for claim in reading.claims {
             core.finish(claim, Ok(Vec::new()));
@@ -245,13 +248,13 @@ impl Rooms {
             Applied::Emitted => self.send_updates(core, &channel_update.channel),
             Applied::Old => {}
             Applied::Gap => {
-                // Changes of two nodes may overtake each other: the missing one is usually in flight.
+                // Changes of two nodes may arrive out of order: the missing one is usually in flight.
                 core.agenda.set(core.now + MISSING_MS, Timer::ChannelCheck(channel_update.channel.clone()));
             }
         }
     }
 
-    /// Missing changes are read from the store; a channel without a watcher is forgotten.
+    /// Reads missing changes from the store; drops a channel without a watcher.
     pub(crate) fn check_channel(&mut self, core: &mut Core, channel: &Arc<str>) {
         let behind = self.behind.remove(channel);
         if !self.reading.contains_key(channel) {
@@ -264,8 +267,8 @@ impl Rooms {
         }
     }
 
-    /// Compares the watched channels with the store: the loss of a last change is not detectable otherwise. Done at each
-    /// heartbeat while there are other nodes.
+    /// Compares the watched channels with the store, because the loss of the last change cannot be detected
+    /// otherwise. Done at each heartbeat while there are other nodes.
     pub fn compare_rooms(&mut self, core: &mut Core) {
         if !core.node.bus_interests.reaches_others() {
             return;
@@ -279,7 +282,7 @@ impl Rooms {
         }
     }
 
-    /// The store is ahead of this room: the missing changes may be in flight, for a while.
+    /// The store has a newer version: the missing changes may still be in flight for a while.
     pub(super) fn compare(&mut self, core: &mut Core, channel: &Arc<str>, roster: &PresencePage) {
         let Some(watched) = self.rooms.get(channel) else { return };
         let empty = roster.users == 0 && watched.room.snapshot().members.is_empty();
@@ -289,7 +292,7 @@ impl Rooms {
         }
     }
 
-    /// Something is missing: the channel is read again, once at a time.
+    /// A change is missing: reads the channel again, one read at a time.
     pub(crate) fn read_again(&mut self, core: &mut Core, channel: &Arc<str>) {
         if !self.reading.contains_key(channel) {
             self.reading.insert(channel.clone(), RoomLoad::default());
@@ -322,7 +325,7 @@ fn internal() -> Refusal {
     Refusal::new(Code::Internal, "the store gave no roster")
 }
 
-/// A page of a channel's members as JSON. None: the answer is not a roster.
+/// A page of a channel's members as JSON. None: the answer is not a page of members.
 pub fn members_of(found: Found, counts_only: bool, sees: json::CanSee<'_>) -> Option<Vec<u8>> {
     let Found::Roster(PresencePage { version, users: count, page }) = found else { return None };
     let more = page.more && !counts_only;

@@ -1,5 +1,5 @@
-//! The presence of a session's client through its life: it joins, changes, leaves, is lost and reconnects.
-//! Must hold: a loss shorter than `resume_ms` is never shown; a session that ends leaves no presence behind.
+//! The presence of a session's client: it joins, updates, leaves, is lost and reconnects. Must hold: a loss shorter
+//! than `resume_ms` is never shown; a session that ends leaves no presence behind.
 
 use super::change::{PresenceAction, PresenceChange};
 use super::changes::{loss_at, sync_held};
@@ -17,12 +17,12 @@ use tavern_domain::presence::{
 use tavern_domain::{ClientId, Identity, Time};
 use tavern_store::{Deadline, PresenceHold, PresenceKey, PresenceRow, StoreAnswer, Versioned};
 
-/// Clients of one user that a shard shows in the user's own channel. The user is online while one of them is; with more,
-/// each further session would rewrite all of them.
+/// Clients of one user that a shard shows in the user's own channel. One of them is enough to show the user online;
+/// each further one would rewrite the whole row.
 const OWN_CLIENTS: usize = 32;
 
 impl Presence {
-    /// Joins a channel, or sets another state there. The claim gets the reply once it is committed.
+    /// Joins a channel, or sets another state there. The claim gets the reply after the commit.
     pub(crate) fn join(
         &mut self,
         core: &mut Core,
@@ -90,7 +90,7 @@ impl Presence {
     pub(crate) fn leave_all(&mut self, core: &mut Core, id: ListenerId, reason: OfflineReason) {
         self.represent_by_another(core, id);
         let mut channels = present(core, id);
-        // Also the channels it has only begun to join.
+        // Also the channels whose join is still in progress.
         let user = key_user(core, id);
         let begun = user.map(|user| self.changes.channels_of(&user)).unwrap_or_default();
         channels.extend(begun.into_iter().filter(|channel| !is_present(core, id, channel)));
@@ -140,7 +140,7 @@ impl Presence {
         }
     }
 
-    /// The session has a connection again: lost presences are restored, with the state they had.
+    /// The session has a connection again: restores lost presences, with the state they had.
     pub(crate) fn come_back(&mut self, core: &mut Core, id: ListenerId) {
         let Some(session) = core.session_mut(id) else {
             return;
@@ -154,7 +154,7 @@ impl Presence {
         }
     }
 
-    /// The node continues under a new epoch: its living clients are announced again.
+    /// The node continues under a new epoch: announces its live clients again.
     pub(crate) fn announce(&mut self, core: &mut Core) {
         let ids: Vec<ListenerId> = core.listeners.ids().collect();
         for id in ids {
@@ -164,7 +164,7 @@ impl Presence {
         }
     }
 
-    /// A living client is announced again wherever it is present.
+    /// Announces a live client again wherever it is present.
     pub(crate) fn announce_session(&mut self, core: &mut Core, id: ListenerId) {
         let Some(session) = core.session(id).filter(|session| !session.lost) else { return };
         for (channel, state) in session.present.all() {
@@ -172,7 +172,7 @@ impl Presence {
         }
     }
 
-    /// The client of a stopped or dead node.
+    /// Takes over the client of a stopped or dead node.
     pub(crate) fn take_over(
         &mut self,
         core: &mut Core,
@@ -189,7 +189,7 @@ impl Presence {
         );
     }
 
-    /// A client whose session migrated to another node is lost, unless it is present there.
+    /// A client whose session migrated to another node is lost, unless it is present under that node.
     pub(crate) fn lose_departed(
         &mut self,
         core: &mut Core,
@@ -206,7 +206,7 @@ impl Presence {
         self.changes.begin(core, change);
     }
 
-    /// The session ends without a logout: its user may come back with another session.
+    /// The session ends without a logout: its user may reconnect with another session.
     pub(crate) fn lose_all(&mut self, core: &mut Core, id: ListenerId) {
         self.represent_by_another(core, id);
         let now = core.now;
@@ -236,7 +236,7 @@ impl Presence {
         self.changes.begin(core, PresenceChange { claim: Some(claim), ..change });
     }
 
-    /// A deadline that some node stored and none has settled.
+    /// Handles a deadline that some node stored and that is overdue.
     pub(crate) fn is_due(&mut self, core: &mut Core, deadline: &Deadline) {
         let Some(key) = rows::presence_of(deadline) else { return };
         match &*deadline.kind == HOLD {
@@ -261,7 +261,8 @@ impl Presence {
         self.join(core, id, &channel, None, None);
     }
 
-    /// A session that is shown in its user's own channel goes: one that is not shown takes its place, before it is gone.
+    /// A session that is shown in its user's own channel ends: before it leaves, one that is not shown takes its
+    /// place.
     fn represent_by_another(&mut self, core: &mut Core, id: ListenerId) {
         let Some(user) = core.user_of(id) else { return };
         let channel = own_channel(&user);
@@ -287,7 +288,7 @@ impl Presence {
         }
     }
 
-    /// The visibility of a user is known: joins that waited for it continue.
+    /// The visibility of a user was loaded: joins that waited for it continue.
     pub(crate) fn visibility_loaded(&mut self, core: &mut Core, user: &str) {
         for one in self.waiting_joins.remove(user).unwrap_or_default() {
             self.join(core, one.listener, &one.channel, one.state, one.claim);
@@ -321,7 +322,7 @@ impl Presence {
         self.changes.begin(core, PresenceChange::of(key, PresenceAction::SetVisibility(visibility)));
     }
 
-    /// A client joined although its session has ended: it is lost from now on.
+    /// A client joined, but its session has ended since: it is lost from now on.
     pub(crate) fn lose_client(&mut self, core: &mut Core, key: PresenceKey, client: ClientId) {
         let now = core.now;
         let loss = ClientLoss { at: now, grace_ms: core.grace_ms(&key.channel), reason: OfflineReason::Lost };
@@ -353,7 +354,7 @@ fn represents(core: &Core, id: ListenerId, channel: &str) -> bool {
     core.session(id).is_some_and(|session| !session.lost && !session.frozen && session.present.has(channel))
 }
 
-/// The user's own channel first: then their departure from the others is no status change.
+/// The user's own channel comes first: leaving the others is then not a status change.
 fn present(core: &Core, id: ListenerId) -> Vec<Arc<str>> {
     let session = core.session(id);
     let mut channels: Vec<Arc<str>> =

@@ -1,5 +1,5 @@
-//! Presences that nothing else will end, because the store does not know their node.
-//! Must hold: one user is one commit, which checks again: all stale presences of the user are removed, or none.
+//! Presences that nothing else will end, because the store does not know their node. Must hold: one user is one
+//! commit, which checks again: it removes all stale presences of the user, or none.
 
 use super::change::{PresenceAction, PresenceChange};
 use super::decision::{PresenceOutcome, commit_of};

@@ -1,6 +1,6 @@
-//! Users who connect and disconnect as events of the topic `tavern.presence`, appended in the commit that decides it,
-//! so that each transition is published once whatever the number of nodes. Must hold: without a subscription nothing
-//! is written.
+//! Users who connect and disconnect, as events of the topic `tavern.presence`. Each event is appended in the commit
+//! of the change, so each transition is published once, by one node. Must hold: without a subscription nothing is
+//! written.
 
 use super::change::PresenceChange;
 use crate::core::Core;

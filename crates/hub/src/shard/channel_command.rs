@@ -157,7 +157,7 @@ fn new_message(
     Ok(NewHistoryMessage { channel: name.clone(), id, sender, json: true, body, keep })
 }
 
-/// The position in the history, and the substituted channel if it is not the requested one.
+/// The position in the history, and the substituted channel if it differs from the requested one.
 fn write_subscribed(
     subscribe: &SubscribeRequest<'_>,
     name: &str,

@@ -22,7 +22,7 @@ impl Shard {
         self.parsed_command(now, caller, json::parse_request(frame), out)
     }
 
-    /// Runs one command that is parsed already, or answers why it could not be parsed.
+    /// Runs one command that is already parsed, or replies why it could not be parsed.
     pub fn parsed_command(
         &mut self,
         now: Time,
@@ -116,7 +116,7 @@ impl Shard {
             Flow::Done => match command.op {
                 Op::Bye => Flow::Close(CloseReason::Bye),
                 Op::Hello(_) => Flow::Greeted,
-                // Messages that it recovers follow the reply.
+                // Recovered messages follow the reply.
                 Op::Subscribe(
                     SubscribeRequest { since: Some(_), .. } | SubscribeRequest { last: Some(_), .. },
                 ) => Flow::Greeted,
@@ -126,7 +126,7 @@ impl Shard {
         }
     }
 
-    /// The next reply of a connection that pipelines, appended to `out`. None: it is not there yet.
+    /// The next reply of a connection that pipelines, appended to `out`. None: it has not arrived yet.
     pub fn next_reply(&mut self, caller: &mut Caller, out: &mut Vec<u8>) -> Option<Flow> {
         let (id, answer) = self.core.replies.next(caller.link.id)?;
         Some(reply(&mut self.core, caller, id.as_deref(), answer, out))
@@ -236,7 +236,7 @@ fn is_first(core: &Core, caller: &Caller) -> bool {
     core.replies.pipelined(caller.link.id) == 0
 }
 
-/// Whether a command may begin. While earlier ones of its transport have no answer, only presence changes may.
+/// Whether a command may start. While earlier ones of its connection are in flight, only presence changes may.
 fn may_begin(core: &Core, caller: &Caller, command: &ParsedCommand<'_>) -> bool {
     let begun = core.replies.pipelined(caller.link.id);
     if begun == 0 {

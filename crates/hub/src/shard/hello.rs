@@ -1,5 +1,5 @@
-//! `hello`: the identity of a client, and the session it resumes or begins. The reply is valid on every node: the
-//! presence of the user is committed before, unless the store does not answer in time.
+//! `hello`: the identity of a client, and the session it resumes or opens. When the reply is sent, the presence of
+//! the user is committed and visible on every node, unless the store does not answer in time.
 
 use super::{Shard, snapshot};
 use crate::core::command::{Caller, CommandResult, CommandStop, refuse};
@@ -66,7 +66,8 @@ impl Shard {
         }
     }
 
-    /// Attaches the session and gives the reply, when the party of the user is known or cannot be known. None: it waits.
+    /// Attaches the session and returns the reply, once the party of the user is loaded or cannot be loaded. None: it
+    /// waits.
     pub(super) fn finish_hello(&mut self, caller: &mut Caller, hello: &BegunHello) -> Option<CommandReply> {
         let Shard { core, presence, party, .. } = self;
         let snapshot = snapshot(core, presence, party, hello.listener, caller.link.id)?;
@@ -85,7 +86,7 @@ impl Shard {
     }
 }
 
-/// Verifies a token. API keys are not limited; failed logins are.
+/// Verifies a token. Failed logins are rate-limited; API keys are not.
 fn log_in(core: &Core, caller: &Caller, token: &str) -> CommandResult<Identity> {
     let verified = core.node.token_verifier.verify(token, core.now);
     let unlimited = verified.as_ref().is_ok_and(|identity| identity.unlimited);
@@ -95,7 +96,7 @@ fn log_in(core: &Core, caller: &Caller, token: &str) -> CommandResult<Identity> 
     Ok(verified?)
 }
 
-/// The session that `text` names, if the client may come back to it.
+/// The session that `text` names, if the client may resume it.
 fn find_resumable(
     core: &mut Core,
     migration: &mut Migration,

@@ -56,15 +56,15 @@ pub enum ShardEvent {
     Presence(ChannelUpdate),
     /// An update about a user, from another shard or node.
     Status(UserNotice),
-    /// A message of another node about a session that moves.
+    /// A message of another node about a session that migrates.
     Migration { from: Arc<str>, request: MigrationRequest },
-    /// The bus has confirmed, or refused, the subscriptions these waited for.
+    /// The bus has confirmed, or refused, the subscriptions that these links waited for.
     BusReady(Vec<LinkId>),
     /// Messages of one channel were lost between nodes, or of all channels.
     BusLost(Option<Arc<[u8]>>),
-    /// A command of an app; its number is named in `Effects::orders` with the reply.
+    /// A command of an app; `Effects::service_replies` has its reply under this number.
     Service { number: u64, order: ServiceCommand },
-    /// A command about topics; its number is named in the topic effects with the reply.
+    /// A command about topics; the topic effects have its reply under this number.
     Topic { number: u64, caller: TopicCaller, command: TopicCommand },
     /// A topic has new events, from another shard or the delivery worker.
     TopicGrew(Arc<str>),
@@ -163,11 +163,11 @@ impl Shard {
         }
     }
 
-    /// A deadline that some node stored and none has settled.
+    /// Handles a deadline that some node stored and that is overdue.
     fn overdue(&mut self, deadline: &Deadline) {
         let core = &mut self.core;
         match &*deadline.kind {
-            // By a clock that may be wrong nothing is forgotten: the deadline is found again later.
+            // Delete nothing by a clock that may be wrong: the deadline is found again later.
             rows::INBOX | rows::ONCE | rows::KEYED_PUBLISH if !core.node.is_time_confirmed() => {}
             rows::INBOX => self.inbox.is_due(core, deadline),
             rows::ONCE => self.inbox.forget_once(core, deadline),
@@ -177,7 +177,7 @@ impl Shard {
         }
     }
 
-    /// Gives each notice to the features it concerns, until there are none.
+    /// Gives each notice to the features that need it, until there are none left.
     pub(crate) fn route(&mut self) {
         while let Some(notice) = self.core.next_notice() {
             self.notice(notice);
@@ -258,12 +258,12 @@ impl Shard {
         &mut self.topics.effects
     }
 
-    /// When to be woken.
+    /// The earliest time at which the shard has work.
     pub fn next_wake(&self) -> Option<Time> {
         sweep::next_wake(&self.core)
     }
 
-    /// Time has passed: runs what is due.
+    /// Runs the timers that are due.
     pub fn wake(&mut self, now: Time) {
         self.core.now = now;
         let mut unused = Vec::new();
@@ -315,7 +315,7 @@ impl Shard {
         }
     }
 
-    /// Every feature forgets a session, then the core does.
+    /// Every feature drops its state of a session, then the core does.
     fn end_session(&mut self, id: ListenerId) {
         let core = &mut self.core;
         self.presence.lose_all(core, id);
@@ -330,7 +330,7 @@ impl Shard {
         core.remove(id);
     }
 
-    /// A new session, with or without a transport. Refused when its user has too many.
+    /// Opens a session, with or without a connection. Refused when its user has too many.
     pub fn open_session(
         &mut self,
         now: Time,
@@ -344,7 +344,8 @@ impl Shard {
         opened
     }
 
-    /// Attaches a transport to a living session. What follows `seq` is unread again. None: nothing was touched.
+    /// Attaches a connection to a live session. Events after `seq` are unread again. None: not found or not allowed;
+    /// nothing has changed.
     pub fn attach(
         &mut self,
         now: Time,
@@ -359,7 +360,7 @@ impl Shard {
         attached
     }
 
-    /// A long-poll arrives: its cursor acknowledges, then it is answered or parked.
+    /// Handles a long-poll: its cursor acknowledges events, then it is answered or parked.
     pub fn poll(
         &mut self,
         now: Time,
@@ -375,8 +376,8 @@ impl Shard {
         poll
     }
 
-    /// The body of a poll's answer. Events are freed when a later cursor covers them, not now. False: the party of the user
-    /// is being read; call this again when the link is named in `Effects::ready`.
+    /// The body of a poll's reply. Events are freed when a later cursor covers them, not now. False: the party of the
+    /// user is being read; call this again when the link is named in `Effects::ready`.
     pub fn render_poll(
         &mut self,
         now: Time,
@@ -396,7 +397,7 @@ impl Shard {
         true
     }
 
-    /// A transport was lost. The session stays and collects; a Redis listener ends with its connection.
+    /// A connection was lost. The session stays and collects events; a Redis listener ends with its connection.
     pub fn detach(&mut self, now: Time, id: ListenerId, link: LinkId) {
         self.core.now = now;
         self.core.detach(id, link);
@@ -404,14 +405,14 @@ impl Shard {
         self.route();
     }
 
-    /// The connection of a caller is closed: the command it waits for has no one to reply to.
+    /// The connection of a caller is closed: drops its waiting command.
     pub fn abandon(&mut self, now: Time, caller: &Caller) {
         self.core.now = now;
         crate::core::hello::abandon(&mut self.core, caller);
         self.release_link(caller.link.id);
     }
 
-    /// The number of a transport may be used again: nothing waits for the old one.
+    /// The number of a connection may be reused: nothing waits for the old one.
     pub fn release_link(&mut self, link: LinkId) {
         self.core.replies.release(link);
         self.party.forget_link(link);
@@ -425,7 +426,7 @@ impl Shard {
         self.route();
     }
 
-    /// Stops listening; false when it did not listen.
+    /// Unsubscribes; false if it was not subscribed.
     pub fn unsubscribe(&mut self, id: ListenerId, space: Namespace, name: &[u8]) -> bool {
         let left = self.core.unsubscribe(id, space, name);
         self.route();
@@ -440,20 +441,22 @@ impl Shard {
         result
     }
 
-    /// The node stops: its sessions are offered to the nodes `to`. Each transport is closed when another node has its session.
+    /// The node stops: offers its sessions to the nodes `to`. Each connection is closed when another node has its
+    /// session.
     pub fn drain(&mut self, now: Time, to: &[Arc<str>], drain_ms: u64) {
         self.core.now = now;
         self.migration.drain(&mut self.core, to, drain_ms);
         self.route();
     }
 
-    /// How many sessions are on their way, to other nodes or out of the store to this one.
+    /// How many sessions are migrating: to other nodes, or from the store to this one.
     pub fn in_transit(&self) -> usize {
         self.migration.in_transit()
     }
 }
 
-/// A fresh snapshot of the party of a session's user. None: the link is named in `Effects::ready` when it is there.
+/// A fresh snapshot of the party of a session's user. None: the link is named in `Effects::ready` when it has been
+/// read.
 fn snapshot(
     core: &mut Core,
     presence: &Presence,

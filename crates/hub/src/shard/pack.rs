@@ -1,5 +1,5 @@
-//! Packs sessions that move to another node or into the store, and adopts sessions from the store. Every feature gives its
-//! part of a packed session.
+//! Packs sessions that migrate to another node or into the store, and adopts sessions from the store. Every feature
+//! contributes its part of a packed session.
 
 use super::Shard;
 use crate::connection::CloseReason;
@@ -10,8 +10,8 @@ use std::sync::Arc;
 use tavern_domain::Time;
 
 impl Shard {
-    /// Packs every session of a node that stops, for the store. Transports are closed with `closing`, and nothing is
-    /// delivered afterwards. Sessions that are in the store already, on their way to another node, are not packed again.
+    /// Packs every session of a stopping node, for the store. Connections are closed with `closing`, and nothing is
+    /// delivered afterwards. Sessions that are already in the store, migrating to another node, are not packed again.
     pub fn pack(&mut self, now: Time) -> Vec<PackedSession> {
         self.core.now = now;
         self.migration.refuse_sessions();
@@ -45,7 +45,7 @@ impl Shard {
         all
     }
 
-    /// Packs a session that moves to another node.
+    /// Packs a session that migrates to another node.
     pub(super) fn pack_outgoing(&mut self, half: u64) {
         let Some((id, window_ms)) = self.migration.to_pack(half) else { return };
         let packed = self.pack_session(id).map(|mut packed| {
@@ -56,7 +56,7 @@ impl Shard {
         self.migration.store(&mut self.core, half, packed.as_ref());
     }
 
-    /// Presence changes held back for the next tick are sent first, so that the mailbox is as recent as the versions.
+    /// Flushes presence changes that wait for the next tick, so that the mailbox is as recent as the versions.
     fn pack_session(&mut self, id: ListenerId) -> Option<PackedSession> {
         let channels = migration::watched_by(&self.core, id);
         for channel in &channels {

@@ -21,7 +21,8 @@ pub struct RedisPublish<'a> {
     pub replies: bool,
 }
 
-/// Stores a message, then delivers it. The reply comes by `next_redis_reply` when the link is named in `Effects::ready`.
+/// Stores a message, then delivers it. `next_redis_reply` returns the reply once the link is named in
+/// `Effects::ready`.
 pub fn publish_stored(shard: &mut Shard, now: Time, link: LinkId, publish: RedisPublish<'_>) {
     shard.core.now = now;
     let core = &mut shard.core;
@@ -47,7 +48,7 @@ pub fn publish_stored(shard: &mut Shard, now: Time, link: LinkId, publish: Redis
     shard.route();
 }
 
-/// The next reply of a Redis connection, appended to `out`. False: it is not there yet.
+/// The next reply of a Redis connection, appended to `out`. False: it has not arrived yet.
 pub fn next_redis_reply(shard: &mut Shard, link: LinkId, out: &mut Vec<u8>) -> bool {
     match shard.core.replies.next(link) {
         Some((_, Ok(reply))) => out.extend_from_slice(&reply),

@@ -34,21 +34,21 @@ pub enum ServiceCommand {
     /// A command about parties, of a user or of the app itself.
     Party {
         call: Box<PartyRequest>,
-        /// It comes from the user themselves: the limit on refused commands applies.
+        /// It is sent by the user themselves: the limit on refused commands applies.
         limited: bool,
     },
     /// An inbox message for a user, as JSON.
     InboxMessage {
         user: Arc<str>,
         data: Arc<str>,
-        /// Names the request, so that it is carried out once.
+        /// The idempotency key of the request.
         once: Option<Arc<str>>,
     },
     /// Publishes to a channel with history.
     Publish {
         channel: Arc<str>,
         data: Arc<[u8]>,
-        /// Makes it once-only.
+        /// The idempotency key of the message.
         message_id: Option<Arc<str>>,
     },
     /// Removes the history of a channel.
@@ -63,7 +63,7 @@ pub enum ServiceCommand {
 }
 
 impl Shard {
-    /// Runs a command of an app. Its number is named in `Effects::orders` with the reply.
+    /// Runs a command of an app. `Effects::service_replies` has its reply under this number.
     pub(super) fn service_command(&mut self, number: u64, order: ServiceCommand) {
         let (core, claim) = (&mut self.core, ReplyTo::Service(number));
         let now = core.now;

@@ -1,4 +1,4 @@
-//! The rows that a decision needs of the store, and the rows loaded for it.
+//! The rows that a decision needs from the store, and the rows loaded for it.
 //! Must hold: a row that a decision has seen is expected by its commit, unless it was requested as a read.
 
 use std::sync::Arc;
@@ -17,7 +17,7 @@ pub(crate) enum Need {
     Person(Arc<str>),
     /// Anything else, kept while the transaction runs. Not expected by the commit.
     Read(Read),
-    /// The same, but given to the decision once: a page of a long list, of which it keeps what it needs.
+    /// The same, but given to the decision only once: a page of a long list, from which it keeps what it needs.
     Page(Read),
 }
 
@@ -50,12 +50,12 @@ pub(crate) struct Facts {
 }
 
 impl Facts {
-    /// A presence that is known without reading it. If it is stale, the commit conflicts and it is read.
+    /// A presence from a cache. If it is stale, the commit conflicts and it is read.
     pub fn assuming(key: PresenceKey, known: Option<Versioned<PresenceRow>>) -> Facts {
         Facts { presences: vec![(key, known)], ..Facts::default() }
     }
 
-    /// A hold that is known without reading it, in the same way.
+    /// A hold from a cache, in the same way.
     pub fn assuming_hold(hold: Versioned<PresenceHold>) -> Facts {
         Facts { holds: vec![(hold.row.key.clone(), Some(hold))], ..Facts::default() }
     }
@@ -101,8 +101,8 @@ impl Facts {
         find(&self.pages, read)
     }
 
-    /// The version of a row, if the last commit failed because of it. Enough for a decision that only asks whether a row
-    /// exists: it need not be read.
+    /// The version of a row, if the last commit failed because of it. Enough for a decision that only needs to know
+    /// whether a row exists: it need not be read.
     pub fn conflicting_version(&self, key: &RowKey) -> Option<u64> {
         self.conflict.as_ref().filter(|(known, _)| known == key).map(|(_, version)| *version)
     }

@@ -1,6 +1,6 @@
-//! Runs decisions against the store. A decision is pure: it is given the facts that were loaded and answers what else it
-//! needs, or what to commit. The driver loads everything that is asked for in one round trip, adds the versions that were
-//! read to the commit, starts again on a conflict, and reports an unknown outcome.
+//! Runs decisions against the store. A decision is pure: it gets the loaded facts and returns what else it needs, or
+//! what to commit. The driver loads everything it needs in one round trip, adds the versions that were read to the
+//! commit, starts again on a conflict, and reports an unknown outcome.
 //! Must hold: every row that a decision has seen is expected by its commit; a transaction ends exactly once.
 
 mod facts;
@@ -12,7 +12,7 @@ use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 use tavern_store::{Commit, Receipt, RowKey, StoreAnswer, StoreError, Ticket, Work};
 
-/// Conflicts in a row after which a transaction gives up: as many writers would have to change the same rows meanwhile.
+/// Conflicts in a row after which a transaction gives up: that many writers would have to change the same rows first.
 pub(crate) const TRIES: u8 = 32;
 
 pub(crate) trait Decision {
@@ -35,7 +35,7 @@ pub(crate) enum DecisionStep<T> {
     Again,
     /// It cannot be decided: a loaded row cannot be used.
     Fail(StoreAnswer),
-    /// Something that is not in the store is missing. The feature gives it and lets the transaction proceed, or resumes it
+    /// Something that is not in the store is missing. The feature supplies it and calls `proceed`, or calls `resume`
     /// later, on rows that are loaded again.
     Pause,
 }
@@ -53,7 +53,7 @@ pub(crate) enum TransactionProgress<D: Decision> {
 pub(crate) enum TransactionEnd<T> {
     Committed(T, Receipt),
     Done(T),
-    /// The store failed. `unknown`: the commit may have happened all the same, with this result.
+    /// The store failed. `unknown`: the commit may have been applied anyway, with this result.
     Failed {
         answer: StoreAnswer,
         unknown: Option<T>,
@@ -71,7 +71,7 @@ pub(crate) struct Transactions<D: Decision> {
 struct RunningTransaction<D: Decision> {
     decision: D,
     facts: Facts,
-    /// Reads that are not answered yet.
+    /// Reads in flight.
     open: usize,
     failed: Option<StoreAnswer>,
     /// The result of the commit in progress.
@@ -105,12 +105,12 @@ impl<D: Decision> Transactions<D> {
         self.running.get_mut(&number).map(|running| &mut running.decision)
     }
 
-    /// Runs a paused transaction again, on what was loaded: it has got what it waited for.
+    /// Continues a paused transaction with the loaded rows: it has what it waited for.
     pub fn proceed(&mut self, core: &mut Core, number: u64) -> TransactionProgress<D> {
         self.run(core, number)
     }
 
-    /// Runs a paused transaction again, from what is in the store now.
+    /// Restarts a paused transaction from what is in the store now.
     pub fn resume(&mut self, core: &mut Core, number: u64) -> TransactionProgress<D> {
         let Some(running) = self.running.get_mut(&number) else { return TransactionProgress::Waits };
         running.facts = Facts::default();
