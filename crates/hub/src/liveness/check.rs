@@ -1,6 +1,5 @@
-//! One check of the other nodes: the store's time, the nodes, the presences of closed epochs, overdue deadlines and, now
-//! and then, stale presences. Must hold: one request at a time, so that a slow store slows the check down and is not
-//! flooded by it.
+//! One check of the other nodes: the store's time, the nodes, the presences of closed epochs, overdue deadlines and,
+//! less often, stale presences. Must hold: one request at a time, so that the check does not flood a slow store.
 
 use super::{Liveness, LivenessEvent, LivenessTask, PendingRequest};
 use crate::rows::StaleUser;
@@ -13,11 +12,11 @@ use tavern_store::{
     StoreAnswer, StoreError, Versioned, Work, Writer,
 };
 
-/// The node that wrote a deadline settles it; others wait this long for that.
+/// The node that wrote a deadline handles it; other nodes wait this long before they do.
 const OVERDUE_MS: u64 = 1_000;
 
 pub(super) struct NodeCheck {
-    /// The store's time when the check began.
+    /// The store's time when the check started.
     at: Time,
     /// Nodes still to be checked.
     nodes: VecDeque<NodeRow>,
@@ -68,8 +67,8 @@ impl Liveness {
                 self.strays_read(now, page)
             }
             (CheckStep::Close(node), StoreAnswer::Committed(receipt)) => {
-                // The node that closed the epoch handles it at once. The others check at their next heartbeat
-                // what it has not handled.
+                // The node that closed the epoch handles it at once. The others handle at their next heartbeat what
+                // is left.
                 if receipt.closed_at == Some(receipt.time) {
                     let closed = NodeRow { closed_at: receipt.closed_at, ..node.clone() };
                     check.nodes.push_front(closed);
@@ -146,7 +145,7 @@ impl Liveness {
         self.submit_check(now, check, Work::Read(read));
     }
 
-    /// Presences of a closed epoch are marked as lost; an epoch without presences is forgotten.
+    /// Marks presences of a closed epoch as lost; deletes an epoch without presences.
     fn presences_read(&mut self, now: Time, mut check: NodeCheck, page: Page<Versioned<PresenceRow>>) {
         let at = check.at;
         let CheckStep::Presences { node, closed_at, found } = &mut check.step else { return };
@@ -168,8 +167,8 @@ impl Liveness {
         self.check_next(now, check);
     }
 
-    /// A node that stopped cleanly left its sessions in the store: its clients have the whole grace period to come back
-    /// before watchers are notified. The clients of a dead node are lost at once.
+    /// A node that stopped cleanly left its sessions in the store: its clients have the whole grace period to
+    /// reconnect before watchers are notified. The clients of a dead node are lost at once.
     fn take_over(&mut self, at: Time, node: &NodeRow, closed_at: Time, presence: PresenceRow) {
         let kind = Channel::parse(&presence.key.channel).map_or("", |channel| channel.kind);
         let grace_ms = self.node.settings.kind(kind).grace_ms;

@@ -1,8 +1,8 @@
-//! Keeps the lease of this node and cleans up after other nodes: expired leases, presences without a living
-//! node, overdue deadlines. A state machine: time and the store's answers come in, work for the store and tasks for the
-//! shards go out. Every node may run every part of it, concurrently too: the store arbitrates.
-//! Must hold: a node that is not in the store is not a dead node; an epoch is closed before anything of it is changed; at
-//! most one lease change and one check are in flight, however slow the store is, and a renewal waits for nothing else.
+//! Renews the lease of this node and cleans up after other nodes: expired leases, presences without a live node,
+//! overdue deadlines. A state machine: time and the store's answers come in, work for the store and tasks for the
+//! shards go out. Every node may run every part of it, concurrently too: the store arbitrates. Must hold: a node that
+//! is not in the store is not a dead node; an epoch is closed before any row of it is changed; at most one lease
+//! change and one check are in flight, however slow the store is, and a renewal waits for nothing else.
 
 mod check;
 
@@ -22,9 +22,9 @@ use tavern_store::{
 pub struct LivenessRules {
     pub heartbeat_ms: u64,
     pub lease_ms: u64,
-    /// How long a node that stopped cleanly has to come back for the sessions it left in the store.
+    /// How long a node that stopped cleanly has to restart for the sessions it left in the store.
     pub drain_ms: u64,
-    /// How often presences without a living node are swept, and how old they must be.
+    /// How often presences without a live node are swept, and how old they must be.
     pub sweep_ms: u64,
     pub sweep_age_ms: u64,
 }
@@ -32,9 +32,9 @@ pub struct LivenessRules {
 /// A task for the shards.
 #[derive(Clone, Debug)]
 pub enum LivenessTask {
-    /// Any one shard: a presence whose node is gone, and how its clients were lost.
+    /// Any one shard: a presence whose node is dead, and how its clients were lost.
     TakeOver(Box<(PresenceRow, NodeEpoch, ClientLoss)>),
-    /// Any one shard: a deadline that its node did not settle in time.
+    /// Any one shard: a deadline that its node did not handle in time.
     Overdue(Deadline),
     /// Any one shard: presences that no node will end.
     Sweep(StaleUser),
@@ -57,11 +57,11 @@ pub enum LivenessEvent {
     LeaseEnded(Writer),
     /// The check of other nodes is postponed to the next heartbeat.
     CheckPostponed(StoreError),
-    /// A presence without a living node is removed.
+    /// A presence without a live node is removed.
     StalePresence(PresenceKey),
 }
 
-/// Work for the driver. Buffers are reused: drain them, keep them.
+/// Work for the driver. The buffers are reused: drain them, do not replace them.
 #[derive(Debug, Default)]
 pub struct LivenessEffects {
     pub work: Vec<(Ticket, Work)>,
@@ -89,7 +89,7 @@ pub struct Liveness {
     pub effects: LivenessEffects,
 }
 
-/// Work in flight, since when, and what its answer is for.
+/// A request in flight: since when, and its purpose.
 struct PendingRequest<T> {
     ticket: Ticket,
     since: Time,
@@ -150,7 +150,7 @@ impl Liveness {
         }
     }
 
-    /// The store answered. A late answer to work that was submitted again changes nothing.
+    /// The store answered. A late answer to a request that was submitted again is ignored.
     pub fn answered(&mut self, now: Time, ticket: Ticket, answer: StoreAnswer) {
         if let Some(pending) = self.lease.take_if(|pending| pending.ticket == ticket) {
             self.lease_answered(now, pending.what, answer);
@@ -199,8 +199,8 @@ impl Liveness {
         }
     }
 
-    /// Begins a new epoch because the store may have lost the last commits of this one. The old epoch is stopped cleanly,
-    /// so that other nodes wait for its clients to be announced again.
+    /// Starts a new epoch because the store may have lost the last commits of this one. The old epoch is stopped
+    /// cleanly, so that other nodes wait for its clients to be announced again.
     pub fn replace_epoch(&mut self, now: Time) {
         self.replaces_epoch = true;
         let stop = NodeChange::Stop { node: self.writer() };
@@ -222,7 +222,7 @@ impl Liveness {
         self.renewed_at = now;
     }
 
-    /// The store has not confirmed the lease for so long that those of other nodes may have expired too.
+    /// The store has not confirmed the lease for so long that the leases of other nodes may have expired too.
     fn is_out_of_touch(&self, now: Time) -> bool {
         now.since(self.renewed_at) > (self.rules.lease_ms / 2).max(2 * self.rules.heartbeat_ms)
     }
@@ -233,7 +233,7 @@ impl Liveness {
         let Some(epoch) = receipt.epoch else { return };
         self.replaces_epoch = false;
         self.node.begin_epoch(epoch);
-        // A check that began earlier would find connected clients under the old epoch and declare them lost.
+        // A check that started earlier would find connected clients under the old epoch and declare them lost.
         self.check = None;
         self.effects.tasks.push(LivenessTask::Announce);
     }

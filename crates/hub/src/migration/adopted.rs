@@ -11,9 +11,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use tavern_store::{NodeRow, Writer};
 
-/// Whether messages may have been published while a session of a stopped node was in the store, as far as the store knows
-/// the nodes. Not if its node stopped cleanly and every other node had closed its lease before, also an earlier
-/// process of the adopter. A node whose lease expired may be alive and publish.
+/// Whether messages may have been published while a session of a stopped node was in the store. False only if its
+/// node stopped cleanly and every other node, including earlier processes of the adopter, had closed its lease
+/// before. A node whose lease expired may be alive and publish.
 pub fn may_have_missed(owner: &Writer, adopter: &Writer, nodes: &[NodeRow]) -> bool {
     // A node that did not stop cleanly stored the session for a move, some time before it was closed.
     let stored =
@@ -23,7 +23,7 @@ pub fn may_have_missed(owner: &Writer, adopter: &Writer, nodes: &[NodeRow]) -> b
     others.into_iter().any(|node| !node.clean || node.closed_at.is_none_or(|closed| closed > stored))
 }
 
-/// Adopted watchers and the version they know, until their channel is loaded.
+/// Adopted watchers and the version they have, until their channel is loaded.
 #[derive(Default)]
 pub(super) struct AdoptedWatchers(BTreeMap<Arc<str>, Vec<(ListenerId, u64)>>);
 

@@ -1,5 +1,6 @@
 //! Installs a session that this node got from another node or from the store: mailbox, identity, presence.
-//! Must hold: events the session has already are not added again; events that may be missing are announced as a gap.
+//! Must hold: events that the session already has are not added again; events that may be missing are announced as a
+//! gap.
 
 use super::packed::PackedSession;
 use crate::core::listener::{ListenerId, ListenerKind};
@@ -19,8 +20,8 @@ use tavern_wire::json::presence::state_digest;
 /// How long bus messages that the session received on its old node may still arrive here.
 const DUPLICATES_MS: u64 = 30_000;
 
-/// Turns the listener `id`, which is subscribed already, into the packed session. `bases`: the version after which this
-/// node sends the watchers of each channel its changes.
+/// Turns the listener `id`, which is already subscribed, into the packed session. `bases`: for each watched channel,
+/// the version after which this node sends changes.
 pub(super) fn install(
     core: &mut Core,
     id: ListenerId,
@@ -60,9 +61,9 @@ pub(super) fn install(
     restore_presence(core, id, body);
 }
 
-/// The whole mailbox is unread again: the client names its cursor when it resumes.
+/// The whole mailbox is unread again: the client sends its cursor when it resumes.
 fn restore_mailbox(core: &Core, body: &SessionBody) -> Mailbox {
-    // No bound in bytes: it was within the bounds of its old node, and the same events may be a little larger here.
+    // No limit in bytes: it was within the limits of its old node, and the same events may be a little larger here.
     let bounds = MailboxLimits { events: core.node.settings.mailbox_events, bytes: usize::MAX };
     let before = body.events.first().map_or(body.last_seq, |event| event.seq - 1);
     let mut mailbox = Mailbox::after(before, before);
@@ -73,7 +74,7 @@ fn restore_mailbox(core: &Core, body: &SessionBody) -> Mailbox {
     mailbox
 }
 
-/// Adds the events that were collected here before the session arrived, without those it has already.
+/// Adds the events that were collected here before the session arrived, without those it already has.
 fn append_collected(
     core: &mut Core,
     id: ListenerId,

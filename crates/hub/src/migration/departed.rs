@@ -1,4 +1,4 @@
-//! Sessions that went to another node a moment ago.
+//! Sessions that have just migrated to another node.
 //! Must hold: if the new node died before it announced the client, this node reports the client as lost.
 
 use crate::core::session::Session;
@@ -25,7 +25,7 @@ struct Departed {
 }
 
 impl DepartedSessions {
-    /// Takes the presences of a session that departs: its end does not end them.
+    /// Takes over the presences of a session that departs: the end of the session does not end them.
     pub fn add(&mut self, now: Time, half: u64, session: &mut Session) {
         let present = std::mem::take(&mut session.present);
         self.0.push_back(Departed {
@@ -50,7 +50,7 @@ impl DepartedSessions {
         core.agenda.set(core.now + DEPARTED_MS, Timer::Departed);
     }
 
-    /// Reports the clients as lost. Presence ignores that for a client that the new node has announced.
+    /// Reports the clients as lost. Presence ignores this for a client that the new node has announced.
     pub fn check(&mut self, core: &mut Core) {
         while let Some(departed) = self.0.pop_front_if(|departed| departed.check_at <= core.now) {
             // It came back, and perhaps departed again: then it is announced here, or checked later.

@@ -10,9 +10,9 @@ pub struct SessionLookup<'a> {
     pub key: SessionKey,
     /// The node that the session secret names.
     pub node: &'a str,
-    /// The identity of the token or key. Without one, only sessions whose identity nobody proved are found.
+    /// The identity of the token or key. Without one, only sessions that were opened without a credential are found.
     pub identity: Option<&'a Identity>,
-    /// Do not take the session away from a push transport: the client sends a single command.
+    /// Do not take the session away from a push connection: the client sends a single command.
     pub detached_only: bool,
 }
 
@@ -24,9 +24,9 @@ pub enum LookupResult {
     /// Other nodes are asked. The link is named in `Effects::ready` when the lookup should be repeated.
     Wait,
     NotFound,
-    /// The session ended with `bye` a moment ago.
+    /// The session ended with `bye` in the last minute.
     Ended,
-    /// The session has a push transport on this node, and the lookup was for a detached one.
+    /// The session has a push connection on this node, and the lookup was for a detached one.
     AttachedTo(Arc<str>),
 }
 

@@ -1,7 +1,7 @@
-//! Sessions that move: to another node (`outgoing`), from another node (`incoming`), or out of the store after their node
-//! stopped (`adopted`). This file routes lookups, messages between nodes, store answers and timers to these parts. Why a move
-//! is safe: `docs/adr/0008`.
-//! Must hold: a session is used on at most one node; it gets no message twice, and a gap for every loss.
+//! Sessions that migrate: to another node (`outgoing`), from another node (`incoming`), or out of the store after
+//! their node stopped (`adopted`). This file routes lookups, messages between nodes, store answers and timers to
+//! these parts. Why a migration is safe: `docs/adr/0008`. Must hold: a session is used on at most one node; it gets
+//! no message twice, and a gap for every loss.
 
 mod adopted;
 mod arrival;
@@ -55,7 +55,7 @@ impl Migration {
         }
     }
 
-    /// The transport is gone, or sends something new.
+    /// The connection was closed, or sends something new.
     pub fn forget_link(&mut self, link: LinkId) {
         self.incoming.forget_link(link);
     }
@@ -117,28 +117,28 @@ impl Migration {
         }
     }
 
-    /// Whether the bus names a session by this link, not a transport.
+    /// Whether an incoming session, not a connection, waits for the bus under this link.
     pub fn owns_link(link: LinkId) -> bool {
         IncomingMoves::owns_link(link)
     }
 
-    /// The bus carries the subscriptions of an incoming session, or failed to.
+    /// The bus has confirmed the subscriptions of an incoming session, or refused them.
     pub fn bus_ready(&mut self, core: &mut Core, watched: &dyn WatchedVersions, link: LinkId) {
         self.incoming.bus_ready(core, watched, link);
     }
 
-    /// The timer of a session that moves.
+    /// The timer of a session that migrates.
     pub fn is_due(&mut self, core: &mut Core, watched: &dyn WatchedVersions, half: u64) {
         self.incoming.is_due(core, half);
         self.outgoing.is_due(core, watched, half);
     }
 
-    /// The timer of sessions that went to another node.
+    /// The timer of sessions that migrated away.
     pub fn check_departed(&mut self, core: &mut Core) {
         self.outgoing.departed.check(core);
     }
 
-    /// Whether a client went to another node a moment ago.
+    /// Whether a client has just migrated to another node.
     pub fn has_departed(&self, client: ClientId) -> bool {
         self.outgoing.departed.has_client(client)
     }
@@ -175,7 +175,8 @@ impl Migration {
         adopted
     }
 
-    /// The node stops: its sessions are offered to the nodes `to`. Each transport is closed when another node has its session.
+    /// The node stops: offers its sessions to the nodes `to`. Each connection is closed when another node has its
+    /// session.
     pub fn drain(&mut self, core: &mut Core, to: &[Arc<str>], drain_ms: u64) {
         self.refuse_sessions();
         core.node.set_other_nodes(to.to_vec());
@@ -188,23 +189,23 @@ impl Migration {
         self.incoming.refuse();
     }
 
-    /// How many sessions are on their way, to other nodes or out of the store to this one.
+    /// How many sessions are migrating: to other nodes, or from the store to this one.
     pub fn in_transit(&self) -> usize {
         self.outgoing.len() + self.incoming.len()
     }
 
-    /// Whether this node still has a session: it is not frozen, or only frozen and not in the store.
+    /// Whether this node still owns a session: it is not frozen, or frozen but surely not in the store.
     pub fn owns_session(&self, core: &Core, id: ListenerId) -> bool {
         let Some(session) = core.session(id) else { return false };
         !session.frozen || self.outgoing.owns_session(session.key, id)
     }
 
-    /// Whether a session is offered to another node and its transport is still open.
+    /// Whether a session is offered to another node and its connection is still open.
     pub fn is_offered_with_transport(&self, id: ListenerId) -> bool {
         self.outgoing.is_offered_with_transport(id)
     }
 
-    /// A session that must be packed for the store, and how long its client may stay away.
+    /// A session that must be packed for the store, and how long its client may be disconnected.
     pub fn to_pack(&self, half: u64) -> Option<(ListenerId, u64)> {
         self.outgoing.to_pack(half)
     }

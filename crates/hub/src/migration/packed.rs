@@ -1,4 +1,4 @@
-//! A session packed into one value, to be moved to another node or kept in the store while its node is down.
+//! A session packed into one value, to migrate to another node or to stay in the store while its node is down.
 
 use crate::core::Core;
 use crate::core::listener::ListenerId;
@@ -10,7 +10,7 @@ use tavern_domain::{ClientId, HistoryPosition, Identity, SessionKey, Time};
 use tavern_store::body::{BodyError, MailboxEvent, SessionSubscription};
 use tavern_store::{SessionBody, StoredSession, Writer, limits};
 
-/// The bound of a packed mailbox: the size of a row is bounded. Older events are dropped and become a gap.
+/// The limit of a packed mailbox, because the size of a row is limited. Older events are dropped and become a gap.
 const EVENTS_BYTES: usize = limits::BODY_BYTES / 2;
 
 /// A session as one value: to be put into the store, or to be installed on a node.
@@ -64,7 +64,7 @@ impl PackedSession {
         }
     }
 
-    /// The version of a channel's presence that the client knows.
+    /// The version of a channel's presence that the client has.
     pub(super) fn told(&self, channel: &Arc<str>) -> u64 {
         self.body
             .presence_versions
@@ -92,8 +92,9 @@ pub(crate) fn watched_by(core: &Core, id: ListenerId) -> Vec<Arc<str>> {
     names.filter_map(|name| std::str::from_utf8(&name).ok().map(Arc::from)).collect()
 }
 
-/// Packs a session. `presence_versions`: the version of each watched channel that its client has received; `statuses`:
-/// the statuses it has received of the users it follows; `history`: how far it has each channel's history.
+/// Packs a session. `presence_versions`: the version of each watched channel that its client has received;
+/// `statuses`: the statuses it has received of the users it follows; `history`: its position in each channel's
+/// history.
 pub(crate) fn pack(
     core: &Core,
     id: ListenerId,

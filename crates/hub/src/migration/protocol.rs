@@ -6,8 +6,8 @@ use tavern_domain::{ClientId, Identity, SessionKey};
 use tavern_store::{Commit, Expect, RowKey, Writer};
 use tavern_wire::bus::migration::{MigrationAction, MigrationRequest, SessionClaim};
 
-/// A message without an answer is sent again after this long, then after twice as long, and so on: a node that does not
-/// answer may be overloaded.
+/// A message without an answer is sent again after this time, then after twice as long, and so on: a node that does
+/// not answer may be overloaded.
 pub(super) const RETRY_MS: u64 = 250;
 
 /// One attempt to move a session. Messages and store answers of an earlier attempt have another number.
@@ -44,7 +44,7 @@ pub(super) fn matches_claim(claim: &SessionClaim, identity: &Identity) -> bool {
     }
 }
 
-/// The commit by which the writer gets a stored session. Of all such commits one can succeed.
+/// The commit by which the writer takes a stored session. Only one of all such commits can succeed.
 pub(super) fn take_from_store(writer: Writer, client: ClientId, version: u64) -> Commit {
     let key = RowKey::Session(client);
     let expects = vec![Expect { key: key.clone(), version }];

@@ -1,6 +1,6 @@
 //! The names this node subscribes to on the bus, the connections that wait for a confirmation, and when a name is
-//! released. Shared by all shards. Must hold: a subscription is in the registry before the lock is released, so a name is
-//! never released under a listener whose subscription was confirmed; an unused name is kept for a while.
+//! released. Shared by all shards. Must hold: a subscription is in the registry before the lock is released, so a
+//! name with a confirmed subscription is never released; an unused name is kept for a while.
 
 use super::bus_messages;
 use super::publish_order::PublishOrder;
@@ -29,7 +29,7 @@ struct PendingInterests {
     /// Requested and not confirmed yet.
     requested: HashMap<Interest, Ticket>,
     waiting: HashMap<Ticket, WaitingLinks>,
-    /// Connections whose request the bus refused; they get the refusal when they ask again.
+    /// Connections whose request the bus refused; they get the refusal at their next request.
     failed: HashSet<(usize, LinkId)>,
 }
 
@@ -42,13 +42,13 @@ struct WaitingLinks {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InterestState {
     Yes,
-    /// The link is named in `Effects::ready` when it is.
+    /// The link is named in `Effects::ready` when it is subscribed.
     Wait,
     /// The bus refused the subscription.
     Failed,
 }
 
-/// While this is held no name is released.
+/// No name is released while this lock is held.
 pub struct InterestGuard<'a> {
     carrier: &'a BusInterests,
     book: MutexGuard<'a, PendingInterests>,
@@ -65,7 +65,7 @@ impl BusInterests {
         }
     }
 
-    /// The bus is opened with an inbox that knows the node, then set here.
+    /// The bus needs an inbox that knows the node, so it is set after the node was created.
     pub fn set_bus(&self, bus: Arc<dyn Bus>) {
         let _ = self.bus.set(bus);
     }
@@ -89,7 +89,7 @@ impl BusInterests {
         self.bus.get().is_some_and(|bus| !bus.receives_everything())
     }
 
-    /// To be held while a subscription is made.
+    /// Lock this while making a subscription.
     pub fn lock(&self) -> InterestGuard<'_> {
         InterestGuard { carrier: self, book: self.lock_pending() }
     }
@@ -98,7 +98,7 @@ impl BusInterests {
         self.pending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The bus has answered. Gives the links that waited for it.
+    /// The bus has answered. Returns the links that waited for it.
     pub fn confirmed(&self, ticket: Ticket, outcome: Result<(), BusError>) -> Vec<(usize, LinkId)> {
         let mut book = self.lock_pending();
         let Some(waiting) = book.waiting.remove(&ticket) else { return Vec::new() };
@@ -120,9 +120,10 @@ impl BusInterests {
         }
     }
 
-    /// Everything with a listener here, for a bus that stops delivering everything.
+    /// The subjects of all names with a listener here, for a bus that switches from "all messages" to subscriptions
+    /// by name.
     pub fn needs(&self, registry: &Registry) -> Vec<Interest> {
-        // A subscription that is being made is in the registry before its lock is released.
+        // A subscription in progress is in the registry before its lock is released.
         let _book = self.lock_pending();
         let mut needs = Vec::new();
         for space in
@@ -136,7 +137,7 @@ impl BusInterests {
         needs
     }
 
-    /// These were unused for a while. Those that still have no listener are released.
+    /// Releases those of these unused names that still have no listener.
     pub(crate) fn release_unused(&self, registry: &Registry, names: &[(Namespace, Arc<[u8]>)]) {
         let Some(bus) = self.bus.get().filter(|bus| !bus.receives_everything()) else { return };
         let book = self.lock_pending();
@@ -152,13 +153,13 @@ impl BusInterests {
 }
 
 impl InterestGuard<'_> {
-    /// Requests a name. Without a link no connection waits for the confirmation.
+    /// Requests a name. Without a link, no connection waits for the confirmation.
     pub fn request(&mut self, space: Namespace, name: &[u8], link: Option<(usize, LinkId)>) -> InterestState {
         self.request_all([(space, name)], link)
     }
 
-    /// Requests several names at once: yes when all of them are confirmed. The link is named once for each answer of the
-    /// bus; it asks again until nothing is missing.
+    /// Requests several names at once: `Yes` when all of them are confirmed. The link is named once for each answer
+    /// of the bus; the caller asks again until nothing is missing.
     pub fn request_all<'n>(
         &mut self,
         names: impl IntoIterator<Item = (Namespace, &'n [u8])>,
@@ -178,7 +179,7 @@ impl InterestGuard<'_> {
         self.book.failed.remove(&link)
     }
 
-    /// Requests several names at once. Returns for each whether it has to be waited for.
+    /// Requests several names at once. Returns for each whether it is not confirmed yet.
     pub fn request_each<'n>(
         &mut self,
         names: impl IntoIterator<Item = (Namespace, &'n [u8])>,

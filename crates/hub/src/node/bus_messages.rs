@@ -1,5 +1,5 @@
-//! Messages between nodes: the header beside the payload, and which shards get what arrives.
-//! Must hold: a message arrives as it was published; if its header cannot be read, only the sender's name is lost.
+//! Messages between nodes: the header of a payload, and which shards get a received message.
+//! Must hold: a message arrives as it was published; if its header cannot be decoded, only the sender's name is lost.
 
 use super::Node;
 use super::registry::Registry;
@@ -26,29 +26,29 @@ pub struct UserNotice {
     pub update: Arc<UserUpdate>,
 }
 
-/// The kind of subject of the Redis protocol's shard channels.
+/// The subject kind of the Redis protocol's shard channels.
 const SHARD: &str = "_shard";
 
-/// The kind of subject of a channel's presence changes.
+/// The subject kind of a channel's presence changes.
 const PRESENCE: &str = "_presence";
 
-/// The kind of subject of updates about a user.
+/// The subject kind of updates about a user.
 const PEOPLE: &str = "_people";
 
-/// The kind of subject of status changes for other services. No channel has it.
+/// The subject kind of status changes for other services. No channel has it.
 const FOLLOWERS: &str = "followersof";
 
-/// The kinds of subject of migration requests: to one node by name, and to all nodes.
+/// The subject kinds of migration requests: to one node by name, and to all nodes.
 pub(crate) const NODE: &str = "_node";
 pub(crate) const SESSION: &str = "_session";
 
-/// The kind of subject by which a node that stops announces that it has stored its sessions.
+/// The subject kind by which a stopping node announces that it has stored its sessions.
 const LEFT: &str = "_left";
 
-/// The kind of subject that wakes the delivery worker of a subscription.
+/// The subject kind that wakes the delivery worker of a subscription.
 const NUDGE: &str = "_nudge";
 
-/// A message from another node, and which shards it concerns.
+/// A message from another node, and the shards that need it.
 #[derive(Debug)]
 pub enum ReceivedMessage {
     /// A channel message, for the shards with listeners.
@@ -59,7 +59,7 @@ pub enum ReceivedMessage {
     Person { told: UserNotice, mask: u64 },
     /// For the shard of the session, from this node.
     Session { shard: usize, from: Arc<str>, request: MigrationRequest },
-    /// A node that stops has left sessions in the store.
+    /// A stopping node has left sessions in the store.
     NodeLeft,
     /// A subscription has events to deliver.
     Subscription(Arc<str>),
@@ -78,7 +78,7 @@ impl Node {
         })
     }
 
-    /// A message from the bus. `None`: it concerns nothing here, or this release does not understand it.
+    /// Decodes a message from the bus. `None`: no shard needs it, or this release does not understand it.
     pub fn receive(&self, packet: &BusPacket) -> Option<ReceivedMessage> {
         if let Some(name) = packet.subject.channel() {
             return self.receive_message(packet, Namespace::Channel, name);
@@ -134,7 +134,7 @@ impl Node {
         // A message without a number, from a process that is not a node, cannot be deduplicated.
         let numbered = !packet.from.is_outsider() || packet.n > 0;
         let words = words.with_origin(numbered.then_some(MessageId { node, epoch, n: packet.n }));
-        // Only a node has stored it.
+        // Only nodes store messages.
         let words = words.with_history(header.history.filter(|_| !packet.from.is_outsider()));
         Some(ReceivedMessage::Message { space, words: Arc::new(words), mask })
     }
@@ -149,7 +149,7 @@ impl Node {
         self.bus_interests.subscribe_node(self.migration_interests());
     }
 
-    /// The subjects this node subscribes to whatever its listeners are.
+    /// The subjects that this node needs in any case.
     fn migration_interests(&self) -> Vec<Interest> {
         let prefix = &self.settings.prefix;
         let own = Subject::new(prefix, NODE, self.name.as_bytes());
@@ -157,7 +157,7 @@ impl Node {
         own.into_iter().chain(all.into_iter().flatten()).map(Interest::Subject).collect()
     }
 
-    /// Every subject that this node needs at this moment.
+    /// Every subject that this node needs now.
     pub fn needs(&self) -> Vec<Interest> {
         let mut needs = self.bus_interests.needs(&self.registry);
         needs.extend(self.migration_interests());
@@ -190,8 +190,8 @@ impl Node {
         }
     }
 
-    /// Wakes the delivery worker of a subscription because there are events for it; without a name, of every node because
-    /// subscriptions were changed.
+    /// Wakes the delivery worker of a subscription because it has new events; without a name, wakes the workers of
+    /// all nodes because subscriptions were changed.
     pub fn nudge(&self, subscription: &str) {
         let Ok(subject) = Subject::new(&self.settings.prefix, NUDGE, b"") else { return };
         let from = Writer { node: self.name.clone(), epoch: self.epoch() };
@@ -271,7 +271,7 @@ fn listening(registry: &Registry, space: Namespace, name: &[u8]) -> u64 {
     mask
 }
 
-/// The header beside the payload of a channel message.
+/// The header of a channel message.
 fn note(message: &Message) -> Vec<u8> {
     let author = message.author();
     let client = author.map(|author| author.client);

@@ -1,5 +1,5 @@
-//! Discovery: a process that is not a node finds all nodes on a bus. It looks up a session that no node has, and every
-//! node answers.
+//! Discovery: lets a process that is not a node find all nodes on a bus. It looks up a session that does not exist,
+//! and every node answers.
 
 use super::bus_messages::{NODE, SESSION};
 use std::sync::Arc;

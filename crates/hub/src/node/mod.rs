@@ -58,9 +58,9 @@ pub struct Node {
     publishes_parties: AtomicBool,
     /// The ids of API keys that were revoked.
     revoked_keys: RwLock<BTreeSet<Arc<str>>>,
-    /// Rows may be deleted by age: the clock is confirmed.
+    /// The clock is confirmed: rows may be deleted by age.
     time_confirmed: AtomicBool,
-    /// The other nodes that live, as far as is known.
+    /// The names of the other live nodes, as of the last heartbeat.
     other_nodes: Mutex<Arc<[Arc<str>]>>,
     /// By shard: how many clients pull events there.
     pulls: Vec<AtomicUsize>,
@@ -104,7 +104,7 @@ impl Node {
         })
     }
 
-    /// How much history a channel keeps; None: it has none.
+    /// How much history a channel keeps; None: none.
     pub fn history_limits(&self, name: &[u8]) -> Option<HistoryLimits> {
         if !self.has_history {
             return None;
@@ -146,7 +146,7 @@ impl Node {
         self.publishes_presence.load(Ordering::Relaxed)
     }
 
-    /// Whether users who connect and disconnect are events of the topic `tavern.presence`.
+    /// Sets whether users who connect and disconnect are published to the topic `tavern.presence`.
     pub fn publish_presence(&self, on: bool) {
         self.publishes_presence.store(on, Ordering::Relaxed);
     }
@@ -155,7 +155,7 @@ impl Node {
         self.publishes_parties.load(Ordering::Relaxed)
     }
 
-    /// Whether party changes are events of the topic `tavern.parties`.
+    /// Sets whether party changes are published to the topic `tavern.parties`.
     pub fn publish_parties(&self, on: bool) {
         self.publishes_parties.store(on, Ordering::Relaxed);
     }
@@ -171,7 +171,7 @@ impl Node {
         }
     }
 
-    /// What was opened with these API keys ends.
+    /// Ends everything that was opened with these API keys.
     pub fn revoke_keys(&self, ids: BTreeSet<Arc<str>>) {
         *self.revoked_keys.write().unwrap_or_else(PoisonError::into_inner) = ids;
     }
@@ -180,7 +180,7 @@ impl Node {
         self.time_confirmed.load(Ordering::Relaxed)
     }
 
-    /// Whether rows may be deleted by age. False while the clock may be wrong.
+    /// Sets whether rows may be deleted by age. False while the clock may be wrong.
     pub fn confirm_time(&self, confirmed: bool) {
         self.time_confirmed.store(confirmed, Ordering::Relaxed);
     }
@@ -194,7 +194,7 @@ impl Node {
         *self.other_nodes.lock().unwrap_or_else(PoisonError::into_inner) = names.into();
     }
 
-    /// One shard's part of the memory for mailboxes.
+    /// One shard's part of the memory limit for mailboxes.
     pub fn budget_bytes(&self) -> usize {
         self.settings.mailbox_total_bytes / self.settings.shards
     }

@@ -55,7 +55,7 @@ impl NameEntry {
         self.holders.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// True: the last shard gave up its route.
+    /// True: the last shard released its route.
     pub(super) fn release(&self) -> bool {
         self.holders.fetch_sub(1, Ordering::Relaxed) == 1
     }

@@ -1,12 +1,12 @@
-//! Which shards are publishing something that is not on the bus yet. Shared by all shards of a node; lock-free, because every
-//! publish passes here.
-//! Must hold, for a shard that adds itself to a name's listeners and then calls `pending`: it receives everything that a shard
-//! not in the result publishes from then on; what a shard in the result publishes is on the bus once `is_published` is true.
+//! Which shards are publishing something that is not on the bus yet. Shared by all shards of a node; lock-free,
+//! because every publish uses it. Must hold, for a shard that adds itself to a name's listeners and then calls
+//! `pending`: it receives everything that a shard not in the result publishes from then on; what a shard in the
+//! result publishes is on the bus once `is_published` is true.
 
 use crate::sync::{AtomicU64, Ordering, fence};
 
 pub(crate) struct PublishOrder {
-    /// One counter per shard. Odd: a publish has begun and is not on the bus yet.
+    /// One counter per shard. Odd: a publish has started and is not on the bus yet.
     counters: Box<[AtomicU64]>,
 }
 

@@ -1,6 +1,5 @@
-//! Rate limits that hold for a whole node, whichever shard or transport is used: commands of a user, commands and logins
-//! from an address.
-//! Must hold: the memory is bounded; what is not limited takes no lock.
+//! Rate limits for a whole node, across shards and transports: commands per user, commands and logins per address.
+//! Must hold: the memory is bounded; without a limit no lock is taken.
 
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
@@ -10,13 +9,13 @@ use tavern_domain::rate::{Allowance, Bucket};
 use tavern_domain::{AddressGroup, Time};
 use tavern_wire::error::{Code, Refusal};
 
-/// Locks, so that shards seldom wait for each other.
+/// Locks, so that shards rarely wait for each other.
 const PARTS: usize = 64;
-/// Buckets that one part keeps at most. Beyond it new users and addresses are not limited.
+/// Buckets per part. Above this, new users and addresses are not limited.
 const PART_MAX: usize = 16_384;
-/// A part looks for unused buckets when it has grown to this many, then to twice as many as are in use.
+/// A part evicts unused buckets when it has grown to this many, then to twice as many as are in use.
 const PART_LEAST: usize = 256;
-/// After this long a bucket with bursts of twice its rate is full again and is the same as none.
+/// After this time a bucket is full again and can be dropped.
 const UNUSED_MS: u64 = 2_000;
 
 /// The limits, in times per second; 0: none.
@@ -98,7 +97,7 @@ impl Rates {
         }
     }
 
-    /// The error is the number of milliseconds until it succeeds.
+    /// The error is the number of milliseconds to wait.
     fn take(&self, now: Time, kind: RateKind, who: &(impl Hash + ?Sized)) -> Result<(), u64> {
         let per_second = self.limit(kind);
         if per_second == 0 {
@@ -116,7 +115,7 @@ impl Rates {
         part.buckets.entry(key).or_default().take(now, Allowance::with_burst(per_second))
     }
 
-    /// A seeded hash: two users share a bucket by chance only, once in 2^64.
+    /// A seeded hash: the chance that two users share a bucket is 1 in 2^64.
     fn key(&self, kind: RateKind, who: &(impl Hash + ?Sized)) -> u64 {
         self.hasher.hash_one((kind, self.hasher.hash_one(who)))
     }

@@ -1,5 +1,5 @@
-//! The subscriptions of this node, in totals: for every name an entry with its subscription total and the shards that
-//! listen. Shared by all shards; each shard keeps its own lists of listeners (`routing`).
+//! The subscriptions of this node, as totals: each name has an entry with its number of subscriptions and the shards
+//! that listen. Shared by all shards; each shard has its own lists of listeners (`routing`).
 //! Must hold: a shard's bit is set before its subscriber gets the reply; only that shard changes its bit.
 
 pub use super::name_entry::NameEntry;
@@ -29,17 +29,17 @@ type NameMap = HashMap<Arc<[u8]>, Arc<NameEntry>, RandomState>;
 #[derive(Default)]
 struct Patterns {
     names: NameMap,
-    /// Patterns by the literal they begin with, and how many patterns have a literal of each length.
+    /// Patterns by their literal prefix, and how many patterns have a prefix of each length.
     by_literal: HashMap<Box<[u8]>, PatternGroup, RandomState>,
     lengths: BTreeMap<usize, usize>,
 }
 
-/// The patterns that begin with the same literal.
+/// The patterns with the same literal prefix.
 #[derive(Default)]
 struct PatternGroup {
-    /// What comparing a name with all of them costs at most.
+    /// The maximum cost of comparing a name with all of them.
     cost: usize,
-    /// The cheapest first.
+    /// Cheapest first.
     patterns: Vec<CostedPattern>,
 }
 
@@ -48,10 +48,10 @@ struct CostedPattern {
     entry: Arc<NameEntry>,
 }
 
-/// The most comparisons for one name with the patterns of this node: about half a millisecond. A pattern with which a name
-/// could need more is refused.
+/// The maximum number of comparisons of one name with the patterns of this node: about half a millisecond. A pattern
+/// that could exceed it is refused.
 const PATTERN_COST_MAX: usize = 1 << 18;
-/// The cost of a pattern beside its comparisons: it has to be found in memory.
+/// The cost of a pattern besides its comparisons: it has to be found in memory.
 const PATTERN_COST: usize = 8;
 
 fn pattern_cost(name: &[u8]) -> usize {
@@ -65,7 +65,7 @@ pub struct Registry {
     watched: RwLock<NameMap>,
     people: RwLock<NameMap>,
     patterns: RwLock<Patterns>,
-    /// Grows with every change of the set of patterns, so that shards know when their matches are old.
+    /// Incremented with every change of the set of patterns, so that shards know when their matches are stale.
     pattern_version: AtomicU64,
     pattern_len: AtomicU32,
 }
@@ -75,7 +75,7 @@ impl Registry {
         Arc::new(Registry { pattern_version: AtomicU64::new(1), ..Registry::default() })
     }
 
-    /// The entry of a name, made when there is none. The caller holds it until `forget`.
+    /// The entry of a name, created if there is none. The caller holds it until `forget`.
     pub fn intern(&self, space: Namespace, name: &[u8]) -> Arc<NameEntry> {
         match space {
             Namespace::Channel => intern(&mut write(&self.channels), name),
@@ -108,7 +108,7 @@ impl Registry {
         }
     }
 
-    /// Gives back what `intern` gave. The last holder's name is gone.
+    /// Releases an entry from `intern`. The last release removes the name.
     pub fn forget(&self, space: Namespace, entry: &Arc<NameEntry>) {
         match space {
             Namespace::Channel => {
@@ -142,16 +142,16 @@ impl Registry {
         self.pattern_version.load(Ordering::Acquire)
     }
 
-    /// Whether a pattern is known, or can be added without making a publish too expensive.
+    /// Whether a pattern exists, or can be added without making a publish too expensive.
     pub fn has_room_for(&self, name: &[u8]) -> bool {
         let patterns = read(&self.patterns);
         patterns.names.contains_key(name)
             || patterns.cost_up_to(pattern::literal_prefix(name)) + pattern_cost(name) <= PATTERN_COST_MAX
     }
 
-    /// The patterns that match a name, in order of their text. Asks only those whose literal the name begins with. Patterns
-    /// that were added in an order that `has_room_for` could not foresee may exceed the cost: the most expensive ones are
-    /// left out then.
+    /// The patterns that match a name, in order of their text. Checks only those whose literal prefix the name has.
+    /// If patterns exceed the cost anyway, because of the order in which they were added, the most expensive ones are
+    /// left out.
     pub fn matching(&self, name: &[u8]) -> Vec<Arc<NameEntry>> {
         let patterns = read(&self.patterns);
         let mut found: Vec<Arc<NameEntry>> = Vec::new();
@@ -195,13 +195,13 @@ impl Registry {
 }
 
 impl Patterns {
-    /// The groups whose literal a name begins with.
+    /// The groups whose literal prefix a name has.
     fn groups_of<'a>(&'a self, name: &'a [u8]) -> impl Iterator<Item = &'a PatternGroup> {
         let lengths = self.lengths.keys().take_while(move |&&length| length <= name.len());
         lengths.filter_map(move |&length| self.by_literal.get(&name[..length]))
     }
 
-    /// What comparing a name that begins with this literal costs at most.
+    /// The maximum cost of comparing a name that starts with this literal.
     fn cost_up_to(&self, literal: &[u8]) -> usize {
         self.groups_of(literal).map(|group| group.cost).sum()
     }
@@ -251,7 +251,7 @@ fn intern(names: &mut NameMap, name: &[u8]) -> Arc<NameEntry> {
     entry
 }
 
-/// True when that was the last holder.
+/// True: that was the last holder.
 fn forget(names: &mut NameMap, entry: &Arc<NameEntry>) -> bool {
     let last = entry.release();
     if last {
@@ -261,7 +261,7 @@ fn forget(names: &mut NameMap, entry: &Arc<NameEntry>) -> bool {
     last
 }
 
-// A shard that panicked while it held the lock left a map of valid entries: going on is safe.
+// A shard that panicked while it held the lock left a map of valid entries: continuing is safe.
 fn read<T>(lock: &RwLock<T>) -> RwLockReadGuard<'_, T> {
     lock.read().unwrap_or_else(|poisoned| poisoned.into_inner())
 }

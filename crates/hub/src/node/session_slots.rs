@@ -1,5 +1,6 @@
 //! How many sessions each user has on this node. Without a user, sessions count for their API key or address.
-//! Must hold: at most the configured number per owner; a session with a connection is never ended for another one.
+//! Must hold: at most the configured number per owner; a session with a connection is never ended to make room for
+//! another.
 
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
@@ -19,13 +20,13 @@ pub struct SessionSlots {
 
 type SlotsByOwner = HashMap<u64, Vec<Arc<SessionSlot>>, RandomState>;
 
-/// The place of one session among those of its owner.
+/// The slot of one session among those of its owner.
 #[derive(Debug)]
 pub struct SessionSlot {
     owner: u64,
     /// Since when it has no connection, in milliseconds; `u64::MAX` while it has one.
     idle_since: AtomicU64,
-    /// Its place was given to a newer session: it ends as soon as its shard looks at it.
+    /// Its slot was given to a newer session: its shard ends it at the next sweep.
     replaced: AtomicBool,
 }
 
@@ -52,7 +53,7 @@ impl SessionSlots {
         SessionSlots { most, hasher: RandomState::default(), parts }
     }
 
-    /// Takes a place for a new session. The session that is without a connection for longest gives way.
+    /// Takes a slot for a new session. If all are in use, the session that has been detached for longest is replaced.
     pub fn open(
         &self,
         now: Time,
@@ -78,7 +79,7 @@ impl SessionSlots {
         .map(Some)
     }
 
-    /// A session that exists already came to this node: it counts and is not refused.
+    /// A session that already exists migrated here: it is counted and never refused.
     pub fn adopt(&self, identity: &Identity) -> Option<Arc<SessionSlot>> {
         let owner = self.owner(identity, None)?;
         self.take(owner, |_| Ok(())).ok()
@@ -111,7 +112,7 @@ impl SessionSlots {
         Ok(slot)
     }
 
-    /// Whose sessions are counted together; None: this one is not counted.
+    /// The owner under whom a session is counted; None: it is not counted.
     fn owner(&self, identity: &Identity, address: Option<AddressGroup>) -> Option<u64> {
         if self.most == 0 {
             return None;

@@ -25,13 +25,13 @@ counters! {
     dropped_full,
     /// Unread events dropped because all mailboxes together were too large.
     dropped_budget,
-    /// Transports closed because their reader was too slow.
+    /// Connections closed because their reader was too slow.
     closed_slow,
     /// Redis connections closed because messages of another node were lost.
     closed_lost,
     /// Connections closed before login because all of them together held too much memory.
     closed_unauthenticated,
-    /// Updates about users: one for each change, however many followers there are.
+    /// Updates about users: one per change, independent of the number of followers.
     user_updates,
     /// Status events put into mailboxes of followers.
     statuses,
@@ -45,12 +45,12 @@ counters! {
     /// Sessions that migrated in from other nodes, and out to them.
     sessions_migrated_in,
     sessions_migrated_out,
-    /// Presences without a living node, removed by the sweep.
+    /// Presences without a live node, removed by the sweep.
     presences_swept,
     commands,
     refused,
-    /// Party commands of users, of apps and of the server itself; and how often one of them was retried because
-    /// another writer was first.
+    /// Party commands of users, of apps and of the server itself; and how often one of them was retried after a
+    /// conflict.
     party_commands,
     party_conflicts,
     /// Histories removed because all of them together were too large; messages that did not fit into a mailbox and are

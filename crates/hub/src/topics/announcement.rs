@@ -5,7 +5,7 @@ use tavern_domain::topic::DELIVERIES;
 use tavern_store::Append;
 use tavern_wire::json::event::stored;
 
-/// A subscription was disabled: nothing is sent to it any more.
+/// A subscription was disabled: nothing more is sent to it.
 pub fn disabled(subscription: &str, why: DisabledReason, now_ms: u64) -> Append {
     announcement("disabled", subscription, &format!(",\"why\":\"{}\"", why.as_str()), now_ms)
 }

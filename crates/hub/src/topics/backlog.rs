@@ -5,7 +5,7 @@
 use std::collections::VecDeque;
 use tavern_domain::delivery::LogMark;
 
-/// A budget is counted in parts of about this share: the cursor moves to the end of one.
+/// A budget is counted in this many parts: the cursor moves to the end of one.
 const PARTS: u64 = 32;
 
 /// The waiting bytes, in parts, oldest first.
@@ -31,8 +31,8 @@ impl Backlog {
         Backlog { marks, from: reached, parts: VecDeque::new() }
     }
 
-    /// Whether the count continues from here: with other marks the same events may have other numbers, and a
-    /// subscription that was replayed has more waiting than was counted.
+    /// Whether the count can continue from here: with other marks the same events may have other numbers, and after a
+    /// replay more events wait than were counted.
     pub fn continues(&self, marks: u64, reached: LogMark) -> bool {
         self.marks == marks && self.from.seq <= reached.seq && reached.seq <= self.counted().seq
     }
@@ -52,14 +52,14 @@ impl Backlog {
         }
     }
 
-    /// Everything up to here does not wait any more.
+    /// Everything up to here was delivered or dropped.
     pub fn reach(&mut self, reached: LogMark) {
         while self.parts.front().is_some_and(|part| part.last.seq <= reached.seq) {
             self.from = self.parts.pop_front().map_or(self.from, |part| part.last);
         }
     }
 
-    /// Where the cursor must move, if more waits than the budget allows. A part that is partly delivered does not count.
+    /// Where the cursor must move, if more waits than the budget allows. A partly delivered part does not count.
     pub fn over(&self, reached: LogMark, budget: u64) -> Option<LogMark> {
         let begun = self.from.seq < reached.seq;
         let skipped = self.parts.front().filter(|_| begun).map_or(0, |part| part.bytes);

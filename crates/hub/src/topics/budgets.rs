@@ -16,7 +16,7 @@ use tavern_domain::topic::DELIVERIES;
 use tavern_store::limits::PAGE_ROWS;
 use tavern_wire::record::{self, DELIVERY, EVENTS, SUBSCRIPTION, SUBSCRIPTIONS, TOPIC};
 
-/// Pages counted for one subscription in one check: the rest follows at the next.
+/// Pages counted for one subscription in one check: the rest is counted at the next.
 const PAGES: u32 = 64;
 /// The largest size of an event in the log: data and url at their largest, every character of the url escaped.
 const EVENT_BYTES: u64 = 80 << 10;
@@ -88,7 +88,7 @@ impl CountBacklog {
         let reached = progress.reached();
         let head = marks.row.seq_at_head(&by_name(counts(facts, rows.topics())?));
         if head.saturating_sub(reached.seq).saturating_mul(EVENT_BYTES) <= self.budget {
-            // Whatever their sizes: for subscriptions that keep up nothing is read.
+            // Even with events of the largest size: a subscription that keeps up needs no read.
             return Ok(TopicStep::Done(self.counted(None)));
         }
         let known = &self.known;
@@ -105,7 +105,7 @@ impl CountBacklog {
             let begun = counting.reading.at();
             let Some((log, took)) = read_on(facts, &mut counting.reading, PAGE_ROWS)? else { break };
             if log.first > begun.position + 1 {
-                // The log was trimmed meanwhile: the progress of this subscription has changed.
+                // The log was trimmed during the count: the progress of this subscription has changed.
                 return Ok(TopicStep::Done(self.counted(None)));
             }
             for (seq, entry) in &took.events {

@@ -36,8 +36,8 @@ impl TopicCaller {
 
 #[derive(Debug)]
 pub enum TopicCommand {
-    /// Adds events to a topic. `once` is the `Idempotency-Key`, short enough for an id: events without an id get one made
-    /// from it.
+    /// Adds events to a topic. `once` is the `Idempotency-Key`, short enough for an id: events without an id get an
+    /// id derived from it.
     Publish {
         topic: Arc<str>,
         once: Option<String>,
@@ -57,7 +57,7 @@ pub enum TopicCommand {
         after: u64,
         limit: u32,
     },
-    /// Transfers the topic to another key, or to the first that publishes.
+    /// Transfers the topic to another key, or to the next key that publishes.
     AssignTopic {
         topic: Arc<str>,
         publisher: Option<Arc<str>>,
@@ -73,7 +73,7 @@ pub enum TopicCommand {
     ShowSubscription {
         name: Arc<str>,
     },
-    /// Creates a subscription, or changes the settings that are given.
+    /// Creates a subscription, or changes the given settings.
     PutSubscription {
         name: Arc<str>,
         change: Box<SubscriptionChange>,

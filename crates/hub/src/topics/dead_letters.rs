@@ -85,7 +85,7 @@ impl RetryDeadLetters {
         if facts.is_empty() {
             *self = RetryDeadLetters::new(self.name.clone(), std::mem::take(&mut self.choice));
         }
-        // Before the dead letters: a writer that parks or retries one writes the progress too.
+        // Before the dead letters: a writer that parks or retries one also writes the progress.
         let rows = SubscriptionRows::open(facts, caller, &self.name)?;
         self.choose(facts)?;
         let format = rows.subscription.row.format;

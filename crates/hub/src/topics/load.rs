@@ -1,4 +1,4 @@
-//! The store reads of topic commands, as typed values out of the facts of their transaction.
+//! Reads of topic commands as typed values, from the facts of their transaction.
 //! Must hold: the marks of a subscription are as new as its progress, or newer: a change of topics writes both, and
 //! events read by marks older than the progress would be misnumbered.
 
@@ -62,7 +62,7 @@ pub(super) fn document<'a>(
     facts.document(&key).ok_or_else(|| LoadStop::Need(vec![Need::Document(key)]))
 }
 
-/// A document that may change meanwhile: the commit does not expect it.
+/// A document that may change during the transaction: the commit does not expect it.
 pub(super) fn peek<'a>(
     facts: &'a Facts,
     kind: &str,
@@ -78,7 +78,7 @@ fn read(facts: &Facts, read: Read) -> Result<&Found, LoadStop> {
     facts.read(&read).ok_or_else(|| LoadStop::Need(vec![Need::Read(read)]))
 }
 
-/// The version of a document that may not be there.
+/// The version of a document; 0 if it does not exist.
 pub(super) fn version<T>(found: Option<&Versioned<T>>) -> u64 {
     found.map_or(0, |found| found.version)
 }
@@ -94,7 +94,7 @@ pub(super) fn parse<T>(
     }
 }
 
-/// These topics, each if there is one.
+/// These topics, each if it exists.
 pub(super) fn topics(
     facts: &Facts,
     names: &[Arc<str>],
@@ -163,7 +163,7 @@ pub(super) fn log(
     }
 }
 
-/// A page of the log, of which the decision keeps what it needs.
+/// A page of the log, from which the decision keeps what it needs.
 pub(super) fn log_page(facts: &Facts, after: u64) -> Result<&LogPage, LoadStop> {
     let read = Read::Log { topics: Vec::new(), after, limit: PAGE_ROWS };
     match facts.page(&read) {
@@ -173,8 +173,8 @@ pub(super) fn log_page(facts: &Facts, after: u64) -> Result<&LogPage, LoadStop> 
     }
 }
 
-/// Reads on in a subscription's queue, and returns the state of the log then. None: nothing will come, however much is
-/// published.
+/// Reads on in a subscription's queue, and returns the state of the log at that moment. None: no event can follow,
+/// whatever is published.
 pub(super) fn read_on(
     facts: &Facts,
     reading: &mut LogReading,
@@ -271,7 +271,7 @@ impl SubscriptionRows {
         Ok(SubscriptionRows::find_all(facts, &[name.into()])?.pop().flatten())
     }
 
-    /// Several of them. None for one that was created or deleted at this moment.
+    /// Several of them. None for one that is being created or deleted.
     pub fn find_all(facts: &Facts, names: &[Arc<str>]) -> Result<Vec<Option<SubscriptionRows>>, LoadStop> {
         documents(facts, names.iter().map(|name| DocumentKey::new(DELIVERY, name)))?;
         let others = |name: &Arc<str>| [MARKS, SUBSCRIPTION].map(|kind| DocumentKey::new(kind, name));

@@ -54,7 +54,7 @@ use tavern_domain::topic::DELIVERIES;
 use tavern_store::{Deadline, Receipt, StoreAnswer, StoreError, Ticket, Versioned};
 use tavern_wire::error::Refusal;
 
-/// Work for the server. Buffers are reused: drain them, keep them.
+/// Work for the server. The buffers are reused: drain them, do not replace them.
 #[derive(Debug, Default)]
 pub struct TopicEffects {
     /// Replies to commands, by their numbers.
@@ -112,13 +112,13 @@ impl Topics {
         }
     }
 
-    /// A client that pulls checks again.
+    /// The timer of a client that pulls is due: checks its queue again.
     pub fn pull_is_due(&mut self, core: &mut Core, number: u64) {
         let begin = self.pulls.look(core, number);
         self.pull(core, begin);
     }
 
-    /// A topic has new events, on whichever shard they were published.
+    /// A topic has new events, published on any shard.
     pub fn topic_grew(&mut self, core: &mut Core, topic: &Arc<str>) {
         self.pulls.published(core, topic);
     }
@@ -173,13 +173,13 @@ impl Topics {
             }
             TransactionEnd::Failed { answer, .. } => {
                 if let TopicTask::Publish(publish) = &task {
-                    // The cached claim may be stale, or the commit may have happened all the same.
+                    // The cached claim may be stale, or the commit may have been applied anyway.
                     self.claims.forget(&publish.topic);
                 }
                 if let (TopicTask::RememberReply(remember), DecisionOrigin::Command(number, _)) =
                     (&task, &request)
                 {
-                    // The events are in the log all the same.
+                    // The events are in the log anyway.
                     let published = TopicReply::Published(remember.published);
                     return self.reply(core, *number, Ok(published));
                 }

@@ -17,7 +17,7 @@ pub(super) enum TopicStep {
     Done(TopicOutcome),
 }
 
-/// The result of a decision once it is committed.
+/// The result of a decision after its commit.
 pub(super) struct TopicOutcome {
     pub next: NextStep,
     /// Subscriptions that were created, changed or deleted, or whose progress was changed.
@@ -28,7 +28,7 @@ pub(super) struct TopicOutcome {
     pub lost: Vec<LostEvents>,
 }
 
-/// The numbers of events that a subscription will not get any more.
+/// The numbers of events that a subscription will not receive.
 pub(super) struct LostEvents {
     pub name: Arc<str>,
     pub first: u64,
@@ -44,7 +44,7 @@ pub(super) enum NextStep {
     },
     /// Events for a client that pulls; may be empty.
     Pull(PulledPage),
-    /// Only a part was done, because it is too much for one commit: run the decision again.
+    /// Only a part was done, because everything is too much for one commit: run the decision again.
     Repeat,
     Retain(Retained),
 }
@@ -56,16 +56,16 @@ pub(super) enum Retained {
         before: u64,
         ids_before: u64,
     },
-    /// The log begins here now; so many subscriptions were behind it.
+    /// The log now starts here; this many subscriptions were behind it.
     Trimmed {
         from: u64,
         before: u64,
         subscriptions: usize,
     },
     SweptPresence,
-    /// The subscriptions with a budget of their own, if they have changed: by the version of all, name and bytes.
+    /// The subscriptions with their own budget, if they have changed: the version of the list, names and bytes.
     Listed(Option<(u64, BTreeMap<Arc<str>, u64>)>),
-    /// The bytes that wait for a subscription. None: to be counted again.
+    /// The bytes that wait for a subscription. None: they must be counted again.
     Counted(Arc<str>, Option<Backlog>),
 }
 

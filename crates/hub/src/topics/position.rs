@@ -1,5 +1,5 @@
-//! The position of an event of a subscription in the log, found by its number or its time. Must hold: no count spans a
-//! part that the log does not keep; the same event is found at the same position from wherever the search begins.
+//! The position of an event of a subscription in the log, found by its number or its time. Must hold: no count spans
+//! a part that the log has dropped; the same event is found at the same position, wherever the search starts.
 
 use super::load::{LoadStop, by_name, counts, log, log_ends, read_on};
 use super::reading::LogReading;
@@ -19,7 +19,7 @@ impl Forward {
         Forward(LogReading::new(marks.clone(), from))
     }
 
-    /// None: there are not that many.
+    /// None: there are not that many events.
     pub fn to(&mut self, facts: &Facts, seq: u64) -> Result<Option<LogMark>, LoadStop> {
         let reading = &mut self.0;
         while reading.at().seq < seq {
@@ -33,7 +33,7 @@ impl Forward {
     }
 }
 
-/// A position with at most so many events behind it, after which the log has everything. None: the log begins later.
+/// A position with at most this many events before it, after which the log is complete. None: the log starts later.
 pub(super) fn before(
     facts: &Facts,
     marks: &Arc<SubscriptionMarks>,
@@ -47,14 +47,14 @@ pub(super) fn before(
     Ok(Some(if near.seq <= seq && near.position >= first.position { near } else { first }))
 }
 
-/// The position right before the oldest event of a subscription that the log keeps.
+/// The position right before the oldest event of a subscription that is in the log.
 pub(super) fn beginning(facts: &Facts, marks: &Arc<SubscriptionMarks>) -> Result<LogMark, LoadStop> {
     let first = log_ends(facts)?.first;
     at(facts, marks, first - 1, first)
 }
 
-/// A position in the numbers of a subscription: the counts of its topics there, less those where they became its
-/// topics. Starts again if the log does not begin at `first` any more.
+/// A position in the numbers of a subscription: the counts of its topics there, minus the counts where they became
+/// its topics. Starts again if the log no longer starts at `first`.
 pub(super) fn at(
     facts: &Facts,
     marks: &Arc<SubscriptionMarks>,

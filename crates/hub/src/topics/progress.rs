@@ -72,7 +72,7 @@ impl ProgressChange {
     }
 }
 
-/// A client that pulls sets its own pace: nothing is sealed and nothing is sent.
+/// A client that pulls sets its own pace: no batch is sealed or sent.
 fn of_pulled(progress: &DeliveryProgress, input: DeliveryInput) -> Option<ProgressChange> {
     let mut after = progress.clone();
     let disabled = match input {
@@ -93,7 +93,7 @@ fn of_pulled(progress: &DeliveryProgress, input: DeliveryInput) -> Option<Progre
     (after != *progress).then_some(ProgressChange { progress: after, retried: Vec::new(), disabled })
 }
 
-/// A subscription that is pulled has no batches: sealed and unsettled events are handed out again.
+/// A subscription that is pulled has no batches: sealed and unsettled events are returned again.
 pub(super) fn unseal(progress: &mut DeliveryProgress, log_first: u64) -> Result<(), Refusal> {
     let runs = progress.batches.iter().flat_map(|batch| &batch.ranges);
     let Some(oldest) = runs.map(|run| run.after).min_by_key(|mark| mark.seq) else { return Ok(()) };

@@ -24,7 +24,7 @@ const KEY_MS: u64 = 24 * 3_600_000;
 /// Claims cached: enough for every busy topic.
 const CLAIMS: usize = 10_000;
 
-/// The claims of the topics that were published to from here. They may be stale: a commit expects their version.
+/// The claims of the topics that were published to on this shard. They may be stale: a commit expects their version.
 #[derive(Default)]
 pub(super) struct TopicClaims(HashMap<Arc<str>, Versioned<TopicRecord>, RandomState>);
 
@@ -54,7 +54,7 @@ pub(super) struct Publish {
     known: Option<Versioned<TopicRecord>>,
     /// A commit was tried with it.
     tried: bool,
-    /// The request was carried out before, and its reply is not stored.
+    /// The request was already processed, and its reply is not stored.
     repeats: bool,
 }
 
@@ -84,7 +84,7 @@ impl Publish {
                 "topics that begin with \"tavern.\" are published by the server alone; choose another name";
             return Err(Refusal::new(Code::NotAllowed, message));
         }
-        // A claim that would refuse the publish, or has to be changed, is read again first.
+        // A claim that would refuse the publish, or must be changed, is read again first.
         let own = |known: &&Versioned<TopicRecord>| known.row.publisher.as_deref() == Some(&*caller.id);
         let known = claims.0.get(&*topic).filter(own).cloned();
         let once = once.map(|key| IdempotencyKey { name: format!("{topic}/{}/{key}", caller.id), key });
@@ -144,7 +144,7 @@ impl Publish {
         edit.commit(TopicOutcome::of(next))
     }
 
-    /// The stored request, if it was carried out before.
+    /// The stored request, if it was already processed.
     fn earlier(&self, facts: &Facts, topic: &TopicRecord) -> Result<Option<KeyedPublish>, LoadStop> {
         let Some(once) = &self.once else { return Ok(None) };
         let Some(found) = document(facts, KEYED_PUBLISH, &once.name)? else { return Ok(None) };
@@ -152,7 +152,7 @@ impl Publish {
         Ok(Some(kept).filter(|kept| kept.past_events == topic.past_events))
     }
 
-    /// The appends. Of a request that was carried out before only the events it had then: the log deduplicates them.
+    /// The appends. For a request that was already processed, only the events it had then: the log deduplicates them.
     fn appends(&self, caller: &TopicCaller, topic: &TopicRecord, kept: Option<&KeyedPublish>) -> Vec<Append> {
         let had = |at: usize, event: &NewLogEvent| match kept {
             None => true,
@@ -175,7 +175,7 @@ impl Publish {
         count(appended, self.repeats)
     }
 
-    /// The last step of a request with an `Idempotency-Key`: its reply is stored before it is given.
+    /// The last step of a request with an `Idempotency-Key`: its reply is stored before it is sent.
     pub fn remember(self, published: PublishResult, past_events: u64) -> Option<RememberReply> {
         Some(RememberReply { name: self.once?.name, published, past_events })
     }
@@ -207,7 +207,7 @@ pub(super) fn forget(core: &mut Core, deadline: &Deadline) {
     core.submit(Feature::None, Work::Commit(commit));
 }
 
-/// The topic as it must become before this caller publishes to it; none when no change is needed.
+/// The claim as it must be before this caller publishes; None: no change is needed.
 fn claim(
     caller: &TopicCaller,
     topic: Option<&TopicRecord>,
@@ -228,19 +228,19 @@ fn claim(
     }
 }
 
-/// The id of the event at this index of a request with an `Idempotency-Key`.
+/// The id derived for the event at this index of a request with an `Idempotency-Key`.
 fn made_id(caller: &str, once: &str, at: usize) -> String {
     format!("{KEY_ID}{caller}:{once}:{at}")
 }
 
-/// How long an `Idempotency-Key` may be so that the ids made from it fit: two colons and an index below a thousand
-/// follow.
+/// The maximum length of an `Idempotency-Key`, so that the ids derived from it fit: two colons and an index below a
+/// thousand are added.
 pub fn once_bytes(caller: &str) -> usize {
     ID_BYTES.saturating_sub(SCOPE_BYTES + KEY_ID.len() + caller.len() + "::999".len())
 }
 
 /// Counts added events and duplicates. The numbers are those of the added events, or of the first time. A request
-/// that `repeats` another is answered as the first time.
+/// that `repeats` another gets the reply of the first time.
 fn count(appended: &[Appended], repeats: bool) -> PublishResult {
     let counts = |appended: &Appended| !appended.duplicate || repeats;
     let duplicates = appended.iter().filter(|appended| !counts(appended)).count();

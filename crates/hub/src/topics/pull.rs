@@ -19,25 +19,25 @@ use tavern_wire::record::{self, DELIVERY, MARKS};
 
 pub(super) struct Pull {
     pub name: Arc<str>,
-    /// Everything through here is acknowledged.
+    /// Everything up to this number is acknowledged.
     pub after: Option<u64>,
     limit: u32,
-    /// The end of the last answer, and the version of the marks: its acknowledgement needs no read.
+    /// The end of the last reply, and the version of the marks: its acknowledgement needs no read.
     handed: Option<(u64, LogMark)>,
     walks: Walks,
 }
 
-/// How far the log was read. Begins again when the transaction does.
+/// How far the log was read. Restarts with the transaction.
 #[derive(Default)]
 struct Walks {
     acknowledged: Option<Forward>,
     looked: Option<Forward>,
     gathered: Option<(LogReading, PulledEvents)>,
-    /// The log begins after the position from which it was read.
+    /// The log starts after the position from which it was read.
     cut: bool,
 }
 
-/// Events in the form of an answer.
+/// Events in the form of a reply.
 struct PulledEvents {
     entries: Vec<u8>,
     count: u32,
@@ -68,13 +68,13 @@ impl Pull {
         }
         let mut changed = false;
         if pulled && !progress.batches.is_empty() {
-            // A worker sealed them before it knew that the subscription is pulled now.
+            // A worker sealed them before it knew that the subscription is now pulled.
             unseal(&mut progress, log_ends(facts)?.first)?;
             changed = true;
         }
         if let Some(after) = self.after.filter(|&after| after > progress.sealed.seq) {
             let through = self.locate(facts, &rows, &progress, after)?;
-            // Events for a callback are acknowledged by its replies alone.
+            // Events for a callback are acknowledged only by the replies of the endpoint.
             changed |= pulled && progress.acknowledge(through);
         }
         self.gather(facts, &rows, &progress)?;
@@ -88,8 +88,8 @@ impl Pull {
         if !pulled || !(changed || hands_out) {
             return Ok(TopicStep::Done(meaning));
         }
-        // The progress is written even when nothing was acknowledged: a change of topics expects the progress from before
-        // it read the log, so no number that is handed out now is given to another event later.
+        // The progress is written even when nothing was acknowledged: a change of topics expects the progress from
+        // before it read the log, so a number that is returned now is never given to another event.
         let mut edit = Edit::new(core);
         edit.put(DELIVERY, &self.name, record::write_progress(&progress));
         let mut marks = SubscriptionMarks::clone(&rows.marks.row);
@@ -130,7 +130,7 @@ impl Pull {
         })
     }
 
-    /// Reads the next events until the answer is full, as far as there are any.
+    /// Reads the next events until the reply is full or there are no more.
     fn gather(
         &mut self,
         facts: &Facts,
@@ -139,7 +139,7 @@ impl Pull {
     ) -> Result<(), LoadStop> {
         let after = self.after.unwrap_or(progress.sealed.seq);
         let limit = match progress.sealed.seq.checked_sub(after).filter(|again| *again > 0) {
-            // Acknowledged events are read again; only up to the last of them, because a gap may follow.
+            // Acknowledged events are read again, but only up to the last of them, because a gap may follow.
             Some(again) => u32::try_from(again).unwrap_or(self.limit).min(self.limit),
             None => self.limit,
         };
@@ -170,7 +170,7 @@ impl Pull {
         Ok(())
     }
 
-    /// The start of the answer, with a gap if one comes first.
+    /// The start of the reply, with a gap if one comes first.
     fn begin(
         &mut self,
         facts: &Facts,

@@ -1,4 +1,4 @@
-//! The clients of this shard that pull: each sends a request, and waits until there are events or its timeout.
+//! The clients of this shard that pull: each sends a request, and waits for events or its timeout.
 //! Must hold: events published while a client's queue is read are not missed; however much is published, a waiting client
 //! reads no more often than every few milliseconds; no client waits when there are events.
 
@@ -19,13 +19,13 @@ const WAIT_MAX_MS: u64 = 30_000;
 const LOOK_MS: u64 = 500;
 /// The shortest pause between two reads.
 const PAUSE_MS: u64 = 5;
-/// How many subscriptions' last answers are remembered.
+/// How many subscriptions' last replies are remembered.
 const HANDED: usize = 10_000;
 
 #[derive(Default)]
 pub(super) struct Pulls {
     waiting: BTreeMap<u64, WaitingPull>,
-    /// The end of the last answers, by subscription, with the version of its marks.
+    /// The end of the last reply by subscription, with the version of its marks.
     handed: HashMap<Arc<str>, (u64, LogMark), RandomState>,
 }
 
@@ -42,9 +42,9 @@ struct WaitingPull {
 }
 
 enum PullState {
-    /// Its queue is being read. Events may have been published meanwhile.
+    /// Its queue is being read. `published`: an event was published during the read.
     Looks { published: bool },
-    /// There were no events; it reads again then.
+    /// There were no events; it reads again at `due`.
     Parked { due: Time },
 }
 
@@ -54,7 +54,7 @@ impl WaitingPull {
     }
 }
 
-/// A decision to begin, for a client.
+/// A decision to start for a client.
 pub(super) type Begin = (u64, TopicCaller, Pull);
 
 impl Pulls {

@@ -1,5 +1,5 @@
-//! A walk over a subscription's queue: the events of its topics in the log, with their numbers.
-//! Must hold: wherever a walk begins, an event gets the same number; a change of topics counts from its mark on.
+//! A reader of a subscription's queue: the events of its topics in the log, with their numbers. Must hold: an event
+//! gets the same number wherever the reader starts; a change of topics counts from its mark on.
 
 use std::sync::Arc;
 use tavern_domain::delivery::LogMark;
@@ -17,12 +17,12 @@ pub struct LogReading {
 pub struct ReadEvents {
     /// With their numbers.
     pub events: Vec<(u64, LogEntry)>,
-    /// There may be more at once.
+    /// More events can be read now.
     pub more: bool,
 }
 
 impl LogReading {
-    /// Begins after a position, with that many events of the subscription before it.
+    /// Starts after a position, with this many events of the subscription before it.
     pub fn new(marks: Arc<SubscriptionMarks>, after: LogMark) -> LogReading {
         LogReading { marks, at: after }
     }
@@ -32,7 +32,7 @@ impl LogReading {
         self.at
     }
 
-    /// The next read. None: there will be no events, however much is published.
+    /// The next read. None: no event can follow, whatever is published.
     pub fn read(&mut self, limit: u32) -> Option<Read> {
         loop {
             let segment = self.marks.segment(self.at.position);
@@ -60,7 +60,7 @@ impl LogReading {
             events.push((self.at.seq, entry));
         }
         match until {
-            // Nothing more comes before the topics change.
+            // No more events can follow until the topics change.
             Some(until) if passed => self.at.position = self.at.position.max(until),
             _ => {}
         }
@@ -109,7 +109,7 @@ mod tests {
     #[test]
     fn numbers_are_the_same_wherever_and_however_it_is_read() {
         let mut marks = SubscriptionMarks::begin(4, [("a".into(), 2)].into());
-        // Between two of its events: the last event read before it lies before it.
+        // Between two of its events: the last event read is before it.
         marks.change(10, &[("a".into(), 5)].into(), &[]);
         marks.change(12, &[("a".into(), 6), ("b".into(), 6)].into(), &["a".into(), "b".into()]);
         let marks = Arc::new(marks);

@@ -1,6 +1,6 @@
-//! Replay: a subscription goes back to an event that it has had, by its number or its time. Must hold: replayed events
-//! have the numbers they had; no subscription goes back to where the log has dropped events, and the log is not trimmed
-//! while one goes back: both write the document `events/log`.
+//! Replay: a subscription goes back to an event that it has received, by number or time. Must hold: replayed events
+//! keep their numbers; no subscription goes back to where the log has dropped events, and the log is not trimmed
+//! during a replay: both write the document `events/log`.
 
 use super::command::{ReplayFrom, TopicCaller, TopicReply};
 use super::load::{LoadStop, SubscriptionRows, document, log_ends};
@@ -34,7 +34,7 @@ impl Replay {
         if facts.is_empty() {
             self.forward = None;
         }
-        // Before searching for the event: a trim meanwhile is a conflict.
+        // Before searching for the event: a concurrent trim is then a conflict.
         document(facts, EVENTS, LOG)?;
         let rows = SubscriptionRows::open(facts, caller, &self.name)?;
         let marks = &rows.marks.row;
@@ -75,7 +75,7 @@ impl Replay {
     }
 }
 
-/// The position right before the first event that was accepted then or later.
+/// The position right before the first event that was accepted at that time or later.
 fn by_time(facts: &Facts, marks: &Arc<SubscriptionMarks>, ms: u64) -> Result<LogMark, LoadStop> {
     let ends = log_ends(facts)?;
     let begun = position::at(facts, marks, ends.first - 1, ends.first)?;

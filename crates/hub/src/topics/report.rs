@@ -66,11 +66,11 @@ impl ShowSubscription {
     }
 }
 
-/// The caller's own, or all for an admin, by name.
+/// The caller's own subscriptions, or all for an admin, by name.
 pub(super) struct ListSubscriptions {
     limit: usize,
     listing: Listing,
-    /// Those that are described next.
+    /// Those that are loaded next.
     names: VecDeque<Arc<str>>,
     described: Vec<SubscriptionState>,
 }

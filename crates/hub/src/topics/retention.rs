@@ -1,8 +1,8 @@
 //! The schedule of retention: the bytes of the log are checked every few seconds, the ages every minute, then the
 //! budgets of subscriptions. One shard of each node does it, a step at a time; the store arbitrates between nodes.
-//! Budgets are checked by the node with the first name in order, because counting reads much.
-//! Must hold: one step runs at a time; a step that fails is postponed, and the others continue; nothing is deleted by age
-//! while the clock is not confirmed.
+//! Only the node whose name sorts first checks budgets, because counting reads a lot. Must hold: one step runs at a
+//! time; a step that fails is postponed, and the others continue; nothing is deleted by age while the clock is not
+//! confirmed.
 
 use super::backlog::Backlog;
 use super::budgets::{CountBacklog, ListBudgets};
@@ -67,7 +67,7 @@ impl Retention {
         if !matches!(self.stage, Stage::Idle) {
             return None;
         }
-        // An age by a clock that may be wrong deletes nothing; the check waits until the clock is confirmed.
+        // Delete nothing by age with a clock that may be wrong; the check waits until the clock is confirmed.
         let ages = self.looks.is_multiple_of(AGES) && core.node.is_time_confirmed();
         if ages || !self.looks.is_multiple_of(AGES) {
             self.looks = self.looks.wrapping_add(1);
@@ -76,7 +76,7 @@ impl Retention {
         Some(RetentionStep::Look(Look::new(rules, ages)))
     }
 
-    /// A step has ended, with this result unless it failed: returns the next step.
+    /// A step has ended; `None`: it failed. Returns the next step.
     pub fn next(&mut self, core: &Core, result: Option<Retained>) -> Option<RetentionStep> {
         match (std::mem::take(&mut self.stage), result) {
             (Stage::Look { ages }, Some(Retained::Looked { before, ids_before }))

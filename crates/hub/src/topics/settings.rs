@@ -11,7 +11,7 @@ use tavern_wire::error::{Code, Refusal};
 use tavern_wire::json::event::BatchFormat;
 use tavern_wire::record::{SigningSecretRecord, SubscriptionSettings};
 
-/// Topics of one subscription: one read counts them all, the old ones and the new.
+/// Topics of one subscription: one read counts them all, the old and the new ones.
 const TOPICS_MAX: usize = 256;
 const UUID_BYTES: usize = 128;
 const TIMEOUT_MS: RangeInclusive<u64> = 0..=3_600_000;
@@ -21,7 +21,7 @@ const MAX_BYTES: RangeInclusive<u64> = 1 << 10..=16 << 20;
 const MAX_BACKLOG_BYTES: RangeInclusive<u64> = 1 << 16..=1 << 50;
 const CONCURRENCY: RangeInclusive<u64> = 1..=16;
 
-/// Settings that are given; `None` leaves one unchanged, or at its default. `Debug` shows no secret.
+/// The given settings; `None` leaves one unchanged, or at its default. `Debug` shows no secret.
 #[derive(Clone, Default)]
 pub struct SubscriptionChange {
     pub topics: Option<Vec<Arc<str>>>,
@@ -36,7 +36,7 @@ pub struct SubscriptionChange {
     pub headers: Option<BTreeMap<String, String>>,
     pub concurrency: Option<u64>,
     pub pull: Option<bool>,
-    /// The generated secret of a new subscription that is given none.
+    /// The secret for a new subscription without a given one.
     pub spare_secret: String,
 }
 
@@ -99,7 +99,7 @@ impl SubscriptionChange {
         Ok(created)
     }
 
-    /// Replaces the settings that are given.
+    /// Replaces the given settings.
     pub(super) fn apply(
         &self,
         before: SubscriptionSettings,

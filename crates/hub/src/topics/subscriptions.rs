@@ -56,7 +56,7 @@ impl PutSubscription {
     }
 }
 
-/// It starts now.
+/// Starts at the current end of the log.
 fn begin(
     core: &Core,
     facts: &Facts,
@@ -103,8 +103,8 @@ pub(super) fn follow(
     Ok(())
 }
 
-/// Topics that do not exist are created, unclaimed. Those that exist must not be deleted meanwhile. Then the log is
-/// read: how many events these topics have had.
+/// Creates topics that do not exist, without a publisher. Existing ones must not be deleted before the commit. Then
+/// reads from the log how many events these topics have had.
 fn create_topics<'a>(
     core: &Core,
     facts: &'a Facts,
@@ -146,7 +146,7 @@ impl RotateSecret {
     }
 }
 
-/// Everything of it is deleted, unsent.
+/// Deletes a subscription with everything that it has not delivered.
 pub(super) struct DeleteSubscription {
     name: Arc<str>,
     letters: OwnedRows,
@@ -188,7 +188,7 @@ impl DeleteSubscription {
         if facts.is_empty() {
             *self = DeleteSubscription::new(self.name.clone());
         }
-        // A writer that parks another dead letter, or stores an attempt, writes the progress too, which this expects.
+        // A writer that parks another dead letter or stores an attempt also writes the progress, which this expects.
         let rows = SubscriptionRows::open(facts, caller, &self.name)?;
         self.letters.load(facts)?;
         self.attempts.load(facts)?;

@@ -1,5 +1,5 @@
-//! Administration of topics: the list, the publisher, and deleting one. Must hold: a topic that is deleted is in no
-//! subscription; subscriptions that had it are otherwise unchanged, and still get the events they have not received.
+//! Administration of topics: list, change the publisher, delete. Must hold: a deleted topic is in no subscription;
+//! subscriptions that had it are otherwise unchanged, and still get the events they have not received.
 
 use super::command::{TopicCaller, TopicReply, TopicState};
 use super::load::{
@@ -195,7 +195,7 @@ impl DeleteTopic {
             let message = "only the key that publishes to a topic, or an admin's, may delete it";
             return Err(Refusal::new(Code::NotAllowed, message).into());
         }
-        // Before the subscriptions: one that is created or changed meanwhile is a conflict.
+        // Before the subscriptions: a concurrent change of one is then a conflict.
         document(facts, EVENTS, SUBSCRIPTIONS)?;
         while self.having.len() < CHANGED
             && let Some(page) = self.listing.next(facts)?
@@ -232,7 +232,7 @@ impl DeleteTopic {
         }
         let rows: Vec<SubscriptionRows> =
             SubscriptionRows::find_all(facts, names)?.into_iter().flatten().collect();
-        // In one round trip, what `follow` loads one by one.
+        // Loads in one round trip what `follow` would load one by one.
         all_counts(facts, rows.iter().map(SubscriptionRows::topics).collect())?;
         for before in rows {
             let mut after = before.subscription.row.clone();

@@ -1,5 +1,5 @@
-//! Trims the log: events that are too old or too many are dropped, oldest first, and old ids are forgotten. Must hold: a
-//! subscription that had not received dropped events gets a gap in their place, in the same commit or before it;
+//! Trims the log: events that are too old or too many are dropped, oldest first, and old ids are deleted. Must hold:
+//! a subscription that had not received dropped events gets a gap in their place, in the same commit or before it;
 //! batches in progress are copied first.
 
 use super::announcement;
@@ -19,7 +19,7 @@ use tavern_store::{Document, Trim, Versioned};
 use tavern_wire::json::event::shown_id;
 use tavern_wire::record::{self, COPY, CopiedEvent, DELIVERY, EVENTS, LOG, MARKS, TOPIC};
 
-/// How long the id that a publisher gave is kept for deduplication.
+/// How long an event id is kept for deduplication.
 const ID_MS: u64 = 24 * 3_600_000;
 /// The limits of one commit: subscriptions that are behind, each a few rows, and bytes of copied batches.
 const TOLD: usize = 200;
@@ -30,7 +30,7 @@ pub(super) struct Look {
     rules: RetentionRules,
     /// Whether the ages are checked, or only the bytes.
     ages: bool,
-    /// How far the log was read to find the excess: the bytes that would stay, and where they begin.
+    /// How far the log was read to find the excess: the bytes that would stay, and where they start.
     excess: Option<(u64, u64)>,
 }
 
@@ -81,7 +81,7 @@ pub(super) struct Cut {
     copying: Copying,
 }
 
-/// A subscription that loses something, or whose batches are copied.
+/// A subscription that loses events, or whose batches are copied.
 struct Behind {
     name: Arc<str>,
     version: u64,
@@ -112,7 +112,7 @@ impl Cut {
         if facts.is_empty() {
             *self = Cut::new(self.before, self.ids_before);
         }
-        // A replay meanwhile is a conflict: its subscription may be behind then.
+        // A concurrent replay is a conflict, because its subscription may then be behind.
         document(facts, EVENTS, LOG)?;
         let first = log_ends(facts)?.first;
         let drops = self.before > first;
@@ -148,7 +148,7 @@ impl Cut {
         edit.commit(TopicOutcome { next, changed, announced, lost })
     }
 
-    /// Checks the progress of all subscriptions. False: those that are behind fill a commit already.
+    /// Checks the progress of all subscriptions. False: those that are behind already fill a commit.
     fn find_behind(&mut self, core: &Core, facts: &Facts, log_first: u64) -> Result<bool, LoadStop> {
         loop {
             let copied: usize = self.behind.iter().map(Behind::bytes).sum();
@@ -209,7 +209,7 @@ impl Cut {
 #[derive(Default)]
 struct Copying {
     copies: Vec<(u64, Vec<CopiedEvent>)>,
-    /// Of the batch that is copied now: which run, how far it was read, what was found.
+    /// The batch that is copied now: which range, how far it was read, what was found.
     run: usize,
     reading: Option<LogReading>,
     events: Vec<CopiedEvent>,
@@ -246,7 +246,7 @@ impl Copying {
     }
 }
 
-/// Deletes the copies of batches that are settled.
+/// Deletes the copies of settled batches.
 pub(super) struct SweepCopies {
     listing: Listing,
     unseen: VecDeque<Versioned<Document>>,

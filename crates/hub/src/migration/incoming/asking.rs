@@ -10,11 +10,11 @@ use crate::migration::protocol::{MoveId, RETRY_MS, send};
 use std::sync::Arc;
 use tavern_wire::bus::migration::MigrationAction;
 
-/// Sessions on their way to one shard. Beyond it other nodes are not asked: made-up secrets must not flood the bus.
+/// Sessions migrating to one shard. Above this, other nodes are not asked: made-up secrets must not flood the bus.
 const INCOMING_MAX: usize = 20_000;
 
 impl IncomingMoves {
-    /// Waits for a session that is on its way, or asks the other nodes for it.
+    /// Waits for a session that is migrating here, or asks the other nodes for it.
     pub fn look_up(&mut self, core: &mut Core, lookup: &SessionLookup<'_>, link: LinkId) -> LookupResult {
         if let Some(incoming) = self.moves.get_mut(&lookup.key.half()) {
             incoming.add_link(link);
@@ -74,7 +74,7 @@ impl IncomingMoves {
                     self.fail(core, half, &LookupResult::NotFound);
                 }
             }
-            // It is moving: a node that did not have it may have it when it is asked again.
+            // It is migrating: a node that did not have it may have it when it is asked again.
             _ => {
                 incoming.without.clear();
                 incoming.retry_ms = RETRY_MS;

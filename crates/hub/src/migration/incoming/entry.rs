@@ -1,4 +1,4 @@
-//! One session on its way to this node.
+//! One session that is migrating to this node.
 
 use crate::connection::LinkId;
 use crate::core::listener::ListenerId;
@@ -25,9 +25,9 @@ pub(super) struct IncomingMove {
     pub owner: Arc<str>,
     /// The subscriptions of the session.
     pub names: Vec<MovedSubscription>,
-    /// The link by which the bus names this move.
+    /// The link id under which this move waits for the bus.
     pub wait: LinkId,
-    /// Collects events for the session before it is here.
+    /// Collects events for the session before it arrives.
     pub listener: Option<ListenerId>,
     /// The publishes in progress on other shards of this node when the listener was subscribed: the owner must receive
     /// them before it stores the session.
@@ -37,11 +37,11 @@ pub(super) struct IncomingMove {
     pub asked_all: bool,
     /// Nodes that do not have the session.
     pub without: BTreeSet<Arc<str>>,
-    /// Transports that wait for the session.
+    /// Connections that wait for the session.
     pub links: Vec<LinkId>,
     pub began: Time,
     pub due: Time,
-    /// When an unanswered question ends the move.
+    /// When the lookup ends the move if no node has answered.
     pub ask_until: Time,
     /// Doubles with every retry.
     pub retry_ms: u64,
@@ -50,7 +50,7 @@ pub(super) struct IncomingMove {
 pub(super) enum IncomingStage {
     /// Other nodes are asked for the session.
     Asking,
-    /// The bus is asked to carry the subscriptions of the session.
+    /// The bus subscriptions of the session are being made.
     Subscribing,
     /// Events are collected here; the watched channels are loaded.
     Loading,
@@ -91,7 +91,7 @@ impl IncomingMove {
         !matches!(self.stage, IncomingStage::Asking)
     }
 
-    /// The store decides right now whether the session is here.
+    /// The store is deciding whether this node gets the session.
     pub fn is_being_taken(&self) -> bool {
         matches!(self.stage, IncomingStage::Fetching { .. } | IncomingStage::Taking(_))
     }
@@ -100,7 +100,7 @@ impl IncomingMove {
         self.owner == *node && self.id.number == id.number
     }
 
-    /// Sets the time of the next retry: not after the end of the move, however often it was retried before.
+    /// Sets the time of the next retry, at most the end of the move.
     pub fn back_off(&mut self, now: Time) {
         let end = if self.is_under_way() { self.began + MOVE_MS } else { self.ask_until };
         self.due = (now + self.retry_ms).min(end.max(now + RETRY_MS));

@@ -1,7 +1,7 @@
-//! Sessions on their way to this node. Events are collected here before the owner stores the session; then it is taken from
-//! the store.
-//! Must hold: a session is not used here before it is taken; when a move fails, nothing of the session stays here; every
-//! move ends within a bounded time, whatever the other nodes do.
+//! Sessions that are migrating to this node. Events are collected here before the owner stores the session; then it
+//! is taken from the store.
+//! Must hold: a session is not used here before it is taken; when a move fails, nothing of the session stays here;
+//! every move ends within a bounded time, whatever the other nodes do.
 
 mod asking;
 mod entry;
@@ -25,17 +25,17 @@ use tavern_domain::{ClientId, Identity, Rights, Scopes, SessionKey, Time};
 use tavern_store::{Found, Read, StoreAnswer, StoreError, Ticket, Work};
 use tavern_wire::bus::migration::{MigrationAction, MovedSubscription};
 
-/// How soon to check again whether another shard has finished the publishes it had in progress.
+/// The delay before checking again whether another shard has finished the publishes it had in progress.
 const UNPUBLISHED_MS: u64 = 2;
 
-/// Links with this bit are not transports: the bus names incoming sessions by them.
+/// Links with this bit are not connections: incoming sessions wait for the bus under them.
 const WAIT_BIT: u32 = 1 << 31;
 
 #[derive(Default)]
 pub(super) struct IncomingMoves {
     /// By half of the session's key.
     moves: BTreeMap<u64, IncomingMove>,
-    /// The result of a failed lookup, until its transport has repeated it.
+    /// The result of a failed lookup, until its connection repeats it.
     results: HashMap<LinkId, (u64, LookupResult), RandomState>,
     /// The connections that wait for a session, and which.
     waiting: HashMap<LinkId, u64, RandomState>,
@@ -67,7 +67,7 @@ impl IncomingMoves {
         self.results.get(&link).filter(|(half, _)| *half == key.half()).map(|(_, result)| result.clone())
     }
 
-    /// A connection is closed, or sends something new. A lookup that no connection waits for ends: it would take the
+    /// A connection was closed, or sends something new. A lookup that no connection waits for ends: it would take the
     /// session away from a newer connection of its client.
     pub fn forget_link(&mut self, link: LinkId) {
         if !self.results.is_empty() {
@@ -89,7 +89,7 @@ impl IncomingMoves {
         self.refuses = true;
     }
 
-    /// Ends every move that the store does not decide right now: these sessions stay where they are.
+    /// Ends every move except those that the store is deciding: the sessions stay where they are.
     pub fn cancel(&mut self, core: &mut Core) {
         let moves = self.moves.iter().filter(|(_, incoming)| !incoming.is_being_taken());
         let halves: Vec<u64> = moves.map(|(half, _)| *half).collect();
@@ -125,7 +125,7 @@ impl IncomingMoves {
     ) {
         let Some(incoming) = self.moves.get_mut(&id.half()).filter(|known| known.id.number == id.number)
         else {
-            // Too late: no client waits for it any more.
+            // Too late: no client waits for it now.
             return send(core, Some(from), id, MigrationAction::No);
         };
         if incoming.is_under_way() {
@@ -136,7 +136,7 @@ impl IncomingMoves {
         self.subscribe(core, watched, id.half());
     }
 
-    /// A node that stops offers a session.
+    /// A stopping node offers a session.
     pub fn offered(
         &mut self,
         core: &mut Core,
@@ -154,7 +154,7 @@ impl IncomingMoves {
         if busy || self.refuses || core.find_any_session(id.key).is_some() {
             return send(core, Some(from), id, MigrationAction::No);
         }
-        // Its client may be here already and wait for it.
+        // Its client may already be here and wait for it.
         let mut incoming = match self.moves.remove(&half) {
             Some(incoming) => incoming,
             None => self.begin(core, id, IncomingStage::Subscribing),
@@ -165,7 +165,7 @@ impl IncomingMoves {
         self.subscribe(core, watched, half);
     }
 
-    /// Whether the bus names an incoming session by this link.
+    /// Whether an incoming session waits for the bus under this link.
     pub fn owns_link(link: LinkId) -> bool {
         link.0 & WAIT_BIT != 0
     }
@@ -176,7 +176,7 @@ impl IncomingMoves {
         }
     }
 
-    /// Begins to collect events when the bus carries all subscriptions.
+    /// Starts to collect events when the bus has confirmed all subscriptions.
     fn subscribe(&mut self, core: &mut Core, watched: &dyn WatchedVersions, half: u64) {
         let subscribing = |incoming: &&IncomingMove| matches!(incoming.stage, IncomingStage::Subscribing);
         let Some(incoming) = self.moves.get(&half).filter(subscribing) else { return };
@@ -185,7 +185,7 @@ impl IncomingMoves {
         match hold.request_all(incoming.entries(), Some((core.index, wait))) {
             InterestState::Yes => self.collect(core, watched, half),
             InterestState::Wait => {
-                // If the move fails, nothing else makes the bus drop these names.
+                // If the move fails, nothing else releases these names on the bus.
                 let entries = incoming.owned_entries();
                 entries.into_iter().for_each(|(space, name)| core.release_later(space, name));
             }
@@ -231,7 +231,7 @@ impl IncomingMoves {
         }
     }
 
-    /// Asks the owner to store the session, when this node collects everything the session subscribes to.
+    /// Asks the owner to store the session, once this node collects everything the session subscribes to.
     fn request(&mut self, core: &mut Core, half: u64) {
         let now = core.now;
         let Some(incoming) = self.moves.get_mut(&half) else { return };
@@ -310,7 +310,7 @@ impl IncomingMoves {
         if self.moves.get(&id.half()).filter(taking).is_none() {
             return;
         }
-        // An unknown outcome counts as a failure: a session may be lost, but never be on two nodes.
+        // Treat an unknown outcome as a failure: a session may be lost, but must never be on two nodes.
         if !matches!(answer, StoreAnswer::Committed(_)) {
             return self.fail(core, id.half(), &LookupResult::NotFound);
         }
@@ -319,7 +319,7 @@ impl IncomingMoves {
             return;
         };
         if !incoming.links.is_empty() {
-            // Its client attaches in a moment: the time the move took does not count as absence.
+            // Its client attaches next: the time of the move does not count as being disconnected.
             packed.detached_at = core.now;
         }
         let bases = incoming.bases.into_iter().map(|(channel, base)| (channel, base.unwrap_or(0))).collect();
@@ -349,7 +349,7 @@ impl IncomingMoves {
         }
     }
 
-    /// Ends a move, if there is one: nothing of the session stays here, and clients that wait get the result.
+    /// Ends a move, if there is one: removes everything of the session, and gives waiting clients the result.
     pub fn fail(&mut self, core: &mut Core, half: u64, result: &LookupResult) {
         let Some(incoming) = self.remove(half) else { return };
         if let Some(id) = incoming.listener {
@@ -360,7 +360,7 @@ impl IncomingMoves {
             send(core, Some(&incoming.owner), incoming.id, MigrationAction::No);
         }
         if self.refuses {
-            // The node stops: waiting clients get that reason, and find the session on another node.
+            // The node stops: waiting clients get that reason, and will find the session on another node.
             return;
         }
         for link in incoming.links {

@@ -1,7 +1,7 @@
-//! A node that stops offers its sessions to the other nodes, some at a time; then each migrates like one that was
-//! requested. Its transport stays open, without events, until another node has the session.
-//! Must hold: every session is offered until another node has it or a few have declined; sessions that are not offered yet
-//! go on receiving events.
+//! A stopping node offers its sessions to the other nodes, some at a time; then each migrates like one that was
+//! requested. Its connection stays open, without events, until another node has the session. Must hold: every session
+//! is offered until another node has it or a few have declined; sessions that are not offered yet still receive
+//! events.
 
 use super::entry::OutgoingStage;
 use super::{FROZEN_MS, OutgoingMoves, subscriptions_of};
@@ -17,12 +17,12 @@ use tavern_wire::bus::migration::MigrationAction;
 const OFFERS_MAX: usize = 2;
 /// How many sessions of one shard are offered at once; the others wait.
 const OFFERED_MAX: usize = 256;
-/// An offer without an answer is sent again after this long.
+/// An offer without an answer is sent again after this time.
 pub(super) const OFFER_MS: u64 = 1_000;
 
 /// The additional state of a session whose node stops.
 pub(super) struct DrainOffer {
-    /// Its transport, to be closed when the session is gone.
+    /// Its connection, to be closed when the session has migrated.
     pub link: Option<LinkId>,
     pub declined: usize,
     /// How long its client has to resume it.
@@ -39,7 +39,7 @@ impl OutgoingMoves {
         self.offer_queued(core);
     }
 
-    /// Offers as many sessions as may be offered at once.
+    /// Offers as many sessions as the limit allows.
     pub(super) fn offer_queued(&mut self, core: &mut Core) {
         let nodes = core.node.other_nodes();
         while self.moves.len() < OFFERED_MAX
@@ -85,14 +85,14 @@ impl OutgoingMoves {
         self.send_offer(core, half);
     }
 
-    /// Whether a session is offered and its transport is still open.
+    /// Whether a session is offered and its connection is still open.
     pub fn is_offered_with_transport(&self, id: ListenerId) -> bool {
         let open = |offer: &DrainOffer| offer.link.is_some();
         self.moves.values().any(|known| known.listener == id && known.drain.as_ref().is_some_and(open))
     }
 }
 
-/// Takes the transport from a session: it stays open and gets no more events.
+/// Takes the connection from a session: it stays open and gets no more events.
 fn take_link(core: &mut Core, id: ListenerId) -> Option<LinkId> {
     let listener = core.listeners.get_mut(id)?;
     listener.dirty = false;
@@ -104,10 +104,10 @@ fn take_link(core: &mut Core, id: ListenerId) -> Option<LinkId> {
     link.map(|link| link.id)
 }
 
-/// How long the client of a stopped node may stay away before it is lost: the longest grace period of its channels, at least
-/// `drain_ms`. The user's own channel counts only if there is no other. A client that is detached already cannot come back
-/// while its node is down, so it gets the same time from the stop on, but at most twice that after its disconnect: otherwise
-/// it would survive from one stop to the next.
+/// How long the client of a stopped node may be disconnected before it is lost: the longest grace period of its
+/// channels, at least `drain_ms`. The user's own channel counts only if there is no other. A client that is already
+/// detached cannot reconnect while its node is down, so it gets the same time from the stop on, but at most twice
+/// that after its disconnect: otherwise it would survive from one stop to the next.
 pub(crate) fn drain_window_ms(core: &Core, id: ListenerId, drain_ms: u64) -> u64 {
     let Some(listener) = core.listeners.get(id) else { return 0 };
     let Some(session) = listener.session() else { return 0 };

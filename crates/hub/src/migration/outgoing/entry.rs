@@ -1,4 +1,4 @@
-//! One session on its way to another node.
+//! One session that is migrating to another node.
 
 use super::drain::DrainOffer;
 use crate::connection::LinkId;
@@ -11,12 +11,12 @@ use tavern_domain::{ClientId, Time};
 pub(super) struct OutgoingMove {
     pub id: MoveId,
     pub listener: ListenerId,
-    /// The node the session goes to.
+    /// The node the session migrates to.
     pub to: Arc<str>,
     pub stage: OutgoingStage,
     /// This node stops: the session is offered to others.
     pub drain: Option<DrainOffer>,
-    /// Transports on this node that want the session back.
+    /// Connections on this node that want to resume the session here.
     pub links: Vec<LinkId>,
     pub began: Time,
     pub due: Time,

@@ -1,7 +1,8 @@
-//! Sessions on their way to another node. Such a session is frozen, goes on collecting events, is put into the store, and is
-//! deleted when the other node has it or taken back when the other node does not take it.
-//! Must hold: this node has the session until it is in the store, and afterwards only if this node removes it there; a
-//! session this node no longer has gets no events here, and its client is not reported lost unless no other node has it.
+//! Sessions that are migrating to another node. Such a session is frozen, still collects events, is put into the
+//! store, and is deleted when the other node has it, or taken back when the other node does not take it. Must hold:
+//! this node owns the session until it is in the store, and afterwards only if this node removes it there; a session
+//! that this node no longer owns gets no events here, and its client is not reported lost unless no other node has
+//! it.
 
 mod drain;
 mod entry;
@@ -25,9 +26,9 @@ use tavern_domain::{ClientId, SessionKey, Time};
 use tavern_store::{Commit, Expect, Row, RowKey, StoreAnswer, StoreError, Ticket, Work};
 use tavern_wire::bus::migration::{MigrationAction, MovedSubscription, SessionClaim};
 
-/// How long a session stays frozen for a node that asked for it and then is silent.
+/// How long a session stays frozen for a node that asked for it and then does not answer.
 const FROZEN_MS: u64 = 5_000;
-/// After this long another node may ask for it: the first one has probably died.
+/// After this time another node may ask for it: the first one has probably died.
 const SILENT_MS: u64 = 500;
 /// How long to wait for presence changes up to the version from which the new node sends them.
 const CATCH_UP_MS: u64 = 300;
@@ -44,7 +45,7 @@ pub(super) struct OutgoingMoves {
     requests: HashMap<Ticket, (MoveId, OutgoingRequest), RandomState>,
     /// The node stops: these are offered next.
     queue: VecDeque<ListenerId>,
-    /// How long the sessions of a stopped node have to be resumed.
+    /// How long clients have to resume the sessions of a stopped node.
     drain_ms: u64,
 }
 
@@ -55,17 +56,17 @@ enum OutgoingRequest {
 }
 
 impl OutgoingMoves {
-    /// How many sessions are on their way or still to be offered.
+    /// How many sessions are migrating or still to be offered.
     pub fn len(&self) -> usize {
         self.moves.len() + self.queue.len()
     }
 
-    /// Whether a frozen session is on its way and surely not in the store.
+    /// Whether a frozen session is migrating and surely not in the store.
     pub fn owns_session(&self, key: SessionKey, id: ListenerId) -> bool {
         self.moves.get(&key.half()).is_some_and(|known| known.listener == id && !known.may_be_stored())
     }
 
-    /// The client of a session that is about to move came back to this node.
+    /// The client of a session that is about to migrate reconnected to this node.
     pub fn call_back(
         &mut self,
         core: &mut Core,
@@ -106,7 +107,7 @@ impl OutgoingMoves {
             return MigrationAction::Refused;
         }
         if session.returning.is_some() {
-            // Its client is back here, with a hello that is answered in a moment.
+            // Its client is back on this node, with a hello that will be answered soon.
             return MigrationAction::Moving;
         }
         let pushed = |link: Link| link.format != EventFormat::Poll;
@@ -189,7 +190,7 @@ impl OutgoingMoves {
         };
         let busy = watched.is_busy(outgoing.listener);
         if busy && now >= outgoing.until + BUSY_MS {
-            // A change that is committed here after the move would overwrite what the new node announced.
+            // A change that is committed here after the migration would overwrite what the new node announced.
             return self.unfreeze(core, half);
         }
         if busy || (now < outgoing.until && versions.iter().any(behind)) {
@@ -208,8 +209,8 @@ impl OutgoingMoves {
     /// Asks the shard to pack the session: every feature has a part of it.
     fn pack(&mut self, core: &mut Core, half: u64, uncertain: bool) {
         let Some(outgoing) = self.moves.get_mut(&half) else { return };
-        // No timer of an earlier stage repeats it: of two writes in flight, one could be applied after the new node took the
-        // session, and another node would adopt that row.
+        // No timer of an earlier stage may repeat it: of two writes in flight, one could be applied after the new
+        // node took the session, and another node would adopt that row.
         (outgoing.stage, outgoing.due) = (OutgoingStage::Storing { uncertain }, Time::NEVER);
         core.notify(Notice::SessionPacks { half });
     }
@@ -335,7 +336,8 @@ impl OutgoingMoves {
         }
         match answer {
             StoreAnswer::Committed(_) => self.unfreeze(core, id.half()),
-            // Another node has it. An unknown outcome counts as that: a session may be lost, but never be on two nodes.
+            // Another node has it. Treat an unknown outcome the same: a session may be lost, but must never be on two
+            // nodes.
             _ => self.depart(core, id.half()),
         }
     }
@@ -348,9 +350,9 @@ impl OutgoingMoves {
         let Some(session) = core.session_mut(outgoing.listener) else { return };
         session.frozen = false;
         let connected = match outgoing.drain {
-            // Its client was on another node a moment ago.
+            // Its client was on another node until now.
             None => true,
-            // Its transport is closed now, if it had one.
+            // Its connection is closed now, if it had one.
             Some(offer) => {
                 session.window_ms = (offer.window_ms > 0).then_some(offer.window_ms);
                 offer.link.is_some()
@@ -381,8 +383,8 @@ impl OutgoingMoves {
     }
 }
 
-/// The client was connected, here or elsewhere, until now: its time to resume begins now. Not for a polling client, whose
-/// last poll counts.
+/// The client was connected, here or on another node, until now: its time to resume starts now. Not for a polling
+/// client, whose last poll counts.
 pub(crate) fn restart_window(core: &mut Core, id: ListenerId) {
     let now = core.now;
     if let Some(session) = core.session_mut(id).filter(|session| !session.polling) {

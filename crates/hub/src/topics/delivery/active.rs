@@ -27,13 +27,13 @@ pub(super) struct ActiveDelivery {
     pub reads: bool,
     /// By number: the events that are not sealed and those of unsettled batches.
     pub events: BTreeMap<u64, LogEntry>,
-    /// Numbers of events that the log does not keep any more: a batch that is cut from them stores a copy.
+    /// Numbers of events that the log has dropped: a batch that is cut from them stores a copy.
     pub copied: BTreeSet<u64>,
     /// The batches that have a copy.
     pub copies: BTreeSet<u64>,
     /// Batches whose events are read before they are posted.
     pub fetches: BTreeMap<u64, LogFetch>,
-    /// Batches that this machine has begun to send.
+    /// Batches that this machine has started to send.
     pub started: BTreeSet<u64>,
     /// The save in progress adds a note to the marks.
     pub notes: bool,
@@ -47,7 +47,7 @@ pub(super) struct ActiveDelivery {
     pub idle_since: Option<Time>,
 }
 
-/// The events of a sealed batch, on their way from the log.
+/// The events of a sealed batch that are being read from the log.
 pub(super) struct LogFetch {
     pub sending: AttemptStart,
     pub runs: VecDeque<EntryRange>,
@@ -94,7 +94,7 @@ impl ActiveDelivery {
         expects
     }
 
-    /// Nothing is in progress and nothing waits.
+    /// Nothing is in progress or queued.
     pub fn is_done(&self, unread: bool) -> bool {
         let progress = self.machine.progress();
         let nothing =
@@ -125,7 +125,7 @@ impl ActiveDelivery {
         Some(entries)
     }
 
-    /// The dead letters that a run makes.
+    /// The dead letters for a range of entries.
     pub fn dead_letters(&self, run: &EntryRange, now: Time) -> Vec<DeadLetterRecord> {
         let letter = |seq: u64, gap_through: Option<u64>, entry: Option<&LogEntry>| DeadLetterRecord {
             seq,
@@ -167,7 +167,7 @@ impl ActiveDelivery {
         made
     }
 
-    /// Forgets the events that no batch holds any more.
+    /// Drops the events that are in no batch any more.
     pub fn prune(&mut self) {
         let progress = self.machine.progress();
         let reached = progress.reached().seq;
@@ -181,7 +181,7 @@ impl ActiveDelivery {
         });
     }
 
-    /// Drops events that the machine had no room for: they are read again when it has.
+    /// Drops events that did not fit into the machine: they are read again when it has room.
     pub fn forget_ahead(&mut self, now: Time) {
         let Some(want) = self.machine.want(now) else {
             // Full: the machine holds what it accepted; the next read continues after it.

@@ -1,5 +1,5 @@
-//! The attempts of a queue that are not stored yet. They are stored with the next save of its progress: no commit is
-//! made for them alone. Must hold: at most as many wait as are kept.
+//! The attempts of a queue that are not stored yet. They are stored with the next save of its progress, not in
+//! commits of their own. Must hold: no more are buffered than are kept.
 
 use super::post::AttemptAnswer;
 use std::collections::VecDeque;

@@ -1,4 +1,4 @@
-//! Reading and sending: events from the log for the machine, and for batches that another worker has sealed.
+//! Reads events from the log for the machine, and for batches that another worker has sealed; sends batches.
 
 use super::active::LogFetch;
 use super::post::{AttemptRequest, DeliveryNotice};
@@ -44,12 +44,12 @@ impl DeliveryQueue {
             took.events.iter().map(|(seq, entry)| item(format, *seq, entry)).collect();
         let last = items.last().map(|item| item.seq);
         active.events.extend(took.events);
-        // Disabled meanwhile: it is read again when it is enabled.
+        // Disabled since: it is read again when it is enabled.
         self.unread |= took.more;
         self.give(shared, now, Some(DeliveryInput::Items(items)));
         let Some(active) = self.active() else { return };
         active.forget_ahead(now);
-        // A batch whose bytes are full had no room for all of them: no other wake-up announces the rest.
+        // A batch that reached its size limit had no room for all of them: no other wake-up announces the rest.
         let left = last.is_some_and(|last| active.machine.want(now).is_none_or(|want| want.after.seq < last));
         if left {
             self.unread = true;
@@ -57,7 +57,7 @@ impl DeliveryQueue {
         }
     }
 
-    /// Posts a batch, after its events were read if they are not here.
+    /// Posts a batch. Reads its events first if they are not in memory.
     pub(super) fn send(&mut self, shared: &mut DeliveryShared, now: Time, sending: AttemptStart) {
         let subscription = self.subscription.clone();
         let Some(active) = self.active() else { return };
@@ -109,7 +109,7 @@ impl DeliveryQueue {
             return;
         };
         if stretch.log.first > reading.at().position + 1 && reading.at().seq < run.last {
-            // The log was trimmed here: the batch was copied before.
+            // The log was trimmed here: the batch was copied before that.
             let key = DocumentKey::new(record::COPY, &record::copy_name(&name, batch));
             let request = DeliveryRequest::Fetch(name, active.life, batch);
             return shared.ask(request, Work::Read(Read::Document(key)));
@@ -127,7 +127,7 @@ impl DeliveryQueue {
         self.fetch(shared, now, batch);
     }
 
-    /// The copy of a batch whose events the log does not keep any more.
+    /// The copy of a batch whose events the log has dropped.
     pub(super) fn fetched_copy(&mut self, shared: &mut DeliveryShared, now: Time, batch: u64, body: &[u8]) {
         let Ok(copies) = record::read::<Vec<CopiedEvent>>(body) else {
             return self.events_missing(shared, now, batch);
@@ -135,7 +135,7 @@ impl DeliveryQueue {
         let Some(active) = self.active() else { return };
         for copy in copies {
             let entry = LogEntry {
-                // Its position is not needed any more.
+                // Its position is not needed.
                 position: 0,
                 topic: copy.topic,
                 count: 0,

@@ -1,7 +1,7 @@
-//! The lease of a worker on one subscription, and the deadline in the store that lets any node take over from a worker
-//! that stopped: it is later than the end of the lease and of any retry the worker waits for; a node that finds it
-//! overdue checks the subscription. Must hold: an active subscription has a deadline; one whose work is done has none,
-//! or one that the next node to check deletes; no worker deletes the deadline of another one.
+//! The lease of a worker on one subscription, and the deadline in the store that lets any node take over from a
+//! worker that stopped: it is later than the end of the lease and of any retry the worker waits for; a node that
+//! finds it overdue checks the subscription. Must hold: an active subscription has a deadline; one without work has
+//! none, or one that the next node to check deletes; no worker deletes the deadline of another one.
 
 use std::sync::Arc;
 use tavern_domain::Time;
@@ -49,7 +49,7 @@ impl HeldLease {
         Some(self.held.replace((*number, receipt.time + lease_ms)).is_none())
     }
 
-    /// The deadline that is stored with a lease taken now; a queue that waits for a retry has no lease meanwhile.
+    /// The deadline that is stored with a lease taken now; a queue that waits for a retry lets its lease expire.
     pub fn watch(&mut self, name: &str, lease_ends: Time, next_wake: Option<Time>) -> Deadline {
         let due = next_wake.map_or(lease_ends, |wake| wake.max(lease_ends));
         self.watched = Some(due);

@@ -1,6 +1,6 @@
-//! The delivery of all subscriptions by one node: `DeliveryWorker` schedules them,
-//! a `DeliveryQueue` is one of them, with an `Active` machine while there is work, and a `Lease` on it.
-//! Must hold: the reply of an endpoint is durable before anything that depends on it is sent.
+//! The delivery of all subscriptions by one node: `DeliveryWorker` schedules them, a `DeliveryQueue` is one of them,
+//! with an `Active` machine while there is work, and a `HeldLease` on it. Must hold: the reply of an endpoint is
+//! durable before anything that depends on it is sent.
 
 mod active;
 mod attempts;

@@ -9,7 +9,7 @@ use tavern_store::LogEntry;
 use tavern_wire::json::event::{BatchEntry, BatchEvent, shown_id};
 use tavern_wire::record::{AttemptRecord, SubscriptionSettings};
 
-/// An attempt that the driver must make, and answer once by subscription and number.
+/// An attempt that the driver must make and answer exactly once.
 #[derive(Clone, Debug)]
 pub struct AttemptRequest {
     pub subscription: Arc<SubscriptionSettings>,
@@ -36,9 +36,9 @@ pub struct HttpExchange {
     pub url: Arc<str>,
     pub status: Option<u16>,
     pub duration_ms: u64,
-    /// Those of the response that help to find a fault.
+    /// Response headers that help with debugging.
     pub headers: BTreeMap<String, String>,
-    /// The beginning of the response.
+    /// The start of the response body.
     pub body: String,
     pub body_truncated: bool,
 }
@@ -92,7 +92,7 @@ pub enum DeliveryNotice {
         events: u64,
         waited_ms: u64,
     },
-    /// The first attempt to deliver a batch begins, this long after its first event was accepted.
+    /// The first attempt to deliver a batch starts, this long after its first event was accepted.
     FirstAttempt {
         subscription: Arc<str>,
         waited_ms: u64,
@@ -105,7 +105,7 @@ pub enum DeliveryNotice {
         subscription: Arc<str>,
         why: DisabledReason,
     },
-    /// The first attempt that failed after others were delivered.
+    /// The first attempt that failed after successful ones.
     Failing {
         subscription: Arc<str>,
         error: Arc<str>,
@@ -150,12 +150,12 @@ impl DeliveryNotice {
 }
 
 impl AttemptRequest {
-    /// Identifies this batch of this subscription, and never another.
+    /// Unique to this batch of this subscription.
     pub fn id(&self) -> String {
         format!("msg_{}_{:x}_{}", self.subscription.name, self.subscription.created_at, self.batch)
     }
 
-    /// The body: the same at every attempt.
+    /// The body; identical at every attempt.
     pub fn body(&self) -> Vec<u8> {
         let ids: Vec<Cow<'_, str>> = self.events.iter().map(AttemptEntry::id).collect();
         let pieces: Vec<BatchEntry<'_>> =

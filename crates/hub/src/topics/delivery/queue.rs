@@ -1,6 +1,7 @@
 //! One subscription on this node: its settings, its posts in progress, and its `Active` state while there is work.
-//! Must hold: an idle subscription costs nothing but its settings; a post is answered once, and its reply counts for its
-//! batch whichever activation of the queue began it; a delivered batch is not posted again before its progress is saved.
+//! Must hold: an idle subscription costs only its settings; a post is answered once, and its reply counts for its
+//! batch no matter which activation of the queue started it; a delivered batch is not posted again before its
+//! progress is saved.
 
 use super::active::ActiveDelivery;
 use super::attempts;
@@ -27,12 +28,12 @@ pub(super) struct DeliveryQueue {
     /// The version of its document.
     pub version: u64,
     pub state: DeliveryState,
-    /// There may be events that were not read here.
+    /// There may be events that this node has not read.
     pub unread: bool,
-    /// Posts in progress, with their replies once they are there: they may outlive the machine that began them. Those
-    /// that were delivered stay until the progress is saved.
+    /// Posts in progress, with their replies once they arrive: they may outlive the machine that started them.
+    /// Delivered ones stay until the progress is saved.
     pub posts: BTreeMap<u64, Option<AttemptAnswer>>,
-    /// Another node worked on it last.
+    /// Another node delivered it before.
     pub follows: bool,
     /// When it is checked next.
     pub alarm: Option<Time>,
@@ -46,7 +47,7 @@ pub(super) enum DeliveryState {
     /// Waits to be loaded.
     Waits,
     Loads(ReadProgress),
-    /// Another node works on it, until its alarm at least.
+    /// Another node delivers it, at least until the alarm.
     Elsewhere,
     Active(Box<ActiveDelivery>),
 }
@@ -54,7 +55,7 @@ pub(super) enum DeliveryState {
 /// The parts that are loaded so far.
 #[derive(Default)]
 pub(super) struct ReadProgress {
-    /// Something has changed since it began.
+    /// Something has changed since the load started.
     pub stale: bool,
     pub progress: Option<Option<Versioned<Document>>>,
     pub marks: Option<Option<Versioned<Document>>>,
@@ -166,7 +167,7 @@ impl DeliveryQueue {
         }
     }
 
-    /// Gives the machine an input, or only the time, and carries out its effects.
+    /// Gives the machine an input, or only the time, and performs its effects.
     pub fn give(&mut self, shared: &mut DeliveryShared, now: Time, input: Option<DeliveryInput>) {
         let mut effects = Vec::new();
         let Some(active) = self.active() else { return };
@@ -214,7 +215,7 @@ impl DeliveryQueue {
         let Some(active) = self.active() else { return };
         let mut due = active.machine.next_wake();
         if busy {
-            // Renewed in time, while a slow endpoint has not replied.
+            // Renew before it expires, while a slow endpoint has not replied.
             let renewal = Time(ends.ms().saturating_sub(lease_ms / 3)).max(now + 1);
             due = Some(due.unwrap_or(Time::NEVER).min(renewal));
         }
@@ -262,12 +263,12 @@ impl DeliveryQueue {
         }
     }
 
-    /// Its deadline was not renewed: its worker stopped, or left it behind.
+    /// Its deadline was not renewed: its worker stopped, or left the deadline behind.
     pub fn is_overdue(&mut self, shared: &mut DeliveryShared, now: Time, due: Time) {
         match &mut self.state {
             DeliveryState::Active(active) => {
                 if active.lease.is_last(due) {
-                    // It is active here, without a lease: while it waits for its endpoint, or is idle.
+                    // It is active here, without a lease: it waits for its endpoint, or is idle.
                     self.move_deadline(shared, now, due);
                 }
             }
@@ -347,7 +348,7 @@ impl DeliveryQueue {
         let wait_ms = match error {
             StoreError::Conflict { .. } => return self.wait_for_load(shared),
             StoreError::Unavailable { retry_after_ms, .. } => *retry_after_ms,
-            // The node gets a new epoch in a moment.
+            // The node will have a new epoch soon.
             StoreError::Fenced { .. } => 1_000,
             error => {
                 shared.failure(self.name(), error.to_string());
@@ -372,7 +373,7 @@ impl DeliveryQueue {
             shared.ready.push_back(name);
         }
         match self.posts.get(&sending.batch) {
-            // It was sent before this machine was made.
+            // It was sent before this machine was created.
             Some(None) => {}
             Some(Some(answer)) => {
                 let answer = answer.clone();
@@ -382,8 +383,8 @@ impl DeliveryQueue {
         }
     }
 
-    /// A post that began before this machine was made: its events are not here. What a reply says of single events could
-    /// not be carried out, and a dead letter would be empty; the batch is sent again.
+    /// A post that started before this machine was created: its events are not in memory. A reply about single events
+    /// cannot be applied, and a dead letter would be empty; the batch is sent again.
     fn is_unusable(&self, batch: u64, reply: &EndpointReply<String>) -> bool {
         let DeliveryState::Active(active) = &self.state else { return false };
         let of_events = matches!(
@@ -410,7 +411,7 @@ impl DeliveryQueue {
             false => answer.reply.clone(),
         };
         if !reply.is_taken() {
-            // It will be tried again.
+            // It will be retried.
             self.posts.remove(&batch);
         }
         let subscription = self.name().clone();

@@ -1,6 +1,6 @@
 //! The commits of a queue: its lease, progress, dead letters, and announcements on the topic of deliveries.
-//! Must hold: every save expects the progress, the marks and the lease as this node knows them, so that the save of a
-//! worker that was replaced is refused; a worker whose save was refused loads everything again.
+//! Must hold: every save expects the progress, the marks and the lease that this node knows, so that the save of a
+//! replaced worker is refused; a worker whose save was refused loads everything again.
 
 use super::lease;
 use super::post::DeliveryNotice;
@@ -40,8 +40,8 @@ impl DeliveryQueue {
         self.give(shared, now, None);
     }
 
-    /// When a node begins to work the others are notified: they see the lease, and check again when it has ended. A
-    /// node that missed the message finds the deadline overdue.
+    /// When a node starts to deliver, it notifies the others: they see the lease, and check again when it has ended.
+    /// A node that missed the message finds the deadline overdue.
     fn lease_granted(&mut self, shared: &mut DeliveryShared, receipt: &Receipt) {
         let lease_ms = shared.settings.lease_ms;
         let Some(begun) = self.active().and_then(|active| active.lease.granted(receipt, lease_ms)) else {
@@ -71,7 +71,7 @@ impl DeliveryQueue {
         let document = |key, body: Vec<u8>| Row::Document(Document { key, body: body.into() });
         let progress = record::write_progress(active.machine.progress());
         let mut puts = vec![document(DocumentKey::new(record::DELIVERY, &name), progress)];
-        // A position to which a replay can go without reading everything.
+        // A position from which a replay can start without reading everything.
         active.notes = Arc::make_mut(&mut active.marks).note(active.machine.progress().sealed);
         if active.notes {
             puts.push(document(DocumentKey::new(record::MARKS, &name), record::write_marks(&active.marks)));
@@ -86,7 +86,7 @@ impl DeliveryQueue {
         }
         puts.extend(active.attempts.take(&name, shared.attempts_kept()));
         active.saved = Some(active.machine.progress().batches.iter().map(|batch| batch.number).collect());
-        // Not before: parked events wait for their save.
+        // Not earlier: parked events wait for their save.
         active.prune();
         let parked: u64 = parked.iter().map(EntryRange::entries).sum();
         let deletes = retried
@@ -94,8 +94,8 @@ impl DeliveryQueue {
             .map(|seq| RowKey::Document(DocumentKey::new(record::DEAD, &record::dead_name(&name, *seq))))
             .collect();
         let fresh = active.lease.is_fresh(now, lease_ms);
-        // A queue that has to wait longer than its lease stores a later deadline, or other nodes would check it
-        // needlessly.
+        // A queue that has to wait longer than its lease stores a later deadline; otherwise other nodes would check
+        // it needlessly.
         let waits = active.machine.next_wake().is_some_and(|wake| active.lease.is_beyond(wake));
         let takes = if fresh { Vec::new() } else { vec![lease::take(&name, lease_ms)] };
         let appends =

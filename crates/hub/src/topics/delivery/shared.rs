@@ -1,4 +1,5 @@
-//! State that the queues of one worker share: the settings, requests to the store, the schedule, the turns, the effects.
+//! State that the queues of one worker share: the settings, requests to the store, the schedule, the round-robin
+//! order, the effects.
 //! Must hold: a request is answered once; loads and posts in progress are counted.
 
 use super::post::{AttemptRequest, DeliveryNotice};
@@ -9,11 +10,11 @@ use tavern_domain::Time;
 use tavern_domain::delivery::RetryPolicy;
 use tavern_store::{Commit, Deadline, Expect, Ticket, Work, Writer};
 
-/// Queues that are loaded at once: a node that starts loads all of them.
+/// Queues that are loaded at the same time: a node that starts loads all of them.
 const LOADS: usize = 64;
 /// Posts in progress at once. Each is a socket; one subscription has at most its `concurrency` of them.
 const POSTS: usize = 4_096;
-/// How long an idle queue keeps its state: the next event usually follows soon.
+/// How long an idle queue keeps its state: the next event often follows soon.
 const LINGER_MS: u64 = 10_000;
 
 #[derive(Clone, Copy, Debug)]
@@ -25,12 +26,12 @@ pub struct DeliverySettings {
     pub look_ms: u64,
 }
 
-/// Work for the driver. Buffers are reused: drain them, keep them.
+/// Work for the driver. The buffers are reused: drain them, do not replace them.
 #[derive(Debug, Default)]
 pub struct DeliveryEffects {
     pub work: Vec<(Ticket, Work)>,
     pub posts: Vec<AttemptRequest>,
-    /// Subscriptions with new events whose worker is another node.
+    /// Subscriptions with new events that another node delivers.
     pub nudges: Vec<Arc<str>>,
     pub notices: Vec<DeliveryNotice>,
 }
@@ -119,7 +120,7 @@ impl DeliveryShared {
         self.node.settings.topics.attempts_kept
     }
 
-    /// Whether other nodes live, which may work on the same subscriptions.
+    /// Whether there are other live nodes, which may deliver the same subscriptions.
     pub fn has_neighbours(&self) -> bool {
         !self.node.other_nodes().is_empty()
     }
@@ -153,7 +154,7 @@ impl DeliveryShared {
         self.notify(DeliveryNotice::Trouble { subscription: name.clone(), what });
     }
 
-    /// The work on a subscription is done: its deadline is deleted, unless another worker has moved it.
+    /// The work on a subscription is done: deletes its deadline, unless another worker has moved it.
     pub fn unwatch(&mut self, deadline: &Deadline) {
         let expects = vec![Expect { key: deadline.key(), version: deadline.due.ms() }];
         let deletes = vec![deadline.key()];

@@ -1,5 +1,5 @@
-//! The list of subscriptions: all of them are read when their common document has a new version, one of
-//! them when its name is given.
+//! The list of subscriptions: all of them are read when their common document has a new version, a single one when
+//! its name is given.
 
 use super::post::DeliveryNotice;
 use super::queue::{DeliveryQueue, DeliveryState};

@@ -1,5 +1,5 @@
-//! The node's delivery worker: knows every subscription, works on those that have something to deliver and that no other
-//! node works on. Wake-ups, the store's answers and the endpoints' replies come in; work for the store and posts go out.
+//! The node's delivery worker: knows every subscription and delivers those that have events and that no other node
+//! delivers. Wake-ups, the store's answers and the endpoints' replies come in; work for the store and posts go out.
 //! Must hold: the queues that can send take turns, and one that hangs delays no other; posts, loads and events in
 //! memory are bounded.
 
@@ -52,7 +52,7 @@ impl DeliveryWorker {
         &mut self.shared.effects
     }
 
-    /// Whether the subscriptions are known by now.
+    /// Whether the subscriptions have been loaded.
     pub fn is_ready(&self) -> bool {
         self.listed.is_some()
     }
@@ -67,7 +67,7 @@ impl DeliveryWorker {
         self.queues.values().map(|queue| &queue.subscription)
     }
 
-    /// When the oldest waiting event was accepted, of the subscriptions that this node works on.
+    /// When the oldest waiting event was accepted, for each subscription that this node delivers.
     pub fn oldest(&self) -> impl Iterator<Item = (&Arc<str>, Time)> {
         self.queues.iter().filter_map(|(name, queue)| match &queue.state {
             DeliveryState::Active(active) => Some((name, active.machine.oldest()?)),
@@ -75,7 +75,7 @@ impl DeliveryWorker {
         })
     }
 
-    /// How many events wait, of the subscriptions that this node works on, as of the last check.
+    /// How many events wait, for each subscription that this node delivers, as of the last check.
     pub fn queued(&self) -> impl Iterator<Item = (&Arc<str>, u64)> {
         self.queues.iter().filter_map(|(name, queue)| match &queue.state {
             DeliveryState::Active(active) => {
@@ -119,7 +119,7 @@ impl DeliveryWorker {
         }
     }
 
-    /// Runs after every input: loads queues, lets those that can send do so in turn, delivers announcements too.
+    /// Runs after every input: loads queues, lets those that can send do so in turn, also delivers announcements.
     pub(super) fn advance(&mut self, now: Time) {
         loop {
             while let Some(name) = self.shared.next_load() {
@@ -147,7 +147,7 @@ impl DeliveryWorker {
             return self.look();
         }
         match self.queues.get_mut(name) {
-            // A nudge is not forwarded: two nodes that take each other for the worker would never stop.
+            // A nudge is not forwarded: two nodes that each take the other for the worker would never stop.
             Some(queue) if matches!(queue.state, DeliveryState::Elsewhere) => queue.unread = true,
             Some(queue) => queue.feed(&mut self.shared, now),
             None => {}
@@ -155,7 +155,7 @@ impl DeliveryWorker {
         self.advance(now);
     }
 
-    /// Checks all subscriptions: this node has just started, or another one has ended.
+    /// Checks all subscriptions: this node has just started, or another one has stopped.
     pub fn look_all(&mut self, now: Time) {
         for queue in self.queues.values_mut() {
             if matches!(queue.state, DeliveryState::Elsewhere) {
@@ -184,7 +184,7 @@ impl DeliveryWorker {
         }
     }
 
-    /// The deadline of a subscription was not renewed: its worker stopped, or left it behind.
+    /// The deadline of a subscription was not renewed: its worker stopped, or left the deadline behind.
     pub fn overdue(&mut self, now: Time, deadline: &Deadline) {
         if self.listed.is_none() || self.shared.stopping {
             return;
@@ -196,7 +196,7 @@ impl DeliveryWorker {
         self.advance(now);
     }
 
-    /// The node stops: nothing new begins. Posts in progress may end.
+    /// The node stops: nothing new is started. Posts in progress may finish.
     pub fn stop(&mut self, now: Time) {
         self.shared.stopping = true;
         for queue in self.queues.values_mut() {
