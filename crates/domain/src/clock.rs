@@ -46,7 +46,7 @@ pub struct ClockJump {
 /// A change that operators should see.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClockEvent {
-    /// The reference jumped; node time goes on as before.
+    /// The reference jumped; node time continues as before.
     Jumped { by_ms: i64 },
     /// The reference agrees with node time again.
     Agrees,
@@ -115,7 +115,7 @@ impl SteadyClock {
         };
         jump.by_ms = by_ms;
         if (reference.saturating_sub(jump.reference)).abs() > STEP_MS {
-            // It jumped again: what was seen before confirms nothing.
+            // It jumped again: earlier observations confirm nothing.
             *jump = ClockJump { since: now, reference, by_ms, confirmed: false };
             return Some(ClockEvent::Jumped { by_ms });
         }

@@ -119,7 +119,7 @@ fn small_differences_are_slewed() {
 
 #[test]
 fn a_restart_is_not_evidence() {
-    // The stored time is a day old: the machine was off, or its clock is wrong. Time goes on, ages wait.
+    // The stored time is a day old: the machine was off, or its clock is wrong. Time continues, ages wait.
     let mut machine = Machine::start(START, START - DAY);
     assert_eq!(machine.error(), 0);
     assert!(!machine.is_confirmed());

@@ -3,8 +3,8 @@
 
 use crate::time::Time;
 
-/// A place in the history of a channel. Offsets count from 1 within an epoch; the epoch grows when the history was cleared or
-/// lost and begins again.
+/// A position in the history of a channel. Offsets count from 1 within an epoch; a history that starts again after it
+/// was cleared or lost has a higher epoch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct HistoryPosition {
     /// 0: there is no history.
@@ -12,14 +12,14 @@ pub struct HistoryPosition {
     pub offset: u64,
 }
 
-/// The place and time that the store gave to a message.
+/// The position and time that the store gave to a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HistoryStamp {
     pub position: HistoryPosition,
     pub at: Time,
 }
 
-/// How much the history of a channel keeps. The newest message stays, however large.
+/// How much the history of a channel keeps. The newest message is kept, however large it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HistoryLimits {
     pub messages: u64,
@@ -33,20 +33,20 @@ pub struct HistoryLimits {
 pub enum Arrival {
     /// It follows the last one that was delivered.
     Next,
-    /// It was delivered already, or belongs to an epoch that has ended.
+    /// It was already delivered, or belongs to an epoch that has ended.
     Known,
     /// Messages before it are missing.
     Ahead,
 }
 
 impl HistoryPosition {
-    /// What a message with `position` is to subscribers that have everything up to `self`.
+    /// How a message at `position` relates to subscribers that have everything up to `self`.
     pub fn arrival(self, position: HistoryPosition) -> Arrival {
         if position <= self {
             return Arrival::Known;
         }
         let next = HistoryPosition { offset: self.offset + 1, ..self };
-        // An epoch that begins: nothing of the one before can follow.
+        // A new epoch: no message of the one before can follow.
         let first = position.epoch > self.epoch && position.offset == 1;
         if position == next || first { Arrival::Next } else { Arrival::Ahead }
     }

@@ -13,19 +13,19 @@ pub struct Identity {
     pub name: Option<Arc<str>>,
     /// What the token grants; the configured defaults per kind are added.
     pub rights: Arc<Rights>,
-    /// The session ends then, unless a fresh token comes first. In node time; `NEVER`: no token.
+    /// The session ends at this time, unless a fresh token arrives first. In node time; `NEVER`: no token.
     pub expires: Time,
     /// API keys and dev mode have no rate limit.
     pub unlimited: bool,
     /// The scopes of an API key; none for tokens.
     pub scopes: Scopes,
-    /// The id of the API key: the owner of what is created with it.
+    /// The id of the API key, which owns what is created with it.
     pub key: Option<Arc<str>>,
 }
 
 impl Identity {
-    /// It was proved by a token of a user or by an API key: whoever acts for it must prove it again. Anonymous users and
-    /// names of dev mode prove nothing.
+    /// It was proved by a user's token or by an API key: everyone who acts for it must prove it again. Anonymous
+    /// users and names of dev mode prove nothing.
     pub fn is_proved(&self) -> bool {
         self.key.is_some() || (self.user.is_some() && self.expires != Time::NEVER)
     }

@@ -6,7 +6,7 @@ pub const CHANNEL_BYTES: usize = 255;
 pub const REDIS_CHANNEL_BYTES: usize = 512;
 /// Bytes of the kind in front of the first `#`.
 pub const KIND_BYTES: usize = 32;
-/// JSON nested deeper than this is refused: a recursive parser of a client must survive what we pass on.
+/// JSON nested deeper than this is refused: a client with a recursive parser must survive what we deliver.
 pub const JSON_DEPTH: usize = 64;
 /// Bytes of a user id, a display name, a node name. They are part of many events.
 pub const USER_BYTES: usize = 128;
@@ -30,7 +30,7 @@ pub const PARTY_MESSAGE_BYTES: usize = 256;
 pub const PARTY_DATA_BYTES: usize = 4096;
 /// Bytes of the request id of a party command. A UUID fits.
 pub const PARTY_RID_BYTES: usize = 64;
-/// Replies that are stored per user for retried requests, and for how long: a retry comes soon or never.
+/// Replies that are stored per user for retried requests, and for how long: clients retry soon or never.
 pub const PARTY_DONE: usize = 16;
 pub const PARTY_DONE_MS: u64 = 120_000;
 /// Users that one user blocks. The list is read with every invite to them.

@@ -19,7 +19,7 @@ pub fn matches(pattern: &[u8], name: &[u8]) -> bool {
                 }
                 let part = part(after);
                 if part.last {
-                    // Nothing but single bytes follow: they must match the end.
+                    // Only single bytes follow: they must match the end.
                     if name.len() - at < part.bytes {
                         return false;
                     }
@@ -35,7 +35,7 @@ pub fn matches(pattern: &[u8], name: &[u8]) -> bool {
                 at += 1;
             }
             GlobStep::Differ => {
-                // The parts before are found as far left as possible, so only the present one moves.
+                // Earlier parts are matched as far left as possible, so only the current one moves.
                 let Some((part, from)) = &mut tried else { return false };
                 *from += 1;
                 (rest, at) = (*part, *from);
@@ -45,7 +45,8 @@ pub fn matches(pattern: &[u8], name: &[u8]) -> bool {
     after_stars(rest).is_empty()
 }
 
-/// The most comparisons that `matches` needs for a name of this length that begins with the literal of the pattern.
+/// The maximum number of comparisons of `matches` for a name of this length that starts with the literal of the
+/// pattern.
 pub fn steps(pattern: &[u8], name_bytes: usize) -> usize {
     let mut rest = &pattern[literal_prefix(pattern).len()..];
     let mut steps = 0;

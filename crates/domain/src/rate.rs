@@ -25,7 +25,7 @@ impl Allowance {
 }
 
 impl Bucket {
-    /// Gives back a token that was taken for something that need not count.
+    /// Returns a token that was taken for something that need not count.
     pub fn give_back(&mut self) {
         self.spent_milli = self.spent_milli.saturating_sub(1000);
     }

@@ -25,7 +25,7 @@ pub fn is_reserved(name: &str) -> bool {
     name.starts_with(RESERVED) || name == "tavern"
 }
 
-/// From this position of the log on a subscription has these topics. `seq`: how many events it had been given before;
+/// From this position of the log on, a subscription has these topics. `seq`: how many events it had received before;
 /// `counts`: how many each topic had.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TopicsChange {
@@ -123,7 +123,7 @@ impl SubscriptionMarks {
         self.latest(|mark| mark.seq < seq)
     }
 
-    /// The last place that is known at or before a position; the oldest when all come later.
+    /// The last known mark at or before a position; the oldest if all are later.
     pub fn at(&self, position: u64) -> LogMark {
         self.latest(|mark| mark.position <= position)
     }
@@ -136,7 +136,7 @@ impl SubscriptionMarks {
         known.max_by_key(|mark| (mark.seq, mark.position)).unwrap_or(oldest)
     }
 
-    /// The log begins at this position: older marks are of no use, but for the last of them.
+    /// The log starts at this position: drops older marks, except the last of them.
     pub fn forget(&mut self, first: u64) {
         let old = self.changes.iter().filter(|change| change.position < first).count();
         self.changes.drain(..old.saturating_sub(1));

@@ -1,4 +1,4 @@
-//! The attempts in flight. The batch of one may be gone: a replay removed it, and its outcome is ignored.
+//! The attempts in flight. A replay may have removed the batch of one; then its outcome is ignored.
 
 use super::BatchReason;
 use crate::time::Time;
@@ -15,7 +15,7 @@ pub(super) struct Attempt {
     batch: u64,
     pub reason: BatchReason,
     since: Time,
-    /// Another attempt failed since it began: one fault of the endpoint is counted once.
+    /// Another attempt failed since this one started: one fault of the endpoint is counted once.
     pub stale: bool,
 }
 

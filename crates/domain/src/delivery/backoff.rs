@@ -14,14 +14,14 @@ pub const QUICK_MS: u64 = 200;
 pub struct RetryPolicy {
     pub backoff_min_ms: u64,
     pub backoff_max_ms: u64,
-    /// After this long with nothing but failures a subscription is disabled; 0: never.
+    /// A subscription is disabled after this long with nothing but failures; 0: never.
     pub disable_after_ms: u64,
 }
 
-/// The state of an endpoint whose last attempt failed. Meanwhile only the oldest batch is sent, as a probe.
+/// The state of an endpoint whose last attempt failed. Until it recovers, only the oldest batch is sent, as a probe.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EndpointFailure {
-    /// Since when there are only failures. `None`: the endpoint is throttling.
+    /// Since when every attempt has failed. `None`: the endpoint is throttling.
     pub failing_since: Option<Time>,
     /// Failed attempts in a row, as the backoff counts them.
     pub failures: u32,
@@ -37,7 +37,7 @@ pub(super) enum Pace {
 }
 
 impl EndpointFailure {
-    /// An attempt failed. Returns since when there are only failures.
+    /// An attempt failed. Returns since when every attempt has failed.
     pub(super) fn fail(&mut self, now: Time, policy: &RetryPolicy, pace: Pace, random: u64) -> Time {
         let wait_ms = match pace {
             Pace::Quick => policy.quick_ms(random),
@@ -50,7 +50,7 @@ impl EndpointFailure {
         *self.failing_since.get_or_insert(now)
     }
 
-    /// The endpoint asked for a pause, with a time or without. It answered, so there are not only failures.
+    /// The endpoint asked for a pause, with or without a time. It answered, so not every attempt has failed.
     pub(super) fn throttle(
         &mut self,
         now: Time,
@@ -94,7 +94,7 @@ impl RetryPolicy {
         self.disable_after_ms > 0 && now.since(failing_since) >= self.disable_after_ms
     }
 
-    /// The latest sensible time of a retry: a stored time from a clock that was ahead must not stop a queue.
+    /// The latest allowed time of a retry: a stored time from a clock that was ahead must not stop a queue.
     pub(super) fn latest(&self, now: Time) -> Time {
         now + self.backoff_max_ms.max(RETRY_AFTER_MAX_MS)
     }

@@ -1,5 +1,7 @@
-//! A sealed batch and the runs of entries it is made of. It knows where its events are in the log, not their content.
-//! Must hold: number and runs never change; what is cut out of a batch keeps its seqs, in order, each once.
+//! A sealed batch and the ranges of entries it consists of. It knows where its events are in the log, not their
+//! content.
+//! Must hold: number and ranges never change; entries that are cut out of a batch keep their seqs, in order, each
+//! once.
 
 use super::BatchReason;
 use crate::time::Time;
@@ -19,7 +21,7 @@ pub struct EntryRange {
     pub after: LogMark,
     pub first: u64,
     pub last: u64,
-    /// The events were dropped: one gap entry with the seq `first` stands for all of them.
+    /// The events were dropped: one gap entry with the seq `first` represents all of them.
     pub gap: bool,
 }
 
@@ -40,7 +42,7 @@ impl EntryRange {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Batch {
-    /// Counts the batches of its subscription; the batch id is made from it.
+    /// Counts the batches of its subscription; the batch id contains it.
     pub number: u64,
     /// In the order of the body.
     pub ranges: Vec<EntryRange>,

@@ -1,6 +1,7 @@
-//! What moves the cursor of a delivery: events come in, batches are sealed, a replay goes back, a shed goes ahead.
-//! Must hold: the cursor moves over what is in a batch, and over nothing else except by a replay; at most one batch more
-//! than may be in flight is sealed ahead, so that sealing the next one and settling the last share a save.
+//! Everything that moves the cursor of a delivery: reading events, sealing batches, replay (back) and shedding
+//! (ahead).
+//! Must hold: the cursor moves over what is in a batch, and over nothing else except by a replay; at most one batch
+//! more than may be in flight is sealed ahead, so that sealing the next one and settling the last share a save.
 
 use super::batch::{Batch, EntryRange, LogMark};
 use super::{
@@ -100,8 +101,8 @@ impl Delivery {
         }
     }
 
-    /// Dead letters come after what is sealed, out of their order. They were refused before, so one more refusal parks them
-    /// again and later events do not wait long. A dead letter that is retried twice is sent once.
+    /// Dead letters are sent after the sealed batches, out of order. They were refused before, so one more refusal
+    /// parks them again and later events do not wait long. A dead letter that is retried twice is sent once.
     pub(super) fn retry(&mut self, now: Time, dead: Vec<RetriedDeadLetter>) {
         let (mut runs, mut bytes) = (Vec::new(), 0);
         for RetriedDeadLetter { run, bytes: size } in dead.into_iter().take(MAX_RETRIED_DEAD_LETTERS) {

@@ -65,7 +65,7 @@ pub enum DeliveryInput {
         random: u64,
     },
     Rules(DeliveryRules),
-    /// Send again, at once, whatever the endpoint did before.
+    /// Send again at once, regardless of earlier failures.
     Enable,
     Disable,
     /// Replay: send everything after this mark again.
@@ -75,7 +75,7 @@ pub enum DeliveryInput {
         through: LogMark,
     },
     Retry(Vec<RetriedDeadLetter>),
-    /// The node stops: nothing new begins.
+    /// The node stops: nothing new is started.
     Stop,
 }
 

@@ -1,6 +1,7 @@
-//! The delivery of one subscription: which events make a batch, when it is sent, and what an attempt's outcome means. It
-//! sees the sizes and numbers of events, never their content; reading the log, storing the progress and sending are
-//! elsewhere. So is fairness between subscriptions: a delivery knows what it could send, the hub decides when.
+//! The delivery of one subscription: which events form a batch, when it is sent, and what the outcome of an attempt
+//! means. It sees the sizes and numbers of events, never their content; reading the log, storing the progress and
+//! sending are done elsewhere. So is fairness between subscriptions: a delivery knows what it could send, the hub
+//! decides when.
 //! Must hold: a batch is sent only after a save that holds it; with `concurrency` 1 a batch is sent when all before it are
 //! settled; an event is settled when it was acknowledged or parked, and is never forgotten before; everything is bounded.
 
@@ -136,7 +137,7 @@ impl Delivery {
         self.next_up(now).is_some()
     }
 
-    /// Begins an attempt, if there is something to send.
+    /// Starts an attempt, if there is something to send.
     pub fn start(&mut self, now: Time) -> Option<AttemptStart> {
         let at = self.next_up(now)?;
         let batch = &mut self.progress.batches[at];
@@ -171,7 +172,7 @@ impl Delivery {
         self.attempts.is_empty() && self.saves.is_at_rest()
     }
 
-    /// Nothing new may begin.
+    /// Nothing new may start.
     fn is_idle(&self) -> bool {
         self.stopping || self.progress.disabled.is_some()
     }

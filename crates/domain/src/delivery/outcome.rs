@@ -15,7 +15,7 @@ use alloc::vec::Vec;
 #[derive(Clone, Copy)]
 struct EndedAttempt {
     now: Time,
-    /// It began after the last failure, so its outcome says something about the endpoint.
+    /// It started after the last failure, so its outcome says something about the endpoint.
     fresh: bool,
     /// A random number for the backoff.
     random: u64,
@@ -60,7 +60,7 @@ impl Delivery {
                 self.saves.make_urgent();
                 effects.push(DeliveryEffect::Recovered);
             }
-            // It began before the failure: the endpoint has not recovered, but not everything fails.
+            // It started before the failure: the endpoint has not recovered, but not every attempt fails.
             Some(failure) => failure.failing_since = None,
             None => {}
         }
@@ -76,7 +76,7 @@ impl Delivery {
         self.progress.batches[at] = self.new_batch(runs, BatchReason::Recut, accepted);
         let fewer = self.progress.batches[at].entries() < entries;
         if fewer && ended.fresh {
-            // It took some: the backoff starts from the beginning.
+            // It accepted some: the backoff starts again.
             self.progress.failure = None;
         }
         self.fail(ended, Pace::Backoff, effects);
@@ -126,7 +126,7 @@ impl Delivery {
 
     fn fail(&mut self, ended: EndedAttempt, pace: Pace, effects: &mut Vec<DeliveryEffect>) {
         self.saves.make_urgent();
-        // One fault of the endpoint hits every attempt in flight, and is counted once.
+        // One fault of the endpoint fails every attempt in flight, and is counted once.
         if !ended.fresh {
             return;
         }

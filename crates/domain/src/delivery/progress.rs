@@ -17,7 +17,7 @@ pub struct DeliveryProgress {
     pub dropped: Option<DroppedEvents>,
     /// Sealed and not settled, in the order in which they are sent.
     pub batches: Vec<Batch>,
-    /// The number of the last batch that was made.
+    /// The number of the last batch.
     pub numbered: u64,
     pub failure: Option<EndpointFailure>,
     pub disabled: Option<DisabledReason>,
@@ -108,7 +108,7 @@ pub struct LastAttempt {
     pub outcome: DeliveryOutcome,
 }
 
-/// Why an attempt failed, in words.
+/// Why an attempt failed, as text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AttemptError {
     pub at: Time,
@@ -154,7 +154,7 @@ impl DeliveryProgress {
         sealed + u64::from(self.dropped.is_some()) + head_seq.saturating_sub(self.reached().seq)
     }
 
-    /// A pulling client acknowledged everything up to here. False: it had before.
+    /// A pulling client acknowledged everything up to here. False: it was already acknowledged.
     pub fn acknowledge(&mut self, through: LogMark) -> bool {
         if through.seq <= self.sealed.seq {
             return false;
@@ -174,8 +174,8 @@ impl DeliveryProgress {
         Some((first, through.seq))
     }
 
-    /// Replay: everything after this mark comes again, in new batches. False: the cursor is not past it.
-    /// A batch that holds an event from before the mark stays, or that event would be lost.
+    /// Replay: everything after this mark is sent again, in new batches. False: the cursor has not passed it. A batch
+    /// with an event from before the mark stays; otherwise that event would be lost.
     pub fn rewind(&mut self, to: LogMark) -> bool {
         if to.seq >= self.sealed.seq {
             return false;

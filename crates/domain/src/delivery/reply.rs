@@ -10,11 +10,11 @@ pub enum DeliveryOutcome {
     Delivered,
     /// A 2xx that names entries to send again; the others are delivered.
     Partly,
-    /// 410: the endpoint wants nothing any more.
+    /// 410: the endpoint wants no more events.
     Gone,
     /// 413: send less at once.
     TooLarge,
-    /// 429 and 503: later.
+    /// 429 and 503: try later.
     Throttled,
     /// Any other 4xx.
     Refused,
@@ -58,7 +58,7 @@ pub struct EndpointReply<Id> {
     pub failed: Vec<Id>,
     /// The `Retry-After` of an endpoint that throttles, if there was one.
     pub retry_after_ms: Option<u64>,
-    /// Why the attempt failed, in words for the operator.
+    /// Why the attempt failed, as text for the operator.
     pub error: Option<Arc<str>>,
 }
 
@@ -71,7 +71,7 @@ impl<Id> EndpointReply<Id> {
         EndpointReply { retry_after_ms, ..DeliveryOutcome::Throttled.into() }
     }
 
-    /// Whether the endpoint took some of the batch, or all of it.
+    /// Whether the endpoint accepted some of the batch, or all of it.
     pub fn is_taken(&self) -> bool {
         matches!(self.outcome, DeliveryOutcome::Delivered | DeliveryOutcome::Partly)
     }

@@ -36,7 +36,7 @@ pub(super) struct PartyDraft<'a> {
     parties: BTreeMap<u64, Option<Party>>,
     records: BTreeMap<UserId, Membership>,
     pub changes: PartyChanges,
-    /// Where the messages of the command itself begin, after those of deadlines that were due.
+    /// Index of the first message of the command itself, after those of due deadlines.
     command_from: usize,
 }
 
@@ -101,7 +101,7 @@ impl<'a> PartyDraft<'a> {
         Ok(self.facts.presence(user).expect("it is loaded"))
     }
 
-    /// Whether the user whom the caller invites looks offline to the caller.
+    /// Whether the invited user is hidden from the caller.
     pub fn invited_hides(&self) -> bool {
         self.facts.invited_hides
     }
@@ -131,7 +131,7 @@ impl<'a> PartyDraft<'a> {
         self.parties.get(&id).and_then(Option::as_ref).expect("the party is loaded and exists")
     }
 
-    /// Begins one change of a party: the messages that follow carry its new version.
+    /// Starts one change of a party: the messages that follow have its new version.
     pub fn change(&mut self, id: u64) -> &mut Party {
         let party = self.parties.get_mut(&id).and_then(Option::as_mut);
         let party = party.expect("the party is loaded and exists");
@@ -149,7 +149,7 @@ impl<'a> PartyDraft<'a> {
         self.parties.insert(id, None);
     }
 
-    /// Every check has passed and every due deadline is applied: what follows is the command itself.
+    /// All checks have passed and every due deadline is applied: what follows is the command itself.
     pub fn begin_command(&mut self) {
         self.command_from = self.changes.events.len();
     }
@@ -168,7 +168,7 @@ impl<'a> PartyDraft<'a> {
         }
     }
 
-    /// Forgets every change.
+    /// Discards every change.
     pub fn discard(&mut self) {
         self.parties.clear();
         self.records.clear();

@@ -44,7 +44,8 @@ pub enum PartyEventKind {
     },
     /// To the inviter, or to the leader if the inviter has left: the actor has joined.
     Accept,
-    /// To the same user: the invite of the actor has ended otherwise. With `PartyReason::Logout` the error is "user not logged".
+    /// To the same user: the invite of the actor has ended in another way. With `PartyReason::Logout` the error is
+    /// "user not logged".
     Decline {
         reason: PartyReason,
         message: Option<Arc<str>>,
@@ -103,7 +104,7 @@ pub enum PartyEventKind {
     },
     /// The actor disconnected, and their seat is kept.
     Offline,
-    /// The actor is back.
+    /// The actor has reconnected.
     Online,
 }
 
@@ -120,11 +121,11 @@ pub enum PartyReason {
     /// They left themselves.
     Left,
     Kicked,
-    /// Disconnected, and not back in time.
+    /// Disconnected, and did not reconnect in time.
     Timeout,
     /// Logged out, or absent.
     Logout,
-    /// Disconnected, and may come back.
+    /// Disconnected, and may reconnect.
     Offline,
     /// The leader ended the party.
     Disbanded,
@@ -151,7 +152,7 @@ impl PartyReason {
     }
 }
 
-/// An event for other services. A ticket is announced when it is queued, and its end only then.
+/// An event for other services. A ticket is announced when it is queued; its end is announced only if it was queued.
 #[derive(Clone, Debug, PartialEq)]
 pub enum PartyTopicEvent {
     Created { id: u64, leader: UserId },

@@ -11,7 +11,7 @@ pub enum UserPresence {
     /// The store has never seen this user.
     Never,
     Absent,
-    /// Disconnected, and may come back until the grace period of their presence ends.
+    /// Disconnected, and may reconnect until the grace period of their presence ends.
     Lost {
         since: Time,
         until: Time,
@@ -39,7 +39,8 @@ pub enum PartyNeed {
     Id,
 }
 
-/// The facts of one command. What is not in it was not loaded; a party that was loaded and does not exist is `None`.
+/// The facts of one command. Facts that are not in it were not loaded; a party that was loaded and does not exist is
+/// `None`.
 #[derive(Clone, Debug, Default)]
 pub struct PartyFacts {
     parties: BTreeMap<u64, Option<Party>>,
@@ -47,7 +48,7 @@ pub struct PartyFacts {
     presences: BTreeMap<UserId, UserPresence>,
     /// Given when `PartyNeed::Id` asks for it.
     pub id: Option<u64>,
-    /// The user whom the caller invites hides from the caller.
+    /// The invited user is hidden from the caller.
     pub invited_hides: bool,
 }
 

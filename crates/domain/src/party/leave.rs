@@ -1,4 +1,4 @@
-//! How members and invites leave a party, and how it ends, whatever the cause.
+//! How members and invites leave a party, and how it ends, for every cause.
 //! Must hold: each side of an invite that did not end it is notified once; a party with one member and no invite ends.
 
 use super::draft::{PartyDraft, PartyStep};
@@ -80,7 +80,7 @@ pub(super) fn remove_member(
     }
     let leave = PartyEventKind::Leave { reason, by, message };
     if reason == PartyReason::Timeout {
-        // They did not leave themselves, and may be reconnecting at this moment.
+        // They did not leave on purpose, and may be reconnecting at this moment.
         draft.notify(id, user, &actor, leave.clone());
     }
     draft.notify_members(id, &actor, &leave);

@@ -1,6 +1,6 @@
 //! What a logout or a lost presence means for a user's party and for the invites to them.
-//! Must hold: a logout ends the membership and the invites, even if the user is back by now; a disconnected user keeps
-//! their seat and their invites for a while; an absent user keeps only their seat.
+//! Must hold: a logout ends the membership and the invites, even if the user has reconnected since; a disconnected
+//! user keeps their seat and their invites for a while; an absent user keeps only their seat.
 
 use super::draft::{PartyDraft, PartyStep};
 use super::leave::{end_if_empty, end_invite, remove_member};
@@ -22,7 +22,7 @@ pub(super) fn check(draft: &mut PartyDraft<'_>, user: &UserId) -> PartyStep {
     Ok(())
 }
 
-/// Applies a logout that the user's party and those who invited them do not know of yet.
+/// Applies a logout that the user's party and their inviters do not know of yet.
 pub(super) fn apply_logout(draft: &mut PartyDraft<'_>, user: &UserId) -> PartyStep {
     if draft.record(user)?.logged_out.is_none() {
         return Ok(());

@@ -119,7 +119,7 @@ pub fn run(now: Time, rules: &PartyLimits, facts: &PartyFacts, call: &PartyReque
 
 fn decide(draft: &mut PartyDraft<'_>, call: &PartyRequest) -> PartyStep<PartyReply> {
     if let Some(user) = call.user.as_ref().filter(|_| call.is_sound()) {
-        // Before the request id is looked up: both are loaded in one round trip.
+        // Before the request id is looked up, so that both are loaded in one round trip.
         draft.require(commands::prefetch(draft, user, call))?;
     }
     if let Some(reply) = answered_before(draft, call)? {

@@ -12,7 +12,7 @@ pub(super) fn apply(draft: &mut PartyDraft<'_>, id: u64, user: &UserId) -> Party
     match (draft.presence(user)?, away) {
         (UserPresence::Online { .. }, Some(_)) => come_back(draft, id, user),
         (UserPresence::Lost { since, until, node_down }, None) => {
-            // A gathering fails with the server of a member; no user has cancelled it.
+            // A gathering fails when the server of a member stops; no user has cancelled it.
             if *node_down && draft.party(id).state() == PartyState::Gathering {
                 ticket::fail_gathering(draft, id, Some(user));
             }
@@ -25,7 +25,7 @@ pub(super) fn apply(draft: &mut PartyDraft<'_>, id: u64, user: &UserId) -> Party
     Ok(())
 }
 
-/// A member who was away came back and disconnected again meanwhile.
+/// A member who was away reconnected and disconnected again since.
 pub(super) fn lose_again(draft: &mut PartyDraft<'_>, id: u64, user: &UserId) -> PartyStep {
     if let UserPresence::Lost { since, until, .. } = draft.presence(user)? {
         come_back(draft, id, user);

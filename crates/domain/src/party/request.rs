@@ -11,7 +11,7 @@ pub struct PartyRequest {
     pub user: Option<UserId>,
     /// The caller's display name.
     pub name: Option<Arc<str>>,
-    /// The party that the caller believes to be in. Accept, decline, block and unblock ignore it.
+    /// The party that the caller thinks they are in. Accept, decline, block and unblock ignore it.
     pub party: Option<u64>,
     /// The version that a leader has seen; 0 before there is a party.
     pub if_version: Option<u64>,
@@ -105,7 +105,7 @@ impl PartyRequest {
         self.invalid_member().is_none()
     }
 
-    /// The first member beyond the limits of a request. That JSON is valid is checked where it is parsed.
+    /// The first member of the request that exceeds its limit. JSON is validated where it is parsed.
     pub fn invalid_member(&self) -> Option<&'static str> {
         let user = |user: &UserId| {
             let fits =

@@ -13,7 +13,7 @@ enum PartyDeadline {
     Away(UserId),
 }
 
-/// Loads a party and applies the deadlines that have passed. False: the party does not exist, or has ended by now.
+/// Loads a party and applies the deadlines that have passed. False: the party does not exist, or has ended.
 pub(super) fn open(draft: &mut PartyDraft<'_>, id: u64) -> PartyStep<bool> {
     if draft.load(id)? {
         settle(draft, id)?;
@@ -45,7 +45,7 @@ pub(super) fn settle(draft: &mut PartyDraft<'_>, id: u64) -> PartyStep {
     Ok(())
 }
 
-/// A member's time away is over. They leave, unless they are back, or were back and disconnected again.
+/// A member's grace period is over. They leave, unless they are back, or were back and disconnected again.
 fn time_out(draft: &mut PartyDraft<'_>, id: u64, user: &UserId) -> PartyStep {
     // A logout also ends invites; that happens with the user's own next command or check.
     if draft.record(user)?.logged_out.is_some() {

@@ -13,7 +13,7 @@ pub(super) fn cancel(draft: &mut PartyDraft<'_>, id: u64, actor: &Actor, reason:
     }
 }
 
-/// Some members were not ready in time, or the one who is `lost` has disconnected.
+/// Some members were not ready in time, or `lost` has disconnected.
 pub(super) fn fail_gathering(draft: &mut PartyDraft<'_>, id: u64, lost: Option<&UserId>) {
     let leader = draft.party(id).actor(&draft.party(id).leader().user);
     let go = draft.change(id).go.take().expect("it was gathering");

@@ -1,5 +1,5 @@
-//! One user in one channel: which clients are present, and until when lost ones may come back. Inputs in, changes out, in
-//! the order in which watchers see them.
+//! One user in one channel: which clients are present, and until when lost ones may reconnect. Inputs in, changes
+//! out, in the order in which watchers see them.
 //! Must hold: `UserOnline` and `UserOffline` alternate; a user goes offline at the latest deadline of the clients lost since
 //! the last arrival, and at once if there is none; `ClientOffline` comes before the `UserOffline` it causes; an input that
 //! changes nothing gives no change.
@@ -10,7 +10,7 @@ use crate::time::Time;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-/// The state of a client: JSON, and a digest that is equal for equal values, however they are written.
+/// The state of a client: JSON, and a digest that is equal for equal values, independent of their formatting.
 #[derive(Clone, Debug)]
 pub struct ClientState {
     pub text: Arc<str>,
@@ -23,7 +23,7 @@ impl PartialEq for ClientState {
     }
 }
 
-/// The node that a client is connected to, in one of its lifetimes.
+/// The node that a client is connected to, and its epoch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeEpoch {
     pub node: Arc<str>,
@@ -65,7 +65,7 @@ impl OfflineReason {
         all.into_iter().find(|departure| departure.as_str() == text)
     }
 
-    /// It was asked for, and there is no grace period.
+    /// It was requested, so there is no grace period.
     pub fn is_explicit(self) -> bool {
         !matches!(self, OfflineReason::Lost | OfflineReason::NodeDown)
     }
@@ -95,7 +95,7 @@ pub struct LastDeparture {
     pub seen: Time,
 }
 
-/// How clients are lost: when, and for how long they may come back.
+/// How clients are lost: when, and for how long they may reconnect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClientLoss {
     pub at: Time,
@@ -105,7 +105,7 @@ pub struct ClientLoss {
 
 #[derive(Clone, Debug)]
 pub enum AttendanceInput {
-    /// A client joins. Without a state, an earlier one stays.
+    /// A client joins. Without a state the earlier one is kept.
     Join {
         client: ClientId,
         node: NodeEpoch,
@@ -135,12 +135,12 @@ pub enum AttendanceInput {
         node: Arc<str>,
         loss: ClientLoss,
     },
-    /// All clients of one lifetime of a node are lost.
+    /// All clients of one epoch of a node are lost.
     LoseNode {
         node: NodeEpoch,
         loss: ClientLoss,
     },
-    /// These lifetimes of nodes are unknown: their clients go without a grace period.
+    /// These node epochs are unknown: their clients leave without a grace period.
     Sweep {
         nodes: Vec<NodeEpoch>,
     },
@@ -246,7 +246,8 @@ impl Attendance {
         self.settle(now, changes);
     }
 
-    /// When the user goes offline by itself: the latest deadline of the lost clients, if no other client is present.
+    /// When the user goes offline automatically: the latest deadline of the lost clients, if no other client is
+    /// present.
     pub fn offline_at(&self) -> Option<Time> {
         if self.connected().next().is_some() {
             return None;
@@ -254,8 +255,8 @@ impl Attendance {
         self.clients.iter().filter_map(|attendee| attendee.lost).map(|lost| lost.until).max()
     }
 
-    /// When to call `wake` again: the latest deadline of the lost clients, or the earliest if another client is present; then
-    /// each lost one is forgotten by itself.
+    /// When to call `wake` again: the latest deadline of the lost clients, or the earliest if another client is
+    /// present; then each lost one is removed at its own deadline.
     pub fn next_wake(&self) -> Option<Time> {
         let deadlines = self.clients.iter().filter_map(|attendee| attendee.lost).map(|lost| lost.until);
         if self.connected().next().is_some() { deadlines.min() } else { deadlines.max() }
@@ -269,7 +270,7 @@ impl Attendance {
         state: Option<ClientState>,
         changes: &mut Vec<AttendanceChange>,
     ) {
-        // A deadline that has passed ends the earlier presence: this join begins a new one.
+        // A passed deadline ends the earlier presence: this join starts a new one.
         self.settle(now, changes);
         let was_there = self.is_present();
         // Any arrival means that the user is back, whichever client was lost.
@@ -339,7 +340,7 @@ impl Attendance {
     fn settle(&mut self, now: Time, changes: &mut Vec<AttendanceChange>) {
         let over = |lost: LostClient| now >= lost.until;
         if self.connected().next().is_some() {
-            // A deadline that passed while another client is present is not seen by others.
+            // A deadline that passes while another client is present is not visible to others.
             self.clients.retain(|attendee| !attendee.lost.is_some_and(over));
         } else if let Some(LastDeparture { reason, seen }) = self.departed
             && self.clients.iter().filter_map(|attendee| attendee.lost).all(over)
@@ -377,7 +378,8 @@ impl Attendance {
         &self.clients
     }
 
-    /// Since when the only client is present, if it came with its user and no client has left: then there is nothing else to store.
+    /// Since when the only client is present, if it joined together with its user and no client has left: then there
+    /// is nothing else to store.
     pub fn alone(&self) -> Option<Time> {
         match &self.clients[..] {
             [only] if only.lost.is_none() && only.since == self.since && self.departed.is_none() => {

@@ -1,6 +1,6 @@
-//! A followed user, as a node knows them: their channels and their visibility. It is fed with facts in any order and more
-//! than once; each has the version of the row it is about. A disconnect is held back for a moment, so that followers do not
-//! see it when the user switches pages or nodes.
+//! A followed user, as a node knows them: their channels and their visibility. It is fed with facts in any order and
+//! more than once; each has the version of the row it is about. A disconnect is delayed for a moment, so that
+//! followers do not see it when the user switches pages or nodes.
 //! Must hold: an older fact changes nothing; the last status announced is the current one; the same status is not
 //! announced twice.
 
@@ -114,18 +114,18 @@ struct FactEffect {
     arrived: Option<bool>,
 }
 
-/// A disconnect that is held back, and the status that followers know.
+/// A delayed disconnect, and the status that followers have.
 #[derive(Clone, Debug)]
 struct HeldDisconnect {
     due: Time,
     believed: Status,
 }
 
-/// How long a channel that was left is remembered: longer than any fact is in transit.
+/// How long a channel that was left is remembered: longer than any fact is in flight.
 const LEFT_MS: u64 = 60_000;
 
 impl Followee {
-    /// From storage. Facts that arrived meanwhile go to `apply` afterwards.
+    /// From storage. Facts that arrived during the read are given to `apply` afterwards.
     pub fn read(
         now: Time,
         visibility: Option<(u64, Visibility)>,
@@ -156,7 +156,7 @@ impl Followee {
         self.announce(now, activities, hold_ms, believed, (StatusCause::None, None))
     }
 
-    /// Applies a fact. Returns the update for followers. A disconnect is held back for `hold_ms`.
+    /// Applies a fact. Returns the update for followers. A disconnect is delayed by `hold_ms`.
     pub fn apply(
         &mut self,
         now: Time,
@@ -173,7 +173,7 @@ impl Followee {
         self.announce(now, activities, hold_ms, believed, (cause, moved.channel))
     }
 
-    /// Releases a disconnect that was held back long enough.
+    /// Returns a delayed disconnect when its time has come.
     pub fn wake(&mut self, now: Time, activities: &Activities) -> Option<StatusUpdate> {
         let held = self.held.take_if(|held| now >= held.due)?;
         self.announce(now, activities, 0, held.believed, (StatusCause::Disconnected, None))
@@ -198,7 +198,7 @@ impl Followee {
         )
     }
 
-    /// The status that followers know.
+    /// The status that followers have.
     pub fn believed(&self, activities: &Activities) -> Status {
         self.held.as_ref().map_or_else(|| self.status(activities), |held| held.believed.clone())
     }
@@ -217,7 +217,7 @@ impl Followee {
     ) -> Option<StatusUpdate> {
         let mut returned = false;
         if self.is_online() {
-            // They are back: drop the disconnect that was held back.
+            // They are back: drop the delayed disconnect.
             returned = self.held.take().is_some();
         } else if believed.online && hold_ms > 0 {
             self.held.get_or_insert_with(|| Box::new(HeldDisconnect { due: now + hold_ms, believed }));
@@ -227,7 +227,7 @@ impl Followee {
         if believed.online && !status.online {
             cause = StatusCause::Disconnected;
         } else if returned && cause == StatusCause::None {
-            // They arrived in a channel while the disconnect was held back: report that as the change.
+            // They arrived in a channel during the delay: report that as the change.
             let came = status.activities.iter().find(|one| !believed.channels.contains(&one.channel));
             if let Some(came) = came {
                 (cause, channel) = (activities.cause(&came.channel, true), Some(came.channel.clone()));
@@ -239,7 +239,7 @@ impl Followee {
         (!same).then_some(StatusUpdate { status, cause, channel })
     }
 
-    /// Applies a fact. `None`: it is known already, or older than what is known.
+    /// Applies a fact. `None`: it is already known, or older than what is known.
     fn take(&mut self, now: Time, fact: UserFact) -> Option<FactEffect> {
         match fact {
             UserFact::Shown { version, visibility } => {

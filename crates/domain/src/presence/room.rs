@@ -41,18 +41,18 @@ pub struct PresenceUpdate {
     pub at: Time,
     pub changes: Vec<AttendanceChange>,
     pub to: u64,
-    /// The channel was empty before: its versions begin again, above the earlier ones.
+    /// The channel was empty before: its versions start again, above the earlier ones.
     pub begins: bool,
 }
 
 /// The result of `Room::apply`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Applied {
-    /// It was applied, with those that had waited for it: see `Room::take_emitted`.
+    /// It was applied, together with changes that waited for it: see `Room::take_emitted`.
     Emitted,
-    /// It was applied before.
+    /// It was already applied.
     Old,
-    /// An earlier one is missing. It waits; if the missing one does not come, read the channel again.
+    /// An earlier one is missing. It is buffered; if the missing one does not arrive, read the channel again.
     Gap,
 }
 
@@ -116,11 +116,11 @@ impl Room {
     /// else is different. `catch_up` applies the changes that had waited.
     pub fn replace(&mut self, snapshot: RoomSnapshot) -> RoomDifference {
         if snapshot.version < self.now.version {
-            // It is older than what was emitted meanwhile.
+            // It is older than what was emitted since.
             return RoomDifference::between(&self.now, &self.now);
         }
         if snapshot.members.is_empty() && self.now.members.is_empty() {
-            // The next arrival begins new versions; until then the last one stays.
+            // The next arrival starts new versions; until then the last one stays.
             return RoomDifference::between(&self.now, &self.now);
         }
         let difference = RoomDifference::between(&self.now, &snapshot);
@@ -334,7 +334,7 @@ impl RoomDifference {
                     });
                 }
                 (false, true) => {
-                    // Changes of the same tick are in the clients already.
+                    // Changes of the same tick are already in the clients.
                     seen.joined.retain(|entry| entry.user != *user);
                     let member = RoomMember {
                         visibility: turned.to,
@@ -360,7 +360,7 @@ impl RoomDifference {
             return;
         };
         if before.visibility != after.visibility {
-            // Some viewers see them leave and some see them come, with their state as it is now.
+            // Some viewers see them leave and some see them join, with their current state.
             self.visibility_changed.push(VisibilityChanged {
                 user: user.clone(),
                 from: before.visibility,

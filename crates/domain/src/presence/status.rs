@@ -1,5 +1,6 @@
-//! The status of a user: the channels they are in, the activities that this means, and the cause of a change. The names of
-//! activities and causes come from the configuration. Must hold: always the whole status, never a difference.
+//! The status of a user: the channels they are in, the activities derived from them, and the cause of a change. The
+//! names of activities and causes come from the configuration. Must hold: always the whole status, never a
+//! difference.
 
 use crate::channel::Channel;
 use crate::time::Time;
@@ -51,7 +52,7 @@ pub struct UserChannel {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StatusCause {
     None,
-    /// The user's last session is gone.
+    /// The user's last session has ended.
     Disconnected,
     /// A name from the configuration, such as `started_game`.
     Word(Arc<str>),

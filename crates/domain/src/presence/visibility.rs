@@ -38,7 +38,7 @@ impl Visibility {
     }
 }
 
-/// Who looks at a user.
+/// The viewer of a user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Viewer {
     Themselves,

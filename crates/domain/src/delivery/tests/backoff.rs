@@ -75,7 +75,7 @@ fn a_subscription_that_only_fails_is_disabled_and_loses_nothing() {
     );
     let results = run_story("0: concurrency 2; 0: publish 6; 0: 1 failed; 900: 2 delivered; 1000: 1 failed");
     assert!(!results.contains("disabled"), "{results}");
-    // An endpoint that takes something, or throttles, does not only fail.
+    // An endpoint that accepts something, or throttles, does not only fail.
     let results = run_story(
         "0: publish 3; 0: 1 failed; 100; 500: 1 throttled; 700; 1100: 1 failed; 1300; 1400: 1 failed",
     );
@@ -137,7 +137,7 @@ fn enabling_retries_at_once() {
         "0: publish 3; 1: 1 throttled 50000; 2: enable; 3: 1 failed; 102; 103",
         "0: 1: 1-3 full; 2: 1 again: 1-3 full; 103: 1 again: 1-3 probe",
     );
-    // A failure afterwards counts, whenever the attempt began.
+    // A later failure counts, no matter when the attempt started.
     check(
         "0: concurrency 2; 0: publish 6; 1: 1 failed; 2: enable; 3: 2 failed; 102: 1 failed; 103",
         "0: 1: 1-3 full, 2: 4-6 full; 2: 1 again: 1-3 full; 103: 1 again: 1-3 probe",

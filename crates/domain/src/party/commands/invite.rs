@@ -190,7 +190,7 @@ impl CommandHandler<'_, '_> {
         open_invites(self.draft, self.user)?;
         self.draft.begin_command();
         self.join(id)?;
-        // They may have disconnected while the command was on its way, and no later check would find it.
+        // They may have disconnected while the command was in flight, and no later check would find it.
         presence::apply(self.draft, id, self.user)?;
         end_invites(self.draft, self.user, PartyReason::JoinedOtherParty)?;
         if let Some(own) = own.filter(|own| self.draft.exists(*own)) {
@@ -250,7 +250,7 @@ impl CommandHandler<'_, '_> {
         Ok(PartyReply::Nothing)
     }
 
-    /// Ends a block. Invites that were sent meanwhile stay hidden.
+    /// Ends a block. Invites that were sent during the block stay hidden.
     pub(super) fn unblock(&mut self, target: &UserId) -> PartyStep<PartyReply> {
         self.draft.record(self.user)?.blocks.retain(|blocked| blocked != target);
         Ok(PartyReply::Nothing)

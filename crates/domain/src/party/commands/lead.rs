@@ -1,4 +1,4 @@
-//! What a leader does with the party and its members, and how a member leaves.
+//! The commands of a leader, and how a member leaves.
 
 use super::CommandHandler;
 use crate::party::draft::PartyStep;

@@ -1,4 +1,4 @@
-//! Facts in any order, held disconnects and reading again.
+//! Facts in any order, delayed disconnects and repeated reads.
 
 use super::*;
 use alloc::format;
