@@ -19,13 +19,13 @@ pub struct BlockingStore {
 
 #[derive(Default)]
 struct PendingAnswers {
-    /// Tickets that a caller waits for, with the answer once it is there.
+    /// Tickets that a caller waits for, with the answer once it has arrived.
     waiting: Mutex<BTreeMap<Ticket, Option<StoreAnswer>>>,
     arrived: Condvar,
 }
 
 impl BlockingStore {
-    /// On a store that `open` makes.
+    /// Wraps the store that `open` returns.
     pub fn with(
         timeout: Duration,
         open: impl FnOnce(Arc<dyn AnswerReceiver>) -> Result<Arc<dyn Store>, StoreError>,
@@ -40,7 +40,7 @@ impl BlockingStore {
         &self.store
     }
 
-    /// Commits and waits. A timeout is `Unavailable`: the outcome is unknown then.
+    /// Commits and waits. A timeout is `Unavailable`: the outcome is then unknown.
     pub fn commit(&self, commit: Commit) -> Result<Receipt, StoreError> {
         match self.run(vec![Work::Commit(commit)]).remove(0) {
             StoreAnswer::Committed(receipt) => Ok(receipt),
@@ -58,7 +58,7 @@ impl BlockingStore {
         }
     }
 
-    /// Submits all works together; the answers come back in the same order.
+    /// Submits all works together; returns the answers in the same order.
     pub fn run(&self, works: Vec<Work>) -> Vec<StoreAnswer> {
         let first = self.tickets.fetch_add(works.len() as u64, Ordering::Relaxed);
         let tickets: Vec<Ticket> = (first..).map(Ticket).take(works.len()).collect();
@@ -98,7 +98,7 @@ impl AnswerReceiver for PendingAnswers {
     fn answer(&self, answers: Vec<(Ticket, StoreAnswer)>) {
         let mut waiting = self.lock();
         for (ticket, answer) in answers {
-            // The caller of an answer that came too late has stopped waiting.
+            // The answer came too late: its caller has stopped waiting.
             if let Some(slot) = waiting.get_mut(&ticket) {
                 *slot = Some(answer);
             }

@@ -1,6 +1,6 @@
-//! What a stored session carries: subscriptions, rights, mailbox. Knows the bytes, not what they mean.
-//! Encoded as protobuf (`Record`). Must hold: what was written is read back the same; bytes of anything else are an error
-//! and never cause a large allocation.
+//! The contents of a stored session: subscriptions, rights, mailbox. Knows the bytes, not what they mean. Encoded as
+//! protobuf (`Record`). Must hold: decoding returns what was encoded; other bytes are an error and never cause a
+//! large allocation.
 
 use prost::Message;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use tavern_domain::{Epoch, HistoryPosition, Rights, Scope, Time, Verb};
 /// Marks a record as a session; other bytes that happen to parse are refused.
 const FORMAT: u32 = 1;
 
-/// What a stored session carries, besides the columns of its row.
+/// The contents of a stored session, besides the columns of its row.
 ///
 /// ```
 /// use tavern_store::SessionBody;
@@ -75,7 +75,7 @@ pub struct MailboxEvent {
     pub event: Arc<[u8]>,
 }
 
-/// Why the bytes of a stored session cannot be used: the session is dropped, and its client begins a new one.
+/// Why the bytes of a stored session cannot be used: the session is dropped, and its client starts a new one.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BodyError {
     #[error("the stored session has format {0}, this program knows {FORMAT}")]

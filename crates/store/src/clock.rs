@@ -1,4 +1,4 @@
-//! The clock as an input. The store's own time is made from it in `commit`: it never goes back.
+//! The clock as an input. `commit` derives the store's own time from it: it never goes back.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -8,7 +8,7 @@ use tavern_domain::Time;
 pub trait Clock: Send + Sync {
     fn now(&self) -> Time;
 
-    /// The latest time that an engine may take from the clock of its server: a later one is not believed yet.
+    /// The latest time that an engine may take from the clock of its server: a later one is not trusted yet.
     fn latest(&self) -> Time {
         Time::NEVER
     }
@@ -23,13 +23,14 @@ pub struct SystemClock;
 
 impl Clock for SystemClock {
     fn now(&self) -> Time {
-        // A clock before 1970 counts as 1970: the store's time then stands still, which is safe.
+        // A clock before 1970 counts as 1970: the store's time then does not advance, which is safe.
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Time(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
     }
 }
 
-/// The clock of tools: it leaves the store's time as it is, because only servers check whether a clock may be believed.
+/// The clock of tools: it does not advance the store's time, because only servers check whether a clock can be
+/// trusted.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct StillClock;
 
@@ -43,12 +44,12 @@ impl Clock for StillClock {
     }
 }
 
-/// A clock moved by hand, for the simulator and the conformance suite.
+/// A clock set by hand, for the simulator and the conformance suite.
 #[derive(Debug, Default)]
 pub struct ManualClock(AtomicU64);
 
 impl ManualClock {
-    /// A clock that stands at this time.
+    /// A clock that shows this time.
     ///
     /// ```
     /// use tavern_domain::Time;
@@ -62,7 +63,7 @@ impl ManualClock {
         ManualClock(AtomicU64::new(time.0))
     }
 
-    /// Moves the wall, also backwards: wrong clocks exist.
+    /// Sets the time, also backwards: wrong clocks exist.
     pub fn set(&self, time: Time) {
         self.0.store(time.0, Ordering::SeqCst);
     }

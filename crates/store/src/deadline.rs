@@ -1,11 +1,11 @@
-//! Deadlines: what is due at a time, found by time.
+//! Deadlines: work that is due at a time, found by time.
 
 use crate::document::is_kind;
 use std::sync::Arc;
 use tavern_domain::Time;
 
-/// Something that is due at a time. One per kind and name: setting it again moves it.
-/// The fields stand in the order in which deadlines come due.
+/// Work that is due at a time. One per kind and name: setting it again moves it. The fields are in the order in which
+/// deadlines sort.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Deadline {
     pub due: Time,

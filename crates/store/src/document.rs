@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-/// A versioned body for things that have no columns of their own.
+/// A versioned body for data without columns of its own.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Document {
     pub key: DocumentKey,
@@ -17,13 +17,13 @@ pub struct DocumentKey {
 }
 
 impl DocumentKey {
-    /// The kind is one word of ours, never text from outside.
+    /// The kind is a constant of the caller, never text from outside.
     pub fn new(kind: &str, name: &str) -> DocumentKey {
         assert!(is_kind(kind), "{kind:?} is no kind of document");
         DocumentKey { kind: kind.into(), name: name.into() }
     }
 
-    /// As it was kept: what is no kind was not written by us.
+    /// Parses a stored key. `None`: the kind is invalid, so it was not written by Tavern.
     pub fn parse(kind: &str, name: &str) -> Option<DocumentKey> {
         is_kind(kind).then(|| DocumentKey { kind: kind.into(), name: name.into() })
     }

@@ -17,25 +17,25 @@ pub enum StoreError {
     /// Read again and decide again.
     #[error("{key} is at version {found}, expected {expected}")]
     Conflict { key: RowKey, expected: u64, found: u64 },
-    /// Open a new epoch and announce the living clients again.
+    /// Open a new epoch and announce the live clients again.
     #[error("epoch {} of node {node} is closed", epoch.0)]
     Fenced { node: Arc<str>, epoch: Epoch },
-    /// Leave that node alone.
+    /// Do not take over that node.
     #[error("node {node} has a lease until {}", until.0)]
     Leased { node: Writer, until: Time },
     /// An unknown node is not a dead node: nothing to take over.
     #[error("node {node} is unknown")]
     UnknownNode { node: Writer },
-    /// Another node works on it; try again when the lease has ended.
+    /// Another node does this work; try again when the lease has ended.
     #[error("the lease {name} is held by {by} until {}", until.0)]
     LeaseHeld { name: Arc<str>, by: Writer, until: Time },
-    /// Try again later. The outcome of a commit is unknown: expectations make trying again safe.
+    /// Try again later. The outcome of a commit is unknown: expectations make a retry safe.
     #[error("the store is not available")]
     Unavailable { retry_after_ms: u64, source: Cause },
-    /// Never try this again.
+    /// Do not retry.
     #[error("{what}: {found}, at most {limit}")]
     TooLarge { what: &'static str, found: usize, limit: usize },
-    /// An operator must look.
+    /// An operator must fix it.
     #[error("the store cannot be read: {what}")]
     Corrupt { what: String, source: Option<Cause> },
     /// Choose another folder or repair it.
@@ -48,7 +48,7 @@ pub enum StoreError {
     SchemaVersion { found: u64, known: u64 },
     #[error("no store of kind {kind:?}: use memory:, sqlite:FOLDER, redis://… or postgres://…")]
     Address { kind: String },
-    /// Correct the address. It is not repeated: it may hold a password.
+    /// Correct the address. The message does not repeat it: it may contain a password.
     #[error("the address of the store cannot be parsed: {what}")]
     Malformed { what: &'static str },
 }
@@ -73,7 +73,7 @@ impl From<Outage> for StoreError {
 }
 
 impl StoreError {
-    /// With the usual pause before the next try.
+    /// With the default delay before a retry.
     pub fn unavailable(cause: impl Error + Send + Sync + 'static) -> StoreError {
         StoreError::Unavailable { retry_after_ms: limits::RETRY_AFTER_MS, source: Arc::new(cause) }
     }

@@ -1,6 +1,6 @@
-//! Channel history: the last messages of a channel. Must hold: the offsets of one epoch count from 1 without holes, whatever
-//! node appends; the epoch of a channel whose history was cleared and begins again is another one; ids are taken once while
-//! their message is stored.
+//! Channel history: the last messages of a channel. Must hold: the offsets of one epoch count from 1 without holes,
+//! whichever node appends; a history that starts again after it was cleared has a new epoch; an id is unique among
+//! the stored messages.
 
 use crate::page::Page;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ pub use tavern_domain::{HistoryLimits, HistoryPosition};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewHistoryMessage {
     pub channel: Arc<str>,
-    /// Given by the publisher: while a message of this id is stored, another one is a duplicate.
+    /// Given by the publisher: while a message with this id is stored, another one is a duplicate.
     pub id: Option<Arc<str>>,
     pub sender: Option<HistorySender>,
     /// The body is known to be JSON.
@@ -38,15 +38,15 @@ pub struct HistoryMessage {
     pub body: Arc<[u8]>,
 }
 
-/// The place that a message got.
+/// The position that a message got.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HistoryAppended {
     pub position: HistoryPosition,
-    /// A duplicate: nothing was added, and this is the place of the first one.
+    /// A duplicate: nothing was added, and this is the position of the first one.
     pub duplicate: bool,
 }
 
-/// Removes the history of a channel. If it begins again, its epoch is another one.
+/// Removes the history of a channel. If it starts again, it has a new epoch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HistoryClear {
     pub channel: Arc<str>,
@@ -57,7 +57,7 @@ pub struct HistoryClear {
 /// A page of a channel's history, the oldest message first, and the end of the history at the same moment.
 #[derive(Clone, Debug, PartialEq)]
 pub struct HistoryPage {
-    /// The last offset given; all zeros: there is no history.
+    /// The last offset; all zeros: there is no history.
     pub head: HistoryPosition,
     pub page: Page<HistoryMessage>,
 }
@@ -69,11 +69,11 @@ pub struct HistorySummary {
     pub head: HistoryPosition,
     /// When its newest message is too old.
     pub expires_at: Time,
-    /// Of all bodies that are stored.
+    /// Sum of all stored bodies.
     pub bytes: u64,
 }
 
-/// Channels with history, those that expire first at the front, and the bytes of all of them.
+/// Channels with history, ordered by expiry, earliest first, and the bytes of all of them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct HistoryList {
     pub bytes: u64,

@@ -1,11 +1,11 @@
-//! Inboxes: messages for a user, kept until the user has read them. Must hold: numbers of one inbox grow by one while it
-//! has messages, and never go back; what was dropped unread is reported.
+//! Inboxes: messages for a user, kept until the user has read them. Must hold: numbers of one inbox grow by one while
+//! it has messages, and never go back; messages that were dropped unread are reported.
 
 use crate::page::Page;
 use std::sync::Arc;
 use tavern_domain::Time;
 
-/// A message to add, and how much the inbox may hold with it: beyond that the oldest are dropped.
+/// A message to add, and how much the inbox may hold with it: above that the oldest are dropped.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewInboxMessage {
     pub user: Arc<str>,

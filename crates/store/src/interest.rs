@@ -1,5 +1,5 @@
-//! What a node subscribes to on the bus. An engine that cannot match globs subscribes wider; the hub drops what none of its
-//! listeners wants.
+//! What a node subscribes to on the bus. An engine that cannot match globs subscribes to more; the hub drops what no
+//! listener needs.
 
 use crate::subject::Subject;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ pub enum Interest {
 }
 
 impl Interest {
-    /// Whether messages on a subject are wanted.
+    /// Whether it includes messages on a subject.
     pub fn matches(&self, subject: &Subject) -> bool {
         match self {
             Interest::Subject(own) => own.matches(subject),
@@ -34,7 +34,7 @@ impl Interest {
         }
     }
 
-    /// It names exactly one subject.
+    /// The subject, if it is exactly one.
     pub fn exact(&self) -> Option<&Subject> {
         match self {
             Interest::Subject(subject) if !subject.is_wide() => Some(subject),

@@ -14,13 +14,13 @@ pub struct Append {
     pub body: Arc<[u8]>,
 }
 
-/// The place of an event in the log.
+/// The position of an event in the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Appended {
     pub position: u64,
     /// Its number in its topic.
     pub count: u64,
-    /// A duplicate: nothing was added, and this is the place of the first one.
+    /// A duplicate: nothing was added, and this is the position of the first one.
     pub duplicate: bool,
 }
 
@@ -38,9 +38,9 @@ pub struct LogEntry {
 /// Removes the oldest events. Topics keep their counts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Trim {
-    /// The first position that stays.
+    /// The first position that is kept.
     pub before: u64,
-    /// Ids of events before this position are forgotten. They may outlive their events.
+    /// Ids of events before this position are deleted. Ids may outlive their events.
     pub ids_before: u64,
 }
 
@@ -49,9 +49,9 @@ pub struct Trim {
 pub struct LogEnds {
     /// The oldest stored position; one above the head when there is none.
     pub first: u64,
-    /// The last position ever given.
+    /// The last position.
     pub head: u64,
-    /// Of all bodies that are stored.
+    /// Sum of all stored bodies.
     pub bytes: u64,
 }
 

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use tavern_domain::{Epoch, Time};
 
-/// One lifetime of a node: who writes. Every commit is fenced by it.
+/// One lifetime of a node: the writer of a commit. Every commit is fenced by it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Writer {
     pub node: Arc<str>,
@@ -17,7 +17,7 @@ pub struct NodeRow {
     pub writer: Writer,
     pub opened_at: Time,
     pub lease_until: Time,
-    /// Set once; the moment of loss for its clients.
+    /// Set once; the time at which its clients were lost.
     pub closed_at: Option<Time>,
     /// The node stopped cleanly: it closed the epoch itself.
     pub clean: bool,

@@ -10,7 +10,7 @@ pub struct Versioned<T> {
     pub row: T,
 }
 
-/// A bounded part of a list. When `more`, ask again after the last row.
+/// A bounded part of a list. If `more`, read again after the last row.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Page<T> {
     pub rows: Vec<T>,

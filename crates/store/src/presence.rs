@@ -1,4 +1,4 @@
-//! The rows of presence: one user in one channel, and the version of the channel. What they mean is decided in
+//! The rows of presence: one user in one channel, and the version of the channel. Their meaning is defined in
 //! `tavern-domain`. Must hold: a presence is stored while the user is present or may come back; a channel has a row
 //! exactly as long as it has presences.
 
@@ -55,14 +55,14 @@ pub struct ChannelVersionBump {
 /// A page of the users in a channel, and the version it belongs to.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PresencePage {
-    /// Of an empty channel: at least any earlier version of it, and below every later one.
+    /// For an empty channel: at least any earlier version of it, and below every later one.
     pub version: u64,
     /// In the channel, not only in this page.
     pub users: u64,
     pub page: Page<Versioned<PresenceRow>>,
 }
 
-/// A presence that no node will end: its clients are of epochs that the store does not know, or, when none is named,
+/// A presence that no node will end: its clients belong to epochs that the store does not know, or, if none is named,
 /// its last deadline is over.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StalePresence {
@@ -111,7 +111,7 @@ impl PresenceRow {
         (overdue || !nodes.is_empty()).then_some(nodes)
     }
 
-    /// Whether one of the clients is of this epoch of a node.
+    /// Whether one of the clients belongs to this epoch of a node.
     pub fn is_at(&self, writer: &Writer) -> bool {
         self.attendance.connected().any(|client| client.node == NodeEpoch::from(writer))
     }

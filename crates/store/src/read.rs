@@ -1,4 +1,4 @@
-//! Typed reads and what they find.
+//! Typed reads and their results.
 
 use crate::deadline::Deadline;
 use crate::document::{Document, DocumentKey};
@@ -58,7 +58,7 @@ pub enum Read {
         after: Option<Arc<str>>,
         limit: u32,
     },
-    /// Several users, each read at one moment, answered in the order asked; at most a page of them.
+    /// Several users, each read at one moment, in the requested order; at most a page of them.
     People {
         users: Vec<Arc<str>>,
         /// The user who asks.
@@ -83,8 +83,9 @@ pub enum Read {
         after: Option<PresenceKey>,
         limit: u32,
     },
-    /// Presences with a client that joined by `before` on an epoch that the store does not know, open or closed; and those
-    /// whose last deadline was over by `before`. By user and channel: a user is cleaned up as a whole.
+    /// Presences with a client that joined by `before` on an epoch that the store does not know, open or closed; and
+    /// those whose last deadline was over by `before`. By user and channel: all presences of a user are removed
+    /// together.
     StalePresences {
         before: Time,
         limit: u32,
@@ -103,7 +104,7 @@ pub enum Read {
         after: u64,
         limit: u32,
     },
-    /// Topics by name; only these, when some are named.
+    /// Topics by name; if names are given, only these.
     Topics {
         names: Vec<Arc<str>>,
         after: Option<Arc<str>>,
@@ -117,7 +118,7 @@ pub enum Read {
         newest: bool,
         limit: u32,
     },
-    /// Channels with history, those that expire first at the front, by time and name.
+    /// Channels with history, by expiry and name, earliest first.
     Histories {
         after: Option<(Time, Arc<str>)>,
         limit: u32,
@@ -130,7 +131,7 @@ pub enum Read {
     },
 }
 
-/// What a read found; the variant follows from the read.
+/// The result of a read; the variant depends on the read.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Found {
     Time(Time),

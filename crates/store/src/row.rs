@@ -39,7 +39,7 @@ pub enum RowKey {
     Deadline { kind: Arc<str>, name: Arc<str> },
 }
 
-/// Rows that are listed as a whole only to move a store.
+/// Rows that are listed as a whole only to copy a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum RowKind {
     Document,
@@ -125,7 +125,7 @@ impl fmt::Display for RowKey {
 }
 
 impl RowKey {
-    /// The two names of a key of which whole lists are read, in the order in which they sort.
+    /// The two names in a key of such a list, in the order in which they sort.
     pub fn names(key: Option<&RowKey>) -> (&str, &str) {
         match key {
             Some(RowKey::Document(key)) => (key.kind(), key.name()),

@@ -1,4 +1,4 @@
-//! Sessions that wait for their clients in the store.
+//! Sessions that wait in the store for their clients.
 
 use crate::node::Writer;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ pub struct StoredSession {
     pub secret: SessionKey,
     pub user: Option<Arc<str>>,
     pub name: Option<Arc<str>>,
-    /// Whose it is. Ownership moves by a commit that expects the version that was read.
+    /// The owner. Ownership changes by a commit that expects the version that was read.
     pub owner: Writer,
     /// Subscriptions, rights and mailbox, as `SessionBody` writes them.
     pub body: Arc<[u8]>,
@@ -20,7 +20,7 @@ pub struct StoredSession {
 }
 
 impl PartialEq for StoredSession {
-    /// By hand because secrets have no equality of their own: they compare without a branch.
+    /// By hand because secrets have no `==`: they are compared in constant time.
     fn eq(&self, other: &StoredSession) -> bool {
         self.secret.matches(other.secret)
             && (self.client, &self.user, &self.name, &self.owner)

@@ -1,5 +1,5 @@
 //! The rows of users outside of channels: last seen, visibility, follows.
-//! Must hold: last seen never goes back; a pair follows once.
+//! Must hold: last seen never goes back; a user follows another at most once.
 
 use crate::page::{Page, Versioned};
 use crate::presence::PresenceRow;
@@ -11,7 +11,7 @@ use tavern_domain::presence::Visibility;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UserRow {
     pub user: Arc<str>,
-    /// The store keeps the latest of all it was given.
+    /// The store keeps the latest time it was given.
     pub last_seen: Option<Time>,
     pub visibility: Visibility,
 }

@@ -1,15 +1,15 @@
-//! The contract of a store: one verb that takes commits and reads, answers into a receiver. No async runtime, no rule.
+//! The contract of a store: one method takes commits and reads; answers go to a receiver. No async runtime, no rules.
 //! Must hold: each submitted work gets exactly one answer, also after a failure; a commit is all or nothing.
 
 use crate::commit::{Commit, Receipt};
 use crate::error::StoreError;
 use crate::read::{Found, Read};
 
-/// Names one submitted work; its answer carries it. Chosen by the caller.
+/// Identifies one submitted work and its answer. Chosen by the caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ticket(pub u64);
 
-/// What an engine implements to keep rows. The example of this crate shows how it is used.
+/// Implemented by an engine that stores rows. The example of this crate shows how it is used.
 pub trait Store: Send + Sync {
     /// Takes independent works. Never blocks. Answers arrive in the receiver, one per work, in any order;
     /// a read submitted after a commit was answered sees that commit.
@@ -30,8 +30,8 @@ pub trait Store: Send + Sync {
         false
     }
 
-    /// Finishes what was submitted, then joins the threads. Later work is answered `Unavailable`.
-    /// Not to be called by the receiver.
+    /// Finishes what was submitted, then joins the threads. Later work is answered `Unavailable`. Must not be called
+    /// by the receiver.
     fn stop(&self);
 }
 
@@ -52,7 +52,7 @@ pub enum Work {
 }
 
 impl Work {
-    /// What it counts for in a queue that is bounded by bytes.
+    /// Its size in a queue that is bounded by bytes.
     pub fn bytes(&self) -> usize {
         match self {
             Work::Commit(commit) => commit.bytes(),

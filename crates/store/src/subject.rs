@@ -1,6 +1,6 @@
-//! The names that the bus routes by: `<prefix>.<kind>.<percent-encoded rest>`, or with a last part `>` that stands
-//! for every rest or for every kind. Must hold: different names give different subjects, and a subject contains
-//! no character that NATS, Redis or a file name would read as anything but text.
+//! The names that the bus routes by: `<prefix>.<kind>.<percent-encoded rest>`, or with `>` as the last part, which
+//! matches every rest or every kind. Must hold: different names give different subjects, and a subject contains no
+//! character that is special to NATS, Redis or file names.
 
 use crate::limits;
 use std::fmt;
@@ -62,18 +62,18 @@ impl Subject {
         bounded(format!("{prefix}.{ANY}"))
     }
 
-    /// The subject of a channel's messages. Kinds of our own begin with `_`, which no channel's kind does.
+    /// The subject of a channel's messages. Internal kinds start with `_`, which no channel's kind does.
     pub fn of_channel(prefix: &str, name: &[u8]) -> Result<Subject, SubjectError> {
         let public = Channel::parse_redis(name).ok().filter(|channel| channel.reach == Reach::Everyone);
         match public.map(|channel| (channel.kind, &name[channel.kind.len()..])) {
             Some((kind, b"")) => Subject::new(prefix, kind, b""),
             Some((kind, [b'#', rest @ ..])) if !rest.is_empty() => Subject::new(prefix, kind, rest),
-            // `kind#` would look like `kind`; and names that only Redis clients know have no kind.
+            // `kind#` would look like `kind`; and names that only Redis clients use have no kind.
             _ => Subject::new(prefix, NAME, name),
         }
     }
 
-    /// Everything that channels whose names begin with `kind#` may be on.
+    /// All subjects of channels whose names start with `kind#`.
     pub fn of_kind(prefix: &str, kind: &[u8]) -> Vec<Subject> {
         let own = std::str::from_utf8(kind).ok().filter(|kind| !kind.starts_with('_'));
         [own, Some(NAME)]
@@ -94,7 +94,7 @@ impl Subject {
         }
     }
 
-    /// Reads a subject that came from outside. Only the one form that `new` writes is taken.
+    /// Parses a subject that came from outside. Accepts only the form that `new` writes.
     pub fn parse(text: &str) -> Result<Subject, SubjectError> {
         if text.len() > limits::SUBJECT_BYTES {
             return Err(SubjectError::TooLong);
@@ -120,12 +120,12 @@ impl Subject {
         self.0.split('.').nth(1).unwrap_or("")
     }
 
-    /// The rest, decoded. None for a subject that stands for many.
+    /// The rest, decoded. None for a wide subject.
     pub fn rest(&self) -> Option<Vec<u8>> {
         decode(self.0.splitn(3, '.').nth(2)?)
     }
 
-    /// Whether it stands for many names.
+    /// Whether it matches many names.
     pub fn is_wide(&self) -> bool {
         self.0.ends_with(ANY)
     }

@@ -1,4 +1,4 @@
-//! The one algorithm of a commit, over the tables of an engine. Decides nothing but order.
+//! The one algorithm of a commit, over the tables of an engine. It only decides the order.
 //! Must hold: every check comes before the first change.
 
 use super::change::{Commit, Receipt};
@@ -64,7 +64,7 @@ pub fn apply(
     }
     receipt.held = held(tables, commit)?;
     for deadline in &commit.deadlines {
-        // Version 0 means absent, so nothing is due at 0.
+        // Version 0 means absent, so no deadline is due at 0.
         tables.set_deadline(&Deadline { due: deadline.due.max(Time(1)), ..deadline.clone() })?;
     }
     lease::take(tables, clock, commit, &mut receipt)?;
@@ -87,7 +87,8 @@ fn held(tables: &mut impl Tables, commit: &Commit) -> Result<Vec<HeldPresence>, 
     Ok(held)
 }
 
-/// The store numbers the changes of a channel. An empty channel needs no row to keep its version: the next one may jump.
+/// The store numbers the changes of a channel. An empty channel needs no row for its version: the next version may
+/// jump.
 fn raise_channel(
     tables: &mut impl Tables,
     clock: &mut VersionClock,

@@ -1,4 +1,4 @@
-//! What one commit changes and what it answers.
+//! What one commit changes, and its receipt.
 
 use crate::deadline::Deadline;
 use crate::history::{HistoryAppended, HistoryClear, NewHistoryMessage};
@@ -16,16 +16,16 @@ use tavern_domain::{Epoch, Time};
 /// applied in this order: node, deletes, puts, raises, seen, deadlines, leases, log, inboxes, history.
 #[derive(Clone, Debug, Default)]
 pub struct Commit {
-    /// Who writes. `None` only for operator tools and for the commit that opens the epoch.
+    /// The epoch that writes. `None` only for operator tools and for the commit that opens the epoch.
     pub writer: Option<Writer>,
     pub node: Option<NodeChange>,
     pub expects: Vec<Expect>,
     pub puts: Vec<Row>,
-    /// Deleting an absent row is no error.
+    /// Deleting an absent row is not an error.
     pub deletes: Vec<RowKey>,
     /// The channels whose presences change, each once.
     pub raises: Vec<ChannelVersionBump>,
-    /// When users were last seen; never goes back.
+    /// When users were last seen; an older time is ignored.
     pub seen: Vec<LastSeenUpdate>,
     pub deadlines: Vec<Deadline>,
     /// Leases for the writer, each once.
@@ -52,18 +52,18 @@ pub struct Expect {
     pub version: u64,
 }
 
-/// A step in the life of a node.
+/// A step in the lifetime of a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NodeChange {
-    /// Begins a new epoch. An open epoch of the same name is closed: a name is one node.
+    /// Opens a new epoch. An open epoch of the same name is closed: a name is one node.
     Open { name: Arc<str>, lease_ms: u64 },
     /// Extends the lease; never shortens it. A closed epoch is `Fenced`.
     Renew { node: Writer, lease_ms: u64 },
-    /// The first step of a take-over. Closing again changes nothing and answers the same `closed_at`.
+    /// The first step of a take-over. Closing again changes nothing and returns the same `closed_at`.
     Close { node: Writer, proof: CloseProof },
     /// A clean shutdown.
     Stop { node: Writer },
-    /// The last step of a take-over: nothing of the closed epoch is left.
+    /// The last step of a take-over: no row of the closed epoch is left.
     Forget { node: Writer },
 }
 
@@ -72,11 +72,11 @@ pub enum NodeChange {
 pub enum CloseProof {
     /// Its lease has ended by the store's time; checked by the store.
     LeaseEnded,
-    /// Its process is known to be gone (its lock file is free).
+    /// Its process is known to have ended (its lock file is free).
     ProcessGone,
 }
 
-/// What the store answers to a commit that it applied.
+/// The store's answer to an applied commit.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Receipt {
     /// The store's time of this commit.
@@ -87,7 +87,7 @@ pub struct Receipt {
     pub deleted: Vec<u64>,
     /// The version that each channel has now, in the order of `raises`.
     pub raised: Vec<u64>,
-    /// Whether the channel was empty before: its versions begin anew.
+    /// Whether the channel was empty before: its versions start again.
     pub begun: Vec<bool>,
     /// The channels in which an app holds the users whose presence was put or deleted.
     pub held: Vec<HeldPresence>,

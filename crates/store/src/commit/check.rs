@@ -1,5 +1,5 @@
-//! What a commit may hold. The same bounds on every engine, checked before any work.
-//! Must hold: every engine can carry out whatever passes here.
+//! The limits of a commit. The same on every engine, checked before any work. Must hold: every engine can apply
+//! whatever passes.
 
 use super::change::{Commit, NodeChange};
 use crate::error::StoreError;
@@ -9,7 +9,7 @@ use crate::row::{Row, RowKey};
 use std::collections::BTreeSet;
 
 impl Commit {
-    /// Whether the commit is within the bounds that all engines share; panics on commits that no correct hub makes.
+    /// Whether the commit is within the limits that all engines share; panics on commits that no correct hub makes.
     pub fn check(&self) -> Result<(), StoreError> {
         within("items in a commit", self.items(), limits::COMMIT_ITEMS)?;
         within("bytes in a commit", self.bytes(), limits::COMMIT_BYTES)?;
@@ -42,7 +42,7 @@ impl Commit {
         self.node.as_ref().map_or(Ok(()), check_node)
     }
 
-    /// What it counts for in a queue that is bounded by bytes.
+    /// Its size in a queue that is bounded by bytes.
     pub(crate) fn bytes(&self) -> usize {
         let rows: usize = self.puts.iter().map(Row::bytes).sum();
         let events: usize = self.appends.iter().map(|append| append.body.len() + append.topic.len()).sum();
@@ -168,7 +168,7 @@ fn check_name(name: &str) -> Result<(), StoreError> {
     check_text(name)
 }
 
-/// Some engines join names with a zero byte between them, some cannot store one.
+/// Some engines join names with a zero byte between them, others cannot store one.
 fn check_text(text: &str) -> Result<(), StoreError> {
     let zeros = text.bytes().filter(|&byte| byte == 0).count();
     within("zero bytes in a text", zeros, 0)

@@ -1,5 +1,5 @@
-//! Channel history: clearing, then appending. Must hold: offsets have no holes; an id is taken once while its message is
-//! stored; a cleared epoch is never used again.
+//! Channel history: clearing, then appending. Must hold: offsets have no holes; an id is unique among the stored
+//! messages; a cleared epoch is never used again.
 
 use super::change::{Commit, Receipt};
 use super::tables::{HistoryHead, Tables};

@@ -1,5 +1,5 @@
-//! Inboxes: messages are freed, added and, beyond the bounds of an inbox, dropped. Must hold: numbers of one inbox only grow;
-//! the highest dropped number is kept until the user has read past it.
+//! Inboxes: messages are freed, added and, above the limits of an inbox, dropped. Must hold: numbers of one inbox
+//! only grow; the highest dropped number is kept until the user has read past it.
 
 use super::change::{Commit, Receipt};
 use super::tables::{InboxCounts, RemovedMessages, Tables};
@@ -51,7 +51,7 @@ fn add(
     tables.add_message(&new.user, &message)?;
     inbox =
         InboxCounts { last: n, messages: inbox.messages + 1, bytes: inbox.bytes + new.body.len(), ..inbox };
-    // The newest stays, however large.
+    // The newest is kept, however large it is.
     while inbox.messages > 1 && (inbox.messages > new.max_messages || inbox.bytes > new.max_bytes) {
         let removed = tables.remove_oldest(&new.user)?;
         if removed.messages == 0 {

@@ -1,5 +1,5 @@
-//! Appending to the log, and putting back what another store had. Must hold: positions and the counts of topics have no holes;
-//! an id is taken once; nothing is put back behind the head.
+//! Appending to the log, and restoring entries of another store. Must hold: positions and the counts of topics have
+//! no holes; an id is unique; nothing is restored at or before the head.
 
 use super::change::{Commit, Receipt};
 use super::tables::Tables;
@@ -37,7 +37,7 @@ pub(super) fn append(
         receipt.appended.push(Appended { position, count, duplicate: false });
     }
     if let Some(trim) = &commit.trim {
-        // What is appended later stays, also when both are written together.
+        // Keep what is appended later, also when both are in one commit.
         let end = tables.head()? + 1;
         tables.trim(&Trim { before: trim.before.min(end), ids_before: trim.ids_before.min(end) })?;
     }

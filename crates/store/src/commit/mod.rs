@@ -1,4 +1,4 @@
-//! Commits: what they change (`change`), what they may hold (`check`), and the one algorithm that applies them (`apply`)
+//! Commits: what they change (`change`), their limits (`check`), and the one algorithm that applies them (`apply`)
 //! over the tables of an engine (`tables`).
 
 mod apply;

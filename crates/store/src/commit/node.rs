@@ -1,4 +1,4 @@
-//! Steps in the life of a node: opened, renewed, closed, stopped, forgotten. Must hold: a closed epoch stays closed.
+//! Steps in the lifetime of a node: open, renew, close, stop, forget. Must hold: a closed epoch stays closed.
 
 use super::change::{CloseProof, NodeChange, Receipt};
 use super::tables::Tables;
@@ -69,7 +69,7 @@ pub(super) fn change(
     Ok(())
 }
 
-/// Fencing: an epoch that is closed or forgotten writes nothing more.
+/// Fencing: an epoch that is closed or deleted writes nothing more.
 pub(super) fn open(tables: &mut impl Tables, writer: &Writer) -> Result<NodeRow, StoreError> {
     match tables.node(writer)? {
         Some(node) if node.closed_at.is_none() => Ok(node),

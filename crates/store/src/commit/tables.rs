@@ -1,4 +1,4 @@
-//! What an engine's tables can do inside one transaction. The tables store; `apply` decides.
+//! The operations of an engine's tables inside one transaction. The tables store; `apply` decides.
 
 use crate::deadline::Deadline;
 use crate::error::StoreError;
@@ -30,7 +30,7 @@ pub trait Tables {
     fn channel(&mut self, name: &Arc<str>) -> Result<(u64, u64), StoreError>;
     fn set_channel(&mut self, name: &Arc<str>, version: u64, now: Time) -> Result<(), StoreError>;
     fn forget_channel(&mut self, name: &Arc<str>) -> Result<(), StoreError>;
-    /// Keeps the latest time; a user who is not known yet gets the version.
+    /// Keeps the latest time; a user who is not stored yet gets the version.
     fn see(&mut self, seen: &LastSeenUpdate, version: u64) -> Result<(), StoreError>;
     /// The channels in which an app holds a user while they are in this one.
     fn held_with(&mut self, presence: &PresenceKey) -> Result<Vec<Arc<str>>, StoreError>;
@@ -41,7 +41,7 @@ pub trait Tables {
     fn count(&mut self, topic: &Arc<str>) -> Result<u64, StoreError>;
     /// Position and count of the event that a publisher gave this id.
     fn known_event(&mut self, topic: &Arc<str>, id: &Arc<str>) -> Result<Option<(u64, u64)>, StoreError>;
-    /// At the head, and counted.
+    /// Appends at the head, and counts.
     fn append(&mut self, entry: &LogEntry) -> Result<(), StoreError>;
     fn trim(&mut self, trim: &Trim) -> Result<(), StoreError>;
     /// All zeros for an empty inbox.
@@ -50,7 +50,7 @@ pub trait Tables {
     /// Removes the messages up to this number.
     fn remove_messages(&mut self, user: &Arc<str>, through: u64) -> Result<RemovedMessages, StoreError>;
     fn remove_oldest(&mut self, user: &Arc<str>) -> Result<RemovedMessages, StoreError>;
-    /// All zeros: there is nothing left to know, and no row.
+    /// All zeros: deletes the row.
     fn set_inbox(&mut self, user: &Arc<str>, counts: &InboxCounts) -> Result<(), StoreError>;
     /// The end of a channel's history; all zeros: there is none.
     fn history(&mut self, channel: &Arc<str>) -> Result<HistoryHead, StoreError>;
@@ -68,38 +68,38 @@ pub trait Tables {
     fn clear_history(&mut self, channel: &Arc<str>) -> Result<(), StoreError>;
 }
 
-/// A lease as it is found, and whether the epoch of its holder is known to be open.
+/// A stored lease, and whether the epoch of its holder is known to be open.
 #[derive(Clone, Debug)]
 pub struct LeaseState {
     pub lease: Versioned<Lease>,
     pub holder_is_open: bool,
 }
 
-/// What must be known of an inbox to change it.
+/// The counters of an inbox that a change needs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct InboxCounts {
-    /// The highest number given; 0: it is empty and begins anew.
+    /// The highest number so far; 0: it is empty and starts again.
     pub last: u64,
     /// The highest number that was dropped unread; 0: none.
     pub dropped: u64,
     pub messages: usize,
-    /// Of all bodies.
+    /// Sum of all bodies.
     pub bytes: usize,
 }
 
-/// What must be known of a channel's history to append to it.
+/// The state of a channel's history that an append needs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HistoryHead {
     /// The last message.
     pub position: HistoryPosition,
-    /// Of all bodies of this epoch, removed ones too: each message knows this count up to itself, so that the bytes
-    /// between two messages are known without reading those between them.
+    /// Sum of all bodies of this epoch, including removed ones: each message stores this sum up to itself, so that
+    /// the bytes between two messages are known without reading those in between.
     pub bytes: u64,
     /// When the last message is too old.
     pub expires_at: Time,
 }
 
-/// Which messages of a channel's history stay. Bounds only rise, so an engine may trim once for many appends.
+/// Which messages of a channel's history are kept. The limits only rise, so an engine may trim once for many appends.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HistoryBounds {
     /// Messages up to this offset are too many.
@@ -111,7 +111,7 @@ pub struct HistoryBounds {
 }
 
 impl HistoryBounds {
-    /// A message was appended, which is the head now.
+    /// A message was appended and is now the head.
     pub fn raise(&mut self, head: &HistoryHead, keep: &HistoryLimits, now: Time) {
         let after_offset = head.position.offset.saturating_sub(keep.messages);
         let from_bytes = head.bytes.saturating_sub(keep.bytes);
@@ -121,7 +121,7 @@ impl HistoryBounds {
         self.after_time = self.after_time.max(after_time);
     }
 
-    /// Whether a message is kept that begins at this count of bytes. The head is, always.
+    /// Whether a message that starts at this count of bytes is kept. The head always is.
     pub fn keep(&self, head: &HistoryHead, offset: u64, begins_at: u64, at: Time) -> bool {
         offset == head.position.offset
             || (offset > self.after_offset && begins_at >= self.from_bytes && at > self.after_time)

@@ -1,10 +1,10 @@
-//! The store's time, and the versions that are made from it.
-//! Must hold: time never goes back; a version is never given twice to one key, through deletion too.
+//! The store's time, and the versions derived from it. Must hold: time never goes back; one key never gets the same
+//! version twice, even after deletion.
 
 use tavern_domain::Time;
 
-/// The store's time, and the highest version of any deleted row. A row that comes back begins above it, even when the
-/// clock stood still, so no deleted row has to be kept for the sake of its version.
+/// The store's time, and the highest version of any deleted row. A row that is created again starts above it, even if
+/// the clock did not advance, so deleted rows need not be kept for their versions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct VersionClock {
     pub time: Time,
@@ -23,7 +23,7 @@ impl VersionClock {
         if last > 0 { last + 1 } else { self.begin(0) }
     }
 
-    /// Versions begin at the time in microseconds and then count by one.
+    /// Versions start at the time in microseconds and then count by one.
     pub(super) fn begin(&self, last: u64) -> u64 {
         self.time.0.saturating_mul(1000).min(i64::MAX as u64).max(self.floor + 1).max(last + 1)
     }

@@ -1,5 +1,5 @@
-//! The bus: confirmed subscriptions, order, echo, wide subjects. Cases wait for messages, never for time: that something does
-//! not arrive is shown by a later message that does.
+//! The bus: confirmed subscriptions, order, echo, wide subjects. Cases wait for messages, never for time: a later
+//! message that arrives shows that an earlier one does not.
 
 use super::fixture::PATIENCE;
 use super::world::BusUnderTest;

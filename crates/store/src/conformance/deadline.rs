@@ -1,4 +1,4 @@
-//! Deadlines: in the order of their time, settled once.
+//! Deadlines: ordered by time, settled once.
 
 use super::fixture::*;
 

@@ -1,4 +1,4 @@
-//! Expectations, conflicts and versions, shown on documents. They hold for every kind of row.
+//! Expectations, conflicts and versions, tested on documents. They hold for every kind of row.
 
 use super::deadline;
 use super::fixture::*;
@@ -89,7 +89,7 @@ pub(super) fn versions_begin_at_the_stores_time(world: &dyn StoreUnderTest) {
 }
 
 pub(super) fn versions_grow_through_deletion(world: &dyn StoreUnderTest) {
-    // The clock stands still and then goes back: the hardest case for a number that begins with the time.
+    // The clock stops and then goes back: the hardest case for a version that is derived from the time.
     let client = client(world);
     let mut last = 0;
     for round in 0..3 {

@@ -68,7 +68,7 @@ pub(super) fn freed_messages_are_removed_and_numbers_continue(world: &dyn StoreU
     assert_eq!(bodies(&inbox(&client, "ann", 0, 10)), ["2"]);
     client.commit(free("ann", numbers[1], false)).unwrap();
     client.commit(free("ann", numbers[1], false)).expect("freeing again changes nothing");
-    // The clock stands still and goes back: an empty inbox still begins above what it had.
+    // The clock stops and goes back: an empty inbox still starts above its earlier numbers.
     world.clock().set(Time(1_000));
     let next = client.commit(add(vec![message("ann", "3")])).unwrap().inbox_numbers[0];
     assert!(next > numbers[1], "{next} after {}", numbers[1]);
@@ -85,7 +85,7 @@ pub(super) fn a_full_inbox_drops_the_oldest_and_reports_it(world: &dyn StoreUnde
     client.commit(add(vec![small])).unwrap();
     let ann = inbox(&client, "ann", 0, 10);
     assert_eq!((bodies(&ann), ann.dropped), (vec!["3".into(), "1234".into()], numbers[1]));
-    // The newest stays, however large; reading past what was dropped forgets it.
+    // The newest is kept, however large it is; reading past dropped messages clears the mark.
     let large = NewInboxMessage { max_bytes: 5, ..message("ann", "123456789") };
     let last = client.commit(add(vec![large])).unwrap().inbox_numbers[0];
     assert_eq!(bodies(&inbox(&client, "ann", 0, 10)), ["123456789"]);

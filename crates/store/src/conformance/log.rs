@@ -66,7 +66,7 @@ pub(super) fn an_event_id_is_accepted_once_per_topic(world: &dyn StoreUnderTest)
     let again = client.commit(one("a", "other")).unwrap().appended.remove(0);
     assert_eq!((again.position, again.count, again.duplicate), (first.position, first.count, true));
     client.commit(one("b", "y")).unwrap();
-    // In one list, the second time too.
+    // In one list, and the second time too.
     let appends = vec![event("a", Some("i"), "x"), event("a", Some("j"), "z"), event("a", Some("j"), "z")];
     let list = client.commit(Commit { appends, ..Commit::default() }).unwrap().appended;
     let places: Vec<_> = list.iter().map(|at| (at.position, at.duplicate)).collect();
@@ -125,7 +125,7 @@ pub(super) fn trimming_removes_the_oldest_and_keeps_the_counts(world: &dyn Store
     let left = log(&client, &[], 0, 10);
     assert_eq!(left.log, LogEnds { first: 4, head: 6, bytes: 6 });
     assert_eq!(left.page.rows.iter().map(|entry| entry.count).collect::<Vec<_>>(), [4, 5, 6]);
-    // An id may outlive its event, and is new again when it is forgotten.
+    // An id may outlive its event, and can be used again when it was deleted.
     let again = client.commit(Commit { appends: vec![named(2), named(1)], ..Commit::default() }).unwrap();
     let places: Vec<_> = again.appended.iter().map(|at| (at.position, at.count, at.duplicate)).collect();
     assert_eq!(places, [(2, 2, true), (7, 7, false)]);
@@ -146,7 +146,7 @@ pub(super) fn restored_events_keep_their_positions(world: &dyn StoreUnderTest) {
         id: id.map(Arc::from),
         body: Arc::from(body.as_bytes()),
     };
-    // An entry from before the log begins only sets the count of its topic.
+    // An entry from before the start of the log only sets the count of its topic.
     let restores = vec![
         entry(20, "gone", 5, None, ""),
         entry(21, "a", 17, Some("i"), "x"),

@@ -1,7 +1,7 @@
-//! What every engine must do, as cases. The suite lives with the contract; an engine brings a `StoreUnderTest` or a
-//! `BusUnderTest` and runs all of them, each as a test of its own (`test_store!`, `test_bus!`). A case that does not hold
-//! for an engine is named in that engine's exclusions, with the reason.
-//! Must hold: `cases` and the tests come from one list, so no case silently never runs.
+//! What every engine must do, as test cases. The suite is part of the contract; an engine brings a `StoreUnderTest`
+//! or a `BusUnderTest` and runs all of them, each as its own test (`test_store!`, `test_bus!`). A case that does not
+//! hold for an engine is named in that engine's exclusions, with the reason. Must hold: `cases` and the tests come
+//! from one list, so no case is skipped silently.
 
 mod bus;
 mod deadline;

@@ -1,4 +1,4 @@
-//! Whole lists of rows, as export reads them.
+//! Whole lists of rows, as an export reads them.
 
 use super::fixture::*;
 use super::presence;

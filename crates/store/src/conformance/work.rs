@@ -1,4 +1,4 @@
-//! Work and answers: every work is answered once, bounds, unknown things, stopping.
+//! Work and answers: every work is answered once; limits; unknown rows; stopping.
 
 use super::fixture::*;
 use super::{presence, social};

@@ -15,7 +15,7 @@ pub trait StoreUnderTest: Sync {
 pub trait BusUnderTest: Sync {
     fn open(&self, node: &str, receiver: Arc<dyn BusReceiver>) -> Arc<dyn Bus>;
 
-    /// In front of every subject of the case. Worlds that share a server have one each.
+    /// The prefix of every subject of the case. Worlds that share a server have different ones.
     fn prefix(&self) -> &str {
         "tavern"
     }
@@ -40,7 +40,7 @@ pub struct Exclusion {
     pub reason: &'static str,
 }
 
-/// Every case is run or excluded with a reason, none silently: the tests, made from the macros, are the cases.
+/// Checks that every case is run or excluded with a reason. The tests that the macros generate are the cases.
 pub fn assert_complete(engine: &str, tests: &[&str], excluded: &[Exclusion], cases: &[&str]) {
     for one in excluded {
         assert!(cases.contains(&one.case) && !one.reason.is_empty(), "{one:?}");

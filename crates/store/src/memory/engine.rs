@@ -1,7 +1,7 @@
-//! One store and one bus that the nodes of a process share. Stores nothing on disk. Runs in one of two modes. Immediate:
-//! work is done and answered on the calling thread. Stepped: work waits until `step`, and a `Faults` decides what goes
-//! wrong; this is how the simulator drives it.
-//! Must hold: the same calls in the same order give the same answers; a receiver is never called under the lock.
+//! One store and one bus that the nodes of a process share. Stores nothing on disk. Has two modes. Immediate: work is
+//! done and answered on the calling thread. Stepped: work waits until `step`, and `Faults` decides what fails; the
+//! simulator uses this mode. Must hold: the same calls in the same order give the same answers; a receiver is never
+//! called under the lock.
 
 use super::bus::BusSubscribers;
 use super::fault::{Faults, WorkFault, WorkOutcome};
@@ -24,7 +24,7 @@ pub struct MemoryEngine {
     state: Mutex<EngineState>,
 }
 
-/// Where the answers of one node go.
+/// The receiver of one node's answers.
 pub(super) struct NodeAnswers {
     pub node: Arc<str>,
     pub receiver: Arc<dyn AnswerReceiver>,
@@ -34,7 +34,7 @@ pub(super) struct NodeAnswers {
 struct EngineState {
     tables: MemoryTables,
     subscribers: BusSubscribers,
-    /// Only the stepped mode has faults and an agenda. The agenda is bounded by what the simulator submits.
+    /// Only in stepped mode. The agenda is bounded by what the simulator submits.
     faults: Option<Box<dyn Faults>>,
     agenda: BTreeMap<(Time, u64), EngineTask>,
     tasks: u64,
@@ -50,12 +50,12 @@ enum EngineTask {
 }
 
 impl MemoryEngine {
-    /// In immediate mode.
+    /// In immediate mode: work is done on the calling thread.
     pub fn new(clock: Arc<dyn Clock>) -> Arc<MemoryEngine> {
         MemoryEngine::with_faults(clock, None)
     }
 
-    /// In stepped mode.
+    /// In stepped mode: work waits until `step`.
     pub fn stepped(clock: Arc<dyn Clock>, faults: Box<dyn Faults>) -> Arc<MemoryEngine> {
         MemoryEngine::with_faults(clock, Some(faults))
     }
@@ -67,7 +67,7 @@ impl MemoryEngine {
         Arc::new(MemoryEngine { clock, state: Mutex::new(state) })
     }
 
-    /// Does the next thing that is due by the clock. False: nothing is. For one thread at a time.
+    /// Runs the next item that is due by the clock. False: nothing is due. For one thread at a time.
     pub fn step(&self) -> bool {
         let now = self.clock.now();
         let mut state = self.lock();
@@ -117,7 +117,7 @@ impl MemoryEngine {
         while self.step() {}
     }
 
-    /// What the store would answer at this moment, without faults: for judges.
+    /// What the store would answer now, without faults: for judges.
     pub fn peek(&self, read: Read) -> Found {
         let now = self.clock.now();
         match self.lock().tables.perform(now, &Work::Read(read)) {
@@ -199,7 +199,7 @@ impl MemoryEngine {
         }
     }
 
-    /// True: it holds at once.
+    /// True: it is confirmed at once.
     pub(super) fn subscribe(&self, subscriber: u64, interests: Vec<Interest>, ticket: Ticket) -> bool {
         let now = self.clock.now();
         let mut state = self.lock();

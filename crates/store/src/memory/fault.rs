@@ -1,9 +1,9 @@
-//! What goes wrong in stepped mode. Decided outside, by the simulator and its seed; carried out by the engine.
+//! Faults in stepped mode. The simulator and its seed decide them; the engine injects them.
 
 use crate::bus::BusPacket;
 use crate::store::Work;
 
-/// Asked once for each work, each recipient of a message and each subscribe. By default nothing goes wrong.
+/// Called once for each work, each recipient of a message and each subscribe. The default is no fault.
 pub trait Faults: Send {
     fn work(&mut self, _node: &str, _work: &Work) -> WorkFault {
         WorkFault::NONE
@@ -19,7 +19,7 @@ pub trait Faults: Send {
     }
 }
 
-/// Nothing goes wrong.
+/// No faults.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoFaults;
 
@@ -28,19 +28,19 @@ impl Faults for NoFaults {}
 /// What happens to one submitted work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WorkFault {
-    /// How long the work travels, and how long its answer travels back.
+    /// How long the work is in flight, and how long its answer is.
     pub before_ms: u64,
     pub outcome: WorkOutcome,
     pub after_ms: u64,
 }
 
-/// Whether a work is done, and whether its caller learns that.
+/// Whether a work is done, and whether its caller gets the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WorkOutcome {
     Perform,
-    /// Nothing happens and the caller gets `Unavailable`.
+    /// The work is not done, and the caller gets `Unavailable`.
     FailBefore,
-    /// It happens and the caller gets `Unavailable` all the same.
+    /// The work is done, but the caller gets `Unavailable`.
     FailAfter,
 }
 

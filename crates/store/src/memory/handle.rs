@@ -40,7 +40,7 @@ impl MemoryEngine {
 }
 
 impl MemoryStore {
-    /// The node dies: what it submitted may still happen, but it gets no answer.
+    /// The node dies: work that it submitted may still be done, but it gets no answer.
     pub fn crash(&self) {
         self.stopped.store(true, Ordering::SeqCst);
         self.answers.crashed.store(true, Ordering::SeqCst);
@@ -64,7 +64,7 @@ impl Store for MemoryStore {
         "memory"
     }
 
-    /// In stepped mode what was submitted still waits for its steps.
+    /// In stepped mode, submitted work still waits for its steps.
     fn stop(&self) {
         self.stopped.store(true, Ordering::SeqCst);
     }

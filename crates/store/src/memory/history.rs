@@ -12,7 +12,7 @@ use tavern_domain::Time;
 pub(super) struct Histories {
     channels: BTreeMap<Arc<str>, MemoryHistory>,
     by_expiry: BTreeMap<(Time, Arc<str>), ()>,
-    /// Of all bodies that are stored.
+    /// Sum of all stored bodies.
     bytes: u64,
 }
 

@@ -94,7 +94,7 @@ impl EventLog {
     }
 }
 
-/// A page and one more, which shows that there is more.
+/// The size of a page plus one, which shows whether there is more.
 fn most(limit: u32) -> usize {
     limit.clamp(1, limits::PAGE_ROWS) as usize + 1
 }

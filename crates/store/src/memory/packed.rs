@@ -1,6 +1,6 @@
-//! A stored presence as one short byte string: a server holds hundreds of thousands of them, and a `Presence` with its
-//! allocations is several times as large. Nothing of this leaves the process.
-//! Must hold: what is packed is unpacked the same; every node that a packed presence refers to is in `NodeEpochs`.
+//! A stored presence as one short byte string: a server holds hundreds of thousands of them, and a `Presence` with
+//! its allocations is several times as large. Used only inside the process. Must hold: unpacking returns what was
+//! packed; every node that a packed presence refers to is in `NodeEpochs`.
 //!
 //! Numbers are varints. Layout: version, flags, number of clients, the node of each client, since, name, departure; then for
 //! each client: id (10 bytes), flags, since, state (8 bytes of digest, text), lost.
@@ -66,7 +66,7 @@ impl NodeEpochs {
         free as u64
     }
 
-    /// The presence is gone: its nodes have fewer clients.
+    /// The presence was deleted: decrements the counts of its nodes.
     pub fn release(&mut self, packed: &PackedPresence) {
         for id in packed.nodes() {
             self.0[id as usize].1 -= 1;

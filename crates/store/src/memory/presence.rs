@@ -65,7 +65,7 @@ impl MemoryPresences {
         }
     }
 
-    /// The name of the user as it is stored already, if it is.
+    /// The name of the user as it is already stored, if it is.
     fn known_user(&self, user: &Arc<str>) -> Arc<str> {
         let stored = self.by_user.range(from(user, None)..).next().filter(|(stored, _)| stored == user);
         stored.map_or_else(|| user.clone(), |(stored, _)| stored.clone())

@@ -1,4 +1,4 @@
-//! Stored sessions, in memory. Ordered by the text of their client, which is not the order of its bits.
+//! Stored sessions, in memory. Ordered by the text of the client id, which is not the order of its bits.
 
 use super::page::page;
 use crate::page::{Page, Versioned};

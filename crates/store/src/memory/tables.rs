@@ -1,4 +1,4 @@
-//! All tables of the in-memory store: reads, and what the algorithm of a commit needs.
+//! All tables of the in-memory store: reads, and what the commit algorithm needs.
 
 use super::deadline::Deadlines;
 use super::document::Documents;
