@@ -1,13 +1,13 @@
-//! What an operator should know about the servers behind a store and a bus: versions, settings, tables. For `tavern doctor`.
-//! Must hold: looking changes nothing; missing tables are not created.
+//! What an operator should know about the servers behind a store and a bus: versions, settings, tables. For `tavern
+//! doctor`. Must hold: a check changes nothing; missing tables are not created.
 
-/// One thing that was checked.
+/// The result of one check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CheckResult {
     pub health: CheckHealth,
-    /// What was checked, in a word or two.
+    /// What was checked, in one or two words.
     pub about: &'static str,
-    /// What was found and, if it is not good, what to do.
+    /// What was found and, if it is a problem, what to do.
     pub text: String,
 }
 
@@ -18,11 +18,11 @@ pub enum CheckHealth {
     Bad,
 }
 
-/// What a check of a store found.
+/// The results of checking a store.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StoreFacts {
     pub facts: Vec<CheckResult>,
-    /// The tables are as this program makes them: opening the store changes nothing.
+    /// The tables are as this program creates them: opening the store changes nothing.
     pub is_made: bool,
 }
 
@@ -40,7 +40,7 @@ impl CheckResult {
     }
 }
 
-/// Whether the connection is encrypted. Between programs of one machine that does not matter.
+/// Whether the connection is encrypted. On one machine that does not matter.
 pub(crate) fn encryption(is_tls: bool, hosts: &[&str], remedy: &str) -> CheckResult {
     let on_loopback = |host: &&str| {
         **host == *"localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
@@ -57,7 +57,7 @@ pub(crate) fn encryption(is_tls: bool, hosts: &[&str], remedy: &str) -> CheckRes
     }
 }
 
-/// `7.0.15` and the like, to compare.
+/// Parses `7.0.15` and the like, to compare versions.
 pub(crate) fn version_number(text: &str) -> (u32, u32) {
     let mut parts = text.split('.').map(|part| part.parse().unwrap_or(0));
     (parts.next().unwrap_or(0), parts.next().unwrap_or(0))

@@ -1,6 +1,6 @@
-//! The header of a bus message: who sent it, its number, and the sender's note. Written in front of the payload on a server,
-//! beside it in a folder. Fixed binary rather than protobuf: it is read and written for every message of the cluster.
-//! Must hold: bytes that no node wrote are no header.
+//! The header of a bus message: who sent it, its number, and the sender's note. On a server it is written before the
+//! payload, in a folder into a separate column. Fixed binary rather than protobuf: it is read and written for every
+//! message of the cluster. Must hold: bytes that were not written by a node are not a header.
 //!
 //! | bytes | field |
 //! |---|---|

@@ -1,12 +1,12 @@
-//! The drivers of the contract in `tavern-store`: where rows are stored, and what carries messages between nodes.
+//! The drivers of the contract in `tavern-store`: they store rows, and deliver messages between nodes.
 //!
 //! | module | holds |
 //! |---|---|
 //! | `sqlite/`, `postgres/`, `redis/` | the stores, with the same file names |
 //! | `local/` | the bus of one machine, on a folder |
-//! | `remote/`, `nats/`, `redis/` | what the buses on a server have in common, and what each of them adds |
+//! | `remote/`, `nats/`, `redis/` | what the buses on a server share, and what each of them adds |
 //! | `open` | chooses an engine by address |
-//! | `options` | what a bus must know to be opened |
+//! | `options` | the options of a bus |
 //! | `fact` | what an operator should know about the server behind an address |
 //! | `header` | the header of a bus message |
 //! | `worker`, `queue`, `reconnects` | the threads of a store, the bounded queues in front of them, lost connections |

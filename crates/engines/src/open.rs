@@ -1,5 +1,5 @@
-//! Chooses an engine by its address. Nothing outside this crate names one.
-//! Errors never repeat the address: it may hold a password.
+//! Chooses an engine by its address. Nothing outside this crate names one. Errors never repeat the address: it may
+//! contain a password.
 
 use crate::fact::{CheckResult, StoreFacts};
 use crate::local::LocalBus;
@@ -37,7 +37,7 @@ pub fn open(
     }
 }
 
-/// A client of that store that waits for each answer, for tools.
+/// A blocking client of that store, for tools.
 pub fn open_client(url: &str, clock: Arc<dyn Clock>, timeout: Duration) -> Result<BlockingStore, StoreError> {
     BlockingStore::with(timeout, |receiver| open(url, clock, receiver))
 }
@@ -65,7 +65,7 @@ fn kind(url: &str) -> String {
     url.split(':').next().unwrap_or("").chars().take(32).collect()
 }
 
-/// Checks the server behind a store. A folder and the memory have nothing to check.
+/// Checks the server behind a store. A folder and memory have no server to check.
 pub fn store_facts(url: &str) -> Result<StoreFacts, StoreError> {
     match &*kind(url) {
         "postgres" | "postgresql" => crate::postgres::facts(url),

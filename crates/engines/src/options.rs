@@ -1,4 +1,4 @@
-//! What a bus must know to be opened.
+//! The options of a bus.
 
 use std::path::Path;
 use tavern_local::Options;
@@ -6,7 +6,7 @@ use tavern_local::Options;
 pub struct BusOptions<'a> {
     /// The name of the node.
     pub node: &'a str,
-    /// In front of every subject, so that two clusters can share a server.
+    /// The prefix of every subject, so that two clusters can share a server.
     pub prefix: &'a str,
     /// The data folder of this machine.
     pub folder: &'a Path,
@@ -19,7 +19,7 @@ pub struct LogBounds {
     pub messages: u64,
     pub bytes: u64,
     pub age_ms: u64,
-    /// The largest message between nodes; users of the library have a bound of their own.
+    /// The largest message between nodes; other users of the library have their own limit.
     pub message_bytes: usize,
 }
 

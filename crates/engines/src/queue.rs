@@ -1,4 +1,4 @@
-//! Work that waits for a thread or task of an engine. Must hold: bounded by count and by bytes; first in, first out.
+//! A queue of work for a thread or task of an engine. Must hold: bounded by count and by bytes; first in, first out.
 
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -15,11 +15,11 @@ struct QueueState<T> {
     items: VecDeque<(usize, T)>,
     bytes: usize,
     closed: bool,
-    /// Threads that wait: waking one is a system call, which is saved when there is none.
+    /// Waiting threads: waking one is a system call, which is skipped when there is none.
     waiting: usize,
 }
 
-/// Why an item was not taken.
+/// Why an item was not queued.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum QueueRefusal {
     Full,
@@ -39,7 +39,7 @@ impl<T> WorkQueue<T> {
     pub fn push(&self, items: Vec<(usize, T)>) -> Vec<(QueueRefusal, T)> {
         let mut refused = Vec::new();
         if items.is_empty() {
-            // No waiter is woken.
+            // There is nothing to wake a waiter for.
             return refused;
         }
         let mut state = self.lock();

@@ -1,5 +1,6 @@
-//! The threads of a store and the queues in front of them: wrong work is answered at once, the rest waits for the thread
-//! that writes or the one that reads. Must hold: each work is queued or answered; `stop` returns when the threads have ended.
+//! The threads of a store and the queues in front of them: invalid work is answered at once, the rest waits for the
+//! thread that writes or the one that reads. Must hold: each work is queued or answered; `stop` returns when the
+//! threads have ended.
 
 use crate::queue::{QueueRefusal, WorkQueue};
 use crate::reconnects::Reconnects;
@@ -87,7 +88,7 @@ impl Started {
             Ok(found) => (Some(found), Ok(())),
             Err(error) => (None, Err(error)),
         };
-        // When the opener is gone the store is dropped, which stops this thread.
+        // If the opener has given up, the store is dropped, which stops this thread.
         let _ = self.0.send(reported);
         found
     }

@@ -1,7 +1,7 @@
-//! The bus on a folder, as the node sees it. One thread writes (`writer`), one reads (`reader`).
-//! While no other process is there, the bus has one subscription to everything and sends nothing; when another process
-//! publishes, it asks the bus to narrow, and from then on the bus subscribes by name. Must hold: no message is missed in
-//! between.
+//! The bus on a folder, as the node sees it. One thread writes (`writer`), one reads (`reader`). While there is no
+//! other process, the bus has one subscription to everything and sends nothing; when another process publishes, it
+//! asks the bus to narrow, and from then on the bus subscribes by name. Must hold: no message is missed during the
+//! switch.
 
 use super::name;
 use super::shared::{Job, LocalShared, NEVER, weight};
@@ -33,8 +33,8 @@ impl LocalBus {
         };
         let local = Local::open_with(options.folder, folder_options).map_err(writer::unavailable)?;
         let local = Arc::new(local);
-        // Where others are already, the bus subscribes by name from the start: two that subscribe to everything and publish at once
-        // would each wait for the other to narrow.
+        // With other processes present, subscribe by name from the start: two that subscribe to everything and
+        // publish at the same time would each wait for the other to narrow.
         let is_wide = local.version_if_alone().map_err(writer::unavailable)?.is_some();
         let interests = match is_wide {
             true => name::everything().to_vec(),
@@ -96,7 +96,7 @@ impl Bus for LocalBus {
 
     fn unsubscribe(&self, mut interests: Vec<Interest>) {
         let mut state = self.shared.state();
-        // It no longer holds from here on, also before the folder knows.
+        // From here on it does not count as subscribed, even before the folder is updated.
         interests.retain(|interest| state.subscribed.remove(interest));
         state.jobs.push_back(Job::Unsubscribe(interests));
         self.shared.changed.notify_one();

@@ -48,7 +48,7 @@ pub fn interests(prefix: &str, interest: &Interest) -> Vec<FolderInterest> {
     }
 }
 
-/// Where a node reports that messages of its were lost: every node listens to it.
+/// Where a node reports that some of its messages were lost: every node listens to it.
 pub fn loss_place(prefix: &str) -> (ChannelNamespace, Vec<u8>) {
     (ChannelNamespace::Private, format!("{prefix}._loss").into_bytes())
 }
@@ -63,7 +63,7 @@ pub fn is_loss(prefix: &str, publication: &Publication) -> bool {
     publication.namespace() == space && publication.channel() == name
 }
 
-/// What is stored beside the payload.
+/// The header that is stored with the payload.
 pub fn header(message: &BusPacket) -> Vec<u8> {
     let mut out = Vec::with_capacity(header::length(message));
     header::write(message, &mut out);
@@ -78,13 +78,13 @@ pub fn draft<'a>(
     Draft { namespace: *space, channel, payload, header }
 }
 
-/// A message for nodes. Without a header of a node it is an outsider's.
+/// A message for nodes. Without a node's header it is from an outsider.
 pub fn message(prefix: &str, publication: &Publication) -> Option<BusPacket> {
     let subject = match publication.namespace() {
         ChannelNamespace::Public => Subject::of_channel(prefix, publication.channel()).ok()?,
         ChannelNamespace::Private => Subject::parse(std::str::from_utf8(publication.channel()).ok()?).ok()?,
     };
-    // An outsider numbers nothing: its id in the log is its number.
+    // An outsider does not number its messages: the id in the log is the number.
     let outsider = || PacketHeader { from: Writer::outsider(), n: publication.id(), note: &[] };
     let PacketHeader { from, n, note } =
         header::read(publication.header()).map_or_else(outsider, |(header, _)| header);

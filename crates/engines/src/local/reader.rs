@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use tavern_local::{Local, Message};
 use tavern_store::{BusLoss, BusPacket};
 
-/// Messages handed over together.
+/// Messages delivered together.
 const DELIVER_BATCH: usize = 256;
 /// After this long without a message of another process, the bus subscribes to everything again.
 const WIDEN_AFTER: Duration = Duration::from_secs(30);
@@ -41,7 +41,8 @@ pub fn run(shared: &LocalShared, local: &Local) {
     }
 }
 
-/// Gives the node one message and those that follow it. A message that matches several subscriptions comes several times.
+/// Gives the node one message and those that follow it. A message that matches several subscriptions arrives several
+/// times.
 fn deliver(shared: &LocalShared, local: &Local, first: Message, last_id: &mut u64) {
     let mut messages = Vec::new();
     let mut next = Some(first);
@@ -61,7 +62,7 @@ fn deliver(shared: &LocalShared, local: &Local, first: Message, last_id: &mut u6
             }
         }
         if messages.len() < DELIVER_BATCH {
-            // An error here shows again at the next wait.
+            // An error here is returned again by the next wait.
             next = local.poll().unwrap_or(None);
         }
     }

@@ -39,7 +39,7 @@ pub struct LocalCounters {
 #[derive(Default)]
 pub struct LocalState {
     pub jobs: VecDeque<Job>,
-    /// What is subscribed to by name. Asked for again it holds at once.
+    /// What is subscribed to by name: another request for it is confirmed at once.
     pub subscribed: HashSet<Interest>,
     /// How many of them need each subscription in the folder.
     pub needed: HashMap<FolderInterest, usize>,
@@ -103,7 +103,7 @@ impl LocalCounters {
     }
 }
 
-/// What a message counts for in the bounded queue.
+/// The size of a message in the bounded queue.
 pub fn weight(message: &BusPacket) -> usize {
     message.payload.len() + message.header.len() + message.subject.as_str().len()
 }

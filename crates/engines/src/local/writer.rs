@@ -13,7 +13,7 @@ use tavern_store::{BusError, BusPacket, Interest, Ticket, limits};
 const PUBLISH_BATCH: usize = 256;
 /// Interests subscribed to in one transaction.
 const SUBSCRIBE_BATCH: usize = 1024;
-/// How often it tries to report to the others that messages were lost.
+/// How often it retries to report a loss to the other nodes.
 const REPORT_EVERY: Duration = Duration::from_millis(250);
 
 pub fn unavailable(error: Error) -> BusError {
@@ -21,7 +21,7 @@ pub fn unavailable(error: Error) -> BusError {
 }
 
 pub fn run(shared: &LocalShared, local: &Local) {
-    // Messages were lost and the others do not know.
+    // Messages were lost and the other nodes do not know it yet.
     let mut has_lost = false;
     loop {
         match next_job(shared, has_lost) {
@@ -41,7 +41,7 @@ pub fn run(shared: &LocalShared, local: &Local) {
     }
 }
 
-/// While a loss is not reported it does not wait for ever.
+/// Waits for the next job; not forever while a loss is not reported.
 fn next_job(shared: &LocalShared, has_lost: bool) -> Job {
     let mut state = shared.state();
     loop {
@@ -69,8 +69,8 @@ fn check_alone(shared: &LocalShared, local: &Local) {
     }
 }
 
-/// Publishes this batch, and what came meanwhile, in one transaction; before it the report of a loss, if there was one.
-/// False: there is a loss that the others do not know of.
+/// Publishes this batch, and what was queued since, in one transaction; before it the report of a loss, if there was
+/// one. False: there is a loss that the other nodes do not know of.
 fn publish(shared: &LocalShared, local: &Local, mut batch: Vec<BusPacket>, has_lost: bool) -> bool {
     {
         let mut state = shared.state();
@@ -110,7 +110,7 @@ fn publish(shared: &LocalShared, local: &Local, mut batch: Vec<BusPacket>, has_l
     }
 }
 
-/// Subscribes to this, and to what was asked for meanwhile, in one transaction.
+/// Subscribes to this, and to what was requested since, in one transaction.
 fn subscribe(shared: &LocalShared, local: &Local, mut interests: Vec<Interest>, ticket: Ticket) {
     let mut tickets = vec![ticket];
     {
@@ -145,7 +145,7 @@ fn begin(shared: &LocalShared, local: &Local, interests: &[Interest]) -> Result<
     Ok(())
 }
 
-/// Removes the subscriptions that no interest needs any more. These were taken out of `subscribed` before.
+/// Removes the subscriptions that no interest needs now. The interests were removed from `subscribed` before.
 fn end(shared: &LocalShared, local: &Local, interests: &[Interest]) -> Result<(), Error> {
     let mut unneeded = Vec::new();
     let mut state = shared.state();
@@ -187,7 +187,7 @@ fn narrow(shared: &LocalShared, local: &Local) {
     }
 }
 
-/// No other process is there: subscribes to everything, then drops the names.
+/// There is no other process: subscribes to everything, then drops the names.
 fn widen(shared: &LocalShared, local: &Local) {
     if shared.is_wide() || !matches!(local.version_if_alone(), Ok(Some(_))) {
         return;

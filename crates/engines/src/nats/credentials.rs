@@ -1,5 +1,5 @@
-//! A NATS credentials file: who the node is (a JWT), and the seed of the key that proves it by signing the server's
-//! nonce. Must hold: neither is ever shown.
+//! A NATS credentials file: the identity of the node (a JWT), and the seed of the key that proves it by signing the
+//! server's nonce. Must hold: neither is ever shown.
 
 use aws_lc_rs::signature::Ed25519KeyPair;
 use base64::Engine;
@@ -56,7 +56,7 @@ fn base32(text: &str) -> Option<Vec<u8>> {
     Some(decoded)
 }
 
-/// CRC-16 as XMODEM has it.
+/// CRC-16/XMODEM.
 fn checksum(bytes: &[u8]) -> u16 {
     bytes.iter().fold(0, |sum, &byte| {
         (0..8).fold(
@@ -72,7 +72,7 @@ fn checksum(bytes: &[u8]) -> u16 {
 mod tests {
     use super::*;
 
-    // A seed whose checksum is right; it opens nothing.
+    // A seed with a valid checksum; it gives access to nothing.
     const SEED: &str = "SUACSSL3UAHUDXKFSNVUZRF5UHPMWZ6BFDTJ7M6USDXIEDNPPQYYYCU3VY";
 
     fn file(seed: &str) -> String {

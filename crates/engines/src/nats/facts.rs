@@ -5,9 +5,9 @@ use crate::fact::{CheckResult, encryption, version_number};
 use crate::remote::{BusProtocol, ask, broken};
 use tavern_store::BusError;
 
-/// The oldest servers that were tested.
+/// The oldest tested version.
 const OLDEST: (u32, u32) = (2, 0);
-/// Below this a full message with its header is sent in parts.
+/// Below this, a message of the largest size is sent in parts.
 const COMFORTABLE: usize = 128 * 1024;
 
 pub fn facts(url: &str) -> Result<Vec<CheckResult>, BusError> {
@@ -44,7 +44,7 @@ fn payload(max_message: usize) -> CheckResult {
     }
 }
 
-/// Logs in to the first server that accepts us.
+/// Logs in to the first server that accepts the node.
 async fn visit(nats: &mut Nats) -> std::io::Result<Server> {
     let mut outcome = Err(broken("the address has no server"));
     for host in nats.hosts().to_vec() {

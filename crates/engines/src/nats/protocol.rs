@@ -1,5 +1,5 @@
-//! The protocol of NATS, as much of it as a bus needs. Subjects are the server's own: a wide one ends with `>` there too.
-//! The server is asked not to echo the node's own messages.
+//! The NATS protocol, as far as a bus needs it. Subjects are native NATS subjects: a wide one also ends with `>`. The
+//! server is asked not to echo the node's own messages.
 
 use super::credentials::Credentials;
 use crate::remote::{BusFrame, BusProtocol, BusSocket, BusTls, Host, ServerAddress, broken, dial, line};
@@ -10,7 +10,7 @@ use std::io::{self, Write};
 use tavern_store::{BusError, Subject};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 
-/// No message is longer than this, whatever the server announces: the limit of NATS itself.
+/// No message is longer than this, even if the server announces a higher limit: it is the limit of NATS itself.
 const LARGEST: usize = 64 * 1024 * 1024;
 /// For a server that does not announce its limit.
 const DEFAULT_MAX: usize = 1024 * 1024;
@@ -55,7 +55,7 @@ impl Nats {
         Ok(nats)
     }
 
-    /// Read for each connection: such files are rotated.
+    /// Read for each connection, because such files are rotated.
     fn credentials(&self) -> io::Result<Option<Credentials>> {
         let Some(path) = self.address.options.get("creds") else { return Ok(None) };
         let text = std::fs::read_to_string(path)?;

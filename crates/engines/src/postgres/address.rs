@@ -1,5 +1,5 @@
 //! The address of a database: `postgres://user:password@host:port/database?sslmode=…&schema=…&sslrootcert=…`.
-//! Must hold: an error never repeats the address, because it may hold a password.
+//! Must hold: an error never repeats the address, because it may contain a password.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -19,7 +19,7 @@ pub(super) struct PostgresAddress {
 
 const SCHEMA: &str = "tavern";
 const CONNECT: Duration = Duration::from_secs(5);
-/// After which a silent server counts as gone.
+/// A server that is silent for longer counts as down.
 const SILENCE: Duration = Duration::from_secs(5);
 
 impl PostgresAddress {

@@ -1,4 +1,4 @@
-//! Changes of rows, and the statements that write them: one for each kind of row, however many rows.
+//! Changes of rows, and the statements that write them: one for each kind of row, independent of the number of rows.
 
 use super::connection::Statement;
 use super::{document, hold, key, lease, presence, session, social};

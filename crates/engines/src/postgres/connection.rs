@@ -12,7 +12,7 @@ use tokio::task::JoinHandle;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Row};
 
-/// Longer than the server's own statement timeout: a connection that is late here is given up.
+/// Longer than the server's own statement timeout: a connection that exceeds it is closed.
 pub(super) const TIMEOUT: Duration = Duration::from_secs(15);
 
 pub(super) struct PostgresConnection {
@@ -57,7 +57,7 @@ impl PostgresConnection {
         tokio::time::timeout(TIMEOUT, opening).await.map_err(|_| PostgresError::Timeout)?
     }
 
-    /// Sends all of them at once; the rows that each of them found, or the first error.
+    /// Sends all of them at once; returns the rows that each of them found, or the first error.
     pub async fn run(&self, statements: Vec<Statement<'_>>) -> Result<Vec<Vec<Row>>, PostgresError> {
         let mut prepared = Vec::with_capacity(statements.len());
         for statement in &statements {
@@ -93,8 +93,8 @@ impl Drop for PostgresConnection {
     }
 }
 
-/// Everything is looked up by key, however small the tables were when a statement was planned. A node that is paused inside
-/// a transaction must not keep its locks for long.
+/// Every query is planned as a key lookup, even if the tables were small when it was planned. A node that is paused
+/// inside a transaction must not keep its locks for long.
 fn settings(schema: &str) -> String {
     format!(
         "SET search_path TO {schema};

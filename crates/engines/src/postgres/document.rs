@@ -43,7 +43,7 @@ pub(super) async fn rows(
     after: Option<&RowKey>,
     limit: u32,
 ) -> Result<Page<Versioned<Row>>, PostgresError> {
-    // Bodies can be large: the server sends at most a page of them and one more.
+    // Bodies can be large: the server sends at most a page of them plus one row.
     let sql = "SELECT kind, name, version, body FROM
             (SELECT *, sum(length(body)) OVER (ORDER BY kind, name) - length(body) AS earlier FROM
                 (SELECT * FROM documents WHERE (kind, name) > ($1, $2) ORDER BY kind, name LIMIT $3) AS few) AS counted

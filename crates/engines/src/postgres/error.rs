@@ -22,13 +22,13 @@ pub(super) enum PostgresError {
 }
 
 impl PostgresError {
-    /// Another transaction was in the way: a retry may succeed.
+    /// Another transaction conflicted: a retry may succeed.
     pub fn is_contention(&self) -> bool {
         let code = self.code();
         code == Some(&SqlState::T_R_DEADLOCK_DETECTED) || code == Some(&SqlState::T_R_SERIALIZATION_FAILURE)
     }
 
-    /// A value of a commit is wrong, not the server.
+    /// A value of a commit is invalid; the server is fine.
     pub fn is_refused_value(&self) -> bool {
         let code = self.code();
         code.is_some_and(|code| code.code().starts_with("22"))
@@ -39,8 +39,8 @@ impl PostgresError {
     pub fn ends_connection(&self) -> bool {
         match self {
             PostgresError::Server(error) => {
-                // Class 57P: shutdown, crash or an administrator's command. A read-only server is no longer the primary:
-                // the address may lead to another server by now.
+                // Class 57P: shutdown, crash or an administrator's command. A read-only server is no longer the
+                // primary: the address may now lead to another server.
                 let is_fatal = |code: &SqlState| {
                     code.code().starts_with("57P")
                         || code.code().starts_with("08")

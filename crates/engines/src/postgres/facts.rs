@@ -10,9 +10,9 @@ use tavern_store::StoreError;
 use tokio_postgres::config::Host;
 use tokio_postgres::{Client, Row};
 
-/// The oldest server with everything that is needed (`plan_cache_mode`).
+/// The oldest server that has everything needed (`plan_cache_mode`).
 const OLDEST: i32 = 120_000;
-/// What one node needs at most: one that writes, two that read, and one more while one of them is replaced.
+/// The maximum that one node needs: one that writes, two that read, and one more while one of them is replaced.
 const CONNECTIONS: i64 = 4;
 
 pub fn facts(url: &str) -> Result<StoreFacts, StoreError> {

@@ -13,7 +13,7 @@ use tavern_store::{
 };
 use tokio_postgres::Row;
 
-/// What a batch must know of histories: their heads, and ids for deduplication.
+/// What a batch needs of histories: their heads, and ids for deduplication.
 #[derive(Default)]
 pub(super) struct HistoryLocks {
     pub channels: BTreeSet<Arc<str>>,
@@ -121,7 +121,7 @@ impl LockedHistories {
         self.cleared.insert(channel.clone());
     }
 
-    /// Rows of histories that are empty or were only reserved are deleted.
+    /// Deletes rows of histories that are empty or were only reserved.
     pub fn changes(&self) -> Vec<Statement<'_>> {
         let mut statements = Vec::new();
         if self.heads.is_empty() {
@@ -173,7 +173,7 @@ impl LockedHistories {
     }
 }
 
-/// Finds the first message that stays in each history, deletes those before it, and writes the heads.
+/// Finds the first message that is kept in each history, deletes those before it, and writes the heads.
 fn update<'a>(changed: &[(&'a Arc<str>, &'a LockedHistory)]) -> Statement<'a> {
     let sql = "WITH heads AS (SELECT * FROM unnest($1::text[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[],
                 $6::bigint[], $7::bigint[], $8::bigint[])

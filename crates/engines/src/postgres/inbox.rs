@@ -100,7 +100,7 @@ impl LockedInboxes {
         self.loaded.get_mut(user).unwrap_or_else(|| panic!("the inbox of {user} is not locked"))
     }
 
-    /// Rows of inboxes that are empty or were only reserved are deleted.
+    /// Deletes rows of inboxes that are empty or were only reserved.
     pub fn changes(&self) -> Vec<Statement<'_>> {
         let mut statements = Vec::new();
         if self.loaded.is_empty() {

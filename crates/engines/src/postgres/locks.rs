@@ -1,6 +1,7 @@
-//! What a batch of commits depends on, and its locks. Must hold: every transaction of every store locks in one global order:
-//! names of nodes, nodes, rows by kind and key, channels, inboxes, histories, the log; an absent row is reserved with version 0, so that
-//! no other transaction creates it meanwhile; the store's time and floor are read after the last lock.
+//! What a batch of commits depends on, and its locks. Must hold: every transaction of every store locks in one global
+//! order: names of nodes, nodes, rows by kind and key, channels, inboxes, histories, the log; an absent row is
+//! reserved with version 0, so that no other transaction creates it before COMMIT; the store's time and floor are
+//! read after the last lock.
 
 use super::connection::Statement;
 use super::history::{self, HistoryLocks};

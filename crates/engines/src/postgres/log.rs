@@ -9,7 +9,7 @@ use std::sync::Arc;
 use tavern_store::{LogEnds, LogEntry, LogPage, Page, TopicPage, Trim, limits};
 use tokio_postgres::Row;
 
-/// What a batch must know of the log: counts of topics, and ids for deduplication.
+/// What a batch needs of the log: counts of topics, and ids for deduplication.
 #[derive(Default)]
 pub(super) struct LogLocks {
     pub topics: BTreeSet<Arc<str>>,
@@ -121,7 +121,7 @@ impl LogChanges {
                 .with(self.counts.keys().map(|name| &**name).collect::<Vec<_>>())
                 .with(self.counts.values().map(|count| number(*count)).collect::<Vec<_>>()),
         );
-        // An id may be accepted, forgotten and accepted again within one batch: the last one counts.
+        // An id may be accepted, deleted and accepted again within one batch: the last one counts.
         let is_known = |entry: &LogEntry, id: &Arc<str>| {
             self.known(&entry.topic, id).is_some_and(|(position, _)| position == entry.position)
         };
@@ -155,7 +155,7 @@ fn ends(rows: &[Row]) -> Result<LogEnds, PostgresError> {
     Ok(LogEnds { first, head, bytes })
 }
 
-/// Each topic is read from its own index, so the cost is that of what is read.
+/// Each topic is read from its own index, so the cost depends only on what is returned.
 pub(super) async fn page(
     connection: &PostgresConnection,
     topics: &[Arc<str>],

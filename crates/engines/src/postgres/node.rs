@@ -9,7 +9,7 @@ use tavern_domain::Epoch;
 use tavern_store::{NodeRow, Page, Writer, limits};
 use tokio_postgres::Row;
 
-/// Two transactions that open the same name take turns, also when it has no row yet.
+/// Two transactions that open the same name are serialised, even if it has no row yet.
 pub(super) const LOCK_NAMES: &str =
     "SELECT pg_advisory_xact_lock(hashtextextended('node:' || current_schema() || ':' || name, 0))
     FROM unnest($1::text[]) AS k (name)";

@@ -64,7 +64,7 @@ pub(super) fn forget_channels<'a>(channels: &[&'a Arc<str>]) -> Statement<'a> {
     Statement::new(sql).with(channels.iter().map(|name| &***name).collect::<Vec<_>>())
 }
 
-/// Deletes the clients of changed presences; `put_clients` inserts those that stay.
+/// Deletes the clients of changed presences; `put_clients` inserts those that remain.
 pub(super) fn forget_clients<'a>(keys: &[&'a PresenceKey]) -> Statement<'a> {
     let sql = "DELETE FROM user_channel_presences c USING unnest($1::text[], $2::text[]) AS k (channel_name, user_id)
         WHERE c.user_id = k.user_id AND c.channel_name = k.channel_name";

@@ -1,5 +1,5 @@
 //! Reads that were submitted together: those of one kind become one statement, because many users who connect at once
-//! cause the same few reads each. Must hold: each read is answered as if it had been alone.
+//! cause the same few reads each. Must hold: each read is answered as if it were alone.
 
 use super::connection::PostgresConnection;
 use super::error::PostgresError;

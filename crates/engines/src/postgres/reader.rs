@@ -1,4 +1,4 @@
-//! Reads. Several share a connection and are under way at once.
+//! Reads. Several share a connection and are in flight at once.
 
 use super::connection::PostgresConnection;
 use super::error::PostgresError;

@@ -1,5 +1,5 @@
-//! A connection that is made again after it was lost. Retries run in the background, with a growing pause, and are logged.
-//! Must hold: a caller waits only briefly for a new connection.
+//! A connection that reconnects after it was lost. Retries run in the background, with backoff, and are logged. Must
+//! hold: a caller waits only briefly for a new connection.
 
 use super::address::PostgresAddress;
 use super::connection::PostgresConnection;
@@ -32,7 +32,7 @@ pub(super) struct Reconnecting {
     connection: Option<PostgresConnection>,
     /// Retries until there is a new connection.
     retrying: Option<JoinHandle<PostgresConnection>>,
-    /// The grace is over: until the connection is back no caller waits.
+    /// The grace period is over: callers do not wait until the connection is back.
     is_down: bool,
 }
 
@@ -67,7 +67,7 @@ impl Reconnecting {
         Reconnecting { database, connection: Some(connection), retrying: None, is_down: false }
     }
 
-    /// The connection. `NotConnected`: there is none, and the grace is over.
+    /// The connection. `NotConnected`: there is none, and the grace period is over.
     pub async fn get(&mut self) -> Result<&PostgresConnection, PostgresError> {
         if self.connection.as_ref().is_some_and(|connection| connection.client.is_closed()) {
             self.lose();
@@ -89,7 +89,7 @@ impl Reconnecting {
         self.connection.as_ref().ok_or(PostgresError::NotConnected)
     }
 
-    /// Gives the connection up.
+    /// Drops the connection.
     pub fn lose(&mut self) {
         if self.connection.take().is_some() {
             tracing::warn!("postgres connection lost");

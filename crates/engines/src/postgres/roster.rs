@@ -70,8 +70,8 @@ pub(super) async fn roster(
     if count(&rows)?.1 > 0 {
         return page_of(&rows, 0, limit);
     }
-    // A transaction that creates the channel has its version already: wait for it, so that any later one reads the floor
-    // after this.
+    // A transaction that creates the channel already has its version: wait for it, so that any later one reads the
+    // floor after this.
     let statements = vec![
         Statement::new("BEGIN"),
         Statement::new(LOCK_CHANNELS).with(vec![channel]),
@@ -119,7 +119,7 @@ pub(super) async fn of_user(
     Page::fill(limit, |row| row.row.bytes(), gather(&rows))
 }
 
-/// By user and channel; of each user a page.
+/// By user and channel; one page for each user.
 pub(super) fn of_users(users: Vec<&str>) -> Statement<'_> {
     let sql = with_clients!(
         "",
@@ -176,7 +176,7 @@ pub(super) async fn rows(
     Page::fill(limit, |row| row.row.bytes(), rows)
 }
 
-/// Scans all clients: done seldom.
+/// Scans all clients: done rarely.
 pub(super) async fn stale(
     connection: &PostgresConnection,
     before: Time,
@@ -212,7 +212,7 @@ pub(super) async fn stale(
     Page::fill(limit, |_| 64, strays)
 }
 
-/// Puts presences together from the rows of their clients, which follow each other.
+/// Assembles presences from the rows of their clients, which are adjacent.
 pub(super) fn gather(rows: &[Row]) -> PresenceRows<'_> {
     PresenceRows(rows.iter().peekable())
 }
@@ -269,7 +269,7 @@ fn departed(row: &Row) -> Result<Option<LastDeparture>, PostgresError> {
     Ok(read_time_or_none(row, 7)?.map(|seen| LastDeparture { reason, seen }))
 }
 
-/// The client before usually has the same node, and shares its name.
+/// The previous client usually has the same node, and shares its name.
 fn client(row: &Row, before: Option<&ChannelClient>) -> Result<Option<ChannelClient>, PostgresError> {
     let Some(id) = column::<Option<&str>>(row, 9)? else { return Ok(None) };
     let node: &str = column(row, 10)?;

@@ -21,7 +21,7 @@ pub(super) async fn create(connection: &PostgresConnection, schema: &str) -> Res
 
 async fn create_locked(connection: &PostgresConnection, schema: &str) -> Result<(), StoreError> {
     run(connection, "BEGIN").await?;
-    // Nodes that start together take turns, however long creating the tables takes.
+    // Nodes that start together are serialised, however long creating the tables takes.
     run(connection, "SET LOCAL statement_timeout = 0").await?;
     run(connection, &format!("SELECT pg_advisory_xact_lock(hashtextextended('tavern:{schema}', 0))")).await?;
     match version(&connection.client, schema).await? {

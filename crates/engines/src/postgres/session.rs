@@ -57,8 +57,8 @@ pub(super) async fn page(
     after: Option<ClientId>,
     limit: u32,
 ) -> Result<Page<Versioned<StoredSession>>, PostgresError> {
-    // Two statements, so that each uses its own index. Bodies can be large: the server sends at most a page of them and one
-    // more.
+    // Two statements, so that each uses its own index. Bodies can be large: the server sends at most a page of them
+    // plus one row.
     let all = "SELECT client, version, secret, user_id, name, node, epoch, body, detached_at, expires_at FROM
             (SELECT *, sum(length(body)) OVER (ORDER BY client) - length(body) AS earlier FROM
                 (SELECT * FROM sessions WHERE client > $1 ORDER BY client LIMIT $2) AS few) AS counted

@@ -4,7 +4,7 @@
 pub(super) struct RowStatements {
     /// Locks the rows; an absent row is reserved with version 0.
     pub lock: &'static str,
-    /// The rows that exist: the number of the key from 1, the version, and what else the engine must know.
+    /// The rows that exist: the number of the key from 1, the version, and what else the engine needs.
     pub load: &'static str,
     pub delete: &'static str,
 }

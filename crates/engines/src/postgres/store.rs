@@ -1,6 +1,6 @@
 //! The Postgres store: one thread that writes and one that reads, their queues and their connections. Work that needs a
 //! connection while there is none is answered `Unavailable`.
-//! Must hold: every work is answered once, also when its connection ends; no work outlives its timeout.
+//! Must hold: every work is answered once, also when its connection ends; no work takes longer than its timeout.
 
 use super::address::PostgresAddress;
 use super::connection::{PostgresConnection, TIMEOUT};
@@ -18,7 +18,7 @@ use tavern_store::{
     AnswerReceiver, Clock, Commit, Read, Store, StoreAnswer, StoreError, Ticket, Work, limits,
 };
 
-/// Connections that read: a slow read holds up only those that share its connection.
+/// Connections that read: a slow read delays only those that share its connection.
 const READERS: usize = 2;
 /// Reads in flight on one connection: each may hold a page in memory.
 const READS: usize = 32;
@@ -30,7 +30,7 @@ pub struct PostgresStore {
 }
 
 impl PostgresStore {
-    /// Time is the server's, as far as the node's clock believes it.
+    /// The time is the server's, as far as the node's clock trusts it.
     pub fn open(
         url: &str,
         node: Arc<dyn Clock>,
@@ -39,7 +39,7 @@ impl PostgresStore {
         PostgresStore::open_at(url, PostgresClock { replaced: None, node }, receiver)
     }
 
-    /// With a clock in place of the server's, for tests.
+    /// With a clock instead of the server's, for tests.
     pub fn open_by(
         url: &str,
         clock: Arc<dyn Clock>,

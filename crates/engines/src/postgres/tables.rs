@@ -31,13 +31,13 @@ pub(super) struct PostgresTables<'a> {
     inboxes: inbox::LockedInboxes,
     histories: history::LockedHistories,
     log: Option<log::LogChanges>,
-    /// The last thing that happened to each row.
+    /// The last change of each row.
     changes: BTreeMap<RowKey, RowChange>,
     changed_nodes: BTreeSet<Writer>,
 }
 
 impl<'a> PostgresTables<'a> {
-    /// Reads what must be known of the locked rows, for `load`.
+    /// The statements that load the locked rows, for `load`.
     pub fn loads(locks: &LockSet) -> Vec<Statement<'_>> {
         let mut statements = Vec::new();
         for (kind, of_kind) in KINDS.iter().enumerate() {
@@ -125,7 +125,7 @@ impl<'a> PostgresTables<'a> {
     fn load_rows(&mut self, keys: &[&RowKey], found: &[PgRow]) -> Result<(), PostgresError> {
         for row in found {
             let key = keys[place(row)?];
-            // A deadline that is never due has the largest number that a column can hold.
+            // A deadline that is never due is stored as the largest number that a column can hold.
             let version = read_time(row, 1)?.0;
             self.versions.insert(key.clone(), version);
             match key {

@@ -1,6 +1,6 @@
-//! Commits, many in one transaction: everything they depend on is locked and loaded in one round trip, the algorithm of all
-//! engines applies them in memory, and the changes are written with COMMIT in a second round trip.
-//! Must hold: a refusal concerns its own commit only; so does a value that the server rejects.
+//! Commits, many in one transaction: everything they depend on is locked and loaded in one round trip, the common
+//! commit algorithm applies them in memory, and the changes are written with COMMIT in a second round trip. Must
+//! hold: a refusal, or a value that the server rejects, affects only its own commit.
 
 use super::connection::{PostgresConnection, Statement};
 use super::error::PostgresError;
@@ -12,18 +12,18 @@ use tavern_domain::Time;
 use tavern_store::commit::VersionClock;
 use tavern_store::{Clock, Commit, Receipt, StoreError, commit};
 
-/// How often a batch is tried when another transaction was in the way. Locks are taken in one order, so only other programs
-/// can cause it.
+/// How often a batch is tried when another transaction conflicts. Locks are taken in one order, so only other
+/// programs can cause this.
 const TRIES: usize = 5;
 
 const CLOCK: &str = "SELECT max(time_ms), max(floor), (extract(epoch FROM clock_timestamp()) * 1000)::bigint FROM store_clock";
 
 pub(super) type CommitResults = Vec<Result<Receipt, StoreError>>;
 
-/// The server's clock, as far as the node's clock believes it.
+/// The server's clock, as far as the node's clock trusts it.
 #[derive(Clone)]
 pub(super) struct PostgresClock {
-    /// In place of the server's clock, for tests.
+    /// Instead of the server's clock, for tests.
     pub replaced: Option<Arc<dyn Clock>>,
     /// The node's clock, which bounds the server's.
     pub node: Arc<dyn Clock>,
@@ -36,7 +36,7 @@ pub(super) struct PostgresWriter<'a> {
     pub lane: i32,
 }
 
-/// In turn, so that no two stores share a lane while there are enough.
+/// Round-robin, so that no two stores share a lane while there are enough.
 pub(super) async fn choose_lane(connection: &PostgresConnection) -> Result<i32, PostgresError> {
     let sql = "SELECT (nextval('store_lanes') % (SELECT count(*) FROM store_clock))::int";
     let rows = connection.one(Statement::new(sql)).await?;

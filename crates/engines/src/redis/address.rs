@@ -1,5 +1,5 @@
 //! The address of a Redis server, how to log in, and how to find the primary. Shared by the store and the bus.
-//! Must hold: an error never repeats the address, which may hold a password.
+//! Must hold: an error never repeats the address, which may contain a password.
 //!
 //! `redis://[[user]:password@]host[:port][/number][?option=value&…]` is one server; of several hosts the first that answers is
 //! used: they must be names of the same server. `redis-sentinel://host[:port],…?service=NAME` asks sentinels for the
@@ -7,10 +7,11 @@
 //!
 //! | option | means |
 //! |---|---|
-//! | `prefix` | in front of every key of the store, `tavern` when it is not given |
+//! | `prefix` | the prefix of every key of the store, by default `tavern` |
 //! | `ca` | a PEM file with the authorities to trust, instead of those that browsers trust |
-//! | `service` | the name of the primary at the sentinels, `mymaster` when it is not given |
-//! | `wait` | how many replicas must confirm a commit before it is answered, or `aof`: the server's disk must |
+//! | `service` | the name of the primary at the sentinels, by default `mymaster` |
+//! | `wait` | how many replicas must confirm a commit before it is answered, or `aof`: the server's disk must confirm
+//! it |
 
 use super::socket::ask;
 use crate::remote::{BusSocket, BusTls, Host, ServerAddress, broken, dial};
@@ -47,7 +48,7 @@ pub enum RedisMode {
     Cluster,
 }
 
-/// What must have a commit before it is answered.
+/// Who must confirm a commit before it is answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Durability {
     Primary,
@@ -133,7 +134,7 @@ impl RedisAddress {
         Ok((socket, BytesMut::new()))
     }
 
-    /// Changes when the server restarts; None: this login may not ask.
+    /// Changes when the server restarts; None: this login is not allowed to read it.
     pub async fn run_id(&self, socket: &mut BusSocket, input: &mut BytesMut) -> io::Result<Option<String>> {
         Ok(match ask(socket, input, &[b"INFO", b"server"]).await {
             Ok((RespValue::Bulk(place), received)) => {
@@ -144,13 +145,13 @@ impl RedisAddress {
         })
     }
 
-    /// The primary: the host itself, or the one that it names as a sentinel.
+    /// The primary: the host itself, or the one that the host names as a sentinel.
     pub async fn primary(&self, host: &Host) -> io::Result<Host> {
         let RedisMode::Sentinel { service } = &self.kind else { return Ok(host.clone()) };
         let (mut socket, mut input) = self.connect(host).await?;
         let command = [b"SENTINEL", &b"GET-MASTER-ADDR-BY-NAME"[..], service.as_bytes()];
         let answer = match ask(&mut socket, &mut input, &command).await {
-            // Sentinels seldom have a password; if they do, it must be that of the servers.
+            // Sentinels rarely have a password; if they do, it must be that of the servers.
             Err(error) if error.to_string().starts_with("NOAUTH") => {
                 self.hello(&mut socket, &mut input).await?;
                 ask(&mut socket, &mut input, &command).await?

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use tavern_store::{BusError, BusReceiver, Subject};
 use tavern_wire::resp::{self, RespValue};
 
-/// Redis takes far more; a server with shorter messages stays responsive for others.
+/// Redis accepts far more; a server with shorter messages stays responsive for others.
 const MAX_MESSAGE: usize = 1024 * 1024;
 
 pub fn open(
@@ -27,7 +27,7 @@ pub fn open(
 
 struct RedisProtocol(RedisAddress);
 
-/// The command, and the name of what it is about. No character of a subject is special in a pattern.
+/// The command and its argument. No character of a subject is special in a pattern.
 fn listening<'a>(exact: &'a str, wide: &'a str, subject: &Subject) -> (&'a str, String) {
     match subject.as_str().strip_suffix('>') {
         Some(front) => (wide, format!("{front}*")),
@@ -45,7 +45,7 @@ impl BusProtocol for RedisProtocol {
     async fn connect(&mut self, host: &Host) -> io::Result<(BusSocket, BytesMut)> {
         let host = self.0.primary(host).await?;
         let (mut socket, mut input) = self.0.log_in(&host).await?;
-        // A server that still loads its file takes messages and subscriptions, but answers no ping.
+        // A server that is still loading its file accepts messages and subscriptions, but answers no ping.
         ask(&mut socket, &mut input, &[b"PING"]).await?;
         Ok((socket, input))
     }

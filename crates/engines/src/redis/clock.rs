@@ -12,7 +12,7 @@ use tavern_store::Clock;
 
 #[derive(Clone)]
 pub(super) struct RedisClock {
-    /// In place of the server's clock, for tests.
+    /// Instead of the server's clock, for tests.
     pub replaced: Option<Arc<dyn Clock>>,
     /// The node's clock, which bounds the server's.
     pub node: Arc<dyn Clock>,

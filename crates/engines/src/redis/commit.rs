@@ -1,5 +1,5 @@
-//! A commit as the arguments that the commit script reads. Must hold: the steps of a commit are encoded in the order in which
-//! the algorithm of all engines (`tavern_store::commit::apply`) takes them.
+//! A commit as the arguments of the commit script. Must hold: the steps of a commit are encoded in the order of the
+//! common algorithm (`tavern_store::commit::apply`).
 
 use super::encoder::Encoder;
 use super::schema::RedisTable;

@@ -14,11 +14,11 @@ use tokio::io::{AsyncWriteExt, ReadHalf, WriteHalf};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 
-/// Longer than the server may take for a request: a connection that is late here is given up.
+/// Longer than the server may take for a request: a connection that exceeds it is closed.
 pub(super) const TIMEOUT: Duration = Duration::from_secs(10);
 /// Bytes in one write.
 const WRITE_BYTES: usize = 256 * 1024;
-/// The longest reply: the largest page, each byte of it escaped, with room.
+/// The longest reply: the largest page with each byte escaped, and some margin.
 const REPLY_BYTES: usize = 128 * 1024 * 1024;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,7 +27,7 @@ pub(super) enum RedisReply {
     Number(i64),
     Text(Bytes),
     List(Vec<RedisReply>),
-    /// Inside a list; an error by itself is a `RedisError`.
+    /// Inside a list; a top-level error is a `RedisError`.
     Error(String),
 }
 
@@ -39,7 +39,7 @@ pub(super) struct RedisConnection {
     driver: JoinHandle<()>,
 }
 
-/// A reply that has not come yet.
+/// A reply that has not arrived yet.
 pub(super) struct PendingReply(oneshot::Receiver<RedisReply>);
 
 impl PendingReply {
@@ -66,7 +66,7 @@ impl RedisConnection {
 
     pub fn send(&self, command: Bytes) -> PendingReply {
         let (waiter, reply) = oneshot::channel();
-        // A connection that has ended drops the sender, which answers the request.
+        // If the connection has ended, dropping the sender answers the request.
         let _ = self.requests.send((command, waiter));
         PendingReply(reply)
     }

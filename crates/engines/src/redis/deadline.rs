@@ -9,7 +9,7 @@ use tavern_domain::Time;
 use tavern_store::{Deadline, Page};
 
 pub(super) fn put(encoder: &mut Encoder, deadline: &Deadline) {
-    // Version 0 means absent, so nothing is due at 0.
+    // Version 0 means absent, so no deadline is due at 0.
     let due = deadline.due.max(Time(1));
     encoder.text("T");
     encoder.place(RedisTable::Deadlines, &[&deadline.kind, &deadline.name]);

@@ -83,7 +83,7 @@ impl IndexEntries {
     }
 }
 
-/// Digits whose order as text is that of the numbers.
+/// Zero-padded digits, whose text order is that of the numbers.
 pub(super) fn padded(number: u64) -> String {
     format!("{number:020}")
 }

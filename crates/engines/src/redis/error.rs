@@ -34,7 +34,7 @@ impl RedisError {
         }
     }
 
-    /// Nothing was done; another server or a later attempt may do it.
+    /// Nothing was done; a retry, or another server, may succeed.
     pub fn is_transient(&self) -> bool {
         matches!(
             self.code(),

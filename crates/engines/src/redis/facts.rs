@@ -1,4 +1,4 @@
-//! What an operator should know about a Redis server. What the ACL of this login hides is reported too.
+//! What an operator should know about a Redis server. Settings that the ACL of this login hides are reported too.
 
 use super::address::RedisAddress;
 use super::socket;
@@ -17,7 +17,7 @@ pub enum RedisRole {
     Bus,
 }
 
-/// The first with RESP3.
+/// The first version with RESP3.
 const OLDEST: (u32, u32) = (6, 0);
 
 type RedisSettings = BTreeMap<String, String>;

@@ -103,7 +103,7 @@ pub(super) async fn topics(
         asked += 1;
     });
     if asked == 0 && !names.is_empty() {
-        // None of them is left: a name that no topic has returns the ends of the log alone.
+        // No topic is left: a name that no topic has returns only the ends of the log.
         arguments.text("");
     }
     let tables = [RedisTable::LogEnds, RedisTable::Topics, RedisTable::TopicNames];

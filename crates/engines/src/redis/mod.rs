@@ -1,7 +1,7 @@
 //! Redis: the bus, and the store. The store keeps rows as readable JSON in a fixed set of keys, described in
-//! `docs/deploy/redis.md`; commits are applied by one script inside the server (`scripts/commit`), so writers never wait for each
-//! other's round trips. Must hold: an answered commit was applied by the primary, and confirmed by replicas or the disk as the
-//! address asks (`address`).
+//! `docs/deploy/redis.md`; one script inside the server applies commits (`scripts/commit`), so writers never wait for
+//! each other's round trips. Must hold: an answered commit was applied by the primary, and confirmed by replicas or
+//! the disk if the address requests it (`address`).
 
 mod address;
 mod bus;

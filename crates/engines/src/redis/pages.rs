@@ -1,5 +1,5 @@
-//! Rows by name, and pages of lists with their rows. Must hold: a page is of one moment, and the server sends no more of it
-//! than fits.
+//! Rows by name, and pages of lists with their rows. Must hold: a page is of one moment, and the server sends no more
+//! of it than fits.
 
 use super::connection::RedisReply;
 use super::encoder::{Encoder, padded};
@@ -12,7 +12,7 @@ use bytes::Bytes;
 use tavern_domain::Time;
 use tavern_store::{Page, limits};
 
-/// What the server sends at most, and one row more: rows are longer there than here.
+/// The maximum that the server sends, plus one row: stored rows are longer than decoded ones.
 pub(super) const SENT_BYTES: usize = 2 * limits::PAGE_BYTES;
 
 /// Reads rows and pages of lists.
@@ -130,8 +130,8 @@ impl Pages<'_> {
 }
 
 impl Pages<'_> {
-    /// A row, the store's floor, and a page of the list under the row's name, of one moment. The tables: clock, rows, list,
-    /// and the rows it lists.
+    /// A row, the store's floor, and a page of the list under the row's name, all of one moment. The tables: clock,
+    /// rows, list, and the rows it lists.
     pub async fn beneath(
         &self,
         tables: [RedisTable; 4],

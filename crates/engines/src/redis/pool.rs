@@ -1,6 +1,6 @@
-//! The connections to the servers: which server has the store, and how connections are made again after they were lost.
-//! Must hold: a request is retried only when the server has certainly not executed it; a request whose outcome is unknown is not;
-//! a caller waits only briefly for a connection.
+//! The connections to the servers: which server has the store, and reconnecting. Must hold: a request is retried only
+//! if the server has certainly not executed it, never if its outcome is unknown; a caller waits only briefly for a
+//! connection.
 
 use super::address::{RedisAddress, RedisMode};
 use super::connection::{RedisConnection, RedisReply};
@@ -17,7 +17,8 @@ use tokio::sync::Mutex;
 
 /// For connecting to a server and logging in.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
-/// How long a request waits for a connection that was just lost, or for a cluster that moves slots: long enough for a restart.
+/// How long a request waits for a connection that was just lost, or for a cluster that moves slots: long enough for a
+/// restart.
 const GRACE: Duration = Duration::from_secs(2);
 /// Between two attempts: doubled each time.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
@@ -35,7 +36,7 @@ struct PoolState {
     /// The server that has the store: in a cluster the one with its slot, else the primary. None: it must be found.
     primary: Option<Host>,
     connections: HashMap<Host, Arc<RedisConnection>>,
-    /// No server was reached: until then requests fail at once; and the pause before the next attempt.
+    /// No server was reached: requests fail at once until this time; and the backoff before the next attempt.
     down: Option<(Instant, Duration)>,
     reconnects: Arc<Reconnects>,
 }
@@ -45,7 +46,7 @@ impl ConnectionPool {
         ConnectionPool { address, slot, state: Mutex::new(PoolState { reconnects, ..PoolState::default() }) }
     }
 
-    /// Connects to the server that has the store, to show that the address is right.
+    /// Connects to the server that has the store, to check the address.
     pub async fn open(&self) -> Result<(), RedisError> {
         self.state.lock().await.connect(&self.address, self.slot).await.map(drop)
     }
@@ -126,7 +127,7 @@ impl ConnectionPool {
         }
     }
 
-    /// The slot is being moved: this one request goes to the server that will have it.
+    /// The slot is being moved: sends this one request to the server that will have it.
     async fn follow(
         &self,
         error: &RedisError,
@@ -211,7 +212,7 @@ impl PoolState {
     ) -> Result<(Host, Arc<RedisConnection>), RedisError> {
         let host = within(address.primary(host)).await?;
         let connection = self.connect_to(address, &host).await?;
-        // A login that may not ask for the role does not learn it; a replica will refuse writes.
+        // A login that is not allowed to read the role does not learn it; a replica will refuse writes.
         if let Ok(role) = connection.ask(&[b"ROLE"]).await
             && role.list()?.first().is_some_and(|role| role.text().is_ok_and(|role| role != "master"))
         {
@@ -288,7 +289,7 @@ fn slot_range(range: RedisReply, asked: &Host) -> Result<(u16, u16, Host), Redis
     let (from, to) = (slot(next()?)?, slot(next()?)?);
     let master = next()?.list()?;
     let [name, port, ..] = &master[..] else { return Err(RedisError::Unexpected("slots without servers")) };
-    // A server that does not know its own name has the one under which it was asked.
+    // A server that does not know its own name has the name under which it was asked.
     let name = match name {
         RedisReply::Text(name) if !name.is_empty() && name != "?" => text(name)?.to_owned(),
         _ => asked.name.clone(),

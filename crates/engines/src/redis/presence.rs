@@ -100,7 +100,7 @@ pub(super) fn read(key: PresenceKey, row: &mut StoredRow) -> Result<Versioned<Pr
     Ok(Versioned { version: row.version()?, row: presence })
 }
 
-/// The client before usually has the same node, and shares its name.
+/// The previous client usually has the same node, and shares its name.
 fn read_client(row: &StoredRow, before: Option<&ChannelClient>) -> Result<ChannelClient, RedisError> {
     let node = row.str("node")?;
     let node = match before {

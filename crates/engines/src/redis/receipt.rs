@@ -1,5 +1,5 @@
-//! Receipts and refusals from what the commit script answers. Must hold: answers are read in the order in which the steps of
-//! a commit give them.
+//! Decodes receipts and refusals from the reply of the commit script. Must hold: they are read in the order of the
+//! steps of a commit.
 
 use super::commit::changed_presences;
 use super::error::RedisError;

@@ -66,8 +66,8 @@ pub(super) async fn at_node(
     found.page(limit, bytes, presence::named)
 }
 
-/// Scans the presences of all unknown epochs: done seldom. Nodes are read again at the end, because a node is known before
-/// its first presence.
+/// Scans the presences of all unknown epochs: done rarely. Nodes are read again at the end, because a node is stored
+/// before its first presence.
 pub(super) async fn stale(
     pages: &Pages<'_>,
     before: Time,
@@ -107,7 +107,7 @@ fn is_known(nodes: &BTreeSet<Writer>, home: &NodeEpoch) -> bool {
     nodes.contains(&Writer { node: home.node.clone(), epoch: home.epoch })
 }
 
-/// The first stale presences in the order of user and channel, one more than asked for.
+/// The first stale presences in the order of user and channel, one more than requested.
 struct Search {
     limit: usize,
     before: Time,

@@ -1,6 +1,6 @@
-//! The keys of a store: `{<prefix>}:<table>`, always the same ones and all in one hash slot, so that a script can name all that
-//! it may touch and Redis Cluster keeps them together. Hashes hold rows; sorted sets with equal scores are the lists that are
-//! paged, in byte order. The commit script knows the tables by the constants of `lua`.
+//! The keys of a store: `{<prefix>}:<table>`, a fixed set in one hash slot, so that a script can name all keys it may
+//! touch and Redis Cluster keeps them together. Hashes hold rows; sorted sets with equal scores are the lists that
+//! are paged, in byte order. The commit script knows the tables by the constants of `lua`.
 
 /// The version of the keys and rows; grows with every change of them.
 pub(super) const VERSION: u64 = 1;

@@ -1,5 +1,5 @@
-//! The scripts that run inside the server, each known by the SHA-1 of its text. Must hold: a server that has lost a script
-//! answers `NOSCRIPT` before it does anything, and gets it again.
+//! The scripts that run inside the server, each identified by the SHA-1 of its text. Must hold: a server that has
+//! lost a script answers `NOSCRIPT` before it does anything, and gets it again.
 
 use super::encoder::Encoder;
 use super::schema::{self, RedisKeys, RedisTable};

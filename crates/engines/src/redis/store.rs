@@ -17,9 +17,10 @@ use tavern_store::{
 };
 use tokio::task::JoinSet;
 
-/// Runs of the script in flight: while one runs the next is on the wire.
+/// Script calls in flight: while one runs, the next is on the wire.
 const BATCHES: usize = 4;
-/// Commits in one run, and their bytes: the server does nothing else meanwhile. A larger commit gets a run of its own.
+/// Commits per script call, and their bytes: the server does nothing else during the call. A larger commit gets its
+/// own call.
 const BATCH_COMMITS: usize = 256;
 const BATCH_BYTES: usize = 4 * 1024 * 1024;
 /// Reads in flight: each may hold a page in memory.
@@ -39,7 +40,7 @@ struct RedisWorker {
 }
 
 impl RedisStore {
-    /// Time is the server's, as far as the node's clock believes it.
+    /// The time is the server's, as far as the node's clock trusts it.
     pub fn open(
         url: &str,
         node: Arc<dyn Clock>,
@@ -48,7 +49,7 @@ impl RedisStore {
         RedisStore::open_at(url, RedisClock { replaced: None, node }, receiver)
     }
 
-    /// With a clock in place of the server's, for tests.
+    /// With a clock instead of the server's, for tests.
     pub fn open_by(
         url: &str,
         clock: Arc<dyn Clock>,

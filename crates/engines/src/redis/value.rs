@@ -1,5 +1,5 @@
 //! How rows are stored: JSON that begins with the version, then after a zero byte the lists that the row is in.
-//! Must hold: a row that is not as this program writes it is an error, never guessed.
+//! Must hold: a row in another form than this program writes is an error, never guessed.
 
 use super::error::RedisError;
 use base64::Engine as _;

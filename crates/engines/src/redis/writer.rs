@@ -1,5 +1,5 @@
-//! Commits, many in one run of the commit script. Must hold: a batch is retried only when the server has certainly refused it;
-//! a batch that replicas or the disk did not confirm in time is an error.
+//! Commits, many in one call of the commit script. Must hold: a batch is retried only if the server has certainly
+//! refused it; a batch that replicas or the disk did not confirm in time is an error.
 
 use super::address::Durability;
 use super::clock::RedisClock;

@@ -1,5 +1,5 @@
 //! The address of a server: `scheme://[user[:password]@]host[:port][,host[:port]…][/path][?option=value&…]`.
-//! Must hold: an error names the part that is wrong and never repeats the address, which may hold a password.
+//! Must hold: an error names the wrong part and never repeats the address, which may contain a password.
 
 use std::collections::BTreeMap;
 use tavern_store::BusError;
@@ -11,7 +11,7 @@ pub struct ServerAddress {
     pub password: Option<String>,
     /// Tried in turn. At least one.
     pub hosts: Vec<Host>,
-    /// What stands between the hosts and the options, without its slash.
+    /// The part between the hosts and the options, without its slash.
     pub path: String,
     pub options: BTreeMap<String, String>,
 }
@@ -26,7 +26,7 @@ pub struct Host {
 const HOSTS: usize = 32;
 
 impl ServerAddress {
-    /// `port` stands where none is written; only the `known` options are taken.
+    /// `port` is the default; only the `known` options are accepted.
     pub fn parse(url: &str, port: u16, known: &[&str]) -> Result<ServerAddress, BusError> {
         let (scheme, rest) = url.split_once("://").ok_or(BusError::Malformed { what: "scheme" })?;
         let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
@@ -58,7 +58,7 @@ impl ServerAddress {
 impl Host {
     fn parse(text: &str, default: u16) -> Result<Host, BusError> {
         let wrong = BusError::Malformed { what: "host or port" };
-        // An IPv6 address stands in brackets.
+        // An IPv6 address is in brackets.
         let (name, port) = match text.strip_prefix('[').and_then(|text| text.split_once(']')) {
             Some((name, port)) => (name, port.strip_prefix(':')),
             None => match text.split_once(':') {

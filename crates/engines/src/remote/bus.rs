@@ -1,4 +1,5 @@
-//! The bus on a server, as the node sees it: takes messages and subscriptions, never waits. `connection` does the rest.
+//! The bus on a server, as the node sees it: accepts messages and subscriptions, never waits. `connection` does the
+//! rest.
 
 use super::connection;
 use super::outbox::Outbox;
@@ -24,7 +25,7 @@ pub struct RemoteBus {
 }
 
 impl RemoteBus {
-    /// Returns when the server was reached, so that a wrong address shows at once.
+    /// Returns when the server was reached, so that a wrong address fails at once.
     pub fn open<P: BusProtocol>(
         protocol: P,
         options: &BusOptions<'_>,
@@ -33,7 +34,7 @@ impl RemoteBus {
         let loss_subject = Subject::new(options.prefix, LOSS_KIND, b"");
         let loss_subject = loss_subject.map_err(|error| unavailable(Arc::new(error)))?;
         let mut outbox = Outbox::default();
-        // For the bus itself: its messages carry nothing for the receiver.
+        // For the bus itself: its messages are not for the receiver.
         outbox.interests.add(&loss_subject.clone().into(), 0);
         let shared = Arc::new(RemoteShared::new(options.node, loss_subject, outbox));
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
@@ -56,7 +57,7 @@ impl RemoteBus {
     }
 }
 
-/// Runs a few questions to a server, for `tavern doctor`.
+/// Runs a few queries on a server, for `tavern doctor`.
 pub fn ask<T>(asking: impl Future<Output = io::Result<T>>) -> Result<T, BusError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| unavailable(Arc::new(error)))?;
@@ -123,7 +124,7 @@ impl Bus for RemoteBus {
         self.shared.is_full()
     }
 
-    /// A server that is well has answered within two pings.
+    /// A healthy server has answered within two pings.
     fn is_connected(&self) -> bool {
         let silence = 2 * connection::PING_EVERY.as_millis() as u64;
         self.shared.outbox().is_connected() && self.shared.silent_ms() < silence
@@ -137,7 +138,7 @@ impl Bus for RemoteBus {
         self.shared.counts.read()
     }
 
-    /// Queued messages are sent first, if the server takes them in time.
+    /// Queued messages are sent first, if the server accepts them in time.
     fn stop(&self) {
         self.shared.stop();
         let threads = std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner));

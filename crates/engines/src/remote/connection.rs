@@ -1,5 +1,6 @@
-//! The connection to the server: made, used until it breaks, made again. Must hold: after a break everything is subscribed
-//! to again before the loss is reported; a server that is silent for a while counts as gone; no caller waits long for it.
+//! The connection to the server: connected, used until it breaks, reconnected. Must hold: after a break everything is
+//! subscribed to again before the loss is reported; a server that is silent for a while counts as down; no caller
+//! waits long for it.
 
 use super::line::broken;
 use super::protocol::BusProtocol;
@@ -22,11 +23,11 @@ pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Between attempts to reconnect: doubled each time.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
-/// A server that sends nothing for this long is gone; so is one that reads nothing.
+/// A server that sends nothing for this long is down; so is one that reads nothing.
 const SILENCE: Duration = Duration::from_secs(15);
-/// How long a subscription waits for a server that is away: long enough for a restart.
+/// How long a subscription waits for a server that is down: long enough for a restart.
 const GRACE: Duration = Duration::from_secs(1);
-/// How long a stopping bus waits for the server to take its last messages.
+/// How long a stopping bus waits for the server to accept its last messages.
 const STOP_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The longest frame of a server. Messages of a node are shorter: longer ones are sent in parts.
@@ -77,7 +78,7 @@ pub async fn run<P: BusProtocol>(
             Err(error) => tracing::debug!(bus = P::NAME, %error, "bus still unreachable"),
         }
         if !shared.is_stopping() {
-            // Jitter: not all nodes at the same moment.
+            // Jitter, so that nodes do not reconnect at the same moment.
             let jittered = pause.mul_f64(0.5 + (random() % 1000) as f64 / 2000.0);
             let _ = away.during(tokio::time::timeout(jittered, shared.ending.notified())).await;
             pause = (pause * 2).min(LONGEST_PAUSE);
@@ -85,7 +86,7 @@ pub async fn run<P: BusProtocol>(
     }
 }
 
-/// The time without a connection: subscriptions that wait for one fail now and then.
+/// The time without a connection: waiting subscriptions are failed periodically.
 struct Disconnected<'a> {
     shared: &'a RemoteShared,
     deliveries: &'a mpsc::Sender<BusDelivery>,
@@ -107,14 +108,14 @@ impl<'a> Disconnected<'a> {
             let waiting = self.shared.outbox().give_up();
             if !waiting.is_empty() {
                 let away = Err(unavailable(Arc::new(broken("the server is away"))));
-                // The receiver is gone only when the bus stops.
+                // The receiver is dropped only when the bus stops.
                 let _ = self.deliveries.send(BusDelivery::Confirmed(waiting, away)).await;
             }
         }
     }
 }
 
-/// One round over the servers; the first that accepts us.
+/// One round over the servers; the first that accepts the node.
 async fn connect<P: BusProtocol>(protocol: &mut P) -> io::Result<(BusSocket, BytesMut)> {
     let mut outcome = Err(broken("the address has no server"));
     for host in protocol.hosts().to_vec() {
@@ -178,7 +179,7 @@ async fn send<P: BusProtocol>(
     }
 }
 
-/// Reads what comes. Ends without an error when the last ping was answered.
+/// Reads from the socket. Ends without an error when the last ping was answered.
 async fn receive<P: BusProtocol>(
     shared: &RemoteShared,
     reader: &mut FrameReader,

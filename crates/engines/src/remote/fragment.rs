@@ -1,12 +1,12 @@
-//! How messages are numbered and split: a bus message is a prefix and a body; one whose body is longer than the server takes
-//! is sent in several.
+//! How messages are numbered and split: a bus message is a prefix and a body; a body that is longer than the server
+//! accepts is sent in several messages.
 //!
 //! Prefix: `TV`, version, flags, stream, serial. A stream is one connection of a node, chosen at random; its serials count
 //! its messages, on all subjects. Body: the header of the message (`header`), then the payload.
 //!
-//! Must hold: of several copies of a message, which arrive when several subscriptions match, one is used; a message is
-//! delivered whole or not at all. A message without a prefix is not a node's and is dropped, because nothing distinguishes
-//! its copies, and the server, not the bus, decides who may publish to clients.
+//! Must hold: when several subscriptions match and copies of a message arrive, only one is used; a message is
+//! delivered whole or not at all. A message without a prefix is not a node's and is dropped, because its copies
+//! cannot be told apart, and the server, not the bus, decides who may publish to clients.
 
 use crate::header::{self, PacketHeader};
 use std::collections::HashMap;
@@ -21,9 +21,9 @@ const LOSS: u8 = 4;
 pub const PREFIX_BYTES: usize = 2 + 1 + 1 + 8 + 8;
 /// The largest body: a session that migrates, with its mailbox.
 pub const BODY_BYTES: usize = 16 * 1024 * 1024;
-/// Streams that are remembered: nodes, and their earlier connections until this many are reached.
+/// Streams that are remembered: nodes, and their earlier connections up to this many.
 const STREAMS: usize = 4096;
-/// Of all messages of which only the first parts have come.
+/// The bytes of all incomplete messages.
 const PARTIAL_BYTES: usize = 64 * 1024 * 1024;
 
 /// Numbers the messages of one connection.
@@ -79,7 +79,7 @@ fn open(subject: &Subject, body: &[u8]) -> Option<BusPacket> {
 /// Puts messages together from their parts.
 #[derive(Default)]
 pub struct Reassembler {
-    /// This node's own stream, whose losses it knows.
+    /// This node's own stream; it knows its own losses.
     pub own: u64,
     streams: HashMap<u64, PartialPacket>,
     partial_bytes: usize,
@@ -88,7 +88,7 @@ pub struct Reassembler {
 #[derive(Default)]
 struct PartialPacket {
     serial: u64,
-    /// The message of which only the first parts have come.
+    /// The incomplete message.
     partial: Option<(Subject, Vec<u8>)>,
 }
 
@@ -97,11 +97,11 @@ pub enum Reassembled {
     Message(BusPacket),
     /// A part of a message, or a copy.
     Nothing,
-    /// A message of which a part is missing.
+    /// A part of a message is missing.
     Incomplete(Subject),
     /// Both: the first was on that subject.
     MessageAfterIncomplete(Subject, BusPacket),
-    /// A node reports that messages of its were lost.
+    /// A node reports that some of its messages were lost.
     Loss,
     /// Not from a node.
     Foreign,
@@ -161,7 +161,7 @@ impl Reassembler {
                 Reassembled::Nothing
             }
             Some((on, _)) => Reassembled::Incomplete(on),
-            // It began before this node listened.
+            // It started before this node listened.
             None => Reassembled::Nothing,
         }
     }

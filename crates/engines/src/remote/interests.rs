@@ -1,15 +1,15 @@
 //! The interests of the node, the subscriptions that the server needs for them, and which of them are confirmed.
-//! Knows no socket. Must hold: the server is asked once for each subject that some interest needs, and an interest
-//! holds only after the pong of the ping that followed its subscription.
+//! Knows no socket. Must hold: each subject that some interest needs is subscribed to once, and an interest is
+//! confirmed only after the pong of the ping that followed its subscription.
 
 use std::collections::{BTreeSet, HashMap};
 use tavern_store::{Interest, Subject};
 
 #[derive(Default)]
 pub struct InterestTable {
-    /// The number of the ping that will confirm it; None: it holds.
+    /// The number of the ping that will confirm it; None: it is confirmed.
     interests: HashMap<Interest, Option<u64>>,
-    /// Those of them that name more than one subject.
+    /// Those of them that match more than one subject.
     wide: BTreeSet<Interest>,
     /// How many interests need each subject at the server.
     subjects: HashMap<Subject, usize>,
@@ -25,7 +25,7 @@ impl InterestTable {
             || self.wide.iter().any(|wide| wide.matches(subject))
     }
 
-    /// To be confirmed by that ping. Returns the subjects to subscribe to.
+    /// Adds an interest, to be confirmed by that ping. Returns the subjects to subscribe to.
     pub fn add(&mut self, interest: &Interest, ping: u64) -> Vec<Subject> {
         match self.interests.get_mut(interest) {
             Some(None) => return Vec::new(),
@@ -65,7 +65,7 @@ impl InterestTable {
         unneeded
     }
 
-    /// The ping was answered. What was added again since then waits for a later one.
+    /// The ping was answered. Interests that were added again since wait for a later one.
     pub fn confirm(&mut self, interests: &[Interest], ping: u64) {
         for interest in interests {
             if let Some(waits) = self.interests.get_mut(interest).filter(|waits| **waits == Some(ping)) {
@@ -74,7 +74,7 @@ impl InterestTable {
         }
     }
 
-    /// A new connection: nothing holds until that ping is answered. Returns everything to subscribe to.
+    /// A new connection: nothing is confirmed until that ping is answered. Returns everything to subscribe to.
     pub fn restart(&mut self, ping: u64) -> (Vec<Interest>, Vec<Subject>) {
         self.interests.values_mut().for_each(|waits| *waits = Some(ping));
         (self.interests.keys().cloned().collect(), self.subjects.keys().cloned().collect())

@@ -1,4 +1,4 @@
-//! Lines of a server, and errors about what it sent.
+//! Lines from a server, and errors about what it sent.
 
 use std::io;
 

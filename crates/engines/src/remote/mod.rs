@@ -1,6 +1,6 @@
-//! What the buses on a server have in common: the queue in front of the socket, the interests of the node, the connection
-//! that is made again, and how messages are numbered and split. An engine adds its `BusProtocol`: how to log in, and how to
-//! write and read the few things that are needed here.
+//! What the buses on a server share: the queue in front of the socket, the interests of the node, reconnecting, and
+//! how messages are numbered and split. An engine adds its `BusProtocol`: how to log in, and how to write and read
+//! the few commands that are needed here.
 //!
 //! One thread runs the socket, another calls the receiver; between them is a bounded queue. A node that is too slow lets
 //! the queue fill, then the socket, and the server closes the connection: the loss is reported as such.

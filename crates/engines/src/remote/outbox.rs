@@ -1,12 +1,12 @@
-//! Queued messages and subscriptions, and the pings in flight. Knows no socket and no thread: callers put in, the
-//! connection takes out. Must hold: the queue is bounded; a ticket is answered once, by the pong of the ping that carries it
-//! or of the first ping of a later connection.
+//! Queued messages and subscriptions, and the pings in flight. Knows no socket and no thread: callers add, the
+//! connection removes. Must hold: the queue is bounded; a ticket is answered once, by the pong of its ping or of the
+//! first ping of a later connection.
 
 use super::interests::InterestTable;
 use std::collections::VecDeque;
 use tavern_store::{BusPacket, Interest, Subject, Ticket, limits};
 
-/// Beyond this many times the bound at which it is full, messages are refused.
+/// Messages are refused above this many times the limit at which the queue is full.
 const OVERFULL: usize = 2;
 
 #[derive(Default)]
@@ -21,12 +21,12 @@ pub struct Outbox {
     /// Pings of the server that are not answered.
     pub pongs: usize,
     is_connected: bool,
-    /// Taken out and not written yet.
+    /// Removed from the queue and not written yet.
     writing: usize,
     /// Messages of this connection that were written, and how many of them a pong has confirmed.
     written: u64,
     confirmed: u64,
-    /// Messages were lost and the others do not know.
+    /// Messages were lost and the other nodes do not know it yet.
     has_lost: bool,
 }
 
@@ -42,7 +42,7 @@ pub struct PendingPing {
     number: u64,
     pub tickets: Vec<Ticket>,
     interests: Vec<Interest>,
-    /// The server did not do what was asked before this ping.
+    /// The server refused a command before this ping.
     pub is_refused: bool,
     /// The first one after a reconnect.
     pub is_reconnect: bool,
@@ -71,7 +71,7 @@ impl Outbox {
         (self.messages.len() / limits::QUEUED_ITEMS).max(self.bytes / limits::QUEUED_BYTES)
     }
 
-    /// True: all of it holds.
+    /// True: all of it is already confirmed.
     pub fn subscribe(&mut self, interests: Vec<Interest>, ticket: Ticket) -> bool {
         if self.is_connected && self.interests.holds(&interests) {
             return true;
@@ -103,7 +103,7 @@ impl Outbox {
         Some(message)
     }
 
-    /// The message that was taken out last cannot be sent.
+    /// The message that was removed last cannot be sent.
     pub fn drop_message(&mut self) {
         self.writing -= 1;
     }
@@ -126,11 +126,11 @@ impl Outbox {
         self.in_flight.push_back(ping);
     }
 
-    /// The pong of the oldest ping came.
+    /// The pong of the oldest ping has arrived.
     pub fn pong_received(&mut self) -> Option<PendingPing> {
         let ping = self.in_flight.pop_front()?;
         self.confirmed = ping.written;
-        // After a reconnect one refusal must not end all the others, which were granted before.
+        // After a reconnect, one refusal must not end all the others, which were granted before.
         if ping.is_refused && !ping.is_reconnect {
             // A later subscribe sends it again.
             self.unsubscribe(&ping.interests);
@@ -147,13 +147,13 @@ impl Outbox {
         }
     }
 
-    /// What was taken out is written. Returns how many messages that were.
+    /// What was removed from the queue is written. Returns how many messages that were.
     pub fn wrote(&mut self) -> usize {
         self.written += self.writing as u64;
         std::mem::take(&mut self.writing)
     }
 
-    /// There is a connection. True: messages were lost before it.
+    /// A connection was made. True: messages were lost before it.
     pub fn connect(&mut self, is_reconnect: bool) -> bool {
         let (interests, subjects) = self.interests.restart(self.next.number);
         self.next.interests = interests;
@@ -164,8 +164,8 @@ impl Outbox {
         std::mem::take(&mut self.has_lost)
     }
 
-    /// The server has been away for a while: the tickets that wait for it. Their interests are subscribed to by the next
-    /// connection all the same.
+    /// The server has been down for a while: returns the tickets that wait for it. The next connection still
+    /// subscribes to their interests.
     pub fn give_up(&mut self) -> Vec<Ticket> {
         if self.is_connected { Vec::new() } else { std::mem::take(&mut self.next.tickets) }
     }

@@ -1,6 +1,6 @@
 //! What an engine knows about its server: how to log in, how to write commands, how to read frames.
-//! Must hold: a server answers pings in order with the subscriptions before them, so a pong confirms those; reading
-//! never allocates because of an announced length.
+//! Must hold: a server answers pings in order with the subscriptions before them, so a pong confirms those; an
+//! announced length never causes an allocation.
 
 use super::address::Host;
 use super::socket::BusSocket;
@@ -18,10 +18,10 @@ pub trait BusProtocol: Send + 'static {
     /// Connects to a server and logs in; returns what it sent after that. The connection has no subscriptions.
     fn connect(&mut self, host: &Host) -> impl Future<Output = io::Result<(BusSocket, BytesMut)>>;
 
-    /// The longest message that the server takes.
+    /// The longest message that the server accepts.
     fn max_message(&self) -> usize;
 
-    /// Begins a message of `length` bytes. They follow, then a line break.
+    /// Starts a message of `length` bytes. They follow, then a line break.
     fn begin(&self, subject: &Subject, length: usize, out: &mut Vec<u8>);
 
     fn subscribe(&mut self, subject: &Subject, out: &mut Vec<u8>);
@@ -32,7 +32,7 @@ pub trait BusProtocol: Send + 'static {
 
     fn pong(out: &mut Vec<u8>);
 
-    /// Takes the next frame out of what was read. None: it is not complete.
+    /// Takes the next frame from the input. None: it is not complete.
     fn read(input: &mut BytesMut) -> io::Result<Option<BusFrame>>;
 }
 
@@ -42,7 +42,7 @@ pub enum BusFrame {
         subject: Bytes,
         body: Bytes,
     },
-    /// The server wants an answer.
+    /// The server expects a pong.
     Ping,
     Pong,
     /// The server refused a command.

@@ -1,5 +1,6 @@
-//! Reading: frames of the server become deliveries to the receiver. Knows no socket. Must hold: copies of a message, the
-//! node's own messages and those it did not subscribe to are dropped; what came before a confirmation is delivered before it.
+//! Reading: frames of the server become deliveries to the receiver. Knows no socket. Must hold: copies of a message,
+//! the node's own messages and those it did not subscribe to are dropped; what arrived before a confirmation is
+//! delivered before it.
 
 use super::fragment::{Reassembled, Reassembler};
 use super::line::broken;
@@ -13,7 +14,7 @@ use tavern_store::{BusError, BusLoss, BusPacket, Subject, Ticket};
 
 /// Messages delivered together.
 const DELIVER_BATCH: usize = 256;
-/// Messages held until the loss before them is reported: more than come while a server answers one ping.
+/// Messages held until the loss before them is reported: more than arrive while a server answers one ping.
 const HELD_MESSAGES: usize = 4096;
 
 /// What the receiver gets, in order.
@@ -23,13 +24,14 @@ pub enum BusDelivery {
     Lost(BusLoss),
 }
 
-/// What was read and is not delivered. It outlives the connection: the answer to a ticket must not be lost with it.
+/// What was read and is not delivered yet. It outlives the connection: the answer to a ticket must not be lost with
+/// it.
 #[derive(Default)]
 pub struct FrameReader {
     pub reassembler: Reassembler,
     pub deliveries: VecDeque<BusDelivery>,
     messages: Vec<BusPacket>,
-    /// Came after a reconnect, before the loss was reported.
+    /// Arrived after a reconnect, before the loss was reported.
     held: Vec<BusPacket>,
     pub is_last: bool,
     /// A message without a prefix was logged.
@@ -37,7 +39,7 @@ pub struct FrameReader {
 }
 
 impl FrameReader {
-    /// True: no whole frame is left in the input.
+    /// True: no complete frame is left in the input.
     pub fn read<P: BusProtocol>(&mut self, shared: &RemoteShared, input: &mut BytesMut) -> io::Result<bool> {
         let outbox = &mut *shared.outbox();
         while self.messages.len() < DELIVER_BATCH {
@@ -117,7 +119,7 @@ impl FrameReader {
         }
     }
 
-    /// Messages that came meanwhile follow the loss.
+    /// Messages that arrived since follow the loss.
     fn report_loss(&mut self) {
         self.add(BusDelivery::Lost(BusLoss::Everything));
         self.messages.append(&mut self.held);

@@ -28,7 +28,8 @@ pub async fn dial(host: &Host) -> io::Result<TcpStream> {
     Ok(socket)
 }
 
-/// Reads what has come. An input of more than `most` bytes without a whole frame is an error: no frame is that long.
+/// Reads what has arrived. An input of more than `most` bytes without a complete frame is an error: no frame is that
+/// long.
 pub async fn read_more(
     socket: &mut (impl AsyncRead + Unpin),
     input: &mut BytesMut,

@@ -1,5 +1,6 @@
-//! Writing: the content of the outbox as commands of the server. Knows no socket. Must hold: messages of one connection are
-//! numbered in the order in which they are written, and a subscription is written before the ping that confirms it.
+//! Writing: the content of the outbox as commands for the server. Knows no socket. Must hold: messages of one
+//! connection are numbered in the order in which they are written, and a subscription is written before the ping that
+//! confirms it.
 
 use super::fragment::{self, PacketNumbers};
 use super::outbox::OutboxCommand;
@@ -9,7 +10,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use tavern_store::{BusPacket, Subject};
 
-/// The server is asked this often whether it is there.
+/// How often the server is pinged.
 pub const PING_EVERY: Duration = Duration::from_secs(5);
 /// Bytes in one write.
 const WRITE_BYTES: usize = 256 * 1024;

@@ -14,11 +14,11 @@ pub(super) struct SqliteFolder(PathBuf);
 /// One user of the folder's lock file.
 pub(super) struct Lock(File);
 
-/// Until dropped, no other process or thread writes into the folder.
+/// Until it is dropped, no other process or thread writes to the folder.
 pub(super) struct WriteGuard<'a>(&'a File);
 
 impl SqliteFolder {
-    /// The path is made absolute, so that a later change of directory has no effect.
+    /// Makes the path absolute, so that a later change of directory has no effect.
     pub fn open(path: &Path) -> Result<SqliteFolder, StoreError> {
         let fault = |reason: &str, error| fault(path, reason, error);
         let made = DirBuilder::new().recursive(true).mode(0o700).create(path);
@@ -31,7 +31,7 @@ impl SqliteFolder {
             return Err(StoreError::Folder { path: path.into(), reason, source: None });
         }
         let folder = SqliteFolder(folder);
-        // Created here and not by SQLite, for its permissions, which the files beside it inherit.
+        // Created here and not by SQLite, for its permissions, which SQLite's own files inherit.
         folder.file("tavern.db")?;
         Ok(folder)
     }

@@ -101,7 +101,7 @@ fn log(connection: &Connection) -> Result<LogEnds, Error> {
     Ok(LogEnds { first, head, bytes })
 }
 
-/// Each topic is read by its index, so that the cost is that of what is read.
+/// Each topic is read from its own index, so the cost depends only on what is returned.
 pub(super) fn page(
     connection: &Connection,
     topics: &[Arc<str>],
@@ -142,7 +142,7 @@ pub(super) fn page(
     if let (Some(&first), Some(&last)) = (positions.first(), positions.last())
         && last - first < 2 * positions.len() as u64
     {
-        // Most events between them are wanted: one scan is cheaper than one lookup each.
+        // Most events between them are needed: one scan is cheaper than one lookup each.
         let sql = "SELECT position, topic, count, at, id, body FROM events \
                    WHERE position BETWEEN ?1 AND ?2 ORDER BY position";
         let mut statement = moment.prepare_cached(sql)?;

@@ -1,4 +1,4 @@
-//! Reads, one after the other.
+//! Reads, one at a time.
 
 use super::value::{fault, read_clock};
 use super::{deadline, document, history, hold, inbox, key, lease, log, node, roster, session, social};

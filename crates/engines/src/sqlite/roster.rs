@@ -84,7 +84,7 @@ pub(super) fn at_node(
     Page::fill(limit, |row| row.row.bytes(), PresenceAssembler::new(statement.query(values)?))
 }
 
-/// Scans all clients: done seldom.
+/// Scans all clients: done rarely.
 pub(super) fn stale(connection: &Connection, before: Time, limit: u32) -> Result<Page<StalePresence>, Error> {
     let moment = connection.unchecked_transaction()?;
     let rows =
@@ -123,10 +123,10 @@ fn with_clients(rows: &str) -> String {
     )
 }
 
-/// Puts presences together from the rows of their clients, which follow each other.
+/// Assembles presences from the rows of their clients, which are adjacent.
 struct PresenceAssembler<'a> {
     rows: Rows<'a>,
-    /// Its clients may go on in the next row.
+    /// Its clients may continue in the next row.
     begun: Option<PartialPresence>,
     /// The last one read: most rows have the same, and share it.
     node: Arc<str>,

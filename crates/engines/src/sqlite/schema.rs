@@ -32,7 +32,7 @@ pub(super) fn connect(database: &Path) -> Result<Connection, StoreError> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = Connection::open_with_flags(database, flags).map_err(fault)?;
     connection.busy_timeout(BUSY).map_err(fault)?;
-    // Else every statement is planned anew whenever a bound number differs from the last one.
+    // Otherwise SQLite plans a statement again whenever a bound number differs from the last one.
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true).map_err(fault)?;
     // Checked before WAL is switched on: a file that is refused must not change.
     has_schema(&connection)?;

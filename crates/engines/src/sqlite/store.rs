@@ -17,7 +17,7 @@ pub struct SqliteStore {
     workers: Workers,
 }
 
-/// What one thread works with.
+/// The state of one thread.
 struct SqliteWorker {
     connection: Connection,
     lock: Lock,
@@ -33,7 +33,7 @@ impl SqliteStore {
         SqliteStore::open_within(folder, clock, receiver, None)
     }
 
-    /// With a bound on the size of the database, in pages of 4 KiB: beyond it commits are `Unavailable`.
+    /// With a limit on the size of the database, in pages of 4 KiB: above it commits are `Unavailable`.
     pub fn open_within(
         folder: &Path,
         clock: Arc<dyn Clock>,

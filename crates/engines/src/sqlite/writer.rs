@@ -22,7 +22,7 @@ pub(super) fn write(
     let mut tables = SqliteTables::new(&transaction);
     let mut outcomes = Vec::with_capacity(batch.len());
     for (_, commit) in batch {
-        // A refusal comes before the first change; anything else undoes the whole batch.
+        // A refusal happens before the first change; anything else rolls the whole batch back.
         match commit::apply(&mut tables, &mut clock, wall.now(), commit) {
             Err(error) if !error.is_refusal() => return Err(error),
             outcome => outcomes.push(outcome),
