@@ -100,7 +100,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// Whether the same call may succeed later: the folder is busy or the disk is full. Reading can go on meanwhile.
+    /// Whether the same call may succeed later: the folder is busy or the disk is full. Reading can continue.
     pub(crate) fn is_transient(&self) -> bool {
         matches!(self, Error::Busy { .. } | Error::Full { .. })
     }

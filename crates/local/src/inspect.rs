@@ -1,4 +1,4 @@
-//! Questions about a folder: who subscribes to what, and how much waits.
+//! Queries about a folder: who subscribes to what, and how much is queued.
 
 use crate::database::{FolderCounters, now_ms};
 use crate::error::Error;

@@ -9,7 +9,8 @@ pub const PATH_BYTES: usize = 497;
 pub const BUSY_MS: u64 = 5_000;
 /// How often a waiting process runs maintenance, and so the longest delay after a lost wake-up.
 pub const MAINTENANCE_MS: u64 = 1_000;
-/// How long a reader waits for the write lock to acknowledge what it read. Reading continues without; it retries later.
+/// How long a reader waits for the write lock to acknowledge what it read. Without it reading continues; it retries
+/// later.
 pub const ACKNOWLEDGE_MS: u64 = 50;
 /// How often waiting processes look for dead ones, once for the whole folder.
 pub const SWEEP_MS: u64 = 5_000;
@@ -34,9 +35,9 @@ pub const CACHED_NAME_BYTES: usize = 1_024;
 pub const WAL_BYTES: u64 = 32 << 20;
 /// How long that checkpoint may wait: a process stopped while it reads would block it for ever.
 pub const CHECKPOINT_MS: u64 = 100;
-/// How long a publisher waits for subscribers to everything to replace that by the names they want, and how long it
-/// does not ask again when they did not answer.
+/// How long a publisher waits for subscribers to everything to subscribe by name instead, and how long it does not
+/// ask again if they did not answer.
 pub const NARROW_MS: u64 = 1_000;
 pub const NARROW_AGAIN_MS: u64 = 30_000;
-/// How often it repeats the request meanwhile: a wake-up socket that is full drops it.
+/// How often it repeats the request during that time: a wake-up socket that is full drops it.
 pub const NARROW_REPEAT_MS: u64 = 20;

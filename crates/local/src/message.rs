@@ -43,7 +43,7 @@ impl Publication {
         &self.payload
     }
 
-    /// What the publisher attached beside the payload ([`Draft::header`]); empty by default.
+    /// The header that the publisher attached ([`Draft::header`]); empty by default.
     pub fn header(&self) -> &[u8] {
         &self.header
     }
@@ -174,7 +174,7 @@ pub struct Draft<'a> {
     pub channel: &'a [u8],
     /// The payload.
     pub payload: &'a [u8],
-    /// Carried along with the payload; only [`Publication::header`] shows it.
+    /// Stored with the payload; only [`Publication::header`] returns it.
     pub header: &'a [u8],
 }
 

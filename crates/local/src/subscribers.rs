@@ -72,8 +72,8 @@ impl LocalSubscribers {
         active.map(|(id, subscriber)| (*id, subscriber.interests.iter().cloned().collect())).collect()
     }
 
-    /// Puts a message into the mailboxes of everyone who subscribed to it. `process` is the number of this process.
-    /// True: someone other than `reader` got something.
+    /// Puts a message into the mailboxes of all its subscribers. `process` is the number of this process. True: a
+    /// subscriber other than `reader` got something.
     pub fn deliver(&mut self, publication: &Arc<Publication>, process: i64, reader: u64) -> bool {
         let by_id = &mut self.by_id;
         let mut others = false;
@@ -88,7 +88,7 @@ impl LocalSubscribers {
         others
     }
 
-    /// Puts a gap into the mailbox of everyone who has a subscription.
+    /// Puts a gap into the mailbox of every subscriber with a subscription.
     pub fn deliver_gap(&mut self, lost: u64) {
         let active = self.by_id.values_mut().filter(|subscriber| !subscriber.interests.is_empty());
         active.for_each(|subscriber| subscriber.mailbox.push_gap(lost));
@@ -137,7 +137,7 @@ impl LocalSubscribers {
         })
     }
 
-    /// Whether a wait ends without a message: the subscriber was interrupted, is asked to narrow, or is gone. An
+    /// Whether a wait ends without a message: the subscriber was interrupted, is asked to narrow, or was closed. An
     /// interruption counts once.
     pub fn take_interruption(&mut self, id: u64) -> bool {
         let Some(subscriber) = self.by_id.get(&id) else { return true };

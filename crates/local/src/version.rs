@@ -21,7 +21,7 @@ unsafe impl Send for SharedVersion {}
 unsafe impl Sync for SharedVersion {}
 
 impl SharedVersion {
-    /// Maps the file. The caller holds the write lock: nothing else resizes the file meanwhile.
+    /// Maps the file. The caller holds the write lock: nothing else resizes the file at the same time.
     pub fn map(file: &File) -> io::Result<SharedVersion> {
         if file.metadata()?.len() < PAGE_BYTES as u64 {
             // Written, not extended: storing to a hole fails later if the disk is full.

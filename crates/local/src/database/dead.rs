@@ -22,7 +22,7 @@ impl Database {
     pub fn remove_dead(&self, suspects: &[i64], timeout: Duration) -> Result<usize, Error> {
         let mut removed = 0;
         for &process in suspects.iter().filter(|&&process| !self.is_alive(process)) {
-            // Numbers are never reused, so it stays dead. The file goes first: the row is what names it.
+            // Numbers are never reused, so it stays dead. Remove the file first: only the row names it.
             self.folder.remove(&wake_file(process));
             let was_there = self.write(timeout, |database, counters| {
                 let sql = "SELECT 1 FROM process WHERE id = ?1";

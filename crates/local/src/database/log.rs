@@ -14,7 +14,7 @@ pub fn trim(database: &Connection, counters: &mut FolderCounters) -> rusqlite::R
     remove_below(database, counters, floor.unwrap_or(counters.last_id + 1))
 }
 
-/// Keeps the log within its limits. Processes that had not read what goes find it in their `lost` count.
+/// Keeps the log within its limits. Processes that had not read a removed message find it in their `lost` count.
 pub fn bound(
     database: &Connection,
     counters: &mut FolderCounters,
@@ -27,7 +27,7 @@ pub fn bound(
         if !full && !aged {
             return Ok(());
         }
-        // The newest message stays, however large it is.
+        // The newest message is kept, however large it is.
         if trim(database, counters)? == 0 && drop_oldest(database, counters, &bounds, full)? == 0 {
             return Ok(());
         }
@@ -95,7 +95,7 @@ fn drop_oldest(
     remove_below(database, counters, last + 1)
 }
 
-/// The newest message that must go, or zero.
+/// The newest message that must be dropped, or zero.
 fn last_to_drop(
     database: &Connection,
     counters: &FolderCounters,

@@ -25,7 +25,7 @@ pub struct OpenFolder {
 
 /// The folders that this process has open, each with the number of its handles.
 static OPEN: Mutex<BTreeMap<u64, OpenEntry>> = Mutex::new(BTreeMap::new());
-/// The process that opened them. A child forked meanwhile must not even take the mutex above.
+/// The process that opened them. A child forked since then must not even take the mutex above.
 static OPENER: AtomicU32 = AtomicU32::new(0);
 
 struct OpenEntry {

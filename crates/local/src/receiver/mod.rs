@@ -20,7 +20,7 @@ pub struct FolderReceiver {
     queue: ProcessQueue,
     /// Another process took this one for dead, and it has not registered again yet.
     displaced: bool,
-    /// Subscribers that are gone and whose subscriptions are still in the database.
+    /// Subscribers that were closed and whose subscriptions are still in the database.
     departed: Vec<u64>,
     /// A thread sleeps at the waker; the others wait for it to return.
     pub sleeping: bool,
@@ -121,7 +121,7 @@ impl FolderReceiver {
         Duration::from_millis(limits::MAINTENANCE_MS).saturating_sub(self.maintained_at.elapsed())
     }
 
-    /// Does what is due once in a while. What cannot be done now is retried the next time.
+    /// Runs the maintenance that is due. What cannot be done now is retried the next time.
     pub fn maintain(&mut self, process: &Process, timeout: Duration) -> Result<(), Error> {
         self.maintained_at = Instant::now();
         ignore_transient(self.try_maintain(process, brief(timeout)))

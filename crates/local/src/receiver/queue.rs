@@ -33,7 +33,7 @@ pub struct Fetched {
 /// What one read transaction found.
 struct QueuePart {
     publications: Vec<Arc<Publication>>,
-    /// `process.lost`. `None`: the row is gone, another process took this one for dead.
+    /// `process.lost`. `None`: the row was deleted because another process took this one for dead.
     lost: Option<i64>,
     more: bool,
 }
@@ -74,7 +74,7 @@ impl ProcessQueue {
             || self.unacknowledged_bytes >= limits::UNACKNOWLEDGED_BYTES
     }
 
-    /// Removes from the database what was fetched. Returns how many messages were lost meanwhile.
+    /// Removes from the database what was fetched. Returns how many messages were lost in the meantime.
     pub fn acknowledge(
         &mut self,
         database: &Database,

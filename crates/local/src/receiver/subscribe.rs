@@ -113,7 +113,7 @@ impl FolderReceiver {
         Ok(())
     }
 
-    /// Removes the subscriptions of subscribers that are gone.
+    /// Removes the subscriptions of closed subscribers.
     pub(super) fn remove_departed(&mut self, process: &Process, timeout: Duration) -> Result<(), Error> {
         let number = process.number();
         if self.departed.is_empty() || number == 0 {
