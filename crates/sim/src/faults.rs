@@ -1,7 +1,7 @@
 //! Faults between the nodes and their engines: delays, failures with and without an effect, conflicts, lost and
 //! repeated bus messages, nodes that are cut off. At level 0 everything works, with small delays.
-//! Each decision is a `Fate`. A random run takes them from its seed and can record them; a script lists those that matter
-//! and nothing else goes wrong.
+//! Each decision is a `Fate`. A random run takes them from its seed and can record them; a script lists those that
+//! matter, and nothing else fails.
 
 use crate::rng::Rng;
 use std::collections::{BTreeMap, VecDeque};
@@ -11,7 +11,7 @@ use tavern_store::{BusPacket, Commit, Expect, Read, RowKey, Work};
 
 /// The longest delay of a duplicated bus message.
 const REPEAT_MS: usize = 8_000;
-/// A fate in which nothing goes wrong.
+/// A fate without a fault.
 const NOTHING: &str = "-";
 /// The delay of a channel message on a bus with one order.
 const CHANNEL_MS: u64 = 2;
@@ -92,7 +92,7 @@ impl SimFaults {
 
     /// A commit conflicts, although no other writer changed the row.
     pub fn conflicts(&self, node: &str, commit: &Commit) -> bool {
-        // That a row exists which should not is a fact that some commands are answered with, not a race.
+        // That a row unexpectedly exists is a fact that some commands report, not a race.
         let is_fact = |expect: &Expect| expect.version == 0 && !matches!(expect.key, RowKey::Presence(_));
         if commit.expects.first().is_none_or(is_fact) {
             return false;

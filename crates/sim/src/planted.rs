@@ -14,9 +14,9 @@ pub enum PlantedFault {
     RepeatedFrame,
     /// A message from one shard to another is lost.
     LostShardMessage,
-    /// Messages from one shard to another overtake each other.
+    /// Messages from one shard to another are reordered.
     SwappedShardMessages,
-    /// Bytes that a socket refused are forgotten.
+    /// Bytes that a socket refused are dropped.
     ForgottenBytes,
     /// Events are marked as written that the socket did not accept.
     EarlySettle,
@@ -56,7 +56,7 @@ pub enum PlantedFault {
     // Topics.
     /// An event is answered and not written.
     LostAppend,
-    /// The id of an event is forgotten: what is repeated is taken for new.
+    /// The id of an event is dropped: a duplicate counts as new.
     ForgottenId,
     /// A replay is answered and not written.
     LostReplay,
@@ -80,9 +80,9 @@ pub enum PlantedFault {
     RepeatedChange,
     /// The deadline of a grace period is not stored, and the shard forgets it.
     MissingDeadline,
-    /// A commit is written though its node's epoch is closed.
+    /// A commit is written although its node's epoch is closed.
     NoFencing,
-    /// A commit is written whatever the row has become since it was read.
+    /// A commit is written even if the row has changed since it was read.
     NoVersionCheck,
     /// No node takes over the presences of a dead node.
     NoTakeover,
@@ -90,7 +90,7 @@ pub enum PlantedFault {
     NoAnnounce,
     /// A loss is written with a deadline that is later than its grace period.
     LateDeadline,
-    /// The clients of a living node are taken over.
+    /// The clients of a live node are taken over.
     FalseTakeover,
     /// An event is delivered twice.
     RepeatedEvent,

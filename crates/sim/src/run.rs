@@ -13,10 +13,10 @@ use tavern_domain::Time;
 
 /// How long after a failure a process is started again.
 const RESTART_MS: u64 = 500;
-/// How often to check whether all nodes are up when the faults have ended, and how many checks at most.
+/// How often to check whether all nodes are up after the faults have ended, and the maximum number of checks.
 const LOOK_MS: u64 = 250;
 const LOOKS: usize = 200;
-/// The bound of steps at one moment: a livelock fails the run.
+/// The maximum number of steps at one moment: a livelock fails the run.
 const STEPS_AT_ONCE: usize = 100_000;
 
 /// The parameters of a run.
@@ -356,7 +356,7 @@ impl Run {
         }
     }
 
-    /// The last fault, then none any more: the cluster must recover.
+    /// The last fault, then no more: the cluster must recover.
     fn finish(&mut self) -> Outcome {
         if self.profile.last_sleep_ms > 0 {
             let busiest = self.workload.busiest_node();

@@ -11,8 +11,8 @@
 //! 1210 client 0 join 0 1
 //! ```
 //!
-//! Lines that begin with `#` describe the bug. Times are milliseconds since the beginning and do not go back. A fate
-//! is the fault of the next decision about its subject; without fates there are no faults.
+//! Lines that start with `#` describe the bug. Times are milliseconds since the start and do not go back. A fate is
+//! the fault of the next decision about its subject; without fates there are no faults.
 
 use crate::workload::{Name, number};
 use std::fmt;

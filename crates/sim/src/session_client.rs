@@ -127,7 +127,7 @@ impl<C: Copy> SessionClient<C> {
         self.pending.take()
     }
 
-    /// It logged out: the next hello begins a new session.
+    /// It logged out: the next hello opens a new session.
     pub fn forget(&mut self) {
         (self.session, self.id, self.seq) = (None, None, 0);
     }

@@ -1,7 +1,6 @@
-//! A process reads which other nodes live, and adopts the sessions that stopped nodes left in the store: before it is
-//! ready, at each heartbeat, and when another node announces that it left some. Each session is removed from the store
-//! before it is used.
-//! The server does the same (`adoption`).
+//! A process reads which other nodes are alive, and adopts the sessions that stopped nodes left in the store: before
+//! it is ready, at each heartbeat, and when another node announces that it left some. Each session is removed from
+//! the store before it is used. The server does the same (`adoption`).
 
 use super::Cluster;
 use super::port::{Asker, Port};
@@ -18,7 +17,7 @@ use tavern_store::{
 };
 
 const PAGE: u32 = 100;
-/// The check itself sends one request at a time; sessions have tickets of their own.
+/// The check itself sends one request at a time; sessions have their own tickets.
 const LOOK: Ticket = Ticket(0);
 
 #[derive(Default)]
@@ -26,7 +25,7 @@ pub struct SimAdoption {
     stage: AdoptionStage,
     /// The first check is done: the process is ready.
     looked: bool,
-    /// Another node left sessions while a check was in progress: there is another check after it.
+    /// Another node left sessions while a check was in progress: check again afterwards.
     again: bool,
     /// The next check.
     due: Option<Time>,
@@ -46,7 +45,7 @@ enum AdoptionStage {
 }
 
 impl SimAdoption {
-    /// Begins a check, now or after the one in progress.
+    /// Starts a check, now or after the one in progress.
     pub fn begin(&mut self, port: &mut Port) {
         if self.is_idle() {
             self.stage = AdoptionStage::AskingTime;
@@ -119,7 +118,7 @@ pub(super) fn session_answered(cluster: &mut Cluster, at: usize, ticket: Ticket,
             let adopted = adopt(running, stored, local, late);
             cluster.signals.extend(adopted.then_some(Signal::Adopted { node: at, session: client }));
         }
-        // Another node was first.
+        // Another node was faster.
         StoreAnswer::Failed(StoreError::Conflict { .. }) => {}
         _ if !running.adoption.looked => return process::exit(cluster, at, Exit::StoreFailed),
         _ => {}
@@ -144,7 +143,7 @@ pub(super) fn end_look(cluster: &mut Cluster, at: usize) {
 /// A check is due, or another node announces that it left sessions.
 pub(super) fn look_for_sessions(cluster: &mut Cluster, at: usize) {
     if let Some(running) = cluster.nodes[at].awake().filter(|running| running.leaves_by.is_none()) {
-        // A bus that refused it at the start is asked again, as an engine does when it reconnects.
+        // A subscription that the bus refused at the start is requested again, as an engine does when it reconnects.
         running.hub.listen();
         running.adoption.begin(&mut running.port);
     }

@@ -1,5 +1,5 @@
-//! Topics on a node: the commands of publishers, and the delivery worker of a process, driven as the server does it. What the
-//! worker posts is a signal; the workload decides how the endpoint responds.
+//! Topics on a node: the commands of publishers, and the delivery worker of a process, driven as in the server. A
+//! post of the worker is a signal; the workload decides how the endpoint responds.
 
 use super::Cluster;
 use super::node::Running;
@@ -16,9 +16,9 @@ use tavern_store::{Commit, Store, Ticket, Work};
 /// The worker of a process.
 pub struct SimDelivery {
     pub worker: DeliveryWorker,
-    /// The nodes that lived when it last looked.
+    /// The nodes that were alive at its last check.
     other_nodes: Arc<[Arc<str>]>,
-    /// Answers of endpoints that came while the process slept.
+    /// Answers of endpoints that arrived while the process slept.
     answers: Vec<(Arc<str>, u64, EndpointReply<String>)>,
 }
 
@@ -33,7 +33,7 @@ impl SimDelivery {
         SimDelivery { worker, other_nodes: hub.other_nodes(), answers: Vec::new() }
     }
 
-    /// Does what is due, and looks at everything when another node is gone.
+    /// Does what is due, and checks all subscriptions when another node has stopped.
     pub fn wake(&mut self, hub: &HubNode, local: Time) {
         self.worker.wake(local);
         let living = hub.other_nodes();
@@ -52,7 +52,7 @@ impl SimDelivery {
 }
 
 impl Cluster {
-    /// A publisher sends a command to a node. False: the node takes none.
+    /// A publisher sends a command to a node. False: the node accepts none.
     pub fn command_topic(
         &mut self,
         at: usize,
@@ -68,7 +68,7 @@ impl Cluster {
         true
     }
 
-    /// An endpoint has answered a post of a process, if that still runs.
+    /// An endpoint has answered a post of a process, if the process still runs.
     pub fn answer_post(
         &mut self,
         (at, process): (usize, u64),
@@ -87,7 +87,7 @@ impl Cluster {
         self.carry_out(at);
     }
 
-    /// An operator writes something into the store, without any node.
+    /// An operator writes to the store, without any node.
     pub fn commit_by_operator(&mut self, commit: Commit) {
         let store = self.engine.store("operator", Arc::new(super::port::PortInbox::default()));
         store.submit(vec![(Ticket(0), Work::Commit(commit))]);
@@ -116,7 +116,7 @@ fn take_changes(running: &mut Running) -> (Vec<Arc<str>>, Vec<Arc<str>>) {
     (published, changed)
 }
 
-/// What the shards say about topics, and what the worker asks for. True: there was nothing.
+/// The topic effects of the shards, and the requests of the worker. True: there were none.
 pub(super) fn carry_out_delivery(cluster: &mut Cluster, at: usize) -> bool {
     let local = cluster.nodes[at].local(cluster.now);
     let process = cluster.nodes[at].process;

@@ -49,7 +49,7 @@ pub struct Cluster {
     pub faults: SimFaults,
     pub planted: Planted,
     pub trace: Trace,
-    /// How often a node was declared dead and began a new epoch.
+    /// How often a node was declared dead and started a new epoch.
     pub new_epochs: usize,
     clock: Arc<ManualClock>,
     engine: Arc<MemoryEngine>,
@@ -74,7 +74,7 @@ pub struct Setup {
     /// How many shards each node has.
     pub shards: Vec<usize>,
     pub rules: LivenessRules,
-    /// Sessions migrate between living nodes, and any node adopts the sessions of a stopped one.
+    /// Sessions migrate between live nodes, and any node adopts the sessions of a stopped one.
     pub moves: bool,
     /// Messages of channels keep one order between nodes.
     pub ordered_channels: bool,
@@ -123,7 +123,7 @@ impl Cluster {
         self.signals.pop_front()
     }
 
-    /// Does the next thing that is due now. False: nothing is.
+    /// Does the next thing that is due. False: nothing is.
     pub fn step(&mut self) -> bool {
         for at in 0..self.nodes.len() {
             if self.take_in(at) {
@@ -155,7 +155,7 @@ impl Cluster {
         self.nodes[node].local(self.now)
     }
 
-    /// The rows in the store at this moment, whatever is in progress.
+    /// The rows in the store now, independent of what is in progress.
     pub fn peek(&self, read: Read) -> Found {
         self.engine.peek(read)
     }

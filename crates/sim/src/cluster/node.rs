@@ -25,7 +25,7 @@ pub struct SimNode {
     pub life: Life,
     /// Grows with every process of this name.
     pub process: u64,
-    /// The process whose sessions all went to other nodes or the store when it stopped.
+    /// The process whose sessions all moved to other nodes or the store when it stopped.
     pub stopped: Option<u64>,
     /// When its process started.
     pub started_at: Time,
@@ -54,9 +54,9 @@ pub struct Running {
     pub asleep: bool,
     /// Connections that closed while it slept.
     pub gone: Vec<ConnectionId>,
-    /// It stops and migrates its sessions, until this moment at the latest.
+    /// It is stopping and migrates its sessions, until this moment at the latest.
     pub leaves_by: Option<Time>,
-    /// They were offered to the living nodes.
+    /// They were offered to the live nodes.
     pub offered: bool,
     pub adoption: super::adoption::SimAdoption,
     pub delivery: Option<SimDelivery>,

@@ -63,7 +63,7 @@ impl Cluster {
         exit(self, at, Exit::Crash);
     }
 
-    /// A clean stop begins: no more commands. Where sessions migrate, other nodes are asked to take them.
+    /// A clean stop starts: no more commands. Where sessions migrate, they are offered to other nodes.
     pub fn stop(&mut self, at: usize) {
         // Messages between shards are delivered before anything is packed.
         self.deliver_all_mail(at);
@@ -87,7 +87,7 @@ impl Cluster {
         }
     }
 
-    /// A process that slept continues: first it learns which connections closed.
+    /// A process that slept continues: first it learns which connections were closed.
     pub fn wake(&mut self, at: usize) {
         let local = self.nodes[at].local(self.now);
         let Some(running) = self.nodes[at].running().filter(|running| running.asleep) else { return };
@@ -200,7 +200,7 @@ pub(super) fn process_answered(cluster: &mut Cluster, at: usize, answer: StoreAn
     }
 }
 
-/// The living nodes are known: the sessions are offered to them.
+/// The live nodes are known: the sessions are offered to them.
 pub(super) fn neighbours_found(cluster: &mut Cluster, at: usize, answer: StoreAnswer) {
     let (now, own) = (cluster.now, cluster.nodes[at].name.clone());
     let local = cluster.nodes[at].local(now);
@@ -232,7 +232,7 @@ pub(super) fn continue_leaving(cluster: &mut Cluster, at: usize) {
     }
 }
 
-/// The sessions that are still here go to the store.
+/// The sessions that are still here are stored.
 pub(super) fn pack(cluster: &mut Cluster, at: usize) {
     cluster.end_connections_of(at);
     let (local, drain_ms) = (cluster.nodes[at].local(cluster.now), cluster.rules.drain_ms);
@@ -280,7 +280,7 @@ pub(super) fn continue_stop(cluster: &mut Cluster, at: usize) {
     }
 }
 
-/// A session that was found in the store lives in this process from now on.
+/// A session from the store is in this process from now on.
 pub(super) fn adopt(running: &mut Running, stored: StoredSession, local: Time, late: bool) -> bool {
     let shard = stored.secret.shard(running.shards.len());
     let Ok(packed) = PackedSession::from_row(stored, local) else { return false };

@@ -24,12 +24,12 @@ pub enum Signal {
     PollUnknown {
         client: usize,
     },
-    /// A service command was answered, or refused with a code. A process that ends does not answer any more.
+    /// A service command was answered, or refused with a code. A process that has ended does not answer.
     Ordered {
         number: u64,
         reply: Result<Value, String>,
     },
-    /// A command about topics was answered, or refused with a code. A process that ends does not answer any more.
+    /// A command about topics was answered, or refused with a code. A process that has ended does not answer.
     TopicAnswered {
         number: u64,
         reply: Arc<Result<TopicReply, String>>,
@@ -40,13 +40,13 @@ pub enum Signal {
         process: u64,
         post: Box<AttemptRequest>,
     },
-    /// The connection is closed, by either side. Its answers will not arrive any more.
+    /// The connection is closed, by either side. Pending answers will not arrive.
     Closed {
         client: usize,
         connection: ConnectionId,
         why: Ended,
     },
-    /// The node knows that a session has no transport, since this moment of its own clock.
+    /// The node knows that a session has no connection, since this moment of its own clock.
     Detached {
         session: ClientId,
         local: Time,

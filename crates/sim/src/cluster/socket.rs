@@ -1,7 +1,7 @@
 //! The connections of simulated clients: WebSockets with a network that accepts as much as the client reads, and
 //! long-polls.
-//! The node's side does what the server's shard does: replies follow the events that came before them, bytes that a
-//! socket refuses stay in the mailbox, a command that waits blocks those behind it.
+//! The node's side does what the server's shard does: replies follow the events before them, bytes that a socket
+//! refuses stay in the mailbox, a command that waits blocks those behind it.
 
 use super::Cluster;
 use super::signal::{Ended, Signal};
@@ -18,7 +18,7 @@ use tavern_wire::ws;
 const WRITE_BYTES: usize = 4096;
 const FRAME_BYTES: usize = 1 << 24;
 
-/// Identifies a connection while it lives.
+/// Identifies a connection while it is open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ConnectionId(pub u32);
 
@@ -144,7 +144,7 @@ impl Cluster {
         }
     }
 
-    /// A listener has something to receive.
+    /// A listener has unread events.
     pub(super) fn write(&mut self, link: Link) {
         let Some(id) = self.connections.get(&link.id.0).copied() else { return };
         match link.format {
@@ -360,7 +360,7 @@ pub(super) fn take_reply(cluster: &mut Cluster, id: ConnectionId, flow: &Flow, r
     cluster.flush(id);
 }
 
-/// The session that a client resumes lives on another shard of the node: the socket moves there.
+/// The session that a client resumes is on another shard of the node: the socket moves there.
 pub(super) fn move_socket(cluster: &mut Cluster, id: ConnectionId, to: usize) {
     let link = new_link(cluster, Some(id));
     let Some(socket) = cluster.sockets.get_mut(&id) else { return };

@@ -296,7 +296,7 @@ pub fn liveness_task(
     Some(task)
 }
 
-/// A client of a living node, reported as lost.
+/// A client of a live node, reported as lost.
 fn false_takeover(
     planted: &mut Planted,
     engine: &MemoryEngine,

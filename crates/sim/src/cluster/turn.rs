@@ -1,4 +1,4 @@
-//! One turn of a node: takes the inputs from store, bus and other shards, and carries out the effects of the hub, as the
+//! One turn of a node: takes the inputs from store, bus and other shards, and performs the effects of the hub, as the
 //! server does: requests to the store, messages to the bus and between shards, liveness tasks, bytes to sockets.
 
 use super::Cluster;
@@ -53,7 +53,7 @@ impl Cluster {
     /// Runs the timers that are due on a node.
     pub(super) fn wake_due(&mut self, at: usize) -> bool {
         let now = self.now;
-        // Once at each moment: timers that become due at once wait for the next.
+        // Once per moment: timers that become due at once wait for the next.
         if self.nodes[at].woken_at == now || self.nodes[at].next_wake().is_none_or(|due| due > now) {
             return false;
         }
@@ -150,8 +150,8 @@ impl Cluster {
     }
 }
 
-/// Delivers the messages of other shards that have arrived. A shard has one queue: what the store or the bus puts into it
-/// later does not overtake them, while commands and timers may.
+/// Delivers the messages of other shards that have arrived. A shard has one queue: later inputs from the store or the
+/// bus do not overtake them, but commands and timers may.
 fn deliver_mail(running: &mut Running, to: usize, now: Time, local: Time) {
     while let Some((due, _)) = running.mail[to].front()
         && *due <= now

@@ -1,4 +1,4 @@
-//! When the last fault ended. What must hold only without faults is judged some time after it.
+//! When the last fault ended. Invariants that hold only without faults are judged some time after it.
 
 use crate::cluster::{Cluster, SimNode};
 use tavern_domain::Time;
@@ -12,7 +12,8 @@ impl LastFault {
         self.0 = now;
     }
 
-    /// Notes the faults of this moment: failing requests, cut connections, sleeping nodes. Clean stops are no faults.
+    /// Records the faults of this moment: failing requests, cut connections, sleeping nodes. Clean stops are not
+    /// faults.
     pub fn note(&mut self, cluster: &Cluster) {
         let faults = cluster.faults.state();
         let asleep = cluster.nodes.iter().any(SimNode::is_asleep);

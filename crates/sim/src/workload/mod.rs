@@ -1,5 +1,5 @@
-//! Workloads: the actions of simulated clients, and the invariants. A workload chooses actions at random, carries
-//! them out, and judges the results. Actions are lines of text, so that a run can be recorded and replayed.
+//! Workloads: the actions of simulated clients, and the invariants. A workload chooses actions at random, performs
+//! them, and judges the results. Actions are lines of text, so that a run can be recorded and replayed.
 //! Must hold: the judges share no code with what they judge.
 
 mod calm;
@@ -31,7 +31,7 @@ pub trait Workload {
     /// The next actions of clients.
     fn choose(&mut self, cluster: &Cluster, rng: &mut Rng) -> Vec<String>;
 
-    /// Carries out a line of `choose`, now or in a recorded run.
+    /// Performs a line of `choose`, now or in a recorded run.
     fn perform(&mut self, cluster: &mut Cluster, words: &[&str]) -> Outcome;
 
     /// A signal of the cluster.
@@ -43,7 +43,7 @@ pub trait Workload {
     /// Checks the invariants of the final state.
     fn check_end(&mut self, cluster: &Cluster) -> Outcome;
 
-    /// When clients act by themselves.
+    /// When clients act on their own.
     fn next_wake(&self) -> Option<Time> {
         None
     }
@@ -76,7 +76,8 @@ fn shards_of(given: &[usize], nodes: usize, rng: &mut Rng) -> Vec<usize> {
     if given.is_empty() { random.collect() } else { given.to_vec() }
 }
 
-/// A client connects to the node it was on (`stay` percent of the time) or to any, if that node is open.
+/// A client connects to the node it was on (`stay` percent of the time) or to any other, if that node accepts
+/// connections.
 fn choose_connect(cluster: &Cluster, rng: &mut Rng, who: usize, own: usize, stay: usize) -> Option<String> {
     let node = if rng.chance(stay) { own } else { rng.below(cluster.nodes.len()) };
     let shard = rng.below(2);

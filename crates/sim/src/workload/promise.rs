@@ -1,5 +1,5 @@
 //! The promises to a session about messages, checked as it receives them: numbers without holes, each publisher in
-//! order, no duplicates, nothing missing unless a gap was announced. Knows nothing of how events travel.
+//! order, no duplicates, nothing missing unless a gap was announced. Knows nothing of how events are delivered.
 
 use std::collections::BTreeMap;
 

@@ -1,6 +1,6 @@
 //! The view of one watcher of one channel: the snapshot it received and the changes since, as a client would keep it.
 //! Must hold: versions grow by one, or by a difference with its base version; a user appears before their clients and
-//! disappears after them; no event repeats what is known already.
+//! disappears after them; no event repeats what is already known.
 
 use crate::cluster::Cluster;
 use serde_json::Value;

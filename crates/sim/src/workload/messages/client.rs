@@ -23,9 +23,9 @@ pub struct MessagesClient {
     pub greeted: bool,
     /// Its network accepts any number of bytes.
     pub reads: bool,
-    /// When it last knew that its session lived.
+    /// When its session was last known to be alive.
     alive_at: Time,
-    /// How often each channel was left: a subscription that was sent before is not there any more.
+    /// How often each channel was left: a subscription that was sent before no longer exists.
     left: BTreeMap<usize, u64>,
 }
 
@@ -75,7 +75,7 @@ impl MessagesClient {
         self.alive_at = now;
     }
 
-    /// How long ago the session was last known to live.
+    /// How long ago the session was last known to be alive.
     pub fn silent_ms(&self, now: Time) -> u64 {
         now.since(self.alive_at)
     }

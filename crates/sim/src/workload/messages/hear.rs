@@ -8,7 +8,7 @@ use crate::workload::Outcome;
 use crate::workload::promise::Promise;
 use serde_json::Value;
 
-/// The shortest life of a session without a connection.
+/// The shortest lifetime of a session without a connection.
 const SESSION_MS: u64 = 60_000;
 
 impl MessagesWorkload {

@@ -1,6 +1,6 @@
 //! Messages on one node with two shards: clients publish and subscribe without waiting for answers, read slowly or not at
 //! all, lose their connection, reconnect by WebSocket or by polls whose answers are lost, and the node is restarted.
-//! Must hold: the promises of `promise`, for every session; a session is only forgotten after its time to resume.
+//! Must hold: the promises of `promise`, for every session; a session is only deleted after its time to resume.
 
 mod client;
 mod hear;
@@ -278,7 +278,7 @@ impl Workload for MessagesWorkload {
     }
 
     fn check_end(&mut self, _cluster: &Cluster) -> Outcome {
-        // A client that is away or does not read has not received everything.
+        // A client that is disconnected or does not read has not received everything.
         let reads = |client: &MessagesClient| client.greeted && client.reads;
         for (who, client) in self.clients.iter().enumerate().filter(|(_, client)| reads(client)) {
             client.promise.complete(&self.accepted).map_err(|error| format!("client {who}: {error}"))?;

@@ -11,7 +11,7 @@ use tavern_domain::Time;
 /// How long ago the last fault must be before a session must be found and a command must work: a store that did not answer
 /// answers late.
 const CALM_MS: u64 = 25_000;
-/// The shortest life of a session without a connection.
+/// The shortest lifetime of a session without a connection.
 const SESSION_MS: u64 = 60_000;
 
 impl MigrationWorkload {
@@ -24,7 +24,7 @@ impl MigrationWorkload {
         client.link.cut_off();
     }
 
-    /// Queues the commands that make everything as the user wants it.
+    /// Queues the commands that bring about the state that the user wants.
     pub(super) fn catch_up(&mut self, who: usize) {
         let client = &mut self.clients[who];
         let known = |channel: &usize| client.promise.listens(*channel);
@@ -209,7 +209,7 @@ impl MigrationWorkload {
         }
     }
 
-    /// A client that migrates is not reported as lost. A watcher that was away may receive an earlier loss.
+    /// A client that migrates is not reported as lost. A watcher that was disconnected may receive an earlier loss.
     fn check_told(&mut self, cluster: &Cluster, who: usize, event: &Value) -> Outcome {
         let long = |since: Time| cluster.now.since(since) >= CALM_MS;
         let calm = self.last_fault.calm_ms(cluster) >= CALM_MS + LIVENESS.lease_ms;

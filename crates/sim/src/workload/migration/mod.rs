@@ -1,9 +1,8 @@
-//! Sessions that migrate between living nodes: clients move from node to node with their session, publish and listen, are
-//! present in a channel and watch it, while nodes stop in turn, crash, sleep and are cut off.
-//!
-//! Must hold: the promises of `promise`, for every session, wherever it is; a session is on one node at most; unread
-//! events migrate with it; while nothing else fails every move and every stop is resumed, and watchers notice neither;
-//! in the end watchers see the members that the store has, and the store has the connected clients.
+//! Sessions that migrate between live nodes: clients move from node to node with their session, publish and listen,
+//! are present in a channel and watch it, while nodes stop in turn, crash, sleep and are cut off. Must hold: the
+//! promises of `promise`, for every session, wherever it is; a session is on one node at most; unread events migrate
+//! with it; while nothing else fails, every move and every stop is resumed, and watchers notice neither; in the end
+//! watchers see the members that the store has, and the store has the connected clients.
 
 mod hear;
 
@@ -57,7 +56,7 @@ struct MigrationClient {
     here_since: Option<Time>,
     /// When hello was last answered.
     greeted_at: Time,
-    /// When it was last connected, and how long it was away before the last hello.
+    /// When it was last connected, and how long it was disconnected before the last hello.
     seen_at: Time,
     away_ms: u64,
     /// A connection that is still open while another one connects.

@@ -1,5 +1,5 @@
 //! The final state: connected users know their current party, disconnected users are not in one, nothing is pending,
-//! every invite has ended once, and every order was carried out once or not at all.
+//! every invite has ended once, and every order was executed once or not at all.
 
 use super::PartiesWorkload;
 use crate::cluster::Cluster;
@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use tavern_domain::Time;
 use tavern_store::{Found, Read};
 
-/// How long a deadline may be overdue: some node checks with each heartbeat.
+/// How long a deadline may be overdue: a node checks at each heartbeat.
 const OVERDUE_MS: u64 = 6_000;
 
 impl PartiesWorkload {

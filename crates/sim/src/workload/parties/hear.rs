@@ -200,11 +200,11 @@ impl PartiesWorkload {
         if !greeting.resumed {
             client.message_id = 0;
         }
-        // Changes meanwhile arrive as inbox messages; other sessions may have acknowledged some of them.
+        // Later changes arrive as inbox messages; other sessions may have acknowledged some of them.
         client.party = None;
         client.order = client.order.filter(|order| cluster.now.since(order.at) < PATIENCE_MS);
         client.catch_up();
-        // An order that is given up may have been carried out.
+        // An order that is given up may have been executed.
         self.look_again(cluster, who);
         cluster.trace.note(u64::from(greeting.resumed));
         self.count(if greeting.resumed { "sessions resumed" } else { "sessions begun" });
@@ -247,7 +247,7 @@ impl PartiesWorkload {
         let party = event["channel"].as_str().and_then(|name| name.strip_prefix("party#")?.parse().ok());
         let party: u64 = party.ok_or_else(|| format!("an unknown message: {event}"))?;
         let since = Time(cluster.now.ms().saturating_sub(LATE_MS));
-        // A user who was away may receive earlier messages.
+        // A user who was disconnected may receive earlier messages.
         let long = |since: Time| cluster.now.since(since) >= LATE_MS;
         let here = self.clients[who].here_since.is_some_and(long);
         let late = here && self.last_fault.calm_ms(cluster) >= super::CALM_MS + LATE_MS;

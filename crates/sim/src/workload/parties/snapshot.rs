@@ -38,8 +38,8 @@ impl PartySnapshot {
         }))
     }
 
-    /// Whether a member who has this snapshot knows the current party. That they were lost and are back is sent to the
-    /// other members alone.
+    /// Whether a member with this snapshot knows the current party. Their own loss and return is sent only to the
+    /// other members.
     pub fn is_known_to(&self, user: &str, now: &PartySnapshot) -> bool {
         let mut known = PartySnapshot { version: now.version, ..self.clone() };
         for (member, online) in &mut known.members {

@@ -142,7 +142,7 @@ impl PartyJudge {
         }
         let users: BTreeSet<String> = memberships.keys().chain(self.memberships.keys()).cloned().collect();
         for user in users {
-            // A user who logged out is not a member, though the party may not know yet.
+            // A user who logged out is not a member, even if the party does not know it yet.
             let party = memberships
                 .get(&user)
                 .filter(|membership| membership.logged_out.is_none())

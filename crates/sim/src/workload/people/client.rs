@@ -1,4 +1,4 @@
-//! The wanted state of a user, and what their client received about those they follow.
+//! The wanted state of a user, and what their client received about the users they follow.
 
 use crate::session_client::SessionClient;
 use serde_json::Value;
@@ -12,7 +12,7 @@ pub struct PeopleClient {
     /// The channels that they want to be in, and those that they are in as far as they know.
     pub wants: BTreeSet<usize>,
     pub stands: BTreeSet<usize>,
-    /// The channels of which it is not known whether they are in them.
+    /// The channels for which it is unknown whether they are in them.
     pub doubts: BTreeSet<usize>,
     /// The last received status of others.
     pub statuses: BTreeMap<String, ReportedStatus>,
@@ -80,7 +80,7 @@ impl PeopleClient {
         }
     }
 
-    /// The session is a new one: nothing of the old one is valid.
+    /// The session is new: nothing of the old one is valid.
     pub fn begin_anew(&mut self) {
         (self.message_id, self.knows) = (0, false);
         self.stands.clear();
@@ -88,7 +88,7 @@ impl PeopleClient {
         self.statuses.clear();
     }
 
-    /// Queues the commands that make everything as the user wants it.
+    /// Queues the commands that bring about the state that the user wants.
     pub fn catch_up(&mut self) {
         let todo = &mut self.link.todo;
         todo.clear();
@@ -113,7 +113,7 @@ impl PeopleClient {
         }
     }
 
-    /// It is not known whether a command was carried out: it is repeated either way.
+    /// It is unknown whether a command was executed: it is repeated either way.
     pub fn doubt(&mut self, command: PeopleCommand) {
         if let PeopleCommand::Join(channel) | PeopleCommand::Leave(channel) = command {
             self.doubts.insert(channel);

@@ -8,7 +8,7 @@ use crate::workload::{LIVENESS, Outcome};
 
 /// How much earlier the stored last seen may be: it is written once a minute.
 const SEEN_MS: u64 = 60_000;
-/// A node may learn late that a user is gone: it slept, or it died and its lease had to expire.
+/// A node may learn late that a user has left: it slept, or it died and its lease had to expire.
 const MISSED_MS: u64 = 2 * LIVENESS.lease_ms + 22_000;
 
 impl PeopleWorkload {
@@ -28,7 +28,7 @@ impl PeopleWorkload {
         Ok(())
     }
 
-    /// The status of a user, as everyone who may see it must know it.
+    /// The status of a user, as every user who may see it must know it.
     fn truth(&self, user: &str) -> ReportedStatus {
         let here = self.connected().filter(|(_, client)| client.link.user == user);
         let mut status = ReportedStatus::default();

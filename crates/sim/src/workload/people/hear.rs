@@ -162,7 +162,7 @@ impl PeopleWorkload {
         self.check_shown(cluster, who, status)
     }
 
-    /// A status was received: a user is not shown to those they hide from.
+    /// A status was received: a user is never shown to users they hide from.
     fn check_shown(&self, cluster: &Cluster, who: usize, status: &Value) -> Outcome {
         let about = status["user"].as_str().ok_or_else(|| format!("whose status? {status}"))?;
         let reported = ReportedStatus::read(status);

@@ -1,7 +1,7 @@
 //! People over several nodes: users follow each other, hide and show themselves, connect, disconnect and join
 //! channels, and services write to their inboxes, while nodes crash, stop, sleep and are cut off.
 //!
-//! Must hold: what was answered `ok` is in the store; a user is not shown to those they hide from; a message that a
+//! Must hold: what was answered `ok` is in the store; a user is never shown to users they hide from; a message that a
 //! service repeats is stored once, and every session gets every message that no session of its user has acknowledged;
 //! in the end every follower knows who is online and where, and offline users were last seen when they left.
 //!

@@ -99,7 +99,7 @@ impl Service {
         }
     }
 
-    /// Pending requests at a node are not answered any more.
+    /// Pending requests at a node will not be answered.
     pub fn node_ended(&mut self, cluster: &Cluster, node: usize) {
         let lost = self.open.iter().filter(|(_, post)| post.node == node && post.retry_at.is_none());
         let lost: Vec<u64> = lost.map(|(number, _)| *number).collect();

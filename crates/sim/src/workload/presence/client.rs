@@ -18,7 +18,8 @@ pub struct PresenceClient {
 pub enum Watch {
     /// Not confirmed yet.
     Asked,
-    /// Its node was restarted, and events meanwhile were not received: it queries again and assumes nothing before.
+    /// Its node was restarted, and events since then were not received: it queries again and assumes nothing before
+    /// that.
     Doubted,
     Seen(View),
 }
@@ -53,7 +54,7 @@ impl PresenceClient {
         }
     }
 
-    /// The session is a new one: nothing of the old one is valid.
+    /// The session is new: nothing of the old one is valid.
     pub fn begin_anew(&mut self) {
         self.stands.clear();
         self.watches.values_mut().for_each(|watch| *watch = Watch::Asked);
@@ -66,7 +67,7 @@ impl PresenceClient {
         }
     }
 
-    /// Queues the commands that make everything as the user wants it.
+    /// Queues the commands that bring about the state that the user wants.
     pub fn catch_up(&mut self) {
         let todo = &mut self.link.todo;
         todo.clear();

@@ -1,5 +1,5 @@
-//! The final state: connected clients are present where they
-//! joined, all others are gone, every watcher sees the members that the store has, and no deadline or epoch remains.
+//! The final state: connected clients are present where they joined, all others have left, every watcher sees the
+//! members that the store has, and no deadline or epoch remains.
 
 use super::client::{Stand, Watch};
 use super::store_judge::find;

@@ -32,7 +32,7 @@ const CLIENTS: usize = 11;
 const CHANNELS: [(&str, u64); 3] = [("game#A", 15_000), ("lobby#B", 5_000), ("quick#C", 1_000)];
 const RESUME_MS: u64 = 2_000;
 const SKEW_MS: u64 = 150;
-/// A refused command is sent again after this long, and a little more for each client.
+/// A refused command is sent again after this time, and a little more for each client.
 const RETRY_MS: u64 = 400;
 /// Long enough for a lease, the longest grace period, and the checks in between.
 const END_MS: u64 = 60_000;

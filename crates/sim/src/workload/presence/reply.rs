@@ -9,7 +9,7 @@ use crate::workload::Outcome;
 use crate::workload::view::View;
 use serde_json::Value;
 
-/// The shortest life of a session without a connection, while its process lives.
+/// The shortest lifetime of a session without a connection, while its process runs.
 const SESSION_MS: u64 = 10_000;
 
 impl PresenceWorkload {

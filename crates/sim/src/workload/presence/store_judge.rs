@@ -244,7 +244,7 @@ impl PresenceJudge {
             return Ok(());
         }
         let closed = self.closed(&was.node).map(|(closed_at, _)| closed_at);
-        // It may be back: the store may commit late what was decided while it was away.
+        // It may have reconnected: the store may commit late what was decided while it was disconnected.
         let lately = |away: &&Away| {
             away.until.is_none_or(|until| until >= away.from + RESUME_MS && until + PATIENCE_MS >= now)
         };

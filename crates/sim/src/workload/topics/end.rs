@@ -1,5 +1,5 @@
-//! When the faults have ended every event that was answered is delivered or a dead letter, in the order in which it was
-//! published, and no worker is active.
+//! When the faults have ended, every acknowledged event is delivered or a dead letter, in publish order, and no
+//! worker is active.
 
 use super::publisher::SentEvent;
 use super::{TopicsWorkload, dead_letters, is_poison};
@@ -38,7 +38,7 @@ impl TopicsWorkload {
         Ok(())
     }
 
-    /// No post is under way, and no deadline asks anybody to look.
+    /// No post is in flight, and no deadline is left.
     pub(super) fn check_rest(&self, cluster: &Cluster) -> Outcome {
         if let Some((due, answer)) = self.posts.first() {
             return Err(format!("{} is still posted to, until {}", answer.subscription, due.ms()));
@@ -53,7 +53,7 @@ impl TopicsWorkload {
     }
 }
 
-/// Each event came, and after those that were answered before it was sent.
+/// Each event was delivered, after the events that were acknowledged before it was sent.
 fn check_order(own: &[(u64, SentEvent)], places: &BTreeMap<u64, u64>) -> Outcome {
     let taken = own.iter().filter(|(number, _)| !is_poison(*number));
     let mut events = Vec::new();

@@ -1,6 +1,6 @@
-//! The endpoint of a subscription: it takes batches, is slow, fails, throttles, and refuses some events for good. It judges
-//! what it gets. Must hold: events are numbered without holes, each under one number; a batch that comes again is the same to
-//! the byte; with one post at a time they come in order.
+//! The endpoint of a subscription: it accepts batches, is slow, fails, throttles, and refuses some events for good.
+//! It judges what it gets. Must hold: events are numbered without holes, each under one number; a batch that is sent
+//! again is identical; with one post at a time they arrive in order.
 
 use super::{Outcome, TOPICS, is_poison};
 use std::collections::{BTreeMap, BTreeSet};
@@ -9,11 +9,11 @@ use tavern_hub::topics::delivery::{AttemptEntry, AttemptRequest};
 
 pub struct SimEndpoint {
     pub name: Arc<str>,
-    /// By their places in `TOPICS`.
+    /// By their index in `TOPICS`.
     pub topics: Vec<usize>,
-    /// Posts at once; more than one: in no order.
+    /// Concurrent posts; more than one: in no order.
     pub concurrency: u32,
-    /// What came, by number: the batches with their bodies, and the events.
+    /// What arrived, by number: the batches with their bodies, and the events.
     batches: BTreeMap<u64, Vec<u8>>,
     pub events: BTreeMap<u64, u64>,
     reached: u64,
@@ -36,7 +36,7 @@ impl SimEndpoint {
         }
     }
 
-    /// It refuses a batch with an event that it cannot take.
+    /// It refuses a batch with an event that it cannot accept.
     pub fn refuses(&mut self, post: &AttemptRequest) -> bool {
         let poison: Vec<u64> =
             numbers(post).into_iter().filter(|(_, number)| is_poison(*number)).map(|(seq, _)| seq).collect();
@@ -44,7 +44,7 @@ impl SimEndpoint {
         !poison.is_empty()
     }
 
-    /// It takes a batch, or all but its last event.
+    /// It accepts a batch, or all but its last event.
     pub fn take(&mut self, post: &AttemptRequest, whole: bool) -> Outcome {
         let body = post.body();
         let before = self.batches.insert(post.batch, body.clone());
@@ -87,7 +87,7 @@ impl SimEndpoint {
     }
 }
 
-/// The numbers in the subscription and the events. An event says its own number, whatever the log calls it.
+/// The numbers in the subscription and the events. An event contains its own number, independent of the log.
 fn numbers(post: &AttemptRequest) -> Vec<(u64, u64)> {
     let number = |event: &AttemptEntry| match event {
         AttemptEntry::Event { seq, entry } => {

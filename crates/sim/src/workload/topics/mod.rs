@@ -1,9 +1,8 @@
-//! Topics over several nodes: events are published with their ids and repeated when they are not answered; subscriptions
-//! are delivered to endpoints that are slow, fail, throttle and refuse; nodes crash, stop, sleep and are cut off.
-//!
-//! Must hold: an event that was answered reaches every subscription, at least once, in order and numbered without holes,
-//! or is kept as a dead letter if its endpoint refuses it; an id is one event; a topic has one publisher; in the end
-//! nothing is under way.
+//! Topics over several nodes: events are published with ids and repeated when they are not acknowledged;
+//! subscriptions are delivered to endpoints that are slow, fail, throttle and refuse; nodes crash, stop, sleep and
+//! are cut off. Must hold: an acknowledged event reaches every subscription, at least once, in order and numbered
+//! without holes, or is kept as a dead letter if its endpoint refuses it; an id is one event; a topic has one
+//! publisher; in the end nothing is in flight.
 //!
 //! | file | holds |
 //! |---|---|
@@ -59,14 +58,14 @@ pub struct TopicsWorkload {
     puller: SimPuller,
     endpoints: Vec<SimEndpoint>,
     subscribed: bool,
-    /// Of a hundred posts: how many go wrong.
+    /// The percentage of posts that fail.
     trouble: usize,
-    /// Posts that are under way, by when they are answered.
+    /// Posts in flight, by when they are answered.
     posts: Vec<(Time, PendingResponse)>,
     counts: BTreeMap<&'static str, u64>,
 }
 
-/// What an endpoint will say.
+/// The answer that an endpoint will give.
 struct PendingResponse {
     process: (usize, u64),
     subscription: Arc<str>,
@@ -96,7 +95,7 @@ impl TopicsWorkload {
         *self.counts.entry(what).or_default() += 1;
     }
 
-    /// An endpoint gets a batch, and answers it in a while.
+    /// An endpoint gets a batch, and answers it later.
     fn posted(&mut self, cluster: &mut Cluster, process: (usize, u64), post: &AttemptRequest) -> Outcome {
         self.count("posts");
         cluster.trace.say(cluster.now, || format!("n{} posts {post:?}", process.0));

@@ -1,4 +1,4 @@
-//! Publishers: each topic has one key. What was not answered is sent again, under the same id, to any node.
+//! Publishers: each topic has one key. Unacknowledged events are sent again, with the same id, to any node.
 
 use super::{NODES, RETRY_MS, TOPICS};
 use crate::cluster::Cluster;
@@ -26,9 +26,9 @@ pub struct SimPublisher {
 pub struct SentEvent {
     pub topic: usize,
     node: usize,
-    /// When it is sent again; none: it is under way.
+    /// When it is sent again; none: it is in flight.
     retry_at: Option<Time>,
-    /// When it was sent first, and when it was answered.
+    /// When it was first sent, and when it was acknowledged.
     pub sent_at: Time,
     pub accepted_at: Time,
 }
@@ -75,7 +75,7 @@ impl SimPublisher {
         }
     }
 
-    /// To the next node, in a while.
+    /// To the next node, after a delay.
     fn put_off(&mut self, cluster: &Cluster, number: u64) {
         if let Some(event) = self.open.get_mut(&number) {
             event.node = (event.node + 1) % NODES;
@@ -119,7 +119,7 @@ impl SimPublisher {
         }
     }
 
-    /// What was under way at a node is not answered any more.
+    /// Requests in flight at a node will not be answered.
     pub fn node_ended(&mut self, cluster: &Cluster, node: usize) {
         let lost = self.open.iter().filter(|(_, event)| event.node == node && event.retry_at.is_none());
         let lost: Vec<u64> = lost.map(|(number, _)| *number).collect();

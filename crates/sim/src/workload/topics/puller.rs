@@ -1,8 +1,8 @@
-//! A service that administers a subscription of its own and pulls it: it creates the subscription, pulls events and
-//! acknowledges them with the next pull, replays, deletes the subscription and creates it anew. One command at a time; what
-//! is not answered is sent again, to another node.
-//! Must hold: events are numbered from 1 without holes, and come in order; each number is one event, also when it is
-//! replayed; everything that was published after the subscription was there is pulled.
+//! A service that administers its own subscription and pulls it: it creates the subscription, pulls events and
+//! acknowledges them with the next pull, replays, deletes the subscription and creates it again. One command at a
+//! time; a command without an answer is sent again, to another node. Must hold: events are numbered from 1 without
+//! holes, and arrive in order; each number is one event, also when it is replayed; everything that was published
+//! after the subscription was created is pulled.
 
 use super::publisher::SentEvent;
 use super::{END_MS, NODES, RETRY_MS, TOPICS};
@@ -17,7 +17,7 @@ use tavern_hub::topics::{Pulled, ReplayFrom, SubscriptionChange, TopicCaller, To
 const FIRST_COMMAND: u64 = 1 << 40;
 /// Its subscription.
 const NAME: &str = "pulled";
-/// Events in one pull of the end, the pause after an empty one, and how long it goes on.
+/// Events in one pull at the end, the pause after an empty one, and how long it continues.
 const LAST_PULL: u32 = 50;
 const LAST_PAUSE_MS: u64 = 5_000;
 const LAST_MS: u64 = END_MS - 30_000;
@@ -26,15 +26,15 @@ const LAST_MS: u64 = END_MS - 30_000;
 pub struct SimPuller {
     commands: u64,
     pending: Option<PendingPull>,
-    /// Since when the subscription is there, if it is.
+    /// Since when the subscription exists, if it does.
     created_at: Option<Time>,
-    /// The events that it has pulled, by their numbers.
+    /// The pulled events, by number.
     events: BTreeMap<u64, u64>,
-    /// The last event that it has pulled; none: the next pull says where it is.
+    /// The last pulled event; none: the next pull determines it.
     cursor: Option<u64>,
-    /// Where a replay must begin.
+    /// Where a replay must start.
     replays_from: Option<u64>,
-    /// The faults have ended: it pulls everything, until then. Publishers may still send again what was not answered.
+    /// The faults have ended: it pulls everything, until this time. Publishers may still retry unacknowledged events.
     last_until: Option<Time>,
     next_pull: Option<Time>,
     pub pulled: u64,
@@ -47,7 +47,7 @@ struct PendingPull {
     number: u64,
     command: PullerCommand,
     node: usize,
-    /// When it is sent again; none: it is under way.
+    /// When it is sent again; none: it is in flight.
     retry_at: Option<Time>,
 }
 
@@ -80,7 +80,7 @@ impl SimPuller {
             ["replay", node, from] => (PullerCommand::Replay { from: number(from)? }, node),
             _ => return Err("not an action on topics".into()),
         };
-        // A script may leave out what it depends on.
+        // A shrunk script may lack what this depends on.
         let there = self.created_at.is_some();
         if self.pending.is_none() && there == (command != PullerCommand::Create) {
             self.begin(cluster, command, number(node)?);
@@ -124,7 +124,7 @@ impl SimPuller {
         }
     }
 
-    /// To the next node, in a while.
+    /// To the next node, after a delay.
     fn put_off(&mut self, cluster: &Cluster) {
         if let Some(pending) = &mut self.pending {
             pending.node = (pending.node + 1) % NODES;
@@ -158,7 +158,7 @@ impl SimPuller {
                 if *from_seq != from {
                     return Err(format!("a replay from {from} begins at {from_seq}"));
                 }
-                // Without going back, the next pull begins after what was acknowledged.
+                // Without a replay, the next pull starts after what was acknowledged.
                 (self.cursor, self.replays_from) = (None, rewound.then_some(from));
                 self.replays += 1;
             }
@@ -214,7 +214,7 @@ impl SimPuller {
         }
     }
 
-    /// What was under way at a node is not answered any more.
+    /// Requests in flight at a node will not be answered.
     pub fn node_ended(&mut self, cluster: &Cluster, node: usize) {
         if self.pending.is_some_and(|pending| pending.node == node && pending.retry_at.is_none()) {
             self.put_off(cluster);
@@ -256,7 +256,7 @@ impl SimPuller {
         }
         by_place.sort_by_key(|(place, ..)| *place);
         for (_, event, sent) in by_place {
-            // The latest time at which one of those before it was sent.
+            // The latest time at which an earlier one was sent.
             if let Some((other, first)) = later.filter(|(_, first)| sent.accepted_at < first.sent_at) {
                 return Err(format!(
                     "event {event} was answered before {other} was sent ({first:?}), and pulled after it"
