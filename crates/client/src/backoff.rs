@@ -1,5 +1,5 @@
 //! Exponential backoff with full jitter: a random wait below a bound that doubles, so that clients do not reconnect all at once.
-//! Must hold: the bound never exceeds `MOST`; the wait is at least what the server asked for.
+//! Must hold: the upper limit never exceeds `MOST`; the wait is at least what the server asked for.
 
 use std::time::Duration;
 

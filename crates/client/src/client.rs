@@ -44,13 +44,14 @@ impl Builder {
         self
     }
 
-    /// The transports in the order in which they are tried; the next one when one fails twice without having worked before.
+    /// The transports in the order in which they are tried. The next one is tried when one fails twice without having
+    /// worked before.
     pub fn transports(mut self, transports: impl IntoIterator<Item = Transport>) -> Builder {
         self.transports = transports.into_iter().collect();
         self
     }
 
-    /// Each new session begins with [`Event::Statuses`](crate::Event::Statuses).
+    /// Each new session starts with [`Event::Statuses`](crate::Event::Statuses).
     pub fn statuses(mut self) -> Builder {
         self.statuses = true;
         self
@@ -162,7 +163,7 @@ impl Client {
         self.handle.control(Control::Suspend).await;
     }
 
-    /// Drops the connection as a network failure would; the client reconnects by itself. For tests.
+    /// Drops the connection as a network failure would; the client reconnects automatically. For tests.
     pub async fn drop_link(&self) {
         let _ = self.handle.control.send(Control::Drop).await;
     }

@@ -79,7 +79,7 @@ pub enum Event {
     Superseded,
     /// The client has ended, for this reason.
     Closed(Error),
-    /// The server refused a command that the client sent by itself.
+    /// The server refused a command that the client sent on its own.
     Refused(Error),
     /// A message of a subscribed channel or pattern.
     Message(Message),

@@ -51,7 +51,7 @@ impl Me {
         self.handle.ask(op, members, true, OnSuccess::Nothing).await
     }
 
-    /// The statuses of up to 100 users, in the order asked.
+    /// The statuses of up to 100 users, in the requested order.
     pub async fn status<'a>(&self, users: impl IntoIterator<Item = &'a str>) -> Result<Vec<Status>, Error> {
         let users: Vec<&str> = users.into_iter().collect();
         let mut ok = self.ask("status", json!({"users": users})).await?;

@@ -1,5 +1,6 @@
 //! The user's party: its commands, and a snapshot that party events keep up to date.
-//! Must hold: a command that changes something carries a request id, so the server executes it once however often it is sent.
+//! Must hold: a command that changes something has a request id, so the server executes it once even if it is sent
+//! again.
 
 use crate::Error;
 use crate::backoff::random;

@@ -33,7 +33,7 @@ pub struct PresentUser {
 /// How the server reports changes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PresenceMode {
-    /// Every change by itself.
+    /// Each change separately.
     #[default]
     Full,
     /// Changes collected.
@@ -74,7 +74,7 @@ pub struct PresenceMap {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Applied {
     Changed,
-    /// Known already, or kept for the next snapshot.
+    /// Already known, or kept for the next snapshot.
     Nothing,
     /// Events are missing: a snapshot is needed.
     Missing,
@@ -91,7 +91,7 @@ impl PresenceMap {
     pub(crate) fn restore(&mut self, members: &Value) -> Applied {
         let version = number(members, "version");
         if self.synced && version < self.version {
-            // Older than the events received meanwhile.
+            // Older than the events received since.
             return Applied::Nothing;
         }
         (self.version, self.count, self.synced) = (version, number(members, "count"), true);

@@ -1,6 +1,6 @@
-//! One session over any number of links, owned by one task: it opens links, resumes, retries safe commands, drops duplicates.
-//! Must hold: every event is emitted once; every command has one answer, or an unknown outcome; a superseded session never
-//! reconnects by itself.
+//! One session over any number of links, owned by one task: it opens links, resumes, retries safe commands, drops
+//! duplicates. Must hold: every event is emitted once; every command has one answer, or an unknown outcome; a
+//! superseded session never reconnects on its own.
 
 use crate::address::ServerUrl;
 use crate::auth::Auth;
@@ -28,7 +28,7 @@ mod events;
 const WAITING: usize = 16_384;
 /// Frames taken from a link at once.
 const BATCH: usize = 64;
-/// A link that lived this long resets the backoff.
+/// A link that lasted this long resets the backoff.
 const STEADY: Duration = Duration::from_secs(5);
 const BYE_TIMEOUT: Duration = Duration::from_secs(2);
 /// How often to check whether a slow reader has caught up (backpressure).
@@ -39,7 +39,7 @@ pub(crate) struct SessionSettings {
     pub transports: Vec<Transport>,
     pub auth: Option<Auth>,
     pub statuses: bool,
-    /// After so many failures to open the first session, give up.
+    /// The number of failures to open the first session after which it gives up.
     pub attempts: Option<u32>,
     /// Backpressure: read no faster than the slowest reader of events.
     pub backpressure: bool,
@@ -51,7 +51,7 @@ struct SentCommand {
     frame: Outgoing,
     safe: bool,
     on_success: OnSuccess,
-    /// None: the client sent it by itself.
+    /// None: the client sent it on its own.
     reply: Option<oneshot::Sender<Result<Value, Error>>>,
     tries: u32,
 }
@@ -257,7 +257,7 @@ impl ClientSession {
             }
             Control::Close(done) => {
                 if let Some(link) = link {
-                    // If this does not arrive, the server notices by itself.
+                    // If this does not arrive, the server detects the loss itself.
                     let _ = timeout(BYE_TIMEOUT, self.send_bye(link)).await;
                 }
                 self.session = None;
@@ -328,7 +328,7 @@ impl ClientSession {
             tokio::select! {
                 () = sleep(CATCH_UP), if self.must_wait() => last_received = Instant::now(),
                 count = link.incoming.recv_many(&mut batch, BATCH), if !self.must_wait() => {
-                    // With SSE the answers to commands come over another connection, and say nothing about the stream.
+                    // With SSE the answers to commands use another connection, and say nothing about the stream.
                     let beside = |frame: &ServerFrame| link.transport == Transport::Sse && frame.value.get("id").is_some();
                     if !batch.iter().all(|incoming| matches!(incoming, LinkEvent::Frame(frame) if beside(frame))) {
                         last_received = Instant::now();

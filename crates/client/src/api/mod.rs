@@ -34,7 +34,7 @@ use serde_json::Value;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// The largest answer that is read: a full batch of pulled events, with room.
+/// The largest answer that is read: a full batch of pulled events, with some margin.
 const ANSWER_BYTES: usize = 20 << 20;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long the server may take to answer, in addition to the wait that a request asks for.

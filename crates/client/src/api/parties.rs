@@ -136,7 +136,7 @@ fn form(cmd: &str, members: &Map<String, Value>) -> String {
     form
 }
 
-/// A refusal of `POST /party`: `error` is a string, and `code` stands beside it.
+/// A refusal of `POST /party`: `error` is a string, and `code` is next to it.
 fn flat_refusal(body: &[u8]) -> Option<Error> {
     let answer: Value = serde_json::from_slice(body).ok()?;
     let mut error = Error::new(answer["code"].as_str()?, answer["error"].as_str()?);

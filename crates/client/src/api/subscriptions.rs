@@ -23,13 +23,13 @@ pub struct SubscriptionSettings {
     /// How long an event may wait for others of its batch.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub timeout_ms: Option<u64>,
-    /// Events in a batch at most.
+    /// The maximum number of events in a batch.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_events: Option<u64>,
-    /// Bytes of a batch at most.
+    /// The maximum size of a batch in bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_bytes: Option<u64>,
-    /// Bytes that may wait; beyond that the oldest events become a gap. 0: no limit of its own.
+    /// Bytes that may be queued; above that the oldest events become a gap. 0: no limit of its own.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_backlog_bytes: Option<u64>,
     /// `standard` or `routemaster`.
@@ -61,7 +61,7 @@ pub struct Subscription {
     pub callback: Option<String>,
     /// Whether events are pulled instead of posted.
     pub pull: bool,
-    /// The number of the last event that is for it.
+    /// The number of its last event.
     pub seq: u64,
     /// Events up to this number are acknowledged or dead letters.
     pub acknowledged: u64,
@@ -129,7 +129,7 @@ pub struct DeadLetter {
 pub struct DeliveryAttempt {
     /// Attempts of a subscription are numbered from 1; 0: a test.
     pub number: u64,
-    /// When it began, in milliseconds since 1970.
+    /// When it started, in milliseconds since 1970.
     pub at: u64,
     /// How long it took.
     pub duration_ms: u64,
@@ -193,7 +193,7 @@ impl Api {
         self.call(ApiRequest::new("GET", &["subscriptions", name])).await
     }
 
-    /// Creates a subscription, or changes the settings that are given.
+    /// Creates a subscription, or changes the given settings.
     ///
     /// ```no_run
     /// # async fn example(api: tavern_client::Api) -> Result<(), tavern_client::Error> {

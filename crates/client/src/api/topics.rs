@@ -106,8 +106,8 @@ impl Api {
         self.list(&["topics"], "topics").await
     }
 
-    /// The stored events of a topic, the oldest first. `after` is the `next` of the previous page, or 0. Returns the events
-    /// as the server wrote them, and where the next page begins.
+    /// The stored events of a topic, the oldest first. `after` is the `next` of the previous page, or 0. Returns the
+    /// events as the server wrote them, and where the next page starts.
     pub async fn browse_topic(
         &self,
         topic: &str,

@@ -23,7 +23,7 @@ const INCOMING: usize = 256;
 const OUTGOING: usize = 64;
 const OPEN_TIMEOUT: Duration = Duration::from_secs(10);
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);
-/// The largest message that a server can be configured for, with room for its envelope.
+/// The largest message that a server can be configured for, with some margin for its envelope.
 const MESSAGE_BYTES: usize = 66 << 20;
 
 pub(crate) const SUPERSEDED: u16 = 4000;
@@ -109,7 +109,7 @@ impl SessionCredential {
     }
 }
 
-/// What a link is opened with.
+/// The parameters for opening a link.
 pub(crate) struct LinkRequest {
     pub address: ServerUrl,
     pub tls: Arc<ClientConfig>,

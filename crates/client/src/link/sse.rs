@@ -75,7 +75,7 @@ struct SseStream {
 }
 
 impl SseStream {
-    /// The next frame; None: bytes came without completing one.
+    /// The next frame; None: bytes arrived without completing one.
     async fn next(&mut self) -> Result<Option<ServerFrame>, LinkEnd> {
         if let Some(block) = self.ready.pop_front() {
             return ServerFrame::parse(&block).map(Some);

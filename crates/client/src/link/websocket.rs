@@ -162,7 +162,7 @@ struct Frames {
     input: Vec<u8>,
     /// Bytes of the input that are decoded.
     taken: usize,
-    /// The beginning of a message whose other fragments are still to come.
+    /// The start of a message whose other fragments have not arrived.
     message: Vec<u8>,
 }
 
@@ -215,7 +215,7 @@ async fn write(
             },
             Some(payload) = pongs.recv() => frame(&mut out, Opcode::Pong, &payload),
         }
-        // Everything that is ready goes out in one write.
+        // Everything that is ready is sent in one write.
         while out.len() < HEAD_BYTES
             && let Ok(command) = commands.try_recv()
         {

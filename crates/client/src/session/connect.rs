@@ -102,7 +102,7 @@ impl ClientSession {
         Ok(())
     }
 
-    /// The link is open: the session was resumed, or a new one has begun.
+    /// The link is open: the session was resumed, or a new one was opened.
     fn welcome(&mut self, hello: &Value, transport: Transport) {
         let resumed = hello["resumed"] == true && hello["reset"] != true;
         let before = self.session.is_some();

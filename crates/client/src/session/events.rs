@@ -102,7 +102,7 @@ impl ClientSession {
         let asked = self.shared.asked(&channel);
         let message = Message { data: frame["data"].take(), channel, user, client, seq, encoding };
         if message.channel.starts_with("party#") {
-            // The server subscribes members by itself.
+            // The server subscribes members automatically.
             self.shared.emit_received(Event::PartyMessage(message), json);
         } else if self.desired.is_subscribed(&asked) || self.desired.matches_pattern(&message.channel) {
             self.shared.emit_received(Event::Message(message), json);
@@ -149,7 +149,7 @@ impl ClientSession {
     pub(super) fn take_party(&mut self, party: Value) {
         let party = Some(party).filter(Value::is_object);
         self.shared.party.send_if_modified(|current| {
-            // A snapshot older than the events received meanwhile.
+            // A snapshot older than the events received since.
             let older = match (&party, &*current) {
                 (Some(new), Some(old)) => {
                     new["party_id"] == old["party_id"] && new["version"].as_u64() < old["version"].as_u64()
