@@ -1,7 +1,7 @@
-//! Reads which nodes live, and adopts the sessions that stopped nodes left in the store: before this node is ready, at
-//! each heartbeat, and at once when a node announces that it left some. Any node may adopt: the store decides races.
-//! Must hold: sessions of a living node are migrating and are not touched; a session is removed from the store before it
-//! is used here.
+//! Reads which nodes are alive, and adopts the sessions that stopped nodes left in the store: before this node is
+//! ready, at each heartbeat, and at once when a node announces that it left some. Any node may adopt: the store
+//! decides races. Must hold: sessions of a live node are migrating and are not touched; a session is removed from the
+//! store before it is used here.
 
 use crate::clock::NodeClock;
 use crate::health::NodeHealth;
@@ -47,7 +47,8 @@ impl Adoption {
         }
     }
 
-    /// One check: which nodes live, and which sessions the others left. At the start this node has published nothing yet.
+    /// One check: which nodes are alive, and which sessions the others left. At the start this node has published
+    /// nothing yet.
     pub async fn look(&self, at_start: bool) -> Result<(), StoreClientError> {
         let (now, nodes) = read_nodes(&self.store, &self.clock).await?;
         self.set_other_nodes(now, &nodes);
@@ -70,7 +71,7 @@ impl Adoption {
         }
     }
 
-    /// The other nodes that live at this moment.
+    /// The other nodes that are alive now.
     pub async fn living_nodes(&self) -> Result<Vec<Arc<str>>, StoreClientError> {
         let (now, nodes) = read_nodes(&self.store, &self.clock).await?;
         self.set_other_nodes(now, &nodes);

@@ -1,6 +1,6 @@
 //! The authorize hook: an HTTP call to the app that decides per user, channel and verb.
 //! The app gets `{"user","channel","verb"}` and answers `{"allow":bool,"channel"?:"another"}`.
-//! Must hold: no answer, a late one or a malformed one denies; a slow app costs bounded memory and delays only those
+//! Must hold: no answer, a late one or a malformed one denies; a slow app costs bounded memory and delays only the
 //! commands that need its answer.
 
 use crate::supervisor::panics;
@@ -57,7 +57,7 @@ impl AuthorizeHook {
         AuthorizeHook { runtime, url, client, concurrent, logged_at }
     }
 
-    /// Asks the app; `answer` is called with the decision, on the runtime.
+    /// Calls the hook; `answer` is called with the decision, on the runtime.
     pub fn ask(
         self: &Arc<AuthorizeHook>,
         question: AuthorizeQuery,

@@ -1,5 +1,6 @@
-//! The receiver of bus messages: hands messages of other nodes to the shards that subscribed, and confirmations and losses
-//! to the shards concerned. Has no rules. Must hold: a shard gets messages in the order in which they were received.
+//! The receiver of bus messages: passes messages of other nodes to the shards that subscribed, and confirmations and
+//! losses to the shards that need them. Has no rules. Must hold: a shard gets messages in the order in which they
+//! were received.
 
 use crate::shard::Shards;
 use crate::shard::input::ShardInput;
@@ -26,7 +27,7 @@ pub struct BusDispatcher {
 const RETRY: Duration = Duration::from_millis(1);
 
 impl BusDispatcher {
-    /// Waits until the shard takes it (backpressure): the bus buffers the rest meanwhile, within its bounds.
+    /// Waits until the shard accepts it (backpressure): the bus buffers the rest, within its limits.
     fn put(&self, shard: usize, messages: Vec<ShardMessage>) {
         if messages.is_empty() {
             return;
@@ -74,7 +75,7 @@ impl BusReceiver for BusDispatcher {
                     });
                 }
                 Some(ReceivedMessage::Session { shard, from, request }) => {
-                    // Messages received before it are handed over first.
+                    // Messages received before it are passed on first.
                     self.put(shard, std::mem::take(&mut received[shard]));
                     self.shards.force(shard, ShardInput::Hub(ShardEvent::Migration { from, request }));
                 }
@@ -93,7 +94,7 @@ impl BusReceiver for BusDispatcher {
             BusLoss::Everything => None,
             BusLoss::On(subject) => match subject.channel() {
                 Some(name) => Some(Arc::<[u8]>::from(name)),
-                // Not a channel: its subscribers read it again by themselves.
+                // Not a channel: its subscribers read it again on their own.
                 None => return,
             },
         };

@@ -29,7 +29,7 @@ pub struct NodeClock {
     by_wall: AtomicBool,
     /// The stored time is known.
     started: AtomicBool,
-    /// What the clock of the store's server last showed; 0: it was not read.
+    /// What the clock of the store's server showed last; 0: it was not read.
     server_wall: AtomicU64,
     jumps: AtomicU64,
 }
@@ -43,7 +43,7 @@ struct Clocks {
 /// The state of the clocks, for operators.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ClockStatus {
-    /// How far the reference is ahead of node time by a jump that is not accepted; negative: behind.
+    /// How far the reference is ahead of node time because of a jump that is not accepted; negative: behind.
     pub jump_ms: i64,
     /// How far the machine's wall clock has jumped, when the store's server has the reference.
     pub machine_jump_ms: i64,
@@ -196,7 +196,7 @@ impl Clock for NodeClock {
         Time((moment.0 + self.offset.load(Ordering::Relaxed)).max(0).unsigned_abs())
     }
 
-    /// Until the stored time is known, the store must keep it.
+    /// Until the stored time is known, it must not change.
     fn latest(&self) -> Time {
         match self.started.load(Ordering::Acquire) {
             true => self.now() + STORE_AHEAD_MS.unsigned_abs(),

@@ -1,5 +1,5 @@
-//! Drives the node's liveness: gives the hub's `Liveness` time and the store's answers, submits its work to the store,
-//! forwards its tasks to the shards and logs its events. The rules are in `tavern_hub::liveness`.
+//! Drives the node's liveness: passes time and the store's answers to the hub's `Liveness`, submits its work to the
+//! store, forwards its tasks to the shards and logs its events. The rules are in `tavern_hub::liveness`.
 
 use crate::clock::NodeClock;
 use crate::config::Config;
@@ -98,7 +98,7 @@ impl LivenessDriver {
             LivenessTask::Overdue(deadline) if &*deadline.kind == tavern_hub::topics::delivery::DELIVERY => {
                 self.wakeups.overdue(deadline);
             }
-            // These go to every shard, the others to any one.
+            // These are for every shard, the others for any one.
             LivenessTask::Compare | LivenessTask::Announce => {
                 self.shards.force_all(|| ShardInput::Hub(ShardEvent::Liveness(task.clone())));
             }

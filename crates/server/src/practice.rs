@@ -77,7 +77,7 @@ async fn run_bot(url: &str) -> Result<(), Error> {
     let mut game = None;
     while let Some(event) = events.next().await {
         match event? {
-            // The party may have ended meanwhile: a refusal is normal.
+            // The party may have ended since: a refusal is normal.
             Event::Party(event) => {
                 if let Err(error) = take_part(&client, &event, &mut game).await {
                     tracing::debug!(%error, "practice bot was refused");

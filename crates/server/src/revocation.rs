@@ -1,4 +1,4 @@
-//! Watches for revoked API keys: what they opened on this node ends, wherever they were revoked.
+//! Watches for revoked API keys, on whichever node they were revoked, and ends what they opened on this node.
 //! Must hold: a revoked key is known to this node at most `INTERVAL` and one read later, as long as the store answers.
 
 use crate::store_client::{StoreClient, StoreClientError};

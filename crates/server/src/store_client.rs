@@ -1,5 +1,6 @@
-//! The server's access to its store: requests of shards, whose answers go to the queues of the shards, and requests of the
-//! rest of the server, which are awaited. Must hold: answers are routed to shards by the ticket alone, without a lookup.
+//! The server's access to its store: requests of shards, whose answers go to the queues of the shards, and requests
+//! of the rest of the server, which are awaited. Must hold: answers are routed to shards by the ticket alone, without
+//! a lookup.
 
 use crate::auth::KeySource;
 use crate::metrics::{MetricKind, MetricSource, Series};

@@ -13,7 +13,7 @@ pub struct UnauthenticatedBytes {
     log: Mutex<RefusalLog>,
 }
 
-/// Memory of one request; given back when it is dropped.
+/// Memory of one request; released when it is dropped.
 pub struct ReservedBytes {
     bytes: usize,
     of: Arc<UnauthenticatedBytes>,
@@ -28,7 +28,7 @@ impl UnauthenticatedBytes {
         self.held.load(Ordering::Relaxed)
     }
 
-    /// What was counted as `before` is `after` now.
+    /// Replaces a counted size `before` by `after`.
     pub fn change(&self, before: usize, after: usize) {
         if after > before {
             self.held.fetch_add(after - before, Ordering::Relaxed);
@@ -41,7 +41,7 @@ impl UnauthenticatedBytes {
         self.held() > self.most
     }
 
-    /// Some room is left again: connections are closed in groups, not one for each that comes.
+    /// There is some room again: connections are closed in groups, not one for each new one.
     pub fn is_relieved(&self) -> bool {
         self.held() <= self.most / 4 * 3
     }
@@ -58,7 +58,7 @@ impl UnauthenticatedBytes {
         None
     }
 
-    /// Some were closed or refused.
+    /// Logs that some were closed or refused.
     pub fn log(&self, closed: u64) {
         let mut log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
         if closed > 0

@@ -82,8 +82,8 @@ impl Authenticator {
         &self.keyring
     }
 
-    /// Decides without waiting where that is possible: tokens, names, the configured admin key and keys seen a
-    /// moment ago. `None`: the store must be asked, through `admit`. `now` is node time: what is admitted ends by it.
+    /// Decides without waiting where that is possible: tokens, names, the configured admin key and cached keys.
+    /// `None`: the store must be read, with `admit`. `now` is node time: the identity expires by it.
     pub fn admit_now(&self, credential: &Credential, now: Time) -> Option<Result<Identity, AuthError>> {
         match credential {
             Credential::User(name) if self.mode == ServerMode::Dev => Some(dev_identity(Some(name))),
@@ -113,7 +113,7 @@ impl Authenticator {
     }
 }
 
-/// Checks the tokens of `hello` for the hub. A key that the store must look up is refused there.
+/// Verifies the tokens of `hello` for the hub. A key that is not cached is refused there.
 pub struct HelloTokens(pub Arc<Authenticator>);
 
 impl tavern_hub::TokenVerifier for HelloTokens {

@@ -113,7 +113,7 @@ impl Keyring {
         admin.matches(presented).then(|| identity(ADMIN, Scopes::ALL))
     }
 
-    /// Decides from the cache. `None`: the store must be asked.
+    /// Decides from the cache. `None`: the store must be read.
     pub fn verify_now(&self, presented: &str) -> Option<Result<Identity, AuthError>> {
         if let Some(identity) = self.admin(presented) {
             return Some(Ok(identity));

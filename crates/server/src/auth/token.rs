@@ -1,6 +1,7 @@
 //! Tokens: JWTs, signed with the secret (HS256) or checked against configured public keys. The time is an input.
-//! Must hold: the algorithm is that of the key, never that of the header; a token without `exp` is refused; what a token
-//! opens ends by node time, as long after the login as the wall clock said, so a clock that is set later changes nothing.
+//! Must hold: the algorithm is that of the key, never that of the header; a token without `exp` is refused; an
+//! identity expires by node time, after the remaining lifetime that the wall clock showed at login, so a later clock
+//! change has no effect.
 
 use super::AuthError;
 use crate::config::{Config, SecretText};
@@ -57,7 +58,7 @@ impl LoginTime {
     }
 }
 
-/// Later than any token lives, and still a number that every engine stores exactly.
+/// Later than any token expires, and still a number that every engine stores exactly.
 const LATEST: Time = Time(1 << 53);
 
 /// Verifies tokens. Immutable.

@@ -70,7 +70,7 @@ fn a_token_is_judged_by_the_wall_clock_and_ends_by_node_time() {
     let token = signed(Algorithm::HS256, secret().expose(), &json!({"exp": EXP, "nbf": EXP - 60}));
     let verifier = Verifier::from_secret(&secret());
     let exp = Time(EXP * 1_000);
-    // Node time is days ahead, or behind: the token still lives as long as the wall clock says.
+    // Node time is days ahead, or behind: the token is still valid as long as the wall clock says.
     for node in [Time(5), NOW + 8 * 86_400_000] {
         let login = |wall| LoginTime { wall, node, leeway_ms: 5_000 };
         assert_eq!(verifier.verify(&token, login(exp - 10_000)).unwrap().expires, node + 10_000);

@@ -1,4 +1,4 @@
-//! The two acceptors: each new connection goes to HTTP or straight to a shard.
+//! The two acceptors: each new connection is passed to HTTP or directly to a shard.
 
 use crate::auth;
 use crate::clock::NodeClock;
@@ -69,7 +69,7 @@ impl RedisAcceptor {
         .await;
     }
 
-    /// Gives a connection to a shard. In dev mode it has every right; otherwise it must authenticate.
+    /// Passes a connection to a shard. In dev mode it has every right; otherwise it must authenticate.
     fn hand_over(
         &self,
         socket: TcpStream,

@@ -1,7 +1,6 @@
-//! The stop: sessions migrate to living nodes, and their clients are notified; sessions that no node took go to the
-//! store; then the node closes its lease. After a failure the same, as far as possible, in less time.
-//! Must hold: a node that has lost sessions does not close its lease: it expires, and then the other nodes treat the
-//! node's clients as lost.
+//! The stop: sessions migrate to live nodes, and their clients are notified; sessions that no node took are stored;
+//! then the node closes its lease. After a failure the same, as far as possible, in less time. Must hold: a node that
+//! has lost sessions does not close its lease: it expires, and then the other nodes treat the node's clients as lost.
 
 use super::assemble::Parts;
 use super::start::{RunningServer, Tasks};
@@ -61,7 +60,7 @@ pub async fn stop(running: RunningServer, supervisor: &Supervisor, failed: bool)
     drained
 }
 
-/// Moves or stores the sessions, while deliveries that are in flight end; then the node closes its lease.
+/// Moves or stores the sessions, while deliveries in flight end; then the node closes its lease.
 async fn drain(
     parts: &Parts,
     adoption: &Adoption,
@@ -71,7 +70,7 @@ async fn drain(
 ) -> anyhow::Result<()> {
     let until = tokio::time::Instant::now() + timeout;
     let node = &parts.node;
-    // The node may have begun a new epoch since its start.
+    // The node may have started a new epoch since its start.
     let writer = Writer::new(&node.settings.node, node.epoch());
     let frozen = ask_shards(&parts.shards, ShardInput::Freeze).await;
     let drain_ms = parts.config.sessions.drain_ms;
@@ -85,7 +84,7 @@ async fn drain(
     keep_sessions(parts, &writer, packed.into_iter().flatten().collect()).await?;
     // After the lease is closed the store accepts nothing more from this node.
     drop(tokio::time::timeout_at(until, delivery.ended()).await);
-    // A renewal after the lease is closed would be refused, and the node would take itself for fenced.
+    // A renewal after the lease is closed would be refused, and the node would consider itself fenced.
     liveness.abort();
     if !complete {
         tracing::warn!("a shard has failed; leaving the lease to expire");
@@ -124,7 +123,7 @@ async fn keep_sessions(parts: &Parts, writer: &Writer, mut packed: Vec<PackedSes
     Ok(())
 }
 
-/// Offers the sessions to the living nodes, and waits until they have taken them.
+/// Offers the sessions to the live nodes, and waits until they have taken them.
 async fn migrate(shards: &Shards, adoption: &Adoption, drain_ms: u64) {
     let living = match adoption.living_nodes().await {
         Ok(living) => living,

@@ -40,7 +40,7 @@ impl EmbeddedFile {
     }
 }
 
-/// Whether a client takes an encoding: it names it, and not with a weight of zero.
+/// Whether a client accepts an encoding: it is listed, and not with a weight of zero.
 fn accepts(asked: &HeaderMap, encoding: &str) -> bool {
     let values = asked.get_all(ACCEPT_ENCODING).iter().filter_map(|value| value.to_str().ok());
     let mut items = values.flat_map(|value| value.split(','));

@@ -1,5 +1,5 @@
-//! What a subscriber looks at when deliveries fail: the stored attempts, a test event that is sent now, a new secret, and
-//! the events of a topic. Everything is decided by the hub.
+//! What a subscriber needs when deliveries fail: the stored attempts, a test event that is sent now, a new secret,
+//! and the events of a topic. Everything is decided by the hub.
 
 use super::api::HttpApi;
 use super::body::{HttpResponse, typed};

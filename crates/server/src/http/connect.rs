@@ -1,4 +1,4 @@
-//! The WebSocket handshake. Afterwards the socket moves to a shard and leaves HTTP.
+//! The WebSocket handshake. Afterwards the socket moves from HTTP to a shard.
 
 use super::body::{HttpResponse, ResponseBody, refusal};
 use super::request::{self, Query};

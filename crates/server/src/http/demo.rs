@@ -54,7 +54,7 @@ fn missing(path: &str) -> HttpResponse {
     refusal(&Refusal::new(Code::NotFound, format!("nothing at {path}")))
 }
 
-/// What the page must know about the server. A page that asks may want to practise.
+/// What the page needs to know about the server. Also starts the practice partners.
 fn settings(api: &HttpApi) -> HttpResponse {
     let config = &api.config;
     let practice = Practice::is_available(config);

@@ -18,7 +18,7 @@ use tokio::sync::oneshot;
 const PAGE: u64 = 100;
 const PAGE_MAX: u64 = 1_000;
 
-/// How much history a channel keeps; None: it has none.
+/// How much history a channel keeps; None: none.
 pub fn limits(api: &HttpApi, name: &str) -> Result<Option<HistoryLimits>, Refusal> {
     let channel = Channel::parse(name).map_err(|error| Refusal::new(Code::BadRequest, error.to_string()))?;
     let rules = api.node.settings.kind(channel.kind).history;

@@ -1,10 +1,10 @@
-//! Answers by `Idempotency-Key`, so that a retried write is done once. In this node's memory.
+//! Responses by `Idempotency-Key`, so that a retried write runs once. In this node's memory.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How long an answer is kept.
+/// How long a response is kept.
 const KEPT: Duration = Duration::from_secs(24 * 3600);
 /// Longer keys are refused.
 pub const KEY_BYTES: usize = 255;
@@ -23,7 +23,7 @@ struct KeyTable {
 /// The state of a key.
 #[derive(Debug, PartialEq, Eq)]
 pub enum KeyState {
-    /// First use: go on, then `finish` or `forget`.
+    /// First use: continue, then `finish` or `forget`.
     New,
     /// The first request with it has not finished.
     InProgress,

@@ -1,6 +1,6 @@
 //! Lists: channels with their counts, users by name. From the store, so the same on every node, except for subscriptions,
 //! which are counted on this node.
-//! Must hold: a page costs at most two reads for each channel in it; users' own channels are listed only when asked for.
+//! Must hold: a page costs at most two reads for each channel in it; users' own channels are listed only on request.
 
 use super::api::HttpApi;
 use super::body::{HttpResponse, typed};

@@ -28,7 +28,7 @@ use tokio::sync::oneshot;
 
 /// The largest form or command about parties.
 const BODY_BYTES: usize = 16 * 1024;
-/// Users whose pings this node remembers. Beyond that all are forgotten, and their next ping starts a new session.
+/// Users whose pings this node remembers. Above this all are dropped, and their next ping starts a new session.
 const PINGS: usize = 100_000;
 
 /// The routes below `/v1/parties` and `/v1/users/{user}/party`.

@@ -1,5 +1,5 @@
-//! Follows, visibility, presence and inbox messages for services: the users' own commands, for any user. They run on a
-//! shard, which notifies the sessions they concern.
+//! Follows, visibility, presence and inbox messages for services: the same commands that users have, for any user.
+//! They run on a shard, which notifies the affected sessions.
 
 use super::api::HttpApi;
 use super::body::{HttpResponse, json};
@@ -30,7 +30,7 @@ pub async fn show(api: &HttpApi, user: &str, body: Incoming) -> Result<HttpRespo
     order(api, ServiceCommand::SetVisibility { user: user.into(), value }).await
 }
 
-/// Makes a user present in a channel until the app ends it.
+/// Makes a user present in a channel until the app removes them.
 pub async fn hold(api: &HttpApi, channel: &str, user: &str, body: Incoming) -> Result<HttpResponse, Refusal> {
     let body = request::body(body, api.config.limits.json_frame_bytes).await?;
     let HoldRequest { with, ttl_ms } = parse_hold(&body)?;
@@ -41,7 +41,7 @@ pub async fn release(api: &HttpApi, channel: &str, user: &str) -> Result<HttpRes
     order(api, ServiceCommand::Release { channel: channel.into(), user: user.into() }).await
 }
 
-/// A durable inbox message. A request with a key is done once, also when it is retried on another node.
+/// A durable inbox message. A request with an idempotency key runs once, even if it is retried on another node.
 pub async fn write(
     api: &HttpApi,
     parts: &Parts,

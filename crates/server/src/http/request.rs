@@ -77,7 +77,7 @@ fn bad(message: impl Into<Cow<'static, str>>) -> Refusal {
     Refusal::new(Code::BadRequest, message)
 }
 
-/// A channel as a URL names it: `game:1` is `game#1`, because everything after a `#` is no part of a URL.
+/// A channel as written in a URL: `game:1` is `game#1`, because a `#` would start the fragment.
 pub fn channel_name(name: &str) -> Cow<'_, str> {
     match name.contains('#') {
         true => Cow::Borrowed(name),
@@ -94,7 +94,7 @@ pub fn decode_form(text: &str) -> Result<Vec<(String, String)>, Refusal> {
     pairs.collect()
 }
 
-/// Percent-decoding; what is not an escape stays as it is. The result must be UTF-8.
+/// Percent-decoding; anything that is not an escape is literal. The result must be UTF-8.
 pub fn decode(text: &str, plus: bool) -> Result<String, Refusal> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
@@ -253,7 +253,7 @@ pub(crate) fn forwarded_address(proxies: &[Cidr], peer: IpAddr, headers: &Header
     }
     let forwarded = headers.get_all("x-forwarded-for").iter().filter_map(|value| value.to_str().ok());
     let hops: Vec<Option<IpAddr>> = forwarded.flat_map(|value| value.split(',')).map(hop_address).collect();
-    // An unreadable hop ends the walk: hops before it are the client's own claim.
+    // An invalid hop ends the search: hops before it are claimed by the client.
     let untrusted = hops.into_iter().rev().map_while(|hop| hop).find(|&hop| !trusted(hop));
     untrusted.unwrap_or(peer)
 }

@@ -96,7 +96,7 @@ pub fn refuse<B>(request: &mut http::Request<B>) -> Option<HttpResponse> {
     Some(answer)
 }
 
-/// A client that does not encode the `#` of a channel sends only what comes before it.
+/// A client that does not encode the `#` of a channel sends only the part before it.
 fn hint(path: &str) -> &'static str {
     let cut = path.strip_prefix("/v1/channels/").is_some_and(|rest| !rest.is_empty() && !rest.contains('/'));
     match cut {

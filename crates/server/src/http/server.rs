@@ -35,11 +35,11 @@ pub type HttpTlsStream = tokio_rustls::server::TlsStream<TcpStream>;
 const HEAD_BYTES: usize = 16 * 1024;
 /// Requests in flight on one HTTP/2 connection, with SSE streams and polls.
 const STREAMS: u32 = 128;
-/// An HTTP/2 client that is silent this long is pinged, and dropped if it does not answer as long again.
+/// An HTTP/2 client that is silent for this long is pinged, and dropped if it does not answer for as long again.
 const PING_EVERY: Duration = Duration::from_secs(20);
 /// How long an HTTP/2 connection that is asked to end may take.
 const GOODBYE: Duration = Duration::from_secs(5);
-/// How HTTP/2 begins, and the time between two looks at a connection that has sent less.
+/// The start of HTTP/2, and the interval of checks while a connection has sent less.
 const PREFACE: &[u8] = b"PRI";
 const PREFACE_LOOK: Duration = Duration::from_millis(5);
 /// How long a TLS handshake may take.
@@ -67,8 +67,8 @@ impl HttpConnection {
 pub struct ClientAddress(pub IpAddr);
 
 impl HttpConnection {
-    /// Counts a request that waits, such as a stream or a poll, for its client. A connection that is not from a proxy is
-    /// counted already.
+    /// Counts a waiting request, such as a stream or a poll, for its client. A connection that is not from a proxy is
+    /// already counted.
     pub fn count_waiting(&self, parts: &Parts) -> Result<Option<AddressSlot>, Refusal> {
         if !self.proxied {
             return Ok(None);
@@ -104,7 +104,7 @@ pub async fn serve(server: HttpServer, socket: TcpStream, peer: SocketAddr, slot
             None => {}
         },
         Some(tls) => {
-            // Boxed: a plain connection does not carry the size of TLS.
+            // Boxed, so that a plain connection does not have the size of a TLS one.
             let handshake = Box::pin(tokio::time::timeout(HANDSHAKE, tls.acceptor().accept(socket)));
             if let Ok(Ok(socket)) = handshake.await {
                 match socket.get_ref().1.alpn_protocol() {
@@ -116,8 +116,8 @@ pub async fn serve(server: HttpServer, socket: TcpStream, peer: SocketAddr, slot
     }
 }
 
-/// Whether a plain connection begins with the HTTP/2 preface. None: it sends nothing in time, or has ended. The bytes
-/// stay in the socket, which a WebSocket takes along.
+/// Whether a plain connection starts with the HTTP/2 preface. None: it sends nothing in time, or has ended. The bytes
+/// stay in the socket, for a later WebSocket.
 async fn begins_http2(connection: &HttpConnection, socket: &TcpStream) -> Option<bool> {
     let look = async {
         let mut first = [0; PREFACE.len()];
@@ -298,7 +298,7 @@ fn readiness(api: &HttpApi) -> HttpResponse {
     whole(StatusCode::SERVICE_UNAVAILABLE, "text/plain; charset=utf-8", reason)
 }
 
-/// A wrong clock does not make the node unready: it keeps serving, and says what it ignores.
+/// A wrong clock does not make the node unready: it keeps serving, and reports what it ignores.
 fn ready(api: &HttpApi) -> HttpResponse {
     match api.clock.status().warning() {
         None => text(StatusCode::OK, "ready\n"),

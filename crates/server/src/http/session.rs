@@ -31,8 +31,8 @@ pub fn put(api: &HttpApi, shard: usize, input: ShardInput) -> Result<(), Refusal
     api.shards.put(shard, input).map_err(|_| busy())
 }
 
-/// Begins a poll. Only the receiver of its answer is kept while it is parked, nothing that would keep the connection's
-/// buffers alive.
+/// Starts a poll. While it is parked, only the receiver of its answer is kept: nothing that would keep the
+/// connection's buffers alive.
 pub async fn begin_poll(
     connection: &HttpConnection,
     request: Request<Incoming>,
@@ -82,7 +82,7 @@ fn reserve(api: &HttpApi, parts: &Parts, most: usize) -> Result<Option<ReservedB
     reserved.map(Some).ok_or_else(|| busy().retry_after(1000))
 }
 
-/// Puts an input that may wait a moment, so that many polls at once wake their shard once.
+/// Queues an input that may wait a moment, so that many polls at once wake their shard once.
 fn put_lazily(api: &HttpApi, shard: usize, input: ShardInput) -> Result<(), Refusal> {
     let queue = api.shards.queue(shard);
     let busy = || Refusal::new(Code::Unavailable, "the server is overloaded; retry later").retry_after(500);

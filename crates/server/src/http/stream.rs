@@ -20,7 +20,7 @@ use tavern_wire::error::{Code, Refusal};
 use tavern_wire::json;
 use tokio::sync::{mpsc, oneshot};
 
-/// Pieces between the shard and the connection; beyond this the shard keeps events as references.
+/// Pieces between the shard and the connection; above this the shard keeps events as references.
 const PIECES: usize = 4;
 /// Channels in one URL.
 const CHANNELS: usize = 16;
@@ -34,7 +34,7 @@ pub struct EventStream {
     shards: Shards,
     /// The connection has an open stream.
     _connection: Arc<HttpConnection>,
-    /// Behind a proxy: its place in the count of its client's address.
+    /// Behind a proxy: its slot in the count of its client's address.
     _counted: Option<AddressSlot>,
 }
 
@@ -75,7 +75,7 @@ struct StreamRequest {
     secret: Option<String>,
     seq: Option<u64>,
     channels: Vec<String>,
-    /// So many of the last messages of each channel first.
+    /// Send this many of the last messages of each channel first.
     last: Option<u64>,
 }
 
@@ -83,7 +83,7 @@ async fn check(connection: &HttpConnection, parts: &Parts) -> Result<StreamReque
     let query = Query::of(parts)?;
     let identity = request::identity(&connection.api, parts, &query).await?;
     let secret = request::session_secret(parts, &query)?;
-    // A browser that reconnects by itself sends its position in this header; it is newer than the URL.
+    // A browser that reconnects automatically sends its position in this header; it is newer than the URL.
     let last = parts.headers.get("last-event-id").and_then(|id| id.to_str().ok()?.parse().ok());
     let seq = match last {
         Some(seq) => Some(seq),

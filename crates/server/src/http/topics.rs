@@ -59,7 +59,7 @@ pub async fn answer(
     };
     let caller = &caller(api, parts, scopes).await?;
     let most = if segments.first() == Some(&"topics") { BODY_BYTES } else { SETTINGS_BYTES };
-    // Before anything is refused: a connection whose body was not read cannot be used again.
+    // Read before refusing: a connection whose body was not read cannot be reused.
     let body = &*request::body(body, most).await?;
     let command = match (parts.method.as_str(), segments) {
         ("POST", ["topics", topic, "events"]) => return publish(api, parts, caller, topic, body).await,
@@ -293,7 +293,7 @@ async fn publish(
         let published = add_events(api, caller, topic, None, body).await?;
         return accepted(report(topic, &published));
     };
-    // The log dedupes by the key too; this node also repeats its answer, whatever the body is this time.
+    // The log also dedupes by the key; this node repeats its response even if the body is different this time.
     match api.idempotency.begin(&once, Instant::now()) {
         KeyState::New => {}
         KeyState::Answered(answer) => return accepted(answer),
@@ -333,7 +333,7 @@ async fn add_events(
     }
 }
 
-/// An `Idempotency-Key` as it becomes part of ids: itself, or its hash when it is too long for that.
+/// An `Idempotency-Key` as part of event ids: unchanged, or its hash if it is too long.
 fn short_key(key: &str, bytes: usize) -> String {
     if key.len() <= bytes {
         return key.to_owned();

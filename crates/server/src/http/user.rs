@@ -35,7 +35,7 @@ pub async fn user(api: &HttpApi, name: &str) -> Result<HttpResponse, Refusal> {
     let online = own.is_some();
     let leaving = own.is_some_and(|presence| presence.attendance.is_leaving());
     let places: Vec<UserChannel> = presences.iter().map(whereabouts).collect();
-    // A user within the grace period has not gone yet: their last-seen time would have to be taken back.
+    // A user in the grace period has not left yet: a last-seen time would have to be taken back.
     let last_seen = if online { last_seen } else { last_seen.max(left) };
     let status = api.node.settings.activities.status(online, leaving, &places, last_seen);
     let activities = status.activities.iter().map(|one| ActivityReport {

@@ -13,7 +13,7 @@ const DATAGRAM_BYTES: usize = 1_432;
 /// The name is resolved again: its address may change.
 const LOOK_UP_AGAIN: Duration = Duration::from_secs(60);
 const LOOK_UP: Duration = Duration::from_secs(2);
-/// Datagrams after which other tasks may run.
+/// Datagrams between two yields to other tasks.
 const TURN: usize = 64;
 
 pub async fn send(metrics: &MetricSources, config: &MetricsConfig, node: &str) {

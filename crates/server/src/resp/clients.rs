@@ -1,6 +1,6 @@
 //! The Redis connections of this node, for `CLIENT LIST` and `CLIENT KILL` across shards: the fields that those
 //! commands show, not the connections themselves.
-//! Must hold: ids begin at 1 and are never used again; a command on the hot path costs one relaxed store here.
+//! Must hold: ids start at 1 and are never reused; a command on the hot path costs one relaxed store here.
 
 use crate::resp::command;
 use std::collections::BTreeMap;
@@ -110,7 +110,7 @@ impl ClientInfo {
         }
     }
 
-    /// The connection is on this shard now.
+    /// The connection has moved to this shard.
     pub fn moved(&self, shard: usize, link: LinkId) {
         self.place.store((shard as u64) << 32 | u64::from(link.0), Ordering::Relaxed);
     }

@@ -1,5 +1,5 @@
 //! The Redis protocol over one connection: bytes into commands, replies in order. The hub decides.
-//! Must hold: commands of a connection run in order; a reply comes after the messages before it.
+//! Must hold: commands of a connection run in order; a reply follows the messages before it.
 
 use crate::auth::{AuthError, Authenticator};
 use crate::config::Config;
@@ -29,7 +29,7 @@ pub struct RedisPeer {
     pub author: Option<Author>,
     pub info: Arc<ClientInfo>,
     pub state: command::PeerState,
-    /// An `AUTH` with an API key that was looked up meanwhile.
+    /// The result of an API key lookup for `AUTH`.
     pub login: Option<Result<Identity, AuthError>>,
     /// A `TAVERN.WAIT` that waits, and until when.
     pub waiting_until: Option<Time>,
@@ -58,8 +58,7 @@ pub struct RespServer {
     pub started: Instant,
 }
 
-/// How a command reaches a connection that may live on another shard. The number of the client guards against a link that
-/// was given out again.
+/// How a command reaches a connection that may be on another shard. The client's number guards against a reused link.
 pub trait OtherShards: Send + Sync {
     /// An `AUTH` with an API key was looked up.
     fn log_in(&self, shard: usize, link: LinkId, client: u64, outcome: Result<Identity, AuthError>);
@@ -107,7 +106,7 @@ impl RedisPeer {
     }
 }
 
-/// Runs as many commands as are complete; returns how many bytes they took. A command that must wait is not taken.
+/// Runs all complete commands; returns how many bytes they used. A command that must wait is not consumed.
 pub fn consume(
     out: &mut Vec<u8>,
     peer: &mut RedisPeer,
@@ -155,14 +154,14 @@ pub fn consume(
     (at, next)
 }
 
-/// Writes the replies of commands that waited for the store, as far as they are there.
+/// Writes the replies that have arrived from the store.
 pub fn append_replies(out: &mut Vec<u8>, peer: &mut RedisPeer, hub: &mut Shard) {
     while peer.state.begun > 0 && next_redis_reply(hub, peer.link, out) {
         peer.state.begun -= 1;
     }
 }
 
-/// A closed client counts nowhere, even while its socket lingers.
+/// A closed client is not counted any more, even while its socket lingers.
 fn leave(peer: &mut RedisPeer, context: &mut RedisContext<'_>) {
     if let Some(id) = peer.listener.take() {
         context.hub.end(id);
@@ -170,7 +169,7 @@ fn leave(peer: &mut RedisPeer, context: &mut RedisContext<'_>) {
     context.server.clients.leave(peer.info.id);
 }
 
-/// A message of up to twice the limit is read and refused, and the connection stays; a larger one closes it.
+/// A message of up to twice the limit is read and refused, and the connection stays open; a larger one closes it.
 const ARG_BYTES_LEAST: usize = 64 * 1024;
 /// A whole command before login: an `AUTH` with the longest token and a name fits.
 const UNAUTHENTICATED_BYTES: usize = 64 * 1024;
@@ -221,7 +220,7 @@ impl<'a> Args<'a> {
     }
 }
 
-/// Writes the messages that wait in front of a reply.
+/// Writes the queued messages before a reply.
 pub fn append_messages(out: &mut Vec<u8>, peer: &RedisPeer, hub: &mut Shard, scratch: &mut Scratch) {
     let Some(id) = peer.listener else { return };
     let Some(listener) = hub.core.listener(id) else { return };

@@ -51,7 +51,7 @@ pub fn may_see(peer: &RedisPeer, context: &RedisContext<'_>, name: &[u8]) -> boo
     !identity.scopes.is_empty() || may(Verb::Subscribe) || may(Verb::Publish)
 }
 
-/// Counts a command against the rate limit: once, also if it stalls in between.
+/// Counts a command in the rate limit: once, even if it stalls in between.
 pub fn pay(peer: &mut RedisPeer, context: &RedisContext<'_>, spec: &CommandSpec) -> Result<(), Halt> {
     let Some(identity) = &peer.identity else { return Ok(()) };
     let per_second = context.hub.core.node().settings.commands_per_second;
@@ -85,7 +85,7 @@ pub fn address(peer: &RedisPeer, context: &RedisContext<'_>) -> Option<AddressGr
     (!proxied).then(|| AddressGroup::of(address))
 }
 
-/// The error of a command or login that comes too often.
+/// The error of a rate-limited command or login.
 pub fn rate_error(refusal: &Refusal) -> String {
     let ms = refusal.retry_after_ms.unwrap_or_default();
     format!("ERR rate limited: {}, retry in {ms} ms", refusal.message)
@@ -126,7 +126,7 @@ fn check_channels(peer: &RedisPeer, context: &mut RedisContext<'_>, args: &Args<
             Ok(_) => {}
             Err(Halt::Stall) => {
                 stalled = true;
-                // The first run has asked for all of them; one pending answer is enough to be woken again.
+                // The first run has called the hook for all of them; one pending answer is enough to be woken again.
                 if peer.state.stalled {
                     break;
                 }

@@ -1,5 +1,5 @@
 //! One socket of a shard: its bytes in and out, and the protocol on it. Knows no commands.
-//! Must hold: an idle connection owns no buffer; a connection that is closing takes no more commands.
+//! Must hold: an idle connection owns no buffer; a connection that is closing accepts no more commands.
 
 use crate::connections::ConnectionSlot;
 use crate::resp::RedisPeer;
@@ -12,29 +12,29 @@ pub struct Conn {
     pub socket: TcpStream,
     pub tls: Option<Box<rustls::ServerConnection>>,
     pub protocol: SocketProtocol,
-    /// Written before any event: replies, and the rest of an event that was begun.
+    /// Written before any event: replies, and the rest of a partly written event.
     pub out: Vec<u8>,
-    /// An unfinished command or frame.
+    /// An incomplete command or frame.
     pub input: Vec<u8>,
-    /// A command waits for its reply, or the client must read first: what came after it.
+    /// A command waits for its reply, or the client must read first: the input after it.
     pub stalled: Option<Box<Stalled>>,
     /// Milliseconds since the shard's start at which something was last read. Bytes of a closing connection do not count.
     pub heard_ms: u32,
     /// When it arrived, or was last seen with a session or a login, in the same milliseconds.
     pub authenticated_ms: u32,
-    /// When the socket last took bytes, in the same milliseconds.
+    /// When the socket last accepted bytes, in the same milliseconds.
     pub written_ms: u32,
     pub state: SocketState,
-    /// Its memory as it stands in the sums of its shard.
+    /// Its memory as counted in the sums of its shard.
     pub counted: HeldBytes,
-    /// Its slot in the counts of connections; given back when it is dropped.
+    /// Its slot in the counts of connections; released when it is dropped.
     _slot: ConnectionSlot,
 }
 
 pub enum SocketProtocol {
     WebSocket(Box<WebSocket>),
     Redis(Box<RedisPeer>),
-    /// Taken out while it is worked on.
+    /// Removed while it is worked on.
     Taken,
 }
 
@@ -47,15 +47,15 @@ pub struct Stalled {
 /// The memory that the buffers of a connection occupy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HeldBytes {
-    /// Unfinished and waiting commands.
+    /// Incomplete and waiting commands.
     pub input: usize,
-    /// What the client has not read.
+    /// Output that the client has not read.
     pub output: usize,
     /// All of it, while the client is not authenticated.
     pub unauthenticated: usize,
 }
 
-/// What a connection occupies beside its buffers.
+/// The memory of a connection besides its buffers.
 const CONN_BYTES: usize = 1024;
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -72,11 +72,11 @@ pub struct SocketState {
     pub full: bool,
     /// A ping was sent and not answered.
     pub pinged: bool,
-    /// No more commands; what is in `out` is written, then the socket is shut and lingers.
+    /// No more commands; the content of `out` is written, then the socket is shut down for writing and lingers.
     pub closing: bool,
     /// The socket was shut for writing; `heard_ms` is the time of that.
     pub shut: bool,
-    /// Bytes that came since then; they are discarded.
+    /// Bytes received since then; they are discarded.
     pub discarded: usize,
     /// It moves to this shard at the end of the turn.
     pub moving: Option<u8>,
@@ -122,7 +122,7 @@ impl Conn {
         }
     }
 
-    /// What its buffers occupy now. Vectors count with their capacity: that is what they cost.
+    /// The memory of its buffers now. Vectors count with their capacity.
     pub fn held(&self) -> HeldBytes {
         let protocol = match &self.protocol {
             SocketProtocol::WebSocket(socket) => socket.held_bytes(),
@@ -140,7 +140,7 @@ impl Conn {
         self.stalled.get_or_insert_default().lines = lines.to_vec();
     }
 
-    /// Whether what was read may run.
+    /// Whether the input may run.
     pub fn may_run(&self) -> bool {
         self.stalled.is_none() && !self.state.closing && !self.state.full && self.state.moving.is_none()
     }
@@ -170,7 +170,7 @@ impl Conn {
         }
     }
 
-    /// Writes as much as the socket takes. Under TLS, encrypted bytes count as taken; `has_encrypted`: some of
+    /// Writes as much as the socket accepts. Under TLS, encrypted bytes count as accepted; `has_encrypted`: some of
     /// them still wait for the socket.
     pub fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         if self.tls.is_none() {
@@ -190,12 +190,12 @@ impl Conn {
         }
     }
 
-    /// Encrypted bytes that the socket has not taken yet.
+    /// Encrypted bytes that the socket has not accepted yet.
     pub fn has_encrypted(&self) -> bool {
         self.tls.as_ref().is_some_and(|tls| tls.wants_write())
     }
 
-    /// Writes encrypted bytes as far as the socket takes them.
+    /// Writes encrypted bytes as far as the socket accepts them.
     pub fn write_encrypted(&mut self) -> io::Result<()> {
         let Some(tls) = &mut self.tls else { return Ok(()) };
         while tls.wants_write() {
@@ -204,7 +204,7 @@ impl Conn {
         Ok(())
     }
 
-    /// Gives back the memory of empty buffers.
+    /// Frees the memory of empty buffers.
     pub fn release(&mut self) {
         if self.out.is_empty() {
             self.out = Vec::new();

@@ -1,7 +1,6 @@
-//! Carries out what the hub asked for in a turn: messages to other shards and the bus, work for the store, questions to the
-//! app, waiting commands that may run, then the writing.
-//! Must hold: no connection waits longer than one round over all touched ones; a backlog made by waiting stays far below
-//! what a mailbox holds.
+//! Performs the effects of a turn: messages to other shards and the bus, work for the store, queries to the authorize
+//! hook, commands that can continue, then writing. Must hold: no connection waits longer than one round over all
+//! touched ones; a backlog that builds up while waiting stays far below the size of a mailbox.
 
 use crate::shard::conn::Conn;
 use crate::shard::input::ShardInput;
@@ -12,11 +11,11 @@ use crate::topics::delivery;
 use tavern_hub::topics::Trimmed;
 use tavern_hub::{AuthorizeAnswer, EventFormat, LinkId, ShardEvent};
 
-/// Connections with events that are written to in one turn before new input is looked at.
+/// Connections with events that are written to in one turn before new input is read.
 const EVENTS_PER_TURN: usize = 16;
 
 impl ShardWorker {
-    /// Carries out the effects of this turn.
+    /// Performs the effects of this turn.
     pub fn flush(&mut self) {
         self.flush_some(EVENTS_PER_TURN);
     }
@@ -38,10 +37,10 @@ impl ShardWorker {
         }
         replies.append(&mut self.state.replies);
         self.state.replies = replies;
-        // What is touched while writing waits for the next flush.
+        // Connections that are touched while writing wait for the next flush.
         for _ in 0..self.state.touched.len().min(most) {
             let Some(link) = self.state.touched.pop_front() else { break };
-            // A reply may have taken its events along.
+            // Its events may have been written together with a reply.
             if self.state.links.conn_mut(link).is_some_and(|conn| conn.state.touched) {
                 socket_writer::write(&mut self.state, link);
             }
@@ -52,7 +51,7 @@ impl ShardWorker {
         self.carry_closes();
     }
 
-    /// Gives each other shard its messages as one batch, and the bus what other nodes may hear.
+    /// Sends each other shard its messages as one batch, and the bus the messages for other nodes.
     fn send_packets(&mut self) {
         let state = &mut self.state;
         for (shard, packets) in state.hub.core.effects.shard_messages.iter_mut().enumerate() {
@@ -70,7 +69,7 @@ impl ShardWorker {
         }
     }
 
-    /// Gives the store its work, and other shards the changes that they must hear of.
+    /// Submits work to the store, and sends other shards the changes that they need.
     fn submit_work(&mut self) {
         let state = &mut self.state;
         let context = &state.context;
@@ -127,7 +126,7 @@ impl ShardWorker {
         }
     }
 
-    /// Runs waiting commands that may run now.
+    /// Continues the commands that can run now.
     fn run_ready(&mut self) {
         if self.state.hub.core.effects.ready.is_empty() {
             return;

@@ -22,7 +22,7 @@ pub type ShardQueue = HandoverQueue<ShardInput, mio::Waker>;
 
 impl Wake for mio::Waker {
     fn wake(&self) {
-        // Fails only when the poll is gone, and with it the shard.
+        // Fails only if the poll, and so the shard, has ended.
         let _ = mio::Waker::wake(self);
     }
 }
@@ -30,7 +30,7 @@ impl Wake for mio::Waker {
 pub enum ShardInput {
     /// Messages published on another shard or node.
     Packets(Vec<ShardMessage>),
-    /// The store has answered what this shard asked.
+    /// The store has answered requests of this shard.
     Answers(Vec<(Ticket, StoreAnswer)>),
     /// For the hub, from another shard, the bus or liveness.
     Hub(ShardEvent),
@@ -40,7 +40,7 @@ pub enum ShardInput {
     Arrival(Box<NewSocket>),
     /// An `AUTH` with an API key was looked up for this connection.
     Login(LinkId, u64, Result<Identity, AuthError>),
-    /// Close a Redis connection (`CLIENT KILL`); the number guards against a link that was given out again.
+    /// Close a Redis connection (`CLIENT KILL`); the number guards against a reused link.
     Kill(LinkId, u64),
     /// One command over HTTP.
     Command(Box<HttpCommand>),
@@ -57,14 +57,14 @@ pub enum ShardInput {
     Inspect(ClientId, oneshot::Sender<Option<SessionReport>>),
     /// Sessions of an earlier process. True: other nodes ran while these were in the store.
     Adopt(Vec<PackedSession>, bool, oneshot::Sender<()>),
-    /// Take no more commands and deliver what is in flight. All shards do this before any packs, so a counted message
-    /// reaches the sessions it was counted for.
+    /// Accept no more commands and deliver what is in flight. All shards do this before any packs, so that a counted
+    /// message reaches the sessions it was counted for.
     Freeze(oneshot::Sender<()>),
     /// Offer the sessions to these nodes; they have this long to be resumed there.
     Leave(Arc<[Arc<str>]>, u64),
     /// Report how many sessions are still moving.
     Leaving(oneshot::Sender<usize>),
-    /// Ask clients to reconnect elsewhere, pack the sessions, end.
+    /// Ask clients to reconnect to another node, pack the sessions, end.
     Stop(oneshot::Sender<Vec<PackedSession>>),
 }
 
@@ -97,7 +97,7 @@ impl Weigh for ShardInput {
 pub struct NewSocket {
     pub conn: Conn,
     pub input: Vec<u8>,
-    /// Commands to run before the input, in lines: they came together with a hello that asked for a session of this shard.
+    /// Commands to run before the input, in lines: they arrived together with a hello for a session of this shard.
     pub commands: Vec<u8>,
     /// The hello of a client whose token came with its connection.
     pub hello: Option<ParsedCommand<'static>>,
@@ -117,15 +117,15 @@ impl SessionName {
     }
 }
 
-/// The answer to an HTTP request: the body, and the code of the refusal in it, which fixes the status; or a refusal that
-/// still has to be written.
+/// The answer to an HTTP request: the body, and the code of the refusal in it, which determines the status; or a
+/// refusal that must still be encoded.
 pub type CommandAnswer = Result<(Option<Code>, Vec<u8>), Refusal>;
 
 pub struct HttpCommand {
     pub command: Result<ParsedCommand<'static>, BadRequest<'static>>,
     pub session: Option<SessionName>,
     pub identity: Option<Identity>,
-    /// Where it comes from, as it counts in limits.
+    /// The client's address, for limits.
     pub address: Option<AddressGroup>,
     pub answer: oneshot::Sender<CommandAnswer>,
 }
@@ -135,7 +135,7 @@ pub struct HttpPoll {
     /// It named a session, readable or not.
     pub named: bool,
     pub identity: Option<Identity>,
-    /// Where it comes from, as it counts in limits.
+    /// The client's address, for limits.
     pub address: Option<AddressGroup>,
     pub cursor: Option<u64>,
     pub timeout_ms: u64,
@@ -147,16 +147,16 @@ pub struct HttpStream {
     /// The hello that it stands for.
     pub hello: ParsedCommand<'static>,
     pub identity: Option<Identity>,
-    /// Where it comes from, as it counts in limits.
+    /// The client's address, for limits.
     pub address: Option<AddressGroup>,
     /// Channels to subscribe to at once, for clients that can only open a URL.
     pub channels: Vec<String>,
-    /// So many of the last messages of each channel first.
+    /// Send this many of the last messages of each channel first.
     pub last: Option<u64>,
     pub events: mpsc::Sender<bytes::Bytes>,
     /// Set while the shard waits for room; the body then sends `StreamRoom`.
     pub wants_room: Arc<AtomicBool>,
-    /// The link of the stream, or why it did not begin.
+    /// The link of the stream, or why it was refused.
     pub begun: oneshot::Sender<Result<LinkId, Refusal>>,
 }
 
@@ -168,6 +168,6 @@ pub struct HttpPublish {
 
 pub struct HttpServiceCommand {
     pub order: ServiceCommand,
-    /// The body of the answer, or why not.
+    /// The body of the response, or the refusal.
     pub answer: oneshot::Sender<Result<Vec<u8>, Refusal>>,
 }

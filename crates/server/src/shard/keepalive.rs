@@ -1,5 +1,5 @@
 //! Liveness of connections: pings silent ones, closes dead ones, frees empty buffers.
-//! An idle connection owns no timer; all connections are looked at each second, in pieces.
+//! An idle connection owns no timer; all connections are checked each second, in pieces.
 
 use crate::shard::conn::{Conn, SocketProtocol};
 use crate::shard::links::{LinkTarget, Links};
@@ -11,15 +11,15 @@ use tavern_wire::ws;
 
 const PIECES: u32 = 8;
 const PIECE_MS: u64 = 125;
-/// The least number of links in a piece.
+/// The minimum number of links in a piece.
 const PIECE_LINKS: u32 = 64;
-/// A connection that we have shut is dropped after this long if its peer does not close it: each is looked at once per
-/// second, so it is open for 2 s at most.
+/// A connection that we have shut down is dropped after this long if its peer does not close it: each is checked once
+/// per second, so it is open for 2 s at most.
 const LINGER_MS: u32 = 1_000;
-/// A connection that we have shut is dropped at once when its peer has sent this much more. Enough for the rest of a
-/// message that was too large, so that the peer sees the reason.
+/// A connection that we have shut down is dropped at once when its peer has sent this much more. Enough for the rest
+/// of a message that was too large, so that the peer sees the reason.
 const LINGER_BYTES: usize = 32 << 20;
-/// A connection that we want to shut and whose peer does not read our last bytes.
+/// How long a closing connection may take to read our last bytes.
 const UNWRITTEN_MS: u32 = 8_000;
 /// The timeout for `hello` on a WebSocket and for `AUTH` on a Redis connection.
 const HELLO_MS: u32 = 15_000;
@@ -39,7 +39,7 @@ impl Keepalive {
         (links.span() > 0).then_some(self.due)
     }
 
-    /// Looks at the next piece, when it is due.
+    /// Checks the next piece, when it is due.
     pub fn run(&mut self, state: &mut ShardState) {
         if state.now < self.due {
             return;
@@ -59,8 +59,8 @@ impl Keepalive {
     }
 }
 
-/// Whether a connection that was shut and sends `count` more bytes is kept until its peer closes. Nothing that it sends
-/// makes it live longer.
+/// Whether a connection that was shut down and sends `count` more bytes is kept until its peer closes. Nothing that
+/// it sends extends this time.
 pub fn lingers(conn: &mut Conn, count: usize, since_start: u32) -> bool {
     conn.state.discarded += count;
     conn.state.discarded <= LINGER_BYTES && since_start.saturating_sub(conn.heard_ms) <= LINGER_MS
@@ -90,7 +90,7 @@ fn check_socket(state: &mut ShardState, link: LinkId) {
         SocketProtocol::Redis(_) => (None, false),
         SocketProtocol::Taken => return,
     };
-    // Neither bytes nor wrong passwords prolong it. A hello that waits for the store has shown a valid token.
+    // Neither input nor failed logins extend it. A hello that waits for the store has shown a valid token.
     if conn.is_authenticated() || (greeting && !conn.state.full) {
         conn.authenticated_ms = since_start;
     }

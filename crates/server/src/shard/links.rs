@@ -1,6 +1,6 @@
 //! Everything attached to a shard, by link number: sockets, event streams, parked polls, waiting requests.
-//! Must hold: a number is not given out again in the turn in which it was given back, so that no late effect of that
-//! turn reaches another client.
+//! Must hold: a number is not reused in the turn in which it was released, so that no late effect of that turn
+//! reaches another client.
 
 use crate::resp::RedisPeer;
 use crate::shard::conn::{Conn, SocketProtocol};
@@ -19,16 +19,16 @@ pub enum LinkTarget {
     Poll(PollLink),
     /// A command over HTTP that waits.
     Request(Box<RequestLink>),
-    /// A request whose session is looked for on other nodes.
+    /// A request whose session is looked up on other nodes.
     Seeking(Box<WaitingForSession>),
 }
 
 pub struct StreamLink {
     /// Runs the hello and the subscriptions that came with the URL.
     pub caller: Caller,
-    /// Told once: the hello has its reply, or was refused.
+    /// Used once: the hello has its reply, or was refused.
     pub begun: Option<oneshot::Sender<Result<LinkId, Refusal>>>,
-    /// Subscriptions that came with the URL and have not begun.
+    /// Subscriptions from the URL that have not started.
     pub asked: VecDeque<ParsedCommand<'static>>,
     pub events: mpsc::Sender<bytes::Bytes>,
     pub blocked: bool,
@@ -44,7 +44,7 @@ pub struct PollLink {
     pub answer: Option<oneshot::Sender<CommandAnswer>>,
 }
 
-/// What is done when the session was found, or was not.
+/// What to do when the lookup of the session has ended.
 pub enum WaitingForSession {
     Command(HttpCommand),
     Poll(HttpPoll),
@@ -64,7 +64,7 @@ pub struct Links {
 }
 
 impl Links {
-    /// A number, before there is something under it.
+    /// A number for a target that does not exist yet.
     pub fn reserve(&mut self) -> LinkId {
         let index = self.free.pop().unwrap_or_else(|| {
             self.slots.push(None);
@@ -77,7 +77,7 @@ impl Links {
         self.slots[link.0 as usize] = Some(target);
     }
 
-    /// Takes a target out to work on it; `put` it back, or `retire` its number.
+    /// Removes a target to work on it; `put` it back, or `retire` its number.
     pub fn take(&mut self, link: LinkId) -> Option<LinkTarget> {
         self.slots.get_mut(link.0 as usize)?.take()
     }
@@ -103,7 +103,7 @@ impl Links {
         }
     }
 
-    /// A Redis connection, unless the link was given to another client meanwhile.
+    /// A Redis connection, unless the link was reused for another client.
     pub fn peer_mut(&mut self, link: LinkId, client: u64) -> Option<&mut RedisPeer> {
         match &mut self.conn_mut(link)?.protocol {
             SocketProtocol::Redis(peer) if peer.info.id == client => Some(peer),
@@ -111,7 +111,7 @@ impl Links {
         }
     }
 
-    /// Gives a number back; it can be used again from the next turn on.
+    /// Releases a number; it can be reused from the next turn on.
     pub fn retire(&mut self, link: LinkId) {
         self.slots[link.0 as usize] = None;
         self.retired.push(link.0);

@@ -1,4 +1,4 @@
-//! Long-polls: one is answered at once, or parked under a link until there is an event or its time is over.
+//! Long-polls: a poll is answered at once, or parked under a link until there is an event or it times out.
 
 use crate::shard::input::{CommandAnswer, HttpPoll};
 use crate::shard::links::{LinkTarget, PollLink, WaitingForSession};
@@ -44,7 +44,7 @@ pub fn begin(state: &mut ShardState, link: LinkId, poll: HttpPoll) {
             let _ = answer.send(Err(gone()));
             return;
         };
-        // The first poll, or the first after the session was lost: a new one, whose numbers begin anew.
+        // The first poll, or the first after the session was lost: a new session, whose numbers start again.
         match state.hub.open_session(state.now, identity, address, None) {
             Ok(opened) => listener = Some(opened),
             Err(refusal) => {
@@ -76,11 +76,11 @@ fn send(
         return state.links.put(link, LinkTarget::Poll(poll));
     }
     state.links.retire(link);
-    // A client that is gone gets the same events with its next poll.
+    // If the client has disconnected, its next poll gets the same events.
     let _ = answer.send(Ok((None, body)));
 }
 
-/// There is an event for a parked poll, its time is over, or the snapshot for its answer was read.
+/// There is an event for a parked poll, it timed out, or the snapshot for its answer was read.
 pub fn answer(state: &mut ShardState, link: LinkId) {
     match state.links.take(link) {
         Some(LinkTarget::Poll(PollLink { listener: Some(id), flags, answer: Some(answer) })) => {
@@ -116,7 +116,7 @@ pub fn end(state: &mut ShardState, link: LinkId, reason: CloseReason) {
     let _ = answer.send(Err(refusal));
 }
 
-/// Ends a parked poll whose client went away.
+/// Ends a parked poll whose client has disconnected.
 pub fn drop_if_closed(state: &mut ShardState, link: LinkId) {
     let Some(LinkTarget::Poll(poll)) = state.links.get_mut(link) else { return };
     if poll.answer.as_ref().is_some_and(|answer| answer.is_closed()) {

@@ -1,5 +1,6 @@
 //! The queue of a shard, filled by other threads: bounded, with a waker that is used only while the shard sleeps.
-//! Must hold: an input is seen in the next turn at the latest; no wake-up is lost between the last look and the sleep.
+//! Must hold: an input is handled in the next turn at the latest; no wake-up is lost between the last check and the
+//! sleep.
 
 use crate::sync::{AtomicBool, AtomicUsize, Mutex, MutexGuard, Ordering, PoisonError};
 
@@ -22,7 +23,7 @@ pub struct HandoverQueue<T, W> {
     /// A caller of `put_quietly` will call `wake` soon.
     wake_promised: AtomicBool,
     waker: W,
-    /// The shard has ended and takes nothing any more.
+    /// The shard has ended and accepts no more inputs.
     closed: AtomicBool,
 }
 
@@ -52,7 +53,7 @@ impl<T: Weigh, W: Wake> HandoverQueue<T, W> {
         Ok(())
     }
 
-    /// Adds an input whatever the bound: for what must not be lost and is itself bounded elsewhere.
+    /// Adds an input even if the queue is full: for inputs that must not be lost and are bounded elsewhere.
     pub fn force(&self, input: T) {
         self.push(input);
         if self.asleep.swap(false, Ordering::SeqCst) {
@@ -60,7 +61,7 @@ impl<T: Weigh, W: Wake> HandoverQueue<T, W> {
         }
     }
 
-    /// Adds an input without waking the shard. True: the caller must call `wake` in a moment; no other will.
+    /// Adds an input without waking the shard. True: the caller must call `wake` soon; nothing else will.
     pub fn put_quietly(&self, input: T) -> Result<bool, Full> {
         if self.is_full() {
             return Err(Full);
@@ -69,7 +70,7 @@ impl<T: Weigh, W: Wake> HandoverQueue<T, W> {
         Ok(!self.wake_promised.swap(true, Ordering::SeqCst))
     }
 
-    /// Wakes the shard for what was put in quietly.
+    /// Wakes the shard for inputs that were added quietly.
     pub fn wake(&self) {
         self.wake_promised.store(false, Ordering::SeqCst);
         if self.asleep.swap(false, Ordering::SeqCst) {
@@ -77,7 +78,7 @@ impl<T: Weigh, W: Wake> HandoverQueue<T, W> {
         }
     }
 
-    /// An input for a closed queue is dropped, so that the sender learns that no answer comes.
+    /// An input for a closed queue is dropped, so that its sender gets no answer.
     fn push(&self, input: T) {
         let mut queue = self.queue();
         if !self.is_closed() {
@@ -120,7 +121,7 @@ impl<T: Weigh, W: Wake> HandoverQueue<T, W> {
         empty
     }
 
-    /// Takes everything out, into a buffer that is reused.
+    /// Moves everything into a reused buffer.
     pub fn take(&self, into: &mut Vec<T>) {
         self.asleep.store(false, Ordering::Relaxed);
         if self.weight.load(Ordering::Relaxed) == 0 {

@@ -1,5 +1,5 @@
-//! Single requests over HTTP: commands, publishing, orders of apps. Those whose session is looked for on other nodes, or
-//! whose command waits, are kept under a link.
+//! Single requests over HTTP: commands, publishing, commands of apps. A request whose session is looked up on other
+//! nodes, or whose command waits, is kept under a link.
 
 use crate::shard::input::{HttpCommand, HttpPublish, HttpServiceCommand, SessionName};
 use crate::shard::links::{LinkTarget, RequestLink, WaitingForSession};
@@ -14,18 +14,18 @@ use tavern_wire::error::{Code, Refusal};
 use tavern_wire::json::{self, BadRequest, ParsedCommand};
 use tokio::sync::oneshot;
 
-/// Where the outcome of an order goes.
+/// The receiver of the reply to a command of an app.
 type ServiceAnswer = oneshot::Sender<Result<Vec<u8>, Refusal>>;
 
-/// Where the reply to a command about topics goes.
+/// The receiver of the reply to a command about topics.
 type TopicAnswer = oneshot::Sender<Result<TopicReply, Refusal>>;
 
 #[derive(Default)]
 pub struct HttpRequests {
-    /// Who waits for an order of an app, by number.
+    /// Waiting commands of apps, by number.
     orders: HashMap<u64, ServiceAnswer>,
     last_order: u64,
-    /// Who waits for a command about topics, by number.
+    /// Waiting commands about topics, by number.
     topics: HashMap<u64, TopicAnswer>,
     last_topic: u64,
 }
@@ -34,7 +34,7 @@ pub fn gone() -> Refusal {
     Refusal::new(Code::Gone, "the session has ended; send hello again")
 }
 
-/// The session secret alone does not act for a session that a token or an API key has opened.
+/// The session secret alone is not enough for a session that was opened with a token or an API key.
 pub fn unproved() -> Refusal {
     let message = "this session needs the token or API key that opened it: Authorization: Bearer TOKEN";
     Refusal::new(Code::Unauthenticated, message)
@@ -46,7 +46,7 @@ impl HttpRequests {
         begin_command(state, link, command);
     }
 
-    /// The session of a waiting request was found, or was not.
+    /// The lookup of a waiting request's session has ended.
     pub fn resume_seeking(&mut self, state: &mut ShardState, link: LinkId) {
         let Some(LinkTarget::Seeking(seeking)) = state.links.take(link) else { return };
         match *seeking {
@@ -56,7 +56,7 @@ impl HttpRequests {
         }
     }
 
-    /// A waiting command may go on.
+    /// A waiting command can continue.
     pub fn resume(&mut self, state: &mut ShardState, link: LinkId) {
         if let Some(LinkTarget::Request(request)) = state.links.take(link) {
             go_on(state, *request);
@@ -83,14 +83,14 @@ impl HttpRequests {
         state.hub.handle(state.now, ShardEvent::Topic { number, caller, command });
     }
 
-    /// The client may have gone away; its command is carried out all the same.
+    /// The client may have disconnected; its command still runs.
     pub fn answer_topic(&mut self, number: u64, reply: Result<TopicReply, Refusal>) {
         if let Some(answer) = self.topics.remove(&number) {
             let _ = answer.send(reply);
         }
     }
 
-    /// The client may have gone away; its order is carried out all the same.
+    /// The client may have disconnected; its command still runs.
     pub fn answer_order(&mut self, number: u64, outcome: Result<Vec<u8>, Refusal>) {
         if let Some(answer) = self.orders.remove(&number) {
             let _ = answer.send(outcome);
@@ -122,7 +122,7 @@ fn begin_command(state: &mut ShardState, link: LinkId, command: HttpCommand) {
                 let _ = command.answer.send(Err(gone()));
                 return;
             }
-            // Hello may name a session that is gone: it gets a new one.
+            // Hello may name a session that has ended: it gets a new one.
             LookupResult::Here | LookupResult::NotFound | LookupResult::Ended => {}
         }
     }

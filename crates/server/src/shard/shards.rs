@@ -36,12 +36,12 @@ impl Shards {
         &self.0.queues[shard]
     }
 
-    /// The shard of a new connection: each in turn.
+    /// The shard of a new connection: round-robin.
     pub fn next(&self) -> usize {
         self.0.next.fetch_add(1, Ordering::Relaxed) % self.len()
     }
 
-    /// The shard on which a session lives, or a new one would.
+    /// The shard of a session, or of a new one.
     pub fn of_session(&self, session: Option<&SessionName>) -> usize {
         session.map_or_else(|| self.next(), |name| name.key.shard(self.len()))
     }
@@ -50,7 +50,7 @@ impl Shards {
         self.queue(shard).put(input)
     }
 
-    /// Whatever the bound: for what must not be lost and is itself bounded elsewhere.
+    /// Even if the queue is full: for inputs that must not be lost and are bounded elsewhere.
     pub fn force(&self, shard: usize, input: ShardInput) {
         self.queue(shard).force(input);
     }
@@ -60,7 +60,7 @@ impl Shards {
         self.0.queues.iter().for_each(|queue| queue.force(input()));
     }
 
-    /// Some shard has more to do than it can.
+    /// The queue of some shard is full.
     pub fn is_any_full(&self) -> bool {
         self.0.queues.iter().any(|queue| queue.is_full())
     }
@@ -73,7 +73,7 @@ impl ShardAnswers for Shards {
 }
 
 impl TopicShards for Shards {
-    /// A subscription is pulled on one shard, which remembers where its last answer ended.
+    /// A subscription is always pulled on the same shard, which remembers where its last reply ended.
     fn run(&self, request: TopicRequest) -> bool {
         let shard = match &request.command {
             TopicCommand::Pull { name, .. } => {

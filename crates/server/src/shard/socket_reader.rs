@@ -20,14 +20,14 @@ use tavern_wire::ws;
 
 /// Bytes read from one socket in one turn.
 const READ_BYTES: usize = 64 * 1024;
-/// A buffer of unfinished input that is larger than its content by more than this gives the rest back.
+/// A buffer of incomplete input that is larger than its content by more than this is shrunk.
 const SPARE_BYTES: usize = 4096;
 
 pub struct SocketReader {
     buffer: Box<[u8]>,
     /// The arguments of one Redis command; reused.
     ranges: Vec<Range<usize>>,
-    /// Connections that go to another shard at the end of the turn.
+    /// Connections that move to another shard at the end of the turn.
     moves: Vec<(LinkId, usize)>,
     /// When a `TAVERN.WAIT` ends.
     waits: Wheel<LinkId>,
@@ -60,7 +60,7 @@ impl SocketReader {
         let stalled = conn.stalled.is_some() && !conn.state.full;
         let unwritten = conn.out.len() > state.unread_limit(&conn);
         let waits = stalled || state.congested || state.frozen || unwritten;
-        // A closing connection is not read until our last bytes are written, then only to see its end.
+        // A closing connection is not read until our last bytes are written, then only to detect its end.
         if (waits && !conn.state.closing) || (conn.state.closing && !conn.state.shut) {
             // Edge-triggered: remember that there is more, epoll will not say it again.
             conn.state.unread = true;
@@ -71,7 +71,7 @@ impl SocketReader {
             return;
         }
         if conn.state.full && !conn.state.closing {
-            // The replies were written: what was read before comes first.
+            // The replies were written: run earlier input first.
             self.go_on(state, &mut conn, link);
             if !conn.may_run() {
                 conn.state.unread = true;
@@ -82,7 +82,7 @@ impl SocketReader {
         let keep = match conn.read(&mut buffer[..]) {
             Ok(0) => false,
             Ok(count) => {
-                // A short read has emptied the socket; a full one may have left something. TLS may hold more inside.
+                // A short read has emptied the socket; a full one may have left something. TLS may buffer more.
                 if count == READ_BYTES || conn.tls.is_some() {
                     state.unread.push(link);
                 }
@@ -106,7 +106,7 @@ impl SocketReader {
         state.put_back(conn, link, keep);
     }
 
-    /// Runs what has come. Fresh bytes follow what was left from before.
+    /// Runs the input. New bytes follow those left from before.
     fn take_input(&mut self, state: &mut ShardState, conn: &mut Conn, link: LinkId, fresh: &mut [u8]) {
         if conn.input.is_empty() {
             let (taken, next) = self.consume(state, conn, fresh);
@@ -131,7 +131,7 @@ impl SocketReader {
         input: &mut [u8],
     ) -> (usize, WebSocketNext) {
         let unread_bytes = state.unread_limit(conn);
-        // The protocol is taken out of the connection, so that both can be worked on.
+        // The protocol is removed from the connection, so that both can be borrowed.
         let protocol = std::mem::replace(&mut conn.protocol, SocketProtocol::Taken);
         let (protocol, taken, next) = match protocol {
             SocketProtocol::WebSocket(mut socket) => {
@@ -168,7 +168,7 @@ impl SocketReader {
         (taken, next)
     }
 
-    /// Does what a transport asked for after its commands.
+    /// Does what a protocol asked for after its commands.
     fn follow(&mut self, state: &mut ShardState, conn: &mut Conn, link: LinkId, next: WebSocketNext) {
         match next {
             WebSocketNext::Go => {}
@@ -190,7 +190,7 @@ impl SocketReader {
         }
     }
 
-    /// The session that a client asks for lives on another shard: the socket goes there.
+    /// The session that a client names is on another shard: moves the socket there.
     fn move_away(&mut self, state: &mut ShardState, conn: &mut Conn, link: LinkId, shard: usize) {
         let SocketProtocol::WebSocket(socket) = &mut conn.protocol else { return };
         if let Some(unused) = socket.caller.listener.take() {
@@ -202,7 +202,7 @@ impl SocketReader {
         self.moves.push((link, shard));
     }
 
-    /// Carries out the moves of this turn, after everything was written.
+    /// Moves the connections of this turn, after everything was written.
     pub fn carry_moves(&mut self, state: &mut ShardState) {
         for (link, shard) in std::mem::take(&mut self.moves) {
             let Some(mut conn) = state.links.take_conn(link) else { continue };
@@ -217,7 +217,7 @@ impl SocketReader {
         }
     }
 
-    /// A connection comes to this shard, fresh from its handshake or from another shard.
+    /// A connection arrives on this shard, from its handshake or from another shard.
     pub fn arrive(&mut self, state: &mut ShardState, arrival: NewSocket) {
         let NewSocket { mut conn, input, commands, hello } = arrival;
         let link = state.new_link();
@@ -251,11 +251,12 @@ impl SocketReader {
         state.links.put(link, LinkTarget::Socket(conn));
         state.touch(link);
         self.resume(state, link);
-        // Edge-triggered: what came before the registration wakes no one.
+        // Edge-triggered: input from before the registration causes no event.
         state.unread.push(link);
     }
 
-    /// Replies are there, or a waiting command may run: first the replies, then the stalled ones, then what came after.
+    /// Replies have arrived, or a waiting command can continue: first the replies, then the stalled commands, then
+    /// the later input.
     pub fn resume(&mut self, state: &mut ShardState, link: LinkId) {
         let Some(mut conn) = state.links.take_conn(link) else { return };
         if conn.state.closing {
@@ -269,7 +270,7 @@ impl SocketReader {
         state.put_back(conn, link, true);
     }
 
-    /// Writes replies that are there and runs what was read before, as far as it may run.
+    /// Writes the replies that have arrived and runs earlier input, as far as it may run.
     fn go_on(&mut self, state: &mut ShardState, conn: &mut Conn, link: LinkId) {
         let paused = conn.stalled.is_some() || conn.state.full;
         conn.state.full = false;
@@ -294,7 +295,7 @@ impl SocketReader {
     }
 }
 
-/// Runs the hello of a client whose token came with its connection.
+/// Runs the hello of a client whose token was sent with its connection.
 fn run_hello(state: &mut ShardState, conn: &mut Conn, hello: ParsedCommand<'static>) -> WebSocketNext {
     let protocol = std::mem::replace(&mut conn.protocol, SocketProtocol::Taken);
     let SocketProtocol::WebSocket(mut socket) = protocol else {
@@ -307,7 +308,8 @@ fn run_hello(state: &mut ShardState, conn: &mut Conn, hello: ParsedCommand<'stat
     next
 }
 
-/// Writes replies that are there, goes on with the command that waits, then runs those behind it until one waits again.
+/// Writes the replies that have arrived, continues the waiting command, then runs those behind it until one waits
+/// again.
 fn run_stalled(state: &mut ShardState, conn: &mut Conn) -> WebSocketNext {
     let protocol = std::mem::replace(&mut conn.protocol, SocketProtocol::Taken);
     let mut socket = match protocol {

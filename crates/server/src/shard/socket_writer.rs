@@ -1,5 +1,6 @@
-//! Writing: replies first, then events, each connection once per flush. What a socket refuses stays in the mailbox as
-//! references. Must hold: an event counts as sent only when all its bytes were taken, or the rest is kept.
+//! Writing: replies first, then events, each connection once per flush. Events that a socket does not accept stay in
+//! the mailbox as references. Must hold: an event counts as sent only when all its bytes were accepted, or the rest
+//! is kept.
 
 use crate::shard::conn::{Conn, SocketProtocol};
 use crate::shard::links::LinkTarget;
@@ -9,7 +10,7 @@ use std::io;
 use std::net::Shutdown;
 use tavern_hub::{CloseReason, LinkId, ListenerId};
 
-/// Bytes put together for one write.
+/// Bytes collected for one write.
 const WRITE_BYTES: usize = 256 * 1024;
 /// Writes to one connection in one turn; a reader that is faster than this waits for the next.
 const WRITES_PER_TURN: usize = 4;
@@ -34,7 +35,7 @@ pub fn writable(state: &mut ShardState, link: LinkId) {
     }
 }
 
-/// Writes pending bytes and events of a connection, as far as its socket takes them.
+/// Writes pending bytes and events of a connection, as far as its socket accepts them.
 pub fn write(state: &mut ShardState, link: LinkId) {
     let Some(mut conn) = state.links.take_conn(link) else { return };
     conn.state.touched = false;
@@ -134,7 +135,7 @@ fn settle(state: &mut ShardState, listener: Option<ListenerId>, written: usize) 
     }
 }
 
-/// The socket took part of the scratch: our own rest, and the rest of an event that was begun, wait here.
+/// The socket accepted a part of the buffer: keeps the rest of our own bytes, and of a partly written event.
 fn keep_unwritten(state: &mut ShardState, conn: &mut Conn, listener: Option<ListenerId>, taken: usize) {
     conn.state.blocked = true;
     let own = state.scratch.own();
@@ -154,7 +155,7 @@ pub fn write_close(state: &mut ShardState, link: LinkId, reason: CloseReason) {
     let Some(conn) = state.links.conn_mut(link) else { return };
     match &mut conn.protocol {
         SocketProtocol::WebSocket(socket) => {
-            // The session stays behind: this transport must not end it when it goes.
+            // The session stays: this connection must not end it when it closes.
             if reason != CloseReason::SlowReader {
                 socket.caller.listener = None;
             }
@@ -170,7 +171,7 @@ pub fn write_close(state: &mut ShardState, link: LinkId, reason: CloseReason) {
 pub fn close(state: &mut ShardState, link: LinkId) {
     let Some(conn) = state.links.conn_mut(link) else { return };
     conn.state.closing = true;
-    // It receives nothing more, so it counts nowhere while its socket lingers.
+    // It receives nothing more, so it is not counted while its socket lingers.
     if let SocketProtocol::Redis(peer) = &mut conn.protocol
         && let Some(listener) = peer.listener.take()
     {

@@ -1,5 +1,5 @@
 //! State that all parts of a shard share: the hub, the links, and the lists of connections with pending work.
-//! Must hold: a connection stands at most once in each list.
+//! Must hold: a connection is at most once in each list.
 
 use crate::random::random_bits;
 use crate::shard::ShardContext;
@@ -12,10 +12,10 @@ use std::sync::Arc;
 use tavern_domain::{Identity, Time};
 use tavern_hub::{LinkId, LookupResult, Scratch, SessionLookup, Shard};
 
-/// The longest time over which clients of a stopped server are spread.
+/// The longest time over which the reconnects of clients are spread after a stop.
 const RECONNECT_MAX_MS: u64 = 5_000;
 
-/// Replies that may wait for a client that is not authenticated: with the reply that exceeds it, less than 16 KiB.
+/// Unread replies of a client that is not authenticated: together with the reply that exceeds it, less than 16 KiB.
 const UNAUTHENTICATED_UNREAD_BYTES: usize = 15 * 1024;
 
 pub struct ShardState {
@@ -34,7 +34,7 @@ pub struct ShardState {
     pub replies: Vec<LinkId>,
     /// Connections with events: written to in turn.
     pub touched: VecDeque<LinkId>,
-    /// Connections that have more to read than one turn takes.
+    /// Connections with more input than one turn reads.
     pub unread: Vec<LinkId>,
     /// Unfinished input of all connections of this shard.
     partial_bytes: usize,
@@ -42,7 +42,7 @@ pub struct ShardState {
     unread_bytes: usize,
     /// Another shard's queue or the bus is full: publishers are not read.
     pub congested: bool,
-    /// No more commands are taken: the server is about to stop.
+    /// No more commands are accepted: the server is about to stop.
     pub frozen: bool,
 }
 
@@ -90,7 +90,7 @@ impl ShardState {
         link
     }
 
-    /// Puts a connection on the list of those with replies, which are written to first.
+    /// Adds a connection to the list of those with replies, which are written first.
     pub fn touch_reply(&mut self, link: LinkId) {
         if let Some(conn) = self.links.conn_mut(link)
             && !conn.state.replies
@@ -100,7 +100,7 @@ impl ShardState {
         }
     }
 
-    /// Puts a connection on the list of those with events.
+    /// Adds a connection to the list of those with events.
     pub fn touch(&mut self, link: LinkId) {
         if let Some(conn) = self.links.conn_mut(link)
             && !conn.state.touched
@@ -110,7 +110,7 @@ impl ShardState {
         }
     }
 
-    /// How many bytes of replies may wait before no more commands of a connection run.
+    /// Bytes of unread replies above which no more commands of a connection run.
     pub fn unread_limit(&self, conn: &Conn) -> usize {
         match conn.is_authenticated() {
             true => self.context.limits.unread_bytes,
@@ -118,8 +118,8 @@ impl ShardState {
         }
     }
 
-    /// Brings the sums up to date after the buffers of a connection have changed. One that adds to a sum which is too
-    /// large is closed. False: it must be dropped, because what it does not read is too much.
+    /// Updates the sums after the buffers of a connection have changed. A connection that adds to a sum above its
+    /// limit is closed. False: it must be dropped, because it leaves too much unread.
     pub fn recount(&mut self, conn: &mut Conn) -> bool {
         let (held, before) = (conn.held(), conn.counted);
         conn.counted = held;
@@ -163,7 +163,7 @@ impl ShardState {
         context.unauthenticated.log(closed);
     }
 
-    /// Gives a connection its place back, or ends it.
+    /// Puts a connection back, or ends it.
     pub fn put_back(&mut self, mut conn: Box<Conn>, link: LinkId, keep: bool) {
         let keep = self.recount(&mut conn) && keep;
         let touched = !conn.out.is_empty() || conn.state.closing;
@@ -176,7 +176,7 @@ impl ShardState {
         self.relieve_unauthenticated();
     }
 
-    /// The socket is gone: its session is detached, a Redis listener ends.
+    /// The socket is closed: its session is detached, a Redis listener ends.
     pub fn drop_conn(&mut self, link: LinkId) {
         let Some(mut conn) = self.links.take_conn(link) else { return };
         let _ = self.registry.deregister(&mut conn.socket);
@@ -194,7 +194,7 @@ impl ShardState {
         self.links.retire(link);
     }
 
-    /// Looks for a session here and on other nodes.
+    /// Looks up a session here and on other nodes.
     pub fn look_up(
         &mut self,
         name: &SessionName,
@@ -218,7 +218,7 @@ impl ShardState {
         }
     }
 
-    /// When a client should reconnect after a stop: spread, and below half of the shortest grace period.
+    /// When a client should reconnect after a stop: spread randomly, and below half of the shortest grace period.
     pub fn reconnect_after_ms(&self) -> u64 {
         let settings = &self.context.node.settings;
         let graces = settings.kinds.values().chain([&settings.other_kinds]).map(|rules| rules.grace_ms);

@@ -1,5 +1,5 @@
 //! SSE streams: the events of a session in pieces, as long as the response has room.
-//! Must hold: an event counts as sent when the response has taken its piece.
+//! Must hold: an event counts as sent when the response has accepted its piece.
 
 use crate::shard::input::HttpStream;
 use crate::shard::links::{LinkTarget, StreamLink, WaitingForSession};
@@ -13,7 +13,7 @@ use tavern_wire::error::{Code, Refusal};
 use tavern_wire::{json, sse};
 use tokio::sync::mpsc::error::TrySendError;
 
-/// Bytes put together for one piece of an event stream.
+/// Bytes collected for one piece of an event stream.
 const PIECE_BYTES: usize = 32 * 1024;
 
 pub fn open(state: &mut ShardState, request: HttpStream) {
@@ -55,7 +55,7 @@ pub fn begin(state: &mut ShardState, id: LinkId, request: HttpStream) {
     go_on(state, id);
 }
 
-/// Without a token the stream is of the session's user, if the session was opened without one too.
+/// Without a token the stream acts as the session's user, if the session was also opened without one.
 fn identity_of(
     state: &ShardState,
     session: Option<SessionKey>,
@@ -70,8 +70,8 @@ fn identity_of(
     }
 }
 
-/// Runs the hello of a stream and the subscriptions of a client that can only open a URL, as far as nothing has to be waited
-/// for. The replies come in the stream, before all events of their channels.
+/// Runs the hello of a stream and the subscriptions of a client that can only open a URL, until one must wait. The
+/// replies are part of the stream, before all events of their channels.
 pub fn go_on(state: &mut ShardState, link: LinkId) {
     loop {
         let Some(LinkTarget::Stream(stream)) = state.links.get_mut(link) else { return };
@@ -97,13 +97,13 @@ pub fn go_on(state: &mut ShardState, link: LinkId) {
         }
         let mut piece = Vec::new();
         sse::event(&mut piece, None, &state.reply);
-        // A stream holds more pieces than a URL can ask for channels; one that is closed is noticed at its next event.
+        // A stream holds more pieces than a URL can name channels; a closed one is detected at its next event.
         let _ = stream.events.try_send(piece.into());
     }
     write(state, link);
 }
 
-/// Gives a stream what is unread, as long as it has room.
+/// Writes unread events to a stream, as long as it has room.
 pub fn write(state: &mut ShardState, link: LinkId) {
     loop {
         let now_ms = state.since_start();
@@ -143,7 +143,7 @@ pub fn has_room(state: &mut ShardState, link: LinkId) {
     }
 }
 
-/// The client went away: its session is detached.
+/// The client has disconnected: its session is detached.
 fn drop_stream(state: &mut ShardState, link: LinkId) {
     if let Some(LinkTarget::Stream(stream)) = state.links.take(link) {
         state.links.retire(link);
@@ -175,7 +175,7 @@ pub fn end(state: &mut ShardState, link: LinkId, reason: CloseReason) {
     let _ = stream.events.try_send(piece.into());
 }
 
-/// Writes a comment to a silent stream; drops one whose client went away.
+/// Writes a comment to a silent stream; drops one whose client has disconnected.
 pub fn keep_alive(state: &mut ShardState, link: LinkId) {
     let now_ms = state.since_start();
     let heartbeat_ms = state.context.limits.heartbeat_ms;
@@ -186,7 +186,7 @@ pub fn keep_alive(state: &mut ShardState, link: LinkId) {
         stream.written_ms = now_ms;
         let mut comment = Vec::new();
         sse::comment(&mut comment);
-        // A full stream has been written to lately or is stalled; either way a comment adds nothing.
+        // A full stream has been written to recently or is stalled; a comment would add nothing.
         let _ = stream.events.try_send(comment.into());
     }
 }

@@ -1,6 +1,7 @@
 //! The WebSocket transport: frames into commands, replies into frames. Knows no rules.
-//! Must hold: a message that is not JSON or too large gets an error and the connection stays; a broken frame, and one
-//! that is far too large, ends it with a reason; no more replies are produced than the connection may hold unread.
+//! Must hold: a message that is not JSON or too large gets an error and the connection stays open; a broken frame,
+//! and one that is far too large, closes it with a reason; no more replies are produced than the connection may hold
+//! unread.
 
 use crate::shard::conn::Conn;
 use tavern_domain::Time;
@@ -22,15 +23,15 @@ pub struct WebSocket {
     /// A message that came in several frames, so far.
     fragments: Vec<u8>,
     fragmented: Option<Fragmented>,
-    /// Bytes of a frame that was refused and that are still to come.
+    /// Remaining bytes of a refused frame.
     skipped: usize,
 }
 
-/// A message of which more frames follow.
+/// A message that continues in more frames.
 #[derive(Clone, Copy, Debug)]
 struct Fragmented {
     opcode: ws::Opcode,
-    /// Its bytes so far, kept or not.
+    /// Its bytes so far, kept or discarded.
     bytes: usize,
     /// It is too large and was refused: the rest is discarded.
     refused: bool,
@@ -61,7 +62,7 @@ impl WebSocket {
     }
 }
 
-/// What the transport needs of its shard.
+/// The parts of the shard that the protocol uses.
 pub struct WebSocketContext<'a> {
     pub now: Time,
     pub hub: &'a mut Shard,
@@ -82,8 +83,8 @@ impl WebSocketContext<'_> {
     }
 }
 
-/// Reads as many frames as are complete; returns how many bytes they took and what comes next. Commands behind one that
-/// waits are kept in `stalled`.
+/// Reads all complete frames; returns how many bytes they used and what to do next. Commands behind one that waits
+/// are kept in `stalled`.
 pub fn consume(
     conn: &mut Conn,
     socket: &mut WebSocket,
@@ -142,8 +143,8 @@ pub fn consume(
     }
 }
 
-/// A frame makes its message too large: it is skipped, and the message is refused once, under its id if that is among the
-/// first bytes.
+/// A frame makes its message too large: it is skipped, and the message is refused once, with its id if that is among
+/// the first bytes.
 fn refuse_large(
     conn: &mut Conn,
     socket: &mut WebSocket,
@@ -170,7 +171,7 @@ fn refuse_large(
     if refused {
         return WebSocketNext::Go;
     }
-    // An id that the cut may have shortened is not echoed.
+    // An id at the end may be cut off and is not echoed.
     let cut = beginning.len().saturating_sub(1);
     let id = json::find_id(&beginning).filter(|id| json::find_id(&beginning[..cut]) == Some(*id));
     let message = format!("the message is larger than {limit} bytes");
@@ -181,7 +182,7 @@ fn refuse_large(
     follow(conn, socket, context, flow)
 }
 
-/// Frames of two messages must not be mixed.
+/// Frames of two messages must not be interleaved.
 fn order_error(socket: &WebSocket, head: &ws::Head) -> Option<WebSocketNext> {
     match (head.opcode, socket.fragmented) {
         (ws::Opcode::Text | ws::Opcode::Binary, Some(_)) => {
@@ -251,7 +252,7 @@ fn run_message(
     next
 }
 
-/// Runs commands until one must wait, or until the client has to read first. Returns those that are left.
+/// Runs commands until one must wait, or until the client has to read first. Returns the rest.
 pub fn run_commands<'a>(
     conn: &mut Conn,
     socket: &mut WebSocket,
@@ -270,7 +271,7 @@ pub fn run_commands<'a>(
     }
 }
 
-/// Runs one command; its reply comes after the events before it.
+/// Runs one command; its reply follows the events before it.
 fn run(
     conn: &mut Conn,
     socket: &mut WebSocket,
@@ -294,7 +295,7 @@ pub fn run_parsed(
     follow(conn, socket, context, flow)
 }
 
-/// Goes on with the command that waits, if there is one.
+/// Continues the waiting command, if there is one.
 pub fn resume(conn: &mut Conn, socket: &mut WebSocket, context: &mut WebSocketContext<'_>) -> WebSocketNext {
     if !socket.caller.is_waiting() {
         return WebSocketNext::Go;
@@ -304,7 +305,7 @@ pub fn resume(conn: &mut Conn, socket: &mut WebSocket, context: &mut WebSocketCo
     follow(conn, socket, context, flow)
 }
 
-/// Writes the replies of pipelined commands, as far as they are there.
+/// Writes the replies of pipelined commands that have arrived.
 pub fn reply(conn: &mut Conn, socket: &mut WebSocket, context: &mut WebSocketContext<'_>) -> WebSocketNext {
     loop {
         context.reply.clear();
@@ -339,7 +340,7 @@ fn follow(
     }
 }
 
-/// Writes unread events in front of a reply: after "unsubscribed" nothing of that channel may follow.
+/// Writes unread events before a reply: after "unsubscribed" no event of that channel may follow.
 fn append_events(conn: &mut Conn, context: &mut WebSocketContext<'_>, caller: &Caller) {
     let Some(id) = caller.listener else { return };
     if !context.hub.core.listener(id).is_some_and(|listener| listener.mailbox.has_unread()) {

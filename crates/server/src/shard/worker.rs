@@ -1,6 +1,6 @@
 //! The loop of one shard: wait, read the ready sockets and run their commands, take the queue, run due timers, then
 //! write: replies at once, connections with events in turn, each once. Owns the sockets; the hub owns their sessions.
-//! Must hold: a turn is bounded in bytes; nothing here waits for anything but the poll.
+//! Must hold: a turn is bounded in bytes; only the poll blocks.
 
 use crate::shard::ShardContext;
 use crate::shard::input::ShardInput;
@@ -21,17 +21,17 @@ use tavern_store::Clock;
 
 /// The waker of the queue; sockets have their link numbers.
 pub const WAKE: Token = Token(usize::MAX);
-/// Sockets looked at in one turn.
+/// Sockets handled in one turn.
 const EVENTS: usize = 1024;
-/// Publishes in a turn before all connections are written to: far below what a mailbox holds, so that a burst overflows
-/// no client that reads.
+/// Publishes in a turn before all connections are written to: far below the size of a mailbox, so that a burst does
+/// not overflow a client that reads.
 const PUBLISHES_PER_FLUSH: u64 = 256;
-/// While another shard or the bus is full, it is looked at again after this long.
+/// While another shard or the bus is full, it is checked again after this time.
 const CONGESTED_MS: u64 = 1;
 /// How long clients have to read the last bytes before their sockets are closed.
 const STOP_LINGER_MS: u64 = 500;
 
-/// A shard before it runs: what can travel to its thread.
+/// A shard before it runs: the parts that can be sent to its thread.
 pub struct ShardStart {
     index: usize,
     context: Arc<ShardContext>,
@@ -62,7 +62,7 @@ impl ShardStart {
         format!("shard-{}", self.index)
     }
 
-    /// Runs until it is asked to stop, on the thread that created the hub.
+    /// Runs until it is stopped, on the thread that created the hub.
     pub fn run(self, hub: Shard) {
         let queue = self.context.shards.queue(self.index).clone();
         // However the shard ends, its senders must not wait for it.
@@ -90,11 +90,11 @@ pub struct ShardWorker {
     poll: mio::Poll,
     /// Inputs taken from the queue; reused.
     inputs: Vec<ShardInput>,
-    /// Messages that came from other shards, answers of the store: all of it may have filled mailboxes.
+    /// Messages from other shards and answers of the store: all of it may have filled mailboxes.
     received: u64,
     /// Messages published when all connections had last been written to.
     pub published_at_flush: u64,
-    /// Stopping: until then clients may still read the last bytes.
+    /// Stopping: until this time clients may read the last bytes.
     stop_at: Option<Time>,
 }
 
@@ -136,7 +136,7 @@ impl ShardWorker {
         self.stop_at.is_some_and(|at| self.state.now >= at || self.state.links.conns().is_empty())
     }
 
-    /// How long the poll may sleep: not at all while something waits, else until the next thing is due.
+    /// How long the poll may sleep: not at all while there is work, else until the next timer.
     fn timeout(&self) -> Option<Duration> {
         let state = &self.state;
         if state.congested {
@@ -162,7 +162,7 @@ impl ShardWorker {
                 socket_writer::writable(&mut self.state, link);
             }
             if event.is_read_closed() && self.is_waiting(link) {
-                // A command that waits is not read past, so the end would not be seen.
+                // Input behind a waiting command is not read, so the end would not be detected.
                 self.state.drop_conn(link);
                 continue;
             }
@@ -192,13 +192,13 @@ impl ShardWorker {
         self.state.links.conn_mut(link).is_some_and(|conn| conn.is_waiting())
     }
 
-    /// Another shard or the bus has more to carry than it can: publishers must wait.
+    /// Another shard or the bus is full: publishers must wait.
     fn is_congested(&self) -> bool {
         let context = &self.state.context;
         context.shards.is_any_full() || context.node.bus_interests.bus().is_some_and(|bus| bus.is_full())
     }
 
-    /// Publishes pile up in mailboxes until they are written: do that before a mailbox could overflow.
+    /// Published messages collect in mailboxes until they are written: flush before a mailbox could overflow.
     fn flush_if_many(&mut self) {
         if self.published() - self.published_at_flush >= PUBLISHES_PER_FLUSH {
             self.flush_all();
@@ -222,7 +222,7 @@ impl ShardWorker {
 
     fn take(&mut self, input: ShardInput) {
         if self.state.frozen && input.is_request() {
-            // Its answer is dropped, so that the client learns that the server is stopping.
+            // Its answer is dropped, so that the client is told that the server is stopping.
             return;
         }
         let now = self.state.now;
@@ -263,7 +263,7 @@ impl ShardWorker {
             ShardInput::Stream(stream) => streams::open(state, *stream),
             ShardInput::StreamRoom(link) => streams::has_room(state, link),
             ShardInput::Inspect(client, reply) => {
-                // The client may have gone away.
+                // The client may have disconnected.
                 let _ = reply.send(report::of_client(state, client));
             }
             ShardInput::Adopt(packed, late, done) => {

@@ -1,5 +1,5 @@
-//! Hands topic commands to a shard, and waits for their replies. Must hold: a command is given to one
-//! shard; every wait for a reply has a timeout.
+//! Passes topic commands to a shard, and waits for their replies. Must hold: a command is run by one shard; every
+//! wait for a reply has a timeout.
 
 use super::TopicsApi;
 use std::sync::Arc;
@@ -13,10 +13,10 @@ use tokio::sync::oneshot;
 const REPLY_TIMEOUT: Duration = Duration::from_secs(10);
 /// The longest wait of a client that pulls.
 pub const PULL_WAIT_MS_MAX: u64 = 30_000;
-/// The longest single wait on a shard: the shard does not know when the client disconnects, or the server stops.
+/// The longest single wait on a shard: the shard does not notice that the client disconnects or the server stops.
 const PULL_WAIT: Duration = Duration::from_secs(1);
 
-/// A command for a shard, and where its reply goes.
+/// A command for a shard, and the receiver of its reply.
 pub struct TopicRequest {
     pub caller: TopicCaller,
     pub command: TopicCommand,

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tavern_domain::delivery::{BatchReason, DeliveryOutcome};
 use tavern_hub::topics::delivery::DeliveryNotice;
 
-/// Names beyond this many share one row, so that made-up names cannot fill the memory.
+/// Names above this many share one row, so that made-up names cannot fill the memory.
 const NAMES_MAX: usize = 10_000;
 const OTHERS: &str = "others";
 
@@ -19,9 +19,9 @@ pub struct TopicCounters {
 struct TopicCounts {
     topics: BTreeMap<Arc<str>, PublishedCount>,
     subscriptions: BTreeMap<Arc<str>, DeliveredCount>,
-    /// Of the subscriptions that this node works on: how old the oldest event is.
+    /// For the subscriptions that this node delivers: the age of the oldest event.
     oldest_ms: BTreeMap<Arc<str>, u64>,
-    /// How many events wait for each of them.
+    /// How many events are queued for each of them.
     queued: BTreeMap<Arc<str>, u64>,
     in_flight: u64,
     taken_over: u64,
@@ -113,7 +113,7 @@ impl TopicCounters {
         }
     }
 
-    /// The current state of the work.
+    /// Sets the gauges.
     pub fn stands(
         &self,
         in_flight: usize,

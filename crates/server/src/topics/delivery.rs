@@ -1,5 +1,5 @@
-//! Drives the node's worker: gives it time, wake-ups, the store's answers and the endpoints' answers, carries its work
-//! to the store and its posts to the sender. The rules are in `tavern_hub::topics::delivery`.
+//! Drives the node's delivery worker: passes time, wake-ups, the store's answers and the endpoints' replies to it,
+//! its work to the store and its posts to the sender. The rules are in `tavern_hub::topics::delivery`.
 
 use super::counters::TopicCounters;
 use crate::random::SystemRandom;
@@ -14,7 +14,7 @@ use tavern_store::{StoreAnswer, StoreError, Ticket};
 use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinSet;
 
-/// The longest sleep: clocks may be set.
+/// The longest sleep, because clocks may be set.
 const SLEEP: Duration = Duration::from_secs(60);
 /// How often the gauges of the metrics are set.
 const TOLD_MS: u64 = 1_000;
@@ -48,7 +48,7 @@ pub async fn keep(api: Arc<TopicsApi>, stop: Arc<Notify>) {
                 let now = api.now();
                 update.subscriptions.iter().for_each(|name| worker.changed(name));
                 if !update.subscriptions.is_empty() {
-                    // The others read the changes now, and not only at their next heartbeat.
+                    // The other nodes read the changes now, not at their next heartbeat.
                     api.node.nudge("");
                 }
                 update.overdue.iter().for_each(|deadline| worker.overdue(now, deadline));
@@ -74,7 +74,7 @@ pub async fn keep(api: Arc<TopicsApi>, stop: Arc<Notify>) {
         api.node.publish_parties(!worker.is_ready() || worker.has_subscription(PARTIES));
         let living = api.node.other_nodes();
         if other_nodes.iter().any(|known| !living.contains(known)) {
-            // The subscriptions it worked on need a worker now.
+            // The subscriptions that it delivered need a worker now.
             worker.look_all(now);
         }
         other_nodes = living;
@@ -107,12 +107,12 @@ fn carry_out(
         let (sender, done) = (api.sender.clone(), done.clone());
         let now_s = api.now().ms() / 1000;
         tokio::spawn(async move {
-            // The worker waits for an outcome in any case.
+            // The worker needs an outcome in any case.
             let answer = panics::contain(sender.post(&post, now_s)).await.unwrap_or_else(|error| {
                 let error = Some(error.to_string().into());
                 EndpointReply { error, ..DeliveryOutcome::Failed.into() }.into()
             });
-            // The worker may have ended with its server.
+            // The worker may have stopped with its server.
             let _ = done.send((post.subscription.name.clone(), post.batch, answer));
         });
     }

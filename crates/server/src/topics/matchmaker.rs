@@ -1,5 +1,6 @@
-//! The matchmaker's callback: a subscription to the topic of parties that the configuration keeps. It is delivered, retried
-//! and shown like any other. Must hold: what the configuration says is so soon after the start, on whichever node it starts.
+//! The matchmaker's callback: a subscription to the topic of parties, kept in sync with the configuration. It is
+//! delivered, retried and shown like any other. Must hold: soon after the start of any node, the subscription is as
+//! configured.
 
 use super::{TopicsApi, policy, settings};
 use crate::webhook::SigningSecret;
@@ -12,11 +13,11 @@ use tavern_wire::error::{Code, Refusal};
 /// Its name, and its owner: no key can have such an id.
 const NAME: &str = "matchmaker";
 const OWNER: &str = "tavern";
-/// The first pause after the store did not answer; it doubles.
+/// The first backoff after the store did not answer; it doubles.
 const PAUSE: Duration = Duration::from_millis(500);
 const LONGEST: Duration = Duration::from_secs(30);
 
-/// Makes, changes or removes the subscription, until it is as the configuration says.
+/// Creates, changes or deletes the subscription, until it is as configured.
 pub async fn arrange(api: Arc<TopicsApi>) {
     let mut pause = PAUSE;
     loop {
@@ -46,7 +47,7 @@ async fn settle(api: &TopicsApi) -> Result<(), Refusal> {
     let change = SubscriptionChange {
         topics: Some(vec![PARTIES.into()]),
         callback: Some(url.as_str().into()),
-        // Players wait for every ticket: it is sent at once.
+        // Players wait for every ticket: send it at once.
         timeout_ms: Some(0),
         max_events: Some(100),
         secret: parties.matchmaker_secret.as_ref().map(|secret| secret.expose().to_owned()),

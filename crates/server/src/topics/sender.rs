@@ -78,7 +78,7 @@ impl BatchSender {
         };
         let post = AttemptRequest {
             subscription,
-            // Endpoints drop requests whose id they know: every test has its own.
+            // Endpoints dedupe by id: every test has its own.
             batch: now.ms(),
             attempt: 1,
             reason: BatchReason::Probe,

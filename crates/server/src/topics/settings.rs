@@ -1,5 +1,5 @@
-//! The body of `PUT /v1/subscriptions/{name}`: reads it and checks what depends on the configuration, which is the address
-//! that is called, the headers and the form of the secret. The rest is checked by the hub.
+//! The body of `PUT /v1/subscriptions/{name}`: parses it and checks what depends on the configuration: the callback
+//! address, the headers and the form of the secret. The hub checks the rest.
 
 use super::body::object;
 use crate::webhook::{Policy, SigningSecret, WebhookTarget, may_send};
@@ -34,7 +34,7 @@ fn bad(message: impl Into<std::borrow::Cow<'static, str>>) -> Refusal {
     Refusal::new(Code::BadRequest, message)
 }
 
-/// What is to change of a subscription. Only addresses that this policy allows may be called.
+/// Parses the changes of a subscription. Only addresses that this policy allows may be called.
 pub fn parse(body: &[u8], policy: &Policy) -> Result<SubscriptionChange, Refusal> {
     let body: SubscriptionBody = object(body, "give the settings of a subscription")?;
     let change = SubscriptionChange {

@@ -1,5 +1,5 @@
-//! Wakes what waits for events: the delivery worker, with the names concerned; and the shards whose clients pull.
-//! Must hold: no wake-up is lost; the memory is bounded by the number of names.
+//! Wakes what waits for events: the delivery worker, with the names of topics and subscriptions; and the shards whose
+//! clients pull. Must hold: no wake-up is lost; the memory is bounded by the number of names.
 
 use super::TopicShards;
 use std::collections::BTreeSet;
@@ -33,7 +33,7 @@ impl Wakeups {
         Wakeups { node, shards, update: Mutex::default(), worker: Notify::new() }
     }
 
-    /// To be called after the commit.
+    /// Call this after the commit.
     pub fn published(&self, topic: Arc<str>) {
         for shard in (0..self.node.settings.shards).filter(|shard| self.node.has_pulls(*shard)) {
             self.shards.topic_grew(shard, topic.clone());
@@ -43,7 +43,7 @@ impl Wakeups {
         });
     }
 
-    /// To be called after the commit.
+    /// Call this after the commit.
     pub fn changed(&self, subscription: Arc<str>) {
         self.note(|update| {
             update.subscriptions.insert(subscription);

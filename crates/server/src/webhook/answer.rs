@@ -18,7 +18,7 @@ const DETAIL_BYTES: usize = 240;
 pub const KEPT_BODY_BYTES: usize = 2_048;
 /// The longest value of a header that is kept.
 const KEPT_HEADER_BYTES: usize = 256;
-/// The headers of a response that are kept: they tell which program answered, and why.
+/// The headers of a response that are kept: they show which program answered, and why.
 const KEPT_HEADERS: [HeaderName; 8] = [
     header::CONTENT_TYPE,
     header::LOCATION,

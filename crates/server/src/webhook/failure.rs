@@ -1,5 +1,5 @@
-//! Why a request to an endpoint failed, in words that an operator searches for: "connection refused", "TLS: certificate
-//! expired", "timeout after 20 s". Must hold: one short line without text from the endpoint.
+//! Why a request to an endpoint failed, in words that an operator searches for: "connection refused", "TLS:
+//! certificate expired", "timeout after 20 s". Must hold: one short line without text from the endpoint.
 
 use super::answer::causes;
 use super::dial::DialError;
@@ -8,7 +8,7 @@ use std::error::Error;
 use std::io;
 use std::time::Duration;
 
-/// The words for an error of the HTTP client.
+/// The text for an error of the HTTP client.
 pub(super) fn in_words(error: &(dyn Error + 'static)) -> String {
     let mut next = Some(error);
     while let Some(cause) = next {

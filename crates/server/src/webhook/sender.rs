@@ -1,6 +1,6 @@
 //! Posts to endpoints and returns the outcome. Connections are pooled: HTTP/1.1 one post at a time, HTTP/2 many.
-//! Must hold: a post ends within its timeout, whatever the endpoint does; a hanging endpoint costs a socket and little
-//! else; a post that is lost on a stale idle connection is retried on another, so it may arrive twice.
+//! Must hold: a post ends within its timeout, whatever the endpoint does; a hanging endpoint costs little more than a
+//! socket; a post that is lost on a stale idle connection is retried on another, so it may arrive twice.
 
 use super::address::Policy;
 use super::answer::{BodyEnd, KeptResponse, ReadBody, WebhookAnswer, judge, wants_body};
@@ -173,7 +173,7 @@ impl WebhookSender {
         }
     }
 
-    /// Reads a body as far as it matters.
+    /// Reads a body as far as it is needed.
     async fn read(&self, mut body: Incoming, wanted: bool, until: Instant) -> ReadBody {
         let mut read = ReadBody::default();
         let drained = until.min(Instant::now() + DRAIN);

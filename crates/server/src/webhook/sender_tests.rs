@@ -259,7 +259,7 @@ async fn non_http_answer_is_a_failure_without_retry() {
 
 #[tokio::test]
 async fn posts_on_stale_connections_are_retried() {
-    // Each connection answers once, then takes one more post without an answer.
+    // Each connection answers once, then accepts one more post without an answer.
     let (endpoint, post) =
         plain(|_, number| if number == 0 { ok("") } else { vec![EndpointStep::Close] }).await;
     let sender = sender(open());

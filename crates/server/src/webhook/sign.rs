@@ -164,7 +164,7 @@ pub fn verify(
     if !signatures.split(' ').take(SIGNATURES_MAX).any(fits) {
         return Err(VerifyError::Signature);
     }
-    // A sender without the secret learns nothing about our clock.
+    // A sender without the secret must not learn anything about our clock.
     match (now_s.saturating_sub(sent_s), sent_s.saturating_sub(now_s)) {
         (old, _) if old > TOLERANCE_S => Err(VerifyError::Old(old)),
         (_, early) if early > TOLERANCE_S => Err(VerifyError::Early(early)),

@@ -1,5 +1,5 @@
-//! CONFIG: settings under the names Redis gives them, for clients that look at them. They cannot be changed this
-//! way: `CONFIG SET` of a known name is accepted and changes nothing.
+//! CONFIG: settings under their Redis names, for clients that read them. They cannot be changed this way: `CONFIG
+//! SET` of a known name is accepted and changes nothing.
 
 use super::{RedisCall, connection, text};
 use crate::config::Config;

@@ -183,7 +183,7 @@ fn author(earlier: Option<Author>, identity: &Identity) -> Option<Author> {
     Some(Author { user: identity.user.clone(), client })
 }
 
-/// Looks the key up in the store, on the runtime; then the command runs again.
+/// Looks up the key in the store, on the runtime; then the command runs again.
 fn look_up(call: &mut RedisCall<'_, '_>, credential: Credential) {
     call.peer.state.asked_login = true;
     let server = call.context.server.clone();

@@ -123,7 +123,7 @@ fn close(call: &mut RedisCall<'_, '_>, filter: &Filter) -> (i64, RedisNext) {
             next = RedisNext::Close;
             continue;
         }
-        // Out of the list at once; its shard closes the socket in its next turn.
+        // Removed from the list at once; its shard closes the socket in its next turn.
         server.clients.leave(client.id);
         let (shard, link) = client.place();
         server.shards.kill(shard, link, client.id);

@@ -1,6 +1,6 @@
 //! The commands of the Redis protocol: one file per family, every command a function of the same shape. This file
 //! decides, in the order Redis does, whether a command runs, is queued or is rejected.
-//! Must hold: a reply comes after the messages before it; a command that stalls has changed nothing.
+//! Must hold: a reply follows the messages before it; a command that stalls has changed nothing.
 
 mod catalog;
 mod client;
@@ -26,7 +26,7 @@ pub use spec::{CommandSpec, TavernFlags};
 pub use table::code_of;
 pub use table::name_of;
 
-/// State of a connection between commands. Owns no memory until a transaction begins.
+/// State of a connection between commands. Allocates nothing until a transaction starts.
 #[derive(Debug, Default)]
 pub struct PeerState {
     transaction: Option<Box<transaction::Transaction>>,
@@ -88,7 +88,7 @@ pub fn run(
     context: &mut RedisContext<'_>,
     args: &Args<'_>,
 ) -> RedisNext {
-    // Publishing is what most commands do: it is recognised before anything else.
+    // Most commands are publishes: check for them first.
     if args.len() == 3
         && args.at(0).eq_ignore_ascii_case(b"publish")
         && peer.state.is_plain()
@@ -161,7 +161,7 @@ fn dispatch(
     perform(&mut RedisCall { out, peer, context, args, spec, in_exec: false })
 }
 
-/// Runs a command that may run. Its reply is dropped when the client wants none; what is pushed stays.
+/// Runs a command that may run. Its reply is dropped if the client wants none; pushes are kept.
 fn perform(call: &mut RedisCall<'_, '_>) -> RedisNext {
     let mark = call.out.len();
     let next = (call.spec.run)(call);
@@ -223,7 +223,7 @@ fn confined(name: &str) -> String {
     )
 }
 
-/// Refuses a command before it ran. A transaction that it should have been part of cannot run any more.
+/// Refuses a command before it ran. If it was part of a transaction, that transaction cannot run any more.
 fn reject(out: &mut Vec<u8>, peer: &mut RedisPeer, spec: Option<&CommandSpec>, error: &[u8]) {
     if spec.is_some_and(|spec| spec.name == "exec") {
         let reason = error.strip_prefix(b"ERR ").unwrap_or(error);

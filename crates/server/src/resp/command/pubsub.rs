@@ -62,7 +62,7 @@ fn publish_to(call: &mut RedisCall<'_, '_>, space: Namespace) -> RedisNext {
     RedisNext::Go
 }
 
-/// The reply comes when the store has the message; more of them may follow before.
+/// The reply is sent when the message is stored; more commands may follow before that.
 fn publish_stored(call: &mut RedisCall<'_, '_>, publish: RedisPublish<'_>) -> RedisNext {
     if call.in_exec {
         return call.error("ERR PUBLISH to a channel with history waits for the store: not inside MULTI");
@@ -96,7 +96,7 @@ fn listen(call: &mut RedisCall<'_, '_>, space: Namespace) -> RedisNext {
         return call.halt(halt);
     }
     let node = call.context.hub.core.node().clone();
-    // Held until all of them are subscribed to, so that no interest in them is withdrawn before.
+    // Held until all of them are subscribed to, so that none of the names is released before.
     let mut hold = node.bus_interests.lock();
     if let Err(halt) = carry(call, space, &mut hold) {
         return call.halt(halt);
@@ -108,7 +108,7 @@ fn listen(call: &mut RedisCall<'_, '_>, space: Namespace) -> RedisNext {
             confirm(call, space, "psubscribe", Some(name));
             continue;
         }
-        // Known to be allowed since the check above: same moment, same answers.
+        // The check above has allowed it: same moment, same result.
         let Ok(used) = rights::used(call.peer, call.context, Verb::Subscribe, name) else { continue };
         call.context.hub.core.subscribe(id, space, &used);
         confirm(call, space, if space == Namespace::Shard { "ssubscribe" } else { "subscribe" }, Some(&used));
@@ -117,7 +117,7 @@ fn listen(call: &mut RedisCall<'_, '_>, space: Namespace) -> RedisNext {
     RedisNext::Go
 }
 
-/// Asks the bus for all these names. Inside `EXEC` nothing can wait for its answer.
+/// Requests all these names on the bus. Inside `EXEC` nothing can wait for the confirmation.
 fn carry(call: &mut RedisCall<'_, '_>, space: Namespace, hold: &mut InterestGuard<'_>) -> Result<(), Halt> {
     let link = (!call.in_exec).then_some((call.context.hub.core.index, call.peer.link));
     let mut waits = false;
@@ -129,7 +129,7 @@ fn carry(call: &mut RedisCall<'_, '_>, space: Namespace, hold: &mut InterestGuar
         match hold.request(space, &used, link) {
             InterestState::Yes => {}
             InterestState::Wait => {
-                // The connection may be gone before the bus confirms.
+                // The connection may close before the bus confirms.
                 call.context.hub.core.release_later(space, (*used).into());
                 waits = !call.in_exec;
             }
@@ -143,7 +143,7 @@ const EXPENSIVE: &str = "ERR the patterns of this node are too expensive to add 
                          beginning without wildcards";
 const NO_BUS: &str = "TRYAGAIN the bus between nodes does not answer; retry";
 
-/// Checks the bounds on subscriptions. Keys and dev mode have none, except for the cost of patterns.
+/// Checks the limits on subscriptions. API keys and dev mode have none, except for the cost of patterns.
 fn leave_room(call: &RedisCall<'_, '_>, space: Namespace) -> Result<(), Halt> {
     let registry = &call.context.hub.core.node().registry;
     if space == Namespace::Pattern && !call.rest(1).all(|pattern| registry.has_room_for(pattern)) {
@@ -166,7 +166,7 @@ fn leave_room(call: &RedisCall<'_, '_>, space: Namespace) -> Result<(), Halt> {
     if held + call.args.len() - 1 <= most {
         return Ok(());
     }
-    // Only near the bound: names that are subscribed to already do not count again.
+    // Only near the limit: names that are already subscribed to do not count again.
     let mut names: HashSet<&[u8]> = call.rest(1).collect();
     let there = call.peer.listener.map(|id| hub.core.subscriptions(id, space)).unwrap_or_default();
     for name in &there {
@@ -181,7 +181,7 @@ fn leave_room(call: &RedisCall<'_, '_>, space: Namespace) -> Result<(), Halt> {
     ))
 }
 
-/// The listener of this connection; made with the first subscription.
+/// The listener of this connection; created by the first subscription.
 fn open(call: &mut RedisCall<'_, '_>) -> ListenerId {
     if let Some(id) = call.peer.listener.filter(|id| call.context.hub.core.listener(*id).is_some()) {
         return id;

@@ -59,7 +59,7 @@ pub struct TavernFlags(u8);
 
 impl TavernFlags {
     pub const NONE: TavernFlags = TavernFlags(0);
-    /// Allowed on a RESP2 connection that listens.
+    /// Allowed on a subscribed RESP2 connection.
     pub const WHILE_SUBSCRIBED: TavernFlags = TavernFlags(1);
     /// Needs an API key with scope `admin`, outside dev mode.
     pub const NEEDS_ADMIN: TavernFlags = TavernFlags(2);
@@ -67,7 +67,7 @@ impl TavernFlags {
     pub const PUSHES: TavernFlags = TavernFlags(4);
     /// Runs at once inside `MULTI`.
     pub const NOT_QUEUED: TavernFlags = TavernFlags(8);
-    /// Counts against the rate of a session.
+    /// Counts in the rate limit of a session.
     pub const LIMITED: TavernFlags = TavernFlags(16);
 
     pub const fn and(self, other: TavernFlags) -> TavernFlags {

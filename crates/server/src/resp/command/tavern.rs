@@ -1,5 +1,6 @@
-//! Beyond Redis: TAVERN.MODE, TAVERN.POLL, TAVERN.WAIT. A connection in poll mode is not pushed to; it asks for its
-//! messages. A RESP2 connection in poll mode may run every command while it is subscribed. Must hold: a message is either pushed or taken, never both.
+//! Beyond Redis: TAVERN.MODE, TAVERN.POLL, TAVERN.WAIT. A connection in poll mode gets no pushes; it polls its
+//! messages. A RESP2 connection in poll mode may run every command while it is subscribed. Must hold: a message is
+//! either pushed or polled, never both.
 
 use super::{RedisCall, pubsub, text};
 use crate::resp::RedisNext;
@@ -17,7 +18,7 @@ pub fn mode(call: &mut RedisCall<'_, '_>) -> RedisNext {
     };
     call.peer.state.polls = polls;
     if let Some(id) = call.peer.listener {
-        // What was queued meanwhile is written after this reply.
+        // Messages queued since then are written after this reply.
         tavern_hub::core::redis::set_pushing(&mut call.context.hub.core, id, !polls);
     }
     call.ok()

@@ -43,8 +43,8 @@ pub fn unknown_command(args: &Args<'_>) -> Vec<u8> {
     text
 }
 
-/// Common commands of Redis that do not exist here. A subscribed connection is refused them with the message of Redis,
-/// which clients look for.
+/// Common Redis commands that do not exist here. A subscribed connection gets the error message of Redis for them,
+/// which clients check for.
 const ELSEWHERE: [&str; 16] = [
     "get", "set", "del", "incr", "exists", "expire", "keys", "scan", "hget", "hset", "lpush", "rpush",
     "sadd", "zadd", "eval", "watch",

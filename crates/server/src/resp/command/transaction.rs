@@ -1,6 +1,6 @@
-//! MULTI, EXEC, DISCARD: commands that are queued and run together. Nothing runs between them on this connection's
-//! shard. Must hold: a transaction with a rejected command does not run; messages that it causes to its own
-//! connection come after the whole answer.
+//! MULTI, EXEC, DISCARD: commands that are queued and run together. No other command of this connection's shard runs
+//! between them. Must hold: a transaction with a rejected command does not run; messages that it sends to its own
+//! connection follow the whole reply.
 
 use super::{RedisCall, perform, table};
 use crate::resp::rights::{self, Halt};
@@ -85,7 +85,8 @@ pub fn exec(call: &mut RedisCall<'_, '_>) -> RedisNext {
     next
 }
 
-/// Rights that were checked when a command was queued may have expired: asks for all again before the first command runs.
+/// Rights that were checked when a command was queued may have expired: check all again before the first command
+/// runs.
 fn must_ask(call: &mut RedisCall<'_, '_>, transaction: &Transaction) -> bool {
     let mut asks = false;
     for command in &transaction.queued {
