@@ -1165,6 +1165,7 @@ const LINKS = {
     const abort = new AbortController();
     const run = async () => {
       const { session, seq } = io.ticket() ?? {};
+      /** @type {Record<string, string>} */
       const headers = session ? { 'tavern-session': session, 'last-event-id': `${seq}` } : {};
       const response = await io.get('/v1/stream', headers, abort.signal);
       const stream = /text\/event-stream/.test(response.headers.get('content-type') ?? '');

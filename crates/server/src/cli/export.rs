@@ -81,13 +81,15 @@ pub fn running_servers(client: &BlockingStore) -> anyhow::Result<(Time, Vec<Stri
         Found::Time(now) => now,
         _ => SystemClock.now(),
     };
+    // Without a server the store's time stands still, and the lease of a killed server would never end.
+    let wall = now.max(SystemClock.now());
     let (mut alive, mut after) = (Vec::new(), None);
     loop {
         let Found::Nodes(page) = client.read(Read::Nodes { after, limit: PAGE_ROWS })? else {
             bail!("the store did not answer with nodes");
         };
         after = page.rows.last().map(|node| node.writer.clone());
-        let living = page.rows.iter().filter(|node| node.closed_at.is_none() && now < node.lease_until);
+        let living = page.rows.iter().filter(|node| node.closed_at.is_none() && wall < node.lease_until);
         alive.extend(living.map(|node| node.writer.node.to_string()));
         if !page.more {
             return Ok((now, alive));

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tavern_domain::Time;
 use tavern_store::blocking::BlockingStore;
-use tavern_store::{ChannelVersionBump, Commit, Expect, Found, Read, Row, RowKind, StillClock, Trim};
+use tavern_store::{ChannelVersionBump, Clock, Commit, Expect, Found, Read, Row, RowKind, SystemClock, Trim};
 
 #[derive(clap::Args)]
 pub struct ImportArgs {
@@ -32,11 +32,12 @@ const PROGRESS: u64 = 50_000;
 
 pub fn run(args: ImportArgs) -> anyhow::Result<ExitCode> {
     let config = args.options.config(None)?;
-    let client = tavern_engines::open_client(&config.store, Arc::new(StillClock), TIMEOUT)?;
     let mut input = std::io::stdin().lock();
     let Some(ArchiveLine::Tavern(header)) = next(&mut input)? else {
         bail!("not an export: the first line must be the header that `tavern export` writes");
     };
+    let client =
+        tavern_engines::open_client(&config.store, Arc::new(ExportedTime(Time(header.time))), TIMEOUT)?;
     check(&client, &header)?;
     let mut import = Import {
         client: &client,
@@ -62,6 +63,20 @@ pub fn run(args: ImportArgs) -> anyhow::Result<ExitCode> {
     }
 }
 
+/// The time of the export. The new store starts there, so that versions do not decrease, and no later: only servers check
+/// whether a clock can be trusted.
+struct ExportedTime(Time);
+
+impl Clock for ExportedTime {
+    fn now(&self) -> Time {
+        self.0
+    }
+
+    fn latest(&self) -> Time {
+        self.0
+    }
+}
+
 fn check(client: &BlockingStore, header: &ArchiveHeader) -> anyhow::Result<()> {
     if header.format != FORMAT {
         bail!(
@@ -77,6 +92,7 @@ fn check(client: &BlockingStore, header: &ArchiveHeader) -> anyhow::Result<()> {
     if let Some(what) = occupied(client)? {
         bail!("this store is not empty, it has {what}: import into a new folder, database or schema");
     }
+    let now = now.min(SystemClock.now());
     if now.ms() < header.time {
         let behind = header.time - now.ms();
         bail!(
