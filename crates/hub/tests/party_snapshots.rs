@@ -12,7 +12,7 @@ use tavern_store::memory::WorkFault;
 use tavern_store::{Found, PresenceKey, Read, Row, Work};
 
 /// How long a hello waits for a store that is slow.
-const PATIENCE: u64 = 1_000;
+const PATIENCE: u64 = 2_500;
 
 /// A client that polls a node.
 struct Poller {

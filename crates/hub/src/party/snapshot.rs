@@ -11,7 +11,7 @@ use hashbrown::HashMap;
 use std::sync::Arc;
 
 /// How long a reply waits for the store: a few round trips to a busy one.
-const PATIENCE_MS: u64 = 1_000;
+const PATIENCE_MS: u64 = 2_500;
 
 #[derive(Default)]
 pub(super) struct SnapshotRequests {
