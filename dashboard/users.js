@@ -62,7 +62,7 @@ export function user(visit) {
       ['Activities', activities.length ? activities.map((one) => h('div', {}, one.activity.replaceAll('_', ' '), ' in ', link(one.channel, 'channels', one.channel))) : 'none known', true],
       ['Party', party ? link(`Party ${party}`, 'parties', String(party)) : 'none', true],
       ['Invited to', invites?.length ? invites.map((id, at) => [at > 0 && ', ', link(`Party ${id}`, 'parties', String(id))]) : undefined],
-      ['Visible to', { everyone: 'everyone', followers_i_follow: 'followers they follow', nobody: 'nobody' }[visibility]],
+      ['Visible to', { everyone: 'everyone', followers_i_follow: 'followers they follow', nobody: 'no other user' }[visibility]],
       ['Last seen', online ? undefined : seen && moment(seen)],
     ]));
     places.update(channels);

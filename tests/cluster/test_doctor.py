@@ -53,7 +53,7 @@ def test_a_healthy_cluster_on_one_folder(nats):
 
 def test_doctor_does_not_create_tables(postgres, nats, schema):
     found = doctor("--store", postgres.url(schema), "--bus", nats.url)
-    assert found["store tables"][0] == "warn" and "the first server that starts makes them" in found["store tables"][1]
+    assert found["store tables"][0] == "warn" and "the first server to start creates them" in found["store tables"][1]
     assert postgres.sql(f"SELECT count(*) FROM pg_namespace WHERE nspname = '{schema}'") == "0"
 
 
@@ -69,7 +69,7 @@ def test_tables_of_another_version_are_a_failure(postgres, nats, schema):
 def test_a_login_that_cannot_create_tables_is_a_failure(postgres, nats, schema):
     postgres.sql("CREATE ROLE reader LOGIN")
     found = doctor("--store", postgres.url(schema, "reader"), "--bus", nats.url, code=1)
-    assert found["store tables"][0] == "fail" and "may not make them" in found["store tables"][1]
+    assert found["store tables"][0] == "fail" and "may not create them" in found["store tables"][1]
 
 
 def test_wrong_passwords_are_reported_but_not_printed(postgres, nats, schema):

@@ -59,7 +59,7 @@ def test_a_session_shows_why_it_is_online(browser, sample):
     browser.open(sample.server, "#/users/ann")
     browser.sees("game#1048")
     browser.click("main .client a")
-    browser.sees("a websocket transport is attached")
+    browser.sees("connected by websocket")
     browser.sees("lobby#main")
 
 

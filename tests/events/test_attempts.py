@@ -54,7 +54,7 @@ def first_attempt(api, name):
 
 
 class TlsEndpoint:
-    """Accepts TLS connections with a certificate that nobody trusts."""
+    """Accepts TLS connections with an untrusted certificate."""
 
     def __init__(self, folder):
         cert, key = folder / "cert.pem", folder / "key.pem"

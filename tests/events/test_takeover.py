@@ -208,7 +208,7 @@ def test_a_stop_waits_for_deliveries_in_flight(combination):
             put(api, "s", topics=["t"], callback=endpoint.url, timeout_ms=0)
             publish(api, "t", {"type": "a"})
             endpoint.posted(1)
-        # Longer than it ever waited without being told to.
+        # Longer than it waits without a wake-up.
         threading.Timer(4, gate.set).start()
         assert server.terminate() == 0
         assert gate.is_set()

@@ -117,14 +117,14 @@ def test_after_acknowledges_earlier_events(ann, topic, name):
 
 def test_a_pull_waits_for_events(ann, bob, topic, name):
     put(ann, name, topics=[topic], pull=True)
-    begun = time.monotonic()
+    started = time.monotonic()
     assert pull(ann, name, wait_ms=300)["events"] == []
-    assert 0.28 < time.monotonic() - begun < 5
+    assert 0.28 < time.monotonic() - started < 5
     later = threading.Timer(0.3, lambda: publish(bob, topic, {"type": "late"}))
     later.start()
-    begun = time.monotonic()
+    started = time.monotonic()
     assert seqs(pull(ann, name, wait_ms=20_000)) == [1]
-    assert time.monotonic() - begun < 5
+    assert time.monotonic() - started < 5
     later.join()
 
 

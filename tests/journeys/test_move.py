@@ -43,7 +43,7 @@ def test_a_store_moves_with_its_keys_follows_and_positions(full, tmp_path):
             done = subprocess.run(["bash", "-ec", command], cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=120)
             assert done.returncode == 0, done.stderr
         with Tavern.serve(CONFIG, options=["--store", url, "--bus", "local"], data=tmp_path / "unused") as server, api(server, key) as client:
-            # The key works, the subscription goes on behind its acknowledged position, and follows are there.
+            # The key works, the subscription continues after its acknowledged position, and follows exist.
             seen = []
             while len(seen) < count - half:
                 answer = pull(client, "billing", after=seen[-1] if seen else half)

@@ -1,4 +1,4 @@
-"""A rolling upgrade of three servers behind HAProxy: clients lose nothing and see nobody leave."""
+"""A rolling upgrade of three servers behind HAProxy: clients lose nothing and see no user leave."""
 import asyncio
 import contextlib
 
@@ -20,7 +20,7 @@ grace_ms = 6000
 
 
 def is_repeated(event):
-    """A status that says the same as before: a follower whose session has moved may get one. Nobody left."""
+    """A repeated status: a follower whose session has migrated may get one. No user has left."""
     return event["event"] == "status" and event["change"] == "none" and event["status"]["online"] and not event["status"]["leaving"]
 
 

@@ -7,7 +7,7 @@ import schemathesis
 
 @schemathesis.hook
 def before_call(context, case, kwargs):
-    """A key that was used before is answered as the first time, whatever the request holds: each valid key is new."""
+    """A used key gets the first response again, for any request: so each valid key here is new."""
     headers = case.headers or {}
     if re.fullmatch("[!-~]{1,255}", headers.get("Idempotency-Key", "")):
         headers["Idempotency-Key"] = uuid.uuid4().hex

@@ -23,7 +23,7 @@ const published = await pages[0].evaluate(async (bearer) => {
   const answer = await fetch('/v1/channels/game:tabs/messages', { method: 'POST', headers, body: JSON.stringify({ data: 'to all tabs' }) });
   return answer.status;
 }, key);
-const heard = [];
+const received = [];
 for (const page of pages) {
   const deadline = Date.now() + 8000;
   let got = [];
@@ -31,8 +31,8 @@ for (const page of pages) {
     got = await page.evaluate(() => window.got);
     await new Promise((resolve) => setTimeout(resolve, 20));
   }
-  heard.push(got.some((data) => data.includes('to all tabs')));
+  received.push(got.some((data) => data.includes('to all tabs')));
 }
 const protocols = await pages[0].evaluate(() => performance.getEntriesByType('navigation').map((entry) => entry.nextHopProtocol));
-console.log(JSON.stringify({ published, heard, protocols }));
+console.log(JSON.stringify({ published, received, protocols }));
 await browser.close();

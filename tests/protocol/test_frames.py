@@ -35,7 +35,7 @@ MALFORMED = {
     "a channel outside the grammar": ('{"id":1,"op":"subscribe","channel":"Game#1"}', 1),
     "a channel with a control character": ('{"id":1,"op":"subscribe","channel":"game#a\\u0007"}', 1),
     "a channel that is too long": (json.dumps({"id": 1, "op": "subscribe", "channel": "g#" + "x" * 254}), 1),
-    "half a surrogate pair": ('{"id":1,"op":"subscribe","channel":"game#\\ud800"}', 1),
+    "an unpaired surrogate": ('{"id":1,"op":"subscribe","channel":"game#\\ud800"}', 1),
     "publish without data": ('{"id":1,"op":"publish","channel":"game#1"}', 1),
     "publish without a channel": ('{"id":1,"op":"publish","data":1}', 1),
     "publish outside the grammar": ('{"id":1,"op":"publish","channel":"9","data":1}', 1),
@@ -47,10 +47,10 @@ MALFORMED = {
     "nested 65 deep": ('{"id":1,"op":"publish","channel":"game#1","data":' + DEEP + "}", 1),
     "nested 10,000 deep": ('{"id":1,"op":"publish","channel":"game#1","data":' + "[" * 10_000 + "]" * 10_000 + "}", 1),
     "never closed, deep": ("[" * 10_000, None),
-    "half a surrogate pair in data": ('{"id":1,"op":"publish","channel":"game#1","data":["\\udc00"]}', 1),
+    "an unpaired surrogate in data": ('{"id":1,"op":"publish","channel":"game#1","data":["\\udc00"]}', 1),
     "an infinite number in data": ('{"id":1,"op":"publish","channel":"game#1","data":{"a":1e999}}', 1),
     "an infinite number in a state": ('{"id":1,"op":"join","channel":"game#1","state":[-1e999]}', 1),
-    "half a surrogate pair in a state": ('{"id":1,"op":"join","channel":"game#1","state":"\\ud800"}', 1),
+    "an unpaired surrogate in a state": ('{"id":1,"op":"join","channel":"game#1","state":"\\ud800"}', 1),
 }
 
 

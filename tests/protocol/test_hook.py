@@ -73,8 +73,8 @@ class OverRedis:
     """Two RESP2 connections, one to subscribe and one to publish. Replies are translated to the JSON protocol."""
 
     def __init__(self, server, token):
-        self.listens, self.speaks = (RespConnection(server.resp_port) for _ in range(2))
-        for connection in (self.listens, self.speaks):
+        self.subscriber, self.publisher = (RespConnection(server.resp_port) for _ in range(2))
+        for connection in (self.subscriber, self.publisher):
             assert connection.call("AUTH", token) == "OK"
 
     @staticmethod
@@ -82,24 +82,24 @@ class OverRedis:
         return {"error": {"code": "not_allowed" if reply.startswith("NOPERM") else str(reply)}}
 
     def subscribe(self, channel):
-        reply = self.listens.call("SUBSCRIBE", channel)
+        reply = self.subscriber.call("SUBSCRIBE", channel)
         if isinstance(reply, ErrorReply):
             return self.refused(reply)
         named = reply[1].decode()
         return {"ok": {} if named == channel else {"channel": named}}
 
     def publish(self, channel, data):
-        reply = self.speaks.call("PUBLISH", channel, json.dumps(data))
+        reply = self.publisher.call("PUBLISH", channel, json.dumps(data))
         return self.refused(reply) if isinstance(reply, ErrorReply) else {"ok": {"receivers": reply}}
 
     def message(self):
-        kind, channel, data = self.listens.read()
+        kind, channel, data = self.subscriber.read()
         assert kind == b"message"
         return channel.decode(), json.loads(data)
 
     def close(self):
-        self.listens.close()
-        self.speaks.close()
+        self.subscriber.close()
+        self.publisher.close()
 
 
 @pytest.fixture(params=[OverWebSocket, OverCommand, OverRedis])

@@ -94,7 +94,7 @@ def test_seven_sse_tabs_in_one_browser(tls):
     run = subprocess.run(["node", str(script), str(MODULES), tls.url, tls.key, "7"], capture_output=True, text=True, timeout=90)
     assert run.returncode == 0, run.stderr
     found = json.loads(run.stdout)
-    assert found == {"published": 200, "heard": [True] * 7, "protocols": ["h2"]}
+    assert found == {"published": 200, "received": [True] * 7, "protocols": ["h2"]}
 
 
 def test_an_http2_connection_without_requests_ends(plain):

@@ -1,4 +1,4 @@
-"""A refused connection is closed soon, whatever its peer goes on sending."""
+"""A refused connection is closed soon, even if its peer keeps sending."""
 import socket
 import ssl
 import time
@@ -70,9 +70,9 @@ def _connect(server, port):
 
 def _seconds_until_closed(connection, data, pause):
     """Sends until the server has closed."""
-    begun = time.monotonic()
+    started = time.monotonic()
     with connection:
-        while (elapsed := time.monotonic() - begun) < GIVE_UP:
+        while (elapsed := time.monotonic() - started) < GIVE_UP:
             try:
                 connection.sendall(data)
             except (ConnectionError, ssl.SSLError):
@@ -103,12 +103,12 @@ def test_connection_that_never_logs_in_is_closed_although_it_sends(serve):
     websocket.sendall(HANDSHAKE)
     assert websocket.recv(4096).startswith(b"HTTP/1.1 101")
     pings = {redis: b"PING\r\n", websocket: b"\x89\x80\0\0\0\0"}
-    closed, begun = {}, time.monotonic()
-    while len(closed) < 2 and time.monotonic() - begun < 25:
+    closed, started = {}, time.monotonic()
+    while len(closed) < 2 and time.monotonic() - started < 25:
         for connection in pings.keys() - closed.keys():
             try:
                 connection.sendall(pings[connection])
             except ConnectionError:
-                closed[connection] = time.monotonic() - begun
+                closed[connection] = time.monotonic() - started
         time.sleep(0.2)
     assert len(closed) == 2 and all(10 < seconds < 22 for seconds in closed.values()), list(closed.values())

@@ -47,12 +47,12 @@ def test_a_short_jump_is_reported_and_changes_nothing(server, jump):
         server.jump(jump)
         until(lambda: server.metric("tavern_clock_jumps_total") == 1, "the jump to be noticed")
         during = client.get("/v1/overview").json()
-        assert abs(during["now"] - before["now"]) < 60_000, "node time goes on as before"
+        assert abs(during["now"] - before["now"]) < 60_000, "node time continues as before"
         assert abs(during["clock"]["jump_ms"] - jump * 1000) < 60_000 and during["clock"]["warning"]
         ready = client.get("/readyz")
         assert ready.status_code == 200 and "clock:" in ready.text
         assert "clock jumped" in server.log()
-        assert "ok" in ann.call("ping"), "a living connection stays"
+        assert "ok" in ann.call("ping"), "an open connection stays open"
         server.jump(0)
         until(lambda: client.get("/v1/overview").json()["clock"]["jump_ms"] == 0, "the clock to agree again")
         assert client.get("/readyz").text == "ready\n"
@@ -119,5 +119,5 @@ def test_a_jump_that_holds_is_accepted():
         server.jump(3_600)
         until(lambda: server.metric("tavern_clock_jumps_total") == 1, "the jump to be noticed")
         until(lambda: client.get("/v1/overview").json()["now"] - before > 3_500_000, "the jump to be accepted")
-        assert "clock jump held; accepted" in server.log()
+        assert "clock jump accepted" in server.log()
         assert server.metric("tavern_clock_ahead_ms") == 0

@@ -15,8 +15,8 @@ A marker is an HTML comment on the line before a code block, so readers do not s
 | `fails` | the block must end with an error |
 | `retry` | with `expect`: run the block again until its output contains the text |
 | `background` | another terminal: keep the block running to the end of the document, then end it |
-| `until TEXT` | with `background`: go on when the output contains TEXT |
-| `ready COMMAND` | with `background`: go on when COMMAND succeeds |
+| `until TEXT` | with `background`: continue when the output contains TEXT |
+| `ready COMMAND` | with `background`: continue when COMMAND succeeds |
 | `take NAME` | in the blocks below, NAME stands for the JSON member of that name (in lower case) in this block's output |
 """
 import dataclasses

@@ -9,7 +9,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-type Giving = Pin<Box<dyn Future<Output = Result<String, String>> + Send>>;
+type TokenFuture = Pin<Box<dyn Future<Output = Result<String, String>> + Send>>;
 
 /// The credential of a client.
 #[derive(Clone)]
@@ -22,7 +22,7 @@ pub enum Auth {
     Key(String),
     /// Called for the first token, before a token expires, and when the server reports that it has expired. Made by
     /// [`Auth::source`].
-    Source(Arc<dyn Fn() -> Giving + Send + Sync>),
+    Source(Arc<dyn Fn() -> TokenFuture + Send + Sync>),
 }
 
 impl Auth {

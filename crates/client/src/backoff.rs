@@ -1,10 +1,10 @@
 //! Exponential backoff with full jitter: a random wait below a bound that doubles, so that clients do not reconnect all at once.
-//! Must hold: the upper limit never exceeds `MOST`; the wait is at least what the server asked for.
+//! Must hold: the upper limit never exceeds `MAX_WAIT`; the wait is at least what the server asked for.
 
 use std::time::Duration;
 
 const FIRST: Duration = Duration::from_millis(250);
-const MOST: Duration = Duration::from_secs(15);
+const MAX_WAIT: Duration = Duration::from_secs(15);
 
 #[derive(Debug, Default)]
 pub(crate) struct Backoff {
@@ -14,7 +14,7 @@ pub(crate) struct Backoff {
 impl Backoff {
     /// `chance` is a random number in 0…1.
     pub fn next(&mut self, chance: f64, at_least_ms: Option<u64>) -> Duration {
-        let bound = FIRST.saturating_mul(1 << self.tries.min(16)).min(MOST);
+        let bound = FIRST.saturating_mul(1 << self.tries.min(16)).min(MAX_WAIT);
         self.tries = self.tries.saturating_add(1);
         bound.mul_f64(chance) + Duration::from_millis(at_least_ms.unwrap_or(0))
     }
@@ -53,7 +53,7 @@ mod tests {
     #[test]
     fn weeks_of_trying_do_not_overflow() {
         let mut backoff = Backoff { tries: u32::MAX };
-        assert_eq!(backoff.next(1.0, None), MOST);
+        assert_eq!(backoff.next(1.0, None), MAX_WAIT);
     }
 
     #[test]

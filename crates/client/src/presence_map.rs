@@ -36,7 +36,7 @@ pub enum PresenceMode {
     /// Each change separately.
     #[default]
     Full,
-    /// Changes collected.
+    /// One event per tick with all changes.
     Coalesced,
     /// Numbers only, and followed users by name.
     Counts,

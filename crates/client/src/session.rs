@@ -334,7 +334,7 @@ impl ClientSession {
                         last_received = Instant::now();
                     }
                     let taken = match count {
-                        0 => Err(LinkEnd::new("the link ended")),
+                        0 => Err(LinkEnd::new("the connection ended")),
                         _ => batch.drain(..).try_for_each(|incoming| match incoming {
                             LinkEvent::Frame(frame) => self.take(frame),
                             LinkEvent::Alive => Ok(()),
@@ -397,7 +397,7 @@ impl ClientSession {
             return Ok(());
         }
         if last_received.elapsed() > 2 * self.heartbeat {
-            return Err(LinkEnd::new("the link is silent"));
+            return Err(LinkEnd::new("the server sent nothing for two heartbeats"));
         }
         let seq = *self.seq.borrow();
         if seq > self.acked {

@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn redis_reaches_what_the_grammar_does_not() {
+    fn redis_channels_may_be_outside_the_grammar() {
         let channel = Channel::parse_redis(b"news.sport").unwrap();
         assert_eq!((channel.kind, channel.reach), ("redis", Reach::RedisOnly));
         assert_eq!(Channel::parse_redis(b"").unwrap().reach, Reach::RedisOnly);

@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_goes_back_adds_no_tokens() {
+    fn clock_that_goes_back_adds_no_tokens() {
         let mut bucket = Bucket::default();
         for _ in 0..3 {
             bucket.take(Time(5_000), FEW).unwrap();

@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn a_replay_begins_at_the_last_mark_before_it() {
+    fn replay_starts_at_the_last_mark_before_it() {
         let mut marks = SubscriptionMarks::begin(10, counts(&[("a", 0)]));
         let mark = |position, seq| LogMark { position, seq };
         assert!(!marks.note(mark(500, 9_999)), "not far enough");

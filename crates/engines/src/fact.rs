@@ -27,7 +27,7 @@ pub struct StoreFacts {
 }
 
 impl CheckResult {
-    pub(crate) fn good(about: &'static str, text: impl Into<String>) -> CheckResult {
+    pub(crate) fn ok(about: &'static str, text: impl Into<String>) -> CheckResult {
         CheckResult { health: CheckHealth::Good, about, text: text.into() }
     }
 
@@ -46,8 +46,8 @@ pub(crate) fn encryption(is_tls: bool, hosts: &[&str], remedy: &str) -> CheckRes
         **host == *"localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
     };
     match is_tls {
-        true => CheckResult::good("tls", "the connection is encrypted"),
-        false if hosts.iter().all(on_loopback) => CheckResult::good("tls", "none, on this machine only"),
+        true => CheckResult::ok("tls", "the connection is encrypted"),
+        false if hosts.iter().all(on_loopback) => CheckResult::ok("tls", "none, on this machine only"),
         false => CheckResult::doubtful(
             "tls",
             format!(

@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_that_waits_is_woken_by_what_comes_and_by_the_end() {
+    fn waiting_thread_is_woken_by_an_item_and_by_closing() {
         let queue = WorkQueue::new();
         std::thread::scope(|scope| {
             let waiting = scope.spawn(|| (queue.take(9), queue.take(9)));

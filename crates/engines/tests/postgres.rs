@@ -282,7 +282,7 @@ fn users_do_not_wait_for_each_other() {
 }
 
 #[test]
-fn a_cut_connection_is_made_again_and_loses_nothing() {
+fn cut_connection_reconnects_without_loss() {
     let url = server::fresh();
     let client = open(&format!("{url}&application_name=cut")).unwrap();
     let reader = Reader::new(&url);

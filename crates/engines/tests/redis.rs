@@ -107,7 +107,7 @@ fn a_killed_server_is_reached_again() {
 }
 
 #[test]
-fn a_cut_connection_is_made_again_and_loses_nothing() {
+fn cut_connection_reconnects_without_loss() {
     let server = Server::redis();
     let client = open(&server.url()).unwrap();
     let made = make_through_cuts(&client, 3000, || drop(server.cli(&["CLIENT", "KILL", "TYPE", "normal"])));

@@ -175,7 +175,7 @@ enum EventBody {
     /// The same message for a Redis connection that subscribed by pattern.
     Pattern {
         pattern: Arc<[u8]>,
-        words: Arc<Message>,
+        message: Arc<Message>,
         frame: OnceCell<Box<[u8]>>,
     },
     /// Everything after `{"seq":N` of an event that only JSON sessions get.
@@ -194,7 +194,7 @@ pub struct WatchedVersion {
 #[derive(Debug)]
 pub struct Event {
     body: EventBody,
-    told: Option<WatchedVersion>,
+    covers: Option<WatchedVersion>,
     json: OnceCell<Box<[u8]>>,
     pub at: Time,
     pub slow_reader: SlowReader,
@@ -207,23 +207,23 @@ const OVERHEAD: usize = 128;
 
 impl Event {
     pub fn message(
-        words: Arc<Message>,
+        message: Arc<Message>,
         at: Time,
         slow_reader: SlowReader,
         pool: &Rc<EventMemory>,
     ) -> Rc<Event> {
-        let size = words.frame.len() + OVERHEAD;
-        Event::new(EventBody::Message(words), OnceCell::new(), at, slow_reader, size, pool)
+        let size = message.frame.len() + OVERHEAD;
+        Event::new(EventBody::Message(message), OnceCell::new(), at, slow_reader, size, pool)
     }
 
     pub fn by_pattern(
         pattern: Arc<[u8]>,
-        words: Arc<Message>,
+        message: Arc<Message>,
         at: Time,
         pool: &Rc<EventMemory>,
     ) -> Rc<Event> {
-        let size = words.frame.len() + pattern.len() + OVERHEAD;
-        let body = EventBody::Pattern { pattern, words, frame: OnceCell::new() };
+        let size = message.frame.len() + pattern.len() + OVERHEAD;
+        let body = EventBody::Pattern { pattern, message, frame: OnceCell::new() };
         Event::new(body, OnceCell::new(), at, SlowReader::Close, size, pool)
     }
 
@@ -234,12 +234,12 @@ impl Event {
     }
 
     /// An event for the watchers of a channel.
-    pub fn presence(tail: Box<[u8]>, at: Time, told: WatchedVersion, pool: &Rc<EventMemory>) -> Rc<Event> {
+    pub fn presence(tail: Box<[u8]>, at: Time, covers: WatchedVersion, pool: &Rc<EventMemory>) -> Rc<Event> {
         let size = tail.len() + OVERHEAD;
         pool.bytes.set(pool.bytes.get() + size);
-        let (json, told) = (OnceCell::from(tail), Some(told));
+        let (json, covers) = (OnceCell::from(tail), Some(covers));
         let (slow_reader, pool) = (SlowReader::Gap, pool.clone());
-        Rc::new(Event { body: EventBody::Json, told, json, at, slow_reader, size: size as u32, pool })
+        Rc::new(Event { body: EventBody::Json, covers, json, at, slow_reader, size: size as u32, pool })
     }
 
     fn new(
@@ -251,13 +251,13 @@ impl Event {
         pool: &Rc<EventMemory>,
     ) -> Rc<Event> {
         pool.bytes.set(pool.bytes.get() + size);
-        Rc::new(Event { body, told: None, json, at, slow_reader, size: size as u32, pool: pool.clone() })
+        Rc::new(Event { body, covers: None, json, at, slow_reader, size: size as u32, pool: pool.clone() })
     }
 
     /// The id of the message, if it can reach several nodes.
     pub fn origin(&self) -> Option<&MessageId> {
         match &self.body {
-            EventBody::Message(words) | EventBody::Pattern { words, .. } => words.origin(),
+            EventBody::Message(message) | EventBody::Pattern { message, .. } => message.origin(),
             EventBody::Json => None,
         }
     }
@@ -265,7 +265,7 @@ impl Event {
     /// The channel of the message.
     pub fn channel(&self) -> Option<&[u8]> {
         match &self.body {
-            EventBody::Message(words) | EventBody::Pattern { words, .. } => Some(words.channel()),
+            EventBody::Message(message) | EventBody::Pattern { message, .. } => Some(message.channel()),
             EventBody::Json => None,
         }
     }
@@ -273,14 +273,14 @@ impl Event {
     /// The position of the message in the history of its channel.
     pub fn history(&self) -> Option<HistoryStamp> {
         match &self.body {
-            EventBody::Message(words) | EventBody::Pattern { words, .. } => words.history(),
+            EventBody::Message(message) | EventBody::Pattern { message, .. } => message.history(),
             EventBody::Json => None,
         }
     }
 
     /// The versions of a watched channel that it covers.
     pub fn watched_version(&self) -> Option<&WatchedVersion> {
-        self.told.as_ref()
+        self.covers.as_ref()
     }
 
     /// Logical bytes, as a mailbox counts them.
@@ -291,7 +291,7 @@ impl Event {
     /// The JSON form after `{"seq":N`.
     pub fn json_tail(&self) -> &[u8] {
         self.json.get_or_init(|| match &self.body {
-            EventBody::Message(words) | EventBody::Pattern { words, .. } => words.json_tail(),
+            EventBody::Message(message) | EventBody::Pattern { message, .. } => message.json_tail(),
             EventBody::Json => unreachable!("made with its tail"),
         })
     }
@@ -299,10 +299,10 @@ impl Event {
     /// The RESP2 form; RESP3 differs in its first byte. None: Redis connections do not get such events.
     pub fn resp_frame(&self) -> Option<&[u8]> {
         match &self.body {
-            EventBody::Message(words) => Some(&words.frame),
-            EventBody::Pattern { pattern, words, frame } => Some(frame.get_or_init(|| {
-                let mut out = Vec::with_capacity(96 + pattern.len() + words.frame.len());
-                resp::pmessage_frame(&mut out, pattern, words.channel(), words.payload());
+            EventBody::Message(message) => Some(&message.frame),
+            EventBody::Pattern { pattern, message, frame } => Some(frame.get_or_init(|| {
+                let mut out = Vec::with_capacity(96 + pattern.len() + message.frame.len());
+                resp::pmessage_frame(&mut out, pattern, message.channel(), message.payload());
                 out.into_boxed_slice()
             })),
             EventBody::Json => None,
@@ -346,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn the_pool_counts_an_event_once_and_until_its_last_reader_is_gone() {
+    fn event_memory_counts_an_event_once_until_its_last_reader_drops_it() {
         let pool = Rc::new(EventMemory::default());
         let message = Arc::new(Message::new(Namespace::Channel, b"a", b"b", false, None));
         let event = Event::message(message, Time(1), SlowReader::Gap, &pool);

@@ -62,7 +62,7 @@ impl AnswerReceiver for Answers {
 /// The node under test, and its store.
 struct Harness {
     clock: Arc<ManualClock>,
-    hall: Arc<MemoryEngine>,
+    engine: Arc<MemoryEngine>,
     health: Arc<Mutex<StoreHealth>>,
     node: Arc<Node>,
     liveness: Liveness,
@@ -79,17 +79,17 @@ impl Harness {
     fn new() -> Harness {
         let clock = Arc::new(ManualClock::at(Time(1_000_000)));
         let health = Arc::new(Mutex::new(StoreHealth::Up));
-        let hall = MemoryEngine::stepped(clock.clone(), Box::new(StoreFaults(health.clone())));
+        let engine = MemoryEngine::stepped(clock.clone(), Box::new(StoreFaults(health.clone())));
         let answers: Arc<Answers> = Arc::default();
-        let store = hall.store("own", answers.clone());
-        let epoch = open(&hall, "own", RULES.lease_ms);
+        let store = engine.store("own", answers.clone());
+        let epoch = open(&engine, "own", RULES.lease_ms);
         let settings = Settings { node: "own".into(), epoch, ..Settings::default() };
         let node = Node::new(settings, Box::new(RefuseAll));
         let liveness = Liveness::new(node.clone(), RULES, Time(1_000_000));
         let (tasks, events) = (Vec::new(), Vec::new());
         Harness {
             clock,
-            hall,
+            engine,
             health,
             node,
             liveness,
@@ -115,7 +115,7 @@ impl Harness {
             self.store.submit(effects.work);
             self.tasks.extend(effects.tasks);
             self.events.extend(effects.events);
-            self.hall.settle();
+            self.engine.settle();
             let answers = std::mem::take(&mut *self.answers.0.lock().unwrap());
             if answers.is_empty() {
                 return;
@@ -139,7 +139,7 @@ impl Harness {
     }
 
     fn nodes(&self) -> Vec<tavern_store::NodeRow> {
-        match ask(&self.hall, Work::Read(Read::Nodes { after: None, limit: 100 })) {
+        match ask(&self.engine, Work::Read(Read::Nodes { after: None, limit: 100 })) {
             StoreAnswer::Read(Found::Nodes(page)) => page.rows,
             other => panic!("expected nodes, got {other:?}"),
         }
@@ -159,28 +159,28 @@ impl Harness {
 }
 
 /// Asks the store as another node, for which it is always up.
-fn ask(hall: &Arc<MemoryEngine>, work: Work) -> StoreAnswer {
+fn ask(engine: &Arc<MemoryEngine>, work: Work) -> StoreAnswer {
     let answers: Arc<Answers> = Arc::default();
-    hall.store("setup", answers.clone()).submit(vec![(Ticket(0), work)]);
-    hall.settle();
+    engine.store("setup", answers.clone()).submit(vec![(Ticket(0), work)]);
+    engine.settle();
     let answer = answers.0.lock().unwrap().pop();
     answer.expect("no answer").1
 }
 
-fn open(hall: &Arc<MemoryEngine>, name: &str, lease_ms: u64) -> Epoch {
+fn open(engine: &Arc<MemoryEngine>, name: &str, lease_ms: u64) -> Epoch {
     let open = NodeChange::Open { name: name.into(), lease_ms };
-    match ask(hall, Work::Commit(Commit { node: Some(open), ..Commit::default() })) {
+    match ask(engine, Work::Commit(Commit { node: Some(open), ..Commit::default() })) {
         StoreAnswer::Committed(receipt) => receipt.epoch.unwrap(),
         other => panic!("expected an epoch, got {other:?}"),
     }
 }
 
-fn change(hall: &Arc<MemoryEngine>, change: NodeChange) {
-    let answer = ask(hall, Work::Commit(Commit { node: Some(change), ..Commit::default() }));
+fn change(engine: &Arc<MemoryEngine>, change: NodeChange) {
+    let answer = ask(engine, Work::Commit(Commit { node: Some(change), ..Commit::default() }));
     assert!(matches!(answer, StoreAnswer::Committed(_)), "{answer:?}");
 }
 
-fn put(hall: &Arc<MemoryEngine>, user: &str, writer: &Writer) {
+fn put(engine: &Arc<MemoryEngine>, user: &str, writer: &Writer) {
     let client = ChannelClient {
         client: ClientId::from_random(1),
         node: NodeEpoch::from(writer),
@@ -197,7 +197,7 @@ fn put(hall: &Arc<MemoryEngine>, user: &str, writer: &Writer) {
     };
     let raises = vec![ChannelVersionBump { channel: "game#A".into(), by: 2 }];
     let commit = Commit { puts: vec![Row::Presence(row)], raises, ..Commit::default() };
-    assert!(matches!(ask(hall, Work::Commit(commit)), StoreAnswer::Committed(_)));
+    assert!(matches!(ask(engine, Work::Commit(commit)), StoreAnswer::Committed(_)));
 }
 
 #[test]
@@ -218,7 +218,7 @@ fn fenced_node_opens_a_new_epoch_and_announces_its_clients() {
     let before = harness.node.epoch();
     harness.pass(2_000);
     let node = Writer::new("own", before);
-    change(&harness.hall, NodeChange::Close { node, proof: tavern_store::CloseProof::ProcessGone });
+    change(&harness.engine, NodeChange::Close { node, proof: tavern_store::CloseProof::ProcessGone });
     harness.pass(2_000);
     assert_eq!(harness.count(|task| matches!(task, LivenessTask::Announce)), 1);
     assert!(harness.node.epoch() > before);
@@ -233,8 +233,8 @@ fn own_earlier_epoch_is_taken_over_after_the_announcement() {
     let mut harness = Harness::new();
     let before = Writer::new("own", harness.node.epoch());
     harness.pass(2_000);
-    put(&harness.hall, "ann", &before);
-    change(&harness.hall, NodeChange::Close { node: before, proof: tavern_store::CloseProof::ProcessGone });
+    put(&harness.engine, "ann", &before);
+    change(&harness.engine, NodeChange::Close { node: before, proof: tavern_store::CloseProof::ProcessGone });
     harness.pass(2_000);
     let announced = harness.tasks.iter().position(|task| matches!(task, LivenessTask::Announce));
     assert!(announced.is_some() && harness.taken().is_empty());
@@ -245,8 +245,8 @@ fn own_earlier_epoch_is_taken_over_after_the_announcement() {
 #[test]
 fn dead_node_is_closed_when_its_lease_expires_and_its_clients_are_lost() {
     let mut harness = Harness::new();
-    let other = Writer::new("other", open(&harness.hall, "other", 5_000));
-    put(&harness.hall, "ann", &other);
+    let other = Writer::new("other", open(&harness.engine, "other", 5_000));
+    put(&harness.engine, "ann", &other);
     harness.pass(4_900);
     assert!(harness.taken().is_empty() && harness.nodes().iter().all(|node| node.closed_at.is_none()));
     harness.pass(100);
@@ -265,8 +265,8 @@ fn dead_node_is_closed_when_its_lease_expires_and_its_clients_are_lost() {
 #[test]
 fn epoch_closed_by_another_node_is_taken_over_at_the_next_check() {
     let mut harness = Harness::new();
-    let other = Writer::new("other", open(&harness.hall, "other", 5_000));
-    put(&harness.hall, "ann", &other);
+    let other = Writer::new("other", open(&harness.engine, "other", 5_000));
+    put(&harness.engine, "ann", &other);
     harness.pass(4_900);
     harness.clock.advance(100);
     harness.liveness.wake(harness.now());
@@ -275,13 +275,13 @@ fn epoch_closed_by_another_node_is_taken_over_at_the_next_check() {
         let work = std::mem::take(&mut harness.liveness.effects.work);
         assert!(!work.is_empty(), "the check closes the expired lease");
         harness.store.submit(work);
-        harness.hall.settle();
+        harness.engine.settle();
         for (ticket, answer) in std::mem::take(&mut *harness.answers.0.lock().unwrap()) {
             harness.liveness.answered(harness.now(), ticket, answer);
         }
     }
     // After this node has read the nodes, before it closes the epoch itself.
-    change(&harness.hall, NodeChange::Close { node: other, proof: tavern_store::CloseProof::LeaseEnded });
+    change(&harness.engine, NodeChange::Close { node: other, proof: tavern_store::CloseProof::LeaseEnded });
     harness.clock.advance(1);
     harness.settle();
     assert!(harness.taken().is_empty());
@@ -292,11 +292,11 @@ fn epoch_closed_by_another_node_is_taken_over_at_the_next_check() {
 #[test]
 fn renewed_lease_causes_no_extra_check() {
     let mut harness = Harness::new();
-    let other = Writer::new("other", open(&harness.hall, "other", 5_000));
+    let other = Writer::new("other", open(&harness.engine, "other", 5_000));
     harness.pass(2_000);
     let before = harness.submitted;
     for _ in 0..10 {
-        change(&harness.hall, NodeChange::Renew { node: other.clone(), lease_ms: 5_000 });
+        change(&harness.engine, NodeChange::Renew { node: other.clone(), lease_ms: 5_000 });
         harness.pass(2_000);
     }
     let checks = harness.tasks.iter().filter(|task| matches!(task, LivenessTask::Compare)).count();
@@ -306,9 +306,9 @@ fn renewed_lease_causes_no_extra_check() {
 #[test]
 fn clients_of_a_stopped_node_have_the_whole_grace_period() {
     let mut harness = Harness::new();
-    let other = Writer::new("other", open(&harness.hall, "other", 5_000));
-    put(&harness.hall, "ann", &other);
-    change(&harness.hall, NodeChange::Stop { node: other });
+    let other = Writer::new("other", open(&harness.engine, "other", 5_000));
+    put(&harness.engine, "ann", &other);
+    change(&harness.engine, NodeChange::Stop { node: other });
     harness.pass(14_900);
     assert!(harness.taken().is_empty());
     harness.pass(2_100);
@@ -320,8 +320,8 @@ fn clients_of_a_stopped_node_have_the_whole_grace_period() {
 #[test]
 fn stopped_node_without_presences_is_forgotten_after_drain_and_lease() {
     let mut harness = Harness::new();
-    let other = Writer::new("other", open(&harness.hall, "other", 5_000));
-    change(&harness.hall, NodeChange::Stop { node: other });
+    let other = Writer::new("other", open(&harness.engine, "other", 5_000));
+    change(&harness.engine, NodeChange::Stop { node: other });
     harness.pass(24_900);
     assert_eq!(harness.nodes().len(), 2);
     harness.pass(2_100);
@@ -333,7 +333,7 @@ fn overdue_deadline_is_given_to_a_shard_after_a_second() {
     let mut harness = Harness::new();
     let deadline = Deadline::new(Time(1_003_000), "grace", "6:game#A/ann");
     let commit = Commit { deadlines: vec![deadline.clone()], ..Commit::default() };
-    ask(&harness.hall, Work::Commit(commit));
+    ask(&harness.engine, Work::Commit(commit));
     harness.pass(3_900);
     assert_eq!(harness.count(|task| matches!(task, LivenessTask::Overdue(_))), 0);
     harness.pass(200);
@@ -359,7 +359,7 @@ fn replaced_epoch_is_stopped_cleanly_and_clients_are_announced_under_the_new_one
     let mut harness = Harness::new();
     let before = Writer::new("own", harness.node.epoch());
     harness.pass(2_000);
-    put(&harness.hall, "ghost", &before);
+    put(&harness.engine, "ghost", &before);
     harness.set(StoreHealth::Down);
     harness.liveness.replace_epoch(harness.now());
     harness.settle();
@@ -378,15 +378,15 @@ fn replaced_epoch_is_stopped_cleanly_and_clients_are_announced_under_the_new_one
 #[test]
 fn after_a_store_outage_other_nodes_get_one_lease_time_to_renew() {
     let mut harness = Harness::new();
-    let alive = Writer::new("alive", open(&harness.hall, "alive", RULES.lease_ms));
-    let dead = Writer::new("dead", open(&harness.hall, "dead", RULES.lease_ms));
+    let alive = Writer::new("alive", open(&harness.engine, "alive", RULES.lease_ms));
+    let dead = Writer::new("dead", open(&harness.engine, "dead", RULES.lease_ms));
     harness.pass(2_000);
     harness.set(StoreHealth::Down);
     harness.pass(30_000);
     harness.set(StoreHealth::Up);
     harness.pass(4_000);
     // The other node reaches the store a little later than this one.
-    change(&harness.hall, NodeChange::Renew { node: alive, lease_ms: 60_000 });
+    change(&harness.engine, NodeChange::Renew { node: alive, lease_ms: 60_000 });
     harness.pass(14_000);
     let ended: Vec<&Writer> = harness
         .events
@@ -420,8 +420,8 @@ fn only_presences_without_a_living_node_are_swept() {
     let mut harness = Harness::new();
     let gone = Writer::new("gone", Epoch(9));
     let own = Writer::new("own", harness.node.epoch());
-    put(&harness.hall, "ann", &gone);
-    put(&harness.hall, "bob", &own);
+    put(&harness.engine, "ann", &gone);
+    put(&harness.engine, "bob", &own);
     harness.pass(59_900);
     assert_eq!(harness.count(|task| matches!(task, LivenessTask::Sweep(_))), 0);
     harness.pass(2_200);
@@ -438,7 +438,7 @@ fn only_presences_without_a_living_node_are_swept() {
 #[test]
 fn sweep_without_stale_presences_writes_nothing() {
     let mut harness = Harness::new();
-    put(&harness.hall, "ann", &Writer::new("own", harness.node.epoch()));
+    put(&harness.engine, "ann", &Writer::new("own", harness.node.epoch()));
     harness.pass(1_000);
     let renewals =
         |harness: &Harness| harness.events.iter().filter(|n| matches!(n, LivenessEvent::Renewed)).count();

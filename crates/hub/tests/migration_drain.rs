@@ -248,7 +248,7 @@ fn adopted_watcher_gets_a_gap_for_missed_presence_changes() {
 }
 
 #[test]
-fn adopted_watcher_of_a_channel_that_was_emptied_meanwhile_gets_a_gap() {
+fn adopted_watcher_of_a_channel_that_became_empty_gets_a_gap() {
     let mut scene = MigrationFixture::new();
     let mut ann = scene.ann.clone();
     let (mut bob, _) = scene.cluster.client(2, "bob");

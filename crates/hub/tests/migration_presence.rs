@@ -39,7 +39,7 @@ fn move_of_a_present_client_is_not_shown_to_watchers() {
 }
 
 #[test]
-fn client_that_comes_back_at_once_is_not_reported_lost_by_its_old_node() {
+fn client_that_reconnects_at_once_is_not_reported_lost_by_its_old_node() {
     let mut scene = MigrationFixture::new();
     let watcher = watch(&mut scene.cluster, 2);
     let mut ann = scene.ann.clone();
@@ -147,7 +147,7 @@ fn session_moves_after_its_undecided_join_is_committed() {
 }
 
 #[test]
-fn session_whose_join_stays_undecided_does_not_move() {
+fn session_with_a_pending_join_does_not_migrate() {
     let mut scene = MigrationFixture::new();
     begin_slow_join(&mut scene, 30_000);
     assert_eq!(scene.connect(1, 0).1["resumed"], false);

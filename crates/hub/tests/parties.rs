@@ -408,7 +408,7 @@ fn new_member_may_send_to_the_party_at_once() {
 }
 
 #[test]
-fn session_that_comes_while_the_inbox_is_read_gets_older_messages_first() {
+fn session_opened_during_an_inbox_read_gets_older_messages_first() {
     let (mut parties, ann, bob) = ann_and_bob(2);
     parties.join(ann, bob);
     parties.cluster.set_work_fate(|_, work| {

@@ -36,7 +36,7 @@ fn follower_gets_the_status_at_once_and_every_change_on_every_tab() {
 }
 
 #[test]
-fn second_tab_is_no_change_and_a_status_is_complete() {
+fn second_tab_causes_no_change_and_a_status_is_complete() {
     let mut scene = PeopleFixture::new();
     let (mut bob, mut ann) = (scene.client(0, "bob"), scene.client(0, "ann"));
     scene.join(0, &mut ann, "game#A");
@@ -398,7 +398,7 @@ fn followed_users_are_read_when_the_bus_refuses_to_carry_their_updates() {
 }
 
 #[test]
-fn follower_who_is_not_followed_back_any_more_stops_seeing_though_the_bus_lost_it() {
+fn follower_no_longer_followed_back_stops_seeing_even_if_the_bus_lost_the_update() {
     let mut scene = PeopleFixture { cluster: TestCluster::with(Some(0), Some(1), &settings()) };
     let (mut bob, mut ann) = (scene.client(0, "bob"), scene.client(1, "ann"));
     scene.follow(1, &mut ann, "bob");

@@ -135,7 +135,7 @@ fn answer_is_bounded_and_marks_that_there_is_more() {
 }
 
 #[test]
-fn a_polling_session_lives_while_it_polls() {
+fn polling_session_stays_alive_while_it_polls() {
     let mut node = TestNode::new(Settings::default());
     let ann = arrive(&mut node);
     for link in 0..20 {

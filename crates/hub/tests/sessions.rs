@@ -93,7 +93,7 @@ fn another_user_cannot_resume_and_changes_nothing() {
 }
 
 #[test]
-fn a_newer_transport_supersedes_the_older() {
+fn newer_connection_supersedes_the_older() {
     let mut node = node();
     let (mut first, hello) = node.client("ann");
     node.send(&mut first, SUBSCRIBE);

@@ -35,9 +35,9 @@ struct SteppedNode {
 
 impl SteppedNode {
     fn new() -> SteppedNode {
-        let hall = MemoryEngine::new(Arc::new(ManualClock::at(Time(1_000_000))));
+        let engine = MemoryEngine::new(Arc::new(ManualClock::at(Time(1_000_000))));
         let answers: Arc<Answers> = Arc::default();
-        let store = hall.store("one", answers.clone());
+        let store = engine.store("one", answers.clone());
         let open = NodeChange::Open { name: "one".into(), lease_ms: 600_000 };
         store.submit(vec![(Ticket(0), Work::Commit(Commit { node: Some(open), ..Commit::default() }))]);
         let opened = answers.0.lock().unwrap().pop();

@@ -212,7 +212,7 @@ fn a_wait_that_began_before_the_first_subscription_does_not_block_others() {
 }
 
 #[test]
-fn a_wait_receives_messages_of_a_subscription_made_meanwhile() {
+fn wait_receives_messages_of_a_later_subscription() {
     let _alone = alone();
     for _ in 0..5 {
         let folder = tempfile::tempdir().unwrap();
@@ -253,7 +253,7 @@ fn a_poll_does_not_take_the_wake_up_of_a_waiting_thread() {
 }
 
 #[test]
-fn a_wait_of_zero_returns_what_is_there_while_another_thread_sleeps() {
+fn wait_of_zero_returns_queued_messages_while_another_thread_sleeps() {
     let _alone = alone();
     let folder = tempfile::tempdir().unwrap();
     let (idle, subscriber) = (open(folder.path()).unwrap(), open(folder.path()).unwrap());

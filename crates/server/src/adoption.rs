@@ -41,7 +41,7 @@ impl Adoption {
                 // Never during a check: sessions that were removed from the store must reach their shard.
                 return;
             }
-            if let Err(error) = self.look(false).await {
+            if let Err(error) = self.check(false).await {
                 tracing::debug!(%error, "adoption postponed");
             }
         }
@@ -49,7 +49,7 @@ impl Adoption {
 
     /// One check: which nodes are alive, and which sessions the others left. At the start this node has published
     /// nothing yet.
-    pub async fn look(&self, at_start: bool) -> Result<(), StoreClientError> {
+    pub async fn check(&self, at_start: bool) -> Result<(), StoreClientError> {
         let (now, nodes) = read_nodes(&self.store, &self.clock).await?;
         self.set_other_nodes(now, &nodes);
         let open: BTreeSet<&Writer> =
@@ -72,7 +72,7 @@ impl Adoption {
     }
 
     /// The other nodes that are alive now.
-    pub async fn living_nodes(&self) -> Result<Vec<Arc<str>>, StoreClientError> {
+    pub async fn live_nodes(&self) -> Result<Vec<Arc<str>>, StoreClientError> {
         let (now, nodes) = read_nodes(&self.store, &self.clock).await?;
         self.set_other_nodes(now, &nodes);
         Ok(self.node.other_nodes().to_vec())

@@ -59,19 +59,19 @@ impl BusReceiver for BusDispatcher {
         let mut received: Vec<Vec<ShardMessage>> = (0..self.shards.len()).map(|_| Vec::new()).collect();
         for packet in &packets {
             match self.node.receive(packet) {
-                Some(ReceivedMessage::Message { space, words, mask }) => {
+                Some(ReceivedMessage::Message { space, message, mask }) => {
                     shards_of(mask).for_each(|shard| {
-                        received[shard].push(ShardMessage { namespace: space, message: words.clone() })
+                        received[shard].push(ShardMessage { namespace: space, message: message.clone() })
                     });
                 }
-                Some(ReceivedMessage::Presence { told, mask }) => {
+                Some(ReceivedMessage::Presence { update, mask }) => {
                     shards_of(mask).for_each(|shard| {
-                        self.shards.force(shard, ShardInput::Hub(ShardEvent::Presence(told.clone())))
+                        self.shards.force(shard, ShardInput::Hub(ShardEvent::Presence(update.clone())))
                     });
                 }
-                Some(ReceivedMessage::Person { told, mask }) => {
+                Some(ReceivedMessage::Person { update, mask }) => {
                     shards_of(mask).for_each(|shard| {
-                        self.shards.force(shard, ShardInput::Hub(ShardEvent::Status(told.clone())))
+                        self.shards.force(shard, ShardInput::Hub(ShardEvent::Status(update.clone())))
                     });
                 }
                 Some(ReceivedMessage::Session { shard, from, request }) => {

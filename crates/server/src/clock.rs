@@ -173,10 +173,10 @@ impl NodeClock {
             }
             Some(ClockEvent::Agrees) => tracing::info!(clock, "clock agrees with node time again"),
             Some(ClockEvent::Accepted { by_ms }) => {
-                tracing::warn!(clock, by_ms, "clock jump held; accepted");
+                tracing::warn!(clock, by_ms, "clock jump accepted");
             }
             Some(ClockEvent::Slewing { by_ms }) => {
-                tracing::warn!(clock, by_ms, "clock jump back held; node time approaches it slowly");
+                tracing::warn!(clock, by_ms, "clock jump back accepted; slewing node time");
             }
         }
     }
@@ -245,13 +245,13 @@ impl MetricSource for NodeClock {
             (
                 "tavern_clock_ahead_ms",
                 MetricKind::Gauge,
-                "How far the clock is ahead of node time by a jump that is not accepted",
+                "How far the clock is ahead of node time because of a jump that is not accepted",
                 ahead,
             ),
             (
                 "tavern_clock_behind_ms",
                 MetricKind::Gauge,
-                "How far the clock is behind node time by a jump that is not accepted",
+                "How far the clock is behind node time because of a jump that is not accepted",
                 behind,
             ),
             (

@@ -43,7 +43,7 @@ impl LivenessDriver {
                 arrivals = self.arrivals();
                 if self.store.store().is_some_and(|store| store.may_lose_writes()) {
                     tracing::warn!(
-                        "store reconnected and may have lost its last changes; beginning a new epoch"
+                        "store reconnected and may have lost its last changes; starting a new epoch"
                     );
                     liveness.replace_epoch(now());
                     self.carry_out(&mut liveness, &mut requests);
@@ -111,7 +111,7 @@ impl LivenessDriver {
         match event {
             LivenessEvent::Renewed => {
                 if !self.health.set_store_up(true) {
-                    tracing::info!("lease renewed again");
+                    tracing::info!("lease renewed after a failure");
                 }
             }
             LivenessEvent::NotRenewed(error) => {
@@ -119,12 +119,12 @@ impl LivenessDriver {
                 match error {
                     _ if known => {}
                     Some(error) => tracing::error!(%error, "lease not renewed"),
-                    None => tracing::error!(error = "the store does not answer", "lease not renewed"),
+                    None => tracing::error!(error = "the store did not answer", "lease not renewed"),
                 }
             }
             LivenessEvent::Fenced => {
                 tracing::warn!(
-                    "fenced by another node, or by a server with the same node name; beginning a new epoch"
+                    "fenced by another node, or by a server with the same node name; starting a new epoch"
                 );
             }
             LivenessEvent::NotOpened(error) => {
@@ -134,9 +134,11 @@ impl LivenessDriver {
                 tracing::warn!(%node, "node lease expired; its clients are lost");
             }
             LivenessEvent::StalePresence(key) => {
-                tracing::info!(channel = %key.channel, user = %key.user, "removing stale presence: no living node has it");
+                tracing::info!(channel = %key.channel, user = %key.user, "removing stale presence: its node is not alive");
             }
-            LivenessEvent::CheckPostponed(error) => tracing::debug!(%error, "check of other nodes postponed"),
+            LivenessEvent::CheckPostponed(error) => {
+                tracing::debug!(%error, "checking other nodes failed; retrying at the next heartbeat")
+            }
         }
     }
 }

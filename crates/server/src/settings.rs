@@ -118,9 +118,10 @@ fn parties(parties: &config::PartiesConfig) -> PartyRules {
 /// The activities of channel kinds, and the status changes that followers receive.
 fn activities(config: &Config) -> Activities {
     type WordPairs = Vec<(Arc<str>, Arc<str>)>;
-    let by_kind = |word: fn(&config::KindConfig) -> &str| -> WordPairs { words(&config.kinds, word) };
+    let by_kind =
+        |word: fn(&config::KindConfig) -> &str| -> WordPairs { activity_names(&config.kinds, word) };
     let by_channel =
-        |word: fn(&config::ChannelConfig) -> &str| -> WordPairs { words(&config.channels, word) };
+        |word: fn(&config::ChannelConfig) -> &str| -> WordPairs { activity_names(&config.channels, word) };
     Activities {
         kinds: by_kind(|kind| &kind.activity),
         channels: by_channel(|channel| &channel.activity),
@@ -134,7 +135,7 @@ fn activities(config: &Config) -> Activities {
 }
 
 /// The activities that are not empty, by the name of their table.
-fn words<T>(tables: &BTreeMap<String, T>, word: fn(&T) -> &str) -> Vec<(Arc<str>, Arc<str>)> {
+fn activity_names<T>(tables: &BTreeMap<String, T>, word: fn(&T) -> &str) -> Vec<(Arc<str>, Arc<str>)> {
     let words = tables.iter().map(|(name, table)| (name.as_str(), word(table)));
     words.filter(|(_, word)| !word.is_empty()).map(|(name, word)| (name.into(), word.into())).collect()
 }

@@ -55,7 +55,7 @@ impl Drop for Server {
 }
 
 #[test]
-fn server_starts_beside_a_kubernetes_service_and_warns_about_unknown_variables() {
+fn server_ignores_kubernetes_service_variables_and_warns_about_unknown_ones() {
     let folder = tempfile::tempdir().unwrap();
     let environment = [
         ("TAVERN_SERVICE_HOST", "10.96.0.12"),

@@ -103,8 +103,8 @@ impl SessionBody {
             events: self.events.iter().map(EventRecord::of).collect(),
             presences: self.presences.iter().map(PresenceRecord::of).collect(),
             window_ms: self.window_ms,
-            told: self.presence_versions.iter().map(NumberRecord::of).collect(),
-            heard: self.bus_positions.iter().map(StreamRecord::of).collect(),
+            presence_versions: self.presence_versions.iter().map(NumberRecord::of).collect(),
+            bus_positions: self.bus_positions.iter().map(StreamRecord::of).collect(),
             statuses: self.statuses.iter().map(NumberRecord::of).collect(),
             last_inbox_message: self.last_inbox_message,
             unacked_inbox: self
@@ -128,7 +128,7 @@ impl SessionBody {
             unlimited: record.unlimited,
             polling: record.polling,
             lost: record.lost,
-            scopes: words(&record.scopes, Scope::parse)?,
+            scopes: parse_all(&record.scopes, Scope::parse)?,
             key: record.key.map(Arc::from),
             rights: Rights {
                 grants: record.grants.into_iter().map(GrantRecord::grant).collect::<Result<_, _>>()?,
@@ -138,8 +138,12 @@ impl SessionBody {
             events: record.events.into_iter().map(EventRecord::event).collect(),
             presences: record.presences.into_iter().map(PresenceRecord::presence).collect(),
             window_ms: record.window_ms,
-            presence_versions: record.told.into_iter().map(NumberRecord::pair).collect(),
-            bus_positions: record.heard.into_iter().map(StreamRecord::stream).collect::<Result<_, _>>()?,
+            presence_versions: record.presence_versions.into_iter().map(NumberRecord::pair).collect(),
+            bus_positions: record
+                .bus_positions
+                .into_iter()
+                .map(StreamRecord::stream)
+                .collect::<Result<_, _>>()?,
             statuses: record.statuses.into_iter().map(NumberRecord::pair).collect(),
             last_inbox_message: record.last_inbox_message,
             unacked_inbox: record
@@ -152,8 +156,11 @@ impl SessionBody {
     }
 }
 
-fn words<T, C: FromIterator<T>>(words: &[String], parse: impl Fn(&str) -> Option<T>) -> Result<C, BodyError> {
-    words.iter().map(|word| parse(word).ok_or(BodyError::Unknown)).collect()
+fn parse_all<T, C: FromIterator<T>>(
+    texts: &[String],
+    parse: impl Fn(&str) -> Option<T>,
+) -> Result<C, BodyError> {
+    texts.iter().map(|text| parse(text).ok_or(BodyError::Unknown)).collect()
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -184,9 +191,9 @@ struct Record {
     #[prost(uint64, tag = "12")]
     window_ms: u64,
     #[prost(message, repeated, tag = "13")]
-    told: Vec<NumberRecord>,
+    presence_versions: Vec<NumberRecord>,
     #[prost(message, repeated, tag = "14")]
-    heard: Vec<StreamRecord>,
+    bus_positions: Vec<StreamRecord>,
     #[prost(message, repeated, tag = "15")]
     statuses: Vec<NumberRecord>,
     #[prost(uint64, tag = "16")]
@@ -292,7 +299,7 @@ impl GrantRecord {
     }
 
     fn grant(self) -> Result<Grant, BodyError> {
-        Ok(Grant { pattern: self.pattern.into(), verbs: words(&self.verbs, Verb::parse)? })
+        Ok(Grant { pattern: self.pattern.into(), verbs: parse_all(&self.verbs, Verb::parse)? })
     }
 }
 

@@ -118,6 +118,6 @@ pub enum BusError {
     #[error("no bus of kind {kind:?}: use local, memory:, nats://… or redis://…")]
     Address { kind: String },
     /// Correct the address. The message does not repeat it: it may contain a password.
-    #[error("the address of the bus has a wrong {what}")]
+    #[error("the address of the bus is invalid: wrong {what}")]
     Malformed { what: &'static str },
 }

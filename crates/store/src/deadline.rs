@@ -16,7 +16,7 @@ pub struct Deadline {
 impl Deadline {
     /// A deadline. Panics if `kind` is not one lower-case word.
     pub fn new(due: Time, kind: &str, name: &str) -> Deadline {
-        assert!(is_kind(kind), "{kind:?} is no kind of deadline");
+        assert!(is_kind(kind), "{kind:?} is not a kind of deadline");
         Deadline { due, kind: kind.into(), name: name.into() }
     }
 }

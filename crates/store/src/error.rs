@@ -58,9 +58,9 @@ pub enum StoreError {
 pub enum Outage {
     #[error("the store has stopped")]
     Stopped,
-    #[error("too much work is waiting for the store")]
+    #[error("the queue of the store is full")]
     Full,
-    #[error("no answer in time")]
+    #[error("the request timed out")]
     Timeout,
     #[error("a fault was injected")]
     Injected,

@@ -107,7 +107,7 @@ pub fn read_head(buf: &[u8], role: Role, max_payload: usize) -> Result<Option<He
             return Err(WsError::Protocol("a control frame must not be fragmented"));
         }
         if usize::from(short) > CONTROL_BYTES {
-            return Err(WsError::Protocol("a control frame holds at most 125 bytes"));
+            return Err(WsError::Protocol("a control frame has more than 125 bytes"));
         }
     }
     let (announced, rest) = match short {
@@ -166,7 +166,7 @@ pub fn write_frame_masked(out: &mut Vec<u8>, opcode: Opcode, payload: &[u8], mas
 }
 
 fn write_any_head(out: &mut Vec<u8>, opcode: Opcode, len: usize, masked: u8) {
-    assert!(len <= CONTROL_BYTES || !opcode.is_control(), "a control frame holds at most 125 bytes");
+    assert!(len <= CONTROL_BYTES || !opcode.is_control(), "a control frame has more than 125 bytes");
     let first = FIN | opcode.bits();
     if len <= 125 {
         out.extend_from_slice(&[first, masked | len as u8]);
@@ -193,7 +193,7 @@ pub fn parse_close(payload: &[u8]) -> Result<Option<(u16, &str)>, WsError> {
         return Ok(None);
     }
     let Some((code, reason)) = payload.split_first_chunk::<2>() else {
-        return Err(WsError::Protocol("a close frame holds half a code"));
+        return Err(WsError::Protocol("a close frame has an incomplete code"));
     };
     let code = u16::from_be_bytes(*code);
     // 1004 to 1006 and 1015 must not be sent; the others are unassigned.

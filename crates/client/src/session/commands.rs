@@ -144,8 +144,10 @@ impl ClientSession {
                 self.waiting.push_front(command);
                 continue;
             }
-            let why =
-                format!("the link was lost before the answer to {}: it may have been executed", command.op());
+            let why = format!(
+                "the connection was lost before the reply to {}; it may have been executed",
+                command.op()
+            );
             command.answer(Err(Error::new("unknown_outcome", why)));
         }
     }

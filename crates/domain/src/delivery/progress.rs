@@ -13,7 +13,7 @@ use alloc::vec::Vec;
 pub struct DeliveryProgress {
     /// Everything up to here is in a batch or settled.
     pub sealed: LogMark,
-    /// What follows `sealed` was dropped, up to here: a gap comes next.
+    /// Events after `sealed` that were dropped: the next entry is a gap.
     pub dropped: Option<DroppedEvents>,
     /// Sealed and not settled, in the order in which they are sent.
     pub batches: Vec<Batch>,
@@ -22,7 +22,7 @@ pub struct DeliveryProgress {
     pub failure: Option<EndpointFailure>,
     pub disabled: Option<DisabledReason>,
     pub last: Option<LastAttempt>,
-    /// Of the last attempt that failed.
+    /// The error of the last failed attempt.
     pub last_error: Option<AttemptError>,
 }
 

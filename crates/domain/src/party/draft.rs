@@ -66,7 +66,7 @@ impl<'a> PartyDraft<'a> {
 
     /// What must be loaded before the command can be decided.
     pub fn into_needs(self) -> Vec<PartyNeed> {
-        assert!(!self.needs.is_empty(), "only a missing fact leaves a command undecided");
+        assert!(!self.needs.is_empty(), "a command without a result needs another fact");
         self.needs
     }
 

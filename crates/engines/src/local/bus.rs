@@ -135,7 +135,7 @@ impl Bus for LocalBus {
         }
         let local = self.shared.local.write().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(Err(error)) = local.and_then(Arc::into_inner).map(Local::close) {
-            tracing::warn!(%error, "bus folder not cleaned up; the next process to open it will");
+            tracing::warn!(%error, "cannot clean up the bus folder; the next process will");
         }
     }
 }

@@ -30,7 +30,7 @@ pub fn run(shared: &LocalShared, local: &Local) {
                 }
             }
             Err(error) => {
-                tracing::error!(%error, "bus folder not readable");
+                tracing::error!(%error, "cannot read the bus folder");
                 std::thread::sleep(WAIT);
             }
         }

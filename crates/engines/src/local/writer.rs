@@ -30,7 +30,7 @@ pub fn run(shared: &LocalShared, local: &Local) {
             Job::Subscribe(interests, ticket) => subscribe(shared, local, interests, ticket),
             Job::Unsubscribe(interests) => {
                 if let Err(error) = end(shared, local, &interests) {
-                    tracing::warn!(%error, "bus did not unsubscribe");
+                    tracing::warn!(%error, "cannot unsubscribe on the bus folder");
                 }
             }
             Job::Narrow => narrow(shared, local),
@@ -103,7 +103,7 @@ fn publish(shared: &LocalShared, local: &Local, mut batch: Vec<BusPacket>, has_l
             let failed = shared.counts.failed.fetch_add(batch.len() as u64, Ordering::Relaxed);
             // The first, and then about one in a thousand messages.
             if failed == 0 || batch.len() as u64 > failed % 1000 {
-                tracing::error!(%error, messages = batch.len(), "bus messages not published");
+                tracing::error!(%error, messages = batch.len(), "cannot publish to the bus folder");
             }
             false
         }
@@ -179,9 +179,9 @@ fn narrow(shared: &LocalShared, local: &Local) {
     let begun = begin(shared, local, &interests)
         .and_then(|()| local.add_interests([name::loss_interest(&shared.prefix)]));
     match begun.and_then(|_| local.remove_interests(name::everything())) {
-        Ok(_) => tracing::info!("other processes use this folder: bus subscribes by name"),
+        Ok(_) => tracing::info!("other processes use this folder; subscribing by name"),
         Err(error) => {
-            tracing::warn!(%error, "bus stays subscribed to everything");
+            tracing::warn!(%error, "cannot subscribe by name; staying subscribed to everything");
             shared.is_wide.store(true, Ordering::SeqCst);
         }
     }
@@ -193,12 +193,12 @@ fn widen(shared: &LocalShared, local: &Local) {
         return;
     }
     if let Err(error) = local.add_interests(name::everything()) {
-        tracing::warn!(%error, "bus stays subscribed by name");
+        tracing::warn!(%error, "cannot subscribe to everything; staying subscribed by name");
         return;
     }
     shared.is_wide.store(true, Ordering::SeqCst);
     let subscribed: Vec<Interest> = shared.state().subscribed.drain().collect();
     if let Err(error) = end(shared, local, &subscribed) {
-        tracing::warn!(%error, "bus did not unsubscribe by name");
+        tracing::warn!(%error, "cannot unsubscribe from names on the bus folder");
     }
 }

@@ -29,7 +29,7 @@ fn version(server: &Server) -> CheckResult {
         found if found < OLDEST => {
             CheckResult::doubtful("version", format!("{text}; tested with 2.0 and newer"))
         }
-        _ => CheckResult::good("version", text),
+        _ => CheckResult::ok("version", text),
     }
 }
 
@@ -40,7 +40,7 @@ fn payload(max_message: usize) -> CheckResult {
             "payload",
             format!("{text}: longer messages are sent in parts; set it to 1 MiB"),
         ),
-        _ => CheckResult::good("payload", text),
+        _ => CheckResult::ok("payload", text),
     }
 }
 

@@ -13,7 +13,7 @@ pub(super) enum PostgresError {
     /// A column does not hold what this program writes there.
     #[error("{0}")]
     Unexpected(&'static str),
-    #[error("no answer in time")]
+    #[error("the request timed out")]
     Timeout,
     #[error("cannot connect: {0}")]
     Connector(String),

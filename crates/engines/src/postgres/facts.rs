@@ -21,12 +21,12 @@ pub fn facts(url: &str) -> Result<StoreFacts, StoreError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| PostgresError::Connector(error.to_string()))?;
     runtime.block_on(async {
-        let looking = tokio::time::timeout(connection::TIMEOUT, look(&address, tls));
+        let looking = tokio::time::timeout(connection::TIMEOUT, inspect(&address, tls));
         looking.await.unwrap_or(Err(PostgresError::Timeout.into()))
     })
 }
 
-async fn look(address: &PostgresAddress, tls: PostgresTls) -> Result<StoreFacts, StoreError> {
+async fn inspect(address: &PostgresAddress, tls: PostgresTls) -> Result<StoreFacts, StoreError> {
     // Without the settings of the store: an old server would refuse them, and should still report its version.
     let (client, connection) = address.config.connect(tls).await.map_err(PostgresError::from)?;
     let driver = tokio::spawn(connection);
@@ -60,7 +60,7 @@ async fn ask(client: &Client, address: &PostgresAddress) -> Result<StoreFacts, S
         connections(&row)?,
     ];
     if get::<bool>(&row, 3)? {
-        let text = "takes no writes: it is a standby, or read-only; give the address of the primary";
+        let text = "accepts no writes: it is a standby or read-only; use the address of the primary";
         facts.push(CheckResult::bad("writing", text));
     }
     let is_made = tables(client, address, &mut facts).await?;
@@ -71,7 +71,7 @@ fn version(row: &Row) -> Result<CheckResult, PostgresError> {
     let text = format!("Postgres {}", get::<&str>(row, 1)?);
     Ok(match get::<i32>(row, 0)? {
         number if number < OLDEST => CheckResult::bad("version", format!("{text}; 12 or newer is needed")),
-        _ => CheckResult::good("version", text),
+        _ => CheckResult::ok("version", text),
     })
 }
 
@@ -86,18 +86,18 @@ fn durability(row: &Row) -> Result<CheckResult, PostgresError> {
         ),
         (_, false, _) => CheckResult::doubtful(
             "durability",
-            "full_page_writes=off: a crash of the machine may damage tables; set it on",
+            "full_page_writes=off: a crash of the machine may damage tables; set it to on",
         ),
         (.., "off") => CheckResult::doubtful(
             "durability",
-            format!("{shown}: what was acknowledged may be lost in a crash; set it on"),
+            format!("{shown}: acknowledged commits may be lost in a crash; set it to on"),
         ),
         (.., "local" | "remote_write") if standbys => CheckResult::doubtful(
             "durability",
-            format!("{shown}: a failover may lose what was acknowledged; set it on"),
+            format!("{shown}: a failover may lose acknowledged commits; set it to on"),
         ),
-        _ if standbys => CheckResult::good("durability", format!("{shown}, with synchronous standbys")),
-        _ => CheckResult::good(
+        _ if standbys => CheckResult::ok("durability", format!("{shown}, with synchronous standbys")),
+        _ => CheckResult::ok(
             "durability",
             format!("{shown}; a standby, if there is one, may lag at a failover"),
         ),
@@ -106,13 +106,13 @@ fn durability(row: &Row) -> Result<CheckResult, PostgresError> {
 
 fn connections(row: &Row) -> Result<CheckResult, PostgresError> {
     let (most, used) = (get::<i64>(row, 8)?, get::<Option<i64>>(row, 9)?.unwrap_or(0));
-    let text = format!("{used} of {most} in use, a node takes {CONNECTIONS}");
+    let text = format!("{used} of {most} in use; a node needs {CONNECTIONS}");
     Ok(match most - used {
         ..CONNECTIONS => CheckResult::bad("connections", format!("{text}: raise max_connections")),
         free if free < 5 * CONNECTIONS => {
             CheckResult::doubtful("connections", format!("{text}; few are left: raise max_connections"))
         }
-        _ => CheckResult::good("connections", text),
+        _ => CheckResult::ok("connections", text),
     })
 }
 
@@ -133,7 +133,7 @@ async fn tables(
     };
     let fact = match found {
         Some(found) if found == known => {
-            CheckResult::good("tables", format!("version {found} in schema {schema}"))
+            CheckResult::ok("tables", format!("version {found} in schema {schema}"))
         }
         Some(found) => CheckResult::bad(
             "tables",
@@ -148,12 +148,12 @@ async fn tables(
             match get::<bool>(&row, 0)? {
                 true => CheckResult::doubtful(
                     "tables",
-                    format!("none in schema {schema} yet; the first server that starts makes them"),
+                    format!("none in schema {schema} yet; the first server to start creates them"),
                 ),
                 false => CheckResult::bad(
                     "tables",
                     format!(
-                        "none in schema {schema}, and this user may not make them: see docs/deploy/security.md"
+                        "none in schema {schema}, and this user may not create them: see docs/deploy/security.md"
                     ),
                 ),
             }

@@ -48,7 +48,7 @@ pub(super) async fn version(client: &Client, schema: &str) -> Result<Option<u64>
     let row = client.query_one(sql, &[&schema]).await.map_err(PostgresError::from)?;
     let (things, ours): (i64, i64) = (row.get(0), row.get(1));
     if ours == 0 && things > 0 {
-        let what = format!("the schema {schema} was made by another program");
+        let what = format!("the schema {schema} belongs to another program");
         return Err(StoreError::Corrupt { what, source: None });
     }
     if ours == 0 {

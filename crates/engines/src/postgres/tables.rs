@@ -21,7 +21,7 @@ use tokio_postgres::Row as PgRow;
 
 pub(super) struct PostgresTables<'a> {
     locks: &'a LockSet,
-    /// Of every row that is locked; 0: absent.
+    /// The version of every locked row; 0: absent.
     versions: HashMap<RowKey, u64>,
     nodes: BTreeMap<Writer, NodeRow>,
     channels: BTreeMap<Arc<str>, ChannelRow>,

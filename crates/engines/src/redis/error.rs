@@ -15,7 +15,7 @@ pub(super) enum RedisError {
     /// A row or an answer is not as this program writes it.
     #[error("{0}")]
     Unexpected(&'static str),
-    #[error("no answer in time")]
+    #[error("the request timed out")]
     Timeout,
     #[error("the connection was lost")]
     Lost,
@@ -57,7 +57,7 @@ impl From<RedisError> for StoreError {
                 StoreError::Corrupt { what: (*what).into(), source: Some(Arc::new(error)) }
             }
             RedisError::Refused(_) if error.code() == "WRONGTYPE" => StoreError::Corrupt {
-                what: "a key of the store has another type".into(),
+                what: "a key of the store has the wrong type".into(),
                 source: Some(Arc::new(error)),
             },
             _ => StoreError::unavailable(error),

@@ -94,13 +94,16 @@ fn lines(text: &str) -> RedisSettings {
 
 fn version(info: &Option<RedisSettings>) -> CheckResult {
     let Some(version) = info.as_ref().and_then(|info| info.get("redis_version")) else {
-        return CheckResult::doubtful("version", "this user may not ask (INFO); 6.0 or newer is needed");
+        return CheckResult::doubtful(
+            "version",
+            "unknown: this user may not run INFO; 6.0 or newer is needed",
+        );
     };
     match version_number(version) {
         found if found < OLDEST => {
             CheckResult::bad("version", format!("Redis {version}; 6.0 or newer is needed"))
         }
-        _ => CheckResult::good("version", format!("Redis {version}")),
+        _ => CheckResult::ok("version", format!("Redis {version}")),
     }
 }
 
@@ -110,7 +113,7 @@ fn durability(info: &Option<RedisSettings>, config: &Option<RedisSettings>) -> C
     match (aof, fsync) {
         (None, _) => CheckResult::doubtful(
             "durability",
-            "this user may not ask (INFO): check appendonly=yes and appendfsync=everysec yourself",
+            "unknown: this user may not run INFO; check appendonly=yes and appendfsync=everysec yourself",
         ),
         (Some(false), _) => CheckResult::doubtful(
             "durability",
@@ -122,7 +125,7 @@ fn durability(info: &Option<RedisSettings>, config: &Option<RedisSettings>) -> C
         ),
         (_, fsync) => {
             let shown = fsync.unwrap_or("unknown");
-            CheckResult::good("durability", format!("appendonly=yes, appendfsync={shown}"))
+            CheckResult::ok("durability", format!("appendonly=yes, appendfsync={shown}"))
         }
     }
 }
@@ -135,9 +138,9 @@ fn eviction(info: &Option<RedisSettings>, config: &Option<RedisSettings>) -> Che
     match policy.as_deref() {
         None => CheckResult::doubtful(
             "eviction",
-            "this user may not ask (INFO): check maxmemory-policy=noeviction yourself",
+            "unknown: this user may not run INFO; check maxmemory-policy=noeviction yourself",
         ),
-        Some("noeviction") => CheckResult::good("eviction", "maxmemory-policy=noeviction"),
+        Some("noeviction") => CheckResult::ok("eviction", "maxmemory-policy=noeviction"),
         Some(other) => CheckResult::bad(
             "eviction",
             format!(
@@ -152,7 +155,7 @@ fn role(info: &Option<RedisSettings>) -> Option<CheckResult> {
     (role != "master").then(|| {
         CheckResult::bad(
             "writing",
-            format!("takes no writes: it is a {role}; give the address of the primary"),
+            format!("accepts no writes: it is a {role}; use the address of the primary"),
         )
     })
 }

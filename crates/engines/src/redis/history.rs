@@ -16,7 +16,7 @@ use tavern_store::{
 };
 
 /// A script's numbers are exact up to here.
-const MOST: u64 = 9_007_199_254_740_000;
+const MAX_EXACT: u64 = 9_007_199_254_740_000;
 
 pub(super) fn clear(encoder: &mut Encoder, clear: &HistoryClear) {
     encoder.text("HC");
@@ -47,9 +47,9 @@ pub(super) fn append(encoder: &mut Encoder, message: &NewHistoryMessage) {
     encoder.text(message.id.as_deref().unwrap_or(""));
     encoder.argument(&json.end());
     encoder.number(message.body.len() as u64);
-    encoder.number(message.keep.messages.min(MOST));
-    encoder.number(message.keep.bytes.min(MOST));
-    encoder.number(message.keep.ttl_ms.min(MOST));
+    encoder.number(message.keep.messages.min(MAX_EXACT));
+    encoder.number(message.keep.bytes.min(MAX_EXACT));
+    encoder.number(message.keep.ttl_ms.min(MAX_EXACT));
 }
 
 pub(super) async fn page(
@@ -62,8 +62,8 @@ pub(super) async fn page(
 ) -> Result<HistoryPage, RedisError> {
     let mut arguments = Encoder::default();
     arguments.text(channel);
-    arguments.number(after.min(MOST));
-    arguments.number(before.min(MOST));
+    arguments.number(after.min(MAX_EXACT));
+    arguments.number(before.min(MAX_EXACT));
     arguments.number(newest.into());
     arguments.number(u64::from(limit.clamp(1, limits::PAGE_ROWS)) + 1);
     arguments.number(SENT_BYTES as u64);

@@ -90,7 +90,7 @@ fn receipt<'a>(
     }
     for _ in &commit.raises {
         receipt.raised.push(number(next()?)?);
-        receipt.begun.push(next()? == b"1");
+        receipt.was_empty.push(next()? == b"1");
     }
     for presence in changed_presences(commit) {
         for _ in 0..number(next()?)? {

@@ -107,7 +107,7 @@ impl<'a> Disconnected<'a> {
             self.until = tokio::time::Instant::now() + GRACE;
             let waiting = self.shared.outbox().give_up();
             if !waiting.is_empty() {
-                let away = Err(unavailable(Arc::new(broken("the server is away"))));
+                let away = Err(unavailable(Arc::new(broken("the server is down"))));
                 // The receiver is dropped only when the bus stops.
                 let _ = self.deliveries.send(BusDelivery::Confirmed(waiting, away)).await;
             }

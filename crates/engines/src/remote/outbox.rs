@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ticket_that_was_given_up_is_not_answered_again_and_its_interests_hold_later() {
+    fn given_up_ticket_is_not_answered_again_and_its_interests_are_confirmed_later() {
         let mut outbox = Outbox::default();
         outbox.connect(false);
         outbox.subscribe(vec![game()], Ticket(1));

@@ -40,7 +40,7 @@ pub(super) fn rows(
         "SELECT kind, name, version, body FROM documents WHERE (kind, name) > (?1, ?2) ORDER BY kind, name";
     let read = |row: &rusqlite::Row<'_>| {
         let (kind, name): (String, String) = (row.get(0)?, row.get(1)?);
-        let key = DocumentKey::parse(&kind, &name).ok_or_else(|| unexpected(0, "no kind of document"))?;
+        let key = DocumentKey::parse(&kind, &name).ok_or_else(|| unexpected(0, "not a kind of document"))?;
         let document = Document { key, body: row.get(3)? };
         Ok(Versioned { version: read_number(row, 2)?, row: Row::Document(document) })
     };

@@ -66,7 +66,7 @@ impl Lock {
 impl Drop for WriteGuard<'_> {
     fn drop(&mut self) {
         if let Err(error) = self.0.unlock() {
-            tracing::error!(%error, "folder lock not released");
+            tracing::error!(%error, "cannot release the folder lock");
         }
     }
 }

@@ -127,7 +127,7 @@ fn with_clients(rows: &str) -> String {
 struct PresenceAssembler<'a> {
     rows: Rows<'a>,
     /// Its clients may continue in the next row.
-    begun: Option<PartialPresence>,
+    partial: Option<PartialPresence>,
     /// The last one read: most rows have the same, and share it.
     node: Arc<str>,
 }
@@ -142,36 +142,36 @@ struct PartialPresence {
 
 impl<'a> PresenceAssembler<'a> {
     fn new(rows: Rows<'a>) -> PresenceAssembler<'a> {
-        PresenceAssembler { rows, begun: None, node: "".into() }
+        PresenceAssembler { rows, partial: None, node: "".into() }
     }
 
     fn next_presence(&mut self) -> Result<Option<Versioned<PresenceRow>>, Error> {
         while let Some(row) = self.rows.next()? {
             let (channel, user) = (row.get_ref(0)?.as_str()?, row.get_ref(1)?.as_str()?);
-            let same = |begun: &PartialPresence| {
-                *begun.presence.key.user == *user && *begun.presence.key.channel == *channel
+            let same = |partial: &PartialPresence| {
+                *partial.presence.key.user == *user && *partial.presence.key.channel == *channel
             };
-            let ended = match &self.begun {
-                Some(begun) if same(begun) => None,
-                begun => {
-                    let channel = match begun {
-                        Some(begun) if *begun.presence.key.channel == *channel => {
-                            begun.presence.key.channel.clone()
+            let ended = match &self.partial {
+                Some(partial) if same(partial) => None,
+                partial => {
+                    let channel = match partial {
+                        Some(partial) if *partial.presence.key.channel == *channel => {
+                            partial.presence.key.channel.clone()
                         }
                         _ => channel.into(),
                     };
-                    self.begun.replace(begin(row, channel)?)
+                    self.partial.replace(begin(row, channel)?)
                 }
             };
             let client = client(row, &mut self.node)?;
-            if let Some(begun) = &mut self.begun {
-                begun.clients.extend(client);
+            if let Some(partial) = &mut self.partial {
+                partial.clients.extend(client);
             }
             if let Some(ended) = ended {
                 return Ok(Some(ended.end()));
             }
         }
-        Ok(self.begun.take().map(PartialPresence::end))
+        Ok(self.partial.take().map(PartialPresence::end))
     }
 }
 

@@ -65,7 +65,7 @@ fn has_schema(connection: &Connection) -> Result<bool, StoreError> {
     match found.unsigned_abs() {
         VERSION => Ok(true),
         0 if has_tables(connection)? => {
-            let what = "tavern.db was made by another program".to_string();
+            let what = "tavern.db belongs to another program".to_string();
             Err(StoreError::Corrupt { what, source: None })
         }
         0 => Ok(false),

@@ -70,7 +70,7 @@ pub(super) fn page(
 fn read(row: &Row<'_>) -> Result<Versioned<StoredSession>, Error> {
     let client: String = row.get(0)?;
     let session = StoredSession {
-        client: ClientId::parse(&client).ok_or_else(|| unexpected(0, "no client id"))?,
+        client: ClientId::parse(&client).ok_or_else(|| unexpected(0, "not a client id"))?,
         secret: SessionKey::from_bits(u128::from_be_bytes(row.get(2)?)),
         user: row.get(3)?,
         name: row.get(4)?,

@@ -121,7 +121,7 @@ impl SqliteWorker {
     fn close(self) {
         let held = self.lock.hold();
         if let Err((_, error)) = self.connection.close() {
-            tracing::warn!(%error, "sqlite database not closed cleanly; nothing is lost");
+            tracing::warn!(%error, "cannot close the sqlite database; no data is lost");
         }
         drop(held);
     }

@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn the_token_then_the_configuration_and_nothing_by_itself() {
+    fn token_is_checked_before_the_configuration_and_the_default_is_deny() {
         let mut settings = Settings::default();
         let none = Authorizer::default();
         let ann = identity("game#*", &[Verb::Subscribe]);
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_publishes_to_the_servers_own_kinds() {
+    fn clients_cannot_publish_to_kinds_of_the_server() {
         let all = identity("*", &Verb::ALL);
         for name in ["user#ann", "party#1", "tavern#x"] {
             assert_eq!(

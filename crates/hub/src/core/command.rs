@@ -30,7 +30,7 @@ pub struct Caller {
     /// The command in progress, after `Flow::Wait`. It moves with the caller to another shard.
     pub(crate) waiting: Option<Box<WaitingCommand>>,
     /// The session it names was already looked up on the other nodes.
-    pub sought: bool,
+    pub looked_up: bool,
     /// It fetches replies later with `Shard::next_reply`, and may send more commands before that.
     pub(crate) pipelines: bool,
 }
@@ -58,7 +58,7 @@ impl Caller {
             address: None,
             refusals: 0,
             waiting: None,
-            sought: false,
+            looked_up: false,
             pipelines: false,
         }
     }
@@ -169,7 +169,10 @@ pub(crate) fn take_command(core: &mut Core, caller: &Caller) -> CommandResult<()
     let user = identity.and_then(|identity| identity.user.clone());
     if let Some(session) = session {
         let taken = session.take_command(now, node.settings.commands_per_second);
-        taken.map_err(|ms| Refusal::new(Code::RateLimited, "too many commands").retry_after(ms))?;
+        taken.map_err(|ms| {
+            Refusal::new(Code::RateLimited, "this connection sends too many commands per second")
+                .retry_after(ms)
+        })?;
     }
     if let Some(user) = user {
         node.rates.take_user_command(now, &user)?;
@@ -246,7 +249,7 @@ pub(crate) fn parse_channel(name: &str) -> CommandResult<Channel<'_>> {
 }
 
 pub(crate) fn unavailable<T>() -> CommandResult<T> {
-    let refusal = Refusal::new(Code::Unavailable, "the bus between nodes does not answer");
+    let refusal = Refusal::new(Code::Unavailable, "the bus did not confirm the subscription; retry");
     Err(CommandStop::Refused(refusal.retry_after(RETRY_AFTER_MS)))
 }
 

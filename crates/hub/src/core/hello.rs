@@ -129,7 +129,7 @@ pub(crate) fn keep_or_open(
         return Ok((id, Resumption::New));
     };
     if !session.identity.is_same_caller(identity) {
-        return refuse(Code::Conflict, "this transport belongs to another user; open a new one");
+        return refuse(Code::Conflict, "this connection belongs to another user; open a new one");
     }
     Ok((id, Resumption::Kept))
 }

@@ -38,7 +38,7 @@ pub struct Listener {
     pub mailbox: Mailbox,
     pub subscriptions: Subscriptions,
     /// The messages it has received on another node, while some of them may still arrive here.
-    pub heard_elsewhere: Option<Box<ReceivedElsewhere>>,
+    pub received_elsewhere: Option<Box<ReceivedElsewhere>>,
     /// More of the messages that it missed are sent as it reads.
     pub recovering: bool,
     /// Subscriptions by namespace: channels, patterns, shard channels, watched channels.
@@ -101,7 +101,7 @@ impl Listeners {
             stamp: 0,
             mailbox: Mailbox::default(),
             subscriptions: Subscriptions::default(),
-            heard_elsewhere: None,
+            received_elsewhere: None,
             recovering: false,
             counts: [0; SPACES],
         });
@@ -140,7 +140,7 @@ impl Listeners {
     pub fn at(&mut self, index: u32) -> &mut Listener {
         match &mut self.slots[index as usize] {
             ListenerSlot::Used(listener) => listener,
-            ListenerSlot::Free { .. } => panic!("the roster names a listener that is gone"),
+            ListenerSlot::Free { .. } => panic!("a routing list names a removed listener"),
         }
     }
 

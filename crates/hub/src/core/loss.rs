@@ -14,7 +14,7 @@ use tavern_wire::json;
 /// Messages of one channel were lost, or of all of them.
 pub(crate) fn messages_lost(core: &mut Core, channel: Option<&[u8]>) {
     let places = match channel {
-        None => core.routing.heard(),
+        None => core.routing.with_listeners(),
         Some(name) => {
             let mut places: Vec<RouteIndex> =
                 core.routing.find(Namespace::Channel, name).into_iter().collect();

@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn history_goes_before_anything_unread() {
+    fn sent_events_are_dropped_before_unread_ones() {
         let bounds = MailboxLimits { events: 3, bytes: 1 << 20 };
         let mut mailbox = Mailbox::default();
         for at in 0..3 {
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_that_comes_back_is_told_what_is_gone() {
+    fn slow_reader_gets_a_gap_for_dropped_messages() {
         let mut mailbox = Mailbox::default();
         for at in 0..5 {
             mailbox.push(event(at), ROOMY);

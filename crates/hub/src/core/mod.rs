@@ -281,7 +281,7 @@ impl Core {
         if let Some((moved, to)) = removed.moved {
             self.listeners.at(moved).subscriptions.insert(place, to);
         }
-        if let Some((space, name)) = removed.unheard {
+        if let Some((space, name)) = removed.unused {
             self.release_later(space, name);
         }
         true
@@ -344,11 +344,12 @@ pub(crate) fn has_read(core: &mut Core, id: ListenerId) {
 pub(crate) fn refusal(answer: &StoreAnswer) -> Refusal {
     match answer {
         StoreAnswer::Failed(StoreError::TooLarge { .. }) => {
-            Refusal::new(Code::TooLarge, "the store takes no more of this")
+            Refusal::new(Code::TooLarge, "the request is too large for one transaction; split it")
         }
         StoreAnswer::Failed(StoreError::Conflict { .. }) => {
-            Refusal::new(Code::Conflict, "too many changes at once").retry_after(RETRY_AFTER_MS)
+            Refusal::new(Code::Conflict, "too many concurrent changes of the same data; retry")
+                .retry_after(RETRY_AFTER_MS)
         }
-        _ => Refusal::new(Code::Unavailable, "the store does not answer").retry_after(RETRY_AFTER_MS),
+        _ => Refusal::new(Code::Unavailable, "the store did not answer; retry").retry_after(RETRY_AFTER_MS),
     }
 }

@@ -62,7 +62,7 @@ pub(crate) enum Notice {
     /// The client of a session that moved is not present under its new node.
     ClientLost { identity: Box<Identity>, client: ClientId, channel: Arc<str>, loss: ClientLoss },
     /// A session migrated here with the statuses its client has.
-    StatusesMoved { id: ListenerId, told: Vec<(Arc<str>, u64)> },
+    StatusesMoved { id: ListenerId, known: Vec<(Arc<str>, u64)> },
     /// A message of a channel with history arrived: it is delivered in the order of the history.
     HistoryMessage(Arc<Message>),
     /// A channel with history has a new listener.

@@ -137,7 +137,7 @@ impl Core {
                 return;
             }
             listener.stamp = stamp;
-            if let Some(marks) = &listener.heard_elsewhere
+            if let Some(marks) = &listener.received_elsewhere
                 && event.history().is_none()
             {
                 let Some(rest) = marks.remainder(&event, self.now, &self.event_memory) else { return };

@@ -29,7 +29,7 @@ pub struct RemovedListener {
     /// Another listener has moved to this position: its map of subscriptions must be updated.
     pub moved: Option<(ListenerIndex, u32)>,
     /// The name has no listener on this node any more.
-    pub unheard: Option<(Namespace, Arc<[u8]>)>,
+    pub unused: Option<(Namespace, Arc<[u8]>)>,
 }
 
 pub struct RoutingTable {
@@ -39,16 +39,16 @@ pub struct RoutingTable {
     places: Vec<Option<Route>>,
     free: Vec<RouteIndex>,
     /// Routes without listeners, kept so that a publisher finds its channel; swept when there are too many.
-    unheard: usize,
+    unused: usize,
 }
 
 /// Routes kept for publishers only. Above this they are all dropped and looked up again.
-const UNHEARD_MAX: usize = 10_000;
+const UNUSED_MAX: usize = 10_000;
 
 impl RoutingTable {
     pub fn new(shard: usize, registry: Arc<Registry>) -> RoutingTable {
         let names = std::array::from_fn(|_| HashMap::default());
-        RoutingTable { shard, registry, names, places: Vec::new(), free: Vec::new(), unheard: 0 }
+        RoutingTable { shard, registry, names, places: Vec::new(), free: Vec::new(), unused: 0 }
     }
 
     pub fn find(&self, space: Namespace, name: &[u8]) -> Option<RouteIndex> {
@@ -68,7 +68,7 @@ impl RoutingTable {
         if let Some(index) = self.find(space, name) {
             return index;
         }
-        if self.unheard >= UNHEARD_MAX {
+        if self.unused >= UNUSED_MAX {
             self.sweep();
         }
         let entry = self.registry.intern(space, name);
@@ -85,7 +85,7 @@ impl RoutingTable {
             }
         };
         self.names[space as usize].insert(key, index);
-        self.unheard += 1;
+        self.unused += 1;
         index
     }
 
@@ -100,7 +100,7 @@ impl RoutingTable {
         place.listeners.push(listener);
         book.insert(index, (place.listeners.len() - 1) as u32);
         place.entry.added(shard, first);
-        self.unheard -= usize::from(first);
+        self.unused -= usize::from(first);
         true
     }
 
@@ -112,11 +112,11 @@ impl RoutingTable {
         let moved = place.listeners.get(position as usize).map(|&listener| (listener, position));
         let empty = place.listeners.is_empty();
         let last = place.entry.removed(shard, empty);
-        let unheard = last.then(|| (place.space, place.entry.name.clone()));
+        let unused = last.then(|| (place.space, place.entry.name.clone()));
         if empty {
             self.drop_place(index);
         }
-        RemovedListener { moved, unheard }
+        RemovedListener { moved, unused }
     }
 
     fn drop_place(&mut self, index: RouteIndex) {
@@ -127,7 +127,7 @@ impl RoutingTable {
     }
 
     /// The routes with listeners.
-    pub fn heard(&self) -> Vec<RouteIndex> {
+    pub fn with_listeners(&self) -> Vec<RouteIndex> {
         let has_listeners =
             |slot: &Option<Route>| slot.as_ref().is_some_and(|place| !place.listeners.is_empty());
         let places = self.places.iter().enumerate().filter(|(_, slot)| has_listeners(slot));
@@ -136,7 +136,7 @@ impl RoutingTable {
 
     /// Drops the routes that only publishers used.
     pub fn sweep(&mut self) {
-        if self.unheard == 0 {
+        if self.unused == 0 {
             return;
         }
         for index in 0..self.places.len() {
@@ -144,7 +144,7 @@ impl RoutingTable {
                 self.drop_place(index as RouteIndex);
             }
         }
-        self.unheard = 0;
+        self.unused = 0;
     }
 
     /// Updates the list of patterns that match a channel, and returns it.
@@ -163,7 +163,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn leaving_keeps_the_books_of_those_who_stay() {
+    fn removing_a_listener_keeps_the_positions_of_the_others() {
         let registry = Registry::new();
         let mut roster = RoutingTable::new(0, registry.clone());
         let place = roster.make(Namespace::Channel, b"a", KindRules::default);
@@ -184,13 +184,13 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_place_is_forgotten_everywhere() {
+    fn empty_route_is_removed_everywhere() {
         let registry = Registry::new();
         let mut roster = RoutingTable::new(0, registry.clone());
         let place = roster.make(Namespace::Pattern, b"a*", KindRules::default);
         let mut book = Subscriptions::default();
         roster.add(place, 0, &mut book);
-        assert!(roster.remove(place, 0).unheard.is_some());
+        assert!(roster.remove(place, 0).unused.is_some());
         assert_eq!(roster.find(Namespace::Pattern, b"a*"), None);
         assert!(registry.find(Namespace::Pattern, b"a*").is_none());
     }
@@ -199,9 +199,9 @@ mod tests {
     fn names_of_publishers_are_bounded() {
         let registry = Registry::new();
         let mut roster = RoutingTable::new(0, registry.clone());
-        for n in 0..UNHEARD_MAX + 5 {
+        for n in 0..UNUSED_MAX + 5 {
             roster.make(Namespace::Channel, n.to_string().as_bytes(), KindRules::default);
         }
-        assert!(roster.names[0].len() <= UNHEARD_MAX);
+        assert!(roster.names[0].len() <= UNUSED_MAX);
     }
 }

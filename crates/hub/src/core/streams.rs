@@ -15,7 +15,7 @@ use tavern_wire::json;
 #[derive(Clone, Debug, Default)]
 pub struct ReceivedElsewhere {
     pub streams: Vec<BusPosition>,
-    pub told: Vec<(Arc<str>, u64)>,
+    pub presence_versions: Vec<(Arc<str>, u64)>,
     /// Until when some of them may still be in flight.
     pub until: Time,
 }
@@ -31,7 +31,7 @@ impl ReceivedElsewhere {
         let Some(watched) = event.watched_version() else {
             return (!self.has_received(event)).then(|| event.clone());
         };
-        let known = self.told.iter().find(|(channel, _)| *channel == watched.channel);
+        let known = self.presence_versions.iter().find(|(channel, _)| *channel == watched.channel);
         match known.map(|(_, version)| *version) {
             Some(version) if watched.version <= version => None,
             // A difference that overlaps with what the session has cannot be split, so it becomes a gap.
@@ -57,13 +57,13 @@ impl ReceivedElsewhere {
 /// The last message received from each shard of each node.
 #[derive(Default)]
 pub(crate) struct BusPositions {
-    heard: HashMap<Arc<str>, Vec<(u8, Epoch, u64)>, RandomState>,
+    positions: HashMap<Arc<str>, Vec<(u8, Epoch, u64)>, RandomState>,
 }
 
 impl BusPositions {
     pub fn advance(&mut self, origin: &MessageId) {
-        let Some(streams) = self.heard.get_mut(&*origin.node) else {
-            self.heard.insert(origin.node.clone(), vec![(origin.shard(), origin.epoch, origin.n)]);
+        let Some(streams) = self.positions.get_mut(&*origin.node) else {
+            self.positions.insert(origin.node.clone(), vec![(origin.shard(), origin.epoch, origin.n)]);
             return;
         };
         let shard = origin.shard();
@@ -75,7 +75,7 @@ impl BusPositions {
 
     /// The last message received from each shard, here or where the session was before.
     pub fn last(&self, before: Option<&ReceivedElsewhere>) -> Vec<BusPosition> {
-        let own = self.heard.iter().flat_map(|(node, streams)| {
+        let own = self.positions.iter().flat_map(|(node, streams)| {
             let stream =
                 |&(shard, epoch, n): &(u8, Epoch, u64)| BusPosition { node: node.clone(), epoch, shard, n };
             streams.iter().map(stream)

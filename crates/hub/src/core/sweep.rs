@@ -55,7 +55,7 @@ pub(crate) fn next_piece(core: &mut Core) {
     let end = (core.sweeper.next + piece).min(span);
     for index in core.sweeper.next..end {
         if let Some(id) = core.listeners.id_at(index) {
-            look_at(core, id);
+            check_listener(core, id);
         }
     }
     core.sweeper.next = end;
@@ -79,7 +79,7 @@ fn end_round(core: &mut Core) {
     core.authorizer.forget_old(now);
 }
 
-fn look_at(core: &mut Core, id: ListenerId) {
+fn check_listener(core: &mut Core, id: ListenerId) {
     let now = core.now;
     let sent_ms = core.node.settings.mailbox_sent_ms;
     let Some(listener) = core.listeners.get_mut(id) else { return };
@@ -92,8 +92,8 @@ fn look_at(core: &mut Core, id: ListenerId) {
         return;
     }
     listener.mailbox.forget_sent(now - sent_ms);
-    if listener.heard_elsewhere.as_ref().is_some_and(|marks| marks.until <= now) {
-        listener.heard_elsewhere = None;
+    if listener.received_elsewhere.as_ref().is_some_and(|marks| marks.until <= now) {
+        listener.received_elsewhere = None;
     }
     let link = listener.link;
     let Some(session) = listener.session() else { return };

@@ -13,19 +13,19 @@ pub struct Wheel<T> {
     slots: Vec<Vec<(Time, T)>>,
     occupied: [u64; SLOTS / 64],
     /// The slot number (time / SLOT_MS) up to which everything has fired.
-    turned: u64,
+    expired_slot: u64,
     len: usize,
 }
 
 impl<T> Wheel<T> {
     pub fn new(now: Time) -> Wheel<T> {
         let slots = (0..SLOTS).map(|_| Vec::new()).collect();
-        Wheel { slots, occupied: [0; SLOTS / 64], turned: now.ms() / SLOT_MS, len: 0 }
+        Wheel { slots, occupied: [0; SLOTS / 64], expired_slot: now.ms() / SLOT_MS, len: 0 }
     }
 
     pub fn set(&mut self, due: Time, what: T) {
         // Rounding up: an entry lies in the first slot that begins at or after its due time.
-        let number = due.ms().div_ceil(SLOT_MS).max(self.turned + 1);
+        let number = due.ms().div_ceil(SLOT_MS).max(self.expired_slot + 1);
         let slot = (number % SLOTS as u64) as usize;
         self.slots[slot].push((Time(number * SLOT_MS), what));
         self.occupied[slot / 64] |= 1 << (slot % 64);
@@ -37,23 +37,23 @@ impl<T> Wheel<T> {
         if self.len == 0 {
             return None;
         }
-        let start = ((self.turned + 1) % SLOTS as u64) as usize;
+        let start = ((self.expired_slot + 1) % SLOTS as u64) as usize;
         let ahead = (0..SLOTS).find(|ahead| {
             let slot = (start + ahead) % SLOTS;
             self.occupied[slot / 64] >> (slot % 64) & 1 == 1
         })?;
-        Some(Time((self.turned + 1 + ahead as u64) * SLOT_MS))
+        Some(Time((self.expired_slot + 1 + ahead as u64) * SLOT_MS))
     }
 
     /// Takes the entries that are due.
     pub fn expire(&mut self, now: Time, due: &mut Vec<T>) {
         let target = now.ms() / SLOT_MS;
-        if target <= self.turned {
+        if target <= self.expired_slot {
             return;
         }
-        let steps = (target - self.turned).min(SLOTS as u64);
+        let steps = (target - self.expired_slot).min(SLOTS as u64);
         let first = target - steps + 1;
-        self.turned = target;
+        self.expired_slot = target;
         if self.len == 0 {
             return;
         }

@@ -127,7 +127,8 @@ fn entry<'a>(row: &'a HistoryMessage, client: Option<&'a str>) -> HistoryEntry<'
 /// The id that a publisher gave to a message.
 pub(crate) fn message_id(id: &str) -> CommandResult<Arc<str>> {
     if id.is_empty() || id.len() > MESSAGE_ID_BYTES || id.chars().any(char::is_control) {
-        let message = format!("a message_id has 1 to {MESSAGE_ID_BYTES} bytes and no control characters");
+        let message =
+            format!("a message_id must have 1 to {MESSAGE_ID_BYTES} bytes and no control characters");
         return refuse(Code::BadRequest, message);
     }
     Ok(id.into())

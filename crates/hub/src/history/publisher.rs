@@ -49,7 +49,7 @@ impl HistoryWriter {
     pub fn publish(&mut self, core: &mut Core, publish: HistoryPublish) {
         let bytes = publish.message.body.len();
         if self.queue.len() >= QUEUE_MESSAGES || self.queued_bytes + bytes > QUEUE_BYTES {
-            let refused = Refusal::new(Code::Busy, "too many messages wait for the store");
+            let refused = Refusal::new(Code::Busy, "too many messages are waiting to be stored; retry");
             return core.finish(publish.to, Err(refused.retry_after(tavern_store::limits::RETRY_AFTER_MS)));
         }
         self.queued_bytes += bytes;

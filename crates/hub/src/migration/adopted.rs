@@ -43,7 +43,7 @@ impl AdoptedWatchers {
                 match watched.base(&channel) {
                     Some(base) => drop(bases.insert(channel, base)),
                     None => {
-                        let known = packed.told(&channel);
+                        let known = packed.presence_version(&channel);
                         self.0.entry(channel.clone()).or_default().push((id, known));
                         core.notify(Notice::ChannelStale { channel });
                     }

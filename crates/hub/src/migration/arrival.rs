@@ -32,7 +32,7 @@ pub(super) fn install(
     let body = &packed.body;
     let marks = ReceivedElsewhere {
         streams: body.bus_positions.clone(),
-        told: body.presence_versions.clone(),
+        presence_versions: body.presence_versions.clone(),
         until: now + DUPLICATES_MS,
     };
     let mailbox = restore_mailbox(core, body);
@@ -45,13 +45,13 @@ pub(super) fn install(
     session.unacked_inbox = body.unacked_inbox.iter().copied().collect();
     session.slot = core.node.session_slots.adopt(&session.identity);
     listener.kind = ListenerKind::Session(Box::new(session));
-    listener.heard_elsewhere = Some(Box::new(marks));
+    listener.received_elsewhere = Some(Box::new(marks));
     core.sessions.insert(packed.key.half(), id);
     core.add_user_session(id);
     core.notify(Notice::SessionOpened { id });
-    core.notify(Notice::StatusesMoved { id, told: body.statuses.clone() });
+    core.notify(Notice::StatusesMoved { id, known: body.statuses.clone() });
     for (channel, base) in bases {
-        add_presence_gap(core, id, &channel, packed.told(&channel), base);
+        add_presence_gap(core, id, &channel, packed.presence_version(&channel), base);
     }
     append_collected(core, id, &collected, &body.history);
     for (channel, position) in &body.history {
@@ -89,7 +89,7 @@ fn append_collected(
         let sent = listener.mailbox.sent();
         listener.mailbox = Mailbox::after(listener.mailbox.last() + collected.first() - 1, sent);
     }
-    let marks = listener.heard_elsewhere.take();
+    let marks = listener.received_elsewhere.take();
     for event in (0..collected.len()).filter_map(|index| collected.front(index)) {
         if event.history().is_some_and(|_| is_recovered(event, history)) {
             continue;
@@ -102,7 +102,7 @@ fn append_collected(
             listener.mailbox.push(event, bounds);
         }
     }
-    listener.heard_elsewhere = marks;
+    listener.received_elsewhere = marks;
 }
 
 /// Messages after the position of the session are read from the history of their channel.

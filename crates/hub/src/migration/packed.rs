@@ -65,7 +65,7 @@ impl PackedSession {
     }
 
     /// The version of a channel's presence that the client has.
-    pub(super) fn told(&self, channel: &Arc<str>) -> u64 {
+    pub(super) fn presence_version(&self, channel: &Arc<str>) -> u64 {
         self.body
             .presence_versions
             .iter()
@@ -123,7 +123,7 @@ pub(crate) fn pack(
         lost: session.lost,
         window_ms: 0,
         presence_versions,
-        bus_positions: core.bus_positions.last(listener.heard_elsewhere.as_deref()),
+        bus_positions: core.bus_positions.last(listener.received_elsewhere.as_deref()),
         statuses,
         last_inbox_message: session.last_inbox_message,
         unacked_inbox: session.unacked_inbox.iter().copied().collect(),

@@ -141,8 +141,8 @@ impl BusInterests {
     pub(crate) fn release_unused(&self, registry: &Registry, names: &[(Namespace, Arc<[u8]>)]) {
         let Some(bus) = self.bus.get().filter(|bus| !bus.receives_everything()) else { return };
         let book = self.lock_pending();
-        let unheard = names.iter().filter(|(space, name)| registry.total(*space, name) == 0);
-        let interests: Vec<Interest> = unheard
+        let unused = names.iter().filter(|(space, name)| registry.total(*space, name) == 0);
+        let interests: Vec<Interest> = unused
             .filter_map(|(space, name)| bus_messages::interest(&self.prefix, *space, name))
             .filter(|interest| !book.requested.contains_key(interest))
             .collect();

@@ -52,11 +52,11 @@ const NUDGE: &str = "_nudge";
 #[derive(Debug)]
 pub enum ReceivedMessage {
     /// A channel message, for the shards with listeners.
-    Message { space: Namespace, words: Arc<Message>, mask: u64 },
+    Message { space: Namespace, message: Arc<Message>, mask: u64 },
     /// For the shards that watch the channel.
-    Presence { told: ChannelUpdate, mask: u64 },
+    Presence { update: ChannelUpdate, mask: u64 },
     /// For the shards with the user's sessions or followers.
-    Person { told: UserNotice, mask: u64 },
+    Person { update: UserNotice, mask: u64 },
     /// For the shard of the session, from this node.
     Session { shard: usize, from: Arc<str>, request: MigrationRequest },
     /// A stopping node has left sessions in the store.
@@ -94,14 +94,14 @@ impl Node {
             BusMessage::Presence(update) => {
                 let channel = rest()?;
                 let mask = self.registry.find(Namespace::Presence, channel.as_bytes())?.mask();
-                let told = ChannelUpdate { channel: channel.into(), update: Arc::new(update) };
-                ReceivedMessage::Presence { told, mask }
+                let update = ChannelUpdate { channel: channel.into(), update: Arc::new(update) };
+                ReceivedMessage::Presence { update, mask }
             }
             BusMessage::Person(update) => {
                 let user = rest()?;
                 let mask = self.registry.find(Namespace::People, user.as_bytes())?.mask();
-                let told = UserNotice { user: user.into(), update: Arc::new(update) };
-                ReceivedMessage::Person { told, mask }
+                let update = UserNotice { user: user.into(), update: Arc::new(update) };
+                ReceivedMessage::Person { update, mask }
             }
             BusMessage::Session(request) => {
                 let shard = request.key.shard(self.settings.shards);
@@ -130,13 +130,13 @@ impl Node {
         let header = channel_header::decode(&packet.header);
         let author = header.client.map(|client| Author { user: header.user.map(Into::into), client });
         let Writer { node, epoch } = packet.from.clone();
-        let words = Message::new(space, &name, &packet.payload, header.json, author);
+        let message = Message::new(space, &name, &packet.payload, header.json, author);
         // A message without a number, from a process that is not a node, cannot be deduplicated.
         let numbered = !packet.from.is_outsider() || packet.n > 0;
-        let words = words.with_origin(numbered.then_some(MessageId { node, epoch, n: packet.n }));
+        let message = message.with_origin(numbered.then_some(MessageId { node, epoch, n: packet.n }));
         // Only nodes store messages.
-        let words = words.with_history(header.history.filter(|_| !packet.from.is_outsider()));
-        Some(ReceivedMessage::Message { space, words: Arc::new(words), mask })
+        let message = message.with_history(header.history.filter(|_| !packet.from.is_outsider()));
+        Some(ReceivedMessage::Message { space, message: Arc::new(message), mask })
     }
 
     /// The id of the next message that a shard publishes.

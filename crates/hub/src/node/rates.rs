@@ -58,25 +58,25 @@ impl Rates {
     /// Counts a command of a user.
     pub fn take_user_command(&self, now: Time, user: &str) -> Result<(), Refusal> {
         let taken = self.take(now, RateKind::UserCommands, user);
-        taken.map_err(|ms| refusal("too many commands of this user", ms))
+        taken.map_err(|ms| refusal("this user sends too many commands per second", ms))
     }
 
     /// Counts a command from an address.
     pub fn take_address_command(&self, now: Time, address: AddressGroup) -> Result<(), Refusal> {
         let taken = self.take(now, RateKind::AddressCommands, &address);
-        taken.map_err(|ms| refusal("too many commands from this address", ms))
+        taken.map_err(|ms| refusal("this address sends too many commands per second", ms))
     }
 
     /// Counts a login from an address.
     pub fn take_hello(&self, now: Time, address: AddressGroup) -> Result<(), Refusal> {
         let taken = self.take(now, RateKind::AddressHellos, &address);
-        taken.map_err(|ms| refusal("too many logins from this address", ms))
+        taken.map_err(|ms| refusal("too many logins per second from this address", ms))
     }
 
     /// Counts a login that has to read the store, in case it fails.
     pub fn begin_lookup(&self, now: Time, address: AddressGroup) -> Result<(), Refusal> {
         let taken = self.take(now, RateKind::AddressFailedLogins, &address);
-        taken.map_err(|ms| refusal("too many failed logins from this address", ms))
+        taken.map_err(|ms| refusal("too many failed logins per second from this address", ms))
     }
 
     /// The login did not fail.

@@ -275,7 +275,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_is_one_entry_until_nobody_needs_it() {
+    fn name_has_one_entry_until_its_last_holder_releases_it() {
         let registry = Registry::new();
         let one = registry.intern(Namespace::Channel, b"a");
         let two = registry.intern(Namespace::Channel, b"a");

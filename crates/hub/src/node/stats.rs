@@ -40,7 +40,7 @@ counters! {
     sessions_superseded,
     sessions_ended,
     sessions_expired,
-    /// Sessions without a connection that were ended for newer ones of the same user.
+    /// Sessions without a connection that were replaced by newer ones of the same user.
     sessions_replaced,
     /// Sessions that migrated in from other nodes, and out to them.
     sessions_migrated_in,

@@ -9,7 +9,7 @@ use tavern_domain::party::PartyCommand;
 const STRIKES: u32 = 10;
 const MINUTE_MS: u64 = 60_000;
 /// Users tracked because they exceeded the rate limit recently.
-const MOST: usize = 10_000;
+const USERS_MAX: usize = 10_000;
 
 #[derive(Default)]
 pub(super) struct RefusalLimits(BTreeMap<Arc<str>, RefusalLimit>);
@@ -24,10 +24,10 @@ struct RefusalLimit {
 impl RefusalLimits {
     /// A command of a user was rate-limited.
     pub fn strike(&mut self, now: Time, user: &Arc<str>, block_ms: u64) {
-        if self.0.len() >= MOST {
+        if self.0.len() >= USERS_MAX {
             self.0.retain(|_, flood| now < flood.until || now.since(flood.since) < MINUTE_MS);
         }
-        if self.0.len() >= MOST && !self.0.contains_key(user) {
+        if self.0.len() >= USERS_MAX && !self.0.contains_key(user) {
             return;
         }
         let fresh = RefusalLimit { since: now, strikes: 0, until: Time(0) };
@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals_that_come_slowly_are_forgotten() {
+    fn slow_refusals_do_not_block_a_user() {
         let (mut floods, ann) = (RefusalLimits::default(), Arc::from("ann"));
         for at in 0..30 {
             floods.strike(Time(at * 7_000), &ann, 500);

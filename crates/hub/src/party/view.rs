@@ -28,7 +28,7 @@ struct PartyView {
     /// None: not known.
     party: Option<EncodedParty>,
     /// The number of the last read.
-    begun: u64,
+    last_read: u64,
     reading: bool,
     /// It has changed since the read began: it is read again.
     changed: bool,
@@ -130,13 +130,13 @@ impl Parties {
         let view = self.views.users.entry(user.clone()).or_default();
         if view.reading {
             view.changed = true;
-            return view.begun + 1;
+            return view.last_read + 1;
         }
-        view.begun += 1;
+        view.last_read += 1;
         (view.reading, view.changed, view.outdated) = (true, false, false);
-        let begun = view.begun;
+        let last_read = view.last_read;
         self.read_membership(core, PartyRead { user: user.clone(), membership: None, tries: 0 });
-        begun
+        last_read
     }
 
     fn read_membership(&mut self, core: &mut Core, read: PartyRead) {
@@ -181,8 +181,8 @@ impl Parties {
     fn view_failed(&mut self, core: &mut Core, user: &Arc<str>) {
         let Some(view) = self.views.users.get_mut(user) else { return };
         view.reading = false;
-        let (begun, changed) = (view.begun, view.changed);
-        self.answer_requests(core, user, begun, None);
+        let (last_read, changed) = (view.last_read, view.changed);
+        self.answer_requests(core, user, last_read, None);
         if changed && self.views.requests.has(user) {
             self.fresh_read(core, user);
         } else if !core.users.sessions(user).is_empty() {
@@ -208,7 +208,7 @@ impl Parties {
         let seen = party.as_ref().map_or((0, 0), |party| (party.id, party.version));
         let id = party.map(|party| party.id);
         view.party = Some(EncodedParty { id, seen, text: text.clone() });
-        let (begun, changed) = (view.begun, view.changed);
+        let (last_read, changed) = (view.last_read, view.changed);
         let checks = away && local && view.check == OwnCheck::None;
         match checks {
             true => view.check = OwnCheck::Running,
@@ -217,9 +217,11 @@ impl Parties {
         }
         // The user is here: do not use a snapshot that shows them away.
         match away && local {
-            true if !checks && view.check == OwnCheck::None => self.answer_requests(core, user, begun, None),
+            true if !checks && view.check == OwnCheck::None => {
+                self.answer_requests(core, user, last_read, None)
+            }
             true => {}
-            false => self.answer_requests(core, user, begun, Some(&text)),
+            false => self.answer_requests(core, user, last_read, Some(&text)),
         }
         if local {
             self.subscribe_to_party(core, user, id);
@@ -234,14 +236,14 @@ impl Parties {
     }
 
     /// Gives a snapshot to every request that waits for the read with this number or an earlier one.
-    fn answer_requests(&mut self, core: &mut Core, user: &Arc<str>, begun: u64, text: Option<&str>) {
+    fn answer_requests(&mut self, core: &mut Core, user: &Arc<str>, last_read: u64, text: Option<&str>) {
         let Some(view) = self.views.users.get_mut(user) else { return };
         let known = view.party.as_ref().map_or("null", |party| &party.text);
         let party: Box<str> = text.unwrap_or(known).into();
-        for (_, claim, refusal) in view.refusals.extract_if(.., |(read, ..)| *read <= begun) {
+        for (_, claim, refusal) in view.refusals.extract_if(.., |(read, ..)| *read <= last_read) {
             core.finish(claim, Err(refusal.with_party(party.clone())));
         }
-        let ready = self.views.requests.answer(user, begun, text);
+        let ready = self.views.requests.answer(user, last_read, text);
         core.effects.ready.extend(ready);
     }
 

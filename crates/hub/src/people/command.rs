@@ -73,7 +73,7 @@ impl PeopleCommands {
         let most = core.node.settings.following;
         let following = core.users.get(&user).map(|local| &local.following);
         if on && following.is_some_and(|known| known.len() >= most && !known.contains_key(&followee)) {
-            return refuse(Code::TooLarge, format!("a user follows at most {most} others"));
+            return refuse(Code::TooLarge, format!("a user may follow at most {most} others"));
         }
         let claim = core.replies.expect_reply(caller.link.id);
         self.follow(core, user, followee, on, claim);
@@ -124,7 +124,7 @@ impl PeopleCommands {
     ) -> CommandResult<()> {
         let viewer = named_user(core, id)?;
         if users.len() > STATUS_USERS {
-            return refuse(Code::TooLarge, format!("status takes at most {STATUS_USERS} users at once"));
+            return refuse(Code::TooLarge, format!("`status` accepts at most {STATUS_USERS} users"));
         }
         let users = users.iter().map(|user| user_id(user)).collect::<CommandResult<Vec<Arc<str>>>>()?;
         let claim = core.replies.expect_reply(caller.link.id);
@@ -239,6 +239,6 @@ fn named_user(core: &Core, id: ListenerId) -> CommandResult<Arc<str>> {
 fn user_id(name: &str) -> CommandResult<Arc<str>> {
     match is_user(name) {
         true => Ok(name.into()),
-        false => refuse(Code::BadRequest, "a user id has 1 to 128 bytes and no control characters"),
+        false => refuse(Code::BadRequest, "a user id must have 1 to 128 bytes and no control characters"),
     }
 }

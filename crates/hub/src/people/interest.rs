@@ -38,9 +38,9 @@ impl UserInterests {
 
     /// `last`: this shard needs the user for no other reason.
     pub fn remove(&self, core: &mut Core, entry: &Arc<NameEntry>, last: bool) {
-        let unheard = entry.removed(core.index, last);
+        let unused = entry.removed(core.index, last);
         core.node.registry.forget(Namespace::People, entry);
-        if unheard {
+        if unused {
             core.release_later(Namespace::People, entry.name.clone());
         }
     }

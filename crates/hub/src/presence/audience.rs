@@ -198,12 +198,12 @@ impl Rooms {
         let Some(watched) = self.rooms.get(channel) else { return };
         let members = &watched.room.snapshot().members;
         let clients = members.get(&update.user).map(|member| member.clients.clone()).unwrap_or_default();
-        let faces = vec![VisibilityChanged { user: update.user.clone(), from, to, clients }];
+        let changed = vec![VisibilityChanged { user: update.user.clone(), from, to, clients }];
         let count = members.len();
         let difference = RoomDifference {
             from: version - 1,
             to: version,
-            visibility_changed: faces,
+            visibility_changed: changed,
             count,
             ..RoomDifference::default()
         };
@@ -319,8 +319,8 @@ impl Rooms {
         let entries = entries.map(|entry| (&entry.user, entry.visibility));
         let left = difference.left.iter().map(|gone| (&gone.user, gone.visibility));
         // Followers see a visibility change differently from everyone else, in both directions.
-        let faces = difference.visibility_changed.iter().map(|turned| (&turned.user, Visibility::Nobody));
-        let users = entries.chain(left).chain(faces).filter(|(_, visibility)| more(*visibility));
+        let changed = difference.visibility_changed.iter().map(|change| (&change.user, Visibility::Nobody));
+        let users = entries.chain(left).chain(changed).filter(|(_, visibility)| more(*visibility));
         let sessions = users.flat_map(|(user, _)| core.users.sessions_close_to(user));
         sessions.map(|id| id.index).collect()
     }

@@ -19,7 +19,7 @@ pub(crate) enum PresenceAction {
     /// An app or a party holds the user there: the held presence follows its carrier. These clients have left the
     /// carrier. `own` is the client of a hold without a carrier.
     SyncHeld {
-        gone: Vec<(ClientId, OfflineReason)>,
+        departed: Vec<(ClientId, OfflineReason)>,
         own: ClientId,
     },
     /// An app removes the user.

@@ -83,7 +83,7 @@ impl PresenceChanges {
         self.progressed(core, progress);
     }
 
-    /// Removes presences without a living node.
+    /// Removes presences without a live node.
     pub fn sweep(&mut self, core: &mut Core, stale: StaleUser) {
         let decision = PresenceDecision::Sweep(SweepDecision(stale));
         let progress = self.transactions.begin(core, decision, Facts::default());
@@ -302,7 +302,7 @@ impl PresenceChanges {
             return;
         }
         let to = receipt.raised.first().copied().unwrap_or(0);
-        let begins = receipt.begun.first().copied().unwrap_or(false);
+        let begins = receipt.was_empty.first().copied().unwrap_or(false);
         if !change.anonymous && concerns_followers(&change, &changes) {
             // A user who left was deleted; the other puts are not their presence.
             let version = if stay.is_some() { receipt.put.first() } else { receipt.deleted.last() };
@@ -332,13 +332,13 @@ impl PresenceChanges {
             // A client that joined that channel itself stays.
             let session = change.listener.and_then(|id| core.session(id));
             let stays = session.is_some_and(|session| session.present.has(&held.channel));
-            let gone = changes.iter().filter_map(|change| match change {
+            let departed = changes.iter().filter_map(|change| match change {
                 AttendanceChange::ClientOffline { client, reason } if !stays => Some((*client, *reason)),
                 _ => None,
             });
-            let gone = gone.collect();
+            let departed = departed.collect();
             let key = PresenceKey { channel: held.channel.clone(), user: held.held_with.user.clone() };
-            let change = sync_held(core, key, gone);
+            let change = sync_held(core, key, departed);
             self.begin(core, change);
         }
     }
@@ -391,10 +391,10 @@ impl PresenceChanges {
 pub(super) fn sync_held(
     core: &mut Core,
     key: PresenceKey,
-    gone: Vec<(ClientId, OfflineReason)>,
+    departed: Vec<(ClientId, OfflineReason)>,
 ) -> PresenceChange {
     let own = ClientId::from_random(core.rng.next());
-    PresenceChange::of(key, PresenceAction::SyncHeld { gone, own })
+    PresenceChange::of(key, PresenceAction::SyncHeld { departed, own })
 }
 
 /// A session's client is lost in a channel, since its last sign of life.

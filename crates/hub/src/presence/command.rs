@@ -29,7 +29,7 @@ impl Presence {
         let most = core.node.settings.channels_per_session;
         let session = core.listeners.get(id).and_then(|listener| listener.session());
         if session.is_some_and(|s| s.present.joined() >= most && !s.present.has(&name)) {
-            return refuse(Code::TooLarge, format!("a client is present in at most {most} channels"));
+            return refuse(Code::TooLarge, format!("a client may be present in at most {most} channels"));
         }
         let claim = core.replies.expect_reply(caller.link.id);
         self.join(core, id, &name, state, Some(claim));
@@ -62,7 +62,7 @@ impl Presence {
         if parse_channel(channel)?.is_reserved() {
             return refuse(
                 Code::NotAllowed,
-                format!("{channel:?} cannot be left; only the server removes users from it"),
+                format!("{channel:?} cannot be left: only the server removes users from it"),
             );
         }
         let claim = core.replies.expect_reply(caller.link.id);
@@ -96,7 +96,10 @@ impl Presence {
         body: &mut Vec<u8>,
     ) -> CommandResult<()> {
         if matches!(subscribe.target, tavern_wire::json::SubscribeTarget::Pattern(_)) {
-            return refuse(Code::BadRequest, "presence is watched channel by channel; a pattern has none");
+            return refuse(
+                Code::BadRequest,
+                "presence is per channel; subscribe to a channel instead of a pattern",
+            );
         }
         let channel = parse_channel(name)?;
         permitted(core, caller, id, Verb::Presence, &channel)?;

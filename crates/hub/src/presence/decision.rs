@@ -22,7 +22,7 @@ pub(super) enum PresenceDecision {
     Change(Box<PresenceChange>),
     /// An app puts a user into a channel.
     Hold(HoldDecision),
-    /// Presences without a living node are removed, user by user.
+    /// Presences without a live node are removed, user by user.
     Sweep(SweepDecision),
 }
 
@@ -244,9 +244,9 @@ fn concerns_parties(
     after: &Attendance,
     changes: &[AttendanceChange],
 ) -> bool {
-    let gone = changes.iter().any(|change| matches!(change, AttendanceChange::UserOffline { .. }));
+    let departed = changes.iter().any(|change| matches!(change, AttendanceChange::UserOffline { .. }));
     let lost = before.connected().next().is_some() && after.connected().next().is_none();
-    change.is_own_channel() && (gone || lost)
+    change.is_own_channel() && (departed || lost)
 }
 
 /// The user left on purpose.

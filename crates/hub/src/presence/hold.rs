@@ -48,7 +48,7 @@ pub(super) fn decide_held(
     core: &Core,
     facts: &Facts,
 ) -> DecisionStep<PresenceOutcome> {
-    let PresenceAction::SyncHeld { gone, own } = &change.action else {
+    let PresenceAction::SyncHeld { departed, own } = &change.action else {
         return DecisionStep::Done(PresenceOutcome::Dropped);
     };
     let unchanged = || DecisionStep::Done(PresenceOutcome::Unchanged { version: 0, wakes: true });
@@ -77,7 +77,7 @@ pub(super) fn decide_held(
         let grace_ms = core.grace_ms(&change.key.channel);
         let own = hold.row.held_with.is_none().then_some(*own);
         arrive(now, &mut attendance, carrier, own, &mut changes);
-        depart(now, &mut attendance, carrier, gone, grace_ms, &mut changes);
+        depart(now, &mut attendance, carrier, departed, grace_ms, &mut changes);
     }
     let known = stored.or(carrier).map(|row| &row.row);
     change.name = known.and_then(|row| row.name.clone());
@@ -131,12 +131,12 @@ fn depart(
     now: Time,
     attendance: &mut Attendance,
     carrier: Option<&Versioned<PresenceRow>>,
-    gone: &[(ClientId, OfflineReason)],
+    departed: &[(ClientId, OfflineReason)],
     grace_ms: u64,
     changes: &mut Vec<AttendanceChange>,
 ) {
     let clients = carrier.map_or(&[][..], |row| row.row.attendance.clients());
-    for (client, reason) in gone {
+    for (client, reason) in departed {
         let client = *client;
         match clients.iter().find(|known| known.client == client) {
             Some(known) if known.lost.is_none() => {}

@@ -65,7 +65,7 @@ impl Presence {
         self.changes.hold(core, hold, claim);
     }
 
-    /// Removes presences of a user without a living node.
+    /// Removes presences of a user without a live node.
     pub fn sweep_user(&mut self, core: &mut Core, stale: StaleUser) {
         self.changes.sweep(core, stale);
     }

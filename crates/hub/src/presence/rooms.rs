@@ -140,9 +140,9 @@ impl Rooms {
     /// The channel has a watcher by now, or will not get one.
     pub(crate) fn end_interest(&mut self, core: &mut Core, channel: &str) {
         let Some(entry) = self.early_interest.remove(channel) else { return };
-        let unheard = entry.removed(core.index, !is_watched(core, channel));
+        let unused = entry.removed(core.index, !is_watched(core, channel));
         core.node.registry.forget(Namespace::Presence, &entry);
-        if unheard {
+        if unused {
             core.release_later(Namespace::Presence, entry.name.clone());
         }
     }
@@ -322,7 +322,7 @@ impl Rooms {
 }
 
 fn internal() -> Refusal {
-    Refusal::new(Code::Internal, "the store gave no roster")
+    Refusal::new(Code::Internal, "the store returned an unexpected answer")
 }
 
 /// A page of a channel's members as JSON. None: the answer is not a page of members.

@@ -71,7 +71,7 @@ pub(super) fn receipt_of(swept: &SweptPresence, at: usize, commit: &Commit, rece
         put: put.into_iter().collect(),
         deleted: deleted.into_iter().collect(),
         raised: receipt.raised[at..=at].to_vec(),
-        begun: receipt.begun[at..=at].to_vec(),
+        was_empty: receipt.was_empty[at..=at].to_vec(),
         held: receipt.held.iter().filter(|held| held.held_with == swept.change.key).cloned().collect(),
         ..Receipt::default()
     }

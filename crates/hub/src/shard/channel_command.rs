@@ -31,19 +31,24 @@ pub(super) fn op_subscribe(
         core.listeners.get(id).is_some_and(|listener| listener.subscriptions.contains_key(&place))
     });
     if held >= most && !there {
-        return refuse(Code::TooLarge, format!("a session listens to at most {most} channels and patterns"));
+        return refuse(
+            Code::TooLarge,
+            format!(
+                "a session may subscribe to at most {most} channels and patterns (limits.channels_per_session)"
+            ),
+        );
     }
     if space == Namespace::Pattern && !there {
         let most = core.node.settings.patterns_per_session;
         let held = core.listeners.get(id).map_or(0, |listener| listener.counts[space as usize]);
         if held as usize >= most {
             let message =
-                format!("a session listens to at most {most} patterns (limits.patterns_per_session)");
+                format!("a session may subscribe to at most {most} patterns (limits.patterns_per_session)");
             return refuse(Code::TooLarge, message);
         }
         if !core.node.registry.has_room_for(name.as_bytes()) {
-            let message = "the patterns of this node are too expensive to add this one; use fewer `*`, or a longer \
-                           beginning without wildcards";
+            let message =
+                "this pattern would make publishing too expensive; use fewer `*`, or a longer literal prefix";
             return refuse(Code::TooLarge, message);
         }
     }
@@ -52,7 +57,7 @@ pub(super) fn op_subscribe(
     if recovers {
         match space {
             Namespace::Channel => history::readable(core, caller, id, &name)?,
-            _ => return refuse(Code::BadRequest, "a pattern has no history: subscribe to a channel"),
+            _ => return refuse(Code::BadRequest, "a pattern has no history; subscribe to a channel"),
         };
     }
     if !there && (limits.is_some() || !subscribe.presence) {
@@ -83,7 +88,7 @@ fn subscribe_target(
         }
         SubscribeTarget::Pattern(pattern) => {
             if pattern.is_empty() || pattern.len() > limits::CHANNEL_BYTES {
-                return refuse(Code::BadRequest, "a pattern has 1 to 255 bytes");
+                return refuse(Code::BadRequest, "a pattern must have 1 to 255 bytes");
             }
             let session = core.listeners.get(id).and_then(|listener| listener.session());
             let settings = &core.node.settings;

@@ -105,7 +105,7 @@ fn find_resumable(
     text: &str,
 ) -> CommandResult<Option<(ListenerId, Resumption)>> {
     let Some((key, node)) = read_session(text) else { return Ok(None) };
-    if !caller.sought {
+    if !caller.looked_up {
         let lookup = SessionLookup { key, node, identity: Some(identity), detached_only: false };
         if migration.look_up(core, &lookup, caller.link.id) == LookupResult::Wait {
             return Err(CommandStop::Pause);

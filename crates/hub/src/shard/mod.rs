@@ -242,7 +242,7 @@ impl Shard {
             Notice::ClientLost { identity, client, channel, loss } => {
                 self.presence.lose_departed(core, &identity, client, &channel, loss);
             }
-            Notice::StatusesMoved { id, told } => self.people.compare_statuses(core, id, told),
+            Notice::StatusesMoved { id, known } => self.people.compare_statuses(core, id, known),
             Notice::SessionPacks { half } => self.pack_outgoing(half),
             Notice::HistoryMessage(message) => self.history.arrived(core, message),
             Notice::HistoryJoined { channel } => self.history.subscribed(core, &channel),

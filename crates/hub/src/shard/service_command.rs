@@ -147,7 +147,7 @@ fn check(order: &ServiceCommand) -> Result<(), Refusal> {
 }
 
 fn bad_user() -> Refusal {
-    Refusal::new(Code::BadRequest, "a user id has 1 to 128 bytes and no control characters")
+    Refusal::new(Code::BadRequest, "a user id must have 1 to 128 bytes and no control characters")
 }
 
 fn check_channel(name: &str) -> Result<(), Refusal> {

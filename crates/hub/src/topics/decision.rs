@@ -119,7 +119,7 @@ impl Decision for TopicDecision {
             (TopicTask::ListTopics(task), _) => task.decide(facts),
             (TopicTask::ShowTopic(task), _) => task.decide(facts),
             (TopicTask::AssignTopic(task), _) => task.decide(core, facts),
-            (TopicTask::Retain(RetentionStep::Look(task)), _) => task.decide(core, facts),
+            (TopicTask::Retain(RetentionStep::Check(task)), _) => task.decide(core, facts),
             (TopicTask::Retain(RetentionStep::Cut(task)), _) => task.decide(core, facts),
             (TopicTask::Retain(RetentionStep::Sweep(task)), _) => task.decide(core, facts),
             (TopicTask::Retain(RetentionStep::ListBudgets(task)), _) => task.decide(facts),
@@ -178,13 +178,12 @@ pub(super) fn refusal(answer: &StoreAnswer) -> Refusal {
             Refusal::new(Code::TooLarge, format!("{what}: {found}, at most {limit}"))
         }
         StoreAnswer::Failed(StoreError::Conflict { .. }) => {
-            Refusal::new(Code::Unavailable, "others change the same thing all the time; try again")
+            Refusal::new(Code::Unavailable, "too many concurrent changes of the same data; retry")
                 .retry_after(RETRY_AFTER_MS)
         }
         StoreAnswer::Failed(StoreError::Corrupt { .. }) => {
             Refusal::new(Code::Internal, "a record in the store cannot be read; the server's log names it")
         }
-        _ => Refusal::new(Code::Unavailable, "the store does not answer; try again")
-            .retry_after(RETRY_AFTER_MS),
+        _ => Refusal::new(Code::Unavailable, "the store did not answer; retry").retry_after(RETRY_AFTER_MS),
     }
 }

@@ -43,7 +43,7 @@ fn corrupt(what: String) -> LoadStop {
 }
 
 fn unexpected() -> LoadStop {
-    corrupt("the store answered another question".to_owned())
+    corrupt("the store returned an unexpected answer".to_owned())
 }
 
 /// Loads all of these in one round trip.
@@ -259,7 +259,7 @@ impl SubscriptionRows {
     pub fn open(facts: &Facts, caller: &TopicCaller, name: &str) -> Result<SubscriptionRows, LoadStop> {
         let Some(rows) = SubscriptionRows::find(facts, name)? else {
             let message =
-                format!("there is no subscription {name:?}; make it with PUT /v1/subscriptions/{name}");
+                format!("there is no subscription {name:?}; create it with PUT /v1/subscriptions/{name}");
             return Err(Refusal::new(Code::NotFound, message).into());
         };
         allow(caller, &rows.subscription.row)?;
@@ -307,7 +307,7 @@ pub(super) fn allow(caller: &TopicCaller, subscription: &SubscriptionSettings) -
         return Ok(());
     }
     let message =
-        "this subscription belongs to another key; choose another name, or use that key or an admin's";
+        "this subscription belongs to another key; choose another name, or use that key or an admin key";
     Err(Refusal::new(Code::NotAllowed, message))
 }
 
@@ -317,7 +317,7 @@ pub(super) fn check_subscription_name(name: &str) -> Result<(), Refusal> {
         return Ok(());
     }
     let message = format!(
-        "{name:?} is no name of a subscription: 1 to {NAME_BYTES} of a-z, A-Z, 0-9, `_`, `.` and `-`"
+        "{name:?} is not a subscription name: use 1 to {NAME_BYTES} of a-z, A-Z, 0-9, `_`, `.` and `-`"
     );
     Err(Refusal::new(Code::BadRequest, message))
 }

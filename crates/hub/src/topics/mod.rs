@@ -114,7 +114,7 @@ impl Topics {
 
     /// The timer of a client that pulls is due: checks its queue again.
     pub fn pull_is_due(&mut self, core: &mut Core, number: u64) {
-        let begin = self.pulls.look(core, number);
+        let begin = self.pulls.start_read(core, number);
         self.pull(core, begin);
     }
 
@@ -245,7 +245,7 @@ impl Topics {
                 }
             }
             (NextStep::Pull(page), _, DecisionOrigin::Command(number, _)) => {
-                if let Some(page) = self.pulls.looked(core, number, page) {
+                if let Some(page) = self.pulls.read_done(core, number, page) {
                     self.reply(core, number, Ok(TopicReply::Pulled(page.pulled)));
                 }
             }

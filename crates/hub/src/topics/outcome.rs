@@ -52,7 +52,7 @@ pub(super) enum NextStep {
 /// The result of a step of retention.
 pub(super) enum Retained {
     /// Everything before these positions must be dropped: events, and ids of events.
-    Looked {
+    Checked {
         before: u64,
         ids_before: u64,
     },

@@ -98,8 +98,8 @@ pub(super) fn unseal(progress: &mut DeliveryProgress, log_first: u64) -> Result<
     let runs = progress.batches.iter().flat_map(|batch| &batch.ranges);
     let Some(oldest) = runs.map(|run| run.after).min_by_key(|mark| mark.seq) else { return Ok(()) };
     if oldest.position + 1 < log_first {
-        let message = "events that wait for delivery are not in the log any more and cannot be pulled; \
-                       let them be delivered first, or delete the subscription";
+        let message = "some queued events are no longer in the log and cannot be pulled; \
+                       wait until they are delivered, or delete the subscription";
         return Err(Refusal::new(Code::Conflict, message));
     }
     progress.rewind(oldest);
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn sealed_batches_come_again_when_a_subscription_is_pulled() {
+    fn sealed_batches_are_returned_again_when_a_subscription_is_pulled() {
         let mut open = sealed();
         unseal(&mut open, 51).unwrap();
         assert_eq!((open.sealed.seq, open.batches.len(), open.numbered), (5, 0, 2));

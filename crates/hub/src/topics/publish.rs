@@ -81,7 +81,7 @@ impl Publish {
         check_topic_name(&topic)?;
         if is_reserved(&topic) {
             let message =
-                "topics that begin with \"tavern.\" are published by the server alone; choose another name";
+                "only the server publishes to topics that start with \"tavern.\"; choose another name";
             return Err(Refusal::new(Code::NotAllowed, message));
         }
         // A claim that would refuse the publish, or must be changed, is read again first.
@@ -129,8 +129,8 @@ impl Publish {
         self.repeats = kept.is_some();
         edit.0.appends = self.appends(caller, &row, kept.as_ref());
         if edit.0.appends.is_empty() {
-            let message = "a request with this Idempotency-Key was carried out, and its answer is not known; \
-                           repeat it with the same events";
+            let message = "a request with this Idempotency-Key was processed, but its reply is not stored; \
+                           send the same events again";
             return Err(Refusal::new(Code::Conflict, message).into());
         }
         if let (None, Some(once)) = (&kept, &self.once) {
@@ -222,7 +222,7 @@ fn claim(
         Some(TopicRecord { publisher: Some(publisher), .. }) if caller.owns(publisher) => Ok(None),
         Some(_) => {
             let message =
-                "another key publishes to this topic; an admin can move it with PUT /v1/topics/{topic}";
+                "this topic belongs to another key; an admin can transfer it with PUT /v1/topics/{topic}";
             Err(Refusal::new(Code::Claimed, message))
         }
     }
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn new_ones_and_known_ones_are_counted() {
+    fn new_and_duplicate_events_are_counted() {
         check(&[(5, false), (6, false)], false, (5, 6, 2, 0));
         check(&[(2, true), (6, false)], false, (6, 6, 1, 1));
         check(&[(2, true), (3, true)], false, (2, 3, 0, 2));

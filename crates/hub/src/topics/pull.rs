@@ -23,15 +23,15 @@ pub(super) struct Pull {
     pub after: Option<u64>,
     limit: u32,
     /// The end of the last reply, and the version of the marks: its acknowledgement needs no read.
-    handed: Option<(u64, LogMark)>,
-    walks: Walks,
+    last_reply: Option<(u64, LogMark)>,
+    reads: PullReads,
 }
 
 /// How far the log was read. Restarts with the transaction.
 #[derive(Default)]
-struct Walks {
+struct PullReads {
     acknowledged: Option<Forward>,
-    looked: Option<Forward>,
+    search: Option<Forward>,
     gathered: Option<(LogReading, PulledEvents)>,
     /// The log starts after the position from which it was read.
     cut: bool,
@@ -47,20 +47,20 @@ struct PulledEvents {
 }
 
 impl Pull {
-    pub fn new(name: Arc<str>, after: Option<u64>, limit: u32, handed: Option<(u64, LogMark)>) -> Pull {
-        Pull { name, after, limit: limit.clamp(1, PAGE_ROWS), handed, walks: Walks::default() }
+    pub fn new(name: Arc<str>, after: Option<u64>, limit: u32, last_reply: Option<(u64, LogMark)>) -> Pull {
+        Pull { name, after, limit: limit.clamp(1, PAGE_ROWS), last_reply, reads: PullReads::default() }
     }
 
     pub fn decide(&mut self, core: &Core, facts: &Facts, caller: &TopicCaller) -> TopicDecided {
         if facts.is_empty() {
-            self.walks = Walks::default();
+            self.reads = PullReads::default();
         }
         let rows = SubscriptionRows::open(facts, caller, &self.name)?;
         let pulled = rows.subscription.row.pull;
         let mut progress = rows.delivery.row.clone();
         if let Some(why) = progress.disabled.filter(|_| pulled) {
             let message = format!(
-                "the subscription is disabled ({}): POST /v1/subscriptions/{}/enable; nothing is lost meanwhile",
+                "the subscription is disabled ({}): POST /v1/subscriptions/{}/enable; no events are lost",
                 why.as_str(),
                 self.name
             );
@@ -79,10 +79,10 @@ impl Pull {
         }
         self.gather(facts, &rows, &progress)?;
         // The log was trimmed: the progress has the new start, unless it was read before that.
-        if self.walks.cut && version(peek(facts, DELIVERY, &self.name)?) != rows.delivery.version {
+        if self.reads.cut && version(peek(facts, DELIVERY, &self.name)?) != rows.delivery.version {
             return Err(LoadStop::Again);
         }
-        let Some((_, events)) = self.walks.gathered.take() else { return Err(LoadStop::Again) };
+        let Some((_, events)) = self.reads.gathered.take() else { return Err(LoadStop::Again) };
         let hands_out = events.count > 0 && events.last.seq > progress.sealed.seq;
         let meaning = TopicOutcome::of(NextStep::Pull(events.page(&rows)));
         if !pulled || !(changed || hands_out) {
@@ -113,19 +113,20 @@ impl Pull {
                 if seq == shed.through.seq { shed.through.position } else { progress.sealed.position };
             return Ok(LogMark { seq, position });
         }
-        let handed = self.handed.filter(|(version, mark)| *version == rows.marks.version && mark.seq == seq);
-        if let Some((_, mark)) = handed {
+        let last_reply =
+            self.last_reply.filter(|(version, mark)| *version == rows.marks.version && mark.seq == seq);
+        if let Some((_, mark)) = last_reply {
             return Ok(mark);
         }
         let marks = &rows.marks.row;
-        let forward = self.walks.acknowledged.get_or_insert_with(|| {
+        let forward = self.reads.acknowledged.get_or_insert_with(|| {
             let (reached, near) = (progress.reached(), marks.before(seq.saturating_add(1)));
             let from = if near.seq <= seq && near.position > reached.position { near } else { reached };
             Forward::new(marks, from)
         });
         forward.to(facts, seq)?.ok_or_else(|| {
             let message =
-                format!("`after` is {seq}, but no event of this subscription has had that number yet");
+                format!("`after` is {seq}, but this subscription has no event with that number yet");
             Refusal::new(Code::BadRequest, message).into()
         })
     }
@@ -143,16 +144,16 @@ impl Pull {
             Some(again) => u32::try_from(again).unwrap_or(self.limit).min(self.limit),
             None => self.limit,
         };
-        if self.walks.gathered.is_none() {
+        if self.reads.gathered.is_none() {
             let events = self.begin(facts, rows, progress, after)?;
-            self.walks.gathered = Some((LogReading::new(rows.marks.row.clone(), events.last), events));
+            self.reads.gathered = Some((LogReading::new(rows.marks.row.clone(), events.last), events));
         }
-        let Some((reading, events)) = &mut self.walks.gathered else { return Ok(()) };
+        let Some((reading, events)) = &mut self.reads.gathered else { return Ok(()) };
         let room = usize::try_from(rows.subscription.row.max_bytes).unwrap_or(usize::MAX);
         while events.count < limit {
             let begun = reading.at();
             let Some((log, took)) = read_on(facts, reading, limit - events.count)? else { break };
-            self.walks.cut |= log.first > begun.position + 1;
+            self.reads.cut |= log.first > begun.position + 1;
             for (seq, event) in &took.events {
                 let id = shown_id(event.id.as_deref(), event.position, event.at.ms());
                 let bytes = BatchFormat::Standard.bytes_of(&id, &event.topic, &event.body);
@@ -199,15 +200,16 @@ impl Pull {
         after: u64,
     ) -> Result<PulledEvents, LoadStop> {
         let gone = || {
-            let message =
-                format!("the log does not keep the event after {after} any more; omit `after` to go on");
+            let message = format!(
+                "the event after {after} is no longer in the log; omit `after` to continue with the oldest event"
+            );
             LoadStop::from(Refusal::new(Code::Gone, message))
         };
-        let forward = match &mut self.walks.looked {
+        let forward = match &mut self.reads.search {
             Some(forward) => forward,
             None => {
                 let from = position::before(facts, marks, after)?.ok_or_else(gone)?;
-                self.walks.looked.insert(Forward::new(marks, from))
+                self.reads.search.insert(Forward::new(marks, from))
             }
         };
         Ok(PulledEvents::after(forward.to(facts, after)?.ok_or_else(gone)?))

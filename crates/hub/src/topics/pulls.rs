@@ -16,17 +16,17 @@ use tavern_domain::delivery::LogMark;
 /// The longest wait.
 const WAIT_MAX_MS: u64 = 30_000;
 /// How often the store is read while a client waits: other nodes publish too.
-const LOOK_MS: u64 = 500;
+const READ_MS: u64 = 500;
 /// The shortest pause between two reads.
 const PAUSE_MS: u64 = 5;
 /// How many subscriptions' last replies are remembered.
-const HANDED: usize = 10_000;
+const LAST_REPLIES_MAX: usize = 10_000;
 
 #[derive(Default)]
 pub(super) struct Pulls {
     waiting: BTreeMap<u64, WaitingPull>,
     /// The end of the last reply by subscription, with the version of its marks.
-    handed: HashMap<Arc<str>, (u64, LogMark), RandomState>,
+    last_replies: HashMap<Arc<str>, (u64, LogMark), RandomState>,
 }
 
 struct WaitingPull {
@@ -35,7 +35,7 @@ struct WaitingPull {
     after: Option<u64>,
     limit: u32,
     until: Time,
-    looked: Time,
+    read_at: Time,
     /// The topics of its subscription. None: not known yet.
     topics: Option<Vec<Arc<str>>>,
     state: PullState,
@@ -43,7 +43,7 @@ struct WaitingPull {
 
 enum PullState {
     /// Its queue is being read. `published`: an event was published during the read.
-    Looks { published: bool },
+    Reading { published: bool },
     /// There were no events; it reads again at `due`.
     Parked { due: Time },
 }
@@ -67,34 +67,34 @@ impl Pulls {
     ) -> Option<Begin> {
         let (name, after, limit, wait_ms) = question;
         let until = core.now + wait_ms.min(WAIT_MAX_MS);
-        let state = PullState::Looks { published: false };
+        let state = PullState::Reading { published: false };
         let waiting =
-            WaitingPull { caller, name, after, limit, until, looked: core.now, topics: None, state };
+            WaitingPull { caller, name, after, limit, until, read_at: core.now, topics: None, state };
         self.waiting.insert(number, waiting);
         core.node.count_pull(core.index);
-        self.look(core, number)
+        self.start_read(core, number)
     }
 
     /// Its timer is due, or an event was published.
-    pub fn look(&mut self, core: &Core, number: u64) -> Option<Begin> {
+    pub fn start_read(&mut self, core: &Core, number: u64) -> Option<Begin> {
         let waiting = self.waiting.get_mut(&number)?;
-        waiting.state = PullState::Looks { published: false };
-        waiting.looked = core.now;
-        let handed = self.handed.get(&waiting.name).copied();
-        let pull = Pull::new(waiting.name.clone(), waiting.after, waiting.limit, handed);
+        waiting.state = PullState::Reading { published: false };
+        waiting.read_at = core.now;
+        let last_reply = self.last_replies.get(&waiting.name).copied();
+        let pull = Pull::new(waiting.name.clone(), waiting.after, waiting.limit, last_reply);
         Some((number, waiting.caller.clone(), pull))
     }
 
     /// The result of a read. None: the client keeps waiting.
-    pub fn looked(&mut self, core: &mut Core, number: u64, page: PulledPage) -> Option<PulledPage> {
+    pub fn read_done(&mut self, core: &mut Core, number: u64, page: PulledPage) -> Option<PulledPage> {
         let waiting = self.waiting.get_mut(&number)?;
         if page.pulled.count > 0 {
             let name = waiting.name.clone();
             self.keep(name, (page.marks_version, page.last));
         } else if core.now < waiting.until {
-            let published = matches!(waiting.state, PullState::Looks { published: true });
-            let pause_ms = if published { PAUSE_MS } else { LOOK_MS };
-            let due = (waiting.looked + pause_ms).min(waiting.until);
+            let published = matches!(waiting.state, PullState::Reading { published: true });
+            let pause_ms = if published { PAUSE_MS } else { READ_MS };
+            let due = (waiting.read_at + pause_ms).min(waiting.until);
             (waiting.state, waiting.topics) = (PullState::Parked { due }, Some(page.topics));
             core.agenda.set(due, Timer::Pull(number));
             return None;
@@ -117,9 +117,9 @@ impl Pulls {
     pub fn published(&mut self, core: &mut Core, topic: &Arc<str>) {
         for (number, waiting) in self.waiting.iter_mut().filter(|(_, waiting)| waiting.hears(topic)) {
             match &mut waiting.state {
-                PullState::Looks { published } => *published = true,
+                PullState::Reading { published } => *published = true,
                 PullState::Parked { due } => {
-                    let soon = (waiting.looked + PAUSE_MS).max(core.now);
+                    let soon = (waiting.read_at + PAUSE_MS).max(core.now);
                     if soon < *due {
                         core.agenda.cancel(*due, Timer::Pull(*number));
                         core.agenda.set(soon, Timer::Pull(*number));
@@ -130,10 +130,10 @@ impl Pulls {
         }
     }
 
-    fn keep(&mut self, name: Arc<str>, handed: (u64, LogMark)) {
-        if self.handed.len() >= HANDED && !self.handed.contains_key(&name) {
-            self.handed.clear();
+    fn keep(&mut self, name: Arc<str>, last_reply: (u64, LogMark)) {
+        if self.last_replies.len() >= LAST_REPLIES_MAX && !self.last_replies.contains_key(&name) {
+            self.last_replies.clear();
         }
-        self.handed.insert(name, handed);
+        self.last_replies.insert(name, last_reply);
     }
 }

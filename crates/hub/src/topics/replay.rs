@@ -64,14 +64,14 @@ impl Replay {
                 let Some(near) = position::before(facts, marks, seq - 1)? else {
                     let first = position::beginning(facts, marks)?.seq + 1;
                     return Err(bad(format!(
-                        "event {seq} is not kept any more: the oldest that can be replayed is {first}"
+                        "event {seq} is no longer in the log; the oldest that can be replayed is {first}"
                     )));
                 };
                 self.forward.insert(Forward::new(marks, near))
             }
         };
         let found = forward.to(facts, seq - 1)?;
-        found.ok_or_else(|| bad(format!("event {seq} has not come yet: there is nothing to replay")))
+        found.ok_or_else(|| bad(format!("event {seq} does not exist yet; there is nothing to replay")))
     }
 }
 
@@ -82,7 +82,7 @@ fn by_time(facts: &Facts, marks: &Arc<SubscriptionMarks>, ms: u64) -> Result<Log
     let position = position::last_before(facts, ends, ms)?;
     if position < ends.first && begun.seq > 0 {
         return Err(bad(format!(
-            "the log does not reach back so far: the oldest event that can be replayed is from_seq {}",
+            "the log does not go back that far; the oldest event that can be replayed is from_seq {}",
             begun.seq + 1
         )));
     }

@@ -7,19 +7,19 @@
 use super::backlog::Backlog;
 use super::budgets::{CountBacklog, ListBudgets};
 use super::outcome::Retained;
-use super::trim::{Cut, Look, SweepCopies};
+use super::trim::{Cut, RetentionCheck, SweepCopies};
 use crate::core::{Core, Timer};
 use crate::settings::RetentionRules;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 /// How often the bytes are checked, and after how many such checks the ages.
-const LOOK_MS: u64 = 2_000;
+const CHECK_MS: u64 = 2_000;
 const AGES: u32 = 30;
 
 /// A step, as a decision.
 pub(super) enum RetentionStep {
-    Look(Look),
+    Check(RetentionCheck),
     Cut(Box<Cut>),
     Sweep(SweepCopies),
     ListBudgets(ListBudgets),
@@ -28,7 +28,7 @@ pub(super) enum RetentionStep {
 
 #[derive(Default)]
 pub(super) struct Retention {
-    looks: u32,
+    checks: u32,
     stage: Stage,
     /// The version of all subscriptions when their budgets were listed.
     listed: Option<u64>,
@@ -40,7 +40,7 @@ pub(super) struct Retention {
 enum Stage {
     #[default]
     Idle,
-    Look {
+    Check {
         ages: bool,
     },
     Cut {
@@ -56,40 +56,40 @@ impl Retention {
     /// The first check runs soon.
     pub fn start(core: &mut Core) {
         if core.index == 0 && core.node.settings.topics.retention.is_some() {
-            core.agenda.set(core.now + LOOK_MS, Timer::Retention);
+            core.agenda.set(core.now + CHECK_MS, Timer::Retention);
         }
     }
 
     /// A check is due, unless the last one is still running.
     pub fn wake(&mut self, core: &mut Core) -> Option<RetentionStep> {
-        core.agenda.set(core.now + LOOK_MS, Timer::Retention);
+        core.agenda.set(core.now + CHECK_MS, Timer::Retention);
         let rules: RetentionRules = core.node.settings.topics.retention?;
         if !matches!(self.stage, Stage::Idle) {
             return None;
         }
         // Delete nothing by age with a clock that may be wrong; the check waits until the clock is confirmed.
-        let ages = self.looks.is_multiple_of(AGES) && core.node.is_time_confirmed();
-        if ages || !self.looks.is_multiple_of(AGES) {
-            self.looks = self.looks.wrapping_add(1);
+        let ages = self.checks.is_multiple_of(AGES) && core.node.is_time_confirmed();
+        if ages || !self.checks.is_multiple_of(AGES) {
+            self.checks = self.checks.wrapping_add(1);
         }
-        self.stage = Stage::Look { ages };
-        Some(RetentionStep::Look(Look::new(rules, ages)))
+        self.stage = Stage::Check { ages };
+        Some(RetentionStep::Check(RetentionCheck::new(rules, ages)))
     }
 
     /// A step has ended; `None`: it failed. Returns the next step.
     pub fn next(&mut self, core: &Core, result: Option<Retained>) -> Option<RetentionStep> {
         match (std::mem::take(&mut self.stage), result) {
-            (Stage::Look { ages }, Some(Retained::Looked { before, ids_before }))
+            (Stage::Check { ages }, Some(Retained::Checked { before, ids_before }))
                 if before > 0 || ids_before > 0 =>
             {
                 self.stage = Stage::Cut { ages };
                 Some(RetentionStep::Cut(Box::new(Cut::new(before, ids_before))))
             }
-            (Stage::Look { ages: true } | Stage::Cut { ages: true }, _) => {
+            (Stage::Check { ages: true } | Stage::Cut { ages: true }, _) => {
                 self.stage = Stage::Sweep;
                 Some(RetentionStep::Sweep(SweepCopies::new()))
             }
-            (Stage::Look { .. } | Stage::Cut { .. } | Stage::Sweep, _) => self.list_budgets(core),
+            (Stage::Check { .. } | Stage::Cut { .. } | Stage::Sweep, _) => self.list_budgets(core),
             (Stage::ListBudgets, Some(Retained::Listed(listed))) => {
                 if let Some((version, budgets)) = listed {
                     self.keep(version, budgets);

@@ -71,7 +71,7 @@ impl SubscriptionChange {
         rotation_ms: u64,
     ) -> Result<ChangedSettings, Refusal> {
         if self.topics.is_none() {
-            return Err(bad("`topics` is missing: a new subscription names the topics it receives"));
+            return Err(bad("`topics` is missing: list the topics of the new subscription"));
         }
         let blank = SubscriptionSettings {
             name: name.clone(),
@@ -119,7 +119,7 @@ impl SubscriptionChange {
         if let Some(uuid) = &self.uuid {
             let good = |byte: u8| byte.is_ascii_graphic() && byte != b':';
             if uuid.is_empty() || uuid.len() > UUID_BYTES || !uuid.bytes().all(good) {
-                return Err(bad("`uuid` is 1 to 128 visible characters without a colon"));
+                return Err(bad("`uuid` must be 1 to 128 visible characters without a colon"));
             }
             after.uuid = Some(uuid.clone());
         }
@@ -139,9 +139,7 @@ impl SubscriptionChange {
         after.format = self.format.unwrap_or(after.format);
         after.pull = self.pull.unwrap_or(after.pull);
         if after.callback.is_none() && !after.pull {
-            return Err(bad(
-                "give a `callback` to be called, or `\"pull\": true` to ask for events yourself",
-            ));
+            return Err(bad("set `callback` to a URL, or `\"pull\": true` to pull events"));
         }
         Ok(ChangedSettings { subscription: after, made_secret: None })
     }
@@ -164,7 +162,8 @@ pub(super) fn check_topic_name(name: &str) -> Result<(), Refusal> {
     if is_name(name) {
         return Ok(());
     }
-    let message = format!("{name:?} is no topic: 1 to {NAME_BYTES} of a-z, 0-9, `_`, `.` and `-`");
+    let message =
+        format!("{name:?} is not a topic name: use 1 to {NAME_BYTES} of a-z, 0-9, `_`, `.` and `-`");
     Err(Refusal::new(Code::BadRequest, message))
 }
 

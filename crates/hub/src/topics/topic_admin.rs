@@ -121,7 +121,7 @@ pub(super) fn existing(facts: &Facts, name: &Arc<str>) -> Result<Versioned<Topic
     check_topic_name(name)?;
     topic(facts, name)?.ok_or_else(|| {
         let message =
-            format!("there is no topic {name:?}: it begins with its first event or its first subscription");
+            format!("there is no topic {name:?}; it is created by its first event or its first subscription");
         Refusal::new(Code::NotFound, message).into()
     })
 }
@@ -144,12 +144,12 @@ impl AssignTopic {
         }
         check_topic_name(&self.topic)?;
         if is_reserved(&self.topic) {
-            return Err(servers());
+            return Err(reserved());
         }
         let good =
             |id: &str| (1..=PUBLISHER_BYTES).contains(&id.len()) && id.bytes().all(|b| b.is_ascii_graphic());
         if self.publisher.as_deref().is_some_and(|id| !good(id)) {
-            let message = "`publisher` is the id of a key, as `tavern key list` shows it, or null";
+            let message = "`publisher` must be the id of an API key (see `tavern key list`), or null";
             return Err(Refusal::new(Code::BadRequest, message).into());
         }
         let publisher = self.publisher.clone();
@@ -175,12 +175,12 @@ pub(super) struct DeleteTopic {
     topic: Arc<str>,
     listing: Listing,
     /// Subscriptions that have it.
-    having: Vec<Arc<str>>,
+    subscribers: Vec<Arc<str>>,
 }
 
 impl DeleteTopic {
     pub fn new(topic: Arc<str>) -> DeleteTopic {
-        DeleteTopic { topic, listing: Listing::all(SUBSCRIPTION), having: Vec::new() }
+        DeleteTopic { topic, listing: Listing::all(SUBSCRIPTION), subscribers: Vec::new() }
     }
 
     pub fn decide(&mut self, core: &Core, facts: &Facts, caller: &TopicCaller) -> TopicDecided {
@@ -189,28 +189,28 @@ impl DeleteTopic {
         }
         let topic = existing(facts, &self.topic)?;
         if is_reserved(&self.topic) {
-            return Err(servers());
+            return Err(reserved());
         }
         if !caller.admin && topic.row.publisher.as_deref().is_none_or(|publisher| !caller.owns(publisher)) {
-            let message = "only the key that publishes to a topic, or an admin's, may delete it";
+            let message = "only the key that publishes to a topic, or an admin key, may delete it";
             return Err(Refusal::new(Code::NotAllowed, message).into());
         }
         // Before the subscriptions: a concurrent change of one is then a conflict.
         document(facts, EVENTS, SUBSCRIPTIONS)?;
-        while self.having.len() < CHANGED
+        while self.subscribers.len() < CHANGED
             && let Some(page) = self.listing.next(facts)?
         {
             for found in &page {
                 let subscription = parse_subscription(found)?.row;
                 if subscription.topics.contains(&self.topic) {
-                    self.having.push(subscription.name);
+                    self.subscribers.push(subscription.name);
                 }
             }
         }
-        let all = self.listing.is_done() && self.having.len() <= CHANGED;
-        let part = &self.having[..self.having.len().min(CHANGED)];
+        let all = self.listing.is_done() && self.subscribers.len() <= CHANGED;
+        let part = &self.subscribers[..self.subscribers.len().min(CHANGED)];
         let mut edit = Edit::new(core);
-        self.take_out(core, facts, part, &mut edit)?;
+        self.remove_topic(core, facts, part, &mut edit)?;
         let next = if all {
             edit.delete(TOPIC, &self.topic);
             NextStep::Reply(TopicReply::Done)
@@ -220,7 +220,7 @@ impl DeleteTopic {
         edit.commit(TopicOutcome::of(next).changing(part.to_vec()))
     }
 
-    fn take_out(
+    fn remove_topic(
         &self,
         core: &Core,
         facts: &Facts,
@@ -245,6 +245,6 @@ impl DeleteTopic {
     }
 }
 
-fn servers() -> LoadStop {
-    Refusal::new(Code::NotAllowed, "topics that begin with \"tavern.\" belong to the server").into()
+fn reserved() -> LoadStop {
+    Refusal::new(Code::NotAllowed, "topics that start with \"tavern.\" belong to the server").into()
 }

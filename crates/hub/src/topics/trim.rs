@@ -22,11 +22,11 @@ use tavern_wire::record::{self, COPY, CopiedEvent, DELIVERY, EVENTS, LOG, MARKS,
 /// How long an event id is kept for deduplication.
 const ID_MS: u64 = 24 * 3_600_000;
 /// The limits of one commit: subscriptions that are behind, each a few rows, and bytes of copied batches.
-const TOLD: usize = 200;
+const SUBSCRIPTIONS_PER_COMMIT: usize = 200;
 const COPIED_BYTES: usize = 4 << 20;
 
 /// Checks whether any events are too old or too many.
-pub(super) struct Look {
+pub(super) struct RetentionCheck {
     rules: RetentionRules,
     /// Whether the ages are checked, or only the bytes.
     ages: bool,
@@ -34,9 +34,9 @@ pub(super) struct Look {
     excess: Option<(u64, u64)>,
 }
 
-impl Look {
-    pub fn new(rules: RetentionRules, ages: bool) -> Look {
-        Look { rules, ages, excess: None }
+impl RetentionCheck {
+    pub fn new(rules: RetentionRules, ages: bool) -> RetentionCheck {
+        RetentionCheck { rules, ages, excess: None }
     }
 
     pub fn decide(&mut self, core: &Core, facts: &Facts) -> TopicDecided {
@@ -66,7 +66,7 @@ impl Look {
         }
         let ids_before = if before > ends.first || ids_before > 0 { ids_before } else { 0 };
         let before = if before > ends.first { before } else { 0 };
-        Ok(TopicStep::Done(TopicOutcome::of(NextStep::Retain(Retained::Looked { before, ids_before }))))
+        Ok(TopicStep::Done(TopicOutcome::of(NextStep::Retain(Retained::Checked { before, ids_before }))))
     }
 }
 
@@ -152,7 +152,7 @@ impl Cut {
     fn find_behind(&mut self, core: &Core, facts: &Facts, log_first: u64) -> Result<bool, LoadStop> {
         loop {
             let copied: usize = self.behind.iter().map(Behind::bytes).sum();
-            if self.behind.len() >= TOLD || copied >= COPIED_BYTES {
+            if self.behind.len() >= SUBSCRIPTIONS_PER_COMMIT || copied >= COPIED_BYTES {
                 return Ok(false);
             }
             let Some(delivery) = self.unseen.front().cloned() else {
@@ -162,7 +162,7 @@ impl Cut {
                 }
                 continue;
             };
-            let behind = self.look_at(core, facts, &delivery, log_first)?;
+            let behind = self.find_loss(core, facts, &delivery, log_first)?;
             self.behind.extend(behind);
             self.copying = Copying::default();
             self.unseen.pop_front();
@@ -170,7 +170,7 @@ impl Cut {
     }
 
     /// The loss of one subscription.
-    fn look_at(
+    fn find_loss(
         &mut self,
         core: &Core,
         facts: &Facts,
@@ -263,7 +263,7 @@ impl SweepCopies {
             *self = SweepCopies::new();
         }
         // The rest is swept at the next check.
-        while self.settled.len() < TOLD {
+        while self.settled.len() < SUBSCRIPTIONS_PER_COMMIT {
             let Some(copy) = self.unseen.front() else {
                 match self.listing.next(facts)? {
                     Some(page) => self.unseen.extend(page),

@@ -192,7 +192,7 @@ impl<D: Decision> Transactions<D> {
         match answer {
             StoreAnswer::Read(found) => {
                 if !running.facts.add(need, found) {
-                    let what = "the store answered another question".to_owned();
+                    let what = "the store returned an unexpected answer".to_owned();
                     running.failed = Some(StoreAnswer::Failed(StoreError::Corrupt { what, source: None }));
                 }
             }

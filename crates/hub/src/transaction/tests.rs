@@ -115,7 +115,7 @@ fn everything_needed_is_loaded_in_one_round_trip_and_expected() {
 }
 
 #[test]
-fn conflict_loads_and_decides_anew_until_it_gives_up() {
+fn conflict_loads_and_decides_again_until_the_limit() {
     let mut fixture = Fixture::begin(&["a"], false);
     for _ in 0..TRIES {
         assert!(matches!(fixture.answer(row("a", 1)), TransactionProgress::Waits));
@@ -131,7 +131,7 @@ fn conflict_loads_and_decides_anew_until_it_gives_up() {
 }
 
 #[test]
-fn deadline_that_was_set_anew_ends_the_transaction() {
+fn deadline_that_was_set_again_ends_the_transaction() {
     let mut fixture = Fixture::begin(&["a"], false);
     fixture.answer(row("a", 1));
     let deadline = RowKey::Deadline { kind: "party".into(), name: "1".into() };
@@ -284,7 +284,7 @@ fn decision_without_a_commit_does_not_rely_on_a_cached_row() {
 }
 
 #[test]
-fn transaction_that_proceeds_keeps_what_was_loaded() {
+fn transaction_that_proceeds_keeps_the_loaded_rows() {
     let mut fixture = Fixture::begin(&["a"], true);
     let TransactionProgress::Paused(number) = fixture.answer(row("a", 7)) else { panic!("it pauses") };
     fixture.transactions.proceed(&mut fixture.core, number);

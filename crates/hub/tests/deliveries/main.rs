@@ -88,7 +88,7 @@ fn worker_that_sleeps_is_replaced_without_a_wakeup() {
     world.pass(1_000);
     world.temper = Temper::Good;
     world.asleep[0] = Time::NEVER;
-    world.pass(SETTINGS.lease_ms + 1_000 + 2 * SETTINGS.look_ms + 1_000);
+    world.pass(SETTINGS.lease_ms + 1_000 + 2 * SETTINGS.check_ms + 1_000);
     world.check("s", 3, true);
     world.pass(60_000);
     assert_eq!(world.deadlines(Time::NEVER), [], "its work is done");

@@ -20,7 +20,7 @@ use tavern_wire::record::{self, AttemptRecord, SubscriptionSettings};
 pub const SETTINGS: DeliverySettings = DeliverySettings {
     patience: RetryPolicy { backoff_min_ms: 1_000, backoff_max_ms: 20_000, disable_after_ms: 0 },
     lease_ms: 30_000,
-    look_ms: 2_000,
+    check_ms: 2_000,
 };
 
 /// A post in progress: when it ends, on which node, the subscription, the batch, the reply of the endpoint.
@@ -72,9 +72,9 @@ pub type Got = (u64, Vec<u64>, Vec<u8>);
 
 pub struct World {
     clock: Arc<ManualClock>,
-    hall: Arc<MemoryEngine>,
-    teller: Arc<MemoryStore>,
-    told: Arc<Answers>,
+    engine: Arc<MemoryEngine>,
+    operator: Arc<MemoryStore>,
+    operator_answers: Arc<Answers>,
     pub nodes: Vec<Option<TestNode>>,
     /// Until when each node sleeps; its lease may end meanwhile.
     pub asleep: Vec<Time>,
@@ -98,14 +98,14 @@ pub struct World {
 impl World {
     pub fn new(seed: u128, nodes: usize, temper: Temper) -> World {
         let clock = Arc::new(ManualClock::at(Time(1_000_000)));
-        let hall = MemoryEngine::stepped(clock.clone(), Box::new(NoFaults));
-        let told = Arc::new(Answers::default());
-        let teller = hall.store("teller", told.clone());
+        let engine = MemoryEngine::stepped(clock.clone(), Box::new(NoFaults));
+        let operator_answers = Arc::new(Answers::default());
+        let operator = engine.store("operator", operator_answers.clone());
         let mut world = World {
             clock,
-            hall,
-            teller,
-            told,
+            engine,
+            operator,
+            operator_answers,
             nodes: Vec::new(),
             asleep: vec![Time(0); nodes],
             deaf: 0,
@@ -141,7 +141,7 @@ impl World {
     fn commit(
         &mut self,
         store: &Arc<MemoryStore>,
-        told: &Arc<Answers>,
+        operator_answers: &Arc<Answers>,
         commit: &Commit,
     ) -> tavern_store::Receipt {
         loop {
@@ -149,13 +149,13 @@ impl World {
             let ticket = Ticket(self.tickets);
             store.submit(vec![(ticket, Work::Commit(commit.clone()))]);
             let found = loop {
-                let mut answers = told.0.lock().unwrap();
+                let mut answers = operator_answers.0.lock().unwrap();
                 let at = answers.iter().position(|(known, _)| *known == ticket);
                 if let Some(at) = at {
                     break answers.remove(at).1;
                 }
                 drop(answers);
-                assert!(self.hall.step(), "the store answers");
+                assert!(self.engine.step(), "the store answers");
             };
             if let StoreAnswer::Committed(receipt) = found {
                 return receipt;
@@ -166,7 +166,7 @@ impl World {
     fn open(&mut self, at: usize) -> TestNode {
         let name = format!("n{at}");
         let answers = Arc::new(Answers::default());
-        let store = self.hall.store(&name, answers.clone());
+        let store = self.engine.store(&name, answers.clone());
         let open = NodeChange::Open { name: name.as_str().into(), lease_ms: 600_000 };
         let commit = Commit { node: Some(open), ..Commit::default() };
         let epoch = self.commit(&store, &answers, &commit).epoch.unwrap_or(Epoch(0));
@@ -217,15 +217,15 @@ impl World {
             ),
             row(record::EVENTS, record::SUBSCRIPTIONS, Vec::new()),
         ];
-        let (teller, told) = (self.teller.clone(), self.told.clone());
-        self.commit(&teller, &told, &Commit { puts, ..Commit::default() });
+        let (operator, operator_answers) = (self.operator.clone(), self.operator_answers.clone());
+        self.commit(&operator, &operator_answers, &Commit { puts, ..Commit::default() });
     }
 
     pub fn publish(&mut self, at: usize, topic: &str, n: u64) {
         let body = stored("x", None, 0, &n.to_string()).into();
         let append = Append { topic: topic.into(), id: Some(n.to_string().into()), body };
-        let (teller, told) = (self.teller.clone(), self.told.clone());
-        self.commit(&teller, &told, &Commit { appends: vec![append], ..Commit::default() });
+        let (operator, operator_answers) = (self.operator.clone(), self.operator_answers.clone());
+        self.commit(&operator, &operator_answers, &Commit { appends: vec![append], ..Commit::default() });
         let now = self.now();
         if let Some(node) = &mut self.nodes[at] {
             node.worker.published(now, topic);
@@ -238,7 +238,7 @@ impl World {
             for at in 0..self.nodes.len() {
                 quiet &= self.carry_out(at);
             }
-            if quiet && !self.hall.step() {
+            if quiet && !self.engine.step() {
                 return;
             }
         }
@@ -304,16 +304,18 @@ impl World {
     /// The progress of a subscription is written once more, unchanged, by another writer.
     pub fn touch(&mut self, name: &str) {
         let key = DocumentKey::new(record::DELIVERY, name);
-        let Found::Document(Some(found)) = self.hall.peek(Read::Document(key)) else { panic!("no progress") };
-        let (teller, told) = (self.teller.clone(), self.told.clone());
+        let Found::Document(Some(found)) = self.engine.peek(Read::Document(key)) else {
+            panic!("no progress")
+        };
+        let (operator, operator_answers) = (self.operator.clone(), self.operator_answers.clone());
         let puts = vec![Row::Document(found.row)];
-        self.commit(&teller, &told, &Commit { puts, ..Commit::default() });
+        self.commit(&operator, &operator_answers, &Commit { puts, ..Commit::default() });
     }
 
     /// The stored attempts of all subscriptions, by number.
     pub fn attempts(&self) -> Vec<AttemptRecord> {
         let after = Some(RowKey::Document(DocumentKey::new(record::ATTEMPT, "")));
-        let Found::Rows(page) = self.hall.peek(Read::Rows { kind: RowKind::Document, after, limit: 1_000 })
+        let Found::Rows(page) = self.engine.peek(Read::Rows { kind: RowKind::Document, after, limit: 1_000 })
         else {
             panic!("no rows")
         };
@@ -334,9 +336,9 @@ impl World {
         self.tickets += 1;
         let ticket = Ticket(self.tickets);
         let read = Read::DueDeadlines { by, after: None, limit: 1_000 };
-        self.teller.submit(vec![(ticket, Work::Read(read))]);
+        self.operator.submit(vec![(ticket, Work::Read(read))]);
         loop {
-            let mut answers = self.told.0.lock().unwrap();
+            let mut answers = self.operator_answers.0.lock().unwrap();
             if let Some(at) = answers.iter().position(|(known, _)| *known == ticket) {
                 return match answers.remove(at).1 {
                     StoreAnswer::Read(Found::Deadlines(page)) => page.rows,
@@ -344,7 +346,7 @@ impl World {
                 };
             }
             drop(answers);
-            assert!(self.hall.step(), "the store answers");
+            assert!(self.engine.step(), "the store answers");
         }
     }
 
@@ -354,7 +356,7 @@ impl World {
         if now < self.sweep {
             return;
         }
-        self.sweep = now + SETTINGS.look_ms;
+        self.sweep = now + SETTINGS.check_ms;
         let overdue = self.deadlines(now - 1_000);
         for (node, asleep) in self.nodes.iter_mut().zip(&self.asleep) {
             if let Some(node) = node.as_mut().filter(|_| *asleep <= now) {

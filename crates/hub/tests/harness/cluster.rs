@@ -55,7 +55,7 @@ impl Faults for ScriptedFaults {
 #[derive(Default)]
 pub struct NodeReceiver {
     answers: Mutex<Vec<(Ticket, StoreAnswer)>>,
-    words: Mutex<Vec<BusPacket>>,
+    packets: Mutex<Vec<BusPacket>>,
     confirmed: Mutex<Vec<(Ticket, Result<(), BusError>)>>,
     lost: Mutex<Vec<BusLoss>>,
 }
@@ -66,7 +66,7 @@ impl BusReceiver for NodeReceiver {
     }
 
     fn messages(&self, packets: Vec<BusPacket>) {
-        self.words.lock().unwrap().extend(packets);
+        self.packets.lock().unwrap().extend(packets);
     }
 
     fn lost(&self, lost: BusLoss) {
@@ -136,14 +136,14 @@ impl TestCluster {
             fate: fate.clone(),
             work_fate: work_fate.clone(),
         };
-        let hall = MemoryEngine::stepped(clock.clone(), Box::new(script));
+        let engine = MemoryEngine::stepped(clock.clone(), Box::new(script));
         let mut cluster = TestCluster {
             reads: 0,
             commits: 0,
             carried: 0,
             settings: settings.clone(),
             clock,
-            engine: hall,
+            engine,
             nodes: Vec::new(),
             stores: Vec::new(),
             dead: Vec::new(),
@@ -160,22 +160,22 @@ impl TestCluster {
 
     /// Opens another node of the cluster.
     pub fn build(&mut self, name: &str) -> usize {
-        let ear: Arc<NodeReceiver> = Arc::default();
-        let store = self.engine.store(name, ear.clone());
+        let receiver: Arc<NodeReceiver> = Arc::default();
+        let store = self.engine.store(name, receiver.clone());
         let open = NodeChange::Open { name: name.into(), lease_ms: 600_000 };
         let open = Work::Commit(Commit { node: Some(open), ..Commit::default() });
         store.submit(vec![(Ticket(0), open)]);
         self.engine.settle();
-        let epoch = match ear.answers.lock().unwrap().pop() {
+        let epoch = match receiver.answers.lock().unwrap().pop() {
             Some((_, StoreAnswer::Committed(receipt))) => receipt.epoch.unwrap_or(Epoch(0)),
             other => panic!("no epoch but {other:?}"),
         };
         let settings = Settings { node: name.into(), epoch, commands_per_second: 0, ..self.settings.clone() };
         let mut node = TestNode::new(settings);
         (node.now, node.has_store) = (self.clock.now(), true);
-        node.shards[0].core.node().bus_interests.set_bus(self.engine.bus(name, ear.clone()));
+        node.shards[0].core.node().bus_interests.set_bus(self.engine.bus(name, receiver.clone()));
         node.shards[0].core.node().listen();
-        self.nodes.push((node, ear));
+        self.nodes.push((node, receiver));
         self.stores.push(store);
         self.nodes.len() - 1
     }
@@ -275,9 +275,9 @@ impl TestCluster {
         if !self.engine.step() {
             return false;
         }
-        for (at, (node, ear)) in self.nodes.iter_mut().enumerate() {
+        for (at, (node, receiver)) in self.nodes.iter_mut().enumerate() {
             if !self.dead.contains(&at) {
-                take(node, ear);
+                take(node, receiver);
             }
         }
         true
@@ -362,19 +362,19 @@ impl TestCluster {
     }
 }
 
-fn take(node: &mut TestNode, ear: &NodeReceiver) {
+fn take(node: &mut TestNode, receiver: &NodeReceiver) {
     let hub_node = node.shards[0].core.node().clone();
-    for (ticket, answer) in std::mem::take(&mut *ear.answers.lock().unwrap()) {
+    for (ticket, answer) in std::mem::take(&mut *receiver.answers.lock().unwrap()) {
         node.shards[0].handle(node.now, ShardEvent::Answer(ticket, answer));
     }
-    for packet in std::mem::take(&mut *ear.words.lock().unwrap()) {
+    for packet in std::mem::take(&mut *receiver.packets.lock().unwrap()) {
         let input = match hub_node.receive(&packet) {
             Some(ReceivedMessage::Session { from, request, .. }) => ShardEvent::Migration { from, request },
-            Some(ReceivedMessage::Presence { told, .. }) => ShardEvent::Presence(told),
-            Some(ReceivedMessage::Person { told, .. }) => ShardEvent::Status(told),
-            Some(ReceivedMessage::Message { space, words, mask }) => {
+            Some(ReceivedMessage::Presence { update, .. }) => ShardEvent::Presence(update),
+            Some(ReceivedMessage::Person { update, .. }) => ShardEvent::Status(update),
+            Some(ReceivedMessage::Message { space, message, mask }) => {
                 assert_eq!(mask, 1);
-                let message = tavern_hub::ShardMessage { namespace: space, message: words };
+                let message = tavern_hub::ShardMessage { namespace: space, message };
                 node.shards[0].handle(node.now, ShardEvent::Message(message));
                 continue;
             }
@@ -382,12 +382,12 @@ fn take(node: &mut TestNode, ear: &NodeReceiver) {
         };
         node.shards[0].handle(node.now, input);
     }
-    for (ticket, outcome) in std::mem::take(&mut *ear.confirmed.lock().unwrap()) {
+    for (ticket, outcome) in std::mem::take(&mut *receiver.confirmed.lock().unwrap()) {
         let links = hub_node.bus_interests.confirmed(ticket, outcome);
         node.shards[0]
             .handle(node.now, ShardEvent::BusReady(links.into_iter().map(|(_, link)| link).collect()));
     }
-    for lost in std::mem::take(&mut *ear.lost.lock().unwrap()) {
+    for lost in std::mem::take(&mut *receiver.lost.lock().unwrap()) {
         let channel = match lost {
             BusLoss::Everything => None,
             BusLoss::On(subject) => subject.channel(),

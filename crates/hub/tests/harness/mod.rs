@@ -215,7 +215,7 @@ fn answer_from_nothing(work: &Work) -> Option<StoreAnswer> {
                     put: vec![1; commit.puts.len()],
                     deleted: vec![1; commit.deletes.len()],
                     raised: vec![1; commit.raises.len()],
-                    begun: vec![true; commit.raises.len()],
+                    was_empty: vec![true; commit.raises.len()],
                     ..Receipt::default()
                 })
             })

@@ -61,7 +61,7 @@ pub struct TestNode {
 
 pub struct Cluster {
     pub clock: Arc<ManualClock>,
-    hall: Arc<MemoryEngine>,
+    engine: Arc<MemoryEngine>,
     pub nodes: Vec<TestNode>,
     number: u64,
     /// How many requests the store was sent.
@@ -84,10 +84,10 @@ impl Cluster {
         let clock = Arc::new(ManualClock::at(Time(10 * HOUR_MS)));
         let switch = Arc::new(AtomicBool::new(false));
         let luck = Luck { rng: SequentialRandom::new(5), unlucky: switch.clone() };
-        let hall = MemoryEngine::stepped(clock.clone(), Box::new(luck));
+        let engine = MemoryEngine::stepped(clock.clone(), Box::new(luck));
         let mut cluster = Cluster {
             clock,
-            hall,
+            engine,
             nodes: Vec::new(),
             number: 0,
             works: 0,
@@ -104,10 +104,10 @@ impl Cluster {
     pub fn open(&mut self, at: usize, retention: Option<RetentionRules>) {
         let name = format!("n{at}");
         let answers = Arc::new(Answers::default());
-        let store = self.hall.store(&name, answers.clone());
+        let store = self.engine.store(&name, answers.clone());
         let open = NodeChange::Open { name: name.as_str().into(), lease_ms: 600_000 };
         store.submit(vec![(Ticket(1), Work::Commit(Commit { node: Some(open), ..Commit::default() }))]);
-        while self.hall.step() {}
+        while self.engine.step() {}
         let Some((_, StoreAnswer::Committed(receipt))) = answers.0.lock().unwrap().pop() else {
             panic!("opened")
         };
@@ -141,7 +141,7 @@ impl Cluster {
                     }
                 }
             }
-            if !self.hall.step() && quiet {
+            if !self.engine.step() && quiet {
                 return;
             }
         }
@@ -231,14 +231,14 @@ impl Cluster {
 
     /// The deadlines that are due by now.
     pub fn overdue(&self) -> Vec<Deadline> {
-        match self.hall.peek(Read::DueDeadlines { by: self.clock.now(), after: None, limit: 10 }) {
+        match self.engine.peek(Read::DueDeadlines { by: self.clock.now(), after: None, limit: 10 }) {
             Found::Deadlines(page) => page.rows,
             other => panic!("{other:?}"),
         }
     }
 
     pub fn document(&self, kind: &str, name: &str) -> Option<Document> {
-        match self.hall.peek(Read::Document(DocumentKey::new(kind, name))) {
+        match self.engine.peek(Read::Document(DocumentKey::new(kind, name))) {
             Found::Document(found) => found.map(|found| found.row),
             other => panic!("{other:?}"),
         }
@@ -248,7 +248,7 @@ impl Cluster {
         let row = Document { key: DocumentKey::new(kind, name), body: body.into() };
         let commit = Commit { puts: vec![Row::Document(row)], ..Commit::default() };
         self.nodes[0].store.submit(vec![(Ticket(u64::MAX), Work::Commit(commit))]);
-        while self.hall.step() {}
+        while self.engine.step() {}
         self.nodes[0].answers.0.lock().unwrap().clear();
     }
 }

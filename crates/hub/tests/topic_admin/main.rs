@@ -64,7 +64,7 @@ fn list_shows_own_subscriptions_in_pages() {
 }
 
 #[test]
-fn pull_acknowledges_and_hands_out_again_what_was_not_acknowledged() {
+fn pull_acknowledges_and_returns_unacknowledged_events_again() {
     let mut cluster = Cluster::new(1, None);
     cluster.subscribe("s", &["a"]);
     cluster.publish(0, "a", 5);
@@ -371,7 +371,7 @@ fn subscription_is_kept_within_its_own_budget() {
 }
 
 #[test]
-fn every_command_is_replied_to_once_whatever_the_store_does() {
+fn every_command_gets_one_reply_for_every_store_failure() {
     let mut cluster = Cluster::with_luck(2, Some(rules()), true);
     let mut asked = Vec::new();
     for round in 0..200_u64 {

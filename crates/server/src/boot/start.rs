@@ -79,7 +79,7 @@ pub async fn start(
     });
     open_bus(&parts, &adoption)?;
     start_shards(seeds, supervisor)?;
-    adoption.look(true).await?;
+    adoption.check(true).await?;
     let tasks = start_tasks(&parts, &adoption, ports, tls, supervisor)?;
     Ok(RunningServer { parts, adoption, tasks })
 }

@@ -21,9 +21,9 @@ const CLOSE_LEASE: Duration = Duration::from_secs(2);
 /// Sessions in one commit.
 const SESSIONS_PER_COMMIT: usize = 500;
 /// How often the number of sessions that still migrate is checked.
-const LOOK: Duration = Duration::from_millis(10);
-/// How many checks, one every `LOOK`, connections get to close by themselves.
-const LAST_LOOKS: usize = 30;
+const CHECK: Duration = Duration::from_millis(10);
+/// How many checks, one every `CHECK`, connections get to close by themselves.
+const LAST_CHECKS: usize = 30;
 
 pub async fn stop(running: RunningServer, supervisor: &Supervisor, failed: bool) -> anyhow::Result<()> {
     let RunningServer { parts, adoption, tasks } = running;
@@ -76,7 +76,7 @@ async fn drain(
     let drain_ms = parts.config.sessions.drain_ms;
     let moved = tokio::time::timeout(timeout / 3 * 2, migrate(&parts.shards, adoption, drain_ms)).await;
     if moved.is_err() {
-        tracing::warn!("migration timed out; the remaining sessions go to the store");
+        tracing::warn!("migration timed out; storing the remaining sessions");
     }
     let packed = ask_shards(&parts.shards, ShardInput::Stop).await;
     let shards = parts.shards.len();
@@ -125,26 +125,26 @@ async fn keep_sessions(parts: &Parts, writer: &Writer, mut packed: Vec<PackedSes
 
 /// Offers the sessions to the live nodes, and waits until they have taken them.
 async fn migrate(shards: &Shards, adoption: &Adoption, drain_ms: u64) {
-    let living = match adoption.living_nodes().await {
-        Ok(living) => living,
-        Err(error) => return tracing::warn!(%error, "cannot read living nodes; sessions go to the store"),
+    let live = match adoption.live_nodes().await {
+        Ok(live) => live,
+        Err(error) => return tracing::warn!(%error, "cannot read the live nodes; storing sessions"),
     };
-    if !living.is_empty() {
-        tracing::info!(nodes = living.len(), "offering sessions to other nodes");
+    if !live.is_empty() {
+        tracing::info!(nodes = live.len(), "offering sessions to other nodes");
     }
-    let living: Arc<[Arc<str>]> = living.into();
-    shards.force_all(|| ShardInput::Leave(living.clone(), drain_ms));
+    let live: Arc<[Arc<str>]> = live.into();
+    shards.force_all(|| ShardInput::Leave(live.clone(), drain_ms));
     while ask_shards(shards, ShardInput::Leaving).await.iter().sum::<usize>() > 0 {
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(CHECK).await;
     }
 }
 
 /// Waits for HTTP responses that are still being written.
 async fn finish_answers(parts: &Parts) {
-    for _ in 0..LAST_LOOKS {
+    for _ in 0..LAST_CHECKS {
         if parts.connections.open() == 0 {
             return;
         }
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(CHECK).await;
     }
 }

@@ -17,7 +17,7 @@ use tavern_store::{
 
 #[derive(clap::Args)]
 pub struct ExportArgs {
-    /// Export while servers run on the store: without sessions and presence; each row as it is when it is read
+    /// Export while servers are running: leaves out sessions and presence; rows may be of different moments
     #[arg(long)]
     live: bool,
     #[command(flatten)]
@@ -109,7 +109,7 @@ impl<W: Write> Export<'_, W> {
     fn refuse_live_log(&self, live: bool) -> anyhow::Result<()> {
         if live && self.topics(None)?.log.head > 0 {
             bail!(
-                "the store has topic events, which running servers change meanwhile: stop them first, or back up the store with its own tools"
+                "the store has topic events, which running servers still change: stop them first, or back up the store with its own tools"
             );
         }
         Ok(())

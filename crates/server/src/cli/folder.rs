@@ -95,7 +95,7 @@ impl FolderListener {
         while !self.leaving.load(Ordering::SeqCst) {
             let left = end.map(|end| end.saturating_duration_since(Instant::now()));
             let message = match local.wait(left) {
-                // Transient, and nothing is lost meanwhile.
+                // Transient, and nothing is lost.
                 Err(error @ (Error::Busy { .. } | Error::Full { .. })) => {
                     if !reported {
                         eprintln!("{error}; retrying");

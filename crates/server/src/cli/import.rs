@@ -25,7 +25,7 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 /// Limits of one commit: lines and bytes.
 const BATCH_LINES: u64 = 500;
 const BATCH_BYTES: usize = 4 * 1024 * 1024;
-/// A session with a full mailbox, in base64, with room.
+/// A session with a full mailbox in base64, with some margin.
 const LINE_BYTES: u64 = 16 * 1024 * 1024;
 /// Rows between two progress messages.
 const PROGRESS: u64 = 50_000;
@@ -230,7 +230,7 @@ impl Import<'_> {
     }
 }
 
-/// About as many bytes as it takes.
+/// Its approximate size in bytes.
 fn weight(row: &Row) -> usize {
     match row {
         Row::Session(session) => session.body.len(),

@@ -1,5 +1,5 @@
-//! `tavern party`: sends one party command, or prints party events. A command opens no session, so the user does not come
-//! online. Members of a party must be online: run `tavern party watch` meanwhile.
+//! `tavern party`: sends one party command, or prints party events. A command opens no session, so the user does not
+//! come online. Members of a party must be online: run `tavern party watch` in another terminal.
 
 use super::options::ServerOptions;
 use super::{block_on, line, print_line};

@@ -18,8 +18,8 @@ pub struct PublishArgs {
     folder: FolderOptions,
     /// The channel, such as game#1
     channel: OsString,
-    /// JSON, or any text, which is sent to a server as a JSON string and to a folder as it is; - reads it from stdin,
-    /// without one newline at its end
+    /// JSON, or any text; a server gets text as a JSON string, a folder gets it unchanged. With - it is read from
+    /// stdin, without a final newline
     payload: OsString,
 }
 

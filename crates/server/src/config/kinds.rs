@@ -11,7 +11,7 @@ pub(super) const KINDS: &str = "kinds.";
 pub(super) const CHANNELS: &str = "channels.";
 pub(super) const TOKENS: &str = "tokens.keys.";
 const DEFAULT: &str = "default";
-/// The most tables.
+/// The maximum number of tables.
 const TABLES_MAX: usize = 1_024;
 
 /// The built-in kinds, `default`, and those that are configured.

@@ -135,7 +135,7 @@ const fn absent(kind: Type) -> KeySchema {
 }
 
 section! {
-    /// The top of the file, as it was written; `place` and `checks` make addresses, folders and certificates of it.
+    /// The top of the file, as written; `place` and `checks` turn it into addresses, folders and certificates.
     "" => TopLevel {
         /// The address for HTTP and WebSocket. Use a non-loopback address only with TLS, or behind a proxy named in
         /// trusted_proxies.
@@ -225,32 +225,32 @@ section! {
     "limits." => LimitsConfig {
         /// The largest message.
         message_bytes: usize = KeySchema::integer(65_536, 1, 64 << 20);
-        /// Events that wait for one session.
+        /// Events queued for one session.
         mailbox_events: usize = KeySchema::integer(1_024, 1, 1 << 24);
-        /// Bytes of events that wait for one session.
+        /// Bytes of events queued for one session.
         mailbox_bytes: usize = KeySchema::integer(1 << 20, 1_024, 1 << 32);
         /// How long sent events are kept for a session that resumes.
         mailbox_sent_ms: u64 = KeySchema::integer(30_000, 0, HOUR_MS);
-        /// Bytes of events that wait for all sessions together.
+        /// Bytes of events queued for all sessions together.
         mailbox_total_bytes: usize = KeySchema::integer(1 << 30, 1 << 16, TIB);
         /// Channels that one session may subscribe to.
         channels_per_session: usize = KeySchema::integer(256, 1, 1 << 20);
         /// Patterns that one session, or one Redis connection without an API key, may subscribe to.
         patterns_per_session: usize = KeySchema::integer(64, 0, 1 << 20);
-        /// Commands of one connection, and of all connections of one user on this node, in a second, with bursts of twice
-        /// as many; 0: no limit. API keys have no limit.
+        /// Commands per second of one connection, and of all connections of one user on this node, with bursts of
+        /// twice as many; 0: no limit. API keys have no limit.
         commands_per_second: u32 = KeySchema::integer(100, 0, 1_000_000).in_dev(DefaultValue::Integer(0));
-        /// Commands from one client address in a second, with bursts of twice as many; 0: no limit. API keys have no
+        /// Commands per second from one client address, with bursts of twice as many; 0: no limit. API keys have no
         /// limit.
         address_commands_per_second: u32 = KeySchema::integer(2_000, 0, 100_000_000).in_dev(DefaultValue::Integer(0));
-        /// Logins from one client address in a second, with bursts of twice as many; 0: no limit.
+        /// Logins per second from one client address, with bursts of twice as many; 0: no limit.
         address_hellos_per_second: u32 = KeySchema::integer(2_000, 0, 100_000_000).in_dev(DefaultValue::Integer(0));
-        /// Logins with an unknown API key from one client address in a second, with bursts of twice as many; 0: no limit.
-        /// Beyond it, keys that are not cached are refused without reading the store.
+        /// Logins per second with an unknown API key from one client address, with bursts of twice as many; 0: no
+        /// limit. Above it, keys that are not cached are refused without reading the store.
         address_failed_logins_per_second: u32 =
             KeySchema::integer(10, 0, 1_000_000).in_dev(DefaultValue::Integer(0));
-        /// Sessions of one user on this node, or of one API key, or without a user from one address; 0: no limit. The
-        /// session that has been without a connection for longest is ended for a new one; if all have one, the new one is
+        /// Sessions of one user on this node, or of one API key, or without a user from one address; 0: no limit. A
+        /// new session replaces the one that has been disconnected for longest; if all are connected, the new one is
         /// refused.
         sessions_per_user: usize = KeySchema::integer(32, 0, 1_000_000).in_dev(DefaultValue::Integer(0));
         /// Connections from one address. An IPv6 address counts with its /64.
@@ -261,18 +261,18 @@ section! {
         connections: usize = KeySchema::integer(100_000, 1, 10_000_000);
         /// Bytes of incomplete input of all connections together.
         partial_total_bytes: usize = KeySchema::integer(256 << 20, 1 << 16, TIB);
-        /// Bytes that all connections and requests without a login hold together; beyond it the oldest connections are
+        /// Bytes that all connections and requests without a login hold together; above it the oldest connections are
         /// closed.
         unauthenticated_total_bytes: usize = KeySchema::integer(32 << 20, 1 << 16, TIB);
-        /// Bytes of replies that one client has not read before no more of its commands run.
+        /// Bytes of unread replies of one client above which its commands are not run.
         unread_reply_bytes: usize = KeySchema::integer(8 << 20, 1 << 14, 1 << 32);
-        /// Bytes of replies that all clients together have not read; a connection that adds to them is closed.
+        /// Bytes of unread replies of all clients together; a connection that exceeds them is closed.
         unread_replies_total_bytes: usize = KeySchema::integer(256 << 20, 1 << 16, TIB);
         /// The timeout for reading the headers of an HTTP request.
         http_header_ms: u64 = KeySchema::integer(10_000, 100, 10 * MINUTE_MS);
         /// The largest JSON frame: a message with its envelope; by default limits.message_bytes plus 4096.
         json_frame_bytes: usize = absent(Type::Integer { min: 1, max: 65 << 20 }).example("69632");
-        /// Messages that wait for one shard.
+        /// Messages queued for one shard.
         shard_queue: usize = KeySchema::integer(65_536, 16, 1 << 26);
         /// Unread bytes of a Redis connection before it is closed.
         redis_pending_bytes: usize = KeySchema::integer(32 << 20, 1_024, 1 << 32);
@@ -295,9 +295,9 @@ section! {
         disconnect_coalesce_ms: u64 = KeySchema::integer(1_000, 0, MINUTE_MS);
         /// How often the last seen time of a user who is online is stored.
         last_seen_ms: u64 = KeySchema::integer(MINUTE_MS, 1_000, DAY_MS);
-        /// How often each node looks for presences that no node owns.
+        /// How often each node looks for presences of unknown nodes.
         sweep_ms: u64 = KeySchema::integer(MINUTE_MS, 100, DAY_MS);
-        /// Presences that no node owns are removed when they are older than this.
+        /// Presences of unknown nodes are removed when they are older than this.
         sweep_age_ms: u64 = KeySchema::integer(2 * MINUTE_MS, 100, DAY_MS);
         /// Activities in the order in which a status lists them; others come last.
         priority: Vec<String> = KeySchema::list(&[
@@ -331,10 +331,10 @@ section! {
         connect_timeout_ms: u64 = KeySchema::integer(2_000, 10, MINUTE_MS);
         /// The timeout for the response of an endpoint.
         request_timeout_ms: u64 = KeySchema::integer(20_000, 10, 10 * MINUTE_MS);
-        /// The largest size of the event log in bytes; beyond it the oldest events are dropped, down to
+        /// The largest size of the event log in bytes; above it the oldest events are dropped, down to
         /// events.low_bytes.
         max_bytes: u64 = KeySchema::integer(1 << 30, 1 << 16, 1 << 50);
-        /// The size in bytes that is left after the oldest events were dropped.
+        /// The size in bytes that remains after the oldest events were dropped.
         low_bytes: u64 = KeySchema::integer(858_993_459, 1, 1 << 50);
         /// How long events are kept for slow subscriptions.
         retention_ms: u64 = KeySchema::integer(7 * DAY_MS, 1_000, 10 * YEAR_MS);
@@ -342,7 +342,7 @@ section! {
         dedupe_max: u64 = KeySchema::integer(1_000_000, 0, 1 << 32);
         /// How long a replaced secret still signs, in addition to the new one.
         rotation_ms: u64 = KeySchema::integer(DAY_MS, 0, YEAR_MS);
-        /// How many attempts to deliver are kept of each subscription, with the response; 0: none.
+        /// How many delivery attempts are kept for each subscription, with the response; 0: none.
         attempts_kept: u64 = KeySchema::integer(200, 0, 1_000);
         /// A subscription whose deliveries have failed for this long is disabled.
         disable_after_ms: u64 = KeySchema::integer(5 * DAY_MS, 0, YEAR_MS);
@@ -365,7 +365,7 @@ section! {
 
 section! {
     "parties." => PartiesConfig {
-        /// The most members of a party.
+        /// The maximum number of members in a party.
         max_members: usize = KeySchema::integer(5, 2, 64);
         /// How long an invite is valid.
         invite_ms: u64 = KeySchema::integer(MINUTE_MS, 1, DAY_MS);
@@ -377,7 +377,7 @@ section! {
         reinvite_ms: u64 = KeySchema::integer(30_000, 0, DAY_MS);
         /// Invites that one user may send in a minute.
         invites_per_minute: u32 = KeySchema::integer(20, 1, 100_000);
-        /// The most open invites of one party.
+        /// The maximum number of open invites of one party.
         max_pending: usize = KeySchema::integer(8, 1, 10_000);
         /// How long a user is blocked from party commands after being rate limited ten times in a minute.
         block_ms: u64 = KeySchema::integer(MINUTE_MS, 0, YEAR_MS);
@@ -393,9 +393,9 @@ section! {
 
 section! {
     "inbox." => InboxConfig {
-        /// The most messages in the inbox of one user; beyond it the oldest is dropped.
+        /// The maximum number of messages in the inbox of one user; above it the oldest is dropped.
         messages: usize = KeySchema::integer(256, 1, 1 << 20);
-        /// The most bytes in the inbox of one user.
+        /// The maximum number of bytes in the inbox of one user.
         bytes: usize = KeySchema::integer(65_536, 256, 1 << 30);
         /// How long messages are kept after the user was last online.
         keep_ms: u64 = KeySchema::integer(10 * MINUTE_MS, 0, YEAR_MS);
@@ -404,7 +404,8 @@ section! {
 
 section! {
     "history." => HistoryConfig {
-        /// The most bytes of the history of all channels; beyond it, channels that expire first lose theirs.
+        /// The maximum number of bytes in the history of all channels; above it, the channels that expire first lose
+        /// theirs.
         max_bytes: u64 = KeySchema::integer(1 << 30, 1 << 20, TIB);
     }
 }
@@ -426,11 +427,11 @@ section! {
         departure_change: String = KeySchema::text("");
         /// How many messages of each channel are kept; 0: none, and publishing does not wait for the store.
         history_messages: u64 = KeySchema::integer(0, 0, 10_000);
-        /// The most bytes of messages that are kept for each channel.
+        /// The maximum number of bytes of messages kept for each channel.
         history_bytes: u64 = KeySchema::integer(1 << 20, 1_024, 1 << 28);
         /// How long messages are kept.
         history_ttl_ms: u64 = KeySchema::integer(HOUR_MS, 1_000, YEAR_MS);
-        /// The right that reading the history needs: whoever may subscribe may read it, or the right `history`.
+        /// The right that reading the history needs: that to subscribe, or the separate right `history`.
         history_right: HistoryRight = KeySchema::choice(HistoryRight::WORDS);
         /// What every client may do there: subscribe, publish, join, presence, history.
         allow: Verbs = KeySchema::list(&[]).in_dev(DefaultValue::List(&["subscribe", "publish", "join", "presence", "history"]));

@@ -17,7 +17,7 @@ pub fn asset(path: &str, headers: &HeaderMap) -> HttpResponse {
 }
 
 fn missing(path: &str) -> HttpResponse {
-    refusal(&Refusal::new(Code::NotFound, format!("nothing at {path}")))
+    refusal(&Refusal::new(Code::NotFound, format!("not found: {path}")))
 }
 
 fn serve(name: &str, headers: &HeaderMap) -> Option<HttpResponse> {
@@ -33,7 +33,7 @@ mod tests {
     use http::header::{ETAG, HeaderValue, IF_NONE_MATCH};
 
     /// Uncompressed, all files together.
-    const MOST_BYTES: usize = 150 * 1024;
+    const MAX_BYTES: usize = 150 * 1024;
 
     #[test]
     fn every_file_of_the_folder_is_served_with_its_type_and_they_are_small() {
@@ -41,7 +41,7 @@ mod tests {
         assert!(["index.html", "app.js", "style.css"].iter().all(|name| known.contains(name)));
         assert!(known.iter().all(|name| !asset::kind(name).starts_with("text/plain")));
         let bytes: usize = FILES.iter().map(|file| file.bytes.len()).sum();
-        assert!(bytes <= MOST_BYTES, "{bytes} bytes");
+        assert!(bytes <= MAX_BYTES, "{bytes} bytes");
     }
 
     #[test]

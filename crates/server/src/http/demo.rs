@@ -51,7 +51,7 @@ pub fn file(name: &str, parts: &Parts) -> HttpResponse {
 }
 
 fn missing(path: &str) -> HttpResponse {
-    refusal(&Refusal::new(Code::NotFound, format!("nothing at {path}")))
+    refusal(&Refusal::new(Code::NotFound, format!("not found: {path}")))
 }
 
 /// What the page needs to know about the server. Also starts the practice partners.
@@ -97,14 +97,14 @@ mod tests {
     use super::asset::DEMO as FILES;
 
     /// Uncompressed, all files together.
-    const MOST_BYTES: usize = 100 * 1024;
+    const MAX_BYTES: usize = 100 * 1024;
 
     #[test]
     fn every_file_of_the_folder_is_served_and_they_are_small() {
         let known: Vec<&str> = FILES.iter().map(|file| file.name).collect();
         assert!(["index.html", "serve.html", "app.js", "docs.css"].iter().all(|name| known.contains(name)));
         let bytes: usize = FILES.iter().map(|file| file.bytes.len()).sum();
-        assert!(bytes <= MOST_BYTES, "{bytes} bytes");
+        assert!(bytes <= MAX_BYTES, "{bytes} bytes");
     }
 
     #[test]

@@ -20,7 +20,10 @@ pub fn answer(parts: &Parts) -> HttpResponse {
         (Some(page), _) => ("text/html; charset=utf-8", page),
         (None, Some(file)) => (asset::kind(file.name), file),
         (None, None) => {
-            return refusal(&Refusal::new(Code::NotFound, format!("there is no document at {path}")));
+            return refusal(&Refusal::new(
+                Code::NotFound,
+                format!("not found: {path}; the documentation starts at /docs"),
+            ));
         }
     };
     asset::give(kind, file, &parts.headers)

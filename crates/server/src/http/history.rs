@@ -39,7 +39,9 @@ pub async fn page(api: &HttpApi, parts: &Parts, name: &str) -> Result<HttpRespon
     };
     let found = api.store.read(read).await;
     let Ok(Found::History(found)) = found else {
-        return Err(Refusal::new(Code::Unavailable, "the store does not answer").retry_after(RETRY_AFTER_MS));
+        return Err(
+            Refusal::new(Code::Unavailable, "the store did not answer; retry").retry_after(RETRY_AFTER_MS)
+        );
     };
     let mut body = Vec::new();
     write_history_page(&mut body, &found, api.now().ms().saturating_sub(limits.ttl_ms));

@@ -124,7 +124,7 @@ async fn count_users(api: &HttpApi, channel: &Arc<str>) -> Result<u64, Refusal> 
 }
 
 fn unavailable() -> Refusal {
-    Refusal::new(Code::Unavailable, "the store does not answer").retry_after(RETRY_AFTER_MS)
+    Refusal::new(Code::Unavailable, "the store did not answer; retry").retry_after(RETRY_AFTER_MS)
 }
 
 /// The prefix of the names to list.

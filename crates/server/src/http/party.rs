@@ -109,7 +109,9 @@ async fn list(api: &HttpApi, parts: &Parts) -> Result<HttpResponse, Refusal> {
     let key = RowKey::Document(DocumentKey::new(PARTY, &after));
     let read = Read::Rows { kind: RowKind::Document, after: Some(key), limit: limit as u32 };
     let Ok(Found::Rows(page)) = api.store.read(read).await else {
-        return Err(Refusal::new(Code::Unavailable, "the store does not answer").retry_after(RETRY_AFTER_MS));
+        return Err(
+            Refusal::new(Code::Unavailable, "the store did not answer; retry").retry_after(RETRY_AFTER_MS)
+        );
     };
     let (mut list, mut more) = (PartyList::default(), page.more);
     for row in page.rows {
@@ -205,8 +207,8 @@ pub async fn ping(connection: &HttpConnection, parts: &Parts) -> Result<HttpResp
     };
     put(api, shard, ShardInput::Poll(Box::new(input)))?;
     let (_, body) = waiting.await.map_err(|_| stopping())??;
-    let ping =
-        PingReply::of_poll(&body).ok_or_else(|| Refusal::new(Code::Internal, "the poll has no answer"))?;
+    let ping = PingReply::of_poll(&body)
+        .ok_or_else(|| Refusal::new(Code::Internal, "internal error: the poll was not answered"))?;
     api.pings.keep(user, ping.session, ping.cursor);
     Ok(json(ping.body))
 }

@@ -87,7 +87,9 @@ pub async fn list(
         false => Read::Following { user, after, limit },
     };
     let Ok(Found::Edges(page)) = api.store.read(read).await else {
-        return Err(Refusal::new(Code::Unavailable, "the store does not answer").retry_after(RETRY_AFTER_MS));
+        return Err(
+            Refusal::new(Code::Unavailable, "the store did not answer; retry").retry_after(RETRY_AFTER_MS)
+        );
     };
     let name = |edge: &FollowRow| {
         if followers { edge.follow.follower.clone() } else { edge.follow.followee.clone() }

@@ -203,7 +203,10 @@ pub fn idempotency_key(parts: &Parts, name: &str) -> Result<Option<String>, Refu
     let given = given.to_str().unwrap_or_default();
     let visible = given.bytes().all(|byte| byte.is_ascii_graphic());
     if given.is_empty() || given.len() > KEY_BYTES || !visible {
-        return Err(Refusal::new(Code::BadRequest, "an Idempotency-Key has 1 to 255 visible characters"));
+        return Err(Refusal::new(
+            Code::BadRequest,
+            "an Idempotency-Key must have 1 to 255 visible characters",
+        ));
     }
     let credential =
         parts.headers.get(http::header::AUTHORIZATION).map_or(&b""[..], |value| value.as_bytes());
@@ -227,13 +230,13 @@ async fn presence(api: &HttpApi, parts: &Parts, name: &str) -> Result<HttpRespon
     let read = Read::Roster { channel: name.into(), after, limit: limit as u32 };
     let answer = api.store.read(read).await;
     let answer = answer.map_err(|error| {
-        tracing::warn!(%error, "cannot read a roster");
-        Refusal::new(Code::Unavailable, "the store does not answer").retry_after(RETRY_AFTER_MS)
+        tracing::warn!(%error, "cannot encode the users of a channel");
+        Refusal::new(Code::Unavailable, "the store did not answer; retry").retry_after(RETRY_AFTER_MS)
     })?;
     // A service that holds a key sees hidden users too.
     match tavern_hub::members_of(answer, counts_only, &|_, _| true) {
         Some(body) => Ok(json(body)),
-        None => Err(Refusal::new(Code::Internal, "the store returned no roster")),
+        None => Err(Refusal::new(Code::Internal, "the store returned an unexpected answer")),
     }
 }
 
@@ -254,7 +257,9 @@ async fn session(api: &HttpApi, client: &str) -> Result<HttpResponse, Refusal> {
 /// Every node that the store knows, with details of this one.
 async fn nodes(api: &HttpApi) -> Result<HttpResponse, Refusal> {
     let Ok((now, known)) = crate::adoption::read_nodes(&api.store, &api.clock).await else {
-        return Err(Refusal::new(Code::Unavailable, "the store does not answer").retry_after(RETRY_AFTER_MS));
+        return Err(
+            Refusal::new(Code::Unavailable, "the store did not answer; retry").retry_after(RETRY_AFTER_MS)
+        );
     };
     let settings = &api.node.settings;
     let sum = |pick: fn(&tavern_hub::node::stats::Stats) -> u64| -> u64 {

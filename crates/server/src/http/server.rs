@@ -41,7 +41,7 @@ const PING_EVERY: Duration = Duration::from_secs(20);
 const GOODBYE: Duration = Duration::from_secs(5);
 /// The start of HTTP/2, and the interval of checks while a connection has sent less.
 const PREFACE: &[u8] = b"PRI";
-const PREFACE_LOOK: Duration = Duration::from_millis(5);
+const PREFACE_CHECK: Duration = Duration::from_millis(5);
 /// How long a TLS handshake may take.
 const HANDSHAKE: Duration = Duration::from_secs(10);
 
@@ -119,7 +119,7 @@ pub async fn serve(server: HttpServer, socket: TcpStream, peer: SocketAddr, slot
 /// Whether a plain connection starts with the HTTP/2 preface. None: it sends nothing in time, or has ended. The bytes
 /// stay in the socket, for a later WebSocket.
 async fn begins_http2(connection: &HttpConnection, socket: &TcpStream) -> Option<bool> {
-    let look = async {
+    let preface = async {
         let mut first = [0; PREFACE.len()];
         loop {
             match socket.peek(&mut first).await {
@@ -127,12 +127,12 @@ async fn begins_http2(connection: &HttpConnection, socket: &TcpStream) -> Option
                 Ok(seen) if first[..seen] != PREFACE[..seen] => return Some(false),
                 Ok(seen) if seen == PREFACE.len() => return Some(true),
                 // It has arrived in part.
-                Ok(_) => tokio::time::sleep(PREFACE_LOOK).await,
+                Ok(_) => tokio::time::sleep(PREFACE_CHECK).await,
             }
         }
     };
     let limit = Duration::from_millis(connection.api.config.limits.http_header_ms);
-    tokio::time::timeout(limit, look).await.ok().flatten()
+    tokio::time::timeout(limit, preface).await.ok().flatten()
 }
 
 async fn serve_http1<I>(io: I, connection: Arc<HttpConnection>)

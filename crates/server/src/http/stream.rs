@@ -103,7 +103,7 @@ async fn open(connection: &Arc<HttpConnection>, parts: &Parts) -> Result<EventSt
     let session = secret.as_deref().and_then(SessionName::read);
     let shard = api.shards.of_session(session.as_ref());
     let (events, pieces) = mpsc::channel(PIECES);
-    let (begun, beginning) = oneshot::channel();
+    let (started, starting) = oneshot::channel();
     if session.is_none() {
         request::count_hello(api, parts, identity.as_ref())?;
     }
@@ -120,10 +120,10 @@ async fn open(connection: &Arc<HttpConnection>, parts: &Parts) -> Result<EventSt
         last,
         events,
         wants_room: wants_room.clone(),
-        begun,
+        started,
     };
     super::session::put(api, shard, ShardInput::Stream(Box::new(request)))?;
-    let link = beginning.await.map_err(|_| super::session::stopping())??;
+    let link = starting.await.map_err(|_| super::session::stopping())??;
     let shards = api.shards.clone();
     let _connection = connection.clone();
     Ok(EventStream { pieces, link, shard, wants_room, shards, _connection, _counted: counted })

@@ -197,7 +197,7 @@ async fn check_key(api: &HttpApi, id: &Arc<str>) -> Result<(), Refusal> {
     loop {
         let found = api.store.read(Read::Keys { after, limit: PAGE_ROWS }).await;
         let Ok(Found::Keys(page)) = found else {
-            return Err(Refusal::new(Code::Unavailable, "the store does not answer; try again")
+            return Err(Refusal::new(Code::Unavailable, "the store did not answer; retry")
                 .retry_after(RETRY_AFTER_MS));
         };
         if page.rows.iter().any(|key| key.row.id == *id && key.row.revoked_at.is_none()) {
@@ -206,7 +206,7 @@ async fn check_key(api: &HttpApi, id: &Arc<str>) -> Result<(), Refusal> {
         after = page.rows.last().filter(|_| page.more).map(|last| last.row.id.clone());
         if after.is_none() {
             let message = format!(
-                "there is no key {id:?}; `publisher` is the id of a key, as `tavern key list` shows it, or null"
+                "there is no key {id:?}; `publisher` must be the id of an API key (see `tavern key list`), or null"
             );
             return Err(Refusal::new(Code::BadRequest, message));
         }
@@ -272,8 +272,12 @@ fn letter_choice(body: &[u8]) -> Result<DeadLetterChoice, Refusal> {
 }
 
 fn seq_of(after: &str) -> Result<u64, Refusal> {
-    let wrong =
-        |_| Refusal::new(Code::BadRequest, format!("`after` is {after:?}; it is the `next` of a page"));
+    let wrong = |_| {
+        Refusal::new(
+            Code::BadRequest,
+            format!("`after` must be the `next` of an earlier page, not {after:?}"),
+        )
+    };
     after.parse().map_err(wrong)
 }
 

@@ -61,7 +61,7 @@ pub async fn user(api: &HttpApi, name: &str) -> Result<HttpResponse, Refusal> {
 /// The id of a user in a path.
 pub fn named(name: &str) -> Result<Arc<str>, Refusal> {
     if !is_user(name) {
-        let message = "a user id has 1 to 128 bytes and no control characters";
+        let message = "a user id must have 1 to 128 bytes and no control characters";
         return Err(Refusal::new(Code::BadRequest, message));
     }
     Ok(name.into())
@@ -110,7 +110,7 @@ async fn presences(api: &HttpApi, user: &Arc<str>) -> Result<Vec<PresenceRow>, (
 }
 
 fn unavailable() -> Refusal {
-    Refusal::new(Code::Unavailable, "the store does not answer").retry_after(RETRY_AFTER_MS)
+    Refusal::new(Code::Unavailable, "the store did not answer; retry").retry_after(RETRY_AFTER_MS)
 }
 
 fn whereabouts(presence: &PresenceRow) -> UserChannel {
@@ -144,10 +144,10 @@ fn why(now: Time, presences: &[PresenceRow]) -> String {
     if presences.is_empty() {
         return "no client is present, and no grace period is running".to_owned();
     }
-    let living: usize = presences.iter().map(|presence| presence.attendance.connected().count()).sum();
-    if living > 0 {
+    let live: usize = presences.iter().map(|presence| presence.attendance.connected().count()).sum();
+    if live > 0 {
         let channels = presences.iter().filter(|presence| !presence.attendance.is_leaving()).count();
-        return format!("{living} client presences in {channels} channels; each names its node");
+        return format!("{live} client presences in {channels} channels; each names its node");
     }
     let until = presences.iter().filter_map(|presence| presence.attendance.offline_at()).max().unwrap_or(now);
     format!("every client is lost; the last grace period ends in {} ms", until.since(now))

@@ -71,7 +71,7 @@ const SHARDS: &[(&str, &str, MetricKind, &str)] = &[
         "sessions_replaced",
         "tavern_sessions_replaced_total",
         MetricKind::Counter,
-        "Sessions without a connection that were ended for newer ones of the same user",
+        "Sessions without a connection that were replaced by newer ones of the same user",
     ),
     (
         "sessions_migrated_in",
@@ -89,7 +89,7 @@ const SHARDS: &[(&str, &str, MetricKind, &str)] = &[
         "presences_swept",
         "tavern_presences_swept_total",
         MetricKind::Counter,
-        "Presence rows removed because no living node had their clients",
+        "Presence rows removed because their node was not alive",
     ),
     ("commands", "tavern_commands_total", MetricKind::Counter, "Commands of the JSON protocol"),
     ("refused", "tavern_commands_refused_total", MetricKind::Counter, "Commands refused"),
@@ -204,7 +204,7 @@ impl NodeMetrics {
             (
                 "tavern_bus_losses_total",
                 MetricKind::Counter,
-                "Times that messages of other nodes were lost",
+                "How often messages of other nodes were lost",
                 bus.losses,
             ),
             ("tavern_connections", MetricKind::Gauge, "Open connections", connections.open() as u64),

@@ -156,8 +156,8 @@ pub fn consume(
 
 /// Writes the replies that have arrived from the store.
 pub fn append_replies(out: &mut Vec<u8>, peer: &mut RedisPeer, hub: &mut Shard) {
-    while peer.state.begun > 0 && next_redis_reply(hub, peer.link, out) {
-        peer.state.begun -= 1;
+    while peer.state.unstored > 0 && next_redis_reply(hub, peer.link, out) {
+        peer.state.unstored -= 1;
     }
 }
 

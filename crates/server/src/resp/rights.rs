@@ -64,7 +64,7 @@ pub fn pay(peer: &mut RedisPeer, context: &RedisContext<'_>, spec: &CommandSpec)
     let rates = &context.hub.core.node().rates;
     let connection = peer.state.bucket.take(context.now, Allowance::with_burst(per_second));
     let connection = connection.map_err(|ms| {
-        Refusal::new(Code::RateLimited, "too many commands of this connection").retry_after(ms)
+        Refusal::new(Code::RateLimited, "this connection sends too many commands per second").retry_after(ms)
     });
     connection
         .and_then(|()| match &identity.user {

@@ -19,7 +19,7 @@ pub struct Conn {
     /// A command waits for its reply, or the client must read first: the input after it.
     pub stalled: Option<Box<Stalled>>,
     /// Milliseconds since the shard's start at which something was last read. Bytes of a closing connection do not count.
-    pub heard_ms: u32,
+    pub received_ms: u32,
     /// When it arrived, or was last seen with a session or a login, in the same milliseconds.
     pub authenticated_ms: u32,
     /// When the socket last accepted bytes, in the same milliseconds.
@@ -74,8 +74,8 @@ pub struct SocketState {
     pub pinged: bool,
     /// No more commands; the content of `out` is written, then the socket is shut down for writing and lingers.
     pub closing: bool,
-    /// The socket was shut for writing; `heard_ms` is the time of that.
-    pub shut: bool,
+    /// The socket was shut for writing; `received_ms` is the time of that.
+    pub write_closed: bool,
     /// Bytes received since then; they are discarded.
     pub discarded: usize,
     /// It moves to this shard at the end of the turn.
@@ -96,7 +96,7 @@ impl Conn {
             out: Vec::new(),
             input: Vec::new(),
             stalled: None,
-            heard_ms: 0,
+            received_ms: 0,
             authenticated_ms: 0,
             written_ms: 0,
             counted: HeldBytes::default(),

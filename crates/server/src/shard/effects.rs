@@ -91,13 +91,13 @@ impl ShardWorker {
             context.wakeups.changed(subscription);
         }
         for notice in topics.notices.drain(..) {
-            delivery::tell(&context.counters, &notice);
+            delivery::report(&context.counters, &notice);
         }
         for Trimmed { from, before, subscriptions } in topics.trimmed.drain(..) {
-            tracing::info!(from, to = before - 1, subscriptions, "old events were dropped");
+            tracing::info!(from, to = before - 1, subscriptions, "events dropped by retention");
         }
         for error in topics.corrupt.drain(..) {
-            tracing::error!(%error, "a record cannot be read");
+            tracing::error!(%error, "cannot read a stored record");
         }
         for (number, reply) in topics.replies.drain(..) {
             self.requests.answer_topic(number, reply);

@@ -157,7 +157,7 @@ pub struct HttpStream {
     /// Set while the shard waits for room; the body then sends `StreamRoom`.
     pub wants_room: Arc<AtomicBool>,
     /// The link of the stream, or why it was refused.
-    pub begun: oneshot::Sender<Result<LinkId, Refusal>>,
+    pub started: oneshot::Sender<Result<LinkId, Refusal>>,
 }
 
 pub struct HttpPublish {

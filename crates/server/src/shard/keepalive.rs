@@ -63,16 +63,16 @@ impl Keepalive {
 /// it sends extends this time.
 pub fn lingers(conn: &mut Conn, count: usize, since_start: u32) -> bool {
     conn.state.discarded += count;
-    conn.state.discarded <= LINGER_BYTES && since_start.saturating_sub(conn.heard_ms) <= LINGER_MS
+    conn.state.discarded <= LINGER_BYTES && since_start.saturating_sub(conn.received_ms) <= LINGER_MS
 }
 
 fn check_socket(state: &mut ShardState, link: LinkId) {
     let since_start = state.since_start();
     let heartbeat_ms = state.context.limits.heartbeat_ms;
     let Some(conn) = state.links.conn_mut(link) else { return };
-    let silent_ms = since_start.saturating_sub(conn.heard_ms);
+    let silent_ms = since_start.saturating_sub(conn.received_ms);
     if conn.state.closing {
-        let wait_ms = if conn.state.shut { LINGER_MS } else { UNWRITTEN_MS };
+        let wait_ms = if conn.state.write_closed { LINGER_MS } else { UNWRITTEN_MS };
         if silent_ms > wait_ms {
             state.drop_conn(link);
         }

@@ -27,9 +27,9 @@ pub struct StreamLink {
     /// Runs the hello and the subscriptions that came with the URL.
     pub caller: Caller,
     /// Used once: the hello has its reply, or was refused.
-    pub begun: Option<oneshot::Sender<Result<LinkId, Refusal>>>,
+    pub started: Option<oneshot::Sender<Result<LinkId, Refusal>>>,
     /// Subscriptions from the URL that have not started.
-    pub asked: VecDeque<ParsedCommand<'static>>,
+    pub subscriptions: VecDeque<ParsedCommand<'static>>,
     pub events: mpsc::Sender<bytes::Bytes>,
     pub blocked: bool,
     /// Shared with the body: set while the shard waits for room.

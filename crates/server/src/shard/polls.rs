@@ -2,7 +2,7 @@
 
 use crate::shard::input::{CommandAnswer, HttpPoll};
 use crate::shard::links::{LinkTarget, PollLink, WaitingForSession};
-use crate::shard::requests::{gone, unproved};
+use crate::shard::requests::{session_ended, unproved};
 use crate::shard::state::ShardState;
 use tavern_hub::{CloseReason, LinkId, ListenerId, LookupResult, Poll, PollFlags};
 use tavern_wire::error::{Code, Refusal};
@@ -21,7 +21,7 @@ pub fn begin(state: &mut ShardState, link: LinkId, poll: HttpPoll) {
         }
         Some(LookupResult::Ended) => {
             state.links.retire(link);
-            let _ = poll.answer.send(Err(gone()));
+            let _ = poll.answer.send(Err(session_ended()));
             return;
         }
         _ => {}
@@ -41,7 +41,7 @@ pub fn begin(state: &mut ShardState, link: LinkId, poll: HttpPoll) {
     if outcome == Poll::Unknown {
         let Some(identity) = identity else {
             state.links.retire(link);
-            let _ = answer.send(Err(gone()));
+            let _ = answer.send(Err(session_ended()));
             return;
         };
         // The first poll, or the first after the session was lost: a new session, whose numbers start again.
@@ -110,7 +110,7 @@ pub fn end(state: &mut ShardState, link: LinkId, reason: CloseReason) {
         (CloseReason::TokenExpired | CloseReason::KeyRevoked, _) => {
             Refusal::new(Code::Unauthenticated, format!("the {}", reason.reason()))
         }
-        _ => gone(),
+        _ => session_ended(),
     };
     state.links.retire(link);
     let _ = answer.send(Err(refusal));

@@ -23,15 +23,16 @@ pub fn of_client(state: &ShardState, client: ClientId) -> Option<SessionReport> 
     let online = transport.is_some() || now < lost_at;
     let expires_at = sweep::session_expires_at(&hub.core, id);
     let why = match transport {
-        Some(transport) => format!("a {transport} transport is attached"),
+        Some(transport) => format!("connected by {transport}"),
         None if online => {
-            format!("it polls; the last poll or command ended {} ms ago", now.since(session.active_at))
+            format!(
+                "connected by long-poll; the last poll or command was {} ms ago",
+                now.since(session.active_at)
+            )
         }
-        None => format!(
-            "its transport was lost {} ms ago; it can be resumed until {}",
-            now.since(lost_at),
-            expires_at.ms()
-        ),
+        None => {
+            format!("disconnected {} ms ago; it can be resumed until {}", now.since(lost_at), expires_at.ms())
+        }
     };
     let mailbox = &listener.mailbox;
     Some(SessionReport {

@@ -30,7 +30,7 @@ pub struct HttpRequests {
     last_topic: u64,
 }
 
-pub fn gone() -> Refusal {
+pub fn session_ended() -> Refusal {
     Refusal::new(Code::Gone, "the session has ended; send hello again")
 }
 
@@ -113,13 +113,13 @@ fn begin_command(state: &mut ShardState, link: LinkId, command: HttpCommand) {
             }
             LookupResult::AttachedTo(node) => {
                 state.links.retire(link);
-                let message = format!("the session has its transport on node {node:?}: send commands there");
+                let message = format!("the session is connected to node {node:?}; send commands there");
                 let _ = command.answer.send(Err(Refusal::new(Code::Conflict, message)));
                 return;
             }
             LookupResult::Ended if !is_hello(&command) => {
                 state.links.retire(link);
-                let _ = command.answer.send(Err(gone()));
+                let _ = command.answer.send(Err(session_ended()));
                 return;
             }
             // Hello may name a session that has ended: it gets a new one.
@@ -147,18 +147,18 @@ fn request_of(
     let HttpCommand { command, session, identity, address, answer } = command;
     let listener = session.as_ref().and_then(|name| state.hub.core.find_session(name.key));
     if session.is_some() && listener.is_none() && identity.is_none() {
-        return Err((answer, gone()));
+        return Err((answer, session_ended()));
     }
     if let Some(id) = listener
         && acting_identity(&state.hub.core, id, identity.as_ref()).is_none()
     {
-        let message = "the session belongs to another user than the token";
+        let message = "the session belongs to another user; use a token of that user";
         let other = Refusal::new(Code::NotAllowed, message);
         return Err((answer, if identity.is_some() { other } else { unproved() }));
     }
     let link = Link { id: link, format: EventFormat::Poll };
     let mut caller = Caller::passing(link, listener, identity).from_address(address);
-    caller.sought = session.is_some();
+    caller.looked_up = session.is_some();
     Ok((RequestLink { caller, answer }, command))
 }
 

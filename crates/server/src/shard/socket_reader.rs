@@ -61,7 +61,7 @@ impl SocketReader {
         let unwritten = conn.out.len() > state.unread_limit(&conn);
         let waits = stalled || state.congested || state.frozen || unwritten;
         // A closing connection is not read until our last bytes are written, then only to detect its end.
-        if (waits && !conn.state.closing) || (conn.state.closing && !conn.state.shut) {
+        if (waits && !conn.state.closing) || (conn.state.closing && !conn.state.write_closed) {
             // Edge-triggered: remember that there is more, epoll will not say it again.
             conn.state.unread = true;
             if state.congested && !stalled && !unwritten && !conn.state.closing {
@@ -89,7 +89,7 @@ impl SocketReader {
                 if conn.state.closing {
                     keepalive::lingers(&mut conn, count, state.since_start())
                 } else {
-                    conn.heard_ms = state.since_start();
+                    conn.received_ms = state.since_start();
                     conn.state.pinged = false;
                     self.take_input(state, &mut conn, link, &mut buffer[..count]);
                     true
@@ -227,9 +227,9 @@ impl SocketReader {
             state.links.retire(link);
             return;
         }
-        conn.heard_ms = state.since_start();
-        conn.authenticated_ms = conn.heard_ms;
-        conn.written_ms = conn.heard_ms;
+        conn.received_ms = state.since_start();
+        conn.authenticated_ms = conn.received_ms;
+        conn.written_ms = conn.received_ms;
         match &mut conn.protocol {
             SocketProtocol::WebSocket(socket) => socket.caller.link.id = link,
             SocketProtocol::Redis(peer) => {

@@ -43,11 +43,12 @@ pub fn write(state: &mut ShardState, link: LinkId) {
     let written = if conn.state.blocked { Written::Blocked } else { write_conn(state, link, &mut conn) };
     match written {
         Written::All => {
-            if conn.state.closing && !conn.state.shut && conn.out.is_empty() && !conn.has_encrypted() {
+            if conn.state.closing && !conn.state.write_closed && conn.out.is_empty() && !conn.has_encrypted()
+            {
                 // Lingers until the other side closes too, so that our last bytes are not lost.
                 let _ = conn.socket.shutdown(Shutdown::Write);
-                conn.state.shut = true;
-                conn.heard_ms = state.since_start();
+                conn.state.write_closed = true;
+                conn.received_ms = state.since_start();
                 // The peer may have closed before.
                 conn.state.unread = false;
                 state.unread.push(link);

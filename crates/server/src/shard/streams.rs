@@ -3,7 +3,7 @@
 
 use crate::shard::input::HttpStream;
 use crate::shard::links::{LinkTarget, StreamLink, WaitingForSession};
-use crate::shard::requests::{gone, unproved};
+use crate::shard::requests::{session_ended, unproved};
 use crate::shard::state::ShardState;
 use std::sync::atomic::Ordering;
 use tavern_domain::{Identity, SessionKey};
@@ -29,28 +29,30 @@ pub fn begin(state: &mut ShardState, id: LinkId, request: HttpStream) {
         }
         Some(LookupResult::Ended) => {
             state.links.retire(id);
-            let _ = request.begun.send(Err(gone()));
+            let _ = request.started.send(Err(session_ended()));
             return;
         }
         _ => {}
     }
-    let HttpStream { session, hello, identity, address, channels, last, events, begun, wants_room } = request;
+    let HttpStream { session, hello, identity, address, channels, last, events, started, wants_room } =
+        request;
     let identity = match identity_of(state, session.map(|name| name.key), identity) {
         Ok(identity) => identity,
         Err(refusal) => {
             state.links.retire(id);
-            let _ = begun.send(Err(refusal));
+            let _ = started.send(Err(refusal));
             return;
         }
     };
     let mut caller = Caller::new(Link { id, format: EventFormat::Sse }, Some(identity)).from_address(address);
-    caller.sought = true;
-    let asked = std::iter::once(hello)
+    caller.looked_up = true;
+    let subscriptions = std::iter::once(hello)
         .chain(channels.into_iter().map(|channel| json::subscribe_command(channel, last)));
-    let asked = asked.collect();
+    let subscriptions = subscriptions.collect();
     let written_ms = state.since_start();
-    let begun = Some(begun);
-    let stream = StreamLink { caller, begun, asked, events, blocked: false, wants_room, written_ms };
+    let started = Some(started);
+    let stream =
+        StreamLink { caller, started, subscriptions, events, blocked: false, wants_room, written_ms };
     state.links.put(id, LinkTarget::Stream(Box::new(stream)));
     go_on(state, id);
 }
@@ -65,7 +67,7 @@ fn identity_of(
     match (identity, known) {
         (Some(identity), _) => Ok(identity),
         (None, Some(id)) => acting_identity(&state.hub.core, id, None).ok_or_else(unproved),
-        (None, None) if session.is_some() => Err(gone()),
+        (None, None) if session.is_some() => Err(session_ended()),
         (None, None) => Err(Refusal::new(Code::Unauthenticated, "a token is needed")),
     }
 }
@@ -79,21 +81,21 @@ pub fn go_on(state: &mut ShardState, link: LinkId) {
         let flow = match stream.caller.is_waiting() {
             true => state.hub.resume(state.now, &mut stream.caller, &mut state.reply),
             false => {
-                let Some(command) = stream.asked.pop_front() else { break };
+                let Some(command) = stream.subscriptions.pop_front() else { break };
                 state.hub.parsed_command(state.now, &mut stream.caller, Ok(command), &mut state.reply)
             }
         };
         if flow == Flow::Wait {
             return;
         }
-        if let Some(begun) = stream.begun.take() {
+        if let Some(started) = stream.started.take() {
             if flow != Flow::Greeted {
                 let code = state.hub.core.refused_with.unwrap_or(Code::Gone);
                 state.links.retire(link);
-                let _ = begun.send(Err(Refusal::from(code)));
+                let _ = started.send(Err(Refusal::from(code)));
                 return;
             }
-            let _ = begun.send(Ok(link));
+            let _ = started.send(Ok(link));
         }
         let mut piece = Vec::new();
         sse::event(&mut piece, None, &state.reply);
@@ -111,7 +113,7 @@ pub fn write(state: &mut ShardState, link: LinkId) {
         if stream.blocked {
             return;
         }
-        let Some(id) = stream.caller.listener.filter(|_| stream.begun.is_none()) else { return };
+        let Some(id) = stream.caller.listener.filter(|_| stream.started.is_none()) else { return };
         state.scratch.clear();
         let more = state.scratch.fill(&mut state.hub.core, id, link, PIECE_BYTES);
         if state.scratch.bytes.is_empty() {

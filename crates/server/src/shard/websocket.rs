@@ -186,9 +186,11 @@ fn refuse_large(
 fn order_error(socket: &WebSocket, head: &ws::Head) -> Option<WebSocketNext> {
     match (head.opcode, socket.fragmented) {
         (ws::Opcode::Text | ws::Opcode::Binary, Some(_)) => {
-            Some(WebSocketNext::End(1002, "a message inside a message"))
+            Some(WebSocketNext::End(1002, "a new message started before the last frame of another one"))
         }
-        (ws::Opcode::Continuation, None) => Some(WebSocketNext::End(1002, "nothing to continue")),
+        (ws::Opcode::Continuation, None) => {
+            Some(WebSocketNext::End(1002, "a continuation frame without a message"))
+        }
         _ => None,
     }
 }

@@ -19,7 +19,7 @@ mod planted {
 
     const VARIABLE: &str = "PLANTED_FAULT";
     /// How often the file is checked.
-    pub const LOOK: Duration = Duration::from_millis(10);
+    pub const CHECK_INTERVAL: Duration = Duration::from_millis(10);
 
     struct PlantedPanic {
         part: String,
@@ -46,7 +46,7 @@ mod planted {
 mod planted {
     use super::{Duration, Fault};
 
-    pub const LOOK: Duration = Duration::MAX;
+    pub const CHECK_INTERVAL: Duration = Duration::MAX;
 
     #[inline]
     pub fn find(_: &str) -> Option<(Fault, bool)> {
@@ -68,7 +68,7 @@ pub fn strikes(part: &str) -> bool {
 #[inline]
 pub fn limit(part: &str, sleep: Option<Duration>) -> Option<Duration> {
     match planted::find(part) {
-        Some(_) => Some(sleep.map_or(planted::LOOK, |sleep| sleep.min(planted::LOOK))),
+        Some(_) => Some(sleep.map_or(planted::CHECK_INTERVAL, |sleep| sleep.min(planted::CHECK_INTERVAL))),
         None => sleep,
     }
 }
@@ -80,7 +80,7 @@ pub async fn until_due(part: &str, work: impl Future<Output = ()>) {
     }
     let due = async {
         while !strikes(part) {
-            tokio::time::sleep(planted::LOOK).await;
+            tokio::time::sleep(planted::CHECK_INTERVAL).await;
         }
     };
     tokio::select! {

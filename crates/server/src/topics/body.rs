@@ -9,7 +9,7 @@ use tavern_wire::json::check_portable;
 pub fn object<'a, T: Deserialize<'a>>(body: &'a [u8], wanted: &str) -> Result<T, Refusal> {
     let first = body.iter().find(|byte| !byte.is_ascii_whitespace());
     if first != Some(&b'{') {
-        return Err(Refusal::new(Code::BadRequest, format!("{wanted}; this is no JSON object")));
+        return Err(Refusal::new(Code::BadRequest, format!("{wanted}; the body is not a JSON object")));
     }
     check_portable(body).map_err(|found| Refusal::new(Code::BadRequest, format!("{wanted}: {found}")))?;
     serde_json::from_slice(body).map_err(|error| Refusal::new(Code::BadRequest, format!("{wanted}: {error}")))

@@ -48,7 +48,7 @@ impl TopicsApi {
         match tokio::time::timeout(wait + REPLY_TIMEOUT, waiting).await {
             Ok(reply) => reply
                 .map_err(|_| Refusal::new(Code::Unavailable, "the server is stopping").retry_after(1000))?,
-            Err(_) => Err(Refusal::new(Code::Unavailable, "the store does not answer; try again")
+            Err(_) => Err(Refusal::new(Code::Unavailable, "the store did not answer; retry")
                 .retry_after(RETRY_AFTER_MS)),
         }
     }
@@ -79,5 +79,5 @@ impl TopicsApi {
 
 /// A shard replied to another command.
 pub fn unexpected() -> Refusal {
-    Refusal::new(Code::Internal, "the command got the reply to another one")
+    Refusal::new(Code::Internal, "internal error: a command got the reply of another one; report this bug")
 }

@@ -114,7 +114,7 @@ impl TopicCounters {
     }
 
     /// Sets the gauges.
-    pub fn stands(
+    pub fn set_gauges(
         &self,
         in_flight: usize,
         oldest_ms: BTreeMap<Arc<str>, u64>,
@@ -152,20 +152,20 @@ impl MetricSource for TopicCounters {
         put(
             "tavern_topic_events_total",
             MetricKind::Counter,
-            "Events accepted here",
+            "Events accepted on this node",
             &mut topics().map(|(name, row)| (vec![topic(name)], row.events)),
         );
         put(
             "tavern_topic_duplicates_total",
             MetricKind::Counter,
-            "Events whose id was known",
+            "Duplicate events, dropped by id",
             &mut topics().map(|(name, row)| (vec![topic(name)], row.duplicates)),
         );
         let by = |name: &Arc<str>, label, value: &'static str| vec![of(name), (label, value.into())];
         put(
             "tavern_deliveries_total",
             MetricKind::Counter,
-            "Attempts to deliver, by what became of them",
+            "Delivery attempts by outcome",
             &mut subscriptions().flat_map(|(name, row)| {
                 row.outcomes.iter().map(move |(outcome, count)| (by(name, "outcome", outcome), *count))
             }),
@@ -173,7 +173,7 @@ impl MetricSource for TopicCounters {
         put(
             "tavern_batches_total",
             MetricKind::Counter,
-            "Batches delivered, by why they left",
+            "Batches by the reason they were sealed",
             &mut subscriptions().flat_map(|(name, row)| {
                 row.reasons.iter().map(move |(reason, count)| (by(name, "reason", reason), *count))
             }),
@@ -185,19 +185,19 @@ impl MetricSource for TopicCounters {
         put(
             "tavern_subscription_oldest_ms",
             MetricKind::Gauge,
-            "Age of the oldest event that this node is to deliver",
+            "Age of the oldest queued event of subscriptions that this node delivers",
             &mut counts.oldest_ms.iter().map(|(name, age)| (vec![of(name)], *age)),
         );
         put(
             "tavern_subscription_queued_events",
             MetricKind::Gauge,
-            "Events that this node is to deliver",
+            "Queued events of subscriptions that this node delivers",
             &mut counts.queued.iter().map(|(name, events)| (vec![of(name)], *events)),
         );
         all.push(Series::one(
             "tavern_webhooks_in_flight",
             MetricKind::Gauge,
-            "Posts under way",
+            "Posts in flight",
             counts.in_flight,
         ));
         all.push(Series::one(
@@ -214,14 +214,16 @@ type Sum = (&'static str, &'static str, fn(&DeliveredCount) -> u64);
 const SUMS: [Sum; 7] = [
     ("tavern_subscription_events_total", "Events delivered", |row| row.events),
     ("tavern_subscription_dropped_total", "Events dropped before they were delivered", |row| row.dropped),
-    ("tavern_subscription_dead_letters_total", "Events refused and parked", |row| row.parked),
-    ("tavern_subscription_wait_ms_sum", "From acceptance of the first event to delivery", |row| {
-        row.waited_ms
-    }),
+    ("tavern_subscription_dead_letters_total", "Events refused and stored as dead letters", |row| row.parked),
+    (
+        "tavern_subscription_wait_ms_sum",
+        "Milliseconds from acceptance of the first event to delivery",
+        |row| row.waited_ms,
+    ),
     ("tavern_subscription_wait_ms_count", "Batches in tavern_subscription_wait_ms_sum", |row| row.delivered),
     (
         "tavern_subscription_first_attempt_ms_sum",
-        "From acceptance of the first event to the first attempt",
+        "Milliseconds from acceptance of the first event to the first attempt",
         |row| row.first_attempt_ms,
     ),
     (

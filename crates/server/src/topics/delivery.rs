@@ -17,7 +17,7 @@ use tokio::task::JoinSet;
 /// The longest sleep, because clocks may be set.
 const SLEEP: Duration = Duration::from_secs(60);
 /// How often the gauges of the metrics are set.
-const TOLD_MS: u64 = 1_000;
+const GAUGES_MS: u64 = 1_000;
 
 type AttemptResult = (Arc<str>, u64, AttemptAnswer);
 
@@ -65,17 +65,17 @@ pub async fn keep(api: Arc<TopicsApi>, stop: Arc<Notify>) {
         let now = api.now();
         worker.wake(now);
         if now >= next_gauges {
-            next_gauges = now + TOLD_MS;
+            next_gauges = now + GAUGES_MS;
             let oldest = worker.oldest().map(|(name, at)| (name.clone(), now.since(at))).collect();
             let queued = worker.queued().map(|(name, events)| (name.clone(), events)).collect();
-            api.counters.stands(worker.in_flight(), oldest, queued);
+            api.counters.set_gauges(worker.in_flight(), oldest, queued);
         }
         api.node.publish_presence(!worker.is_ready() || worker.has_subscription(PRESENCE));
         api.node.publish_parties(!worker.is_ready() || worker.has_subscription(PARTIES));
         let living = api.node.other_nodes();
         if other_nodes.iter().any(|known| !living.contains(known)) {
             // The subscriptions that it delivered need a worker now.
-            worker.look_all(now);
+            worker.check_all(now);
         }
         other_nodes = living;
     }
@@ -86,7 +86,7 @@ fn settings(api: &TopicsApi) -> DeliverySettings {
     DeliverySettings {
         patience: api.node.settings.topics.patience,
         lease_ms: events.lease_ms,
-        look_ms: api.config.nodes.heartbeat_ms,
+        check_ms: api.config.nodes.heartbeat_ms,
     }
 }
 
@@ -120,16 +120,16 @@ fn carry_out(
         api.node.nudge(&name);
     }
     for notice in worker.effects().notices.drain(..) {
-        tell(&api.counters, &notice);
+        report(&api.counters, &notice);
     }
 }
 
 /// Counts and logs the notices for the operator.
-pub fn tell(counters: &TopicCounters, notice: &DeliveryNotice) {
+pub fn report(counters: &TopicCounters, notice: &DeliveryNotice) {
     counters.note(notice);
     match notice {
         DeliveryNotice::Disabled { subscription, why } => {
-            tracing::warn!(%subscription, why = why.as_str(), "subscription disabled; events keep collecting");
+            tracing::warn!(%subscription, why = why.as_str(), "subscription disabled; its events stay queued");
         }
         DeliveryNotice::Lost { subscription, first, last } => {
             tracing::warn!(%subscription, first, last, "events dropped before delivery");
@@ -144,7 +144,7 @@ pub fn tell(counters: &TopicCounters, notice: &DeliveryNotice) {
             tracing::info!(%subscription, "endpoint accepts events again");
         }
         DeliveryNotice::Trouble { subscription, what } => {
-            tracing::error!(%subscription, %what, "subscription cannot be delivered");
+            tracing::error!(%subscription, %what, "cannot deliver subscription");
         }
         DeliveryNotice::TookOver { .. }
         | DeliveryNotice::Attempted { .. }

@@ -24,9 +24,9 @@ pub async fn arrange(api: Arc<TopicsApi>) {
         match settle(&api).await {
             Ok(()) => return,
             Err(refusal) if !refusal.code.retry() => {
-                return tracing::error!(%refusal, "parties.matchmaker_url cannot be used");
+                return tracing::error!(%refusal, "cannot use parties.matchmaker_url");
             }
-            Err(refusal) => tracing::warn!(%refusal, "the matchmaker is not subscribed yet"),
+            Err(refusal) => tracing::warn!(%refusal, "cannot update the matchmaker subscription; retrying"),
         }
         tokio::time::sleep(pause).await;
         pause = (pause * 2).min(LONGEST);

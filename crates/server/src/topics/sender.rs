@@ -63,7 +63,7 @@ impl BatchSender {
         clock: &dyn Clock,
     ) -> Result<AttemptRecord, Refusal> {
         let Ok(_permit) = self.tests.try_acquire() else {
-            let message = format!("{TESTS} tests are in progress; try again in a moment");
+            let message = format!("{TESTS} tests are in progress; retry in a few seconds");
             return Err(Refusal::new(Code::Unavailable, message).retry_after(1_000));
         };
         let now = clock.now();
@@ -96,7 +96,7 @@ impl BatchSender {
         let target = match WebhookTarget::parse(callback, &self.policy) {
             Ok(target) => target,
             Err(error) => {
-                tracing::debug!(subscription = %subscription.name, %error, "callback cannot be called");
+                tracing::debug!(subscription = %subscription.name, %error, "cannot call the callback");
                 let reply =
                     EndpointReply { error: Some(error.to_string().into()), ..DeliveryOutcome::Failed.into() };
                 return reply.into();

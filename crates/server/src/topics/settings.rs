@@ -78,7 +78,7 @@ fn check_headers(headers: &BTreeMap<String, String>) -> Result<(), Refusal> {
     let mut known = HashSet::new();
     for (name, value) in headers {
         let Ok(read) = HeaderName::from_bytes(name.as_bytes()) else {
-            return Err(bad(format!("`headers`: {name:?} is no name of a header")));
+            return Err(bad(format!("`headers`: {name:?} is not a header name")));
         };
         let ours = ["webhook-", "tavern-", "content-", "proxy-"];
         if !may_send(&read) || ours.iter().any(|prefix| read.as_str().starts_with(prefix)) {
@@ -120,8 +120,8 @@ mod tests {
     #[test]
     fn wrong_settings_are_refused_and_secrets_are_not_repeated() {
         for (json, expected) in [
-            ("", "no JSON object"),
-            ("[]", "no JSON object"),
+            ("", "not a JSON object"),
+            ("[]", "not a JSON object"),
             (r#"{"topic":["a"]}"#, "unknown field `topic`"),
             (r#"{"callback":"ftp://example.com/"}"#, "`callback`"),
             (r#"{"callback":"http://example.com/"}"#, "https://"),

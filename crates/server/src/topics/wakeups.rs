@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn news_from_before_and_meanwhile_are_told_once() {
+    async fn updates_from_before_and_during_a_read_are_sent_once() {
         let node = Node::new(Settings::default(), Box::new(NoTokens));
         let wakeups = Arc::new(Wakeups::new(node, Arc::new(NoShards)));
         wakeups.published("a".into());

@@ -37,22 +37,22 @@ impl Policy {
 
 /// From the registry of special-purpose addresses (RFC 6890 and after).
 const SPECIAL_V4: &[([u8; 4], u32, &str)] = &[
-    ([0, 0, 0, 0], 8, "it means this machine"),
+    ([0, 0, 0, 0], 8, "it is this machine"),
     ([10, 0, 0, 0], 8, "it is a private address"),
-    ([100, 64, 0, 0], 10, "it is shared by the customers of a provider"),
+    ([100, 64, 0, 0], 10, "it is a carrier-grade NAT address"),
     ([127, 0, 0, 0], 8, "it is this machine"),
     ([169, 254, 0, 0], 16, "it is a link-local address"),
     ([172, 16, 0, 0], 12, "it is a private address"),
     ([192, 0, 0, 0], 24, "it is reserved"),
-    ([192, 0, 2, 0], 24, "it is for documentation"),
+    ([192, 0, 2, 0], 24, "it is a documentation address"),
     ([192, 31, 196, 0], 24, "it is reserved"),
     ([192, 52, 193, 0], 24, "it is reserved"),
     ([192, 88, 99, 0], 24, "it is reserved"),
     ([192, 168, 0, 0], 16, "it is a private address"),
     ([192, 175, 48, 0], 24, "it is reserved"),
-    ([198, 18, 0, 0], 15, "it is for measurements"),
-    ([198, 51, 100, 0], 24, "it is for documentation"),
-    ([203, 0, 113, 0], 24, "it is for documentation"),
+    ([198, 18, 0, 0], 15, "it is a benchmarking address"),
+    ([198, 51, 100, 0], 24, "it is a documentation address"),
+    ([203, 0, 113, 0], 24, "it is a documentation address"),
     ([224, 0, 0, 0], 4, "it is a multicast address"),
     ([255, 255, 255, 255], 32, "it is the broadcast address"),
     ([240, 0, 0, 0], 4, "it is reserved"),
@@ -61,8 +61,8 @@ const SPECIAL_V4: &[([u8; 4], u32, &str)] = &[
 /// Inside 2000::/3, all that is assigned so far.
 const SPECIAL_V6: &[(u128, u32, &str)] = &[
     (0x2001 << 112, 23, "it is reserved"),
-    (0x2001_0db8 << 96, 32, "it is for documentation"),
-    (0x3fff << 112, 20, "it is for documentation"),
+    (0x2001_0db8 << 96, 32, "it is a documentation address"),
+    (0x3fff << 112, 20, "it is a documentation address"),
 ];
 
 /// Why an address is not a public one.

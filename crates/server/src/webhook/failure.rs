@@ -114,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn errors_are_said_in_words() {
+    fn errors_are_described_in_plain_text() {
         let refused = io::Error::from(io::ErrorKind::ConnectionRefused);
         let address = "127.0.0.1:1".parse().unwrap();
         assert_eq!(in_words(&DialError::Connect { address, source: refused }), "connection refused");

@@ -38,7 +38,7 @@ impl SimDelivery {
         self.worker.wake(local);
         let living = hub.other_nodes();
         if self.other_nodes.iter().any(|known| !living.contains(known)) {
-            self.worker.look_all(local);
+            self.worker.check_all(local);
         }
         self.other_nodes = living;
     }

@@ -47,7 +47,7 @@ pub struct Running {
     pub port: Port,
     pub bus: Arc<dyn Bus>,
     /// Messages in flight from one shard to another.
-    pub mail: Vec<VecDeque<(Time, Mail)>>,
+    pub in_flight: Vec<VecDeque<(Time, InFlightInput)>>,
     /// It accepts connections.
     pub ready: bool,
     /// It sleeps: it does nothing, and its inputs wait.
@@ -63,7 +63,7 @@ pub struct Running {
 }
 
 /// A message from one shard to another.
-pub enum Mail {
+pub enum InFlightInput {
     Message(tavern_hub::ShardMessage),
     Presence(ChannelUpdate),
     Status(UserNotice),
@@ -140,9 +140,10 @@ impl SimNode {
         }
         let shards = running.shards.iter().filter_map(Shard::next_wake).map(|due| self.global(due));
         let delivery = running.delivery.iter().map(|delivery| self.global(delivery.worker.next_wake()));
-        let mail = running.mail.iter().filter_map(|mail| mail.front().map(|(due, _)| *due));
+        let in_flight =
+            running.in_flight.iter().filter_map(|in_flight| in_flight.front().map(|(due, _)| *due));
         let own = [Some(running.liveness.next_wake()), running.leaves_by, running.adoption.next_wake()];
-        shards.chain(mail).chain(delivery).chain(own.into_iter().flatten()).min()
+        shards.chain(in_flight).chain(delivery).chain(own.into_iter().flatten()).min()
     }
 }
 
@@ -176,7 +177,7 @@ impl Running {
             hub,
             port,
             bus,
-            mail: (0..count).map(|_| VecDeque::new()).collect(),
+            in_flight: (0..count).map(|_| VecDeque::new()).collect(),
             ready: false,
             asleep: false,
             gone: Vec::new(),

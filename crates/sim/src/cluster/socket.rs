@@ -256,9 +256,9 @@ impl Cluster {
 
     fn end_connection(&mut self, id: ConnectionId, why: Ended) {
         let socket = self.sockets.remove(&id);
-        let told = socket.as_ref().is_none_or(|socket| !socket.abandoned);
+        let notified = socket.as_ref().is_none_or(|socket| !socket.abandoned);
         let client = socket.map(|socket| socket.client).or(self.polls.remove(&id).map(|poll| poll.client));
-        let closed = client.filter(|_| told).map(|client| Signal::Closed { client, connection: id, why });
+        let closed = client.filter(|_| notified).map(|client| Signal::Closed { client, connection: id, why });
         self.signals.extend(closed);
     }
 

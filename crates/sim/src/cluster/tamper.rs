@@ -1,6 +1,6 @@
 //! Planted faults between the hub and the cluster: answers, commits, bus messages, liveness tasks, shard messages.
 
-use super::node::Mail;
+use super::node::InFlightInput;
 use super::port::Asker;
 use crate::planted::{Planted, PlantedFault};
 use std::collections::VecDeque;
@@ -141,7 +141,8 @@ pub fn commit(
         Some(PlantedFault::EarlyReply)
             if is_arrival(&commit) && planted.strikes(PlantedFault::EarlyReply, 10) =>
         {
-            let receipt = Receipt { time: now, raised: vec![1], begun: vec![false], ..Receipt::default() };
+            let receipt =
+                Receipt { time: now, raised: vec![1], was_empty: vec![false], ..Receipt::default() };
             return Err(Box::new(StoreAnswer::Committed(receipt)));
         }
         _ => {}
@@ -366,9 +367,9 @@ pub fn delivery_commit(planted: &mut Planted, commit: &mut Commit) {
 }
 
 /// Messages between shards, when one was added.
-pub fn shard_mail(planted: &mut Planted, queue: &mut VecDeque<(Time, Mail)>) {
+pub fn shard_queue(planted: &mut Planted, queue: &mut VecDeque<(Time, InFlightInput)>) {
     let last = queue.len().wrapping_sub(1);
-    let is_message = |at: usize| matches!(queue.get(at), Some((_, Mail::Message(_))));
+    let is_message = |at: usize| matches!(queue.get(at), Some((_, InFlightInput::Message(_))));
     if is_message(last) && planted.strikes(PlantedFault::LostShardMessage, 20) {
         queue.pop_back();
     } else if last >= 1

@@ -3,7 +3,7 @@
 
 use super::Cluster;
 use super::adoption;
-use super::node::{Life, Mail, Running};
+use super::node::{InFlightInput, Life, Running};
 use super::port::{Arrived, Asker};
 use super::process;
 use super::signal::Signal;
@@ -100,12 +100,15 @@ impl Cluster {
     fn carry_out_shard(&mut self, at: usize, shard: usize) -> bool {
         let Some(running) = self.nodes[at].running() else { return true };
         let effects = &mut running.shards[shard].core.effects;
-        let mut mail: Vec<(usize, Mail)> = Vec::new();
+        let mut in_flight: Vec<(usize, InFlightInput)> = Vec::new();
         for (to, messages) in effects.shard_messages.iter_mut().enumerate() {
-            mail.extend(messages.drain(..).map(|message| (to, Mail::Message(message))));
+            in_flight.extend(messages.drain(..).map(|message| (to, InFlightInput::Message(message))));
         }
-        mail.extend(effects.channel_updates.drain(..).map(|(to, told)| (to, Mail::Presence(told))));
-        mail.extend(effects.user_updates.drain(..).map(|(to, told)| (to, Mail::Status(told))));
+        in_flight.extend(
+            effects.channel_updates.drain(..).map(|(to, update)| (to, InFlightInput::Presence(update))),
+        );
+        in_flight
+            .extend(effects.user_updates.drain(..).map(|(to, update)| (to, InFlightInput::Status(update))));
         let Effects { dirty, closes, bus_messages, work, ready, service_replies: orders, .. } = effects;
         for (number, reply) in orders.drain(..) {
             let reply = match reply {
@@ -115,14 +118,14 @@ impl Cluster {
             self.signals.push_back(Signal::Ordered { number, reply });
         }
         let quiet = dirty.is_empty() && closes.is_empty() && bus_messages.is_empty() && work.is_empty();
-        if quiet && ready.is_empty() && mail.is_empty() {
+        if quiet && ready.is_empty() && in_flight.is_empty() {
             return true;
         }
         let (dirty, closes) = (std::mem::take(dirty), std::mem::take(closes));
         let (work, ready) = (std::mem::take(work), std::mem::take(ready));
         running.shards[shard].core.end_publishing();
-        for (to, mail) in mail {
-            send_mail(self, at, shard, to, mail);
+        for (to, in_flight) in in_flight {
+            send_between_shards(self, at, shard, to, in_flight);
         }
         for (ticket, work) in work {
             submit(self, at, shard, ticket, work);
@@ -142,7 +145,7 @@ impl Cluster {
         self.carry_out(at);
         let local = self.nodes[at].local(self.now);
         while let Some(running) = self.nodes[at].running()
-            && running.mail.iter().any(|mail| !mail.is_empty())
+            && running.in_flight.iter().any(|in_flight| !in_flight.is_empty())
         {
             (0..running.shards.len()).for_each(|shard| deliver_mail(running, shard, Time::NEVER, local));
             self.carry_out(at);
@@ -153,26 +156,26 @@ impl Cluster {
 /// Delivers the messages of other shards that have arrived. A shard has one queue: later inputs from the store or the
 /// bus do not overtake them, but commands and timers may.
 fn deliver_mail(running: &mut Running, to: usize, now: Time, local: Time) {
-    while let Some((due, _)) = running.mail[to].front()
+    while let Some((due, _)) = running.in_flight[to].front()
         && *due <= now
-        && let Some((_, mail)) = running.mail[to].pop_front()
+        && let Some((_, in_flight)) = running.in_flight[to].pop_front()
     {
-        match mail {
-            Mail::Message(message) => running.shards[to].handle(local, ShardEvent::Message(message)),
-            Mail::Presence(update) => running.shards[to].handle(local, ShardEvent::Presence(update)),
-            Mail::Status(update) => running.shards[to].handle(local, ShardEvent::Status(update)),
+        match in_flight {
+            InFlightInput::Message(message) => running.shards[to].handle(local, ShardEvent::Message(message)),
+            InFlightInput::Presence(update) => running.shards[to].handle(local, ShardEvent::Presence(update)),
+            InFlightInput::Status(update) => running.shards[to].handle(local, ShardEvent::Status(update)),
         }
     }
 }
 
 /// Sends a message to another shard. It keeps its place behind those already in flight.
-fn send_mail(cluster: &mut Cluster, at: usize, from: usize, to: usize, mail: Mail) {
+fn send_between_shards(cluster: &mut Cluster, at: usize, from: usize, to: usize, in_flight: InFlightInput) {
     let delay = cluster.faults.shard_delay(&cluster.nodes[at].name, from, to, cluster.shard_delay_ms);
     let (now, local) = (cluster.now, cluster.nodes[at].local(cluster.now));
     let Some(running) = cluster.nodes[at].running() else { return };
-    let last = running.mail[to].back().map_or(now, |(due, _)| *due);
-    running.mail[to].push_back((last.max(now + delay), mail));
-    tamper::shard_mail(&mut cluster.planted, &mut running.mail[to]);
+    let last = running.in_flight[to].back().map_or(now, |(due, _)| *due);
+    running.in_flight[to].push_back((last.max(now + delay), in_flight));
+    tamper::shard_queue(&mut cluster.planted, &mut running.in_flight[to]);
     deliver_mail(running, to, now, local);
 }
 
@@ -228,7 +231,7 @@ fn take_messages(cluster: &mut Cluster, at: usize) {
     for arrived in arrived {
         let Some(running) = cluster.nodes[at].running() else { return };
         match arrived {
-            Arrived::Message(message) => hear(cluster, at, local, message),
+            Arrived::Message(message) => receive(cluster, at, local, message),
             Arrived::Confirmed(ticket, outcome) => {
                 for (shard, link) in running.hub.bus_interests.confirmed(ticket, outcome) {
                     running.shards[shard].handle(local, ShardEvent::BusReady(vec![link]));
@@ -252,7 +255,7 @@ fn take_messages(cluster: &mut Cluster, at: usize) {
 }
 
 /// A message of another node.
-fn hear(cluster: &mut Cluster, at: usize, local: Time, message: BusPacket) {
+fn receive(cluster: &mut Cluster, at: usize, local: Time, message: BusPacket) {
     for message in tamper::bus_message(&mut cluster.planted, at, message) {
         cluster
             .trace
@@ -261,17 +264,17 @@ fn hear(cluster: &mut Cluster, at: usize, local: Time, message: BusPacket) {
         let Some(running) = cluster.nodes[at].running() else { return };
         let shards = &mut running.shards;
         match running.hub.receive(&message) {
-            Some(ReceivedMessage::Message { space, words, mask }) => shards_of(mask).for_each(|shard| {
+            Some(ReceivedMessage::Message { space, message, mask }) => shards_of(mask).for_each(|shard| {
                 shards[shard].handle(
                     local,
-                    ShardEvent::Message(ShardMessage { namespace: space, message: words.clone() }),
+                    ShardEvent::Message(ShardMessage { namespace: space, message: message.clone() }),
                 );
             }),
-            Some(ReceivedMessage::Presence { told, mask }) => shards_of(mask)
-                .for_each(|shard| shards[shard].handle(local, ShardEvent::Presence(told.clone()))),
-            Some(ReceivedMessage::Person { told, mask }) => {
+            Some(ReceivedMessage::Presence { update, mask }) => shards_of(mask)
+                .for_each(|shard| shards[shard].handle(local, ShardEvent::Presence(update.clone()))),
+            Some(ReceivedMessage::Person { update, mask }) => {
                 shards_of(mask)
-                    .for_each(|shard| shards[shard].handle(local, ShardEvent::Status(told.clone())));
+                    .for_each(|shard| shards[shard].handle(local, ShardEvent::Status(update.clone())));
             }
             Some(ReceivedMessage::Session { shard, from, request }) if moves => {
                 shards[shard].handle(local, ShardEvent::Migration { from, request });

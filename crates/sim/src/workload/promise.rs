@@ -45,9 +45,9 @@ impl Promise {
         if self.listens(channel) {
             return;
         }
-        let heard = self.channels.entry(channel).or_default();
+        let received = self.channels.entry(channel).or_default();
         let here = counts.iter().filter(|((_, on), _)| *on == channel);
-        heard.floor = here.map(|(&(publisher, _), &count)| (publisher, count)).collect();
+        received.floor = here.map(|(&(publisher, _), &count)| (publisher, count)).collect();
     }
 
     pub fn unsubscribed(&mut self, channel: usize) {
@@ -75,44 +75,44 @@ impl Promise {
 
     /// A gap for one channel arrived: messages of another node may have been lost.
     pub fn channel_gap(&mut self, channel: usize) {
-        if let Some(heard) = self.channels.get_mut(&channel) {
-            heard.open();
+        if let Some(received) = self.channels.get_mut(&channel) {
+            received.open();
         }
     }
 
     /// A message arrived: the `count`th of this publisher on this channel.
     pub fn message(&mut self, (publisher, channel): MessageSource, count: u64) -> Result<(), String> {
         // Messages in flight when the subscription ended may still arrive from another shard.
-        let Some(heard) = self.channels.get_mut(&channel) else { return Ok(()) };
-        let highest = heard.highest.get(&publisher).copied().unwrap_or(0);
+        let Some(received) = self.channels.get_mut(&channel) else { return Ok(()) };
+        let highest = received.highest.get(&publisher).copied().unwrap_or(0);
         if count <= highest {
             return Err(format!(
                 "message {count} of publisher {publisher} on {channel} arrived after {highest}"
             ));
         }
-        let floor = heard.floor.get(&publisher).copied().unwrap_or(0);
+        let floor = received.floor.get(&publisher).copied().unwrap_or(0);
         if count > floor {
-            let fresh = if heard.open { count } else { floor + 1 };
-            let next = *heard.next.entry(publisher).or_insert(fresh);
+            let fresh = if received.open { count } else { floor + 1 };
+            let next = *received.next.entry(publisher).or_insert(fresh);
             if count != next {
                 return Err(format!(
                     "message {next} of publisher {publisher} on {channel} is missing, {count} arrived"
                 ));
             }
-            heard.next.insert(publisher, count + 1);
+            received.next.insert(publisher, count + 1);
         }
-        heard.highest.insert(publisher, count);
+        received.highest.insert(publisher, count);
         Ok(())
     }
 
     /// Everything has been delivered: no promised message may be missing.
     pub fn complete(&self, counts: &BTreeMap<MessageSource, u64>) -> Result<(), String> {
-        for (&channel, heard) in &self.channels {
+        for (&channel, received) in &self.channels {
             for (&(publisher, _), &count) in counts.iter().filter(|((_, on), _)| *on == channel) {
-                let next = match heard.next.get(&publisher) {
+                let next = match received.next.get(&publisher) {
                     Some(next) => *next,
-                    None if heard.open => continue,
-                    None => heard.floor.get(&publisher).copied().unwrap_or(0) + 1,
+                    None if received.open => continue,
+                    None => received.floor.get(&publisher).copied().unwrap_or(0) + 1,
                 };
                 if next <= count {
                     let last = next - 1;

@@ -36,7 +36,7 @@ impl View {
         Ok(view)
     }
 
-    pub fn hear(&mut self, event: &Value) -> Result<(), String> {
+    pub fn apply(&mut self, event: &Value) -> Result<(), String> {
         let kind = event["event"].as_str().unwrap_or_default();
         let version = number(event, "version")?;
         if kind == "presence" {

@@ -55,9 +55,9 @@ pub fn apply(
         receipt.put.push(version);
     }
     for raise in &commit.raises {
-        let (version, begun) = raise_channel(tables, clock, time, raise)?;
+        let (version, was_empty) = raise_channel(tables, clock, time, raise)?;
         receipt.raised.push(version);
-        receipt.begun.push(begun);
+        receipt.was_empty.push(was_empty);
     }
     for seen in &commit.seen {
         tables.see(seen, clock.begin(0))?;

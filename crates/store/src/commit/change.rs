@@ -88,7 +88,7 @@ pub struct Receipt {
     /// The version that each channel has now, in the order of `raises`.
     pub raised: Vec<u64>,
     /// Whether the channel was empty before: its versions start again.
-    pub begun: Vec<bool>,
+    pub was_empty: Vec<bool>,
     /// The channels in which an app holds the users whose presence was put or deleted.
     pub held: Vec<HeldPresence>,
     /// The number of each lease, in the order of `takes`. A later commit that expects it is refused when another node

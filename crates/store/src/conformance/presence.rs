@@ -98,10 +98,10 @@ pub(super) fn a_channels_version_counts_its_changes(world: &dyn StoreUnderTest) 
     let client = client(world);
     let first = client.commit(arrive("game#A", "ann")).unwrap();
     let begun = first.raised[0];
-    assert_eq!(first.begun, [true]);
+    assert_eq!(first.was_empty, [true]);
     assert!(begun > first.time.0 * 1000, "it begins at the store's time and counts both changes");
     let second = client.commit(arrive("game#A", "bob")).unwrap();
-    assert_eq!((second.raised, second.begun), (vec![begun + 2], vec![false]));
+    assert_eq!((second.raised, second.was_empty), (vec![begun + 2], vec![false]));
     let silent = Commit { raises: vec![raise("game#A", 0)], ..arrive("game#A", "bob") };
     assert_eq!(client.commit(silent).unwrap().raised, [begun + 2], "watchers see no change");
     let both = Commit {
@@ -129,7 +129,7 @@ pub(super) fn a_channel_exists_as_long_as_it_has_users(world: &dyn StoreUnderTes
     assert!(empty.version >= last, "an empty snapshot comes after every earlier change");
     client.commit(go("game#A", "bob")).unwrap();
     let again = client.commit(arrive("game#A", "ann")).unwrap();
-    assert_eq!(again.begun, [true]);
+    assert_eq!(again.was_empty, [true]);
     assert!(again.raised[0] > last, "a number is never given twice, through emptiness too");
     assert!(again.raised[0] > empty.version, "and before every later change");
 }
@@ -343,7 +343,7 @@ pub(super) fn commits_of_one_batch_count_one_by_one(world: &dyn StoreUnderTest) 
         receipts.sort_by_key(|receipt| receipt.raised[0]);
         let raised: Vec<u64> = receipts.iter().map(|receipt| receipt.raised[0]).collect();
         assert!(raised.windows(2).all(|pair| pair[1] == pair[0] + 2), "{raised:?}");
-        (raised, receipts.iter().filter(|receipt| receipt.begun[0]).count())
+        (raised, receipts.iter().filter(|receipt| receipt.was_empty[0]).count())
     };
     let (raised, begun) = together(arrive);
     let full = roster(&client, "game#A", None, 20);

@@ -70,12 +70,12 @@ impl EventLog {
     pub fn page(&self, topics: &[Arc<str>], after: u64, limit: u32) -> LogPage {
         let from = (Bound::Excluded(after), Bound::Unbounded);
         let mut positions: Vec<u64> = match topics {
-            [] => self.entries.range(from).map(|(position, _)| *position).take(most(limit)).collect(),
+            [] => self.entries.range(from).map(|(position, _)| *position).take(page_and_one(limit)).collect(),
             _ => topics
                 .iter()
                 .filter_map(|topic| self.topics.get(topic))
                 .flat_map(|topic| {
-                    topic.positions.range(from).map(|(position, ())| *position).take(most(limit))
+                    topic.positions.range(from).map(|(position, ())| *position).take(page_and_one(limit))
                 })
                 .collect(),
         };
@@ -95,6 +95,6 @@ impl EventLog {
 }
 
 /// The size of a page plus one, which shows whether there is more.
-fn most(limit: u32) -> usize {
+fn page_and_one(limit: u32) -> usize {
     limit.clamp(1, limits::PAGE_ROWS) as usize + 1
 }

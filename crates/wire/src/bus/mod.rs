@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_without_a_known_kind_are_no_message() {
+    fn bytes_without_a_known_kind_are_not_a_message() {
         // The last one is field 99, a text: a kind of a later release.
         for bytes in [&b""[..], b"{}", b"\xff", b"\x9a\x06\x02hi"] {
             assert!(BusMessage::decode(bytes).is_none(), "{bytes:?}");

@@ -58,7 +58,7 @@ pub fn parse_events(body: &[u8], now_ms: u64) -> Result<Vec<PublishedEvent>, Ref
     let list: Vec<&RawValue> =
         serde_json::from_slice(body).map_err(|error| refuse(format!("not valid JSON: {error}")))?;
     if list.is_empty() || list.len() > LIST_MAX {
-        return Err(refuse(format!("a list has 1 to {LIST_MAX} events, this one has {}", list.len())));
+        return Err(refuse(format!("a list must have 1 to {LIST_MAX} events, this one has {}", list.len())));
     }
     let each = list.iter().enumerate().map(|(at, event)| {
         parse_event(event.get().as_bytes(), now_ms).map_err(|refused| {
@@ -81,15 +81,14 @@ fn parse_event(json: &[u8], now_ms: u64) -> Result<PublishedEvent, Refusal> {
     if let Some(id) = &id {
         bounded("id", id, ID_BYTES)?;
         if id.is_empty() || id.chars().any(char::is_control) || id.starts_with(KEY_ID) {
-            let message =
-                format!("`id` is a text without control characters that does not begin with {KEY_ID:?}");
+            let message = format!("`id` must have no control characters and must not start with {KEY_ID:?}");
             return Err(refuse(message));
         }
     }
     let kind = need("type", text("type", fields.kind)?)?;
     bounded("type", &kind, TYPE_BYTES)?;
     if kind.is_empty() || kind.contains('\0') {
-        return Err(refuse("`type` is empty or holds a zero"));
+        return Err(refuse("`type` must not be empty or contain a NUL character"));
     }
     let url = text("url", fields.url)?;
     bounded("url", url.as_deref().unwrap_or_default(), URL_BYTES)?;

@@ -22,7 +22,7 @@ pub(super) fn refuse(message: impl Into<Cow<'static, str>>) -> Refusal {
 /// be known before anything is parsed.
 pub(super) fn object<'a, T: Deserialize<'a>>(json: &'a [u8]) -> Result<T, Refusal> {
     if json.get(skip_space(json, 0)) != Some(&b'{') {
-        return Err(refuse("a JSON object is expected"));
+        return Err(refuse("expected a JSON object"));
     }
     check_portable(json).map_err(|found| refuse(found.to_string()))?;
     let text = std::str::from_utf8(json).map_err(|_| refuse("the JSON is not UTF-8"))?;
@@ -44,7 +44,7 @@ pub(super) fn text<'a>(name: &'static str, raw: Raw<'a>) -> Result<Option<Cow<'a
         Some(inner) if memchr::memchr(b'\\', inner.as_bytes()).is_none() => Ok(Some(Cow::Borrowed(inner))),
         Some(_) => match serde_json::from_str(token) {
             Ok(text) => Ok(Some(Cow::Owned(text))),
-            Err(_) => Err(refuse(format!("the field `{name}` holds half a surrogate pair"))),
+            Err(_) => Err(refuse(format!("the field `{name}` contains an unpaired surrogate"))),
         },
         None => Err(refuse(format!("the field `{name}` must be a string"))),
     }
@@ -55,7 +55,8 @@ pub(super) fn texts<'a>(name: &'static str, raw: Raw<'a>) -> Result<Option<Vec<C
     let Some(token) = token(raw) else { return Ok(None) };
     let wrong = |_| refuse(format!("the field `{name}` must be a list of strings"));
     let items: Vec<&'a RawValue> = serde_json::from_str(token).map_err(wrong)?;
-    let item = |item| text(name, Some(item))?.ok_or_else(|| refuse(format!("the field `{name}` holds null")));
+    let item =
+        |item| text(name, Some(item))?.ok_or_else(|| refuse(format!("the field `{name}` must not be null")));
     items.into_iter().map(item).collect::<Result<_, _>>().map(Some)
 }
 

@@ -122,7 +122,7 @@ pub fn parse_answer(body: &[u8]) -> Result<(bool, Option<Arc<str>>), Refusal> {
         (!given.is_empty()).then(|| serde_json::Value::Object(given).to_string().into());
     if details.as_ref().is_some_and(|details| details.len() > limits::PARTY_DATA_BYTES) {
         let most = limits::PARTY_DATA_BYTES;
-        return Err(refuse(format!("the members beside `result` must be JSON of at most {most} bytes")));
+        return Err(refuse(format!("the members besides `result` must be JSON of at most {most} bytes")));
     }
     Ok((matched, details))
 }
@@ -152,7 +152,7 @@ pub(super) fn read(command: &str, fields: &PartyFields<'_>) -> Result<PartyOp, R
         "unblock" => PartyCommand::Unblock { user: user()? },
         "say" => return Ok(PartyOp::Say(need("data", fields.data)?.get().into())),
         _ => {
-            let message = format!("unknown party command; the known ones are {}", COMMANDS.join(", "));
+            let message = format!("unknown party command; use one of {}", COMMANDS.join(", "));
             return Err(refuse(message));
         }
     };

@@ -81,7 +81,7 @@ pub fn difference_tail(out: &mut Vec<u8>, channel: &str, difference: &RoomDiffer
     difference
         .visibility_changed
         .iter()
-        .for_each(|turned| visibility_change(turned, sees, &mut joined, &mut left));
+        .for_each(|change| visibility_change(change, sees, &mut joined, &mut left));
     head(out, "presence", channel);
     member(out, "from_version", |out| number(out, difference.from));
     member(out, "version", |out| number(out, difference.to));
@@ -193,13 +193,13 @@ fn departed<'a>(gone: &'a DepartedClient, sees: CanSee<'_>) -> Option<ShownUser<
 
 /// Some readers see the user leave and an anonymous one come, some the reverse; for the others nothing changes.
 fn visibility_change<'a>(
-    turned: &'a VisibilityChanged,
+    change: &'a VisibilityChanged,
     sees: CanSee<'_>,
     joined: &mut Vec<ShownUser<'a>>,
     left: &mut Vec<ShownUser<'a>>,
 ) {
-    let user = Some(&*turned.user);
-    match (sees(&turned.user, turned.from), sees(&turned.user, turned.to)) {
+    let user = Some(&*change.user);
+    match (sees(&change.user, change.from), sees(&change.user, change.to)) {
         (true, false) => {
             left.push(ShownUser { user, ..ShownUser::ANONYMOUS });
             joined.retain(|shown| shown.user != user);
@@ -209,10 +209,10 @@ fn visibility_change<'a>(
             left.retain(|shown| shown.user != user);
             left.push(ShownUser::ANONYMOUS);
             joined.retain(|shown| shown.user != user);
-            if turned.clients.is_empty() {
+            if change.clients.is_empty() {
                 joined.push(ShownUser { user, ..ShownUser::ANONYMOUS });
             }
-            joined.extend(turned.clients.iter().map(|(client, seen)| ShownUser {
+            joined.extend(change.clients.iter().map(|(client, seen)| ShownUser {
                 user,
                 client: Some(client.to_string()),
                 state: seen.state.as_ref(),
@@ -419,11 +419,11 @@ mod tests {
         let seen = tavern_domain::presence::RoomClient { state: None, since: Time(2) };
         let clients = [(ClientId::from_random(1), seen)];
         let check = |from, to, sees: CanSee<'_>, expected: &str| {
-            let turned = VisibilityChanged { user: "ann".into(), from, to, clients: clients.clone().into() };
+            let change = VisibilityChanged { user: "ann".into(), from, to, clients: clients.clone().into() };
             let difference = RoomDifference {
                 from: 3,
                 to: 4,
-                visibility_changed: vec![turned],
+                visibility_changed: vec![change],
                 count: 1,
                 ..RoomDifference::default()
             };

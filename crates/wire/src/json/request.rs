@@ -387,7 +387,7 @@ fn read_op<'a>(fields: &RequestFields<'a>) -> Result<Op<'a>, Refusal> {
         "ping" => Op::Ping,
         _ => {
             let known = OPS.join(", ");
-            return Err(refuse(format!("unknown op; the known ones are {known} and those of parties")));
+            return Err(refuse(format!("unknown op; use one of {known}, or a party command")));
         }
     })
 }

@@ -206,11 +206,11 @@ fn wrong_fields_are_named() {
     check_bad(r#"{"id":7}"#, Some("7"), "`op` is missing");
     check_bad(r#"{"id":7,"op":null}"#, Some("7"), "`op` is missing");
     check_bad(r#"{"id":7,"op":1}"#, Some("7"), "`op` must be a string");
-    check_bad(r#"{"id":7,"op":"dance"}"#, Some("7"), "the known ones are hello, subscribe, unsubscribe,");
+    check_bad(r#"{"id":7,"op":"dance"}"#, Some("7"), "use one of hello, subscribe, unsubscribe,");
     check_bad(r#"{"id":7,"op":"publish","data":1}"#, Some("7"), "`channel` is missing");
     check_bad(r#"{"id":7,"op":"publish","channel":"c"}"#, Some("7"), "`data` is missing");
     check_bad(r#"{"id":7,"op":"publish","channel":{},"data":1}"#, Some("7"), "`channel` must be a string");
-    check_bad(r#"{"id":7,"op":"publish","channel":"\ud800","data":1}"#, Some("7"), "half a surrogate pair");
+    check_bad(r#"{"id":7,"op":"publish","channel":"\ud800","data":1}"#, Some("7"), "unpaired surrogate");
     check_bad(r#"{"id":7,"op":"subscribe"}"#, Some("7"), "missing");
     check_bad(r#"{"id":7,"op":"subscribe","channel":"a","pattern":"b"}"#, Some("7"), "not both");
     check_bad(r#"{"id":7,"op":"unsubscribe","pattern":[]}"#, Some("7"), "`pattern` must be a string");

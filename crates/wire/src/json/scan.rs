@@ -9,11 +9,11 @@ use tavern_domain::limits::JSON_DEPTH;
 /// Why JSON that may be well formed is refused: some parser of a client would not accept it, or read it differently.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unportable {
-    #[error("JSON may nest at most {JSON_DEPTH} levels")]
+    #[error("JSON is nested deeper than {JSON_DEPTH} levels")]
     Depth,
-    #[error("a string holds half a surrogate pair")]
+    #[error("a string contains an unpaired surrogate")]
     Surrogate,
-    #[error("a number is too large for a double")]
+    #[error("a number is too large; the maximum is 1.8e308")]
     Number,
 }
 

@@ -43,7 +43,7 @@ impl ReplyInput<'_> {
         }
         let Some(line) = self.line()? else { return Ok(None) };
         let Some((mark, rest)) = self.buf[line.clone()].split_first() else {
-            return Err(RespError::Reply("an empty line is no reply"));
+            return Err(RespError::Reply("an empty line is not a reply"));
         };
         let text = line.start + 1..line.end;
         Ok(Some(match mark {

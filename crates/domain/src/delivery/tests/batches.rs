@@ -130,7 +130,7 @@ fn a_settled_batch_is_saved_soon_and_at_once_if_it_was_the_last() {
 }
 
 #[test]
-fn a_stopping_delivery_begins_nothing_and_comes_to_rest() {
+fn stopping_delivery_starts_nothing_and_finishes() {
     let (results, mut world) = run_story(
         World::new(RULES, POLICY),
         "0: publish 7; 1: stop; 2: publish 9; 600; 601: 1 delivered; 700; 701: enable; 900",

@@ -23,7 +23,7 @@ pub struct DeliverySettings {
     /// How long a worker holds a subscription without renewing its lease.
     pub lease_ms: u64,
     /// How often it checks whether other nodes have changed subscriptions.
-    pub look_ms: u64,
+    pub check_ms: u64,
 }
 
 /// Work for the driver. The buffers are reused: drain them, do not replace them.
@@ -40,7 +40,7 @@ pub struct DeliveryEffects {
 #[derive(Debug)]
 pub(super) enum DeliveryRequest {
     /// Whether the subscriptions have changed.
-    Look,
+    ListVersion,
     /// A page of the subscriptions; the names so far.
     List {
         version: u64,

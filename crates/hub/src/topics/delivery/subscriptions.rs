@@ -14,19 +14,19 @@ use tavern_store::{Document, DocumentKey, Found, Read, Row, RowKey, RowKind, Sto
 use tavern_wire::record::{self, EVENTS, SUBSCRIPTION, SUBSCRIPTIONS, SubscriptionSettings};
 
 impl DeliveryWorker {
-    pub(super) fn look(&mut self) {
-        if !std::mem::replace(&mut self.looks, true) {
+    pub(super) fn check_list(&mut self) {
+        if !std::mem::replace(&mut self.checking_list, true) {
             let key = DocumentKey::new(EVENTS, SUBSCRIPTIONS);
-            self.shared.ask(DeliveryRequest::Look, Work::Read(Read::Document(key)));
+            self.shared.ask(DeliveryRequest::ListVersion, Work::Read(Read::Document(key)));
         }
     }
 
-    pub(super) fn looked(&mut self, answer: StoreAnswer) {
-        self.looks = false;
+    pub(super) fn list_checked(&mut self, answer: StoreAnswer) {
+        self.checking_list = false;
         let StoreAnswer::Read(Found::Document(found)) = answer else { return };
         let version = found.map_or(0, |found| found.version);
         if self.listed != Some(version) {
-            self.looks = true;
+            self.checking_list = true;
             // Sorts before every name that a subscription may have.
             self.list(version, BTreeSet::new(), DocumentKey::new(SUBSCRIPTION, ""));
         }
@@ -46,7 +46,7 @@ impl DeliveryWorker {
         answer: StoreAnswer,
     ) {
         let StoreAnswer::Read(Found::Rows(page)) = answer else {
-            self.looks = false;
+            self.checking_list = false;
             return;
         };
         let mut last = None;
@@ -63,12 +63,12 @@ impl DeliveryWorker {
         if let Some(last) = last {
             return self.list(version, names, last);
         }
-        self.looks = false;
+        self.checking_list = false;
         let first = self.listed.replace(version).is_none();
         let gone: Vec<Arc<str>> = self.queues.keys().filter(|name| !names.contains(*name)).cloned().collect();
         gone.iter().for_each(|name| self.forget(name));
         if first {
-            self.look_all(now);
+            self.check_all(now);
         }
     }
 

@@ -21,10 +21,10 @@ pub struct DeliveryWorker {
     pub(super) queues: BTreeMap<Arc<str>, DeliveryQueue>,
     /// The subscriptions of each topic.
     pub(super) topics: BTreeMap<Arc<str>, BTreeSet<Arc<str>>>,
-    pub(super) look_due: Time,
+    pub(super) check_due: Time,
     /// The version at which the subscriptions were read.
     pub(super) listed: Option<u64>,
-    pub(super) looks: bool,
+    pub(super) checking_list: bool,
     /// How many events the topics of active subscriptions have had.
     counts: BTreeMap<Arc<str>, u64>,
 }
@@ -40,9 +40,9 @@ impl DeliveryWorker {
             shared: DeliveryShared::new(node, settings, rng),
             queues: BTreeMap::new(),
             topics: BTreeMap::new(),
-            look_due: now,
+            check_due: now,
             listed: None,
-            looks: false,
+            checking_list: false,
             counts: BTreeMap::new(),
         }
     }
@@ -144,7 +144,7 @@ impl DeliveryWorker {
     /// Another node reports new events: the worker here reads the log. Without a name: subscriptions were changed.
     pub fn nudged(&mut self, now: Time, name: &Arc<str>) {
         if name.is_empty() {
-            return self.look();
+            return self.check_list();
         }
         match self.queues.get_mut(name) {
             // A nudge is not forwarded: two nodes that each take the other for the worker would never stop.
@@ -156,7 +156,7 @@ impl DeliveryWorker {
     }
 
     /// Checks all subscriptions: this node has just started, or another one has stopped.
-    pub fn look_all(&mut self, now: Time) {
+    pub fn check_all(&mut self, now: Time) {
         for queue in self.queues.values_mut() {
             if matches!(queue.state, DeliveryState::Elsewhere) {
                 queue.state = DeliveryState::Idle;
@@ -167,13 +167,13 @@ impl DeliveryWorker {
     }
 
     pub fn next_wake(&self) -> Time {
-        self.shared.next_due().map_or(self.look_due, |due| due.min(self.look_due))
+        self.shared.next_due().map_or(self.check_due, |due| due.min(self.check_due))
     }
 
     pub fn wake(&mut self, now: Time) {
-        if now >= self.look_due {
-            self.look_due = now + self.shared.settings.look_ms;
-            self.look();
+        if now >= self.check_due {
+            self.check_due = now + self.shared.settings.check_ms;
+            self.check_list();
             self.count();
         }
         while let Some(name) = self.shared.take_due(now) {
@@ -227,7 +227,7 @@ impl DeliveryWorker {
     pub fn answered(&mut self, now: Time, ticket: Ticket, answer: StoreAnswer) {
         let Some(request) = self.shared.take_request(ticket) else { return };
         match request {
-            DeliveryRequest::Look => self.looked(answer),
+            DeliveryRequest::ListVersion => self.list_checked(answer),
             DeliveryRequest::List { version, names } => self.list_read(now, version, names, answer),
             DeliveryRequest::One(name) => self.one_read(now, &name, answer),
             DeliveryRequest::Counts => {

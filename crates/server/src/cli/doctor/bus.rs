@@ -1,7 +1,7 @@
 //! The bus: its server, its latency, and which nodes answer on it. The doctor opens two connections, as two nodes would.
 //! Must hold: a folder without a bus gets none; only the doctor receives its own messages.
 
-use super::{Finding, bad, doubtful, failure, from_engine, good};
+use super::{Finding, bad, doubtful, failure, from_engine, ok};
 use crate::cli::{local, table};
 use crate::config::Config;
 use std::collections::BTreeSet;
@@ -25,8 +25,8 @@ const SLOW_MESSAGE: Duration = Duration::from_millis(50);
 /// The kind of the subject of the doctor's own messages.
 const DOCTOR: &str = "_doctor";
 
-/// `nodes` are the living nodes of the store.
-pub fn look(config: &Config, nodes: Option<&[Arc<str>]>, findings: &mut Vec<Finding>) {
+/// `nodes` are the live nodes of the store.
+pub fn check(config: &Config, nodes: Option<&[Arc<str>]>, findings: &mut Vec<Finding>) {
     if config.bus == "local" && !folder(&config.data, findings) {
         return;
     }
@@ -165,7 +165,7 @@ impl Probe {
                 "bus latency",
                 format!("{kind}: a message took {trip:.1?}; slow: is the server busy or far away?"),
             ),
-            Some(trip) => good("bus latency", format!("{kind}: a message took {trip:.1?}")),
+            Some(trip) => ok("bus latency", format!("{kind}: a message took {trip:.1?}")),
         }
     }
 }
@@ -198,7 +198,7 @@ fn membership(config: &Config, nodes: &[Arc<str>], answered: &BTreeSet<Arc<str>>
     }
     if found.is_empty() && !nodes.is_empty() {
         let count = local::counted(nodes.len() as u64, "node", "nodes");
-        found.push(good("cluster", format!("{count} in the store, the same on the bus")));
+        found.push(ok("cluster", format!("{count} in the store, the same on the bus")));
     }
     found
 }
@@ -236,6 +236,6 @@ fn folder_health(folder: &Path, stat: &Stat) -> Finding {
         let fault = format!("process {} does not keep up and loses messages: check it", slowest.pid);
         doubtful("bus", format!("{detail}; the log is full: {fault}"))
     } else {
-        good("bus", detail)
+        ok("bus", detail)
     }
 }

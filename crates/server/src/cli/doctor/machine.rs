@@ -1,6 +1,6 @@
 //! The machine: disk space, file descriptors, ports, certificate, and settings that expose the server by mistake.
 
-use super::{Finding, bad, doubtful, good};
+use super::{Finding, bad, doubtful, ok};
 use crate::auth::Verifier;
 use crate::cli::certificate::not_after;
 use crate::cli::moment;
@@ -24,7 +24,7 @@ pub fn tokens(config: &Config, findings: &mut Vec<Finding>) {
     if let Err(error) = Verifier::new(config) {
         findings.push(bad("token keys", error.to_string()));
     } else if !config.token_keys.is_empty() {
-        findings.push(good("token keys", format!("{} public keys", config.token_keys.len())));
+        findings.push(ok("token keys", format!("{} public keys", config.token_keys.len())));
     }
 }
 
@@ -37,7 +37,7 @@ pub fn disk(folder: &Path, findings: &mut Vec<Finding>) {
             match free {
                 0..64 => bad("disk", format!("{detail}; the store needs disk space: free some")),
                 64..1_024 => doubtful("disk", format!("{detail}; less than 1 GiB: free some")),
-                _ => good("disk", detail),
+                _ => ok("disk", detail),
             }
         }
         Err(error) => doubtful("disk", format!("cannot check {}: {error}", existing.display())),
@@ -50,7 +50,7 @@ pub fn descriptors(config: &Config, findings: &mut Vec<Finding>) {
     let wanted = config.limits.connections as u64 + SPARE_DESCRIPTORS;
     let (now, most) = (limit.current.unwrap_or(u64::MAX), limit.maximum.unwrap_or(u64::MAX));
     findings.push(if now >= wanted {
-        good("descriptors", format!("{now} allowed, {wanted} wanted"))
+        ok("descriptors", format!("{now} allowed, {wanted} wanted"))
     } else {
         let detail = format!(
             "{now} allowed (at most {most}), {wanted} wanted for limits.connections: raise it with `ulimit -n {wanted}` \
@@ -74,11 +74,11 @@ pub fn ports(config: &Config, findings: &mut Vec<Finding>) {
 /// Free, or in use by a Tavern server, which is fine: the doctor may run while the server runs.
 fn port(subject: &'static str, address: SocketAddr, is_tavern: impl FnOnce(TcpStream) -> bool) -> Finding {
     let error = match TcpListener::bind(address) {
-        Ok(_) => return good(subject, format!("{address} is free")),
+        Ok(_) => return ok(subject, format!("{address} is free")),
         Err(error) => error,
     };
     match TcpStream::connect_timeout(&address, PROBE_PATIENCE).map(is_tavern) {
-        Ok(true) => good(subject, format!("{address} is in use by a Tavern server")),
+        Ok(true) => ok(subject, format!("{address} is in use by a Tavern server")),
         Ok(false) => {
             bad(subject, format!("{address} is in use by another program: stop it or choose another port"))
         }
@@ -140,7 +140,7 @@ pub fn tls(config: &Config, findings: &mut Vec<Finding>) {
     } else if end.since(now) < 14 * DAY_MS {
         doubtful("tls", format!("the certificate expires at {shown}: renew it soon"))
     } else {
-        good("tls", format!("the certificate is valid until {shown}"))
+        ok("tls", format!("the certificate is valid until {shown}"))
     });
 }
 

@@ -42,11 +42,11 @@ pub fn run(args: DoctorArgs) -> anyhow::Result<ExitCode> {
     let config = &loaded.config;
     findings.extend(config.warnings().iter().map(|warning| doubtful("configuration", warning.as_str())));
     if loaded.errors.is_empty() {
-        findings.push(good("configuration", format!("valid, node {}", config.node)));
+        findings.push(ok("configuration", format!("valid, node {}", config.node)));
     }
     machine::tokens(config, &mut findings);
-    let nodes = store::look(config, &mut findings);
-    bus::look(config, nodes.as_deref(), &mut findings);
+    let nodes = store::check(config, &mut findings);
+    bus::check(config, nodes.as_deref(), &mut findings);
     machine::disk(&config.data, &mut findings);
     machine::descriptors(config, &mut findings);
     // Without a valid configuration the addresses are guesses.
@@ -93,7 +93,7 @@ fn print_json(findings: &[Finding], healthy: bool) -> anyhow::Result<()> {
     print_line(&json!({"healthy": healthy, "findings": findings}).to_string())
 }
 
-fn good(subject: impl Into<Cow<'static, str>>, detail: impl Into<String>) -> Finding {
+fn ok(subject: impl Into<Cow<'static, str>>, detail: impl Into<String>) -> Finding {
     Finding { verdict: CheckHealth::Good, subject: subject.into(), detail: detail.into() }
 }
 
@@ -125,7 +125,7 @@ fn failure(key: &'static str, error: impl Into<anyhow::Error>) -> Finding {
     ]) {
         format!("the server refuses the login: check the user and password in `{key}`")
     } else if has(&["noperm", "permission"]) {
-        "the login lacks a permission: docs/deploy/security.md lists those that are needed".to_owned()
+        "the login lacks a permission: see docs/deploy/security.md for the required ones".to_owned()
     } else if has(&["certificate", "tls", "ssl"]) {
         format!("check the certificate, and the TLS options in `{key}`")
     } else if has(&[

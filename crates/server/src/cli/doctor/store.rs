@@ -1,7 +1,7 @@
 //! The store: its server, the latency of a commit and a read, its clock, and its nodes.
 //! Must hold: missing or old tables are not changed, and then nothing is written.
 
-use super::{Finding, bad, doubtful, failure, from_engine, good};
+use super::{Finding, bad, doubtful, failure, from_engine, ok};
 use crate::cli::moment;
 use crate::config::Config;
 use std::sync::Arc;
@@ -20,8 +20,8 @@ const SLOW_COMMIT: Duration = Duration::from_millis(100);
 /// Nodes that are shown, one per line.
 const NODES_SHOWN: usize = 20;
 
-/// The names of the living nodes, if the store could be read.
-pub fn look(config: &Config, findings: &mut Vec<Finding>) -> Option<Vec<Arc<str>>> {
+/// The names of the live nodes, if the store could be read.
+pub fn check(config: &Config, findings: &mut Vec<Finding>) -> Option<Vec<Arc<str>>> {
     // Opening would create the folder, and the doctor must not.
     if config.store.starts_with("sqlite:") && !config.data.exists() {
         let detail = format!("{} does not exist yet; the first start creates it", config.data.display());
@@ -114,7 +114,7 @@ impl StoreReport {
         if self.write > SLOW_COMMIT {
             doubtful("store", format!("{detail}; slow: is the disk busy, or the store far away?"))
         } else {
-            good("store", detail)
+            ok("store", detail)
         }
     }
 }
@@ -122,7 +122,7 @@ impl StoreReport {
 fn clock(apart_ms: u64) -> Finding {
     let detail = format!("{apart_ms} ms between this machine and the store");
     match apart_ms {
-        0..1_000 => good("clock", detail),
+        0..1_000 => ok("clock", detail),
         1_000..30_000 => doubtful("clock", format!("{detail}; synchronise the clocks (NTP)")),
         _ => bad(
             "clock",
@@ -172,7 +172,7 @@ impl Clock for ServerClock {
     }
 }
 
-/// The nodes on this store. A lease that has expired without being closed means that no living node has taken over yet.
+/// The nodes on this store. A lease that has expired without being closed means that no live node has taken over yet.
 fn nodes(config: &Config, report: &StoreReport, findings: &mut Vec<Finding>) -> Vec<Arc<str>> {
     let now = report.now;
     let open: Vec<&NodeRow> = report.nodes.iter().filter(|node| node.closed_at.is_none()).collect();
@@ -181,7 +181,7 @@ fn nodes(config: &Config, report: &StoreReport, findings: &mut Vec<Finding>) -> 
         let epoch = format!("epoch {}, since {}", node.writer.epoch.0, moment::show(node.opened_at));
         findings.push(if now < node.lease_until {
             let own = if *node.writer.node == *config.node { " (this configuration's name)" } else { "" };
-            good(
+            ok(
                 subject,
                 format!("alive, lease for {} more, {epoch}{own}", moment::span(node.lease_until.since(now))),
             )
@@ -190,13 +190,13 @@ fn nodes(config: &Config, report: &StoreReport, findings: &mut Vec<Finding>) -> 
             doubtful(
                 subject,
                 format!(
-                    "its lease ended {ago} ago, {epoch}; the next server that starts takes over its clients"
+                    "its lease expired {ago} ago, {epoch}; the next server to start takes over its clients"
                 ),
             )
         });
     }
     if open.len() > NODES_SHOWN {
-        findings.push(good("nodes", format!("{} more", open.len() - NODES_SHOWN)));
+        findings.push(ok("nodes", format!("{} more", open.len() - NODES_SHOWN)));
     }
     open.into_iter().filter(|node| now < node.lease_until).map(|node| node.writer.node.clone()).collect()
 }

@@ -16,7 +16,7 @@ pub struct BrowseArgs {
     /// At most this many events, the oldest first
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..))]
     limit: u64,
-    /// Continue after this position; the last line on stderr names it
+    /// Continue after this position, which is on the last line of stderr
     #[arg(long, value_name = "POSITION", default_value_t = 0)]
     after: u64,
 }
@@ -24,7 +24,7 @@ pub struct BrowseArgs {
 pub fn run(args: BrowseArgs) -> anyhow::Result<ExitCode> {
     let next = block_on(print(args))?;
     if let Some(next) = next {
-        eprintln!("there are more: --after {next}");
+        eprintln!("more events: continue with --after {next}");
     }
     Ok(ExitCode::SUCCESS)
 }

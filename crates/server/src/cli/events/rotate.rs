@@ -18,7 +18,7 @@ pub fn run(args: RotateArgs) -> anyhow::Result<ExitCode> {
     let secret =
         block_on(async move { Ok(server.api_with_key("subscriptions")?.rotate_secret(&asked).await?) })?;
     eprintln!(
-        "{name} signs with a new secret, and with the old one for events.rotation_ms; not shown again:"
+        "{name} signs with a new secret (not shown again), and with the old one for events.rotation_ms:"
     );
     print_line(&secret)?;
     Ok(ExitCode::SUCCESS)

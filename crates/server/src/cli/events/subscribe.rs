@@ -31,7 +31,7 @@ pub struct SubscriptionArgs {
     /// Maximum size of a batch in bytes
     #[arg(long, value_name = "N")]
     max_bytes: Option<u64>,
-    /// Bytes that may wait; beyond that the oldest events become a gap. 0: no limit
+    /// Bytes that may be queued; above that the oldest events become a gap. 0: no limit
     #[arg(long, value_name = "N")]
     max_backlog_bytes: Option<u64>,
     /// standard or routemaster
@@ -43,7 +43,7 @@ pub struct SubscriptionArgs {
     /// The user name of the routemaster format
     #[arg(long)]
     uuid: Option<String>,
-    /// A header of every request, such as 'Authorization: Bearer x'; they replace the earlier ones
+    /// A header of every request, such as 'Authorization: Bearer x'; replaces the earlier ones
     #[arg(long, value_name = "NAME: VALUE")]
     header: Vec<String>,
     /// Batches in flight at once; with more than 1 the order is not kept
@@ -75,7 +75,7 @@ pub fn run(args: SubscriptionArgs) -> anyhow::Result<ExitCode> {
     let did = if put.created { "made" } else { "changed" };
     match put.secret {
         Some(secret) => {
-            eprintln!("{did} {name}; its secret, which is not shown again:");
+            eprintln!("{did} {name}; its secret (not shown again):");
             print_line(&secret)?;
         }
         None => eprintln!("{did} {name}"),

@@ -38,7 +38,7 @@ pub struct PeerState {
     /// An API key is being looked up.
     pub asked_login: bool,
     /// Messages to channels with history that are not stored yet: only more of them may follow before their replies.
-    pub begun: u32,
+    pub unstored: u32,
     pub bucket: Bucket,
 }
 
@@ -109,7 +109,7 @@ pub fn run(
         text::warn_of_http();
         return RedisNext::Close;
     }
-    if peer.state.begun > 0 {
+    if peer.state.unstored > 0 {
         return RedisNext::Stall;
     }
     append_messages(out, peer, context.hub, context.scratch);

@@ -54,7 +54,7 @@ fn publish_to(call: &mut RedisCall<'_, '_>, space: Namespace) -> RedisNext {
     {
         return publish_stored(call, RedisPublish { channel, payload, author, keep, replies: true });
     }
-    if call.peer.state.begun > 0 {
+    if call.peer.state.unstored > 0 {
         return RedisNext::Stall;
     }
     let receivers = call.context.hub.core.publish(call.context.now, space, &channel, payload, false, author);
@@ -65,13 +65,13 @@ fn publish_to(call: &mut RedisCall<'_, '_>, space: Namespace) -> RedisNext {
 /// The reply is sent when the message is stored; more commands may follow before that.
 fn publish_stored(call: &mut RedisCall<'_, '_>, publish: RedisPublish<'_>) -> RedisNext {
     if call.in_exec {
-        return call.error("ERR PUBLISH to a channel with history waits for the store: not inside MULTI");
+        return call.error("ERR PUBLISH to a channel with history is not allowed inside MULTI");
     }
-    if call.peer.state.begun >= PIPELINE_MAX {
+    if call.peer.state.unstored >= PIPELINE_MAX {
         return RedisNext::Stall;
     }
     let replies = !call.peer.state.is_quiet();
-    call.peer.state.begun += u32::from(replies);
+    call.peer.state.unstored += u32::from(replies);
     let publish = RedisPublish { replies, ..publish };
     tavern_hub::publish_stored(call.context.hub, call.context.now, call.peer.link, publish);
     RedisNext::Go
@@ -139,9 +139,9 @@ fn carry(call: &mut RedisCall<'_, '_>, space: Namespace, hold: &mut InterestGuar
     if waits { Err(Halt::Stall) } else { Ok(()) }
 }
 
-const EXPENSIVE: &str = "ERR the patterns of this node are too expensive to add this one; use fewer `*`, or a longer \
-                         beginning without wildcards";
-const NO_BUS: &str = "TRYAGAIN the bus between nodes does not answer; retry";
+const EXPENSIVE: &str =
+    "ERR this pattern would make publishing too expensive; use fewer `*`, or a longer literal prefix";
+const NO_BUS: &str = "TRYAGAIN the bus did not confirm the subscription; retry";
 
 /// Checks the limits on subscriptions. API keys and dev mode have none, except for the cost of patterns.
 fn leave_room(call: &RedisCall<'_, '_>, space: Namespace) -> Result<(), Halt> {

@@ -83,7 +83,7 @@ pub static TABLE: &[CommandSpec] = &[
         -1,
         "connection",
         connection::ping,
-        "Answers, with the argument if there is one",
+        "Replies PONG, or the argument if there is one",
     )
     .flags(Flags::FAST.and(Flags::CONNECTION))
     .own(TavernFlags::WHILE_SUBSCRIBED),
@@ -142,7 +142,7 @@ pub static TABLE: &[CommandSpec] = &[
                 -2,
                 "pubsub",
                 pubsub::numsub,
-                "How many listen to each channel",
+                "Number of subscribers of each channel",
             )
             .flags(PUBSUB)
             .since("2.8.0"),
@@ -151,7 +151,7 @@ pub static TABLE: &[CommandSpec] = &[
                 2,
                 "pubsub",
                 pubsub::numpat,
-                "How many patterns are listened to",
+                "Number of patterns with subscribers",
             )
             .flags(PUBSUB)
             .since("2.8.0"),
@@ -160,7 +160,7 @@ pub static TABLE: &[CommandSpec] = &[
                 -2,
                 "pubsub",
                 pubsub::shardchannels,
-                "The shard channels in use",
+                "The shard channels with subscriptions",
             )
             .flags(PUBSUB)
             .since("7.0.0"),
@@ -169,7 +169,7 @@ pub static TABLE: &[CommandSpec] = &[
                 -2,
                 "pubsub",
                 pubsub::shardnumsub,
-                "How many listen to shard channels",
+                "Number of subscribers of each shard channel",
             )
             .flags(PUBSUB)
             .since("7.0.0"),
@@ -177,7 +177,7 @@ pub static TABLE: &[CommandSpec] = &[
                 .flags(QUIET)
                 .since("6.2.0"),
         ]),
-    CommandSpec::new("echo", 2, "connection", connection::echo, "Gives the argument back")
+    CommandSpec::new("echo", 2, "connection", connection::echo, "Returns the argument")
         .flags(QUIET.and(Flags::FAST).and(Flags::CONNECTION)),
     CommandSpec::new("quit", -1, "connection", connection::quit, "Closes the connection")
         .flags(LOGIN)
@@ -187,7 +187,7 @@ pub static TABLE: &[CommandSpec] = &[
         1,
         "connection",
         connection::reset,
-        "Makes the connection as it was when it began",
+        "Resets the connection to its initial state",
     )
     .flags(LOGIN)
     .own(TavernFlags::WHILE_SUBSCRIBED.and(TavernFlags::NOT_QUEUED))
@@ -203,10 +203,16 @@ pub static TABLE: &[CommandSpec] = &[
     .since("6.0.0"),
     CommandSpec::new("auth", -2, "connection", connection::auth, "Logs in with a token or an API key")
         .flags(LOGIN),
-    CommandSpec::new("select", 2, "connection", connection::select, "Accepts the number of a database")
-        .flags(QUIET.and(Flags::FAST).and(Flags::CONNECTION)),
+    CommandSpec::new(
+        "select",
+        2,
+        "connection",
+        connection::select,
+        "Selects a database; all of them are the same",
+    )
+    .flags(QUIET.and(Flags::FAST).and(Flags::CONNECTION)),
     CommandSpec::new("client", -2, "connection", catalog::help, "About connections").since("2.4.0").with(&[
-        CommandSpec::new("client|id", 2, "connection", client::id, "This connection's number")
+        CommandSpec::new("client|id", 2, "connection", client::id, "The id of this connection")
             .flags(SESSION)
             .since("5.0.0"),
         CommandSpec::new("client|setname", 3, "connection", client::setname, "Names this connection")
@@ -232,15 +238,9 @@ pub static TABLE: &[CommandSpec] = &[
             .flags(OPERATOR.and(Flags::CONNECTION))
             .own(TavernFlags::NEEDS_ADMIN)
             .since("2.4.0"),
-        CommandSpec::new(
-            "client|reply",
-            3,
-            "connection",
-            client::reply_mode,
-            "Whether commands are answered",
-        )
-        .flags(SESSION)
-        .since("3.2.0"),
+        CommandSpec::new("client|reply", 3, "connection", client::reply_mode, "Turns replies on or off")
+            .flags(SESSION)
+            .since("3.2.0"),
         CommandSpec::new("client|info", 2, "connection", client::info, "Shows this connection")
             .flags(SESSION)
             .since("6.2.0"),
@@ -256,10 +256,10 @@ pub static TABLE: &[CommandSpec] = &[
         .flags(QUIET.and(Flags::CONNECTION))
         .since("2.8.13")
         .with(&[
-            CommandSpec::new("command|count", 2, "server", catalog::count, "How many commands there are")
+            CommandSpec::new("command|count", 2, "server", catalog::count, "Number of commands")
                 .flags(QUIET.and(Flags::CONNECTION))
                 .since("2.8.13"),
-            CommandSpec::new("command|docs", -2, "server", catalog::docs, "What commands are for")
+            CommandSpec::new("command|docs", -2, "server", catalog::docs, "Descriptions of commands")
                 .flags(QUIET.and(Flags::CONNECTION))
                 .since("7.0.0"),
             CommandSpec::new("command|info", -2, "server", catalog::info, "Arity and flags of commands")
@@ -270,9 +270,9 @@ pub static TABLE: &[CommandSpec] = &[
                 .since("7.0.0"),
             help("command|help"),
         ]),
-    CommandSpec::new("info", -1, "server", server::info, "Facts and counters of this node")
+    CommandSpec::new("info", -1, "server", server::info, "Information and counters of this node")
         .flags(QUIET.and(Flags::DANGEROUS)),
-    CommandSpec::new("config", -2, "server", catalog::help, "Settings under the names of Redis")
+    CommandSpec::new("config", -2, "server", catalog::help, "Settings under their Redis names")
         .since("2.0.0")
         .with(&[
             CommandSpec::new("config|get", -3, "server", config::get, "Shows settings")
@@ -293,11 +293,11 @@ pub static TABLE: &[CommandSpec] = &[
                 .since("2.0.0"),
             help("config|help"),
         ]),
-    CommandSpec::new("multi", 1, "transactions", transaction::multi, "Begins a transaction")
+    CommandSpec::new("multi", 1, "transactions", transaction::multi, "Starts a transaction")
         .flags(MULTI.and(Flags::FAST).and(Flags::ALLOW_BUSY))
         .own(TavernFlags::NOT_QUEUED)
         .since("1.2.0"),
-    CommandSpec::new("exec", 1, "transactions", transaction::exec, "Runs what was queued since MULTI")
+    CommandSpec::new("exec", 1, "transactions", transaction::exec, "Runs the commands queued since MULTI")
         .flags(MULTI.and(Flags::SKIP_SLOWLOG))
         .own(TavernFlags::NOT_QUEUED.and(TavernFlags::PUSHES))
         .since("1.2.0"),
@@ -306,7 +306,7 @@ pub static TABLE: &[CommandSpec] = &[
         1,
         "transactions",
         transaction::discard_command,
-        "Forgets what was queued since MULTI",
+        "Discards the commands queued since MULTI",
     )
     .flags(MULTI.and(Flags::FAST).and(Flags::ALLOW_BUSY))
     .own(TavernFlags::NOT_QUEUED)
@@ -342,12 +342,12 @@ pub static TABLE: &[CommandSpec] = &[
         2,
         "pubsub",
         tavern::mode,
-        "push: messages come by themselves; poll: they are asked for",
+        "push: messages are pushed; poll: the client polls them",
     )
     .flags(LISTEN.and(Flags::FAST))
     .own(TavernFlags::WHILE_SUBSCRIBED)
     .since("7.2.0"),
-    CommandSpec::new("tavern.poll", -1, "pubsub", tavern::poll, "Takes what is queued, without waiting")
+    CommandSpec::new("tavern.poll", -1, "pubsub", tavern::poll, "Returns queued messages without waiting")
         .flags(LISTEN.and(Flags::FAST))
         .own(TavernFlags::WHILE_SUBSCRIBED)
         .since("7.2.0"),
@@ -356,7 +356,7 @@ pub static TABLE: &[CommandSpec] = &[
         -2,
         "pubsub",
         tavern::wait,
-        "Takes queued messages, or waits for the next one",
+        "Returns queued messages, or waits for the next one",
     )
     .flags(LISTEN.and(Flags::BLOCKING))
     .own(TavernFlags::WHILE_SUBSCRIBED)

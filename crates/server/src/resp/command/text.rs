@@ -91,7 +91,7 @@ pub fn is_http(args: &Args<'_>) -> bool {
 pub fn warn_of_http() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
-        tracing::warn!("refused an HTTP request on the Redis port; logged once");
+        tracing::warn!("refused an HTTP request on the Redis port (logged once)");
     });
 }
 

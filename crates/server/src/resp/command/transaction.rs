@@ -106,7 +106,7 @@ fn run_queued(call: &mut RedisCall<'_, '_>, command: &[Vec<u8>]) -> RedisNext {
     if next == RedisNext::Stall {
         // Only after an AUTH in the same transaction, whose new rights could not be checked in advance.
         if !call.peer.state.is_quiet() {
-            reply::error(call.out, "ERR the rights are not known yet; retry outside of MULTI");
+            reply::error(call.out, "ERR the authorize hook has not answered yet; retry outside of MULTI");
         }
         return RedisNext::Go;
     }

@@ -12,7 +12,7 @@ use serde_json::Value;
 const SESSION_MS: u64 = 60_000;
 
 impl MessagesWorkload {
-    pub(super) fn heard(&mut self, cluster: &mut Cluster, who: usize, frame: &Value) -> Outcome {
+    pub(super) fn receive_frame(&mut self, cluster: &mut Cluster, who: usize, frame: &Value) -> Outcome {
         cluster.trace.note(frame["seq"].as_u64().unwrap_or(7) ^ (who as u64) << 32);
         cluster.trace.say(cluster.now, || format!("client {who} receives {frame}"));
         if frame["error"].is_object() {

@@ -244,7 +244,8 @@ impl Workload for MessagesWorkload {
                 if self.clients[client].transport != SimTransport::Socket(connection) {
                     return Ok(());
                 }
-                self.heard(cluster, client, &frame).map_err(|error| format!("client {client}: {error}"))
+                self.receive_frame(cluster, client, &frame)
+                    .map_err(|error| format!("client {client}: {error}"))
             }
             Signal::Polled { client, answer } => {
                 self.polled(cluster, client, answer).map_err(|error| format!("client {client}: {error}"))

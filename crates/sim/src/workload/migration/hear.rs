@@ -65,7 +65,7 @@ impl MigrationWorkload {
         client.link.send(cluster, command, &body);
     }
 
-    pub(super) fn heard(&mut self, cluster: &mut Cluster, who: usize, frame: &Value) -> Outcome {
+    pub(super) fn receive_frame(&mut self, cluster: &mut Cluster, who: usize, frame: &Value) -> Outcome {
         cluster.trace.say(cluster.now, || format!("client {who} receives {frame}"));
         let Some(command) = self.clients[who].link.answered(frame)? else {
             return self.event(cluster, who, frame);
@@ -200,7 +200,7 @@ impl MigrationWorkload {
                 if let Some(view) = &mut client.view
                     && event["event"] != "presence_mode"
                 {
-                    view.hear(event)?;
+                    view.apply(event)?;
                 }
                 self.count("presence events received");
                 self.check_told(cluster, who, event)

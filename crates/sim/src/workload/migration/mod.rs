@@ -226,7 +226,7 @@ impl Workload for MigrationWorkload {
                     return Ok(());
                 }
                 let node = self.clients[client].link.node;
-                self.heard(cluster, client, &frame)
+                self.receive_frame(cluster, client, &frame)
                     .map_err(|error| format!("client {client} on n{node}: {error}"))
             }
             Signal::Closed { client, connection, .. } => {

@@ -40,7 +40,7 @@ impl PartiesWorkload {
         client.link.send(cluster, command, &body);
     }
 
-    pub(super) fn heard(&mut self, cluster: &mut Cluster, who: usize, frame: &Value) -> Outcome {
+    pub(super) fn receive_frame(&mut self, cluster: &mut Cluster, who: usize, frame: &Value) -> Outcome {
         cluster.trace.say(cluster.now, || format!("client {who} receives {frame}"));
         let Some(command) = self.clients[who].link.answered(frame)? else {
             self.event(cluster, who, frame)?;
@@ -182,7 +182,7 @@ impl PartiesWorkload {
 
     /// A party that a client receives is a state that the store had.
     fn check_told_party(&self, party: &Value) -> Result<Option<PartySnapshot>, String> {
-        let snapshot = PartySnapshot::told(party)?;
+        let snapshot = PartySnapshot::received(party)?;
         if let Some(snapshot) = &snapshot {
             self.judge.check_snapshot(snapshot)?;
         }

@@ -18,18 +18,18 @@ pub struct PartySnapshot {
 
 impl PartySnapshot {
     /// As a client receives it: null when there is none.
-    pub fn told(party: &Value) -> Result<Option<PartySnapshot>, String> {
+    pub fn received(party: &Value) -> Result<Option<PartySnapshot>, String> {
         if party.is_null() {
             return Ok(None);
         }
-        let strange = || format!("not a party: {party}");
-        let list = |name: &str| party[name].as_array().ok_or_else(strange);
+        let malformed = || format!("not a party: {party}");
+        let list = |name: &str| party[name].as_array().ok_or_else(malformed);
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let member = |member: &Value| (text(&member["user"]), member["online"] == true);
         let pending = |pending: &Value| (text(&pending["user"]), text(&pending["by"]));
         Ok(Some(PartySnapshot {
-            id: party["party_id"].as_u64().ok_or_else(strange)?,
-            version: party["version"].as_u64().ok_or_else(strange)?,
+            id: party["party_id"].as_u64().ok_or_else(malformed)?,
+            version: party["version"].as_u64().ok_or_else(malformed)?,
             members: list("members")?.iter().map(member).collect(),
             pending: list("pending")?.iter().map(pending).collect(),
             state: text(&party["state"]),

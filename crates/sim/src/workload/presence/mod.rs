@@ -206,7 +206,7 @@ impl Workload for PresenceWorkload {
                 if self.clients[client].link.connection != Some(connection) {
                     return Ok(());
                 }
-                self.heard(cluster, client, &frame).map_err(|error| {
+                self.receive_frame(cluster, client, &frame).map_err(|error| {
                     format!("client {client} on n{}: {error}", self.clients[client].link.node)
                 })
             }

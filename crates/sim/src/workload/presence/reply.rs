@@ -51,7 +51,7 @@ impl PresenceWorkload {
         client.link.send(cluster, command, &body);
     }
 
-    pub(super) fn heard(&mut self, cluster: &mut Cluster, who: usize, frame: &Value) -> Outcome {
+    pub(super) fn receive_frame(&mut self, cluster: &mut Cluster, who: usize, frame: &Value) -> Outcome {
         cluster.trace.say(cluster.now, || format!("client {who} receives {frame}"));
         let Some(command) = self.clients[who].link.answered(frame)? else {
             return self.event(cluster, who, frame);
@@ -221,7 +221,7 @@ impl PresenceWorkload {
         if event["event"] == "presence_mode" {
             return Ok(());
         }
-        view.hear(event)?;
+        view.apply(event)?;
         let view = view.clone();
         self.check_view(channel, &view).map_err(|error| format!("{error} after {event}"))
     }

@@ -42,7 +42,7 @@ const SKEW_MS: u64 = 100;
 const DELIVERIES: DeliverySettings = DeliverySettings {
     patience: RetryPolicy { backoff_min_ms: 500, backoff_max_ms: 4_000, disable_after_ms: 0 },
     lease_ms: 15_000,
-    look_ms: 2_000,
+    check_ms: 2_000,
 };
 /// Long enough for a lease, the longest backoff, and a bad event to be found by halving.
 const END_MS: u64 = 180_000;
