@@ -513,7 +513,7 @@ export class PartyClient extends Emitter {
     this.emit('change', party);
   }
 
-  /** Loads the party; once more if called meanwhile. */
+  /** Loads the party; loads it once more if called during a load. */
   async #reload() {
     if (this.#reloads++) return;
     for (let seen = 0; seen !== this.#reloads; ) {

@@ -100,7 +100,7 @@ class Tickets:
         try:
             self.request("POST", f"/v1/parties/{party}/go/{go}", body)
         except urllib.error.HTTPError as refused:
-            # no_such_go: the party cancelled meanwhile. That is normal.
+            # no_such_go: the party has cancelled since. That is normal.
             print(f"party {party}: {refused.read().decode()}", flush=True)
         except OSError as error:
             print(f"party {party}: cannot reach {self.tavern}: {error}", flush=True)

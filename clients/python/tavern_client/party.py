@@ -167,7 +167,7 @@ class Party(Emitter):
     def set_snapshot(self, party: Snapshot | None) -> None:
         old = self.current
         if party is not None and old is not None and party["party_id"] == old["party_id"] and party["version"] < old["version"]:
-            # Older than the events that arrived meanwhile.
+            # Older than the events that have arrived since.
             return
         self.current = party
         if party != old:

@@ -57,7 +57,7 @@ class Presence(Emitter):
     def restore(self, members: Event) -> None:
         """Loads a snapshot in the format of the reply to `who`."""
         if self.synced and members["version"] < self.version:
-            # Older than the changes that arrived meanwhile.
+            # Older than the changes that have arrived since.
             return
         self.version, self.count = members["version"], members["count"]
         self.users, self.anonymous = {}, {}

@@ -398,7 +398,7 @@ class Session:
         if refused.code == "gone":
             command.sent = False
             self._pending[command.id] = command
-            raise LinkLost("the session is gone", unsent=True)
+            raise LinkLost("the session has ended", unsent=True)
         # Rate limits of party commands are reported to the app.
         limited = refused.code == "rate_limited" and not command.frame["op"].startswith("party.")
         if not command.repeatable or not (limited or refused.code == "unavailable"):
