@@ -273,7 +273,7 @@ mod tests {
         let before = create(pulled(None)).unwrap().subscription;
         let none = SubscriptionChange::default;
         for (change, expected) in [
-            (SubscriptionChange { topics: topics(&["A"]), ..none() }, "no topic"),
+            (SubscriptionChange { topics: topics(&["A"]), ..none() }, "not a topic name"),
             (SubscriptionChange { topics: topics(&["tavern.secrets"]), ..none() }, "the server has no topic"),
             (SubscriptionChange { timeout_ms: Some(3_600_001), ..none() }, "0 to 3600000"),
             (SubscriptionChange { max_events: Some(0), ..none() }, "1 to 10000"),

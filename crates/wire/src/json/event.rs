@@ -348,7 +348,7 @@ mod tests {
             ("", "object"),
             ("[]", "1 to 1000"),
             ("{}", "`type` is missing"),
-            (r#"{"type":""}"#, "`type` is empty"),
+            (r#"{"type":""}"#, "`type` must not be empty"),
             (r#"{"type":5}"#, "`type` must be a string"),
             (r#"{"type":"x","id":""}"#, "`id`"),
             (r#"{"type":"x","id":"idempotency-key:1"}"#, "`id`"),

@@ -259,8 +259,8 @@ fn deep_nesting_is_refused_under_its_id() {
         format!(r#"{{"op":"publish","channel":"c","data":{data},"id":7}}"#)
     };
     assert!(parse_request(frame(63).as_bytes()).is_ok(), "with the frame itself that makes 64");
-    check_bad(frame(64), Some("7"), "at most 64 levels");
-    check_bad(frame(200_000), Some("7"), "at most 64 levels");
+    check_bad(frame(64), Some("7"), "deeper than 64 levels");
+    check_bad(frame(200_000), Some("7"), "deeper than 64 levels");
     check_bad("[".repeat(200_000), None, "object");
-    check_bad("{\"a\":".repeat(200_000), None, "at most 64 levels");
+    check_bad("{\"a\":".repeat(200_000), None, "deeper than 64 levels");
 }
