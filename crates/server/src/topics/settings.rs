@@ -133,7 +133,7 @@ mod tests {
             (r#"{"headers":{"host":"x"}}"#, "set by the server"),
             (r#"{"headers":{"Webhook-Id":"x"}}"#, "set by the server"),
             (r#"{"headers":{"content-type":"x"}}"#, "set by the server"),
-            (r#"{"headers":{"a b":"x"}}"#, "no name of a header"),
+            (r#"{"headers":{"a b":"x"}}"#, "not a header name"),
             (r#"{"headers":{"a":"x\ny"}}"#, "control character"),
             (r#"{"headers":{"A":"x","a":"y"}}"#, "given twice"),
         ] {
