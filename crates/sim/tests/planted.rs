@@ -4,14 +4,14 @@ use tavern_sim::planted::PlantedFault;
 use tavern_sim::run::{RunRequest, run};
 use tavern_sim::workload::Name;
 
-/// Each is found twice within a dozen runs in which it happened; once could be chance.
+/// Each is found twice within two dozen runs in which it happened; once could be chance.
 fn find(workload: Name, faults: &[PlantedFault]) {
     let steps = workload.steps() * 7 / 10;
     for fault in faults {
         let order = |seed| RunRequest { steps, fault: Some(*fault), ..RunRequest::new(workload, seed) };
-        let runs = (1..=120).map(|seed| run(order(seed))).filter(|report| report.struck);
+        let runs = (1..=240).map(|seed| run(order(seed))).filter(|report| report.struck);
         let (mut looked, mut found) = (0, 0);
-        for report in runs.take(12) {
+        for report in runs.take(24) {
             looked += 1;
             found += usize::from(report.violation.is_some());
             if found == 2 {
