@@ -265,7 +265,7 @@ export class Presence extends Emitter {
   }
 }
 
-/** Emits `message` and `gap`. */
+/** Emits `message`, `gap` and `revoked`. */
 export class Channel extends Emitter {
   #client;
   #listens = false;
@@ -390,6 +390,14 @@ export class Channel extends Emitter {
     return asked;
   }
 
+  /** A fresh token does not allow this any more. @param {any} event */
+  revoked(event) {
+    if (event.verb === 'join') this.#joined = undefined;
+    else this.#presence = undefined;
+    if (event.verb === 'subscribe') this.#listens = false;
+    this.emit('revoked', event);
+  }
+
   /** @param {any} event */
   receive(event) {
     if (event.event !== 'message') this.#presence?.receive(event);
@@ -487,7 +495,8 @@ export class PartyClient extends Emitter {
   async #command(name, members) {
     const op = `party.${name.replace(/[A-Z]/g, (capital) => `_${capital.toLowerCase()}`)}`;
     try {
-      const ok = await this.#client.call(op, { ...members, rid: name === 'get' ? undefined : requestId() });
+      // A message that is said twice is seen twice.
+      const ok = await this.#client.call(op, { ...members, rid: name === 'get' ? undefined : requestId() }, name !== 'say');
       if (name === 'accept' || name === 'decline') this.invites.delete(members.party_id);
       if (ok.party !== undefined) this.#set(ok.party);
       else if (!['get', 'say', 'block', 'unblock'].includes(name)) this.#reload();
@@ -648,6 +657,8 @@ export class Tavern extends Emitter {
   #heartbeatMs = 15_000;
   /** @type {number | undefined} */
   #retryAfterMs;
+  /** The longest frame that the server takes. */
+  #frameBytes = Infinity;
   #base;
   #options;
   /** @type {SessionStorage | null | undefined} */
@@ -754,6 +765,12 @@ export class Tavern extends Emitter {
   /** @param {Pending} pending */
   #send(pending) {
     if (this.state !== 'open' || pending.sent || !this.#link) return;
+    const text = JSON.stringify(pending.frame);
+    // A character has at most three bytes for each of its units.
+    if (text.length * 3 > this.#frameBytes && new TextEncoder().encode(text).length > this.#frameBytes) {
+      this.#settle(pending);
+      return pending.reject(new TavernError('too_large', `${pending.frame.op} has more than ${this.#frameBytes} bytes`));
+    }
     pending.sent = true;
     this.#link.send(pending.frame);
   }
@@ -801,6 +818,7 @@ export class Tavern extends Emitter {
     if (!kept) this.#seq = 0;
     this.#acked = this.#seq;
     [this.client, this.user, this.node, this.#heartbeatMs] = [ok.client, ok.user, ok.node, ok.heartbeat_ms];
+    this.#frameBytes = ok.frame_bytes ?? Infinity;
     this.#failures = this.#denials = 0;
     this.#retryAfterMs = undefined;
     this.#openedAt = this.#aliveAt = Date.now();
@@ -859,10 +877,11 @@ export class Tavern extends Emitter {
     const again = pending.tries++ < TRIES_MAX;
     const { op } = pending.frame;
     // Not executed: reconnect with a new session or token, then retry.
-    if (again && !['bye', 'hello'].includes(op) && ['gone', 'unauthenticated'].includes(code)) {
+    const expired = code === 'unauthenticated' && this.#options.getToken;
+    if (again && !['bye', 'hello'].includes(op) && (code === 'gone' || expired)) {
       if (op === 'ack') this.#settle(pending);
       pending.sent = false;
-      return this.#onLost(this.#options.getToken ? { error: new TavernError(code, message) } : {});
+      return this.#onLost(expired ? { error: new TavernError(code, message) } : {});
     }
     if (again && pending.safe && (code === 'unavailable' || (code === 'rate_limited' && !op.startsWith('party.')))) {
       pending.sent = false;
@@ -898,6 +917,10 @@ export class Tavern extends Emitter {
           channel.emit('gap', event);
         }
         this.emit('gap', event);
+        return;
+      case 'revoked':
+        if (event.channel) this.#find(event.channel).revoked(event);
+        this.emit('revoked', event);
         return;
       case 'status':
         this.me.emit('status', event);

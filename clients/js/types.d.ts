@@ -49,6 +49,7 @@ export interface Hello {
   reset?: boolean;
   seq: number;
   heartbeat_ms: number;
+  frame_bytes?: number;
   /** Absent: the server does not know it at the moment. */
   party?: Party | null;
 }

@@ -64,6 +64,19 @@ class Refused(Exception):
         self.code = error.get("code")
 
 
+def minter(user, actor):
+    """Mints the tokens of an actor; `allows` has the rights of each, and the last ones stay."""
+    allows = iter(actor.get("allows", []))
+    allow = actor.get("allow")
+
+    def mint():
+        nonlocal allow
+        allow = next(allows, allow)
+        return tokens.token(user, allow, actor.get("token_ttl_s", 3600))
+
+    return mint
+
+
 class Driver:
     """One actor: a driver process, its pending replies and its events."""
 
@@ -159,7 +172,7 @@ class Run:
             ports = [server.port for server in self.servers]
             self.networks[name] = self.stack.enter_context(Network(ports, actor.get("node", 0)))
             user = actor.get("user", name)
-            mint = lambda user=user, actor=actor: tokens.token(user, actor.get("allow"), actor.get("token_ttl_s", 3600))
+            mint = minter(user, actor)
             self.drivers[name] = Driver(command(path), name, mint)
             self.stack.callback(self.drivers[name].stop)
         return self

@@ -18,6 +18,7 @@ function make({ url, user, tokens, transports, resume, options }) {
   tavern = new Tavern(url, { user, transports, resume, getToken: tokens ? getToken : undefined, ...options });
   for (const type of ['open', 'reconnecting', 'resumed', 'reset', 'closing', 'superseded']) tavern.on(type, () => tell(type));
   tavern.on('gap', (event) => tell('gap', event));
+  tavern.on('revoked', (event) => tell('revoked', event));
   tavern.on('closed', ({ code }) => tell('closed', { code }));
   tavern.me.on('status', (event) => tell('status', event));
   tavern.me.on('inbox', (event) => tell('inbox', event));

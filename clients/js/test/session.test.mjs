@@ -410,3 +410,54 @@ test('unknown transports are rejected', () => {
   assert.throws(() => server.tavern({ transports: ['unknown'] }), TypeError);
   assert.throws(() => new FakeServer().tavern({ transports: ['websocket'], WebSocket: null }), TypeError);
 });
+
+test('a frame that is too large for the server is refused without sending it', async () => {
+  const server = new FakeServer();
+  const tavern = await server.open({}, { frame_bytes: 200 });
+  await assert.rejects(tavern.channel('game#1').publish('x'.repeat(200)), refused('too_large'));
+  await assert.rejects(tavern.channel('game#1').publish('ü'.repeat(100)), refused('too_large'));
+  assert.equal(server.last.sent.length, 0);
+  await tavern.channel('game#1').publish('x'.repeat(100));
+  assert.equal(server.last.sent.length, 1);
+  assert.equal(tavern.state, 'open');
+  tavern.suspend();
+});
+
+test('a party message without a reply is not sent again', async () => {
+  const server = new FakeServer();
+  const tavern = await server.open();
+  server.onCommand = undefined;
+  const said = tavern.party.say('hello');
+  const invited = tavern.party.invite('bob');
+  await until(() => server.last.sent.length === 2);
+  server.last.drop();
+  await assert.rejects(said, refused('unknown_outcome'));
+  const back = await server.reconnected({ resumed: true });
+  assert.deepEqual(back.sent.map(({ op }) => op), ['party.invite']);
+  back.push({ id: back.sent[0].id, ok: {} });
+  await invited;
+  tavern.suspend();
+});
+
+test('what a fresh token does not allow is reported and not restored', async () => {
+  const server = new FakeServer();
+  server.ok = (frame) => (frame.presence ? { members: { version: 1, users: [], count: 0 } } : {});
+  const tavern = await server.open();
+  const [game, chat] = [tavern.channel('game#1'), tavern.channel('chat#1')];
+  await game.subscribe();
+  await game.presence();
+  await game.join({ seat: 1 });
+  await chat.presence();
+  const ended = [];
+  tavern.on('revoked', ({ verb, channel, pattern }) => ended.push(`${verb} ${channel ?? pattern}`));
+  game.on('revoked', ({ verb }) => ended.push(`game: ${verb}`));
+  server.last.push({ seq: 1, event: 'revoked', verb: 'subscribe', channel: 'game#1' });
+  server.last.push({ seq: 2, event: 'revoked', verb: 'join', channel: 'game#1' });
+  server.last.push({ seq: 3, event: 'revoked', verb: 'subscribe', pattern: 'game#*' });
+  assert.deepEqual(ended, ['game: subscribe', 'subscribe game#1', 'game: join', 'join game#1', 'subscribe game#*']);
+  server.last.drop();
+  const back = await server.reconnected({ session: 's2' });
+  await until(() => back.sent.length > 0);
+  assert.deepEqual(back.sent.map(({ id, ...frame }) => frame), [{ op: 'subscribe', channel: 'chat#1', presence: true }]);
+  tavern.suspend();
+});

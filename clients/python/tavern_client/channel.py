@@ -35,7 +35,7 @@ class Message:
 
 
 class Subscribable(Emitter):
-    """A channel or pattern. Emits `message` and `gap`."""
+    """A channel or pattern. Emits `message`, `gap` and `revoked`."""
 
     def __init__(self, session: Session, target: Frame) -> None:
         super().__init__()
@@ -64,6 +64,12 @@ class Subscribable(Emitter):
             self.subscribed = False
 
         await self._session.ask("unsubscribe", self._target, on_ok=done)
+
+    def take_revoked(self, event: Frame) -> None:
+        """A fresh token does not allow this any more; it is not restored in a new session."""
+        if event.get("verb") == "subscribe":
+            self.subscribed = False
+        self.emit("revoked", event)
 
     def messages(self) -> Stream[Message]:
         """Messages from now on, for `async for`. Does not subscribe."""
@@ -182,6 +188,13 @@ class Channel(Subscribable):
     def take_gap(self, event: Frame) -> None:
         self.emit("gap", event)
         self._presence.lose()
+
+    def take_revoked(self, event: Frame) -> None:
+        if event.get("verb") == "join":
+            self.joined, self.state = False, UNSET
+        else:
+            self.watching = self._presence.synced = False
+        super().take_revoked(event)
 
     def restoring(self) -> list[RestoreCommand]:
         asked = super().restoring()

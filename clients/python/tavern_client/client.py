@@ -182,6 +182,8 @@ class Tavern(Emitter):
             self.me.emit(kind, frame)
         elif kind == "gap":
             self._gap(frame)
+        elif kind == "revoked":
+            self._revoked(frame)
 
     def _message(self, frame: Frame) -> None:
         message = Message.from_wire(frame)
@@ -209,6 +211,12 @@ class Tavern(Emitter):
         self.emit("gap", frame)
         if "channel" not in frame and "pattern" not in frame and self.party.current is not None:
             self.party.refresh()
+
+    def _revoked(self, frame: Frame) -> None:
+        concerned: Subscribable | None = self._patterns.get(frame["pattern"]) if "pattern" in frame else self._named(frame.get("channel", ""))
+        if concerned is not None:
+            concerned.take_revoked(frame)
+        self.emit("revoked", frame)
 
     def _named(self, name: str) -> Channel | None:
         return self._aliases.get(name) or self._channels.get(name)

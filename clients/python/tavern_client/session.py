@@ -13,7 +13,7 @@ from typing import Callable
 
 from .command import Command, RestoreCommand
 from .errors import CLOSED, SUPERSEDED, TIMEOUT, UNKNOWN_OUTCOME, LinkLost, LinkRefused, TavernError
-from .transports import TRANSPORTS, SUPERSEDED_CODE, Credential, Frame, Transport, Ticket
+from .transports import TRANSPORTS, SUPERSEDED_CODE, Credential, Frame, Transport, Ticket, encode
 from .settings import Settings, remaining
 
 # Limit of commands waiting for a connection or a reply.
@@ -292,6 +292,8 @@ class Session:
         while True:
             while self._outbox:
                 command = self._outbox.popleft()
+                if self._is_too_large(command):
+                    continue
                 command.sent = True
                 self._pending[command.id] = command
                 try:
@@ -304,6 +306,14 @@ class Session:
                     raise
             self._wake.clear()
             await self._wake.wait()
+
+    def _is_too_large(self, command: Command) -> bool:
+        """Fails a command that the server would refuse for its size."""
+        most = self.hello.get("frame_bytes")
+        if not isinstance(most, int) or len(encode(command.frame).encode()) <= most:
+            return False
+        command.fail(TavernError("too_large", f"{command.frame['op']} has more than {most} bytes"))
+        return True
 
     async def _heartbeat(self, link: Transport) -> None:
         """Sends an ack per heartbeat; drops a connection without traffic for two heartbeats."""
@@ -395,10 +405,13 @@ class Session:
         command.tries += 1
         if command.tries > TRIES or command.frame["op"] == "bye":
             return False
-        if refused.code == "gone":
+        expired = refused.code == "unauthenticated" and self.settings.get_token is not None and command.frame["op"] != "hello"
+        if refused.code == "gone" or expired:
+            # Not executed: retry it in a new session, or with a new token.
+            self._stale = self._stale or expired
             command.sent = False
             self._pending[command.id] = command
-            raise LinkLost("the session has ended", unsent=True)
+            raise LinkLost("the token has expired" if expired else "the session has ended", unsent=True)
         # Rate limits of party commands are reported to the app.
         limited = refused.code == "rate_limited" and not command.frame["op"].startswith("party.")
         if not command.repeatable or not (limited or refused.code == "unavailable"):

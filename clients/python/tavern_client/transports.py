@@ -77,6 +77,11 @@ class Transport:
         return {"Tavern-Session": self.ticket.session, "Last-Event-ID": str(self.ticket.seq)}
 
 
+def encode(frame: Frame) -> str:
+    """A frame as it is sent."""
+    return json.dumps(frame, ensure_ascii=False, separators=(",", ":"))
+
+
 class WebSocketTransport(Transport):
     name = "websocket"
     _socket: websockets.asyncio.client.ClientConnection | None = None
@@ -115,7 +120,7 @@ class WebSocketTransport(Transport):
     async def send(self, frame: Frame) -> None:
         assert self._socket is not None, "opened first"
         try:
-            await self._socket.send(json.dumps(frame, ensure_ascii=False, separators=(",", ":")))
+            await self._socket.send(encode(frame))
         except websockets.exceptions.ConnectionClosed as failure:
             raise lost(failure) from failure
 
@@ -145,7 +150,7 @@ class HttpTransport(Transport):
 
     async def _post(self, connection: Connection, path: str, body: Frame, timeout: float) -> Frame:
         target = self.address.target(path, self.credential.query())
-        text = json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()
+        text = encode(body).encode()
         status, answer = await connection.post(target, text, self.credential.headers(), timeout)
         try:
             return parsed(answer)

@@ -16,7 +16,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 from tavern_client import Message, Tavern, TavernError  # noqa: E402
 
 Command = dict[str, Any]
-STATES = ["open", "reconnecting", "resumed", "reset", "gap", "closing", "superseded", "closed"]
+STATES = ["open", "reconnecting", "resumed", "reset", "gap", "revoked", "closing", "superseded", "closed"]
 AT_ONCE = 64
 
 
@@ -67,8 +67,8 @@ class Driver:
 
     @staticmethod
     def members(state: str, frame: dict[str, Any]) -> dict[str, Any]:
-        if state == "gap":
-            return {name: frame[name] for name in ("channel", "pattern", "from", "to") if name in frame}
+        if state in ("gap", "revoked"):
+            return {name: frame[name] for name in ("verb", "channel", "pattern", "from", "to") if name in frame}
         if state == "closed" and frame["code"] != "closed":
             return {"code": frame["code"]}
         return {}

@@ -346,3 +346,50 @@ async def test_a_revoked_token_is_replaced_at_once():
         await tavern._session.drop()
         connection = await server.connection(3)
         assert connection.hello["token"] == "new" and connection.hello["session"] == "secret"
+
+
+@async_test
+async def test_a_frame_that_is_too_large_for_the_server_is_refused_without_sending_it():
+    server = FakeServer(hello=lambda _, asked: {"ok": server.welcome(asked, frame_bytes=200)})
+    async with server, Tavern(server.url, user="ann") as tavern:
+        channel, connection = tavern.channel("game#1"), await server.connection(1)
+        for data in ("x" * 200, "ü" * 100):
+            with pytest.raises(TavernError, match="too_large"):
+                await channel.publish(data)
+        assert connection.ops() == []
+        await channel.publish("x" * 100)
+        assert connection.ops() == ["publish"] and tavern.state == "open"
+
+
+@async_test
+async def test_what_a_fresh_token_does_not_allow_is_reported_and_not_restored():
+    server = FakeServer(hello=lambda number, asked: {"ok": server.welcome(asked, resumed=False, session=f"s{number}")})
+    server.replies["subscribe"] = {"ok": {"members": {"version": 1, "users": [], "count": 0}}}
+    async with server, Tavern(server.url, user="ann") as tavern:
+        game, chat, pattern = tavern.channel("game#1"), tavern.channel("chat#1"), tavern.pattern("game#*")
+        await game.presence()
+        await game.join({"seat": 1})
+        await chat.presence()
+        await pattern.subscribe()
+        revoked, connection = tavern.stream("revoked"), await server.connection(1)
+        ended = [("subscribe", "channel", "game#1"), ("join", "channel", "game#1"), ("subscribe", "pattern", "game#*")]
+        for seq, (verb, place, name) in enumerate(ended, 1):
+            await connection.send({"seq": seq, "event": "revoked", "verb": verb, place: name})
+        assert [(await revoked.next(2))["verb"] for _ in ended] == ["subscribe", "join", "subscribe"]
+        resets = tavern.stream("reset")
+        await connection.close(4501)
+        await resets.next(5)
+        restored = [command["channel"] for command in (await server.connection(2)).commands if command["op"] == "subscribe"]
+        assert restored == ["chat#1"] and "join" not in (await server.connection(2)).ops()
+
+
+@async_test
+async def test_a_command_that_is_refused_for_an_expired_token_is_sent_again_with_a_new_one():
+    tokens = iter(range(9))
+    refuse = {"error": {"code": "unauthenticated", "message": "the token has expired"}}
+    server = FakeServer()
+    answers = iter([refuse])
+    server.replies["join"] = lambda command: next(answers, {"ok": {}})
+    async with server, Tavern(server.url, get_token=lambda: f"t{next(tokens)}") as tavern:
+        await tavern.channel("game#1").join()
+        assert [connection.hello["token"] for connection in server.connections] == ["t0", "t1"]

@@ -224,6 +224,10 @@ fn show(event: Event) {
         Event::Reconnecting { .. } => tell("reconnecting", json!({})),
         Event::Resumed => tell("resumed", json!({})),
         Event::Reset => tell("reset", json!({})),
+        Event::Revoked(revoked) => tell(
+            "revoked",
+            json!({"verb": revoked.verb, "channel": revoked.channel, "pattern": revoked.pattern}),
+        ),
         Event::Gap(gap) => {
             tell(
                 "gap",

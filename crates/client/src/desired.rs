@@ -49,6 +49,19 @@ impl Desired {
         }
     }
 
+    /// Forgets what a fresh token does not allow any more.
+    pub fn revoke(&mut self, verb: &str, channel: Option<&str>, pattern: Option<&str>) {
+        if let Some(pattern) = pattern {
+            self.patterns.remove(pattern);
+        }
+        let Some(channel) = channel else { return };
+        self.change(channel, |channel_state| match verb {
+            "join" => channel_state.joined = None,
+            "presence" => channel_state.watching = false,
+            _ => (channel_state.subscribed, channel_state.watching) = (false, false),
+        });
+    }
+
     fn change(&mut self, channel: &str, how: impl FnOnce(&mut DesiredChannel)) {
         if let Some(channel_state) = self.channels.get_mut(channel) {
             how(channel_state);
@@ -127,6 +140,16 @@ mod tests {
             ]
         );
         assert!(desired.matches_pattern("news#today") && !desired.matches_pattern("game#1"));
+        let mut fewer = Desired::default();
+        fewer.record(&OnSuccess::Subscribe { channel: game(), watch: true });
+        fewer.record(&OnSuccess::Join { channel: game(), state: None });
+        fewer.record(&OnSuccess::Pattern { pattern: "news#*".into(), wanted: true });
+        fewer.revoke("presence", Some("game#1"), None);
+        assert!(fewer.is_subscribed("game#1") && !fewer.is_watching("game#1"));
+        fewer.revoke("subscribe", None, Some("news#*"));
+        fewer.revoke("subscribe", Some("game#1"), None);
+        fewer.revoke("join", Some("game#1"), None);
+        assert!(fewer.commands().is_empty());
         desired.record(&OnSuccess::Unsubscribe { channel: game() });
         assert!(!desired.is_subscribed("game#1") && !desired.is_watching("game#1"));
         assert_eq!(desired.commands().len(), 2);

@@ -44,6 +44,17 @@ pub struct Gap {
     pub to: Option<u64>,
 }
 
+/// The end of something that a fresh token does not allow any more.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Revoked {
+    /// What has ended: `subscribe`, `presence` or `join`.
+    pub verb: String,
+    /// In this channel.
+    pub channel: Option<String>,
+    /// For this pattern.
+    pub pattern: Option<String>,
+}
+
 /// An event and, when it came from the server, the JSON that the server sent.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Received {
@@ -70,6 +81,8 @@ pub enum Event {
     Reset,
     /// Messages or events were lost.
     Gap(Gap),
+    /// A fresh token does not allow this any more, and it has ended.
+    Revoked(Revoked),
     /// The server is stopping and asks the client to reconnect later.
     Closing {
         /// How long to wait before reconnecting.

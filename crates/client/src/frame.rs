@@ -40,6 +40,12 @@ pub(crate) struct Outgoing {
 }
 
 impl Outgoing {
+    /// How long its text is.
+    pub fn bytes(&self) -> usize {
+        let data = self.data.as_ref().map_or(0, |data| ",\"data\":".len() + data.get().len());
+        self.members.to_string().len() + data
+    }
+
     pub fn text(&self) -> String {
         let mut text = self.members.to_string();
         if let Some(data) = &self.data {

@@ -61,7 +61,7 @@ pub use auth::Auth;
 pub use channel::{Channel, LivePresence, Pattern};
 pub use client::{Builder, Client};
 pub use error::Error;
-pub use event::{Event, Events, Gap, Message, Messages, Received};
+pub use event::{Event, Events, Gap, Message, Messages, Received, Revoked};
 pub use link::Transport;
 pub use me::{Me, Visibility};
 pub use party::Party;

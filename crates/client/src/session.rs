@@ -82,6 +82,8 @@ pub(crate) struct ClientSession {
     /// The last event that was processed.
     seq: watch::Sender<u64>,
     acked: u64,
+    /// The longest frame that the server takes.
+    frame_bytes: usize,
     heartbeat: Duration,
     ids: u64,
     waiting: VecDeque<SentCommand>,
@@ -126,6 +128,7 @@ impl ClientSession {
             session: ticket.as_ref().map(|(session, _)| session.clone()),
             seq: watch::channel(ticket.map_or(0, |(_, seq)| seq)).0,
             acked: 0,
+            frame_bytes: usize::MAX,
             heartbeat: Duration::from_secs(15),
             ids: 0,
             waiting: VecDeque::new(),

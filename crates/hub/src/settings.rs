@@ -57,6 +57,8 @@ pub struct Settings {
     /// A disconnect shorter than this is not shown.
     pub resume_ms: u64,
     pub heartbeat_ms: u64,
+    /// The longest frame of a JSON client, as it is told.
+    pub frame_bytes: usize,
     pub poll_idle_ms: u64,
     pub message_bytes: usize,
     /// The largest state of a client in a channel.
@@ -162,6 +164,7 @@ impl Default for Settings {
             shards: 1,
             resume_ms: 2_000,
             heartbeat_ms: 15_000,
+            frame_bytes: 69_632,
             poll_idle_ms: 45_000,
             message_bytes: 65_536,
             state_bytes: 4_096,

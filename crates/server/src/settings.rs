@@ -44,6 +44,7 @@ pub fn of(config: &Config, epoch: Epoch) -> Settings {
         shards: config.threads,
         resume_ms: config.sessions.resume_ms,
         heartbeat_ms: config.sessions.heartbeat_ms,
+        frame_bytes: limits.json_frame_bytes,
         poll_idle_ms: config.sessions.poll_idle_ms,
         message_bytes: limits.message_bytes,
         state_bytes: limits.state_bytes,

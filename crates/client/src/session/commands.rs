@@ -2,6 +2,7 @@
 
 use super::{ClientSession, SentCommand};
 use crate::Error;
+use crate::auth::Auth;
 use crate::error::LinkEnd;
 use crate::event::Event;
 use crate::frame::Outgoing;
@@ -40,6 +41,11 @@ impl ClientSession {
     pub(super) fn next_frame(&mut self) -> Option<Outgoing> {
         while let Some(command) = self.waiting.pop_front() {
             if command.is_wanted() {
+                if command.frame.bytes() > self.frame_bytes {
+                    let message = format!("{} has more than {} bytes", command.op(), self.frame_bytes);
+                    command.answer(Err(Error::new("too_large", message)));
+                    continue;
+                }
                 let frame = command.frame.clone();
                 self.pending.insert(command.id, command);
                 return Some(frame);
@@ -86,8 +92,11 @@ impl ClientSession {
     fn refused(&mut self, mut command: SentCommand, error: Error) -> Result<(), LinkEnd> {
         command.tries += 1;
         if command.tries <= TRIES {
-            if error.code == "gone" {
-                // It was not executed: send it in the next session.
+            let can_renew = matches!(self.settings.auth, Some(Auth::Source(_)));
+            let expired = error.code == "unauthenticated" && can_renew && command.op() != "hello";
+            if error.code == "gone" || expired {
+                // It was not executed: send it in the next session, or with a new token.
+                self.token_expired |= expired;
                 self.waiting.push_front(command);
                 return Err(LinkEnd::new("the session has ended"));
             }

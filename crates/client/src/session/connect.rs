@@ -111,6 +111,7 @@ impl ClientSession {
             self.seq.send_replace(0);
             self.acked = 0;
         }
+        self.frame_bytes = hello["frame_bytes"].as_u64().map_or(usize::MAX, |most| most as usize);
         self.heartbeat = Duration::from_millis(hello["heartbeat_ms"].as_u64().unwrap_or(15_000).max(100));
         (self.token_is_new, self.refusals) = (false, 0);
         if !self.worked.contains(&transport) {

@@ -5,7 +5,7 @@ use super::ClientSession;
 use crate::Error;
 use crate::desired;
 use crate::error::LinkEnd;
-use crate::event::{Event, Gap, Message};
+use crate::event::{Event, Gap, Message, Revoked};
 use crate::frame::ServerFrame;
 use crate::link::SUPERSEDED;
 use crate::party_snapshot::after_event;
@@ -66,6 +66,11 @@ impl ClientSession {
                 };
                 self.gap(gap, json);
             }
+            "revoked" => {
+                let verb = text("verb").unwrap_or_default();
+                let revoked = Revoked { verb, channel: text("channel"), pattern: text("pattern") };
+                self.revoked(revoked, json);
+            }
             "closing" => {
                 let reconnect_after_ms = frame["reconnect_after_ms"].as_u64().unwrap_or(0);
                 self.closing_ms = Some(reconnect_after_ms);
@@ -125,6 +130,16 @@ impl ClientSession {
         if whole && self.shared.party.borrow().is_some() {
             self.ask_party();
         }
+    }
+
+    fn revoked(&mut self, revoked: Revoked, json: &Arc<str>) {
+        let Revoked { verb, channel, pattern } = &revoked;
+        let asked = channel.as_ref().map(|channel| self.shared.asked(channel));
+        self.desired.revoke(verb, asked.as_deref(), pattern.as_deref());
+        if let Some(channel) = asked.filter(|channel| !self.desired.is_watching(channel)) {
+            lock(&self.shared.live(&channel).map).mark_stale();
+        }
+        self.shared.emit_received(Event::Revoked(revoked), json);
     }
 
     /// Changes a live map; if events are missing, subscribes again, which gives a snapshot.

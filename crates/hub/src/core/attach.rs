@@ -5,7 +5,7 @@
 use crate::connection::{CloseReason, EventFormat, Link, LinkId};
 use crate::core::listener::{ListenerId, ListenerKind};
 use crate::core::session::Session;
-use crate::core::{Core, Notice, has_read};
+use crate::core::{Core, Notice, has_read, rights_change};
 use crate::node::session_slots::SessionsFull;
 use tavern_domain::{AddressGroup, ClientId, Identity, SessionKey, Time};
 use tavern_wire::error::{Code, Refusal};
@@ -88,7 +88,7 @@ impl Core {
         session.returning = None;
         // The newer token applies from now on.
         if identity.expires >= session.identity.expires {
-            session.identity = identity.clone();
+            rights_change::renew(self, id, identity);
         }
         self.stats.sessions_resumed.add(1);
         note_idle(self, id);

@@ -4,7 +4,7 @@
 use super::command::{Caller, CommandResult, refuse};
 use super::listener::ListenerId;
 use super::render::session_text;
-use super::{Core, Notice};
+use super::{Core, Notice, rights_change};
 use crate::connection::{EventFormat, Link};
 use tavern_domain::Identity;
 use tavern_wire::error::Code;
@@ -49,14 +49,22 @@ pub(crate) fn attach(core: &mut Core, caller: &mut Caller, hello: &BegunHello) -
     let id = hello.listener;
     match hello.resumption {
         Resumption::New => connect(core, id, (!caller.passing).then_some(caller.link)).then_some(false),
-        Resumption::Known => core.session(id).map(|_| false),
+        Resumption::Known => {
+            // The newer token applies from now on.
+            if hello.identity.expires >= core.session(id)?.identity.expires {
+                rights_change::renew(core, id, &hello.identity);
+            }
+            Some(false)
+        }
         Resumption::Kept => {
-            core.session_mut(id)?.identity = hello.identity.clone();
+            core.session(id)?;
+            rights_change::renew(core, id, &hello.identity);
             Some(false)
         }
         Resumption::Own => {
+            core.session(id)?;
+            rights_change::renew(core, id, &hello.identity);
             let listener = core.listeners.get_mut(id)?;
-            listener.session_mut()?.identity = hello.identity.clone();
             let known = hello.seq.is_none_or(|seq| listener.mailbox.rewind(seq));
             core.mark_dirty(id);
             Some(!known)
@@ -108,6 +116,7 @@ pub(crate) fn write_hello(
         reset,
         seq: listener.mailbox.last(),
         heartbeat_ms: settings.heartbeat_ms,
+        frame_bytes: settings.frame_bytes as u64,
         party,
     };
     reply::hello(body, &reply);

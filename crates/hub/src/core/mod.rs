@@ -19,6 +19,7 @@ pub(crate) mod publish;
 pub mod redis;
 pub mod render;
 mod replies;
+pub mod rights_change;
 pub mod routing;
 pub mod session;
 mod streams;

@@ -6,7 +6,7 @@ use crate::event::Message;
 use crate::node::ChannelUpdate;
 use std::sync::Arc;
 use tavern_domain::presence::{ClientLoss, ClientState, UserUpdate, Visibility};
-use tavern_domain::{ClientId, HistoryPosition, Identity};
+use tavern_domain::{ClientId, HistoryPosition, Identity, Rights};
 use tavern_store::{PresenceHold, PresenceKey, StoreAnswer, Versioned};
 
 /// Inbox messages of one user with their numbers.
@@ -20,6 +20,8 @@ pub(crate) enum Notice {
     SessionAttached { id: ListenerId, acknowledged: Option<u64> },
     /// The client of a detached session has reconnected; its connection is attached when the hello is done.
     SessionReturns { id: ListenerId },
+    /// A session continues with another token: presences that only the former rights allowed end.
+    RightsChanged { id: ListenerId, former: Arc<Rights> },
     /// All presence changes of a user in their own channel are committed: other nodes see their current presence.
     UserAnnounced { user: Arc<str> },
     /// A session ends: every feature drops its state, then the core does.

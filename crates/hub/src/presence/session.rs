@@ -5,6 +5,7 @@ use super::change::{PresenceAction, PresenceChange};
 use super::changes::{loss_at, sync_held};
 use super::{Presence, WaitingJoin};
 use crate::core::listener::ListenerId;
+use crate::core::rights_change::{has_lost, tell};
 use crate::core::session::Session;
 use crate::core::{Core, ReplyTo, refusal};
 use crate::rows::{self, HOLD, MembershipRow};
@@ -14,7 +15,7 @@ use std::sync::Arc;
 use tavern_domain::presence::{
     AttendanceInput, ClientLoss, ClientState, NodeEpoch, OfflineReason, Visibility,
 };
-use tavern_domain::{ClientId, Identity, Time};
+use tavern_domain::{ClientId, Identity, Rights, Time, Verb};
 use tavern_store::{Deadline, PresenceHold, PresenceKey, PresenceRow, StoreAnswer, Versioned};
 
 /// Clients of one user that a shard shows in the user's own channel. One of them is enough to show the user online;
@@ -89,14 +90,29 @@ impl Presence {
     /// Leaves every channel on purpose.
     pub(crate) fn leave_all(&mut self, core: &mut Core, id: ListenerId, reason: OfflineReason) {
         self.represent_by_another(core, id);
+        for channel in self.present_or_joining(core, id) {
+            self.leave(core, id, &channel, reason, None);
+        }
+    }
+
+    /// Leaves the channels that only its former rights allowed it to join.
+    pub(crate) fn end_revoked(&mut self, core: &mut Core, id: ListenerId, former: &Rights) {
+        let Some(identity) = core.session(id).map(|session| session.identity.clone()) else { return };
+        for channel in self.present_or_joining(core, id) {
+            if has_lost(core, former, &identity, Verb::Join, channel.as_bytes()) {
+                self.leave(core, id, &channel, OfflineReason::Left, None);
+                tell(core, id, Verb::Join, "channel", &channel);
+            }
+        }
+    }
+
+    fn present_or_joining(&self, core: &Core, id: ListenerId) -> Vec<Arc<str>> {
         let mut channels = present(core, id);
         // Also the channels whose join is still in progress.
         let user = key_user(core, id);
         let begun = user.map(|user| self.changes.channels_of(&user)).unwrap_or_default();
         channels.extend(begun.into_iter().filter(|channel| !is_present(core, id, channel)));
-        for channel in channels {
-            self.leave(core, id, &channel, reason, None);
-        }
+        channels
     }
 
     fn lose(&mut self, core: &mut Core, id: ListenerId, channel: &str, at: Time) {

@@ -198,6 +198,7 @@ impl Shard {
                 self.presence.come_back(core, id);
             }
             Notice::SessionReturns { id } => self.presence.come_back(core, id),
+            Notice::RightsChanged { id, former } => self.presence.end_revoked(core, id, &former),
             Notice::UserAnnounced { user } => self.party.user_announced(core, &user),
             Notice::SessionEnds { id } => self.end_session(id),
             Notice::ChannelUnwatched { channel } => self.presence.rooms().unwatched(core, &channel),

@@ -147,6 +147,17 @@ pub fn pattern_gap_tail(out: &mut Vec<u8>, pattern: &str) {
     out.push(b'}');
 }
 
+/// `,"event":"revoked","verb":…,"channel":…}`: a fresh token does not allow this any more, and it has ended.
+pub fn revoked_tail(out: &mut Vec<u8>, verb: &str, place: &str, name: &str) {
+    out.extend_from_slice(b",\"event\":\"revoked\",\"verb\":");
+    string(out, verb);
+    out.push(b',');
+    string(out, place);
+    out.push(b':');
+    string(out, name);
+    out.push(b'}');
+}
+
 /// For a transport that a newer one has replaced. It has no `seq`: it concerns the transport, not the mailbox.
 pub fn superseded(out: &mut Vec<u8>) {
     out.extend_from_slice(b"{\"event\":\"superseded\"}");

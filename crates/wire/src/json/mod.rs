@@ -26,7 +26,7 @@ pub use body::{PollRequest, parse_message_body, parse_poll, session_of};
 pub use command::{hello_command, subscribe_command};
 pub use encode::{
     MessageSender, Payload, channel_gap_tail, closing, gap_tail, message_tail, pattern_gap_tail, reply_error,
-    reply_ok, seq_head, string, superseded,
+    reply_ok, revoked_tail, seq_head, string, superseded,
 };
 pub use frame::{FrameCommands, command_lines, commands};
 pub use moment::parse_moment;

@@ -16,6 +16,8 @@ pub struct HelloReply<'a> {
     pub reset: bool,
     pub seq: u64,
     pub heartbeat_ms: u64,
+    /// The longest frame that the server takes.
+    pub frame_bytes: u64,
     /// The snapshot of the user's party as JSON; None: not known, and left out.
     pub party: Option<&'a str>,
 }
@@ -39,6 +41,7 @@ pub fn hello(out: &mut Vec<u8>, reply: &HelloReply<'_>) {
     }
     member(out, ",\"seq\":", reply.seq);
     member(out, ",\"heartbeat_ms\":", reply.heartbeat_ms);
+    member(out, ",\"frame_bytes\":", reply.frame_bytes);
     party(out, reply.party);
     out.push(b'}');
 }
@@ -141,12 +144,13 @@ mod tests {
             reset: false,
             seq: 7,
             heartbeat_ms: 15_000,
+            frame_bytes: 69_632,
             party: None,
         };
-        let expected = r#"{"session":"k~n1","client":"c","user":null,"node":"n1","epoch":3,"resumed":false,"seq":7,"heartbeat_ms":15000}"#;
+        let expected = r#"{"session":"k~n1","client":"c","user":null,"node":"n1","epoch":3,"resumed":false,"seq":7,"heartbeat_ms":15000,"frame_bytes":69632}"#;
         assert_eq!(text(|out| hello(out, &reply)), expected);
         let known = HelloReply { user: Some("a\"b"), reset: true, party: Some("null"), ..reply };
-        let expected = r#"{"session":"k~n1","client":"c","user":"a\"b","node":"n1","epoch":3,"resumed":false,"reset":true,"seq":7,"heartbeat_ms":15000,"party":null}"#;
+        let expected = r#"{"session":"k~n1","client":"c","user":"a\"b","node":"n1","epoch":3,"resumed":false,"reset":true,"seq":7,"heartbeat_ms":15000,"frame_bytes":69632,"party":null}"#;
         assert_eq!(text(|out| hello(out, &known)), expected);
     }
 

@@ -155,7 +155,7 @@ fn login(call: &mut RedisCall<'_, '_>, user: Option<&[u8]>, password: &[u8]) -> 
             enter(call, identity);
             Login::In
         }
-        Err(AuthError::Unavailable) => Login::Refused("ERR cannot check API keys now; retry".to_string()),
+        Err(AuthError::Unavailable) => Login::Refused("ERR cannot check credentials now; retry".to_string()),
         // Dev mode is a Redis without a password: any password of the default user is accepted.
         Err(_) if call.context.server.config.mode == ServerMode::Dev => match user {
             None => Login::Refused(NO_PASSWORD.to_string()),
@@ -169,7 +169,10 @@ fn login(call: &mut RedisCall<'_, '_>, user: Option<&[u8]>, password: &[u8]) -> 
 fn enter(call: &mut RedisCall<'_, '_>, identity: Identity) {
     call.peer.info.texts().user = identity.user.clone();
     call.peer.author = author(call.peer.author.take(), &identity);
-    call.peer.identity = Some(identity);
+    let former = call.peer.identity.replace(identity);
+    if let Some(former) = former {
+        pubsub::end_revoked(call, &former.rights);
+    }
 }
 
 /// The sender that other clients see in messages of this connection. Services, which have an API key, have none. A fresh

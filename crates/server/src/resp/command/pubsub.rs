@@ -7,7 +7,8 @@ use crate::resp::rights::{self, Halt};
 use crate::resp::{RedisNext, RedisPeer};
 use std::borrow::Cow;
 use std::collections::HashSet;
-use tavern_domain::{Verb, pattern};
+use tavern_domain::{Rights, Verb, pattern};
+use tavern_hub::core::rights_change::{has_lost, has_lost_pattern};
 use tavern_hub::node::bus_interests::InterestGuard;
 use tavern_hub::{InterestState, Link, ListenerId, Namespace, RedisPublish, Shard};
 use tavern_wire::resp as reply;
@@ -230,6 +231,30 @@ fn leave(call: &mut RedisCall<'_, '_>, space: Namespace, kind: &str) -> RedisNex
     }
     show_counts(call);
     RedisNext::Go
+}
+
+/// The connection has logged in again: subscriptions that only its former rights allowed end, as if it had ended them.
+pub fn end_revoked(call: &mut RedisCall<'_, '_>, former: &Rights) {
+    let (Some(id), Some(identity)) = (call.peer.listener, call.peer.identity.clone()) else { return };
+    let spaces = [
+        (Namespace::Channel, "unsubscribe"),
+        (Namespace::Pattern, "punsubscribe"),
+        (Namespace::Shard, "sunsubscribe"),
+    ];
+    for (space, kind) in spaces {
+        for name in call.context.hub.core.subscriptions(id, space) {
+            let core = &call.context.hub.core;
+            let ended = match space {
+                Namespace::Pattern => has_lost_pattern(core, former, &identity, &name),
+                _ => has_lost(core, former, &identity, Verb::Subscribe, &name),
+            };
+            if ended {
+                call.context.hub.unsubscribe(id, space, &name);
+                confirm(call, space, kind, Some(&name));
+            }
+        }
+    }
+    show_counts(call);
 }
 
 /// Channels, patterns, shard channels.

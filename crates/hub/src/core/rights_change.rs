@@ -1,0 +1,68 @@
+//! A session continues with a fresh token. What the former token allowed and the new one does not is ended, and the client
+//! gets an event for each: subscriptions here, presences by the feature that is told.
+//! Must hold: what the configuration or the authorize hook allows stays, and so does what the server does for every user.
+
+use crate::core::authorize::{Permission, is_private, permit, permit_pattern};
+use crate::core::listener::ListenerId;
+use crate::core::{Core, Notice};
+use crate::event::Namespace;
+use crate::user::is_own_channel;
+use std::sync::Arc;
+use tavern_domain::{Channel, Identity, Rights, Verb};
+use tavern_wire::json;
+
+/// Gives a session the identity of a fresh token of the same caller.
+pub(crate) fn renew(core: &mut Core, id: ListenerId, identity: &Identity) {
+    let Some(session) = core.session_mut(id) else { return };
+    let former = std::mem::replace(&mut session.identity, identity.clone()).rights;
+    if Arc::ptr_eq(&former, &identity.rights) || former == identity.rights {
+        return;
+    }
+    end_subscriptions(core, id, &former, identity);
+    core.notify(Notice::RightsChanged { id, former });
+}
+
+fn end_subscriptions(core: &mut Core, id: ListenerId, former: &Rights, identity: &Identity) {
+    for space in [Namespace::Pattern, Namespace::Channel, Namespace::Presence] {
+        for name in core.subscriptions(id, space) {
+            let ended = match space {
+                Namespace::Pattern => has_lost_pattern(core, former, identity, &name),
+                // Watching a channel is also listening to it.
+                Namespace::Presence => {
+                    has_lost(core, former, identity, Verb::Presence, &name)
+                        || has_lost(core, former, identity, Verb::Subscribe, &name)
+                }
+                _ => has_lost(core, former, identity, Verb::Subscribe, &name),
+            };
+            if ended {
+                core.unsubscribe(id, space, &name);
+                let verb = if space == Namespace::Presence { Verb::Presence } else { Verb::Subscribe };
+                let place = if space == Namespace::Pattern { "pattern" } else { "channel" };
+                tell(core, id, verb, place, &String::from_utf8_lossy(&name));
+            }
+        }
+    }
+}
+
+/// Whether the former rights allowed this on a channel, and nothing does now. An authorize hook that would have to be asked
+/// counts as no: the client may ask for it again.
+pub fn has_lost(core: &Core, former: &Rights, identity: &Identity, verb: Verb, name: &[u8]) -> bool {
+    let by_server = is_private(name) || std::str::from_utf8(name).is_ok_and(is_own_channel);
+    let allowed = || {
+        let channel = Channel::parse_redis(name);
+        channel.is_ok_and(|channel| permit(core, identity, verb, &channel) == Permission::Yes)
+    };
+    !by_server && former.allows(verb, name) && !allowed()
+}
+
+/// The same for a pattern.
+pub fn has_lost_pattern(core: &Core, former: &Rights, identity: &Identity, pattern: &[u8]) -> bool {
+    former.allows_pattern(Verb::Subscribe, pattern) && !permit_pattern(&core.node.settings, identity, pattern)
+}
+
+/// Tells a client that something has ended with its right.
+pub(crate) fn tell(core: &mut Core, id: ListenerId, verb: Verb, place: &str, name: &str) {
+    let mut tail = Vec::new();
+    json::revoked_tail(&mut tail, verb.as_str(), place, name);
+    core.put_json(id, tail.into());
+}
