@@ -6,7 +6,7 @@ import subprocess
 from cluster.combination import folder
 from support import tokens
 from support.nats_server import NatsServer
-from support.process import free_port
+from support.process import free_port, until
 from support.redis_server import RedisServer
 from support.tavern import Tavern, environment, program
 
@@ -107,6 +107,15 @@ def test_a_redis_with_eviction_is_rejected_as_a_store():
         # A bus stores nothing, so eviction does not matter.
         found = doctor("--bus", server.url)
         assert found["bus version"][0] == "ok" and found["bus latency"][0] == "ok" and "bus eviction" not in found
+
+
+def test_unsafe_settings_are_logged_at_start(postgres, schema):
+    with RedisServer("--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru") as redis:
+        with Tavern.serve(options=["--store", redis.url]) as server:
+            until(lambda: "maxmemory-policy=allkeys-lru" in server.log(), "a warning about eviction")
+            assert "appendonly=no" in server.log() and "unsafe engine setting" in server.log()
+        with Tavern.serve(options=["--store", postgres.url(schema), "--bus", redis.url]) as server:
+            until(lambda: "set fsync=on" in server.log(), "a warning about fsync")
 
 
 def test_a_healthy_redis_cluster():

@@ -91,3 +91,26 @@ def test_dns_rebinding_is_refused_in_dev_mode(dev):
     body = {"op": "hello"}
     response = httpx.post(f"{dev.url}/v1/command?user=ann", json=body, headers=headers, timeout=5, trust_env=False)
     assert response.status_code == 403
+
+
+def test_requests_that_pages_of_other_sites_cause_are_refused_in_dev_mode(dev):
+    def get(path, **headers):
+        headers = {name.replace("_", "-"): value for name, value in headers.items()}
+        return httpx.get(f"{dev.url}{path}", headers=headers, timeout=5, trust_env=False).status_code
+
+    for path in ("/v1/users", "/metrics", "/party/ping", "/v1/stream?user=ann"):
+        assert get(path, sec_fetch_site="cross-site") == 403, path
+    assert get("/metrics", sec_fetch_site="same-origin") == 200
+    # What everybody may read, and pages whose origin is allowed: localhost and 127.0.0.1 are two sites.
+    for path in ("/", "/client.js", "/docs/"):
+        assert get(path, sec_fetch_site="cross-site") == 200, path
+    assert get("/metrics", sec_fetch_site="cross-site", origin="http://localhost:3000") == 200
+    assert get("/metrics", sec_fetch_site="cross-site", origin=BAD) == 403
+
+
+def test_a_page_from_disk_may_connect_in_dev_mode_only(dev, server):
+    assert connects(dev, "null", user="ann")
+    headers = {"origin": "null", "sec-fetch-site": "cross-site"}
+    answer = httpx.post(f"{dev.url}/v1/command?user=ann", json={"op": "hello"}, headers=headers, timeout=5, trust_env=False)
+    assert answer.status_code == 200 and answer.headers["access-control-allow-origin"] == "null"
+    assert not connects(server, "null", token=tokens.token())

@@ -1,8 +1,45 @@
 //! Who a caller is and what they may do, as read from a token or an API key. Signatures are checked elsewhere.
 
+use crate::limits;
 use crate::rights::Rights;
 use crate::time::Time;
 use alloc::sync::Arc;
+
+/// The rules of a user id, for error messages.
+pub const USER_ID_RULES: &str = "a user id has 1 to 128 bytes, no control, zero-width or text direction characters, and is not `.` or `..`";
+
+/// Whether a text is a valid user id. Characters that nobody sees would make two ids look alike; `.` and `..` cannot be
+/// a segment of a path.
+pub fn is_user_id(text: &str) -> bool {
+    (1..=limits::USER_BYTES).contains(&text.len())
+        && !text.chars().any(|letter| letter.is_control() || is_invisible(letter))
+        && text != "."
+        && text != ".."
+}
+
+/// Zero-width characters, and characters that only change the direction of a text.
+fn is_invisible(letter: char) -> bool {
+    matches!(
+        letter,
+        '\u{ad}'
+            | '\u{34f}'
+            | '\u{61c}'
+            | '\u{115f}'
+            | '\u{1160}'
+            | '\u{17b4}'
+            | '\u{17b5}'
+            | '\u{180b}'..='\u{180f}'
+            | '\u{200b}'..='\u{200f}'
+            | '\u{2028}'..='\u{202e}'
+            | '\u{2060}'..='\u{206f}'
+            | '\u{3164}'
+            | '\u{fe00}'..='\u{fe0f}'
+            | '\u{feff}'
+            | '\u{ffa0}'
+            | '\u{fff0}'..='\u{fffb}'
+            | '\u{e0000}'..='\u{e0fff}'
+    )
+}
 
 /// An authenticated caller.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -27,7 +27,7 @@ pub use channel::{Channel, NameError, Reach};
 pub use delivery::Delivery;
 pub use history::{HistoryLimits, HistoryPosition, HistoryStamp};
 pub use id::{ClientId, Epoch, SessionKey};
-pub use identity::{Identity, Scope, Scopes};
+pub use identity::{Identity, Scope, Scopes, USER_ID_RULES, is_user_id};
 pub use rights::{Rights, Verb, Verbs};
 pub use sorted::Sorted;
 pub use time::Time;

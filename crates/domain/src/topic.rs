@@ -18,7 +18,7 @@ pub const DELIVERIES: &str = "tavern.deliveries";
 
 pub fn is_name(text: &str) -> bool {
     let allowed = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"_.-".contains(&byte);
-    (1..=NAME_BYTES).contains(&text.len()) && text.bytes().all(allowed)
+    (1..=NAME_BYTES).contains(&text.len()) && text.bytes().all(allowed) && text != "." && text != ".."
 }
 
 pub fn is_reserved(name: &str) -> bool {

@@ -1,7 +1,7 @@
 //! User ids and the own channel of a user, in which the server makes each of their sessions present.
 
 use std::sync::Arc;
-use tavern_domain::{Channel, limits};
+use tavern_domain::{Channel, is_user_id};
 
 const OWN_KIND: &str = "user";
 
@@ -16,5 +16,5 @@ pub fn is_own_channel(channel: &str) -> bool {
 
 /// Whether this is a valid user id.
 pub fn is_user(name: &str) -> bool {
-    !name.is_empty() && name.len() <= limits::USER_BYTES && Channel::parse(&own_channel(name)).is_ok()
+    is_user_id(name) && Channel::parse(&own_channel(name)).is_ok()
 }

@@ -1,6 +1,7 @@
 //! A command with its context, and the limits of what it may hold.
 
 use super::UserId;
+use crate::identity::is_user_id;
 use crate::limits;
 use alloc::sync::Arc;
 
@@ -107,11 +108,7 @@ impl PartyRequest {
 
     /// The first member of the request that exceeds its limit. JSON is validated where it is parsed.
     pub fn invalid_member(&self) -> Option<&'static str> {
-        let user = |user: &UserId| {
-            let fits =
-                !user.is_empty() && user.len() <= limits::USER_BYTES && !user.chars().any(char::is_control);
-            (!fits).then_some("user")
-        };
+        let user = |user: &UserId| (!is_user_id(user)).then_some("user");
         let message = |message: &Option<Arc<str>>| {
             let fits = |text: &Arc<str>| {
                 text.len() <= limits::PARTY_MESSAGE_BYTES && !text.chars().any(char::is_control)

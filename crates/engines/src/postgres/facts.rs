@@ -42,7 +42,8 @@ async fn ask(client: &Client, address: &PostgresAddress) -> Result<StoreFacts, S
         current_setting('fsync')::bool, current_setting('full_page_writes')::bool,
         current_setting('synchronous_commit'), current_setting('synchronous_standby_names') <> '',
         current_setting('max_connections')::bigint - current_setting('superuser_reserved_connections')::bigint,
-        (SELECT sum(numbackends)::bigint FROM pg_stat_database)";
+        (SELECT sum(numbackends)::bigint FROM pg_stat_database),
+        current_setting('default_transaction_isolation')";
     let row = client.query_one(sql, &[]).await.map_err(PostgresError::from)?;
     let hosts: Vec<&str> = address
         .config
@@ -59,6 +60,7 @@ async fn ask(client: &Client, address: &PostgresAddress) -> Result<StoreFacts, S
         durability(&row)?,
         connections(&row)?,
     ];
+    facts.extend(isolation(get::<&str>(&row, 10)?));
     if get::<bool>(&row, 3)? {
         let text = "accepts no writes: it is a standby or read-only; use the address of the primary";
         facts.push(CheckResult::bad("writing", text));
@@ -113,6 +115,16 @@ fn connections(row: &Row) -> Result<CheckResult, PostgresError> {
             CheckResult::doubtful("connections", format!("{text}; few are left: raise max_connections"))
         }
         _ => CheckResult::ok("connections", text),
+    })
+}
+
+/// Commits lock the rows that they depend on; with snapshots they would fail where they should wait.
+fn isolation(level: &str) -> Option<CheckResult> {
+    (level != "read committed").then(|| {
+        let text = format!(
+            "default_transaction_isolation={level}: commits fail under load; set it to read committed for this login"
+        );
+        CheckResult::doubtful("isolation", text)
     })
 }
 

@@ -1,5 +1,5 @@
 //! The data folder: created with private permissions, refused on network file systems, and its lock file.
-//! Must hold: each user of the lock has its own open file; two that share one would not exclude each other.
+//! Must hold: no symbolic link is followed to the files in it; each user of the lock has its own open file; two that share one would not exclude each other.
 
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io;
@@ -47,7 +47,14 @@ impl SqliteFolder {
     fn file(&self, name: &str) -> Result<File, StoreError> {
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(true).truncate(false).mode(0o600);
-        options.open(self.0.join(name)).map_err(|error| fault(&self.0, "it cannot be written", error))
+        options.custom_flags(rustix::fs::OFlags::NOFOLLOW.bits() as i32);
+        let reason = |error: &io::Error| match rustix::io::Errno::from_io_error(error) {
+            Some(rustix::io::Errno::LOOP) => {
+                format!("{name} in it is a symbolic link, which is not followed")
+            }
+            _ => "it cannot be written".to_owned(),
+        };
+        options.open(self.0.join(name)).map_err(|error| fault(&self.0, &reason(&error), error))
     }
 }
 
@@ -92,6 +99,20 @@ mod tests {
         let mode = |path: &Path| path.metadata().unwrap().permissions().mode() & 0o777;
         assert_eq!(mode(&folder.0), 0o700);
         assert_eq!(mode(&folder.database()), 0o600);
+    }
+
+    #[test]
+    fn a_link_to_a_database_is_not_followed() {
+        let (home, elsewhere) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        for name in ["tavern.db", "tavern.lock"] {
+            let (link, target) = (home.path().join(name), elsewhere.path().join(name));
+            std::os::unix::fs::symlink(&target, &link).unwrap();
+            let opened = SqliteFolder::open(home.path()).and_then(|folder| folder.lock().map(|_| ()));
+            let error = opened.unwrap_err().to_string();
+            assert!(error.contains("symbolic link"), "{error}");
+            assert!(!target.exists(), "nothing was created behind the link");
+            std::fs::remove_file(&link).unwrap();
+        }
     }
 
     #[test]

@@ -29,7 +29,8 @@ pub(super) fn connect(database: &Path) -> Result<Connection, StoreError> {
         let what = format!("SQLite {version} is too old, {OLDEST_SQLITE} is needed");
         return Err(StoreError::Corrupt { what, source: None });
     }
-    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let flags =
+        OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX | OpenFlags::SQLITE_OPEN_NOFOLLOW;
     let connection = Connection::open_with_flags(database, flags).map_err(fault)?;
     connection.busy_timeout(BUSY).map_err(fault)?;
     // Otherwise SQLite plans a statement again whenever a bound number differs from the last one.

@@ -13,6 +13,7 @@ use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 use std::borrow::Cow;
 use std::sync::Arc;
+use tavern_domain::USER_ID_RULES;
 use tavern_domain::presence::Visibility;
 use tavern_store::social::FollowPage;
 use tavern_store::{Follow, Found, Read, StoreAnswer, Ticket, Work};
@@ -239,6 +240,6 @@ fn named_user(core: &Core, id: ListenerId) -> CommandResult<Arc<str>> {
 fn user_id(name: &str) -> CommandResult<Arc<str>> {
     match is_user(name) {
         true => Ok(name.into()),
-        false => refuse(Code::BadRequest, "a user id must have 1 to 128 bytes and no control characters"),
+        false => refuse(Code::BadRequest, USER_ID_RULES),
     }
 }

@@ -313,7 +313,8 @@ pub(super) fn allow(caller: &TopicCaller, subscription: &SubscriptionSettings) -
 
 pub(super) fn check_subscription_name(name: &str) -> Result<(), Refusal> {
     let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"_.-".contains(&byte);
-    if (1..=NAME_BYTES).contains(&name.len()) && name.bytes().all(allowed) {
+    let is_path = name == "." || name == "..";
+    if (1..=NAME_BYTES).contains(&name.len()) && name.bytes().all(allowed) && !is_path {
         return Ok(());
     }
     let message = format!(

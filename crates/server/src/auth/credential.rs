@@ -6,7 +6,7 @@ use crate::config::ServerMode;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use std::sync::{Arc, LazyLock};
-use tavern_domain::{Identity, Rights, Scopes, Time};
+use tavern_domain::{Identity, Rights, Scopes, Time, is_user_id};
 use tavern_store::Clock;
 use tavern_wire::error::{Code, Refusal};
 
@@ -19,6 +19,8 @@ pub enum Credential {
     User(String),
 }
 
+/// When a client whose token needs a key that must be fetched may try again.
+const KEY_RETRY_MS: u64 = 1_000;
 /// The longest credential that is read; a token is the longest kind.
 const PRESENTED_BYTES: usize = token::TOKEN_BYTES;
 
@@ -91,8 +93,12 @@ impl Authenticator {
             Credential::Token(text) => Some(match self.keyring.admin(text) {
                 Some(identity) => Ok(identity),
                 None => {
-                    let login = LoginTime { wall: self.wall.now(), node: now, leeway_ms: self.leeway_ms };
-                    self.verifier.verify(text, login)
+                    let checked = self.verifier.verify(text, self.login_at(now));
+                    // Its issuer may have a new key.
+                    if checked == Err(AuthError::UnknownKeyId) && self.verifier.may_refresh() {
+                        return None;
+                    }
+                    checked
                 }
             }),
             Credential::Key(text) => self.keyring.verify_now(text),
@@ -103,8 +109,20 @@ impl Authenticator {
         match (self.admit_now(credential, now), credential) {
             (Some(decided), _) => decided,
             (None, Credential::Key(text)) => self.keyring.verify(text).await,
-            (None, _) => Err(AuthError::Malformed),
+            (None, Credential::Token(text)) => {
+                self.verifier.refresh().await;
+                self.verifier.verify(text, self.login_at(now))
+            }
+            (None, Credential::User(_)) => Err(AuthError::Malformed),
         }
+    }
+
+    pub fn verifier(&self) -> &Verifier {
+        &self.verifier
+    }
+
+    fn login_at(&self, node: Time) -> LoginTime {
+        LoginTime { wall: self.wall.now(), node, leeway_ms: self.leeway_ms }
     }
 
     /// A client without a credential: anonymous with every right in dev mode, refused otherwise.
@@ -113,14 +131,24 @@ impl Authenticator {
     }
 }
 
-/// Verifies the tokens of `hello` for the hub. A key that is not cached is refused there.
+/// Verifies the tokens of `hello` for the hub. An API key that is not cached is refused there; a token whose key must be
+/// fetched is to be tried again.
 pub struct HelloTokens(pub Arc<Authenticator>);
 
 impl tavern_hub::TokenVerifier for HelloTokens {
     fn verify(&self, token: &str, now: Time) -> Result<Identity, Refusal> {
-        let decided = self.0.admit_now(&Credential::of(token), now);
-        let decided = decided.unwrap_or(Err(AuthError::Malformed));
-        decided.map_err(|error| Refusal::new(Code::Unauthenticated, error.to_string()))
+        let credential = Credential::of(token);
+        match (self.0.admit_now(&credential, now), credential) {
+            (Some(decided), _) => {
+                decided.map_err(|error| Refusal::new(Code::Unauthenticated, error.to_string()))
+            }
+            (None, Credential::Token(_)) => {
+                self.0.verifier.request_refresh();
+                let message = AuthError::Unavailable.to_string();
+                Err(Refusal::new(Code::Unavailable, message).retry_after(KEY_RETRY_MS))
+            }
+            (None, _) => Err(Refusal::new(Code::Unauthenticated, AuthError::Malformed.to_string())),
+        }
     }
 }
 
@@ -131,7 +159,7 @@ pub fn all_rights() -> Arc<Rights> {
 }
 
 fn dev_identity(name: Option<&str>) -> Result<Identity, AuthError> {
-    if name.is_some_and(|name| !token::is_user(name)) {
+    if name.is_some_and(|name| !is_user_id(name)) {
         return Err(AuthError::UserName);
     }
     Ok(Identity {

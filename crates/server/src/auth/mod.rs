@@ -1,10 +1,12 @@
 //! Authentication: turns tokens, API keys and dev-mode names into an `Identity`. Authorization is elsewhere. Must hold: no credential is ever part of an error, a log line or a Debug text.
 
 mod credential;
+mod jwks;
 mod key;
 mod token;
 
 pub use credential::{Authenticator, Credential, HelloTokens, all_rights};
+pub use jwks::{JwksCache, key_set_size};
 pub use key::{ADMIN, FRESH_MS, KeyError, KeySource, Keyring, NewKey, mint, parse_scopes};
 pub use token::{LoginTime, TOKEN_BYTES, TokenClaims, TokenKeyError, Verifier, sign};
 
@@ -19,6 +21,8 @@ pub enum AuthError {
     Malformed,
     #[error("the token is signed with an algorithm that no configured key has")]
     Algorithm,
+    #[error("the token names a key (kid) that its issuer does not publish")]
+    UnknownKeyId,
     #[error("the signature of the token is wrong")]
     Signature,
     #[error("the token has no exp: tokens must expire")]
@@ -33,9 +37,9 @@ pub enum AuthError {
     UnknownVerb(String),
     #[error("the API key is unknown or revoked")]
     UnknownKey,
-    #[error("the user name is empty, too long or contains control characters")]
+    #[error("{}", tavern_domain::USER_ID_RULES)]
     UserName,
     /// The store did not answer; the client should retry.
-    #[error("cannot check API keys now; retry")]
+    #[error("cannot check credentials now; retry")]
     Unavailable,
 }

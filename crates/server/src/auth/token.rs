@@ -1,10 +1,11 @@
-//! Tokens: JWTs, signed with the secret (HS256) or checked against configured public keys. The time is an input.
+//! Tokens: JWTs, signed with a secret (HS256) or checked against public keys. The time is an input.
 //! Must hold: the algorithm is that of the key, never that of the header; a token without `exp` is refused; an
 //! identity expires by node time, after the remaining lifetime that the wall clock showed at login, so a later clock
 //! change has no effect.
 
 use super::AuthError;
-use crate::config::{Config, SecretText};
+use super::jwks::{JwksAddressError, JwksCache};
+use crate::config::{Config, SECRET_BYTES, SecretText, TokenKeyConfig};
 use jsonwebtoken::errors::ErrorKind;
 use jsonwebtoken::{Algorithm, AlgorithmFamily, DecodingKey, EncodingKey, Header, Validation};
 use serde::{Deserialize, Serialize};
@@ -12,7 +13,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use tavern_domain::rights::Grant;
-use tavern_domain::{Identity, Rights, Scopes, Time, Verb, limits};
+use tavern_domain::{Identity, Rights, Scopes, Time, Verb, is_user_id, limits};
 
 /// Room for the full list of grants, and still one read of a socket.
 pub const TOKEN_BYTES: usize = 8_192;
@@ -40,6 +41,10 @@ pub enum TokenKeyError {
     Unreadable { file: PathBuf, source: std::io::Error },
     #[error("{file} contains no public key in PEM form for {algorithm}")]
     NotAKey { file: PathBuf, algorithm: String },
+    #[error("{file} must contain a secret of at least {SECRET_BYTES} bytes for HS256")]
+    ShortSecret { file: PathBuf },
+    #[error("jwks_url: {0}")]
+    Jwks(#[from] JwksAddressError),
 }
 
 /// The clocks at a login. Tokens are judged by the wall clock, because other machines issue them.
@@ -61,12 +66,15 @@ impl LoginTime {
 /// Later than any token expires, and still a number that every engine stores exactly.
 const LATEST: Time = Time(1 << 53);
 
-/// Verifies tokens. Immutable.
+/// Verifies tokens.
 pub struct Verifier {
     keys: Vec<TrustedKey>,
+    /// Keys that are read from the addresses of identity providers.
+    key_sets: Vec<Arc<JwksCache>>,
 }
 
-struct TrustedKey {
+/// A key with the one algorithm that it is used for.
+pub(super) struct TrustedKey {
     kid: Option<String>,
     algorithm: Algorithm,
     key: DecodingKey,
@@ -74,21 +82,31 @@ struct TrustedKey {
 }
 
 impl Verifier {
-    /// The secret and the public keys of the configuration.
+    /// The secrets and the public keys of the configuration. Reads files; key sets are read by their own tasks.
     pub fn new(config: &Config) -> Result<Verifier, TokenKeyError> {
-        let mut keys: Vec<TrustedKey> = config.secret.iter().map(TrustedKey::from_secret).collect();
+        let secrets = config.secret.iter().chain(&config.former_secret);
+        let mut keys: Vec<TrustedKey> = secrets.map(TrustedKey::from_secret).collect();
+        let mut key_sets = Vec::new();
         for configured in &config.token_keys {
-            let (file, algorithm) = (configured.file.clone(), configured.algorithm.clone());
-            let pem = std::fs::read(&file)
-                .map_err(|source| TokenKeyError::Unreadable { file: file.clone(), source })?;
-            let key = TrustedKey::from_pem(&algorithm, &pem, configured.kid.clone());
-            keys.push(key.ok_or(TokenKeyError::NotAKey { file, algorithm })?);
+            match &configured.jwks_url {
+                Some(url) => {
+                    let algorithm = configured.algorithm.parse().ok();
+                    let cache = JwksCache::new(url, configured.jwks_private, algorithm)?;
+                    key_sets.push(Arc::new(cache));
+                }
+                None => keys.push(TrustedKey::from_file(configured)?),
+            }
         }
-        Ok(Verifier { keys })
+        Ok(Verifier { keys, key_sets })
     }
 
     pub fn from_secret(secret: &SecretText) -> Verifier {
-        Verifier { keys: vec![TrustedKey::from_secret(secret)] }
+        Verifier { keys: vec![TrustedKey::from_secret(secret)], key_sets: Vec::new() }
+    }
+
+    /// The keys that are read from addresses.
+    pub fn key_sets(&self) -> &[Arc<JwksCache>] {
+        &self.key_sets
     }
 
     pub fn verify(&self, token: &str, login: LoginTime) -> Result<Identity, AuthError> {
@@ -102,21 +120,66 @@ impl Verifier {
         }
         let fits = |key: &&TrustedKey| key.algorithm == header.alg && key.answers_to(header.kid.as_deref());
         // The header only chooses among keys whose algorithm is fixed.
-        let mut refusal = AuthError::Algorithm;
-        for key in self.keys.iter().filter(fits) {
+        let mut refusal = None;
+        let read: Vec<Arc<[TrustedKey]>> = self.key_sets.iter().map(|set| set.keys()).collect();
+        for key in self.keys.iter().chain(read.iter().flat_map(|keys| keys.iter())).filter(fits) {
             match jsonwebtoken::decode::<TokenClaims>(token, &key.key, &key.validation) {
                 Ok(data) => return identity(data.claims, login),
-                Err(error) => refusal = refused(error.kind()),
+                Err(error) => refusal = Some(refused(error.kind())),
             }
         }
-        Err(refusal)
+        Err(match refusal {
+            Some(refusal) => refusal,
+            None if self.key_sets.is_empty() || header.alg.family() == AlgorithmFamily::Hmac => {
+                AuthError::Algorithm
+            }
+            None => AuthError::UnknownKeyId,
+        })
+    }
+
+    /// Whether reading key sets again may make a token valid that names an unknown key.
+    pub fn may_refresh(&self) -> bool {
+        self.key_sets.iter().any(|set| set.may_refresh())
+    }
+
+    /// Reads the key sets again that were not read a moment ago.
+    pub async fn refresh(&self) {
+        for set in &self.key_sets {
+            set.refresh().await;
+        }
+    }
+
+    /// Asks for that without waiting.
+    pub fn request_refresh(&self) {
+        self.key_sets.iter().for_each(|set| set.request_refresh());
     }
 }
 
 impl TrustedKey {
+    pub fn new(algorithm: Algorithm, key: DecodingKey, kid: Option<String>) -> TrustedKey {
+        TrustedKey { kid, algorithm, key, validation: validation(algorithm) }
+    }
+
+    /// The bytes of the secret's text (UTF-8) are the key.
     fn from_secret(secret: &SecretText) -> TrustedKey {
-        let key = DecodingKey::from_secret(secret.expose().as_bytes());
-        TrustedKey { kid: None, algorithm: Algorithm::HS256, key, validation: validation(Algorithm::HS256) }
+        TrustedKey::new(Algorithm::HS256, DecodingKey::from_secret(secret.expose().as_bytes()), None)
+    }
+
+    fn from_file(configured: &TokenKeyConfig) -> Result<TrustedKey, TokenKeyError> {
+        let (file, algorithm) = (configured.file.clone(), configured.algorithm.clone());
+        let read = std::fs::read(&file);
+        let bytes = read.map_err(|source| TokenKeyError::Unreadable { file: file.clone(), source })?;
+        let kid = configured.kid.clone();
+        if algorithm == "HS256" {
+            // Editors end a file with a line break.
+            let end =
+                bytes.iter().rposition(|byte| !matches!(byte, b'\r' | b'\n')).map_or(0, |last| last + 1);
+            if end < SECRET_BYTES {
+                return Err(TokenKeyError::ShortSecret { file });
+            }
+            return Ok(TrustedKey::new(Algorithm::HS256, DecodingKey::from_secret(&bytes[..end]), kid));
+        }
+        TrustedKey::from_pem(&algorithm, &bytes, kid).ok_or(TokenKeyError::NotAKey { file, algorithm })
     }
 
     fn from_pem(algorithm: &str, pem: &[u8], kid: Option<String>) -> Option<TrustedKey> {
@@ -127,7 +190,12 @@ impl TrustedKey {
             AlgorithmFamily::Ed => DecodingKey::from_ed_pem(pem),
             AlgorithmFamily::Hmac => return None,
         };
-        Some(TrustedKey { kid, algorithm, key: key.ok()?, validation: validation(algorithm) })
+        Some(TrustedKey::new(algorithm, key.ok()?, kid))
+    }
+
+    #[cfg(test)]
+    pub fn named(self) -> (Algorithm, Option<String>) {
+        (self.algorithm, self.kid)
     }
 
     fn answers_to(&self, asked: Option<&str>) -> bool {
@@ -180,8 +248,9 @@ fn identity(claims: TokenClaims, login: LoginTime) -> Result<Identity, AuthError
     {
         return Err(AuthError::NotYet);
     }
-    let user =
-        claims.sub.map(|sub| if is_user(&sub) { Ok(Arc::from(sub)) } else { Err(AuthError::Claim(BAD_SUB)) });
+    let user = claims
+        .sub
+        .map(|sub| if is_user_id(&sub) { Ok(Arc::from(sub)) } else { Err(AuthError::Claim(BAD_SUB)) });
     let name = claims.name.map(|name| {
         let good = name.len() <= limits::DISPLAY_NAME_BYTES && !name.chars().any(char::is_control);
         if good {
@@ -201,11 +270,8 @@ fn identity(claims: TokenClaims, login: LoginTime) -> Result<Identity, AuthError
     })
 }
 
-const BAD_SUB: &str = "sub is empty, too long or contains control characters";
-
-pub(super) fn is_user(name: &str) -> bool {
-    (1..=limits::USER_BYTES).contains(&name.len()) && !name.chars().any(char::is_control)
-}
+const BAD_SUB: &str = "sub is not a user id: it has 1 to 128 bytes, no control, zero-width or text direction \
+                       characters, and is not `.` or `..`";
 
 fn rights(allow: BTreeMap<String, Vec<String>>) -> Result<Rights, AuthError> {
     if allow.len() > limits::GRANTS {

@@ -142,7 +142,7 @@ fn a_public_key_is_never_an_hmac_secret() {
     let (pem, private) = pair();
     let claims = json!({"exp": EXP, "sub": "ann"});
     let trusted = TrustedKey::from_pem("EdDSA", pem.as_bytes(), Some("k1".into())).unwrap();
-    let verifier = Verifier { keys: vec![trusted] };
+    let verifier = Verifier { keys: vec![trusted], key_sets: Vec::new() };
     let mut header = Header::new(Algorithm::EdDSA);
     let good = jsonwebtoken::encode(&header, &claims, &private).unwrap();
     assert_eq!(verifier.verify(&good, LoginTime::at(NOW)).unwrap().user.as_deref(), Some("ann"));

@@ -1,6 +1,6 @@
 //! Creates the parts of the server and connects them. Starts nothing.
 
-use crate::auth::{Authenticator, HelloTokens, Keyring, Verifier};
+use crate::auth::{Authenticator, HelloTokens, JwksCache, Keyring, Verifier};
 use crate::authorize::AuthorizeHook;
 use crate::clock::NodeClock;
 use crate::config::Config;
@@ -163,6 +163,11 @@ impl Parts {
             started,
         };
         Ok((parts, seeds.collect::<Result<_, _>>()?))
+    }
+
+    /// The token keys that are read from addresses.
+    pub fn key_sets(&self) -> &[Arc<JwksCache>] {
+        self.authenticator.verifier().key_sets()
     }
 
     pub fn api(&self) -> Arc<HttpApi> {

@@ -4,6 +4,7 @@
 
 mod accept;
 mod assemble;
+mod engine_check;
 mod process;
 mod start;
 mod stop;

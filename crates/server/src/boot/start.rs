@@ -2,6 +2,7 @@
 
 use super::accept::{HttpAcceptor, RedisAcceptor};
 use super::assemble::{Parts, Ports};
+use super::engine_check;
 use crate::adoption::Adoption;
 use crate::bus::BusDispatcher;
 use crate::clock::NodeClock;
@@ -117,11 +118,15 @@ fn start_tasks(
         supervisor.task("clock", watch_clock),
         supervisor.task("revocation", revocation::watch(parts.store.clone(), parts.node.clone())),
         supervisor.task("samples", sampler.run()),
+        supervisor.task_once("engine-check", engine_check::warn(config.clone())),
         supervisor.task_once("matchmaker", matchmaker::arrange(parts.topics.clone())),
     ];
     if Practice::is_available(config) {
         let (practice, config) = (parts.practice.clone(), config.clone());
         others.push(supervisor.task("practice", async move { practice.run(&config).await }));
+    }
+    for (number, set) in parts.key_sets().iter().enumerate() {
+        others.push(supervisor.task(&format!("jwks-{number}"), set.clone().watch()));
     }
     if let Some(tls) = &tls {
         others.push(supervisor.task("tls-reload", tls.clone().watch()));

@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use tavern_domain::Verb;
 
 /// HS256 needs a key at least as long as its hash.
-const SECRET_BYTES: usize = 32;
+pub const SECRET_BYTES: usize = 32;
 const PREFIX_BYTES: usize = 32;
 const STATSD_PREFIX_BYTES: usize = 64;
 /// The shortest interval: more often would flood the log.
@@ -115,19 +115,19 @@ pub(super) fn check(values: &mut Values, config: &Config, for_server: bool) {
 }
 
 fn check_secrets(values: &mut Values, config: &Config) {
-    match &config.secret {
-        // With public keys alone tokens can be checked too.
-        None if config.mode == ServerMode::Serve && config.token_keys.is_empty() => {
-            values.fail_general(NO_SECRET)
-        }
-        Some(secret) if config.mode == ServerMode::Serve && secret.expose().len() < SECRET_BYTES => {
-            let found = secret.expose().len();
+    let serve = config.mode == ServerMode::Serve;
+    // With public keys alone tokens can be checked too.
+    if serve && config.secret.is_none() && config.token_keys.is_empty() {
+        values.fail_general(NO_SECRET);
+    }
+    for (name, secret) in [("secret", &config.secret), ("former_secret", &config.former_secret)] {
+        let found = secret.as_ref().map_or(SECRET_BYTES, |secret| secret.expose().len());
+        if serve && found < SECRET_BYTES {
             let message = format!(
-                "secret has {found} bytes but needs at least {SECRET_BYTES}: generate one with `openssl rand -hex 32`"
+                "{name} has {found} bytes but needs at least {SECRET_BYTES}: generate one with `openssl rand -hex 32`"
             );
-            values.fail("secret", message);
+            values.fail(name, message);
         }
-        _ => {}
     }
     if let Some(key) = &config.admin_key
         && key.expose().chars().any(|c| c.is_whitespace() || c == ':')
@@ -140,7 +140,7 @@ fn check_secrets(values: &mut Values, config: &Config) {
 }
 
 fn check_texts(values: &mut Values, config: &Config) {
-    for name in ["secret", "admin_key", "parties.matchmaker_secret"] {
+    for name in ["secret", "former_secret", "admin_key", "parties.matchmaker_secret"] {
         if matches!(values.given(name), Some((ConfigValue::Text(text), _)) if text.is_empty()) {
             values.fail(name, format!("{name} is empty: set a value or remove the key"));
         }
@@ -160,12 +160,15 @@ fn check_texts(values: &mut Values, config: &Config) {
 
 fn check_url(values: &mut Values, name: &str, url: Option<&str>) {
     let Some(url) = url else { return };
-    let good = url.parse::<http::Uri>().is_ok_and(|uri| {
-        matches!(uri.scheme_str(), Some("http" | "https")) && uri.host().is_some_and(|host| !host.is_empty())
-    });
-    if !good {
+    if !is_http(url) {
         values.fail(name, format!("{name} must be an http:// or https:// address"));
     }
+}
+
+pub(super) fn is_http(url: &str) -> bool {
+    url.parse::<http::Uri>().is_ok_and(|uri| {
+        matches!(uri.scheme_str(), Some("http" | "https")) && uri.host().is_some_and(|host| !host.is_empty())
+    })
 }
 
 fn check_metrics(values: &mut Values, config: &Config) {

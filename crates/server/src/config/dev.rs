@@ -5,7 +5,7 @@ use super::{Config, SecretText, ServerMode, ValueSource};
 use serde_json::json;
 use std::fs;
 use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::Path;
 
 const SECRET_FILE: &str = "dev-secret";
@@ -14,7 +14,7 @@ const KEY_FILE: &str = "dev-key";
 /// Sets the secret and the admin key of the data folder where the configuration has none.
 pub fn provide(config: &mut Config) -> io::Result<()> {
     assert_eq!(config.mode, ServerMode::Dev);
-    fs::create_dir_all(&config.data)?;
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(&config.data)?;
     if config.secret.is_none() {
         config.secret = Some(keep(&config.data, SECRET_FILE, || crate::random::random_text(52))?);
         let place = config.data.join(SECRET_FILE).display().to_string();

@@ -48,7 +48,7 @@ pub fn file(set: &[(&str, &str)]) -> String {
     out.push('\n');
     comment(
         &mut out,
-        "Public keys. Tokens signed with them are accepted, in addition to those signed with the secret.",
+        "Keys, or sets of keys. Tokens signed with them are accepted, in addition to those signed with the secret.",
     );
     out.push_str("# For example:\n#[[tokens.keys]]\n#algorithm = \"EdDSA\"\n#file = \"/etc/tavern/token.pem\"\n#kid = \"2026\"\n",
     );
@@ -121,7 +121,7 @@ pub fn page() -> String {
     table(
         &mut out,
         "`[[tokens.keys]]`",
-        "Public keys. Tokens signed with them are accepted, in addition to those signed with `secret`. At most 32 tables.",
+        "Keys, or sets of keys. Tokens signed with them are accepted, in addition to those signed with `secret`. At most 32 tables.",
     );
     TokenKeyConfig::KEYS.iter().for_each(|key| row(&mut out, key, key.name));
     out

@@ -47,14 +47,28 @@ pub(super) fn token_keys(values: &mut Values) -> Vec<TokenKeyConfig> {
     for index in indices {
         let full = |field: &str| format!("{TOKENS}{index}.{field}");
         let key = TokenKeyConfig::from_values(|field| values.take(&full(field)));
-        if key.algorithm.is_empty() || key.file.as_os_str().is_empty() {
-            let present = if key.algorithm.is_empty() { full("file") } else { full("algorithm") };
-            values.fail(&present, format!("tokens.keys.{index} needs both an algorithm and a file"));
+        if let Some(problem) = problem(&key) {
+            let names = ["jwks_url", "file", "algorithm", "kid", "jwks_private"].map(full);
+            let present = names.into_iter().find(|name| values.given(name).is_some()).unwrap_or_default();
+            values.fail(&present, format!("tokens.keys.{index} {problem}"));
             continue;
         }
         keys.push(key);
     }
     keys
+}
+
+/// What is wrong with a `[[tokens.keys]]`.
+fn problem(key: &TokenKeyConfig) -> Option<&'static str> {
+    let has_file = !key.file.as_os_str().is_empty();
+    match &key.jwks_url {
+        Some(_) if has_file || key.kid.is_some() => Some("has a jwks_url: remove file and kid"),
+        Some(_) if key.algorithm == "HS256" => Some("cannot have HS256: the keys of a set are public"),
+        Some(url) if !super::checks::is_http(url) => Some("needs an http:// or https:// address as jwks_url"),
+        Some(_) => None,
+        None if !has_file || key.algorithm.is_empty() => Some("needs an algorithm and a file, or a jwks_url"),
+        None => None,
+    }
 }
 
 /// The names of the tables below this prefix that are configured.

@@ -16,6 +16,7 @@ mod secret;
 mod sections;
 mod values;
 
+pub use checks::SECRET_BYTES;
 pub use cidr::Cidr;
 pub use environment::Flag;
 pub use origin::{ConfigError, ConfigErrors, ValueSource};
@@ -55,6 +56,8 @@ pub struct Config {
     pub bus: String,
     pub node: String,
     pub secret: Option<SecretText>,
+    /// Checks tokens too, while the secret is being replaced.
+    pub former_secret: Option<SecretText>,
     pub admin_key: Option<SecretText>,
     /// The number of shards; a zero in the file is already resolved.
     pub threads: usize,
@@ -81,7 +84,7 @@ pub struct Config {
     pub parties: PartiesConfig,
     pub inbox: InboxConfig,
     pub history: HistoryConfig,
-    /// Public keys whose tokens are accepted, in addition to those signed with the secret.
+    /// Keys whose tokens are accepted, in addition to those signed with the secrets.
     pub token_keys: Vec<TokenKeyConfig>,
     entries: Vec<EffectiveValue>,
     warnings: Vec<String>,
@@ -167,6 +170,7 @@ impl Config {
             trusted_proxies: checks::trusted_proxies(&mut values, &top.trusted_proxies),
             tls: checks::tls(&mut values, &top),
             secret: top.secret,
+            former_secret: top.former_secret,
             admin_key: top.admin_key,
             prefix: top.prefix,
             log: top.log,
@@ -203,6 +207,13 @@ impl Config {
     pub fn origin(&self, key: &str) -> ValueSource {
         let found = self.entries.iter().find(|entry| entry.key == key);
         found.map_or(ValueSource::Default, |entry| entry.origin.clone())
+    }
+
+    /// The permissions of the data folder, if others than its owner have any.
+    pub fn shared_data_mode(&self) -> Option<u32> {
+        use std::os::unix::fs::PermissionsExt;
+        let mode = std::fs::metadata(&self.data).ok()?.permissions().mode() & 0o777;
+        (mode & 0o077 != 0).then_some(mode)
     }
 
     /// Ignored settings, one line each. They do not prevent a start.

@@ -54,10 +54,27 @@ fn without_token(link: &str) -> String {
         return link.to_owned();
     };
     let shown = options.split('&').map(|option| match option.split_once('=') {
-        Some((name @ ("token" | "password"), _)) => format!("{name}=***"),
+        Some((name, _)) if names_a_secret(name) => format!("{name}=***"),
         _ => option.to_owned(),
     });
     format!("{place}?{}", shown.collect::<Vec<_>>().join("&"))
+}
+
+/// Parts of the names of options whose values are secrets, in any spelling.
+const SECRETS: [&str; 10] =
+    ["secret", "token", "pass", "pwd", "apikey", "nkey", "seed", "jwt", "credential", "signature"];
+
+/// Whether an option of an address holds a secret: `sslpassword`, `api_key`, `access-token`. The path of a file, such as
+/// `sslkey`, does not.
+fn names_a_secret(name: &str) -> bool {
+    // A percent sign may hide a letter.
+    if name.contains('%') {
+        return true;
+    }
+    let plain: String =
+        name.chars().filter(char::is_ascii_alphanumeric).map(|letter| letter.to_ascii_lowercase()).collect();
+    let is_key = ["key", "auth", "sig"].contains(&plain.as_str());
+    is_key || SECRETS.iter().any(|part| plain.contains(part))
 }
 
 #[cfg(test)]
@@ -81,6 +98,16 @@ mod tests {
             ("nats://token@host", "nats://:***@host"),
             ("nats://host?ca=/a&token=t", "nats://host?ca=/a&token=***"),
             ("tls://a:b@host?token=t@u", "tls://a:***@host?token=***"),
+            ("postgres://h/db?sslpassword=p&sslkey=/k.pem", "postgres://h/db?sslpassword=***&sslkey=/k.pem"),
+            ("https://h/may?secret=s&a=1", "https://h/may?secret=***&a=1"),
+            (
+                "https://h/may?api_key=s&Api-Key=t&APIKEY=u",
+                "https://h/may?api_key=***&Api-Key=***&APIKEY=***",
+            ),
+            ("nats://h?nkey=SU1&seed=SU2&jwt=e", "nats://h?nkey=***&seed=***&jwt=***"),
+            ("redis://h?pass=p&key=k&access_token=t", "redis://h?pass=***&key=***&access_token=***"),
+            ("https://h/?to%6Ben=t", "https://h/?to%6Ben=***"),
+            ("redis://a:b@h1,c:d@h2", "redis://a:***@h2"),
             ("sqlite:./data", "sqlite:./data"),
             ("http://host/a@b", "http://host/a@b"),
         ] {

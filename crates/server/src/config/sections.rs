@@ -154,6 +154,8 @@ section! {
         /// Signs and checks tokens, at least 32 bytes, the same on all nodes. Set TAVERN_SECRET instead: other users
         /// may be able to read this file, and can see flags in the process list.
         secret: Option<SecretText> = absent(Type::Secret);
+        /// Also checks tokens, while `secret` is being replaced; it signs nothing. Set TAVERN_FORMER_SECRET instead.
+        former_secret: Option<SecretText> = absent(Type::Secret);
         /// An API key with every scope. Prefer `tavern key create`: such keys have limited scopes and can be revoked.
         admin_key: Option<SecretText> = absent(Type::Secret);
         /// The number of shards (threads); 0: three quarters of the cores.
@@ -451,16 +453,21 @@ section! {
 }
 
 section! {
-    /// One `[[tokens.keys]]`: a public key whose tokens are accepted in addition to those signed with the secret.
+    /// One `[[tokens.keys]]`: a key, or a set of keys, whose tokens are accepted in addition to those signed with the secret.
     "" => TokenKeyConfig {
-        /// The signature algorithm.
+        /// The signature algorithm. With jwks_url it may be left out: each key of the set has its own.
         algorithm: String = absent(Type::Choice(&[
-            "RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "EdDSA",
+            "RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "EdDSA", "HS256",
         ]));
-        /// The public key, PEM.
+        /// The public key, PEM; for HS256 the secret, without the line break at its end.
         file: PathBuf = absent(Type::Text);
         /// Accept only tokens with this key id; by default any.
         kid: Option<String> = absent(Type::Text);
+        /// The address of a key set (JWKS) instead of a file. It is read every five minutes, and when a token names an
+        /// unknown key id.
+        jwks_url: Option<String> = absent(Type::Link);
+        /// Whether jwks_url may be http:// or a private address.
+        jwks_private: bool = KeySchema::flag(false).in_dev(DefaultValue::Flag(true));
     }
 }
 

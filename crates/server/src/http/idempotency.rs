@@ -23,7 +23,7 @@ struct KeyTable {
 /// The state of a key.
 #[derive(Debug, PartialEq, Eq)]
 pub enum KeyState {
-    /// First use: continue, then `finish` or `forget`.
+    /// First use: continue with `run`.
     New,
     /// The first request with it has not finished.
     InProgress,
@@ -56,7 +56,13 @@ impl IdempotencyKeys {
         }
     }
 
-    pub fn finish(&self, key: &str, answer: &[u8]) {
+    /// The request with this key runs. Unless it is finished, a retry may use the key when the guard is dropped: nothing
+    /// stays in progress longer than its request.
+    pub fn run<'a>(&'a self, key: &'a str) -> RunningKey<'a> {
+        RunningKey { keys: self, key }
+    }
+
+    fn finish(&self, key: &str, answer: &[u8]) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(slot) = state.answers.get_mut(key) {
             *slot = Some(answer.to_vec());
@@ -64,10 +70,30 @@ impl IdempotencyKeys {
     }
 
     /// The request failed: a retry may use the same key.
-    pub fn forget(&self, key: &str) {
+    fn forget(&self, key: &str) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.answers.remove(key);
         state.order.retain(|(_, other)| other != key);
+    }
+}
+
+/// The key of a request that runs.
+pub struct RunningKey<'a> {
+    keys: &'a IdempotencyKeys,
+    key: &'a str,
+}
+
+impl RunningKey<'_> {
+    /// The request succeeded: retries get this answer.
+    pub fn finish(self, answer: &[u8]) {
+        self.keys.finish(self.key, answer);
+        std::mem::forget(self);
+    }
+}
+
+impl Drop for RunningKey<'_> {
+    fn drop(&mut self) {
+        self.keys.forget(self.key);
     }
 }
 
@@ -81,9 +107,9 @@ mod tests {
         let now = Instant::now();
         assert_eq!(keys.begin("a", now), KeyState::New);
         assert_eq!(keys.begin("a", now), KeyState::InProgress);
-        keys.forget("a");
+        drop(keys.run("a"));
         assert_eq!(keys.begin("a", now), KeyState::New);
-        keys.finish("a", b"1");
+        keys.run("a").finish(b"1");
         assert_eq!(keys.begin("a", now), KeyState::Answered(b"1".to_vec()));
         assert_eq!(keys.begin("b", now), KeyState::New);
         assert_eq!(keys.begin("c", now), KeyState::New);

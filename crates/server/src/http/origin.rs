@@ -13,7 +13,25 @@ pub fn allowed<'a>(config: &Config, headers: &'a HeaderMap) -> Option<Result<&'a
     // In dev mode a user name is enough to log in, so DNS rebinding must not work.
     let same = !dev && text.split_once("://").is_some_and(|(_, rest)| !host.is_empty() && rest == host);
     let listed = config.origins.iter().any(|allowed| allowed == "*" || allowed == text);
-    Some(if same || listed || (dev && is_loopback(text)) { Ok(origin) } else { Err(()) })
+    // A page that was opened from disk has the origin `null`.
+    let in_dev = dev && (is_loopback(text) || text == "null");
+    Some(if same || listed || in_dev { Ok(origin) } else { Err(()) })
+}
+
+/// Whether a page of another site caused this request without an `Origin`: by an image, a script or a link. In dev mode
+/// there may be nothing else that stops it. What everybody may read is left to them.
+pub fn is_cross_site<B>(config: &Config, request: &http::Request<B>) -> bool {
+    let site = request.headers().get("sec-fetch-site");
+    config.mode == ServerMode::Dev
+        && site.is_some_and(|site| site.as_bytes().eq_ignore_ascii_case(b"cross-site"))
+        && !request.headers().contains_key(ORIGIN)
+        && !is_public(request.uri().path())
+}
+
+fn is_public(path: &str) -> bool {
+    let below = |folder: &str| path.strip_prefix(folder).is_some_and(|rest| rest.starts_with('/'));
+    ["/", "/client.js", "/openapi.json", "/docs", "/demo"].contains(&path)
+        || ["/assets", "/docs", "/demo"].into_iter().any(below)
 }
 
 /// Whether the Host is this server. In dev mode a user name is enough to log in, so a foreign host name that points here
@@ -53,7 +71,7 @@ pub fn add_cors(headers: &mut HeaderMap, origin: &HeaderValue) {
 
 #[cfg(test)]
 mod tests {
-    use super::is_loopback;
+    use super::*;
 
     #[test]
     fn only_loopback_is_allowed_in_every_spelling() {
@@ -66,6 +84,16 @@ mod tests {
             ["http://localhost.evil.example", "http://10.0.0.1", "null", "http://127.0.0.1.evil", ""]
         {
             assert!(!is_loopback(origin), "{origin}");
+        }
+    }
+
+    #[test]
+    fn only_pages_are_public() {
+        for path in ["/", "/docs", "/docs/a/b", "/demo/x", "/assets/a.js", "/client.js"] {
+            assert!(is_public(path), "{path}");
+        }
+        for path in ["/v1/users", "/party", "/metrics", "/docsx", "/v1/command", "/demo.js", ""] {
+            assert!(!is_public(path), "{path}");
         }
     }
 }

@@ -8,9 +8,12 @@ use super::server::HttpConnection;
 use super::session::{put, stopping};
 use super::{history, lists, overview, party, people, topics};
 use crate::shard::input::{HttpPublish, ShardInput};
+use crate::supervisor::panics;
+use http::Method;
 use http::request::Parts;
 use hyper::Request;
 use hyper::body::Incoming;
+use std::sync::Arc;
 use std::time::Instant;
 use tavern_domain::{Channel, ClientId, Identity, Scope};
 use tavern_store::limits::RETRY_AFTER_MS;
@@ -24,7 +27,24 @@ use tokio::sync::oneshot;
 const PAGE: usize = 100;
 const PAGE_MAX: u64 = 1000;
 
-pub async fn route(connection: &HttpConnection, request: Request<Incoming>) -> HttpResponse {
+/// A request that changes something completes even if its client goes away: a retry with the same `Idempotency-Key` gets
+/// its answer, and no change of several steps stops halfway. A request that only reads ends with its client.
+pub async fn route(connection: &Arc<HttpConnection>, request: Request<Incoming>) -> HttpResponse {
+    if matches!(*request.method(), Method::GET | Method::HEAD) {
+        return answered(connection, request).await;
+    }
+    let connection = connection.clone();
+    let running =
+        tokio::spawn(async move { panics::contain(Box::pin(answered(&connection, request))).await });
+    match running.await {
+        Ok(Ok(answer)) => answer,
+        Ok(Err(panicked)) => refusal(&Refusal::new(Code::Internal, panicked.to_string())),
+        // Only the end of the runtime cancels it.
+        Err(_) => refusal(&stopping()),
+    }
+}
+
+async fn answered(connection: &HttpConnection, request: Request<Incoming>) -> HttpResponse {
     let (parts, body) = request.into_parts();
     answer(connection, &parts, body).await.unwrap_or_else(|refused| refusal(&refused))
 }
@@ -34,6 +54,9 @@ async fn answer(connection: &HttpConnection, parts: &Parts, body: Incoming) -> R
     let path = parts.uri.path().strip_prefix("/v1/").unwrap_or_default();
     let mut segments: Vec<String> =
         path.split('/').map(|segment| decode(segment, false)).collect::<Result<_, _>>()?;
+    if segments.iter().any(|segment| segment == "." || segment == "..") {
+        return Err(Refusal::new(Code::BadRequest, "`.` and `..` are not names"));
+    }
     if let [first, channel, ..] = &mut segments[..]
         && first == "channels"
     {
@@ -174,13 +197,12 @@ pub async fn run_once(
             }
         }
     }
-    let outcome = work.await;
-    match (&outcome, once) {
-        (Ok(body), Some(once)) => api.idempotency.finish(once, body),
-        (Err(_), Some(once)) => api.idempotency.forget(once),
-        _ => {}
+    let running = once.map(|once| api.idempotency.run(once));
+    let body = work.await?;
+    if let Some(running) = running {
+        running.finish(&body);
     }
-    outcome.map(json)
+    Ok(json(body))
 }
 
 async fn send(api: &HttpApi, name: &str, data: &str, once: Option<&str>) -> Result<Vec<u8>, Refusal> {

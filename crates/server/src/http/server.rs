@@ -264,6 +264,9 @@ async fn begin(
     if !origin::host_allowed(config, request.headers()) {
         return (refused("in dev mode the Host must be a loopback name or address"), None);
     }
+    if origin::is_cross_site(config, &request) {
+        return (refused("in dev mode pages of other sites may not call the server"), None);
+    }
     let page = match origin::allowed(config, request.headers()) {
         None => None,
         Some(Ok(page)) => Some(page.clone()),

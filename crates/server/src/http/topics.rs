@@ -307,17 +307,11 @@ async fn publish(
         }
     }
     let given = parts.headers.get("idempotency-key").and_then(|given| given.to_str().ok());
-    match add_events(api, caller, topic, given, body).await {
-        Ok(published) => {
-            let body = report(topic, &published);
-            api.idempotency.finish(&once, &body);
-            accepted(body)
-        }
-        Err(refused) => {
-            api.idempotency.forget(&once);
-            Err(refused)
-        }
-    }
+    let running = api.idempotency.run(&once);
+    let published = add_events(api, caller, topic, given, body).await?;
+    let body = report(topic, &published);
+    running.finish(&body);
+    accepted(body)
 }
 
 /// Parses the events and gives them to a shard. `once` is the `Idempotency-Key`, if there was one.

@@ -4,9 +4,9 @@
 use super::api::HttpApi;
 use super::body::{HttpResponse, typed};
 use std::sync::Arc;
-use tavern_domain::Time;
 use tavern_domain::party::Membership;
 use tavern_domain::presence::{ChannelClient, UserChannel, Visibility};
+use tavern_domain::{Time, USER_ID_RULES};
 use tavern_hub::user::{is_own_channel, is_user};
 use tavern_store::limits::{PAGE_ROWS, RETRY_AFTER_MS};
 use tavern_store::{DocumentKey, Found, InboxPage, PresenceRow, Read};
@@ -61,8 +61,7 @@ pub async fn user(api: &HttpApi, name: &str) -> Result<HttpResponse, Refusal> {
 /// The id of a user in a path.
 pub fn named(name: &str) -> Result<Arc<str>, Refusal> {
     if !is_user(name) {
-        let message = "a user id must have 1 to 128 bytes and no control characters";
-        return Err(Refusal::new(Code::BadRequest, message));
+        return Err(Refusal::new(Code::BadRequest, USER_ID_RULES));
     }
     Ok(name.into())
 }

@@ -11,7 +11,7 @@ use super::target::WebhookTarget;
 use bytes::Bytes;
 use http::header::{self, HeaderName, HeaderValue};
 use http::{Extensions, Method, Request, Response};
-use http_body_util::{BodyExt, Full};
+use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::{Body as _, Incoming};
 use hyper_util::client::legacy::{Client, Error};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
@@ -20,7 +20,7 @@ use rustls_pki_types::CertificateDer;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use tavern_domain::delivery::DeliveryOutcome;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, timeout, timeout_at};
 
 /// The User-Agent.
 const AGENT: HeaderValue = HeaderValue::from_static(concat!("tavern/", env!("CARGO_PKG_VERSION")));
@@ -154,6 +154,25 @@ impl WebhookSender {
             Err(_) => failed(failure::timeout(self.request_timeout)),
         };
         WebhookAnswer { reply, status, took: began.elapsed(), detail, kept }
+    }
+
+    /// Reads the body behind an address, which must be answered with success.
+    pub async fn get(&self, target: &WebhookTarget) -> Result<Vec<u8>, String> {
+        let mut request = Request::new(Full::new(Bytes::new()));
+        *request.uri_mut() = target.uri().clone();
+        request.headers_mut().insert(header::ACCEPT, JSON);
+        request.headers_mut().insert(header::USER_AGENT, AGENT);
+        let reading = async {
+            let response = self.client.request(request).await.map_err(|error| failure::in_words(&error))?;
+            if !response.status().is_success() {
+                return Err(format!("the answer has status {}", response.status().as_u16()));
+            }
+            let body = Limited::new(response.into_body(), self.answer_bytes).collect().await;
+            body.map(|body| body.to_bytes().to_vec())
+                .map_err(|error| format!("the answer could not be read: {error}"))
+        };
+        let read = timeout(self.request_timeout, reading).await;
+        read.unwrap_or_else(|_| Err(failure::timeout(self.request_timeout)))
     }
 
     /// Sends until a head of an answer arrives, retrying on stale connections.

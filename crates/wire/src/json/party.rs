@@ -6,10 +6,10 @@ use super::field::{Raw, need, number, object, present, refuse, text};
 use crate::error::Refusal;
 use serde::Deserialize;
 use std::sync::Arc;
-use tavern_domain::limits;
 use tavern_domain::party::{
     Party, PartyCommand, PartyEvent, PartyEventKind, PartyReason, PartyRequest, PartyTopicEvent,
 };
+use tavern_domain::{USER_ID_RULES, limits};
 
 /// Keys in the data of a party, at most.
 const DATA_KEYS: usize = 30;
@@ -168,7 +168,7 @@ pub(super) fn read(command: &str, fields: &PartyFields<'_>) -> Result<PartyOp, R
 /// The limits of a member of a party command.
 fn beyond_limits(member: &'static str) -> String {
     let expected = match member {
-        "user" => format!("have 1 to {} bytes and no control characters", limits::USER_BYTES),
+        "user" => return format!("the field `user` must be a user id: {USER_ID_RULES}"),
         "message" => format!("have at most {} bytes and no control characters", limits::PARTY_MESSAGE_BYTES),
         "rid" => format!("have 1 to {} bytes", limits::PARTY_RID_BYTES),
         _ => format!("be JSON of at most {} bytes", limits::PARTY_DATA_BYTES),

@@ -21,10 +21,34 @@ const MIB: u64 = 1 << 20;
 const SPARE_DESCRIPTORS: u64 = 200;
 
 pub fn tokens(config: &Config, findings: &mut Vec<Finding>) {
-    if let Err(error) = Verifier::new(config) {
-        findings.push(bad("token keys", error.to_string()));
-    } else if !config.token_keys.is_empty() {
-        findings.push(ok("token keys", format!("{} public keys", config.token_keys.len())));
+    let verifier = match Verifier::new(config) {
+        Ok(verifier) => verifier,
+        Err(error) => return findings.push(bad("token keys", error.to_string())),
+    };
+    let files = config.token_keys.len() - verifier.key_sets().len();
+    if files > 0 {
+        findings.push(ok("token keys", format!("{files} in files")));
+    }
+    for set in verifier.key_sets() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let read = runtime.map(|runtime| runtime.block_on(set.read()));
+        findings.push(match read {
+            Ok(Ok(keys)) => ok("token keys", format!("{keys} from {}", set.host())),
+            Ok(Err(error)) => {
+                let host = set.host();
+                bad("token keys", format!("cannot read the keys of {host}: {error}; check jwks_url"))
+            }
+            Err(error) => bad("token keys", error.to_string()),
+        });
+    }
+}
+
+pub fn permissions(config: &Config, findings: &mut Vec<Finding>) {
+    if let Some(mode) = config.shared_data_mode() {
+        let folder = config.data.display();
+        let detail =
+            format!("{folder} has the mode {mode:o}, so other users can look into it: chmod 700 {folder}");
+        findings.push(doubtful("permissions", detail));
     }
 }
 

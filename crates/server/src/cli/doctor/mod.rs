@@ -47,6 +47,7 @@ pub fn run(args: DoctorArgs) -> anyhow::Result<ExitCode> {
     machine::tokens(config, &mut findings);
     let nodes = store::check(config, &mut findings);
     bus::check(config, nodes.as_deref(), &mut findings);
+    machine::permissions(config, &mut findings);
     machine::disk(&config.data, &mut findings);
     machine::descriptors(config, &mut findings);
     // Without a valid configuration the addresses are guesses.
