@@ -1,16 +1,17 @@
-//! Invariants of HTTP request parsing for any input. Run by the fuzzer with random bytes and by the tests with the corpus.
+//! Invariants of HTTP request parsing and of tokens for any input. Run by the fuzzer with random bytes and by the tests with the corpus.
 //! Panics when an invariant is violated. Not used by servers.
 
-use crate::auth::Credential;
-use crate::config::{Config, Flag, ServerMode, Sources};
+use crate::auth::{AuthError, Credential, LoginTime, Verifier};
+use crate::config::{Config, Flag, SecretText, ServerMode, Sources};
 use crate::http::request::{self, Query};
 use crate::http::{connect, origin};
 use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
+use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use http::header::{AUTHORIZATION, HOST, HeaderName, HeaderValue, ORIGIN, SEC_WEBSOCKET_PROTOCOL};
 use http::request::Parts;
 use std::net::IpAddr;
 use std::sync::OnceLock;
+use tavern_domain::{Time, is_user_id, limits};
 use tavern_hub::read_session;
 
 /// The first line is a method and an address, each other line a header. Input that no HTTP parser accepts is skipped.
@@ -27,6 +28,28 @@ pub fn http(data: &[u8]) {
     origins(&parts);
     addresses(&parts);
     handshakes(&parts);
+}
+
+/// Tokens: nothing is accepted without a signature; signed claims are within their bounds; any key set is read without harm.
+pub fn token(data: &[u8]) {
+    let secret = SecretText::new("a secret that only this check knows, with enough bytes");
+    let verifier = Verifier::from_secret(&secret);
+    let login = LoginTime { wall: Time(1_000), node: Time(9_000), leeway_ms: 5 };
+    let text = String::from_utf8_lossy(data);
+    assert!(verifier.verify(&text, login).is_err(), "no one signed this");
+    let part = |bytes: &[u8]| URL_SAFE_NO_PAD.encode(bytes);
+    let unsigned = format!("{}.{}", part(br#"{"alg":"HS256"}"#), part(data));
+    let key = aws_lc_rs::hmac::Key::new(aws_lc_rs::hmac::HMAC_SHA256, secret.expose().as_bytes());
+    let mark = part(aws_lc_rs::hmac::sign(&key, unsigned.as_bytes()).as_ref());
+    match verifier.verify(&format!("{unsigned}.{mark}"), login) {
+        Ok(identity) => {
+            assert!(identity.user.as_deref().is_none_or(is_user_id));
+            assert!(identity.expires > login.node && identity.rights.grants.len() <= limits::GRANTS);
+            assert!(!identity.unlimited && identity.scopes.is_empty() && identity.key.is_none());
+        }
+        Err(error) => assert_ne!(error, AuthError::Signature),
+    }
+    let _ = crate::auth::key_set_size(data);
 }
 
 fn read(text: &str) -> Option<Parts> {

@@ -1,13 +1,16 @@
 //! The properties of each codec for any bytes, one function per codec. The fuzzer runs them with random bytes, the tests with
 //! the corpus. They panic when a property does not hold; not for use by servers.
 
+use crate::bus::{self, BusMessage};
 use crate::json::{self, Op, Payload};
+use crate::record;
 use crate::resp::{self, Limits, Parsed, Parser, RespError};
 use crate::ws::{self, Opcode, Role};
 use crate::{Code, Refusal, sse};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
+use tavern_domain::pattern;
 
 /// The Redis protocol: the result does not depend on how the bytes are split; what is encoded is read back.
 pub fn resp(data: &[u8]) {
@@ -216,4 +219,131 @@ fn check_close(data: &[u8]) {
         }
         Err(error) => assert!(matches!(error.close_code(), 1002 | 1007)),
     }
+}
+
+/// The body of a poll: what is read is what any JSON parser reads.
+pub fn poll(data: &[u8]) {
+    let Ok(request) = json::parse_poll(data) else { return };
+    if data.trim_ascii().is_empty() {
+        return assert_eq!(request, json::PollRequest::default());
+    }
+    let value: Value = serde_json::from_slice(data).expect("an accepted body is JSON");
+    let text = |name: &str| value.get(name).and_then(Value::as_str).map(str::to_owned);
+    assert_eq!((&request.session, &request.token), (&text("session"), &text("token")));
+    for (name, read) in [("cursor", request.cursor), ("timeout_ms", request.timeout_ms)] {
+        let written = value.get(name).filter(|value| !value.is_null());
+        assert_eq!(read.is_some(), written.is_some(), "{name}");
+    }
+    assert_eq!(json::session_of(data), request.session);
+}
+
+/// Messages between nodes: what is read and written again is read the same.
+pub fn bus(data: &[u8]) {
+    let header = bus::header::decode(data);
+    assert!(header.user.is_none() || header.client.is_some());
+    let written = bus::header::encode(bus::header::ChannelHeader {
+        json: header.json,
+        client: header.client,
+        user: header.user.as_deref(),
+        history: header.history,
+    });
+    assert_eq!(bus::header::decode(&written), header);
+    let Some(message) = BusMessage::decode(data) else { return };
+    let again = match &message {
+        BusMessage::Presence(update) => bus::presence::encode(update),
+        BusMessage::Person(update) => bus::people::encode(update),
+        BusMessage::Session(request) => bus::migration::encode(request),
+        BusMessage::NodeLeft => bus::node_left(),
+        BusMessage::Subscription(name) => bus::subscription(name),
+    };
+    let read = BusMessage::decode(&again).expect("what was written is a message");
+    assert_eq!(format!("{read:?}"), format!("{message:?}"));
+}
+
+/// Stored rows: what is read and written again is read the same.
+pub fn record(data: &[u8]) {
+    if let Ok(party) = record::read_party(7, data) {
+        let again = record::read_party(7, &record::write_party(&party)).expect("a written party is read");
+        assert_eq!(again, party);
+    }
+    if let Ok(membership) = record::read_membership(data) {
+        let again = record::read_membership(&record::write_membership(&membership));
+        assert_eq!(again.expect("a written membership is read"), membership);
+    }
+    if let Ok(progress) = record::read_progress(data) {
+        let again = record::read_progress(&record::write_progress(&progress));
+        assert_eq!(again.expect("written progress is read"), progress);
+    }
+    if let Ok(marks) = record::read_marks(data) {
+        assert_eq!(record::read_marks(&record::write_marks(&marks)).expect("written marks are read"), marks);
+    }
+    if let Ok(topic) = record::read::<record::TopicRecord>(data) {
+        let written = record::write(&topic);
+        assert_eq!(record::read::<record::TopicRecord>(&written).expect("a written topic is read"), topic);
+    }
+    if let Ok(settings) = record::read::<record::SubscriptionSettings>(data) {
+        let written = record::write(&settings);
+        let again =
+            record::read::<record::SubscriptionSettings>(&written).expect("written settings are read");
+        assert_eq!(record::write(&again), written);
+    }
+}
+
+/// Patterns: the first line is a pattern, the second a name. The matcher agrees with a simple one, within its steps; what a
+/// right covers, it matches.
+pub fn pattern(data: &[u8]) {
+    let mut lines = data.splitn(3, |&byte| byte == b'\n');
+    let (glob, name) = (lines.next().unwrap_or_default(), lines.next().unwrap_or_default());
+    let granted = lines.next().unwrap_or_default();
+    // The simple matcher takes exponential time.
+    let small = glob.iter().filter(|&&byte| byte == b'*').count() <= 5 && name.len() <= 24;
+    let matched = pattern::matches(glob, name);
+    if small && !name.is_empty() {
+        assert_eq!(matched, simple_match(glob, name), "{glob:?} {name:?}");
+    }
+    assert!(pattern::steps(glob, name.len()) <= glob.len() * (name.len() + 1));
+    if matched {
+        assert!(name.starts_with(pattern::literal_prefix(glob)));
+        // A star does not match the empty name.
+        if pattern::covers(granted, glob) && !name.is_empty() {
+            assert!(pattern::matches(granted, name), "{granted:?} covers {glob:?}, which matches {name:?}");
+        }
+    }
+}
+
+/// As Redis defines it, by recursion.
+fn simple_match(glob: &[u8], name: &[u8]) -> bool {
+    let Some((&first, rest)) = glob.split_first() else { return name.is_empty() };
+    if first == b'*' {
+        return (0..=name.len()).any(|skip| simple_match(rest, &name[skip..]));
+    }
+    let Some((&byte, name)) = name.split_first() else { return false };
+    let one = |glob: &[u8]| pattern::matches(glob, &[byte]);
+    match (first, rest) {
+        (b'?', rest) => simple_match(rest, name),
+        (b'[', _) => {
+            // The class ends where one byte is consumed.
+            let end = class_end(glob);
+            one(&glob[..end]) && simple_match(&glob[end..], name)
+        }
+        (b'\\', [literal, rest @ ..]) => *literal == byte && simple_match(rest, name),
+        (literal, rest) => literal == byte && simple_match(rest, name),
+    }
+}
+
+/// Where a class `[…]` ends; one without an end takes the rest of the pattern.
+fn class_end(glob: &[u8]) -> usize {
+    let mut at = 1;
+    if glob.get(at) == Some(&b'^') {
+        at += 1;
+    }
+    while at < glob.len() {
+        match glob[at] {
+            b'\\' if at + 1 < glob.len() => at += 2,
+            b']' => return at + 1,
+            _ if at + 2 < glob.len() && glob[at + 1] == b'-' => at += 3,
+            _ => at += 1,
+        }
+    }
+    glob.len()
 }

@@ -34,3 +34,23 @@ fn json_holds_for_its_corpus() {
 fn ws_holds_for_its_corpus() {
     run("ws", tavern_wire::fuzz::ws);
 }
+
+#[test]
+fn poll_holds_for_its_corpus() {
+    run("poll", tavern_wire::fuzz::poll);
+}
+
+#[test]
+fn bus_holds_for_its_corpus() {
+    run("bus", tavern_wire::fuzz::bus);
+}
+
+#[test]
+fn record_holds_for_its_corpus() {
+    run("record", tavern_wire::fuzz::record);
+}
+
+#[test]
+fn pattern_holds_for_its_corpus() {
+    run("pattern", tavern_wire::fuzz::pattern);
+}
