@@ -2,7 +2,7 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-clients cluster bench bench-quick bench-presence bench-cluster bench-events bench-local fmt fuzz sim mutants journeys docs dist reference torture torture-events torture-local torture-parties bench-parties install clean
+.PHONY: help setup run audit test test-clients cluster bench bench-quick bench-presence bench-cluster bench-events bench-local fmt fuzz sim mutants journeys docs dist reference torture torture-events torture-local torture-parties bench-parties install clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -31,6 +31,9 @@ cluster: ## run three servers with load, a live table and keys that inject fault
 
 test: ## run all checks: format, lints, Rust tests, real clients against a real server
 	@scripts/test
+
+audit: ## check the dependencies: licences, bans, sources, and published vulnerabilities (needs cargo-deny and the network)
+	@scripts/audit
 
 test-clients: ## run only the pytest suites; ARGS go to pytest, e.g. make test-clients ARGS='-k resume'
 	@scripts/test clients -- $(ARGS)

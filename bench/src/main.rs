@@ -4,6 +4,7 @@
 //! a figure measured here is a figure any client would see.
 //! Must hold: the same workload is the same bytes in the same batches for every server; one thread makes the
 //! whole load of messages, because it shares the cores with the server it measures.
+#![forbid(unsafe_code)]
 
 mod cases;
 mod cluster;

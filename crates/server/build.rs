@@ -16,6 +16,7 @@ const OTHERS: &[&str] = &[
     "ARCHITECTURE.md",
     "CHANGELOG.md",
     "CONTRIBUTING.md",
+    "SECURITY.md",
     "bench/RESULTS.md",
     "bench/plots",
     "bench/TORTURE.md",

@@ -141,6 +141,14 @@ class Cluster:
         if code != 0:
             self.unclean_stops.append((node.name, time.monotonic(), code))
 
+    async def _clock_jump(self, fault):
+        nodes = self.nodes if fault.target == "all" else [self.node(fault.target)]
+        for node in nodes:
+            node.server.jump(int(fault.amount))
+        await asyncio.sleep(fault.seconds)
+        for node in nodes:
+            node.server.jump(0)
+
     async def _engine_kill(self, fault):
         engine = self.engines[fault.target]
         engine.kill()
@@ -187,6 +195,7 @@ class Cluster:
             if not engine.is_running():
                 await engine.start()
         for node in self.nodes:
+            node.server.jump(0)
             node.wake()
         await asyncio.gather(*(node.start() for node in self.nodes))
 

@@ -11,13 +11,13 @@ import time
 
 import httpx
 
-from support.tavern import Tavern
+from support.clock import JumpingClock
 
 
 class Node:
     def __init__(self, name, config, options, data):
         self.name = name
-        self.server = Tavern.dev(config, [*options, "--node", name], data=data)
+        self.server = JumpingClock("dev", config, [*options, "--node", name], data=data)
         # The number of processes this node has had.
         self.process_number = 0
         self.wanted = False

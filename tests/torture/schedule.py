@@ -25,7 +25,9 @@ class Fault:
         return f"{self.at:7.1f} s  {self.kind} {self.target}{more} for {self.seconds:.1f} s"
 
 
-NODE_KINDS = ("node kill", "node pause", "node long pause", "node restart")
+NODE_KINDS = ("node kill", "node pause", "node long pause", "node restart", "clock jump")
+# Seconds: minutes, days, weeks.
+JUMPS = (120, 3_600, 86_400, 8 * 86_400, 30 * 86_400)
 ENGINE_KINDS = ("engine kill", "engine pause", "line cut", "line hole", "line delay", "line slow")
 
 
@@ -65,6 +67,10 @@ def draw(rng, kind, at, nodes, engines):
         return Fault(at, kind, node, rng.uniform(*LONG))
     if kind == "node restart":
         return Fault(at, kind, node, 0.0)
+    if kind == "clock jump":
+        jump = rng.choice(JUMPS) * rng.choice([1, -1])
+        target = node if rng.random() < 0.7 else "all"
+        return Fault(at, kind, target, rng.uniform(0.5, 8.0), f"by {jump:+} s", jump)
     if kind == "disk full":
         return Fault(at, kind, "store", rng.uniform(2.0, 6.0))
     engine = rng.choice(engines)

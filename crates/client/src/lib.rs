@@ -29,7 +29,7 @@
 //! assert_eq!(refused.code, "bad_request");
 //! # }
 //! ```
-
+#![forbid(unsafe_code)]
 #![deny(missing_docs)]
 
 mod address;

@@ -109,6 +109,8 @@ const SECTIONS: &[Section] = &[
             "docs/about/faq.md",
             "docs/about/versioning.md",
             "docs/about/platforms.md",
+            "docs/about/security.md",
+            "SECURITY.md",
             "bench/RESULTS.md",
             "CHANGELOG.md",
         ],

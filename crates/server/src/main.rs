@@ -1,4 +1,5 @@
 //! The program `tavern`: the command line and nothing else.
+#![forbid(unsafe_code)]
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;

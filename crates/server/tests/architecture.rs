@@ -451,3 +451,19 @@ fn files_are_small_and_begin_with_their_description() {
     let (lines, largest) = sizes.last_key_value().unwrap();
     assert!(*lines <= LINES_MAX, "{} has {lines} lines, at most {LINES_MAX}", largest.display());
 }
+
+/// Only `local` shares memory between processes.
+#[test]
+fn every_crate_but_local_forbids_unsafe_code() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let crates = std::fs::read_dir(root.join("crates")).unwrap().map(|entry| entry.unwrap().path());
+    let mut roots: Vec<_> = crates.filter(|path| !path.ends_with("local")).collect();
+    roots.push(root.join("bench"));
+    for folder in roots {
+        let files = ["src/lib.rs", "src/main.rs"].map(|name| folder.join(name));
+        for file in files.iter().filter(|file| file.exists()) {
+            let text = std::fs::read_to_string(file).unwrap();
+            assert!(text.contains("\n#![forbid(unsafe_code)]"), "{} allows unsafe code", file.display());
+        }
+    }
+}

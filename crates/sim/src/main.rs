@@ -1,4 +1,5 @@
 //! Runs workloads on the simulated cluster. Prints the results and, for a failure, the command that replays it.
+#![forbid(unsafe_code)]
 
 use std::collections::BTreeMap;
 use std::process::ExitCode;

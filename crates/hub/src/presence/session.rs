@@ -90,7 +90,7 @@ impl Presence {
     /// Leaves every channel on purpose.
     pub(crate) fn leave_all(&mut self, core: &mut Core, id: ListenerId, reason: OfflineReason) {
         self.represent_by_another(core, id);
-        for channel in self.present_or_joining(core, id) {
+        for channel in present_or_joining(self, core, id) {
             self.leave(core, id, &channel, reason, None);
         }
     }
@@ -98,21 +98,12 @@ impl Presence {
     /// Leaves the channels that only its former rights allowed it to join.
     pub(crate) fn end_revoked(&mut self, core: &mut Core, id: ListenerId, former: &Rights) {
         let Some(identity) = core.session(id).map(|session| session.identity.clone()) else { return };
-        for channel in self.present_or_joining(core, id) {
+        for channel in present_or_joining(self, core, id) {
             if has_lost(core, former, &identity, Verb::Join, channel.as_bytes()) {
                 self.leave(core, id, &channel, OfflineReason::Left, None);
                 tell(core, id, Verb::Join, "channel", &channel);
             }
         }
-    }
-
-    fn present_or_joining(&self, core: &Core, id: ListenerId) -> Vec<Arc<str>> {
-        let mut channels = present(core, id);
-        // Also the channels whose join is still in progress.
-        let user = key_user(core, id);
-        let begun = user.map(|user| self.changes.channels_of(&user)).unwrap_or_default();
-        channels.extend(begun.into_iter().filter(|channel| !is_present(core, id, channel)));
-        channels
     }
 
     fn lose(&mut self, core: &mut Core, id: ListenerId, channel: &str, at: Time) {
@@ -376,6 +367,15 @@ fn present(core: &Core, id: ListenerId) -> Vec<Arc<str>> {
     let mut channels: Vec<Arc<str>> =
         session.map(|session| session.present.channels().cloned().collect()).unwrap_or_default();
     channels.sort_by_key(|channel| !is_own_channel(channel));
+    channels
+}
+
+/// The channels that its client is present in, and those it has only begun to join.
+fn present_or_joining(presence: &Presence, core: &Core, id: ListenerId) -> Vec<Arc<str>> {
+    let mut channels = present(core, id);
+    let user = key_user(core, id);
+    let begun = user.map(|user| presence.changes.channels_of(&user)).unwrap_or_default();
+    channels.extend(begun.into_iter().filter(|channel| !is_present(core, id, channel)));
     channels
 }
 

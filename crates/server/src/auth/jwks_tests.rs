@@ -1,3 +1,5 @@
+//! Which keys of a key set are used, and for which algorithm.
+
 use super::*;
 use serde_json::{Value, json};
 
