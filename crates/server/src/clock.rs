@@ -87,8 +87,7 @@ impl NodeClock {
             let ahead_ms = stored.since(reference);
             tracing::warn!(
                 ahead_ms,
-                "stored time is ahead of the clock; events are not deleted by age until the clock catches up; \
-                 if the clock is right, stop all nodes and run `tavern clock reset`"
+                "stored time is ahead of the clock; events are not deleted by age until the clock catches up"
             );
         } else if !steady.is_confirmed(moment) {
             let confirm_ms = self.confirm_ms;
