@@ -12,7 +12,7 @@ const STABLE_MS = 5_000; // A link that lasted this long resets the backoff.
 const UPGRADE_MS = 30_000; // When the best transport is tried again.
 const TRIES_MAX = 5;
 
-/** @import { LinkEvents, Ending, Hello, LinkIo, SessionStorage, Link, Listener, Message, Options, Part, Party, PartyCommands, Pending, PresenceUser, State, Status, Ticket, TransportName, Users } from './types.js' */
+/** @import { LinkEvents, Ending, From, Hello, HistoryPage, LinkIo, SessionStorage, Link, Listener, Message, Options, Part, Party, PartyCommands, Pending, Position, PresenceUser, Published, State, Status, Ticket, TransportName, Users } from './types.js' */
 
 export class TavernError extends Error {
   name = 'TavernError';
@@ -265,10 +265,16 @@ export class Presence extends Emitter {
   }
 }
 
-/** Emits `message`, `gap` and `revoked`. */
+/** Emits `message`, `gap`, `revoked`, and `recovered` when a new session has asked for what was missed. */
 export class Channel extends Emitter {
   #client;
   #listens = false;
+  /** @type {Position | undefined} of the last message; only with history */
+  #position;
+  /** Messages are missing: the server is asked for them. */
+  #heals = false;
+  /** A gap was announced: any later message may follow. */
+  #jumps = false;
   /** @type {{state: any} | undefined} */
   #joined;
   /** @type {Presence | undefined} */
@@ -296,12 +302,18 @@ export class Channel extends Emitter {
     return this;
   }
 
-  /** @param {(message: Message) => void} [listener] */
-  async subscribe(listener) {
-    if (listener) this.on('message', listener);
+  /** Where this client is in the history of the channel. */
+  get position() {
+    return this.#position;
+  }
+
+  /** @param {((message: Message) => void) | From} [listener] @param {From} [from] with the last messages, or after a position */
+  async subscribe(listener, from = {}) {
+    if (typeof listener === 'function') this.on('message', listener);
+    else from = listener ?? from;
     this.#listens = true;
     try {
-      await this.#listen();
+      await this.#listen(from);
     } catch (error) {
       if (final(error)) this.#listens = false;
       throw error;
@@ -311,13 +323,21 @@ export class Channel extends Emitter {
   /** Stops messages and presence events. */
   async unsubscribe() {
     this.#listens = false;
-    this.#presence = undefined;
+    this.#presence = this.#position = undefined;
     await this.#client.call('unsubscribe', { channel: this.actual });
   }
 
-  /** @param {any} data any JSON @returns {Promise<{receivers: number}>} */
-  publish(data) {
-    return this.#client.call('publish', { channel: this.name, data }, false);
+  /**
+   * @param {any} data any JSON @param {{id?: string, retain?: boolean}} [options] with an id it is retried, and published once if the
+   * channel has history @returns {Promise<Published>}
+   */
+  publish(data, { id, retain } = {}) {
+    return this.#client.call('publish', { channel: this.name, data, message_id: id, retain }, id !== undefined);
+  }
+
+  /** @param {{after?: number, before?: number, limit?: number}} [part] @returns {Promise<HistoryPage>} */
+  history(part) {
+    return this.#client.call('history', { channel: this.name, ...part });
   }
 
   /** @param {any} [state] */
@@ -369,9 +389,23 @@ export class Channel extends Emitter {
     return iterate(this, 'message', this.#client);
   }
 
-  async #listen() {
+  /** @param {From} [from] */
+  async #listen(from) {
     const presence = this.#presence;
-    const ok = await this.#client.call('subscribe', { channel: this.name, presence: presence ? true : undefined });
+    const known = this.#position;
+    // Over HTTP messages may arrive before the reply.
+    if (from && !this.#heals) this.#position = undefined;
+    let ok;
+    try {
+      ok = await this.#client.call('subscribe', { channel: this.name, presence: presence ? true : undefined, ...from });
+    } catch (error) {
+      this.#position ??= known;
+      throw error;
+    }
+    const { epoch, offset, recovered } = ok;
+    if (epoch !== undefined && (!this.#position || recovered === false)) this.#position = { epoch, offset };
+    if (recovered !== undefined) this.emit('recovered', { recovered });
+    if (recovered === false) this.emit('gap', { event: 'gap', channel: this.name });
     if (ok.channel) this.#client.alias(ok.channel, this);
     if (presence && ok.members && presence === this.#presence) presence.snapshot(ok.members);
   }
@@ -382,10 +416,12 @@ export class Channel extends Emitter {
     if (this.#presence) this.#listen().catch(() => {});
   }
 
+  /** @returns {Promise<any>[]} */
   restore() {
     const asked = [];
+    const since = this.#position;
     if (this.#presence) this.#presence.invalidate();
-    if (this.#presence || this.#listens) asked.push(this.#listen());
+    if (this.#presence || this.#listens) asked.push(this.#listen(since && { since }));
     if (this.#joined) asked.push(this.join(this.#joined.state));
     return asked;
   }
@@ -398,11 +434,36 @@ export class Channel extends Emitter {
     this.emit('revoked', event);
   }
 
+  /** Whether a message is the next one in the history. @param {Message} message */
+  #follows({ epoch, offset }) {
+    const known = this.#position;
+    if (epoch === undefined || offset === undefined) return true;
+    if (known && (epoch < known.epoch || (epoch === known.epoch && offset <= known.offset))) return false;
+    if (known && epoch === known.epoch && offset > known.offset + 1 && !this.#jumps) {
+      if (!this.#heals) {
+        this.#heals = true;
+        this.#listen({ since: known }).catch(() => {}).finally(() => (this.#heals = false));
+      }
+      return false;
+    }
+    this.#position = { epoch, offset };
+    return !(this.#jumps = false);
+  }
+
   /** @param {any} event */
+  missed(event) {
+    this.#jumps ||= event.channel !== undefined;
+    this.refresh();
+    this.emit('gap', event);
+  }
+
+  /** @param {any} event @returns {boolean} false: it is not new */
   receive(event) {
     if (event.event !== 'message') this.#presence?.receive(event);
+    else if (!this.#follows(event)) return false;
     else if (!this.#held) this.emit('message', event);
     else if (this.#held.push(event) > HELD_MAX) this.#held.shift();
+    return true;
   }
 }
 
@@ -913,8 +974,7 @@ export class Tavern extends Emitter {
         return;
       case 'gap':
         for (const channel of event.channel ? [this.#find(event.channel)] : this.#channels.values()) {
-          channel.refresh();
-          channel.emit('gap', event);
+          channel.missed(event);
         }
         this.emit('gap', event);
         return;
@@ -937,7 +997,7 @@ export class Tavern extends Emitter {
         return;
     }
     if (event.channel?.startsWith('party#')) this.party.emit('say', event);
-    else if (event.channel !== undefined) this.#find(event.channel).receive(event);
+    else if (event.channel !== undefined && !this.#find(event.channel).receive(event)) return;
     this.emit(event.event, event);
   }
 

@@ -59,6 +59,35 @@ export interface Message {
   data: any;
   from?: { user: string | null; client: string };
   encoding?: string;
+  /** Its place in the history of the channel, and when it was stored. */
+  epoch?: number;
+  offset?: number;
+  at?: number;
+}
+
+/** A place in the history of a channel: everything up to it is known. */
+export interface Position {
+  epoch: number;
+  offset: number;
+}
+
+/** Where a subscription begins: with so many of the last messages, or after a position. */
+export interface From {
+  last?: number;
+  since?: Position;
+}
+
+/** The reply to a publish. The position is there if the channel has history. */
+export interface Published extends Partial<Position> {
+  receivers: number;
+  /** The id was published before: nobody gets it again. */
+  duplicate?: boolean;
+}
+
+/** A part of the history of a channel, the oldest message first. `epoch` and `offset` are the end of the history. */
+export interface HistoryPage extends Position {
+  messages: { offset: number; at: number; data: any; from?: Message['from']; encoding?: string; message_id?: string }[];
+  more: boolean;
 }
 
 /** A user in a channel. `state` is the one set last by any of their clients; `clients` holds the state of each. */

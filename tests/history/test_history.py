@@ -61,7 +61,9 @@ def test_a_channel_without_history_has_no_place(server, ann, bob):
     assert ann.ok("publish", channel="room#1", data=1) == {"receivers": 1}
     assert "offset" not in bob.event()
     assert bob.call("history", channel="room#1")["error"]["code"] == "not_found"
-    assert bob.call("subscribe", channel="room#2", last=5)["error"]["code"] == "not_found"
+    assert bob.ok("subscribe", channel="room#2", last=5) == {}
+    since = {"epoch": 1, "offset": 1}
+    assert bob.call("subscribe", channel="room#2", since=since)["error"]["code"] == "not_found"
 
 
 def test_a_newcomer_gets_the_last_messages(server, channel, ann, bob):
@@ -157,6 +159,63 @@ def test_a_message_id_is_published_once(server, channel, ann, bob):
     assert again == {"receivers": 0, "duplicate": True} | position(first)
     publish(ann, channel, [2])
     assert received(bob, 2) == [1, 2]
+
+
+def test_a_stream_recovers_from_positions(server, channel, ann):
+    first = publish(ann, channel, range(1, 6))[1]
+    name = channel.replace("#", "%23")
+    since = f"since={first['epoch']}:{first['offset']}"
+    with httpx.stream("GET", f"{server.url}/v1/stream?user=dan&channel={name}&{since}", timeout=5, trust_env=False) as response:
+        frames = (json.loads(line[5:]) for line in response.iter_lines() if line.startswith("data:"))
+        data = []
+        for frame in frames:
+            if frame.get("id") == channel:
+                assert frame["ok"]["recovered"] is True
+            if frame.get("event") == "message":
+                data.append(frame["data"])
+                if len(data) == 3:
+                    break
+    assert data == [3, 4, 5]
+    for wrong in ("since=1", "since=1:x", f"{since}&{since}"):
+        refused = httpx.get(f"{server.url}/v1/stream?user=dan&channel={name}&{wrong}", trust_env=False)
+        assert refused.status_code == 400, wrong
+
+
+def test_a_retained_message_is_published_by_a_service(server, bob):
+    for value in (1, 2):
+        sent = api(server, "POST", "/v1/channels/room%23kept/messages", json={"data": value, "retain": True})
+        assert sent.json() == {"receivers": 0}
+    assert bob.ok("subscribe", channel="room#kept", last=1) == {}
+    event = bob.event()
+    assert event["data"] == 2 and "offset" not in event
+    assert bob.call("publish", channel="user#bob", data=1, retain=True)["error"]["code"] in ("bad_request", "not_allowed")
+
+
+def test_what_was_sent_and_not_received_is_recovered(server, channel, ann):
+    bob = Socket(server, user="bob-deaf")
+    session = bob.hello["session"]
+    bob.ok("subscribe", channel=channel)
+    publish(ann, channel, range(1, 46))
+    # The client read 45 events and remembers two: the mailbox keeps 30.
+    assert received(bob, 45) == list(range(1, 46))
+    bob.drop()
+    with Poller(server, user="bob-deaf", session=session, cursor=2) as poller:
+        data = []
+        while len(data) < 43:
+            events = poller.take()
+            assert events and all(event["event"] == "message" for event in events), (data, events)
+            data += [event["data"] for event in events]
+    assert data == list(range(3, 46))
+
+
+def test_the_command_line_reads_and_clears(server, channel, ann):
+    publish(ann, channel, [1, {"text": "two"}])
+    shown = server.run("history", channel, "--url", server.url, "--key", server.key)
+    assert shown.returncode == 0 and '{"text":"two"}' in shown.stdout and "ann" in shown.stdout, shown
+    page = json.loads(server.run("history", channel, "--url", server.url, "--user", "eve", "--after", "1", "--json").stdout)
+    assert [message["data"] for message in page["messages"]] == [{"text": "two"}]
+    assert server.run("history", channel, "--clear", "--url", server.url, "--key", server.key).returncode == 0
+    assert "no messages" in server.run("history", channel, "--url", server.url, "--key", server.key).stdout
 
 
 def test_the_last_value_is_kept(server, ann, bob):

@@ -89,14 +89,17 @@ const COMMANDS = {
     state: { idle: 'closed', suspended: 'closed' }[tavern.state] ?? tavern.state,
     transport: tavern.transport, user: tavern.user, client: tavern.client, node: tavern.node,
   }),
-  async subscribe({ channel, presence }) {
+  async subscribe({ channel, presence, last, since }) {
     const fresh = !listening.has(channel);
     listening.add(channel);
-    await tavern.channel(channel).subscribe(fresh ? (message) => tell('message', message) : undefined);
+    if (fresh) tavern.channel(channel).on('recovered', ({ recovered }) => tell('recovered', { channel, recovered }));
+    await tavern.channel(channel).subscribe(fresh ? (message) => tell('message', message) : undefined, { last, since });
     if (presence) await watch(channel);
   },
   unsubscribe: ({ channel }) => tavern.channel(channel).unsubscribe(),
-  publish: ({ channel, data }) => tavern.channel(channel).publish(data),
+  publish: ({ channel, data, message_id, retain }) => tavern.channel(channel).publish(data, { id: message_id, retain }),
+  history: ({ channel, after, before, limit }) => tavern.channel(channel).history({ after, before, limit }),
+  position: ({ channel }) => tavern.channel(channel).position,
   burst,
   join: ({ channel, state }) => tavern.channel(channel).join(state),
   update: ({ channel, state }) => tavern.channel(channel).update(state),

@@ -7,7 +7,7 @@
 
 `tavern_client.sync` offers the same API without asyncio.
 """
-from .channel import Channel, Message, Pattern
+from .channel import Channel, Message, Pattern, Position, Published
 from .client import Tavern
 from .emitter import Stream
 from .errors import TavernError
@@ -15,5 +15,7 @@ from .me import Me
 from .party import Party
 from .presence import Client, Presence, User
 
-__all__ = ["Channel", "Client", "Me", "Message", "Party", "Pattern", "Presence", "Stream", "Tavern", "TavernError", "User"]
+__all__ = [
+    "Channel", "Client", "Me", "Message", "Party", "Pattern", "Position", "Presence", "Published", "Stream", "Tavern", "TavernError", "User",
+]
 __version__ = "0.1.0"

@@ -17,6 +17,34 @@ Frame = dict[str, Any]
 UNSET: Any = object()
 
 
+@dataclass(frozen=True, order=True)
+class Position:
+    """A place in the history of a channel: everything up to it is known."""
+
+    epoch: int
+    offset: int
+
+    @classmethod
+    def from_wire(cls, frame: Frame) -> Position | None:
+        epoch, offset = frame.get("epoch"), frame.get("offset")
+        return cls(epoch, offset) if isinstance(epoch, int) and isinstance(offset, int) else None
+
+    def to_wire(self) -> Frame:
+        return {"epoch": self.epoch, "offset": self.offset}
+
+
+@dataclass(frozen=True)
+class Published:
+    """The reply to a publish."""
+
+    # How many subscriptions on the node received it.
+    receivers: int
+    # Its place, if the channel keeps history.
+    position: Position | None = None
+    # The id was published before: nobody gets it again.
+    duplicate: bool = False
+
+
 @dataclass(frozen=True)
 class Message:
     channel: str
@@ -27,11 +55,16 @@ class Message:
     seq: int | None
     # "base64" when the published bytes are not valid text.
     encoding: str | None = None
+    # Its place in the history of the channel, if that keeps one, and when it was stored (milliseconds).
+    position: Position | None = None
+    at: int | None = None
 
     @classmethod
     def from_wire(cls, frame: Frame) -> Message:
         sender = frame.get("from") or {}
-        return cls(frame["channel"], frame.get("data"), sender.get("user"), sender.get("client"), frame.get("seq"), frame.get("encoding"))
+        place = Position.from_wire(frame)
+        named = (frame["channel"], frame.get("data"), sender.get("user"), sender.get("client"))
+        return cls(*named, frame.get("seq"), frame.get("encoding"), place, frame.get("at"))
 
 
 class Subscribable(Emitter):
@@ -91,7 +124,7 @@ class Pattern(Subscribable):
 
 
 class Channel(Subscribable):
-    """Emits `message`, `gap`, and `presence` when the presence map has changed."""
+    """Emits `message`, `gap`, `presence` when the presence map has changed, and `recovered` when missed messages were asked for."""
 
     def __init__(self, session: Session, name: str, redirected: Callable[[str, Channel], None], failed: Callable[[TavernError], None]) -> None:
         super().__init__(session, {"channel": name})
@@ -100,6 +133,12 @@ class Channel(Subscribable):
         self.actual = name
         self.watching = False
         self.joined = False
+        # Where this client is in the history of the channel: the last message it got.
+        self.position: Position | None = None
+        # Over HTTP the first messages may arrive before the reply to `subscribe`.
+        self.subscribing = False
+        # Messages are missing and were asked for; a gap was announced and any later message may follow.
+        self._heals = self._jumps = False
         self.state: Any = UNSET
         self._redirected, self._failed = redirected, failed
         self._presence = Presence(name, self._reload)
@@ -107,9 +146,36 @@ class Channel(Subscribable):
 
     def _granted(self, ok: Frame) -> None:
         self.subscribed = True
+        place, recovered = Position.from_wire(ok), ok.get("recovered")
+        if self.position is None or recovered is False:
+            # Over HTTP messages may arrive before this reply; then the position is theirs.
+            self.position = place
         if isinstance(ok.get("channel"), str) and ok["channel"] != self.actual:
             self.actual = ok["channel"]
             self._redirected(self.actual, self)
+        if isinstance(recovered, bool):
+            self.emit("recovered", recovered)
+            if not recovered:
+                self.emit("gap", {"event": "gap", "channel": self.name})
+
+    async def subscribe(
+        self, listener: Callable[[Message], Any] | None = None, *, last: int | None = None, since: Position | None = None
+    ) -> None:
+        """Subscribes; messages arrive from the return of this call on. `last`: so many of the last messages come first; `since`: those after a position."""
+        if listener is not None:
+            self.on("message", listener)
+        if last is None and since is None:
+            await self._subscribe()
+            return
+        begin: Frame = {"last": last} if since is None else {"since": since.to_wire()}
+        known, self.position, self.subscribing = self.position, None, True
+        try:
+            await self._session.ask("subscribe", {**self._target, **begin}, on_ok=self._granted)
+        except TavernError:
+            self.position = self.position or known
+            raise
+        finally:
+            self.subscribing = False
 
     async def _subscribe(self) -> None:
         if self.watching:
@@ -120,13 +186,24 @@ class Channel(Subscribable):
 
     async def unsubscribe(self) -> None:
         await super().unsubscribe()
-        self.watching = False
+        self.watching, self.position = False, None
         self._presence.synced = False
 
-    async def publish(self, data: Any) -> int:
-        """Returns how many subscriptions on the node received it. Never retried: fails with `unknown_outcome` when the connection is lost before the reply."""
-        ok = await self._session.ask("publish", {"channel": self.name, "data": data}, repeatable=False)
-        return int(ok.get("receivers", 0))
+    async def publish(self, data: Any, *, id: str | None = None, retain: bool = False) -> Published:
+        """Publishes. Fails with `unknown_outcome` when the connection is lost before the reply. With an `id`, on a channel with history, it is retried and published once."""
+        members = {"channel": self.name, "data": data}
+        if id is not None:
+            members["message_id"] = id
+        if retain:
+            members["retain"] = True
+        ok = await self._session.ask("publish", members, repeatable=id is not None)
+        return Published(int(ok.get("receivers", 0)), Position.from_wire(ok), bool(ok.get("duplicate")))
+
+    async def history(self, *, after: int | None = None, before: int | None = None, limit: int | None = None) -> Frame:
+        """A page of the history, the oldest message first: the last messages, or those after or before an offset."""
+        given = {"after": after, "before": before, "limit": limit}
+        members = {name: value for name, value in given.items() if value is not None}
+        return await self._session.ask("history", {"channel": self.name, **members})
 
     async def join(self, state: Any = UNSET) -> None:
         """Joins the channel with a small JSON state."""
@@ -181,11 +258,35 @@ class Channel(Subscribable):
 
     # ---- called by the client
 
+    def take_message(self, message: Message) -> None:
+        place, known = message.position, self.position
+        if place is not None:
+            if known is not None and place <= known:
+                return
+            if known is not None and place.epoch == known.epoch and place.offset > known.offset + 1 and not self._jumps:
+                self._heal(known)
+                return
+            self.position, self._jumps = place, False
+        self.emit("message", message)
+
+    def _heal(self, known: Position) -> None:
+        """Messages are missing: asks for them; those that arrive meanwhile come again."""
+        if self._heals or self._session.ended is not None:
+            return
+        self._heals = True
+        asked = self._session.begin("subscribe", {**self._target, "since": known.to_wire()}, on_ok=self._granted)
+        asked.answer.add_done_callback(self._healed)
+
+    def _healed(self, answer: Any) -> None:
+        self._heals = False
+        self._reload_done(answer)
+
     def take_presence(self, event: Frame) -> None:
         # Over HTTP a change can arrive before the snapshot it follows; the map buffers it.
         self._presence.apply(event)
 
     def take_gap(self, event: Frame) -> None:
+        self._jumps = self._jumps or "channel" in event
         self.emit("gap", event)
         self._presence.lose()
 
@@ -198,9 +299,14 @@ class Channel(Subscribable):
 
     def restoring(self) -> list[RestoreCommand]:
         asked = super().restoring()
+        since = {} if self.position is None else {"since": self.position.to_wire()}
+        # Any message may follow until the reply.
+        self.position = None
+        if self.subscribed:
+            asked = [("subscribe", {**self._target, **since}, self._granted)]
         if self.watching:
             self._presence.synced = False
-            asked = [("subscribe", {"channel": self.name, "presence": True}, self._watched)]
+            asked = [("subscribe", {"channel": self.name, "presence": True, **since}, self._watched)]
         if self.joined:
             state = {} if self.state is UNSET else {"state": self.state}
             asked.append(("join", {"channel": self.name, **state}, None))

@@ -190,8 +190,8 @@ class Tavern(Emitter):
         if message.channel.startswith("party#"):
             # Members receive it without subscribing.
             self.party.emit("say", message)
-        if (channel := self._named(message.channel)) is not None and channel.subscribed:
-            channel.emit("message", message)
+        if (channel := self._named(message.channel)) is not None and (channel.subscribed or channel.subscribing):
+            channel.take_message(message)
         for pattern in list(self._patterns.values()):
             if pattern.subscribed and matches(pattern.glob, message.channel):
                 pattern.emit("message", message)

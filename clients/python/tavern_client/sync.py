@@ -22,7 +22,7 @@ from . import channel as channels
 from . import client as clients
 from . import emitter, me, party
 from . import presence as presences
-from .channel import UNSET, Message
+from .channel import UNSET, Message, Position, Published
 from .errors import CLOSED, TavernError
 
 T = TypeVar("T")
@@ -183,8 +183,20 @@ class Channel(Subscribable):
         self._inner = inner
         self.name = inner.name
 
-    def publish(self, data: Any) -> int:
-        return self._loop.run(self._inner.publish(data))
+    def subscribe(
+        self, listener: Callable[[Message], Any] | None = None, *, last: int | None = None, since: Position | None = None
+    ) -> None:
+        self._loop.run(self._inner.subscribe(listener, last=last, since=since))
+
+    def publish(self, data: Any, *, id: str | None = None, retain: bool = False) -> Published:
+        return self._loop.run(self._inner.publish(data, id=id, retain=retain))
+
+    @property
+    def position(self) -> Position | None:
+        return self._loop.call(lambda: self._inner.position)
+
+    def history(self, *, after: int | None = None, before: int | None = None, limit: int | None = None) -> Frame:
+        return self._loop.run(self._inner.history(after=after, before=before, limit=limit))
 
     def join(self, state: Any = UNSET) -> None:
         self._loop.run(self._inner.join(state))

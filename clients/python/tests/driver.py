@@ -13,7 +13,7 @@ import sys
 from typing import Any, Awaitable, Callable
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
-from tavern_client import Message, Tavern, TavernError  # noqa: E402
+from tavern_client import Message, Position, Tavern, TavernError  # noqa: E402
 
 Command = dict[str, Any]
 STATES = ["open", "reconnecting", "resumed", "reset", "gap", "revoked", "closing", "superseded", "closed"]
@@ -120,10 +120,12 @@ class Driver:
             self.watched.add(name)
             channel.on("message", self.message)
             channel.on("presence", lambda event: emit("presence", channel=name))
+            channel.on("recovered", lambda recovered: emit("recovered", channel=name, recovered=recovered))
+        since = Position.from_wire(command.get("since") or {})
         if command.get("presence"):
             await channel.presence()
         else:
-            await channel.subscribe()
+            await channel.subscribe(last=command.get("last"), since=since)
         return {}
 
     async def unsubscribe(self, command: Command) -> dict[str, Any]:
@@ -131,7 +133,18 @@ class Driver:
         return {}
 
     async def publish(self, command: Command) -> dict[str, Any]:
-        return {"receivers": await self.tavern.channel(command["channel"]).publish(command["data"])}
+        channel, options = self.tavern.channel(command["channel"]), {"id": command.get("message_id"), "retain": bool(command.get("retain"))}
+        published = await channel.publish(command["data"], **options)
+        place = {} if published.position is None else published.position.to_wire()
+        return {"receivers": published.receivers, "duplicate": published.duplicate, **place}
+
+    async def history(self, command: Command) -> dict[str, Any]:
+        part = {name: command[name] for name in ("after", "before", "limit") if name in command}
+        return await self.tavern.channel(command["channel"]).history(**part)
+
+    async def position(self, command: Command) -> dict[str, Any]:
+        position = self.tavern.channel(command["channel"]).position
+        return {} if position is None else position.to_wire()
 
     async def burst(self, command: Command) -> dict[str, Any]:
         channel = self.tavern.channel(command["channel"])

@@ -34,7 +34,7 @@ def test_calls_block_and_iterators_block_with_a_timeout(server):
         channel = tavern.channel("game#1")
         with channel.messages(timeout=0.1) as messages:
             channel.subscribe()
-            assert channel.publish(1) == 2
+            assert channel.publish(1).receivers == 2
             with pytest.raises(TimeoutError):
                 next(messages)
             connection = server.run(server.connection(1))

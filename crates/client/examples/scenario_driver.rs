@@ -4,7 +4,9 @@ use serde_json::{Value, json};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use tavern_client::{Auth, Client, Error, Event, PresenceMap, Transport, Visibility};
+use tavern_client::{
+    Auth, Client, Error, Event, HistoryQuery, PresenceMap, SubscribeFrom, Transport, Visibility,
+};
 use tokio::sync::{Semaphore, mpsc, oneshot};
 
 const AT_ONCE: usize = 64;
@@ -101,7 +103,23 @@ impl Driver {
                 "user": client.me().user(), "client": client.me().client(), "node": client.node(),
             })),
             "subscribe" if command["presence"] == true => channel.presence().await.map(|_| json!({})),
-            "subscribe" => channel.subscribe().await.map(done),
+            "subscribe" => match subscribe_from(&command) {
+                Some(from) => channel.subscribe_from(from).await.map(done),
+                None => channel.subscribe().await.map(done),
+            },
+            "publish" if command.get("message_id").is_some() => {
+                let receipt = channel.publish_once(text("message_id"), &command["data"]).await?;
+                Ok(json!({
+                    "receivers": receipt.receivers, "duplicate": receipt.duplicate,
+                    "epoch": receipt.position.map(|at| at.epoch), "offset": receipt.position.map(|at| at.offset),
+                }))
+            }
+            "history" => {
+                let number = |name: &str| command[name].as_u64();
+                let (after, before, limit) = (number("after"), number("before"), number("limit"));
+                channel.history(HistoryQuery { after, before, limit }).await.map(|page| json!(page))
+            }
+            "position" => Ok(channel.position().map_or(json!({}), |position| json!(position))),
             "unsubscribe" => channel.unsubscribe().await.map(done),
             "publish" => {
                 channel.publish(&command["data"]).await.map(|receivers| json!({"receivers": receivers}))
@@ -202,6 +220,11 @@ async fn burst(client: &Client, command: &Value) -> Result<Value, Error> {
     Ok(json!({}))
 }
 
+fn subscribe_from(command: &Value) -> Option<SubscribeFrom> {
+    let last = command["last"].as_u64().map(SubscribeFrom::Last);
+    last.or_else(|| serde_json::from_value(command["since"].clone()).ok().map(SubscribeFrom::Since))
+}
+
 fn shown(map: &PresenceMap) -> Value {
     let users: serde_json::Map<String, Value> = map
         .users
@@ -245,6 +268,9 @@ fn show(event: Event) {
                 "from": {"user": message.user, "client": message.client},
             }),
         ),
+        Event::Recovered { channel, recovered } => {
+            tell("recovered", json!({"channel": channel, "recovered": recovered}));
+        }
         Event::Presence { channel } => tell("presence", json!({"channel": channel})),
         Event::Status(update) => tell("status", json!(update)),
         Event::Inbox { message_id, data } => tell("inbox", json!({"message_id": message_id, "data": data})),

@@ -2,6 +2,7 @@
 
 use crate::Error;
 use crate::event::{Events, Message, Messages};
+use crate::history::{ChannelPosition, HistoryQuery, PastMessages, PublishReceipt, SubscribeFrom};
 use crate::presence::Members;
 use crate::presence_map::PresenceMap;
 use crate::shared::{Handle, OnSuccess, lock};
@@ -40,6 +41,56 @@ impl Channel {
         self.handle.ask("subscribe", self.members(), true, on_success).await.map(drop)
     }
 
+    /// Subscribes to a channel with history: the last messages come first, or those after a position. After a lost session the
+    /// client asks for what it missed by itself.
+    ///
+    /// ```no_run
+    /// # async fn example(client: tavern_client::Client) -> Result<(), tavern_client::Error> {
+    /// use tavern_client::SubscribeFrom;
+    ///
+    /// let room = client.channel("chat#lobby");
+    /// let mut messages = room.messages();
+    /// room.subscribe_from(SubscribeFrom::Last(50)).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn subscribe_from(&self, from: SubscribeFrom) -> Result<(), Error> {
+        let mut members = self.members();
+        match from {
+            SubscribeFrom::Last(count) => members["last"] = json!(count),
+            SubscribeFrom::Since(position) => members["since"] = json!(position),
+        }
+        let known = self.handle.shared.with_cursor(&self.name, |cursor| {
+            cursor.awaited = true;
+            cursor.position.take()
+        });
+        let on_success = OnSuccess::Subscribe { channel: self.name.clone(), watch: false };
+        let subscribed = self.handle.ask("subscribe", members, true, on_success).await;
+        if subscribed.is_err() {
+            self.handle.shared.with_cursor(&self.name, |cursor| {
+                cursor.awaited = false;
+                cursor.position = cursor.position.or(known);
+            });
+        }
+        subscribed.map(drop)
+    }
+
+    /// Where this client is in the history of the channel: the last message that it got. None: the channel keeps none.
+    pub fn position(&self) -> Option<ChannelPosition> {
+        self.handle.shared.with_cursor(&self.name, |cursor| cursor.position)
+    }
+
+    /// A part of the history of the channel.
+    pub async fn history(&self, query: HistoryQuery) -> Result<PastMessages, Error> {
+        let mut members = self.members();
+        let given = [("after", query.after), ("before", query.before), ("limit", query.limit)];
+        for (name, value) in given.into_iter().filter_map(|(name, value)| Some((name, value?))) {
+            members[name] = json!(value);
+        }
+        let page = self.handle.ask("history", members, true, OnSuccess::Nothing).await?;
+        serde_json::from_value(page).map_err(|error| Error::new("unexpected_answer", error.to_string()))
+    }
+
     /// Ends the subscription.
     pub async fn unsubscribe(&self) -> Result<(), Error> {
         let on_success = OnSuccess::Unsubscribe { channel: self.name.clone() };
@@ -56,13 +107,31 @@ impl Channel {
     /// Publishes a message. Returns how many subscriptions on the server's node received it. The error `unknown_outcome` means that the
     /// connection was lost before the answer: publishing is not retried.
     pub async fn publish(&self, data: impl Serialize) -> Result<u64, Error> {
+        Ok(self.publish_with(self.members(), data, false).await?.receivers)
+    }
+
+    /// Publishes a message with an id to a channel with history: it is retried after a lost connection, and published once.
+    pub async fn publish_once(&self, id: &str, data: impl Serialize) -> Result<PublishReceipt, Error> {
+        let mut members = self.members();
+        members["message_id"] = json!(id);
+        self.publish_with(members, data, true).await
+    }
+
+    async fn publish_with(
+        &self,
+        members: Value,
+        data: impl Serialize,
+        safe: bool,
+    ) -> Result<PublishReceipt, Error> {
         let data = serde_json::value::to_raw_value(&data);
         let data = data.map_err(|error| Error::new("bad_request", error.to_string()))?;
-        let ok = self
-            .handle
-            .ask_with("publish", self.members(), Some(data.into()), false, OnSuccess::Nothing)
-            .await?;
-        Ok(ok["receivers"].as_u64().unwrap_or(0))
+        let ok =
+            self.handle.ask_with("publish", members, Some(data.into()), safe, OnSuccess::Nothing).await?;
+        Ok(PublishReceipt {
+            receivers: ok["receivers"].as_u64().unwrap_or(0),
+            position: ChannelPosition::of(&ok),
+            duplicate: ok["duplicate"] == true,
+        })
     }
 
     /// Joins the channel: the user is present, with this state.

@@ -2,6 +2,7 @@
 //! Must hold: a stream buffers a bounded number of events; one that is read too slowly reports `overflow`.
 
 use crate::Error;
+use crate::history::ChannelPosition;
 use crate::presence::{Status, StatusUpdate};
 use futures_util::Stream;
 use serde_json::Value;
@@ -29,6 +30,8 @@ pub struct Message {
     pub seq: Option<u64>,
     /// `base64` when the payload is not UTF-8.
     pub encoding: Option<String>,
+    /// Its place in the history of the channel, if that keeps one.
+    pub position: Option<ChannelPosition>,
 }
 
 /// Messages of a channel or a pattern, or the events `from` … `to` of the mailbox, were lost.
@@ -96,6 +99,13 @@ pub enum Event {
     Refused(Error),
     /// A message of a subscribed channel or pattern.
     Message(Message),
+    /// The client asked for the messages of a channel that it missed.
+    Recovered {
+        /// The channel.
+        channel: String,
+        /// All of them follow. False: some are gone.
+        recovered: bool,
+    },
     /// The live map of this channel has changed.
     Presence {
         /// The channel.

@@ -42,6 +42,7 @@ mod desired;
 mod error;
 mod event;
 mod frame;
+mod history;
 mod link;
 mod me;
 mod party;
@@ -62,6 +63,9 @@ pub use channel::{Channel, LivePresence, Pattern};
 pub use client::{Builder, Client};
 pub use error::Error;
 pub use event::{Event, Events, Gap, Message, Messages, Received, Revoked};
+pub use history::{
+    ChannelPosition, HistoryQuery, PastMessage, PastMessages, PastSender, PublishReceipt, SubscribeFrom,
+};
 pub use link::Transport;
 pub use me::{Me, Visibility};
 pub use party::Party;

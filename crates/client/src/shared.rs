@@ -2,6 +2,7 @@
 //! Must hold: locks are held briefly and never across an await.
 
 use crate::event::{Event, Received};
+use crate::history::HistoryCursor;
 use crate::link::Transport;
 use crate::presence_map::PresenceMap;
 use crate::{ConnectionState, Error};
@@ -41,6 +42,8 @@ pub(crate) struct ClientShared {
     lives: Mutex<HashMap<String, Arc<Live>>>,
     /// Channels that the authorize hook has redirected, by the requested name.
     actual: Mutex<HashMap<String, String>>,
+    /// Where this client is in the channels that keep history, by the requested name.
+    cursors: Mutex<HashMap<String, HistoryCursor>>,
 }
 
 impl ClientShared {
@@ -61,6 +64,7 @@ impl ClientShared {
             }),
             lives: Mutex::default(),
             actual: Mutex::default(),
+            cursors: Mutex::default(),
         }
     }
 
@@ -89,6 +93,15 @@ impl ClientShared {
     pub fn asked(&self, actual: &str) -> String {
         let redirected = lock(&self.actual);
         redirected.iter().find(|(_, to)| *to == actual).map_or(actual, |(asked, _)| asked.as_str()).to_owned()
+    }
+
+    /// Reads or changes where this client is in a channel.
+    pub fn with_cursor<T>(&self, channel: &str, change: impl FnOnce(&mut HistoryCursor) -> T) -> T {
+        change(lock(&self.cursors).entry(channel.to_owned()).or_default())
+    }
+
+    pub fn forget_cursor(&self, channel: &str) {
+        lock(&self.cursors).remove(channel);
     }
 
     pub fn emit(&self, event: Event) {

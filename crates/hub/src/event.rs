@@ -6,7 +6,7 @@ use crate::settings::SlowReader;
 use std::cell::{Cell, OnceCell};
 use std::rc::Rc;
 use std::sync::Arc;
-use tavern_domain::{ClientId, Epoch, HistoryStamp, Time};
+use tavern_domain::{ClientId, Epoch, HistoryPosition, HistoryStamp, Time};
 use tavern_wire::json::{self, MessageSender, Payload};
 use tavern_wire::resp;
 
@@ -51,6 +51,7 @@ pub struct Message {
     origin: Option<MessageId>,
     /// Its position in the history of its channel.
     history: Option<HistoryStamp>,
+    is_numbered: bool,
 }
 
 impl Message {
@@ -80,11 +81,13 @@ impl Message {
             author,
             origin: None,
             history: None,
+            is_numbered: false,
         }
     }
 
-    pub fn with_history(self, history: Option<HistoryStamp>) -> Message {
-        Message { history, ..self }
+    /// `is_numbered`: its place is shown; a retained message of a channel without history has one, but only the last is kept.
+    pub fn with_history(self, history: Option<HistoryStamp>, is_numbered: bool) -> Message {
+        Message { history, is_numbered, ..self }
     }
 
     pub fn history(&self) -> Option<HistoryStamp> {
@@ -131,7 +134,7 @@ impl Message {
         });
         // A JSON listener can only have named this channel if it is UTF-8; patterns skip the others.
         let channel = String::from_utf8_lossy(self.channel());
-        json::message_tail(&mut out, &channel, payload, sender, self.history);
+        json::message_tail(&mut out, &channel, payload, sender, self.history.filter(|_| self.is_numbered));
         out.into_boxed_slice()
     }
 }
@@ -180,6 +183,11 @@ enum EventBody {
     },
     /// Everything after `{"seq":N` of an event that only JSON sessions get.
     Json,
+    /// The same of a message that a session brought from another node.
+    Brought {
+        channel: Arc<str>,
+        stamp: HistoryStamp,
+    },
 }
 
 /// The versions of a watched channel that an event covers.
@@ -233,6 +241,18 @@ impl Event {
         Event::new(EventBody::Json, OnceCell::from(tail), at, slow_reader, size, pool)
     }
 
+    /// A message of a channel with history that a session received on another node, given as everything after `{"seq":N`.
+    pub fn brought(
+        tail: Box<[u8]>,
+        at: Time,
+        (channel, position): (Arc<str>, HistoryPosition),
+        pool: &Rc<EventMemory>,
+    ) -> Rc<Event> {
+        let size = tail.len() + OVERHEAD;
+        let body = EventBody::Brought { channel, stamp: HistoryStamp { position, at } };
+        Event::new(body, OnceCell::from(tail), at, SlowReader::Gap, size, pool)
+    }
+
     /// An event for the watchers of a channel.
     pub fn presence(tail: Box<[u8]>, at: Time, covers: WatchedVersion, pool: &Rc<EventMemory>) -> Rc<Event> {
         let size = tail.len() + OVERHEAD;
@@ -258,7 +278,7 @@ impl Event {
     pub fn origin(&self) -> Option<&MessageId> {
         match &self.body {
             EventBody::Message(message) | EventBody::Pattern { message, .. } => message.origin(),
-            EventBody::Json => None,
+            EventBody::Json | EventBody::Brought { .. } => None,
         }
     }
 
@@ -266,6 +286,7 @@ impl Event {
     pub fn channel(&self) -> Option<&[u8]> {
         match &self.body {
             EventBody::Message(message) | EventBody::Pattern { message, .. } => Some(message.channel()),
+            EventBody::Brought { channel, .. } => Some(channel.as_bytes()),
             EventBody::Json => None,
         }
     }
@@ -274,6 +295,7 @@ impl Event {
     pub fn history(&self) -> Option<HistoryStamp> {
         match &self.body {
             EventBody::Message(message) | EventBody::Pattern { message, .. } => message.history(),
+            EventBody::Brought { stamp, .. } => Some(*stamp),
             EventBody::Json => None,
         }
     }
@@ -292,7 +314,7 @@ impl Event {
     pub fn json_tail(&self) -> &[u8] {
         self.json.get_or_init(|| match &self.body {
             EventBody::Message(message) | EventBody::Pattern { message, .. } => message.json_tail(),
-            EventBody::Json => unreachable!("made with its tail"),
+            EventBody::Json | EventBody::Brought { .. } => unreachable!("made with its tail"),
         })
     }
 
@@ -305,7 +327,7 @@ impl Event {
                 resp::pmessage_frame(&mut out, pattern, message.channel(), message.payload());
                 out.into_boxed_slice()
             })),
-            EventBody::Json => None,
+            EventBody::Json | EventBody::Brought { .. } => None,
         }
     }
 }

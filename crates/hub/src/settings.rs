@@ -25,6 +25,8 @@ pub struct KindRules {
     pub allow: Verbs,
     /// None: messages are not stored.
     pub history: Option<HistoryRules>,
+    /// How long and how large a retained message may be where there is no history.
+    pub retained: HistoryLimits,
 }
 
 /// The history of all channels of one kind.
@@ -43,6 +45,7 @@ impl Default for KindRules {
             presence_mode: None,
             allow: Verbs::NONE,
             history: None,
+            retained: HistoryLimits { messages: 1, bytes: 1 << 20, ttl_ms: 3_600_000 },
         }
     }
 }

@@ -3,91 +3,12 @@
 #[allow(dead_code, reason = "each binary uses a part of it")]
 mod harness;
 
-use harness::cluster::TestCluster;
 use harness::code;
+use harness::history::{Scene, TTL_MS, numbers, settings};
 use serde_json::Value;
-use tavern_domain::{HistoryLimits, Verbs};
-use tavern_hub::{Caller, Flow, HistoryRules, KindRules, LivenessTask, Settings, ShardEvent};
+use tavern_hub::{Caller, Flow, LivenessTask, ShardEvent};
 use tavern_store::memory::{WorkFault, WorkOutcome};
 use tavern_store::{Read, Work};
-
-const TTL_MS: u64 = 60_000;
-
-fn settings(messages: u64) -> Settings {
-    let limits = HistoryLimits { messages, bytes: 1 << 20, ttl_ms: TTL_MS };
-    let history = Some(HistoryRules { limits, with_subscribe: true });
-    let strict = Some(HistoryRules { limits, with_subscribe: false });
-    let open = KindRules { allow: Verbs::ALL, ..KindRules::default() };
-    let mut settings = Settings { mailbox_events: 20, ..Settings::default() };
-    settings.kinds.insert("chat".into(), KindRules { history, ..open });
-    settings.kinds.insert("vault".into(), KindRules { history: strict, ..KindRules::default() });
-    settings.kinds.insert("game".into(), open);
-    settings
-}
-
-struct Scene {
-    cluster: TestCluster,
-    publishers: Vec<Caller>,
-}
-
-impl Scene {
-    fn new(nodes: usize) -> Scene {
-        Scene::with(nodes, &settings(100))
-    }
-
-    fn with(nodes: usize, settings: &Settings) -> Scene {
-        let mut cluster = TestCluster::sized(nodes, settings);
-        let publishers = (0..nodes).map(|at| cluster.client(at, &format!("pub{at}")).0).collect();
-        Scene { cluster, publishers }
-    }
-
-    fn publish(&mut self, at: usize, data: u64) -> Value {
-        let frame = format!(r#"{{"op":"publish","channel":"chat#1","data":{data}}}"#);
-        self.command(at, &frame)
-    }
-
-    /// A command of the publisher on a node.
-    fn command(&mut self, at: usize, frame: &str) -> Value {
-        self.cluster.send(at, &mut self.publishers[at], frame)
-    }
-
-    fn subscriber(&mut self, at: usize, user: &str, how: &str) -> (Caller, Value) {
-        let mut caller = self.cluster.client(at, user).0;
-        let reply = self.subscribe(at, &mut caller, how);
-        (caller, reply)
-    }
-
-    fn subscribe(&mut self, at: usize, caller: &mut Caller, how: &str) -> Value {
-        self.cluster.send(at, caller, &format!(r#"{{"op":"subscribe","channel":"chat#1"{how}}}"#))
-    }
-
-    /// The data of the messages and `gap` for gaps that a subscriber gets.
-    fn heard(&mut self, at: usize, caller: &Caller) -> Vec<String> {
-        let mut heard = Vec::new();
-        loop {
-            let events = self.cluster.node(at).events(caller);
-            let done = events.is_empty();
-            heard.extend(events.iter().map(|event| match event["event"].as_str() {
-                Some("message") => {
-                    assert!(
-                        event["offset"].as_u64().is_some() && event["epoch"].as_u64().is_some(),
-                        "{event}"
-                    );
-                    event["data"].to_string()
-                }
-                other => other.unwrap_or("?").to_owned(),
-            }));
-            self.cluster.pass(1);
-            if done {
-                return heard;
-            }
-        }
-    }
-}
-
-fn numbers(of: std::ops::RangeInclusive<u64>) -> Vec<String> {
-    of.map(|n| n.to_string()).collect()
-}
 
 #[test]
 fn publish_is_answered_with_its_place_when_it_is_stored() {

@@ -34,6 +34,7 @@ pub fn of(config: &Config, epoch: Epoch) -> Settings {
             },
             with_subscribe: kind.history_right == config::HistoryRight::Subscribe,
         }),
+        retained: HistoryLimits { messages: 1, bytes: kind.history_bytes, ttl_ms: kind.history_ttl_ms },
     };
     let limits = &config.limits;
     let asks = config.authorize.url.is_some();

@@ -21,6 +21,22 @@ pub enum PlantedFault {
     /// Events are marked as written that the socket did not accept.
     EarlySettle,
 
+    // History.
+    /// A message is answered and not written.
+    LostHistoryMessage,
+    /// The id of a message is forgotten: what is repeated is taken for new.
+    ForgottenMessageId,
+    /// A message is missing in a page of the history.
+    LostHistoryRow,
+    /// A message arrives on another node with an offset that is one too high.
+    WrongOffset,
+    /// A session migrates with a position that is too far.
+    WrongPosition,
+    /// A session migrates without knowing which messages its mailbox has dropped.
+    ForgottenDrops,
+    /// A clear is answered and not written.
+    LostClear,
+
     // Migration.
     /// The new node takes a session without removing it from the store.
     SharedSession,
@@ -111,6 +127,17 @@ pub enum PlantedFault {
 }
 
 impl PlantedFault {
+    pub const HISTORY: &[PlantedFault] = &[
+        PlantedFault::LostHistoryMessage,
+        PlantedFault::ForgottenMessageId,
+        PlantedFault::LostHistoryRow,
+        PlantedFault::WrongOffset,
+        PlantedFault::WrongPosition,
+        PlantedFault::ForgottenDrops,
+        PlantedFault::LostClear,
+        PlantedFault::LostAnswer,
+        PlantedFault::NoResync,
+    ];
     pub const MESSAGES: &[PlantedFault] = &[
         PlantedFault::LostFrame,
         PlantedFault::RepeatedFrame,

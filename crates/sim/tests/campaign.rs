@@ -20,6 +20,28 @@ fn campaign(workload: Name, runs: u64, least: &[(&str, u64)]) {
 }
 
 #[test]
+fn history_keeps_its_promises() {
+    let least = [
+        ("messages received", 5_000),
+        ("messages published", 2_000),
+        ("messages known before", 5),
+        ("recoveries", 100),
+        ("recoveries refused", 20),
+        ("rewinds", 100),
+        ("channel gaps", 5),
+        ("histories cleared", 20),
+        ("sessions resumed", 200),
+        ("sessions moved", 200),
+        ("pages", 200),
+        ("stops", 20),
+        ("crashes", 10),
+        ("sleeps", 5),
+        ("cuts", 10),
+    ];
+    campaign(Name::History, 25, &least);
+}
+
+#[test]
 fn messages_keep_their_promises() {
     let least = [
         ("events received", 20_000),

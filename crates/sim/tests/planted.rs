@@ -24,6 +24,11 @@ fn find(workload: Name, faults: &[PlantedFault]) {
 }
 
 #[test]
+fn planted_faults_of_history_are_found() {
+    find(Name::History, Name::History.planted());
+}
+
+#[test]
 fn planted_faults_of_messages_are_found() {
     find(Name::Messages, Name::Messages.planted());
 }

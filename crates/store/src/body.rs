@@ -49,6 +49,18 @@ pub struct SessionBody {
     pub unacked_inbox: Vec<(u64, u64)>,
     /// For each channel with history, the last message that was put into its mailbox.
     pub history: Vec<(Arc<str>, HistoryPosition)>,
+    /// Messages of channels with history that its mailbox dropped before the client acknowledged them.
+    pub dropped: Vec<DroppedRun>,
+}
+
+/// `count` messages of a channel with consecutive sequence numbers and consecutive offsets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DroppedRun {
+    pub seq: u64,
+    pub count: u64,
+    pub channel: Arc<str>,
+    /// Of the first message.
+    pub position: HistoryPosition,
 }
 
 /// The last bus message of one shard of a node, in one epoch, that the session can have received.
@@ -73,6 +85,8 @@ pub struct SessionSubscription {
 pub struct MailboxEvent {
     pub seq: u64,
     pub event: Arc<[u8]>,
+    /// The place of a message in the history of its channel.
+    pub place: Option<(Arc<str>, HistoryPosition)>,
 }
 
 /// Why the bytes of a stored session cannot be used: the session is dropped, and its client starts a new one.
@@ -113,6 +127,7 @@ impl SessionBody {
                 .map(|&(seq, number)| UnackedRecord { seq, number })
                 .collect(),
             history: self.history.iter().map(HistoryRecord::of).collect(),
+            dropped: self.dropped.iter().map(DroppedRecord::of).collect(),
         };
         record.encode_to_vec()
     }
@@ -152,6 +167,7 @@ impl SessionBody {
                 .map(|unacked_inbox| (unacked_inbox.seq, unacked_inbox.number))
                 .collect(),
             history: record.history.into_iter().map(HistoryRecord::pair).collect(),
+            dropped: record.dropped.into_iter().map(DroppedRecord::run).collect(),
         })
     }
 }
@@ -204,6 +220,8 @@ struct Record {
     key: Option<String>,
     #[prost(message, repeated, tag = "19")]
     history: Vec<HistoryRecord>,
+    #[prost(message, repeated, tag = "20")]
+    dropped: Vec<DroppedRecord>,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -230,6 +248,8 @@ struct EventRecord {
     seq: u64,
     #[prost(bytes = "vec", tag = "2")]
     event: Vec<u8>,
+    #[prost(message, optional, tag = "3")]
+    place: Option<HistoryRecord>,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -279,6 +299,28 @@ struct HistoryRecord {
     offset: u64,
 }
 
+#[derive(Clone, PartialEq, Message)]
+struct DroppedRecord {
+    #[prost(uint64, tag = "1")]
+    seq: u64,
+    #[prost(uint64, tag = "2")]
+    count: u64,
+    #[prost(message, optional, tag = "3")]
+    first: Option<HistoryRecord>,
+}
+
+impl DroppedRecord {
+    fn of(run: &DroppedRun) -> DroppedRecord {
+        let first = Some(HistoryRecord::of(&(run.channel.clone(), run.position)));
+        DroppedRecord { seq: run.seq, count: run.count, first }
+    }
+
+    fn run(self) -> DroppedRun {
+        let (channel, position) = self.first.unwrap_or_default().pair();
+        DroppedRun { seq: self.seq, count: self.count, channel, position }
+    }
+}
+
 impl HistoryRecord {
     fn of((channel, position): &(Arc<str>, HistoryPosition)) -> HistoryRecord {
         HistoryRecord { channel: channel.to_string(), epoch: position.epoch, offset: position.offset }
@@ -316,11 +358,12 @@ impl SubscriptionRecord {
 
 impl EventRecord {
     fn of(event: &MailboxEvent) -> EventRecord {
-        EventRecord { seq: event.seq, event: event.event.to_vec() }
+        let place = event.place.as_ref().map(HistoryRecord::of);
+        EventRecord { seq: event.seq, event: event.event.to_vec(), place }
     }
 
     fn event(self) -> MailboxEvent {
-        MailboxEvent { seq: self.seq, event: self.event.into() }
+        MailboxEvent { seq: self.seq, event: self.event.into(), place: self.place.map(HistoryRecord::pair) }
     }
 }
 
@@ -372,7 +415,11 @@ mod tests {
                 SessionSubscription { name: (*b"l\0bby*").into(), pattern: true, presence: false },
             ],
             last_seq: 9,
-            events: vec![MailboxEvent { seq: 9, event: Arc::from(*b"{}") }],
+            events: vec![MailboxEvent {
+                seq: 9,
+                event: Arc::from(*b"{}"),
+                place: Some(("chat#1".into(), HistoryPosition { epoch: 7, offset: 9 })),
+            }],
             presences: vec![("game#A".into(), Some("{}".into())), ("lobby".into(), None)],
             polling: true,
             lost: true,
@@ -383,6 +430,12 @@ mod tests {
             last_inbox_message: 4,
             unacked_inbox: vec![(9, 4)],
             history: vec![("chat#1".into(), HistoryPosition { epoch: 7, offset: 9 })],
+            dropped: vec![DroppedRun {
+                seq: 3,
+                count: 2,
+                channel: "chat#1".into(),
+                position: HistoryPosition { epoch: 7, offset: 4 },
+            }],
         }
     }
 

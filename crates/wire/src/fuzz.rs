@@ -115,7 +115,7 @@ pub fn json(data: &[u8]) {
         let _ = json::session_of(frame);
     }
     let _ = json::parse_poll(data);
-    if let Ok(raw) = json::parse_message_body(data) {
+    if let Ok(json::MessageBody { data: raw, .. }) = json::parse_message_body(data) {
         assert!(json::is_json(raw.as_bytes()));
     }
     check_message(data, Payload::Bytes(data));

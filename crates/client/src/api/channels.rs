@@ -1,7 +1,7 @@
 //! Channels for a service: publish a message, read who is present. Scopes `publish` and `presence`.
 
 use super::{Api, ApiRequest, PAGE};
-use crate::{Error, Members};
+use crate::{Error, HistoryQuery, Members, PastMessages};
 use serde::{Deserialize, Serialize};
 
 #[derive(Serialize)]
@@ -29,6 +29,24 @@ impl Api {
         let published: MessagePublished =
             self.call(ApiRequest::new("POST", &path).body(&NewMessage { data })?).await?;
         Ok(published.receivers)
+    }
+
+    /// A part of the history of a channel. Scope `admin`.
+    pub async fn history(&self, channel: &str, query: HistoryQuery) -> Result<PastMessages, Error> {
+        let path = ["channels", channel, "history"];
+        let mut request = ApiRequest::new("GET", &path);
+        let given = [("after", query.after), ("before", query.before), ("limit", query.limit)];
+        for (name, value) in given.into_iter().filter_map(|(name, value)| Some((name, value?))) {
+            request = request.query(name, value);
+        }
+        self.call(request).await
+    }
+
+    /// Removes the history of a channel. Scope `admin`.
+    pub async fn clear_history(&self, channel: &str) -> Result<(), Error> {
+        let _: serde_json::Value =
+            self.call(ApiRequest::new("DELETE", &["channels", channel, "history"])).await?;
+        Ok(())
     }
 
     /// Who is in a channel, all pages.

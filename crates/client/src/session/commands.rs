@@ -4,7 +4,7 @@ use super::{ClientSession, SentCommand};
 use crate::Error;
 use crate::auth::Auth;
 use crate::error::LinkEnd;
-use crate::event::Event;
+use crate::event::{Event, Gap};
 use crate::frame::Outgoing;
 use crate::shared::{OnSuccess, lock};
 use serde_json::{Value, json};
@@ -73,12 +73,21 @@ impl ClientSession {
                 if let Some(actual) = ok["channel"].as_str() {
                     self.shared.redirect(channel, actual);
                 }
+                self.shared.with_cursor(channel, |cursor| cursor.answered(ok));
+                if let Some(recovered) = ok["recovered"].as_bool() {
+                    self.shared.emit(Event::Recovered { channel: channel.clone(), recovered });
+                    if !recovered {
+                        self.shared
+                            .emit(Event::Gap(Gap { channel: Some(channel.clone()), ..Gap::default() }));
+                    }
+                }
                 if *watch && ok["members"].is_object() {
                     self.show(channel, |map| map.restore(&ok["members"]));
                 }
             }
             OnSuccess::Unsubscribe { channel } => {
                 lock(&self.shared.live(channel).map).mark_stale();
+                self.shared.forget_cursor(channel);
             }
             OnSuccess::Party { .. } if ok.get("party").is_some() => {
                 self.party_asked = false;

@@ -6,10 +6,11 @@ use crate::auth::{Auth, remaining};
 use crate::backoff::chance;
 use crate::error::OpenError;
 use crate::event::Event;
+use crate::history::HistoryCursor;
 use crate::link::{self, Link, LinkRequest, Transport};
-use crate::shared::lock;
+use crate::shared::{OnSuccess, lock};
 use crate::{ConnectionState, Error};
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout};
 
@@ -144,7 +145,12 @@ impl ClientSession {
         }
         self.restoring.clear();
         let commands = self.desired.commands();
-        for (op, members, on_success) in commands.into_iter().rev() {
+        for (op, mut members, on_success) in commands.into_iter().rev() {
+            if let OnSuccess::Subscribe { channel, .. } = &on_success
+                && let Some(since) = self.shared.with_cursor(channel, HistoryCursor::restart)
+            {
+                members["since"] = json!(since);
+            }
             let command = self.command(op, members, true, on_success, None);
             self.restoring.insert(command.id);
             self.waiting.push_front(command);

@@ -7,12 +7,13 @@ use crate::desired;
 use crate::error::LinkEnd;
 use crate::event::{Event, Gap, Message, Revoked};
 use crate::frame::ServerFrame;
+use crate::history::{ChannelPosition, MessageTurn};
 use crate::link::SUPERSEDED;
 use crate::party_snapshot::after_event;
 use crate::presence_map::{self, Applied, PresenceMap};
 use crate::shared::lock;
 use serde::de::DeserializeOwned;
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::sync::Arc;
 
 impl ClientSession {
@@ -98,20 +99,41 @@ impl ClientSession {
         }
     }
 
-    fn message(&self, mut frame: Value, json: &Arc<str>) {
+    fn message(&mut self, mut frame: Value, json: &Arc<str>) {
         let from = |name: &str| frame["from"][name].as_str().map(str::to_owned);
         let (user, client) = (from("user"), from("client"));
         let channel = frame["channel"].as_str().unwrap_or_default().to_owned();
         let encoding = frame["encoding"].as_str().map(str::to_owned);
         let seq = frame["seq"].as_u64();
         let asked = self.shared.asked(&channel);
-        let message = Message { data: frame["data"].take(), channel, user, client, seq, encoding };
+        let position = ChannelPosition::of(&frame);
+        let message = Message { data: frame["data"].take(), channel, user, client, seq, encoding, position };
         if message.channel.starts_with("party#") {
             // The server subscribes members automatically.
             self.shared.emit_received(Event::PartyMessage(message), json);
-        } else if self.desired.is_subscribed(&asked) || self.desired.matches_pattern(&message.channel) {
-            self.shared.emit_received(Event::Message(message), json);
+            return;
         }
+        let turn = match self.desired.is_subscribed(&asked) {
+            true => self.shared.with_cursor(&asked, |cursor| cursor.take(position)),
+            // Over HTTP the first messages may arrive before the answer.
+            false => self.shared.with_cursor(&asked, |cursor| match cursor.awaited {
+                true => cursor.take(position),
+                false => MessageTurn::Drop,
+            }),
+        };
+        match turn {
+            MessageTurn::Heal(known) => self.ask_since(&asked, known),
+            MessageTurn::Drop if !self.desired.matches_pattern(&message.channel) => {}
+            _ => self.shared.emit_received(Event::Message(message), json),
+        }
+    }
+
+    /// Messages of a channel are missing: they come again.
+    fn ask_since(&mut self, channel: &str, known: ChannelPosition) {
+        let (op, mut members, on_success) = desired::subscribe(channel, false);
+        members["since"] = json!(known);
+        let command = self.command(op, members, true, on_success, None);
+        self.waiting.push_back(command);
     }
 
     fn gap(&mut self, gap: Gap, json: &Arc<str>) {
@@ -121,6 +143,10 @@ impl ClientSession {
             None if whole => self.shared.lives().into_iter().map(|(name, _)| name).collect(),
             None => Vec::new(),
         };
+        if let Some(channel) = &gap.channel {
+            let asked = self.shared.asked(channel);
+            self.shared.with_cursor(&asked, |cursor| cursor.jumps |= cursor.position.is_some());
+        }
         self.shared.emit_received(Event::Gap(gap), json);
         for channel in concerned {
             if self.desired.is_watching(&channel) && lock(&self.shared.live(&channel).map).mark_stale() {

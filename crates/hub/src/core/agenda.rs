@@ -53,6 +53,8 @@ pub(crate) enum Timer {
     HistoryCheck(Arc<str>),
     /// A client has read its mailbox: send more of the messages that it missed.
     HistoryFeed(ListenerId),
+    /// A subscriber of a channel with history has its answer: messages follow.
+    HistoryBegins(ListenerId, Arc<str>),
     /// Expired history is removed.
     HistorySweep,
     /// A name is released on the bus, unless it has a listener again.

@@ -4,6 +4,7 @@
 
 use crate::connection::{CloseReason, EventFormat, Link, LinkId};
 use crate::core::listener::{ListenerId, ListenerKind};
+use crate::core::publish::heal_gap;
 use crate::core::session::Session;
 use crate::core::{Core, Notice, has_read, rights_change};
 use crate::node::session_slots::SessionsFull;
@@ -82,6 +83,8 @@ impl Core {
         } else {
             listener.mailbox.rewind(listener.mailbox.first() - 1);
         }
+        heal_gap(self, id);
+        let listener = self.listeners.get_mut(id)?;
         let session = listener.session_mut()?;
         session.polling = link.format == EventFormat::Poll;
         session.active_at = now;

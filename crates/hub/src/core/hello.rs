@@ -3,6 +3,7 @@
 
 use super::command::{Caller, CommandResult, refuse};
 use super::listener::ListenerId;
+use super::publish::heal_gap;
 use super::render::session_text;
 use super::{Core, Notice, rights_change};
 use crate::connection::{EventFormat, Link};
@@ -66,6 +67,7 @@ pub(crate) fn attach(core: &mut Core, caller: &mut Caller, hello: &BegunHello) -
             rights_change::renew(core, id, &hello.identity);
             let listener = core.listeners.get_mut(id)?;
             let known = hello.seq.is_none_or(|seq| listener.mailbox.rewind(seq));
+            heal_gap(core, id);
             core.mark_dirty(id);
             Some(!known)
         }

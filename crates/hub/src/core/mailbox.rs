@@ -3,6 +3,7 @@
 //! resume while there is room. Knows no transports and no policies.
 //! Must hold: numbers have no holes; `first - 1 <= last`; the reader gets a gap for events that were dropped unread.
 
+pub use crate::core::dropped::{DroppedHistory, HealedGap};
 use crate::event::Event;
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -13,9 +14,13 @@ pub struct Mailbox {
     ring: VecDeque<Rc<Event>>,
     /// The number of the oldest event kept, or of the next one when none is kept.
     first: u64,
-    /// The last number handed to the reader.
+    /// The last number that the reader has for certain, or that a push transport took.
     sent: u64,
+    /// The last number handed to the reader. A poll's answer is handed out, and sent when the next poll names its cursor.
+    handed: u64,
     bytes: usize,
+    /// Messages of channels with history that were dropped before the reader acknowledged them.
+    dropped: Option<Box<DroppedHistory>>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -26,14 +31,45 @@ pub struct MailboxLimits {
 
 impl Default for Mailbox {
     fn default() -> Mailbox {
-        Mailbox { ring: VecDeque::new(), first: 1, sent: 0, bytes: 0 }
+        Mailbox { ring: VecDeque::new(), first: 1, sent: 0, handed: 0, bytes: 0, dropped: None }
     }
 }
 
 impl Mailbox {
     /// A mailbox that continues after `last`, for a session that migrated here.
     pub fn after(last: u64, sent: u64) -> Mailbox {
-        Mailbox { first: last + 1, sent: sent.min(last), ..Mailbox::default() }
+        let sent = sent.min(last);
+        Mailbox { first: last + 1, sent, handed: sent, ..Mailbox::default() }
+    }
+
+    /// Goes on with what another mailbox of the same session has dropped.
+    pub fn with_dropped(self, dropped: DroppedHistory) -> Mailbox {
+        Mailbox { dropped: Some(Box::new(dropped)), ..self }
+    }
+
+    /// What was dropped before the reader acknowledged it.
+    pub fn dropped(&self) -> Option<&DroppedHistory> {
+        self.dropped.as_deref()
+    }
+
+    /// Drops everything, and numbers that were never here.
+    pub fn skip(&mut self, count: u64) {
+        while !self.ring.is_empty() {
+            self.drop_oldest();
+        }
+        self.first += count;
+    }
+
+    /// The reader goes back to events that are not kept. Messages of channels with history among them can be read again: if
+    /// the gap consists of nothing else, it is closed, and later events get smaller numbers.
+    pub fn heal_gap(&mut self) -> Option<HealedGap> {
+        // What was handed out may have arrived: its numbers stay until the reader says what it has.
+        let (from, to) = self.gap().filter(|_| self.handed == self.sent)?;
+        let healed = self.dropped.as_mut()?.heal(from, to);
+        if healed.is_closed {
+            self.first = from;
+        }
+        Some(healed)
     }
 
     /// Frees sent events for one more of this size. Some: there is still no room, and this unread event would be dropped.
@@ -42,21 +78,21 @@ impl Mailbox {
             mailbox.ring.len() + 1 > bounds.events
                 || (mailbox.bytes + size > bounds.bytes && !mailbox.ring.is_empty())
         };
-        while overflows(self) && self.first <= self.sent {
+        while overflows(self) && self.first <= self.handed {
             self.drop_oldest();
         }
         if overflows(self) { self.ring.front() } else { None }
     }
 
-    /// Removes the unread events for which `is_meant` is true as if they had never been added; later ones get smaller
-    /// numbers. Returns the numbers of the removed events.
-    pub fn take_unread(&mut self, is_meant: impl Fn(&Event) -> bool) -> Vec<u64> {
-        let (first, sent) = (self.first, self.sent);
+    /// Takes the events that `is_meant` and that were never handed out, as if they had never been added; later ones get
+    /// smaller numbers. Returns those that are gone with their numbers.
+    pub fn take_unread(&mut self, is_meant: impl Fn(&Event) -> bool) -> Vec<(u64, Rc<Event>)> {
+        let (first, handed) = (self.first, self.handed);
         let (mut gone, mut seq, mut bytes) = (Vec::new(), first, 0);
         self.ring.retain(|event| {
-            let taken = seq > sent && is_meant(event);
+            let taken = seq > handed && is_meant(event);
             if taken {
-                gone.push(seq);
+                gone.push((seq, event.clone()));
                 bytes += event.size();
             }
             seq += 1;
@@ -72,17 +108,26 @@ impl Mailbox {
         self.ring.push_back(event);
         let mut dropped = 0;
         while self.ring.len() > bounds.events || (self.bytes > bounds.bytes && self.ring.len() > 1) {
-            dropped += usize::from(self.first > self.sent);
+            dropped += usize::from(self.first > self.handed);
             self.drop_oldest();
         }
         dropped
     }
 
     fn drop_oldest(&mut self) {
-        if let Some(event) = self.ring.pop_front() {
-            self.bytes -= event.size();
-            self.first += 1;
+        let seq = self.first;
+        if let Some(event) = self.free_oldest()
+            && event.history().is_some()
+        {
+            self.dropped.get_or_insert_default().note(seq, &event);
         }
+    }
+
+    fn free_oldest(&mut self) -> Option<Rc<Event>> {
+        let event = self.ring.pop_front()?;
+        self.bytes -= event.size();
+        self.first += 1;
+        Some(event)
     }
 
     pub fn first(&self) -> u64 {
@@ -137,12 +182,19 @@ impl Mailbox {
     pub fn mark_sent(&mut self, seq: u64) {
         debug_assert!(seq <= self.last());
         self.sent = self.sent.max(seq);
+        self.handed = self.handed.max(self.sent);
+    }
+
+    /// The reader is being given everything up to `seq`, and has it if it says so.
+    pub fn mark_handed(&mut self, seq: u64) {
+        self.handed = self.handed.max(seq.min(self.last()));
     }
 
     /// Sets the reader's cursor; later events are unread again. False: the cursor is beyond the last event.
     pub fn rewind(&mut self, seq: u64) -> bool {
         let known = seq <= self.last();
         self.sent = seq.min(self.last());
+        self.handed = self.sent;
         known
     }
 
@@ -150,8 +202,15 @@ impl Mailbox {
     pub fn acknowledge(&mut self, seq: u64) {
         let seq = seq.min(self.last());
         self.sent = self.sent.max(seq);
+        self.handed = self.handed.max(self.sent);
         while self.first <= seq && !self.ring.is_empty() {
-            self.drop_oldest();
+            self.free_oldest();
+        }
+        if let Some(dropped) = &mut self.dropped {
+            dropped.acknowledge(seq);
+            if dropped.is_empty() {
+                self.dropped = None;
+            }
         }
     }
 
@@ -169,7 +228,7 @@ impl Mailbox {
     pub fn shrink_to(&mut self, bytes: usize) -> usize {
         let mut dropped = 0;
         while self.bytes > bytes && !self.ring.is_empty() {
-            dropped += usize::from(self.first > self.sent);
+            dropped += usize::from(self.first > self.handed);
             self.drop_oldest();
         }
         dropped
@@ -177,10 +236,8 @@ impl Mailbox {
 
     /// Removes and returns the oldest event, for readers that cannot resume.
     pub fn take(&mut self) -> Option<Rc<Event>> {
-        let event = self.ring.pop_front()?;
-        self.bytes -= event.size();
-        self.first += 1;
-        self.sent = self.first - 1;
+        let event = self.free_oldest()?;
+        (self.sent, self.handed) = (self.first - 1, self.first - 1);
         Some(event)
     }
 
@@ -193,7 +250,7 @@ impl Mailbox {
             self.bytes -= event.size();
         }
         self.first += count as u64;
-        self.sent = self.first - 1;
+        (self.sent, self.handed) = (self.first - 1, self.first - 1);
     }
 
     /// Frees the ring's memory when nothing is kept.

@@ -7,6 +7,7 @@ mod agenda;
 pub mod attach;
 pub mod authorize;
 pub(crate) mod command;
+mod dropped;
 mod effects;
 mod ended;
 pub(crate) mod hello;
@@ -268,7 +269,7 @@ impl Core {
         let name = self.routing.place(place).entry.name.clone();
         let removed = self.routing.remove(place, position);
         if space == Namespace::Channel
-            && self.node.history_limits(&name).is_some()
+            && self.node.stores_messages()
             && let Ok(channel) = std::str::from_utf8(&name)
         {
             self.notify(Notice::HistoryLeft { id, channel: channel.into() });

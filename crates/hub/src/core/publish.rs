@@ -72,7 +72,7 @@ impl Core {
         let event = Event::message(message.clone(), now, place.rules.slow_reader, &self.event_memory);
         let listeners = std::mem::take(&mut place.listeners);
         for &listener in &listeners {
-            if !held.contains(&listener) {
+            if held.binary_search(&listener).is_err() {
                 self.put(listener, &event);
             }
         }
@@ -104,7 +104,7 @@ impl Core {
             let mut for_redis: Option<Rc<Event>> = None;
             let listeners = std::mem::take(&mut self.routing.place_mut(place).listeners);
             for &listener in &listeners {
-                if held.contains(&listener) {
+                if held.binary_search(&listener).is_ok() {
                     continue;
                 }
                 if self.listeners.at(listener).is_redis() {
@@ -146,7 +146,7 @@ impl Core {
             MailboxLimits { events: settings.mailbox_events, bytes: settings.mailbox_bytes }
         };
         let slow_reader = event.slow_reader;
-        if self.node.has_history && !redis && !spare_history(self, index, &event, bounds) {
+        if self.node.stores_messages() && !redis && !spare_history(self, index, &event, bounds) {
             return;
         }
         let listener = self.listeners.at(index);
@@ -180,6 +180,7 @@ impl Core {
 /// Publishes a message, stored or not. Returns how many subscriptions on this node match.
 pub(crate) fn publish_message(core: &mut Core, now: Time, publication: StampedPublish<'_>) -> u32 {
     let StampedPublish { space, channel, payload, json, author, history } = publication;
+    let is_numbered = history.is_some() && core.node.history_limits(channel).is_some();
     core.stats.published.add(1);
     let reaches_others = core.node.bus_interests.reaches_others();
     if reaches_others && !core.publishing {
@@ -196,7 +197,7 @@ pub(crate) fn publish_message(core: &mut Core, now: Time, publication: StampedPu
                 let origin = Some(core.node.origin(core.index));
                 let message = Message::new(space, channel, payload, json, author)
                     .with_origin(origin)
-                    .with_history(history);
+                    .with_history(history, is_numbered);
                 core.effects.bus_messages.extend(core.node.packet(space, &message));
             }
             return 0;
@@ -216,7 +217,7 @@ pub(crate) fn publish_message(core: &mut Core, now: Time, publication: StampedPu
     }
     let origin = reaches_others.then(|| core.node.origin(core.index));
     let message = Message::new(space, channel, payload, json, author);
-    let message = Arc::new(message.with_origin(origin).with_history(history));
+    let message = Arc::new(message.with_origin(origin).with_history(history, is_numbered));
     if reaches_others {
         core.effects.bus_messages.extend(core.node.packet(space, &message));
     }
@@ -234,7 +235,7 @@ pub(crate) fn publish_message(core: &mut Core, now: Time, publication: StampedPu
     receivers
 }
 
-/// Delivers the next message of a channel's history, except to these listeners.
+/// Delivers the next message of a channel's history, except to these listeners, which are sorted.
 pub(crate) fn deliver_in_turn(core: &mut Core, message: Arc<Message>, held: &[u32]) -> Rc<Event> {
     let place = core.make_route(Namespace::Channel, message.channel());
     core.deliver(core.now, place, message, held)
@@ -256,22 +257,54 @@ fn spare_history(core: &mut Core, index: u32, new: &Rc<Event>, bounds: MailboxLi
             return true;
         };
         core.notify(Notice::HistoryMoved { id, channel: name.into(), position });
-        core.stats.history_reread.add(gone as u64);
+        core.stats.history_reread.add(gone.count as u64);
         if new.channel() == Some(channel) {
             return false;
         }
     }
 }
 
-/// Removes the unread messages of a channel from a mailbox. Returns how many.
-pub(crate) fn take_unread_of(listener: &mut Listener, channel: &[u8]) -> usize {
-    let gone = listener.mailbox.take_unread(|event| event.channel() == Some(channel));
+/// Messages that were taken out of a mailbox.
+pub(crate) struct TakenHistory {
+    pub count: usize,
+    /// The position before the first one.
+    pub before: Option<HistoryPosition>,
+}
+
+/// Takes the unread messages of a channel's history out of a mailbox.
+pub(crate) fn take_unread_of(listener: &mut Listener, channel: &[u8]) -> TakenHistory {
+    let is_meant = |event: &Event| event.history().is_some() && event.channel() == Some(channel);
+    let gone = listener.mailbox.take_unread(is_meant);
     if let Some(session) = listener.session_mut() {
         for (seq, _) in &mut session.unacked_inbox {
-            *seq -= gone.iter().filter(|taken| **taken < *seq).count() as u64;
+            *seq -= gone.iter().filter(|(taken, _)| taken < seq).count() as u64;
         }
     }
-    gone.len()
+    let before = |position: HistoryPosition| HistoryPosition { offset: position.offset - 1, ..position };
+    let first =
+        gone.iter().filter_map(|(_, event)| event.history()).map(|stamp| before(stamp.position)).min();
+    TakenHistory { count: gone.len(), before: first }
+}
+
+/// A client goes back to events that its mailbox has dropped, or its mailbox was shrunk: messages of channels with history
+/// are read from the store again.
+pub(crate) fn heal_gap(core: &mut Core, id: ListenerId) {
+    let Some(listener) = core.listeners.get_mut(id).filter(|listener| !listener.is_redis()) else { return };
+    let Some(healed) = listener.mailbox.heal_gap() else { return };
+    if healed.is_closed
+        && let Some(session) = listener.session_mut()
+    {
+        let closed = healed.to - healed.from + 1;
+        let later = session.unacked_inbox.iter_mut().filter(|(seq, _)| *seq > healed.to);
+        later.for_each(|(seq, _)| *seq -= closed);
+    }
+    for (channel, position) in healed.channels {
+        // Later messages of the channel wait for their turn.
+        let Some(listener) = core.listeners.get_mut(id) else { return };
+        let taken = take_unread_of(listener, channel.as_bytes());
+        core.stats.history_reread.add(taken.count as u64);
+        core.notify(Notice::HistoryMoved { id, channel, position });
+    }
 }
 
 fn words_have_patterns(node: &Node, roster: &RoutingTable, index: RouteIndex) -> bool {

@@ -148,6 +148,9 @@ pub(crate) fn render_poll(
     let tail = PollTail { cursor, more, gap: gap.is_some(), reset, superseded, party };
     reply::poll_tail(out, &tail);
     if !flags.superseded {
+        if let Some(listener) = core.listeners.get_mut(id) {
+            listener.mailbox.mark_handed(cursor);
+        }
         poll::answered(core, id);
     }
 }

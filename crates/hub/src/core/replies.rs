@@ -91,6 +91,16 @@ impl Replies {
         true
     }
 
+    /// Whether a connection still waits for a reply.
+    pub fn is_expected(&self, claim: ReplyTo) -> bool {
+        match claim {
+            ReplyTo::Link { link, number } => {
+                self.waiting.get(&link).is_some_and(|waiting| waiting.number == number)
+            }
+            ReplyTo::Service(_) => true,
+        }
+    }
+
     /// The connection is closed, or runs another command: drops its reply.
     pub fn forget(&mut self, link: LinkId) {
         self.waiting.remove(&link);

@@ -3,7 +3,7 @@
 
 use crate::core::attach;
 use crate::core::listener::ListenerId;
-use crate::core::publish::overflowed;
+use crate::core::publish::{heal_gap, overflowed};
 use crate::core::{Core, Notice};
 use crate::settings::SlowReader;
 use tavern_domain::{Time, limits};
@@ -160,6 +160,7 @@ fn shrink(core: &mut Core, id: ListenerId, share: usize) {
     let dropped = listener.mailbox.shrink_to(share);
     if dropped > 0 {
         core.stats.dropped_budget.add(dropped as u64);
+        heal_gap(core, id);
         overflowed(core, id.index, 0, SlowReader::Gap);
     }
 }

@@ -1,10 +1,11 @@
 //! The commands about history: `subscribe` to a channel that has one, `history`, and clearing it.
 
 use super::reader::{HistoryReader, ReaderStart, Subscribed};
-use super::{History, HistoryTask};
+use super::{History, HistoryTask, SubscribeAnswer};
 use crate::core::authorize::{self, Permission};
 use crate::core::command::{Caller, CommandResult, CommandStop, not_allowed, refuse};
 use crate::core::listener::ListenerId;
+use crate::core::publish::take_unread_of;
 use crate::core::{CommandReply, Core, ReplyTo, refusal};
 use std::sync::Arc;
 use tavern_domain::{Channel, HistoryLimits, Verb};
@@ -32,7 +33,7 @@ impl History {
     ) -> CommandResult<Subscribed> {
         let link = caller.link.id;
         if let Some(answer) = self.answers.get(&link) {
-            return Ok(*answer);
+            return Ok(answer.subscribed);
         }
         let start = match (subscribe.since, subscribe.last) {
             (Some(_), Some(_)) => {
@@ -42,14 +43,25 @@ impl History {
             (None, Some(last)) => ReaderStart::Last(last.min(limits.messages)),
             (None, None) => ReaderStart::Now,
         };
+        // A session that is subscribed already gets what it has not read once, after the answer.
+        let taken = core
+            .listeners
+            .get_mut(id)
+            .and_then(|listener| take_unread_of(listener, channel.as_bytes()).before);
         let tracker = self.tracker(core, channel);
         if let Some(reader) = tracker.waiting(id) {
             (reader.claim, reader.link) = (Some(core.replies.expect_refusal(link)), link);
             return Err(CommandStop::Pause);
         }
-        if let Some(answer) = tracker.subscribe(core, HistoryReader::new(id, link, start)) {
+        let known = [taken, tracker.position_of_reader(id)].into_iter().flatten().min();
+        let reader = match known {
+            Some(position) if start == ReaderStart::Now => HistoryReader::again(id, link, position),
+            _ => HistoryReader::new(id, link, start),
+        };
+        if let Some(subscribed) = tracker.subscribe(core, reader) {
+            self.answers.insert(link, SubscribeAnswer { id, channel: channel.clone(), subscribed });
             self.go_on(core, channel);
-            return Ok(answer);
+            return Ok(subscribed);
         }
         if let Some(reader) = self.tracker(core, channel).waiting(id) {
             reader.claim = Some(core.replies.expect_refusal(link));

@@ -33,14 +33,25 @@ use tracker::Tracker;
 
 /// How long a message that was overtaken may be on its way before the store is asked.
 const HOLE_MS: u64 = 20;
+/// How many channels are compared with the store at each heartbeat.
+const COMPARE_CHANNELS: usize = 1_000;
 
 pub(crate) struct History {
     publisher: HistoryWriter,
     trackers: HashMap<Arc<str>, Tracker, RandomState>,
     requests: HashMap<Ticket, HistoryTask, RandomState>,
-    /// Answers for subscribe commands that waited.
-    answers: HashMap<LinkId, Subscribed, RandomState>,
+    /// Answers for subscribe commands that are not written yet.
+    answers: HashMap<LinkId, SubscribeAnswer, RandomState>,
     sweep: Sweep,
+    /// How often channels were compared with the store.
+    round: usize,
+}
+
+/// Where a subscriber begins; its messages follow when it knows that.
+struct SubscribeAnswer {
+    id: ListenerId,
+    channel: Arc<str>,
+    subscribed: Subscribed,
 }
 
 /// What a store operation is for.
@@ -63,18 +74,23 @@ enum HistoryTask {
 
 impl History {
     pub fn new(core: &mut Core) -> History {
-        Sweep::start(core);
+        let mut sweep = Sweep::default();
+        if core.node.settings.has_history() {
+            sweep.start(core);
+        }
         History {
             publisher: HistoryWriter::default(),
             trackers: HashMap::default(),
             requests: HashMap::default(),
             answers: HashMap::default(),
-            sweep: Sweep::default(),
+            sweep,
+            round: 0,
         }
     }
 
     /// Stores a message, then delivers it and answers its publisher.
     pub fn publish(&mut self, core: &mut Core, publish: HistoryPublish) {
+        self.sweep.start(core);
         self.publisher.publish(core, publish);
     }
 
@@ -115,10 +131,7 @@ impl History {
             return self.go_on(core, &channel);
         }
         let channel: Arc<str> = channel.into();
-        let has_subscribers = core
-            .routing
-            .find(Namespace::Channel, channel.as_bytes())
-            .is_some_and(|place| !core.routing.place(place).listeners.is_empty());
+        let has_subscribers = has_subscribers(core, &channel);
         let tracker = self.tracker(core, &channel);
         tracker.arrive(core, message);
         if !has_subscribers {
@@ -129,8 +142,17 @@ impl History {
     }
 
     fn tracker(&mut self, core: &Core, channel: &Arc<str>) -> &mut Tracker {
-        let ttl_ms = core.node.history_limits(channel.as_bytes()).map_or(u64::MAX, |limits| limits.ttl_ms);
-        self.trackers.entry(channel.clone()).or_insert_with(|| Tracker::new(channel.clone(), ttl_ms))
+        let limits = core.node.history_limits(channel.as_bytes());
+        let is_numbered = limits.is_some();
+        let kept = limits.or_else(|| core.node.retained_limits(channel.as_bytes()));
+        let ttl_ms = kept.map_or(u64::MAX, |limits| limits.ttl_ms);
+        if self.trackers.get(channel).is_some_and(Tracker::is_by_pattern) {
+            // Its position may be old: a subscriber begins with what the store says.
+            self.trackers.remove(channel);
+        }
+        self.trackers
+            .entry(channel.clone())
+            .or_insert_with(|| Tracker::new(channel.clone(), ttl_ms, is_numbered))
     }
 
     /// A listener subscribed without a position: Redis connections, and sessions that arrive from other nodes.
@@ -141,25 +163,41 @@ impl History {
 
     /// A listener left the channel, or ended.
     pub fn left(&mut self, core: &mut Core, id: ListenerId, channel: &Arc<str>) {
-        if core.routing.find(Namespace::Channel, channel.as_bytes()).is_none() {
+        if !has_subscribers(core, channel) {
             self.trackers.remove(channel);
         } else if let Some(tracker) = self.trackers.get_mut(channel) {
             tracker.leave(id);
         }
     }
 
-    /// The connection is gone or runs another command.
-    pub fn forget_link(&mut self, link: LinkId) {
-        self.answers.remove(&link);
+    /// The answer to a subscribe command is written, or its connection is gone, or runs another command.
+    pub fn answer_written(&mut self, core: &mut Core, link: LinkId) {
+        if let Some(SubscribeAnswer { id, channel, .. }) = self.answers.remove(&link) {
+            // Not in this command: events that are in the mailbox now precede its answer.
+            core.agenda.set(core.now, Timer::HistoryBegins(id, channel));
+        }
+    }
+
+    /// The client knows where it begins: messages follow.
+    pub fn begins(&mut self, core: &mut Core, id: ListenerId, channel: &Arc<str>) {
+        if let Some(tracker) = self.trackers.get_mut(channel) {
+            tracker.told(core, id);
+        }
+        self.go_on(core, channel);
     }
 
     /// Asks the store for what is missing, answers who waited.
     fn go_on(&mut self, core: &mut Core, channel: &Arc<str>) {
         let Some(tracker) = self.trackers.get_mut(channel) else { return };
-        for (reader, answer) in tracker.answers() {
-            self.answers.insert(reader.link, answer);
-            if let Some(claim) = reader.claim {
-                core.finish(claim, Ok(Vec::new()));
+        for (reader, subscribed) in tracker.answers() {
+            match reader.claim.filter(|claim| core.replies.is_expected(*claim)) {
+                Some(claim) => {
+                    let answer = SubscribeAnswer { id: reader.id, channel: channel.clone(), subscribed };
+                    self.answers.insert(reader.link, answer);
+                    core.finish(claim, Ok(Vec::new()));
+                }
+                // Its connection is gone.
+                None => tracker.told(core, reader.id),
             }
         }
         if tracker.reading.is_some() {
@@ -203,14 +241,36 @@ impl History {
         self.go_on(core, channel);
     }
 
-    /// Messages of one channel were lost on the bus, or of all channels; or it is time to compare with the store.
-    pub fn compare(&mut self, core: &mut Core, channel: Option<&str>) {
-        let channels: Vec<Arc<str>> = match channel {
+    /// Messages of one channel were lost on the bus, or of all channels.
+    pub fn lost(&mut self, core: &mut Core, channel: Option<&str>) {
+        let channels = match channel {
             Some(channel) => {
                 self.trackers.get_key_value(channel).map(|(name, _)| name.clone()).into_iter().collect()
             }
             None => self.trackers.keys().cloned().collect(),
         };
+        self.compare(core, channels);
+    }
+
+    /// It is time to compare with the store: the last message of another node may have been lost unnoticed. A part of the
+    /// channels at a time.
+    pub fn compare_some(&mut self, core: &mut Core) {
+        if !core.node.bus_interests.reaches_others() {
+            return;
+        }
+        self.round += 1;
+        let parts = self.trackers.len() / COMPARE_CHANNELS + 1;
+        let is_turn = |name: &&Arc<str>| {
+            let sum = name
+                .bytes()
+                .fold(self.round, |sum, byte| sum.wrapping_mul(31).wrapping_add(usize::from(byte)));
+            sum % parts == 0
+        };
+        let channels = self.trackers.keys().filter(is_turn).cloned().collect();
+        self.compare(core, channels);
+    }
+
+    fn compare(&mut self, core: &mut Core, channels: Vec<Arc<str>>) {
         for channel in channels {
             if let Some(tracker) = self.trackers.get_mut(&channel) {
                 tracker.suspect();
@@ -251,11 +311,17 @@ impl History {
         channel: &Arc<str>,
         position: HistoryPosition,
     ) {
+        let place = core.routing.find(Namespace::Channel, channel.as_bytes());
         let Some(listener) = core.listeners.get_mut(id) else { return };
+        if !place.is_some_and(|place| listener.subscriptions.contains_key(&place)) {
+            return;
+        }
         // Messages that were delivered since its mailbox overflowed.
-        take_unread_of(listener, channel.as_bytes());
+        let taken = take_unread_of(listener, channel.as_bytes());
         let tracker = self.tracker(core, channel);
         if tracker.waiting(id).is_none() {
+            let known = [taken.before, tracker.position_of_reader(id)];
+            let position = known.into_iter().flatten().fold(position, HistoryPosition::min);
             tracker.subscribe(core, HistoryReader::after(id, position));
         }
         self.go_on(core, channel);
@@ -269,6 +335,11 @@ impl History {
 
     /// It is time to remove expired history.
     pub fn sweep_is_due(&mut self, core: &mut Core) {
+        let now = core.now;
+        self.trackers.retain(|channel, tracker| {
+            tracker.tidy(now);
+            !tracker.is_idle(now) || has_subscribers(core, channel)
+        });
         if let Some(work) = self.sweep.wake(core) {
             self.submit(core, HistoryTask::Sweep, work);
         }
@@ -277,4 +348,9 @@ impl History {
     pub(super) fn read_page(&mut self, core: &mut Core, read: Read, to: ReplyTo, ttl_ms: u64) {
         self.submit(core, HistoryTask::Command { to, ttl_ms }, Work::Read(read));
     }
+}
+
+fn has_subscribers(core: &Core, channel: &str) -> bool {
+    let place = core.routing.find(Namespace::Channel, channel.as_bytes());
+    place.is_some_and(|place| !core.routing.place(place).listeners.is_empty())
 }

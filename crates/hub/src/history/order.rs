@@ -96,7 +96,7 @@ mod tests {
         for &(epoch, offset) in positions {
             let stamp = HistoryStamp { position: at(epoch, offset), at: Time(1) };
             let message = Message::new(Namespace::Channel, b"chat#1", b"x", true, None);
-            order.arrive(Arc::new(message.with_history(Some(stamp))));
+            order.arrive(Arc::new(message.with_history(Some(stamp), true)));
         }
         let given = std::iter::from_fn(|| order.next()).filter_map(|message| message.history());
         given.map(|stamp| (stamp.position.epoch, stamp.position.offset)).collect()

@@ -32,8 +32,8 @@ pub(crate) struct HistoryPublish {
 
 /// The form of the answer to a publisher.
 pub(crate) enum PublisherReply {
-    /// The channel, if it is not the one that was named.
-    Json { other_channel: Option<Arc<str>> },
+    /// The channel, if it is not the one that was named; whether its place is shown.
+    Json { other_channel: Option<Arc<str>>, is_numbered: bool },
     /// How many subscriptions matched.
     Redis,
 }
@@ -133,7 +133,10 @@ fn answer(form: &PublisherReply, receivers: u32, appended: &HistoryAppended, at:
     let mut body = Vec::new();
     match form {
         PublisherReply::Redis => resp::int(&mut body, i64::from(receivers)),
-        PublisherReply::Json { other_channel } => {
+        PublisherReply::Json { other_channel, is_numbered: false } => {
+            tavern_wire::json::reply::published(&mut body, receivers, other_channel.as_deref());
+        }
+        PublisherReply::Json { other_channel, is_numbered: true } => {
             let other_channel = other_channel.as_deref();
             let stamp = HistoryStamp { position: appended.position, at };
             published(

@@ -38,6 +38,10 @@ pub(super) struct HistoryReader {
     pub claim: Option<ReplyTo>,
     answer: Option<Subscribed>,
     answered: bool,
+    /// The answer is being written: messages may follow it.
+    told: bool,
+    /// The store was asked since it began.
+    asked: bool,
     /// Its mailbox is full enough: it goes on when the client has read.
     full: bool,
     done: bool,
@@ -64,12 +68,30 @@ impl ReadPage {
 impl HistoryReader {
     pub fn new(id: ListenerId, link: LinkId, start: ReaderStart) -> HistoryReader {
         let answered = matches!(start, ReaderStart::After(_));
-        HistoryReader { id, link, start, claim: None, answer: None, answered, full: false, done: false }
+        HistoryReader {
+            id,
+            link,
+            start,
+            claim: None,
+            answer: None,
+            answered,
+            told: answered,
+            asked: false,
+            full: false,
+            done: false,
+        }
     }
 
     /// It has begun on another node, or its mailbox overflowed.
     pub fn after(id: ListenerId, position: HistoryPosition) -> HistoryReader {
         HistoryReader::new(id, LinkId(0), ReaderStart::After(position))
+    }
+
+    /// It subscribes again, and has unread messages after a position.
+    pub fn again(id: ListenerId, link: LinkId, position: HistoryPosition) -> HistoryReader {
+        let mut reader = HistoryReader::new(id, link, ReaderStart::Now);
+        reader.go_on(Subscribed { position, recovered: None });
+        reader
     }
 
     pub fn is_unanswered(&self) -> bool {
@@ -83,11 +105,31 @@ impl HistoryReader {
     }
 
     pub fn is_finished(&self) -> bool {
-        self.done && self.answered
+        self.done && self.answered && self.told
     }
 
-    pub fn wants_read(&self) -> bool {
-        !self.done && !self.full && self.start != ReaderStart::Now
+    /// Messages may follow from now on.
+    pub fn set_told(&mut self) {
+        self.told = true;
+    }
+
+    /// Whether it needs older messages than those that everybody gets next after `position`.
+    pub fn wants_read(&self, position: Option<HistoryPosition>) -> bool {
+        let waits = self.done || self.full || self.start == ReaderStart::Now || self.is_ahead(position);
+        !waits && (self.told || self.is_unanswered())
+    }
+
+    /// It has more than the other subscribers here: this node has missed messages.
+    pub fn is_ahead(&self, position: Option<HistoryPosition>) -> bool {
+        match self.start {
+            ReaderStart::After(after) => position.is_some_and(|position| after > position),
+            _ => false,
+        }
+    }
+
+    /// The store is being asked.
+    pub fn set_asked(&mut self) {
+        self.asked = true;
     }
 
     pub fn has_room(&mut self) {
@@ -105,17 +147,26 @@ impl HistoryReader {
     /// Takes what is at hand.
     pub fn serve(&mut self, core: &mut Core, channel: &str, source: &EventSource<'_>) {
         if core.listeners.get(self.id).is_none() {
-            (self.done, self.answered) = (true, true);
+            (self.done, self.answered, self.told) = (true, true, true);
             return;
         }
-        if !self.done {
-            self.begin(source);
-        }
+        self.begin(source);
         let mut room = MailboxRoom::of(core, self.id);
         while let ReaderStart::After(after) = self.start
+            && self.told
             && !self.done
             && !self.full
         {
+            if after > source.position {
+                if !(self.asked && source.is_beyond_store(after)) {
+                    break;
+                }
+                // The store has lost what this client has.
+                let event = gap_event(core, channel);
+                core.deliver_event(self.id.index, &event);
+                self.start = ReaderStart::After(source.position);
+                continue;
+            }
             if after.epoch != source.position.epoch {
                 if after.epoch > 0 {
                     // The history was cleared: what was not read is gone.
@@ -125,7 +176,7 @@ impl HistoryReader {
                 self.start = ReaderStart::After(HistoryPosition { offset: 0, ..source.position });
                 continue;
             }
-            if after.offset >= source.position.offset {
+            if after == source.position {
                 self.done = true;
                 break;
             }
@@ -148,8 +199,12 @@ impl HistoryReader {
                 FoundEvent::Unknown => break,
             }
         }
-        if let Some(listener) = core.listeners.get_mut(self.id) {
-            listener.recovering = self.full && !self.done;
+        // Other channels may be recovering too: only `History::feed` clears it.
+        if self.full
+            && !self.done
+            && let Some(listener) = core.listeners.get_mut(self.id)
+        {
+            listener.recovering = true;
         }
     }
 
@@ -158,19 +213,29 @@ impl HistoryReader {
         let head = source.position;
         match self.start {
             ReaderStart::After(_) => {}
-            ReaderStart::Now => self.end(Subscribed { position: head, recovered: None }),
+            ReaderStart::Now => self.go_on(Subscribed { position: head, recovered: None }),
             ReaderStart::Since(since) => {
                 let lost = Subscribed { position: head, recovered: Some(false) };
                 let recovered = Subscribed { position: since, recovered: Some(true) };
-                if since.epoch != head.epoch || since.offset > head.offset {
-                    return self.end(lost);
+                if since == head {
+                    return self.go_on(recovered);
                 }
-                if since.offset == head.offset {
-                    return self.end(recovered);
+                if since.epoch < head.epoch {
+                    return self.go_on(lost);
+                }
+                if since > head {
+                    // This node may have missed messages that the client got elsewhere: only the store knows.
+                    return match source.page_head().filter(|_| self.asked) {
+                        Some(stored) if since.epoch == stored.epoch && since <= stored => {
+                            self.go_on(recovered)
+                        }
+                        Some(_) => self.go_on(lost),
+                        None => {}
+                    };
                 }
                 match source.find(since.epoch, since.offset + 1) {
                     FoundEvent::Event(event) if !source.is_expired(event) => self.go_on(recovered),
-                    FoundEvent::Event(_) | FoundEvent::Lost(_) => self.end(lost),
+                    FoundEvent::Event(_) | FoundEvent::Lost(_) => self.go_on(lost),
                     FoundEvent::Unknown => {}
                 }
             }
@@ -195,12 +260,6 @@ impl HistoryReader {
         self.start = ReaderStart::After(answer.position);
         self.answer = Some(answer);
     }
-
-    fn end(&mut self, answer: Subscribed) {
-        self.answer = Some(answer);
-        self.start = ReaderStart::After(answer.position);
-        self.done = true;
-    }
 }
 
 /// What the mailbox of a client takes: half of it stays free for other events.
@@ -209,6 +268,8 @@ struct MailboxRoom {
     bytes: usize,
     most: usize,
     most_bytes: usize,
+    /// The mailboxes of all sessions are as large as they may be.
+    no_memory: bool,
 }
 
 impl MailboxRoom {
@@ -223,11 +284,13 @@ impl MailboxRoom {
             bytes,
             most: settings.mailbox_events / 2,
             most_bytes: settings.mailbox_bytes / 2,
+            no_memory: core.event_memory.bytes() >= core.node.budget_bytes(),
         }
     }
 
     fn is_full(&self) -> bool {
-        self.unread > 0 && (self.unread >= self.most || self.bytes >= self.most_bytes)
+        let is_full = self.unread >= self.most || self.bytes >= self.most_bytes;
+        self.unread > 0 && (is_full || self.no_memory)
     }
 
     fn take(&mut self, bytes: usize) {

@@ -10,19 +10,21 @@ const SWEEP_MS: u64 = 10_000;
 
 #[derive(Default)]
 pub(super) struct Sweep {
+    started: bool,
     running: bool,
 }
 
 impl Sweep {
-    pub fn start(core: &mut Core) {
-        if core.index == 0 && core.node.settings.has_history() {
+    /// From now on there may be something to remove.
+    pub fn start(&mut self, core: &mut Core) {
+        if !std::mem::replace(&mut self.started, true) {
             core.agenda.set(core.now + SWEEP_MS, Timer::HistorySweep);
         }
     }
 
     pub fn wake(&mut self, core: &mut Core) -> Option<Work> {
         core.agenda.set(core.now + SWEEP_MS, Timer::HistorySweep);
-        if std::mem::replace(&mut self.running, true) {
+        if core.index != 0 || std::mem::replace(&mut self.running, true) {
             return None;
         }
         Some(look())

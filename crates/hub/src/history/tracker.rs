@@ -23,10 +23,13 @@ pub(super) const PAGE: u32 = 256;
 const RECENT_MS: u64 = 5_000;
 const RECENT_MESSAGES: usize = 1_024;
 const RECENT_BYTES: usize = 1 << 20;
+/// How long the order of a channel is remembered for listeners by pattern.
+const IDLE_MS: u64 = 30_000;
 
 pub(super) struct Tracker {
     channel: Arc<str>,
     ttl_ms: u64,
+    is_numbered: bool,
     order: MessageOrder,
     readers: Vec<HistoryReader>,
     /// The last messages, without holes, for subscribers that recover.
@@ -39,13 +42,17 @@ pub(super) struct Tracker {
     pub check_due: bool,
     /// Messages may be missing: the store must be asked.
     must_read: bool,
+    by_pattern: bool,
+    used_at: Time,
 }
 
 impl Tracker {
-    pub fn new(channel: Arc<str>, ttl_ms: u64) -> Tracker {
+    /// `is_numbered`: subscribers see positions; without history only the last message is kept.
+    pub fn new(channel: Arc<str>, ttl_ms: u64, is_numbered: bool) -> Tracker {
         Tracker {
             channel,
             ttl_ms,
+            is_numbered,
             order: MessageOrder::default(),
             readers: Vec::new(),
             recent: VecDeque::new(),
@@ -54,6 +61,8 @@ impl Tracker {
             reading: None,
             check_due: false,
             must_read: false,
+            by_pattern: false,
+            used_at: Time(0),
         }
     }
 
@@ -63,9 +72,27 @@ impl Tracker {
 
     /// Whether the store must be asked, now that nothing is being read.
     pub fn wants_read(&self) -> bool {
-        self.order.position().is_none()
+        let position = self.order.position();
+        position.is_none()
             || self.must_read
-            || self.readers.iter().any(HistoryReader::wants_read)
+            || self.readers.iter().any(|reader| reader.wants_read(position) || reader.is_ahead(position))
+    }
+
+    /// Only listeners by pattern hear the channel here: they have no position, and may come and go unnoticed.
+    pub fn is_by_pattern(&self) -> bool {
+        self.by_pattern
+    }
+
+    /// Nobody needs what it has any more, except listeners by pattern for a while.
+    pub fn is_idle(&self, now: Time) -> bool {
+        self.readers.is_empty() && self.reading.is_none() && now >= self.used_at + IDLE_MS
+    }
+
+    /// Frees what nobody recovers from any more.
+    pub fn tidy(&mut self, now: Time) {
+        if self.readers.is_empty() && now >= self.recent_until {
+            self.forget_recent();
+        }
     }
 
     pub fn has_hole(&self) -> bool {
@@ -79,12 +106,14 @@ impl Tracker {
 
     /// A live message.
     pub fn arrive(&mut self, core: &mut Core, message: Arc<Message>) {
+        self.used_at = core.now;
         self.order.arrive(message);
         self.deliver_next(core);
     }
 
     /// No position is known and no subscriber waits for one: begins with what arrived.
     pub fn begin_with_arrived(&mut self, core: &mut Core) {
+        self.by_pattern = true;
         self.order.begin_with_arrived();
         self.deliver_next(core);
     }
@@ -94,7 +123,10 @@ impl Tracker {
         while let Some(message) = self.order.next() {
             let held = held.get_or_insert_with(|| {
                 let alive = |reader: &&HistoryReader| core.listeners.get(reader.id).is_some();
-                self.readers.iter().filter(alive).map(|reader| reader.id.index).collect()
+                let mut held: Vec<u32> =
+                    self.readers.iter().filter(alive).map(|reader| reader.id.index).collect();
+                held.sort_unstable();
+                held
             });
             let event = deliver_in_turn(core, message, held);
             self.remember(core.now, event);
@@ -132,6 +164,7 @@ impl Tracker {
 
     /// A subscriber begins; Some: it can be answered at once. Otherwise it waits for `answers`.
     pub fn subscribe(&mut self, core: &mut Core, reader: HistoryReader) -> Option<Subscribed> {
+        self.used_at = core.now;
         self.readers.retain(|known| known.id != reader.id);
         self.recent_until = core.now + RECENT_MS;
         self.readers.push(reader);
@@ -157,7 +190,20 @@ impl Tracker {
         self.readers.retain(|reader| reader.id != id);
     }
 
-    /// Where a subscriber is that does not have everything yet.
+    /// The subscriber has its answer: messages follow it.
+    pub fn told(&mut self, core: &mut Core, id: ListenerId) {
+        if let Some(reader) = self.readers.iter_mut().find(|reader| reader.id == id) {
+            reader.set_told();
+            self.serve(core, None);
+        }
+    }
+
+    /// Where a subscriber is that recovers.
+    pub fn position_of_reader(&self, id: ListenerId) -> Option<HistoryPosition> {
+        self.readers.iter().find(|reader| reader.id == id)?.position()
+    }
+
+    /// Where a subscriber is.
     pub fn position_of(&self, id: ListenerId) -> Option<HistoryPosition> {
         let reader = self.readers.iter().find(|reader| reader.id == id);
         match reader {
@@ -168,7 +214,10 @@ impl Tracker {
 
     /// The read that serves most: from the oldest position that is needed.
     pub fn next_read(&mut self) -> (ReadPage, Read) {
-        let wanted = self.readers.iter().filter(|reader| reader.wants_read());
+        let position = self.order.position();
+        self.must_read |= self.readers.iter().any(|reader| reader.is_ahead(position));
+        self.readers.iter_mut().for_each(HistoryReader::set_asked);
+        let wanted = self.readers.iter().filter(|reader| reader.wants_read(position));
         let mut page = ReadPage { after: u64::MAX, newest: None };
         for reader in wanted {
             match reader.start {
@@ -230,7 +279,7 @@ impl Tracker {
             return;
         };
         for row in found.page.rows.iter().filter(|row| row.offset > position.offset) {
-            self.order.arrive(Arc::new(message_of(&self.channel, found.head.epoch, row)));
+            self.order.arrive(Arc::new(message_of(&self.channel, self.is_numbered, found.head.epoch, row)));
         }
         self.deliver_next(core);
         let reached = self.order.position().map_or(0, |position| position.offset);
@@ -264,7 +313,7 @@ impl Tracker {
     fn events(&self, core: &Core, epoch: u64, rows: &[HistoryMessage]) -> Vec<Rc<Event>> {
         let slow_reader = SlowReader::Gap;
         let event = |row| {
-            let message = Arc::new(message_of(&self.channel, epoch, row));
+            let message = Arc::new(message_of(&self.channel, self.is_numbered, epoch, row));
             Event::message(message, core.now, slow_reader, &core.event_memory)
         };
         rows.iter().map(event).collect()
@@ -384,11 +433,22 @@ impl EventSource<'_> {
             Some(event) if offset_of(event) == offset => FoundEvent::Event(event),
             // The page begins at or before the offset, so what it leaves out is not stored.
             Some(event) if page.asked.covers(offset, page.more) => FoundEvent::Lost(offset_of(event)),
-            None if page.asked.covers(offset, page.more) && !page.more => {
-                FoundEvent::Lost(self.position.offset + 1)
+            // What is newer than the page may be stored.
+            None if page.asked.covers(offset, page.more) && !page.more && offset <= page.head.offset => {
+                FoundEvent::Lost(page.head.offset + 1)
             }
             _ => FoundEvent::Unknown,
         }
+    }
+
+    /// The end of the history in the store, if it was just read.
+    pub fn page_head(&self) -> Option<HistoryPosition> {
+        self.page.map(|page| page.head)
+    }
+
+    /// Whether the store was just read and does not have this position.
+    pub fn is_beyond_store(&self, position: HistoryPosition) -> bool {
+        self.page_head().is_some_and(|head| head < position)
     }
 
     /// A message that is too old counts as lost for a subscriber that begins.
@@ -426,9 +486,9 @@ pub(super) fn gap_event(core: &Core, channel: &str) -> Rc<Event> {
     Event::json(tail.into_boxed_slice(), core.now, SlowReader::Gap, &core.event_memory)
 }
 
-fn message_of(channel: &str, epoch: u64, row: &HistoryMessage) -> Message {
+fn message_of(channel: &str, is_numbered: bool, epoch: u64, row: &HistoryMessage) -> Message {
     let author = row.sender.clone().map(|sender| Author { user: sender.user, client: sender.client });
     let position = HistoryPosition { epoch, offset: row.offset };
     let message = Message::new(Namespace::Channel, channel.as_bytes(), &row.body, row.json, author);
-    message.with_history(Some(HistoryStamp { position, at: row.at }))
+    message.with_history(Some(HistoryStamp { position, at: row.at }), is_numbered)
 }

@@ -4,7 +4,7 @@
 
 use super::packed::PackedSession;
 use crate::core::listener::{ListenerId, ListenerKind};
-use crate::core::mailbox::{Mailbox, MailboxLimits};
+use crate::core::mailbox::{DroppedHistory, Mailbox, MailboxLimits};
 use crate::core::session::{JoinedChannels, Session};
 use crate::core::{Core, Notice, ReceivedElsewhere};
 use crate::event::Event;
@@ -66,11 +66,18 @@ fn restore_mailbox(core: &Core, body: &SessionBody) -> Mailbox {
     // No limit in bytes: it was within the limits of its old node, and the same events may be a little larger here.
     let bounds = MailboxLimits { events: core.node.settings.mailbox_events, bytes: usize::MAX };
     let before = body.events.first().map_or(body.last_seq, |event| event.seq - 1);
-    let mut mailbox = Mailbox::after(before, before);
+    let dropped = DroppedHistory::restore(body.dropped.iter().cloned());
+    let mut mailbox = Mailbox::after(before, before).with_dropped(dropped);
     for stored in &body.events {
-        let event = Event::json((*stored.event).into(), core.now, SlowReader::Gap, &core.event_memory);
+        let (tail, pool) = ((*stored.event).into(), &core.event_memory);
+        let event = match &stored.place {
+            Some(place) => Event::brought(tail, core.now, place.clone(), pool),
+            None => Event::json(tail, core.now, SlowReader::Gap, pool),
+        };
         mailbox.push(event, bounds);
     }
+    // The client may have received all of them.
+    mailbox.mark_handed(mailbox.last());
     mailbox
 }
 
@@ -86,8 +93,7 @@ fn append_collected(
     let Some(listener) = core.listeners.get_mut(id) else { return };
     if collected.first() > 1 {
         // More events were collected than fit. The events from the old node are older still: drop them too.
-        let sent = listener.mailbox.sent();
-        listener.mailbox = Mailbox::after(listener.mailbox.last() + collected.first() - 1, sent);
+        listener.mailbox.skip(collected.first() - 1);
     }
     let marks = listener.received_elsewhere.take();
     for event in (0..collected.len()).filter_map(|index| collected.front(index)) {

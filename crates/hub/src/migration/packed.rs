@@ -4,10 +4,10 @@ use crate::core::Core;
 use crate::core::listener::ListenerId;
 use crate::core::mailbox::Mailbox;
 use crate::core::sweep::session_expires_at;
-use crate::event::Namespace;
+use crate::event::{Event, Namespace};
 use std::sync::Arc;
 use tavern_domain::{ClientId, HistoryPosition, Identity, SessionKey, Time};
-use tavern_store::body::{BodyError, MailboxEvent, SessionSubscription};
+use tavern_store::body::{BodyError, DroppedRun, MailboxEvent, SessionSubscription};
 use tavern_store::{SessionBody, StoredSession, Writer, limits};
 
 /// The limit of a packed mailbox, because the size of a row is limited. Older events are dropped and become a gap.
@@ -104,7 +104,9 @@ pub(crate) fn pack(
 ) -> Option<PackedSession> {
     let listener = core.listeners.get(id)?;
     let session = listener.session()?;
+    let events = pack_events(&listener.mailbox);
     let body = SessionBody {
+        dropped: pack_dropped(&listener.mailbox, &events),
         token_expires: session.identity.expires,
         unlimited: session.identity.unlimited,
         scopes: session.identity.scopes,
@@ -112,7 +114,7 @@ pub(crate) fn pack(
         rights: (*session.identity.rights).clone(),
         subscriptions: subscriptions(core, id),
         last_seq: listener.mailbox.last(),
-        events: pack_events(&listener.mailbox),
+        events,
         presences: session
             .present
             .all()
@@ -140,11 +142,30 @@ pub(crate) fn pack(
     })
 }
 
+/// Where an event is in the history of its channel.
+fn place_of(event: &Event) -> Option<(Arc<str>, HistoryPosition)> {
+    let (stamp, channel) = (event.history()?, event.channel()?);
+    Some((std::str::from_utf8(channel).ok()?.into(), stamp.position))
+}
+
+/// The messages that the mailbox has dropped, and those that do not fit into the row.
+fn pack_dropped(mailbox: &Mailbox, packed: &[MailboxEvent]) -> Vec<DroppedRun> {
+    let mut dropped = mailbox.dropped().cloned().unwrap_or_default();
+    let kept_from = packed.first().map_or(mailbox.last() + 1, |event| event.seq);
+    for (index, seq) in (mailbox.first()..kept_from).enumerate() {
+        if let Some(event) = mailbox.front(index) {
+            dropped.note(seq, event);
+        }
+    }
+    dropped.runs().cloned().collect()
+}
+
 fn pack_events(mailbox: &Mailbox) -> Vec<MailboxEvent> {
     let kept = (0..mailbox.len()).filter_map(|index| mailbox.front(index));
     let events = kept.zip(mailbox.first()..);
-    let mut events: Vec<MailboxEvent> =
-        events.map(|(event, seq)| MailboxEvent { seq, event: event.json_tail().into() }).collect();
+    let mut events: Vec<MailboxEvent> = events
+        .map(|(event, seq)| MailboxEvent { seq, event: event.json_tail().into(), place: place_of(event) })
+        .collect();
     let mut bytes: usize = 0;
     let fits = events.iter().rev().take_while(|event| {
         bytes += event.event.len() + 16;

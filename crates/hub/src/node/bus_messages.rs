@@ -135,7 +135,12 @@ impl Node {
         let numbered = !packet.from.is_outsider() || packet.n > 0;
         let message = message.with_origin(numbered.then_some(MessageId { node, epoch, n: packet.n }));
         // Only nodes store messages.
-        let message = message.with_history(header.history.filter(|_| !packet.from.is_outsider()));
+        let history = header.history.filter(|_| !packet.from.is_outsider());
+        if history.is_some() {
+            self.note_retained();
+        }
+        let is_numbered = history.is_some() && self.history_limits(&name).is_some();
+        let message = message.with_history(history, is_numbered);
         Some(ReceivedMessage::Message { space, message: Arc::new(message), mask })
     }
 

@@ -66,6 +66,8 @@ pub struct Node {
     pulls: Vec<AtomicUsize>,
     /// Some kind of channel has history.
     pub(crate) has_history: bool,
+    /// Messages were retained in channels without history.
+    has_retained: AtomicBool,
 }
 
 impl Node {
@@ -88,6 +90,7 @@ impl Node {
             rates,
             session_slots,
             has_history: settings.has_history(),
+            has_retained: AtomicBool::new(false),
             settings,
             registry,
             stats,
@@ -112,6 +115,24 @@ impl Node {
         let channel = Channel::parse_redis(name).ok().filter(|channel| channel.reach == Reach::Everyone)?;
         let rules = self.settings.kind(channel.kind).history.filter(|_| !channel.is_reserved())?;
         Some(rules.limits)
+    }
+
+    /// How a retained message of a channel without history is kept; None: the channel belongs to the server.
+    pub fn retained_limits(&self, name: &[u8]) -> Option<HistoryLimits> {
+        let channel = Channel::parse_redis(name).ok().filter(|channel| channel.reach == Reach::Everyone)?;
+        (!channel.is_reserved()).then(|| self.settings.kind(channel.kind).retained)
+    }
+
+    /// Whether some channel of this node has stored messages.
+    pub(crate) fn stores_messages(&self) -> bool {
+        self.has_history || self.has_retained.load(Ordering::Relaxed)
+    }
+
+    /// A retained message of a channel without history is published or asked for.
+    pub(crate) fn note_retained(&self) {
+        if !self.stores_messages() {
+            self.has_retained.store(true, Ordering::Relaxed);
+        }
     }
 
     /// Whether clients of this shard pull events: it must be notified of new events.

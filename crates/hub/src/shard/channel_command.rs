@@ -54,23 +54,30 @@ pub(super) fn op_subscribe(
     }
     let limits = (space == Namespace::Channel).then(|| core.node.history_limits(name.as_bytes())).flatten();
     let recovers = subscribe.since.is_some() || subscribe.last.is_some();
-    if recovers {
-        match space {
-            Namespace::Channel => history::readable(core, caller, id, &name)?,
-            _ => return refuse(Code::BadRequest, "a pattern has no history; subscribe to a channel"),
-        };
+    if recovers && space != Namespace::Channel {
+        return refuse(Code::BadRequest, "a pattern has no history; subscribe to a channel");
     }
-    if !there && (limits.is_some() || !subscribe.presence) {
+    // Without history there may be a retained message, which whoever subscribes may have.
+    let retained = subscribe.last.and_then(|_| core.node.retained_limits(name.as_bytes()));
+    if recovers && (limits.is_some() || retained.is_none() || subscribe.since.is_some()) {
+        history::readable(core, caller, id, &name)?;
+    }
+    let kept = limits.or(retained);
+    if kept.is_some() {
+        core.node.note_retained();
+    }
+    if !there && (kept.is_some() || !subscribe.presence) {
         subscribe_on_bus(core, caller, id, space, &name)?;
     }
-    let position = match limits {
-        Some(limits) => Some(shard.history.op_subscribe(core, caller, id, &name, subscribe, &limits)?),
+    let position = match kept {
+        Some(kept) => Some(shard.history.op_subscribe(core, caller, id, &name, subscribe, &kept)?),
         None => None,
     };
+    let position = position.filter(|_| limits.is_some());
     if subscribe.presence {
         shard.presence.op_watch(core, caller, id, subscribe, &name, body)?;
     }
-    shard.history.forget_link(caller.link.id);
+    shard.history.answer_written(core, caller.link.id);
     write_subscribed(subscribe, &name, position, body);
     Ok(())
 }
@@ -122,11 +129,20 @@ pub(super) fn op_publish(
         .session(id)
         .map(|session| Author { user: session.identity.user.clone(), client: session.client });
     let other = (*name != *publish.channel).then_some(&name);
-    if let Some(keep) = core.node.history_limits(name.as_bytes()) {
+    let limits = core.node.history_limits(name.as_bytes());
+    let kept = match publish.retain && limits.is_none() {
+        true => core.node.retained_limits(name.as_bytes()),
+        false => limits,
+    };
+    if publish.retain && kept.is_none() {
+        return refuse(Code::BadRequest, "channels of the server keep no message: publish without `retain`");
+    }
+    if let Some(keep) = kept {
+        core.node.note_retained();
         let sender = author.map(|Author { user, client }| HistorySender { user, client });
         let message = new_message(&name, publish, sender, keep)?;
         let to = core.replies.expect_reply(caller.link.id);
-        let reply = PublisherReply::Json { other_channel: other.cloned() };
+        let reply = PublisherReply::Json { other_channel: other.cloned(), is_numbered: limits.is_some() };
         shard.history.publish(core, HistoryPublish { message, to, reply });
         return Err(CommandStop::Begun(to));
     }

@@ -47,7 +47,7 @@ impl Shard {
         // A reply for another connection that had this number is dropped.
         core.replies.forget(caller.link.id);
         self.migration.forget_link(caller.link.id);
-        self.history.forget_link(caller.link.id);
+        self.history.answer_written(core, caller.link.id);
         let flow = match parsed {
             Ok(command) => match take_command(core, caller) {
                 Ok(()) => self.run_command(caller, command, out),
@@ -244,7 +244,8 @@ fn may_begin(core: &Core, caller: &Caller, command: &ParsedCommand<'_>) -> bool 
     }
     if let Op::Publish(publish) = &command.op {
         // It is stored before it is answered; any other publish is answered at once.
-        return begun < PIPELINE_MAX && core.node.history_limits(publish.channel.as_bytes()).is_some();
+        let is_stored = publish.retain || core.node.history_limits(publish.channel.as_bytes()).is_some();
+        return begun < PIPELINE_MAX && is_stored;
     }
     let session = caller.listener.and_then(|id| core.session(id));
     let user = session.and_then(|session| session.identity.user.as_ref());

@@ -102,7 +102,7 @@ impl Shard {
             ShardEvent::BusLost(channel) => {
                 loss::messages_lost(core, channel.as_deref());
                 let name = channel.as_deref().map(|name| std::str::from_utf8(name).unwrap_or_default());
-                self.history.compare(core, name);
+                self.history.lost(core, name);
                 if channel.is_none() {
                     self.people.check(core, true);
                 }
@@ -157,7 +157,7 @@ impl Shard {
             LivenessTask::Compare => {
                 self.presence.rooms().compare_rooms(core);
                 self.people.check(core, false);
-                self.history.compare(core, None);
+                self.history.compare_some(core);
             }
             LivenessTask::Announce => self.presence.announce(core),
         }
@@ -310,6 +310,7 @@ impl Shard {
             Timer::Pull(number) => self.topics.pull_is_due(core, number),
             Timer::Retention => self.topics.retention_is_due(core),
             Timer::HistoryCheck(channel) => self.history.check(core, &channel),
+            Timer::HistoryBegins(id, channel) => self.history.begins(core, id, &channel),
             Timer::HistoryFeed(id) => self.history.feed(core, id),
             Timer::HistorySweep => self.history.sweep_is_due(core),
             Timer::NameUnused(..) => {}
@@ -418,7 +419,7 @@ impl Shard {
         self.core.replies.release(link);
         self.party.forget_link(link);
         self.migration.forget_link(link);
-        self.history.forget_link(link);
+        self.history.answer_written(&mut self.core, link);
     }
 
     /// Ends a listener for good.

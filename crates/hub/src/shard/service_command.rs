@@ -44,7 +44,7 @@ pub enum ServiceCommand {
         /// The idempotency key of the request.
         once: Option<Arc<str>>,
     },
-    /// Publishes to a channel with history.
+    /// Publishes to a channel with history, or a message to retain.
     Publish {
         channel: Arc<str>,
         data: Arc<[u8]>,
@@ -87,13 +87,15 @@ impl Shard {
                 self.inbox.post(core, user, &data, once.as_deref(), claim);
             }
             ServiceCommand::Publish { channel, data, message_id } => {
-                let Some(keep) = core.node.history_limits(channel.as_bytes()) else {
-                    return core
-                        .finish(claim, Err(Refusal::new(Code::NotFound, "the channel keeps no history")));
+                let limits = core.node.history_limits(channel.as_bytes());
+                let Some(keep) = limits.or_else(|| core.node.retained_limits(channel.as_bytes())) else {
+                    let message = "the channel belongs to the server and keeps no message";
+                    return core.finish(claim, Err(Refusal::new(Code::NotAllowed, message)));
                 };
+                core.node.note_retained();
                 let message =
                     NewHistoryMessage { channel, id: message_id, sender: None, json: true, body: data, keep };
-                let reply = PublisherReply::Json { other_channel: None };
+                let reply = PublisherReply::Json { other_channel: None, is_numbered: limits.is_some() };
                 self.history.publish(core, HistoryPublish { message, to: claim, reply });
             }
             ServiceCommand::ClearHistory { channel } => self.history.clear(core, channel, claim),

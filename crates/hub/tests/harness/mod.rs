@@ -1,6 +1,7 @@
 //! A node with one or two shards and connections that are plain buffers, stepped by hand.
 
 pub mod cluster;
+pub mod history;
 pub mod migration;
 pub mod party_cluster;
 pub mod people;

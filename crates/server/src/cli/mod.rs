@@ -12,6 +12,7 @@ mod events;
 mod export;
 mod folder;
 mod follow;
+mod history;
 mod import;
 mod key;
 mod line;
@@ -55,6 +56,8 @@ enum Command {
     Publish(publish::PublishArgs),
     /// Print the messages of channels, one JSON line each
     Subscribe(subscribe::SubscribeArgs),
+    /// Show the last messages of a channel that keeps history, or clear it
+    History(history::HistoryArgs),
     /// Inspect a folder that processes share without a server
     Local(local::LocalArgs),
     /// Show who is in a channel
@@ -91,6 +94,7 @@ pub fn main() -> ExitCode {
         Command::Key(args) => key::run(args),
         Command::Publish(args) => publish::run(args),
         Command::Subscribe(args) => subscribe::run(args),
+        Command::History(args) => history::run(args),
         Command::Local(args) => local::run(args),
         Command::Who(args) => who::run(args),
         Command::User(args) => user::run(args),

@@ -25,7 +25,7 @@ pub struct TokenArgs {
     /// How long the token is valid: 90s, 15m, 1h, 7d
     #[arg(long, default_value = "1h", value_parser = parse_duration)]
     ttl: u64,
-    /// Rights: PATTERN=VERB,VERB with the verbs subscribe, publish, join, presence
+    /// Rights: PATTERN=VERB,VERB with the verbs subscribe, publish, join, presence, history
     #[arg(long, value_name = "PATTERN=VERBS", value_parser = parse_grant)]
     allow: Vec<(String, Vec<String>)>,
     /// The secret of the server [default: TAVERN_SECRET, the configuration, or that of the dev data folder]
@@ -79,7 +79,7 @@ fn parse_grant(text: &str) -> Result<(String, Vec<String>), String> {
     let verbs: Vec<String> = verbs.split(',').map(|verb| verb.trim().to_owned()).collect();
     match verbs.iter().find(|verb| Verb::parse(verb).is_none()) {
         Some(verb) => {
-            Err(format!("{verb:?} is not a verb; the verbs are subscribe, publish, join, presence"))
+            Err(format!("{verb:?} is not a verb; the verbs are subscribe, publish, join, presence, history"))
         }
         None => Ok((pattern.to_owned(), verbs)),
     }

@@ -49,7 +49,7 @@ pub async fn write(
     body: Incoming,
 ) -> Result<HttpResponse, Refusal> {
     let body = request::body(body, api.config.limits.json_frame_bytes).await?;
-    let data: Arc<str> = parse_message_body(&body)?.into();
+    let data: Arc<str> = parse_message_body(&body)?.data.into();
     let once = idempotency_key(parts, &format!("user#{user}"))?;
     let named = once.as_deref().map(|once| {
         let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, once.as_bytes());

@@ -20,7 +20,7 @@ use tavern_store::limits::RETRY_AFTER_MS;
 use tavern_store::{Read, Writer};
 use tavern_wire::error::{Code, Refusal};
 use tavern_wire::json::api::{LocalNode, NodeList, NodeReport, Receivers, SessionReport, encode};
-use tavern_wire::json::parse_message_body;
+use tavern_wire::json::{MessageBody, parse_message_body};
 use tokio::sync::oneshot;
 
 /// Rows in one page of a list, unless the request asks for fewer.
@@ -172,13 +172,14 @@ async fn publish(api: &HttpApi, parts: &Parts, name: &str, body: Incoming) -> Re
     }
     let limits = &api.config.limits;
     let body = request::body(body, limits.json_frame_bytes).await?;
-    let data = parse_message_body(&body)?;
+    let message = parse_message_body(&body)?;
+    let data = message.data;
     if data.len() > limits.message_bytes {
         let message = format!("data has {} bytes, at most {} are allowed", data.len(), limits.message_bytes);
         return Err(Refusal::new(Code::TooLarge, message));
     }
     let once = idempotency_key(parts, name)?;
-    run_once(api, once.as_deref(), send(api, name, data, once.as_deref())).await
+    run_once(api, once.as_deref(), send(api, name, message, once.as_deref())).await
 }
 
 /// Runs a request, or repeats the answer to an earlier one with the same key.
@@ -205,11 +206,16 @@ pub async fn run_once(
     Ok(json(body))
 }
 
-async fn send(api: &HttpApi, name: &str, data: &str, once: Option<&str>) -> Result<Vec<u8>, Refusal> {
+async fn send(
+    api: &HttpApi,
+    name: &str,
+    MessageBody { data, retain }: MessageBody<'_>,
+    once: Option<&str>,
+) -> Result<Vec<u8>, Refusal> {
     // All of a channel's messages go through one shard, so that one service has one order.
     let shard = name.bytes().fold(0usize, |sum, byte| sum.wrapping_mul(31).wrapping_add(byte as usize));
     let shard = shard % api.shards.len();
-    if history::limits(api, name)?.is_some() {
+    if retain || history::limits(api, name)?.is_some() {
         return history::publish(api, shard, name, data, once).await;
     }
     let (answer, waiting) = oneshot::channel();

@@ -14,7 +14,7 @@ use http::request::Parts;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
-use tavern_domain::{Identity, limits};
+use tavern_domain::{HistoryPosition, Identity, limits};
 use tavern_hub::LinkId;
 use tavern_wire::error::{Code, Refusal};
 use tavern_wire::json;
@@ -77,6 +77,8 @@ struct StreamRequest {
     channels: Vec<String>,
     /// Send this many of the last messages of each channel first.
     last: Option<u64>,
+    /// The position after which each channel begins, in the order of the channels.
+    since: Vec<HistoryPosition>,
 }
 
 async fn check(connection: &HttpConnection, parts: &Parts) -> Result<StreamRequest, Refusal> {
@@ -94,11 +96,26 @@ async fn check(connection: &HttpConnection, parts: &Parts) -> Result<StreamReque
         return Err(Refusal::new(Code::BadRequest, "at most 16 channels of 255 bytes in the URL"));
     }
     let last = query.number("last", 0..=u64::MAX)?;
-    Ok(StreamRequest { identity, secret, seq, channels, last })
+    let since: Vec<HistoryPosition> = query.all("since").map(position).collect::<Result<_, _>>()?;
+    if !since.is_empty() && since.len() != channels.len() {
+        let message = "give `since` once for each `channel`, in the same order";
+        return Err(Refusal::new(Code::BadRequest, message));
+    }
+    Ok(StreamRequest { identity, secret, seq, channels, last, since })
+}
+
+/// A position in a URL: epoch and offset.
+fn position(text: &str) -> Result<HistoryPosition, Refusal> {
+    let numbers =
+        text.split_once(':').and_then(|(epoch, offset)| Some((epoch.parse().ok()?, offset.parse().ok()?)));
+    let (epoch, offset) = numbers.ok_or_else(|| {
+        Refusal::new(Code::BadRequest, "`since` is an epoch and an offset, such as since=1763323000000000:42")
+    })?;
+    Ok(HistoryPosition { epoch, offset })
 }
 
 async fn open(connection: &Arc<HttpConnection>, parts: &Parts) -> Result<EventStream, Refusal> {
-    let StreamRequest { identity, secret, seq, channels, last } = check(connection, parts).await?;
+    let StreamRequest { identity, secret, seq, channels, last, since } = check(connection, parts).await?;
     let api = &connection.api;
     let session = secret.as_deref().and_then(SessionName::read);
     let shard = api.shards.of_session(session.as_ref());
@@ -118,6 +135,7 @@ async fn open(connection: &Arc<HttpConnection>, parts: &Parts) -> Result<EventSt
         address,
         channels,
         last,
+        since,
         events,
         wants_room: wants_room.clone(),
         started,

@@ -6,7 +6,7 @@ use crate::shard::queue::{HandoverQueue, Wake, Weigh};
 use crate::topics::TopicRequest;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use tavern_domain::{AddressGroup, ClientId, Identity, SessionKey};
+use tavern_domain::{AddressGroup, ClientId, HistoryPosition, Identity, SessionKey};
 use tavern_hub::PackedSession;
 use tavern_hub::{
     AuthorizeAnswer, AuthorizeQuery, LinkId, ServiceCommand, ShardEvent, ShardMessage, read_session,
@@ -153,6 +153,8 @@ pub struct HttpStream {
     pub channels: Vec<String>,
     /// Send this many of the last messages of each channel first.
     pub last: Option<u64>,
+    /// The position after which each channel begins, or none at all.
+    pub since: Vec<HistoryPosition>,
     pub events: mpsc::Sender<bytes::Bytes>,
     /// Set while the shard waits for room; the body then sends `StreamRoom`.
     pub wants_room: Arc<AtomicBool>,

@@ -34,7 +34,7 @@ pub fn begin(state: &mut ShardState, id: LinkId, request: HttpStream) {
         }
         _ => {}
     }
-    let HttpStream { session, hello, identity, address, channels, last, events, started, wants_room } =
+    let HttpStream { session, hello, identity, address, channels, last, since, events, started, wants_room } =
         request;
     let identity = match identity_of(state, session.map(|name| name.key), identity) {
         Ok(identity) => identity,
@@ -46,9 +46,9 @@ pub fn begin(state: &mut ShardState, id: LinkId, request: HttpStream) {
     };
     let mut caller = Caller::new(Link { id, format: EventFormat::Sse }, Some(identity)).from_address(address);
     caller.looked_up = true;
-    let subscriptions = std::iter::once(hello)
-        .chain(channels.into_iter().map(|channel| json::subscribe_command(channel, last)));
-    let subscriptions = subscriptions.collect();
+    let mut since = since.into_iter();
+    let subscribe = |channel| json::subscribe_command(channel, last, since.next());
+    let subscriptions = std::iter::once(hello).chain(channels.into_iter().map(subscribe)).collect();
     let written_ms = state.since_start();
     let started = Some(started);
     let stream =

@@ -6,13 +6,14 @@ use crate::planted::{Planted, PlantedFault};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use tavern_domain::presence::{Attendance, ClientLoss, LostClient, NodeEpoch, OfflineReason, PresenceUpdate};
-use tavern_domain::{Channel, Time};
+use tavern_domain::{Channel, HistoryPosition, Time};
 use tavern_hub::{LivenessTask, Node as HubNode};
 use tavern_store::memory::MemoryEngine;
 use tavern_store::{
-    Appended, BusPacket, Commit, Expect, Found, PresenceRow, Read, Receipt, Row, RowKey, RowKind,
-    SessionBody, StoreAnswer, StoreError, Work, Writer,
+    Appended, BusPacket, Commit, Expect, Found, HistoryAppended, PresenceRow, Read, Receipt, Row, RowKey,
+    RowKind, SessionBody, StoreAnswer, StoreError, Work, Writer,
 };
+use tavern_wire::bus::header::{self as channel_header, ChannelHeader, ReceivedHeader};
 use tavern_wire::bus::{BusMessage, presence};
 use tavern_wire::record;
 
@@ -24,6 +25,17 @@ const LATE_MS: u64 = 4_000;
 /// An answer of the store to a shard is lost.
 pub fn loses_answer(planted: &mut Planted, asker: Asker) -> bool {
     matches!(asker, Asker::Shard(_)) && planted.strikes(PlantedFault::LostAnswer, 2)
+}
+
+/// An answer of the store on its way to a node.
+pub fn answer(planted: &mut Planted, mut answer: StoreAnswer) -> StoreAnswer {
+    if let StoreAnswer::Read(Found::History(page)) = &mut answer
+        && page.page.rows.len() > 2
+        && planted.strikes(PlantedFault::LostHistoryRow, 20)
+    {
+        page.page.rows.remove(1);
+    }
+    answer
 }
 
 /// A commit of a shard on its way to the store, or an answer that the store did not give.
@@ -79,6 +91,36 @@ pub fn commit(
             let marked = !body.bus_positions.is_empty();
             body.bus_positions.clear();
             marked
+        }),
+        Some(PlantedFault::LostHistoryMessage)
+            if !commit.history.is_empty() && planted.strikes(PlantedFault::LostHistoryMessage, 5) =>
+        {
+            let position = HistoryPosition { epoch: 1, offset: 1 };
+            let history = vec![HistoryAppended { position, duplicate: false }; commit.history.len()];
+            return Err(Box::new(StoreAnswer::Committed(Receipt {
+                time: now,
+                history,
+                ..Receipt::default()
+            })));
+        }
+        Some(PlantedFault::ForgottenMessageId) => {
+            for message in commit.history.iter_mut().filter(|message| message.id.is_some()) {
+                planted.strike();
+                message.id = message.id.as_ref().map(|id| format!("{id}-{}", planted.rng.number()).into());
+            }
+        }
+        Some(PlantedFault::LostClear) if !commit.history_clears.is_empty() => {
+            planted.strike();
+            return Err(Box::new(claimed(now, &commit)));
+        }
+        Some(PlantedFault::WrongPosition) => change_sessions(planted, &mut commit, |body| {
+            body.history.iter_mut().for_each(|(_, position)| position.offset += 1);
+            !body.history.is_empty()
+        }),
+        Some(PlantedFault::ForgottenDrops) => change_sessions(planted, &mut commit, |body| {
+            let dropped = !body.dropped.is_empty();
+            body.dropped.clear();
+            dropped
         }),
         Some(PlantedFault::LostInboxMessage)
             if !commit.inbox_messages.is_empty() && planted.strikes(PlantedFault::LostInboxMessage, 10) =>
@@ -226,6 +268,11 @@ pub fn bus_message(planted: &mut Planted, at: usize, message: BusPacket) -> Vec<
             planted.strike();
             Vec::new()
         }
+        Some(PlantedFault::WrongOffset)
+            if message.subject.channel().is_some() && planted.strikes(PlantedFault::WrongOffset, 15) =>
+        {
+            vec![with_next_offset(message)]
+        }
         Some(PlantedFault::WrongVersion) if planted.strikes(PlantedFault::WrongVersion, 15) => {
             vec![renumbered(&message, |update| update.to + 1)]
         }
@@ -255,6 +302,18 @@ pub fn bus_message(planted: &mut Planted, at: usize, message: BusPacket) -> Vec<
         }
         _ => vec![message],
     }
+}
+
+/// The message, at the offset that follows its own.
+fn with_next_offset(message: BusPacket) -> BusPacket {
+    let mut header = channel_header::decode(&message.header);
+    if let Some(stamp) = &mut header.history {
+        stamp.position.offset += 1;
+    }
+    let ReceivedHeader { json, client, history, .. } = header;
+    let user = header.user.as_deref();
+    let header = channel_header::encode(ChannelHeader { json, client, user, history });
+    BusPacket { header: header.into(), ..message }
 }
 
 fn read(message: &BusPacket) -> Option<PresenceUpdate> {

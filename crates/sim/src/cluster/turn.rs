@@ -112,6 +112,7 @@ impl Cluster {
         let Effects { dirty, closes, bus_messages, work, ready, service_replies: orders, .. } = effects;
         for (number, reply) in orders.drain(..) {
             let reply = match reply {
+                Ok(body) if body.is_empty() => Ok(serde_json::Value::Null),
                 Ok(body) => serde_json::from_slice(&body).map_err(|error| error.to_string()),
                 Err(refusal) => Err(refusal.code.as_str().to_owned()),
             };
@@ -203,6 +204,7 @@ fn take_answers(cluster: &mut Cluster, at: usize) {
         if tamper::loses_answer(&mut cluster.planted, asker) {
             continue;
         }
+        let answer = tamper::answer(&mut cluster.planted, answer);
         let Some(running) = cluster.nodes[at].running() else { return };
         match asker {
             Asker::Shard(shard) => {

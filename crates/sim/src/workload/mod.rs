@@ -3,6 +3,7 @@
 //! Must hold: the judges share no code with what they judge.
 
 mod calm;
+pub mod history;
 mod inbox;
 pub mod messages;
 pub mod migration;
@@ -146,6 +147,7 @@ pub struct Trouble {
 /// The name of a workload, as on the command line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Name {
+    History,
     Messages,
     Migration,
     Parties,
@@ -155,11 +157,19 @@ pub enum Name {
 }
 
 impl Name {
-    pub const ALL: &[Name] =
-        &[Name::Messages, Name::Migration, Name::Parties, Name::People, Name::Presence, Name::Topics];
+    pub const ALL: &[Name] = &[
+        Name::History,
+        Name::Messages,
+        Name::Migration,
+        Name::Parties,
+        Name::People,
+        Name::Presence,
+        Name::Topics,
+    ];
 
     pub fn text(self) -> &'static str {
         match self {
+            Name::History => "history",
             Name::Messages => "messages",
             Name::Migration => "migration",
             Name::Parties => "parties",
@@ -176,6 +186,7 @@ impl Name {
     /// The number of steps of a run, unless another is given.
     pub fn steps(self) -> usize {
         match self {
+            Name::History => history::STEPS,
             Name::Messages => messages::STEPS,
             Name::Migration => migration::STEPS,
             Name::Parties => parties::STEPS,
@@ -188,6 +199,7 @@ impl Name {
     /// The faults that its judges must find.
     pub fn planted(self) -> &'static [PlantedFault] {
         match self {
+            Name::History => PlantedFault::HISTORY,
             Name::Messages => PlantedFault::MESSAGES,
             Name::Migration => PlantedFault::MIGRATION,
             Name::Parties => PlantedFault::PARTIES,
@@ -200,6 +212,7 @@ impl Name {
     /// A workload for a new run. The numbers are the shards of each node; empty: random.
     pub fn begin(self, shards: &[usize], rng: &mut Rng) -> Box<dyn Workload> {
         match self {
+            Name::History => Box::new(history::HistoryWorkload::new(shards, rng)),
             Name::Messages => Box::new(messages::MessagesWorkload::new(shards)),
             Name::Migration => Box::new(migration::MigrationWorkload::new(shards, rng)),
             Name::Parties => Box::new(parties::PartiesWorkload::new(shards, rng)),

@@ -1,7 +1,7 @@
 //! JSON bodies of HTTP requests that are not commands: a poll, a message, the session a command belongs to.
 //! Must hold: an empty poll body means all defaults; unknown members are ignored.
 
-use super::field::{self, Raw, need, number, present, text};
+use super::field::{self, Raw, boolean, need, number, present, text};
 use crate::error::Refusal;
 use serde::Deserialize;
 use std::borrow::Cow;
@@ -56,12 +56,23 @@ pub fn session_of(frame: &[u8]) -> Option<String> {
 struct MessageFields<'a> {
     #[serde(borrow, default, deserialize_with = "present")]
     data: Raw<'a>,
+    #[serde(borrow, default, deserialize_with = "present")]
+    retain: Raw<'a>,
 }
 
-/// The `data` of a message to publish, byte for byte.
-pub fn parse_message_body(body: &[u8]) -> Result<&str, Refusal> {
+/// A message that a service publishes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MessageBody<'a> {
+    /// Byte for byte.
+    pub data: &'a str,
+    /// Keeps it as the last value of a channel without history.
+    pub retain: bool,
+}
+
+pub fn parse_message_body(body: &[u8]) -> Result<MessageBody<'_>, Refusal> {
     let fields: MessageFields<'_> = field::object(body)?;
-    Ok(need("data", fields.data)?.get())
+    let data = need("data", fields.data)?.get();
+    Ok(MessageBody { data, retain: boolean("retain", fields.retain)?.unwrap_or(false) })
 }
 
 #[cfg(test)]
@@ -117,8 +128,9 @@ mod tests {
 
     #[test]
     fn message_data_keeps_its_bytes() {
-        assert_eq!(parse_message_body(br#"{"data": { "a" : 1.0 } }"#).unwrap(), r#"{ "a" : 1.0 }"#);
-        assert_eq!(parse_message_body(br#"{"data":null}"#).unwrap(), "null");
+        let read = |body: &'static [u8]| parse_message_body(body).map(|body| (body.data, body.retain));
+        assert_eq!(read(br#"{"data": { "a" : 1.0 } }"#).unwrap(), (r#"{ "a" : 1.0 }"#, false));
+        assert_eq!(read(br#"{"data":null,"retain":true}"#).unwrap(), ("null", true));
         assert_eq!(parse_message_body(b"{}").unwrap_err().message, "the field `data` is missing");
         assert!(parse_message_body(b"{\"data\":\"\xff\"}").unwrap_err().message.contains("UTF-8"));
     }

@@ -22,7 +22,7 @@ mod scan;
 pub mod status;
 
 pub use authorize::{HookRequest, HookResponse};
-pub use body::{PollRequest, parse_message_body, parse_poll, session_of};
+pub use body::{MessageBody, PollRequest, parse_message_body, parse_poll, session_of};
 pub use command::{hello_command, subscribe_command};
 pub use encode::{
     MessageSender, Payload, channel_gap_tail, closing, gap_tail, message_tail, pattern_gap_tail, reply_error,

@@ -85,6 +85,7 @@ impl Op<'_> {
                 channel: owned(publish.channel),
                 data: owned(publish.data),
                 message_id: publish.message_id.map(owned),
+                retain: publish.retain,
             }),
             Op::History(history) => {
                 Op::History(HistoryRequest { channel: owned(history.channel), ..history })
@@ -206,6 +207,8 @@ pub struct PublishRequest<'a> {
     pub data: Cow<'a, str>,
     /// Makes a publish with history once-only.
     pub message_id: Option<Cow<'a, str>>,
+    /// Keeps it as the last value of a channel without history.
+    pub retain: bool,
 }
 
 /// An invalid frame, with the id to answer under.
@@ -287,6 +290,8 @@ struct RequestFields<'a> {
     #[serde(borrow, default, deserialize_with = "present")]
     message_id: Raw<'a>,
     #[serde(borrow, default, deserialize_with = "present")]
+    retain: Raw<'a>,
+    #[serde(borrow, default, deserialize_with = "present")]
     user: Raw<'a>,
     #[serde(borrow, default, deserialize_with = "present")]
     users: Raw<'a>,
@@ -338,6 +343,7 @@ fn read_op<'a>(fields: &RequestFields<'a>) -> Result<Op<'a>, Refusal> {
             channel: need("channel", text("channel", fields.channel)?)?,
             data: need("data", fields.data)?.get().into(),
             message_id: text("message_id", fields.message_id)?,
+            retain: boolean("retain", fields.retain)?.unwrap_or(false),
         }),
         "ack" => Op::Ack { seq: need("seq", number("seq", fields.seq)?)? },
         "subscribe" => Op::Subscribe(SubscribeRequest {

@@ -46,12 +46,13 @@ fn every_op_is_parsed() {
         }),
     );
     check(
-        r#"{"op":"publish","channel":"game#A","data":1,"message_id":"m"}"#,
+        r#"{"op":"publish","channel":"game#A","data":1,"message_id":"m","retain":true}"#,
         None,
         Op::Publish(PublishRequest {
             channel: "game#A".into(),
             data: "1".into(),
             message_id: Some("m".into()),
+            retain: true,
         }),
     );
     check(
@@ -72,6 +73,7 @@ fn every_op_is_parsed() {
             channel: "game#A".into(),
             data: r#"{"id":1, "op":[]}"#.into(),
             message_id: None,
+            retain: false,
         }),
     );
     check(
@@ -175,8 +177,12 @@ fn data_keeps_its_bytes() {
     for data in ["null", "1.00", "\"\\u0041\\/\"", "[ 1 ,\t2 ]", "{\"a\":1,\"a\":2}", "18446744073709551616"]
     {
         let frame = format!(r#"{{"data":  {data}  ,"op":"publish","channel":"c"}}"#);
-        let expected =
-            Op::Publish(PublishRequest { channel: "c".into(), data: data.into(), message_id: None });
+        let expected = Op::Publish(PublishRequest {
+            channel: "c".into(),
+            data: data.into(),
+            message_id: None,
+            retain: false,
+        });
         assert_eq!(parse_request(frame.as_bytes()).unwrap().op, expected);
     }
 }
