@@ -12,6 +12,8 @@ pub enum EventFormat {
     Poll,
     Resp2,
     Resp3,
+    /// To a gateway in this process: JSON events, each followed by a comma.
+    Gateway,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -122,6 +122,43 @@ fn loss_is_sent_at_its_time_and_not_before() {
 }
 
 #[test]
+fn session_that_ends_with_its_connection_is_lost_at_once() {
+    let mut scene = PresenceFixture::new();
+    let ann = scene.join(0, "ann");
+    scene.check("user_online ann; client_online ann null");
+    scene.cluster.node(0).shards[0].end(ann.listener.unwrap());
+    scene.cluster.live(1);
+    scene.check("client_offline ann lost");
+    scene.cluster.live(GRACE - 2);
+    scene.check("");
+    scene.cluster.live(1);
+    scene.check("user_offline ann lost");
+}
+
+#[test]
+fn client_can_be_lost_in_one_channel_and_come_back() {
+    let mut scene = PresenceFixture::new();
+    let mut ann = scene.join(0, "ann");
+    scene.check("user_online ann; client_online ann null");
+    let lose = |scene: &mut PresenceFixture, ann: &Caller| {
+        let lost = ShardEvent::LosePresence { session: ann.listener.unwrap(), channel: "game#A".into() };
+        scene.cluster.node(0).handle(lost);
+        scene.cluster.settle();
+    };
+    lose(&mut scene, &ann);
+    scene.check("client_offline ann lost");
+    lose(&mut scene, &ann);
+    scene.check("");
+    scene.send(0, &mut ann, r#"{"op":"join","channel":"game#A"}"#);
+    scene.check("client_online ann null");
+    scene.cluster.live(60_000);
+    scene.check("");
+    lose(&mut scene, &ann);
+    scene.cluster.live(GRACE);
+    scene.check("client_offline ann lost; user_offline ann lost");
+}
+
+#[test]
 fn another_tab_on_another_node_ends_the_grace_period() {
     let mut scene = PresenceFixture::new();
     let ann = scene.join(0, "ann");

@@ -23,17 +23,19 @@ pub struct Attached {
 }
 
 impl Core {
-    /// Opens a session, with or without a connection. Refused when its user has too many.
+    /// Opens a session, with or without a connection; `client` is its public id, if it has one already. Refused when its
+    /// user has too many.
     pub(crate) fn open_session(
         &mut self,
         identity: Identity,
         address: Option<AddressGroup>,
         link: Option<Link>,
+        client: Option<ClientId>,
     ) -> Result<ListenerId, Refusal> {
         let now = self.now;
         let slot = self.node.session_slots.open(now, &identity, address).map_err(too_many)?;
         let key = SessionKey::from_random(self.rng.next(), self.index, self.node.settings.shards);
-        let client = ClientId::from_random(self.rng.next());
+        let client = client.unwrap_or_else(|| ClientId::from_random(self.rng.next()));
         let mut session = Session::new(key, client, identity, now);
         session.polling = link.is_none();
         session.slot = slot;

@@ -9,7 +9,7 @@ use crate::core::session::REFUSALS_MAX;
 use crate::event::Namespace;
 use crate::node::InterestState;
 use std::sync::Arc;
-use tavern_domain::{AddressGroup, Channel, Identity, Verb};
+use tavern_domain::{AddressGroup, Channel, ClientId, Identity, Verb};
 use tavern_store::limits::RETRY_AFTER_MS;
 use tavern_wire::error::{Code, Refusal};
 use tavern_wire::json::{self, BadRequest, ParsedCommand};
@@ -31,6 +31,8 @@ pub struct Caller {
     pub(crate) waiting: Option<Box<WaitingCommand>>,
     /// The session it names was already looked up on the other nodes.
     pub looked_up: bool,
+    /// The public id that its session gets; None: a random one.
+    pub client: Option<ClientId>,
     /// It fetches replies later with `Shard::next_reply`, and may send more commands before that.
     pub(crate) pipelines: bool,
 }
@@ -59,6 +61,7 @@ impl Caller {
             refusals: 0,
             waiting: None,
             looked_up: false,
+            client: None,
             pipelines: false,
         }
     }

@@ -56,7 +56,7 @@ impl Scratch {
                 }
                 false
             }
-            EventFormat::WebSocket | EventFormat::Sse | EventFormat::Poll => {
+            EventFormat::WebSocket | EventFormat::Sse | EventFormat::Poll | EventFormat::Gateway => {
                 if let Some((from, to)) = listener.mailbox.gap() {
                     self.body.clear();
                     json::gap_tail(&mut self.body, from, to);
@@ -194,7 +194,7 @@ fn append_json(out: &mut Vec<u8>, seq: u64, tail: &[u8], format: EventFormat) {
             event.extend_from_slice(tail);
             sse::event(out, Some(seq), &event);
         }
-        EventFormat::Poll => {
+        EventFormat::Poll | EventFormat::Gateway => {
             json::seq_head(out, seq);
             out.extend_from_slice(tail);
             out.push(b',');

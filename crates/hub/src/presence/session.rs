@@ -112,6 +112,17 @@ impl Presence {
         }
     }
 
+    /// The client is lost in one channel: its user is offline there after the grace period, unless a client comes back.
+    pub(crate) fn lose_in(&mut self, core: &mut Core, id: ListenerId, channel: &str) {
+        let Some(user) = key_user(core, id) else { return };
+        let Some(session) = core.session_mut(id) else { return };
+        if session.present.leave(channel).is_some() {
+            session.alone.remove(channel);
+            let client = session.client;
+            self.lose_client(core, PresenceKey { channel: channel.into(), user }, client);
+        }
+    }
+
     fn change(
         &mut self,
         core: &mut Core,
@@ -221,6 +232,10 @@ impl Presence {
         let Some(session) = listener.session().filter(|session| !session.lost) else { return };
         let detached = listener.link.is_none().then(|| session.lost_at(core.node.settings.poll_idle_ms));
         let at = detached.unwrap_or(now);
+        if let Some(session) = core.session_mut(id) {
+            // Otherwise the losses would be those of a session that is still here.
+            session.lost = true;
+        }
         for channel in present(core, id) {
             self.lose(core, id, &channel, at);
         }

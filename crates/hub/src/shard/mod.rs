@@ -70,6 +70,8 @@ pub enum ShardEvent {
     TopicGrew(Arc<str>),
     /// A task of the node's liveness.
     Liveness(LivenessTask),
+    /// The client of a session is lost in one channel, as if its connection had closed; the session lives on.
+    LosePresence { session: ListenerId, channel: Box<str> },
 }
 
 impl Shard {
@@ -113,6 +115,7 @@ impl Shard {
             }
             ShardEvent::TopicGrew(topic) => self.topics.topic_grew(core, &topic),
             ShardEvent::Liveness(task) => self.liveness_task(task),
+            ShardEvent::LosePresence { session, channel } => self.presence.lose_in(core, session, &channel),
         }
         self.route();
     }
@@ -341,7 +344,7 @@ impl Shard {
         link: Option<Link>,
     ) -> Result<ListenerId, Refusal> {
         self.core.now = now;
-        let opened = self.core.open_session(identity, address, link);
+        let opened = self.core.open_session(identity, address, link, None);
         self.route();
         opened
     }
