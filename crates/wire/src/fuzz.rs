@@ -6,7 +6,7 @@ use crate::json::{self, Op, Payload};
 use crate::record;
 use crate::resp::{self, Limits, Parsed, Parser, RespError};
 use crate::ws::{self, Opcode, Role};
-use crate::{Code, Refusal, sse};
+use crate::{Code, Refusal, engineio, radar, sse};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
@@ -346,4 +346,52 @@ fn class_end(glob: &[u8]) -> usize {
         }
     }
     glob.len()
+}
+
+/// Engine.IO and Radar's messages: packets are written as they were read; a request that is read has a scope or none, and no
+/// answer to it repeats its token; a room survives any events.
+pub fn radar(data: &[u8]) {
+    let text = String::from_utf8_lossy(data);
+    if let Ok(packets) = engineio::read_payload(&text, 64) {
+        let mut payload = Vec::new();
+        for packet in &packets {
+            let mut one = Vec::new();
+            engineio::write_packet(&mut one, *packet);
+            engineio::append_to_payload(&mut payload, &one);
+        }
+        assert_eq!(payload, text.as_bytes(), "written and read back");
+    }
+    let stamps = radar::StampSource { client: "own", sentry: "node", now_ms: 1, random: &|| 7 };
+    let mut out = radar::RadarFrames::new(stamps);
+    if let Ok(request) = radar::parse_request(&text) {
+        out.err("auth", &text);
+        let origin: Value = serde_json::from_slice(&out.frames[0]).unwrap_or_default();
+        assert!(origin["origin"].get("auth").is_none(), "a token is not repeated");
+        out.ack(request.ack);
+        if let Some(user) = &request.user {
+            let details = radar::ClientDetails {
+                user_id: request.key.unwrap_or("0").into(),
+                user_type: request.user_type.unwrap_or("0").into(),
+                user_data: request.user_data.map(Box::from),
+                client_data: request.client_data.map(Box::from),
+            };
+            let state = details.write();
+            assert_eq!(radar::ClientDetails::read(user, Some(&state)), details, "{state}");
+            out.client_online(&request.to, "c", &details);
+            out.online(&request.to, user, &details);
+        }
+        if let Some(scope) = radar::RadarScope::parse(&request.to) {
+            assert!(scope.channel().ends_with(scope.name));
+        }
+        for part in radar::parse_batch(&text).unwrap_or_default() {
+            assert!(json::is_json(part.as_bytes()));
+        }
+    }
+    let mut room = radar::RadarRoom::new("presence:/a/b");
+    room.load_silently(&radar::read_members(&text));
+    room.announce(&mut out);
+    radar::read_events(data, |event| room.apply(&event, &mut out));
+    for frame in &out.frames {
+        assert!(serde_json::from_slice::<Value>(frame).is_ok(), "{}", String::from_utf8_lossy(frame));
+    }
 }

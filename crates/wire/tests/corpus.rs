@@ -31,6 +31,11 @@ fn json_holds_for_its_corpus() {
 }
 
 #[test]
+fn radar_holds_for_its_corpus() {
+    run("radar", tavern_wire::fuzz::radar);
+}
+
+#[test]
 fn ws_holds_for_its_corpus() {
     run("ws", tavern_wire::fuzz::ws);
 }

@@ -7,20 +7,20 @@ use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 use std::borrow::Cow;
 
-pub(super) type Raw<'a> = Option<&'a RawValue>;
+pub(crate) type Raw<'a> = Option<&'a RawValue>;
 
 /// Keeps `null` as a value: serde would treat it as absent, and `"data":null` is a message.
-pub(super) fn present<'de, D: Deserializer<'de>>(from: D) -> Result<Raw<'de>, D::Error> {
+pub(crate) fn present<'de, D: Deserializer<'de>>(from: D) -> Result<Raw<'de>, D::Error> {
     <&RawValue>::deserialize(from).map(Some)
 }
 
-pub(super) fn refuse(message: impl Into<Cow<'static, str>>) -> Refusal {
+pub(crate) fn refuse(message: impl Into<Cow<'static, str>>) -> Refusal {
     Refusal::new(Code::BadRequest, message)
 }
 
 /// Parses the known members of one object. The shape is checked first: serde would also accept an array, and the depth must
 /// be known before anything is parsed.
-pub(super) fn object<'a, T: Deserialize<'a>>(json: &'a [u8]) -> Result<T, Refusal> {
+pub(crate) fn object<'a, T: Deserialize<'a>>(json: &'a [u8]) -> Result<T, Refusal> {
     if json.get(skip_space(json, 0)) != Some(&b'{') {
         return Err(refuse("expected a JSON object"));
     }
@@ -33,11 +33,11 @@ pub(super) fn object<'a, T: Deserialize<'a>>(json: &'a [u8]) -> Result<T, Refusa
     })
 }
 
-pub(super) fn need<T>(name: &'static str, value: Option<T>) -> Result<T, Refusal> {
+pub(crate) fn need<T>(name: &'static str, value: Option<T>) -> Result<T, Refusal> {
     value.ok_or_else(|| refuse(format!("the field `{name}` is missing")))
 }
 
-pub(super) fn text<'a>(name: &'static str, raw: Raw<'a>) -> Result<Option<Cow<'a, str>>, Refusal> {
+pub(crate) fn text<'a>(name: &'static str, raw: Raw<'a>) -> Result<Option<Cow<'a, str>>, Refusal> {
     let Some(token) = token(raw) else { return Ok(None) };
     let inner = token.strip_prefix('"').and_then(|rest| rest.strip_suffix('"'));
     match inner {
@@ -51,7 +51,7 @@ pub(super) fn text<'a>(name: &'static str, raw: Raw<'a>) -> Result<Option<Cow<'a
 }
 
 /// A list of strings.
-pub(super) fn texts<'a>(name: &'static str, raw: Raw<'a>) -> Result<Option<Vec<Cow<'a, str>>>, Refusal> {
+pub(crate) fn texts<'a>(name: &'static str, raw: Raw<'a>) -> Result<Option<Vec<Cow<'a, str>>>, Refusal> {
     let Some(token) = token(raw) else { return Ok(None) };
     let wrong = |_| refuse(format!("the field `{name}` must be a list of strings"));
     let items: Vec<&'a RawValue> = serde_json::from_str(token).map_err(wrong)?;
@@ -60,7 +60,7 @@ pub(super) fn texts<'a>(name: &'static str, raw: Raw<'a>) -> Result<Option<Vec<C
     items.into_iter().map(item).collect::<Result<_, _>>().map(Some)
 }
 
-pub(super) fn number(name: &'static str, raw: Raw<'_>) -> Result<Option<u64>, Refusal> {
+pub(crate) fn number(name: &'static str, raw: Raw<'_>) -> Result<Option<u64>, Refusal> {
     let Some(token) = token(raw) else { return Ok(None) };
     match token.parse() {
         Ok(number) => Ok(Some(number)),
@@ -69,7 +69,7 @@ pub(super) fn number(name: &'static str, raw: Raw<'_>) -> Result<Option<u64>, Re
 }
 
 /// Milliseconds since the epoch, or an RFC 3339 date and time.
-pub(super) fn moment(name: &'static str, raw: Raw<'_>) -> Result<Option<u64>, Refusal> {
+pub(crate) fn moment(name: &'static str, raw: Raw<'_>) -> Result<Option<u64>, Refusal> {
     let Some(token) = token(raw) else { return Ok(None) };
     let read = match token.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')) {
         Some(text) => super::moment::parse_moment(text),
@@ -83,7 +83,7 @@ pub(super) fn moment(name: &'static str, raw: Raw<'_>) -> Result<Option<u64>, Re
     read.map(Some).ok_or_else(wrong)
 }
 
-pub(super) fn boolean(name: &'static str, raw: Raw<'_>) -> Result<Option<bool>, Refusal> {
+pub(crate) fn boolean(name: &'static str, raw: Raw<'_>) -> Result<Option<bool>, Refusal> {
     match token(raw) {
         None => Ok(None),
         Some("true") => Ok(Some(true)),

@@ -8,7 +8,7 @@ mod command;
 mod digest;
 mod encode;
 pub mod event;
-mod field;
+pub(crate) mod field;
 mod frame;
 pub mod history;
 pub mod inbox;
@@ -29,7 +29,7 @@ pub use encode::{
     reply_ok, revoked_tail, seq_head, string, superseded,
 };
 pub use frame::{FrameCommands, command_lines, commands};
-pub use moment::parse_moment;
+pub use moment::{parse_moment, write_moment};
 pub use numbers::NumberLine;
 pub use request::{
     BadRequest, HelloRequest, HistoryRequest, ID_BYTES, JoinRequest, OPS, Op, PageRequest, ParsedCommand,

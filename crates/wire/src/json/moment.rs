@@ -1,4 +1,4 @@
-//! RFC 3339 times, parsed as milliseconds since the epoch. Must hold: invalid dates and times before 1970 are refused, never
+//! RFC 3339 times as milliseconds since the epoch. Must hold: invalid dates and times before 1970 are refused, never
 //! guessed.
 
 /// Parses `2026-11-15T10:00:00Z`, with or without a fraction, with `Z` or an offset.
@@ -23,6 +23,23 @@ pub fn parse_moment(text: &str) -> Option<u64> {
     let days = day_number(year, month, day)?;
     let seconds = days * 86_400 + hour * 3_600 + minute * 60 + second - offset_s(offset)?;
     u64::try_from(seconds * 1_000 + millis).ok()
+}
+
+/// `2026-11-15T10:08:20.123Z`.
+pub fn write_moment(ms: u64) -> String {
+    let (days, of_day) = ((ms / 86_400_000) as i64, ms % 86_400_000);
+    // Years that begin in March, as in `day_number`.
+    let shifted = days + 719_468;
+    let (era, of_era) = (shifted.div_euclid(146_097), shifted.rem_euclid(146_097));
+    let year = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;
+    let of_year = of_era - (365 * year + year / 4 - year / 100);
+    let month = (5 * of_year + 2) / 153;
+    let day = of_year - (153 * month + 2) / 5 + 1;
+    let (month, carry) = if month < 10 { (month + 3, 0) } else { (month - 9, 1) };
+    let year = era * 400 + year + carry;
+    let (hour, minute) = (of_day / 3_600_000, of_day / 60_000 % 60);
+    let (second, milli) = (of_day / 1_000 % 60, of_day % 1_000);
+    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{milli:03}Z")
 }
 
 /// Three numbers with these widths.
@@ -70,6 +87,15 @@ fn day_number(year: i64, month: i64, day: i64) -> Option<i64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn times_are_parsed_as_they_were_written() {
+        assert_eq!(write_moment(1_794_737_300_123), "2026-11-15T10:08:20.123Z");
+        for day in 0..150_000 {
+            let ms = day * 86_400_000 + day * 577;
+            assert_eq!(parse_moment(&write_moment(ms)), Some(ms), "{}", write_moment(ms));
+        }
+    }
 
     #[test]
     fn valid_times_are_parsed() {
