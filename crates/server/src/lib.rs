@@ -18,6 +18,7 @@ mod http;
 mod liveness;
 mod metrics;
 mod practice;
+mod radar;
 mod random;
 mod resp;
 mod revocation;

@@ -7,8 +7,9 @@ use crate::config::Config;
 use crate::connections::{self, Connections};
 use crate::health::NodeHealth;
 use crate::http::{HttpApi, IdempotencyKeys, Pings};
-use crate::metrics::{MetricSources, NodeMetrics};
+use crate::metrics::{MetricSource, MetricSources, NodeMetrics};
 use crate::practice::Practice;
+use crate::radar::{RadarServer, RadarSources};
 use crate::resp::RespServer;
 use crate::resp::clients::Clients;
 use crate::samples::Samples;
@@ -65,6 +66,7 @@ pub struct Parts {
     pub metrics: Arc<MetricSources>,
     pub samples: Arc<Samples>,
     pub practice: Arc<Practice>,
+    radar: Option<Arc<RadarServer>>,
     authenticator: Arc<Authenticator>,
     started: Instant,
 }
@@ -138,12 +140,22 @@ impl Parts {
             started,
             data: config.store.starts_with("sqlite:").then(|| config.data.clone()),
         };
-        let metrics = MetricSources::new(vec![
-            Arc::new(numbers),
-            store.clone(),
-            topics.counters.clone(),
-            clock.clone(),
-        ]);
+        let radar = config.radar.enabled.then(|| {
+            RadarServer::new(RadarSources {
+                config: config.clone(),
+                node: node.clone(),
+                shards: shards.clone(),
+                clock: clock.clone(),
+                authenticator: authenticator.clone(),
+                unauthenticated: unauthenticated.clone(),
+            })
+        });
+        let mut sources: Vec<Arc<dyn MetricSource>> =
+            vec![Arc::new(numbers), store.clone(), topics.counters.clone(), clock.clone()];
+        if let Some(radar) = &radar {
+            sources.push(radar.clone());
+        }
+        let metrics = MetricSources::new(sources);
         let samples = Arc::default();
         let parts = Parts {
             config,
@@ -159,6 +171,7 @@ impl Parts {
             metrics,
             samples,
             practice: Arc::default(),
+            radar,
             authenticator,
             started,
         };
@@ -188,6 +201,7 @@ impl Parts {
             idempotency: IdempotencyKeys::new(self.config.limits.idempotency_keys),
             pings: Pings::default(),
             practice: self.practice.clone(),
+            radar: self.radar.clone(),
         })
     }
 }

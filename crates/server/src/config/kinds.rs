@@ -1,6 +1,7 @@
 //! The tables whose names the operator chooses: `[kinds.NAME]`, `[channels."NAME"]`, `[[tokens.keys]]`.
 //! Must hold: a kind inherits from `[kinds.default]` what neither its table nor its built-in defaults set.
 
+use super::layer;
 use super::schema;
 use super::sections::{BUILT_IN, ChannelConfig, ConfigSection, KindConfig, TokenKeyConfig};
 use super::values::{Values, preset, shown};
@@ -96,7 +97,8 @@ fn take(values: &mut Values, prefix: &str, name: &str, field: &str, shows: bool)
     let (value, origin, shows) = if let Some((value, origin)) = values.given(&full).cloned() {
         (Some(value), origin, true)
     } else if let Some(text) = built_in {
-        (Some(ConfigValue::Text(text.to_owned())), ValueSource::Default, true)
+        let value = layer::read_text(&full, key, text);
+        (Some(value.expect("built-in values are valid")), ValueSource::Default, true)
     } else if let Some((value, _)) = values.given(&format!("{prefix}{DEFAULT}.{field}")).cloned() {
         (Some(value), ValueSource::Derived("kinds.default".into()), shows)
     } else {

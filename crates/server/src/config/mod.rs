@@ -24,7 +24,7 @@ pub use secret::{SecretText, without_password};
 pub use sections::{
     AuthorizeConfig, ChannelConfig, ClockConfig, EventsConfig, HistoryConfig, HistoryRight, InboxConfig,
     KindConfig, LimitsConfig, LocalBusConfig, LogFormat, MetricsConfig, NodesConfig, PartiesConfig,
-    PresenceConfig, PresenceMode, SessionsConfig, SlowReader, TokenKeyConfig,
+    PresenceConfig, PresenceMode, RadarConfig, SessionsConfig, SlowReader, TokenKeyConfig,
 };
 
 use layer::{ConfigValue, SetKey};
@@ -84,6 +84,7 @@ pub struct Config {
     pub parties: PartiesConfig,
     pub inbox: InboxConfig,
     pub history: HistoryConfig,
+    pub radar: RadarConfig,
     /// Keys whose tokens are accepted, in addition to those signed with the secrets.
     pub token_keys: Vec<TokenKeyConfig>,
     entries: Vec<EffectiveValue>,
@@ -189,6 +190,7 @@ impl Config {
             parties: PartiesConfig::read(&mut values),
             inbox: InboxConfig::read(&mut values),
             history: HistoryConfig::read(&mut values),
+            radar: RadarConfig::read(&mut values),
             token_keys: kinds::token_keys(&mut values),
             entries: Vec::new(),
             warnings: Vec::new(),

@@ -95,6 +95,7 @@ pub const ALL: &[&[Key]] = &[
     PartiesConfig::KEYS,
     InboxConfig::KEYS,
     HistoryConfig::KEYS,
+    RadarConfig::KEYS,
 ];
 
 choice! {
@@ -413,6 +414,13 @@ section! {
 }
 
 section! {
+    "radar." => RadarConfig {
+        /// Whether clients of Radar (npm radar_client) are served at /engine.io/.
+        enabled: bool = KeySchema::flag(false).in_dev(DefaultValue::Flag(true));
+    }
+}
+
+section! {
     /// One `[kinds.NAME]`: the channels of a kind. Keys that a kind does not set are inherited from `[kinds.default]`.
     "" => KindConfig {
         /// How long a user whose clients are lost still counts as present.
@@ -482,6 +490,10 @@ pub const BUILT_IN: &[(&str, &str, &str)] = &[
     ("kinds.game", "arrival_change", "in_game_channel"),
     ("kinds.gametv", "activity", "watching"),
     ("kinds.party", "activity", "in_party"),
+    // A Radar client is told of every change, and statuses are kept as long as the original keeps them.
+    ("kinds.radar-presence", "presence_mode", "full"),
+    ("kinds.radar-status", "history_messages", "1000"),
+    ("kinds.radar-status", "history_ttl_ms", "43200000"),
     ("channels.lobby#puzzles", "activity", "solving_puzzles"),
     ("channels.lobby#puzzles", "arrival_change", "solving_puzzles"),
 ];

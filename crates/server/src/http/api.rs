@@ -9,6 +9,7 @@ use crate::connections::Connections;
 use crate::health::NodeHealth;
 use crate::metrics::MetricSources;
 use crate::practice::Practice;
+use crate::radar::RadarServer;
 use crate::samples::Samples;
 use crate::shard::Shards;
 use crate::store_client::StoreClient;
@@ -37,6 +38,8 @@ pub struct HttpApi {
     pub idempotency: IdempotencyKeys,
     pub pings: Pings,
     pub practice: Arc<Practice>,
+    /// None: Radar's clients are not served.
+    pub radar: Option<Arc<RadarServer>>,
 }
 
 impl HttpApi {

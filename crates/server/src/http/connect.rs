@@ -44,6 +44,24 @@ pub async fn connect(connection: &HttpConnection, request: Request<Incoming>) ->
     }
 }
 
+/// Answers a WebSocket handshake; `taken` gets the connection afterwards.
+pub(super) fn switch(
+    parts: Parts,
+    body: Incoming,
+    taken: impl FnOnce(Upgraded) + Send + 'static,
+) -> Result<HttpResponse, Refusal> {
+    let accept = accept_key(&parts)?;
+    let protocol = parts.headers.get(SEC_WEBSOCKET_PROTOCOL).and_then(first_protocol);
+    let upgrade = hyper::upgrade::on(Request::from_parts(parts, body));
+    tokio::spawn(async move {
+        match upgrade.await {
+            Ok(upgraded) => taken(upgraded),
+            Err(error) => tracing::debug!(%error, "WebSocket upgrade failed"),
+        }
+    });
+    Ok(switching(accept, protocol))
+}
+
 /// An accepted client whose socket is not upgraded yet.
 struct AcceptedUpgrade {
     identity: Option<Identity>,

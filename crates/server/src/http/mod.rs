@@ -10,6 +10,7 @@ pub(crate) mod connect;
 mod dashboard;
 mod demo;
 mod docs_site;
+mod engineio;
 mod history;
 mod idempotency;
 mod lists;

@@ -7,7 +7,7 @@ use http::{Extensions, Method};
 use tavern_wire::error::{Code, Refusal};
 
 /// `{}` stands for one segment, a final `*` for any rest.
-pub const ROUTES: [(&str, &[&str]); 53] = [
+pub const ROUTES: [(&str, &[&str]); 54] = [
     ("/", &["GET"]),
     ("/assets/*", &["GET"]),
     ("/client.js", &["GET"]),
@@ -15,6 +15,7 @@ pub const ROUTES: [(&str, &[&str]); 53] = [
     ("/demo/*", &["GET"]),
     ("/docs", &["GET"]),
     ("/docs/*", &["GET"]),
+    ("/engine.io/", &["GET", "POST"]),
     ("/healthz", &["GET"]),
     ("/livez", &["GET"]),
     ("/metrics", &["GET"]),

@@ -5,7 +5,8 @@ use super::api::HttpApi;
 use super::body::{HttpResponse, ResponseBody, refusal, text, whole};
 use super::request;
 use super::{
-    client, connect, dashboard, demo, docs_site, openapi, origin, party, rest, routes, session, stream,
+    client, connect, dashboard, demo, docs_site, engineio, openapi, origin, party, rest, routes, session,
+    stream,
 };
 use crate::connections::{AddressSlot, ConnectionSlot};
 use crate::health::is_bus_up;
@@ -326,6 +327,7 @@ async fn route(connection: &Arc<HttpConnection>, mut request: Request<Incoming>)
     let method = request.method().clone();
     match (method.as_str(), path.as_str()) {
         (_, "/v1/connect") => connect::connect(connection, request).await,
+        (_, "/engine.io/") => engineio::answer(connection, request).await,
         ("GET", "/v1/stream") => stream::stream(connection, &request.into_parts().0).await,
         ("POST", "/v1/command") => {
             let (parts, body) = request.into_parts();

@@ -6,7 +6,7 @@ use crate::shard::conn::Conn;
 use crate::shard::input::ShardInput;
 use crate::shard::links::LinkTarget;
 use crate::shard::worker::ShardWorker;
-use crate::shard::{polls, socket_writer, streams};
+use crate::shard::{gateways, polls, socket_writer, streams};
 use crate::topics::delivery;
 use tavern_hub::topics::Trimmed;
 use tavern_hub::{AuthorizeAnswer, EventFormat, LinkId, ShardEvent};
@@ -136,6 +136,7 @@ impl ShardWorker {
                 Some(LinkTarget::Socket(_)) => self.reader.resume(&mut self.state, link),
                 Some(LinkTarget::Request(_)) => self.requests.resume(&mut self.state, link),
                 Some(LinkTarget::Stream(_)) => streams::go_on(&mut self.state, link),
+                Some(LinkTarget::Gateway(_)) => gateways::go_on(&mut self.state, link),
                 Some(LinkTarget::Poll(_)) => polls::answer(&mut self.state, link),
                 Some(LinkTarget::Seeking(_)) => self.requests.resume_seeking(&mut self.state, link),
                 _ => {}
@@ -152,6 +153,7 @@ impl ShardWorker {
             match link.format {
                 EventFormat::Poll => polls::answer(&mut self.state, link.id),
                 EventFormat::Sse => streams::write(&mut self.state, link.id),
+                EventFormat::Gateway => gateways::write(&mut self.state, link.id),
                 _ => self.touch_listener(link.id),
             }
         }
@@ -172,6 +174,7 @@ impl ShardWorker {
             match self.state.links.get_mut(link) {
                 Some(LinkTarget::Socket(_)) => socket_writer::write_close(&mut self.state, link, reason),
                 Some(LinkTarget::Stream(_)) => streams::end(&mut self.state, link, reason),
+                Some(LinkTarget::Gateway(_)) => gateways::end(&mut self.state, link, reason),
                 Some(LinkTarget::Poll(_)) => polls::end(&mut self.state, link, reason),
                 _ => {}
             }

@@ -9,7 +9,8 @@ use std::sync::atomic::AtomicBool;
 use tavern_domain::{AddressGroup, ClientId, HistoryPosition, Identity, SessionKey};
 use tavern_hub::PackedSession;
 use tavern_hub::{
-    AuthorizeAnswer, AuthorizeQuery, LinkId, ServiceCommand, ShardEvent, ShardMessage, read_session,
+    AuthorizeAnswer, AuthorizeQuery, CloseReason, LinkId, ServiceCommand, ShardEvent, ShardMessage,
+    read_session,
 };
 use tavern_store::{StoreAnswer, Ticket};
 use tavern_wire::error::{Code, Refusal};
@@ -48,6 +49,14 @@ pub enum ShardInput {
     Stream(Box<HttpStream>),
     /// A stream that was full has room again.
     StreamRoom(LinkId),
+    /// A gateway opens a session.
+    OpenGateway(Box<OpenGateway>),
+    /// A command of a gateway. The client guards against a link that was given out again.
+    GatewayCommand(LinkId, ClientId, GatewayCommand),
+    /// The queue of a gateway that was full has room again.
+    GatewayRoom(LinkId, ClientId),
+    /// The client of a gateway went away.
+    GatewayClosed(LinkId, ClientId),
     Publish(Box<HttpPublish>),
     /// A command of an app for its users.
     Order(Box<HttpServiceCommand>),
@@ -76,6 +85,8 @@ impl ShardInput {
             ShardInput::Command(_)
                 | ShardInput::Poll(_)
                 | ShardInput::Stream(_)
+                | ShardInput::OpenGateway(_)
+                | ShardInput::GatewayCommand(..)
                 | ShardInput::Publish(_)
                 | ShardInput::Order(_)
                 | ShardInput::Topic(_)
@@ -120,6 +131,35 @@ impl SessionName {
 /// The answer to an HTTP request: the body, and the code of the refusal in it, which determines the status; or a
 /// refusal that must still be encoded.
 pub type CommandAnswer = Result<(Option<Code>, Vec<u8>), Refusal>;
+
+/// A session for a gateway.
+pub struct OpenGateway {
+    pub identity: Identity,
+    /// Where its client comes from, as it counts in limits.
+    pub address: Option<AddressGroup>,
+    /// The public id of the session.
+    pub client: ClientId,
+    /// The reply to its hello comes first.
+    pub output: mpsc::Sender<GatewayOutput>,
+    pub wants_room: Arc<AtomicBool>,
+    pub opened: oneshot::Sender<LinkId>,
+}
+
+pub enum GatewayCommand {
+    Run(ParsedCommand<'static>),
+    /// The client is lost in this channel, while its session lives on.
+    Lose(Box<str>),
+}
+
+/// What a gateway gets, in order.
+pub enum GatewayOutput {
+    /// The reply to the command that is under way.
+    Reply(Vec<u8>),
+    /// Events, each followed by a comma.
+    Events(Vec<u8>),
+    /// The session has ended.
+    Ended(CloseReason),
+}
 
 pub struct HttpCommand {
     pub command: Result<ParsedCommand<'static>, BadRequest<'static>>,

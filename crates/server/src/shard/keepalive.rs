@@ -4,7 +4,7 @@
 use crate::shard::conn::{Conn, SocketProtocol};
 use crate::shard::links::{LinkTarget, Links};
 use crate::shard::state::ShardState;
-use crate::shard::{polls, socket_writer, streams};
+use crate::shard::{gateways, polls, socket_writer, streams};
 use tavern_domain::Time;
 use tavern_hub::{CloseReason, LinkId};
 use tavern_wire::ws;
@@ -51,6 +51,7 @@ impl Keepalive {
             match state.links.get_mut(link) {
                 Some(LinkTarget::Socket(_)) => check_socket(state, link),
                 Some(LinkTarget::Stream(_)) => streams::keep_alive(state, link),
+                Some(LinkTarget::Gateway(_)) => gateways::drop_if_closed(state, link),
                 Some(LinkTarget::Poll(_)) => polls::drop_if_closed(state, link),
                 Some(LinkTarget::Request(_) | LinkTarget::Seeking(_)) | None => {}
             }

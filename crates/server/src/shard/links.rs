@@ -4,10 +4,11 @@
 
 use crate::resp::RedisPeer;
 use crate::shard::conn::{Conn, SocketProtocol};
-use crate::shard::input::{CommandAnswer, HttpCommand, HttpPoll, HttpStream};
+use crate::shard::input::{CommandAnswer, GatewayCommand, GatewayOutput, HttpCommand, HttpPoll, HttpStream};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use tavern_domain::ClientId;
 use tavern_hub::{Caller, LinkId, ListenerId, PollFlags};
 use tavern_wire::error::Refusal;
 use tavern_wire::json::ParsedCommand;
@@ -16,6 +17,7 @@ use tokio::sync::{mpsc, oneshot};
 pub enum LinkTarget {
     Socket(Box<Conn>),
     Stream(Box<StreamLink>),
+    Gateway(Box<GatewayLink>),
     Poll(PollLink),
     /// A command over HTTP that waits.
     Request(Box<RequestLink>),
@@ -36,6 +38,20 @@ pub struct StreamLink {
     pub wants_room: Arc<AtomicBool>,
     /// Milliseconds since the shard's start at which something was last written.
     pub written_ms: u32,
+}
+
+pub struct GatewayLink {
+    pub caller: Caller,
+    /// Tells it from a later one with the same number.
+    pub client: ClientId,
+    /// Commands that have not begun.
+    pub asked: VecDeque<GatewayCommand>,
+    pub output: mpsc::Sender<GatewayOutput>,
+    /// A reply that the queue had no room for; nothing overtakes it.
+    pub reply: Option<Vec<u8>>,
+    pub blocked: bool,
+    /// Shared with the gateway: set while the shard waits for room.
+    pub wants_room: Arc<AtomicBool>,
 }
 
 pub struct PollLink {
@@ -130,6 +146,13 @@ impl Links {
             matches!(slot, Some(LinkTarget::Socket(_))).then_some(LinkId(index as u32))
         };
         self.slots.iter().enumerate().filter_map(is_conn).collect()
+    }
+
+    pub fn gateways(&self) -> Vec<LinkId> {
+        let is_gateway = |(index, slot): (usize, &Option<LinkTarget>)| {
+            matches!(slot, Some(LinkTarget::Gateway(_))).then_some(LinkId(index as u32))
+        };
+        self.slots.iter().enumerate().filter_map(is_gateway).collect()
     }
 
     /// Connections whose clients are not authenticated, the oldest first.

@@ -2,6 +2,7 @@
 
 pub mod conn;
 mod effects;
+mod gateways;
 pub mod input;
 mod keepalive;
 mod links;

@@ -18,6 +18,7 @@ pub fn of_client(state: &ShardState, client: ClientId) -> Option<SessionReport> 
         EventFormat::Sse => "sse",
         EventFormat::Poll => "poll",
         EventFormat::Resp2 | EventFormat::Resp3 => "redis",
+        EventFormat::Gateway => "radar",
     });
     let lost_at = session.lost_at(settings.poll_idle_ms);
     let online = transport.is_some() || now < lost_at;

@@ -9,7 +9,7 @@ use crate::shard::keepalive::Keepalive;
 use crate::shard::requests::HttpRequests;
 use crate::shard::socket_reader::SocketReader;
 use crate::shard::state::ShardState;
-use crate::shard::{polls, report, socket_writer, streams};
+use crate::shard::{gateways, polls, report, socket_writer, streams};
 use crate::supervisor::fault;
 use mio::{Events, Token};
 use std::sync::Arc;
@@ -262,6 +262,12 @@ impl ShardWorker {
             ShardInput::Poll(poll) => polls::open(state, *poll),
             ShardInput::Stream(stream) => streams::open(state, *stream),
             ShardInput::StreamRoom(link) => streams::has_room(state, link),
+            ShardInput::OpenGateway(gateway) => gateways::open(state, *gateway),
+            ShardInput::GatewayCommand(link, client, command) => {
+                gateways::command(state, link, client, command);
+            }
+            ShardInput::GatewayRoom(link, client) => gateways::has_room(state, link, client),
+            ShardInput::GatewayClosed(link, client) => gateways::close(state, link, client),
             ShardInput::Inspect(client, reply) => {
                 // The client may have disconnected.
                 let _ = reply.send(report::of_client(state, client));
@@ -278,6 +284,7 @@ impl ShardWorker {
             }
             ShardInput::Freeze(reply) => {
                 self.state.frozen = true;
+                gateways::end_all(&mut self.state);
                 self.flush_all();
                 let _ = reply.send(());
             }

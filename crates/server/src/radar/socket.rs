@@ -1,0 +1,129 @@
+//! The WebSocket of an Engine.IO connection: text messages in and out. Pings of the protocol below are answered.
+//! Must hold: reading can be cancelled at any await; a message has no more bytes than allowed.
+
+use crate::connections::ConnectionSlot;
+use hyper::upgrade::Upgraded;
+use hyper_util::rt::TokioIo;
+use std::time::Duration;
+use tavern_wire::ws::{self, Opcode, Role, WsError};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+/// Bytes read at once.
+const READ_BYTES: usize = 4 * 1024;
+
+pub struct EngineSocket {
+    io: TokioIo<Upgraded>,
+    input: Vec<u8>,
+    /// The fragments of a message that is not complete.
+    message: Vec<u8>,
+    is_fragmented: bool,
+    /// Control frames to be written with the next message.
+    control: Vec<u8>,
+    /// Its slot in the counts of connections, if the connection has another one.
+    _slot: Option<ConnectionSlot>,
+}
+
+/// What a socket has to say.
+#[derive(Debug, PartialEq, Eq)]
+pub enum SocketEvent {
+    Text(String),
+    /// Something is to be written back: a pong.
+    Control,
+    Closed,
+}
+
+impl EngineSocket {
+    pub fn new(upgraded: Upgraded) -> EngineSocket {
+        EngineSocket {
+            io: TokioIo::new(upgraded),
+            input: Vec::new(),
+            message: Vec::new(),
+            is_fragmented: false,
+            control: Vec::new(),
+            _slot: None,
+        }
+    }
+
+    /// A socket that gives its slot back when it is dropped.
+    pub fn counted(upgraded: Upgraded, slot: ConnectionSlot) -> EngineSocket {
+        EngineSocket { _slot: Some(slot), ..EngineSocket::new(upgraded) }
+    }
+
+    /// The next message. Every error closes the socket.
+    pub async fn next(&mut self, most: usize) -> SocketEvent {
+        loop {
+            match self.take(most) {
+                Ok(Some(event)) => return event,
+                Ok(None) => {}
+                Err(error) => {
+                    ws::write_close(&mut self.control, error.close_code(), &error.to_string());
+                    let _ = tokio::time::timeout(Duration::from_secs(1), self.write(&[])).await;
+                    return SocketEvent::Closed;
+                }
+            }
+            self.input.reserve(READ_BYTES);
+            match self.io.read_buf(&mut self.input).await {
+                Ok(0) | Err(_) => return SocketEvent::Closed,
+                Ok(_) => {}
+            }
+        }
+    }
+
+    /// A message that was read already.
+    fn take(&mut self, most: usize) -> Result<Option<SocketEvent>, WsError> {
+        loop {
+            let room = most.saturating_sub(self.message.len());
+            let Some(head) = ws::read_head(&self.input, Role::Server, room)? else { return Ok(None) };
+            let end = head.head_len + head.payload_len;
+            if self.input.len() < end {
+                return Ok(None);
+            }
+            let mut payload = self.input[head.head_len..end].to_vec();
+            self.input.drain(..end);
+            if let Some(mask) = head.mask {
+                ws::unmask(&mut payload, mask);
+            }
+            match head.opcode {
+                Opcode::Close => return Ok(Some(SocketEvent::Closed)),
+                Opcode::Pong => continue,
+                Opcode::Ping => {
+                    ws::write_head(&mut self.control, Opcode::Pong, payload.len());
+                    self.control.extend_from_slice(&payload);
+                    return Ok(Some(SocketEvent::Control));
+                }
+                Opcode::Binary => return Err(WsError::Protocol("binary messages are not supported")),
+                Opcode::Text if self.is_fragmented => {
+                    return Err(WsError::Protocol("a message begins inside another"));
+                }
+                Opcode::Continuation if !self.is_fragmented => {
+                    return Err(WsError::Protocol("a fragment without a beginning"));
+                }
+                Opcode::Text | Opcode::Continuation => self.message.extend_from_slice(&payload),
+            }
+            self.is_fragmented = !head.fin;
+            if head.fin {
+                let text =
+                    String::from_utf8(std::mem::take(&mut self.message)).map_err(|_| WsError::NotUtf8)?;
+                return Ok(Some(SocketEvent::Text(text)));
+            }
+        }
+    }
+
+    /// Writes packets, each a message.
+    pub async fn write(&mut self, packets: &[Vec<u8>]) -> std::io::Result<()> {
+        let mut bytes = std::mem::take(&mut self.control);
+        for packet in packets {
+            ws::write_head(&mut bytes, Opcode::Text, packet.len());
+            bytes.extend_from_slice(packet);
+        }
+        self.io.write_all(&bytes).await?;
+        self.io.flush().await
+    }
+
+    /// Says goodbye; the other side may be gone.
+    pub async fn close(mut self) {
+        ws::write_close(&mut self.control, 1000, "");
+        let _ = self.write(&[]).await;
+        let _ = self.io.shutdown().await;
+    }
+}
