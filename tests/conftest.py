@@ -18,13 +18,13 @@ def pytest_addoption(parser):
 
 
 # A browser uses a whole core and would distort timings of parallel tests.
-BROWSER = ("demo/", "dashboard/")
+BROWSER = ("demo/", "dashboard/", "chromium")
 
 # These depend on leases, grace periods, backoff and heartbeats of real servers and may be late on a busy machine.
 TIMING = (
     "cluster/", "demo/", "dashboard/", "foreign/", "clients/test_scenarios.py", "clients/test_js_client.py", "events/test_batches.py",
     "events/test_kills.py", "events/test_retries.py", "events/test_takeover.py", "events/test_fairness.py",
-    "parties/test_offline_members.py", "protocol/test_heartbeat.py", "protocol/test_stalls.py", "protocol/test_stop.py",
+    "parties/test_offline_members.py", "radar/", "protocol/test_heartbeat.py", "protocol/test_stalls.py", "protocol/test_stop.py",
 )
 
 

@@ -8,9 +8,9 @@ MODULES = pathlib.Path(__file__).resolve().parents[2] / "target" / "node"
 
 
 class Driver:
-    def __init__(self, script):
+    def __init__(self, script, *arguments):
         self.process = subprocess.Popen(
-            ["node", str(script), str(MODULES)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+            ["node", str(script), str(MODULES), *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
         )
 
     def __enter__(self):
