@@ -3,7 +3,7 @@
 //! Must hold: one command is under way at a time; what the hub gives first is told first.
 
 use super::link::HubLink;
-use super::login::{Login, LoginStep};
+use super::login::{LoginStep, RadarLogin};
 use super::registry::RadarServer;
 use super::scopes::{RadarScopes, SessionRole};
 use crate::random::random_bits;
@@ -21,7 +21,7 @@ pub struct HubSessions {
     sid: ClientId,
     sid_text: Arc<str>,
     address: Option<AddressGroup>,
-    login: Login,
+    login: RadarLogin,
     user: Option<HubLink>,
     unnamed: Option<HubLink>,
     pub scopes: RadarScopes,
@@ -30,13 +30,13 @@ pub struct HubSessions {
 }
 
 /// Why a request is not carried out.
-pub enum Failure {
+pub enum RadarFailure {
     Refused(Code),
     /// The session has ended, and the connection with it.
     Ended,
 }
 
-pub type RadarResult<T> = Result<T, Failure>;
+pub type RadarResult<T> = Result<T, RadarFailure>;
 
 impl HubSessions {
     pub fn new(
@@ -50,7 +50,7 @@ impl HubSessions {
             sid,
             sid_text: sid.to_string().into(),
             address,
-            login: Login::default(),
+            login: RadarLogin::default(),
             user: None,
             unnamed: None,
             scopes: RadarScopes::default(),
@@ -91,8 +91,8 @@ impl HubSessions {
         self.open(role).await?;
         match self.link(role) {
             Some(link) if link.send(command) => self.reply(role).await,
-            Some(_) => Err(Failure::Refused(Code::Unavailable)),
-            None => Err(Failure::Ended),
+            Some(_) => Err(RadarFailure::Refused(Code::Unavailable)),
+            None => Err(RadarFailure::Ended),
         }
     }
 
@@ -105,14 +105,14 @@ impl HubSessions {
             SessionRole::User => self.login.identity().cloned(),
             SessionRole::Unnamed => sources.authenticator.admit_unnamed().ok(),
         };
-        let Some(identity) = identity else { return Err(Failure::Refused(Code::Unauthenticated)) };
+        let Some(identity) = identity else { return Err(RadarFailure::Refused(Code::Unauthenticated)) };
         // Only the user's client is seen by others, under the id of the connection.
         let client = match role {
             SessionRole::User => self.sid,
             SessionRole::Unnamed => ClientId::from_random(random_bits()),
         };
         let Some(link) = HubLink::open(sources, identity, self.address, client).await else {
-            return Err(Failure::Refused(Code::Unavailable));
+            return Err(RadarFailure::Refused(Code::Unavailable));
         };
         match role {
             SessionRole::User => self.user = Some(link),
@@ -138,12 +138,12 @@ impl HubSessions {
     /// The reply to the command under way; events that come before it are sent first.
     async fn reply(&mut self, role: SessionRole) -> RadarResult<String> {
         loop {
-            let Some(link) = self.link(role) else { return Err(Failure::Ended) };
+            let Some(link) = self.link(role) else { return Err(RadarFailure::Ended) };
             match link.next().await {
                 Some(GatewayOutput::Reply(reply)) => {
                     return match radar::read_reply(&reply) {
                         HubReply::Done(body) => Ok(body.to_owned()),
-                        HubReply::Refused(code) => Err(Failure::Refused(code)),
+                        HubReply::Refused(code) => Err(RadarFailure::Refused(code)),
                     };
                 }
                 output => {
@@ -162,10 +162,10 @@ impl HubSessions {
             }
             Some(GatewayOutput::Ended(reason)) => {
                 tracing::debug!(reason = reason.reason(), "Radar session ended");
-                Err(Failure::Ended)
+                Err(RadarFailure::Ended)
             }
             // A reply that nothing waits for cannot be.
-            Some(GatewayOutput::Reply(_)) | None => Err(Failure::Ended),
+            Some(GatewayOutput::Reply(_)) | None => Err(RadarFailure::Ended),
         }
     }
 
@@ -186,7 +186,7 @@ impl HubSessions {
     /// Gives the connection what was written; waits while its client does not read.
     pub async fn flush(&mut self) -> RadarResult<()> {
         for frame in std::mem::take(&mut self.out) {
-            self.frames.send(frame).await.map_err(|_| Failure::Ended)?;
+            self.frames.send(frame).await.map_err(|_| RadarFailure::Ended)?;
         }
         Ok(())
     }

@@ -8,7 +8,7 @@ use tavern_domain::{AddressGroup, Identity};
 use tavern_wire::radar::RadarRequest;
 
 #[derive(Default)]
-pub struct Login {
+pub struct RadarLogin {
     /// The last token that was accepted.
     token: Option<String>,
     identity: Option<Identity>,
@@ -23,7 +23,7 @@ pub enum LoginStep {
     Refused,
 }
 
-impl Login {
+impl RadarLogin {
     /// The user behind the connection. None: not known yet, which is possible in dev mode only.
     pub fn identity(&self) -> Option<&Identity> {
         self.identity.as_ref()

@@ -1,7 +1,7 @@
 //! The session of a Radar client: each request becomes commands of a hub session, one after the other, and its answer follows
 //! theirs. Must hold: requests are carried out in order; an event that the hub gave before a reply is sent before the answer.
 
-use super::hub_sessions::{Failure, HubSessions, RadarResult};
+use super::hub_sessions::{HubSessions, RadarFailure, RadarResult};
 use super::login::LoginStep;
 use super::registry::EngineFlags;
 use super::scopes::{ListenedScope, ScopeContent, SessionRole};
@@ -52,7 +52,7 @@ impl RadarSession {
                 Ok(()) => self.read_stale().await,
                 failed => failed,
             };
-            if matches!(step, Err(Failure::Ended)) || self.hub.flush().await.is_err() {
+            if matches!(step, Err(RadarFailure::Ended)) || self.hub.flush().await.is_err() {
                 return;
             }
         }
@@ -76,7 +76,7 @@ impl RadarSession {
     /// The original ignores what it cannot read.
     fn skip(&mut self) -> RadarResult<()> {
         self.unreadable += 1;
-        if self.unreadable > UNREADABLE_MAX { Err(Failure::Ended) } else { Ok(()) }
+        if self.unreadable > UNREADABLE_MAX { Err(RadarFailure::Ended) } else { Ok(()) }
     }
 
     /// Carries out a request, or answers why not.
@@ -90,7 +90,7 @@ impl RadarSession {
             failed => failed,
         };
         match done {
-            Err(Failure::Refused(code)) => {
+            Err(RadarFailure::Refused(code)) => {
                 let value = match code {
                     Code::Unauthenticated | Code::NotAllowed => "auth",
                     code => code.as_str(),
@@ -105,7 +105,7 @@ impl RadarSession {
     async fn log_in(&mut self, request: &RadarRequest<'_>) -> RadarResult<()> {
         match self.hub.log_in(request) {
             LoginStep::Same => {}
-            LoginStep::Refused => return Err(Failure::Refused(Code::Unauthenticated)),
+            LoginStep::Refused => return Err(RadarFailure::Refused(Code::Unauthenticated)),
             LoginStep::Renewed(token) => {
                 if self.hub.has_user() {
                     let token = Some(token.into());
@@ -154,7 +154,7 @@ impl RadarSession {
 
     async fn set_presence(&mut self, request: &RadarRequest<'_>, channel: &str) -> RadarResult<()> {
         let Some(key) = request.key.filter(|_| request.user.is_some()) else {
-            return Err(Failure::Refused(Code::BadRequest));
+            return Err(RadarFailure::Refused(Code::BadRequest));
         };
         if request.value == Some("\"offline\"") {
             // Nothing to do for a client that never was there.
@@ -260,7 +260,7 @@ impl RadarSession {
             let Some(role) = self.hub.scopes.listened(&channel).map(|scope| scope.role) else { continue };
             let body = match self.hub.run_in(role, subscribe_op(&channel, true)).await {
                 Ok(body) => body,
-                Err(Failure::Refused(_)) => continue,
+                Err(RadarFailure::Refused(_)) => continue,
                 Err(ended) => return Err(ended),
             };
             let members = radar::read_members(&body);
@@ -303,7 +303,7 @@ impl RadarSession {
     }
 
     async fn set_status(&mut self, request: &RadarRequest<'_>, channel: &str) -> RadarResult<()> {
-        let Some(key) = request.key else { return Err(Failure::Refused(Code::BadRequest)) };
+        let Some(key) = request.key else { return Err(RadarFailure::Refused(Code::BadRequest)) };
         let value = request.value.unwrap_or("null");
         let data = radar::status_payload(key, request.user_type, value, request.user_data);
         self.hub.run_in(SessionRole::User, publish_op(channel, data)).await.map(drop)
@@ -319,7 +319,7 @@ impl RadarSession {
                 match self.hub.run_in(role, history_op(channel, Some(after), limits::PAGE_ENTRIES)).await {
                     Ok(body) => body,
                     // No history is kept: there is no status.
-                    Err(Failure::Refused(Code::NotFound)) => break,
+                    Err(RadarFailure::Refused(Code::NotFound)) => break,
                     Err(failed) => return Err(failed),
                 };
             let page = radar::read_page(&body);
@@ -346,7 +346,7 @@ impl RadarSession {
         let role = self.hub.listening_role();
         let body = match self.hub.run_in(role, history_op(channel, None, SYNC_MESSAGES)).await {
             Ok(body) => body,
-            Err(Failure::Refused(Code::NotFound)) => String::new(),
+            Err(RadarFailure::Refused(Code::NotFound)) => String::new(),
             Err(failed) => return Err(failed),
         };
         let page = radar::read_page(&body);
