@@ -71,7 +71,7 @@ class Tavern(Server):
 
     def metric(self, name):
         """The value of one metric."""
-        return next(int(line.split()[1]) for line in self.metrics().splitlines() if line.startswith(name + " "))
+        return next(number(line.split()[1]) for line in self.metrics().splitlines() if line.startswith(name + " "))
 
     def metrics(self):
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=5)
@@ -131,3 +131,8 @@ class Tavern(Server):
             return False
         finally:
             connection.close()
+
+
+def number(text):
+    """A number of the metrics page; counts are whole."""
+    return int(text) if text.isdigit() else float(text)

@@ -52,6 +52,8 @@ pub struct Message {
     /// Its position in the history of its channel.
     history: Option<HistoryStamp>,
     is_numbered: bool,
+    /// When it was published on this node, by the clock of `EventMemory`. Zero: elsewhere.
+    published_us: u64,
 }
 
 impl Message {
@@ -82,7 +84,12 @@ impl Message {
             origin: None,
             history: None,
             is_numbered: false,
+            published_us: 0,
         }
+    }
+
+    pub fn with_time(self, published_us: u64) -> Message {
+        Message { published_us, ..self }
     }
 
     /// `is_numbered`: its place is shown; a retained message of a channel without history has one, but only the last is kept.
@@ -164,11 +171,21 @@ pub const SPACES: usize = 5;
 #[derive(Debug, Default)]
 pub struct EventMemory {
     bytes: Cell<usize>,
+    /// Monotonic microseconds; the same clock on all shards of a node. Stays zero where latencies are not measured.
+    now_us: Cell<u64>,
 }
 
 impl EventMemory {
     pub fn bytes(&self) -> usize {
         self.bytes.get()
+    }
+
+    pub fn now_us(&self) -> u64 {
+        self.now_us.get()
+    }
+
+    pub fn set_now_us(&self, now_us: u64) {
+        self.now_us.set(now_us);
     }
 }
 
@@ -207,6 +224,8 @@ pub struct Event {
     pub at: Time,
     pub slow_reader: SlowReader,
     size: u32,
+    /// When it was published, for the latency of its delivery.
+    pub published_us: u64,
     pool: Rc<EventMemory>,
 }
 
@@ -258,8 +277,9 @@ impl Event {
         let size = tail.len() + OVERHEAD;
         pool.bytes.set(pool.bytes.get() + size);
         let (json, covers) = (OnceCell::from(tail), Some(covers));
-        let (slow_reader, pool) = (SlowReader::Gap, pool.clone());
-        Rc::new(Event { body: EventBody::Json, covers, json, at, slow_reader, size: size as u32, pool })
+        let (slow_reader, published_us, pool) = (SlowReader::Gap, pool.now_us(), pool.clone());
+        let (body, size) = (EventBody::Json, size as u32);
+        Rc::new(Event { body, covers, json, at, slow_reader, size, published_us, pool })
     }
 
     fn new(
@@ -271,7 +291,14 @@ impl Event {
         pool: &Rc<EventMemory>,
     ) -> Rc<Event> {
         pool.bytes.set(pool.bytes.get() + size);
-        Rc::new(Event { body, covers: None, json, at, slow_reader, size: size as u32, pool: pool.clone() })
+        let published_us = match &body {
+            EventBody::Message(words) | EventBody::Pattern { words, .. } if words.published_us > 0 => {
+                words.published_us
+            }
+            _ => pool.now_us(),
+        };
+        let (size, pool) = (size as u32, pool.clone());
+        Rc::new(Event { body, covers: None, json, at, slow_reader, size, published_us, pool })
     }
 
     /// The id of the message, if it can reach several nodes.

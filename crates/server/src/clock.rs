@@ -234,34 +234,34 @@ impl MetricSource for NodeClock {
         let status = self.status();
         let ahead = status.jump_ms.max(0).unsigned_abs();
         let behind = status.jump_ms.min(0).unsigned_abs();
-        for (name, kind, help, value) in [
+        all.push(Series::one(
+            "tavern_clock_jumps_total",
+            MetricKind::Counter,
+            "Jumps of a clock by more than 5 s",
+            status.jumps,
+        ));
+        for (name, help, ms) in [
             (
-                "tavern_clock_jumps_total",
-                MetricKind::Counter,
-                "Jumps of a clock by more than 5 s",
-                status.jumps,
-            ),
-            (
-                "tavern_clock_ahead_ms",
-                MetricKind::Gauge,
+                "tavern_clock_ahead_seconds",
                 "How far the clock is ahead of node time because of a jump that is not accepted",
                 ahead,
             ),
             (
-                "tavern_clock_behind_ms",
-                MetricKind::Gauge,
+                "tavern_clock_behind_seconds",
                 "How far the clock is behind node time because of a jump that is not accepted",
                 behind,
             ),
-            (
-                "tavern_clock_confirmed",
-                MetricKind::Gauge,
-                "1 if the clock is confirmed, so that events may be deleted by age",
-                u64::from(status.is_confirmed),
-            ),
         ] {
-            all.push(Series::one(name, kind, help, value));
+            let mut series = Series::new(name, MetricKind::Gauge, help);
+            series.add_seconds([], ms);
+            all.push(series);
         }
+        all.push(Series::one(
+            "tavern_clock_confirmed",
+            MetricKind::Gauge,
+            "1 if the clock is confirmed, so that events may be deleted by age",
+            u64::from(status.is_confirmed),
+        ));
     }
 }
 

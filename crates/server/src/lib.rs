@@ -26,6 +26,7 @@ mod samples;
 mod settings;
 mod shard;
 mod store_client;
+mod store_times;
 mod supervisor;
 mod sync;
 mod tls;

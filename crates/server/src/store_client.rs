@@ -4,11 +4,12 @@
 
 use crate::auth::KeySource;
 use crate::metrics::{MetricKind, MetricSource, Series};
+use crate::store_times::StoreTimes;
 use crate::supervisor::fault;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tavern_store::{
     AnswerReceiver, ApiKey, Commit, Found, Read, Receipt, Store, StoreAnswer, StoreError, Ticket, Work,
 };
@@ -27,6 +28,7 @@ pub struct StoreClient {
     tickets: AtomicU64,
     shards: OnceLock<Arc<dyn ShardAnswers>>,
     counts: StoreCounts,
+    times: StoreTimes,
 }
 
 /// Receives the answers to the requests of shards.
@@ -41,9 +43,6 @@ struct StoreCounts {
     /// A conflict, or the node is fenced.
     refused: AtomicU64,
     failed: AtomicU64,
-    /// The server's own requests, including lease renewals: their number and total latency.
-    asked: AtomicU64,
-    waited_us: AtomicU64,
 }
 
 impl StoreCounts {
@@ -91,6 +90,7 @@ impl StoreClient {
         let ticket = Ticket(self.tickets.fetch_add(1, Ordering::Relaxed));
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner).insert(ticket, waiter);
         if let Some(store) = self.store.get() {
+            self.times.begin(ticket, &work);
             store.submit(vec![(ticket, work)]);
         }
     }
@@ -107,7 +107,8 @@ impl StoreClient {
             Ticket((shard as u64 + 1) << SHARD_SHIFT | own.0)
         };
         if let Some(store) = self.store.get() {
-            store.submit(work.into_iter().map(|(own, work)| (of_shard(own), work)).collect());
+            let work = work.into_iter().map(|(own, work)| (of_shard(own), work));
+            store.submit(work.inspect(|(ticket, work)| self.times.begin(*ticket, work)).collect());
         }
     }
 
@@ -122,13 +123,8 @@ impl StoreClient {
     /// The answer of the store. None: it timed out.
     pub async fn answer_to(&self, work: Work) -> Option<StoreAnswer> {
         let (sender, answer) = oneshot::channel();
-        let began = Instant::now();
         self.submit(work, StoreWaiter::Any(sender));
-        let answer = tokio::time::timeout(TIMEOUT, answer).await;
-        // A request that timed out counts with the whole timeout.
-        self.counts.asked.fetch_add(1, Ordering::Relaxed);
-        self.counts.waited_us.fetch_add(began.elapsed().as_micros() as u64, Ordering::Relaxed);
-        answer.ok()?.ok()
+        tokio::time::timeout(TIMEOUT, answer).await.ok()?.ok()
     }
 
     pub async fn commit(&self, commit: Commit) -> Result<Receipt, StoreClientError> {
@@ -158,16 +154,7 @@ impl MetricSource for StoreClient {
             answers.add([("outcome", outcome.into())], get(counter));
         }
         all.push(answers);
-        for (name, help, counter) in [
-            (
-                "tavern_store_wait_us_sum",
-                "Total latency of the server's own store requests, including lease renewals",
-                &counts.waited_us,
-            ),
-            ("tavern_store_wait_us_count", "Requests in tavern_store_wait_us_sum", &counts.asked),
-        ] {
-            all.push(Series::one(name, MetricKind::Counter, help, get(counter)));
-        }
+        self.times.gather(all);
     }
 }
 
@@ -186,6 +173,7 @@ impl AnswerReceiver for StoreClient {
     fn answer(&self, answers: Vec<(Ticket, StoreAnswer)>) {
         fault::strikes("store");
         self.counts.note(&answers);
+        answers.iter().for_each(|(ticket, _)| self.times.end(*ticket));
         let mut by_shard: BTreeMap<usize, Vec<(Ticket, StoreAnswer)>> = BTreeMap::new();
         for (ticket, answer) in answers {
             match (ticket.0 >> SHARD_SHIFT).checked_sub(1) {
@@ -239,8 +227,8 @@ mod tests {
         ]);
         let mut all = Vec::new();
         client.gather(&mut all);
-        let outcomes: Vec<(&str, u64)> =
-            all[0].rows.iter().map(|(labels, number)| (&*labels[0].1, *number)).collect();
-        assert_eq!(outcomes, [("done", 2), ("refused", 1), ("failed", 1)]);
+        let outcomes: Vec<(&str, f64)> =
+            all[0].rows.iter().map(|row| (&*row.labels[0].1, row.value)).collect();
+        assert_eq!(outcomes, [("done", 2.0), ("refused", 1.0), ("failed", 1.0)]);
     }
 }

@@ -78,6 +78,7 @@ impl Core {
         self.supersede(id);
         let listener = self.listeners.get_mut(id)?;
         listener.link = Some(link);
+        listener.linked_us = self.event_memory.now_us();
         let seq = seq.unwrap_or(listener.mailbox.first() - 1);
         let known = listener.mailbox.rewind(seq);
         if known {

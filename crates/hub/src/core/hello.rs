@@ -87,6 +87,7 @@ pub(crate) fn attach(core: &mut Core, caller: &mut Caller, hello: &BegunHello) -
 fn connect(core: &mut Core, id: ListenerId, link: Option<Link>) -> bool {
     let Some(listener) = core.listeners.get_mut(id) else { return false };
     listener.link = link;
+    listener.linked_us = core.event_memory.now_us();
     if let Some(session) = listener.session_mut() {
         session.polling = link.is_none_or(|link| link.format == EventFormat::Poll);
         session.returning = None;

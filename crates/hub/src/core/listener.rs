@@ -31,6 +31,8 @@ pub struct Listener {
     generation: u32,
     pub kind: ListenerKind,
     pub link: Option<Link>,
+    /// When it got its link: what was published before waited for the client, and is no latency of the server.
+    pub(crate) linked_us: u64,
     /// It is in the list of listeners to be written to.
     pub dirty: bool,
     /// The last delivery to it, so that a message that matches both a name and a pattern is one event.
@@ -97,6 +99,7 @@ impl Listeners {
             generation,
             kind: who,
             link,
+            linked_us: 0,
             dirty: false,
             stamp: 0,
             mailbox: Mailbox::default(),

@@ -168,6 +168,11 @@ impl Core {
         self.now = now;
     }
 
+    /// The monotonic time by which the latency of deliveries is measured.
+    pub fn set_now_us(&mut self, now_us: u64) {
+        self.event_memory.set_now_us(now_us);
+    }
+
     pub fn node(&self) -> &Arc<Node> {
         &self.node
     }

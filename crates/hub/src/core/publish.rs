@@ -217,7 +217,9 @@ pub(crate) fn publish_message(core: &mut Core, now: Time, publication: StampedPu
     }
     let origin = reaches_others.then(|| core.node.origin(core.index));
     let message = Message::new(space, channel, payload, json, author);
-    let message = Arc::new(message.with_origin(origin).with_history(history, is_numbered));
+    let published_us = core.event_memory.now_us();
+    let message = message.with_origin(origin).with_history(history, is_numbered);
+    let message = Arc::new(message.with_time(published_us));
     if reaches_others {
         core.effects.bus_messages.extend(core.node.packet(space, &message));
     }

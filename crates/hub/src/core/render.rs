@@ -2,7 +2,7 @@
 //! Must hold: an event is marked as sent only when all of its bytes were accepted, or the caller keeps the rest.
 
 use crate::connection::{EventFormat, LinkId};
-use crate::core::listener::ListenerId;
+use crate::core::listener::{Listener, ListenerId};
 use crate::core::{Core, has_read, poll};
 use tavern_domain::limits;
 use tavern_wire::json::reply::{self, PollTail};
@@ -16,6 +16,8 @@ pub struct Scratch {
     own: usize,
     /// (end in `bytes`, number of the event).
     ends: Vec<(usize, u64)>,
+    /// When the oldest of the events was published, if the client was there.
+    oldest_us: Option<u64>,
     body: Vec<u8>,
 }
 
@@ -24,6 +26,7 @@ impl Scratch {
         self.bytes.clear();
         self.ends.clear();
         self.own = 0;
+        self.oldest_us = None;
     }
 
     /// Starts with the transport's own bytes.
@@ -45,6 +48,7 @@ impl Scratch {
         let Some(listener) = core.listeners.get_mut(id) else { return false };
         let Some(link) = listener.link.filter(|link| link.id == to) else { return false };
         listener.dirty = false;
+        self.oldest_us = oldest_us(listener);
         match link.format {
             EventFormat::Resp2 | EventFormat::Resp3 => {
                 for event in (0..).map_while(|index| listener.mailbox.front(index)) {
@@ -96,9 +100,22 @@ impl Scratch {
                 listener.mailbox.mark_sent(seq);
             }
         }
+        if let Some(oldest_us) = self.oldest_us {
+            let latency_us = core.event_memory.now_us().saturating_sub(oldest_us);
+            core.stats.message_delivery.observe(latency_us);
+        }
         has_read(core, id);
         end.max(written)
     }
+}
+
+/// When the oldest unread event was published. None: before the client was there.
+fn oldest_us(listener: &Listener) -> Option<u64> {
+    let oldest = match listener.is_redis() {
+        true => listener.mailbox.front(0)?.published_us,
+        false => listener.mailbox.unread_events().next()?.1.published_us,
+    };
+    (oldest > 0 && oldest >= listener.linked_us).then_some(oldest)
 }
 
 /// The flags of a poll's reply that depend on the request.
@@ -143,6 +160,9 @@ pub(crate) fn render_poll(
         }
         append_json(out, seq, tail, EventFormat::Poll);
         (cursor, count) = (seq, count + 1);
+    }
+    if let Some(oldest_us) = oldest_us(listener) {
+        core.stats.poll_wakeup.observe(core.event_memory.now_us().saturating_sub(oldest_us));
     }
     let PollFlags { reset, superseded } = flags;
     let tail = PollTail { cursor, more, gap: gap.is_some(), reset, superseded, party };

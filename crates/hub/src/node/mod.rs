@@ -3,6 +3,7 @@
 pub mod bus_interests;
 mod bus_messages;
 mod discovery;
+pub mod histogram;
 mod name_entry;
 mod publish_order;
 pub mod rates;

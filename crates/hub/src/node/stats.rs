@@ -1,11 +1,19 @@
 //! Counters of one shard. Written by that shard alone, read by any thread: no locked instructions on the hot path.
 
+use super::histogram::Histogram;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident),* $(,)?) => {
         #[derive(Debug, Default)]
-        pub struct Stats { $($(#[$doc])* pub $name: Counter,)* }
+        pub struct Stats {
+            $($(#[$doc])* pub $name: Counter,)*
+            /// From publishing a message here, or its arrival from another node, to writing it: the oldest message of
+            /// each write.
+            pub message_delivery: Histogram,
+            /// From an event for a parked long-poll to its answer.
+            pub poll_wakeup: Histogram,
+        }
 
         impl Stats {
             /// All counters by name, for the metrics page.
@@ -77,6 +85,11 @@ pub struct Counter(AtomicU64);
 impl Counter {
     pub fn add(&self, n: u64) {
         self.0.store(self.0.load(Ordering::Relaxed).wrapping_add(n), Ordering::Relaxed);
+    }
+
+    /// Adds, from any thread.
+    pub fn add_shared(&self, n: u64) {
+        self.0.fetch_add(n, Ordering::Relaxed);
     }
 
     pub fn set(&self, n: u64) {

@@ -7,7 +7,7 @@ use crate::config::Config;
 use crate::connections::{self, Connections};
 use crate::health::NodeHealth;
 use crate::http::{HttpApi, IdempotencyKeys, Pings};
-use crate::metrics::{MetricSource, MetricSources, NodeMetrics};
+use crate::metrics::{MetricSource, MetricSources, NodeMetrics, ProcessMetrics};
 use crate::practice::Practice;
 use crate::radar::{RadarServer, RadarSources};
 use crate::resp::RespServer;
@@ -122,6 +122,7 @@ impl Parts {
             wakeups: topics.wakeups.clone(),
             counters: topics.counters.clone(),
             unauthenticated: unauthenticated.clone(),
+            started,
             limits: ShardLimits {
                 json_frame_bytes: limits.json_frame_bytes,
                 partial_bytes: limits.partial_total_bytes / config.threads,
@@ -137,7 +138,6 @@ impl Parts {
             node: node.clone(),
             health: health.clone(),
             connections: connections.clone(),
-            started,
             data: config.store.starts_with("sqlite:").then(|| config.data.clone()),
         };
         let radar = config.radar.enabled.then(|| {
@@ -151,7 +151,9 @@ impl Parts {
             })
         });
         let mut sources: Vec<Arc<dyn MetricSource>> =
-            vec![Arc::new(numbers), store.clone(), topics.counters.clone(), clock.clone()];
+            vec![Arc::new(numbers), Arc::new(ProcessMetrics), store.clone(), clock.clone()];
+        sources.push(topics.counters.clone());
+        sources.push(topics.sender.clone());
         if let Some(radar) = &radar {
             sources.push(radar.clone());
         }

@@ -20,8 +20,8 @@ pub async fn write(metrics: &MetricSources, every_ms: u64) {
 fn line(all: &[Series]) -> (String, usize) {
     let mut line = NumberLine::new(LINE_BYTES);
     for series in all {
-        for (labels, value) in &series.rows {
-            line.push(&series.named(labels), *value);
+        for row in &series.rows {
+            line.push(&series.named(row), row.value);
         }
     }
     line.finish()

@@ -4,12 +4,14 @@
 mod log;
 mod node;
 mod page;
+mod process;
 mod series;
 mod statsd;
 
 pub use node::NodeMetrics;
 pub use page::page;
-pub use series::{Label, MetricKind, Series};
+pub use process::ProcessMetrics;
+pub use series::{Label, MetricKind, Series, SeriesRow};
 
 use crate::config::MetricsConfig;
 use std::sync::Arc;

@@ -8,7 +8,8 @@ use crate::supervisor::panics;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Instant;
+use tavern_hub::node::histogram::{Histogram, LatencyCounts};
+use tavern_hub::node::stats::Stats;
 use tavern_hub::{Namespace, Node};
 
 /// (counter of a shard, series, kind, help). The part after a `/` is the value of the label `reason`.
@@ -143,11 +144,26 @@ const SHARDS: &[(&str, &str, MetricKind, &str)] = &[
     ("polls_parked", "tavern_polls_parked", MetricKind::Gauge, "Long-polls waiting for an event"),
 ];
 
+type Latency = (&'static str, &'static str, fn(&Stats) -> &Histogram);
+
+const LATENCIES: [Latency; 2] = [
+    (
+        "tavern_message_delivery_seconds",
+        "From publishing a message here, or its arrival from another node, to writing it to a client that is \
+         connected; the oldest message of each write",
+        |stats| &stats.message_delivery,
+    ),
+    (
+        "tavern_poll_wakeup_seconds",
+        "From an event for a waiting long-poll to its answer",
+        |stats| &stats.poll_wakeup,
+    ),
+];
+
 pub struct NodeMetrics {
     pub node: Arc<Node>,
     pub health: Arc<NodeHealth>,
     pub connections: Arc<Connections>,
-    pub started: Instant,
     /// The data folder of a SQLite store. None: the store is elsewhere.
     pub data: Option<PathBuf>,
 }
@@ -155,7 +171,8 @@ pub struct NodeMetrics {
 impl MetricSource for NodeMetrics {
     fn gather(&self, all: &mut Vec<Series>) {
         self.gather_shards(all);
-        self.gather_process(all);
+        self.gather_latencies(all);
+        self.gather_node(all);
         all.extend(self.data.as_ref().and_then(free_bytes));
     }
 }
@@ -175,12 +192,22 @@ impl NodeMetrics {
         }
     }
 
-    fn gather_process(&self, all: &mut Vec<Series>) {
+    fn gather_latencies(&self, all: &mut Vec<Series>) {
+        for (name, help, pick) in LATENCIES {
+            let mut counts = LatencyCounts::default();
+            self.node.stats.iter().for_each(|stats| pick(stats).add_to(&mut counts));
+            let mut series = Series::new(name, MetricKind::Histogram, help);
+            series.add_latencies(&[], &counts);
+            all.push(series);
+        }
+    }
+
+    fn gather_node(&self, all: &mut Vec<Series>) {
         let (node, connections) = (&self.node, &self.connections);
         let registry = &node.registry;
         let bus = node.bus_interests.bus().map(|bus| bus.counts()).unwrap_or_default();
         let store_up = self.health.is_store_up();
-        let more: [(&'static str, MetricKind, &'static str, u64); 12] = [
+        let more: [(&'static str, MetricKind, &'static str, u64); 11] = [
             (
                 "tavern_store_up",
                 MetricKind::Gauge,
@@ -211,7 +238,7 @@ impl NodeMetrics {
             (
                 "tavern_connections_accepted_total",
                 MetricKind::Counter,
-                "Accepted",
+                "Connections accepted",
                 connections.accepted.load(Ordering::Relaxed),
             ),
             (
@@ -232,12 +259,6 @@ impl NodeMetrics {
                 "Panics in this process; each is logged",
                 panics::count(),
             ),
-            (
-                "tavern_uptime_seconds",
-                MetricKind::Gauge,
-                "Seconds since the start",
-                self.started.elapsed().as_secs(),
-            ),
         ];
         all.extend(more.map(|(name, kind, help, number)| Series::one(name, kind, help, number)));
         let mut refused = Series::new(
@@ -252,7 +273,7 @@ impl NodeMetrics {
             refused.add([("reason", limit.key().into())], count.load(Ordering::Relaxed));
         }
         all.push(refused);
-        let mut info = Series::new("tavern_info", MetricKind::Gauge, "Version and node");
+        let mut info = Series::new("tavern_build_info", MetricKind::Gauge, "Version of the program, and the name of the node");
         let (version, name) = (env!("CARGO_PKG_VERSION"), node.settings.node.as_str());
         info.add([("version", version.into()), ("node", name.into())], 1);
         all.push(info);

@@ -8,8 +8,8 @@ pub fn page(all: &[Series]) -> String {
     for series in all {
         let (name, kind, help) = (series.name, series.kind.as_str(), series.help);
         let _ = writeln!(out, "# HELP {name} {help}.\n# TYPE {name} {kind}");
-        for (labels, value) in &series.rows {
-            let _ = writeln!(out, "{} {value}", series.named(labels));
+        for row in &series.rows {
+            let _ = writeln!(out, "{} {}", series.named(row), row.value);
         }
     }
     out

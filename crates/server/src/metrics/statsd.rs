@@ -2,7 +2,7 @@
 //! deltas, gauges as values. Must hold: a datagram is never longer than `DATAGRAM_BYTES`; sending never blocks; deltas
 //! that the socket refused are sent next time.
 
-use super::{Label, MetricKind, MetricSources, Series};
+use super::{MetricKind, MetricSources, Series, SeriesRow};
 use crate::config::MetricsConfig;
 use std::collections::HashMap;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
@@ -67,14 +67,14 @@ struct Sent {
     prefix: String,
     node: String,
     /// The last value of each counter that was sent. Bounded as the series are.
-    values: HashMap<String, u64>,
+    values: HashMap<String, f64>,
 }
 
 #[derive(Default)]
 struct Datagram {
     text: String,
     /// The counters in it with their values.
-    counters: Vec<(String, u64)>,
+    counters: Vec<(String, f64)>,
 }
 
 impl Sent {
@@ -86,8 +86,8 @@ impl Sent {
     fn datagrams(&self, all: &[Series]) -> Vec<Datagram> {
         let mut datagrams = vec![Datagram::default()];
         for series in all {
-            for (labels, value) in &series.rows {
-                let Some((line, counter)) = self.line(series, labels, *value) else { continue };
+            for row in &series.rows {
+                let Some((line, counter)) = self.line(series, row) else { continue };
                 if line.len() > DATAGRAM_BYTES {
                     continue;
                 }
@@ -109,19 +109,21 @@ impl Sent {
     }
 
     /// One line, and its counter with its value. None: the counter has not changed.
-    fn line(&self, series: &Series, labels: &[Label], value: u64) -> Option<(String, Option<(String, u64)>)> {
+    fn line(&self, series: &Series, row: &SeriesRow) -> Option<(String, Option<(String, f64)>)> {
+        let (suffix, value) = (row.suffix, row.value);
         let name = series.name.strip_prefix("tavern_").unwrap_or(series.name);
         let mut tags = format!("node:{}", self.node);
-        for (label, of) in labels.iter().filter(|(label, _)| *label != "node") {
+        for (label, of) in row.labels.iter().filter(|(label, _)| *label != "node") {
             tags.push_str(&format!(",{label}:{}", clean(of)));
         }
         let prefix = &self.prefix;
         match series.kind {
             MetricKind::Gauge => Some((format!("{prefix}{name}:{value}|g|#{tags}"), None)),
-            MetricKind::Counter => {
-                let key = series.named(labels);
-                let added = value.saturating_sub(self.values.get(&key).copied().unwrap_or(0));
-                (added > 0).then(|| (format!("{prefix}{name}:{added}|c|#{tags}"), Some((key, value))))
+            MetricKind::Counter | MetricKind::Histogram | MetricKind::Summary => {
+                let key = series.named(row);
+                let added = value - self.values.get(&key).copied().unwrap_or(0.0);
+                let line = || format!("{prefix}{name}{suffix}:{added}|c|#{tags}");
+                (added > 0.0).then(|| (line(), Some((key, value))))
             }
         }
     }

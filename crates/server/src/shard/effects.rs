@@ -30,6 +30,9 @@ impl ShardWorker {
         self.ask_app();
         self.run_ready();
         self.submit_work();
+        if self.has_events() {
+            self.state.read_clock();
+        }
         self.touch_dirty();
         let mut replies = std::mem::take(&mut self.state.replies);
         for link in replies.drain(..) {
@@ -38,7 +41,10 @@ impl ShardWorker {
         replies.append(&mut self.state.replies);
         self.state.replies = replies;
         // Connections that are touched while writing wait for the next flush.
-        for _ in 0..self.state.touched.len().min(most) {
+        for written in 1..=self.state.touched.len().min(most) {
+            if written % EVENTS_PER_TURN == 0 {
+                self.state.read_clock();
+            }
             let Some(link) = self.state.touched.pop_front() else { break };
             // Its events may have been written together with a reply.
             if self.state.links.conn_mut(link).is_some_and(|conn| conn.state.touched) {
@@ -49,6 +55,11 @@ impl ShardWorker {
             self.published_at_flush = self.published();
         }
         self.carry_closes();
+    }
+
+    /// Some connection may be written events now.
+    fn has_events(&self) -> bool {
+        !self.state.touched.is_empty() || !self.state.hub.core.effects.dirty.is_empty()
     }
 
     /// Sends each other shard its messages as one batch, and the bus the messages for other nodes.

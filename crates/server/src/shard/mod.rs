@@ -27,6 +27,7 @@ use crate::store_client::StoreClient;
 use crate::topics::{TopicCounters, Wakeups};
 use crate::unauthenticated::UnauthenticatedBytes;
 use std::sync::Arc;
+use std::time::Instant;
 use tavern_hub::Node;
 
 /// The parts of the server that a shard uses.
@@ -41,6 +42,8 @@ pub struct ShardContext {
     pub wakeups: Arc<Wakeups>,
     pub counters: Arc<TopicCounters>,
     pub unauthenticated: Arc<UnauthenticatedBytes>,
+    /// The zero of the clock by which latencies are measured.
+    pub started: Instant,
     pub limits: ShardLimits,
 }
 

@@ -79,6 +79,12 @@ impl ShardState {
         self.now.since(self.started_at) as u32
     }
 
+    /// Sets the time by which latencies are measured.
+    pub fn read_clock(&mut self) {
+        let now_us = self.context.started.elapsed().as_micros() as u64;
+        self.hub.core.set_now_us(now_us);
+    }
+
     /// Some connection has pending work.
     pub fn is_busy(&self) -> bool {
         !self.unread.is_empty() || !self.touched.is_empty() || !self.replies.is_empty()

@@ -128,6 +128,7 @@ impl ShardWorker {
             }
             self.state.now = self.state.now.max(self.state.context.clock.now());
             self.state.hub.core.begin_turn(self.state.now);
+            self.state.read_clock();
             self.turn(&events);
         }
     }

@@ -143,7 +143,9 @@ impl MetricSource for TopicCounters {
     fn gather(&self, all: &mut Vec<Series>) {
         let counts = self.counts();
         let mut put = |name, kind, help, rows: &mut dyn Iterator<Item = (Vec<Label>, u64)>| {
-            all.push(Series { rows: rows.collect(), ..Series::new(name, kind, help) });
+            let mut series = Series::new(name, kind, help);
+            rows.for_each(|(labels, value)| series.add(labels, value));
+            all.push(series);
         };
         let topic = |name: &Arc<str>| ("topic", name.clone());
         let of = |name: &Arc<str>| ("subscription", name.clone());
@@ -183,17 +185,26 @@ impl MetricSource for TopicCounters {
             put(name, MetricKind::Counter, help, &mut rows);
         }
         put(
-            "tavern_subscription_oldest_ms",
-            MetricKind::Gauge,
-            "Age of the oldest queued event of subscriptions that this node delivers",
-            &mut counts.oldest_ms.iter().map(|(name, age)| (vec![of(name)], *age)),
-        );
-        put(
             "tavern_subscription_queued_events",
             MetricKind::Gauge,
             "Queued events of subscriptions that this node delivers",
             &mut counts.queued.iter().map(|(name, events)| (vec![of(name)], *events)),
         );
+        let mut oldest = Series::new(
+            "tavern_subscription_oldest_seconds",
+            MetricKind::Gauge,
+            "Age of the oldest event that this node is to deliver",
+        );
+        counts.oldest_ms.iter().for_each(|(name, age)| oldest.add_seconds([of(name)], *age));
+        all.push(oldest);
+        for (name, help, pick) in DURATIONS {
+            let mut series = Series::new(name, MetricKind::Summary, help);
+            for (name, row) in subscriptions() {
+                let (sum_ms, count) = pick(row);
+                series.add_summary(&[of(name)], sum_ms, count);
+            }
+            all.push(series);
+        }
         all.push(Series::one(
             "tavern_webhooks_in_flight",
             MetricKind::Gauge,
@@ -211,25 +222,25 @@ impl MetricSource for TopicCounters {
 
 type Sum = (&'static str, &'static str, fn(&DeliveredCount) -> u64);
 
-const SUMS: [Sum; 7] = [
+const SUMS: [Sum; 3] = [
     ("tavern_subscription_events_total", "Events delivered", |row| row.events),
     ("tavern_subscription_dropped_total", "Events dropped before they were delivered", |row| row.dropped),
     ("tavern_subscription_dead_letters_total", "Events refused and stored as dead letters", |row| row.parked),
+];
+
+/// A sum in milliseconds, and of how many batches.
+type DurationSum = (&'static str, &'static str, fn(&DeliveredCount) -> (u64, u64));
+
+const DURATIONS: [DurationSum; 2] = [
     (
-        "tavern_subscription_wait_ms_sum",
-        "Milliseconds from acceptance of the first event to delivery",
-        |row| row.waited_ms,
+        "tavern_subscription_wait_seconds",
+        "From acceptance of a batch's first event to its delivery",
+        |row| (row.waited_ms, row.delivered),
     ),
-    ("tavern_subscription_wait_ms_count", "Batches in tavern_subscription_wait_ms_sum", |row| row.delivered),
     (
-        "tavern_subscription_first_attempt_ms_sum",
-        "Milliseconds from acceptance of the first event to the first attempt",
-        |row| row.first_attempt_ms,
-    ),
-    (
-        "tavern_subscription_first_attempt_ms_count",
-        "Batches in tavern_subscription_first_attempt_ms_sum",
-        |row| row.first_attempts,
+        "tavern_subscription_first_attempt_seconds",
+        "From acceptance of a batch's first event to the first attempt",
+        |row| (row.first_attempt_ms, row.first_attempts),
     ),
 ];
 

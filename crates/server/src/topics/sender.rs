@@ -2,6 +2,7 @@
 //! Must hold: the same batch is the same body at every attempt; no secret and no body reaches the log.
 
 use crate::config::{Config, ServerMode};
+use crate::metrics::{MetricKind, MetricSource, Series};
 use crate::webhook::{
     self, KeptResponse, Policy, SenderError, SenderSettings, SigningKeys, SigningSecret, WebhookAnswer,
     WebhookSender, WebhookTarget,
@@ -12,6 +13,7 @@ use http::header::{AUTHORIZATION, HeaderName, HeaderValue};
 use std::sync::Arc;
 use std::time::Duration;
 use tavern_domain::delivery::{BatchReason, DeliveryOutcome, EndpointReply};
+use tavern_hub::node::histogram::{Histogram, LatencyCounts};
 use tavern_hub::topics::delivery::{AttemptAnswer, AttemptEntry, AttemptRequest, HttpExchange};
 use tavern_store::{Clock, LogEntry};
 use tavern_wire::error::{Code, Refusal};
@@ -32,6 +34,8 @@ pub struct BatchSender {
     policy: Policy,
     /// Bounds the tests in progress: each is a request that waits for an endpoint.
     tests: Semaphore,
+    /// How long the endpoints took, by outcome.
+    durations: [(DeliveryOutcome, Histogram); DeliveryOutcome::ALL.len()],
 }
 
 /// Which addresses may be called. In dev mode all of them: it runs on this machine only.
@@ -53,7 +57,7 @@ impl BatchSender {
             request_timeout: Duration::from_millis(events.request_timeout_ms),
             ..SenderSettings::default()
         })?;
-        Ok(BatchSender { sender, policy: policy(config), tests: Semaphore::new(TESTS) })
+        Ok(BatchSender { sender, policy: policy(config), tests: Semaphore::new(TESTS), durations: DeliveryOutcome::ALL.map(|outcome| (outcome, Histogram::default())) })
     }
 
     /// Sends one test event to the endpoint of a subscription now.
@@ -107,6 +111,9 @@ impl BatchSender {
         let headers = headers(post, now_s, &body);
         let WebhookAnswer { mut reply, status, took, detail, kept } =
             self.sender.post(&webhook::WebhookRequest { target, headers, body }).await;
+        if let Some((_, histogram)) = self.durations.iter().find(|(known, _)| *known == reply.outcome) {
+            histogram.observe_shared(took.as_micros() as u64);
+        }
         let (name, duration_ms) = (&subscription.name, took.as_millis() as u64);
         if reply.outcome != DeliveryOutcome::Delivered {
             tracing::debug!(subscription = %name, batch = post.batch, status, duration_ms, error = detail, "webhook attempt failed");
@@ -115,6 +122,19 @@ impl BatchSender {
         let KeptResponse { headers, body, truncated } = kept;
         let exchange = HttpExchange { url, status, duration_ms, headers, body, body_truncated: truncated };
         AttemptAnswer { reply, exchange }
+    }
+}
+
+impl MetricSource for BatchSender {
+    fn gather(&self, all: &mut Vec<Series>) {
+        let help = "Time of a request to an endpoint, to the end of its answer, by what became of it";
+        let mut series = Series::new("tavern_webhook_duration_seconds", MetricKind::Histogram, help);
+        for (outcome, histogram) in &self.durations {
+            let mut counts = LatencyCounts::default();
+            histogram.add_to(&mut counts);
+            series.add_latencies(&[("outcome", outcome.as_str().into())], &counts);
+        }
+        all.push(series);
     }
 }
 
