@@ -6,9 +6,10 @@ import time
 import httpx
 import pytest
 
-from events.endpoint import Answer, Endpoint, script
+from events.endpoint import HANG, Answer, Endpoint, script
+from events.test_attempts import TlsEndpoint
 from support import tokens
-from support.process import until
+from support.process import free_port, until
 from support.tavern import Tavern
 
 from .sample import CONFIG, SampleData, good
@@ -279,6 +280,44 @@ def test_attempts_are_shown_in_words_and_filtered(browser):
             browser.fill("input[placeholder^=Attempts]", "refused")
             browser.sees("No attempt matches the filter")
             browser.leave()
+
+
+def test_every_kind_of_failure_is_said_in_words(browser, tmp_path):
+    config = "[events]\nbackoff_min_ms = 20\nbackoff_max_ms = 100\nrequest_timeout_ms = 1000\n"
+    with Tavern.dev(config) as server, SampleData(server) as sample, TlsEndpoint(tmp_path) as untrusted, \
+            Endpoint(Answer(500, body=b"database is down")) as broken, Endpoint(HANG) as hangs, Endpoint(Answer(302, {"location": "/other"})) as moved:
+        failures = {
+            "broken": (broken.url, "500 Internal Server Error"),
+            "closed": (f"http://127.0.0.1:{free_port()}/hook", "connection refused"),
+            "hangs": (hangs.url, "timeout after 1 s"),
+            "untrusted": (untrusted.url, "TLS: certificate not trusted: self-signed"),
+            "moved": (moved.url, "redirect refused (302 Found)"),
+        }
+        for name, (url, _) in failures.items():
+            good(sample.api.put(f"/v1/subscriptions/{name}", json={"topics": ["orders"], "callback": url, "timeout_ms": 0}))
+        good(sample.api.post("/v1/topics/orders/events", json={"type": "create"}))
+        browser.open(server, "#/subscriptions")
+        for name, (_, words) in failures.items():
+            until(lambda: (sample.api.get(f"/v1/subscriptions/{name}").json()["last_error"] or {}).get("error") == words, words)
+            browser.goto("#/subscriptions")
+            browser.sees(words)
+            browser.goto(f"#/subscriptions/{name}")
+            browser.wait(f"document.querySelector('h1')?.textContent.startsWith({json.dumps(name)})")
+            browser.sees(words, "table[aria-label=Attempts]")
+        browser.leave()
+
+
+def test_a_secret_is_rotated(browser):
+    with Tavern.dev() as server, SampleData(server) as sample, Endpoint() as endpoint:
+        good(sample.api.put("/v1/subscriptions/mail", json={"topics": ["orders"], "callback": endpoint.url}))
+        browser.open(server, "#/subscriptions/mail")
+        browser.click("main .actions button:has-text('Replace secret')")
+        browser.click("#sheet button.main")
+        browser.sees("whsec_", "#sheet")
+        good(sample.api.post("/v1/subscriptions/mail/test"))
+        assert len(endpoint.posted(1)[0].headers["webhook-signature"].split()) == 2
+        browser.click("#sheet button.main")
+        browser.leave()
 
 
 def test_a_subscription_is_created_tested_changed_and_deleted(browser):

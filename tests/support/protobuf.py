@@ -9,6 +9,9 @@ def fields(data):
         number, kind = key >> 3, key & 7
         if kind == 0:
             value, at = varint(data, at)
+        elif kind in (1, 5):
+            width = 8 if kind == 1 else 4
+            value, at = int.from_bytes(data[at:at + width], "little"), at + width
         elif kind == 2:
             length, at = varint(data, at)
             value, at = data[at:at + length], at + length

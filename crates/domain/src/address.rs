@@ -18,6 +18,15 @@ impl AddressGroup {
     }
 }
 
+impl core::fmt::Display for AddressGroup {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match self.0 {
+            IpAddr::V4(address) => write!(f, "{address}"),
+            IpAddr::V6(address) => write!(f, "{address}/64"),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -29,5 +38,9 @@ mod tests {
         assert_ne!(group("2001:db8:1:2::1"), group("2001:db8:1:3::1"));
         assert_eq!(group("::ffff:10.0.0.1"), group("10.0.0.1"));
         assert_ne!(group("10.0.0.1"), group("10.0.0.2"));
+        assert_eq!(
+            alloc::format!("{} {}", group("10.0.0.1"), group("2001:db8::1")),
+            "10.0.0.1 2001:db8::/64"
+        );
     }
 }

@@ -21,6 +21,7 @@ pub mod rights;
 pub mod sorted;
 pub mod time;
 pub mod topic;
+pub mod trace;
 
 pub use address::AddressGroup;
 pub use channel::{Channel, NameError, Reach};

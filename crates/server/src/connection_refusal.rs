@@ -1,6 +1,7 @@
 //! Connections over a limit: each gets an answer in its protocol and is closed; the log gets one line in ten seconds.
 //! Must hold: refused connections cost bounded time and memory, whatever they send and however many there are.
 
+use crate::refusal_log::RefusalLog;
 use crate::tls::TlsReloader;
 use std::io;
 use std::net::SocketAddr;
@@ -20,7 +21,6 @@ const REQUEST_WAIT: Duration = Duration::from_secs(1);
 const HEAD_END: &[u8] = b"\r\n\r\n";
 /// Input that is read and discarded, before and after the answer.
 const DISCARDED_BYTES: usize = 64 * 1024;
-const LOG_INTERVAL: Duration = Duration::from_secs(10);
 
 /// The limit that a connection would exceed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -125,37 +125,9 @@ async fn discard(stream: &mut (impl AsyncRead + Unpin), end: Option<&[u8]>) -> i
     Ok(())
 }
 
-/// Decides which refusals are logged.
-#[derive(Default)]
-pub struct RefusalLog {
-    logged_at: Option<Instant>,
-    refused: u64,
-}
-
-impl RefusalLog {
-    /// Counts refusals. Returns their number since the last line when it is time for the next one.
-    pub fn count(&mut self, refused: u64, now: Instant) -> Option<u64> {
-        self.refused += refused;
-        if self.logged_at.is_some_and(|at| now.duration_since(at) < LOG_INTERVAL) {
-            return None;
-        }
-        self.logged_at = Some(now);
-        Some(std::mem::take(&mut self.refused))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn refusals_are_logged_once_per_interval_with_their_number() {
-        let (mut log, start) = (RefusalLog::default(), Instant::now());
-        assert_eq!(log.count(1, start), Some(1));
-        assert_eq!(log.count(1, start + Duration::from_secs(1)), None);
-        assert_eq!(log.count(4, start + Duration::from_secs(9)), None);
-        assert_eq!(log.count(1, start + LOG_INTERVAL), Some(6));
-    }
 
     /// What a client of a refused connection receives after it has sent these parts.
     async fn refused(first: FirstSender, parts: &[&[u8]]) -> String {

@@ -6,6 +6,7 @@ use crate::auth::KeySource;
 use crate::metrics::{MetricKind, MetricSource, Series};
 use crate::store_times::StoreTimes;
 use crate::supervisor::fault;
+use crate::traces::Tracer;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -29,6 +30,7 @@ pub struct StoreClient {
     shards: OnceLock<Arc<dyn ShardAnswers>>,
     counts: StoreCounts,
     times: StoreTimes,
+    tracer: OnceLock<Arc<Tracer>>,
 }
 
 /// Receives the answers to the requests of shards.
@@ -100,14 +102,21 @@ impl StoreClient {
         let _ = self.shards.set(shards);
     }
 
+    /// The ticket under which the store knows a request of a shard.
+    pub fn ticket_of(shard: usize, own: Ticket) -> Ticket {
+        assert!(own.0 >> SHARD_SHIFT == 0, "a ticket of a shard is too large");
+        Ticket((shard as u64 + 1) << SHARD_SHIFT | own.0)
+    }
+
+    /// Commits of traced commands are recorded by this tracer.
+    pub fn set_tracer(&self, tracer: Arc<Tracer>) {
+        let _ = self.tracer.set(tracer);
+    }
+
     /// Submits a request of a shard; its answer goes to `ShardAnswers`.
     pub fn submit_for(&self, shard: usize, work: Vec<(Ticket, Work)>) {
-        let of_shard = |own: Ticket| {
-            assert!(own.0 >> SHARD_SHIFT == 0, "a ticket of a shard is too large");
-            Ticket((shard as u64 + 1) << SHARD_SHIFT | own.0)
-        };
         if let Some(store) = self.store.get() {
-            let work = work.into_iter().map(|(own, work)| (of_shard(own), work));
+            let work = work.into_iter().map(|(own, work)| (StoreClient::ticket_of(shard, own), work));
             store.submit(work.inspect(|(ticket, work)| self.times.begin(*ticket, work)).collect());
         }
     }
@@ -174,6 +183,9 @@ impl AnswerReceiver for StoreClient {
         fault::strikes("store");
         self.counts.note(&answers);
         answers.iter().for_each(|(ticket, _)| self.times.end(*ticket));
+        if let Some(tracer) = self.tracer.get() {
+            tracer.commits_end(&answers);
+        }
         let mut by_shard: BTreeMap<usize, Vec<(Ticket, StoreAnswer)>> = BTreeMap::new();
         for (ticket, answer) in answers {
             match (ticket.0 >> SHARD_SHIFT).checked_sub(1) {

@@ -1,7 +1,7 @@
 //! The memory of all connections and requests whose clients are not authenticated, counted for the whole node.
 //! Must hold: what is added is subtracted; above the limit the oldest are closed and new requests are refused.
 
-use crate::connection_refusal::RefusalLog;
+use crate::refusal_log::RefusalLog;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;

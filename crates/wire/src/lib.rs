@@ -10,6 +10,7 @@ pub mod error;
 pub mod fuzz;
 pub mod json;
 pub mod radar;
+pub mod otlp;
 pub mod record;
 pub mod resp;
 pub mod sse;

@@ -7,6 +7,7 @@ use crate::core::replies::CommandReply;
 use crate::event::{Message, Namespace};
 use crate::node::{ChannelUpdate, UserNotice};
 use std::sync::Arc;
+use tavern_domain::trace::TraceContext;
 use tavern_store::{Ticket, Work};
 
 /// The buffers are reused: drain them, do not replace them.
@@ -22,6 +23,8 @@ pub struct Effects {
     pub bus_messages: Vec<tavern_store::BusPacket>,
     /// Work for the store.
     pub work: Vec<(Ticket, Work)>,
+    /// Commits among them that belong to a trace.
+    pub commit_traces: Vec<(Ticket, TraceContext)>,
     /// Presence changes for other shards, by shard number.
     pub channel_updates: Vec<(usize, ChannelUpdate)>,
     /// Status updates for other shards, by shard number.

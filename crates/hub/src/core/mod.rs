@@ -51,6 +51,7 @@ use session::Session;
 use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
+use tavern_domain::trace::TraceContext;
 use tavern_domain::{Channel, Time};
 use tavern_store::limits::RETRY_AFTER_MS;
 use tavern_store::{DocumentKey, StoreAnswer, StoreError, Ticket, Versioned, Work, Writer};
@@ -85,6 +86,10 @@ pub struct Core {
     publishing: bool,
     /// The code of the last command's refusal; over HTTP it determines the status.
     pub refused_with: Option<Code>,
+    /// The trace of the command that runs now. None: it is not traced.
+    pub trace: Option<TraceContext>,
+    /// The name of the last command that ran with a trace.
+    pub traced_op: &'static str,
     stamp: u64,
 }
 
@@ -159,6 +164,8 @@ impl Core {
             now,
             publishing: false,
             refused_with: None,
+            trace: None,
+            traced_op: "",
             stamp: 0,
         }
     }

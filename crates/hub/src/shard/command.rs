@@ -42,6 +42,9 @@ impl Shard {
             return Flow::Wait;
         }
         caller.waiting = None;
+        if let (Some(_), Ok(command)) = (core.trace, &parsed) {
+            core.traced_op = command.op.name();
+        }
         core.stats.commands.add(1);
         core.refused_with = None;
         // A reply for another connection that had this number is dropped.

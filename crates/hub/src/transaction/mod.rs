@@ -10,6 +10,7 @@ pub(crate) use facts::{Facts, Need};
 use crate::core::{Core, Feature};
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
+use tavern_domain::trace::TraceContext;
 use tavern_store::{Commit, Receipt, RowKey, StoreAnswer, StoreError, Ticket, Work};
 
 /// Conflicts in a row after which a transaction gives up: that many writers would have to change the same rows first.
@@ -77,6 +78,8 @@ struct RunningTransaction<D: Decision> {
     /// The result of the commit in progress.
     outcome: Option<D::Outcome>,
     tries: u8,
+    /// The trace of the command that began it.
+    trace: Option<TraceContext>,
 }
 
 enum StoreRequest {
@@ -91,7 +94,9 @@ impl<D: Decision> Transactions<D> {
 
     pub fn begin(&mut self, core: &mut Core, decision: D, facts: Facts) -> TransactionProgress<D> {
         self.numbers += 1;
-        let running = RunningTransaction { decision, facts, open: 0, failed: None, outcome: None, tries: 0 };
+        let trace = core.trace;
+        let running =
+            RunningTransaction { decision, facts, open: 0, failed: None, outcome: None, tries: 0, trace };
         self.running.insert(self.numbers, Box::new(running));
         self.run(core, self.numbers)
     }
@@ -163,6 +168,7 @@ impl<D: Decision> Transactions<D> {
                 commit.expects.extend(running.facts.expects());
                 running.outcome = Some(outcome);
                 let ticket = core.submit(self.feature, Work::Commit(commit));
+                core.effects.commit_traces.extend(running.trace.map(|trace| (ticket, trace)));
                 self.asked.insert(ticket, StoreRequest::Commit(number));
                 TransactionProgress::Waits
             }

@@ -3,10 +3,11 @@
 
 use super::{AuthError, Keyring, LoginTime, Verifier, token};
 use crate::config::ServerMode;
+use crate::refusal_log::RefusalLogs;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use std::sync::{Arc, LazyLock};
-use tavern_domain::{Identity, Rights, Scopes, Time, is_user_id};
+use tavern_domain::{AddressGroup, Identity, Rights, Scopes, Time, is_user_id};
 use tavern_store::Clock;
 use tavern_wire::error::{Code, Refusal};
 
@@ -63,6 +64,7 @@ pub struct Authenticator {
     /// The wall clock of this machine.
     wall: Arc<dyn Clock>,
     leeway_ms: u64,
+    refusals: RefusalLogs,
 }
 
 impl Authenticator {
@@ -72,7 +74,7 @@ impl Authenticator {
         keyring: Keyring,
         wall: Arc<dyn Clock>,
     ) -> Authenticator {
-        Authenticator { mode, verifier, keyring, wall, leeway_ms: 0 }
+        Authenticator { mode, verifier, keyring, wall, leeway_ms: 0, refusals: RefusalLogs::default() }
     }
 
     /// Accepts tokens whose times differ by this much from the wall clock.
@@ -125,6 +127,15 @@ impl Authenticator {
         LoginTime { wall: self.wall.now(), node, leeway_ms: self.leeway_ms }
     }
 
+    /// Logs that a login was refused, at most once in a while for each reason.
+    pub fn log_refusal(&self, error: &AuthError, transport: &'static str, address: Option<AddressGroup>) {
+        let reason = error.reason();
+        if let Some(refused) = self.refusals.count(reason) {
+            let address = address.map(tracing::field::display);
+            tracing::warn!(reason, transport, address, refused, "login refused");
+        }
+    }
+
     /// A client without a credential: anonymous with every right in dev mode, refused otherwise.
     pub fn admit_unnamed(&self) -> Result<Identity, AuthError> {
         if self.mode == ServerMode::Dev { dev_identity(None) } else { Err(AuthError::Missing) }
@@ -135,19 +146,24 @@ impl Authenticator {
 /// fetched is to be tried again.
 pub struct HelloTokens(pub Arc<Authenticator>);
 
+impl HelloTokens {
+    fn refuse(&self, error: &AuthError) -> Refusal {
+        self.0.log_refusal(error, "hello", None);
+        Refusal::new(Code::Unauthenticated, error.to_string())
+    }
+}
+
 impl tavern_hub::TokenVerifier for HelloTokens {
     fn verify(&self, token: &str, now: Time) -> Result<Identity, Refusal> {
         let credential = Credential::of(token);
         match (self.0.admit_now(&credential, now), credential) {
-            (Some(decided), _) => {
-                decided.map_err(|error| Refusal::new(Code::Unauthenticated, error.to_string()))
-            }
+            (Some(decided), _) => decided.map_err(|error| self.refuse(&error)),
             (None, Credential::Token(_)) => {
                 self.0.verifier.request_refresh();
                 let message = AuthError::Unavailable.to_string();
                 Err(Refusal::new(Code::Unavailable, message).retry_after(KEY_RETRY_MS))
             }
-            (None, _) => Err(Refusal::new(Code::Unauthenticated, AuthError::Malformed.to_string())),
+            (None, _) => Err(self.refuse(&AuthError::Malformed)),
         }
     }
 }

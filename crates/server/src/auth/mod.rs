@@ -43,3 +43,24 @@ pub enum AuthError {
     #[error("cannot check credentials now; retry")]
     Unavailable,
 }
+
+impl AuthError {
+    /// The reason in the log, without text of the client.
+    pub fn reason(&self) -> &'static str {
+        match self {
+            AuthError::Missing => "no credential",
+            AuthError::TooLong => "token too long",
+            AuthError::Malformed => "neither a token nor an API key",
+            AuthError::Algorithm => "token algorithm not configured",
+            AuthError::Signature => "wrong token signature",
+            AuthError::NoExpiry => "token without exp",
+            AuthError::Expired => "token expired",
+            AuthError::NotYet => "token not valid yet",
+            AuthError::Claim(_) => "invalid token claim",
+            AuthError::UnknownVerb(_) => "unknown verb in token",
+            AuthError::UnknownKey => "API key unknown or revoked",
+            AuthError::UserName => "invalid user name",
+            AuthError::Unavailable => "store unavailable",
+        }
+    }
+}

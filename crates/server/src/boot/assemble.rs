@@ -10,6 +10,7 @@ use crate::http::{HttpApi, IdempotencyKeys, Pings};
 use crate::metrics::{MetricSource, MetricSources, NodeMetrics, ProcessMetrics};
 use crate::practice::Practice;
 use crate::radar::{RadarServer, RadarSources};
+use crate::refusal_log::RefusalLogs;
 use crate::resp::RespServer;
 use crate::resp::clients::Clients;
 use crate::samples::Samples;
@@ -19,6 +20,7 @@ use crate::shard::worker::{ShardStart, WAKE};
 use crate::shard::{ShardContext, ShardLimits, Shards};
 use crate::store_client::StoreClient;
 use crate::topics::{BatchSender, TopicsApi, Wakeups};
+use crate::traces::{SpanQueue, Tracer};
 use crate::unauthenticated::UnauthenticatedBytes;
 use anyhow::Context;
 use std::net::SocketAddr;
@@ -67,6 +69,9 @@ pub struct Parts {
     pub samples: Arc<Samples>,
     pub practice: Arc<Practice>,
     radar: Option<Arc<RadarServer>>,
+    tracer: Option<Arc<Tracer>>,
+    /// Spans to be sent.
+    pub spans: Option<SpanQueue>,
     authenticator: Arc<Authenticator>,
     started: Instant,
 }
@@ -80,6 +85,10 @@ impl Parts {
         epoch: Epoch,
     ) -> anyhow::Result<(Parts, Vec<ShardStart>)> {
         let started = Instant::now();
+        let (tracer, spans) = match &config.otlp_url {
+            Some(_) => Some(Tracer::new(config.otlp_sample_percent)).unzip(),
+            None => (None, None),
+        };
         let keyring = Keyring::new(config.admin_key.clone(), store.clone());
         let authenticator =
             Authenticator::new(config.mode, Verifier::new(&config)?, keyring, Arc::new(SystemClock));
@@ -100,9 +109,14 @@ impl Parts {
             shards: topic_shards.clone(),
             wakeups: Arc::new(Wakeups::new(node.clone(), topic_shards)),
             counters: Arc::default(),
-            sender: Arc::new(BatchSender::new(&config).context("cannot prepare the webhook sender")?),
+            sender: Arc::new(
+                BatchSender::new(&config, tracer.clone()).context("cannot prepare the webhook sender")?,
+            ),
         });
         store.set_shards(Arc::new(shards.clone()));
+        if let Some(tracer) = &tracer {
+            store.set_tracer(tracer.clone());
+        }
         let resp = Arc::new(RespServer {
             config: config.clone(),
             authenticator: authenticator.clone(),
@@ -123,6 +137,7 @@ impl Parts {
             counters: topics.counters.clone(),
             unauthenticated: unauthenticated.clone(),
             started,
+            tracer: tracer.clone(),
             limits: ShardLimits {
                 json_frame_bytes: limits.json_frame_bytes,
                 partial_bytes: limits.partial_total_bytes / config.threads,
@@ -157,6 +172,9 @@ impl Parts {
         if let Some(radar) = &radar {
             sources.push(radar.clone());
         }
+        if let Some(tracer) = &tracer {
+            sources.push(tracer.clone());
+        }
         let metrics = MetricSources::new(sources);
         let samples = Arc::default();
         let parts = Parts {
@@ -174,6 +192,8 @@ impl Parts {
             samples,
             practice: Arc::default(),
             radar,
+            tracer,
+            spans,
             authenticator,
             started,
         };
@@ -204,6 +224,8 @@ impl Parts {
             pings: Pings::default(),
             practice: self.practice.clone(),
             radar: self.radar.clone(),
+            tracer: self.tracer.clone(),
+            refusals: RefusalLogs::default(),
         })
     }
 }

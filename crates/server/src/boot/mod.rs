@@ -60,6 +60,7 @@ async fn serve(
     };
     let config = &running.parts.config;
     announce(config);
+    process::warn_of_plain_text(config);
     let redis = config.resp.map(tracing::field::display);
     tracing::info!(node = %config.node, http = %config.listen, redis, shards = config.threads, "ready");
     let failure = tokio::select! {

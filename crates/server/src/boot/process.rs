@@ -22,6 +22,19 @@ fn wants_colour() -> bool {
     std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
 }
 
+/// Tokens and keys that travel unencrypted can be read on the way.
+pub fn warn_of_plain_text(config: &Config) {
+    if config.tls.is_some() || !config.trusted_proxies.is_empty() {
+        return;
+    }
+    for (key, address) in [("listen", Some(config.listen)), ("resp", config.resp)] {
+        if let Some(address) = address.filter(|address| !address.ip().is_loopback()) {
+            let advice = "set tls_cert and tls_key, or name the proxy that terminates TLS in trusted_proxies";
+            tracing::warn!(key, %address, advice, "listening on a public address without TLS");
+        }
+    }
+}
+
 /// An idle connection touches little of its buffers; with huge pages it would occupy all of them.
 pub fn keep_pages_small() {
     if let Err(error) = rustix::thread::disable_transparent_huge_pages(true) {

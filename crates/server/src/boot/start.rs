@@ -18,6 +18,7 @@ use crate::store_client::StoreClient;
 use crate::supervisor::{SupervisedTask, Supervisor};
 use crate::tls::TlsReloader;
 use crate::topics::{delivery, matchmaker};
+use crate::traces::{collector_url, export};
 use anyhow::Context;
 use std::sync::Arc;
 use std::time::Duration;
@@ -65,7 +66,7 @@ pub async fn start(
     let store = open_store(&config, &clock)?;
     clock.start(&store).await.context("cannot read the store")?;
     let epoch = open_epoch(&config, &store, &clock).await?;
-    let (parts, seeds) = Parts::assemble(config, clock, store, health, epoch)?;
+    let (mut parts, seeds) = Parts::assemble(config, clock, store, health, epoch)?;
     parts.node.confirm_time(parts.clock.status().is_confirmed);
     // Until the delivery worker knows which topics have subscriptions, everything is published.
     parts.node.publish_presence(true);
@@ -81,18 +82,18 @@ pub async fn start(
     open_bus(&parts, &adoption)?;
     start_shards(seeds, supervisor)?;
     adoption.check(true).await?;
-    let tasks = start_tasks(&parts, &adoption, ports, tls, supervisor)?;
+    let tasks = start_tasks(&mut parts, &adoption, ports, tls, supervisor)?;
     Ok(RunningServer { parts, adoption, tasks })
 }
 
 fn start_tasks(
-    parts: &Parts,
+    parts: &mut Parts,
     adoption: &Arc<Adoption>,
     ports: Ports,
     tls: Option<Arc<TlsReloader>>,
     supervisor: &Supervisor,
 ) -> anyhow::Result<Tasks> {
-    let config = &parts.config;
+    let config = &parts.config.clone();
     let liveness = LivenessDriver {
         node: parts.node.clone(),
         store: parts.store.clone(),
@@ -134,6 +135,10 @@ fn start_tasks(
     if !config.metrics.statsd.is_empty() {
         let send = parts.metrics.clone().send_statsd(config.metrics.clone(), config.node.clone());
         others.push(supervisor.task("statsd", send));
+    }
+    if let (Some(queue), Some(url)) = (parts.spans.take(), &config.otlp_url) {
+        let url = collector_url(url).context("otlp_url is not a URL")?;
+        others.push(supervisor.task("traces", export(queue, url, config.node.clone())));
     }
     if config.metrics.log_ms > 0 {
         let write = parts.metrics.clone().write_log(config.metrics.log_ms);

@@ -103,6 +103,7 @@ pub(super) fn check(values: &mut Values, config: &Config, for_server: bool) {
     check_texts(values, config);
     check_url(values, "authorize.url", config.authorize.url.as_deref());
     check_url(values, "parties.matchmaker_url", config.parties.matchmaker_url.as_deref());
+    check_url(values, "otlp_url", config.otlp_url.as_deref());
     check_metrics(values, config);
     check_order(values, config);
     check_verbs(values);

@@ -66,6 +66,9 @@ pub struct Config {
     pub trusted_proxies: Vec<Cidr>,
     pub tls: Option<TlsFiles>,
     pub prefix: String,
+    /// The OTLP/HTTP collector for traces.
+    pub otlp_url: Option<String>,
+    pub otlp_sample_percent: u64,
     pub log: LogFormat,
     pub log_level: String,
     pub sessions: SessionsConfig,
@@ -174,6 +177,8 @@ impl Config {
             former_secret: top.former_secret,
             admin_key: top.admin_key,
             prefix: top.prefix,
+            otlp_url: top.otlp_url,
+            otlp_sample_percent: top.otlp_sample_percent,
             log: top.log,
             log_level: top.log_level,
             sessions: SessionsConfig::read(&mut values),

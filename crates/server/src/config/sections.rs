@@ -171,6 +171,10 @@ section! {
         tls_key: Option<String> = absent(Type::Text).example("\"/etc/tavern/key.pem\"");
         /// Separates installations that share a Redis or NATS server.
         prefix: String = KeySchema::text("tavern");
+        /// The OTLP/HTTP collector that gets traces, such as http://127.0.0.1:4318; empty: no traces.
+        otlp_url: Option<String> = KeySchema::new(Type::Link, DefaultValue::Text("")).example("\"http://127.0.0.1:4318\"");
+        /// How many of a hundred traces that begin here are recorded. A request with a `traceparent` decides itself.
+        otlp_sample_percent: u64 = KeySchema::integer(100, 0, 100);
         /// The format of the log: text, or json for machines.
         log: LogFormat = KeySchema::choice(LogFormat::WORDS);
         /// The log level: error, warn, info, debug, trace, or by module: info,tavern=debug.

@@ -10,10 +10,12 @@ use crate::health::NodeHealth;
 use crate::metrics::MetricSources;
 use crate::practice::Practice;
 use crate::radar::RadarServer;
+use crate::refusal_log::RefusalLogs;
 use crate::samples::Samples;
 use crate::shard::Shards;
 use crate::store_client::StoreClient;
 use crate::topics::TopicsApi;
+use crate::traces::Tracer;
 use crate::unauthenticated::UnauthenticatedBytes;
 use std::sync::Arc;
 use std::time::Instant;
@@ -40,6 +42,9 @@ pub struct HttpApi {
     pub practice: Arc<Practice>,
     /// None: Radar's clients are not served.
     pub radar: Option<Arc<RadarServer>>,
+    pub tracer: Option<Arc<Tracer>>,
+    /// Refused origins, hosts and handshakes in the log.
+    pub refusals: RefusalLogs,
 }
 
 impl HttpApi {

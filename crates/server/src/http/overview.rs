@@ -6,9 +6,9 @@ use super::body::{HttpResponse, typed};
 use crate::clock::ClockStatus;
 use crate::config::{Config, ServerMode};
 use crate::health::is_bus_up;
-use crate::metrics::{Label, Series};
+use crate::metrics::{Label, MetricKind, Series};
 use crate::samples;
-use tavern_wire::json::api::{ClockReport, EventSums, Overview, SettingValue, SettingsReport};
+use tavern_wire::json::api::{ClockReport, EventSums, MetricNumber, Overview, SettingValue, SettingsReport};
 
 pub fn overview(api: &HttpApi) -> HttpResponse {
     let sums = api.topics.counters.sums();
@@ -48,10 +48,14 @@ fn clock(status: &ClockStatus) -> ClockReport {
 }
 
 /// The rows of a series that do not belong to one topic or one subscription: those have their own pages.
-fn of_the_node(series: &Series) -> Vec<(String, u64)> {
+fn of_the_node(series: &Series) -> Vec<(String, MetricNumber)> {
+    // Distributions are for Prometheus.
+    if !matches!(series.kind, MetricKind::Counter | MetricKind::Gauge) {
+        return Vec::new();
+    }
     let whole = |labels: &[Label]| !labels.iter().any(|(name, _)| matches!(*name, "topic" | "subscription"));
-    let rows = series.rows.iter().filter(|(labels, _)| whole(labels));
-    rows.map(|(labels, value)| (series.named(labels), *value)).collect()
+    let rows = series.rows.iter().filter(|row| whole(&row.labels));
+    rows.map(|row| (series.named(row), MetricNumber(row.value))).collect()
 }
 
 fn mode(config: &Config) -> &'static str {

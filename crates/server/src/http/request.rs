@@ -203,7 +203,10 @@ pub async fn admit(
             Err(_) => rates.take_hello(now, address)?,
         }
     }
-    admitted.map_err(unauthenticated)
+    admitted.map_err(|error| {
+        api.authenticator.log_refusal(&error, "http", address);
+        unauthenticated(error)
+    })
 }
 
 /// The whole body, bounded in bytes and time.

@@ -117,6 +117,11 @@ fn methods_of(path: &str) -> Option<&'static [&'static str]> {
     ROUTES.iter().find(|(route, _)| matches(route, path)).map(|(_, methods)| *methods)
 }
 
+/// The route of a path, with `{}` for each name in it.
+pub fn route_of(path: &str) -> Option<&'static str> {
+    ROUTES.iter().find(|(route, _)| matches(route, path)).map(|(route, _)| *route)
+}
+
 fn matches(route: &str, path: &str) -> bool {
     let mut segments = path.split('/');
     for part in route.split('/') {

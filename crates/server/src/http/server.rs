@@ -13,7 +13,8 @@ use crate::health::is_bus_up;
 use crate::metrics;
 use crate::shard::input::CommandAnswer;
 use crate::supervisor::{fault, panics};
-use http::header::{CONTENT_LENGTH, HOST};
+use crate::traces::{self, RequestSpan};
+use http::header::{CONTENT_LENGTH, HOST, HeaderMap, ORIGIN};
 use http::request::Parts;
 use http::{HeaderValue, Method, Response, StatusCode};
 use hyper::Request;
@@ -63,6 +64,17 @@ impl HttpConnection {
     }
 }
 
+impl HttpConnection {
+    /// Logs that a request of a web page was refused, at most once in a while for each reason.
+    fn log_refusal(&self, reason: &'static str, headers: &HeaderMap, address: IpAddr) {
+        if let Some(refused) = self.api.refusals.count(reason) {
+            let text = |name| headers.get(name).and_then(|value| value.to_str().ok());
+            let (origin, host) = (text(ORIGIN), text(HOST));
+            tracing::warn!(reason, origin, host, %address, refused, "request refused");
+        }
+    }
+}
+
 /// The client's address, for limits; set for every request.
 #[derive(Clone, Copy)]
 pub struct ClientAddress(pub IpAddr);
@@ -107,11 +119,18 @@ pub async fn serve(server: HttpServer, socket: TcpStream, peer: SocketAddr, slot
         Some(tls) => {
             // Boxed, so that a plain connection does not have the size of a TLS one.
             let handshake = Box::pin(tokio::time::timeout(HANDSHAKE, tls.acceptor().accept(socket)));
-            if let Ok(Ok(socket)) = handshake.await {
-                match socket.get_ref().1.alpn_protocol() {
+            match handshake.await {
+                Ok(Ok(socket)) => match socket.get_ref().1.alpn_protocol() {
                     Some(b"h2") => Box::pin(serve_http2(TokioIo::new(socket), connection)).await,
                     _ => Box::pin(serve_http1(TokioIo::new(socket), connection)).await,
+                },
+                // Often a client that speaks plain HTTP to this port.
+                Ok(Err(error)) => {
+                    if let Some(refused) = connection.api.refusals.count("TLS handshake failed") {
+                        tracing::warn!(%error, address = %peer.ip(), refused, "TLS handshake failed");
+                    }
                 }
+                Err(_) => {}
             }
         }
     }
@@ -199,9 +218,11 @@ fn respond(
 ) -> impl Future<Output = Result<HttpResponse, Infallible>> + Send {
     name_host(&mut request);
     let is_head = request.method() == Method::HEAD;
+    let span = trace(&connection.api, &request);
     let active = connection.clone();
     // Boxed and freed once the request is handled: a parked poll holds none of it.
-    let begun = Box::pin(panics::contain(begin(connection, request)));
+    let work = traces::within(span.as_ref().map(|span| span.context), begin(connection, request));
+    let begun = Box::pin(panics::contain(work));
     async move {
         let (step, page) = begun.await.unwrap_or_else(|panicked| (failed(panicked), None));
         let mut answer = match step {
@@ -214,9 +235,22 @@ fn respond(
         if is_head {
             without_body(&mut answer);
         }
+        if let Some(span) = span {
+            span.end(answer.status());
+        }
         drop(active);
         Ok(answer)
     }
+}
+
+/// The trace of a request of the API. Streams and polls wait, and are in none.
+fn trace(api: &HttpApi, request: &Request<Incoming>) -> Option<Box<RequestSpan>> {
+    let path = request.uri().path();
+    if !path.starts_with("/v1/") || matches!(path, "/v1/connect" | "/v1/stream" | "/v1/poll") {
+        return None;
+    }
+    let route = routes::route_of(path)?;
+    RequestSpan::begin(api.tracer.as_ref(), request.method(), route, request.headers()).map(Box::new)
 }
 
 /// HTTP/2 has the host in the URL; everything here reads the header.
@@ -263,6 +297,7 @@ async fn begin(
     let refused =
         |message: &'static str| RequestStep::Answer(refusal(&Refusal::new(Code::NotAllowed, message)));
     if !origin::host_allowed(config, request.headers()) {
+        connection.log_refusal("host not allowed in dev mode", request.headers(), address);
         return (refused("in dev mode the Host must be a loopback name or address"), None);
     }
     if origin::is_cross_site(config, &request) {
@@ -272,6 +307,7 @@ async fn begin(
         None => None,
         Some(Ok(page)) => Some(page.clone()),
         Some(Err(())) => {
+            connection.log_refusal("origin not allowed", request.headers(), address);
             return (
                 refused("this web origin is not allowed; add it to `origins` in the configuration"),
                 None,

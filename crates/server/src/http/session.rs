@@ -6,6 +6,7 @@ use super::request::{self, Query};
 use super::server::HttpConnection;
 use crate::connections::AddressSlot;
 use crate::shard::input::{CommandAnswer, HttpCommand, HttpPoll, SessionName, ShardInput};
+use crate::traces;
 use crate::unauthenticated::ReservedBytes;
 use http::header::CONTENT_LENGTH;
 use http::request::Parts;
@@ -28,7 +29,7 @@ pub fn stopping() -> Refusal {
 
 pub fn put(api: &HttpApi, shard: usize, input: ShardInput) -> Result<(), Refusal> {
     let busy = || Refusal::new(Code::Unavailable, "the server is overloaded; retry later").retry_after(500);
-    api.shards.put(shard, input).map_err(|_| busy())
+    api.shards.put(shard, input.in_trace(traces::current())).map_err(|_| busy())
 }
 
 /// Starts a poll. While it is parked, only the receiver of its answer is kept: nothing that would keep the

@@ -13,6 +13,7 @@ use crate::config::ServerMode;
 use crate::topics::body::object;
 use crate::topics::commands::{PULL_WAIT_MS_MAX, unexpected};
 use crate::topics::{policy, report, settings};
+use crate::traces;
 use http::StatusCode;
 use http::request::Parts;
 use hyper::body::Incoming;
@@ -322,7 +323,7 @@ async fn add_events(
     once: Option<&str>,
     body: &[u8],
 ) -> Result<PublishResult, Refusal> {
-    let events = parse_events(body, api.now().ms())?;
+    let events = parse_events(body, api.now().ms(), traces::current())?;
     let once = once.map(|key| short_key(key, once_bytes(&caller.id)));
     let command = TopicCommand::Publish { topic: topic.into(), once, events };
     match api.topics.run(caller, command).await? {

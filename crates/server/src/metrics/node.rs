@@ -153,11 +153,9 @@ const LATENCIES: [Latency; 2] = [
          connected; the oldest message of each write",
         |stats| &stats.message_delivery,
     ),
-    (
-        "tavern_poll_wakeup_seconds",
-        "From an event for a waiting long-poll to its answer",
-        |stats| &stats.poll_wakeup,
-    ),
+    ("tavern_poll_wakeup_seconds", "From an event for a waiting long-poll to its answer", |stats| {
+        &stats.poll_wakeup
+    }),
 ];
 
 pub struct NodeMetrics {
@@ -273,7 +271,11 @@ impl NodeMetrics {
             refused.add([("reason", limit.key().into())], count.load(Ordering::Relaxed));
         }
         all.push(refused);
-        let mut info = Series::new("tavern_build_info", MetricKind::Gauge, "Version of the program, and the name of the node");
+        let mut info = Series::new(
+            "tavern_build_info",
+            MetricKind::Gauge,
+            "Version of the program, and the name of the node",
+        );
         let (version, name) = (env!("CARGO_PKG_VERSION"), node.settings.node.as_str());
         info.add([("version", version.into()), ("node", name.into())], 1);
         all.push(info);

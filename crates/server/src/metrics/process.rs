@@ -90,7 +90,8 @@ mod tests {
 
     #[test]
     fn a_program_name_with_spaces_and_parentheses_is_skipped() {
-        let text = "7 (a) b (c) S 1 7 7 0 -1 4194560 1 0 0 0 12 34 0 0 20 0 5 0 678 9000 21 18446744073709551615\n";
+        let text =
+            "7 (a) b (c) S 1 7 7 0 -1 4194560 1 0 0 0 12 34 0 0 20 0 5 0 678 9000 21 18446744073709551615\n";
         let expected = ProcStat {
             user_ticks: 12,
             system_ticks: 34,

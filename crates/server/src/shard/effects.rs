@@ -7,6 +7,7 @@ use crate::shard::input::ShardInput;
 use crate::shard::links::LinkTarget;
 use crate::shard::worker::ShardWorker;
 use crate::shard::{gateways, polls, socket_writer, streams};
+use crate::store_client::StoreClient;
 use crate::topics::delivery;
 use tavern_hub::topics::Trimmed;
 use tavern_hub::{AuthorizeAnswer, EventFormat, LinkId, ShardEvent};
@@ -118,6 +119,11 @@ impl ShardWorker {
         }
         if !state.hub.core.effects.work.is_empty() {
             let work = std::mem::take(&mut state.hub.core.effects.work);
+            if let Some(tracer) = &context.tracer {
+                for (ticket, trace) in state.hub.core.effects.commit_traces.drain(..) {
+                    tracer.commit_begins(StoreClient::ticket_of(state.index, ticket), trace);
+                }
+            }
             context.store.submit_for(state.index, work);
         }
     }

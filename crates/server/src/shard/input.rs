@@ -6,6 +6,7 @@ use crate::shard::queue::{HandoverQueue, Wake, Weigh};
 use crate::topics::TopicRequest;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use tavern_domain::trace::TraceContext;
 use tavern_domain::{AddressGroup, ClientId, HistoryPosition, Identity, SessionKey};
 use tavern_hub::PackedSession;
 use tavern_hub::{
@@ -62,6 +63,8 @@ pub enum ShardInput {
     Order(Box<HttpServiceCommand>),
     /// A command about topics.
     Topic(Box<TopicRequest>),
+    /// One of these that belongs to a trace.
+    Traced(TraceContext, Box<ShardInput>),
     /// Describe the session of a client.
     Inspect(ClientId, oneshot::Sender<Option<SessionReport>>),
     /// Sessions of an earlier process. True: other nodes ran while these were in the store.
@@ -78,6 +81,13 @@ pub enum ShardInput {
 }
 
 impl ShardInput {
+    pub fn in_trace(self, trace: Option<TraceContext>) -> ShardInput {
+        match trace {
+            Some(trace) => ShardInput::Traced(trace, Box::new(self)),
+            None => self,
+        }
+    }
+
     /// A request from outside; the others are the server's own.
     pub fn is_request(&self) -> bool {
         matches!(
@@ -91,6 +101,7 @@ impl ShardInput {
                 | ShardInput::Order(_)
                 | ShardInput::Topic(_)
                 | ShardInput::Arrival(_)
+                | ShardInput::Traced(..)
         )
     }
 }

@@ -25,6 +25,7 @@ use crate::clock::NodeClock;
 use crate::resp::RespServer;
 use crate::store_client::StoreClient;
 use crate::topics::{TopicCounters, Wakeups};
+use crate::traces::Tracer;
 use crate::unauthenticated::UnauthenticatedBytes;
 use std::sync::Arc;
 use std::time::Instant;
@@ -44,6 +45,7 @@ pub struct ShardContext {
     pub unauthenticated: Arc<UnauthenticatedBytes>,
     /// The zero of the clock by which latencies are measured.
     pub started: Instant,
+    pub tracer: Option<Arc<Tracer>>,
     pub limits: ShardLimits,
 }
 

@@ -7,6 +7,7 @@ use crate::shard::input::{SessionName, ShardInput};
 use crate::shard::queue::Full;
 use crate::store_client::ShardAnswers;
 use crate::topics::{TopicRequest, TopicShards};
+use crate::traces;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -83,7 +84,7 @@ impl TopicShards for Shards {
             }
             _ => self.next(),
         };
-        self.put(shard, ShardInput::Topic(Box::new(request))).is_ok()
+        self.put(shard, ShardInput::Topic(Box::new(request)).in_trace(traces::current())).is_ok()
     }
 
     fn topic_grew(&self, shard: usize, topic: Arc<str>) {

@@ -221,6 +221,7 @@ impl ShardState {
             reply: &mut self.reply,
             frame_bytes: self.context.limits.json_frame_bytes,
             unread_bytes,
+            tracer: self.context.tracer.as_deref(),
         }
     }
 

@@ -4,6 +4,7 @@
 //! unread.
 
 use crate::shard::conn::Conn;
+use crate::traces::{ActiveSpan, SpanDetails, SpanKind, Tracer};
 use tavern_domain::Time;
 use tavern_hub::{Caller, CloseReason, Flow, Scratch, Shard};
 use tavern_wire::error::{Code, Refusal};
@@ -25,6 +26,8 @@ pub struct WebSocket {
     fragmented: Option<Fragmented>,
     /// Remaining bytes of a refused frame.
     skipped: usize,
+    /// The span of a command that waits.
+    span: Option<Box<ActiveSpan>>,
 }
 
 /// A message that continues in more frames.
@@ -53,7 +56,7 @@ pub enum WebSocketNext {
 
 impl WebSocket {
     pub fn new(caller: Caller) -> WebSocket {
-        WebSocket { caller, fragments: Vec::new(), fragmented: None, skipped: 0 }
+        WebSocket { caller, fragments: Vec::new(), fragmented: None, skipped: 0, span: None }
     }
 
     /// Memory of unfinished input.
@@ -72,6 +75,7 @@ pub struct WebSocketContext<'a> {
     pub frame_bytes: usize,
     /// Unread replies above which no more commands run.
     pub unread_bytes: usize,
+    pub tracer: Option<&'a Tracer>,
 }
 
 impl WebSocketContext<'_> {
@@ -281,7 +285,10 @@ fn run(
     command: &[u8],
 ) -> WebSocketNext {
     context.reply.clear();
+    let span = context.tracer.and_then(|tracer| tracer.begin(None));
+    context.hub.core.trace = span.map(|span| span.context);
     let flow = context.hub.command(context.now, &mut socket.caller, command, context.reply);
+    end_span(socket, context, span, &flow);
     follow(conn, socket, context, flow)
 }
 
@@ -303,8 +310,33 @@ pub fn resume(conn: &mut Conn, socket: &mut WebSocket, context: &mut WebSocketCo
         return WebSocketNext::Go;
     }
     context.reply.clear();
+    let span = socket.span.take().map(|span| *span);
+    context.hub.core.trace = span.map(|span| span.context);
     let flow = context.hub.resume(context.now, &mut socket.caller, context.reply);
+    end_span(socket, context, span, &flow);
     follow(conn, socket, context, flow)
+}
+
+/// A command has run, or waits.
+fn end_span(
+    socket: &mut WebSocket,
+    context: &mut WebSocketContext<'_>,
+    span: Option<ActiveSpan>,
+    flow: &Flow,
+) {
+    let (Some(tracer), Some(span)) = (context.tracer, span) else { return };
+    let core = &mut context.hub.core;
+    core.trace = None;
+    if *flow == Flow::Wait {
+        socket.span = Some(Box::new(span));
+        return;
+    }
+    let mut attributes = vec![("tavern.op", core.traced_op.into())];
+    if let Some(code) = core.refused_with {
+        attributes.push(("tavern.error_code", code.as_str().into()));
+    }
+    let details = SpanDetails { attributes, ..SpanDetails::default() };
+    tracer.end(span, format!("command {}", core.traced_op), SpanKind::Server, details);
 }
 
 /// Writes the replies of pipelined commands that have arrived.

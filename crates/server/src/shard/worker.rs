@@ -11,10 +11,12 @@ use crate::shard::socket_reader::SocketReader;
 use crate::shard::state::ShardState;
 use crate::shard::{gateways, polls, report, socket_writer, streams};
 use crate::supervisor::fault;
+use crate::traces::{SpanDetails, SpanKind};
 use mio::{Events, Token};
 use std::sync::Arc;
 use std::time::Duration;
 use tavern_domain::Time;
+use tavern_domain::trace::TraceContext;
 use tavern_hub::core::authorize;
 use tavern_hub::{LinkId, Shard, ShardEvent};
 use tavern_store::Clock;
@@ -221,6 +223,25 @@ impl ShardWorker {
         self.inputs = inputs;
     }
 
+    /// Runs a request that belongs to a trace. A publish has a span of its own; what is committed gets one below it.
+    fn take_traced(&mut self, trace: TraceContext, input: ShardInput) {
+        let tracer = self.state.context.tracer.clone().filter(|_| trace.sampled);
+        let publish = match (&tracer, &input) {
+            (Some(tracer), ShardInput::Publish(publish)) => {
+                Some((tracer.child(trace), publish.channel.to_string()))
+            }
+            _ => None,
+        };
+        self.state.hub.core.trace = tracer.is_some().then_some(trace);
+        self.take(input);
+        self.state.hub.core.trace = None;
+        if let (Some(tracer), Some((span, channel))) = (tracer, publish) {
+            let attributes = vec![("messaging.destination.name", channel.into())];
+            let details = SpanDetails { attributes, ..SpanDetails::default() };
+            tracer.end(span, "publish".to_owned(), SpanKind::Internal, details);
+        }
+    }
+
     fn take(&mut self, input: ShardInput) {
         if self.state.frozen && input.is_request() {
             // Its answer is dropped, so that the client is told that the server is stopping.
@@ -260,6 +281,7 @@ impl ShardWorker {
             ShardInput::Publish(publish) => self.requests.publish(state, *publish),
             ShardInput::Order(order) => self.requests.order(state, *order),
             ShardInput::Topic(topic) => self.requests.topic(state, *topic),
+            ShardInput::Traced(trace, input) => self.take_traced(trace, *input),
             ShardInput::Poll(poll) => polls::open(state, *poll),
             ShardInput::Stream(stream) => streams::open(state, *stream),
             ShardInput::StreamRoom(link) => streams::has_room(state, link),

@@ -232,11 +232,9 @@ const SUMS: [Sum; 3] = [
 type DurationSum = (&'static str, &'static str, fn(&DeliveredCount) -> (u64, u64));
 
 const DURATIONS: [DurationSum; 2] = [
-    (
-        "tavern_subscription_wait_seconds",
-        "From acceptance of a batch's first event to its delivery",
-        |row| (row.waited_ms, row.delivered),
-    ),
+    ("tavern_subscription_wait_seconds", "From acceptance of a batch's first event to its delivery", |row| {
+        (row.waited_ms, row.delivered)
+    }),
     (
         "tavern_subscription_first_attempt_seconds",
         "From acceptance of a batch's first event to the first attempt",

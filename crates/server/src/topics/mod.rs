@@ -3,6 +3,7 @@
 //! (`wakeups`), the driver of the delivery worker (`delivery`) and its HTTP sender (`sender`), the matchmaker's
 //! subscription (`matchmaker`), metrics (`counters`). The rules are in `tavern_hub::topics`.
 
+mod attempt_span;
 pub mod body;
 pub mod commands;
 mod counters;

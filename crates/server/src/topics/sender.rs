@@ -1,8 +1,10 @@
 //! Turns a batch into a signed request and posts it. Knows formats and headers, not when or why.
 //! Must hold: the same batch is the same body at every attempt; no secret and no body reaches the log.
 
+use super::attempt_span::AttemptSpan;
 use crate::config::{Config, ServerMode};
 use crate::metrics::{MetricKind, MetricSource, Series};
+use crate::traces::Tracer;
 use crate::webhook::{
     self, KeptResponse, Policy, SenderError, SenderSettings, SigningKeys, SigningSecret, WebhookAnswer,
     WebhookSender, WebhookTarget,
@@ -36,6 +38,7 @@ pub struct BatchSender {
     tests: Semaphore,
     /// How long the endpoints took, by outcome.
     durations: [(DeliveryOutcome, Histogram); DeliveryOutcome::ALL.len()],
+    tracer: Option<Arc<Tracer>>,
 }
 
 /// Which addresses may be called. In dev mode all of them: it runs on this machine only.
@@ -49,7 +52,7 @@ pub fn policy(config: &Config) -> Policy {
 }
 
 impl BatchSender {
-    pub fn new(config: &Config) -> Result<BatchSender, SenderError> {
+    pub fn new(config: &Config, tracer: Option<Arc<Tracer>>) -> Result<BatchSender, SenderError> {
         let events = &config.events;
         let sender = WebhookSender::new(SenderSettings {
             policy: policy(config),
@@ -57,7 +60,8 @@ impl BatchSender {
             request_timeout: Duration::from_millis(events.request_timeout_ms),
             ..SenderSettings::default()
         })?;
-        Ok(BatchSender { sender, policy: policy(config), tests: Semaphore::new(TESTS), durations: DeliveryOutcome::ALL.map(|outcome| (outcome, Histogram::default())) })
+        let durations = DeliveryOutcome::ALL.map(|outcome| (outcome, Histogram::default()));
+        Ok(BatchSender { sender, policy: policy(config), tests: Semaphore::new(TESTS), durations, tracer })
     }
 
     /// Sends one test event to the endpoint of a subscription now.
@@ -108,12 +112,15 @@ impl BatchSender {
         };
         let url = shown_url(target.uri());
         let body = bytes::Bytes::from(post.body());
-        let headers = headers(post, now_s, &body);
+        let mut headers = headers(post, now_s, &body);
+        let span = AttemptSpan::begin(self.tracer.as_ref(), post);
+        headers.extend(span.header());
         let WebhookAnswer { mut reply, status, took, detail, kept } =
             self.sender.post(&webhook::WebhookRequest { target, headers, body }).await;
         if let Some((_, histogram)) = self.durations.iter().find(|(known, _)| *known == reply.outcome) {
             histogram.observe_shared(took.as_micros() as u64);
         }
+        span.end(post, &url, status, (reply.outcome != DeliveryOutcome::Delivered).then_some(&*detail));
         let (name, duration_ms) = (&subscription.name, took.as_millis() as u64);
         if reply.outcome != DeliveryOutcome::Delivered {
             tracing::debug!(subscription = %name, batch = post.batch, status, duration_ms, error = detail, "webhook attempt failed");

@@ -6,9 +6,11 @@ use super::encode::string as quote;
 use super::field::{self, Raw, moment, need, present, refuse, text};
 use super::scan::{check_portable, skip_space};
 use crate::error::{Code, Refusal};
+use memchr::memmem;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use std::borrow::Cow;
+use tavern_domain::trace::{TRACEPARENT_BYTES, TraceContext};
 
 /// Events in one request.
 pub const LIST_MAX: usize = 1_000;
@@ -31,7 +33,7 @@ pub const GAP: &str = "tavern.gap";
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PublishedEvent {
     pub id: Option<String>,
-    /// As it is stored in the log: `{"type":…,"url":…,"time":…,"data":…}`.
+    /// As it is stored in the log: `{"type":…,"url":…,"time":…,"traceparent":…,"data":…}`, the trace only if there is one.
     pub body: Vec<u8>,
 }
 
@@ -49,10 +51,14 @@ struct EventFields<'a> {
     time: Raw<'a>,
 }
 
-/// Parses one event, or a list of them. An event without a time gets the current one.
-pub fn parse_events(body: &[u8], now_ms: u64) -> Result<Vec<PublishedEvent>, Refusal> {
+/// Parses one event, or a list of them. An event without a time gets the current one; all get the trace of the request.
+pub fn parse_events(
+    body: &[u8],
+    now_ms: u64,
+    trace: Option<TraceContext>,
+) -> Result<Vec<PublishedEvent>, Refusal> {
     if body.get(skip_space(body, 0)) != Some(&b'[') {
-        return Ok(vec![parse_event(body, now_ms)?]);
+        return Ok(vec![parse_event(body, now_ms, trace)?]);
     }
     check_portable(body).map_err(|found| refuse(found.to_string()))?;
     let list: Vec<&RawValue> =
@@ -61,14 +67,14 @@ pub fn parse_events(body: &[u8], now_ms: u64) -> Result<Vec<PublishedEvent>, Ref
         return Err(refuse(format!("a list must have 1 to {LIST_MAX} events, this one has {}", list.len())));
     }
     let each = list.iter().enumerate().map(|(at, event)| {
-        parse_event(event.get().as_bytes(), now_ms).map_err(|refused| {
+        parse_event(event.get().as_bytes(), now_ms, trace).map_err(|refused| {
             Refusal::new(refused.code, format!("event {at} of the list: {}", refused.message))
         })
     });
     each.collect()
 }
 
-fn parse_event(json: &[u8], now_ms: u64) -> Result<PublishedEvent, Refusal> {
+fn parse_event(json: &[u8], now_ms: u64, trace: Option<TraceContext>) -> Result<PublishedEvent, Refusal> {
     let fields: EventFields<'_> = field::object(json)?;
     let bounded = |name: &'static str, text: &str, most: usize| match text.len() <= most {
         true => Ok(()),
@@ -95,12 +101,16 @@ fn parse_event(json: &[u8], now_ms: u64) -> Result<PublishedEvent, Refusal> {
     let data = fields.data.map_or("null", RawValue::get);
     bounded("data", data, DATA_BYTES)?;
     let time = moment("time", fields.time)?.unwrap_or(now_ms);
-    let body = stored(&kind, url.as_deref(), time, data);
+    let body = traced(&kind, url.as_deref(), time, trace, data);
     Ok(PublishedEvent { id: id.map(Cow::into_owned), body })
 }
 
 /// An event as it is stored in the log. `data` is JSON.
 pub fn stored(kind: &str, url: Option<&str>, time_ms: u64, data: &str) -> Vec<u8> {
+    traced(kind, url, time_ms, None, data)
+}
+
+fn traced(kind: &str, url: Option<&str>, time_ms: u64, trace: Option<TraceContext>, data: &str) -> Vec<u8> {
     let mut body = Vec::with_capacity(data.len() + kind.len() + url.map_or(0, str::len) + 64);
     body.extend_from_slice(b"{\"type\":");
     quote(&mut body, kind);
@@ -111,10 +121,27 @@ pub fn stored(kind: &str, url: Option<&str>, time_ms: u64, data: &str) -> Vec<u8
     }
     body.extend_from_slice(b",\"time\":");
     body.extend_from_slice(itoa::Buffer::new().format(time_ms).as_bytes());
-    body.extend_from_slice(b",\"data\":");
+    if let Some(trace) = trace {
+        body.extend_from_slice(TRACEPARENT);
+        body.extend_from_slice(trace.traceparent().as_bytes());
+        body.push(b'"');
+    }
+    body.extend_from_slice(DATA);
     body.extend_from_slice(data.as_bytes());
     body.push(b'}');
     body
+}
+
+/// Before the trace and the data of a stored event. A text before them cannot contain these bytes: quotes are escaped.
+const TRACEPARENT: &[u8] = b",\"traceparent\":\"";
+const DATA: &[u8] = b",\"data\":";
+
+/// The trace of the request with which an event was published, from its stored body.
+pub fn trace_of(body: &[u8]) -> Option<TraceContext> {
+    let head = &body[..memmem::find(body, DATA)?];
+    let at = memmem::find(head, TRACEPARENT)? + TRACEPARENT.len();
+    let text = head.get(at..at + TRACEPARENT_BYTES)?;
+    TraceContext::parse(std::str::from_utf8(text).ok()?)
 }
 
 /// An event of a batch.
@@ -327,16 +354,30 @@ mod tests {
 
     #[test]
     fn one_event_or_a_list_of_them() {
-        let one =
-            parse_events(br#" {"type":"create","id":"a","url":"http://x/1","data":{"b": 1},"time":7}"#, 9)
-                .unwrap();
+        let one = parse_events(
+            br#" {"type":"create","id":"a","url":"http://x/1","data":{"b": 1},"time":7}"#,
+            9,
+            None,
+        )
+        .unwrap();
         assert_eq!(one[0].id.as_deref(), Some("a"));
         assert_eq!(body(&one[0]), r#"{"type":"create","url":"http://x/1","time":7,"data":{"b": 1}}"#);
-        let dated = parse_events(br#"{"type":"x","time":"1970-01-01T00:00:01Z"}"#, 9).unwrap();
+        let dated = parse_events(br#"{"type":"x","time":"1970-01-01T00:00:01Z"}"#, 9, None).unwrap();
         assert_eq!(body(&dated[0]), r#"{"type":"x","url":null,"time":1000,"data":null}"#);
-        let two = parse_events(br#"[{"type":"x"},{"type":"y","data":null,"id":null}]"#, 9).unwrap();
+        let two = parse_events(br#"[{"type":"x"},{"type":"y","data":null,"id":null}]"#, 9, None).unwrap();
         assert_eq!(body(&two[0]), r#"{"type":"x","url":null,"time":9,"data":null}"#);
         assert_eq!((two.len(), &two[1].id), (2, &None));
+    }
+
+    #[test]
+    fn an_event_has_the_trace_of_its_request() {
+        let trace = TraceContext { trace_id: 10, span_id: 11, sampled: true };
+        let sent = br#"{"type":",\"data\":","url":",\"traceparent\":\"x","data":{"traceparent":"y"}}"#;
+        let traced = parse_events(sent, 9, Some(trace)).unwrap();
+        assert_eq!(trace_of(&traced[0].body), Some(trace));
+        assert!(body(&traced[0]).contains(r#""time":9,"traceparent":"00-0000"#));
+        assert_eq!(trace_of(&parse_events(sent, 9, None).unwrap()[0].body), None);
+        assert_eq!(trace_of(b"{}"), None);
     }
 
     #[test]
@@ -359,7 +400,7 @@ mod tests {
             (&large, "event 1 of the list: `data` has"),
             (&many, "this one has 1001"),
         ] {
-            let refused = parse_events(json.as_bytes(), 0).unwrap_err();
+            let refused = parse_events(json.as_bytes(), 0, None).unwrap_err();
             assert!(refused.message.contains(expected), "{json:.60}: {}", refused.message);
         }
     }

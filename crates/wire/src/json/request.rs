@@ -66,6 +66,31 @@ pub enum Op<'a> {
 }
 
 impl Op<'_> {
+    /// The name of the command; those of a party share one.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Op::Hello(_) => "hello",
+            Op::Subscribe(_) => "subscribe",
+            Op::Unsubscribe(_) => "unsubscribe",
+            Op::Publish(_) => "publish",
+            Op::Join(_) => "join",
+            Op::Update(_) => "update",
+            Op::Leave { .. } => "leave",
+            Op::Who(_) => "who",
+            Op::History(_) => "history",
+            Op::Follow { .. } => "follow",
+            Op::Unfollow { .. } => "unfollow",
+            Op::Following(_) => "following",
+            Op::Followers(_) => "followers",
+            Op::Status { .. } => "status",
+            Op::Visibility { .. } => "visibility",
+            Op::Party(_) => "party",
+            Op::Ack { .. } => "ack",
+            Op::Bye => "bye",
+            Op::Ping => "ping",
+        }
+    }
+
     fn into_owned(self) -> Op<'static> {
         match self {
             Op::Hello(hello) => Op::Hello(HelloRequest {

@@ -150,6 +150,11 @@ fn login(call: &mut RedisCall<'_, '_>, user: Option<&[u8]>, password: &[u8]) -> 
     {
         return Login::Refused(rights::rate_error(&refusal));
     }
+    if let Err(error) = &outcome
+        && call.context.server.config.mode != ServerMode::Dev
+    {
+        call.context.server.authenticator.log_refusal(error, "redis", address);
+    }
     match outcome {
         Ok(identity) => {
             enter(call, identity);

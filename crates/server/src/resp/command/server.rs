@@ -41,7 +41,7 @@ pub fn debug(call: &mut RedisCall<'_, '_>) -> RedisNext {
     match (word.as_slice(), call.args.len()) {
         (b"log", 3) => {
             let text = String::from_utf8_lossy(&call.args.at(2)[..call.args.at(2).len().min(LOGGED_BYTES)]);
-            tracing::info!(client = call.peer.info.id, ?text, "debug log");
+            tracing::info!(client = call.peer.info.id, %text, "debug log");
             call.ok()
         }
         (b"set-active-expire", 3) => call.ok(),

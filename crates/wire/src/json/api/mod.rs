@@ -12,8 +12,8 @@ mod user;
 
 pub use channel::{ChannelCount, ChannelList, Receivers};
 pub use node::{
-    ClockReport, DemoSettings, EventSums, LocalNode, NodeList, NodeReport, Overview, SettingValue,
-    SettingsReport,
+    ClockReport, DemoSettings, EventSums, LocalNode, MetricNumber, NodeList, NodeReport, Overview,
+    SettingValue, SettingsReport,
 };
 pub use party::{FormRefusal, PartyList, PingReply, form_command, party_in};
 pub use session::{MailboxReport, SessionReport};

@@ -42,7 +42,7 @@ pub struct Overview<'a> {
     pub clock: ClockReport,
     pub events: EventSums,
     pub history: BTreeMap<&'static str, Vec<u64>>,
-    pub metrics: BTreeMap<String, u64>,
+    pub metrics: BTreeMap<String, MetricNumber>,
     pub mode: &'static str,
     pub node: &'a str,
     pub now: u64,
@@ -100,4 +100,17 @@ pub struct DemoSettings {
     /// Whether a matchmaker answers the page's tickets.
     pub matchmaker: bool,
     pub resume_ms: u64,
+}
+
+/// A number of the metrics page. Whole numbers are written without a fraction.
+#[derive(Clone, Copy, Debug)]
+pub struct MetricNumber(pub f64);
+
+impl Serialize for MetricNumber {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self.0.fract() == 0.0 && (0.0..9e15).contains(&self.0) {
+            true => serializer.serialize_u64(self.0 as u64),
+            false => serializer.serialize_f64(self.0),
+        }
+    }
 }
