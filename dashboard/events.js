@@ -6,6 +6,8 @@ import { more } from './channels.js';
 import { create, edit, remove, responseOf, rotate, test } from './subscription_form.js';
 
 const KINDS = { healthy: 'good', throttled: 'warn', failing: 'bad', disabled: 'plain' };
+// Attempts in the table; on a phone each takes several lines.
+const SHOWN = 25;
 const WHY = { asked: 'disabled by an operator', gone: 'the endpoint answered 410 Gone', failing: 'it failed for too long' };
 const health = (one) => badge(one.health, KINDS[one.health] ?? 'plain');
 
@@ -153,9 +155,9 @@ function attempts(again) {
   const below = h('div');
   const show = () => {
     const rows = found.filter((one) => [one.outcome, one.error ?? '', String(one.status ?? ''), one.url, one.body].some((part_) => part_.toLowerCase().includes(wanted)));
-    list.update(rows);
+    list.update(rows.slice(0, SHOWN));
     list.node.hidden = !rows.length;
-    put(below, !rows.length && empty(wanted || failed ? 'No attempt matches the filter.' : 'There are no attempts yet.', 'An attempt is one request to the callback.'));
+    put(below, rows.length > SHOWN ? h('p', { class: 'end' }, `The newest ${SHOWN} of ${count(rows.length)} are shown; the filter searches all.`) : !rows.length && empty(wanted || failed ? 'No attempt matches the filter.' : 'There are no attempts yet.', 'An attempt is one request to the callback.'));
   };
   const box = filter('Attempts containing …', '', (value) => {
     wanted = value.toLowerCase();

@@ -66,19 +66,19 @@ function state({ store_up: store, bus_up: bus, clock, stopping, mode }) {
 }
 
 function sums({ metrics, events, uptime_ms: up }) {
-  const dropped = metrics['tavern_events_dropped_total{reason="mailbox_full"}'] + metrics['tavern_events_dropped_total{reason="memory"}'];
+  const total = (name) => Object.entries(metrics).reduce((sum, [key, value]) => (key.split('{')[0] === name ? sum + value : sum), 0);
   return [
     ['Uptime', span(up)],
     ['Messages published', count(metrics.tavern_messages_published_total)],
     ['Messages delivered', count(metrics.tavern_events_delivered_total)],
-    ['Dropped unread', count(dropped)],
+    ['Dropped unread', count(total('tavern_events_dropped_total'))],
     ['Channels with subscriptions', count(metrics.tavern_channels)],
     ['Sessions opened', count(metrics.tavern_sessions_opened_total)],
     ['Sessions resumed', count(metrics.tavern_sessions_resumed_total)],
     ['Events accepted', count(events.accepted)],
     ['Events delivered', count(events.delivered)],
     ['Dead letters', count(events.dead_letters)],
-    ['Connections refused', count(metrics.tavern_connections_refused_total)],
+    ['Connections refused', count(total('tavern_connections_refused_total'))],
     ['Messages from other nodes', count(metrics.tavern_bus_received_total)],
   ];
 }

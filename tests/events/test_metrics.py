@@ -74,7 +74,7 @@ def named(line):
     """The StatsD name and tags of a line of the metrics page."""
     name, _, labels = line.rsplit(" ", 1)[0].partition("{")
     tags = {tag.replace('="', ":").rstrip('"') for tag in labels.rstrip("}").split(",") if tag}
-    return name.replace("tavern_", "tavern.", 1), frozenset(tags | {"node:n1"})
+    return f"tavern.{name.removeprefix('tavern_')}", frozenset(tags | {"node:n1"})
 
 
 def work(server, endpoint, first=0):

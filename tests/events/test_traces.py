@@ -5,7 +5,7 @@ import pytest
 from events.conftest import client
 from events.endpoint import Endpoint, script
 from events.topics_api import publish, put
-from support.json_client import Socket
+from support.json_client import Socket, connect_online
 from support.otlp_collector import Collector
 from support.process import free_port, until
 from support.tavern import Tavern
@@ -79,7 +79,7 @@ def test_a_publish_over_rest(collector, api):
 
 
 def test_a_command_with_its_commit(collector, traced):
-    with Socket(traced, user="ann") as ann:
+    with Socket(traced, user="ann") as ann, connect_online(traced, "bob"):
         ann.ok("join", channel="room#1")
         ann.ok("party.invite", user="bob")
     command = collector.named("command party")[0]

@@ -119,5 +119,5 @@ def test_a_jump_that_holds_is_accepted():
         server.jump(3_600)
         until(lambda: server.metric("tavern_clock_jumps_total") == 1, "the jump to be noticed")
         until(lambda: client.get("/v1/overview").json()["now"] - before > 3_500_000, "the jump to be accepted")
-        assert "clock jump held; accepted" in server.log()
+        assert "clock jump accepted" in server.log()
         assert server.metric("tavern_clock_ahead_seconds") == 0

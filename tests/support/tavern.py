@@ -76,7 +76,7 @@ class Tavern(Server):
     def metrics(self):
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=5)
         try:
-            connection.request("GET", "/metrics")
+            connection.request("GET", "/metrics", headers={"authorization": f"Bearer {self.key}"})
             return connection.getresponse().read().decode()
         finally:
             connection.close()

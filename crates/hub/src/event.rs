@@ -292,8 +292,10 @@ impl Event {
     ) -> Rc<Event> {
         pool.bytes.set(pool.bytes.get() + size);
         let published_us = match &body {
-            EventBody::Message(words) | EventBody::Pattern { words, .. } if words.published_us > 0 => {
-                words.published_us
+            EventBody::Message(message) | EventBody::Pattern { message, .. }
+                if message.published_us > 0 =>
+            {
+                message.published_us
             }
             _ => pool.now_us(),
         };

@@ -137,6 +137,11 @@ pub(crate) trait WatchedVersions {
     fn is_busy(&self, id: ListenerId) -> bool;
 }
 
+/// Sets the monotonic time by which the latency of deliveries is measured.
+pub fn set_now_us(core: &mut Core, now_us: u64) {
+    core.event_memory.set_now_us(now_us);
+}
+
 impl Core {
     pub(crate) fn new(node: Arc<Node>, index: usize, rng: Box<dyn RandomSource>, now: Time) -> Core {
         let shards = node.settings.shards;
@@ -173,11 +178,6 @@ impl Core {
     /// Starts a turn: everything until the next one happens at this time.
     pub fn begin_turn(&mut self, now: Time) {
         self.now = now;
-    }
-
-    /// The monotonic time by which the latency of deliveries is measured.
-    pub fn set_now_us(&mut self, now_us: u64) {
-        self.event_memory.set_now_us(now_us);
     }
 
     pub fn node(&self) -> &Arc<Node> {

@@ -5,7 +5,7 @@ use crate::clock::NodeClock;
 use crate::config::ServerMode;
 use crate::connection_refusal::{ConnectionLimit, ConnectionRefuser, FirstSender};
 use crate::connections::{self, ConnectionSlot};
-use crate::http::{self, HttpApi, HttpServer};
+use crate::http::{self, HttpApi, HttpServer, ListenerSide};
 use crate::resp::{RedisPeer, RespServer};
 use crate::shard::Shards;
 use crate::shard::conn::{Conn, SocketProtocol};
@@ -25,6 +25,7 @@ const HANDSHAKE: Duration = Duration::from_secs(10);
 
 pub struct HttpAcceptor {
     pub api: Arc<HttpApi>,
+    pub side: ListenerSide,
     pub tls: Option<Arc<TlsReloader>>,
 }
 
@@ -33,7 +34,7 @@ impl HttpAcceptor {
         let counts = self.api.connections.clone();
         let proxies = self.api.config.trusted_proxies.clone();
         let refuser = ConnectionRefuser::new(FirstSender::Client, http_refusal, self.tls.clone());
-        let server = HttpServer { api: self.api, tls: self.tls };
+        let server = HttpServer { api: self.api, side: self.side, tls: self.tls };
         connections::accept(listener, counts, proxies, refuser, |socket, peer, slot| {
             tokio::spawn(http::serve(server.clone(), socket, peer, slot));
         })

@@ -34,6 +34,8 @@ use tokio::net::TcpListener;
 /// The ports that the server listens on.
 pub struct Ports {
     pub http: TcpListener,
+    /// For operators only.
+    pub admin: Option<TcpListener>,
     pub redis: Option<TcpListener>,
 }
 
@@ -42,11 +44,18 @@ impl Ports {
     pub fn bind(config: &mut Config) -> anyhow::Result<Ports> {
         let bind = |address: SocketAddr| {
             connections::bind(address).with_context(|| {
-                format!("cannot listen on {address}; is another server using it? choose another address with --listen or --resp")
+                format!("cannot listen on {address}; is another server using it? choose another address with --listen, --resp or admin_listen")
             })
         };
-        let ports = Ports { http: bind(config.listen)?, redis: config.resp.map(bind).transpose()? };
+        let ports = Ports {
+            http: bind(config.listen)?,
+            admin: config.admin_listen.map(bind).transpose()?,
+            redis: config.resp.map(bind).transpose()?,
+        };
         config.listen = ports.http.local_addr()?;
+        if let Some(admin) = &ports.admin {
+            config.admin_listen = Some(admin.local_addr()?);
+        }
         if let Some(redis) = &ports.redis {
             config.resp = Some(redis.local_addr()?);
         }

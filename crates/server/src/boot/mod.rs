@@ -61,8 +61,9 @@ async fn serve(
     let config = &running.parts.config;
     announce(config);
     process::warn_of_plain_text(config);
+    let admin = config.admin_listen.map(tracing::field::display);
     let redis = config.resp.map(tracing::field::display);
-    tracing::info!(node = %config.node, http = %config.listen, redis, shards = config.threads, "ready");
+    tracing::info!(node = %config.node, http = %config.listen, admin, redis, shards = config.threads, "ready");
     let failure = tokio::select! {
         () = signals.wait() => None,
         failure = supervisor.failed() => Some(failure),

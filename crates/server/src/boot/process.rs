@@ -27,7 +27,9 @@ pub fn warn_of_plain_text(config: &Config) {
     if config.tls.is_some() || !config.trusted_proxies.is_empty() {
         return;
     }
-    for (key, address) in [("listen", Some(config.listen)), ("resp", config.resp)] {
+    let listens =
+        [("listen", Some(config.listen)), ("admin_listen", config.admin_listen), ("resp", config.resp)];
+    for (key, address) in listens {
         if let Some(address) = address.filter(|address| !address.ip().is_loopback()) {
             let advice = "set tls_cert and tls_key, or name the proxy that terminates TLS in trusted_proxies";
             tracing::warn!(key, %address, advice, "listening on a public address without TLS");

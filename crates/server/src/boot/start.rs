@@ -8,6 +8,7 @@ use crate::bus::BusDispatcher;
 use crate::clock::NodeClock;
 use crate::config::{Config, ServerMode, dev};
 use crate::health::NodeHealth;
+use crate::http::ListenerSide;
 use crate::liveness::{self, LivenessDriver};
 use crate::practice::Practice;
 use crate::random::SystemRandom;
@@ -144,8 +145,14 @@ fn start_tasks(
         let write = parts.metrics.clone().write_log(config.metrics.log_ms);
         others.push(supervisor.task("metrics-log", write));
     }
-    let http = HttpAcceptor { api: parts.api(), tls: tls.clone() };
+    let (api, tls_of) = (parts.api(), || tls.clone());
+    let side = if ports.admin.is_some() { ListenerSide::Public } else { ListenerSide::Both };
+    let http = HttpAcceptor { api: api.clone(), side, tls: tls_of() };
     let mut acceptors = vec![supervisor.task("http-acceptor", http.run(ports.http))];
+    if let Some(port) = ports.admin {
+        let admin = HttpAcceptor { api, side: ListenerSide::Admin, tls: tls_of() };
+        acceptors.push(supervisor.task("admin-acceptor", admin.run(port)));
+    }
     if let Some(port) = ports.redis {
         let redis = RedisAcceptor {
             resp: parts.resp.clone(),

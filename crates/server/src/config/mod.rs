@@ -48,6 +48,8 @@ pub enum ServerMode {
 pub struct Config {
     pub mode: ServerMode,
     pub listen: SocketAddr,
+    /// A second address, for operators.
+    pub admin_listen: Option<SocketAddr>,
     /// The Redis protocol; absent when switched off with `resp = ""`.
     pub resp: Option<SocketAddr>,
     /// The data folder: the SQLite store, the local bus, the secrets of dev mode.
@@ -164,6 +166,7 @@ impl Config {
         let config = Config {
             mode: values.mode,
             listen: places.listen,
+            admin_listen: places.admin_listen,
             resp: places.resp,
             data: places.data,
             store: places.store,

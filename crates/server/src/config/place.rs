@@ -11,6 +11,7 @@ use tavern_domain::limits;
 
 pub(super) struct Addresses {
     pub listen: SocketAddr,
+    pub admin_listen: Option<SocketAddr>,
     pub resp: Option<SocketAddr>,
     pub data: PathBuf,
     pub store: String,
@@ -47,10 +48,19 @@ pub(super) fn places(values: &mut Values, top: &TopLevel) -> Addresses {
     {
         values.fail("resp", format!("resp and listen are both {resp}: use different ports"));
     }
+    let admin_listen = top.admin_listen.as_deref().filter(|text| !text.is_empty());
+    let admin_listen = admin_listen.and_then(|text| address(values, "admin_listen", text));
+    if let Some(admin) = admin_listen
+        && admin.port() != 0
+        && (admin == listen || Some(admin) == resp)
+    {
+        let message = format!("admin_listen = {admin} is the address of listen or resp: use another port");
+        values.fail("admin_listen", message);
+    }
     let (data, store) = folder_and_store(values, top);
     let bus = bus(values, top, &store);
     let node = node(values, top, listen);
-    Addresses { listen, resp, data, store, bus, node }
+    Addresses { listen, admin_listen, resp, data, store, bus, node }
 }
 
 fn address(values: &mut Values, name: &str, text: &str) -> Option<SocketAddr> {

@@ -141,6 +141,8 @@ section! {
         /// The address for HTTP and WebSocket. Use a non-loopback address only with TLS, or behind a proxy named in
         /// trusted_proxies.
         listen: String = KeySchema::text("127.0.0.1:7400");
+        /// A second address for operators; empty: none. If set, /metrics, the dashboard and the admin API are only there.
+        admin_listen: Option<String> = KeySchema::text("").example("\"127.0.0.1:7402\"");
         /// The address for the Redis protocol, or "off".
         resp: String = KeySchema::text("127.0.0.1:7401");
         /// The data folder; the same as store = "sqlite:FOLDER". Several servers on one folder are a cluster.

@@ -31,4 +31,5 @@ mod user;
 pub use api::HttpApi;
 pub use idempotency::IdempotencyKeys;
 pub use party::Pings;
+pub use routes::ListenerSide;
 pub use server::{HttpServer, serve};

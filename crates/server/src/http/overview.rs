@@ -2,12 +2,19 @@
 //! Must hold: the numbers are those of `/metrics`; no secret is shown, because settings are shown through `entries` alone.
 
 use super::api::HttpApi;
-use super::body::{HttpResponse, typed};
+use super::body::{HttpResponse, typed, whole};
+use super::request::{self, Query};
+use super::routes::ListenerSide;
 use crate::clock::ClockStatus;
 use crate::config::{Config, ServerMode};
 use crate::health::is_bus_up;
-use crate::metrics::{Label, MetricKind, Series};
+use crate::metrics::{self, Label, MetricKind, Series};
 use crate::samples;
+use http::StatusCode;
+use http::header::AUTHORIZATION;
+use http::request::Parts;
+use tavern_domain::Scope;
+use tavern_wire::error::Refusal;
 use tavern_wire::json::api::{ClockReport, EventSums, MetricNumber, Overview, SettingValue, SettingsReport};
 
 pub fn overview(api: &HttpApi) -> HttpResponse {
@@ -36,6 +43,21 @@ pub fn overview(api: &HttpApi) -> HttpResponse {
         uptime_ms: api.started.elapsed().as_millis() as u64,
         version: env!("CARGO_PKG_VERSION"),
     })
+}
+
+/// `/metrics`. Names of subscriptions and topics are for operators: on `admin_listen`, with a key, or in dev mode.
+pub async fn metrics(api: &HttpApi, parts: &Parts, side: ListenerSide) -> Result<HttpResponse, Refusal> {
+    let mut named = side == ListenerSide::Admin || api.config.mode == ServerMode::Dev;
+    if parts.headers.contains_key(AUTHORIZATION) {
+        let identity = request::identity(api, parts, &Query::of(parts)?).await?;
+        let scopes = [Scope::Admin, Scope::Subscriptions];
+        named |= identity.is_some_and(|identity| scopes.iter().any(|scope| identity.scopes.has(*scope)));
+    }
+    let mut all = api.metrics.gather();
+    if !named {
+        all.iter_mut().for_each(Series::merge_names);
+    }
+    Ok(whole(StatusCode::OK, "text/plain; version=0.0.4; charset=utf-8", metrics::page(&all)))
 }
 
 fn clock(status: &ClockStatus) -> ClockReport {

@@ -64,6 +64,33 @@ pub const ROUTES: [(&str, &[&str]); 54] = [
     ("/v1/users/{}/visibility", &["PUT"]),
 ];
 
+/// Which of these paths an address serves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ListenerSide {
+    /// There is one address for everything.
+    Both,
+    /// Everything but what is for operators.
+    Public,
+    /// `admin_listen`: everything.
+    Admin,
+}
+
+/// What is for operators: the dashboard, the metrics, and the API about the server itself. A prefix ends with `/`.
+const OPERATORS: [&str; 8] =
+    ["/", "/assets/", "/metrics", "/v1/keys", "/v1/keys/", "/v1/nodes", "/v1/overview", "/v1/settings"];
+
+impl ListenerSide {
+    pub fn serves(self, path: &str) -> bool {
+        let is_for_operators = || {
+            OPERATORS.iter().any(|known| match known.strip_suffix('/') {
+                Some("") | None => path == *known,
+                Some(_) => path.starts_with(known),
+            })
+        };
+        self != ListenerSide::Public || !is_for_operators()
+    }
+}
+
 /// Marks a `HEAD` request, which is routed as a `GET`. A handler that waits for events or acknowledges them answers it
 /// without doing so.
 #[derive(Clone, Copy)]
@@ -164,6 +191,18 @@ mod tests {
             ["/livez/", "/v1", "/v1/", "/v1/users/ann/nothing", "/v1/topics/a/b/c", "/v2/users", "/docsx"]
         {
             check("GET", path, 404, None);
+        }
+    }
+
+    #[test]
+    fn what_is_for_operators_is_on_the_admin_address_alone() {
+        for path in ["/", "/assets/app.js", "/metrics", "/v1/overview", "/v1/settings", "/v1/keys/k1"] {
+            assert!(!ListenerSide::Public.serves(path), "{path}");
+            assert!(ListenerSide::Admin.serves(path) && ListenerSide::Both.serves(path), "{path}");
+        }
+        for path in ["/readyz", "/v1/connect", "/v1/users", "/docs", "/client.js", "/v1/nodesx", "/metricsx"]
+        {
+            assert!(ListenerSide::Public.serves(path), "{path}");
         }
     }
 

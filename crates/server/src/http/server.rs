@@ -4,13 +4,13 @@
 use super::api::HttpApi;
 use super::body::{HttpResponse, ResponseBody, refusal, text, whole};
 use super::request;
+use super::routes::ListenerSide;
 use super::{
-    client, connect, dashboard, demo, docs_site, engineio, openapi, origin, party, rest, routes, session,
+    client, connect, dashboard, demo, docs_site, engineio, openapi, origin, overview, party, rest, routes, session,
     stream,
 };
 use crate::connections::{AddressSlot, ConnectionSlot};
 use crate::health::is_bus_up;
-use crate::metrics;
 use crate::shard::input::CommandAnswer;
 use crate::supervisor::{fault, panics};
 use crate::traces::{self, RequestSpan};
@@ -51,6 +51,7 @@ const HANDSHAKE: Duration = Duration::from_secs(10);
 pub struct HttpConnection {
     pub api: Arc<HttpApi>,
     pub peer: SocketAddr,
+    side: ListenerSide,
     /// Moves with the socket when the connection becomes a WebSocket.
     slot: Mutex<Option<ConnectionSlot>>,
     proxied: bool,
@@ -103,14 +104,15 @@ pub fn too_many_connections() -> Refusal {
 #[derive(Clone)]
 pub struct HttpServer {
     pub api: Arc<HttpApi>,
+    pub side: ListenerSide,
     pub tls: Option<Arc<crate::tls::TlsReloader>>,
 }
 
 pub async fn serve(server: HttpServer, socket: TcpStream, peer: SocketAddr, slot: ConnectionSlot) {
     let proxied = server.api.config.trusted_proxies.iter().any(|proxy| proxy.contains(peer.ip()));
-    let connection =
-        Arc::new(HttpConnection { api: server.api, peer, slot: Mutex::new(Some(slot)), proxied });
-    match &server.tls {
+    let HttpServer { api, side, tls } = server;
+    let connection = Arc::new(HttpConnection { api, peer, side, slot: Mutex::new(Some(slot)), proxied });
+    match &tls {
         None => match begins_http2(&connection, &socket).await {
             Some(true) => Box::pin(serve_http2(TokioIo::new(socket), connection)).await,
             Some(false) => serve_http1(TokioIo::new(socket), connection).await,
@@ -356,6 +358,10 @@ async fn route(connection: &Arc<HttpConnection>, mut request: Request<Incoming>)
         *response.status_mut() = StatusCode::NO_CONTENT;
         return response;
     }
+    if !connection.side.serves(request.uri().path()) {
+        let message = format!("{} is served at admin_listen only", request.uri().path());
+        return refusal(&Refusal::new(Code::NotFound, message));
+    }
     if let Some(answer) = routes::refuse(&mut request) {
         return answer;
     }
@@ -380,8 +386,8 @@ async fn route(connection: &Arc<HttpConnection>, mut request: Request<Incoming>)
         ("GET", "/livez") => text(StatusCode::OK, "ok\n"),
         ("GET", "/readyz" | "/healthz") => readiness(api),
         ("GET", "/metrics") => {
-            let page = metrics::page(&api.metrics.gather());
-            whole(StatusCode::OK, "text/plain; version=0.0.4; charset=utf-8", page)
+            let (parts, _) = request.into_parts();
+            overview::metrics(api, &parts, connection.side).await.unwrap_or_else(|refused| refusal(&refused))
         }
         ("GET", "/openapi.json") => openapi::page(request.headers()),
         ("GET", "/client.js") => client::script(request.headers()),

@@ -83,6 +83,26 @@ impl Series {
         self.push("_count", labels.iter().cloned(), count as f64);
     }
 
+    /// Replaces rows by topic and subscription with one for all of them: the sum, or the largest age.
+    pub fn merge_names(&mut self) {
+        let is_name = |label: &Label| matches!(label.0, "topic" | "subscription");
+        if !self.rows.iter().any(|row| row.labels.iter().any(is_name)) {
+            return;
+        }
+        let takes_largest = self.kind == MetricKind::Gauge && self.name.ends_with("_seconds");
+        let mut merged: Vec<SeriesRow> = Vec::new();
+        for mut row in std::mem::take(&mut self.rows) {
+            row.labels.retain(|label| !is_name(label));
+            let same = |known: &&mut SeriesRow| known.suffix == row.suffix && known.labels == row.labels;
+            match merged.iter_mut().find(same) {
+                Some(known) if takes_largest => known.value = known.value.max(row.value),
+                Some(known) => known.value += row.value,
+                None => merged.push(row),
+            }
+        }
+        self.rows = merged;
+    }
+
     fn push(&mut self, suffix: &'static str, labels: impl IntoIterator<Item = Label>, value: f64) {
         self.rows.push(SeriesRow { suffix, labels: labels.into_iter().collect(), value });
     }
@@ -101,6 +121,24 @@ impl Series {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn rows_by_name_become_one() {
+        let shown = |series: &mut Series| -> Vec<String> {
+            series.merge_names();
+            series.rows.iter().map(|row| format!("{} {}", series.named(row), row.value)).collect()
+        };
+        let label = |name: &'static str, of: &str| (name, of.into());
+        let mut counter = Series::new("x_total", MetricKind::Counter, "X");
+        counter.add([label("subscription", "a"), label("outcome", "done")], 1);
+        counter.add([label("subscription", "b"), label("outcome", "done")], 2);
+        counter.add([label("subscription", "b"), label("outcome", "failed")], 4);
+        assert_eq!(shown(&mut counter), ["x_total{outcome=\"done\"} 3", "x_total{outcome=\"failed\"} 4"]);
+        let mut age = Series::new("x_seconds", MetricKind::Gauge, "X");
+        age.add_seconds([label("subscription", "a")], 2_500);
+        age.add_seconds([label("subscription", "b")], 500);
+        assert_eq!(shown(&mut age), ["x_seconds 2.5"]);
+    }
 
     #[test]
     fn buckets_are_cumulative_and_in_seconds() {

@@ -82,7 +82,7 @@ impl ShardState {
     /// Sets the time by which latencies are measured.
     pub fn read_clock(&mut self) {
         let now_us = self.context.started.elapsed().as_micros() as u64;
-        self.hub.core.set_now_us(now_us);
+        tavern_hub::core::set_now_us(&mut self.hub.core, now_us);
     }
 
     /// Some connection has pending work.
