@@ -292,9 +292,7 @@ impl Event {
     ) -> Rc<Event> {
         pool.bytes.set(pool.bytes.get() + size);
         let published_us = match &body {
-            EventBody::Message(message) | EventBody::Pattern { message, .. }
-                if message.published_us > 0 =>
-            {
+            EventBody::Message(message) | EventBody::Pattern { message, .. } if message.published_us > 0 => {
                 message.published_us
             }
             _ => pool.now_us(),
