@@ -72,6 +72,8 @@ function sums({ metrics, events, uptime_ms: up }) {
     ['Messages published', count(metrics.tavern_messages_published_total)],
     ['Messages delivered', count(metrics.tavern_events_delivered_total)],
     ['Dropped unread', count(total('tavern_events_dropped_total'))],
+    ['Users online, all nodes', count(metrics.tavern_users_online)],
+    ['Parties, all nodes', count(metrics.tavern_parties)],
     ['Channels with subscriptions', count(metrics.tavern_channels)],
     ['Sessions opened', count(metrics.tavern_sessions_opened_total)],
     ['Sessions resumed', count(metrics.tavern_sessions_resumed_total)],

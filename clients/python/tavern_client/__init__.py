@@ -7,6 +7,7 @@
 
 `tavern_client.sync` offers the same API without asyncio.
 """
+from .backend import Backend, sign_token, verify_webhook
 from .channel import Channel, Message, Pattern, Position, Published
 from .client import Tavern
 from .emitter import Stream
@@ -16,6 +17,7 @@ from .party import Party
 from .presence import Client, Presence, User
 
 __all__ = [
-    "Channel", "Client", "Me", "Message", "Party", "Pattern", "Position", "Presence", "Published", "Stream", "Tavern", "TavernError", "User",
+    "Backend", "Channel", "Client", "Me", "Message", "Party", "Pattern", "Position", "Presence", "Published", "Stream", "Tavern",
+    "TavernError", "User", "sign_token", "verify_webhook",
 ]
 __version__ = "0.1.0"

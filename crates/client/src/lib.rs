@@ -54,7 +54,9 @@ mod shared;
 mod tls;
 
 pub use api::{
-    Api, DeadLetter, DeliveryAttempt, EventsPublished, NewEvent, Pulled, ReplayFrom, Replayed, Subscription,
+    Api, Backend, ClusterNumbers, ConnectionNumbers, CreatedKey, DeadLetter, DeliveryAttempt,
+    DisconnectOptions, EventsPublished, KeySummary, NewEvent, NodeNumbers, PublishRefusal, Published, Pulled,
+    ReachedSessions, ReplayFrom, Replayed, ServerStats, SessionSummary, SessionsOfUser, Subscription,
     SubscriptionPut, SubscriptionSettings, TicketResult, Topic, UserChannel, UserClient, UserReport,
     UserSummary,
 };

@@ -39,6 +39,9 @@ impl fmt::Display for NameError {
     }
 }
 
+/// The kind of the own channel of each user, in which the server makes their sessions present.
+pub const USER_KIND: &str = "user";
+
 /// The kind of names outside the grammar.
 pub const REDIS_KIND: &str = "redis";
 

@@ -83,11 +83,19 @@ pub enum Scope {
     Presence = 8,
     Parties = 16,
     Admin = 32,
+    Users = 64,
 }
 
 impl Scope {
-    pub const ALL: [Scope; 6] =
-        [Scope::Publish, Scope::Events, Scope::Subscriptions, Scope::Presence, Scope::Parties, Scope::Admin];
+    pub const ALL: [Scope; 7] = [
+        Scope::Publish,
+        Scope::Events,
+        Scope::Subscriptions,
+        Scope::Presence,
+        Scope::Parties,
+        Scope::Users,
+        Scope::Admin,
+    ];
 
     pub fn as_str(self) -> &'static str {
         match self {
@@ -96,6 +104,7 @@ impl Scope {
             Scope::Subscriptions => "subscriptions",
             Scope::Presence => "presence",
             Scope::Parties => "parties",
+            Scope::Users => "users",
             Scope::Admin => "admin",
         }
     }
@@ -111,7 +120,7 @@ pub struct Scopes(u8);
 
 impl Scopes {
     pub const NONE: Scopes = Scopes(0);
-    pub const ALL: Scopes = Scopes(63);
+    pub const ALL: Scopes = Scopes(127);
 
     pub fn with(self, scope: Scope) -> Scopes {
         Scopes(self.0 | scope as u8)

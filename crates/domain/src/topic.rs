@@ -15,6 +15,8 @@ pub const RESERVED: &str = "tavern.";
 pub const PRESENCE: &str = "tavern.presence";
 pub const PARTIES: &str = "tavern.parties";
 pub const DELIVERIES: &str = "tavern.deliveries";
+/// Administrative actions. Only a key with the scope `admin` reads it.
+pub const AUDIT: &str = "tavern.audit";
 
 pub fn is_name(text: &str) -> bool {
     let allowed = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"_.-".contains(&byte);

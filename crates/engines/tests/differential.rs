@@ -26,6 +26,7 @@ const START: Time = Time(1_790_000_000_000);
 const SEEDS: u64 = 8;
 const ROUNDS: usize = 60;
 const CHANNELS: [&str; 3] = ["game#a", "game#b", "user#\"x\\\n"];
+const KINDS: [&str; 2] = ["thing", "party"];
 const USERS: [&str; 3] = ["ann", "bob", "ü/\"z"];
 const NAMES: [&str; 2] = ["one", "two"];
 
@@ -109,7 +110,7 @@ impl Random {
                 })
             }
             4 => Row::Document(Document {
-                key: DocumentKey::new("thing", self.pick(&NAMES)),
+                key: DocumentKey::new(self.pick(&KINDS), self.pick(&NAMES)),
                 body: self.bytes(),
             }),
             5 => {
@@ -132,6 +133,8 @@ impl Random {
                 scopes: Scopes::ALL,
                 created_at: Time(1),
                 revoked_at: self.one_in(2).then(|| self.time()),
+                expires_at: self.one_in(2).then(|| self.time()),
+                last_used_at: self.one_in(2).then(|| self.time()),
             }),
             _ => Row::Session(StoredSession {
                 client: ClientId::from_random(self.roll(3) as u128),
@@ -323,6 +326,7 @@ impl StorePair {
     fn compare(&self, what: &str) {
         let mut reads = vec![
             Read::Time,
+            Read::Totals,
             Read::Keys { after: None, limit: 9 },
             Read::KeyByHash([1; 32]),
             Read::Sessions { node: None, after: None, limit: 9 },

@@ -130,6 +130,8 @@ fn role_creates_a_key() {
         scopes: Scopes::ALL,
         created_at: Time(1),
         revoked_at: None,
+        expires_at: None,
+        last_used_at: None,
     };
     open(&folder).unwrap().commit(Commit { puts: vec![Row::Key(key)], ..Commit::default() }).unwrap();
 }

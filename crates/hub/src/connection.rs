@@ -1,5 +1,13 @@
 //! A connection as the hub sees it: its number, how events are written to it, and why it is closed.
 
+use std::sync::Arc;
+use tavern_wire::bus::control::{Ban, Disconnect};
+
+/// The close code of a banned user.
+const BANNED_CODE: u16 = 4005;
+/// Of a WebSocket close frame.
+const REASON_BYTES: usize = 123;
+
 /// The server's number for an attached connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct LinkId(pub u32);
@@ -24,7 +32,7 @@ pub struct Link {
 
 /// Why the server closes a connection, and whether the client should reconnect.
 /// Close codes: 4000–4499 mean "do not retry unchanged", 4500–4999 mean "reconnect".
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CloseReason {
     /// A newer connection was attached to the session.
     Superseded,
@@ -46,10 +54,22 @@ pub enum CloseReason {
     Closing,
     /// The session was ended over another connection; a new one can begin.
     Ended,
+    /// The app disconnected the user.
+    Disconnected { code: u16, reason: Arc<str> },
+    /// The user is banned.
+    Banned { reason: Arc<str> },
 }
 
 impl CloseReason {
-    pub fn code(self) -> u16 {
+    pub(crate) fn disconnected(order: &Disconnect) -> CloseReason {
+        CloseReason::Disconnected { code: order.code, reason: order.reason.clone() }
+    }
+
+    pub(crate) fn banned(ban: &Ban) -> CloseReason {
+        CloseReason::Banned { reason: ban_text(ban).into() }
+    }
+
+    pub fn code(&self) -> u16 {
         match self {
             CloseReason::Bye => 1000,
             CloseReason::Superseded => 4000,
@@ -61,10 +81,12 @@ impl CloseReason {
             CloseReason::Silent => 4501,
             CloseReason::Closing => 4502,
             CloseReason::Ended => 4503,
+            CloseReason::Disconnected { code, .. } => *code,
+            CloseReason::Banned { .. } => BANNED_CODE,
         }
     }
 
-    pub fn reason(self) -> &'static str {
+    pub fn reason(&self) -> &str {
         match self {
             CloseReason::Superseded => "superseded",
             CloseReason::Bye => "bye",
@@ -76,6 +98,17 @@ impl CloseReason {
             CloseReason::Silent => "silent",
             CloseReason::Closing => "closing",
             CloseReason::Ended => "the session has ended",
+            CloseReason::Disconnected { reason, .. } | CloseReason::Banned { reason } => reason,
         }
     }
+}
+
+/// What a banned user is told; it fits into a close frame.
+pub(crate) fn ban_text(ban: &Ban) -> String {
+    let mut text = match ban.reason.is_empty() {
+        true => "this user is banned".to_owned(),
+        false => format!("this user is banned: {}", ban.reason),
+    };
+    text.truncate(text.floor_char_boundary(REASON_BYTES));
+    text
 }

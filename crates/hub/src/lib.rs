@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 pub mod connection;
+mod control;
 pub mod core;
 pub mod event;
 mod history;
@@ -35,7 +36,8 @@ pub use history::write_page as write_history_page;
 pub use liveness::{Liveness, LivenessEffects, LivenessEvent, LivenessRules, LivenessTask};
 pub use migration::{LookupResult, PackedSession, SessionLookup, may_have_missed};
 pub use node::{
-    ChannelUpdate, InterestState, Node, NodeQuery, RandomSource, ReceivedMessage, TokenVerifier, UserNotice,
+    ChannelUpdate, ControlMessage, InterestState, Node, NodeQuery, RandomSource, ReceivedMessage,
+    TokenVerifier, UserNotice,
 };
 pub use presence::members_of;
 pub use rows::StaleUser;

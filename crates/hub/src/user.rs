@@ -1,17 +1,16 @@
 //! User ids and the own channel of a user, in which the server makes each of their sessions present.
 
 use std::sync::Arc;
+use tavern_domain::channel::USER_KIND;
 use tavern_domain::{Channel, is_user_id};
-
-const OWN_KIND: &str = "user";
 
 /// The own channel of a user.
 pub fn own_channel(user: &str) -> Arc<str> {
-    format!("{OWN_KIND}#{user}").into()
+    format!("{USER_KIND}#{user}").into()
 }
 
 pub fn is_own_channel(channel: &str) -> bool {
-    channel.strip_prefix(OWN_KIND).is_some_and(|rest| rest.starts_with('#'))
+    channel.strip_prefix(USER_KIND).is_some_and(|rest| rest.starts_with('#'))
 }
 
 /// Whether this is a valid user id.

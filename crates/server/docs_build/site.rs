@@ -42,6 +42,7 @@ const SECTIONS: &[Section] = &[
             "docs/guides/history.md",
             "docs/guides/presence.md",
             "docs/guides/people.md",
+            "docs/guides/users.md",
             "docs/guides/parties.md",
             "docs/guides/events.md",
             "docs/guides/webhooks.md",

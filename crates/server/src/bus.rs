@@ -79,6 +79,12 @@ impl BusReceiver for BusDispatcher {
                     self.put(shard, std::mem::take(&mut received[shard]));
                     self.shards.force(shard, ShardInput::Hub(ShardEvent::Migration { from, request }));
                 }
+                Some(ReceivedMessage::Control { shard: Some(shard), message }) => {
+                    self.shards.force(shard, ShardInput::Hub(ShardEvent::Control(message)));
+                }
+                Some(ReceivedMessage::Control { shard: None, message }) => {
+                    self.shards.force_all(|| ShardInput::Hub(ShardEvent::Control(message.clone())));
+                }
                 Some(ReceivedMessage::NodeLeft) => self.adoption.notify_one(),
                 Some(ReceivedMessage::Subscription(name)) => self.wakeups.nudged(name),
                 None => {}

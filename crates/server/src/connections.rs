@@ -23,9 +23,47 @@ const KEEPALIVE: Duration = Duration::from_secs(60);
 const UNSENT_BYTES: u32 = 128 * 1024;
 const BACKLOG: u32 = 4096;
 
+/// How a client is connected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ClientTransport {
+    WebSocket,
+    Sse,
+    /// A long-poll that waits.
+    Poll,
+    Redis,
+}
+
+impl ClientTransport {
+    pub const ALL: [ClientTransport; 4] =
+        [ClientTransport::WebSocket, ClientTransport::Sse, ClientTransport::Poll, ClientTransport::Redis];
+
+    pub fn as_str(self) -> &'static str {
+        match self {
+            ClientTransport::WebSocket => "websocket",
+            ClientTransport::Sse => "sse",
+            ClientTransport::Poll => "poll",
+            ClientTransport::Redis => "redis",
+        }
+    }
+}
+
+/// One client in the count of its transport; released when dropped.
+#[derive(Debug)]
+pub struct TransportSlot {
+    connections: Arc<Connections>,
+    transport: ClientTransport,
+}
+
+impl Drop for TransportSlot {
+    fn drop(&mut self) {
+        self.connections.by_transport[self.transport as usize].fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 #[derive(Debug)]
 pub struct Connections {
     open: AtomicUsize,
+    by_transport: [AtomicU64; ClientTransport::ALL.len()],
     most: usize,
     by_address: Mutex<HashMap<AddressGroup, usize>>,
     most_per_address: usize,
@@ -54,6 +92,7 @@ impl Connections {
     pub fn new(most: usize, most_per_address: usize) -> Arc<Connections> {
         Arc::new(Connections {
             open: AtomicUsize::new(0),
+            by_transport: Default::default(),
             most,
             by_address: Mutex::default(),
             most_per_address,
@@ -65,6 +104,17 @@ impl Connections {
 
     pub fn open(&self) -> usize {
         self.open.load(Ordering::Relaxed)
+    }
+
+    /// Clients that are connected in this way.
+    pub fn open_by(&self, transport: ClientTransport) -> u64 {
+        self.by_transport[transport as usize].load(Ordering::Relaxed)
+    }
+
+    /// Counts a client for its transport.
+    pub fn count_transport(self: &Arc<Connections>, transport: ClientTransport) -> TransportSlot {
+        self.by_transport[transport as usize].fetch_add(1, Ordering::Relaxed);
+        TransportSlot { connections: self.clone(), transport }
     }
 
     /// Connections that were refused.
@@ -110,6 +160,11 @@ impl Connections {
 }
 
 impl ConnectionSlot {
+    /// Counts the connection for its transport too.
+    pub fn count_transport(&self, transport: ClientTransport) -> TransportSlot {
+        self.connections.count_transport(transport)
+    }
+
     /// Counts the connection for an address; None when that address has too many.
     pub fn count_for(mut self, address: IpAddr) -> Option<ConnectionSlot> {
         self.address = Some(self.connections.count_address(address)?);

@@ -2,8 +2,10 @@
 #![forbid(unsafe_code)]
 
 mod adoption;
+mod audit;
 pub mod auth;
 mod authorize;
+mod bans;
 pub mod boot;
 mod bus;
 pub mod cli;
@@ -15,8 +17,10 @@ mod connections;
 pub mod fuzz;
 mod health;
 mod http;
+mod key_use;
 mod liveness;
 mod metrics;
+mod population;
 mod practice;
 mod radar;
 mod random;

@@ -12,7 +12,8 @@ const LINES_MAX: usize = 500;
 const METHODS_MAX: usize = 40;
 
 /// The features of the hub. They use the core and never each other: they exchange notices.
-const FEATURES: &[&str] = &["presence", "people", "inbox", "party", "migration", "liveness", "topics"];
+const FEATURES: &[&str] =
+    &["presence", "people", "inbox", "party", "migration", "liveness", "topics", "control"];
 
 /// For each crate: the crates of ours and the notable others that it may use. Anything named in `WATCHED` and not
 /// here is a fault.

@@ -22,6 +22,8 @@ const FORMAT: u32 = 1;
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SessionBody {
+    /// When the session began.
+    pub since: Time,
     pub token_expires: Time,
     pub unlimited: bool,
     pub scopes: Scopes,
@@ -105,6 +107,7 @@ impl SessionBody {
     pub fn encode(&self) -> Vec<u8> {
         let record = Record {
             format: FORMAT,
+            since: self.since.0,
             token_expires: self.token_expires.0,
             unlimited: self.unlimited,
             polling: self.polling,
@@ -139,6 +142,7 @@ impl SessionBody {
             return Err(BodyError::Format(record.format));
         }
         Ok(SessionBody {
+            since: Time(record.since),
             token_expires: Time(record.token_expires),
             unlimited: record.unlimited,
             polling: record.polling,
@@ -222,6 +226,8 @@ struct Record {
     history: Vec<HistoryRecord>,
     #[prost(message, repeated, tag = "20")]
     dropped: Vec<DroppedRecord>,
+    #[prost(uint64, tag = "21")]
+    since: u64,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -405,6 +411,7 @@ mod tests {
 
     fn full() -> SessionBody {
         SessionBody {
+            since: Time(3),
             token_expires: Time::NEVER,
             unlimited: true,
             scopes: [Scope::Publish, Scope::Admin].into_iter().collect(),

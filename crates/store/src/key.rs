@@ -11,6 +11,10 @@ pub struct ApiKey {
     pub hash: [u8; 32],
     pub scopes: Scopes,
     pub created_at: Time,
+    /// It is refused from then on; None: never.
+    pub expires_at: Option<Time>,
+    /// About when it was used last; written at most once in a while.
+    pub last_used_at: Option<Time>,
     /// A revoked key stays, so that a list can show when it was revoked.
     pub revoked_at: Option<Time>,
 }

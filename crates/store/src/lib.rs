@@ -84,6 +84,7 @@ pub mod session;
 pub mod social;
 pub mod store;
 pub mod subject;
+pub mod totals;
 
 pub use body::SessionBody;
 pub use bus::{Bus, BusCounts, BusError, BusLoss, BusPacket, BusReceiver};
@@ -112,3 +113,4 @@ pub use session::StoredSession;
 pub use social::{Follow, FollowRow, LastSeenUpdate, UserRow, UserSnapshot};
 pub use store::{AnswerReceiver, Store, StoreAnswer, Ticket, Work};
 pub use subject::{Subject, SubjectError};
+pub use totals::StoreTotals;

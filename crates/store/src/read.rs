@@ -13,6 +13,7 @@ use crate::presence::{PresenceHold, PresenceKey, PresencePage, PresenceRow, Stal
 use crate::row::{Row, RowKey, RowKind};
 use crate::session::StoredSession;
 use crate::social::{FollowPage, UserSnapshot};
+use crate::totals::StoreTotals;
 use std::sync::Arc;
 use tavern_domain::{ClientId, Time};
 
@@ -20,6 +21,8 @@ use tavern_domain::{ClientId, Time};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Read {
     Time,
+    /// How much there is of some kinds, without counting it.
+    Totals,
     KeyByHash([u8; 32]),
     /// By id.
     Keys {
@@ -135,6 +138,7 @@ pub enum Read {
 #[derive(Clone, Debug, PartialEq)]
 pub enum Found {
     Time(Time),
+    Totals(StoreTotals),
     Key(Option<Versioned<ApiKey>>),
     Keys(Page<Versioned<ApiKey>>),
     Session(Option<Versioned<StoredSession>>),

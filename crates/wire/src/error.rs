@@ -59,7 +59,7 @@ const TABLE: [CodeRow; 27] = [
     row(Code::Claimed,         "claimed",           403, false, "The topic belongs to another publisher."),
     row(Code::TooLarge,        "too_large",         413, false, "A part of the request is larger than its limit."),
     row(Code::RateLimited,     "rate_limited",      429, true,  "Too many requests; wait for retry_after_ms."),
-    row(Code::Blocked,         "blocked",           403, true,  "The caller sent too much and is blocked for a while."),
+    row(Code::Blocked,         "blocked",           403, true,  "The caller is blocked: the app banned them, or they sent too much."),
     row(Code::Busy,            "busy",              409, true,  "Something else is in progress; it has to end first."),
     row(Code::Gone,            "gone",              410, false, "It existed and has ended."),
     row(Code::Unavailable,     "unavailable",       503, true,  "The server cannot do this now; nothing was changed, or the outcome is unknown."),

@@ -255,6 +255,9 @@ pub fn bus(data: &[u8]) {
         BusMessage::Session(request) => bus::migration::encode(request),
         BusMessage::NodeLeft => bus::node_left(),
         BusMessage::Subscription(name) => bus::subscription(name),
+        BusMessage::Control(request) => bus::control::encode_request(request),
+        BusMessage::ControlReply(reply) => bus::control::encode_reply(reply),
+        BusMessage::Counts(counts) => bus::control::encode_counts(counts),
     };
     let read = BusMessage::decode(&again).expect("what was written is a message");
     assert_eq!(format!("{read:?}"), format!("{message:?}"));

@@ -9,8 +9,8 @@ pub mod error;
 #[doc(hidden)]
 pub mod fuzz;
 pub mod json;
-pub mod radar;
 pub mod otlp;
+pub mod radar;
 pub mod record;
 pub mod resp;
 pub mod sse;

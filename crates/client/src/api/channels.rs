@@ -1,6 +1,6 @@
 //! Channels for a service: publish a message, read who is present. Scopes `publish` and `presence`.
 
-use super::{Api, ApiRequest, PAGE};
+use super::{Api, ApiRequest, Backend, PAGE};
 use crate::{Error, HistoryQuery, Members, PastMessages};
 use serde::{Deserialize, Serialize};
 
@@ -12,6 +12,52 @@ struct NewMessage<T> {
 #[derive(Deserialize)]
 struct MessagePublished {
     receivers: u64,
+}
+
+/// What became of one message of many.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct Published {
+    /// The channel.
+    pub channel: String,
+    /// Subscriptions on the server's node that received it; None if it was refused.
+    pub receivers: Option<u64>,
+    /// The offset in the history of the channel, if it has one.
+    pub offset: Option<u64>,
+    /// Why it was refused: the code and the message.
+    pub error: Option<PublishRefusal>,
+}
+
+/// Why one message of many was refused.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub struct PublishRefusal {
+    /// The code, as in [`Error`].
+    pub code: String,
+    /// For people.
+    pub message: String,
+}
+
+#[derive(Deserialize)]
+struct ManyPublished {
+    results: Vec<Published>,
+}
+
+#[derive(Serialize)]
+struct Broadcast<'a, T> {
+    channels: &'a [&'a str],
+    data: T,
+}
+
+#[derive(Serialize)]
+struct ChannelMessage<'a, T> {
+    channel: &'a str,
+    data: &'a T,
+}
+
+#[derive(Serialize)]
+struct ManyMessages<'a, T> {
+    messages: Vec<ChannelMessage<'a, T>>,
 }
 
 impl Api {
@@ -67,5 +113,29 @@ impl Api {
             members.append(self.call(page().query("after", after)).await?);
         }
         Ok(members)
+    }
+}
+
+impl Backend {
+    /// Publishes the same data to several channels, at most 1000. The results are in their order.
+    ///
+    /// ```no_run
+    /// # async fn example(backend: tavern_client::Backend) -> Result<(), tavern_client::Error> {
+    /// for result in backend.broadcast(&["game#1", "game#2"], "server restarts at noon").await? {
+    ///     println!("{}: {:?}", result.channel, result.receivers);
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn broadcast(&self, channels: &[&str], data: impl Serialize) -> Result<Vec<Published>, Error> {
+        let request = ApiRequest::new("POST", &["broadcast"]).body(&Broadcast { channels, data })?;
+        self.api.call(request).await.map(|many: ManyPublished| many.results)
+    }
+
+    /// Publishes several messages, at most 1000. The results are in their order.
+    pub async fn publish_many<T: Serialize>(&self, messages: &[(&str, T)]) -> Result<Vec<Published>, Error> {
+        let messages = messages.iter().map(|(channel, data)| ChannelMessage { channel, data }).collect();
+        let request = ApiRequest::new("POST", &["publish"]).body(&ManyMessages { messages })?;
+        self.api.call(request).await.map(|many: ManyPublished| many.results)
     }
 }

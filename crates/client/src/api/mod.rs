@@ -3,11 +3,19 @@
 //! Must hold: every request has a timeout and every answer a bound.
 
 mod channels;
+mod control;
+mod keys;
 mod parties;
 mod subscriptions;
 mod topics;
 mod users;
 
+pub use channels::{PublishRefusal, Published};
+pub use control::{
+    Backend, ClusterNumbers, ConnectionNumbers, DisconnectOptions, NodeNumbers, ReachedSessions, ServerStats,
+    SessionSummary, SessionsOfUser,
+};
+pub use keys::{CreatedKey, KeySummary};
 pub use parties::TicketResult;
 pub use subscriptions::{
     DeadLetter, DeliveryAttempt, Pulled, ReplayFrom, Replayed, Subscription, SubscriptionPut,

@@ -19,9 +19,10 @@ pub(super) const KIND: RowStatements = RowStatements {
 
 pub(super) fn put<'a>(rows: &[(&'a ApiKey, u64)]) -> Statement<'a> {
     let sql = "UPDATE api_keys a SET version = k.version, name = k.name, hash = k.hash, scopes = k.scopes,
-            created_at = k.created_at, revoked_at = k.revoked_at
-        FROM unnest($1::text[], $2::bigint[], $3::text[], $4::bytea[], $5::text[], $6::bigint[], $7::bigint[])
-            AS k (id, version, name, hash, scopes, created_at, revoked_at) WHERE a.id = k.id";
+            created_at = k.created_at, revoked_at = k.revoked_at, expires_at = k.expires_at, last_used_at = k.last_used_at
+        FROM unnest($1::text[], $2::bigint[], $3::text[], $4::bytea[], $5::text[], $6::bigint[], $7::bigint[],
+                $8::bigint[], $9::bigint[])
+            AS k (id, version, name, hash, scopes, created_at, revoked_at, expires_at, last_used_at) WHERE a.id = k.id";
     let scopes = |key: &ApiKey| key.scopes.iter().map(Scope::as_str).collect::<Vec<_>>().join(",");
     Statement::new(sql)
         .with(rows.iter().map(|(key, _)| &*key.id).collect::<Vec<_>>())
@@ -31,13 +32,15 @@ pub(super) fn put<'a>(rows: &[(&'a ApiKey, u64)]) -> Statement<'a> {
         .with(rows.iter().map(|(key, _)| scopes(key)).collect::<Vec<_>>())
         .with(rows.iter().map(|(key, _)| time(key.created_at)).collect::<Vec<_>>())
         .with(rows.iter().map(|(key, _)| key.revoked_at.map(time)).collect::<Vec<_>>())
+        .with(rows.iter().map(|(key, _)| key.expires_at.map(time)).collect::<Vec<_>>())
+        .with(rows.iter().map(|(key, _)| key.last_used_at.map(time)).collect::<Vec<_>>())
 }
 
 pub(super) async fn by_hash(
     connection: &PostgresConnection,
     hash: &[u8; 32],
 ) -> Result<Option<Versioned<ApiKey>>, PostgresError> {
-    let sql = "SELECT id, version, name, hash, scopes, created_at, revoked_at FROM api_keys
+    let sql = "SELECT id, version, name, hash, scopes, created_at, revoked_at, expires_at, last_used_at FROM api_keys
         WHERE hash = $1 ORDER BY id LIMIT 1";
     connection.one(Statement::new(sql).with(&hash[..])).await?.first().map(read).transpose()
 }
@@ -47,7 +50,7 @@ pub(super) async fn page(
     after: Option<&str>,
     limit: u32,
 ) -> Result<Page<Versioned<ApiKey>>, PostgresError> {
-    let sql = "SELECT id, version, name, hash, scopes, created_at, revoked_at FROM api_keys
+    let sql = "SELECT id, version, name, hash, scopes, created_at, revoked_at, expires_at, last_used_at FROM api_keys
         WHERE $1::text IS NULL OR id > $1 ORDER BY id LIMIT $2";
     let limit = limit.clamp(1, limits::PAGE_ROWS);
     let rows = connection.one(Statement::new(sql).with(after).with(i64::from(limit) + 1)).await?;
@@ -64,6 +67,8 @@ fn read(row: &Row) -> Result<Versioned<ApiKey>, PostgresError> {
         scopes: scopes.ok_or(PostgresError::Unexpected("unknown scope"))?,
         created_at: read_time(row, 5)?,
         revoked_at: read_time_or_none(row, 6)?,
+        expires_at: read_time_or_none(row, 7)?,
+        last_used_at: read_time_or_none(row, 8)?,
     };
     Ok(Versioned { version: read_number(row, 1)?, row: key })
 }

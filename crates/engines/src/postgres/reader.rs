@@ -2,7 +2,7 @@
 
 use super::connection::PostgresConnection;
 use super::error::PostgresError;
-use super::writer::PostgresClock;
+use super::writer::{PostgresClock, totals};
 use super::{deadline, document, history, hold, inbox, key, lease, log, node, roster, session, social};
 use tavern_store::{Found, Read, RowKind};
 
@@ -13,6 +13,7 @@ pub(super) async fn read(
 ) -> Result<Found, PostgresError> {
     Ok(match read {
         Read::Time => Found::Time(clock.time(connection).await?),
+        Read::Totals => Found::Totals(totals(connection).await?),
         Read::KeyByHash(hash) => Found::Key(key::by_hash(connection, hash).await?),
         Read::Keys { after, limit } => Found::Keys(key::page(connection, after.as_deref(), *limit).await?),
         Read::Session(client) => {

@@ -1,12 +1,16 @@
 -- Times are milliseconds since 1970 by the store's clock. Every row that can be expected has a version. Texts are ordered by their
 -- bytes, whatever the collation of the database. A version of 0 is a row reserved by an open transaction: readers never see it.
 
--- The store's time, and the highest version of any deleted row: the maximum over all lanes. Each writer updates only its
+-- The store's time, and the highest version of any deleted row: the maximum over all lanes. How many rows of some kinds
+-- there are: the sum over all lanes, of which one may be negative. Each writer updates only its
 -- own lane, so writers do not wait for each other.
 CREATE TABLE store_clock (
     lane    INT    NOT NULL PRIMARY KEY,
     time_ms BIGINT NOT NULL,
-    floor   BIGINT NOT NULL
+    floor   BIGINT NOT NULL,
+    users     BIGINT NOT NULL DEFAULT 0, -- online
+    presences BIGINT NOT NULL DEFAULT 0,
+    parties   BIGINT NOT NULL DEFAULT 0
 ) WITH (fillfactor = 20);
 INSERT INTO store_clock (lane, time_ms, floor) SELECT lane, 0, 0 FROM generate_series(0, 63) AS lane;
 CREATE SEQUENCE store_lanes;
@@ -29,6 +33,8 @@ CREATE TABLE api_keys (
     hash       BYTEA  NOT NULL,
     scopes     TEXT   NOT NULL, -- names joined by commas
     created_at BIGINT NOT NULL,
+    expires_at BIGINT,
+    last_used_at BIGINT,
     revoked_at BIGINT
 );
 CREATE INDEX api_keys_by_hash ON api_keys (hash, id);

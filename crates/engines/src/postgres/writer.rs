@@ -10,7 +10,7 @@ use super::value::{get, number, read_number, read_time, time};
 use std::sync::Arc;
 use tavern_domain::Time;
 use tavern_store::commit::VersionClock;
-use tavern_store::{Clock, Commit, Receipt, StoreError, commit};
+use tavern_store::{Clock, Commit, Receipt, StoreError, StoreTotals, commit};
 
 /// How often a batch is tried when another transaction conflicts. Locks are taken in one order, so only other
 /// programs can cause this.
@@ -47,7 +47,12 @@ impl PostgresClock {
     /// The stored time and floor as this connection sees them, and the wall clock.
     fn read(&self, rows: &[tokio_postgres::Row]) -> Result<(VersionClock, Time), PostgresError> {
         let row = rows.first().ok_or(PostgresError::Unexpected("store_clock is empty"))?;
-        let stored = VersionClock { time: read_time(row, 0)?, floor: read_number(row, 1)? };
+        let stored = VersionClock {
+            time: read_time(row, 0)?,
+            floor: read_number(row, 1)?,
+            // The transaction adds to its lane what it changes.
+            totals: StoreTotals::default(),
+        };
         let wall = self.replaced.as_ref().map_or_else(|| read_time(row, 2), |clock| Ok(clock.now()))?;
         Ok((stored, wall))
     }
@@ -57,6 +62,14 @@ impl PostgresClock {
         self.node.observe_server(wall);
         Ok(stored.advance(wall.min(self.node.latest())))
     }
+}
+
+/// The sum over all lanes, of one moment.
+pub(super) async fn totals(connection: &PostgresConnection) -> Result<StoreTotals, PostgresError> {
+    let sql = "SELECT sum(users)::bigint, sum(presences)::bigint, sum(parties)::bigint FROM store_clock";
+    let rows = connection.one(Statement::new(sql)).await?;
+    let row = rows.first().ok_or(PostgresError::Unexpected("store_clock is empty"))?;
+    Ok(StoreTotals { users: get(row, 0)?, presences: get(row, 1)?, parties: get(row, 2)? })
 }
 
 impl PostgresWriter<'_> {
@@ -130,7 +143,10 @@ impl PostgresWriter<'_> {
     }
 
     fn store_clock(&self, clock: VersionClock) -> Statement<'static> {
-        let sql = "UPDATE store_clock SET time_ms = greatest(time_ms, $2), floor = greatest(floor, $3) WHERE lane = $1";
-        Statement::new(sql).with(self.lane).with(time(clock.time)).with(number(clock.floor))
+        let sql = "UPDATE store_clock SET time_ms = greatest(time_ms, $2), floor = greatest(floor, $3),
+            users = users + $4, presences = presences + $5, parties = parties + $6 WHERE lane = $1";
+        let StoreTotals { users, presences, parties } = clock.totals;
+        let update = Statement::new(sql).with(self.lane).with(time(clock.time)).with(number(clock.floor));
+        update.with(users).with(presences).with(parties)
     }
 }

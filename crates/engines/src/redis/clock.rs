@@ -1,4 +1,4 @@
-//! The server's clock, unless a test brings its own.
+//! The server's clock, unless a test brings its own, and the totals that are kept beside it.
 
 use super::connection::RedisReply;
 use super::error::RedisError;
@@ -8,7 +8,7 @@ use super::script::ScriptCall;
 use futures_util::future::join;
 use std::sync::Arc;
 use tavern_domain::Time;
-use tavern_store::Clock;
+use tavern_store::{Clock, StoreTotals};
 
 #[derive(Clone)]
 pub(super) struct RedisClock {
@@ -39,4 +39,19 @@ impl RedisClock {
         self.node.observe_server(wall);
         Ok(stored.max(wall.min(self.node.latest())))
     }
+}
+
+/// How many rows of some kinds there are.
+pub(super) async fn totals(pages: &Pages<'_>) -> Result<StoreTotals, RedisError> {
+    let key = pages.keys.get(RedisTable::Clock);
+    let parts = [&b"HMGET"[..], key, b"users", b"presences", b"parties"];
+    let found = pages.pool.ask(&ScriptCall::plain(&parts)).await?.list()?;
+    let count = |reply: &RedisReply| match reply {
+        RedisReply::Nothing => Ok(0),
+        count => count.number().map(u64::cast_signed),
+    };
+    let [users, presences, parties] = &found[..] else {
+        return Err(RedisError::Unexpected("not the totals"));
+    };
+    Ok(StoreTotals { users: count(users)?, presences: count(presences)?, parties: count(parties)? })
 }

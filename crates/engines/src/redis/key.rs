@@ -13,6 +13,7 @@ pub(super) fn encode(key: &ApiKey) -> (Vec<u8>, IndexEntries) {
     let scopes = key.scopes.iter().map(Scope::as_str).collect::<Vec<_>>().join(",");
     let json = Json::new().text("name", &key.name).text("hash", &hex(&key.hash)).text("scopes", &scopes);
     let json = json.number("created_at", key.created_at.0).time_or_none("revoked_at", key.revoked_at);
+    let json = json.time_or_none("expires_at", key.expires_at).time_or_none("last_used_at", key.last_used_at);
     (json.end(), IndexEntries::default().with(RedisTable::ApiKeyHashes, &[&hex(&key.hash), &key.id]))
 }
 
@@ -44,6 +45,8 @@ fn read(id: &str, row: &StoredRow) -> Result<Versioned<ApiKey>, RedisError> {
         scopes: scopes.ok_or(RedisError::Unexpected("unknown scope"))?,
         created_at: row.time("created_at")?,
         revoked_at: row.time_or_none("revoked_at")?,
+        expires_at: row.time_or_none("expires_at")?,
+        last_used_at: row.time_or_none("last_used_at")?,
     };
     Ok(Versioned { version: row.version()?, row: key })
 }

@@ -4,13 +4,15 @@ use super::clock::RedisClock;
 use super::error::RedisError;
 use super::pages::Pages;
 use super::{
-    deadline, document, history, hold, inbox, key, lease, log, node, presence, roster, rows, session, social,
+    clock, deadline, document, history, hold, inbox, key, lease, log, node, presence, roster, rows, session,
+    social,
 };
 use tavern_store::{Found, Read};
 
 pub(super) async fn read(pages: &Pages<'_>, clock: &RedisClock, read: &Read) -> Result<Found, RedisError> {
     Ok(match read {
         Read::Time => Found::Time(clock.time(pages).await?),
+        Read::Totals => Found::Totals(clock::totals(pages).await?),
         Read::KeyByHash(hash) => Found::Key(key::by_hash(pages, hash).await?),
         Read::Keys { after, limit } => Found::Keys(key::page(pages, after.as_deref(), *limit).await?),
         Read::Session(client) => Found::Session(session::get(pages, *client).await?),

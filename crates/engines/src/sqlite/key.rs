@@ -1,7 +1,7 @@
 //! API keys: the table `api_keys`.
 
 use super::value::{number, read_number, read_time, read_time_or_none, time, unexpected};
-use rusqlite::{Connection, Error, OptionalExtension, Row};
+use rusqlite::{Connection, Error, OptionalExtension, Row, params};
 use tavern_domain::{Scope, Scopes};
 use tavern_store::{ApiKey, Page, Versioned};
 
@@ -12,11 +12,22 @@ pub(super) fn version(connection: &Connection, id: &str) -> Result<u64, Error> {
 }
 
 pub(super) fn put(connection: &Connection, key: &ApiKey, version: u64) -> Result<(), Error> {
-    let sql = "INSERT OR REPLACE INTO api_keys (id, version, name, hash, scopes, created_at, revoked_at)
-        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
+    let sql = "INSERT OR REPLACE INTO api_keys (id, version, name, hash, scopes, created_at, revoked_at, expires_at, last_used_at)
+        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)";
     let scopes = key.scopes.iter().map(Scope::as_str).collect::<Vec<_>>().join(",");
     let (created_at, revoked_at) = (time(key.created_at), key.revoked_at.map(time));
-    let values = (&*key.id, number(version), &*key.name, key.hash, scopes, created_at, revoked_at);
+    let (expires_at, last_used_at) = (key.expires_at.map(time), key.last_used_at.map(time));
+    let values = params![
+        key.id,
+        number(version),
+        key.name,
+        key.hash,
+        scopes,
+        created_at,
+        revoked_at,
+        expires_at,
+        last_used_at
+    ];
     connection.prepare_cached(sql)?.execute(values).map(drop)
 }
 
@@ -25,7 +36,7 @@ pub(super) fn delete(connection: &Connection, id: &str) -> Result<(), Error> {
 }
 
 pub(super) fn by_hash(connection: &Connection, hash: &[u8; 32]) -> Result<Option<Versioned<ApiKey>>, Error> {
-    let sql = "SELECT id, version, name, hash, scopes, created_at, revoked_at FROM api_keys
+    let sql = "SELECT id, version, name, hash, scopes, created_at, revoked_at, expires_at, last_used_at FROM api_keys
         WHERE hash = ?1 ORDER BY id LIMIT 1";
     connection.prepare_cached(sql)?.query_row([hash], read).optional()
 }
@@ -35,7 +46,7 @@ pub(super) fn page(
     after: Option<&str>,
     limit: u32,
 ) -> Result<Page<Versioned<ApiKey>>, Error> {
-    let sql = "SELECT id, version, name, hash, scopes, created_at, revoked_at FROM api_keys
+    let sql = "SELECT id, version, name, hash, scopes, created_at, revoked_at, expires_at, last_used_at FROM api_keys
         WHERE ?1 IS NULL OR id > ?1 ORDER BY id";
     Page::fill(limit, |_| 0, connection.prepare_cached(sql)?.query_map([after], read)?)
 }
@@ -51,6 +62,8 @@ fn read(row: &Row<'_>) -> Result<Versioned<ApiKey>, Error> {
         scopes: scopes.ok_or_else(|| unexpected(4, "unknown scope"))?,
         created_at: read_time(row, 5)?,
         revoked_at: read_time_or_none(row, 6)?,
+        expires_at: read_time_or_none(row, 7)?,
+        last_used_at: read_time_or_none(row, 8)?,
     };
     Ok(Versioned { version: read_number(row, 1)?, row: key })
 }

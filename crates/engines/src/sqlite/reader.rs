@@ -14,6 +14,7 @@ pub(super) fn read(from: &Connection, wall: Time, read: &Read) -> Result<Found, 
 fn find(from: &Connection, wall: Time, read: &Read) -> Result<Found, rusqlite::Error> {
     Ok(match read {
         Read::Time => Found::Time(read_clock(from)?.time.max(wall)),
+        Read::Totals => Found::Totals(read_clock(from)?.totals),
         Read::KeyByHash(hash) => Found::Key(key::by_hash(from, hash)?),
         Read::Keys { after, limit } => Found::Keys(key::page(from, after.as_deref(), *limit)?),
         Read::Session(client) => Found::Session(session::get(from, *client)?),

@@ -1,12 +1,15 @@
 -- Times are milliseconds since 1970 by the store's clock. Every row that can be expected has a version.
 
--- The store's time, and the highest version of any deleted row.
+-- The store's time, the highest version of any deleted row, and how many rows of some kinds there are.
 CREATE TABLE store_clock (
     one     INTEGER PRIMARY KEY CHECK (one = 1),
     time_ms INTEGER NOT NULL,
-    floor   INTEGER NOT NULL
+    floor   INTEGER NOT NULL,
+    users     INTEGER NOT NULL, -- online
+    presences INTEGER NOT NULL,
+    parties   INTEGER NOT NULL
 ) STRICT;
-INSERT INTO store_clock (one, time_ms, floor) VALUES (1, 0, 0);
+INSERT INTO store_clock (one, time_ms, floor, users, presences, parties) VALUES (1, 0, 0, 0, 0, 0);
 
 -- One row per epoch of a node. Its clients count as lost from closed_at on.
 CREATE TABLE nodes (
@@ -26,6 +29,8 @@ CREATE TABLE api_keys (
     hash       BLOB    NOT NULL,
     scopes     TEXT    NOT NULL, -- names joined by commas
     created_at INTEGER NOT NULL,
+    expires_at INTEGER,
+    last_used_at INTEGER,
     revoked_at INTEGER
 ) STRICT;
 CREATE INDEX api_keys_by_hash ON api_keys (hash, id);

@@ -5,8 +5,8 @@ use rusqlite::types::Type;
 use rusqlite::{Connection, Error, ErrorCode, Row};
 use std::sync::Arc;
 use tavern_domain::Time;
-use tavern_store::StoreError;
 use tavern_store::commit::VersionClock;
+use tavern_store::{StoreError, StoreTotals};
 
 pub(super) fn number(value: u64) -> i64 {
     i64::try_from(value).unwrap_or(i64::MAX)
@@ -58,11 +58,17 @@ pub(super) fn fault(error: Error) -> StoreError {
 }
 
 pub(super) fn read_clock(connection: &Connection) -> Result<VersionClock, Error> {
-    let read = |row: &Row<'_>| Ok(VersionClock { time: read_time(row, 0)?, floor: read_number(row, 1)? });
-    connection.prepare_cached("SELECT time_ms, floor FROM store_clock")?.query_row([], read)
+    let read = |row: &Row<'_>| {
+        let totals = StoreTotals { users: row.get(2)?, presences: row.get(3)?, parties: row.get(4)? };
+        Ok(VersionClock { time: read_time(row, 0)?, floor: read_number(row, 1)?, totals })
+    };
+    let sql = "SELECT time_ms, floor, users, presences, parties FROM store_clock";
+    connection.prepare_cached(sql)?.query_row([], read)
 }
 
 pub(super) fn write_clock(connection: &Connection, clock: VersionClock) -> Result<(), Error> {
-    let sql = "UPDATE store_clock SET time_ms = ?1, floor = ?2";
-    connection.prepare_cached(sql)?.execute((time(clock.time), number(clock.floor))).map(drop)
+    let sql = "UPDATE store_clock SET time_ms = ?1, floor = ?2, users = ?3, presences = ?4, parties = ?5";
+    let StoreTotals { users, presences, parties } = clock.totals;
+    let values = (time(clock.time), number(clock.floor), users, presences, parties);
+    connection.prepare_cached(sql)?.execute(values).map(drop)
 }

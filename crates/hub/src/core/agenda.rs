@@ -57,6 +57,8 @@ pub(crate) enum Timer {
     HistoryBegins(ListenerId, Arc<str>),
     /// Expired history is removed.
     HistorySweep,
+    /// An order about a user is not answered by every shard.
+    Control(u64),
     /// A name is released on the bus, unless it has a listener again.
     NameUnused(Namespace, Arc<[u8]>),
 }

@@ -24,7 +24,7 @@ pub struct Attached {
 
 impl Core {
     /// Opens a session, with or without a connection; `client` is its public id, if it has one already. Refused when its
-    /// user has too many.
+    /// user has too many, or is banned.
     pub(crate) fn open_session(
         &mut self,
         identity: Identity,
@@ -33,6 +33,9 @@ impl Core {
         client: Option<ClientId>,
     ) -> Result<ListenerId, Refusal> {
         let now = self.now;
+        if let Some(refusal) = self.node.blocks.refusal(identity.user.as_deref(), now) {
+            return Err(refusal);
+        }
         let slot = self.node.session_slots.open(now, &identity, address).map_err(too_many)?;
         let key = SessionKey::from_random(self.rng.next(), self.index, self.node.settings.shards);
         let client = client.unwrap_or_else(|| ClientId::from_random(self.rng.next()));
@@ -148,9 +151,16 @@ impl Core {
         self.schedule_loss(id);
     }
 
-    /// Adds the session to the sessions that its user has here.
+    /// Adds the session to the sessions that its user has here, and counts it on this node.
     pub(crate) fn add_user_session(&mut self, id: ListenerId) {
+        if let Some(session) = self.session_mut(id) {
+            session.counted = true;
+            self.node.population.add_session();
+        }
         if let Some(user) = self.user_of(id) {
+            if !self.users.contains(&user) {
+                self.node.population.add_user(&user);
+            }
             self.users.add_session(&user, id);
         }
     }

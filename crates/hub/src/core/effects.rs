@@ -5,7 +5,7 @@ use crate::core::authorize::AuthorizeQuery;
 use crate::core::listener::ListenerId;
 use crate::core::replies::CommandReply;
 use crate::event::{Message, Namespace};
-use crate::node::{ChannelUpdate, UserNotice};
+use crate::node::{ChannelUpdate, ControlMessage, UserNotice};
 use std::sync::Arc;
 use tavern_domain::trace::TraceContext;
 use tavern_store::{Ticket, Work};
@@ -29,6 +29,8 @@ pub struct Effects {
     pub channel_updates: Vec<(usize, ChannelUpdate)>,
     /// Status updates for other shards, by shard number.
     pub user_updates: Vec<(usize, UserNotice)>,
+    /// Orders about users and replies to them, by shard number; this shard is one of them.
+    pub control: Vec<(usize, ControlMessage)>,
     /// Replies to commands of apps, by command number.
     pub service_replies: Vec<(u64, CommandReply)>,
     /// The server's own topics to which events were added.

@@ -105,11 +105,12 @@ pub(crate) enum Feature {
     Migration,
     Topics,
     History,
+    Control,
 }
 
 impl Feature {
-    const BITS: u32 = 3;
-    const ALL: [Feature; 8] = [
+    const BITS: u32 = 4;
+    const ALL: [Feature; 9] = [
         Feature::None,
         Feature::Presence,
         Feature::People,
@@ -118,6 +119,7 @@ impl Feature {
         Feature::Migration,
         Feature::Topics,
         Feature::History,
+        Feature::Control,
     ];
 
     /// The feature that submitted a ticket.
@@ -332,6 +334,9 @@ impl Core {
         {
             if let Some(slot) = &session.slot {
                 self.node.session_slots.close(slot);
+            }
+            if session.counted {
+                self.node.population.remove_session();
             }
             // A session that migrated here may have taken over the key of the placeholder that ends now.
             let half = session.key.half();

@@ -1,6 +1,7 @@
 //! Notices from the core or one feature to the others. The shard takes them from a queue and gives each to the
 //! features that need it, so that features need not know each other.
 
+use crate::connection::CloseReason;
 use crate::core::listener::ListenerId;
 use crate::event::Message;
 use crate::node::ChannelUpdate;
@@ -26,6 +27,8 @@ pub(crate) enum Notice {
     UserAnnounced { user: Arc<str> },
     /// A session ends: every feature drops its state, then the core does.
     SessionEnds { id: ListenerId },
+    /// A session must end at once, because its user was disconnected or banned: its client leaves every channel.
+    SessionBlocked { id: ListenerId, reason: CloseReason },
     /// The last local watcher of a channel's presence has left.
     ChannelUnwatched { channel: Arc<str> },
     /// The cached presence of a channel may be stale: it must be read again.

@@ -99,20 +99,26 @@ impl RoutingTable {
         let first = place.listeners.is_empty();
         place.listeners.push(listener);
         book.insert(index, (place.listeners.len() - 1) as u32);
-        place.entry.added(shard, first);
+        let counts = place.entry.added(shard, first) && place.space == Namespace::Channel;
         self.unused -= usize::from(first);
+        if counts {
+            self.registry.count_channel(true);
+        }
         true
     }
 
     /// Removes a listener.
     pub fn remove(&mut self, index: RouteIndex, position: u32) -> RemovedListener {
         let shard = self.shard;
-        let place = self.place_mut(index);
+        let place = self.places[index as usize].as_mut().expect("a place in use");
         place.listeners.swap_remove(position as usize);
         let moved = place.listeners.get(position as usize).map(|&listener| (listener, position));
         let empty = place.listeners.is_empty();
         let last = place.entry.removed(shard, empty);
         let unused = last.then(|| (place.space, place.entry.name.clone()));
+        if last && place.space == Namespace::Channel {
+            self.registry.count_channel(false);
+        }
         if empty {
             self.drop_place(index);
         }

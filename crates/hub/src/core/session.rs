@@ -41,6 +41,8 @@ pub struct Session {
     pub unacked_inbox: VecDeque<(u64, u64)>,
     /// Its slot among the sessions of its user; None: there is no limit.
     pub(crate) slot: Option<Arc<SessionSlot>>,
+    /// It counts among the sessions of this node.
+    pub(crate) counted: bool,
     bucket: Bucket,
     /// Refused commands in a row.
     refusals: u16,
@@ -124,6 +126,7 @@ impl Session {
             last_inbox_message: 0,
             unacked_inbox: VecDeque::new(),
             slot: None,
+            counted: false,
             bucket: Bucket::default(),
             refusals: 0,
         }

@@ -109,7 +109,10 @@ fn check_listener(core: &mut Core, id: ListenerId) {
     }
     attach::note_idle(core, id);
     let Some(session) = core.session(id) else { return };
-    if let Some(reason) = core.node.credential_end(&session.identity, now) {
+    let user = session.identity.user.as_deref();
+    if let Some(reason) = core.node.blocks.end_of(user, Some(session.client), session.since, now) {
+        core.notify(Notice::SessionBlocked { id, reason });
+    } else if let Some(reason) = core.node.credential_end(&session.identity, now) {
         if let Some(link) = link {
             core.effects.closes.push((link.id, reason));
         }

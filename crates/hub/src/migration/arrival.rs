@@ -39,6 +39,7 @@ pub(super) fn install(
     let Some(listener) = core.listeners.get_mut(id) else { return };
     let collected = std::mem::replace(&mut listener.mailbox, mailbox);
     let mut session = Session::new(packed.key, packed.client, packed.identity(), packed.detached_at);
+    session.since = body.since;
     session.window_ms = (body.window_ms > 0).then_some(body.window_ms);
     (session.polling, session.lost) = (body.polling, body.lost);
     session.last_inbox_message = body.last_inbox_message;

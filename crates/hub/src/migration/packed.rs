@@ -107,6 +107,7 @@ pub(crate) fn pack(
     let events = pack_events(&listener.mailbox);
     let body = SessionBody {
         dropped: pack_dropped(&listener.mailbox, &events),
+        since: session.since,
         token_expires: session.identity.expires,
         unlimited: session.identity.unlimited,
         scopes: session.identity.scopes,

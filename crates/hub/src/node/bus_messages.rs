@@ -9,6 +9,7 @@ use tavern_domain::Channel;
 use tavern_domain::presence::{PresenceUpdate, UserUpdate};
 use tavern_store::{BusPacket, Interest, Subject, Writer};
 use tavern_wire::bus::BusMessage;
+use tavern_wire::bus::control::{self, ControlReply, ControlRequest, NodeCounts};
 use tavern_wire::bus::header::{self as channel_header, ChannelHeader};
 use tavern_wire::bus::migration::MigrationRequest;
 
@@ -24,6 +25,13 @@ pub struct ChannelUpdate {
 pub struct UserNotice {
     pub user: Arc<str>,
     pub update: Arc<UserUpdate>,
+}
+
+/// An order about a user, or what a shard has done about it, and the node that sends it.
+#[derive(Clone, Debug)]
+pub enum ControlMessage {
+    Request { from: Arc<str>, request: ControlRequest },
+    Reply { from: Arc<str>, reply: ControlReply },
 }
 
 /// The subject kind of the Redis protocol's shard channels.
@@ -48,6 +56,9 @@ const LEFT: &str = "_left";
 /// The subject kind that wakes the delivery worker of a subscription.
 const NUDGE: &str = "_nudge";
 
+/// The kind of subject of orders about users, and of the counts of nodes.
+const CONTROL: &str = "_control";
+
 /// A message from another node, and the shards that need it.
 #[derive(Debug)]
 pub enum ReceivedMessage {
@@ -63,6 +74,8 @@ pub enum ReceivedMessage {
     NodeLeft,
     /// A subscription has events to deliver.
     Subscription(Arc<str>),
+    /// For all shards, or for one of them.
+    Control { shard: Option<usize>, message: ControlMessage },
 }
 
 impl Node {
@@ -109,6 +122,19 @@ impl Node {
             }
             BusMessage::NodeLeft => ReceivedMessage::NodeLeft,
             BusMessage::Subscription(name) => ReceivedMessage::Subscription(name),
+            BusMessage::Control(request) => {
+                let message = ControlMessage::Request { from: packet.from.node.clone(), request };
+                ReceivedMessage::Control { shard: None, message }
+            }
+            BusMessage::ControlReply(reply) => {
+                let shard = Some(reply.to_shard as usize).filter(|shard| *shard < self.settings.shards)?;
+                let message = ControlMessage::Reply { from: packet.from.node.clone(), reply };
+                ReceivedMessage::Control { shard: Some(shard), message }
+            }
+            BusMessage::Counts(counts) => {
+                self.population.told(&packet.from.node, counts, &self.other_nodes());
+                return None;
+            }
         })
     }
 
@@ -158,7 +184,7 @@ impl Node {
     fn migration_interests(&self) -> Vec<Interest> {
         let prefix = &self.settings.prefix;
         let own = Subject::new(prefix, NODE, self.name.as_bytes());
-        let all = [SESSION, LEFT, NUDGE].map(|kind| Subject::new(prefix, kind, b""));
+        let all = [SESSION, LEFT, NUDGE, CONTROL].map(|kind| Subject::new(prefix, kind, b""));
         own.into_iter().chain(all.into_iter().flatten()).map(Interest::Subject).collect()
     }
 
@@ -176,22 +202,40 @@ impl Node {
             Some(node) => Subject::new(prefix, NODE, node.as_bytes()),
             None => Subject::new(prefix, SESSION, b""),
         };
-        Some(BusPacket {
-            subject: subject.ok()?,
-            from: Writer { node: self.name.clone(), epoch: self.epoch() },
-            n: self.bus_interests.number(0),
-            header: Arc::from([]),
-            payload: tavern_wire::bus::migration::encode(request).into(),
-        })
+        Some(self.own_packet(subject.ok()?, tavern_wire::bus::migration::encode(request)))
+    }
+
+    /// An order about a user, for all other nodes.
+    pub(crate) fn control_packet(&self, request: &ControlRequest) -> Option<BusPacket> {
+        let subject = Subject::new(&self.settings.prefix, CONTROL, b"").ok()?;
+        Some(self.own_packet(subject, control::encode_request(request)))
+    }
+
+    /// What a shard has done about an order, for the node that asked.
+    pub(crate) fn control_reply_packet(&self, to: &str, reply: &ControlReply) -> Option<BusPacket> {
+        let subject = Subject::new(&self.settings.prefix, NODE, to.as_bytes()).ok()?;
+        Some(self.own_packet(subject, control::encode_reply(reply)))
+    }
+
+    /// Tells the other nodes how much this one has.
+    pub fn share_counts(&self, counts: &NodeCounts) {
+        let Ok(subject) = Subject::new(&self.settings.prefix, CONTROL, b"") else { return };
+        if let Some(bus) = self.bus_interests.bus().filter(|bus| !bus.is_alone()) {
+            bus.publish(vec![self.own_packet(subject, control::encode_counts(counts))]);
+        }
+    }
+
+    fn own_packet(&self, subject: Subject, payload: Vec<u8>) -> BusPacket {
+        let from = Writer { node: self.name.clone(), epoch: self.epoch() };
+        let (n, header) = (self.bus_interests.number(0), Arc::from([]));
+        BusPacket { subject, from, n, header, payload: payload.into() }
     }
 
     /// Announces that this node stops and has stored its sessions.
     pub fn announce_departure(&self) {
         let Ok(subject) = Subject::new(&self.settings.prefix, LEFT, b"") else { return };
-        let from = Writer { node: self.name.clone(), epoch: self.epoch() };
-        let (header, payload) = (Arc::from([]), tavern_wire::bus::node_left().into());
         if let Some(bus) = self.bus_interests.bus() {
-            bus.publish(vec![BusPacket { subject, from, n: self.bus_interests.number(0), header, payload }]);
+            bus.publish(vec![self.own_packet(subject, tavern_wire::bus::node_left())]);
         }
     }
 
@@ -199,10 +243,8 @@ impl Node {
     /// all nodes because subscriptions were changed.
     pub fn nudge(&self, subscription: &str) {
         let Ok(subject) = Subject::new(&self.settings.prefix, NUDGE, b"") else { return };
-        let from = Writer { node: self.name.clone(), epoch: self.epoch() };
-        let (header, payload) = (Arc::from([]), tavern_wire::bus::subscription(subscription).into());
         if let Some(bus) = self.bus_interests.bus().filter(|bus| !bus.is_alone()) {
-            bus.publish(vec![BusPacket { subject, from, n: self.bus_interests.number(0), header, payload }]);
+            bus.publish(vec![self.own_packet(subject, tavern_wire::bus::subscription(subscription))]);
         }
     }
 }

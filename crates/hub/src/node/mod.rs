@@ -1,20 +1,24 @@
 //! The state that all shards of one node share: settings, the registry of names, counters, the token verifier.
 
+pub mod blocks;
 pub mod bus_interests;
 mod bus_messages;
 mod discovery;
 pub mod histogram;
 mod name_entry;
+pub mod population;
 mod publish_order;
 pub mod rates;
 pub mod registry;
 pub mod session_slots;
 pub mod stats;
 
+use blocks::Blocks;
 use bus_interests::BusInterests;
 pub use bus_interests::{InterestState, RELEASE_AFTER_MS};
-pub use bus_messages::{ChannelUpdate, ReceivedMessage, UserNotice};
+pub use bus_messages::{ChannelUpdate, ControlMessage, ReceivedMessage, UserNotice};
 pub use discovery::NodeQuery;
+use population::Population;
 pub(crate) use publish_order::PendingPublishes;
 use rates::{RateLimits, Rates};
 use registry::Registry;
@@ -51,6 +55,10 @@ pub struct Node {
     pub rates: Rates,
     /// How many sessions each user has.
     pub(crate) session_slots: SessionSlots,
+    /// Users who may not connect.
+    pub blocks: Blocks,
+    /// How many users and sessions there are.
+    pub population: Population,
     pub(crate) name: Arc<str>,
     epoch: AtomicU64,
     /// The presence topic has a subscription.
@@ -90,6 +98,8 @@ impl Node {
         Arc::new(Node {
             rates,
             session_slots,
+            blocks: Blocks::default(),
+            population: Population::default(),
             has_history: settings.has_history(),
             has_retained: AtomicBool::new(false),
             settings,

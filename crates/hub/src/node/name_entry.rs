@@ -33,11 +33,12 @@ impl NameEntry {
         self.mask.load(Ordering::Acquire)
     }
 
-    pub fn added(&self, shard: usize, first: bool) {
+    /// True: this is the first subscription on this node.
+    pub fn added(&self, shard: usize, first: bool) -> bool {
         if first {
             self.mask.fetch_or(1 << shard, Ordering::AcqRel);
         }
-        self.total.fetch_add(1, Ordering::AcqRel);
+        self.total.fetch_add(1, Ordering::AcqRel) == 0
     }
 
     /// True: this was the last subscription on this node.

@@ -68,6 +68,8 @@ pub struct Registry {
     /// Incremented with every change of the set of patterns, so that shards know when their matches are stale.
     pattern_version: AtomicU64,
     pattern_len: AtomicU32,
+    /// Channels with a subscription.
+    listened_channels: AtomicU64,
 }
 
 impl Registry {
@@ -167,6 +169,19 @@ impl Registry {
         }
         found.sort_by(|a, b| a.name.cmp(&b.name));
         found
+    }
+
+    /// A channel has its first subscription on this node, or lost its last one.
+    pub(crate) fn count_channel(&self, listened: bool) {
+        match listened {
+            true => self.listened_channels.fetch_add(1, Ordering::Relaxed),
+            false => self.listened_channels.fetch_sub(1, Ordering::Relaxed),
+        };
+    }
+
+    /// Channels with a subscription on this node.
+    pub fn channel_count(&self) -> u64 {
+        self.listened_channels.load(Ordering::Relaxed)
     }
 
     /// Patterns with listeners.

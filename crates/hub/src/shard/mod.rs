@@ -1,6 +1,7 @@
 //! One shard of a node: routes commands to features, and notices between them. The only place that knows all features.
 //! Must hold: when a call returns, every notice it caused was given to the features it concerns.
 
+mod block;
 mod channel_command;
 mod command;
 mod hello;
@@ -12,6 +13,7 @@ pub use redis_publish::{RedisPublish, next_redis_reply, publish_stored};
 pub use service_command::ServiceCommand;
 
 use crate::connection::{Link, LinkId};
+use crate::control::{self, UserControl};
 use crate::core::command::Caller;
 use crate::core::listener::ListenerId;
 use crate::core::render::{self, PollFlags};
@@ -21,7 +23,7 @@ use crate::history::History;
 use crate::inbox::Inbox;
 use crate::liveness::LivenessTask;
 use crate::migration::{LookupResult, Migration, SessionLookup};
-use crate::node::{ChannelUpdate, Node, RandomSource, UserNotice};
+use crate::node::{ChannelUpdate, ControlMessage, Node, RandomSource, UserNotice};
 use crate::party::{Parties, Snapshot};
 use crate::people::{PEOPLE_LINK, People};
 use crate::presence::Presence;
@@ -43,6 +45,7 @@ pub struct Shard {
     migration: Migration,
     topics: Topics,
     history: History,
+    control: UserControl,
 }
 
 /// An input to a shard other than the commands of its connections.
@@ -66,6 +69,8 @@ pub enum ShardEvent {
     Service { number: u64, order: ServiceCommand },
     /// A command about topics; the topic effects have its reply under this number.
     Topic { number: u64, caller: TopicCaller, command: TopicCommand },
+    /// An order about a user or a reply to one, from a shard or another node.
+    Control(ControlMessage),
     /// A topic has new events, from another shard or the delivery worker.
     TopicGrew(Arc<str>),
     /// A task of the node's liveness.
@@ -86,6 +91,7 @@ impl Shard {
             inbox: Inbox::new(),
             party: Parties::new(),
             migration: Migration::default(),
+            control: UserControl::new(),
         }
     }
 
@@ -113,6 +119,7 @@ impl Shard {
             ShardEvent::Topic { number, caller, command } => {
                 self.topics.handle(core, number, caller, command)
             }
+            ShardEvent::Control(message) => self.control.message(core, message),
             ShardEvent::TopicGrew(topic) => self.topics.topic_grew(core, &topic),
             ShardEvent::Liveness(task) => self.liveness_task(task),
             ShardEvent::LosePresence { session, channel } => self.presence.lose_in(core, session, &channel),
@@ -132,6 +139,7 @@ impl Shard {
             }
             Feature::Topics => self.topics.answered(core, ticket, answer),
             Feature::History => self.history.answered(core, ticket, answer),
+            Feature::Control => self.control.answered(core, ticket, answer),
             Feature::None => {}
         }
     }
@@ -171,10 +179,12 @@ impl Shard {
         let core = &mut self.core;
         match &*deadline.kind {
             // Delete nothing by a clock that may be wrong: the deadline is found again later.
-            rows::INBOX | rows::ONCE | rows::KEYED_PUBLISH if !core.node.is_time_confirmed() => {}
+            rows::INBOX | rows::ONCE | rows::KEYED_PUBLISH | control::BAN
+                if !core.node.is_time_confirmed() => {}
             rows::INBOX => self.inbox.is_due(core, deadline),
             rows::ONCE => self.inbox.forget_once(core, deadline),
             rows::KEYED_PUBLISH => Topics::forget_keyed_publish(core, deadline),
+            control::BAN => self.control.is_due(core, deadline),
             rows::PARTY | rows::MEMBERSHIP | rows::FORGET => self.party.is_due(core, deadline),
             _ => self.presence.is_due(core, deadline),
         }
@@ -191,6 +201,7 @@ impl Shard {
         let core = &mut self.core;
         match notice {
             Notice::SessionOpened { id } => {
+                block::block_if_ordered(core, id);
                 self.people.session_opened(core, id);
                 self.presence.join_own(core, id);
             }
@@ -204,6 +215,7 @@ impl Shard {
             Notice::RightsChanged { id, former } => self.presence.end_revoked(core, id, &former),
             Notice::UserAnnounced { user } => self.party.user_announced(core, &user),
             Notice::SessionEnds { id } => self.end_session(id),
+            Notice::SessionBlocked { id, reason } => block::block_session(self, id, reason),
             Notice::ChannelUnwatched { channel } => self.presence.rooms().unwatched(core, &channel),
             Notice::ChannelStale { channel } => self.presence.rooms().read_again(core, &channel),
             Notice::ChannelLoaded { channel, base } => {
@@ -239,7 +251,10 @@ impl Shard {
                     self.presence.lose_client(core, key, client);
                 }
             }
-            Notice::SessionStays { id } => self.presence.announce_session(core, id),
+            Notice::SessionStays { id } => {
+                self.presence.announce_session(core, id);
+                block::block_if_ordered(core, id);
+            }
             Notice::PresenceMoved { id, channel, state } => {
                 self.presence.join_again(core, id, &channel, state);
             }
@@ -316,6 +331,7 @@ impl Shard {
             Timer::HistoryBegins(id, channel) => self.history.begins(core, id, &channel),
             Timer::HistoryFeed(id) => self.history.feed(core, id),
             Timer::HistorySweep => self.history.sweep_is_due(core),
+            Timer::Control(number) => self.control.repeat(core, number),
             Timer::NameUnused(..) => {}
         }
     }
@@ -331,6 +347,7 @@ impl Shard {
             self.people.user_left(core, &user);
             self.party.user_left(core, &user);
             core.users.remove(&user);
+            core.node.population.remove_user(&user);
         }
         core.remove(id);
     }

@@ -10,6 +10,7 @@ use tavern_domain::Channel;
 use tavern_domain::party::PartyRequest;
 use tavern_domain::presence::Visibility;
 use tavern_store::{NewHistoryMessage, PresenceKey};
+use tavern_wire::bus::control::ControlAction;
 use tavern_wire::error::{Code, Refusal};
 
 #[derive(Clone, Debug)]
@@ -55,6 +56,15 @@ pub enum ServiceCommand {
     ClearHistory {
         channel: Arc<str>,
     },
+    /// An order about all sessions of a user.
+    Control {
+        user: Arc<str>,
+        action: ControlAction,
+    },
+    /// Deletes what is stored about a user who is offline.
+    Forget {
+        user: Arc<str>,
+    },
     /// Removes the user from a channel.
     Release {
         channel: Arc<str>,
@@ -98,6 +108,8 @@ impl Shard {
                 let reply = PublisherReply::Json { other_channel: None, is_numbered: limits.is_some() };
                 self.history.publish(core, HistoryPublish { message, to: claim, reply });
             }
+            ServiceCommand::Control { user, action } => self.control.order(core, user, action, claim),
+            ServiceCommand::Forget { user } => self.control.forget(core, user, claim),
             ServiceCommand::ClearHistory { channel } => self.history.clear(core, channel, claim),
             ServiceCommand::Release { channel, user } => {
                 self.presence.release(core, PresenceKey { channel, user }, claim);
@@ -115,6 +127,8 @@ fn check(order: &ServiceCommand) -> Result<(), Refusal> {
         ServiceCommand::SetVisibility { user, .. }
         | ServiceCommand::Hold { user, .. }
         | ServiceCommand::InboxMessage { user, .. }
+        | ServiceCommand::Control { user, .. }
+        | ServiceCommand::Forget { user }
         | ServiceCommand::Release { user, .. } => &[user],
     };
     if !users.iter().all(|user| is_user(user)) {
@@ -130,6 +144,7 @@ fn check(order: &ServiceCommand) -> Result<(), Refusal> {
         ServiceCommand::Hold { channel, .. }
         | ServiceCommand::Release { channel, .. }
         | ServiceCommand::Publish { channel, .. }
+        | ServiceCommand::Control { action: ControlAction::Subscribe(channel), .. }
         | ServiceCommand::ClearHistory { channel } => &[channel],
         _ => &[],
     };

@@ -12,8 +12,9 @@ use crate::transaction::Facts;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use tavern_domain::delivery::{DeliveryProgress, LogMark};
-use tavern_domain::topic::{SubscriptionMarks, is_reserved};
+use tavern_domain::topic::{AUDIT, SubscriptionMarks, is_reserved};
 use tavern_store::TopicPage;
+use tavern_wire::error::{Code, Refusal};
 use tavern_wire::record::{
     self, ATTEMPT, COPY, DEAD, DELIVERY, MARKS, SUBSCRIPTION, SubscriptionSettings, TOPIC, TopicRecord,
 };
@@ -40,6 +41,10 @@ impl PutSubscription {
                 self.change.apply(before.clone(), now, rotation_ms)?
             }
         };
+        if !caller.admin && subscription.topics.iter().any(|topic| &**topic == AUDIT) {
+            let message = format!("only a key with the scope \"admin\" may subscribe to {AUDIT}");
+            return Err(Refusal::new(Code::NotAllowed, message).into());
+        }
         let mut edit = Edit::new(core);
         edit.put(SUBSCRIPTION, &self.name, record::write(&subscription));
         edit.touch_subscriptions();

@@ -272,6 +272,18 @@ impl TestCluster {
             self.carried += people.count() as u64;
             node.shards[0].core.end_publishing();
         }
+        let mut passed_on = false;
+        for (at, (node, _)) in self.nodes.iter_mut().enumerate() {
+            for (_, message) in std::mem::take(&mut node.shards[0].core.effects.control) {
+                passed_on = true;
+                if !self.dead.contains(&at) {
+                    node.shards[0].handle(node.now, ShardEvent::Control(message));
+                }
+            }
+        }
+        if passed_on {
+            return true;
+        }
         if !self.engine.step() {
             return false;
         }
@@ -378,6 +390,7 @@ fn take(node: &mut TestNode, receiver: &NodeReceiver) {
                 node.shards[0].handle(node.now, ShardEvent::Message(message));
                 continue;
             }
+            Some(ReceivedMessage::Control { message, .. }) => ShardEvent::Control(message),
             Some(ReceivedMessage::NodeLeft | ReceivedMessage::Subscription(_)) | None => continue,
         };
         node.shards[0].handle(node.now, input);

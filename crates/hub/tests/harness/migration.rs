@@ -13,7 +13,7 @@ pub fn step_name(packet: &BusPacket) -> &'static str {
         return "";
     }
     let Some(BusMessage::Session(request)) = BusMessage::decode(&packet.payload) else {
-        panic!("{packet:?}")
+        return "";
     };
     match request.step {
         MigrationAction::Ask { .. } => "ask",

@@ -103,14 +103,14 @@ impl Authenticator {
                     checked
                 }
             }),
-            Credential::Key(text) => self.keyring.verify_now(text),
+            Credential::Key(text) => self.keyring.verify_now(text).map(|decided| self.unexpired(decided)),
         }
     }
 
     pub async fn admit(&self, credential: &Credential, now: Time) -> Result<Identity, AuthError> {
         match (self.admit_now(credential, now), credential) {
             (Some(decided), _) => decided,
-            (None, Credential::Key(text)) => self.keyring.verify(text).await,
+            (None, Credential::Key(text)) => self.unexpired(self.keyring.verify(text).await),
             (None, Credential::Token(text)) => {
                 self.verifier.refresh().await;
                 self.verifier.verify(text, self.login_at(now))
@@ -134,6 +134,13 @@ impl Authenticator {
             let address = address.map(tracing::field::display);
             tracing::warn!(reason, transport, address, refused, "login refused");
         }
+    }
+
+    fn unexpired(&self, decided: Result<Identity, AuthError>) -> Result<Identity, AuthError> {
+        decided.and_then(|identity| match self.wall.now() < identity.expires {
+            true => Ok(identity),
+            false => Err(AuthError::UnknownKey),
+        })
     }
 
     /// A client without a credential: anonymous with every right in dev mode, refused otherwise.

@@ -5,7 +5,7 @@ use super::AuthError;
 use crate::config::SecretText;
 use crate::random::random_text;
 use aws_lc_rs::{constant_time, digest};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tavern_domain::rights::Grant;
@@ -33,9 +33,13 @@ const LOOKUP_TIMEOUT: Duration = Duration::from_secs(5);
 pub enum KeyError {
     #[error("a key needs a name of 1 to 128 bytes without control characters")]
     Name,
-    #[error("a key needs at least one scope: publish, events, subscriptions, presence, parties, admin")]
+    #[error(
+        "a key needs at least one scope: publish, events, subscriptions, presence, parties, users, admin"
+    )]
     NoScope,
-    #[error("{0:?} is not a scope; the scopes are publish, events, subscriptions, presence, parties, admin")]
+    #[error(
+        "{0:?} is not a scope; the scopes are publish, events, subscriptions, presence, parties, users, admin"
+    )]
     UnknownScope(String),
 }
 
@@ -56,7 +60,16 @@ pub fn mint(name: &str, scopes: Scopes, now: Time) -> Result<NewKey, KeyError> {
     let id = random_text(ID_CHARS);
     let text = format!("tvk_{id}_{}", random_text(SECRET_CHARS));
     let hash = hash(&text);
-    let row = ApiKey { id: id.into(), name: name.into(), hash, scopes, created_at: now, revoked_at: None };
+    let row = ApiKey {
+        id: id.into(),
+        name: name.into(),
+        hash,
+        scopes,
+        created_at: now,
+        expires_at: None,
+        last_used_at: None,
+        revoked_at: None,
+    };
     Ok(NewKey { row, text: SecretText::new(text) })
 }
 
@@ -84,6 +97,8 @@ pub struct Keyring {
     admin: Option<SecretText>,
     source: Option<Arc<dyn KeySource>>,
     seen: Mutex<HashMap<[u8; 32], CachedKey>>,
+    /// The hashes of keys that were used since they were last taken.
+    used: Mutex<HashSet<[u8; 32]>>,
 }
 
 #[derive(Clone)]
@@ -94,12 +109,12 @@ struct CachedKey {
 
 impl Keyring {
     pub fn new(admin: Option<SecretText>, source: Arc<dyn KeySource>) -> Keyring {
-        Keyring { admin, source: Some(source), seen: Mutex::default() }
+        Keyring { admin, source: Some(source), seen: Mutex::default(), used: Mutex::default() }
     }
 
     /// A keyring that knows only the configured admin key.
     pub fn without_store(admin: Option<SecretText>) -> Keyring {
-        Keyring { admin, source: None, seen: Mutex::default() }
+        Keyring { admin, source: None, seen: Mutex::default(), used: Mutex::default() }
     }
 
     /// Whether an admin key is configured.
@@ -137,8 +152,23 @@ impl Keyring {
             _ => return Err(AuthError::Unavailable),
         };
         let outcome = judge(presented, &hash, found);
+        if outcome.is_ok() {
+            self.note_use(hash);
+        }
         self.remember(hash, CachedKey { asked_at, outcome: outcome.clone() });
         outcome
+    }
+
+    /// The hashes of the keys that were used since this was last called.
+    pub fn take_used(&self) -> HashSet<[u8; 32]> {
+        std::mem::take(&mut self.used.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn note_use(&self, hash: [u8; 32]) {
+        let mut used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
+        if used.len() < KEPT {
+            used.insert(hash);
+        }
     }
 
     fn remembered(&self, hash: &[u8; 32], now: Instant) -> Option<Result<Identity, AuthError>> {
@@ -174,7 +204,7 @@ fn judge(presented: &str, hash: &[u8; 32], found: Option<ApiKey>) -> Result<Iden
     let same_hash = constant_time::verify_slices_are_equal(&key.hash, hash).is_ok();
     let same_id = presented.split('_').nth(1) == Some(&*key.id);
     if same_hash && same_id && key.revoked_at.is_none() {
-        Ok(identity(&key.id, key.scopes))
+        Ok(Identity { expires: key.expires_at.unwrap_or(Time::NEVER), ..identity(&key.id, key.scopes) })
     } else {
         Err(AuthError::UnknownKey)
     }
@@ -187,7 +217,7 @@ fn identity(id: &str, scopes: Scopes) -> Identity {
         Scope::Publish => &[Verb::Publish][..],
         Scope::Presence => &[Verb::Presence, Verb::Join],
         Scope::Admin => &[Verb::Subscribe],
-        Scope::Events | Scope::Subscriptions | Scope::Parties => &[],
+        Scope::Events | Scope::Subscriptions | Scope::Parties | Scope::Users => &[],
     });
     let grant = Grant { pattern: Box::from(*b"*"), verbs: verbs.copied().collect() };
     Identity {

@@ -33,9 +33,11 @@ pub enum AuthError {
     NotYet,
     #[error("the claim {0}")]
     Claim(&'static str),
-    #[error("the token allows the unknown verb {0:?}; the verbs are subscribe, publish, join, presence")]
+    #[error(
+        "the token allows the unknown verb {0:?}; the verbs are subscribe, publish, join, presence, history"
+    )]
     UnknownVerb(String),
-    #[error("the API key is unknown or revoked")]
+    #[error("the API key is unknown, revoked or expired")]
     UnknownKey,
     #[error("{}", tavern_domain::USER_ID_RULES)]
     UserName,
@@ -52,15 +54,16 @@ impl AuthError {
             AuthError::TooLong => "token too long",
             AuthError::Malformed => "neither a token nor an API key",
             AuthError::Algorithm => "token algorithm not configured",
+            AuthError::UnknownKeyId => "token names an unknown key",
             AuthError::Signature => "wrong token signature",
             AuthError::NoExpiry => "token without exp",
             AuthError::Expired => "token expired",
             AuthError::NotYet => "token not valid yet",
             AuthError::Claim(_) => "invalid token claim",
             AuthError::UnknownVerb(_) => "unknown verb in token",
-            AuthError::UnknownKey => "API key unknown or revoked",
+            AuthError::UnknownKey => "API key unknown, revoked or expired",
             AuthError::UserName => "invalid user name",
-            AuthError::Unavailable => "store unavailable",
+            AuthError::Unavailable => "credentials cannot be checked now",
         }
     }
 }

@@ -8,6 +8,7 @@ use crate::connections::{self, Connections};
 use crate::health::NodeHealth;
 use crate::http::{HttpApi, IdempotencyKeys, Pings};
 use crate::metrics::{MetricSource, MetricSources, NodeMetrics, ProcessMetrics};
+use crate::population::ClusterPopulation;
 use crate::practice::Practice;
 use crate::radar::{RadarServer, RadarSources};
 use crate::refusal_log::RefusalLogs;
@@ -76,12 +77,13 @@ pub struct Parts {
     pub topics: Arc<TopicsApi>,
     pub metrics: Arc<MetricSources>,
     pub samples: Arc<Samples>,
+    pub population: Arc<ClusterPopulation>,
     pub practice: Arc<Practice>,
     radar: Option<Arc<RadarServer>>,
     tracer: Option<Arc<Tracer>>,
     /// Spans to be sent.
     pub spans: Option<SpanQueue>,
-    authenticator: Arc<Authenticator>,
+    pub authenticator: Arc<Authenticator>,
     started: Instant,
 }
 
@@ -174,8 +176,10 @@ impl Parts {
                 unauthenticated: unauthenticated.clone(),
             })
         });
+        let population = ClusterPopulation::new(node.clone(), store.clone(), connections.clone());
         let mut sources: Vec<Arc<dyn MetricSource>> =
             vec![Arc::new(numbers), Arc::new(ProcessMetrics), store.clone(), clock.clone()];
+        sources.push(population.clone());
         sources.push(topics.counters.clone());
         sources.push(topics.sender.clone());
         if let Some(radar) = &radar {
@@ -199,6 +203,7 @@ impl Parts {
             topics,
             metrics,
             samples,
+            population,
             practice: Arc::default(),
             radar,
             tracer,
@@ -228,6 +233,7 @@ impl Parts {
             unauthenticated: self.unauthenticated.clone(),
             metrics: self.metrics.clone(),
             samples: self.samples.clone(),
+            population: self.population.clone(),
             started: self.started,
             idempotency: IdempotencyKeys::new(self.config.limits.idempotency_keys),
             pings: Pings::default(),

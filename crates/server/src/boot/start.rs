@@ -4,11 +4,13 @@ use super::accept::{HttpAcceptor, RedisAcceptor};
 use super::assemble::{Parts, Ports};
 use super::engine_check;
 use crate::adoption::Adoption;
+use crate::bans;
 use crate::bus::BusDispatcher;
 use crate::clock::NodeClock;
 use crate::config::{Config, ServerMode, dev};
 use crate::health::NodeHealth;
 use crate::http::ListenerSide;
+use crate::key_use;
 use crate::liveness::{self, LivenessDriver};
 use crate::practice::Practice;
 use crate::random::SystemRandom;
@@ -82,8 +84,12 @@ pub async fn start(
     });
     open_bus(&parts, &adoption)?;
     start_shards(seeds, supervisor)?;
+    let bans = bans::load(&parts.store, &parts.node).await?;
     adoption.check(true).await?;
     let tasks = start_tasks(&mut parts, &adoption, ports, tls, supervisor)?;
+    let watch = bans::watch(parts.store.clone(), parts.node.clone(), bans);
+    let watch = supervisor.task("bans", watch);
+    let tasks = Tasks { others: tasks.others.into_iter().chain([watch]).collect(), ..tasks };
     Ok(RunningServer { parts, adoption, tasks })
 }
 
@@ -121,6 +127,11 @@ fn start_tasks(
         supervisor.task("revocation", revocation::watch(parts.store.clone(), parts.node.clone())),
         supervisor.task("samples", sampler.run()),
         supervisor.task_once("engine-check", engine_check::warn(config.clone())),
+        supervisor.task("population", parts.population.clone().run()),
+        supervisor.task(
+            "key-use",
+            key_use::record(parts.store.clone(), parts.authenticator.clone(), parts.clock.clone()),
+        ),
         supervisor.task_once("matchmaker", matchmaker::arrange(parts.topics.clone())),
     ];
     if Practice::is_available(config) {

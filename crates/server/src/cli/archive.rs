@@ -61,6 +61,8 @@ pub struct KeyLine {
     hash: String,
     scopes: Vec<String>,
     created_at: u64,
+    expires_at: Option<u64>,
+    last_used_at: Option<u64>,
     revoked_at: Option<u64>,
 }
 
@@ -185,6 +187,8 @@ impl ArchiveLine {
                 hash: STANDARD.encode(key.hash),
                 scopes: key.scopes.iter().map(|scope| scope.as_str().to_owned()).collect(),
                 created_at: key.created_at.ms(),
+                expires_at: key.expires_at.map(Time::ms),
+                last_used_at: key.last_used_at.map(Time::ms),
                 revoked_at: key.revoked_at.map(Time::ms),
             }),
             Row::User(user) => ArchiveLine::User(UserLine {
@@ -343,6 +347,8 @@ fn read_key(key: KeyLine) -> anyhow::Result<ApiKey> {
         hash: hash.as_slice().try_into().context("the hash of a key must have 32 bytes")?,
         scopes: scopes.context("unknown scope")?,
         created_at: Time(key.created_at),
+        expires_at: key.expires_at.map(Time),
+        last_used_at: key.last_used_at.map(Time),
         revoked_at: key.revoked_at.map(Time),
     })
 }
@@ -394,7 +400,6 @@ fn client_id(text: &str) -> anyhow::Result<ClientId> {
 fn visibility(text: &str) -> anyhow::Result<Visibility> {
     Visibility::parse(text).context("invalid visibility")
 }
-
 /// The engines assert that kinds are well formed, so an invalid one must be refused here.
 fn check_kind(kind: &str) -> anyhow::Result<()> {
     let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_' || byte == b'-';
@@ -405,7 +410,6 @@ fn check_kind(kind: &str) -> anyhow::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
     #[test]
     fn rows_are_read_as_they_were_written() {
         let home = NodeEpoch { node: "a".into(), epoch: Epoch(1_794_771_279_710_000) };
@@ -425,6 +429,8 @@ mod tests {
                 hash: [7; 32],
                 scopes: Scopes::ALL,
                 created_at: Time(1),
+                expires_at: Some(Time(3)),
+                last_used_at: None,
                 revoked_at: Some(Time(2)),
             }),
             Row::User(UserRow {
@@ -483,7 +489,6 @@ mod tests {
             other => panic!("{other:?}"),
         }
     }
-
     #[test]
     fn foreign_lines_are_refused() {
         for text in ["{}", "{\"key\":{}}", "{\"rocket\":{}}", "[]", "{\"deadline\":{\"kind\":\"x\"}}"] {

@@ -24,10 +24,12 @@ mod party;
 mod publish;
 mod ready;
 mod serve;
+mod stats;
 mod subscribe;
 mod table;
 mod token;
 mod user;
+mod users;
 mod who;
 
 use clap::{CommandFactory, Parser};
@@ -64,6 +66,10 @@ enum Command {
     Who(who::WhoArgs),
     /// Show the channels of a user, and why they count as online or offline
     User(user::UserArgs),
+    /// List, disconnect, ban and erase users
+    Users(users::UsersArgs),
+    /// Show how many users, sessions and connections there are
+    Stats(stats::StatsArgs),
     /// Follow a user, or show the statuses of the users you follow
     Follow(follow::FollowArgs),
     /// Send party commands (invite, accept, go, …), or watch your party
@@ -98,6 +104,8 @@ pub fn main() -> ExitCode {
         Command::Local(args) => local::run(args),
         Command::Who(args) => who::run(args),
         Command::User(args) => user::run(args),
+        Command::Users(args) => users::run(args),
+        Command::Stats(args) => stats::run(args),
         Command::Follow(args) => follow::run(args),
         Command::Party(args) => party::run(args),
         Command::Events(args) => events::run(args),

@@ -169,6 +169,11 @@ pub struct ServerOptions {
 }
 
 impl ServerOptions {
+    /// A server and an API key; without one, that of the variable or of `tavern dev`.
+    pub fn with_key(url: String, key: Option<String>, ca: Option<PathBuf>) -> ServerOptions {
+        ServerOptions { url: Some(url), token: None, key, user: None, ca }
+    }
+
     /// A client that is not connected yet. Connecting fails if the server cannot be reached; later the client reconnects by
     /// itself.
     pub fn client(&self) -> anyhow::Result<Builder> {

@@ -8,6 +8,7 @@ use crate::config::Config;
 use crate::connections::Connections;
 use crate::health::NodeHealth;
 use crate::metrics::MetricSources;
+use crate::population::ClusterPopulation;
 use crate::practice::Practice;
 use crate::radar::RadarServer;
 use crate::refusal_log::RefusalLogs;
@@ -36,6 +37,7 @@ pub struct HttpApi {
     pub unauthenticated: Arc<UnauthenticatedBytes>,
     pub metrics: Arc<MetricSources>,
     pub samples: Arc<Samples>,
+    pub population: Arc<ClusterPopulation>,
     pub started: Instant,
     pub idempotency: IdempotencyKeys,
     pub pings: Pings,

@@ -4,7 +4,7 @@ use super::api::HttpApi;
 use super::body::{HttpResponse, json};
 use super::people;
 use super::request::Query;
-use super::session::{put, stopping};
+use super::session::put;
 use crate::shard::input::{HttpServiceCommand, ShardInput};
 use http::request::Parts;
 use std::sync::Arc;
@@ -55,14 +55,14 @@ pub async fn clear(api: &HttpApi, name: &str) -> Result<HttpResponse, Refusal> {
     }
 }
 
-/// Stores a message and delivers it. All messages of a channel go through one shard, so that one service has one order.
-pub async fn publish(
+/// Stores a message and delivers it; the reply comes when it is stored. All messages of a channel go through one shard, so that one service has one order.
+pub fn publish(
     api: &HttpApi,
     shard: usize,
     name: &str,
     data: &str,
     once: Option<&str>,
-) -> Result<Vec<u8>, Refusal> {
+) -> Result<oneshot::Receiver<Result<Vec<u8>, Refusal>>, Refusal> {
     let message_id = once.map(|once| -> Arc<str> {
         let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, once.as_bytes());
         let hex = digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect::<String>();
@@ -71,7 +71,7 @@ pub async fn publish(
     let order = ServiceCommand::Publish { channel: name.into(), data: data.as_bytes().into(), message_id };
     let (answer, waiting) = oneshot::channel();
     put(api, shard, ShardInput::Order(Box::new(HttpServiceCommand { order, answer })))?;
-    waiting.await.map_err(|_| stopping())?
+    Ok(waiting)
 }
 
 fn none(name: &str) -> Refusal {

@@ -6,8 +6,8 @@ use super::idempotency::{KEY_BYTES, KeyState};
 use super::request::{self, Query, decode};
 use super::server::HttpConnection;
 use super::session::{put, stopping};
-use super::{history, lists, overview, party, people, topics};
-use crate::shard::input::{HttpPublish, ShardInput};
+use super::{audit, control, history, keys, lists, overview, party, people, publish, topics};
+use crate::shard::input::ShardInput;
 use crate::supervisor::panics;
 use http::Method;
 use http::request::Parts;
@@ -19,8 +19,7 @@ use tavern_domain::{Channel, ClientId, Identity, Scope};
 use tavern_store::limits::RETRY_AFTER_MS;
 use tavern_store::{Read, Writer};
 use tavern_wire::error::{Code, Refusal};
-use tavern_wire::json::api::{LocalNode, NodeList, NodeReport, Receivers, SessionReport, encode};
-use tavern_wire::json::{MessageBody, parse_message_body};
+use tavern_wire::json::api::{LocalNode, NodeList, NodeReport, SessionReport};
 use tokio::sync::oneshot;
 
 /// Rows in one page of a list, unless the request asks for fewer.
@@ -46,7 +45,9 @@ pub async fn route(connection: &Arc<HttpConnection>, request: Request<Incoming>)
 
 async fn answered(connection: &HttpConnection, request: Request<Incoming>) -> HttpResponse {
     let (parts, body) = request.into_parts();
-    answer(connection, &parts, body).await.unwrap_or_else(|refused| refusal(&refused))
+    let answer = answer(connection, &parts, body).await.unwrap_or_else(|refused| refusal(&refused));
+    audit::record(&connection.api, &parts, &answer).await;
+    answer
 }
 
 async fn answer(connection: &HttpConnection, parts: &Parts, body: Incoming) -> Result<HttpResponse, Refusal> {
@@ -66,7 +67,31 @@ async fn answer(connection: &HttpConnection, parts: &Parts, body: Incoming) -> R
     match (parts.method.as_str(), segments.as_slice()) {
         ("POST", ["channels", channel, "messages"]) => {
             holder(api, parts, Scope::Publish).await?;
-            publish(api, parts, channel, body).await
+            publish::one(api, parts, channel, body).await
+        }
+        ("POST", ["broadcast"]) => {
+            holder(api, parts, Scope::Publish).await?;
+            publish::broadcast(api, parts, body).await
+        }
+        ("POST", ["publish"]) => {
+            holder(api, parts, Scope::Publish).await?;
+            publish::many(api, parts, body).await
+        }
+        ("GET", ["stats"]) => {
+            holder(api, parts, Scope::Presence).await?;
+            control::stats(api).await
+        }
+        ("GET", ["keys"]) => {
+            holder(api, parts, Scope::Admin).await?;
+            keys::list(api, parts).await
+        }
+        ("POST", ["keys"]) => {
+            holder(api, parts, Scope::Admin).await?;
+            keys::create(api, body).await
+        }
+        ("DELETE", ["keys", id]) => {
+            holder(api, parts, Scope::Admin).await?;
+            keys::revoke(api, id).await
         }
         ("GET", ["channels", channel, "history"]) => {
             holder(api, parts, Scope::Admin).await?;
@@ -103,6 +128,20 @@ async fn answer(connection: &HttpConnection, parts: &Parts, body: Incoming) -> R
         ("GET", ["users"]) => {
             holder(api, parts, Scope::Presence).await?;
             lists::users(api, parts).await
+        }
+        ("DELETE", ["users", name])
+        | (_, ["users", name, "sessions" | "disconnect" | "subscribe" | "unsubscribe" | "ban"]) => {
+            holder(api, parts, Scope::Users).await?;
+            match (parts.method.as_str(), segments.last()) {
+                ("GET", Some(&"sessions")) => control::sessions(api, name).await,
+                ("POST", Some(&"disconnect")) => control::disconnect(api, name, body).await,
+                ("POST", Some(&"subscribe")) => control::subscribe(api, name, true, body).await,
+                ("POST", Some(&"unsubscribe")) => control::subscribe(api, name, false, body).await,
+                ("GET", _) => control::show_ban(api, name).await,
+                ("PUT", _) => control::ban(api, name, body).await,
+                _ if segments.len() == 2 => control::erase(api, name).await,
+                _ => control::unban(api, name).await,
+            }
         }
         ("GET", ["users", name, "inbox"]) => {
             holder(api, parts, Scope::Admin).await?;
@@ -163,25 +202,6 @@ pub async fn holder_of(api: &HttpApi, parts: &Parts, scopes: &[Scope]) -> Result
     Ok(identity)
 }
 
-async fn publish(api: &HttpApi, parts: &Parts, name: &str, body: Incoming) -> Result<HttpResponse, Refusal> {
-    let bad = |message: String| Refusal::new(Code::BadRequest, message);
-    let channel = Channel::parse(name).map_err(|error| bad(error.to_string()))?;
-    if channel.is_reserved() {
-        let message = format!("channels of kind {:?} belong to the server", channel.kind);
-        return Err(Refusal::new(Code::NotAllowed, message));
-    }
-    let limits = &api.config.limits;
-    let body = request::body(body, limits.json_frame_bytes).await?;
-    let message = parse_message_body(&body)?;
-    let data = message.data;
-    if data.len() > limits.message_bytes {
-        let message = format!("data has {} bytes, at most {} are allowed", data.len(), limits.message_bytes);
-        return Err(Refusal::new(Code::TooLarge, message));
-    }
-    let once = idempotency_key(parts, name)?;
-    run_once(api, once.as_deref(), send(api, name, message, once.as_deref())).await
-}
-
 /// Runs a request, or repeats the answer to an earlier one with the same key.
 pub async fn run_once(
     api: &HttpApi,
@@ -204,25 +224,6 @@ pub async fn run_once(
         running.finish(&body);
     }
     Ok(json(body))
-}
-
-async fn send(
-    api: &HttpApi,
-    name: &str,
-    MessageBody { data, retain }: MessageBody<'_>,
-    once: Option<&str>,
-) -> Result<Vec<u8>, Refusal> {
-    // All of a channel's messages go through one shard, so that one service has one order.
-    let shard = name.bytes().fold(0usize, |sum, byte| sum.wrapping_mul(31).wrapping_add(byte as usize));
-    let shard = shard % api.shards.len();
-    if retain || history::limits(api, name)?.is_some() {
-        return history::publish(api, shard, name, data, once).await;
-    }
-    let (answer, waiting) = oneshot::channel();
-    let input = HttpPublish { channel: name.into(), data: data.as_bytes().to_vec(), answer };
-    put(api, shard, ShardInput::Publish(Box::new(input)))?;
-    let receivers = waiting.await.map_err(|_| stopping())?;
-    Ok(encode(&Receivers { receivers }))
 }
 
 /// The full idempotency key: a hash of the credential, the channel, and what the client chose.

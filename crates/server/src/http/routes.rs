@@ -7,7 +7,7 @@ use http::{Extensions, Method};
 use tavern_wire::error::{Code, Refusal};
 
 /// `{}` stands for one segment, a final `*` for any rest.
-pub const ROUTES: [(&str, &[&str]); 54] = [
+pub const ROUTES: [(&str, &[&str]); 64] = [
     ("/", &["GET"]),
     ("/assets/*", &["GET"]),
     ("/client.js", &["GET"]),
@@ -23,6 +23,7 @@ pub const ROUTES: [(&str, &[&str]); 54] = [
     ("/party", &["POST"]),
     ("/party/ping", &["GET", "POST"]),
     ("/readyz", &["GET"]),
+    ("/v1/broadcast", &["POST"]),
     ("/v1/channels", &["GET"]),
     ("/v1/channels/{}/history", &["GET", "DELETE"]),
     ("/v1/channels/{}/messages", &["POST"]),
@@ -30,14 +31,18 @@ pub const ROUTES: [(&str, &[&str]); 54] = [
     ("/v1/channels/{}/presence/{}", &["PUT", "DELETE"]),
     ("/v1/command", &["POST"]),
     ("/v1/connect", &["GET"]),
+    ("/v1/keys", &["GET", "POST"]),
+    ("/v1/keys/{}", &["DELETE"]),
     ("/v1/nodes", &["GET"]),
     ("/v1/overview", &["GET"]),
     ("/v1/parties", &["GET"]),
     ("/v1/parties/{}", &["GET"]),
     ("/v1/parties/{}/go/{}", &["POST"]),
     ("/v1/poll", &["POST"]),
+    ("/v1/publish", &["POST"]),
     ("/v1/sessions/{}", &["GET"]),
     ("/v1/settings", &["GET"]),
+    ("/v1/stats", &["GET"]),
     ("/v1/stream", &["GET"]),
     ("/v1/subscriptions", &["GET"]),
     ("/v1/subscriptions/{}", &["GET", "PUT", "DELETE"]),
@@ -54,13 +59,18 @@ pub const ROUTES: [(&str, &[&str]); 54] = [
     ("/v1/topics/{}", &["GET", "PUT", "DELETE"]),
     ("/v1/topics/{}/events", &["GET", "POST"]),
     ("/v1/users", &["GET"]),
-    ("/v1/users/{}", &["GET"]),
+    ("/v1/users/{}", &["GET", "DELETE"]),
+    ("/v1/users/{}/ban", &["GET", "PUT", "DELETE"]),
+    ("/v1/users/{}/disconnect", &["POST"]),
     ("/v1/users/{}/followers", &["GET"]),
     ("/v1/users/{}/following", &["GET"]),
     ("/v1/users/{}/following/{}", &["PUT", "DELETE"]),
     ("/v1/users/{}/inbox", &["GET"]),
     ("/v1/users/{}/messages", &["POST"]),
     ("/v1/users/{}/party", &["GET", "POST"]),
+    ("/v1/users/{}/sessions", &["GET"]),
+    ("/v1/users/{}/subscribe", &["POST"]),
+    ("/v1/users/{}/unsubscribe", &["POST"]),
     ("/v1/users/{}/visibility", &["PUT"]),
 ];
 

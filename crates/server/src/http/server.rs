@@ -6,8 +6,8 @@ use super::body::{HttpResponse, ResponseBody, refusal, text, whole};
 use super::request;
 use super::routes::ListenerSide;
 use super::{
-    client, connect, dashboard, demo, docs_site, engineio, openapi, origin, overview, party, rest, routes, session,
-    stream,
+    client, connect, dashboard, demo, docs_site, engineio, openapi, origin, overview, party, rest, routes,
+    session, stream,
 };
 use crate::connections::{AddressSlot, ConnectionSlot};
 use crate::health::is_bus_up;

@@ -8,9 +8,9 @@ use crate::supervisor::panics;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use tavern_hub::Node;
 use tavern_hub::node::histogram::{Histogram, LatencyCounts};
 use tavern_hub::node::stats::Stats;
-use tavern_hub::{Namespace, Node};
 
 /// (counter of a shard, series, kind, help). The part after a `/` is the value of the label `reason`.
 const SHARDS: &[(&str, &str, MetricKind, &str)] = &[
@@ -243,7 +243,7 @@ impl NodeMetrics {
                 "tavern_channels",
                 MetricKind::Gauge,
                 "Channels with a subscriber on this node",
-                registry.listened(Namespace::Channel).len() as u64,
+                registry.channel_count(),
             ),
             (
                 "tavern_patterns",

@@ -366,7 +366,12 @@ fn subscribe_op(channel: &str, presence: bool) -> Op<'static> {
 }
 
 fn publish_op(channel: &str, data: String) -> Op<'static> {
-    Op::Publish(PublishRequest { channel: channel.to_owned().into(), data: data.into(), message_id: None })
+    Op::Publish(PublishRequest {
+        channel: channel.to_owned().into(),
+        data: data.into(),
+        message_id: None,
+        retain: false,
+    })
 }
 
 fn history_op(channel: &str, after: Option<u64>, limit: u64) -> Op<'static> {

@@ -27,6 +27,8 @@ pub struct RedisPeer {
     pub identity: Option<Identity>,
     /// The sender of what it publishes; None without a user token.
     pub author: Option<Author>,
+    /// When it authenticated.
+    pub entered_at: Time,
     pub info: Arc<ClientInfo>,
     pub state: command::PeerState,
     /// The result of an API key lookup for `AUTH`.
@@ -86,6 +88,7 @@ impl RedisPeer {
             proto: Proto::Resp2,
             identity,
             author: None,
+            entered_at: Time(0),
             info,
             state: command::PeerState::default(),
             login: None,

@@ -1,7 +1,7 @@
 //! One socket of a shard: its bytes in and out, and the protocol on it. Knows no commands.
 //! Must hold: an idle connection owns no buffer; a connection that is closing accepts no more commands.
 
-use crate::connections::ConnectionSlot;
+use crate::connections::{ClientTransport, ConnectionSlot, TransportSlot};
 use crate::resp::RedisPeer;
 use crate::shard::websocket::WebSocket;
 use mio::net::TcpStream;
@@ -29,6 +29,7 @@ pub struct Conn {
     pub counted: HeldBytes,
     /// Its slot in the counts of connections; released when it is dropped.
     _slot: ConnectionSlot,
+    _transport: TransportSlot,
 }
 
 pub enum SocketProtocol {
@@ -89,7 +90,12 @@ impl Conn {
         protocol: SocketProtocol,
         slot: ConnectionSlot,
     ) -> Conn {
+        let transport = match protocol {
+            SocketProtocol::WebSocket(_) | SocketProtocol::Taken => ClientTransport::WebSocket,
+            SocketProtocol::Redis(_) => ClientTransport::Redis,
+        };
         Conn {
+            _transport: slot.count_transport(transport),
             socket,
             tls,
             protocol,

@@ -91,6 +91,9 @@ impl ShardWorker {
         for (shard, change) in state.hub.core.effects.user_updates.drain(..) {
             context.shards.force(shard, ShardInput::Hub(ShardEvent::Status(change)));
         }
+        for (shard, message) in state.hub.core.effects.control.drain(..) {
+            context.shards.force(shard, ShardInput::Hub(ShardEvent::Control(message)));
+        }
         for topic in state.hub.core.effects.topics.drain(..) {
             context.wakeups.published(topic.into());
         }

@@ -97,10 +97,12 @@ fn check_socket(state: &mut ShardState, link: LinkId) {
     }
     let is_late = since_start.saturating_sub(conn.authenticated_ms) > HELLO_MS;
     if let SocketProtocol::Redis(peer) = &conn.protocol {
-        let ended = peer
-            .identity
-            .as_ref()
-            .and_then(|identity| state.context.node.credential_end(identity, state.now));
+        let node = &state.context.node;
+        let ended = peer.identity.as_ref().and_then(|identity| {
+            let user = identity.user.as_deref();
+            let blocked = || node.blocks.end_of(user, None, peer.entered_at, state.now);
+            node.credential_end(identity, state.now).or_else(blocked)
+        });
         if let Some(reason) = ended {
             socket_writer::end_redis(state, link, reason);
         } else if is_late {

@@ -2,6 +2,7 @@
 //! Must hold: a number is not reused in the turn in which it was released, so that no late effect of that turn
 //! reaches another client.
 
+use crate::connections::TransportSlot;
 use crate::resp::RedisPeer;
 use crate::shard::conn::{Conn, SocketProtocol};
 use crate::shard::input::{CommandAnswer, GatewayCommand, GatewayOutput, HttpCommand, HttpPoll, HttpStream};
@@ -38,6 +39,7 @@ pub struct StreamLink {
     pub wants_room: Arc<AtomicBool>,
     /// Milliseconds since the shard's start at which something was last written.
     pub written_ms: u32,
+    pub _transport: TransportSlot,
 }
 
 pub struct GatewayLink {
@@ -58,6 +60,7 @@ pub struct PollLink {
     pub listener: Option<ListenerId>,
     pub flags: PollFlags,
     pub answer: Option<oneshot::Sender<CommandAnswer>>,
+    pub transport: TransportSlot,
 }
 
 /// What to do when the lookup of the session has ended.

@@ -1,5 +1,6 @@
 //! Long-polls: a poll is answered at once, or parked under a link until there is an event or it times out.
 
+use crate::connections::{ClientTransport, TransportSlot};
 use crate::shard::input::{CommandAnswer, HttpPoll};
 use crate::shard::links::{LinkTarget, PollLink, WaitingForSession};
 use crate::shard::requests::{session_ended, unproved};
@@ -57,7 +58,8 @@ pub fn begin(state: &mut ShardState, link: LinkId, poll: HttpPoll) {
     }
     let reset = outcome == Poll::Ready { reset: true };
     let flags = PollFlags { reset, superseded: false };
-    state.links.put(link, LinkTarget::Poll(PollLink { listener, flags, answer: Some(answer) }));
+    let transport = state.context.resp.connections.count_transport(ClientTransport::Poll);
+    state.links.put(link, LinkTarget::Poll(PollLink { listener, flags, answer: Some(answer), transport }));
     if outcome != Poll::Parked {
         self::answer(state, link);
     }
@@ -69,10 +71,11 @@ fn send(
     id: ListenerId,
     flags: PollFlags,
     answer: oneshot::Sender<CommandAnswer>,
+    transport: TransportSlot,
 ) {
     let mut body = Vec::with_capacity(256);
     if !state.hub.render_poll(state.now, id, link, flags, &mut body) {
-        let poll = PollLink { listener: Some(id), flags, answer: Some(answer) };
+        let poll = PollLink { listener: Some(id), flags, answer: Some(answer), transport };
         return state.links.put(link, LinkTarget::Poll(poll));
     }
     state.links.retire(link);
@@ -83,8 +86,8 @@ fn send(
 /// There is an event for a parked poll, it timed out, or the snapshot for its answer was read.
 pub fn answer(state: &mut ShardState, link: LinkId) {
     match state.links.take(link) {
-        Some(LinkTarget::Poll(PollLink { listener: Some(id), flags, answer: Some(answer) })) => {
-            send(state, link, id, flags, answer);
+        Some(LinkTarget::Poll(PollLink { listener: Some(id), flags, answer: Some(answer), transport })) => {
+            send(state, link, id, flags, answer, transport);
         }
         Some(other) => state.links.put(link, other),
         None => {}
@@ -93,15 +96,16 @@ pub fn answer(state: &mut ShardState, link: LinkId) {
 
 /// Ends a parked poll from our side.
 pub fn end(state: &mut ShardState, link: LinkId, reason: CloseReason) {
-    let Some(LinkTarget::Poll(PollLink { listener, answer: Some(answer), .. })) = state.links.take(link)
+    let Some(LinkTarget::Poll(PollLink { listener, answer: Some(answer), transport, .. })) =
+        state.links.take(link)
     else {
         return;
     };
     state.hub.release_link(link);
-    let refusal = match (reason, listener) {
+    let refusal = match (&reason, listener) {
         (CloseReason::Superseded, Some(id)) => {
             let flags = PollFlags { superseded: true, ..PollFlags::default() };
-            return send(state, link, id, flags, answer);
+            return send(state, link, id, flags, answer, transport);
         }
         (CloseReason::Closing, _) => {
             let refusal = Refusal::new(Code::Unavailable, "the server is stopping");
@@ -110,6 +114,7 @@ pub fn end(state: &mut ShardState, link: LinkId, reason: CloseReason) {
         (CloseReason::TokenExpired | CloseReason::KeyRevoked, _) => {
             Refusal::new(Code::Unauthenticated, format!("the {}", reason.reason()))
         }
+        (CloseReason::Disconnected { .. } | CloseReason::Banned { .. }, _) => state.ended(&reason),
         _ => session_ended(),
     };
     state.links.retire(link);

@@ -181,10 +181,15 @@ pub fn close(state: &mut ShardState, link: LinkId) {
     write(state, link);
 }
 
-/// Ends a Redis connection whose token expired or whose key was revoked: an error, then the end.
+/// Ends a Redis connection whose token expired, whose key was revoked or whose user must go: an error, then the end.
 pub fn end_redis(state: &mut ShardState, link: LinkId, reason: CloseReason) {
     let Some(conn) = state.links.conn_mut(link) else { return };
-    tavern_wire::resp::error(&mut conn.out, &format!("NOAUTH the {}", reason.reason()));
+    let error = match &reason {
+        CloseReason::Disconnected { reason, .. } => format!("ERR {reason}"),
+        CloseReason::Banned { reason } => format!("BLOCKED {reason}"),
+        reason => format!("NOAUTH the {}", reason.reason()),
+    };
+    tavern_wire::resp::error(&mut conn.out, &error);
     close(state, link);
 }
 

@@ -10,7 +10,8 @@ use crate::shard::websocket;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use tavern_domain::{Identity, Time};
-use tavern_hub::{LinkId, LookupResult, Scratch, SessionLookup, Shard};
+use tavern_hub::{CloseReason, LinkId, LookupResult, Scratch, SessionLookup, Shard};
+use tavern_wire::error::{Code, Refusal};
 
 /// The longest time over which the reconnects of clients are spread after a stop.
 const RECONNECT_MAX_MS: u64 = 5_000;
@@ -222,6 +223,18 @@ impl ShardState {
             frame_bytes: self.context.limits.json_frame_bytes,
             unread_bytes,
             tracer: self.context.tracer.as_deref(),
+        }
+    }
+
+    /// What a client without close codes is told when the app ends its connection.
+    pub fn ended(&self, reason: &CloseReason) -> Refusal {
+        let message = reason.reason().to_owned();
+        match reason {
+            CloseReason::Banned { .. } => Refusal::new(Code::Blocked, message),
+            CloseReason::Disconnected { code: 4500.., .. } => {
+                Refusal::new(Code::Unavailable, message).retry_after(self.reconnect_after_ms())
+            }
+            _ => Refusal::new(Code::Gone, message),
         }
     }
 

@@ -1,6 +1,7 @@
 //! SSE streams: the events of a session in pieces, as long as the response has room.
 //! Must hold: an event counts as sent when the response has accepted its piece.
 
+use crate::connections::ClientTransport;
 use crate::shard::input::HttpStream;
 use crate::shard::links::{LinkTarget, StreamLink, WaitingForSession};
 use crate::shard::requests::{session_ended, unproved};
@@ -51,8 +52,17 @@ pub fn begin(state: &mut ShardState, id: LinkId, request: HttpStream) {
     let subscriptions = std::iter::once(hello).chain(channels.into_iter().map(subscribe)).collect();
     let written_ms = state.since_start();
     let started = Some(started);
-    let stream =
-        StreamLink { caller, started, subscriptions, events, blocked: false, wants_room, written_ms };
+    let _transport = state.context.resp.connections.count_transport(ClientTransport::Sse);
+    let stream = StreamLink {
+        caller,
+        started,
+        subscriptions,
+        events,
+        blocked: false,
+        wants_room,
+        written_ms,
+        _transport,
+    };
     state.links.put(id, LinkTarget::Stream(Box::new(stream)));
     go_on(state, id);
 }
@@ -169,7 +179,7 @@ pub fn end(state: &mut ShardState, link: LinkId, reason: CloseReason) {
             let refusal = Refusal::new(Code::Unauthenticated, format!("the {}", reason.reason()));
             json::reply_error(&mut event, None, &refusal);
         }
-        _ => json::reply_error(&mut event, None, &Refusal::new(Code::Gone, reason.reason())),
+        reason => json::reply_error(&mut event, None, &state.ended(&reason)),
     }
     let mut piece = Vec::new();
     sse::event(&mut piece, None, &event);

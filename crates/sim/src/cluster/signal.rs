@@ -74,7 +74,7 @@ pub enum Signal {
     Broken(String),
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ended {
     /// By the client itself.
     Client,

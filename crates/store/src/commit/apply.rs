@@ -9,6 +9,7 @@ use crate::deadline::Deadline;
 use crate::error::StoreError;
 use crate::presence::{ChannelVersionBump, HeldPresence};
 use crate::row::{Row, RowKey};
+use crate::totals::StoreTotals;
 use tavern_domain::Time;
 
 /// Checks a commit, then applies it. An engine calls this inside one transaction of its own.
@@ -46,11 +47,18 @@ pub fn apply(
             | RowKey::Lease(_) => clock.next(tables.version(key)?),
         };
         clock.retire(version);
+        if tables.version(key)? > 0 {
+            clock.totals -= StoreTotals::of(key);
+        }
         tables.delete(key)?;
         receipt.deleted.push(version);
     }
     for row in &commit.puts {
-        let version = clock.next(tables.version(&row.key())?);
+        let (key, last) = (row.key(), tables.version(&row.key())?);
+        if last == 0 {
+            clock.totals += StoreTotals::of(&key);
+        }
+        let version = clock.next(last);
         tables.put(row, version)?;
         receipt.put.push(version);
     }

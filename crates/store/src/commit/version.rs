@@ -1,6 +1,7 @@
-//! The store's time, and the versions derived from it. Must hold: time never goes back; one key never gets the same
-//! version twice, even after deletion.
+//! The store's time, the versions derived from it, and the totals. Must hold: time never goes back; one key never gets
+//! the same version twice, even after deletion.
 
+use crate::totals::StoreTotals;
 use tavern_domain::Time;
 
 /// The store's time, and the highest version of any deleted row. A row that is created again starts above it, even if
@@ -9,6 +10,8 @@ use tavern_domain::Time;
 pub struct VersionClock {
     pub time: Time,
     pub floor: u64,
+    /// How much there is, or by how much it has changed, as the engine keeps it.
+    pub totals: StoreTotals,
 }
 
 impl VersionClock {

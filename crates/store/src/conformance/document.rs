@@ -46,6 +46,8 @@ pub(super) fn one_unmet_expectation_refuses_the_whole_commit(world: &dyn StoreUn
         scopes: Scopes::ALL,
         created_at: Time(1),
         revoked_at: None,
+        expires_at: None,
+        last_used_at: None,
     };
     let mut commit = Commit {
         expects: vec![expect("a", a), expect("b", 7)],

@@ -11,6 +11,8 @@ fn api_key(id: &str, hash: u8) -> ApiKey {
         scopes: [Scope::Publish, Scope::Admin].into_iter().collect(),
         created_at: Time(1_700_000_000_000),
         revoked_at: None,
+        expires_at: Some(Time(77)),
+        last_used_at: None,
     }
 }
 
@@ -60,7 +62,7 @@ pub(super) fn keys_come_in_pages(world: &dyn StoreUnderTest) {
 pub(super) fn a_revoked_key_has_its_time(world: &dyn StoreUnderTest) {
     let client = client(world);
     let version = client.commit(create(api_key("k1", 1))).unwrap().put[0];
-    let revoked = ApiKey { revoked_at: Some(Time(9)), ..api_key("k1", 1) };
+    let revoked = ApiKey { revoked_at: Some(Time(9)), last_used_at: Some(Time(8)), ..api_key("k1", 1) };
     let expects = vec![Expect { key: RowKey::Key("k1".into()), version }];
     client.commit(Commit { expects, puts: vec![Row::Key(revoked.clone())], ..Commit::default() }).unwrap();
     assert_eq!(by_hash(&client, 1), Some(Versioned { version: version + 1, row: revoked }));

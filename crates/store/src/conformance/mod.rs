@@ -79,6 +79,7 @@ macro_rules! store_cases {
             presence::a_hold_is_read_as_it_was_put,
             presence::a_changed_presence_reports_the_holds_that_follow_it,
             presence::commits_of_one_batch_count_one_by_one,
+            presence::totals_count_rows_as_they_come_and_go,
             social::users_are_read_together_in_the_order_asked,
             social::people_are_read_with_their_presences,
             social::people_are_read_with_mutual_follows,

@@ -353,3 +353,38 @@ pub(super) fn commits_of_one_batch_count_one_by_one(world: &dyn StoreUnderTest) 
     assert_eq!(roster(&client, "game#A", None, 20).users, 0);
     assert_eq!(roster(&client, "game#B", None, 20).users, 0);
 }
+
+fn totals(client: &BlockingStore) -> (i64, i64, i64) {
+    match client.read(Read::Totals) {
+        Ok(Found::Totals(totals)) => (totals.users, totals.presences, totals.parties),
+        other => panic!("no totals but {other:?}"),
+    }
+}
+
+pub(super) fn totals_count_rows_as_they_come_and_go(world: &dyn StoreUnderTest) {
+    let (client, other) = (super::fixture::client(world), client(world));
+    assert_eq!(totals(&client), (0, 0, 0));
+    for (channel, user) in [("user#ann", "ann"), ("game#1", "ann"), ("game#1", "bob"), ("user#bob", "bob")] {
+        client.commit(arrive(channel, user)).unwrap();
+        // The same user again changes no total.
+        other.commit(arrive(channel, user)).unwrap();
+    }
+    assert_eq!(totals(&other), (2, 2, 0));
+    let document = |kind: &str| Document { key: DocumentKey::new(kind, "7"), body: Arc::from(*b"{}") };
+    let puts = vec![Row::Document(document("party")), Row::Document(document("thing"))];
+    client.commit(Commit { puts, ..Commit::default() }).unwrap();
+    assert_eq!(totals(&other), (2, 2, 1));
+    // What is refused changes no total, nor does deleting what is not there.
+    let refused = vec![Expect { key: RowKey::Document(DocumentKey::new("thing", "7")), version: 1 }];
+    assert!(client.commit(Commit { expects: refused, ..go("user#ann", "ann") }).is_err());
+    client.commit(go("user#ann", "cid")).unwrap();
+    assert_eq!(totals(&client), (2, 2, 1));
+    other.commit(go("user#ann", "ann")).unwrap();
+    other.commit(go("game#1", "bob")).unwrap();
+    let deletes = vec![RowKey::Document(DocumentKey::new("party", "7"))];
+    other.commit(Commit { deletes, ..Commit::default() }).unwrap();
+    assert_eq!(totals(&client), (1, 1, 0));
+    // Deleted and put in one commit: it stays.
+    client.commit(Commit { deletes: go("user#bob", "bob").deletes, ..arrive("user#bob", "bob") }).unwrap();
+    assert_eq!(totals(&client), (1, 1, 0));
+}

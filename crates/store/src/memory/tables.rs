@@ -69,6 +69,7 @@ impl MemoryTables {
     fn read(&self, wall: Time, read: &Read) -> Found {
         match read {
             Read::Time => Found::Time(self.clock.time.max(wall)),
+            Read::Totals => Found::Totals(self.clock.totals),
             Read::KeyByHash(hash) => Found::Key(self.keys.by_hash(hash)),
             Read::Keys { after, limit } => Found::Keys(self.keys.page(after.as_deref(), *limit)),
             Read::Session(client) => Found::Session(self.sessions.get(*client)),

@@ -5,7 +5,7 @@ use prost::{Message, Oneof};
 
 #[derive(Clone, PartialEq, Message)]
 pub struct Envelope {
-    #[prost(oneof = "EnvelopeKind", tags = "1, 2, 3, 4, 5")]
+    #[prost(oneof = "EnvelopeKind", tags = "1, 2, 3, 4, 5, 6, 7, 8")]
     pub kind: Option<EnvelopeKind>,
 }
 
@@ -21,6 +21,12 @@ pub enum EnvelopeKind {
     NodeLeft(Empty),
     #[prost(string, tag = "5")]
     Subscription(String),
+    #[prost(message, tag = "6")]
+    ControlRequest(ControlRequestRecord),
+    #[prost(message, tag = "7")]
+    ControlReply(ControlReplyRecord),
+    #[prost(message, tag = "8")]
+    NodeCounts(NodeCountsRecord),
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -282,6 +288,110 @@ pub struct GivenRecord {
     pub client: String,
     #[prost(uint64, tag = "2")]
     pub version: u64,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct ControlRequestRecord {
+    #[prost(uint64, tag = "1")]
+    pub number: u64,
+    #[prost(uint32, tag = "2")]
+    pub shard: u32,
+    #[prost(string, tag = "3")]
+    pub user: String,
+    #[prost(oneof = "ControlActionKind", tags = "4, 5, 6, 7, 8, 9")]
+    pub action: Option<ControlActionKind>,
+}
+
+#[derive(Clone, PartialEq, Oneof)]
+pub enum ControlActionKind {
+    #[prost(message, tag = "4")]
+    Sessions(Empty),
+    #[prost(message, tag = "5")]
+    Disconnect(DisconnectRecord),
+    #[prost(string, tag = "6")]
+    Subscribe(String),
+    #[prost(string, tag = "7")]
+    Unsubscribe(String),
+    #[prost(message, tag = "8")]
+    Ban(BanRecord),
+    #[prost(message, tag = "9")]
+    Unban(Empty),
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct DisconnectRecord {
+    #[prost(uint32, tag = "1")]
+    pub code: u32,
+    #[prost(string, tag = "2")]
+    pub reason: String,
+    #[prost(string, repeated, tag = "3")]
+    pub except: Vec<String>,
+    #[prost(bool, tag = "4")]
+    pub allow_resume: bool,
+    #[prost(uint64, tag = "5")]
+    pub at: u64,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct BanRecord {
+    #[prost(uint64, optional, tag = "1")]
+    pub until: Option<u64>,
+    #[prost(string, tag = "2")]
+    pub reason: String,
+    #[prost(uint64, tag = "3")]
+    pub at: u64,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct ControlReplyRecord {
+    #[prost(uint64, tag = "1")]
+    pub number: u64,
+    #[prost(uint32, tag = "2")]
+    pub to_shard: u32,
+    #[prost(uint32, tag = "3")]
+    pub shard: u32,
+    #[prost(uint32, tag = "4")]
+    pub shards: u32,
+    #[prost(uint32, tag = "5")]
+    pub count: u32,
+    #[prost(uint32, tag = "6")]
+    pub failed: u32,
+    #[prost(message, repeated, tag = "7")]
+    pub sessions: Vec<UserSessionRecord>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct UserSessionRecord {
+    #[prost(string, tag = "1")]
+    pub client: String,
+    #[prost(uint64, tag = "2")]
+    pub since: u64,
+    #[prost(string, optional, tag = "3")]
+    pub transport: Option<String>,
+    #[prost(uint64, tag = "4")]
+    pub heard_at: u64,
+    #[prost(uint32, tag = "5")]
+    pub channels: u32,
+    #[prost(bool, tag = "6")]
+    pub moving: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Message)]
+pub struct NodeCountsRecord {
+    #[prost(uint64, tag = "1")]
+    pub users: u64,
+    #[prost(uint64, tag = "2")]
+    pub sessions: u64,
+    #[prost(uint64, tag = "3")]
+    pub websocket: u64,
+    #[prost(uint64, tag = "4")]
+    pub sse: u64,
+    #[prost(uint64, tag = "5")]
+    pub poll: u64,
+    #[prost(uint64, tag = "6")]
+    pub redis: u64,
+    #[prost(uint64, tag = "7")]
+    pub channels: u64,
 }
 
 #[derive(Clone, PartialEq, Message)]

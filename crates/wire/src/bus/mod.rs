@@ -2,6 +2,7 @@
 //! that two releases can run side by side. Must hold: what was written is read back the same; every message names its kind;
 //! bytes that cannot be read are no message.
 
+pub mod control;
 pub mod header;
 mod message;
 pub mod migration;
@@ -9,6 +10,7 @@ pub mod people;
 pub mod presence;
 pub mod service;
 
+use crate::bus::control::{ControlReply, ControlRequest, NodeCounts};
 use crate::bus::migration::MigrationRequest;
 use message::{Empty, EnvelopeKind};
 use prost::Message as _;
@@ -29,6 +31,12 @@ pub enum BusMessage {
     NodeLeft,
     /// A subscription has events to deliver. An empty name: subscriptions were changed.
     Subscription(Arc<str>),
+    /// An order about a user.
+    Control(ControlRequest),
+    /// What one shard has done about it.
+    ControlReply(ControlReply),
+    /// How much the sender has.
+    Counts(NodeCounts),
 }
 
 impl BusMessage {
@@ -40,6 +48,9 @@ impl BusMessage {
             EnvelopeKind::Migration(step) => BusMessage::Session(migration::read(step)?),
             EnvelopeKind::NodeLeft(_) => BusMessage::NodeLeft,
             EnvelopeKind::Subscription(name) => BusMessage::Subscription(name.into()),
+            EnvelopeKind::ControlRequest(request) => BusMessage::Control(control::read_request(request)?),
+            EnvelopeKind::ControlReply(reply) => BusMessage::ControlReply(control::read_reply(reply)?),
+            EnvelopeKind::NodeCounts(counts) => BusMessage::Counts(control::read_counts(counts)),
         })
     }
 }

@@ -158,6 +158,23 @@ pub fn revoked_tail(out: &mut Vec<u8>, verb: &str, place: &str, name: &str) {
     out.push(b'}');
 }
 
+/// The app has subscribed the session to a channel.
+pub fn subscribed_tail(channel: &str) -> Vec<u8> {
+    channel_tail(b",\"event\":\"subscribed\",\"channel\":", channel)
+}
+
+/// The app has ended the session's subscription to a channel.
+pub fn unsubscribed_tail(channel: &str) -> Vec<u8> {
+    channel_tail(b",\"event\":\"unsubscribed\",\"channel\":", channel)
+}
+
+fn channel_tail(front: &[u8], channel: &str) -> Vec<u8> {
+    let mut out = front.to_vec();
+    string(&mut out, channel);
+    out.push(b'}');
+    out
+}
+
 /// For a transport that a newer one has replaced. It has no `seq`: it concerns the transport, not the mailbox.
 pub fn superseded(out: &mut Vec<u8>) {
     out.extend_from_slice(b"{\"event\":\"superseded\"}");

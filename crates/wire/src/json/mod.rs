@@ -26,7 +26,7 @@ pub use body::{MessageBody, PollRequest, parse_message_body, parse_poll, session
 pub use command::{hello_command, subscribe_command};
 pub use encode::{
     MessageSender, Payload, channel_gap_tail, closing, gap_tail, message_tail, pattern_gap_tail, reply_error,
-    reply_ok, revoked_tail, seq_head, string, superseded,
+    reply_ok, revoked_tail, seq_head, string, subscribed_tail, superseded, unsubscribed_tail,
 };
 pub use frame::{FrameCommands, command_lines, commands};
 pub use moment::{parse_moment, write_moment};

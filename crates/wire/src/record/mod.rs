@@ -1,9 +1,11 @@
 //! The stored records of topics, subscriptions and parties, as JSON that an operator can read.
 //! Must hold: what was written is read back the same; invalid bytes are an error.
 
+mod ban;
 mod party;
 mod progress;
 
+pub use ban::{BAN, BANS, BANS_ALL, read_ban, read_ban_count, write_ban, write_ban_count};
 pub use party::{
     MEMBERSHIP, NEXT, PARTIES, PARTY, read_membership, read_party, write_membership, write_party,
 };

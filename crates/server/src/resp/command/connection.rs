@@ -156,6 +156,13 @@ fn login(call: &mut RedisCall<'_, '_>, user: Option<&[u8]>, password: &[u8]) -> 
         call.context.server.authenticator.log_refusal(error, "redis", address);
     }
     match outcome {
+        Ok(identity)
+            if node.blocks.ban_of(identity.user.as_deref().unwrap_or(""), call.context.now).is_some() =>
+        {
+            let refusal = node.blocks.refusal(identity.user.as_deref(), call.context.now);
+            let message = refusal.map_or_else(String::new, |refusal| refusal.message.into_owned());
+            Login::Refused(format!("BLOCKED {message}"))
+        }
         Ok(identity) => {
             enter(call, identity);
             Login::In
@@ -178,6 +185,7 @@ fn enter(call: &mut RedisCall<'_, '_>, identity: Identity) {
     if let Some(former) = former {
         pubsub::end_revoked(call, &former.rights);
     }
+    call.peer.entered_at = call.context.now;
 }
 
 /// The sender that other clients see in messages of this connection. Services, which have an API key, have none. A fresh

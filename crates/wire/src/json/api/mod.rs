@@ -3,20 +3,33 @@
 //! unless the comment of its member says that it is left out.
 
 mod channel;
+mod control;
+mod key;
 mod node;
 mod party;
+mod publish;
 mod session;
+mod stats;
 mod subscription;
 mod topic;
 mod user;
 
 pub use channel::{ChannelCount, ChannelList, Receivers};
+pub use control::{
+    BanReport, BanRequest, ControlOutcome, DisconnectRequest, UserSessionList, UserSessionReport, parse_ban,
+    parse_channel_body, parse_disconnect,
+};
+pub use key::{AuditEvent, KeyList, KeyReport, NewKeyReport, NewKeyRequest, parse_new_key};
 pub use node::{
     ClockReport, DemoSettings, EventSums, LocalNode, MetricNumber, NodeList, NodeReport, Overview,
     SettingValue, SettingsReport,
 };
 pub use party::{FormRefusal, PartyList, PingReply, form_command, party_in};
+pub use publish::{
+    BroadcastRequest, MESSAGES_MAX, PublishItem, parse_broadcast, parse_publish_many, published_many,
+};
 pub use session::{MailboxReport, SessionReport};
+pub use stats::{ClusterStats, NodeStats, StatsReport, TransportCounts};
 pub use subscription::{
     AttemptList, DeadLetterEvent, DeadLetterList, DeadLetterView, QueueDetails, ReplayReport, RetryReport,
     SubscriptionList, SubscriptionPutReply, SubscriptionReport, SubscriptionView, browsed, pulled,

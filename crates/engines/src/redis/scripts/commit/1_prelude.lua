@@ -163,6 +163,22 @@ local function node(key)
     opened_at = match(value, '"opened_at":(%d+)'), lease_until = match(value, '"lease_until":(%d+)') }
 end
 
+-- How many rows of some kinds were added; stored at the end. A presence is named by its channel.
+local added = { users = 0, presences = 0, parties = 0 }
+local function count(key, field, in_channel, by)
+  if in_channel ~= '' then
+    local kind = sub(in_channel, 1, 5) == 'user#' and 'users' or 'presences'
+    added[kind] = added[kind] + by
+  elseif key == K[DOCUMENTS] and sub(field, 1, 6) == 'party\0' then
+    added.parties = added.parties + by
+  end
+end
+local function keep_totals()
+  for kind, by in pairs(added) do
+    if by ~= 0 then call('HINCRBY', K[CLOCK], kind, text(by)) end
+  end
+end
+
 -- The answer to the current commit.
 local answer
 local function add_answer(number)

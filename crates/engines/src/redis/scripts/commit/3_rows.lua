@@ -18,6 +18,7 @@ function steps.X(at)
   local after
   if old then
     call('HDEL', key, field)
+    count(key, field, A[at + 2], -1)
     last_key = nil
     relist(old, '')
     after = statics(at + 4, false)
@@ -46,6 +47,7 @@ function steps.P(at)
     after = at + 6 + 2 * tonumber(A[at + 5])
   else
     list_all(behind, true)
+    count(key, field, A[at + 2], 1)
     after = statics(at + 5, true)
     if A[at + 2] ~= '' then
       local counted = channel(A[at + 2])
@@ -155,6 +157,7 @@ function steps.J(at)
     list_all(behind, true)
     list(ROSTER, field, true)
     list(USER_CHANNELS, user .. '\0' .. name, true)
+    count(nil, nil, name, 1)
     local counted = channel(name)
     counted[2] = counted[2] + 1
   end

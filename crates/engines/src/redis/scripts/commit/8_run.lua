@@ -24,6 +24,7 @@ keep_histories()
 for which in pairs(pending) do flush(which) end
 keep_channels()
 keep_log()
+keep_totals()
 call('HSET', K[CLOCK], 'time', now, 'floor', text(floor))
 if not ok then error(problem) end
 return answers

@@ -1,0 +1,134 @@
+// For backends on Node: the server API with an API key, signing tokens, verifying webhooks. Uses Web Crypto and fetch only.
+// Must hold: every request has a timeout; signatures are compared by Web Crypto.
+
+const TIMEOUT_MS = 30_000;
+/** How far the clocks of sender and receiver may differ. */
+const WEBHOOK_TOLERANCE_S = 300;
+const encoder = new TextEncoder();
+
+/** A refusal of the server. */
+export class BackendError extends Error {
+  /** @param {string} code @param {string} message @param {number} [retryAfterMs] */
+  constructor(code, message, retryAfterMs) {
+    super(message);
+    this.code = code;
+    this.retryAfterMs = retryAfterMs;
+  }
+}
+
+/** The server API with an API key. */
+export class Backend {
+  #url;
+  #key;
+
+  /** @param {string} url @param {{key: string}} options */
+  constructor(url, { key }) {
+    this.#url = url.replace(/\/+$/, '');
+    this.#key = key;
+  }
+
+  /** Publishes one message. @param {string} channel @param {unknown} data */
+  publish(channel, data) {
+    return this.#call('POST', ['channels', channel, 'messages'], { data });
+  }
+
+  /** Publishes the same data to several channels; gives a result for each. @param {string[]} channels @param {unknown} data */
+  async broadcast(channels, data) {
+    return (await this.#call('POST', ['broadcast'], { channels, data })).results;
+  }
+
+  /** Publishes several messages; gives a result for each. @param {{channel: string, data: unknown}[]} messages */
+  async publishMany(messages) {
+    return (await this.#call('POST', ['publish'], { messages })).results;
+  }
+
+  /** How many users, sessions and connections there are. */
+  stats() {
+    return this.#call('GET', ['stats']);
+  }
+
+  /** The sessions of a user on all servers. @param {string} user */
+  async sessions(user) {
+    return (await this.#call('GET', ['users', user, 'sessions'])).sessions;
+  }
+
+  /**
+   * Ends the sessions of a user.
+   * @param {string} user
+   * @param {{code?: number, reason?: string, except?: string[], allow_resume?: boolean}} [options]
+   */
+  disconnect(user, options = {}) {
+    return this.#call('POST', ['users', user, 'disconnect'], options);
+  }
+
+  /** Lets a user open no session. @param {string} user @param {{reason?: string, until?: number}} [options] */
+  ban(user, options = {}) {
+    return this.#call('PUT', ['users', user, 'ban'], options);
+  }
+
+  /** Lifts the ban of a user. @param {string} user */
+  async unban(user) {
+    await this.#call('DELETE', ['users', user, 'ban']);
+  }
+
+  /** @param {string} method @param {string[]} path @param {unknown} [body] @returns {Promise<any>} */
+  async #call(method, path, body) {
+    const target = path.map(encodeURIComponent).join('/');
+    const answer = await fetch(`${this.#url}/v1/${target}`, {
+      method,
+      headers: { authorization: `Bearer ${this.#key}`, 'content-type': 'application/json' },
+      body: body === undefined ? undefined : JSON.stringify(body),
+      signal: AbortSignal.timeout(TIMEOUT_MS),
+    });
+    const content = await answer.json().catch(() => ({}));
+    if (answer.ok) return content;
+    const { code = 'internal', message = `answered ${answer.status}; is this a Tavern server?`, retry_after_ms } = content.error ?? {};
+    throw new BackendError(code, message, retry_after_ms);
+  }
+}
+
+/**
+ * A token for a user, signed with the server's secret (HS256).
+ * @param {string} secret
+ * @param {string} user
+ * @param {{ttlS?: number, allow?: Record<string, string[]>, name?: string}} [options]
+ */
+export async function signToken(secret, user, { ttlS = 3600, allow, name } = {}) {
+  const claims = { sub: user, exp: Math.floor(Date.now() / 1000) + ttlS, allow, name };
+  const text = [{ alg: 'HS256', typ: 'JWT' }, claims].map((part) => base64Url(encoder.encode(JSON.stringify(part)))).join('.');
+  const key = await hmacKey(encoder.encode(secret), 'sign');
+  return `${text}.${base64Url(new Uint8Array(await crypto.subtle.sign('HMAC', key, encoder.encode(text))))}`;
+}
+
+/**
+ * Whether a webhook is signed with this secret (`whsec_…`) and not too old.
+ * @param {string} secret
+ * @param {Record<string, string>} headers with names in lower case
+ * @param {string} body as it was received
+ */
+export async function verifyWebhook(secret, headers, body) {
+  const { 'webhook-id': id, 'webhook-timestamp': sent = '', 'webhook-signature': signatures = '' } = headers;
+  if (!/^\d+$/.test(sent) || Math.abs(Date.now() / 1000 - Number(sent)) > WEBHOOK_TOLERANCE_S) return false;
+  const key = await hmacKey(bytes(secret.replace(/^whsec_/, '')), 'verify');
+  const content = encoder.encode(`${id}.${sent}.${body}`);
+  for (const signature of signatures.split(' ')) {
+    if (!signature.startsWith('v1,')) continue;
+    if (await crypto.subtle.verify('HMAC', key, bytes(signature.slice(3)), content)) return true;
+  }
+  return false;
+}
+
+/** @param {Uint8Array<ArrayBuffer>} secret @param {'sign' | 'verify'} use */
+function hmacKey(secret, use) {
+  return crypto.subtle.importKey('raw', secret, { name: 'HMAC', hash: 'SHA-256' }, false, [use]);
+}
+
+/** @param {string} text @returns {Uint8Array<ArrayBuffer>} */
+function bytes(text) {
+  return Uint8Array.from(atob(text), (character) => character.charCodeAt(0));
+}
+
+/** @param {Uint8Array} content */
+function base64Url(content) {
+  return btoa(String.fromCharCode(...content)).replace(/\+/g, '-').replace(/\//g, '_').replace(/=+$/, '');
+}

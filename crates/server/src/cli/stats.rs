@@ -1,0 +1,50 @@
+//! `tavern stats`: how many users, sessions and connections there are.
+
+use super::options::ServerOptions;
+use super::{block_on, print_line, table};
+use std::process::ExitCode;
+use tavern_client::{Backend, ConnectionNumbers, ServerStats};
+
+#[derive(clap::Args)]
+pub struct StatsArgs {
+    #[command(flatten)]
+    server: ServerOptions,
+    /// One JSON object instead of a table
+    #[arg(long)]
+    json: bool,
+}
+
+pub fn run(args: StatsArgs) -> anyhow::Result<ExitCode> {
+    let json = args.json;
+    let stats =
+        block_on(async move { Ok(Backend::new(args.server.api_with_key("presence")?).stats().await?) })?;
+    print_line(&if json { serde_json::to_string(&stats)? } else { text(&stats) })?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn text(stats: &ServerStats) -> String {
+    let (cluster, node) = (&stats.cluster, &stats.node);
+    let row = |name: &str, all: u64, here: Option<u64>| {
+        vec![name.to_owned(), all.to_string(), here.map_or("-".to_owned(), |here| here.to_string())]
+    };
+    let mut rows = vec![vec![
+        String::new(),
+        format!("CLUSTER ({} nodes)", cluster.nodes),
+        format!("NODE {}", table::plain(&node.node)),
+    ]];
+    rows.push(row("users online", cluster.users_online, Some(node.users)));
+    rows.push(row("sessions", cluster.sessions, Some(node.sessions)));
+    let transports: [(&str, fn(&ConnectionNumbers) -> u64); 4] = [
+        ("websocket", |numbers| numbers.websocket),
+        ("sse", |numbers| numbers.sse),
+        ("poll", |numbers| numbers.poll),
+        ("redis", |numbers| numbers.redis),
+    ];
+    for (name, of) in transports {
+        rows.push(row(&format!("{name} connections"), of(&cluster.connections), Some(of(&node.connections))));
+    }
+    rows.push(row("channels with subscribers", cluster.channels, Some(node.channels)));
+    rows.push(row("presences", cluster.presences, None));
+    rows.push(row("parties", cluster.parties, None));
+    table::columns(&rows).trim_end().to_owned()
+}

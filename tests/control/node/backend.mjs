@@ -1,0 +1,13 @@
+// Uses the backend client: url, key, secret and webhook as JSON on stdin, what it saw as JSON on stdout.
+import { Backend, signToken, verifyWebhook } from '../../../clients/js/backend.js';
+
+let input = '';
+for await (const piece of process.stdin) input += piece;
+const { url, key, secret, user, webhook } = JSON.parse(input);
+const backend = new Backend(url, { key });
+const results = await backend.broadcast(['game#js', 'user#x'], { x: 1 });
+const { receivers } = await backend.publish('game#js', 2);
+const disconnected = await backend.disconnect(user, { reason: 'by node' });
+const refused = await backend.unban(user).catch((error) => error.code);
+const verified = [await verifyWebhook(webhook.secret, webhook.headers, webhook.body), await verifyWebhook(webhook.secret, webhook.headers, webhook.body + ' ')];
+console.log(JSON.stringify({ results, receivers, disconnected, refused, verified, token: await signToken(secret, 'node', { allow: { '*': ['subscribe'] } }) }));
