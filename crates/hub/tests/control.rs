@@ -167,7 +167,7 @@ fn order_reaches_every_node_although_packets_are_lost() {
     scene.cluster.set_fate(move |_, _, packet| {
         carried = carried.wrapping_mul(1_103_515_245).wrapping_add(12_345);
         let is_order = matches!(packet.subject.kind(), "_control" | "_node");
-        if is_order && (carried >> 16) % 2 == 0 { Vec::new() } else { vec![0] }
+        if is_order && (carried >> 16).is_multiple_of(2) { Vec::new() } else { vec![0] }
     });
     let order = scene.disconnect();
     let reply = scene.order(0, "ann", ControlAction::Disconnect(order));
@@ -228,8 +228,8 @@ fn subscribe_and_unsubscribe_concern_every_session() {
     assert_eq!(reply, json!({"failed": 0, "missing_nodes": [], "sessions": 2}));
     scene.cluster.node(2).publish("news#1", "1");
     scene.cluster.settle();
-    for at in 0..2 {
-        let events = scene.cluster.node(at).events(&callers[at]);
+    for (at, caller) in callers.iter().enumerate() {
+        let events = scene.cluster.node(at).events(caller);
         let words: Vec<&str> = events.iter().map(|event| event["event"].as_str().unwrap()).collect();
         assert_eq!(words, ["subscribed", "message"]);
     }
@@ -239,8 +239,8 @@ fn subscribe_and_unsubscribe_concern_every_session() {
     assert_eq!(reply["sessions"], 2);
     scene.cluster.node(2).publish("news#1", "2");
     scene.cluster.settle();
-    for at in 0..2 {
-        let events = scene.cluster.node(at).events(&callers[at]);
+    for (at, caller) in callers.iter().enumerate() {
+        let events = scene.cluster.node(at).events(caller);
         assert_eq!(events.len(), 1, "{events:?}");
         assert_eq!((&events[0]["event"], &events[0]["channel"]), (&json!("unsubscribed"), &json!("news#1")));
     }

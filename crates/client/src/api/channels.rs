@@ -77,24 +77,6 @@ impl Api {
         Ok(published.receivers)
     }
 
-    /// A part of the history of a channel. Scope `admin`.
-    pub async fn history(&self, channel: &str, query: HistoryQuery) -> Result<PastMessages, Error> {
-        let path = ["channels", channel, "history"];
-        let mut request = ApiRequest::new("GET", &path);
-        let given = [("after", query.after), ("before", query.before), ("limit", query.limit)];
-        for (name, value) in given.into_iter().filter_map(|(name, value)| Some((name, value?))) {
-            request = request.query(name, value);
-        }
-        self.call(request).await
-    }
-
-    /// Removes the history of a channel. Scope `admin`.
-    pub async fn clear_history(&self, channel: &str) -> Result<(), Error> {
-        let _: serde_json::Value =
-            self.call(ApiRequest::new("DELETE", &["channels", channel, "history"])).await?;
-        Ok(())
-    }
-
     /// Who is in a channel, all pages.
     ///
     /// ```no_run
@@ -117,6 +99,24 @@ impl Api {
 }
 
 impl Backend {
+    /// A part of the history of a channel. Scope `admin`.
+    pub async fn history(&self, channel: &str, query: HistoryQuery) -> Result<PastMessages, Error> {
+        let path = ["channels", channel, "history"];
+        let mut request = ApiRequest::new("GET", &path);
+        let given = [("after", query.after), ("before", query.before), ("limit", query.limit)];
+        for (name, value) in given.into_iter().filter_map(|(name, value)| Some((name, value?))) {
+            request = request.query(name, value);
+        }
+        self.api.call(request).await
+    }
+
+    /// Removes the history of a channel. Scope `admin`.
+    pub async fn clear_history(&self, channel: &str) -> Result<(), Error> {
+        let _: serde_json::Value =
+            self.api.call(ApiRequest::new("DELETE", &["channels", channel, "history"])).await?;
+        Ok(())
+    }
+
     /// Publishes the same data to several channels, at most 1000. The results are in their order.
     ///
     /// ```no_run

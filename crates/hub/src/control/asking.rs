@@ -69,8 +69,7 @@ impl CollectedReplies {
             let failed = matches!(action, ControlAction::Subscribe(_)).then_some(self.failed);
             return encode(&ControlOutcome { failed, missing_nodes, sessions: self.count });
         }
-        self.sessions
-            .sort_by(|(_, one), (_, other)| (one.since, one.client).cmp(&(other.since, other.client)));
+        self.sessions.sort_by_key(|(_, session)| (session.since, session.client));
         let report = |(node, session): &(Arc<str>, UserSession)| UserSessionReport {
             channels: session.channels,
             client: session.client.to_string(),

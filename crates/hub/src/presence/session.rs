@@ -89,7 +89,7 @@ impl Presence {
 
     /// Leaves every channel on purpose.
     pub(crate) fn leave_all(&mut self, core: &mut Core, id: ListenerId, reason: OfflineReason) {
-        self.represent_by_another(core, id);
+        represent_by_another(self, core, id);
         for channel in present_or_joining(self, core, id) {
             self.leave(core, id, &channel, reason, None);
         }
@@ -152,7 +152,7 @@ impl Presence {
             return core.schedule_loss(id);
         }
         session.lost = true;
-        self.represent_by_another(core, id);
+        represent_by_another(self, core, id);
         for channel in present(core, id) {
             self.lose(core, id, &channel, at);
         }
@@ -226,7 +226,7 @@ impl Presence {
 
     /// The session ends without a logout: its user may reconnect with another session.
     pub(crate) fn lose_all(&mut self, core: &mut Core, id: ListenerId) {
-        self.represent_by_another(core, id);
+        represent_by_another(self, core, id);
         let now = core.now;
         let Some(listener) = core.listeners.get(id) else { return };
         let Some(session) = listener.session().filter(|session| !session.lost) else { return };
@@ -281,33 +281,6 @@ impl Presence {
             session.present.enter(&channel, None);
         }
         self.join(core, id, &channel, None, None);
-    }
-
-    /// A session that is shown in its user's own channel ends: before it leaves, one that is not shown takes its
-    /// place.
-    fn represent_by_another(&mut self, core: &mut Core, id: ListenerId) {
-        let Some(user) = core.user_of(id) else { return };
-        let channel = own_channel(&user);
-        let sessions = core.users.sessions(&user);
-        if sessions.len() <= 1 || !is_present(core, id, &channel) {
-            return;
-        }
-        let hidden = |other: &&ListenerId| {
-            **other != id
-                && core
-                    .session(**other)
-                    .is_some_and(|session| !session.lost && !session.frozen && !session.present.has(&channel))
-        };
-        let connected = |other: &&ListenerId| core.listener(**other).is_some_and(|one| one.link.is_some());
-        let mut others = sessions.iter().filter(hidden);
-        let first = others.clone().find(connected).or_else(|| others.next()).copied();
-        if let Some(other) = first {
-            if let Some(session) = core.session_mut(other) {
-                session.present.enter(&channel, None);
-            }
-            self.join(core, other, &channel, None, None);
-            core.schedule_loss(other);
-        }
     }
 
     /// The visibility of a user was loaded: joins that waited for it continue.
@@ -418,6 +391,33 @@ pub(super) fn change_of(
         cached_membership,
         ..PresenceChange::of(key, action)
     })
+}
+
+/// A session that is shown in its user's own channel ends: before it leaves, one that is not shown takes its
+/// place.
+fn represent_by_another(presence: &mut Presence, core: &mut Core, id: ListenerId) {
+    let Some(user) = core.user_of(id) else { return };
+    let channel = own_channel(&user);
+    let sessions = core.users.sessions(&user);
+    if sessions.len() <= 1 || !is_present(core, id, &channel) {
+        return;
+    }
+    let hidden = |other: &&ListenerId| {
+        **other != id
+            && core
+                .session(**other)
+                .is_some_and(|session| !session.lost && !session.frozen && !session.present.has(&channel))
+    };
+    let connected = |other: &&ListenerId| core.listener(**other).is_some_and(|one| one.link.is_some());
+    let mut others = sessions.iter().filter(hidden);
+    let first = others.clone().find(connected).or_else(|| others.next()).copied();
+    if let Some(other) = first {
+        if let Some(session) = core.session_mut(other) {
+            session.present.enter(&channel, None);
+        }
+        presence.join(core, other, &channel, None, None);
+        core.schedule_loss(other);
+    }
 }
 
 /// The cached membership of the user; the commit detects a stale one.

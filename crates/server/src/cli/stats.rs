@@ -34,17 +34,17 @@ fn text(stats: &ServerStats) -> String {
     ]];
     rows.push(row("users online", cluster.users_online, Some(node.users)));
     rows.push(row("sessions", cluster.sessions, Some(node.sessions)));
-    let transports: [(&str, fn(&ConnectionNumbers) -> u64); 4] = [
-        ("websocket", |numbers| numbers.websocket),
-        ("sse", |numbers| numbers.sse),
-        ("poll", |numbers| numbers.poll),
-        ("redis", |numbers| numbers.redis),
-    ];
-    for (name, of) in transports {
-        rows.push(row(&format!("{name} connections"), of(&cluster.connections), Some(of(&node.connections))));
+    for ((name, all), (_, here)) in
+        by_transport(&cluster.connections).into_iter().zip(by_transport(&node.connections))
+    {
+        rows.push(row(&format!("{name} connections"), all, Some(here)));
     }
     rows.push(row("channels with subscribers", cluster.channels, Some(node.channels)));
     rows.push(row("presences", cluster.presences, None));
     rows.push(row("parties", cluster.parties, None));
     table::columns(&rows).trim_end().to_owned()
+}
+
+fn by_transport(numbers: &ConnectionNumbers) -> [(&'static str, u64); 4] {
+    [("websocket", numbers.websocket), ("sse", numbers.sse), ("poll", numbers.poll), ("redis", numbers.redis)]
 }

@@ -1,8 +1,9 @@
 //! The example file and the reference page, generated from the schema. Must hold: they list every key, with its meaning,
 //! default and bounds; a test compares them with `packaging/tavern.toml` and `docs/reference/configuration.md`.
 
+use super::built_in::BUILT_IN;
 use super::schema::{self, DefaultValue, Key, Type};
-use super::sections::{BUILT_IN, ChannelConfig, ConfigSection, KindConfig, TokenKeyConfig};
+use super::sections::{ChannelConfig, ConfigSection, KindConfig, TokenKeyConfig};
 use std::fmt::Write;
 
 const WIDTH: usize = 118;

@@ -1,9 +1,10 @@
 //! The tables whose names the operator chooses: `[kinds.NAME]`, `[channels."NAME"]`, `[[tokens.keys]]`.
 //! Must hold: a kind inherits from `[kinds.default]` what neither its table nor its built-in defaults set.
 
+use super::built_in::BUILT_IN;
 use super::layer;
 use super::schema;
-use super::sections::{BUILT_IN, ChannelConfig, ConfigSection, KindConfig, TokenKeyConfig};
+use super::sections::{ChannelConfig, ConfigSection, KindConfig, TokenKeyConfig};
 use super::values::{Values, preset, shown};
 use super::{ConfigValue, ValueSource};
 use std::collections::{BTreeMap, BTreeSet};

@@ -2,6 +2,7 @@
 //! variables, flags. Opens only its own file. Must hold: a `Config` returned by `valid` is valid as a whole; no secret can
 //! be printed through it.
 
+mod built_in;
 mod checks;
 mod cidr;
 pub mod dev;

@@ -14,7 +14,7 @@ pub struct HistoryClient {
     /// How many messages it has published.
     pub published: u64,
     /// A message whose outcome is not known: it is repeated with its id.
-    pub unanswered: Option<Publication>,
+    pub unanswered: Option<NumberedPublish>,
     /// A connection that is still open while another one connects.
     pub old: Option<ConnectionId>,
 }
@@ -30,7 +30,7 @@ pub struct Listening {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Publication {
+pub struct NumberedPublish {
     pub channel: usize,
     pub count: u64,
 }
@@ -44,7 +44,7 @@ pub enum HistoryOp {
         last: Option<u64>,
     },
     Unsubscribe(usize),
-    Publish(Publication),
+    Publish(NumberedPublish),
     Page {
         channel: usize,
         limit: u64,

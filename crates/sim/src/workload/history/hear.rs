@@ -1,6 +1,6 @@
 //! Checks what clients receive against the history in the store.
 
-use super::client::{HistoryOp, Publication};
+use super::client::{HistoryOp, NumberedPublish};
 use super::log::{Place, channel_name, words_of};
 use super::{HistoryWorkload, KEEP, RETRY_MS};
 use crate::cluster::Cluster;
@@ -156,7 +156,7 @@ impl HistoryWorkload {
         Ok(())
     }
 
-    fn published(&mut self, who: usize, publication: Publication, ok: &Value) -> Outcome {
+    fn published(&mut self, who: usize, publication: NumberedPublish, ok: &Value) -> Outcome {
         let client = &mut self.clients[who];
         client.unanswered = None;
         let place = place_of(ok).ok_or_else(|| format!("no place: {ok}"))?;
@@ -243,12 +243,12 @@ impl HistoryWorkload {
 }
 
 /// Every other message has an id.
-fn has_id(publication: &Publication) -> bool {
+fn has_id(publication: &NumberedPublish) -> bool {
     publication.count.is_multiple_of(2)
 }
 
-fn publish_body(who: usize, publication: Publication) -> String {
-    let Publication { channel, count } = publication;
+fn publish_body(who: usize, publication: NumberedPublish) -> String {
+    let NumberedPublish { channel, count } = publication;
     let id = match has_id(&publication) {
         true => format!(r#","message_id":"{who}-{count}""#),
         false => String::new(),

@@ -14,7 +14,7 @@ use super::{LIVENESS, Outcome, Profile, Trouble, Workload, choose_connect, numbe
 use crate::cluster::{Cluster, Setup, Signal};
 use crate::planted::PlantedFault;
 use crate::rng::Rng;
-use client::{HistoryClient, HistoryOp, Listening, Publication};
+use client::{HistoryClient, HistoryOp, Listening, NumberedPublish};
 use log::{HistoryLog, channel_name};
 use std::collections::BTreeMap;
 use tavern_domain::{HistoryLimits, Time, Verbs};
@@ -199,7 +199,7 @@ impl Workload for HistoryWorkload {
             }
             ("publish", [channel]) => {
                 client.published += 1;
-                let publication = Publication { channel: *channel, count: client.published };
+                let publication = NumberedPublish { channel: *channel, count: client.published };
                 client.link.todo.push_back(HistoryOp::Publish(publication));
             }
             ("subscribe", [channel, last]) => {
