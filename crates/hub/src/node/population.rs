@@ -109,12 +109,12 @@ mod tests {
         let population = Population::default();
         let (one, two): (Arc<str>, Arc<str>) = ("one".into(), "two".into());
         let counts = |users| NodeCounts { users, ..NodeCounts::default() };
-        population.told(&one, counts(1), &[one.clone()]);
-        population.told(&one, counts(3), &[one.clone()]);
+        population.told(&one, counts(1), std::slice::from_ref(&one));
+        population.told(&one, counts(3), std::slice::from_ref(&one));
         population.told(&two, counts(5), &[one.clone(), two.clone()]);
         let sum = |living: &[Arc<str>]| population.others(living).iter().map(|one| one.users).sum::<u64>();
-        assert_eq!((sum(&[one.clone(), two.clone()]), sum(&[two.clone()]), sum(&[])), (8, 5, 0));
-        population.told(&"three".into(), counts(1), &[two.clone()]);
+        assert_eq!((sum(&[one.clone(), two.clone()]), sum(std::slice::from_ref(&two)), sum(&[])), (8, 5, 0));
+        population.told(&"three".into(), counts(1), std::slice::from_ref(&two));
         assert_eq!(sum(&[one]), 0, "a node that stopped is forgotten");
     }
 }
