@@ -84,7 +84,7 @@ def stopped(tmp_path):
 
 def test_a_round_trip_gives_the_same_rows(stopped, url, tmp_path):
     first = export(stopped.store)
-    assert [kind for kind, _ in kinds(first)] == ["key", "user", "follow", "hold", "session", "presence", "deadline"]
+    assert [kind for kind, _ in kinds(first)] == ["key", "user", "follow", "hold", "event", "log", "session", "presence", "deadline"]
     done = tavern("import", "--store", url, stdin=first)
     assert f"imported {len(rows(first))} rows into {engine(url)}" in done.stderr
     second = export(url)

@@ -191,7 +191,7 @@ def test_followers_see_who_is_in_a_party(server, pair):
 MALFORMED = [
     ({"cmd": "dance"}, "party command"),
     ({"cmd": "invite"}, "`user`"),
-    ({"cmd": "invite", "user": "x" * 129}, "`user` must have 1 to 128 bytes"),
+    ({"cmd": "invite", "user": "x" * 129}, "`user` must be a user id: a user id has 1 to 128 bytes"),
     ({"cmd": "leave", "message": "x" * 257}, "`message` must have at most 256 bytes"),
     ({"cmd": "leave", "message": "a\nb"}, "`message` must have at most 256 bytes and no control characters"),
     ({"cmd": "accept", "party_id": "x"}, "`party_id` must be an integer"),

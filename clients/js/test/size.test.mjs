@@ -4,9 +4,9 @@ import fs from 'node:fs';
 import { test } from 'node:test';
 import zlib from 'node:zlib';
 
-const MOST = 13 * 1024;
+const MOST = 14 * 1024;
 
-test('the module is at most 13 KiB gzipped and imports nothing', () => {
+test('the module is at most 14 KiB gzipped and imports nothing', () => {
   const text = fs.readFileSync(new URL('../tavern.js', import.meta.url));
   const size = zlib.gzipSync(text, { level: 9 }).length;
   assert.ok(size <= MOST, `${size} bytes`);

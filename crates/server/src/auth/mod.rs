@@ -61,7 +61,7 @@ impl AuthError {
             AuthError::NotYet => "token not valid yet",
             AuthError::Claim(_) => "invalid token claim",
             AuthError::UnknownVerb(_) => "unknown verb in token",
-            AuthError::UnknownKey => "API key unknown, revoked or expired",
+            AuthError::UnknownKey => "API key unknown or revoked",
             AuthError::UserName => "invalid user name",
             AuthError::Unavailable => "credentials cannot be checked now",
         }

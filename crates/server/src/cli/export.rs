@@ -9,6 +9,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 use tavern_domain::Time;
+use tavern_domain::topic::AUDIT;
 use tavern_store::blocking::BlockingStore;
 use tavern_store::limits::PAGE_ROWS;
 use tavern_store::{
@@ -106,8 +107,9 @@ struct Export<'a, W> {
 
 impl<W: Write> Export<'_, W> {
     /// A log that servers append to and trim cannot be read consistently.
+    /// The log is not in a live export. The audit trail alone does not prevent one.
     fn refuse_live_log(&self, live: bool) -> anyhow::Result<()> {
-        if live && self.topics(None)?.log.head > 0 {
+        if live && self.topics(None)?.page.rows.iter().any(|(topic, _)| **topic != *AUDIT) {
             bail!(
                 "the store has topic events, which running servers still change: stop them first, or back up the store with its own tools"
             );

@@ -9,6 +9,7 @@ use super::session::{put, stopping};
 use super::{audit, control, history, keys, lists, overview, party, people, publish, topics};
 use crate::shard::input::ShardInput;
 use crate::supervisor::panics;
+use crate::traces;
 use http::Method;
 use http::request::Parts;
 use hyper::Request;
@@ -33,8 +34,10 @@ pub async fn route(connection: &Arc<HttpConnection>, request: Request<Incoming>)
         return answered(connection, request).await;
     }
     let connection = connection.clone();
-    let running =
-        tokio::spawn(async move { panics::contain(Box::pin(answered(&connection, request))).await });
+    let trace = traces::current();
+    let running = tokio::spawn(traces::within(trace, async move {
+        panics::contain(Box::pin(answered(&connection, request))).await
+    }));
     match running.await {
         Ok(Ok(answer)) => answer,
         Ok(Err(panicked)) => refusal(&Refusal::new(Code::Internal, panicked.to_string())),
