@@ -24,6 +24,7 @@ use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 use publisher::HistoryWriter;
 use reader::{HistoryReader, ReadPage};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use sweep::Sweep;
 use tavern_domain::HistoryPosition;
@@ -38,7 +39,8 @@ const COMPARE_CHANNELS: usize = 1_000;
 
 pub(crate) struct History {
     publisher: HistoryWriter,
-    trackers: HashMap<Arc<str>, Tracker, RandomState>,
+    /// Ordered, so that equal runs visit channels in the same order.
+    trackers: BTreeMap<Arc<str>, Tracker>,
     requests: HashMap<Ticket, HistoryTask, RandomState>,
     /// Answers for subscribe commands that are not written yet.
     answers: HashMap<LinkId, SubscribeAnswer, RandomState>,
@@ -80,7 +82,7 @@ impl History {
         }
         History {
             publisher: HistoryWriter::default(),
-            trackers: HashMap::default(),
+            trackers: BTreeMap::new(),
             requests: HashMap::default(),
             answers: HashMap::default(),
             sweep,
