@@ -314,7 +314,11 @@ impl Core {
     pub fn subscriptions(&self, id: ListenerId, space: Namespace) -> Vec<Arc<[u8]>> {
         let Some(listener) = self.listeners.get(id) else { return Vec::new() };
         let places = listener.subscriptions.keys().map(|&place| self.routing.place(place));
-        places.filter(|place| place.space == space).map(|place| place.entry.name.clone()).collect()
+        let mut names: Vec<Arc<[u8]>> =
+            places.filter(|place| place.space == space).map(|place| place.entry.name.clone()).collect();
+        // Equal runs must visit them in the same order.
+        names.sort_unstable();
+        names
     }
 
     fn make_route(&mut self, space: Namespace, name: &[u8]) -> RouteIndex {
@@ -325,7 +329,8 @@ impl Core {
     /// Removes a listener and its subscriptions.
     pub(crate) fn remove(&mut self, id: ListenerId) {
         let Some(listener) = self.listeners.get(id) else { return };
-        let places: Vec<RouteIndex> = listener.subscriptions.keys().copied().collect();
+        let mut places: Vec<RouteIndex> = listener.subscriptions.keys().copied().collect();
+        places.sort_unstable();
         for place in places {
             self.leave_route(id, place);
         }
