@@ -200,6 +200,10 @@ enum EventBody {
     },
     /// Everything after `{"seq":N` of an event that only JSON sessions get.
     Json,
+    /// Messages of a channel with history are missing.
+    HistoryGap {
+        channel: Arc<str>,
+    },
     /// The same of a message that a session brought from another node.
     Brought {
         channel: Arc<str>,
@@ -260,6 +264,13 @@ impl Event {
         Event::new(EventBody::Json, OnceCell::from(tail), at, slow_reader, size, pool)
     }
 
+    /// Messages of a channel with history are missing: `tail` is everything after `{"seq":N`.
+    pub fn history_gap(tail: Box<[u8]>, at: Time, channel: Arc<str>, pool: &Rc<EventMemory>) -> Rc<Event> {
+        let size = tail.len() + OVERHEAD;
+        let body = EventBody::HistoryGap { channel };
+        Event::new(body, OnceCell::from(tail), at, SlowReader::Gap, size, pool)
+    }
+
     /// A message of a channel with history that a session received on another node, given as everything after `{"seq":N`.
     pub fn brought(
         tail: Box<[u8]>,
@@ -305,7 +316,7 @@ impl Event {
     pub fn origin(&self) -> Option<&MessageId> {
         match &self.body {
             EventBody::Message(message) | EventBody::Pattern { message, .. } => message.origin(),
-            EventBody::Json | EventBody::Brought { .. } => None,
+            EventBody::Json | EventBody::HistoryGap { .. } | EventBody::Brought { .. } => None,
         }
     }
 
@@ -314,7 +325,15 @@ impl Event {
         match &self.body {
             EventBody::Message(message) | EventBody::Pattern { message, .. } => Some(message.channel()),
             EventBody::Brought { channel, .. } => Some(channel.as_bytes()),
-            EventBody::Json => None,
+            EventBody::Json | EventBody::HistoryGap { .. } => None,
+        }
+    }
+
+    /// The channel of whose history messages are missing.
+    pub fn gap_channel(&self) -> Option<&str> {
+        match &self.body {
+            EventBody::HistoryGap { channel } => Some(channel),
+            _ => None,
         }
     }
 
@@ -323,7 +342,7 @@ impl Event {
         match &self.body {
             EventBody::Message(message) | EventBody::Pattern { message, .. } => message.history(),
             EventBody::Brought { stamp, .. } => Some(*stamp),
-            EventBody::Json => None,
+            EventBody::Json | EventBody::HistoryGap { .. } => None,
         }
     }
 
@@ -341,7 +360,9 @@ impl Event {
     pub fn json_tail(&self) -> &[u8] {
         self.json.get_or_init(|| match &self.body {
             EventBody::Message(message) | EventBody::Pattern { message, .. } => message.json_tail(),
-            EventBody::Json | EventBody::Brought { .. } => unreachable!("made with its tail"),
+            EventBody::Json | EventBody::HistoryGap { .. } | EventBody::Brought { .. } => {
+                unreachable!("made with its tail")
+            }
         })
     }
 
@@ -354,7 +375,7 @@ impl Event {
                 resp::pmessage_frame(&mut out, pattern, message.channel(), message.payload());
                 out.into_boxed_slice()
             })),
-            EventBody::Json | EventBody::Brought { .. } => None,
+            EventBody::Json | EventBody::HistoryGap { .. } | EventBody::Brought { .. } => None,
         }
     }
 }

@@ -305,6 +305,21 @@ impl History {
         names.iter().filter_map(position).collect()
     }
 
+    /// A session arrived from another node, where it was at this position. The listener that collected messages for it may be
+    /// recovering from an earlier one.
+    pub fn brought(
+        &mut self,
+        core: &mut Core,
+        id: ListenerId,
+        channel: &Arc<str>,
+        position: HistoryPosition,
+    ) {
+        if let Some(tracker) = self.trackers.get_mut(channel) {
+            tracker.leave(id);
+        }
+        self.resume_at(core, id, channel, position);
+    }
+
     /// A session gets what follows this position: it moved here, or its mailbox overflowed.
     pub fn resume_at(
         &mut self,

@@ -50,6 +50,8 @@ pub(super) struct HistoryReader {
 /// What was asked of the store.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ReadPage {
+    /// The epoch of the channel that was known here.
+    pub epoch: u64,
     pub after: u64,
     /// So many of the newest instead.
     pub newest: Option<u64>,
@@ -127,6 +129,11 @@ impl HistoryReader {
         }
     }
 
+    /// What its client has, if the store was asked since it came.
+    pub fn checked_position(&self) -> Option<HistoryPosition> {
+        self.position().filter(|_| self.asked && matches!(self.start, ReaderStart::After(_)))
+    }
+
     /// The store is being asked.
     pub fn set_asked(&mut self) {
         self.asked = true;
@@ -168,12 +175,18 @@ impl HistoryReader {
                 continue;
             }
             if after.epoch != source.position.epoch {
-                if after.epoch > 0 {
+                // It began when no message was stored. This node may not know yet that the history was cleared: only the
+                // store knows whether the messages here are newer.
+                let stored = source.page_head().filter(|_| self.asked);
+                let Some(stored) = stored.or((after.epoch > 0).then_some(source.position)) else { break };
+                let is_current = stored.epoch == source.position.epoch;
+                if after.epoch > 0 || !is_current {
                     // The history was cleared: what was not read is gone.
                     let event = gap_event(core, channel);
                     core.deliver_event(self.id.index, &event);
                 }
-                self.start = ReaderStart::After(HistoryPosition { offset: 0, ..source.position });
+                let offset = if is_current { 0 } else { source.position.offset };
+                self.start = ReaderStart::After(HistoryPosition { offset, ..source.position });
                 continue;
             }
             if after == source.position {

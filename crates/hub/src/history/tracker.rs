@@ -218,7 +218,8 @@ impl Tracker {
         self.must_read |= self.readers.iter().any(|reader| reader.is_ahead(position));
         self.readers.iter_mut().for_each(HistoryReader::set_asked);
         let wanted = self.readers.iter().filter(|reader| reader.wants_read(position));
-        let mut page = ReadPage { after: u64::MAX, newest: None };
+        let epoch = position.map_or(0, |position| position.epoch);
+        let mut page = ReadPage { epoch, after: u64::MAX, newest: None };
         for reader in wanted {
             match reader.start {
                 ReaderStart::Last(count) => page.newest = page.newest.max(Some(count)),
@@ -250,6 +251,7 @@ impl Tracker {
     /// The store has answered.
     pub fn read(&mut self, core: &mut Core, asked: ReadPage, found: HistoryPage) {
         self.order.begin(found.head);
+        self.skip_cleared(core, found.head);
         let changed = self.order.position().is_some_and(|position| position.epoch < found.head.epoch);
         if changed {
             self.begin_epoch(core, found.head.epoch, asked.after > 0 || asked.newest.is_some());
@@ -259,6 +261,18 @@ impl Tracker {
         self.prepend_recent(&events);
         self.recent_until = core.now + RECENT_MS;
         self.serve(core, Some(&PageEvents { asked, events, more: found.page.more, head: found.head }));
+    }
+
+    /// A client has messages of an epoch that is not stored any more, and that this node has missed: no one can get the
+    /// messages up to there.
+    fn skip_cleared(&mut self, core: &mut Core, head: HistoryPosition) {
+        let brought = self.readers.iter().filter_map(HistoryReader::checked_position).max();
+        let Some(brought) = brought.filter(|brought| brought.epoch > head.epoch) else { return };
+        if self.order.position().is_some_and(|known| known < brought) {
+            self.order.skip_to(brought);
+            self.forget_recent();
+            self.gap(core);
+        }
     }
 
     /// The history was cleared and began again.
@@ -425,9 +439,12 @@ impl EventSource<'_> {
         if let Some(event) = at_offset(self.recent, offset) {
             return FoundEvent::Event(event);
         }
-        let Some(page) = self.page.filter(|page| page.head.epoch == epoch) else {
-            return FoundEvent::Unknown;
-        };
+        let Some(page) = self.page else { return FoundEvent::Unknown };
+        if page.head.epoch != epoch {
+            // Cleared, if the epoch was known before the store was asked.
+            let cleared = page.head.epoch < epoch && epoch <= page.asked.epoch;
+            return if cleared { FoundEvent::Lost(self.position.offset + 1) } else { FoundEvent::Unknown };
+        }
         let next = page.events.iter().find(|event| offset_of(event) >= offset);
         match next {
             Some(event) if offset_of(event) == offset => FoundEvent::Event(event),
@@ -483,7 +500,7 @@ fn epoch_of(event: &Event) -> u64 {
 pub(super) fn gap_event(core: &Core, channel: &str) -> Rc<Event> {
     let mut tail = Vec::new();
     json::channel_gap_tail(&mut tail, channel);
-    Event::json(tail.into_boxed_slice(), core.now, SlowReader::Gap, &core.event_memory)
+    Event::history_gap(tail.into_boxed_slice(), core.now, channel.into(), &core.event_memory)
 }
 
 fn message_of(channel: &str, is_numbered: bool, epoch: u64, row: &HistoryMessage) -> Message {

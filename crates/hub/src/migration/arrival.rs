@@ -57,7 +57,7 @@ pub(super) fn install(
     append_collected(core, id, &collected, &body.history);
     for (channel, position) in &body.history {
         let (channel, position) = (channel.clone(), *position);
-        core.notify(Notice::HistoryMoved { id, channel, position });
+        core.notify(Notice::HistoryBrought { id, channel, position });
     }
     restore_presence(core, id, body);
 }
@@ -98,7 +98,7 @@ fn append_collected(
     }
     let marks = listener.received_elsewhere.take();
     for event in (0..collected.len()).filter_map(|index| collected.front(index)) {
-        if event.history().is_some_and(|_| is_recovered(event, history)) {
+        if is_recovered(event, history) {
             continue;
         }
         let rest = match &marks {
@@ -112,9 +112,14 @@ fn append_collected(
     listener.received_elsewhere = marks;
 }
 
-/// Messages after the position of the session are read from the history of their channel.
+/// Messages after the position of the session are read from the history of their channel. Whether some of them are missing
+/// is found out then: what was collected here may begin before the position.
 fn is_recovered(event: &Event, history: &[(Arc<str>, HistoryPosition)]) -> bool {
-    history.iter().any(|(channel, _)| event.channel() == Some(channel.as_bytes()))
+    let channel = match event.history() {
+        Some(_) => event.channel(),
+        None => event.gap_channel().map(str::as_bytes),
+    };
+    history.iter().any(|(name, _)| channel == Some(name.as_bytes()))
 }
 
 /// Announces the client under this node, which watchers do not notice. A client that was reported lost stays lost.

@@ -268,6 +268,9 @@ impl Shard {
             Notice::HistoryMoved { id, channel, position } => {
                 self.history.resume_at(core, id, &channel, position);
             }
+            Notice::HistoryBrought { id, channel, position } => {
+                self.history.brought(core, id, &channel, position);
+            }
             Notice::HistoryLeft { id, channel } => self.history.left(core, id, &channel),
         }
     }

@@ -25,6 +25,8 @@ pub struct Listening {
     pub confirmed: bool,
     /// Everything up to here was received; none: it has no position yet.
     pub place: Option<Place>,
+    /// The place that its last subscribe named. Messages may arrive before the answer.
+    pub named: Option<Place>,
     /// A gap was received: any later message may follow.
     pub open: bool,
 }

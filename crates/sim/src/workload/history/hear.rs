@@ -28,7 +28,11 @@ impl HistoryWorkload {
             HistoryOp::Hello => return,
             HistoryOp::Subscribe { channel, last } => {
                 let name = channel_name(channel);
-                let place = client.channels.get(&channel).and_then(|listening| listening.place);
+                let listening = client.channels.get_mut(&channel);
+                let place = listening.and_then(|listening| {
+                    listening.named = listening.place;
+                    listening.named
+                });
                 let how = match (place, last) {
                     (Some((epoch, offset)), _) => {
                         format!(r#","since":{{"epoch":{epoch},"offset":{offset}}}"#)
@@ -119,7 +123,7 @@ impl HistoryWorkload {
         ok: &Value,
     ) -> Outcome {
         let place = place_of(ok).ok_or_else(|| format!("no place: {ok}"))?;
-        let since = self.clients[who].channels.get(&channel).and_then(|listening| listening.place);
+        let since = self.clients[who].channels.get(&channel).and_then(|listening| listening.named);
         if place > self.log.last(channel) {
             return Err(format!("{ok} is after the end of the history, {:?}", self.log.last(channel)));
         }
