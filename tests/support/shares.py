@@ -1,4 +1,4 @@
-"""Distributes tests over parallel processes (`pytest -n 6`) and checks that each ran exactly once.
+"""Distributes tests over parallel processes (`pytest -n 4`) and checks that each ran exactly once.
 
 A share runs in one process, so that its tests can share servers. It is a module; in `cluster`, `events` and `parties` a module and one
 combination of engines; in the client scenarios one client.
