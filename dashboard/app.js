@@ -6,6 +6,7 @@ import { overview } from './overview.js';
 import { channels, channel } from './channels.js';
 import { users, user, session } from './users.js';
 import { topics, subscriptions, subscription } from './events.js';
+import { apiKeys } from './api_keys.js';
 import { parties, party } from './parties.js';
 import { nodes, settings } from './nodes.js';
 import { tryIt } from './tryit.js';
@@ -14,7 +15,7 @@ import { listenToSearch } from './search.js';
 
 const ROUTES = {
   '': [overview], channels: [channels, channel], users: [users, user], sessions: [users, session], topics: [topics, topics],
-  subscriptions: [subscriptions, subscription], parties: [parties, party], nodes: [nodes], settings: [settings], try: [tryIt, tryIt],
+  subscriptions: [subscriptions, subscription], parties: [parties, party], nodes: [nodes], keys: [apiKeys], settings: [settings], try: [tryIt, tryIt],
 };
 const TICK_MS = 1000;
 
@@ -181,7 +182,7 @@ function keyForm(error) {
     h('div', { id: 'where', class: 'hint' },
       h('p', {}, 'In dev mode: open the Dashboard address that ', h('code', {}, 'tavern dev'), ' prints. It contains the key.'),
       h('p', {}, 'Otherwise create one on the server:'),
-      code('tavern key create --name dashboard \\\n  --scopes admin,presence,publish,events,subscriptions,parties'))));
+      code('tavern key create --name dashboard \\\n  --scopes admin,presence,publish,events,subscriptions,parties,users'))));
   input.focus();
 }
 

@@ -2,6 +2,7 @@
 import { h, put, heading, link, badge, section, empty, code, filter, table, to } from './dom.js';
 import { clock, count, plural, text } from './format.js';
 import { get, liveClient, part } from './server.js';
+import { history } from './history.js';
 
 const PAGE = 100;
 const LINES = 50;
@@ -48,11 +49,13 @@ export function channel(visit) {
   const who = h('div');
   const sub = h('span', {}, 'Loading …');
   const log = h('ol', { class: 'log', 'aria-label': 'Messages', tabindex: '0' });
+  const stored = history(visit, name);
   const quiet = empty('No messages since this page was opened.', 'Messages appear here as they are published.');
   visit.draw(
     heading(name, sub, h('a', { class: 'button', href: to('try', name) }, 'Try it here')),
     section('Present users', who),
     section('Messages', log, quiet),
+    stored.node,
   );
 
   let live;
@@ -67,8 +70,10 @@ export function channel(visit) {
     else put(who, empty('No users are present.', 'A subscription does not make a user present; a client sends join. Or set presence from a service:', code(`curl -X PUT -H "Authorization: Bearer $KEY" -d '{"ttl_s": 60}' \\\n  ${location.origin}/v1/channels/${part(name)}/presence/ann`)));
   };
   const room = liveClient().channel(name);
-  const said = ({ data, from }) => {
+  const said = (message) => {
+    const { data, from } = message;
     quiet.hidden = true;
+    stored.add(message);
     log.append(h('li', {}, h('time', {}, clock(Date.now())), h('b', {}, from?.user ?? from?.client ?? 'a service'), h('span', {}, text(data, 1000))));
     while (log.children.length > LINES) log.firstChild.remove();
     log.scrollTop = log.scrollHeight;
@@ -77,6 +82,8 @@ export function channel(visit) {
     room.on('message', said);
     live = await room.presence();
     if (visit.signal.aborted) return;
+    // Only channels with history have a position.
+    if (room.position) stored.open();
     live.on('change', show);
     show();
   };
@@ -90,6 +97,7 @@ export function channel(visit) {
   // If the key or the channel does not allow subscriptions, presence is loaded by REST every two seconds.
   function asList() {
     if (visit.signal.aborted) return;
+    stored.open();
     visit.watch(2000, (signal) => get(`channels/${part(name)}/presence`, {}, signal), ({ users = [], count: total }) => {
       put(sub, `${plural(total, 'user')} present`);
       people.update(users.filter(({ user }) => user !== null).map(({ user, clients, leaving }) => ({ user, clients: clients.length, state: clients.at(-1)?.state, leaving })));

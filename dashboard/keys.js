@@ -9,6 +9,7 @@ export const PAGES = [
   { path: 'topics', title: 'Topics', key: 't' },
   { path: 'subscriptions', title: 'Subscriptions', key: 's' },
   { path: 'nodes', title: 'Nodes', key: 'n' },
+  { path: 'keys', title: 'API keys', key: 'k' },
   { path: 'settings', title: 'Settings', key: 'e' },
   { path: 'try', title: 'Try it', key: 'y' },
 ];

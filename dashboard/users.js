@@ -3,6 +3,7 @@ import { h, put, heading, link, badge, section, empty, code, filter, table, fact
 import { ago, count, moment, plural, span, text, now } from './format.js';
 import { get, part, ServerError } from './server.js';
 import { more } from './channels.js';
+import { actions, banNote } from './user_actions.js';
 
 const PAGE = 100;
 
@@ -48,15 +49,31 @@ export function user(visit) {
   const inbox = h('div');
   const follows = h('div', { class: 'pair' });
   const sub = h('span', {}, 'Loading …');
-  visit.draw(heading(name, sub), why, what, section('Present in', where), section('Inbox', inbox), section('Follows', follows));
-  visit.watch(2000, async (signal) => {
+  const buttons = h('div', { class: 'actions' });
+  const sessions = table('Sessions', [
+    { name: 'Client', cell: ({ client: id }) => h('a', { href: to('sessions', id), class: 'name mono' }, id.slice(0, 10)) },
+    { name: 'Transport', cell: ({ transport, moving }) => [transport ?? 'none: waiting for the client', moving && badge('moving', 'warn')] },
+    { name: 'Node', cell: ({ node }) => node },
+    { name: 'Since', still: true, cell: ({ since }) => ago(since) },
+    { name: 'Last activity', still: true, cell: ({ heard_at: at }) => ago(at) },
+    { name: 'Channels', number: true, cell: ({ channels }) => count(channels) },
+  ], ({ client: id }) => id);
+  const connected = h('div');
+  visit.draw(heading(name, sub, buttons), why, what, section('Sessions', connected), section('Present in', where), section('Inbox', inbox), section('Follows', follows));
+  let banned;
+  const again = visit.watch(2000, async (signal) => {
     const path = `users/${part(name)}`;
     const also = (rest, query) => get(`${path}/${rest}`, query, signal).catch((error) => ({ error }));
-    const [report, messages, following, followers] = await Promise.all([get(path, {}, signal), also('inbox', { limit: 50 }), also('following', { limit: 200 }), also('followers', { limit: 200 })]);
-    return { report, messages, following, followers };
-  }, ({ report, messages, following, followers }) => {
+    const [report, messages, following, followers, open] = await Promise.all([get(path, {}, signal), also('inbox', { limit: 50 }), also('following', { limit: 200 }), also('followers', { limit: 200 }), also('sessions')]);
+    const ban = report.banned ? await also('ban') : { error: true };
+    return { report, messages, following, followers, open, ban };
+  }, ({ report, messages, following, followers, open, ban }) => {
     const { online, last_seen: seen, activities, visibility, party, invites, channels } = report;
-    put(sub, presence(report), ' ', online ? '' : seen ? `last seen ${ago(seen)}` : 'never seen');
+    put(sub, presence(report), ' ', online ? '' : seen ? `last seen ${ago(seen)}` : 'never seen', !ban.error && [' ', banNote(ban)]);
+    // The buttons stay the same nodes, so that the focus is kept.
+    if (banned !== !ban.error) put(buttons, actions(visit, name, (banned = !ban.error), again));
+    sessions.update(open.sessions ?? []);
+    put(connected, open.error ? refusal(open.error) : open.sessions.length ? sessions.node : empty('The user has no session.'), open.missing_nodes?.length > 0 && h('p', { class: 'end' }, `These nodes did not answer: ${open.missing_nodes.join(', ')}`));
     put(why, h('strong', {}, online ? 'Why online: ' : 'Why offline: '), `${report.why}.`);
     put(what, facts([
       ['Activities', activities.length ? activities.map((one) => h('div', {}, one.activity.replaceAll('_', ' '), ' in ', link(one.channel, 'channels', one.channel))) : 'none known', true],

@@ -35,7 +35,7 @@ async function enter(name) {
   $('welcome').hidden = true;
   $('refused').hidden = true;
   const tavern = new Tavern(undefined, { user: name, statuses: true });
-  const lobby = tavern.channel('lobby#demo');
+  const lobby = tavern.channel('demo#lobby');
   const times = await settings;
   const me = { name, tavern, lobby, times };
   me.chat = new Chat(me);

@@ -3,6 +3,8 @@ import { $, attempt, h, time } from '/demo/dom.js';
 
 const SHOWN_MAX = 200;
 const TEXT_MAX = 500;
+/** How many earlier messages a newcomer sees. */
+const EARLIER = 50;
 const PAINT_MS = 50;
 
 export class Chat {
@@ -24,10 +26,10 @@ export class Chat {
   }
 
   listen() {
-    return this.lobby.subscribe(({ from, data }) => {
+    return this.lobby.subscribe(({ from, data, at = Date.now() }) => {
       this.received++;
-      this.#add({ at: Date.now(), user: from?.user ?? 'anonymous', text: textOf(data) });
-    });
+      this.#add({ at, user: from?.user ?? 'anonymous', text: textOf(data) });
+    }, { last: EARLIER });
   }
 
   /** A line about something that happened. */

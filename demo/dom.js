@@ -81,5 +81,11 @@ export function throttle(act, ms = 40) {
   };
 }
 
-export const time = (ms) => new Date(ms).toLocaleTimeString([], { hour: '2-digit', minute: '2-digit', second: '2-digit' });
+const CLOCK = { hour: '2-digit', minute: '2-digit', second: '2-digit' };
+/** The time, with the date if it was another day. */
+export function time(ms) {
+  const at = new Date(ms);
+  const today = at.toDateString() === new Date().toDateString();
+  return today ? at.toLocaleTimeString([], CLOCK) : at.toLocaleString([], { month: 'short', day: 'numeric', hour: '2-digit', minute: '2-digit' });
+}
 export const seconds = (ms) => `${Math.max(0, Math.ceil(ms / 1000))} s`;

@@ -61,6 +61,22 @@ def test_two_users_chat_follow_and_play(demo, lobby):
     demo.quiet()
 
 
+def test_a_newcomer_sees_earlier_messages_once_and_in_order(demo, lobby):
+    ann = demo.open_user(lobby, "ann")
+    for text in ("first words", "second words"):
+        ann.say(text)
+        ann.sees(text)
+    bob = demo.open_user(lobby, "bob")
+    bob.sees("second words")
+    said = "[...document.querySelectorAll('#log .said span')].map((one) => one.textContent)"
+    assert bob.eval(said) == ["first words", "second words"]
+    bob.do("reload")
+    bob.wait("document.body.dataset.ready === 'yes'")
+    bob.sees("second words")
+    assert bob.eval(said) == ["first words", "second words"]
+    demo.quiet()
+
+
 def test_one_user_goes_into_a_match_with_the_practice_bot(demo, lobby):
     ann = demo.open_user(lobby, "ann")
     ann.click('[data-act="invite practice-bot"]')
@@ -251,11 +267,11 @@ def test_hostile_names_are_shown_as_text(demo, lobby):
     ann = demo.open_user(lobby, "ann")
     with Socket(lobby, user=names[0]) as first, Socket(lobby, user=names[1]) as second, Socket(lobby, user=names[2]) as third:
         for one in (first, second, third):
-            one.ok("join", channel="lobby#demo", state={"game": "game#<b>x</b>"})
-            one.ok("publish", channel="lobby#demo", data={"text": "<svg onload=alert(3)>"})
-        second.ok("publish", channel="lobby#demo", data={"deep": [[["<i>"]]] * 50})
-        third.ok("publish", channel="lobby#demo", data=None)
-        third.ok("join", channel="lobby#demo", state="no object")
+            one.ok("join", channel="demo#lobby", state={"game": "game#<b>x</b>"})
+            one.ok("publish", channel="demo#lobby", data={"text": "<svg onload=alert(3)>"})
+        second.ok("publish", channel="demo#lobby", data={"deep": [[["<i>"]]] * 50})
+        third.ok("publish", channel="demo#lobby", data=None)
+        third.ok("join", channel="demo#lobby", state="no object")
         ann.waits_for("ann", *names[:3])
         ann.sees("<svg onload=alert(3)>")
         ann.wait("document.querySelectorAll('#log .said').length >= 5")
@@ -328,7 +344,7 @@ def flood(socket, number, total):
     began, step = time.monotonic(), FLOOD_RATE // 50
     for first in range(0, total, step):
         texts = [f"number {number + first + one}." for one in range(step)]
-        texts = [{"id": 1, "op": "publish", "channel": "lobby#demo", "data": {"text": text}} for text in texts]
+        texts = [{"id": 1, "op": "publish", "channel": "demo#lobby", "data": {"text": text}} for text in texts]
         socket.send("\n".join(map(json.dumps, texts)))
         for _ in texts:
             assert "ok" in socket.frame()

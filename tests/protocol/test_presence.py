@@ -421,7 +421,7 @@ def test_rest_and_cli_explain_why_a_user_is_online(server, room):
     import httpx
     ask = lambda name: httpx.get(f"{server.url}/v1/users/{name}", headers={"authorization": f"Bearer {server.key}"}, trust_env=False)
     assert ask("zoe").json() == {
-        "user": "zoe", "online": False, "leaving": False, "activities": [], "channels": [], "last_seen": None, "visibility": "everyone", "party": None, "invites": [],
+        "user": "zoe", "online": False, "leaving": False, "activities": [], "channels": [], "last_seen": None, "visibility": "everyone", "party": None, "invites": [], "banned": False,
         "why": "no client is present, and no grace period is running"}
     zoe = Socket(server, user="zoe")
     zoe.ok("join", channel=room, state=7)

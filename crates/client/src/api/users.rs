@@ -45,6 +45,8 @@ pub struct UserReport {
     pub last_seen: Option<u64>,
     /// Who sees the user.
     pub visibility: String,
+    /// The user cannot connect.
+    pub banned: bool,
     /// Members that this version of the client does not know.
     #[serde(flatten)]
     pub other: Map<String, Value>,

@@ -33,6 +33,9 @@ fn text(user: &UserReport) -> String {
         (false, _) => "offline",
     };
     let mut text = format!("{} is {state}: {}", table::plain(&user.user), table::plain(&user.why));
+    if user.banned {
+        text.push_str("\nbanned: cannot connect (tavern users unban)");
+    }
     if let Some(seen) = user.last_seen {
         text.push_str(&format!("\nlast seen {} ago", ago(seen)));
     }

@@ -7,6 +7,9 @@ pub const BUILT_IN: &[(&str, &str, &str)] = &[
     ("kinds.activegame", "departure_change", "ended_game"),
     ("kinds.anno", "activity", "annotating"),
     ("kinds.anno", "arrival_change", "annotating_game"),
+    // A newcomer to the demo sees earlier messages.
+    ("kinds.demo", "history_messages", "100"),
+    ("kinds.demo", "history_ttl_ms", "86400000"),
     ("kinds.game", "activity", "in_game_channel"),
     ("kinds.game", "arrival_change", "in_game_channel"),
     ("kinds.gametv", "activity", "watching"),

@@ -63,12 +63,18 @@ pub async fn unban(api: &HttpApi, user: &str) -> Result<HttpResponse, Refusal> {
 
 pub async fn show_ban(api: &HttpApi, user: &str) -> Result<HttpResponse, Refusal> {
     check_user(user)?;
-    let found = api.store.read(Read::Document(DocumentKey::new(BAN, user))).await;
-    let Ok(Found::Document(found)) = found else { return Err(unavailable()) };
-    let ban = found.and_then(|found| read_ban(&found.row.body).ok()).filter(|ban| api.now() < ban.until);
-    let Some(ban) = ban else { return Err(Refusal::new(Code::NotFound, "this user is not banned")) };
+    let Some(ban) = ban_of(api, user).await? else {
+        return Err(Refusal::new(Code::NotFound, "this user is not banned"));
+    };
     let until = (ban.until != Time::NEVER).then_some(ban.until.ms());
     Ok(typed(&BanReport { at: ban.at.ms(), reason: &ban.reason, until, user }))
+}
+
+/// The ban of a user, if it is not over.
+pub async fn ban_of(api: &HttpApi, user: &str) -> Result<Option<Ban>, Refusal> {
+    let found = api.store.read(Read::Document(DocumentKey::new(BAN, user))).await;
+    let Ok(Found::Document(found)) = found else { return Err(unavailable()) };
+    Ok(found.and_then(|found| read_ban(&found.row.body).ok()).filter(|ban| api.now() < ban.until))
 }
 
 async fn act(api: &HttpApi, user: &str, action: ControlAction) -> Result<HttpResponse, Refusal> {

@@ -24,7 +24,7 @@ const OWNER: &str = "tavern";
 /// Events in one answer.
 const PULLED: u32 = 100;
 /// The kind of channel that the page is in.
-const LOBBY: &str = "lobby";
+const LOBBY: &str = "demo";
 
 pub async fn answer(connection: &HttpConnection, parts: &Parts) -> HttpResponse {
     let here = connection.api.config.mode == ServerMode::Dev && connection.peer.ip().is_loopback();

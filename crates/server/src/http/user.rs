@@ -3,6 +3,7 @@
 
 use super::api::HttpApi;
 use super::body::{HttpResponse, typed};
+use super::control::ban_of;
 use std::sync::Arc;
 use tavern_domain::party::Membership;
 use tavern_domain::presence::{ChannelClient, UserChannel, Visibility};
@@ -46,6 +47,7 @@ pub async fn user(api: &HttpApi, name: &str) -> Result<HttpResponse, Refusal> {
     let membership = membership(api, name).await?;
     Ok(typed(&UserDetails {
         activities: activities.collect(),
+        banned: ban_of(api, name).await?.is_some(),
         channels: presences.iter().map(|presence| channel(now, presence)).collect(),
         invites: membership.invites.to_vec(),
         last_seen: status.last_seen.map(Time::ms),

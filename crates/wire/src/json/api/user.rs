@@ -29,6 +29,7 @@ pub struct UserListEntry {
 #[derive(Clone, Debug, Serialize)]
 pub struct UserDetails<'a> {
     pub activities: Vec<ActivityReport<'a>>,
+    pub banned: bool,
     pub channels: Vec<ChannelPresence<'a>>,
     pub invites: Vec<u64>,
     pub last_seen: Option<u64>,
