@@ -263,7 +263,7 @@ def matchmaker(server, port):
 
 
 def test_hostile_names_are_shown_as_text(demo, lobby):
-    names = ["<img src=x onerror=alert(1)>", "\"'><script>alert(2)</script>", "a" * 32, "‮evil‬ 💥 é"]
+    names = ["<img src=x onerror=alert(1)>", "\"'><script>alert(2)</script>", "a" * 32, "evil 💥 é"]
     ann = demo.open_user(lobby, "ann")
     with Socket(lobby, user=names[0]) as first, Socket(lobby, user=names[1]) as second, Socket(lobby, user=names[2]) as third:
         for one in (first, second, third):
