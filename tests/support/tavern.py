@@ -70,8 +70,10 @@ class Tavern(Server):
         return int(status.split("VmRSS:")[1].split()[0]) * 1024
 
     def metric(self, name):
-        """The value of one metric."""
-        return next(number(line.split()[1]) for line in self.metrics().splitlines() if line.startswith(name + " "))
+        """The value of one metric; of one with labels the sum."""
+        values = [number(line.split()[-1]) for line in self.metrics().splitlines() if line.startswith((name + " ", name + "{"))]
+        assert values, f"there is no metric {name}"
+        return sum(values)
 
     def metrics(self):
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=5)
