@@ -11,6 +11,8 @@ from control.service import Service
 from support.json_client import Poller, Socket
 from support.process import until
 
+# Users who come and leave in the storm; 10,000 for a campaign (tests/README.md).
+STORM = int(os.environ.get("TAVERN_STORM", "120"))
 CONFIG = """
 [sessions]
 resume_ms = 500
@@ -97,25 +99,27 @@ def test_a_subscription_by_the_app_gets_messages_of_every_server(three, service,
 def test_users_online_is_exact_after_a_storm_with_a_killed_server(combination):
     with combination.cluster(3, CONFIG) as servers:
         rng, stays = random.Random(7), {}
+        count = STORM // 4
+        names = min(count * 2 // 5, 250)
 
         def storm(worker):
             """Users come to one server or two and leave again; some stay."""
             kept = []
-            for n in range(30):
-                user = f"s{worker}-{n % 12}"
+            for n in range(count):
+                user, stay = f"s{worker}-{n % names}", n >= count - names
                 sockets = [Socket(server, user=user) for server in rng.sample(servers, rng.choice((1, 2)))]
-                for socket in sockets[1:] if n >= 18 else sockets:
+                for socket in sockets[1:] if stay else sockets:
                     socket.close()
-                if n >= 18:
+                if stay:
                     kept.append((user, sockets[0]))
             return kept
 
         with concurrent.futures.ThreadPoolExecutor(4) as pool:
             for kept in pool.map(storm, range(4)):
                 stays |= dict(kept)
-        assert len(stays) == 48
+        assert len(stays) == 4 * names
         with Service(servers[0]) as service:
-            service.until_online(48)
+            service.until_online(4 * names)
             with Service(servers[2]) as dying:
                 node = dying.stats()["node"]["node"]
             os.kill(servers[2].process.pid, signal.SIGKILL)

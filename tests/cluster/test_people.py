@@ -13,13 +13,13 @@ CONFIG = """
 resume_ms = 500
 [nodes]
 heartbeat_ms = 200
-lease_ms = 1500
+lease_ms = 3000
 [kinds.user]
 grace_ms = 1500
 [kinds.game]
 grace_ms = 1500
 [presence]
-disconnect_coalesce_ms = 1000
+disconnect_coalesce_ms = 2500
 """
 
 
@@ -52,7 +52,7 @@ def test_followers_on_every_server_get_the_same_events(three):
         with Socket(three[1], user="ann") as tab:
             tab.ok("join", channel="game#A")
             ann.ok("bye")
-            time.sleep(1.3)
+            time.sleep(2.8)
             assert [socket.events_so_far() for socket, _ in followers] == [[], [], []], "the other tab is still online"
             tab.ok("bye")
         for socket, _ in followers:

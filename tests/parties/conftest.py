@@ -37,7 +37,7 @@ lease_ms = 1500
 grace_ms = 500
 [parties]
 invite_ms = 4000
-grace_ms = 1500
+grace_ms = 3000
 reinvite_ms = 500
 gather_ms = 700
 block_ms = 700

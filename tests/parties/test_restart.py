@@ -18,7 +18,7 @@ lease_ms = 1200
 grace_ms = 5000
 [parties]
 invite_ms = 60000
-grace_ms = 2500
+grace_ms = 5000
 gather_ms = 1500
 require_ready = true
 """

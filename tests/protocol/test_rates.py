@@ -55,7 +55,7 @@ def test_all_transports_of_a_user_share_one_rate():
 def narrow():
     """Low limits per address, none per user."""
     config = SHARDS + (
-        'trusted_proxies = ["127.0.0.9"]\n[limits]\ncommands_per_second = 0\naddress_commands_per_second = 20\n'
+        'trusted_proxies = ["127.0.0.9"]\n[limits]\ncommands_per_second = 0\naddress_commands_per_second = 10\n'
         "address_hellos_per_second = 20\naddress_failed_logins_per_second = 5\n"
     )
     with Tavern.serve(config) as server:

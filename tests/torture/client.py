@@ -4,6 +4,8 @@ The history is a list of tuples (when, kind, …):
   session  client, node, process number of the node, fresh, seq      reply to hello; fresh: a new session
   down     why                                                       the connection is lost
   message  seq, channel, of, number                                  one numbered message of a publisher
+  stored   seq, channel, of, number, position                        the same of a channel with history; position: epoch, offset
+  position channel, since, position, recovered                       reply to a subscribe to such a channel
   gap      seq, channel, pattern, first                              an announced loss
   event    seq, event                                                any other event
   subscribed  channel, members                                       a reply, recorded in order with the events
@@ -130,7 +132,11 @@ class Client:
         if seq is not None:
             self.seq = seq
         if event == "message":
-            self.note("message", seq, frame["channel"], *frame["data"])
+            if "offset" in frame:
+                self.note("stored", seq, frame["channel"], *frame["data"], (frame["epoch"], frame["offset"]))
+                self.on_event(frame)
+            else:
+                self.note("message", seq, frame["channel"], *frame["data"])
         elif event == "gap":
             self.note("gap", seq, frame.get("channel"), frame.get("pattern"), frame.get("from"))
             self.on_gap(frame.get("channel"))

@@ -7,7 +7,8 @@ import urllib.parse
 from .checks.people import followers_know_the_final_status
 from .checks.presence import members
 from .fact import Facts
-from .load_clients import Canary, FollowerClient, RoomClient, FollowedClient
+from .intruders import Intruders
+from .load_clients import Canary, FollowedClient, FollowerClient, HistoryClient, RoomClient
 from .service import FAILURES, Service
 from .publisher import Publisher
 
@@ -31,8 +32,12 @@ class Load:
         self.canaries = [Canary(cluster, node, seed) for node in cluster.nodes]
         self.publishers = [Publisher(cluster, f"publisher{n}", SHARED_CHANNEL if n % 4 == 0 else self.rooms[n % len(self.rooms)], seed)
                          for n in range(many(10))]
+        self.chats = ["chat#c0", "chat#c1"]
+        self.history_clients = [HistoryClient(cluster, f"reader{n}", f"reader{n}", seed, self.chats) for n in range(many(12))]
+        self.history_publishers = [Publisher(cluster, f"chatter{n}", self.chats[n % 2], seed) for n in range(4)]
         holds = [(f"held#h{n % 4}", f"held{n}") for n in range(12)]
         self.service = Service(cluster, seed, self.facts, holds, hiders, [f"far{n}" for n in range(4)], followed, followed)
+        self.intruders = Intruders(cluster, seed)
         self.tasks, self.last_publishers = [], []
 
     def _room_client(self, n):
@@ -46,15 +51,23 @@ class Load:
 
     @property
     def clients(self):
-        return [*self.room_clients, *self.followed, *self.followers, *self.canaries]
+        return [*self.room_clients, *self.history_clients, *self.followed, *self.followers, *self.canaries]
+
+    @property
+    def all_publishers(self):
+        return [*self.publishers, *self.history_publishers]
 
     @property
     def runs(self):
         return [run for publisher in [*self.publishers, *self.last_publishers] for run in publisher.runs]
 
+    @property
+    def history_runs(self):
+        return [run for publisher in self.history_publishers for run in publisher.runs]
+
     def begin(self):
-        acting = [client.act() for client in self.clients] + self.service.tasks()
-        living = [one.live() for one in [*self.clients, *self.publishers]]
+        acting = [client.act() for client in self.clients] + self.service.tasks() + self.intruders.tasks()
+        living = [one.live() for one in [*self.clients, *self.all_publishers]]
         self.tasks = [asyncio.create_task(work) for work in [*living, *acting]]
 
     def failures(self):
@@ -63,7 +76,7 @@ class Load:
 
     def stop_activity(self):
         """All clients stay connected and only retry unanswered commands."""
-        for one in [*self.clients, *self.publishers, self.service]:
+        for one in [*self.clients, *self.all_publishers, self.service, self.intruders]:
             one.quiet = True
 
     def is_settled(self):

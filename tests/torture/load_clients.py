@@ -1,6 +1,6 @@
 """Clients with desired state: each retries its subscriptions and presence until they are confirmed.
 
-`RoomClient` subscribes and joins rooms; `FollowedClient` is followed; `FollowerClient` follows; `Canary` stays on one server, so that
+`RoomClient` subscribes and joins rooms; `HistoryClient` recovers what it missed of channels with history; `FollowedClient` is followed; `FollowerClient` follows; `Canary` stays on one server, so that
 its death is noticed.
 """
 import asyncio
@@ -109,6 +109,38 @@ class RoomClient(Client):
                 want.there, want.state = False, None
             want.sure = False
             await self.settle(channel)
+
+
+class HistoryClient(RoomClient):
+    """Listens to channels with history. It subscribes after the last position it has, and loses its session now and then."""
+
+    drops = 0.15
+
+    def __init__(self, cluster, name, user, seed, channels, **more):
+        super().__init__(cluster, name, user, seed, listens=channels, **more)
+        self.positions = {}
+
+    def on_event(self, frame):
+        if "offset" in frame:
+            self.positions[frame["channel"]] = frame["epoch"], frame["offset"]
+
+    async def subscribe(self, channel):
+        since = self.positions.get(channel)
+
+        def keep(answer):
+            position = answer["epoch"], answer["offset"]
+            self.note("position", channel, since, position, answer.get("recovered"))
+            self.positions[channel] = position
+            self.subscribed.add(channel)
+
+        start = {"since": {"epoch": since[0], "offset": since[1]}} if since else {"last": 20}
+        await self.ask("subscribe", keep=keep, channel=channel, **start)
+
+    async def random_action(self):
+        if self.rng.random() < self.drops:
+            # After more than a second the session is gone.
+            self.returns_after = self.rng.choice([(0.0, 0.3), (3.0, 6.0)])
+            self.drop()
 
 
 class FollowedClient(RoomClient):

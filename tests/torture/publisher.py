@@ -23,6 +23,8 @@ class PublisherRun:
     process: int
     # (number, when it was sent, when it was acknowledged or None)
     messages: list = dataclasses.field(default_factory=list)
+    # By number: epoch and offset in the history of the channel.
+    positions: dict = dataclasses.field(default_factory=dict)
 
 
 class Publisher:
@@ -78,6 +80,8 @@ class Publisher:
         self.answered += 1
         if "ok" in reply:
             run.messages[-1] = (number, sent, time.monotonic())
+            if "offset" in reply["ok"]:
+                run.positions[number] = reply["ok"]["epoch"], reply["ok"]["offset"]
         else:
             self.refused.append((reply["error"]["code"], reply["error"].get("retry_after_ms")))
             await asyncio.sleep(0.25)

@@ -5,7 +5,7 @@ import dataclasses
 import pathlib
 import time
 
-from .checks import facts, health, messages, people, presence
+from .checks import facts, health, history, messages, people, presence
 from .load import Load
 from .schedule import schedule
 from .cluster import LEASE, Cluster
@@ -13,7 +13,7 @@ from .cluster import LEASE, Cluster
 SETTLE = 45.0
 # Kinds of history entries, and their names in the report.
 OPERATIONS = {"message": "messages received", "event": "events received", "session": "hello", "who": "who", "subscribed": "subscribe",
-              "gap": "gaps announced", "down": "connections lost"}
+              "stored": "messages with history received", "position": "subscribe with history", "gap": "gaps announced", "down": "connections lost"}
 # Error codes that ask clients to retry.
 KNOWN_CODES = {"unavailable", "busy", "conflict", "gone", "internal"}
 
@@ -103,11 +103,14 @@ def operations(load):
                 counts["answered " + entry[3]] += 1
         counts["join, update, leave"] += client.turn
     counts.pop("", None)
-    published = [message for run in load.runs for message in run.messages]
+    published = [message for run in [*load.runs, *load.history_runs] for message in run.messages]
     counts["publish"] = len(published)
     counts["publish acknowledged"] = sum(1 for message in published if message[2] is not None)
     for (kind, what), count in load.facts.counts.items():
         counts[f"{kind} {what}"] += count
+    counts["hello with an expired token"] = len(load.intruders.greetings)
+    counts["tokens that expired while connected"] = len(load.intruders.lifetimes)
+    counts["floods before login"] = load.intruders.floods
     counts["reads of last seen"] = len(load.service.seen)
     for code, _ in load.service.refused:
         counts[f"answered {code}"] += 1
@@ -119,14 +122,17 @@ def check(cluster, load, read, servers, healed):
     kills = {(node.name, run) for node in cluster.nodes for run, _ in node.kills}
     losses = [when for kind, when in cluster.engine_kills if kind == "redis" and cluster.store == "redis"]
     hangs = [(entry[2], entry[3], entry[4], entry[5]) for client in load.clients for entry in client.log if entry[1] == "hang"]
-    hangs += [hang for one in [*load.publishers, load.service] for hang in one.hangs]
-    answered = sum(one.answered for one in [*load.clients, *load.publishers, load.service])
+    hangs += [hang for one in [*load.all_publishers, load.service] for hang in one.hangs]
+    answered = sum(one.answered for one in [*load.clients, *load.all_publishers, load.service])
     refusals = [(entry[3], entry[4]) for client in load.clients for entry in client.log if entry[1] == "refused"]
-    refusals += [refusal for one in [*load.publishers, load.service] for refusal in one.refused]
+    refusals += [refusal for one in [*load.all_publishers, load.service] for refusal in one.refused]
     return [
         messages.mailboxes_have_no_losses_of(load.clients),
         messages.messages_arrive_once_and_in_order(load.room_clients, load.runs),
         messages.every_loss_is_announced(load.room_clients, load.runs, kills),
+        history.messages_follow_each_other(load.history_clients, losses),
+        history.all_clients_have_the_same_history(load.history_clients, load.history_runs, losses),
+        history.clients_have_everything_at_the_end(load.history_clients, load.history_runs, losses),
         order,
         snapshots,
         presence.all_views_agree_at_the_end(views, servers, load.presence()),
@@ -138,6 +144,7 @@ def check(cluster, load, read, servers, healed):
         health.every_command_is_answered(answered, hangs, cluster.nodes),
         health.refusals_say_when_to_return(refusals, KNOWN_CODES),
         health.readiness_is_correct(cluster.nodes, outages(cluster), healed),
+        health.credentials_end(load.intruders.greetings, load.intruders.lifetimes, cluster.nodes),
         health.memory_is_bounded(cluster.nodes),
         health.node_death_is_detected(deaths(cluster), load.canaries, LEASE),
         health.fenced_servers_announce_clients(long_pauses(cluster), load.canaries),
@@ -183,5 +190,5 @@ def keep_evidence(folder, cluster, load, result):
         with open(folder / f"{client.name}.history.txt", "w") as out:
             out.writelines(f"{entry}\n" for entry in client.log)
     with open(folder / "publishers.txt", "w") as out:
-        for run in load.runs:
+        for run in [*load.runs, *load.history_runs]:
             out.write(f"{run.of} {run.channel} {run.node} {run.process} {run.messages}\n")

@@ -73,3 +73,13 @@ def test_a_fenced_server_that_does_not_announce_its_clients_is_detected():
     assert check(event(17.0, "client_offline")).violations
     assert check(event(17.0, "client_offline"), event(40.0, "client_online")).violations
     assert check().looked_at == 0, "no watcher saw it leave"
+
+
+def test_a_credential_that_lives_on_is_detected():
+    node = types.SimpleNamespace(name="n1", slept_during=lambda began, ended: False)
+    refused, greeted = ("n1", {"error": {"code": "unauthenticated"}}), ("n1", {"ok": {}})
+    assert health.credentials_end([refused], [("n1", 10.0, 12.0)], [node]).violations == []
+    assert health.credentials_end([greeted], [], [node]).violations
+    assert health.credentials_end([], [("n1", 10.0, 30.0)], [node]).violations
+    asleep = types.SimpleNamespace(name="n1", slept_during=lambda began, ended: True)
+    assert health.credentials_end([], [("n1", 10.0, 30.0)], [asleep]).violations == []

@@ -150,3 +150,26 @@ def tells_of(entry, client):
     if event["event"] == "client_offline":
         return event["client"] == client
     return event["event"] == "presence" and any(one.get("client") in (client, None) for one in event.get("left", ()))
+
+
+# The expiry of a token is checked at least this often, and a busy machine answers late.
+EXPIRY_MARGIN = 6.0
+
+
+def credentials_end(greetings, lifetimes, nodes):
+    """No one is greeted with an expired token, and no one stays much longer than their token. A suspended server closes later."""
+    verdict = Verdict("expired tokens are refused, also while connected")
+    for node, reply in greetings:
+        verdict.looked_at += 1
+        if "ok" in reply:
+            verdict.broken(f"{node} greeted a client with an expired token")
+    by_name = {node.name: node for node in nodes}
+    for name, expires, answered in lifetimes:
+        verdict.looked_at += 1
+        if answered <= expires + EXPIRY_MARGIN:
+            continue
+        if by_name[name].slept_during(expires - EXPIRY_MARGIN, answered):
+            verdict.note("its server was suspended")
+        else:
+            verdict.broken(f"{name} answered {answered - expires:.1f} s after the token had expired")
+    return verdict

@@ -24,7 +24,7 @@ def mailboxes_have_no_losses_of(clients):
         for entries, _ in sessions(client.log):
             last = 0
             for entry in entries:
-                if entry[1] not in ("message", "gap", "event"):
+                if entry[1] not in ("message", "stored", "gap", "event"):
                     continue
                 seq = entry[2]
                 if seq is None:

@@ -1,0 +1,86 @@
+"""Clients without a valid credential, beside the load: expired tokens, tokens that expire while connected, floods before login."""
+import asyncio
+import json
+import random
+import time
+
+import websockets.asyncio.client
+
+from support import tokens
+
+from .client import BROKEN, HELLO_TIMEOUT, OPEN_TIMEOUT
+
+SHORT_TTL = 4
+FLOOD = b"GET /v1/nodes HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n" * 200
+HALF_A_REQUEST = b"POST /v1/poll HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 60000\r\n\r\n" + b" " * 59_000
+
+
+class Intruders:
+    def __init__(self, cluster, seed):
+        self.cluster = cluster
+        self.rng = random.Random(f"intruders {seed}")
+        self.quiet = False
+        # Replies to a hello with an expired token: (node, reply).
+        self.greetings = []
+        # (node, when the token expired, when the last command was answered).
+        self.lifetimes = []
+        self.floods = 0
+
+    def tasks(self):
+        return [self.use_expired_tokens(), self.outlive_tokens(), self.outlive_tokens(), self.flood()]
+
+    async def _hello(self, node, token):
+        socket = await websockets.asyncio.client.connect(
+            node.ws_url, compression=None, ping_interval=None, open_timeout=OPEN_TIMEOUT, close_timeout=0.2, proxy=None)
+        await socket.send(json.dumps({"id": 0, "op": "hello", "token": token}))
+        return socket, json.loads(await asyncio.wait_for(socket.recv(), HELLO_TIMEOUT))
+
+    async def use_expired_tokens(self):
+        while not self.quiet:
+            await asyncio.sleep(self.rng.uniform(0.3, 1.0))
+            node = self.rng.choice(self.cluster.nodes)
+            try:
+                socket, reply = await self._hello(node, tokens.token("intruder", ttl=-3600))
+                self.greetings.append((node.name, reply))
+                socket.transport.abort()
+            except BROKEN:
+                pass
+
+    async def outlive_tokens(self):
+        """Pings until the server closes the connection."""
+        while not self.quiet:
+            await asyncio.sleep(self.rng.uniform(0.3, 1.0))
+            node, expires = self.rng.choice(self.cluster.nodes), time.monotonic() + SHORT_TTL
+            answered, socket = None, None
+            try:
+                socket, reply = await self._hello(node, tokens.token("visitor", ttl=SHORT_TTL))
+                while "ok" in reply and not self.quiet:
+                    answered = time.monotonic()
+                    await asyncio.sleep(0.25)
+                    await socket.send('{"id":1,"op":"ping"}')
+                    reply = json.loads(await asyncio.wait_for(socket.recv(), HELLO_TIMEOUT))
+                    while "id" not in reply:
+                        reply = json.loads(await asyncio.wait_for(socket.recv(), HELLO_TIMEOUT))
+            except BROKEN:
+                pass
+            if socket is not None:
+                socket.transport.abort()
+            if answered is not None:
+                self.lifetimes.append((node.name, expires, answered))
+
+    async def flood(self):
+        """Connections that send much, read nothing and never log in."""
+        while not self.quiet:
+            writers = []
+            for _ in range(20):
+                node = self.rng.choice(self.cluster.nodes)
+                try:
+                    _, writer = await asyncio.open_connection("127.0.0.1", node.server.port)
+                    writer.write(self.rng.choice((FLOOD, HALF_A_REQUEST, b"\xff" * 30_000)))
+                    writers.append(writer)
+                except OSError:
+                    pass
+            self.floods += len(writers)
+            await asyncio.sleep(self.rng.uniform(1.0, 3.0))
+            for writer in writers:
+                writer.transport.abort()
