@@ -7,6 +7,7 @@ mod command;
 mod order;
 mod publisher;
 mod reader;
+mod source;
 mod sweep;
 mod tracker;
 

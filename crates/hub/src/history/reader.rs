@@ -2,7 +2,7 @@
 //! messages. It gets them as it reads: its mailbox is filled to half at most.
 //! Must hold: it gets messages in order; it is finished when it has everything that the others have.
 
-use super::tracker::{EventSource, FoundEvent, gap_event};
+use super::source::{EventSource, FoundEvent, gap_event};
 use crate::connection::LinkId;
 use crate::core::listener::ListenerId;
 use crate::core::{Core, ReplyTo};
