@@ -29,8 +29,12 @@ async def connect_any(servers, user, rng):
         server = rng.choice(servers)
         try:
             socket = await connect(server, user)
-            hello = json.loads(await asyncio.wait_for(socket.recv(), WAIT))["ok"]
-            return socket, hello
+            hello = json.loads(await asyncio.wait_for(socket.recv(), WAIT))
+            if "ok" not in hello:
+                # It is stopping, or has just started.
+                await socket.close()
+                raise OSError(str(hello))
+            return socket, hello["ok"]
         except (OSError, websockets.exceptions.WebSocketException, asyncio.TimeoutError):
             if time.monotonic() > end:
                 raise
