@@ -25,7 +25,7 @@ export function history(visit, name) {
     const found = rows.filter(matches);
     list.update(found.slice(0, SHOWN_MAX));
     list.node.hidden = !found.length;
-    const loaded = h('p', { class: 'end' }, `${plural(found.length, 'message')} of ${count(rows.length)} loaded ${wanted ? 'match' : 'are here'}${found.length > SHOWN_MAX ? `; the newest ${SHOWN_MAX} are shown` : ''}.`);
+    const loaded = h('p', { class: 'end' }, `${wanted ? `${count(found.length)} of ` : ''}${plural(rows.length, 'loaded message')}${wanted ? ' match' : ''}${found.length > SHOWN_MAX ? `; the newest ${SHOWN_MAX} are shown` : ''}.`);
     const earlier = more && rows.length < LOADED_MAX && h('button', { class: 'quiet', onclick: () => loadEarlier() }, wanted ? 'Search earlier messages' : 'Show earlier messages');
     put(below,
       !found.length && (rows.length ? empty('No loaded message contains that.') : empty('No messages are stored.', 'They are removed when they expire, or when there are too many: see history_messages and history_ttl_ms of this kind in Settings.')),
