@@ -187,7 +187,7 @@ def test_lists_update_and_keep_the_focus(browser, sample):
 
 def test_rates_and_sparklines_update(browser, sample):
     browser.open(sample.server)
-    number = "Number(document.querySelector('[data-tile=published] strong').textContent)"
+    number = "Number(document.querySelector('[data-tile=published] strong').textContent.replaceAll(',', ''))"
     browser.wait(f"{number} === 0")
     ann = sample.connect("ann")
 
