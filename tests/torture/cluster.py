@@ -30,7 +30,7 @@ connections_per_address = 100000
 [kinds.default]
 grace_ms = 3000
 [kinds.chat]
-history_messages = 100000
+history_messages = 10000
 history_bytes = 100000000
 [kinds.canary]
 grace_ms = 0
