@@ -11,6 +11,8 @@ from support import tokens
 from .client import BROKEN, HELLO_TIMEOUT, OPEN_TIMEOUT
 
 SHORT_TTL = 4
+# Longer ago than any clock jumps back: a token is judged by the wall clock of its server.
+EXPIRED_TTL = -100 * 86_400
 FLOOD = b"GET /v1/nodes HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n" * 200
 HALF_A_REQUEST = b"POST /v1/poll HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 60000\r\n\r\n" + b" " * 59_000
 
@@ -40,7 +42,7 @@ class Intruders:
             await asyncio.sleep(self.rng.uniform(0.3, 1.0))
             node = self.rng.choice(self.cluster.nodes)
             try:
-                socket, reply = await self._hello(node, tokens.token("intruder", ttl=-3600))
+                socket, reply = await self._hello(node, tokens.token("intruder", ttl=EXPIRED_TTL))
                 self.greetings.append((node.name, reply))
                 socket.transport.abort()
             except BROKEN:

@@ -46,6 +46,12 @@ def test_holes_duplicates_and_steps_back_are_detected():
     assert broken(subscribed((7, 2)), stored(2, epoch=8)) == 1
 
 
+def test_messages_of_a_new_session_before_the_answer_do_not_count():
+    session = ("session", "c1", "n1", 1, True, 0)
+    assert broken(subscribed((7, 2)), stored(3), session, stored(2), subscribed((7, 3), (7, 3), True), stored(4)) == 0
+    assert broken(subscribed((7, 2)), stored(3), session, subscribed((7, 3), (7, 3), True), stored(3)) == 1
+
+
 def test_a_wrong_recovery_is_detected():
     assert broken(subscribed((7, 5), (7, 4), True)) == 1
     assert broken(subscribed((7, 9), (7, 4), False)) == 1

@@ -19,7 +19,10 @@ def messages_follow_each_other(clients, losses=()):
     for client in clients:
         known, gap = {}, set()
         for when, kind, *entry in client.log:
-            if kind == "position":
+            if kind == "session" and entry[3]:
+                # Until a subscribe of the new session is answered, its position is not known.
+                known.clear()
+            elif kind == "position":
                 channel, since, position, recovered = entry
                 verdict.looked_at += 1
                 if recovered is True and position != since:
