@@ -95,8 +95,7 @@ impl Core {
         session.polling = link.format == EventFormat::Poll;
         session.active_at = now;
         session.returning = None;
-        // The newer token applies from now on.
-        if identity.expires >= session.identity.expires {
+        if rights_change::is_newer(identity, &session.identity) {
             rights_change::renew(self, id, identity);
         }
         self.stats.sessions_resumed.add(1);

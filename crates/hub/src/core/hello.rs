@@ -51,8 +51,7 @@ pub(crate) fn attach(core: &mut Core, caller: &mut Caller, hello: &BegunHello) -
     match hello.resumption {
         Resumption::New => connect(core, id, (!caller.passing).then_some(caller.link)).then_some(false),
         Resumption::Known => {
-            // The newer token applies from now on.
-            if hello.identity.expires >= core.session(id)?.identity.expires {
+            if rights_change::is_newer(&hello.identity, &core.session(id)?.identity) {
                 rights_change::renew(core, id, &hello.identity);
             }
             Some(false)

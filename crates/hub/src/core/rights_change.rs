@@ -11,6 +11,15 @@ use std::sync::Arc;
 use tavern_domain::{Channel, Identity, Rights, Verb};
 use tavern_wire::json;
 
+/// A token names its expiry in whole seconds; in node time, which differs a little from the wall clock at each login, two tokens
+/// of the same second differ by some milliseconds.
+const SAME_EXPIRY_MS: u64 = 500;
+
+/// Whether the token that is presented applies from now on: it expires no earlier than the one the session has.
+pub(crate) fn is_newer(presented: &Identity, known: &Identity) -> bool {
+    presented.expires + SAME_EXPIRY_MS >= known.expires
+}
+
 /// Gives a session the identity of a fresh token of the same caller.
 pub(crate) fn renew(core: &mut Core, id: ListenerId, identity: &Identity) {
     let Some(session) = core.session_mut(id) else { return };
@@ -65,4 +74,30 @@ pub(crate) fn tell(core: &mut Core, id: ListenerId, verb: Verb, place: &str, nam
     let mut tail = Vec::new();
     json::revoked_tail(&mut tail, verb.as_str(), place, name);
     core.put_json(id, tail.into());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tavern_domain::{Scopes, Time};
+
+    #[test]
+    fn a_token_of_the_same_second_applies() {
+        let until = |expires| Identity {
+            user: Some("ann".into()),
+            name: None,
+            rights: Arc::default(),
+            expires,
+            unlimited: false,
+            scopes: Scopes::default(),
+            key: None,
+        };
+        let known = until(Time(10_000));
+        for (presented, expected) in
+            [(9_000, false), (9_990, true), (10_000, true), (10_010, true), (11_000, true)]
+        {
+            assert_eq!(is_newer(&until(Time(presented)), &known), expected, "{presented}");
+        }
+        assert!(is_newer(&until(Time::NEVER), &until(Time::NEVER)), "callers without a token");
+    }
 }
