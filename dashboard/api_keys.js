@@ -1,6 +1,6 @@
 // API keys: the list, a new one, revoking one.
 import { h, put, ask, badge, code, empty, heading, table } from './dom.js';
-import { ago, moment, plural } from './format.js';
+import { ago, moment, now, plural } from './format.js';
 import { call, get, part, post } from './server.js';
 
 const SCOPES = {
@@ -16,7 +16,7 @@ const DAY_MS = 86_400_000;
 
 const state = ({ revoked_at: revoked, expires_at: expires }) => {
   if (revoked) return badge(`revoked ${ago(revoked)}`, 'bad');
-  if (expires) return h('span', { title: moment(expires) }, expires < Date.now() ? badge(`expired ${ago(expires)}`, 'bad') : `expires ${ago(expires)}`);
+  if (expires) return h('span', { title: moment(expires) }, expires < now() ? badge(`expired ${ago(expires)}`, 'bad') : `expires ${ago(expires)}`);
   return badge('valid', 'good');
 };
 
@@ -49,7 +49,7 @@ async function create(visit, again) {
   const form = await ask('New API key', fields, 'Create');
   if (!form) return;
   const days = Number(form.get('days'));
-  const body = { name: form.get('name').trim(), scopes: form.getAll('scopes'), ...(days ? { expires_at: Date.now() + days * DAY_MS } : {}) };
+  const body = { name: form.get('name').trim(), scopes: form.getAll('scopes'), ...(days ? { expires_at: now() + days * DAY_MS } : {}) };
   const made = await visit.act(() => post('keys', body), 'Created.', again);
   if (made) await ask(`The key ${made.name}`, [h('p', {}, 'Copy it now: it is not shown again.'), code(made.key)], 'Done');
 }

@@ -1,6 +1,6 @@
 // What an operator can do to a user: end their sessions, ban them, erase them.
 import { h, ask, badge } from './dom.js';
-import { moment, plural } from './format.js';
+import { moment, now, plural } from './format.js';
 import { call, part, post } from './server.js';
 
 const HOUR_MS = 3_600_000;
@@ -34,7 +34,7 @@ async function banUser(visit, name, again) {
   const form = await ask(`Ban ${name}`, fields, 'Ban');
   if (!form) return;
   const hours = Number(form.get('hours'));
-  const body = { reason: form.get('reason') || undefined, until: hours ? Date.now() + hours * HOUR_MS : undefined };
+  const body = { reason: form.get('reason') || undefined, until: hours ? now() + hours * HOUR_MS : undefined };
   await visit.act(() => call('PUT', `${path(name)}/ban`, { body }), done('Banned'), again);
 }
 

@@ -24,7 +24,8 @@ BROWSER = ("demo/", "dashboard/", "chromium")
 TIMING = (
     "cluster/", "demo/", "dashboard/", "foreign/", "clients/test_scenarios.py", "clients/test_js_client.py", "events/test_batches.py",
     "events/test_kills.py", "events/test_retries.py", "events/test_takeover.py", "events/test_fairness.py",
-    "parties/test_offline_members.py", "parties/test_restart.py", "parties/test_races.py", "radar/", "protocol/test_heartbeat.py", "protocol/test_stalls.py", "protocol/test_stop.py",
+    "parties/test_offline_members.py", "parties/test_restart.py", "parties/test_races.py", "radar/", "protocol/test_heartbeat.py",
+    "protocol/test_stalls.py", "protocol/test_stop.py",
 )
 
 

@@ -6,7 +6,7 @@ from support.json_client import Socket
 from support.process import until
 from support.tavern import Tavern
 
-from .sample import good, path
+from .sample import client, good, path
 
 HISTORY = "[kinds.chat]\nhistory_messages = 1000\n"
 
@@ -19,8 +19,8 @@ def server():
 
 @pytest.fixture
 def api(server):
-    with httpx.Client(base_url=server.url, headers={"Authorization": f"Bearer {server.key}"}, trust_env=False) as client:
-        yield client
+    with client(server) as api:
+        yield api
 
 
 def rows(browser):

@@ -60,6 +60,7 @@ def test_a_wrong_recovery_is_detected():
 def test_a_gap_is_a_violation_unless_the_store_lost_its_last_second():
     assert broken(subscribed((7, 2)), GAP, stored(9)) == 1
     assert broken(subscribed((7, 2)), GAP, stored(9), losses=[0.5]) == 0
+    assert broken(subscribed((7, 2)), GAP, stored(9), losses=[-100.0]) == 1
 
 
 def test_different_messages_at_one_position_are_detected():
@@ -74,3 +75,5 @@ def test_a_missing_end_is_detected():
     one = client(subscribed((7, 0)), stored(1, 1))
     assert history.clients_have_everything_at_the_end([one], [run(m1=1)]).violations == []
     assert history.clients_have_everything_at_the_end([one], [run(m1=1, m2=2)]).violations
+    assert history.clients_have_everything_at_the_end([one], [run(m1=1, m2=2)], losses=[1.0]).violations == []
+    assert history.clients_have_everything_at_the_end([one], [run(m1=1, m2=2)], losses=[9.0]).violations

@@ -74,7 +74,8 @@ pub(crate) enum Notice {
     HistoryJoined { channel: Arc<str> },
     /// A session has a channel's history up to a position, and gets the messages after it.
     HistoryMoved { id: ListenerId, channel: Arc<str>, position: HistoryPosition },
-    /// The same for a session that arrived from another node. What its listener was before counts no more.
+    /// The same for a session that arrived from another node. It replaces the position of the listener that collected
+    /// messages for it.
     HistoryBrought { id: ListenerId, channel: Arc<str>, position: HistoryPosition },
     /// A listener left a channel with history.
     HistoryLeft { id: ListenerId, channel: Arc<str> },

@@ -57,7 +57,7 @@ pub(super) fn op_subscribe(
     if recovers && space != Namespace::Channel {
         return refuse(Code::BadRequest, "a pattern has no history; subscribe to a channel");
     }
-    // Without history there may be a retained message, which whoever subscribes may have.
+    // Without history there may be a retained message, which every subscriber may have.
     let retained = subscribe.last.and_then(|_| core.node.retained_limits(name.as_bytes()));
     if recovers && (limits.is_some() || retained.is_none() || subscribe.since.is_some()) {
         history::readable(core, caller, id, &name)?;
