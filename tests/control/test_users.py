@@ -104,6 +104,8 @@ def test_a_banned_user_is_blocked_on_every_transport(serve, service, user):
         assert service.call("PUT", f"/users/{user}/ban", reason="spam")["sessions"] == 1
         assert socket.closing()[1] == 4005
     assert service.call("GET", f"/users/{user}/ban")["reason"] == "spam"
+    assert service.call("GET", f"/users/{user}")["banned"] is True
+    assert f"tavern users unban {user}" in serve.run("user", user, "--url", serve.url, "--key", serve.key).stdout
     with Socket(serve) as again:
         reply = again.call("hello", token=token)
         assert (reply["error"]["code"], reply["error"]["message"]) == ("blocked", "this user is banned: spam")

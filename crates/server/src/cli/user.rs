@@ -34,7 +34,8 @@ fn text(user: &UserReport) -> String {
     };
     let mut text = format!("{} is {state}: {}", table::plain(&user.user), table::plain(&user.why));
     if user.banned {
-        text.push_str("\nbanned: cannot connect (tavern users unban)");
+        let lift = format!("tavern users unban {}", table::plain(&user.user));
+        text.push_str(&format!("\nbanned: they cannot connect; to lift the ban: {lift}"));
     }
     if let Some(seen) = user.last_seen {
         text.push_str(&format!("\nlast seen {} ago", ago(seen)));
