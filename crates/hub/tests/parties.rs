@@ -8,7 +8,7 @@ use harness::code;
 use harness::party_cluster::{GRACE, INVITE, OWN_GRACE, PartyCluster, RESUME, settings};
 use std::sync::{Arc, Mutex};
 use tavern_store::memory::{WorkFault, WorkOutcome};
-use tavern_store::{Commit, Read, Row, Work};
+use tavern_store::{Commit, Found, Read, Row, RowKey, Work};
 
 fn user(name: &str) -> String {
     format!(r#""user":"{name}""#)
@@ -25,14 +25,14 @@ fn writes_party(work: &Work) -> bool {
 }
 
 fn deletes_party(work: &Work) -> bool {
-    let party = |key: &tavern_store::RowKey| matches!(key, tavern_store::RowKey::Document(key) if key.kind() == "party");
+    let party = |key: &RowKey| matches!(key, RowKey::Document(key) if key.kind() == "party");
     matches!(work, Work::Commit(commit) if commit.deletes.iter().any(party))
 }
 
 /// Whether a commit is the logout of a user: it removes the presence in their own channel.
 fn is_close(work: &Work) -> bool {
     let own = |commit: &Commit| {
-        let key = |key: &tavern_store::RowKey| matches!(key, tavern_store::RowKey::Presence(key) if key.channel.starts_with("user#"));
+        let key = |key: &RowKey| matches!(key, RowKey::Presence(key) if key.channel.starts_with("user#"));
         commit.deletes.iter().any(key)
     };
     matches!(work, Work::Commit(commit) if own(commit))
@@ -435,4 +435,30 @@ fn member_whose_command_finds_an_invite_expired_gets_the_event_too() {
     parties.live(INVITE + 10);
     parties.ok(bob, "party.get", "");
     assert_eq!(parties.inbox_summaries("bob").last().map(String::as_str), Some("cid uninvited expired"));
+}
+
+#[test]
+fn member_who_comes_back_before_the_end_of_their_hold_leaves_no_deadline_behind() {
+    let (mut parties, ann, bob) = ann_and_bob(2);
+    let cid = parties.client(0, "cid");
+    let id = parties.join(ann, bob);
+    parties.join(ann, cid);
+    let removes_hold = |key: &RowKey| matches!(key, RowKey::Hold(_));
+    parties.cluster.set_work_fate(move |_, work| match work {
+        Work::Commit(commit) if commit.deletes.iter().any(removes_hold) => {
+            WorkFault { outcome: WorkOutcome::FailBefore, ..WorkFault::NONE }
+        }
+        _ => WorkFault::NONE,
+    });
+    parties.ok(bob, "party.leave", "");
+    parties.live(200);
+    assert_eq!(parties.join(ann, bob), id);
+    parties.cluster.heal();
+    parties.live(1_000);
+    parties.look_after(0);
+    parties.live(10);
+    let read = Read::DueDeadlines { by: parties.cluster.now(), after: None, limit: 10 };
+    let Found::Deadlines(overdue) = parties.cluster.stored(read) else { panic!("no page") };
+    assert_eq!(overdue.rows, []);
+    assert_eq!(parties.party(id).unwrap().members.len(), 3);
 }

@@ -2,7 +2,9 @@
 //! is one commit. Must hold: every row that was read is expected by the commit.
 
 use crate::core::{CommandReply, Core, ReplyTo};
-use crate::rows::{FORGET, MembershipRow, PARTY, add_inbox_message, hold_deadline, member_key, own_key};
+use crate::rows::{
+    FORGET, MembershipRow, PARTY, add_inbox_message, hold_deadline, hold_deadline_key, member_key, own_key,
+};
 use crate::transaction::{Decision, DecisionStep, Facts, Need};
 use crate::user::own_channel;
 use std::collections::BTreeSet;
@@ -231,6 +233,9 @@ impl PartyDecision {
         // Members are in the party's channel as long as they are in any channel, and no longer than they are members.
         for (id, user) in &changes.entered {
             commit.puts.push(Row::Hold(hold(*id, user, None)));
+            // They may have just left it: then the end of their earlier hold is still to come.
+            let is_new_party = self.loaded.id == Some(*id);
+            commit.deletes.extend((!is_new_party).then(|| hold_deadline_key(&member_key(*id, user))));
         }
         for (id, user) in &changes.left {
             commit.puts.push(Row::Hold(hold(*id, user, Some(now))));

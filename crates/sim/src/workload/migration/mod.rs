@@ -197,10 +197,7 @@ impl Workload for MigrationWorkload {
                 return Ok(());
             }
             ("disconnect", []) => {
-                if let Some(connection) = client.link.connection {
-                    self.cut_off(cluster, who);
-                    cluster.disconnect(connection);
-                }
+                client.link.connection.inspect(|connection| cluster.disconnect(*connection));
                 return Ok(());
             }
             ("publish", [channel]) => client.link.todo.push_back(MigrationCommand::Publish(*channel)),

@@ -2,7 +2,7 @@
 
 use super::client::{PartiesCommand, PartyOrder, PartyVerb};
 use super::snapshot::PartySnapshot;
-use super::{PartiesWorkload, RETRY_MS};
+use super::{PartiesWorkload, RETRY_MS, is_stored};
 use crate::cluster::Cluster;
 use crate::workload::Outcome;
 use crate::workload::inbox::MESSAGE_ID;
@@ -202,7 +202,8 @@ impl PartiesWorkload {
         }
         // Later changes arrive as inbox messages; other sessions may have acknowledged some of them.
         client.party = None;
-        client.order = client.order.filter(|order| cluster.now.since(order.at) < PATIENCE_MS);
+        let is_fresh = |order: &PartyOrder| cluster.now.since(order.at) < PATIENCE_MS;
+        client.order = client.order.filter(|order| is_fresh(order) && is_stored(&self.orders, *order));
         client.catch_up();
         // An order that is given up may have been executed.
         self.look_again(cluster, who);

@@ -36,8 +36,9 @@ const SKEW_MS: u64 = 100;
 const RETRY_MS: u64 = 300;
 /// How long ago the last fault must be before everything must work: a store that did not answer answers late.
 const CALM_MS: u64 = 25_000;
-/// Requests that the server stores for a user: an older one is not repeated.
-const REMEMBERED: usize = 10;
+/// How many later requests of a user may be on the way when one is repeated: the server stores the answers to the last
+/// 16 of a user.
+const LATER_REQUESTS: usize = 10;
 
 pub struct PartiesWorkload {
     shards: Vec<usize>,
@@ -123,8 +124,7 @@ impl PartiesWorkload {
     fn repeat(&mut self, cluster: &mut Cluster, who: usize) {
         let client = &mut self.clients[who];
         let Some(order) = client.done.filter(|order| cluster.now.since(order.at) < CALM_MS) else { return };
-        let later = self.orders.range(order.number + 1..).filter(|(_, entry)| entry.user == client.link.user);
-        if client.order.is_none() && later.count() < REMEMBERED {
+        if client.order.is_none() && is_stored(&self.orders, order) {
             client.link.todo.push_back(PartiesCommand::Order(order));
             self.pump(cluster, who);
         }
@@ -310,4 +310,11 @@ impl Workload for PartiesWorkload {
         let judged = [("parties", self.judge.count())];
         self.counts.iter().map(|(what, count)| (*what, *count)).chain(judged).collect()
     }
+}
+
+/// Whether the server still stores the answer to an order.
+fn is_stored(orders: &BTreeMap<u64, OrderRecord>, order: PartyOrder) -> bool {
+    let Some(own) = orders.get(&order.number) else { return false };
+    let later = orders.range(order.number + 1..).filter(|(_, entry)| entry.user == own.user);
+    later.count() < LATER_REQUESTS
 }

@@ -163,6 +163,9 @@ impl Workload for PresenceWorkload {
                 if client.link.connection.is_none() && cluster.nodes[*node as usize].is_open() {
                     let (node, shard) = (*node as usize, *shard as usize);
                     client.link.connect(cluster, who, node, shard, PresenceCommand::Hello);
+                    if let Some(id) = client.link.id {
+                        self.judge.client(id).connected = Some(cluster.now);
+                    }
                 }
                 return Ok(());
             }

@@ -37,6 +37,9 @@ pub struct ClientHistory {
     pub leaves: BTreeSet<usize>,
     /// When it had no connection, by the clock of its node.
     pub away: Vec<Away>,
+    /// When it last connected to resume its session, by the clock of the store. Its node may count it as back before it
+    /// has answered.
+    pub connected: Option<Time>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -194,7 +197,7 @@ impl PresenceJudge {
         let moved = |client: &ChannelClient| {
             let fact = self.clients.get(&client.client)?;
             let returned = fact.away.iter().filter_map(|away| away.until).max();
-            fact.joins.get(&channel).copied().max(returned)
+            fact.joins.get(&channel).copied().max(returned).max(fact.connected)
         };
         row.connected().filter_map(moved).any(|moved| moved + PATIENCE_MS >= lost.at)
     }

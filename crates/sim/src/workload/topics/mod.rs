@@ -30,7 +30,7 @@ use tavern_domain::delivery::{DeliveryOutcome, DeliveryProgress, EndpointReply, 
 use tavern_domain::topic::SubscriptionMarks;
 use tavern_hub::Settings;
 use tavern_hub::topics::delivery::{AttemptEntry, AttemptRequest, DeliverySettings};
-use tavern_store::{Commit, Document, DocumentKey, Found, Read, Row, RowKind};
+use tavern_store::{Commit, Document, DocumentKey, Expect, Found, Read, Row, RowKey, RowKind};
 use tavern_wire::json::event::BatchFormat;
 use tavern_wire::record::{self, DeadLetterRecord, SubscriptionSettings};
 
@@ -95,6 +95,12 @@ impl TopicsWorkload {
         *self.counts.entry(what).or_default() += 1;
     }
 
+    fn missing_subscriptions(&self, cluster: &Cluster) -> impl Iterator<Item = &SimEndpoint> {
+        self.endpoints.iter().filter(|endpoint| {
+            matches!(cluster.peek(Read::Document(subscription_key(endpoint))), Found::Document(None))
+        })
+    }
+
     /// An endpoint gets a batch, and answers it later.
     fn posted(&mut self, cluster: &mut Cluster, process: (usize, u64), post: &AttemptRequest) -> Outcome {
         self.count("posts");
@@ -148,8 +154,8 @@ fn dead_letters(cluster: &Cluster, subscription: &str) -> Result<BTreeSet<u64>, 
     Ok(dead)
 }
 
-/// The documents of a new subscription.
-fn subscription(endpoint: &SimEndpoint) -> Vec<Row> {
+/// The commit that creates the subscription of an endpoint, unless it exists.
+fn subscription(endpoint: &SimEndpoint) -> Commit {
     let topics: Vec<Arc<str>> = endpoint.topics.iter().map(|topic| TOPICS[*topic].into()).collect();
     let counts = topics.iter().map(|topic| (topic.clone(), 0)).collect();
     let subscription = SubscriptionSettings {
@@ -173,12 +179,18 @@ fn subscription(endpoint: &SimEndpoint) -> Vec<Row> {
     let row = |kind: &str, name: &str, body: Vec<u8>| {
         Row::Document(Document { key: DocumentKey::new(kind, name), body: body.into() })
     };
-    vec![
+    let puts = vec![
         row(record::SUBSCRIPTION, name, record::write(&subscription)),
         row(record::MARKS, name, record::write_marks(&SubscriptionMarks::begin(0, counts))),
         row(record::DELIVERY, name, record::write_progress(&DeliveryProgress::starting(LogMark::default()))),
         row(record::EVENTS, record::SUBSCRIPTIONS, Vec::new()),
-    ]
+    ];
+    let absent = Expect { key: RowKey::Document(subscription_key(endpoint)), version: 0 };
+    Commit { puts, expects: vec![absent], ..Commit::default() }
+}
+
+fn subscription_key(endpoint: &SimEndpoint) -> DocumentKey {
+    DocumentKey::new(record::SUBSCRIPTION, &endpoint.name)
 }
 
 impl Workload for TopicsWorkload {
@@ -214,7 +226,10 @@ impl Workload for TopicsWorkload {
 
     fn choose(&mut self, cluster: &Cluster, rng: &mut Rng) -> Vec<String> {
         if !self.subscribed {
-            return vec!["subscribe".into()];
+            if self.missing_subscriptions(cluster).next().is_some() {
+                return vec!["subscribe".into()];
+            }
+            self.subscribed = true;
         }
         match rng.below(100) {
             0..4 => vec![format!("endpoints {}", [0, 30, 60, 95][rng.below(4)])],
@@ -227,10 +242,9 @@ impl Workload for TopicsWorkload {
     fn perform(&mut self, cluster: &mut Cluster, words: &[&str]) -> Outcome {
         match words {
             ["subscribe"] => {
-                self.subscribed = true;
-                for endpoint in &self.endpoints {
-                    cluster.commit_by_operator(Commit { puts: subscription(endpoint), ..Commit::default() });
-                }
+                // The store may fail some of them: those are committed again.
+                let missing: Vec<Commit> = self.missing_subscriptions(cluster).map(subscription).collect();
+                missing.into_iter().for_each(|commit| cluster.commit_by_operator(commit));
                 Ok(())
             }
             ["endpoints", percent] => {
