@@ -12,7 +12,7 @@ from support.tavern import Tavern, environment, program
 
 
 def doctor(*options, code=0):
-    """The findings by subject: (verdict, detail)."""
+    """The findings by subject: (health, detail)."""
     with folder() as data:
         run = [program(), "doctor", "--json", "--secret", tokens.SECRET, "--listen", "127.0.0.1:0", "--resp", "off"]
         if "--data" not in options:
@@ -21,7 +21,7 @@ def doctor(*options, code=0):
     assert done.returncode == code, done.stdout + done.stderr
     report = json.loads(done.stdout)
     assert report["healthy"] is (code == 0)
-    return {found["subject"]: (found["verdict"], found["detail"]) for found in report["findings"]}
+    return {found["subject"]: (found["health"], found["detail"]) for found in report["findings"]}
 
 
 def test_a_healthy_postgres_and_nats_cluster(postgres, nats, schema):

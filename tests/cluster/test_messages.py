@@ -62,23 +62,23 @@ def test_every_subscriber_receives_every_message_once(combination, nodes, channe
 def test_a_subscriber_on_the_folder_receives_from_the_servers(nodes, channel):
     import subprocess
     from support.tavern import program
-    ear = subprocess.Popen(
+    subscriber = subprocess.Popen(
         [program(), "subscribe", "--data", nodes[0].data, channel, "--pattern", channel + "*", "--count", "4"],
         stdout=subprocess.PIPE, text=True, env=nodes[0].environment(),
     )
     try:
         processes = lambda: json.loads(
             nodes[0].run("local", "stat", "--data", nodes[0].data, "--json").stdout)["processes"]
-        listens = lambda process: process["pid"] == ear.pid and process["patterns"] == 1 and process["channels"] == 1
+        listens = lambda process: process["pid"] == subscriber.pid and process["patterns"] == 1 and process["channels"] == 1
         until(lambda: any(map(listens, processes())), "the subscriber to be connected")
         with Socket(nodes[0], user="ann") as ann:
             ann.ok("publish", channel=channel, data={"n": 1})
         RespConnection(nodes[1].resp_port).call("PUBLISH", channel, "two")
-        lines = [json.loads(line) for line in ear.communicate(timeout=20)[0].splitlines()]
-        assert ear.returncode == 0
+        lines = [json.loads(line) for line in subscriber.communicate(timeout=20)[0].splitlines()]
+        assert subscriber.returncode == 0
     finally:
-        ear.kill()
-        ear.wait()
+        subscriber.kill()
+        subscriber.wait()
     # There is no order between two servers; each message arrives by name and by pattern.
     assert sorted(str(line["data"]) for line in lines) == sorted([str({"n": 1})] * 2 + ["two"] * 2)
     assert [line.get("pattern") is not None for line in lines] == [False, True, False, True]

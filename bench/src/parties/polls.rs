@@ -84,9 +84,9 @@ fn measure(server: &Running, polls: &Polls) -> anyhow::Result<PollsResult> {
 }
 
 /// Sends again the polls that ended without events.
-fn renew(server: &Running, waiting: &mut [Waiting], most: usize) -> anyhow::Result<()> {
+fn renew(server: &Running, waiting: &mut [Waiting], max: usize) -> anyhow::Result<()> {
     let over = waiting.iter_mut().enumerate().filter(|(_, client)| client.since.elapsed() > OVER);
-    over.take(most).try_for_each(|(index, client)| client.again(server, index))
+    over.take(max).try_for_each(|(index, client)| client.again(server, index))
 }
 
 fn request(server: &Running, path: &str, user: &str, body: &str) -> Vec<u8> {

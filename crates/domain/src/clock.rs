@@ -92,8 +92,8 @@ impl SteadyClock {
     pub fn observe(&mut self, asked: Moment, answered: Moment, reference: Time) -> Option<ClockEvent> {
         let reference = signed(reference);
         // Both clocks truncate to milliseconds.
-        let (least, most) = (reference - answered.0 - 1, reference - asked.0 + 1);
-        let target = self.offset.clamp(least, most.max(least));
+        let (least, max) = (reference - answered.0 - 1, reference - asked.0 + 1);
+        let target = self.offset.clamp(least, max.max(least));
         let by_ms = target.saturating_sub(self.offset);
         let event = self.judge(answered, target, by_ms);
         let is_accepted = matches!(event, Some(ClockEvent::Accepted { .. }));
@@ -132,8 +132,8 @@ impl SteadyClock {
     }
 
     fn slew(&mut self, now: Moment, by_ms: i64) {
-        let most = now.0.saturating_sub(self.slewed.0).max(0) / SLEW;
-        let by = by_ms.clamp(-most, most);
+        let max = now.0.saturating_sub(self.slewed.0).max(0) / SLEW;
+        let by = by_ms.clamp(-max, max);
         if by != 0 || by_ms == 0 {
             self.offset = self.offset.saturating_add(by);
             self.slewed = now;

@@ -35,9 +35,9 @@ impl Machine {
             self.events.extend(event);
             let passed = self.now() - before;
             assert!(passed >= 0, "node time went back by {passed}");
-            let most = step + step / SLEW + 1;
+            let max = step + step / SLEW + 1;
             let accepted = matches!(event, Some(ClockEvent::Accepted { .. }));
-            assert!(passed <= most || accepted, "{passed} ms in {step} ms");
+            assert!(passed <= max || accepted, "{passed} ms in {step} ms");
         }
         self
     }

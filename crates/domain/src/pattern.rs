@@ -208,9 +208,9 @@ mod tests {
     #[test]
     fn every_short_pattern_matches_as_with_backtracking() {
         let symbols = b"ab*?[]^-\\";
-        let words = |letters: &[u8], most: u32| {
+        let words = |letters: &[u8], max: u32| {
             let mut all: Vec<Vec<u8>> = Vec::from([Vec::new()]);
-            for len in 1..=most {
+            for len in 1..=max {
                 for number in 0..letters.len().pow(len) {
                     let letter = |at| letters[number / letters.len().pow(at) % letters.len()];
                     all.push((0..len).map(letter).collect());

@@ -11,7 +11,7 @@ pub struct TraceContext {
     pub trace_id: u128,
     /// The span that is the parent of what follows.
     pub span_id: u64,
-    /// Whether whoever began the trace wants it recorded.
+    /// Whether the caller that began the trace wants it recorded.
     pub sampled: bool,
 }
 

@@ -63,23 +63,23 @@ impl<T> WorkQueue<T> {
     }
 
     /// Waits for items; None once it is closed and empty.
-    pub fn take(&self, most: usize) -> Option<Vec<T>> {
+    pub fn take(&self, max: usize) -> Option<Vec<T>> {
         let mut state = self.lock();
         state.waiting += 1;
         let idle = |state: &mut QueueState<T>| state.items.is_empty() && !state.closed;
         let mut state = self.ready.wait_while(state, idle).unwrap_or_else(PoisonError::into_inner);
         state.waiting -= 1;
-        let taken = state.take(most, usize::MAX);
+        let taken = state.take(max, usize::MAX);
         (!taken.is_empty()).then_some(taken)
     }
 
     /// The same for a task. Takes at least one, then no more than `bytes`.
-    pub async fn next(&self, most: usize, bytes: usize) -> Option<Vec<T>> {
+    pub async fn next(&self, max: usize, bytes: usize) -> Option<Vec<T>> {
         loop {
             let ready = self.awaited.notified();
             {
                 let mut state = self.lock();
-                let taken = state.take(most, bytes);
+                let taken = state.take(max, bytes);
                 if !taken.is_empty() {
                     if !state.items.is_empty() {
                         // Another task may wait too.
@@ -107,11 +107,11 @@ impl<T> WorkQueue<T> {
 }
 
 impl<T> QueueState<T> {
-    fn take(&mut self, most: usize, bytes: usize) -> Vec<T> {
-        let (mut taken, mut size) = (Vec::with_capacity(self.items.len().min(most)), 0usize);
+    fn take(&mut self, max: usize, bytes: usize) -> Vec<T> {
+        let (mut taken, mut size) = (Vec::with_capacity(self.items.len().min(max)), 0usize);
         while let Some((bytes_of, _)) = self.items.front() {
             size += bytes_of;
-            if taken.len() == most || (size > bytes && !taken.is_empty()) {
+            if taken.len() == max || (size > bytes && !taken.is_empty()) {
                 break;
             }
             let Some((bytes_of, item)) = self.items.pop_front() else { break };
@@ -167,9 +167,9 @@ mod tests {
 
     #[test]
     fn a_task_takes_no_more_bytes_than_it_asks_for_and_one_too_large_alone() {
-        let next = |queue: &WorkQueue<char>, most, bytes| {
+        let next = |queue: &WorkQueue<char>, max, bytes| {
             let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-            runtime.block_on(queue.next(most, bytes))
+            runtime.block_on(queue.next(max, bytes))
         };
         let queue = WorkQueue::new();
         assert!(queue.push(vec![(limits::QUEUED_BYTES, 'a')]).is_empty());

@@ -144,8 +144,8 @@ impl Acks {
         Acks(BufReader::new(process.0.stdout.take().unwrap()), BTreeSet::new())
     }
 
-    fn read(&mut self, most: usize) {
-        let mut left = most;
+    fn read(&mut self, max: usize) {
+        let mut left = max;
         while left > 0 {
             let mut line = String::new();
             self.0.read_line(&mut line).unwrap();

@@ -103,7 +103,7 @@ impl CloseReason {
     }
 }
 
-/// What a banned user is told; it fits into a close frame.
+/// The message to a banned user; it fits into a close frame.
 pub(crate) fn ban_text(ban: &Ban) -> String {
     let mut text = match ban.reason.is_empty() {
         true => "this user is banned".to_owned(),

@@ -60,7 +60,7 @@ pub struct Settings {
     /// A disconnect shorter than this is not shown.
     pub resume_ms: u64,
     pub heartbeat_ms: u64,
-    /// The longest frame of a JSON client, as it is told.
+    /// The longest frame of a JSON client, as `hello` reports it.
     pub frame_bytes: usize,
     pub poll_idle_ms: u64,
     pub message_bytes: usize,

@@ -33,10 +33,10 @@ fn failed_store_refuses_the_publisher_and_nothing_is_delivered() {
         _ => WorkFault::NONE,
     });
     assert_eq!(code(&scene.publish(0, 1)), "unavailable");
-    assert_eq!(scene.heard(0, &caller), Vec::<String>::new());
+    assert_eq!(scene.received(0, &caller), Vec::<String>::new());
     scene.cluster.heal();
     assert_eq!(code(&scene.publish(0, 2)), "ok");
-    assert_eq!(scene.heard(0, &caller), ["2"]);
+    assert_eq!(scene.received(0, &caller), ["2"]);
 }
 
 #[test]
@@ -52,7 +52,7 @@ fn message_whose_answer_was_lost_is_delivered_from_the_store() {
     assert_eq!(code(&scene.publish(0, 1)), "unavailable");
     scene.cluster.heal();
     scene.cluster.live(1_000);
-    assert_eq!(scene.heard(0, &caller), ["1"]);
+    assert_eq!(scene.received(0, &caller), ["1"]);
 }
 
 #[test]
@@ -71,8 +71,8 @@ fn subscribers_on_every_node_get_the_same_order() {
         scene.cluster.pass(1);
     }
     scene.cluster.live(100);
-    assert_eq!(scene.heard(0, &ann), numbers(1..=20));
-    assert_eq!(scene.heard(1, &bob), numbers(1..=20));
+    assert_eq!(scene.received(0, &ann), numbers(1..=20));
+    assert_eq!(scene.received(1, &bob), numbers(1..=20));
 }
 
 #[test]
@@ -88,14 +88,14 @@ fn messages_lost_on_the_bus_are_read_from_the_store() {
         scene.publish(0, n);
     }
     scene.cluster.live(100);
-    let heard = scene.heard(1, &bob);
-    assert_eq!(heard, numbers(1..=heard.len() as u64), "no hole, no duplicate");
-    assert!(heard.len() >= 29);
+    let received = scene.received(1, &bob);
+    assert_eq!(received, numbers(1..=received.len() as u64), "no hole, no duplicate");
+    assert!(received.len() >= 29);
     // The last one is noticed when the node compares with the store.
     scene.cluster.node(1).handle(ShardEvent::Liveness(LivenessTask::Compare));
     scene.cluster.settle();
-    let rest = scene.heard(1, &bob);
-    assert_eq!([heard, rest].concat(), numbers(1..=30));
+    let rest = scene.received(1, &bob);
+    assert_eq!([received, rest].concat(), numbers(1..=30));
 }
 
 #[test]
@@ -108,14 +108,14 @@ fn last_messages_come_first() {
     assert_eq!(reply["ok"]["offset"].as_u64(), Some(2), "messages after this position follow");
     assert!(reply["ok"].get("recovered").is_none());
     scene.publish(0, 6);
-    assert_eq!(scene.heard(1, &bob), numbers(3..=6));
+    assert_eq!(scene.received(1, &bob), numbers(3..=6));
     let (cid, reply) = scene.subscriber(1, "cid", r#","last":1000"#);
     assert_eq!(reply["ok"]["offset"].as_u64(), Some(0));
-    assert_eq!(scene.heard(1, &cid), numbers(1..=6));
+    assert_eq!(scene.received(1, &cid), numbers(1..=6));
     let (dan, _) = scene.subscriber(1, "dan", r#","last":0"#);
-    assert_eq!(scene.heard(1, &dan), Vec::<String>::new());
+    assert_eq!(scene.received(1, &dan), Vec::<String>::new());
     let (eve, _) = scene.subscriber(0, "eve", r#","last":5"#);
-    assert_eq!(scene.heard(0, &eve), numbers(2..=6));
+    assert_eq!(scene.received(0, &eve), numbers(2..=6));
 }
 
 #[test]
@@ -131,17 +131,17 @@ fn recovery_continues_without_hole_or_duplicate() {
     assert_eq!(reply["ok"]["recovered"], Value::Bool(true));
     assert_eq!(reply["ok"]["offset"].as_u64(), Some(4));
     scene.publish(0, 10);
-    assert_eq!(scene.heard(1, &bob), numbers(5..=10));
+    assert_eq!(scene.received(1, &bob), numbers(5..=10));
     // It has everything: nothing follows.
     let since = format!(r#","since":{{"epoch":{epoch},"offset":10}}"#);
     assert_eq!(scene.subscribe(1, &mut bob, &since)["ok"]["recovered"], Value::Bool(true));
-    assert_eq!(scene.heard(1, &bob), Vec::<String>::new());
+    assert_eq!(scene.received(1, &bob), Vec::<String>::new());
     for (epoch, offset) in [(epoch, 11), (epoch + 1, 3), (epoch - 1, 3)] {
         let since = format!(r#","since":{{"epoch":{epoch},"offset":{offset}}}"#);
         let reply = scene.subscribe(1, &mut bob, &since);
         assert_eq!(reply["ok"]["recovered"], Value::Bool(false), "{since}");
         assert_eq!(reply["ok"]["offset"].as_u64(), Some(10));
-        assert_eq!(scene.heard(1, &bob), Vec::<String>::new());
+        assert_eq!(scene.received(1, &bob), Vec::<String>::new());
     }
 }
 
@@ -169,10 +169,10 @@ fn live_messages_wait_until_a_subscriber_has_recovered() {
     let reply = scene.cluster.send(1, &mut bob, frame);
     assert!(reply["ok"]["offset"].as_u64().is_some(), "{reply}");
     scene.cluster.live(60);
-    let heard = scene.heard(1, &bob);
-    assert_eq!(heard.last().map(String::as_str), Some("9"));
-    let first: u64 = heard[0].parse().unwrap();
-    assert_eq!(heard, numbers(first..=9));
+    let received = scene.received(1, &bob);
+    assert_eq!(received.last().map(String::as_str), Some("9"));
+    let first: u64 = received[0].parse().unwrap();
+    assert_eq!(received, numbers(first..=9));
     assert_eq!(first, reply["ok"]["offset"].as_u64().unwrap() + 1);
 }
 
@@ -189,9 +189,9 @@ fn what_is_not_stored_any_more_is_not_recovered() {
     let (bob, reply) = scene.subscriber(0, "bob", &since(3));
     assert_eq!(reply["ok"]["recovered"], Value::Bool(true));
     scene.publish(0, 7);
-    assert_eq!((scene.heard(0, &ann), scene.heard(0, &bob)), (numbers(7..=7), numbers(4..=7)));
+    assert_eq!((scene.received(0, &ann), scene.received(0, &bob)), (numbers(7..=7), numbers(4..=7)));
     let (cid, reply) = scene.subscriber(0, "cid", r#","last":50"#);
-    assert_eq!((reply["ok"]["offset"].as_u64(), scene.heard(0, &cid)), (Some(4), numbers(5..=7)));
+    assert_eq!((reply["ok"]["offset"].as_u64(), scene.received(0, &cid)), (Some(4), numbers(5..=7)));
 }
 
 #[test]
@@ -202,7 +202,7 @@ fn expired_messages_are_not_shown() {
     scene.publish(0, 2);
     scene.cluster.pass(2_000);
     let (ann, reply) = scene.subscriber(0, "ann", r#","last":10"#);
-    assert_eq!((reply["ok"]["offset"].as_u64(), scene.heard(0, &ann)), (Some(1), numbers(2..=2)));
+    assert_eq!((reply["ok"]["offset"].as_u64(), scene.received(0, &ann)), (Some(1), numbers(2..=2)));
     let since = format!(r#","since":{{"epoch":{epoch},"offset":0}}"#);
     let (_, reply) = scene.subscriber(0, "bob", &since);
     assert_eq!(reply["ok"]["recovered"], Value::Bool(false));
@@ -261,7 +261,7 @@ fn message_id_is_published_once() {
     assert_eq!(again["ok"]["duplicate"], Value::Bool(true));
     assert_eq!(again["ok"]["offset"], first["ok"]["offset"]);
     scene.cluster.settle();
-    assert_eq!(scene.heard(0, &ann), ["1"]);
+    assert_eq!(scene.received(0, &ann), ["1"]);
     let bad = scene.command(0, r#"{"op":"publish","channel":"chat#1","data":1,"message_id":""}"#);
     assert_eq!(code(&bad), "bad_request");
 }
@@ -273,9 +273,9 @@ fn full_mailbox_is_healed_from_the_history() {
     for n in 1..=90 {
         scene.publish(0, n);
     }
-    assert_eq!(scene.heard(0, &ann), numbers(1..=90), "no gap, no hole, no duplicate");
+    assert_eq!(scene.received(0, &ann), numbers(1..=90), "no gap, no hole, no duplicate");
     scene.publish(0, 91);
-    assert_eq!(scene.heard(0, &ann), ["91"]);
+    assert_eq!(scene.received(0, &ann), ["91"]);
 }
 
 #[test]
@@ -313,12 +313,12 @@ fn trimmed_history_of_a_slow_reader_is_a_gap() {
     for n in 1..=1_200 {
         scene.publish(0, n);
     }
-    let heard = scene.heard(0, &ann);
-    let at = heard.iter().position(|event| event == "gap").unwrap();
-    assert_eq!(heard[..at], numbers(1..=at as u64));
-    let next: u64 = heard[at + 1].parse().unwrap();
+    let received = scene.received(0, &ann);
+    let at = received.iter().position(|event| event == "gap").unwrap();
+    assert_eq!(received[..at], numbers(1..=at as u64));
+    let next: u64 = received[at + 1].parse().unwrap();
     assert!(next > at as u64 + 1);
-    assert_eq!(heard[at + 1..], numbers(next..=1_200), "one gap");
+    assert_eq!(received[at + 1..], numbers(next..=1_200), "one gap");
 }
 
 #[test]
@@ -338,7 +338,7 @@ fn many_who_recover_read_the_store_once() {
     let read = scene.cluster.reads() - before;
     assert!(read <= 2, "{read} reads, {opening} to open the sessions");
     for caller in &first {
-        assert_eq!(scene.heard(0, caller), numbers(41..=50));
+        assert_eq!(scene.received(0, caller), numbers(41..=50));
     }
 }
 
@@ -354,7 +354,7 @@ fn cleared_history_begins_in_another_epoch() {
     assert!(matches!(&replies[..], [(7, Ok(_))]));
     let second = scene.publish(0, 2);
     assert!(second["ok"]["epoch"].as_u64().unwrap() > epoch && second["ok"]["offset"].as_u64() == Some(1));
-    assert_eq!(scene.heard(0, &ann), ["1", "2"]);
+    assert_eq!(scene.received(0, &ann), ["1", "2"]);
     let since = format!(r#","since":{{"epoch":{epoch},"offset":1}}"#);
     assert_eq!(scene.subscriber(0, "bob", &since).1["ok"]["recovered"], Value::Bool(false));
 }

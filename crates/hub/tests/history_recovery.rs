@@ -39,7 +39,7 @@ fn messages_that_were_sent_and_not_received_are_recovered() {
     }
     let (ann, hello) = resume(&mut scene, 0, "ann", &session, 5);
     assert_eq!((&hello["resumed"], hello.get("reset")), (&json!(true), None));
-    assert_eq!(scene.heard(0, &ann), numbers(6..=60), "no gap, although the mailbox holds 20 events");
+    assert_eq!(scene.received(0, &ann), numbers(6..=60), "no gap, although the mailbox holds 20 events");
 }
 
 #[test]
@@ -56,9 +56,9 @@ fn other_events_that_were_dropped_are_a_gap_and_messages_are_recovered() {
         scene.cluster.pass(1);
     }
     let (ann, _) = resume(&mut scene, 0, "ann", &session, 1);
-    let heard = scene.heard(0, &ann);
-    assert_eq!(heard[0], "gap");
-    assert_eq!(heard[1..], numbers(2..=40));
+    let received = scene.received(0, &ann);
+    assert_eq!(received[0], "gap");
+    assert_eq!(received[1..], numbers(2..=40));
 }
 
 fn render(node: &mut TestNode, id: ListenerId, link: LinkId, body: &mut Vec<u8>) -> bool {
@@ -114,7 +114,7 @@ fn session_that_moves_keeps_its_place() {
         scene.publish(1, n);
         scene.cluster.live(3);
         if n == 4 {
-            assert_eq!(scene.heard(0, &ann), numbers(1..=4));
+            assert_eq!(scene.received(0, &ann), numbers(1..=4));
         }
     }
     scene.cluster.node(0).detach(&ann);
@@ -122,7 +122,7 @@ fn session_that_moves_keeps_its_place() {
     assert_eq!(hello["resumed"], json!(true));
     scene.publish(0, 51);
     scene.cluster.live(100);
-    assert_eq!(scene.heard(1, &ann), numbers(5..=51));
+    assert_eq!(scene.received(1, &ann), numbers(5..=51));
 }
 
 #[test]
@@ -140,12 +140,12 @@ fn client_that_knows_more_than_its_node_recovers() {
     let (ann, reply) = scene.subscriber(1, "ann", &since(&last));
     assert_eq!((&reply["ok"]["recovered"], &reply["ok"]["offset"]), (&json!(true), &json!(9)));
     scene.cluster.live(100);
-    assert_eq!(scene.heard(1, &ann), Vec::<String>::new(), "it has everything");
-    assert_eq!(scene.heard(1, &bob), numbers(1..=9), "the node has caught up");
+    assert_eq!(scene.received(1, &ann), Vec::<String>::new(), "it has everything");
+    assert_eq!(scene.received(1, &bob), numbers(1..=9), "the node has caught up");
     scene.cluster.heal();
     scene.publish(0, 10);
     scene.cluster.live(30);
-    assert_eq!((scene.heard(1, &ann), scene.heard(1, &bob)), (numbers(10..=10), numbers(10..=10)));
+    assert_eq!((scene.received(1, &ann), scene.received(1, &bob)), (numbers(10..=10), numbers(10..=10)));
     let ahead = json!({"epoch": last["epoch"], "offset": 11});
     let (_, reply) = scene.subscriber(1, "cid", &since(&ahead));
     assert_eq!(reply["ok"]["recovered"], json!(false), "the store does not have it");
@@ -161,7 +161,7 @@ fn several_channels_recover_side_by_side() {
     let mut ann = scene.cluster.client(0, "ann").0;
     scene.subscribe(0, &mut ann, r#","last":50"#);
     scene.cluster.send(0, &mut ann, r#"{"op":"subscribe","channel":"chat#2","last":50}"#);
-    assert_eq!(scene.heard(0, &ann).len(), 100);
+    assert_eq!(scene.received(0, &ann).len(), 100);
 }
 
 #[test]
@@ -173,11 +173,11 @@ fn subscribing_again_repeats_and_loses_nothing() {
     }
     let again = scene.subscribe(0, &mut ann, "");
     assert_eq!(again["ok"]["offset"], json!(0), "it has read nothing yet");
-    assert_eq!(scene.heard(0, &ann), numbers(1..=60));
+    assert_eq!(scene.received(0, &ann), numbers(1..=60));
     let position = scene.publish(0, 61)["ok"].clone();
     let before = json!({"epoch": position["epoch"], "offset": 59});
     scene.subscribe(0, &mut ann, &since(&before));
-    assert_eq!(scene.heard(0, &ann), numbers(60..=61), "what was unread comes once");
+    assert_eq!(scene.received(0, &ann), numbers(60..=61), "what was unread comes once");
 }
 
 #[test]
@@ -190,7 +190,7 @@ fn short_memory_costs_no_message() {
         scene.publish(0, n);
     }
     for reader in &readers {
-        assert_eq!(scene.heard(0, reader), numbers(1..=80));
+        assert_eq!(scene.received(0, reader), numbers(1..=80));
     }
 }
 
@@ -207,7 +207,7 @@ fn listener_by_pattern_does_not_spoil_the_position_of_a_subscriber() {
     let fourth = json!({"epoch": first["epoch"], "offset": 4});
     let (ann, reply) = scene.subscriber(0, "ann", &since(&fourth));
     assert_eq!(reply["ok"]["recovered"], json!(true));
-    assert_eq!(scene.heard(0, &ann), numbers(5..=5));
+    assert_eq!(scene.received(0, &ann), numbers(5..=5));
 }
 
 /// What a subscriber of `game#1` gets: data, and whether it has a place.

@@ -126,8 +126,8 @@ fn the_thousandth_session_of_a_user_costs_no_more_than_the_first() {
         let before: usize = sizes.lock().unwrap().iter().sum();
         callers.push(cluster.client(0, "ann").0);
         let cost: usize = sizes.lock().unwrap().iter().sum::<usize>() - before;
-        let most = if n < 40 { 40 } else { 0 };
-        assert!(cost <= most, "session {n} wrote {cost} clients");
+        let max = if n < 40 { 40 } else { 0 };
+        assert!(cost <= max, "session {n} wrote {cost} clients");
     }
     let total: usize = sizes.lock().unwrap().iter().sum();
     assert!(total <= 40 * 40 / 2, "{total} clients were written for 1000 sessions");

@@ -35,8 +35,8 @@ struct Storm {
     waiting: Vec<(usize, Caller, String)>,
     seq: u64,
     /// The next message of each publisher.
-    said: [u64; 3],
-    heard: [u64; 3],
+    sent: [u64; 3],
+    received: [u64; 3],
     resumed: usize,
 }
 
@@ -55,8 +55,8 @@ impl Storm {
             at: Some((0, ann)),
             waiting: Vec::new(),
             seq: 0,
-            said: [0; 3],
-            heard: [0; 3],
+            sent: [0; 3],
+            received: [0; 3],
             resumed: 0,
         }
     }
@@ -93,9 +93,9 @@ impl Storm {
 
     fn speak(&mut self) {
         for at in 0..3 {
-            let (channel, n) = (["game#A", "chat#x"][self.rng.roll(2) as usize], self.said[at]);
+            let (channel, n) = (["game#A", "chat#x"][self.rng.roll(2) as usize], self.sent[at]);
             self.cluster.node(at).publish(channel, &format!("[{at},{n}]"));
-            self.said[at] += 1;
+            self.sent[at] += 1;
         }
     }
 
@@ -106,8 +106,8 @@ impl Storm {
             assert_eq!(event["seq"], self.seq + 1, "{event}");
             self.seq += 1;
             let (from, n) = (event["data"][0].as_u64().unwrap() as usize, event["data"][1].as_u64().unwrap());
-            assert_eq!(n, self.heard[from], "{event}");
-            self.heard[from] += 1;
+            assert_eq!(n, self.received[from], "{event}");
+            self.received[from] += 1;
         }
     }
 
@@ -176,7 +176,7 @@ impl Storm {
 }
 
 /// Returns how often the client was resumed.
-fn weather(seed: u64, store_fails: bool) -> usize {
+fn run_storm(seed: u64, store_fails: bool) -> usize {
     let mut storm = Storm::new(seed);
     let (mut watcher, _) = storm.cluster.client(2, "watcher");
     storm.cluster.send(2, &mut watcher, r#"{"op":"subscribe","channel":"room#R","presence":true}"#);
@@ -212,7 +212,7 @@ fn weather(seed: u64, store_fails: bool) -> usize {
         storm.pass();
         assert!(storm.at.is_some(), "seed {seed}: it cannot be resumed");
         storm.read();
-        assert_eq!(storm.heard, storm.said, "seed {seed}: to the last message");
+        assert_eq!(storm.received, storm.sent, "seed {seed}: to the last message");
         storm.cluster.live(3_000);
     }
     let who = storm.cluster.send(2, &mut watcher, r#"{"op":"who","channel":"room#R"}"#);
@@ -234,12 +234,12 @@ fn seeds() -> u64 {
 
 #[test]
 fn session_is_never_lost_while_the_store_works() {
-    let resumed: usize = (0..seeds()).map(|seed| weather(seed, false)).sum();
+    let resumed: usize = (0..seeds()).map(|seed| run_storm(seed, false)).sum();
     assert!(resumed as u64 > 5 * seeds(), "it was a storm");
 }
 
 #[test]
 fn session_may_be_lost_but_never_duplicated_when_the_store_fails() {
-    let resumed: usize = (0..seeds()).map(|seed| weather(seed, true)).sum();
+    let resumed: usize = (0..seeds()).map(|seed| run_storm(seed, true)).sum();
     assert!(resumed as u64 > 3 * seeds(), "it was a storm");
 }

@@ -130,7 +130,7 @@ impl SteppedNode {
         reply
     }
 
-    fn heard(&mut self) -> String {
+    fn received(&mut self) -> String {
         let events = self.node.events(&self.watcher.clone());
         let names = events.iter().map(|event| event["event"].as_str().unwrap().to_owned());
         names.collect::<Vec<_>>().join(" ")
@@ -195,7 +195,7 @@ fn last_command_of_a_session_wins() {
     counter.live(1_000);
     assert_eq!(code(&counter.answer(&mut ann, JOIN)), "ok");
     assert_eq!(counter.count(), 1);
-    assert!(counter.heard().ends_with("user_offline user_online client_online"));
+    assert!(counter.received().ends_with("user_offline user_online client_online"));
 }
 
 #[test]
@@ -218,7 +218,7 @@ fn loss_committed_late_does_not_end_a_client_that_is_back() {
     let mut counter = SteppedNode::new();
     let mut ann = counter.client("ann");
     counter.say(&mut ann, JOIN);
-    counter.heard();
+    counter.received();
     let id = ann.listener.unwrap();
     let session = counter.node.shards[0].core.listener(id).unwrap().session().unwrap();
     let (key, identity) = (session.key, session.identity.clone());
@@ -230,7 +230,7 @@ fn loss_committed_late_does_not_end_a_client_that_is_back() {
     let now = counter.node.now;
     counter.node.shards[0].attach(now, key, &identity, ann.link, None).unwrap();
     counter.live(30_000);
-    assert_eq!((counter.count(), counter.heard().as_str()), (1, ""));
+    assert_eq!((counter.count(), counter.received().as_str()), (1, ""));
 }
 
 #[test]
@@ -245,7 +245,7 @@ fn update_of_an_absent_client_is_refused_without_an_event() {
     let frame = r#"{"op":"update","channel":"game#A","state":2}"#;
     assert_eq!(code(&counter.say(&mut other, frame)), "not_found");
     counter.live(1_000);
-    assert_eq!(counter.heard(), "user_online client_online client_offline user_offline");
+    assert_eq!(counter.received(), "user_online client_online client_offline user_offline");
 }
 
 #[test]

@@ -355,8 +355,8 @@ fn list(folder: &std::path::Path) -> Answer {
     Ok(format!("ok {}", names.join(" ")).trim_end().into())
 }
 
-fn limit_descriptors(most: u64) -> std::io::Result<()> {
-    let limit = libc::rlimit { rlim_cur: most, rlim_max: most };
+fn limit_descriptors(max: u64) -> std::io::Result<()> {
+    let limit = libc::rlimit { rlim_cur: max, rlim_max: max };
     // SAFETY: `limit` outlives the call.
     if unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &limit) } == -1 {
         return Err(std::io::Error::last_os_error());

@@ -95,12 +95,12 @@ fn opening_and_subscribing_on_a_full_disk_fail_with_full_and_succeed_when_there_
 /// The largest size of the write-ahead log during some work.
 fn highest(folder: &Path, work: impl FnOnce()) -> u64 {
     let file = folder.join("bus.db-wal");
-    let (over, most) = (AtomicBool::new(false), AtomicU64::new(0));
+    let (over, max) = (AtomicBool::new(false), AtomicU64::new(0));
     std::thread::scope(|scope| {
         scope.spawn(|| {
             while !over.load(Ordering::SeqCst) {
                 let size = std::fs::metadata(&file).map_or(0, |file| file.len());
-                most.fetch_max(size, Ordering::SeqCst);
+                max.fetch_max(size, Ordering::SeqCst);
                 std::thread::sleep(Duration::from_millis(1));
             }
         });
@@ -110,7 +110,7 @@ fn highest(folder: &Path, work: impl FnOnce()) -> u64 {
             std::panic::resume_unwind(panic);
         }
     });
-    most.load(Ordering::SeqCst)
+    max.load(Ordering::SeqCst)
 }
 
 /// Publishes ten thousand messages while one process waits, for these or for others.
@@ -122,7 +122,7 @@ fn check_wal(listens: &str) {
     let subscriber = open(folder.path()).unwrap();
     subscriber.subscribe(["c"]).unwrap();
     let recipients = 1 + u64::from(listens == "c");
-    let most = highest(folder.path(), || {
+    let max = highest(folder.path(), || {
         if listens == "c" {
             waiter.send(&format!("receive {SENT}"));
         } else {
@@ -137,7 +137,7 @@ fn check_wal(listens: &str) {
             (0..SENT).for_each(|n| assert_eq!(waiter.line(), format!("message c {n:0>100}")));
         }
     });
-    assert!(most > 0 && most < 8 << 20, "{most} bytes");
+    assert!(max > 0 && max < 8 << 20, "{max} bytes");
 }
 
 #[test]

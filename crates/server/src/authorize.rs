@@ -71,11 +71,11 @@ impl AuthorizeHook {
             });
             // A panic denies too: the shard waits for an answer.
             let decided = panics::contain(deciding).await.unwrap_or(Ok(Ok(AuthorizeAnswer::Deny)));
-            let verdict = decided.unwrap_or(Err(HookError::Timeout)).unwrap_or_else(|error| {
+            let reply = decided.unwrap_or(Err(HookError::Timeout)).unwrap_or_else(|error| {
                 hook.log_failure(&error, &question);
                 AuthorizeAnswer::Deny
             });
-            answer(question, verdict);
+            answer(question, reply);
         });
     }
 

@@ -64,9 +64,9 @@ impl Drop for TransportSlot {
 pub struct Connections {
     open: AtomicUsize,
     by_transport: [AtomicU64; ClientTransport::ALL.len()],
-    most: usize,
+    max: usize,
     by_address: Mutex<HashMap<AddressGroup, usize>>,
-    most_per_address: usize,
+    max_per_address: usize,
     pub accepted: AtomicU64,
     /// Refused because of the limit in total, and because of the limit per address.
     pub refused_total: AtomicU64,
@@ -89,13 +89,13 @@ pub struct AddressSlot {
 }
 
 impl Connections {
-    pub fn new(most: usize, most_per_address: usize) -> Arc<Connections> {
+    pub fn new(max: usize, max_per_address: usize) -> Arc<Connections> {
         Arc::new(Connections {
             open: AtomicUsize::new(0),
             by_transport: Default::default(),
-            most,
+            max,
             by_address: Mutex::default(),
-            most_per_address,
+            max_per_address,
             accepted: AtomicU64::new(0),
             refused_total: AtomicU64::new(0),
             refused_address: AtomicU64::new(0),
@@ -127,7 +127,7 @@ impl Connections {
         self: &Arc<Connections>,
         address: Option<IpAddr>,
     ) -> Result<ConnectionSlot, ConnectionLimit> {
-        if self.open.fetch_add(1, Ordering::AcqRel) >= self.most {
+        if self.open.fetch_add(1, Ordering::AcqRel) >= self.max {
             self.open.fetch_sub(1, Ordering::AcqRel);
             self.refused_total.fetch_add(1, Ordering::Relaxed);
             return Err(ConnectionLimit::Total);
@@ -145,7 +145,7 @@ impl Connections {
         let address = AddressGroup::of(address);
         let mut addresses = self.addresses();
         let held = addresses.entry(address).or_default();
-        if *held >= self.most_per_address {
+        if *held >= self.max_per_address {
             self.refused_address.fetch_add(1, Ordering::Relaxed);
             return None;
         }

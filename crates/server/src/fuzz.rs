@@ -97,10 +97,10 @@ fn decoding(text: &str) {
 }
 
 fn queries(query: &Query, text: &str) {
-    let most = text.split('&').count();
+    let max = text.split('&').count();
     for name in ["token", "user", "session", "seq", "channel", "", "a"] {
         let all: Vec<&str> = query.all(name).collect();
-        assert!(all.len() <= most);
+        assert!(all.len() <= max);
         let Ok(one) = query.one(name) else {
             assert!(all.len() > 1, "a name that is given once is read");
             continue;

@@ -39,13 +39,13 @@ impl ClusterPopulation {
     pub async fn run(self: Arc<ClusterPopulation>) {
         let mut interval = tokio::time::interval(INTERVAL);
         interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let (mut told, mut unchanged) = (NodeCounts::default(), REPEAT);
+        let (mut reported, mut unchanged) = (NodeCounts::default(), REPEAT);
         loop {
             interval.tick().await;
             let counts = self.here();
             unchanged += 1;
-            if counts != told || unchanged >= REPEAT {
-                (told, unchanged) = (counts, 0);
+            if counts != reported || unchanged >= REPEAT {
+                (reported, unchanged) = (counts, 0);
                 self.node.share_counts(&counts);
             }
             match self.read_totals().await {

@@ -1,5 +1,5 @@
 //! Log lines about what is refused: at most one per reason and interval, with the number of refusals since the last one.
-//! Must hold: whoever causes refusals cannot fill the log or the memory.
+//! Must hold: a client that causes refusals cannot fill the log or the memory.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};

@@ -9,7 +9,7 @@ use std::time::Instant;
 #[derive(Default)]
 pub struct UnauthenticatedBytes {
     held: AtomicUsize,
-    most: usize,
+    max: usize,
     log: Mutex<RefusalLog>,
 }
 
@@ -20,8 +20,8 @@ pub struct ReservedBytes {
 }
 
 impl UnauthenticatedBytes {
-    pub fn new(most: usize) -> Arc<UnauthenticatedBytes> {
-        Arc::new(UnauthenticatedBytes { most, ..UnauthenticatedBytes::default() })
+    pub fn new(max: usize) -> Arc<UnauthenticatedBytes> {
+        Arc::new(UnauthenticatedBytes { max, ..UnauthenticatedBytes::default() })
     }
 
     pub fn held(&self) -> usize {
@@ -38,12 +38,12 @@ impl UnauthenticatedBytes {
     }
 
     pub fn is_exceeded(&self) -> bool {
-        self.held() > self.most
+        self.held() > self.max
     }
 
     /// There is some room again: connections are closed in groups, not one for each new one.
     pub fn is_relieved(&self) -> bool {
-        self.held() <= self.most / 4 * 3
+        self.held() <= self.max / 4 * 3
     }
 
     /// Memory for a request, unless there is too little left.

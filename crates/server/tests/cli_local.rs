@@ -300,7 +300,7 @@ fn dead_processes_are_shown_and_swept() {
     for part in ["alive", "dead", &pid.to_string(), "1 message, 9 B"] {
         assert!(table.contains(part), "{part} is missing in {table}");
     }
-    let doctor = |verdict: &str| {
+    let doctor = |health: &str| {
         let mut doctor = tavern();
         doctor
             .args(["doctor", "--dev", "--listen", "127.0.0.1:0", "--resp", "off", "--data"])
@@ -308,7 +308,7 @@ fn dead_processes_are_shown_and_swept() {
         let output = doctor.output().unwrap();
         let found =
             out(&output).lines().find(|line| line.contains("  bus  ")).expect("a line on the bus").to_owned();
-        assert!(found.starts_with(verdict), "{found}");
+        assert!(found.starts_with(health), "{found}");
     };
     doctor("warn");
     let swept = stat(folder.path(), &["--sweep"]);

@@ -179,13 +179,13 @@ impl Run {
             self.act(&action)?;
         }
         let [often, less, seldom, rare] = self.profile.pace_ms;
-        let most = match self.rng.below(100) {
+        let max = match self.rng.below(100) {
             0..70 => often,
             70..92 => less,
             92..99 => seldom,
             _ => rare,
         };
-        let ms = self.rng.below(most.max(1)) as u64;
+        let ms = self.rng.below(max.max(1)) as u64;
         self.pass(ms)
     }
 
@@ -223,8 +223,8 @@ impl Run {
     }
 
     fn choose_level(&mut self) -> Vec<String> {
-        let most = self.profile.trouble.level_max.max(1);
-        let level = if self.rng.chance(50) { 2 } else { self.rng.below(most) };
+        let max = self.profile.trouble.level_max.max(1);
+        let level = if self.rng.chance(50) { 2 } else { self.rng.below(max) };
         let until = self.cluster.now + self.rng.below(20_000) as u64;
         self.plan(until, "faults 0".into());
         vec![format!("faults {level}")]

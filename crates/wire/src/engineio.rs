@@ -76,10 +76,10 @@ pub fn read_packet(text: &str) -> Result<Packet<'_>, PacketError> {
 }
 
 /// The packets in the body of a `POST`.
-pub fn read_payload(text: &str, most: usize) -> Result<Vec<Packet<'_>>, PacketError> {
+pub fn read_payload(text: &str, max: usize) -> Result<Vec<Packet<'_>>, PacketError> {
     let mut packets = Vec::new();
     for part in text.split(char::from(SEPARATOR)) {
-        if packets.len() == most {
+        if packets.len() == max {
             return Err(PacketError::TooMany);
         }
         packets.push(read_packet(part)?);

@@ -33,7 +33,7 @@ impl ClientSession {
             let mut at_least = None;
             failures += 1;
             let given_up =
-                self.worked.is_empty() && self.settings.attempts.is_some_and(|most| failures >= most);
+                self.worked.is_empty() && self.settings.attempts.is_some_and(|max| failures >= max);
             match opened {
                 Ok((hello, link)) => {
                     self.welcome(&hello, transport);
@@ -45,8 +45,8 @@ impl ClientSession {
                 Err(OpenError::Refused(error)) if given_up => return Err(error),
                 Err(OpenError::Blocked(_)) => {
                     self.refusals += 1;
-                    let most = if self.worked.contains(&transport) { REFUSALS.1 } else { REFUSALS.0 };
-                    if self.refusals >= most {
+                    let max = if self.worked.contains(&transport) { REFUSALS.1 } else { REFUSALS.0 };
+                    if self.refusals >= max {
                         (self.transport, self.refusals) = (self.transport + 1, 0);
                     }
                 }
@@ -112,7 +112,7 @@ impl ClientSession {
             self.seq.send_replace(0);
             self.acked = 0;
         }
-        self.frame_bytes = hello["frame_bytes"].as_u64().map_or(usize::MAX, |most| most as usize);
+        self.frame_bytes = hello["frame_bytes"].as_u64().map_or(usize::MAX, |max| max as usize);
         self.heartbeat = Duration::from_millis(hello["heartbeat_ms"].as_u64().unwrap_or(15_000).max(100));
         (self.token_is_new, self.refusals) = (false, 0);
         if !self.worked.contains(&transport) {

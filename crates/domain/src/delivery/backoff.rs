@@ -104,8 +104,8 @@ impl RetryPolicy {
     }
 }
 
-fn within(least: u64, most: u64, random: u64) -> u64 {
-    least + random % most.saturating_sub(least).saturating_add(1)
+fn within(least: u64, max: u64, random: u64) -> u64 {
+    least + random % max.saturating_sub(least).saturating_add(1)
 }
 
 #[cfg(test)]
@@ -117,7 +117,7 @@ mod tests {
 
     #[test]
     fn the_first_retry_is_quick_and_the_ceiling_doubles_up_to_the_maximum() {
-        for (failures, least, most) in [
+        for (failures, least, max) in [
             (0, 100, 200),
             (1, 100, 200),
             (2, 100, 1_000),
@@ -126,8 +126,8 @@ mod tests {
             (12, 100, 600_000),
         ] {
             let waits = |random| POLICY.backoff_ms(failures, random);
-            assert_eq!((waits(0), waits(most - least)), (least, most), "{failures}");
-            assert_eq!(waits(most - least + 1), least, "{failures}");
+            assert_eq!((waits(0), waits(max - least)), (least, max), "{failures}");
+            assert_eq!(waits(max - least + 1), least, "{failures}");
         }
         assert!((64..200).all(|failures| POLICY.backoff_ms(failures, u64::MAX) <= 600_000));
         let hasty = RetryPolicy { backoff_min_ms: 10, backoff_max_ms: 20, disable_after_ms: 0 };

@@ -11,7 +11,7 @@ use world::{POLICY, Step, THROTTLE_MS, World, reply};
 fn usual() -> impl Strategy<Value = Step> {
     prop_oneof![
         4 => (1..6u64, 1..400u32).prop_map(|(count, bytes)| Step::Publish { count, bytes }),
-        6 => (1..20usize).prop_map(|most| Step::Read { most }),
+        6 => (1..20usize).prop_map(|max| Step::Read { max }),
         3 => (1..700u64).prop_map(|ms| Step::Pass { ms }),
         1 => (1..90_000u64).prop_map(|ms| Step::Pass { ms }),
         6 => Just(Step::Saved),
@@ -88,7 +88,7 @@ proptest! {
         crashes in prop::collection::vec(any::<bool>(), 40),
     ) {
         let mut world = World::new(3, POLICY);
-        run(&mut world, vec![Step::Publish { count: 50, bytes: 10 }, Step::Read { most: 50 }, Step::Saved]);
+        run(&mut world, vec![Step::Publish { count: 50, bytes: 10 }, Step::Read { max: 50 }, Step::Saved]);
         let (begin, mut attempts) = (world.now, 0);
         for (random, crash) in rolls.into_iter().zip(crashes) {
             world.step(Step::Start);

@@ -16,7 +16,7 @@ pub enum Step {
     },
     /// As much as is wanted, or less.
     Read {
-        most: usize,
+        max: usize,
     },
     Pass {
         ms: u64,
@@ -69,8 +69,8 @@ pub struct World {
     /// Every batch that was ever sent, by number.
     sent: BTreeMap<u64, Vec<EntryRange>>,
     numbered: u64,
-    most_events: u64,
-    most_lanes: u64,
+    max_events: u64,
+    max_lanes: u64,
     /// After a crash or a replay events may be acknowledged twice.
     pub repeats: bool,
     /// After a replay or a dead letter events may come after later ones.
@@ -109,8 +109,8 @@ impl World {
             acknowledged: BTreeMap::new(),
             sent: BTreeMap::new(),
             numbered: 0,
-            most_events: 4,
-            most_lanes: u64::from(concurrency),
+            max_events: 4,
+            max_lanes: u64::from(concurrency),
             repeats: false,
             disorder: false,
         }
@@ -128,7 +128,7 @@ impl World {
                     });
                 }
             }
-            Step::Read { most } => self.read(most),
+            Step::Read { max } => self.read(max),
             Step::Pass { ms } => {
                 self.now = self.now + ms;
                 self.turn(None);
@@ -138,8 +138,8 @@ impl World {
             Step::Answer { flight, reply, random } => self.answer(flight, reply, random),
             Step::ChangeRules { timeout_ms, max_events, max_bytes, concurrency } => {
                 self.rules = DeliveryRules { timeout_ms, max_events, max_bytes, concurrency, ..self.rules };
-                self.most_events = self.most_events.max(u64::from(max_events));
-                self.most_lanes = self.most_lanes.max(u64::from(concurrency));
+                self.max_events = self.max_events.max(u64::from(max_events));
+                self.max_lanes = self.max_lanes.max(u64::from(concurrency));
                 self.turn(Some(DeliveryInput::Rules(self.rules)));
             }
             Step::Enable => self.turn(Some(DeliveryInput::Enable)),
@@ -176,17 +176,17 @@ impl World {
         }
     }
 
-    fn read(&mut self, most: usize) {
+    fn read(&mut self, max: usize) {
         let Some(want) = self.delivery.want(self.now) else { return };
-        assert!(u64::from(want.events) <= self.most_events);
+        assert!(u64::from(want.events) <= self.max_events);
         let held = want.after.seq - self.delivery.progress().reached().seq;
-        assert!(held <= self.most_events, "{held} events are held");
+        assert!(held <= self.max_events, "{held} events are held");
         assert_eq!(want.after, mark(want.after.seq), "positions are those of the log");
         if want.after.seq < self.floor {
             return self.turn(Some(DeliveryInput::Shed { through: mark(self.floor) }));
         }
         let follow = self.log.iter().filter(|item| item.seq > want.after.seq);
-        let items = follow.take(most.min(want.events as usize)).copied().collect();
+        let items = follow.take(max.min(want.events as usize)).copied().collect();
         self.turn(Some(DeliveryInput::Items(items)));
     }
 

@@ -226,12 +226,12 @@ fn the_parts_of_a_request_are_bounded() {
         (&|bytes| PartyCommand::CancelInvite { user: text(bytes) }, 128),
     ];
     let world = World::new(RULES);
-    for (command, most) in bounded {
+    for (command, max) in bounded {
         let is_bad = |bytes| {
             let (reply, ..) = world.decide(&call("ann", command(bytes)));
             matches!(reply, PartyReply::Refused { why: PartyRefusal::BadRequest, .. })
         };
-        assert!(!is_bad(most) && is_bad(most + 1), "{:?}", command(3));
+        assert!(!is_bad(max) && is_bad(max + 1), "{:?}", command(3));
     }
     for rid in ["".into(), text(65)] {
         let (reply, ..) = world.decide(&PartyRequest { rid: Some(rid), ..call("ann", leave(text(1))) });

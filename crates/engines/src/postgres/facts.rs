@@ -107,9 +107,9 @@ fn durability(row: &Row) -> Result<CheckResult, PostgresError> {
 }
 
 fn connections(row: &Row) -> Result<CheckResult, PostgresError> {
-    let (most, used) = (get::<i64>(row, 8)?, get::<Option<i64>>(row, 9)?.unwrap_or(0));
-    let text = format!("{used} of {most} in use; a node needs {CONNECTIONS}");
-    Ok(match most - used {
+    let (max, used) = (get::<i64>(row, 8)?, get::<Option<i64>>(row, 9)?.unwrap_or(0));
+    let text = format!("{used} of {max} in use; a node needs {CONNECTIONS}");
+    Ok(match max - used {
         ..CONNECTIONS => CheckResult::bad("connections", format!("{text}: raise max_connections")),
         free if free < 5 * CONNECTIONS => {
             CheckResult::doubtful("connections", format!("{text}; few are left: raise max_connections"))

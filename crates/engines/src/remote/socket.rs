@@ -33,9 +33,9 @@ pub async fn dial(host: &Host) -> io::Result<TcpStream> {
 pub async fn read_more(
     socket: &mut (impl AsyncRead + Unpin),
     input: &mut BytesMut,
-    most: usize,
+    max: usize,
 ) -> io::Result<()> {
-    if input.len() > most {
+    if input.len() > max {
         return Err(broken("the server sent a frame that is too long"));
     }
     input.reserve(READ_BYTES);

@@ -126,19 +126,19 @@ pub(super) fn page(
         let rows = statement.query_map((topic, number(after)), read)?;
         return Ok(LogPage { log, page: Page::fill(limit, bytes, rows)? });
     }
-    let most = i64::from(limit.clamp(1, limits::PAGE_ROWS)) + 1;
+    let max = i64::from(limit.clamp(1, limits::PAGE_ROWS)) + 1;
     let mut positions = Vec::new();
     let sql = "SELECT position FROM events WHERE topic = ?1 AND position > ?2 ORDER BY position LIMIT ?3";
     for topic in topics {
         let mut statement = moment.prepare_cached(sql)?;
-        for position in statement.query_map((topic, number(after), most), |row| read_number(row, 0))? {
+        for position in statement.query_map((topic, number(after), max), |row| read_number(row, 0))? {
             positions.push(position?);
         }
     }
     positions.sort_unstable();
     positions.dedup();
     // One topic may have more than fits in the page.
-    positions.truncate(most as usize);
+    positions.truncate(max as usize);
     if let (Some(&first), Some(&last)) = (positions.first(), positions.last())
         && last - first < 2 * positions.len() as u64
     {

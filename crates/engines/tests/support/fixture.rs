@@ -84,11 +84,11 @@ pub fn roster(client: &BlockingStore, channel: &str) -> (u64, u64) {
 }
 
 /// Makes documents, each once, while `cut` ends the connections of the store again and again. How many were made.
-pub fn make_through_cuts(client: &BlockingStore, most: usize, cut: impl Fn()) -> i64 {
+pub fn make_through_cuts(client: &BlockingStore, max: usize, cut: impl Fn()) -> i64 {
     let done = AtomicBool::new(false);
     let make = || {
         let mut cuts = 0;
-        for n in 0..most {
+        for n in 0..max {
             let name = format!("d{n}");
             let expects = vec![Expect { key: RowKey::Document(key(&name)), version: 0 }];
             let (begin, before) = (Instant::now(), cuts);
@@ -106,7 +106,7 @@ pub fn make_through_cuts(client: &BlockingStore, most: usize, cut: impl Fn()) ->
                 return (n + 1, cuts);
             }
         }
-        (most, cuts)
+        (max, cuts)
     };
     thread::scope(|scope| {
         let making = scope.spawn(|| {

@@ -80,7 +80,7 @@ impl BanDecision {
 }
 
 impl Decision for BanDecision {
-    /// What every shard is told; None: nothing has changed.
+    /// The notice to every shard; None: nothing has changed.
     type Outcome = Result<Option<ControlAction>, Refusal>;
 
     fn decide(&mut self, core: &Core, facts: &Facts) -> DecisionStep<Self::Outcome> {

@@ -212,7 +212,7 @@ pub(crate) fn note_idle(core: &Core, id: ListenerId) {
 fn too_many(full: SessionsFull) -> Refusal {
     let message = format!(
         "this user has {} sessions with a connection, and no more are allowed (limits.sessions_per_user)",
-        full.most
+        full.max
     );
     Refusal::new(Code::RateLimited, message).retry_after(SESSIONS_RETRY_MS)
 }

@@ -51,18 +51,18 @@ pub struct Authorizer {
 }
 
 impl Authorizer {
-    fn keep(&mut self, now: Time, question: AuthorizeQuery, verdict: AuthorizeAnswer, cache_ms: u64) {
+    fn keep(&mut self, now: Time, question: AuthorizeQuery, reply: AuthorizeAnswer, cache_ms: u64) {
         if self.answers.len() >= ANSWERS_MAX {
             self.answers.retain(|_, (_, until)| *until > now);
             if self.answers.len() >= ANSWERS_MAX {
                 self.answers.clear();
             }
         }
-        self.answers.insert(question, (verdict, now + cache_ms.max(ANSWER_MIN_MS)));
+        self.answers.insert(question, (reply, now + cache_ms.max(ANSWER_MIN_MS)));
     }
 
     fn find(&self, now: Time, question: &AuthorizeQuery) -> Option<&AuthorizeAnswer> {
-        self.answers.get(question).filter(|(_, until)| now < *until).map(|(verdict, _)| verdict)
+        self.answers.get(question).filter(|(_, until)| now < *until).map(|(reply, _)| reply)
     }
 
     pub fn forget_old(&mut self, now: Time) {
@@ -85,12 +85,12 @@ pub fn ask(core: &mut Core, question: AuthorizeQuery, link: LinkId) {
 }
 
 /// The hook has answered: commands that waited for it may run again.
-pub fn answer(core: &mut Core, question: AuthorizeQuery, verdict: AuthorizeAnswer) {
+pub fn answer(core: &mut Core, question: AuthorizeQuery, reply: AuthorizeAnswer) {
     let cache_ms = core.node.settings.authorize.map_or(0, |rules| rules.cache_ms);
     if let Some(waiting) = core.authorizer.waiting.remove(&question) {
         core.effects.ready.extend(waiting);
     }
-    core.authorizer.keep(core.now, question, verdict, cache_ms);
+    core.authorizer.keep(core.now, question, reply, cache_ms);
 }
 
 fn decide(

@@ -179,13 +179,13 @@ pub(crate) fn render_poll(
 pub fn take_messages(
     core: &mut Core,
     id: ListenerId,
-    most: usize,
+    max: usize,
     format: EventFormat,
     out: &mut Vec<u8>,
 ) -> usize {
     let Some(listener) = core.listeners.get_mut(id) else { return 0 };
     let mut taken = 0;
-    while taken < most
+    while taken < max
         && let Some(event) = listener.mailbox.take()
     {
         append_resp(out, event.resp_frame().unwrap_or_default(), format);

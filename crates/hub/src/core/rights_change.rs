@@ -1,5 +1,5 @@
 //! A session continues with a fresh token. What the former token allowed and the new one does not is ended, and the client
-//! gets an event for each: subscriptions here, presences by the feature that is told.
+//! gets an event for each: subscriptions here, presences by the feature that gets the notice.
 //! Must hold: what the configuration or the authorize hook allows stays, and so does what the server does for every user.
 
 use crate::core::authorize::{Permission, is_private, permit, permit_pattern};

@@ -1,7 +1,7 @@
 //! Channel history: messages of such a channel are stored first, then delivered to every subscriber on every node in the order
 //! of their offsets. A subscriber may begin after a position or with the last messages; what a node missed on the bus is read
 //! from the store. Must hold: a publisher is answered when the store has the message; subscribers get no message twice and
-//! miss none that is stored, or are told.
+//! miss none that is stored, or get a gap.
 
 mod command;
 mod order;
@@ -184,7 +184,7 @@ impl History {
     /// The client knows where it begins: messages follow.
     pub fn begins(&mut self, core: &mut Core, id: ListenerId, channel: &Arc<str>) {
         if let Some(tracker) = self.trackers.get_mut(channel) {
-            tracker.told(core, id);
+            tracker.answer_sent(core, id);
         }
         self.go_on(core, channel);
     }
@@ -200,7 +200,7 @@ impl History {
                     core.finish(claim, Ok(Vec::new()));
                 }
                 // Its connection is gone.
-                None => tracker.told(core, reader.id),
+                None => tracker.answer_sent(core, reader.id),
             }
         }
         if tracker.reading.is_some() {

@@ -58,7 +58,7 @@ impl MessageOrder {
     }
 
     /// The history is known to end at `head`. Messages that arrived before are given out, also if they are not after it:
-    /// whoever subscribed before they were published must get them.
+    /// sessions that subscribed before they were published must get them.
     pub fn begin(&mut self, head: HistoryPosition) {
         if self.position.is_none() {
             let first = self.ahead.keys().next().filter(|first| first.epoch == head.epoch);

@@ -21,7 +21,7 @@ pub(super) enum ReaderStart {
     After(HistoryPosition),
 }
 
-/// What a subscriber is told: messages after this position follow.
+/// What a subscriber is answer_sent: messages after this position follow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Subscribed {
     pub position: HistoryPosition,
@@ -39,7 +39,7 @@ pub(super) struct HistoryReader {
     answer: Option<Subscribed>,
     answered: bool,
     /// The answer is being written: messages may follow it.
-    told: bool,
+    answer_sent: bool,
     /// The store was asked since it began.
     asked: bool,
     /// Its mailbox is full enough: it goes on when the client has read.
@@ -77,7 +77,7 @@ impl HistoryReader {
             claim: None,
             answer: None,
             answered,
-            told: answered,
+            answer_sent: answered,
             asked: false,
             full: false,
             done: false,
@@ -107,18 +107,18 @@ impl HistoryReader {
     }
 
     pub fn is_finished(&self) -> bool {
-        self.done && self.answered && self.told
+        self.done && self.answered && self.answer_sent
     }
 
     /// Messages may follow from now on.
-    pub fn set_told(&mut self) {
-        self.told = true;
+    pub fn set_answer_sent(&mut self) {
+        self.answer_sent = true;
     }
 
     /// Whether it needs older messages than those that everybody gets next after `position`.
     pub fn wants_read(&self, position: Option<HistoryPosition>) -> bool {
         let waits = self.done || self.full || self.start == ReaderStart::Now || self.is_ahead(position);
-        !waits && (self.told || self.is_unanswered())
+        !waits && (self.answer_sent || self.is_unanswered())
     }
 
     /// It has more than the other subscribers here: this node has missed messages.
@@ -154,13 +154,13 @@ impl HistoryReader {
     /// Takes what is at hand.
     pub fn serve(&mut self, core: &mut Core, channel: &str, source: &EventSource<'_>) {
         if core.listeners.get(self.id).is_none() {
-            (self.done, self.answered, self.told) = (true, true, true);
+            (self.done, self.answered, self.answer_sent) = (true, true, true);
             return;
         }
         self.begin(source);
         let mut room = MailboxRoom::of(core, self.id);
         while let ReaderStart::After(after) = self.start
-            && self.told
+            && self.answer_sent
             && !self.done
             && !self.full
         {
@@ -279,8 +279,8 @@ impl HistoryReader {
 struct MailboxRoom {
     unread: usize,
     bytes: usize,
-    most: usize,
-    most_bytes: usize,
+    max: usize,
+    max_bytes: usize,
     /// The mailboxes of all sessions are as large as they may be.
     no_memory: bool,
 }
@@ -295,14 +295,14 @@ impl MailboxRoom {
         MailboxRoom {
             unread,
             bytes,
-            most: settings.mailbox_events / 2,
-            most_bytes: settings.mailbox_bytes / 2,
+            max: settings.mailbox_events / 2,
+            max_bytes: settings.mailbox_bytes / 2,
             no_memory: core.event_memory.bytes() >= core.node.budget_bytes(),
         }
     }
 
     fn is_full(&self) -> bool {
-        let is_full = self.unread >= self.most || self.bytes >= self.most_bytes;
+        let is_full = self.unread >= self.max || self.bytes >= self.max_bytes;
         self.unread > 0 && (is_full || self.no_memory)
     }
 

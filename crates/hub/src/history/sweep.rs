@@ -47,12 +47,12 @@ fn look() -> Work {
 }
 
 fn remove(core: &Core, list: &HistoryList) -> Option<Work> {
-    let most = core.node.settings.history_max_bytes;
+    let max = core.node.settings.history_max_bytes;
     let mut bytes = list.bytes;
     let mut clears = Vec::new();
     for summary in &list.page.rows {
         let expired = summary.expires_at <= core.now;
-        if !expired && bytes <= most {
+        if !expired && bytes <= max {
             break;
         }
         if !expired {

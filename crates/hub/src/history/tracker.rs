@@ -191,9 +191,9 @@ impl Tracker {
     }
 
     /// The subscriber has its answer: messages follow it.
-    pub fn told(&mut self, core: &mut Core, id: ListenerId) {
+    pub fn answer_sent(&mut self, core: &mut Core, id: ListenerId) {
         if let Some(reader) = self.readers.iter_mut().find(|reader| reader.id == id) {
-            reader.set_told();
+            reader.set_answer_sent();
             self.serve(core, None);
         }
     }

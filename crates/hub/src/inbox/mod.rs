@@ -164,13 +164,13 @@ impl Inbox {
     fn deliver(&mut self, core: &mut Core, id: ListenerId, message_id: u64, tail: Vec<u8>) {
         core.put_json(id, tail.into_boxed_slice());
         // Bounded like the inbox itself: a session that never acknowledges forgets the oldest.
-        let most = core.node.settings.inbox.messages;
+        let max = core.node.settings.inbox.messages;
         let Some(listener) = core.listeners.get_mut(id) else { return };
         let seq = listener.mailbox.last();
         if let Some(session) = listener.session_mut() {
             session.last_inbox_message = session.last_inbox_message.max(message_id);
             session.unacked_inbox.push_back((seq, message_id));
-            if session.unacked_inbox.len() > most {
+            if session.unacked_inbox.len() > max {
                 session.unacked_inbox.pop_front();
             }
         }
@@ -205,9 +205,9 @@ impl Inbox {
         let now = core.now;
         let settings = &core.node.settings;
         let body = json::body(data);
-        let most = settings.message_bytes.min(settings.inbox.bytes);
-        if body.len() > most {
-            let message = format!("an inbox message has {} bytes, at most {most} are allowed", body.len());
+        let max = settings.message_bytes.min(settings.inbox.bytes);
+        if body.len() > max {
+            let message = format!("an inbox message has {} bytes, at most {max} are allowed", body.len());
             return core.finish(claim, Err(Refusal::new(Code::TooLarge, message)));
         }
         let mut commit = Commit { writer: Some(core.writer()), ..Commit::default() };

@@ -132,7 +132,7 @@ impl Node {
                 ReceivedMessage::Control { shard: Some(shard), message }
             }
             BusMessage::Counts(counts) => {
-                self.population.told(&packet.from.node, counts, &self.other_nodes());
+                self.population.receive(&packet.from.node, counts, &self.other_nodes());
                 return None;
             }
         })

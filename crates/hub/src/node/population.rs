@@ -1,4 +1,4 @@
-//! How many users and sessions this node has, counted as they come and go, and what the other nodes last told of themselves.
+//! How many users and sessions this node has, counted as they come and go, and what the other nodes last reported.
 //! Must hold: a user counts once, on however many shards they have sessions; a change and a read cost the same whatever the
 //! numbers.
 
@@ -34,14 +34,14 @@ impl Population {
         self.sessions.load(Ordering::Relaxed)
     }
 
-    /// What these nodes last told of themselves. A node that has told nothing yet is left out.
+    /// What these nodes last reported. A node that has told nothing yet is left out.
     pub fn others(&self, living: &[Arc<str>]) -> Vec<NodeCounts> {
         let others = self.others.lock().unwrap_or_else(PoisonError::into_inner);
         living.iter().filter_map(|node| others.get(node).copied()).collect()
     }
 
     /// Another node tells how much it has. Nodes that do not live any more are forgotten.
-    pub(super) fn told(&self, node: &Arc<str>, counts: NodeCounts, living: &[Arc<str>]) {
+    pub(super) fn receive(&self, node: &Arc<str>, counts: NodeCounts, living: &[Arc<str>]) {
         let mut others = self.others.lock().unwrap_or_else(PoisonError::into_inner);
         if !others.contains_key(node) {
             others.retain(|known, _| living.contains(known));
@@ -109,12 +109,12 @@ mod tests {
         let population = Population::default();
         let (one, two): (Arc<str>, Arc<str>) = ("one".into(), "two".into());
         let counts = |users| NodeCounts { users, ..NodeCounts::default() };
-        population.told(&one, counts(1), std::slice::from_ref(&one));
-        population.told(&one, counts(3), std::slice::from_ref(&one));
-        population.told(&two, counts(5), &[one.clone(), two.clone()]);
+        population.receive(&one, counts(1), std::slice::from_ref(&one));
+        population.receive(&one, counts(3), std::slice::from_ref(&one));
+        population.receive(&two, counts(5), &[one.clone(), two.clone()]);
         let sum = |living: &[Arc<str>]| population.others(living).iter().map(|one| one.users).sum::<u64>();
         assert_eq!((sum(&[one.clone(), two.clone()]), sum(std::slice::from_ref(&two)), sum(&[])), (8, 5, 0));
-        population.told(&"three".into(), counts(1), std::slice::from_ref(&two));
+        population.receive(&"three".into(), counts(1), std::slice::from_ref(&two));
         assert_eq!(sum(&[one]), 0, "a node that stopped is forgotten");
     }
 }

@@ -13,7 +13,7 @@ const PARTS: usize = 16;
 
 pub struct SessionSlots {
     /// 0: no limit, and nothing is counted.
-    most: usize,
+    max: usize,
     hasher: RandomState,
     parts: [Mutex<SlotsByOwner>; PARTS],
 }
@@ -33,7 +33,7 @@ pub struct SessionSlot {
 /// Every session of the owner has a connection.
 #[derive(Debug, PartialEq, Eq)]
 pub struct SessionsFull {
-    pub most: usize,
+    pub max: usize,
 }
 
 impl SessionSlot {
@@ -48,9 +48,9 @@ impl SessionSlot {
 }
 
 impl SessionSlots {
-    pub fn new(most: usize) -> SessionSlots {
+    pub fn new(max: usize) -> SessionSlots {
         let parts = std::array::from_fn(|_| Mutex::default());
-        SessionSlots { most, hasher: RandomState::default(), parts }
+        SessionSlots { max, hasher: RandomState::default(), parts }
     }
 
     /// Takes a slot for a new session. If all are in use, the session that has been detached for longest is replaced.
@@ -62,7 +62,7 @@ impl SessionSlots {
     ) -> Result<Option<Arc<SessionSlot>>, SessionsFull> {
         let Some(owner) = self.owner(identity, address) else { return Ok(None) };
         self.take(owner, |slots| {
-            if slots.len() < self.most {
+            if slots.len() < self.max {
                 return Ok(());
             }
             let idle = |slot: &SessionSlot| slot.idle_since.load(Ordering::Relaxed);
@@ -73,7 +73,7 @@ impl SessionSlots {
                     slots.swap_remove(at);
                     Ok(())
                 }
-                None => Err(SessionsFull { most: self.most }),
+                None => Err(SessionsFull { max: self.max }),
             }
         })
         .map(Some)
@@ -114,7 +114,7 @@ impl SessionSlots {
 
     /// The owner under whom a session is counted; None: it is not counted.
     fn owner(&self, identity: &Identity, address: Option<AddressGroup>) -> Option<u64> {
-        if self.most == 0 {
+        if self.max == 0 {
             return None;
         }
         match (&identity.user, &identity.key, address) {
@@ -153,7 +153,7 @@ mod tests {
         let ann = identity(Some("ann"), None);
         let open = |now| slots.open(Time(now), &ann, None).map(Option::unwrap);
         let (first, second, third) = (open(1).unwrap(), open(1).unwrap(), open(1).unwrap());
-        assert_eq!(open(2).unwrap_err(), SessionsFull { most: 3 });
+        assert_eq!(open(2).unwrap_err(), SessionsFull { max: 3 });
         second.set_idle(Some(Time(10)));
         third.set_idle(Some(Time(5)));
         assert!(open(4).is_err(), "a polling session is idle only later");

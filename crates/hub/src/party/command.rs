@@ -67,9 +67,9 @@ impl Parties {
         author: Author,
         body: &mut Vec<u8>,
     ) -> CommandResult<()> {
-        let most = core.node.settings.message_bytes;
-        if data.len() > most {
-            let message = format!("data has {} bytes, at most {most} are allowed", data.len());
+        let max = core.node.settings.message_bytes;
+        if data.len() > max {
+            let message = format!("data has {} bytes, at most {max} are allowed", data.len());
             let claim = core.replies.expect_reply(caller.link.id);
             self.refuse_with_party(core, user, Refusal::new(Code::TooLarge, message), claim);
             return Err(CommandStop::Submitted);

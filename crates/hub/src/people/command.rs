@@ -71,10 +71,10 @@ impl PeopleCommands {
         if on && user == followee {
             return refuse(Code::BadRequest, "users cannot follow themselves");
         }
-        let most = core.node.settings.following;
+        let max = core.node.settings.following;
         let following = core.users.get(&user).map(|local| &local.following);
-        if on && following.is_some_and(|known| known.len() >= most && !known.contains_key(&followee)) {
-            return refuse(Code::TooLarge, format!("a user may follow at most {most} others"));
+        if on && following.is_some_and(|known| known.len() >= max && !known.contains_key(&followee)) {
+            return refuse(Code::TooLarge, format!("a user may follow at most {max} others"));
         }
         let claim = core.replies.expect_reply(caller.link.id);
         self.follow(core, user, followee, on, claim);

@@ -9,11 +9,11 @@ pub(super) struct Rotation {
 
 impl Rotation {
     /// The next `most` of these users, which are sorted. Fewer: the end was reached.
-    pub fn next<'a>(&mut self, users: impl Iterator<Item = &'a Arc<str>>, most: usize) -> Vec<Arc<str>> {
+    pub fn next<'a>(&mut self, users: impl Iterator<Item = &'a Arc<str>>, max: usize) -> Vec<Arc<str>> {
         let last = self.last.take();
         let rest = users.filter(|user| last.as_ref().is_none_or(|last| *user > last));
-        let taken: Vec<Arc<str>> = rest.take(most).cloned().collect();
-        self.last = taken.last().filter(|_| taken.len() == most).cloned();
+        let taken: Vec<Arc<str>> = rest.take(max).cloned().collect();
+        self.last = taken.last().filter(|_| taken.len() == max).cloned();
         taken
     }
 

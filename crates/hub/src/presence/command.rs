@@ -26,10 +26,10 @@ impl Presence {
         let state = join.state.as_deref().map(|text| state_of(core, text)).transpose()?;
         let channel = parse_channel(&join.channel)?;
         let name = permitted(core, caller, id, Verb::Join, &channel)?;
-        let most = core.node.settings.channels_per_session;
+        let max = core.node.settings.channels_per_session;
         let session = core.listeners.get(id).and_then(|listener| listener.session());
-        if session.is_some_and(|s| s.present.joined() >= most && !s.present.has(&name)) {
-            return refuse(Code::TooLarge, format!("a client may be present in at most {most} channels"));
+        if session.is_some_and(|s| s.present.joined() >= max && !s.present.has(&name)) {
+            return refuse(Code::TooLarge, format!("a client may be present in at most {max} channels"));
         }
         let claim = core.replies.expect_reply(caller.link.id);
         self.join(core, id, &name, state, Some(claim));
@@ -117,11 +117,11 @@ impl Presence {
 }
 
 fn state_of(core: &Core, text: &str) -> CommandResult<ClientState> {
-    let most = core.node.settings.state_bytes;
-    if text.len() > most {
+    let max = core.node.settings.state_bytes;
+    if text.len() > max {
         return refuse(
             Code::TooLarge,
-            format!("the state has {} bytes, at most {most} are allowed", text.len()),
+            format!("the state has {} bytes, at most {max} are allowed", text.len()),
         );
     }
     Ok(ClientState { text: text.into(), digest: state_digest(text) })

@@ -25,25 +25,25 @@ pub(super) fn op_subscribe(
 ) -> CommandResult<()> {
     let (space, name) = subscribe_target(&mut shard.core, caller, id, subscribe)?;
     let core = &mut shard.core;
-    let most = core.node.settings.channels_per_session;
+    let max = core.node.settings.channels_per_session;
     let held = core.listeners.get(id).map_or(0, |listener| listener.subscriptions.len());
     let there = core.routing.find(space, name.as_bytes()).is_some_and(|place| {
         core.listeners.get(id).is_some_and(|listener| listener.subscriptions.contains_key(&place))
     });
-    if held >= most && !there {
+    if held >= max && !there {
         return refuse(
             Code::TooLarge,
             format!(
-                "a session may subscribe to at most {most} channels and patterns (limits.channels_per_session)"
+                "a session may subscribe to at most {max} channels and patterns (limits.channels_per_session)"
             ),
         );
     }
     if space == Namespace::Pattern && !there {
-        let most = core.node.settings.patterns_per_session;
+        let max = core.node.settings.patterns_per_session;
         let held = core.listeners.get(id).map_or(0, |listener| listener.counts[space as usize]);
-        if held as usize >= most {
+        if held as usize >= max {
             let message =
-                format!("a session may subscribe to at most {most} patterns (limits.patterns_per_session)");
+                format!("a session may subscribe to at most {max} patterns (limits.patterns_per_session)");
             return refuse(Code::TooLarge, message);
         }
         if !core.node.registry.has_room_for(name.as_bytes()) {
@@ -116,11 +116,11 @@ pub(super) fn op_publish(
     body: &mut Vec<u8>,
 ) -> CommandResult<()> {
     let core = &mut shard.core;
-    let most = core.node.settings.message_bytes;
-    if publish.data.len() > most {
+    let max = core.node.settings.message_bytes;
+    if publish.data.len() > max {
         return refuse(
             Code::TooLarge,
-            format!("data has {} bytes, at most {most} are allowed", publish.data.len()),
+            format!("data has {} bytes, at most {max} are allowed", publish.data.len()),
         );
     }
     let channel = parse_channel(&publish.channel)?;

@@ -60,14 +60,14 @@ impl Scene {
     }
 
     /// The data of the messages and `gap` for gaps that a subscriber gets.
-    pub fn heard(&mut self, at: usize, caller: &Caller) -> Vec<String> {
-        let mut heard = Vec::new();
+    pub fn received(&mut self, at: usize, caller: &Caller) -> Vec<String> {
+        let mut received = Vec::new();
         loop {
             // A subscriber's messages follow its reply by a timer.
             self.cluster.pass(1);
             let events = self.cluster.node(at).events(caller);
             let done = events.is_empty();
-            heard.extend(events.iter().map(|event| match event["event"].as_str() {
+            received.extend(events.iter().map(|event| match event["event"].as_str() {
                 Some("message") => {
                     assert!(
                         event["offset"].as_u64().is_some() && event["epoch"].as_u64().is_some(),
@@ -78,7 +78,7 @@ impl Scene {
                 other => other.unwrap_or("?").to_owned(),
             }));
             if done {
-                return heard;
+                return received;
             }
         }
     }

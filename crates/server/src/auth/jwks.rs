@@ -17,7 +17,7 @@ const KEYS_MAX: usize = 64;
 const KID_BYTES: usize = 256;
 /// How often the keys are read although every token names a known one: removed keys end then.
 const REFRESH: Duration = Duration::from_secs(300);
-/// The least time between two reads, whoever asks for them.
+/// The least time between two reads, however many tokens ask for one.
 const MIN_INTERVAL: Duration = Duration::from_secs(10);
 const TIMEOUT: Duration = Duration::from_secs(5);
 

@@ -236,12 +236,12 @@ mod tests {
     use super::*;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
-    struct Shelf {
+    struct KeyTable {
         keys: Mutex<Vec<ApiKey>>,
         asked: AtomicUsize,
     }
 
-    impl KeySource for Shelf {
+    impl KeySource for KeyTable {
         fn find(&self, hash: [u8; 32], reply: oneshot::Sender<Result<Option<ApiKey>, StoreError>>) {
             self.asked.fetch_add(1, Ordering::SeqCst);
             let found = self.keys.lock().unwrap().iter().find(|key| key.hash == hash).cloned();
@@ -249,9 +249,9 @@ mod tests {
         }
     }
 
-    fn ring(keys: &[&NewKey]) -> (Arc<Shelf>, Keyring) {
+    fn ring(keys: &[&NewKey]) -> (Arc<KeyTable>, Keyring) {
         let keys = Mutex::new(keys.iter().map(|key| key.row.clone()).collect());
-        let lookup = Arc::new(Shelf { keys, asked: AtomicUsize::new(0) });
+        let lookup = Arc::new(KeyTable { keys, asked: AtomicUsize::new(0) });
         (lookup.clone(), Keyring::new(Some(SecretText::new("open sesame")), lookup))
     }
 

@@ -52,19 +52,19 @@ async fn to_server(args: PublishArgs) -> anyhow::Result<u64> {
 }
 
 /// The payload from the argument or from stdin.
-fn payload(given: &OsStr, most: usize) -> anyhow::Result<Vec<u8>> {
+fn payload(given: &OsStr, max: usize) -> anyhow::Result<Vec<u8>> {
     if given != "-" {
         return Ok(given.as_bytes().to_vec());
     }
     let mut bytes = Vec::new();
     // Room for the newline, and one more byte to detect a payload that is too large.
-    std::io::stdin().take(most as u64 + 2).read_to_end(&mut bytes).context("cannot read stdin")?;
+    std::io::stdin().take(max as u64 + 2).read_to_end(&mut bytes).context("cannot read stdin")?;
     // The newline that most tools add at the end is not part of the payload.
     if bytes.last() == Some(&b'\n') {
         bytes.pop();
     }
-    if bytes.len() > most {
-        bail!("the payload is larger than {} MiB", most >> 20);
+    if bytes.len() > max {
+        bail!("the payload is larger than {} MiB", max >> 20);
     }
     Ok(bytes)
 }

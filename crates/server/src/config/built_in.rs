@@ -14,7 +14,7 @@ pub const BUILT_IN: &[(&str, &str, &str)] = &[
     ("kinds.game", "arrival_change", "in_game_channel"),
     ("kinds.gametv", "activity", "watching"),
     ("kinds.party", "activity", "in_party"),
-    // A Radar client is told of every change, and statuses are kept as long as the original keeps them.
+    // A Radar client gets every change, and statuses are kept as long as the original keeps them.
     ("kinds.radar-presence", "presence_mode", "full"),
     ("kinds.radar-status", "history_messages", "1000"),
     ("kinds.radar-status", "history_ttl_ms", "43200000"),

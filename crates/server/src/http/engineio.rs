@@ -167,9 +167,9 @@ async fn post(
     if is_binary {
         return Err(HandshakeError::BadRequest.into());
     }
-    let most = connection.api.config.limits.json_frame_bytes;
-    let _reserved = reserve(connection, handle, parts, most)?;
-    let body: Bytes = request::body(body, most).await?;
+    let max = connection.api.config.limits.json_frame_bytes;
+    let _reserved = reserve(connection, handle, parts, max)?;
+    let body: Bytes = request::body(body, max).await?;
     let text = std::str::from_utf8(&body).map_err(|_| HandshakeError::BadRequest)?;
     let packets = engineio::read_payload(text, PACKETS_MAX).map_err(|_| HandshakeError::BadRequest);
     let Ok(packets) = packets else {
@@ -192,13 +192,13 @@ fn reserve(
     connection: &HttpConnection,
     handle: &EngineHandle,
     parts: &Parts,
-    most: usize,
+    max: usize,
 ) -> Result<Option<ReservedBytes>, Refusal> {
     if handle.flags.authenticated.load(Ordering::Acquire) {
         return Ok(None);
     }
     let announced = parts.headers.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
-    let reserved = connection.api.unauthenticated.reserve(announced.unwrap_or(most).min(most));
+    let reserved = connection.api.unauthenticated.reserve(announced.unwrap_or(max).min(max));
     reserved.map(Some).ok_or_else(busy)
 }
 

@@ -10,7 +10,7 @@ const KEPT: Duration = Duration::from_secs(24 * 3600);
 pub const KEY_BYTES: usize = 255;
 
 pub struct IdempotencyKeys {
-    most: usize,
+    max: usize,
     state: Mutex<KeyTable>,
 }
 
@@ -31,14 +31,14 @@ pub enum KeyState {
 }
 
 impl IdempotencyKeys {
-    pub fn new(most: usize) -> IdempotencyKeys {
-        IdempotencyKeys { most, state: Mutex::default() }
+    pub fn new(max: usize) -> IdempotencyKeys {
+        IdempotencyKeys { max, state: Mutex::default() }
     }
 
     pub fn begin(&self, key: &str, now: Instant) -> KeyState {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         while let Some((at, old)) = state.order.front() {
-            if state.order.len() < self.most.max(1) && now.duration_since(*at) < KEPT {
+            if state.order.len() < self.max.max(1) && now.duration_since(*at) < KEPT {
                 break;
             }
             let old = old.clone();

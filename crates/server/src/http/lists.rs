@@ -128,10 +128,10 @@ fn unavailable() -> Refusal {
 }
 
 /// The prefix of the names to list.
-fn prefix(query: &Query, most: usize) -> Result<&str, Refusal> {
+fn prefix(query: &Query, max: usize) -> Result<&str, Refusal> {
     let prefix = query.one("prefix")?.unwrap_or_default();
-    if prefix.len() > most {
-        let message = format!("the parameter `prefix` has at most {most} bytes");
+    if prefix.len() > max {
+        let message = format!("the parameter `prefix` has at most {max} bytes");
         return Err(Refusal::new(Code::BadRequest, message));
     }
     Ok(prefix)

@@ -91,9 +91,9 @@ fn check_channel(name: &str) -> Result<(), Refusal> {
 }
 
 fn check_data(api: &HttpApi, data: &str) -> Result<(), Refusal> {
-    let most = api.config.limits.message_bytes;
-    if data.len() > most {
-        let message = format!("data has {} bytes, at most {most} are allowed", data.len());
+    let max = api.config.limits.message_bytes;
+    if data.len() > max {
+        let message = format!("data has {} bytes, at most {max} are allowed", data.len());
         return Err(Refusal::new(Code::TooLarge, message));
     }
     Ok(())

@@ -55,9 +55,9 @@ impl Query {
         match text.parse().ok().filter(|number| digits && range.contains(number)) {
             Some(number) => Ok(Some(number)),
             None => {
-                let (least, most) = (range.start(), range.end());
+                let (least, max) = (range.start(), range.end());
                 Err(bad(format!(
-                    "the parameter `{name}` must be an integer from {least} to {most}, not {text:?}"
+                    "the parameter `{name}` must be an integer from {least} to {max}, not {text:?}"
                 )))
             }
         }
@@ -210,9 +210,9 @@ pub async fn admit(
 }
 
 /// The whole body, bounded in bytes and time.
-pub async fn body(mut incoming: Incoming, most: usize) -> Result<Bytes, Refusal> {
+pub async fn body(mut incoming: Incoming, max: usize) -> Result<Bytes, Refusal> {
     let collected = {
-        let mut collecting = pin!(Limited::new(&mut incoming, most).collect());
+        let mut collecting = pin!(Limited::new(&mut incoming, max).collect());
         // A small body has usually arrived with the head: then no timer is needed.
         let at_once = poll_fn(|context| Poll::Ready(collecting.as_mut().poll(context))).await;
         match at_once {
@@ -224,7 +224,7 @@ pub async fn body(mut incoming: Incoming, most: usize) -> Result<Bytes, Refusal>
         Ok(Ok(body)) => Ok(body.to_bytes()),
         Ok(Err(error)) if error.is::<http_body_util::LengthLimitError>() => {
             drain(incoming).await;
-            Err(Refusal::new(Code::TooLarge, format!("the body is larger than {most} bytes")))
+            Err(Refusal::new(Code::TooLarge, format!("the body is larger than {max} bytes")))
         }
         Ok(Err(_)) => Err(Refusal::new(Code::BadRequest, "cannot read the body")),
         Err(_) => Err(Refusal::new(Code::BadRequest, "the body did not arrive within 15 s")),

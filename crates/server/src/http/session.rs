@@ -71,14 +71,14 @@ pub async fn begin_poll(
 }
 
 /// Memory for the body of a request whose sender is not known before it is read.
-fn reserve(api: &HttpApi, parts: &Parts, most: usize) -> Result<Option<ReservedBytes>, Refusal> {
+fn reserve(api: &HttpApi, parts: &Parts, max: usize) -> Result<Option<ReservedBytes>, Refusal> {
     let credential = request::credential(parts, &Query::of(parts)?).ok().flatten();
     let known = credential.and_then(|credential| api.authenticator.admit_now(&credential, api.now()));
     if matches!(known, Some(Ok(_))) {
         return Ok(None);
     }
     let announced = parts.headers.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
-    let reserved = api.unauthenticated.reserve(announced.unwrap_or(most).min(most));
+    let reserved = api.unauthenticated.reserve(announced.unwrap_or(max).min(max));
     let busy = || Refusal::new(Code::Unavailable, "too many requests without a token; retry later");
     reserved.map(Some).ok_or_else(|| busy().retry_after(1000))
 }

@@ -59,9 +59,9 @@ pub async fn answer(
         _ => &[Scope::Subscriptions],
     };
     let caller = &caller(api, parts, scopes).await?;
-    let most = if segments.first() == Some(&"topics") { BODY_BYTES } else { SETTINGS_BYTES };
+    let max = if segments.first() == Some(&"topics") { BODY_BYTES } else { SETTINGS_BYTES };
     // Read before refusing: a connection whose body was not read cannot be reused.
-    let body = &*request::body(body, most).await?;
+    let body = &*request::body(body, max).await?;
     let command = match (parts.method.as_str(), segments) {
         ("POST", ["topics", topic, "events"]) => return publish(api, parts, caller, topic, body).await,
         ("GET", ["topics"]) => {

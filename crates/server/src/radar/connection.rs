@@ -413,9 +413,9 @@ impl EngineConnection {
     }
 }
 
-async fn next_of(socket: &mut Option<EngineSocket>, most: usize) -> SocketEvent {
+async fn next_of(socket: &mut Option<EngineSocket>, max: usize) -> SocketEvent {
     match socket {
-        Some(socket) => socket.next(most).await,
+        Some(socket) => socket.next(max).await,
         None => std::future::pending().await,
     }
 }

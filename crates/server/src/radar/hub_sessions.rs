@@ -1,6 +1,6 @@
-//! The hub sessions of one Radar connection, and what it is to be told. One session is the user's; in dev mode another one, without
+//! The hub sessions of one Radar connection, and what it has to receive. One session is the user's; in dev mode another one, without
 //! a user, may listen before the user is known.
-//! Must hold: one command is under way at a time; what the hub gives first is told first.
+//! Must hold: one command is under way at a time; what the hub gives first is sent first.
 
 use super::link::HubLink;
 use super::login::{LoginStep, RadarLogin};

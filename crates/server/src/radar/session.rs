@@ -222,13 +222,13 @@ impl RadarSession {
         Ok(())
     }
 
-    /// The types of users without clients are those that the client was told of.
+    /// The types of users without clients are those that the client has received.
     fn add_members(&mut self, users: &mut PresentUsers, channel: &str, members: &HubMembers<'_>) {
         let room = self.hub.scopes.room(channel);
         users.add(members, |user| room.as_ref().and_then(|room| room.type_of(user)));
     }
 
-    /// Watches the presence of a channel. Whoever is there already is not announced; changes since an earlier reading are.
+    /// Watches the presence of a channel. Users who are there already are not announced; changes since an earlier reading are.
     async fn watch(&mut self, request: &RadarRequest<'_>, channel: &str) -> RadarResult<String> {
         let role = match self.hub.scopes.listened(channel) {
             Some(scope) => scope.role,

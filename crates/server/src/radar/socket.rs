@@ -50,9 +50,9 @@ impl EngineSocket {
     }
 
     /// The next message. Every error closes the socket.
-    pub async fn next(&mut self, most: usize) -> SocketEvent {
+    pub async fn next(&mut self, max: usize) -> SocketEvent {
         loop {
-            match self.take(most) {
+            match self.take(max) {
                 Ok(Some(event)) => return event,
                 Ok(None) => {}
                 Err(error) => {
@@ -70,9 +70,9 @@ impl EngineSocket {
     }
 
     /// A message that was read already.
-    fn take(&mut self, most: usize) -> Result<Option<SocketEvent>, WsError> {
+    fn take(&mut self, max: usize) -> Result<Option<SocketEvent>, WsError> {
         loop {
-            let room = most.saturating_sub(self.message.len());
+            let room = max.saturating_sub(self.message.len());
             let Some(head) = ws::read_head(&self.input, Role::Server, room)? else { return Ok(None) };
             let end = head.head_len + head.payload_len;
             if self.input.len() < end {

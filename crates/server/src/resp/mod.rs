@@ -178,13 +178,13 @@ const ARG_BYTES_LEAST: usize = 64 * 1024;
 const UNAUTHENTICATED_BYTES: usize = 64 * 1024;
 
 fn limits(peer: &RedisPeer, context: &RedisContext<'_>) -> Limits {
-    let most = &context.server.config.limits;
-    let arg = most.message_bytes.max(ARG_BYTES_LEAST).saturating_mul(2);
+    let max = &context.server.config.limits;
+    let arg = max.message_bytes.max(ARG_BYTES_LEAST).saturating_mul(2);
     Limits {
         arg_bytes: arg,
         args: 1024 * 1024,
         total_bytes: match peer.identity {
-            Some(_) => most.partial_total_bytes.min(arg.max(1 << 20).saturating_mul(4)),
+            Some(_) => max.partial_total_bytes.min(arg.max(1 << 20).saturating_mul(4)),
             None => UNAUTHENTICATED_BYTES,
         },
         inline_bytes: 64 * 1024,

@@ -26,7 +26,7 @@ impl ShardWorker {
         self.flush_some(usize::MAX);
     }
 
-    fn flush_some(&mut self, most: usize) {
+    fn flush_some(&mut self, max: usize) {
         self.send_packets();
         self.ask_app();
         self.run_ready();
@@ -42,7 +42,7 @@ impl ShardWorker {
         replies.append(&mut self.state.replies);
         self.state.replies = replies;
         // Connections that are touched while writing wait for the next flush.
-        for written in 1..=self.state.touched.len().min(most) {
+        for written in 1..=self.state.touched.len().min(max) {
             if written % EVENTS_PER_TURN == 0 {
                 self.state.read_clock();
             }
@@ -138,7 +138,7 @@ impl ShardWorker {
         for question in std::mem::take(&mut self.state.hub.core.effects.authorize_queries) {
             let context = &self.state.context;
             let (shards, shard) = (context.shards.clone(), self.state.index);
-            let answer = move |question, verdict| shards.force(shard, ShardInput::Verdict(question, verdict));
+            let answer = move |question, reply| shards.force(shard, ShardInput::Authorized(question, reply));
             match &context.authorize {
                 Some(hook) => hook.ask(question, answer),
                 None => answer(question, AuthorizeAnswer::Deny),

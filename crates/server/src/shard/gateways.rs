@@ -121,7 +121,7 @@ fn send_reply(gateway: &mut GatewayLink) -> bool {
     }
 }
 
-/// Puts something into the queue of a gateway, or asks to be told of room.
+/// Puts something into the queue of a gateway, or asks for a notice when there is room.
 fn offer(gateway: &GatewayLink, output: GatewayOutput) -> Result<(), TrySendError<GatewayOutput>> {
     match gateway.output.try_send(output) {
         Err(TrySendError::Full(output)) => {

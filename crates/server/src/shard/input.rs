@@ -37,7 +37,7 @@ pub enum ShardInput {
     /// For the hub, from another shard, the bus or liveness.
     Hub(ShardEvent),
     /// The authorize hook has answered.
-    Verdict(AuthorizeQuery, AuthorizeAnswer),
+    Authorized(AuthorizeQuery, AuthorizeAnswer),
     /// A connection after its handshake.
     Arrival(Box<NewSocket>),
     /// An `AUTH` with an API key was looked up for this connection.

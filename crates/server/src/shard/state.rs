@@ -226,7 +226,7 @@ impl ShardState {
         }
     }
 
-    /// What a client without close codes is told when the app ends its connection.
+    /// What a client without close codes gets when the app ends its connection.
     pub fn ended(&self, reason: &CloseReason) -> Refusal {
         let message = reason.reason().to_owned();
         match reason {
@@ -242,7 +242,7 @@ impl ShardState {
     pub fn reconnect_after_ms(&self) -> u64 {
         let settings = &self.context.node.settings;
         let graces = settings.kinds.values().chain([&settings.other_kinds]).map(|rules| rules.grace_ms);
-        let most = graces.min().unwrap_or(0) / 2;
-        if most == 0 { 0 } else { random_bits() as u64 % most.min(RECONNECT_MAX_MS) }
+        let max = graces.min().unwrap_or(0) / 2;
+        if max == 0 { 0 } else { random_bits() as u64 % max.min(RECONNECT_MAX_MS) }
     }
 }

@@ -244,7 +244,7 @@ impl ShardWorker {
 
     fn take(&mut self, input: ShardInput) {
         if self.state.frozen && input.is_request() {
-            // Its answer is dropped, so that the client is told that the server is stopping.
+            // Its answer is dropped, so that the client learns that the server is stopping.
             return;
         }
         let now = self.state.now;
@@ -271,8 +271,8 @@ impl ShardWorker {
                 state.hub.handle(now, input);
                 self.received += 1;
             }
-            ShardInput::Verdict(question, verdict) => {
-                authorize::answer(&mut state.hub.core, question, verdict)
+            ShardInput::Authorized(question, reply) => {
+                authorize::answer(&mut state.hub.core, question, reply)
             }
             ShardInput::Arrival(arrival) => self.reader.arrive(state, *arrival),
             ShardInput::Login(link, client, outcome) => self.reader.log_in(state, link, client, outcome),

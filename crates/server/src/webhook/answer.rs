@@ -51,8 +51,8 @@ pub struct KeptResponse {
 
 impl KeptResponse {
     pub(super) fn new(headers: &HeaderMap, body: &ReadBody) -> KeptResponse {
-        let text = |bytes: &[u8], most: usize| {
-            let text = String::from_utf8_lossy(&bytes[..bytes.len().min(most)]);
+        let text = |bytes: &[u8], max: usize| {
+            let text = String::from_utf8_lossy(&bytes[..bytes.len().min(max)]);
             text.trim_end_matches('\u{fffd}').to_owned()
         };
         let kept = KEPT_HEADERS.into_iter().filter_map(|name| {

@@ -94,7 +94,7 @@ impl TestEndpoint {
     }
 
     /// Answers every request with 200 over TLS; a connection sends GOAWAY after this many.
-    pub async fn sealed(authority: &Authority, protocols: &[&str], most: usize) -> TestEndpoint {
+    pub async fn sealed(authority: &Authority, protocols: &[&str], max: usize) -> TestEndpoint {
         let acceptor = authority.acceptor(protocols);
         TestEndpoint::start("127.0.0.1", move |socket, _, counts| {
             let acceptor = acceptor.clone();
@@ -106,7 +106,7 @@ impl TestEndpoint {
                 let service = service_fn(|request: Request<Incoming>| {
                     let version = if request.version() == Version::HTTP_2 { "h2" } else { "h1" };
                     counts.saw(version.to_owned());
-                    if served.fetch_add(1, Ordering::SeqCst) + 1 == most {
+                    if served.fetch_add(1, Ordering::SeqCst) + 1 == max {
                         enough.notify_one();
                     }
                     async { Ok::<_, Infallible>(Response::new(Full::new(Bytes::from_static(b"fine")))) }

@@ -11,7 +11,7 @@ use tavern_hub::topics::delivery::AttemptRequest;
 #[derive(Clone, Debug)]
 pub enum Signal {
     /// A frame reached a client: a reply or an event.
-    Heard {
+    Received {
         client: usize,
         connection: ConnectionId,
         frame: Value,

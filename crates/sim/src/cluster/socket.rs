@@ -398,7 +398,7 @@ pub(super) fn read_frames(cluster: &mut Cluster, connection: ConnectionId) {
         let lost = event && cluster.planted.strikes(PlantedFault::LostFrame, 20);
         let again = repeated.then(|| frame.clone());
         let frames = again.into_iter().chain((!lost).then_some(frame));
-        cluster.signals.extend(frames.map(|frame| Signal::Heard { client, connection, frame }));
+        cluster.signals.extend(frames.map(|frame| Signal::Received { client, connection, frame }));
     }
 }
 

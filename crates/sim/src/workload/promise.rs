@@ -13,11 +13,11 @@ pub struct Promise {
     pub seq: u64,
     /// By channel: the counts of each publisher when the subscription was confirmed or a gap was received, and what
     /// arrived.
-    channels: BTreeMap<usize, Heard>,
+    channels: BTreeMap<usize, ReceivedMessages>,
 }
 
 #[derive(Clone, Debug, Default)]
-struct Heard {
+struct ReceivedMessages {
     /// Messages published before the confirmation of the subscription may arrive, but need not.
     floor: BTreeMap<usize, u64>,
     /// The next count of each publisher that must arrive; absent: the first after the floor, or any after a gap.
@@ -28,7 +28,7 @@ struct Heard {
     open: bool,
 }
 
-impl Heard {
+impl ReceivedMessages {
     fn open(&mut self) {
         self.next.clear();
         self.open = true;
@@ -69,7 +69,7 @@ impl Promise {
             return Err(format!("gap {from}..{to} arrived after {}", self.seq));
         }
         self.seq = to;
-        self.channels.values_mut().for_each(Heard::open);
+        self.channels.values_mut().for_each(ReceivedMessages::open);
         Ok(())
     }
 

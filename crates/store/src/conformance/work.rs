@@ -46,8 +46,8 @@ pub(super) fn bounds_are_the_same_everywhere(world: &dyn StoreUnderTest) {
     let body = |bytes| "x".repeat(bytes);
     client.commit(put("largest", &body(limits::BODY_BYTES - "thing".len() - "largest".len()))).unwrap();
     client.commit(put(&body(limits::NAME_BYTES), "x")).unwrap();
-    let most = (0..limits::COMMIT_ITEMS).map(|n| row(&n.to_string(), ""));
-    client.commit(Commit { puts: most.collect(), ..Commit::default() }).unwrap();
+    let max = (0..limits::COMMIT_ITEMS).map(|n| row(&n.to_string(), ""));
+    client.commit(Commit { puts: max.collect(), ..Commit::default() }).unwrap();
     let long_lease = NodeChange::Open { name: "n1".into(), lease_ms: limits::LEASE_MS + 1 };
     let long_name = NodeChange::Open { name: body(65).into(), lease_ms: 1 };
     let large = body(limits::BODY_BYTES - 100);
@@ -113,9 +113,9 @@ pub(super) fn the_channel_that_a_hold_follows_is_bounded(world: &dyn StoreUnderT
         let (key, held_with) = (PresenceKey::new("active#1", "ann"), Some("c".repeat(bytes).into()));
         Commit { puts: vec![Row::Hold(PresenceHold { key, held_with, until: None })], ..Commit::default() }
     };
-    let most = limits::NAME_BYTES - "ann".len();
-    client.commit(hold(most)).unwrap();
-    assert!(matches!(client.commit(hold(most + 1)), Err(StoreError::TooLarge { .. })));
+    let max = limits::NAME_BYTES - "ann".len();
+    client.commit(hold(max)).unwrap();
+    assert!(matches!(client.commit(hold(max + 1)), Err(StoreError::TooLarge { .. })));
 }
 
 fn mixed(count: u64) -> Vec<(Ticket, Work)> {

@@ -76,10 +76,10 @@ pub fn parse_events(
 
 fn parse_event(json: &[u8], now_ms: u64, trace: Option<TraceContext>) -> Result<PublishedEvent, Refusal> {
     let fields: EventFields<'_> = field::object(json)?;
-    let bounded = |name: &'static str, text: &str, most: usize| match text.len() <= most {
+    let bounded = |name: &'static str, text: &str, max: usize| match text.len() <= max {
         true => Ok(()),
         false => {
-            let message = format!("`{name}` has {} bytes, at most {most} are allowed", text.len());
+            let message = format!("`{name}` has {} bytes, at most {max} are allowed", text.len());
             Err(Refusal::new(Code::TooLarge, message))
         }
     };
@@ -460,9 +460,9 @@ mod tests {
             )
         );
         for (format, text) in [(BatchFormat::Standard, standard), (BatchFormat::Routemaster, classic)] {
-            let most: usize =
+            let max: usize =
                 events.iter().map(|event| format.bytes_of(event.id, event.topic, event.body)).sum();
-            assert!(text.len() <= most + 192 + format.envelope_bytes("mine"), "{format:?}");
+            assert!(text.len() <= max + 192 + format.envelope_bytes("mine"), "{format:?}");
         }
     }
 }

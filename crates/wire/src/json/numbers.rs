@@ -4,7 +4,7 @@ use super::encode::string;
 
 pub struct NumberLine {
     line: Vec<u8>,
-    most_bytes: usize,
+    max_bytes: usize,
     left_out: usize,
 }
 
@@ -12,8 +12,8 @@ pub struct NumberLine {
 const NUMBER_BYTES: usize = 24;
 
 impl NumberLine {
-    pub fn new(most_bytes: usize) -> NumberLine {
-        NumberLine { line: vec![b'{'], most_bytes, left_out: 0 }
+    pub fn new(max_bytes: usize) -> NumberLine {
+        NumberLine { line: vec![b'{'], max_bytes, left_out: 0 }
     }
 
     /// Adds a number, or counts it as left out when the line has no room for it.
@@ -23,7 +23,7 @@ impl NumberLine {
             self.line.push(b',');
         }
         string(&mut self.line, name);
-        if self.line.len() + NUMBER_BYTES > self.most_bytes {
+        if self.line.len() + NUMBER_BYTES > self.max_bytes {
             self.line.truncate(begun);
             self.left_out += 1;
             return;

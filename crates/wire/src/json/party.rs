@@ -121,8 +121,8 @@ pub fn parse_answer(body: &[u8]) -> Result<(bool, Option<Arc<str>>), Refusal> {
     let details: Option<Arc<str>> =
         (!given.is_empty()).then(|| serde_json::Value::Object(given).to_string().into());
     if details.as_ref().is_some_and(|details| details.len() > limits::PARTY_DATA_BYTES) {
-        let most = limits::PARTY_DATA_BYTES;
-        return Err(refuse(format!("the members besides `result` must be JSON of at most {most} bytes")));
+        let max = limits::PARTY_DATA_BYTES;
+        return Err(refuse(format!("the members besides `result` must be JSON of at most {max} bytes")));
     }
     Ok((matched, details))
 }

@@ -1,6 +1,6 @@
-//! A presence scope that a Radar client listens to: what it was told so far, and from it the events for each change. Radar's
+//! A presence scope that a Radar client listens to: what it has received so far, and from it the events for each change. Radar's
 //! events about departures name types that Tavern's do not carry, so they are remembered here.
-//! Must hold: a client is told of each arrival once; nobody departs who was not there.
+//! Must hold: a client gets each arrival once; only users who were there depart.
 
 use super::event::{HubEntry, HubEvent, HubMembers};
 use super::state::ClientDetails;
@@ -29,7 +29,7 @@ struct KnownUser {
 struct KnownClient {
     /// A hash of its state.
     digest: u64,
-    /// Its details, until the listener is told of it.
+    /// Its details, until the listener has received it.
     untold: Option<Box<ClientDetails>>,
 }
 
@@ -55,7 +55,7 @@ impl RadarRoom {
         }
     }
 
-    /// The scope was read again: what is different is told.
+    /// The scope was read again: differences become events.
     pub fn load(&mut self, members: &HubMembers<'_>, out: &mut RadarFrames<'_>) {
         self.version = members.version;
         let mut gone: Vec<(Box<str>, Box<str>)> = Vec::new();
@@ -83,7 +83,7 @@ impl RadarRoom {
         }
     }
 
-    /// Tells of everyone who was there before the client began to listen and whom it was not told of.
+    /// Announces everyone who was there before the client began to listen and whom it does not know yet.
     pub fn announce(&mut self, out: &mut RadarFrames<'_>) {
         for (user, known) in &mut self.users {
             for (client, one) in &mut known.clients {
@@ -112,7 +112,7 @@ impl RadarRoom {
             }
             ("user_offline", Some(user), _) => self.user_left(user, out),
             ("presence", ..) => self.apply_difference(event, out),
-            // An arrival is told with the client that arrives: it has the user's data.
+            // An arrival is sent with the client that arrives: it has the user's data.
             _ => {}
         }
     }
@@ -201,8 +201,11 @@ mod tests {
 
     const TWO: &str = r#"{"version":4,"users":[{"user":"ann","clients":[{"client":"a1","state":{"userType":2}}]},{"user":"bob","clients":[{"client":"b1","state":null},{"client":"b2","state":null}]}],"count":2}"#;
 
-    /// Runs `act` on a room and gives the events it told, shortened.
-    fn told(room: &mut RadarRoom, act: impl FnOnce(&mut RadarRoom, &mut RadarFrames<'_>)) -> Vec<String> {
+    /// Runs `act` on a room and gives the events it sent, shortened.
+    fn events_of(
+        room: &mut RadarRoom,
+        act: impl FnOnce(&mut RadarRoom, &mut RadarFrames<'_>),
+    ) -> Vec<String> {
         let mut out = RadarFrames::new(StampSource { client: "own", sentry: "n", now_ms: 0, random: &|| 0 });
         act(room, &mut out);
         let short = |frame: Vec<u8>| {
@@ -218,7 +221,7 @@ mod tests {
     }
 
     fn apply(room: &mut RadarRoom, events: &str) -> Vec<String> {
-        told(room, |room, out| read_events(events.as_bytes(), |event| room.apply(&event, out)))
+        events_of(room, |room, out| read_events(events.as_bytes(), |event| room.apply(&event, out)))
     }
 
     #[test]
@@ -233,8 +236,8 @@ mod tests {
             "client_online b1",
             "client_online b2",
         ];
-        assert_eq!(told(&mut room, |room, out| room.announce(out)), all);
-        assert!(told(&mut room, |room, out| room.announce(out)).is_empty(), "once");
+        assert_eq!(events_of(&mut room, |room, out| room.announce(out)), all);
+        assert!(events_of(&mut room, |room, out| room.announce(out)).is_empty(), "once");
     }
 
     #[test]
@@ -264,7 +267,7 @@ mod tests {
     fn a_user_who_returns_in_time_is_not_online_again() {
         let mut room = RadarRoom::new("presence:/a/b");
         room.load_silently(&read_members(TWO));
-        told(&mut room, |room, out| room.announce(out));
+        events_of(&mut room, |room, out| room.announce(out));
         let back = concat!(
             r#"{"event":"client_offline","version":5,"user":"ann","client":"a1","explicit":false},"#,
             r#"{"event":"client_online","version":6,"user":"ann","client":"a2","state":{"userType":2}},"#,
@@ -296,11 +299,11 @@ mod tests {
     fn reading_again_tells_only_what_is_different() {
         let mut room = RadarRoom::new("presence:/a/b");
         room.load_silently(&read_members(TWO));
-        told(&mut room, |room, out| room.announce(out));
-        assert!(told(&mut room, |room, out| room.load(&read_members(TWO), out)).is_empty());
+        events_of(&mut room, |room, out| room.announce(out));
+        assert!(events_of(&mut room, |room, out| room.load(&read_members(TWO), out)).is_empty());
         let later = r#"{"version":9,"users":[{"user":"bob","clients":[{"client":"b2","state":7}]},{"user":"cat","clients":[{"client":"c1","state":null}]}],"count":2}"#;
         assert_eq!(
-            told(&mut room, |room, out| room.load(&read_members(later), out)),
+            events_of(&mut room, |room, out| room.load(&read_members(later), out)),
             [
                 "client_offline a1",
                 "client_offline b1",

@@ -195,11 +195,11 @@ impl Parser {
         limits: &Limits,
         args: &mut Vec<Range<usize>>,
     ) -> Result<Parsed, RespError> {
-        let most = limits.inline_bytes.min(limits.total_bytes);
-        let stop = self.stop(buf, most);
+        let max = limits.inline_bytes.min(limits.total_bytes);
+        let stop = self.stop(buf, max);
         let Some(found) = memchr(b'\n', &buf[self.scanned..stop]) else {
             self.scanned = stop;
-            return if stop > most { Err(RespError::Inline) } else { Ok(Parsed::Need) };
+            return if stop > max { Err(RespError::Inline) } else { Ok(Parsed::Need) };
         };
         let end = self.scanned + found;
         let line = buf[..end].strip_suffix(b"\r").unwrap_or(&buf[..end]);
@@ -210,8 +210,8 @@ impl Parser {
     }
 
     /// Where the search for a line end stops. Never before what is scanned: limits may shrink between calls.
-    fn stop(&self, buf: &[u8], most: usize) -> usize {
-        buf.len().min(self.at.saturating_add(most).saturating_add(1)).max(self.scanned)
+    fn stop(&self, buf: &[u8], max: usize) -> usize {
+        buf.len().min(self.at.saturating_add(max).saturating_add(1)).max(self.scanned)
     }
 
     fn advance(&mut self, at: usize) {

@@ -11,10 +11,10 @@ impl World {
         self.lost_nothing(&self.stored, None);
         let whole = |batch: &&Batch| !matches!(batch.reason, BatchReason::Recut | BatchReason::Retry);
         let sealed = progress.batches.iter().filter(whole).count() as u64;
-        assert!(sealed <= self.most_lanes + 1, "{sealed} batches");
+        assert!(sealed <= self.max_lanes + 1, "{sealed} batches");
         let entries: u64 = progress.batches.iter().map(Batch::entries).sum();
-        let most = (self.most_lanes + 1) * self.most_events;
-        assert!(self.disorder || entries <= most, "{entries} entries");
+        let max = (self.max_lanes + 1) * self.max_events;
+        assert!(self.disorder || entries <= max, "{entries} entries");
         if !self.disorder {
             let runs: Vec<&EntryRange> = progress.batches.iter().flat_map(|batch| &batch.ranges).collect();
             assert!(runs.windows(2).all(|pair| pair[0].last < pair[1].first), "{runs:?}");
@@ -22,7 +22,7 @@ impl World {
         }
         assert!(self.repeats || self.acknowledged.values().all(|&times| times == 1), "acknowledged twice");
         for batch in progress.batches.iter().filter(|batch| batch.number > self.numbered) {
-            assert!(batch.entries() <= self.most_events, "{batch:?}");
+            assert!(batch.entries() <= self.max_events, "{batch:?}");
             assert!(!whole(&batch) || batch.entries() <= u64::from(self.rules.max_events), "{batch:?}");
             assert!(
                 !whole(&batch) || batch.entries() == 1 || self.body(batch) <= self.rules.max_bytes,

@@ -72,12 +72,12 @@ pub fn disk(folder: &Path, findings: &mut Vec<Finding>) {
 pub fn descriptors(config: &Config, findings: &mut Vec<Finding>) {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
     let wanted = config.limits.connections as u64 + SPARE_DESCRIPTORS;
-    let (now, most) = (limit.current.unwrap_or(u64::MAX), limit.maximum.unwrap_or(u64::MAX));
+    let (now, max) = (limit.current.unwrap_or(u64::MAX), limit.maximum.unwrap_or(u64::MAX));
     findings.push(if now >= wanted {
         ok("descriptors", format!("{now} allowed, {wanted} wanted"))
     } else {
         let detail = format!(
-            "{now} allowed (at most {most}), {wanted} wanted for limits.connections: raise it with `ulimit -n {wanted}` \
+            "{now} allowed (at most {max}), {wanted} wanted for limits.connections: raise it with `ulimit -n {wanted}` \
              or LimitNOFILE, or lower limits.connections"
         );
         doubtful("descriptors", detail)

@@ -27,7 +27,7 @@ pub struct DoctorArgs {
 }
 
 struct Finding {
-    verdict: CheckHealth,
+    health: CheckHealth,
     subject: Cow<'static, str>,
     detail: String,
 }
@@ -56,7 +56,7 @@ pub fn run(args: DoctorArgs) -> anyhow::Result<ExitCode> {
     }
     machine::tls(config, &mut findings);
     machine::exposure(config, &mut findings);
-    let healthy = findings.iter().all(|finding| finding.verdict != CheckHealth::Bad);
+    let healthy = findings.iter().all(|finding| finding.health != CheckHealth::Bad);
     if args.json {
         print_json(&findings, healthy)?
     } else {
@@ -65,8 +65,8 @@ pub fn run(args: DoctorArgs) -> anyhow::Result<ExitCode> {
     Ok(if healthy { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-fn label(verdict: CheckHealth) -> &'static str {
-    match verdict {
+fn label(health: CheckHealth) -> &'static str {
+    match health {
         CheckHealth::Good => "ok",
         CheckHealth::Warning => "warn",
         CheckHealth::Bad => "fail",
@@ -76,12 +76,12 @@ fn label(verdict: CheckHealth) -> &'static str {
 fn print_table(findings: &[Finding]) -> anyhow::Result<()> {
     let colour = table::wants_colour();
     let row = |finding: &Finding| {
-        let shade = match finding.verdict {
+        let shade = match finding.health {
             CheckHealth::Good => Colour::Green,
             CheckHealth::Warning => Colour::Yellow,
             CheckHealth::Bad => Colour::Red,
         };
-        let label = paint(label(finding.verdict), shade, colour);
+        let label = paint(label(finding.health), shade, colour);
         vec![label, finding.subject.to_string(), table::plain(&finding.detail)]
     };
     let rows: Vec<Vec<String>> = findings.iter().map(row).collect();
@@ -89,26 +89,26 @@ fn print_table(findings: &[Finding]) -> anyhow::Result<()> {
 }
 
 fn print_json(findings: &[Finding], healthy: bool) -> anyhow::Result<()> {
-    let value = |finding: &Finding| json!({"verdict": label(finding.verdict), "subject": finding.subject, "detail": finding.detail});
+    let value = |finding: &Finding| json!({"health": label(finding.health), "subject": finding.subject, "detail": finding.detail});
     let findings: Vec<Value> = findings.iter().map(value).collect();
     print_line(&json!({"healthy": healthy, "findings": findings}).to_string())
 }
 
 fn ok(subject: impl Into<Cow<'static, str>>, detail: impl Into<String>) -> Finding {
-    Finding { verdict: CheckHealth::Good, subject: subject.into(), detail: detail.into() }
+    Finding { health: CheckHealth::Good, subject: subject.into(), detail: detail.into() }
 }
 
 fn doubtful(subject: impl Into<Cow<'static, str>>, detail: impl Into<String>) -> Finding {
-    Finding { verdict: CheckHealth::Warning, subject: subject.into(), detail: detail.into() }
+    Finding { health: CheckHealth::Warning, subject: subject.into(), detail: detail.into() }
 }
 
 fn bad(subject: impl Into<Cow<'static, str>>, detail: impl Into<String>) -> Finding {
-    Finding { verdict: CheckHealth::Bad, subject: subject.into(), detail: detail.into() }
+    Finding { health: CheckHealth::Bad, subject: subject.into(), detail: detail.into() }
 }
 
 /// What an engine reports about its server.
 fn from_engine(of: &str, fact: CheckResult) -> Finding {
-    Finding { verdict: fact.health, subject: format!("{of} {}", fact.about).into(), detail: fact.text }
+    Finding { health: fact.health, subject: format!("{of} {}", fact.about).into(), detail: fact.text }
 }
 
 /// Why an engine cannot be used, and what to do about it. `key` is its configuration key.

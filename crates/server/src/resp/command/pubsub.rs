@@ -41,10 +41,10 @@ fn publish_to(call: &mut RedisCall<'_, '_>, space: Namespace) -> RedisNext {
         Err(halt) => return call.halt(halt),
     };
     let payload = call.args.at(2);
-    let most = call.context.server.config.limits.message_bytes;
-    if payload.len() > most {
+    let max = call.context.server.config.limits.message_bytes;
+    if payload.len() > max {
         return call.error(&format!(
-            "ERR the message has {} bytes; at most {most} are allowed (limits.message_bytes)",
+            "ERR the message has {} bytes; at most {max} are allowed (limits.message_bytes)",
             payload.len()
         ));
     }
@@ -154,7 +154,7 @@ fn leave_room(call: &RedisCall<'_, '_>, space: Namespace) -> Result<(), Halt> {
         return Ok(());
     }
     let hub = &*call.context.hub;
-    let most = hub.core.node().settings.channels_per_session;
+    let max = hub.core.node().settings.channels_per_session;
     let listener = call.peer.listener.and_then(|id| hub.core.listener(id));
     let patterns = call.context.hub.core.node().settings.patterns_per_session;
     let held_patterns = listener.map_or(0, |listener| listener.counts[Namespace::Pattern as usize] as usize);
@@ -164,7 +164,7 @@ fn leave_room(call: &RedisCall<'_, '_>, space: Namespace) -> Result<(), Halt> {
         return Err(Halt::Refuse(text.into()));
     }
     let held = listener.map_or(0, |listener| listener.counts.iter().map(|&n| n as usize).sum::<usize>());
-    if held + call.args.len() - 1 <= most {
+    if held + call.args.len() - 1 <= max {
         return Ok(());
     }
     // Only near the limit: names that are already subscribed to do not count again.
@@ -173,12 +173,11 @@ fn leave_room(call: &RedisCall<'_, '_>, space: Namespace) -> Result<(), Halt> {
     for name in &there {
         names.remove(&**name);
     }
-    if held + names.len() <= most {
+    if held + names.len() <= max {
         return Ok(());
     }
     Err(Halt::Refuse(
-        format!("ERR a connection may have at most {most} subscriptions (limits.channels_per_session)")
-            .into(),
+        format!("ERR a connection may have at most {max} subscriptions (limits.channels_per_session)").into(),
     ))
 }
 

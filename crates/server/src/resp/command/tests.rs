@@ -355,10 +355,10 @@ fn the_authorize_hook_answers_before_anything_changes() {
     assert_eq!(world.try_say(ann, "SUBSCRIBE game#1 game#2").1, RedisNext::Stall);
     let questions: Vec<AuthorizeQuery> = std::mem::take(&mut world.hub.core.effects.authorize_queries);
     assert_eq!(questions.len(), 2, "all of them at once");
-    let verdicts = [AuthorizeAnswer::Allow, AuthorizeAnswer::Instead("gametv#2".into())];
-    for (question, verdict) in questions.into_iter().zip(verdicts) {
+    let replies = [AuthorizeAnswer::Allow, AuthorizeAnswer::Instead("gametv#2".into())];
+    for (question, reply) in questions.into_iter().zip(replies) {
         assert_eq!(world.try_say(ann, "SUBSCRIBE game#1 game#2").1, RedisNext::Stall);
-        authorize::answer(&mut world.hub.core, question, verdict);
+        authorize::answer(&mut world.hub.core, question, reply);
     }
     let confirmed = "*3 $9 subscribe $6 game#1 :1 *3 $9 subscribe $8 gametv#2 :2";
     assert_eq!(world.send(ann, "SUBSCRIBE game#1 game#2"), confirmed, "counted once, however often it ran");

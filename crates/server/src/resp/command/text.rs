@@ -70,9 +70,9 @@ pub fn wrong_subcommand(parent: &str, given: &[u8]) -> Vec<u8> {
 }
 
 /// Redis quotes up to the first zero byte.
-pub fn quoted(bytes: &[u8], most: usize) -> &[u8] {
+pub fn quoted(bytes: &[u8], max: usize) -> &[u8] {
     let end = bytes.iter().position(|&byte| byte == 0).unwrap_or(bytes.len());
-    &bytes[..end.min(most)]
+    &bytes[..end.min(max)]
 }
 
 /// Whether text may be a client name: no spaces, nothing that would break a line of `CLIENT LIST`.

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 pub struct HistoryClient {
     pub link: SessionClient<HistoryOp>,
-    /// The channels it wants to hear, and where it is.
+    /// The channels it wants to get, and where it is.
     pub channels: BTreeMap<usize, Listening>,
     /// How many messages it has published.
     pub published: u64,

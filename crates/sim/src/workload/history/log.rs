@@ -122,7 +122,7 @@ impl HistoryLog {
         self.channels[channel].messages.get(&place).map(|message| message.words)
     }
 
-    /// Whether everything after a place was still there a moment ago, for whoever asked.
+    /// Whether everything after a place was still there a moment ago.
     pub fn is_recoverable(&self, cluster: &Cluster, channel: usize, place: Place) -> bool {
         let log = &self.channels[channel];
         let next = (place.0, place.1 + 1);

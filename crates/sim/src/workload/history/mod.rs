@@ -7,7 +7,7 @@
 //! gap announced, only if messages are gone; in the end everybody has everything.
 
 mod client;
-mod hear;
+mod frames;
 mod log;
 
 use super::{LIVENESS, Outcome, Profile, Trouble, Workload, choose_connect, number, shards_of};
@@ -225,12 +225,12 @@ impl Workload for HistoryWorkload {
 
     fn observe(&mut self, cluster: &mut Cluster, signal: Signal) -> Outcome {
         match signal {
-            Signal::Heard { client, connection, frame } => {
+            Signal::Received { client, connection, frame } => {
                 if self.clients[client].link.connection != Some(connection) {
                     return Ok(());
                 }
                 let node = self.clients[client].link.node;
-                self.heard(cluster, client, &frame)
+                self.received(cluster, client, &frame)
                     .map_err(|error| format!("client {client} on n{node}: {error}"))
             }
             Signal::Closed { client, connection, .. } => {

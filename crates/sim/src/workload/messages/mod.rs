@@ -3,7 +3,7 @@
 //! Must hold: the promises of `promise`, for every session; a session is only deleted after its time to resume.
 
 mod client;
-mod hear;
+mod frames;
 
 use super::promise::MessageSource;
 use super::{Outcome, Profile, Trouble, Workload, number};
@@ -240,7 +240,7 @@ impl Workload for MessagesWorkload {
 
     fn observe(&mut self, cluster: &mut Cluster, signal: Signal) -> Outcome {
         match signal {
-            Signal::Heard { client, connection, frame } => {
+            Signal::Received { client, connection, frame } => {
                 if self.clients[client].transport != SimTransport::Socket(connection) {
                     return Ok(());
                 }

@@ -4,7 +4,7 @@
 //! with it; while nothing else fails, every move and every stop is resumed, and watchers notice neither; in the end
 //! watchers see the members that the store has, and the store has the connected clients.
 
-mod hear;
+mod frames;
 
 use super::calm::LastFault;
 use super::promise::{MessageSource, Promise};
@@ -218,7 +218,7 @@ impl Workload for MigrationWorkload {
     fn observe(&mut self, cluster: &mut Cluster, signal: Signal) -> Outcome {
         self.last_fault.note(cluster);
         match signal {
-            Signal::Heard { client, connection, frame } => {
+            Signal::Received { client, connection, frame } => {
                 if self.clients[client].link.connection != Some(connection) {
                     return Ok(());
                 }

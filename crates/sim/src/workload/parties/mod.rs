@@ -4,14 +4,14 @@
 //! | file | holds |
 //! |---|---|
 //! | `client` | the commands a client has sent and what it received |
-//! | `hear` | answers and events, each checked against the store at that moment |
+//! | `frames` | answers and events, each checked against the store at that moment |
 //! | `snapshot` | a party as clients receive it and as it is stored |
 //! | `store_judge` | each change of the store |
 //! | `end` | the invariants of the final state |
 
 mod client;
 mod end;
-mod hear;
+mod frames;
 mod snapshot;
 mod store_judge;
 
@@ -244,7 +244,7 @@ impl Workload for PartiesWorkload {
                 let users = self.users(cluster);
                 self.judge.observe(cluster, &users)
             }
-            Signal::Heard { client, connection, frame } => {
+            Signal::Received { client, connection, frame } => {
                 if self.clients[client].link.connection != Some(connection) {
                     return Ok(());
                 }

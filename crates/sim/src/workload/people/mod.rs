@@ -8,14 +8,14 @@
 //! | file | holds |
 //! |---|---|
 //! | `client` | the wanted state of a user and what their client received |
-//! | `hear` | answers and events, checked against the store |
+//! | `frames` | answers and events, checked against the store |
 //! | `service` | a service that writes to inboxes and repeats unanswered requests |
 //! | `store_judge` | the stored facts about people, as they change |
 //! | `end` | the invariants of the final state |
 
 mod client;
 mod end;
-mod hear;
+mod frames;
 mod service;
 mod store_judge;
 
@@ -201,7 +201,7 @@ impl Workload for PeopleWorkload {
         self.last_fault.note(cluster);
         match signal {
             Signal::Committed => self.judge.observe(cluster, &self.users),
-            Signal::Heard { client, connection, frame } => {
+            Signal::Received { client, connection, frame } => {
                 if self.clients[client].link.connection != Some(connection) {
                     return Ok(());
                 }

@@ -205,7 +205,7 @@ impl Workload for PresenceWorkload {
     fn observe(&mut self, cluster: &mut Cluster, signal: Signal) -> Outcome {
         match signal {
             Signal::Committed => self.judge.observe(cluster),
-            Signal::Heard { client, connection, frame } => {
+            Signal::Received { client, connection, frame } => {
                 if self.clients[client].link.connection != Some(connection) {
                     return Ok(());
                 }

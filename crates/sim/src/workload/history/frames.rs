@@ -56,7 +56,7 @@ impl HistoryWorkload {
         client.link.send(cluster, command, &body);
     }
 
-    pub(super) fn heard(&mut self, cluster: &mut Cluster, who: usize, frame: &Value) -> Outcome {
+    pub(super) fn received(&mut self, cluster: &mut Cluster, who: usize, frame: &Value) -> Outcome {
         cluster.trace.say(cluster.now, || format!("client {who} receives {frame}"));
         let Some(command) = self.clients[who].link.answered(frame)? else {
             return self.event(cluster, who, frame);
