@@ -6,6 +6,7 @@ use std::time::Duration;
 
 /// How a planted fault ends its part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(not(debug_assertions), allow(dead_code, reason = "faults are planted in debug builds only"))]
 pub enum Fault {
     Panic,
     Return,
