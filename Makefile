@@ -2,7 +2,7 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup run audit test test-clients cluster bench bench-quick bench-presence bench-cluster bench-events bench-local fmt fuzz sim mutants journeys docs dist reference torture torture-events torture-local torture-parties bench-parties install clean
+.PHONY: help setup run audit test test-clients cluster bench bench-quick bench-presence bench-cluster bench-events bench-local fmt fuzz sim mutants journeys docs dist reference torture torture-events torture-local torture-parties bench-parties bench-history install clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -55,6 +55,9 @@ bench-events: ## measure topics and webhooks on SQLite, compared with the disk a
 
 bench-parties: ## measure parties on SQLite and in memory, with many parked polls; writes its section of bench/RESULTS.md
 	@scripts/bench parties $(ARGS)
+
+bench-history: ## measure channel history, compared with Redis Streams; writes its section of bench/RESULTS.md
+	@scripts/bench history $(ARGS)
 
 bench-local: ## measure pub/sub on a folder between two processes, compared with a Unix socket
 	cargo run --release -q -p tavern-local --example speed

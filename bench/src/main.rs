@@ -14,6 +14,7 @@ mod dial;
 mod events;
 mod figure;
 mod frame;
+mod history;
 mod load;
 mod load_command;
 mod parties;
@@ -53,6 +54,8 @@ enum Command {
     Events(events::EventsArgs),
     /// Measure what parties cost
     Parties(parties::PartiesArgs),
+    /// Measure what channel history costs
+    History(history::HistoryArgs),
 }
 
 fn main() -> anyhow::Result<()> {
@@ -63,6 +66,7 @@ fn main() -> anyhow::Result<()> {
         Command::Cluster(args) => cluster::run(args),
         Command::Events(args) => events::run(args),
         Command::Parties(args) => parties::run(args),
+        Command::History(args) => history::run(args),
     }
 }
 

@@ -104,6 +104,20 @@ impl Running {
         Ok(running)
     }
 
+    /// Another server, which listens on one address: its command line is completed with its folder and that address.
+    pub fn program(
+        program: &Path,
+        complete: impl FnOnce(&mut Command, &Path, SocketAddr) -> anyhow::Result<()>,
+    ) -> anyhow::Result<Self> {
+        let folder = tempfile::tempdir().context("no temporary folder")?;
+        let address = free_port()?;
+        let mut command = Command::new(program);
+        complete(&mut command, folder.path(), address)?;
+        let mut running = Self::spawn(command, folder, address, address)?;
+        running.wait_for(address)?;
+        Ok(running)
+    }
+
     fn spawn(
         mut command: Command,
         folder: TempDir,
@@ -134,6 +148,11 @@ impl Running {
     /// The key with every right that a Tavern in dev mode makes for itself.
     pub fn dev_key(&self) -> anyhow::Result<String> {
         let path = self.folder.path().join("facts").join("dev-key");
+        // It is written when the server has opened its store, which may be after it listens.
+        let end = Instant::now() + STARTING;
+        while !path.exists() && Instant::now() < end {
+            std::thread::sleep(Duration::from_millis(10));
+        }
         let key = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
         Ok(key.trim().to_owned())
     }

@@ -8,7 +8,7 @@ mod deliver;
 mod endpoint;
 mod idle;
 pub(crate) mod line;
-mod site;
+pub(crate) mod site;
 
 use std::path::PathBuf;
 use std::time::Duration;

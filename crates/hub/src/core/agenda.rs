@@ -49,6 +49,8 @@ pub(crate) enum Timer {
     Pull(u64),
     /// Retention checks the topic log for events that are too old or too many.
     Retention,
+    /// Messages were published to channels with history in this turn: store them.
+    HistoryCommit,
     /// Messages of a channel with history may be missing: compare with the store.
     HistoryCheck(Arc<str>),
     /// A client has read its mailbox: send more of the messages that it missed.

@@ -97,6 +97,11 @@ impl History {
         self.publisher.publish(core, publish);
     }
 
+    /// The messages published in this turn are stored.
+    pub fn commit(&mut self, core: &mut Core) {
+        self.publisher.commit(core);
+    }
+
     fn submit(&mut self, core: &mut Core, task: HistoryTask, work: Work) {
         self.requests.insert(core.submit(Feature::History, work), task);
     }

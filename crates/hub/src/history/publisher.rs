@@ -1,10 +1,10 @@
-//! Publishing to channels with history: messages are collected while a commit is under way and stored together with the next
-//! one, then delivered in the order in which they were published here.
+//! Publishing to channels with history: the messages of one turn, and those that arrive while a commit is under way, are
+//! stored together, then delivered in the order in which they were published here.
 //! Must hold: at most one commit of a shard is under way, so that the messages of one publisher keep their order; every
 //! message is answered once.
 
 use crate::core::publish::{StampedPublish, publish_message};
-use crate::core::{CommandReply, Core, Feature, ReplyTo, refusal};
+use crate::core::{CommandReply, Core, Feature, ReplyTo, Timer, refusal};
 use crate::event::{Author, Namespace};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -43,6 +43,8 @@ pub(super) struct HistoryWriter {
     queue: VecDeque<HistoryPublish>,
     queued_bytes: usize,
     under_way: Option<(Ticket, Vec<HistoryPublish>)>,
+    /// The queue is committed at the end of this turn.
+    is_due: bool,
 }
 
 impl HistoryWriter {
@@ -54,6 +56,16 @@ impl HistoryWriter {
         }
         self.queued_bytes += bytes;
         self.queue.push_back(publish);
+        if self.under_way.is_none() && !self.is_due {
+            // The commands behind this one are read first: one commit, and one write to each subscriber.
+            self.is_due = true;
+            core.agenda.set(core.now, Timer::HistoryCommit);
+        }
+    }
+
+    /// The turn ends.
+    pub fn commit(&mut self, core: &mut Core) {
+        self.is_due = false;
         self.submit(core);
     }
 

@@ -330,6 +330,7 @@ impl Shard {
             Timer::Departed => self.migration.check_departed(core),
             Timer::Pull(number) => self.topics.pull_is_due(core, number),
             Timer::Retention => self.topics.retention_is_due(core),
+            Timer::HistoryCommit => self.history.commit(core),
             Timer::HistoryCheck(channel) => self.history.check(core, &channel),
             Timer::HistoryBegins(id, channel) => self.history.begins(core, id, &channel),
             Timer::HistoryFeed(id) => self.history.feed(core, id),

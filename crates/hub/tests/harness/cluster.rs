@@ -347,7 +347,7 @@ impl TestCluster {
             }
             for _ in 0..8_000 {
                 self.settle();
-                if !self.node(at).shards[0].core.effects.ready.is_empty() {
+                if self.node(at).shards[0].core.effects.ready.contains(&caller.link.id) {
                     break;
                 }
                 self.pass(1);
