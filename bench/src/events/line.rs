@@ -1,5 +1,5 @@
-//! One keep-alive HTTP/1.1 connection: a request, then its response. Not a general client: a response without a length is a
-//! fault.
+//! One keep-alive HTTP/1.1 connection: a request, then its response. Not a general client: a response must have a length, or
+//! come in chunks, whose marks stay in the body.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -25,6 +25,7 @@ pub struct Answer<'a> {
 const PATIENCE: Duration = Duration::from_secs(30);
 const CHUNK: usize = 64 * 1024;
 const HEAD_END: &[u8] = b"\r\n\r\n";
+const CHUNKS_END: &[u8] = b"\r\n0\r\n\r\n";
 
 impl Line {
     pub fn open(address: SocketAddr, key: &str) -> anyhow::Result<Line> {
@@ -63,10 +64,19 @@ impl Line {
         };
         let (status, length) = read_head(&self.buffer[..head])?;
         let from = head + HEAD_END.len();
-        while self.buffer.len() < from + length {
-            self.fill()?;
+        match length {
+            Some(length) => {
+                while self.buffer.len() < from + length {
+                    self.fill()?;
+                }
+                ensure!(self.buffer.len() == from + length, "the server said more than it was asked");
+            }
+            None => {
+                while !self.buffer[from..].ends_with(CHUNKS_END) {
+                    self.fill()?;
+                }
+            }
         }
-        ensure!(self.buffer.len() == from + length, "the server said more than it was asked");
         Ok(Answer { status, body: &self.buffer[from..] })
     }
 
@@ -98,12 +108,14 @@ impl Line {
     }
 }
 
-/// The status of an answer and the length of its body.
-fn read_head(head: &[u8]) -> anyhow::Result<(u16, usize)> {
+/// The status of an answer and the length of its body; None: it comes in chunks.
+fn read_head(head: &[u8]) -> anyhow::Result<(u16, Option<usize>)> {
     let head = std::str::from_utf8(head)?;
     let status =
         head.get(9..12).and_then(|status| status.parse().ok()).context("an answer without status")?;
-    Ok((status, content_length(head).context("an answer without length")?))
+    let length = content_length(head);
+    ensure!(length.is_some() || head.to_ascii_lowercase().contains("chunked"), "an answer without length");
+    Ok((status, length))
 }
 
 pub fn content_length(head: &str) -> Option<usize> {
@@ -129,8 +141,9 @@ mod tests {
 
     #[test]
     fn status_and_length_are_read_however_they_are_written() {
-        assert_eq!(read_head(b"HTTP/1.1 202 Accepted\r\nContent-Length: 73\r\n").unwrap(), (202, 73));
-        assert_eq!(read_head(b"HTTP/1.1 200 OK\r\ncontent-length:0").unwrap(), (200, 0));
+        assert_eq!(read_head(b"HTTP/1.1 202 Accepted\r\nContent-Length: 73\r\n").unwrap(), (202, Some(73)));
+        assert_eq!(read_head(b"HTTP/1.1 200 OK\r\ncontent-length:0").unwrap(), (200, Some(0)));
+        assert_eq!(read_head(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked").unwrap(), (200, None));
         assert!(read_head(b"HTTP/1.1 200 OK\r\n").is_err());
     }
 
