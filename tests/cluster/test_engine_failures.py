@@ -32,6 +32,8 @@ grace_ms = 5000
 grace_ms = 5000
 [kinds.brief]
 grace_ms = 0
+[kinds.chat]
+history_messages = 1000
 """
 SCHEMAS = itertools.count(1)
 BUSES = {"nats": NatsServer, "redis": RedisServer}
@@ -185,6 +187,38 @@ def test_a_store_restart_under_load_loses_no_acknowledged_write(two, engine, roo
         assert not [event for event in changes if event["event"] in ("user_offline", "client_offline")], "no user went offline"
         for mover in movers:
             mover.socket.close()
+
+
+def test_history_survives_the_death_of_its_store(two, engine, channel):
+    a, b = two
+    channel = channel.replace("room#", "chat#")
+    with Socket(a, user="ann") as ann, Socket(b, user="bob") as bob, Socket(b, user="newcomer") as newcomer:
+        bob.ok("subscribe", channel=channel)
+        first = ann.ok("publish", channel=channel, data=0)
+        acknowledged = [n for n in range(1, 40) if "ok" in ann.call("publish", channel=channel, data=n)]
+        assert len(acknowledged) == 39
+        engine.stop()
+        refused = ann.call("publish", channel=channel, data=40)
+        assert refused["error"]["code"] == "unavailable", refused
+        engine.start()
+        for server in two:
+            ready(server)
+        for n in range(41, 60):
+            until(lambda: "ok" in ann.call("publish", channel=channel, data=n), "the store to take a message", 20)
+            acknowledged.append(n)
+        since = {"epoch": first["epoch"], "offset": first["offset"]}
+        assert newcomer.ok("subscribe", channel=channel, since=since)["recovered"] is True
+        for socket, expected in ((newcomer, acknowledged), (bob, [0, *acknowledged])):
+            received = []
+            while not received or received[-1]["data"] != 59:
+                event = socket.event()
+                assert event["event"] == "message", event
+                received.append(event)
+            offsets = [event["offset"] for event in received]
+            assert offsets == list(range(offsets[0], offsets[0] + len(offsets))), "no hole, no duplicate"
+            # A message whose answer was lost may have been stored, once or, repeated, twice.
+            data = [event["data"] for event in received]
+            assert [n for n in dict.fromkeys(data) if n in expected] == expected
 
 
 def test_a_store_outage_longer_than_every_lease_causes_no_event(two, engine, room):

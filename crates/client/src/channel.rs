@@ -117,6 +117,14 @@ impl Channel {
         self.publish_with(members, data, true).await
     }
 
+    /// Publishes a message and keeps it as the last value of a channel without history: a new subscriber that asks for the last
+    /// message gets it. Not retried, like [`Channel::publish`].
+    pub async fn publish_retained(&self, data: impl Serialize) -> Result<PublishReceipt, Error> {
+        let mut members = self.members();
+        members["retain"] = json!(true);
+        self.publish_with(members, data, false).await
+    }
+
     async fn publish_with(
         &self,
         members: Value,

@@ -156,9 +156,7 @@ pub(crate) fn readable(
     let Some(limits) = core.node.history_limits(name.as_bytes()) else {
         return refuse(Code::NotFound, format!("the channel {name:?} keeps no history"));
     };
-    let Ok(channel) = Channel::parse(name) else {
-        return refuse(Code::BadRequest, "not a channel name");
-    };
+    let channel = Channel::parse(name).or_else(|error| refuse(Code::BadRequest, error.to_string()))?;
     let rules = core.node.settings.kind(channel.kind).history;
     let verbs: &[Verb] = match rules {
         Some(rules) if rules.with_subscribe => &[Verb::Subscribe, Verb::History],
