@@ -146,7 +146,8 @@ mod tests {
         let claims = TokenClaims { name: Some("Ann".into()), allow, ..TokenClaims::new("ann") };
         let token = sign_token("secret", &claims);
         let parts: Vec<&str> = token.split('.').collect();
-        let read = |part: &str| serde_json::from_slice::<Value>(&URL_SAFE_NO_PAD.decode(part).unwrap()).unwrap();
+        let read =
+            |part: &str| serde_json::from_slice::<Value>(&URL_SAFE_NO_PAD.decode(part).unwrap()).unwrap();
         assert_eq!(read(parts[0])["alg"], "HS256");
         let body = read(parts[1]);
         assert_eq!((&body["sub"], &body["name"]), (&json!("ann"), &json!("Ann")));

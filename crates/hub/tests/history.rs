@@ -383,3 +383,18 @@ fn expired_histories_are_removed_and_large_ones_evicted() {
     scene.cluster.live(10_100);
     assert_eq!(stored(&scene, "chat#3"), 0);
 }
+
+#[test]
+fn client_that_subscribed_before_the_first_message_recovers_all_of_them() {
+    let mut scene = Scene::new(2);
+    let (_, reply) = scene.subscriber(0, "ann", "");
+    assert_eq!((&reply["ok"]["epoch"], &reply["ok"]["offset"]), (&Value::from(0), &Value::from(0)));
+    for n in 1..=3 {
+        scene.publish(0, n);
+    }
+    for at in [0, 1] {
+        let (bob, reply) = scene.subscriber(at, "bob", r#","since":{"epoch":0,"offset":0}"#);
+        assert_eq!(reply["ok"]["recovered"], Value::Bool(true), "node {at}");
+        assert_eq!(scene.received(at, &bob), numbers(1..=3));
+    }
+}

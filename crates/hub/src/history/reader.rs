@@ -227,7 +227,12 @@ impl HistoryReader {
         match self.start {
             ReaderStart::After(_) => {}
             ReaderStart::Now => self.go_on(Subscribed { position: head, recovered: None }),
-            ReaderStart::Since(since) => {
+            ReaderStart::Since(mut since) => {
+                if since.epoch == 0 && head.epoch > 0 {
+                    // It was there before the first message: everything is new to it.
+                    since = HistoryPosition { epoch: head.epoch, offset: 0 };
+                    self.start = ReaderStart::Since(since);
+                }
                 let lost = Subscribed { position: head, recovered: Some(false) };
                 let recovered = Subscribed { position: since, recovered: Some(true) };
                 if since == head {
