@@ -3,9 +3,8 @@
 //! Must hold: the session of a gateway ends with it, at once; what the queue does not take stays in the mailbox.
 
 use crate::shard::input::{GatewayCommand, GatewayOutput, OpenGateway};
-use crate::shard::links::{GatewayLink, LinkTarget};
+use crate::shard::links::{GatewayLink, LinkTarget, offer};
 use crate::shard::state::ShardState;
-use std::sync::atomic::Ordering;
 use tavern_domain::ClientId;
 use tavern_hub::{Caller, CloseReason, EventFormat, Flow, Link, LinkId, ShardEvent};
 use tavern_wire::json;
@@ -110,7 +109,7 @@ pub fn go_on(state: &mut ShardState, link: LinkId) {
 /// False: the queue is full, and the reply waits.
 fn send_reply(gateway: &mut GatewayLink) -> bool {
     let Some(reply) = gateway.reply.take() else { return true };
-    match offer(gateway, GatewayOutput::Reply(reply)) {
+    match offer(&gateway.output, &gateway.wants_room, GatewayOutput::Reply(reply)) {
         Err(TrySendError::Full(GatewayOutput::Reply(reply))) => {
             gateway.reply = Some(reply);
             gateway.blocked = true;
@@ -118,18 +117,6 @@ fn send_reply(gateway: &mut GatewayLink) -> bool {
         }
         // One that is closed is noticed at its next event.
         _ => true,
-    }
-}
-
-/// Puts something into the queue of a gateway, or asks for a notice when there is room.
-fn offer(gateway: &GatewayLink, output: GatewayOutput) -> Result<(), TrySendError<GatewayOutput>> {
-    match gateway.output.try_send(output) {
-        Err(TrySendError::Full(output)) => {
-            gateway.wants_room.store(true, Ordering::Release);
-            // The gateway may have emptied its queue before it could see the flag.
-            gateway.output.try_send(output)
-        }
-        done => done,
     }
 }
 
@@ -146,7 +133,8 @@ pub fn write(state: &mut ShardState, link: LinkId) {
         if state.scratch.bytes.is_empty() {
             return;
         }
-        match offer(gateway, GatewayOutput::Events(state.scratch.bytes.clone())) {
+        let events = GatewayOutput::Events(state.scratch.bytes.clone());
+        match offer(&gateway.output, &gateway.wants_room, events) {
             Ok(()) => {
                 let all = state.scratch.bytes.len();
                 state.scratch.settle(&mut state.hub.core, id, all);

@@ -8,11 +8,12 @@ use crate::shard::conn::{Conn, SocketProtocol};
 use crate::shard::input::{CommandAnswer, GatewayCommand, GatewayOutput, HttpCommand, HttpPoll, HttpStream};
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use tavern_domain::ClientId;
 use tavern_hub::{Caller, LinkId, ListenerId, PollFlags};
 use tavern_wire::error::Refusal;
 use tavern_wire::json::ParsedCommand;
+use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, oneshot};
 
 pub enum LinkTarget {
@@ -169,5 +170,34 @@ impl Links {
         let mut links: Vec<(u32, u32)> = self.slots.iter().enumerate().filter_map(unauthenticated).collect();
         links.sort_unstable();
         links.into_iter().map(|(_, index)| LinkId(index)).collect()
+    }
+}
+
+/// Puts something into the queue of a response, or asks its reader for a notice when there is room.
+pub fn offer<T>(queue: &mpsc::Sender<T>, wants_room: &AtomicBool, item: T) -> Result<(), TrySendError<T>> {
+    match queue.try_send(item) {
+        Err(TrySendError::Full(item)) => {
+            wants_room.store(true, Ordering::Release);
+            // The reader may have emptied the queue before it could see the flag: it would never look again.
+            queue.try_send(item)
+        }
+        done => done,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn full_queue_asks_its_reader_for_a_notice() {
+        let (queue, mut reader) = mpsc::channel(1);
+        let wants_room = AtomicBool::new(false);
+        assert!(offer(&queue, &wants_room, 1).is_ok());
+        assert!(!wants_room.load(Ordering::Acquire));
+        assert!(matches!(offer(&queue, &wants_room, 2), Err(TrySendError::Full(2))));
+        assert!(wants_room.load(Ordering::Acquire));
+        assert_eq!(reader.try_recv(), Ok(1));
+        assert!(offer(&queue, &wants_room, 2).is_ok());
     }
 }

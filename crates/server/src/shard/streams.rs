@@ -3,10 +3,9 @@
 
 use crate::connections::ClientTransport;
 use crate::shard::input::HttpStream;
-use crate::shard::links::{LinkTarget, StreamLink, WaitingForSession};
+use crate::shard::links::{LinkTarget, StreamLink, WaitingForSession, offer};
 use crate::shard::requests::{session_ended, unproved};
 use crate::shard::state::ShardState;
-use std::sync::atomic::Ordering;
 use tavern_domain::{Identity, SessionKey};
 use tavern_hub::core::attach::acting_identity;
 use tavern_hub::{Caller, CloseReason, EventFormat, Flow, Link, LinkId, LookupResult};
@@ -129,7 +128,8 @@ pub fn write(state: &mut ShardState, link: LinkId) {
         if state.scratch.bytes.is_empty() {
             return;
         }
-        match stream.events.try_send(state.scratch.bytes.clone().into()) {
+        let piece = state.scratch.bytes.clone().into();
+        match offer(&stream.events, &stream.wants_room, piece) {
             Ok(()) => {
                 stream.written_ms = now_ms;
                 let all = state.scratch.bytes.len();
@@ -137,7 +137,6 @@ pub fn write(state: &mut ShardState, link: LinkId) {
             }
             Err(TrySendError::Full(_)) => {
                 stream.blocked = true;
-                stream.wants_room.store(true, Ordering::Release);
                 return;
             }
             Err(TrySendError::Closed(_)) => return drop_stream(state, link),
