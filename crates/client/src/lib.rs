@@ -74,7 +74,7 @@ pub use me::{Me, Visibility};
 pub use party::Party;
 pub use presence::{Activity, Member, MemberClient, Members, Status, StatusUpdate};
 pub use presence_map::{PresenceMap, PresenceMode, PresentClient, PresentUser};
-pub use signature::{TokenClaims, sign_token, verify_webhook};
+pub use signature::{UserToken, sign_token, verify_webhook};
 pub use tls::trust_pem;
 
 /// The examples of docs/clients/rust.md are compiled with the tests.

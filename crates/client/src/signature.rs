@@ -10,9 +10,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 /// A webhook that is older or newer than this is refused: it may have been recorded and sent again.
 const WEBHOOK_TOLERANCE: Duration = Duration::from_secs(300);
 
-/// The claims of a token for a user. See [`sign_token`].
+/// What a token says about its user. See [`sign_token`].
 #[derive(Clone, Debug)]
-pub struct TokenClaims {
+pub struct UserToken {
     /// The name that the user has on the server.
     pub user: String,
     /// How long the token is valid.
@@ -23,22 +23,22 @@ pub struct TokenClaims {
     pub allow: Option<Map<String, Value>>,
 }
 
-impl TokenClaims {
+impl UserToken {
     /// A token of one hour, with the rights that every client has.
-    pub fn new(user: impl Into<String>) -> TokenClaims {
-        TokenClaims { user: user.into(), ttl: Duration::from_secs(3600), name: None, allow: None }
+    pub fn new(user: impl Into<String>) -> UserToken {
+        UserToken { user: user.into(), ttl: Duration::from_secs(3600), name: None, allow: None }
     }
 }
 
 /// A token for a user, signed with the secret of the server (HS256).
 ///
 /// ```
-/// use tavern_client::{TokenClaims, sign_token};
+/// use tavern_client::{UserToken, sign_token};
 ///
-/// let token = sign_token("a secret of at least 32 characters", &TokenClaims::new("ann"));
+/// let token = sign_token("a secret of at least 32 characters", &UserToken::new("ann"));
 /// assert_eq!(token.split('.').count(), 3);
 /// ```
-pub fn sign_token(secret: &str, claims: &TokenClaims) -> String {
+pub fn sign_token(secret: &str, claims: &UserToken) -> String {
     let mut body = json!({"sub": claims.user, "exp": (now() + claims.ttl).as_secs()});
     if let Some(name) = &claims.name {
         body["name"] = json!(name);
@@ -143,7 +143,7 @@ mod tests {
     #[test]
     fn token_has_the_claims_that_it_was_given() {
         let allow = json!({"game#*": ["join"]}).as_object().cloned();
-        let claims = TokenClaims { name: Some("Ann".into()), allow, ..TokenClaims::new("ann") };
+        let claims = UserToken { name: Some("Ann".into()), allow, ..UserToken::new("ann") };
         let token = sign_token("secret", &claims);
         let parts: Vec<&str> = token.split('.').collect();
         let read =
