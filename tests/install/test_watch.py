@@ -61,11 +61,13 @@ def contend(server, leader):
     """Two sessions of the leader change the party concurrently until a conflict occurs."""
     with Socket(server, user=leader.hello["user"]) as other:
         def both():
-            for n, socket in enumerate((leader, other)):
-                socket.send(json.dumps({"id": 1_000 + n, "op": "party.set_data", "data": {"n": n}}))
+            # Many at once: on a busy machine two single commands seldom meet.
+            for n in range(20):
+                for socket in (leader, other):
+                    socket.send(json.dumps({"id": 1_000 + n, "op": "party.set_data", "data": {"n": n}}))
             leader.events_so_far(), other.events_so_far()
             return server.metric("tavern_party_conflicts_total")
-        until(both, "a conflict")
+        until(both, "a conflict", timeout=60)
 
 
 @pytest.fixture(scope="module")

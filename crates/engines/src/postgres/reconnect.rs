@@ -13,7 +13,8 @@ use tokio::task::JoinHandle;
 
 /// Between two attempts to connect: doubled each time.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
-const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+/// Short: after an outage every node must be back well within its lease.
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 /// How long work waits for a connection that was just lost: long enough for a restarted server or a broken connection.
 const GRACE: Duration = Duration::from_secs(1);
 
