@@ -101,16 +101,16 @@ impl Publisher {
                 Err(error) => return Err(error).context("a publisher's connection broke"),
             };
             let bytes = &scratch[..filled];
-            let tally = match self.protocol {
+            let scanned = match self.protocol {
                 Protocol::Redis => scan::redis_replies(bytes)?,
                 Protocol::Nats => scan::nats_replies(bytes)?,
                 Protocol::WebSocket | Protocol::Poll => scan::websocket_replies(bytes)?,
             };
             self.carry.clear();
-            self.carry.extend_from_slice(&bytes[tally.consumed..]);
-            self.awaited = self.awaited.checked_sub(tally.count).context("more replies than publishes")?;
-            short += u64::from(tally.receivers.is_some_and(|receivers| receivers != expected));
-            if let Some(ping) = tally.ping {
+            self.carry.extend_from_slice(&bytes[scanned.consumed..]);
+            self.awaited = self.awaited.checked_sub(scanned.count).context("more replies than publishes")?;
+            short += u64::from(scanned.receivers.is_some_and(|receivers| receivers != expected));
+            if let Some(ping) = scanned.ping {
                 let pong = match self.protocol {
                     Protocol::Nats => b"PONG\r\n".to_vec(),
                     _ => frame::masked(frame::PONG, &ping),

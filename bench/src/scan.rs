@@ -1,5 +1,5 @@
 //! Counting what arrived, reading no more of it than the count needs. Holds no socket and no state: bytes in,
-//! a `Tally` of the whole frames among them out; the rest is scanned again with what follows.
+//! a `ScanResult` of the whole frames among them out; the rest is scanned again with what follows.
 //! Must hold: an error, a refusal or a close from the server is never counted as a message.
 
 use anyhow::{Context, bail, ensure};
@@ -9,7 +9,7 @@ use crate::frame;
 
 /// What stands in a stretch of bytes.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Tally {
+pub struct ScanResult {
     /// Bytes that are done with.
     pub consumed: usize,
     /// Messages for a listener, replies for a publisher.
@@ -26,15 +26,15 @@ pub struct Tally {
 }
 
 /// Messages of one length (Redis protocol, NATS): counted by striding. Between them NATS may ask for a pong.
-pub fn fixed(bytes: &[u8], head: &[u8], size: usize) -> anyhow::Result<Tally> {
-    let mut tally = Tally::default();
+pub fn fixed(bytes: &[u8], head: &[u8], size: usize) -> anyhow::Result<ScanResult> {
+    let mut scanned = ScanResult::default();
     let stride = head.len() + size + 2;
     let mut at = 0;
     loop {
         let run = at;
         while bytes.len() - at >= stride && bytes[at] == head[0] {
             at += stride;
-            tally.count += 1;
+            scanned.count += 1;
         }
         if at > run {
             ensure!(bytes[run..].starts_with(head), "unexpected bytes: {}", quote(&bytes[run..]));
@@ -43,22 +43,22 @@ pub fn fixed(bytes: &[u8], head: &[u8], size: usize) -> anyhow::Result<Tally> {
                 "unexpected bytes: {}",
                 quote(&bytes[at - stride..])
             );
-            tally.first.get_or_insert(run + head.len());
-            tally.last = Some(at - stride + head.len());
+            scanned.first.get_or_insert(run + head.len());
+            scanned.last = Some(at - stride + head.len());
         }
         if at == bytes.len() || bytes[at] == head[0] {
             break;
         }
         let Some(line) = line(&bytes[at..]) else { break };
         match line {
-            b"PING" => tally.ping = Some(Vec::new()),
+            b"PING" => scanned.ping = Some(Vec::new()),
             b"PONG" | b"+OK" => {}
             _ => bail!("unexpected bytes: {}", quote(line)),
         }
         at += line.len() + 2;
     }
-    tally.consumed = at;
-    Ok(tally)
+    scanned.consumed = at;
+    Ok(scanned)
 }
 
 /// A server's WebSocket frame: opcode, payload, and its length with the head.
@@ -84,33 +84,35 @@ pub fn websocket_frame(bytes: &[u8]) -> anyhow::Result<Option<(u8, &[u8], usize)
 }
 
 /// Numbered events on a WebSocket.
-pub fn events(bytes: &[u8]) -> anyhow::Result<Tally> {
-    let mut tally = Tally::default();
+pub fn events(bytes: &[u8]) -> anyhow::Result<ScanResult> {
+    let mut scanned = ScanResult::default();
     let (mut first, mut last) = (None, None);
-    while let Some((opcode, payload, length)) = websocket_frame(&bytes[tally.consumed..])? {
+    while let Some((opcode, payload, length)) = websocket_frame(&bytes[scanned.consumed..])? {
         match opcode {
             frame::TEXT if payload.starts_with(br#"{"seq":"#) => {
-                tally.count += 1;
-                let end = tally.consumed + length;
+                scanned.count += 1;
+                let end = scanned.consumed + length;
                 let range = (end - payload.len(), end);
                 first.get_or_insert(range);
                 last = Some(range);
             }
-            frame::PING => tally.ping = Some(payload.to_vec()),
+            frame::PING => scanned.ping = Some(payload.to_vec()),
             frame::PONG => {}
             _ => bail!("unexpected frame: {}", quote(payload)),
         }
-        tally.consumed += length;
+        scanned.consumed += length;
     }
     let payload_in = |(start, end): (usize, usize)| payload(&bytes[start..end]).map(|at| start + at);
-    tally.first = first.and_then(payload_in);
-    tally.last = last.and_then(payload_in);
-    Ok(tally)
+    scanned.first = first.and_then(payload_in);
+    scanned.last = last.and_then(payload_in);
+    Ok(scanned)
 }
 
 /// One answer to a poll, with the events in it.
-pub fn poll_answer(bytes: &[u8]) -> anyhow::Result<Tally> {
-    let Some(HttpAnswer { head, body, length }) = http_answer(bytes)? else { return Ok(Tally::default()) };
+pub fn poll_answer(bytes: &[u8]) -> anyhow::Result<ScanResult> {
+    let Some(HttpAnswer { head, body, length }) = http_answer(bytes)? else {
+        return Ok(ScanResult::default());
+    };
     ensure!(head.starts_with(b"HTTP/1.1 200"), "a poll was refused: {} {}", quote(head), quote(body));
     let cursor =
         number_after(body, br#""cursor":"#).with_context(|| format!("no cursor: {}", quote(body)))?;
@@ -121,7 +123,7 @@ pub fn poll_answer(bytes: &[u8]) -> anyhow::Result<Tally> {
     let first = payload(body).map(|at| start + at);
     let last = memmem::rfind(body, DATA).map(|at| start + at + DATA.len() - 1);
     let count = memmem::find_iter(body, br#""event":"message""#).count() as u64;
-    Ok(Tally { consumed: length, count, first, last, cursor: Some(cursor), ..Tally::default() })
+    Ok(ScanResult { consumed: length, count, first, last, cursor: Some(cursor), ..ScanResult::default() })
 }
 
 /// A whole HTTP answer.
@@ -150,49 +152,49 @@ pub fn http_answer(bytes: &[u8]) -> anyhow::Result<Option<HttpAnswer<'_>>> {
 }
 
 /// Replies to `PUBLISH`: integers.
-pub fn redis_replies(bytes: &[u8]) -> anyhow::Result<Tally> {
-    let mut tally = Tally::default();
-    while let Some(line) = line(&bytes[tally.consumed..]) {
+pub fn redis_replies(bytes: &[u8]) -> anyhow::Result<ScanResult> {
+    let mut scanned = ScanResult::default();
+    while let Some(line) = line(&bytes[scanned.consumed..]) {
         ensure!(line.first() == Some(&b':'), "a publish was refused: {}", quote(line));
-        tally.receivers = std::str::from_utf8(&line[1..])?.parse().ok();
-        tally.count += 1;
-        tally.consumed += line.len() + 2;
+        scanned.receivers = std::str::from_utf8(&line[1..])?.parse().ok();
+        scanned.count += 1;
+        scanned.consumed += line.len() + 2;
     }
-    Ok(tally)
+    Ok(scanned)
 }
 
 /// `PONG`s, one for each batch of publishes.
-pub fn nats_replies(bytes: &[u8]) -> anyhow::Result<Tally> {
-    let mut tally = Tally::default();
-    while let Some(line) = line(&bytes[tally.consumed..]) {
+pub fn nats_replies(bytes: &[u8]) -> anyhow::Result<ScanResult> {
+    let mut scanned = ScanResult::default();
+    while let Some(line) = line(&bytes[scanned.consumed..]) {
         match line {
-            b"PONG" => tally.count += 1,
-            b"PING" => tally.ping = Some(Vec::new()),
+            b"PONG" => scanned.count += 1,
+            b"PING" => scanned.ping = Some(Vec::new()),
             _ if line.starts_with(b"INFO ") || line == b"+OK" => {}
             _ => bail!("a publish was refused: {}", quote(line)),
         }
-        tally.consumed += line.len() + 2;
+        scanned.consumed += line.len() + 2;
     }
-    Ok(tally)
+    Ok(scanned)
 }
 
 /// Replies to publishes on a WebSocket.
-pub fn websocket_replies(bytes: &[u8]) -> anyhow::Result<Tally> {
-    let mut tally = Tally::default();
-    while let Some((opcode, payload, length)) = websocket_frame(&bytes[tally.consumed..])? {
+pub fn websocket_replies(bytes: &[u8]) -> anyhow::Result<ScanResult> {
+    let mut scanned = ScanResult::default();
+    while let Some((opcode, payload, length)) = websocket_frame(&bytes[scanned.consumed..])? {
         match opcode {
             frame::TEXT => {
                 ensure!(memmem::find(payload, br#""ok":"#).is_some(), "refused: {}", quote(payload));
-                tally.receivers = number_after(payload, br#""receivers":"#);
-                tally.count += 1;
+                scanned.receivers = number_after(payload, br#""receivers":"#);
+                scanned.count += 1;
             }
-            frame::PING => tally.ping = Some(payload.to_vec()),
+            frame::PING => scanned.ping = Some(payload.to_vec()),
             frame::PONG => {}
             _ => bail!("unexpected frame: {}", quote(payload)),
         }
-        tally.consumed += length;
+        scanned.consumed += length;
     }
-    Ok(tally)
+    Ok(scanned)
 }
 
 /// The line that these bytes begin with, without its end, if it has come whole.
@@ -256,10 +258,10 @@ mod tests {
         let bytes = messages(&head, 16, 0..4);
         let stride = bytes.len() / 4;
         for cut in 0..=bytes.len() {
-            let tally = fixed(&bytes[..cut], &head, 16).unwrap();
-            assert_eq!(tally.count as usize, cut / stride);
-            assert_eq!(tally.consumed, cut / stride * stride);
-            let last = tally.last.map(|at| Stamp::read(&bytes[at..]).unwrap().number + 1);
+            let scanned = fixed(&bytes[..cut], &head, 16).unwrap();
+            assert_eq!(scanned.count as usize, cut / stride);
+            assert_eq!(scanned.consumed, cut / stride * stride);
+            let last = scanned.last.map(|at| Stamp::read(&bytes[at..]).unwrap().number + 1);
             assert_eq!(last.unwrap_or(0) as usize, cut / stride);
         }
     }
@@ -270,11 +272,11 @@ mod tests {
         let mut bytes = messages(&head, 16, 0..2);
         bytes.extend_from_slice(b"PING\r\n");
         bytes.extend(messages(&head, 16, 2..3));
-        let tally = fixed(&bytes, &head, 16).unwrap();
-        assert_eq!((tally.count, tally.consumed), (3, bytes.len()));
-        assert_eq!(tally.ping, Some(Vec::new()));
-        assert_eq!(Stamp::read(&bytes[tally.first.unwrap()..]).unwrap().number, 0);
-        assert_eq!(Stamp::read(&bytes[tally.last.unwrap()..]).unwrap().number, 2);
+        let scanned = fixed(&bytes, &head, 16).unwrap();
+        assert_eq!((scanned.count, scanned.consumed), (3, bytes.len()));
+        assert_eq!(scanned.ping, Some(Vec::new()));
+        assert_eq!(Stamp::read(&bytes[scanned.first.unwrap()..]).unwrap().number, 0);
+        assert_eq!(Stamp::read(&bytes[scanned.last.unwrap()..]).unwrap().number, 2);
     }
 
     #[test]
@@ -304,22 +306,22 @@ mod tests {
         bytes.extend(server_frame(frame::PING, b"hi"));
         let whole = bytes.len();
         bytes.extend_from_slice(&[0x81]);
-        let tally = events(&bytes).unwrap();
-        assert_eq!((tally.count, tally.consumed), (12, whole));
-        assert_eq!(Stamp::read(&bytes[tally.first.unwrap()..]).unwrap().number, 1);
-        assert_eq!(Stamp::read(&bytes[tally.last.unwrap()..]).unwrap().number, 12);
-        assert_eq!(tally.ping.as_deref(), Some(&b"hi"[..]));
+        let scanned = events(&bytes).unwrap();
+        assert_eq!((scanned.count, scanned.consumed), (12, whole));
+        assert_eq!(Stamp::read(&bytes[scanned.first.unwrap()..]).unwrap().number, 1);
+        assert_eq!(Stamp::read(&bytes[scanned.last.unwrap()..]).unwrap().number, 12);
+        assert_eq!(scanned.ping.as_deref(), Some(&b"hi"[..]));
     }
 
     #[test]
     fn replies_are_counted_with_their_recipients() {
-        let tally = redis_replies(b":10\r\n:10\r\n:1").unwrap();
-        assert_eq!((tally.count, tally.consumed, tally.receivers), (2, 10, Some(10)));
-        let tally = nats_replies(b"PONG\r\nPON").unwrap();
-        assert_eq!((tally.count, tally.consumed), (1, 6));
+        let scanned = redis_replies(b":10\r\n:10\r\n:1").unwrap();
+        assert_eq!((scanned.count, scanned.consumed, scanned.receivers), (2, 10, Some(10)));
+        let scanned = nats_replies(b"PONG\r\nPON").unwrap();
+        assert_eq!((scanned.count, scanned.consumed), (1, 6));
         let bytes = server_frame(frame::TEXT, br#"{"id":1,"ok":{"receivers":7}}"#);
-        let tally = websocket_replies(&bytes).unwrap();
-        assert_eq!((tally.count, tally.receivers), (1, Some(7)));
+        let scanned = websocket_replies(&bytes).unwrap();
+        assert_eq!((scanned.count, scanned.receivers), (1, Some(7)));
     }
 
     #[test]
@@ -329,10 +331,10 @@ mod tests {
         for cut in 0..text.len() {
             assert_eq!(poll_answer(&text.as_bytes()[..cut]).unwrap().cursor, None);
         }
-        let tally = poll_answer(text.as_bytes()).unwrap();
-        assert_eq!((tally.count, tally.cursor, tally.consumed), (2, Some(18), text.len()));
-        assert_eq!(Stamp::read(&text.as_bytes()[tally.first.unwrap()..]).unwrap().number, 1);
-        assert_eq!(Stamp::read(&text.as_bytes()[tally.last.unwrap()..]).unwrap().number, 2);
+        let scanned = poll_answer(text.as_bytes()).unwrap();
+        assert_eq!((scanned.count, scanned.cursor, scanned.consumed), (2, Some(18), text.len()));
+        assert_eq!(Stamp::read(&text.as_bytes()[scanned.first.unwrap()..]).unwrap().number, 1);
+        assert_eq!(Stamp::read(&text.as_bytes()[scanned.last.unwrap()..]).unwrap().number, 2);
     }
 
     #[test]

@@ -70,27 +70,27 @@ impl Subscriber {
     }
 
     fn take(&mut self, shape: &Shape, bytes: &[u8], catch: &mut Catch) -> anyhow::Result<()> {
-        let tally = match shape.protocol {
+        let scanned = match shape.protocol {
             Protocol::Redis | Protocol::Nats => scan::fixed(bytes, &shape.head, shape.size)?,
             Protocol::WebSocket => scan::events(bytes)?,
             Protocol::Poll => scan::poll_answer(bytes)?,
         };
         self.carry.clear();
-        if tally.consumed < bytes.len() {
-            self.carry.extend_from_slice(&bytes[tally.consumed..]);
+        if scanned.consumed < bytes.len() {
+            self.carry.extend_from_slice(&bytes[scanned.consumed..]);
         }
-        self.received += tally.count;
-        catch.messages += tally.count;
-        if let Some(at) = tally.first {
+        self.received += scanned.count;
+        catch.messages += scanned.count;
+        if let Some(at) = scanned.first {
             catch.first = catch.first.or_else(|| Stamp::read(&bytes[at..]));
         }
-        if let Some(at) = tally.last {
+        if let Some(at) = scanned.last {
             catch.last = Stamp::read(&bytes[at..]);
         }
-        if let Some(ping) = tally.ping {
+        if let Some(ping) = scanned.ping {
             self.pong(shape.protocol, &ping)?;
         }
-        if let Some(cursor) = tally.cursor {
+        if let Some(cursor) = scanned.cursor {
             catch.answers += 1;
             self.poll_again(cursor)?;
         }

@@ -80,7 +80,7 @@ export interface From {
 /** The reply to a publish. The position is there if the channel has history. */
 export interface Published extends Partial<Position> {
   receivers: number;
-  /** The id was published before: nobody gets it again. */
+  /** The id was published before: it is not delivered again. */
   duplicate?: boolean;
 }
 

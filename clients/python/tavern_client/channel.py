@@ -41,7 +41,7 @@ class Published:
     receivers: int
     # Its place, if the channel keeps history.
     position: Position | None = None
-    # The id was published before: nobody gets it again.
+    # The id was published before: it is not delivered again.
     duplicate: bool = False
 
 

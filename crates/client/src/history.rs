@@ -88,7 +88,7 @@ pub struct PublishReceipt {
     pub receivers: u64,
     /// Its place, if the channel keeps history.
     pub position: Option<ChannelPosition>,
-    /// Its id was published before: nobody gets it again.
+    /// Its id was published before: it is not delivered again.
     pub duplicate: bool,
 }
 

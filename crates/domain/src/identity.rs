@@ -8,7 +8,7 @@ use alloc::sync::Arc;
 /// The rules of a user id, for error messages.
 pub const USER_ID_RULES: &str = "a user id has 1 to 128 bytes, no control, zero-width or text direction characters, and is not `.` or `..`";
 
-/// Whether a text is a valid user id. Characters that nobody sees would make two ids look alike; `.` and `..` cannot be
+/// Whether a text is a valid user id. Invisible characters would make two ids look alike; `.` and `..` cannot be
 /// a segment of a path.
 pub fn is_user_id(text: &str) -> bool {
     (1..=limits::USER_BYTES).contains(&text.len())

@@ -1,4 +1,4 @@
-//! Writes down when API keys were used last, so that an operator finds those that nobody needs.
+//! Writes down when API keys were used last, so that an operator finds those that are no longer used.
 //! Must hold: at most one write for each key and interval, however often it is used.
 
 use crate::auth::Authenticator;

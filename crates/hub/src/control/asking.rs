@@ -9,7 +9,7 @@ use tavern_wire::json::api::{ControlOutcome, UserSessionList, UserSessionReport,
 
 pub(super) struct AskedOrder {
     pub request: ControlRequest,
-    /// None: nobody waits.
+    /// None: no caller waits.
     pub claim: Option<ReplyTo>,
     pub until: Time,
     pub replies: CollectedReplies,

@@ -19,7 +19,7 @@ const BANS_MAX: u64 = 100_000;
 
 pub(super) struct BanDecision {
     pub user: Arc<str>,
-    /// None: nobody waits.
+    /// None: no caller waits.
     pub claim: Option<ReplyTo>,
     ban: Option<Ban>,
     /// It ends because its time is over.

@@ -83,12 +83,12 @@ impl Tracker {
         self.by_pattern
     }
 
-    /// Nobody needs what it has any more, except listeners by pattern for a while.
+    /// No reader needs what it has any more; listeners by pattern keep it for a while.
     pub fn is_idle(&self, now: Time) -> bool {
         self.readers.is_empty() && self.reading.is_none() && now >= self.used_at + IDLE_MS
     }
 
-    /// Frees what nobody recovers from any more.
+    /// Frees the messages that no reader can recover from any more.
     pub fn tidy(&mut self, now: Time) {
         if self.readers.is_empty() && now >= self.recent_until {
             self.forget_recent();
