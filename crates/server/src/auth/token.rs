@@ -63,6 +63,11 @@ impl LoginTime {
     }
 }
 
+/// A wall clock that is further behind node time has jumped back, or node time is ahead.
+const BEHIND_MS: u64 = tavern_domain::clock::STEP_MS as u64;
+/// How long a login lasts if the wall clock says that its token is valid and node time says that it has expired. After that the
+/// client has to log in again.
+const DOUBTFUL_MS: u64 = 300_000;
 /// Later than any token expires, and still a number that every engine stores exactly.
 const LATEST: Time = Time(1 << 53);
 
@@ -243,6 +248,12 @@ fn identity(claims: TokenClaims, login: LoginTime) -> Result<Identity, AuthError
     }
     // A login within the leeway lasts until the leeway ends.
     let left_ms = if wall < exp { exp.since(wall) } else { (exp + leeway_ms).since(wall) };
+    let left_ms = match wall + BEHIND_MS < node {
+        // The wall clock may have jumped back: then the token would outlive its expiry by as much.
+        true if node < exp => left_ms.min(exp.since(node)),
+        true => left_ms.min(DOUBTFUL_MS),
+        false => left_ms,
+    };
     if let Some(nbf) = &claims.nbf
         && wall + leeway_ms < moment(nbf).ok_or(AuthError::Claim("nbf is not a time"))?
     {

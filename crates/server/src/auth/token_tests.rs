@@ -82,6 +82,23 @@ fn a_token_is_judged_by_the_wall_clock_and_ends_by_node_time() {
 }
 
 #[test]
+fn a_login_while_the_wall_clock_is_behind_does_not_outlive_the_token() {
+    let token = signed(Algorithm::HS256, secret().expose(), &json!({"exp": EXP}));
+    let verifier = Verifier::from_secret(&secret());
+    let exp = Time(EXP * 1_000);
+    let expires =
+        |wall, node| verifier.verify(&token, LoginTime { wall, node, leeway_ms: 0 }).unwrap().expires;
+    let days = 8 * 86_400_000;
+    assert_eq!(expires(exp - 4_000 - days, exp - 4_000), exp, "the wall clock has jumped back");
+    assert_eq!(
+        expires(exp - 4_000 - days, exp + 1_000),
+        exp + 301_000,
+        "the clocks disagree about the token"
+    );
+    assert_eq!(expires(exp - 9_000, exp - 4_000), exp + 5_000, "a small difference is none");
+}
+
+#[test]
 fn claims_have_bounds() {
     for claims in [
         json!({"exp": EXP, "sub": ""}),
