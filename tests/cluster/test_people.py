@@ -86,8 +86,8 @@ def test_a_page_switch_between_servers_causes_no_disconnect(three, bye_first):
         if not bye_first:
             old.ok("bye")
     page.ok("join", channel="game#end")
-    statuses = [summary(socket.event())]
-    assert statuses == ["online game#end in_game_channel"]
+    # The next status is that of the join: no one saw them offline. A status that was read again has no change word.
+    assert summary(socket.event()) in ("online game#end in_game_channel", "online game#end none")
     page.close()
     socket.close()
 

@@ -27,7 +27,9 @@ def test_a_lost_member_stays_in_the_party_and_gets_all_events_on_return(quick_us
         member.expect("bob offline")
     assert online(ann) == {"ann": True, "bob": False, "cid": True}
     again = quick_users.connect("bob", server=cid.server)
-    assert [plain(member["user"]) for member in again.hello["party"]["members"]] == ["ann", "bob", "cid"]
+    # A hello does not wait long for the party: on a busy machine it may be without.
+    party = again.hello.get("party") or again.ok("party.get")["party"]
+    assert [plain(member["user"]) for member in party["members"]] == ["ann", "bob", "cid"]
     for member in (ann, cid):
         member.expect("bob online")
     until(lambda: online(again) == {"ann": True, "bob": True, "cid": True}, "bob to be online")

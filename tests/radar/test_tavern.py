@@ -74,6 +74,8 @@ def test_messages_and_statuses_go_both_ways(server, clients, room):
         assert tina.event()["data"] == {"value": {"a": 1}, "userData": {"name": "bob"}}
         bob.call("status", room, "set", "busy")
         assert tina.event()["data"] == {"key": "bob", "type": 2, "value": "busy", "userData": {"name": "bob"}}
+        own = lambda: any(event.get("op") == "set" and event.get("key") == "bob" for event in bob.events())
+        until(own, "bob to receive their own status")
         bob.seen = len(bob.events())
         tina.ok("publish", channel=f"radar-message#acme/{room}", data=[1])
         bob.hears({"op": "publish", "to": scope(room, kind="message"), "value": [1]})
