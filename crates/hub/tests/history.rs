@@ -6,6 +6,8 @@ mod harness;
 use harness::code;
 use harness::history::{Scene, TTL_MS, numbers, settings};
 use serde_json::Value;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use tavern_hub::{Caller, Flow, LivenessTask, ShardEvent};
 use tavern_store::memory::{WorkFault, WorkOutcome};
 use tavern_store::{Read, Work};
@@ -397,4 +399,30 @@ fn client_that_subscribed_before_the_first_message_recovers_all_of_them() {
         assert_eq!(reply["ok"]["recovered"], Value::Bool(true), "node {at}");
         assert_eq!(scene.received(at, &bob), numbers(1..=3));
     }
+}
+
+/// Each commit is a write to every subscriber.
+#[test]
+fn what_is_published_in_one_turn_is_one_commit() {
+    let mut scene = Scene::new(1);
+    let (reader, _) = scene.subscriber(0, "reader", "");
+    let mut publishers: Vec<Caller> =
+        (0..3).map(|n| scene.cluster.client(0, &format!("publisher{n}")).0).collect();
+    let commits = Arc::new(AtomicUsize::new(0));
+    let counted = commits.clone();
+    scene.cluster.set_work_fate(move |_, work| {
+        if let Work::Commit(commit) = work
+            && !commit.history.is_empty()
+        {
+            counted.fetch_add(1, Ordering::Relaxed);
+        }
+        WorkFault::NONE
+    });
+    for (n, publisher) in publishers.iter_mut().enumerate() {
+        let frame = format!(r#"{{"op":"publish","channel":"chat#1","data":{}}}"#, n + 1);
+        assert_eq!(scene.cluster.node(0).run(0, publisher, &frame).0, Flow::Wait);
+    }
+    scene.cluster.live(5);
+    assert_eq!(scene.received(0, &reader), numbers(1..=3));
+    assert_eq!(commits.load(Ordering::Relaxed), 1);
 }

@@ -21,7 +21,7 @@ pub(super) enum ReaderStart {
     After(HistoryPosition),
 }
 
-/// What a subscriber is answer_sent: messages after this position follow.
+/// The answer to a subscriber: messages after this position follow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Subscribed {
     pub position: HistoryPosition,

@@ -34,7 +34,7 @@ impl Population {
         self.sessions.load(Ordering::Relaxed)
     }
 
-    /// What these nodes last reported. A node that has told nothing yet is left out.
+    /// What these nodes last reported. A node that has reported nothing yet is left out.
     pub fn others(&self, living: &[Arc<str>]) -> Vec<NodeCounts> {
         let others = self.others.lock().unwrap_or_else(PoisonError::into_inner);
         living.iter().filter_map(|node| others.get(node).copied()).collect()

@@ -175,11 +175,19 @@ impl Links {
 
 /// Puts something into the queue of a response, or asks its reader for a notice when there is room.
 pub fn offer<T>(queue: &mpsc::Sender<T>, wants_room: &AtomicBool, item: T) -> Result<(), TrySendError<T>> {
-    match queue.try_send(item) {
+    offer_by(|item| queue.try_send(item), wants_room, item)
+}
+
+fn offer_by<T>(
+    mut try_send: impl FnMut(T) -> Result<(), TrySendError<T>>,
+    wants_room: &AtomicBool,
+    item: T,
+) -> Result<(), TrySendError<T>> {
+    match try_send(item) {
         Err(TrySendError::Full(item)) => {
             wants_room.store(true, Ordering::Release);
             // The reader may have emptied the queue before it could see the flag: it would never look again.
-            queue.try_send(item)
+            try_send(item)
         }
         done => done,
     }
@@ -199,5 +207,19 @@ mod tests {
         assert!(wants_room.load(Ordering::Acquire));
         assert_eq!(reader.try_recv(), Ok(1));
         assert!(offer(&queue, &wants_room, 2).is_ok());
+    }
+
+    #[test]
+    fn queue_that_was_emptied_before_its_reader_was_asked_takes_the_item() {
+        let (queue, mut reader) = mpsc::channel(1);
+        let wants_room = AtomicBool::new(false);
+        queue.try_send(1).unwrap();
+        let send = |item| {
+            let sent = queue.try_send(item);
+            // The reader runs between the two attempts, and sees no flag at its only item.
+            let _ = reader.try_recv();
+            sent
+        };
+        assert!(offer_by(send, &wants_room, 2).is_ok());
     }
 }
