@@ -113,6 +113,29 @@ def test_undelivered_events_survive_a_restart_with_a_wrong_clock():
         assert "ahead of the clock" in findings, findings
 
 
+def test_after_a_start_with_a_wrong_clock_ages_are_judged_by_the_right_one():
+    with JumpingClock("serve", RETENTION + "[clock]\nconfirm_ms = 8000\n") as server:
+        with api(server) as client:
+            client.put("/v1/subscriptions/Sub", json={"topics": ["t"], "pull": True}).raise_for_status()
+            publish(client, "t", "before")
+        server.terminate()
+        server.jump(8 * DAY)
+        server.start()
+        with api(server) as client:
+            publish(client, "t", "with a clock that is ahead")
+        server.terminate()
+        server.jump(0)
+        server.start()
+        with api(server) as client:
+            assert server.metric("tavern_clock_confirmed") == 0
+            assert pulled(client, "Sub") == ["before", "with a clock that is ahead"]
+            until(lambda: server.metric("tavern_clock_confirmed") == 1, "the clock to be confirmed", 30)
+            assert "that much later" in client.get("/readyz").text
+            # The first event is older than a second by the right clock, the second is not.
+            until(lambda: pulled(client, "Sub")[0] != "before", "the first event to be dropped", 30)
+            assert pulled(client, "Sub")[-1] == "with a clock that is ahead"
+
+
 def test_a_jump_that_holds_is_accepted():
     with JumpingClock("serve", "[clock]\nconfirm_ms = 3000\n") as server, api(server) as client:
         before = client.get("/v1/overview").json()["now"]

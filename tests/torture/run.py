@@ -110,6 +110,7 @@ def operations(load):
         counts[f"{kind} {what}"] += count
     counts["hello with an expired token"] = len(load.intruders.greetings)
     counts["tokens that expired while connected"] = len(load.intruders.lifetimes)
+    counts["keys revoked while connected"] = len(load.intruders.revoked)
     counts["floods before login"] = load.intruders.floods
     counts["reads of last seen"] = len(load.service.seen)
     for code, _ in load.service.refused:
@@ -145,6 +146,7 @@ def check(cluster, load, read, servers, healed):
         health.refusals_say_when_to_return(refusals, KNOWN_CODES),
         health.readiness_is_correct(cluster.nodes, outages(cluster), healed),
         health.credentials_end(load.intruders.greetings, load.intruders.lifetimes, cluster.nodes),
+        health.revoked_keys_end(load.intruders.revoked, cluster.nodes, slow_stores(cluster)),
         health.memory_is_bounded(cluster.nodes),
         health.node_death_is_detected(deaths(cluster), load.canaries, LEASE),
         health.fenced_servers_announce_clients(long_pauses(cluster), load.canaries),
@@ -161,6 +163,13 @@ def outages(cluster):
             if whole or line and fault.target in (node.name, "all"):
                 found.append((node.name, began, ended))
     return found
+
+
+def slow_stores(cluster):
+    """Times when a server could reach the store only slowly, or not at all."""
+    slow = [(node.name, began, ended) for fault, began, ended in cluster.happened for node in cluster.nodes
+            if fault.kind in ("line delay", "line slow") and fault.detail == cluster.store and fault.target in (node.name, "all")]
+    return outages(cluster) + slow
 
 
 def deaths(cluster):

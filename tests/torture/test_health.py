@@ -83,3 +83,11 @@ def test_a_credential_that_lives_on_is_detected():
     assert health.credentials_end([], [("n1", 10.0, 30.0)], [node]).violations
     asleep = types.SimpleNamespace(name="n1", slept_during=lambda began, ended: True)
     assert health.credentials_end([], [("n1", 10.0, 30.0)], [asleep]).violations == []
+
+
+def test_a_revoked_key_that_lives_on_is_detected():
+    node = types.SimpleNamespace(name="n1", slept_during=lambda began, ended: False)
+    check = lambda answered, slow=(): health.revoked_keys_end([("n1", 10.0, answered)], [node], slow).violations
+    assert check(14.0) == []
+    assert check(30.0)
+    assert check(30.0, [("n1", 12.0, 20.0)]) == [] and check(30.0, [("n2", 12.0, 20.0)])

@@ -149,10 +149,15 @@ impl SteadyClock {
         }
     }
 
-    /// Whether the age of stored rows may be trusted to delete them: node time is not ahead of the reference, and was
-    /// not taken over from a restart less than the confirmation time ago.
-    pub fn is_confirmed(&self, now: Moment) -> bool {
-        now >= self.start_confirmed && self.jump.is_none_or(|jump| jump.by_ms > 0)
+    /// How far behind node time the time is by which rows may be deleted by age. None: nothing may be deleted, because
+    /// the time of the start or a jump back is not confirmed. After a confirmed jump back it is the reference's time:
+    /// rows that were stored meanwhile are kept that much longer.
+    pub fn deletion_lag_ms(&self, now: Moment) -> Option<u64> {
+        let lag_ms = match self.jump {
+            Some(jump) if jump.by_ms < 0 => jump.confirmed.then_some(jump.by_ms.unsigned_abs()),
+            _ => Some(0),
+        };
+        lag_ms.filter(|_| now >= self.start_confirmed)
     }
 
     /// How long until the time of the start counts as confirmed.

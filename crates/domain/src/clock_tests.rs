@@ -7,6 +7,7 @@ const START: i64 = 1_800_000_000_000;
 const CONFIRM: i64 = 600_000;
 
 /// A machine whose wall clock can be set.
+#[derive(Clone)]
 struct Machine {
     clock: SteadyClock,
     uptime: i64,
@@ -57,7 +58,11 @@ impl Machine {
     }
 
     fn is_confirmed(&self) -> bool {
-        self.clock.is_confirmed(Moment(self.uptime))
+        self.deletion_lag_ms().is_some()
+    }
+
+    fn deletion_lag_ms(&self) -> Option<i64> {
+        self.clock.deletion_lag_ms(Moment(self.uptime)).map(|lag| i64::try_from(lag).unwrap())
     }
 }
 
@@ -95,14 +100,20 @@ fn a_second_jump_starts_the_confirmation_again() {
 }
 
 #[test]
-fn a_jump_back_that_holds_is_approached_slowly_and_ages_are_not_trusted() {
+fn a_jump_back_that_holds_is_approached_slowly_and_ages_are_judged_by_the_clock() {
     let mut machine = Machine::start(START, START);
-    machine.set_wall(-60_000).run(CONFIRM + 1_000);
-    assert!(matches!(machine.events[1], ClockEvent::Slewing { .. }));
+    machine.set_wall(-60_000).run(CONFIRM - 1_000);
     assert!(!machine.is_confirmed());
-    machine.run(60_000 * SLEW);
+    machine.run(2_000);
+    assert!(matches!(machine.events[1], ClockEvent::Slewing { .. }));
+    let lag = machine.deletion_lag_ms().unwrap();
+    assert!((lag - 60_000).abs() < 100, "{lag}");
+    machine.run(60_000 * SLEW / 2);
+    let lag = machine.deletion_lag_ms().unwrap();
+    assert!((lag - 30_000).abs() < 100, "{lag}");
+    machine.run(60_000 * SLEW / 2);
     assert!((machine.error() + 60_000).abs() < 50, "{}", machine.error());
-    assert!(machine.is_confirmed());
+    assert_eq!(machine.deletion_lag_ms(), Some(0));
 }
 
 #[test]
@@ -136,14 +147,18 @@ fn the_first_start_and_a_quick_restart_are_confirmed() {
 }
 
 #[test]
-fn a_stored_time_ahead_of_the_clock_pauses_ages_until_the_clock_catches_up() {
+fn a_stored_time_ahead_of_the_clock_pauses_ages_until_it_is_confirmed() {
     let mut machine = Machine::start(START, START + DAY);
     assert_eq!(machine.error(), DAY, "versions and leases must not go back");
     machine.run(1_000);
     assert!(!machine.is_confirmed());
     assert_eq!(machine.clock.jump().map(|jump| (jump.by_ms + DAY).abs() < 5), Some(true));
-    machine.set_wall(DAY).run(1_000);
-    assert!(machine.is_confirmed());
+    let mut caught_up = machine.clone();
+    caught_up.set_wall(DAY).run(1_000);
+    assert_eq!(caught_up.deletion_lag_ms(), Some(0));
+    machine.run(CONFIRM);
+    let lag = machine.deletion_lag_ms().unwrap();
+    assert!((lag - DAY).abs() < 1_000, "{lag}");
 }
 
 #[test]

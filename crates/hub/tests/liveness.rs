@@ -341,6 +341,20 @@ fn overdue_deadline_is_given_to_a_shard_after_a_second() {
 }
 
 #[test]
+fn overdue_deadlines_that_stay_do_not_hold_up_later_ones() {
+    let mut harness = Harness::new();
+    let waiting = (0..1_500).map(|n| Deadline::new(Time(1_000_000), "inbox", &format!("user-{n}")));
+    let last = Deadline::new(Time(1_000_001), "grace", "6:game#A/ann");
+    for part in waiting.chain([last.clone()]).collect::<Vec<_>>().chunks(500) {
+        ask(&harness.engine, Work::Commit(Commit { deadlines: part.to_vec(), ..Commit::default() }));
+    }
+    harness.pass(8_000);
+    assert!(harness.count(|task| matches!(task, LivenessTask::Overdue(found) if *found == last)) > 0);
+    let first = |found: &Deadline| &*found.name == "user-0";
+    assert!(harness.count(|task| matches!(task, LivenessTask::Overdue(found) if first(found))) > 1);
+}
+
+#[test]
 fn failed_renewals_are_reported_until_the_store_is_back() {
     let mut harness = Harness::new();
     harness.pass(2_000);

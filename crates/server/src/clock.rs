@@ -47,8 +47,8 @@ pub struct ClockStatus {
     pub jump_ms: i64,
     /// How far the machine's wall clock has jumped, when the store's server has the reference.
     pub machine_jump_ms: i64,
-    /// Whether rows may be deleted by age.
-    pub is_confirmed: bool,
+    /// How far behind node time the time is by which rows are deleted by age. None: nothing is deleted.
+    pub deletion_lag_ms: Option<u64>,
     pub jumps: u64,
 }
 
@@ -87,11 +87,12 @@ impl NodeClock {
             let ahead_ms = stored.since(reference);
             tracing::warn!(
                 ahead_ms,
-                "stored time is ahead of the clock; events are not deleted by age until the clock catches up"
+                confirm_ms = self.confirm_ms,
+                "stored time is ahead of the clock; nothing is deleted by age until this has held for confirm_ms"
             );
-        } else if !steady.is_confirmed(moment) {
+        } else if steady.deletion_lag_ms(moment).is_none() {
             let confirm_ms = self.confirm_ms;
-            tracing::info!(confirm_ms, "events are not deleted by age until the clock is confirmed");
+            tracing::info!(confirm_ms, "nothing is deleted by age until the clock is confirmed");
         }
         self.offset.store(steady.offset(), Ordering::Relaxed);
         self.lock().steady = steady;
@@ -119,7 +120,7 @@ impl NodeClock {
         ClockStatus {
             jump_ms: jump_of(&clocks.steady),
             machine_jump_ms: if by_wall { 0 } else { jump_of(&clocks.machine) },
-            is_confirmed: clocks.steady.is_confirmed(moment()),
+            deletion_lag_ms: clocks.steady.deletion_lag_ms(moment()),
             jumps: self.jumps.load(Ordering::Relaxed),
         }
     }
@@ -128,7 +129,7 @@ impl NodeClock {
     pub async fn watch(self: Arc<NodeClock>, store: Arc<StoreClient>, node: Arc<Node>) {
         loop {
             self.compare(&store).await;
-            node.confirm_time(self.status().is_confirmed);
+            node.set_deletion_lag(self.status().deletion_lag_ms);
             tokio::time::sleep(WATCH).await;
         }
     }
@@ -218,10 +219,11 @@ impl ClockStatus {
             ));
         }
         if self.jump_ms < 0 {
-            return Some(format!(
-                "this node's time is {} ms ahead of the clock; events are not deleted by age until it catches up",
-                -self.jump_ms
-            ));
+            let effect = match self.deletion_lag_ms {
+                None => "nothing is deleted by age until this has held for clock.confirm_ms",
+                Some(_) => "what is stored meanwhile is deleted by age that much later",
+            };
+            return Some(format!("this node's time is {} ms ahead of the clock; {effect}", -self.jump_ms));
         }
         let machine = self.machine_jump_ms;
         (machine != 0)
@@ -260,7 +262,7 @@ impl MetricSource for NodeClock {
             "tavern_clock_confirmed",
             MetricKind::Gauge,
             "1 if the clock is confirmed, so that events may be deleted by age",
-            u64::from(status.is_confirmed),
+            u64::from(status.deletion_lag_ms.is_some()),
         ));
     }
 }
@@ -300,7 +302,7 @@ mod tests {
         assert!(clock.now() >= stored);
         clock.check_wall(moment());
         let status = clock.status();
-        assert!(!status.is_confirmed && status.jump_ms < -86_000_000, "{status:?}");
+        assert!(status.deletion_lag_ms.is_none() && status.jump_ms < -86_000_000, "{status:?}");
         assert!(status.warning().is_some());
     }
 }

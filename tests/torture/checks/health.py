@@ -7,6 +7,7 @@ MEMORY_BYTES = 600 * 1024 * 1024
 # Allowed scheduling delay under this load.
 SLACK = 1.5
 BACK_WITHIN = 6.0
+REVOKED_WITHIN = 5.0
 # A store outage of this length must show in readiness.
 NOTICED_WITHIN = 6.0
 
@@ -172,4 +173,21 @@ def credentials_end(greetings, lifetimes, nodes):
             verdict.note("its server was suspended")
         else:
             verdict.broken(f"{name} answered {answered - expires:.1f} s after the token had expired")
+    return verdict
+
+
+def revoked_keys_end(revoked, nodes, slow_stores):
+    """`revoked`: (node, when the revocation was acknowledged, when the last command was answered). A server that does not reach its
+    store learns of it later."""
+    verdict = Verdict("revoked keys end what they opened", looked_at=len(revoked))
+    by_name = {node.name: node for node in nodes}
+    for name, when, answered in revoked:
+        if answered <= when + REVOKED_WITHIN + SLACK:
+            continue
+        if by_name[name].slept_during(when, answered):
+            verdict.note("its server was suspended")
+        elif any(node == name and began < answered and ended > when for node, began, ended in slow_stores):
+            verdict.note("its server did not reach the store")
+        else:
+            verdict.broken(f"{name} answered {answered - when:.1f} s after the key had been revoked")
     return verdict

@@ -130,7 +130,7 @@ impl Liveness {
             }
         }
         let by = check.at - OVERDUE_MS;
-        let read = Read::DueDeadlines { by, after: None, limit: PAGE_ROWS };
+        let read = Read::DueDeadlines { by, after: self.overdue_after.take(), limit: PAGE_ROWS };
         self.submit_check(now, NodeCheck { step: CheckStep::Deadlines, ..check }, Work::Read(read));
     }
 
@@ -181,7 +181,9 @@ impl Liveness {
         self.effects.tasks.push(LivenessTask::TakeOver(Box::new(taken)));
     }
 
+    /// One page per heartbeat. The next one starts after it: deadlines that must wait do not hold up the others.
     fn deadlines_read(&mut self, now: Time, check: NodeCheck, overdue: Page<Deadline>) {
+        self.overdue_after = overdue.rows.last().filter(|_| overdue.more).cloned();
         self.effects.tasks.extend(overdue.rows.into_iter().map(LivenessTask::Overdue));
         if now < self.sweep_due {
             return self.effects.tasks.push(LivenessTask::Compare);

@@ -78,6 +78,8 @@ pub struct Liveness {
     /// When the next lease of another node expires, unless it is renewed.
     check_due: Time,
     sweep_due: Time,
+    /// The last overdue deadline that was read, if there were more.
+    overdue_after: Option<Deadline>,
     lease: Option<PendingRequest<LeaseChange>>,
     /// The current epoch must end: the store may have lost some of its commits.
     replaces_epoch: bool,
@@ -112,6 +114,7 @@ impl Liveness {
             tickets: 0,
             heartbeat_due: now,
             check_due: Time::NEVER,
+            overdue_after: None,
             sweep_due: now + rules.sweep_ms,
             lease: None,
             replaces_epoch: false,

@@ -44,6 +44,9 @@ pub trait RandomSource {
     fn next(&mut self) -> u128;
 }
 
+/// Nothing is deleted by age: the clock may be wrong.
+const NO_DELETION: u64 = u64::MAX;
+
 pub struct Node {
     pub settings: Settings,
     pub registry: Arc<Registry>,
@@ -67,8 +70,8 @@ pub struct Node {
     publishes_parties: AtomicBool,
     /// The ids of API keys that were revoked.
     revoked_keys: RwLock<BTreeSet<Arc<str>>>,
-    /// The clock is confirmed: rows may be deleted by age.
-    time_confirmed: AtomicBool,
+    /// How far behind node time the time is by which rows are deleted by age; `NO_DELETION`: nothing is deleted.
+    deletion_lag_ms: AtomicU64,
     /// The names of the other live nodes, as of the last heartbeat.
     other_nodes: Mutex<Arc<[Arc<str>]>>,
     /// By shard: how many clients pull events there.
@@ -112,7 +115,7 @@ impl Node {
             publishes_presence: tells_presence,
             publishes_parties: tells_parties,
             revoked_keys: RwLock::default(),
-            time_confirmed: AtomicBool::new(true),
+            deletion_lag_ms: AtomicU64::new(0),
             other_nodes,
             pulls,
         })
@@ -208,13 +211,17 @@ impl Node {
         *self.revoked_keys.write().unwrap_or_else(PoisonError::into_inner) = ids;
     }
 
-    pub(crate) fn is_time_confirmed(&self) -> bool {
-        self.time_confirmed.load(Ordering::Relaxed)
+    /// The time by which rows are deleted by age. None while the clock may be wrong: nothing may be deleted.
+    pub(crate) fn deletion_time(&self, now: Time) -> Option<Time> {
+        match self.deletion_lag_ms.load(Ordering::Relaxed) {
+            NO_DELETION => None,
+            lag_ms => Some(now - lag_ms),
+        }
     }
 
-    /// Sets whether rows may be deleted by age. False while the clock may be wrong.
-    pub fn confirm_time(&self, confirmed: bool) {
-        self.time_confirmed.store(confirmed, Ordering::Relaxed);
+    /// Sets how far behind node time the time is by which rows are deleted by age. None while the clock may be wrong.
+    pub fn set_deletion_lag(&self, lag_ms: Option<u64>) {
+        self.deletion_lag_ms.store(lag_ms.unwrap_or(NO_DELETION), Ordering::Relaxed);
     }
 
     pub fn other_nodes(&self) -> Arc<[Arc<str>]> {

@@ -180,7 +180,7 @@ impl Shard {
         match &*deadline.kind {
             // Delete nothing by a clock that may be wrong: the deadline is found again later.
             rows::INBOX | rows::ONCE | rows::KEYED_PUBLISH | control::BAN
-                if !core.node.is_time_confirmed() => {}
+                if core.node.deletion_time(core.now).is_none_or(|time| time < deadline.due) => {}
             rows::INBOX => self.inbox.is_due(core, deadline),
             rows::ONCE => self.inbox.forget_once(core, deadline),
             rows::KEYED_PUBLISH => Topics::forget_keyed_publish(core, deadline),

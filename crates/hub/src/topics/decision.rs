@@ -119,7 +119,7 @@ impl Decision for TopicDecision {
             (TopicTask::ListTopics(task), _) => task.decide(facts),
             (TopicTask::ShowTopic(task), _) => task.decide(facts),
             (TopicTask::AssignTopic(task), _) => task.decide(core, facts),
-            (TopicTask::Retain(RetentionStep::Check(task)), _) => task.decide(core, facts),
+            (TopicTask::Retain(RetentionStep::Check(task)), _) => task.decide(facts),
             (TopicTask::Retain(RetentionStep::Cut(task)), _) => task.decide(core, facts),
             (TopicTask::Retain(RetentionStep::Sweep(task)), _) => task.decide(core, facts),
             (TopicTask::Retain(RetentionStep::ListBudgets(task)), _) => task.decide(facts),

@@ -68,12 +68,13 @@ impl Retention {
             return None;
         }
         // Delete nothing by age with a clock that may be wrong; the check waits until the clock is confirmed.
-        let ages = self.checks.is_multiple_of(AGES) && core.node.is_time_confirmed();
-        if ages || !self.checks.is_multiple_of(AGES) {
+        let is_due = self.checks.is_multiple_of(AGES);
+        let deletion_time = core.node.deletion_time(core.now).filter(|_| is_due);
+        if deletion_time.is_some() || !is_due {
             self.checks = self.checks.wrapping_add(1);
         }
-        self.stage = Stage::Check { ages };
-        Some(RetentionStep::Check(RetentionCheck::new(rules, ages)))
+        self.stage = Stage::Check { ages: deletion_time.is_some() };
+        Some(RetentionStep::Check(RetentionCheck::new(rules, deletion_time)))
     }
 
     /// A step has ended; `None`: it failed. Returns the next step.

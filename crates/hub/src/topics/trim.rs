@@ -12,6 +12,7 @@ use crate::settings::RetentionRules;
 use crate::transaction::Facts;
 use std::collections::VecDeque;
 use std::sync::Arc;
+use tavern_domain::Time;
 use tavern_domain::delivery::{Batch, DeliveryProgress, EntryRange};
 use tavern_domain::topic::{DELIVERIES, SubscriptionMarks};
 use tavern_store::limits::PAGE_ROWS;
@@ -28,23 +29,23 @@ const COPIED_BYTES: usize = 4 << 20;
 /// Checks whether any events are too old or too many.
 pub(super) struct RetentionCheck {
     rules: RetentionRules,
-    /// Whether the ages are checked, or only the bytes.
-    ages: bool,
+    /// The time by which ages are judged. None: only the bytes are checked.
+    deletion_time: Option<Time>,
     /// How far the log was read to find the excess: the bytes that would stay, and where they start.
     excess: Option<(u64, u64)>,
 }
 
 impl RetentionCheck {
-    pub fn new(rules: RetentionRules, ages: bool) -> RetentionCheck {
-        RetentionCheck { rules, ages, excess: None }
+    pub fn new(rules: RetentionRules, deletion_time: Option<Time>) -> RetentionCheck {
+        RetentionCheck { rules, deletion_time, excess: None }
     }
 
-    pub fn decide(&mut self, core: &Core, facts: &Facts) -> TopicDecided {
+    pub fn decide(&mut self, facts: &Facts) -> TopicDecided {
         let ends = log_ends(facts)?;
         let (mut before, mut ids_before) = (ends.first, 0);
-        if self.ages {
-            before = before.max(position::first_since(facts, ends, core.now, self.rules.retention_ms)?);
-            let by_age = position::first_since(facts, ends, core.now, ID_MS)?;
+        if let Some(time) = self.deletion_time {
+            before = before.max(position::first_since(facts, ends, time, self.rules.retention_ms)?);
+            let by_age = position::first_since(facts, ends, time, ID_MS)?;
             ids_before = by_age.max((ends.head + 1).saturating_sub(self.rules.dedupe_max));
         }
         if ends.bytes > self.rules.max_bytes {

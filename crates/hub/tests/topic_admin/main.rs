@@ -339,6 +339,25 @@ fn old_events_become_a_gap_for_subscriptions_that_had_not_received_them() {
 }
 
 #[test]
+fn nothing_is_deleted_by_age_before_the_clock_is_confirmed() {
+    let mut cluster = Cluster::new(1, Some(rules()));
+    let deletion_lag = |cluster: &Cluster, lag_ms| {
+        cluster.nodes[0].shard.core.node().set_deletion_lag(lag_ms);
+    };
+    cluster.subscribe("slow", &["a"]);
+    cluster.publish(0, "a", 4);
+    deletion_lag(&cluster, None);
+    cluster.pass(3 * HOUR_MS);
+    assert_eq!(cluster.lost, []);
+    // The clock was ahead by two and a half hours: the events are half an hour old.
+    deletion_lag(&cluster, Some(5 * HOUR_MS / 2));
+    cluster.pass(5 * 60_000);
+    assert_eq!(cluster.lost, []);
+    cluster.pass(30 * 60_000);
+    assert_eq!(cluster.lost, [("slow".to_owned(), 1, 4)]);
+}
+
+#[test]
 fn log_is_kept_within_its_bytes() {
     let rules = RetentionRules { max_bytes: 20_000, low_bytes: 10_000, ..rules() };
     let mut cluster = Cluster::new(1, Some(rules));

@@ -70,7 +70,7 @@ pub async fn start(
     clock.start(&store).await.context("cannot read the store")?;
     let epoch = open_epoch(&config, &store, &clock).await?;
     let (mut parts, seeds) = Parts::assemble(config, clock, store, health, epoch)?;
-    parts.node.confirm_time(parts.clock.status().is_confirmed);
+    parts.node.set_deletion_lag(parts.clock.status().deletion_lag_ms);
     // Until the delivery worker knows which topics have subscriptions, everything is published.
     parts.node.publish_presence(true);
     parts.node.publish_parties(true);

@@ -62,7 +62,7 @@ pub async fn metrics(api: &HttpApi, parts: &Parts, side: ListenerSide) -> Result
 
 fn clock(status: &ClockStatus) -> ClockReport {
     ClockReport {
-        confirmed: status.is_confirmed,
+        confirmed: status.deletion_lag_ms.is_some(),
         jump_ms: status.jump_ms,
         jumps: status.jumps,
         warning: status.warning(),

@@ -141,7 +141,7 @@ fn stored_time(ahead_ms: u64) -> Option<Finding> {
         bad(
             "clock",
             format!(
-                "the stored time is {ahead} ahead of the clock; events are not deleted by age until it catches up. \
+                "the stored time is {ahead} ahead of the clock; what is stored meanwhile is deleted by age that much later. \
                  Check that the clock is right: a server of this store ran with one that was ahead"
             ),
         )
