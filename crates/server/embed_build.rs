@@ -21,7 +21,7 @@ impl Embedder {
     /// Writes into this folder.
     pub fn new(folder: PathBuf) -> io::Result<Embedder> {
         fs::create_dir_all(&folder)?;
-        let release = env::var("PROFILE").is_ok_and(|profile| profile == "release");
+        let release = env::var("OPT_LEVEL").is_ok_and(|level| level == "3");
         Ok(Embedder { folder, written: 0, quality: if release { 11 } else { 5 } })
     }
 

@@ -1,6 +1,7 @@
 //! Exponential backoff with full jitter: a random wait below a bound that doubles, so that clients do not reconnect all at once.
 //! Must hold: the upper limit never exceeds `MAX_WAIT`; the wait is at least what the server asked for.
 
+use ring::rand::{SecureRandom, SystemRandom};
 use std::time::Duration;
 
 const FIRST: Duration = Duration::from_millis(250);
@@ -32,7 +33,7 @@ pub(crate) fn chance() -> f64 {
 /// Cryptographically random bytes.
 pub(crate) fn random<const N: usize>() -> [u8; N] {
     let mut bytes = [0; N];
-    aws_lc_rs::rand::fill(&mut bytes).expect("the system gives random bytes");
+    SystemRandom::new().fill(&mut bytes).expect("the system gives random bytes");
     bytes
 }
 

@@ -1,9 +1,9 @@
 //! What a backend signs and verifies: tokens for its users, and webhooks that it receives. Needs no connection.
 
 use crate::Error;
-use aws_lc_rs::hmac;
 use base64::Engine;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
+use ring::hmac;
 use serde_json::{Map, Value, json};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 

@@ -34,7 +34,7 @@ pub(crate) fn default_tls() -> Arc<ClientConfig> {
 }
 
 fn with_roots(roots: RootCertStore) -> Arc<ClientConfig> {
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
     let versions = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
     let config = versions.expect("the provider has the default versions").with_root_certificates(roots);
     Arc::new(config.with_no_client_auth())

@@ -1,5 +1,6 @@
 //! Random bytes for ids and secrets, from the operating system, through the crypto library.
 
+use ring::rand::SecureRandom;
 use tavern_hub::RandomSource;
 
 /// Lower case, safe in URLs, headers and shells, without the look-alikes i, l, o and u.
@@ -21,7 +22,7 @@ pub fn random_bits() -> u128 {
 
 pub fn fill_random(bytes: &mut [u8]) {
     // Without randomness secrets would be guessable: exit instead.
-    aws_lc_rs::rand::fill(bytes).expect("the operating system gives random bytes");
+    ring::rand::SystemRandom::new().fill(bytes).expect("the operating system gives random bytes");
 }
 
 /// The system's random source, buffered: each call to it costs a microsecond.

@@ -109,8 +109,8 @@ async fn upgrade(stream: &mut Box<dyn Io>, request: &LinkRequest) -> Result<Vec<
 /// What a WebSocket server must answer to this key.
 fn accept(nonce: &str) -> String {
     let joined = format!("{nonce}258EAFA5-E914-47DA-95CA-C5AB0DC85B11");
-    let sha1 = &aws_lc_rs::digest::SHA1_FOR_LEGACY_USE_ONLY;
-    STANDARD.encode(aws_lc_rs::digest::digest(sha1, joined.as_bytes()))
+    let sha1 = &ring::digest::SHA1_FOR_LEGACY_USE_ONLY;
+    STANDARD.encode(ring::digest::digest(sha1, joined.as_bytes()))
 }
 
 async fn read(

@@ -1,9 +1,9 @@
 //! A NATS credentials file: the identity of the node (a JWT), and the seed of the key that proves it by signing the
 //! server's nonce. Must hold: neither is ever shown.
 
-use aws_lc_rs::signature::Ed25519KeyPair;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use ring::signature::Ed25519KeyPair;
 
 pub struct Credentials {
     pub jwt: String,

@@ -5,7 +5,7 @@ use super::address::PostgresAddress;
 use super::error::PostgresError;
 use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::crypto::{CryptoProvider, aws_lc_rs, verify_tls12_signature, verify_tls13_signature};
+use rustls::crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature};
 use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
@@ -26,7 +26,7 @@ impl PostgresTls {
     pub fn new(address: &PostgresAddress) -> Result<PostgresTls, PostgresError> {
         let wrong =
             |what: &str, error: &dyn std::fmt::Display| PostgresError::Connector(format!("{what}: {error}"));
-        let provider = Arc::new(aws_lc_rs::default_provider());
+        let provider = Arc::new(ring::default_provider());
         let config = ClientConfig::builder_with_provider(provider.clone())
             .with_safe_default_protocol_versions()
             .map_err(|error| wrong("TLS", &error))?;

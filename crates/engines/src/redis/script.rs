@@ -3,8 +3,8 @@
 
 use super::encoder::Encoder;
 use super::schema::{self, RedisKeys, RedisTable};
-use aws_lc_rs::digest::{SHA1_FOR_LEGACY_USE_ONLY, digest};
 use bytes::Bytes;
+use ring::digest::{SHA1_FOR_LEGACY_USE_ONLY, digest};
 use std::fmt::Write;
 use std::sync::LazyLock;
 use tavern_wire::resp;

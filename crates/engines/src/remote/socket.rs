@@ -63,7 +63,7 @@ impl BusTls {
                 }
             }
         }
-        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
         let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
         let config = config.map_err(|error| BusError::Unavailable {
             retry_after_ms: limits::RETRY_AFTER_MS,

@@ -4,10 +4,11 @@
 use super::AuthError;
 use crate::config::SecretText;
 use crate::random::random_text;
-use aws_lc_rs::{constant_time, digest};
+use ring::digest;
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
+use subtle::ConstantTimeEq;
 use tavern_domain::rights::Grant;
 use tavern_domain::{Identity, Rights, Scope, Scopes, Time, Verb};
 use tavern_store::{ApiKey, StoreError};
@@ -201,7 +202,7 @@ fn is_key(presented: &str) -> bool {
 
 fn judge(presented: &str, hash: &[u8; 32], found: Option<ApiKey>) -> Result<Identity, AuthError> {
     let key = found.ok_or(AuthError::UnknownKey)?;
-    let same_hash = constant_time::verify_slices_are_equal(&key.hash, hash).is_ok();
+    let same_hash = bool::from(key.hash.ct_eq(hash));
     let same_id = presented.split('_').nth(1) == Some(&*key.id);
     if same_hash && same_id && key.revoked_at.is_none() {
         Ok(Identity { expires: key.expires_at.unwrap_or(Time::NEVER), ..identity(&key.id, key.scopes) })

@@ -3,6 +3,7 @@
 mod credential;
 mod jwks;
 mod key;
+mod signature;
 mod token;
 
 pub use credential::{Authenticator, Credential, HelloTokens, all_rights};

@@ -3,8 +3,8 @@
 //! identity expires by node time, after the remaining lifetime that the wall clock showed at login, so a later clock
 //! change has no effect.
 
-use super::AuthError;
 use super::jwks::{JwksAddressError, JwksCache};
+use super::{AuthError, signature};
 use crate::config::{Config, SECRET_BYTES, SecretText, TokenKeyConfig};
 use jsonwebtoken::errors::ErrorKind;
 use jsonwebtoken::{Algorithm, AlgorithmFamily, DecodingKey, EncodingKey, Header, Validation};
@@ -162,6 +162,7 @@ impl Verifier {
 
 impl TrustedKey {
     pub fn new(algorithm: Algorithm, key: DecodingKey, kid: Option<String>) -> TrustedKey {
+        signature::install();
         TrustedKey { kid, algorithm, key, validation: validation(algorithm) }
     }
 
@@ -233,6 +234,7 @@ fn refused(error: &ErrorKind) -> AuthError {
 
 /// Signs claims with the secret.
 pub fn sign(secret: &SecretText, claims: &TokenClaims) -> Result<String, AuthError> {
+    signature::install();
     let key = EncodingKey::from_secret(secret.expose().as_bytes());
     let token = jsonwebtoken::encode(&Header::new(Algorithm::HS256), claims, &key);
     let token = token.map_err(|_| AuthError::Malformed)?;

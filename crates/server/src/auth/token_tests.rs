@@ -2,7 +2,9 @@
 
 use super::*;
 use base64::Engine;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
+use ring::hmac;
+use ring::signature::{Ed25519KeyPair, KeyPair};
 use serde_json::{Value, json};
 
 const NOW: Time = Time(1_800_000_000_000);
@@ -12,7 +14,19 @@ fn secret() -> SecretText {
 }
 
 fn signed(algorithm: Algorithm, key: &str, claims: &Value) -> String {
-    jsonwebtoken::encode(&Header::new(algorithm), claims, &EncodingKey::from_secret(key.as_bytes())).unwrap()
+    let hash = match algorithm {
+        Algorithm::HS384 => hmac::HMAC_SHA384,
+        Algorithm::HS512 => hmac::HMAC_SHA512,
+        _ => hmac::HMAC_SHA256,
+    };
+    let key = hmac::Key::new(hash, key.as_bytes());
+    token(&Header::new(algorithm), claims, |message| hmac::sign(&key, message).as_ref().to_vec())
+}
+
+fn token(header: &Header, claims: &Value, sign: impl Fn(&[u8]) -> Vec<u8>) -> String {
+    let parts = [serde_json::to_vec(header).unwrap(), serde_json::to_vec(claims).unwrap()];
+    let message = parts.map(|part| URL_SAFE_NO_PAD.encode(part)).join(".");
+    format!("{message}.{}", URL_SAFE_NO_PAD.encode(sign(message.as_bytes())))
 }
 
 fn verify(claims: Value) -> Result<Identity, AuthError> {
@@ -143,15 +157,17 @@ fn the_key_fixes_the_algorithm() {
 }
 
 /// An Ed25519 pair made for this test: the public half as PEM, the private half to sign with.
-fn pair() -> (String, EncodingKey) {
-    use aws_lc_rs::encoding::AsDer;
-    use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair};
-    let pair = Ed25519KeyPair::generate().unwrap();
-    let public = pair.public_key().as_der().unwrap();
-    let body = base64::engine::general_purpose::STANDARD.encode(public.as_ref());
-    let pem = format!("-----BEGIN PUBLIC KEY-----\n{body}\n-----END PUBLIC KEY-----\n");
-    let private = pair.to_pkcs8().unwrap();
-    (pem, EncodingKey::from_ed_der(private.as_ref()))
+fn pair() -> (String, Ed25519KeyPair) {
+    // Everything before the 32 bytes of a public key for Ed25519.
+    const PREFIX: [u8; 12] = [0x30, 0x2a, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x03, 0x21, 0x00];
+    let pair = Ed25519KeyPair::from_seed_unchecked(&[7; 32]).unwrap();
+    let public = [&PREFIX[..], pair.public_key().as_ref()].concat();
+    let body = STANDARD.encode(public);
+    (format!("-----BEGIN PUBLIC KEY-----\n{body}\n-----END PUBLIC KEY-----\n"), pair)
+}
+
+fn signed_by(pair: &Ed25519KeyPair, header: &Header, claims: &Value) -> String {
+    token(header, claims, |message| pair.sign(message).as_ref().to_vec())
 }
 
 #[test]
@@ -161,10 +177,10 @@ fn a_public_key_is_never_an_hmac_secret() {
     let trusted = TrustedKey::from_pem("EdDSA", pem.as_bytes(), Some("k1".into())).unwrap();
     let verifier = Verifier { keys: vec![trusted], key_sets: Vec::new() };
     let mut header = Header::new(Algorithm::EdDSA);
-    let good = jsonwebtoken::encode(&header, &claims, &private).unwrap();
+    let good = signed_by(&private, &header, &claims);
     assert_eq!(verifier.verify(&good, LoginTime::at(NOW)).unwrap().user.as_deref(), Some("ann"));
     header.kid = Some("k2".into());
-    let other = jsonwebtoken::encode(&header, &claims, &private).unwrap();
+    let other = signed_by(&private, &header, &claims);
     assert_eq!(verifier.verify(&other, LoginTime::at(NOW)), Err(AuthError::Algorithm));
     // The public key must not be usable as an HMAC secret.
     for key in [pem.as_str(), pem.trim()] {

@@ -2,18 +2,21 @@
 
 use crate::config::{Config, LogFormat};
 use std::io::IsTerminal;
+use tracing_subscriber::filter::{LevelFilter, Targets};
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
 
 pub fn start_log(config: &Config) {
-    let filter = tracing_subscriber::EnvFilter::try_new(&config.log_level)
-        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info"));
-    let builder = tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr)
-        .with_ansi(wants_colour());
+    let levels: Targets =
+        config.log_level.parse().unwrap_or_else(|_| Targets::new().with_default(LevelFilter::INFO));
+    let of_modules = levels.iter().map(|(_, level)| level);
+    let max = of_modules.chain(levels.default_level()).max().unwrap_or(LevelFilter::INFO);
+    let builder =
+        tracing_subscriber::fmt().with_max_level(max).with_writer(std::io::stderr).with_ansi(wants_colour());
     // A second server in one process keeps the first one's log.
     let _ = match config.log {
-        LogFormat::Json => builder.json().try_init(),
-        LogFormat::Text => builder.with_target(false).try_init(),
+        LogFormat::Json => builder.json().finish().with(levels).try_init(),
+        LogFormat::Text => builder.with_target(false).finish().with(levels).try_init(),
     };
 }
 

@@ -152,7 +152,7 @@ fn check_texts(values: &mut Values, config: &Config) {
         values.fail("prefix", format!("prefix = {prefix:?}: 1 to {PREFIX_BYTES} of a-z, 0-9, `_` and `-`"));
     }
     let level = &config.log_level;
-    if tracing_subscriber::EnvFilter::builder().parse(level).is_err() {
+    if level.parse::<tracing_subscriber::filter::Targets>().is_err() {
         let message =
             format!("log_level = {level:?}: write error, warn, info, debug, trace, or info,tavern=debug");
         values.fail("log_level", message);

@@ -121,7 +121,7 @@ pub(crate) fn accept_key(parts: &Parts) -> Result<HeaderValue, Refusal> {
     }
     let mut text = key.as_bytes().to_vec();
     text.extend_from_slice(b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11");
-    let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA1_FOR_LEGACY_USE_ONLY, &text);
+    let digest = ring::digest::digest(&ring::digest::SHA1_FOR_LEGACY_USE_ONLY, &text);
     HeaderValue::from_str(&STANDARD.encode(digest.as_ref()))
         .map_err(|_| Refusal::new(Code::Internal, "cannot answer the handshake"))
 }

@@ -64,7 +64,7 @@ pub fn publish(
     once: Option<&str>,
 ) -> Result<oneshot::Receiver<Result<Vec<u8>, Refusal>>, Refusal> {
     let message_id = once.map(|once| -> Arc<str> {
-        let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, once.as_bytes());
+        let digest = ring::digest::digest(&ring::digest::SHA256, once.as_bytes());
         let hex = digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect::<String>();
         format!("key-{hex}").into()
     });

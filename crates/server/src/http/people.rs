@@ -52,7 +52,7 @@ pub async fn write(
     let data: Arc<str> = parse_message_body(&body)?.data.into();
     let once = idempotency_key(parts, &format!("user#{user}"))?;
     let named = once.as_deref().map(|once| {
-        let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, once.as_bytes());
+        let digest = ring::digest::digest(&ring::digest::SHA256, once.as_bytes());
         digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect::<String>().into()
     });
     let command = ServiceCommand::InboxMessage { user: user.into(), data, once: named };

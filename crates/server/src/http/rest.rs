@@ -242,7 +242,7 @@ pub fn idempotency_key(parts: &Parts, name: &str) -> Result<Option<String>, Refu
     }
     let credential =
         parts.headers.get(http::header::AUTHORIZATION).map_or(&b""[..], |value| value.as_bytes());
-    let holder = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, credential);
+    let holder = ring::digest::digest(&ring::digest::SHA256, credential);
     Ok(Some(format!("{:?}\n{name}\n{given}", holder.as_ref())))
 }
 

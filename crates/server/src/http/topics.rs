@@ -337,7 +337,7 @@ fn short_key(key: &str, bytes: usize) -> String {
     if key.len() <= bytes {
         return key.to_owned();
     }
-    let hash = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, key.as_bytes());
+    let hash = ring::digest::digest(&ring::digest::SHA256, key.as_bytes());
     hash.as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
 }
 

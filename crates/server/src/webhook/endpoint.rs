@@ -239,7 +239,7 @@ impl Authority {
     fn acceptor(&self, protocols: &[&str]) -> TlsAcceptor {
         let chain = CertificateDer::from_pem_file(self.0.path().join("cert.pem")).expect("a certificate");
         let key = PrivateKeyDer::from_pem_file(self.0.path().join("key.pem")).expect("a key");
-        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
         let config = ServerConfig::builder_with_provider(provider);
         let config = config.with_safe_default_protocol_versions().expect("versions").with_no_client_auth();
         let mut config = config.with_single_cert(vec![chain], key).expect("they fit");

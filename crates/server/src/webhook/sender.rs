@@ -249,7 +249,7 @@ fn tls(authorities: Vec<CertificateDer<'static>>) -> Result<ClientConfig, Sender
     for authority in authorities {
         roots.add(authority).map_err(SenderError::Authority)?;
     }
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
     let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
     Ok(config.map_err(SenderError::Tls)?.with_root_certificates(roots).with_no_client_auth())
 }

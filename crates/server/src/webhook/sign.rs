@@ -3,11 +3,12 @@
 //! a rotation both secrets sign.
 
 use crate::random::fill_random;
-use aws_lc_rs::hmac;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use http::{HeaderMap, HeaderName, HeaderValue};
+use ring::hmac;
 use std::fmt;
+use subtle::ConstantTimeEq;
 
 pub const ID: HeaderName = HeaderName::from_static("webhook-id");
 pub const TIMESTAMP: HeaderName = HeaderName::from_static("webhook-timestamp");
@@ -84,7 +85,7 @@ impl SigningSecret {
 
 impl PartialEq for SigningSecret {
     fn eq(&self, other: &SigningSecret) -> bool {
-        aws_lc_rs::constant_time::verify_slices_are_equal(&self.bytes, &other.bytes).is_ok()
+        self.bytes.ct_eq(&other.bytes).into()
     }
 }
 
@@ -158,8 +159,7 @@ pub fn verify(
     let expected = secret.tag(id.as_bytes(), timestamp.as_bytes(), body);
     let fits = |signature: &str| {
         let tag = signature.strip_prefix(VERSION).and_then(|encoded| STANDARD.decode(encoded).ok());
-        let same = |tag: Vec<u8>| aws_lc_rs::constant_time::verify_slices_are_equal(&tag, expected.as_ref());
-        tag.is_some_and(|tag| same(tag).is_ok())
+        tag.is_some_and(|tag| bool::from(tag.ct_eq(expected.as_ref())))
     };
     if !signatures.split(' ').take(SIGNATURES_MAX).any(fits) {
         return Err(VerifyError::Signature);

@@ -146,7 +146,7 @@ pub fn tls(config: &Config, findings: &mut Vec<Finding>) {
         }
     };
     let end = chain.first().and_then(|certificate| not_after(certificate));
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
     let fits = rustls::ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .and_then(|builder| builder.with_no_client_auth().with_single_cert(chain, key));
