@@ -24,6 +24,7 @@ import websockets.exceptions
 from support import tokens
 
 OPEN_TIMEOUT, HELLO_TIMEOUT, TIMEOUT = 4.0, 8.0, 25.0
+TOKEN_TTL = 7200
 BROKEN = (OSError, asyncio.TimeoutError, websockets.exceptions.WebSocketException, EOFError)
 
 
@@ -42,7 +43,7 @@ class Client:
         self.cluster, self.name, self.user = cluster, name, user
         self.rng = random.Random(f"{name} {seed}")
         self.pinned, self.status = pinned, status
-        self.token = tokens.token(user, ttl=7200)
+        self.token = tokens.token(user, ttl=TOKEN_TTL)
         self.log = []
         self.ids = itertools.count(1)
         self.socket, self.waiting = None, {}

@@ -8,6 +8,7 @@ import time
 from .checks import facts, health, history, messages, people, presence
 from .load import Load
 from .schedule import schedule
+from .client import TOKEN_TTL
 from .cluster import LEASE, Cluster
 
 SETTLE = 45.0
@@ -125,8 +126,8 @@ def check(cluster, load, read, servers, healed):
     hangs = [(entry[2], entry[3], entry[4], entry[5]) for client in load.clients for entry in client.log if entry[1] == "hang"]
     hangs += [hang for one in [*load.all_publishers, load.service] for hang in one.hangs]
     answered = sum(one.answered for one in [*load.clients, *load.all_publishers, load.service])
-    refusals = [(entry[3], entry[4]) for client in load.clients for entry in client.log if entry[1] == "refused"]
-    refusals += [refusal for one in [*load.all_publishers, load.service] for refusal in one.refused]
+    refusals = [(entry[3], entry[4], entry[0]) for client in load.clients for entry in client.log if entry[1] == "refused"]
+    refusals += [(*refusal, None) for one in [*load.all_publishers, load.service] for refusal in one.refused]
     return [
         messages.mailboxes_have_no_losses_of(load.clients),
         messages.messages_arrive_once_and_in_order(load.room_clients, load.runs),
@@ -143,7 +144,7 @@ def check(cluster, load, read, servers, healed):
         people.no_status_after_unfollow(load.followers),
         health.servers_stay_up(cluster.nodes, cluster.unclean_stops),
         health.every_command_is_answered(answered, hangs, cluster.nodes),
-        health.refusals_say_when_to_return(refusals, KNOWN_CODES),
+        health.refusals_say_when_to_return(refusals, KNOWN_CODES, clocks_ahead(cluster)),
         health.readiness_is_correct(cluster.nodes, outages(cluster), healed),
         health.credentials_end(load.intruders.greetings, load.intruders.lifetimes, cluster.nodes),
         health.revoked_keys_end(load.intruders.revoked, cluster.nodes, slow_stores(cluster)),
@@ -163,6 +164,11 @@ def outages(cluster):
             if whole or line and fault.target in (node.name, "all"):
                 found.append((node.name, began, ended))
     return found
+
+
+def clocks_ahead(cluster):
+    """When the clock of a server was so far ahead that the tokens of the load had expired."""
+    return [(began, ended) for fault, began, ended in cluster.happened if fault.kind == "clock jump" and fault.amount >= TOKEN_TTL]
 
 
 def slow_stores(cluster):

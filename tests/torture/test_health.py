@@ -30,9 +30,12 @@ def test_commands_with_and_without_a_reply_are_counted():
 
 def test_a_refusal_without_retry_after_is_detected():
     known = {"unavailable"}
-    assert health.refusals_say_when_to_return([("unavailable", 250)], known).violations == []
-    assert health.refusals_say_when_to_return([("unavailable", None)], known).violations
-    assert health.refusals_say_when_to_return([("not_allowed", None)], known).violations
+    check = lambda code, retry, *clocks_ahead: health.refusals_say_when_to_return([(code, retry, 15.0)], known, clocks_ahead).violations
+    assert check("unavailable", 250) == []
+    assert check("unavailable", None)
+    assert check("not_allowed", None)
+    assert check("unauthenticated", None) and check("unauthenticated", None, (20.0, 25.0))
+    assert check("unauthenticated", None, (14.0, 16.0)) == []
 
 
 def test_readiness_that_does_not_fail_or_recover_is_detected():

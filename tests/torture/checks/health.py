@@ -40,11 +40,15 @@ def every_command_is_answered(answered, hangs, nodes):
     return verdict
 
 
-def refusals_say_when_to_return(refusals, known):
-    """`refusals`: (code, retry_after_ms). Only retry codes are allowed, and `unavailable` must have a delay."""
+def refusals_say_when_to_return(refusals, known, clocks_ahead=()):
+    """`refusals`: (code, retry_after_ms, when). Only retry codes are allowed, and `unavailable` must have a delay. While the clock of a
+    server is ahead, tokens have expired. `clocks_ahead`: (began, ended)."""
     verdict = Verdict("refusals ask for a retry and say when")
-    for code, retry_after_ms in refusals:
+    for code, retry_after_ms, when in refusals:
         verdict.looked_at += 1
+        if code == "unauthenticated" and when is not None and any(began - SLACK < when < ended + SLACK for began, ended in clocks_ahead):
+            verdict.note("unauthenticated while a clock was ahead")
+            continue
         if code not in known:
             verdict.broken(f"refused with {code}")
         elif code == "unavailable" and retry_after_ms is None:
