@@ -46,10 +46,10 @@ def test_a_client_that_loses_its_connection_restores_itself(join, room):
     until(lambda: any(event["op"] == "publish" for event in bob.events()), "the restored subscription")
 
 
-@pytest.mark.parametrize("subject_here", ["radar", "tavern"])
+@pytest.mark.parametrize("subject", ["radar", "sqlite+local", "redis+redis", "postgres+nats"])
 @pytest.mark.parametrize("end", ["terminate", "kill"])
-def test_clients_of_a_server_that_ends_are_lost_and_come_back(node_runtime, radar_redis, room, subject_here, end):
-    with pair(subject_here, radar_redis) as (first, second):
+def test_clients_of_a_server_that_ends_are_lost_and_come_back(node_runtime, radar_redis, radar_engines, room, subject, end):
+    with pair(subject, radar_redis, radar_engines) as (first, second):
         far = RadarClient(node_runtime, "far", second)
         bob = RadarClient(node_runtime, "bob", first)
         cat = RadarClient(node_runtime, "cat", first)

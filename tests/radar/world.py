@@ -9,7 +9,6 @@ import socket
 
 from support.browser import MODULES, Driver
 from support.process import Server, free_port, until
-from support.tavern import Tavern
 
 HERE = pathlib.Path(__file__).resolve().parent
 GRACE_S = 2
@@ -49,10 +48,6 @@ class Oracle(Server):
                 return True
         except OSError:
             return False
-
-
-def tavern(config=CONFIG, **options):
-    return Tavern.dev(config, **options)
 
 
 class Runtime:
