@@ -7,7 +7,8 @@ import re
 HEAD = """# Torture
 
 Fault injection: three servers (release build) under the load of a few hundred clients, while a seeded schedule kills, pauses and
-restarts servers and engines, cuts, blackholes, delays and slows the connections between them, and fills the disk of the store.
+restarts servers and engines, cuts, blackholes, delays and slows the connections between them, sets clocks, and fills the disk of the
+store. Others flood, and use credentials that have expired or were revoked.
 Every client records what it receives; afterwards each guarantee is checked over these histories (`tests/torture/checks`).
 Written by `make torture`; see `scripts/torture --help` for options.
 """

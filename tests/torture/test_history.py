@@ -35,6 +35,11 @@ def run(**positions):
     return PublisherRun("s.0", CHAT, "n1", 1, [(number, 0.0, 0.5) for number in numbers], numbers)
 
 
+def test_a_subscriber_from_before_the_first_message_recovers_from_the_first():
+    assert broken(subscribed((0, 0)), subscribed((7, 0), (0, 0), True), stored(1)) == 0
+    assert broken(subscribed((0, 0)), subscribed((7, 1), (0, 0), True), stored(2)) == 1
+
+
 def test_a_complete_history_is_accepted():
     assert broken(subscribed((7, 2)), stored(3), stored(4), subscribed((7, 4), (7, 4), True), stored(5), stored(1, epoch=8)) == 0
 
