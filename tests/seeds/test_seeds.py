@@ -9,6 +9,7 @@ import httpx
 import pytest
 import redis
 
+from seeds import rlite_answers
 from seeds.party_note_client import NoteClient
 from seeds.routemaster_consumer import Consumer
 from support.json_client import connect_online
@@ -120,6 +121,28 @@ def test_rlite_polls_and_blocking_reads_over_the_redis_protocol(server):
     assert say("PUNSUBSCRIBE", "chan*") == [b"punsubscribe", b"chan*", 0]
     assert publisher.publish("channel", "nobody") == 0
     subscriber.disconnect()
+
+
+def test_tavern_answers_as_rlite_does():
+    """The answers of rlite itself are recorded by `rlite_answers.py`."""
+    expected = json.loads(rlite_answers.ANSWERS.read_text())
+    assert len(expected) == len(rlite_answers.SCRIPT), "record the answers again"
+    with Tavern.dev() as server:
+        subscriber, publisher = (redis.Redis(port=server.resp_port, protocol=2, socket_timeout=20).connection_pool.get_connection()
+                                 for _ in range(2))
+        ends = {"subscriber": subscriber, "publisher": publisher}
+        subscriber.send_command("TAVERN.MODE", "poll")
+        assert subscriber.read_response() == b"OK"
+        for (who, *words), wanted in zip(rlite_answers.SCRIPT, expected, strict=True):
+            ends[who].send_command(*words)
+            # Subscribing to several channels is answered once for each; rlite hands out the others like messages.
+            more = len(words) - 2 if words[0] == "subscribe" else 0
+            answer, *heard = [ends[who].read_response() for _ in range(1 + more)]
+            subscriber.send_command("TAVERN.POLL")
+            heard += subscriber.read_response()
+            assert rlite_answers.plain({"answer": answer, "heard": heard}) == wanted, words
+        subscriber.disconnect()
+        publisher.disconnect()
 
 
 @pytest.fixture
