@@ -243,6 +243,28 @@ def test_a_store_outage_longer_than_every_lease_causes_no_event(two, engine, roo
         assert "fenced" not in a.log() + b.log()
 
 
+@pytest.mark.parametrize("kind", ["postgres", "redis"])
+def test_a_server_that_stops_while_the_store_is_away_waits_for_it_and_keeps_its_sessions(kind, request, channel):
+    store, name = request.getfixturevalue(kind), f"failures_{next(SCHEMAS)}"
+    port = store.port if kind == "postgres" else store.resp_port
+    with NatsServer() as bus, TcpProxy(port) as proxy:
+        url = store.url(name, options="&sslmode=disable") if kind == "postgres" else store.url_of(name)
+        config = CONFIG.replace("drain_ms = 1500", "drain_ms = 9000")
+        with Tavern.dev(config, ["--store", url.replace(f":{port}", f":{proxy.port}"), "--bus", bus.url]) as server:
+            with Socket(server, user="ann") as ann:
+                ann.ok("subscribe", channel=channel)
+                proxy.cut()
+                not_ready(server, "the store does not answer")
+                back = threading.Timer(1.0, proxy.restore)
+                back.start()
+                assert server.terminate() == 0, server.log()
+                back.join()
+            server.start()
+            with Socket(server, user="ann") as again:
+                hello = again.ok("hello", session=ann.hello["session"], seq=0)
+                assert (hello["resumed"], hello["client"]) == (True, ann.hello["client"])
+
+
 def test_a_server_cut_off_from_the_store_announces_its_clients_again(postgres, room):
     """The other servers consider it dead; once reconnected it announces its clients again."""
     schema = f"failures_{next(SCHEMAS)}"

@@ -7,12 +7,14 @@ use super::start::{RunningServer, Tasks};
 use crate::adoption::Adoption;
 use crate::shard::Shards;
 use crate::shard::input::ShardInput;
+use crate::store_client::StoreClientError;
 use crate::supervisor::{SupervisedTask, Supervisor};
 use std::sync::Arc;
 use std::time::Duration;
 use tavern_hub::PackedSession;
-use tavern_store::{Commit, NodeChange, Row, Writer};
+use tavern_store::{Commit, NodeChange, Row, StoreError, Writer};
 use tokio::sync::oneshot;
+use tokio::time::Instant;
 
 /// The longest drain after a failure: the failed part may hang.
 const FAILURE_DRAIN: Duration = Duration::from_secs(3);
@@ -22,6 +24,8 @@ const CLOSE_LEASE: Duration = Duration::from_secs(2);
 const SESSIONS_PER_COMMIT: usize = 500;
 /// How often the number of sessions that still migrate is checked.
 const CHECK: Duration = Duration::from_millis(10);
+/// The pause before a store that is not available is asked again.
+const RETRY: Duration = Duration::from_millis(100);
 /// How many checks, one every `CHECK`, connections get to close by themselves.
 const LAST_CHECKS: usize = 30;
 
@@ -68,20 +72,20 @@ async fn drain(
     liveness: &SupervisedTask,
     delivery: SupervisedTask,
 ) -> anyhow::Result<()> {
-    let until = tokio::time::Instant::now() + timeout;
+    let until = Instant::now() + timeout;
     let node = &parts.node;
     // The node may have started a new epoch since its start.
     let writer = Writer::new(&node.settings.node, node.epoch());
     let frozen = ask_shards(&parts.shards, ShardInput::Freeze).await;
     let drain_ms = parts.config.sessions.drain_ms;
-    let moved = tokio::time::timeout(timeout / 3 * 2, migrate(&parts.shards, adoption, drain_ms)).await;
+    let moved = tokio::time::timeout(timeout / 3 * 2, migrate(&parts.shards, adoption, drain_ms, timeout)).await;
     if moved.is_err() {
         tracing::warn!("migration timed out; storing the remaining sessions");
     }
     let packed = ask_shards(&parts.shards, ShardInput::Stop).await;
     let shards = parts.shards.len();
     let complete = frozen.len() == shards && packed.len() == shards;
-    keep_sessions(parts, &writer, packed.into_iter().flatten().collect()).await?;
+    keep_sessions(parts, &writer, packed.into_iter().flatten().collect(), until).await?;
     // After the lease is closed the store accepts nothing more from this node.
     drop(tokio::time::timeout_at(until, delivery.ended()).await);
     // A renewal after the lease is closed would be refused, and the node would consider itself fenced.
@@ -92,7 +96,16 @@ async fn drain(
     }
     let stop = NodeChange::Stop { node: writer.clone() };
     let close = Commit { writer: Some(writer), node: Some(stop), ..Commit::default() };
-    parts.store.commit(close).await?;
+    let mut attempts = 0;
+    let closed = retry(until, || {
+        attempts += 1;
+        parts.store.commit(close.clone())
+    });
+    match closed.await {
+        // An earlier attempt has closed it.
+        Err(StoreClientError::Store(StoreError::Fenced { .. })) if attempts > 1 => {}
+        closed => drop(closed?),
+    }
     node.announce_departure();
     Ok(())
 }
@@ -108,7 +121,30 @@ async fn ask_shards<T>(shards: &Shards, input: impl Fn(oneshot::Sender<T>) -> Sh
     replies
 }
 
-async fn keep_sessions(parts: &Parts, writer: &Writer, mut packed: Vec<PackedSession>) -> anyhow::Result<()> {
+/// Asks the store again while it is not available, as long as there is time. A commit must have the same effect when it
+/// is repeated.
+async fn retry<T, F>(until: Instant, mut ask: impl FnMut() -> F) -> Result<T, StoreClientError>
+where
+    F: Future<Output = Result<T, StoreClientError>>,
+{
+    loop {
+        match ask().await {
+            Err(StoreClientError::Store(StoreError::Unavailable { .. }))
+                if Instant::now() + RETRY < until =>
+            {
+                tokio::time::sleep(RETRY).await;
+            }
+            answer => return answer,
+        }
+    }
+}
+
+async fn keep_sessions(
+    parts: &Parts,
+    writer: &Writer,
+    mut packed: Vec<PackedSession>,
+    until: Instant,
+) -> anyhow::Result<()> {
     let drain_ms = parts.config.sessions.drain_ms;
     tracing::info!(sessions = packed.len(), "storing sessions");
     for part in packed.chunks_mut(SESSIONS_PER_COMMIT) {
@@ -118,14 +154,14 @@ async fn keep_sessions(parts: &Parts, writer: &Writer, mut packed: Vec<PackedSes
             Row::Session(session.to_row(writer))
         });
         let commit = Commit { writer: Some(writer.clone()), puts: puts.collect(), ..Commit::default() };
-        parts.store.commit(commit).await?;
+        retry(until, || parts.store.commit(commit.clone())).await?;
     }
     Ok(())
 }
 
 /// Offers the sessions to the live nodes, and waits until they have taken them.
-async fn migrate(shards: &Shards, adoption: &Adoption, drain_ms: u64) {
-    let live = match adoption.live_nodes().await {
+async fn migrate(shards: &Shards, adoption: &Adoption, drain_ms: u64, timeout: Duration) {
+    let live = match retry(Instant::now() + timeout / 3, || adoption.live_nodes()).await {
         Ok(live) => live,
         Err(error) => return tracing::warn!(%error, "cannot read the live nodes; storing sessions"),
     };
