@@ -390,10 +390,13 @@ pub fn radar(data: &[u8]) {
             assert!(json::is_json(part.as_bytes()));
         }
     }
-    let mut room = radar::RadarRoom::new("presence:/a/b");
-    room.load_silently(&radar::read_members(&text));
-    room.announce(&mut out);
-    radar::read_events(data, |event| room.apply(&event, &mut out));
+    // What comes out of the hub was checked when it came in: every parser reads it.
+    if json::is_json(format!("[{}]", text.trim_end_matches(',')).as_bytes()) {
+        let mut room = radar::RadarRoom::new("presence:/a/b");
+        room.load_silently(&radar::read_members(&text));
+        room.announce(&mut out);
+        radar::read_events(data, |event| room.apply(&event, &mut out));
+    }
     for frame in &out.frames {
         assert!(serde_json::from_slice::<Value>(frame).is_ok(), "{}", String::from_utf8_lossy(frame));
     }
