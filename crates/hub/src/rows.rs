@@ -39,6 +39,10 @@ pub(crate) fn party_channel(party: u64) -> Arc<str> {
     format!("{PARTY}#{party}").into()
 }
 
+pub(crate) fn is_party_channel(channel: &[u8]) -> bool {
+    channel.strip_prefix(PARTY.as_bytes()).is_some_and(|rest| rest.starts_with(b"#"))
+}
+
 /// A user in their own channel.
 pub(crate) fn own_key(user: &Arc<str>) -> PresenceKey {
     PresenceKey { channel: own_channel(user), user: user.clone() }

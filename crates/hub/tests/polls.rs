@@ -43,6 +43,24 @@ fn numbers(answer: &Value) -> Vec<u64> {
 }
 
 #[test]
+fn an_answer_with_messages_alone_has_no_party_and_costs_no_read() {
+    let mut node = TestNode::new(Settings::default());
+    let mut ann = arrive(&mut node);
+    assert_eq!(ann.poll(&mut node, 7, 0), Poll::Ready { reset: false });
+    assert_eq!(ann.answer(&mut node)["party"], Value::Null);
+    node.publish("game#A", "1");
+    ann.poll(&mut node, 8, 0);
+    let id = node.shards[0].core.find_session(ann.key).unwrap();
+    let mut body = Vec::new();
+    assert!(node.shards[0].render_poll(node.now, id, LinkId(8), PollFlags::default(), &mut body));
+    let answer: Value = serde_json::from_slice(&body).unwrap();
+    assert_eq!((numbers(&answer), answer.get("party")), (vec![1], None));
+    ann.cursor = 1;
+    ann.poll(&mut node, 9, 0);
+    assert_eq!(ann.answer(&mut node).get("party"), Some(&Value::Null), "nothing came: the party is read");
+}
+
+#[test]
 fn a_lost_answer_is_repeated_with_the_same_numbers_until_a_cursor_covers_it() {
     let mut node = TestNode::new(Settings::default());
     let mut ann = arrive(&mut node);

@@ -6,9 +6,12 @@ use super::Parties;
 use crate::connection::LinkId;
 use crate::core::listener::ListenerId;
 use crate::core::{Core, Timer};
+use crate::event::Event;
+use crate::rows::is_party_channel;
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 use std::sync::Arc;
+use tavern_domain::limits::POLL_EVENTS;
 
 /// How long a reply waits for the store: a few round trips to a busy one.
 const PATIENCE_MS: u64 = 2_500;
@@ -107,6 +110,18 @@ impl SnapshotRequests {
 }
 
 impl Parties {
+    /// Whether the reply to a poll needs a snapshot. Messages of channels say nothing about the party: a reply that holds
+    /// only such messages goes without it, and costs no read.
+    pub fn poll_needs_snapshot(&self, core: &Core, id: ListenerId, link: LinkId) -> bool {
+        let Some(mailbox) = core.listener(id).map(|listener| &listener.mailbox) else { return true };
+        let of_another_channel =
+            |event: &Event| event.channel().is_some_and(|channel| !is_party_channel(channel));
+        let only_messages = mailbox.has_unread()
+            && mailbox.gap().is_none()
+            && mailbox.unread_events().take(POLL_EVENTS).all(|(_, event)| of_another_channel(event));
+        !only_messages || self.views.requests.requests.contains_key(&link)
+    }
+
     /// The snapshot for the reply to a connection. None: the link is named in `Effects::ready` when it was read or
     /// could not be read. `announcing`: the presence of the user is being committed first.
     pub fn snapshot(

@@ -413,7 +413,7 @@ impl Shard {
         out: &mut Vec<u8>,
     ) -> bool {
         self.core.now = now;
-        if flags.superseded {
+        if flags.superseded || !(flags.reset || self.party.poll_needs_snapshot(&self.core, id, link)) {
             render::render_poll(&mut self.core, id, flags, u64::MAX, None, out);
             return true;
         }
