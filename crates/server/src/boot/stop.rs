@@ -78,7 +78,8 @@ async fn drain(
     let writer = Writer::new(&node.settings.node, node.epoch());
     let frozen = ask_shards(&parts.shards, ShardInput::Freeze).await;
     let drain_ms = parts.config.sessions.drain_ms;
-    let moved = tokio::time::timeout(timeout / 3 * 2, migrate(&parts.shards, adoption, drain_ms, timeout)).await;
+    let moved =
+        tokio::time::timeout(timeout / 3 * 2, migrate(&parts.shards, adoption, drain_ms, timeout)).await;
     if moved.is_err() {
         tracing::warn!("migration timed out; storing the remaining sessions");
     }
