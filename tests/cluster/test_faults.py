@@ -101,10 +101,12 @@ def test_a_server_suspended_too_long_reports_a_gap(combination, channel):
             assert until_gap(eve)["pattern"] == "room#*"
             numbers = []
             while not numbers or numbers[-1] < 1000:
-                numbers.append(ann.event()["data"])
+                event = ann.event()
+                # A slow reader may fall behind once more.
+                numbers = [] if event["event"] == "gap" else [*numbers, event["data"]]
             assert numbers == list(range(numbers[0], 1001)) and numbers[0] > 1, "no message is missing after the gap"
             until(lambda: CLOSED in redis.frames_so_far(), "the Redis connection to be closed, because RESP has no gap event")
-            assert b.metric("tavern_bus_losses_total") == 1
+            assert b.metric("tavern_bus_losses_total") >= 1
 
 
 @on_the_folder

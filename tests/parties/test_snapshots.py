@@ -2,6 +2,7 @@
 what other services receive."""
 import itertools
 import random
+import time
 
 from events.conftest import client as api_client
 from events.topics_api import pull, put
@@ -175,6 +176,15 @@ def test_services_receive_party_events(combination, calm_nodes):
             CLIENTS["socket"](calm_nodes[1], names[1]) as bob:
         put(api, "parties", topics=["tavern.parties"], pull=True)
         ann.wait_online(), bob.wait_online()
+
+        def publishes(user, other):
+            """Whether the server of a user publishes party events. It learns of the subscription over the bus."""
+            party = user.invite(other)
+            user.ok("cancel_invite", user=other.user)
+            time.sleep(0.1)
+            return any(event["data"]["party_id"] == party for event in pull(api, "parties", after=0)["events"])
+
+        until(lambda: publishes(ann, bob) and publishes(bob, ann), "both servers to publish")
         number = ann.invite_and_accept(bob)
         go = ann.ok("go", params={"m": 1})["go_id"]
         bob.ok("leave")
