@@ -177,6 +177,19 @@ def test_the_keys_of_a_set_are_chosen_by_their_id(keys, key_set):
         assert "hidden" not in check and "secret=***" in check
 
 
+def test_a_key_of_a_set_may_name_another_algorithm_that_fits_its_type(key_set):
+    private = {algorithm: private_key("RS256") for algorithm in ("RS384", "RS512", "PS256", "PS384", "PS512")}
+    private["ES384"] = ec.generate_private_key(ec.SECP384R1())
+    for algorithm, key in private.items():
+        key_set.add(key, algorithm, algorithm)
+        key_set.keys[-1]["alg"] = algorithm
+    with Tavern.serve(jwks(key_set.url)) as server:
+        for algorithm, key in private.items():
+            assert accepts_over_http(server, signed(key, algorithm, kid=algorithm)), algorithm
+            another = private_key("RS256") if algorithm != "ES384" else ec.generate_private_key(ec.SECP384R1())
+            assert not accepts_over_http(server, signed(another, algorithm, kid=algorithm)), algorithm
+
+
 @pytest.mark.alone
 def test_a_new_key_is_found_by_its_id_and_a_broken_endpoint_keeps_the_old_ones(keys, key_set):
     key_set.add(keys["ES256"], "ES256", "old")

@@ -120,6 +120,16 @@ fn snapshot_in_a_poll_is_not_older_than_the_events_beside_it() {
 }
 
 #[test]
+fn message_in_a_party_comes_with_the_party() {
+    let (mut scene, ann, mut bob) = party_of_two();
+    assert_eq!(bob.begin(&mut scene, 10_000), Poll::Parked);
+    scene.begin(ann, "party.say", r#""data":"hi""#);
+    let answer = bob.answer(&mut scene, false);
+    assert_eq!(answer["events"].as_array().unwrap().len(), 1, "{answer}");
+    assert_eq!(answer["party"]["members"].as_array().unwrap().len(), 2, "{answer}");
+}
+
+#[test]
 fn snapshot_in_a_poll_is_not_older_than_a_command_that_was_answered() {
     let (mut scene, ann, mut bob) = party_of_two();
     delay_bus(&mut scene, 60_000);

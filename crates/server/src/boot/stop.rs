@@ -105,7 +105,9 @@ async fn drain(
     match closed.await {
         // An earlier attempt has closed it.
         Err(StoreClientError::Store(StoreError::Fenced { .. })) if attempts > 1 => {}
-        closed => drop(closed?),
+        closed => {
+            closed?;
+        }
     }
     node.announce_departure();
     Ok(())
