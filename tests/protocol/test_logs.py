@@ -81,3 +81,9 @@ def test_a_public_address_without_tls_is_warned_of(config, warned):
 
 def test_a_loopback_address_needs_no_warning(server):
     assert lines(server, "listening on a public address without TLS") == []
+
+
+@pytest.mark.parametrize(("level", "shown"), [("warn", False), ("warn,tavern=info", True), ("info,tavern=error", False)])
+def test_the_level_of_a_module_decides_what_is_logged(level, shown):
+    with Tavern.serve(f'{CONFIG}log_level = "{level}"\n') as server:
+        assert bool(lines(server, "ready")) is shown
