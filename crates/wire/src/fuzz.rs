@@ -2,6 +2,7 @@
 //! the corpus. They panic when a property does not hold; not for use by servers.
 
 use crate::bus::{self, BusMessage};
+use crate::http1::{self, ReadRequest, RequestLimits};
 use crate::json::{self, Op, Payload};
 use crate::record;
 use crate::resp::{self, Limits, Parsed, Parser, RespError};
@@ -221,8 +222,10 @@ fn check_close(data: &[u8]) {
     }
 }
 
-/// The body of a poll: what is read is what any JSON parser reads.
+/// The body of a poll: what is read is what any JSON parser reads. As a whole request: its end does not depend on how it
+/// arrives.
 pub fn poll(data: &[u8]) {
+    poll_request(data);
     let Ok(request) = json::parse_poll(data) else { return };
     if data.trim_ascii().is_empty() {
         return assert_eq!(request, json::PollRequest::default());
@@ -235,6 +238,20 @@ pub fn poll(data: &[u8]) {
         assert_eq!(read.is_some(), written.is_some(), "{name}");
     }
     assert_eq!(json::session_of(data), request.session);
+}
+
+fn poll_request(data: &[u8]) {
+    let limits = RequestLimits { head: 1024, body: 256 };
+    let ReadRequest::Request(request) = http1::read_post(data, "/v1/poll", limits) else { return };
+    assert!(request.target.starts_with("/v1/poll") && data[..request.bytes].ends_with(request.body));
+    let lengths = request.headers.iter().filter(|(name, _)| name.eq_ignore_ascii_case("content-length"));
+    let lengths: Vec<&[u8]> = lengths.map(|(_, value)| *value).collect();
+    assert_eq!(lengths.len(), 1, "one length frames a request");
+    assert_eq!(std::str::from_utf8(lengths[0]).unwrap().parse(), Ok(request.body.len()));
+    for end in 0..request.bytes {
+        let read = http1::read_post(&data[..end], "/v1/poll", limits);
+        assert!(matches!(read, ReadRequest::Incomplete), "{end} of {} bytes", request.bytes);
+    }
 }
 
 /// Messages between nodes: what is read and written again is read the same.

@@ -155,6 +155,7 @@ impl Parts {
                 unread_bytes: limits.unread_reply_bytes,
                 unread_total_bytes: limits.unread_replies_total_bytes / config.threads,
                 heartbeat_ms: config.sessions.heartbeat_ms as u32,
+                http_header_ms: limits.http_header_ms as u32,
             },
         });
         // Each shard creates its own state on its thread; this is what is sent there.
@@ -241,6 +242,7 @@ impl Parts {
             radar: self.radar.clone(),
             tracer: self.tracer.clone(),
             refusals: RefusalLogs::default(),
+            runtime: tokio::runtime::Handle::current(),
         })
     }
 }

@@ -47,6 +47,8 @@ pub struct HttpApi {
     pub tracer: Option<Arc<Tracer>>,
     /// Refused origins, hosts and handshakes in the log.
     pub refusals: RefusalLogs,
+    /// Serves connections that come back from a shard.
+    pub runtime: tokio::runtime::Handle,
 }
 
 impl HttpApi {

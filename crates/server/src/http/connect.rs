@@ -1,6 +1,7 @@
 //! The WebSocket handshake. Afterwards the socket moves from HTTP to a shard.
 
 use super::body::{HttpResponse, ResponseBody, refusal};
+use super::http1::PlainIo;
 use super::request::{self, Query};
 use super::server::{HttpConnection, HttpTlsStream, too_many_connections};
 use crate::connections::ConnectionSlot;
@@ -24,7 +25,6 @@ use tavern_domain::{AddressGroup, Identity};
 use tavern_hub::{Caller, EventFormat, Link, LinkId};
 use tavern_wire::error::{Code, Refusal};
 use tavern_wire::json::{ParsedCommand, hello_command};
-use tokio::net::TcpStream;
 
 pub async fn connect(connection: &HttpConnection, request: Request<Incoming>) -> HttpResponse {
     let (parts, body) = request.into_parts();
@@ -170,10 +170,10 @@ type RawSocket = (mio::net::TcpStream, Option<Box<rustls::ServerConnection>>, Ve
 
 /// The socket of an upgraded connection, its TLS state, and what was already read.
 fn take_socket(upgraded: Upgraded) -> std::io::Result<RawSocket> {
-    let upgraded = match upgraded.downcast::<TokioIo<TcpStream>>() {
+    let upgraded = match upgraded.downcast::<TokioIo<PlainIo>>() {
         Ok(parts) => {
-            let socket = parts.io.into_inner().into_std()?;
-            return Ok((mio::net::TcpStream::from_std(socket), None, parts.read_buf.to_vec()));
+            let (socket, input) = parts.io.into_inner().into_socket(&parts.read_buf)?;
+            return Ok((socket, None, input));
         }
         Err(upgraded) => upgraded,
     };

@@ -20,12 +20,12 @@ pub fn allowed<'a>(config: &Config, headers: &'a HeaderMap) -> Option<Result<&'a
 
 /// Whether a page of another site caused this request without an `Origin`: by an image, a script or a link. In dev mode
 /// there may be nothing else that stops it. What everybody may read is left to them.
-pub fn is_cross_site<B>(config: &Config, request: &http::Request<B>) -> bool {
-    let site = request.headers().get("sec-fetch-site");
+pub fn is_cross_site(config: &Config, headers: &HeaderMap, path: &str) -> bool {
+    let site = headers.get("sec-fetch-site");
     config.mode == ServerMode::Dev
         && site.is_some_and(|site| site.as_bytes().eq_ignore_ascii_case(b"cross-site"))
-        && !request.headers().contains_key(ORIGIN)
-        && !is_public(request.uri().path())
+        && !headers.contains_key(ORIGIN)
+        && !is_public(path)
 }
 
 fn is_public(path: &str) -> bool {

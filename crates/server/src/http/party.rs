@@ -9,7 +9,7 @@ use super::rest::{holder_of, page_of};
 use super::routes;
 use super::server::HttpConnection;
 use super::session::{put, stopping};
-use crate::shard::input::{HttpPoll, SessionName, ShardInput};
+use crate::shard::input::{HttpPoll, SessionName, SessionPoll, ShardInput};
 use bytes::Bytes;
 use http::request::Parts;
 use hyper::body::Incoming;
@@ -196,15 +196,15 @@ pub async fn ping(connection: &HttpConnection, parts: &Parts) -> Result<HttpResp
     let (reply, waiting) = oneshot::channel();
     let timeout_ms = limits::POLL_PARK_MS;
     let identity = Some(identity);
-    let input = HttpPoll {
+    let poll = SessionPoll {
         named: session.is_some(),
         session,
         identity,
         cursor,
         timeout_ms,
         address: request::address_of(parts),
-        answer: reply,
     };
+    let input = HttpPoll { poll, counted: None, answer: reply };
     put(api, shard, ShardInput::Poll(Box::new(input)))?;
     let (_, body) = waiting.await.map_err(|_| stopping())??;
     let ping = PingReply::of_poll(&body)

@@ -147,18 +147,48 @@ pub fn session_secret(parts: &Parts, query: &Query) -> Result<Option<String>, Re
 
 /// The identity behind the request; None without a credential.
 pub async fn identity(api: &HttpApi, parts: &Parts, query: &Query) -> Result<Option<Identity>, Refusal> {
+    match usable_credential(api, parts, query)? {
+        Some(credential) => admit(api, &credential, address_of(parts)).await.map(Some),
+        None => count_anonymous(api, parts),
+    }
+}
+
+/// The identity behind a request whose token may be in its body, without waiting. None: the store must be asked about the
+/// credential.
+pub fn identity_now(
+    api: &HttpApi,
+    parts: &Parts,
+    token: Option<&str>,
+) -> Option<Result<Option<Identity>, Refusal>> {
+    let credential = match token {
+        Some(token) => Ok(Some(Credential::of(token))),
+        None => Query::of(parts).and_then(|query| usable_credential(api, parts, &query)),
+    };
+    Some(match credential {
+        Ok(Some(credential)) => {
+            let decided = api.authenticator.admit_now(&credential, api.now())?;
+            count_login(api, address_of(parts), decided).map(Some)
+        }
+        Ok(None) => count_anonymous(api, parts),
+        Err(refusal) => Err(refusal),
+    })
+}
+
+fn usable_credential(api: &HttpApi, parts: &Parts, query: &Query) -> Result<Option<Credential>, Refusal> {
     match credential(parts, query)? {
         Some(Credential::User(_)) if api.config.mode != ServerMode::Dev => {
             Err(Refusal::new(Code::Unauthenticated, "?user= works in dev mode only; send a token"))
         }
-        Some(credential) => admit(api, &credential, address_of(parts)).await.map(Some),
-        None => {
-            if let Some(address) = address_of(parts) {
-                api.node.rates.take_address_command(api.now(), address)?;
-            }
-            Ok(None)
-        }
+        credential => Ok(credential),
     }
+}
+
+/// Counts a request without a credential for its address.
+fn count_anonymous(api: &HttpApi, parts: &Parts) -> Result<Option<Identity>, Refusal> {
+    if let Some(address) = address_of(parts) {
+        api.node.rates.take_address_command(api.now(), address)?;
+    }
+    Ok(None)
 }
 
 /// The client's address as it counts in limits.
@@ -176,7 +206,7 @@ pub fn count_hello(api: &HttpApi, parts: &Parts, identity: Option<&Identity>) ->
     }
 }
 
-/// The identity behind a credential. Requests count for their address, except those with an API key; so do failed logins.
+/// The identity behind a credential.
 pub async fn admit(
     api: &HttpApi,
     credential: &Credential,
@@ -196,6 +226,16 @@ pub async fn admit(
             looked_up
         }
     };
+    count_login(api, address, admitted)
+}
+
+/// Requests count for their address, except those with an API key; so do failed logins.
+fn count_login(
+    api: &HttpApi,
+    address: Option<AddressGroup>,
+    admitted: Result<Identity, AuthError>,
+) -> Result<Identity, Refusal> {
+    let (now, rates) = (api.now(), &api.node.rates);
     if let Some(address) = address {
         match &admitted {
             Ok(identity) if identity.unlimited => {}

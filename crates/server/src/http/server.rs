@@ -3,6 +3,8 @@
 
 use super::api::HttpApi;
 use super::body::{HttpResponse, ResponseBody, refusal, text, whole};
+use super::http1::{HEAD_BYTES, PlainIo, serve_plain, serve_tls};
+use super::poll::{self, PollOffer};
 use super::request;
 use super::routes::ListenerSide;
 use super::{
@@ -19,7 +21,7 @@ use http::request::Parts;
 use http::{HeaderValue, Method, Response, StatusCode};
 use hyper::Request;
 use hyper::body::{Body as _, Incoming};
-use hyper::server::conn::{http1, http2};
+use hyper::server::conn::http2;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use std::convert::Infallible;
@@ -33,8 +35,6 @@ use tokio::sync::oneshot;
 
 pub type HttpTlsStream = tokio_rustls::server::TlsStream<TcpStream>;
 
-/// Request heads larger than this are refused; hyper refuses more than 100 headers by itself.
-const HEAD_BYTES: usize = 16 * 1024;
 /// Requests in flight on one HTTP/2 connection, with SSE streams and polls.
 const STREAMS: u32 = 128;
 /// An HTTP/2 client that is silent for this long is pinged, and dropped if it does not answer for as long again.
@@ -52,9 +52,23 @@ pub struct HttpConnection {
     pub api: Arc<HttpApi>,
     pub peer: SocketAddr,
     side: ListenerSide,
-    /// Moves with the socket when the connection becomes a WebSocket.
-    slot: Mutex<Option<ConnectionSlot>>,
+    /// Moves with the socket when a shard serves the connection.
+    pub(super) slot: Mutex<Option<ConnectionSlot>>,
     proxied: bool,
+    /// Neither TLS nor HTTP/2.
+    pub(super) is_plain: bool,
+    /// A poll that can take the connection to a shard.
+    offer: Mutex<Option<PollOffer>>,
+}
+
+impl HttpConnection {
+    pub(super) fn offer(&self, offer: PollOffer) {
+        *self.offer.lock().unwrap_or_else(PoisonError::into_inner) = Some(offer);
+    }
+
+    pub(super) fn take_offer(&self) -> Option<PollOffer> {
+        self.offer.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
 }
 
 impl HttpConnection {
@@ -72,6 +86,34 @@ impl HttpConnection {
             let text = |name| headers.get(name).and_then(|value| value.to_str().ok());
             let (origin, host) = (text(ORIGIN), text(HOST));
             tracing::warn!(reason, origin, host, %address, refused, "request refused");
+        }
+    }
+}
+
+impl HttpConnection {
+    /// Checks the web page that a request comes from, if any. Returns its origin for the CORS headers.
+    pub(super) fn admit_page(
+        &self,
+        headers: &HeaderMap,
+        path: &str,
+        address: IpAddr,
+    ) -> Result<Option<HeaderValue>, Refusal> {
+        let config = &self.api.config;
+        let refused = |message: &'static str| Err(Refusal::new(Code::NotAllowed, message));
+        if !origin::host_allowed(config, headers) {
+            self.log_refusal("host not allowed in dev mode", headers, address);
+            return refused("in dev mode the Host must be a loopback name or address");
+        }
+        if origin::is_cross_site(config, headers, path) {
+            return refused("in dev mode pages of other sites may not call the server");
+        }
+        match origin::allowed(config, headers) {
+            None => Ok(None),
+            Some(Ok(page)) => Ok(Some(page.clone())),
+            Some(Err(())) => {
+                self.log_refusal("origin not allowed", headers, address);
+                refused("this web origin is not allowed; add it to `origins` in the configuration")
+            }
         }
     }
 }
@@ -111,11 +153,14 @@ pub struct HttpServer {
 pub async fn serve(server: HttpServer, socket: TcpStream, peer: SocketAddr, slot: ConnectionSlot) {
     let proxied = server.api.config.trusted_proxies.iter().any(|proxy| proxy.contains(peer.ip()));
     let HttpServer { api, side, tls } = server;
-    let connection = Arc::new(HttpConnection { api, peer, side, slot: Mutex::new(Some(slot)), proxied });
+    let slot = Mutex::new(Some(slot));
+    let is_plain = tls.is_none();
+    let connection =
+        Arc::new(HttpConnection { api, peer, side, slot, proxied, is_plain, offer: Mutex::default() });
     match &tls {
         None => match begins_http2(&connection, &socket).await {
             Some(true) => Box::pin(serve_http2(TokioIo::new(socket), connection)).await,
-            Some(false) => serve_http1(TokioIo::new(socket), connection).await,
+            Some(false) => serve_plain(PlainIo::new(socket, Vec::new()), connection).await,
             None => {}
         },
         Some(tls) => {
@@ -124,7 +169,7 @@ pub async fn serve(server: HttpServer, socket: TcpStream, peer: SocketAddr, slot
             match handshake.await {
                 Ok(Ok(socket)) => match socket.get_ref().1.alpn_protocol() {
                     Some(b"h2") => Box::pin(serve_http2(TokioIo::new(socket), connection)).await,
-                    _ => Box::pin(serve_http1(TokioIo::new(socket), connection)).await,
+                    _ => Box::pin(serve_tls(socket, connection)).await,
                 },
                 // Often a client that speaks plain HTTP to this port.
                 Ok(Err(error)) => {
@@ -155,24 +200,6 @@ async fn begins_http2(connection: &HttpConnection, socket: &TcpStream) -> Option
     };
     let limit = Duration::from_millis(connection.api.config.limits.http_header_ms);
     tokio::time::timeout(limit, preface).await.ok().flatten()
-}
-
-async fn serve_http1<I>(io: I, connection: Arc<HttpConnection>)
-where
-    I: hyper::rt::Read + hyper::rt::Write + Unpin + Send + 'static,
-{
-    let header_ms = connection.api.config.limits.http_header_ms;
-    let service = service_fn(move |request| respond(connection.clone(), request));
-    let connection = http1::Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(Duration::from_millis(header_ms))
-        .max_buf_size(HEAD_BYTES)
-        .half_close(false)
-        .serve_connection(io, service)
-        .with_upgrades();
-    if let Err(error) = connection.await {
-        tracing::trace!(%error, "HTTP connection failed");
-    }
 }
 
 /// Must hold: a connection without requests ends after `http_header_ms`, as with HTTP/1.1.
@@ -214,7 +241,7 @@ where
     }
 }
 
-fn respond(
+pub(super) fn respond(
     connection: Arc<HttpConnection>,
     mut request: Request<Incoming>,
 ) -> impl Future<Output = Result<HttpResponse, Infallible>> + Send {
@@ -229,7 +256,7 @@ fn respond(
         let (step, page) = begun.await.unwrap_or_else(|panicked| (failed(panicked), None));
         let mut answer = match step {
             RequestStep::Answer(answer) => answer,
-            RequestStep::Wait(waiting, _counted) => session::answered(waiting.await),
+            RequestStep::Wait(waiting) => session::answered(waiting.await),
         };
         if let Some(page) = page {
             origin::add_cors(answer.headers_mut(), &page);
@@ -280,7 +307,7 @@ fn without_body(answer: &mut HttpResponse) {
 enum RequestStep {
     Answer(HttpResponse),
     /// A poll that waits.
-    Wait(oneshot::Receiver<CommandAnswer>, Option<AddressSlot>),
+    Wait(oneshot::Receiver<CommandAnswer>),
 }
 
 fn failed(panicked: panics::Panicked) -> RequestStep {
@@ -296,29 +323,14 @@ async fn begin(
     let address =
         request::forwarded_address(&config.trusted_proxies, connection.peer.ip(), request.headers());
     request.extensions_mut().insert(ClientAddress(address));
-    let refused =
-        |message: &'static str| RequestStep::Answer(refusal(&Refusal::new(Code::NotAllowed, message)));
-    if !origin::host_allowed(config, request.headers()) {
-        connection.log_refusal("host not allowed in dev mode", request.headers(), address);
-        return (refused("in dev mode the Host must be a loopback name or address"), None);
-    }
-    if origin::is_cross_site(config, &request) {
-        return (refused("in dev mode pages of other sites may not call the server"), None);
-    }
-    let page = match origin::allowed(config, request.headers()) {
-        None => None,
-        Some(Ok(page)) => Some(page.clone()),
-        Some(Err(())) => {
-            connection.log_refusal("origin not allowed", request.headers(), address);
-            return (
-                refused("this web origin is not allowed; add it to `origins` in the configuration"),
-                None,
-            );
-        }
+    let (headers, path) = (request.headers(), request.uri().path());
+    let page = match connection.admit_page(headers, path, address) {
+        Ok(page) => page,
+        Err(refused) => return (RequestStep::Answer(refusal(&refused)), None),
     };
-    let step = if request.method() == Method::POST && request.uri().path() == "/v1/poll" {
-        match session::begin_poll(&connection, request).await {
-            Ok((waiting, counted)) => RequestStep::Wait(waiting, counted),
+    let step = if request.method() == Method::POST && request.uri().path() == poll::PATH {
+        match poll::begin(&connection, request, page.clone()).await {
+            Ok(waiting) => RequestStep::Wait(waiting),
             Err(refused) => RequestStep::Answer(refusal(&refused)),
         }
     } else {

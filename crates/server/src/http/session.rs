@@ -1,77 +1,34 @@
-//! Long-polls and single commands: one request, one input for the shard of its session, one answer.
+//! Single commands: one request, one input for the shard of its session, one answer.
 
 use super::api::HttpApi;
 use super::body::{HttpResponse, json_with, refusal};
 use super::request::{self, Query};
 use super::server::HttpConnection;
-use crate::connections::AddressSlot;
-use crate::shard::input::{CommandAnswer, HttpCommand, HttpPoll, SessionName, ShardInput};
+use crate::shard::input::{CommandAnswer, HttpCommand, SessionName, ShardInput};
 use crate::traces;
 use crate::unauthenticated::ReservedBytes;
 use http::header::CONTENT_LENGTH;
 use http::request::Parts;
-use hyper::Request;
 use hyper::body::Incoming;
-use std::time::Duration;
-use tavern_domain::{Identity, limits};
+use tavern_domain::Identity;
 use tavern_wire::error::{Code, Refusal};
 use tavern_wire::json;
 use tokio::sync::oneshot;
-
-/// How long a poll may wait in the queue of a sleeping shard.
-const POLL_DELAY: Duration = Duration::from_millis(1);
-/// A poll's body names a session and three numbers.
-const POLL_BODY_BYTES: usize = 16 * 1024;
 
 pub fn stopping() -> Refusal {
     Refusal::new(Code::Unavailable, "the server is stopping").retry_after(1000)
 }
 
-pub fn put(api: &HttpApi, shard: usize, input: ShardInput) -> Result<(), Refusal> {
-    let busy = || Refusal::new(Code::Unavailable, "the server is overloaded; retry later").retry_after(500);
-    api.shards.put(shard, input.in_trace(traces::current())).map_err(|_| busy())
+pub fn overloaded() -> Refusal {
+    Refusal::new(Code::Unavailable, "the server is overloaded; retry later").retry_after(500)
 }
 
-/// Starts a poll. While it is parked, only the receiver of its answer is kept: nothing that would keep the
-/// connection's buffers alive.
-pub async fn begin_poll(
-    connection: &HttpConnection,
-    request: Request<Incoming>,
-) -> Result<(oneshot::Receiver<CommandAnswer>, Option<AddressSlot>), Refusal> {
-    let (parts, incoming) = request.into_parts();
-    let parts = &parts;
-    let api = &connection.api;
-    let reserved = reserve(api, parts, POLL_BODY_BYTES)?;
-    let body = request::body(incoming, POLL_BODY_BYTES).await?;
-    let poll = json::parse_poll(&body)?;
-    drop((body, reserved));
-    let identity = identity(api, parts, poll.token.as_deref()).await?;
-    let session = poll.session.as_deref().and_then(SessionName::read);
-    if session.is_none() && poll.session.is_none() && identity.is_none() {
-        return Err(Refusal::new(Code::Unauthenticated, "the first poll needs a token"));
-    }
-    if session.is_none() {
-        request::count_hello(api, parts, identity.as_ref())?;
-    }
-    let counted = connection.count_waiting(parts)?;
-    let shard = api.shards.of_session(session.as_ref());
-    let (answer, waiting) = oneshot::channel();
-    let timeout_ms = poll.timeout_ms.unwrap_or(limits::POLL_PARK_MS);
-    let input = HttpPoll {
-        session,
-        named: poll.session.is_some(),
-        identity,
-        cursor: poll.cursor,
-        timeout_ms,
-        address: request::address_of(parts),
-        answer,
-    };
-    put_lazily(api, shard, ShardInput::Poll(Box::new(input)))?;
-    Ok((waiting, counted))
+pub fn put(api: &HttpApi, shard: usize, input: ShardInput) -> Result<(), Refusal> {
+    api.shards.put(shard, input.in_trace(traces::current())).map_err(|_| overloaded())
 }
 
 /// Memory for the body of a request whose sender is not known before it is read.
-fn reserve(api: &HttpApi, parts: &Parts, max: usize) -> Result<Option<ReservedBytes>, Refusal> {
+pub fn reserve(api: &HttpApi, parts: &Parts, max: usize) -> Result<Option<ReservedBytes>, Refusal> {
     let credential = request::credential(parts, &Query::of(parts)?).ok().flatten();
     let known = credential.and_then(|credential| api.authenticator.admit_now(&credential, api.now()));
     if matches!(known, Some(Ok(_))) {
@@ -81,20 +38,6 @@ fn reserve(api: &HttpApi, parts: &Parts, max: usize) -> Result<Option<ReservedBy
     let reserved = api.unauthenticated.reserve(announced.unwrap_or(max).min(max));
     let busy = || Refusal::new(Code::Unavailable, "too many requests without a token; retry later");
     reserved.map(Some).ok_or_else(|| busy().retry_after(1000))
-}
-
-/// Queues an input that may wait a moment, so that many polls at once wake their shard once.
-fn put_lazily(api: &HttpApi, shard: usize, input: ShardInput) -> Result<(), Refusal> {
-    let queue = api.shards.queue(shard);
-    let busy = || Refusal::new(Code::Unavailable, "the server is overloaded; retry later").retry_after(500);
-    if queue.put_quietly(input).map_err(|_| busy())? {
-        let queue = queue.clone();
-        tokio::spawn(async move {
-            tokio::time::sleep(POLL_DELAY).await;
-            queue.wake();
-        });
-    }
-    Ok(())
 }
 
 pub async fn command(connection: &HttpConnection, parts: &Parts, incoming: Incoming) -> HttpResponse {
@@ -126,7 +69,12 @@ async fn begin_command(
     Ok(waiting)
 }
 
-async fn identity(api: &HttpApi, parts: &Parts, token: Option<&str>) -> Result<Option<Identity>, Refusal> {
+/// The identity behind a request, whose token may be in its body.
+pub async fn identity(
+    api: &HttpApi,
+    parts: &Parts,
+    token: Option<&str>,
+) -> Result<Option<Identity>, Refusal> {
     match token {
         Some(token) => {
             let credential = crate::auth::Credential::of(token);

@@ -3,6 +3,7 @@
 
 use crate::connections::{ClientTransport, ConnectionSlot, TransportSlot};
 use crate::resp::RedisPeer;
+use crate::shard::poll_socket::PollSocket;
 use crate::shard::websocket::WebSocket;
 use mio::net::TcpStream;
 use std::io::{self, Read, Write};
@@ -28,13 +29,16 @@ pub struct Conn {
     /// Its memory as counted in the sums of its shard.
     pub counted: HeldBytes,
     /// Its slot in the counts of connections; released when it is dropped.
-    _slot: ConnectionSlot,
-    _transport: TransportSlot,
+    pub slot: ConnectionSlot,
+    /// None: a poll is counted while it waits.
+    _transport: Option<TransportSlot>,
 }
 
 pub enum SocketProtocol {
     WebSocket(Box<WebSocket>),
     Redis(Box<RedisPeer>),
+    /// An HTTP connection that had a poll.
+    Poll(Box<PollSocket>),
     /// Removed while it is worked on.
     Taken,
 }
@@ -91,11 +95,12 @@ impl Conn {
         slot: ConnectionSlot,
     ) -> Conn {
         let transport = match protocol {
-            SocketProtocol::WebSocket(_) | SocketProtocol::Taken => ClientTransport::WebSocket,
-            SocketProtocol::Redis(_) => ClientTransport::Redis,
+            SocketProtocol::WebSocket(_) | SocketProtocol::Taken => Some(ClientTransport::WebSocket),
+            SocketProtocol::Redis(_) => Some(ClientTransport::Redis),
+            SocketProtocol::Poll(_) => None,
         };
         Conn {
-            _transport: slot.count_transport(transport),
+            _transport: transport.map(|transport| slot.count_transport(transport)),
             socket,
             tls,
             protocol,
@@ -107,7 +112,7 @@ impl Conn {
             written_ms: 0,
             counted: HeldBytes::default(),
             state: SocketState::default(),
-            _slot: slot,
+            slot,
         }
     }
 
@@ -115,6 +120,7 @@ impl Conn {
         match &self.protocol {
             SocketProtocol::WebSocket(socket) => socket.caller.listener,
             SocketProtocol::Redis(peer) => peer.listener,
+            SocketProtocol::Poll(socket) => socket.listener(),
             SocketProtocol::Taken => None,
         }
     }
@@ -124,6 +130,7 @@ impl Conn {
         match &self.protocol {
             SocketProtocol::WebSocket(socket) => socket.caller.listener.is_some(),
             SocketProtocol::Redis(peer) => peer.identity.is_some(),
+            SocketProtocol::Poll(socket) => socket.is_proved(),
             SocketProtocol::Taken => true,
         }
     }
@@ -133,7 +140,7 @@ impl Conn {
         let protocol = match &self.protocol {
             SocketProtocol::WebSocket(socket) => socket.held_bytes(),
             SocketProtocol::Redis(peer) => peer.held_bytes(),
-            SocketProtocol::Taken => 0,
+            SocketProtocol::Poll(_) | SocketProtocol::Taken => 0,
         };
         let stalled = self.stalled.as_ref().map_or(0, |stalled| stalled.lines.capacity());
         let (input, output) = (self.input.capacity() + protocol + stalled, self.out.capacity());
@@ -156,9 +163,17 @@ impl Conn {
         matches!(&self.protocol, SocketProtocol::WebSocket(socket) if socket.caller.is_waiting())
     }
 
-    /// A Redis connection in `TAVERN.WAIT`.
+    /// A Redis connection in `TAVERN.WAIT`, or a poll without an answer: it is answered by its command, not by the flush.
     pub fn is_waiting(&self) -> bool {
-        matches!(&self.protocol, SocketProtocol::Redis(peer) if peer.waiting_until.is_some())
+        match &self.protocol {
+            SocketProtocol::Redis(peer) => peer.waiting_until.is_some(),
+            SocketProtocol::Poll(socket) => socket.is_waiting(),
+            SocketProtocol::WebSocket(_) | SocketProtocol::Taken => false,
+        }
+    }
+
+    pub fn has_polls(&self) -> bool {
+        matches!(self.protocol, SocketProtocol::Poll(_))
     }
 
     /// Reads available bytes. `Ok(0)` is the end.

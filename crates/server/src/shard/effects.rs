@@ -6,7 +6,7 @@ use crate::shard::conn::Conn;
 use crate::shard::input::ShardInput;
 use crate::shard::links::LinkTarget;
 use crate::shard::worker::ShardWorker;
-use crate::shard::{gateways, polls, socket_writer, streams};
+use crate::shard::{gateways, poll_socket, polls, socket_writer, streams};
 use crate::store_client::StoreClient;
 use crate::topics::delivery;
 use tavern_hub::topics::Trimmed;
@@ -153,6 +153,9 @@ impl ShardWorker {
         }
         for link in std::mem::take(&mut self.state.hub.core.effects.ready) {
             match self.state.links.get_mut(link) {
+                Some(LinkTarget::Socket(conn)) if conn.has_polls() => {
+                    poll_socket::resume(&mut self.state, link)
+                }
                 Some(LinkTarget::Socket(_)) => self.reader.resume(&mut self.state, link),
                 Some(LinkTarget::Request(_)) => self.requests.resume(&mut self.state, link),
                 Some(LinkTarget::Stream(_)) => streams::go_on(&mut self.state, link),
@@ -171,7 +174,10 @@ impl ShardWorker {
                 continue;
             };
             match link.format {
-                EventFormat::Poll => polls::answer(&mut self.state, link.id),
+                EventFormat::Poll => {
+                    poll_socket::answer(&mut self.state, link.id);
+                    polls::answer(&mut self.state, link.id);
+                }
                 EventFormat::Sse => streams::write(&mut self.state, link.id),
                 EventFormat::Gateway => gateways::write(&mut self.state, link.id),
                 _ => self.touch_listener(link.id),

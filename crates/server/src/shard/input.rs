@@ -1,6 +1,7 @@
 //! Inputs of a shard from other threads: messages of other shards, new sockets, HTTP requests that concern a session.
 
 use crate::auth::AuthError;
+use crate::connections::AddressSlot;
 use crate::shard::conn::Conn;
 use crate::shard::queue::{HandoverQueue, Wake, Weigh};
 use crate::topics::TopicRequest;
@@ -88,7 +89,8 @@ impl ShardInput {
         }
     }
 
-    /// A request from outside; the others are the server's own.
+    /// A request from outside that is dropped while the server stops; the others are the server's own. A connection with
+    /// a poll is answered.
     pub fn is_request(&self) -> bool {
         matches!(
             self,
@@ -100,9 +102,8 @@ impl ShardInput {
                 | ShardInput::Publish(_)
                 | ShardInput::Order(_)
                 | ShardInput::Topic(_)
-                | ShardInput::Arrival(_)
                 | ShardInput::Traced(..)
-        )
+        ) || matches!(self, ShardInput::Arrival(arrival) if !arrival.conn.has_polls())
     }
 }
 
@@ -181,7 +182,16 @@ pub struct HttpCommand {
     pub answer: oneshot::Sender<CommandAnswer>,
 }
 
+/// A poll whose answer is sent by the HTTP server.
 pub struct HttpPoll {
+    pub poll: SessionPoll,
+    /// Its place in the count of its address, behind a proxy.
+    pub counted: Option<AddressSlot>,
+    pub answer: oneshot::Sender<CommandAnswer>,
+}
+
+/// A long-poll by an authenticated client.
+pub struct SessionPoll {
     pub session: Option<SessionName>,
     /// It named a session, readable or not.
     pub named: bool,
@@ -190,7 +200,6 @@ pub struct HttpPoll {
     pub address: Option<AddressGroup>,
     pub cursor: Option<u64>,
     pub timeout_ms: u64,
-    pub answer: oneshot::Sender<CommandAnswer>,
 }
 
 pub struct HttpStream {

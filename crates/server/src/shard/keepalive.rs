@@ -86,10 +86,20 @@ fn check_socket(state: &mut ShardState, link: LinkId) {
         return state.drop_conn(link);
     }
     conn.release();
+    if conn.has_polls() {
+        // Neither a parked poll nor its client says anything. A request that takes long, and none, end the connection.
+        let idle_ms = since_start.saturating_sub(conn.authenticated_ms);
+        if conn.is_waiting() {
+            conn.authenticated_ms = since_start;
+        } else if idle_ms > state.context.limits.http_header_ms {
+            socket_writer::close(state, link);
+        }
+        return;
+    }
     let (listener, greeting) = match &conn.protocol {
         SocketProtocol::WebSocket(socket) => (socket.caller.listener, conn.stalled.is_some()),
         SocketProtocol::Redis(_) => (None, false),
-        SocketProtocol::Taken => return,
+        SocketProtocol::Poll(_) | SocketProtocol::Taken => return,
     };
     // Neither input nor failed logins extend it. A hello that waits for the store has shown a valid token.
     if conn.is_authenticated() || (greeting && !conn.state.full) {

@@ -2,7 +2,7 @@
 //! Must hold: a number is not reused in the turn in which it was released, so that no late effect of that turn
 //! reaches another client.
 
-use crate::connections::TransportSlot;
+use crate::connections::{AddressSlot, TransportSlot};
 use crate::resp::RedisPeer;
 use crate::shard::conn::{Conn, SocketProtocol};
 use crate::shard::input::{CommandAnswer, GatewayCommand, GatewayOutput, HttpCommand, HttpPoll, HttpStream};
@@ -58,10 +58,11 @@ pub struct GatewayLink {
 }
 
 pub struct PollLink {
-    pub listener: Option<ListenerId>,
+    pub listener: ListenerId,
     pub flags: PollFlags,
-    pub answer: Option<oneshot::Sender<CommandAnswer>>,
-    pub transport: TransportSlot,
+    pub answer: oneshot::Sender<CommandAnswer>,
+    pub _counted: Option<AddressSlot>,
+    pub _transport: TransportSlot,
 }
 
 /// What to do when the lookup of the session has ended.

@@ -6,6 +6,7 @@ mod gateways;
 pub mod input;
 mod keepalive;
 mod links;
+pub mod poll_socket;
 mod polls;
 pub mod queue;
 mod report;
@@ -60,4 +61,6 @@ pub struct ShardLimits {
     /// Unread replies of all connections of one shard.
     pub unread_total_bytes: usize,
     pub heartbeat_ms: u32,
+    /// How long an HTTP connection may take to send its next poll.
+    pub http_header_ms: u32,
 }

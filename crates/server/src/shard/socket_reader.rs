@@ -7,6 +7,7 @@ use crate::shard::conn::{Conn, SocketProtocol, SocketState};
 use crate::shard::input::{NewSocket, ShardInput};
 use crate::shard::keepalive;
 use crate::shard::links::LinkTarget;
+use crate::shard::poll_socket::{self, PollNext};
 use crate::shard::state::ShardState;
 use crate::shard::websocket::{self, WebSocketNext};
 use mio::{Interest, Token};
@@ -29,6 +30,8 @@ pub struct SocketReader {
     ranges: Vec<Range<usize>>,
     /// Connections that move to another shard at the end of the turn.
     moves: Vec<(LinkId, usize)>,
+    /// Connections that go back to the HTTP server when their output is written.
+    returns: Vec<LinkId>,
     /// When a `TAVERN.WAIT` ends.
     waits: Wheel<LinkId>,
 }
@@ -39,6 +42,7 @@ impl SocketReader {
             buffer: vec![0; READ_BYTES].into_boxed_slice(),
             ranges: Vec::new(),
             moves: Vec::new(),
+            returns: Vec::new(),
             waits: Wheel::new(now),
         }
     }
@@ -57,9 +61,11 @@ impl SocketReader {
 
     pub fn read(&mut self, state: &mut ShardState, link: LinkId) {
         let Some(mut conn) = state.links.take_conn(link) else { return };
-        let stalled = conn.stalled.is_some() && !conn.state.full;
+        let stalled = (conn.stalled.is_some() || (conn.has_polls() && conn.is_waiting())) && !conn.state.full;
         let unwritten = conn.out.len() > state.unread_limit(&conn);
-        let waits = stalled || state.congested || state.frozen || unwritten;
+        // A poll is refused while the server stops.
+        let frozen = state.frozen && !conn.has_polls();
+        let waits = stalled || state.congested || frozen || unwritten;
         // A closing connection is not read until our last bytes are written, then only to detect its end.
         if (waits && !conn.state.closing) || (conn.state.closing && !conn.state.write_closed) {
             // Edge-triggered: remember that there is more, epoll will not say it again.
@@ -95,7 +101,13 @@ impl SocketReader {
                     true
                 }
             }
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => true,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                // A poll may have arrived together with the one before.
+                if conn.has_polls() && !conn.state.closing {
+                    self.take_input(state, &mut conn, link, &mut []);
+                }
+                true
+            }
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {
                 state.unread.push(link);
                 true
@@ -103,11 +115,19 @@ impl SocketReader {
             Err(_) => false,
         };
         self.buffer = buffer;
+        let has_poll = conn.has_polls() && conn.may_run();
         state.put_back(conn, link, keep);
+        if has_poll {
+            poll_socket::begin(state, link);
+        }
     }
 
     /// Runs the input. New bytes follow those left from before.
     fn take_input(&mut self, state: &mut ShardState, conn: &mut Conn, link: LinkId, fresh: &mut [u8]) {
+        if conn.has_polls() {
+            conn.input.extend_from_slice(fresh);
+            return self.take_poll(state, conn, link);
+        }
         if conn.input.is_empty() {
             let (taken, next) = self.consume(state, conn, fresh);
             conn.input = fresh[taken..].to_vec();
@@ -122,6 +142,21 @@ impl SocketReader {
         }
         conn.input = input;
         self.follow(state, conn, link, next);
+    }
+
+    /// Reads the next request of a connection with polls.
+    fn take_poll(&mut self, state: &mut ShardState, conn: &mut Conn, link: LinkId) {
+        match poll_socket::take_input(state, conn) {
+            PollNext::Wait | PollNext::Begin => {}
+            PollNext::Move(shard) => {
+                conn.state.moving = Some(shard as u8);
+                self.moves.push((link, shard));
+            }
+            PollNext::TakeBack => {
+                conn.state.moving = Some(state.index as u8);
+                self.returns.push(link);
+            }
+        }
     }
 
     fn consume(
@@ -162,7 +197,9 @@ impl SocketReader {
                 };
                 (SocketProtocol::Redis(peer), taken, next)
             }
-            SocketProtocol::Taken => (SocketProtocol::Taken, input.len(), WebSocketNext::Go),
+            other @ (SocketProtocol::Poll(_) | SocketProtocol::Taken) => {
+                (other, input.len(), WebSocketNext::Go)
+            }
         };
         conn.protocol = protocol;
         (taken, next)
@@ -215,6 +252,7 @@ impl SocketReader {
             let arrival = NewSocket { conn: *conn, input, commands, hello: None };
             state.context.shards.force(shard, ShardInput::Arrival(Box::new(arrival)));
         }
+        self.returns.retain(|&link| !poll_socket::take_back(state, link));
     }
 
     /// A connection arrives on this shard, from its handshake or from another shard.
@@ -236,21 +274,26 @@ impl SocketReader {
                 peer.link = link;
                 peer.info.moved(state.index, link);
             }
-            SocketProtocol::Taken => {}
+            SocketProtocol::Poll(_) | SocketProtocol::Taken => {}
         }
         let mut conn = Box::new(conn);
         if let Some(hello) = hello {
             let next = run_hello(state, &mut conn, hello);
             self.follow(state, &mut conn, link, next);
         }
-        if !commands.is_empty() || conn.has_waiting_command() {
+        // Input that came with the connection runs at once: no event will announce it.
+        if !commands.is_empty() || conn.has_waiting_command() || (!input.is_empty() && !conn.has_polls()) {
             conn.keep_stalled(&commands);
         }
         conn.input = input;
+        let is_poll = conn.has_polls();
         state.recount(&mut conn);
         state.links.put(link, LinkTarget::Socket(conn));
         state.touch(link);
-        self.resume(state, link);
+        match is_poll {
+            true => poll_socket::begin(state, link),
+            false => self.resume(state, link),
+        }
         // Edge-triggered: input from before the registration causes no event.
         state.unread.push(link);
     }

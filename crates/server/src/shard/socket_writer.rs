@@ -5,7 +5,7 @@
 use crate::shard::conn::{Conn, SocketProtocol};
 use crate::shard::links::LinkTarget;
 use crate::shard::state::ShardState;
-use crate::shard::websocket;
+use crate::shard::{poll_socket, websocket};
 use std::io;
 use std::net::Shutdown;
 use tavern_hub::{CloseReason, LinkId, ListenerId};
@@ -87,7 +87,6 @@ fn write_conn(state: &mut ShardState, link: LinkId, conn: &mut Conn) -> Written 
             Err(_) => return Written::Dead,
         }
     }
-    // A Redis connection in `TAVERN.WAIT` is answered by its command, not by the flush.
     let listener = conn.listener().filter(|&id| {
         !conn.state.closing
             && !conn.is_waiting()
@@ -164,6 +163,7 @@ pub fn write_close(state: &mut ShardState, link: LinkId, reason: CloseReason) {
             conn.state.closing = true;
             write(state, link);
         }
+        SocketProtocol::Poll(_) => poll_socket::end(state, link, reason),
         SocketProtocol::Redis(_) | SocketProtocol::Taken => state.drop_conn(link),
     }
 }
@@ -200,13 +200,18 @@ pub fn kill(state: &mut ShardState, link: LinkId, client: u64) {
     }
 }
 
-/// The server stops: WebSockets get a close frame with the reason, Redis connections are dropped.
+/// The server stops: WebSockets get a close frame with the reason, parked polls an answer; other connections are dropped.
 pub fn close_all(state: &mut ShardState) {
     for link in state.links.conns() {
         let Some(conn) = state.links.conn_mut(link) else { continue };
         match &conn.protocol {
             SocketProtocol::WebSocket(_) if conn.state.closing => {}
             SocketProtocol::WebSocket(_) => write_close(state, link, CloseReason::Closing),
+            SocketProtocol::Poll(_) if conn.is_waiting() => {
+                poll_socket::end(state, link, CloseReason::Closing);
+                write(state, link);
+            }
+            SocketProtocol::Poll(_) => close(state, link),
             _ => state.drop_conn(link),
         }
     }

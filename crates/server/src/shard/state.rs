@@ -238,6 +238,12 @@ impl ShardState {
         }
     }
 
+    /// What a request gets while the server stops.
+    pub fn stopping(&self) -> Refusal {
+        let refusal = Refusal::new(Code::Unavailable, "the server is stopping");
+        refusal.retry_after(self.reconnect_after_ms())
+    }
+
     /// When a client should reconnect after a stop: spread randomly, and below half of the shortest grace period.
     pub fn reconnect_after_ms(&self) -> u64 {
         let settings = &self.context.node.settings;
