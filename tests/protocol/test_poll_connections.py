@@ -256,3 +256,16 @@ def test_a_parked_poll_is_answered_when_the_server_stops():
         assert (status, answer["error"]["code"], headers["connection"]) == (503, "unavailable", "close")
         assert connection.answer() is None and idle.answer() is None
         assert server.process.wait(10) == 0
+
+
+def test_parked_polls_count_as_logged_in():
+    with Tavern.dev("[limits]\nunauthenticated_total_bytes = 65536\n") as server:
+        connections = [Connection(server) for _ in range(150)]
+        for connection in connections:
+            connection.send(request("POST", "/v1/poll?user=ann", {"timeout_ms": 0}))
+        for connection in connections:
+            session = connection.answer()[2]["session"]
+            connection.send(request("POST", "/v1/poll?user=ann", {"session": session, "timeout_ms": 2000}))
+        assert [connection.answer()[0] for connection in connections] == [200] * 150
+        for connection in connections:
+            connection.socket.close()
