@@ -4,6 +4,7 @@
 mod block;
 mod channel_command;
 mod command;
+mod connections;
 mod hello;
 mod pack;
 mod redis_publish;
@@ -12,17 +13,14 @@ mod service_command;
 pub use redis_publish::{RedisPublish, next_redis_reply, publish_stored};
 pub use service_command::ServiceCommand;
 
-use crate::connection::{Link, LinkId};
+use crate::connection::LinkId;
 use crate::control::{self, UserControl};
-use crate::core::command::Caller;
 use crate::core::listener::ListenerId;
-use crate::core::render::{self, PollFlags};
-use crate::core::{Attached, Core, Feature, Notice, Poll, ShardMessage, Timer, loss, poll, sweep};
-use crate::event::Namespace;
+use crate::core::{Core, Feature, Notice, ShardMessage, Timer, loss, poll, sweep};
 use crate::history::History;
 use crate::inbox::Inbox;
 use crate::liveness::LivenessTask;
-use crate::migration::{LookupResult, Migration, SessionLookup};
+use crate::migration::Migration;
 use crate::node::{ChannelUpdate, ControlMessage, Node, RandomSource, UserNotice};
 use crate::party::{Parties, Snapshot};
 use crate::people::{PEOPLE_LINK, People};
@@ -30,11 +28,10 @@ use crate::presence::Presence;
 use crate::rows;
 use crate::topics::{TopicCaller, TopicCommand, TopicEffects, Topics};
 use std::sync::Arc;
+use tavern_domain::Time;
 use tavern_domain::presence::UserUpdate;
-use tavern_domain::{AddressGroup, Identity, SessionKey, Time};
 use tavern_store::{Deadline, StoreAnswer, Ticket};
 use tavern_wire::bus::migration::MigrationRequest;
-use tavern_wire::error::Refusal;
 
 pub struct Shard {
     pub core: Core,
@@ -354,130 +351,6 @@ impl Shard {
             core.node.population.remove_user(&user);
         }
         core.remove(id);
-    }
-
-    /// Opens a session, with or without a connection. Refused when its user has too many.
-    pub fn open_session(
-        &mut self,
-        now: Time,
-        identity: Identity,
-        address: Option<AddressGroup>,
-        link: Option<Link>,
-    ) -> Result<ListenerId, Refusal> {
-        self.core.now = now;
-        let opened = self.core.open_session(identity, address, link, None);
-        self.route();
-        opened
-    }
-
-    /// Attaches a connection to a live session. Events after `seq` are unread again. None: not found or not allowed;
-    /// nothing has changed.
-    pub fn attach(
-        &mut self,
-        now: Time,
-        key: SessionKey,
-        identity: &Identity,
-        link: Link,
-        seq: Option<u64>,
-    ) -> Option<Attached> {
-        self.core.now = now;
-        let attached = self.core.attach(key, identity, link, seq);
-        self.route();
-        attached
-    }
-
-    /// Handles a long-poll: its cursor acknowledges events, then it is answered or parked.
-    pub fn poll(
-        &mut self,
-        now: Time,
-        key: SessionKey,
-        identity: Option<&Identity>,
-        link: LinkId,
-        cursor: Option<u64>,
-        timeout_ms: u64,
-    ) -> Poll {
-        self.core.now = now;
-        let poll = poll::arrive(&mut self.core, key, identity, link, cursor, timeout_ms);
-        self.route();
-        poll
-    }
-
-    /// The body of a poll's reply. Events are freed when a later cursor covers them, not now. False: the party of the
-    /// user is being read; call this again when the link is named in `Effects::ready`.
-    pub fn render_poll(
-        &mut self,
-        now: Time,
-        id: ListenerId,
-        link: LinkId,
-        flags: PollFlags,
-        out: &mut Vec<u8>,
-    ) -> bool {
-        self.core.now = now;
-        if flags.superseded || !(flags.reset || self.party.poll_needs_snapshot(&self.core, id, link)) {
-            render::render_poll(&mut self.core, id, flags, u64::MAX, None, out);
-            return true;
-        }
-        let Shard { core, presence, party, .. } = self;
-        let Some(snapshot) = snapshot(core, presence, party, id, link) else { return false };
-        render::render_poll(&mut self.core, id, flags, snapshot.last_event, snapshot.party.as_deref(), out);
-        true
-    }
-
-    /// A connection was lost. The session stays and collects events; a Redis listener ends with its connection.
-    pub fn detach(&mut self, now: Time, id: ListenerId, link: LinkId) {
-        self.core.now = now;
-        self.core.detach(id, link);
-        self.release_link(link);
-        self.route();
-    }
-
-    /// The connection of a caller is closed: drops its waiting command.
-    pub fn abandon(&mut self, now: Time, caller: &Caller) {
-        self.core.now = now;
-        crate::core::hello::abandon(&mut self.core, caller);
-        self.release_link(caller.link.id);
-    }
-
-    /// The number of a connection may be reused: nothing waits for the old one.
-    pub fn release_link(&mut self, link: LinkId) {
-        self.core.replies.release(link);
-        self.party.forget_link(link);
-        self.migration.forget_link(link);
-        self.history.answer_written(&mut self.core, link);
-    }
-
-    /// Ends a listener for good.
-    pub fn end(&mut self, id: ListenerId) {
-        self.end_session(id);
-        self.route();
-    }
-
-    /// Unsubscribes; false if it was not subscribed.
-    pub fn unsubscribe(&mut self, id: ListenerId, space: Namespace, name: &[u8]) -> bool {
-        let left = self.core.unsubscribe(id, space, name);
-        self.route();
-        left
-    }
-
-    /// Looks for a session here, then on the other nodes.
-    pub fn look_up(&mut self, now: Time, lookup: &SessionLookup<'_>, link: LinkId) -> LookupResult {
-        self.core.now = now;
-        let result = self.migration.look_up(&mut self.core, lookup, link);
-        self.route();
-        result
-    }
-
-    /// The node stops: offers its sessions to the nodes `to`. Each connection is closed when another node has its
-    /// session.
-    pub fn drain(&mut self, now: Time, to: &[Arc<str>], drain_ms: u64) {
-        self.core.now = now;
-        self.migration.drain(&mut self.core, to, drain_ms);
-        self.route();
-    }
-
-    /// How many sessions are migrating: to other nodes, or from the store to this one.
-    pub fn in_transit(&self) -> usize {
-        self.migration.in_transit()
     }
 }
 
