@@ -82,6 +82,18 @@ pub enum PlantedFault {
     LostDeadLetter,
     /// Two workers may have one subscription.
     NoDeliveryLease,
+    /// Retention drops events that a subscription has not received, and no gap reports them.
+    UntoldLoss,
+    /// Retention drops more events than the limits allow.
+    GreedyRetention,
+    /// A deleted topic stays in its subscriptions: events of a new topic of that name are delivered.
+    KeptTopic,
+    /// A new topic takes the ids of a deleted topic of the same name for its own.
+    ForgottenTopic,
+    /// A change of a subscription is answered and not written.
+    LostSettings,
+    /// A dead letter is retried: it is removed, and not delivered.
+    LostRetry,
 
     // Presence.
     /// Presence changes are lost on the bus, and nothing is compared with the store.
@@ -182,6 +194,12 @@ impl PlantedFault {
         PlantedFault::LostDeadLetter,
         PlantedFault::NoDeliveryLease,
         PlantedFault::LostAnswer,
+        PlantedFault::UntoldLoss,
+        PlantedFault::GreedyRetention,
+        PlantedFault::KeptTopic,
+        PlantedFault::ForgottenTopic,
+        PlantedFault::LostSettings,
+        PlantedFault::LostRetry,
     ];
     pub const PRESENCE: &[PlantedFault] = &[
         PlantedFault::NoResync,

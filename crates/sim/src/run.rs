@@ -113,6 +113,9 @@ impl Run {
     }
 
     fn play(&mut self, steps: usize) -> Outcome {
+        for action in self.workload.choose_first(&mut self.rng) {
+            self.act(&action)?;
+        }
         for node in 0..self.cluster.nodes.len() {
             let start = self.choose_start(node);
             self.act(&start)?;

@@ -1,7 +1,8 @@
-//! The stored events of a topic, as they are in the log. Acknowledges nothing.
+//! The stored events of a topic, as they are in the log. Acknowledges nothing. Must hold: events of a deleted topic of
+//! the same name are not shown.
 
 use super::command::{TopicCaller, TopicReply};
-use super::load::log;
+use super::load::topic_page;
 use super::outcome::{TopicDecided, TopicOutcome, TopicStep};
 use super::settings::check_topic_name;
 use super::topic_admin::existing;
@@ -28,18 +29,30 @@ impl BrowseTopic {
             return Err(Refusal::new(Code::NotAllowed, message).into());
         }
         // The audit trail is there without a subscription, and before its first event.
-        if &*self.topic != AUDIT {
-            existing(facts, &self.topic)?;
-        }
+        let past_events = match &*self.topic {
+            AUDIT => 0,
+            _ => existing(facts, &self.topic)?.row.past_events,
+        };
         let limit = self.limit.clamp(1, PAGE_ROWS);
-        let found = log(facts, vec![self.topic.clone()], self.after, limit)?;
+        let found = loop {
+            let found = topic_page(facts, &self.topic, self.after, limit)?;
+            match found.page.rows.last() {
+                Some(last) if found.page.more && last.count <= past_events => self.after = last.position,
+                _ => break found,
+            }
+        };
         let mut entries = Vec::new();
-        for event in &found.page.rows {
+        for event in found.page.rows.iter().filter(|event| event.count > past_events) {
             if !entries.is_empty() {
                 entries.push(b',');
             }
             let id = shown_id(event.id.as_deref(), event.position, event.at.ms());
-            let shown = BatchEvent { seq: event.count, id: &id, topic: &event.topic, body: &event.body };
+            let shown = BatchEvent {
+                seq: event.count - past_events,
+                id: &id,
+                topic: &event.topic,
+                body: &event.body,
+            };
             entry(&mut entries, shown);
         }
         let next = found.page.rows.last().filter(|_| found.page.more).map(|last| last.position);

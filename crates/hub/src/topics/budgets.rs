@@ -66,6 +66,8 @@ struct BacklogCount {
     pages: u32,
     /// Everything was counted.
     done: bool,
+    /// The log starts after a position from which it was read.
+    cut: bool,
 }
 
 impl CountBacklog {
@@ -99,21 +101,22 @@ impl CountBacklog {
                 .unwrap_or_else(|| Backlog::new(marks.version, reached));
             backlog.reach(reached);
             let reading = LogReading::new(marks.row.clone(), backlog.counted());
-            BacklogCount { backlog, reading, pages: 0, done: false }
+            BacklogCount { backlog, reading, pages: 0, done: false, cut: false }
         });
         while !counting.done && counting.pages < PAGES {
             let begun = counting.reading.at();
             let Some((log, took)) = read_on(facts, &mut counting.reading, PAGE_ROWS)? else { break };
-            if log.first > begun.position + 1 {
-                // The log was trimmed during the count: the progress of this subscription has changed.
-                return Ok(TopicStep::Done(self.counted(None)));
-            }
+            counting.cut |= log.first > begun.position + 1;
             for (seq, entry) in &took.events {
                 let at = LogMark { seq: *seq, position: entry.position };
                 counting.backlog.count(at, entry.body.len() as u64, self.budget);
             }
             counting.pages += 1;
             counting.done = !took.more;
+        }
+        if counting.cut && version(peek(facts, DELIVERY, &self.name)?) != rows.delivery.version {
+            // Its events were dropped during the count. Otherwise only others were.
+            return Ok(TopicStep::Done(self.counted(None)));
         }
         let mut backlog = counting.backlog.clone();
         let Some(through) = backlog.over(reached, self.budget) else {

@@ -1,8 +1,9 @@
 //! Dead letters: events that their subscriber refused, kept until they are retried or the subscription is deleted.
-//! Must hold: an event is either a dead letter or being delivered again, never both and never neither.
+//! Must hold: an event is either a dead letter or being delivered again, never both and never neither; the log is not
+//! trimmed during a retry, whose events it may have: both write the document `events/log`.
 
 use super::command::{DeadLetterChoice, TopicCaller, TopicReply};
-use super::load::{Listing, LoadStop, SubscriptionRows, log_ends, parse};
+use super::load::{Listing, LoadStop, SubscriptionRows, document, log_ends, parse};
 use super::outcome::{Edit, TopicDecided, TopicOutcome, TopicStep};
 use super::progress::ProgressChange;
 use crate::core::Core;
@@ -14,7 +15,7 @@ use tavern_domain::delivery::{
 use tavern_store::limits::PAGE_ROWS;
 use tavern_store::{Document, Versioned};
 use tavern_wire::json::event::BatchFormat;
-use tavern_wire::record::{self, COPY, CopiedEvent, DEAD, DeadLetterRecord};
+use tavern_wire::record::{self, COPY, CopiedEvent, DEAD, DeadLetterRecord, EVENTS, LOG};
 
 /// How many dead letters are counted for a report.
 const COUNTED: usize = 10_000;
@@ -85,6 +86,8 @@ impl RetryDeadLetters {
         if facts.is_empty() {
             *self = RetryDeadLetters::new(self.name.clone(), std::mem::take(&mut self.choice));
         }
+        // Before the events are found in the log: a concurrent trim is then a conflict.
+        document(facts, EVENTS, LOG)?;
         // Before the dead letters: a writer that parks or retries one also writes the progress.
         let rows = SubscriptionRows::open(facts, caller, &self.name)?;
         self.choose(facts)?;
@@ -106,6 +109,7 @@ impl RetryDeadLetters {
                 edit.put(COPY, &record::copy_name(&self.name, batch.number), record::write(&copy));
             }
         }
+        edit.put(EVENTS, LOG, *b"{}");
         let reply = reply(change.retried.len(), self.more);
         edit.commit(reply.changing(vec![self.name.clone()]).announcing(change.disabled.is_some()))
     }

@@ -165,7 +165,20 @@ pub(super) fn log(
 
 /// A page of the log, from which the decision keeps what it needs.
 pub(super) fn log_page(facts: &Facts, after: u64) -> Result<&LogPage, LoadStop> {
-    let read = Read::Log { topics: Vec::new(), after, limit: PAGE_ROWS };
+    one_page(facts, Read::Log { topics: Vec::new(), after, limit: PAGE_ROWS })
+}
+
+/// A page of the events of one topic.
+pub(super) fn topic_page<'a>(
+    facts: &'a Facts,
+    topic: &Arc<str>,
+    after: u64,
+    limit: u32,
+) -> Result<&'a LogPage, LoadStop> {
+    one_page(facts, Read::Log { topics: vec![topic.clone()], after, limit })
+}
+
+fn one_page(facts: &Facts, read: Read) -> Result<&LogPage, LoadStop> {
     match facts.page(&read) {
         Some(Found::Log(page)) => Ok(page),
         Some(_) => Err(unexpected()),

@@ -1,7 +1,7 @@
 //! Topics and their subscriptions on one node. Commands (`command`) are decided by `decision` and run by this feature:
 //! `publish`, `topic_admin`, `subscriptions` with `settings`, `report`, `pull` (`pulls` are the clients that wait),
 //! `replay`, `dead_letters`, `attempts`, `browse`, and `progress` for changes to the progress of a delivery. `retention` maintains the log:
-//! `trim`, `budgets` with `backlog`. They read through `load`, `position` and `reading`, and end in an `outcome`.
+//! `trim` with `id_marks`, `budgets` with `backlog`. They read through `load`, `position` and `reading`, and end in an `outcome`.
 //! `delivery` delivers the queues of subscriptions to endpoints; `announcement` is what is published about that. Has no
 //! sockets: posts and replies are effects. The rules of deliveries are in `tavern_domain::delivery`.
 //! Must hold: a command is replied to once, after its commit; clients and workers that wait for events are woken after
@@ -16,6 +16,7 @@ mod command;
 mod dead_letters;
 mod decision;
 pub mod delivery;
+mod id_marks;
 mod load;
 mod outcome;
 mod position;
@@ -233,7 +234,7 @@ impl Topics {
                 let version = receipt.put.first().copied().filter(|_| claimed).unwrap_or(claim.version);
                 let past_events = claim.row.past_events;
                 self.claims.keep(&publish.topic, Versioned { version, row: claim.row });
-                let published = self.published(core, &publish, receipt);
+                let published = self.published(core, &publish, past_events, receipt);
                 match (publish.remember(published, past_events), request) {
                     (Some(remember), request) => {
                         self.begin(core, request, TopicTask::RememberReply(remember))
@@ -262,11 +263,17 @@ impl Topics {
         }
     }
 
-    fn published(&mut self, core: &mut Core, publish: &Publish, receipt: &Receipt) -> PublishResult {
+    fn published(
+        &mut self,
+        core: &mut Core,
+        publish: &Publish,
+        past_events: u64,
+        receipt: &Receipt,
+    ) -> PublishResult {
         let added = receipt.appended.iter().filter(|appended| !appended.duplicate).count() as u64;
         let known = receipt.appended.len() as u64 - added;
         self.effects.published.push((publish.topic.clone(), added, known));
         self.topic_grew(core, &publish.topic);
-        publish.count(&receipt.appended)
+        publish.count(&receipt.appended, past_events)
     }
 }

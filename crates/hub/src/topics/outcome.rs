@@ -2,6 +2,7 @@
 
 use super::backlog::Backlog;
 use super::command::{Pulled, TopicReply};
+use super::id_marks::IdMarks;
 use super::load::LoadStop;
 use crate::core::Core;
 use std::collections::BTreeMap;
@@ -49,13 +50,24 @@ pub(super) enum NextStep {
     Retain(Retained),
 }
 
+/// What must be done to the log.
+pub(super) struct TrimPlan {
+    /// Everything before these positions must be dropped: events, and ids of events.
+    pub before: u64,
+    pub ids_before: u64,
+    /// To be stored, if there is a new one.
+    pub id_marks: Option<IdMarks>,
+}
+
+impl TrimPlan {
+    pub fn is_empty(&self) -> bool {
+        self.before == 0 && self.ids_before == 0 && self.id_marks.is_none()
+    }
+}
+
 /// The result of a step of retention.
 pub(super) enum Retained {
-    /// Everything before these positions must be dropped: events, and ids of events.
-    Checked {
-        before: u64,
-        ids_before: u64,
-    },
+    Checked(TrimPlan),
     /// The log now starts here; this many subscriptions were behind it.
     Trimmed {
         from: u64,

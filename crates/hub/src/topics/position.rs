@@ -12,19 +12,25 @@ use tavern_store::LogEnds;
 use tavern_store::limits::PAGE_ROWS;
 
 /// Reads on from a position until the event with a number is behind it.
-pub(super) struct Forward(LogReading);
+pub(super) struct Forward {
+    reading: LogReading,
+    /// The log starts after a position from which it was read: the numbers are only right if no own event was dropped.
+    pub cut: bool,
+}
 
 impl Forward {
     pub fn new(marks: &Arc<SubscriptionMarks>, from: LogMark) -> Forward {
-        Forward(LogReading::new(marks.clone(), from))
+        Forward { reading: LogReading::new(marks.clone(), from), cut: false }
     }
 
     /// None: there are not that many events.
     pub fn to(&mut self, facts: &Facts, seq: u64) -> Result<Option<LogMark>, LoadStop> {
-        let reading = &mut self.0;
+        let reading = &mut self.reading;
         while reading.at().seq < seq {
+            let begun = reading.at();
             let limit = u32::try_from(seq - reading.at().seq).unwrap_or(PAGE_ROWS).min(PAGE_ROWS);
-            let Some((_, took)) = read_on(facts, reading, limit)? else { return Ok(None) };
+            let Some((log, took)) = read_on(facts, reading, limit)? else { return Ok(None) };
+            self.cut |= log.first > begun.position + 1;
             if !took.more && reading.at().seq < seq {
                 return Ok(None);
             }
@@ -73,7 +79,7 @@ pub(super) fn at(
         if head.log.first != first {
             return Err(LoadStop::Again);
         }
-        let head = by_name(head);
+        let (counted_at, head) = (head.log.head, by_name(head));
         for (topic, before) in &change.counts {
             let next = log(facts, vec![topic.clone()], position, 1)?;
             if next.log.first != first {
@@ -81,6 +87,8 @@ pub(super) fn at(
             }
             let had = match next.page.rows.first() {
                 Some(next) => next.count - 1,
+                // Counted after this read, which another subscription needed first: an event may be in between.
+                None if next.log.head < counted_at => return Err(LoadStop::Again),
                 None => head.get(topic).copied().unwrap_or(0),
             };
             seq += had.saturating_sub(*before);

@@ -170,9 +170,12 @@ impl Publish {
         events.filter(|(at, event)| had(*at, event)).map(append).collect()
     }
 
-    /// Counts added events and duplicates. The numbers are those of the added events, or of the first time.
-    pub fn count(&self, appended: &[Appended]) -> PublishResult {
-        count(appended, self.repeats)
+    /// Counts added events and duplicates. The numbers are those of the added events, or of the first time, in this
+    /// topic: those of a deleted topic of the same name do not count.
+    pub fn count(&self, appended: &[Appended], past_events: u64) -> PublishResult {
+        let counted = count(appended, self.repeats);
+        let own = |seq: u64| seq.saturating_sub(past_events);
+        PublishResult { first_seq: own(counted.first_seq), last_seq: own(counted.last_seq), ..counted }
     }
 
     /// The last step of a request with an `Idempotency-Key`: its reply is stored before it is sent.

@@ -78,10 +78,7 @@ impl Pull {
             changed |= pulled && progress.acknowledge(through);
         }
         self.gather(facts, &rows, &progress)?;
-        // The log was trimmed: the progress has the new start, unless it was read before that.
-        if self.reads.cut && version(peek(facts, DELIVERY, &self.name)?) != rows.delivery.version {
-            return Err(LoadStop::Again);
-        }
+        self.check_cut(facts, &rows)?;
         let Some((_, events)) = self.reads.gathered.take() else { return Err(LoadStop::Again) };
         let hands_out = events.count > 0 && events.last.seq > progress.sealed.seq;
         let meaning = TopicOutcome::of(NextStep::Pull(events.page(&rows)));
@@ -97,6 +94,14 @@ impl Pull {
             edit.put(MARKS, &self.name, record::write_marks(&marks));
         }
         edit.commit(meaning)
+    }
+
+    /// If the log was trimmed where it was read, the progress must be as new as that: it has the new start.
+    fn check_cut(&self, facts: &Facts, rows: &SubscriptionRows) -> Result<(), LoadStop> {
+        if self.reads.cut && version(peek(facts, DELIVERY, &self.name)?) != rows.delivery.version {
+            return Err(LoadStop::Again);
+        }
+        Ok(())
     }
 
     /// The position of the event with this number, which is after the acknowledged ones.
@@ -124,11 +129,15 @@ impl Pull {
             let from = if near.seq <= seq && near.position > reached.position { near } else { reached };
             Forward::new(marks, from)
         });
-        forward.to(facts, seq)?.ok_or_else(|| {
+        let found = forward.to(facts, seq)?;
+        self.reads.cut |= forward.cut;
+        let Some(found) = found else {
+            self.check_cut(facts, rows)?;
             let message =
                 format!("`after` is {seq}, but this subscription has no event with that number yet");
-            Refusal::new(Code::BadRequest, message).into()
-        })
+            return Err(Refusal::new(Code::BadRequest, message).into());
+        };
+        Ok(found)
     }
 
     /// Reads the next events until the reply is full or there are no more.

@@ -80,11 +80,9 @@ impl Retention {
     /// A step has ended; `None`: it failed. Returns the next step.
     pub fn next(&mut self, core: &Core, result: Option<Retained>) -> Option<RetentionStep> {
         match (std::mem::take(&mut self.stage), result) {
-            (Stage::Check { ages }, Some(Retained::Checked { before, ids_before }))
-                if before > 0 || ids_before > 0 =>
-            {
+            (Stage::Check { ages }, Some(Retained::Checked(plan))) if !plan.is_empty() => {
                 self.stage = Stage::Cut { ages };
-                Some(RetentionStep::Cut(Box::new(Cut::new(before, ids_before))))
+                Some(RetentionStep::Cut(Box::new(Cut::new(plan))))
             }
             (Stage::Check { ages: true } | Stage::Cut { ages: true }, _) => {
                 self.stage = Stage::Sweep;

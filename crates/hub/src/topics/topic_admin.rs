@@ -56,7 +56,7 @@ impl SubscriptionCounts {
         let events = by_name(counts(facts, topics.iter().map(|(name, _)| name.clone()).collect())?);
         let one = |(name, topic): (Arc<str>, TopicRecord)| TopicState {
             publisher: topic.publisher,
-            events: events.get(&name).copied().unwrap_or(0),
+            events: events.get(&name).map_or(0, |events| events.saturating_sub(topic.past_events)),
             subscriptions: subscriptions.get(&name).copied().unwrap_or(0),
             created_at: topic.created_at,
             name,

@@ -3,8 +3,9 @@
 //! batches in progress are copied first.
 
 use super::announcement;
+use super::id_marks::{ID_MS, IdMarks};
 use super::load::{Listing, LoadStop, document, log_ends, log_page, parse, peek, read_on};
-use super::outcome::{Edit, LostEvents, NextStep, Retained, TopicDecided, TopicOutcome, TopicStep};
+use super::outcome::{Edit, LostEvents, NextStep, Retained, TopicDecided, TopicOutcome, TopicStep, TrimPlan};
 use super::position;
 use super::reading::LogReading;
 use crate::core::Core;
@@ -18,10 +19,8 @@ use tavern_domain::topic::{DELIVERIES, SubscriptionMarks};
 use tavern_store::limits::PAGE_ROWS;
 use tavern_store::{Document, Trim, Versioned};
 use tavern_wire::json::event::shown_id;
-use tavern_wire::record::{self, COPY, CopiedEvent, DELIVERY, EVENTS, LOG, MARKS, TOPIC};
+use tavern_wire::record::{self, COPY, CopiedEvent, DELIVERY, EVENT_IDS, EVENTS, LOG, MARKS, TOPIC};
 
-/// How long an event id is kept for deduplication.
-const ID_MS: u64 = 24 * 3_600_000;
 /// The limits of one commit: subscriptions that are behind, each a few rows, and bytes of copied batches.
 const SUBSCRIPTIONS_PER_COMMIT: usize = 200;
 const COPIED_BYTES: usize = 4 << 20;
@@ -41,17 +40,30 @@ impl RetentionCheck {
     }
 
     pub fn decide(&mut self, facts: &Facts) -> TopicDecided {
+        if facts.is_empty() {
+            self.excess = None;
+        }
         let ends = log_ends(facts)?;
-        let (mut before, mut ids_before) = (ends.first, 0);
+        let (mut before, mut ids_before, mut id_marks) = (ends.first, 0, None);
         if let Some(time) = self.deletion_time {
             before = before.max(position::first_since(facts, ends, time, self.rules.retention_ms)?);
-            let by_age = position::first_since(facts, ends, time, ID_MS)?;
+            let marks = IdMarks::load(facts)?;
+            let by_age = match position::first_since(facts, ends, time, ID_MS)? {
+                // The log does not go back that far: ids are kept longer than their events.
+                position if position == ends.first => marks.kept_from(time),
+                position => position,
+            };
             ids_before = by_age.max((ends.head + 1).saturating_sub(self.rules.dedupe_max));
+            id_marks = marks.with(time, ends.head);
         }
         if ends.bytes > self.rules.max_bytes {
             let (bytes, first) = self.excess.get_or_insert((ends.bytes, ends.first));
             while *bytes > self.rules.low_bytes {
                 let page = log_page(facts, *first - 1)?;
+                if page.log.first != ends.first {
+                    // Another node has trimmed the log since its size was read.
+                    return Err(LoadStop::Again);
+                }
                 if page.page.rows.is_empty() {
                     break;
                 }
@@ -65,16 +77,15 @@ impl RetentionCheck {
             }
             before = before.max(*first);
         }
-        let ids_before = if before > ends.first || ids_before > 0 { ids_before } else { 0 };
         let before = if before > ends.first { before } else { 0 };
-        Ok(TopicStep::Done(TopicOutcome::of(NextStep::Retain(Retained::Checked { before, ids_before }))))
+        let plan = TrimPlan { before, ids_before, id_marks };
+        Ok(TopicStep::Done(TopicOutcome::of(NextStep::Retain(Retained::Checked(plan)))))
     }
 }
 
 /// Drops everything before a position.
 pub(super) struct Cut {
-    before: u64,
-    ids_before: u64,
+    plan: TrimPlan,
     listing: Listing,
     /// Progress documents that were not checked yet.
     unseen: VecDeque<Versioned<Document>>,
@@ -98,10 +109,9 @@ impl Behind {
 }
 
 impl Cut {
-    pub fn new(before: u64, ids_before: u64) -> Cut {
+    pub fn new(plan: TrimPlan) -> Cut {
         Cut {
-            before,
-            ids_before,
+            plan,
             listing: Listing::all(DELIVERY),
             unseen: VecDeque::new(),
             behind: Vec::new(),
@@ -111,12 +121,14 @@ impl Cut {
 
     pub fn decide(&mut self, core: &Core, facts: &Facts) -> TopicDecided {
         if facts.is_empty() {
-            *self = Cut::new(self.before, self.ids_before);
+            let TrimPlan { before, ids_before, id_marks } = &mut self.plan;
+            *self =
+                Cut::new(TrimPlan { before: *before, ids_before: *ids_before, id_marks: id_marks.take() });
         }
         // A concurrent replay is a conflict, because its subscription may then be behind.
         document(facts, EVENTS, LOG)?;
         let first = log_ends(facts)?.first;
-        let drops = self.before > first;
+        let drops = self.plan.before > first;
         let all = !drops || self.find_behind(core, facts, first)?;
         let announces = !self.behind.is_empty() && peek(facts, TOPIC, DELIVERIES)?.is_some();
         let mut edit = Edit::new(core);
@@ -139,8 +151,11 @@ impl Cut {
             if drops {
                 edit.put(EVENTS, LOG, *b"{}");
             }
-            let before = self.before.max(first);
-            edit.0.trim = Some(Trim { before, ids_before: self.ids_before });
+            if let Some(marks) = &self.plan.id_marks {
+                edit.put(EVENTS, EVENT_IDS, marks.write());
+            }
+            let before = self.plan.before.max(first);
+            edit.0.trim = Some(Trim { before, ids_before: self.plan.ids_before });
             NextStep::Retain(Retained::Trimmed { from: first, before, subscriptions: self.behind.len() })
         } else {
             NextStep::Repeat
@@ -180,10 +195,10 @@ impl Cut {
     ) -> Result<Option<Behind>, LoadStop> {
         let name: Arc<str> = delivery.row.key.name().into();
         let Versioned { version, row: mut progress } = parse(delivery, record::read_progress)?;
-        let begins_before = |run: &EntryRange| !run.gap && run.after.position + 1 < self.before;
+        let begins_before = |run: &EntryRange| !run.gap && run.after.position + 1 < self.plan.before;
         let under_way = |batch: &&Batch| batch.ranges.iter().any(begins_before);
         let batches: Vec<Batch> = progress.batches.iter().filter(under_way).cloned().collect();
-        if progress.reached().position + 1 >= self.before && batches.is_empty() {
+        if progress.reached().position + 1 >= self.plan.before && batches.is_empty() {
             return Ok(None);
         }
         let Some(marks) = document(facts, MARKS, &name)? else { return Ok(None) };
@@ -193,7 +208,7 @@ impl Cut {
                 self.copying.copy(facts, &marks, batch)?;
             }
         }
-        let through = position::at(facts, &marks, self.before - 1, log_first)?;
+        let through = position::at(facts, &marks, self.plan.before - 1, log_first)?;
         let lost = match through.seq > progress.reached().seq {
             true => progress.shed(core.now, through),
             false => None,

@@ -29,10 +29,17 @@ impl AnswerReceiver for Answers {
     }
 }
 
+/// How long a slow request takes.
+pub const SLOW_MS: u64 = 30_000;
+
+/// Which requests of a node are slow; empty again as soon as there was one.
+pub type SlowRequest = Arc<Mutex<Option<fn(&str, &Work) -> bool>>>;
+
 /// Every so many requests one fails before or after the commit.
 struct Luck {
     rng: SequentialRandom,
     unlucky: Arc<AtomicBool>,
+    slow: SlowRequest,
 }
 
 impl Faults for Luck {
@@ -40,7 +47,10 @@ impl Faults for Luck {
         MessageFault::once()
     }
 
-    fn work(&mut self, _: &str, _: &Work) -> WorkFault {
+    fn work(&mut self, node: &str, work: &Work) -> WorkFault {
+        if self.slow.lock().unwrap().take_if(|slow| slow(node, work)).is_some() {
+            return WorkFault { before_ms: SLOW_MS, ..WorkFault::NONE };
+        }
         match self.unlucky.load(Ordering::Relaxed).then(|| self.rng.next() % 20) {
             Some(0) => WorkFault { outcome: WorkOutcome::FailBefore, ..WorkFault::NONE },
             Some(1) => WorkFault { outcome: WorkOutcome::FailAfter, ..WorkFault::NONE },
@@ -67,6 +77,7 @@ pub struct Cluster {
     /// How many requests the store was sent.
     pub works: usize,
     pub replies: Vec<(u64, Result<TopicReply, Refusal>)>,
+    slow: SlowRequest,
     /// Subscriptions that lost events: first and last.
     pub lost: Vec<(String, u64, u64)>,
 }
@@ -83,7 +94,8 @@ impl Cluster {
     pub fn with_luck(nodes: usize, retention: Option<RetentionRules>, unlucky: bool) -> Cluster {
         let clock = Arc::new(ManualClock::at(Time(10 * HOUR_MS)));
         let switch = Arc::new(AtomicBool::new(false));
-        let luck = Luck { rng: SequentialRandom::new(5), unlucky: switch.clone() };
+        let slow = SlowRequest::default();
+        let luck = Luck { rng: SequentialRandom::new(5), unlucky: switch.clone(), slow: slow.clone() };
         let engine = MemoryEngine::stepped(clock.clone(), Box::new(luck));
         let mut cluster = Cluster {
             clock,
@@ -92,6 +104,7 @@ impl Cluster {
             number: 0,
             works: 0,
             replies: Vec::new(),
+            slow,
             lost: Vec::new(),
         };
         for at in 0..nodes {
@@ -159,6 +172,23 @@ impl Cluster {
             }
             self.settle();
         }
+    }
+
+    /// The next such request takes a while.
+    pub fn slow_down(&mut self, slow: fn(&str, &Work) -> bool) {
+        *self.slow.lock().unwrap() = Some(slow);
+    }
+
+    /// Time passes until a node has sent such a request.
+    pub fn pass_until_slow(&mut self, slow: fn(&str, &Work) -> bool) {
+        self.slow_down(slow);
+        for _ in 0..200 {
+            if self.slow.lock().unwrap().is_none() {
+                return;
+            }
+            self.pass(1_000);
+        }
+        panic!("no such request");
     }
 
     pub fn ask(&mut self, at: usize, key: &str, command: TopicCommand) -> u64 {

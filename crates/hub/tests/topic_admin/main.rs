@@ -5,6 +5,7 @@ mod cluster;
 #[allow(dead_code, reason = "each binary uses a part of it")]
 #[path = "../harness/mod.rs"]
 mod harness;
+mod races;
 
 use cluster::{Cluster, HOUR_MS, pulled, rules, seqs};
 use std::sync::Arc;
@@ -205,6 +206,29 @@ fn ids_of_a_deleted_topic_do_not_deduplicate_in_a_new_one() {
         String::from_utf8(page.entries).unwrap().starts_with("{\"seq\":1,\"id\":\"x\","),
         "as it was given"
     );
+}
+
+#[test]
+fn events_of_a_new_topic_are_numbered_from_the_beginning() {
+    let mut cluster = Cluster::new(1, None);
+    publish(&mut cluster, 0, None, &["x", "y", "z"]);
+    cluster.run("ann", TopicCommand::DeleteTopic { topic: "a".into() }).unwrap();
+    let first = publish(&mut cluster, 0, None, &["x", "y"]);
+    assert_eq!((first.first_seq, first.last_seq), (1, 2));
+    assert_eq!(publish(&mut cluster, 0, Some("k"), &["y", "q"]).last_seq, 3);
+    let TopicReply::Topic(topic) = cluster.run("ann", TopicCommand::ShowTopic { topic: "a".into() }).unwrap()
+    else {
+        panic!("shown")
+    };
+    assert_eq!(topic.events, 3);
+    let browse = TopicCommand::BrowseTopic { topic: "a".into(), after: 0, limit: 2 };
+    let TopicReply::Browsed { entries, next } = cluster.run("ann", browse).unwrap() else {
+        panic!("browsed")
+    };
+    let entries = format!("[{}]", String::from_utf8(entries).unwrap());
+    assert_eq!(entries.matches("\"seq\":").count(), 1, "the old events are not shown: {entries}");
+    assert!(entries.starts_with("[{\"seq\":1,\"id\":\"x\","), "{entries}");
+    assert!(next.is_some(), "the other two");
 }
 
 #[test]

@@ -138,7 +138,7 @@ pub(super) fn carry_out_delivery(cluster: &mut Cluster, at: usize) -> bool {
     quiet &= effects.work.is_empty() && effects.posts.is_empty() && effects.nudges.is_empty();
     for (ticket, mut work) in effects.work {
         if let Work::Commit(commit) = &mut work {
-            super::tamper::delivery_commit(&mut cluster.planted, commit);
+            super::tamper_topics::delivery_commit(&mut cluster.planted, commit);
         }
         port.submit(Asker::SimDelivery, ticket, work);
     }

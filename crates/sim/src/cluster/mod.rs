@@ -12,7 +12,7 @@
 //! | `turn` | the work of a server after each turn of a shard |
 //! | `socket` | the connections of clients |
 //! | `signal` | what clients and judges see |
-//! | `tamper` | planted faults between the hub and the cluster |
+//! | `tamper`, `tamper_topics` | planted faults between the hub and the cluster |
 //!
 //! Must hold: everything depends on the seed or the script alone; nothing here knows the invariants of a workload.
 
@@ -24,6 +24,7 @@ mod process;
 pub mod signal;
 pub mod socket;
 mod tamper;
+mod tamper_topics;
 mod turn;
 
 pub use node::{SimNode, Start};

@@ -10,8 +10,8 @@ use tavern_domain::{Channel, HistoryPosition, Time};
 use tavern_hub::{LivenessTask, Node as HubNode};
 use tavern_store::memory::MemoryEngine;
 use tavern_store::{
-    Appended, BusPacket, Commit, Expect, Found, HistoryAppended, PresenceRow, Read, Receipt, Row, RowKey,
-    RowKind, SessionBody, StoreAnswer, StoreError, Work, Writer,
+    BusPacket, Commit, Expect, Found, HistoryAppended, PresenceRow, Read, Receipt, Row, RowKey, RowKind,
+    SessionBody, StoreAnswer, StoreError, Work, Writer,
 };
 use tavern_wire::bus::header::{self as channel_header, ChannelHeader, ReceivedHeader};
 use tavern_wire::bus::{BusMessage, presence};
@@ -50,6 +50,9 @@ pub fn commit(
         let (key, expected) = (expect.key.clone(), expect.version);
         let found = expected + 1;
         return Err(Box::new(StoreAnswer::Failed(StoreError::Conflict { key, expected, found })));
+    }
+    if let Some(answer) = super::tamper_topics::commit(planted, now, &mut commit) {
+        return Err(Box::new(answer));
     }
     match planted.fault() {
         Some(PlantedFault::NoFencing) => {
@@ -161,25 +164,6 @@ pub fn commit(
             planted.strike();
             commit.seen.clear();
         }
-        Some(PlantedFault::LostAppend)
-            if !commit.appends.is_empty() && planted.strikes(PlantedFault::LostAppend, 10) =>
-        {
-            let appended = Appended { position: 1, count: 1, duplicate: false };
-            let appended = vec![appended; commit.appends.len()];
-            let receipt = Receipt { time: now, appended, ..Receipt::default() };
-            return Err(Box::new(StoreAnswer::Committed(receipt)));
-        }
-        Some(PlantedFault::LostReplay)
-            if is_replay(&commit) && planted.strikes(PlantedFault::LostReplay, 50) =>
-        {
-            return Err(Box::new(claimed(now, &commit)));
-        }
-        Some(PlantedFault::ForgottenId) => {
-            for append in &mut commit.appends {
-                planted.strike();
-                append.id = append.id.as_ref().map(|id| format!("{id}-{}", planted.rng.number()).into());
-            }
-        }
         Some(PlantedFault::EarlyReply)
             if is_arrival(&commit) && planted.strikes(PlantedFault::EarlyReply, 10) =>
         {
@@ -204,7 +188,7 @@ fn change_sessions(planted: &mut Planted, commit: &mut Commit, change: impl Fn(&
     }
 }
 
-fn is_document(row: &Row, kind: &str) -> bool {
+pub(super) fn is_document(row: &Row, kind: &str) -> bool {
     matches!(row, Row::Document(document) if document.key.kind() == kind)
 }
 
@@ -212,12 +196,12 @@ fn puts(commit: &Commit, wanted: impl Fn(&Row) -> bool) -> bool {
     commit.puts.iter().any(wanted)
 }
 
-fn puts_document(commit: &Commit, kind: &str) -> bool {
+pub(super) fn puts_document(commit: &Commit, kind: &str) -> bool {
     puts(commit, |row| is_document(row, kind))
 }
 
 /// A commit is answered as if it were written.
-fn claimed(now: Time, commit: &Commit) -> StoreAnswer {
+pub(super) fn claimed(now: Time, commit: &Commit) -> StoreAnswer {
     StoreAnswer::Committed(Receipt { time: now, put: vec![1; commit.puts.len()], ..Receipt::default() })
 }
 
@@ -395,34 +379,6 @@ fn false_takeover(
 fn is_open(engine: &MemoryEngine, writer: &Writer) -> bool {
     let Found::Nodes(page) = engine.peek(Read::Nodes { after: None, limit: 1000 }) else { return false };
     page.rows.iter().any(|node| node.writer == *writer && node.closed_at.is_none())
-}
-
-/// The commit of a replay: the new progress of a subscription, and the document that keeps the log from being trimmed.
-fn is_replay(commit: &Commit) -> bool {
-    let created = puts_document(commit, record::SUBSCRIPTION);
-    puts_document(commit, record::DELIVERY) && puts_document(commit, record::EVENTS) && !created
-}
-
-/// A commit of a delivery worker on its way to the store.
-pub fn delivery_commit(planted: &mut Planted, commit: &mut Commit) {
-    match planted.fault() {
-        Some(PlantedFault::LostProgress) => {
-            let progress = puts_document(commit, record::DELIVERY);
-            if progress && planted.strikes(PlantedFault::LostProgress, 30) {
-                commit.puts.retain(|row| !is_document(row, record::DELIVERY));
-            }
-        }
-        Some(PlantedFault::LostDeadLetter) if puts_document(commit, record::DEAD) => {
-            planted.strike();
-            commit.puts.retain(|row| !is_document(row, record::DEAD));
-        }
-        Some(PlantedFault::NoDeliveryLease) => {
-            planted.strike();
-            (commit.writer, commit.expects) = (None, Vec::new());
-            commit.takes.clear();
-        }
-        _ => {}
-    }
 }
 
 /// Messages between shards, when one was added.

@@ -29,6 +29,11 @@ pub trait Workload {
     /// The settings of a process that starts. The variant is chosen at random and recorded with the start.
     fn settings(&self, variant: u64, fault: Option<PlantedFault>) -> Settings;
 
+    /// The actions before the first process starts.
+    fn choose_first(&mut self, _rng: &mut Rng) -> Vec<String> {
+        Vec::new()
+    }
+
     /// The next actions of clients.
     fn choose(&mut self, cluster: &Cluster, rng: &mut Rng) -> Vec<String>;
 

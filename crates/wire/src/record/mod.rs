@@ -35,6 +35,8 @@ pub const EVENTS: &str = "events";
 pub const SUBSCRIPTIONS: &str = "subscriptions";
 /// Another one, whose version grows whenever the log is trimmed.
 pub const LOG: &str = "log";
+/// And one that notes which ids of events are how old.
+pub const EVENT_IDS: &str = "ids";
 
 /// The name of the document of a dead letter. Names sort by number.
 pub fn dead_name(subscription: &str, seq: u64) -> String {

@@ -52,6 +52,8 @@ pub(super) struct LogFetch {
     pub sending: AttemptStart,
     pub runs: VecDeque<EntryRange>,
     pub reading: Option<LogReading>,
+    /// The batch has no copy: the log still has all its events.
+    pub has_no_copy: bool,
 }
 
 impl ActiveDelivery {

@@ -77,7 +77,9 @@ impl DeliveryQueue {
             }
             None => {
                 let runs = batch.ranges.iter().filter(|run| !run.gap).copied().collect();
-                active.fetches.insert(sending.batch, LogFetch { sending, runs, reading: None });
+                active
+                    .fetches
+                    .insert(sending.batch, LogFetch { sending, runs, reading: None, has_no_copy: false });
                 self.fetch(shared, now, sending.batch);
             }
         }
@@ -108,8 +110,9 @@ impl DeliveryQueue {
         let (Some(run), Some(reading)) = (fetch.runs.front().copied(), fetch.reading.as_mut()) else {
             return;
         };
-        if stretch.log.first > reading.at().position + 1 && reading.at().seq < run.last {
-            // The log was trimmed here: the batch was copied before that.
+        let trimmed = stretch.log.first > reading.at().position + 1 && reading.at().seq < run.last;
+        if trimmed && !fetch.has_no_copy {
+            // The log was trimmed here: the batch was copied before that, unless only other events were dropped.
             let key = DocumentKey::new(record::COPY, &record::copy_name(&name, batch));
             let request = DeliveryRequest::Fetch(name, active.life, batch);
             return shared.ask(request, Work::Read(Read::Document(key)));
@@ -125,6 +128,18 @@ impl DeliveryQueue {
             return self.events_missing(shared, now, batch);
         }
         self.fetch(shared, now, batch);
+    }
+
+    /// The log was trimmed before the first event of a batch, and none of its events were dropped: it was sealed later.
+    pub(super) fn copy_missing(&mut self, shared: &mut DeliveryShared, now: Time, batch: u64) {
+        let fetch = self.active().and_then(|active| active.fetches.get_mut(&batch));
+        match fetch.filter(|fetch| !fetch.has_no_copy) {
+            Some(fetch) => {
+                fetch.has_no_copy = true;
+                self.fetch(shared, now, batch);
+            }
+            None => self.events_missing(shared, now, batch),
+        }
     }
 
     /// The copy of a batch whose events the log has dropped.

@@ -285,7 +285,7 @@ impl DeliveryWorker {
                 queue.fetched_copy(shared, now, batch, &copy.row.body);
             }
             (DeliveryRequest::Fetch(_, _, batch), StoreAnswer::Read(_)) => {
-                queue.events_missing(shared, now, batch)
+                queue.copy_missing(shared, now, batch)
             }
             (DeliveryRequest::Take(..), StoreAnswer::Committed(receipt)) => {
                 queue.lease_taken(shared, now, &receipt)

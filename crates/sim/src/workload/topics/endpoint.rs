@@ -1,25 +1,37 @@
-//! The endpoint of a subscription: it accepts batches, is slow, fails, throttles, and refuses some events for good.
-//! It judges what it gets. Must hold: events are numbered without holes, each under one number; a batch that is sent
-//! again is identical; with one post at a time they arrive in order.
+//! The endpoint of a subscription: it accepts batches, is slow, fails, throttles, and refuses some events until it is
+//! repaired. It judges what it gets. Must hold: every event has its number, a gap has only events that a limit has
+//! dropped; a batch that is sent again is identical; with one post at a time no number is skipped.
 
-use super::{Outcome, TOPICS, is_poison};
+use super::log::{LogJudge, event_number};
+use super::{Outcome, is_poison};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tavern_hub::topics::delivery::{AttemptEntry, AttemptRequest};
 
 pub struct SimEndpoint {
     pub name: Arc<str>,
-    /// By their index in `TOPICS`.
+    /// The topics that it begins with, by their index in `TOPICS`.
     pub topics: Vec<usize>,
     /// Concurrent posts; more than one: in no order.
     pub concurrency: u32,
-    /// What arrived, by number: the batches with their bodies, and the events.
+    /// What arrived, by number: the batches with their bodies, the events, and those that are lost.
     batches: BTreeMap<u64, Vec<u8>>,
-    pub events: BTreeMap<u64, u64>,
-    reached: u64,
+    taken: BTreeSet<u64>,
+    lost: BTreeSet<u64>,
     /// The numbers of events that it has refused.
     refused: BTreeSet<u64>,
+    /// Everything that has ever arrived in one of these ways; and the last event before which nothing is missing.
+    seen: BTreeSet<u64>,
+    reached: u64,
+    /// It accepts events that it has refused before.
+    pub repaired: bool,
+    /// It was replayed: what is a dead letter may also have been delivered.
+    replayed: bool,
     pub repeated: u64,
+    pub delivered: u64,
+    pub gaps: u64,
+    /// Events that it accepted after it had refused them.
+    pub requeued: u64,
 }
 
 impl SimEndpoint {
@@ -29,72 +41,110 @@ impl SimEndpoint {
             topics: topics.to_vec(),
             concurrency,
             batches: BTreeMap::new(),
-            events: BTreeMap::new(),
-            reached: 0,
+            taken: BTreeSet::new(),
+            lost: BTreeSet::new(),
             refused: BTreeSet::new(),
+            seen: BTreeSet::new(),
+            reached: 0,
+            repaired: false,
+            replayed: false,
             repeated: 0,
+            delivered: 0,
+            gaps: 0,
+            requeued: 0,
         }
+    }
+
+    /// The last event that it has accepted.
+    pub fn last(&self) -> u64 {
+        self.taken.last().copied().unwrap_or(0)
     }
 
     /// It refuses a batch with an event that it cannot accept.
     pub fn refuses(&mut self, post: &AttemptRequest) -> bool {
-        let poison: Vec<u64> =
-            numbers(post).into_iter().filter(|(_, number)| is_poison(*number)).map(|(seq, _)| seq).collect();
+        let poison: Vec<u64> = post.events.iter().filter_map(poison).collect();
+        if self.repaired {
+            return false;
+        }
         self.refused.extend(&poison);
+        self.seen.extend(&poison);
         !poison.is_empty()
     }
 
-    /// It accepts a batch, or all but its last event.
-    pub fn take(&mut self, post: &AttemptRequest, whole: bool) -> Outcome {
+    /// Everything after this event is delivered again.
+    pub fn replay(&mut self, after: u64) {
+        self.taken.split_off(&(after + 1));
+        self.lost.split_off(&(after + 1));
+        self.replayed = true;
+    }
+
+    /// It accepts a batch, or all but its last entry.
+    pub fn take(&mut self, log: &LogJudge, post: &AttemptRequest, whole: bool) -> Outcome {
         let body = post.body();
         let before = self.batches.insert(post.batch, body.clone());
         self.repeated += u64::from(before.is_some());
         if before.is_some_and(|before| before != body) {
             return Err(format!("batch {} came again, and is another", post.batch));
         }
-        for event in &post.events {
-            let AttemptEntry::Event { entry, .. } = event else {
-                return Err(format!("events were dropped: {event:?}"));
-            };
-            if !self.topics.iter().any(|topic| *TOPICS[*topic] == *entry.topic) {
-                return Err(format!("an event of topic {} came", entry.topic));
-            }
+        for entry in &post.events {
+            self.judge(log, entry)?;
         }
-        let numbers = numbers(post);
-        let taken = if whole { numbers.len() } else { numbers.len() - 1 };
-        numbers[..taken].iter().try_for_each(|(seq, number)| self.take_event(*seq, *number))
+        let taken = if whole { post.events.len() } else { post.events.len() - 1 };
+        post.events[..taken].iter().try_for_each(|entry| self.take_entry(entry))
     }
 
-    fn take_event(&mut self, seq: u64, number: u64) -> Outcome {
-        if self.events.get(&seq) == Some(&number) {
-            // Once more.
-            return Ok(());
-        }
-        if self.concurrency == 1 {
-            let skipped = (self.reached + 1..seq).find(|skipped| !self.refused.contains(skipped));
-            if seq <= self.reached || skipped.is_some() {
-                return Err(format!("event {number} came as {seq} after {}", self.reached));
+    fn judge(&self, log: &LogJudge, entry: &AttemptEntry) -> Outcome {
+        match entry {
+            AttemptEntry::Event { seq, entry } => {
+                let number = event_number(&entry.body).ok_or_else(|| format!("not an event: {entry:?}"))?;
+                log.judge_event(&self.name, *seq, number, &entry.topic)
             }
-            self.reached = seq;
+            AttemptEntry::Gap { first, last } => log.judge_gap(&self.name, *first, *last),
         }
-        if let Some(other) = self.events.insert(seq, number) {
-            return Err(format!("events {other} and {number} came as {seq}"));
+    }
+
+    fn take_entry(&mut self, entry: &AttemptEntry) -> Outcome {
+        while self.seen.contains(&(self.reached + 1)) {
+            self.reached += 1;
         }
-        match self.events.iter().find(|(other, known)| **known == number && **other != seq) {
-            Some((other, _)) => Err(format!("event {number} came as {other} and as {seq}")),
-            None => Ok(()),
+        // What is replayed or was a dead letter comes again, out of order.
+        if self.concurrency == 1 && entry.seq() > self.reached + 1 && !self.seen.contains(&entry.seq()) {
+            return Err(format!("{} came before {}", entry.seq(), self.reached + 1));
+        }
+        match entry {
+            AttemptEntry::Event { seq, .. } => {
+                self.delivered += u64::from(self.taken.insert(*seq));
+                self.requeued += u64::from(self.refused.remove(seq));
+                self.seen.insert(*seq);
+            }
+            AttemptEntry::Gap { first, last } => {
+                self.gaps += 1;
+                self.lost.extend(*first..=*last);
+                self.seen.extend(*first..=*last);
+            }
+        }
+        Ok(())
+    }
+
+    /// Every event was delivered, is a dead letter, or was reported as lost.
+    pub fn check_end(&self, events: u64, dead: &BTreeSet<u64>) -> Outcome {
+        let told = |seq: &u64| self.taken.contains(seq) || self.lost.contains(seq) || dead.contains(seq);
+        if let Some(hole) = (1..=events).find(|seq| !told(seq)) {
+            return Err(format!("never got {hole} of {events}"));
+        }
+        match dead.iter().find(|seq| self.taken.contains(seq)) {
+            Some(seq) if !self.replayed => Err(format!("{seq} was delivered, and is a dead letter")),
+            _ => Ok(()),
         }
     }
 }
 
-/// The numbers in the subscription and the events. An event contains its own number, independent of the log.
-fn numbers(post: &AttemptRequest) -> Vec<(u64, u64)> {
-    let number = |event: &AttemptEntry| match event {
+/// The number of an event that is refused.
+fn poison(entry: &AttemptEntry) -> Option<u64> {
+    match entry {
         AttemptEntry::Event { seq, entry } => {
-            let body: serde_json::Value = serde_json::from_slice(&entry.body).ok()?;
-            Some((*seq, body["data"].as_u64()?))
+            event_number(&entry.body).filter(|number| is_poison(*number)).map(|_| *seq)
         }
         AttemptEntry::Gap { .. } => None,
-    };
-    post.events.iter().filter_map(number).collect()
+    }
 }

@@ -1,35 +1,30 @@
 //! A service that administers its own subscription and pulls it: it creates the subscription, pulls events and
-//! acknowledges them with the next pull, replays, deletes the subscription and creates it again. One command at a
-//! time; a command without an answer is sent again, to another node. Must hold: events are numbered from 1 without
-//! holes, and arrive in order; each number is one event, also when it is replayed; everything that was published
-//! after the subscription was created is pulled.
+//! acknowledges them with the next pull, replays, deletes the subscription and creates it again. Must hold: events are
+//! numbered from 1 without holes, and arrive in order; each has its number, also when it is replayed; everything that
+//! was published after the subscription was created is pulled, or is in a gap.
 
-use super::publisher::SentEvent;
-use super::{END_MS, NODES, RETRY_MS, TOPICS};
+use super::log::{LogJudge, data_number};
+use super::membership::Memberships;
+use super::pending::PendingCommand;
+use super::{END_MS, NODES, PULLED, TOPICS};
 use crate::cluster::Cluster;
 use crate::rng::Rng;
 use crate::workload::{Outcome, number};
-use std::collections::BTreeMap;
+use serde_json::Value;
 use tavern_domain::Time;
 use tavern_hub::topics::{Pulled, ReplayFrom, SubscriptionChange, TopicCaller, TopicCommand, TopicReply};
 
-/// The number of its first command: those of publishers are the numbers of their events.
-const FIRST_COMMAND: u64 = 1 << 40;
-/// Its subscription.
-const NAME: &str = "pulled";
 /// Events in one pull at the end, the pause after an empty one, and how long it continues.
 const LAST_PULL: u32 = 50;
 const LAST_PAUSE_MS: u64 = 5_000;
 const LAST_MS: u64 = END_MS - 30_000;
 
-#[derive(Default)]
 pub struct SimPuller {
-    commands: u64,
-    pending: Option<PendingPull>,
-    /// Since when the subscription exists, if it does.
-    created_at: Option<Time>,
-    /// The pulled events, by number.
-    events: BTreeMap<u64, u64>,
+    pending: PendingCommand<PullerCommand>,
+    /// The subscription exists.
+    created: bool,
+    /// The last event that it has pulled, or that is in a gap.
+    known: u64,
     /// The last pulled event; none: the next pull determines it.
     cursor: Option<u64>,
     /// Where a replay must start.
@@ -38,17 +33,9 @@ pub struct SimPuller {
     last_until: Option<Time>,
     next_pull: Option<Time>,
     pub pulled: u64,
+    pub gaps: u64,
     pub replays: u64,
     pub subscriptions: u64,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct PendingPull {
-    number: u64,
-    command: PullerCommand,
-    node: usize,
-    /// When it is sent again; none: it is in flight.
-    retry_at: Option<Time>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,20 +46,44 @@ enum PullerCommand {
     Replay { from: u64 },
 }
 
+impl Default for SimPuller {
+    fn default() -> SimPuller {
+        SimPuller {
+            pending: PendingCommand::new(1),
+            created: false,
+            known: 0,
+            cursor: None,
+            replays_from: None,
+            last_until: None,
+            next_pull: None,
+            pulled: 0,
+            gaps: 0,
+            replays: 0,
+            subscriptions: 0,
+        }
+    }
+}
+
 impl SimPuller {
     pub fn choose(&self, cluster: &Cluster, rng: &mut Rng) -> Option<String> {
         let (node, limit) = (rng.below(NODES), 1 + rng.below(8));
-        let last = self.events.last_key_value().map_or(0, |(seq, _)| *seq as usize);
         let line = match rng.below(100) {
-            _ if self.created_at.is_none() => format!("create {node}"),
+            _ if !self.created => format!("create {node}"),
             0..4 => format!("delete {node}"),
-            4..12 if last > 0 => format!("replay {node} {}", 1 + rng.below(last)),
+            4..12 if self.known > 0 => format!("replay {node} {}", 1 + rng.below(self.known as usize)),
             _ => format!("pull {node} {limit}"),
         };
-        (self.pending.is_none() && cluster.nodes[node].is_open()).then_some(line)
+        (self.pending.is_idle() && cluster.nodes[node].is_open()).then_some(line)
     }
 
-    pub fn perform(&mut self, cluster: &mut Cluster, words: &[&str]) -> Outcome {
+    /// `busy`: the operator changes something.
+    pub fn perform(
+        &mut self,
+        cluster: &mut Cluster,
+        words: &[&str],
+        memberships: &mut Memberships,
+        busy: bool,
+    ) -> Outcome {
         let (command, node) = match words {
             ["create", node] => (PullerCommand::Create, node),
             ["delete", node] => (PullerCommand::Delete, node),
@@ -80,30 +91,40 @@ impl SimPuller {
             ["replay", node, from] => (PullerCommand::Replay { from: number(from)? }, node),
             _ => return Err("not an action on topics".into()),
         };
+        let administers = matches!(command, PullerCommand::Create | PullerCommand::Delete);
         // A shrunk script may lack what this depends on.
-        let there = self.created_at.is_some();
-        if self.pending.is_none() && there == (command != PullerCommand::Create) {
+        let fits = self.created == (command != PullerCommand::Create);
+        if self.pending.is_idle() && fits && !(administers && busy) {
+            if administers {
+                (0..TOPICS.len()).for_each(|topic| memberships.unsettle(cluster.now, PULLED, topic));
+            }
             self.begin(cluster, command, number(node)?);
         }
         Ok(())
     }
 
-    pub fn owns(number: u64) -> bool {
-        number >= FIRST_COMMAND
+    /// Its subscription exists, and it does not create or delete it now.
+    pub fn is_settled(&self) -> bool {
+        !matches!(self.pending.command(), Some(PullerCommand::Create | PullerCommand::Delete))
+    }
+
+    pub fn has_subscription(&self) -> bool {
+        self.created && self.is_settled()
+    }
+
+    pub fn owns(&self, number: u64) -> bool {
+        self.pending.owns(number)
     }
 
     fn begin(&mut self, cluster: &mut Cluster, command: PullerCommand, node: usize) {
-        self.pending = Some(PendingPull { number: 0, command, node, retry_at: None });
+        self.pending.begin(command, node);
         self.send(cluster);
     }
 
     fn send(&mut self, cluster: &mut Cluster) {
-        let Some(pending) = &mut self.pending else { return };
-        // A late answer to an earlier attempt has another number.
-        self.commands += 1;
-        pending.number = FIRST_COMMAND + self.commands;
-        let name = NAME.into();
-        let command = match pending.command {
+        let Some(command) = self.pending.command() else { return };
+        let name = PULLED.into();
+        let command = match command {
             PullerCommand::Create => {
                 let topics = Some(TOPICS.iter().map(|topic| (*topic).into()).collect());
                 let (pull, spare_secret) = (Some(true), "whsec_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA".into());
@@ -117,19 +138,8 @@ impl SimPuller {
             }
             PullerCommand::Replay { from } => TopicCommand::Replay { name, from: ReplayFrom::Seq(from) },
         };
-        let (node, number) = (pending.node, pending.number);
         let caller = TopicCaller { id: "service".into(), admin: false };
-        if !cluster.command_topic(node, number, caller, command) {
-            self.put_off(cluster);
-        }
-    }
-
-    /// To the next node, after a delay.
-    fn put_off(&mut self, cluster: &Cluster) {
-        if let Some(pending) = &mut self.pending {
-            pending.node = (pending.node + 1) % NODES;
-            pending.retry_at = Some(cluster.now + RETRY_MS);
-        }
+        self.pending.send(cluster, caller, command);
     }
 
     pub fn answered(
@@ -137,23 +147,24 @@ impl SimPuller {
         cluster: &mut Cluster,
         number: u64,
         reply: &Result<TopicReply, String>,
+        log: &LogJudge,
+        memberships: &mut Memberships,
     ) -> Outcome {
-        let Some(pending) = self.pending.filter(|pending| pending.number == number) else { return Ok(()) };
-        let command = pending.command;
+        let Some(command) = self.pending.answered(number) else { return Ok(()) };
         match (command, reply) {
             (_, Err(code)) if code == "unavailable" || code == "conflict" => {
-                self.put_off(cluster);
+                self.pending.put_off(cluster);
                 return Ok(());
             }
             (PullerCommand::Create, Ok(TopicReply::Put { .. })) => {
-                (self.created_at, self.cursor, self.replays_from) = (Some(cluster.now), None, None);
-                self.events.clear();
+                (self.created, self.known, self.cursor, self.replays_from) = (true, 0, None, None);
                 self.subscriptions += 1;
+                (0..TOPICS.len()).for_each(|topic| memberships.settle(PULLED, topic, true));
             }
-            (PullerCommand::Delete, Ok(_)) => self.created_at = None,
+            (PullerCommand::Delete, Ok(_)) => self.created = false,
             // An earlier attempt has deleted it.
-            (PullerCommand::Delete, Err(code)) if code == "not_found" => self.created_at = None,
-            (PullerCommand::Pull { .. }, Ok(TopicReply::Pulled(pulled))) => self.took(pulled)?,
+            (PullerCommand::Delete, Err(code)) if code == "not_found" => self.created = false,
+            (PullerCommand::Pull { .. }, Ok(TopicReply::Pulled(pulled))) => self.took(pulled, log)?,
             (PullerCommand::Replay { from }, Ok(TopicReply::Replayed { from_seq, rewound })) => {
                 if *from_seq != from {
                     return Err(format!("a replay from {from} begins at {from_seq}"));
@@ -162,9 +173,11 @@ impl SimPuller {
                 (self.cursor, self.replays_from) = (None, rewound.then_some(from));
                 self.replays += 1;
             }
+            (PullerCommand::Replay { from }, Err(code))
+                if code == "bad_request" && log.is_trimmed(PULLED, from) => {}
             (command, reply) => return Err(format!("{command:?} was answered {reply:?}")),
         }
-        self.pending = None;
+        self.pending.end();
         let empty = matches!(reply, Ok(TopicReply::Pulled(pulled)) if pulled.count == 0);
         match self.last_until {
             Some(until) if empty => {
@@ -176,30 +189,40 @@ impl SimPuller {
         Ok(())
     }
 
-    fn took(&mut self, pulled: &Pulled) -> Outcome {
+    fn took(&mut self, pulled: &Pulled, log: &LogJudge) -> Outcome {
         let entries = [b"[", &pulled.entries[..], b"]"].concat();
-        let entries: Vec<serde_json::Value> =
+        let entries: Vec<Value> =
             serde_json::from_slice(&entries).map_err(|error| format!("pulled events: {error}"))?;
+        // A replay begins where it was wanted, unless that was dropped since.
         let begin = self.replays_from.take().or(self.cursor.map(|cursor| cursor + 1));
-        for (at, entry) in entries.iter().enumerate() {
-            let (Some(seq), Some(event)) = (entry["seq"].as_u64(), entry["data"].as_u64()) else {
-                return Err(format!("not an event: {entry}"));
-            };
-            let expected = begin.unwrap_or(pulled.first_seq) + at as u64;
-            if seq != expected {
-                return Err(format!("event {event} was pulled as {seq}, expected {expected}"));
+        let mut expected = begin.unwrap_or(pulled.first_seq);
+        for entry in &entries {
+            let seq = entry["seq"].as_u64().ok_or_else(|| format!("not an event: {entry}"))?;
+            if seq != expected || seq > self.known + 1 {
+                return Err(format!("pulled {entry}, expected {expected} after {}", self.known));
             }
-            let known = self.events.last_key_value().map_or(0, |(seq, _)| *seq);
-            if seq > known + 1 {
-                return Err(format!("event {event} was pulled as {seq} after {known}"));
-            }
-            if let Some(other) = self.events.insert(seq, event).filter(|other| *other != event) {
-                return Err(format!("events {other} and {event} were pulled as {seq}"));
-            }
-            self.cursor = Some(seq);
-            self.pulled += 1;
+            let last = self.take_entry(entry, seq, log)?;
+            (self.known, self.cursor) = (self.known.max(last), Some(last));
+            expected = last + 1;
         }
         Ok(())
+    }
+
+    /// Returns its last number.
+    fn take_entry(&mut self, entry: &Value, seq: u64, log: &LogJudge) -> Result<u64, String> {
+        if entry["type"] == "tavern.gap" {
+            let last = entry["data"]["last_seq"].as_u64().ok_or_else(|| format!("not a gap: {entry}"))?;
+            log.judge_gap(PULLED, seq, last)?;
+            self.gaps += 1;
+            return Ok(last);
+        }
+        let (number, topic) = (data_number(&entry["data"]), entry["topic"].as_str());
+        let (Some(number), Some(topic)) = (number, topic) else {
+            return Err(format!("not an event: {entry}"));
+        };
+        log.judge_event(PULLED, seq, number, topic)?;
+        self.pulled += 1;
+        Ok(seq)
     }
 
     /// The faults have ended.
@@ -209,61 +232,35 @@ impl SimPuller {
     }
 
     fn pull_again(&mut self, cluster: &mut Cluster) {
-        if self.pending.is_none() && self.created_at.is_some() {
+        if self.pending.is_idle() && self.created {
             self.begin(cluster, PullerCommand::Pull { limit: LAST_PULL }, 0);
         }
     }
 
-    /// Requests in flight at a node will not be answered.
     pub fn node_ended(&mut self, cluster: &Cluster, node: usize) {
-        if self.pending.is_some_and(|pending| pending.node == node && pending.retry_at.is_none()) {
-            self.put_off(cluster);
-        }
+        self.pending.node_ended(cluster, node);
     }
 
     pub fn next_wake(&self) -> Option<Time> {
-        self.pending.and_then(|pending| pending.retry_at).or(self.next_pull)
+        self.pending.next_wake().or(self.next_pull)
     }
 
     pub fn wake(&mut self, cluster: &mut Cluster) {
         if self.next_pull.take_if(|due| *due <= cluster.now).is_some() {
             self.pull_again(cluster);
         }
-        if let Some(pending) = &mut self.pending
-            && pending.retry_at.is_some_and(|due| due <= cluster.now)
-        {
-            pending.retry_at = None;
+        if self.pending.take_due(cluster.now) {
             self.send(cluster);
         }
     }
 
-    pub fn check_end(&self, accepted: &BTreeMap<u64, SentEvent>) -> Outcome {
-        if let Some(pending) = &self.pending {
-            return Err(format!("a command about the subscription was never answered: {pending:?}"));
-        }
-        let Some(created_at) = self.created_at else { return Ok(()) };
-        let mut places: BTreeMap<u64, u64> = BTreeMap::new();
-        for (seq, event) in &self.events {
-            if let Some(other) = places.insert(*event, *seq) {
-                return Err(format!("event {event} was pulled as {other} and as {seq}"));
+    pub fn check_end(&self, log: &LogJudge) -> Outcome {
+        self.pending.check_end()?;
+        match log.queue_len(PULLED) {
+            events if self.created && self.known < events => {
+                Err(format!("pulled {} of {events} events", self.known))
             }
+            _ => Ok(()),
         }
-        let mut later: Option<(u64, SentEvent)> = None;
-        let mut by_place: Vec<(u64, u64, SentEvent)> = Vec::new();
-        for (event, sent) in accepted.iter().filter(|(_, sent)| sent.sent_at > created_at) {
-            let place = places.get(event).ok_or_else(|| format!("event {event} was never pulled"))?;
-            by_place.push((*place, *event, *sent));
-        }
-        by_place.sort_by_key(|(place, ..)| *place);
-        for (_, event, sent) in by_place {
-            // The latest time at which an earlier one was sent.
-            if let Some((other, first)) = later.filter(|(_, first)| sent.accepted_at < first.sent_at) {
-                return Err(format!(
-                    "event {event} was answered before {other} was sent ({first:?}), and pulled after it"
-                ));
-            }
-            later = later.filter(|(_, first)| first.sent_at >= sent.sent_at).or(Some((event, sent)));
-        }
-        Ok(())
     }
 }
