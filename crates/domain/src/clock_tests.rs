@@ -100,6 +100,16 @@ fn a_second_jump_starts_the_confirmation_again() {
 }
 
 #[test]
+fn a_reference_that_drifts_within_the_step_is_the_same_jump() {
+    let day = Time(2 * DAY.unsigned_abs());
+    let mut clock = SteadyClock::start(Moment(0), Time(DAY.unsigned_abs()), Time(0), 1_000);
+    assert!(matches!(clock.observe(Moment(0), Moment(0), day), Some(ClockEvent::Jumped { .. })));
+    let drifted = day + STEP_MS.unsigned_abs();
+    assert_eq!(clock.observe(Moment(0), Moment(0), drifted), None);
+    assert!(matches!(clock.observe(Moment(0), Moment(0), drifted + 1), Some(ClockEvent::Jumped { .. })));
+}
+
+#[test]
 fn a_jump_back_that_holds_is_approached_slowly_and_ages_are_judged_by_the_clock() {
     let mut machine = Machine::start(START, START);
     machine.set_wall(-60_000).run(CONFIRM - 1_000);
@@ -166,8 +176,10 @@ fn a_store_far_ahead_is_followed_but_not_one_that_is_a_request_ahead() {
     let mut machine = Machine::start(START, START);
     machine.run(1_000);
     let now = machine.now();
-    machine.clock.follow(Moment(machine.uptime), Time((now + STORE_AHEAD_MS).unsigned_abs()));
-    assert_eq!(machine.now(), now);
+    for ahead_ms in [STORE_AHEAD_MS, FOLLOW_MS] {
+        machine.clock.follow(Moment(machine.uptime), Time((now + ahead_ms).unsigned_abs()));
+        assert_eq!(machine.now(), now, "{ahead_ms}");
+    }
     machine.clock.follow(Moment(machine.uptime), Time((now + DAY).unsigned_abs()));
     assert_eq!(machine.now(), now + DAY);
 }

@@ -151,12 +151,14 @@ mod tests {
         for bits in [0, 1, 31, 32, u128::MAX, 0x1234_5678_9abc_def0_1122_3344_5566_7788] {
             let client = ClientId::from_random(bits);
             assert_eq!(ClientId::parse(&client.to_string()), Some(client));
+            assert_eq!(ClientId::from_random(client.bits()), client);
             for shards in 1..5 {
                 let key = SessionKey::from_random(bits, shards - 1, shards);
                 let mut text = String::new();
                 key.write(&mut text);
                 let read = SessionKey::parse(&text).unwrap();
                 assert!(read.matches(key));
+                assert!(SessionKey::from_bits(key.bits()).matches(key));
                 assert_eq!(read.shard(shards), shards - 1);
             }
         }

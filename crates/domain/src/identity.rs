@@ -159,5 +159,45 @@ mod tests {
         let two: Scopes = [Scope::Publish, Scope::Admin].into_iter().collect();
         assert!(two.iter().eq([Scope::Publish, Scope::Admin]));
         assert!(!two.has(Scope::Events));
+        assert!(Scopes::NONE.is_empty() && !two.is_empty());
+    }
+
+    fn caller(user: Option<&str>, key: Option<&str>, expires: Time) -> Identity {
+        Identity {
+            user: user.map(Arc::from),
+            name: None,
+            rights: Arc::default(),
+            expires,
+            unlimited: false,
+            scopes: Scopes::NONE,
+            key: key.map(Arc::from),
+        }
+    }
+
+    #[test]
+    fn only_a_token_or_a_key_proves_a_caller() {
+        for (user, key, expires, proved) in [
+            (None, None, Time::NEVER, false),
+            (None, None, Time(9), false),
+            (Some("ann"), None, Time::NEVER, false),
+            (Some("ann"), None, Time(9), true),
+            (None, Some("k1"), Time::NEVER, true),
+            (Some("ann"), Some("k1"), Time::NEVER, true),
+        ] {
+            assert_eq!(caller(user, key, expires).is_proved(), proved, "{user:?} {key:?} {expires:?}");
+        }
+    }
+
+    #[test]
+    fn callers_are_the_same_by_user_and_key() {
+        let ann = caller(Some("ann"), None, Time(9));
+        for (user, key, same) in [
+            (Some("ann"), None, true),
+            (Some("bob"), None, false),
+            (Some("ann"), Some("k1"), false),
+            (None, None, false),
+        ] {
+            assert_eq!(ann.is_same_caller(&caller(user, key, Time(20))), same, "{user:?} {key:?}");
+        }
     }
 }

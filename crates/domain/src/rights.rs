@@ -113,6 +113,9 @@ mod tests {
         assert!(!rights.allows(Verb::Publish, b"game#2"));
         assert!(!rights.allows(Verb::Join, b"game#1"));
         assert!(!rights.allows(Verb::Subscribe, b"lobby"));
+        assert!(rights.allows_pattern(Verb::Subscribe, b"game#A*"));
+        assert!(!rights.allows_pattern(Verb::Subscribe, b"*"));
+        assert!(!rights.allows_pattern(Verb::Publish, b"game#A*"));
     }
 
     #[test]

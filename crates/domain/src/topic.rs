@@ -164,7 +164,7 @@ mod tests {
         for good in ["a", "orders", "a.b-c_d.0", &"x".repeat(64)] {
             assert!(is_name(good), "{good}");
         }
-        for bad in ["", "A", "a b", "ä", "a/b", "a%", &"x".repeat(65)] {
+        for bad in ["", "A", "a b", "ä", "a/b", "a%", ".", "..", &"x".repeat(65)] {
             assert!(!is_name(bad), "{bad}");
         }
         assert!(is_reserved("tavern.presence") && is_reserved("tavern.x") && is_reserved("tavern"));
@@ -215,6 +215,42 @@ mod tests {
         marks.forget(501);
         assert_eq!((marks.changes().len(), marks.notes()), (1, &[mark(900, 20_000)][..]));
         assert_eq!(marks.seq_at_head(&counts(&[("a", 20_001)])), 20_001, "a note does not change the count");
+    }
+
+    #[test]
+    fn forgetting_keeps_the_marks_from_which_the_rest_is_numbered() {
+        let mut marks = SubscriptionMarks::begin(10, counts(&[("a", 0)]));
+        marks.change(20, &counts(&[("a", 2)]), &topics(&["b"]));
+        marks.change(30, &counts(&[("b", 1)]), &topics(&["c"]));
+        let forgotten = |first| {
+            let mut marks = marks.clone();
+            marks.forget(first);
+            marks.changes().iter().map(|change| change.position).collect::<Vec<_>>()
+        };
+        assert_eq!(forgotten(10), [10, 20, 30]);
+        assert_eq!(forgotten(20), [10, 20, 30], "an event at 20 is still numbered from 10");
+        assert_eq!(forgotten(21), [20, 30]);
+        assert_eq!(forgotten(99), [30]);
+    }
+
+    #[test]
+    fn stored_marks_are_restored_only_in_order() {
+        let change = |position, seq| TopicsChange { position, seq, counts: counts(&[("a", seq)]) };
+        let mark = |position, seq| LogMark { position, seq };
+        for (changes, notes, valid) in [
+            (vec![change(10, 0)], vec![], true),
+            (vec![change(10, 0), change(20, 5)], vec![mark(12, 1), mark(15, 2)], true),
+            (vec![change(10, 0), change(20, 0)], vec![mark(12, 1), mark(12, 1)], true),
+            (vec![], vec![], false),
+            (vec![change(20, 0), change(10, 5)], vec![], false),
+            (vec![change(10, 5), change(20, 0)], vec![], false),
+            (vec![change(10, 0)], vec![mark(15, 1), mark(12, 2)], false),
+            (vec![change(10, 0)], vec![mark(12, 2), mark(15, 1)], false),
+        ] {
+            let restored = SubscriptionMarks::restore(changes.clone(), notes.clone());
+            let read = restored.map(|marks| (marks.changes().to_vec(), marks.notes().to_vec()));
+            assert_eq!(read, valid.then_some((changes, notes)));
+        }
     }
 
     #[test]

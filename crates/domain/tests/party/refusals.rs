@@ -238,3 +238,21 @@ fn the_parts_of_a_request_are_bounded() {
         assert!(matches!(reply, PartyReply::Refused { why: PartyRefusal::BadRequest, .. }));
     }
 }
+
+#[test]
+fn commands_about_another_user_name_them() {
+    let (bob, message) = (user("bob"), None);
+    for command in [
+        PartyCommand::Invite { user: bob.clone() },
+        PartyCommand::CancelInvite { user: bob.clone() },
+        PartyCommand::Kick { user: bob.clone(), message: message.clone() },
+        PartyCommand::Promote { user: bob.clone() },
+        PartyCommand::Block { user: bob.clone() },
+        PartyCommand::Unblock { user: bob.clone() },
+        PartyCommand::Check { user: bob.clone() },
+    ] {
+        assert_eq!(command.target(), Some(&bob), "{command:?}");
+    }
+    assert_eq!(PartyCommand::Leave { message }.target(), None);
+    assert_eq!(PartyCommand::Get.target(), None);
+}

@@ -4,8 +4,11 @@ use super::*;
 use crate::node::{Node, RandomSource, TokenVerifier};
 use crate::settings::Settings;
 use std::sync::Arc;
-use tavern_domain::{Identity, Time};
-use tavern_store::{Document, DocumentKey, Expect, Found, Read, Versioned};
+use tavern_domain::{Epoch, Identity, Time};
+use tavern_store::{
+    Document, DocumentKey, Expect, Found, PresenceHold, PresenceKey, PresenceRow, Read, UserSnapshot,
+    Versioned,
+};
 use tavern_wire::error::{Code, Refusal};
 
 struct NoTokens;
@@ -176,6 +179,7 @@ fn resumed_transaction_loads_anew() {
     let Work::Commit(commit) = &commits[0].1 else { panic!("it commits") };
     assert_eq!(commit.expects[0].version, 2);
 }
+
 /// Reads the time twice, once as a page, then commits; `agains` times the facts it read are inconsistent.
 struct Clocks {
     agains: u32,
@@ -289,4 +293,200 @@ fn transaction_that_proceeds_keeps_the_loaded_rows() {
     let TransactionProgress::Paused(number) = fixture.answer(row("a", 7)) else { panic!("it pauses") };
     fixture.transactions.proceed(&mut fixture.core, number);
     assert!(matches!(fixture.work()[..], [(_, Work::Commit(_))]));
+}
+
+#[test]
+fn refused_commit_was_not_applied() {
+    let mut fixture = Fixture::begin(&["a"], false);
+    fixture.answer(row("a", 1));
+    let fenced = StoreError::Fenced { node: "n1".into(), epoch: Epoch(1) };
+    let progress = fixture.answer(StoreAnswer::Failed(fenced));
+    assert!(matches!(progress, TransactionProgress::Ended(_, TransactionEnd::Failed { unknown: None, .. })));
+}
+
+#[test]
+fn answer_of_another_kind_is_a_corrupt_store() {
+    let mut fixture = Fixture::begin(&["a"], false);
+    let progress = fixture.answer(StoreAnswer::Read(Found::Time(Time(5))));
+    let TransactionProgress::Ended(_, TransactionEnd::Failed { answer, unknown: None }) = progress else {
+        panic!("it ends")
+    };
+    assert!(matches!(answer, StoreAnswer::Failed(StoreError::Corrupt { .. })));
+}
+
+#[test]
+fn transactions_at_the_same_time_are_kept_apart() {
+    let mut fixture = Fixture::begin(&["a"], false);
+    let decision = Count { keys: vec![key("b")], decided: 10, pauses: false };
+    fixture.transactions.begin(&mut fixture.core, decision, Facts::default());
+    let reads = fixture.work();
+    let Fixture { core, transactions } = &mut fixture;
+    for ((ticket, _), name) in reads.iter().zip(["a", "b"]) {
+        assert!(transactions.owns(*ticket));
+        assert!(matches!(transactions.answered(core, *ticket, row(name, 1)), TransactionProgress::Waits));
+        assert!(!transactions.owns(*ticket));
+    }
+    let commits = fixture.work();
+    let outcomes = commits.iter().map(|(ticket, _)| {
+        let answer = StoreAnswer::Committed(Receipt::default());
+        match fixture.transactions.answered(&mut fixture.core, *ticket, answer) {
+            TransactionProgress::Ended(_, TransactionEnd::Committed(outcome, _)) => outcome,
+            _ => panic!("it is committed"),
+        }
+    });
+    assert_eq!(outcomes.collect::<Vec<_>>(), [1, 11]);
+}
+
+#[test]
+fn paused_transaction_can_be_changed_and_ended_once() {
+    let mut fixture = Fixture::begin(&["a"], true);
+    let TransactionProgress::Paused(number) = fixture.answer(row("a", 1)) else { panic!("it pauses") };
+    assert!(fixture.transactions.get_mut(number + 1).is_none());
+    fixture.transactions.get_mut(number).expect("it is paused").decided = 7;
+    let fail =
+        |fixture: &mut Fixture| fixture.transactions.fail(number, StoreAnswer::Failed(StoreError::timeout()));
+    let TransactionProgress::Ended(decision, TransactionEnd::Failed { unknown: None, .. }) =
+        fail(&mut fixture)
+    else {
+        panic!("it ends, and nothing happened")
+    };
+    assert_eq!(decision.decided, 7);
+    assert!(matches!(fail(&mut fixture), TransactionProgress::Waits));
+    assert!(matches!(fixture.transactions.proceed(&mut fixture.core, number), TransactionProgress::Waits));
+    assert!(fixture.work().is_empty());
+}
+
+#[test]
+fn commit_carries_the_trace_of_the_command_that_began_it() {
+    let mut fixture = Fixture::begin(&[], false);
+    assert!(fixture.core.effects.commit_traces.is_empty(), "the command was not traced");
+    fixture.work();
+    let trace = TraceContext { trace_id: 1, span_id: 2, sampled: true };
+    fixture.core.trace = Some(trace);
+    let decision = Count { keys: vec![key("a")], decided: 0, pauses: false };
+    fixture.transactions.begin(&mut fixture.core, decision, Facts::default());
+    fixture.core.trace = None;
+    fixture.answer(row("a", 1));
+    let ticket = fixture.work()[0].0;
+    assert_eq!(fixture.core.effects.commit_traces, [(ticket, trace)]);
+}
+
+#[test]
+fn conflicts_of_party_commands_are_counted() {
+    for (feature, counted) in [(Feature::Party, 1), (Feature::Topics, 0)] {
+        let mut fixture = Fixture::begin(&[], false);
+        fixture.work();
+        fixture.transactions = Transactions::new(feature);
+        let decision = Count { keys: vec![], decided: 0, pauses: false };
+        fixture.transactions.begin(&mut fixture.core, decision, Facts::default());
+        fixture.answer(conflict(RowKey::Document(key("a"))));
+        assert_eq!(fixture.core.stats.party_conflicts.get(), counted);
+    }
+}
+
+#[test]
+fn answer_from_loaded_rows_is_decided_once() {
+    let mut fixture = Fixture::begin(&[], false);
+    fixture.work();
+    let mut answers = Transactions::new(Feature::Party);
+    answers.begin(&mut fixture.core, Answer, Facts::default());
+    let reads = fixture.work();
+    let ended = answers.answered(&mut fixture.core, reads[0].0, row("a", 8));
+    assert!(matches!(ended, TransactionProgress::Ended(_, TransactionEnd::Done(8))));
+    assert!(fixture.work().is_empty(), "nothing is loaded again");
+}
+
+fn presence_key(user: &str) -> PresenceKey {
+    PresenceKey { channel: "game#1".into(), user: user.into() }
+}
+
+fn presence(user: &str, version: u64) -> Versioned<PresenceRow> {
+    let (attendance, visibility) = Default::default();
+    let row = PresenceRow { key: presence_key(user), anonymous: false, name: None, visibility, attendance };
+    Versioned { version, row }
+}
+
+fn hold(user: &str, version: u64) -> Versioned<PresenceHold> {
+    Versioned { version, row: PresenceHold { key: presence_key(user), held_with: None, until: None } }
+}
+
+fn document(name: &str, version: u64) -> Versioned<Document> {
+    Versioned { version, row: Document { key: key(name), body: Arc::from(*b"{}") } }
+}
+
+/// One of each, and what the store finds.
+fn needs() -> [(Need, Found); 6] {
+    let ann: Arc<str> = "ann".into();
+    let person = UserSnapshot { user: ann.clone(), known: None, presences: vec![], mutual: false };
+    [
+        (Need::Document(key("a")), Found::Document(Some(document("a", 7)))),
+        (Need::Presence(presence_key("ann")), Found::Presence(Some(presence("ann", 8)))),
+        (Need::Hold(presence_key("ann")), Found::Hold(Some(hold("ann", 9)))),
+        (Need::Person(ann), Found::People(vec![person])),
+        (Need::Read(Read::Time), Found::Time(Time(5))),
+        (Need::Page(Read::Time), Found::Time(Time(6))),
+    ]
+}
+
+/// Which of `needs` are loaded.
+fn loaded(facts: &Facts) -> [bool; 6] {
+    [
+        facts.document(&key("a")) == Some(Some(&document("a", 7))),
+        facts.presence(&presence_key("ann")) == Some(Some(&presence("ann", 8))),
+        facts.hold(&presence_key("ann")) == Some(Some(&hold("ann", 9))),
+        facts.person(&"ann".into()).is_some_and(|person| *person.user == *"ann"),
+        facts.read(&Read::Time) == Some(&Found::Time(Time(5))),
+        facts.page(&Read::Time) == Some(&Found::Time(Time(6))),
+    ]
+}
+
+#[test]
+fn each_row_is_found_under_what_was_needed() {
+    assert!(Facts::default().is_empty() && Facts::default().document(&key("a")).is_none());
+    for (at, (need, found)) in needs().into_iter().enumerate() {
+        let mut facts = Facts::default();
+        assert!(facts.add(need, found));
+        assert!(!facts.is_empty());
+        assert_eq!(loaded(&facts), [0, 1, 2, 3, 4, 5].map(|other| other == at));
+        assert!(facts.document(&key("b")).is_none() && facts.presence(&presence_key("bob")).is_none());
+        assert!(facts.hold(&presence_key("bob")).is_none() && facts.person(&"bob".into()).is_none());
+    }
+}
+
+#[test]
+fn commit_expects_documents_presences_and_holds_but_no_reads() {
+    let mut facts = Facts::default();
+    needs().into_iter().for_each(|(need, found)| assert!(facts.add(need, found)));
+    assert!(facts.add(Need::Hold(presence_key("bob")), Found::Hold(None)));
+    let expect = |key, version| Expect { key, version };
+    let expected = [
+        expect(RowKey::Document(key("a")), 7),
+        expect(RowKey::Presence(presence_key("ann")), 8),
+        expect(RowKey::Hold(presence_key("ann")), 9),
+        expect(RowKey::Hold(presence_key("bob")), 0),
+    ];
+    assert!(facts.expects().eq(expected));
+}
+
+#[test]
+fn cached_presences_and_holds_are_expected_too() {
+    let presence = Facts::assuming(presence_key("ann"), Some(presence("ann", 8)));
+    assert!(presence.expects().eq([Expect { key: RowKey::Presence(presence_key("ann")), version: 8 }]));
+    let hold = Facts::assuming_hold(hold("ann", 9));
+    assert!(hold.expects().eq([Expect { key: RowKey::Hold(presence_key("ann")), version: 9 }]));
+    assert!(!Facts::cached(vec![]).are_assumed(), "nothing came from a cache");
+}
+
+#[test]
+fn conflict_keeps_only_the_version_that_was_found() {
+    let facts = Facts::after_conflict(RowKey::Document(key("a")), 3);
+    assert_eq!(facts.conflicting_version(&RowKey::Document(key("a"))), Some(3));
+    assert_eq!(facts.conflicting_version(&RowKey::Document(key("b"))), None);
+    assert!(facts.is_empty() && facts.expects().next().is_none());
+}
+
+#[test]
+fn user_who_is_not_in_the_answer_was_not_loaded() {
+    let mut facts = Facts::default();
+    assert!(!facts.add(Need::Person("ann".into()), Found::People(vec![])));
 }

@@ -257,6 +257,28 @@ fn present_clients_and_the_grace_period_are_visible() {
     assert_eq!(attendance, Attendance::default(), "nothing is stored for an absent user");
 }
 
+#[test]
+fn offline_reasons_are_read_as_they_are_written() {
+    for text in ["left", "bye", "lost", "node_down", "removed", "expired"] {
+        assert_eq!(OfflineReason::parse(text).map(OfflineReason::as_str), Some(text));
+    }
+    assert_eq!(OfflineReason::parse("gone"), None);
+}
+
+#[test]
+fn only_a_user_with_one_client_from_the_beginning_is_alone() {
+    for (story, alone) in [
+        ("3: tab 1 joins", Some(Time(3))),
+        ("3: tab 1 joins; 4: tab 2 joins", None),
+        ("3: tab 1 joins; 4: tab 2 joins; 5: tab 2 leaves", None),
+        ("3: tab 1 joins; 4: tab 2 joins; 5: tab 1 leaves", None),
+        ("3: tab 1 joins; 5: tab 1 is lost", None),
+        ("3: tab 1 joins; 5: tab 1 leaves", None),
+    ] {
+        assert_eq!(run_story(story).1.alone(), alone, "{story}");
+    }
+}
+
 /// Ten thousand random stories: online and offline alternate, and the changes add up to the current state.
 #[test]
 fn the_changes_add_up_to_the_current_state() {

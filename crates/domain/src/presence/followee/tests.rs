@@ -173,3 +173,60 @@ fn an_older_visibility_is_ignored() {
     }
     assert_eq!(followee.visibility, Visibility::Nobody);
 }
+
+#[test]
+fn stored_visibility_is_not_replaced_by_an_older_one() {
+    let mut followee = Followee::read(Time(0), Some((5, Visibility::Nobody)), None, [].into_iter());
+    let mut show = |version| {
+        let fact = UserFact::Shown { version, visibility: Visibility::Everyone };
+        followee.apply(Time(0), &activities(), HOLD, fact);
+        followee.visibility
+    };
+    assert_eq!([show(4), show(5), show(6)], [Visibility::Nobody, Visibility::Nobody, Visibility::Everyone]);
+}
+
+#[test]
+fn fact_supersedes_older_ones_about_the_same_row() {
+    let mut scene = Scene::new();
+    let (first, second, other) =
+        (scene.fact("game#A", true), scene.fact("game#A", false), scene.fact("game#B", true));
+    let shown = |version| UserFact::Shown { version, visibility: Visibility::Nobody };
+    for (newer, older, expected) in [
+        (&second, &first, true),
+        (&first, &first, true),
+        (&first, &second, false),
+        (&other, &first, false),
+        (&shown(2), &shown(1), true),
+        (&shown(2), &shown(2), true),
+        (&shown(1), &shown(2), false),
+        (&shown(9), &first, false),
+        (&other, &shown(1), false),
+    ] {
+        assert_eq!(newer.supersedes(older), expected, "{newer:?} {older:?}");
+    }
+}
+
+#[test]
+fn channel_that_was_left_is_forgotten_after_a_while() {
+    let mut scene = Scene::new();
+    scene.step(0, "user#ann", true);
+    let (come, go) = (scene.fact("game#A", true), scene.fact("game#A", false));
+    scene.apply(0, go);
+    scene.announced.clear();
+    scene.apply(LEFT_MS - 1, come.clone());
+    scene.check(&[]);
+    scene.apply(LEFT_MS, come);
+    scene.check(&["online game#A in_game_channel"]);
+}
+
+#[test]
+fn later_last_seen_of_an_offline_user_is_announced_once() {
+    let mut scene = Scene::new();
+    for (version, seen) in [(1, 7), (2, 7), (3, 9), (4, 8)] {
+        let (channel, last_seen) = ("user#ann".into(), Some(Time(seen)));
+        let fact = UserFact::Channel { channel, version, presence: None, last_seen, name: None };
+        let update = scene.followee.apply(Time(20), &activities(), HOLD, fact);
+        let seen = update.and_then(|update| update.status.last_seen);
+        assert_eq!(seen, [None, Some(Time(7)), None, Some(Time(9)), None][version as usize]);
+    }
+}

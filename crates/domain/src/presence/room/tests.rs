@@ -240,3 +240,48 @@ fn a_snapshot_without_differences_still_moves_the_version() {
     let still = room.replace(RoomSnapshot { version: truth.version + 20, ..RoomSnapshot::default() });
     assert_eq!((still.from, still.to), (empty.version, empty.version), "an empty channel keeps its version");
 }
+
+/// Ann, with these clients before and after, as a viewer sees her who sees these visibilities: `+client` joins, `-client`
+/// leaves, `-` leaves with all clients.
+fn seen(
+    before: (Visibility, &[u128]),
+    after: (Visibility, &[u128]),
+    sees: &[Visibility],
+) -> (alloc::string::String, RoomDifference) {
+    let of = |version, (visibility, clients): (Visibility, &[u128])| {
+        let client = |n: &u128| (ClientId::from_random(*n), RoomClient { state: None, since: Time(0) });
+        let clients = clients.iter().map(client).collect();
+        let member = RoomMember { visibility, clients, ..RoomMember::default() };
+        RoomSnapshot { version, members: [("ann".into(), member)].into() }
+    };
+    let difference = RoomDifference::between(&of(5, before), &of(8, after));
+    let seen = difference.as_seen(7, &|_, visibility| sees.contains(&visibility));
+    let number =
+        |client: Option<ClientId>| client.map_or(alloc::string::String::new(), |id| id.bits().to_string());
+    let left = seen.left.iter().map(|gone| format!("-{}", number(gone.client)));
+    let joined = seen.joined.iter().map(|come| format!("+{}", number(come.client)));
+    let words = left.chain(joined).collect::<Vec<_>>().join(" ");
+    (words, seen)
+}
+
+#[test]
+fn changed_visibility_is_a_departure_or_an_arrival_for_some_viewers() {
+    use Visibility::{Everyone, FollowersIFollow, Nobody};
+    let (stranger, friend) = ([Everyone], [Everyone, FollowersIFollow]);
+    let check = |before, after, sees: &[Visibility], expected: &str| {
+        let (words, seen) = seen(before, after, sees);
+        assert_eq!(words, expected, "{before:?} {after:?} {sees:?}");
+        assert_eq!((seen.from, seen.to, seen.count), (5, 8, 7));
+        seen
+    };
+    check((Everyone, &[1]), (FollowersIFollow, &[1]), &stranger, "-");
+    check((Everyone, &[1]), (FollowersIFollow, &[1]), &friend, "");
+    check((Everyone, &[1]), (Everyone, &[1, 2]), &stranger, "+2");
+    check((FollowersIFollow, &[1]), (FollowersIFollow, &[2]), &stranger, "");
+    check((FollowersIFollow, &[1]), (FollowersIFollow, &[2]), &friend, "-1 +2");
+    // A client that joined in the same tick is one of those that appear.
+    let seen = check((FollowersIFollow, &[1]), (Everyone, &[1, 2]), &stranger, "+1 +2");
+    assert!(seen.joined[0].arrives && !seen.joined[1].arrives);
+    let seen = check((Nobody, &[1]), (FollowersIFollow, &[1]), &friend, "+1");
+    assert_eq!(seen.joined[0].visibility, FollowersIFollow);
+}
